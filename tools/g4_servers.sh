@@ -2,6 +2,7 @@
 #
 #   g4_servers_take_option "$@"         takes --server PATH or --swift from the arguments, if they begin with
 #                                       one; sets g4_taken to the number of arguments that it took
+#                                       (PATH of a program called minio: MinIO)
 #   g4_find_server                      which server it will be: the one asked for; else versitygw from PATH;
 #                                       else versitygw installed by Go into build/go; else Swift. It exits with
 #                                       2 and says what to install, if there is none
@@ -22,7 +23,7 @@ readonly g4_debian_python=/usr/bin/python3
 readonly g4_key_id=kvkeep:test g4_secret=secret-of-a-test
 readonly g4_starts_within_seconds=60
 
-g4_server="" # a path of versitygw, or "swift"
+g4_server="" # a path of versitygw or minio, or "swift"
 g4_server_pid=""
 g4_taken=0
 
@@ -37,7 +38,7 @@ g4_servers_take_option() {
   g4_taken=0
   case "${1:-}" in
     --server)
-      [[ -n ${2:-} ]] || g4_servers_die 2 "--server wants a path of versitygw"
+      [[ -n ${2:-} ]] || g4_servers_die 2 "--server wants a path of versitygw or minio"
       [[ -x $2 ]] || g4_servers_die 2 "--server $2: there is no program"
       g4_server=$2 g4_taken=2
       ;;
@@ -78,6 +79,8 @@ g4_describe_server() {
   local version
   if [[ $g4_server == swift ]]; then
     printf 'OpenStack Swift %s with s3api\n' "$("$g4_debian_python" -c 'import swift; print(swift.__version__)')"
+  elif [[ ${g4_server##*/} == minio ]]; then
+    "$g4_server" --version | head -n 1
   else
     # What Go installed does not know its version, but Go does.
     version=$(go version -m "$g4_server" 2>/dev/null | awk '$1 == "mod" { print $3 }') || true
@@ -98,8 +101,14 @@ g4_start_server() {
   else
     port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
     mkdir -p "$directory/objects/kvkeep"
-    ROOT_ACCESS_KEY=$g4_key_id ROOT_SECRET_KEY=$g4_secret "$g4_server" --port "127.0.0.1:$port" --keep-alive \
-      --quiet posix "$directory/objects" >"$directory/log" 2>&1 &
+    # Each reads its own of these names.
+    local -x ROOT_ACCESS_KEY=$g4_key_id ROOT_SECRET_KEY=$g4_secret
+    local -x MINIO_ROOT_USER=$g4_key_id MINIO_ROOT_PASSWORD=$g4_secret
+    if [[ ${g4_server##*/} == minio ]]; then
+      "$g4_server" server "$directory/objects" --address "127.0.0.1:$port" --quiet >"$directory/log" 2>&1 &
+    else
+      "$g4_server" --port "127.0.0.1:$port" --keep-alive --quiet posix "$directory/objects" >"$directory/log" 2>&1 &
+    fi
     g4_server_pid=$!
   fi
   for ((tries = 0; tries < g4_starts_within_seconds * 10; ++tries)); do

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "tools/kvkeep/plan_cpu.h"
+#include "tools/kvkeep/plan_g4.h"
 #include "tools/kvkeep/plan_models.h"
 #include "tools/kvkeep/svg_chart.h"
 
@@ -101,6 +102,29 @@ TEST_CASE("a day is scaled from what was looked at, and only tiers that are wort
   CHECK_FALSE(RowOf(said, assume, half).written_bytes_per_day.has_value());
   assume.deployment.prefill_tokens_per_second = 0;
   CHECK_FALSE(RowOf(half_a_day, assume, half).tokens_saved_per_day.has_value());
+}
+
+TEST_CASE("a search for a run asks few questions: all that are there, none, or some") {
+  CHECK(QuestionsOfSearch(1, 0) == 1);
+  CHECK(QuestionsOfSearch(24, 3) == 24);  // a short run: each
+  CHECK(QuestionsOfSearch(512, 0) == 20);
+  CHECK(QuestionsOfSearch(512, 512) == 20);
+  CHECK(QuestionsOfSearch(512, 200) > 20);
+  CHECK(QuestionsOfSearch(2048, 700) <= 48);  // the most of one search
+}
+
+TEST_CASE("an image above 12 MiB is read in parts of 8 MiB") {
+  SimulatedBucket bucket({.second_use = false});
+  const TraceRequest request{.hash_ids = {1, 2}};
+  using Place = SimulatedBucket::Place;
+  const std::vector<Place> nowhere(2, Place::kNotOnNode);
+  bucket.Serve(request, nowhere);
+  bucket.Serve(request, nowhere);  // pushed out meanwhile
+  PlanWorkload month{.seconds = kDaysPerYear / 12 * kSecondsPerDay,
+                     .requests = 2, .wanted_chunks = 4, .chunk_bytes = 12 << 20};
+  CHECK(G4RowOf(month, {}, {}, {}, bucket).gets == Approx(2));
+  month.chunk_bytes = 13 << 20;
+  CHECK(G4RowOf(month, {}, {}, {}, bucket).gets == Approx(4));
 }
 
 namespace {

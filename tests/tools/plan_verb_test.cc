@@ -86,7 +86,21 @@ TEST_CASE("the JSON of plan has these keys, which scripts rely on") {
                                                      "sizes[].client_cores",
                                                      "curve",
                                                      "curve[].bytes",
-                                                     "curve[].hit_ratio"});
+                                                     "curve[].hit_ratio",
+                                                     "g4"});
+  const Keys with_g4 = KeysOf(trace.Plan({"--g2", "4MiB", "--g4"}));
+  for (const char* key :
+       {"g4.lifetime_days", "g4.put_dollars_per_1000", "g4.get_dollars_per_1000",
+        "g4.storage_dollars_per_gib_month", "g4.traffic_dollars_per_gib", "g4.sizes[].g2_bytes",
+        "g4.sizes[].g3_bytes", "g4.sizes[].admission", "g4.sizes[].hit_ratio",
+        "g4.sizes[].g4_hit_ratio", "g4.sizes[].put_requests_per_month",
+        "g4.sizes[].get_requests_per_month", "g4.sizes[].written_bytes_per_month",
+        "g4.sizes[].read_bytes_per_month", "g4.sizes[].stored_bytes",
+        "g4.sizes[].dollars_per_month", "g4.sizes[].gpu_hours_saved_per_month",
+        "g4.sizes[].dollars_saved_per_month"}) {
+    INFO(key);
+    CHECK(with_g4.contains(key));
+  }
 }
 
 TEST_CASE("a plan of a trace is what its requests come to in a day") {
@@ -129,6 +143,65 @@ TEST_CASE("by samples it says the same of lru, and nothing of other policies") {
   CHECK(trace.Plan({"--method", "sample", "--g2-policy", "arc"}).code == kUsage);
   CHECK(trace.Plan({"--method", "sample", "--admission", "second_use"}).code == kUsage);
   CHECK(trace.Plan({"--g2-policy", "arc"}).json()["method"] == "simulate");
+}
+
+TEST_CASE("with --g4 a plan says what a bucket has that the node no longer has, and its cost") {
+  // G2 has room for two chunks of 1 MiB: the second request pushes the first one's out.
+  const TemporaryDirectory dir;
+  std::ofstream(dir.path("trace"))
+      << R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})" "\n"
+      << R"({"timestamp": 1800000, "input_length": 1024, "output_length": 1, "hash_ids": [3, 4]})"
+         "\n"
+      << R"({"timestamp": 3600000, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})"
+         "\n";
+  const auto plan = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"plan", dir.path("trace"), "--kv-bytes-per-token", "2048", "--json",
+                               "--g2", "2MiB", "--g3", "0", "--g4"});
+    return Run(more).json()["g4"];
+  };
+  const auto g4 = plan({"--prefill-rate", "1000", "--gpu-price", "2"});
+  REQUIRE(g4["sizes"].size() == 2);
+  constexpr double kTimes = 365.25 / 12 * 24;  // the hour, in a month
+  const auto& all = g4["sizes"][0];
+  CHECK(all["admission"] == "all");
+  CHECK(all["hit_ratio"] == Approx(2.0 / 6));
+  CHECK(all["g4_hit_ratio"] == Approx(2.0 / 6));
+  CHECK(all["put_requests_per_month"] == Approx(4 * kTimes));
+  // Each request asks for both of its chunks; the last one gets both.
+  CHECK(all["get_requests_per_month"] == Approx((6 + 2) * kTimes));
+  CHECK(all["written_bytes_per_month"] == Approx(4.0 * (1 << 20) * kTimes));
+  CHECK(all["read_bytes_per_month"] == Approx((2.0 * (1 << 20) + 6 * 4096) * kTimes));
+  CHECK(all["stored_bytes"] == Approx(4.0 * (1 << 20) * 24 * 7));
+  // 2.922 thousand PUTs, 5.844 thousand GETs, 672 MiB.
+  CHECK(all["dollars_per_month"] == Approx(2.922 * 0.005 + 5.844 * 0.0004 + 0.65625 * 0.023));
+  CHECK(all["gpu_hours_saved_per_month"] == Approx(1.024 / 3600 * kTimes));
+  CHECK(all["dollars_saved_per_month"] == Approx(2 * 1.024 / 3600 * kTimes));
+  // Nothing was used while it was on the node.
+  const auto& second_use = g4["sizes"][1];
+  CHECK(second_use["admission"] == "second_use");
+  CHECK(second_use["hit_ratio"] == 0);
+  CHECK(second_use["put_requests_per_month"] == 0);
+  CHECK(second_use["dollars_per_month"] == Approx(6 * kTimes / 1000 * 0.0004));
+  // 57.6 minutes: what was written is gone when it is asked for, and is written again.
+  const auto brief = plan({"--g4-lifetime", "0.04"})["sizes"][0];
+  CHECK(brief["g4_hit_ratio"] == 0);
+  CHECK(brief["put_requests_per_month"] == Approx(6 * kTimes));
+  // The hour stands for two days, so 1.9 days are 57 minutes of it.
+  CHECK(plan({"--g4-lifetime", "1.9", "--requests-per-day", "1.5"})["sizes"][0]["hit_ratio"] == 0);
+  CHECK(plan({"--g4-lifetime", "2.1", "--requests-per-day", "1.5"})["sizes"][0]["hit_ratio"] > 0);
+  const auto free = plan({"--g4-put-price", "0", "--g4-get-price", "0", "--g4-storage-price", "0",
+                          "--g4-traffic-price", "0.5"});
+  CHECK(free["sizes"][0]["dollars_per_month"] == Approx((2.0 + 6.0 / 256) / 1024 * kTimes * 0.5));
+}
+
+TEST_CASE("a plan with --g4 is simulated, tells of no --live, and has a table for people") {
+  const SmallTrace trace;
+  CHECK(trace.Plan({"--g4", "--method", "sample"}).code == kUsage);
+  CHECK(Run({"plan", "--live", "--g4", "--kv-bytes-per-token", "2048"}).code == kUsage);
+  const CliResult text = Run({"plan", trace.path(), "--kv-bytes-per-token", "2048", "--g4"});
+  CHECK(absl::StrContains(text.out, "with G4, whose objects live for 7 days"));
+  CHECK(absl::StrContains(text.out, "  $/MONTH\n"));  // and nothing saved: no rate of prefill
+  CHECK(absl::StrContains(text.out, "second_use"));
 }
 
 TEST_CASE("what a drive may take in a day bounds what a plan with write_budget writes") {

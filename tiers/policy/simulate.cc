@@ -64,6 +64,19 @@ void Count(const TraceRequest& request, uint64_t leading, TraceResult& result) {
       static_cast<double>(result.leading_hit_chunks) / static_cast<double>(result.chunk_refs);
 }
 
+using Place = SimulatedBucket::Place;
+
+// What a request finds where, before it changes that.
+template <typename PlaceOf>
+void TellBuckets(const TraceRequest& request, std::span<SimulatedBucket* const> buckets,
+                 PlaceOf place_of) {
+  if (buckets.empty()) return;
+  std::vector<Place> places;
+  places.reserve(request.hash_ids.size());
+  for (const uint64_t id : request.hash_ids) places.push_back(place_of(id));
+  for (SimulatedBucket* const bucket : buckets) bucket->Serve(request, places);
+}
+
 // G2 over G3.
 class SimulatedTiers {
  public:
@@ -73,7 +86,8 @@ class SimulatedTiers {
         eager_(options.write_policy == "eager"),
         g2_(std::move(g2)),
         g3_(std::move(g3)),
-        admission_(std::move(admission)) {}
+        admission_(std::move(admission)),
+        buckets_(options.buckets) {}
 
   void Serve(const TraceRequest& request) {
     const std::vector<uint64_t>& ids = request.hash_ids;
@@ -83,6 +97,9 @@ class SimulatedTiers {
     }
     Count(request, leading, result_.trace);
     result_.g2_hit_chunks += in_g2;
+    TellBuckets(request, buckets_, [this](uint64_t id) {
+      return g2_.Contains(id) ? Place::kG2 : g3_.Contains(id) ? Place::kG3 : Place::kNotOnNode;
+    });
     g2_.Tell(ids, request.timestamp);
     g3_.Tell(ids, request.timestamp);
     InsertAbsent(g2_, request, [&](uint64_t gone) {
@@ -108,6 +125,7 @@ class SimulatedTiers {
   const bool eager_;
   SimulatedTier g2_, g3_;
   const std::unique_ptr<AdmissionPolicy> admission_;
+  const std::vector<SimulatedBucket*> buckets_;
   TiersResult result_;
 };
 
@@ -141,7 +159,8 @@ std::vector<std::string> SimulatedPolicyNames() {
 }
 
 absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests,
-                                          absl::string_view policy, uint64_t capacity_chunks) {
+                                          absl::string_view policy, uint64_t capacity_chunks,
+                                          std::span<SimulatedBucket* const> buckets) {
   KVKEEP_RETURN_IF_ERROR(CheckCapacity("capacity_chunks", capacity_chunks));
   const auto capacity = static_cast<uint32_t>(capacity_chunks);
   std::unique_ptr<EvictionPolicy> made = MakePolicy(requests, policy, capacity);
@@ -152,6 +171,9 @@ absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests
     uint64_t leading = 0;
     while (leading < request.hash_ids.size() && tier.Contains(request.hash_ids[leading])) ++leading;
     Count(request, leading, result);
+    TellBuckets(request, buckets, [&tier](uint64_t id) {
+      return tier.Contains(id) ? Place::kG2 : Place::kNotOnNode;
+    });
     tier.Tell(request.hash_ids, request.timestamp);
     InsertAbsent(tier, request, [](uint64_t) {});
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tiers/policy/admission_policy.h"
+#include "tiers/policy/simulated_bucket.h"
 #include "tiers/policy/trace.h"
 
 namespace kvkeep {
@@ -29,8 +30,10 @@ struct TraceResult {
 // So a request longer than the tier keeps its head. InvalidArgument: `policy` is not in
 // SimulatedPolicyNames(), or `capacity_chunks` is not 1 to kMaxSimulatedChunks.
 inline constexpr uint32_t kMaxSimulatedChunks = uint32_t{1} << 28;
+// `buckets` lie behind the tier, each as if it were alone.
 absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests,
-                                          absl::string_view policy, uint64_t capacity_chunks);
+                                          absl::string_view policy, uint64_t capacity_chunks,
+                                          std::span<SimulatedBucket* const> buckets = {});
 
 // Those of EvictionPolicyNames(), and "min": Belady's, which no daemon can have (min_policy.h).
 std::vector<std::string> SimulatedPolicyNames();
@@ -44,6 +47,7 @@ struct TiersOptions {
   // which the daemon does not offer: a what-if.
   std::string write_policy = "eager";
   uint64_t chunk_bytes = 1;
+  std::vector<SimulatedBucket*> buckets;  // behind both, each as if it were alone
 };
 
 struct TiersResult {

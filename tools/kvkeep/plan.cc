@@ -59,7 +59,8 @@ absl::StatusOr<PlanPrediction> PredictBySimulation(std::span<const TraceRequest>
   PlanPrediction prediction{.size = size};
   if (size.g3_bytes == 0) {
     KVKEEP_ASSIGN_OR_RETURN(const TraceResult result,
-                            SimulateTrace(trace, options.g2_policy, chunks(size.g2_bytes)));
+                            SimulateTrace(trace, options.g2_policy, chunks(size.g2_bytes),
+                                          options.buckets));
     prediction.hit_ratio = prediction.g2_hit_ratio = result.hit_ratio;
     return prediction;
   }

@@ -155,6 +155,7 @@ Json PlanJson(const Plan& plan) {
           {"cpu", {{"transport", plan.assumptions.transport}, {"origin", KnownCpuCosts().origin}}},
           {"now", now},
           {"sizes", rows},
+          {"g4", plan.g4.has_value() ? PlanG4Json(*plan.g4) : Json()},
           {"curve", curve}};
 }
 
@@ -182,7 +183,8 @@ std::string PlanText(const Plan& plan) {
     if (!unknown) continue;
     for (auto& row : rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
   }
-  return Head(plan) + "\n" + FetchText(plan) + FormatTable(rows);
+  return absl::StrCat(Head(plan), "\n", FetchText(plan), FormatTable(rows),
+                      plan.g4.has_value() ? absl::StrCat("\n", PlanG4Text(*plan.g4)) : "");
 }
 
 std::string PlanChart(const Plan& plan) {

@@ -7,6 +7,7 @@
 
 #include "tiers/policy/reuse_curve.h"
 #include "tools/kvkeep/plan.h"
+#include "tools/kvkeep/plan_g4.h"
 #include "tools/kvkeep/print.h"
 
 namespace kvkeep::tools {
@@ -27,6 +28,7 @@ struct Plan {
     double measured_hit_ratio = 0;
   };
   std::optional<Now> now;
+  std::optional<PlanG4> g4;
 };
 
 Json PlanJson(const Plan& plan);

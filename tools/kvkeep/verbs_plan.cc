@@ -35,6 +35,8 @@ struct PlanArguments {
   double tokens_per_chunk = 512, requests_per_day = 0;
   double g2_gigabytes = 25, g3_gigabytes = 6, fetch_microseconds = 500;
   PlanAssumptions assumptions;
+  bool g4 = false;
+  G4Assumptions g4_assumptions;
 };
 
 std::vector<uint64_t> SizesOf(const std::vector<std::string>& texts) {
@@ -96,13 +98,32 @@ bool CurveKnows(const TiersOptions& tiers) {
   return tiers.g2_policy == "lru" && tiers.g3_policy == "lru" && tiers.admission == "all";
 }
 
+// One size, with the buckets behind it when they are asked for.
+absl::Status PredictOne(const PlanArguments& asked, std::span<const TraceRequest> trace,
+                        uint64_t distinct, TiersOptions tiers, const PlanSize& size, Plan& plan) {
+  std::vector<SimulatedBucket> buckets;
+  if (plan.g4.has_value()) {
+    buckets = MakePlanBuckets(asked.g4_assumptions, plan.workload.days(), plan.workload.seconds);
+    for (SimulatedBucket& bucket : buckets) tiers.buckets.push_back(&bucket);
+  }
+  KVKEEP_ASSIGN_OR_RETURN(const PlanPrediction predicted,
+                          PredictBySimulation(trace, distinct, tiers, size));
+  plan.rows.push_back(RowOf(plan.workload, plan.assumptions, predicted));
+  for (const SimulatedBucket& bucket : buckets) {
+    plan.g4->rows.push_back(
+        G4RowOf(plan.workload, plan.assumptions, asked.g4_assumptions, predicted, bucket));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PredictAll(const Cli& cli, const PlanArguments& asked,
                         std::span<const TraceRequest> trace, uint64_t distinct,
                         const std::vector<PlanSize>& sizes, Plan& plan) {
   const TiersOptions tiers = SimulatedTiersOf(asked, plan);
   const double work = plan.workload.wanted_chunks * static_cast<double>(sizes.size());
-  const bool curve = asked.method == "sample" ||
-                     (asked.method == "auto" && CurveKnows(tiers) && work > kMostSimulated);
+  const bool curve = asked.method == "sample" || (asked.method == "auto" && !asked.g4 &&
+                                                  CurveKnows(tiers) && work > kMostSimulated);
+  if (curve && asked.g4) return absl::InvalidArgumentError("--g4: say --method simulate");
   if (curve && !CurveKnows(tiers)) {
     return absl::InvalidArgumentError(
         "--method sample knows lru and admission all only: say --method simulate");
@@ -114,12 +135,16 @@ absl::Status PredictAll(const Cli& cli, const PlanArguments& asked,
     if (cli.terminal.progress) {
       cli.terminal.err << "\rplan: " << plan.rows.size() << " of " << sizes.size() << std::flush;
     }
-    absl::StatusOr<PlanPrediction> predicted =
-        curve ? PredictByCurve(plan.curve, plan.workload.chunk_bytes, size)
-              : PredictBySimulation(trace, distinct, tiers, size);
+    absl::Status predicted;
+    if (curve) {
+      plan.rows.push_back(
+          RowOf(plan.workload, plan.assumptions,
+                PredictByCurve(plan.curve, plan.workload.chunk_bytes, size)));
+    } else {
+      predicted = PredictOne(asked, trace, distinct, tiers, size, plan);
+    }
     if (cli.terminal.progress) cli.terminal.err << "\r\033[K" << std::flush;
-    if (!predicted.ok()) return predicted.status();
-    plan.rows.push_back(RowOf(plan.workload, plan.assumptions, *predicted));
+    if (!predicted.ok()) return predicted;
   }
   return absl::OkStatus();
 }
@@ -137,6 +162,10 @@ absl::Status PlanOfTrace(const Cli& cli, const PlanArguments& asked,
                    .chunk_bytes = chunk_bytes,
                    .tokens_per_chunk = asked.tokens_per_chunk,
                    .requests_per_day = asked.requests_per_day};
+  if (asked.g4 && plan.workload.days() * plan.workload.seconds <= 0) {
+    return absl::InvalidArgumentError("--g4: the requests of the trace are all of one time");
+  }
+  if (asked.g4) plan.g4 = PlanG4{.assumptions = asked.g4_assumptions};
   plan.curve = CurveOf(trace, static_cast<uint64_t>(chunk_bytes), kSampledKeys);
   const double all = static_cast<double>(facts.distinct_chunks) * chunk_bytes;
   const std::vector<PlanSize> sizes = PlanSizes(SizesOf(asked.g2), SizesOf(asked.g3),
@@ -205,8 +234,8 @@ int Told(const Cli& cli, const PlanArguments& asked, const Plan& plan) {
 
 int RunLivePlan(const Cli& cli, const PlanArguments& asked) {
   Plan plan;
-  if (asked.method == "simulate" || !CurveKnows(asked.tiers)) {
-    return cli.FailUsage("--live knows lru and admission all only, by samples");
+  if (asked.method == "simulate" || asked.g4 || !CurveKnows(asked.tiers)) {
+    return cli.FailUsage("--live knows lru, admission all and no G4, by samples");
   }
   if (const absl::Status known = Assume(asked, plan); !known.ok()) {
     return cli.FailUsage(std::string(known.message()));
@@ -307,6 +336,32 @@ void AddPriceOptions(CLI::App* verb, PlanArguments& asked) {
       ->check(CLI::Range(0.01, 100.0));
 }
 
+void AddG4Options(CLI::App* verb, PlanArguments& asked) {
+  G4Prices& prices = asked.g4_assumptions.prices;
+  const auto price = CLI::Range(0.0, 1e6);
+  verb->add_flag("--g4", asked.g4,
+                 "with a bucket behind each size: hits, requests, bytes and $ a month, for both "
+                 "admissions of G4");
+  verb->add_option("--g4-lifetime", asked.g4_assumptions.lifetime_days,
+                   "days that an object is there, by the bucket's rule")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 36'500.0));
+  verb->add_option("--g4-put-price", prices.put_dollars_per_1000,
+                   "$ for 1,000 PUTs; this and the others by default as S3 Standard, us-east-1")
+      ->capture_default_str()
+      ->check(price);
+  verb->add_option("--g4-get-price", prices.get_dollars_per_1000, "$ for 1,000 GETs")
+      ->capture_default_str()
+      ->check(price);
+  verb->add_option("--g4-storage-price", prices.storage_dollars_per_gib_month,
+                   "$ for a GiB (S3's GB) that is stored for a month")
+      ->capture_default_str()
+      ->check(price);
+  verb->add_option("--g4-traffic-price", prices.traffic_dollars_per_gib, "$ for a GiB that is read")
+      ->capture_default_str()
+      ->check(price);
+}
+
 }  // namespace
 
 void AddPlanVerb(CLI::App& app, Cli& cli) {
@@ -322,6 +377,7 @@ void AddPlanVerb(CLI::App& app, Cli& cli) {
   AddTierOptions(verb, *asked);
   AddModelOptions(verb, *asked);
   AddPriceOptions(verb, *asked);
+  AddG4Options(verb, *asked);
   verb->add_option("--svg", asked->svg, "file to draw it into");
   verb->callback([&cli, asked] { cli.run = [&cli, asked] { return RunPlan(cli, *asked); }; });
 }

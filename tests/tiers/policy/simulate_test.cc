@@ -307,4 +307,70 @@ TEST_CASE("policies on the synthetic trace have the hit ratios of independent si
                 {"min", {18.5, 39.6, 50.6, 62.6, 64.0}}});
 }
 
+namespace {
+
+// Of a G2 of so many chunks under LRU.
+BucketResult Beyond(std::vector<TraceRequest> requests, uint64_t g2_chunks, BucketOptions options) {
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].timestamp = std::chrono::seconds(i);
+  SimulatedBucket bucket(std::move(options));
+  SimulatedBucket* const buckets[] = {&bucket};
+  REQUIRE(SimulateTrace(requests, "lru", g2_chunks, buckets).ok());
+  return bucket.result();
+}
+
+}  // namespace
+
+TEST_CASE("a bucket has what was pushed out of the node, for its lifetime from the write") {
+  const std::vector<TraceRequest> requests = {Chain({1, 2}), Chain({3, 4}), Chain({1, 2, 5})};
+  const BucketResult result = Beyond(requests, 2, {.second_use = false});
+  CHECK(result.leading_hit_chunks == 2);
+  CHECK(result.recalled_chunks == 2);
+  CHECK(result.searches == 3);
+  CHECK(result.questions == 0);
+  CHECK(result.writes == 5);  // what was recalled is not offered again
+  CHECK(result.written_chunks == 5);
+  const BucketResult expired =
+      Beyond(requests, 2, {.lifetime = std::chrono::seconds(2), .second_use = false});
+  CHECK(expired.recalled_chunks == 0);
+  CHECK(expired.written_chunks == 7);
+  // What the node has needs no bucket; what lies behind a gap is put, and is there already.
+  const BucketResult behind =
+      Beyond({Chain({1, 2}), Chain({3, 4}), Chain({9, 2})}, 2, {.second_use = false});
+  CHECK(behind.leading_hit_chunks == 0);
+  CHECK(behind.writes == 6);
+  CHECK(behind.written_chunks == 5);
+}
+
+TEST_CASE("with second_use a bucket has what was found in G2 after it was put, once") {
+  const BucketResult result =
+      Beyond({Chain({1, 2}), Chain({1, 2}), Chain({1, 2}), Chain({3, 4}), Chain({1, 2}),
+              Chain({3, 4})}, 2, {.second_use = true});
+  CHECK(result.writes == 2);  // 1 and 2, at their second use
+  CHECK(result.recalled_chunks == 2);
+  CHECK(result.leading_hit_chunks == 6);
+}
+
+TEST_CASE("a lookup that lacks few chunks does not ask, and each search has its questions") {
+  const auto questions = [](uint64_t wanted, uint64_t there) { return 10 * wanted + there; };
+  const std::vector<TraceRequest> requests = {Chain({1}), Chain({2}), Chain({1})};
+  CHECK(Beyond(requests, 1, {.second_use = false, .least_chunks = 2}).searches == 0);
+  const BucketResult asked =
+      Beyond(requests, 1, {.second_use = false, .least_chunks = 1, .questions = questions});
+  CHECK(asked.searches == 3);
+  CHECK(asked.questions == 31);
+}
+
+TEST_CASE("a bucket behind two tiers is asked for what neither has") {
+  std::vector<TraceRequest> requests = {Chain({1, 2}), Chain({3, 4}), Chain({1, 2})};
+  const auto recalled = [&](uint64_t g3_chunks) {
+    SimulatedBucket bucket({.second_use = false});
+    TiersOptions options{.g2_chunks = 2, .g3_chunks = g3_chunks};
+    options.buckets = {&bucket};
+    REQUIRE(SimulateTiers(requests, options).ok());
+    return bucket.result().recalled_chunks;
+  };
+  CHECK(recalled(4) == 0);
+  CHECK(recalled(2) == 2);
+}
+
 }  // namespace kvkeep

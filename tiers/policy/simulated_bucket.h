@@ -1,0 +1,59 @@
+// SimulatedBucket: what a bucket of G4 behind one node would have had, and been asked for. Objects
+// are of equal size, and are there for a lifetime from their write, whoever reads them.
+//
+// It follows the store (tiers/store/remote.cc): what is put is offered at once, or with second_use
+// when a later lookup finds it in G2; what lookups find beyond the node comes into G2, as a put
+// brings it, and is not offered again. So it changes nothing in the node's tiers. Every lookup asks
+// that lacks enough chunks; every write and answer comes before the next request. Not thread-safe.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "tiers/policy/trace.h"
+
+namespace kvkeep {
+
+struct BucketOptions {
+  std::chrono::milliseconds lifetime{std::chrono::hours(7 * 24)};  // of the trace's time
+  bool second_use = true;
+  uint64_t least_chunks = 2;  // a lookup that lacks fewer does not ask
+  // Questions of a search for so many chunks, of which the first so many are there; null: none.
+  std::function<uint64_t(uint64_t wanted, uint64_t there)> questions;
+};
+
+struct BucketResult {
+  uint64_t leading_hit_chunks = 0;  // in the run at a chain's head, of the node's tiers or of G4
+  uint64_t recalled_chunks = 0;     // of these, those that came from G4
+  uint64_t searches = 0, questions = 0;
+  uint64_t writes = 0;          // puts of an object
+  uint64_t written_chunks = 0;  // of these, those whose object was not there
+};
+
+class SimulatedBucket {
+ public:
+  enum class Place : uint8_t { kNotOnNode, kG3, kG2 };  // where a chunk is that is asked for
+
+  explicit SimulatedBucket(BucketOptions options) : options_(std::move(options)) {}
+
+  // A request, and where each of its chunks was found on the node: as many places as hash_ids.
+  void Serve(const TraceRequest& request, std::span<const Place> places);
+  const BucketResult& result() const { return result_; }
+  bool second_use() const { return options_.second_use; }
+
+ private:
+  bool Has(uint64_t id, std::chrono::milliseconds now) const;
+  void Offer(uint64_t id, std::chrono::milliseconds now);
+
+  BucketOptions options_;
+  absl::flat_hash_map<uint64_t, std::chrono::milliseconds> written_;  // object to its write
+  absl::flat_hash_set<uint64_t> unused_;  // on the node, put there and not found since
+  BucketResult result_;
+};
+
+}  // namespace kvkeep
