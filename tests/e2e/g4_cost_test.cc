@@ -3,9 +3,11 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 
@@ -92,11 +94,12 @@ class TimedNode {
 };
 
 struct Beside {
+  const char* what;
   double p50 = 0, p99 = 0;
   std::string text;
 
-  Beside(const char* what, Latencies with, Latencies without)
-      : p50(with.At(0.5) / without.At(0.5)), p99(with.At(0.99) / without.At(0.99)) {
+  Beside(const char* call, Latencies with, Latencies without)
+      : what(call), p50(with.At(0.5) / without.At(0.5)), p99(with.At(0.99) / without.At(0.99)) {
     text = absl::StrFormat("%s: p50 %.0f us, without G4 %.0f (%.2f), p99 %.0f, without %.0f (%.2f)",
                            what, with.At(0.5), without.At(0.5), p50, with.At(0.99),
                            without.At(0.99), p99);
@@ -130,24 +133,31 @@ TEST_CASE("what the node has is answered as fast with a bucket as without, also 
   Engine asks(with.site());
   REQUIRE(asks.client().Lookup(asks.ns(), KeysOf(Chunks(99'000, 64, kSmallBytes)),
                                {.remote_wait = milliseconds(100)}).ok());
-  bool good = false;
-  for (int attempt = 0; attempt < kAttempts && !good; ++attempt) {
+  // By kind of call, whether it was as fast in some attempt: each has its own bad moments.
+  std::map<std::string, bool> as_fast;
+  const auto all_are = [&as_fast] {
+    return !as_fast.empty() && std::all_of(as_fast.begin(), as_fast.end(),
+                                           [](const auto& one) { return one.second; });
+  };
+  for (int attempt = 0; attempt < kAttempts && !all_are(); ++attempt) {
     NodeTimes on, off;
     for (int round = 0; round < kRounds; ++round) {
       without.Measure(off);
       with.Measure(on);
     }
-    good = true;
     for (const Beside& beside : {Beside("lookups of 256 keys", on.lookups, off.lookups),
                                  Beside("gets of G2", on.hits, off.hits),
                                  Beside("gets of G3", on.cold, off.cold)}) {
       WARN((path == client::PathChoice::kLocal ? "local, " : "gRPC, ")
            << (state == Bucket::kServes ? "a bucket that serves, " : "one that hangs, ")
            << beside.text);
-      good = good && beside.p99 <= kAsFast;
+      as_fast[beside.what] |= beside.p99 <= kAsFast;
     }
   }
-  CHECK(good);
+  for (const auto& [what, was] : as_fast) {
+    INFO(what);
+    CHECK(was);
+  }
   CHECK(with.wrong_bytes() == 0);
 }
 
