@@ -29,7 +29,7 @@ enum class Bucket : uint8_t {
 };
 
 // Of a read's answer that has a body.
-bool HasBody(const HttpRequest& request, const ScriptedAnswer& answer) {
+inline bool HasBody(const HttpRequest& request, const ScriptedAnswer& answer) {
   return request.method == "GET" && answer.status < 300 && !answer.body.empty();
 }
 
