@@ -1,8 +1,8 @@
 // RadixSort: sorts by an unsigned number of each element, in time that grows with how many there
-// are, not with n log n: a quarter of std::sort's for the records of a start. It works in place but
-// for a copy of kRadixFewElements. Elements of one number come in any order; a number of two parts,
-// an absl::uint128, orders those. Digits in which no two numbers differ cost nothing: dense numbers
-// take few passes.
+// are, not with n log n: two thirds of std::sort's for the 10 million records of a start. It works
+// in place but for a copy of kRadixFewElements. Elements of one number come in any order; a number
+// of two parts, an absl::uint128, orders those. Digits in which no two numbers differ cost nothing:
+// dense numbers take few passes.
 #pragma once
 
 #include <algorithm>
