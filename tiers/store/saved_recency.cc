@@ -99,8 +99,8 @@ uint64_t FormerRecency::RankOf(CommitSequence sequence) const {
 
 SavedRecency SavedRecency::Read(ChunkIndex& index, std::vector<AdoptedChunk>& adopted) {
   SavedRecency found;
-  const auto sequence = [](const AdoptedChunk& chunk) { return SequenceOf(chunk).value(); };
-  RadixSort(std::span(adopted), sequence);
+  const auto by_sequence = [](const AdoptedChunk& chunk) { return SequenceOf(chunk).value(); };
+  RadixSort(std::span(adopted), by_sequence);
   for (AdoptedChunk& chunk : adopted) chunk.rank = kUnsaved;
   const bool read = ReadEntries(index, adopted, found).ok();
   const std::optional<FormerRecency> former = FormerRecency::Read(index);

@@ -12,11 +12,6 @@
 namespace kvkeep::tools {
 namespace {
 
-struct G4Asked {
-  S3UrlOptions urls{.endpoints = {""}};
-  std::string credentials_file, ca_file;
-};
-
 const char* NameOfVerdict(BucketFinding::Verdict verdict) {
   switch (verdict) {
     case BucketFinding::Verdict::kGood: return "good";
@@ -26,7 +21,7 @@ const char* NameOfVerdict(BucketFinding::Verdict verdict) {
   return "";
 }
 
-int RunG4Check(const Cli& cli, const G4Asked& asked) {
+int RunG4Check(const Cli& cli, const BucketAsked& asked) {
   const absl::StatusOr<S3Urls> urls = S3Urls::Make(asked.urls);
   if (!urls.ok()) return cli.FailUsage(std::string(urls.status().message()));
   const absl::StatusOr<SharedS3Keys> keys = FindBucketKeys(asked.credentials_file);
@@ -61,19 +56,11 @@ void AddG4Verbs(CLI::App& app, Cli& cli) {
       "try a bucket before a daemon trusts it: puts, races, cuts off, reads, overwrites and "
       "deletes objects of its own below check/. Exit code 1: images would be lost or mixed, or "
       "nothing works");
-  auto asked = std::make_shared<G4Asked>();
+  auto asked = std::make_shared<BucketAsked>();
   check->add_option("ENDPOINT", asked->urls.endpoints[0], "https://host or http://host:port")
       ->required();
   check->add_option("BUCKET", asked->urls.bucket, "its name; it is there already")->required();
-  check->add_option("--prefix", asked->urls.prefix, "before the names of all objects");
-  check->add_option("--region", asked->urls.region, "what requests are signed for")
-      ->capture_default_str();
-  check->add_flag("--virtual-host", asked->urls.virtual_host,
-                  "the bucket in the host's name, as AWS wants it");
-  check->add_option("--credentials-file", asked->credentials_file,
-                    "two lines, key id and secret, readable by you alone; else the environment's "
-                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
-  check->add_option("--ca-file", asked->ca_file, "who certified the server; else the system's");
+  AddBucketOptions(*check, *asked);
   check->callback([&cli, asked] { cli.run = [&cli, asked] { return RunG4Check(cli, *asked); }; });
   AddG4SweepVerb(*g4, cli);
 }

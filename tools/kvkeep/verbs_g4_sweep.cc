@@ -12,6 +12,7 @@
 #include "tiers/objects/directory_store.h"
 #include "tiers/objects/s3_store.h"
 #include "tiers/remote/image_sweep.h"
+#include "tools/kvkeep/bucket_keys.h"
 #include "tools/kvkeep/cli.h"
 #include "tools/kvkeep/units.h"
 
@@ -19,8 +20,8 @@ namespace kvkeep::tools {
 namespace {
 
 struct SweepAsked {
-  S3UrlOptions urls{.endpoints = {""}};
-  std::string directory, credentials_file, ca_file, older_than;
+  BucketAsked bucket;
+  std::string directory, older_than;  // no directory: the bucket
   ImageSweepOptions sweep;
 };
 
@@ -42,12 +43,13 @@ absl::StatusOr<SweptStore> OpenSwept(const SweepAsked& asked) {
                              swept.pool.get(), RealClock(), RealRandom()));
     return swept;
   }
-  KVKEEP_ASSIGN_OR_RETURN(S3Urls urls, S3Urls::Make(asked.urls));
+  KVKEEP_ASSIGN_OR_RETURN(S3Urls urls, S3Urls::Make(asked.bucket.urls));
   KVKEEP_ASSIGN_OR_RETURN(
       std::unique_ptr<S3KeySource> source,
-      MakeS3KeySource(asked.credentials_file, [](const char* name) { return std::getenv(name); }));
+      MakeS3KeySource(asked.bucket.credentials_file,
+                      [](const char* name) { return std::getenv(name); }));
   KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<HttpEngine> engine,
-                          CurlEngine::Make({.ca_file = asked.ca_file}, RealClock()));
+                          CurlEngine::Make({.ca_file = asked.bucket.ca_file}, RealClock()));
   swept.credentials =
       std::make_unique<S3Credentials>(std::move(source), RealClock(), RealRandom());
   swept.credentials->Tick();
@@ -58,7 +60,8 @@ absl::StatusOr<SweptStore> OpenSwept(const SweepAsked& asked) {
 }
 
 int RunG4Sweep(const Cli& cli, SweepAsked& asked) {
-  const bool bucket = !asked.urls.endpoints[0].empty() && !asked.urls.bucket.empty();
+  const S3UrlOptions& urls = asked.bucket.urls;
+  const bool bucket = !urls.endpoints[0].empty() && !urls.bucket.empty();
   if (bucket == !asked.directory.empty()) {
     return cli.FailUsage("either ENDPOINT and BUCKET, or --directory");
   }
@@ -105,8 +108,8 @@ void AddG4SweepVerb(CLI::App& g4, Cli& cli) {
       "delete images that are older than their lifetime, where the server has no lifecycle rules. "
       "May run anywhere, and twice. Touches nothing but images of kvkeep's");
   auto asked = std::make_shared<SweepAsked>();
-  sweep->add_option("ENDPOINT", asked->urls.endpoints[0], "https://host or http://host:port");
-  sweep->add_option("BUCKET", asked->urls.bucket, "its name");
+  sweep->add_option("ENDPOINT", asked->bucket.urls.endpoints[0], "https://host or http://host:port");
+  sweep->add_option("BUCKET", asked->bucket.urls.bucket, "its name");
   sweep->add_option("--directory", asked->directory, "a shared directory, in place of a bucket");
   sweep->add_option("--older-than", asked->older_than, "their lifetime: 36h, 7d; an hour or more")
       ->check(BadDuration)
@@ -114,15 +117,7 @@ void AddG4SweepVerb(CLI::App& g4, Cli& cli) {
   sweep->add_flag("--dry-run", asked->sweep.dry_run, "count, delete nothing");
   sweep->add_option("--rate", asked->sweep.deletions_per_second, "deletions a second")
       ->capture_default_str();
-  sweep->add_option("--prefix", asked->urls.prefix, "before the names of all objects");
-  sweep->add_option("--region", asked->urls.region, "what requests are signed for")
-      ->capture_default_str();
-  sweep->add_flag("--virtual-host", asked->urls.virtual_host,
-                  "the bucket in the host's name, as AWS wants it");
-  sweep->add_option("--credentials-file", asked->credentials_file,
-                    "two lines, key id and secret, readable by you alone; else the environment's "
-                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
-  sweep->add_option("--ca-file", asked->ca_file, "who certified the server; else the system's");
+  AddBucketOptions(*sweep, asked->bucket);
   sweep->callback([&cli, asked] { cli.run = [&cli, asked] { return RunG4Sweep(cli, *asked); }; });
 }
 
