@@ -14,6 +14,8 @@ namespace kvkeep {
 using enum ObjectOutcome;
 
 struct MemoryObjectStore::Request {
+  enum class Kind : uint8_t { kGet, kPut, kDelete, kList };
+  Kind kind = Kind::kGet;
   ObjectCall call;
   GetObject get;  // its name and deadline are those of any request
   PutObject put;
@@ -27,6 +29,19 @@ struct MemoryObjectStore::Request {
   std::string body;  // still to be given
   bool cut = false;
 };
+
+void MemoryObjects::Publish(const std::string& name, std::string body, UnixSeconds modified) {
+  Shared& is = now[name];
+  if (is != nullptr) before[name] = is;
+  is = std::make_shared<const Version>(
+      Version{std::move(body), absl::StrCat("\"m", ++versions, "\""), modified});
+}
+
+void MemoryObjects::LandLate(size_t index) {
+  const auto [name, version] = late[index];
+  late.erase(late.begin() + static_cast<ptrdiff_t>(index));
+  Publish(name, version->body, version->modified);
+}
 
 MemoryObjectStore::MemoryObjectStore(MemoryObjects* objects, ManualExecutor* executor,
                                      const Clock* clock, uint64_t seed,
@@ -66,6 +81,7 @@ void MemoryObjectStore::Run(ObjectCall call, Step step, int turns) {
   Request& request = *at->second;
   if (request.cancelled) return Answer(request, kCancelled);
   if (clock_.Now() >= request.get.deadline) return Answer(request, kLate);
+  if (Happens(faults_.stuck)) return stuck_.push_back(call);
   if (turns > 0) return Later(request, step, turns - 1);
   (this->*step)(request);
 }
@@ -88,6 +104,35 @@ void MemoryObjectStore::Cancel(ObjectCall call) {
   if (at == requests_.end()) return;
   at->second->cancelled = true;
   Later(*at->second, &MemoryObjectStore::StepBody, 0);
+}
+
+void MemoryObjectStore::Tick() {
+  std::erase_if(stuck_, [this](ObjectCall call) {
+    const auto at = requests_.find(call);
+    if (at == requests_.end()) return true;
+    if (clock_.Now() < at->second->get.deadline) return false;
+    Later(*at->second, &MemoryObjectStore::StepBody, 0);
+    return true;
+  });
+}
+
+void MemoryObjectStore::Abandon() {
+  const UnixSeconds now(static_cast<int64_t>(clock_.UnixMicros() / 1'000'000));
+  for (auto& [call, request] : requests_) {
+    const bool done = random_.Chance(0.3);
+    if (request->kind == Request::Kind::kDelete && done) objects_.now.erase(request->get.name);
+    if (request->kind != Request::Kind::kPut) continue;
+    std::string body;
+    for (const auto run : request->put.body) absl::StrAppend(&body, AsText(run));
+    if (done) {
+      objects_.Publish(request->get.name, std::move(body), now);
+    } else if (random_.Chance(0.5)) {
+      objects_.late.emplace_back(request->get.name,
+                                 std::make_shared<const MemoryObjects::Version>(
+                                     MemoryObjects::Version{std::move(body), "", now}));
+    }
+  }
+  requests_.clear();
 }
 
 bool MemoryObjectStore::FailsFirst(Request& request) {
@@ -170,6 +215,7 @@ void MemoryObjectStore::StepBody(Request& request) {
 ObjectCall MemoryObjectStore::Put(PutObject put, Done done) {
   ++puts;
   auto request = std::make_unique<Request>();
+  request->kind = Request::Kind::kPut;
   request->get.name = put.name;
   request->get.deadline = put.deadline;
   request->put = std::move(put);
@@ -193,18 +239,16 @@ void MemoryObjectStore::StepPut(Request& request) {
   }
   const bool half = Happens(faults_.half_published);
   if (half) body.resize(body.size() / 2);
-  const std::string etag = absl::StrCat("\"m", ++objects_.versions, "\"");
-  if (there) objects_.before[name] = objects_.now[name];
-  objects_.now[name] = std::make_shared<const MemoryObjects::Version>(MemoryObjects::Version{
-      std::move(body), etag,
-      UnixSeconds(static_cast<int64_t>(clock_.UnixMicros() / 1'000'000))});
-  request.answer.head.etag = etag;
+  objects_.Publish(name, std::move(body),
+                   UnixSeconds(static_cast<int64_t>(clock_.UnixMicros() / 1'000'000)));
+  request.answer.head.etag = objects_.now[name]->etag;
   Answer(request, half || Happens(faults_.answer_lost) ? kBroken : kOk);
 }
 
 ObjectCall MemoryObjectStore::Delete(DeleteObject deletion, Done done) {
   ++deletes;
   auto request = std::make_unique<Request>();
+  request->kind = Request::Kind::kDelete;
   request->get.name = std::move(deletion.name);
   request->get.deadline = deletion.deadline;
   request->done = std::move(done);
@@ -222,6 +266,7 @@ void MemoryObjectStore::StepDelete(Request& request) {
 ObjectCall MemoryObjectStore::List(ListObjects list, ListDone done) {
   ++lists;
   auto request = std::make_unique<Request>();
+  request->kind = Request::Kind::kList;
   request->get.deadline = list.deadline;
   request->list = std::move(list);
   request->list_done = std::move(done);

@@ -4,13 +4,14 @@
 // What is asked for happens step by step on an executor of the test, whose order is any. A put is
 // atomic. With faults it is any bucket that there is: it refuses, throttles, answers late, loses
 // answers to what it did, cuts bodies off, flips bits, hands out another range or an old version,
-// publishes half an object, forgets objects, says of all for a while that they are absent, and
-// ignores if_absent. Not thread-safe.
+// publishes half an object, forgets objects, says of all for a while that they are absent, ignores
+// if_absent, and leaves requests without an answer until their deadline. Not thread-safe.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/fakes/manual_executor.h"
@@ -28,7 +29,13 @@ struct MemoryObjects {
 
   std::map<std::string, Shared> now;
   std::map<std::string, Shared> before;  // what each replaced
+  // Puts of processes that died: they arrive when the test says so, if at all.
+  std::vector<std::pair<std::string, Shared>> late;
   uint64_t versions = 0;
+
+  // Takes the place of what was under this name.
+  void Publish(const std::string& name, std::string body, UnixSeconds modified);
+  void LandLate(size_t index);  // REQUIRES: index < late.size()
 };
 
 struct ObjectFaults {
@@ -43,10 +50,12 @@ struct ObjectFaults {
   double gone = 0;            // forgotten, when it is asked for
   double hides_all = 0;       // absent for some requests from now on
   double ignores_if_absent = 0;
+  double stuck = 0;  // of requests: no answer before the deadline, see Tick
 
   double sum() const {
     return broken + throttled + misconfigured + full + late + answer_lost + body_cut + flipped +
-           other_range + old_version + half_published + gone + hides_all + ignores_if_absent;
+           other_range + old_version + half_published + gone + hides_all + ignores_if_absent +
+           stuck;
   }
 };
 
@@ -64,7 +73,19 @@ class MemoryObjectStore final : public ObjectStore {
   void Cancel(ObjectCall call) override;
   ObjectStoreHealth health() const override { return health_; }
 
-  void set_faults(const ObjectFaults& faults) { faults_ = faults; }
+  // Requests that are stuck end once their deadline is over. Call it when time has passed.
+  void Tick();
+  // Their process died: nobody is answered. What it asked for happens, does not, or, a put, comes
+  // late. From then on nothing may be asked.
+  void Abandon();
+  // What is random from now on follows from this seed.
+  void Reseed(uint64_t seed) { random_ = SeededRandom(seed); }
+
+  // What it hid until now it hides no more.
+  void set_faults(const ObjectFaults& faults) {
+    faults_ = faults;
+    hidden_for_ = 0;
+  }
   void set_health(const ObjectStoreHealth& health) { health_ = health; }
   uint64_t faults_injected() const { return injected_; }
   // Requests that were handed over, by what they ask for; and what was most under way at once.
@@ -96,6 +117,7 @@ class MemoryObjectStore final : public ObjectStore {
   ObjectFaults faults_;
   ObjectStoreHealth health_;
   std::map<ObjectCall, std::unique_ptr<Request>> requests_;
+  std::vector<ObjectCall> stuck_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   uint64_t last_call_ = 0, injected_ = 0, hidden_for_ = 0;
 };

@@ -1,14 +1,14 @@
 // Which bug this run of kvkeep-sim-canary has: a number of tiers/store/canary.h, in KVKEEP_CANARY;
 // 0: none, to see that nothing else fails in this program.
-#include "tiers/store/canary.h"
 
 #include <absl/strings/numbers.h>
 
 #include <cstdlib>
 
+#include "tiers/base/canary.h"
 #include "tiers/base/check.h"
 
-namespace kvkeep::store_internal {
+namespace kvkeep {
 namespace {
 
 int FromEnvironment() {
@@ -22,4 +22,4 @@ int FromEnvironment() {
 
 const int planted_canary = FromEnvironment();
 
-}  // namespace kvkeep::store_internal
+}  // namespace kvkeep

@@ -6,13 +6,22 @@
 
 #include <algorithm>
 
+#include "tests/sim/fleet/fleet_options.h"
 #include "tests/sim/random_world.h"
 #include "tiers/policy/eviction_policy.h"
 
 namespace kvkeep {
+namespace {
+
+const std::vector<std::string>& RemovableOf(const Script& script) {
+  return script.nodes > 1 ? FleetRemovable() : Removable();
+}
+
+}  // namespace
 
 std::string FormatScript(const Script& script, const std::map<uint64_t, std::string>& what) {
   std::string text = absl::StrCat("seed ", script.seed, "\npolicy ", script.policy, "\n");
+  if (script.nodes > 1) absl::StrAppend(&text, "nodes ", script.nodes, "\n");
   if (!script.without.empty()) absl::StrAppend(&text, "without");
   for (const std::string& name : script.without) absl::StrAppend(&text, " ", name);
   if (!script.without.empty()) absl::StrAppend(&text, "\n");
@@ -41,7 +50,7 @@ absl::StatusOr<Script> ParseScript(const std::string& text) {
       }
       script.policy = words[1];
     } else if (words[0] == "without") {
-      const auto& known = Removable();
+      const auto& known = RemovableOf(script);
       for (size_t w = 1; w < words.size(); ++w) {
         if (std::find(known.begin(), known.end(), words[w]) == known.end()) {
           return wrong(absl::StrCat("'", words[w], "' is nothing that can be left out"));
@@ -52,6 +61,11 @@ absl::StatusOr<Script> ParseScript(const std::string& text) {
       return wrong(absl::StrCat("'", words[1], "' is no number"));
     } else if (words[0] == "seed") {
       script.seed = number;
+    } else if (words[0] == "nodes") {
+      if (number == 0 || number > kMostNodes) {
+        return wrong(absl::StrCat("nodes are 1 to ", kMostNodes));
+      }
+      script.nodes = number;
     } else if (words[0] == "step") {
       script.steps.push_back(number);
     } else {
@@ -65,7 +79,7 @@ absl::StatusOr<Script> ParseScript(const std::string& text) {
 namespace {
 
 void DropFaults(Script& script, const std::function<bool(const Script&)>& same) {
-  for (const std::string& name : Removable()) {
+  for (const std::string& name : RemovableOf(script)) {
     const auto& out = script.without;
     if (std::find(out.begin(), out.end(), name) != out.end()) continue;
     Script candidate = script;

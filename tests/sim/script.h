@@ -3,6 +3,7 @@
 //   # anything
 //   seed 77
 //   policy arc           of eviction; lru if not said
+//   nodes 3              of a fleet; one machine if not said
 //   without delay stuck  left out of the world (random_world.h)
 //   step 12              any number of them, in this order; what follows the number is a comment
 #pragma once
@@ -21,11 +22,12 @@ namespace kvkeep {
 struct Script {
   uint64_t seed = 1;
   std::string policy = "lru";
+  uint64_t nodes = 1;
   std::vector<std::string> without;
   std::vector<uint64_t> steps;
 
   SimulationOptions Options() const {
-    return {.seed = seed, .only = steps, .without = without, .policy = policy};
+    return {.seed = seed, .only = steps, .without = without, .policy = policy, .nodes = nodes};
   }
 };
 

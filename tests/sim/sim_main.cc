@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/sim/fleet/fleet_options.h"
 #include "tests/sim/forked_runs.h"
 #include "tests/sim/random_world.h"
 #include "tests/sim/script.h"
@@ -26,6 +27,7 @@ constexpr char kUsage[] =
     "kvkeep-sim --pinned SEED:POLICY,... [--steps N] [--jobs N]\n"
     "kvkeep-sim --seed N [--steps N] [--verbose | --shrink [--out FILE]]\n"
     "kvkeep-sim --script FILE [--verbose]\n"
+    "all but a script: [--nodes N] that share a bucket; one machine if not said\n"
     "all but a script: [--only NAME,...] of what may be left out of a world, all else left out\n"
     "    [--policy NAME] of eviction, lru if not said; NAME,...: seeds take them in turn\n"
     "--drawn: the first seed is drawn, and printed\n"
@@ -33,7 +35,7 @@ constexpr char kUsage[] =
     "--from: the seed to begin with; those before it come last\n";
 
 struct Arguments {
-  uint64_t first = 1, seeds = 1, steps = 5000, jobs = 1, from = 0;
+  uint64_t first = 1, seeds = 1, steps = 5000, jobs = 1, from = 0, nodes = 1;
   std::string script, out, only, policy, pinned;
   std::vector<std::string> without;
   bool verbose = false, find_failure = false, every_kind = false, shrink = false, drawn = false;
@@ -72,8 +74,8 @@ std::vector<Run> RunsOf(const Arguments& arguments) {
 }
 
 // What is left out of worlds that have only these of all that may be. Ends on a name not known.
-std::vector<std::string> AllBut(const std::string& only) {
-  std::vector<std::string> without = Removable();
+std::vector<std::string> AllBut(const std::string& only, bool fleet) {
+  std::vector<std::string> without = fleet ? FleetRemovable() : Removable();
   const std::vector<std::string> names = absl::StrSplit(only, ',');
   for (const std::string& name : names) {
     if (std::erase(without, name) == 1) continue;
@@ -83,6 +85,13 @@ std::vector<std::string> AllBut(const std::string& only) {
   return without;
 }
 
+// What makes the same run again, beside the seed.
+std::string SameRun(const Arguments& arguments, const std::string& policy) {
+  return absl::StrCat("--steps ", arguments.steps, " --policy ", policy,
+                      arguments.nodes > 1 ? absl::StrCat(" --nodes ", arguments.nodes) : "",
+                      arguments.only.empty() ? "" : " --only ", arguments.only);
+}
+
 Arguments Parse(int argc, char** argv) {
   Arguments arguments;
   const std::map<std::string, uint64_t*> numbers = {{"--seed", &arguments.first},
@@ -90,7 +99,8 @@ Arguments Parse(int argc, char** argv) {
                                                     {"--seeds", &arguments.seeds},
                                                     {"--steps", &arguments.steps},
                                                     {"--jobs", &arguments.jobs},
-                                                    {"--from", &arguments.from}};
+                                                    {"--from", &arguments.from},
+                                                    {"--nodes", &arguments.nodes}};
   const std::map<std::string, std::string*> texts = {{"--script", &arguments.script},
                                                      {"--out", &arguments.out},
                                                      {"--only", &arguments.only},
@@ -123,21 +133,19 @@ Arguments Parse(int argc, char** argv) {
     std::fprintf(stderr, "kvkeep-sim: a script says its policy and what is left out itself\n");
     std::exit(2);
   }
-  if (!arguments.only.empty()) arguments.without = AllBut(arguments.only);
+  if (!arguments.only.empty()) arguments.without = AllBut(arguments.only, arguments.nodes > 1);
   if (arguments.policy.empty()) arguments.policy = "lru";
+  if (arguments.nodes > kMostNodes) {
+    std::fprintf(stderr, "kvkeep-sim: --nodes: at most %lu\n", kMostNodes);
+    std::exit(2);
+  }
   if (arguments.drawn) {
     arguments.first = 1 + (RealRandom()->NextU64() >> 24);  // short enough to be typed
-    std::printf("drawn: --first %lu --seeds %lu --steps %lu --policy %s\n", arguments.first,
-                arguments.seeds, arguments.steps, arguments.policy.c_str());
+    std::printf("drawn: --first %lu --seeds %lu %s\n", arguments.first, arguments.seeds,
+                SameRun(arguments, arguments.policy).c_str());
     std::fflush(stdout);  // before any run forks
   }
   return arguments;
-}
-
-// What makes the same run again, beside the seed.
-std::string SameRun(const Arguments& arguments, const std::string& policy) {
-  return absl::StrCat("--steps ", arguments.steps, " --policy ", policy,
-                      arguments.only.empty() ? "" : " --only ", arguments.only);
 }
 
 // The lines that a verbose run printed, by step.
@@ -161,12 +169,16 @@ int ShrinkSeed(const Arguments& arguments) {
   const RunResult first = ForkedRuns::Run({.seed = arguments.first,
                                            .steps = arguments.steps,
                                            .without = arguments.without,
-                                           .policy = arguments.policy});
+                                           .policy = arguments.policy,
+                                           .nodes = arguments.nodes});
   if (first.failure.empty()) {
     std::printf("seed %lu of %lu steps does not fail\n", arguments.first, arguments.steps);
     return 1;
   }
-  Script script{.seed = arguments.first, .policy = arguments.policy, .without = arguments.without};
+  Script script{.seed = arguments.first,
+                .policy = arguments.policy,
+                .nodes = arguments.nodes,
+                .without = arguments.without};
   script.steps.resize(first.last_step + 1);
   std::iota(script.steps.begin(), script.steps.end(), 0);
   script = Shrink(
@@ -218,7 +230,8 @@ int RunSeeds(const Arguments& arguments) {
       const SimulationOptions options{.seed = seed,
                                       .steps = arguments.steps,
                                       .without = arguments.without,
-                                      .policy = policy};
+                                      .policy = policy,
+                                      .nodes = arguments.nodes};
       runs.Start(options, [&, seed = seed, policy = policy](const RunResult& result) {
         ++ran;
         if (result.failure.empty()) return sum.Add(result.report);
@@ -262,7 +275,8 @@ int main(int argc, char** argv) {
                             .steps = arguments.steps,
                             .verbose = true,
                             .without = arguments.without,
-                            .policy = arguments.policy});
+                            .policy = arguments.policy,
+                            .nodes = arguments.nodes});
   }
   return kvkeep::RunSeeds(arguments);
 }

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "tests/sim/fleet/fleet_simulator.h"
 #include "tests/sim/payload.h"
 #include "tests/sim/random_world.h"
 #include "tests/sim/script.h"
@@ -24,6 +25,35 @@ TEST_CASE("a run of the same steps replays exactly, and without some of them it 
   CHECK(RunSimulation(options).digest == first.digest);
   options.only.erase(options.only.begin() + 50, options.only.begin() + 150);
   CHECK(RunSimulation(options).digest != first.digest);
+}
+
+TEST_CASE("a fleet's seed replays exactly, and its nodes meet in the bucket") {
+  const SimulationOptions options{.seed = 7, .steps = 1500, .nodes = 3};
+  const SimulationReport first = RunSimulation(options);
+  CHECK(RunSimulation(options).digest == first.digest);
+  CHECK(first.written_beyond > 0);
+  CHECK(first.came_from_others > 0);
+  CHECK(first.recalled > 0);
+}
+
+TEST_CASE("a bucket that does not answer changes nothing of what a node answers by itself") {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    INFO(seed);
+    const SimulationOptions options{.seed = seed, .steps = 1000, .nodes = 2};
+    const SimulationReport none = RunFleet(options, FleetOptions::Bucket::kNone);
+    const SimulationReport dead = RunFleet(options, FleetOptions::Bucket::kDead);
+    CHECK(none.local_digest == dead.local_digest);
+    CHECK(none.hits == dead.hits);
+    CHECK(dead.came_from_others == 0);
+  }
+}
+
+TEST_CASE("whatever is left out of a fleet, it runs") {
+  for (const std::string& name : FleetRemovable()) {
+    INFO(name);
+    const SimulationOptions options{.seed = 2, .steps = 50, .without = {name}, .nodes = 3};
+    CHECK(RunSimulation(options).steps == 50);
+  }
 }
 
 TEST_CASE("whatever is left out of a world, it runs") {
@@ -67,6 +97,9 @@ TEST_CASE("a script is read as it was written, and errors name the line") {
   CHECK(error("seed 1\nstep x\n") == "line 2: 'x' is no number");
   CHECK(error("seed 1\nwithout luck\n") == "line 2: 'luck' is nothing that can be left out");
   CHECK(error("seed 1\npolicy luck\n") == "line 2: 'luck' is no policy");
+  CHECK(error("nodes 100\n") == "line 1: nodes are 1 to 8");
+  CHECK(error("nodes 2\nwithout drives_lie\n") ==
+        "line 2: 'drives_lie' is nothing that can be left out");
   CHECK(error("jump 1\n") == "line 1: 'jump' is not known");
   CHECK(error("seed 1\n") == "there is no step in it");
 }

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "tests/sim/fleet/fleet_simulator.h"
 #include "tests/sim/simulator.h"
 #include "tiers/base/check.h"
 
@@ -366,6 +367,8 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(failed_recalls, other.failed_recalls);
   add(written_beyond, other.written_beyond);
   add(bad_beyond, other.bad_beyond);
+  add(came_from_others, other.came_from_others);
+  add(bucket_faults, other.bucket_faults);
   add(returned, other.returned);
   add(encrypted, other.encrypted);
   add(unauthentic, other.unauthentic);
@@ -393,6 +396,7 @@ std::string SimulationReport::Describe() const {
       " capacities set ", capacities_set, " blocks came ", memory_came,
       " tenants changed ", tenant_changes, " recalls ", recalls, " of them came ", recalled,
       " not ", failed_recalls, " written beyond ", written_beyond, " bad there ", bad_beyond,
+      " keys from others ", came_from_others, " faults of a bucket ", bucket_faults,
       " chunks found by who was away ", returned, " forgotten but told durable ", forgotten,
       " records back ", revived, " of them believed ", believed, " cleared ", cleared,
       " gone for a quota ", in_quota,
@@ -402,7 +406,7 @@ std::string SimulationReport::Describe() const {
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {
-  return Simulator(options).Run();
+  return options.nodes > 1 ? RunFleet(options) : Simulator(options).Run();
 }
 
 }  // namespace kvkeep

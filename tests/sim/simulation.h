@@ -21,6 +21,7 @@ struct SimulationOptions {
   std::vector<uint64_t> only;        // these steps, not 0 to `steps`
   std::vector<std::string> without;  // left out of the world, see random_world.h
   std::string policy = "lru";        // of eviction, of both tiers
+  uint64_t nodes = 1;                // more: a fleet (fleet/fleet_simulator.h)
   uint64_t* progress = nullptr;      // is told the number of each step before it begins
 };
 
@@ -44,11 +45,14 @@ struct SimulationReport {
   uint64_t revived = 0, believed = 0;
   // Beyond the node: asked for; came, did not; written there; found not to be what they should be.
   uint64_t recalls = 0, recalled = 0, failed_recalls = 0, written_beyond = 0, bad_beyond = 0;
+  // Of a fleet: keys that lookups were told to be coming from the bucket.
+  uint64_t came_from_others = 0, bucket_faults = 0;
   // Records that stood in doubt, and over a restart do so no more: told to be durable.
   uint64_t cleared = 0;
   uint64_t encrypted = 0, unauthentic = 0;  // written; found changed on their device
   Injected injected;
   uint64_t digest = 0;  // of all that happened: equal for equal seeds
+  uint64_t local_digest = 0;  // of a fleet: of what calls that ask no bucket were told
 
   void Add(const SimulationReport& other);
   std::string Describe() const;  // one line

@@ -110,6 +110,11 @@ void World::Start() {
     deps.remote = remote_.get();
     deps.remote_keys = remote_keys_.get();
   }
+  if (options_.make_source) {
+    source_ = options_.make_source(&executor_, &clock_);
+    deps.remote = source_.get();
+    deps.remote_keys = options_.source_keys.get();
+  }
   absl::StatusOr<std::unique_ptr<Store>> store = Store::Create(options_.store, deps);
   KVKEEP_CHECK(store.ok());
   store_ = *std::move(store);
@@ -175,6 +180,7 @@ void World::StopProcess() {
   executor_.Drop();
   index_executor_.Drop();
   store_.reset();
+  source_.reset();
   executor_.Drop();
   index_executor_.Drop();
   for (Machine& machine : machines_) {

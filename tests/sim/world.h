@@ -170,6 +170,7 @@ class World {
   std::function<void()> between_slices_;
   MemoryBucket bucket_;
   std::unique_ptr<MemoryRemoteSource> remote_;
+  std::unique_ptr<RemoteSource> source_;
   std::unique_ptr<MemoryArena> arena_;
   std::unique_ptr<Store> store_;
 };

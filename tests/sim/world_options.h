@@ -2,12 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "tests/fakes/faulty_device.h"
+#include "tests/fakes/manual_clock.h"
+#include "tests/fakes/manual_executor.h"
 #include "tests/fakes/memory_device.h"
 #include "tests/fakes/memory_index.h"
 #include "tests/fakes/memory_remote_source.h"
+#include "tiers/crypt/key_ring.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep {
@@ -28,6 +34,10 @@ struct WorldOptions {
   bool remote = false;  // something lies beyond the node
   RemoteFaults remote_faults;
   bool remote_encrypted = false;  // what is written there
+  // Instead of that: of each process, what lies beyond the node, and the keys of what is written
+  // there. The process runs the source's tasks.
+  std::function<std::unique_ptr<RemoteSource>(ManualExecutor*, ManualClock*)> make_source;
+  std::shared_ptr<const KeyRing> source_keys;
   StoreOptions store;
   // Encryption of what is written; kLater: from the second process on, so that plain images and
   // encrypted ones lie side by side.

@@ -20,7 +20,8 @@ Presence::State Presence::Look(const ChunkId& id, MonotonicTime now) const {
   return State::kUnknown;
 }
 
-void Presence::Note(const ChunkId& id, State state, MonotonicTime now, MonotonicTime good_for) {
+void Presence::Note(const ChunkId& id, State state, MonotonicTime now,
+                    std::chrono::nanoseconds good_for) {
   KVKEEP_CHECK(state != State::kUnknown);
   Forget(id);
   const uint64_t hash = hash_(id);

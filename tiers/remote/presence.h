@@ -24,7 +24,8 @@ class Presence {
   Presence(size_t entries, uint64_t seed);
 
   State Look(const ChunkId& id, MonotonicTime now) const;
-  void Note(const ChunkId& id, State state, MonotonicTime now, MonotonicTime good_for);
+  void Note(const ChunkId& id, State state, MonotonicTime now,
+            std::chrono::nanoseconds good_for);
   // What was known of it is not any more.
   void Forget(const ChunkId& id);
 

@@ -1,6 +1,6 @@
 // Records of another boot: each one's header is read before its chunk is promised to anybody.
+#include "tiers/base/canary.h"
 #include "tiers/base/check.h"
-#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "tiers/base/canary.h"
 #include "tiers/base/check.h"
-#include "tiers/store/canary.h"
 
 namespace kvkeep::store_internal {
 namespace {

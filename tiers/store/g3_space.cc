@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "tiers/base/canary.h"
 #include "tiers/base/check.h"
-#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {

@@ -3,8 +3,8 @@
 // Three passes over what the lookup found: pin what is in G2, so that making room for the rest does
 // not push it out; bring the rest there, one by one from the head; tell the places. What is not
 // pinned yet may go while the lock is let go of: then it counts as absent.
+#include "tiers/base/canary.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 #include "tiers/store/lookup_state.h"
 

@@ -21,10 +21,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "tiers/base/canary.h"
 #include "tiers/base/check.h"
 #include "tiers/base/growing_memory.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 #include "tiers/store/saved_recency.h"
 

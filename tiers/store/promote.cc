@@ -7,10 +7,10 @@
 
 #include <cstring>
 
+#include "tiers/base/canary.h"
 #include "tiers/base/check.h"
 #include "tiers/base/memory_errors.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 #include "tiers/store/guarded_header.h"
 #include "tiers/store/lookup_state.h"

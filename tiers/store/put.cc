@@ -1,10 +1,10 @@
 // Puts: space reserved in G2, then published.
 #include <absl/strings/str_cat.h>
 
+#include "tiers/base/canary.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/test_point.h"
-#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {

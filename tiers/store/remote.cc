@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tiers/base/canary.h"
 #include "tiers/base/check.h"
-#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 #include "tiers/store/encrypted_image.h"
 #include "tiers/store/guarded_header.h"

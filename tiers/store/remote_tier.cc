@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "tiers/base/canary.h"
+
 namespace kvkeep::store_internal {
 namespace {
 
@@ -46,7 +48,8 @@ void RemoteTier::Write(ImageWrite write) {
 // One image under a name is as good as another, so incarnation and generation are compared with
 // nothing.
 absl::Status RemoteTier::CheckHeader(const ImageHeader& header, const Chunk& chunk) const {
-  if (header.identity.id != chunk.id || header.placement.tier != Tier::kG4 ||
+  const bool of_it = header.identity.id == chunk.id || Planted(Canary::kIdentityUnchecked);
+  if (!of_it || header.placement.tier != Tier::kG4 ||
       header.placement.place != source_.place()) {
     return absl::DataLossError("the image beyond the node is of another chunk or place");
   }

@@ -30,7 +30,7 @@
 // 4. A batch that fails leaves it as it was (RestoreReplaced), unless 3 has come meanwhile.
 // 5. While the chunk itself is in doubt, or both are sure, the scrub has it in its queue, unless it
 //    is nobody's.
-#include "tiers/store/canary.h"
+#include "tiers/base/canary.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {

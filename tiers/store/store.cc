@@ -7,16 +7,14 @@
 #include <cstring>
 #include <utility>
 
+#include "tiers/base/canary.h"
 #include "tiers/base/check.h"
 #include "tiers/base/test_point.h"
-#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep {
 
-using store_internal::Canary;
 using store_internal::Core;
-using store_internal::Planted;
 
 namespace {
 

@@ -4,7 +4,7 @@
 // and what it guards is not there.
 #pragma once
 
-namespace kvkeep::store_internal {
+namespace kvkeep {
 
 enum class Canary {
   kVisibleBeforeSealed = 1,  // store.cc: a put is found from its reservation on
@@ -22,6 +22,11 @@ enum class Canary {
   kReplacedForgotten = 13,   // replace.cc: a record goes at once when its chunk is put anew
   kDoubtEndsEarly = 14,      // confirm.cc: a chunk is in doubt no more once its header was read
   kDeletedRecalled = 15,     // remote.cc: what was deleted is recalled while it is found
+  // In tiers/remote, found by fleets (tests/sim/fleet).
+  kAbsentForEver = 16,       // bucket_source.cc: what was absent once is never asked for again
+  kSizeUnchecked = 17,       // bucket_source.cc: a probe does not compare the object's size
+  kIdentityUnchecked = 18,   // remote_tier.cc, bucket_source.cc: any chunk's image is taken
+  kDeadlineIgnored = 19,     // image_reading.cc: a read waits as long as the bucket does
 };
 
 #ifdef KVKEEP_CANARIES
@@ -31,4 +36,4 @@ inline bool Planted(Canary canary) { return static_cast<int>(canary) == planted_
 constexpr bool Planted(Canary) { return false; }
 #endif
 
-}  // namespace kvkeep::store_internal
+}  // namespace kvkeep

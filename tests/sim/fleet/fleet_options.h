@@ -1,0 +1,50 @@
+// FleetOptions: what a simulated fleet is made of, and what may happen to it: nodes, the bucket
+// that they share, faults. Drawn from the seed.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/fakes/memory_object_store.h"
+#include "tests/sim/world_options.h"
+#include "tiers/remote/bucket_source.h"
+
+namespace kvkeep {
+
+inline constexpr uint64_t kMostNodes = 8;
+
+struct FleetOptions {
+  // kNone: the nodes have no G4. kDead: they have it, and know that it does not answer. With these
+  // two, tasks run as soon as they can, so that both runs make the same calls.
+  enum class Bucket : uint8_t { kShared, kNone, kDead };
+
+  uint64_t seed = 1;
+  size_t nodes = 3;
+  Bucket bucket = Bucket::kShared;
+  bool stranger = false;  // the last node has another fleet's key, and the same bucket
+  uint32_t parts = 1;
+  bool encrypted = false;  // what is written to the bucket
+  WorldOptions world;      // of each node, but for its seed
+  BucketSourceOptions source;
+  ObjectFaults faults;     // of the bucket, all the time
+  bool outages = false;    // the bucket fails in one way for a while, for all nodes or for one
+  bool meddlers = false;   // somebody without the key changes objects
+  bool kills = false, machines_lost = false;
+  bool deletes = false;
+
+  // Whoever reads an object finds it as it was written.
+  bool objects_are_whole() const {
+    return !meddlers && faults.flipped + faults.body_cut + faults.other_range +
+                                faults.half_published ==
+                            0;
+  }
+};
+
+// `without`: left out, names of FleetRemovable(); others are ignored.
+FleetOptions RandomFleet(uint64_t seed, size_t nodes, const std::vector<std::string>& without,
+                         const std::string& policy);
+const std::vector<std::string>& FleetRemovable();
+
+}  // namespace kvkeep

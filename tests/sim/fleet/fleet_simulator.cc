@@ -1,0 +1,318 @@
+#include "tests/sim/fleet/fleet_simulator.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr std::chrono::seconds kSecond(1);
+
+// What a bucket may be like for a while.
+ObjectFaults RandomOutage(SeededRandom& random, const ObjectFaults& always) {
+  ObjectFaults faults = always;
+  switch (random.Below(6)) {
+    case 0: faults.broken = 1; break;
+    case 1: faults.stuck = 1; break;
+    case 2: faults.throttled = 0.5; break;
+    case 3: faults.hides_all = 1; break;
+    case 4: faults.body_cut = faults.flipped = 0.5; break;
+    default: faults.full = 1; break;
+  }
+  return faults;
+}
+
+}  // namespace
+
+FleetSimulator::FleetSimulator(const SimulationOptions& options, FleetOptions::Bucket bucket)
+    : options_(options),
+      fleet_([&] {
+        FleetOptions fleet =
+            RandomFleet(options.seed, options.nodes, options.without, options.policy);
+        fleet.bucket = bucket;
+        if (bucket != FleetOptions::Bucket::kShared) fleet.outages = fleet.meddlers = false;
+        return fleet;
+      }()),
+      members_(options.nodes),
+      random_(options.seed + 1) {
+  for (size_t i = 0; i < members_.size(); ++i) {
+    Member& member = members_[i];
+    member.fleet = fleet_.stranger && i + 1 == members_.size() ? 1 : 0;
+    member.node = std::make_unique<FleetNode>(fleet_, i, member.fleet, &bucket_);
+    Connect(member);
+  }
+}
+
+void FleetSimulator::Log(const Member& member, const std::string& what) {
+  report_.digest = (report_.digest ^ std::hash<std::string>()(what)) * 0x100000001b3;
+  if (!options_.verbose) return;
+  std::printf("%6lu node %zu %s\n", step_, static_cast<size_t>(&member - members_.data()),
+              what.c_str());
+}
+
+void FleetSimulator::Act(Member& member, uint64_t pick) {
+  if (pick < 200) {
+    DoLookup(member);
+  } else if (pick < 350) {
+    DoRead(member);
+  } else if (pick < 560) {
+    DoPut(member);
+  } else if (pick < 640) {
+    DoRelease(member);
+  } else if (pick < 740) {
+    DoDropReader(member);
+  } else if (pick < 760) {
+    DoDelete(member);
+  } else if (pick < 800) {
+    DoRecall(member);
+  } else if (pick < 805) {
+    DoEnd(member);
+  } else if (pick < 815) {
+    DoBucket();
+  } else if (pick < 850) {
+    PassTime(std::chrono::milliseconds(random_.Between(1, random_.Chance(0.1) ? 60'000 : 500)));
+  } else {
+    RunSome(member, random_.Below(60));
+  }
+}
+
+void FleetSimulator::RunSome(Member& member, uint64_t tasks) {
+  uint64_t ran = 0;
+  while (ran < tasks && member.node->world().RunOneAtRandom()) ++ran;
+  Log(member, absl::StrCat("ran ", ran));
+}
+
+void FleetSimulator::PassTime(std::chrono::milliseconds time) {
+  for (Member& member : members_) {
+    member.node->Pass(time);
+    if (random_.Chance(0.5)) continue;
+    member.node->world().RunAll();
+    CheckAnswered(member);
+  }
+  Log(members_[0], absl::StrCat("passed ", time.count(), " ms"));
+}
+
+void FleetSimulator::CheckAnswered(const Member& member) {
+  KVKEEP_CHECK(member.answer_by.empty() || *member.answer_by.begin() > member.node->now());
+}
+
+void FleetSimulator::DoEnd(Member& member) {
+  if (!fleet_.kills) return;
+  LetGo(member);
+  CountProcess(member);
+  ++member.process;
+  member.due = 0;
+  member.answer_by.clear();
+  member.recalled.clear();
+  const bool machine = fleet_.machines_lost && random_.Chance(0.5);
+  Log(member, machine ? "is a new machine" : "restarts");
+  machine ? member.node->Replace() : member.node->Restart();
+  ++(machine ? report_.power_cuts : report_.kills);
+  Connect(member);
+}
+
+void FleetSimulator::CountProcess(const Member& member) {
+  const StoreSnapshot snapshot = member.node->store().snapshot();
+  if (!snapshot.remote.has_value()) return;
+  report_.written_beyond += snapshot.remote->written_chunks;
+  report_.bad_beyond += snapshot.remote->bad_images + member.node->source().counters().removed_bad;
+  report_.bucket_faults += member.node->objects().faults_injected();
+}
+
+void FleetSimulator::DoBucket() {
+  if (fleet_.meddlers && random_.Chance(0.5)) return Meddle();
+  if (!bucket_.late.empty() && random_.Chance(0.3)) {
+    Log(members_[0], "a dead process's put lands");
+    return bucket_.LandLate(random_.Below(bucket_.late.size()));
+  }
+  if (!fleet_.outages) return;
+  if (random_.Chance(0.4)) return EndOutages();
+  const ObjectFaults faults = RandomOutage(random_, fleet_.faults);
+  const bool reachable = random_.Chance(0.8);
+  const bool all = random_.Chance(0.5);
+  const size_t one = random_.Below(members_.size());
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (!all && i != one) continue;
+    Log(members_[i], "has an outage");
+    members_[i].node->SetFaults(faults);
+    members_[i].node->SetReachable(reachable);
+  }
+}
+
+void FleetSimulator::EndOutages() {
+  for (Member& member : members_) {
+    member.node->SetFaults(fleet_.faults);
+    member.node->SetReachable(fleet_.bucket != FleetOptions::Bucket::kDead);
+  }
+}
+
+// What somebody can do who may write to the bucket and has no key.
+void FleetSimulator::Meddle() {
+  if (bucket_.now.empty()) return;
+  const auto any = [this](auto& map) {
+    return std::next(map.begin(), static_cast<ptrdiff_t>(random_.Below(map.size())));
+  };
+  const auto at = any(bucket_.now);
+  std::string body = at->second->body;
+  const uint64_t kind = random_.Below(5);
+  Log(members_[0], absl::StrCat("somebody meddles ", kind));
+  if (kind == 0) {
+    body[random_.Below(body.size())] ^= 1;
+  } else if (kind == 1) {
+    body.resize(random_.Below(body.size()) + 1);
+  } else if (kind == 2) {
+    body = any(bucket_.now)->second->body;
+  } else if (kind == 3 && !bucket_.before.empty()) {
+    body = any(bucket_.before)->second->body;
+  } else {
+    bucket_.now.erase(at);
+    return;
+  }
+  bucket_.Publish(at->first, std::move(body), at->second->modified);
+}
+
+void FleetSimulator::Step() {
+  Member& member = members_[random_.Below(members_.size())];
+  Act(member, random_.Below(1000));
+  if (fleet_.bucket == FleetOptions::Bucket::kShared) return;
+  for (Member& each : members_) each.node->world().RunAll();
+}
+
+void FleetSimulator::CheckAll() {
+  for (Member& member : members_) {
+    member.node->store().CheckInvariants();
+    if (fleet_.bucket == FleetOptions::Bucket::kNone) continue;
+    const BucketSourceCounters counters = member.node->source().counters();
+    KVKEEP_CHECK(counters.probes <= fleet_.source.search.max_questions * counters.searches);
+    // Nobody meddles: then what is not ours is not there under our names.
+    if (!fleet_.objects_are_whole() || fleet_.outages) continue;
+    KVKEEP_CHECK(counters.bad_seal + counters.bad_header + counters.bad_identity +
+                     counters.bad_size + counters.removed_bad ==
+                 0);
+  }
+}
+
+// ---- the end
+
+void FleetSimulator::FinishAll() {
+  // A few reads in a row may take so long: then all is answered, whatever the bucket does.
+  for (int i = 0; i < 300; ++i) PassTime(kSecond);
+  for (Member& member : members_) {
+    member.node->world().RunAll();
+    KVKEEP_CHECK(member.due == 0);
+    for (const auto& held : member.readers) CheckReader(*held);
+    LetGo(member);
+    member.node->store().CloseSession(member.token);
+    Connect(member);
+  }
+  for (Member& member : members_) {
+    member.node->SetFaults({});
+    member.node->SetReachable(fleet_.bucket != FleetOptions::Bucket::kDead);
+  }
+  while (!bucket_.late.empty()) bucket_.LandLate(0);
+  SettleAll();
+  CheckAll();
+  if (fleet_.bucket == FleetOptions::Bucket::kShared) {
+    for (Member& member : members_) {
+      RecallAll(member, /*fresh=*/false);
+      CountProcess(member);
+      member.node->Replace();
+      Connect(member);
+      RecallAll(member, /*fresh=*/true);
+    }
+  }
+  for (Member& member : members_) Empty(member);
+}
+
+void FleetSimulator::SettleAll() {
+  for (int i = 0; i < 1000; ++i) {
+    bool quiet = i >= 20;  // what was absent may be asked for again
+    for (Member& member : members_) {
+      member.node->Pass(kSecond);
+      member.node->world().RunAll();
+      quiet = quiet && member.node->store().snapshot().dirty_chunks == 0 &&
+              member.node->store().beyond_is_quiet();
+    }
+    if (quiet) return;
+  }
+  KVKEEP_CHECK(false);  // something never ends
+}
+
+// Asked twice: what is bad is found out the first time, and goes.
+void FleetSimulator::RecallAll(Member& member, bool fresh) {
+  for (const auto& [name, versions] : versions_) {
+    if (name / kNames / 2 != member.fleet) continue;
+    const std::string object = member.node->NameOf(Id(member, name));
+    const bool there = bucket_.now.contains(object);
+    const bool came = RecallOne(member, name);
+    KVKEEP_CHECK(there || !came || !fresh);
+    report_.recalled += came;
+    if (came || !there) continue;
+    ++report_.failed_recalls;
+    KVKEEP_CHECK(!fleet_.objects_are_whole() || fleet_.outages);
+    SettleAll();
+    // Gone, or somebody has put it anew.
+    KVKEEP_CHECK(!bucket_.now.contains(object) || RecallOne(member, name));
+  }
+}
+
+// With the key before it, which may not be there. Its bytes are right if it came.
+bool FleetSimulator::RecallOne(Member& member, uint64_t name) {
+  Store& store = member.node->store();
+  const uint64_t key = name % kNames;
+  std::vector<ChunkKey> keys;
+  if (key > 0) keys.push_back(MakeKey(key - 1));
+  keys.push_back(MakeKey(key));
+  const std::vector<PartId> parts = {PartId(name / kNames % 2)};
+  store.Recall(member.token, {member.ns, keys, parts}, [](const absl::StatusOr<uint64_t>& told) {
+    KVKEEP_CHECK(told.ok());
+  });
+  member.node->world().RunAll();
+  absl::StatusOr<ReadResult> read = store.Read(member.token, Id(member, name), LeaseId(0), false);
+  KVKEEP_CHECK(read.ok());
+  if (read->outcome != ReadOutcome::kHit) return false;
+  StartRead(member, name, *std::move(read), true);
+  member.node->world().RunAll();
+  KVKEEP_CHECK(member.due == 0);
+  CheckReader(*member.readers.back());
+  member.readers.clear();
+  return true;
+}
+
+void FleetSimulator::Empty(Member& member) {
+  Store& store = member.node->store();
+  store.CloseSession(member.token);
+  store.Clear(std::nullopt);
+  for (int i = 0; i < 30; ++i) {
+    member.node->Pass(kSecond);
+    member.node->world().RunAll();
+  }
+  store.CheckInvariants();
+  const StoreSnapshot end = store.snapshot();
+  KVKEEP_CHECK(end.g2.used_bytes == 0 && end.g2.leased_bytes == 0 && end.g2.reserved_bytes == 0);
+  KVKEEP_CHECK(end.g3.used_bytes == fleet_.world.device_blocks.size() * kBlockBytes);
+}
+
+SimulationReport FleetSimulator::Run() {
+  const uint64_t steps = options_.only.empty() ? options_.steps : options_.only.size();
+  for (report_.steps = 0; report_.steps < steps; ++report_.steps) {
+    step_ = options_.only.empty() ? report_.steps : options_.only[report_.steps];
+    if (options_.progress != nullptr) *options_.progress = step_;
+    random_ = SeededRandom(options_.seed * 0x9e3779b97f4a7c15 + step_);
+    for (Member& member : members_) member.node->Reseed(random_.NextU64());
+    Step();
+    if (step_ % 64 == 0) CheckAll();
+  }
+  FinishAll();
+  return report_;
+}
+
+SimulationReport RunFleet(const SimulationOptions& options, FleetOptions::Bucket bucket) {
+  return FleetSimulator(options, bucket).Run();
+}
+
+}  // namespace kvkeep

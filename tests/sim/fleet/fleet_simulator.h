@@ -1,0 +1,112 @@
+// FleetSimulator: one run of several nodes that share a bucket: their clients, what happens to the
+// nodes and to the bucket, and the model that judges. README.md has the rules; a broken one is a
+// failed check.
+//
+// The model knows a chunk by its name, a number: of its fleet, its part and its key. Any put under
+// a name, on any node of the fleet, is as good as another.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/sim/fleet/fleet_options.h"
+#include "tests/sim/fleet/node.h"
+#include "tests/sim/held.h"
+#include "tests/sim/names.h"
+#include "tests/sim/payload.h"
+#include "tests/sim/simulation.h"
+
+namespace kvkeep {
+
+// As many nodes as the options say.
+SimulationReport RunFleet(const SimulationOptions& options,
+                          FleetOptions::Bucket bucket = FleetOptions::Bucket::kShared);
+
+class FleetSimulator {
+ public:
+  FleetSimulator(const SimulationOptions& options, FleetOptions::Bucket bucket);
+
+  SimulationReport Run();
+
+ private:
+  // A node and its client, which has one session.
+  struct Member {
+    std::unique_ptr<FleetNode> node;
+    size_t fleet = 0;
+    SessionToken token;
+    NamespaceDigest ns;
+    std::vector<HeldLease> leases;
+    std::vector<std::shared_ptr<HeldReader>> readers;
+    uint64_t process = 0;           // callbacks of an earlier one do not count
+    uint64_t due = 0;               // callbacks
+    std::multiset<MonotonicTime> answer_by;  // lookups that ask the bucket
+    std::set<uint64_t> recalled;    // names, in this process: their bytes may fail to come
+  };
+
+  void Step();
+  void Act(Member& member, uint64_t pick);
+  void Connect(Member& member);
+  void LetGo(Member& member);  // of all that its client holds
+  void DoLookup(Member& member);
+  void LookupBeyond(Member& member, LookupRequest request, uint64_t first,
+                    std::vector<ChunkKey> keys);
+  void NoteLease(Member& member, uint64_t first, const LookupResult& result);
+  void DoRead(Member& member);
+  void StartRead(Member& member, uint64_t name, ReadResult read, bool must);
+  void OnPieceReady(Member& member, const std::shared_ptr<HeldReader>& held, size_t piece,
+                    const absl::Status& status);
+  void DoPut(Member& member);
+  void DoRelease(Member& member);
+  void DoDropReader(Member& member);
+  void DoDelete(Member& member);
+  void DoRecall(Member& member);
+  void DoEnd(Member& member);  // of its process, or of its machine
+  void PassTime(std::chrono::milliseconds time);
+  void RunSome(Member& member, uint64_t tasks);
+  void CountProcess(const Member& member);
+  void DoBucket();  // an outage begins or ends
+  void Meddle();
+  void CheckReader(const HeldReader& held);
+  // Nobody waits for more than it was told to.
+  void CheckAnswered(const Member& member);
+  void CheckAll();
+
+  void FinishAll();
+  void EndOutages();
+  void SettleAll();
+  // What lies in the bucket comes, or is found to be bad and goes. `fresh`: the machine has nothing
+  // else.
+  void RecallAll(Member& member, bool fresh);
+  bool RecallOne(Member& member, uint64_t name);
+  void Empty(Member& member);
+
+  ImageShape RandomShape();
+  uint64_t Name(const Member& member, uint64_t key, uint32_t part) const {
+    return (member.fleet * 2 + part) * kNames + key;
+  }
+  ChunkId Id(const Member& member, uint64_t name) const {
+    return {member.ns, MakeKey(name % kNames), PartId(name / kNames % 2)};
+  }
+  std::vector<PartId> Parts() const;
+  void NoteRecalled(Member& member, uint64_t first, size_t keys);
+  void Log(const Member& member, const std::string& what);
+  // What a client was told by a call that asks the node alone.
+  void MixLocal(uint64_t value) {
+    report_.local_digest = (report_.local_digest ^ value) * 0x100000001b3;
+  }
+
+  const SimulationOptions options_;
+  const FleetOptions fleet_;
+  MemoryObjects bucket_;
+  std::vector<Member> members_;
+  std::map<uint64_t, std::vector<Version>> versions_;  // by name: all that was sealed under it
+  SeededRandom random_;
+  uint64_t next_version_ = 1;
+  uint64_t step_ = 0;
+  SimulationReport report_;
+};
+
+}  // namespace kvkeep
