@@ -1,5 +1,5 @@
-"""kvkeep: this node's KV cache daemon, from Python. See client.py for the blocking form, aio.py for
-asyncio; README.md beside this package for a start."""
+"""The Python client of this node's KV cache daemon. kvkeep.client has the blocking form, kvkeep.aio
+the form for asyncio. README.md beside this package shows how to start."""
 
 from kvkeep.calls import (Chunk, Counted, Found, GetStatus, Got, Prefetched, PutStatus, Result,
                           Stored)

@@ -91,6 +91,7 @@ class Got(Result):
 
     @property
     def hits(self):
+        """How many chunks were delivered."""
         return self.statuses.count(GetStatus.HIT)
 
     @property
@@ -109,6 +110,7 @@ class Stored(Result):
 
     @property
     def stored(self):
+        """How many chunks are kept now."""
         return sum(self.good)
 
     @property

@@ -22,6 +22,7 @@ _PATHS = {"auto": 0, "grpc": 1, "local": 2}
 
 
 def default_endpoint():
+    """$KVKEEP_ENDPOINT, else the socket of the Debian package's daemon."""
     return os.environ.get("KVKEEP_ENDPOINT", "unix:///run/kvkeep/kvkeep.sock")
 
 
@@ -98,15 +99,18 @@ class Client:
         return bool(self.library.kvkeep_connected(self.usable()))
 
     def wait_connected(self, timeout=5.0):
+        """Waits until a session is open; False when the timeout passed first."""
         return bool(self.library.kvkeep_wait_connected(self.usable(), int(timeout * 1000)))
 
     @property
     def path(self):
+        """How calls travel now, and why: a `Path`."""
         info = _abi.make(_abi.PathInfo)
         self._must(self.library.kvkeep_client_path, self.usable(), ctypes.byref(info))
         return Path("local" if info.path == _PATHS["local"] else "grpc", info.why.decode())
 
     def stats(self):
+        """What this client has done since it was made: a `Stats`."""
         found = _abi.make(_abi.ClientStats)
         self._must(self.library.kvkeep_stats, self.usable(), ctypes.byref(found))
         return Stats(*(getattr(found, name) for name in Stats._fields))
