@@ -119,8 +119,9 @@ class Site:
                     if heading:
                         self.moved[file, _slug(heading.group(2), "-")] = page
         for page, (title, sections) in SECTIONS.items():
+            # A section with the page's own title needs no second heading.
             self.texts[page] = f"# {title}\n\n" + "\n\n".join(
-                self.turned("\n".join(divided[file].pop(section)), file, page)
+                self.turned("\n".join(divided[file].pop(section)[section == title:]), file, page)
                 for file, section in sections)
         for file, parts in divided.items():
             self.texts[file] = "\n\n".join(
