@@ -71,7 +71,7 @@ class GpuCheckTest(unittest.TestCase):
                               for size in (4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20)})
             for line in lines:
                 self.assertGreater(line["of_plain"], 0)
-                self.assertEqual(line["wanted"] != "", line["verdict"] != "told")
+                self.assertEqual(line["target"] != "", line["verdict"] != "told")
         self.assertIn("daemon_gpu_bytes", result["paths"]["cuda-ipc"])
         self.assertIn("The daemon's context takes ", ran.stdout)
         [table] = (self.out / "kept").glob("*.md")

@@ -181,7 +181,7 @@ std::string Finish(const CLI::App& app, Options& o, const Texts& texts) {
   if (std::string wrong = FinishGpu(o, texts); !wrong.empty()) return wrong;
   o.json = app.count("--json") > 0;
   if (o.verb.empty() == texts.pattern.name.empty()) {
-    return "one of a verb and --pattern is wanted";
+    return "say one of a verb and --pattern";
   }
   o.sizes = *tools::ParseChunkSizes(texts.sizes);
   o.g2_bytes = *tools::ParseSize(texts.g2);

@@ -23,11 +23,11 @@ constexpr uint64_t kPromisedG3ChunkBytes = 32 * kMiB;
 constexpr double kAllFromG3 = 0.99;
 
 // What must hold on a real GPU, of runs that lie so far in one piece; nothing: it is only told.
-std::optional<Wanted> PromiseOf(const CaseSpec& spec, bool from_g3) {
+std::optional<Target> PromiseOf(const CaseSpec& spec, bool from_g3) {
   const bool long_runs = uint64_t{spec.run_bytes} * spec.adjacent >= kMiB;
   if (from_g3 && (!long_runs || spec.size < kPromisedG3ChunkBytes)) return std::nullopt;
-  if (long_runs) return Wanted{Bound::kAtLeast, 0.9};
-  if (spec.run_bytes >= 32 * kKiB && spec.adjacent >= 16) return Wanted{Bound::kAtLeast, 0.8};
+  if (long_runs) return Target{Bound::kAtLeast, 0.9};
+  if (spec.run_bytes >= 32 * kKiB && spec.adjacent >= 16) return Target{Bound::kAtLeast, 0.8};
   return std::nullopt;
 }
 
@@ -142,7 +142,7 @@ class GpuCases {
       KVKEEP_ASSIGN_OR_RETURN(beside.emplace_back(), RunBeside(spec));
       KVKEEP_RETURN_IF_ERROR(generator_.Run(options_.seconds, &series, options_.ops));
     }
-    const std::optional<Wanted> promise = PromiseOf(spec, from_g3_);
+    const std::optional<Target> promise = PromiseOf(spec, from_g3_);
     const std::vector<double> figures = series.GbPerSecond();
     Line line = promise ? RatioLine(series.name, "GB/s", figures, beside, *promise)
                         : RatioLine(series.name, "GB/s", figures, beside);

@@ -35,9 +35,9 @@ bool IsClosedLoop(PatternKind kind) { return kind == PatternKind::kSessions; }
 absl::Status PatternOptions::Validate() const {
   if (users == 0 || users > kMaxPatternUsers) return Bad("users", "1 to 100,000");
   if (workers == 0 || workers > users) return Bad("clients", "at least 1, no more than users");
-  if (turns_per_second <= 0 || seconds <= 0) return Bad("rate and seconds", "above 0");
-  if (turns_per_second * seconds * burst_rate > static_cast<double>(kMaxPatternTurns)) {
-    return Bad("rate and seconds", absl::StrCat("more than ", kMaxPatternTurns, " turns"));
+  if (requests_per_second <= 0 || seconds <= 0) return Bad("rate and seconds", "above 0");
+  if (requests_per_second * seconds * burst_rate > static_cast<double>(kMaxPatternRequests)) {
+    return Bad("rate and seconds", absl::StrCat("more than ", kMaxPatternRequests, " requests"));
   }
   if (document_chunks_min == 0 || document_chunks_max < document_chunks_min) {
     return Bad("document_chunks", "at least 1, and no less at most than at least");
@@ -47,7 +47,7 @@ absl::Status PatternOptions::Validate() const {
   if (burst_every_seconds <= 0 || burst_share < 0 || burst_share * burst_rate >= 1) {
     return Bad("bursts", "take the whole load");
   }
-  if (burst_turns_at_once == 0) return Bad("burst_turns_at_once", "at least 1");
+  if (burst_requests_at_once == 0) return Bad("burst_requests_at_once", "at least 1");
   if (rounds == 0 || tokens_per_chunk == 0) return Bad("rounds, tokens_per_chunk", "at least 1");
   if (history_tokens_max < history_tokens_min) return Bad("history", "less at most than at least");
   const uint64_t most =
@@ -59,16 +59,19 @@ absl::Status PatternOptions::Validate() const {
 }
 
 Json ToJson(const PatternOptions& o) {
-  Json json = {
-      {"kind", std::string(PatternName(o.kind))}, {"users", o.users},     {"workers", o.workers},
-      {"turns_per_second", o.turns_per_second},   {"seconds", o.seconds}, {"seed", o.seed}};
+  Json json = {{"kind", std::string(PatternName(o.kind))},
+               {"users", o.users},
+               {"workers", o.workers},
+               {"requests_per_second", o.requests_per_second},
+               {"seconds", o.seconds},
+               {"seed", o.seed}};
   if (o.kind == PatternKind::kPm1753) {
     json["document_chunks"] = {o.document_chunks_min, o.document_chunks_max};
     json["written_share"] = o.written_share;
     json["burst_every_seconds"] = o.burst_every_seconds;
     json["burst_share"] = o.burst_share;
     json["burst_rate"] = o.burst_rate;
-    json["burst_turns_at_once"] = o.burst_turns_at_once;
+    json["burst_requests_at_once"] = o.burst_requests_at_once;
   } else {
     json["rounds"] = o.rounds;
     json["tokens_per_chunk"] = o.tokens_per_chunk;
@@ -85,7 +88,7 @@ PatternOptions PatternFromJson(const Json& json) {
   o.kind = *ParsePattern(json.at("kind").get<std::string>());
   o.users = json.at("users");
   o.workers = json.at("workers");
-  o.turns_per_second = json.at("turns_per_second");
+  o.requests_per_second = json.at("requests_per_second");
   o.seconds = json.at("seconds");
   o.seed = json.at("seed");
   if (o.kind == PatternKind::kPm1753) {
@@ -95,7 +98,7 @@ PatternOptions PatternFromJson(const Json& json) {
     o.burst_every_seconds = json.at("burst_every_seconds");
     o.burst_share = json.at("burst_share");
     o.burst_rate = json.at("burst_rate");
-    o.burst_turns_at_once = json.at("burst_turns_at_once");
+    o.burst_requests_at_once = json.at("burst_requests_at_once");
   } else {
     o.rounds = json.at("rounds");
     o.tokens_per_chunk = json.at("tokens_per_chunk");
@@ -110,9 +113,9 @@ PatternOptions PatternFromJson(const Json& json) {
 
 uint64_t Pattern::DistinctChunks() const {
   absl::flat_hash_set<uint64_t> all(before.begin(), before.end());
-  for (const Turn& turn : turns) {
-    all.insert(turn.prompt.begin(), turn.prompt.end());
-    all.insert(turn.answer.begin(), turn.answer.end());
+  for (const PromptRequest& request : requests) {
+    all.insert(request.prompt.begin(), request.prompt.end());
+    all.insert(request.answer.begin(), request.answer.end());
   }
   return all.size();
 }

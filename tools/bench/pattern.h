@@ -1,23 +1,23 @@
 // Patterns of load as the field describes them: who asks for which chunks, and when. Pure functions
-// of their options and seed, so that every process that knows these makes the same turns.
+// of their options and seed, so that every process that knows these makes the same requests.
 //
-// A turn is what a user's prompt makes an engine do: recall the prompt's chunks in order, as far
+// A request is what a user's prompt makes an engine do: recall the prompt's chunks in order, as far
 // as they are there, compute and store the others, and store what the answer adds. Chunks are
 // numbers; equal numbers are equal chunks.
 //
 // pm1753 (open loop): what a drive behind 280 users on 8 workers sees. A user's prompt is recalled
-// whole, from the first chunk to the last (sequential within a session); users take turns in a
-// shuffled order (interleaved between sessions). Turns come at random, at a given rate on average;
-// a fifth of the time is a burst, in which twice the average rate comes, five turns at the same
-// moment (five times the queue depth). A user begins with a document, each turn adds to it, until
-// the conversation is as long as it gets: then the user asks anew about the same document. What is
-// stored is 8 % of all chunks recalled and stored.
+// whole, from the first chunk to the last (sequential within a session); users follow one another
+// in a shuffled order (interleaved between sessions). Requests come at random, at a given rate on
+// average; a fifth of the time is a burst, in which twice the average rate comes, five requests at
+// the same moment (five times the queue depth). A user begins with a document, each request adds to
+// it, until the conversation is as long as it gets: then the user asks anew about the same
+// document. What is stored is 8 % of all chunks recalled and stored.
 //
 // sessions (closed loop): multi-round questions and answers, as serving benchmarks play them. All
-// users share a system prompt, each has a history of his own; a turn adds a question and an answer,
-// and a user has so many rounds before somebody new takes his place. Turns come at a rate of all
-// users together (QPS); a user never asks before the last answer. The users begin in different
-// rounds, and what those before brought about is there.
+// users share a system prompt, each has a history of his own; a request adds a question and an
+// answer, and a user has so many rounds before somebody new takes his place. Requests come at a
+// rate of all users together (QPS); a user never asks before the last answer. The users begin in
+// different rounds, and what those before brought about is there.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -34,17 +34,17 @@ namespace kvkeep::bench {
 enum class PatternKind { kPm1753, kSessions };
 absl::string_view PatternName(PatternKind kind);
 absl::StatusOr<PatternKind> ParsePattern(absl::string_view name);
-// A user begins no turn before the last one has ended, and none is late for it.
+// A user begins no request before the last one has ended, and none is late for it.
 bool IsClosedLoop(PatternKind kind);
 
 inline constexpr uint32_t kMaxPatternUsers = 100'000;
-inline constexpr uint64_t kMaxPatternTurns = 200'000;
+inline constexpr uint64_t kMaxPatternRequests = 200'000;
 
 struct PatternOptions {
   PatternKind kind = PatternKind::kPm1753;
   uint32_t users = 280;
-  uint32_t workers = 8;  // a user's turns all go to one
-  double turns_per_second = 40;
+  uint32_t workers = 8;  // a user's requests all go to one
+  double requests_per_second = 40;
   double seconds = 30;
   uint64_t seed = 1;
 
@@ -55,7 +55,7 @@ struct PatternOptions {
   double burst_every_seconds = 5;
   double burst_share = 0.2;  // of the time
   double burst_rate = 2;     // times the average
-  uint32_t burst_turns_at_once = 5;
+  uint32_t burst_requests_at_once = 5;
 
   // sessions. Whole chunks of tokens alone are stored.
   uint32_t rounds = 10;
@@ -64,7 +64,7 @@ struct PatternOptions {
   uint64_t history_tokens_min = 4'000, history_tokens_max = 6'000;
   uint64_t question_tokens = 100, answer_tokens = 100;
 
-  // InvalidArgument names the option. No more than kMaxPatternTurns turns.
+  // InvalidArgument names the option. No more than kMaxPatternRequests requests.
   absl::Status Validate() const;
 };
 
@@ -72,7 +72,7 @@ Json ToJson(const PatternOptions& options);
 // Of what ToJson made.
 PatternOptions PatternFromJson(const Json& json);
 
-struct Turn {
+struct PromptRequest {
   double at_seconds = 0;  // since the start; a closed loop may not be able to keep it
   uint32_t user = 0;
   bool in_burst = false;
@@ -82,7 +82,7 @@ struct Turn {
 
 struct Pattern {
   std::vector<uint64_t> before;  // chunks that are there at the start, in the order of their coming
-  std::vector<Turn> turns;       // by time
+  std::vector<PromptRequest> requests;  // by time
 
   // How many different chunks there are at the end.
   uint64_t DistinctChunks() const;

@@ -16,7 +16,7 @@ void AddPatternOptions(CLI::App& app, PatternRequest* request) {
       "instead of a verb: pm1753 (280 users, 92 % reads, open loop, bursts) or sessions "
       "(multi-round questions, closed loop)")
       ->check(CLI::IsMember({"pm1753", "sessions"}));
-  add("--rate", r.rates, "turns a second of all users together (QPS); several with commas")
+  add("--rate", r.rates, "requests a second of all users together (QPS); several with commas")
       ->delimiter(',')
       ->check(CLI::Range(1e-3, 1e6));
   add("--users", r.users, "0: 280 or 80")->check(CLI::Range(0u, kMaxPatternUsers));

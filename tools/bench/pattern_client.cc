@@ -13,8 +13,8 @@
 #include "tools/bench/connect.h"
 #include "tools/bench/content.h"
 #include "tools/bench/cpu_time.h"
-#include "tools/bench/turn_order.h"
-#include "tools/bench/turn_player.h"
+#include "tools/bench/request_order.h"
+#include "tools/bench/request_player.h"
 
 namespace kvkeep::bench {
 namespace {
@@ -23,12 +23,12 @@ constexpr std::chrono::milliseconds kLongPatience{600'000};
 constexpr uint64_t kPoolBytes = 32 * kMiB;  // what puts are made of, at least two of them
 constexpr uint64_t kMostPayloads = 64;
 
-// Plays a worker's turns with several players at a time.
+// Plays a worker's requests with several players at a time.
 class Play {
  public:
-  Play(const PlayerContext* context, std::span<const Turn* const> turns, bool closed_loop,
-       double begin_at)
-      : context_(*context), begin_at_(begin_at), order_(turns, closed_loop) {}
+  Play(const PlayerContext* context, std::span<const PromptRequest* const> requests,
+       bool closed_loop, double begin_at)
+      : context_(*context), begin_at_(begin_at), order_(requests, closed_loop) {}
 
   PatternMeasured Run(uint32_t players) {
     const double cpu = ProcessCpuSeconds();
@@ -44,8 +44,8 @@ class Play {
  private:
   double Now() const { return WallSeconds() - begin_at_; }
 
-  // Waits until a turn is due and begins it. None: no turn is left.
-  std::optional<TurnOrder::Due> NextTurn() {
+  // Waits until a request is due and begins it. None: no request is left.
+  std::optional<RequestOrder::Due> NextRequest() {
     MutexLock lock(&mu_);
     while (!order_.AllBegun()) {
       const std::optional<double> due = order_.NextDue();
@@ -61,18 +61,18 @@ class Play {
   }
 
   void PlayOn() {
-    TurnPlayer player(&context_);
+    RequestPlayer player(&context_);
     PatternMeasured mine;
-    while (const std::optional<TurnOrder::Due> due = NextTurn()) {
+    while (const std::optional<RequestOrder::Due> due = NextRequest()) {
       const double late = std::max(Now() - due->since_seconds, 0.0);
       mine.began_late.Record(static_cast<uint64_t>(late * 1e9));
-      player.Play(*due->turn, begin_at_ + due->since_seconds, &mine);
+      player.Play(*due->request, begin_at_ + due->since_seconds, &mine);
       MutexLock lock(&mu_);
-      order_.Ended(due->turn->user, Now());
+      order_.Ended(due->request->user, Now());
       changed_.NotifyAll();
     }
     MutexLock lock(&mu_);
-    changed_.NotifyAll();  // the last turn has begun: nobody waits for another
+    changed_.NotifyAll();  // the last request has begun: nobody waits for another
     all_.Add(mine);
   }
 
@@ -80,7 +80,7 @@ class Play {
   const double begin_at_;
   Mutex mu_;
   CondVar changed_;
-  TurnOrder order_ ABSL_GUARDED_BY(mu_);
+  RequestOrder order_ ABSL_GUARDED_BY(mu_);
   PatternMeasured all_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -96,7 +96,7 @@ class WorkerSide {
     if (what == "connect") return Connect();
     if (what == "prepare") return Prepare(command);
     if (what == "store") return Store(command.at("first"), command.at("count"));
-    if (what == "alone") return Alone(command.at("turns"));
+    if (what == "alone") return Alone(command.at("requests"));
     if (what == "play") {
       return ToWire(Play(&context_, mine_, IsClosedLoop(kind_), command.at("begin_at"))
                         .Run(command.at("depth")));
@@ -123,13 +123,13 @@ class WorkerSide {
     kind_ = options.kind;
     pattern_ = MakePattern(options);
     mine_.clear();
-    for (const Turn& turn : pattern_.turns) {
-      if (WorkerOf(options, turn.user) == worker_) mine_.push_back(&turn);
+    for (const PromptRequest& request : pattern_.requests) {
+      if (WorkerOf(options, request.user) == worker_) mine_.push_back(&request);
     }
     context_.get_chunks = command.at("get_chunks");
     context_.recompute_seconds_per_chunk = command.at("recompute_seconds_per_chunk");
     const uint64_t bytes = command.at("chunk_bytes");
-    if (context_.chunk_bytes == bytes) return Json{{"turns", mine_.size()}};
+    if (context_.chunk_bytes == bytes) return Json{{"requests", mine_.size()}};
     context_.chunk_bytes = bytes;
     const uint64_t payloads = std::clamp<uint64_t>(kPoolBytes / bytes, 2, kMostPayloads);
     pool_ = MakeOwnPool(payloads * bytes);
@@ -139,27 +139,26 @@ class WorkerSide {
     context_.pool = pool_.get();
     if (context_.local) {
       // The first put makes the session's staging memory, which takes as long as touching it: an
-      // engine's start, not a turn's store.
+      // engine's start, not a request's store.
       KVKEEP_RETURN_IF_ERROR(client_->AllocateStaging(bytes).status());
     }
-    return Json{{"turns", mine_.size()}};
+    return Json{{"requests", mine_.size()}};
   }
 
   absl::StatusOr<Json> Store(uint64_t first, uint64_t count) {
-    TurnPlayer player(&context_);
+    RequestPlayer player(&context_);
     PatternMeasured measured;
     KVKEEP_RETURN_IF_ERROR(player.Store(pattern_.before, first, count, &measured));
     if (measured.refused_chunks == 0) return Json{{"stored", measured.stored_chunks}};
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the daemon refused ", measured.refused_chunks,
-                     " chunks; first: ", measured.first_failure));
+    return absl::ResourceExhaustedError(absl::StrCat("the daemon refused ", measured.refused_chunks,
+                                                     " chunks; first: ", measured.first_failure));
   }
 
-  absl::StatusOr<Json> Alone(uint64_t turns) {
-    TurnPlayer player(&context_);
+  absl::StatusOr<Json> Alone(uint64_t requests) {
+    RequestPlayer player(&context_);
     PatternMeasured measured;
     const double began = WallSeconds();
-    for (size_t i = 0; i < std::min<uint64_t>(turns, mine_.size()); ++i) {
+    for (size_t i = 0; i < std::min<uint64_t>(requests, mine_.size()); ++i) {
       player.RecallOnly(*mine_[i], WallSeconds(), &measured);
     }
     measured.seconds = WallSeconds() - began;
@@ -173,7 +172,7 @@ class WorkerSide {
   std::unique_ptr<PayloadPool> pool_;
   PatternKind kind_ = PatternKind::kPm1753;
   Pattern pattern_;
-  std::vector<const Turn*> mine_;
+  std::vector<const PromptRequest*> mine_;
 };
 
 }  // namespace
@@ -213,9 +212,9 @@ absl::Status PatternClient::StoreBefore(uint64_t first, uint64_t count) {
       .status();
 }
 
-absl::StatusOr<PatternMeasured> PatternClient::RecallAlone(uint64_t turns) {
+absl::StatusOr<PatternMeasured> PatternClient::RecallAlone(uint64_t requests) {
   KVKEEP_ASSIGN_OR_RETURN(const Json wire,
-                          child_->Call({{"do", "alone"}, {"turns", turns}}, kLongPatience));
+                          child_->Call({{"do", "alone"}, {"requests", requests}}, kLongPatience));
   return PatternMeasuredFromWire(wire);
 }
 

@@ -1,6 +1,6 @@
 // PatternClient: one worker of a pattern, an engine with its share of the users, in a process of
 // its own, as the main process commands it (child_process.h). One thread here; in the child as many
-// as turns may be under way at a time.
+// as requests may be under way at a time.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -20,7 +20,7 @@ struct PatternJob {
   PatternOptions pattern;
   uint64_t chunk_bytes = 0;
   uint32_t get_chunks = 8;                 // of a call over gRPC
-  uint32_t depth = 16;                     // turns of a worker at a time
+  uint32_t depth = 16;                     // requests of a worker at a time
   double recompute_seconds_per_chunk = 0;  // 0: not known
 };
 
@@ -37,9 +37,9 @@ class PatternClient {
   absl::Status Prepare(const PatternJob& job);
   // Stores chunks [first, first + count) of those that are there before.
   absl::Status StoreBefore(uint64_t first, uint64_t count);
-  // Recalls the prompts of this worker's first turns, one at a time.
-  absl::StatusOr<PatternMeasured> RecallAlone(uint64_t turns);
-  // Plays its turns. `begin_at`: WallSeconds(), the same for all workers.
+  // Recalls the prompts of this worker's first requests, one at a time.
+  absl::StatusOr<PatternMeasured> RecallAlone(uint64_t requests);
+  // Plays its requests. `begin_at`: WallSeconds(), the same for all workers.
   absl::Status StartPlay(double begin_at);
   absl::StatusOr<PatternMeasured> FinishPlay(double seconds);
 

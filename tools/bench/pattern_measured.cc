@@ -13,7 +13,7 @@ struct CountField {
   uint64_t PatternMeasured::*at;
 };
 constexpr std::array kCounts = {
-    CountField{"turns", &PatternMeasured::turns},
+    CountField{"requests", &PatternMeasured::requests},
     CountField{"asked_chunks", &PatternMeasured::asked_chunks},
     CountField{"found_chunks", &PatternMeasured::found_chunks},
     CountField{"stored_chunks", &PatternMeasured::stored_chunks},

@@ -1,4 +1,4 @@
-// PatternMeasured: what the turns of a pattern came to. Added up over threads and workers. Plain
+// PatternMeasured: what the requests of a pattern came to. Added up over threads and workers. Plain
 // values.
 #pragma once
 
@@ -18,7 +18,7 @@ inline constexpr double kStallSeconds = 0.1;
 struct Recall {
   uint64_t asked_chunks = 0;
   // Of the chunks that were there, how long a reader in order waited for each; the first one since
-  // the turn was due.
+  // the request was due.
   std::vector<double> waits_seconds;
   uint64_t bytes = 0;
   bool from_nvme = false;        // not all of it was in memory when it was asked for
@@ -28,8 +28,8 @@ struct Recall {
 };
 
 struct PatternMeasured {
-  double seconds = 0;  // until the last turn ended; of several workers the longest
-  uint64_t turns = 0;
+  double seconds = 0;  // until the last request ended; of several workers the longest
+  uint64_t requests = 0;
   uint64_t asked_chunks = 0, found_chunks = 0, stored_chunks = 0, refused_chunks = 0;
   uint64_t recalled_bytes = 0, stored_bytes = 0;
   uint64_t prefixes = 0;  // prompts of which at least one chunk was there
@@ -41,7 +41,7 @@ struct PatternMeasured {
   uint64_t verified_bytes = 0, wrong_bytes = 0;
   double client_cpu_seconds = 0;
   LatencyHistogram chunk_wait;  // a reader's wait for the next chunk
-  LatencyHistogram chunk;       // until a chunk was there, since the turn was due
+  LatencyHistogram chunk;       // until a chunk was there, since the request was due
   LatencyHistogram prefix;      // until all of the prefix was, since then
   LatencyHistogram store;       // of what was missing and of the answer, since the recall ended
   LatencyHistogram began_late;  // how late we began what was due: our own fault, and counted above

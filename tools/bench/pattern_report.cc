@@ -79,7 +79,7 @@ void AddLatencies(const PatternReport& report, std::vector<Row>* rows) {
     LatencyHistogram PatternMeasured::*which;
   };
   for (const Latency& one : {Latency{"prefix", &PatternMeasured::prefix},
-                             Latency{"chunk, since its turn was due", &PatternMeasured::chunk},
+                             Latency{"chunk, since its request was due", &PatternMeasured::chunk},
                              Latency{"wait for a next chunk", &PatternMeasured::chunk_wait},
                              Latency{"store", &PatternMeasured::store}}) {
     for (const auto& [quantile, text] : {std::pair(0.5, "p50"), {0.99, "p99"}, {0.999, "p99.9"}}) {
@@ -140,7 +140,7 @@ double PatternRun::device_runs_per_prefix() const {
 bool PatternReport::sound() const {
   return !runs.empty() && std::all_of(runs.begin(), runs.end(), [](const PatternRun& run) {
     return run.alone.wrong_bytes == 0 && run.alone.failed_calls == 0 &&
-           run.loaded.wrong_bytes == 0 && run.loaded.failed_calls == 0 && run.loaded.turns > 0;
+           run.loaded.wrong_bytes == 0 && run.loaded.failed_calls == 0 && run.loaded.requests > 0;
   });
 }
 
@@ -183,9 +183,9 @@ Json ToJson(const PatternReport& report) {
 }
 
 std::string FormatPattern(const PatternReport& report) {
-  std::vector<Row> rows = {{absl::StrCat(report.request.name, ", turns/s"), "alone"}};
+  std::vector<Row> rows = {{absl::StrCat(report.request.name, ", requests/s"), "alone"}};
   for (const PatternRun& run : report.runs) {
-    rows[0].push_back(absl::StrFormat("%g", run.job.pattern.turns_per_second));
+    rows[0].push_back(absl::StrFormat("%g", run.job.pattern.requests_per_second));
   }
   const auto add = [&](const std::string& name,
                        const std::function<std::string(const PatternRun&)>& cell) {

@@ -47,7 +47,7 @@ struct PatternReport {
   std::string device_why_not;  // why the drive was not measured; empty: it was
   std::vector<Line> lines;     // JudgePattern
 
-  // No wrong byte, no failed call, no turn that was not played.
+  // No wrong byte, no failed call, no request that was not played.
   bool sound() const;
   bool all_ok() const;  // no line is missed
   // What the daemon would have to be given for this to say something; empty: it was.

@@ -101,7 +101,7 @@ absl::StatusOr<std::vector<PatternJob>> JobsOf(const PatternRequest& request) {
   std::vector<PatternJob> jobs;
   for (const double rate :
        request.rates.empty() ? std::vector<double>{defaults.rate} : request.rates) {
-    job.pattern.turns_per_second = rate;
+    job.pattern.requests_per_second = rate;
     KVKEEP_RETURN_IF_ERROR(job.pattern.Validate());
     jobs.push_back(job);
   }

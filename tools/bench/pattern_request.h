@@ -15,11 +15,11 @@ namespace kvkeep::bench {
 // 0: the pattern's own.
 struct PatternRequest {
   std::string name;           // empty: no pattern is asked for
-  std::vector<double> rates;  // turns a second of all users together; a run for each
+  std::vector<double> rates;  // requests a second of all users together; a run for each
   double seconds = 0;
   uint32_t users = 0;
   uint32_t workers = 0;
-  uint32_t depth = 0;  // turns of a worker at a time
+  uint32_t depth = 0;  // requests of a worker at a time
   uint32_t get_chunks = 8;
   uint64_t seed = 1;
   bool quick = false;  // everything small: that it works, not what it can do

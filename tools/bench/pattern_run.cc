@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kPatternMinG2Bytes = 32 * kMiB;
 constexpr uint64_t kG3BesideChunks = 256 * kMiB;  // index and reserves
-constexpr uint64_t kTurnsAlone = 16;
+constexpr uint64_t kRequestsAlone = 16;
 constexpr double kSecondsToBegin = 0.1;  // for all workers to hear of it
 
 // One daemon, its workers, and what is asked of both.
@@ -85,13 +85,13 @@ absl::StatusOr<PatternRun> Runner::Run(const PatternJob& job) {
   const Pattern pattern = MakePattern(job.pattern);
   PatternRun run{.job = job, .distinct_chunks = pattern.DistinctChunks()};
   uint64_t asked = 0;
-  for (const Turn& turn : pattern.turns) asked += turn.prompt.size();
+  for (const PromptRequest& request : pattern.requests) asked += request.prompt.size();
   run.offered_bytes_per_second = static_cast<double>(asked * job.chunk_bytes) / job.pattern.seconds;
   KVKEEP_RETURN_IF_ERROR(probe_->Clear().status());
   for (auto& worker : workers_) KVKEEP_RETURN_IF_ERROR(worker->Prepare(job));
   KVKEEP_RETURN_IF_ERROR(StoreBefore(job, pattern.before.size()));
   Say(progress_, "recall some prompts alone");
-  KVKEEP_ASSIGN_OR_RETURN(run.alone, workers_[0]->RecallAlone(kTurnsAlone));
+  KVKEEP_ASSIGN_OR_RETURN(run.alone, workers_[0]->RecallAlone(kRequestsAlone));
   const double before = device_->ReadRate();
   KVKEEP_RETURN_IF_ERROR(Play(job, &run));
   KVKEEP_RETURN_IF_ERROR(probe_->AwaitClean(kWriteBackPatience));
@@ -112,8 +112,9 @@ absl::Status Runner::StoreBefore(const PatternJob& job, uint64_t chunks) {
 }
 
 absl::Status Runner::Play(const PatternJob& job, PatternRun* run) {
-  Say(progress_, absl::StrCat(PatternName(job.pattern.kind), " at ", job.pattern.turns_per_second,
-                              " turns/s for ", job.pattern.seconds, " s"));
+  Say(progress_,
+      absl::StrCat(PatternName(job.pattern.kind), " at ", job.pattern.requests_per_second,
+                   " requests/s for ", job.pattern.seconds, " s"));
   KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus before, probe_->Status());
   const double cpu_before = CpuSecondsOf(pid_).value_or(0);
   const double begin_at = WallSeconds() + kSecondsToBegin;

@@ -19,8 +19,8 @@ double P99Ms(const PatternMeasured& measured) {
 
 // The rate, and how much that is of the drive's: in bursts, where there are some.
 std::string Where(const PatternReport& report, const PatternRun& run) {
-  const std::string rate =
-      absl::StrFormat("%s at %g turns/s", report.request.name, run.job.pattern.turns_per_second);
+  const std::string rate = absl::StrFormat("%s at %g requests/s", report.request.name,
+                                           run.job.pattern.requests_per_second);
   if (run.device_bytes_per_second <= 0) {
     return absl::StrCat(rate, " (the drive's rate is not known)");
   }
@@ -30,7 +30,7 @@ std::string Where(const PatternReport& report, const PatternRun& run) {
 
 Line Told(Line line) {
   if (line.verdict != Verdict::kNotMeasured) line.verdict = Verdict::kTold;
-  line.wanted.clear();
+  line.target.clear();
   line.numbers.erase("limit");
   return line;
 }
@@ -47,7 +47,7 @@ std::vector<Line> JudgePattern(const PatternReport& report) {
     Line p99 = RatioLine(where + ": p99 of a chunk against alone", "ms", {P99Ms(run.loaded)},
                          {P99Ms(run.alone)}, {Bound::kAtMost, kMostOfAloneP99});
     for (Line* line : {&stalls, &p99}) {
-      line->numbers["turns_per_second"] = run.job.pattern.turns_per_second;
+      line->numbers["requests_per_second"] = run.job.pattern.requests_per_second;
       lines.push_back(promised ? std::move(*line) : Told(std::move(*line)));
     }
   }

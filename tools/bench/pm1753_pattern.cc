@@ -34,18 +34,18 @@ class Pm1753 {
  private:
   // Gaps forget where they began: each phase may draw them anew.
   void AddPhase(double from, double to, bool burst, Pattern* pattern) {
-    const uint32_t at_once = burst ? options_.burst_turns_at_once : 1;
+    const uint32_t at_once = burst ? options_.burst_requests_at_once : 1;
     const double mean = at_once / Rate(burst);
     const double end = std::min(to, options_.seconds);
     for (double at = from + draws_.Gap(mean); at < end; at += draws_.Gap(mean)) {
-      for (uint32_t i = 0; i < at_once; ++i) pattern->turns.push_back(NextTurn(at, burst));
+      for (uint32_t i = 0; i < at_once; ++i) pattern->requests.push_back(NextRequest(at, burst));
     }
   }
-  // Of turns, so that bursts and what lies between them come to the average.
+  // Of requests, so that bursts and what lies between them come to the average.
   double Rate(bool burst) const {
     const double share = options_.burst_share;
     const double between = (1 - share * options_.burst_rate) / (1 - share);
-    return options_.turns_per_second * (burst ? options_.burst_rate : between);
+    return options_.requests_per_second * (burst ? options_.burst_rate : between);
   }
 
   // Users begin anywhere in their conversations, and all that they have said is there.
@@ -89,23 +89,23 @@ class Pm1753 {
     return user;
   }
 
-  Turn NextTurn(double at, bool in_burst) {
-    Turn turn{.at_seconds = at, .user = NextUser(), .in_burst = in_burst};
-    Conversation& one = conversations_[turn.user];
-    turn.prompt = PromptOf(turn.user);
+  PromptRequest NextRequest(double at, bool in_burst) {
+    PromptRequest request{.at_seconds = at, .user = NextUser(), .in_burst = in_burst};
+    Conversation& one = conversations_[request.user];
+    request.prompt = PromptOf(request.user);
     // What is owed in whole chunks, over all users: the share holds however short a prompt is.
-    owed_ += static_cast<double>(turn.prompt.size()) * options_.written_share /
+    owed_ += static_cast<double>(request.prompt.size()) * options_.written_share /
              (1 - options_.written_share);
     const auto added = static_cast<uint32_t>(owed_);
     owed_ -= added;
     const uint32_t from = one.document_chunks + one.added_chunks;
-    for (uint32_t i = 0; i < added; ++i) turn.answer.push_back(Chunk(turn.user, from + i));
+    for (uint32_t i = 0; i < added; ++i) request.answer.push_back(Chunk(request.user, from + i));
     one.added_chunks += added;
     if (one.added_chunks >= one.document_chunks) {
       one.added_chunks = 0;
       ++one.times_anew;
     }
-    return turn;
+    return request;
   }
 
   const PatternOptions& options_;

@@ -63,7 +63,7 @@ std::string FormatLines(const std::vector<Line>& lines) {
   std::vector<std::vector<std::string>> rows = {
       {"WHAT", "MEASURED", "BASELINE", "FIGURE", "WANTED", ""}};
   for (const Line& line : lines) {
-    rows.push_back({line.what, line.measured, line.baseline, line.figure, line.wanted,
+    rows.push_back({line.what, line.measured, line.baseline, line.figure, line.target,
                     VerdictName(line.verdict)});
   }
   return tools::FormatTable(rows);
@@ -76,7 +76,7 @@ Json ToJson(const std::vector<Line>& lines) {
                     {"measured", line.measured},
                     {"baseline", line.baseline},
                     {"figure", line.figure},
-                    {"wanted", line.wanted},
+                    {"target", line.target},
                     {"verdict", VerdictName(line.verdict)},
                     {"numbers", line.numbers}});
   }

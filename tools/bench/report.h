@@ -19,8 +19,8 @@ struct Line {
   std::string what;
   std::string measured;
   std::string baseline;
-  std::string figure;  // what is compared with `wanted`
-  std::string wanted;
+  std::string figure;  // what is compared with the target
+  std::string target;
   Verdict verdict = Verdict::kNotMeasured;
   Json numbers;  // the same for machines
 };
@@ -50,7 +50,7 @@ struct Report {
   bool all_ok() const;  // no line is missed
 };
 
-// What was wanted, what was had, the verdict, and the numbers.
+// The target, the figure, the verdict, and the numbers.
 Json ToJson(const std::vector<Line>& lines);
 std::string FormatLines(const std::vector<Line>& lines);
 

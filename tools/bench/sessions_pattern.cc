@@ -20,12 +20,13 @@ class Sessions {
     Pattern pattern;
     const uint64_t shared = options_.system_prompt_tokens / options_.tokens_per_chunk;
     for (uint64_t i = 0; i < shared; ++i) pattern.before.push_back(ChunkNumber(kSystemPrompt, i));
-    const double gap = options_.users / options_.turns_per_second;
+    const double gap = options_.users / options_.requests_per_second;
     for (uint32_t user = 0; user < options_.users; ++user) {
       AddUser(user, gap, shared, &pattern);
     }
-    std::stable_sort(pattern.turns.begin(), pattern.turns.end(),
-                     [](const Turn& a, const Turn& b) { return a.at_seconds < b.at_seconds; });
+    std::stable_sort(
+        pattern.requests.begin(), pattern.requests.end(),
+        [](const PromptRequest& a, const PromptRequest& b) { return a.at_seconds < b.at_seconds; });
     return pattern;
   }
 
@@ -46,11 +47,11 @@ class Sessions {
         round = 0;
       }
       const uint64_t asked = AfterRound(session, round) - options_.answer_tokens;
-      Turn turn{.at_seconds = at, .user = user};
-      turn.prompt = Chunks(session, 0, asked, shared);
-      turn.answer =
+      PromptRequest request{.at_seconds = at, .user = user};
+      request.prompt = Chunks(session, 0, asked, shared);
+      request.answer =
           Chunks(session, asked / options_.tokens_per_chunk, AfterRound(session, round), shared);
-      pattern->turns.push_back(std::move(turn));
+      pattern->requests.push_back(std::move(request));
       ++round;
     }
   }

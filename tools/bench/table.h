@@ -1,4 +1,4 @@
-// RunTable: what a daemon must hold, line by line: measured, baseline of the same minutes, wanted.
+// RunTable: what a daemon must hold, line by line: measured, baseline of the same minutes, target.
 // Starts the daemons that it needs, one after the other. What is measured beside peers, a bare
 // stream or fio is tools/compare's.
 #pragma once

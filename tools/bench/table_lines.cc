@@ -25,19 +25,19 @@ std::string WithSpread(const Summary& summary, const std::string& unit) {
 }
 
 Line Judge(std::string what, const std::string& unit, const std::vector<double>& figures,
-           const Wanted& wanted) {
+           const Target& target) {
   const Summary summary = Summarize(figures);
   Line line{.what = std::move(what),
             .figure = WithSpread(summary, unit),
-            .wanted = wanted.ToString(unit)};
+            .target = target.ToString(unit)};
   if (!figures.empty()) {
-    line.verdict = wanted.holds(summary.median) ? Verdict::kOk : Verdict::kMissed;
+    line.verdict = target.holds(summary.median) ? Verdict::kOk : Verdict::kMissed;
   }
   line.numbers = {{"figure", summary.median},
                   {"figure_min", summary.min},
                   {"figure_max", summary.max},
                   {"figures", figures},
-                  {"limit", wanted.limit}};
+                  {"limit", target.limit}};
   return line;
 }
 
@@ -52,12 +52,12 @@ void Fill(Line* line, const std::string& unit, const std::vector<double>& measur
 
 }  // namespace
 
-std::string Wanted::ToString(const std::string& unit) const {
+std::string Target::ToString(const std::string& unit) const {
   const char* const words[] = {"at least ", "at most ", "more than ", "less than "};
   return absl::StrCat(words[static_cast<int>(bound)], WithUnit(limit, unit));
 }
 
-bool Wanted::holds(double value) const {
+bool Target::holds(double value) const {
   switch (bound) {
     case Bound::kAtLeast:
       return value >= limit;
@@ -72,35 +72,35 @@ bool Wanted::holds(double value) const {
 }
 
 Line RatioLine(std::string what, const std::string& unit, const std::vector<double>& measured,
-               const std::vector<double>& baseline, Wanted wanted) {
-  Line line = Judge(std::move(what), "", Ratios(measured, baseline), wanted);
+               const std::vector<double>& baseline, Target target) {
+  Line line = Judge(std::move(what), "", Ratios(measured, baseline), target);
   Fill(&line, unit, measured, baseline);
   return line;
 }
 
 Line RatioLine(std::string what, const std::string& unit, const std::vector<double>& measured,
                const std::vector<double>& baseline) {
-  Line line = RatioLine(std::move(what), unit, measured, baseline, Wanted());
+  Line line = RatioLine(std::move(what), unit, measured, baseline, Target());
   if (line.verdict != Verdict::kNotMeasured) line.verdict = Verdict::kTold;
-  line.wanted.clear();
+  line.target.clear();
   line.numbers.erase("limit");
   return line;
 }
 
 Line DifferenceLine(std::string what, const std::string& unit, const std::vector<double>& measured,
-                    const std::vector<double>& baseline, Wanted wanted) {
+                    const std::vector<double>& baseline, Target target) {
   std::vector<double> differences;
   for (size_t i = 0; i < std::min(measured.size(), baseline.size()); ++i) {
     differences.push_back(measured[i] - baseline[i]);
   }
-  Line line = Judge(std::move(what), unit, differences, wanted);
+  Line line = Judge(std::move(what), unit, differences, target);
   Fill(&line, unit, measured, baseline);
   return line;
 }
 
 Line PlainLine(std::string what, const std::string& unit, const std::vector<double>& measured,
-               Wanted wanted) {
-  Line line = Judge(std::move(what), unit, measured, wanted);
+               Target target) {
+  Line line = Judge(std::move(what), unit, measured, target);
   Fill(&line, unit, measured, {});
   return line;
 }

@@ -10,7 +10,7 @@ namespace kvkeep::bench {
 
 enum class Bound { kAtLeast, kAtMost, kAbove, kBelow };
 
-struct Wanted {
+struct Target {
   Bound bound = Bound::kAtLeast;
   double limit = 0;
   std::string ToString(const std::string& unit) const;
@@ -19,16 +19,16 @@ struct Wanted {
 
 // The median over rounds of measured / baseline.
 Line RatioLine(std::string what, const std::string& unit, const std::vector<double>& measured,
-               const std::vector<double>& baseline, Wanted wanted);
+               const std::vector<double>& baseline, Target target);
 // The same where nothing is promised.
 Line RatioLine(std::string what, const std::string& unit, const std::vector<double>& measured,
                const std::vector<double>& baseline);
 // The median over rounds of measured - baseline.
 Line DifferenceLine(std::string what, const std::string& unit, const std::vector<double>& measured,
-                    const std::vector<double>& baseline, Wanted wanted);
+                    const std::vector<double>& baseline, Target target);
 // The median over rounds, as it is.
 Line PlainLine(std::string what, const std::string& unit, const std::vector<double>& measured,
-               Wanted wanted);
+               Target target);
 // For what could not be measured here, and why.
 Line MissingLine(std::string what, std::string why);
 

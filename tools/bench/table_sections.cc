@@ -306,7 +306,7 @@ absl::Status RunPuts(TableRun* run) {
 absl::Status RunPieces(TableRun* run) {
   const TableScale& scale = run->scale;
   run->Say("pieces: start kvkeepd, put and write back");
-  // Twice G2: taken in turn, every chunk was evicted before it is wanted again.
+  // Twice G2: taken in turn, every chunk was evicted before it is asked for again.
   KVKEEP_ASSIGN_OR_RETURN(auto daemon,
                           DaemonProcess::Start(DaemonOf(run->options, scale.pieces_g2_bytes,
                                                         4 * scale.pieces_keys * kLargeChunkBytes)));

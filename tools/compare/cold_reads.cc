@@ -26,7 +26,7 @@ namespace {
 using bench::Json;
 using bench::Measured;
 
-constexpr std::chrono::milliseconds kTurnPatience{300'000};
+constexpr std::chrono::milliseconds kBurstPatience{300'000};
 
 // How many bytes of a chunk, all of them looked at, are not what its key says.
 uint64_t WrongIn(uint64_t seed, const ChunkKey& key, uint64_t size, const client::ChunkView& view) {
@@ -41,9 +41,9 @@ uint64_t WrongIn(uint64_t seed, const ChunkKey& key, uint64_t size, const client
 // In the child.
 class Reader {
  public:
-  Reader(const ColdReadsOptions& options, uint32_t number, ColdReads::TurnIsOver* turn_is_over)
+  Reader(const ColdReadsOptions& options, uint32_t number, ColdReads::BurstIsOver* burst_is_over)
       : options_(options),
-        turn_is_over_(*turn_is_over),
+        burst_is_over_(*burst_is_over),
         begin_(options.chunks * number / options.clients),
         end_(options.chunks * (number + 1) / options.clients),
         at_once_(std::max<uint64_t>(options.held_bytes / options.clients / options.size, 1)),
@@ -76,9 +76,9 @@ class Reader {
     const double begin = bench::WallSeconds(), cpu = bench::ProcessCpuSeconds();
     double now = begin;
     while (true) {
-      while (asked_.size() < ColdReads::kAskedAtOnce && !turn_is_over_) {
+      while (asked_.size() < ColdReads::kAskedAtOnce && !burst_is_over_) {
         if (now - begin >= seconds || held_.size() + asked_.size() >= at_once_) {
-          turn_is_over_ = true;
+          burst_is_over_ = true;
         } else {
           KVKEEP_RETURN_IF_ERROR(AskForNext());
         }
@@ -125,7 +125,7 @@ class Reader {
   }
 
   const ColdReadsOptions options_;
-  ColdReads::TurnIsOver& turn_is_over_;
+  ColdReads::BurstIsOver& burst_is_over_;
   const uint64_t begin_, end_, at_once_;
   uint64_t next_;
   bench::ClientContext context_;
@@ -140,22 +140,22 @@ class Reader {
 absl::Status ColdReadsOptions::Validate() const {
   if (clients == 0 || size == 0) return absl::InvalidArgumentError("cold reads: of nothing");
   if (chunks < clients) return absl::InvalidArgumentError("cold reads: fewer chunks than clients");
-  if (turn_seconds <= 0) return absl::InvalidArgumentError("cold reads: a turn of no time");
+  if (burst_seconds <= 0) return absl::InvalidArgumentError("cold reads: a burst of no time");
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<ColdReads>> ColdReads::Start(const ColdReadsOptions& options) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
   void* const shared =
-      mmap(nullptr, sizeof(TurnIsOver), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+      mmap(nullptr, sizeof(BurstIsOver), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return absl::ErrnoToStatus(errno, "cold reads: mmap");
-  std::unique_ptr<ColdReads> reads(new ColdReads(options, new (shared) TurnIsOver(false)));
+  std::unique_ptr<ColdReads> reads(new ColdReads(options, new (shared) BurstIsOver(false)));
   for (uint32_t i = 0; i < options.clients; ++i) {
     KVKEEP_ASSIGN_OR_RETURN(
         reads->clients_.emplace_back(),
         bench::ChildProcess::Fork(
             absl::StrCat("reader ", i), [&]() -> bench::ChildProcess::Handler {
-              auto reader = std::make_shared<Reader>(options, i, reads->turn_is_over_.get());
+              auto reader = std::make_shared<Reader>(options, i, reads->burst_is_over_.get());
               return [reader](const Json& command) { return reader->Answer(command); };
             }));
   }
@@ -163,8 +163,8 @@ absl::StatusOr<std::unique_ptr<ColdReads>> ColdReads::Start(const ColdReadsOptio
   return reads;
 }
 
-void ColdReads::Unmap::operator()(TurnIsOver* shared) const {
-  KVKEEP_CHECK(munmap(shared, sizeof(TurnIsOver)) == 0);
+void ColdReads::Unmap::operator()(BurstIsOver* shared) const {
+  KVKEEP_CHECK(munmap(shared, sizeof(BurstIsOver)) == 0);
 }
 
 std::vector<int> ColdReads::pids() const {
@@ -177,7 +177,7 @@ absl::StatusOr<std::vector<Json>> ColdReads::AskAll(const Json& command) {
   for (auto& client : clients_) KVKEEP_RETURN_IF_ERROR(client->Send(command));
   std::vector<Json> answers;
   for (auto& client : clients_) {
-    KVKEEP_ASSIGN_OR_RETURN(answers.emplace_back(), client->Receive(kTurnPatience));
+    KVKEEP_ASSIGN_OR_RETURN(answers.emplace_back(), client->Receive(kBurstPatience));
   }
   return answers;
 }
@@ -185,18 +185,18 @@ absl::StatusOr<std::vector<Json>> ColdReads::AskAll(const Json& command) {
 absl::StatusOr<Measured> ColdReads::Run(double seconds) {
   Measured all;
   while (all.seconds < seconds) {
-    const double left = std::min(options_.turn_seconds, seconds - all.seconds);
-    *turn_is_over_ = false;
+    const double left = std::min(options_.burst_seconds, seconds - all.seconds);
+    *burst_is_over_ = false;
     const double begin = bench::WallSeconds();
     KVKEEP_ASSIGN_OR_RETURN(const std::vector<Json> gets,
                             AskAll({{"do", "get"}, {"seconds", left}}));
     const double took = bench::WallSeconds() - begin;
     KVKEEP_ASSIGN_OR_RETURN(const std::vector<Json> compared, AskAll({{"do", "compare"}}));
-    Measured turn;
-    for (const Json& one : gets) turn.Add(bench::FromWire(one), /*side_by_side=*/true);
-    for (const Json& one : compared) turn.Add(bench::FromWire(one), /*side_by_side=*/true);
-    turn.seconds = took;  // until the last chunk has come, and its client has said so
-    all.Add(turn, /*side_by_side=*/false);
+    Measured burst;
+    for (const Json& one : gets) burst.Add(bench::FromWire(one), /*side_by_side=*/true);
+    for (const Json& one : compared) burst.Add(bench::FromWire(one), /*side_by_side=*/true);
+    burst.seconds = took;  // until the last chunk has come, and its client has said so
+    all.Add(burst, /*side_by_side=*/false);
   }
   return all;
 }

@@ -1,7 +1,7 @@
 // ColdReads: clients of one daemon, each in a process of its own, that get chunks which are on NVMe
 // only: found, leased, read, verified by the daemon and laid open in its memory.
 //
-// They work in turns. In a turn all begin together and get one chunk after the other, each asked
+// They work in bursts. In a burst all begin together and get one chunk after the other, each asked
 // for while the one before it is under way (kAskedAtOnce), as an engine does that knows its prefix;
 // and they hold on to all of them. When the first has nothing left to ask for, nobody asks any
 // more, and the clock runs until what is under way has come; its bytes count as well. Fio ends a
@@ -33,9 +33,9 @@ struct ColdReadsOptions {
   uint32_t clients = 0;
   uint64_t size = 0;  // of a chunk
   uint64_t chunks = 0;
-  uint64_t held_bytes = 0;  // at most, of all clients in a turn
-  // At most. Long: at the end of a turn those that are done wait for the last one's chunk.
-  double turn_seconds = 5;
+  uint64_t held_bytes = 0;  // at most, of all clients in a burst
+  // At most. Long: at the end of a burst those that are done wait for the last one's chunk.
+  double burst_seconds = 5;
 
   absl::Status Validate() const;
 };
@@ -44,7 +44,7 @@ class ColdReads {
  public:
   static absl::StatusOr<std::unique_ptr<ColdReads>> Start(const ColdReadsOptions& options);
 
-  // Turns until their time comes to `seconds`. An error when any get failed, or a lease ended
+  // Bursts until their time comes to `seconds`. An error when any get failed, or a lease ended
   // before its bytes were compared.
   absl::StatusOr<bench::Measured> Run(double seconds);
 
@@ -53,22 +53,22 @@ class ColdReads {
   // Chunks that a client has asked for and not got yet, at most.
   static constexpr size_t kAskedAtOnce = 2;
 
-  // In memory that the clients share: nobody asks for anything more in this turn.
-  using TurnIsOver = std::atomic<bool>;
-  static_assert(TurnIsOver::is_always_lock_free);
+  // In memory that the clients share: nobody asks for anything more in this burst.
+  using BurstIsOver = std::atomic<bool>;
+  static_assert(BurstIsOver::is_always_lock_free);
 
  private:
   struct Unmap {
-    void operator()(TurnIsOver* shared) const;
+    void operator()(BurstIsOver* shared) const;
   };
 
-  ColdReads(const ColdReadsOptions& options, TurnIsOver* turn_is_over)
-      : options_(options), turn_is_over_(turn_is_over) {}
+  ColdReads(const ColdReadsOptions& options, BurstIsOver* burst_is_over)
+      : options_(options), burst_is_over_(burst_is_over) {}
   // What all answer to the same command, which they get at the same time.
   absl::StatusOr<std::vector<bench::Json>> AskAll(const bench::Json& command);
 
   const ColdReadsOptions options_;
-  const std::unique_ptr<TurnIsOver, Unmap> turn_is_over_;
+  const std::unique_ptr<BurstIsOver, Unmap> burst_is_over_;
   std::vector<std::unique_ptr<bench::ChildProcess>> clients_;
 };
 

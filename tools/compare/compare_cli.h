@@ -1,7 +1,7 @@
 // kvkeep-compare as a function: arguments to exit code, for main and for tests.
 //
 // Exit codes: 0 done, 1 failed, or wrong bytes came from anybody, or what was read beside fio did
-// not come from NVMe; 2 wrong usage. A figure that is less than wanted changes nothing.
+// not come from NVMe; 2 wrong usage. A figure below its target changes nothing.
 #pragma once
 
 #include <ostream>

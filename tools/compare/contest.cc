@@ -209,8 +209,8 @@ absl::Status Contest::TakeRounds(uint64_t rounds,
                                  const std::function<Json(uint64_t round)>& command_of,
                                  Discipline* discipline) {
   for (uint64_t round = 0; round < rounds; ++round) {
-    for (uint64_t turn = 0; turn < present_.size(); ++turn) {
-      const std::string& name = present_[(turn + round) % present_.size()];
+    for (uint64_t place = 0; place < present_.size(); ++place) {
+      const std::string& name = present_[(place + round) % present_.size()];
       KVKEEP_RETURN_IF_ERROR(Take(name, command_of(round), discipline));
     }
   }

@@ -1,5 +1,5 @@
 // Contest: the contestants, each in a process of its own with servers of its own, and rounds in
-// which all take their turn. The order moves on by one each round, so that nobody always follows
+// which each has one slice. The order moves on by one each round, so that nobody always follows
 // the same neighbour. Those of other projects are Python programs (peers/), run by the interpreter
 // of the environment that they are installed in.
 //
@@ -91,7 +91,7 @@ class Contest {
   absl::Status StartProgram(const Kind& kind, Side* side) const;
   // One slice of one contestant: what it measured, and what its servers used meanwhile.
   absl::Status Take(const std::string& name, const bench::Json& command, Discipline* discipline);
-  // Everybody's turn, `rounds` times; `command_of` is asked for each round's.
+  // A slice of everybody, `rounds` times; `command_of` is asked for each round's.
   absl::Status TakeRounds(uint64_t rounds,
                           const std::function<bench::Json(uint64_t round)>& command_of,
                           Discipline* discipline);

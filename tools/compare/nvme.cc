@@ -93,13 +93,13 @@ class Drive {
 };
 
 // So many rounds of kvkeep and of fio with each kind of blocks; who is first moves on by one.
-absl::Status TakeTurns(int rounds, absl::FunctionRef<absl::Status()> kvkeep,
+absl::Status Alternate(int rounds, absl::FunctionRef<absl::Status()> kvkeep,
                        absl::FunctionRef<absl::StatusOr<double>(uint64_t block_bytes)> fio,
                        BesideFio* beside) {
-  constexpr size_t kTurns = kFioBlocks.size() + 1;
+  constexpr size_t kContestants = kFioBlocks.size() + 1;
   for (int round = 0; round < rounds; ++round) {
-    for (size_t turn = 0; turn < kTurns; ++turn) {
-      const size_t who = (turn + static_cast<size_t>(round)) % kTurns;
+    for (size_t place = 0; place < kContestants; ++place) {
+      const size_t who = (place + static_cast<size_t>(round)) % kContestants;
       if (who == kFioBlocks.size()) {
         KVKEEP_RETURN_IF_ERROR(kvkeep());
         continue;
@@ -119,7 +119,7 @@ absl::StatusOr<NvmeResult> RunSize(const NvmeOptions& options, const Fio& fio, u
     KVKEEP_RETURN_IF_ERROR(drive->WriteBack(size).status());
   }
   KVKEEP_RETURN_IF_ERROR(drive->PrepareReads(size));
-  KVKEEP_RETURN_IF_ERROR(TakeTurns(
+  KVKEEP_RETURN_IF_ERROR(Alternate(
       plan.rounds, [&] { return drive->Read(&result.reads.kvkeep, &result.promoted_bytes); },
       [&](uint64_t block) { return fio.Read(block); }, &result.reads));
   const auto write_into = [&](BesideFio* beside) {
@@ -128,14 +128,14 @@ absl::StatusOr<NvmeResult> RunSize(const NvmeOptions& options, const Fio& fio, u
       return absl::OkStatus();
     };
   };
-  KVKEEP_RETURN_IF_ERROR(TakeTurns(
+  KVKEEP_RETURN_IF_ERROR(Alternate(
       plan.rounds, write_into(&result.first_fills),
       [&](uint64_t block) { return fio.FillFirst(block); }, &result.first_fills));
   // Until each byte was written once, and what is new takes the place of what is old.
   while (drive->put() * size < plan.g3_bytes()) {
     KVKEEP_RETURN_IF_ERROR(drive->WriteBack(size).status());
   }
-  KVKEEP_RETURN_IF_ERROR(TakeTurns(
+  KVKEEP_RETURN_IF_ERROR(Alternate(
       plan.rounds, write_into(&result.overwrites),
       [&](uint64_t block) { return fio.Overwrite(block); }, &result.overwrites));
   return result;

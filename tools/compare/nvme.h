@@ -2,7 +2,7 @@
 // it takes new ones when each must be written back, against fio on a file of the same directory and
 // in the same state (tools/bench/fio.h), with blocks of 1 and of 4 MiB.
 //
-// Rounds: kvkeep and both fios have one turn each, and the order moves on by one. One thread;
+// Rounds: kvkeep and both fios run once each, and the order moves on by one. One thread;
 // forks, so this process must not have touched gRPC.
 #pragma once
 

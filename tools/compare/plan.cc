@@ -25,7 +25,7 @@ constexpr double kFirstTouchedPerSecond = 2e9, kDrivePerSecond = 1e9;
 constexpr double kSlicesOfCall = 3;     // get, lookup+get, put
 constexpr double kWithComparing = 1.6;  // of a slice's seconds; puts are compared in part
 constexpr double kFioStartSeconds = 0.2;
-constexpr double kTurns = 3;  // kvkeep, and fio in two ways
+constexpr double kContestants = 3;  // kvkeep, and fio in two ways
 
 double OfDrive(uint64_t bytes) { return static_cast<double>(bytes) / kDrivePerSecond; }
 
@@ -73,7 +73,7 @@ double MostNvmeSeconds(const NvmePlan& plan) {
   if (plan.sizes.empty()) return 0;
   const double fio = plan.seconds + kFioStartSeconds, fio_fill = OfDrive(plan.round_bytes);
   const double reads = 2 * plan.seconds + 2 * fio;  // as long again to compare
-  const double fills = kTurns * fio_fill + 2 * kFioStartSeconds;
+  const double fills = kContestants * fio_fill + 2 * kFioStartSeconds;
   const double overwrites = OfDrive(plan.round_bytes) + 2 * fio;
   const double of_size =
       kStartSeconds + OfDrive(plan.g3_bytes()) + plan.rounds * (reads + fills + overwrites);

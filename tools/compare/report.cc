@@ -6,7 +6,7 @@
 #include <absl/strings/str_replace.h>
 
 #include "tools/bench/statistics.h"
-#include "tools/compare/wanted.h"
+#include "tools/compare/targets.h"
 #include "tools/kvkeep/print.h"
 #include "tools/kvkeep/units.h"
 
@@ -179,11 +179,11 @@ std::string NvmeTable(const Comparison& comparison) {
 }
 
 std::string VerdictTable(const Comparison& comparison) {
-  std::vector<Row> rows = {{"what", "beside", "wanted", "had", "verdict"}};
+  std::vector<Row> rows = {{"what", "beside", "target", "measured", "verdict"}};
   for (const Verdict& verdict : Judge(comparison)) {
     rows.push_back({absl::StrCat(verdict.ours, ": ", verdict.what), verdict.theirs,
-                    absl::StrFormat("%.2f", verdict.wanted), absl::StrFormat("%.2f", verdict.had),
-                    OutcomeName(verdict.outcome)});
+                    absl::StrFormat("%.2f", verdict.target),
+                    absl::StrFormat("%.2f", verdict.measured), OutcomeName(verdict.outcome)});
   }
   return rows.size() == 1 ? "" : absl::StrCat(tools::FormatTable(rows), "\n");
 }
@@ -224,9 +224,9 @@ Json ToJson(const NvmeResult& result) {
 }
 
 Json ToJson(const Verdict& verdict) {
-  return {{"what", verdict.what},     {"ours", verdict.ours},
-          {"theirs", verdict.theirs}, {"wanted", verdict.wanted},
-          {"had", verdict.had},       {"verdict", OutcomeName(verdict.outcome)}};
+  return {{"what", verdict.what},         {"ours", verdict.ours},
+          {"theirs", verdict.theirs},     {"target", verdict.target},
+          {"measured", verdict.measured}, {"verdict", OutcomeName(verdict.outcome)}};
 }
 
 }  // namespace

@@ -171,7 +171,7 @@ TEST_CASE("a pattern of load reads from NVMe, checks every byte, and stores what
   const bool drive_measured = json.at("device_why_not").get<std::string>().empty();
   for (const auto& run : json.at("runs")) {
     const auto& loaded = run.at("loaded");
-    CHECK(loaded.at("turns") > 0);
+    CHECK(loaded.at("requests") > 0);
     CHECK(loaded.at("prefixes") > 0);
     CHECK(loaded.at("verified_bytes") == loaded.at("recalled_bytes"));
     CHECK(loaded.at("recalled_bytes") ==

@@ -1,4 +1,4 @@
-// What the turns of a pattern came to: counted, added up, sent on, and told.
+// What the requests of a pattern came to: counted, added up, sent on, and told.
 #include "tools/bench/pattern_report.h"
 
 #include <absl/strings/match.h>
@@ -14,7 +14,7 @@ namespace {
 PatternMeasured Sample() {
   PatternMeasured m;
   m.seconds = 2;
-  m.turns = 2;
+  m.requests = 2;
   m.Count({.asked_chunks = 4,
            .waits_seconds = {0.2, 0.01, 0},
            .bytes = 300,
@@ -49,7 +49,7 @@ std::set<std::string> KeysOfRuns() {
                           "pattern.kind",
                           "pattern.users",
                           "pattern.workers",
-                          "pattern.turns_per_second",
+                          "pattern.requests_per_second",
                           "pattern.seconds",
                           "pattern.seed",
                           "pattern.document_chunks",
@@ -57,7 +57,7 @@ std::set<std::string> KeysOfRuns() {
                           "pattern.burst_every_seconds",
                           "pattern.burst_share",
                           "pattern.burst_rate",
-                          "pattern.burst_turns_at_once",
+                          "pattern.burst_requests_at_once",
                           "chunk_bytes",
                           "get_chunks",
                           "depth",
@@ -86,10 +86,10 @@ std::set<std::string> KeysOfRuns() {
   for (const char* part : {"alone", "loaded"}) {
     const std::string name = std::string("runs[].") + part;
     expected.insert(name);
-    for (const char* key :
-         {"seconds", "client_cpu_seconds", "turns", "asked_chunks", "found_chunks", "stored_chunks",
-          "refused_chunks", "recalled_bytes", "stored_bytes", "prefixes", "prefixes_from_nvme",
-          "faster_prefixes", "stalls", "failed_calls", "verified_bytes", "wrong_bytes"}) {
+    for (const char* key : {"seconds", "client_cpu_seconds", "requests", "asked_chunks",
+                            "found_chunks", "stored_chunks", "refused_chunks", "recalled_bytes",
+                            "stored_bytes", "prefixes", "prefixes_from_nvme", "faster_prefixes",
+                            "stalls", "failed_calls", "verified_bytes", "wrong_bytes"}) {
       expected.insert(name + "." + key);
     }
     for (const char* latency :
@@ -132,7 +132,7 @@ TEST_CASE("what a worker counted reaches the main process whole, and workers add
   CHECK(ToWire(after) == ToWire(before));
   CHECK(after.first_failure == "first");
   after.Add(before);
-  CHECK(after.turns == 4);
+  CHECK(after.requests == 4);
   CHECK(after.failed_calls == 4);
   CHECK(after.prefix.count() == 2);
   CHECK(after.seconds == 2);  // side by side
@@ -225,13 +225,13 @@ TEST_CASE("stalls and p99 are judged where bursts stay below the drive's rate, e
   CHECK_FALSE(report.all_ok());
   const Json table = ToJson(report).at("table");
   CHECK(table.at(1).at("verdict") == "MISSED");
-  CHECK(table.at(1).at("wanted") == "at most 4");
+  CHECK(table.at(1).at("target") == "at most 4");
   CHECK(absl::StrContains(FormatPattern(report), "MISSED"));
   run.device_bytes_per_second = 1.4e9;  // bursts are more than that
   CHECK_FALSE(run.below_device_rate());
   lines = JudgePattern(report);
   CHECK(lines[1].verdict == Verdict::kTold);
-  CHECK(lines[1].wanted.empty());
+  CHECK(lines[1].target.empty());
   run.device_bytes_per_second = 0;
   lines = JudgePattern(report);
   CHECK(lines[0].verdict == Verdict::kTold);

@@ -75,7 +75,7 @@ struct Served {
             .size = kChunkBytes,
             .chunks = kChunks,
             .held_bytes = 6 * kChunkBytes,
-            .turn_seconds = 0.02};
+            .burst_seconds = 0.02};
   }
 
   const ScratchDir scratch;
@@ -112,7 +112,7 @@ TEST_CASE("all that cold reads get is compared, the last byte too") {
 TEST_CASE("nobody begins a cold read when the first client has nothing left to ask for") {
   const Served served(/*spoil=*/false);
   ColdReadsOptions options = served.Options();
-  options.turn_seconds = 60;
+  options.burst_seconds = 60;
   const auto reads = ColdReads::Start(options);
   REQUIRE(reads.ok());
   const std::vector<int> pids = (*reads)->pids();
@@ -122,7 +122,7 @@ TEST_CASE("nobody begins a cold read when the first client has nothing left to a
   };
   const double before = used();
   REQUIRE(kill(pids[0], SIGSTOP) == 0);
-  // A turn of the others, who hold two chunks each and are done. Then the first one goes on.
+  // A burst of the others, who hold two chunks each and are done. Then the first one goes on.
   constexpr double kSeconds = 0.9;
   std::jthread later([&] {
     constexpr auto kPeriod = 50ms;

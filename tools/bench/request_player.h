@@ -1,5 +1,5 @@
-// TurnPlayer: plays one turn of a pattern through the client library, as an engine would: recalls
-// the prompt, compares every byte of it, stores what was missing and the answer.
+// RequestPlayer: plays one request of a pattern through the client library, as an engine would:
+// recalls the prompt, compares every byte of it, stores what was missing and the answer.
 //
 // On the local path a prefix is leased and read in place: a chunk is there when its last piece is.
 // Over gRPC it is leased and got in calls of some chunks each, as far as our memory goes: a chunk
@@ -33,14 +33,14 @@ struct PlayerContext {
   ChunkKey KeyOf(uint64_t chunk) const;
 };
 
-class TurnPlayer {
+class RequestPlayer {
  public:
-  explicit TurnPlayer(const PlayerContext* context) : context_(*context) {}
+  explicit RequestPlayer(const PlayerContext* context) : context_(*context) {}
 
   // `due_at` in WallSeconds(). Everything is counted in `measured`.
-  void Play(const Turn& turn, double due_at, PatternMeasured* measured);
+  void Play(const PromptRequest& request, double due_at, PatternMeasured* measured);
   // Only the first half.
-  void RecallOnly(const Turn& turn, double due_at, PatternMeasured* measured);
+  void RecallOnly(const PromptRequest& request, double due_at, PatternMeasured* measured);
   // Chunk after chunk, each the child of the one before. The first failure; refusals are counted.
   absl::Status Store(const std::vector<uint64_t>& chunks, size_t first, size_t count,
                      PatternMeasured* measured);
@@ -49,7 +49,8 @@ class TurnPlayer {
   class Watch;
 
   // How many chunks from the head were there.
-  absl::StatusOr<size_t> ReadPrefix(const Turn& turn, double due_at, PatternMeasured* measured);
+  absl::StatusOr<size_t> ReadPrefix(const PromptRequest& request, double due_at,
+                                    PatternMeasured* measured);
   absl::Status ReadInPlace(const std::vector<ChunkKey>& keys, Watch* watch, Recall* recall,
                            PatternMeasured* measured);
   absl::Status WaitAndCompare(const std::vector<ChunkKey>& keys, const client::Acquired& held,

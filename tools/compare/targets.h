@@ -1,5 +1,5 @@
-// What must hold of a comparison, and whether it did: the rules in one small table (wanted.cc). A
-// rule is about the median of the rounds' ratios. Pure functions, plain values.
+// The targets of a comparison, and whether it met them: the rules in one small table (targets.cc).
+// A rule is about the median of the rounds' ratios. Pure functions, plain values.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ std::string OutcomeName(Outcome outcome);
 struct Verdict {
   std::string what;  // "get 8 x 4.0 MiB"
   std::string ours, theirs;
-  double wanted = 0;  // at least so many times theirs
-  double had = 0;
+  double target = 0;  // at least so many times theirs
+  double measured = 0;
   Outcome outcome = Outcome::kMissed;
 };
 

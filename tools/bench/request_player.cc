@@ -1,4 +1,4 @@
-#include "tools/bench/turn_player.h"
+#include "tools/bench/request_player.h"
 
 #include <absl/strings/str_cat.h>
 
@@ -21,7 +21,7 @@ constexpr uint64_t kPutCallBytes = 32 * kMiB;
 }  // namespace
 
 // A clock that stands while we do what no engine would.
-class TurnPlayer::Watch {
+class RequestPlayer::Watch {
  public:
   explicit Watch(double since) : last_(since) {}
   double Lap() {
@@ -38,12 +38,12 @@ ChunkKey PlayerContext::KeyOf(uint64_t chunk) const {
   return MakeKey(seed, chunk, tools::MixIds(seed, chunk) % pool->count(chunk_bytes));
 }
 
-void TurnPlayer::Play(const Turn& turn, double due_at, PatternMeasured* measured) {
-  const absl::StatusOr<size_t> found = ReadPrefix(turn, due_at, measured);
-  ++measured->turns;
+void RequestPlayer::Play(const PromptRequest& request, double due_at, PatternMeasured* measured) {
+  const absl::StatusOr<size_t> found = ReadPrefix(request, due_at, measured);
+  ++measured->requests;
   if (!found.ok()) return measured->Fail(found.status().ToString());
-  std::vector<uint64_t> chunks = turn.prompt;
-  chunks.insert(chunks.end(), turn.answer.begin(), turn.answer.end());
+  std::vector<uint64_t> chunks = request.prompt;
+  chunks.insert(chunks.end(), request.answer.begin(), request.answer.end());
   if (chunks.size() == *found) return;
   const double began = WallSeconds();
   const absl::Status stored = Store(chunks, *found, chunks.size() - *found, measured);
@@ -51,16 +51,17 @@ void TurnPlayer::Play(const Turn& turn, double due_at, PatternMeasured* measured
   measured->store.Record(static_cast<uint64_t>((WallSeconds() - began) * 1e9));
 }
 
-void TurnPlayer::RecallOnly(const Turn& turn, double due_at, PatternMeasured* measured) {
-  const absl::StatusOr<size_t> found = ReadPrefix(turn, due_at, measured);
-  ++measured->turns;
+void RequestPlayer::RecallOnly(const PromptRequest& request, double due_at,
+                               PatternMeasured* measured) {
+  const absl::StatusOr<size_t> found = ReadPrefix(request, due_at, measured);
+  ++measured->requests;
   if (!found.ok()) measured->Fail(found.status().ToString());
 }
 
-absl::StatusOr<size_t> TurnPlayer::ReadPrefix(const Turn& turn, double due_at,
-                                              PatternMeasured* measured) {
+absl::StatusOr<size_t> RequestPlayer::ReadPrefix(const PromptRequest& request, double due_at,
+                                                 PatternMeasured* measured) {
   std::vector<ChunkKey> keys;
-  for (const uint64_t chunk : turn.prompt) keys.push_back(context_.KeyOf(chunk));
+  for (const uint64_t chunk : request.prompt) keys.push_back(context_.KeyOf(chunk));
   Recall recall{.asked_chunks = keys.size()};
   Watch watch(due_at);
   const absl::Status read = context_.local ? ReadInPlace(keys, &watch, &recall, measured)
@@ -73,8 +74,8 @@ absl::StatusOr<size_t> TurnPlayer::ReadPrefix(const Turn& turn, double due_at,
   return found;
 }
 
-absl::Status TurnPlayer::ReadInPlace(const std::vector<ChunkKey>& keys, Watch* watch,
-                                     Recall* recall, PatternMeasured* measured) {
+absl::Status RequestPlayer::ReadInPlace(const std::vector<ChunkKey>& keys, Watch* watch,
+                                        Recall* recall, PatternMeasured* measured) {
   while (recall->waits_seconds.size() < keys.size()) {
     const size_t from = recall->waits_seconds.size();
     KVKEEP_ASSIGN_OR_RETURN(const client::Acquired held,
@@ -88,9 +89,9 @@ absl::Status TurnPlayer::ReadInPlace(const std::vector<ChunkKey>& keys, Watch* w
   return absl::OkStatus();
 }
 
-absl::Status TurnPlayer::WaitAndCompare(const std::vector<ChunkKey>& keys,
-                                        const client::Acquired& held, Watch* watch, Recall* recall,
-                                        PatternMeasured* measured) {
+absl::Status RequestPlayer::WaitAndCompare(const std::vector<ChunkKey>& keys,
+                                           const client::Acquired& held, Watch* watch,
+                                           Recall* recall, PatternMeasured* measured) {
   const size_t from = recall->waits_seconds.size();
   const size_t pieces = DivideRoundUp(context_.chunk_bytes, kPieceBytes);
   for (size_t i = 0; i < held.chunks.size(); ++i) {
@@ -118,8 +119,8 @@ absl::Status TurnPlayer::WaitAndCompare(const std::vector<ChunkKey>& keys,
   return absl::OkStatus();
 }
 
-absl::Status TurnPlayer::ReadByCopy(const std::vector<ChunkKey>& keys, Watch* watch, Recall* recall,
-                                    PatternMeasured* measured) {
+absl::Status RequestPlayer::ReadByCopy(const std::vector<ChunkKey>& keys, Watch* watch,
+                                       Recall* recall, PatternMeasured* measured) {
   const size_t room = std::max<size_t>(kBufferBytes / context_.chunk_bytes, 1);
   buffer_.resize(std::min(room, keys.size()) * context_.chunk_bytes);
   while (recall->waits_seconds.size() < keys.size()) {
@@ -148,8 +149,9 @@ absl::Status TurnPlayer::ReadByCopy(const std::vector<ChunkKey>& keys, Watch* wa
   return absl::OkStatus();
 }
 
-absl::Status TurnPlayer::FillBuffer(const std::vector<ChunkKey>& keys, const client::Lease& lease,
-                                    size_t first, size_t end, Watch* watch, Recall* recall) {
+absl::Status RequestPlayer::FillBuffer(const std::vector<ChunkKey>& keys,
+                                       const client::Lease& lease, size_t first, size_t end,
+                                       Watch* watch, Recall* recall) {
   for (size_t at = first; at < end; at += context_.get_chunks) {
     const size_t count = std::min<size_t>(context_.get_chunks, end - at);
     std::vector<std::span<std::byte>> to;
@@ -180,8 +182,8 @@ absl::Status TurnPlayer::FillBuffer(const std::vector<ChunkKey>& keys, const cli
   return absl::OkStatus();
 }
 
-absl::Status TurnPlayer::Store(const std::vector<uint64_t>& chunks, size_t first, size_t count,
-                               PatternMeasured* measured) {
+absl::Status RequestPlayer::Store(const std::vector<uint64_t>& chunks, size_t first, size_t count,
+                                  PatternMeasured* measured) {
   const size_t per_call = std::max<size_t>(kPutCallBytes / context_.chunk_bytes, 1);
   const size_t end = first + count;
   for (size_t at = first; at < end; at += per_call) {

@@ -1,4 +1,4 @@
-#include "tools/compare/wanted.h"
+#include "tools/compare/targets.h"
 
 #include <absl/strings/str_cat.h>
 
@@ -52,11 +52,11 @@ Verdict VerdictOf(const Rule& rule, std::string what, const std::vector<double>&
   Verdict verdict{.what = std::move(what),
                   .ours = rule.ours,
                   .theirs = rule.theirs,
-                  .wanted = rule.at_least,
-                  .had = bench::Summarize(ratios).median};
-  verdict.outcome = refused                         ? Outcome::kRefused
-                    : verdict.had >= verdict.wanted ? Outcome::kMet
-                                                    : Outcome::kMissed;
+                  .target = rule.at_least,
+                  .measured = bench::Summarize(ratios).median};
+  verdict.outcome = refused                              ? Outcome::kRefused
+                    : verdict.measured >= verdict.target ? Outcome::kMet
+                                                         : Outcome::kMissed;
   return verdict;
 }
 

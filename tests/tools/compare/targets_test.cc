@@ -1,4 +1,4 @@
-#include "tools/compare/wanted.h"
+#include "tools/compare/targets.h"
 
 #include <catch2/catch.hpp>
 #include <optional>
@@ -23,12 +23,12 @@ Comparison Of(std::vector<Discipline> disciplines) {
 
 }  // namespace
 
-TEST_CASE("what is wanted of each size and batch, and a hair less is missed") {
+TEST_CASE("each size and batch has its target, and a hair less is missed") {
   struct Row {
     Operation operation;
     uint64_t size, batch;
     const char *ours, *theirs, *what;
-    double wanted;
+    double target;
     bool first_fill = false;
   };
   for (const Row& row : std::vector<Row>{
@@ -49,17 +49,17 @@ TEST_CASE("what is wanted of each size and batch, and a hair less is missed") {
     for (const double more : {1.05, 0.95}) {
       const Discipline discipline =
           DisciplineOf(row.operation, row.size, row.batch,
-                       {{row.ours, row.wanted * more}, {row.theirs, 1}}, row.first_fill);
+                       {{row.ours, row.target * more}, {row.theirs, 1}}, row.first_fill);
       const auto verdict = VerdictOn(Of({discipline}), row.what, row.theirs);
       REQUIRE(verdict.has_value());
-      CHECK(verdict->wanted == row.wanted);
-      CHECK(verdict->had == Approx(row.wanted * more).epsilon(0.02));
+      CHECK(verdict->target == row.target);
+      CHECK(verdict->measured == Approx(row.target * more).epsilon(0.02));
       CHECK(verdict->outcome == (more > 1 ? Outcome::kMet : Outcome::kMissed));
     }
   }
 }
 
-TEST_CASE("nothing is said of what was not measured, or of which nothing is wanted") {
+TEST_CASE("nothing is said of what was not measured, or of what has no target") {
   CHECK(Judge({}).empty());
   CHECK(Judge(Of({DisciplineOf(Operation::kGet, 32 * kMiB, 1, {{kKvkeepLocal, 1}})})).empty());
   CHECK(Judge(Of({DisciplineOf(Operation::kGet, kMiB, 1, {{kKvkeepLocal, 1}, {kMemcpy, 1}})}))
@@ -70,8 +70,8 @@ TEST_CASE("NVMe is judged beside fio's better blocks") {
   Comparison comparison;
   comparison.nvme = {NvmeOf(4 * kMiB, 0.96, 1), NvmeOf(32 * kMiB, 0.89, 1)};
   CHECK(VerdictOn(comparison, "NVMe read 4.0 MiB", "fio")->outcome == Outcome::kMet);
-  CHECK(VerdictOn(comparison, "NVMe read 4.0 MiB", "fio")->had == Approx(0.96));
-  CHECK(VerdictOn(comparison, "NVMe first fill 4.0 MiB", "fio")->wanted == 0.9);
+  CHECK(VerdictOn(comparison, "NVMe read 4.0 MiB", "fio")->measured == Approx(0.96));
+  CHECK(VerdictOn(comparison, "NVMe first fill 4.0 MiB", "fio")->target == 0.9);
   CHECK(VerdictOn(comparison, "NVMe overwrite 4.0 MiB", "fio")->outcome == Outcome::kMet);
   for (const char* part : {"read", "first fill", "overwrite"}) {
     CHECK(VerdictOn(comparison, std::string("NVMe ") + part + " 32.0 MiB", "fio")->outcome ==
