@@ -85,6 +85,11 @@ struct Chunk {
     return g2_state == G2State::kResident || g2_state == G2State::kUnverified ||
            g2_state == G2State::kVerifying;
   }
+  // Where a reader's bytes come from. kG4: they are on their way from beyond the node.
+  Tier lies_in() const {
+    if (in_g2()) return Tier::kG2;
+    return recalled && g2_state == G2State::kReading ? Tier::kG4 : Tier::kG3;
+  }
   bool failed() const { return g2_state == G2State::kFailed || g2_state == G2State::kAway; }
   // It has a Promotion.
   bool being_read() const {

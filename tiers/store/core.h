@@ -277,7 +277,7 @@ class Core final : private ReadSink {
   absl::StatusOr<bool> IsPaid(const SessionToken& token, LeaseId lease) const LOCKED;
   absl::Status ChargeRead(Session& session, bool leased) LOCKED;
   void NoteWanted(const ChunkId& id) LOCKED;
-  void CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, bool from_g3)
+  void CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, Tier from)
       LOCKED;
   ChunkSlot FindInLease(Section& section, const SessionToken& token, LeaseId lease,
                         const ChunkId& id) LOCKED;

@@ -13,9 +13,11 @@ struct StoreCounters {
   // GPU without a lease: each read of it. By the local path: when a lease tells its place, once
   // however often it is read there. A miss was asked for in one of these ways and lies in no tier;
   // of a lease that was shortened none is counted, as the rest of it is asked for again. Lookups
-  // that hand out nothing are neither.
-  uint64_t read_g2_hits = 0, read_g3_hits = 0, read_misses = 0, read_busy = 0;
-  uint64_t served_g2_bytes = 0, served_g3_bytes = 0;  // payload of the hits
+  // that hand out nothing are neither. A hit of G4 is on its way from beyond the node then; once it
+  // is here it is one of G2.
+  uint64_t read_g2_hits = 0, read_g3_hits = 0, read_g4_hits = 0;
+  uint64_t read_misses = 0, read_busy = 0;
+  uint64_t served_g2_bytes = 0, served_g3_bytes = 0, served_g4_bytes = 0;  // payload of the hits
   uint64_t puts_stored = 0, puts_present = 0, puts_rejected = 0, puts_aborted = 0;
   uint64_t put_bytes = 0, promoted_bytes = 0, written_back_bytes = 0;
   uint64_t g2_evictions = 0, g3_evictions = 0, unbacked_evictions = 0;

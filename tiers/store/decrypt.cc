@@ -60,7 +60,6 @@ absl::Status Core::VerifyPieces(const Promotion& promotion, Promotion::Pieces pi
 }
 
 void Core::CountFailure(const Promotion::Failure& failure) {
-  ++counters_.promotions_failed;
   if (failure.unauthentic) ++counters_.unauthentic_chunks;
   if (failure.keyless) {
     ++counters_.keyless_chunks;

@@ -176,8 +176,11 @@ absl::Status Core::GrantLease(Section& section, const SessionToken& token, Tenan
       AddPlaces(section, grant.entries, &next, grant.result);
       for (const ChunkPlace& place : std::span(grant.result.places).subspan(first)) {
         const uint64_t bit = uint64_t{1} << (place.chunk % parts);
-        const bool in_g2 = (grant.lookup.g2_parts[place.chunk / parts] & bit) != 0;
-        grant.served.Add(!in_g2, place.shape.payload_bytes);
+        const size_t key = place.chunk / parts;
+        grant.served.Add((grant.lookup.g2_parts[key] & bit) != 0   ? Tier::kG2
+                         : (grant.lookup.g3_parts[key] & bit) != 0 ? Tier::kG3
+                                                                   : Tier::kG4,
+                         place.shape.payload_bytes);
       }
     }
   }
@@ -198,16 +201,18 @@ absl::Status Core::GrantLease(Section& section, const SessionToken& token, Tenan
 
 // No session: it was closed meanwhile.
 void Core::CountServed(const Session* session, const NamespaceDigest& ns, const Served& served) {
-  counters_.read_g2_hits += served.g2_chunks;
-  counters_.read_g3_hits += served.g3_chunks;
-  counters_.served_g2_bytes += served.g2_bytes;
-  counters_.served_g3_bytes += served.g3_bytes;
+  counters_.read_g2_hits += served.g2.chunks;
+  counters_.read_g3_hits += served.g3.chunks;
+  counters_.read_g4_hits += served.g4.chunks;
+  counters_.served_g2_bytes += served.g2.bytes;
+  counters_.served_g3_bytes += served.g3.bytes;
+  counters_.served_g4_bytes += served.g4.bytes;
   if (session == nullptr) return;
-  const uint64_t chunks = served.g2_chunks + served.g3_chunks;
+  const uint64_t chunks = served.g2.chunks + served.g3.chunks + served.g4.chunks;
   meters_.Served(ns, session->namespaces.at(ns), chunks);
   const TenantId owner = owners_.OwnerOf(ns);
   if (owner == session->tenant() || chunks == 0) return;
-  const uint64_t bytes = served.g2_bytes + served.g3_bytes;
+  const uint64_t bytes = served.g2.bytes + served.g3.bytes + served.g4.bytes;
   counters_.foreign_read_chunks += chunks;
   counters_.foreign_read_bytes += bytes;
   meters_.foreign().Add(session->info, ns, owner, chunks, bytes);

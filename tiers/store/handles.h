@@ -132,7 +132,7 @@ struct ReserveResult {
 
 struct ReadResult {
   ReadOutcome outcome = ReadOutcome::kMiss;
-  bool from_g3 = false;  // a promotion was needed, or is under way
+  bool from_g3 = false;  // a promotion was needed, or it is on its way into G2
   ChunkReader reader;
 };
 

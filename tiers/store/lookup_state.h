@@ -38,10 +38,14 @@ struct Core::LookupState {
 
 // What one answer hands to a reader, by where it lay before.
 struct Core::Served {
-  uint64_t g2_chunks = 0, g3_chunks = 0, g2_bytes = 0, g3_bytes = 0;
-  void Add(bool from_g3, uint64_t bytes) {
-    ++(from_g3 ? g3_chunks : g2_chunks);
-    (from_g3 ? g3_bytes : g2_bytes) += bytes;
+  struct Part {
+    uint64_t chunks = 0, bytes = 0;
+  };
+  Part g2, g3, g4;
+  void Add(Tier from, uint64_t bytes) {
+    Part& part = from == Tier::kG2 ? g2 : from == Tier::kG3 ? g3 : g4;
+    ++part.chunks;
+    part.bytes += bytes;
   }
 };
 

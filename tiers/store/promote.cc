@@ -69,8 +69,11 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
     ++counters_.read_misses;
     return result;
   }
-  result.from_g3 = !table_.at(slot).in_g2();
-  if (table_.at(slot).g2_state == G2State::kReading) ++counters_.promotions_shared;
+  const Tier from = table_.at(slot).lies_in();
+  result.from_g3 = from != Tier::kG2;
+  if (from == Tier::kG3 && table_.at(slot).g2_state == G2State::kReading) {
+    ++counters_.promotions_shared;
+  }
   const TenantId owner = owners_.OwnerOf(id.ns);
   const bool lent = owner != tenant && !leased;  // leased, it was counted when it was
   if (lent && !pool(owner).MayLend(table_.at(slot).blocks())) {
@@ -90,7 +93,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
     return result;
   }
   Pin(slot);
-  if (costs_bytes) CountRead(token, tenant, table_.at(slot), result.from_g3);
+  if (costs_bytes) CountRead(token, tenant, table_.at(slot), from);
   if (lent) pool(owner).lent_blocks += table_.at(slot).blocks();
   result.outcome = ReadOutcome::kHit;
   result.reader.core_ = this;
@@ -107,10 +110,10 @@ void Core::NoteWanted(const ChunkId& id) {
   life_.OnWanted(std::span(&asked, 1), deps_.clock->Now());
 }
 
-void Core::CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, bool from_g3) {
+void Core::CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, Tier from) {
   sessions_.ChargeBytes(tenant, chunk.shape.payload_bytes);
   Served served;
-  served.Add(from_g3, chunk.shape.payload_bytes);
+  served.Add(from, chunk.shape.payload_bytes);
   // The session may have been closed while the lock was let go of.
   CountServed(sessions_.FindOrNull(token), chunk.id.ns, served);
 }
@@ -180,7 +183,7 @@ void Core::StartPromotion(LowerTier& from, const ReadQueue::Requester& requester
   from.reads.Ask(requester, slot, promotion->bytes(), deps_.clock->Now());
   promotions_[slot] = std::move(promotion);
   chunk.g3_reading |= from.has_records();
-  ++counters_.promotions;
+  if (from.has_records()) ++counters_.promotions;  // recalls have counters of their own
   PumpReads(from);
 }
 
@@ -352,7 +355,7 @@ void Core::FinishPromotion(Promotion& promotion, Generation generation) {
     }
     ++pool(*chunk).chunks;
     if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
-    counters_.promoted_bytes += chunk->shape.payload_bytes;
+    if (from.has_records()) counters_.promoted_bytes += chunk->shape.payload_bytes;
   }
   WriteBackIfUnbacked(slot);
   if (!Planted(Canary::kLostWakeUp)) PumpReads(from);
@@ -366,6 +369,7 @@ void Core::EndFailedPromotion(const Promotion& promotion, Promotion::Next end) {
   const ChunkSlot slot = promotion.slot();
   // Once a chunk, however many of its reads failed: one bad spot is no broken device.
   LowerTier& from = *promotion.from();
+  if (from.has_records()) ++counters_.promotions_failed;  // a recall counts its own
   if (failure.io) NoteIo(from, false, failure.status);
   const bool away = IsAway(failure.status);
   if (absl::IsDataLoss(failure.status)) from.NoteBad(table_.at(slot).id);
