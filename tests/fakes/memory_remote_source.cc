@@ -48,6 +48,24 @@ void MemoryRemoteSource::Find(std::vector<ChunkId> ids, MonotonicTime deadline,
   });
 }
 
+std::chrono::seconds MemoryRemoteSource::AgeOf(const ChunkId& id) const {
+  if (clock_ == nullptr) return std::chrono::seconds(0);
+  const auto written = written_->find(id);
+  if (written == written_->end()) return kAgeless;
+  return std::chrono::duration_cast<std::chrono::seconds>(clock_->Now() - written->second);
+}
+
+void MemoryRemoteSource::Age(const ChunkId& id,
+                             std::function<void(absl::StatusOr<std::chrono::seconds>)> done) {
+  ++ages_asked;
+  Later([this, id, done = std::move(done)] {
+    absl::StatusOr<std::chrono::seconds> age = AgeOf(id);
+    if (!bucket_.contains(id) || Happens(faults_.hides)) age = absl::NotFoundError("404");
+    if (Happens(faults_.read_error)) age = absl::UnavailableError("503");
+    Later([done, age] { done(age); });
+  });
+}
+
 absl::Status MemoryRemoteSource::Copy(Reading& reading, uint64_t at, std::span<std::byte> to) {
   if (Happens(faults_.read_error)) return absl::UnavailableError("503");
   const auto there = bucket_.find(reading.request.id);
@@ -80,6 +98,7 @@ void MemoryRemoteSource::Read(ReadRequest request) {
   read_deadline = request.deadline;
   const auto reading = std::make_shared<Reading>(Reading{std::move(request), nullptr});
   Later([this, reading] {
+    if (reading->request.age != nullptr) reading->request.age(AgeOf(reading->request.id));
     reading->request.header_done(Copy(*reading, 0, reading->request.header));
   });
   const ImageShape& shape = reading->request.shape;
@@ -94,9 +113,13 @@ void MemoryRemoteSource::Read(ReadRequest request) {
 
 void MemoryRemoteSource::Write(WriteRequest request) {
   const auto shared = std::make_shared<WriteRequest>(std::move(request));
+  ++(shared->replace ? replacing_writes : writes);
   Later([this, shared] {
     if (Happens(faults_.write_error)) {
       return Later([shared] { shared->done(absl::UnavailableError("503 SlowDown")); });
+    }
+    if (keeps && !shared->replace && bucket_.contains(shared->id)) {
+      return Later([shared] { shared->done(absl::AlreadyExistsError("412")); });
     }
     std::vector<std::byte> image(shared->header.begin(), shared->header.end());
     const uint64_t end = shared->shape.blocks().value() * kBlockBytes;
@@ -106,6 +129,7 @@ void MemoryRemoteSource::Write(WriteRequest request) {
     }
     if (Happens(faults_.half_written)) image.resize(kHeaderBytes + (end - kHeaderBytes) / 2);
     bucket_[shared->id] = std::make_shared<const std::vector<std::byte>>(std::move(image));
+    if (written_ != nullptr) (*written_)[shared->id] = clock_->Now();
     const bool lost = Happens(faults_.answer_lost);
     Later([shared, lost] {
       shared->done(lost ? absl::UnavailableError("the connection broke") : absl::OkStatus());

@@ -19,6 +19,8 @@ namespace kvkeep {
 
 // Images, header page first. One that is overwritten is whole for who reads it already.
 using MemoryBucket = std::map<ChunkId, std::shared_ptr<const std::vector<std::byte>>>;
+// When each was written.
+using MemoryBucketTimes = std::map<ChunkId, MonotonicTime>;
 
 struct RemoteFaults {
   double delay = 0;        // of each step: it comes some turns later
@@ -43,7 +45,11 @@ class MemoryRemoteSource final : public RemoteSource {
   // Deadlines are nothing to it: the test says what comes when.
   void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
             std::function<void(Found)> done) override;
+  // 0 s for what is there, unless it is told the time.
+  void Age(const ChunkId& id,
+           std::function<void(absl::StatusOr<std::chrono::seconds>)> done) override;
   void Read(ReadRequest request) override;
+  // Replaces what is there, as if no store knew conditions; but see `keeps`.
   void Write(WriteRequest request) override;
   void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
   bool readable() const override { return !Happens(faults_.away); }
@@ -52,6 +58,13 @@ class MemoryRemoteSource final : public RemoteSource {
   const MacKey& mac_key() const override { return mac_key_; }
 
   void set_faults(const RemoteFaults& faults) { faults_ = faults; }
+  // From then on images have an age. Both outlive this.
+  void TellTime(const Clock* clock, MemoryBucketTimes* written) {
+    clock_ = clock;
+    written_ = written;
+  }
+  bool keeps = false;  // what is there, unless a write is to replace it
+  uint64_t ages_asked = 0, writes = 0, replacing_writes = 0;
   uint64_t faults_injected() const { return injected_; }
   // Of the last search and the last read.
   MonotonicTime find_deadline{0}, read_deadline{0};
@@ -63,6 +76,7 @@ class MemoryRemoteSource final : public RemoteSource {
     ReadRequest request;
     MemoryBucket::mapped_type image;  // once some of it was read
   };
+  std::chrono::seconds AgeOf(const ChunkId& id) const;
   void ReadPart(const std::shared_ptr<Reading>& reading, size_t piece, uint64_t at,
                 uint64_t bytes);
   absl::Status Copy(Reading& reading, uint64_t at, std::span<std::byte> to);
@@ -71,6 +85,8 @@ class MemoryRemoteSource final : public RemoteSource {
   ManualExecutor& executor_;
   mutable SeededRandom random_;
   RemoteFaults faults_;
+  const Clock* clock_ = nullptr;
+  MemoryBucketTimes* written_ = nullptr;
   Uuid place_;
   MacKey mac_key_{};
   mutable uint64_t injected_ = 0;

@@ -108,6 +108,8 @@ void AddRemote(SeededRandom& random, Scenario& scenario, bool faults) {
   scenario.world.remote = true;
   scenario.world.remote_encrypted = scenario.world.seed % 2 == 0;
   scenario.world.store.remote_second_use = scenario.world.seed % 3 == 0;
+  // Virtual time passes in seconds. Nothing expires, and images are written anew all the same.
+  scenario.world.store.remote_lifetime = std::chrono::seconds(scenario.world.seed % 5 * 2);
   scenario.world.remote_faults.delay = random.Chance(0.5) ? 0.3 : 0;
   if (!faults || random.Chance(0.3)) return;
   const auto chance = [&random](double most) { return UpTo(most, random); };

@@ -107,6 +107,7 @@ void World::Start() {
   if (options_.remote) {
     remote_ = std::make_unique<MemoryRemoteSource>(&bucket_, &executor_, random_.NextU64(),
                                                    options_.remote_faults);
+    remote_->TellTime(&clock_, &bucket_times_);
     deps.remote = remote_.get();
     deps.remote_keys = remote_keys_.get();
   }

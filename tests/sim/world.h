@@ -108,6 +108,7 @@ class World {
   FaultyDevice& device(size_t device = 0) { return *machines_[device].faulty; }
   // What lies beyond the node: images by name, over all processes; of this process, its source.
   MemoryBucket& bucket() { return bucket_; }
+  MemoryBucketTimes& bucket_times() { return bucket_times_; }
   MemoryRemoteSource& remote() { return *remote_; }
   MemoryNvmeDevice& nvme(size_t device = 0) { return *machines_[device].nvme; }
 
@@ -169,6 +170,7 @@ class World {
   uint64_t starts_ = 0, wakes_ = 0;
   std::function<void()> between_slices_;
   MemoryBucket bucket_;
+  MemoryBucketTimes bucket_times_;
   std::unique_ptr<MemoryRemoteSource> remote_;
   std::unique_ptr<RemoteSource> source_;
   std::unique_ptr<MemoryArena> arena_;

@@ -14,7 +14,8 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual MonotonicTime Now() const = 0;
-  // Microseconds since 1970; only for times shown to people and the image's creation time.
+  // Microseconds since 1970; only for times shown to people, the image's creation time, and the age
+  // of what another machine says since when it has it.
   virtual uint64_t UnixMicros() const = 0;
 };
 

@@ -44,9 +44,9 @@ struct BucketSource::Finding {
 };
 
 // The header page of one chunk.
-struct BucketSource::Probe final : ObjectSink {
-  absl::Status Begin(const ObjectHead& head) override {
-    object_bytes = head.object_bytes;
+struct BucketSource::HeaderProbe : ObjectSink {
+  absl::Status Begin(const ObjectHead& of) override {
+    head = of;
     return absl::OkStatus();
   }
   absl::Status Take(std::span<const std::byte> bytes) override {
@@ -55,11 +55,14 @@ struct BucketSource::Probe final : ObjectSink {
     taken += bytes.size();
     return absl::OkStatus();
   }
-  std::shared_ptr<Finding> finding;
-  size_t key = 0;  // among those that it looks for
-  std::optional<uint64_t> object_bytes;
+  ObjectHead head;
   std::array<std::byte, kHeaderBytes> page;
   size_t taken = 0;
+};
+
+struct BucketSource::Probe final : HeaderProbe {
+  std::shared_ptr<Finding> finding;
+  size_t key = 0;  // among those that it looks for
 };
 
 BucketSource::BucketSource(const BucketSourceOptions& options, FleetKeys keys,
@@ -203,7 +206,7 @@ void BucketSource::PumpProbes() {
 }
 
 void BucketSource::OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAnswer& answer) {
-  const Probed probed = CheckProbe(*probe, answer);
+  const Probed probed = CheckProbe(probe->finding->last_of(probe->key), *probe, answer);
   {
     MutexLock lock(&mu_);
     --probing_;
@@ -225,8 +228,8 @@ void BucketSource::OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAns
 }
 
 // What is proven wrong is as good as absent, and removed.
-BucketSource::Probed BucketSource::CheckProbe(Probe& probe, const ObjectAnswer& answer) {
-  const ChunkId& id = probe.finding->last_of(probe.key);
+BucketSource::Probed BucketSource::CheckProbe(const ChunkId& id, HeaderProbe& probe,
+                                              const ObjectAnswer& answer) {
   if (!answer.ok() || probe.taken < kHeaderBytes) {
     const bool cut = answer.ok() || answer.outcome == ObjectOutcome::kShort;
     Count(cut ? &BucketSourceCounters::bad_size
@@ -256,12 +259,34 @@ BucketSource::Probed BucketSource::CheckProbe(Probe& probe, const ObjectAnswer& 
     return bad(&BucketSourceCounters::bad_identity);
   }
   const ImageShape& shape = header->identity.shape;
-  if (probe.object_bytes != shape.blocks().value() * kBlockBytes &&
+  if (probe.head.object_bytes != shape.blocks().value() * kBlockBytes &&
       !Planted(Canary::kSizeUnchecked)) {
     return bad(&BucketSourceCounters::bad_size);
   }
   Count(&BucketSourceCounters::probes_found);
   return {.answered = true, .shape = shape};
+}
+
+std::optional<std::chrono::seconds> BucketSource::AgeOf(const ObjectHead& head) const {
+  if (!head.modified.has_value()) return std::nullopt;
+  const auto now = static_cast<int64_t>(clock_.UnixMicros() / 1'000'000);
+  // The server's clock may be ahead.
+  return std::chrono::seconds(std::max<int64_t>(0, now - head.modified->value()));
+}
+
+void BucketSource::Age(const ChunkId& id,
+                       std::function<void(absl::StatusOr<std::chrono::seconds>)> done) {
+  Count(&BucketSourceCounters::probes);
+  const auto probe = std::make_shared<HeaderProbe>();
+  objects_.Get({.name = NameOf(id),
+                .range = ByteRange{0, kHeaderBytes},
+                .deadline = After(options_.find_within)},
+               probe.get(), [this, id, probe, done = std::move(done)](ObjectAnswer answer) {
+                 const Probed probed = CheckProbe(id, *probe, answer);
+                 if (!probed.answered) return done(absl::UnavailableError("it is not answered"));
+                 if (!probed.shape.has_value()) return done(absl::NotFoundError("it is not there"));
+                 done(AgeOf(probe->head).value_or(kAgeless));
+               });
 }
 
 void BucketSource::RemoveBad(const ChunkId& id) {
@@ -302,7 +327,7 @@ void BucketSource::Write(WriteRequest request) {
   PutObject put{.name = NameOf(writing->request.id),
                 .body = {writing->header},
                 .crc32c = Crc32c(writing->header),
-                .if_absent = true,
+                .if_absent = !writing->request.replace,
                 .deadline = After(options_.write_within)};
   for (uint64_t at = kHeaderBytes; at < writing->bytes;) {
     const std::span<const std::byte> run = writing->request.memory(at, writing->bytes - at);
@@ -313,6 +338,7 @@ void BucketSource::Write(WriteRequest request) {
   }
   writing_bytes_ += writing->bytes;
   Count(&BucketSourceCounters::writes);
+  if (writing->request.replace) Count(&BucketSourceCounters::replacing_writes);
   objects_.Put(std::move(put), [this, writing](ObjectAnswer answer) {
     writing_bytes_ -= writing->bytes;
     absl::Status status =
@@ -325,6 +351,7 @@ void BucketSource::Write(WriteRequest request) {
       Count(&BucketSourceCounters::failed_writes);
     } else if (answer.outcome == ObjectOutcome::kExists) {
       Count(&BucketSourceCounters::already_there);
+      status = absl::AlreadyExistsError("the image is there");
     } else {
       Count(&BucketSourceCounters::written_bytes, writing->bytes);
     }

@@ -25,6 +25,10 @@ absl::Status BucketSource::PartSink::Begin(const ObjectHead& head) {
   if (head.object_bytes != reading_->bytes) {
     return Refuse(absl::UnavailableError("an image beyond the node has another size than before"));
   }
+  if (is_first_ && reading_->request.age != nullptr) {
+    const auto age = source_.AgeOf(head);
+    if (age.has_value()) reading_->request.age(*age);
+  }
   if (!is_first_ || end_ == reading_->bytes) return absl::OkStatus();
   if (head.etag.empty()) {
     source_.Count(&BucketSourceCounters::no_versions);

@@ -3,18 +3,23 @@
 // A source has no extents, no index and no space of the store's, and other nodes put and delete
 // there as they like. So none of its answers is a promise: bytes count once they are verified.
 //
-// Find, Read, Write and Remove hand over a request and return at once. Each is answered once,
+// Find, Age, Read, Write and Remove hand over a request and return at once. Each is answered once,
 // later, on any thread, never inside the call, within a time that the source bounds. The caller
 // keeps memory that a request names until the last answer. A deadline bounds that time further:
 // soon after it the request is answered with what is known by then. Thread-safe.
 //
-// Errors: NotFound (the image is not there), Unavailable (the source does not answer, or is over a
-// limit of its own), DataLoss (what came is no whole image). Any other error says that the source
-// is misconfigured.
+// Images may expire there. How old one is comes with its first bytes, or is asked for (Age). A
+// Write with `replace` makes it new again.
+//
+// Errors: NotFound (the image is not there), AlreadyExists (of a write: it is there, and stays as
+// it is), Unavailable (the source does not answer, or is over a limit of its own), DataLoss (what
+// came is no whole image). Any other error says that the source is misconfigured.
 #pragma once
 
 #include <absl/status/status.h>
+#include <absl/status/statusor.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -47,6 +52,8 @@ class RemoteSource {
     // never a mix of two.
     std::function<void(size_t piece, uint64_t bytes, absl::Status)> piece_done;
     MonotonicTime deadline{MonotonicTime::max()};
+    // Told before header_done, if the source knows how long the image has been there. May be null.
+    std::function<void(std::chrono::seconds)> age = nullptr;
   };
 
   struct WriteRequest {
@@ -55,12 +62,18 @@ class RemoteSource {
     ConstHeaderPage header;  // with a placement in this source
     Memory memory;           // all bytes behind the header page; the source only reads them
     std::function<void(absl::Status)> done;
+    bool replace = false;  // whatever is there; else that may stay, and the write is spared
   };
+  // Of an image whose time the source does not tell.
+  static constexpr std::chrono::seconds kAgeless = std::chrono::seconds::max();
 
   virtual ~RemoteSource() = default;
 
   virtual void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
                     std::function<void(Found)> done) = 0;
+  // How long the image has been there. Cheap beside a write.
+  virtual void Age(const ChunkId& id,
+                   std::function<void(absl::StatusOr<std::chrono::seconds>)> done) = 0;
   virtual void Read(ReadRequest request) = 0;
   virtual void Write(WriteRequest request) = 0;
   // OK, too, if there was no such image.

@@ -251,8 +251,7 @@ void Core::CheckReplaced(std::vector<uint64_t>& g3_blocks) {
 }
 
 // What is taken of each device is its chunks', or on its way out.
-void Core::CheckDevices(const std::vector<uint64_t>& g3_blocks,
-                        const std::vector<uint64_t>& stored) {
+void Core::CheckDevices(std::span<const uint64_t> g3_blocks, std::span<const uint64_t> stored) {
   for (size_t d = 0; d < devices_.size(); ++d) {
     const DeviceTier& tier = *devices_[d];
     if (tier.presence == DeviceTier::Presence::kAway) {

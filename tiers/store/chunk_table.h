@@ -20,6 +20,7 @@
 #include "tiers/store/incarnations.h"
 #include "tiers/store/packed_extents.h"
 #include "tiers/store/packed_values.h"
+#include "tiers/store/remote_ages.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep::store_internal {
@@ -49,8 +50,9 @@ struct Chunk {
   uint32_t pins = 0;    // leases and readers: the G2 bytes stay
   uint16_t device = 0;  // of the G3 copy
   PackedTenant tenant;  // the owner, whose pool has the G2 copy
-  G2State g2_state = G2State::kAbsent;
-  G3State g3_state = G3State::kAbsent;
+  G2State g2_state : 4 = G2State::kAbsent;
+  G3State g3_state : 4 = G3State::kAbsent;
+  RemoteAges::Mark beyond = RemoteAges::kUnknown;  // the age of its image beyond the node
   bool live : 1 = false;        // slot in use
   bool detached : 1 = false;    // deleted: not found any more, goes when the last user does
   bool g3_reading : 1 = false;  // a promotion reads the G3 extents

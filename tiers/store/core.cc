@@ -83,9 +83,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
   admissions_ = MakeAdmissions(options_);
   if (deps_.remote != nullptr) {
     const auto number = static_cast<uint16_t>(deps_.devices.size());
-    remote_ = std::make_unique<RemoteTier>(number, deps_.remote,
-                                           options_.remote_write_bytes_per_second,
-                                           options_.remote_second_use ? options_.max_chunks : 0);
+    remote_ = std::make_unique<RemoteTier>(number, deps_.remote, options_);
     remote_->pump = [this] {
       mu_.AssertHeld();
       PumpReads(*remote_);

@@ -3,8 +3,8 @@
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
 // lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, unbacked.cc, g3_space.cc,
 // commit.cc (index and sync), replace.cc, join.cc, confirm.cc, recover_g2.cc, policy_state.cc,
-// scrub.cc, leave.cc, recency.cc, remote.cc, set_limits.cc, operate.cc, admin.cc, events.cc,
-// metadata.cc.
+// scrub.cc, leave.cc, recency.cc, remote.cc, refresh.cc, set_limits.cc, operate.cc, admin.cc,
+// events.cc, metadata.cc.
 //
 // How the lock is used. Every entry point opens a Section, with one exception: the outcome of one
 // piece of a promotion, as promotions have a lock of their own (promotion.h). Work for the outside
@@ -448,7 +448,7 @@ class Core final : private ReadSink {
   void SaveLearned(uint16_t device) LOCKED;
   void OnLearnedSaved(uint16_t device);
 
-  // ---- remote.cc
+  // ---- remote.cc, refresh.cc
   struct Recalling;
   absl::Status MayAskBeyond() LOCKED;
   void BeginRecalling(const SessionToken& token, const Session& session, const NamespaceDigest& ns,
@@ -466,16 +466,19 @@ class Core final : private ReadSink {
   bool MayRecall(const Recalling& recalling, const ChunkId& id) const LOCKED;
   void OnRecalled(const std::shared_ptr<Recalling>& by, uint64_t bytes, const absl::Status& status);
   void EndRecallRead(const Chunk& chunk) LOCKED;
-  void OfferPutToRemote(ChunkSlot slot) LOCKED;
-  void OfferUsed(Section& section, const LookupState& lookup) LOCKED;
-  void OfferToRemote(const ChunkId& id) LOCKED;
   void PumpRemote() LOCKED;
-  void StartRemoteWrite(ChunkSlot slot) LOCKED;
-  void SubmitRemoteWrite(RemoteTier& remote, ChunkSlot slot, ArenaImage image, ImageHeader header,
-                         const DataKey* key);
-  void OnRemoteWritten(ChunkSlot slot, uint64_t bytes, const absl::Status& status);
+  void StartRemoteWrite(RemoteWrites::Sent sent) LOCKED;
+  void SubmitRemoteWrite(RemoteTier& remote, RemoteWrites::Sent sent, ArenaImage image,
+                         ImageHeader header, const DataKey* key);
+  void OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::Status& status);
   void RemoveFromRemote(const ChunkId& id) LOCKED;
   void OnRemovedFromRemote(const ChunkId& id, const absl::Status& status);
+  void OfferPutToRemote(ChunkSlot slot, bool wanted) LOCKED;
+  void OfferUsed(Section& section, const LookupState& lookup) LOCKED;
+  void OfferToRemote(ChunkSlot slot) LOCKED;
+  void OfferToRefresh(ChunkSlot slot) LOCKED;
+  void PumpAges() LOCKED;
+  void OnAge(const ChunkId& id, const absl::StatusOr<std::chrono::seconds>& age);
 
   // ---- leave.cc
   void LeaveIfQuiet(uint16_t device) LOCKED;
@@ -516,8 +519,7 @@ class Core final : private ReadSink {
   void CheckTold() LOCKED;
   // Adds the blocks of the records that are kept on each device.
   void CheckReplaced(std::vector<uint64_t>& g3_blocks) LOCKED;
-  void CheckDevices(const std::vector<uint64_t>& g3_blocks, const std::vector<uint64_t>& stored)
-      LOCKED;
+  void CheckDevices(std::span<const uint64_t> g3_blocks, std::span<const uint64_t> stored) LOCKED;
   void CheckDoubt(const DeviceTier& tier) LOCKED;
   void CheckShares() LOCKED;
 
@@ -536,8 +538,7 @@ class Core final : private ReadSink {
   const Incarnation incarnation_;
   const Owners owners_;
   std::vector<double> parts_;               // of the arena, by TenantId
-  // By TenantId; null: its chunks are written in plain.
-  std::vector<const DataKey*> write_keys_, remote_write_keys_;
+  std::vector<const DataKey*> write_keys_, remote_write_keys_;  // by TenantId; null: in plain
   const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
 
   // ---- state that has a lock of its own, or needs none
@@ -562,8 +563,7 @@ class Core final : private ReadSink {
   std::vector<TenantCounters> tenant_counters_ ABSL_GUARDED_BY(mu_);  // as Shares: Nobody is last
   std::vector<std::unique_ptr<AdmissionPolicy>> admissions_ ABSL_GUARDED_BY(mu_);  // by TenantId
   LiveMarks marks_ ABSL_GUARDED_BY(mu_);
-  // For the sweep, from the back; some slots may be gone.
-  std::vector<ChunkSlot> unverified_ ABSL_GUARDED_BY(mu_);
+  std::vector<ChunkSlot> unverified_ ABSL_GUARDED_BY(mu_);  // swept from the back; may be gone
   ChunkSlot sweeping_ ABSL_GUARDED_BY(mu_) = kNoSlot;
   uint64_t sweep_budget_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // until the next tick
   Scrubber scrubber_ ABSL_GUARDED_BY(mu_);

@@ -70,6 +70,11 @@ struct RemoteCounters {
   uint64_t offered_chunks = 0;
   uint64_t dropped_chunks = 0;  // of those: the queue was full, or they were gone at their turn
   uint64_t written_chunks = 0, written_bytes = 0, failed_writes = 0;
+  // Chunks that were used when their images might be older than half a lifetime. Those that were
+  // asked about, and are not. Those that were written anew. Those that were neither: too many
+  // waited, they were gone at their turn, or there was no answer. The others were not there.
+  uint64_t aged_chunks = 0, young_chunks = 0;
+  uint64_t refreshed_chunks = 0, refreshed_bytes = 0, dropped_refreshes = 0;
   uint64_t removed_chunks = 0, failed_removals = 0;
   uint64_t given_up_removals = 0;  // deleted chunks that may come back: too many were to be removed
   uint64_t bad_images = 0;  // not whole, or another chunk's

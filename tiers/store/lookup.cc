@@ -57,7 +57,7 @@ void Core::FindSlice(LookupState& lookup, size_t begin, size_t end) {
       const Chunk& chunk = table_.at(found[i].slot);
       if (chunk.in_g2()) lookup.g2_parts[k] |= uint64_t{1} << p;
       lookup.unadmitted |= chunk.unadmitted;
-      lookup.unused |= remote_ != nullptr && remote_->awaits_use(found[i].slot);
+      lookup.unused |= remote_ != nullptr && remote_->WantsUsed(found[i].slot, chunk, lookup.step);
       if (InG3(chunk)) lookup.g3_parts[k] |= uint64_t{1} << p;
       const bool coming = chunk.recalled && chunk.g2_state == G2State::kReading;
       if (coming && !lookup.coming_parts.empty()) lookup.coming_parts[k] |= uint64_t{1} << p;
@@ -176,6 +176,10 @@ void Core::TellChains(Section& section, TenantId tenant, LookupState& lookup) {
 
 // From the tail to the head, as the policies want it: so no slot has to outlive its slice.
 void Core::FindAll(Section& section, TenantId tenant, LookupState& lookup, bool touch) {
+  const bool ages = remote_ != nullptr && remote_->ages.on();
+  if (touch && ages && limits_.remote_write_bytes_per_second > 0) {
+    lookup.step = remote_->ages.At(deps_.clock->Now());
+  }
   const size_t parts = lookup.chunks.parts.size();
   const size_t policies = 1 + devices_.size();
   const size_t chunk_work = work::kFind + (touch ? work::kTouch * policies : 0);

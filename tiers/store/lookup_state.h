@@ -25,7 +25,8 @@ struct Core::LookupState {
   uint32_t reachable_keys = 0;  // and those behind that are coming; as many, unless somebody asks
   uint64_t absent = 0;          // chunks that are in no tier
   bool unadmitted = false;  // some of them is
-  bool unused = false;      // some of them awaits its second use, to be written beyond the node
+  bool unused = false;      // some of them is to be offered beyond the node, now that it is used
+  RemoteAges::Mark step = RemoteAges::kUnknown;  // RemoteTier::WantsUsed
   ReadQueue::Requester requester;
   // By device, of the leading keys; empty: nobody asks.
   struct ToRead {

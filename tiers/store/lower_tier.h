@@ -58,6 +58,7 @@ struct ImageWrite {
   // Bytes from `offset`, as far as they are contiguous, at most `bytes`; only read.
   std::function<std::span<std::byte>(uint64_t offset, uint64_t bytes)> from;
   std::function<void(uint64_t bytes, absl::Status status)> done;
+  bool replace = false;  // what lies there under its name, in a tier where anything may
 };
 
 class LowerTier {

@@ -327,9 +327,11 @@ LowerTier& Core::EndReading(ChunkSlot slot, bool good) {
   const auto promotion = promotions_.find(slot);
   LowerTier& from = *promotion->second->from();
   from.reads.End(promotion->second->bytes(), good, deps_.clock->Now());
+  const std::optional<std::chrono::seconds> age = promotion->second->age();
   promotions_.erase(promotion);
   if (!from.has_records()) {
     EndRecallRead(chunk);
+    if (age.has_value()) chunk.beyond = remote_->ages.Of(*age, deps_.clock->Now());
     return from;
   }
   chunk.g3_reading = false;

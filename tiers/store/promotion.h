@@ -16,6 +16,7 @@
 
 #include <absl/status/status.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -84,6 +85,9 @@ class Promotion {
   // verify.
   Next OnHeader(std::unique_ptr<ImageHeader> header, std::unique_ptr<ImageCipher> cipher);
   Next OnHeaderFailed(absl::Status why, bool io);
+  // How long the image has been in its tier, if that is told before OnHeader. Asked at the end.
+  void NoteAge(std::chrono::seconds age) { age_ = age; }
+  std::optional<std::chrono::seconds> age() const { return age_; }
   Next OnPieceRead(size_t piece, uint64_t bytes, const absl::Status& status);
 
   // ---- its verification
@@ -128,6 +132,7 @@ class Promotion {
   bool waits_;
   AlignedPage header_page_;
   // Set once, before anything is verified.
+  std::optional<std::chrono::seconds> age_;
   std::unique_ptr<ImageHeader> header_;  // once read and checked
   std::unique_ptr<ImageCipher> cipher_;  // with the header of an encrypted image
 

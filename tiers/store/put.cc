@@ -245,8 +245,8 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   TestPoint("sealed");
   if (!request.no_g3) {
     QueueWriteBack(slot, request.parent, request.durable);
-    OfferPutToRemote(slot);
   }
+  OfferPutToRemote(slot, !request.no_g3);
   return SealOutcome::kStored;
 }
 

@@ -288,39 +288,11 @@ void Core::OnRecalled(const std::shared_ptr<Recalling>& by, uint64_t bytes,
 bool Core::BeyondIsQuiet() {
   Section section(this, Section::Kind::kNotMeasured);
   return remote_ == nullptr || (!remote_->reads.busy() && !remote_->writes.busy() &&
-                                remote_->recalls == 0 && !remote_->removals.busy());
+                                remote_->recalls == 0 && !remote_->removals.busy() &&
+                                !remote_->ages.busy());
 }
 
 // ---- down
-
-void Core::OfferPutToRemote(ChunkSlot slot) {
-  if (remote_ == nullptr) return;
-  if (remote_->unused.empty()) return OfferToRemote(table_.at(slot).id);
-  remote_->unused[slot.value()] = true;
-}
-
-// Head first, so that what is there of a prompt is a prefix.
-void Core::OfferUsed(Section& section, const LookupState& lookup) {
-  for (size_t i = 0; i < lookup.found.size(); ++i) {
-    section.YieldIfSpent();
-    Count(work::kLook);
-    const ChunkSlot slot = lookup.found[i].slot;
-    if (slot == kNoSlot || !remote_->awaits_use(slot)) continue;
-    if (!table_.StillIs(slot, lookup.id(i)) || !ReadableNow(table_.at(slot))) continue;
-    remote_->unused[slot.value()] = false;
-    OfferToRemote(lookup.id(i));
-  }
-}
-
-void Core::OfferToRemote(const ChunkId& id) {
-  if (remote_ == nullptr || limits_.remote_write_bytes_per_second == 0) return;
-  ++remote_->counters.offered_chunks;
-  if (!remote_->writes.Offer(id)) {
-    ++remote_->counters.dropped_chunks;
-    return;
-  }
-  PumpLater(*remote_);
-}
 
 void Core::PumpRemote() {
   RemoteTier& remote = *remote_;
@@ -340,15 +312,18 @@ void Core::PumpRemote() {
     });
     if (Spent()) return PumpLater(remote);
   }
+  PumpAges();
   const MonotonicTime now = deps_.clock->Now();
   while (remote.writes.anyone_waits() && remote.writable()) {
     if (Spent()) return PumpLater(remote);
     if (remote.write_rate.Wait(now).has_value()) return;  // Tick comes back to it
     Count(work::kFind);
-    const ChunkSlot slot = table_.Find(remote.writes.next());
+    const RemoteWrites::Offered next = remote.writes.next();
+    const ChunkSlot slot = table_.Find(next.id);
     const bool there = slot != kNoSlot && ReadableNow(table_.at(slot));
     if (!there || table_.at(slot).sending) {
-      ++remote.counters.dropped_chunks;
+      if (slot != kNoSlot && !there) table_.at(slot).beyond = RemoteAges::kUnknown;
+      ++(next.replace ? remote.counters.dropped_refreshes : remote.counters.dropped_chunks);
       remote.writes.Pop();
       continue;
     }
@@ -356,29 +331,30 @@ void Core::PumpRemote() {
     remote.writes.Pop();
     remote.write_rate.Take(table_.at(slot).blocks() * kBlockBytes);
     Count(work::kStart);
-    StartRemoteWrite(slot);
+    StartRemoteWrite({slot, next.replace});
   }
 }
 
-void Core::StartRemoteWrite(ChunkSlot slot) {
+void Core::StartRemoteWrite(RemoteWrites::Sent sent) {
+  const ChunkSlot slot = sent.slot;
   // Its bytes stay, as they do for a reader; what leases may hold is another matter.
   Change(this, slot)->sending = true;
   const Chunk& chunk = table_.at(slot);
   const uint64_t bytes = chunk.blocks() * kBlockBytes;
   remote_->writes.Begin(chunk.id, bytes);
-  Later([this, slot, bytes, g2 = chunk.g2, key = remote_write_keys_[chunk.tenant.value()],
+  Later([this, sent, bytes, g2 = chunk.g2, key = remote_write_keys_[chunk.tenant.value()],
          remote = remote_.get(), placement = remote_->PlacementOf(chunk)] {
-    deps_.copy_executor->Post([this, slot, bytes, g2, key, remote, placement] {
+    deps_.copy_executor->Post([this, sent, bytes, g2, key, remote, placement] {
       absl::StatusOr<ImageHeader> header = DecodeGuarded(HeaderInArena(g2), deps_.mac_key);
       // DRAM went bad: better nowhere else than a wrong image.
-      if (!header.ok()) return OnRemoteWritten(slot, bytes, header.status());
+      if (!header.ok()) return OnRemoteWritten(sent, bytes, header.status());
       header->placement = placement;
-      SubmitRemoteWrite(*remote, slot, ArenaImage(deps_.arena, g2), *std::move(header), key);
+      SubmitRemoteWrite(*remote, sent, ArenaImage(deps_.arena, g2), *std::move(header), key);
     });
   });
 }
 
-void Core::SubmitRemoteWrite(RemoteTier& remote, ChunkSlot slot, ArenaImage image,
+void Core::SubmitRemoteWrite(RemoteTier& remote, RemoteWrites::Sent sent, ArenaImage image,
                              ImageHeader header, const DataKey* key) {
   const ChunkId id = header.identity.id;
   const ImageShape shape = header.identity.shape;
@@ -389,12 +365,14 @@ void Core::SubmitRemoteWrite(RemoteTier& remote, ChunkSlot slot, ArenaImage imag
                   .extents = {},
                   .header = page,
                   .from = std::move(from),
-                  .done = [this, slot, bytes](uint64_t ended, const absl::Status& status) {
-                    OnRemoteWritten(slot, ended, status);
-                  }});
+                  .done =
+                      [this, sent, bytes](uint64_t ended, const absl::Status& status) {
+                        OnRemoteWritten(sent, ended, status);
+                      },
+                  .replace = sent.replace});
   };
   const auto fail = [&](const absl::Status& why) {
-    OnRemoteWritten(slot, shape.blocks().value() * kBlockBytes, why);
+    OnRemoteWritten(sent, shape.blocks().value() * kBlockBytes, why);
   };
   if (key == nullptr) {
     const auto page = std::make_shared<AlignedPage>();
@@ -410,17 +388,22 @@ void Core::SubmitRemoteWrite(RemoteTier& remote, ChunkSlot slot, ArenaImage imag
        [bytes](uint64_t offset, uint64_t most) { return bytes->Run(offset, most); }, bytes);
 }
 
-void Core::OnRemoteWritten(ChunkSlot slot, uint64_t bytes, const absl::Status& status) {
+void Core::OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::Status& status) {
   Section section(this);
   RemoteTier& remote = *remote_;
-  remote.writes.End(table_.at(slot).id, bytes);
-  if (status.ok()) {
-    ++remote.counters.written_chunks;
-    remote.counters.written_bytes += table_.at(slot).shape.payload_bytes;
+  Chunk& chunk = table_.at(sent.slot);
+  remote.writes.End(chunk.id, bytes);
+  if (status.ok() || absl::IsAlreadyExists(status)) {
+    RemoteCounters& counters = remote.counters;
+    ++(sent.replace ? counters.refreshed_chunks : counters.written_chunks);
+    (sent.replace ? counters.refreshed_bytes : counters.written_bytes) +=
+        chunk.shape.payload_bytes;
   } else {
     ++remote.counters.failed_writes;
   }
-  Change(this, slot)->sending = false;
+  // Of one that was there nobody told its age.
+  chunk.beyond = status.ok() ? remote.ages.At(deps_.clock->Now()) : RemoteAges::kUnknown;
+  Change(this, sent.slot)->sending = false;
   PumpLater(remote);
 }
 

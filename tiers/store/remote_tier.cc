@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tiers/base/canary.h"
+#include "tiers/store/promotion.h"
 
 namespace kvkeep::store_internal {
 namespace {
@@ -31,7 +32,8 @@ void RemoteTier::Read(ImageRead read) {
                     [sink, promotion](size_t piece, uint64_t bytes, absl::Status status) {
                       sink->OnPieceRead(*promotion, piece, bytes, AwayIfGone(std::move(status)));
                     },
-                .deadline = read.deadline});
+                .deadline = read.deadline,
+                .age = [promotion](std::chrono::seconds age) { promotion->NoteAge(age); }});
 }
 
 void RemoteTier::Write(ImageWrite write) {
@@ -40,9 +42,11 @@ void RemoteTier::Write(ImageWrite write) {
                  .shape = write.shape,
                  .header = write.header,
                  .memory = std::move(write.from),
-                 .done = [done = std::move(write.done), bytes](absl::Status status) {
-                   done(bytes, std::move(status));
-                 }});
+                 .done =
+                     [done = std::move(write.done), bytes](absl::Status status) {
+                       done(bytes, std::move(status));
+                     },
+                 .replace = write.replace});
 }
 
 // One image under a name is as good as another, so incarnation and generation are compared with

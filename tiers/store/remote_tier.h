@@ -13,9 +13,11 @@
 #include "tiers/base/token_bucket.h"
 #include "tiers/remote/remote_source.h"
 #include "tiers/store/lower_tier.h"
+#include "tiers/store/remote_ages.h"
 #include "tiers/store/remote_removals.h"
 #include "tiers/store/remote_writes.h"
 #include "tiers/store/snapshot.h"
+#include "tiers/store/store_options.h"
 
 namespace kvkeep::store_internal {
 
@@ -27,12 +29,12 @@ class RemoteTier final : public LowerTier {
   static constexpr size_t kLeastChunks = 8, kLeastChunksByCost = 2;
   static constexpr uint64_t kPartOfG2 = 4;  // recalls may be filling a 4th of a tenant's pool
 
-  // `second_use_of`: of a table of so many slots; 0: no chunk waits for its second use.
-  RemoteTier(uint16_t of_number, RemoteSource* source, uint64_t write_bytes_per_second,
-             uint64_t second_use_of)
+  // Of a table of options.max_chunks slots.
+  RemoteTier(uint16_t of_number, RemoteSource* source, const StoreOptions& options)
       : LowerTier(of_number, source->mac_key()),
-        unused(second_use_of),
-        write_rate(write_bytes_per_second),
+        unused(options.remote_second_use ? options.max_chunks : 0),
+        ages(options.remote_lifetime),
+        write_rate(options.remote_write_bytes_per_second),
         source_(*source) {}
 
   // ---- LowerTier
@@ -52,7 +54,7 @@ class RemoteTier final : public LowerTier {
   // Nothing is under way, and nothing waits for its time.
   bool at_rest() const {
     return !reads.busy() && !writes.busy() && !writes.anyone_waits() && recalls == 0 &&
-           removals.at_rest();
+           removals.at_rest() && !ages.busy() && !ages.anyone_waits();
   }
 
   // Whether this chunk was put, and is offered to the source once a lookup finds it.
@@ -60,8 +62,16 @@ class RemoteTier final : public LowerTier {
     return slot.value() < unused.size() && unused[slot.value()];
   }
 
+  // Whether a use of this chunk offers it to the source. `step`: ages.At() of the present;
+  // RemoteAges::kUnknown: nothing is written anew.
+  bool WantsUsed(ChunkSlot slot, const Chunk& chunk, RemoteAges::Mark step) const {
+    return awaits_use(slot) || (step != RemoteAges::kUnknown && !chunk.transient &&
+                                RemoteAges::IsDue(chunk.beyond, step));
+  }
+
   std::vector<bool> unused;  // by slot; empty: all that is put is offered
   RemoteWrites writes;
+  RemoteAges ages;
   TokenBucket write_rate;
   RemoteRemovals removals;
   RemoteCounters counters;

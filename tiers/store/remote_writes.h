@@ -13,23 +13,35 @@
 #include "tiers/base/check.h"
 #include "tiers/base/key.h"
 #include "tiers/base/units.h"
+#include "tiers/policy/eviction_policy.h"
 
 namespace kvkeep::store_internal {
 
 class RemoteWrites {
  public:
   static constexpr size_t kMostQueued = 4096;
+  struct Offered {
+    ChunkId id;
+    bool replace = false;  // what is there
+  };
+  // One that is being written.
+  struct Sent {
+    ChunkSlot slot;
+    bool replace;
+  };
   static constexpr uint64_t kMostBytesInFlight = 64 * kMiB;  // or one image, however large
 
   // False: the queue is full, and this one is dropped.
-  bool Offer(const ChunkId& id) {
+  bool Offer(const Offered& offered) {
     if (queue_.size() >= kMostQueued) return false;
-    queue_.push_back(id);
+    queue_.push_back(offered);
     return true;
   }
+  // What may be there already leaves room for what is new.
+  bool has_room_for_old() const { return queue_.size() < kMostQueued / 2; }
   bool anyone_waits() const { return !queue_.empty(); }
   // REQUIRES: anyone_waits().
-  const ChunkId& next() const { return queue_.front(); }
+  const Offered& next() const { return queue_.front(); }
   void Pop() { queue_.pop_front(); }
 
   bool MayBegin(uint64_t bytes) const {
@@ -51,7 +63,7 @@ class RemoteWrites {
   bool busy() const { return !writing_.empty(); }
 
  private:
-  std::deque<ChunkId> queue_;
+  std::deque<Offered> queue_;
   absl::btree_multiset<ChunkId> writing_;  // one that was put anew may be so twice
   uint64_t in_flight_bytes_ = 0;
 };

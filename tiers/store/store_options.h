@@ -60,6 +60,7 @@ struct StoreOptions {
   uint64_t scrub_bytes_per_second = 0;                     // of all devices together; 0: never
   // Images are written beyond the node at this rate, if something lies there; 0: none.
   uint64_t remote_write_bytes_per_second = TokenBucket::kMaxPerSecond;
+  std::chrono::nanoseconds remote_lifetime{0};  // of images there; 0: they do not expire
   bool remote_second_use = false;  // those that a lookup finds after their put; else all
   std::chrono::nanoseconds sync_interval = std::chrono::seconds(1);
   uint32_t life_sample_one_in = 64;         // chunks whose life is followed; a power of two

@@ -61,6 +61,7 @@ struct Told {
   std::optional<absl::Status> header;
   std::vector<uint64_t> piece_bytes;
   absl::Status pieces;
+  std::optional<std::chrono::seconds> age;
 
   bool ended(const ImageShape& shape) const {
     for (size_t i = 0; i < shape.pieces(); ++i) {
@@ -80,10 +81,10 @@ class Bucket {
     store = made.get();
     source = std::make_unique<BucketSource>(options, KeysOf(0), std::move(made), &clock, &random);
   }
-  absl::Status Write(Image& image) {
+  absl::Status Write(Image& image, bool replace = false) {
     std::optional<absl::Status> told;
     source->Write({image.id, image.shape, image.header(), image.memory(),
-                   [&](absl::Status status) { told = status; }});
+                   [&](absl::Status status) { told = status; }, replace});
     CHECK_FALSE(told.has_value());
     executor.RunAll();
     return told.value();
@@ -97,6 +98,19 @@ class Bucket {
     executor.RunAll();
     return found.value();
   }
+  // Seconds, "none told", or the status' code.
+  std::string Age(const ChunkId& id) {
+    std::string told;
+    source->Age(id, [&](absl::StatusOr<std::chrono::seconds> age) {
+      CHECK(told.empty());
+      told = !age.ok()                         ? absl::StatusCodeToString(age.status().code())
+             : *age == RemoteSource::kAgeless ? "none told"
+                                               : absl::StrCat(age->count());
+    });
+    CHECK(told.empty());
+    executor.RunAll();
+    return told;
+  }
   void Read(Image& into, Told* told) {
     told->piece_bytes.resize(into.shape.pieces());
     source->Read({into.id, into.shape, into.header(), into.memory(),
@@ -107,6 +121,11 @@ class Bucket {
                   [told](size_t piece, uint64_t bytes, absl::Status status) {
                     told->piece_bytes[piece] += bytes;
                     told->pieces.Update(status);
+                  },
+                  kNever,
+                  [told](std::chrono::seconds age) {
+                    CHECK_FALSE(told->header.has_value());
+                    told->age = age;
                   }});
   }
   std::string& only_name() {
@@ -273,7 +292,7 @@ TEST_CASE("a chunk that is written twice is there once, and what is removed is a
   Bucket b;
   Image image = Image::Make(*b.source, Chunk(1), 100'000, 3);
   CHECK(b.Write(image).ok());
-  CHECK(b.Write(image).ok());
+  CHECK(absl::IsAlreadyExists(b.Write(image)));
   CHECK(b.source->counters().already_there == 1);
   std::optional<absl::Status> removed;
   b.source->Remove(image.id, [&](absl::Status status) { removed = status; });
@@ -285,6 +304,48 @@ TEST_CASE("a chunk that is written twice is there once, and what is removed is a
   b.Read(read, &told);
   b.executor.RunAll();
   CHECK((told.ended(image.shape) && absl::IsNotFound(*told.header)));
+}
+
+TEST_CASE("an image's age is told when it is asked for, and when it is read") {
+  Bucket b;
+  Image image = Image::Make(*b.source, Chunk(1), 20 << 20, 3);
+  CHECK(b.Age(image.id) == "NOT_FOUND");
+  CHECK(b.Write(image).ok());
+  b.clock.Advance(std::chrono::hours(30));
+  CHECK(b.Age(image.id) == "108000");
+  Image read = Empty(image);
+  Told told;
+  b.Read(read, &told);
+  b.executor.RunAll();
+  CHECK((told.ended(image.shape) && told.well()));
+  CHECK(told.age == std::chrono::hours(30));
+  b.clock.StepUnix(-std::chrono::hours(40));  // behind the server's
+  CHECK(b.Age(image.id) == "0");
+  b.store->set_faults({.broken = 1});
+  CHECK(b.Age(image.id) == "UNAVAILABLE");
+  CHECK(b.source->counters().probes == 4);
+}
+
+TEST_CASE("what is there and not ours has no age, and is removed") {
+  Bucket b;
+  Image image = Image::Make(*b.source, Chunk(1), 5000, 3);
+  CHECK(b.Write(image).ok());
+  b.Replace(b.only_name(), std::string(8192, 'x'));
+  CHECK(b.Age(image.id) == "NOT_FOUND");
+  CHECK(b.objects.now.empty());
+}
+
+TEST_CASE("a write that replaces makes an image new, one that does not spares what is there") {
+  Bucket b;
+  Image image = Image::Make(*b.source, Chunk(1), 5000, 3);
+  CHECK(b.Write(image).ok());
+  b.clock.Advance(seconds(100));
+  CHECK(absl::IsAlreadyExists(b.Write(image)));
+  CHECK(b.Age(image.id) == "100");
+  CHECK(b.Write(image, true).ok());
+  CHECK(b.Age(image.id) == "0");
+  CHECK(b.source->counters().already_there == 1);
+  CHECK(b.source->counters().replacing_writes == 1);
 }
 
 TEST_CASE("a long run is searched by few probes, and what was not asked for is believed") {

@@ -1,0 +1,93 @@
+// RemoteAges: how long chunks' images have been beyond the node, as far as this node knows; and of
+// which chunks that is to be asked.
+//
+// Images expire there when they are older than a lifetime. One that is older than half of it when
+// its chunk is used is written anew: so what is used stays, and the head of a prefix, which is used
+// with its tails, does not expire before them. The age is asked for first, as another node may have
+// written the image anew.
+//
+// A chunk has a byte (Chunk::beyond): when its image was written, in eighths of a lifetime. So an
+// image is due at an age of 1/2 to 5/8 of it. The byte goes round in 31 lifetimes: a chunk that
+// nobody used for so long may be taken for new once, for 5/8 of a lifetime at most.
+//
+// A plain value: time comes from the caller. The core's lock protects it; refresh.cc works on it.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+
+#include "tiers/base/check.h"
+#include "tiers/base/clock.h"
+#include "tiers/base/key.h"
+
+namespace kvkeep::store_internal {
+
+class RemoteAges {
+ public:
+  using Mark = uint8_t;
+  static constexpr Mark kUnknown = 0;   // or there is no image
+  static constexpr Mark kUnderWay = 1;  // it is offered: asked about or written
+  static constexpr Mark kNever = 2;     // the chunk is not to go there
+  static constexpr size_t kMostQueued = 4096, kMostAsked = 16;
+
+  // 0: images do not expire, and nothing is ever due.
+  explicit RemoteAges(std::chrono::nanoseconds lifetime)
+      : half_(lifetime / 2), step_(std::max<int64_t>(1, lifetime.count() / kSteps)) {
+    KVKEEP_CHECK(lifetime.count() >= 0);
+  }
+
+  bool on() const { return half_.count() > 0; }
+  bool IsOld(std::chrono::nanoseconds age) const { return age >= half_; }
+  // Of an image that was written then.
+  Mark At(MonotonicTime written) const {
+    const uint64_t steps = static_cast<uint64_t>(written.count() + kPast) / step_;
+    return static_cast<Mark>(kFirst + steps % kRound);
+  }
+  // Of an image that is so old at `now`.
+  Mark Of(std::chrono::seconds age, MonotonicTime now) const {
+    if (!on() || age >= std::chrono::duration_cast<std::chrono::seconds>(half_)) return kUnknown;
+    return At(now - age);
+  }
+  // `now`: At() of the present. Whether the image may be older than half its lifetime.
+  static bool IsDue(Mark mark, Mark now) {
+    if (mark < kFirst) return mark == kUnknown;
+    return (now + kRound - mark) % kRound > kSteps / 2;
+  }
+
+  // ---- whose age is to be asked
+  // False: too many wait.
+  bool Offer(const ChunkId& id) {
+    if (queue_.size() >= kMostQueued) return false;
+    queue_.push_back(id);
+    return true;
+  }
+  bool anyone_waits() const { return !queue_.empty(); }
+  bool MayAsk() const { return anyone_waits() && asked_ < kMostAsked; }
+  // REQUIRES: MayAsk(). It is asked about until End.
+  ChunkId Next() {
+    KVKEEP_CHECK(MayAsk());
+    const ChunkId id = queue_.front();
+    queue_.pop_front();
+    ++asked_;
+    return id;
+  }
+  void End() {
+    KVKEEP_CHECK(asked_ > 0);
+    --asked_;
+  }
+  bool busy() const { return asked_ > 0; }
+
+ private:
+  static constexpr int kSteps = 8;  // a lifetime
+  static constexpr int kFirst = 3, kRound = 256 - kFirst;
+  static constexpr int64_t kPast = int64_t{1} << 61;  // images may be older than the clock
+
+  std::chrono::nanoseconds half_;
+  uint64_t step_;
+  std::deque<ChunkId> queue_;
+  size_t asked_ = 0;
+};
+
+}  // namespace kvkeep::store_internal
