@@ -97,6 +97,7 @@ constexpr const char* kRestart[] = {
     "g4.ca_file",
     "g4.connections",
     "g4.admission",
+    "g4.lifetime",
     "g4.epoch",
     "g4.encryption",
     "fleet.name",

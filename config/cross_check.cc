@@ -109,6 +109,11 @@ void CheckArena(const G2Config& g2, std::vector<Conflict>& conflicts) {
 
 void CheckG4(const Config& config, std::vector<Conflict>& conflicts) {
   const FleetConfig& fleet = config.fleet;
+  const auto lifetime = config.g4.lifetime;
+  if (lifetime.count() != 0 && lifetime < std::chrono::hours(1)) {
+    AddConflict(conflicts, {"g4.lifetime"},
+                "g4.lifetime: is shorter than an hour; write 0 if objects do not expire");
+  }
   if (config.g4.url.empty()) return;
   if (fleet.name.empty() || fleet.key_file.empty()) {
     AddConflict(conflicts, {"g4.url", "fleet.name", "fleet.key_file"},

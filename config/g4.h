@@ -2,6 +2,7 @@
 // common. Plain values, part of Config.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -17,6 +18,7 @@ struct G4Config {
   uint64_t connections = 64;
   uint64_t write_bytes_per_second = 0;  // 0: nothing is written there
   std::string admission = "second_use";
+  std::chrono::milliseconds lifetime{0};  // 0: nothing expires there, as far as we know
   uint64_t epoch = 0;                   // another one, and it is empty
   bool encryption = true;               // of payload
   bool operator==(const G4Config&) const = default;

@@ -328,6 +328,11 @@ std::vector<ConfigKey> G4Keys() {
       Choice<std::string>(
           "g4.admission", In(&Config::g4, &G4Config::admission), AsSaid({"second_use", "all"}),
           "What is written there: chunks that a lookup finds after their put, or all that is put."),
+      Duration("g4.lifetime", In(&Config::g4, &G4Config::lifetime),
+               {std::chrono::days(0), std::chrono::days(3650)},
+               "How old objects get there, by a lifecycle rule of the bucket or by kvkeep g4 "
+               "sweep: what is used when it is half as old is written anew. 0: they do not "
+               "expire."),
       Count("g4.epoch", In(&Config::g4, &G4Config::epoch), {0, 1'000'000'000},
             "Part of the names of objects: with another one G4 is empty at once."),
       Bool("g4.encryption", In(&Config::g4, &G4Config::encryption),

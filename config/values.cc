@@ -38,7 +38,8 @@ constexpr Unit kSizeUnits[] = {
 constexpr Unit kCountUnits[] = {
     {"G", 1'000'000'000}, {"M", 1'000'000}, {"k", 1000}, {"Gi", kGiB}, {"Mi", kMiB}, {"Ki", kKiB},
 };
-constexpr Unit kTimeUnits[] = {{"h", 3'600'000}, {"m", 60'000}, {"s", 1000}, {"ms", 1}};
+constexpr Unit kTimeUnits[] = {{"d", 86'400'000}, {"h", 3'600'000},
+                               {"m", 60'000}, {"s", 1000}, {"ms", 1}};
 
 absl::Status Wrong(absl::string_view text, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(QuoteForMessage(text), " ", why));
@@ -127,7 +128,7 @@ absl::StatusOr<double> ParseFraction(absl::string_view text) {
 std::string FormatFraction(double fraction) { return absl::StrFormat("%.10g%%", fraction * 100); }
 
 absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text) {
-  constexpr char kWanted[] = "is not a time: write a whole number with ms, s, m or h, like 15s";
+  constexpr char kWanted[] = "is not a time: write a whole number with ms, s, m, h or d, like 15s";
   const std::optional<NumberAndUnit> parts = Split(text);
   if (!parts) return Wrong(text, kWanted);
   KVKEEP_ASSIGN_OR_RETURN(const uint64_t milliseconds,

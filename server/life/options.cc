@@ -128,6 +128,7 @@ StoreOptions ToStoreOptions(const Config& config) {
   store.g3_write_bytes_per_second = WriteBudget(config.g3);
   store.scrub_bytes_per_second = config.g3.scrub_bytes_per_second;
   store.remote_write_bytes_per_second = config.g4.write_bytes_per_second;
+  store.remote_lifetime = config.g4.lifetime;
   store.remote_second_use = config.g4.admission == "second_use";
   store.dirty_budget_bytes = Share(config.g2.dirty_budget, arena);
   store.max_chunks = config.limits.max_chunks;

@@ -63,8 +63,8 @@ TEST_CASE("a value of the wrong kind is told with its place and what it should b
   CHECK(ErrorsOf("g2:\n  dirty_budget: 0.25\n") ==
         "kv.yaml:2:17: g2.dirty_budget: '0.25' is not a percentage: write it with a %, like 25%");
   CHECK(ErrorsOf("drain:\n  timeout: 15\n") ==
-        "kv.yaml:2:12: drain.timeout: '15' is not a time: write a whole number with ms, s, m or h, "
-        "like 15s");
+        "kv.yaml:2:12: drain.timeout: '15' is not a time: write a whole number with ms, s, m, h or "
+        "d, like 15s");
   CHECK(
       ErrorsOf("limits:\n  max_chunks: many\n") ==
       "kv.yaml:2:15: limits.max_chunks: 'many' is not a count: write a whole number, also with k, "
@@ -256,6 +256,9 @@ TEST_CASE("G4 needs the fleet that shares it, and a prefix a bucket") {
   CHECK(ErrorsOf(fleet + "g4: {url: http://h:1/bkt, prefix: a}").empty());
   CHECK_THAT(ErrorsOf(fleet + "g4: {url: \"file:///b\", prefix: a}"),
              Catch::Contains("is of a bucket"));
+  CHECK_THAT(ErrorsOf(fleet + "g4: {url: http://h:1/bkt, lifetime: 59m}"),
+             Catch::Contains("g4.lifetime: is shorter than an hour"));
+  CHECK(ErrorsOf(fleet + "g4: {url: http://h:1/bkt, lifetime: 1h}").empty());
 }
 
 TEST_CASE("a value that is wrong by itself causes no second error about others") {
@@ -280,8 +283,8 @@ TEST_CASE("all errors are told at once, in the order of the file") {
           "kv.yaml:4:10: g2.arena: mount needs both directories, but g2.arena_dir and "
           "g2.arena_readonly_dir are not set\n",
           "kv.yaml:5:3: duplicate key 'g2.capacity', first given in line 3\n",
-          "kv.yaml:7:12: drain.timeout: 'never' is not a time: write a whole number with ms, s, m "
-          "or h, like 15s"));
+          "kv.yaml:7:12: drain.timeout: 'never' is not a time: write a whole number with ms, s, m, "
+          "h or d, like 15s"));
 }
 
 TEST_CASE("a flood of errors is cut and counted") {

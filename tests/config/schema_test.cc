@@ -25,6 +25,7 @@ const std::map<std::string, std::string>& G4Samples() {
       {"g4.connections", "32"},
       {"g4.write_bytes_per_second", "100MiB"},
       {"g4.admission", "all"},
+      {"g4.lifetime", "7d"},
       {"g4.epoch", "7"},
       {"g4.encryption", "false"},
       {"fleet.name", "east"},

@@ -65,8 +65,9 @@ TEST_CASE("times have a unit") {
   CHECK(*ParseDuration("15s") == milliseconds(15'000));
   CHECK(*ParseDuration("1m") == milliseconds(60'000));
   CHECK(*ParseDuration("2h") == milliseconds(7'200'000));
+  CHECK(*ParseDuration("7d") == std::chrono::hours(168));
   for (const char* text :
-       {"", "15", "s", "1d", "-1s", "1.5s", "99999999999999999h", "18446744073709551615ms"}) {
+       {"", "15", "s", "1w", "-1s", "1.5s", "99999999999999999h", "18446744073709551615ms"}) {
     CHECK_FALSE(ParseDuration(text).ok());
   }
 }
