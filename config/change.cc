@@ -34,6 +34,7 @@ constexpr const char* kLive[] = {
     "g3.endurance_tbw",
     "g3.endurance_years",
     "g4.write_bytes_per_second",
+    "remote.probes_per_second",
     "limits.sessions",
     "limits.leases_per_session",
     "limits.leased_bytes",

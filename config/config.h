@@ -139,6 +139,7 @@ struct Config {
   G3Config g3;
   EncryptionConfig encryption;
   G4Config g4;
+  RemoteConfig remote;
   FleetConfig fleet;
   GpuConfig gpu;
   LimitsConfig limits;

@@ -1,5 +1,5 @@
-// G4Config, FleetConfig: the fourth tier, beyond the node, and what the nodes that share it have in
-// common. Plain values, part of Config.
+// G4Config, RemoteConfig, FleetConfig: the fourth tier, beyond the node, what it is asked, and what
+// the nodes that share it have in common. Plain values, part of Config.
 #pragma once
 
 #include <chrono>
@@ -22,6 +22,12 @@ struct G4Config {
   uint64_t epoch = 0;                   // another one, and it is empty
   bool encryption = true;               // of payload
   bool operator==(const G4Config&) const = default;
+};
+
+// What is asked of whatever lies beyond the node.
+struct RemoteConfig {
+  uint64_t probes_per_second = 200;
+  bool operator==(const RemoteConfig&) const = default;
 };
 
 // The nodes that share what lies beyond them.

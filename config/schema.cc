@@ -337,6 +337,10 @@ std::vector<ConfigKey> G4Keys() {
             "Part of the names of objects: with another one G4 is empty at once."),
       Bool("g4.encryption", In(&Config::g4, &G4Config::encryption),
            "AES-256-GCM of payload, with keys derived from fleet.key_file, one for each tenant."),
+      Count("remote.probes_per_second",
+            In(&Config::remote, &RemoteConfig::probes_per_second), {1, 1'000'000},
+            "How many chunks are asked for in a second, at most. A lookup that would ask for more "
+            "finds less."),
       Text("fleet.name", In(&Config::fleet, &FleetConfig::name), "a name",
            "1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'; \"\" for none", CheckPlainName,
            Empty::kAllowed, "Nodes of another name share nothing with this one."),
@@ -504,6 +508,7 @@ const std::vector<ConfigSection>& ConfigSections() {
       {"g3", "G3, local NVMe."},
       {"encryption", "AES-256-GCM of what is written to G3 from now on, a key for each tenant."},
       {"g4", "G4, object storage that the nodes of a fleet share. Needs fleet."},
+      {"remote", "What is asked of G4."},
       {"fleet", "The nodes that share G4."},
       {"gpu", "Memory of GPUs."},
       {"limits", "Limits; a call above one is refused with a message that names it."},

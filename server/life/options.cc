@@ -149,6 +149,7 @@ std::optional<G4Options> ToG4(const Config& config) {
                         .ca_file = config.g4.ca_file},
                .fleet_name = config.fleet.name,
                .epoch = config.g4.epoch,
+               .probes_per_second = config.remote.probes_per_second,
                .encryption = config.g4.encryption,
                .tenants = {""}};
   for (const TenantConfig& tenant : config.tenants) g4.tenants.push_back(tenant.name);

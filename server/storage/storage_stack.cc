@@ -297,7 +297,11 @@ StoreOptions StorageStack::ForStore(const DaemonOptions& options) {
 }
 
 absl::Status StorageStack::SetLimits(const DaemonOptions& options) {
-  return store_->SetLimits(ForStore(options));
+  KVKEEP_RETURN_IF_ERROR(store_->SetLimits(ForStore(options)));
+  if (g4_ != nullptr && options.g4.has_value()) {
+    g4_->SetProbesPerSecond(options.g4->probes_per_second);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StorageStack::OpenStore(const DaemonOptions& options) {

@@ -124,7 +124,7 @@ TEST_CASE("an unknown key is told with the nearest right one, or with those that
         "kv.yaml:1:24: unknown key 'g3.paths[0].capcity', did you mean 'g3.paths[].capacity'?");
   CHECK(ErrorsOf("frobnicate: 1") ==
         "kv.yaml:1:1: unknown key 'frobnicate'; known here: listen, tls, tenants, g2, g3, "
-        "encryption, g4, fleet, gpu, limits, "
+        "encryption, g4, remote, fleet, gpu, limits, "
         "metrics, events, log, state, drain");
   CHECK(
       ErrorsOf("g3: {<<: {io: auto}}") ==

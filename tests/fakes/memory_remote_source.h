@@ -54,6 +54,8 @@ class MemoryRemoteSource final : public RemoteSource {
   void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
   bool readable() const override { return !Happens(faults_.away); }
   bool writable() const override { return !Happens(faults_.away); }
+  bool may_find() const override { return asks; }
+  bool may_ask_age() const override { return asks; }
   const Uuid& place() const override { return place_; }
   const MacKey& mac_key() const override { return mac_key_; }
 
@@ -63,6 +65,7 @@ class MemoryRemoteSource final : public RemoteSource {
     clock_ = clock;
     written_ = written;
   }
+  bool asks = true;    // else it has asked enough
   bool keeps = false;  // what is there, unless a write is to replace it
   uint64_t ages_asked = 0, writes = 0, replacing_writes = 0;
   uint64_t faults_injected() const { return injected_; }

@@ -45,6 +45,13 @@ class TokenBucket {
     return std::chrono::milliseconds(std::max<int64_t>(1, ms));
   }
 
+  // That are there. Without a limit: as many as can be.
+  uint64_t saved(MonotonicTime now) {
+    if (!limited()) return uint64_t{kMost};
+    Fill(now);
+    return static_cast<uint64_t>(std::max<int64_t>(0, level_));
+  }
+
   void Take(uint64_t tokens) {
     if (limited())
       level_ -= std::min(static_cast<int64_t>(std::min(tokens, uint64_t{kMost})), level_ + kMost);

@@ -72,6 +72,7 @@ BucketSource::BucketSource(const BucketSourceOptions& options, FleetKeys keys,
       clock_(*clock),
       random_(*random),
       presence_(options.presence_entries, random->NextU64()),
+      probe_rate_(options.probes_per_second),
       store_(std::move(store)),
       objects_(*store_) {
   KVKEEP_CHECK(options.probes_at_once > 0 && options.parts_at_once > 0);
@@ -86,6 +87,23 @@ std::string BucketSource::NameOf(const ChunkId& id) const {
 
 bool BucketSource::writable() const {
   return writing_bytes_ < options_.writes_in_flight && objects_.health().writable();
+}
+
+uint64_t BucketSource::ProbesLeft() const {
+  const MonotonicTime now = clock_.Now();
+  MutexLock lock(&mu_);
+  return probe_rate_.saved(now);
+}
+
+bool BucketSource::may_ask_age() const {
+  const MonotonicTime now = clock_.Now();
+  MutexLock lock(&mu_);
+  return probe_rate_.saved(now) > probe_rate_.per_second() / 2;
+}
+
+void BucketSource::SetProbesPerSecond(uint64_t probes) {
+  MutexLock lock(&mu_);
+  if (probe_rate_.per_second() != probes) probe_rate_ = TokenBucket(probes);
 }
 
 void BucketSource::Count(uint64_t BucketSourceCounters::*counter, uint64_t by) {
@@ -135,6 +153,7 @@ bool BucketSource::AskRound(const std::shared_ptr<Finding>& finding,
                             const std::vector<size_t>& round, bool in_find) {
   const MonotonicTime now = clock_.Now();
   std::vector<size_t> ask, absent;
+  size_t declined = 0;
   {
     MutexLock lock(&mu_);
     ++counters_.search_rounds;
@@ -147,13 +166,19 @@ bool BucketSource::AskRound(const std::shared_ptr<Finding>& finding,
       absent.erase(absent.begin());
     }
     counters_.known_absent += absent.size();
+    const size_t may = std::clamp<uint64_t>(probe_rate_.saved(now), in_find ? 1 : 0, ask.size());
+    probe_rate_.Take(may);
+    declined = ask.size() - may;
+    counters_.probes_declined += declined;
+    ask.resize(may);
   }
   bool wait = false;
   {
     // Before any of the others is asked for: whoever answers the last of them ends the round.
     MutexLock lock(&finding->mu);
     for (const size_t key : absent) finding->search.Tell(key, false);
-    finding->left -= absent.size();
+    finding->left -= absent.size() + declined;
+    finding->cut |= declined > 0;
     wait = finding->left > 0;
   }
   MutexLock lock(&mu_);
@@ -276,7 +301,11 @@ std::optional<std::chrono::seconds> BucketSource::AgeOf(const ObjectHead& head) 
 
 void BucketSource::Age(const ChunkId& id,
                        std::function<void(absl::StatusOr<std::chrono::seconds>)> done) {
-  Count(&BucketSourceCounters::probes);
+  {
+    MutexLock lock(&mu_);
+    ++counters_.probes;
+    probe_rate_.Take(1);
+  }
   const auto probe = std::make_shared<HeaderProbe>();
   objects_.Get({.name = NameOf(id),
                 .range = ByteRange{0, kHeaderBytes},

@@ -10,6 +10,9 @@
 // alone is asked for. A question that is not answered in time says nothing: then the search ends
 // with what it knows.
 //
+// So many questions are asked in a second (probes_per_second). One that is over that is not asked,
+// and the search ends with what it knows; only its first question of all is always asked.
+//
 // Read asks for the whole image at once, or above `whole_up_to` for parts, all of the version that
 // the first part is of. An object that is proven to be cut off, or another chunk's, is removed,
 // else it would stand in the way of its own repair.
@@ -35,6 +38,7 @@
 #include "tiers/base/clock.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/random.h"
+#include "tiers/base/token_bucket.h"
 #include "tiers/objects/object_store.h"
 #include "tiers/remote/fleet_keys.h"
 #include "tiers/remote/presence.h"
@@ -49,6 +53,7 @@ struct BucketSourceOptions {
   std::chrono::milliseconds find_within{1000}, read_within{30'000}, write_within{60'000},
       remove_within{10'000}, check_within{10'000};
   size_t probes_at_once = 64;
+  uint64_t probes_per_second = 0;  // 0: no limit
   size_t presence_entries = 1 << 20;           // 16 bytes each
   std::chrono::milliseconds absent_for{10'000};  // what was absent is taken to be so
   uint64_t whole_up_to = 12 * kMiB, part_bytes = 8 * kMiB;
@@ -60,6 +65,7 @@ struct BucketSourceCounters {
   uint64_t searches = 0, search_rounds = 0, believed_chunks = 0;
   uint64_t probes = 0, probes_found = 0, probes_absent = 0, probes_failed = 0;
   uint64_t probes_late = 0;   // never sent
+  uint64_t probes_declined = 0;  // over the rate
   uint64_t known_absent = 0;  // keys that were not asked for: they were absent a while ago
   uint64_t reads = 0, failed_reads = 0, read_bytes = 0;
   uint64_t writes = 0, failed_writes = 0, written_bytes = 0, already_there = 0;
@@ -88,12 +94,16 @@ class BucketSource final : public RemoteSource {
   void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
   bool readable() const override { return objects_.health().readable(); }
   bool writable() const override;
+  bool may_find() const override { return ProbesLeft() > 0; }
+  // Half of what may be asked in a second stays for searches.
+  bool may_ask_age() const override;
   const Uuid& place() const override { return keys_.id; }
   const MacKey& mac_key() const override { return keys_.mac; }
 
   // Asks for the header page of an object that is not there. kAbsent: the store serves.
   void Check(std::function<void(const ObjectAnswer&)> done);
   ObjectStoreHealth health() const { return objects_.health(); }
+  void SetProbesPerSecond(uint64_t probes);
   BucketSourceCounters counters() const;
 
  private:
@@ -112,6 +122,7 @@ class BucketSource final : public RemoteSource {
   bool AskRound(const std::shared_ptr<Finding>& finding, const std::vector<size_t>& round,
                 bool in_find);
   void EndFinding(Finding& finding);
+  uint64_t ProbesLeft() const;
   void PumpProbes();
   void OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAnswer& answer);
   // What became of a question. No shape: the chunk is not there, or is proven wrong.
@@ -143,6 +154,7 @@ class BucketSource final : public RemoteSource {
   // number.
   std::deque<std::pair<std::shared_ptr<Finding>, size_t>> probes_ ABSL_GUARDED_BY(mu_);
   size_t probing_ ABSL_GUARDED_BY(mu_) = 0;
+  mutable TokenBucket probe_rate_ ABSL_GUARDED_BY(mu_);  // it fills when it is asked
 
   std::unique_ptr<ObjectStore> store_;  // last: it answers into all of the above
   ObjectStore& objects_;                // the same, until it is gone

@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<G4>> G4::Open(const G4Options& options, const Sec
   auto stoppable = std::make_unique<StoppableStore>(std::move(store));
   g4->store_ = stoppable.get();
   g4->source_ = std::make_unique<BucketSource>(
-      BucketSourceOptions{.epoch = options.epoch},
+      BucketSourceOptions{.epoch = options.epoch, .probes_per_second = options.probes_per_second},
       FleetKeys::Derive(fleet_key, options.fleet_name), std::move(stoppable), clock, random);
   return g4;
 }

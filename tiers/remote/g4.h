@@ -36,6 +36,7 @@ struct G4Options {
   CurlEngineOptions http;
   std::string fleet_name;
   uint64_t epoch = 0;
+  uint64_t probes_per_second = 0;  // 0: no limit
   bool encryption = true;            // of payload
   std::vector<std::string> tenants;  // which have a key each
 };
@@ -65,6 +66,7 @@ class G4 {
   const KeyRing* keys() const { return keys_.get(); }
   // Asks whether the store serves, when that is not known. Some: what people are to be told.
   std::optional<ObjectStoreHealth> Tick();
+  void SetProbesPerSecond(uint64_t probes) { source_->SetProbesPerSecond(probes); }
   // All that it was asked for is answered soon, and what it is asked for from here on.
   void Stop() { store_->Stop(); }
 

@@ -83,6 +83,10 @@ class RemoteSource {
   // waits.
   virtual bool readable() const = 0;
   virtual bool writable() const = 0;
+  // Whether Find, and Age, may ask now, by the source's own rates. Age is for the background and
+  // leaves some to Find. Who calls Find all the same learns little. Never waits.
+  virtual bool may_find() const = 0;
+  virtual bool may_ask_age() const = 0;
   // The place that placements of its images name, and the key of their headers' MAC.
   virtual const Uuid& place() const = 0;
   virtual const MacKey& mac_key() const = 0;

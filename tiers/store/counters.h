@@ -63,8 +63,9 @@ struct RemoteCounters {
   uint64_t failed_recalls = 0;   // chunks that were found, and did not come
   uint64_t recalls_refused = 0;  // searches: too many were under way, or the source is not readable
   // Lookups that wanted to ask, and did not: few chunks were missing; to wait for them, or for what
-  // was found, would have taken longer than to compute them.
-  uint64_t declined_few = 0, declined_cost = 0;
+  // was found, would have taken longer than to compute them. Or, of recalls too: the source may
+  // not ask more in this second.
+  uint64_t declined_few = 0, declined_cost = 0, declined_rate = 0;
   uint64_t overdue_searches = 0;  // answered before the source did, which is late
   uint64_t no_space = 0;         // chunks that were found: no room in G2, or in the table
   uint64_t offered_chunks = 0;

@@ -55,7 +55,8 @@ void Core::OfferToRefresh(ChunkSlot slot) {
 // They are fewer than writes, so that what is new always finds room in the queue.
 void Core::PumpAges() {
   RemoteTier& remote = *remote_;
-  while (remote.ages.MayAsk() && remote.writes.has_room_for_old() && remote.readable()) {
+  while (remote.ages.MayAsk() && remote.writes.has_room_for_old() && remote.readable() &&
+         remote.source().may_ask_age()) {
     if (Spent()) return PumpLater(remote);
     Count(work::kStart);
     Later([this, id = remote.ages.Next(), source = &remote.source()] {

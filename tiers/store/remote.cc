@@ -81,6 +81,11 @@ void Core::Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallb
   FindAll(section, recalling->owner, lookup, false);
   NameMissing(section, lookup, 0, *recalling);
   if (recalling->ids.empty()) return EndRecall(*recalling);
+  if (!remote_->MayFind()) {
+    CallLater(std::exchange(recalling->done, nullptr),
+              absl::UnavailableError("what lies beyond the node was asked enough for now"));
+    return EndRecall(*recalling);
+  }
   Search(recalling, MonotonicTime::max());
 }
 
@@ -149,7 +154,8 @@ bool Core::IsWorthAsking(const Recalling& recalling) {
     ++remote_->counters.declined_few;
     return false;
   }
-  return !cost_known || IsFaster(recalling, recalling.ids.size(), 0);
+  if (cost_known && !IsFaster(recalling, recalling.ids.size(), 0)) return false;
+  return remote_->MayFind();
 }
 
 // Whether so many bytes come well before the first of the chunks are computed.

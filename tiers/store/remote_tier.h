@@ -62,6 +62,12 @@ class RemoteTier final : public LowerTier {
     return slot.value() < unused.size() && unused[slot.value()];
   }
 
+  // Whether a search may begin, by how much the source may ask.
+  bool MayFind() {
+    if (source_.may_find()) return true;
+    ++counters.declined_rate;
+    return false;
+  }
   // Whether a use of this chunk offers it to the source. `step`: ages.At() of the present;
   // RemoteAges::kUnknown: nothing is written anew.
   bool WantsUsed(ChunkSlot slot, const Chunk& chunk, RemoteAges::Mark step) const {

@@ -399,6 +399,33 @@ TEST_CASE("no more is probed at once than may be, and a search ends by its deadl
   CHECK(found.has_value());
 }
 
+TEST_CASE("no more is asked in a second than may be, and a search finds the less") {
+  Bucket b({.probes_per_second = 10});
+  std::vector<ChunkId> ids;
+  for (uint8_t i = 0; i < 30; ++i) {
+    ids.push_back(Chunk(i));
+    Image image = Image::Make(*b.source, ids.back(), 1000, i);
+    CHECK(b.Write(image).ok());
+  }
+  const auto found = [&] {
+    const RemoteSource::Found is = b.Find(ids);
+    return std::count_if(is.begin(), is.end(), [](const auto& one) { return one.has_value(); });
+  };
+  CHECK((b.source->may_find() && b.source->may_ask_age()));
+  CHECK(found() == 10);
+  CHECK_FALSE(b.source->may_find());
+  CHECK(found() == 1);  // nothing is answered inside the call, so one is asked
+  CHECK(b.source->counters().probes_declined == 20 + 29);
+  b.clock.Advance(std::chrono::milliseconds(600));
+  CHECK(b.source->may_find());
+  CHECK_FALSE(b.source->may_ask_age());
+  CHECK(found() == 5);  // one is owed
+  b.clock.Advance(seconds(1));
+  CHECK(b.Age(ids[0]) == "1");
+  b.source->SetProbesPerSecond(0);
+  CHECK(found() == 30);
+}
+
 TEST_CASE("what was absent is not asked for again for a while, but for the first of all") {
   Bucket b;
   b.clock.Advance(std::chrono::hours(1000));  // as long as the machine is up

@@ -157,6 +157,25 @@ TEST_CASE("a few missing chunks are not asked for, unless their cost is known") 
   CHECK(node.asked);
 }
 
+TEST_CASE("who has asked enough for now asks nobody, and that is counted") {
+  LostNode node;
+  node.s.world.remote().asks = false;
+  CHECK(node.Ask({1, 2, 3, 4, 5, 6, 7, 8}).beyond_keys == 0);
+  CHECK_FALSE(node.asked);
+  CHECK(node.counters().declined_rate == 1);
+  std::string recall;
+  const std::vector<ChunkKey> one = {MakeKey(1)};
+  node.s.store().Recall(
+      node.s.session, {node.s.ns, one, node.parts},
+      [&recall](const absl::StatusOr<uint64_t>& came) { recall = came.status().ToString(); });
+  node.s.RunAll();
+  CHECK(recall == "UNAVAILABLE: what lies beyond the node was asked enough for now");
+  CHECK(node.counters().declined_rate == 2);
+  CHECK(node.counters().searches == 0);
+  node.s.world.remote().asks = true;
+  CHECK(node.Ask({1, 2, 3, 4, 5, 6, 7, 8}).beyond_keys == 8);
+}
+
 TEST_CASE("what would come later than it is computed is left where it is") {
   LostNode node;
   StoreTester& s = node.s;

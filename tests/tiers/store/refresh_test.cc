@@ -249,6 +249,20 @@ TEST_CASE("who gets no answer asks again at the next use") {
   CHECK(a.counters().refreshed_chunks == 1);
 }
 
+TEST_CASE("while the source has been asked enough, ages wait to be asked for") {
+  Aging a;
+  CHECK(a.s.Put(1) == "stored");
+  a.s.Settle();
+  a.Age(hours(5));
+  a.s.world.remote().asks = false;
+  a.s.Touch({1});
+  a.s.RunAll();
+  CHECK(a.Asked() == "0 1 0");
+  a.s.world.remote().asks = true;
+  a.s.Pass(std::chrono::seconds(1));
+  CHECK(a.Asked() == "1 1 1");
+}
+
 TEST_CASE("a chunk that is deleted while its age is asked for is not written") {
   Aging a;
   CHECK(a.s.Put(1) == "stored");
