@@ -85,6 +85,9 @@ FleetOptions RandomFleet(uint64_t seed, size_t nodes, const std::vector<std::str
   if (random.Chance(0.3)) {
     world.store.remote_write_bytes_per_second = random.Between(1, 64) * 16 * kKiB;
   }
+  if (random.Chance(0.5)) {  // images are written anew when they are half as old
+    world.store.remote_lifetime = std::chrono::seconds(random.Between(1, 600));
+  }
   world.hold_work = random.Chance(0.5) ? static_cast<uint32_t>(random.Between(1, 300)) : 0;
 
   BucketSourceOptions& source = fleet.source;

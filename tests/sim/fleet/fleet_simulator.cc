@@ -187,7 +187,9 @@ void FleetSimulator::CheckAll() {
     member.node->store().CheckInvariants();
     if (fleet_.bucket == FleetOptions::Bucket::kNone) continue;
     const BucketSourceCounters counters = member.node->source().counters();
-    KVKEEP_CHECK(counters.probes <= fleet_.source.search.max_questions * counters.searches);
+    const uint64_t most = fleet_.source.search.max_questions * counters.searches;
+    const uint64_t ages = member.node->store().snapshot().remote->aged_chunks;
+    KVKEEP_CHECK(counters.probes <= most + ages);
     // Nobody meddles: then what is not ours is not there under our names.
     if (!fleet_.objects_are_whole() || fleet_.outages) continue;
     KVKEEP_CHECK(counters.bad_seal + counters.bad_header + counters.bad_identity +
