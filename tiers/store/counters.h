@@ -13,11 +13,10 @@ struct StoreCounters {
   // GPU without a lease: each read of it. By the local path: when a lease tells its place, once
   // however often it is read there. A miss was asked for in one of these ways and lies in no tier;
   // of a lease that was shortened none is counted, as the rest of it is asked for again. Lookups
-  // that hand out nothing are neither. A hit of G4 is on its way from beyond the node then; once it
-  // is here it is one of G2.
-  uint64_t read_g2_hits = 0, read_g3_hits = 0, read_g4_hits = 0;
-  uint64_t read_misses = 0, read_busy = 0;
-  uint64_t served_g2_bytes = 0, served_g3_bytes = 0, served_g4_bytes = 0;  // payload of the hits
+  // that hand out nothing are neither. What is on its way from beyond the node then is a hit of
+  // RemoteCounters.
+  uint64_t read_g2_hits = 0, read_g3_hits = 0, read_misses = 0, read_busy = 0;
+  uint64_t served_g2_bytes = 0, served_g3_bytes = 0;  // payload of the hits
   uint64_t puts_stored = 0, puts_present = 0, puts_rejected = 0, puts_aborted = 0;
   uint64_t put_bytes = 0, promoted_bytes = 0, written_back_bytes = 0;
   uint64_t g2_evictions = 0, g3_evictions = 0, unbacked_evictions = 0;
@@ -60,6 +59,8 @@ struct StoreCounters {
 struct RemoteCounters {
   uint64_t searches = 0, searched_chunks = 0, found_chunks = 0;
   uint64_t recalled_chunks = 0, recalled_bytes = 0;  // payload
+  // Handed to readers while on their way here; once they are here they are hits of G2.
+  uint64_t read_hits = 0, served_bytes = 0;
   uint64_t failed_recalls = 0;   // chunks that were found, and did not come
   uint64_t recalls_refused = 0;  // searches: too many were under way, or the source is not readable
   // Lookups that wanted to ask, and did not: few chunks were missing; to wait for them, or for what

@@ -203,10 +203,12 @@ absl::Status Core::GrantLease(Section& section, const SessionToken& token, Tenan
 void Core::CountServed(const Session* session, const NamespaceDigest& ns, const Served& served) {
   counters_.read_g2_hits += served.g2.chunks;
   counters_.read_g3_hits += served.g3.chunks;
-  counters_.read_g4_hits += served.g4.chunks;
   counters_.served_g2_bytes += served.g2.bytes;
   counters_.served_g3_bytes += served.g3.bytes;
-  counters_.served_g4_bytes += served.g4.bytes;
+  if (served.g4.chunks > 0) {
+    remote_->counters.read_hits += served.g4.chunks;
+    remote_->counters.served_bytes += served.g4.bytes;
+  }
   if (session == nullptr) return;
   const uint64_t chunks = served.g2.chunks + served.g3.chunks + served.g4.chunks;
   meters_.Served(ns, session->namespaces.at(ns), chunks);

@@ -160,10 +160,10 @@ Flow FlowBetween(const v1::StatusResponse& before, const v1::StatusResponse& aft
   flow.found_keys = rate("lookup_leading_keys");
   flow.lookups = rate("lookups");
   flow.put_chunks = rate("puts_stored");
-  flow.served_chunks = rate("read_g2_hits") + rate("read_g3_hits") + rate("read_g4_hits");
+  flow.served_chunks = rate("read_g2_hits") + rate("read_g3_hits") + rate("g4_read_hits");
   flow.put_bytes = rate("put_bytes");
   flow.served_bytes =
-      rate("served_g2_bytes") + rate("served_g3_bytes") + rate("served_g4_bytes");
+      rate("served_g2_bytes") + rate("served_g3_bytes") + rate("g4_served_bytes");
   flow.from_g3_bytes = rate("promoted_bytes");
   flow.to_g3_bytes = rate("written_back_bytes");
   flow.g2_evictions = rate("g2_evictions");

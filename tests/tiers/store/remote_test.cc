@@ -104,8 +104,8 @@ TEST_CASE("who reads a chunk that is being recalled waits for its pieces") {
   CHECK(answer == "1");
   // That was a hit of G4; the next one is of G2. None is a promotion.
   CHECK(s.Get(1) == "hit");
-  CHECK(s.counters().read_g4_hits == 1);
-  CHECK(s.counters().served_g4_bytes == 4096);
+  CHECK(remote.counters().read_hits == 1);
+  CHECK(remote.counters().served_bytes == 4096);
   CHECK(s.counters().read_g2_hits == 1);
   CHECK(s.counters().read_g3_hits + s.counters().promotions + s.counters().promoted_bytes == 0);
 }
