@@ -21,6 +21,16 @@ struct HeldReader {
   bool ready() const { return pieces_left == 0 && !failed; }
   uint64_t version = 0;  // what its bytes turned out to be
   uint64_t oldest = 0;   // versions up to this one were deleted before the read began
+
+  // So many bytes of the payload from `offset` on. REQUIRES: those pieces are ready.
+  std::vector<std::byte> Payload(uint64_t offset, uint64_t size) const {
+    std::vector<std::byte> bytes;
+    while (bytes.size() < size) {
+      const auto run = reader.Payload(offset + bytes.size(), size - bytes.size());
+      bytes.insert(bytes.end(), run.begin(), run.end());
+    }
+    return bytes;
+  }
 };
 struct HeldPut {
   Reservation reservation;

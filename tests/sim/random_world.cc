@@ -1,18 +1,11 @@
 #include "tests/sim/random_world.h"
 
-#include <algorithm>
-
-#include "tiers/base/check.h"
+#include "tests/sim/removal.h"
 
 namespace kvkeep {
 namespace {
 
-struct Removal {
-  const char* name;
-  void (*apply)(Scenario& scenario);
-};
-
-const Removal kRemovals[] = {
+const Removal<Scenario> kRemovals[] = {
     {"read_error", [](Scenario& s) { s.world.device_faults.read_error = 0; }},
     {"corrupt_read", [](Scenario& s) { s.world.device_faults.corrupt_read = 0; }},
     {"short_read", [](Scenario& s) { s.world.device_faults.short_read = 0; }},
@@ -199,21 +192,12 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
   scenario.devices_join = random.Chance(0.3);
   options.g2_in_parts = random.Chance(0.2);
   if (random.Chance(0.35)) AddRemote(random, scenario, faults);
-  for (const std::string& name : without) {
-    const auto removal = std::find_if(std::begin(kRemovals), std::end(kRemovals),
-                                      [&name](const Removal& one) { return name == one.name; });
-    KVKEEP_CHECK(removal != std::end(kRemovals));
-    removal->apply(scenario);
-  }
+  LeaveOut<Scenario>(kRemovals, without, scenario);
   return scenario;
 }
 
 const std::vector<std::string>& Removable() {
-  static const auto* const names = [] {
-    auto* all = new std::vector<std::string>();
-    for (const Removal& removal : kRemovals) all->push_back(removal.name);
-    return all;
-  }();
+  static const auto* const names = new std::vector<std::string>(NamesOf<Scenario>(kRemovals));
   return *names;
 }
 

@@ -81,12 +81,8 @@ void Simulator::OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t pie
   }
   if (!held->reader) return;  // dropped meanwhile
   const ImageShape& shape = held->reader.shape();
-  const uint64_t size = PieceSize(shape.payload_bytes, piece);
-  std::vector<std::byte> bytes;
-  while (bytes.size() < size) {
-    const auto run = held->reader.Payload(piece * kPieceBytes + bytes.size(), size - bytes.size());
-    bytes.insert(bytes.end(), run.begin(), run.end());
-  }
+  const std::vector<std::byte> bytes =
+      held->Payload(piece * kPieceBytes, PieceSize(shape.payload_bytes, piece));
   const std::vector<uint64_t> checksums = held->reader.PieceChecksums();
   KVKEEP_CHECK(checksums.empty() ? held->failed || !held->must : checksums[piece] == Xxh3(bytes));
   const bool known =
@@ -110,11 +106,7 @@ void Simulator::CheckPresent(Client& client, uint64_t name) {
 void Simulator::CheckReader(HeldReader& held) {
   if (!held.ready()) return;
   const ImageShape& shape = held.reader.shape();
-  std::vector<std::byte> bytes;
-  while (bytes.size() < shape.payload_bytes) {
-    const auto run = held.reader.Payload(bytes.size(), shape.payload_bytes - bytes.size());
-    bytes.insert(bytes.end(), run.begin(), run.end());
-  }
+  const std::vector<std::byte> bytes = held.Payload(0, shape.payload_bytes);
   const std::string tail = held.reader.Metadata();
   bool found = false;
   for (const Version& version : names_[held.name].versions) {

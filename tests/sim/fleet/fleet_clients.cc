@@ -175,12 +175,8 @@ void FleetSimulator::OnPieceReady(Member& member, const std::shared_ptr<HeldRead
   }
   if (!held->reader) return;  // dropped meanwhile
   const ImageShape& shape = held->reader.shape();
-  const uint64_t size = PieceSize(shape.payload_bytes, piece);
-  std::vector<std::byte> bytes;
-  while (bytes.size() < size) {
-    const auto run = held->reader.Payload(piece * kPieceBytes + bytes.size(), size - bytes.size());
-    bytes.insert(bytes.end(), run.begin(), run.end());
-  }
+  const std::vector<std::byte> bytes =
+      held->Payload(piece * kPieceBytes, PieceSize(shape.payload_bytes, piece));
   const std::vector<Version>& versions = versions_[held->name];
   const bool known = std::any_of(versions.begin(), versions.end(), [&](const Version& version) {
     return version.shape == shape &&
@@ -194,11 +190,7 @@ void FleetSimulator::OnPieceReady(Member& member, const std::shared_ptr<HeldRead
 void FleetSimulator::CheckReader(const HeldReader& held) {
   if (!held.ready()) return;
   const ImageShape& shape = held.reader.shape();
-  std::vector<std::byte> bytes;
-  while (bytes.size() < shape.payload_bytes) {
-    const auto run = held.reader.Payload(bytes.size(), shape.payload_bytes - bytes.size());
-    bytes.insert(bytes.end(), run.begin(), run.end());
-  }
+  const std::vector<std::byte> bytes = held.Payload(0, shape.payload_bytes);
   bool found = false;
   for (const Version& version : versions_[held.name]) {
     if (version.shape != shape || !IsPayload(held.name, version.number, 0, bytes)) continue;

@@ -1,16 +1,11 @@
 #include "tests/sim/fleet/fleet_options.h"
 
-#include <algorithm>
+#include "tests/sim/removal.h"
 
 namespace kvkeep {
 namespace {
 
-struct FleetRemoval {
-  const char* name;
-  void (*apply)(FleetOptions& fleet);
-};
-
-const FleetRemoval kFleetRemovals[] = {
+const Removal<FleetOptions> kFleetRemovals[] = {
     {"delay", [](FleetOptions& f) { f.faults.delay = 0; }},
     {"bucket_refuses",
      [](FleetOptions& f) {
@@ -97,20 +92,13 @@ FleetOptions RandomFleet(uint64_t seed, size_t nodes, const std::vector<std::str
   source.probes_at_once = random.Between(1, 64);
   source.presence_entries = random.Chance(0.3) ? 16 : 4096;
   source.writes_in_flight = random.Between(1, 64) * 64 * kKiB;
-  for (const FleetRemoval& removal : kFleetRemovals) {
-    if (std::find(without.begin(), without.end(), removal.name) != without.end()) {
-      removal.apply(fleet);
-    }
-  }
+  LeaveOut<FleetOptions>(kFleetRemovals, without, fleet);
   return fleet;
 }
 
 const std::vector<std::string>& FleetRemovable() {
-  static const auto* const names = [] {
-    auto* all = new std::vector<std::string>();
-    for (const FleetRemoval& removal : kFleetRemovals) all->push_back(removal.name);
-    return all;
-  }();
+  static const auto* const names =
+      new std::vector<std::string>(NamesOf<FleetOptions>(kFleetRemovals));
   return *names;
 }
 

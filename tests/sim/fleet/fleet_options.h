@@ -42,7 +42,7 @@ struct FleetOptions {
   }
 };
 
-// `without`: left out, names of FleetRemovable(); others are ignored.
+// `without`: left out, names of FleetRemovable().
 FleetOptions RandomFleet(uint64_t seed, size_t nodes, const std::vector<std::string>& without,
                          const std::string& policy);
 const std::vector<std::string>& FleetRemovable();
