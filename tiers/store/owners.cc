@@ -3,9 +3,9 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "tiers/base/check.h"
+#include "tiers/base/tenant_tag.h"
 
 namespace kvkeep::store_internal {
 
@@ -16,9 +16,7 @@ Owners::Owners(const std::vector<TenantOptions>& tenants) : tenants_(tenants) {
 }
 
 TenantId Owners::OwnerOf(const NamespaceDigest& ns) const {
-  uint32_t tag;
-  std::memcpy(&tag, ns.bytes.data(), sizeof(tag));
-  const auto owner = tags_.find(tag);
+  const auto owner = tags_.find(TenantTagOf(ns));
   return owner != tags_.end() ? owner->second : nobody();
 }
 

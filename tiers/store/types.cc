@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tiers/base/status_macros.h"
+#include "tiers/base/tenant_tag.h"
 #include "tiers/base/utf8.h"
 
 namespace kvkeep {
@@ -47,14 +48,7 @@ absl::Status NamespaceSpec::Validate() const {
   return absl::OkStatus();
 }
 
-uint32_t TenantOptions::Tag(const std::string& name) {
-  const std::string flat = "kvkeep tenant " + name;
-  unsigned char sha[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(flat.data()), flat.size(), sha);
-  uint32_t tag;
-  std::memcpy(&tag, sha, sizeof(tag));
-  return tag;
-}
+uint32_t TenantOptions::Tag(const std::string& name) { return TenantTagOf(name); }
 
 NamespaceDigest NamespaceSpec::Digest(const std::string& tenant) const {
   std::string flat = "kvkeep namespace 2";

@@ -1,0 +1,17 @@
+// The tag of a tenant: what the digests of all of its namespaces begin with, so that they tell
+// whose they are. Pure functions.
+#pragma once
+
+#include <absl/strings/string_view.h>
+
+#include <cstdint>
+
+#include "tiers/base/key.h"
+
+namespace kvkeep {
+
+// The default tenant's name is empty.
+uint32_t TenantTagOf(absl::string_view tenant);
+uint32_t TenantTagOf(const NamespaceDigest& ns);
+
+}  // namespace kvkeep
