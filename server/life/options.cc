@@ -144,9 +144,9 @@ StoreOptions ToStoreOptions(const Config& config) {
 // As CheckG4Url (config/values.h) takes it.
 std::optional<G4Options> ToG4(const Config& config) {
   if (config.g4.url.empty()) return std::nullopt;
-  G4Options g4{.credentials_file = config.g4.credentials_file,
-               .http = {.connections = static_cast<uint32_t>(config.g4.connections),
-                        .ca_file = config.g4.ca_file},
+  G4Options g4{.place = {.credentials_file = config.g4.credentials_file,
+                         .http = {.connections = static_cast<uint32_t>(config.g4.connections),
+                                  .ca_file = config.g4.ca_file}},
                .fleet_name = config.fleet.name,
                .epoch = config.g4.epoch,
                .probes_per_second = config.remote.probes_per_second,
@@ -154,13 +154,13 @@ std::optional<G4Options> ToG4(const Config& config) {
                .tenants = {""}};
   for (const TenantConfig& tenant : config.tenants) g4.tenants.push_back(tenant.name);
   G4Place place = SplitG4Url(config.g4.url);
-  g4.directory = std::move(place.directory);
-  if (!g4.directory.empty()) return g4;
-  g4.bucket = {.endpoints = {std::move(place.endpoint)},
-               .bucket = std::move(place.bucket),
-               .prefix = config.g4.prefix,
-               .region = config.g4.region,
-               .virtual_host = config.g4.virtual_host};
+  g4.place.directory = std::move(place.directory);
+  if (!g4.place.directory.empty()) return g4;
+  g4.place.bucket = {.endpoints = {std::move(place.endpoint)},
+                     .bucket = std::move(place.bucket),
+                     .prefix = config.g4.prefix,
+                     .region = config.g4.region,
+                     .virtual_host = config.g4.virtual_host};
   return g4;
 }
 

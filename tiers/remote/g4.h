@@ -16,24 +16,17 @@
 #include <vector>
 
 #include "tiers/base/clock.h"
-#include "tiers/base/executor.h"
 #include "tiers/base/random.h"
 #include "tiers/crypt/key_ring.h"
-#include "tiers/objects/credentials.h"
-#include "tiers/objects/curl_engine.h"
-#include "tiers/objects/s3_store.h"
-#include "tiers/objects/s3_url.h"
 #include "tiers/objects/stoppable_store.h"
 #include "tiers/remote/bucket_source.h"
 #include "tiers/remote/health_watch.h"
+#include "tiers/remote/object_place.h"
 
 namespace kvkeep {
 
 struct G4Options {
-  S3UrlOptions bucket;    // unless it is a directory
-  std::string directory;  // that machines share; empty: it is a bucket
-  std::string credentials_file;  // empty: the environment
-  CurlEngineOptions http;
+  ObjectPlace place;
   std::string fleet_name;
   uint64_t epoch = 0;
   uint64_t probes_per_second = 0;  // 0: no limit
@@ -74,22 +67,16 @@ class G4 {
   BucketSourceCounters counters() const { return source_->counters(); }
   G4Snapshot snapshot() const;
   // For people: the bucket's address or the directory.
-  const std::string& where() const { return where_; }
+  const std::string& where() const { return place_.where; }
 
  private:
   G4() = default;
-  static absl::StatusOr<std::unique_ptr<ObjectStore>> OpenStore(const G4Options& options, G4& g4,
-                                                                Clock* clock,
-                                                                RandomSource* random);
 
-  std::string where_;
   std::unique_ptr<KeyRing> keys_;
   // Destroyed from the last to the first: the source, with its store, before what that works with.
-  std::unique_ptr<ThreadPool> directory_pool_;
-  std::unique_ptr<S3Credentials> credentials_;
+  OpenedPlace place_;  // its store is the source's
   std::unique_ptr<HealthWatch> watch_;
-  StoppableStore* store_ = nullptr;  // the source's
-  const S3Store* s3_ = nullptr;      // below that; null: a directory
+  StoppableStore* store_ = nullptr;  // the source's, above that
   std::unique_ptr<BucketSource> source_;
 };
 

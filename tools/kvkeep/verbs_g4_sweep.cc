@@ -3,15 +3,11 @@
 #include <absl/strings/str_cat.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 
-#include "tiers/base/executor.h"
 #include "tiers/base/random.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/objects/curl_engine.h"
-#include "tiers/objects/directory_store.h"
-#include "tiers/objects/s3_store.h"
 #include "tiers/remote/image_sweep.h"
+#include "tiers/remote/object_place.h"
 #include "tools/kvkeep/bucket_keys.h"
 #include "tools/kvkeep/cli.h"
 #include "tools/kvkeep/units.h"
@@ -25,38 +21,17 @@ struct SweepAsked {
   ImageSweepOptions sweep;
 };
 
-// A store with what it works with.
-struct SweptStore {
-  std::unique_ptr<ThreadPool> pool;
-  std::unique_ptr<S3Credentials> credentials;
-  std::unique_ptr<ObjectStore> store;
-};
-
-absl::StatusOr<SweptStore> OpenSwept(const SweepAsked& asked) {
-  SweptStore swept;
-  if (!asked.directory.empty()) {
-    swept.pool =
-        std::make_unique<ThreadPool>("kvkeep-sweep", static_cast<int>(asked.sweep.at_once));
-    KVKEEP_ASSIGN_OR_RETURN(
-        swept.store,
-        DirectoryStore::Make({.path = asked.directory, .longest_request = asked.sweep.list_within},
-                             swept.pool.get(), RealClock(), RealRandom()));
-    return swept;
-  }
-  KVKEEP_ASSIGN_OR_RETURN(S3Urls urls, S3Urls::Make(asked.bucket.urls));
-  KVKEEP_ASSIGN_OR_RETURN(
-      std::unique_ptr<S3KeySource> source,
-      MakeS3KeySource(asked.bucket.credentials_file,
-                      [](const char* name) { return std::getenv(name); }));
-  KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<HttpEngine> engine,
-                          CurlEngine::Make({.ca_file = asked.bucket.ca_file}, RealClock()));
-  swept.credentials =
-      std::make_unique<S3Credentials>(std::move(source), RealClock(), RealRandom());
-  swept.credentials->Tick();
-  KVKEEP_RETURN_IF_ERROR(swept.credentials->status());
-  swept.store = std::make_unique<S3Store>(std::move(urls), S3StoreOptions{}, std::move(engine),
-                                          swept.credentials.get(), RealClock(), RealRandom());
-  return swept;
+absl::StatusOr<OpenedPlace> OpenSwept(const SweepAsked& asked) {
+  const ObjectPlace place{.bucket = asked.bucket.urls,
+                          .directory = asked.directory,
+                          .credentials_file = asked.bucket.credentials_file,
+                          .http = {.ca_file = asked.bucket.ca_file},
+                          .directory_threads = static_cast<int>(asked.sweep.at_once),
+                          .longest_directory_request = asked.sweep.list_within};
+  KVKEEP_ASSIGN_OR_RETURN(OpenedPlace opened, OpenObjectPlace(place, RealClock(), RealRandom()));
+  // A daemon would go on, and read them again; this asks once.
+  if (opened.credentials != nullptr) KVKEEP_RETURN_IF_ERROR(opened.credentials->status());
+  return opened;
 }
 
 int RunG4Sweep(const Cli& cli, SweepAsked& asked) {
@@ -70,7 +45,7 @@ int RunG4Sweep(const Cli& cli, SweepAsked& asked) {
   if (const absl::Status valid = asked.sweep.Validate(); !valid.ok()) {
     return cli.FailUsage(std::string(valid.message()));
   }
-  const absl::StatusOr<SweptStore> swept = OpenSwept(asked);
+  const absl::StatusOr<OpenedPlace> swept = OpenSwept(asked);
   if (!swept.ok()) return cli.FailAtFiles(swept.status());
   const absl::StatusOr<ImageSweepCounts> counts = SweepImages(
       *swept->store, RealClock(), RealRandom(), asked.sweep,

@@ -1,0 +1,41 @@
+#include "tiers/remote/object_place.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "tiers/base/status_macros.h"
+#include "tiers/objects/directory_store.h"
+
+namespace kvkeep {
+
+absl::StatusOr<OpenedPlace> OpenObjectPlace(const ObjectPlace& place, Clock* clock,
+                                            RandomSource* random) {
+  OpenedPlace opened;
+  if (!place.directory.empty()) {
+    opened.where = place.directory;
+    opened.directory_pool = std::make_unique<ThreadPool>("kvkeep-g4", place.directory_threads);
+    KVKEEP_ASSIGN_OR_RETURN(
+        opened.store, DirectoryStore::Make({.path = place.directory,
+                                            .longest_request = place.longest_directory_request},
+                                           opened.directory_pool.get(), clock, random));
+    return opened;
+  }
+  KVKEEP_ASSIGN_OR_RETURN(S3Urls urls, S3Urls::Make(place.bucket));
+  KVKEEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<S3KeySource> source,
+      MakeS3KeySource(place.credentials_file, [](const char* name) { return std::getenv(name); }));
+  KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<HttpEngine> engine,
+                          CurlEngine::Make(place.http, clock));
+  opened.where = absl::StrCat(place.bucket.endpoints.front(), "/", place.bucket.bucket);
+  opened.credentials = std::make_unique<S3Credentials>(std::move(source), clock, random);
+  opened.credentials->Tick();
+  auto s3 = std::make_unique<S3Store>(std::move(urls), S3StoreOptions{}, std::move(engine),
+                                      opened.credentials.get(), clock, random);
+  opened.s3 = s3.get();
+  opened.store = std::move(s3);
+  return opened;
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,47 @@
+// ObjectPlace: where images lie, a bucket or a directory that machines share, and the store that is
+// opened there, with what it works with.
+//
+// Opening connects to nothing. OpenedPlace is a plain value; whoever takes the store out of it
+// destroys that before the rest.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "tiers/base/clock.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/random.h"
+#include "tiers/objects/credentials.h"
+#include "tiers/objects/curl_engine.h"
+#include "tiers/objects/s3_store.h"
+#include "tiers/objects/s3_url.h"
+
+namespace kvkeep {
+
+struct ObjectPlace {
+  S3UrlOptions bucket;           // unless it is a directory
+  std::string directory;         // empty: it is a bucket
+  std::string credentials_file;  // of a bucket; empty: the environment
+  CurlEngineOptions http;        // likewise
+  int directory_threads = 4;     // each waits for the file system
+  std::chrono::milliseconds longest_directory_request{60'000};
+};
+
+// Destroyed from the last to the first.
+struct OpenedPlace {
+  std::string where;  // for people: the bucket's address or the directory
+  std::unique_ptr<ThreadPool> directory_pool;
+  std::unique_ptr<S3Credentials> credentials;  // of a bucket; read once, its owner calls Tick
+  const S3Store* s3 = nullptr;                 // `store`, if it is a bucket's
+  std::unique_ptr<ObjectStore> store;
+};
+
+// InvalidArgument names the option, NotFound the credentials that were looked for. `clock` and
+// `random` outlive what is opened.
+absl::StatusOr<OpenedPlace> OpenObjectPlace(const ObjectPlace& place, Clock* clock,
+                                            RandomSource* random);
+
+}  // namespace kvkeep
