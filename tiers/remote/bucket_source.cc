@@ -67,14 +67,19 @@ struct BucketSource::Probe final : HeaderProbe {
 
 BucketSource::BucketSource(const BucketSourceOptions& options, FleetKeys keys,
                            std::unique_ptr<ObjectStore> store, Clock* clock, RandomSource* random)
+    : BucketSource(options, std::move(keys), store.get(), clock, random) {
+  store_ = std::move(store);
+}
+
+BucketSource::BucketSource(const BucketSourceOptions& options, FleetKeys keys, ObjectStore* store,
+                           Clock* clock, RandomSource* random)
     : options_(options),
       keys_(std::move(keys)),
       clock_(*clock),
       random_(*random),
       presence_(options.presence_entries, random->NextU64()),
       probe_rate_(options.probes_per_second),
-      store_(std::move(store)),
-      objects_(*store_) {
+      objects_(*store) {
   KVKEEP_CHECK(options.probes_at_once > 0 && options.parts_at_once > 0);
   KVKEEP_CHECK(options.part_bytes >= kHeaderBytes && options.part_bytes % kBlockBytes == 0);
 }

@@ -15,7 +15,8 @@
 //
 // Read asks for the whole image at once, or above `whole_up_to` for parts, all of the version that
 // the first part is of. An object that is proven to be cut off, or another chunk's, is removed,
-// else it would stand in the way of its own repair.
+// else it would stand in the way of its own repair. That an object is not there header_done tells
+// before any piece ends.
 //
 // Age reads the header page, so that a bad object counts as none. An object's age is by its time of
 // the last modification and this machine's clock.
@@ -82,6 +83,9 @@ class BucketSource final : public RemoteSource {
   // `clock` and `random` outlive this.
   BucketSource(const BucketSourceOptions& options, FleetKeys keys,
                std::unique_ptr<ObjectStore> store, Clock* clock, RandomSource* random);
+  // The same with a store that others ask, too. It is gone, with all answers told, before this is.
+  BucketSource(const BucketSourceOptions& options, FleetKeys keys, ObjectStore* store,
+               Clock* clock, RandomSource* random);
   ~BucketSource() override;
 
   // REQUIRES: some ids.
@@ -156,8 +160,8 @@ class BucketSource final : public RemoteSource {
   size_t probing_ ABSL_GUARDED_BY(mu_) = 0;
   mutable TokenBucket probe_rate_ ABSL_GUARDED_BY(mu_);  // it fills when it is asked
 
-  std::unique_ptr<ObjectStore> store_;  // last: it answers into all of the above
-  ObjectStore& objects_;                // the same, until it is gone
+  ObjectStore& objects_;
+  std::unique_ptr<ObjectStore> store_;  // the same, if this owns it; last: it answers into the rest
 };
 
 }  // namespace kvkeep

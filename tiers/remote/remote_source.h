@@ -69,6 +69,7 @@ class RemoteSource {
 
   virtual ~RemoteSource() = default;
 
+  // Of one namespace.
   virtual void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
                     std::function<void(Found)> done) = 0;
   // How long the image has been there. Cheap beside a write.

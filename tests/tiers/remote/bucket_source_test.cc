@@ -6,71 +6,13 @@
 
 #include "tests/fakes/manual_clock.h"
 #include "tests/fakes/memory_object_store.h"
-#include "tests/fakes/stored_page.h"
+#include "tests/tiers/remote/image_in_memory.h"
 #include "tiers/base/bytes.h"
 
 namespace kvkeep {
 namespace {
 
 using std::chrono::seconds;
-
-std::vector<std::byte> RandomBytes(size_t bytes, uint64_t seed) {
-  std::vector<std::byte> made(bytes);
-  SeededRandom(seed).Fill(made);
-  return made;
-}
-
-ChunkId Chunk(uint8_t number) {
-  return {CountedFrom<NamespaceDigest>(1), CountedFrom<ChunkKey>(number), PartId(0)};
-}
-
-FleetKeys KeysOf(uint8_t fleet) {
-  const auto bytes = CountedFrom<std::array<std::byte, 32>>(fleet);
-  return FleetKeys::Derive(Secret(bytes), "fleet");
-}
-
-// An image in memory, header page included; contiguous for so many bytes at a time.
-struct Image {
-  ChunkId id;
-  ImageShape shape;
-  std::vector<std::byte> bytes;
-
-  static Image Make(const RemoteSource& of, const ChunkId& id, uint32_t payload, uint64_t seed,
-                    Tier tier = Tier::kG4) {
-    Image image{id, {payload, 40}, {}};
-    const BlockCount blocks = image.shape.blocks();
-    image.bytes = RandomBytes(blocks.value() * kBlockBytes, seed);
-    ImageHeader header;
-    header.identity = {id, image.shape, 1, 2,
-                       std::vector<uint64_t>(image.shape.pieces(), seed)};
-    header.placement = {tier, of.place(), Incarnation(0), Generation(0),
-                        {Extent{BlockNumber(0), blocks}}};
-    EncodeHeader(header, of.mac_key(), image.header());
-    return image;
-  }
-  HeaderPage header() { return HeaderPage(bytes.data(), kHeaderBytes); }
-  RemoteSource::Memory memory() {
-    return [this](uint64_t offset, uint64_t most) {
-      return std::span(bytes).subspan(offset, std::min<uint64_t>(most, 300'000));
-    };
-  }
-};
-
-// What a read told, checked to be told once.
-struct Told {
-  std::optional<absl::Status> header;
-  std::vector<uint64_t> piece_bytes;
-  absl::Status pieces;
-  std::optional<std::chrono::seconds> age;
-
-  bool ended(const ImageShape& shape) const {
-    for (size_t i = 0; i < shape.pieces(); ++i) {
-      if (piece_bytes[i] != shape.piece_end(i) - shape.piece_begin(i)) return false;
-    }
-    return header.has_value();
-  }
-  bool well() const { return header->ok() && pieces.ok(); }
-};
 
 constexpr MonotonicTime kNever = MonotonicTime::max();
 
@@ -148,10 +90,6 @@ class Bucket {
  private:
   std::string name_;
 };
-
-Image Empty(const Image& like) {
-  return {like.id, like.shape, std::vector<std::byte>(like.bytes.size())};
-}
 
 }  // namespace
 
