@@ -103,6 +103,8 @@ constexpr const char* kRestart[] = {
     "g4.encryption",
     "fleet.name",
     "fleet.key_file",
+    "fleet.previous_key_files",
+    "tenants[].g4_key_file",
     "gpu.mode",
     "log.format",
     // What memory, files and tables were made for.

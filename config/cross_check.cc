@@ -107,6 +107,19 @@ void CheckArena(const G2Config& g2, std::vector<Conflict>& conflicts) {
   }
 }
 
+// What is of no use without G4.
+void CheckNoG4(const Config& config, std::vector<Conflict>& conflicts) {
+  const auto check = [&](const std::string& key, bool is_set) {
+    if (!is_set) return;
+    AddConflict(conflicts, {key, "g4.url"},
+                absl::StrCat(key, ": is of no use without g4.url; set both"));
+  };
+  check("fleet.previous_key_files", !config.fleet.previous_key_files.empty());
+  for (size_t i = 0; i < config.tenants.size(); ++i) {
+    check(absl::StrCat("tenants[", i, "].g4_key_file"), !config.tenants[i].g4_key_file.empty());
+  }
+}
+
 void CheckG4(const Config& config, std::vector<Conflict>& conflicts) {
   const FleetConfig& fleet = config.fleet;
   const auto lifetime = config.g4.lifetime;
@@ -114,7 +127,7 @@ void CheckG4(const Config& config, std::vector<Conflict>& conflicts) {
     AddConflict(conflicts, {"g4.lifetime"},
                 "g4.lifetime: is shorter than an hour; write 0 if objects do not expire");
   }
-  if (config.g4.url.empty()) return;
+  if (config.g4.url.empty()) return CheckNoG4(config, conflicts);
   if (fleet.name.empty() || fleet.key_file.empty()) {
     AddConflict(conflicts, {"g4.url", "fleet.name", "fleet.key_file"},
                 "g4.url: needs fleet.name and fleet.key_file, which the nodes that share it have "

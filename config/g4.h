@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace kvkeep {
 
@@ -34,6 +35,7 @@ struct RemoteConfig {
 struct FleetConfig {
   std::string name;      // with another one nothing is shared
   std::string key_file;  // the same on each of them
+  std::vector<std::string> previous_key_files;  // of before, asked in this order
   bool operator==(const FleetConfig&) const = default;
 };
 

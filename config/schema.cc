@@ -58,6 +58,7 @@ constexpr Range<double> kShare = {0.01, 1.0};
 constexpr Range<double> kTenantShare = {0.001, 0.99};
 
 constexpr Range<uint64_t> kKeyRates = {0, 1'000'000'000'000}, kByteRates = {0, 16 * kTiB};
+constexpr size_t kMaxPreviousFleetKeys = 3;  // each is another probe for what is not there
 constexpr Range<uint64_t> kTenantBytes = {0, 16 * kTiB}, kTenantConnections = {0, 65536};
 
 ConfigKey Endpoint(std::string path, config_internal::Place<std::string> place, std::string doc) {
@@ -209,6 +210,9 @@ std::vector<ConfigKey> TenantKeys() {
            "Bytes of G3 that its chunks may hold, over all paths; at it, its own oldest go. Others "
            "take nothing of it. 0: no limit; of what the quotas leave, who has more than goes with "
            "its part of g2.capacity gives first when a path is full."),
+      Dir("tenants[].g4_key_file", InTenant(&TenantConfig::g4_key_file), Empty::kAllowed,
+          "A key as fleet.key_file, in its place for this tenant's chunks in G4: nodes without it "
+          "neither find nor read them. Without the file they are lost. Empty: the fleet's key."),
       Endpoint(
           "tenants[].zmq", InTenant(&TenantConfig::zmq_endpoint),
           "As events.zmq, of this tenant's chunks alone: for a router an instance of its own. tcp "
@@ -347,6 +351,10 @@ std::vector<ConfigKey> G4Keys() {
       Dir("fleet.key_file", In(&Config::fleet, &FleetConfig::key_file), Empty::kAllowed,
           "32 random bytes, or 64 hexadecimal digits, the same on all nodes of the fleet: who has "
           "them may read and write all that they share. Others may have no access to the file."),
+      Paths("fleet.previous_key_files", In(&Config::fleet, &FleetConfig::previous_key_files),
+            kMaxPreviousFleetKeys,
+            "Keys of the fleet of before. What is not in G4 under fleet.key_file is looked for "
+            "under these, in this order: name them until their objects have expired."),
   };
 }
 

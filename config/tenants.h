@@ -48,6 +48,7 @@ struct TenantConfig {
   TenantLimitsConfig limits;
   double g2_share = 0;          // of g2.capacity, rounded down to whole segments
   uint64_t g3_quota_bytes = 0;  // 0: none
+  std::string g4_key_file;      // empty: the fleet's
   // Of what is told of its chunks, as EventsConfig's: empty: nothing is.
   std::string zmq_endpoint, zmq_replay_endpoint;
 

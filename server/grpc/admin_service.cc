@@ -197,6 +197,8 @@ void FillG4(const G4Snapshot& g4, const RemoteCounters& counters, v1::StatusResp
   }
   all["g4_checks"] = g4.checks.checks;
   all["g4_failed_checks"] = g4.checks.failed_checks;
+  all["g4_previous_key_searches"] = g4.previous_keys.searches;
+  all["g4_previous_key_chunks"] = g4.previous_keys.found;
 }
 
 AdminService::AdminService(Deps deps) : deps_(std::move(deps)) {}

@@ -164,6 +164,14 @@ std::optional<G4Options> ToG4(const Config& config) {
   return g4;
 }
 
+FleetKeyFiles ToFleetKeyFiles(const Config& config) {
+  FleetKeyFiles files{.fleet = config.fleet.key_file, .previous = config.fleet.previous_key_files};
+  for (const TenantConfig& tenant : config.tenants) {
+    if (!tenant.g4_key_file.empty()) files.tenants[tenant.name] = tenant.g4_key_file;
+  }
+  return files;
+}
+
 UnixSocketOptions ToSocket(const std::string& path, const AccessConfig& access) {
   return {.path = path,
           .mode = access.socket_mode,
@@ -348,7 +356,7 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   options.state_dir = config.state.dir;
   options.gpu = ToGpuMode(config.gpu.mode);
   options.g4 = ToG4(config);
-  options.fleet_key_file = config.fleet.key_file;
+  options.fleet_keys = ToFleetKeyFiles(config);
   options.master_key_file = config.encryption.master_key_file;
   options.previous_master_key_files = config.encryption.previous_master_key_files;
   options.drain_timeout = config.drain.timeout;

@@ -7,6 +7,7 @@
 #include <absl/strings/string_view.h>
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,6 +48,13 @@ struct TenantListener {
   TenantCredentials credentials = {};
 };
 
+// Where the keys of G4Secrets are.
+struct FleetKeyFiles {
+  std::string fleet;
+  std::vector<std::string> previous;
+  std::map<std::string, std::string> tenants;  // by name
+};
+
 struct DaemonOptions {
   ArenaOptions arena;
   IoEngineOptions io;
@@ -73,7 +81,7 @@ struct DaemonOptions {
   std::vector<PublisherOptions> events;  // a tenant each; of those whose chunks are told of
   std::string state_dir;
   std::optional<G4Options> g4;  // none: nothing lies beyond the node
-  std::string fleet_key_file;   // with g4
+  FleetKeyFiles fleet_keys;     // with g4
   std::string master_key_file;       // encryption at rest; empty: off
   std::vector<std::string> previous_master_key_files;
   std::chrono::milliseconds drain_timeout{0};

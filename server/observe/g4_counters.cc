@@ -235,6 +235,10 @@ void AddG4(const G4Snapshot& g4, const RemoteCounters& counters, MetricFamilies*
   for (const SourceCounterInfo& info : SourceCounterTable()) {
     out->Add(info.metric, g4.source.*info.member);
   }
+  out->Counter("g4_previous_key_searches_total",
+               "Searches under one of the fleet's earlier keys, for what this one does not find",
+               g4.previous_keys.searches);
+  out->Counter("g4_previous_key_chunks_total", "Chunks that they found", g4.previous_keys.found);
   if (g4.requests.has_value()) AddG4Requests(*g4.requests, out);
 }
 

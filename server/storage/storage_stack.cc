@@ -41,6 +41,27 @@ int CopyThreads(int configured) {
   return std::clamp(cores, 1, kMostCopyThreads);
 }
 
+absl::StatusOr<Secret> ReadFleetKey(const std::string& path, absl::string_view about) {
+  absl::StatusOr<Secret> key = ReadMasterKey(path);
+  if (key.ok()) return key;
+  return absl::InvalidArgumentError(absl::StrCat(about, ": ", std::string(key.status().message())));
+}
+
+absl::StatusOr<G4Secrets> ReadFleetKeys(const FleetKeyFiles& files) {
+  G4Secrets secrets;
+  KVKEEP_ASSIGN_OR_RETURN(secrets.fleet, ReadFleetKey(files.fleet, "fleet.key_file"));
+  for (const std::string& file : files.previous) {
+    KVKEEP_ASSIGN_OR_RETURN(Secret key, ReadFleetKey(file, "fleet.previous_key_files"));
+    secrets.previous.push_back(std::move(key));
+  }
+  for (const auto& [tenant, file] : files.tenants) {
+    KVKEEP_ASSIGN_OR_RETURN(
+        secrets.tenants[tenant],
+        ReadFleetKey(file, absl::StrCat("tenants[].g4_key_file of '", tenant, "'")));
+  }
+  return secrets;
+}
+
 }  // namespace
 
 StorageStack::StorageStack(const Log* log, ServerState* state) : log_(log), state_(state) {}
@@ -117,14 +138,13 @@ absl::Status StorageStack::OpenKeys(const DaemonOptions& options) {
 
 absl::Status StorageStack::OpenG4(const DaemonOptions& options) {
   if (!options.g4.has_value()) return absl::OkStatus();
-  const auto about = [](const char* key, const absl::Status& status) {
-    return absl::InvalidArgumentError(absl::StrCat(key, ": ", std::string(status.message())));
-  };
-  const absl::StatusOr<Secret> key = ReadMasterKey(options.fleet_key_file);
-  if (!key.ok()) return about("fleet.key_file", key.status());
+  KVKEEP_ASSIGN_OR_RETURN(const G4Secrets secrets, ReadFleetKeys(options.fleet_keys));
   absl::StatusOr<std::unique_ptr<G4>> opened =
-      G4::Open(*options.g4, *key, RealClock(), RealRandom());
-  if (!opened.ok()) return about("g4", opened.status());
+      G4::Open(*options.g4, secrets, RealClock(), RealRandom());
+  if (!opened.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("g4: ", std::string(opened.status().message())));
+  }
   g4_ = *std::move(opened);
   return absl::OkStatus();
 }

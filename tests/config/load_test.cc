@@ -261,6 +261,18 @@ TEST_CASE("G4 needs the fleet that shares it, and a prefix a bucket") {
   CHECK(ErrorsOf(fleet + "g4: {url: http://h:1/bkt, lifetime: 1h}").empty());
 }
 
+TEST_CASE("keys beside the fleet's are of no use without G4, and three are the most of before") {
+  CHECK(ErrorsOf("fleet: {name: f, key_file: /k, previous_key_files: [/j]}") ==
+        "kv.yaml:1:52: fleet.previous_key_files: is of no use without g4.url; set both");
+  const std::string tenant = "tenants: [{name: t, unix: /t, g2_share: 50%, g4_key_file: /k-t}]\n";
+  CHECK_THAT(ErrorsOf(tenant), Catch::Contains("tenants[0].g4_key_file: is of no use"));
+  const std::string g4 = "g4: {url: http://h:1/bkt}\n";
+  CHECK(ErrorsOf(tenant + g4 + "fleet: {name: f, key_file: /k, previous_key_files: [/1, /2, /3]}")
+            .empty());
+  CHECK_THAT(ErrorsOf(g4 + "fleet: {name: f, key_file: /k, previous_key_files: [/1, /2, /3, /4]}"),
+             Catch::Contains("at most 3"));
+}
+
 TEST_CASE("a value that is wrong by itself causes no second error about others") {
   CHECK(ErrorsOf("g3: {paths: [{dir: a}, {dir: /b}, {capacity: 1TiB}, 3]}") ==
         "kv.yaml:1:20: g3.paths[0].dir: 'a' is not an absolute path\n"

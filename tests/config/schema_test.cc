@@ -31,6 +31,7 @@ const std::map<std::string, std::string>& G4Samples() {
       {"remote.probes_per_second", "50"},
       {"fleet.name", "east"},
       {"fleet.key_file", "/etc/fleet.key"},
+      {"fleet.previous_key_files", "[/etc/fleet-1.key]"},
   };
   return samples;
 }
@@ -76,6 +77,7 @@ const std::map<std::string, std::string>& TenantSamples() {
       {"tenants[].staging", "64MiB"},
       {"tenants[].connections", "3"},
       {"tenants[].readers", "[default]"},
+      {"tenants[].g4_key_file", "/etc/key-a"},
       {"tenants[].zmq", "ipc:///run/kvkeep/a-events.sock"},
       {"tenants[].zmq_replay", "ipc:///run/kvkeep/a-replay.sock"},
       {"listen.readers", "[t]"},
@@ -171,7 +173,10 @@ const std::vector<std::string>& Companions(const std::string& path) {
   static const std::vector<std::string> tenant_zmq = {"tenants[].zmq: ipc:///run/t-events"};
   static const std::vector<std::string> master = {"encryption.master_key_file: /etc/master.key"};
   static const std::vector<std::string> fleet = {"fleet.name: f", "fleet.key_file: /etc/key"};
+  static const std::vector<std::string> g4 = {"g4.url: http://h:1/bkt", "fleet.name: f",
+                                              "fleet.key_file: /etc/key"};
   if (path == "g4.url") return fleet;
+  if (path == "fleet.previous_key_files" || path == "tenants[].g4_key_file") return g4;
   if (path == "events.zmq_replay") return zmq;
   if (path == "encryption.previous_master_key_files") return master;
   if (path == "tenants[].zmq_replay") return tenant_zmq;
@@ -190,7 +195,7 @@ std::string CompanionLines(const std::string& path, const std::string& section) 
 
 std::string CompanionSections(const std::string& path, absl::string_view but) {
   std::string text;
-  for (const char* section : {"listen", "tls", "fleet"}) {
+  for (const char* section : {"listen", "tls", "g4", "fleet"}) {
     const std::string lines = section == but ? "" : CompanionLines(path, section);
     if (!lines.empty()) absl::StrAppend(&text, section, ":\n", lines);
   }

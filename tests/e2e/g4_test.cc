@@ -73,6 +73,30 @@ struct G4Node {
   std::unique_ptr<Engine> engine;
 };
 
+constexpr std::chrono::seconds kLongWait{5};
+
+// A node of tenants a and b; `of_a`: more of what is said of a.
+struct TwoTenants {
+  TwoTenants(const SharedPlace& shared, const std::string& of_a)
+      : site({.g2 = "64MiB", .segment_bytes = "16MiB"}) {
+    site.settings.extra =
+        absl::StrCat(shared.Config(), "tenants:\n", Tenant("a", of_a), Tenant("b", ""));
+    site.Start();
+    a = Connect("a");
+    b = Connect("b");
+  }
+  std::string Tenant(const std::string& name, const std::string& more) const {
+    return absl::StrCat("  - {name: ", name, ", unix: ", site.path(name + "/kvkeep.sock"),
+                        ", g2_share: 25%", more, "}\n");
+  }
+  std::unique_ptr<Engine> Connect(const std::string& tenant) const {
+    return std::make_unique<Engine>("unix://" + site.path(tenant + "/kvkeep.sock"),
+                                    Engine::Options{.name = tenant});
+  }
+  Site site;
+  std::unique_ptr<Engine> a, b;
+};
+
 std::string Text(const std::vector<std::byte>& bytes, size_t at, size_t count) {
   return {reinterpret_cast<const char*>(bytes.data()) + at, count};
 }
@@ -176,6 +200,63 @@ TEST_CASE("with another fleet's key nothing is found, and nothing is taken away"
   CHECK(again.engine->Hits(chunks) == chunks.size());
 }
 
+TEST_CASE("a tenant's chunks are there for nodes with its key, and unreadable once that is gone") {
+  const SharedPlace shared;
+  shared.WriteKey("key-a", '3');
+  const std::string key_a = absl::StrCat(", g4_key_file: ", shared.dir.path(), "/key-a");
+  const std::vector<TestChunk> of_a = Chunks(1, 8, kG4ChunkBytes);
+  const std::vector<TestChunk> of_b = Chunks(100, 8, kG4ChunkBytes);
+  {
+    const TwoTenants first(shared, key_a);
+    REQUIRE(first.a->PutAll(of_a));
+    REQUIRE(first.b->PutAll(of_b));
+    CHECK(Eventually([&] { return shared.count() == of_a.size() + of_b.size(); }));
+  }
+  {
+    const TwoTenants second(shared, key_a);
+    CHECK(RecallLeading(*second.a, of_a, kLongWait) == of_a.size());
+    CHECK(second.a->wrong_bytes == 0);
+  }
+  {
+    // The key is dropped: the fleet's alone finds b's chunks, and no more.
+    fs::remove(shared.dir.path() + "/key-a");
+    const TwoTenants third(shared, "");
+    CHECK(RecallLeading(*third.a, of_a, kLongWait) == 0);
+    CHECK(RecallLeading(*third.b, of_b, kLongWait) == of_b.size());
+    CHECK(third.a->wrong_bytes + third.b->wrong_bytes == 0);
+  }
+  CHECK(shared.count() == of_a.size() + of_b.size());  // who cannot read them deletes none
+  // They are whole: with the key again they are there.
+  shared.WriteKey("key-a", '3');
+  const TwoTenants fourth(shared, key_a);
+  CHECK(RecallLeading(*fourth.a, of_a, kLongWait) == of_a.size());
+}
+
+TEST_CASE("after another key of the fleet what was put before is there while that one is named") {
+  const SharedPlace shared;
+  const std::vector<TestChunk> before = Chunks(1, 24, kG4ChunkBytes);
+  const std::vector<TestChunk> after = Chunks(100, 8, kG4ChunkBytes);
+  {
+    G4Node old(shared.Config("key"));
+    REQUIRE(old.engine->PutAll(before));
+    CHECK(Eventually([&] { return shared.count() == before.size(); }));
+  }
+  const std::string rotated = absl::StrReplaceAll(
+      shared.Config("other"),
+      {{"fleet: {", absl::StrCat("fleet: {previous_key_files: [", shared.dir.path(), "/key], ")}});
+  {
+    G4Node node(rotated);
+    CHECK(RecallLeading(*node.engine, before, kLongWait) == before.size());
+    CHECK(node.engine->wrong_bytes == 0);
+    CHECK(node.site.Status().counters().at("g4_previous_key_chunks") >= before.size());
+    REQUIRE(node.engine->PutAll(after));
+    CHECK(Eventually([&] { return shared.count() == before.size() + after.size(); }));
+  }
+  G4Node node(shared.Config("other"));
+  CHECK(RecallLeading(*node.engine, before, kLongWait) == 0);
+  CHECK(RecallLeading(*node.engine, after, kLongWait) == after.size());
+}
+
 TEST_CASE("what is flipped or cut off beyond the node is a miss, never wrong bytes") {
   const SharedPlace shared;
   const std::vector<TestChunk> chunks = Chunks(1, 12, kG4ChunkBytes);
@@ -219,7 +300,7 @@ TEST_CASE("drain --g4 ends when all that was put is beyond the node") {
 TEST_CASE("a start says what is wrong with G4's configuration") {
   const SharedPlace shared;
   const auto said = [](const std::string& config) {
-    Site site;
+    Site site({.segment_bytes = "16MiB"});
     site.settings.extra = config;
     const Ending ending = site.StartAndAwaitEnd();
     CHECK(ending.exit_status != 0);
@@ -233,6 +314,28 @@ TEST_CASE("a start says what is wrong with G4's configuration") {
   CHECK_THAT(said(absl::StrCat("g4: {url: \"file://", shared.objects(), "\"}\n",
                                "fleet: {name: a, key_file: /nonexistent/key}\n")),
              Catch::Contains("fleet.key_file"));
+  // Of the keys beside it: one that is not there, of the wrong size, for others to read, the same.
+  const auto said_of = [&](const std::string& fleet, const std::string& tenant) {
+    return said(absl::StrCat(
+        "g4: {url: \"file://", shared.objects(), "\"}\n",
+        "fleet: {name: a, key_file: ", shared.dir.path(), "/key", fleet, "}\n",
+        "tenants: [{name: t, unix: ", shared.dir.path(), "/t/s, g2_share: 50%", tenant, "}]\n"));
+  };
+  const auto file = [&](const char* name) { return shared.dir.path() + "/" + name; };
+  WriteForOwner(file("short"), "too short");
+  WriteFile(file("open"), FleetKeyOf('4'));
+  REQUIRE(chmod(file("open").c_str(), 0644) == 0);
+  for (const char* name : {"absent", "short", "open", "key"}) {
+    CAPTURE(name);
+    const bool same = std::string(name) == "key";
+    const std::string previous =
+        said_of(absl::StrCat(", previous_key_files: [", file(name), "]"), "");
+    CHECK_THAT(previous, Catch::Contains("fleet.previous_key_files"));
+    CHECK_THAT(previous, Catch::Contains(same ? "has the same key as fleet.key_file" : file(name)));
+    const std::string own = said_of("", absl::StrCat(", g4_key_file: ", file(name)));
+    CHECK_THAT(own, Catch::Contains("g4_key_file of"));
+    CHECK_THAT(own, Catch::Contains(same ? "has the same key as fleet.key_file" : file(name)));
+  }
 }
 
 }  // namespace kvkeep::e2e

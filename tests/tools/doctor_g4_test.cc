@@ -104,6 +104,16 @@ TEST_CASE("the doctor says of G4's files what is in the way, and does not ask wi
   CHECK(absl::StrContains(ward.Of("fleet key"), "/ the daemon will not start"));
 }
 
+TEST_CASE("the doctor looks at every key of G4, earlier ones and those of tenants") {
+  G4Ward ward;
+  CHECK(ward.Of("earlier fleet key") == "none");
+  ward.config.fleet.previous_key_files = {ward.dir.path("key")};
+  ward.config.tenants = {{.name = "t", .g4_key_file = ward.dir.path("none")}, {.name = "u"}};
+  CHECK(absl::StartsWith(ward.Of("earlier fleet key"), "ok: "));
+  CHECK(absl::StartsWith(ward.Of("G4 key of tenant t"), "fail: "));
+  CHECK(ward.Of("G4 key of tenant u") == "none");
+}
+
 TEST_CASE("root looks at G4's files as the service's user") {
   if (geteuid() != 0) {
     WARN("skipped: not root");

@@ -165,16 +165,22 @@ std::unique_ptr<KeyRing> KeyRing::InMemory(const std::vector<std::string>& tenan
   return ring;
 }
 
-std::unique_ptr<KeyRing> KeyRing::Of(std::vector<TenantKey> keys) {
+std::unique_ptr<KeyRing> KeyRing::Of(std::vector<TenantKey> keys,
+                                     std::vector<DataKey> earlier) {
   auto ring = std::make_unique<KeyRing>();
   for (TenantKey& one : keys) {
     ring->Add(one.tenant, std::make_unique<DataKey>(std::move(one.key)));
   }
+  for (DataKey& key : earlier) ring->AddById(std::make_unique<DataKey>(std::move(key)));
   return ring;
 }
 
 void KeyRing::Add(const std::string& tenant, std::unique_ptr<DataKey> key) {
   KVKEEP_CHECK(by_tenant_.emplace(tenant, key.get()).second);
+  AddById(std::move(key));
+}
+
+void KeyRing::AddById(std::unique_ptr<DataKey> key) {
   KVKEEP_CHECK(by_id_.emplace(key->id, key.get()).second);
   keys_.push_back(std::move(key));
 }

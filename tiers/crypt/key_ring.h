@@ -66,7 +66,9 @@ class KeyRing {
     std::string tenant;
     DataKey key;
   };
-  static std::unique_ptr<KeyRing> Of(std::vector<TenantKey> keys);
+  // `earlier`: found by their ids alone, for images of before.
+  static std::unique_ptr<KeyRing> Of(std::vector<TenantKey> keys,
+                                     std::vector<DataKey> earlier = {});
   // The same of random keys, for tests.
   static std::unique_ptr<KeyRing> InMemory(const std::vector<std::string>& tenants,
                                            RandomSource* random);
@@ -82,6 +84,7 @@ class KeyRing {
   absl::flat_hash_map<KeyId, const DataKey*> by_id_;
 
   void Add(const std::string& tenant, std::unique_ptr<DataKey> key);
+  void AddById(std::unique_ptr<DataKey> key);
 };
 
 }  // namespace kvkeep

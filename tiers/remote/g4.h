@@ -10,6 +10,7 @@
 
 #include <absl/status/statusor.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 #include "tiers/objects/stoppable_store.h"
 #include "tiers/remote/bucket_source.h"
 #include "tiers/remote/health_watch.h"
+#include "tiers/remote/keyed_source.h"
 #include "tiers/remote/object_place.h"
 
 namespace kvkeep {
@@ -31,14 +33,22 @@ struct G4Options {
   uint64_t epoch = 0;
   uint64_t probes_per_second = 0;  // 0: no limit
   bool encryption = true;            // of payload
-  std::vector<std::string> tenants;  // which have a key each
+  std::vector<std::string> tenants;  // which have a data key each
+};
+
+// What those who share it have in common. No two are the same.
+struct G4Secrets {
+  Secret fleet;
+  std::vector<Secret> previous;           // the fleet's of before, asked in this order
+  std::map<std::string, Secret> tenants;  // by name; in place of the fleet's, for their chunks
 };
 
 // How it is, for people, and what was asked of it.
 struct G4Snapshot {
   std::string where;  // the bucket's address, or the directory
   ObjectStoreHealth health;
-  BucketSourceCounters source;
+  BucketSourceCounters source;  // under all keys
+  PreviousKeyCounters previous_keys;
   HealthWatchCounters checks;
   std::optional<S3StoreCounters> requests;  // of a bucket
 };
@@ -48,7 +58,7 @@ class G4 {
   // InvalidArgument names the option, NotFound the credentials that were looked for. `clock` and
   // `random` outlive it.
   static absl::StatusOr<std::unique_ptr<G4>> Open(const G4Options& options,
-                                                  const Secret& fleet_key, Clock* clock,
+                                                  const G4Secrets& secrets, Clock* clock,
                                                   RandomSource* random);
   ~G4();
   G4(const G4&) = delete;
@@ -63,7 +73,7 @@ class G4 {
   // All that it was asked for is answered soon, and what it is asked for from here on.
   void Stop() { store_->Stop(); }
 
-  ObjectStoreHealth health() const { return watch_->health(*source_); }
+  ObjectStoreHealth health() const { return watch_->health(source_->fleets()); }
   BucketSourceCounters counters() const { return source_->counters(); }
   G4Snapshot snapshot() const;
   // For people: the bucket's address or the directory.
@@ -77,7 +87,7 @@ class G4 {
   OpenedPlace place_;  // its store is the source's
   std::unique_ptr<HealthWatch> watch_;
   StoppableStore* store_ = nullptr;  // the source's, above that
-  std::unique_ptr<BucketSource> source_;
+  std::unique_ptr<KeyedSource> source_;
 };
 
 }  // namespace kvkeep

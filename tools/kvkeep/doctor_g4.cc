@@ -83,11 +83,22 @@ Finding OfFile(std::string subject, const absl::Status& read, std::string ready,
   return {.subject = std::move(subject), .found = std::move(ready)};
 }
 
-Finding FleetKey(const FleetConfig& fleet) {
-  return OfFile("fleet key", ReadMasterKey(fleet.key_file).status(),
-                absl::StrCat(fleet.key_file, " can be read"),
+Finding FleetKey(const std::string& subject, const std::string& file) {
+  return OfFile(subject, ReadMasterKey(file).status(), absl::StrCat(file, " can be read"),
                 "the daemon will not start: the same 32 random bytes on every node of the fleet, "
                 "chmod 0600, owned by the daemon's user; look as that user, or as root");
+}
+
+void AddFleetKeys(const Config& config, std::vector<Finding>& findings) {
+  findings.push_back(FleetKey("fleet key", config.fleet.key_file));
+  for (const std::string& file : config.fleet.previous_key_files) {
+    findings.push_back(FleetKey("earlier fleet key", file));
+  }
+  for (const TenantConfig& tenant : config.tenants) {
+    if (tenant.g4_key_file.empty()) continue;
+    findings.push_back(
+        FleetKey(absl::StrCat("G4 key of tenant ", tenant.name), tenant.g4_key_file));
+  }
 }
 
 Finding Credentials(const std::string& file, const absl::Status& read) {
@@ -207,7 +218,7 @@ std::vector<Finding> ExamineG4(const Config& config, const Machine& machine) {
   absl::StatusOr<SharedS3Keys> keys = absl::NotFoundError("a directory needs none");
   {
     const AsUserOfService user(machine);
-    findings.push_back(FleetKey(config.fleet));
+    AddFleetKeys(config, findings);
     if (place.directory.empty()) {
       keys = FindBucketKeys(g4.credentials_file);
       findings.push_back(Credentials(g4.credentials_file, keys.status()));

@@ -23,6 +23,7 @@ G4Snapshot SickG4() {
                      .retry_in = std::chrono::milliseconds(2'500)},
           .source = {.probes = 40, .probes_found = 30, .probes_late = 4, .bad_seal = 2,
                      .removed_bad = 5},
+          .previous_keys = {.searches = 21, .found = 22},
           .checks = {.checks = 9, .failed_checks = 8}};
 }
 
@@ -120,7 +121,8 @@ TEST_CASE("metrics and status of G4 show its state and the same numbers") {
         "kvkeep_g4_failures_total{what=\"write\"} 13", "kvkeep_g4_dropped_chunks_total 7",
         "kvkeep_g4_bad_objects_total{reason=\"seal\"} 2",
         "kvkeep_g4_bad_objects_total{reason=\"image\"} 4",
-        "kvkeep_g4_probes_total{result=\"found\"} 30", "kvkeep_g4_failed_checks_total 8"}) {
+        "kvkeep_g4_probes_total{result=\"found\"} 30", "kvkeep_g4_failed_checks_total 8",
+        "kvkeep_g4_previous_key_searches_total 21", "kvkeep_g4_previous_key_chunks_total 22"}) {
     INFO(line);
     CHECK(absl::StrContains(text, "\n" + line + "\n"));
   }
@@ -145,8 +147,11 @@ TEST_CASE("metrics and status of G4 show its state and the same numbers") {
   CHECK(g4.searches() == 3);
   CHECK(g4.probes() == 40);
   CHECK(status.counters().at("g4_probes_late") == 4);
+  CHECK(status.counters().at("g4_previous_key_searches") == 21);
+  CHECK(status.counters().at("g4_previous_key_chunks") == 22);
+  const size_t others = 4;  // of checks and of earlier keys
   CHECK(static_cast<size_t>(status.counters_size()) ==
-        RemoteCounterTable().size() + SourceCounterTable().size() + 2);
+        RemoteCounterTable().size() + SourceCounterTable().size() + others);
 }
 
 }  // namespace kvkeep

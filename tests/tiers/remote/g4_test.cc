@@ -1,0 +1,75 @@
+#include "tiers/remote/g4.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/fakes/manual_clock.h"
+#include "tests/fakes/scratch_dir.h"
+#include "tests/fakes/seeded_random.h"
+#include "tests/fakes/stored_page.h"
+
+namespace kvkeep {
+namespace {
+
+Secret SecretOf(uint8_t number) {
+  const auto bytes = CountedFrom<std::array<std::byte, 32>>(number);
+  return Secret(bytes);
+}
+
+// Of a fleet with a key of before and a tenant with its own, in a directory.
+struct G4InDirectory {
+  G4InDirectory() {
+    options.place.directory = dir.path();
+    options.fleet_name = "f";
+    options.tenants = {"", "a", "b"};
+    secrets.fleet = SecretOf(0);
+    secrets.previous.push_back(SecretOf(1));
+    secrets.tenants["a"] = SecretOf(2);
+  }
+  absl::StatusOr<std::unique_ptr<G4>> Open() {
+    return G4::Open(options, secrets, &clock, &random);
+  }
+  ScratchDir dir;
+  ManualClock clock;
+  SeededRandom random{1};
+  G4Options options;
+  G4Secrets secrets;
+};
+
+KeyId DataKeyId(uint8_t number, const char* tenant) {
+  return FleetKeys::DeriveDataKey(SecretOf(number), "f", tenant).id;
+}
+
+}  // namespace
+
+TEST_CASE("a tenant's data key comes from its own key, the others' from the fleet's") {
+  G4InDirectory g4;
+  const auto opened = g4.Open();
+  REQUIRE(opened.ok());
+  const KeyRing& keys = *(*opened)->keys();
+  CHECK(keys.ForTenant("a")->id == DataKeyId(2, "a"));
+  CHECK(keys.ForTenant("b")->id == DataKeyId(0, "b"));
+  CHECK(keys.ForTenant("")->id == DataKeyId(0, ""));
+  // What is encrypted with those of before can be read, but for a tenant that has its own.
+  CHECK(keys.Find(DataKeyId(1, "b")) != nullptr);
+  CHECK(keys.Find(DataKeyId(1, "")) != nullptr);
+  CHECK(keys.Find(DataKeyId(1, "a")) == nullptr);
+  CHECK(keys.Find(DataKeyId(0, "a")) == nullptr);
+}
+
+TEST_CASE("two keys of G4 that are the same are refused, by their names") {
+  G4InDirectory g4;
+  const auto said = [&g4] { return std::string(g4.Open().status().message()); };
+  g4.secrets.tenants["b"] = SecretOf(2);
+  CHECK(said() ==
+        "the g4_key_file of tenant 'b' has the same key as the g4_key_file of tenant 'a'");
+  g4.secrets.tenants["b"] = SecretOf(1);
+  CHECK(said() ==
+        "the g4_key_file of tenant 'b' has the same key as fleet.previous_key_files[0]");
+  g4.secrets.tenants.erase("b");
+  g4.secrets.previous.push_back(SecretOf(0));
+  CHECK(said() == "fleet.previous_key_files[1] has the same key as fleet.key_file");
+  g4.secrets.previous.pop_back();
+  CHECK(said().empty());
+}
+
+}  // namespace kvkeep
