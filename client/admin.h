@@ -25,8 +25,8 @@ class AdminClient {
   // Forgets the chunks of one namespace; null: of all.
   absl::StatusOr<v1::ClearResponse> Clear(const NamespaceDigest* ns);
   // Waits for dirty chunks at most `timeout` (zero: as the daemon is configured), which replaces
-  // the usual deadline when it is longer.
-  absl::StatusOr<v1::DrainResponse> Drain(Deadline timeout);
+  // the usual deadline when it is longer. `g4`: as long for what is to be written to G4, too.
+  absl::StatusOr<v1::DrainResponse> Drain(Deadline timeout, bool g4 = false);
   absl::StatusOr<v1::ReloadConfigResponse> ReloadConfig();
   absl::StatusOr<v1::ShowConfigResponse> ShowConfig();
   absl::StatusOr<v1::ListNamespacesResponse> ListNamespaces();

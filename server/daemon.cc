@@ -535,8 +535,9 @@ int Daemon::RunUntilSignal() {
   components_->manager.Stopping(
       "draining", std::chrono::ceil<std::chrono::seconds>(drain_timeout + 2 * kQuietTimeout));
   auto drained = std::make_shared<std::promise<uint64_t>>();
-  components_->drainer->Start(drain_timeout,
-                              [drained](uint64_t left) { drained->set_value(left); });
+  components_->drainer->Start(drain_timeout, false, [drained](Drainer::Left left) {
+    drained->set_value(left.dirty_chunks);
+  });
   std::future<uint64_t> left = drained->get_future();
   // A device that never answers its sync must not keep the process for ever.
   if (left.wait_for(drain_timeout + kQuietTimeout) == std::future_status::timeout) {

@@ -302,18 +302,22 @@ grpc::ServerUnaryReactor* AdminService::Drain(Context* context, const v1::DrainR
       request->timeout_ms() == 0
           ? deps_.drain_timeout()
           : std::chrono::milliseconds(std::min(request->timeout_ms(), kMaxDrainTimeoutMs));
-  Asked asked{.call = "Drain", .what = absl::StrCat("timeout_ms=", ToMillis(timeout)), .who = ""};
+  Asked asked{.call = "Drain",
+              .what = absl::StrCat("timeout_ms=", ToMillis(timeout), request->g4() ? " g4" : ""),
+              .who = ""};
   const absl::Status allowed = Begin(*context, &asked);
   if (!allowed.ok()) {
     reactor->Finish(ToGrpc(allowed, deps_.store->incarnation()));
     return reactor;
   }
   Record(asked, "begun");  // the daemon may end before it is over
-  deps_.drainer->Start(timeout, [this, asked = std::move(asked), reactor, response](uint64_t left) {
-    Record(asked, absl::StrCat("OK, dirty_chunks_left=", left));
-    response->set_dirty_chunks_left(left);
+  const auto over = [this, asked = std::move(asked), reactor, response](Drainer::Left left) {
+    Record(asked, absl::StrCat("OK, dirty_chunks_left=", left.dirty_chunks));
+    response->set_dirty_chunks_left(left.dirty_chunks);
+    if (left.g4_chunks.has_value()) response->set_g4_chunks_left(*left.g4_chunks);
     reactor->Finish(grpc::Status::OK);
-  });
+  };
+  deps_.drainer->Start(timeout, request->g4(), over);
   return reactor;
 }
 

@@ -7,16 +7,16 @@ namespace kvkeep {
 Drainer::Drainer(Store* store, const Clock* clock, absl::AnyInvocable<void()> on_begin)
     : store_(store), clock_(clock), on_begin_(std::move(on_begin)) {}
 
-void Drainer::Start(std::chrono::nanoseconds timeout, Done done) {
+void Drainer::Start(std::chrono::nanoseconds timeout, bool g4, Done done) {
   absl::AnyInvocable<void()> begin;
   {
     MutexLock lock(&mu_);
     begin = std::exchange(on_begin_, nullptr);
-    waiters_.push_back({.deadline = clock_->Now() + timeout, .done = std::move(done)});
+    waiters_.push_back({.deadline = clock_->Now() + timeout, .g4 = g4, .done = std::move(done)});
   }
-  if (begin == nullptr) return;
-  begin();
-  store_->BeginDrain();
+  if (begin != nullptr) begin();
+  // One that is under way goes on as it is, unless this one wants more.
+  if (begin != nullptr || g4) store_->BeginDrain(g4);
 }
 
 void Drainer::Poll() {
@@ -27,13 +27,18 @@ void Drainer::Poll() {
   const StoreSnapshot snapshot = store_->snapshot();
   // What waits is about to become dirty.
   const uint64_t dirty = snapshot.dirty_chunks + snapshot.g2.waiting_chunks;
+  Left left{.dirty_chunks = dirty};
+  if (snapshot.remote.has_value()) left.g4_chunks = snapshot.remote_writes_left;
   const MonotonicTime now = clock_->Now();
   std::vector<Waiter> over;
   {
     MutexLock lock(&mu_);
     const auto keep = std::stable_partition(waiters_.begin(), waiters_.end(),
                                             [&, ending = ending_](const Waiter& waiter) {
-                                              return dirty > 0 && now < waiter.deadline && !ending;
+                                              const bool some =
+                                                  dirty > 0 ||
+                                                  (waiter.g4 && snapshot.remote_writes_left > 0);
+                                              return some && now < waiter.deadline && !ending;
                                             });
     over.assign(std::make_move_iterator(keep), std::make_move_iterator(waiters_.end()));
     waiters_.erase(keep, waiters_.end());
@@ -41,7 +46,7 @@ void Drainer::Poll() {
   for (Waiter& waiter : over) {
     // What was written back in time is made stable in any case.
     store_->SyncAll(
-        [dirty, done = std::move(waiter.done)](absl::Status) mutable { std::move(done)(dirty); });
+        [left, done = std::move(waiter.done)](absl::Status) mutable { std::move(done)(left); });
   }
 }
 

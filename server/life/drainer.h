@@ -1,5 +1,6 @@
 // Drainer: brings the store to rest. Puts and new sessions end, dirty chunks are written back,
 // every device is synced; whoever waits is told how many chunks were left when the time was over.
+// Who wants that waits for what is to be written to G4, too: as puts have ended, that has an end.
 //
 // Poll does the waiting: the maintenance thread calls it. Thread-safe.
 #pragma once
@@ -8,6 +9,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tiers/base/clock.h"
@@ -18,13 +20,18 @@ namespace kvkeep {
 
 class Drainer {
  public:
-  using Done = absl::AnyInvocable<void(uint64_t dirty_chunks_left) &&>;
+  struct Left {
+    uint64_t dirty_chunks = 0;
+    std::optional<uint64_t> g4_chunks;  // to be written there; none: there is no G4
+  };
+  using Done = absl::AnyInvocable<void(Left) &&>;
 
   // `on_begin` runs once, when the first drain begins. All must outlive the drainer.
   Drainer(Store* store, const Clock* clock, absl::AnyInvocable<void()> on_begin);
 
-  // Begins to drain, if nobody did yet. `done` runs on a thread of Poll or of the store, once.
-  void Start(std::chrono::nanoseconds timeout, Done done);
+  // Begins to drain, if nobody did yet. `g4`: what is to be written there is, from now on, and this
+  // waits for it. `done` runs on a thread of Poll or of the store, once.
+  void Start(std::chrono::nanoseconds timeout, bool g4, Done done);
   // Answers those whose wait is over. Cheap when nobody waits.
   void Poll();
   // Answers everybody now: the daemon stops.
@@ -33,6 +40,7 @@ class Drainer {
  private:
   struct Waiter {
     MonotonicTime deadline;
+    bool g4;
     Done done;
   };
 

@@ -3,9 +3,11 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "tests/e2e/g4_place.h"
 #include "tests/e2e/shell.h"
@@ -295,6 +297,28 @@ TEST_CASE("drain --g4 ends when all that was put is beyond the node") {
   CHECK_THAT(drained.output, Catch::Contains("0 chunks not written to G4"));
   CHECK(shared.count() == chunks.size());
   CHECK(node.site.Status().state() == v1::SERVING_STATE_DRAINING);
+}
+
+TEST_CASE("drain --g4 ends the puts that go on, and all that were taken are beyond the node") {
+  const SharedPlace shared;
+  G4Node node(absl::StrReplaceAll(shared.Config(), {{"1GiB", "4MiB"}}));
+  std::atomic<size_t> taken{0};
+  std::thread putting([&] {
+    for (uint64_t number = 1;; ++number) {
+      const TestChunk chunk = Chunks(number, 1, kG4ChunkBytes)[0];
+      if (node.engine->Put(chunk).status != client::PutStatus::kStored) return;
+      ++taken;
+      std::this_thread::sleep_for(milliseconds(20));  // several times as fast as G4 takes them
+    }
+  });
+  CHECK(Eventually([&] { return taken >= 10; }));
+  const Outcome drained =
+      RunShell(absl::StrCat("'" KVKEEP_PATH "' --admin unix://", node.site.admin_socket(),
+                            " --timeout 8s drain --g4"));
+  putting.join();
+  INFO(drained.output);
+  CHECK(drained.status == 0);
+  CHECK(shared.count() == taken);
 }
 
 TEST_CASE("a start says what is wrong with G4's configuration") {

@@ -456,8 +456,7 @@ grpc::Status FakeAdminService::Status(grpc::ServerContext*, const v1::StatusRequ
     counters["g4_offered_chunks"] = 10;
     counters["g4_dropped_chunks"] = 1;
     counters["g4_failed_writes"] = 2;
-    counters["g4_written_chunks"] = g4_waiting_answers > 0 ? 4 : 7;
-    if (g4_waiting_answers > 0) --g4_waiting_answers;
+    counters["g4_written_chunks"] = 7;
   }
   auto* device = response->add_devices();
   device->set_path("/fake");
@@ -480,9 +479,10 @@ grpc::Status FakeAdminService::Clear(grpc::ServerContext*, const v1::ClearReques
   return grpc::Status::OK;
 }
 
-grpc::Status FakeAdminService::Drain(grpc::ServerContext*, const v1::DrainRequest*,
+grpc::Status FakeAdminService::Drain(grpc::ServerContext*, const v1::DrainRequest* request,
                                      v1::DrainResponse* response) {
-  g4_waiting_at_drain = g4_waiting_answers.load();
+  drain_waited_for_g4 = request->g4();
+  if (g4_state != v1::G4_STATE_UNSPECIFIED) response->set_g4_chunks_left(g4_left_at_drain);
   response->set_dirty_chunks_left(0);
   return grpc::Status::OK;
 }

@@ -131,8 +131,9 @@ class FakeAdminService final : public v1::Admin::Service {
   std::atomic<int> joining_answers{0};  // so many answers say that the device is joining
   std::atomic<int> g4_state{v1::G4_STATE_UNSPECIFIED};  // that: there is no G4
   std::atomic<bool> g4_takes_puts{true};
-  // So many answers say that 3 chunks are to be written there; how many were left at a Drain.
-  std::atomic<int> g4_waiting_answers{0}, g4_waiting_at_drain{-1};
+  // What a drain that waits for it leaves; whether the last one did.
+  std::atomic<uint64_t> g4_left_at_drain{0};
+  std::atomic<bool> drain_waited_for_g4{false};
   std::atomic<uint64_t> directory_bytes{0}, device_capacity{1 << 20};
 
   grpc::Status Status(grpc::ServerContext*, const v1::StatusRequest*,

@@ -98,7 +98,7 @@ class Core final : private ReadSink {
   std::vector<NamespaceUse> Namespaces();
   absl::StatusOr<EvictResult> EvictSome(const EvictRequest& request);
   void ScrubRound(uint64_t bytes_per_second);
-  void BeginDrain();
+  void BeginDrain(bool write_remote);
   void SyncAll(StatusCallback done);
   bool Tick();
   StoreSnapshot Snapshot();
@@ -581,7 +581,7 @@ class Core final : private ReadSink {
   ReplacedRecords replaced_ ABSL_GUARDED_BY(mu_);
   bool wait_for_device_ ABSL_GUARDED_BY(mu_) = false;  // some of durable_waiters_ do
   uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of chunks to other slots, of devices out
-  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  bool draining_ ABSL_GUARDED_BY(mu_) = false, drains_to_remote_ ABSL_GUARDED_BY(mu_) = false;
   StoreCounters counters_ ABSL_GUARDED_BY(mu_);
   Histogram lock_hold_ ABSL_GUARDED_BY(mu_), lock_wait_ ABSL_GUARDED_BY(mu_);
   Histogram write_back_age_ ABSL_GUARDED_BY(mu_){kAgeBounds};

@@ -302,7 +302,8 @@ bool Core::BeyondIsQuiet() {
 
 void Core::PumpRemote() {
   RemoteTier& remote = *remote_;
-  if (draining_) return;  // what is there beyond the node outlives this process as it is
+  // What is there beyond the node outlives this process as it is.
+  if (draining_ && !drains_to_remote_) return;
   // Whoever reads it reads it to its end.
   const auto in_use = [&remote](const ChunkId& id) {
     return remote.writes.IsWriting(id) || remote.recalling.contains(id);

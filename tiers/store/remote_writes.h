@@ -61,6 +61,8 @@ class RemoteWrites {
   bool IsWriting(const ChunkId& id) const { return writing_.contains(id); }
   size_t writing() const { return writing_.size(); }
   bool busy() const { return !writing_.empty(); }
+  // Waiting, or being written.
+  size_t left() const { return queue_.size() + writing_.size(); }
 
  private:
   std::deque<Offered> queue_;

@@ -381,7 +381,7 @@ absl::StatusOr<EvictResult> Store::Evict(const EvictRequest& request) {
   return core_->EvictSome(request);
 }
 void Store::ScrubRound(uint64_t bytes_per_second) { core_->ScrubRound(bytes_per_second); }
-void Store::BeginDrain() { core_->BeginDrain(); }
+void Store::BeginDrain(bool write_remote) { core_->BeginDrain(write_remote); }
 void Store::SyncAll(absl::AnyInvocable<void(absl::Status) &&> done) {
   core_->SyncAll(std::move(done));
 }

@@ -155,8 +155,10 @@ class Store {
   // is higher. 0 ends the round. snapshot().scrub tells how far it is.
   void ScrubRound(uint64_t bytes_per_second);
   // From now on puts and new sessions are refused, and dirty chunks are written back whatever the
-  // budgets say. snapshot().dirty_chunks tells how far that is.
-  void BeginDrain();
+  // budgets say. snapshot().dirty_chunks tells how far that is. `write_remote`: what waits to be
+  // written beyond the node still is (snapshot().remote_writes_left); else, as by a later call
+  // without it, no more of that is begun.
+  void BeginDrain(bool write_remote = false);
   // Syncs every device a last time; `done` gets the first error. After BeginDrain.
   void SyncAll(absl::AnyInvocable<void(absl::Status) &&> done);
   // Periodic work (sync interval, retries). The owner calls it about ten times a second. True: the

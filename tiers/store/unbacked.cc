@@ -59,9 +59,11 @@ void Core::PumpUnbacked(uint16_t device) {
 }
 
 // All of it, whatever the budget: whoever stops keeps it in G3.
-void Core::BeginDrain() {
+void Core::BeginDrain(bool write_remote) {
   Section section(this);
   draining_ = true;
+  drains_to_remote_ = write_remote;
+  if (remote_ != nullptr) PumpLater(*remote_);
   for (const auto& own : pools_) {
     while (own->unbacked.first() != kNoSlot) {
       const std::optional<uint16_t> to = EnqueueUnbacked(own->unbacked.first());

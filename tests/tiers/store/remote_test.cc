@@ -243,6 +243,40 @@ TEST_CASE("without anything beyond, or while it is away, a recall says so at onc
   }
 }
 
+TEST_CASE("a drain leaves what waits to be written beyond the node, unless it is to write it") {
+  WorldOptions options = WithRemote();
+  options.store.remote_write_bytes_per_second = kBlockBytes;
+  Remote remote(options);
+  StoreTester& s = remote.s;
+  for (uint64_t name = 1; name <= 8; ++name) CHECK(s.Put(name, 4096) == "stored");
+  s.RunAll();
+  const size_t written = s.world.bucket().size();
+  REQUIRE(written < 8);
+  CHECK(s.store().snapshot().remote_writes_left == 8 - written);
+  const auto run_for_a_minute = [&] {
+    for (int second = 0; second < 60; ++second) {
+      s.world.clock().Advance(std::chrono::seconds(1));
+      s.store().Tick();
+      s.RunAll();
+    }
+  };
+  s.store().BeginDrain();
+  run_for_a_minute();
+  CHECK(s.world.bucket().size() == written);
+  CHECK(s.store().snapshot().remote_writes_left == 8 - written);
+  s.store().BeginDrain(true);
+  s.RunAll();
+  s.store().BeginDrain();  // as the daemon ends: no more is begun
+  const size_t by_then = s.world.bucket().size();
+  run_for_a_minute();
+  CHECK(s.world.bucket().size() == by_then);
+  s.store().BeginDrain(true);
+  run_for_a_minute();
+  CHECK(s.world.bucket().size() == 8);
+  CHECK(s.store().snapshot().remote_writes_left == 0);
+  s.store().CheckInvariants();
+}
+
 TEST_CASE("a durable put of what is only on its way from beyond the node is a put of its own") {
   Remote remote;
   StoreTester& s = remote.s;
