@@ -1,0 +1,95 @@
+"""What a contest's samples come to: medians over rounds, ratios by round, and what was wanted.
+
+A ratio is the median of the rounds' ratios, each of two slices of one round.
+"""
+
+import statistics
+
+OURS = "kvkeep"
+MB, GB = 1e6, 1e9
+# What must hold of kvkeep beside another arm (shared/design, section 10 of beyond-the-node.md):
+# operation, kvkeep's arm, the other's name, at least how many times as good.
+WANTED = (("recall", "kvkeep, plain", "bare", 0.9), ("put", "kvkeep, plain", "bare", 0.9),
+          ("put", "kvkeep", "bare", 0.5), ("recall", "kvkeep", "lmcache", 1.5),
+          ("recall", "kvkeep", "nixl", 1.5), ("lookup", "kvkeep", "lmcache", 5),
+          ("lookup", "kvkeep", "nixl", 5))
+
+
+def _rows_of(samples):
+    rows = {}
+    for sample in samples:
+        rows.setdefault((sample.what, sample.size, sample.arm), {})[sample.round] = sample
+    return rows
+
+
+def _spread(values):
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def figures(samples):
+    """A row for each operation, size and arm: seconds, MB/s, CPU seconds a GB, requests."""
+    rows = []
+    for (what, size, arm), by_round in _rows_of(samples).items():
+        some = list(by_round.values())
+        row = {"what": what, "size": size, "arm": arm, "rounds": len(some),
+               "seconds": _spread([one.seconds for one in some])}
+        if some[0].bytes:
+            row["mb_per_s"] = _spread([one.bytes / MB / one.seconds for one in some])
+            row["cpu_s_per_gb"] = statistics.median(one.cpu_s * GB / one.bytes for one in some)
+        if some[0].requests is not None:
+            row["requests"] = statistics.median(one.requests for one in some)
+        rows.append(row)
+    return rows
+
+
+def ratios(samples):
+    """How many times as fast each of kvkeep's arms is as each other arm, in time."""
+    rows = _rows_of(samples)
+    found = []
+    for (what, size, ours), mine in rows.items():
+        if not ours.startswith(OURS):
+            continue
+        for (other_what, other_size, other), theirs in rows.items():
+            both = mine.keys() & theirs.keys()
+            if (what, size) == (other_what, other_size) and other != ours and both:
+                found.append({"what": what, "size": size, "ours": ours, "beside": other,
+                              "ratio": _spread([theirs[turn].seconds / mine[turn].seconds
+                                                for turn in both])})
+    return found
+
+
+def judged(found):
+    """Of each ratio that something is wanted of: (ratio, wanted, whether it is met)."""
+    return [(one, wanted, one["ratio"]["median"] >= wanted)
+            for what, ours, other, wanted in WANTED for one in found
+            if (one["what"], one["ours"], one["beside"]) == (what, ours, other)]
+
+
+def _size_text(size):
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+
+
+def text(samples):
+    lines = [f"{'':12}{'':9}{'':17}{'ms':>9}{'MB/s':>8}{'min':>8}{'max':>8}{'CPU s/GB':>10}"
+             f"{'requests':>10}"]
+    for row in figures(samples):
+        speed = row.get("mb_per_s")
+        lines.append(
+            f"{row['what']:12}{_size_text(row['size']):9}{row['arm']:17}"
+            f"{row['seconds']['median'] * 1e3:9.1f}" +
+            (f"{speed['median']:8.0f}{speed['min']:8.0f}{speed['max']:8.0f}"
+             f"{row['cpu_s_per_gb']:10.2f}" if speed else " " * 34) +
+            (f"{row['requests']:10.0f}" if "requests" in row else ""))
+    lines.append("\nhow many times as fast, median of the rounds' ratios (min to max)")
+    found = ratios(samples)
+    for one in found:
+        ratio = one["ratio"]
+        lines.append(f"{one['what']:12}{_size_text(one['size']):9}{one['ours']} beside "
+                     f"{one['beside']}: {ratio['median']:.2f} ({ratio['min']:.2f} to "
+                     f"{ratio['max']:.2f})")
+    lines.append("")
+    for one, wanted, met in judged(found):
+        lines.append(f"{'met' if met else 'MISSED'}: {one['what']} {_size_text(one['size'])}, "
+                     f"{one['ours']} beside {one['beside']}: wanted {wanted}, "
+                     f"was {one['ratio']['median']:.2f}")
+    return "\n".join(lines)
