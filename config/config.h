@@ -57,7 +57,7 @@ struct G2Config {
   std::string arena_readonly_dir;  // empty: none
   std::string policy = "lru";
   double dirty_budget = 0.25;  // of the capacity
-  uint64_t copy_threads = 0;   // 0: as many as cores, at most 4
+  uint64_t copy_threads = 0;   // 0: as many as cores, at most 8
 
   bool operator==(const G2Config&) const = default;
 };

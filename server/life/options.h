@@ -60,7 +60,7 @@ struct DaemonOptions {
   IoEngineOptions io;
   std::vector<NvmeDeviceOptions> devices;
   StoreOptions store;
-  int copy_threads = 0;                              // 0: as many as cores, at most 4
+  int copy_threads = 0;                              // 0: as many as cores, at most 8
   std::vector<TenantListener> tenants = {TenantListener{}};  // by TenantId; 0 is the default one
   GpuMode gpu = GpuMode::kAuto;
   LocalLimits local;

@@ -13,15 +13,16 @@
 namespace kvkeep {
 namespace {
 
-constexpr size_t kParallelTasks = 4;
+constexpr size_t kParallelTasks = 8;
+constexpr size_t kTasksARun = 4;  // then others get their turn
 constexpr size_t kMaxPiecesPerTask = 64;
 // Each chunk is sealed, each run read by a call: what the loop does of them.
 constexpr size_t kLoopChunks = 4, kLoopRuns = 64;
 constexpr size_t kMaxMessageBytes = 512;  // of one answer
-// Of one copy of a GPU, the last chunk's on top: enough to keep it busy, few enough that several
-// are under way.
+// Of one copy of a GPU, the last piece's on top: enough to keep it busy, few enough that several
+// are under way and that the last one's checksums take no long time.
 constexpr size_t kMaxFetchRuns = 4096;
-constexpr uint64_t kMaxFetchBytes = 16 * kMiB;
+constexpr uint64_t kMaxFetchBytes = 8 * kMiB;
 
 // Of kvkeep.v1.RejectReason: the enumerations agree by design, and a test keeps it so.
 static_assert(static_cast<int>(RejectReason::kNoSpace) == 1 &&
@@ -95,8 +96,9 @@ void PutJob::PlanTasks(size_t first_chunk) {
   }
   pieces_left_.store(pieces_.size(), std::memory_order_relaxed);
   task_starts_.push_back(pieces_.size());
+  groups_.clear();
   MutexLock lock(&mu_);
-  next_task_ = posted_tasks_ = 0;
+  next_task_ = posted_tasks_ = running_ = ready_tasks_ = fenced_groups_ = 0;
   NoteReadyTasks();
 }
 
@@ -110,9 +112,9 @@ bool PutJob::Copy(bool on_loop) {
   } else if (small) {
     {
       MutexLock lock(&mu_);
-      posted_tasks_ = 1;
+      posted_tasks_ = running_ = 1;
     }
-    RunTask();
+    RunTasks();
   } else {
     Look();
     PostTasks();
@@ -128,6 +130,11 @@ bool PutJob::filling() const {
 
 void PutJob::NoteReadyTasks() {
   const size_t tasks = task_starts_.empty() ? 0 : task_starts_.size() - 1;
+  if (plan_.gpu() != nullptr) {  // those whose pieces are all there
+    const size_t pieces = fenced_groups_ == 0 ? 0 : groups_[fenced_groups_ - 1].end_piece;
+    while (ready_tasks_ < tasks && task_starts_[ready_tasks_ + 1] <= pieces) ++ready_tasks_;
+    return;
+  }
   // Of one chunk each task has one piece, as they are of kPieceBytes but for the last.
   ready_tasks_ = filling() ? std::min(tasks, filled_bytes_ / kPieceBytes) : tasks;
 }
@@ -205,48 +212,57 @@ void PutJob::Cancel() {
 // ---------------------------------------------------------------- from a GPU
 
 void PutJob::Fetch() {
-  struct Group {
-    std::vector<uint32_t> chunks;
-    std::vector<GpuRun> runs;
-    uint64_t bytes = 0;
-  };
-  std::vector<Group> groups;
+  std::vector<std::vector<GpuRun>> runs;  // by group
   for (size_t i = 0; i < pieces_.size(); ++i) {
-    const uint32_t c = pieces_[i].chunk;
-    if (i > 0 && pieces_[i - 1].chunk == c) continue;
-    if (groups.empty() || groups.back().runs.size() >= kMaxFetchRuns ||
-        groups.back().bytes >= kMaxFetchBytes) {
-      groups.emplace_back();
+    const auto [chunk, piece] = pieces_[i];
+    if (groups_.empty() || runs.back().size() >= kMaxFetchRuns ||
+        groups_.back().bytes >= kMaxFetchBytes) {
+      groups_.push_back({.first_piece = i});
+      runs.emplace_back();
     }
-    Group& group = groups.back();
-    const local::PutChunk& wire = plan_.chunks()[c];
-    plan_.gpu()->Append(wire.first_run, 0, wire.payload_bytes,
-                        chunks_[c].put.reservation().extents(), &group.runs);
-    group.chunks.push_back(c);
-    group.bytes += wire.payload_bytes;
+    const local::PutChunk& wire = plan_.chunks()[chunk];
+    const uint64_t bytes = PieceSize(wire.payload_bytes, piece);
+    plan_.gpu()->Append(wire.first_run, uint64_t{piece} * kPieceBytes, bytes,
+                        chunks_[chunk].put.reservation().extents(), &runs.back());
+    groups_.back().end_piece = i + 1;
+    groups_.back().bytes += bytes;
   }
-  fetches_left_.store(groups.size(), std::memory_order_relaxed);
-  for (Group& group : groups) FetchGroup(std::move(group.chunks), std::move(group.runs));
+  {
+    MutexLock lock(&mu_);
+    fetches_left_ = groups_.size();
+  }
+  for (size_t g = 0; g < runs.size(); ++g) FetchGroup(g, std::move(runs[g]));
 }
 
-void PutJob::FetchGroup(std::vector<uint32_t> chunks, std::vector<GpuRun> runs) {
+void PutJob::FetchGroup(size_t group, std::vector<GpuRun> runs) {
   if (cancelled_.load(std::memory_order_relaxed)) {  // its registrations are given back
-    return OnFetched(chunks, {.status = absl::CancelledError("the session ended")});
+    return OnFetched(group, {.status = absl::CancelledError("the session ended")});
   }
   GpuCopy copy{
       .direction = CopyDirection::kToArena, .runs = std::move(runs), .deadline = deadline_};
-  plan_.gpu()->Copy(std::move(copy), context_->counters,
-                    [self = shared_from_this(), chunks = std::move(chunks)](const CopyEnd& end) {
-                      self->OnFetched(chunks, end);
-                    });
+  plan_.gpu()->Copy(
+      std::move(copy), context_->counters,
+      [self = shared_from_this(), group](const CopyEnd& end) { self->OnFetched(group, end); });
 }
 
-// On the device's executor. The space of what is not fenced is nobody else's, ever.
-void PutJob::OnFetched(const std::vector<uint32_t>& chunks, const CopyEnd& end) {
-  for (const uint32_t c : chunks) chunks_[c].fetched = end.status;
-  if (!end.fenced) unfenced_.store(true, std::memory_order_relaxed);
-  if (fetches_left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  if (!unfenced_.load(std::memory_order_relaxed)) return PostTasks();
+// On the device's executor. The space of what is not fenced is nobody else's, ever: nothing behind
+// it is sealed, so the round never ends.
+void PutJob::OnFetched(size_t group, const CopyEnd& end) {
+  bool kept = false;
+  {
+    MutexLock lock(&mu_);
+    Group& fetched = groups_[group];
+    for (size_t i = fetched.first_piece; i < fetched.end_piece && !end.status.ok(); ++i) {
+      const bool told = i > fetched.first_piece && pieces_[i - 1].chunk == pieces_[i].chunk;
+      if (!told) failures_.emplace_back(pieces_[i].chunk, end.status);
+    }
+    fetched.fenced = end.fenced;
+    unfenced_ = unfenced_ || !end.fenced;
+    while (fenced_groups_ < groups_.size() && groups_[fenced_groups_].fenced) ++fenced_groups_;
+    NoteReadyTasks();
+    kept = --fetches_left_ == 0 && unfenced_;
+  }
+  if (!kept) return PostTasks();
   context_->counters->gpu_kept_requests.fetch_add(1, std::memory_order_relaxed);
   context_->gpu->KeepForEver(shared_from_this());
 }
@@ -272,24 +288,33 @@ void PutJob::PostTasks() {
   size_t more = 0;
   {
     MutexLock lock(&mu_);
-    const size_t wanted = std::min(ready_tasks_, next_task_ + kParallelTasks);
-    if (wanted > posted_tasks_) more = wanted - std::exchange(posted_tasks_, wanted);
+    more = std::min(ready_tasks_ - posted_tasks_, kParallelTasks - running_);
+    posted_tasks_ += more;
+    running_ += more;
   }
   for (; more > 0; --more) {
-    context_->copy_executor->Post([self = shared_from_this()] { self->RunTask(); });
+    context_->copy_executor->Post([self = shared_from_this()] { self->RunTasks(); });
   }
 }
 
-void PutJob::RunTask() {
-  size_t task = 0;
-  {
-    MutexLock lock(&mu_);
-    task = next_task_++;
+void PutJob::RunTasks() {
+  bool again = true;
+  for (size_t run = 1; again; ++run) {
+    size_t task = 0;
+    {
+      MutexLock lock(&mu_);
+      task = next_task_++;
+    }
+    const size_t begin = task_starts_[task], end = task_starts_[task + 1];
+    for (size_t i = begin; i < end; ++i) CopyPiece(pieces_[i]);
+    {
+      MutexLock lock(&mu_);
+      again = run < kTasksARun && posted_tasks_ < ready_tasks_;
+      (again ? ++posted_tasks_ : --running_);
+    }
+    if (!again) PostTasks();
+    if (pieces_left_.fetch_sub(end - begin, std::memory_order_acq_rel) == end - begin) OnCopied();
   }
-  PostTasks();
-  const size_t begin = task_starts_[task], end = task_starts_[task + 1];
-  for (size_t i = begin; i < end; ++i) CopyPiece(pieces_[i]);
-  if (pieces_left_.fetch_sub(end - begin, std::memory_order_acq_rel) == end - begin) OnCopied();
 }
 
 absl::Status PutJob::Fill(const Piece& piece) {
@@ -307,9 +332,7 @@ absl::Status PutJob::Fill(const Piece& piece) {
 void PutJob::CopyPiece(const Piece& piece) {
   Chunk& chunk = chunks_[piece.chunk];
   absl::Status status = absl::CancelledError("the session ended");
-  if (!chunk.fetched.ok()) {
-    status = chunk.fetched;
-  } else if (given_up_.load(std::memory_order_relaxed)) {
+  if (given_up_.load(std::memory_order_relaxed)) {
     status = absl::CancelledError("given up");
   } else if (!cancelled_.load(std::memory_order_relaxed)) {
     status = Fill(piece);

@@ -1,7 +1,7 @@
 // PutJob: one put under way: space for its chunks, the copies (on the copy executor but for small
 // ones), the answers.
-// Where payloads come from a GPU, its device copies them first, a round at a time; then what lies
-// in place is checksummed and sealed as ever.
+// Where payloads come from a GPU, its device copies them, a round at a time, in groups of some MiB;
+// what lies in place is checksummed and sealed while the next groups are on their way.
 //
 // It goes in rounds: as many chunks as the limit of reserved bytes lets in are copied, then the
 // next ones. Nearly always one round does it. New and Reserve run on the loop, between rounds.
@@ -10,8 +10,8 @@
 // is there stands in memory that its client can take away for a moment: copy threads look, not the
 // loop.
 //
-// Small chunks share a task, large ones are split by pieces, so all copy threads work on one; each
-// task copies about a piece and posts the next, so that others get their turn. A round that is
+// Small chunks share a task, large ones are split by pieces, so all copy threads work on one. A
+// task is about a piece; a thread does a few of one put, then others get their turn. A round that is
 // small enough is copied on the loop (LocalLimits::loop_copy_bytes). A chunk is sealed by the
 // thread that copied its last piece. The callbacks run on the loop, never within a call.
 #pragma once
@@ -74,10 +74,15 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   struct Chunk {
     ChunkPut put;
     std::atomic<uint32_t> pieces_left{0};
-    absl::Status fetched;  // from a GPU; written before the tasks of the round
   };
   struct Piece {
     uint32_t chunk = 0, piece = 0;
+  };
+  // What a GPU copies at a time, of pieces_.
+  struct Group {
+    size_t first_piece = 0, end_piece = 0;
+    uint64_t bytes = 0;
+    bool fenced = false;  // its copy has ended; under mu_
   };
 
   // False: it waits.
@@ -85,13 +90,13 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   void PlanTasks(size_t first_chunk);
   // Asks the GPU for the payloads of this round.
   void Fetch();
-  void FetchGroup(std::vector<uint32_t> chunks, std::vector<GpuRun> runs);
-  void OnFetched(const std::vector<uint32_t>& chunks, const CopyEnd& end);
+  void FetchGroup(size_t group, std::vector<GpuRun> runs);
+  void OnFetched(size_t group, const CopyEnd& end);
   // This round may be copied on the loop.
   bool IsSmall() const;
   // Posts what may run, as many as are wanted at a time.
   void PostTasks();
-  void RunTask();
+  void RunTasks();
   // More of a put in parts is waited for.
   bool filling() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteReadyTasks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -115,14 +120,13 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   size_t next_chunk_ = 0;                       // not reserved yet
   std::vector<Piece> pieces_;                   // of this round
   std::vector<size_t> task_starts_;             // in pieces_; one more: the end
+  std::vector<Group> groups_;                   // of this round, from a GPU
   PutPlan::ReadBy read_ = &ClientMemory::Read;  // of this round
   std::optional<GaugeHold> copying_;
   const MonotonicTime deadline_;  // of the GPU's copies
 
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> given_up_{false};
-  std::atomic<size_t> fetches_left_{0};
-  std::atomic<bool> unfenced_{false};  // a copy of the GPU goes on for ever
   std::atomic<size_t> pieces_left_{0};
   std::atomic<size_t> durable_left_{0};
 
@@ -130,7 +134,10 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   // Of this round: tasks that began, were posted, may be posted.
   size_t next_task_ ABSL_GUARDED_BY(mu_) = 0;
   size_t posted_tasks_ ABSL_GUARDED_BY(mu_) = 0;
-  size_t ready_tasks_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t ready_tasks_ ABSL_GUARDED_BY(mu_) = 0, running_ ABSL_GUARDED_BY(mu_) = 0;
+  // From a GPU: the leading groups whose copies have ended; copies under way; one never ends.
+  size_t fenced_groups_ ABSL_GUARDED_BY(mu_) = 0, fetches_left_ ABSL_GUARDED_BY(mu_) = 0;
+  bool unfenced_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t filled_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool looking_ ABSL_GUARDED_BY(mu_) = false, look_again_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;  // in parts: nothing is waited for

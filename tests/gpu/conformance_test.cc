@@ -88,7 +88,9 @@ TEST_CASE("registered memory is not registered again, and unregistered by its ad
         CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
   CHECK(ErrorOf(gpu.driver().MemHostRegister(second, 2 * kMiB, portable)) ==
         CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-  CHECK(ErrorOf(gpu.driver().MemHostUnregister(second)) == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  CHECK(ErrorOf(gpu.driver().MemHostUnregister(second)) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(ErrorOf(gpu.driver().MemHostUnregister(memory.data() + 3 * kMiB)) ==
+        CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
   gpu.Require(gpu.driver().MemHostUnregister(Bare(memory)));
   CHECK(ErrorOf(gpu.driver().MemHostUnregister(Bare(memory))) ==
         CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);

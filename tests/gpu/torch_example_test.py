@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The torch example as tools/gpu-check runs it, dry: on the fake driver, with real torch tensors of
 the CPU in its device memory. A prompt's paged KV goes out of one process and comes into another,
-which says the same logits.
+which has the same bytes and says the same logits.
 
 Wants a Python with torch: $KVKEEP_TORCH_PYTHON, or the one that runs this, or an environment of
 tests/engines/venv, for which it waits while that is being made. Where there is none, what needs it
@@ -54,7 +54,7 @@ NEEDS_TORCH = unittest.skipIf(TORCH_PYTHON is None, "no Python with torch: name 
 
 
 def figures(**changed):
-    return dict(tokens=512, restored_tokens=512, stored_chunks=2, logits="a") | changed
+    return dict(tokens=512, restored_tokens=512, stored_chunks=2, kv="a", next_token=1) | changed
 
 
 class TorchExampleTest(unittest.TestCase):
@@ -65,11 +65,12 @@ class TorchExampleTest(unittest.TestCase):
         first, second = result["first"], result["second"]
         self.assertEqual((first["restored_tokens"], first["stored_chunks"]), (0, 2))
         self.assertEqual((second["restored_tokens"], second["stored_chunks"]), (512, 0))
-        self.assertEqual(first["logits"], second["logits"])
+        for same in ("kv", "logits", "next_token"):  # on a CPU also the logits
+            self.assertEqual(first[same], second[same])
         self.assertGreater(second["runs_a_chunk"], 2 * 2)  # blocks are apart
         for name in ("ttft_s", "full_prefill_ttft_s", "restore_s"):
             self.assertGreater(second[name], 0)
-        self.assertIn("A second process has the first one's logits",
+        self.assertIn("A second process has the first one's bytes",
                       " ".join(gpu_check_torch.lines(result)))
 
     @NEEDS_TORCH
@@ -105,7 +106,8 @@ class TorchExampleTest(unittest.TestCase):
                                      (figures(restored_tokens=0, stored_chunks=0), figures(),
                                       "stored 0 chunks"),
                                      (cold, figures(restored_tokens=256), "got 256 of 512"),
-                                     (cold, figures(logits="b"), "other logits")):
+                                     (cold, figures(kv="b"), "other bytes"),
+                                     (cold, figures(next_token=2), "another next token")):
             with self.assertRaisesRegex(gpu_check_torch.Broken, words):
                 gpu_check_torch.check(first, second)
 

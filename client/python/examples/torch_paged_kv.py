@@ -1,12 +1,14 @@
-"""Prefill once, put the paged KV out of GPU memory, get it back in a new process: same logits.
+"""Prefill once, put the paged KV out of GPU memory, get it back in a new process: the same bytes.
 
     python torch_paged_kv.py [--tokens 8192 --layers 16 ...]    the second time it gets the prompt
 
 A transformer with random weights (from a seed, so that it is the same in each run) whose KV cache
 is paged as engines have it: a CUDA tensor [2, blocks, 16, heads, dim] a layer, and a block table,
 here in another random order in each process. The daemon copies between that memory and its chunks;
-the bytes never pass this process. Prints JSON: what was found, a digest of the logits of the last
-token, and the time to the first token beside that of a full prefill in the same process.
+the bytes never pass this process. Prints JSON: what was found, digests of the prompt's KV and of
+the logits of the last token, the next token, and the time to the first token beside that of a full
+prefill in the same process. The logits' last bits may differ even between two calls in one process:
+kernels add in the order in which their parts end.
 
 Wants torch with CUDA and a kvkeepd on this machine; says so where it finds none.
 """
@@ -73,6 +75,13 @@ class PagedCache:
     def read(self, layer, tokens):
         """[2, tokens, heads, dim] of the first tokens."""
         return self._flat(layer)[:, self.slots[:tokens]]
+
+    def digest(self, tokens):
+        """Of the first tokens' K and V, in their order, wherever they lie."""
+        said = hashlib.sha256()
+        for layer in range(len(self.layers)):
+            said.update(self.read(layer, tokens).view(torch.uint8).cpu().numpy())
+        return said.hexdigest()
 
     def _flat(self, layer):
         return self.layers[layer].flatten(1, 2)
@@ -210,6 +219,7 @@ def run(memory, asked):
         cache.all.zero_()
         tokens, restore_s = timed(memory, keeper.restore)
         logits, rest_s = timed(memory, lambda: first_token(model, cache, ids, tokens))
+        kv = cache.digest(asked.tokens)
         stored, save_s = timed(memory, keeper.save) if tokens < asked.tokens else (0, 0.0)
         cache.all.zero_()
         _, full_s = timed(memory, lambda: first_token(model, cache, ids, 0))
@@ -218,7 +228,8 @@ def run(memory, asked):
             "restored_tokens": tokens, "stored_chunks": stored,
             "kv_bytes": asked.tokens * keeper.bytes_per_token,
             "runs_a_chunk": len(keeper.chunks[0].runs), "restore_s": restore_s, "save_s": save_s,
-            "ttft_s": restore_s + rest_s, "full_prefill_ttft_s": full_s, "logits": digest}
+            "ttft_s": restore_s + rest_s, "full_prefill_ttft_s": full_s, "kv": kv,
+            "logits": digest, "next_token": logits.argmax().item()}
 
 
 def parse(arguments=None):

@@ -213,9 +213,12 @@ CUresult CUDAAPI cuMemHostUnregister(void* memory) {
   State& state = TheState();
   const Entry entry(&state, "cuMemHostUnregister", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  return state.registered.erase(reinterpret_cast<uint64_t>(memory)) == 1
-             ? CUDA_SUCCESS
-             : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  const auto address = reinterpret_cast<uint64_t>(memory);
+  if (state.registered.erase(address) == 1) return CUDA_SUCCESS;
+  const auto after = state.registered.upper_bound(address);
+  const bool within = after != state.registered.begin() &&
+                      address - std::prev(after)->first < std::prev(after)->second.bytes;
+  return within ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
 }  // extern "C"

@@ -115,6 +115,51 @@ TEST_CASE("a chunk whose copy fails is rejected, says why, and was never there")
   CHECK(t.Put({{.name = 1, .bytes = kBytes}}) == "stored");
 }
 
+TEST_CASE("what is in place is sealed while the rest is on its way, whatever becomes of that") {
+  WorldOptions options = PeerWorld();
+  options.store.max_reserved_bytes = 12 * kMiB;
+  GpuTester t(options);
+  t.Open();
+  t.Add(MakePayload(1, 1, 11 * kMiB));
+  t.device().Hold(true);
+  // Copied by two calls of the device: the first one has all of the first chunk and some of the
+  // second one, of 1 MiB each.
+  const uint64_t id =
+      t.TellPut({{.name = 1, .bytes = 7 * kMiB},
+                 {.name = 2, .offset = 7 * kMiB, .bytes = 3 * kMiB},
+                 {.name = 3, .offset = 10 * kMiB, .bytes = kMiB}});
+  t.RunAll();
+  REQUIRE(t.device().held() == 2);
+  CHECK(t.Look(1).empty());
+  t.device().EndOne({});
+  t.RunAll();
+  CHECK(t.Look(1) == MakePayload(1, 1, 7 * kMiB));
+  CHECK(t.Look(2).empty());
+  CHECK(t.Look(3).empty());
+  CHECK_FALSE(t.HasReply(id));
+  SECTION("it comes") {
+    t.device().EndOne({});
+    t.RunAll();
+    CHECK(ReadAnswers(t.TakeReply(id)) == "stored, stored, stored");
+    CHECK(t.Look(2).size() == 3 * kMiB);
+  }
+  SECTION("it fails") {
+    t.device().EndOne({.status = absl::DeadlineExceededError("too late")});
+    t.RunAll();
+    CHECK(ReadAnswers(t.TakeReply(id)) == "stored, rejected 7: too late, rejected 7: too late");
+    CHECK(t.Look(2).empty());
+  }
+  SECTION("it never ends") {
+    t.device().EndOne({.status = absl::DeadlineExceededError("hangs"), .fenced = false});
+    t.RunAll();
+    CHECK_FALSE(t.HasReply(id));
+    CHECK(t.gpu.kept() == 1);
+    CHECK(t.Look(2).empty());
+    t.device().RunAbandoned();
+  }
+  CHECK(t.Look(1) == MakePayload(1, 1, 7 * kMiB));
+}
+
 TEST_CASE("the copy's deadline is that of the request, cut to the limit") {
   PeerTester unused;
   const LocalLimits limits;

@@ -314,15 +314,16 @@ TEST_CASE("with too many puts in flight the peer wants no more until one is done
 
 TEST_CASE("a large chunk is copied in tasks of a piece, a few at a time") {
   WorldOptions options = PeerWorld();
-  options.store.max_reserved_bytes = 8 * kMiB;
+  options.g2_blocks = 8192;
+  options.store.max_reserved_bytes = 12 * kMiB;
   PeerTester t(options);
   t.Open();
-  t.Stage(8 * kMiB);
+  t.Stage(12 * kMiB);
   t.Tell(Kind::kPut, t.PutBody({{.name = 1, .bytes = 3 * kMiB}}));
   CHECK(t.world.executor().size() == 3);
   t.RunAll();
-  t.Tell(Kind::kPut, t.PutBody({{.name = 2, .bytes = 6 * kMiB}, {.name = 3, .bytes = 1}}));
-  CHECK(t.world.executor().size() == 4);
+  t.Tell(Kind::kPut, t.PutBody({{.name = 2, .bytes = 8 * kMiB}, {.name = 3, .bytes = 1}}));
+  CHECK(t.world.executor().size() == 8);
   t.RunAll();
   // Small ones share a task.
   std::vector<TestChunk> small;
