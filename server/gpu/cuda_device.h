@@ -48,7 +48,7 @@ struct CudaDeviceOptions {
   size_t max_batch = 4096;  // pieces in one call of the driver
   std::chrono::nanoseconds fence_timeout = std::chrono::seconds(5);
   // How long it sleeps between two looks at copies under way.
-  std::chrono::nanoseconds poll_interval = std::chrono::microseconds(50);
+  std::chrono::nanoseconds poll_interval = std::chrono::microseconds(20);
   // Of all devices, one after the other too; null: breaks are nobody's.
   std::shared_ptr<GpuStrikes> strikes;
 

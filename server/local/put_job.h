@@ -11,8 +11,8 @@
 // loop.
 //
 // Small chunks share a task, large ones are split by pieces, so all copy threads work on one. A
-// task is about a piece; a thread does a few of one put, then others get their turn. A round that is
-// small enough is copied on the loop (LocalLimits::loop_copy_bytes). A chunk is sealed by the
+// task is about a piece; a thread does a few of one put, then others get their turn. A round that
+// is small enough is copied on the loop (LocalLimits::loop_copy_bytes). A chunk is sealed by the
 // thread that copied its last piece. The callbacks run on the loop, never within a call.
 #pragma once
 

@@ -265,7 +265,7 @@ TEST_CASE("a batch of no rows is refused") {
 TEST_CASE("a context that was reset has nothing of before, and can be used again") {
   GpuSession gpu;
   const CUdeviceptr before = gpu.Alloc(kMiB);
-  gpu.Require(gpu.driver().DevicePrimaryCtxReset(gpu.device()));
+  gpu.ResetContext();
   CUdeviceptr base = 0;
   size_t bytes = 0;
   CHECK_FALSE(gpu.driver().MemGetAddressRange(&base, &bytes, before).ok());

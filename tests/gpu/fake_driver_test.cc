@@ -118,7 +118,7 @@ TEST_CASE("a stream that hangs does nothing more, until the context is reset") {
   gpu.Require(gpu.driver().EventRecord(event, gpu.stream()));
   CHECK(gpu.driver().raw().EventQuery(event) == CUDA_ERROR_NOT_READY);
   CHECK(gpu.driver().raw().StreamQuery(gpu.stream()) == CUDA_ERROR_NOT_READY);
-  gpu.Require(gpu.driver().DevicePrimaryCtxReset(gpu.device()));
+  gpu.ResetContext();
   CHECK(gpu.driver().raw().EventQuery(event) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("a broken context stays broken, whatever is called in it, until it is 
   CHECK(CudaErrorOf(gpu.driver().MemAlloc(&memory, kMiB)) == CUDA_ERROR_ILLEGAL_ADDRESS);
   fake.Set("");
   CHECK(CudaErrorOf(gpu.driver().StreamSynchronize(gpu.stream())) == CUDA_ERROR_ILLEGAL_ADDRESS);
-  gpu.Require(gpu.driver().DevicePrimaryCtxReset(gpu.device()));
+  gpu.ResetContext();
   CUcontext context = nullptr;
   gpu.Require(gpu.driver().DevicePrimaryCtxRetain(&context, gpu.device()));
   gpu.Require(gpu.driver().CtxSetCurrent(context));

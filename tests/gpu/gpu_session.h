@@ -27,7 +27,7 @@ class GpuSession {
     stream_ = opened->stream;
   }
   ~GpuSession() {
-    (void)driver_->StreamDestroy(stream_);
+    if (stream_ != nullptr) (void)driver_->StreamDestroy(stream_);
     (void)driver_->CtxSetCurrent(static_cast<CUcontext>(nullptr));
     (void)driver_->DevicePrimaryCtxRelease(device_);
   }
@@ -37,6 +37,12 @@ class GpuSession {
   const GpuDriver& driver() const { return *driver_; }
   CUdevice device() const { return device_; }
   CUstream stream() const { return stream_; }
+
+  // With the context its stream is gone, whose handle leads nowhere from then on.
+  void ResetContext() {
+    Require(driver_->DevicePrimaryCtxReset(device_));
+    stream_ = nullptr;
+  }
 
   // Of memory on the device, for MemCreate.
   CUmemAllocationProp Properties() const {

@@ -156,7 +156,10 @@ CUresult CUDAAPI cuStreamDestroy(CUstream handle) {
   const Entry entry(&state, "cuStreamDestroy", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   const std::shared_ptr<Stream> stream = FindStream(&state, handle);
-  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream == nullptr) {
+    Violation("cuStreamDestroy of a stream that is gone, as its context may be");
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
   state.streams.erase(handle);
   stream->closing = true;
   state.ended_streams.push_back(stream);
@@ -211,7 +214,9 @@ CUresult CUDAAPI cuEventDestroy(CUevent handle) {
   State& state = TheState();
   const Entry entry(&state, "cuEventDestroy", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  return state.events.erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  if (state.events.erase(handle) == 1) return CUDA_SUCCESS;
+  Violation("cuEventDestroy of an event that is gone, as its context may be");
+  return CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream) {
