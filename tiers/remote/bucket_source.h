@@ -13,10 +13,11 @@
 // So many questions are asked in a second (probes_per_second). One that is over that is not asked,
 // and the search ends with what it knows; only its first question of all is always asked.
 //
-// Read asks for the whole image at once, or above `whole_up_to` for parts, all of the version that
-// the first part is of. An object that is proven to be cut off, or another chunk's, is removed,
-// else it would stand in the way of its own repair. That an object is not there header_done tells
-// before any piece ends.
+// Read asks for the whole image at once, or above `whole_up_to` for parts of about the same size,
+// all of the version that the first part is of. While `whole_beside` others are read it is whole at
+// any size: they keep the connections busy. An object that is proven to be cut off, or another
+// chunk's, is removed, else it would stand in the way of its own repair. That an object is not
+// there header_done tells before any piece ends.
 //
 // Age reads the header page, so that a bad object counts as none. An object's age is by its time of
 // the last modification and this machine's clock.
@@ -57,8 +58,9 @@ struct BucketSourceOptions {
   uint64_t probes_per_second = 0;  // 0: no limit
   size_t presence_entries = 1 << 20;           // 16 bytes each
   std::chrono::milliseconds absent_for{10'000};  // what was absent is taken to be so
-  uint64_t whole_up_to = 12 * kMiB, part_bytes = 8 * kMiB;
-  uint32_t parts_at_once = 4;            // of one image
+  uint64_t whole_up_to = 12 * kMiB, part_bytes = 8 * kMiB;  // about that
+  uint32_t parts_at_once = 4;                               // of one image
+  uint32_t whole_beside = 8;
   uint64_t writes_in_flight = 64 * kMiB;  // beyond that it is not writable
 };
 
@@ -138,6 +140,7 @@ class BucketSource final : public RemoteSource {
   std::optional<std::chrono::seconds> AgeOf(const ObjectHead& head) const;
   void RemoveBad(const ChunkId& id);
 
+  uint64_t PartBytes(uint64_t image_bytes) const;
   void StartParts(const std::shared_ptr<Reading>& reading);
   void StartPart(const std::shared_ptr<Reading>& reading, uint64_t first);
   void OnPart(const std::shared_ptr<Reading>& reading, PartSink& sink,
@@ -150,6 +153,7 @@ class BucketSource final : public RemoteSource {
   Clock& clock_;
   RandomSource& random_;
   std::atomic<uint64_t> writing_bytes_{0};
+  std::atomic<uint32_t> readings_{0};  // under way
 
   mutable Mutex mu_;
   BucketSourceCounters counters_ ABSL_GUARDED_BY(mu_);

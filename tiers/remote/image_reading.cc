@@ -108,8 +108,9 @@ void BucketSource::Read(ReadRequest request) {
                                   ? MonotonicTime::max()
                                   : std::min(request.deadline, After(options_.read_within));
   const auto reading = std::make_shared<Reading>(std::move(request), std::move(name), until);
+  const bool busy = readings_.fetch_add(1, std::memory_order_relaxed) >= options_.whole_beside;
   reading->part_bytes =
-      reading->bytes <= options_.whole_up_to ? reading->bytes : options_.part_bytes;
+      busy || reading->bytes <= options_.whole_up_to ? reading->bytes : PartBytes(reading->bytes);
   Count(&BucketSourceCounters::reads);
   {
     MutexLock lock(&reading->mu);
@@ -117,6 +118,13 @@ void BucketSource::Read(ReadRequest request) {
     reading->under_way = 1;
   }
   StartPart(reading, 0);
+}
+
+// No part is a sliver: as many as part_bytes goes in, rounded, of the same size.
+uint64_t BucketSource::PartBytes(uint64_t image_bytes) const {
+  const uint64_t parts = (image_bytes + options_.part_bytes / 2) / options_.part_bytes;
+  const uint64_t blocks = image_bytes / kBlockBytes;
+  return DivideRoundUp(blocks, std::max<uint64_t>(parts, 1)) * kBlockBytes;
 }
 
 // As many as may be under way; none before the first one has told its version. After a failure the
@@ -203,8 +211,11 @@ void BucketSource::OnPart(const std::shared_ptr<Reading>& reading, PartSink& sin
     ended = reading->under_way == 0 && (reading->next >= reading->bytes || !well);
   }
   for (const ObjectCall call : cancelled) objects_.Cancel(call);
-  if (ended) Count(well ? &BucketSourceCounters::read_bytes : &BucketSourceCounters::failed_reads,
-                   well ? reading->bytes : 1);
+  if (ended) {
+    readings_.fetch_sub(1, std::memory_order_relaxed);
+    Count(well ? &BucketSourceCounters::read_bytes : &BucketSourceCounters::failed_reads,
+          well ? reading->bytes : 1);
+  }
   if (!status.ok()) sink.TellRest(status);
   StartParts(reading);
 }

@@ -3,6 +3,7 @@
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "tests/fakes/manual_clock.h"
 #include "tests/fakes/memory_object_store.h"
@@ -143,6 +144,46 @@ TEST_CASE("a large image is read in parts, a few at once, all of the first one's
     CHECK(b.store->got[i].range->bytes <= 8 * kMiB);
   }
   CHECK(b.store->most_at_once == 4);
+}
+
+TEST_CASE("no part is a sliver, and beside many others an image is read whole") {
+  Bucket b({.whole_beside = 3});
+  std::vector<Image> images;
+  for (uint64_t name = 1; name <= 5; ++name) {
+    images.push_back(Image::Make(*b.source, Chunk(name), 16 * kMiB, name));
+    CHECK(b.Write(images.back()).ok());
+  }
+  b.store->got.clear();
+  // One by one, then all at once, then one alone again.
+  std::vector<Image> read;
+  for (const Image& image : images) read.push_back(Empty(image));
+  std::vector<Told> told(images.size());
+  const auto requests = [&](size_t first, size_t end) {
+    b.store->got.clear();
+    for (size_t i = first; i < end; ++i) {
+      told[i] = Told();
+      b.Read(read[i], &told[i]);
+    }
+    b.executor.RunAll();
+    for (size_t i = first; i < end; ++i) {
+      CHECK((told[i].ended(images[i].shape) && told[i].well()));
+      CHECK(read[i].bytes == images[i].bytes);
+    }
+    return b.store->got.size();
+  };
+  CHECK(requests(0, 1) == 2);
+  for (const GetObject& part : b.store->got) CHECK(part.range->bytes > 4 * kMiB);
+  CHECK(requests(0, 5) == 2 * 3 + 2);
+  CHECK(requests(4, 5) == 2);
+  const auto there = std::exchange(b.objects.now, {});  // reads that failed have ended, too
+  for (size_t i = 0; i < 5; ++i) {
+    told[i] = Told();
+    b.Read(read[i], &told[i]);
+  }
+  b.executor.RunAll();
+  CHECK(b.source->counters().failed_reads == 5);
+  b.objects.now = there;
+  CHECK(requests(0, 1) == 2);
 }
 
 TEST_CASE("an image that is replaced while it is read is read as it was, or fails: never both") {
