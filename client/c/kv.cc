@@ -1,6 +1,7 @@
 // Of kvkeep_kv.h: the planner from KV layouts and block tables to runs.
 #include "client/c/border.h"
 #include "client/c/kvkeep_kv.h"
+#include "client/c/runs.h"
 #include "client/gpu/kv_planner.h"
 #include "tiers/base/status_macros.h"
 
@@ -84,16 +85,7 @@ absl::Status Plan(const kvkeep_kv_planner* planner, const kvkeep_kv_plan_request
       planner->impl.Plan({.block_table = {request.block_table, request.block_count},
                           .first_token = request.first_token,
                           .tokens = request.tokens}));
-  *run_count = runs.size();
-  if (runs.size() > request.room) {
-    return absl::OutOfRangeError(
-        absl::StrCat("room: ", request.room, ", there are ", runs.size(), " runs"));
-  }
-  for (size_t i = 0; i < runs.size(); ++i) {
-    request.runs[i] = {
-        .region = runs[i].region.value(), .offset = runs[i].offset, .bytes = runs[i].bytes};
-  }
-  return absl::OkStatus();
+  return WriteRuns(runs, request.runs, request.room, run_count);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// kvkeep_kv.h: the C ABI of the planner: tokens of a sequence, by an engine's block table, as the
-// fewest runs of registered GPU memory. Numbers only: no client, no driver. Part of kvkeep.h.
+// kvkeep_kv.h: the C ABI of the planners: tokens of a sequence, by an engine's block table, or
+// whole blocks, as the fewest runs of registered GPU memory. Numbers only: no client, no driver.
+// Part of kvkeep.h.
 //
 //   kvkeep_gpu_run tensor = {kvkeep_gpu_region_id(region), 0, kv_bytes};
 //   kvkeep_kv_layout layout = {.size = sizeof layout, .format = KVKEEP_KV_ONE_TENSOR, .layers = 32,
@@ -83,6 +84,51 @@ typedef struct kvkeep_kv_plan_request {
 int kvkeep_kv_plan(const kvkeep_kv_planner* planner, const kvkeep_kv_plan_request* request,
                    uint64_t* run_count, kvkeep_error* error);
 void kvkeep_kv_planner_free(kvkeep_kv_planner* planner);
+
+// Where the pages of some layers lie; a page is what a block has of one layer, in one piece. That
+// of layer l and block b begins at offset + l * layer_stride + b * block_stride.
+typedef struct kvkeep_page_tensor {
+  uint64_t region;  // kvkeep_gpu_region_id
+  uint64_t offset;
+  uint64_t bytes;  // from there on; every page lies within
+  uint32_t layers;
+  uint32_t blocks;
+  uint64_t layer_stride;  // bytes
+  uint64_t block_stride;
+  uint64_t page_bytes;  // without padding
+} kvkeep_page_tensor;
+
+typedef struct kvkeep_page_layout {
+  uint32_t size;
+  uint32_t shards;  // equal parts of each page, 1 for whole ones
+  const kvkeep_page_tensor* tensors;
+  uint32_t tensor_count;
+  uint32_t reserved;
+} kvkeep_page_layout;
+
+typedef struct kvkeep_page_planner kvkeep_page_planner;
+
+// For whole blocks, whatever lies in a page. The payload is [block][tensor][layer][shard of the
+// page], the same for all strides. All is checked: pages that overlap or lie outside their tensor
+// are INVALID_ARGUMENT. End it with kvkeep_page_planner_free.
+int kvkeep_page_planner_create(const kvkeep_page_layout* layout, kvkeep_page_planner** out,
+                               kvkeep_error* error);
+// Of a payload: one shard of every page.
+uint64_t kvkeep_page_planner_bytes_per_block(const kvkeep_page_planner* planner);
+
+typedef struct kvkeep_page_plan_request {
+  uint32_t size;
+  uint32_t shard;
+  const uint32_t* blocks;  // in the order of their tokens
+  uint64_t block_count;
+  kvkeep_gpu_run* runs;  // written
+  uint64_t room;         // KVKEEP_MAX_GPU_RUNS always suffice
+} kvkeep_page_plan_request;
+
+// As kvkeep_kv_plan.
+int kvkeep_page_plan(const kvkeep_page_planner* planner, const kvkeep_page_plan_request* request,
+                     uint64_t* run_count, kvkeep_error* error);
+void kvkeep_page_planner_free(kvkeep_page_planner* planner);
 
 #ifdef __cplusplus
 }  // extern "C"

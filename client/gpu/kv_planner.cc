@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/gpu/run_list.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
@@ -28,29 +29,18 @@ struct KvPlanner::Position {
 
 class KvPlanner::Output {
  public:
-  Output(std::span<const Part> parts, size_t max_runs) : parts_(parts), max_runs_(max_runs) {}
+  Output(std::span<const Part> parts, size_t max_runs) : parts_(parts), runs_(max_runs) {}
 
   std::span<const Part> parts() const { return parts_; }
-  bool full() const { return full_; }
-  std::vector<GpuRun> Take() { return std::move(runs_); }
-
+  bool full() const { return runs_.full(); }
+  std::vector<GpuRun> Take() { return runs_.Take(); }
   void Add(const KvTensor& tensor, uint64_t offset, uint64_t bytes) {
-    const uint64_t at = tensor.offset + offset;
-    GpuRun* const last = runs_.empty() ? nullptr : &runs_.back();
-    if (last != nullptr && last->region == tensor.region && last->offset + last->bytes == at) {
-      last->bytes += bytes;
-    } else if (runs_.size() == max_runs_) {
-      full_ = true;
-    } else {
-      runs_.push_back({.region = tensor.region, .offset = at, .bytes = bytes});
-    }
+    runs_.Add({.region = tensor.region, .offset = tensor.offset + offset, .bytes = bytes});
   }
 
  private:
   const std::span<const Part> parts_;
-  const size_t max_runs_;
-  std::vector<GpuRun> runs_;
-  bool full_ = false;
+  RunList runs_;
 };
 
 absl::Status KvPlannerOptions::Validate() const {

@@ -11,12 +11,13 @@ from kvkeep.kv import KvFormat, KvOrder, KvPlanner
 from kvkeep.lease import Acquired, AcquiredChunk, Lease
 from kvkeep.memory import Pointer
 from kvkeep.metadata import chunk_metadata
+from kvkeep.pages import PagePlanner, PageTensor
 
 __all__ = [
     "Acquired", "AcquiredChunk", "Chunk", "Client", "Counted", "DeadlineExceeded",
     "FailedPrecondition", "Found", "GetStatus", "Got", "GpuChunk", "GpuRegion", "GpuRun", "GpuRuns",
     "GpuStats", "InvalidArgument", "KvFormat", "KvOrder", "KvPlanner", "KvkeepError", "Lease",
-    "Namespace", "Path", "PermissionDenied", "PinStats", "PinnedArena", "Pointer", "Prefetched",
-    "PutStatus", "ResourceExhausted", "Result", "Stats", "Stored", "Unavailable", "chunk_metadata",
-    "default_endpoint",
+    "Namespace", "PagePlanner", "PageTensor", "Path", "PermissionDenied", "PinStats", "PinnedArena",
+    "Pointer", "Prefetched", "PutStatus", "ResourceExhausted", "Result", "Stats", "Stored",
+    "Unavailable", "chunk_metadata", "default_endpoint",
 ]

@@ -127,6 +127,16 @@ KvPlanRequest = _sized(
     "KvPlanRequest", ("reserved", c_uint32), ("block_table", POINTER(c_uint32)),
     ("block_count", c_uint64), ("first_token", c_uint64), ("tokens", c_uint64),
     ("runs", POINTER(GpuRun)), ("room", c_uint64))
+PageTensor = _struct(
+    "PageTensor", ("region", c_uint64), ("offset", c_uint64), ("bytes", c_uint64),
+    ("layers", c_uint32), ("blocks", c_uint32), ("layer_stride", c_uint64),
+    ("block_stride", c_uint64), ("page_bytes", c_uint64))
+PageLayout = _sized(
+    "PageLayout", ("shards", c_uint32), ("tensors", POINTER(PageTensor)),
+    ("tensor_count", c_uint32), ("reserved", c_uint32))
+PagePlanRequest = _sized(
+    "PagePlanRequest", ("shard", c_uint32), ("blocks", POINTER(c_uint32)),
+    ("block_count", c_uint64), ("runs", POINTER(GpuRun)), ("room", c_uint64))
 
 _H = c_void_p  # a handle
 _ERROR = POINTER(Error)
@@ -180,6 +190,10 @@ _FUNCTIONS = {
     "kv_planner_bytes_per_token": (c_uint64, [_H]),
     "kv_plan": (c_int, [_H, POINTER(KvPlanRequest), POINTER(c_uint64), _ERROR]),
     "kv_planner_free": (None, [_H]),
+    "page_planner_create": (c_int, [POINTER(PageLayout), _OUT, _ERROR]),
+    "page_planner_bytes_per_block": (c_uint64, [_H]),
+    "page_plan": (c_int, [_H, POINTER(PagePlanRequest), POINTER(c_uint64), _ERROR]),
+    "page_planner_free": (None, [_H]),
     "get_server_info": (c_int, [_H, c_uint32, POINTER(ServerInfo), _ERROR]),
 }
 _CALLS = {

@@ -13,10 +13,9 @@ import ctypes
 import enum
 from typing import Iterable, Optional, Sequence
 
-from kvkeep import _abi, errors
+from kvkeep import _abi
 from kvkeep.gpu import GpuRun, GpuRuns
-
-_FEW = 256  # runs that are room for at first
+from kvkeep.plans import Planner
 
 
 class KvFormat(enum.IntEnum):
@@ -41,7 +40,7 @@ class KvOrder(enum.IntEnum):
     CANONICAL = 1
 
 
-class KvPlanner:
+class KvPlanner(Planner):
     """For one layout. Numbers only: asks no daemon and no driver. Thread-safe.
 
     heads: of this rank; 1 for LATENT. head_bytes: of one head of K, or of V.
@@ -50,30 +49,20 @@ class KvPlanner:
     that pick a tensor nothing is read.
     """
 
+    KIND = "kv"
+
     def __init__(self, form: KvFormat, *, layers: int, blocks: int, block_tokens: int,
                  heads: int, head_bytes: int, tensors: Iterable[GpuRun],
                  strides: Optional[Sequence[int]] = None, order: KvOrder = KvOrder.MEMORY):
-        self._handle, self._room = None, _FEW
-        self._library = _abi.load()
         located = GpuRuns.of(tensors)
-        self._regions = located.regions
         if strides is not None:
             if len(strides) != 5:
                 raise ValueError(f"strides are of five axes, not of {len(strides)}")
             strides = (ctypes.c_uint64 * 5)(*strides)
-        layout = _abi.make(
+        super().__init__(_abi.make(
             _abi.KvLayout, format=form, layers=layers, blocks=blocks, block_tokens=block_tokens,
             heads=heads, head_bytes=head_bytes, order=order, tensors=located.array,
-            strides=strides, tensor_count=len(located))
-        handle, error = ctypes.c_void_p(), _abi.Error()
-        if self._library.kvkeep_kv_planner_create(ctypes.byref(layout), ctypes.byref(handle),
-                                                  ctypes.byref(error)) != 0:
-            raise errors.of(self._library, error)
-        self._handle = handle.value
-
-    def __del__(self):
-        if self._handle is not None:
-            self._library.kvkeep_kv_planner_free(self._handle)
+            strides=strides, tensor_count=len(located)), located.regions)
 
     @property
     def bytes_per_token(self) -> int:
@@ -83,16 +72,5 @@ class KvPlanner:
     def plan(self, block_table: Sequence[int], first_token: int, tokens: int) -> GpuRuns:
         """Token t lies in block block_table[t // block_tokens], slot t % block_tokens."""
         table = (ctypes.c_uint32 * len(block_table))(*block_table)
-        count, error = ctypes.c_uint64(), _abi.Error()
-        room = self._room  # another thread may change it meanwhile
-        while True:
-            runs = (_abi.GpuRun * room)()
-            request = _abi.make(
-                _abi.KvPlanRequest, block_table=table, block_count=len(table),
-                first_token=first_token, tokens=tokens, runs=runs, room=len(runs))
-            if self._library.kvkeep_kv_plan(self._handle, ctypes.byref(request),
-                                            ctypes.byref(count), ctypes.byref(error)) == 0:
-                return GpuRuns.adopt(runs, count.value, self._regions)
-            if count.value <= room:
-                raise errors.of(self._library, error)
-            room = self._room = count.value  # OUT_OF_RANGE: as many as there are
+        return self._plan(_abi.KvPlanRequest, block_table=table, block_count=len(table),
+                          first_token=first_token, tokens=tokens)

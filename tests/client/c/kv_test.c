@@ -150,6 +150,83 @@ static void wrong_plans_are_named(void) {
   CHECK(kvkeep_kv_planner_bytes_per_token(NULL) == 0);
 }
 
+// Two layers' pages of 64 bytes in 4 blocks, a block's together.
+static const kvkeep_page_tensor pages = {7, 4096, 512, 2, 4, 64, 128, 64};
+
+static kvkeep_page_planner* page_planner_of(uint32_t shards) {
+  const kvkeep_page_layout layout = {sizeof layout, shards, &pages, 1, 0};
+  kvkeep_page_planner* planner = NULL;
+  CHECK_CODE(kvkeep_page_planner_create(&layout, &planner, &error), KVKEEP_OK, &error);
+  CHECK(planner != NULL);
+  return planner;
+}
+
+static void blocks_become_runs(void) {
+  kvkeep_page_planner* planner = page_planner_of(1);
+  CHECK(kvkeep_page_planner_bytes_per_block(planner) == 128);
+  kvkeep_gpu_run runs[16];
+  kvkeep_page_plan_request request = {.size = sizeof request,
+                                      .blocks = table,
+                                      .block_count = 3,
+                                      .runs = runs,
+                                      .room = 16};
+  uint64_t count = 77;
+  CHECK_CODE(kvkeep_page_plan(planner, &request, &count, &error), KVKEEP_OK, &error);
+  CHECK(count == 2 && same(runs[0], 3 * 128, 128) && same(runs[1], 128, 256));
+  request.room = 1;
+  CHECK_CODE(kvkeep_page_plan(planner, &request, &count, &error), KVKEEP_OUT_OF_RANGE, &error);
+  CHECK(count == 2 && strstr(error.message, "room") != NULL);
+  kvkeep_page_planner_free(planner);
+  planner = page_planner_of(2);
+  CHECK(kvkeep_page_planner_bytes_per_block(planner) == 64);
+  request.room = 16;
+  request.shard = 1;
+  request.block_count = 1;
+  CHECK_CODE(kvkeep_page_plan(planner, &request, &count, &error), KVKEEP_OK, &error);
+  CHECK(count == 2 && same(runs[0], 3 * 128 + 32, 32) && same(runs[1], 3 * 128 + 96, 32));
+  kvkeep_page_planner_free(planner);
+}
+
+static void refuse_pages(kvkeep_page_layout layout, const char* words) {
+  kvkeep_page_planner* planner = (kvkeep_page_planner*)&error;
+  CHECK_CODE(kvkeep_page_planner_create(&layout, &planner, &error), KVKEEP_INVALID_ARGUMENT,
+             &error);
+  CHECK(planner == NULL);
+  if (strstr(error.message, words) == NULL) check_failed(__FILE__, __LINE__, words, &error);
+}
+
+static void wrong_pages_are_named(void) {
+  const kvkeep_page_layout good = {sizeof good, 1, &pages, 1, 0};
+  kvkeep_page_layout layout = good;
+  layout.tensors = NULL;
+  refuse_pages(layout, "tensors");
+  layout = good;
+  layout.tensor_count = 0;
+  refuse_pages(layout, "tensor_count");
+  layout = good;
+  layout.shards = 3;
+  refuse_pages(layout, "tensors[0]: page_bytes is 64, shards are 3");
+  kvkeep_page_tensor overlapping = pages;
+  overlapping.block_stride = 127;
+  layout = good;
+  layout.tensors = &overlapping;
+  refuse_pages(layout, "pages overlap");
+  CHECK_CODE(kvkeep_page_planner_create(NULL, NULL, &error), KVKEEP_INVALID_ARGUMENT, &error);
+  kvkeep_page_planner* planner = page_planner_of(1);
+  const uint32_t beyond[] = {0, 4};
+  kvkeep_page_plan_request request = {.size = sizeof request, .blocks = beyond, .block_count = 2};
+  uint64_t count = 77;
+  CHECK_CODE(kvkeep_page_plan(planner, &request, &count, &error), KVKEEP_INVALID_ARGUMENT, &error);
+  CHECK(count == 0 && strstr(error.message, "blocks[1] is 4 of 4") != NULL);
+  request.blocks = NULL;
+  CHECK_CODE(kvkeep_page_plan(planner, &request, &count, &error), KVKEEP_INVALID_ARGUMENT, &error);
+  CHECK_CODE(kvkeep_page_plan(NULL, &request, &count, &error), KVKEEP_INVALID_ARGUMENT, &error);
+  CHECK_CODE(kvkeep_page_plan(planner, &request, NULL, &error), KVKEEP_INVALID_ARGUMENT, &error);
+  kvkeep_page_planner_free(planner);
+  kvkeep_page_planner_free(NULL);
+  CHECK(kvkeep_page_planner_bytes_per_block(NULL) == 0);
+}
+
 int main(void) {
   static const test_case tests[] = {
       {"a table becomes runs", a_table_becomes_runs},
@@ -158,6 +235,8 @@ int main(void) {
        the_canonical_order_is_the_same_for_every_layout},
       {"wrong layouts are named", wrong_layouts_are_named},
       {"wrong plans are named", wrong_plans_are_named},
+      {"blocks become runs", blocks_become_runs},
+      {"wrong pages are named", wrong_pages_are_named},
   };
   return RUN_TESTS(tests);
 }

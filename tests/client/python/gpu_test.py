@@ -24,7 +24,8 @@ import kvkeep  # noqa: E402
 import kvkeep.aio  # noqa: E402
 from daemon import Daemon  # noqa: E402
 from fake_gpu import FakeGpu  # noqa: E402
-from kvkeep import GetStatus, GpuChunk, GpuRun, KvFormat, KvPlanner, PutStatus  # noqa: E402
+from kvkeep import (GetStatus, GpuChunk, GpuRun, KvFormat, KvPlanner, PagePlanner,  # noqa: E402
+                    PageTensor, PutStatus)
 
 BLOCK = 64 << 10
 MEMORY = 4 << 20
@@ -431,6 +432,35 @@ class Planner(unittest.TestCase):
             self.planner(strides=[1])
         with self.assertRaisesRegex(kvkeep.InvalidArgument, "block table"):
             self.planner().plan([1], 0, 5)
+
+
+class Pages(unittest.TestCase):
+    def planner(self, shards=1, **changed):
+        return PagePlanner([PageTensor(**(dict(
+            run=GpuRun(7, 4096, 1 << 20), layers=2, blocks=1024, layer_stride=64,
+            block_stride=128, page_bytes=64) | changed))], shards=shards)
+
+    def test_blocks_become_runs(self):
+        planner = self.planner()
+        self.assertEqual(list(planner.plan([3, 1, 2])),
+                         [GpuRun(7, 4096 + 3 * 128, 128), GpuRun(7, 4096 + 128, 256)])
+        self.assertEqual(planner.bytes_per_block, 128)
+        self.assertEqual(len(planner.plan(range(0, 1024, 2))), 512)  # more than there is room for
+
+    def test_a_shard_is_its_part_of_each_page(self):
+        planner = self.planner(shards=2)
+        self.assertEqual(list(planner.plan([1], 1)),
+                         [GpuRun(7, 4096 + 160, 32), GpuRun(7, 4096 + 224, 32)])
+
+    def test_mistakes_are_named(self):
+        with self.assertRaisesRegex(kvkeep.InvalidArgument, "tensor_count"):
+            PagePlanner([])
+        with self.assertRaisesRegex(kvkeep.InvalidArgument, "overlap"):
+            self.planner(block_stride=127)
+        with self.assertRaisesRegex(kvkeep.InvalidArgument, "its pages take"):
+            self.planner(run=GpuRun(7, 4096, 1024))
+        with self.assertRaisesRegex(kvkeep.InvalidArgument, "shard is 1 of 1"):
+            self.planner().plan([0], 1)
 
 
 class PathIsOff(WithDaemon):

@@ -1,0 +1,42 @@
+"""What the planners have in common: a handle of the library's, and plans of any number of runs."""
+
+import ctypes
+
+from kvkeep import _abi, errors
+from kvkeep.gpu import GpuRuns
+
+_FEW = 256  # runs that are room for at first
+
+
+class Planner:
+    """Numbers only: asks no daemon and no driver. Thread-safe."""
+
+    KIND = ""  # in the names of the library's calls
+
+    def __init__(self, layout, regions):
+        self._handle, self._room = None, _FEW
+        self._library, self._regions = _abi.load(), regions
+        handle, error = ctypes.c_void_p(), _abi.Error()
+        create = getattr(self._library, f"kvkeep_{self.KIND}_planner_create")
+        if create(ctypes.byref(layout), ctypes.byref(handle), ctypes.byref(error)) != 0:
+            raise errors.of(self._library, error)
+        self._handle = handle.value
+
+    def __del__(self):
+        if getattr(self, "_handle", None) is not None:
+            getattr(self._library, f"kvkeep_{self.KIND}_planner_free")(self._handle)
+
+    def _plan(self, kind, **request):
+        """The runs that a request of this kind, without its room, is answered with."""
+        plan = getattr(self._library, f"kvkeep_{self.KIND}_plan")
+        count, error = ctypes.c_uint64(), _abi.Error()
+        room = self._room  # another thread may change it meanwhile
+        while True:
+            runs = (_abi.GpuRun * room)()
+            asked = _abi.make(kind, runs=runs, room=len(runs), **request)
+            if plan(self._handle, ctypes.byref(asked), ctypes.byref(count),
+                    ctypes.byref(error)) == 0:
+                return GpuRuns.adopt(runs, count.value, self._regions)
+            if count.value <= room:
+                raise errors.of(self._library, error)
+            room = self._room = count.value  # OUT_OF_RANGE: as many as there are
