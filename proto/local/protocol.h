@@ -136,7 +136,7 @@ struct Welcome {
   uint64_t max_keys_per_call = 0;
   uint64_t max_leases_per_session = 0;
   uint64_t max_leased_bytes = 0;
-  uint64_t max_staging_bytes = 0;  // of one session, staging and registered memory each
+  uint64_t max_staging_bytes = 0;  // of one session
   uint64_t max_sessions = 0;
   uint32_t max_put_chunks = 0;  // of one put
   uint32_t max_registrations = 0;

@@ -20,6 +20,7 @@ absl::Status LocalLimits::Validate() const {
        {at_least_one("max_connections", max_connections),
         at_least_one("max_puts_in_flight", max_puts_in_flight),
         at_least_one("max_put_chunks", max_put_chunks), at_least_one("max_put_runs", max_put_runs),
+        at_least_one("max_registered_bytes", max_registered_bytes),
         at_least_one("max_staging_bytes", max_staging_bytes),
         at_least_one("default_staging_bytes", default_staging_bytes),
         at_least_one("first_staging_bytes", first_staging_bytes),

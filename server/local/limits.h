@@ -19,7 +19,8 @@ struct LocalLimits {
   uint32_t max_put_chunks = 4096;              // of one put
   uint32_t max_put_runs = 65536;               // of one put
   uint32_t max_registrations = 64;             // of one session
-  uint64_t max_staging_bytes = kGiB;           // of one session; registered memory as much again
+  uint64_t max_registered_bytes = kTiB;        // of one session, of its own memory
+  uint64_t max_staging_bytes = kGiB;           // of one session
   uint64_t max_all_staging_bytes = 0;          // of all sessions; 0: a quarter of G2
   uint64_t first_staging_bytes = 4 * kMiB;     // what a session begins with; room for a chunk
   uint64_t default_staging_bytes = 64 * kMiB;  // before version 6; asked for with 0, sizes vary

@@ -36,11 +36,12 @@ absl::StatusOr<uint32_t> SessionMemory::Register(ExpendableFd fd, uint64_t bytes
     return absl::ResourceExhaustedError(absl::StrCat(
         "registrations: this session has ", limits.max_registrations, ", the most allowed"));
   }
-  if (bytes > limits.max_staging_bytes || registered_bytes_ > limits.max_staging_bytes - bytes) {
+  if (bytes > limits.max_registered_bytes ||
+      registered_bytes_ > limits.max_registered_bytes - bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("registered memory: this session has ", registered_bytes_, " bytes, ", bytes,
-                     " more are wanted, allowed are at most ", limits.max_staging_bytes,
-                     " (max_staging_bytes)"));
+                     " more are wanted, allowed are at most ", limits.max_registered_bytes,
+                     " (max_registered_bytes)"));
   }
   if (next_region_ == 0) return absl::ResourceExhaustedError("region: all numbers were used");
   KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<RegisteredMemory> memory,

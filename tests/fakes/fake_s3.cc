@@ -169,7 +169,7 @@ ScriptedAnswer FakeS3::Put(const Parsed& request) {
 
 ScriptedAnswer FakeS3::List(const Parsed& request) {
   if (knows_settings) {
-    if (request.query == "lifecycle=") return {.body = "<LifecycleConfiguration/>"};
+    if (request.query == "lifecycle=") return {.body = lifecycle};
     if (request.query == "versioning=") return {.body = "<VersioningConfiguration/>"};
     if (request.query == "object-lock=") return Refuse(404, "ObjectLockConfigurationNotFoundError");
   }

@@ -40,6 +40,9 @@ class FakeS3 {
   bool knows_conditions = true;     // else 501 for a put with one
   bool ignores_conditions = false;  // takes and forgets them
   bool ignores_ranges = false;      // 200 and all of it
+  std::string lifecycle =           // its rules
+      "<LifecycleConfiguration><Rule><Filter/><Status>Enabled</Status>"
+      "<Expiration><Days>7</Days></Expiration></Rule></LifecycleConfiguration>";
   bool knows_settings = true;       // else it lists the bucket when asked for them, as Swift does
   size_t page = 1000;               // of a list
 

@@ -45,6 +45,12 @@ TEST_CASE("g4 check says of a bucket what was tried, and exits by whether it is 
   CHECK(bad.json()["findings"][0]["says"] == "403 SignatureDoesNotMatch");
   CHECK_FALSE(absl::StrContains(bad.out + bad.err, "wrong"));
   CHECK(Run({"g4", "check", "ftp://host", "bucket"}).code == 2);
+  // Its objects go after 7 days.
+  CHECK(RunG4(&bucket, "check", "ID\nsecret\n", {"--lifetime", "7d"}).code == 0);
+  const CliResult late = RunG4(&bucket, "check", "ID\nsecret\n", {"--lifetime", "169h"});
+  CHECK(late.code == 1);
+  CHECK(absl::StrContains(late.out, "g4.lifetime: 7d"));
+  CHECK(RunG4(&bucket, "check", "ID\nsecret\n", {"--lifetime", "soon"}).code == 2);
 }
 
 TEST_CASE("g4 sweep deletes old images of a bucket, page by page, and tells how many") {

@@ -10,6 +10,7 @@
 #include "tiers/base/bytes.h"
 #include "tiers/base/crc32c.h"
 #include "tiers/base/mutex.h"
+#include "tiers/objects/bucket_lifecycle.h"
 #include "tiers/objects/s3_requests.h"
 
 namespace kvkeep {
@@ -278,12 +279,7 @@ class BucketChecker {
     const auto answers = [](const Seen& seen, const char* document) {
       return seen.Is(ObjectOutcome::kOk) && absl::StrContains(seen.text, document);
     };
-    const Seen lifecycle = ask("lifecycle");
-    const bool expires = answers(lifecycle, "<LifecycleConfiguration");
-    Find("rules that expire objects",
-         expires || !lifecycle.Is(ObjectOutcome::kOk) ? lifecycle.Shown() : "200, and no rules",
-         expires ? Verdict::kGood : Verdict::kNote,
-         "nothing expires there: set a rule by age, or delete old objects yourself");
+    JudgeExpiry(ask("lifecycle"));
     const Seen versioning = ask("versioning");
     const bool versions = answers(versioning, "<VersioningConfiguration") &&
                           absl::StrContains(versioning.text, "Enabled");
@@ -294,6 +290,36 @@ class BucketChecker {
                         absl::StrContains(lock.text, "Enabled");
     Find("object lock", locked ? "on" : "off", locked ? Verdict::kBad : Verdict::kGood,
          "bad images could not be deleted: use another bucket");
+  }
+
+  // What expires beside what the nodes are told of that (g4.lifetime).
+  void JudgeExpiry(const Seen& lifecycle) {
+    const bool told = options_.lifetime.count() > 0;
+    const auto days = lifecycle.Is(ObjectOutcome::kOk)
+                          ? DaysToExpiry(lifecycle.text, urls_.prefix())
+                          : std::nullopt;
+    if (!days.has_value()) {
+      return Find("rules that expire objects",
+                  lifecycle.Is(ObjectOutcome::kOk) ? "200, and no rules" : lifecycle.Shown(),
+                  Verdict::kNote,
+                  "nothing expires there: set a rule by age, or let `kvkeep g4 sweep` delete what "
+                  "is old");
+    }
+    const auto expire = std::chrono::hours(24) * *days;
+    Verdict verdict = Verdict::kGood;
+    std::string means;
+    if (told && options_.lifetime > expire) {
+      verdict = Verdict::kBad;
+      means = absl::StrCat("images go before they are written anew: g4.lifetime: ", *days, "d");
+    } else if (told && options_.lifetime < expire) {
+      verdict = Verdict::kNote;
+      means = absl::StrCat("images are written anew sooner than they must: g4.lifetime: ", *days,
+                           "d");
+    }
+    Find("rules that expire objects",
+         absl::StrCat("after ", *days, " days", told ? "" : absl::StrCat(", so g4.lifetime: ",
+                                                                         *days, "d")),
+         verdict, std::move(means));
   }
 
   void CheckDeletes() {

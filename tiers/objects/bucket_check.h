@@ -34,6 +34,7 @@ struct BucketCheckOptions {
   std::chrono::milliseconds cut_after{20};
   size_t racers = 12, timed_reads = 20;
   std::chrono::milliseconds each_within{20'000};
+  std::chrono::seconds lifetime{0};  // g4.lifetime of the nodes; 0: not told
 };
 
 // All pointers outlive the call. Findings in the order they were made: the first ones that are bad

@@ -8,6 +8,7 @@
 #include "tiers/objects/curl_engine.h"
 #include "tools/kvkeep/bucket_keys.h"
 #include "tools/kvkeep/cli.h"
+#include "tools/kvkeep/units.h"
 
 namespace kvkeep::tools {
 namespace {
@@ -21,7 +22,16 @@ const char* NameOfVerdict(BucketFinding::Verdict verdict) {
   return "";
 }
 
-int RunG4Check(const Cli& cli, const BucketAsked& asked) {
+struct CheckAsked : BucketAsked {
+  std::string lifetime;  // empty: not told
+};
+
+int RunG4Check(const Cli& cli, const CheckAsked& asked) {
+  BucketCheckOptions options;
+  if (!asked.lifetime.empty()) {
+    options.lifetime =
+        std::chrono::duration_cast<std::chrono::seconds>(*ParseDuration(asked.lifetime));
+  }
   const absl::StatusOr<S3Urls> urls = S3Urls::Make(asked.urls);
   if (!urls.ok()) return cli.FailUsage(std::string(urls.status().message()));
   const absl::StatusOr<SharedS3Keys> keys = FindBucketKeys(asked.credentials_file);
@@ -31,7 +41,7 @@ int RunG4Check(const Cli& cli, const BucketAsked& asked) {
       {.expect_continue_from_bytes = UINT64_MAX, .ca_file = asked.ca_file}, RealClock());
   if (!engine.ok()) return cli.Fail(engine.status());
   const std::vector<BucketFinding> findings =
-      CheckBucket(*urls, *keys, {}, engine->get(), RealClock(), RealRandom());
+      CheckBucket(*urls, *keys, options, engine->get(), RealClock(), RealRandom());
   Json list = Json::array();
   std::vector<std::vector<std::string>> rows = {{"TRIED", "SAYS", "", "MEANS"}};
   bool good = true;
@@ -56,10 +66,13 @@ void AddG4Verbs(CLI::App& app, Cli& cli) {
       "try a bucket before a daemon trusts it: puts, races, cuts off, reads, overwrites and "
       "deletes objects of its own below check/. Exit code 1: images would be lost or mixed, or "
       "nothing works");
-  auto asked = std::make_shared<BucketAsked>();
+  auto asked = std::make_shared<CheckAsked>();
   check->add_option("ENDPOINT", asked->urls.endpoints[0], "https://host or http://host:port")
       ->required();
   check->add_option("BUCKET", asked->urls.bucket, "its name; it is there already")->required();
+  check->add_option("--lifetime", asked->lifetime, "what g4.lifetime is to be: 7d; compared with "
+                    "the bucket's rules")
+      ->check(BadDuration);
   AddBucketOptions(*check, *asked);
   check->callback([&cli, asked] { cli.run = [&cli, asked] { return RunG4Check(cli, *asked); }; });
   AddG4SweepVerb(*g4, cli);

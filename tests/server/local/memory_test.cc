@@ -404,10 +404,13 @@ TEST_CASE("only memory that can be read is registered") {
 TEST_CASE("a session registers so many memories and so many bytes") {
   PeerTester t(PeerWorld(), [](LocalLimits* limits) {
     limits->max_registrations = 2;
-    limits->max_staging_bytes = kMiB;
+    limits->max_registered_bytes = kMiB;
+    limits->max_staging_bytes = kMiB / 2;  // which is another limit
   });
   t.Open();
   const UniqueFd fd = Memfd(std::vector<std::byte>(2 * kMiB));
+  CHECK(absl::StrContains(std::string(Register(t, fd.get(), kMiB + 1).status.message()),
+                          "allowed are at most 1048576 (max_registered_bytes)"));
   CHECK(absl::IsResourceExhausted(Register(t, fd.get(), kMiB + 1).status));
   CHECK(Register(t, fd.get(), kMiB - 4).status.ok());
   CHECK(absl::IsResourceExhausted(Register(t, fd.get(), 5).status));

@@ -15,7 +15,8 @@ using Verdict = BucketFinding::Verdict;
 
 class CheckedBucket {
  public:
-  std::vector<BucketFinding> Check(const char* secret = "secret", bool only_ask = false) {
+  std::vector<BucketFinding> Check(const char* secret = "secret", bool only_ask = false,
+                                   std::chrono::seconds lifetime = {}) {
     ScriptedServer server([this](ServedConnection& connection, int) {
       ServeBucket(bucket, connection);
     });
@@ -26,7 +27,7 @@ class CheckedBucket {
     SeededRandom random(1);
     return (only_ask ? AskBucket : CheckBucket)(
         urls, std::make_shared<const S3Keys>(S3Keys{"ID", SecretText(secret), "", {}}),
-        {.timed_reads = 3}, engine.get(), RealClock(), &random);
+        {.timed_reads = 3, .lifetime = lifetime}, engine.get(), RealClock(), &random);
   }
 
   FakeS3 bucket{RealClock(),
@@ -80,6 +81,26 @@ TEST_CASE("a server that lists the bucket, asked for its settings, has none") {
   CHECK(rules.says == "200, and no rules");
   CHECK(FindingOf(findings, "old versions").verdict == Verdict::kGood);
   CHECK(FindingOf(findings, "object lock").verdict == Verdict::kGood);
+}
+
+TEST_CASE("the rules of a bucket are held against the lifetime that its nodes are told") {
+  CheckedBucket b;
+  const auto rules = [&b](int days) {
+    return FindingOf(b.Check("secret", false, std::chrono::hours(24) * days),
+                     "rules that expire objects");
+  };
+  CHECK(rules(0).says == "after 7 days, so g4.lifetime: 7d");
+  CHECK(rules(0).verdict == Verdict::kGood);
+  CHECK(rules(7).says == "after 7 days");
+  CHECK(rules(7).verdict == Verdict::kGood);
+  CHECK(rules(8).verdict == Verdict::kBad);
+  CHECK(rules(8).means == "images go before they are written anew: g4.lifetime: 7d");
+  CHECK(rules(6).verdict == Verdict::kNote);
+  CHECK(absl::StrContains(rules(6).means, "sooner than they must"));
+  b.bucket.lifecycle = "<LifecycleConfiguration/>";
+  CHECK(rules(7).verdict == Verdict::kNote);
+  CHECK(rules(7).says == "200, and no rules");
+  CHECK(absl::StrContains(rules(7).means, "kvkeep g4 sweep"));
 }
 
 TEST_CASE("where nothing works the check ends, and says why") {
