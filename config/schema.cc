@@ -250,7 +250,7 @@ std::vector<ConfigKey> G2Keys() {
                "Share of g2.capacity that may wait for its write to G3."),
       Count("g2.copy_threads", In(&Config::g2, &G2Config::copy_threads), {0, 64},
             "Threads that copy and checksum what is put, and verify; 0: as many as cores, at most "
-            "4."),
+            "8."),
   };
 }
 
@@ -343,8 +343,8 @@ std::vector<ConfigKey> G4Keys() {
            "AES-256-GCM of payload, with keys derived from fleet.key_file, one for each tenant."),
       Count("remote.probes_per_second",
             In(&Config::remote, &RemoteConfig::probes_per_second), {1, 1'000'000},
-            "How many chunks are asked for in a second, at most. A lookup that would ask for more "
-            "finds less."),
+            "How many chunks are asked for in a second, at most, under each key that the node has "
+            "(the fleet's, tenants'). A lookup that would ask for more finds less."),
       Text("fleet.name", In(&Config::fleet, &FleetConfig::name), "a name",
            "1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'; \"\" for none", CheckPlainName,
            Empty::kAllowed, "Nodes of another name share nothing with this one."),

@@ -109,8 +109,9 @@ typedef struct kvkeep_page_layout {
 typedef struct kvkeep_page_planner kvkeep_page_planner;
 
 // For whole blocks, whatever lies in a page. The payload is [block][tensor][layer][shard of the
-// page], the same for all strides. All is checked: pages that overlap or lie outside their tensor
-// are INVALID_ARGUMENT. End it with kvkeep_page_planner_free.
+// page], the same for all strides. Pages of a tensor that overlap or lie outside it are
+// INVALID_ARGUMENT; that tensors do not overlap each other, and no block is named twice, is the
+// caller's to see to. End it with kvkeep_page_planner_free.
 int kvkeep_page_planner_create(const kvkeep_page_layout* layout, kvkeep_page_planner** out,
                                kvkeep_error* error);
 // Of a payload: one shard of every page.

@@ -15,8 +15,9 @@
 //
 // Shards are equal parts of each page, in its order: heads, in layouts where a page's outermost
 // axis is its heads. The payload of a shard is [block][tensor][layer][shard of the page].
-// Everything is checked, without overflow: what is wrong is INVALID_ARGUMENT. Thread-safe: all
-// constant.
+// Everything is checked, without overflow: what is wrong is INVALID_ARGUMENT. But for this: that
+// tensors do not overlap each other, and that no block is named twice, is the caller's to see to.
+// Thread-safe: all constant.
 #pragma once
 
 #include <absl/status/status.h>

@@ -42,7 +42,7 @@ struct CudaDeviceOptions {
   std::array<std::byte, 16> uuid{};  // the driver's order of devices is no identity
   GpuArena arena;
   size_t max_registrations = 4096;
-  size_t max_queued_copies = 4096;
+  size_t max_queued_copies = 16384;
   size_t max_issued_copies = 64;
   size_t max_runs = 65536;  // of one copy
   size_t max_batch = 4096;  // pieces in one call of the driver

@@ -8,15 +8,25 @@ Drainer::Drainer(Store* store, const Clock* clock, absl::AnyInvocable<void()> on
     : store_(store), clock_(clock), on_begin_(std::move(on_begin)) {}
 
 void Drainer::Start(std::chrono::nanoseconds timeout, bool g4, Done done) {
+  const MonotonicTime deadline = clock_->Now() + timeout;
   absl::AnyInvocable<void()> begin;
+  bool wanted = false;
   {
     MutexLock lock(&mu_);
     begin = std::exchange(on_begin_, nullptr);
-    waiters_.push_back({.deadline = clock_->Now() + timeout, .g4 = g4, .done = std::move(done)});
+    wanted = wants_g4_ = wants_g4_ || g4;
   }
   if (begin != nullptr) begin();
-  // One that is under way goes on as it is, unless this one wants more.
-  if (begin != nullptr || g4) store_->BeginDrain(g4);
+  // One that is under way goes on as it is, unless somebody wants more: whoever begins last has
+  // seen what all before it want.
+  for (bool more = begin != nullptr || g4; more;) {
+    store_->BeginDrain(wanted);
+    MutexLock lock(&mu_);
+    more = wants_g4_ != wanted;
+    wanted = wants_g4_;
+  }
+  MutexLock lock(&mu_);
+  waiters_.push_back({.deadline = deadline, .g4 = g4, .done = std::move(done)});
 }
 
 void Drainer::Poll() {

@@ -48,6 +48,7 @@ class Drainer {
   const Clock* const clock_;
   Mutex mu_;
   absl::AnyInvocable<void()> on_begin_ ABSL_GUARDED_BY(mu_);  // null once drains have begun
+  bool wants_g4_ ABSL_GUARDED_BY(mu_) = false;  // somebody does
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
 };

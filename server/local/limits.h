@@ -29,7 +29,7 @@ struct LocalLimits {
   // Of all sessions together; each tenant has its part of them (gpu_account.h).
   uint64_t max_all_gpu_registrations = 4096;
   uint64_t max_all_gpu_bytes = 16 * kTiB;
-  uint64_t max_all_gpu_copies = 4096;
+  uint64_t max_all_gpu_copies = 16384;  // of 8 MiB or so
   uint64_t max_gpu_get_bytes = 0;         // of all gets to GPUs under way; 0: a quarter of G2
   uint64_t max_unsent_bytes = 16 * kMiB;  // of replies a client does not read
   // Staging memory is not mapped, but read by calls, which cost more. For vm.overcommit_memory 2:

@@ -4,6 +4,7 @@
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "proto/local/message.h"
@@ -13,8 +14,10 @@
 namespace kvkeep {
 namespace {
 
-constexpr size_t kParallelTasks = 8;
-constexpr size_t kTasksARun = 4;  // then others get their turn
+// Tasks of one put at a time; and how many a thread does before others get their turn. What is to
+// be checksummed alone, as a GPU brings it faster than a few threads do, takes a third of a copy.
+const size_t kParallelTasks = std::clamp<size_t>(std::thread::hardware_concurrency(), 4, 8);
+constexpr size_t kTasksARun = 1, kGpuTasksARun = 4;
 constexpr size_t kMaxPiecesPerTask = 64;
 // Each chunk is sealed, each run read by a call: what the loop does of them.
 constexpr size_t kLoopChunks = 4, kLoopRuns = 64;
@@ -254,7 +257,9 @@ void PutJob::OnFetched(size_t group, const CopyEnd& end) {
     Group& fetched = groups_[group];
     for (size_t i = fetched.first_piece; i < fetched.end_piece && !end.status.ok(); ++i) {
       const bool told = i > fetched.first_piece && pieces_[i - 1].chunk == pieces_[i].chunk;
-      if (!told) failures_.emplace_back(pieces_[i].chunk, end.status);
+      if (told) continue;
+      failures_.emplace_back(pieces_[i].chunk, end.status);
+      chunks_[pieces_[i].chunk].lost.store(true, std::memory_order_relaxed);
     }
     fetched.fenced = end.fenced;
     unfenced_ = unfenced_ || !end.fenced;
@@ -298,6 +303,7 @@ void PutJob::PostTasks() {
 }
 
 void PutJob::RunTasks() {
+  const size_t most = plan_.gpu() != nullptr ? kGpuTasksARun : kTasksARun;
   bool again = true;
   for (size_t run = 1; again; ++run) {
     size_t task = 0;
@@ -309,7 +315,7 @@ void PutJob::RunTasks() {
     for (size_t i = begin; i < end; ++i) CopyPiece(pieces_[i]);
     {
       MutexLock lock(&mu_);
-      again = run < kTasksARun && posted_tasks_ < ready_tasks_;
+      again = run < most && posted_tasks_ < ready_tasks_;
       (again ? ++posted_tasks_ : --running_);
     }
     if (!again) PostTasks();
@@ -332,7 +338,9 @@ absl::Status PutJob::Fill(const Piece& piece) {
 void PutJob::CopyPiece(const Piece& piece) {
   Chunk& chunk = chunks_[piece.chunk];
   absl::Status status = absl::CancelledError("the session ended");
-  if (given_up_.load(std::memory_order_relaxed)) {
+  if (chunk.lost.load(std::memory_order_relaxed)) {
+    status = absl::OkStatus();  // it is known why
+  } else if (given_up_.load(std::memory_order_relaxed)) {
     status = absl::CancelledError("given up");
   } else if (!cancelled_.load(std::memory_order_relaxed)) {
     status = Fill(piece);

@@ -74,6 +74,7 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   struct Chunk {
     ChunkPut put;
     std::atomic<uint32_t> pieces_left{0};
+    std::atomic<bool> lost{false};  // some of it did not come from the GPU
   };
   struct Piece {
     uint32_t chunk = 0, piece = 0;

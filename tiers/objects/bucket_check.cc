@@ -294,32 +294,36 @@ class BucketChecker {
 
   // What expires beside what the nodes are told of that (g4.lifetime).
   void JudgeExpiry(const Seen& lifecycle) {
+    const char* const what = "rules that expire objects";
     const bool told = options_.lifetime.count() > 0;
-    const auto days = lifecycle.Is(ObjectOutcome::kOk)
-                          ? DaysToExpiry(lifecycle.text, urls_.prefix())
-                          : std::nullopt;
-    if (!days.has_value()) {
-      return Find("rules that expire objects",
-                  lifecycle.Is(ObjectOutcome::kOk) ? "200, and no rules" : lifecycle.Shown(),
-                  Verdict::kNote,
-                  "nothing expires there: set a rule by age, or let `kvkeep g4 sweep` delete what "
-                  "is old");
+    // All images lie below this (tiers/remote/object_name.h).
+    const auto expiry = lifecycle.Is(ObjectOutcome::kOk)
+                            ? ReadExpiry(lifecycle.text, absl::StrCat(urls_.prefix(), "1/"))
+                            : std::nullopt;
+    if (expiry.has_value() && expiry->unclear) {
+      return Find(what, "some that are not understood", Verdict::kNote,
+                  "compare g4.lifetime with them: it is the age at which the first images expire");
     }
-    const auto expire = std::chrono::hours(24) * *days;
+    if (!expiry.has_value() || !expiry->days.has_value()) {
+      const bool says_so = expiry.has_value() || lifecycle.http.head.status == 404;
+      return Find(what, expiry.has_value() ? "none for images" : lifecycle.Shown(), Verdict::kNote,
+                  absl::StrCat(says_so ? "nothing expires there" : "it does not say what expires",
+                               ": set a rule by age, or let `kvkeep g4 sweep` delete what is old"));
+    }
+    const uint32_t days = *expiry->days;
+    const auto expire = std::chrono::hours(24) * days;
     Verdict verdict = Verdict::kGood;
     std::string means;
     if (told && options_.lifetime > expire) {
       verdict = Verdict::kBad;
-      means = absl::StrCat("images go before they are written anew: g4.lifetime: ", *days, "d");
+      means = absl::StrCat("images go before they are written anew: g4.lifetime: ", days, "d");
     } else if (told && options_.lifetime < expire) {
       verdict = Verdict::kNote;
-      means = absl::StrCat("images are written anew sooner than they must: g4.lifetime: ", *days,
+      means = absl::StrCat("images are written anew sooner than they must: g4.lifetime: ", days,
                            "d");
     }
-    Find("rules that expire objects",
-         absl::StrCat("after ", *days, " days", told ? "" : absl::StrCat(", so g4.lifetime: ",
-                                                                         *days, "d")),
-         verdict, std::move(means));
+    const std::string so = told ? "" : absl::StrCat(", so g4.lifetime: ", days, "d");
+    Find(what, absl::StrCat("after ", days, " days", so), verdict, std::move(means));
   }
 
   void CheckDeletes() {

@@ -10,33 +10,66 @@
 namespace kvkeep {
 namespace {
 
-// The prefix that a rule is for; nothing: it is for objects that have more than that.
-std::optional<absl::string_view> PrefixOf(const XmlElement& rule) {
-  const XmlElement* const filter = rule.Child("Filter");
-  if (filter == nullptr) return rule.TextOf("Prefix");  // as rules were written before 2016
-  if (filter->children.empty()) return "";
-  if (filter->children.size() > 1 || filter->children[0].name != "Prefix") return std::nullopt;
-  return filter->TextOf("Prefix");
+// Which objects a rule is for.
+struct Filter {
+  absl::string_view prefix;
+  bool tagged = false, unclear = false;
+};
+
+void ReadFilter(const XmlElement& from, Filter* filter) {
+  for (const XmlElement& condition : from.children) {
+    if (condition.name == "Prefix") {
+      filter->prefix = condition.text;
+    } else if (condition.name == "Tag") {
+      filter->tagged = true;
+    } else if (condition.name == "And") {
+      ReadFilter(condition, filter);
+    } else if (!absl::StartsWith(condition.name, "ObjectSize")) {
+      filter->unclear = true;
+    }
+  }
+}
+
+Filter FilterOf(const XmlElement& rule) {
+  Filter filter;
+  const XmlElement* const element = rule.Child("Filter");
+  if (element == nullptr) {
+    filter.prefix = rule.TextOf("Prefix");  // as rules were written before 2016
+  } else {
+    ReadFilter(*element, &filter);
+  }
+  return filter;
+}
+
+void ReadRule(const XmlElement& rule, absl::string_view prefix, BucketExpiry* expiry) {
+  if (rule.TextOf("Status") == "Disabled") return;
+  const Filter filter = FilterOf(rule);
+  const bool ours =
+      absl::StartsWith(prefix, filter.prefix) || absl::StartsWith(filter.prefix, prefix);
+  if (!ours || filter.tagged) return;
+  const XmlElement* const expiration = rule.Child("Expiration");
+  if (rule.TextOf("Status") != "Enabled" || filter.unclear || rule.Child("Action") != nullptr) {
+    expiry->unclear = true;
+  } else if (expiration != nullptr && expiration->Child("ExpiredObjectDeleteMarker") == nullptr) {
+    uint32_t days = 0;
+    if (absl::SimpleAtoi(expiration->TextOf("Days"), &days)) {
+      expiry->days = std::min(expiry->days.value_or(days), days);
+    } else {
+      expiry->unclear = true;
+    }
+  }
 }
 
 }  // namespace
 
-std::optional<uint32_t> DaysToExpiry(absl::string_view document, absl::string_view prefix) {
+std::optional<BucketExpiry> ReadExpiry(absl::string_view document, absl::string_view prefix) {
   const absl::StatusOr<XmlElement> root = ParseXml(document);
   if (!root.ok() || root->name != "LifecycleConfiguration") return std::nullopt;
-  std::optional<uint32_t> first;
+  BucketExpiry expiry;
   for (const XmlElement& rule : root->children) {
-    if (rule.name != "Rule" || rule.TextOf("Status") != "Enabled") continue;
-    const XmlElement* const expiration = rule.Child("Expiration");
-    const auto of = PrefixOf(rule);
-    uint32_t days = 0;
-    if (expiration == nullptr || !absl::SimpleAtoi(expiration->TextOf("Days"), &days)) continue;
-    if (!of.has_value() || (!absl::StartsWith(prefix, *of) && !absl::StartsWith(*of, prefix))) {
-      continue;
-    }
-    first = std::min(first.value_or(days), days);
+    if (rule.name == "Rule") ReadRule(rule, prefix, &expiry);
   }
-  return first;
+  return expiry;
 }
 
 }  // namespace kvkeep

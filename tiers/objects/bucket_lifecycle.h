@@ -8,9 +8,14 @@
 
 namespace kvkeep {
 
-// After how many days the first of them expires, by the rules of GetBucketLifecycleConfiguration;
-// nothing: none does by its age, or it is no such document. A rule for some of them counts. One
-// that asks for tags or a size does not: kvkeep's objects have no tags, and are of any size.
-std::optional<uint32_t> DaysToExpiry(absl::string_view document, absl::string_view prefix);
+struct BucketExpiry {
+  // After how many days the first of them expires; none: none does by its age. A rule for some of
+  // them counts, by their name or size. One that asks for tags does not: kvkeep sets none.
+  std::optional<uint32_t> days;
+  bool unclear = false;  // there are rules of another form, or at a date
+};
+
+// Of the answer to GetBucketLifecycleConfiguration; nothing: it is no such document.
+std::optional<BucketExpiry> ReadExpiry(absl::string_view document, absl::string_view prefix);
 
 }  // namespace kvkeep

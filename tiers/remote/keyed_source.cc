@@ -188,7 +188,10 @@ void KeyedSource::Write(WriteRequest request) {
 }
 
 void KeyedSource::Remove(const ChunkId& id, std::function<void(absl::Status)> done) {
-  const Chain& chain = ChainOf(id);
+  // A tenant that was given a key may have been without it: also what it wrote then must not come
+  // back, should its key be dropped.
+  Chain chain = ChainOf(id);
+  if (chain.front() != &fleets()) chain.insert(chain.end(), fleet_.begin(), fleet_.end());
   struct Removal {
     std::function<void(absl::Status)> done;
     Mutex mu;

@@ -6,7 +6,8 @@
 // others are written under the fleet's key. What is not there is asked for under the earlier ones,
 // in order, and read from there; once something was found so, the rest is asked for under the
 // fleet's key again, as a prompt's head may lie under an earlier key and its tail under this one. A
-// chunk is removed under all keys under which it may lie.
+// chunk is removed under all keys under which it may lie, of a tenant's with its own key under the
+// fleet's, too.
 //
 // place() and mac_key() are those of the fleet's key. A header under another key is checked with
 // that key here, and made anew for who reads it; and the other way round for a write.

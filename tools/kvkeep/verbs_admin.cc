@@ -48,7 +48,12 @@ int Drain(const Cli& cli, bool g4) {
   std::string text = absl::StrCat("drained, ", left, " dirty chunks left");
   if (!g4) return cli.Print(json, text + "\n", left == 0 ? kOk : kFailed);
   if (!drained->has_g4_chunks_left()) {
-    cli.terminal.err << "kvkeep: the daemon has no G4, or is too old to wait for it\n";
+    const auto status = admin.Status();
+    const bool too_old = status.ok() && status->has_g4();
+    cli.terminal.err << (too_old ? "kvkeep: the daemon is too old for this kvkeep: it did not wait "
+                                   "for what is to be written to G4\n"
+                                 : "kvkeep: the daemon has no G4\n");
+    return cli.Print(json, text + "\n", left == 0 && !too_old ? kOk : kFailed);
   }
   if (left_for_g4 > 0) {
     cli.terminal.err << "kvkeep: " << left_for_g4 << " chunks were not written to G4"

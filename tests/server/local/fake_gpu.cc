@@ -100,10 +100,10 @@ void FakeGpuDevice::Move(const GpuCopy& copy) {
   }
 }
 
-void FakeGpuDevice::EndOne(CopyEnd end) {
-  KVKEEP_CHECK(!held_.empty());
-  Held held = std::move(held_.front());
-  held_.pop_front();
+void FakeGpuDevice::EndOne(CopyEnd end, size_t which) {
+  KVKEEP_CHECK(which < held_.size());
+  Held held = std::move(held_[which]);
+  held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(which));
   End(std::move(held), std::move(end));
 }
 

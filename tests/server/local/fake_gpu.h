@@ -32,8 +32,9 @@ class FakeGpuDevice final : public GpuDevice {
   size_t held() const { return held_.size(); }
   // Registrations that are given back, and still open for the copies in them.
   size_t given_back() const;
-  // The oldest one ends. With status OK it is done before; not fenced, it goes on: RunAbandoned.
-  void EndOne(CopyEnd end);
+  // The oldest one ends, or another. With status OK it is done before; not fenced, it goes on:
+  // RunAbandoned.
+  void EndOne(CopyEnd end, size_t which = 0);
   void RunAbandoned();
   // What registrations are refused with from now on.
   void Refuse(absl::Status why) { refusal_ = std::move(why); }

@@ -115,49 +115,94 @@ TEST_CASE("a chunk whose copy fails is rejected, says why, and was never there")
   CHECK(t.Put({{.name = 1, .bytes = kBytes}}) == "stored");
 }
 
+// A put of 11 MiB, which the device copies by two calls: the first one has all of the first chunk
+// and some of the second one.
+class TwoCopies : public GpuTester {
+ public:
+  TwoCopies() : GpuTester(Roomy()) {
+    Open();
+    Add(MakePayload(1, 1, 11 * kMiB));
+    device().Hold(true);
+    id = TellPut({{.name = 1, .bytes = 7 * kMiB},
+                  {.name = 2, .offset = 7 * kMiB, .bytes = 3 * kMiB},
+                  {.name = 3, .offset = 10 * kMiB, .bytes = kMiB}});
+    RunAll();
+    REQUIRE(device().held() == 2);
+    CHECK(Look(1).empty());
+  }
+  void End(CopyEnd end, size_t which = 0) {
+    device().EndOne(std::move(end), which);
+    RunAll();
+  }
+  bool HasFirst() { return Look(1) == MakePayload(1, 1, 7 * kMiB); }
+
+  uint64_t id = 0;
+
+ private:
+  static WorldOptions Roomy() {
+    WorldOptions options = PeerWorld();
+    options.store.max_reserved_bytes = 12 * kMiB;
+    return options;
+  }
+};
+
+const CopyEnd kLate{.status = absl::DeadlineExceededError("too late")};
+const CopyEnd kHangs{.status = absl::DeadlineExceededError("hangs"), .fenced = false};
+
 TEST_CASE("what is in place is sealed while the rest is on its way, whatever becomes of that") {
-  WorldOptions options = PeerWorld();
-  options.store.max_reserved_bytes = 12 * kMiB;
-  GpuTester t(options);
-  t.Open();
-  t.Add(MakePayload(1, 1, 11 * kMiB));
-  t.device().Hold(true);
-  // Copied by two calls of the device: the first one has all of the first chunk and some of the
-  // second one, of 1 MiB each.
-  const uint64_t id =
-      t.TellPut({{.name = 1, .bytes = 7 * kMiB},
-                 {.name = 2, .offset = 7 * kMiB, .bytes = 3 * kMiB},
-                 {.name = 3, .offset = 10 * kMiB, .bytes = kMiB}});
-  t.RunAll();
-  REQUIRE(t.device().held() == 2);
-  CHECK(t.Look(1).empty());
-  t.device().EndOne({});
-  t.RunAll();
-  CHECK(t.Look(1) == MakePayload(1, 1, 7 * kMiB));
+  TwoCopies t;
+  t.End({});
+  CHECK(t.HasFirst());
   CHECK(t.Look(2).empty());
   CHECK(t.Look(3).empty());
-  CHECK_FALSE(t.HasReply(id));
+  CHECK_FALSE(t.HasReply(t.id));
   SECTION("it comes") {
-    t.device().EndOne({});
-    t.RunAll();
-    CHECK(ReadAnswers(t.TakeReply(id)) == "stored, stored, stored");
+    t.End({});
+    CHECK(ReadAnswers(t.TakeReply(t.id)) == "stored, stored, stored");
     CHECK(t.Look(2).size() == 3 * kMiB);
   }
   SECTION("it fails") {
-    t.device().EndOne({.status = absl::DeadlineExceededError("too late")});
-    t.RunAll();
-    CHECK(ReadAnswers(t.TakeReply(id)) == "stored, rejected 7: too late, rejected 7: too late");
+    t.End(kLate);
+    CHECK(ReadAnswers(t.TakeReply(t.id)) == "stored, rejected 7: too late, rejected 7: too late");
     CHECK(t.Look(2).empty());
   }
   SECTION("it never ends") {
-    t.device().EndOne({.status = absl::DeadlineExceededError("hangs"), .fenced = false});
-    t.RunAll();
-    CHECK_FALSE(t.HasReply(id));
+    t.End(kHangs);
+    CHECK_FALSE(t.HasReply(t.id));
     CHECK(t.gpu.kept() == 1);
     CHECK(t.Look(2).empty());
     t.device().RunAbandoned();
   }
-  CHECK(t.Look(1) == MakePayload(1, 1, 7 * kMiB));
+  CHECK(t.HasFirst());
+}
+
+TEST_CASE("a copy that ends before an earlier one gives nothing away") {
+  TwoCopies t;
+  SECTION("well") {
+    t.End({}, 1);
+    CHECK(t.Look(3).empty());  // what is sealed is sealed in order
+    CHECK_FALSE(t.HasReply(t.id));
+    t.End({});
+    CHECK(ReadAnswers(t.TakeReply(t.id)) == "stored, stored, stored");
+    CHECK(t.HasFirst());
+  }
+  SECTION("refused, while the other one is under way in a chunk that both have") {
+    const uint64_t reserved = t.reserved_bytes();
+    t.End(kLate, 1);
+    CHECK_FALSE(t.HasReply(t.id));
+    CHECK(t.reserved_bytes() == reserved);
+    t.End({});
+    CHECK(ReadAnswers(t.TakeReply(t.id)) == "stored, rejected 7: too late, rejected 7: too late");
+    CHECK(t.reserved_bytes() == 0);
+  }
+  SECTION("while the earlier one never does") {
+    t.End(kHangs);
+    t.End({});
+    CHECK_FALSE(t.HasReply(t.id));
+    CHECK(t.gpu.kept() == 1);
+    for (const uint64_t name : {1, 2, 3}) CHECK(t.Look(name).empty());
+    t.device().RunAbandoned();
+  }
 }
 
 TEST_CASE("the copy's deadline is that of the request, cut to the limit") {

@@ -7,13 +7,19 @@
 namespace kvkeep {
 namespace {
 
-// Days of a configuration with these rules, for objects below kv/.
-std::optional<uint32_t> Days(absl::string_view rules) {
-  return DaysToExpiry(
-      absl::StrCat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>"
-                   "<LifecycleConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">",
+BucketExpiry Read(absl::string_view rules, absl::string_view prefix = "kv/1/") {
+  const auto expiry = ReadExpiry(
+      absl::StrCat("<LifecycleConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">",
                    rules, "</LifecycleConfiguration>"),
-      "kv/");
+      prefix);
+  REQUIRE(expiry.has_value());
+  return *expiry;
+}
+// Of rules that are clear.
+std::optional<uint32_t> Days(absl::string_view rules, absl::string_view prefix = "kv/1/") {
+  const BucketExpiry expiry = Read(rules, prefix);
+  CHECK_FALSE(expiry.unclear);
+  return expiry.days;
 }
 
 std::string Rule(absl::string_view filter, absl::string_view action =
@@ -29,7 +35,7 @@ TEST_CASE("a rule by age for the bucket, the prefix, or a part of it counts, in 
   for (const char* filter :
        {"<Filter/>", "<Filter></Filter>", "<Filter><Prefix></Prefix></Filter>",
         "<Filter><Prefix>kv/</Prefix></Filter>", "<Filter><Prefix>k</Prefix></Filter>",
-        "<Filter><Prefix>kv/i/00</Prefix></Filter>", "<Prefix>kv/</Prefix>", "<Prefix/>", ""}) {
+        "<Filter><Prefix>kv/1/00</Prefix></Filter>", "<Prefix>kv/</Prefix>", "<Prefix/>", ""}) {
     CAPTURE(filter);
     CHECK(Days(Rule(filter)) == 7u);
   }
@@ -40,17 +46,30 @@ TEST_CASE("the first one of several counts") {
              Rule("<Filter/>", "<Expiration><Days>9</Days></Expiration>")) == 7u);
 }
 
+TEST_CASE("a rule by size counts, as images are of any size") {
+  for (const char* filter :
+       {"<Filter><ObjectSizeGreaterThan>131072</ObjectSizeGreaterThan></Filter>",
+        "<Filter><And><Prefix>kv/</Prefix><ObjectSizeLessThan>9</ObjectSizeLessThan></And>"
+        "</Filter>",
+        "<Filter><And><Prefix>kv/</Prefix></And></Filter>"}) {
+    CAPTURE(filter);
+    CHECK(Days(Rule(filter)) == 7u);
+  }
+}
+
 TEST_CASE("rules for others, or that do something else, do not count") {
   CHECK(Days("") == std::nullopt);
   CHECK(Days(Rule("<Filter><Prefix>other/</Prefix></Filter>")) == std::nullopt);
+  CHECK(Days(Rule("<Filter><Prefix>logs/</Prefix></Filter>"), "1/") == std::nullopt);
+  CHECK(Days(Rule("<Filter><Prefix>kv/check/</Prefix></Filter>")) == std::nullopt);
   CHECK(Days(Rule("<Filter><Tag><Key>a</Key><Value>b</Value></Tag></Filter>")) == std::nullopt);
   CHECK(Days(Rule("<Filter><And><Prefix>kv/</Prefix><Tag><Key>a</Key><Value>b</Value></Tag></And>"
                   "</Filter>")) == std::nullopt);
   CHECK(Days(Rule("<Filter/>", "<Expiration><Days>7</Days></Expiration>", "Disabled")) ==
         std::nullopt);
   for (const char* action :
-       {"<Transition><Days>7</Days></Transition>", "<Expiration><Days>x</Days></Expiration>",
-        "<Expiration><Date>2027-01-01T00:00:00Z</Date></Expiration>", "<Expiration/>",
+       {"<Transition><Days>7</Days></Transition>",
+        "<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>",
         "<NoncurrentVersionExpiration><NoncurrentDays>7</NoncurrentDays>"
         "</NoncurrentVersionExpiration>"}) {
     CAPTURE(action);
@@ -58,9 +77,20 @@ TEST_CASE("rules for others, or that do something else, do not count") {
   }
 }
 
+TEST_CASE("rules that are not understood are no proof that nothing expires") {
+  CHECK(Read(Rule("<Filter/>", "<Expiration><Date>2026-01-01T00:00:00Z</Date></Expiration>"))
+            .unclear);
+  CHECK(Read(Rule("<Filter><Newer>1</Newer></Filter>")).unclear);
+  CHECK(Read("<Rule><Action><Delete/></Action><Condition><Age>30</Age></Condition></Rule>")
+            .unclear);  // Google's
+  CHECK_FALSE(Read(Rule("<Filter><Prefix>other/</Prefix></Filter>",
+                        "<Expiration><Date>2026-01-01T00:00:00Z</Date></Expiration>"))
+                  .unclear);
+}
+
 TEST_CASE("what is no such document says nothing") {
   for (const char* text : {"", "no XML", "<ListBucketResult/>", "<LifecycleConfiguration>"}) {
-    CHECK(DaysToExpiry(text, "kv/") == std::nullopt);
+    CHECK_FALSE(ReadExpiry(text, "kv/1/").has_value());
   }
 }
 

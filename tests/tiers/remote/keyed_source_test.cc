@@ -139,7 +139,10 @@ TEST_CASE("a tenant's chunks under its own key are there for those who have it, 
   CHECK(bucket.Read(with, of_a).ok());
   CHECK(bucket.Remove(with, of_a.id).ok());
   CHECK(absl::IsNotFound(bucket.Read(with, of_a)));
-  CHECK(bucket.Read(without, again).ok());
+  // Nor does what it wrote without its key come back, should that be dropped.
+  CHECK(absl::IsNotFound(bucket.Read(without, again)));
+  CHECK(bucket.objects.now.size() == 1);
+  CHECK(bucket.Read(without, of_b).ok());
 }
 
 TEST_CASE("what lies under an earlier key is found and read, and what is put goes under this one") {
