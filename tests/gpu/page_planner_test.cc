@@ -38,7 +38,7 @@ std::vector<GpuRun> Plan(const PagePlannerOptions& options, std::vector<uint32_t
 
 GpuRun Run(uint64_t offset, uint64_t bytes) { return {kRegion, 100 + offset, bytes}; }
 
-std::string Refusal(const PagePlannerOptions& options) {
+std::string RefusalOf(const PagePlannerOptions& options) {
   return std::string(PagePlanner::Make(options).status().message());
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("what is wrong with a memory is named") {
   const auto refusal = [](const auto& change, uint32_t shards = 1) {
     PageTensor tensor = LayersFirst();
     change(tensor);
-    return Refusal({.tensors = {LayersFirst(), tensor}, .shards = shards});
+    return RefusalOf({.tensors = {LayersFirst(), tensor}, .shards = shards});
   };
   constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
   CHECK(refusal([](PageTensor&) {}).empty());
@@ -184,11 +184,11 @@ TEST_CASE("what is wrong with a memory is named") {
   CHECK_THAT(refusal([](PageTensor& t) { t.layer_stride = kMost; }), Contains("than any memory"));
   CHECK_THAT(refusal([](PageTensor& t) { t.block_stride = kMost / 2; }), Contains("any memory"));
   CHECK_THAT(refusal([](PageTensor& t) { t.offset = kMost - 59; }), Contains("pages take 60"));
-  CHECK_THAT(Refusal({}), Contains("tensors: there are none"));
-  CHECK_THAT(Refusal({.tensors = {LayersFirst()}, .shards = 0}), Contains("shards is 0"));
-  CHECK_THAT(Refusal({.tensors = {LayersFirst()}, .max_chunk_bytes = 11}),
+  CHECK_THAT(RefusalOf({}), Contains("tensors: there are none"));
+  CHECK_THAT(RefusalOf({.tensors = {LayersFirst()}, .shards = 0}), Contains("shards is 0"));
+  CHECK_THAT(RefusalOf({.tensors = {LayersFirst()}, .max_chunk_bytes = 11}),
              Contains("larger than the 11 bytes"));
-  CHECK_THAT(Refusal({.tensors = {LayersFirst()}, .max_runs = 0}), Contains("max_runs is 0"));
+  CHECK_THAT(RefusalOf({.tensors = {LayersFirst()}, .max_runs = 0}), Contains("max_runs is 0"));
   // One layer or block has no steps: its stride says nothing.
   CHECK(refusal([](PageTensor& t) { t.layers = 1, t.layer_stride = 0; }).empty());
 }
