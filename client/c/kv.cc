@@ -25,19 +25,12 @@ static_assert(KVKEEP_KV_LAYERS_KV_BLOCKS == static_cast<int>(KvFormat::kLayersKv
               KVKEEP_KV_BLOCKS_FIRST + 1 == kKvFormats);
 static_assert(KVKEEP_KV_ORDER_CANONICAL == static_cast<int>(KvOrder::kCanonical));
 
-// One tensor a layer's K and V: more is no model.
-constexpr uint32_t kMaxTensors = 65536;
-
 absl::StatusOr<KvLayout> LayoutOf(const kvkeep_kv_layout& given) {
   if (given.format >= kKvFormats) {
     return absl::InvalidArgumentError(
         absl::StrCat("format: ", given.format, " is not a kvkeep_kv_format"));
   }
-  if (given.tensors == nullptr) return IsNull("tensors");
-  if (given.tensor_count == 0 || given.tensor_count > kMaxTensors) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor_count: ", given.tensor_count, ", 1 to ",
-                                                   kMaxTensors, " are possible"));
-  }
+  KVKEEP_RETURN_IF_ERROR(CheckTensors(given.tensors, given.tensor_count));
   std::vector<KvTensor> tensors;
   tensors.reserve(given.tensor_count);
   for (const kvkeep_gpu_run& tensor : std::span(given.tensors, given.tensor_count)) {

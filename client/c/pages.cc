@@ -12,18 +12,11 @@ struct kvkeep_page_planner {
 namespace kvkeep::client {
 namespace {
 
-// A tensor a layer, of K and of V: more is no model.
-constexpr uint32_t kMaxPageTensors = 65536;
-
 absl::Status CreatePages(const kvkeep_page_layout* given, kvkeep_page_planner** out) {
   if (out == nullptr) return IsNull("out");
   *out = nullptr;
   KVKEEP_ASSIGN_OR_RETURN(const kvkeep_page_layout layout, CopyIn("layout", given));
-  if (layout.tensors == nullptr) return IsNull("tensors");
-  if (layout.tensor_count == 0 || layout.tensor_count > kMaxPageTensors) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor_count: ", layout.tensor_count, ", 1 to ", kMaxPageTensors, " are possible"));
-  }
+  KVKEEP_RETURN_IF_ERROR(CheckTensors(layout.tensors, layout.tensor_count));
   PagePlannerOptions options = {.shards = layout.shards, .max_runs = KVKEEP_MAX_GPU_RUNS};
   options.tensors.reserve(layout.tensor_count);
   for (const kvkeep_page_tensor& tensor : std::span(layout.tensors, layout.tensor_count)) {

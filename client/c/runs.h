@@ -1,14 +1,24 @@
-// Runs of a plan, into a caller's array. Of kvkeep_kv.h.
+// What the calls of both planners of kvkeep_kv.h have in common: tensors that a caller lists, and
+// the runs of a plan, into a caller's array.
 #pragma once
 
 #include <absl/strings/str_cat.h>
 
 #include <span>
 
+#include "client/c/border.h"
 #include "client/c/kvkeep_gpu.h"
 #include "client/gpu/gpu_run.h"
 
 namespace kvkeep::client {
+
+inline absl::Status CheckTensors(const void* tensors, uint32_t count) {
+  constexpr uint32_t kMaxTensors = 65536;  // one a layer's K and V: more is no model
+  if (tensors == nullptr) return IsNull("tensors");
+  if (count > 0 && count <= kMaxTensors) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor_count: ", count, ", 1 to ", kMaxTensors, " are possible"));
+}
 
 // OutOfRange: there is not so much room, and nothing was written. `run_count` is told anyway.
 inline absl::Status WriteRuns(std::span<const GpuRun> runs, kvkeep_gpu_run* to, uint64_t room,
