@@ -14,6 +14,7 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 set(KVKEEP_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, e.g. address,undefined")
+option(KVKEEP_SANITIZE_ALL "Sanitized builds run every test that can be run there" OFF)
 
 add_compile_options(-Wall -Wextra -Werror $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
                     -Wno-missing-field-initializers -fno-omit-frame-pointer)

@@ -28,18 +28,18 @@ function(kvkeep_binary NAME)
   kvkeep_use_pch(${NAME})
 endfunction()
 
-# kvkeep_test(NAME [ONE_THREAD] [TIMES] [FIGURES] SRCS x_test.cc ... DEPS ... [CASES spec] [LABELS ...]
+# kvkeep_test(NAME [ONE_THREAD] [TIMES] [FIGURES] [PLAIN] SRCS x_test.cc ... DEPS ... [CASES spec] [LABELS ...]
 #             [TIMEOUT s] [PROCESSORS n]): one Catch2 binary, one ctest entry.
 # ONE_THREAD: nothing in it runs on a second thread, so the thread sanitizer has nothing to see there,
 # and its preset leaves the test out.
 function(kvkeep_test NAME)
-  cmake_parse_arguments(ARG "ONE_THREAD;TIMES;FIGURES" "CASES;TIMEOUT;PROCESSORS" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD;TIMES;FIGURES;PLAIN" "CASES;TIMEOUT;PROCESSORS" "SRCS;DEPS;LABELS" ${ARGN})
   if(ARG_ONE_THREAD AND KVKEEP_TSAN)
     return()
   endif()
   kvkeep_test_program(${NAME} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS})
   set(FLAGS "")
-  foreach(FLAG TIMES FIGURES)
+  foreach(FLAG TIMES FIGURES PLAIN)
     if(ARG_${FLAG})
       list(APPEND FLAGS ${FLAG})
     endif()
@@ -58,16 +58,25 @@ function(kvkeep_test_program NAME)
   kvkeep_use_pch(${NAME} _test)
 endfunction()
 
-# kvkeep_test_entry(NAME PROGRAM [CASES spec] [TIMES] [FIGURES] [LABELS ...] [TIMEOUT s] [PROCESSORS n]): one
-# ctest entry, of those cases of a program; [#x_test] are those in x_test.cc.
+# kvkeep_test_entry(NAME PROGRAM [CASES spec] [TIMES] [FIGURES] [PLAIN] [LABELS ...] [TIMEOUT s]
+# [PROCESSORS n]): one ctest entry, of those cases of a program; [#x_test] are those in x_test.cc.
 # It is taken for one that mostly waits, of which three share a core (tools/test). One that computes all
 # the time, or should not be disturbed by that, says PROCESSORS 3: it is a core's only one. Those begin
 # first: later there would never be three places at once.
 # TIMES: cases tagged [times] judge times, and are an entry of their own that runs alone, NAME_times.
 # FIGURES: sanitized builds leave out cases tagged [figures]: whole traces or hundreds of runs, whose
 # figures take a sanitizer minutes and show it nothing new.
+# PLAIN: sanitized builds leave out all of it. With KVKEEP_SANITIZE_ALL (tools/test --thorough) they
+# leave out neither.
 function(kvkeep_test_entry NAME PROGRAM)
-  cmake_parse_arguments(ARG "TIMES;FIGURES" "CASES;TIMEOUT;PROCESSORS" "LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "TIMES;FIGURES;PLAIN" "CASES;TIMEOUT;PROCESSORS" "LABELS" ${ARGN})
+  set(FEWER OFF)
+  if(KVKEEP_SANITIZE AND NOT KVKEEP_SANITIZE_ALL)
+    set(FEWER ON)
+  endif()
+  if(ARG_PLAIN AND FEWER)
+    return()
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
     if(KVKEEP_SANITIZE) # some three times the work, and more tests than cores
@@ -81,7 +90,7 @@ function(kvkeep_test_entry NAME PROGRAM)
     kvkeep_run_alone(${NAME}_times)
     string(APPEND ARG_CASES ~[times])
   endif()
-  if(ARG_FIGURES AND KVKEEP_SANITIZE)
+  if(ARG_FIGURES AND FEWER)
     string(APPEND ARG_CASES ~[figures])
   endif()
   add_test(NAME ${NAME} COMMAND ${PROGRAM} "-#" ${ARG_CASES} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})

@@ -97,7 +97,8 @@ TEST_CASE("few are under way at once, and so many are remembered at most") {
   CHECK(sent == RemoteRemovals::kMostUnderWay);
 }
 
-TEST_CASE("names that are kept for a search keep no new ones from being removed") {
+TEST_CASE("names that are kept for a search keep no new ones from being removed",
+          "[figures]") {
   RemoteRemovals removals;
   const auto search = removals.BeginSearch();
   ChunkId id{};

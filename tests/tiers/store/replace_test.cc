@@ -90,7 +90,8 @@ TEST_CASE("what is put durable twice is there when the second put was cut short"
   }
 }
 
-TEST_CASE("what is put durable twice is there at whatever moment the power fails") {
+TEST_CASE("what is put durable twice is there at whatever moment the power fails",
+          "[figures]") {
   uint64_t before = 0, after = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     INFO("seed " << seed);
@@ -270,7 +271,8 @@ TEST_CASE("what was replaced outlives a sync that fails once and drops the new b
   CHECK(IsThere(s, 1));
 }
 
-TEST_CASE("what was replaced on one device stays until the new one is stable on another") {
+TEST_CASE("what was replaced on one device stays until the new one is stable on another",
+          "[figures]") {
   uint64_t before = 0, after = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     INFO("seed " << seed);
@@ -308,7 +310,8 @@ TEST_CASE("what was replaced on one device stays until the new one is stable on 
   CHECK(after > 3);
 }
 
-TEST_CASE("of two records in doubt the one whose image is whole is the chunk") {
+TEST_CASE("of two records in doubt the one whose image is whole is the chunk",
+          "[figures]") {
   uint64_t both = 0, stale = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     INFO("seed " << seed);

@@ -86,7 +86,8 @@ class Weeks {
 
 }  // namespace
 
-TEST_CASE("in four weeks no leading run is cut short by a head that expired") {
+TEST_CASE("in four weeks no leading run is cut short by a head that expired",
+          "[figures]") {
   const bool refreshed = GENERATE(true, false);
   Weeks weeks(refreshed ? kWeek : hours(0));
   uint64_t cut = 0;
