@@ -132,9 +132,9 @@ absl::StatusOr<StagingBuffer> Client::AllocateStaging(uint64_t bytes) {
   return router_->Pick()->AllocateStaging(bytes);
 }
 
-absl::StatusOr<RegisteredMemory> Client::RegisterMemory(int fd,
-                                                        std::span<const std::byte> mapping) {
-  return router_->Pick()->RegisterMemory(fd, mapping);
+absl::StatusOr<RegisteredMemory> Client::RegisterMemory(int fd, std::span<const std::byte> mapping,
+                                                        const RegisterOptions& options) {
+  return router_->PickForLocal()->RegisterMemory(fd, mapping, options);
 }
 
 }  // namespace kvkeep::client

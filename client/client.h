@@ -136,8 +136,10 @@ class Client {
   // FAILED_PRECONDITION. RESOURCE_EXHAUSTED: no room now, or over the daemon's limit.
   absl::StatusOr<StagingBuffer> AllocateStaging(uint64_t bytes);
   // `fd` is a memfd or a file of shared memory, mapped from its beginning at `mapping`, which stays
-  // mapped while the registration lives. The descriptor stays the caller's.
-  absl::StatusOr<RegisteredMemory> RegisterMemory(int fd, std::span<const std::byte> mapping);
+  // mapped while the registration lives. The descriptor stays the caller's. This succeeds while the
+  // daemon is away too: it is registered when that is back; puts of it are copied until then.
+  absl::StatusOr<RegisteredMemory> RegisterMemory(int fd, std::span<const std::byte> mapping,
+                                                  const RegisterOptions& options = {});
 
  private:
   friend class GpuPath;

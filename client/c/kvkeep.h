@@ -547,8 +547,8 @@ typedef struct kvkeep_staging kvkeep_staging;
 // when no put that names it is in flight.
 int kvkeep_staging_allocate(kvkeep_client* client, uint64_t bytes, kvkeep_buffer* memory,
                             kvkeep_staging** out, kvkeep_error* error);
-// 1: a put has ended by its deadline, and the daemon may still read the memory. Do not change bytes
-// that such a put named (freeing is always safe).
+// 1: a put has ended without an answer, and may still be read. Do not change what it named (freeing
+// is always safe). A daemon of protocol 8 with our CLOCK_MONOTONIC: 0 from the put's deadline on.
 int kvkeep_staging_in_use(const kvkeep_staging* staging);
 void kvkeep_staging_free(kvkeep_staging* staging);
 
@@ -557,9 +557,14 @@ void kvkeep_staging_free(kvkeep_staging* staging);
 typedef struct kvkeep_memory kvkeep_memory;
 
 // `mapping`: `bytes` of `fd` from its beginning; it must stay mapped while the registration lives.
-// The descriptor stays the caller's. End it with kvkeep_memory_unregister.
+// The descriptor stays the caller's. While the daemon is away this succeeds too: it is registered
+// when the daemon is back; puts of it are copied until then. End it with kvkeep_memory_unregister.
 int kvkeep_memory_register(kvkeep_client* client, int fd, const void* mapping, uint64_t bytes,
                            kvkeep_memory** out, kvkeep_error* error);
+// Of memory that is written again by a put's deadline, or earlier once the put has ended and it is
+// not in use. A daemon that cannot promise that (kvkeep_staging_in_use) is sent copies.
+int kvkeep_memory_register_reused(kvkeep_client* client, int fd, const void* mapping,
+                                  uint64_t bytes, kvkeep_memory** out, kvkeep_error* error);
 int kvkeep_memory_in_use(const kvkeep_memory* memory);  // as kvkeep_staging_in_use
 void kvkeep_memory_unregister(kvkeep_memory* memory);
 

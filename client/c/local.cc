@@ -184,7 +184,7 @@ absl::Status AllocateStaging(kvkeep_client* client, uint64_t bytes, kvkeep_buffe
 }
 
 absl::Status RegisterMemory(kvkeep_client* client, int fd, std::span<const std::byte> mapping,
-                            kvkeep_memory** out) {
+                            const RegisterOptions& options, kvkeep_memory** out) {
   if (out == nullptr) return IsNull("out");
   *out = nullptr;
   if (client == nullptr) return IsNull("client");
@@ -192,7 +192,7 @@ absl::Status RegisterMemory(kvkeep_client* client, int fd, std::span<const std::
   if (mapping.data() == nullptr) return IsNull("mapping");
   if (mapping.empty()) return absl::InvalidArgumentError("bytes: 0");
   auto memory = std::make_unique<kvkeep_memory>();
-  KVKEEP_ASSIGN_OR_RETURN(memory->impl, client->impl->RegisterMemory(fd, mapping));
+  KVKEEP_ASSIGN_OR_RETURN(memory->impl, client->impl->RegisterMemory(fd, mapping, options));
   *out = memory.release();
   return absl::OkStatus();
 }
@@ -271,8 +271,18 @@ int kvkeep_memory_register(kvkeep_client* client, int fd, const void* mapping, u
                            kvkeep_memory** out, kvkeep_error* error) {
   return Guarded(error, [&] {
     return Report(kvkeep::client::RegisterMemory(
-                      client, fd, {static_cast<const std::byte*>(mapping), bytes}, out),
+                      client, fd, {static_cast<const std::byte*>(mapping), bytes}, {}, out),
                   error);
+  });
+}
+
+int kvkeep_memory_register_reused(kvkeep_client* client, int fd, const void* mapping,
+                                  uint64_t bytes, kvkeep_memory** out, kvkeep_error* error) {
+  return Guarded(error, [&] {
+    return Report(
+        kvkeep::client::RegisterMemory(client, fd, {static_cast<const std::byte*>(mapping), bytes},
+                                       {.reused = true}, out),
+        error);
   });
 }
 

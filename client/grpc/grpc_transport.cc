@@ -150,7 +150,8 @@ absl::StatusOr<StagingBuffer> GrpcTransport::AllocateStaging(uint64_t) {
   return OnlyLocal("staging memory");
 }
 
-absl::StatusOr<RegisteredMemory> GrpcTransport::RegisterMemory(int, std::span<const std::byte>) {
+absl::StatusOr<RegisteredMemory> GrpcTransport::RegisterMemory(int, std::span<const std::byte>,
+                                                               const RegisterOptions&) {
   return OnlyLocal("registered memory");
 }
 

@@ -50,8 +50,8 @@ class GrpcTransport final : public Transport {
                 const GpuGetOptions& options, Callback<GetResult> done) override;
   GpuStats gpu_stats() const override { return {}; }
   absl::StatusOr<StagingBuffer> AllocateStaging(uint64_t bytes) override;
-  absl::StatusOr<RegisteredMemory> RegisterMemory(int fd,
-                                                  std::span<const std::byte> mapping) override;
+  absl::StatusOr<RegisteredMemory> RegisterMemory(int fd, std::span<const std::byte> mapping,
+                                                  const RegisterOptions& options) override;
 
  private:
   const std::shared_ptr<GrpcClient> grpc_client_;

@@ -2,9 +2,14 @@
 // long after the session, and after its mappings are gone: this keeps none of them.
 //
 // Thread-safe.
+//
+// DaemonEnds: those that may still read memory which puts named. Its owner locks.
 #pragma once
 
+#include <chrono>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "client/internal/fork_guard.h"
 
@@ -22,6 +27,22 @@ class DaemonEnd {
  private:
   const GuardedFd socket_;
   const ForkMark mark_;
+};
+
+class DaemonEnds {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  // `until`: what is read later is not stored; Time::max(): there is no such time.
+  void Add(std::shared_ptr<const DaemonEnd> connection, Time until = Time::max());
+  // Forgets those that have left, or whose time is over.
+  bool empty();
+
+ private:
+  struct Entry {
+    std::shared_ptr<const DaemonEnd> connection;
+    Time until;
+  };
+  std::vector<Entry> entries_;  // of each connection one
 };
 
 }  // namespace kvkeep::client

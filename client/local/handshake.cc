@@ -113,15 +113,29 @@ absl::Status CheckWelcome(const local::Welcome& welcome) {
   return absl::OkStatus();
 }
 
-absl::Status ReadWelcome(local::Message& message, local::Welcome* welcome) {
+// `clock` stays as it is where none came.
+absl::Status ReadWelcome(local::Message& message, local::Welcome* welcome,
+                         std::optional<local::ClockReading>* clock) {
   local::BodyReader reader(message.body);
   KVKEEP_RETURN_IF_ERROR(local::ReadReplyStatus(&reader));
-  if (message.kind != (static_cast<uint16_t>(Kind::kHello) | local::kReplyBit) ||
-      message.id != kHelloId || !reader.Read(welcome) || !reader.done() ||
-      message.descriptors.size() != 2) {
-    return absl::InternalError("local: no proper answer to Hello");
+  bool good = message.kind == (static_cast<uint16_t>(Kind::kHello) | local::kReplyBit) &&
+              message.id == kHelloId && message.descriptors.size() == 2 && reader.Read(welcome);
+  if (good && welcome->version >= local::kDeadlinesSince) {
+    good = reader.Read(&clock->emplace());
   }
+  if (!good || !reader.done()) return absl::InternalError("local: no proper answer to Hello");
   return CheckWelcome(*welcome);
+}
+
+// The daemon read its clock between these two: protocol.h, ClockReading.
+std::optional<std::chrono::nanoseconds> ClockDoubt(const local::ClockReading& daemons,
+                                                   steady_clock::time_point before,
+                                                   steady_clock::time_point after) {
+  const auto ns = [](steady_clock::time_point time) {
+    return static_cast<uint64_t>(std::chrono::nanoseconds(time.time_since_epoch()).count());
+  };
+  if (daemons.monotonic_ns < ns(before) || daemons.monotonic_ns > ns(after)) return std::nullopt;
+  return after - before;
 }
 
 absl::Status AddSegments(local::Message& message, const local::Welcome& welcome,
@@ -188,11 +202,15 @@ absl::Status AddShared(local::Message& message, const local::Welcome& welcome,
 absl::StatusOr<Greeting> Greet(const GreetingOptions& options) {
   KVKEEP_ASSIGN_OR_RETURN(UniqueFd fd, ConnectTo(options.socket));
   GuardedFd socket(std::move(fd));
+  const auto before = steady_clock::now();
   KVKEEP_RETURN_IF_ERROR(SendHello(socket.get(), options.client_name));
   Receiver receiver(socket.get(), options);
   KVKEEP_ASSIGN_OR_RETURN(local::Message first, receiver.Next());
+  const auto after = steady_clock::now();
   Greeting greeting;
-  KVKEEP_RETURN_IF_ERROR(ReadWelcome(first, &greeting.welcome));
+  std::optional<local::ClockReading> clock;
+  KVKEEP_RETURN_IF_ERROR(ReadWelcome(first, &greeting.welcome, &clock));
+  if (clock.has_value()) greeting.clock_doubt = ClockDoubt(*clock, before, after);
   const local::Welcome& welcome = greeting.welcome;
   TestPoint("welcomed");
   KVKEEP_ASSIGN_OR_RETURN(

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "client/internal/fork_guard.h"
@@ -16,6 +17,8 @@ namespace kvkeep::client {
 
 struct Greeting {
   local::Welcome welcome;
+  // How far the daemon's clock may be from ours; none: it is another one, or not known.
+  std::optional<std::chrono::nanoseconds> clock_doubt;
   std::shared_ptr<Mappings> mappings;  // holds the socket
   GuardedFd events;
 };

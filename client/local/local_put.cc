@@ -24,13 +24,18 @@ constexpr uint64_t kInPartsFrom = 4 * kMiB;
 struct Runs {
   std::vector<std::optional<PutMemory::Direct>> direct;
   uint64_t to_copy = 0;
+  bool reused = false;  // some of it is the caller's again by the deadline
 };
 
-Runs FindRuns(PutMemory& memory, uint64_t epoch, const PutChunk& chunk) {
+Runs FindRuns(PutMemory& memory, const LocalSession& session, const PutChunk& chunk) {
   Runs runs;
   for (const auto& run : chunk.runs) {
-    runs.direct.push_back(memory.Find(epoch, run));
-    if (!runs.direct.back().has_value()) runs.to_copy += run.size();
+    runs.direct.push_back(memory.Find(session, run));
+    if (!runs.direct.back().has_value()) {
+      runs.to_copy += run.size();
+    } else if (runs.direct.back()->registered != nullptr) {
+      runs.reused = runs.reused || runs.direct.back()->registered->reused;
+    }
   }
   return runs;
 }
@@ -72,11 +77,11 @@ absl::StatusOr<PutResult> LocalPut::Run() {
 absl::Status LocalPut::AddChunk(uint32_t index) {
   const PutChunk& chunk = what_.chunks[index];
   if (!batch_->empty() && !batch_->HasRoomFor(chunk)) Flush();
-  Runs runs = FindRuns(*what_.memory, what_.session->epoch(), chunk);
+  Runs runs = FindRuns(*what_.memory, *what_.session, chunk);
   std::shared_ptr<StagingArea> area;
   std::span<std::byte> staged;
-  const bool large =
-      runs.to_copy >= kInPartsFrom && what_.session->welcome().version >= local::kPutInPartsSince;
+  const bool large = runs.to_copy >= kInPartsFrom && !runs.reused &&
+                     what_.session->welcome().version >= local::kPutInPartsSince;
   if (large && !batch_->empty()) Flush();
   if (runs.to_copy > 0) {
     absl::StatusOr<std::span<std::byte>> got = Stage(runs.to_copy, &area);
@@ -169,7 +174,7 @@ void LocalPut::Note(absl::StatusOr<std::vector<PutBatch::Outcome>> outcomes) {
 bool LocalPut::TrySend(What& what, Callback<PutResult>& done) {
   for (const PutChunk& chunk : what.chunks) {  // first, as building it is not for nothing then
     for (const auto& run : chunk.runs) {
-      if (!what.memory->Find(what.session->epoch(), run).has_value()) return false;
+      if (!what.memory->Find(*what.session, run).has_value()) return false;
     }
   }
   PutBatch batch(what.session, what.ns, what.options);
@@ -181,7 +186,7 @@ bool LocalPut::TrySend(What& what, Callback<PutResult>& done) {
       result.chunks[i] = {.status = PutStatus::kRejected, .message = std::move(reason)};
       continue;
     }
-    const Runs runs = FindRuns(*what.memory, what.session->epoch(), chunk);
+    const Runs runs = FindRuns(*what.memory, *what.session, chunk);
     if (runs.to_copy > 0 || !batch.HasRoomFor(chunk)) return false;
     batch.Add(i, chunk, runs.direct, nullptr, {});
   }
@@ -230,11 +235,16 @@ absl::StatusOr<StagingBuffer> LocalTransport::AllocateStaging(uint64_t bytes) {
 }
 
 absl::StatusOr<RegisteredMemory> LocalTransport::RegisterMemory(
-    int fd, std::span<const std::byte> mapping) {
-  KVKEEP_ASSIGN_OR_RETURN(const LocalSessionPtr session, CurrentSession());
+    int fd, std::span<const std::byte> mapping, const RegisterOptions& options) {
   if (mapping.empty()) return absl::InvalidArgumentError("mapping: empty");
+  const absl::StatusOr<LocalSessionPtr> session = CurrentSession();
+  if (!session.ok() && !absl::IsUnavailable(session.status())) return session.status();
   KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<LocalRegion> region,
-                          put_memory_->Register(session, fd, mapping, DeadlineOf(Deadline(0))));
+                          put_memory_->MakeRegion(fd, mapping, options));
+  if (session.ok()) {
+    KVKEEP_RETURN_IF_ERROR(put_memory_->Register(*session, region, DeadlineOf(Deadline(0))));
+  }
+  put_memory_->Keep(region);
   return RegisteredMemory(std::move(region));
 }
 

@@ -84,8 +84,8 @@ class LocalTransport final : public Transport {
                 const GpuGetOptions& options, Callback<GetResult> done) override;
   GpuStats gpu_stats() const override;
   absl::StatusOr<StagingBuffer> AllocateStaging(uint64_t bytes) override;
-  absl::StatusOr<RegisteredMemory> RegisterMemory(int fd,
-                                                  std::span<const std::byte> mapping) override;
+  absl::StatusOr<RegisteredMemory> RegisterMemory(int fd, std::span<const std::byte> mapping,
+                                                  const RegisterOptions& options) override;
 
  private:
   struct Ready {

@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "client/local/put_reply.h"
@@ -26,9 +27,9 @@ constexpr uint64_t kPartBytes = kPieceBytes;
 PutHold::~PutHold() {
   MutexLock lock(&mu_);
   if (!copied_) {
-    for (const Range& range : ranges_) range.area->LeaveTo(connection_);
-    if (direct_staging_ != nullptr) direct_staging_->LeaveTo(connection_);
-    for (const auto& region : regions_) region->LeaveTo(connection_);
+    for (const Range& range : ranges_) range.area->LeaveTo(connection_, until_);
+    if (direct_staging_ != nullptr) direct_staging_->LeaveTo(connection_, until_);
+    for (const auto& region : regions_) region->LeaveTo(connection_, until_);
   }
   if (!late_) return;
   for (const auto& region : regions_) region->late_puts.fetch_sub(1);
@@ -44,6 +45,11 @@ void PutHold::AddDirect(const PutMemory::Direct& direct) {
   } else {
     regions_.push_back(direct.registered);
   }
+}
+
+bool PutHold::has_reused() const {
+  return std::any_of(regions_.begin(), regions_.end(),
+                     [](const auto& region) { return region->reused; });
 }
 
 void PutHold::Copied() {
@@ -69,6 +75,7 @@ void PutHold::EndFilling() {
 }
 
 void PutHold::Late() {
+  if (std::chrono::steady_clock::now() >= until_) return Copied();
   MutexLock lock(&mu_);
   if (copied_) return;
   late_ = true;
@@ -196,14 +203,28 @@ void PutBatch::FillParts() {
 }
 
 void PutBatch::Send(LocalSession::Time deadline, Done done) {
-  const Kind kind = parts_.empty() ? Kind::kPut : Kind::kPutInParts;
+  const bool in_parts = !parts_.empty();
+  const uint64_t deadline_ns =
+      !in_parts && hold_->has_direct() ? session_->DeadlineNs(deadline) : 0;
+  if (deadline_ns == 0 && hold_->has_reused()) {
+    return std::move(done)(absl::DeadlineExceededError("put: no time was left to send it"));
+  }
+  const Kind kind = in_parts           ? Kind::kPutInParts
+                    : deadline_ns == 0 ? Kind::kPut
+                                       : Kind::kPutUntil;
+  const auto chunks = static_cast<uint32_t>(chunks_.size());
   const uint64_t id = session_->NextId();
   local::MessageWriter writer(static_cast<uint16_t>(kind), id);
+  if (!in_parts) TestPoint("staging-filled");
   if (kind == Kind::kPut) {
-    TestPoint("staging-filled");
-    writer.Append(local::PutRequest{.ns = ns_.bytes,
-                                    .chunks = static_cast<uint32_t>(chunks_.size()),
-                                    .runs = static_cast<uint32_t>(runs_.size())});
+    writer.Append(local::PutRequest{
+        .ns = ns_.bytes, .chunks = chunks, .runs = static_cast<uint32_t>(runs_.size())});
+  } else if (kind == Kind::kPutUntil) {
+    hold_->EndsAt(deadline);
+    writer.Append(local::PutUntil{.ns = ns_.bytes,
+                                  .chunks = chunks,
+                                  .runs = static_cast<uint32_t>(runs_.size()),
+                                  .deadline_ns = deadline_ns});
   } else {
     writer.Append(local::PutInParts{.ns = ns_.bytes,
                                     .runs = static_cast<uint32_t>(runs_.size()),

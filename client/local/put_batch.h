@@ -17,9 +17,10 @@
 
 namespace kvkeep::client {
 
-// Keeps the memory that a put names until the daemon reads it no more. Shared by the call's two
-// ends: its reply, and its deadline. Destroyed without knowing, as the connection broke, it leaves
-// the memory in use until the daemon's end is closed.
+// Keeps the memory that a put names until the daemon reads it no more, or stores nothing that it
+// reads later (EndsAt). Shared by the call's two ends: its reply, and its deadline. Destroyed
+// without knowing, as the connection broke, it leaves the memory in use until the daemon's end is
+// closed.
 class PutHold {
  public:
   explicit PutHold(std::shared_ptr<const DaemonEnd> connection)
@@ -32,13 +33,19 @@ class PutHold {
   void AddStaged(std::shared_ptr<StagingArea> area, std::span<std::byte> range);
   // Memory of the caller's.
   void AddDirect(const PutMemory::Direct& direct);
+  // Memory of the caller's is named: it is to be known when that is the caller's again.
+  bool has_direct() const { return direct_staging_ != nullptr || !regions_.empty(); }
+  // ... and it is the caller's by the deadline in any case: RegisterOptions::reused.
+  bool has_reused() const;
+  // The daemon stores nothing that it reads after that. Before the put is sent.
+  void EndsAt(LocalSession::Time until) { until_ = until; }
   // The daemon has read everything, or was never told.
   void Copied();
   // Between these two the ranges are still written, by a thread of ours: they go back after it.
   void BeginFilling();
   void EndFilling();
   // No reply came by the deadline, or before the connection broke: the caller hears of it, and the
-  // daemon may still read. Nothing happens after Copied.
+  // daemon may still read. Nothing happens after Copied; after EndsAt's time it is Copied.
   void Late();
 
  private:
@@ -52,6 +59,7 @@ class PutHold {
   std::vector<Range> ranges_;
   std::shared_ptr<StagingArea> direct_staging_;  // of buffers of the caller's
   std::vector<std::shared_ptr<LocalRegion>> regions_;
+  LocalSession::Time until_ = LocalSession::Time::max();
 
   Mutex mu_;  // Copied and Late come on different threads
   bool filling_ ABSL_GUARDED_BY(mu_) = false;

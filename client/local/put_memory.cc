@@ -51,7 +51,7 @@ absl::StatusOr<std::shared_ptr<StagingArea>> AskFor(const LocalSessionPtr& sessi
   const uint64_t id = session->NextId();
   local::MessageWriter writer(static_cast<uint16_t>(Kind::kStaging), id);
   writer.Append(local::StagingRequest{.bytes = bytes});
-  return Ask<std::shared_ptr<StagingArea>>(
+  auto area = Ask<std::shared_ptr<StagingArea>>(
       session, Kind::kStaging, id, writer, deadline,
       [&](LocalSession::Reply& reply) -> absl::StatusOr<std::shared_ptr<StagingArea>> {
         KVKEEP_ASSIGN_OR_RETURN(const auto said, ReadStruct<local::StagingReply>(reply));
@@ -65,6 +65,11 @@ absl::StatusOr<std::shared_ptr<StagingArea>> AskFor(const LocalSessionPtr& sessi
         TestPoint("staging-mapped");
         return std::make_shared<StagingArea>(std::move(file));
       });
+  // A put that ended by its deadline: the memory is ours again, and the daemon still reads it.
+  if (absl::IsFailedPrecondition(area.status())) {
+    return absl::ResourceExhaustedError(area.status().message());
+  }
+  return area;
 }
 
 absl::StatusOr<uint32_t> AskToRegister(const LocalSessionPtr& session, const LocalRegion& region,
@@ -360,21 +365,29 @@ PutMemory::Time PutMemory::Tend(const LocalSessionPtr& session) {
   return next;
 }
 
-absl::StatusOr<std::shared_ptr<LocalRegion>> PutMemory::Register(const LocalSessionPtr& session,
-                                                                 int fd,
-                                                                 std::span<const std::byte> mapping,
-                                                                 LocalSession::Time deadline) {
+absl::StatusOr<std::shared_ptr<LocalRegion>> PutMemory::MakeRegion(
+    int fd, std::span<const std::byte> mapping, const RegisterOptions& options) {
   auto region = std::make_shared<LocalRegion>();
   region->mapping = mapping;
+  region->reused = options.reused;
   UniqueFd ours(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!ours.valid()) return absl::ErrnoToStatus(errno, "fd: cannot be duplicated");
   region->fd = GuardedFd(std::move(ours));
+  return region;
+}
+
+absl::Status PutMemory::Register(const LocalSessionPtr& session,
+                                 const std::shared_ptr<LocalRegion>& region,
+                                 LocalSession::Time deadline) {
   KVKEEP_ASSIGN_OR_RETURN(const uint32_t number, AskToRegister(session, *region, deadline));
   Known(session, number, region.get());
+  return absl::OkStatus();
+}
+
+void PutMemory::Keep(const std::shared_ptr<LocalRegion>& region) {
   MutexLock lock(&mu_);
   std::erase_if(regions_, [](const auto& known) { return known.expired(); });
   regions_.push_back(region);
-  return region;
 }
 
 void PutMemory::RegisterAgain(const LocalSessionPtr& session, LocalSession::Time deadline) {
@@ -388,9 +401,7 @@ void PutMemory::RegisterAgain(const LocalSessionPtr& session, LocalSession::Time
   for (const auto& region : regions) {
     (void)region->in_use();  // lets go of connections that have ended
     // Not OK: puts from it are copied into staging memory, as any other.
-    const absl::StatusOr<uint32_t> number = AskToRegister(session, *region, deadline);
-    if (!number.ok()) continue;
-    Known(session, *number, region.get());
+    (void)Register(session, region, deadline);
   }
 }
 
@@ -407,8 +418,10 @@ void PutMemory::Close(uint64_t epoch) {
   }
 }
 
-std::optional<PutMemory::Direct> PutMemory::Find(uint64_t epoch, std::span<const std::byte> run) {
+std::optional<PutMemory::Direct> PutMemory::Find(const LocalSession& session,
+                                                 std::span<const std::byte> run) {
   const std::less_equal<const std::byte*> le;
+  const uint64_t epoch = session.epoch();
   MutexLock lock(&mu_);
   if (area_ != nullptr && epoch_ == epoch && area_->Contains(run)) {
     return Direct{.region = local::kStagingRegion,
@@ -423,6 +436,7 @@ std::optional<PutMemory::Direct> PutMemory::Find(uint64_t epoch, std::span<const
     if (!le(all.data(), run.data()) || !le(run.data() + run.size(), all.data() + all.size())) {
       continue;
     }
+    if (region->reused && !session.holds_deadlines()) return std::nullopt;
     MutexLock lock_region(&region->mu);
     if (region->epoch != epoch) return std::nullopt;
     return Direct{.region = region->region,

@@ -49,22 +49,27 @@ class PutMemory {
   // Areas of our own that were made, as there was no staging memory.
   uint64_t own_areas() const { return own_areas_.load(std::memory_order_relaxed); }
 
-  absl::StatusOr<std::shared_ptr<LocalRegion>> Register(const LocalSessionPtr& session, int fd,
-                                                        std::span<const std::byte> mapping,
-                                                        LocalSession::Time deadline);
+  // No daemon knows it yet.
+  static absl::StatusOr<std::shared_ptr<LocalRegion>> MakeRegion(
+      int fd, std::span<const std::byte> mapping, const RegisterOptions& options);
+  static absl::Status Register(const LocalSessionPtr& session,
+                               const std::shared_ptr<LocalRegion>& region,
+                               LocalSession::Time deadline);
+  // From now on puts find it, and new sessions register it.
+  void Keep(const std::shared_ptr<LocalRegion>& region);
   // A new session: what is registered with the old one is made known to it.
   void RegisterAgain(const LocalSessionPtr& session, LocalSession::Time deadline);
   // The session is over.
   void Close(uint64_t epoch);
 
-  // Where the daemon can read `run` itself; none: it has to be copied.
+  // Where the session's daemon can read `run` itself; none: it has to be copied.
   struct Direct {
     uint32_t region = local::kStagingRegion;
     uint64_t offset = 0;
     std::shared_ptr<StagingArea> area;  // one of the two
     std::shared_ptr<LocalRegion> registered;
   };
-  std::optional<Direct> Find(uint64_t epoch, std::span<const std::byte> run);
+  std::optional<Direct> Find(const LocalSession& session, std::span<const std::byte> run);
 
  private:
   using AreaPtr = std::shared_ptr<StagingArea>;

@@ -41,6 +41,7 @@ absl::Status Late() {
 LocalSession::LocalSession(Greeting greeting, uint64_t epoch, BusyPoll::Duration busy_poll)
     : welcome_(greeting.welcome),
       epoch_(epoch),
+      clock_doubt_(greeting.clock_doubt),
       mappings_(std::move(greeting.mappings)),
       socket_(mappings_->socket()),
       events_(std::move(greeting.events)),
@@ -49,6 +50,14 @@ LocalSession::LocalSession(Greeting greeting, uint64_t epoch, BusyPoll::Duration
       busy_(busy_poll) {}
 
 LocalSession::~LocalSession() = default;
+
+uint64_t LocalSession::DeadlineNs(Time deadline) const {
+  if (!clock_doubt_.has_value() || deadline == Time::max()) return 0;
+  const auto theirs = deadline - *clock_doubt_;
+  if (theirs <= steady_clock::now()) return 0;
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(theirs.time_since_epoch()).count());
+}
 
 // ---------------------------------------------------------------- sending
 

@@ -60,6 +60,10 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   const std::shared_ptr<Mappings>& mappings() const { return mappings_; }
   uint64_t epoch() const { return epoch_; }  // counts the sessions of this client from 1
   bool over() const { return mappings_->over(); }
+  // Whether the daemon takes absolute deadlines, by the same clock as ours.
+  bool holds_deadlines() const { return clock_doubt_.has_value(); }
+  // A call's deadline as the daemon can hold it by its own clock, not later; 0: it cannot.
+  uint64_t DeadlineNs(Time deadline) const;
 
   // The header's id of a request to be sent.
   uint64_t NextId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
@@ -151,6 +155,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
 
   const local::Welcome welcome_;
   const uint64_t epoch_;
+  const std::optional<std::chrono::nanoseconds> clock_doubt_;
   const std::shared_ptr<Mappings> mappings_;
   const int socket_;  // of the mappings
   const GuardedFd events_;

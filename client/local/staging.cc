@@ -91,33 +91,28 @@ void StagingArea::Close() {
   freed_.NotifyAll();
 }
 
-void StagingArea::LeaveTo(std::shared_ptr<const DaemonEnd> connection) {
+void StagingArea::LeaveTo(std::shared_ptr<const DaemonEnd> connection, DaemonEnds::Time until) {
   MutexLock lock(&mu_);
   closed_ = true;
-  left_to_ = std::move(connection);
+  left_to_.Add(std::move(connection), until);
   freed_.NotifyAll();
 }
 
 bool StagingArea::in_use() const {
   if (mark_.InChild()) return false;
   MutexLock lock(&mu_);
-  if (deferrals_ > 0) return true;
-  if (left_to_ != nullptr && left_to_->Left()) left_to_ = nullptr;
-  return left_to_ != nullptr;
+  return deferrals_ > 0 || !left_to_.empty();
 }
 
-void LocalRegion::LeaveTo(std::shared_ptr<const DaemonEnd> connection) {
+void LocalRegion::LeaveTo(std::shared_ptr<const DaemonEnd> connection, DaemonEnds::Time until) {
   MutexLock lock(&mu);
-  if (std::find(left_to.begin(), left_to.end(), connection) == left_to.end()) {
-    left_to.push_back(std::move(connection));
-  }
+  left_to.Add(std::move(connection), until);
 }
 
 bool LocalRegion::in_use() {
   if (mark.InChild()) return false;
   if (late_puts > 0) return true;  // before the other: it is lowered after LeaveTo
   MutexLock lock(&mu);
-  std::erase_if(left_to, [](const auto& connection) { return connection->Left(); });
   return !left_to.empty();
 }
 

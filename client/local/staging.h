@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "client/internal/daemon_end.h"
 #include "client/internal/fork_guard.h"
 #include "client/internal/mappings.h"
 #include "client/local/range_allocator.h"
@@ -63,8 +64,8 @@ class StagingArea {
     const std::shared_ptr<StagingArea> area_;
   };
   // A put was sent on a connection that broke before its answer: closes it, and what is in it is in
-  // use until the daemon has left.
-  void LeaveTo(std::shared_ptr<const DaemonEnd> connection);
+  // use until the daemon has left, or until `until`.
+  void LeaveTo(std::shared_ptr<const DaemonEnd> connection, DaemonEnds::Time until);
   // Whether a put that has ended may still be read from it.
   bool in_use() const;
 
@@ -84,8 +85,7 @@ class StagingArea {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int retiring_ ABSL_GUARDED_BY(mu_) = 0;  // calls that wait for it to be free
   Clock::time_point last_use_ ABSL_GUARDED_BY(mu_) = Clock::now();
-  // Not null: until its daemon has left.
-  mutable std::shared_ptr<const DaemonEnd> left_to_ ABSL_GUARDED_BY(mu_);
+  mutable DaemonEnds left_to_ ABSL_GUARDED_BY(mu_);
 };
 
 // Ranges of an area that go back when it is destroyed.
@@ -110,15 +110,16 @@ class StagedRanges {
 struct LocalRegion {
   const ForkMark mark{};
   std::span<const std::byte> mapping;  // constant
+  bool reused = false;                 // likewise: RegisterOptions
   GuardedFd fd;                        // ours; to register it again after a reconnect
   std::atomic<int> late_puts{0};       // ended without an answer, perhaps still read
 
   // As of StagingArea.
-  void LeaveTo(std::shared_ptr<const DaemonEnd> connection);
+  void LeaveTo(std::shared_ptr<const DaemonEnd> connection, DaemonEnds::Time until);
   bool in_use();
 
   Mutex mu;
-  std::vector<std::shared_ptr<const DaemonEnd>> left_to ABSL_GUARDED_BY(mu);
+  DaemonEnds left_to ABSL_GUARDED_BY(mu);
   bool closed ABSL_GUARDED_BY(mu) = false;  // its owner is gone
   absl::AnyInvocable<void(uint32_t region) &&> unregister ABSL_GUARDED_BY(mu);
   uint64_t epoch ABSL_GUARDED_BY(mu) = 0;   // of the session that knows it; 0: none

@@ -91,7 +91,8 @@ class Transport {
   virtual GpuStats gpu_stats() const = 0;
   virtual absl::StatusOr<StagingBuffer> AllocateStaging(uint64_t bytes) = 0;
   virtual absl::StatusOr<RegisteredMemory> RegisterMemory(int fd,
-                                                          std::span<const std::byte> mapping) = 0;
+                                                          std::span<const std::byte> mapping,
+                                                          const RegisterOptions& options) = 0;
 };
 
 }  // namespace kvkeep::client

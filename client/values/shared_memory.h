@@ -97,7 +97,9 @@ class [[nodiscard]] StagingBuffer {
   std::span<std::byte> memory() const { return memory_; }
   // True: a put ended by its deadline, or as the connection broke, and the daemon may still read
   // from the session's staging memory. Bytes that such a put named must not be changed now: what
-  // it stores could be neither the old nor the new ones. Destroying the buffer is always safe.
+  // it stores could be neither the old nor the new ones. A daemon that takes absolute deadlines
+  // (protocol 8, and the same clock as here) stores nothing that it read after the put's: there it
+  // is false from then on. Destroying the buffer is always safe.
   bool in_use() const;
 
   // For the transport.
@@ -106,6 +108,13 @@ class [[nodiscard]] StagingBuffer {
  private:
   std::shared_ptr<StagingArea> area_;
   std::span<std::byte> memory_;
+};
+
+struct RegisterOptions {
+  // The caller writes the memory again as soon as a put of it has ended and in_use() is false, and
+  // can wait for that no longer than until the put's deadline. A daemon that cannot promise it (see
+  // StagingBuffer::in_use) is sent copies, as if the memory were not registered.
+  bool reused = false;
 };
 
 // A memfd of the caller's that the daemon knows: runs inside `mapping` are read by the daemon from

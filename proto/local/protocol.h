@@ -1,4 +1,4 @@
-// The local protocol, versions 1 to 7: how engine workers on the daemon's host talk to it over a
+// The local protocol, versions 1 to 8: how engine workers on the daemon's host talk to it over a
 // Unix socket of type SEQPACKET and shared memory. Plain structs, little-endian, no padding.
 //
 // Messages. One message is a MessageHeader and its body, cut into packets of kMaxPacketBytes (the
@@ -37,7 +37,9 @@
 // kGetToGpu; a daemon without that path refuses every registration, with the reason. Version 5 is
 // version 4 and puts in parts, kPutInParts and kPutFilled. Version 6 is version 5 and staging
 // memory that sessions share: see StagingRequest. Version 7 is version 6 and lookups that ask
-// beyond the node, KeysRequest::asks_remote.
+// beyond the node, KeysRequest::asks_remote. Version 8 is version 7 and puts with an absolute
+// deadline, kPutUntil and kPutFromGpuUntil, a ClockReading behind Welcome, kPutCopied for all puts
+// from a GPU, and gets to a GPU that skip bytes, kSkippedBytes.
 //
 // Everything is checked by the reader; what lies in memory that the other side can write is read
 // once. Structs are copied in and out with memcpy: a body has no alignment.
@@ -53,11 +55,13 @@
 namespace kvkeep::local {
 
 inline constexpr uint32_t kMagic = 0x4c4b564b;  // "KVKL"
-inline constexpr uint16_t kVersion = 7;         // the newest that this header describes
+inline constexpr uint16_t kVersion = 8;         // the newest that this header describes
 inline constexpr uint16_t kFirstVersion = 1;    // the oldest
 inline constexpr uint16_t kPutInPartsSince = 5;
 inline constexpr uint16_t kAsksRemoteSince = 7;
 inline constexpr uint16_t kSharedStagingSince = 6;
+inline constexpr uint16_t kDeadlinesSince = 8;
+inline constexpr uint16_t kSkippedBytesSince = 8;
 inline constexpr size_t kMaxPacketBytes = 64 * kKiB;
 inline constexpr size_t kMaxMessageBytes = 8 * kMiB;     // header included
 inline constexpr size_t kMaxDescriptorsPerPacket = 253;  // SCM_MAX_FD
@@ -74,7 +78,8 @@ enum class Kind : uint16_t {
   kLookup = 8,            // KeysRequest; reply: LookupReply
   kGet = 9,               // KeysRequest, lease_mode not 0; reply: LookupReply with places
   kPut = 10,              // PutRequest; reply: PutReply
-  kPutCopied = 11,        // daemon only: id of a put with durable chunks whose memory was read
+  kPutCopied = 11,        // daemon only: id of a put with durable chunks, from version 8 on of any
+                          // from a GPU: its memory was read, the answer comes later
   kTouch = 12,            // KeysRequest; reply: CountReply
   kPrefetch = 13,         // KeysRequest; reply: PrefetchReply
   kRelease = 14,          // KeysRequest with releases only; reply: empty
@@ -88,6 +93,10 @@ enum class Kind : uint16_t {
 
   // From version 5 on.
   kPutInParts = 20,  // PutInParts; reply: PutReply
+
+  // From version 8 on.
+  kPutUntil = 21,         // PutUntil; reply: PutReply
+  kPutFromGpuUntil = 22,  // GpuPutUntil; reply: PutReply
 
   // On the event socket, id 0.
   kPing = 32,       // daemon; the client answers kPong within the grace period
@@ -142,6 +151,14 @@ struct Welcome {
   uint32_t max_registrations = 0;
   uint32_t grace_ms = 0;         // a client that answers no ping for this long is revoked
   uint32_t shared_segments = 0;  // version 2
+};
+
+// Behind Welcome, from version 8 on: the daemon's CLOCK_MONOTONIC as it answers. Processes of one
+// host have the same, unless a time namespace shifts it: a client whose own clock was not before
+// and is not behind this one names no absolute deadlines. What it cannot tell, the time between
+// sending Hello and having Welcome, it takes off of each.
+struct ClockReading {
+  uint64_t monotonic_ns = 0;
 };
 
 struct Segments {
@@ -330,6 +347,17 @@ struct PutInParts {
   uint64_t filled_offset = 0;  // of the word, in the staging memory; a multiple of 8
 };
 
+// As PutRequest, with a time after which the memory is the client's again whatever the daemon does,
+// also if it hangs or never answers. It may still read then, but stores nothing that it read later:
+// it looks at its clock after each piece, and a chunk with one of later is rejected, as NOT_COPIED.
+// The memory's registration stays until it is answered.
+struct PutUntil {
+  std::array<uint8_t, 16> ns{};
+  uint32_t chunks = 0;
+  uint32_t runs = 0;
+  uint64_t deadline_ns = 0;  // of CLOCK_MONOTONIC, see ClockReading; 0: INVALID_ARGUMENT
+};
+
 // Followed by `chunks` PutAnswer, then their messages one after the other. When it comes, nothing
 // of the client's memory is read any more.
 struct PutReply {
@@ -353,7 +381,9 @@ struct PutAnswer {
 //     readable). That the socket was closed is not enough: a copy may still be under way.
 // A request is answered soon after its deadline, late copies being cancelled first. Only where a
 // copy cannot be ended, as the GPU's driver hangs, no reply comes: then the second rule holds.
-// So a client that cannot wait gives up those bytes, not the rule.
+// So a client that cannot wait gives up those bytes, not the rule. Or it puts with GpuPutUntil: the
+// source may then be written from its deadline on, as nothing is sealed whose copy was not seen to
+// end before; a copy that is under way reads what nobody gets. To free it still wants the rule.
 //
 // A put is sealed only when every byte came within the deadline; else its chunk is rejected, as
 // NOT_COPIED, and was never there for anyone. The daemon checksums what it placed.
@@ -415,8 +445,20 @@ struct GpuPutRequest {
   uint32_t reserved = 0;
 };
 
+// As GpuPutRequest, with an absolute deadline, after which no source is any more of use: see Order
+// above. RegisterGpuReply::max_timeout_ms holds too.
+struct GpuPutUntil {
+  std::array<uint8_t, 16> ns{};
+  uint32_t chunks = 0;
+  uint32_t runs = 0;
+  uint64_t deadline_ns = 0;  // as PutUntil's
+};
+
 // Followed by `chunks` GpuGetChunk and `runs` GpuMemoryRun. No lease is needed or left: the daemon
-// holds each chunk while it is copied.
+// holds each chunk while it is copied. From version 8 on a run whose registration is kSkippedBytes
+// names bytes of the payload that go nowhere; its offset and generation are 0. Not all runs of a
+// request are such.
+inline constexpr uint32_t kSkippedBytes = 0;
 struct GpuGetRequest {
   std::array<uint8_t, 16> ns{};
   uint64_t lease = 0;  // of this session: what it holds is found, also if deleted since; 0: none
@@ -471,6 +513,7 @@ static_assert(sizeof(PutReply) == 8 && sizeof(PutAnswer) == 4 && sizeof(PutInPar
 static_assert(sizeof(RegisterGpuMemory) == 120 && sizeof(RegisterGpuReply) == 24);
 static_assert(sizeof(UnregisterGpuMemory) == 16 && sizeof(GpuMemoryRun) == 24);
 static_assert(sizeof(GpuPutRequest) == 32 && sizeof(GpuGetRequest) == 40);
+static_assert(sizeof(ClockReading) == 8 && sizeof(PutUntil) == 32 && sizeof(GpuPutUntil) == 32);
 static_assert(sizeof(GpuGetChunk) == 48 && sizeof(GpuGetReply) == 8 && sizeof(GpuGetAnswer) == 8);
 
 }  // namespace kvkeep::local

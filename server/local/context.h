@@ -31,7 +31,7 @@ struct LocalContext {
   std::shared_ptr<Executor> loop;
   LocalCounters* counters = nullptr;
   GpuPath* gpu = nullptr;                // null: there is none
-  const Clock* clock = nullptr;          // of the GPU path's deadlines
+  const Clock* clock = nullptr;          // of the deadlines of puts and gets
   RequestTimes* times = nullptr;         // null: not noted
   std::shared_ptr<PeerScratch> scratch;  // of the loop's thread
   LocalLimits limits;

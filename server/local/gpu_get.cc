@@ -24,7 +24,8 @@ absl::Status InvalidGet(const Args&... args) {
 }  // namespace
 
 absl::StatusOr<GpuGetPlan> GpuGetPlan::Parse(std::span<const std::byte> body,
-                                             const LocalLimits& limits, const SessionGpu& memory) {
+                                             const LocalLimits& limits, const SessionGpu& memory,
+                                             GpuRuns::Skips skips) {
   local::BodyReader reader(body);
   local::GpuGetRequest request;
   if (!reader.Read(&request)) {
@@ -44,7 +45,7 @@ absl::StatusOr<GpuGetPlan> GpuGetPlan::Parse(std::span<const std::byte> body,
     return InvalidGet("GpuGetRequest: chunks and runs are not the ", body.size(),
                       " bytes that came");
   }
-  KVKEEP_ASSIGN_OR_RETURN(plan.runs, GpuRuns::Check(runs, memory));
+  KVKEEP_ASSIGN_OR_RETURN(plan.runs, GpuRuns::Check(runs, memory, skips));
   uint64_t of_chunks = 0;
   for (size_t i = 0; i < plan.chunks.size(); ++i) {
     const local::GpuGetChunk& chunk = plan.chunks[i];
@@ -211,6 +212,7 @@ void GpuGet::Copy(std::vector<Piece> pieces) {
                        PieceSize(wire.payload_bytes, piece.piece),
                        chunks_[piece.chunk].reader.extents(), &copy.runs);
   }
+  if (copy.runs.empty()) return OnCopied(pieces, {});  // all of it is skipped
   plan_.runs->Copy(std::move(copy), context_->counters,
                    [self = shared_from_this(), pieces = std::move(pieces)](const CopyEnd& end) {
                      self->OnCopied(pieces, end);

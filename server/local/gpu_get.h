@@ -25,7 +25,8 @@ namespace kvkeep {
 struct GpuGetPlan {
   // InvalidArgument names the field.
   static absl::StatusOr<GpuGetPlan> Parse(std::span<const std::byte> body,
-                                          const LocalLimits& limits, const SessionGpu& memory);
+                                          const LocalLimits& limits, const SessionGpu& memory,
+                                          GpuRuns::Skips skips);
 
   NamespaceDigest ns;
   LeaseId lease;

@@ -16,7 +16,15 @@ namespace {
 // Those whose reply comes later note their end then.
 bool IsAnsweredLater(Kind kind) {
   return kind == Kind::kPut || kind == Kind::kPutInParts || kind == Kind::kPutFromGpu ||
-         kind == Kind::kGetToGpu;
+         kind == Kind::kGetToGpu || kind == Kind::kPutUntil || kind == Kind::kPutFromGpuUntil;
+}
+
+// The first version in which a client may ask for it.
+uint16_t FirstVersion(Kind kind) {
+  if (kind >= Kind::kRegisterGpuMemory && kind <= Kind::kGetToGpu) return 4;
+  if (kind == Kind::kPutInParts) return local::kPutInPartsSince;
+  if (kind == Kind::kPutUntil || kind == Kind::kPutFromGpuUntil) return local::kDeadlinesSince;
+  return local::kFirstVersion;
 }
 
 }  // namespace
@@ -77,12 +85,7 @@ absl::Status LocalPeer::CheckMayAsk(const local::Message& message) const {
     return absl::FailedPreconditionError(
         "the session was revoked, as its client did not respond; connect anew");
   }
-  const bool of_gpu = message.kind >= static_cast<uint16_t>(Kind::kRegisterGpuMemory) &&
-                      message.kind <= static_cast<uint16_t>(Kind::kGetToGpu);
-  if (of_gpu && version_ < 4) return Unknown(message.kind);
-  if (static_cast<Kind>(message.kind) == Kind::kPutInParts && version_ < local::kPutInPartsSince) {
-    return Unknown(message.kind);
-  }
+  if (version_ < FirstVersion(static_cast<Kind>(message.kind))) return Unknown(message.kind);
   if (static_cast<Kind>(message.kind) == Kind::kRegisterGpuMemory) return absl::OkStatus();
   const bool takes_one = static_cast<Kind>(message.kind) == Kind::kRegisterMemory;
   if (message.descriptors.size() != (takes_one ? 1 : 0)) {
@@ -122,6 +125,8 @@ void LocalPeer::Dispatch(local::Message& message) {
       return run(counters.gets, Operation::kGet, &LocalPeer::Keys);
     case Kind::kPut:
       return run(counters.puts, Operation::kPut, &LocalPeer::Put);
+    case Kind::kPutUntil:
+      return run(counters.puts, Operation::kPut, &LocalPeer::PutUntil);
     case Kind::kPutInParts:
       return run(counters.puts, Operation::kPut, &LocalPeer::PutInParts);
     case Kind::kTouch:
@@ -138,6 +143,8 @@ void LocalPeer::Dispatch(local::Message& message) {
       return run(counters.session_requests, Operation::kSession, &LocalPeer::UnregisterGpu);
     case Kind::kPutFromGpu:
       return run(counters.gpu_puts, Operation::kPut, &LocalPeer::PutFromGpu);
+    case Kind::kPutFromGpuUntil:
+      return run(counters.gpu_puts, Operation::kPut, &LocalPeer::PutFromGpuUntil);
     case Kind::kGetToGpu:
       return run(counters.gpu_gets, Operation::kGet, &LocalPeer::GetToGpu);
     default:

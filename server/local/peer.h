@@ -140,10 +140,12 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   absl::Status Register(local::Message& message);
   absl::Status Unregister(const local::Message& message);
   absl::Status Put(const local::Message& message);
+  absl::Status PutUntil(const local::Message& message);
   absl::Status PutInParts(const local::Message& message);
   absl::Status StartPut(local::Kind kind, uint64_t id, size_t message_bytes, PutPlan plan);
   absl::StatusOr<MessageHold> HoldFor(size_t message_bytes) const;
-  PutJob::Callbacks PutCallbacks(uint64_t number, uint64_t id);
+  PutJob::Callbacks PutCallbacks(uint64_t number, uint64_t id, SaysCopied tells);
+  void TellCopied(uint64_t id);
   // Starts what fits of the puts that wait for space, in their order.
   void AdvancePuts();
   void AwaitSpace(Job& job);
@@ -158,6 +160,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
                        GpuRegionPtr region);
   absl::Status UnregisterGpu(const local::Message& message);
   absl::Status PutFromGpu(const local::Message& message);
+  absl::Status PutFromGpuUntil(const local::Message& message);
   absl::Status GetToGpu(const local::Message& message);
   void OnGpuGetDone(uint64_t number);
 

@@ -109,8 +109,17 @@ absl::Status LocalPeer::PutFromGpu(const local::Message& message) {
   return StartPut(Kind::kPutFromGpu, message.id, message.body.size(), std::move(plan));
 }
 
+absl::Status LocalPeer::PutFromGpuUntil(const local::Message& message) {
+  KVKEEP_ASSIGN_OR_RETURN(PutPlan plan,
+                          PutPlan::ParseGpuUntil(message.body, context_->limits, gpu_));
+  return StartPut(Kind::kPutFromGpuUntil, message.id, message.body.size(), std::move(plan));
+}
+
 absl::Status LocalPeer::GetToGpu(const local::Message& message) {
-  KVKEEP_ASSIGN_OR_RETURN(GpuGetPlan plan, GpuGetPlan::Parse(message.body, context_->limits, gpu_));
+  const auto skips = version_ >= local::kSkippedBytesSince ? GpuRuns::Skips::kAllowed
+                                                           : GpuRuns::Skips::kNever;
+  KVKEEP_ASSIGN_OR_RETURN(GpuGetPlan plan,
+                          GpuGetPlan::Parse(message.body, context_->limits, gpu_, skips));
   if (!namespaces_.contains(plan.ns)) {
     return absl::FailedPreconditionError("ns is not of a namespace of this session");
   }

@@ -14,6 +14,9 @@
 
 namespace kvkeep {
 
+// When a put's client hears that its memory is not read any more, before the answer.
+enum class SaysCopied { kIfDurable, kOnceFetched };
+
 struct PeerPut {
   local::Kind kind = local::Kind::kPut;
   uint64_t id = 0;  // of the message

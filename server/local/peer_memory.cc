@@ -122,6 +122,12 @@ absl::Status LocalPeer::Put(const local::Message& message) {
   return StartPut(Kind::kPut, message.id, message.body.size(), std::move(plan));
 }
 
+absl::Status LocalPeer::PutUntil(const local::Message& message) {
+  KVKEEP_ASSIGN_OR_RETURN(PutPlan plan,
+                          PutPlan::ParseUntil(message.body, context_->limits, memory_));
+  return StartPut(Kind::kPutUntil, message.id, message.body.size(), std::move(plan));
+}
+
 absl::Status LocalPeer::PutInParts(const local::Message& message) {
   KVKEEP_ASSIGN_OR_RETURN(PutPlan plan,
                           PutPlan::ParseInParts(message.body, context_->limits, memory_));
@@ -137,34 +143,45 @@ absl::StatusOr<MessageHold> LocalPeer::HoldFor(size_t message_bytes) const {
 absl::Status LocalPeer::StartPut(Kind kind, uint64_t id, size_t message_bytes, PutPlan plan) {
   KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, HoldFor(message_bytes));
   const uint64_t number = next_job_++;
+  const bool early = plan.gpu() != nullptr && version_ >= local::kDeadlinesSince;
+  const SaysCopied tells = early ? SaysCopied::kOnceFetched : SaysCopied::kIfDurable;
   jobs_[number] = {
       .kind = kind,
       .id = id,
       .began = request_began_,
       .held = std::make_shared<MessageHold>(std::move(hold)),
-      .put = std::make_shared<PutJob>(context_, std::move(plan), PutCallbacks(number, id))};
+      .put = std::make_shared<PutJob>(context_, std::move(plan), PutCallbacks(number, id, tells))};
   waiting_.push_back(number);
   AdvancePuts();
   return absl::OkStatus();
 }
 
-PutJob::Callbacks LocalPeer::PutCallbacks(uint64_t number, uint64_t id) {
+void LocalPeer::TellCopied(uint64_t id) {
+  if (state_ != State::kOpen) return;
+  reply_.Reset(static_cast<uint16_t>(Kind::kPutCopied), id);
+  SendReply();
+}
+
+PutJob::Callbacks LocalPeer::PutCallbacks(uint64_t number, uint64_t id, SaysCopied tells) {
   const auto more = [weak = weak_from_this(), number] {
     if (const std::shared_ptr<LocalPeer> self = weak.lock()) self->OnRoundOver(number);
   };
-  const auto copied = [weak = weak_from_this(), id, number] {
+  std::function<void()> fetched;
+  if (tells == SaysCopied::kOnceFetched) {
+    fetched = [weak = weak_from_this(), id] {
+      if (const std::shared_ptr<LocalPeer> self = weak.lock()) self->TellCopied(id);
+    };
+  }
+  const auto copied = [weak = weak_from_this(), id, number, tells] {
     const std::shared_ptr<LocalPeer> self = weak.lock();
     if (self == nullptr) return;
-    if (self->state_ == State::kOpen) {
-      self->reply_.Reset(static_cast<uint16_t>(Kind::kPutCopied), id);
-      self->SendReply();
-    }
+    if (tells == SaysCopied::kIfDurable) self->TellCopied(id);
     self->OnRoundOver(number);
   };
   const auto done = [weak = weak_from_this(), number](const PutJob& ended) {
     if (const std::shared_ptr<LocalPeer> self = weak.lock()) self->OnPutDone(number, ended);
   };
-  return {.more = more, .copied = copied, .done = done};
+  return {.more = more, .fetched = std::move(fetched), .copied = copied, .done = done};
 }
 
 void LocalPeer::AdvancePuts() {

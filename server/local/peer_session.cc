@@ -109,6 +109,10 @@ absl::Status LocalPeer::SendWelcome(uint64_t id) {
   };
   StartReply(Kind::kHello, id);
   reply_.Append(welcome);
+  if (version_ >= local::kDeadlinesSince) {
+    const auto now = static_cast<uint64_t>(context_->clock->Now().count());
+    reply_.Append(local::ClockReading{.monotonic_ns = now});
+  }
   SendReply(std::move(descriptors));
   return absl::OkStatus();
 }

@@ -40,7 +40,8 @@ PutJob::PutJob(std::shared_ptr<const LocalContext> context, PutPlan plan, Callba
       chunks_(plan_.chunks().size()),
       copying_(std::in_place, &context_->counters->puts_copying),
       deadline_(plan_.gpu() == nullptr ? MonotonicTime(0)
-                                       : context_->clock->Now() + plan_.timeout()) {}
+                                       : std::min(context_->clock->Now() + plan_.timeout(),
+                                                  plan_.until())) {}
 
 absl::Status PutJob::Reserve(const SessionToken& session, bool may_wait) {
   const size_t first = next_chunk_;
@@ -56,6 +57,10 @@ absl::Status PutJob::Reserve(const SessionToken& session, bool may_wait) {
 absl::StatusOr<bool> PutJob::ReserveChunk(const SessionToken& session, size_t index,
                                           bool may_wait) {
   const local::PutChunk& wire = plan_.chunks()[index];
+  if (const absl::Status late = CheckInTime(); !late.ok()) {
+    chunks_[index].put.Reject(RejectReason::kNotCopied, std::string(late.message()));
+    return true;
+  }
   PutRequest request{
       .ns = plan_.ns(),
       .key = {.bytes = wire.key},
@@ -251,25 +256,38 @@ void PutJob::FetchGroup(size_t group, std::vector<GpuRun> runs) {
 // On the device's executor. The space of what is not fenced is nobody else's, ever: nothing behind
 // it is sealed, so the round never ends.
 void PutJob::OnFetched(size_t group, const CopyEnd& end) {
-  bool kept = false;
+  const absl::Status status = end.status.ok() ? CheckInTime() : end.status;
+  bool last = false, unfenced = false;
   {
     MutexLock lock(&mu_);
     Group& fetched = groups_[group];
-    for (size_t i = fetched.first_piece; i < fetched.end_piece && !end.status.ok(); ++i) {
+    for (size_t i = fetched.first_piece; i < fetched.end_piece && !status.ok(); ++i) {
       const bool told = i > fetched.first_piece && pieces_[i - 1].chunk == pieces_[i].chunk;
       if (told) continue;
-      failures_.emplace_back(pieces_[i].chunk, end.status);
+      failures_.emplace_back(pieces_[i].chunk, status);
       chunks_[pieces_[i].chunk].lost.store(true, std::memory_order_relaxed);
     }
     fetched.fenced = end.fenced;
     unfenced_ = unfenced_ || !end.fenced;
     while (fenced_groups_ < groups_.size() && groups_[fenced_groups_].fenced) ++fenced_groups_;
     NoteReadyTasks();
-    kept = --fetches_left_ == 0 && unfenced_;
+    last = --fetches_left_ == 0;
+    unfenced = unfenced_;
   }
-  if (!kept) return PostTasks();
-  context_->counters->gpu_kept_requests.fetch_add(1, std::memory_order_relaxed);
-  context_->gpu->KeepForEver(shared_from_this());
+  if (!last || OnAllFetched(unfenced)) PostTasks();
+}
+
+bool PutJob::OnAllFetched(bool unfenced) {
+  if (unfenced) {
+    context_->counters->gpu_kept_requests.fetch_add(1, std::memory_order_relaxed);
+    context_->gpu->KeepForEver(shared_from_this());
+    return false;
+  }
+  if (!waits() && callbacks_.fetched) {
+    plan_.DropMemory();  // first: who hears of it may unregister it
+    context_->loop->Post([self = shared_from_this()] { self->callbacks_.fetched(); });
+  }
+  return true;
 }
 
 // ---------------------------------------------------------------- copies
@@ -323,6 +341,13 @@ void PutJob::RunTasks() {
   }
 }
 
+absl::Status PutJob::CheckInTime() const {
+  if (plan_.until() == MonotonicTime::max() || context_->clock->Now() <= plan_.until()) {
+    return absl::OkStatus();
+  }
+  return absl::DeadlineExceededError("not read by the put's deadline");
+}
+
 absl::Status PutJob::Fill(const Piece& piece) {
   Reservation& reservation = chunks_[piece.chunk].put.reservation();
   if (plan_.gpu() != nullptr) {  // it is in its place
@@ -344,6 +369,7 @@ void PutJob::CopyPiece(const Piece& piece) {
     status = absl::CancelledError("given up");
   } else if (!cancelled_.load(std::memory_order_relaxed)) {
     status = Fill(piece);
+    if (status.ok() && plan_.gpu() == nullptr) status = CheckInTime();
   }
   if (!status.ok()) {
     MutexLock lock(&mu_);
@@ -364,7 +390,8 @@ void PutJob::FinishChunk(size_t index) {
     }
   }
   if (!failure.ok()) {
-    const bool not_copied = plan_.gpu() != nullptr || given_up_.load(std::memory_order_relaxed);
+    const bool not_copied = plan_.gpu() != nullptr || absl::IsDeadlineExceeded(failure) ||
+                            given_up_.load(std::memory_order_relaxed);
     chunk.put.Reject(not_copied ? RejectReason::kNotCopied : RejectReason::kWrongSize,
                      std::string(failure.message()));
     return;

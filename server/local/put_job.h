@@ -3,6 +3,9 @@
 // Where payloads come from a GPU, its device copies them, a round at a time, in groups of some MiB;
 // what lies in place is checksummed and sealed while the next groups are on their way.
 //
+// A put may have a time after which its client writes the source again (PutPlan::until): each piece
+// that was read is stored only if the clock was not past that then.
+//
 // It goes in rounds: as many chunks as the limit of reserved bytes lets in are copied, then the
 // next ones. Nearly always one round does it. New and Reserve run on the loop, between rounds.
 //
@@ -37,6 +40,7 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
  public:
   struct Callbacks {
     std::function<void()> more;               // a round is over, chunks wait: Reserve
+    std::function<void()> fetched;            // all came from the GPU; may be null
     std::function<void()> copied;             // durable chunks only: memory was read, wait goes on
     std::function<void(const PutJob&)> done;  // once; nothing of the client's memory is read then
   };
@@ -93,6 +97,8 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   void Fetch();
   void FetchGroup(size_t group, std::vector<GpuRun> runs);
   void OnFetched(size_t group, const CopyEnd& end);
+  // The last of this round's groups: false, they are never all fenced.
+  bool OnAllFetched(bool unfenced);
   // This round may be copied on the loop.
   bool IsSmall() const;
   // Posts what may run, as many as are wanted at a time.
@@ -106,6 +112,8 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   bool StopBecause(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether to look again.
   bool LookOnce(const StagingMemory& staging);
+  // Not OK: the source may have been written before it was read.
+  absl::Status CheckInTime() const;
   absl::Status Fill(const Piece& piece);
   void CopyPiece(const Piece& piece);
   void FinishChunk(size_t index);

@@ -41,14 +41,50 @@ absl::Status PutPlan::Read(std::span<const std::byte> body, const char* name,
   return absl::OkStatus();
 }
 
+template <typename Request>
+absl::Status PutPlan::ReadHost(std::span<const std::byte> body, const char* name,
+                               const LocalLimits& limits, const SessionMemory& memory,
+                               Request* request) {
+  std::vector<local::PutRun> runs;
+  KVKEEP_RETURN_IF_ERROR(Read(body, name, limits, request, &runs));
+  KVKEEP_RETURN_IF_ERROR(AddRuns(runs, memory));
+  return CheckChunks(runs_);
+}
+
+template <typename Request>
+absl::Status PutPlan::ReadGpu(std::span<const std::byte> body, const char* name,
+                              const LocalLimits& limits, const SessionGpu& memory,
+                              Request* request) {
+  std::vector<local::GpuMemoryRun> runs;
+  KVKEEP_RETURN_IF_ERROR(Read(body, name, limits, request, &runs));
+  KVKEEP_ASSIGN_OR_RETURN(gpu_, GpuRuns::Check(runs, memory, GpuRuns::Skips::kNever));
+  KVKEEP_RETURN_IF_ERROR(CheckChunks(gpu_->table()));
+  uint64_t of_chunks = 0;
+  for (const local::PutChunk& chunk : chunks_) of_chunks += chunk.runs;
+  return gpu_->CheckCount(of_chunks);
+}
+
+absl::Status PutPlan::SetUntil(uint64_t deadline_ns) {
+  if (deadline_ns == 0) return Invalid("deadline_ns is 0");
+  until_ = MonotonicTime(std::min<uint64_t>(deadline_ns, MonotonicTime::max().count()));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<PutPlan> PutPlan::Parse(std::span<const std::byte> body, const LocalLimits& limits,
                                        const SessionMemory& memory) {
   PutPlan plan;
   local::PutRequest request;
-  std::vector<local::PutRun> runs;
-  KVKEEP_RETURN_IF_ERROR(plan.Read(body, "PutRequest", limits, &request, &runs));
-  KVKEEP_RETURN_IF_ERROR(plan.AddRuns(runs, memory));
-  KVKEEP_RETURN_IF_ERROR(plan.CheckChunks(plan.runs_));
+  KVKEEP_RETURN_IF_ERROR(plan.ReadHost(body, "PutRequest", limits, memory, &request));
+  return plan;
+}
+
+absl::StatusOr<PutPlan> PutPlan::ParseUntil(std::span<const std::byte> body,
+                                            const LocalLimits& limits,
+                                            const SessionMemory& memory) {
+  PutPlan plan;
+  local::PutUntil request;
+  KVKEEP_RETURN_IF_ERROR(plan.ReadHost(body, "PutUntil", limits, memory, &request));
+  KVKEEP_RETURN_IF_ERROR(plan.SetUntil(request.deadline_ns));
   return plan;
 }
 
@@ -57,11 +93,8 @@ absl::StatusOr<PutPlan> PutPlan::ParseInParts(std::span<const std::byte> body,
                                               const SessionMemory& memory) {
   PutPlan plan;
   local::PutInParts request;
-  std::vector<local::PutRun> runs;
-  KVKEEP_RETURN_IF_ERROR(plan.Read(body, "PutInParts", limits, &request, &runs));
+  KVKEEP_RETURN_IF_ERROR(plan.ReadHost(body, "PutInParts", limits, memory, &request));
   if (request.chunks != 1) return Invalid("chunks is ", request.chunks, ", in parts it is 1");
-  KVKEEP_RETURN_IF_ERROR(plan.AddRuns(runs, memory));
-  KVKEEP_RETURN_IF_ERROR(plan.CheckChunks(plan.runs_));
   plan.staging_ = memory.staging();
   const uint64_t size = plan.staging_ == nullptr ? 0 : plan.staging_->bytes();
   const uint64_t at = request.filled_offset;
@@ -76,14 +109,19 @@ absl::StatusOr<PutPlan> PutPlan::ParseGpu(std::span<const std::byte> body,
                                           const LocalLimits& limits, const SessionGpu& memory) {
   PutPlan plan;
   local::GpuPutRequest request;
-  std::vector<local::GpuMemoryRun> runs;
-  KVKEEP_RETURN_IF_ERROR(plan.Read(body, "GpuPutRequest", limits, &request, &runs));
-  KVKEEP_ASSIGN_OR_RETURN(plan.gpu_, GpuRuns::Check(runs, memory));
-  KVKEEP_RETURN_IF_ERROR(plan.CheckChunks(plan.gpu_->table()));
-  uint64_t of_chunks = 0;
-  for (const local::PutChunk& chunk : plan.chunks_) of_chunks += chunk.runs;
-  KVKEEP_RETURN_IF_ERROR(plan.gpu_->CheckCount(of_chunks));
+  KVKEEP_RETURN_IF_ERROR(plan.ReadGpu(body, "GpuPutRequest", limits, memory, &request));
   plan.timeout_ = limits.GpuTimeout(request.timeout_ms);
+  return plan;
+}
+
+absl::StatusOr<PutPlan> PutPlan::ParseGpuUntil(std::span<const std::byte> body,
+                                               const LocalLimits& limits,
+                                               const SessionGpu& memory) {
+  PutPlan plan;
+  local::GpuPutUntil request;
+  KVKEEP_RETURN_IF_ERROR(plan.ReadGpu(body, "GpuPutUntil", limits, memory, &request));
+  KVKEEP_RETURN_IF_ERROR(plan.SetUntil(request.deadline_ns));
+  plan.timeout_ = limits.GpuTimeout(0);
   return plan;
 }
 

@@ -16,6 +16,7 @@
 #include "server/local/run_table.h"
 #include "server/local/session_gpu.h"
 #include "server/local/session_memory.h"
+#include "tiers/base/clock.h"
 
 namespace kvkeep {
 
@@ -28,9 +29,14 @@ class PutPlan {
   static absl::StatusOr<PutPlan> ParseInParts(std::span<const std::byte> body,
                                               const LocalLimits& limits,
                                               const SessionMemory& memory);
-  // Of a GpuPutRequest.
+  // Of a PutUntil.
+  static absl::StatusOr<PutPlan> ParseUntil(std::span<const std::byte> body,
+                                            const LocalLimits& limits, const SessionMemory& memory);
+  // Of a GpuPutRequest, of a GpuPutUntil.
   static absl::StatusOr<PutPlan> ParseGpu(std::span<const std::byte> body,
                                           const LocalLimits& limits, const SessionGpu& memory);
+  static absl::StatusOr<PutPlan> ParseGpuUntil(std::span<const std::byte> body,
+                                               const LocalLimits& limits, const SessionGpu& memory);
 
   const NamespaceDigest& ns() const { return ns_; }
   const std::vector<local::PutChunk>& chunks() const { return chunks_; }
@@ -47,6 +53,8 @@ class PutPlan {
   // Not null: the payloads come from a GPU, by copies of these runs, within the time.
   const GpuRuns* gpu() const { return gpu_.has_value() ? &*gpu_ : nullptr; }
   std::chrono::milliseconds timeout() const { return timeout_; }
+  // Nothing that was read later is stored; MonotonicTime::max(): no such time.
+  MonotonicTime until() const { return until_; }
 
   // Gives payload bytes of a chunk, which the client may write meanwhile. OutOfRange: see
   // ClientMemory. REQUIRES: not from a GPU.
@@ -64,6 +72,13 @@ class PutPlan {
   template <typename Request, typename Run>
   absl::Status Read(std::span<const std::byte> body, const char* name, const LocalLimits& limits,
                     Request* request, std::vector<Run>* runs);
+  template <typename Request>
+  absl::Status ReadHost(std::span<const std::byte> body, const char* name,
+                        const LocalLimits& limits, const SessionMemory& memory, Request* request);
+  template <typename Request>
+  absl::Status ReadGpu(std::span<const std::byte> body, const char* name,
+                       const LocalLimits& limits, const SessionGpu& memory, Request* request);
+  absl::Status SetUntil(uint64_t deadline_ns);
   absl::Status CheckChunks(const RunTable& table);
   absl::Status AddRuns(std::span<const local::PutRun> runs, const SessionMemory& memory);
 
@@ -75,6 +90,7 @@ class PutPlan {
   std::shared_ptr<const StagingMemory> staging_;
   std::optional<GpuRuns> gpu_;
   std::chrono::milliseconds timeout_{0};
+  MonotonicTime until_ = MonotonicTime::max();
   std::vector<uint64_t> tail_starts_;
   std::vector<std::byte> tails_;
   std::vector<std::shared_ptr<const ClientMemory>> memories_;

@@ -11,6 +11,11 @@
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
+namespace {
+
+constexpr uint32_t kSkipped = UINT32_MAX;  // in place of a memory's index
+
+}  // namespace
 
 GpuRegion::GpuRegion(std::shared_ptr<const LocalContext> context,
                      const GpuPath::Registered& registered, const local::RegisterGpuMemory& request,
@@ -137,8 +142,16 @@ void SessionGpu::Clear() {
   slots_.clear();
 }
 
+absl::Status GpuRuns::AddSkipped(const local::GpuMemoryRun& run) {
+  if (run.offset != 0 || run.generation != 0) {
+    return absl::InvalidArgumentError("bytes that are skipped have an offset or a generation");
+  }
+  table_.Add(kSkipped, 0, run.bytes);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<GpuRuns> GpuRuns::Check(std::span<const local::GpuMemoryRun> runs,
-                                       const SessionGpu& memory) {
+                                       const SessionGpu& memory, Skips skips) {
   GpuRuns checked;
   checked.table_.Reserve(runs.size());
   absl::flat_hash_map<uint32_t, uint32_t> known;  // registration -> index
@@ -147,6 +160,11 @@ absl::StatusOr<GpuRuns> GpuRuns::Check(std::span<const local::GpuMemoryRun> runs
     const auto about = [i](const absl::Status& status) {
       return absl::Status(status.code(), absl::StrCat("runs[", i, "]: ", status.message()));
     };
+    if (run.bytes == 0) return about(absl::InvalidArgumentError("bytes is 0"));
+    if (skips == Skips::kAllowed && run.registration == local::kSkippedBytes) {
+      if (absl::Status added = checked.AddSkipped(run); !added.ok()) return about(added);
+      continue;
+    }
     const auto next = static_cast<uint32_t>(checked.regions_.size());
     const auto [entry, inserted] = known.try_emplace(run.registration, next);
     if (inserted) {
@@ -161,7 +179,6 @@ absl::StatusOr<GpuRuns> GpuRuns::Check(std::span<const local::GpuMemoryRun> runs
     if (region.device() != checked.device()) {
       return about(absl::InvalidArgumentError("it is of another GPU than the runs before it"));
     }
-    if (run.bytes == 0) return about(absl::InvalidArgumentError("bytes is 0"));
     if (run.offset > region.bytes() || run.bytes > region.bytes() - run.offset) {
       return about(absl::InvalidArgumentError(absl::StrCat(run.bytes, " bytes at ", run.offset,
                                                            "; registration ", run.registration,
@@ -169,7 +186,7 @@ absl::StatusOr<GpuRuns> GpuRuns::Check(std::span<const local::GpuMemoryRun> runs
     }
     checked.table_.Add(entry->second, run.offset, run.bytes);
   }
-  if (checked.regions_.empty()) return absl::InvalidArgumentError("runs is 0");
+  if (checked.regions_.empty()) return absl::InvalidArgumentError("runs: none is in GPU memory");
   checked.copies_ = std::make_shared<GpuRequestCopies>(checked.account());
   return checked;
 }
@@ -198,6 +215,10 @@ void GpuRuns::Append(uint32_t first_run, uint64_t offset, uint64_t bytes, const 
   uint64_t in_image = kHeaderBytes + offset;
   const absl::Status all =
       table_.ForEach(first_run, offset, bytes, [&](const RunTable::Part& part) {
+        if (part.memory == kSkipped) {
+          in_image += part.bytes;
+          return absl::OkStatus();
+        }
         for (uint64_t done = 0; done < part.bytes;) {
           const ByteRun place = LocateInImage(extents, in_image, part.bytes - done);
           copies->push_back({.registration = regions_[part.memory]->id(),

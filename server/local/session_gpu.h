@@ -92,9 +92,11 @@ class SessionGpu {
 // The runs of a request, in memory of one GPU.
 class GpuRuns {
  public:
+  // Whether a run may be bytes that go nowhere (local::kSkippedBytes).
+  enum class Skips { kNever, kAllowed };
   // InvalidArgument names the run.
   static absl::StatusOr<GpuRuns> Check(std::span<const local::GpuMemoryRun> runs,
-                                       const SessionGpu& memory);
+                                       const SessionGpu& memory, Skips skips);
 
   const RunTable& table() const { return table_; }
   // A run is of one chunk: else few bytes of a message would be copies without end. `of_chunks`:
@@ -107,7 +109,7 @@ class GpuRuns {
   // `done` was called.
   void Copy(GpuCopy copy, LocalCounters* counters, GpuDevice::CopyDone done) const;
   // Adds the copies between the bytes [offset, offset + bytes) of a chunk's payload, which begins
-  // at `first_run`, and where its image lies in the arena.
+  // at `first_run`, and where its image lies in the arena; of what is skipped none.
   void Append(uint32_t first_run, uint64_t offset, uint64_t bytes, const ExtentList& extents,
               std::vector<GpuRun>* copies) const;
   // Lets go of the memory: no copy of it is under way.
@@ -117,6 +119,8 @@ class GpuRuns {
   }
 
  private:
+  absl::Status AddSkipped(const local::GpuMemoryRun& run);
+
   RunTable table_;
   std::vector<GpuRegionPtr> regions_;
   std::shared_ptr<GpuRequestCopies> copies_;

@@ -181,7 +181,11 @@ void FakeLocalDaemon::Greet(Connection& connection, const local::Message& messag
                  local::StartReply(Kind::kHello, message.id,
                                    absl::PermissionDeniedError("uid 1 is not in allowed_uids")));
   }
-  local::Welcome welcome{.segment_bytes = kSegmentBytes,
+  local::BodyReader reader(message.body);
+  const auto version =
+      std::min<uint16_t>(Read<local::Hello>(reader).max_version, script.version.load());
+  local::Welcome welcome{.version = version,
+                         .segment_bytes = kSegmentBytes,
                          .segments = kSegments,
                          .progress_words = kProgressBytes / sizeof(local::ProgressWord),
                          .max_keys_per_call = 10'000,
@@ -199,8 +203,15 @@ void FakeLocalDaemon::Greet(Connection& connection, const local::Message& messag
     welcome.arena_uuid = arena_->uuid.bytes;
     for (const UniqueFd& file : arena_->files) segments.push_back(file.get());
   }
+  poll(nullptr, 0, script.slow_hello_ms);
   local::MessageWriter writer = local::StartReply(Kind::kHello, message.id);
   writer.Append(welcome);
+  if (version >= local::kDeadlinesSince) {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    writer.Append(local::ClockReading{
+        .monotonic_ns = static_cast<uint64_t>(now / std::chrono::nanoseconds(1) +
+                                              script.clock_shift_ns.load())});
+  }
   const int fds[] = {progress_.get(), connection.peer_events.get()};
   Reply(connection, std::move(writer), fds);
   connection.peer_events.Reset();
@@ -257,6 +268,7 @@ bool FakeLocalDaemon::Handle(Connection& connection, local::Message& message) {
       HandleKeys(connection, kind, message);
       return true;
     case Kind::kPut:
+    case Kind::kPutUntil:
     case Kind::kPutInParts:
       HandlePut(connection, kind, message);
       return true;

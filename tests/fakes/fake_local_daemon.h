@@ -31,6 +31,9 @@ class FakeLocalDaemon {
   struct Script {
     std::atomic<bool> refuse{false};        // Hello: PERMISSION_DENIED
     std::atomic<bool> hang_hello{false};    // no answer to it
+    std::atomic<int> slow_hello_ms{0};      // so late
+    std::atomic<uint16_t> version{local::kVersion};  // the highest that it knows
+    std::atomic<int64_t> clock_shift_ns{0};          // its clock is so far ahead
     std::atomic<uint16_t> hold{0};          // requests of this kind wait for Let()
     std::atomic<bool> from_g3{false};       // chunks of gets have a progress word, at 0
     std::atomic<bool> split_images{false};  // new chunks lie in two runs

@@ -32,16 +32,26 @@ bool FakeLocalDaemon::AwaitParts(const Connection& connection, const local::PutI
   return !stopping_;
 }
 
+namespace {
+
+// What all kinds of puts have; `parts` is filled of that kind alone.
+local::PutRequest ReadPut(Kind kind, local::BodyReader& reader, local::PutInParts* parts) {
+  if (kind == Kind::kPut) return Read<local::PutRequest>(reader);
+  if (kind == Kind::kPutInParts) {
+    *parts = Read<local::PutInParts>(reader);
+    return {.ns = parts->ns, .chunks = parts->chunks, .runs = parts->runs};
+  }
+  const auto until = Read<local::PutUntil>(reader);
+  KVKEEP_CHECK(until.deadline_ns > 0);
+  return {.ns = until.ns, .chunks = until.chunks, .runs = until.runs};
+}
+
+}  // namespace
+
 void FakeLocalDaemon::HandlePut(Connection& connection, Kind kind, const local::Message& message) {
   local::BodyReader reader(message.body);
   local::PutInParts parts;
-  local::PutRequest request;
-  if (kind == Kind::kPutInParts) {
-    parts = Read<local::PutInParts>(reader);
-    request = {.ns = parts.ns, .chunks = parts.chunks, .runs = parts.runs};
-  } else {
-    request = Read<local::PutRequest>(reader);
-  }
+  const local::PutRequest request = ReadPut(kind, reader, &parts);
   std::vector<local::PutChunk> chunks;
   std::vector<local::PutRun> runs;
   KVKEEP_CHECK(reader.ReadAll(request.chunks, &chunks) && reader.ReadAll(request.runs, &runs));
@@ -85,7 +95,9 @@ void FakeLocalDaemon::HandlePut(Connection& connection, Kind kind, const local::
   }
   reply.AppendText(messages);
   const bool say_copied = script.say_copied;
-  if (script.hold != static_cast<uint16_t>(Kind::kPut) && !say_copied) {
+  const bool held = script.hold == static_cast<uint16_t>(Kind::kPut) ||
+                    script.hold == static_cast<uint16_t>(kind);
+  if (!held && !say_copied) {
     return Reply(connection, std::move(reply));
   }
   {

@@ -176,7 +176,8 @@ class Runner final : public PeerSink {
   // See the header: namespace and leases.
   void Complete(Kind kind, std::vector<std::byte>& body) const {
     const bool of_puts = kind == Kind::kPut || kind == Kind::kPutInParts ||
-                         kind == Kind::kPutFromGpu || kind == Kind::kGetToGpu;
+                         kind == Kind::kPutFromGpu || kind == Kind::kGetToGpu ||
+                         kind == Kind::kPutUntil || kind == Kind::kPutFromGpuUntil;
     if ((kind < Kind::kLookup || kind > Kind::kDelete) && !of_puts) return;
     if (body.size() < sizeof(local::PutRequest)) return;
     const bool zero = std::all_of(body.begin(), body.begin() + ns_.size(),
@@ -283,7 +284,8 @@ class Runner final : public PeerSink {
     } else if (kind == Kind::kStaging) {
       KVKEEP_CHECK(descriptors.size() == 1);
       staging_ = std::move(descriptors[0]);
-    } else if (kind == Kind::kPut || kind == Kind::kPutFromGpu) {
+    } else if (kind == Kind::kPut || kind == Kind::kPutFromGpu || kind == Kind::kPutUntil ||
+               kind == Kind::kPutFromGpuUntil) {
       CheckPut(body);
     } else if (kind == Kind::kPutInParts) {
       const uint64_t before = result_.stored;

@@ -100,6 +100,30 @@ std::vector<uint8_t> OfGpuMemory(uint8_t how) {
   return script.bytes();
 }
 
+// From host and GPU memory, until a time that is over, that passes under way, that never comes.
+std::vector<uint8_t> OfDeadlines() {
+  ScriptWriter script;
+  script.Message(Kind::kStaging, Body(local::StagingRequest{.bytes = 65'536}))
+      .Message(Kind::kRegisterGpuMemory, Body(GpuRange(65'536, 1)))
+      .Step(ScriptOp::kRun, 0)
+      .Step(ScriptOp::kMemory, 0xff)
+      .Step(ScriptOp::kGpu, 1);
+  uint64_t name = 1;
+  for (const uint64_t deadline_ns : {uint64_t{1}, uint64_t{250'000'000}, UINT64_MAX}) {
+    script.Message(Kind::kPutUntil,
+                   PutUntilBody(kOpened, {{.name = name++, .bytes = 9000}}, deadline_ns))
+        .Message(Kind::kPutFromGpuUntil,
+                 GpuPutUntilBody(kOpened, {{.name = name++, .bytes = 9000}}, deadline_ns));
+  }
+  script.Step(ScriptOp::kTime, 0)
+      .Step(ScriptOp::kGpu, 2)
+      .Step(ScriptOp::kRun, 0)
+      .Step(ScriptOp::kTime, 0)
+      .Step(ScriptOp::kGpu, 3)
+      .Message(Kind::kGet, Keys({1, 2, 3, 4, 5, 6}, LeaseMode::kAllPresent));
+  return script.bytes();
+}
+
 constexpr uint32_t kInParts = 9000;
 
 // A chunk of kInParts put in parts, of which a bit is there.
@@ -211,6 +235,7 @@ std::vector<std::vector<uint8_t>> SeedScripts() {
   seeds.push_back(RegisteredPut(ScriptFds(ScriptFd::kPipe), false));
   seeds.push_back(RegisteredPut(ScriptFds(ScriptFd::kMemfd, 31), false));
   for (const uint8_t how : {0, 1, 2}) seeds.push_back(OfGpuMemory(how));
+  seeds.push_back(OfDeadlines());
   for (const int told : {kPartsTold, kPartsTick}) seeds.push_back(FilledInParts(told, 0));
   seeds.push_back(FilledInParts(kPartsTold, local::kPutDurable));
   for (const int how : {kPartsLess | kPartsTold, kPartsAbove | kPartsTick, int{kPartsGrace}}) {

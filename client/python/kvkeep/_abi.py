@@ -172,6 +172,7 @@ _FUNCTIONS = {
     "staging_in_use": (c_int, [_H]),
     "staging_free": (None, [_H]),
     "memory_register": (c_int, [_H, c_int, c_void_p, c_uint64, _OUT, _ERROR]),
+    "memory_register_reused": (c_int, [_H, c_int, c_void_p, c_uint64, _OUT, _ERROR]),
     "memory_in_use": (c_int, [_H]),
     "memory_unregister": (None, [_H]),
     "gpu_register": (c_int, [_H, POINTER(GpuRange), _OUT, _ERROR]),

@@ -17,6 +17,10 @@ it is, which adapter a request has, and that weights may have changed.
 
 A HIT is held by a lease from the lookup to the end of its request. Chunks are rows of vLLM's
 primary tier: all ranks of an engine side by side, so that no rank is in a key.
+
+vLLM's rows are in shared memory, which the daemon reads in place: a store is one copy. vLLM writes
+a row again once its job is finished; so a store that got no answer is finished at its deadline,
+after which the daemon stores nothing that it reads (protocol 8; older ones are sent copies).
 """
 
 import contextlib
@@ -37,7 +41,7 @@ from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium, RequestOffl
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from kvkeep import calls, client, vllm_stats, weights
+from kvkeep import calls, client, errors, registered, vllm_stats, weights
 from kvkeep.completions import Completions
 from kvkeep.engine import Breaker, PrefillOptions, asks_remote, connect, keys_worth_loading
 from kvkeep.identity import HASH_BYTES, check_engine
@@ -139,7 +143,9 @@ class KvkeepTier(SecondaryTierManager):
         self._client = connect(self._options, f"vllm {self._config.engine_id}", logger)
         self._breaker = Breaker()
         self._completions = Completions(self._client, capacity=4096)
+        self._registered = self._register_rows()
         self._finished = []  # JobResult
+        self._read_still = []  # likewise, of stores whose rows the daemon may still read
         self._leases = {}  # request: its leases; only requests that are not over
         self._open_namespaces()
         self._engine.tiers.append(self)
@@ -150,6 +156,13 @@ class KvkeepTier(SecondaryTierManager):
         for group in self._config.groups:
             self._namespace(group.group_id)
         self._lookups = Lookups(self._find)
+
+    def _register_rows(self):
+        try:
+            return registered.of_mapping(self._client, self._address, self._nbytes, reused=True)
+        except (ValueError, errors.KvkeepError) as why:
+            logger.info("kvkeep tier: stores are two copies each: %s", why)
+            return []
 
     def weights_may_have_changed(self):
         """What was stored up to now is another model's. REQUIRES: no job is under way."""
@@ -245,17 +258,27 @@ class KvkeepTier(SecondaryTierManager):
     def get_finished_jobs(self):
         self._completions.poll()
         finished, self._finished = self._finished, []
+        if self._read_still and not self._rows_in_use():
+            finished += self._read_still
+            self._read_still = []
         return finished
 
     def has_pending_work(self):
-        return self._completions.pending > 0 or bool(self._finished)
+        return self._completions.pending > 0 or bool(self._finished) or bool(self._read_still)
 
     def drain_jobs(self):
         self._completions.wait(2 * self._options.timeout_s)  # calls end by their own timeouts
+        deadline = time.monotonic() + 2 * self._options.timeout_s
+        while self._read_still and self._rows_in_use() and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def _rows_in_use(self):
+        return any(memory.in_use for memory in self._registered)
 
     def shutdown(self):
         if self._completions.wait(2 * self._options.timeout_s):
             self._completions.close()
+            self._registered = []
             self._view = None  # vLLM's memory is vLLM's again
         self._leases.clear()
         self._client.close()
@@ -294,11 +317,13 @@ class KvkeepTier(SecondaryTierManager):
         partly = job.is_promotion and bool(failed)
         if partly:
             self._lookups.missed([own[key] for key in failed])
-        self._finished.append(JobResult(
+        result = JobResult(
             job.job_id, not failed,
             successful_keys=tuple(key for key in job.keys if own[key] in good) if partly else None,
             transfer_time=time.monotonic() - job.submit_time,
-            transfer_bytes=len(good) * self.block_size_bytes))
+            transfer_bytes=len(good) * self.block_size_bytes)
+        in_use = failed and not job.is_promotion and self._rows_in_use()
+        (self._read_still if in_use else self._finished).append(result)
 
     def _row(self, slot):
         at = int(slot) * self.block_size_bytes

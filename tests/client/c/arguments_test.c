@@ -238,6 +238,7 @@ static void what_the_local_path_adds_is_checked_and_named(void) {
   REFUSED(kvkeep_memory_register(client, 0, NULL, 1, &memory, &error), "mapping");
   REFUSED(kvkeep_memory_register(client, 0, keys, 0, &memory, &error), "bytes");
   REFUSED(kvkeep_memory_register(client, 0, keys, 1, NULL, &error), "out");
+  REFUSED(kvkeep_memory_register_reused(client, -1, keys, sizeof keys, &memory, &error), "fd");
 }
 
 static void null_handles_do_no_harm(void) {

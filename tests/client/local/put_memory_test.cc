@@ -171,11 +171,7 @@ TEST_CASE("memory of the client's own that no put uses is given back, too") {
 TEST_CASE("a daemon of version 5 is asked neither for more nor to take it back") {
   ImpatientFixture f;
   f.daemon.script.default_staging = 2 * kMiB;
-  f.daemon.SetTamper([](Kind kind, std::vector<std::byte>* message) {
-    const uint32_t version = 5;
-    constexpr size_t kVersionAt = sizeof(local::MessageHeader) + sizeof(local::ReplyHead);
-    if (kind == Kind::kHello) std::memcpy(message->data() + kVersionAt, &version, sizeof(version));
-  });
+  f.daemon.script.version = 5;
   f.daemon.Stop();
   f.daemon.Start();
   REQUIRE(Eventually([&] { return f.transport->stats().sessions_opened == 2; }));

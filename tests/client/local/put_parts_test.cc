@@ -98,11 +98,7 @@ TEST_CASE("a connection that breaks while a chunk is copied ends the put, not th
 
 TEST_CASE("a daemon of version 4 gets large chunks whole") {
   LocalFixture f;
-  f.daemon.SetTamper([](Kind kind, std::vector<std::byte>* message) {
-    const uint32_t version = 4;
-    constexpr size_t kVersionAt = sizeof(local::MessageHeader) + sizeof(local::ReplyHead);
-    if (kind == Kind::kHello) std::memcpy(message->data() + kVersionAt, &version, sizeof(version));
-  });
+  f.daemon.script.version = 4;
   f.daemon.Stop();
   f.daemon.Start();
   REQUIRE(Eventually([&] { return f.transport->stats().sessions_opened == 2; }));

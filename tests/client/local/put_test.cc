@@ -103,7 +103,7 @@ TEST_CASE("runs in staging buffers and registered memory are not copied") {
       static_cast<std::byte*>(mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
   std::copy(payload.begin(), payload.begin() + kMiB, at);
   {
-    auto memory = f.transport->RegisterMemory(fd.get(), {at, kMiB});
+    auto memory = f.transport->RegisterMemory(fd.get(), {at, kMiB}, {});
     REQUIRE(memory.ok());
     for (int session = 1; session <= 2; ++session) {
       const std::string name = absl::StrCat("registered ", session);
@@ -138,8 +138,8 @@ TEST_CASE("staging memory of a put that ran out of time is not used again before
   CHECK(f.PutOne(Key("c"), payload) == PutStatus::kStored);
 }
 
-TEST_CASE("a buffer whose put ran out of time says so, and its space waits") {
-  LocalFixture f;
+TEST_CASE("before version 8: a buffer whose put ran out of time says so, and its space waits") {
+  LocalFixture f(OfVersion7);
   f.daemon.script.hold = static_cast<uint16_t>(local::Kind::kPut);
   {
     auto buffer = f.transport->AllocateStaging(3 * kMiB);
@@ -154,14 +154,92 @@ TEST_CASE("a buffer whose put ran out of time says so, and its space waits") {
   CHECK(Eventually([&] { return f.transport->AllocateStaging(3 * kMiB).ok(); }));
 }
 
-TEST_CASE("memory of a put that a broken connection cut off is in use until the daemon has left") {
+TEST_CASE("memory of the caller's is its own again at the put's deadline, daemon or not") {
   LocalFixture f;
-  UniqueFd fd(memfd_create("test", MFD_CLOEXEC));
-  REQUIRE(ftruncate(fd.get(), kMiB) == 0);
-  void* const at = mmap(nullptr, kMiB, PROT_READ, MAP_SHARED, fd.get(), 0);
-  auto memory = f.transport->RegisterMemory(fd.get(), {static_cast<std::byte*>(at), kMiB});
+  Registered registered(f, kMiB);
+  f.daemon.script.hold = static_cast<uint16_t>(local::Kind::kPutUntil);
+  {
+    auto buffer = f.transport->AllocateStaging(3 * kMiB);
+    REQUIRE(buffer.ok());
+    auto put = f.Put({{.key = Key("a"), .runs = {buffer->memory()}},
+                      {.key = Key("b"), .runs = {registered.memory}}},
+                     {.deadline = Deadline(50)});
+    CHECK(absl::IsDeadlineExceeded(put.status()));
+    CHECK(f.daemon.requests(local::Kind::kPutUntil) == 1);
+    CHECK_FALSE(buffer->in_use());
+    CHECK_FALSE(registered.handle.in_use());
+  }
+  CHECK(f.transport->AllocateStaging(3 * kMiB).ok());
+  f.daemon.Let();  // late, and nothing comes of it
+  CHECK(f.PutOne(Key("c"), Bytes(100, 1)) == PutStatus::kStored);
+}
+
+TEST_CASE("what the client copies itself is put as ever: the daemon may store it late") {
+  LocalFixture f;
+  CHECK(f.PutOne(Key("a"), Bytes(100, 1)) == PutStatus::kStored);
+  CHECK(f.daemon.requests(local::Kind::kPut) == 1);
+  CHECK(f.daemon.requests(local::Kind::kPutUntil) == 0);
+}
+
+TEST_CASE("a daemon with another clock is given no absolute deadline") {
+  const int64_t shift = GENERATE(-3'600'000'000'000, 3'600'000'000'000, -50'000'000, 1'000'000'000);
+  LocalFixture f([&](auto* script) {
+    script->clock_shift_ns = shift;
+    script->hold = static_cast<uint16_t>(local::Kind::kPut);
+  });
+  Registered registered(f, kMiB);
+  auto put = f.Put({{.key = Key("a"), .runs = {registered.memory}}}, {.deadline = Deadline(50)});
+  CHECK(absl::IsDeadlineExceeded(put.status()));
+  CHECK(f.daemon.requests(local::Kind::kPut) == 1);
+  CHECK(registered.handle.in_use());
+  f.daemon.Let();
+  CHECK(Eventually([&] { return !registered.handle.in_use(); }));
+}
+
+TEST_CASE("memory that is reused is read in place only where a put's end is kept") {
+  const bool holds = GENERATE(false, true);
+  LocalFixture f([&](auto* script) { script->clock_shift_ns = holds ? 0 : 1'000'000'000; });
+  Registered registered(f, kMiB, {.reused = true});
+  const std::vector<std::byte> payload = Bytes(kMiB, 1);
+  std::copy(payload.begin(), payload.end(), registered.memory.begin());
+  CHECK(f.PutOne(Key("a"), registered.memory) == PutStatus::kStored);
+  CHECK(f.daemon.payload(Key("a")) == payload);
+  CHECK(f.daemon.direct_runs == (holds ? 1 : 0));
+  CHECK(f.daemon.requests(local::Kind::kPutUntil) == (holds ? 1 : 0));
+  // A chunk of which the larger part has to be copied is not put in parts then: these know no end.
+  const std::vector<std::byte> more = Bytes(4 * kMiB, 2);
+  auto put = f.Put({{.key = Key("b"), .runs = {registered.memory, more}}});
+  REQUIRE(put.ok());
+  CHECK(put->chunks[0].status == PutStatus::kStored);
+  CHECK(f.daemon.requests(local::Kind::kPutUntil) == (holds ? 2 : 0));
+}
+
+TEST_CASE("a put of reused memory is not sent when the daemon could not keep its end") {
+  LocalFixture f([](auto* script) { script->slow_hello_ms = 300; });  // so unsure are the clocks
+  Registered registered(f, kMiB, {.reused = true});
+  auto put = f.Put({{.key = Key("a"), .runs = {registered.memory}}}, {.deadline = Deadline(200)});
+  CHECK(absl::IsDeadlineExceeded(put.status()));
+  CHECK_FALSE(registered.handle.in_use());
+  CHECK(f.daemon.requests(local::Kind::kPut) + f.daemon.requests(local::Kind::kPutUntil) == 0);
+  CHECK(f.PutOne(Key("b"), registered.memory) == PutStatus::kStored);
+  CHECK(f.daemon.requests(local::Kind::kPutUntil) == 1);
+}
+
+TEST_CASE("memory that is registered while the daemon is away is known once it is back") {
+  LocalFixture f;
+  f.daemon.Stop();
+  REQUIRE(Eventually([&] { return absl::IsUnavailable(f.transport->Arena().status()); }));
+  Registered registered(f, kMiB);
+  f.daemon.Start();
+  REQUIRE(Eventually([&] { return f.transport->Arena().ok(); }));
+  CHECK(f.PutOne(Key("a"), registered.memory) == PutStatus::kStored);
+  CHECK(f.daemon.direct_runs == 1);
+}
+
+TEST_CASE("memory of a put that a broken connection cut off is in use until the daemon has left") {
+  LocalFixture f(OfVersion7);
+  Registered registered(f, kMiB);
   auto buffer = f.transport->AllocateStaging(kMiB);
-  REQUIRE(memory.ok());
   REQUIRE(buffer.ok());
   const std::weak_ptr<const ArenaMap> arena = *f.transport->Arena();
   f.daemon.script.hold = static_cast<uint16_t>(local::Kind::kPut);
@@ -170,9 +248,9 @@ TEST_CASE("memory of a put that a broken connection cut off is in use until the 
   std::atomic<bool> in_use{false}, done{false};
   f.transport->Put(f.ns, f.spec,
                    {{.key = Key("a"), .runs = {buffer->memory()}},
-                    {.key = Key("b"), .runs = {memory->mapping()}}},
+                    {.key = Key("b"), .runs = {registered.memory}}},
                    {.deadline = Deadline(late ? 1 : 0)}, [&](absl::StatusOr<PutResult> put) {
-                     in_use = !put.ok() && buffer->in_use() && memory->in_use();
+                     in_use = !put.ok() && buffer->in_use() && registered.handle.in_use();
                      done = true;
                    });
   REQUIRE(Eventually([&] { return f.daemon.requests(local::Kind::kPut) == 1 && done == late; }));
@@ -182,10 +260,31 @@ TEST_CASE("memory of a put that a broken connection cut off is in use until the 
   REQUIRE(Eventually([&] { return f.transport->stats().sessions_opened == 2; }));
   CHECK(Eventually([&] { return arena.expired(); }));  // it keeps no mapping of that session
   CHECK(buffer->in_use());
-  CHECK(memory->in_use());
+  CHECK(registered.handle.in_use());
   f.daemon.script.linger = false;
-  CHECK(Eventually([&] { return !buffer->in_use() && !memory->in_use(); }));
-  munmap(at, kMiB);
+  CHECK(Eventually([&] { return !buffer->in_use() && !registered.handle.in_use(); }));
+}
+
+TEST_CASE("memory of a put that a broken connection cut off is in use until its deadline at most") {
+  LocalFixture f;
+  Registered registered(f, kMiB);
+  f.daemon.script.hold = static_cast<uint16_t>(local::Kind::kPutUntil);
+  f.daemon.script.linger = true;
+  constexpr int kDeadlineMs = 3'000;
+  std::atomic<bool> in_use{false}, done{false};
+  const auto began = std::chrono::steady_clock::now();
+  f.transport->Put(f.ns, f.spec, {{.key = Key("a"), .runs = {registered.memory}}},
+                   {.deadline = Deadline(kDeadlineMs)}, [&](absl::StatusOr<PutResult> put) {
+                     in_use = !put.ok() && registered.handle.in_use();
+                     done = true;
+                   });
+  REQUIRE(Eventually([&] { return f.daemon.requests(local::Kind::kPutUntil) == 1; }));
+  f.daemon.Revoke("the client gives it up");
+  REQUIRE(Eventually([&] { return done.load(); }));
+  if (Millis(began) < kDeadlineMs) CHECK(in_use);
+  CHECK(Eventually([&] { return !registered.handle.in_use(); }));  // though the daemon lingers
+  CHECK(Millis(began) >= kDeadlineMs);
+  f.daemon.script.linger = false;
 }
 
 TEST_CASE("a put that the daemon refuses, or that it never saw, leaves its memory free") {
@@ -193,7 +292,7 @@ TEST_CASE("a put that the daemon refuses, or that it never saw, leaves its memor
   auto buffer = f.transport->AllocateStaging(kMiB);
   REQUIRE(buffer.ok());
   f.daemon.SetTamper([](local::Kind kind, std::vector<std::byte>* message) {
-    if (kind != local::Kind::kPut) return;
+    if (kind != local::Kind::kPutUntil) return;
     local::ReplyHead head{.code = static_cast<uint32_t>(absl::StatusCode::kInternal)};
     message->resize(sizeof(local::MessageHeader) + sizeof(head));
     std::memcpy(message->data() + sizeof(local::MessageHeader), &head, sizeof(head));

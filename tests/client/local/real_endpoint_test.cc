@@ -182,7 +182,7 @@ TEST_CASE("the daemon's endpoint: staging buffers, registered memory, many messa
   void* at = mmap(nullptr, 4 * kMiB, PROT_READ, MAP_SHARED, fd.get(), 0);
   {
     auto memory =
-        f.transport->RegisterMemory(fd.get(), {static_cast<const std::byte*>(at), 4 * kMiB});
+        f.transport->RegisterMemory(fd.get(), {static_cast<const std::byte*>(at), 4 * kMiB}, {});
     REQUIRE(memory.ok());
     CHECK(f.PutOne(Key("b"), memory->mapping().subspan(10, 2 * kMiB)) == PutStatus::kStored);
     CHECK(f.GetOne(Key("b")) == GetStatus::kHit);
@@ -225,6 +225,40 @@ TEST_CASE("the daemon's endpoint: memory of a put cut off is in use until it can
   REQUIRE(Eventually([&] { return f.counters.puts_copying == 0; }));
   CHECK(f.store->snapshot().g2.chunks == 0);
   CHECK(f.store->snapshot().g2.reserved_bytes == 0);
+}
+
+TEST_CASE("the daemon's endpoint: what it reads after a put's deadline is never stored") {
+  RealFixture f;
+  const UniqueFd fd(memfd_create("test", MFD_CLOEXEC));
+  constexpr size_t kSize = 6 * kMiB;
+  REQUIRE(ftruncate(fd.get(), kSize) == 0);
+  auto* const at = static_cast<std::byte*>(
+      mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
+  const std::span<std::byte> memory(at, kSize);
+  auto registered = f.transport->RegisterMemory(fd.get(), memory, {.reused = true});
+  REQUIRE(registered.ok());
+  // The copy threads hang for longer than the put has time.
+  const auto go_on = std::make_shared<std::atomic<bool>>(false);
+  for (int thread = 0; thread < 2; ++thread) {
+    f.copy_pool->Post([go_on] { go_on->wait(false); });
+  }
+  auto put = f.Put({{.key = Key("a"), .runs = {memory}}}, {.deadline = Deadline(300)});
+  CHECK(absl::IsDeadlineExceeded(put.status()));
+  REQUIRE_FALSE(registered->in_use());
+  const std::vector<std::byte> other = Bytes(kSize, 2);
+  std::copy(other.begin(), other.end(), memory.begin());  // as it is ours again
+  *go_on = true;
+  go_on->notify_all();
+  CHECK(Eventually([&] { return f.counters.puts_copying == 0; }));
+  CHECK(f.GetOne(Key("a")) == GetStatus::kMiss);
+  CHECK(f.store->snapshot().g2.reserved_bytes == 0);
+  // And with time enough it is.
+  put = f.Put({{.key = Key("a"), .runs = {memory}}});
+  REQUIRE(put.ok());
+  CHECK(put->chunks[0].status == PutStatus::kStored);
+  CHECK(f.GetOne(Key("a")) == GetStatus::kHit);
+  CHECK(f.back == other);
+  munmap(at, kSize);
 }
 
 TEST_CASE("the daemon's endpoint: with little memory of all kinds, puts go in smaller steps") {

@@ -5,13 +5,16 @@
 
 import array
 import asyncio
+import ctypes
 import gc
 import mmap
 import os
 import pathlib
+import random
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -23,7 +26,7 @@ sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "cli
 import kvkeep  # noqa: E402
 import kvkeep.aio  # noqa: E402
 from daemon import Daemon  # noqa: E402
-from kvkeep import GetStatus, PutStatus  # noqa: E402
+from kvkeep import GetStatus, PutStatus, registered  # noqa: E402
 from kvkeep.completions import Completions  # noqa: E402
 from kvkeep.lookups import Lookups  # noqa: E402
 
@@ -287,6 +290,109 @@ class InPlace(WithDaemon):
             self.assertEqual((found.error, found.leased_keys), (None, 1))
         del found
         gc.collect()
+
+
+class Registered(WithDaemon):
+    SIZE = 3_000_000 // mmap.PAGESIZE * mmap.PAGESIZE
+
+    def setUp(self):
+        super().setUp()
+        self.client = self.connect("local")
+        self.ns = self.client.namespace("model", tokens_per_chunk=256)
+        self.fd = os.memfd_create("rows")
+        os.ftruncate(self.fd, self.SIZE)
+        self.memory = mmap.mmap(self.fd, self.SIZE)
+        self.address, _, self.keep = kvkeep.memory.locate(self.memory, writable=True)
+
+    def tearDown(self):
+        os.close(self.fd)
+        super().tearDown()
+
+    def of_mapping(self, **options):
+        return registered.of_mapping(self.client, self.address, self.SIZE, **options)
+
+    def test_the_daemon_reads_it_in_place(self):
+        one, = self.of_mapping(reused=True)
+        self.assertEqual((one.address, one.nbytes, one.in_use), (self.address, self.SIZE, False))
+        self.memory[:] = payload = os.urandom(self.SIZE)
+        self.assertEqual(self.ns.put([(key(1), self.memory)]).stored, 1)
+        counters = self.daemon.status()["counters"]
+        self.assertEqual(counters["local_registered_bytes"], self.SIZE)
+        self.assertEqual(counters["local_staging_bytes"], 0)
+        self.daemon.restart()
+        self.assertTrue(self.client.wait_connected(30))  # and registered anew
+        self.assertEqual(self.ns.put([(key(2), self.memory)]).stored, 1)
+        self.assertEqual(self.daemon.status()["counters"]["local_staging_bytes"], 0)
+        into = bytearray(self.SIZE)
+        self.assertEqual(self.ns.get([key(2)], [into]).hits, 1)
+        self.assertTrue(into == payload)
+        one.release()
+        self.assertFalse(one.in_use)
+        deadline = time.monotonic() + 20
+        while self.daemon.status()["counters"]["local_registered_bytes"] > 0:
+            self.assertLess(time.monotonic(), deadline)
+
+    def test_a_part_is_registered_with_its_file_and_files_side_by_side_are_several(self):
+        os.ftruncate(self.fd, 2 * self.SIZE)
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int,
+            ctypes.c_long]
+        both = libc.mmap(None, 2 * self.SIZE, mmap.PROT_READ | mmap.PROT_WRITE,
+                         mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        self.addCleanup(libc.munmap, ctypes.c_void_p(both), ctypes.c_size_t(2 * self.SIZE))
+        second = os.memfd_create("more")
+        self.addCleanup(os.close, second)
+        os.ftruncate(second, self.SIZE)
+        for fd, at in ((self.fd, both), (second, both + self.SIZE)):
+            self.assertEqual(at, libc.mmap(at, self.SIZE, mmap.PROT_READ | mmap.PROT_WRITE,
+                                           mmap.MAP_SHARED | 0x10, fd, 0))  # MAP_FIXED
+        # The kernel keeps a part that is advised otherwise as a mapping of its own.
+        libc.madvise(ctypes.c_void_p(both + mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE),
+                     mmap.MADV_DONTFORK)
+        made = registered.of_mapping(self.client, both + 10, 2 * self.SIZE - 20)
+        self.assertEqual([(one.address, one.nbytes) for one in made],
+                         [(both, self.SIZE), (both + self.SIZE, self.SIZE)])
+
+    def test_what_cannot_be_is_said(self):
+        private = mmap.mmap(-1, self.SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        shared = mmap.mmap(-1, self.SIZE)  # a file without a name, and without a descriptor
+        holder = tempfile.NamedTemporaryFile(dir="/dev/shm")
+        holder.truncate(self.SIZE)
+        of_name = mmap.mmap(holder.fileno(), self.SIZE)
+        fd = os.dup(holder.fileno())
+        for memory, why in ((private, "not shared"), (shared, "no descriptor"), (of_name, None)):
+            address, nbytes, _ = kvkeep.memory.locate(memory, writable=True)
+            if why is not None:
+                with self.assertRaisesRegex(ValueError, why):
+                    registered.of_mapping(self.client, address, nbytes)
+            else:
+                self.assertEqual(len(registered.of_mapping(self.client, address, nbytes)), 1)
+                holder.close()  # and its name
+                self.assertEqual(len(registered.of_mapping(self.client, address, nbytes)), 1)
+                os.close(fd)
+        with self.assertRaisesRegex(ValueError, "not mapped"):
+            registered.of_mapping(self.client, 0x1000, 10)
+        with self.assertRaises(kvkeep.FailedPrecondition):
+            registered.of_mapping(self.connect("grpc"), self.address, self.SIZE)
+
+    def test_it_is_ours_at_the_deadline_of_a_daemon_that_hangs(self):
+        one, = self.of_mapping(reused=True)
+        for round_ in range(20):
+            number = key(round_ + 1)
+            self.memory[:] = payload = bytes([round_ + 1]) * self.SIZE
+            stop = threading.Timer(random.random() * 0.004, self.stop)
+            stop.start()
+            stored = self.ns.put([(number, self.memory)], timeout=0.25)
+            stop.join()
+            if stored.error is not None:
+                self.assertIsInstance(stored.error, kvkeep.DeadlineExceeded)
+            self.assertFalse(one.in_use)
+            self.memory[:] = b"\xff" * self.SIZE
+            self.go_on()
+            into = bytearray(self.SIZE)
+            hits = self.ns.get([number], [into]).hits
+            self.assertTrue(hits == 0 and stored.stored == 0 or into == payload)
 
 
 class Asyncio(WithDaemon):

@@ -6,8 +6,11 @@
 import collections
 import enum
 import inspect
+import mmap
 import os
 import pathlib
+import random
+import signal
 import sys
 import tempfile
 import threading
@@ -104,8 +107,12 @@ def failed(engine):
 class Engine:
     """A tier as vLLM's manager drives it: a step after the other, on one thread."""
 
-    def __init__(self, endpoint, vllm_config, block=16, canonical=False, **options):
+    def __init__(self, endpoint, vllm_config, block=16, canonical=False, shared=False, **options):
         self.memory = bytearray(ROW * ROWS)
+        if shared:  # as vLLM's own
+            self.fd = os.memfd_create("rows")
+            os.ftruncate(self.fd, ROW * ROWS)
+            self.memory = mmap.mmap(self.fd, ROW * ROWS)
         self.view = memoryview(self.memory).cast("B", (ROWS, ROW))
         with tiers_of(vllm_config, cache_config(block)) as self.of:
             self.tier = KvkeepTier(spec(canonical), self.view, "kvkeep", endpoint=endpoint,
@@ -202,6 +209,31 @@ class Vllm(unittest.TestCase):
                 self.assertEqual(other.load(stored), [key[:1] for key in stored])
                 other.over()
                 self.assertEqual(other.leases(), 0)
+
+    def test_shared_rows_are_read_in_place_and_a_store_without_answer_ends_at_its_deadline(self):
+        engine = self.engine(shared=True, path="local", timeout_s=0.25)
+        self.addCleanup(os.close, engine.fd)
+        self.assertEqual(engine.store(keys(3)), keys(3))
+        counters = self.daemon.status()["counters"]
+        self.assertEqual((counters["local_registered_bytes"], counters["local_staging_bytes"]),
+                         (ROW * ROWS, 0))
+        other = self.engine(path="local")
+        for round_ in range(10):
+            stored = keys(3, first=10 + 3 * round_)
+            stop = threading.Timer(random.random() * 0.003, self.daemon.process.send_signal,
+                                   (signal.SIGSTOP,))
+            stop.start()
+            good = engine.store(stored)  # and it is no job of the tier's any more
+            stop.join()
+            engine.memory[:] = b"\xff" * len(engine.memory)  # vLLM's own again
+            self.daemon.process.send_signal(signal.SIGCONT)
+            deadline = time.monotonic() + 20
+            while failed(other) or other.ask(keys(1)) != [True]:  # the breaker
+                other.over()
+                self.assertLess(time.monotonic(), deadline)
+            for key, byte in zip(stored, other.load(stored)):
+                self.assertIn(byte, (key[:1],) if key in good else (key[:1], None))
+            other.over()
 
     def test_whatever_changes_kv_is_another_namespace(self):
         stored = keys(1)

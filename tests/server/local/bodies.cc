@@ -2,9 +2,10 @@
 
 namespace kvkeep {
 
-std::vector<std::byte> HelloBody(const std::string& name) {
+std::vector<std::byte> HelloBody(const std::string& name, uint16_t max_version) {
   std::vector<std::byte> body(sizeof(local::Hello) + name.size());
-  const local::Hello hello{.name_bytes = static_cast<uint32_t>(name.size())};
+  const local::Hello hello{.max_version = max_version,
+                           .name_bytes = static_cast<uint32_t>(name.size())};
   std::memcpy(body.data(), &hello, sizeof(hello));
   std::memcpy(body.data() + sizeof(hello), name.data(), name.size());
   return body;
@@ -58,8 +59,10 @@ void AppendRuns(const TestGpuChunk& chunk, std::vector<local::GpuMemoryRun>* run
 
 }  // namespace
 
-std::vector<std::byte> GpuPutBody(const NamespaceDigest& ns,
-                                  const std::vector<TestGpuChunk>& chunks, uint32_t timeout_ms) {
+namespace {
+
+template <typename Request>
+std::vector<std::byte> GpuPutBodyOf(Request request, const std::vector<TestGpuChunk>& chunks) {
   std::vector<local::GpuMemoryRun> runs;
   std::vector<local::PutChunk> wire;
   std::string tails;
@@ -75,14 +78,26 @@ std::vector<std::byte> GpuPutBody(const NamespaceDigest& ns,
     tails += chunk.tail;
   }
   local::MessageWriter body(0, 0);
-  body.Append(local::GpuPutRequest{.ns = ns.bytes,
-                                   .chunks = static_cast<uint32_t>(wire.size()),
-                                   .runs = static_cast<uint32_t>(runs.size()),
-                                   .timeout_ms = timeout_ms});
+  request.chunks = static_cast<uint32_t>(wire.size());
+  request.runs = static_cast<uint32_t>(runs.size());
+  body.Append(request);
   body.AppendAll(std::span<const local::PutChunk>(wire));
   body.AppendAll(std::span<const local::GpuMemoryRun>(runs));
   body.AppendText(tails);
   return BodyOf(body);
+}
+
+}  // namespace
+
+std::vector<std::byte> GpuPutBody(const NamespaceDigest& ns,
+                                  const std::vector<TestGpuChunk>& chunks, uint32_t timeout_ms) {
+  return GpuPutBodyOf(local::GpuPutRequest{.ns = ns.bytes, .timeout_ms = timeout_ms}, chunks);
+}
+
+std::vector<std::byte> GpuPutUntilBody(const NamespaceDigest& ns,
+                                       const std::vector<TestGpuChunk>& chunks,
+                                       uint64_t deadline_ns) {
+  return GpuPutBodyOf(local::GpuPutUntil{.ns = ns.bytes, .deadline_ns = deadline_ns}, chunks);
 }
 
 std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
@@ -149,6 +164,11 @@ std::vector<std::byte> PutBodyOf(Request request, const std::vector<TestChunk>& 
 
 std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks) {
   return PutBodyOf(local::PutRequest{.ns = ns.bytes}, chunks);
+}
+
+std::vector<std::byte> PutUntilBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks,
+                                    uint64_t deadline_ns) {
+  return PutBodyOf(local::PutUntil{.ns = ns.bytes, .deadline_ns = deadline_ns}, chunks);
 }
 
 std::vector<std::byte> PartsBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks,

@@ -38,7 +38,8 @@ struct TestGpuChunk {
   bool as_before = false;  // its runs are those of the chunk before
 };
 
-std::vector<std::byte> HelloBody(const std::string& name = "test");
+std::vector<std::byte> HelloBody(const std::string& name = "test",
+                                 uint16_t max_version = local::kVersion);
 // Of four parts whose sizes vary.
 std::vector<std::byte> NamespaceBody();
 std::vector<std::byte> KeysBody(const NamespaceDigest& ns, const std::vector<uint64_t>& names,
@@ -47,6 +48,10 @@ std::vector<std::byte> KeysBody(const NamespaceDigest& ns, const std::vector<uin
                                 uint64_t request_id = 0, const std::vector<uint32_t>& parts = {0});
 std::vector<std::byte> GpuPutBody(const NamespaceDigest& ns,
                                   const std::vector<TestGpuChunk>& chunks, uint32_t timeout_ms = 0);
+// Of a GpuPutUntil.
+std::vector<std::byte> GpuPutUntilBody(const NamespaceDigest& ns,
+                                       const std::vector<TestGpuChunk>& chunks,
+                                       uint64_t deadline_ns);
 struct GpuGetHow {
   uint64_t lease = 0;
   uint32_t timeout_ms = 0;
@@ -56,6 +61,9 @@ std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
                                   const std::vector<TestGpuChunk>& chunks,
                                   const GpuGetHow& how = {});
 std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks);
+// Of a PutUntil.
+std::vector<std::byte> PutUntilBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks,
+                                    uint64_t deadline_ns);
 // Of a PutInParts.
 std::vector<std::byte> PartsBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks,
                                  uint64_t filled_offset);

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/server/local/gpu_tester.h"
+#include "tiers/base/bytes.h"
 
 namespace kvkeep {
 namespace {
@@ -61,6 +62,57 @@ TEST_CASE("what one put from GPU memory another gets into it, run by run, with i
   CHECK(t.counters.gpu_get_bytes == 2 * kBytes);
   CHECK(t.counters.gpu_gets_copying == 0);
   CHECK(t.counters.gpu_pinned_bytes == 0);
+}
+
+// Of a get of one chunk: its runs at `which` go nowhere.
+std::vector<std::byte> Skipping(std::vector<std::byte> body, const std::vector<size_t>& which) {
+  for (const size_t run : which) {
+    std::byte* const at = body.data() + sizeof(local::GpuGetRequest) + sizeof(local::GpuGetChunk) +
+                          run * sizeof(local::GpuMemoryRun);
+    auto wire = LoadAt<local::GpuMemoryRun>(at);
+    wire.registration = local::kSkippedBytes;
+    wire.offset = wire.generation = 0;
+    StoreAt(at, wire);
+  }
+  return body;
+}
+
+TEST_CASE("bytes that a get skips go nowhere, and the others where they belong") {
+  GpuTester t;
+  t.Open();
+  constexpr uint32_t kLong = 3 * kPieceBytes;
+  constexpr size_t kRuns = 6;
+  const auto payload = MakePayload(1, 1, kLong);
+  t.Add(payload);
+  REQUIRE(t.Put({{.name = 1, .bytes = kLong}}) == "stored");
+  const uint64_t target = t.device().Allocate(std::vector<std::byte>(kLong, std::byte{0xee}));
+  const uint32_t to = t.Register(target);
+  const auto body =
+      GpuGetBody(t.ns, {{.name = 1, .registration = to, .bytes = kLong, .runs = kRuns}});
+  // All of the first piece, and half of the last one.
+  const std::vector<size_t> skipped = {0, 1, 4};
+  CHECK(ReadGpuAnswers(t.Ask(Kind::kGetToGpu, Skipping(body, skipped))) == "copied ");
+  const std::vector<std::byte>& got = t.device().memory(target);
+  for (size_t run = 0; run < kRuns; ++run) {
+    const auto at = static_cast<ptrdiff_t>(run * (kLong / kRuns));
+    const auto end = at + kLong / static_cast<ptrdiff_t>(kRuns);
+    const bool moved = std::find(skipped.begin(), skipped.end(), run) == skipped.end();
+    INFO("run " << run);
+    CHECK(std::equal(got.begin() + at, got.begin() + end, payload.begin() + at) == moved);
+    CHECK(std::all_of(got.begin() + at, got.begin() + end,
+                      [](std::byte b) { return b == std::byte{0xee}; }) == !moved);
+  }
+  CHECK(t.counters.gpu_pinned_bytes == 0);
+  const SentMessage all = t.Ask(Kind::kGetToGpu, Skipping(body, {0, 1, 2, 3, 4, 5}));
+  CHECK(all.status == absl::InvalidArgumentError("runs: none is in GPU memory"));
+  auto odd = Skipping(body, {0});
+  StoreAt(odd.data() + sizeof(local::GpuGetRequest) + sizeof(local::GpuGetChunk) +
+              offsetof(local::GpuMemoryRun, offset),
+          uint64_t{1});
+  CHECK(absl::StrContains(t.Ask(Kind::kGetToGpu, odd).status.message(), "runs[0]: bytes that are"));
+  t.Open({.peer = "old"}, 7);
+  const auto old = t.Ask(Kind::kGetToGpu, Skipping(body, {0}));
+  CHECK(absl::StrContains(old.status.message(), "registration 0 is not one of this session"));
 }
 
 TEST_CASE("a chunk on its way from G3 is copied piece by piece, as they come") {

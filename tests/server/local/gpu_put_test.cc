@@ -67,7 +67,7 @@ TEST_CASE("runs that are not all in memory that was registered are refused whole
   SECTION("over the end") { wrong.offset = kMiB - kBytes + 1, reason = "has 1048576"; }
   SECTION("behind the end") { wrong.offset = kMiB + 1, reason = "has 1048576"; }
   SECTION("so far that the sum is small") { wrong.offset = UINT64_MAX - 7, reason = "has 1048576"; }
-  SECTION("empty") { wrong.runs = 0, reason = "runs is 0"; }
+  SECTION("empty") { wrong.runs = 0, reason = "none is in GPU memory"; }
   const std::string answer = t.Put({wrong});
   CHECK(absl::StartsWith(answer, "INVALID_ARGUMENT"));
   CHECK(absl::StrContains(answer, reason));

@@ -86,8 +86,8 @@ TEST_CASE("a Hello that is wrong is answered with the reason, then the connectio
     reason = "not of the local protocol";
   }
   SECTION("only newer versions") {
-    body = HelloWith([](local::Hello* hello) { hello->min_version = 8, hello->max_version = 9; });
-    reason = "versions 8 to 9";
+    body = HelloWith([](local::Hello* hello) { hello->min_version = 98, hello->max_version = 99; });
+    reason = "versions 98 to 99";
   }
   SECTION("only older versions") {
     body = HelloWith([](local::Hello* hello) { hello->min_version = 0, hello->max_version = 0; });
@@ -147,11 +147,25 @@ TEST_CASE("a namespace with a text that is not UTF-8 is refused by the text's na
 TEST_CASE("the highest version that both know is spoken") {
   PeerTester t;
   t.Connect();
-  const auto body = HelloWith([](local::Hello* hello) { hello->max_version = 9; });
+  const auto body = HelloWith([](local::Hello* hello) { hello->max_version = 99; });
   CHECK(t.Ask(Kind::kHello, body).As<local::Welcome>().version == local::kVersion);
   t.Connect();
   const auto old = HelloWith([](local::Hello* hello) { hello->max_version = 1; });
   CHECK(t.Ask(Kind::kHello, old).As<local::Welcome>().version == 1);
+}
+
+TEST_CASE("from version 8 on the daemon says what its clock shows") {
+  PeerTester t;
+  t.world.clock().Advance(MonotonicTime(123'456'789));
+  t.Connect();
+  const SentMessage now = t.Ask(Kind::kHello, HelloBody());
+  REQUIRE(now.body.size() == sizeof(local::Welcome) + sizeof(local::ClockReading));
+  local::ClockReading clock;
+  std::memcpy(&clock, now.body.data() + sizeof(local::Welcome), sizeof(clock));
+  CHECK(clock.monotonic_ns == static_cast<uint64_t>(t.world.clock().Now().count()));
+  CHECK(clock.monotonic_ns >= 123'456'789);
+  t.Connect();
+  CHECK(t.Ask(Kind::kHello, HelloBody("old", 7)).body.size() == sizeof(local::Welcome));
 }
 
 TEST_CASE("a reader gets the owners' segments after its own; a client of version 1 its own only") {

@@ -65,9 +65,9 @@ void PeerTester::Connect(LocalPeer::Identity identity) {
   peer = std::make_shared<LocalPeer>(context, std::move(identity), &sink);
 }
 
-void PeerTester::Open(LocalPeer::Identity identity) {
+void PeerTester::Open(LocalPeer::Identity identity, uint16_t version) {
   Connect(std::move(identity));
-  SentMessage welcome = Ask(Kind::kHello, HelloBody());
+  SentMessage welcome = Ask(Kind::kHello, HelloBody("test", version));
   REQUIRE(welcome.status.ok());
   REQUIRE(welcome.descriptors.size() == 2);
   words_fd_ = std::move(welcome.descriptors[0]);

@@ -36,7 +36,7 @@ class PeerTester {
   // A new connection of this store; the one there is ends.
   void Connect(LocalPeer::Identity identity = {.peer = "test"});
   // Connect, Hello and a namespace of four parts whose sizes vary.
-  void Open(LocalPeer::Identity identity = {.peer = "test"});
+  void Open(LocalPeer::Identity identity = {.peer = "test"}, uint16_t version = local::kVersion);
 
   // The reply to one request, everything that is queued having been run.
   SentMessage Ask(local::Kind kind, std::span<const std::byte> body,

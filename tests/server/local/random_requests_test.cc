@@ -16,10 +16,11 @@ class RandomClient {
   RandomClient(PeerTester& t, uint64_t seed) : t_(t), random_(seed) {}
 
   void Step() {
-    const uint64_t dice = random_.Below(36);
+    const uint64_t dice = random_.Below(40);
     const Kind kind = dice < 18   ? static_cast<Kind>(dice)
                       : dice < 24 ? Kind::kPut
                       : dice < 30 ? Kind::kPutInParts
+                      : dice < 34 ? Kind::kPutUntil
                                   : Kind::kGet;
     std::vector<std::byte> body = Body(kind);
     if (kind == Kind::kPutInParts && random_.Below(4) > 0) SetWord(0);
@@ -110,7 +111,8 @@ class RandomClient {
         const auto raw = std::as_bytes(std::span(&request, 1));
         return {raw.begin(), raw.end()};
       }
-      case Kind::kPut: {
+      case Kind::kPut:
+      case Kind::kPutUntil: {
         std::vector<TestChunk> chunks;
         for (const uint64_t name : Names()) {
           chunks.push_back({.name = name,
@@ -121,7 +123,9 @@ class RandomClient {
                             .tail = std::string(random_.Below(3), 't'),
                             .region = static_cast<uint32_t>(random_.Below(5) / 3)});
         }
-        return t_.PutBody(chunks);
+        if (kind == Kind::kPut) return t_.PutBody(chunks);
+        const auto now = static_cast<uint64_t>(t_.world.clock().Now().count());
+        return PutUntilBody(t_.ns, chunks, now + random_.Below(3));
       }
       case Kind::kPutInParts: {
         bytes_in_parts_ = static_cast<uint32_t>(1 + random_.Below(9000));

@@ -1,0 +1,124 @@
+"""Memory of this process that the daemon reads in place, so that a put of it is one copy.
+
+    of_mapping(client, address, nbytes)  # what is there already: files of memory, as /dev/shm's
+
+While the daemon is away memory can be registered too. Until it is back, and where the daemon cannot
+promise what `in_use` says, puts are copied as any other.
+"""
+
+import collections
+import ctypes
+import os
+import re
+import stat
+
+from kvkeep import _abi
+from kvkeep.handle import Handle
+
+_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+)"
+                      r"(?: +(.*))?")
+# A part of the address space: `bytes` at `address`, of the file from `offset` on.
+_Mapping = collections.namedtuple("_Mapping", "address bytes shared offset file path")
+
+
+class RegisteredMemory(Handle):
+    """`nbytes` at `address`, which are those of the file `fd` from its beginning: a memfd, or one
+    of /dev/shm. They stay mapped for as long as this lives.
+
+    reused: they are written again as soon as a put of them has ended, at its deadline at the
+    latest, and `in_use` is False."""
+
+    def __init__(self, client, fd, address, nbytes, reused=False):
+        self.address, self.nbytes = address, nbytes
+        handle, error = ctypes.c_void_p(), _abi.Error()
+        register = (client.library.kvkeep_memory_register_reused if reused
+                    else client.library.kvkeep_memory_register)
+        if register(client.usable(), fd, address, nbytes, ctypes.byref(handle),
+                    ctypes.byref(error)) != 0:
+            raise client.exception(error)
+        super().__init__(client, handle.value, client.library.kvkeep_memory_unregister)
+
+    @property
+    def in_use(self):
+        """Whether a put that has ended without an answer may still be read, and stored: its bytes
+        must not change until then. False at its deadline, if the daemon takes such."""
+        kept = self.kept  # while it is used: another thread may release it now
+        return kept.handle is not None and bool(
+            self._client.library.kvkeep_memory_in_use(kept.handle))
+
+
+def of_mapping(client, address, nbytes, reused=False):
+    """Registers what of this process's memory is shared, whoever has mapped it: a list of
+    RegisteredMemory, of each file one. ValueError: it is no such memory, or no descriptor of it
+    is to be had."""
+    made = []
+    for mapping in _files_at(address, nbytes):
+        fd = _open(mapping)
+        try:
+            made.append(RegisteredMemory(client, fd, mapping.address, mapping.bytes, reused))
+        finally:
+            os.close(fd)
+    return made
+
+
+def _files_at(address, nbytes):
+    """Each file's mapping, whole."""
+    at, end, found = address, address + nbytes, []
+    for mapping in _whole_mappings():
+        if mapping.address <= at < mapping.address + mapping.bytes and at < end:
+            if not mapping.shared or mapping.offset != 0:
+                raise ValueError(f"{mapping.path or 'anonymous memory'} is not shared, or not "
+                                 "mapped from its beginning")
+            found.append(mapping)
+            at = mapping.address + mapping.bytes
+    if at < end:
+        raise ValueError(f"{end - at} bytes at {at:#x} are not mapped")
+    return found
+
+
+def _whole_mappings():
+    """Those that the kernel has split are one, as they were made."""
+    last = None
+    for mapping in _mappings():
+        if last is not None and last.shared == mapping.shared and last.file == mapping.file and (
+                last.address + last.bytes == mapping.address) and (
+                last.offset + last.bytes == mapping.offset):
+            last = last._replace(bytes=last.bytes + mapping.bytes)
+            continue
+        if last is not None:
+            yield last
+        last = mapping
+    if last is not None:
+        yield last
+
+
+def _mappings():
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            begin, end, rights, offset, major, minor, inode, path = _MAPPING.match(
+                line.rstrip("\n")).groups()
+            yield _Mapping(int(begin, 16), int(end, 16) - int(begin, 16), rights[3] == "s",
+                           int(offset, 16), (int(major, 16), int(minor, 16), int(inode)), path)
+
+
+def _open(mapping):
+    """A descriptor of the file: of one that is open, as its name may be gone; else by its name."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if _is(os.stat(int(name)), mapping.file):
+                return os.dup(int(name))
+        except OSError:
+            continue  # closed meanwhile
+    try:
+        fd = os.open(mapping.path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as why:
+        raise ValueError(f"{mapping.path}: no descriptor of it is open here, and {why}") from why
+    if _is(os.fstat(fd), mapping.file):
+        return fd
+    os.close(fd)
+    raise ValueError(f"{mapping.path}: another file has its name now")
+
+
+def _is(found, file):
+    device = os.major(found.st_dev), os.minor(found.st_dev)
+    return stat.S_ISREG(found.st_mode) and (*device, found.st_ino) == file
