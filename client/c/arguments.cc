@@ -122,11 +122,20 @@ absl::Status CheckMetadataRooms(const kvkeep_buffer* rooms, uint64_t chunks) {
 }
 
 absl::StatusOr<std::vector<std::span<std::byte>>> DestinationsOf(const kvkeep_get_request& given) {
+  uint64_t count = given.chunk_count;
+  if (given.run_counts != nullptr) count = 0;
+  for (uint64_t i = 0; given.run_counts != nullptr && i < given.chunk_count; ++i) {
+    if (given.run_counts[i] > kMaxRunsPerChunk) {
+      return absl::InvalidArgumentError(absl::StrCat("run_counts[", i, "]: ", given.run_counts[i],
+                                                     ", at most ", kMaxRunsPerChunk));
+    }
+    count += given.run_counts[i];
+  }
   std::vector<std::span<std::byte>> destinations;
-  destinations.reserve(given.chunk_count);
-  for (uint64_t i = 0; i < given.chunk_count; ++i) {
+  destinations.reserve(count);
+  for (uint64_t i = 0; i < count; ++i) {
     const kvkeep_buffer& to = given.destinations[i];
-    if (to.data == nullptr && to.bytes != 0) {
+    if (to.data == nullptr && to.bytes != 0 && given.run_counts == nullptr) {
       return IsNull(absl::StrCat("destinations[", i, "].data"));
     }
     destinations.emplace_back(static_cast<std::byte*>(to.data), to.bytes);

@@ -100,7 +100,8 @@ absl::Status CheckGet(const kvkeep_get_request& request, const ChunkSelection& s
 }
 
 absl::Status StartGet(kvkeep_client* client, const kvkeep_get_request* given, Finish finish) {
-  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_get_request request, RequestOf(client, given));
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_get_request request,
+                          RequestOf(client, given, offsetof(kvkeep_get_request, run_counts)));
   KVKEEP_ASSIGN_OR_RETURN(const ChunkSelection selection, SelectionOf(request.keys));
   KVKEEP_RETURN_IF_ERROR(CheckGet(request, selection));
   KVKEEP_ASSIGN_OR_RETURN(std::vector<std::span<std::byte>> destinations, DestinationsOf(request));
@@ -115,6 +116,9 @@ absl::Status StartGet(kvkeep_client* client, const kvkeep_get_request* given, Fi
                         .verify = (request.flags & KVKEEP_GET_NO_VERIFY) == 0,
                         .deadline = Deadline(request.deadline_ms),
                         .destinations = destinations};
+  if (request.run_counts != nullptr) {
+    options.destination_runs = {request.run_counts, request.chunk_count};
+  }
   std::fill_n(request.outcomes, request.chunk_count, kvkeep_get_outcome{});
   client->impl->Get(
       *selection.ns, selection.keys, std::move(options),

@@ -371,6 +371,9 @@ typedef struct kvkeep_get_request {
   const kvkeep_buffer* metadata;  // or NULL: not wanted. A HIT whose metadata does not fit is
                                   // TOO_SMALL; KVKEEP_MAX_METADATA_BYTES always suffice
   uint64_t chunk_count;           // of these arrays: keys x parts
+  // Or NULL: one buffer a chunk. How many of `destinations` each chunk fills, one after the other;
+  // the bytes of a buffer whose data is NULL go nowhere.
+  const uint32_t* run_counts;
 } kvkeep_get_request;
 
 // Not OK: the call broke off; chunks whose outcome is not UNFINISHED are good all the same.
@@ -552,17 +555,14 @@ int kvkeep_staging_allocate(kvkeep_client* client, uint64_t bytes, kvkeep_buffer
 int kvkeep_staging_in_use(const kvkeep_staging* staging);
 void kvkeep_staging_free(kvkeep_staging* staging);
 
-// The caller's memfd or file of shared memory. The daemon reads runs of puts that lie in its
-// mapping from the file itself.
+// The caller's memfd or shm file, mapped from its beginning while the registration lives: runs of
+// puts in `mapping` are read from the file itself. The descriptor stays the caller's. With the
+// daemon away it is registered later, puts are copied. End it with kvkeep_memory_unregister.
 typedef struct kvkeep_memory kvkeep_memory;
-
-// `mapping`: `bytes` of `fd` from its beginning; it must stay mapped while the registration lives.
-// The descriptor stays the caller's. While the daemon is away this succeeds too: it is registered
-// when the daemon is back; puts of it are copied until then. End it with kvkeep_memory_unregister.
 int kvkeep_memory_register(kvkeep_client* client, int fd, const void* mapping, uint64_t bytes,
                            kvkeep_memory** out, kvkeep_error* error);
-// Of memory that is written again by a put's deadline, or earlier once the put has ended and it is
-// not in use. A daemon that cannot promise that (kvkeep_staging_in_use) is sent copies.
+// Of memory that is written again once a put of it has ended and it is not in use, which is to be
+// by the put's deadline. A daemon that cannot keep that (kvkeep_staging_in_use) is sent copies.
 int kvkeep_memory_register_reused(kvkeep_client* client, int fd, const void* mapping,
                                   uint64_t bytes, kvkeep_memory** out, kvkeep_error* error);
 int kvkeep_memory_in_use(const kvkeep_memory* memory);  // as kvkeep_staging_in_use

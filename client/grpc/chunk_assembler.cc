@@ -1,7 +1,11 @@
 #include "client/grpc/chunk_assembler.h"
 
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
 #include <algorithm>
 
+#include "client/transport/check_call.h"
 #include "kvkeep/v1/kvkeep.pb.h"
 #include "tiers/base/check.h"
 #include "tiers/base/checksum.h"
@@ -21,11 +25,12 @@ absl::Status Broken(size_t chunk, absl::string_view what) {
 
 ChunkAssembler::ChunkAssembler(GetOptions options, size_t keys, size_t parts)
     : options_(std::move(options)),
+      destinations_(options_),
       keys_(keys),
       parts_(parts),
       progress_(keys * parts),
       outcomes_(keys * parts) {
-  KVKEEP_CHECK(options_.allocate || options_.destinations.size() == keys * parts);
+  KVKEEP_CHECK(CheckDestinations(options_, keys * parts).ok());
 }
 
 absl::Status ChunkAssembler::Accept(const wire::GetFrameView& frame) {
@@ -72,9 +77,8 @@ absl::Status ChunkAssembler::Begin(size_t chunk, const wire::GetFrameView& frame
   uint64_t end = frame.payload_bytes;
   if (options_.pieces > 0) end = std::min<uint64_t>(end, begin + options_.pieces * kPieceBytes);
   progress.expected = end - begin;
-  progress.destination = options_.allocate ? options_.allocate(chunk, progress.expected)
-                                           : options_.destinations[chunk];
-  if (progress.destination.size() < progress.expected) progress.fate = GetStatus::kTooSmall;
+  progress.destination = destinations_.Of(options_, chunk, progress.expected);
+  if (progress.destination.bytes() < progress.expected) progress.fate = GetStatus::kTooSmall;
   return absl::OkStatus();
 }
 
@@ -94,28 +98,25 @@ absl::Status ChunkAssembler::AcceptBytes(size_t chunk, const wire::GetFrameView&
   if (progress.received % kPieceBytes != 0 && frame.payload_size > 0) {
     return Broken(chunk, "a frame that does not start at a piece");
   }
-  if (progress.fate == GetStatus::kHit &&
-      !Copy(frame, progress.destination.data() + progress.received)) {
+  if (progress.fate == GetStatus::kHit && !Copy(frame, progress.destination)) {
     progress.fate = GetStatus::kCorrupt;
   }
   progress.received += frame.payload_size;
   return absl::OkStatus();
 }
 
-bool ChunkAssembler::Copy(const wire::GetFrameView& frame, std::byte* to) const {
-  if (!options_.verify) {
-    for (const std::span<const std::byte> run : frame.payload) {
-      StreamCopy(to, run);
-      to += run.size();
-    }
-    return true;
-  }
+bool ChunkAssembler::Copy(const wire::GetFrameView& frame, Destination& to) const {
   PayloadCopier copier;  // frames hold whole pieces, so each frame is a payload of its own
   for (const std::span<const std::byte> run : frame.payload) {
-    copier.Append(to, run);
-    to += run.size();
+    to.Fill(run, [&](std::byte* at, std::span<const std::byte> bytes) {
+      if (options_.verify) {
+        copier.Append(at, bytes);
+      } else if (at != nullptr) {
+        StreamCopy(at, bytes);
+      }
+    });
   }
-  return copier.Finish() == frame.piece_checksums;
+  return !options_.verify || copier.Finish() == frame.piece_checksums;
 }
 
 void ChunkAssembler::Finish(size_t chunk, GetStatus status) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "client/grpc/wire.h"
+#include "client/transport/destination.h"
 #include "client/values/types.h"
 
 namespace kvkeep::client {
@@ -37,16 +38,17 @@ class ChunkAssembler {
     GetStatus fate = GetStatus::kHit;  // what the last frame will make of it
     uint64_t expected = 0;             // bytes of the range asked for
     uint64_t received = 0;
-    std::span<std::byte> destination;
+    Destination destination;
   };
 
   absl::Status Begin(size_t chunk, const wire::GetFrameView& frame);
   absl::Status AcceptBytes(size_t chunk, const wire::GetFrameView& frame);
   // False: the bytes do not match the frame's checksums.
-  bool Copy(const wire::GetFrameView& frame, std::byte* to) const;
+  bool Copy(const wire::GetFrameView& frame, Destination& to) const;
   void Finish(size_t chunk, GetStatus status);
 
   GetOptions options_;
+  const Destinations destinations_;
   const size_t keys_;
   const size_t parts_;
   std::vector<Progress> progress_;

@@ -48,7 +48,7 @@ const LaidChunk* FindChunk(const Layout& layout, uint64_t chunk) {
 
 }  // namespace
 
-LocalGet::LocalGet(What what) : what_(std::move(what)) {
+LocalGet::LocalGet(What what) : what_(std::move(what)), destinations_(what_.options) {
   result_.chunks.resize(what_.keys.size() * what_.parts);
 }
 
@@ -153,9 +153,8 @@ absl::Status LocalGet::Deliver(size_t chunk, const Layout& layout, const LaidChu
   if (options.pieces > 0) {
     end = std::min<uint64_t>(end, begin + uint64_t{options.pieces} * kPieceBytes);
   }
-  const std::span<std::byte> to =
-      options.allocate ? options.allocate(chunk, end - begin) : options.destinations[chunk];
-  if (to.size() < end - begin) {
+  const Destination to = destinations_.Of(options, chunk, end - begin);
+  if (to.bytes() < end - begin) {
     Finish(chunk, GetStatus::kTooSmall);
     return absl::OkStatus();
   }
@@ -199,25 +198,23 @@ absl::Status LocalGet::CheckHeld(size_t chunk) const {
 }
 
 absl::Status LocalGet::Copy(const Layout& layout, const LaidChunk& laid, uint64_t begin,
-                            uint64_t end, std::span<std::byte> to,
-                            std::vector<uint64_t>* checksums) {
+                            uint64_t end, Destination to, std::vector<uint64_t>* checksums) {
   const Mappings& mappings = *what_.session->mappings();
   const ChunkView view = layout.View(laid);
   PayloadCopier copier;
-  std::byte* at = to.data();
+  // Written anew only once it is not held any more, and then nothing of this counts.
+  const auto put = [&](std::byte* at, std::span<const std::byte> bytes) {
+    if (what_.options.verify) {
+      copier.Append(at, bytes);
+    } else if (at != nullptr) {
+      StreamCopy(at, bytes);
+    }
+  };
   for (uint64_t offset = begin; offset < end;) {
     const size_t piece = offset / kPieceBytes;
     const uint64_t bytes = std::min<uint64_t>(PieceSize(laid.payload_bytes, piece), end - offset);
     KVKEEP_RETURN_IF_ERROR(WaitForPieces(mappings, laid, piece + 1, what_.deadline));
-    for (const auto run : CutImage(view.runs, offset, bytes)) {
-      // Written anew only once it is not held any more, and then nothing of this counts.
-      if (what_.options.verify) {
-        copier.Append(at, run);
-      } else {
-        StreamCopy(at, run);
-      }
-      at += run.size();
-    }
+    for (const auto run : CutImage(view.runs, offset, bytes)) to.Fill(run, put);
     offset += bytes;
   }
   if (what_.options.verify) *checksums = copier.Finish();

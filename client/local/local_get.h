@@ -10,6 +10,7 @@
 
 #include "client/local/local_lease.h"
 #include "client/local/local_transport.h"
+#include "client/transport/destination.h"
 
 namespace kvkeep::client {
 
@@ -38,7 +39,7 @@ class LocalGet {
   // Copies a chunk that lies in `layout`. Not OK: the get cannot go on.
   absl::Status Deliver(size_t chunk, const Layout& layout, const LaidChunk& laid);
   absl::Status Copy(const Layout& layout, const LaidChunk& laid, uint64_t begin, uint64_t end,
-                    std::span<std::byte> to, std::vector<uint64_t>* checksums);
+                    Destination to, std::vector<uint64_t>* checksums);
   bool HeaderFits(size_t chunk, const Layout& layout, const LaidChunk& laid, uint64_t begin,
                   const std::vector<uint64_t>& checksums) const;
   void Finish(size_t chunk, GetStatus status) {
@@ -50,6 +51,7 @@ class LocalGet {
   absl::Status CheckHeld(size_t chunk) const;
 
   What what_;
+  const Destinations destinations_;
   const LocalLease* lease_ = nullptr;  // that it goes under, if there is one
   GetResult result_;
   size_t finished_ = 0;

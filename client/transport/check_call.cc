@@ -2,6 +2,8 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <numeric>
+
 #include "tiers/base/checksum.h"
 #include "tiers/base/units.h"
 
@@ -18,9 +20,21 @@ absl::Status CheckKeys(Keys keys, size_t parts, const ServerLimits& limits) {
 }
 
 absl::Status CheckDestinations(const GetOptions& options, size_t chunks) {
-  if (options.allocate || options.destinations.size() == chunks) return absl::OkStatus();
+  if (options.allocate) return absl::OkStatus();
+  uint64_t wanted = chunks;
+  if (!options.destination_runs.empty()) {
+    if (options.destination_runs.size() != chunks) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("destination_runs: of ", options.destination_runs.size(), " of ", chunks,
+                       " chunks (keys x parts)"));
+    }
+    wanted = std::accumulate(options.destination_runs.begin(), options.destination_runs.end(),
+                             uint64_t{0});
+  }
+  if (options.destinations.size() == wanted) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("destinations: ", options.destinations.size(),
-                                                 " for ", chunks, " chunks (keys x parts)"));
+                                                 " where ", wanted, " are wanted, for ", chunks,
+                                                 " chunks (keys x parts)"));
 }
 
 absl::Status LeaseIsDead() {

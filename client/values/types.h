@@ -110,6 +110,9 @@ struct GetOptions {
   // span skips the chunk (kTooSmall). Destinations of chunks that are no kHit may hold anything
   // afterwards.
   absl::Span<const std::span<std::byte>> destinations;
+  // Not empty: how many of the `destinations` each chunk has, of all chunks. Its bytes fill them
+  // one after the other; those of a span whose data() is null go nowhere.
+  absl::Span<const uint32_t> destination_runs;
   absl::AnyInvocable<std::span<std::byte>(size_t chunk, uint64_t bytes)> allocate;
 };
 

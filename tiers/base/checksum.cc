@@ -68,6 +68,11 @@ PayloadCopier::PayloadCopier(PayloadCopier&&) noexcept = default;
 PayloadCopier& PayloadCopier::operator=(PayloadCopier&&) noexcept = default;
 
 void PayloadCopier::Append(std::byte* destination, std::span<const std::byte> source) {
+  while (destination == nullptr && !source.empty()) {
+    const size_t step = std::min<uint64_t>(source.size(), kPieceBytes - bytes_ % kPieceBytes);
+    Take(source.first(step));
+    source = source.subspan(step);
+  }
   AppendSteps(destination, source, Checksummed::kSource, nullptr);
 }
 

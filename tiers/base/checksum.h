@@ -58,7 +58,8 @@ class PayloadCopier {
   PayloadCopier(PayloadCopier&&) noexcept;
   PayloadCopier& operator=(PayloadCopier&&) noexcept;
 
-  // Copies `source` to `destination` (same size) and takes its bytes into the checksums.
+  // Copies `source` to `destination` (same size; null: nowhere) and takes its bytes into the
+  // checksums.
   // REQUIRES: nobody writes `source` meanwhile, or the copy is thrown away if somebody did.
   void Append(std::byte* destination, std::span<const std::byte> source);
   // The same where others may write it: a private copy is what is checksummed and stored (without

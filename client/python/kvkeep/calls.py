@@ -232,7 +232,7 @@ def get(ns, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, p
     struct, count, kept = _keys_struct(ns, keys, parts)
     if len(into) != count:
         raise ValueError(f"{count} chunks are asked for (keys x parts), into {len(into)} buffers")
-    destinations, located = memory.runs(list(into), writable=True)
+    destinations, located, counts = memory.runs_of_each(into)
     outcomes = (_abi.GetOutcome * count)()
     rooms = MetadataRooms(count, metadata)
     held = lease.kept if lease is not None else None
@@ -241,12 +241,12 @@ def get(ns, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, p
         lease=held.handle if held is not None else None, first_key=first_key,
         flags=(1 if transient else 0) | (0 if verify else 2), first_piece=first_piece,
         pieces=pieces, destinations=destinations, outcomes=outcomes, metadata=rooms.buffers,
-        chunk_count=count)
+        chunk_count=count, run_counts=counts)
 
     def finish(error, _):
         return Got(error, outcomes, rooms.said(outcomes))
 
-    return Call("get", [request], (kept, located, held, rooms), finish, empty=count == 0)
+    return Call("get", [request], (kept, located, counts, held, rooms), finish, empty=count == 0)
 
 
 def fill_put_chunk(struct, chunk):

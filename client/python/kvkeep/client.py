@@ -208,7 +208,8 @@ class Namespace:
 
     def get(self, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, pieces=0,
             transient=False, verify=True, metadata=False, timeout=None):
-        """Copies chunks into buffers, one a chunk: a `Got`. With a lease, keys must be the lease's
+        """Copies chunks into buffers, one a chunk or a list that its bytes fill one after the other
+        (`memory.skip` of what is to go nowhere): a `Got`. With a lease, keys must be the lease's
         from first_key on. Buffers of chunks that are no HIT may hold anything."""
         return self.client.run(calls.get(
             self, keys, into, parts=parts, lease=lease, first_key=first_key,

@@ -18,6 +18,11 @@ class Pointer(NamedTuple):
     nbytes: int
 
 
+def skip(nbytes):
+    """So many of a chunk's bytes go nowhere: in the list of a get's buffers for it."""
+    return Pointer(0, nbytes)
+
+
 class _PyBuffer(ctypes.Structure):
     """Py_buffer of CPython's stable ABI."""
 
@@ -66,6 +71,18 @@ def locate(owner, writable=False):
         return data_ptr(), owner.nbytes, owner
     locked = _Locked(owner, writable)
     return locked.address, locked.nbytes, locked
+
+
+def runs_of_each(into):
+    """A get's buffers, of each chunk one, or a list of them that its bytes fill one after the
+    other: (array of Buffer, what to keep, how many each has or None for one)."""
+    if not any(isinstance(one, (list, tuple)) and not isinstance(one, Pointer) for one in into):
+        array, located = runs(list(into), writable=True)
+        return array, located, None
+    each = [one if isinstance(one, (list, tuple)) and not isinstance(one, Pointer) else [one]
+            for one in into]
+    array, located = runs([buffer for buffers in each for buffer in buffers], writable=True)
+    return array, located, (ctypes.c_uint32 * len(each))(*map(len, each))
 
 
 def runs(owners, writable=False):

@@ -171,6 +171,10 @@ static void gets_are_checked_and_named(void) {
   request = good;
   to[2].data = NULL;
   REFUSED(kvkeep_get(client, &request, &error), "destinations[2].data");
+  const uint32_t run_counts[4] = {1, 0, 65537, 1};
+  request.run_counts = run_counts;
+  REFUSED(kvkeep_get(client, &request, &error), "run_counts[2]");
+  request.run_counts = NULL;
   to[2].data = room[2];
   kvkeep_buffer metadata[4] = {{room[0], 8}, {NULL, 8}, {NULL, 0}, {NULL, 0}};
   request.metadata = metadata;

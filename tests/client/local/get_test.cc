@@ -47,6 +47,43 @@ TEST_CASE("a chunk in several runs is copied and verified as one") {
   CHECK(f.outcome.metadata == std::string(9000, 't'));
 }
 
+TEST_CASE("a get fills several runs of each chunk, and skips what nobody wants") {
+  LocalFixture f;
+  f.daemon.script.split_images = true;
+  const std::vector<std::byte> payload = Bytes(2 * kMiB + 77, 3);
+  f.daemon.AddChunk("m", Key("a"), 0, payload);
+  f.daemon.AddChunk("m", Key("b"), 0, payload);
+  std::vector<std::byte> head(1000), tail(kMiB), whole(2 * kMiB + 100);
+  const size_t skipped = payload.size() - head.size() - tail.size();
+  const std::vector<std::span<std::byte>> to = {
+      head, std::span(static_cast<std::byte*>(nullptr), skipped), tail, whole};
+  const std::vector<uint32_t> counts = {3, 1};
+  const std::vector<ChunkKey> keys = {Key("a"), Key("b")};
+  const bool verify = GENERATE(true, false);
+  GetOptions options{.verify = verify};
+  options.destinations = to;
+  options.destination_runs = counts;
+  auto got = f.Get(keys, std::move(options));
+  REQUIRE(got.ok());
+  for (const GetOutcome& outcome : got->chunks) {
+    CHECK(outcome.status == GetStatus::kHit);
+    CHECK(outcome.bytes == payload.size());
+  }
+  CHECK(std::equal(head.begin(), head.end(), payload.begin()));
+  CHECK(std::equal(tail.begin(), tail.end(), payload.end() - kMiB));
+  CHECK(std::equal(payload.begin(), payload.end(), whole.begin()));
+  // One byte too few of one: it is too small, the other is not.
+  tail.resize(kMiB - 1);
+  const std::vector<std::span<std::byte>> short_by_one = {head, to[1], tail, whole};
+  GetOptions again;
+  again.destinations = short_by_one;
+  again.destination_runs = counts;
+  got = f.Get(keys, std::move(again));
+  REQUIRE(got.ok());
+  CHECK(got->chunks[0].status == GetStatus::kTooSmall);
+  CHECK(got->chunks[1].status == GetStatus::kHit);
+}
+
 TEST_CASE("a get delivers hits, misses, ranges and what is too small, as the gRPC one") {
   LocalFixture f;
   const std::vector<std::byte> payload = Bytes(3 * kMiB + 100, 1);

@@ -1,0 +1,57 @@
+// Where a get's chunks go: for each one span of the caller's, or several that its bytes fill one
+// after the other, some of which may be skipped (GetOptions). Internal.
+#pragma once
+
+#include <absl/functional/function_ref.h>
+#include <absl/types/span.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "client/values/types.h"
+
+namespace kvkeep::client {
+
+// Of one chunk. One thread at a time.
+class Destination {
+ public:
+  using Runs = absl::Span<const std::span<std::byte>>;
+
+  Destination() = default;
+  // One span.
+  explicit Destination(std::span<std::byte> whole) : whole_(whole), bytes_(whole.size()) {}
+  // They stay where they are until this is gone.
+  explicit Destination(Runs runs);
+
+  uint64_t bytes() const { return bytes_; }
+  // The next bytes go where `put` is told, in order; null: nowhere. REQUIRES: they fit.
+  using Put = absl::FunctionRef<void(std::byte* to, std::span<const std::byte> bytes)>;
+  void Fill(std::span<const std::byte> bytes, Put put);
+
+ private:
+  size_t runs() const { return runs_.empty() ? 1 : runs_.size(); }
+  std::span<std::byte> run(size_t at) const { return runs_.empty() ? whole_ : runs_[at]; }
+
+  std::span<std::byte> whole_;  // unless there are runs_
+  Runs runs_;
+  uint64_t bytes_ = 0;
+  size_t next_ = 0;    // run
+  uint64_t done_ = 0;  // of it
+};
+
+// Of all chunks of a call.
+class Destinations {
+ public:
+  // REQUIRES: CheckDestinations.
+  explicit Destinations(const GetOptions& options);
+
+  // For `bytes` bytes. Asks GetOptions::allocate, if there is one: once for each chunk.
+  Destination Of(GetOptions& options, size_t chunk, uint64_t bytes) const;
+
+ private:
+  std::vector<size_t> starts_;  // of the runs of each chunk; empty: one each
+};
+
+}  // namespace kvkeep::client
