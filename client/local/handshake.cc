@@ -25,6 +25,8 @@ constexpr uint32_t kMaxWords = 16 << 20;
 // How long a receive blocks at most: how soon a deadline, or a stop, is noticed.
 constexpr timeval kReceiveTick{.tv_sec = 0, .tv_usec = 50'000};
 constexpr timeval kConnectTimeout{.tv_sec = 1, .tv_usec = 0};
+// Of the daemon's clock. It is taken off of every deadline: more would be too much of a put's time.
+constexpr std::chrono::seconds kMostDoubt{1};
 
 absl::Status ConnectFailed(const std::string& path, int error) {
   const std::string text = absl::StrCat(path, ": connect: ", std::strerror(error));
@@ -135,6 +137,7 @@ std::optional<std::chrono::nanoseconds> ClockDoubt(const local::ClockReading& da
     return static_cast<uint64_t>(std::chrono::nanoseconds(time.time_since_epoch()).count());
   };
   if (daemons.monotonic_ns < ns(before) || daemons.monotonic_ns > ns(after)) return std::nullopt;
+  if (after - before > kMostDoubt) return std::nullopt;
   return after - before;
 }
 

@@ -33,8 +33,10 @@ Runs FindRuns(PutMemory& memory, const LocalSession& session, const PutChunk& ch
     runs.direct.push_back(memory.Find(session, run));
     if (!runs.direct.back().has_value()) {
       runs.to_copy += run.size();
-    } else if (runs.direct.back()->registered != nullptr) {
-      runs.reused = runs.reused || runs.direct.back()->registered->reused;
+      continue;
+    }
+    for (const auto& region : runs.direct.back()->registered) {
+      runs.reused = runs.reused || region->reused;
     }
   }
   return runs;
@@ -237,14 +239,13 @@ absl::StatusOr<StagingBuffer> LocalTransport::AllocateStaging(uint64_t bytes) {
 absl::StatusOr<RegisteredMemory> LocalTransport::RegisterMemory(
     int fd, std::span<const std::byte> mapping, const RegisterOptions& options) {
   if (mapping.empty()) return absl::InvalidArgumentError("mapping: empty");
-  const absl::StatusOr<LocalSessionPtr> session = CurrentSession();
-  if (!session.ok() && !absl::IsUnavailable(session.status())) return session.status();
   KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<LocalRegion> region,
                           put_memory_->MakeRegion(fd, mapping, options));
-  if (session.ok()) {
-    KVKEEP_RETURN_IF_ERROR(put_memory_->Register(*session, region, DeadlineOf(Deadline(0))));
-  }
-  put_memory_->Keep(region);
+  put_memory_->Keep(region);  // a session that opens after this registers it
+  const absl::StatusOr<LocalSessionPtr> session = CurrentSession();
+  absl::Status known = session.status();
+  if (known.ok()) known = put_memory_->Register(*session, region, DeadlineOf(Deadline(0)));
+  if (!known.ok() && !absl::IsUnavailable(known)) return known;
   return RegisteredMemory(std::move(region));
 }
 

@@ -143,15 +143,17 @@ absl::Status LocalTransport::RunSession() {
     if (stopping_) return BeingDestroyed();
     opening_ = session;
   }
-  put_memory_->RegisterAgain(session, deadline);
   absl::Status ended;
   while (ended.ok()) {
+    put_memory_->RegisterAgain(session, deadline);
     ended = DeclareAll(session);
     if (!ended.ok()) break;
     MutexLock lock(&mu_);
     if (stopping_) ended = BeingDestroyed();
-    if (!ended.ok() || !namespaces_.Undeclared(epoch).empty())
+    if (!ended.ok() || !namespaces_.Undeclared(epoch).empty() ||
+        put_memory_->HasUnregistered(epoch)) {
       continue;  // one more came in between
+    }
     session_ = session;
     opening_ = nullptr;
     limits_ = LimitsOf(session->welcome());

@@ -43,7 +43,7 @@ void PutHold::AddDirect(const PutMemory::Direct& direct) {
   if (direct.area != nullptr) {
     direct_staging_ = direct.area;
   } else {
-    regions_.push_back(direct.registered);
+    regions_.insert(regions_.end(), direct.registered.begin(), direct.registered.end());
   }
 }
 

@@ -379,6 +379,12 @@ absl::StatusOr<std::shared_ptr<LocalRegion>> PutMemory::MakeRegion(
 absl::Status PutMemory::Register(const LocalSessionPtr& session,
                                  const std::shared_ptr<LocalRegion>& region,
                                  LocalSession::Time deadline) {
+  {
+    MutexLock lock(&region->mu);
+    if (std::exchange(region->asked_epoch, session->epoch()) == session->epoch()) {
+      return absl::OkStatus();
+    }
+  }
   KVKEEP_ASSIGN_OR_RETURN(const uint32_t number, AskToRegister(session, *region, deadline));
   Known(session, number, region.get());
   return absl::OkStatus();
@@ -390,19 +396,29 @@ void PutMemory::Keep(const std::shared_ptr<LocalRegion>& region) {
   regions_.push_back(region);
 }
 
-void PutMemory::RegisterAgain(const LocalSessionPtr& session, LocalSession::Time deadline) {
+std::vector<std::shared_ptr<LocalRegion>> PutMemory::Kept() {
   std::vector<std::shared_ptr<LocalRegion>> regions;
-  {
-    MutexLock lock(&mu_);
-    for (const auto& weak : regions_) {
-      if (auto region = weak.lock(); region != nullptr) regions.push_back(std::move(region));
-    }
+  MutexLock lock(&mu_);
+  for (const auto& weak : regions_) {
+    if (auto region = weak.lock(); region != nullptr) regions.push_back(std::move(region));
   }
-  for (const auto& region : regions) {
+  return regions;
+}
+
+void PutMemory::RegisterAgain(const LocalSessionPtr& session, LocalSession::Time deadline) {
+  for (const auto& region : Kept()) {
     (void)region->in_use();  // lets go of connections that have ended
     // Not OK: puts from it are copied into staging memory, as any other.
     (void)Register(session, region, deadline);
   }
+}
+
+bool PutMemory::HasUnregistered(uint64_t epoch) {
+  const auto regions = Kept();
+  return std::any_of(regions.begin(), regions.end(), [epoch](const auto& region) {
+    MutexLock lock(&region->mu);
+    return !region->closed && region->asked_epoch != epoch;
+  });
 }
 
 void PutMemory::Close(uint64_t epoch) {
@@ -427,8 +443,9 @@ std::optional<PutMemory::Direct> PutMemory::Find(const LocalSession& session,
     return Direct{.region = local::kStagingRegion,
                   .offset = area_->OffsetOf(run),
                   .area = area_,
-                  .registered = nullptr};
+                  .registered = {}};
   }
+  Direct direct;
   for (const auto& weak : regions_) {
     auto region = weak.lock();
     if (region == nullptr) continue;
@@ -436,15 +453,20 @@ std::optional<PutMemory::Direct> PutMemory::Find(const LocalSession& session,
     if (!le(all.data(), run.data()) || !le(run.data() + run.size(), all.data() + all.size())) {
       continue;
     }
+    // Each owner wants to know when it is its own again, and be it of a part that another has too.
     if (region->reused && !session.holds_deadlines()) return std::nullopt;
-    MutexLock lock_region(&region->mu);
-    if (region->epoch != epoch) return std::nullopt;
-    return Direct{.region = region->region,
-                  .offset = static_cast<uint64_t>(run.data() - all.data()),
-                  .area = nullptr,
-                  .registered = region};
+    {
+      MutexLock lock_region(&region->mu);
+      if (region->epoch != epoch) continue;
+      if (direct.registered.empty()) {
+        direct.region = region->region;
+        direct.offset = static_cast<uint64_t>(run.data() - all.data());
+      }
+    }
+    direct.registered.push_back(std::move(region));
   }
-  return std::nullopt;
+  if (direct.registered.empty()) return std::nullopt;
+  return direct;
 }
 
 }  // namespace kvkeep::client

@@ -52,13 +52,16 @@ class PutMemory {
   // No daemon knows it yet.
   static absl::StatusOr<std::shared_ptr<LocalRegion>> MakeRegion(
       int fd, std::span<const std::byte> mapping, const RegisterOptions& options);
+  // Each session is asked once.
   static absl::Status Register(const LocalSessionPtr& session,
                                const std::shared_ptr<LocalRegion>& region,
                                LocalSession::Time deadline);
   // From now on puts find it, and new sessions register it.
   void Keep(const std::shared_ptr<LocalRegion>& region);
-  // A new session: what is registered with the old one is made known to it.
+  // A new session: what is kept is made known to it.
   void RegisterAgain(const LocalSessionPtr& session, LocalSession::Time deadline);
+  // Something is kept that this session was not asked for.
+  bool HasUnregistered(uint64_t epoch);
   // The session is over.
   void Close(uint64_t epoch);
 
@@ -67,11 +70,14 @@ class PutMemory {
     uint32_t region = local::kStagingRegion;
     uint64_t offset = 0;
     std::shared_ptr<StagingArea> area;  // one of the two
-    std::shared_ptr<LocalRegion> registered;
+    // All that have it: `region` is the first one's.
+    std::vector<std::shared_ptr<LocalRegion>> registered;
   };
   std::optional<Direct> Find(const LocalSession& session, std::span<const std::byte> run);
 
  private:
+  std::vector<std::shared_ptr<LocalRegion>> Kept() ABSL_LOCKS_EXCLUDED(mu_);
+
   using AreaPtr = std::shared_ptr<StagingArea>;
 
   bool Fits(const AreaPtr& area, const LocalSession& session, uint64_t bytes) const

@@ -2,8 +2,9 @@
 // stands in for it. LocalRegion: memory of the caller's that the daemon knows. All of them are what
 // puts are read from without a copy by the daemon's socket.
 //
-// A range is never handed out again while a put still fills it, or the daemon may still read it: a
-// put whose answer has not come by its deadline defers all frees until the answer is there. When
+// A range is never handed out again while a put still fills it, or what the daemon reads of it may
+// be stored: a put whose answer has not come by its deadline defers all frees until the answer is
+// there, unless the daemon stores nothing that it reads later (PutHold::EndsAt). When
 // the connection breaks first, the area is closed for good, and in use until the daemon's end is
 // closed. Thread-safe.
 #pragma once
@@ -122,6 +123,7 @@ struct LocalRegion {
   DaemonEnds left_to ABSL_GUARDED_BY(mu);
   bool closed ABSL_GUARDED_BY(mu) = false;  // its owner is gone
   absl::AnyInvocable<void(uint32_t region) &&> unregister ABSL_GUARDED_BY(mu);
+  uint64_t asked_epoch ABSL_GUARDED_BY(mu) = 0;  // of the session that was last asked to know it
   uint64_t epoch ABSL_GUARDED_BY(mu) = 0;   // of the session that knows it; 0: none
   uint32_t region ABSL_GUARDED_BY(mu) = 0;  // its number there
 };

@@ -27,8 +27,9 @@
 // The end. The daemon ends the session in its store, after which no put of it can be stored any
 // more, before it closes its end of the socket, and it never shuts one direction alone. So memory
 // that an unanswered put names may be read, and what is read be stored, until the client sees the
-// daemon's end closed: only then may it change. A client that gives a connection up shuts its own
-// writing side, not the reading one, so that it can see that.
+// daemon's end closed, or the put's absolute deadline is over (PutUntil): only then may it change.
+// A client that gives a connection up shuts its own writing side, not the reading one, so that it
+// can see that.
 //
 // Version 2 is version 1 and namespaces of other tenants: OpenNamespace::tenant_bytes,
 // Welcome::shared_segments and the Segments after the tenant's own. In version 1 these fields are

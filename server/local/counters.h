@@ -24,6 +24,7 @@ struct LocalCounters {
   Counter put_discarded_bytes{0};
   Counter waited_puts{0};   // for space that other sessions' puts held
   Counter stalled_puts{0};  // in parts, given up as their clients wrote no more
+  Counter late_put_chunks{0};  // rejected, as not read by their put's absolute deadline
   Counter gpu_puts{0}, gpu_gets{0};
   Counter gpu_get_bytes{0};      // copied to GPUs
   Counter gpu_refusals{0};       // registrations refused

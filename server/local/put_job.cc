@@ -58,6 +58,7 @@ absl::StatusOr<bool> PutJob::ReserveChunk(const SessionToken& session, size_t in
                                           bool may_wait) {
   const local::PutChunk& wire = plan_.chunks()[index];
   if (const absl::Status late = CheckInTime(); !late.ok()) {
+    context_->counters->late_put_chunks.fetch_add(1, std::memory_order_relaxed);
     chunks_[index].put.Reject(RejectReason::kNotCopied, std::string(late.message()));
     return true;
   }
@@ -260,21 +261,26 @@ void PutJob::OnFetched(size_t group, const CopyEnd& end) {
   bool last = false, unfenced = false;
   {
     MutexLock lock(&mu_);
-    Group& fetched = groups_[group];
+    const Group& fetched = groups_[group];
     for (size_t i = fetched.first_piece; i < fetched.end_piece && !status.ok(); ++i) {
       const bool told = i > fetched.first_piece && pieces_[i - 1].chunk == pieces_[i].chunk;
       if (told) continue;
       failures_.emplace_back(pieces_[i].chunk, status);
       chunks_[pieces_[i].chunk].lost.store(true, std::memory_order_relaxed);
     }
-    fetched.fenced = end.fenced;
     unfenced_ = unfenced_ || !end.fenced;
-    while (fenced_groups_ < groups_.size() && groups_[fenced_groups_].fenced) ++fenced_groups_;
-    NoteReadyTasks();
     last = --fetches_left_ == 0;
     unfenced = unfenced_;
   }
-  if (!last || OnAllFetched(unfenced)) PostTasks();
+  // As long as this group is not noted the round goes on, and nobody else touches the plan.
+  if (last && !OnAllFetched(unfenced)) return;
+  {
+    MutexLock lock(&mu_);
+    groups_[group].fenced = end.fenced;
+    while (fenced_groups_ < groups_.size() && groups_[fenced_groups_].fenced) ++fenced_groups_;
+    NoteReadyTasks();
+  }
+  PostTasks();
 }
 
 bool PutJob::OnAllFetched(bool unfenced) {
@@ -283,11 +289,14 @@ bool PutJob::OnAllFetched(bool unfenced) {
     context_->gpu->KeepForEver(shared_from_this());
     return false;
   }
-  if (!waits() && callbacks_.fetched) {
-    plan_.DropMemory();  // first: who hears of it may unregister it
-    context_->loop->Post([self = shared_from_this()] { self->callbacks_.fetched(); });
-  }
+  if (!waits()) DropMemory();
   return true;
+}
+
+void PutJob::DropMemory() {
+  plan_.DropMemory();  // first: who hears of it may unregister it
+  if (!callbacks_.fetched || std::exchange(dropped_, true)) return;
+  context_->loop->Post([self = shared_from_this()] { self->callbacks_.fetched(); });
 }
 
 // ---------------------------------------------------------------- copies
@@ -390,7 +399,9 @@ void PutJob::FinishChunk(size_t index) {
     }
   }
   if (!failure.ok()) {
-    const bool not_copied = plan_.gpu() != nullptr || absl::IsDeadlineExceeded(failure) ||
+    const bool late = plan_.until() != MonotonicTime::max() && absl::IsDeadlineExceeded(failure);
+    if (late) context_->counters->late_put_chunks.fetch_add(1, std::memory_order_relaxed);
+    const bool not_copied = plan_.gpu() != nullptr || late ||
                             given_up_.load(std::memory_order_relaxed);
     chunk.put.Reject(not_copied ? RejectReason::kNotCopied : RejectReason::kWrongSize,
                      std::string(failure.message()));
@@ -423,7 +434,7 @@ void PutJob::OnCopied() {
     MutexLock lock(&mu_);
     stopped_ = true;
   }
-  plan_.DropMemory();
+  DropMemory();
   AwaitDurable();
   copying_.reset();  // from here on this thread calls nothing
 }

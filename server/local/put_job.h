@@ -40,7 +40,7 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
  public:
   struct Callbacks {
     std::function<void()> more;               // a round is over, chunks wait: Reserve
-    std::function<void()> fetched;            // all came from the GPU; may be null
+    std::function<void()> fetched;            // nothing more is read; once; may be null
     std::function<void()> copied;             // durable chunks only: memory was read, wait goes on
     std::function<void(const PutJob&)> done;  // once; nothing of the client's memory is read then
   };
@@ -97,8 +97,10 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   void Fetch();
   void FetchGroup(size_t group, std::vector<GpuRun> runs);
   void OnFetched(size_t group, const CopyEnd& end);
-  // The last of this round's groups: false, they are never all fenced.
+  // The last of this round's groups: false, they are never all fenced. The round goes on meanwhile.
   bool OnAllFetched(bool unfenced);
+  // Nothing of the client's memory is read any more; where that is to be told, it is, once.
+  void DropMemory();
   // This round may be copied on the loop.
   bool IsSmall() const;
   // Posts what may run, as many as are wanted at a time.
@@ -131,6 +133,7 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   std::vector<size_t> task_starts_;             // in pieces_; one more: the end
   std::vector<Group> groups_;                   // of this round, from a GPU
   PutPlan::ReadBy read_ = &ClientMemory::Read;  // of this round
+  bool dropped_ = false;                        // and told
   std::optional<GaugeHold> copying_;
   const MonotonicTime deadline_;  // of the GPU's copies
 

@@ -38,10 +38,12 @@ struct Daemon {
                             pool.get());
     KVKEEP_CHECK(made.ok());
     arena = *std::move(made);
-    auto opened = Store::Create({.max_chunks = 1000}, {.clock = RealClock(),
-                                                       .random = RealRandom(),
-                                                       .arena = arena.get(),
-                                                       .copy_executor = pool.get()});
+    auto opened = Store::Create(
+        {.max_chunks = 1000, .max_reserved_bytes = 13 * kMiB},
+        {.clock = RealClock(),
+         .random = RealRandom(),
+         .arena = arena.get(),
+         .copy_executor = pool.get()});
     KVKEEP_CHECK(opened.ok());
     store = *std::move(opened);
     auto path = OpenGpuPath(GpuMode::kRequired, arena.get(), RealClock());
@@ -208,6 +210,32 @@ TEST_CASE("a chunk goes from one worker's GPU memory through the arena into anot
     writer.Free();
     reader.Free();
   }
+}
+
+// Copy threads, the device's and the loop meet at the end of each group of a put, and each round.
+TEST_CASE("puts in rounds of several copies are whole, and then their source is free") {
+  WholeRig rig;
+  Exporter worker;
+  GpuRegion from = rig.MustRegister(rig.MemoryOf(worker.Alloc(kBytes, 1)));
+  const std::vector<std::byte> pattern = Pattern(kBytes, 1);
+  constexpr size_t kChunks = 6;  // 24 MiB: two rounds, each of two groups
+  for (int round = 0; round < 10; ++round) {
+    std::vector<GpuPutChunk> chunks;
+    for (size_t i = 0; i < kChunks; ++i) {
+      const auto key = Key(absl::StrCat("round ", round, " chunk ", i % (kChunks - round % 2)));
+      chunks.push_back({.key = key, .runs = {{from.id(), 0, kBytes}}});
+    }
+    const auto put = rig.Wait<absl::StatusOr<PutResult>>([&](auto done) {
+      rig.transport->PutFromGpu(rig.ns, rig.spec, std::move(chunks), {}, std::move(done));
+    });
+    REQUIRE(put.ok());
+    for (const PutOutcome& one : put->chunks) CHECK(one.status != PutStatus::kRejected);
+    CHECK(rig.GetOne(Key(absl::StrCat("round ", round, " chunk 4"))) == GetStatus::kHit);
+    CHECK(rig.back == pattern);
+  }
+  CHECK(Eventually([&] { return !from.in_use(); }));
+  CHECK(from.Unregister(Deadline(10'000)) == absl::OkStatus());
+  worker.Free();
 }
 
 TEST_CASE("the daemon refuses by name what it cannot open, and serves the rest") {

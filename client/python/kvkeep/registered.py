@@ -55,7 +55,10 @@ def of_mapping(client, address, nbytes, reused=False):
     for mapping in _files_at(address, nbytes):
         fd = _open(mapping)
         try:
-            made.append(RegisteredMemory(client, fd, mapping.address, mapping.bytes, reused))
+            of_file = min(mapping.bytes, os.fstat(fd).st_size)
+            if mapping.address + of_file < min(address + nbytes, mapping.address + mapping.bytes):
+                raise ValueError(f"{mapping.path} has {of_file} bytes, its mapping more")
+            made.append(RegisteredMemory(client, fd, mapping.address, of_file, reused))
         finally:
             os.close(fd)
     return made
@@ -95,8 +98,10 @@ def _whole_mappings():
 def _mappings():
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
-            begin, end, rights, offset, major, minor, inode, path = _MAPPING.match(
-                line.rstrip("\n")).groups()
+            match = _MAPPING.match(line.rstrip("\n"))
+            if match is None:
+                continue
+            begin, end, rights, offset, major, minor, inode, path = match.groups()
             yield _Mapping(int(begin, 16), int(end, 16) - int(begin, 16), rights[3] == "s",
                            int(offset, 16), (int(major, 16), int(minor, 16), int(inode)), path)
 
@@ -105,10 +110,14 @@ def _open(mapping):
     """A descriptor of the file: of one that is open, as its name may be gone; else by its name."""
     for name in os.listdir("/proc/self/fd"):
         try:
-            if _is(os.stat(int(name)), mapping.file):
-                return os.dup(int(name))
+            if os.readlink(f"/proc/self/fd/{name}") != mapping.path:
+                continue  # not even looked at: its file system may hang
+            fd = os.dup(int(name))
         except OSError:
             continue  # closed meanwhile
+        if _is(os.fstat(fd), mapping.file):
+            return fd
+        os.close(fd)  # and another one opened
     try:
         fd = os.open(mapping.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as why:

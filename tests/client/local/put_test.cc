@@ -214,6 +214,26 @@ TEST_CASE("memory that is reused is read in place only where a put's end is kept
   CHECK(f.daemon.requests(local::Kind::kPutUntil) == (holds ? 2 : 0));
 }
 
+TEST_CASE("memory that is registered twice is in use for both of its owners") {
+  LocalFixture f;
+  Registered first(f, kMiB);
+  const UniqueFd fd(memfd_create("none", MFD_CLOEXEC));
+  REQUIRE(ftruncate(fd.get(), kMiB) == 0);
+  auto second = f.transport->RegisterMemory(fd.get(), first.memory, {.reused = true});
+  REQUIRE(second.ok());
+  f.daemon.script.hold = static_cast<uint16_t>(local::Kind::kPutUntil);
+  f.daemon.script.linger = true;
+  std::atomic<bool> done{false};
+  f.transport->Put(f.ns, f.spec, {{.key = Key("a"), .runs = {first.memory}}},
+                   {.deadline = Deadline(3'000)}, [&](absl::StatusOr<PutResult>) { done = true; });
+  REQUIRE(Eventually([&] { return f.daemon.requests(local::Kind::kPutUntil) == 1; }));
+  f.daemon.Revoke("the client gives it up");
+  REQUIRE(Eventually([&] { return done.load(); }));
+  CHECK(first.handle.in_use() == second->in_use());
+  CHECK(Eventually([&] { return !first.handle.in_use() && !second->in_use(); }));
+  f.daemon.script.linger = false;
+}
+
 TEST_CASE("a put of reused memory is not sent when the daemon could not keep its end") {
   LocalFixture f([](auto* script) { script->slow_hello_ms = 300; });  // so unsure are the clocks
   Registered registered(f, kMiB, {.reused = true});

@@ -13,7 +13,7 @@ namespace {
 using local::Kind;
 
 constexpr MonotonicTime kSoon = std::chrono::seconds(1);
-constexpr const char* kLate = "rejected 7: not read by the put's deadline";
+constexpr const char* kNotRead = "rejected 7: not read by the put's deadline";
 
 // A session, and what it puts until a second from now.
 class UntilTester : public GpuTester {
@@ -57,10 +57,11 @@ TEST_CASE("what is read after the put's time is not stored, and its space comes 
   REQUIRE(t.reserved_bytes() > 0);
   t.Pass(kSoon + MonotonicTime(1));
   t.RunAll();  // the copies, which nothing keeps from being made
-  CHECK(ReadAnswers(t.TakeReply(id)) == std::string(kLate) + ", " + kLate);
+  CHECK(ReadAnswers(t.TakeReply(id)) == std::string(kNotRead) + ", " + kNotRead);
   CHECK(t.Look(1).empty());
   CHECK(t.Look(2).empty());
   CHECK(t.reserved_bytes() == 0);
+  CHECK(t.counters.late_put_chunks == 2);
 }
 
 TEST_CASE("of a put in rounds those are stored whose round was in time") {
@@ -74,7 +75,7 @@ TEST_CASE("of a put in rounds those are stored whose round was in time") {
   while (t.store().snapshot().g2.chunks == 0) REQUIRE(t.world.RunOneAtRandom());
   t.Pass(2 * kSoon);
   t.RunAll();
-  CHECK(ReadAnswers(t.TakeReply(id)) == std::string("stored, ") + kLate);
+  CHECK(ReadAnswers(t.TakeReply(id)) == std::string("stored, ") + kNotRead);
   CHECK(t.Look(1) == payload);
   CHECK(t.reserved_bytes() == 0);
 }
@@ -87,7 +88,7 @@ TEST_CASE("a put whose time is over before it begins takes no space") {
   const uint64_t id = t.Tell(Kind::kPutUntil, body);
   CHECK(t.reserved_bytes() == 0);
   t.RunAll();
-  CHECK(ReadAnswers(t.TakeReply(id)) == kLate);
+  CHECK(ReadAnswers(t.TakeReply(id)) == kNotRead);
 }
 
 TEST_CASE("a deadline of 0 is refused, and an older session knows no such puts") {
@@ -123,7 +124,7 @@ TEST_CASE("a copy from a GPU that was not seen to end by the put's time is not s
     t.Pass(kSoon + MonotonicTime(1));
     t.device().EndOne({});
     t.RunAll();
-    CHECK(ReadAnswers(t.TakeReply(id)) == kLate);
+    CHECK(ReadAnswers(t.TakeReply(id)) == kNotRead);
     CHECK(t.Look(1).empty());
   }
   CHECK(t.reserved_bytes() == 0);
@@ -164,6 +165,25 @@ TEST_CASE("a put from a GPU says once that its source is read no more, before it
   CHECK(ReadAnswers(t.TakeReply(id)) == "stored");
   CHECK(t.told_copied() == 1);
   CHECK(t.Look(1) == MakePayload(1, 1, kBytes));
+}
+
+TEST_CASE("a put from a GPU of which nothing is copied says so too, and only once") {
+  WorldOptions options = PeerWorld();
+  options.store.max_reserved_bytes = 3 * kMiB;
+  UntilTester t(options);
+  t.Add(MakePayload(1, 1, 2 * kMiB));
+  const TestGpuChunk first{.name = 1, .bytes = 2 * kMiB, .flags = local::kPutDurable};
+  const TestGpuChunk large{.name = 2, .bytes = 2 * kMiB};
+  const uint64_t both = t.TellGpuUntil({first, large});
+  t.RunAll();  // in two rounds
+  CHECK(t.told_copied() == 1);
+  t.Settle();
+  CHECK(ReadAnswers(t.TakeReply(both)) == "stored, stored");
+  t.sink.sent.clear();
+  const uint64_t again = t.TellGpuUntil({first, large});  // both are there
+  t.RunAll();
+  CHECK(t.told_copied() == 1);
+  CHECK(ReadAnswers(t.TakeReply(again)) == "present, present");
 }
 
 TEST_CASE("before version 8 only durable puts from a GPU say it, after they were sealed") {
