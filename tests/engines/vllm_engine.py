@@ -25,6 +25,13 @@ def offloading(tiers, cpu_bytes=64 << 20):
                 "secondary_tiers": tiers}}
 
 
+def direct(**options):
+    """A KV connector: between vLLM's KV memory and the daemon."""
+    return {"kv_connector": "KvkeepConnector", "kv_connector_module_path": "kvkeep.vllm_direct",
+            "kv_role": "kv_both",
+            "kv_connector_extra_config": {"tokens_per_chunk": CHUNK_TOKENS, **options}}
+
+
 def make(model, connector=None, **other):
     """connector: as of offloading(), None for none. other: arguments of vllm.LLM."""
     import vllm_on_cpu  # noqa: F401  # pylint: disable=unused-import

@@ -32,7 +32,8 @@ def engine(model):
     options = engine_process.options()
     connector = None
     if os.environ.get("KVKEEP_ENDPOINT"):
-        connector = vllm_engine.offloading([vllm_engine.KVKEEP], options.get("cpu", 64 << 20))
+        connector = vllm_engine.direct() if options.get("direct") else vllm_engine.offloading(
+            [vllm_engine.KVKEEP], options.get("cpu", 64 << 20))
     llm = vllm_engine.make(model, connector, tensor_parallel_size=options.get("ranks", 1),
                            kv_cache_memory_bytes=options.get("gpu", 64 << 20))
     params = vllm_engine.sampling(engine_process.ANSWER_TOKENS)
@@ -92,13 +93,19 @@ class VllmEngine(unittest.TestCase):
         self.assertEqual(cached >= 800, recalled, cached)
 
     def test_tokens_are_those_of_vllm_without_kvkeep(self):
+        self.tokens_are_those_of_vllm_without_kvkeep()
+
+    def test_direct_tokens_are_those_of_vllm_without_kvkeep(self):
+        self.tokens_are_those_of_vllm_without_kvkeep(direct=True)
+
+    def tokens_are_those_of_vllm_without_kvkeep(self, **options):
         self.expect(PROMPTS)
         daemon = self.daemon()
-        first = self.engine(daemon.endpoint)
+        first = self.engine(daemon.endpoint, **options)
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
         daemon.wait_clean(len(PROMPTS) * CHUNKS)  # vLLM stores behind its answers
-        second = self.engine(daemon.endpoint)  # beside the first
+        second = self.engine(daemon.endpoint, **options)  # beside the first
         self.check(second, "p0", recalled=True)
         # Killed at some moment of a load: hit or miss, but never other tokens, nor a hang.
         killer = threading.Timer(0.03, daemon.kill)
@@ -109,37 +116,50 @@ class VllmEngine(unittest.TestCase):
         second.close()
         daemon.start()
         daemon.wait_joined()
-        third = self.engine(daemon.endpoint)
+        third = self.engine(daemon.endpoint, **options)
         for prompt in PROMPTS:
             self.check(third, prompt, recalled=True)
         third.close()
         self.ask(first, "p0")  # it has seen two daemons
 
     def test_two_tensor_parallel_ranks(self):
+        self.two_tensor_parallel_ranks()
+
+    def test_direct_two_tensor_parallel_ranks(self):
+        self.two_tensor_parallel_ranks(direct=True)
+
+    def two_tensor_parallel_ranks(self, **options):
         """Each has half of the heads: a row of one rank in the other's place is other tokens."""
         self.expect(PROMPTS, ranks=2)
         daemon = self.daemon()
-        first = self.engine(daemon.endpoint, ranks=2)
+        first = self.engine(daemon.endpoint, ranks=2, **options)
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
-        daemon.wait_clean(len(PROMPTS) * CHUNKS)
+        parts = 2 if options.get("direct") else 1  # else a row is of both ranks
+        daemon.wait_clean(len(PROMPTS) * CHUNKS * parts)
         first.close()
         daemon.restart()
-        second = self.engine(daemon.endpoint, ranks=2)
+        second = self.engine(daemon.endpoint, ranks=2, **options)
         for prompt in PROMPTS:
             self.check(second, prompt, recalled=True)
         second.close()
-        alone = self.engine(daemon.endpoint)  # its rows are others, though the tokens are the same
+        alone = self.engine(daemon.endpoint, **options)  # its chunks are others, of the same tokens
         self.check(alone, "p0", recalled=False)
 
     def test_chunks_evicted_while_engines_load(self):
+        self.chunks_evicted_while_engines_load()
+
+    def test_direct_chunks_evicted_while_engines_load(self):
+        self.chunks_evicted_while_engines_load(direct=True)
+
+    def chunks_evicted_while_engines_load(self, **options):
         """Twice as many chunks as the daemon's tiers hold, for two engines at once whose own
         memory has room for few. Both ask for any of the prompts, three at a time."""
         prompts = [f"p{number}" for number in range(36)]
         own = {"gpu": 24 << 20, "cpu": 12 << 20}
         self.expect(prompts, **own)
         daemon = self.daemon(g2="32MiB", g3="64MiB")
-        engines = [self.engine(daemon.endpoint, **own) for _ in range(2)]
+        engines = [self.engine(daemon.endpoint, **own, **options) for _ in range(2)]
         cached, failed = [], []
 
         def load(asked, seed):

@@ -35,19 +35,17 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping i
     canonical_format_id)
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.logger import init_logger
-from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium, RequestOffloadingContext,
-                                     get_offload_block_hash, get_offload_group_idx,
-                                     make_offload_key)
+from vllm.v1.kv_offload.base import Locality, Medium, RequestOffloadingContext
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvkeep import calls, client, errors, registered, vllm_stats, weights
 from kvkeep.completions import Completions
-from kvkeep.engine import Breaker, PrefillOptions, asks_remote, connect, keys_worth_loading
-from kvkeep.identity import HASH_BYTES, check_engine
-from kvkeep.lookups import Lookups
+from kvkeep.engine import PrefillOptions, connect
+from kvkeep.identity import check_engine
 from kvkeep.memory import Pointer, locate
 from kvkeep.vllm_identity import Adapters, check_hashes, hash_seed, identity_of
+from kvkeep.vllm_keys import Finder, OwnKeys, by_group, hashes
 
 logger = init_logger(__name__)
 
@@ -141,12 +139,14 @@ class KvkeepTier(SecondaryTierManager):
         self._epoch, self._stats = "", vllm_stats.Stats()
         self._address, self._nbytes, self._view = locate(primary_kv_view, writable=True)
         self._client = connect(self._options, f"vllm {self._config.engine_id}", logger)
-        self._breaker = Breaker()
         self._completions = Completions(self._client, capacity=4096)
         self._registered = self._register_rows()
         self._finished = []  # JobResult
         self._read_still = []  # likewise, of stores whose rows the daemon may still read
-        self._leases = {}  # request: its leases; only requests that are not over
+        self._own = OwnKeys(self._engine.of_request, self._stats)
+        self._finder = Finder(self._options, self._own, self._completions, self._stats, logger,
+                              namespace=lambda group: self._namespace(group),
+                              tokens_per_key=self._tokens_per_key)
         self._open_namespaces()
         self._engine.tiers.append(self)
 
@@ -155,12 +155,12 @@ class KvkeepTier(SecondaryTierManager):
         self._namespace = functools.cache(self._open_namespace)
         for group in self._config.groups:
             self._namespace(group.group_id)
-        self._lookups = Lookups(self._find)
+        self._finder.reset()
 
     def _register_rows(self):
         try:
             return registered.of_mapping(self._client, self._address, self._nbytes, reused=True)
-        except (ValueError, errors.KvkeepError) as why:
+        except (ValueError, OSError, errors.KvkeepError) as why:
             logger.info("kvkeep tier: stores are two copies each: %s", why)
             return []
 
@@ -174,74 +174,18 @@ class KvkeepTier(SecondaryTierManager):
     # ---- lookups
 
     def on_new_request(self, req_context):
-        self._leases.setdefault(req_context.req_id, [])
+        self._finder.begin(req_context.req_id)
         return RequestOffloadingContext()
 
     def lookup(self, key, req_context):
-        adapter = self._engine.of_request.get(req_context.req_id)
-        if adapter is not None and not adapter.done():
-            return LookupResult.RETRY
-        key = self._own(key, adapter, "lookup")
-        if key is None:
-            return LookupResult.MISS
-        found = self._lookups.want(key, req_context.req_id)
-        if found is None:
-            return LookupResult.RETRY
-        return LookupResult.HIT if found else LookupResult.MISS
+        return self._finder.lookup(key, req_context.req_id)
 
     def on_schedule_end(self, context):
-        self._completions.poll()
-        self._lookups.flush()
+        self._finder.flush()
 
     def on_request_finished(self, req_context):
-        self._lookups.forget(req_context.req_id)
+        self._finder.over(req_context.req_id)
         self._engine.of_request.pop(req_context.req_id, None)
-        for lease in self._leases.pop(req_context.req_id, []):
-            lease.release()
-
-    def _find(self, keys, request, ended):
-        """Of Lookups: a call for each group, which leases what is there for the request."""
-        def leased(worth):
-            self._look_up(worth, "all", hold, ended)
-
-        def hold(found, keys):
-            if found.lease is not None and request in self._leases:
-                self._leases[request].append(found.lease)
-            elif found.lease is not None:
-                found.lease.release()
-            return (key for key, one in zip(keys, found.leased) if one)
-
-        if self._options.prefill_tokens_per_s is None:
-            leased(keys)
-        else:  # without a lease first: that would bring from NVMe what is not worth it
-            self._look_up(keys, None, self._worth_loading, leased)
-
-    def _look_up(self, keys, lease, judge, ended):
-        """ended(those of the keys that `judge` took, in order)."""
-        groups = self._by_group(keys) if self._breaker.allows() else {}
-        if not groups:
-            self._stats.failed("lookup", vllm_stats.BREAKER, len(keys))
-
-        def heard(outcomes):
-            taken = set()
-            for of_group, (found, mistake) in zip(groups.values(), outcomes):
-                self._count("lookup", len(of_group), found, mistake)
-                if mistake is not None:
-                    logger.warning("kvkeep tier: lookup: %s", mistake)
-                    continue
-                self._breaker.heard(found.error)
-                taken.update(judge(found, of_group))
-            ended([key for key in keys if key in taken])
-
-        self._completions.start_all(
-            [calls.lookup(self._namespace(group), self._hashes(of_group), lease=lease,
-                          timeout=self._options.lookup_timeout_s,
-                          **asks_remote(self._options, self._tokens_per_key(group)))
-             for group, of_group in groups.items()], heard)
-
-    def _worth_loading(self, found, keys):
-        tokens = self._tokens_per_key(get_offload_group_idx(keys[0]))
-        return keys[:keys_worth_loading(self._options, found, tokens)]
 
     def _tokens_per_key(self, group):
         of_group = next(one for one in self._config.groups if one.group_id == group)
@@ -280,22 +224,21 @@ class KvkeepTier(SecondaryTierManager):
             self._completions.close()
             self._registered = []
             self._view = None  # vLLM's memory is vLLM's again
-        self._leases.clear()
+        self._finder.clear()
         self._client.close()
 
     def _submit(self, job, make_call):
         """One call for each group of the job; a result when the last of them has ended."""
-        adapter = self._engine.of_request.get(job.req_context.req_id)
         operation = "load" if job.is_promotion else "store"
-        own = {key: self._own(key, adapter, operation) for key in job.keys}
+        own = {key: self._own.of(key, job.req_context.req_id, operation) for key in job.keys}
         rows = {own[key]: self._row(slot) for key, slot in zip(job.keys, job.chunk_ids)
                 if own[key] is not None}
-        groups = self._by_group(rows)
+        groups = by_group(rows)
 
         def ended(outcomes):
             good = set()
             for keys, (result, mistake) in zip(groups.values(), outcomes):
-                self._count(operation, len(keys), result, mistake)
+                self._stats.ended(operation, len(keys), result, mistake)
                 if mistake is not None:
                     logger.warning("kvkeep tier: job %s: %s", job.job_id, mistake)
                 else:
@@ -303,20 +246,20 @@ class KvkeepTier(SecondaryTierManager):
             self._finish(job, own, good)
 
         self._completions.start_all(
-            [make_call(self._namespace(group), self._hashes(keys), [rows[key] for key in keys])
+            [make_call(self._namespace(group), hashes(keys), [rows[key] for key in keys])
              for group, keys in groups.items()], ended)
 
-    def _load(self, ns, hashes, rows):
-        return calls.get(ns, hashes, rows, timeout=self._options.timeout_s)
+    def _load(self, ns, keys, rows):
+        return calls.get(ns, keys, rows, timeout=self._options.timeout_s)
 
-    def _store(self, ns, hashes, rows):
-        return calls.put(ns, zip(hashes, rows), timeout=self._options.timeout_s)
+    def _store(self, ns, keys, rows):
+        return calls.put(ns, zip(keys, rows), timeout=self._options.timeout_s)
 
     def _finish(self, job, own, good):
         failed = [key for key in job.keys if own[key] not in good]
         partly = job.is_promotion and bool(failed)
         if partly:
-            self._lookups.missed([own[key] for key in failed])
+            self._finder.missed([own[key] for key in failed])
         result = JobResult(
             job.job_id, not failed,
             successful_keys=tuple(key for key in job.keys if own[key] in good) if partly else None,
@@ -349,40 +292,6 @@ class KvkeepTier(SecondaryTierManager):
         endpoint = self._options.endpoint or client.default_endpoint()
         values = endpoint, self._options.path, self.identity.digest
         return dict(zip(vllm_stats.CONFIG_INFO, values))
-
-    def _count(self, operation, chunks, result, mistake):
-        if mistake is not None:
-            self._stats.failed(operation, vllm_stats.MISTAKE, chunks)
-        elif result.error is not None:
-            self._stats.failed(operation, result.error.code, chunks)
-
-    # ---- keys and namespaces
-
-    def _own(self, key, adapter, operation):
-        """The key, of the content of the request's adapter; None: of what is not to be kept."""
-        digest = get_offload_block_hash(key)
-        if len(digest) < HASH_BYTES:  # whoever made it: it is not hard to make another such
-            self._stats.failed(operation, vllm_stats.SHORT_HASH, 1)
-            return None
-        if adapter is None:
-            return key
-        content = adapter.result() if adapter.done() else Adapters.UNKNOWN
-        if content == Adapters.UNKNOWN:
-            self._stats.failed(operation, vllm_stats.ADAPTER, 1)
-            return None
-        of_both = hashlib.sha256(f"kvkeep adapter {content}\0".encode() + digest).digest()
-        return make_offload_key(of_both, get_offload_group_idx(key))
-
-    @staticmethod
-    def _hashes(keys):
-        return [get_offload_block_hash(key) for key in keys]
-
-    @staticmethod
-    def _by_group(keys):
-        groups = {}
-        for key in keys:
-            groups.setdefault(get_offload_group_idx(key), []).append(key)
-        return groups
 
     def _open_namespace(self, group):
         """All that changes a row's bytes tells namespaces apart: the engine's identity, and how it

@@ -9,6 +9,7 @@ from vllm.v1.kv_offload.base import OffloadingCounterMetadata
 _FAILURES = "vllm:kvkeep_failed_chunks"
 BREAKER = "daemon_hangs"  # not asked, after a call that ran out of time
 ADAPTER, SHORT_HASH = "adapter_unknown", "short_hash"
+NOT_BEGUN, NOT_LOADED = "not_begun", "not_loaded"  # the direct connector's
 MISTAKE = "mistake"  # of the adapter or of who configured it; the log has it
 CONFIG_INFO = ("kvkeep_endpoint", "kvkeep_path", "kvkeep_identity")
 
@@ -17,7 +18,8 @@ def definitions():
     """What metrics there are, by name."""
     return {_FAILURES: OffloadingCounterMetadata(
         documentation="Chunks that kvkeep did not find, load or store, and why: a code of its "
-                      f"client's errors, {BREAKER}, {ADAPTER}, {SHORT_HASH} or {MISTAKE}.",
+                      f"client's errors, {BREAKER}, {ADAPTER}, {SHORT_HASH}, {NOT_BEGUN}, "
+                      f"{NOT_LOADED} or {MISTAKE}.",
         labelnames=("operation", "reason"))}
 
 
@@ -30,6 +32,13 @@ class Stats:
     def failed(self, operation, reason, chunks):
         if chunks:
             self._taken.increase_counter(_FAILURES, chunks, (operation, reason))
+
+    def ended(self, operation, chunks, result, mistake):
+        """A call about so many has ended: with a result, or for a mistake."""
+        if mistake is not None:
+            self.failed(operation, MISTAKE, chunks)
+        elif result.error is not None:
+            self.failed(operation, result.error.code, chunks)
 
     def take(self):
         taken, self._taken = self._taken, OffloadingConnectorStats()

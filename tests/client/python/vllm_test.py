@@ -159,7 +159,7 @@ class Engine:
         self.tier.on_request_finished(types.SimpleNamespace(req_id=request))
 
     def leases(self):
-        return sum(map(len, self.tier._leases.values()))  # pylint: disable=protected-access
+        return self.tier._finder.leases  # pylint: disable=protected-access
 
 
 class Vllm(unittest.TestCase):

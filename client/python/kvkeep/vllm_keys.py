@@ -1,0 +1,154 @@
+"""vLLM: which of its scheduler's keys the daemon has. What the tier and the direct connector share.
+
+A key is a block's hash and its KV group; ours has the content of its request's LoRA adapter in it
+too. Lookups are asked for in one step and known in a later one, a call for each group. What was
+found is held by leases until the request is over. Not thread-safe; no call waits.
+"""
+
+import hashlib
+
+from vllm.v1.kv_offload.base import (LookupResult, get_offload_block_hash, get_offload_group_idx,
+                                     make_offload_key)
+
+from kvkeep import calls, vllm_stats
+from kvkeep.engine import Breaker, asks_remote, keys_worth_loading
+from kvkeep.identity import HASH_BYTES
+from kvkeep.lookups import Lookups
+from kvkeep.vllm_identity import Adapters
+
+
+def hashes(keys):
+    return [get_offload_block_hash(key) for key in keys]
+
+
+def by_group(keys):
+    """{group: its keys, in order}"""
+    groups = {}
+    for key in keys:
+        groups.setdefault(get_offload_group_idx(key), []).append(key)
+    return groups
+
+
+class OwnKeys:
+    """of_request: a Future of its adapter's content, of requests that have one."""
+
+    def __init__(self, of_request, stats):
+        self._of_request, self._stats = of_request, stats
+
+    def known(self, request):
+        """Whether it is known by now which adapter the request has."""
+        adapter = self._of_request.get(request)
+        return adapter is None or adapter.done()
+
+    def of(self, key, request, operation):
+        """The key, of the content of the request's adapter; None: of what is not to be kept."""
+        digest = get_offload_block_hash(key)
+        if len(digest) < HASH_BYTES:  # whoever made it: it is not hard to make another such
+            self._stats.failed(operation, vllm_stats.SHORT_HASH, 1)
+            return None
+        adapter = self._of_request.get(request)
+        if adapter is None:
+            return key
+        content = adapter.result() if adapter.done() else Adapters.UNKNOWN
+        if content == Adapters.UNKNOWN:
+            self._stats.failed(operation, vllm_stats.ADAPTER, 1)
+            return None
+        of_both = hashlib.sha256(f"kvkeep adapter {content}\0".encode() + digest).digest()
+        return make_offload_key(of_both, get_offload_group_idx(key))
+
+
+class Finder:
+    """namespace(group): the group's. tokens_per_key(group): how many a key stands for."""
+
+    def __init__(self, options, own, completions, stats, logger, *, namespace, tokens_per_key):
+        self._options, self._own, self._completions = options, own, completions
+        self._stats, self._logger = stats, logger
+        self._namespace, self._tokens_per_key = namespace, tokens_per_key
+        self._breaker = Breaker()
+        self._leases = {}  # request: its leases; only requests that are not over
+        self.reset()
+
+    def reset(self):
+        """What is known up to now is not so any more: the namespaces are others."""
+        self._lookups = Lookups(self._find)
+
+    @property
+    def leases(self):
+        """How many are held."""
+        return sum(map(len, self._leases.values()))
+
+    def begin(self, request):
+        self._leases.setdefault(request, [])
+
+    def lookup(self, key, request):
+        if not self._own.known(request):
+            return LookupResult.RETRY
+        key = self._own.of(key, request, "lookup")
+        if key is None:
+            return LookupResult.MISS
+        found = self._lookups.want(key, request)
+        if found is None:
+            return LookupResult.RETRY
+        return LookupResult.HIT if found else LookupResult.MISS
+
+    def flush(self):
+        self._completions.poll()
+        self._lookups.flush()
+
+    def missed(self, own_keys):
+        """These are not there after all."""
+        self._lookups.missed(own_keys)
+
+    def over(self, request):
+        self._lookups.forget(request)
+        for lease in self._leases.pop(request, []):
+            lease.release()
+
+    def clear(self):
+        self._leases.clear()
+
+    def _find(self, keys, request, ended):
+        """Of Lookups: a call for each group, which leases what is there for the request."""
+        def leased(worth):
+            self._look_up(worth, "all", hold, ended)
+
+        def hold(found, keys):
+            if found.lease is not None and request in self._leases:
+                self._leases[request].append(found.lease)
+            elif found.lease is not None:
+                found.lease.release()
+            parts = found.parts  # all of a key's, or it is not there
+            return (key for at, key in enumerate(keys)
+                    if all(found.leased[at * parts:(at + 1) * parts]))
+
+        if self._options.prefill_tokens_per_s is None:
+            leased(keys)
+        else:  # without a lease first: that would bring from NVMe what is not worth it
+            self._look_up(keys, None, self._worth_loading, leased)
+
+    def _look_up(self, keys, lease, judge, ended):
+        """ended(those of the keys that `judge` took, in order)."""
+        groups = by_group(keys) if self._breaker.allows() else {}
+        if not groups:
+            self._stats.failed("lookup", vllm_stats.BREAKER, len(keys))
+
+        def heard(outcomes):
+            taken = set()
+            for of_group, (found, mistake) in zip(groups.values(), outcomes):
+                self._stats.ended("lookup", len(of_group), found, mistake)
+                if mistake is not None:
+                    self._logger.warning("kvkeep: lookup: %s", mistake)
+                    continue
+                self._breaker.heard(found.error)
+                taken.update(judge(found, of_group))
+            ended([key for key in keys if key in taken])
+
+        self._completions.start_all(
+            [calls.lookup(self._namespace(group), hashes(of_group), lease=lease,
+                          timeout=self._options.lookup_timeout_s,
+                          **asks_remote(self._options, self._tokens_per_key(group)))
+             for group, of_group in groups.items()], heard)
+
+    def _worth_loading(self, found, keys):
+        tokens = self._tokens_per_key(get_offload_group_idx(keys[0]))
+        return keys[:keys_worth_loading(self._options, found, tokens)]

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""kvkeep.vllm_direct's parts on vLLM's own classes, with a real daemon; no GPU, no model.
+
+    uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
+    vllm_direct_test.py --root SOURCES --build build/release       (with that environment's Python)
+
+What the workers move is what is in the blocks, whatever their strides, and nothing else is touched;
+blocks that stores read are given to nobody; what vLLM flushes is completed once.
+"""
+
+import os
+import random
+import sys
+import time
+import types
+import unittest
+
+import engine_process
+import torch
+
+ASKED = engine_process.arguments(__doc__, engine=False)
+ROOT, BUILD = ASKED.root.resolve(), ASKED.build.resolve()
+os.environ.update(KVKEEP_CLIENT_LIBRARY=str(BUILD / "lib" / "libkvkeep-client.so.1"),
+                  VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1")
+sys.path[:0] = [str(ROOT / "client" / "python"), str(ROOT / "tests" / "client" / "c")]
+
+from daemon import Daemon  # noqa: E402
+from kvkeep.vllm_direct import DirectOptions, Pins  # noqa: E402
+from kvkeep.vllm_transfers import (ChunksSpec, HostTransfers, KvkeepWorker,  # noqa: E402
+                                   KvkeepWorkerMetadata)
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (  # noqa: E402
+    OffloadingConnectorMetadata, TransferJob)
+from vllm.v1.core.block_pool import BlockPool  # noqa: E402
+from vllm.v1.kv_offload.base import (CanonicalKVCacheRef, CanonicalKVCaches,  # noqa: E402
+                                     CanonicalKVCacheTensor, GPULoadStoreSpec)
+
+BLOCKS, PER_CHUNK, PAGES = 40, 4, (4096, 1000)  # the second layer's pages have padding
+
+
+class Memory:
+    """A rank's KV: two layers of one group. blocks_first: a block's pages lie side by side."""
+
+    def __init__(self, blocks_first):
+        if blocks_first:
+            self.all = torch.zeros((BLOCKS, 8192), dtype=torch.int8)
+            layers = self.all[:, :4096], self.all[:, 4096:]
+        else:
+            self.all = torch.zeros((2, BLOCKS, 4096), dtype=torch.int8)
+            layers = self.all[0], self.all[1]
+        self.pages = [layer[:, :nbytes] for layer, nbytes in zip(layers, PAGES)]
+        self.caches = CanonicalKVCaches(
+            [CanonicalKVCacheTensor(layer, 4096) for layer in layers],
+            [[CanonicalKVCacheRef(at, nbytes) for at, nbytes in enumerate(PAGES)]])
+
+    def fill(self, seed):
+        generator = torch.Generator().manual_seed(seed)
+        self.all.copy_(torch.randint(-128, 128, self.all.shape, generator=generator,
+                                     dtype=torch.int8))
+
+    def block(self, number):
+        return torch.cat([page[number] for page in self.pages])
+
+
+def config(rank=0):
+    return types.SimpleNamespace(engine_id="test", parallel=types.SimpleNamespace(rank=rank),
+                                 cache=types.SimpleNamespace(blocks_per_chunk=PER_CHUNK))
+
+
+def keys(count, first=1):
+    return [bytes([first + at]) * 32 for at in range(count)]
+
+
+def chunks(wanted, parts=1):
+    return ChunksSpec({0: ((("model", "m"), ("tokens_per_chunk", 16), ("parts", parts)), wanted)})
+
+
+def blocks(numbers, first=0):
+    return GPULoadStoreSpec(numbers, group_sizes=[len(numbers)], block_indices=[first])
+
+
+class WithDaemon(unittest.TestCase):
+    def setUp(self):
+        self.daemon = Daemon(BUILD / "bin" / "kvkeepd")
+        self.daemon.start()
+        self.addCleanup(self.daemon.__exit__)
+
+    def transfers(self, memory, rank=0):
+        made = HostTransfers(DirectOptions(endpoint=self.daemon.endpoint, timeout_s=5.0),
+                             config(rank), memory.caches)
+        self.addCleanup(made.shutdown)
+        return made
+
+    def ended(self, transfers):
+        """The next job's (number, whether it went well)."""
+        deadline = time.monotonic() + 30
+        while not (finished := transfers.get_finished()):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.001)
+        (job, good, _, _), = finished
+        return job, good
+
+
+class Moving(WithDaemon):
+    def test_what_was_stored_is_loaded_into_any_blocks_of_any_strides(self):
+        for blocks_first in (False, True):
+            source = Memory(blocks_first)
+            source.fill(1)
+            order = random.Random(blocks_first).sample(range(1, BLOCKS), 3 * PER_CHUNK)
+            wanted = keys(3, first=1 + 10 * blocks_first)
+            store = self.transfers(source)
+            store.submit_store(7, blocks(order), chunks(wanted))
+            self.assertEqual(self.ended(store), (7, True))
+            for target_first in (False, True):
+                target = Memory(target_first)
+                target.fill(2)
+                before = target.all.clone()
+                load = self.transfers(target)
+                to = random.Random(5).sample(range(1, BLOCKS), 3 * PER_CHUNK)
+                load.submit_load(8, chunks(wanted), blocks(to))
+                self.assertEqual(self.ended(load), (8, True))
+                for had, has in zip(order, to):
+                    self.assertTrue(torch.equal(source.block(had), target.block(has)))
+                untouched = [number for number in range(BLOCKS) if number not in to]
+                where = (untouched,) if target_first else (slice(None), untouched)
+                self.assertTrue(torch.equal(target.all[where], before[where]))
+                if not target_first:  # nor is the padding
+                    self.assertTrue(torch.equal(target.all[1, :, 1000:], before[1, :, 1000:]))
+
+    def test_a_load_may_begin_and_end_within_chunks(self):
+        source, target = Memory(False), Memory(True)
+        source.fill(1)
+        store, load = self.transfers(source), self.transfers(target)
+        order = list(range(1, 1 + 3 * PER_CHUNK))
+        store.submit_store(1, blocks(order), chunks(keys(3)))
+        self.assertEqual(self.ended(store), (1, True))
+        for first, count in ((0, 12), (1, 11), (3, 2), (3, 6), (5, 1), (6, 6), (11, 1)):
+            target.fill(2)
+            before = target.all.clone()
+            to = list(range(20, 20 + count))
+            of = keys(3)[first // PER_CHUNK:-(-(first + count) // PER_CHUNK)]
+            load.submit_load(2, chunks(of), blocks(to, first))
+            self.assertEqual(self.ended(load), (2, True), (first, count))
+            for at, number in enumerate(to):
+                self.assertTrue(torch.equal(target.block(number), source.block(order[first + at])))
+            self.assertTrue(torch.equal(target.all[:20], before[:20]))
+            self.assertTrue(torch.equal(target.all[20 + count:], before[20 + count:]))
+
+    def test_what_is_not_there_or_of_another_size_is_a_load_that_failed(self):
+        memory = Memory(False)
+        transfers = self.transfers(memory)
+        transfers.submit_load(1, chunks(keys(2)), blocks(list(range(1, 9))))
+        self.assertEqual(self.ended(transfers), (1, False))
+        transfers.submit_store(2, blocks([1, 2, 3, 4]), chunks(keys(1)))
+        self.assertEqual(self.ended(transfers), (2, True))
+        transfers.submit_load(3, chunks(keys(2)), blocks(list(range(1, 9))))
+        self.assertEqual(self.ended(transfers), (3, False))
+        with self.assertRaisesRegex(ValueError, "3 blocks from 0 on are not 2 chunks"):
+            transfers.submit_load(4, chunks(keys(2)), blocks([1, 2, 3]))
+        with self.assertRaisesRegex(ValueError, "are not 1 chunks"):
+            transfers.submit_store(5, blocks([1, 0, 2, 3]), chunks(keys(1)))
+
+    def test_each_rank_has_its_part(self):
+        ranks = [Memory(False), Memory(True)]
+        for rank, memory in enumerate(ranks):
+            memory.fill(rank)
+            transfers = self.transfers(memory, rank)
+            transfers.submit_store(1, blocks([1, 2, 3, 4]), chunks(keys(1), parts=2))
+            self.assertEqual(self.ended(transfers), (1, True))
+        for rank, source in enumerate(ranks):
+            target = Memory(False)
+            transfers = self.transfers(target, rank)
+            transfers.submit_load(1, chunks(keys(1), parts=2), blocks([9, 8, 7, 6]))
+            self.assertEqual(self.ended(transfers), (1, True))
+            self.assertTrue(torch.equal(target.block(9), source.block(1)))
+
+    def test_a_daemon_that_is_away_or_hangs_is_a_job_that_failed(self):
+        memory = Memory(False)
+        transfers = HostTransfers(DirectOptions(endpoint=self.daemon.endpoint, timeout_s=0.3,
+                                                store_timeout_s=0.3), config(), memory.caches)
+        self.addCleanup(transfers.shutdown)
+        transfers.submit_store(1, blocks([1, 2, 3, 4]), chunks(keys(1)))
+        self.assertEqual(self.ended(transfers), (1, True))
+        self.daemon.process.send_signal(19)  # SIGSTOP
+        begin = time.monotonic()
+        transfers.submit_store(2, blocks([1, 2, 3, 4]), chunks(keys(1, first=2)))
+        transfers.submit_load(3, chunks(keys(1)), blocks([1, 2, 3, 4]))
+        self.assertLess(time.monotonic() - begin, 0.2)
+        finished = []
+        while len(finished) < 2:
+            finished += [(job, good) for job, good, *_ in transfers.get_finished()]
+            self.assertLess(time.monotonic() - begin, 20)
+            time.sleep(0.001)
+        self.assertEqual(sorted(finished), [(2, False), (3, False)])
+        self.daemon.process.send_signal(18)  # SIGCONT
+        self.daemon.kill()
+        deadline = time.monotonic() + 20
+        while transfers._client.connected:
+            self.assertLess(time.monotonic(), deadline)
+        transfers.submit_load(4, chunks(keys(1)), blocks([1, 2, 3, 4]))
+        self.assertEqual(self.ended(transfers), (4, False))
+
+
+class Worker(unittest.TestCase):
+    """vLLM's jobs, on transfers that end when told."""
+
+    class Transfers:
+        def __init__(self):
+            self.begun, self.finished = [], []
+
+        def submit_store(self, job, *_):
+            self.begun.append(job)
+
+        submit_load = submit_store
+
+        def get_finished(self):
+            finished, self.finished = self.finished, []
+            return [(job, good, 1, 0.1) for job, good in finished]
+
+    def setUp(self):
+        self.worker = KvkeepWorker.__new__(KvkeepWorker)
+        self.transfers = self.worker.worker = self.Transfers()
+        self.worker._load_jobs, self.worker._storing, self.worker._abandoned = {}, set(), set()
+        self.worker._connector_worker_meta = KvkeepWorkerMetadata()
+
+    @staticmethod
+    def meta(loads=(), stores=(), flush=()):
+        jobs = [{job: TransferJob(f"r{job}", None, None) for job in of} for of in (loads, stores)]
+        return OffloadingConnectorMetadata(*jobs, set(flush))
+
+    def step(self, finished=(), **jobs):
+        """What the worker tells of the step: completed, released, failed, and its results."""
+        meta = self.meta(**jobs)
+        self.transfers.finished = list(finished)
+        self.worker.handle_preemptions(meta)
+        self.worker.start_kv_transfers(meta)
+        self.worker.prepare_store_kv(meta)
+        results = self.worker.transfer_results()
+        told = self.worker.build_connector_worker_meta() or KvkeepWorkerMetadata()
+        return (sorted(told.completed_jobs), sorted(told.released), sorted(told.failed),
+                sorted(results.finished_recving), sorted(results.failed_recving))
+
+    def test_loads_and_stores_are_told_of_once(self):
+        self.assertEqual(self.step(loads=[1], stores=[2]), ([], [], [], [], []))
+        self.assertEqual(self.transfers.begun, [1, 2])
+        self.assertEqual(self.step(finished=[(1, True)]), ([1], [], [], ["r1"], []))
+        self.assertEqual(self.step(finished=[(2, False)]), ([2], [2], [], [], []))
+        self.assertEqual(self.step(loads=[3], finished=[(3, False)]),
+                         ([3], [], [3], ["r3"], ["r3"]))
+
+    def test_what_is_flushed_is_completed_at_once_and_released_later(self):
+        self.step(stores=[1, 2])
+        self.assertEqual(self.step(flush=[1]), ([1], [], [], [], []))
+        self.assertEqual(self.step(flush=[1]), ([], [], [], [], []))
+        self.assertEqual(self.step(finished=[(1, True), (2, True)]), ([2], [1, 2], [], [], []))
+        self.assertEqual(self.step(flush=[1, 2]), ([], [], [], [], []))  # too late
+        # New, and flushed in the same step: its blocks are overwritten, so it is not begun.
+        self.assertEqual(self.step(stores=[5], flush=[5]), ([5], [5], [], [], []))
+        self.assertNotIn(5, self.transfers.begun)
+        self.step(loads=[6])
+        self.assertEqual(self.step(flush=[6]), ([], [], [], [], []))  # it ends as it would
+
+    def test_what_workers_say_is_added_up(self):
+        both = KvkeepWorkerMetadata({1: 1}, released={2: 1}, failed={3}).aggregate(
+            KvkeepWorkerMetadata({1: 1, 4: 1}, released={2: 1, 5: 1}, failed={6}))
+        self.assertEqual((both.completed_jobs, both.released, both.failed),
+                         ({1: 2, 4: 1}, {2: 2, 5: 1}, {3, 6}))
+
+
+class Pinned(unittest.TestCase):
+    def test_blocks_that_a_store_reads_are_given_to_nobody(self):
+        pool = BlockPool(num_gpu_blocks=20, enable_caching=True, hash_block_size=16)
+        pins = Pins(0.5, pool)
+        taken = pool.get_new_blocks(6)
+        numbers = [block.block_id for block in taken]
+        pins.hold("job", [0, *numbers[:4]])  # vLLM's null block is none
+        self.assertEqual((pins.blocks, pins.full, bool(pins)), (4, False, True))
+        pool.free_blocks(reversed(taken))  # their request is over
+        free = pool.get_num_free_blocks()
+        others = {block.block_id for block in pool.get_new_blocks(free)}
+        self.assertTrue(others.isdisjoint(numbers[:4]))
+        pins.hold("other", numbers[:1])
+        pins.let_go("job")
+        self.assertEqual(pool.get_num_free_blocks(), 3)
+        pins.let_go("job")
+        pins.let_go("other")
+        self.assertEqual((pool.get_num_free_blocks(), pins.blocks, bool(pins)), (4, 0, False))
+
+    def test_no_more_than_a_part_is_held_and_without_a_pool_nothing(self):
+        pool = BlockPool(num_gpu_blocks=20, enable_caching=True, hash_block_size=16)
+        pins = Pins(0.1, pool)
+        numbers = [block.block_id for block in pool.get_new_blocks(4)]
+        self.assertFalse(pins.full)
+        pins.hold("a", numbers[:2])
+        self.assertTrue(pins.full)
+        self.assertTrue(Pins(0.1).full)
+
+
+class Options(unittest.TestCase):
+    def test_what_makes_no_sense_is_refused_in_words(self):
+        for wrong, why in (({"tokens_per_chunk": 0}, "tokens_per_chunk"),
+                           ({"weights": 1}, "weights"),
+                           ({"max_pinned_part": 0.6}, "max_pinned_part"),
+                           ({"on_reset": ""}, "epoch"),
+                           ({"store_timeout_s": 0}, "store_timeout_s"), ({"other": 1}, "unknown")):
+            with self.assertRaisesRegex(ValueError, why):
+                DirectOptions.of(wrong)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v", *ASKED.tests])
