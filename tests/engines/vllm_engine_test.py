@@ -13,6 +13,7 @@ kvkeep_c, kvkeepd and kvkeep. About ten minutes.
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -145,6 +146,54 @@ class VllmEngine(unittest.TestCase):
         second.close()
         alone = self.engine(daemon.endpoint, **options)  # its chunks are others, of the same tokens
         self.check(alone, "p0", recalled=False)
+
+    def test_a_daemon_that_is_killed_stopped_and_started_at_any_moment(self):
+        self.daemon_at_any_moment()
+
+    def test_direct_a_daemon_that_is_killed_stopped_and_started_at_any_moment(self):
+        self.daemon_at_any_moment(direct=True)
+
+    def daemon_at_any_moment(self, **options):
+        """While an engine, whose own memory has room for few, loads and stores all the time.
+        KVKEEP_MOMENTS: how many; KVKEEP_SEED: of which ones."""
+        moments = int(os.environ.get("KVKEEP_MOMENTS", "20"))
+        seed = int(os.environ.get("KVKEEP_SEED", random.randrange(1 << 30)))
+        print(f"KVKEEP_SEED={seed}", flush=True)
+        prompts = [f"p{number}" for number in range(12)]
+        own = {"gpu": 24 << 20, "cpu": 12 << 20}
+        self.expect(prompts, **own)
+        daemon = self.daemon()
+        asked = self.engine(daemon.endpoint, **own, **options)
+        order, what = random.Random(seed), random.Random(seed + 1)
+        over, done = threading.Event(), {"kill": 0, "stop": 0}
+
+        def disturb():
+            while sum(done.values()) < moments:
+                over.wait(what.random() * 1.2)
+                kind = what.choice(("kill", "stop"))
+                if kind == "kill":
+                    daemon.kill()
+                    over.wait(what.random() * 0.5)
+                    daemon.start()
+                else:
+                    daemon.process.send_signal(signal.SIGSTOP)
+                    over.wait(what.random() * 1.5)
+                    daemon.process.send_signal(signal.SIGCONT)
+                done[kind] += 1
+            over.set()
+
+        disturber = threading.Thread(target=disturb)
+        disturber.start()
+        cached, longest = [], 0.0
+        while not over.is_set():
+            begin = time.monotonic()
+            cached.extend(self.ask(asked, *order.sample(prompts, 2)))
+            longest = max(longest, time.monotonic() - begin)
+        disturber.join()
+        whole = sum(one >= 800 for one in cached)
+        print({**done, "prompts": len(cached), "recalled whole": whole,
+               "longest answer": round(longest, 3)}, flush=True)
+        self.assertGreater(whole, moments // 10)
 
     def test_chunks_evicted_while_engines_load(self):
         self.chunks_evicted_while_engines_load()

@@ -28,7 +28,6 @@ import contextvars
 import dataclasses
 import functools
 import hashlib
-import secrets
 import time
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping import (
@@ -136,7 +135,7 @@ class KvkeepTier(SecondaryTierManager):
         check_hashes(self._engine.vllm_config, logger)
         self.identity, self._model = identity_of(
             self._engine.vllm_config, self._engine.kv_cache_config, version, self._options, logger)
-        self._epoch, self._stats = "", vllm_stats.Stats()
+        self._stats = vllm_stats.Stats()
         self._address, self._nbytes, self._view = locate(primary_kv_view, writable=True)
         self._client = connect(self._options, f"vllm {self._config.engine_id}", logger)
         self._completions = Completions(self._client, capacity=4096)
@@ -147,15 +146,10 @@ class KvkeepTier(SecondaryTierManager):
         self._finder = Finder(self._options, self._own, self._completions, self._stats, logger,
                               namespace=lambda group: self._namespace(group),
                               tokens_per_key=self._tokens_per_key)
-        self._open_namespaces()
-        self._engine.tiers.append(self)
-
-    def _open_namespaces(self):
-        """Now: later it would be the scheduler that waits."""
         self._namespace = functools.cache(self._open_namespace)
-        for group in self._config.groups:
+        for group in self._config.groups:  # now: later it would be the scheduler that waits
             self._namespace(group.group_id)
-        self._finder.reset()
+        self._engine.tiers.append(self)
 
     def _register_rows(self):
         try:
@@ -168,8 +162,8 @@ class KvkeepTier(SecondaryTierManager):
         """What was stored up to now is another model's. REQUIRES: no job is under way."""
         if self._options.on_reset == "ignore":
             return
-        self._epoch = secrets.token_hex(16)
-        self._open_namespaces()
+        self._own.begin_epoch()
+        self._finder.reset()
 
     # ---- lookups
 
@@ -308,7 +302,7 @@ class KvkeepTier(SecondaryTierManager):
                     f"blocks={config.cache.blocks_per_chunk} tp={parallel.tp_size} "
                     f"pp={parallel.pp_size} pcp={parallel.pcp_size} dcp={parallel.dcp_size} "
                     f"kv={config.kv_cache_layout} canonical={self._canonical_format()} "
-                    f"replicated={config.replicated_layout} epoch={self._epoch}"),
+                    f"replicated={config.replicated_layout} epoch="),
             hash_algorithm=f"vllm {config.cache.tokens_per_hash} tokens a hash",
             hash_seed=hash_seed(), bytes_per_part=self.block_size_bytes,
             timeout=self._options.lookup_timeout_s)

@@ -14,11 +14,12 @@ for again. No hook waits for the daemon. A store keeps its blocks by references 
 until the daemon has read them, so that preemption and reuse have nothing to wait for.
 """
 
+import collections
 import copy
 import dataclasses
 import functools
 import hashlib
-import secrets
+import time
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
@@ -26,8 +27,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
     OffloadingConnectorScheduler)
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.logger import init_logger
+from vllm.v1.kv_cache_interface import SlidingWindowSpec
 from vllm.v1.kv_offload.base import (LookupResult, OffloadingManager, OffloadingSpec,
-                                     PrepareStoreOutput, RequestOffloadingContext)
+                                     PrepareStoreOutput, RequestOffloadingContext,
+                                     get_offload_group_idx, make_offload_key)
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvkeep import client, vllm_stats, weights
@@ -43,6 +46,7 @@ logger = init_logger(__name__)
 # Of kv_connector_extra_config: vLLM's own keys, and what its metrics ask for by them.
 _OF_VLLM = frozenset(("offload_prompt_only", "spec_name", "spec_module_path"))
 _NULL_BLOCK = 0
+_PRESENT_KEYS, _PRESENT_S = 1 << 18, 300  # how many are remembered as stored, and for how long
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +86,11 @@ class Pins:
         self.blocks = 0
 
     @property
-    def full(self):
-        return self._pool is None or (
-            self.blocks >= self._max_part * self._pool.num_gpu_blocks)
+    def room(self):
+        """How many blocks more may be held."""
+        if self._pool is None:
+            return 0
+        return max(int(self._max_part * self._pool.num_gpu_blocks) - self.blocks, 0)
 
     def hold(self, holder, numbers):
         blocks = [self._pool.blocks[number] for number in numbers if number != _NULL_BLOCK]
@@ -102,6 +108,28 @@ class Pins:
         return bool(self._held)
 
 
+class Present:
+    """Keys that the daemon had a while ago: not worth another put. An old one may be gone, which
+    costs a store that is not made."""
+
+    def __init__(self, clock=time.monotonic):
+        self._clock, self._since = clock, collections.OrderedDict()
+
+    def add(self, keys):
+        now = self._clock()
+        for key in keys:
+            self._since[key] = now
+            self._since.move_to_end(key)
+        while len(self._since) > _PRESENT_KEYS:
+            self._since.popitem(last=False)
+
+    def __contains__(self, key):
+        return self._since.get(key, float("-inf")) > self._clock() - _PRESENT_S
+
+    def clear(self):
+        self._since.clear()
+
+
 class KvkeepManager(OffloadingManager):
     """Of the scheduler's thread alone."""
 
@@ -113,25 +141,26 @@ class KvkeepManager(OffloadingManager):
         self.identity, self._model = identity_of(vllm_config, kv_cache_config, version, options,
                                                  logger)
         self.pins = Pins(options.max_pinned_part)
-        self._epoch, self._stats = "", vllm_stats.Stats()
+        self._stats = vllm_stats.Stats()
         self._client = connect(options, f"vllm {config.engine_id}", logger)
         self._completions = Completions(self._client, capacity=4096)
-        self._storing = set()  # keys
-        self._failed = {}  # request: keys that could not be loaded for it
+        self._storing = set()  # keys, as vLLM has them
+        self._present = Present()  # keys of our own
+        self._failed = {}  # request: keys that could not be loaded for it; of those that live
+        self.computed = {}  # request that is finished: tokens whose KV is computed
+        self.unstored = set()  # requests of which nothing is stored any more
+        self.stored_up_to = lambda request, group: 0  # tokens: the connector's
         self._own = OwnKeys(self.of_request, self._stats)
         self._finder = Finder(options, self._own, self._completions, self._stats, logger,
                               namespace=lambda group: self._namespace(group),
                               tokens_per_key=self._tokens_per_key)
-        self._open_namespaces()
-
-    def _open_namespaces(self):
-        """Now: later it would be the scheduler that waits."""
         self._namespace = functools.cache(
             lambda group: self._client.namespace(**dict(self._arguments(group)),
                                                  timeout=self.options.lookup_timeout_s))
-        for group in self._config.groups:
+        for group in config.groups:  # now: later it would be the scheduler that waits
             self._namespace(group.group_id)
-        self._finder.reset()
+        self._windows = {group.group_id for group in config.groups if isinstance(
+            kv_cache_config.kv_cache_groups[group.group_id].kv_cache_spec, SlidingWindowSpec)}
 
     def _arguments(self, group):
         """Of Client.namespace: all that tells a group's chunks apart. The ranks are the parts."""
@@ -144,7 +173,7 @@ class KvkeepManager(OffloadingManager):
             ("layout", f"{self.identity.layout} vllm direct 1: group={group} layers={layers} "
                        f"blocks={config.cache.blocks_per_chunk} tp={parallel.tp_size} "
                        f"pp={parallel.pp_size} pcp={parallel.pcp_size} dcp={parallel.dcp_size} "
-                       f"kv={config.kv_cache_layout} epoch={self._epoch}"),
+                       f"kv={config.kv_cache_layout}"),
             ("hash_algorithm", f"vllm {config.cache.tokens_per_hash} tokens a hash"),
             ("hash_seed", hash_seed()))
 
@@ -158,12 +187,17 @@ class KvkeepManager(OffloadingManager):
 
     def on_new_request(self, req_context):
         self._finder.begin(req_context.req_id)
+        self._failed.setdefault(req_context.req_id, set())
         return RequestOffloadingContext()
 
     def lookup(self, key, req_context):
-        if key in self._failed.get(req_context.req_id, ()):
+        request = req_context.req_id
+        if key in self._failed.get(request, ()):
             return LookupResult.MISS
-        return self._finder.lookup(key, req_context.req_id)
+        found = self._finder.lookup(key, request)
+        if found is LookupResult.HIT:
+            self._present.add([self._own.of(key, request, "lookup")])
+        return found
 
     def get_load_source(self, key, req_context):
         return CacheHitSource.HOST
@@ -173,13 +207,30 @@ class KvkeepManager(OffloadingManager):
 
     def prepare_store(self, keys, req_context):
         """An empty list where it cannot be now: None would be asked again in every step."""
-        wanted = [] if self.pins.full else [
-            key for key in keys if key not in self._storing
-            and self._own.of(key, req_context.req_id, "store") is not None]
-        if len(wanted) < len(keys):
-            self._stats.failed("store", vllm_stats.NOT_BEGUN, len(keys) - len(wanted))
+        wanted = [key for key in keys if self._is_to_be_stored(key, req_context)]
+        room = self.pins.room // self._config.cache.blocks_per_chunk
+        if len(wanted) > room:
+            self._stats.failed("store", vllm_stats.NOT_BEGUN, len(wanted) - room)
+            wanted = wanted[:room]
         self._storing.update(wanted)
         return PrepareStoreOutput(wanted, self._chunks(wanted, req_context.req_id, "store"), [])
+
+    def _is_to_be_stored(self, key, req_context):
+        request = req_context.req_id
+        if key in self._storing or request in self.unstored:
+            return False
+        end, group = req_context.get_offload_key_position(key), get_offload_group_idx(key)
+        # vLLM takes all of a prompt as computed whose request ended in an error half way.
+        if end is not None and end > self.computed.get(request, end):
+            return False
+        # And goes back to what a window has left behind, whose blocks may be others by now.
+        if group in self._windows and end is not None and end <= self.stored_up_to(request, group):
+            return False
+        own = self._own.of(key, request, "store")
+        return own is not None and own not in self._present
+
+    def complete_load(self, keys, req_context):
+        self._finder.release(req_context.req_id)
 
     def complete_store(self, keys, req_context, success=True):
         self._storing.difference_update(keys)
@@ -191,6 +242,8 @@ class KvkeepManager(OffloadingManager):
         self._finder.over(req_context.req_id)
         self._failed.pop(req_context.req_id, None)
         self.of_request.pop(req_context.req_id, None)
+        self.computed.pop(req_context.req_id, None)
+        self.unstored.discard(req_context.req_id)
 
     def has_pending_work(self):
         return self._completions.pending > 0
@@ -201,8 +254,10 @@ class KvkeepManager(OffloadingManager):
         self._storing.clear()
         if self.options.on_reset == "ignore":
             return
-        self._epoch = secrets.token_hex(16)
-        self._open_namespaces()
+        self._own.begin_epoch()
+        self._finder.reset()
+        self._present.clear()
+        self.unstored.update(self._failed)  # requests that live: their KV is of before
 
     def get_stats(self):
         return self._stats.take()
@@ -223,9 +278,16 @@ class KvkeepManager(OffloadingManager):
     def failed_to_load(self, keys, request):
         """They are misses for the request from now on."""
         self._stats.failed("load", vllm_stats.NOT_LOADED, len(keys))
-        self._failed.setdefault(request, set()).update(keys)
+        if request in self._failed:  # else it is over
+            self._failed[request].update(keys)
         self._finder.missed([own for key in keys
                              if (own := self._own.of(key, request, "load")) is not None])
+
+    def stored(self, chunks):
+        """All ranks have stored a job's ChunksSpec."""
+        groups = self._config.groups
+        self._present.add([make_offload_key(digest, groups[at].group_id)
+                           for at, (_, digests) in chunks.groups.items() for digest in digests])
 
     def _chunks(self, keys, request, operation):
         """In the groups' order, which is the workers'."""
@@ -274,7 +336,8 @@ class KvkeepConnector(OffloadingConnector):
             self._manager = KvkeepManager(options, config, vllm_config, kv_cache_config)
             self.connector_scheduler = OffloadingConnectorScheduler(
                 KvkeepSpec(config, options, self._manager), vllm_config, kv_cache_config)
-            self._waiting_reports = {}  # job: workers that have not released it
+            self._manager.stored_up_to = self._stored_up_to
+            self._stores = {}  # job: [workers that have not released it, its chunks, request]
             self._workers = vllm_config.parallel_config.world_size
         else:
             self.connector_worker = KvkeepWorker(KvkeepSpec(config, options), vllm_config,
@@ -296,7 +359,7 @@ class KvkeepConnector(OffloadingConnector):
         for job, entry in meta.store_jobs.items():
             if job not in (meta.jobs_to_flush or ()):  # else this step overwrites its blocks
                 pins.hold(job, entry.src_spec.block_ids.tolist())
-                self._waiting_reports[job] = self._workers
+                self._stores[job] = [self._workers, entry.dst_spec, entry.req_id]
         for request in scheduler_output.finished_req_ids or ():
             pins.let_go(request)  # what no job took
         return meta
@@ -305,16 +368,34 @@ class KvkeepConnector(OffloadingConnector):
         told = connector_output.kv_connector_worker_meta
         if told is not None:
             for job in told.failed:
-                known = self.scheduler._jobs.get(job)  # None: from before a reset
-                if known is not None:
+                known = self.scheduler._jobs.get(job)  # None: from before a reset, or flushed
+                if job in self._stores:
+                    self._stores[job][1] = None
+                elif known is not None and not known.is_store:
                     self._manager.failed_to_load(known.keys, known.req_id)
             for job, workers in told.released.items():
-                left = self._waiting_reports.get(job, 0) - workers
-                self._waiting_reports[job] = left
-                if left <= 0:
-                    del self._waiting_reports[job]
-                    self._manager.pins.let_go(job)
+                self._released(job, workers)
         super().update_connector_output(connector_output)
+
+    def _released(self, job, workers):
+        store = self._stores.get(job)
+        if store is None:
+            return  # it was not begun
+        store[0] -= workers
+        if store[0] <= 0:
+            del self._stores[job]
+            self._manager.pins.let_go(job)
+            if store[1] is not None:
+                self._manager.stored(store[1])
+
+    def _stored_up_to(self, request, group):
+        status = self.scheduler._req_status.get(request)
+        if status is None:
+            return 0
+        return next((state.next_stored_chunk_idx * config.tokens_per_chunk
+                     for config, state in zip(self.scheduler.config.kv_group_configs,
+                                              status.group_states)
+                     if config.group_idx == group), 0)
 
     def request_finished(self, request, block_ids):
         self._pin_the_rest(request)
@@ -326,13 +407,27 @@ class KvkeepConnector(OffloadingConnector):
 
     def _pin_the_rest(self, request):
         """vLLM makes the last store jobs of a request in the next step, from blocks that are free
-        by then: they are kept until that."""
-        status, pins = self.scheduler._req_status.get(request.request_id), self._manager.pins
-        if status is None or pins.full:
+        by then: they are kept until that. REQUIRES: they are the request's still."""
+        name, scheduler = request.request_id, self.scheduler
+        status = scheduler._req_status.get(name)
+        if status is None:
             return
-        for group in status.group_states:
-            first = group.next_stored_chunk_idx * self.scheduler.config.blocks_per_chunk
-            pins.hold(request.request_id, group.block_ids[first:])
+        self._manager.computed[name] = request.num_computed_tokens
+        tokens = scheduler._calc_num_offloadable_tokens(status, request.num_computed_tokens)
+        per_chunk, wanted = scheduler.config.blocks_per_chunk, []
+        for config, state in zip(scheduler.config.kv_group_configs, status.group_states):
+            chunks = min(tokens // config.tokens_per_chunk, len(state.block_ids) // per_chunk)
+            wanted += state.block_ids[state.next_stored_chunk_idx * per_chunk:chunks * per_chunk]
+        if len(wanted) > self._manager.pins.room:
+            self._manager.unstored.add(name)
+        else:
+            self._manager.pins.hold(name, wanted)
+
+    def has_pending_block_frees(self):
+        """Blocks of requests that are gone come free within store_timeout_s."""
+        known = self.scheduler._req_status
+        return any(request not in known or known[request].req.is_finished()
+                   for _, _, request in self._stores.values())
 
     def has_pending_push_work(self):
         """Pins too: their release is told by workers, in a step."""

@@ -6,6 +6,8 @@ is an error, and not a default.
 
 import concurrent.futures
 import os
+import platform
+import sys
 import threading
 
 from kvkeep.identity import Identity, model_config, rope_depends_on_length
@@ -64,7 +66,10 @@ def identity_of(vllm_config, kv_cache_config, version, options, logger):
         groups=[{"layers": group.layer_names, "spec": group.kv_cache_spec}
                 for group in kv_cache_config.kv_cache_groups],
         parallel={"interleave": parallel.cp_kv_cache_interleave_size,
-                  "experts": parallel.enable_expert_parallel},
+                  "experts": parallel.enable_expert_parallel,
+                  "layers": os.environ.get("VLLM_PP_LAYER_PARTITION")},
+        attention={"indexer": vllm_config.attention_config.indexer_kv_dtype},
+        host=_cpu_layout(),
         drafter=_drafter(vllm_config, options.weights),
         hashes=(cache.prefix_caching_hash_algo, hash_seed(),
                 vllm_config.num_hash_lookahead_tokens))
@@ -72,6 +77,23 @@ def identity_of(vllm_config, kv_cache_config, version, options, logger):
     logger.info("kvkeep: this engine's KV is %s, of the weights %s", name, weights.id)
     logger.debug("kvkeep: it is made of %s", identity)
     return identity, name
+
+
+def _cpu_layout():
+    """Of an engine on a CPU, whose kernels lay K out as its instructions like it
+    (v1/attention/backends/cpu_attn.py, _get_attn_isa): what of the machine they look at. None on
+    GPUs."""
+    platforms = sys.modules.get("vllm.platforms")  # a real engine has it by now
+    if platforms is None or not platforms.current_platform.is_cpu():
+        return None
+    import torch
+
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
+        flags = next((line.partition(":")[2].split() for line in lines
+                      if line.startswith(("flags", "Features", "isa"))), [])
+    return {"machine": platform.machine(), "capability": torch.backends.cpu.get_cpu_capability(),
+            "flags": sorted(flag for flag in flags
+                            if flag.startswith(("amx", "avx512", "bf16", "i8mm", "sve", "rv")))}
 
 
 def _weights(model, load, option):

@@ -6,6 +6,7 @@ found is held by leases until the request is over. Not thread-safe; no call wait
 """
 
 import hashlib
+import secrets
 
 from vllm.v1.kv_offload.base import (LookupResult, get_offload_block_hash, get_offload_group_idx,
                                      make_offload_key)
@@ -34,6 +35,11 @@ class OwnKeys:
 
     def __init__(self, of_request, stats):
         self._of_request, self._stats = of_request, stats
+        self._epoch = ""
+
+    def begin_epoch(self):
+        """Nothing from before is found from now on, and nothing of now by others."""
+        self._epoch = secrets.token_hex(16)
 
     def known(self, request):
         """Whether it is known by now which adapter the request has."""
@@ -47,14 +53,15 @@ class OwnKeys:
             self._stats.failed(operation, vllm_stats.SHORT_HASH, 1)
             return None
         adapter = self._of_request.get(request)
-        if adapter is None:
-            return key
-        content = adapter.result() if adapter.done() else Adapters.UNKNOWN
-        if content == Adapters.UNKNOWN:
-            self._stats.failed(operation, vllm_stats.ADAPTER, 1)
-            return None
-        of_both = hashlib.sha256(f"kvkeep adapter {content}\0".encode() + digest).digest()
-        return make_offload_key(of_both, get_offload_group_idx(key))
+        if adapter is not None:
+            content = adapter.result() if adapter.done() else Adapters.UNKNOWN
+            if content == Adapters.UNKNOWN:
+                self._stats.failed(operation, vllm_stats.ADAPTER, 1)
+                return None
+            digest = hashlib.sha256(f"kvkeep adapter {content}\0".encode() + digest).digest()
+        if self._epoch:
+            digest = hashlib.sha256(f"kvkeep epoch {self._epoch}\0".encode() + digest).digest()
+        return make_offload_key(digest, get_offload_group_idx(key))
 
 
 class Finder:
@@ -69,7 +76,7 @@ class Finder:
         self.reset()
 
     def reset(self):
-        """What is known up to now is not so any more: the namespaces are others."""
+        """What is known up to now is not so any more: keys are others."""
         self._lookups = Lookups(self._find)
 
     @property
@@ -99,10 +106,16 @@ class Finder:
         """These are not there after all."""
         self._lookups.missed(own_keys)
 
+    def release(self, request):
+        """What was found for it need not be held any more."""
+        held, self._leases[request] = self._leases.get(request, []), []
+        for lease in held:
+            lease.release()
+
     def over(self, request):
         self._lookups.forget(request)
-        for lease in self._leases.pop(request, []):
-            lease.release()
+        self.release(request)
+        del self._leases[request]
 
     def clear(self):
         self._leases.clear()

@@ -42,7 +42,7 @@ class KvkeepWorkerMetadata(OffloadingWorkerMetadata):
     """What one worker, or all of them, tell the scheduler's half since last time. Jobs."""
 
     released: dict = dataclasses.field(default_factory=dict)  # job: by how many workers
-    failed: set = dataclasses.field(default_factory=set)  # loads
+    failed: set = dataclasses.field(default_factory=set)
 
     def aggregate(self, other):
         both = super().aggregate(other)
@@ -109,27 +109,39 @@ class HostTransfers(OffloadingWorker):
         self._client.close()
 
     def _start(self, job_id, blocks, chunks, make_call):
+        """A mistake is a job that failed: it would be the end of the engine."""
+        try:
+            self._begin(job_id, blocks, chunks, make_call)
+        except Exception:  # pylint: disable=broad-except  # ours, or the library's
+            logger.exception("kvkeep: job %s", job_id)
+            self._finished.append((job_id, False, 0, 0.0))
+
+    def _begin(self, job_id, blocks, chunks, make_call):
         """blocks: the GPULoadStoreSpec, whose groups are in the order of ours."""
-        begin, moved = time.monotonic(), 0
-        started, numbers = [], iter(blocks.block_ids.tolist())
+        begin, moved, sizes = time.monotonic(), 0, []
+        calls_of_groups, numbers = [], iter(blocks.block_ids.tolist())
         for at, (size, first) in enumerate(zip(blocks.group_sizes, blocks.block_indices)):
             of_group = list(itertools.islice(numbers, size))
             if not of_group:
                 continue
             arguments, keys = chunks.groups[at]
-            started.append(make_call(self._namespace(arguments), keys,
-                                     self._buffers(at, of_group, first, len(keys))))
-            moved += size * sum(nbytes for _, _, nbytes in self._pages[at])
+            calls_of_groups.append(make_call(self._namespace(arguments), keys,
+                                             self._buffers(at, of_group, first, len(keys))))
+            of_block = sum(nbytes for _, _, nbytes in self._pages[at])
+            sizes.append(self._blocks_per_chunk * of_block)
+            moved += size * of_block
 
         def ended(outcomes):
             good = True
-            for result, mistake in outcomes:
+            for (result, mistake), size in zip(outcomes, sizes):
                 if mistake is not None:
                     logger.warning("kvkeep: job %s: %s", job_id, mistake)
                 good = good and mistake is None and all(result.good)
+                # A chunk of another size is no chunk of ours, whatever its key says.
+                good = good and all(one == size for one in getattr(result, "nbytes", ()))
             self._finished.append((job_id, good, moved, time.monotonic() - begin))
 
-        self._completions.start_all(started, ended)
+        self._completions.start_all(calls_of_groups, ended)
 
     def _put(self, ns, keys, buffers):
         return calls.put(ns, [calls.Chunk(key, payload, part=self._rank)
@@ -180,11 +192,16 @@ class KvkeepWorker(OffloadingConnectorWorker):
     def __init__(self, spec, vllm_config, kv_cache_config):
         super().__init__(spec, vllm_config, kv_cache_config)
         self._connector_worker_meta = KvkeepWorkerMetadata()
+        self._queued = []  # stores: (job, the blocks, the chunks)
         self._storing = set()  # jobs
         self._abandoned = set()  # of these, what vLLM has been told of as completed
 
     def handle_preemptions(self, kv_connector_metadata):
-        """What vLLM wants flushed is completed as far as it is concerned."""
+        """What vLLM wants flushed is completed as far as it is concerned. And the stores of the
+        last step begin: its forward has run to its end, or there were no next step."""
+        queued, self._queued = self._queued, []
+        for job, blocks, chunks in queued:
+            self.worker.submit_store(job, blocks, chunks)
         told = self._connector_worker_meta
         for job in kv_connector_metadata.jobs_to_flush or ():
             if kv_connector_metadata.store_jobs.pop(job, None) is not None:
@@ -200,10 +217,10 @@ class KvkeepWorker(OffloadingConnectorWorker):
             self.worker.submit_load(job, entry.src_spec, entry.dst_spec)
 
     def prepare_store_kv(self, metadata):
-        """The forward has run: the blocks are what they are to be."""
+        """Called also where the forward has raised: nothing may be stored yet."""
         for job, entry in metadata.store_jobs.items():
             self._storing.add(job)
-            self.worker.submit_store(job, entry.src_spec, entry.dst_spec)
+            self._queued.append((job, entry.src_spec, entry.dst_spec))
 
     def transfer_results(self):
         told, results = self._connector_worker_meta, KVConnectorTransferResults()
@@ -213,10 +230,11 @@ class KvkeepWorker(OffloadingConnectorWorker):
                 results.finished_recving.add(request)
                 if not good:
                     results.failed_recving.add(request)
-                    told.failed.add(job)
             else:
                 self._storing.discard(job)
                 told.released[job] = 1
+            if not good:
+                told.failed.add(job)
             if job in self._abandoned:
                 self._abandoned.discard(job)
             else:
@@ -233,6 +251,7 @@ class KvkeepWorker(OffloadingConnectorWorker):
         return told
 
     def shutdown(self):
+        self._queued.clear()
         self._load_jobs.clear()
         if self.worker is not None:
             self.worker.shutdown()

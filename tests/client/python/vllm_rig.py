@@ -20,6 +20,7 @@ def config(model, **other):
             "sliding_window": None, "kv_sharing_fast_prefill": False, "swa_bounded_replay": True,
             "kv_cache_layout": "LBHNC", "prefix_caching_hash_algo": "sha256",
             "enable_prefix_caching": True},
+        "attention_config": {"indexer_kv_dtype": None},
         "parallel_config": {"cp_kv_cache_interleave_size": 1, "enable_expert_parallel": False}}
     known = {name for part in parts.values() for name in part}
     assert set(other) <= known, set(other) - known

@@ -368,9 +368,9 @@ class Vllm(unittest.TestCase):
                 connector.on_new_request(types.SimpleNamespace(request_id=request,
                                                                lora_request=adapter))
             self.assertEqual(list(made[0]._engine.of_request), ["tuned"])
-            before = made[0]._namespace(0).digest
+            before = made[0]._own.of(keys(1)[0], "plain", "lookup")
             self.assertTrue(connector.reset_cache())
-            self.assertNotEqual(made[0]._namespace(0).digest, before)
+            self.assertNotEqual(made[0]._own.of(keys(1)[0], "plain", "lookup"), before)
             connector.shutdown()
 
     def test_a_request_that_is_over_before_its_answer_leaves_no_lease(self):
