@@ -200,7 +200,7 @@ class VllmTier(unittest.TestCase):
         fast = self.engine(prefill_tokens_per_s=1e12)
         request = self.request(fast)
         self.assertEqual(fast.ask(self.keys[:4], request), [LookupResult.MISS] * 4)
-        self.assertEqual(fast.tier._leases[request.req_id], [])
+        self.assertEqual(fast.tier._finder.leases, 0)
         fast.manager.on_request_finished(request)
         self.check_hits(self.engine(prefill_tokens_per_s=1), self.keys[:4])
         self.check_hits(fast, self.keys[:4])  # in DRAM by now
@@ -220,12 +220,12 @@ class VllmTier(unittest.TestCase):
         engine = self.engine()
         request = self.request(engine)
         engine.ask(self.keys[:4], request)
-        self.assertEqual(len(engine.tier._leases[request.req_id]), 1)
-        lease = engine.tier._leases[request.req_id][0]
+        self.assertEqual(engine.tier._finder.leases, 1)
+        lease = engine.tier._finder._leases[request.req_id][0]
         self.assertTrue(lease.alive)
         engine.manager.on_request_finished(request)
         self.assertFalse(lease.alive)
-        self.assertEqual(engine.tier._leases, {})
+        self.assertEqual(engine.tier._finder._leases, {})
 
 
 if __name__ == "__main__":
