@@ -10,7 +10,6 @@
 #include "tiers/base/check.h"
 #include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/base/stream_copy.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep::client {
@@ -108,13 +107,7 @@ absl::Status ChunkAssembler::AcceptBytes(size_t chunk, const wire::GetFrameView&
 bool ChunkAssembler::Copy(const wire::GetFrameView& frame, Destination& to) const {
   PayloadCopier copier;  // frames hold whole pieces, so each frame is a payload of its own
   for (const std::span<const std::byte> run : frame.payload) {
-    to.Fill(run, [&](std::byte* at, std::span<const std::byte> bytes) {
-      if (options_.verify) {
-        copier.Append(at, bytes);
-      } else if (at != nullptr) {
-        StreamCopy(at, bytes);
-      }
-    });
+    to.Fill(run, options_.verify ? &copier : nullptr);
   }
   return !options_.verify || copier.Finish() == frame.piece_checksums;
 }

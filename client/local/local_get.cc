@@ -8,7 +8,6 @@
 #include "client/transport/check_call.h"
 #include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/base/stream_copy.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep::client {
@@ -202,19 +201,14 @@ absl::Status LocalGet::Copy(const Layout& layout, const LaidChunk& laid, uint64_
   const Mappings& mappings = *what_.session->mappings();
   const ChunkView view = layout.View(laid);
   PayloadCopier copier;
-  // Written anew only once it is not held any more, and then nothing of this counts.
-  const auto put = [&](std::byte* at, std::span<const std::byte> bytes) {
-    if (what_.options.verify) {
-      copier.Append(at, bytes);
-    } else if (at != nullptr) {
-      StreamCopy(at, bytes);
-    }
-  };
   for (uint64_t offset = begin; offset < end;) {
     const size_t piece = offset / kPieceBytes;
     const uint64_t bytes = std::min<uint64_t>(PieceSize(laid.payload_bytes, piece), end - offset);
     KVKEEP_RETURN_IF_ERROR(WaitForPieces(mappings, laid, piece + 1, what_.deadline));
-    for (const auto run : CutImage(view.runs, offset, bytes)) to.Fill(run, put);
+    for (const auto run : CutImage(view.runs, offset, bytes)) {
+      // Written anew only once it is not held any more, and then nothing of this counts.
+      to.Fill(run, what_.options.verify ? &copier : nullptr);
+    }
     offset += bytes;
   }
   if (what_.options.verify) *checksums = copier.Finish();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tiers/base/check.h"
+#include "tiers/base/stream_copy.h"
 
 namespace kvkeep::client {
 
@@ -10,12 +11,17 @@ Destination::Destination(Runs runs) : runs_(runs) {
   for (const std::span<std::byte> run : runs) bytes_ += run.size();
 }
 
-void Destination::Fill(std::span<const std::byte> bytes, Put put) {
+void Destination::Fill(std::span<const std::byte> bytes, PayloadCopier* checksums) {
   while (!bytes.empty()) {
     KVKEEP_CHECK(next_ < runs());
     const std::span<std::byte> to = run(next_);
     const size_t part = std::min<uint64_t>(bytes.size(), to.size() - done_);
-    if (part > 0) put(to.data() == nullptr ? nullptr : to.data() + done_, bytes.first(part));
+    std::byte* const at = to.data() == nullptr ? nullptr : to.data() + done_;
+    if (checksums != nullptr) {
+      checksums->Append(at, bytes.first(part));
+    } else if (at != nullptr) {
+      StreamCopy(at, bytes.first(part));
+    }
     bytes = bytes.subspan(part);
     done_ += part;
     if (done_ < to.size()) continue;

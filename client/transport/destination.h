@@ -2,7 +2,6 @@
 // after the other, some of which may be skipped (GetOptions). Internal.
 #pragma once
 
-#include <absl/functional/function_ref.h>
 #include <absl/types/span.h>
 
 #include <cstddef>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "client/values/types.h"
+#include "tiers/base/checksum.h"
 
 namespace kvkeep::client {
 
@@ -26,9 +26,9 @@ class Destination {
   explicit Destination(Runs runs);
 
   uint64_t bytes() const { return bytes_; }
-  // The next bytes go where `put` is told, in order; null: nowhere. REQUIRES: they fit.
-  using Put = absl::FunctionRef<void(std::byte* to, std::span<const std::byte> bytes)>;
-  void Fill(std::span<const std::byte> bytes, Put put);
+  // Copies the next bytes. `checksums`: takes all of them, what is skipped too; may be null.
+  // REQUIRES: they fit.
+  void Fill(std::span<const std::byte> bytes, PayloadCopier* checksums);
 
  private:
   size_t runs() const { return runs_.empty() ? 1 : runs_.size(); }
