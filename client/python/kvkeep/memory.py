@@ -73,21 +73,24 @@ def locate(owner, writable=False):
     return locked.address, locked.nbytes, locked
 
 
+def _are_several(owners):
+    return isinstance(owners, (list, tuple)) and not isinstance(owners, Pointer)
+
+
 def runs_of_each(into):
     """A get's buffers, of each chunk one, or a list of them that its bytes fill one after the
     other: (array of Buffer, what to keep, how many each has or None for one)."""
-    if not any(isinstance(one, (list, tuple)) and not isinstance(one, Pointer) for one in into):
+    if not any(map(_are_several, into)):
         array, located = runs(list(into), writable=True)
         return array, located, None
-    each = [one if isinstance(one, (list, tuple)) and not isinstance(one, Pointer) else [one]
-            for one in into]
+    each = [one if _are_several(one) else [one] for one in into]
     array, located = runs([buffer for buffers in each for buffer in buffers], writable=True)
     return array, located, (ctypes.c_uint32 * len(each))(*map(len, each))
 
 
 def runs(owners, writable=False):
     """One owner, or a list of them that make one payload: (array of Buffer, what to keep)."""
-    if not isinstance(owners, (list, tuple)) or isinstance(owners, Pointer):
+    if not _are_several(owners):
         owners = [owners]
     located = [locate(owner, writable) for owner in owners]
     array = (_abi.Buffer * len(located))(*((address, nbytes) for address, nbytes, _ in located))

@@ -25,7 +25,6 @@ after which the daemon stores nothing that it reads (protocol 8; older ones are 
 
 import contextlib
 import contextvars
-import dataclasses
 import functools
 import hashlib
 import time
@@ -38,33 +37,16 @@ from vllm.v1.kv_offload.base import Locality, Medium, RequestOffloadingContext
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from kvkeep import calls, client, errors, registered, vllm_stats, weights
+from kvkeep import calls, client, errors, registered, vllm_stats
 from kvkeep.completions import Completions
-from kvkeep.engine import PrefillOptions, connect
+from kvkeep.engine import connect
 from kvkeep.identity import check_engine
 from kvkeep.memory import Pointer, locate
-from kvkeep.vllm_identity import Adapters, check_hashes, hash_seed, identity_of
+from kvkeep.vllm_identity import (Adapters, VllmOptions, check_hashes, hash_seed,
+                                  identity_of)
 from kvkeep.vllm_keys import Finder, OwnKeys, by_group, hashes
 
 logger = init_logger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class TierOptions(PrefillOptions):
-    """weights: "auto", a fingerprint of their files; "full", of every byte of them; or "name:X",
-    mandatory where no files can be read. on_reset: what a reset of vLLM's caches with the
-    connector's means. "epoch": the weights may have changed, nothing from before is found, and
-    nothing from then on is by others; "ignore": they never change in a running engine.
-    """
-
-    weights: str = "auto"
-    on_reset: str = "epoch"
-
-    def __post_init__(self):
-        super().__post_init__()
-        weights.check_option(self.weights)
-        if self.on_reset not in ("epoch", "ignore"):
-            raise ValueError(f'on_reset: "epoch" or "ignore", not {self.on_reset!r}')
 
 
 class _Engine:
@@ -116,7 +98,7 @@ class KvkeepOffloadingConnector(OffloadingConnector):
 
 
 class KvkeepTier(SecondaryTierManager):
-    """options: those of TierOptions, beside "type" in the flag."""
+    """options: those of VllmOptions, beside "type" in the flag."""
 
     medium = Medium.STORAGE
     cache_hit_source = CacheHitSource.HOST  # of its hits most; it is one for all of them
@@ -125,7 +107,7 @@ class KvkeepTier(SecondaryTierManager):
                  **options):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = Locality.LOCAL
-        self._options, self._config = TierOptions.of(options), offloading_spec.config
+        self._options, self._config = VllmOptions.of(options), offloading_spec.config
         version, self._engine = check_engine("vllm", logger), _ENGINE.get()
         if self._engine is None:
             raise ValueError(

@@ -33,42 +33,36 @@ from vllm.v1.kv_offload.base import (LookupResult, OffloadingManager, Offloading
                                      get_offload_group_idx, make_offload_key)
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from kvkeep import client, vllm_stats, weights
+from kvkeep import client, vllm_stats
 from kvkeep.completions import Completions
-from kvkeep.engine import PrefillOptions, connect
+from kvkeep.engine import connect
 from kvkeep.identity import check_engine
-from kvkeep.vllm_identity import Adapters, check_hashes, hash_seed, identity_of
+from kvkeep.vllm_identity import (Adapters, VllmOptions, check_hashes, hash_seed,
+                                  identity_of)
 from kvkeep.vllm_keys import Finder, OwnKeys, by_group, hashes
-from kvkeep.vllm_transfers import ChunksSpec, HostTransfers, KvkeepWorker
+from kvkeep.vllm_transfers import NULL_BLOCK, ChunksSpec, HostTransfers, KvkeepWorker
 
 logger = init_logger(__name__)
 
 # Of kv_connector_extra_config: vLLM's own keys, and what its metrics ask for by them.
 _OF_VLLM = frozenset(("offload_prompt_only", "spec_name", "spec_module_path"))
-_NULL_BLOCK = 0
 _PRESENT_KEYS, _PRESENT_S = 1 << 18, 300  # how many are remembered as stored, and for how long
 
 
 @dataclasses.dataclass(frozen=True)
-class DirectOptions(PrefillOptions):
+class DirectOptions(VllmOptions):
     """timeout_s: of a load, after which its request is computed. store_timeout_s: of a store, after
     which it is given up, and its blocks are vLLM's again.
     tokens_per_chunk: in whole blocks; with several KV groups or windows a chunk is one block.
     max_pinned_part: of vLLM's blocks, how many stores may hold; above that none is begun.
-    weights, on_reset: as of kvkeep.vllm.TierOptions.
     """
 
     store_timeout_s: float = 5.0
     tokens_per_chunk: int = 256
     max_pinned_part: float = 0.1
-    weights: str = "auto"
-    on_reset: str = "epoch"
 
     def __post_init__(self):
         super().__post_init__()
-        weights.check_option(self.weights)
-        if self.on_reset not in ("epoch", "ignore"):
-            raise ValueError(f'on_reset: "epoch" or "ignore", not {self.on_reset!r}')
         if not isinstance(self.tokens_per_chunk, int) or self.tokens_per_chunk < 1:
             raise ValueError(f"tokens_per_chunk: above 0, not {self.tokens_per_chunk!r}")
         if not 0 < self.max_pinned_part <= 0.5:
@@ -93,7 +87,7 @@ class Pins:
         return max(int(self._max_part * self._pool.num_gpu_blocks) - self.blocks, 0)
 
     def hold(self, holder, numbers):
-        blocks = [self._pool.blocks[number] for number in numbers if number != _NULL_BLOCK]
+        blocks = [self._pool.blocks[number] for number in numbers if number != NULL_BLOCK]
         self._pool.touch(blocks)
         self._held.setdefault(holder, []).extend(blocks)
         self.blocks += len(blocks)
@@ -153,7 +147,7 @@ class KvkeepManager(OffloadingManager):
         self._own = OwnKeys(self.of_request, self._stats)
         self._finder = Finder(options, self._own, self._completions, self._stats, logger,
                               namespace=lambda group: self._namespace(group),
-                              tokens_per_key=self._tokens_per_key)
+                              tokens_per_key=self._tokens_per_key, found=self._present.add)
         self._namespace = functools.cache(
             lambda group: self._client.namespace(**dict(self._arguments(group)),
                                                  timeout=self.options.lookup_timeout_s))
@@ -194,10 +188,7 @@ class KvkeepManager(OffloadingManager):
         request = req_context.req_id
         if key in self._failed.get(request, ()):
             return LookupResult.MISS
-        found = self._finder.lookup(key, request)
-        if found is LookupResult.HIT:
-            self._present.add([self._own.of(key, request, "lookup")])
-        return found
+        return self._finder.lookup(key, request)
 
     def get_load_source(self, key, req_context):
         return CacheHitSource.HOST

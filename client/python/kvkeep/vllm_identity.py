@@ -5,11 +5,14 @@ is an error, and not a default.
 """
 
 import concurrent.futures
+import dataclasses
 import os
 import platform
 import sys
 import threading
 
+from kvkeep import weights as weights_option
+from kvkeep.engine import PrefillOptions
 from kvkeep.identity import Identity, model_config, rope_depends_on_length
 from kvkeep.weights import (check_older_than_engine, fingerprint, locate, signature,
                             weights_of)
@@ -29,6 +32,24 @@ _OF_MULTIMODAL = ("mm_processor_kwargs", "media_io_kwargs", "interleave_mm_strin
                   "video_pruning_rate", "video_pruning_method", "language_model_only")
 _OF_A_DRAFTER = ("method", "num_speculative_tokens", "quantization", "kv_cache_dtype",
                  "parallel_drafting", "disable_eagle_block_drop")
+
+
+@dataclasses.dataclass(frozen=True)
+class VllmOptions(PrefillOptions):
+    """weights: "auto", a fingerprint of their files; "full", of every byte of them; or "name:X",
+    mandatory where no files can be read. on_reset: what a reset of vLLM's caches with the
+    connector's means. "epoch": the weights may have changed, nothing from before is found, and
+    nothing from then on is by others; "ignore": they never change in a running engine.
+    """
+
+    weights: str = "auto"
+    on_reset: str = "epoch"
+
+    def __post_init__(self):
+        super().__post_init__()
+        weights_option.check_option(self.weights)
+        if self.on_reset not in ("epoch", "ignore"):
+            raise ValueError(f'on_reset: "epoch" or "ignore", not {self.on_reset!r}')
 
 
 def check_hashes(vllm_config, logger):

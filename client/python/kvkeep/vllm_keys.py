@@ -65,12 +65,15 @@ class OwnKeys:
 
 
 class Finder:
-    """namespace(group): the group's. tokens_per_key(group): how many a key stands for."""
+    """namespace(group): the group's. tokens_per_key(group): how many a key stands for.
+    found(keys): is told, once, of those of our own that are there and leased."""
 
-    def __init__(self, options, own, completions, stats, logger, *, namespace, tokens_per_key):
+    def __init__(self, options, own, completions, stats, logger, *, namespace, tokens_per_key,
+                 found=lambda keys: None):
         self._options, self._own, self._completions = options, own, completions
         self._stats, self._logger = stats, logger
         self._namespace, self._tokens_per_key = namespace, tokens_per_key
+        self._found = found
         self._breaker = Breaker()
         self._leases = {}  # request: its leases; only requests that are not over
         self.reset()
@@ -131,8 +134,10 @@ class Finder:
             elif found.lease is not None:
                 found.lease.release()
             parts = found.parts  # all of a key's, or it is not there
-            return (key for at, key in enumerate(keys)
-                    if all(found.leased[at * parts:(at + 1) * parts]))
+            there = [key for at, key in enumerate(keys)
+                     if all(found.leased[at * parts:(at + 1) * parts])]
+            self._found(there)
+            return there
 
         if self._options.prefill_tokens_per_s is None:
             leased(keys)

@@ -26,7 +26,7 @@ from kvkeep.memory import Pointer, skip
 
 logger = init_logger(__name__)
 
-_NULL_BLOCK = 0  # vLLM's: of what is not there, as behind a sliding window
+NULL_BLOCK = 0  # vLLM's: of what is not there, as behind a sliding window
 
 
 @dataclasses.dataclass
@@ -70,6 +70,7 @@ class HostTransfers(OffloadingWorker):
         self._blocks_per_chunk = config.cache.blocks_per_chunk
         self._pages = [list(map(self._page(kv_caches), refs))  # by group
                        for refs in kv_caches.group_data_refs]
+        self._bytes = [sum(nbytes for _, _, nbytes in pages) for pages in self._pages]  # a block
         self._kept = kv_caches
         self._client = connect(options, f"vllm {config.engine_id} rank {self._rank}", logger)
         self._completions = Completions(self._client, capacity=1024)
@@ -127,9 +128,8 @@ class HostTransfers(OffloadingWorker):
             arguments, keys = chunks.groups[at]
             calls_of_groups.append(make_call(self._namespace(arguments), keys,
                                              self._buffers(at, of_group, first, len(keys))))
-            of_block = sum(nbytes for _, _, nbytes in self._pages[at])
-            sizes.append(self._blocks_per_chunk * of_block)
-            moved += size * of_block
+            sizes.append(self._blocks_per_chunk * self._bytes[at])
+            moved += size * self._bytes[at]
 
         def ended(outcomes):
             good = True
@@ -154,21 +154,20 @@ class HostTransfers(OffloadingWorker):
     def _buffers(self, group, blocks, first, chunks):
         """Of each chunk the pages of its blocks. The first chunk may begin before the blocks do,
         and the last one end behind them: what is not there is skipped."""
-        of_block = sum(nbytes for _, _, nbytes in self._pages[group])
         before = first % self._blocks_per_chunk
         behind = chunks * self._blocks_per_chunk - before - len(blocks)
-        if not 0 <= behind < self._blocks_per_chunk or _NULL_BLOCK in blocks:
+        if not 0 <= behind < self._blocks_per_chunk or NULL_BLOCK in blocks:
             raise ValueError(
                 f"kvkeep: {len(blocks)} blocks from {first} on are not {chunks} chunks")
         wanted = [None] * before + blocks + [None] * behind
-        return [self._runs(group, wanted[at:at + self._blocks_per_chunk], of_block)
+        return [self._runs(group, wanted[at:at + self._blocks_per_chunk])
                 for at in range(0, len(wanted), self._blocks_per_chunk)]
 
-    def _runs(self, group, blocks, of_block):
+    def _runs(self, group, blocks):
         runs = []
         for block in blocks:
             if block is None:
-                runs.append(skip(of_block))
+                runs.append(skip(self._bytes[group]))
                 continue
             for address, stride, nbytes in self._pages[group]:
                 at = address + block * stride
