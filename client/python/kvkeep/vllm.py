@@ -26,7 +26,6 @@ after which the daemon stores nothing that it reads (protocol 8; older ones are 
 import contextlib
 import contextvars
 import functools
-import hashlib
 import time
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping import (
@@ -44,7 +43,7 @@ from kvkeep.identity import check_engine
 from kvkeep.memory import Pointer, locate
 from kvkeep.vllm_identity import (Adapters, VllmOptions, check_hashes, hash_seed,
                                   identity_of)
-from kvkeep.vllm_keys import Finder, OwnKeys, by_group, hashes
+from kvkeep.vllm_keys import Finder, Groups, OwnKeys, by_group, hashes
 
 logger = init_logger(__name__)
 
@@ -124,13 +123,14 @@ class KvkeepTier(SecondaryTierManager):
         self._registered = self._register_rows()
         self._finished = []  # JobResult
         self._read_still = []  # likewise, of stores whose rows the daemon may still read
+        self._groups = Groups(self._config)
         self._own = OwnKeys(self._engine.of_request, self._stats)
         self._finder = Finder(self._options, self._own, self._completions, self._stats, logger,
                               namespace=lambda group: self._namespace(group),
-                              tokens_per_key=self._tokens_per_key)
+                              tokens_per_key=self._groups.tokens_per_key)
         self._namespace = functools.cache(self._open_namespace)
-        for group in self._config.groups:  # now: later it would be the scheduler that waits
-            self._namespace(group.group_id)
+        for group in self._groups:  # now: later it would be the scheduler that waits
+            self._namespace(group)
         self._engine.tiers.append(self)
 
     def _register_rows(self):
@@ -162,10 +162,6 @@ class KvkeepTier(SecondaryTierManager):
     def on_request_finished(self, req_context):
         self._finder.over(req_context.req_id)
         self._engine.of_request.pop(req_context.req_id, None)
-
-    def _tokens_per_key(self, group):
-        of_group = next(one for one in self._config.groups if one.group_id == group)
-        return of_group.tokens_per_block * self._config.cache.blocks_per_chunk
 
     # ---- loads and stores
 
@@ -271,19 +267,13 @@ class KvkeepTier(SecondaryTierManager):
 
     def _open_namespace(self, group):
         """All that changes a row's bytes tells namespaces apart: the engine's identity, and how it
-        lays out rows. The group is of the layout too: a digest says nothing of it."""
+        lays out rows."""
         config = self._config
-        of_group = next(one for one in config.groups if one.group_id == group)
-        parallel = config.parallel
-        layers = hashlib.sha256("\0".join(of_group.layer_names).encode()).hexdigest()[:16]
         return self._client.namespace(
             self._model, dtype=config.model.dtype,
-            tokens_per_chunk=self._tokens_per_key(group),
+            tokens_per_chunk=self._groups.tokens_per_key(group),
             layout=(f"{self.identity.layout} vllm row 2: bytes={self.block_size_bytes} "
-                    f"group={group} layers={layers} "
-                    f"blocks={config.cache.blocks_per_chunk} tp={parallel.tp_size} "
-                    f"pp={parallel.pp_size} pcp={parallel.pcp_size} dcp={parallel.dcp_size} "
-                    f"kv={config.kv_cache_layout} canonical={self._canonical_format()} "
+                    f"{self._groups.layout(group)} canonical={self._canonical_format()} "
                     f"replicated={config.replicated_layout} epoch="),
             hash_algorithm=f"vllm {config.cache.tokens_per_hash} tokens a hash",
             hash_seed=hash_seed(), bytes_per_part=self.block_size_bytes,

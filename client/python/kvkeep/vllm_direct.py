@@ -18,7 +18,6 @@ import collections
 import copy
 import dataclasses
 import functools
-import hashlib
 import time
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
@@ -39,7 +38,7 @@ from kvkeep.engine import connect
 from kvkeep.identity import check_engine
 from kvkeep.vllm_identity import (Adapters, VllmOptions, check_hashes, hash_seed,
                                   identity_of)
-from kvkeep.vllm_keys import Finder, OwnKeys, by_group, hashes
+from kvkeep.vllm_keys import Finder, Groups, OwnKeys, by_group, hashes
 from kvkeep.vllm_transfers import NULL_BLOCK, ChunksSpec, HostTransfers, KvkeepWorker
 
 logger = init_logger(__name__)
@@ -144,38 +143,29 @@ class KvkeepManager(OffloadingManager):
         self.computed = {}  # request that is finished: tokens whose KV is computed
         self.unstored = set()  # requests of which nothing is stored any more
         self.stored_up_to = lambda request, group: 0  # tokens: the connector's
+        self._groups = Groups(config)
         self._own = OwnKeys(self.of_request, self._stats)
         self._finder = Finder(options, self._own, self._completions, self._stats, logger,
                               namespace=lambda group: self._namespace(group),
-                              tokens_per_key=self._tokens_per_key, found=self._present.add)
+                              tokens_per_key=self._groups.tokens_per_key, found=self._present.add)
         self._namespace = functools.cache(
             lambda group: self._client.namespace(**dict(self._arguments(group)),
                                                  timeout=self.options.lookup_timeout_s))
-        for group in config.groups:  # now: later it would be the scheduler that waits
-            self._namespace(group.group_id)
+        for group in self._groups:  # now: later it would be the scheduler that waits
+            self._namespace(group)
         self._windows = {group.group_id for group in config.groups if isinstance(
             kv_cache_config.kv_cache_groups[group.group_id].kv_cache_spec, SlidingWindowSpec)}
 
     def _arguments(self, group):
         """Of Client.namespace: all that tells a group's chunks apart. The ranks are the parts."""
-        config, parallel = self._config, self._config.parallel
-        of_group = self._group(group)
-        layers = hashlib.sha256("\0".join(of_group.layer_names).encode()).hexdigest()[:16]
+        config = self._config
         return (
             ("model", self._model), ("dtype", config.model.dtype),
-            ("tokens_per_chunk", self._tokens_per_key(group)), ("parts", parallel.world_size),
-            ("layout", f"{self.identity.layout} vllm direct 1: group={group} layers={layers} "
-                       f"blocks={config.cache.blocks_per_chunk} tp={parallel.tp_size} "
-                       f"pp={parallel.pp_size} pcp={parallel.pcp_size} dcp={parallel.dcp_size} "
-                       f"kv={config.kv_cache_layout}"),
+            ("tokens_per_chunk", self._groups.tokens_per_key(group)),
+            ("parts", config.parallel.world_size),
+            ("layout", f"{self.identity.layout} vllm direct 1: {self._groups.layout(group)}"),
             ("hash_algorithm", f"vllm {config.cache.tokens_per_hash} tokens a hash"),
             ("hash_seed", hash_seed()))
-
-    def _group(self, group):
-        return next(one for one in self._config.groups if one.group_id == group)
-
-    def _tokens_per_key(self, group):
-        return self._group(group).tokens_per_block * self._config.cache.blocks_per_chunk
 
     # ---- vLLM's OffloadingManager
 

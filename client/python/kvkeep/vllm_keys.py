@@ -30,6 +30,30 @@ def by_group(keys):
     return groups
 
 
+class Groups:
+    """An engine's KV groups, by their numbers, as vLLM's offloading config has them."""
+
+    def __init__(self, config):
+        self._config = config
+        self._groups = {group.group_id: group for group in config.groups}
+
+    def __iter__(self):
+        return iter(self._groups)
+
+    def tokens_per_key(self, number):
+        return self._groups[number].tokens_per_block * self._config.cache.blocks_per_chunk
+
+    def layout(self, number):
+        """What lays out a group's bytes, whoever moves them. The number is a part: a digest says
+        nothing of it."""
+        config, parallel = self._config, self._config.parallel
+        names = "\0".join(self._groups[number].layer_names)
+        layers = hashlib.sha256(names.encode()).hexdigest()[:16]
+        return (f"group={number} layers={layers} blocks={config.cache.blocks_per_chunk} "
+                f"tp={parallel.tp_size} pp={parallel.pp_size} pcp={parallel.pcp_size} "
+                f"dcp={parallel.dcp_size} kv={config.kv_cache_layout}")
+
+
 class OwnKeys:
     """of_request: a Future of its adapter's content, of requests that have one."""
 
