@@ -27,9 +27,10 @@ void MemoryRemoteSource::Later(Executor::Task task, int turns) {
   });
 }
 
-void MemoryRemoteSource::Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+void MemoryRemoteSource::Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
                               std::function<void(Found)> done) {
   find_deadline = deadline;
+  last_wanted = wanted;
   Later([this, ids = std::move(ids), done = std::move(done)] {
     Found found;
     for (const ChunkId& id : ids) {

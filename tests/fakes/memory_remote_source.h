@@ -43,7 +43,7 @@ class MemoryRemoteSource final : public RemoteSource {
                      const RemoteFaults& faults);
 
   // Deadlines are nothing to it: the test says what comes when.
-  void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+  void Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
             std::function<void(Found)> done) override;
   // 0 s for what is there, unless it is told the time.
   void Age(const ChunkId& id,
@@ -67,6 +67,7 @@ class MemoryRemoteSource final : public RemoteSource {
   }
   bool asks = true;    // else it has asked enough
   bool keeps = false;  // what is there, unless a write is to replace it
+  std::optional<Wanted> last_wanted;  // by a search
   uint64_t ages_asked = 0, writes = 0, replacing_writes = 0;
   uint64_t faults_injected() const { return injected_; }
   // Of the last search and the last read.

@@ -165,6 +165,7 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
   options.store.max_leases_per_session = 16;
   options.store.max_device_writes_in_flight_bytes = random.Between(1, 64) * 64 * kKiB;
   options.store.max_device_reads_in_flight_bytes = random.Between(1, 64) * 64 * kKiB;
+  options.store.max_remote_reads_in_flight_bytes = options.store.max_device_reads_in_flight_bytes;
   if (random.Chance(0.3)) options.store.scrub_bytes_per_second = random.Between(1, 1000) * kMiB;
   // Holds so short that what is a few chunks here is cut up as thousands are in a daemon.
   options.hold_work = random.Chance(0.7) ? static_cast<uint32_t>(random.Between(1, 300)) : 0;

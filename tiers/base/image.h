@@ -34,6 +34,7 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -88,6 +89,10 @@ struct ImageShape {
   }
   uint64_t unit_end(size_t unit) const {
     return unit + 1 == units() ? blocks().value() * kBlockBytes : unit_begin(unit + 1);
+  }
+  // Of the byte at `offset`, which is behind the header page.
+  size_t unit_at(uint64_t offset) const {
+    return std::min<size_t>((offset - kHeaderBytes) / (unit_pieces() * kPieceBytes), units() - 1);
   }
   bool operator==(const ImageShape&) const = default;
 };

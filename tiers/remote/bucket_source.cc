@@ -15,8 +15,10 @@
 namespace kvkeep {
 
 struct BucketSource::Finding {
-  Finding(std::vector<ChunkId> of_ids, const PrefixSearchOptions& options)
-      : ids(std::move(of_ids)), ends(EndsOf(ids)), search(ends.size(), options) {}
+  Finding(std::vector<ChunkId> of_ids, Wanted wanted, const PrefixSearchOptions& options)
+      : ids(std::move(of_ids)),
+        ends(EndsOf(ids)),
+        search(ends.size(), options, wanted == Wanted::kAny) {}
 
   // Chunks of one key that follow each other: where each such run ends.
   static std::vector<size_t> EndsOf(const std::vector<ChunkId>& ids) {
@@ -67,18 +69,19 @@ struct BucketSource::Probe final : HeaderProbe {
 
 BucketSource::BucketSource(const BucketSourceOptions& options, FleetKeys keys,
                            std::unique_ptr<ObjectStore> store, Clock* clock, RandomSource* random)
-    : BucketSource(options, std::move(keys), store.get(), clock, random) {
+    : BucketSource(options, std::move(keys), store.get(),
+                   std::make_shared<AskLimits>(options.probes_per_second), clock, random) {
   store_ = std::move(store);
 }
 
 BucketSource::BucketSource(const BucketSourceOptions& options, FleetKeys keys, ObjectStore* store,
-                           Clock* clock, RandomSource* random)
+                           std::shared_ptr<AskLimits> limits, Clock* clock, RandomSource* random)
     : options_(options),
       keys_(std::move(keys)),
       clock_(*clock),
       random_(*random),
+      limits_(std::move(limits)),
       presence_(options.presence_entries, random->NextU64()),
-      probe_rate_(options.probes_per_second),
       objects_(*store) {
   KVKEEP_CHECK(options.probes_at_once > 0 && options.parts_at_once > 0);
   KVKEEP_CHECK(options.part_bytes >= kHeaderBytes && options.part_bytes % kBlockBytes == 0);
@@ -92,23 +95,6 @@ std::string BucketSource::NameOf(const ChunkId& id) const {
 
 bool BucketSource::writable() const {
   return writing_bytes_ < options_.writes_in_flight && objects_.health().writable();
-}
-
-uint64_t BucketSource::ProbesLeft() const {
-  const MonotonicTime now = clock_.Now();
-  MutexLock lock(&mu_);
-  return probe_rate_.saved(now);
-}
-
-bool BucketSource::may_ask_age() const {
-  const MonotonicTime now = clock_.Now();
-  MutexLock lock(&mu_);
-  return probe_rate_.saved(now) > probe_rate_.per_second() / 2;
-}
-
-void BucketSource::SetProbesPerSecond(uint64_t probes) {
-  MutexLock lock(&mu_);
-  if (probe_rate_.per_second() != probes) probe_rate_ = TokenBucket(probes);
 }
 
 void BucketSource::Count(uint64_t BucketSourceCounters::*counter, uint64_t by) {
@@ -131,10 +117,10 @@ BucketSourceCounters BucketSource::counters() const {
 
 // ---- find
 
-void BucketSource::Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+void BucketSource::Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
                         std::function<void(Found)> done) {
   KVKEEP_CHECK(!ids.empty());
-  const auto finding = std::make_shared<Finding>(std::move(ids), options_.search);
+  const auto finding = std::make_shared<Finding>(std::move(ids), wanted, options_.search);
   finding->deadline = std::min(deadline, After(options_.find_within));
   finding->done = std::move(done);
   Count(&BucketSourceCounters::searches);
@@ -171,8 +157,7 @@ bool BucketSource::AskRound(const std::shared_ptr<Finding>& finding,
       absent.erase(absent.begin());
     }
     counters_.known_absent += absent.size();
-    const size_t may = std::clamp<uint64_t>(probe_rate_.saved(now), in_find ? 1 : 0, ask.size());
-    probe_rate_.Take(may);
+    const size_t may = limits_->TakeProbes(ask.size(), in_find ? 1 : 0, now);
     declined = ask.size() - may;
     counters_.probes_declined += declined;
     ask.resize(may);
@@ -196,11 +181,12 @@ void BucketSource::EndFinding(Finding& finding) {
   uint64_t believed = 0;
   {
     MutexLock lock(&finding.mu);
-    const bool all_asked = finding.search.questions() == finding.ends.size();
+    const bool as_told = finding.search.is_tail() ||
+                         finding.search.questions() == finding.ends.size();
     size_t begin = 0;
     for (size_t key = 0; key < finding.ends.size(); begin = finding.ends[key], ++key) {
       const bool there =
-          all_asked ? finding.shapes.contains(key) : key < finding.search.leading();
+          as_told ? finding.shapes.contains(key) : key < finding.search.leading();
       if (!there) continue;
       // The last of the prefix was asked for, so there is one.
       const ImageShape& shape = finding.shapes.lower_bound(key)->second;
@@ -309,8 +295,8 @@ void BucketSource::Age(const ChunkId& id,
   {
     MutexLock lock(&mu_);
     ++counters_.probes;
-    probe_rate_.Take(1);
   }
+  limits_->TakeProbes(1, 1, clock_.Now());
   const auto probe = std::make_shared<HeaderProbe>();
   objects_.Get({.name = NameOf(id),
                 .range = ByteRange{0, kHeaderBytes},

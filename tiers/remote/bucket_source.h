@@ -40,8 +40,8 @@
 #include "tiers/base/clock.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/random.h"
-#include "tiers/base/token_bucket.h"
 #include "tiers/objects/object_store.h"
+#include "tiers/remote/ask_limits.h"
 #include "tiers/remote/fleet_keys.h"
 #include "tiers/remote/presence.h"
 #include "tiers/remote/prefix_search.h"
@@ -85,13 +85,14 @@ class BucketSource final : public RemoteSource {
   // `clock` and `random` outlive this.
   BucketSource(const BucketSourceOptions& options, FleetKeys keys,
                std::unique_ptr<ObjectStore> store, Clock* clock, RandomSource* random);
-  // The same with a store that others ask, too. It is gone, with all answers told, before this is.
+  // The same with a store that others ask, too, within `limits`. The store is gone, with all answers
+  // told, before this is.
   BucketSource(const BucketSourceOptions& options, FleetKeys keys, ObjectStore* store,
-               Clock* clock, RandomSource* random);
+               std::shared_ptr<AskLimits> limits, Clock* clock, RandomSource* random);
   ~BucketSource() override;
 
   // REQUIRES: some ids.
-  void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+  void Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
             std::function<void(Found)> done) override;
   void Age(const ChunkId& id,
            std::function<void(absl::StatusOr<std::chrono::seconds>)> done) override;
@@ -100,16 +101,15 @@ class BucketSource final : public RemoteSource {
   void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
   bool readable() const override { return objects_.health().readable(); }
   bool writable() const override;
-  bool may_find() const override { return ProbesLeft() > 0; }
-  // Half of what may be asked in a second stays for searches.
-  bool may_ask_age() const override;
+  bool may_find() const override { return limits_->may_find(clock_.Now()); }
+  bool may_ask_age() const override { return limits_->may_ask_age(clock_.Now()); }
   const Uuid& place() const override { return keys_.id; }
   const MacKey& mac_key() const override { return keys_.mac; }
 
   // Asks for the header page of an object that is not there. kAbsent: the store serves.
   void Check(std::function<void(const ObjectAnswer&)> done);
   ObjectStoreHealth health() const { return objects_.health(); }
-  void SetProbesPerSecond(uint64_t probes);
+  void SetProbesPerSecond(uint64_t probes) { limits_->SetProbesPerSecond(probes); }
   BucketSourceCounters counters() const;
 
  private:
@@ -128,7 +128,6 @@ class BucketSource final : public RemoteSource {
   bool AskRound(const std::shared_ptr<Finding>& finding, const std::vector<size_t>& round,
                 bool in_find);
   void EndFinding(Finding& finding);
-  uint64_t ProbesLeft() const;
   void PumpProbes();
   void OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAnswer& answer);
   // What became of a question. No shape: the chunk is not there, or is proven wrong.
@@ -152,8 +151,8 @@ class BucketSource final : public RemoteSource {
   const FleetKeys keys_;
   Clock& clock_;
   RandomSource& random_;
+  const std::shared_ptr<AskLimits> limits_;
   std::atomic<uint64_t> writing_bytes_{0};
-  std::atomic<uint32_t> readings_{0};  // under way
 
   mutable Mutex mu_;
   BucketSourceCounters counters_ ABSL_GUARDED_BY(mu_);
@@ -162,7 +161,6 @@ class BucketSource final : public RemoteSource {
   // number.
   std::deque<std::pair<std::shared_ptr<Finding>, size_t>> probes_ ABSL_GUARDED_BY(mu_);
   size_t probing_ ABSL_GUARDED_BY(mu_) = 0;
-  mutable TokenBucket probe_rate_ ABSL_GUARDED_BY(mu_);  // it fills when it is asked
 
   ObjectStore& objects_;
   std::unique_ptr<ObjectStore> store_;  // the same, if this owns it; last: it answers into the rest

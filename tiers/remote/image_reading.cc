@@ -108,7 +108,7 @@ void BucketSource::Read(ReadRequest request) {
                                   ? MonotonicTime::max()
                                   : std::min(request.deadline, After(options_.read_within));
   const auto reading = std::make_shared<Reading>(std::move(request), std::move(name), until);
-  const bool busy = readings_.fetch_add(1, std::memory_order_relaxed) >= options_.whole_beside;
+  const bool busy = limits_->BeginReading() >= options_.whole_beside;
   reading->part_bytes =
       busy || reading->bytes <= options_.whole_up_to ? reading->bytes : PartBytes(reading->bytes);
   Count(&BucketSourceCounters::reads);
@@ -155,9 +155,9 @@ void BucketSource::StartPart(const std::shared_ptr<Reading>& reading, uint64_t f
   const uint64_t end = std::min(first + reading->part_bytes, reading->bytes);
   auto sink = std::make_unique<PartSink>(this, reading, first, end);
   PartSink* const into = sink.get();
-  GetObject get{.name = reading->name,
-                .range = ByteRange{first, end - first},
-                .deadline = reading->deadline};
+  GetObject get{.name = reading->name, .deadline = reading->deadline};
+  // Of a whole object no range is asked for: then a server may send its file without a copy.
+  if (end - first < reading->bytes) get.range = ByteRange{first, end - first};
   if (first > 0) {
     MutexLock lock(&reading->mu);
     get.if_match = reading->etag;
@@ -212,7 +212,7 @@ void BucketSource::OnPart(const std::shared_ptr<Reading>& reading, PartSink& sin
   }
   for (const ObjectCall call : cancelled) objects_.Cancel(call);
   if (ended) {
-    readings_.fetch_sub(1, std::memory_order_relaxed);
+    limits_->EndReading();
     Count(well ? &BucketSourceCounters::read_bytes : &BucketSourceCounters::failed_reads,
           well ? reading->bytes : 1);
   }

@@ -32,6 +32,7 @@ absl::Status MoveHeader(const BucketSource& from, const BucketSource& to, Header
 struct KeyedSource::Finding {
   const Chain& chain;
   const std::vector<ChunkId> ids;
+  const Wanted wanted;
   const MonotonicTime deadline;
   const std::function<void(Found)> done;
   Found found;
@@ -46,9 +47,10 @@ KeyedSource::KeyedSource(const BucketSourceOptions& options, KeySet keys,
   const size_t count = 1 + keys.previous.size() + keys.tenants.size();
   of_one.presence_entries =
       std::max(options.presence_entries / std::bit_ceil(count), kLeastPresenceEntries);
+  const auto limits = std::make_shared<AskLimits>(options.probes_per_second);
   const auto add = [&](FleetKeys of) {
-    sources_.push_back(std::make_unique<BucketSource>(of_one, std::move(of), store_.get(), clock,
-                                                      random));
+    sources_.push_back(std::make_unique<BucketSource>(of_one, std::move(of), store_.get(), limits,
+                                                      clock, random));
     return sources_.back().get();
   };
   fleet_.push_back(add(std::move(keys.fleet)));
@@ -68,10 +70,6 @@ bool KeyedSource::writable() const {
                      [](const auto& source) { return source->writable(); });
 }
 
-void KeyedSource::SetProbesPerSecond(uint64_t probes) {
-  for (const auto& source : sources_) source->SetProbesPerSecond(probes);
-}
-
 BucketSourceCounters KeyedSource::counters() const {
   using Fields = std::array<uint64_t, sizeof(BucketSourceCounters) / sizeof(uint64_t)>;
   Fields sum{};
@@ -88,14 +86,17 @@ PreviousKeyCounters KeyedSource::previous_counters() const {
 
 // ---- find
 
-void KeyedSource::Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+void KeyedSource::Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
                        std::function<void(Found)> done) {
   KVKEEP_CHECK(!ids.empty());
   const Chain& chain = ChainOf(ids.front());
-  if (chain.size() == 1) return chain.front()->Find(std::move(ids), deadline, std::move(done));
+  if (chain.size() == 1) {
+    return chain.front()->Find(std::move(ids), wanted, deadline, std::move(done));
+  }
   Found none(ids.size());
   Ask(std::make_shared<Finding>(Finding{.chain = chain,
                                         .ids = std::move(ids),
+                                        .wanted = wanted,
                                         .deadline = deadline,
                                         .done = std::move(done),
                                         .found = std::move(none)}));
@@ -117,7 +118,7 @@ void KeyedSource::Ask(const std::shared_ptr<Finding>& finding) {
   const size_t next = finding->asked++ % finding->chain.size();
   if (next > 0) ++previous_searches_;
   finding->chain[next]->Find(
-      std::move(missing), finding->deadline,
+      std::move(missing), finding->wanted, finding->deadline,
       [this, finding, next, at = std::move(at)](const Found& found) {
         for (size_t i = 0; i < found.size(); ++i) {
           if (!found[i].has_value()) continue;

@@ -48,7 +48,7 @@ class KeyedSource final : public RemoteSource {
               Clock* clock, RandomSource* random);
   ~KeyedSource() override;
 
-  void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+  void Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
             std::function<void(Found)> done) override;
   // Under the key that it is written under: one under an earlier key is not there, so what is used
   // is written anew under today's key.
@@ -62,8 +62,8 @@ class KeyedSource final : public RemoteSource {
   bool readable() const override { return fleets().readable(); }
   bool may_find() const override { return fleets().may_find(); }
   bool may_ask_age() const override { return fleets().may_ask_age(); }
-  // Under each key.
-  void SetProbesPerSecond(uint64_t probes);
+  // Under all keys together.
+  void SetProbesPerSecond(uint64_t probes) { fleets().SetProbesPerSecond(probes); }
   // Under every key.
   bool writable() const override;
   const Uuid& place() const override { return fleets().place(); }

@@ -6,20 +6,23 @@
 
 namespace kvkeep {
 
-PrefixSearch::PrefixSearch(size_t keys, const PrefixSearchOptions& options)
-    : options_(options), keys_(keys), absent_(keys) {
+PrefixSearch::PrefixSearch(size_t keys, const PrefixSearchOptions& options, bool tail)
+    : options_(options), keys_(keys), wants_tail_(tail), absent_(keys) {
   KVKEEP_CHECK(options.max_questions > 0 && options.max_rounds > 0 && options.points > 0);
 }
 
 std::vector<size_t> PrefixSearch::NextRound() {
   KVKEEP_CHECK(told_ == questions_);
-  if (leading_ == absent_ || rounds_ == options_.max_rounds ||
-      questions_ == options_.max_questions) {
-    return {};
-  }
+  if (rounds_ == options_.max_rounds || questions_ == options_.max_questions) return {};
   const size_t may_ask = options_.max_questions - questions_;
   std::vector<size_t> asked;
-  if (rounds_ == 0 && options_.first_alone) {
+  if (leading_ == absent_) {
+    const bool ends_there = std::find(there_.begin(), there_.end(), keys_ - 1) != there_.end();
+    if (!wants_tail_ || is_tail_ || leading_ > 0 || !ends_there) return {};
+    is_tail_ = true;
+    asked = Tail(may_ask);
+    if (asked.empty()) return {};
+  } else if (rounds_ == 0 && options_.first_alone && !wants_tail_) {
     asked = {0};
   } else if (!looked_at_ends_ && 2 * options_.points < absent_ - leading_) {
     asked = BothEnds();
@@ -29,7 +32,8 @@ std::vector<size_t> PrefixSearch::NextRound() {
     const bool all = rounds_ + 1 == options_.max_rounds || !looked_at_ends_;
     asked = Spread(all ? may_ask : std::min<size_t>(may_ask, options_.points));
   }
-  looked_at_ends_ = looked_at_ends_ || !(rounds_ == 0 && options_.first_alone);
+  looked_at_ends_ = looked_at_ends_ || !(rounds_ == 0 && options_.first_alone && !wants_tail_);
+  asked_.insert(asked_.end(), asked.begin(), asked.end());
   questions_ += static_cast<uint32_t>(asked.size());
   ++rounds_;
   return asked;
@@ -75,6 +79,16 @@ std::vector<size_t> PrefixSearch::Spread(size_t most) const {
     points.push_back(leading_ + (i + 1) * unknown / (most + 1));
   }
   return points;
+}
+
+// The last ones that were not asked for yet, rising.
+std::vector<size_t> PrefixSearch::Tail(size_t most) const {
+  std::vector<size_t> last;
+  for (size_t at = keys_; at > 0 && last.size() < most; --at) {
+    if (std::find(asked_.begin(), asked_.end(), at - 1) == asked_.end()) last.push_back(at - 1);
+  }
+  std::reverse(last.begin(), last.end());
+  return last;
 }
 
 }  // namespace kvkeep

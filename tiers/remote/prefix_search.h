@@ -6,6 +6,9 @@
 // ... from them; then points in what is left; then the rest. A lookup that finds all or nothing,
 // or all but a few, is over after one or two. It stops at a limit and then counts what is sure.
 //
+// With `tail`: if the first key is absent and the last one there, the last ones are asked for, each
+// by itself, as many as the limit allows. Of layers with a sliding window only those are put.
+//
 // A plain value. Thread-compatible.
 #pragma once
 
@@ -23,7 +26,7 @@ struct PrefixSearchOptions {
 
 class PrefixSearch {
  public:
-  PrefixSearch(size_t keys, const PrefixSearchOptions& options);
+  PrefixSearch(size_t keys, const PrefixSearchOptions& options, bool tail = false);
 
   // The positions of the next round, rising; empty: it is over. Each is answered by Tell before the
   // next call.
@@ -32,19 +35,24 @@ class PrefixSearch {
 
   // So many keys, from the first, are believed to be there.
   size_t leading() const { return leading_; }
+  // There is no such key, and the last ones were asked for: what was said of each holds.
+  bool is_tail() const { return is_tail_; }
   uint32_t questions() const { return questions_; }
   uint32_t rounds() const { return rounds_; }
 
  private:
   std::vector<size_t> BothEnds() const;
   std::vector<size_t> Spread(size_t most) const;
+  std::vector<size_t> Tail(size_t most) const;
 
   const PrefixSearchOptions options_;
   const size_t keys_;
+  const bool wants_tail_;
   uint32_t questions_ = 0, rounds_ = 0, told_ = 0;
-  bool looked_at_ends_ = false;
+  bool looked_at_ends_ = false, is_tail_ = false;
   size_t leading_ = 0;  // the last that is there, below the first that is not; and one
   size_t absent_;       // the first that is not there; all: none is known
+  std::vector<size_t> asked_;
   std::vector<size_t> there_;  // that were said to be there, above leading_ or not
 };
 

@@ -69,8 +69,12 @@ class RemoteSource {
 
   virtual ~RemoteSource() = default;
 
+  // What a caller has a use for: kLeadingRun: nothing behind the first that is not there; kAny: each
+  // by itself, as of layers with a sliding window, of which the last chunks of a prompt are put.
+  enum class Wanted : uint8_t { kLeadingRun, kAny };
+
   // Of one namespace.
-  virtual void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+  virtual void Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
                     std::function<void(Found)> done) = 0;
   // How long the image has been there. Cheap beside a write.
   virtual void Age(const ChunkId& id,

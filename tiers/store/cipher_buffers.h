@@ -1,8 +1,8 @@
-// CipherBuffers: memory that write-backs encrypt into. Counted; those of a whole unit are kept for
-// the next write, as pages that come new from the kernel cost more than the encryption does.
+// CipherBuffers: memory that writes to lower tiers encrypt into. Counted; those of a whole unit are
+// kept for the next write, as pages that come new from the kernel cost more than the encryption does.
 //
-// At most kMaxKept are kept, 17 MiB. How many are out is bounded by the writes in flight
-// (encrypted_write.h). Thread-safe; a Buffer keeps the pool.
+// At most kMaxKept are kept, 66 MiB: what may be on its way beyond the node (remote_writes.h). Of
+// those to devices fewer are out at a time (encrypted_write.h). Thread-safe; a Buffer keeps the pool.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace kvkeep::store_internal {
 
 class CipherBuffers : public std::enable_shared_from_this<CipherBuffers> {
  public:
-  static constexpr size_t kMaxKept = 16;
+  static constexpr size_t kMaxKept = 64;
   // Holds a unit of one piece, with the longest metadata tail behind it.
   static constexpr size_t kUnitBytes = kPieceBytes + 32 * kKiB;
 

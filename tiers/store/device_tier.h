@@ -45,8 +45,10 @@ struct DeviceTier final : LowerTier {
   // (leave.cc).
   enum class Presence : uint8_t { kAway, kJoining, kHere, kLeaving };
 
-  DeviceTier(uint16_t of_number, const MacKey& key, const Incarnations* incarnations)
-      : LowerTier(of_number, key), incarnations(incarnations) {}
+  DeviceTier(uint16_t of_number, const MacKey& key, const StoreOptions& options,
+             const Incarnations* incarnations)
+      : LowerTier(of_number, key, options.max_device_reads_in_flight_bytes),
+        incarnations(incarnations) {}
 
   // ---- LowerTier
   void Read(ImageRead read) override;

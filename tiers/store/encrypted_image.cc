@@ -1,5 +1,6 @@
 #include "tiers/store/encrypted_image.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace kvkeep::store_internal {
@@ -22,13 +23,14 @@ absl::StatusOr<std::shared_ptr<const EncryptedImage>> EncryptedImage::Make(
     ImageHeader header, const DataKey& key, const ImageRuns& source, const MacKey& mac_key,
     CipherBuffers& buffers, RandomSource* random) {
   const ImageShape& shape = header.identity.shape;
-  const std::shared_ptr<EncryptedImage> image(
-      new EncryptedImage(buffers.Take(shape.blocks().value() * kBlockBytes - kHeaderBytes)));
-  if (image->buffer_.data() == nullptr || !image->page_.ok()) return AlignedPage::NoMemory();
+  const std::shared_ptr<EncryptedImage> image(new EncryptedImage(shape));
+  if (!image->page_.ok()) return AlignedPage::NoMemory();
   header.encryption = ImageCipher::NewEncryption(key, shape, random);
   const ImageCipher cipher(key, header.identity, *header.encryption);
   for (size_t unit = 0; unit < shape.units(); ++unit) {
-    std::byte* const to = image->buffer_.data() + (shape.unit_begin(unit) - kHeaderBytes);
+    image->units_.push_back(buffers.Take(shape.unit_end(unit) - shape.unit_begin(unit)));
+    std::byte* const to = image->units_.back().data();
+    if (to == nullptr) return AlignedPage::NoMemory();
     EncryptUnit(cipher, source, unit, to, &header);
   }
   cipher.EncryptChecksums(&header);
@@ -37,7 +39,9 @@ absl::StatusOr<std::shared_ptr<const EncryptedImage>> EncryptedImage::Make(
 }
 
 std::span<std::byte> EncryptedImage::Run(uint64_t offset, uint64_t bytes) const {
-  return {buffer_.data() + (offset - kHeaderBytes), bytes};
+  const size_t unit = shape_.unit_at(offset);
+  return {units_[unit].data() + (offset - shape_.unit_begin(unit)),
+          std::min(bytes, shape_.unit_end(unit) - offset)};
 }
 
 }  // namespace kvkeep::store_internal

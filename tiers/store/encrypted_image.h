@@ -1,5 +1,5 @@
-// EncryptedImage: one image encrypted as a whole, in memory of its own: for a tier whose header
-// page, which has the tags, is sent before all else.
+// EncryptedImage: one image encrypted as a whole, in buffers of its own, one a unit: for a tier whose
+// header page, which has the tags, is sent before all else.
 //
 // The bytes in G2 stay what they are: readers hold leases on them. Constant once made, hence
 // thread-safe; counted with the buffers of write-backs.
@@ -11,7 +11,7 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <utility>
+#include <vector>
 
 #include "tiers/base/image.h"
 #include "tiers/base/random.h"
@@ -36,14 +36,15 @@ class EncryptedImage {
       CipherBuffers& buffers, RandomSource* random);
 
   ConstHeaderPage header() const { return ConstHeaderPage(page_.bytes, kHeaderBytes); }
-  // Of what is behind the header page.
+  // Of what is behind the header page: from `offset` to the end of its unit, at most `bytes`.
   std::span<std::byte> Run(uint64_t offset, uint64_t bytes) const;
 
  private:
-  explicit EncryptedImage(CipherBuffers::Buffer buffer) : buffer_(std::move(buffer)) {}
+  explicit EncryptedImage(const ImageShape& shape) : shape_(shape) {}
 
+  const ImageShape shape_;
   AlignedPage page_;
-  CipherBuffers::Buffer buffer_;
+  std::vector<CipherBuffers::Buffer> units_;
 };
 
 }  // namespace kvkeep::store_internal

@@ -115,7 +115,7 @@ absl::Status Core::Recover() {
     Section section(this, Section::Kind::kNotMeasured);  // nobody is served yet
     recovery_helper_ = std::make_unique<ThreadPool>("kvkeep-recover", 1);
     for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
-      auto tier = std::make_unique<DeviceTier>(device, deps_.mac_key, &incarnations_);
+      auto tier = std::make_unique<DeviceTier>(device, deps_.mac_key, options_, &incarnations_);
       if (deps_.devices[device].coming) {
         tier->coming_until = deps_.clock->Now() + kComingPatience;
       }

@@ -63,7 +63,8 @@ struct ImageWrite {
 
 class LowerTier {
  public:
-  LowerTier(uint16_t number, const MacKey& mac_key) : number(number), mac_key(mac_key) {}
+  LowerTier(uint16_t number, const MacKey& mac_key, uint64_t most_reads_in_flight_bytes)
+      : number(number), mac_key(mac_key), reads(most_reads_in_flight_bytes) {}
   virtual ~LowerTier() = default;
 
   virtual void Read(ImageRead read) = 0;

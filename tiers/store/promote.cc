@@ -192,8 +192,7 @@ void Core::PumpReads(LowerTier& from) {
     if (Spent()) return PumpLater(from);
     const ChunkSlot slot = from.reads.next();
     Promotion& promotion = *promotions_.at(slot);
-    const uint64_t limit = options_.max_device_reads_in_flight_bytes;
-    if (!from.reads.MayBegin(promotion.bytes(), limit)) return;
+    if (!from.reads.MayBegin(promotion.bytes())) return;
     Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
     from.reads.Begin(promotion.bytes());
     counters_.promotion_runs += from.NoteRuns(table_.at(slot));

@@ -18,6 +18,8 @@ namespace kvkeep::store_internal {
 
 class ReadLane {
  public:
+  explicit ReadLane(uint64_t most_in_flight_bytes) : most_in_flight_bytes_(most_in_flight_bytes) {}
+
   void Ask(const ReadQueue::Requester& requester, ChunkSlot slot, uint64_t bytes,
            MonotonicTime now) {
     speed_.OnStart(bytes, now);
@@ -27,8 +29,8 @@ class ReadLane {
   // REQUIRES: anyone_waits().
   ChunkSlot next() const { return queue_.front(); }
   // One image may always be under way, however large.
-  bool MayBegin(uint64_t bytes, uint64_t most_in_flight) const {
-    return in_flight_bytes_ == 0 || in_flight_bytes_ + bytes <= most_in_flight;
+  bool MayBegin(uint64_t bytes) const {
+    return in_flight_bytes_ == 0 || in_flight_bytes_ + bytes <= most_in_flight_bytes_;
   }
   // The next one, of so many bytes.
   void Begin(uint64_t bytes) {
@@ -52,6 +54,7 @@ class ReadLane {
   }
 
  private:
+  const uint64_t most_in_flight_bytes_;
   ReadQueue queue_;
   ReadSpeed speed_;
   uint64_t in_flight_bytes_ = 0;

@@ -171,9 +171,12 @@ void Core::Search(const std::shared_ptr<Recalling>& recalling, MonotonicTime dea
   ++remote_->counters.searches;
   remote_->counters.searched_chunks += recalling->ids.size();
   Later([this, recalling, deadline, source = &remote_->source()] {
-    source->Find(recalling->ids, deadline, [this, recalling](const RemoteSource::Found& found) {
-      OnFound(recalling, found);
-    });
+    const auto wanted = recalling->head_run ? RemoteSource::Wanted::kLeadingRun
+                                            : RemoteSource::Wanted::kAny;
+    source->Find(recalling->ids, wanted, deadline,
+                 [this, recalling](const RemoteSource::Found& found) {
+                   OnFound(recalling, found);
+                 });
   });
 }
 

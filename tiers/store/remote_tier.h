@@ -31,7 +31,7 @@ class RemoteTier final : public LowerTier {
 
   // Of a table of options.max_chunks slots.
   RemoteTier(uint16_t of_number, RemoteSource* source, const StoreOptions& options)
-      : LowerTier(of_number, source->mac_key()),
+      : LowerTier(of_number, source->mac_key(), options.max_remote_reads_in_flight_bytes),
         unused(options.remote_second_use ? options.max_chunks : 0),
         ages(options.remote_lifetime),
         write_rate(options.remote_write_bytes_per_second),

@@ -2,6 +2,7 @@
 
 #include <absl/strings/match.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <utility>
 
@@ -14,6 +15,7 @@ namespace kvkeep {
 namespace {
 
 using std::chrono::seconds;
+using Wanted = RemoteSource::Wanted;
 
 constexpr MonotonicTime kNever = MonotonicTime::max();
 
@@ -32,9 +34,9 @@ class Bucket {
     executor.RunAll();
     return told.value();
   }
-  RemoteSource::Found Find(std::vector<ChunkId> ids) {
+  RemoteSource::Found Find(std::vector<ChunkId> ids, Wanted wanted = Wanted::kLeadingRun) {
     std::optional<RemoteSource::Found> found;
-    source->Find(std::move(ids), kNever, [&](RemoteSource::Found is) {
+    source->Find(std::move(ids), wanted, kNever, [&](RemoteSource::Found is) {
       REQUIRE_FALSE(found.has_value());
       found = std::move(is);
     });
@@ -174,6 +176,9 @@ TEST_CASE("no part is a sliver, and beside many others an image is read whole") 
   CHECK(requests(0, 1) == 2);
   for (const GetObject& part : b.store->got) CHECK(part.range->bytes > 4 * kMiB);
   CHECK(requests(0, 5) == 2 * 3 + 2);
+  // Of what is read whole no range is asked for.
+  const auto whole = [](const GetObject& get) { return !get.range.has_value(); };
+  CHECK(std::count_if(b.store->got.begin(), b.store->got.end(), whole) == 2);
   CHECK(requests(4, 5) == 2);
   const auto there = std::exchange(b.objects.now, {});  // reads that failed have ended, too
   for (size_t i = 0; i < 5; ++i) {
@@ -260,7 +265,7 @@ TEST_CASE("another fleet finds nothing, and touches nothing") {
                        std::make_unique<MemoryObjectStore>(&b.objects, &b.executor, &b.clock),
                        &b.clock, &b.random);
     RemoteSource::Found found;
-    other.Find({image.id}, kNever, [&](RemoteSource::Found is) { found = std::move(is); });
+    other.Find({image.id}, Wanted::kLeadingRun, kNever, [&](RemoteSource::Found is) { found = std::move(is); });
     b.executor.RunAll();
     CHECK(found == RemoteSource::Found{std::nullopt});
   }
@@ -365,6 +370,25 @@ TEST_CASE("of a short run each key is asked for, and found behind a hole too") {
   }
 }
 
+TEST_CASE("the last chunks of a long run are found by who has a use for them without the first") {
+  Bucket b;
+  std::vector<ChunkId> ids;
+  for (uint8_t i = 0; i < 200; ++i) {
+    ids.push_back(Chunk(i));
+    if (i < 190 || i == 195) continue;
+    Image image = Image::Make(*b.source, ids.back(), 1000 + i, i);
+    CHECK(b.Write(image).ok());
+  }
+  const RemoteSource::Found found = b.Find(ids, Wanted::kAny);
+  for (uint32_t i = 0; i < 200; ++i) {
+    CAPTURE(i);
+    CHECK(found[i].has_value() == (i >= 190 && i != 195));
+    if (found[i].has_value()) CHECK(found[i]->payload_bytes == 1000 + i);
+  }
+  CHECK(b.store->gets == 48);
+  CHECK(b.Find(ids, Wanted::kLeadingRun) == RemoteSource::Found(200));
+}
+
 TEST_CASE("no more is probed at once than may be, and a search ends by its deadline") {
   Bucket b({.find_within = seconds(1), .probes_at_once = 8});
   std::vector<ChunkId> ids;
@@ -372,7 +396,8 @@ TEST_CASE("no more is probed at once than may be, and a search ends by its deadl
   CHECK(b.Find(ids) == RemoteSource::Found(100));
   CHECK(b.store->most_at_once == 8);
   std::optional<RemoteSource::Found> found;
-  b.source->Find(ids, kNever, [&](RemoteSource::Found is) { found = std::move(is); });
+  b.source->Find(ids, Wanted::kLeadingRun, kNever,
+                 [&](RemoteSource::Found is) { found = std::move(is); });
   b.clock.Advance(seconds(1));
   b.executor.RunAll();
   CHECK(found.has_value());
@@ -442,7 +467,7 @@ TEST_CASE("a question that is not answered in time is no absence: what is known 
     CHECK(b.Write(image).ok());
   }
   std::optional<RemoteSource::Found> found;
-  b.source->Find(ids, b.clock.Now() + std::chrono::milliseconds(50),
+  b.source->Find(ids, Wanted::kLeadingRun, b.clock.Now() + std::chrono::milliseconds(50),
                  [&](RemoteSource::Found is) { found = std::move(is); });
   while (b.source->counters().search_rounds < 2) b.executor.RunOne(0);
   b.clock.Advance(std::chrono::milliseconds(50));
@@ -453,7 +478,8 @@ TEST_CASE("a question that is not answered in time is no absence: what is known 
   CHECK(known == 33);  // positions 0, 1, 2, 4, ... 32 were asked for first
   CHECK((*found)[known - 1].has_value());
   // Nothing of it is remembered as absent.
-  b.source->Find(ids, kNever, [&](RemoteSource::Found is) { found = std::move(is); });
+  b.source->Find(ids, Wanted::kLeadingRun, kNever,
+                 [&](RemoteSource::Found is) { found = std::move(is); });
   b.executor.RunAll();
   CHECK((*found)[49].has_value());
   CHECK_FALSE((*found)[50].has_value());
@@ -502,7 +528,7 @@ TEST_CASE("whatever a bucket does, all is answered once, and nothing is well tha
     for (size_t i = 0; i < images.size(); ++i) {
       b.Read(reads[i], &told[i]);
       asked += 2;
-      b.source->Find({images[i].id, Chunk(77)}, kNever, [&, i](RemoteSource::Found found) {
+      b.source->Find({images[i].id, Chunk(77)}, Wanted::kAny, kNever, [&, i](RemoteSource::Found found) {
         ++answered;
         CHECK((!found[0].has_value() || *found[0] == images[i].shape));
         CHECK_FALSE(found[1].has_value());

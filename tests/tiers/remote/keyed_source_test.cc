@@ -57,10 +57,11 @@ class KeyedBucket {
   }
   RemoteSource::Found Find(Node& node, std::vector<ChunkId> ids) {
     std::optional<RemoteSource::Found> found;
-    node.source->Find(std::move(ids), MonotonicTime::max(), [&](RemoteSource::Found is) {
-      REQUIRE_FALSE(found.has_value());
-      found = std::move(is);
-    });
+    node.source->Find(std::move(ids), RemoteSource::Wanted::kAny, MonotonicTime::max(),
+                      [&](RemoteSource::Found is) {
+                        REQUIRE_FALSE(found.has_value());
+                        found = std::move(is);
+                      });
     CHECK_FALSE(found.has_value());
     executor.RunAll();
     return found.value();
@@ -256,7 +257,7 @@ TEST_CASE("all that is under way is answered once when a source of several keys 
     Image into = Empty(image);
     int found = 0, headers = 0, removed = 0;
     uint64_t bytes = kHeaderBytes;
-    now.source->Find({image.id, Chunk(9)}, MonotonicTime::max(),
+    now.source->Find({image.id, Chunk(9)}, RemoteSource::Wanted::kAny, MonotonicTime::max(),
                      [&](const RemoteSource::Found&) { ++found; });
     now.source->Read({into.id, into.shape, into.header(), into.memory(),
                       [&](const absl::Status&) { ++headers; },
@@ -271,6 +272,19 @@ TEST_CASE("all that is under way is answered once when a source of several keys 
     CHECK(bytes == image.bytes.size());
     bucket.executor.RunAll();
   }
+}
+
+TEST_CASE("how much may be asked in a second is for all keys together") {
+  KeyedBucket bucket;
+  auto node = bucket.NodeWith({.fleet = 0, .previous = {1}}, {.probes_per_second = 10});
+  std::vector<ChunkId> ids;
+  for (uint8_t i = 0; i < 30; ++i) ids.push_back(Chunk(i));
+  CHECK(bucket.Find(node, ids) == RemoteSource::Found(30));
+  // Ten, of which the earlier key has none; and one, as each search asks something.
+  CHECK(node.store->gets == 11);
+  CHECK_FALSE(node.source->may_find());
+  node.source->SetProbesPerSecond(0);
+  CHECK(node.source->may_find());
 }
 
 }  // namespace kvkeep

@@ -86,6 +86,49 @@ TEST_CASE("the first key alone ends a search that finds it absent") {
   CHECK(all.rounds == 2);
 }
 
+TEST_CASE("of a run that is there at its end alone the last keys are asked for, each") {
+  for (const bool first_alone : {false, true}) {
+    for (const size_t keys : {49, 512, 2048}) {
+      for (const size_t window : {1, 2, 17, 24, 400}) {
+        CAPTURE(first_alone, keys, window);
+        if (window >= keys) continue;
+        PrefixSearch search(keys, {.first_alone = first_alone}, true);
+        std::set<size_t> asked, found;
+        for (auto round = search.NextRound(); !round.empty(); round = search.NextRound()) {
+          CHECK(std::is_sorted(round.begin(), round.end()));
+          for (const size_t at : round) {
+            CHECK(asked.insert(at).second);
+            const bool there = at >= keys - window;
+            if (there) found.insert(at);
+            search.Tell(at, there);
+          }
+        }
+        CHECK(search.is_tail());
+        CHECK(search.leading() == 0);
+        CHECK(search.rounds() == 2);
+        CHECK(search.questions() == 48);
+        for (size_t at = keys - std::min<size_t>(window, 24); at < keys; ++at) {
+          CHECK(found.contains(at));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("no last keys are asked for of a run that has a head, or no end, or who has no use for it") {
+  const auto questions = [](bool tail, bool head, bool end) {
+    PrefixSearch search(512, {}, tail);
+    for (auto round = search.NextRound(); !round.empty(); round = search.NextRound()) {
+      for (const size_t at : round) search.Tell(at, (head && at < 200) || (end && at >= 500));
+    }
+    CHECK_FALSE(search.is_tail());
+    return search.questions();
+  };
+  CHECK(questions(true, false, false) == 20);
+  CHECK(questions(false, false, true) == 20);
+  CHECK(questions(true, true, true) == questions(false, true, true));
+}
+
 TEST_CASE("a run ends at the first hole that is seen, and no lower than what is sure") {
   SeededRandom random(5);
   for (int round = 0; round < 500; ++round) {

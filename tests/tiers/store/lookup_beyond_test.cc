@@ -137,10 +137,12 @@ TEST_CASE("a run from the head ends where something is absent; all that is there
   const LookupResult run = node.Ask(kNames);
   CHECK(run.beyond_keys == 4);
   CHECK(run.leased_keys == 4);
+  CHECK(node.s.world.remote().last_wanted == RemoteSource::Wanted::kLeadingRun);
   node.s.RunAll();
   CHECK(node.counters().recalled_chunks == 4);
   LookupResult all = node.Ask(Names(5, 14), LeaseMode::kAllPresent);
   CHECK(all.beyond_keys == 0);
+  CHECK(node.s.world.remote().last_wanted == RemoteSource::Wanted::kAny);
   CHECK(all.coming_parts == std::vector<uint64_t>{0, 1, 1, 1, 1, 1, 0, 0, 0, 0});
   CHECK(node.s.Get(10, all.lease) == "hit");
 }

@@ -12,7 +12,7 @@ namespace {
 // Nobody asks it for anything here: it is a name.
 class SomeTier final : public LowerTier {
  public:
-  SomeTier() : LowerTier(0, {}) {}
+  SomeTier() : LowerTier(0, {}, kMiB) {}
   void Read(ImageRead) override {}
   void Write(ImageWrite) override {}
   absl::Status CheckHeader(const ImageHeader&, const Chunk&) const override { return {}; }

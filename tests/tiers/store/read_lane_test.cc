@@ -20,29 +20,29 @@ ReadQueue::Requester Requester(uint8_t session) {
 }  // namespace
 
 TEST_CASE("a lower tier has as many bytes in flight as it may, or one image") {
-  ReadLane lane;
+  ReadLane lane(8 * kMiB);
   CHECK_FALSE(lane.anyone_waits());
   lane.Ask(Requester(1), ChunkSlot(7), 10 * kMiB, kStart);
   lane.Ask(Requester(1), ChunkSlot(8), 4 * kMiB, kStart);
   lane.Ask(Requester(1), ChunkSlot(9), 4 * kMiB, kStart);
   CHECK(lane.next() == ChunkSlot(7));
-  CHECK(lane.MayBegin(10 * kMiB, 8 * kMiB));  // however large, as nothing else is under way
+  CHECK(lane.MayBegin(10 * kMiB));  // however large, as nothing else is under way
   CHECK_FALSE(lane.busy());
   lane.Begin(10 * kMiB);
   CHECK(lane.busy());
   CHECK(lane.next() == ChunkSlot(8));
-  CHECK_FALSE(lane.MayBegin(4 * kMiB, 8 * kMiB));
+  CHECK_FALSE(lane.MayBegin(4 * kMiB));
   lane.End(10 * kMiB, true, kStart + kSecond);
   CHECK_FALSE(lane.busy());
   lane.Begin(4 * kMiB);
-  CHECK(lane.MayBegin(4 * kMiB, 8 * kMiB));
-  CHECK_FALSE(lane.MayBegin(4 * kMiB + 1, 8 * kMiB));
+  CHECK(lane.MayBegin(4 * kMiB));
+  CHECK_FALSE(lane.MayBegin(4 * kMiB + 1));
   lane.Begin(4 * kMiB);
   CHECK_FALSE(lane.anyone_waits());
 }
 
 TEST_CASE("what others wait for is before one's own only as far as turns have it") {
-  ReadLane lane;
+  ReadLane lane(kGiB);
   // 1 GiB/s, as it turns out.
   lane.Ask(Requester(1), ChunkSlot(1), kGiB, kStart);
   lane.Begin(kGiB);

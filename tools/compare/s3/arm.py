@@ -78,10 +78,13 @@ def keys_of(prompt, count):
 
 
 class Pages:
-    """Populated memory of our own, until it is closed."""
+    """Populated memory of our own, until it is closed: a memfd, as engines have for their host KV,
+    whose descriptor stays open."""
 
     def __init__(self, size):
-        self._map = mmap.mmap(-1, size)
+        self._descriptor = os.memfd_create("kvkeep-compare-s3", os.MFD_CLOEXEC)
+        os.ftruncate(self._descriptor, size)
+        self._map = mmap.mmap(self._descriptor, size)
         self._view = ctypes.c_char.from_buffer(self._map)
         self.address, self.size = ctypes.addressof(self._view), size
         memory.populate(self.address, size)
@@ -89,6 +92,7 @@ class Pages:
     def close(self):
         self._view = None
         self._map.close()
+        os.close(self._descriptor)
 
 
 class Payloads:

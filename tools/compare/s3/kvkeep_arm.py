@@ -17,6 +17,7 @@ import urllib.request
 
 from arm import Arm, serve
 import kvkeep
+import kvkeep.registered
 from server import Server, free_port
 
 SEGMENT = 64 << 20
@@ -24,7 +25,10 @@ LEAST_G2 = 256 << 20
 G2_OF_RUN = 5  # times its bytes: what comes from G4 may be a quarter of G2 at once
 REMOTE_WAIT_S = 10
 PATIENCE_S = 120
-PAUSE_S = 0.02  # between two looks at the metrics: nothing tells when G4 has a chunk
+# Between two looks at the metrics, as nothing tells when G4 has a chunk. A look costs the daemon
+# some milliseconds of CPU time, so a long put is looked at less often.
+LEAST_PAUSE_S = 0.01
+PAUSE_OF_ELAPSED = 0.03
 PUT_AT_ONCE_BYTES = 64 << 20  # a quarter of G2 may be reserved by puts
 
 
@@ -58,6 +62,7 @@ class Kvkeep(Arm):
         self._namespace = self._client.namespace(f"compare-{size}", tokens_per_chunk=256,
                                                  bytes_per_part=size)
         self._found = None
+        self._memory = kvkeep.registered.of_mapping(self._client, *region, reused=True)
 
     def _config(self):
         where, at = self.where, self._directory
@@ -79,6 +84,8 @@ class Kvkeep(Arm):
         if self._found is not None:
             self._found.lease.release()
         self._namespace = None
+        for registered in self._memory:
+            registered.release()
         self._client.close()
         self._daemon.stop()
         shutil.rmtree(self._directory)
@@ -93,13 +100,14 @@ class Kvkeep(Arm):
             rf"^kvkeep_{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE))
 
     def _await(self, name, wanted):
-        deadline = time.monotonic() + PATIENCE_S
+        began = time.monotonic()
         while (counted := self._counted(name)) < wanted:
             if dropped := self._counted("g4_dropped_chunks_total"):
                 raise OSError(f"{dropped:.0f} writes to the bucket were dropped")
-            if time.monotonic() > deadline:
+            elapsed = time.monotonic() - began
+            if elapsed > PATIENCE_S:
                 raise OSError(f"{name} is {counted:.0f}, not {wanted:.0f}")
-            time.sleep(PAUSE_S)
+            time.sleep(max(LEAST_PAUSE_S, PAUSE_OF_ELAPSED * elapsed))
 
     def _buffers(self, places):
         return [memoryview((ctypes.c_char * self._size).from_address(place)).cast("B")
