@@ -85,8 +85,8 @@ class BucketSource final : public RemoteSource {
   // `clock` and `random` outlive this.
   BucketSource(const BucketSourceOptions& options, FleetKeys keys,
                std::unique_ptr<ObjectStore> store, Clock* clock, RandomSource* random);
-  // The same with a store that others ask, too, within `limits`. The store is gone, with all answers
-  // told, before this is.
+  // The same with a store that others ask, too, within `limits`. The store is gone, with all
+  // answers told, before this is.
   BucketSource(const BucketSourceOptions& options, FleetKeys keys, ObjectStore* store,
                std::shared_ptr<AskLimits> limits, Clock* clock, RandomSource* random);
   ~BucketSource() override;

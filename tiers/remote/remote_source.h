@@ -69,8 +69,8 @@ class RemoteSource {
 
   virtual ~RemoteSource() = default;
 
-  // What a caller has a use for: kLeadingRun: nothing behind the first that is not there; kAny: each
-  // by itself, as of layers with a sliding window, of which the last chunks of a prompt are put.
+  // What a caller has a use for. kLeadingRun: nothing behind the first that is not there. kAny:
+  // each by itself, as of layers with a sliding window, which put the last chunks of a prompt.
   enum class Wanted : uint8_t { kLeadingRun, kAny };
 
   // Of one namespace.

@@ -1,5 +1,5 @@
-// EncryptedImage: one image encrypted as a whole, in buffers of its own, one a unit: for a tier whose
-// header page, which has the tags, is sent before all else.
+// EncryptedImage: one image encrypted as a whole, in buffers of its own, one a unit: for a tier
+// whose header page, which has the tags, is sent before all else.
 //
 // The bytes in G2 stay what they are: readers hold leases on them. Constant once made, hence
 // thread-safe; counted with the buffers of write-backs.

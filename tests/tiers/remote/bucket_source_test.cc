@@ -265,7 +265,8 @@ TEST_CASE("another fleet finds nothing, and touches nothing") {
                        std::make_unique<MemoryObjectStore>(&b.objects, &b.executor, &b.clock),
                        &b.clock, &b.random);
     RemoteSource::Found found;
-    other.Find({image.id}, Wanted::kLeadingRun, kNever, [&](RemoteSource::Found is) { found = std::move(is); });
+    other.Find({image.id}, Wanted::kLeadingRun, kNever,
+               [&](RemoteSource::Found is) { found = std::move(is); });
     b.executor.RunAll();
     CHECK(found == RemoteSource::Found{std::nullopt});
   }
@@ -528,7 +529,8 @@ TEST_CASE("whatever a bucket does, all is answered once, and nothing is well tha
     for (size_t i = 0; i < images.size(); ++i) {
       b.Read(reads[i], &told[i]);
       asked += 2;
-      b.source->Find({images[i].id, Chunk(77)}, Wanted::kAny, kNever, [&, i](RemoteSource::Found found) {
+      const std::vector<ChunkId> asked = {images[i].id, Chunk(77)};
+      b.source->Find(asked, Wanted::kAny, kNever, [&, i](RemoteSource::Found found) {
         ++answered;
         CHECK((!found[0].has_value() || *found[0] == images[i].shape));
         CHECK_FALSE(found[1].has_value());

@@ -115,7 +115,7 @@ TEST_CASE("of a run that is there at its end alone the last keys are asked for, 
   }
 }
 
-TEST_CASE("no last keys are asked for of a run that has a head, or no end, or who has no use for it") {
+TEST_CASE("no last keys are asked for of a run with a head or without an end, or without use") {
   const auto questions = [](bool tail, bool head, bool end) {
     PrefixSearch search(512, {}, tail);
     for (auto round = search.NextRound(); !round.empty(); round = search.NextRound()) {
