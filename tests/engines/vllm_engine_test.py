@@ -12,6 +12,7 @@ kvkeep_c, kvkeepd and kvkeep. About ten minutes.
 
 import json
 import os
+import pathlib
 import random
 import signal
 import sys
@@ -26,6 +27,7 @@ from engine_process import PROMPTS
 
 ASKED = engine_process.arguments(__doc__)
 CHUNKS = 1000 // vllm_engine.CHUNK_TOKENS  # of a prompt
+LONG_TOKENS = 1900
 
 
 def engine(model):
@@ -41,13 +43,18 @@ def engine(model):
 
     def answer(line):
         begin = time.monotonic()
-        outs = llm.generate([{"prompt_token_ids": engine_process.prompt(int(name[1:]))}
-                             for name in line.split()], params, use_tqdm=False)
+        outs = llm.generate([{"prompt_token_ids": prompt_named(name)} for name in line.split()],
+                            params, use_tqdm=False)
         return {"tokens": [list(out.outputs[0].token_ids) for out in outs],
                 "cached": [out.num_cached_tokens for out in outs],
                 "seconds": round(time.monotonic() - begin, 3)}
 
     engine_process.serve(answer)
+
+
+def prompt_named(name):
+    """p3: of 1,000 tokens. l3: a long one."""
+    return engine_process.prompt(int(name[1:]), LONG_TOKENS if name[0] == "l" else 1000)
 
 
 class VllmEngine(unittest.TestCase):
@@ -146,6 +153,53 @@ class VllmEngine(unittest.TestCase):
         second.close()
         alone = self.engine(daemon.endpoint, **options)  # its chunks are others, of the same tokens
         self.check(alone, "p0", recalled=False)
+
+    def test_prompts_move_to_another_node_through_a_bucket(self):
+        self.prompts_move_to_another_node_through_a_bucket()
+
+    def test_direct_prompts_move_to_another_node_through_a_bucket(self):
+        self.prompts_move_to_another_node_through_a_bucket(direct=True)
+
+    def prompts_move_to_another_node_through_a_bucket(self, **options):
+        """The first node is gone with its disks; the second has its fleet's key, and nothing else.
+        KVKEEP_TEST_BUCKET: g4.url of a bucket or directory in place of the test's own directory,
+        with KVKEEP_G4_CREDENTIALS_FILE. A model large enough for its prefill to take seconds."""
+        from daemon import Daemon
+
+        engine_process.make_model(self.model, hidden_size=512, intermediate_size=2048,
+                                  num_hidden_layers=8, head_dim=64)
+        prompts = [f"l{number}" for number in range(3)]
+        shared = tempfile.TemporaryDirectory()
+        self.addCleanup(shared.cleanup)
+        key = pathlib.Path(shared.name, "fleet.key")
+        key.touch(mode=0o600)
+        key.write_text(os.urandom(32).hex(), encoding="utf-8")
+        pathlib.Path(shared.name, "bucket").mkdir()
+        beyond = {"KVKEEP_FLEET_NAME": "test", "KVKEEP_FLEET_KEY_FILE": str(key),
+                  "KVKEEP_G4_ADMISSION": "all", "KVKEEP_G4_WRITE_BYTES_PER_SECOND": "1GiB",
+                  "KVKEEP_G2_CAPACITY": "512MiB",
+                  "KVKEEP_G4_URL": os.environ.get("KVKEEP_TEST_BUCKET",
+                                                  f"file://{shared.name}/bucket")}
+        self.expect(["p9", *prompts], gpu=512 << 20)
+        whole = LONG_TOKENS // vllm_engine.CHUNK_TOKENS * vllm_engine.CHUNK_TOKENS
+        seconds = {}
+        for node in ("computes", "recalls"):
+            daemon = Daemon(ASKED.build / "bin" / "kvkeepd", beyond)
+            self.addCleanup(daemon.__exit__)
+            daemon.start()
+            asked = self.engine(daemon.endpoint, gpu=512 << 20, cpu=256 << 20, **options)
+            self.ask(asked, "p9")  # what only a first request pays
+            seconds[node] = 0
+            for prompt in prompts:
+                said = asked.ask(prompt)
+                self.assertEqual(said["tokens"], [self.expected[prompt]])
+                self.assertEqual(said["cached"], [whole if node == "recalls" else 0])
+                seconds[node] += said["seconds"]
+            if node == "computes":
+                daemon.wait_beyond(CHUNKS + len(prompts) * whole // vllm_engine.CHUNK_TOKENS)
+            asked.close()
+            daemon.__exit__()
+        print({**seconds, "ratio": round(seconds["recalls"] / seconds["computes"], 3)}, flush=True)
 
     def test_a_daemon_that_is_killed_stopped_and_started_at_any_moment(self):
         self.daemon_at_any_moment()

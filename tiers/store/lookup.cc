@@ -258,7 +258,9 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   Grant grant{.request = request, .lookup = lookup};
   if (request.lease_mode != LeaseMode::kNone) grant.Reserve();
   lookup.to_read.resize(deps_.devices.size());
-  if (request.beyond.asks()) lookup.coming_parts.assign(lookup.g2_parts.size(), 0);
+  // A get waits for what is on its way, whoever asked for it, as Read does.
+  const bool gets = request.want_places && request.lease_mode == LeaseMode::kAllPresent;
+  if (request.beyond.asks() || gets) lookup.coming_parts.assign(lookup.g2_parts.size(), 0);
   ReuseMeter::Note note(&reuse_);
   Section section(this);
   const TenantId tenant = owners_.OwnerOf(request.chunks.ns);
@@ -292,7 +294,7 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   LookupResult result = std::move(grant.result);
   result.g2_parts = std::move(lookup.g2_parts);
   result.g3_parts = std::move(lookup.g3_parts);
-  result.coming_parts = std::move(lookup.coming_parts);
+  if (request.beyond.asks()) result.coming_parts = std::move(lookup.coming_parts);
   result.leading_keys = lookup.leading_keys;
   result.promotion_time = promotion_time;
   result.beyond_keys = lookup.reachable_keys - lookup.leading_keys;

@@ -85,7 +85,9 @@ struct LookupRequest {
   LeaseMode lease_mode = LeaseMode::kNone;
   uint64_t client_request_id = 0;  // not 0: a repeat gets the same lease
   bool transient = false;
-  bool want_places = false;  // with a lease: fill LookupResult::places
+  // With a lease: fill LookupResult::places. Of all that is present: what is on its way from beyond
+  // the node counts, whoever asked for it.
+  bool want_places = false;
   BeyondOptions beyond;
 };
 

@@ -103,6 +103,14 @@ class Daemon:
                 raise RuntimeError(f"{chunks} chunks should be in G3: {said['g2']} {said['g3']}")
             time.sleep(0.05)
 
+    def wait_beyond(self, chunks):
+        """Until that many chunks that this daemon was put are in its bucket."""
+        deadline = time.monotonic() + 60
+        while (said := self.status()["g4"])["written_chunks"] < chunks:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{chunks} chunks should be beyond the node: {said}")
+            time.sleep(0.05)
+
     def kill(self):
         if self.process is not None:
             self.process.kill()

@@ -99,6 +99,28 @@ TEST_CASE("who does not ask is promised nothing that is still on its way") {
   CHECK(s.Lookup(kNames).leading_keys == 10);
 }
 
+TEST_CASE("a get has what is still on its way too, whoever asked for it, and waits for it") {
+  LostNode node;
+  StoreTester& s = node.s;
+  CHECK(node.Ask(kNames).leased_keys == 10);
+  LookupRequest get = node.Request(kNames, LeaseMode::kAllPresent, microseconds(0));
+  get.beyond = {};
+  get.want_places = true;
+  const LookupResult found = s.store().Lookup(s.session, get).value();
+  CHECK(found.coming_parts.empty());  // it did not ask
+  CHECK(found.leading_keys == 0);
+  REQUIRE(found.places.size() == 10);
+  for (const ChunkPlace& place : found.places) CHECK_FALSE(place.readable);
+  for (const uint64_t name : kNames) CHECK(s.Get(name, found.lease) == "hit");
+  // The run of an engine that acquires one is of what is here.
+  LostNode other;
+  other.Ask(kNames);
+  LookupRequest run = other.Request(kNames, LeaseMode::kLeadingRun, microseconds(0));
+  run.beyond = {};
+  run.want_places = true;
+  CHECK(other.s.store().Lookup(other.s.session, run).value().places.empty());
+}
+
 TEST_CASE("a second one that asks shares what the first one has begun") {
   LostNode node;
   CHECK(node.Ask(kNames).leased_keys == 10);
