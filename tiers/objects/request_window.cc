@@ -1,6 +1,7 @@
 #include "tiers/objects/request_window.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tiers/base/check.h"
 
@@ -35,6 +36,7 @@ void RequestWindow::Served(Ticket ticket) {
   if (ticket.epoch_ != epoch_ || !in_use || ++served_ < size_) return;
   served_ = 0;
   hold_ = std::chrono::nanoseconds(0);
+  shrank_ = false;
   size_ = std::min(size_ + 1, options_.most);
 }
 
@@ -46,11 +48,13 @@ void RequestWindow::Throttled(Ticket ticket, MonotonicTime now,
   ++epoch_;
   served_ = 0;
   size_ = std::max<uint32_t>(1, size_ * 7 / 10);
-  hold_ = std::clamp<std::chrono::nanoseconds>(2 * hold_, options_.first_hold,
-                                               options_.longest_hold);
-  const auto quarter = static_cast<uint64_t>(hold_.count()) / 4;
-  std::chrono::nanoseconds held =
-      hold_ - std::chrono::nanoseconds(random_.NextU64() % (quarter + 1));
+  std::chrono::nanoseconds held{0};
+  if (std::exchange(shrank_, true)) {
+    hold_ = std::clamp<std::chrono::nanoseconds>(2 * hold_, options_.first_hold,
+                                                 options_.longest_hold);
+    const auto quarter = static_cast<uint64_t>(hold_.count()) / 4;
+    held = hold_ - std::chrono::nanoseconds(random_.NextU64() % (quarter + 1));
+  }
   if (retry_after.has_value()) {
     held = std::max<std::chrono::nanoseconds>(
         held, std::min<std::chrono::milliseconds>(*retry_after, options_.longest_hold));

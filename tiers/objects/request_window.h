@@ -1,9 +1,10 @@
 // RequestWindow: how many requests an endpoint is given at a time.
 //
 // It grows by one for each window of answers that came while it was in use, and shrinks to 0.7 of
-// itself when the server asks for less; then all requests are held for a while that doubles as long
-// as it goes on. Answers to what was sent before it last shrank do not shrink it again: a server
-// that turns down 40 requests at once said one thing, not 40.
+// itself when the server asks for less. If that was not enough, all requests are held for a while
+// that doubles as long as it goes on: of a server that takes a few at a time a hold at each first
+// refusal left half unused. Answers to what was sent before it last shrank do not shrink it again: a
+// server that turns down 40 requests at once said one thing, not 40.
 //
 // Writes yield: a quarter of the connections, none in a small window or soon after it shrank.
 // A plain value: time comes from the caller. Thread-compatible.
@@ -62,6 +63,7 @@ class RequestWindow {
   uint32_t served_ = 0;  // since it last grew or shrank
   uint64_t epoch_ = 0;   // times it shrank
   std::chrono::nanoseconds hold_{0};  // the last one, whole; zero: served a window since
+  bool shrank_ = false;               // since it served a window
   MonotonicTime held_until_{MonotonicTime::min()};
   std::optional<MonotonicTime> throttled_at_;
 };

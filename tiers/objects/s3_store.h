@@ -48,8 +48,9 @@ struct S3StoreOptions {
   size_t max_waiting = 4096;  // requests, at an endpoint; more are refused
   std::chrono::milliseconds longest_request{60'000};
   std::chrono::milliseconds first_byte_within{10'000};
-  // An answer that did not come says something of the endpoint when it was waited for so long.
-  std::chrono::milliseconds late_counts_from{1000};
+  // An answer that did not come says something of the endpoint when it was waited for so long: half
+  // of what a search takes at most, whose second round has but the rest.
+  std::chrono::milliseconds late_counts_from{500};
   std::chrono::seconds puts_off_for{60};  // when it is full, or takes no puts
   std::chrono::milliseconds keys_within{5000}, keys_looked_for_each{50};
 };

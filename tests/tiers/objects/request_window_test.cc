@@ -61,13 +61,16 @@ TEST_CASE("a window that is not used does not grow, nor one of failures") {
   CHECK(window.in_flight() == 0);
 }
 
-TEST_CASE("many answers that ask for less, to one window, shrink it once and hold all") {
+TEST_CASE("many answers that ask for less, to one window, shrink it once; and then hold all") {
   SeededRandom random(1);
   RequestWindow window({}, &random);
   MonotonicTime now = seconds(10);
-  const auto sent = FillWindow(window, now);
-  for (const auto& ticket : sent) window.Throttled(ticket, now);
+  for (const auto& ticket : FillWindow(window, now)) window.Throttled(ticket, now);
   CHECK(window.size() == 11);
+  const auto fewer = FillWindow(window, now);
+  CHECK(fewer.size() == 11);
+  for (const auto& ticket : fewer) window.Throttled(ticket, now);
+  CHECK(window.size() == 7);
   CHECK(window.held_until() >= now + milliseconds(750));
   CHECK(window.held_until() <= now + seconds(1));
   CHECK_FALSE(window.TryStart(Kind::kRead, window.held_until() - MonotonicTime(1)).has_value());
@@ -79,27 +82,31 @@ TEST_CASE("holds double up to a minute while it goes on, and begin anew after a 
   RequestWindow window({}, &random);
   MonotonicTime now = seconds(10);
   std::vector<MonotonicTime> holds;
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 11; ++i) {
     for (const auto& ticket : FillWindow(window, now)) window.Throttled(ticket, now);
     holds.push_back(window.held_until() - now);
     now = window.held_until();
   }
   CHECK(window.size() == 1);
-  CHECK(holds[1] > milliseconds(1499));
-  CHECK(holds[1] <= seconds(2));
-  CHECK(holds[4] > seconds(11));
+  CHECK(holds[0] == seconds(0));
+  CHECK(holds[2] > milliseconds(1499));
+  CHECK(holds[2] <= seconds(2));
+  CHECK(holds[5] > seconds(11));
   CHECK(holds.back() >= seconds(45));
   CHECK(holds.back() <= seconds(60));
   ServeRound(window, now);
   CHECK(window.size() == 2);
   for (const auto& ticket : FillWindow(window, now)) window.Throttled(ticket, now);
+  CHECK(window.held_until() == now);
+  for (const auto& ticket : FillWindow(window, now)) window.Throttled(ticket, now);
+  CHECK(window.held_until() - now > seconds(0));
   CHECK(window.held_until() - now <= seconds(1));
 }
 
 TEST_CASE("a server's own Retry-After holds longer, up to the longest, and never shorter") {
   SeededRandom random(1);
   for (const auto& [asked, least, most] :
-       {std::tuple(seconds(0), milliseconds(750), seconds(1)),
+       {std::tuple(seconds(0), milliseconds(0), seconds(0)),
         std::tuple(seconds(7), milliseconds(7000), seconds(7)),
         std::tuple(seconds(86400), milliseconds(60'000), seconds(60))}) {
     RequestWindow window({}, &random);

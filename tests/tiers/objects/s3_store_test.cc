@@ -238,7 +238,7 @@ TEST_CASE("a request that is cancelled is answered once, wherever it is") {
   CHECK(b.engine->unanswered() == 0);
 }
 
-TEST_CASE("who asks for less is given less: all wait, then fewer go at a time") {
+TEST_CASE("who asks for less is given less: fewer go at a time, and then all wait") {
   ScriptedBucket b;
   b.Put("n", "hello");
   b.instead = FirstMeet(3, S3Error(503, "SlowDown"));
@@ -251,8 +251,12 @@ TEST_CASE("who asks for less is given less: all wait, then fewer go at a time") 
   const size_t at_once = b.sent.size() - 1;
   CHECK(at_once == 16);
   CHECK(b.store->counters().window == 11);
-  TextObjectSink late;
-  std::optional<ObjectAnswer> held;
+  TextObjectSink refused, late;
+  std::optional<ObjectAnswer> again, held;
+  b.instead = FirstMeet(1, S3Error(503, "SlowDown"));
+  b.store->Get({.name = "n"}, &refused, b.Into(&again));
+  b.Settle();
+  CHECK(b.store->counters().window == 7);
   b.store->Get({.name = "n"}, &late, b.Into(&held));
   b.Advance(milliseconds(70));
   CHECK_FALSE(held.has_value());
@@ -260,7 +264,7 @@ TEST_CASE("who asks for less is given less: all wait, then fewer go at a time") 
   CHECK(held->ok());
   CHECK(std::all_of(answers.begin(), answers.end(),
                     [](const auto& answer) { return answer->ok(); }));
-  CHECK(b.store->counters().throttled == 3);
+  CHECK(b.store->counters().throttled == 4);
   CHECK(b.store->health().readable());
 }
 
