@@ -3,8 +3,8 @@
 // It grows by one for each window of answers that came while it was in use, and shrinks to 0.7 of
 // itself when the server asks for less. If that was not enough, all requests are held for a while
 // that doubles as long as it goes on: of a server that takes a few at a time a hold at each first
-// refusal left half unused. Answers to what was sent before it last shrank do not shrink it again: a
-// server that turns down 40 requests at once said one thing, not 40.
+// refusal left half unused. Answers to what was sent before it last shrank do not shrink it again:
+// a server that turns down 40 requests at once said one thing, not 40.
 //
 // Writes yield: a quarter of the connections, none in a small window or soon after it shrank.
 // A plain value: time comes from the caller. Thread-compatible.
