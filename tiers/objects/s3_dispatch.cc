@@ -256,6 +256,11 @@ void S3Store::TellWindow(const Attempt& attempt, const S3Answer& answer) {
   window.Ended(attempt.slot);
 }
 
+bool S3Store::WaitedLong(const Attempt& attempt) const {
+  const auto from = attempt.timed ? options_.late_counts_from : options_.late_counts_from / 2;
+  return now() - attempt.sent_at >= from;
+}
+
 void S3Store::TellBreaker(const Request& request, const Attempt& attempt, const S3Answer& answer,
                           bool stays) {
   Breaker& breaker = attempt.endpoint.breaker;
@@ -273,8 +278,7 @@ void S3Store::TellBreaker(const Request& request, const Attempt& attempt, const 
   }
   if (for_somebody) {
     breaker.Misconfigured(attempt.ticket, now());
-  } else if (then.fails && (answer.outcome != kLate ||
-                            now() - attempt.sent_at >= options_.late_counts_from)) {
+  } else if (then.fails && (answer.outcome != kLate || WaitedLong(attempt))) {
     breaker.Fails(attempt.ticket,
                   answer.connection_failed ? Breaker::Failure::kConnection
                                            : Breaker::Failure::kAnswer,

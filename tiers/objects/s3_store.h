@@ -48,9 +48,10 @@ struct S3StoreOptions {
   size_t max_waiting = 4096;  // requests, at an endpoint; more are refused
   std::chrono::milliseconds longest_request{60'000};
   std::chrono::milliseconds first_byte_within{10'000};
-  // An answer that did not come says something of the endpoint when it was waited for so long: half
-  // of what a search takes at most, whose second round has but the rest.
-  std::chrono::milliseconds late_counts_from{500};
+  // An answer that did not end says something of the endpoint when it was waited for so long. One
+  // that did not even begin does from half of that: a search takes a second at most, and its second
+  // round has but the rest.
+  std::chrono::milliseconds late_counts_from{1000};
   std::chrono::seconds puts_off_for{60};  // when it is full, or takes no puts
   std::chrono::milliseconds keys_within{5000}, keys_looked_for_each{50};
 };
@@ -116,6 +117,7 @@ class S3Store final : public ObjectStore {
   void OnAnswer(Request& request, Attempt& attempt, HttpAnswer http);
   S3Answer Judge(const Request& request, const Attempt& attempt, const HttpAnswer& http) const;
   bool MendsItself(Request& request, const Attempt& attempt, const S3Answer& answer);
+  bool WaitedLong(const Attempt& attempt) const;
   void TellWindow(const Attempt& attempt, const S3Answer& answer);
   void TellBreaker(const Request& request, const Attempt& attempt, const S3Answer& answer,
                    bool stays);

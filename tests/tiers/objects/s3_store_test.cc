@@ -470,9 +470,21 @@ TEST_CASE("another endpoint is asked while the first one is down") {
 
 TEST_CASE("late answers count against a server when they were waited for, and open its breaker") {
   ScriptedBucket b;
-  b.instead = [](const HttpRequest&) { return std::optional(std::optional<ScriptedAnswer>()); };
-  const auto [patience, well] =
-      GENERATE(std::pair(milliseconds(50), true), std::pair(milliseconds(1500), false));
+  b.Put("n", LongText(10'000));
+  // Without any answer it was waited for from 500 ms on, for the end of a body from a second on.
+  const auto [begins, patience, well] = GENERATE(
+      std::tuple(false, milliseconds(50), true), std::tuple(false, milliseconds(600), false),
+      std::tuple(false, milliseconds(1500), false), std::tuple(true, milliseconds(600), true),
+      std::tuple(true, milliseconds(1500), false));
+  b.instead = [&b, begins = begins](const HttpRequest& request) {
+    std::optional<ScriptedAnswer> answer;
+    if (begins) {
+      answer = b.server.Serve(request, "");
+      answer->cut_at = 4500;
+      answer->hangs = true;
+    }
+    return std::optional(answer);
+  };
   std::vector<TextObjectSink> sinks(12);
   std::vector<std::optional<ObjectAnswer>> answers(12);
   for (size_t i = 0; i < 12; ++i) {
