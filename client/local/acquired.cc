@@ -75,7 +75,7 @@ absl::StatusOr<size_t> PiecesReady(const Mappings& mappings, const LaidChunk& ch
   const local::ProgressWord word = mappings.Progress(chunk.progress_word);
   if ((word & local::kProgressFailed) != 0) {
     return absl::DataLossError(
-        absl::StrCat("chunk ", chunk.chunk, " of the call was lost on its way from G3"));
+        absl::StrCat("chunk ", chunk.chunk, " of the call was lost on its way to G2"));
   }
   return std::min<size_t>(word, all);
 }

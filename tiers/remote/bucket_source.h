@@ -60,7 +60,7 @@ struct BucketSourceOptions {
   std::chrono::milliseconds absent_for{10'000};  // what was absent is taken to be so
   uint64_t whole_up_to = 12 * kMiB, part_bytes = 8 * kMiB;  // about that
   uint32_t parts_at_once = 4;                               // of one image
-  uint32_t whole_beside = 8;
+  uint32_t whole_beside = 4;
   uint64_t writes_in_flight = 64 * kMiB;  // beyond that it is not writable
 };
 

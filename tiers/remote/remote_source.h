@@ -69,8 +69,9 @@ class RemoteSource {
 
   virtual ~RemoteSource() = default;
 
-  // What a caller has a use for. kLeadingRun: nothing behind the first that is not there. kAny:
-  // each by itself, as of layers with a sliding window, which put the last chunks of a prompt.
+  // What a caller has a use for. kLeadingRun: nothing behind the first that is not there. kAny: if
+  // the first is not there, the last ones too, as of layers with a sliding window, which put the
+  // last chunks of a prompt alone.
   enum class Wanted : uint8_t { kLeadingRun, kAny };
 
   // Of one namespace.

@@ -17,12 +17,12 @@ struct Core::LookupState {
   std::vector<Link> found;  // by chunk: key index * parts + part index
   std::vector<Link> chain;  // for a slice, as one of the policies is to see it
   std::vector<uint64_t> g2_parts, g3_parts;
-  std::vector<uint64_t> coming_parts;  // on their way from beyond the node; empty: nobody asks
+  std::vector<uint64_t> coming_parts;  // coming from beyond the node; empty: nobody asks or gets
   uint64_t parts_of(size_t key) const {
     return g2_parts[key] | g3_parts[key] | (coming_parts.empty() ? 0 : coming_parts[key]);
   }
   uint32_t leading_keys = 0;
-  uint32_t reachable_keys = 0;  // and those behind that are coming; as many, unless somebody asks
+  uint32_t reachable_keys = 0;  // and those behind that are coming; as many, if that is empty
   uint64_t absent = 0;          // chunks that are in no tier
   bool unadmitted = false;  // some of them is
   bool unused = false;      // some of them is to be offered beyond the node, now that it is used
