@@ -1,7 +1,7 @@
 # Real servers of S3's protocol for tools/g4-server and tools/quickstart --g4, which source this file.
 #
-#   g4_servers_take_option "$@"         takes --server PATH or --swift from the arguments, if they begin with
-#                                       one; sets g4_taken to the number of arguments that it took
+#   g4_servers_take_option "$@"         takes --server PATH, --swift or --radosgw from the arguments, if they
+#                                       begin with one; sets g4_taken to the number of arguments that it took
 #                                       (PATH of a program called minio: MinIO)
 #   g4_find_server                      which server it will be: the one asked for; else versitygw from PATH;
 #                                       else versitygw installed by Go into build/go; else Swift. It exits with
@@ -23,7 +23,7 @@ readonly g4_debian_python=/usr/bin/python3
 readonly g4_key_id=kvkeep:test g4_secret=secret-of-a-test
 readonly g4_starts_within_seconds=60
 
-g4_server="" # a path of versitygw or minio, or "swift"
+g4_server="" # a path of versitygw or minio, "swift" or "radosgw"
 g4_server_pid=""
 g4_taken=0
 
@@ -43,6 +43,7 @@ g4_servers_take_option() {
       g4_server=$2 g4_taken=2
       ;;
     --swift) g4_server=swift g4_taken=1 ;;
+    --radosgw) g4_server=radosgw g4_taken=1 ;;
   esac
 }
 
@@ -52,11 +53,23 @@ g4_swift_misses() {
   command -v memcached >/dev/null || printf 'memcached '
 }
 
+# The same of Ceph.
+g4_radosgw_misses() {
+  local program
+  for program in ceph-mon ceph-osd radosgw; do
+    command -v "$program" >/dev/null || printf '%s ' "$program"
+  done
+}
+
 g4_find_server() {
   local missing
   if [[ $g4_server == swift ]]; then
     missing=$(g4_swift_misses)
     [[ -z $missing ]] || g4_servers_die 2 "Swift is not installed:" \
+      "as root run apt-get install --no-install-recommends ${missing% }"
+  elif [[ $g4_server == radosgw ]]; then
+    missing=$(g4_radosgw_misses)
+    [[ -z $missing ]] || g4_servers_die 2 "Ceph is not installed:" \
       "as root run apt-get install --no-install-recommends ${missing% }"
   fi
   [[ -z $g4_server ]] || return 0
@@ -79,6 +92,8 @@ g4_describe_server() {
   local version
   if [[ $g4_server == swift ]]; then
     printf 'OpenStack Swift %s with s3api\n' "$("$g4_debian_python" -c 'import swift; print(swift.__version__)')"
+  elif [[ $g4_server == radosgw ]]; then
+    printf 'Ceph radosgw %s\n' "$(radosgw --version | awk '{ print $3 }')"
   elif [[ ${g4_server##*/} == minio ]]; then
     "$g4_server" --version | head -n 1
   else
@@ -94,9 +109,10 @@ g4_start_server() {
   mkdir -p "$directory"
   g4_credentials=$directory/credentials
   (umask 077 && printf '%s\n' "$g4_key_id" "$g4_secret" >"$g4_credentials")
-  if [[ $g4_server == swift ]]; then
-    # It says which port it took once it serves.
-    "$g4_debian_python" tools/g4_swift.py "$directory/swift" kvkeep "$g4_credentials" >"$directory/log" 2>&1 &
+  if [[ $g4_server == swift || $g4_server == radosgw ]]; then
+    # They say which port they took once they serve.
+    "$g4_debian_python" "tools/g4_$g4_server.py" "$directory/server" kvkeep "$g4_credentials" \
+      >"$directory/log" 2>&1 &
     g4_server_pid=$!
   else
     port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
@@ -112,8 +128,8 @@ g4_start_server() {
     g4_server_pid=$!
   fi
   for ((tries = 0; tries < g4_starts_within_seconds * 10; ++tries)); do
-    if [[ $g4_server == swift ]]; then
-      [[ ! -e $directory/swift/port ]] || { port=$(<"$directory/swift/port") && break; }
+    if [[ $g4_server == swift || $g4_server == radosgw ]]; then
+      [[ ! -e $directory/server/port ]] || { port=$(<"$directory/server/port") && break; }
     else
       (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
     fi

@@ -252,10 +252,12 @@ class BucketChecker {
         times.push_back(clock_.Now() - begin);
       }
       std::sort(times.begin(), times.end());
-      const double ms =
-          std::chrono::duration<double, std::milli>(times[times.size() / 2]).count();
+      const MonotonicTime median = times[times.size() / 2];
       Find(present ? "get 4 KiB of what is there, median" : "of what is not there, median",
-           absl::StrFormat("%.2f ms", ms), Verdict::kGood);
+           absl::StrFormat("%.2f ms", std::chrono::duration<double, std::milli>(median).count()),
+           WaitsForAcks(median) ? Verdict::kNote : Verdict::kGood,
+           "it seems to hold small answers back until this machine's ACK: turn TCP_NODELAY on "
+           "there (radosgw: `tcp_nodelay=1` in rgw_frontends)");
     }
   }
 
@@ -357,6 +359,10 @@ class BucketChecker {
 };
 
 }  // namespace
+
+bool WaitsForAcks(MonotonicTime answered) {
+  return answered >= std::chrono::milliseconds(40) && answered < std::chrono::milliseconds(50);
+}
 
 std::vector<BucketFinding> CheckBucket(const S3Urls& urls, const SharedS3Keys& keys,
                                        const BucketCheckOptions& options, HttpEngine* engine,

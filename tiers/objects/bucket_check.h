@@ -49,4 +49,8 @@ std::vector<BucketFinding> AskBucket(const S3Urls& urls, const SharedS3Keys& key
                                      const BucketCheckOptions& options, HttpEngine* engine,
                                      Clock* clock, RandomSource* random);
 
+// Whether a small answer took about as long as Linux holds an ACK back (TCP_DELACK_MIN, 40 ms):
+// then the server sends by Nagle's algorithm, and each small request pays for it.
+bool WaitsForAcks(MonotonicTime answered);
+
 }  // namespace kvkeep

@@ -130,4 +130,11 @@ TEST_CASE("a bucket can be asked once, which changes nothing there") {
   CHECK(absl::StrContains(refused[0].means, "second line"));
 }
 
+TEST_CASE("answers that wait for an ACK are told from slow ones") {
+  const auto answered = [](int ms) { return WaitsForAcks(std::chrono::milliseconds(ms)); };
+  CHECK(answered(44));
+  CHECK_FALSE(answered(38));
+  CHECK_FALSE(answered(90));
+}
+
 }  // namespace kvkeep
