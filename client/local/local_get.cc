@@ -86,10 +86,10 @@ absl::Status LocalGet::RunLeased() {
     if (laid == nullptr) {
       Finish(chunk, GetStatus::kMiss);
     } else {
-      KVKEEP_RETURN_IF_ERROR(Deliver(chunk, layout, *laid));
+      KVKEEP_RETURN_IF_ERROR(DeliverOrPutOff(chunk, layout, *laid));
     }
   }
-  return absl::OkStatus();
+  return DeliverLate(layout);
 }
 
 absl::Status LocalGet::RunUnleased() {
@@ -132,14 +132,31 @@ absl::StatusOr<size_t> LocalGet::Take(size_t begin, const Found& found) {
   for (size_t i = 0; i < covered * what_.parts; ++i) {
     const size_t chunk = begin * what_.parts + i;
     if (laid != end && laid->chunk == i) {
-      KVKEEP_RETURN_IF_ERROR(Deliver(chunk, *found.layout, *laid));
+      KVKEEP_RETURN_IF_ERROR(DeliverOrPutOff(chunk, *found.layout, *laid));
       ++laid;
     } else {
       const bool there = found.present(i / what_.parts, i % what_.parts);
       Finish(chunk, there ? GetStatus::kBusy : GetStatus::kMiss);
     }
   }
+  KVKEEP_RETURN_IF_ERROR(DeliverLate(*found.layout));
   return begin + covered;
+}
+
+absl::Status LocalGet::DeliverOrPutOff(size_t chunk, const Layout& layout, const LaidChunk& laid) {
+  const absl::StatusOr<size_t> ready = PiecesReady(*what_.session->mappings(), laid);
+  if (ready.ok() && *ready < PieceCount(laid.payload_bytes)) {
+    late_.emplace_back(chunk, &laid);
+    return absl::OkStatus();
+  }
+  return Deliver(chunk, layout, laid);
+}
+
+absl::Status LocalGet::DeliverLate(const Layout& layout) {
+  for (const auto& [chunk, laid] : std::exchange(late_, {})) {
+    KVKEEP_RETURN_IF_ERROR(Deliver(chunk, layout, *laid));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status LocalGet::Deliver(size_t chunk, const Layout& layout, const LaidChunk& laid) {

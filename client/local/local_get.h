@@ -1,11 +1,13 @@
 // LocalGet: one get into the caller's memory: leases, copies out of the arena, checks, gives back.
 //
 // Without a lease of the caller's it takes leases of its own, as many keys at a time as the daemon
-// grants. Blocks; runs on one thread. Internal.
+// grants. What is whole is copied first, so a chunk whose bytes do not come in time costs no other.
+// Blocks; runs on one thread. Internal.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "client/local/local_lease.h"
@@ -36,6 +38,9 @@ class LocalGet {
   // Finishes the keys [begin, ...) that `found` says something final about; returns the first of
   // the others.
   absl::StatusOr<size_t> Take(size_t begin, const Found& found);
+  // Delivers a chunk that is whole, and leaves one that is coming to DeliverLate, which waits.
+  absl::Status DeliverOrPutOff(size_t chunk, const Layout& layout, const LaidChunk& laid);
+  absl::Status DeliverLate(const Layout& layout);
   // Copies a chunk that lies in `layout`. Not OK: the get cannot go on.
   absl::Status Deliver(size_t chunk, const Layout& layout, const LaidChunk& laid);
   absl::Status Copy(const Layout& layout, const LaidChunk& laid, uint64_t begin, uint64_t end,
@@ -55,6 +60,7 @@ class LocalGet {
   const LocalLease* lease_ = nullptr;  // that it goes under, if there is one
   GetResult result_;
   size_t finished_ = 0;
+  std::vector<std::pair<size_t, const LaidChunk*>> late_;
 };
 
 }  // namespace kvkeep::client

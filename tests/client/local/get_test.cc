@@ -217,6 +217,37 @@ TEST_CASE("pieces become readable one by one, and a chunk that is lost on its wa
   CHECK(absl::IsDeadlineExceeded(f.last));
 }
 
+TEST_CASE("a chunk whose bytes do not come in time costs no other chunk of its get") {
+  LocalFixture f;
+  f.daemon.script.from_g3 = true;
+  const std::vector<ChunkKey> keys = {Key("slow"), Key("a"), Key("b")};
+  std::vector<std::vector<std::byte>> back(keys.size(), std::vector<std::byte>(500));
+  for (size_t i = 0; i < keys.size(); ++i) f.daemon.AddChunk("m", keys[i], 0, Bytes(500, i));
+  for (const bool leased : {false, true}) {
+    INFO("under a lease of the caller's: " << leased);
+    const uint32_t first_word = leased ? 4 : 1;
+    f.daemon.SetProgress(first_word + 1, 1);
+    f.daemon.SetProgress(first_word + 2, 1);
+    std::optional<Lease> lease;
+    if (leased) {
+      auto found = f.Lookup(keys, {.lease = LeaseMode::kAllPresent});
+      REQUIRE(found.ok());
+      lease = std::move(found->lease);
+    }
+    std::vector<std::span<std::byte>> to(back.begin(), back.end());
+    const auto got = f.Get(keys, {.lease = leased ? &*lease : nullptr,
+                                  .deadline = Deadline(50),
+                                  .destinations = absl::MakeSpan(to)});
+    REQUIRE(got.ok());
+    CHECK(absl::IsDeadlineExceeded(got->error));
+    CHECK(got->chunks[0].status == GetStatus::kUnfinished);
+    for (const size_t i : {1, 2}) {
+      CHECK(got->chunks[i].status == GetStatus::kHit);
+      CHECK(back[i] == Bytes(500, i));
+    }
+  }
+}
+
 TEST_CASE("touch, prefetch and server info answer as over gRPC") {
   LocalFixture f;
   f.daemon.AddChunk("m", Key("a"), 0, Bytes(10, 1));
