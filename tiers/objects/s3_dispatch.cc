@@ -32,9 +32,22 @@ S3Store::Endpoint* S3Store::Choose(const Request& request) {
   const size_t from = HashOfName(request.name()) % endpoints_.size();
   for (size_t i = 0; i < endpoints_.size(); ++i) {
     Endpoint& endpoint = *endpoints_[(from + i) % endpoints_.size()];
-    if (endpoint.WouldAdmit(now())) return &endpoint;
+    if (endpoint.WouldAdmit(now()) && endpoint.window.held_until() < request.deadline) {
+      return &endpoint;
+    }
   }
   return nullptr;
+}
+
+void S3Store::RefuseEndpointless(Request& request) {
+  for (const auto& endpoint : endpoints_) {
+    if (!endpoint->WouldAdmit(now())) continue;
+    return RefuseUnasked(request, kThrottled, "HeldBack",
+                         "the server asked for less, and its turn would come too late");
+  }
+  const bool misconfigured = endpoints_.front()->breaker.misconfigured();
+  RefuseUnasked(request, misconfigured ? kMisconfigured : kBroken, "NotAsked",
+                "no endpoint is asked at the moment");
 }
 
 void S3Store::Dispatch(Request& request) {
@@ -50,11 +63,7 @@ void S3Store::Dispatch(Request& request) {
     return RefuseUnasked(request, kFull, "PutsAreOff", "it took no puts a moment ago");
   }
   Endpoint* const endpoint = Choose(request);
-  if (endpoint == nullptr) {
-    const bool misconfigured = endpoints_.front()->breaker.misconfigured();
-    return RefuseUnasked(request, misconfigured ? kMisconfigured : kBroken, "NotAsked",
-                         "no endpoint is asked at the moment");
-  }
+  if (endpoint == nullptr) return RefuseEndpointless(request);
   std::deque<Request*>& queue = request.writes() ? endpoint->writes : endpoint->reads;
   if (queue.size() >= options_.max_waiting) {
     return RefuseUnasked(request, kThrottled, "TooManyWait",
@@ -82,8 +91,10 @@ void S3Store::Pump(Endpoint& endpoint) {
   }
   while (StartNext(endpoint, RequestWindow::Kind::kWrite)) {
   }
-  if (endpoint.WouldAdmit(now())) return;
-  // They find another endpoint, or none.
+  if (!endpoint.WouldAdmit(now())) DispatchAnew(endpoint);
+}
+
+void S3Store::DispatchAnew(Endpoint& endpoint) {
   std::deque<Request*> moved;
   moved.swap(endpoint.reads);
   moved.insert(moved.end(), endpoint.writes.begin(), endpoint.writes.end());
@@ -320,6 +331,7 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
     request.second.reset();
   }
   if (request.first == nullptr) Conclude(request);
+  if (then.slows && now() < endpoint.window.held_until()) DispatchAnew(endpoint);
   Pump(endpoint);
   Arm();
   Publish();
@@ -351,7 +363,8 @@ bool S3Store::Again(Request& request) {
     Dispatch(request);
     return true;
   }
-  if (!ConsequenceOf(outcome).again) return false;
+  // A retry is not spent on what nobody will be asked.
+  if (!ConsequenceOf(outcome).again || Choose(request) == nullptr) return false;
   const auto pause =
       retries_.TryRetry(request.attempts, now(), request.deadline, random_.NextU64());
   if (!pause.has_value()) return false;

@@ -104,8 +104,12 @@ class S3Store final : public ObjectStore {
   void Arm();
 
   void Dispatch(Request& request);
+  // That may be asked before the request's deadline; null: none.
   Endpoint* Choose(const Request& request);
+  void RefuseEndpointless(Request& request);
   void Pump(Endpoint& endpoint);
+  // Those that wait there find another endpoint, wait on, or are refused.
+  void DispatchAnew(Endpoint& endpoint);
   bool StartNext(Endpoint& endpoint, RequestWindow::Kind kind);
   void LeaveQueue(Request& request);
   void Hedge(Request& request);
