@@ -145,6 +145,11 @@ bool BucketSource::AskRound(const std::shared_ptr<Finding>& finding,
   const MonotonicTime now = clock_.Now();
   std::vector<size_t> ask, absent;
   size_t declined = 0;
+  bool is_tail = false;
+  {
+    MutexLock lock(&finding->mu);
+    is_tail = finding->search.is_tail();
+  }
   {
     MutexLock lock(&mu_);
     ++counters_.search_rounds;
@@ -160,6 +165,8 @@ bool BucketSource::AskRound(const std::shared_ptr<Finding>& finding,
     const size_t may = limits_->TakeProbes(ask.size(), in_find ? 1 : 0, now);
     declined = ask.size() - may;
     counters_.probes_declined += declined;
+    // Of last keys the first ones go: a sliding window is of use from its end.
+    if (is_tail) ask.erase(ask.begin(), ask.begin() + static_cast<ptrdiff_t>(declined));
     ask.resize(may);
   }
   bool wait = false;

@@ -390,6 +390,28 @@ TEST_CASE("the last chunks of a long run are found by who has a use for them wit
   CHECK(b.Find(ids, Wanted::kLeadingRun) == RemoteSource::Found(200));
 }
 
+TEST_CASE("of the last chunks those nearest to the end are asked for when not all may be") {
+  Bucket b({.probes_per_second = 30});
+  std::vector<ChunkId> ids;
+  for (uint8_t i = 0; i < 200; ++i) {
+    ids.push_back(Chunk(i));
+    if (i < 150) continue;
+    Image image = Image::Make(*b.source, ids.back(), 1000 + i, i);
+    CHECK(b.Write(image).ok());
+  }
+  const RemoteSource::Found found = b.Find(ids, Wanted::kAny);
+  CHECK(b.source->counters().probes_declined > 0);
+  size_t from = 200;
+  while (found[from - 1].has_value()) --from;
+  CHECK(from < 190);
+  // Both ends were looked at first, 1, 2, 4, ... from the last one.
+  for (size_t i = 0; i < from; ++i) {
+    CAPTURE(i);
+    const bool looked_at = i == 199 - 16 || i == 199 - 32 || i < 150;
+    if (!looked_at) CHECK_FALSE(found[i].has_value());
+  }
+}
+
 TEST_CASE("no more is probed at once than may be, and a search ends by its deadline") {
   Bucket b({.find_within = seconds(1), .probes_at_once = 8});
   std::vector<ChunkId> ids;
