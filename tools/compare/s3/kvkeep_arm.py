@@ -26,9 +26,9 @@ G2_OF_RUN = 5  # times its bytes: what comes from G4 may be a quarter of G2 at o
 REMOTE_WAIT_S = 10
 PATIENCE_S = 120
 # Between two looks at the metrics, as nothing tells when G4 has a chunk. A look costs the daemon
-# some milliseconds of CPU time, so a long put is looked at less often.
-LEAST_PAUSE_S = 0.01
-PAUSE_OF_ELAPSED = 0.03
+# some milliseconds of CPU time, so the next one comes after a part of what the rest should take.
+LEAST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
+PAUSE_OF_REST = 0.5
 PUT_AT_ONCE_BYTES = 64 << 20  # a quarter of G2 may be reserved by puts
 
 
@@ -93,28 +93,34 @@ class Kvkeep(Arm):
     def pids(self):
         return [self._daemon.pid]
 
-    def _counted(self, name):
+    def _counted(self, *names):
+        """One look at the metrics."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics") as answer:
             text = answer.read().decode()
-        return sum(float(value) for value in re.findall(
-            rf"^kvkeep_{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE))
+        return [sum(float(value) for value in re.findall(
+            rf"^kvkeep_{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)) for name in names]
 
     def _await(self, name, wanted):
-        began = time.monotonic()
-        while (counted := self._counted(name)) < wanted:
-            if dropped := self._counted("g4_dropped_chunks_total"):
+        began, first = time.monotonic(), None
+        while True:
+            counted, dropped = self._counted(name, "g4_dropped_chunks_total")
+            if counted >= wanted:
+                return
+            if dropped:
                 raise OSError(f"{dropped:.0f} writes to the bucket were dropped")
+            first = counted if first is None else first
             elapsed = time.monotonic() - began
             if elapsed > PATIENCE_S:
                 raise OSError(f"{name} is {counted:.0f}, not {wanted:.0f}")
-            time.sleep(max(LEAST_PAUSE_S, PAUSE_OF_ELAPSED * elapsed))
+            rest = elapsed * (wanted - counted) / (counted - first) if counted > first else 0
+            time.sleep(min(max(LEAST_PAUSE_S, PAUSE_OF_REST * rest), LONGEST_PAUSE_S))
 
     def _buffers(self, places):
         return [memoryview((ctypes.c_char * self._size).from_address(place)).cast("B")
                 for place in places]
 
     def put(self, keys, places):
-        wanted = self._counted("g4_written_chunks_total") + len(keys)
+        wanted = self._counted("g4_written_chunks_total")[0] + len(keys)
         buffers = self._buffers(places)
         at_once = max(PUT_AT_ONCE_BYTES // self._size, 1)
         for first in range(0, len(keys), at_once):
