@@ -6,8 +6,8 @@
 
 A random-weight Llama, greedy. Cold; a second engine beside the first; a daemon that is killed while
 an engine loads; one that is back; one that is away. Two tensor-parallel ranks. A daemon so small
-that it evicts what engines still load. Engines are processes of their own. Needs the targets
-kvkeep_c, kvkeepd and kvkeep. About ten minutes.
+that it evicts what engines still load. Routers that hear of what engines stored. Engines are
+processes of their own. Needs the targets kvkeep_c, kvkeepd and kvkeep. About ten minutes.
 """
 
 import json
@@ -153,6 +153,38 @@ class VllmEngine(unittest.TestCase):
         second.close()
         alone = self.engine(daemon.endpoint, **options)  # its chunks are others, of the same tokens
         self.check(alone, "p0", recalled=False)
+
+    def test_direct_routers_hear_which_tokens_its_chunks_are(self):
+        """Of two ranks, which store a chunk together; the tokens are told of once."""
+        from daemon import Daemon
+        from events_heard import EventsHeard
+
+        endpoint = f"ipc://{self.model}/events"
+        daemon = Daemon(ASKED.build / "bin" / "kvkeepd", {"KVKEEP_EVENTS_ZMQ": endpoint})
+        self.addCleanup(daemon.__exit__)
+        daemon.start()
+        heard = EventsHeard(endpoint)
+        self.addCleanup(heard.close)
+        asked = self.engine(daemon.endpoint, ranks=2, direct=True)
+        whole, per_block = CHUNKS * vllm_engine.CHUNK_TOKENS, vllm_engine.BLOCK_TOKENS
+        for prompt in PROMPTS:
+            asked.ask(prompt)
+        daemon.wait_clean(len(PROMPTS) * CHUNKS * 2)
+
+        def until(done):
+            begin = time.monotonic()
+            while not done() and time.monotonic() < begin + 30:
+                time.sleep(0.01)
+            return round(time.monotonic() - begin, 3)
+
+        expected = len(PROMPTS) * whole // per_block
+        until(lambda: len(heard.blocks()) >= expected)
+        self.assertEqual(len(heard.blocks()), expected)
+        for prompt in PROMPTS:
+            self.assertEqual(heard.matched(prompt_named(prompt), per_block), whole)
+        daemon.clear()
+        print({"all removals heard after seconds": until(lambda: not heard.blocks())}, flush=True)
+        self.assertEqual(heard.blocks(), {})
 
     def test_prompts_move_to_another_node_through_a_bucket(self):
         self.prompts_move_to_another_node_through_a_bucket()

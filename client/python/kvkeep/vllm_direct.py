@@ -36,6 +36,7 @@ from kvkeep import client, vllm_stats
 from kvkeep.completions import Completions
 from kvkeep.engine import connect
 from kvkeep.identity import check_engine
+from kvkeep.vllm_facts import ChunkFacts
 from kvkeep.vllm_identity import (Adapters, VllmOptions, check_hashes, hash_seed,
                                   identity_of)
 from kvkeep.vllm_keys import Finder, Groups, OwnKeys, by_group, hashes
@@ -54,11 +55,13 @@ class DirectOptions(VllmOptions):
     which it is given up, and its blocks are vLLM's again.
     tokens_per_chunk: in whole blocks; with several KV groups or windows a chunk is one block.
     max_pinned_part: of vLLM's blocks, how many stores may hold; above that none is begun.
+    tell_tokens: whether chunks say which tokens they are, for routers (`events.zmq`).
     """
 
     store_timeout_s: float = 5.0
     tokens_per_chunk: int = 256
     max_pinned_part: float = 0.1
+    tell_tokens: bool = True
 
     def __post_init__(self):
         super().__post_init__()
@@ -143,9 +146,11 @@ class KvkeepManager(OffloadingManager):
         self.computed = {}  # request that is finished: tokens whose KV is computed
         self.unstored = set()  # requests of which nothing is stored any more
         self.stored_up_to = lambda request, group: 0  # tokens: the connector's
+        self.facts = None  # ChunkFacts: the connector's
         self._groups = Groups(config)
-        self._own = OwnKeys(self.of_request, self._stats)
-        self._finder = Finder(options, self._own, self._completions, self._stats, logger,
+        self._places = {group: at for at, group in enumerate(self._groups)}  # the workers'
+        self.own = OwnKeys(self.of_request, self._stats)
+        self._finder = Finder(options, self.own, self._completions, self._stats, logger,
                               namespace=lambda group: self._namespace(group),
                               tokens_per_key=self._groups.tokens_per_key, found=self._present.add)
         self._namespace = functools.cache(
@@ -194,7 +199,11 @@ class KvkeepManager(OffloadingManager):
             self._stats.failed("store", vllm_stats.NOT_BEGUN, len(wanted) - room)
             wanted = wanted[:room]
         self._storing.update(wanted)
-        return PrepareStoreOutput(wanted, self._chunks(wanted, req_context.req_id, "store"), [])
+        chunks = self._chunks(wanted, req_context.req_id, "store")
+        if self.facts is not None:
+            chunks.facts = {self._places[group]: [self.facts.of(key, req_context) for key in keys]
+                            for group, keys in by_group(wanted).items()}
+        return PrepareStoreOutput(wanted, chunks, [])
 
     def _is_to_be_stored(self, key, req_context):
         request = req_context.req_id
@@ -207,7 +216,7 @@ class KvkeepManager(OffloadingManager):
         # And goes back to what a window has left behind, whose blocks may be others by now.
         if group in self._windows and end is not None and end <= self.stored_up_to(request, group):
             return False
-        own = self._own.of(key, request, "store")
+        own = self.own.of(key, request, "store")
         return own is not None and own not in self._present
 
     def complete_load(self, keys, req_context):
@@ -235,7 +244,7 @@ class KvkeepManager(OffloadingManager):
         self._storing.clear()
         if self.options.on_reset == "ignore":
             return
-        self._own.begin_epoch()
+        self.own.begin_epoch()
         self._finder.reset()
         self._present.clear()
         self.unstored.update(self._failed)  # requests that live: their KV is of before
@@ -262,7 +271,7 @@ class KvkeepManager(OffloadingManager):
         if request in self._failed:  # else it is over
             self._failed[request].update(keys)
         self._finder.missed([own for key in keys
-                             if (own := self._own.of(key, request, "load")) is not None])
+                             if (own := self.own.of(key, request, "load")) is not None])
 
     def stored(self, chunks):
         """All ranks have stored a job's ChunksSpec."""
@@ -271,11 +280,9 @@ class KvkeepManager(OffloadingManager):
                            for at, (_, digests) in chunks.groups.items() for digest in digests])
 
     def _chunks(self, keys, request, operation):
-        """In the groups' order, which is the workers'."""
-        places = {group.group_id: at for at, group in enumerate(self._config.groups)}
         return ChunksSpec({
-            places[group]: (self._arguments(group),
-                            hashes([self._own.of(key, request, operation) for key in of_group]))
+            self._places[group]: (self._arguments(group),
+                            hashes([self.own.of(key, request, operation) for key in of_group]))
             for group, of_group in by_group(keys).items()})
 
 
@@ -318,6 +325,8 @@ class KvkeepConnector(OffloadingConnector):
             self.connector_scheduler = OffloadingConnectorScheduler(
                 KvkeepSpec(config, options, self._manager), vllm_config, kv_cache_config)
             self._manager.stored_up_to = self._stored_up_to
+            self._manager.facts = ChunkFacts(self.connector_scheduler, kv_cache_config,
+                                             self._manager.own, options.tell_tokens)
             self._stores = {}  # job: [workers that have not released it, its chunks, request]
             self._workers = vllm_config.parallel_config.world_size
         else:

@@ -65,6 +65,11 @@ class OwnKeys:
         """Nothing from before is found from now on, and nothing of now by others."""
         self._epoch = secrets.token_hex(16)
 
+    @property
+    def private(self):
+        """Whether nobody else finds what is stored now."""
+        return bool(self._epoch)
+
     def known(self, request):
         """Whether it is known by now which adapter the request has."""
         adapter = self._of_request.get(request)

@@ -23,6 +23,7 @@ from kvkeep import calls
 from kvkeep.completions import Completions
 from kvkeep.engine import connect
 from kvkeep.memory import Pointer, skip
+from kvkeep.vllm_facts import Facts
 
 logger = init_logger(__name__)
 
@@ -35,6 +36,7 @@ class ChunksSpec(LoadStoreSpec):
     Client.namespace, and the chunks' keys in order."""
 
     groups: dict  # group: (arguments, keys)
+    facts: dict = dataclasses.field(default_factory=dict)  # of a store. group: Facts of each key
 
 
 @dataclasses.dataclass
@@ -126,8 +128,9 @@ class HostTransfers(OffloadingWorker):
             if not of_group:
                 continue
             arguments, keys = chunks.groups[at]
-            calls_of_groups.append(make_call(self._namespace(arguments), keys,
-                                             self._buffers(at, of_group, first, len(keys))))
+            buffers = self._buffers(at, of_group, first, len(keys))
+            calls_of_groups.append(make_call(self._namespace(arguments), keys, buffers,
+                                             chunks.facts.get(at) or [Facts()] * len(keys)))
             sizes.append(self._blocks_per_chunk * self._bytes[at])
             moved += size * self._bytes[at]
 
@@ -143,12 +146,14 @@ class HostTransfers(OffloadingWorker):
 
         self._completions.start_all(calls_of_groups, ended)
 
-    def _put(self, ns, keys, buffers):
-        return calls.put(ns, [calls.Chunk(key, payload, part=self._rank)
-                              for key, payload in zip(keys, buffers)],
+    def _put(self, ns, keys, buffers, facts):
+        return calls.put(ns, [calls.Chunk(key, payload, self._rank, of.parent,
+                                          of.metadata if self._rank == 0 else b"")
+                              for key, payload, of in zip(keys, buffers, facts)],
                          timeout=self._options.store_timeout_s)
 
-    def _get(self, ns, keys, buffers):
+    def _get(self, ns, keys, buffers, facts):
+        del facts
         return calls.get(ns, keys, buffers, parts=[self._rank], timeout=self._options.timeout_s)
 
     def _buffers(self, group, blocks, first, chunks):

@@ -111,6 +111,10 @@ class Daemon:
                 raise RuntimeError(f"{chunks} chunks should be beyond the node: {said}")
             time.sleep(0.05)
 
+    def clear(self):
+        """Has it forget all chunks."""
+        subprocess.run([*self._tool(), "clear", "--yes"], check=True, capture_output=True)
+
     def kill(self):
         if self.process is not None:
             self.process.kill()
