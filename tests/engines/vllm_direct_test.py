@@ -10,6 +10,7 @@ blocks that stores read are given to nobody; what vLLM flushes is completed once
 
 import os
 import random
+import signal
 import sys
 import time
 import types
@@ -188,7 +189,9 @@ class Moving(WithDaemon):
         self.addCleanup(transfers.shutdown)
         transfers.submit_store(1, blocks([1, 2, 3, 4]), chunks(keys(1)))
         self.assertEqual(self.ended(transfers), (1, True))
-        self.daemon.process.send_signal(19)  # SIGSTOP
+        self.daemon.process.send_signal(signal.SIGSTOP)
+        # All of its threads, or one of them still answers.
+        os.waitid(os.P_PID, self.daemon.process.pid, os.WSTOPPED)
         begin = time.monotonic()
         transfers.submit_store(2, blocks([1, 2, 3, 4]), chunks(keys(1, first=2)))
         transfers.submit_load(3, chunks(keys(1)), blocks([1, 2, 3, 4]))
@@ -199,7 +202,7 @@ class Moving(WithDaemon):
             self.assertLess(time.monotonic() - begin, 20)
             time.sleep(0.001)
         self.assertEqual(sorted(finished), [(2, False), (3, False)])
-        self.daemon.process.send_signal(18)  # SIGCONT
+        self.daemon.process.send_signal(signal.SIGCONT)
         self.daemon.kill()
         deadline = time.monotonic() + 20
         while transfers._client.connected:
