@@ -153,10 +153,13 @@ absl::Status LocalGet::DeliverOrPutOff(size_t chunk, const Layout& layout, const
 }
 
 absl::Status LocalGet::DeliverLate(const Layout& layout) {
+  absl::Status late;
   for (const auto& [chunk, laid] : std::exchange(late_, {})) {
-    KVKEEP_RETURN_IF_ERROR(Deliver(chunk, layout, *laid));
+    const absl::Status delivered = Deliver(chunk, layout, *laid);
+    if (!delivered.ok() && !absl::IsDeadlineExceeded(delivered)) return delivered;
+    late.Update(delivered);  // those behind it may be whole by now
   }
-  return absl::OkStatus();
+  return late;
 }
 
 absl::Status LocalGet::Deliver(size_t chunk, const Layout& layout, const LaidChunk& laid) {

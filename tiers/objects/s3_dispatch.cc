@@ -32,11 +32,23 @@ S3Store::Endpoint* S3Store::Choose(const Request& request) {
   const size_t from = HashOfName(request.name()) % endpoints_.size();
   for (size_t i = 0; i < endpoints_.size(); ++i) {
     Endpoint& endpoint = *endpoints_[(from + i) % endpoints_.size()];
-    if (endpoint.WouldAdmit(now()) && endpoint.window.held_until() < request.deadline) {
-      return &endpoint;
-    }
+    if (endpoint.WouldAdmit(now()) && TurnComes(request, endpoint)) return &endpoint;
   }
   return nullptr;
+}
+
+// Writes wait all the same: whoever has them to do would come back with the next one at once.
+bool S3Store::TurnComes(const Request& request, const Endpoint& endpoint) const {
+  return request.writes() || endpoint.window.held_until() < request.deadline;
+}
+
+bool S3Store::MayBeAskedSoon(const Request& request) const {
+  return std::any_of(endpoints_.begin(), endpoints_.end(), [&](const auto& endpoint) {
+    // What is probed may be well by then.
+    const bool admits = endpoint->breaker.state() != Breaker::State::kOpen ||
+                        endpoint->breaker.RetryIn(now()) <= options_.retry.longest_pause;
+    return admits && TurnComes(request, *endpoint);
+  });
 }
 
 void S3Store::RefuseEndpointless(Request& request) {
@@ -312,6 +324,7 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
     counters_.clock_skew_seconds =
         answer.date->value() - static_cast<int64_t>(clock_.UnixMicros() / 1'000'000);
   }
+  const MonotonicTime held_until = endpoint.window.held_until();
   TellWindow(attempt, answer);
   TellBreaker(request, attempt, answer, counts && !mends_itself);
   const Consequence then = ConsequenceOf(answer.outcome);
@@ -331,7 +344,7 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
     request.second.reset();
   }
   if (request.first == nullptr) Conclude(request);
-  if (then.slows && now() < endpoint.window.held_until()) DispatchAnew(endpoint);
+  if (endpoint.window.held_until() > held_until) DispatchAnew(endpoint);
   Pump(endpoint);
   Arm();
   Publish();
@@ -364,7 +377,7 @@ bool S3Store::Again(Request& request) {
     return true;
   }
   // A retry is not spent on what nobody will be asked.
-  if (!ConsequenceOf(outcome).again || Choose(request) == nullptr) return false;
+  if (!ConsequenceOf(outcome).again || !MayBeAskedSoon(request)) return false;
   const auto pause =
       retries_.TryRetry(request.attempts, now(), request.deadline, random_.NextU64());
   if (!pause.has_value()) return false;

@@ -106,6 +106,9 @@ class S3Store final : public ObjectStore {
   void Dispatch(Request& request);
   // That may be asked before the request's deadline; null: none.
   Endpoint* Choose(const Request& request);
+  bool TurnComes(const Request& request, const Endpoint& endpoint) const;
+  // Some endpoint may be asked by the time of a retry.
+  bool MayBeAskedSoon(const Request& request) const;
   void RefuseEndpointless(Request& request);
   void Pump(Endpoint& endpoint);
   // Those that wait there find another endpoint, wait on, or are refused.

@@ -257,7 +257,8 @@ BucketSource::Probed BucketSource::CheckProbe(const ChunkId& id, HeaderProbe& pr
     const bool cut = answer.ok() || answer.outcome == ObjectOutcome::kShort;
     Count(cut ? &BucketSourceCounters::bad_size
           : answer.outcome == ObjectOutcome::kAbsent  ? &BucketSourceCounters::probes_absent
-          : answer.outcome == ObjectOutcome::kLate && answer.attempts == 0
+          : answer.attempts == 0 && (answer.outcome == ObjectOutcome::kLate ||
+                                     answer.outcome == ObjectOutcome::kThrottled)
               ? &BucketSourceCounters::probes_late
               : &BucketSourceCounters::probes_failed);
     // Nothing of ours is so small, and the name is.

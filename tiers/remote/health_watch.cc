@@ -46,6 +46,8 @@ struct HealthWatch::Checks {
       wrong.reset();
       return;
     }
+    // It only asked for less, and was not asked.
+    if (answer.attempts == 0 && answer.outcome == ObjectOutcome::kThrottled) return;
     ++counters.failed_checks;
     if (++failures >= kFailures) wrong = HealthOf(answer.outcome, answer.error);
   }

@@ -72,9 +72,9 @@ void Core::OnAge(const ChunkId& id, const absl::StatusOr<std::chrono::seconds>& 
   Section section(this);
   RemoteTier& remote = *remote_;
   remote.ages.End();
-  PumpLater(remote);
   const ChunkSlot slot = table_.Find(id);
   const bool told = age.ok() || absl::IsNotFound(age.status());
+  if (told) PumpLater(remote);  // else at the next tick: it may not be asked at all
   if (slot == kNoSlot || !told) {
     if (slot != kNoSlot) table_.at(slot).beyond = RemoteAges::kUnknown;  // at its next use
     ++remote.counters.dropped_refreshes;

@@ -227,7 +227,6 @@ TEST_CASE("a chunk whose bytes do not come in time costs no other chunk of its g
     INFO("under a lease of the caller's: " << leased);
     const uint32_t first_word = leased ? 4 : 1;
     f.daemon.SetProgress(first_word + 1, 1);
-    f.daemon.SetProgress(first_word + 2, 1);
     std::optional<Lease> lease;
     if (leased) {
       auto found = f.Lookup(keys, {.lease = LeaseMode::kAllPresent});
@@ -235,9 +234,14 @@ TEST_CASE("a chunk whose bytes do not come in time costs no other chunk of its g
       lease = std::move(found->lease);
     }
     std::vector<std::span<std::byte>> to(back.begin(), back.end());
+    std::thread later([&] {  // beside the wait for the first
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      f.daemon.SetProgress(first_word + 2, 1);
+    });
     const auto got = f.Get(keys, {.lease = leased ? &*lease : nullptr,
-                                  .deadline = Deadline(50),
+                                  .deadline = Deadline(500),
                                   .destinations = absl::MakeSpan(to)});
+    later.join();
     REQUIRE(got.ok());
     CHECK(absl::IsDeadlineExceeded(got->error));
     CHECK(got->chunks[0].status == GetStatus::kUnfinished);

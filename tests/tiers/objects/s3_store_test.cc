@@ -300,6 +300,11 @@ TEST_CASE("who could only wait out its deadline while all are held is refused at
   REQUIRE(answers[40].has_value());
   CHECK(answers[40]->outcome == Outcome::kThrottled);
   CHECK(b.store->counters().not_asked == refused + 1);
+  std::optional<ObjectAnswer> put;  // would be followed by the next one at once
+  b.store->Put({.name = "w", .body = {AsBytes("hello")}, .deadline = begun + milliseconds(20)},
+               b.Into(&put));
+  b.Settle();
+  CHECK_FALSE(put.has_value());
   b.Advance(seconds(3));
   for (size_t i = 1; i < 40; i += 2) CHECK((answers[i].has_value() && answers[i]->ok()));
 }
