@@ -23,6 +23,7 @@ class EventsHeard:
         self._socket.connect(endpoint)
         self._again, self._over = zmq.Again, threading.Event()
         self._blocks = {}  # (medium, hash): (hash before it, tokens)
+        self.again = 0  # blocks that were told of while they were there
         self._thread = threading.Thread(target=self._hear, daemon=True)
         self._thread.start()
 
@@ -62,6 +63,7 @@ class EventsHeard:
             before = event.parent_block_hash
             for at, hashed in enumerate(event.block_hashes):
                 tokens = event.token_ids[at * event.block_size:(at + 1) * event.block_size]
+                self.again += (event.medium, hashed) in self._blocks
                 self._blocks[(event.medium, hashed)] = (before, tuple(tokens))
                 before = hashed
         elif kind == "BlockRemoved":

@@ -5,7 +5,8 @@
     vllm_direct_test.py --root SOURCES --build build/release       (with that environment's Python)
 
 What the workers move is what is in the blocks, whatever their strides, and nothing else is touched;
-blocks that stores read are given to nobody; what vLLM flushes is completed once.
+blocks that stores read are given to nobody; what vLLM flushes is completed once; what chunks say of
+themselves.
 """
 
 import os
@@ -27,14 +28,19 @@ os.environ.update(KVKEEP_CLIENT_LIBRARY=str(BUILD / "lib" / "libkvkeep-client.so
 sys.path[:0] = [str(ROOT / "client" / "python"), str(ROOT / "tests" / "client" / "c")]
 
 from daemon import Daemon  # noqa: E402
+from kvkeep.metadata import chunk_metadata  # noqa: E402
 from kvkeep.vllm_direct import DirectOptions, Pins, Present  # noqa: E402
+from kvkeep.vllm_facts import ChunkFacts, Facts  # noqa: E402
+from kvkeep.vllm_keys import OwnKeys  # noqa: E402
 from kvkeep.vllm_transfers import (ChunksSpec, HostTransfers, KvkeepWorker,  # noqa: E402
                                    KvkeepWorkerMetadata)
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (  # noqa: E402
     OffloadingConnectorMetadata, TransferJob)
 from vllm.v1.core.block_pool import BlockPool  # noqa: E402
+from vllm.v1.kv_cache_interface import FullAttentionSpec  # noqa: E402
 from vllm.v1.kv_offload.base import (CanonicalKVCacheRef, CanonicalKVCaches,  # noqa: E402
-                                     CanonicalKVCacheTensor, GPULoadStoreSpec)
+                                     CanonicalKVCacheTensor, GPULoadStoreSpec, ReqContext,
+                                     make_offload_key)
 
 BLOCKS, PER_CHUNK, PAGES = 40, 4, (4096, 1000)  # the second layer's pages have padding
 
@@ -316,6 +322,56 @@ class Pinned(unittest.TestCase):
         with mock.patch("kvkeep.vllm_direct._PRESENT_KEYS", 2):
             present.add([b"a", b"b", b"a", b"c"])
         self.assertEqual([one in present for one in (b"a", b"b", b"c")], [True, False, True])
+
+
+class Told(unittest.TestCase):
+    """What chunks of 8 tokens say of themselves, of a prompt of 20; blocks of 4."""
+
+    KEYS = [make_offload_key(bytes([number]) * 32, 0) for number in range(3)]
+
+    def facts(self, key, end, tell_tokens=True, keys=KEYS[:2], epoch=False, **request):
+        request = types.SimpleNamespace(**{
+            "all_token_ids": list(range(100, 120)), "mm_features": [], "cache_salt": None,
+            "prompt_embeds": None, "lora_request": None, **request})
+        status = types.SimpleNamespace(
+            req=request, group_states=[types.SimpleNamespace(offload_keys=list(keys))])
+        scheduler = types.SimpleNamespace(
+            _req_status={"r": status}, config=types.SimpleNamespace(kv_group_configs=[
+                types.SimpleNamespace(group_idx=0, tokens_per_chunk=8)]))
+        spec = FullAttentionSpec(block_size=4, num_kv_heads=1, head_size=8, dtype=torch.float32)
+        own = OwnKeys({}, None)
+        if epoch:
+            own.begin_epoch()
+        context = ReqContext("r")
+        if end is not None:
+            context.set_offload_key_position(key, end)
+        facts = ChunkFacts(scheduler, types.SimpleNamespace(kv_cache_groups=[
+            types.SimpleNamespace(kv_cache_spec=spec)]), own, tell_tokens)
+        self.assertEqual(facts.of(key, ReqContext("gone")), Facts())
+        return facts.of(key, context)
+
+    def test_a_chunk_says_its_tokens_and_the_key_before_it(self):
+        first, second = self.facts(self.KEYS[0], 8), self.facts(self.KEYS[1], 16)
+        self.assertEqual((first.parent, second.parent), (None, bytes([0]) * 32))
+        self.assertEqual(first.metadata(), chunk_metadata(range(100, 108), None, 4))
+        self.assertEqual(second.metadata(),
+                         chunk_metadata(range(108, 116), bytes([0]) * 32, 4))
+        adapter = types.SimpleNamespace(lora_name="a")
+        self.assertEqual(self.facts(self.KEYS[0], 8, lora_request=adapter).metadata(),
+                         chunk_metadata(range(100, 108), None, 4, "a"))
+
+    def test_what_tokens_alone_do_not_find_is_not_told_of(self):
+        for why in ({"tell_tokens": False}, {"mm_features": ["an image"]}, {"cache_salt": "s"},
+                    {"prompt_embeds": torch.zeros(1)}, {"epoch": True}):
+            with self.subTest(why=why):
+                said = self.facts(self.KEYS[1], 16, **why)
+                self.assertEqual((said.tokens, said.metadata()), (b"", b""))
+                self.assertIsNotNone(said.parent)
+
+    def test_what_is_no_whole_chunk_of_the_prompt_has_no_facts(self):
+        for key, end, keys in ((self.KEYS[0], None, self.KEYS), (self.KEYS[0], 6, []),
+                               (self.KEYS[1], 8, self.KEYS), (self.KEYS[2], 24, self.KEYS[:2])):
+            self.assertEqual(self.facts(key, end, keys=keys), Facts())
 
 
 class Options(unittest.TestCase):

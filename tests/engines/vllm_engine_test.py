@@ -182,6 +182,7 @@ class VllmEngine(unittest.TestCase):
         self.assertEqual(len(heard.blocks()), expected)
         for prompt in PROMPTS:
             self.assertEqual(heard.matched(prompt_named(prompt), per_block), whole)
+        self.assertEqual(heard.again, 0)
         daemon.clear()
         print({"all removals heard after seconds": until(lambda: not heard.blocks())}, flush=True)
         self.assertEqual(heard.blocks(), {})

@@ -5,6 +5,7 @@ tokens can ask for: not where more than tokens is in a chunk's hash (images, a s
 a reset, when nobody else finds them.
 """
 
+import array
 import typing
 
 from vllm.v1.kv_cache_interface import FullAttentionSpec
@@ -14,8 +15,19 @@ from kvkeep.metadata import chunk_metadata
 
 
 class Facts(typing.NamedTuple):
+    """Of a chunk. What it tells of its tokens is encoded by the worker that stores part 0: that
+    takes milliseconds of a long prompt, and the scheduler has none."""
+
     parent: typing.Optional[bytes] = None
-    metadata: bytes = b""
+    tokens: bytes = b""  # of 32 bits each; none are told of
+    block_tokens: int = 0
+    adapter: str = ""
+
+    def metadata(self):
+        if not self.tokens:
+            return b""
+        return chunk_metadata(array.array("I", self.tokens), self.parent, self.block_tokens,
+                              self.adapter)
 
 
 class ChunkFacts:
@@ -30,17 +42,18 @@ class ChunkFacts:
                               if tell_tokens and self._told is not None else None)
 
     def of(self, key, req_context):
-        """key: vLLM's, of a request that lives."""
+        """key: vLLM's, of a request that lives. None of what is no whole chunk of the prompt."""
         status = self._scheduler._req_status.get(req_context.req_id)
         end = req_context.get_offload_key_position(key)
-        if status is None or end is None:
-            return Facts()
         group = get_offload_group_idx(key)
-        config, state = next((config, state) for config, state in zip(
-            self._scheduler.config.kv_group_configs, status.group_states)
-            if config.group_idx == group)
+        config, state = next(
+            ((config, state) for config, state in zip(
+                self._scheduler.config.kv_group_configs, status.group_states)
+             if config.group_idx == group), (None, None)) if status is not None else (None, None)
+        if end is None or config is None or end % config.tokens_per_chunk != 0:
+            return Facts()
         at = end // config.tokens_per_chunk - 1
-        if state.offload_keys[at] != key:
+        if not 0 <= at < len(state.offload_keys) or state.offload_keys[at] != key:
             return Facts()
         parent = None
         if at > 0:
@@ -48,14 +61,14 @@ class ChunkFacts:
             if parent is None:
                 return Facts()
             parent = get_offload_block_hash(parent)
-        return Facts(parent, self._tokens(status.req, group, end - config.tokens_per_chunk, end,
-                                          parent))
+        if not self._tells(status.req, group):
+            return Facts(parent)
+        adapter = status.req.lora_request
+        return Facts(
+            parent, array.array("I", status.req.all_token_ids[at * config.tokens_per_chunk:end])
+            .tobytes(), self._block_tokens, adapter.lora_name if adapter is not None else "")
 
-    def _tokens(self, request, group, begin, end, parent):
+    def _tells(self, request, group):
         if self._block_tokens is None or group != self._told or self._own.private:
-            return b""
-        if request.mm_features or request.cache_salt or request.prompt_embeds is not None:
-            return b""
-        adapter = request.lora_request
-        return chunk_metadata(request.all_token_ids[begin:end], parent, self._block_tokens,
-                              adapter.lora_name if adapter is not None else "")
+            return False
+        return not (request.mm_features or request.cache_salt or request.prompt_embeds is not None)

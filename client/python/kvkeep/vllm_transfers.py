@@ -148,7 +148,7 @@ class HostTransfers(OffloadingWorker):
 
     def _put(self, ns, keys, buffers, facts):
         return calls.put(ns, [calls.Chunk(key, payload, self._rank, of.parent,
-                                          of.metadata if self._rank == 0 else b"")
+                                          of.metadata() if self._rank == 0 else b"")
                               for key, payload, of in zip(keys, buffers, facts)],
                          timeout=self._options.store_timeout_s)
 

@@ -27,8 +27,8 @@ REMOTE_WAIT_S = 10
 PATIENCE_S = 120
 # Between two looks at the metrics, as nothing tells when G4 has a chunk. A look costs the daemon
 # some milliseconds of CPU time, so the next one comes after a part of what the rest should take.
-LEAST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
-PAUSE_OF_REST = 0.5
+LEAST_PAUSE_S = 0.01
+PAUSE_OF_REST, PAUSE_OF_ELAPSED = 0.5, 0.1  # the lesser
 PUT_AT_ONCE_BYTES = 64 << 20  # a quarter of G2 may be reserved by puts
 
 
@@ -113,7 +113,7 @@ class Kvkeep(Arm):
             if elapsed > PATIENCE_S:
                 raise OSError(f"{name} is {counted:.0f}, not {wanted:.0f}")
             rest = elapsed * (wanted - counted) / (counted - first) if counted > first else 0
-            time.sleep(min(max(LEAST_PAUSE_S, PAUSE_OF_REST * rest), LONGEST_PAUSE_S))
+            time.sleep(max(LEAST_PAUSE_S, min(PAUSE_OF_REST * rest, PAUSE_OF_ELAPSED * elapsed)))
 
     def _buffers(self, places):
         return [memoryview((ctypes.c_char * self._size).from_address(place)).cast("B")
