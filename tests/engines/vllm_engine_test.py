@@ -65,7 +65,7 @@ class VllmEngine(unittest.TestCase):
         self.model = holder.name
         engine_process.make_model(self.model)
 
-    def daemon(self, g2=None, g3=None):
+    def daemon(self, g2=None, g3=None, prepare=lambda daemon: None):
         """With other capacities than a test's daemon has."""
         from daemon import Daemon
 
@@ -73,9 +73,31 @@ class VllmEngine(unittest.TestCase):
         if g2:
             daemon.settings = {"KVKEEP_G2_CAPACITY": g2, "KVKEEP_G3_PATHS": json.dumps(
                 [{"dir": f"{daemon.dir}/nvme", "capacity": g3}])}
+        prepare(daemon)
         daemon.start()
         self.addCleanup(daemon.__exit__)
         return daemon
+
+    def router(self, daemon):
+        """For a daemon that does not run yet: who hears of its chunks from the first one on."""
+        from events_heard import EventsHeard
+
+        endpoint = f"ipc://{self.model}/events"
+        daemon.settings["KVKEEP_EVENTS_ZMQ"] = endpoint
+        heard = EventsHeard(endpoint)
+        self.addCleanup(heard.close)
+        return heard
+
+    def check_heard(self, heard, told):
+        """Of each prompt all whole chunks, once, and of nothing else; or of nothing."""
+        whole, per_block = CHUNKS * vllm_engine.CHUNK_TOKENS, vllm_engine.BLOCK_TOKENS
+        expected = len(PROMPTS) * whole // per_block if told else 0
+        deadline = time.monotonic() + 30
+        while len(heard.blocks()) < expected and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertEqual((len(heard.blocks()), heard.again), (expected, 0))
+        for prompt in PROMPTS if told else ():
+            self.assertEqual(heard.matched(prompt_named(prompt), per_block), whole)
 
     def engine(self, endpoint, **options):
         made = engine_process.EngineProcess(
@@ -108,11 +130,13 @@ class VllmEngine(unittest.TestCase):
 
     def tokens_are_those_of_vllm_without_kvkeep(self, **options):
         self.expect(PROMPTS)
-        daemon = self.daemon()
+        heard = []
+        daemon = self.daemon(prepare=lambda daemon: heard.append(self.router(daemon)))
         first = self.engine(daemon.endpoint, **options)
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
         daemon.wait_clean(len(PROMPTS) * CHUNKS)  # vLLM stores behind its answers
+        self.check_heard(heard[0], told=options.get("direct", False))
         second = self.engine(daemon.endpoint, **options)  # beside the first
         self.check(second, "p0", recalled=True)
         # Killed at some moment of a load: hit or miss, but never other tokens, nor a hang.
@@ -139,12 +163,14 @@ class VllmEngine(unittest.TestCase):
     def two_tensor_parallel_ranks(self, **options):
         """Each has half of the heads: a row of one rank in the other's place is other tokens."""
         self.expect(PROMPTS, ranks=2)
-        daemon = self.daemon()
+        heard = []
+        daemon = self.daemon(prepare=lambda daemon: heard.append(self.router(daemon)))
         first = self.engine(daemon.endpoint, ranks=2, **options)
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
         parts = 2 if options.get("direct") else 1  # else a row is of both ranks
         daemon.wait_clean(len(PROMPTS) * CHUNKS * parts)
+        self.check_heard(heard[0], told=options.get("direct", False))  # once, not of each rank
         first.close()
         daemon.restart()
         second = self.engine(daemon.endpoint, ranks=2, **options)
@@ -153,39 +179,12 @@ class VllmEngine(unittest.TestCase):
         second.close()
         alone = self.engine(daemon.endpoint, **options)  # its chunks are others, of the same tokens
         self.check(alone, "p0", recalled=False)
-
-    def test_direct_routers_hear_which_tokens_its_chunks_are(self):
-        """Of two ranks, which store a chunk together; the tokens are told of once."""
-        from daemon import Daemon
-        from events_heard import EventsHeard
-
-        endpoint = f"ipc://{self.model}/events"
-        daemon = Daemon(ASKED.build / "bin" / "kvkeepd", {"KVKEEP_EVENTS_ZMQ": endpoint})
-        self.addCleanup(daemon.__exit__)
-        daemon.start()
-        heard = EventsHeard(endpoint)
-        self.addCleanup(heard.close)
-        asked = self.engine(daemon.endpoint, ranks=2, direct=True)
-        whole, per_block = CHUNKS * vllm_engine.CHUNK_TOKENS, vllm_engine.BLOCK_TOKENS
-        for prompt in PROMPTS:
-            asked.ask(prompt)
-        daemon.wait_clean(len(PROMPTS) * CHUNKS * 2)
-
-        def until(done):
-            begin = time.monotonic()
-            while not done() and time.monotonic() < begin + 30:
-                time.sleep(0.01)
-            return round(time.monotonic() - begin, 3)
-
-        expected = len(PROMPTS) * whole // per_block
-        until(lambda: len(heard.blocks()) >= expected)
-        self.assertEqual(len(heard.blocks()), expected)
-        for prompt in PROMPTS:
-            self.assertEqual(heard.matched(prompt_named(prompt), per_block), whole)
-        self.assertEqual(heard.again, 0)
+        alone.close()
         daemon.clear()
-        print({"all removals heard after seconds": until(lambda: not heard.blocks())}, flush=True)
-        self.assertEqual(heard.blocks(), {})
+        deadline = time.monotonic() + 30
+        while heard[0].blocks() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertEqual(heard[0].blocks(), {})
 
     def test_prompts_move_to_another_node_through_a_bucket(self):
         self.prompts_move_to_another_node_through_a_bucket()
