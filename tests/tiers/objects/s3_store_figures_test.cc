@@ -207,6 +207,69 @@ FirstBytes ReadWithStragglers(uint64_t seed, const HedgeOptions& hedge) {
           .hedged = PartOf(b.store->counters().hedges, b.wanted)};
 }
 
+// Chunks of 2 MiB at a GB a second for all that ask, in the order in which they come.
+struct SharedLine {
+  TimedBucket::Server ForOne() {
+    return [this](MonotonicTime now, SeededRandom& random) -> TimedAnswer {
+      free_at = std::max(free_at, now) + nanoseconds(2 * 1024 * 1024);
+      return {200, free_at - now + Around(milliseconds(2), random)};
+    };
+  }
+  MonotonicTime free_at{0};
+};
+
+// A node that fetches 64 chunks every second or so, as many at a time as the store reads at once.
+class FetchingNode {
+ public:
+  FetchingNode(uint64_t seed, SharedLine* line)
+      : bucket(seed, {}, line->ForOne()), random_(seed) {
+    Fetch();
+  }
+
+  TimedBucket bucket;
+  std::vector<double> fetches;  // seconds
+
+ private:
+  static constexpr int kChunks = 64, kAtOnce = 48;
+
+  void Fetch() {
+    begun_ = bucket.clock.Now();
+    asked_ = came_ = 0;
+    while (asked_ < kAtOnce) Ask();
+  }
+  void Ask() {
+    ++asked_;
+    bucket.Want([this] {
+      if (asked_ < kChunks) Ask();
+      if (++came_ < kChunks) return;
+      fetches.push_back(Seconds(bucket.clock.Now() - begun_));
+      bucket.engine->RunAt(bucket.clock.Now() + Around(seconds(1), random_), [this] { Fetch(); });
+    });
+  }
+
+  SeededRandom random_;
+  MonotonicTime begun_{0};
+  int asked_ = 0, came_ = 0;
+};
+
+// Of a hundred fetches of each of two nodes; flood: beside one that fetches all the time.
+double FetchP99(uint64_t seed, bool flood) {
+  SharedLine line;
+  FetchingNode first(seed, &line), second(seed + 1, &line);
+  TimedBucket third(seed + 2, {}, line.ForOne());
+  if (flood) third.WantAllTheTime(1000);
+  while (first.fetches.size() < 100 || second.fetches.size() < 100) {
+    for (TimedBucket* const bucket : {&first.bucket, &second.bucket, &third}) {
+      bucket->Advance(std::chrono::microseconds(200));
+    }
+  }
+  CHECK((third.well > first.bucket.well + second.bucket.well) == flood);
+  std::vector<double> all = first.fetches;
+  all.insert(all.end(), second.fetches.begin(), second.fetches.end());
+  std::sort(all.begin(), all.end());
+  return all[all.size() * 99 / 100];
+}
+
 }  // namespace
 
 TEST_CASE("a bucket that is down is hardly asked, and is used within two pauses once it is back") {
@@ -290,6 +353,14 @@ TEST_CASE("one read in fifty is a second late: hedges are few, and p99 is a thir
   CHECK(with.hedged >= 0.01);
   CHECK(with.hedged <= 0.05);
   CHECK(with.p99 / without.p99 <= 0.3);
+}
+
+TEST_CASE("a node that reads all the time makes the others' fetches three times as long at most") {
+  const uint64_t seed = GENERATE(1, 2, 3);
+  const double alone = FetchP99(seed, false), beside = FetchP99(seed, true);
+  CAPTURE(seed, alone, beside, beside / alone);
+  CHECK(beside / alone > 1.2);  // else it was no flood
+  CHECK(beside / alone <= 3);
 }
 
 }  // namespace kvkeep
