@@ -256,8 +256,8 @@ class BucketChecker {
       Find(present ? "get 4 KiB of what is there, median" : "of what is not there, median",
            absl::StrFormat("%.2f ms", std::chrono::duration<double, std::milli>(median).count()),
            WaitsForAcks(median) ? Verdict::kNote : Verdict::kGood,
-           "it seems to hold small answers back until this machine's ACK: turn TCP_NODELAY on "
-           "there (radosgw: `tcp_nodelay=1` in rgw_frontends)");
+           "unless it is that far away, it holds small answers back until this machine's ACK: turn "
+           "TCP_NODELAY on there (radosgw: `tcp_nodelay=1` in rgw_frontends)");
     }
   }
 
