@@ -52,6 +52,17 @@ def make_model(folder, seed=0, **other):
     return model
 
 
+def make_tokenizer(folder, vocabulary):
+    """Of a word a token, for servers that want one: they are asked in tokens."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({f"t{token}": token for token in range(vocabulary)},
+                                       unk_token="t0"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="t0").save_pretrained(folder)
+
+
 def make_adapter(folder, seed, merge_into=None):
     """A random LoRA adapter for make_model's Llama. merge_into: such a one, which then says what
     it says with the adapter."""
@@ -89,18 +100,24 @@ def serve(answer):
         print(json.dumps(answer(line.strip())), flush=True)
 
 
+def environment_of(asked, environment, endpoint, path=()):
+    """Of a process that imports kvkeep and what is in `path`, whose daemon is at `endpoint`."""
+    root, build = asked.root.resolve(), asked.build.resolve()
+    return dict(
+        os.environ, HF_HUB_OFFLINE="1", **environment, KVKEEP_ENDPOINT=endpoint or "",
+        KVKEEP_CLIENT_LIBRARY=str(build / "lib" / "libkvkeep-client.so.1"),
+        PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=os.pathsep.join(map(str, (
+            *path, root / "tests" / "engines", root / "client" / "python"))))
+
+
 class EngineProcess:
     """asked: the test's own arguments (root, build). environment: what the engine wants in it;
     path: folders for its imports; options: what options() is there."""
 
     def __init__(self, script, asked, model, endpoint, environment, path=(), options=None):
         root, build = asked.root.resolve(), asked.build.resolve()
-        environment = dict(
-            os.environ, HF_HUB_OFFLINE="1", **environment, KVKEEP_ENDPOINT=endpoint or "",
-            KVKEEP_CLIENT_LIBRARY=str(build / "lib" / "libkvkeep-client.so.1"),
-            PYTHONDONTWRITEBYTECODE="1", **{_OPTIONS: json.dumps(options or {})},
-            PYTHONPATH=os.pathsep.join(map(str, (
-                *path, root / "tests" / "engines", root / "client" / "python"))))
+        environment = dict(environment_of(asked, environment, endpoint, path),
+                           **{_OPTIONS: json.dumps(options or {})})
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [sys.executable, "-B", script, "--root", root, "--build", build, "--engine", model],

@@ -4,6 +4,8 @@ Made in a process of its own (engine_process.py) with ENVIRONMENT; this module i
 asker's process too, so nothing of vLLM is above the functions.
 """
 
+import json
+
 # One thread a rank, on any core: threads that wait for each other spin, and a test has neighbours.
 # vllm_on_cpu reaches every process of vLLM as its plugin, by the folder of its metadata.
 ENVIRONMENT = {"VLLM_TARGET_DEVICE": "cpu", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -12,6 +14,9 @@ ENVIRONMENT = {"VLLM_TARGET_DEVICE": "cpu", "VLLM_ENABLE_V1_MULTIPROCESSING": "0
 KVKEEP = {"type": "KvkeepTier", "module_path": "kvkeep.vllm"}
 BLOCK_TOKENS, BLOCKS_PER_CHUNK = 32, 4
 CHUNK_TOKENS = BLOCK_TOKENS * BLOCKS_PER_CHUNK
+ARGUMENTS = {"dtype": "float32", "enforce_eager": True, "seed": 0, "block_size": BLOCK_TOKENS,
+             "max_model_len": 2048, "kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 4,
+             "compilation_config": {"custom_ops": ["none"]}}
 
 
 def offloading(tiers, cpu_bytes=64 << 20):
@@ -39,11 +44,23 @@ def make(model, connector=None, **other):
     from vllm.config import KVTransferConfig
 
     return LLM(**{
-        "model": model, "skip_tokenizer_init": True, "dtype": "float32", "enforce_eager": True,
-        "seed": 0, "block_size": BLOCK_TOKENS, "max_model_len": 2048,
-        "kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 4,
-        "compilation_config": {"custom_ops": ["none"]},
+        "model": model, "skip_tokenizer_init": True, **ARGUMENTS,
         "kv_transfer_config": connector and KVTransferConfig(**connector), **other})
+
+
+def serve_arguments(model, port, connector=None, **other):
+    """The same of vLLM's OpenAI server, on its command line. The model has a tokenizer."""
+    flags = {"model": model, "served_model_name": "m", "host": "127.0.0.1", "port": port,
+             **ARGUMENTS, "enable_prompt_tokens_details": True, "disable_uvicorn_access_log": True,
+             **other}
+    if connector is not None:
+        flags["kv_transfer_config"] = connector
+    line = []
+    for name, value in flags.items():
+        line.append("--" + name.replace("_", "-"))
+        if value is not True:
+            line.append(json.dumps(value) if isinstance(value, dict) else str(value))
+    return line
 
 
 def sampling(tokens):

@@ -5,6 +5,7 @@
     fs       that, and vLLM's own tier of files below it
     dict     that, and a dict of the same process below it (dict_tier.py)
     kvkeep   that, and kvkeep below it
+    direct   kvkeep's own connector: no memory of vLLM's between
     lmcache  LMCache's connector, and `lmcache server` with all of it in its memory
 
 An arm keeps what it keeps over all engines that are made of it, until it is closed.
@@ -18,11 +19,12 @@ import tempfile
 
 import engine_process
 import lmcache_server
+import served
 import vllm_engine
 from daemon import Daemon
 
 HERE = pathlib.Path(__file__).resolve().parent
-NAMES = ("none", "cpu", "fs", "dict", "kvkeep", "lmcache")
+NAMES = ("none", "cpu", "fs", "dict", "kvkeep", "direct", "lmcache")
 # Of the environment: LMCache's program, and a folder with its package for vLLM's Python.
 LMCACHE, LMCACHE_PACKAGE = "KVKEEP_LMCACHE", "KVKEEP_LMCACHE_PACKAGE"
 
@@ -35,10 +37,10 @@ class Arm:
             raise ValueError(f"no arm {name}: there are {', '.join(NAMES)}")
         self.name = name
         self._asked, self._model, self._scale = asked, model, scale
-        self._engine, self._daemon, self._lmcache = None, None, None
+        self._engine = self._daemon = self._lmcache = self._served = None
         self._kept = set()  # chunks that the daemon should have
         self._dir = tempfile.mkdtemp(prefix="kvkeep-engine-bench-")
-        if name == "kvkeep":
+        if name in ("kvkeep", "direct"):
             self._daemon = Daemon(asked.build / "bin" / "kvkeepd")
             self._daemon.settings = {
                 "KVKEEP_G2_CAPACITY": str(scale.tier_bytes),
@@ -53,6 +55,8 @@ class Arm:
     def _connector(self):
         if self.name == "none":
             return None
+        if self.name == "direct":
+            return vllm_engine.direct()
         if self.name == "lmcache":
             return {"kv_connector": "LMCacheMPConnector", "kv_role": "kv_both",
                     "kv_connector_extra_config": {
@@ -70,8 +74,25 @@ class Arm:
             HERE / "measured_engine.py", self._asked, self._model,
             self._daemon and self._daemon.endpoint,
             vllm_engine.ENVIRONMENT,
-            path=[HERE, *([os.environ[LMCACHE_PACKAGE]] if self._lmcache else [])],
+            path=self._path(),
             options={"connector": self._connector(), "llm": self._scale.llm})
+
+    def _path(self):
+        return [HERE, *([os.environ[LMCACHE_PACKAGE]] if self._lmcache else [])]
+
+    def serve(self, engines):
+        """So many of them, as servers, until the next stop()."""
+        self.stop()
+        self._served = served.ServedEngines(
+            engines, HERE / "served_engine.py", self._asked, self._model,
+            self._daemon and self._daemon.endpoint, self._path(), self._connector(),
+            self._scale.llm)
+        return self._served
+
+    def host_bytes(self):
+        """Of the servers and of what is below them."""
+        below = [one.process.pid for one in (self._daemon, self._lmcache) if one is not None]
+        return served.host_bytes([*self._served.pids, *below])
 
     def restart(self):
         """Another engine in the same process."""
@@ -92,6 +113,9 @@ class Arm:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+        if self._served is not None:
+            self._served.stop()
+            self._served = None
 
     def close(self):
         """Idempotent."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """vLLM on a CPU with kvkeep below it beside what else could keep its KV; see README.md.
 
-    tools/engine-bench/run sessions|recall|no-hit [--quick] [--json FILE] [--svg FILE] [--check]
+    tools/engine-bench/run SCENARIO [--quick] [--json FILE] [--svg FILE] [--check]
 
 Exit code 1: with --check, a promise that did not hold. Only ratios mean anything.
 """
@@ -25,6 +25,7 @@ import engine_process  # noqa: E402
 import figures  # noqa: E402
 import report  # noqa: E402
 from load import Load  # noqa: E402
+from users import Users  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Scale:
     prompt_tokens: int  # of recall and no-hit
     answer_tokens: int  # of no-hit
     rounds: int  # of recall and no-hit
+    qps: float  # of serve
 
     @property
     def vocabulary(self):
@@ -52,14 +54,14 @@ FULL = Scale(
     llm={"dtype": "bfloat16", "max_model_len": 8192, "max_num_batched_tokens": 8192,
          "kv_cache_memory_bytes": 512 << 20},
     cpu_bytes=256 << 20, tier_bytes=1 << 30, load=Load(), prompt_tokens=4000, answer_tokens=64,
-    rounds=9)
+    rounds=9, qps=0.5)
 QUICK = Scale(
     model={"max_position_embeddings": 4096, "vocab_size": 1000},
     llm={"dtype": "float32", "max_model_len": 4096, "max_num_batched_tokens": 4096},
     cpu_bytes=64 << 20, tier_bytes=256 << 20,
     load=Load(users=2, rounds=2, system_tokens=256, history_tokens=1024, answer_tokens=8,
               vocabulary=1000),
-    prompt_tokens=1000, answer_tokens=16, rounds=2)
+    prompt_tokens=1000, answer_tokens=16, rounds=2, qps=4)
 
 
 def in_turn(names, number):
@@ -68,11 +70,38 @@ def in_turn(names, number):
     return names[at:] + names[:at]
 
 
+# LMBenchmark's names on the command line, and what they are of a Load.
+LOAD_OPTIONS = {"num_users": "users", "num_rounds": "rounds",
+                "shared_system_prompt": "system_tokens", "user_history_prompt": "history_tokens",
+                "answer_len": "answer_tokens"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Serving:
+    """What `serve` does. restart_after: rounds of the users' before all engines are started anew;
+    0: they are not."""
+
+    load: Load
+    qps: float
+    engines: int
+    restart_after: int
+
+    @staticmethod
+    def of(asked, scale):
+        wanted = {ours: getattr(asked, theirs) for theirs, ours in LOAD_OPTIONS.items()
+                  if getattr(asked, theirs, None) is not None}
+        load = dataclasses.replace(scale.load, **wanted)
+        return Serving(load, getattr(asked, "qps", None) or scale.qps,
+                       getattr(asked, "engines", 2),
+                       min(getattr(asked, "restart_engine_after", 0), load.rounds))
+
+
 class Bench:
     """One scenario's rows. arm(name): one that is closed in the end."""
 
     def __init__(self, asked, model, holder):
         self.scale = QUICK if asked.quick else FULL
+        self.serving = Serving.of(asked, self.scale)
         self.rounds = asked.rounds or self.scale.rounds
         self.rows, self._arms = [], {}
         self._make = lambda name: holder.enter_context(contextlib.closing(
@@ -142,10 +171,35 @@ def no_hit(bench, names):
                           bench.scale.answer_tokens)
 
 
+def serve(bench, names):
+    """Users talk to servers by turns, at a pace; all arms of a round hear the answers of its
+    first. Engines are new for each arm and round; what is below them stays."""
+    serving = bench.serving
+    for number in range(bench.rounds):
+        heard = {}
+        load = dataclasses.replace(serving.load, seed=number)
+        for name in in_turn(names, number):
+            arm, users, seconds = bench.arm(name), Users(load, serving.qps, heard), 0.0
+            engines = arm.serve(serving.engines)
+            for rounds in (range(serving.restart_after), range(serving.restart_after, load.rounds)):
+                if not rounds:
+                    continue
+                if rounds[0] > 0:
+                    engines.restart()
+                seconds += engines.play(users, rounds)
+            bench.rows.append({
+                **figures.of_round(name, number, users.prompts, seconds, users.said),
+                **figures.percentiles(users.said), "host_bytes": arm.host_bytes()})
+            print(json.dumps(bench.rows[-1]), file=sys.stderr, flush=True)
+            arm.stop()
+
+
 # scenario: what runs it, its arms, what they are held to
 SCENARIOS = {"sessions": (sessions, ["none", "fs", "lmcache", "kvkeep"], ["none"]),
              "recall": (recall, ["dict", "kvkeep"], ["cold", "dict"]),
-             "no-hit": (no_hit, ["none", "cpu", "kvkeep"], ["none", "cpu"])}
+             "no-hit": (no_hit, ["none", "cpu", "kvkeep"], ["none", "cpu"]),
+             "serve": (serve, ["none", "cpu", "kvkeep", "direct", "lmcache"],
+                       ["none", "lmcache"])}
 
 
 def arguments():
@@ -155,7 +209,14 @@ def arguments():
     parser.add_argument("--root", type=pathlib.Path, default=ROOT)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--quick", action="store_true", help="a toy of a model, few rounds")
-    parser.add_argument("--rounds", type=int, help="of recall and no-hit")
+    parser.add_argument("--rounds", type=int, help="of recall, no-hit and serve")
+    serving = parser.add_argument_group("serve, by LMBenchmark's names")
+    for name in LOAD_OPTIONS:
+        serving.add_argument("--" + name.replace("_", "-"), type=int)
+    serving.add_argument("--qps", type=float, help="questions a second, of all users together")
+    serving.add_argument("--engines", type=int, default=2, help="servers, asked by turns")
+    serving.add_argument("--restart-engine-after", type=int, default=0, metavar="ROUND",
+                         help="of the users; all servers are started anew then")
     parser.add_argument("--arms", help="by commas, instead of the scenario's own")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--svg", type=pathlib.Path)
@@ -169,6 +230,8 @@ def arguments():
         parser.error(f"lmcache wants {arms.LMCACHE} and {arms.LMCACHE_PACKAGE}; see run")
     if asked.rounds is not None and asked.rounds < 1:
         parser.error("--rounds: at least 1")
+    if asked.engines < 1 or asked.restart_engine_after < 0 or (asked.qps or 1) <= 0:
+        parser.error("--engines: at least 1; --restart-engine-after: at least 0; --qps: above 0")
     return asked
 
 
@@ -179,13 +242,15 @@ def main():
         model = holder.enter_context(tempfile.TemporaryDirectory())
         bench = Bench(asked, model, holder)
         made = engine_process.make_model(model, **bench.scale.model)
+        engine_process.make_tokenizer(model, bench.scale.vocabulary)
         if bench.scale.llm["dtype"] == "bfloat16":
             made.bfloat16().save_pretrained(model)
         run(bench, asked.arms)
         said = report.document(asked.scenario, bench.rows, bases, {
             "machine": f"{platform.machine()}, one thread of the model's", "quick": asked.quick,
             "prompt_tokens": bench.scale.prompt_tokens,
-            "load": dataclasses.asdict(bench.scale.load)})
+            **({"serving": dataclasses.asdict(bench.serving)} if asked.scenario == "serve" else
+               {"load": dataclasses.asdict(bench.scale.load)})})
     print(report.table(said))
     if asked.json:
         asked.json.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")

@@ -8,7 +8,9 @@ rounds, its range, and its spread: (max - min) / median.
 import statistics
 
 # measure: whether more of it is better
-MEASURES = {"ttft_s": False, "itl_s": False, "tps": True, "hit_ratio": True}
+MEASURES = {"ttft_s": False, "ttft_p50_s": False, "ttft_p90_s": False, "ttft_p99_s": False,
+            "itl_s": False, "itl_p99_s": False, "tps": True, "hit_ratio": True,
+            "host_bytes": False}
 
 
 def of_round(arm, number, asked, seconds, requests):
@@ -24,6 +26,19 @@ def of_round(arm, number, asked, seconds, requests):
         row["itl_s"] = statistics.fmean(gaps)
         row["tps"] = sum(len(one["tokens"]) for one in requests) / seconds
     return row
+
+
+def percentiles(requests):
+    """More of a row, where many are asked at a time."""
+    ttft = sorted(one["ttft_s"] for one in requests)
+    gaps = sorted(gap for one in requests for gap in one["itl_s"])
+    return {**{f"ttft_p{percent}_s": _nearest(ttft, percent) for percent in (50, 90, 99)},
+            **({"itl_p99_s": _nearest(gaps, 99)} if gaps else {})}
+
+
+def _nearest(ranked, percent):
+    """The nearest rank: one of the values, and of few the last one for 99."""
+    return ranked[max(-(-len(ranked) * percent // 100) - 1, 0)]
 
 
 def summary(values):

@@ -4,10 +4,12 @@ scenarios ask whom.
     engine_bench_test.py SOURCES
 """
 
+import asyncio
 import contextlib
 import io
 import pathlib
 import sys
+import time
 import types
 import unittest
 import xml.etree.ElementTree as ElementTree
@@ -19,6 +21,7 @@ import engine_bench  # noqa: E402
 import figures  # noqa: E402
 import report  # noqa: E402
 from load import RESERVED, Load  # noqa: E402
+from users import Users  # noqa: E402
 
 SMALL = Load(users=3, rounds=3, system_tokens=10, history_tokens=20, question_tokens=5,
              answer_tokens=4, vocabulary=50)
@@ -65,6 +68,45 @@ class LoadTest(unittest.TestCase):
             Load(rounds=1)
 
 
+class UsersTest(unittest.TestCase):
+    def play(self, heard, token, qps=1000.0):
+        """Both halves of the rounds; the users, and when each was asked what."""
+        users, asked = Users(SMALL, qps, heard), []
+
+        async def ask(prompt, answer_tokens):
+            asked.append((time.monotonic(), prompt))
+            return {"tokens": [token] * answer_tokens}
+
+        for rounds in (range(1), range(1, SMALL.rounds)):
+            asyncio.run(users.play(rounds, ask))
+        return users, asked
+
+    def test_each_user_goes_on_where_it_was(self):
+        users, asked = self.play({}, 7)
+        self.assertEqual(len(asked), SMALL.users * SMALL.rounds)
+        self.assertEqual(users.prompts, [prompt for _, prompt in asked])
+        for user in range(SMALL.users):
+            of_user = [prompt for _, prompt in asked
+                       if prompt[10:30] == SMALL.talks()[user].ask()[10:30]]
+            self.assertEqual(len(of_user), SMALL.rounds)
+            for earlier, later in zip(of_user, of_user[1:]):
+                self.assertEqual(later[:-5], earlier + [7] * SMALL.answer_tokens)
+
+    def test_what_one_arm_heard_the_others_hear(self):
+        heard = {}
+        first, _ = self.play(heard, 7)
+        second, _ = self.play(heard, 8)
+        self.assertEqual(sorted(first.prompts), sorted(second.prompts))
+        self.assertEqual(second.said[0]["tokens"], [8] * SMALL.answer_tokens)
+
+    def test_questions_come_no_faster_than_their_pace(self):
+        _, asked = self.play({}, 7, qps=50)
+        times = [at for at, _ in asked]
+        self.assertGreaterEqual(times[-1] - times[0], (SMALL.users * (SMALL.rounds - 1) - 1) / 50)
+        with self.assertRaisesRegex(ValueError, "qps: above 0"):
+            Users(SMALL, 0, {})
+
+
 def request(ttft_s, cached=0, itl_s=(0.1, 0.3)):
     return {"ttft_s": ttft_s, "itl_s": list(itl_s), "cached": cached, "tokens": [1, 2, 3]}
 
@@ -87,6 +129,13 @@ class FiguresTest(unittest.TestCase):
         self.assertEqual(set(row), {"arm", "round", "ttft_s", "hit_ratio"})
         with self.assertRaisesRegex(ValueError, "1 prompts and 0 answers"):
             figures.of_round("a", 0, [[1]], 1.0, [])
+
+    def test_percentiles_are_times_that_were_measured(self):
+        said = figures.percentiles([request(one / 100, itl_s=[one]) for one in range(1, 101)])
+        self.assertEqual([said[f"ttft_p{one}_s"] for one in (50, 90, 99)], [0.5, 0.9, 0.99])
+        self.assertEqual(said["itl_p99_s"], 99)
+        few = figures.percentiles([request(1.0, itl_s=()), request(2.0, itl_s=())])
+        self.assertEqual(few, {"ttft_p50_s": 1.0, "ttft_p90_s": 2.0, "ttft_p99_s": 2.0})
 
     def test_a_ratio_is_of_the_same_round(self):
         # Round by round 2 times, though the rounds differ by far more.
@@ -131,6 +180,17 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| cold | 1 | 1 | 1 | 0.5 (0.5 to 0.5) |", table)
         self.assertEqual(table.count("| kvkeep |"), 2)
 
+    def test_hit_ratios_are_held_to_each_other_and_what_was_measured_has_a_column(self):
+        def of(arm, hit_ratio, p50):
+            return {"arm": arm, "round": 0, "ttft_s": 1.0, "ttft_p50_s": p50, "ttft_p99_s": 1.0,
+                    "hit_ratio": hit_ratio}
+
+        said = report.document("serve", [of("lmcache", 0.8, 1.0), of("direct", 0.7, 0.9)],
+                               ["lmcache"], {"quick": False})
+        self.assertEqual([holds for _, holds in report.promises(said)], [True, True, False])
+        self.assertIn("| as a ratio to lmcache | TTFT | TTFT p50 | TTFT p99 | ITL | TPS | hit ratio"
+                      " |", report.table(said))
+
     def test_an_arm_that_was_not_measured_is_no_base(self):
         some = report.document("sessions", rows(fs=[2.0], kvkeep=[1.0]), ["none"], {"quick": True})
         self.assertEqual(list(some["ratios"]), ["fs"])
@@ -167,6 +227,55 @@ class FakeArm:
         answer = [len(self.name)] * answer_tokens
         return {"seconds": 1.0, "requests": [
             {"ttft_s": 0.5, "itl_s": [], "cached": 0, "tokens": answer} for _ in prompts]}
+
+
+class FakeServers:
+    """Answer with their arm's name, in tokens, and tell the arm of each start."""
+
+    def __init__(self, arm):
+        self.arm = arm
+
+    def restart(self):
+        self.arm.done.append("restart")
+
+    def play(self, users, rounds):
+        async def ask(prompt, answer_tokens):
+            self.arm.asked.append(prompt)
+            return self.arm.ask([prompt], answer_tokens)["requests"][0]
+
+        return asyncio.run(users.play(rounds, ask))
+
+
+class ServeTest(unittest.TestCase):
+    def test_servers_are_new_for_each_arm_and_start_anew_after_a_round(self):
+        bench = engine_bench.Bench(types.SimpleNamespace(
+            quick=True, rounds=2, num_rounds=3, qps=1e6, engines=2, restart_engine_after=1), "",
+            None)
+        self.assertEqual((bench.serving.load.rounds, bench.serving.load.users), (3, 2))
+
+        class Arm(FakeArm):
+            def serve(self, engines):
+                self.done.append(f"{engines} servers")
+                return FakeServers(self)
+
+            def host_bytes(self):
+                return 7
+
+        bench._make = Arm
+        with contextlib.redirect_stderr(io.StringIO()):
+            engine_bench.serve(bench, ["none", "direct"])
+        none, direct = bench.arm("none"), bench.arm("direct")
+        asked = ["ask"] * 2
+        self.assertEqual(none.done, ["2 servers", *asked, "restart", *asked, *asked, "stop"] * 2)
+        self.assertEqual(none.done, direct.done)
+        prompts = [[prompt for prompt in arm.asked if len(prompt) > 1] for arm in (none, direct)]
+        self.assertEqual(*map(sorted, prompts))
+        self.assertEqual([(row["arm"], row["round"], row["host_bytes"]) for row in bench.rows],
+                         [("none", 0, 7), ("direct", 0, 7), ("direct", 1, 7), ("none", 1, 7)])
+
+    def test_without_a_restart_there_is_one_part(self):
+        serving = engine_bench.Serving.of(types.SimpleNamespace(), engine_bench.QUICK)
+        self.assertEqual((serving.restart_after, serving.engines, serving.qps), (0, 2, 4))
 
 
 class ScenarioTest(unittest.TestCase):
