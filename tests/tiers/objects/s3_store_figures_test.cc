@@ -252,15 +252,15 @@ class FetchingNode {
   int asked_ = 0, came_ = 0;
 };
 
-// Of a hundred fetches of each of two nodes; flood: beside one that fetches all the time.
+// Of fifty fetches of each of two nodes; flood: beside one that fetches all the time.
 double FetchP99(uint64_t seed, bool flood) {
   SharedLine line;
   FetchingNode first(seed, &line), second(seed + 1, &line);
   TimedBucket third(seed + 2, {}, line.ForOne());
-  if (flood) third.WantAllTheTime(1000);
-  while (first.fetches.size() < 100 || second.fetches.size() < 100) {
+  if (flood) third.WantAllTheTime(160);
+  while (first.fetches.size() < 50 || second.fetches.size() < 50) {
     for (TimedBucket* const bucket : {&first.bucket, &second.bucket, &third}) {
-      bucket->Advance(std::chrono::microseconds(200));
+      bucket->Advance(milliseconds(1));
     }
   }
   CHECK((third.well > first.bucket.well + second.bucket.well) == flood);
