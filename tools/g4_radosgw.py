@@ -11,7 +11,6 @@ ended.
 
 It takes Debian 12's packages ceph-mon, ceph-osd and radosgw, and reads nothing of /etc/ceph.
 """
-import ctypes
 import json
 import os
 import pathlib
@@ -20,8 +19,9 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 import uuid
+
+from g4_swift import end_all, end_with_parent, make_bucket, tell_port, wait_for_end
 
 OSD_BYTES = 2 << 30
 COMMAND_SECONDS = 60  # the longest that a command waits for the monitor and the OSD
@@ -56,12 +56,6 @@ osd data = {dir}/osd
 osd objectstore = memstore
 memstore device bytes = {osd_bytes}
 """
-
-
-def end_with_parent():
-    """Whatever ends who started this process, SIGKILL included, ends it, too."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def free_ports(count):
@@ -126,7 +120,7 @@ class Ceph:
         admin = ("radosgw-admin", "--conf", self.conf, "--uid", user)
         self.run(*admin, "user", "create", "--display-name", user, "--access-key", key_id,
                  "--secret", secret)
-        # By Swift's protocol a bucket is made without a signature.
+        # For make_bucket.
         self.run(*admin, "subuser", "create", "--subuser", name, "--key-type", "swift",
                  "--access", "full", "--secret", secret)
 
@@ -143,15 +137,6 @@ class Ceph:
         sys.exit("g4_radosgw: radosgw did not start")
 
 
-def make_bucket(port, bucket, key_id, secret):
-    ask = urllib.request.Request(f"http://127.0.0.1:{port}/auth/1.0",
-                                 headers={"X-Auth-User": key_id, "X-Auth-Key": secret})
-    with urllib.request.urlopen(ask, timeout=COMMAND_SECONDS) as answer:
-        token, at = answer.headers["X-Auth-Token"], answer.headers["X-Storage-Url"]
-    put = urllib.request.Request(f"{at}/{bucket}", method="PUT", headers={"X-Auth-Token": token})
-    urllib.request.urlopen(put, timeout=COMMAND_SECONDS).close()
-
-
 def main():
     end_with_parent()
     directory, bucket = pathlib.Path(sys.argv[1]).absolute(), sys.argv[2]
@@ -164,18 +149,11 @@ def main():
         ceph.start_cluster()
         ceph.add_user(key_id, secret)
         port = ceph.start_gateway()
-        make_bucket(port, bucket, key_id, secret)
-        written = directory / "port.part"
-        written.write_text(f"{port}\n")
-        written.rename(directory / "port")
-        while True:
-            pid, status = os.wait()
-            if pid in ceph.children:
-                sys.exit(f"g4_radosgw: {ceph.children.pop(pid)} ended, status {status}")
+        make_bucket(f"http://127.0.0.1:{port}/auth/1.0", bucket, key_id, secret)
+        tell_port(directory, port)
+        wait_for_end("g4_radosgw", ceph.children)
     finally:
-        for pid in ceph.children:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        end_all(ceph.children)
 
 
 if __name__ == "__main__":

@@ -129,15 +129,32 @@ def serve(path, listener):
     wsgi.run_server(conf, logger, eventlet.greenio.GreenSocket(listener), global_conf=global_conf)
 
 
-def make_bucket(port, bucket, key_id, secret):
-    at = f"http://127.0.0.1:{port}"
-    ask = urllib.request.Request(f"{at}/auth/v1.0",
-                                 headers={"X-Auth-User": key_id, "X-Auth-Key": secret})
+def make_bucket(auth_url, bucket, key_id, secret):
+    """By Swift's protocol, which wants no signature."""
+    ask = urllib.request.Request(auth_url, headers={"X-Auth-User": key_id, "X-Auth-Key": secret})
     with urllib.request.urlopen(ask, timeout=30) as answer:
-        token = answer.headers["X-Auth-Token"]
-    put = urllib.request.Request(f"{at}/v1/AUTH_{ACCOUNT}/{bucket}", method="PUT",
-                                 headers={"X-Auth-Token": token})
+        token, at = answer.headers["X-Auth-Token"], answer.headers["X-Storage-Url"]
+    put = urllib.request.Request(f"{at}/{bucket}", method="PUT", headers={"X-Auth-Token": token})
     urllib.request.urlopen(put, timeout=30).close()
+
+
+def tell_port(directory, port):
+    """To whoever waits for DIRECTORY/port."""
+    written = directory / "port.part"
+    written.write_text(f"{port}\n")
+    written.rename(directory / "port")
+
+
+def wait_for_end(program, children):
+    """Until one of them ends. children: names by process."""
+    pid, status = os.wait()
+    sys.exit(f"{program}: {children.pop(pid)} ended, status {status}")
+
+
+def end_all(children):
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def main():
@@ -182,16 +199,11 @@ def main():
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        make_bucket(port, bucket, key_id, secret)
-        written = directory / "port.part"
-        written.write_text(f"{port}\n")
-        written.rename(directory / "port")
-        pid, status = os.wait()
-        sys.exit(f"g4_swift: {children.pop(pid)} ended, status {status}")
+        make_bucket(f"http://127.0.0.1:{port}/auth/v1.0", bucket, key_id, secret)
+        tell_port(directory, port)
+        wait_for_end("g4_swift", children)
     finally:
-        for pid in children:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        end_all(children)
 
 
 if __name__ == "__main__":
