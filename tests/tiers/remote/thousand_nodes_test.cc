@@ -3,8 +3,6 @@
 // Each node gets 20 prompts of 64 chunks a second: of one another node has put all chunks, of two
 // nobody has any, and 17 are on the node. On paper that is 3,000 searches and 24,000 to 62,000 GETs
 // of them, and 64,000 GETs of images. Bytes are fewer than they would be.
-#include <absl/strings/str_cat.h>
-
 #include <catch2/catch.hpp>
 #include <deque>
 
@@ -41,17 +39,19 @@ class Fleet {
           &random_));
     }
     for (uint64_t name = 0; name < kPromptsThere; ++name) PutAll(PromptNamed(name));
-    for (MemoryObjectStore* const store : stores_) store->gets = 0;
   }
 
   // How many of a prompt's chunks the node found; it reads them all.
   size_t Serve(uint64_t node, const Prompt& prompt) {
     BucketSource& source = *sources_[node];
+    const uint64_t& gets = stores_[node]->gets;
+    const uint64_t before = gets;
     RemoteSource::Found found;
     source.Find(prompt, RemoteSource::Wanted::kLeadingRun, MonotonicTime::max(),
                 [&](RemoteSource::Found is) { found = std::move(is); });
     executor_.RunAll();
-    searched_ += requests() - searched_ - fetched_;
+    const uint64_t found_by = gets - before;
+    searched_ += found_by;
     size_t there = 0;
     while (there < found.size() && found[there].has_value()) ++there;
     std::deque<Image> images;
@@ -72,7 +72,7 @@ class Fleet {
     }
     executor_.RunAll();
     for (size_t i = 0; i < there; ++i) CHECK((told[i].ended(images[i].shape) && told[i].well()));
-    fetched_ += requests() - searched_ - fetched_;
+    fetched_ += gets - before - found_by;
     return there;
   }
 
@@ -94,11 +94,6 @@ class Fleet {
       executor_.RunAll();
       REQUIRE(told.value().ok());
     }
-  }
-  uint64_t requests() const {
-    uint64_t all = 0;
-    for (const MemoryObjectStore* const store : stores_) all += store->gets;
-    return all;
   }
 
   ManualClock clock_;
