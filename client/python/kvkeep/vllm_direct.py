@@ -36,7 +36,7 @@ from kvkeep import client, vllm_stats
 from kvkeep.completions import Completions
 from kvkeep.engine import connect
 from kvkeep.identity import check_engine
-from kvkeep.vllm_facts import ChunkFacts
+from kvkeep.vllm_facts import ChunkFacts, of_group
 from kvkeep.vllm_identity import (Adapters, VllmOptions, check_hashes, hash_seed,
                                   identity_of)
 from kvkeep.vllm_keys import Finder, Groups, OwnKeys, by_group, hashes
@@ -379,13 +379,10 @@ class KvkeepConnector(OffloadingConnector):
                 self._manager.stored(store[1])
 
     def _stored_up_to(self, request, group):
-        status = self.scheduler._req_status.get(request)
-        if status is None:
+        known = of_group(self.scheduler, request, group)
+        if known is None:
             return 0
-        return next((state.next_stored_chunk_idx * config.tokens_per_chunk
-                     for config, state in zip(self.scheduler.config.kv_group_configs,
-                                              status.group_states)
-                     if config.group_idx == group), 0)
+        return known.state.next_stored_chunk_idx * known.config.tokens_per_chunk
 
     def request_finished(self, request, block_ids):
         self._pin_the_rest(request)

@@ -30,6 +30,23 @@ class Facts(typing.NamedTuple):
                               self.adapter)
 
 
+class OfGroup(typing.NamedTuple):
+    """What vLLM's scheduler knows of a request in one KV group."""
+
+    request: object
+    config: object
+    state: object
+
+
+def of_group(scheduler, request, group):
+    """scheduler: vLLM's OffloadingConnectorScheduler. None: the request is gone."""
+    status = scheduler._req_status.get(request)
+    if status is None:
+        return None
+    return next((OfGroup(status.req, config, state) for config, state in zip(
+        scheduler.config.kv_group_configs, status.group_states) if config.group_idx == group), None)
+
+
 class ChunkFacts:
     """scheduler: vLLM's OffloadingConnectorScheduler. own: OwnKeys. Of the scheduler's thread."""
 
@@ -43,30 +60,26 @@ class ChunkFacts:
 
     def of(self, key, req_context):
         """key: vLLM's, of a request that lives. None of what is no whole chunk of the prompt."""
-        status = self._scheduler._req_status.get(req_context.req_id)
-        end = req_context.get_offload_key_position(key)
         group = get_offload_group_idx(key)
-        config, state = next(
-            ((config, state) for config, state in zip(
-                self._scheduler.config.kv_group_configs, status.group_states)
-             if config.group_idx == group), (None, None)) if status is not None else (None, None)
-        if end is None or config is None or end % config.tokens_per_chunk != 0:
+        known = of_group(self._scheduler, req_context.req_id, group)
+        end = req_context.get_offload_key_position(key)
+        if known is None or end is None or end % known.config.tokens_per_chunk != 0:
             return Facts()
-        at = end // config.tokens_per_chunk - 1
-        if not 0 <= at < len(state.offload_keys) or state.offload_keys[at] != key:
+        keys, at = known.state.offload_keys, end // known.config.tokens_per_chunk - 1
+        if not 0 <= at < len(keys) or keys[at] != key:
             return Facts()
         parent = None
         if at > 0:
-            parent = self._own.of(state.offload_keys[at - 1], req_context.req_id, "store")
+            parent = self._own.of(keys[at - 1], req_context.req_id, "store")
             if parent is None:
                 return Facts()
             parent = get_offload_block_hash(parent)
-        if not self._tells(status.req, group):
+        if not self._tells(known.request, group):
             return Facts(parent)
-        adapter = status.req.lora_request
-        return Facts(
-            parent, array.array("I", status.req.all_token_ids[at * config.tokens_per_chunk:end])
-            .tobytes(), self._block_tokens, adapter.lora_name if adapter is not None else "")
+        tokens = known.request.all_token_ids[end - known.config.tokens_per_chunk:end]
+        adapter = known.request.lora_request
+        return Facts(parent, array.array("I", tokens).tobytes(), self._block_tokens,
+                     adapter.lora_name if adapter is not None else "")
 
     def _tells(self, request, group):
         if self._block_tokens is None or group != self._told or self._own.private:
