@@ -17,6 +17,7 @@ absl::StatusOr<PinnedArena> GpuPath::PinArena(const PinArenaOptions& options) {
 absl::StatusOr<GpuRegion> GpuPath::Register(const GpuRange& range, Deadline deadline) {
   KVKEEP_ASSIGN_OR_RETURN(const auto gpu, WorkerGpu::Load(range.library));
   KVKEEP_ASSIGN_OR_RETURN(GpuMemory memory, gpu->Export(range.address, range.bytes));
+  memory.reused = range.reused;
   return Register(std::move(memory), deadline);
 }
 
@@ -24,8 +25,8 @@ absl::StatusOr<GpuRegion> GpuPath::Register(GpuMemory memory, Deadline deadline)
   return client_->router_->Pick()->RegisterGpuMemory(std::move(memory), deadline);
 }
 
-void GpuPath::Put(const Namespace& ns, std::vector<GpuPutChunk> chunks, const PutOptions& options,
-                  Callback<PutResult> done) {
+void GpuPath::Put(const Namespace& ns, std::vector<GpuPutChunk> chunks,
+                  const GpuPutOptions& options, Callback<PutResult> done) {
   Transport* const transport = client_->router_->PickForLocal();
   auto binding = client_->router_->Bind(ns.state_, transport);
   if (!binding.ok()) return std::move(done)(binding.status());
@@ -41,7 +42,7 @@ void GpuPath::Get(const Namespace& ns, std::vector<GpuGetChunk> chunks,
 }
 
 absl::StatusOr<PutResult> GpuPath::Put(const Namespace& ns, std::vector<GpuPutChunk> chunks,
-                                       const PutOptions& options) {
+                                       const GpuPutOptions& options) {
   return client_->router_->Await<absl::StatusOr<PutResult>>(
       [&](auto done) { Put(ns, std::move(chunks), options, std::move(done)); });
 }

@@ -13,8 +13,8 @@
 //
 // Order. Synchronise the stream that wrote a put's source, or last used a get's target, before the
 // call. Leave those bytes alone until the call has ended; where it ended with DEADLINE_EXCEEDED or
-// UNAVAILABLE, until no region that it named is GpuRegion::in_use. A get that is no kHit may have
-// left anything in its runs.
+// UNAVAILABLE, until no region that it named is GpuRegion::in_use; of regions that are `reused` a
+// put's until its deadline. A get that is no kHit may have left anything in its runs.
 //
 // Local path only, elsewhere FAILED_PRECONDITION. Every refusal says why, and the ways without a
 // GPU path serve the same chunks. UNIMPLEMENTED and FAILED_PRECONDITION: it will not be had with
@@ -39,6 +39,7 @@ struct GpuRange {
   uint64_t address = 0;  // as the driver has it
   uint64_t bytes = 0;
   std::string library = "libcuda.so.1";  // the driver: a name that the loader looks up, or a path
+  bool reused = false;                   // as GpuMemory's
 };
 
 class GpuPath {
@@ -58,14 +59,14 @@ class GpuPath {
 
   // PutOptions::checksum is INVALID_ARGUMENT: the bytes do not come here. A chunk whose bytes did
   // not come in time is kRejected, as NOT_COPIED.
-  void Put(const Namespace& ns, std::vector<GpuPutChunk> chunks, const PutOptions& options,
+  void Put(const Namespace& ns, std::vector<GpuPutChunk> chunks, const GpuPutOptions& options,
            Callback<PutResult> done);
   // A chunk of another size than its runs' is a miss or, as its message says, kUnfinished.
   void Get(const Namespace& ns, std::vector<GpuGetChunk> chunks, const GpuGetOptions& options,
            Callback<GetResult> done);
   // The blocking forms.
   absl::StatusOr<PutResult> Put(const Namespace& ns, std::vector<GpuPutChunk> chunks,
-                                const PutOptions& options = {});
+                                const GpuPutOptions& options = {});
   absl::StatusOr<GetResult> Get(const Namespace& ns, std::vector<GpuGetChunk> chunks,
                                 const GpuGetOptions& options = {});
 

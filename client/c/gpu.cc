@@ -1,4 +1,4 @@
-// Of kvkeep_gpu.h: registered GPU memory, puts and gets of its runs, the pinned arena.
+// Of kvkeep_gpu.h: registered GPU memory, puts and gets of its runs.
 #include "client/c/arguments.h"
 #include "client/c/border.h"
 #include "client/c/kvkeep_gpu.h"
@@ -9,8 +9,8 @@
 struct kvkeep_gpu_region {
   kvkeep::client::GpuRegion impl;
 };
-struct kvkeep_pinned_arena {
-  kvkeep::client::PinnedArena impl;
+struct kvkeep_gpu_use {
+  std::shared_ptr<kvkeep::client::GpuUse> impl;
 };
 
 namespace kvkeep::client {
@@ -24,9 +24,12 @@ absl::Status Register(kvkeep_client* client, const kvkeep_gpu_range* given,
   *out = nullptr;
   if (client == nullptr) return IsNull("client");
   KVKEEP_ASSIGN_OR_RETURN(const kvkeep_gpu_range read, CopyIn("range", given));
+  KVKEEP_RETURN_IF_ERROR(CheckFlags(read.flags, KVKEEP_GPU_REUSED));
   if (read.address == 0) return absl::InvalidArgumentError("address: 0");
   if (read.bytes == 0) return absl::InvalidArgumentError("bytes: 0");
-  GpuRange range = {.address = read.address, .bytes = read.bytes};
+  GpuRange range = {.address = read.address,
+                    .bytes = read.bytes,
+                    .reused = (read.flags & KVKEEP_GPU_REUSED) != 0};
   if (read.driver != nullptr) range.library = read.driver;
   auto region = std::make_unique<kvkeep_gpu_region>();
   GpuPath path(client->impl.get());
@@ -59,6 +62,11 @@ absl::Status ReadStats(const kvkeep_client* client, kvkeep_gpu_stats* given) {
 
 // ---------------------------------------------------------------- put and get
 
+template <typename Request>
+std::shared_ptr<GpuUse> UseOf(const Request& request) {
+  return request.use == nullptr ? nullptr : request.use->impl;
+}
+
 absl::Status StartPut(kvkeep_client* client, const kvkeep_gpu_put_request* given, Finish finish) {
   KVKEEP_ASSIGN_OR_RETURN(const kvkeep_gpu_put_request request, RequestOf(client, given));
   KVKEEP_RETURN_IF_ERROR(CheckChunkList(request));
@@ -68,12 +76,19 @@ absl::Status StartPut(kvkeep_client* client, const kvkeep_gpu_put_request* given
                           ChunksOf<GpuPutChunk>(request, GpuPutChunkOf));
   std::fill_n(request.outcomes, request.chunk_count, uint32_t{KVKEEP_PUT_UNFINISHED});
   GpuPath(client->impl.get())
-      .Put(request.ns->impl, std::move(chunks), PutOptionsOf(request.flags, request.deadline_ms),
+      .Put(request.ns->impl, std::move(chunks),
+           {.put = PutOptionsOf(request.flags, request.deadline_ms), .use = UseOf(request)},
            [request, finish = std::move(finish)](absl::StatusOr<PutResult> put) mutable {
              std::string note;
              if (put.ok()) note = WriteOutcomes(*put, {request.outcomes, request.chunk_count});
              std::move(finish)(put.ok() ? put->error : put.status(), note);
            });
+  return absl::OkStatus();
+}
+
+absl::Status MakeUse(kvkeep_gpu_use** out) {
+  if (out == nullptr) return IsNull("out");
+  *out = new kvkeep_gpu_use{std::make_shared<GpuUse>()};
   return absl::OkStatus();
 }
 
@@ -88,6 +103,7 @@ absl::Status StartGet(kvkeep_client* client, const kvkeep_gpu_get_request* given
       .lease = request.lease == nullptr ? nullptr : &request.lease->impl,
       .transient = (request.flags & KVKEEP_GET_TRANSIENT) != 0,
       .deadline = Deadline(request.deadline_ms),
+      .use = UseOf(request),
   };
   std::fill_n(request.outcomes, request.chunk_count, kvkeep_get_outcome{});
   GpuPath(client->impl.get())
@@ -98,40 +114,6 @@ absl::Status StartGet(kvkeep_client* client, const kvkeep_gpu_get_request* given
              }
              std::move(finish)(got.ok() ? got->error : got.status(), "");
            });
-  return absl::OkStatus();
-}
-
-// ---------------------------------------------------------------- the pinned arena
-
-absl::Status Pin(kvkeep_client* client, const kvkeep_pin_request* given,
-                 kvkeep_pinned_arena** out) {
-  if (out == nullptr) return IsNull("out");
-  *out = nullptr;
-  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_pin_request request, RequestOf(client, given));
-  if (request.device > INT32_MAX) {
-    return absl::InvalidArgumentError(absl::StrCat("device: ", request.device));
-  }
-  PinArenaOptions options = {.device = static_cast<int>(request.device)};
-  if (request.driver != nullptr) options.library = request.driver;
-  auto arena = std::make_unique<kvkeep_pinned_arena>();
-  KVKEEP_ASSIGN_OR_RETURN(arena->impl, GpuPath(client->impl.get()).PinArena(options));
-  *out = arena.release();
-  return absl::OkStatus();
-}
-
-absl::Status AwaitPinned(const kvkeep_pinned_arena* arena, uint32_t timeout_ms) {
-  return arena == nullptr ? IsNull("arena") : arena->impl.Await(Deadline(timeout_ms));
-}
-
-absl::Status ReadPinned(const kvkeep_pinned_arena* arena, kvkeep_pin_stats* given) {
-  if (arena == nullptr) return IsNull("arena");
-  KVKEEP_ASSIGN_OR_RETURN(const auto reply, Reply<kvkeep_pin_stats>::Of("stats", given));
-  const PinnedArena::Stats now = arena->impl.stats();
-  kvkeep_pin_stats answer = {.finished = now.finished ? 1u : 0u,
-                             .pinned_bytes = now.pinned_bytes,
-                             .refused_bytes = now.refused_bytes};
-  Report(now.first_refusal, &answer.first_refusal);
-  reply.Write(answer);
   return absl::OkStatus();
 }
 
@@ -197,30 +179,21 @@ int kvkeep_gpu_get_async(kvkeep_client* client, const kvkeep_gpu_get_request* re
   });
 }
 
+int kvkeep_gpu_use_create(kvkeep_gpu_use** out, kvkeep_error* error) {
+  return Guarded(error, [&] { return Report(kvkeep::client::MakeUse(out), error); });
+}
+
+int kvkeep_gpu_use_in_use(const kvkeep_gpu_use* use) {
+  return use != nullptr && use->impl->in_use();
+}
+
+int kvkeep_gpu_use_is_awaited(const kvkeep_gpu_use* use) {
+  return use != nullptr && use->impl->is_awaited();
+}
+
+void kvkeep_gpu_use_free(kvkeep_gpu_use* use) { delete use; }
+
 int kvkeep_gpu_get_stats(const kvkeep_client* client, kvkeep_gpu_stats* stats,
                          kvkeep_error* error) {
   return Guarded(error, [&] { return Report(kvkeep::client::ReadStats(client, stats), error); });
 }
-
-int kvkeep_arena_pin(kvkeep_client* client, const kvkeep_pin_request* request,
-                     kvkeep_pinned_arena** out, kvkeep_error* error) {
-  return Guarded(error, [&] { return Report(kvkeep::client::Pin(client, request, out), error); });
-}
-
-int kvkeep_pinned_arena_wait(const kvkeep_pinned_arena* arena, uint32_t timeout_ms,
-                             kvkeep_error* error) {
-  return Guarded(error,
-                 [&] { return Report(kvkeep::client::AwaitPinned(arena, timeout_ms), error); });
-}
-
-int kvkeep_pinned_arena_stats(const kvkeep_pinned_arena* arena, kvkeep_pin_stats* stats,
-                              kvkeep_error* error) {
-  return Guarded(error, [&] { return Report(kvkeep::client::ReadPinned(arena, stats), error); });
-}
-
-int kvkeep_pinned_arena_covers(const kvkeep_pinned_arena* arena, const void* data, uint64_t bytes) {
-  return arena != nullptr && data != nullptr &&
-         arena->impl.Covers({static_cast<const std::byte*>(data), bytes});
-}
-
-void kvkeep_pinned_arena_free(kvkeep_pinned_arena* arena) { delete arena; }

@@ -1,6 +1,6 @@
 // kvkeep.h: the C ABI of the kvkeep client, library libkvkeep-client.so. For C, Rust, Python's
 // ctypes and whatever else binds to C; C++ programs of this repository use client/client.h. Memory
-// of GPUs: kvkeep_gpu.h, kvkeep_kv.h.
+// of GPUs: kvkeep_gpu.h, kvkeep_kv.h, kvkeep_pin.h.
 //
 //   kvkeep_error error;
 //   kvkeep_client* client;

@@ -15,8 +15,9 @@
 // The daemon copies; the bytes never pass this process. Order: synchronise the stream that wrote a
 // put's source, or last used a get's target, before the call. Leave those bytes alone until the
 // call has ended. If it ended with DEADLINE_EXCEEDED or UNAVAILABLE, leave them alone until no
-// region that it named is kvkeep_gpu_region_in_use. A get that is no HIT may have left anything in
-// its runs.
+// region that it named is kvkeep_gpu_region_in_use, or until its kvkeep_gpu_use is not; of
+// KVKEEP_GPU_REUSED regions a put's until its deadline. A get that is no HIT may have left anything
+// in its runs.
 //
 // If there is no GPU path, the call that registers or pins fails with the reason, and so does every
 // call after it. NOT_FOUND: no driver, or no such device. UNIMPLEMENTED: this driver, device,
@@ -38,6 +39,11 @@ extern "C" {
 
 typedef struct kvkeep_gpu_region kvkeep_gpu_region;
 
+// What a put named is written again once its call has ended and its deadline is over, whether or
+// not it was answered: the daemon stores nothing that it read later. A put to a daemon that cannot
+// keep that (of a protocol before 8, or by another CLOCK_MONOTONIC) is FAILED_PRECONDITION.
+#define KVKEEP_GPU_REUSED 1u
+
 // Memory of this process on one of its GPUs, within one allocation of at least 2 MiB.
 typedef struct kvkeep_gpu_range {
   uint32_t size;
@@ -45,6 +51,8 @@ typedef struct kvkeep_gpu_range {
   uint64_t address;      // as the driver has it: a CUdeviceptr, a torch tensor's data_ptr()
   uint64_t bytes;
   const char* driver;  // a name that the loader looks up, or a path; NULL: libcuda.so.1
+  uint32_t flags;      // KVKEEP_GPU_
+  uint32_t reserved;
 } kvkeep_gpu_range;
 
 // Makes the range known to the daemon, now and after every reconnect. REQUIRES: a context of its
@@ -71,7 +79,8 @@ int kvkeep_gpu_unregister(kvkeep_gpu_region* region, uint32_t timeout_ms, kvkeep
 // Ends the handle; what was not unregistered is, in the background.
 void kvkeep_gpu_region_free(kvkeep_gpu_region* region);
 
-// Bytes of registered memory.
+// Bytes of registered memory. In a get also bytes of the payload that go nowhere: region 0, offset
+// 0 (FAILED_PRECONDITION: the daemon is of a protocol before 8). Not all of a chunk are such.
 typedef struct kvkeep_gpu_run {
   uint64_t region;  // kvkeep_gpu_region_id
   uint64_t offset;  // in the registered range
@@ -81,6 +90,17 @@ typedef struct kvkeep_gpu_run {
 #define KVKEEP_MAX_GPU_RUNS 65536u  // of one chunk here; the daemon may take fewer, and says so
 
 // ---------------------------------------------------------------- put and get
+
+// Whether the daemon may still use what calls name that have ended without its answer. For one
+// call, or for several. May be freed at any time.
+typedef struct kvkeep_gpu_use kvkeep_gpu_use;
+int kvkeep_gpu_use_create(kvkeep_gpu_use** out, kvkeep_error* error);
+// 0: no call that was given it and has ended reads or writes any more. The daemon has answered, or
+// its process has ended.
+int kvkeep_gpu_use_in_use(const kvkeep_gpu_use* use);
+// 1: an answer may still come. Else 0, though it may be in use: the connection broke.
+int kvkeep_gpu_use_is_awaited(const kvkeep_gpu_use* use);
+void kvkeep_gpu_use_free(kvkeep_gpu_use* use);
 
 typedef struct kvkeep_gpu_put_chunk {
   kvkeep_key key;
@@ -101,6 +121,7 @@ typedef struct kvkeep_gpu_put_request {
   uint32_t chunk_count;
   uint32_t flags;      // KVKEEP_PUT_ but CHECKSUM: the bytes do not come here
   uint32_t* outcomes;  // kvkeep_put_status of each chunk
+  const kvkeep_gpu_use* use;  // or NULL
 } kvkeep_gpu_put_request;
 
 // As kvkeep_put. A chunk whose bytes did not come in time is REJECTED.
@@ -127,6 +148,7 @@ typedef struct kvkeep_gpu_get_request {
   uint32_t flags;                 // KVKEEP_GET_TRANSIENT: need not stay in DRAM
   kvkeep_get_outcome* outcomes;   // of each chunk
   const kvkeep_buffer* metadata;  // as in kvkeep_get_request
+  const kvkeep_gpu_use* use;      // or NULL
 } kvkeep_gpu_get_request;
 
 // As kvkeep_get.
@@ -147,40 +169,6 @@ typedef struct kvkeep_gpu_stats {
 } kvkeep_gpu_stats;
 
 int kvkeep_gpu_get_stats(const kvkeep_client* client, kvkeep_gpu_stats* stats, kvkeep_error* error);
-
-// ---------------------------------------------------------------- the worker copies: a pinned
-// arena
-
-// This process's mapping of the daemon's memory, registered with the driver: asynchronous copies
-// from the runs of acquired chunks then go at the speed of the bus. Only speed depends on it.
-typedef struct kvkeep_pinned_arena kvkeep_pinned_arena;
-
-typedef struct kvkeep_pin_request {
-  uint32_t size;
-  uint32_t device;     // its ordinal in this process
-  const char* driver;  // as in kvkeep_gpu_range
-} kvkeep_pin_request;
-
-typedef struct kvkeep_pin_stats {
-  uint32_t size;
-  uint32_t finished;  // 1: every segment was tried
-  uint64_t pinned_bytes;
-  uint64_t refused_bytes;
-  kvkeep_error first_refusal;  // OK: none
-} kvkeep_pin_stats;
-
-// Works in the background. End it with kvkeep_pinned_arena_free, when copies from it have ended.
-int kvkeep_arena_pin(kvkeep_client* client, const kvkeep_pin_request* request,
-                     kvkeep_pinned_arena** out, kvkeep_error* error);
-// Waits until every segment was tried. DEADLINE_EXCEEDED; else the first refusal.
-int kvkeep_pinned_arena_wait(const kvkeep_pinned_arena* arena, uint32_t timeout_ms,
-                             kvkeep_error* error);
-int kvkeep_pinned_arena_stats(const kvkeep_pinned_arena* arena, kvkeep_pin_stats* stats,
-                              kvkeep_error* error);
-// 1 or 0: whether all of it is registered now. 0 after a daemon came back with another arena: pin
-// again.
-int kvkeep_pinned_arena_covers(const kvkeep_pinned_arena* arena, const void* data, uint64_t bytes);
-void kvkeep_pinned_arena_free(kvkeep_pinned_arena* arena);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -30,6 +30,10 @@ struct GpuMemory {
   uint64_t allocation_bytes = 0;
   uint64_t offset = 0;  // of the range in the allocation
   uint64_t bytes = 0;   // of the range
+  // What a put named is written again once its call has ended and its deadline is over, whether or
+  // not it was answered. Puts are refused (FAILED_PRECONDITION) where the daemon could then store
+  // what was written: one of before protocol 8, or one by another clock.
+  bool reused = false;
 
   // INVALID_ARGUMENT names the field.
   absl::Status Validate() const;

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "client/gpu/gpu_run.h"
+#include "client/gpu/gpu_use.h"
+#include "client/values/calls.h"
 #include "client/values/types.h"
 #include "tiers/base/key.h"
 
@@ -20,16 +23,23 @@ struct GpuPutChunk {
   std::string metadata;  // at most 16 KiB
 };
 
+struct GpuPutOptions {
+  PutOptions put;
+  std::shared_ptr<GpuUse> use;  // of this put, perhaps of others too; may be null
+};
+
 struct GpuGetChunk {
   ChunkKey key;
   uint32_t part = 0;
-  std::vector<GpuRun> runs;  // together the payload's size, which the caller has to know
+  // Together the payload's size, which the caller has to know. Some may be of no region.
+  std::vector<GpuRun> runs;
 };
 
 struct GpuGetOptions {
   const Lease* lease = nullptr;  // what it holds is found, also if deleted since
   bool transient = false;        // what comes from G3 need not stay in G2
   Deadline deadline{0};
+  std::shared_ptr<GpuUse> use;  // of this get, perhaps of others too; may be null
 };
 
 // Of one client, since it was made.

@@ -137,7 +137,7 @@ absl::StatusOr<GpuRegion> GrpcTransport::RegisterGpuMemory(GpuMemory, Deadline) 
 }
 
 void GrpcTransport::PutFromGpu(Ns, const NamespaceSpec&, std::vector<GpuPutChunk>,
-                               const PutOptions&, Callback<PutResult> done) {
+                               const GpuPutOptions&, Callback<PutResult> done) {
   std::move(done)(OnlyLocal("a put from GPU memory"));
 }
 

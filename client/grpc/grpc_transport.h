@@ -45,7 +45,7 @@ class GrpcTransport final : public Transport {
   absl::StatusOr<std::shared_ptr<const ArenaMap>> Arena() override;
   absl::StatusOr<GpuRegion> RegisterGpuMemory(GpuMemory memory, Deadline deadline) override;
   void PutFromGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuPutChunk> chunks,
-                  const PutOptions& options, Callback<PutResult> done) override;
+                  const GpuPutOptions& options, Callback<PutResult> done) override;
   void GetToGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuGetChunk> chunks,
                 const GpuGetOptions& options, Callback<GetResult> done) override;
   GpuStats gpu_stats() const override { return {}; }

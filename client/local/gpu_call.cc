@@ -11,6 +11,7 @@
 namespace kvkeep::client {
 namespace {
 
+using local::Kind;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
@@ -35,7 +36,20 @@ absl::StatusOr<uint64_t> GpuCall::PayloadBytes(const std::vector<GpuRun>& runs) 
   return bytes;
 }
 
+absl::Status GpuCall::CheckSkip(const GpuRun& run) const {
+  if (kind_ == Kind::kPutFromGpu || run.offset != 0) {
+    return absl::InvalidArgumentError(
+        "runs: of no region; a get skips bytes by a run of region 0 and offset 0");
+  }
+  if (what_.session->welcome().version < local::kSkippedBytesSince) {
+    return absl::FailedPreconditionError(
+        "runs: of no region; the daemon is too old to skip bytes of a chunk");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status GpuCall::CheckRun(const GpuRun& run) {
+  if (run.region == GpuRegionId()) return CheckSkip(run);
   auto found = regions_.find(run.region);
   if (found == regions_.end()) {
     LocalGpuRegionPtr region = what_.regions->Find(run.region);
@@ -62,8 +76,24 @@ absl::Status GpuCall::Prepare(std::vector<Item> items) {
   items_ = std::move(items);
   for (const Item& item : items_) {
     for (const GpuRun& run : *item.runs) KVKEEP_RETURN_IF_ERROR(CheckRun(run));
+    if (std::none_of(item.runs->begin(), item.runs->end(),
+                     [](const GpuRun& run) { return run.region != GpuRegionId(); })) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("chunks[", item.index, "].runs: none that is of a region"));
+    }
+  }
+  if (kind_ == Kind::kPutFromGpu && has_reused() && !what_.session->holds_deadlines()) {
+    return absl::FailedPreconditionError(
+        "gpu: memory that is reused is put only to a daemon that holds absolute deadlines: of "
+        "protocol 8 or newer, and by the same CLOCK_MONOTONIC");
   }
   return absl::OkStatus();
+}
+
+bool GpuCall::has_reused() const {
+  return std::any_of(held_.begin(), held_.end(), [](const LocalGpuRegionPtr& region) {
+    return region->memory.reused;
+  });
 }
 
 bool GpuCall::IsBound() const {
@@ -129,17 +159,35 @@ std::vector<GpuCall::Items> GpuCall::Groups() const {
   return groups;
 }
 
-uint32_t GpuCall::TimeoutMs() const {
+LocalSession::Time::duration GpuCall::TimeGiven() const {
   const auto left = std::chrono::floor<milliseconds>(what_.deadline - steady_clock::now());
   const auto given = left - std::min(left / 4, kMostMargin);
-  return static_cast<uint32_t>(std::clamp<int64_t>(given.count(), 1, max_timeout_ms_));
+  return std::clamp(given, milliseconds(1), milliseconds(max_timeout_ms_));
 }
 
 void GpuCall::SendGroup(Items items) {
   const uint64_t id = what_.session->NextId();
-  Body body = {.ns = what_.ns, .items = items, .timeout_ms = TimeoutMs()};
+  const auto given = TimeGiven();
+  Body body = {.ns = what_.ns,
+               .items = items,
+               .timeout_ms = static_cast<uint32_t>(given / milliseconds(1))};
+  Kind kind = kind_;
+  if (kind_ == Kind::kPutFromGpu) {
+    body.until_ns =
+        what_.session->DeadlineNs(std::min(steady_clock::now() + given, what_.deadline));
+    if (body.until_ns > 0) kind = Kind::kPutFromGpuUntil;
+    // The rest of its time is within the doubt about the daemon's clock.
+    if (body.until_ns == 0 && has_reused()) {
+      return Ended(absl::DeadlineExceededError("gpu: no time left for this put"));
+    }
+  }
   for (const Item& item : items) {
     for (const GpuRun& run : *item.runs) {
+      if (run.region == GpuRegionId()) {
+        body.runs.push_back({.registration = local::kSkippedBytes,
+                             .bytes = static_cast<uint32_t>(run.bytes)});
+        continue;
+      }
       const GpuBinding& known = regions_.at(run.region).known;
       body.runs.push_back({.registration = known.registration,
                            .bytes = static_cast<uint32_t>(run.bytes),
@@ -147,10 +195,10 @@ void GpuCall::SendGroup(Items items) {
                            .generation = known.generation});
     }
   }
-  local::MessageWriter writer(static_cast<uint16_t>(kind_), id);
+  local::MessageWriter writer(static_cast<uint16_t>(kind), id);
   Write(body, &writer);
-  auto hold = std::make_shared<GpuHold>(daemon_, held_);
-  LocalSession::Call call{.kind = kind_,
+  auto hold = std::make_shared<GpuHold>(daemon_, held_, what_.use);
+  LocalSession::Call call{.kind = kind,
                           .deadline = what_.deadline,
                           .done = nullptr,
                           .late = nullptr,

@@ -3,7 +3,8 @@
 //
 // The bytes never come here: the daemon copies. A call is one message, or several when it names
 // more chunks or runs than the daemon takes at once; it ends when all have ended, by its deadline.
-// The daemon is given less time, so that a late copy is cancelled and answered before that.
+// The daemon is given less time, so that a late copy is cancelled and answered before that. A put's
+// time is absolute where the daemon can hold it: what it then reads later is stored by nobody.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -25,6 +26,7 @@ class GpuCall : public std::enable_shared_from_this<GpuCall> {
     NamespaceDigest ns;
     LocalSession::Time deadline;
     std::shared_ptr<GpuRegions> regions;
+    std::shared_ptr<GpuUse> use;  // may be null
   };
   // A chunk that the daemon is asked about.
   struct Item {
@@ -60,6 +62,7 @@ class GpuCall : public std::enable_shared_from_this<GpuCall> {
     NamespaceDigest ns;
     Items items;
     uint32_t timeout_ms = 0;
+    uint64_t until_ns = 0;                  // of a put: by the daemon's clock; 0: it cannot say
     std::vector<local::GpuMemoryRun> runs;  // of all items, in order
   };
   virtual void Write(const Body& body, local::MessageWriter* writer) const = 0;
@@ -77,12 +80,14 @@ class GpuCall : public std::enable_shared_from_this<GpuCall> {
   };
 
   absl::Status CheckRun(const GpuRun& run);
+  absl::Status CheckSkip(const GpuRun& run) const;
+  bool has_reused() const;
   std::vector<Items> Groups() const;
-  uint32_t TimeoutMs() const;
+  LocalSession::Time::duration TimeGiven() const;
   void SendGroup(Items items);
   void Ended(const absl::Status& status);
 
-  const local::Kind kind_;
+  const local::Kind kind_;                            // kPutFromGpu or kGetToGpu
   std::vector<Item> items_;                           // constant after Prepare
   absl::flat_hash_map<GpuRegionId, Region> regions_;  // constant after the binding
   std::vector<LocalGpuRegionPtr> held_;

@@ -52,10 +52,19 @@ class GpuPut final : public GpuCall {
 
  private:
   void Write(const Body& body, local::MessageWriter* writer) const override {
-    writer->Append(local::GpuPutRequest{.ns = body.ns.bytes,
-                                        .chunks = static_cast<uint32_t>(body.items.size()),
-                                        .runs = static_cast<uint32_t>(body.runs.size()),
-                                        .timeout_ms = body.timeout_ms});
+    const auto chunks = static_cast<uint32_t>(body.items.size());
+    const auto all_runs = static_cast<uint32_t>(body.runs.size());
+    if (body.until_ns > 0) {
+      writer->Append(local::GpuPutUntil{.ns = body.ns.bytes,
+                                        .chunks = chunks,
+                                        .runs = all_runs,
+                                        .deadline_ns = body.until_ns});
+    } else {
+      writer->Append(local::GpuPutRequest{.ns = body.ns.bytes,
+                                          .chunks = chunks,
+                                          .runs = all_runs,
+                                          .timeout_ms = body.timeout_ms});
+    }
     uint32_t first_run = 0;
     for (const Item& item : body.items) {
       const GpuPutChunk& chunk = chunks_[item.index];
@@ -226,18 +235,19 @@ void LocalTransport::StartGpu(const std::shared_ptr<Call>& call, const Namespace
 }
 
 void LocalTransport::PutFromGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuPutChunk> chunks,
-                                const PutOptions& options, Callback<PutResult> done) {
+                                const GpuPutOptions& options, Callback<PutResult> done) {
   const absl::StatusOr<Ready> ready = Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
-  if (options.checksum) {
+  if (options.put.checksum) {
     return std::move(done)(absl::InvalidArgumentError(
         "checksum: the bytes of a put from GPU memory never come here; the daemon makes its own"));
   }
   StartGpu(std::make_shared<GpuPut>(GpuCall::What{.session = ready->session,
                                                   .ns = ready->digest,
-                                                  .deadline = DeadlineOf(options.deadline),
-                                                  .regions = gpu_regions_},
-                                    std::move(chunks), options, std::move(done)),
+                                                  .deadline = DeadlineOf(options.put.deadline),
+                                                  .regions = gpu_regions_,
+                                                  .use = options.use},
+                                    std::move(chunks), options.put, std::move(done)),
            spec);
 }
 
@@ -257,7 +267,8 @@ void LocalTransport::GetToGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuG
   StartGpu(std::make_shared<GpuGet>(GpuCall::What{.session = ready->session,
                                                   .ns = ready->digest,
                                                   .deadline = DeadlineOf(options.deadline),
-                                                  .regions = gpu_regions_},
+                                                  .regions = gpu_regions_,
+                                                  .use = options.use},
                                     std::move(chunks), options, lease, std::move(done)),
            spec);
 }

@@ -93,8 +93,9 @@ GpuAsked::~GpuAsked() {
 }
 
 GpuHold::GpuHold(std::shared_ptr<const DaemonProcess> daemon,
-                 std::vector<LocalGpuRegionPtr> regions)
-    : daemon_(std::move(daemon)), regions_(std::move(regions)) {
+                 std::vector<LocalGpuRegionPtr> regions, std::shared_ptr<GpuUse> use)
+    : daemon_(std::move(daemon)), regions_(std::move(regions)), use_(std::move(use)) {
+  if (use_ != nullptr) use_->Begin();
   for (const LocalGpuRegionPtr& region : regions_) {
     MutexLock lock(&region->mu);
     ++region->unanswered;
@@ -111,6 +112,7 @@ void GpuHold::Let(bool answered) {
     --region->unanswered;
     if (!answered) region->left_to.Add(daemon_);
   }
+  if (use_ != nullptr) use_->End(answered ? nullptr : daemon_);
 }
 
 // ---------------------------------------------------------------- GpuRegions

@@ -16,6 +16,7 @@
 
 #include "client/gpu/gpu_memory.h"
 #include "client/gpu/gpu_region.h"
+#include "client/gpu/gpu_use.h"
 #include "client/gpu/gpu_values.h"
 #include "client/local/daemon_process.h"
 #include "client/local/requests.h"
@@ -73,7 +74,9 @@ using LocalGpuRegionPtr = std::shared_ptr<LocalGpuRegion>;
 // connection broke, it leaves them in use until the daemon's process has ended.
 class GpuHold {
  public:
-  GpuHold(std::shared_ptr<const DaemonProcess> daemon, std::vector<LocalGpuRegionPtr> regions);
+  // `use`: told of the same; may be null.
+  GpuHold(std::shared_ptr<const DaemonProcess> daemon, std::vector<LocalGpuRegionPtr> regions,
+          std::shared_ptr<GpuUse> use);
   ~GpuHold();
   GpuHold(const GpuHold&) = delete;
   GpuHold& operator=(const GpuHold&) = delete;
@@ -87,6 +90,7 @@ class GpuHold {
 
   const std::shared_ptr<const DaemonProcess> daemon_;
   const std::vector<LocalGpuRegionPtr> regions_;
+  const std::shared_ptr<GpuUse> use_;
   std::atomic<bool> let_{false};
 };
 

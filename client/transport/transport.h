@@ -85,7 +85,7 @@ class Transport {
                        Callback<Acquired> done) = 0;
   virtual absl::StatusOr<GpuRegion> RegisterGpuMemory(GpuMemory memory, Deadline deadline) = 0;
   virtual void PutFromGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuPutChunk> chunks,
-                          const PutOptions& options, Callback<PutResult> done) = 0;
+                          const GpuPutOptions& options, Callback<PutResult> done) = 0;
   virtual void GetToGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuGetChunk> chunks,
                         const GpuGetOptions& options, Callback<GetResult> done) = 0;
   virtual GpuStats gpu_stats() const = 0;

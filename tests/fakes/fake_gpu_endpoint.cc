@@ -52,6 +52,11 @@ std::vector<uint32_t> FakeGpuEndpoint::timeouts_ms() const {
   return timeouts_ms_;
 }
 
+std::vector<uint64_t> FakeGpuEndpoint::deadlines_ns() const {
+  MutexLock lock(&mu_);
+  return deadlines_ns_;
+}
+
 std::vector<size_t> FakeGpuEndpoint::message_runs() const {
   MutexLock lock(&mu_);
   return message_runs_;
@@ -66,8 +71,9 @@ std::optional<local::MessageWriter> FakeGpuEndpoint::Answer(Kind kind, local::Me
       ++unregistered_;
       return local::StartReply(kind, message.id);
     case Kind::kPutFromGpu:
+    case Kind::kPutFromGpuUntil:
     case Kind::kGetToGpu: {
-      local::MessageWriter reply = kind == Kind::kPutFromGpu ? Put(message) : Get(message);
+      local::MessageWriter reply = kind == Kind::kGetToGpu ? Get(message) : Put(kind, message);
       if (script_.silent) return std::nullopt;
       return reply;
     }
@@ -96,6 +102,8 @@ absl::Status FakeGpuEndpoint::Check(const std::vector<local::GpuMemoryRun>& runs
   message_runs_.push_back(runs.size());
   if (runs.size() > script_.max_runs) return absl::InvalidArgumentError("runs: too many");
   for (const local::GpuMemoryRun& run : runs) {
+    const bool skipped = run.offset == 0 && run.generation == 0;
+    if (run.registration == local::kSkippedBytes && skipped) continue;
     if (run.registration == 0 || run.registration > registrations_.size()) {
       return absl::InvalidArgumentError(absl::StrCat("registration ", run.registration));
     }
@@ -113,18 +121,28 @@ std::byte* FakeGpuEndpoint::At(const local::GpuMemoryRun& run) {
   return memory_.at(said.handle[0]).data() + said.offset + run.offset;
 }
 
-local::MessageWriter FakeGpuEndpoint::Put(const local::Message& message) {
+local::MessageWriter FakeGpuEndpoint::Put(Kind kind, const local::Message& message) {
   local::BodyReader reader(message.body);
-  const auto request = kvkeep::fakes::Read<local::GpuPutRequest>(reader);
+  uint32_t chunk_count = 0, run_count = 0;
+  if (kind == Kind::kPutFromGpuUntil) {
+    const auto request = kvkeep::fakes::Read<local::GpuPutUntil>(reader);
+    chunk_count = request.chunks;
+    run_count = request.runs;
+    deadlines_ns_.push_back(request.deadline_ns);
+  } else {
+    const auto request = kvkeep::fakes::Read<local::GpuPutRequest>(reader);
+    chunk_count = request.chunks;
+    run_count = request.runs;
+    timeouts_ms_.push_back(request.timeout_ms);
+  }
   std::vector<local::PutChunk> chunks;
   std::vector<local::GpuMemoryRun> runs;
-  KVKEEP_CHECK(reader.ReadAll(request.chunks, &chunks) && reader.ReadAll(request.runs, &runs));
-  timeouts_ms_.push_back(request.timeout_ms);
+  KVKEEP_CHECK(reader.ReadAll(chunk_count, &chunks) && reader.ReadAll(run_count, &runs));
   if (absl::Status bad = Check(runs); !bad.ok()) {
-    return local::StartReply(Kind::kPutFromGpu, message.id, bad);
+    return local::StartReply(kind, message.id, bad);
   }
-  local::MessageWriter reply = local::StartReply(Kind::kPutFromGpu, message.id);
-  reply.Append(local::PutReply{.chunks = request.chunks});
+  local::MessageWriter reply = local::StartReply(kind, message.id);
+  reply.Append(local::PutReply{.chunks = chunk_count});
   std::string messages;
   for (const local::PutChunk& chunk : chunks) {
     Chunk stored;
@@ -182,7 +200,7 @@ local::MessageWriter FakeGpuEndpoint::Get(const local::Message& message) {
     const std::byte* from = found->second.first.data();
     for (uint32_t i = 0; i < chunk.runs; ++i) {
       const local::GpuMemoryRun& run = runs.at(chunk.first_run + i);
-      std::copy_n(from, run.bytes, At(run));
+      if (run.registration != local::kSkippedBytes) std::copy_n(from, run.bytes, At(run));
       from += run.bytes;
     }
     const std::vector<std::byte>& tail = found->second.second;

@@ -41,7 +41,8 @@ class FakeGpuEndpoint {
 
   std::vector<Registration> registrations() const;  // of this connection, in order
   size_t unregistered() const;
-  std::vector<uint32_t> timeouts_ms() const;  // of puts and gets
+  std::vector<uint32_t> timeouts_ms() const;   // of puts and gets
+  std::vector<uint64_t> deadlines_ns() const;  // of puts with an absolute one
   std::vector<size_t> message_runs() const;   // of each put and get
 
   // For FakeLocalDaemon::SetOther.
@@ -51,7 +52,8 @@ class FakeGpuEndpoint {
   using Chunk = std::pair<std::vector<std::byte>, std::vector<std::byte>>;  // payload, tail
 
   local::MessageWriter Register(local::Message& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  local::MessageWriter Put(const local::Message& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  local::MessageWriter Put(local::Kind kind, const local::Message& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   local::MessageWriter Get(const local::Message& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Check(const std::vector<local::GpuMemoryRun>& runs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -63,6 +65,7 @@ class FakeGpuEndpoint {
   std::vector<Registration> registrations_ ABSL_GUARDED_BY(mu_);  // number - 1
   size_t unregistered_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<uint32_t> timeouts_ms_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint64_t> deadlines_ns_ ABSL_GUARDED_BY(mu_);
   std::vector<size_t> message_runs_ ABSL_GUARDED_BY(mu_);
   std::map<std::pair<ChunkKey, uint32_t>, Chunk> chunks_ ABSL_GUARDED_BY(mu_);
 };

@@ -84,7 +84,7 @@ class DaemonCopiesPut final : public GpuPut {
   CallResult Run() override {
     return Judge(client::GpuPath(context_.client)
                      .Put(context_.ns, std::move(chunks_),
-                          {.no_g3 = spec_.no_g3, .deadline = kCallDeadline}));
+                          {.put = {.no_g3 = spec_.no_g3, .deadline = kCallDeadline}}));
   }
 
  private:

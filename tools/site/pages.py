@@ -31,10 +31,12 @@ HEADERS = {
         "client/client.h", "client/values/types.h", "client/values/calls.h",
         "client/values/lease.h", "client/values/options.h", "client/values/security.h",
         "client/values/shared_memory.h", "client/watch.h", "client/admin.h", "client/gpu_path.h",
-        "client/gpu/gpu_region.h", "client/gpu/gpu_run.h", "client/gpu/gpu_values.h",
+        "client/gpu/gpu_region.h", "client/gpu/gpu_run.h", "client/gpu/gpu_use.h",
+        "client/gpu/gpu_values.h",
         "client/gpu/kv_layout.h", "client/gpu/kv_planner.h", "client/gpu/pinned_arena.h",
         "client/payload_malloc.h"]),
-    "api/c.md": ("C", "c", ["client/c/kvkeep.h", "client/c/kvkeep_gpu.h", "client/c/kvkeep_kv.h"]),
+    "api/c.md": ("C", "c", ["client/c/kvkeep.h", "client/c/kvkeep_gpu.h", "client/c/kvkeep_kv.h",
+                            "client/c/kvkeep_pin.h"]),
     "api/grpc.md": ("gRPC", "protobuf", ["proto/kvkeep/v1/kvkeep.proto"]),
 }
 # Of the Python package, besides what it exports.

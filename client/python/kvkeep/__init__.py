@@ -6,7 +6,7 @@ from kvkeep.calls import (Chunk, Counted, Found, GetStatus, Got, Prefetched, Put
 from kvkeep.client import Client, Namespace, Path, Stats, default_endpoint
 from kvkeep.errors import (DeadlineExceeded, FailedPrecondition, InvalidArgument, KvkeepError,
                            PermissionDenied, ResourceExhausted, Unavailable)
-from kvkeep.gpu import GpuChunk, GpuRegion, GpuRun, GpuRuns, GpuStats, PinnedArena, PinStats
+from kvkeep.gpu import GpuChunk, GpuRegion, GpuRun, GpuRuns, GpuStats, GpuUse, PinnedArena, PinStats
 from kvkeep.kv import KvFormat, KvOrder, KvPlanner
 from kvkeep.lease import Acquired, AcquiredChunk, Lease
 from kvkeep.memory import Pointer
@@ -16,8 +16,8 @@ from kvkeep.pages import PagePlanner, PageTensor
 __all__ = [
     "Acquired", "AcquiredChunk", "Chunk", "Client", "Counted", "DeadlineExceeded",
     "FailedPrecondition", "Found", "GetStatus", "Got", "GpuChunk", "GpuRegion", "GpuRun", "GpuRuns",
-    "GpuStats", "InvalidArgument", "KvFormat", "KvOrder", "KvPlanner", "KvkeepError", "Lease",
-    "Namespace", "PagePlanner", "PageTensor", "Path", "PermissionDenied", "PinStats", "PinnedArena",
-    "Pointer", "Prefetched", "PutStatus", "ResourceExhausted", "Result", "Stats", "Stored",
-    "Unavailable", "chunk_metadata", "default_endpoint",
+    "GpuStats", "GpuUse", "InvalidArgument", "KvFormat", "KvOrder", "KvPlanner", "KvkeepError",
+    "Lease", "Namespace", "PagePlanner", "PageTensor", "Path", "PermissionDenied", "PinStats",
+    "PinnedArena", "Pointer", "Prefetched", "PutStatus", "ResourceExhausted", "Result", "Stats",
+    "Stored", "Unavailable", "chunk_metadata", "default_endpoint",
 ]

@@ -95,7 +95,8 @@ ServerInfo = _sized(
     ("features", c_char * 256))
 # kvkeep_gpu.h
 GpuRange = _sized("GpuRange", ("deadline_ms", c_uint32), ("address", c_uint64),
-                  ("bytes", c_uint64), ("driver", c_char_p))
+                  ("bytes", c_uint64), ("driver", c_char_p), ("flags", c_uint32),
+                  ("reserved", c_uint32))
 GpuRun = _struct("GpuRun", ("region", c_uint64), ("offset", c_uint64), ("bytes", c_uint64))
 GpuPutChunk = _struct(
     "GpuPutChunk", ("key", Key), ("parent_key", Key), ("part", c_uint32), ("has_parent", c_uint32),
@@ -103,17 +104,19 @@ GpuPutChunk = _struct(
     ("metadata_bytes", c_uint64))
 GpuPutRequest = _sized(
     "GpuPutRequest", ("deadline_ms", c_uint32), ("ns", c_void_p), ("chunks", POINTER(GpuPutChunk)),
-    ("chunk_count", c_uint32), ("flags", c_uint32), ("outcomes", POINTER(c_uint32)))
+    ("chunk_count", c_uint32), ("flags", c_uint32), ("outcomes", POINTER(c_uint32)),
+    ("use", c_void_p))
 GpuGetChunk = _struct("GpuGetChunk", ("key", Key), ("part", c_uint32), ("reserved", c_uint32),
                       ("runs", POINTER(GpuRun)), ("run_count", c_uint64))
 GpuGetRequest = _sized(
     "GpuGetRequest", ("deadline_ms", c_uint32), ("ns", c_void_p), ("lease", c_void_p),
     ("chunks", POINTER(GpuGetChunk)), ("chunk_count", c_uint32), ("flags", c_uint32),
-    ("outcomes", POINTER(GetOutcome)), ("metadata", POINTER(Buffer)))
+    ("outcomes", POINTER(GetOutcome)), ("metadata", POINTER(Buffer)), ("use", c_void_p))
 GpuStats = _sized(
     "GpuStats", ("reserved", c_uint32), ("registered", c_uint64), ("registered_again", c_uint64),
     ("refused", c_uint64), ("unanswered", c_uint64), ("bytes_put", c_uint64),
     ("bytes_got", c_uint64))
+# kvkeep_pin.h
 PinRequest = _sized("PinRequest", ("device", c_uint32), ("driver", c_char_p))
 PinStats = _sized("PinStats", ("finished", c_uint32), ("pinned_bytes", c_uint64),
                   ("refused_bytes", c_uint64), ("first_refusal", Error))
@@ -182,6 +185,10 @@ _FUNCTIONS = {
     "gpu_unregister": (c_int, [_H, c_uint32, _ERROR]),
     "gpu_region_free": (None, [_H]),
     "gpu_get_stats": (c_int, [_H, POINTER(GpuStats), _ERROR]),
+    "gpu_use_create": (c_int, [_OUT, _ERROR]),
+    "gpu_use_in_use": (c_int, [_H]),
+    "gpu_use_is_awaited": (c_int, [_H]),
+    "gpu_use_free": (None, [_H]),
     "arena_pin": (c_int, [_H, POINTER(PinRequest), _OUT, _ERROR]),
     "pinned_arena_wait": (c_int, [_H, c_uint32, _ERROR]),
     "pinned_arena_stats": (c_int, [_H, POINTER(PinStats), _ERROR]),

@@ -243,14 +243,19 @@ class Namespace:
             self, keys, parts=parts, all_present=all_present, transient=transient,
             timeout=timeout))
 
-    def gpu_put(self, chunks, *, durable=False, transient=False, no_g3=False, timeout=None):
+    def gpu_put(self, chunks, *, durable=False, transient=False, no_g3=False, use=None,
+                timeout=None):
         """Stores `GpuChunk`s, or (key, runs) pairs, that the daemon reads from registered GPU
         memory: a `Stored`. kvkeep.gpu says when that memory may be touched again."""
         return self.client.run(gpu.gpu_put(
-            self, chunks, durable=durable, transient=transient, no_g3=no_g3, timeout=timeout))
+            self, chunks, durable=durable, transient=transient, no_g3=no_g3, use=use,
+            timeout=timeout))
 
-    def gpu_get(self, chunks, *, lease=None, transient=False, metadata=False, timeout=None):
+    def gpu_get(self, chunks, *, lease=None, transient=False, metadata=False, use=None,
+                timeout=None):
         """Has the daemon copy chunks into registered GPU memory: a `Got`. The runs of a chunk have
-        its payload's size together, or it is no HIT."""
+        its payload's size together, or it is no HIT. use: a GpuUse, to ask when this gets no
+        answer."""
         return self.client.run(gpu.gpu_get(
-            self, chunks, lease=lease, transient=transient, metadata=metadata, timeout=timeout))
+            self, chunks, lease=lease, transient=transient, metadata=metadata, use=use,
+            timeout=timeout))

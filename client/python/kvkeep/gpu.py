@@ -8,8 +8,9 @@
 
 Order: synchronise the stream that wrote a put's source, or last used a get's target, before the
 call. Leave those bytes alone until the call is over; where its `error` is not None, until no region
-that it named is `in_use`. A get that is no HIT may have left anything in its runs. A call keeps the
-regions that it names, and so their memory, until it is over.
+that it named is `in_use`, or until its GpuUse is not; a put's of `reused` regions until its
+deadline. A get that is no HIT may have left anything in its runs. A call keeps the regions that it
+names, and so their memory, until it is over.
 
 Where there is no GPU path (no driver, no local path, a GPU that gives no memory away, a daemon that
 has it off) a `KvkeepError` says why, at once or from any later call: the calls of `kvkeep.calls`
@@ -27,7 +28,8 @@ from kvkeep.memory import Pointer, locate
 
 
 class GpuRun(NamedTuple):
-    """`nbytes` at `offset` of the registered memory that has the number `region`."""
+    """`nbytes` at `offset` of the registered memory that has the number `region`. In a get, of
+    region 0: bytes of the payload that go nowhere."""
 
     region: int
     offset: int
@@ -52,6 +54,18 @@ class GpuRuns(collections.abc.Sequence):
         made = cls(())
         made.array, made.regions = (_abi.GpuRun * count).from_buffer(array), regions
         return made
+
+    def within(self, before: int, after: int) -> "GpuRuns":
+        """Of a get of a chunk that has so many bytes more, which go nowhere."""
+        if not before and not after:
+            return self
+        array = (_abi.GpuRun * (len(self) + 2))()
+        array[0], array[len(self) + 1] = (0, 0, before), (0, 0, after)
+        first = ctypes.sizeof(_abi.GpuRun)
+        ctypes.memmove(ctypes.addressof(array) + first, self.array, len(self) * first)
+        begin, end = 0 if before else 1, len(array) - (0 if after else 1)
+        return GpuRuns.adopt((_abi.GpuRun * (end - begin)).from_buffer(array, begin * first),
+                             end - begin, self.regions)
 
     def __len__(self) -> int:
         return len(self.array)
@@ -117,6 +131,8 @@ class GpuRegion:
     at least 2 MiB, all of which the daemon sees. Kept alive until this is closed. A context of its
     device must be current on this thread, as it is where torch has used that device.
     driver: libcuda.so.1 under another name.
+    reused: what a put named is written again once its call is over and its deadline too, whether or
+    not the daemon answered. Puts fail where the daemon could then store what was written.
 
     Close it before the memory is freed, and before the client: a context manager does. One that is
     forgotten is given back in the background: a thread of this module keeps its memory until the
@@ -124,13 +140,15 @@ class GpuRegion:
     """
 
     def __init__(self, client, memory: Union[Pointer, object], *,
-                 driver: Optional[str] = None, timeout: Optional[float] = None):
+                 driver: Optional[str] = None, reused: bool = False,
+                 timeout: Optional[float] = None):
         self.address, self.nbytes = _locate(memory)
         self._client, self._library = client, client.library
         _left.watch()
         request = _abi.make(
             _abi.GpuRange, deadline_ms=calls.milliseconds(timeout), address=self.address,
-            bytes=self.nbytes, driver=driver.encode() if driver is not None else None)
+            bytes=self.nbytes, driver=driver.encode() if driver is not None else None,
+            flags=1 if reused else 0)
         handle, error = ctypes.c_void_p(), _abi.Error()
         if self._library.kvkeep_gpu_register(client.usable(), ctypes.byref(request),
                                              ctypes.byref(handle), ctypes.byref(error)) != 0:
@@ -206,6 +224,29 @@ def _locate(owner):
     return owner.data_ptr(), owner.nbytes
 
 
+class GpuUse(Handle):
+    """Whether the daemon may still use what calls name that were given this and have ended without
+    its answer."""
+
+    def __init__(self, client):
+        handle, error = ctypes.c_void_p(), _abi.Error()
+        if client.library.kvkeep_gpu_use_create(ctypes.byref(handle), ctypes.byref(error)) != 0:
+            raise client.exception(error)
+        super().__init__(client, handle.value, client.library.kvkeep_gpu_use_free)
+
+    @property
+    def in_use(self) -> bool:
+        """False: it has answered, or its process has ended."""
+        kept = self.kept
+        return bool(self._client.library.kvkeep_gpu_use_in_use(kept.handle))
+
+    @property
+    def is_awaited(self) -> bool:
+        """An answer may still come. Where it is False though it is in use, the connection broke."""
+        kept = self.kept
+        return bool(self._client.library.kvkeep_gpu_use_is_awaited(kept.handle))
+
+
 class GpuStats(NamedTuple):
     """Of a client's GPU path, since the client was made."""
 
@@ -240,25 +281,27 @@ def _fill_runs(struct, runs, client):
     return runs, [client.gpu_regions.get(region) for region in runs.regions]
 
 
-def gpu_put(ns, chunks, *, durable=False, transient=False, no_g3=False, timeout=None):
+def gpu_put(ns, chunks, *, durable=False, transient=False, no_g3=False, use=None, timeout=None):
     chunks = list(_chunks(chunks))
-    structs, kept = (_abi.GpuPutChunk * len(chunks))(), [ns]
+    use = use.kept if use is not None else None
+    structs, kept = (_abi.GpuPutChunk * len(chunks))(), [ns, use]
     for at, chunk in zip(structs, chunks):
         kept.append((_fill_runs(at, chunk.runs, ns.client), calls.fill_put_chunk(at, chunk)))
     outcomes = (ctypes.c_uint32 * len(chunks))()
     request = _abi.make(
         _abi.GpuPutRequest, deadline_ms=calls.milliseconds(timeout), ns=ns.handle, chunks=structs,
         chunk_count=len(chunks), flags=calls.put_flags(durable, transient, no_g3),
-        outcomes=outcomes)
+        outcomes=outcomes, use=use.handle if use is not None else None)
     return calls.Call("gpu_put", [request], (structs, kept),
                       lambda error, message: calls.Stored(error, outcomes, message),
                       empty=not chunks)
 
 
-def gpu_get(ns, chunks, *, lease=None, transient=False, metadata=False, timeout=None):
+def gpu_get(ns, chunks, *, lease=None, transient=False, metadata=False, use=None, timeout=None):
     chunks = list(_chunks(chunks))
     held = lease.kept if lease is not None else None
-    structs, kept = (_abi.GpuGetChunk * len(chunks))(), [ns, held]
+    use = use.kept if use is not None else None
+    structs, kept = (_abi.GpuGetChunk * len(chunks))(), [ns, held, use]
     for at, chunk in zip(structs, chunks):
         at.key = key_arrays.pack([chunk.key])[0]
         at.part = chunk.part
@@ -269,7 +312,7 @@ def gpu_get(ns, chunks, *, lease=None, transient=False, metadata=False, timeout=
         _abi.GpuGetRequest, deadline_ms=calls.milliseconds(timeout), ns=ns.handle,
         lease=held.handle if held is not None else None, chunks=structs,
         chunk_count=len(chunks), flags=1 if transient else 0, outcomes=outcomes,
-        metadata=rooms.buffers)
+        metadata=rooms.buffers, use=use.handle if use is not None else None)
     return calls.Call("gpu_get", [request], (structs, kept, rooms),
                       lambda error, _: calls.Got(error, outcomes, rooms.said(outcomes)),
                       empty=not chunks)

@@ -2,6 +2,7 @@
 // takes a new KVKEEP_ABI_VERSION - except for structs that begin with `size`, which may grow at the
 // end.
 #include <kvkeep_kv.h>
+#include <kvkeep_pin.h>
 #include <stddef.h>
 
 #include "tests/client/c/check.h"

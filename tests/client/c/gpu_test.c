@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <kvkeep_kv.h>
+#include <kvkeep_pin.h>
 #include <poll.h>
 
 #include "tests/client/c/engine.h"

@@ -64,9 +64,11 @@ struct GpuRig : EndpointHolder, LocalFixture {
     REQUIRE(region.status() == absl::OkStatus());
     return *std::move(region);
   }
-  absl::StatusOr<PutResult> PutGpu(std::vector<GpuPutChunk> chunks, PutOptions options = {}) {
+  absl::StatusOr<PutResult> PutGpu(std::vector<GpuPutChunk> chunks, PutOptions options = {},
+                                   std::shared_ptr<GpuUse> use = nullptr) {
     return Wait<absl::StatusOr<PutResult>>([&](auto done) {
-      transport->PutFromGpu(ns, spec, std::move(chunks), options, std::move(done));
+      transport->PutFromGpu(ns, spec, std::move(chunks), {.put = options, .use = use},
+                            std::move(done));
     });
   }
   absl::StatusOr<GetResult> GetGpu(std::vector<GpuGetChunk> chunks, GpuGetOptions options = {}) {

@@ -149,7 +149,7 @@ TEST_CASE("runs outside their region, of none or of two GPUs are refused before 
   CHECK(absl::IsInvalidArgument(rig.last));
   CHECK(absl::IsInvalidArgument(
       rig.PutGpu({{.key = Key("a"), .runs = {{id, 0, 1}}}}, {.checksum = true}).status()));
-  CHECK(rig.daemon.requests(Kind::kPutFromGpu) == 0);
+  CHECK(rig.daemon.requests(Kind::kPutFromGpuUntil) == 0);
   CHECK(rig.daemon.requests(Kind::kGetToGpu) == 0);
 }
 
@@ -239,11 +239,11 @@ TEST_CASE("a call without an answer by its deadline leaves its memory in use unt
 TEST_CASE("a connection that breaks leaves memory in use until the daemon's process has ended") {
   GpuRig rig;
   GpuRegion region = rig.MustRegister();
-  rig.daemon.script.hold = static_cast<uint16_t>(Kind::kPutFromGpu);
+  rig.daemon.script.hold = static_cast<uint16_t>(Kind::kPutFromGpuUntil);
   Completion<absl::StatusOr<PutResult>> put;
   rig.transport->PutFromGpu(rig.ns, rig.spec, {{.key = Key("a"), .runs = {{region.id(), 0, 10}}}},
                             {}, [&](auto result) { put.Set(std::move(result)); });
-  REQUIRE(Eventually([&] { return rig.daemon.requests(Kind::kPutFromGpu) == 1; }));
+  REQUIRE(Eventually([&] { return rig.daemon.requests(Kind::kPutFromGpuUntil) == 1; }));
   CHECK(region.in_use());
   CHECK(absl::IsFailedPrecondition(region.Unregister(Deadline(1000))));
   rig.daemon.Stop();
@@ -287,7 +287,7 @@ TEST_CASE("a call of more runs or chunks than the daemon takes at once is cut in
     CHECK(rig.Read(500'000 + i * 1000, part.size()) == part);
   }
   for (const size_t runs : rig.gpu->message_runs()) CHECK(runs <= 5);
-  CHECK(rig.daemon.requests(Kind::kPutFromGpu) >= 20 / 3);
+  CHECK(rig.daemon.requests(Kind::kPutFromGpuUntil) >= 20 / 3);
   std::vector<GpuRun> too_many(6, GpuRun{region->id(), 0, 1});
   CHECK(rig.PutRuns("z", too_many) == PutStatus::kUnfinished);
   CHECK(absl::IsInvalidArgument(rig.last));
@@ -327,7 +327,7 @@ TEST_CASE("chunks whose bytes did not come are told one by one, with the daemon'
 TEST_CASE("a reply that is not about what was asked ends the session, not the process") {
   GpuRig rig;
   const GpuRegion region = rig.MustRegister();
-  const Kind kind = GENERATE(Kind::kPutFromGpu, Kind::kGetToGpu, Kind::kRegisterGpuMemory);
+  const Kind kind = GENERATE(Kind::kPutFromGpuUntil, Kind::kGetToGpu, Kind::kRegisterGpuMemory);
   const size_t cut = GENERATE(0, 1, 5);
   CAPTURE(static_cast<int>(kind), cut);
   const size_t head = sizeof(local::MessageHeader) + sizeof(local::ReplyHead);
@@ -337,7 +337,7 @@ TEST_CASE("a reply that is not about what was asked ends the session, not the pr
     StoreAt(message->data() + head, uint32_t{0});  // chunks, or the registration
   });
   const std::vector<GpuRun> runs = {{region.id(), 0, 10}};
-  if (kind == Kind::kPutFromGpu) CHECK(rig.PutRuns("a", runs) == PutStatus::kUnfinished);
+  if (kind == Kind::kPutFromGpuUntil) CHECK(rig.PutRuns("a", runs) == PutStatus::kUnfinished);
   if (kind == Kind::kGetToGpu) CHECK(rig.GetRuns("a", runs) == GetStatus::kUnfinished);
   if (kind == Kind::kRegisterGpuMemory) rig.last = rig.Register().status();
   CHECK(absl::IsInternal(rig.last));

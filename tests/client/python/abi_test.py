@@ -21,8 +21,8 @@ sys.path.insert(0, str(SOURCES / "client" / "python"))
 from kvkeep import _abi, calls, kv  # noqa: E402
 
 C = SOURCES / "client" / "c"
-LAST = C / "kvkeep_kv.h"  # which includes the others
-TEXT = "".join((C / name).read_text() for name in ("kvkeep.h", "kvkeep_gpu.h", "kvkeep_kv.h"))
+LAST = ("kvkeep_kv.h", "kvkeep_pin.h")  # which include the others
+TEXT = "".join((C / name).read_text() for name in ("kvkeep.h", "kvkeep_gpu.h", *LAST))
 
 
 def snake(name):
@@ -37,8 +37,8 @@ def structs():
 
 def ask_the_compiler(expressions):
     lines = "\n".join(f'printf("%zu\\n", (size_t)({expression}));' for expression in expressions)
-    text = (f'#include <stddef.h>\n#include <stdio.h>\n#include "{LAST}"\n'
-            f"int main(void) {{\n{lines}\nreturn 0;\n}}\n")
+    headers = "".join(f"#include <{name}>\n" for name in ("stddef.h", "stdio.h", *LAST))
+    text = (f"{headers}int main(void) {{\n{lines}\nreturn 0;\n}}\n")
     with tempfile.TemporaryDirectory() as folder:
         source, program = pathlib.Path(folder, "ask.c"), pathlib.Path(folder, "ask")
         source.write_text(text, encoding="utf-8")

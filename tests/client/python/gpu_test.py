@@ -8,6 +8,7 @@ import gc
 import os
 import pathlib
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -24,8 +25,8 @@ import kvkeep  # noqa: E402
 import kvkeep.aio  # noqa: E402
 from daemon import Daemon  # noqa: E402
 from fake_gpu import FakeGpu  # noqa: E402
-from kvkeep import (GetStatus, GpuChunk, GpuRun, KvFormat, KvPlanner, PagePlanner,  # noqa: E402
-                    PageTensor, PutStatus)
+from kvkeep import (GetStatus, GpuChunk, GpuRun, GpuRuns, KvFormat, KvPlanner,  # noqa: E402
+                    PagePlanner, PageTensor, PutStatus)
 
 BLOCK = 64 << 10
 MEMORY = 4 << 20
@@ -141,6 +142,56 @@ class Calls(WithDaemon):
             self.assertTrue(b"".join(whole[run.offset:run.offset + run.nbytes] for run in source)
                             == b"".join(back[run.offset:run.offset + run.nbytes]
                                         for run in target))
+
+    def test_a_get_skips_bytes_of_a_chunk(self):
+        with self.region(self.client) as region:
+            self.write(region, 1, payload(1))
+            self.assertEqual(self.ns.gpu_put([(key(1), region.run(BLOCK, BLOCK))]).stored, 1)
+            before = bytes(GPU.view(region.address, MEMORY))
+            some = GpuRuns([region.run(8 * BLOCK, 1000)]).within(500, BLOCK - 1500)
+            self.assertEqual((len(some), some.nbytes), (3, BLOCK))
+            self.assertEqual(self.ns.gpu_get([(key(1), some)]).hits, 1)
+            at = 8 * BLOCK
+            after = before[:at] + payload(1)[500:1500] + before[at + 1000:]
+            self.assertTrue(bytes(GPU.view(region.address, MEMORY)) == after)
+            with self.assertRaisesRegex(kvkeep.InvalidArgument, "none that is of a region"):
+                self.ns.gpu_get([(key(1), GpuRun(0, 0, BLOCK))])
+            with self.assertRaisesRegex(kvkeep.InvalidArgument, "of no region"):
+                self.ns.gpu_put([(key(2), some)])
+
+    def test_a_get_without_an_answer_is_in_use_until_it_comes(self):
+        with self.region(self.client) as region:
+            self.assertEqual(self.ns.gpu_put([(key(1), region.run(0, BLOCK))]).stored, 1)
+            use, other = kvkeep.GpuUse(self.client), kvkeep.GpuUse(self.client)
+            into = [(key(1), region.run(BLOCK, BLOCK))]
+            self.assertEqual(self.ns.gpu_get(into, use=other).hits, 1)
+            self.daemon.process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.daemon.process.pid, os.WSTOPPED)
+            got = self.ns.gpu_get(into, use=use, timeout=0.3)
+            self.assertEqual((got.hits, got.error.code), (0, "DEADLINE_EXCEEDED"))
+            self.assertEqual((use.in_use, other.in_use), (True, False))
+            self.daemon.process.send_signal(signal.SIGCONT)
+            deadline = time.monotonic() + 20
+            while use.in_use:
+                self.assertLess(time.monotonic(), deadline)
+            use.release()
+            self.assertFalse(use.in_use)
+
+    def test_a_put_of_reused_memory_is_over_by_its_deadline(self):
+        """And what the daemon reads later is stored by nobody."""
+        memory = kvkeep.Pointer(GPU.alloc(MEMORY), MEMORY)
+        with kvkeep.GpuRegion(self.client, memory, driver=DRIVER, reused=True) as region:
+            self.write(region, 1, payload(1))
+            self.daemon.process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.daemon.process.pid, os.WSTOPPED)
+            stored = self.ns.gpu_put([(key(1), region.run(BLOCK, BLOCK))], timeout=0.3)
+            self.assertEqual((stored.stored, stored.error.code), (0, "DEADLINE_EXCEEDED"))
+            self.write(region, 1, payload(2))
+            self.daemon.process.send_signal(signal.SIGCONT)
+            deadline = time.monotonic() + 20
+            while region.in_use:
+                self.assertLess(time.monotonic(), deadline)
+            self.assertEqual(self.ns.lookup([key(1)]).leading_keys, 0)
 
     def test_asyncio_awaits_them(self):
         async def main(region):
