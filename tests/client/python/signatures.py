@@ -28,7 +28,29 @@ WANTED = {
         "PoolTransfer", "PoolTransferResult", "HiCacheStorage"),
     "sglang.srt.observability.metrics_collector": ("StorageMetrics",),
     "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector": ("OffloadingConnector",),
+    "vllm.distributed.kv_transfer.kv_connector.v1.base": (
+        "KVConnectorTransferResults", "SupportsHMA", "KVConnectorRole", "KVConnectorBase_V1"),
+    "vllm.distributed.kv_transfer.kv_connector.v1.offloading.common": (
+        "TransferJob", "OffloadingConnectorMetadata", "OffloadingWorkerMetadata"),
+    "vllm.distributed.kv_transfer.kv_connector.v1.offloading.config": ("build_offloading_config",),
+    "vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler": (
+        "TransferJobStatus", "GroupOffloadConfig", "SchedulerOffloadConfig", "RequestGroupState",
+        "RequestOffloadState", "OffloadingConnectorScheduler"),
+    "vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker": (
+        "OffloadingConnectorWorker",),
+    "vllm.v1.core.block_pool": ("BlockPool",),
+    "vllm.v1.kv_offload.base": (
+        "ScheduleEndContext", "LoadStoreSpec",
+        "PrepareStoreOutput", "OffloadingManager", "BlockIDsLoadStoreSpec",
+        "GPULoadStoreSpec", "CanonicalKVCacheTensor", "CanonicalKVCacheRef", "CanonicalKVCaches",
+        "OffloadingWorker", "OffloadingSpec", "make_offload_key", "get_offload_group_idx"),
     "vllm.v1.kv_offload.tiering.base": ("TransferJob", "JobResult", "SecondaryTierManager"),
+}
+# What we read of a class that only its __init__ knows.
+ATTRIBUTES = {
+    "BlockPool": ("blocks", "num_gpu_blocks"),
+    "OffloadingConnectorScheduler": ("_jobs", "_req_status", "config"),
+    "OffloadingConnectorWorker": ("_connector_worker_meta", "_load_jobs", "worker"),
 }
 HEAD = '''"""Recorded by tests/client/python/signatures.py; not to be changed by hand."""
 
@@ -58,6 +80,7 @@ def _bare(node, indent=""):
             if "Enum" in known and isinstance(item, ast.Assign):
                 yield "    " + ast.unparse(item)
             yield from _bare(item, "    ")
+        yield from _attributes(node)
         yield "    ..."
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         yield from _decorators(node, indent)
@@ -65,6 +88,19 @@ def _bare(node, indent=""):
         yield f"{indent}def {node.name}({ast.unparse(node.args)}){returns}: ..."
     elif isinstance(node, ast.AnnAssign) and "lambda" not in ast.unparse(node):
         yield indent + ast.unparse(node)
+
+
+def _attributes(node):
+    """Those of ATTRIBUTES, as comments."""
+    wanted = ATTRIBUTES.get(node.name, ())
+    inits = [item for item in node.body if getattr(item, "name", None) == "__init__"]
+    for inner in (inner for init in inits if wanted for inner in ast.walk(init)):
+        targets = getattr(inner, "targets", [getattr(inner, "target", None)])
+        for target in targets if isinstance(inner, (ast.Assign, ast.AnnAssign)) else ():
+            name = ast.unparse(target)
+            if name.startswith("self.") and name.removeprefix("self.") in wanted:
+                kind = getattr(inner, "annotation", None)
+                yield f"    # {name}{': ' + ast.unparse(kind) if kind else ''}"
 
 
 def _decorators(node, indent):

@@ -1,0 +1,10 @@
+"""Recorded by tests/client/python/signatures.py; not to be changed by hand."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+def build_offloading_config(vllm_config: 'VllmConfig', kv_cache_config: 'KVCacheConfig') -> OffloadingConfig: ...
