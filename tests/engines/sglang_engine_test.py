@@ -7,8 +7,9 @@
 A random-weight Llama, greedy, then a Mellum, every other layer of which sees a sliding window alone
 and has a pool of its own (interface v2); transformers says what the tokens are. Cold; after the
 engine forgot all it had; while the daemon is killed during a load; away; back; in another engine;
-and with the failures and delays that SGLang itself can inject. Then engines whose KV differs: none
-finds what another has stored. Engines are processes of their own.
+and with the failures and delays that SGLang itself can inject. All that once more with a HiCache
+whose memory is a buffer alone. Then engines whose KV differs: none finds what another has stored.
+Engines are processes of their own.
 Needs the targets kvkeep_c, kvkeepd and kvkeep. Some minutes for each model.
 """
 
@@ -100,6 +101,7 @@ def make_hybrid_model(folder):
 class SGLangEngine(unittest.TestCase):
     make_model = staticmethod(engine_process.make_model)
     chunks = PAGES * 2  # of a prompt: K and V
+    options = {}
 
     def setUp(self):
         sys.path.insert(0, str(ASKED.root / "tests" / "client" / "c"))
@@ -114,7 +116,7 @@ class SGLangEngine(unittest.TestCase):
         self.addCleanup(self.daemon.__exit__)
 
     def start(self, **environment):
-        made = make_engine(self.model, self.daemon.endpoint, environment)
+        made = make_engine(self.model, self.daemon.endpoint, environment, self.options)
         self.addCleanup(made.close)
         return made
 
@@ -175,6 +177,12 @@ class SGLangEngine(unittest.TestCase):
 class HybridSGLangEngine(SGLangEngine):
     make_model = staticmethod(make_hybrid_model)
     chunks = PAGES * 2 + 3 * 2  # and those of the last window
+
+
+class BufferOnlySGLangEngine(SGLangEngine):
+    """HiCache's own memory holds no page, but what is on its way."""
+
+    options = {"hicache_host_memory_mode": "buffer_only", "hicache_size": 1}
 
 
 class SGLangIdentity(unittest.TestCase):
