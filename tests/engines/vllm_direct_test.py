@@ -29,7 +29,8 @@ sys.path[:0] = [str(ROOT / "client" / "python"), str(ROOT / "tests" / "client" /
 
 from daemon import Daemon  # noqa: E402
 from kvkeep.metadata import chunk_metadata  # noqa: E402
-from kvkeep.vllm_direct import DirectOptions, Pins, Present  # noqa: E402
+from kvkeep.vllm_direct import (DirectOptions, Doubts, KvkeepConnector, Pins,  # noqa: E402
+                                Present)
 from kvkeep.vllm_facts import ChunkFacts, Facts  # noqa: E402
 from kvkeep.vllm_keys import OwnKeys  # noqa: E402
 from kvkeep.vllm_transfers import (ChunksSpec, HostTransfers, KvkeepWorker,  # noqa: E402
@@ -39,26 +40,39 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (  # 
 from vllm.v1.core.block_pool import BlockPool  # noqa: E402
 from vllm.v1.kv_cache_interface import FullAttentionSpec  # noqa: E402
 from vllm.v1.kv_offload.base import (CanonicalKVCacheRef, CanonicalKVCaches,  # noqa: E402
-                                     CanonicalKVCacheTensor, GPULoadStoreSpec, ReqContext,
-                                     make_offload_key)
+                                     CanonicalKVCacheTensor, CanonicalPageMapping, CopyRun,
+                                     GPULoadStoreSpec, ReqContext, make_offload_key)
 
 BLOCKS, PER_CHUNK, PAGES = 40, 4, (4096, 1000)  # the second layer's pages have padding
 
 
 class Memory:
-    """A rank's KV: two layers of one group. blocks_first: a block's pages lie side by side."""
+    """A rank's KV: two layers of one group. blocks_first: a block's pages lie side by side. scale:
+    times PAGES. zeros: makes a tensor of so many bytes."""
 
-    def __init__(self, blocks_first):
+    def __init__(self, blocks_first, scale=1,
+                 zeros=lambda nbytes: torch.zeros(nbytes, dtype=torch.int8)):
+        room, self.nbytes = 4096 * scale, [nbytes * scale for nbytes in PAGES]
         if blocks_first:
-            self.all = torch.zeros((BLOCKS, 8192), dtype=torch.int8)
-            layers = self.all[:, :4096], self.all[:, 4096:]
+            self.all = zeros(BLOCKS * 2 * room).view(BLOCKS, 2 * room)
+            layers = self.all[:, :room], self.all[:, room:]
         else:
-            self.all = torch.zeros((2, BLOCKS, 4096), dtype=torch.int8)
+            self.all = zeros(2 * BLOCKS * room).view(2, BLOCKS, room)
             layers = self.all[0], self.all[1]
-        self.pages = [layer[:, :nbytes] for layer, nbytes in zip(layers, PAGES)]
+        self.pages = [layer[:, :nbytes] for layer, nbytes in zip(layers, self.nbytes)]
         self.caches = CanonicalKVCaches(
-            [CanonicalKVCacheTensor(layer, 4096) for layer in layers],
-            [[CanonicalKVCacheRef(at, nbytes) for at, nbytes in enumerate(PAGES)]])
+            [CanonicalKVCacheTensor(layer, room) for layer in layers],
+            [[CanonicalKVCacheRef(at, nbytes) for at, nbytes in enumerate(self.nbytes)]])
+
+    def is_of(self, rank, ranks, writers=1):
+        """Its pages are so many of the whole ones; or, of `writers` ranks, have all of them."""
+        whole, first = (ranks, rank) if writers == 1 else (1, 0)
+        self.caches.group_data_refs[0] = [
+            CanonicalKVCacheRef(at, nbytes, CanonicalPageMapping(
+                whole * nbytes, nbytes, (CopyRun(0, first * nbytes, nbytes, 1, nbytes, nbytes),),
+                writers, rank if writers > 1 else 0, True))
+            for at, nbytes in enumerate(self.nbytes)]
+        return self
 
     def fill(self, seed):
         generator = torch.Generator().manual_seed(seed)
@@ -87,14 +101,23 @@ def blocks(numbers, first=0):
 
 
 class WithDaemon(unittest.TestCase):
+    SETTINGS = {}
+
     def setUp(self):
-        self.daemon = Daemon(BUILD / "bin" / "kvkeepd")
+        self.daemon = Daemon(BUILD / "bin" / "kvkeepd", dict(self.SETTINGS))
         self.daemon.start()
         self.addCleanup(self.daemon.__exit__)
 
-    def transfers(self, memory, rank=0):
-        made = HostTransfers(DirectOptions(endpoint=self.daemon.endpoint, timeout_s=5.0),
-                             config(rank), memory.caches)
+    def memory(self, blocks_first, scale=1):
+        return Memory(blocks_first, scale)
+
+    def make(self, *arguments):
+        return HostTransfers(*arguments)
+
+    def transfers(self, memory, rank=0, timeout_s=5.0, shards=None):
+        made = self.make(DirectOptions(endpoint=self.daemon.endpoint, timeout_s=timeout_s,
+                                       store_timeout_s=timeout_s), config(rank), memory.caches,
+                         shards)
         self.addCleanup(made.shutdown)
         return made
 
@@ -111,7 +134,7 @@ class WithDaemon(unittest.TestCase):
 class Moving(WithDaemon):
     def test_what_was_stored_is_loaded_into_any_blocks_of_any_strides(self):
         for blocks_first in (False, True):
-            source = Memory(blocks_first)
+            source = self.memory(blocks_first)
             source.fill(1)
             order = random.Random(blocks_first).sample(range(1, BLOCKS), 3 * PER_CHUNK)
             wanted = keys(3, first=1 + 10 * blocks_first)
@@ -119,7 +142,7 @@ class Moving(WithDaemon):
             store.submit_store(7, blocks(order), chunks(wanted))
             self.assertEqual(self.ended(store), (7, True))
             for target_first in (False, True):
-                target = Memory(target_first)
+                target = self.memory(target_first)
                 target.fill(2)
                 before = target.all.clone()
                 load = self.transfers(target)
@@ -135,7 +158,7 @@ class Moving(WithDaemon):
                     self.assertTrue(torch.equal(target.all[1, :, 1000:], before[1, :, 1000:]))
 
     def test_a_load_may_begin_and_end_within_chunks(self):
-        source, target = Memory(False), Memory(True)
+        source, target = self.memory(False), self.memory(True)
         source.fill(1)
         store, load = self.transfers(source), self.transfers(target)
         order = list(range(1, 1 + 3 * PER_CHUNK))
@@ -154,7 +177,7 @@ class Moving(WithDaemon):
             self.assertTrue(torch.equal(target.all[20 + count:], before[20 + count:]))
 
     def test_what_is_not_there_or_of_another_size_is_a_load_that_failed(self):
-        memory = Memory(False)
+        memory = self.memory(False)
         transfers = self.transfers(memory)
         transfers.submit_load(1, chunks(keys(2)), blocks(list(range(1, 9))))
         self.assertEqual(self.ended(transfers), (1, False))
@@ -175,24 +198,22 @@ class Moving(WithDaemon):
         self.assertEqual(self.ended(transfers), (6, False))
 
     def test_each_rank_has_its_part(self):
-        ranks = [Memory(False), Memory(True)]
+        ranks = [self.memory(False), self.memory(True)]
         for rank, memory in enumerate(ranks):
             memory.fill(rank)
             transfers = self.transfers(memory, rank)
             transfers.submit_store(1, blocks([1, 2, 3, 4]), chunks(keys(1), parts=2))
             self.assertEqual(self.ended(transfers), (1, True))
         for rank, source in enumerate(ranks):
-            target = Memory(False)
+            target = self.memory(False)
             transfers = self.transfers(target, rank)
             transfers.submit_load(1, chunks(keys(1), parts=2), blocks([9, 8, 7, 6]))
             self.assertEqual(self.ended(transfers), (1, True))
             self.assertTrue(torch.equal(target.block(9), source.block(1)))
 
     def test_a_daemon_that_is_away_or_hangs_is_a_job_that_failed(self):
-        memory = Memory(False)
-        transfers = HostTransfers(DirectOptions(endpoint=self.daemon.endpoint, timeout_s=0.3,
-                                                store_timeout_s=0.3), config(), memory.caches)
-        self.addCleanup(transfers.shutdown)
+        memory = self.memory(False)
+        transfers = self.transfers(memory, timeout_s=0.3)
         transfers.submit_store(1, blocks([1, 2, 3, 4]), chunks(keys(1)))
         self.assertEqual(self.ended(transfers), (1, True))
         self.daemon.process.send_signal(signal.SIGSTOP)
@@ -222,7 +243,7 @@ class Worker(unittest.TestCase):
 
     class Transfers:
         def __init__(self):
-            self.begun, self.finished = [], []
+            self.begun, self.finished, self.doubts, self.busy = [], [], {}, False
 
         def submit_store(self, job, *_):
             self.begun.append(job)
@@ -233,12 +254,20 @@ class Worker(unittest.TestCase):
             finished, self.finished = self.finished, []
             return [(job, good, 1, 0.1) for job, good in finished]
 
+        def uncertain(self):
+            told, self.doubts = self.doubts, {}
+            return told
+
+        def fence(self):
+            return "fence"
+
+        def is_over(self, fence):
+            return fence == "fence" and not self.busy
+
     def setUp(self):
         self.worker = KvkeepWorker.__new__(KvkeepWorker)
         self.transfers = self.worker.worker = self.Transfers()
-        self.worker._load_jobs, self.worker._storing, self.worker._abandoned = {}, set(), set()
-        self.worker._queued = []
-        self.worker._connector_worker_meta = KvkeepWorkerMetadata()
+        self.worker.clear()
 
     @staticmethod
     def meta(loads=(), stores=(), flush=()):
@@ -250,6 +279,7 @@ class Worker(unittest.TestCase):
         meta = self.meta(**jobs)
         self.transfers.finished = list(finished)
         self.worker.handle_preemptions(meta)
+        self.worker.before_forward(meta)
         self.worker.start_kv_transfers(meta)
         self.worker.prepare_store_kv(meta)
         results = self.worker.transfer_results()
@@ -278,11 +308,37 @@ class Worker(unittest.TestCase):
         self.step(loads=[6])
         self.assertEqual(self.step(flush=[6]), ([], [], [], [], []))  # it ends as it would
 
+    def test_jobs_begin_when_the_gpu_has_done_what_was_before_them(self):
+        self.transfers.busy = True
+        self.step(loads=[1], stores=[2])
+        self.step(stores=[3])
+        self.assertEqual(self.transfers.begun, [])
+        self.assertEqual(self.step(flush=[2]), ([2], [], [], [], []))  # not released
+        self.transfers.busy = False
+        self.step(loads=[4])
+        self.assertEqual(self.transfers.begun, [1, 2, 3, 4])
+        self.assertEqual(self.step(finished=[(1, True), (2, True)]), ([1], [2], [], ["r1"], []))
+
+    def test_what_may_still_be_written_is_told_with_the_end_of_its_load(self):
+        self.step(loads=[1])
+        self.transfers.doubts = {1: 1}
+        meta = self.meta()
+        self.transfers.finished = [(1, False)]
+        self.worker.handle_preemptions(meta)
+        self.worker.transfer_results()
+        told = self.worker.build_connector_worker_meta()
+        self.assertEqual((told.failed, told.uncertain), ({1}, {1: 1}))
+        self.transfers.doubts = {1: -1}
+        self.worker.transfer_results()
+        self.assertEqual(self.worker.build_connector_worker_meta().uncertain, {1: -1})
+        self.assertIsNone(self.worker.build_connector_worker_meta())
+
     def test_what_workers_say_is_added_up(self):
-        both = KvkeepWorkerMetadata({1: 1}, released={2: 1}, failed={3}).aggregate(
-            KvkeepWorkerMetadata({1: 1, 4: 1}, released={2: 1, 5: 1}, failed={6}))
-        self.assertEqual((both.completed_jobs, both.released, both.failed),
-                         ({1: 2, 4: 1}, {2: 2, 5: 1}, {3, 6}))
+        one = KvkeepWorkerMetadata({1: 1}, released={2: 1}, failed={3}, uncertain={1: 1})
+        both = one.aggregate(KvkeepWorkerMetadata({1: 1, 4: 1}, released={2: 1, 5: 1}, failed={6},
+                                                  uncertain={1: 1, 2: -1}))
+        self.assertEqual((both.completed_jobs, both.released, both.failed, both.uncertain),
+                         ({1: 2, 4: 1}, {2: 2, 5: 1}, {3, 6}, {1: 2, 2: -1}))
 
 
 class Pinned(unittest.TestCase):
@@ -304,6 +360,20 @@ class Pinned(unittest.TestCase):
         pins.let_go("other")
         self.assertEqual((pool.get_num_free_blocks(), pins.blocks, bool(pins)), (4, 0, False))
 
+    def test_blocks_that_may_still_be_written_are_kept_until_no_worker_says_so(self):
+        pool = BlockPool(num_gpu_blocks=20, enable_caching=True, hash_block_size=16)
+        taken = pool.get_new_blocks(6)
+        numbers = [block.block_id for block in taken]
+        doubts = Doubts(pool)
+        doubts.change(1, 2, [0, *numbers])
+        pool.free_blocks(reversed(taken))
+        for _ in range(2):
+            self.assertEqual((doubts.blocks, pool.get_num_free_blocks()), (6, 13))
+            doubts.change(1, -1, [])
+        self.assertEqual((doubts.blocks, pool.get_num_free_blocks()), (0, 19))
+        doubts.change(2, 0, numbers)  # of one worker, over at once
+        self.assertEqual(doubts.blocks, 0)
+
     def test_no_more_than_a_part_is_held_and_without_a_pool_nothing(self):
         pool = BlockPool(num_gpu_blocks=20, enable_caching=True, hash_block_size=16)
         pins = Pins(0.1, pool)
@@ -322,6 +392,68 @@ class Pinned(unittest.TestCase):
         with mock.patch("kvkeep.vllm_direct._PRESENT_KEYS", 2):
             present.add([b"a", b"b", b"a", b"c"])
         self.assertEqual([one in present for one in (b"a", b"b", b"c")], [True, False, True])
+
+
+class Doubtful(unittest.TestCase):
+    """The connector, where workers say that a load's blocks may still be written."""
+
+    def setUp(self):
+        self.pool = BlockPool(num_gpu_blocks=20, enable_caching=True, hash_block_size=16)
+        self.taken = self.pool.get_new_blocks(6)
+        self.connector = connector = KvkeepConnector.__new__(KvkeepConnector)
+        connector._workers, connector._stores, connector._loads = 2, {}, {}
+        connector._doubts, connector._manager = Doubts(self.pool), mock.Mock(
+            pins=False, options=DirectOptions())
+        connector.connector_scheduler = mock.Mock(_jobs={}, **{
+            "has_pending_push_work.return_value": False})
+        connector.connector_scheduler.build_connector_meta.return_value = (
+            OffloadingConnectorMetadata({7: TransferJob("r", None, blocks(
+                [block.block_id for block in self.taken]))}, {}, set()))
+        connector.build_connector_meta(types.SimpleNamespace(finished_req_ids=()))
+
+    def tell(self, request_is_over=False, **told):
+        """As of a step's workers together; vLLM then frees the blocks of requests that are over."""
+        scheduler = self.connector.connector_scheduler
+        scheduler.update_connector_output.side_effect = lambda _: request_is_over and (
+            self.pool.free_blocks(reversed(self.taken)))
+        self.connector.update_connector_output(types.SimpleNamespace(
+            kv_connector_worker_meta=KvkeepWorkerMetadata(
+                told.get("completed", {}), failed=set(told.get("failed", ())),
+                uncertain=told.get("uncertain", {}))))
+        return self.pool.get_num_free_blocks()
+
+    def test_blocks_are_held_before_vllm_frees_them(self):
+        self.assertEqual(self.tell(True, completed={7: 2}, failed=[7], uncertain={7: 1}), 13)
+        self.assertTrue(self.connector.has_pending_push_work())  # to hear of the end
+        self.assertEqual(self.tell(uncertain={7: -1}), 19)
+        self.assertFalse(self.connector.has_pending_push_work())
+
+    def test_workers_say_so_one_after_the_other(self):
+        self.assertEqual(self.tell(completed={7: 1}, failed=[7]), 13)
+        self.assertEqual(self.tell(True, completed={7: 1}, failed=[7], uncertain={7: 1}), 13)
+        self.assertEqual(self.connector._loads, {})
+        self.assertEqual(self.tell(uncertain={7: -1}), 19)
+
+    def test_or_at_once_and_are_certain_one_after_the_other(self):
+        self.assertEqual(self.tell(True, completed={7: 2}, failed=[7], uncertain={7: 2}), 13)
+        self.assertEqual(self.tell(uncertain={7: -1}), 13)
+        self.assertEqual(self.tell(uncertain={7: -1}), 19)
+
+    def test_a_daemon_that_hangs_for_ever_keeps_no_idle_engine_busy(self):
+        self.tell(True, completed={7: 2}, uncertain={7: 1})
+        with mock.patch("kvkeep.vllm_direct._NEW_DOUBTS_S", 0):
+            steps = [self.connector.has_pending_push_work() for _ in range(100)]
+        self.assertEqual(sum(steps), 1)  # in a second
+        self.assertTrue(self.connector.has_pending_push_work())
+
+    def test_where_many_blocks_are_kept_nothing_more_is_loaded(self):
+        self.connector.bind_gpu_block_pool(self.pool)
+        may_load = self.connector._manager.may_load
+        self.assertTrue(may_load())
+        self.tell(True, completed={7: 2}, failed=[7], uncertain={7: 1})
+        self.assertFalse(may_load())  # 6 of 20
+        self.tell(uncertain={7: -1})
+        self.assertTrue(may_load())
 
 
 class Told(unittest.TestCase):
@@ -379,7 +511,7 @@ class Options(unittest.TestCase):
         for wrong, why in (({"tokens_per_chunk": 0}, "tokens_per_chunk"),
                            ({"weights": 1}, "weights"),
                            ({"max_pinned_part": 0.6}, "max_pinned_part"),
-                           ({"on_reset": ""}, "epoch"),
+                           ({"on_reset": ""}, "epoch"), ({"tp_parts": 0}, "tp_parts"),
                            ({"store_timeout_s": 0}, "store_timeout_s"), ({"other": 1}, "unknown")):
             with self.assertRaisesRegex(ValueError, why):
                 DirectOptions.of(wrong)

@@ -1,22 +1,28 @@
 """A vLLM engine on a CPU, for tests and for tools/engine-bench: how it is made, and of what.
 
 Made in a process of its own (engine_process.py) with ENVIRONMENT; this module is imported in the
-asker's process too, so nothing of vLLM is above the functions.
+asker's process too, so nothing of vLLM is above the functions. KVKEEP_TEST_GPU=1: on a GPU, with
+the kernels of vLLM's own (tools/gpu-check-engines).
 """
 
 import json
+import os
 
+ON_A_GPU = os.environ.get("KVKEEP_TEST_GPU") == "1"
 # One thread a rank, on any core: threads that wait for each other spin, and a test has neighbours.
 # vllm_on_cpu reaches every process of vLLM as its plugin, by the folder of its metadata.
-ENVIRONMENT = {"VLLM_TARGET_DEVICE": "cpu", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-               "VLLM_CPU_CI_ENV": "1", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1",
-               "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR",
+               "VLLM_NO_USAGE_STATS": "1"}
+if not ON_A_GPU:
+    ENVIRONMENT.update({"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_CI_ENV": "1", "OMP_NUM_THREADS": "1",
+                        "VLLM_CPU_OMP_THREADS_BIND": "nobind"})
 KVKEEP = {"type": "KvkeepTier", "module_path": "kvkeep.vllm"}
 BLOCK_TOKENS, BLOCKS_PER_CHUNK = 32, 4
 CHUNK_TOKENS = BLOCK_TOKENS * BLOCKS_PER_CHUNK
-ARGUMENTS = {"dtype": "float32", "enforce_eager": True, "seed": 0, "block_size": BLOCK_TOKENS,
-             "max_model_len": 2048, "kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 4,
-             "compilation_config": {"custom_ops": ["none"]}}
+ARGUMENTS = {"dtype": "bfloat16" if ON_A_GPU else "float32", "enforce_eager": True, "seed": 0,
+             "block_size": BLOCK_TOKENS, "max_model_len": 2048,
+             "kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 4,
+             "compilation_config": {} if ON_A_GPU else {"custom_ops": ["none"]}}
 
 
 def offloading(tiers, cpu_bytes=64 << 20):
@@ -39,7 +45,8 @@ def direct(**options):
 
 def make(model, connector=None, **other):
     """connector: as of offloading(), None for none. other: arguments of vllm.LLM."""
-    import vllm_on_cpu  # noqa: F401  # pylint: disable=unused-import
+    if not ON_A_GPU:
+        import vllm_on_cpu  # noqa: F401  # pylint: disable=unused-import
     from vllm import LLM
     from vllm.config import KVTransferConfig
 

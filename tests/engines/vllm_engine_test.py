@@ -6,8 +6,10 @@
 
 A random-weight Llama, greedy. Cold; a second engine beside the first; a daemon that is killed while
 an engine loads; one that is back; one that is away. Two tensor-parallel ranks. A daemon so small
-that it evicts what engines still load. Routers that hear of what engines stored. Engines are
-processes of their own. Needs the targets kvkeep_c, kvkeepd and kvkeep. About ten minutes.
+that it evicts what engines still load. Routers that hear of what engines stored. Each of the tier,
+and of the direct connector with KV in host memory and in a GPU's: the fake driver's, which the CPU
+computes with and the daemon copies of (test_gpu_*). Engines are processes of their own. Needs the
+targets kvkeep_c, kvkeepd, kvkeep and kvkeep_fake_cuda. About twenty minutes.
 """
 
 import json
@@ -26,6 +28,11 @@ import vllm_engine
 from engine_process import PROMPTS
 
 ASKED = engine_process.arguments(__doc__)
+FAKE_DRIVER = ASKED.build / "fake-cuda" / "libcuda.so.1"
+DIRECT = {"direct": {}}
+ON_GPU = {**DIRECT, "gpu_driver": FAKE_DRIVER}
+# A daemon that is stopped is stopped for longer than that.
+IMPATIENT = {"direct": {"timeout_s": 0.5, "store_timeout_s": 0.5}}
 CHUNKS = 1000 // vllm_engine.CHUNK_TOKENS  # of a prompt
 LONG_TOKENS = 1900
 
@@ -34,9 +41,10 @@ def engine(model):
     """In a process of its own. A line is names of prompts, which are asked for at once."""
     options = engine_process.options()
     connector = None
-    if os.environ.get("KVKEEP_ENDPOINT"):
-        connector = vllm_engine.direct() if options.get("direct") else vllm_engine.offloading(
-            [vllm_engine.KVKEEP], options.get("cpu", 64 << 20))
+    if os.environ.get("KVKEEP_ENDPOINT") and "direct" in options:
+        connector = vllm_engine.direct(**options["direct"])
+    elif os.environ.get("KVKEEP_ENDPOINT"):
+        connector = vllm_engine.offloading([vllm_engine.KVKEEP], options.get("cpu", 64 << 20))
     llm = vllm_engine.make(model, connector, tensor_parallel_size=options.get("ranks", 1),
                            kv_cache_memory_bytes=options.get("gpu", 64 << 20))
     params = vllm_engine.sampling(engine_process.ANSWER_TOKENS)
@@ -69,10 +77,11 @@ class VllmEngine(unittest.TestCase):
         """With other capacities than a test's daemon has."""
         from daemon import Daemon
 
-        daemon = Daemon(ASKED.build / "bin" / "kvkeepd")
+        daemon = Daemon(ASKED.build / "bin" / "kvkeepd", {} if vllm_engine.ON_A_GPU else {
+            "LD_LIBRARY_PATH": str(FAKE_DRIVER.parent.resolve())})
         if g2:
-            daemon.settings = {"KVKEEP_G2_CAPACITY": g2, "KVKEEP_G3_PATHS": json.dumps(
-                [{"dir": f"{daemon.dir}/nvme", "capacity": g3}])}
+            daemon.settings.update({"KVKEEP_G2_CAPACITY": g2, "KVKEEP_G3_PATHS": json.dumps(
+                [{"dir": f"{daemon.dir}/nvme", "capacity": g3}])})
         prepare(daemon)
         daemon.start()
         self.addCleanup(daemon.__exit__)
@@ -99,9 +108,12 @@ class VllmEngine(unittest.TestCase):
         for prompt in PROMPTS if told else ():
             self.assertEqual(heard.matched(prompt_named(prompt), per_block), whole)
 
-    def engine(self, endpoint, **options):
-        made = engine_process.EngineProcess(
-            __file__, ASKED, self.model, endpoint, vllm_engine.ENVIRONMENT, options=options)
+    def engine(self, endpoint, gpu_driver=None, **options):
+        """gpu_driver: KV lies in the device memory of that fake one."""
+        environment = dict(vllm_engine.ENVIRONMENT, **(
+            {"KVKEEP_FAKE_DRIVER": str(gpu_driver)} if gpu_driver else {}))
+        made = engine_process.EngineProcess(__file__, ASKED, self.model, endpoint, environment,
+                                            options=options)
         self.addCleanup(made.close)
         return made
 
@@ -126,7 +138,10 @@ class VllmEngine(unittest.TestCase):
         self.tokens_are_those_of_vllm_without_kvkeep()
 
     def test_direct_tokens_are_those_of_vllm_without_kvkeep(self):
-        self.tokens_are_those_of_vllm_without_kvkeep(direct=True)
+        self.tokens_are_those_of_vllm_without_kvkeep(**DIRECT)
+
+    def test_gpu_tokens_are_those_of_vllm_without_kvkeep(self):
+        self.tokens_are_those_of_vllm_without_kvkeep(**ON_GPU)
 
     def tokens_are_those_of_vllm_without_kvkeep(self, **options):
         self.expect(PROMPTS)
@@ -136,7 +151,7 @@ class VllmEngine(unittest.TestCase):
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
         daemon.wait_clean(len(PROMPTS) * CHUNKS)  # vLLM stores behind its answers
-        self.check_heard(heard[0], told=options.get("direct", False))
+        self.check_heard(heard[0], told="direct" in options)
         second = self.engine(daemon.endpoint, **options)  # beside the first
         self.check(second, "p0", recalled=True)
         # Killed at some moment of a load: hit or miss, but never other tokens, nor a hang.
@@ -158,7 +173,10 @@ class VllmEngine(unittest.TestCase):
         self.two_tensor_parallel_ranks()
 
     def test_direct_two_tensor_parallel_ranks(self):
-        self.two_tensor_parallel_ranks(direct=True)
+        self.two_tensor_parallel_ranks(**DIRECT)
+
+    def test_gpu_two_tensor_parallel_ranks(self):
+        self.two_tensor_parallel_ranks(**ON_GPU)
 
     def two_tensor_parallel_ranks(self, **options):
         """Each has half of the heads: a row of one rank in the other's place is other tokens."""
@@ -168,9 +186,9 @@ class VllmEngine(unittest.TestCase):
         first = self.engine(daemon.endpoint, ranks=2, **options)
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
-        parts = 2 if options.get("direct") else 1  # else a row is of both ranks
+        parts = 2 if "direct" in options else 1  # else a row is of both ranks
         daemon.wait_clean(len(PROMPTS) * CHUNKS * parts)
-        self.check_heard(heard[0], told=options.get("direct", False))  # once, not of each rank
+        self.check_heard(heard[0], told="direct" in options)  # once, not of each rank
         first.close()
         daemon.restart()
         second = self.engine(daemon.endpoint, ranks=2, **options)
@@ -186,11 +204,36 @@ class VllmEngine(unittest.TestCase):
             time.sleep(0.01)
         self.assertEqual(heard[0].blocks(), {})
 
+    def test_direct_engines_of_other_tensor_parallelism_share(self):
+        self.engines_of_other_tensor_parallelism_share(direct={"tp_parts": 2})
+
+    def test_gpu_engines_of_other_tensor_parallelism_share(self):
+        self.engines_of_other_tensor_parallelism_share(direct={"tp_parts": 2},
+                                                       gpu_driver=FAKE_DRIVER)
+
+    def engines_of_other_tensor_parallelism_share(self, **options):
+        """What two ranks have stored one loads, and the other way round."""
+        prompts = [*PROMPTS, "p7"]
+        self.expect(prompts)
+        heard = []
+        daemon = self.daemon(prepare=lambda daemon: heard.append(self.router(daemon)))
+        two = self.engine(daemon.endpoint, ranks=2, **options)
+        for prompt in PROMPTS:
+            self.check(two, prompt, recalled=False)
+        daemon.wait_clean(len(PROMPTS) * CHUNKS * 2)
+        self.check_heard(heard[0], told=True)
+        one = self.engine(daemon.endpoint, **options)
+        for prompt in PROMPTS:
+            self.check(one, prompt, recalled=True)
+        self.check(one, "p7", recalled=False)
+        daemon.wait_clean(len(prompts) * CHUNKS * 2)
+        self.check(two, "p7", recalled=True)
+
     def test_prompts_move_to_another_node_through_a_bucket(self):
         self.prompts_move_to_another_node_through_a_bucket()
 
     def test_direct_prompts_move_to_another_node_through_a_bucket(self):
-        self.prompts_move_to_another_node_through_a_bucket(direct=True)
+        self.prompts_move_to_another_node_through_a_bucket(**DIRECT)
 
     def prompts_move_to_another_node_through_a_bucket(self, **options):
         """The first node is gone with its disks; the second has its fleet's key, and nothing else.
@@ -237,7 +280,10 @@ class VllmEngine(unittest.TestCase):
         self.daemon_at_any_moment()
 
     def test_direct_a_daemon_that_is_killed_stopped_and_started_at_any_moment(self):
-        self.daemon_at_any_moment(direct=True)
+        self.daemon_at_any_moment(**DIRECT)
+
+    def test_gpu_a_daemon_that_is_killed_stopped_and_started_at_any_moment(self):
+        self.daemon_at_any_moment(**{**ON_GPU, **IMPATIENT})
 
     def daemon_at_any_moment(self, **options):
         """While an engine, whose own memory has room for few, loads and stores all the time.
@@ -285,7 +331,10 @@ class VllmEngine(unittest.TestCase):
         self.chunks_evicted_while_engines_load()
 
     def test_direct_chunks_evicted_while_engines_load(self):
-        self.chunks_evicted_while_engines_load(direct=True)
+        self.chunks_evicted_while_engines_load(**DIRECT)
+
+    def test_gpu_chunks_evicted_while_engines_load(self):
+        self.chunks_evicted_while_engines_load(**ON_GPU)
 
     def chunks_evicted_while_engines_load(self, **options):
         """Twice as many chunks as the daemon's tiers hold, for two engines at once whose own

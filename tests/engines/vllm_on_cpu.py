@@ -3,9 +3,10 @@
 The wheel is built for CUDA; `VLLM_TARGET_DEVICE=cpu` makes it take the CPU platform, whose seven
 kernels are not in it. And its offloading worker copies by CUDA streams: HostSpec's copies on the
 host. Import this before an engine is made; vLLM itself does in processes of its own, as it is told
-by vllm_on_cpu-0.dist-info beside this file.
+by vllm_on_cpu-0.dist-info beside this file. KVKEEP_FAKE_DRIVER: KV lies in the memory of that one.
 """
 
+import os
 import pathlib
 import weakref
 
@@ -13,6 +14,10 @@ import torch
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
+
+if "KVKEEP_FAKE_DRIVER" in os.environ:
+    import on_fake_gpu
+    on_fake_gpu.install(os.environ["KVKEEP_FAKE_DRIVER"])
 
 _library = torch.library.Library("_C", "FRAGMENT")
 

@@ -7,11 +7,12 @@
 What to load and store is decided by the scheduler of vLLM's own offloading, which knows hybrid
 models, windows and drafters; ours are its OffloadingManager, and the workers (vllm_transfers.py).
 A prompt of any length is found, as far as the daemon has it; host memory holds each byte once.
-Engines whose KV is in host memory; of GPUs not yet.
+KV in a GPU's memory is copied by the daemon, KV in host memory by this process.
 
 Every failure is a miss: a request whose load failed is computed, once, and what failed is not asked
 for again. No hook waits for the daemon. A store keeps its blocks by references of its own (Pins)
-until the daemon has read them, so that preemption and reuse have nothing to wait for.
+until the daemon has read them, so that preemption and reuse have nothing to wait for. Where a load
+into a GPU ended without an answer, references keep its blocks until they are certainly not written.
 """
 
 import collections
@@ -19,6 +20,7 @@ import copy
 import dataclasses
 import functools
 import time
+from typing import Optional
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
@@ -36,16 +38,21 @@ from kvkeep import client, vllm_stats
 from kvkeep.completions import Completions
 from kvkeep.engine import connect
 from kvkeep.identity import check_engine
+from kvkeep.vllm_device import transfers_of
 from kvkeep.vllm_facts import ChunkFacts, of_group
 from kvkeep.vllm_identity import (Adapters, VllmOptions, check_hashes, hash_seed,
                                   identity_of)
 from kvkeep.vllm_keys import Finder, Groups, OwnKeys, by_group, hashes
-from kvkeep.vllm_transfers import NULL_BLOCK, ChunksSpec, HostTransfers, KvkeepWorker
+from kvkeep.vllm_shards import shards_of, whole_specs
+from kvkeep.vllm_transfers import NULL_BLOCK, ChunksSpec, KvkeepWorker
 
 logger = init_logger(__name__)
 
 # Of kv_connector_extra_config: vLLM's own keys, and what its metrics ask for by them.
 _OF_VLLM = frozenset(("offload_prompt_only", "spec_name", "spec_module_path"))
+# Of blocks that may still be written: for how long an idle engine steps all the time to hear that
+# they are not, and how many of vLLM's they may be before nothing more is loaded.
+_NEW_DOUBTS_S, _MOST_DOUBTS = 60, 0.1
 _PRESENT_KEYS, _PRESENT_S = 1 << 18, 300  # how many are remembered as stored, and for how long
 
 
@@ -56,17 +63,23 @@ class DirectOptions(VllmOptions):
     tokens_per_chunk: in whole blocks; with several KV groups or windows a chunk is one block.
     max_pinned_part: of vLLM's blocks, how many stores may hold; above that none is begun.
     tell_tokens: whether chunks say which tokens they are, for routers (`events.zmq`).
+    tp_parts: a chunk has so many parts, shards of heads: engines that have the same share, whatever
+    their tensor parallelism; a multiple of it. None: each rank's part is by itself.
     """
 
     store_timeout_s: float = 5.0
     tokens_per_chunk: int = 256
     max_pinned_part: float = 0.1
     tell_tokens: bool = True
+    tp_parts: Optional[int] = None
 
     def __post_init__(self):
         super().__post_init__()
         if not isinstance(self.tokens_per_chunk, int) or self.tokens_per_chunk < 1:
             raise ValueError(f"tokens_per_chunk: above 0, not {self.tokens_per_chunk!r}")
+        if self.tp_parts is not None and not (isinstance(self.tp_parts, int) and
+                                              0 < self.tp_parts <= 1024):
+            raise ValueError(f"tp_parts: 1 to 1024, not {self.tp_parts!r}")
         if not 0 < self.max_pinned_part <= 0.5:
             raise ValueError(
                 f"max_pinned_part: above 0 and up to 0.5, not {self.max_pinned_part!r}")
@@ -82,11 +95,14 @@ class Pins:
         self.blocks = 0
 
     @property
+    def of(self):
+        """How many blocks there are."""
+        return 0 if self._pool is None else self._pool.num_gpu_blocks
+
+    @property
     def room(self):
         """How many blocks more may be held."""
-        if self._pool is None:
-            return 0
-        return max(int(self._max_part * self._pool.num_gpu_blocks) - self.blocks, 0)
+        return max(int(self._max_part * self.of) - self.blocks, 0)
 
     def hold(self, holder, numbers):
         blocks = [self._pool.blocks[number] for number in numbers if number != NULL_BLOCK]
@@ -102,6 +118,45 @@ class Pins:
 
     def __bool__(self):
         return bool(self._held)
+
+
+class Doubts:
+    """Blocks of loads that have ended and may still be written, as some workers say: references
+    keep them. However many they are."""
+
+    def __init__(self, pool, clock=time.monotonic):
+        self._pins, self._workers = Pins(1.0, pool), {}  # job: how many say so
+        self._clock, self._changed, self._stepped = clock, 0.0, 0.0
+
+    @property
+    def blocks(self):
+        return self._pins.blocks
+
+    @property
+    def are_many(self):
+        """More than may be kept from use: nothing more is to be loaded."""
+        return self.blocks > _MOST_DOUBTS * self._pins.of
+
+    def want_a_step(self):
+        """To hear of their end: at first always, then once a second. The daemon may hang for
+        ever, and an idle engine is not to spin for it."""
+        now = self._clock()
+        if not self._workers or (now - self._changed > _NEW_DOUBTS_S and now - self._stepped < 1):
+            return False
+        self._stepped = now
+        return True
+
+    def change(self, job, workers, blocks):
+        """So many workers more say it of a job. blocks: of it, while vLLM has them as its own."""
+        now, self._changed = self._workers.get(job, 0) + workers, self._clock()
+        if job not in self._workers and now > 0:
+            self._pins.hold(job, blocks)
+            logger.warning("kvkeep: %d of vLLM's blocks are kept from use: the daemon may still "
+                           "write them", self.blocks)
+        self._workers[job] = now
+        if now <= 0:
+            del self._workers[job]
+            self._pins.let_go(job)
 
 
 class Present:
@@ -134,8 +189,10 @@ class KvkeepManager(OffloadingManager):
         version = check_engine("vllm", logger)
         check_hashes(vllm_config, logger)
         self.adapters, self.of_request = Adapters(logger), {}
-        self.identity, self._model = identity_of(vllm_config, kv_cache_config, version, options,
-                                                 logger)
+        self._shards = shards_of(options, config, vllm_config, kv_cache_config)
+        self.identity, self._model = identity_of(
+            vllm_config, kv_cache_config, version, options, logger,
+            None if self._shards is None else whole_specs(vllm_config, kv_cache_config))
         self.pins = Pins(options.max_pinned_part)
         self._stats = vllm_stats.Stats()
         self._client = connect(options, f"vllm {config.engine_id}", logger)
@@ -147,6 +204,7 @@ class KvkeepManager(OffloadingManager):
         self.unstored = set()  # requests of which nothing is stored any more
         self.stored_up_to = lambda request, group: 0  # tokens: the connector's
         self.facts = None  # ChunkFacts: the connector's
+        self.may_load = lambda: True  # likewise
         self._groups = Groups(config)
         self._places = {group: at for at, group in enumerate(self._groups)}  # the workers'
         self.own = OwnKeys(self.of_request, self._stats)
@@ -162,13 +220,14 @@ class KvkeepManager(OffloadingManager):
             kv_cache_config.kv_cache_groups[group.group_id].kv_cache_spec, SlidingWindowSpec)}
 
     def _arguments(self, group):
-        """Of Client.namespace: all that tells a group's chunks apart. The ranks are the parts."""
+        """Of Client.namespace: all that tells a group's chunks apart."""
         config = self._config
         return (
             ("model", self._model), ("dtype", config.model.dtype),
             ("tokens_per_chunk", self._groups.tokens_per_key(group)),
-            ("parts", config.parallel.world_size),
-            ("layout", f"{self.identity.layout} vllm direct 1: {self._groups.layout(group)}"),
+            ("parts", self._shards or config.parallel.world_size),
+            ("layout", f"{self.identity.layout} vllm direct 1: "
+                       f"{self._groups.layout(group, self._shards)}"),
             ("hash_algorithm", f"vllm {config.cache.tokens_per_hash} tokens a hash"),
             ("hash_seed", hash_seed()))
 
@@ -181,7 +240,7 @@ class KvkeepManager(OffloadingManager):
 
     def lookup(self, key, req_context):
         request = req_context.req_id
-        if key in self._failed.get(request, ()):
+        if key in self._failed.get(request, ()) or not self.may_load():
             return LookupResult.MISS
         return self._finder.lookup(key, request)
 
@@ -289,15 +348,15 @@ class KvkeepManager(OffloadingManager):
 class KvkeepSpec(OffloadingSpec):
     """vLLM's name for the two halves. options: None where vLLM only asks for metrics."""
 
-    def __init__(self, config, options=None, manager=None):
+    def __init__(self, config, options=None, manager=None, shards=None):
         super().__init__(config)
-        self._options, self._manager = options, manager
+        self._options, self._manager, self._shards = options, manager, shards
 
     def get_manager(self):
         return self._manager
 
     def get_worker(self, kv_caches):
-        return HostTransfers(self._options, self.config, kv_caches)
+        return transfers_of(self._options, self.config, kv_caches, self._shards)
 
     @classmethod
     def build_metric_definitions(cls, extra_config):
@@ -328,15 +387,20 @@ class KvkeepConnector(OffloadingConnector):
             self._manager.facts = ChunkFacts(self.connector_scheduler, kv_cache_config,
                                              self._manager.own, options.tell_tokens)
             self._stores = {}  # job: [workers that have not released it, its chunks, request]
+            self._loads = {}  # job: [workers that have not ended it, its blocks]
+            self._doubts = None  # Doubts, with vLLM's pool
             self._workers = vllm_config.parallel_config.world_size
         else:
-            self.connector_worker = KvkeepWorker(KvkeepSpec(config, options), vllm_config,
-                                                 kv_cache_config)
+            shards = shards_of(options, config, vllm_config, kv_cache_config)
+            self.connector_worker = KvkeepWorker(KvkeepSpec(config, options, shards=shards),
+                                                 vllm_config, kv_cache_config)
 
     # ---- the scheduler's half
 
     def bind_gpu_block_pool(self, gpu_block_pool):
         self._manager.pins = Pins(self._manager.options.max_pinned_part, gpu_block_pool)
+        self._doubts = Doubts(gpu_block_pool)
+        self._manager.may_load = lambda: not self._doubts.are_many
 
     def on_new_request(self, request):
         if request.lora_request is not None:
@@ -352,6 +416,8 @@ class KvkeepConnector(OffloadingConnector):
                 self._stores[job] = [self._workers, entry.dst_spec, entry.req_id]
         for request in scheduler_output.finished_req_ids or ():
             pins.let_go(request)  # what no job took
+        for job, entry in meta.load_jobs.items():
+            self._loads[job] = [self._workers, entry.dst_spec.block_ids.tolist()]
         return meta
 
     def update_connector_output(self, connector_output):
@@ -365,6 +431,10 @@ class KvkeepConnector(OffloadingConnector):
                     self._manager.failed_to_load(known.keys, known.req_id)
             for job, workers in told.released.items():
                 self._released(job, workers)
+            for job, workers in told.uncertain.items():  # before vLLM frees the blocks
+                self._doubts.change(job, workers, self._loads.get(job, (0, ()))[1])
+            for job, workers in told.completed_jobs.items():
+                self._ended(job, workers)
         super().update_connector_output(connector_output)
 
     def _released(self, job, workers):
@@ -377,6 +447,14 @@ class KvkeepConnector(OffloadingConnector):
             self._manager.pins.let_go(job)
             if store[1] is not None:
                 self._manager.stored(store[1])
+
+    def _ended(self, job, workers):
+        """vLLM itself forgets its jobs at a reset, while some workers still load."""
+        load = self._loads.get(job)
+        if load is not None:
+            load[0] -= workers
+            if load[0] <= 0:
+                del self._loads[job]
 
     def _stored_up_to(self, request, group):
         known = of_group(self.scheduler, request, group)
@@ -418,9 +496,26 @@ class KvkeepConnector(OffloadingConnector):
 
     def has_pending_push_work(self):
         """Pins too: their release is told by workers, in a step."""
-        return bool(self._manager.pins) or super().has_pending_push_work()
+        return (bool(self._manager.pins) or self._doubts.want_a_step() or
+                super().has_pending_push_work())
+
+    def reset_cache(self):
+        if self._doubts.blocks:
+            logger.warning("kvkeep: %d blocks that the daemon may still write are kept from use: "
+                           "vLLM does not reset its own cache as long as that", self._doubts.blocks)
+        return super().reset_cache()
 
     # ---- the workers' half
+
+    def bind_connector_metadata(self, connector_metadata):
+        super().bind_connector_metadata(connector_metadata)
+        self.connector_worker.before_forward(connector_metadata)
+
+    def unregister_kv_caches(self):
+        self.connector_worker.worker.release()
+
+    def restore_kv_caches(self):
+        self.connector_worker.worker.restore()
 
     def get_transfer_results(self, finished_req_ids):
         del finished_req_ids

@@ -69,13 +69,14 @@ def hash_seed():
     return os.environ.get("PYTHONHASHSEED", _DEFAULT_SEED)
 
 
-def identity_of(vllm_config, kv_cache_config, version, options, logger):
-    """(Identity, what to call the model). ValueError: the weights can be told by nothing."""
+def identity_of(vllm_config, kv_cache_config, version, options, logger, specs=None):
+    """(Identity, what to call the model). specs: of the KV groups, in place of their own.
+    ValueError: the weights can be told by nothing."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
     config = model_config(model.hf_config)
     weights = _weights(model, vllm_config.load_config, options.weights)
     check_older_than_engine(weights, model.model)
-    parallel = vllm_config.parallel_config
+    parallel, groups = vllm_config.parallel_config, kv_cache_config.kv_cache_groups
     identity = Identity(
         "vllm", version, weights=weights.id, name=options.name, config=config,
         max_model_len=model.max_model_len if rope_depends_on_length(config) else None,
@@ -84,8 +85,8 @@ def identity_of(vllm_config, kv_cache_config, version, options, logger):
         cache={name: getattr(cache, name) for name in _OF_THE_CACHE},
         load=(vllm_config.load_config.load_format,
               vllm_config.load_config.model_loader_extra_config),
-        groups=[{"layers": group.layer_names, "spec": group.kv_cache_spec}
-                for group in kv_cache_config.kv_cache_groups],
+        groups=[{"layers": group.layer_names, "spec": spec} for group, spec in zip(
+            groups, specs or [group.kv_cache_spec for group in groups])],
         parallel={"interleave": parallel.cp_kv_cache_interleave_size,
                   "experts": parallel.enable_expert_parallel,
                   "layers": os.environ.get("VLLM_PP_LAYER_PARTITION")},

@@ -43,14 +43,15 @@ class Groups:
     def tokens_per_key(self, number):
         return self._groups[number].tokens_per_block * self._config.cache.blocks_per_chunk
 
-    def layout(self, number):
+    def layout(self, number, shards=None):
         """What lays out a group's bytes, whoever moves them. The number is a part: a digest says
-        nothing of it."""
+        nothing of it. shards: of a page, where how many ranks there are says nothing."""
         config, parallel = self._config, self._config.parallel
         names = "\0".join(self._groups[number].layer_names)
         layers = hashlib.sha256(names.encode()).hexdigest()[:16]
+        ranks = f"tp={parallel.tp_size}" if shards is None else f"shards={shards}"
         return (f"group={number} layers={layers} blocks={config.cache.blocks_per_chunk} "
-                f"tp={parallel.tp_size} pp={parallel.pp_size} pcp={parallel.pcp_size} "
+                f"{ranks} pp={parallel.pp_size} pcp={parallel.pcp_size} "
                 f"dcp={parallel.dcp_size} kv={config.kv_cache_layout}")
 
 

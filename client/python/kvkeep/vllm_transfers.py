@@ -1,9 +1,11 @@
 """vLLM: the worker's half of the direct connector: between a rank's KV memory and the daemon.
 
-Host memory (CPU engines): the client library copies, on threads of its own. Hooks start calls and
-hear of their ends; none of them waits. A load that failed is a failed load, and not the end of the
-engine, as it is for vLLM's own worker. A store that vLLM wants flushed is reported as completed at
-once and goes on: the scheduler's half has pinned its blocks until it is `released`.
+KvkeepWorker is what vLLM's hooks call; Transfers move the bytes of its jobs, HostTransfers of KV in
+host memory (CPU engines), where the client library copies, on threads of its own; for KV in a GPU's
+memory there is vllm_device.py. Hooks start calls and hear of their ends; none of them waits. A load
+that failed is a failed load, and not the end of the engine, as it is for vLLM's own worker. A store
+that vLLM wants flushed is reported as completed at once and goes on: the scheduler's half has
+pinned its blocks until it is `released`.
 
 A chunk's payload is its blocks, one after the other; of a block the pages of its group's layers, as
 the KV cache configuration has them, without padding. So it does not depend on their strides.
@@ -12,6 +14,7 @@ the KV cache configuration has them, without padding. So it does not depend on t
 import dataclasses
 import itertools
 import time
+from typing import NamedTuple
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
@@ -24,6 +27,7 @@ from kvkeep.completions import Completions
 from kvkeep.engine import connect
 from kvkeep.memory import Pointer, skip
 from kvkeep.vllm_facts import Facts
+from kvkeep.vllm_shards import of_rank
 
 logger = init_logger(__name__)
 
@@ -45,55 +49,106 @@ class KvkeepWorkerMetadata(OffloadingWorkerMetadata):
 
     released: dict = dataclasses.field(default_factory=dict)  # job: by how many workers
     failed: set = dataclasses.field(default_factory=set)
+    # Loads that have ended and whose blocks may still be written: how many workers more say so.
+    uncertain: dict = dataclasses.field(default_factory=dict)
 
     def aggregate(self, other):
         both = super().aggregate(other)
-        released = dict(self.released)
-        for job, workers in other.released.items():
-            released[job] = released.get(job, 0) + workers
-        return KvkeepWorkerMetadata(both.completed_jobs, both.transfer_stats, released,
-                                    self.failed | other.failed)
+        return KvkeepWorkerMetadata(both.completed_jobs, both.transfer_stats,
+                                    _added(self.released, other.released),
+                                    self.failed | other.failed,
+                                    _added(self.uncertain, other.uncertain))
 
     @property
     def says_something(self):
-        return bool(self.completed_jobs or self.released or self.failed)
+        return bool(self.completed_jobs or self.released or self.failed or self.uncertain)
 
 
-class HostTransfers(OffloadingWorker):
-    """Between chunks and pages in host memory. kv_caches: vLLM's CanonicalKVCaches."""
+def _added(one, other):
+    return {job: one.get(job, 0) + other.get(job, 0) for job in {**one, **other}}
 
-    def __init__(self, options, config, kv_caches):
-        for tensor in kv_caches.tensors:
-            if tensor.tensor.device.type != "cpu":
-                raise ValueError(
-                    f"kvkeep: the KV of this engine is on {tensor.tensor.device}; the direct "
-                    "connector moves host memory only, as yet: use KvkeepOffloadingConnector")
-        self._options, self._rank = options, config.parallel.rank
+
+class Page(NamedTuple):
+    """Of each block, one of a group's pages: that of block b is at address + b * stride."""
+
+    address: int
+    stride: int
+    nbytes: int
+
+
+class PartOfChunk(NamedTuple):
+    """payload: where it lies in memory, as its Transfers has that. parent, metadata: as puts."""
+
+    key: bytes
+    part: int
+    payload: object
+    parent: bytes
+    metadata: bytes
+
+
+class PartsOfGroup(NamedTuple):
+    """A job's chunks of one KV group: of each key the parts that are moved, in order."""
+
+    ns: object  # Namespace
+    keys: list
+    numbers: tuple  # of the parts
+    parts: list  # PartOfChunk, as keys and then numbers
+    nbytes: int  # of each
+
+
+class Transfers(OffloadingWorker):
+    """What all kinds have in common. kv_caches: vLLM's CanonicalKVCaches. shards: of a page, as
+    vllm_shards.shards_of says."""
+
+    def __init__(self, options, config, kv_caches, shards):
+        self._options, rank = options, config.parallel.rank
         self._blocks_per_chunk = config.cache.blocks_per_chunk
         self._pages = [list(map(self._page(kv_caches), refs))  # by group
                        for refs in kv_caches.group_data_refs]
-        self._bytes = [sum(nbytes for _, _, nbytes in pages) for pages in self._pages]  # a block
+        self._parts = [of_rank(shards, rank, refs) for refs in kv_caches.group_data_refs]
+        # Of a part in a block.
+        self._bytes = [sum(page.nbytes for page in pages) // len(parts.all)
+                       for pages, parts in zip(self._pages, self._parts)]
         self._kept = kv_caches
-        self._client = connect(options, f"vllm {config.engine_id} rank {self._rank}", logger)
+        self._client = connect(options, f"vllm {config.engine_id} rank {rank}", logger)
         self._completions = Completions(self._client, capacity=1024)
         self._namespaces = {}
         self._finished = []
 
     @staticmethod
     def _page(kv_caches):
-        """(address, bytes from one block to the next, bytes)"""
         def of(ref):
             tensor = kv_caches.tensors[ref.tensor_idx].tensor
-            return (tensor.data_ptr(), tensor.stride(0) * tensor.element_size(),
-                    ref.page_size_bytes)
+            return Page(tensor.data_ptr(), tensor.stride(0) * tensor.element_size(),
+                        ref.page_size_bytes)
         return of
 
+    def _store(self, job_id, groups, moved):
+        """Begins it; its end comes to _finished. groups: of PartsOfGroup; moved: bytes in all."""
+        raise NotImplementedError
+
+    def _load(self, job_id, groups, moved):
+        raise NotImplementedError
+
+    def _payload(self, group, blocks, shard):
+        """Where the bytes of a chunk's part lie. blocks: None for what is not there; shard: which
+        one of a rank's own."""
+        raise NotImplementedError
+
+    def fence(self):
+        """Something to ask is_over of: whether all that the engine has begun by now is done."""
+        return None
+
+    def is_over(self, fence):
+        del fence
+        return True
+
     def submit_store(self, job_id, src_spec, dst_spec):
-        self._start(job_id, src_spec, dst_spec, self._put)
+        self._start(job_id, src_spec, dst_spec, self._store, lambda parts: parts.written)
         return True
 
     def submit_load(self, job_id, src_spec, dst_spec, expedited=False):
-        self._start(job_id, dst_spec, src_spec, self._get)
+        self._start(job_id, dst_spec, src_spec, self._load, lambda parts: parts.all)
         return True
 
     def get_finished(self):
@@ -101,6 +156,17 @@ class HostTransfers(OffloadingWorker):
         self._completions.poll()
         finished, self._finished = self._finished, []
         return finished
+
+    def uncertain(self):
+        """Since last time, of loads that have ended. job: 1, its memory may still be written; -1,
+        it is not any more."""
+        return {}
+
+    def release(self):
+        """vLLM frees its KV memory now, or puts it to sleep."""
+
+    def restore(self):
+        """And has it again, at the same addresses."""
 
     def wait(self, job_ids):
         raise AssertionError("kvkeep: no hook waits")
@@ -111,28 +177,56 @@ class HostTransfers(OffloadingWorker):
         self._namespaces.clear()
         self._client.close()
 
-    def _start(self, job_id, blocks, chunks, make_call):
-        """A mistake is a job that failed: it would be the end of the engine."""
+    def _start(self, job_id, blocks, chunks, begin, moved_of):
+        """moved_of(a rank's RankShards): the parts. A mistake is a job that failed: it would be the
+        end of the engine."""
         try:
-            self._begin(job_id, blocks, chunks, make_call)
+            begin(job_id, *self._located(blocks, chunks, moved_of))
         except Exception:  # pylint: disable=broad-except  # ours, or the library's
             logger.exception("kvkeep: job %s", job_id)
             self._finished.append((job_id, False, 0, 0.0))
 
-    def _begin(self, job_id, blocks, chunks, make_call):
-        """blocks: the GPULoadStoreSpec, whose groups are in the order of ours."""
-        begin, moved, sizes = time.monotonic(), 0, []
-        calls_of_groups, numbers = [], iter(blocks.block_ids.tolist())
+    def _located(self, blocks, chunks, moved_of):
+        """([PartsOfGroup], bytes in all). blocks: the GPULoadStoreSpec, whose groups are in the
+        order of ours."""
+        groups, moved, numbers = [], 0, iter(blocks.block_ids.tolist())
         for at, (size, first) in enumerate(zip(blocks.group_sizes, blocks.block_indices)):
             of_group = list(itertools.islice(numbers, size))
             if not of_group:
                 continue
             arguments, keys = chunks.groups[at]
-            buffers = self._buffers(at, of_group, first, len(keys))
-            calls_of_groups.append(make_call(self._namespace(arguments), keys, buffers,
-                                             chunks.facts.get(at) or [Facts()] * len(keys)))
-            sizes.append(self._blocks_per_chunk * self._bytes[at])
-            moved += size * self._bytes[at]
+            wanted = moved_of(self._parts[at])
+            groups.append(PartsOfGroup(
+                self._namespace(arguments), keys, wanted,
+                list(self._parts_of(at, wanted, keys, self._of_chunks(of_group, first, len(keys)),
+                                    chunks.facts.get(at) or [Facts()] * len(keys))),
+                self._blocks_per_chunk * self._bytes[at]))
+            moved += size * self._bytes[at] * len(wanted)
+        return groups, moved
+
+    def _parts_of(self, group, wanted, keys, blocks, facts):
+        """A chunk's metadata, which all its parts share, comes with the first."""
+        first = self._parts[group].all[0]
+        for key, of_chunk, said in zip(keys, blocks, facts):
+            for part in wanted:
+                yield PartOfChunk(key, part, self._payload(group, of_chunk, part - first),
+                                  said.parent, said.metadata() if part == 0 else b"")
+
+    def _of_chunks(self, blocks, first, chunks):
+        """Of each chunk its blocks. The first chunk may begin before the blocks do, and the last
+        one end behind them: None is what is not there."""
+        before = first % self._blocks_per_chunk
+        behind = chunks * self._blocks_per_chunk - before - len(blocks)
+        if not 0 <= behind < self._blocks_per_chunk or NULL_BLOCK in blocks:
+            raise ValueError(
+                f"kvkeep: {len(blocks)} blocks from {first} on are not {chunks} chunks")
+        wanted = [None] * before + blocks + [None] * behind
+        return [wanted[at:at + self._blocks_per_chunk]
+                for at in range(0, len(wanted), self._blocks_per_chunk)]
+
+    def _ends(self, job_id, moved, sizes):
+        """What to call with the outcomes of a job's calls, of chunks of these sizes."""
+        begin = time.monotonic()
 
         def ended(outcomes):
             good = True
@@ -144,43 +238,7 @@ class HostTransfers(OffloadingWorker):
                 good = good and all(one == size for one in getattr(result, "nbytes", ()))
             self._finished.append((job_id, good, moved, time.monotonic() - begin))
 
-        self._completions.start_all(calls_of_groups, ended)
-
-    def _put(self, ns, keys, buffers, facts):
-        return calls.put(ns, [calls.Chunk(key, payload, self._rank, of.parent,
-                                          of.metadata() if self._rank == 0 else b"")
-                              for key, payload, of in zip(keys, buffers, facts)],
-                         timeout=self._options.store_timeout_s)
-
-    def _get(self, ns, keys, buffers, facts):
-        del facts
-        return calls.get(ns, keys, buffers, parts=[self._rank], timeout=self._options.timeout_s)
-
-    def _buffers(self, group, blocks, first, chunks):
-        """Of each chunk the pages of its blocks. The first chunk may begin before the blocks do,
-        and the last one end behind them: what is not there is skipped."""
-        before = first % self._blocks_per_chunk
-        behind = chunks * self._blocks_per_chunk - before - len(blocks)
-        if not 0 <= behind < self._blocks_per_chunk or NULL_BLOCK in blocks:
-            raise ValueError(
-                f"kvkeep: {len(blocks)} blocks from {first} on are not {chunks} chunks")
-        wanted = [None] * before + blocks + [None] * behind
-        return [self._runs(group, wanted[at:at + self._blocks_per_chunk])
-                for at in range(0, len(wanted), self._blocks_per_chunk)]
-
-    def _runs(self, group, blocks):
-        runs = []
-        for block in blocks:
-            if block is None:
-                runs.append(skip(self._bytes[group]))
-                continue
-            for address, stride, nbytes in self._pages[group]:
-                at = address + block * stride
-                if runs and runs[-1].address and runs[-1].address + runs[-1].nbytes == at:
-                    runs[-1] = Pointer(runs[-1].address, runs[-1].nbytes + nbytes)
-                else:
-                    runs.append(Pointer(at, nbytes))
-        return runs
+        return ended
 
     def _namespace(self, arguments):
         known = self._namespaces.get(arguments)
@@ -190,22 +248,62 @@ class HostTransfers(OffloadingWorker):
         return known
 
 
+class HostTransfers(Transfers):
+    """Of KV in host memory."""
+
+    def _store(self, job_id, groups, moved):
+        self._completions.start_all(
+            [calls.put(of.ns, [calls.Chunk(one.key, one.payload, one.part, one.parent, one.metadata)
+                               for one in of.parts],
+                       timeout=self._options.store_timeout_s) for of in groups],
+            self._ends(job_id, moved, [of.nbytes for of in groups]))
+
+    def _load(self, job_id, groups, moved):
+        self._completions.start_all(
+            [calls.get(of.ns, of.keys, [one.payload for one in of.parts], parts=of.numbers,
+                       timeout=self._options.timeout_s) for of in groups],
+            self._ends(job_id, moved, [of.nbytes for of in groups]))
+
+    def _payload(self, group, blocks, shard):
+        runs, shards = [], len(self._parts[group].all)
+        for block in blocks:
+            if block is None:
+                runs.append(skip(self._bytes[group]))
+                continue
+            for page in self._pages[group]:
+                nbytes = page.nbytes // shards
+                at = page.address + block * page.stride + shard * nbytes
+                if runs and runs[-1].address and runs[-1].address + runs[-1].nbytes == at:
+                    runs[-1] = Pointer(runs[-1].address, runs[-1].nbytes + nbytes)
+                else:
+                    runs.append(Pointer(at, nbytes))
+        return runs
+
+
 class KvkeepWorker(OffloadingConnectorWorker):
     """vLLM's, but for what it does with jobs."""
 
     def __init__(self, spec, vllm_config, kv_cache_config):
         super().__init__(spec, vllm_config, kv_cache_config)
+        self.clear()
+
+    def clear(self):
+        """No jobs, and nothing to tell."""
         self._connector_worker_meta = KvkeepWorkerMetadata()
-        self._queued = []  # stores: (job, the blocks, the chunks)
+        self._load_jobs = {}  # job: its request
+        self._loads_fence = None
+        self._due_loads = []  # (fence, job, the chunks, the blocks)
+        self._queued = []  # stores of this step: (fence, job, the blocks, the chunks)
+        self._due = []  # and of those before
         self._storing = set()  # jobs
         self._abandoned = set()  # of these, what vLLM has been told of as completed
 
     def handle_preemptions(self, kv_connector_metadata):
         """What vLLM wants flushed is completed as far as it is concerned. And the stores of the
         last step begin: its forward has run to its end, or there were no next step."""
-        queued, self._queued = self._queued, []
-        for job, blocks, chunks in queued:
-            self.worker.submit_store(job, blocks, chunks)
+        self._due += self._queued
+        self._queued = []
+        self._begin_due()
         told = self._connector_worker_meta
         for job in kv_connector_metadata.jobs_to_flush or ():
             if kv_connector_metadata.store_jobs.pop(job, None) is not None:
@@ -215,20 +313,40 @@ class KvkeepWorker(OffloadingConnectorWorker):
                 self._abandoned.add(job)
                 told.mark_completed(job)
 
+    def before_forward(self, metadata):
+        """What the blocks of loads were used for before was begun before this step's forward."""
+        if metadata.load_jobs:
+            self._loads_fence = self.worker.fence()
+
     def start_kv_transfers(self, metadata):
         for job, entry in metadata.load_jobs.items():
             self._load_jobs[job] = entry.req_id
-            self.worker.submit_load(job, entry.src_spec, entry.dst_spec)
+            self._due_loads.append((self._loads_fence, job, entry.src_spec, entry.dst_spec))
+        self._begin_due()
 
     def prepare_store_kv(self, metadata):
         """Called also where the forward has raised: nothing may be stored yet."""
+        if not metadata.store_jobs:
+            return
+        fence = self.worker.fence()
         for job, entry in metadata.store_jobs.items():
             self._storing.add(job)
-            self._queued.append((job, entry.src_spec, entry.dst_spec))
+            self._queued.append((fence, job, entry.src_spec, entry.dst_spec))
+
+    def _begin_due(self):
+        """In their order: fences are over in the order in which they were made."""
+        for due, begin in ((self._due_loads, self.worker.submit_load),
+                           (self._due, self.worker.submit_store)):
+            while due and self.worker.is_over(due[0][0]):
+                _, job, source, target = due.pop(0)
+                begin(job, source, target)
 
     def transfer_results(self):
+        self._begin_due()
         told, results = self._connector_worker_meta, KVConnectorTransferResults()
-        for job, good, nbytes, seconds in self.worker.get_finished():
+        finished = self.worker.get_finished()
+        told.uncertain = _added(told.uncertain, self.worker.uncertain())
+        for job, good, nbytes, seconds in finished:
             request = self._load_jobs.pop(job, None)
             if request is not None:
                 results.finished_recving.add(request)
@@ -255,8 +373,7 @@ class KvkeepWorker(OffloadingConnectorWorker):
         return told
 
     def shutdown(self):
-        self._queued.clear()
-        self._load_jobs.clear()
+        self.clear()
         if self.worker is not None:
             self.worker.shutdown()
 

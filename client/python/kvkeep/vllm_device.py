@@ -1,0 +1,224 @@
+"""vLLM: the worker's half of the direct connector for KV in a GPU's memory: the daemon copies.
+
+The rank's KV memory is registered with the daemon once, and known over its restarts; a store is a
+gpu_put of runs of it, a load gpu_gets. Bytes pass neither this process nor host memory of vLLM's.
+
+Order: a job begins when the GPU has done what the engine had begun before (a CUDA event, asked for
+in hooks: so a job begins up to a step late). After a put's deadline its blocks may be written again
+whether or not the daemon answered: it stores nothing that it read later, or the put is refused
+(`reused` regions). A load that ended without the daemon's answer may still be written. It is a load
+that failed and is `uncertain` until the answer has come, or the daemon's process has ended.
+
+Where the daemon copies nothing of this GPU (it is away, its GPU path is off, MIG, another PID
+namespace) the log says why, no job is begun, and it is asked again.
+"""
+
+import threading
+import time
+
+import torch
+from vllm.logger import init_logger
+
+from kvkeep import errors, gpu
+from kvkeep.memory import Pointer
+from kvkeep.pages import PagePlanner, PageTensor
+from kvkeep.vllm_transfers import HostTransfers, Transfers
+from kvkeep.vllm_windows import Job, Windows, cut
+
+logger = init_logger(__name__)
+
+_FIRST_S, _AGAIN_S = 2.0, 5.0  # the engine's start waits for the registration; it is tried again
+_LOG_S = 10.0  # a reason why jobs fail is not told more often
+
+
+def transfers_of(options, config, kv_caches, shards):
+    """Those for the memory that has the KV."""
+    devices = {tensor.tensor.device for tensor in kv_caches.tensors}
+    if {device.type for device in devices} == {"cpu"}:
+        return HostTransfers(options, config, kv_caches, shards)
+    if {device.type for device in devices} == {"cuda"} and len(devices) == 1:
+        return DeviceTransfers(options, config, kv_caches, shards, Cuda(devices.pop()))
+    raise ValueError(f"kvkeep: the KV of this engine is on {sorted(map(str, devices))}: the direct "
+                     "connector is for one CUDA device or host memory a rank")
+
+
+class Cuda:
+    """What is asked of a GPU beside the driver's calls of the client library."""
+
+    driver = None  # libcuda.so.1 under another name
+
+    def __init__(self, device):
+        self._device = device
+
+    def use(self):
+        """Its context is current on this thread."""
+        torch.cuda.set_device(self._device)
+
+    @staticmethod
+    def fence():
+        """Behind all that this thread's stream was given by now."""
+        event = torch.cuda.Event()
+        event.record()
+        return event
+
+    @staticmethod
+    def is_over(fence):
+        return fence.query()
+
+
+class DeviceTransfers(Transfers):
+    """device: as Cuda."""
+
+    def __init__(self, options, config, kv_caches, shards, device):
+        super().__init__(options, config, kv_caches, shards)
+        self._device, self._blocks = device, kv_caches.tensors[0].tensor.shape[0]
+        storages = [tensor.tensor.untyped_storage() for tensor in kv_caches.tensors]
+        self._memory = {storage.data_ptr(): storage.nbytes() for storage in storages}
+        self._logged = {}  # when each reason was told
+        self._refusal = None  # of the registration: the last one
+        self._planners = self._registering = None
+        self._windows = Windows(self._completions, self._call, self._warn, self._over)
+        self._late_stores = []  # jobs whose blocks the daemon may still read to some purpose
+        self._doubtful, self._uncertain = [], {}  # loads; what uncertain() tells
+        self.restore()
+
+    # ---- the memory
+
+    def restore(self):
+        """Registers it, at once or in the background. Idempotent."""
+        if self._planners is not None or (self._registering and self._registering.is_alive()):
+            return
+        self._regions, self._planners = {}, None  # None: not registered
+        self._closing = threading.Event()
+        self._registering = threading.Thread(target=self._keep_registering, name="kvkeep-register",
+                                             daemon=True)
+        if not self._register(_FIRST_S if self._client.connected else 0.001):
+            self._registering.start()
+
+    def release(self):
+        """The memory is about to be freed: returns when the daemon has let go of it. KvkeepError:
+        that is not certain within timeout_s; nothing of it is begun any more."""
+        self._closing.set()
+        if self._registering.is_alive():
+            self._registering.join()
+        self._planners = None
+        self._windows.give_up()
+        deadline = time.monotonic() + self._options.timeout_s
+        self._completions.wait(self._options.timeout_s)
+        for region in self._regions.values():
+            region.close(max(deadline - time.monotonic(), _FIRST_S))
+
+    def _register(self, timeout):
+        """Whether it is done."""
+        try:
+            for address, nbytes in self._memory.items():
+                if address not in self._regions:
+                    self._regions[address] = gpu.GpuRegion(
+                        self._client, Pointer(address, nbytes), driver=self._device.driver,
+                        reused=True, timeout=timeout)
+        except errors.KvkeepError as mistake:
+            if str(mistake) != self._refusal:
+                self._refusal = str(mistake)
+                logger.error("kvkeep: the daemon copies no KV of this engine, as yet: %s", mistake)
+            return False
+        self._refusal = None
+        self._planners = [PagePlanner(map(self._tensor, pages), shards=len(parts.all))
+                          for pages, parts in zip(self._pages, self._parts)]
+        return True
+
+    def _keep_registering(self):
+        self._device.use()
+        while not self._closing.wait(_AGAIN_S) and not self._register(_AGAIN_S):
+            pass
+
+    def _tensor(self, page):
+        """A group's page as the only layer of a tensor."""
+        of = next(begin for begin, nbytes in self._memory.items()
+                  if begin <= page.address < begin + nbytes)
+        return PageTensor(
+            self._regions[of].run(page.address - of,
+                                  (self._blocks - 1) * page.stride + page.nbytes),
+            layers=1, blocks=self._blocks, layer_stride=page.nbytes, block_stride=page.stride,
+            page_bytes=page.nbytes)
+
+    def _payload(self, group, blocks, shard):
+        there = [block for block in blocks if block is not None]
+        before = next(at for at, block in enumerate(blocks) if block is not None)
+        after = len(blocks) - before - len(there)
+        return self._planners[group].plan(there, shard).within(before * self._bytes[group],
+                                                               after * self._bytes[group])
+
+    # ---- jobs
+
+    def fence(self):
+        return self._device.fence()
+
+    def is_over(self, fence):
+        return self._device.is_over(fence)
+
+    def _start(self, job_id, blocks, chunks, begin, moved_of):
+        if self._planners is None or not self._client.connected or self._windows.is_hung:
+            self._finished.append((job_id, False, 0, 0.0))
+        else:
+            super()._start(job_id, blocks, chunks, begin, moved_of)
+
+    def _store(self, job_id, groups, moved):
+        self._begin(job_id, groups, moved, self._options.store_timeout_s, is_store=True)
+
+    def _load(self, job_id, groups, moved):
+        self._begin(job_id, groups, moved, self._options.timeout_s, is_store=False)
+
+    def _begin(self, job_id, groups, moved, timeout, is_store):
+        now = time.monotonic()
+        job = Job(job_id, is_store, moved, now, now + timeout)
+        self._windows.add(job, cut(job, groups))
+
+    def _call(self, window, timeout):
+        window.use = gpu.GpuUse(self._client)
+        if window.job.is_store:
+            return gpu.gpu_put(window.ns, [
+                gpu.GpuChunk(one.key, one.payload, one.part, one.parent, one.metadata)
+                for one in window.parts], use=window.use, timeout=timeout)
+        return gpu.gpu_get(window.ns, [gpu.GpuChunk(one.key, one.payload, one.part)
+                                       for one in window.parts], use=window.use, timeout=timeout)
+
+    def _over(self, job):
+        if job.is_store and job.free_at > time.monotonic() and job.in_use:
+            self._late_stores.append(job)
+            return
+        if not job.is_store and job.in_use:
+            self._uncertain[job.job_id] = self._uncertain.get(job.job_id, 0) + 1
+            self._doubtful.append(job)
+        self._tell(job)
+
+    def _tell(self, job):
+        self._finished.append((job.job_id, job.good, job.moved, time.monotonic() - job.begin))
+
+    def get_finished(self):
+        self._completions.poll()
+        self._windows.pump()
+        for job in [job for job in self._doubtful if not job.in_use]:
+            self._doubtful.remove(job)
+            self._uncertain[job.job_id] = self._uncertain.get(job.job_id, 0) - 1
+        now = time.monotonic()
+        for job in [job for job in self._late_stores if job.free_at <= now or not job.in_use]:
+            self._late_stores.remove(job)
+            self._tell(job)
+        return super().get_finished()
+
+    def uncertain(self):
+        told, self._uncertain = self._uncertain, {}
+        return told
+
+    def _warn(self, error):
+        why, now = getattr(error, "code", type(error).__name__), time.monotonic()
+        if now - self._logged.get(why, float("-inf")) >= _LOG_S:
+            self._logged[why] = now
+            logger.warning("kvkeep: KV of this GPU: %s", error)
+
+    def shutdown(self):
+        try:
+            self.release()
+        except errors.KvkeepError as mistake:  # its memory is kept until the daemon has let go
+            logger.warning("kvkeep: the KV memory is still registered: %s", mistake)
+        super().shutdown()

@@ -1,0 +1,213 @@
+"""vLLM's jobs on GPU memory, cut into calls of which few are under way at a time.
+
+A window is as many parts of a job's chunks as one call names. What is under way is so little that
+the requests fit into the socket of a daemon that hangs (who starts a call sends its request, and
+would wait there), and that no get asks for more than a daemon has room for. The rest waits here,
+loads before stores, each in its order. A get that the daemon has no room for is tried again in
+halves, for a second. Nothing begins while a call that ended has no answer: its request may still
+lie in the socket. Of one thread.
+"""
+
+import collections
+import dataclasses
+import functools
+import time
+
+from vllm.logger import init_logger
+
+from kvkeep import errors, gpu
+
+logger = init_logger(__name__)
+
+# Of requests, and of the chunks' bytes: of a window, and of all that are under way. A socket has
+# 208 KiB, of which a message takes a few hundred bytes besides.
+_REQUEST, _REQUESTS_UNDER_WAY = 48 << 10, 96 << 10
+_OF_A_MESSAGE, _OF_A_PART, _OF_A_RUN = 2048, 128, 24
+_BYTES, _BYTES_UNDER_WAY = 256 << 20, 512 << 20
+# A get that the daemon has no room for: how often it is tried, and for how long.
+_AGAIN_S, _NO_ROOM_S = 0.005, 1.0
+# A window with less than that part of its job's time left is not begun: it would only time out.
+_LEAST_TIME = 0.1
+_HUNG_S = 1.0  # for how long what waits does so while the daemon does not answer
+
+
+@dataclasses.dataclass
+class Job:
+    """begin, until: by time.monotonic(); what has not begun by then is given up."""
+
+    job_id: int
+    is_store: bool
+    moved: int  # bytes in all
+    begin: float
+    until: float
+    windows: int = 0  # that are not over
+    good: bool = True
+    free_at: float = 0.0  # of a store: when no put of it without an answer counts any more
+    uses: list = dataclasses.field(default_factory=list)  # GpuUse of calls without an answer
+
+    @property
+    def in_use(self):
+        return any(use.in_use for use in self.uses)
+
+
+@dataclasses.dataclass
+class Window:
+    """parts: of PartOfChunk, with GpuRuns."""
+
+    job: Job
+    ns: object
+    parts: list
+    nbytes: int
+    request: int = _OF_A_MESSAGE  # its bytes
+    use: gpu.GpuUse = None  # of a call that has begun
+    until: float = 0.0  # of a call that has begun: its deadline, at the latest
+    ended: bool = False
+    try_after: float = 0.0  # there was no room
+    try_until: float = 0.0
+
+
+def _request(part):
+    return _OF_A_PART + _OF_A_RUN * len(part.payload) + len(part.metadata)
+
+
+def cut(job, groups):
+    """The windows of a job, of PartsOfGroup."""
+    windows = []
+    for of in groups:
+        window = None
+        for one in of.parts:
+            if window is None or (window.request + _request(one) > _REQUEST or
+                                  window.nbytes + of.nbytes > _BYTES):
+                window = Window(job, of.ns, [], 0)
+                windows.append(window)
+            window.parts.append(one)
+            window.nbytes += of.nbytes
+            window.request += _request(one)
+    return windows
+
+
+class Windows:
+    """make_call(window, timeout): a put or a get of it, with its use. failed(error): of a call.
+    over(job): once, when the last of its windows is over."""
+
+    def __init__(self, completions, make_call, failed, over):
+        self._completions, self._make_call = completions, make_call
+        self._failed, self._over = failed, over
+        self._loads, self._stores = collections.deque(), collections.deque()
+        self.requests = self.nbytes = 0  # under way
+        self._unanswered, self._hung_since = [], None  # windows whose calls have ended
+
+    def __len__(self):
+        """How many wait."""
+        return len(self._loads) + len(self._stores)
+
+    def add(self, job, windows):
+        job.windows = len(windows)
+        if not windows:  # others of its ranks have it all
+            self._over(job)
+        (self._stores if job.is_store else self._loads).extend(windows)
+        self.pump()
+
+    @property
+    def is_hung(self):
+        """Whether a call that ended waits for its answer."""
+        return bool(self._unanswered)
+
+    def pump(self):
+        """Begins what there is room for, and gives up what is overdue."""
+        self._hear_late_answers()
+        while self._loads and self._begin_first(self._loads):
+            pass
+        while self._stores and not self._loads and self._begin_first(self._stores):
+            pass
+
+    def _hear_late_answers(self):
+        heard = [window for window in self._unanswered if not window.use.is_awaited]
+        for window in heard:
+            self._unanswered.remove(window)
+            self._give_back(window)
+        if not self._unanswered:
+            self._hung_since = None
+        elif time.monotonic() - self._hung_since >= _HUNG_S:
+            self.give_up()
+
+    def give_up(self):
+        """What waits has failed."""
+        for waiting in (self._loads, self._stores):
+            while waiting:
+                self._ends(waiting.popleft(), good=False)
+
+    def _begin_first(self, waiting):
+        window, now = waiting[0], time.monotonic()
+        job, left = window.job, window.job.until - now
+        if left <= _LEAST_TIME * (job.until - job.begin) or not (job.good or job.is_store):
+            self._ends(waiting.popleft(), good=False)
+            return True
+        if self.is_hung or window.try_after > now or not self._fits(window):
+            return False
+        waiting.popleft()
+        self.requests += window.request
+        self.nbytes += window.nbytes
+        ended = functools.partial(self._ended, window)
+        try:
+            self._completions.start(self._make_call(window, left), ended)
+        except Exception as mistake:  # pylint: disable=broad-except  # ours; nothing was sent
+            logger.exception("kvkeep: job %s", job.job_id)
+            ended(None, mistake)
+        # The call's own time began before this.
+        window.until = time.monotonic() + left
+        return True
+
+    def _fits(self, window):
+        return not self.requests or (self.requests + window.request <= _REQUESTS_UNDER_WAY and
+                                     self.nbytes + window.nbytes <= _BYTES_UNDER_WAY)
+
+    def _give_back(self, window):
+        self.requests -= window.request
+        self.nbytes -= window.nbytes
+
+    def _ended(self, window, result, mistake):
+        if window.ended:
+            return
+        window.ended, job = True, window.job
+        error = mistake if mistake is not None else result.error
+        if error is not None:
+            self._failed(error)
+        if window.use is not None and window.use.is_awaited:
+            self._unanswered.append(window)
+            self._hung_since = self._hung_since or time.monotonic()
+        else:
+            self._give_back(window)
+        if window.use is not None and window.use.in_use:
+            job.uses.append(window.use)
+            job.free_at = max(job.free_at, window.until)
+        elif (not job.is_store and isinstance(error, errors.ResourceExhausted)
+              and self._try_again(window)):
+            return
+        self._ends(window, error is None and all(result.good))
+
+    def _try_again(self, window):
+        """In halves, as long as it has some."""
+        now = time.monotonic()
+        window.try_until = window.try_until or now + _NO_ROOM_S
+        if now >= window.try_until:
+            return False
+        window.try_after, window.ended, half = now + _AGAIN_S, False, len(window.parts) // 2
+        if half:
+            each = window.nbytes // len(window.parts)
+            behind = dataclasses.replace(window, parts=window.parts[half:])
+            window.parts = window.parts[:half]
+            for one in (behind, window):
+                one.nbytes = each * len(one.parts)
+                one.request = _OF_A_MESSAGE + sum(map(_request, one.parts))
+            window.job.windows += 1
+            self._loads.appendleft(behind)
+        self._loads.appendleft(window)
+        return True
+
+    def _ends(self, window, good):
+        job = window.job
+        job.good = job.good and good
+        job.windows -= 1
+        if job.windows == 0:
+            self._over(job)
