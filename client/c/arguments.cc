@@ -7,6 +7,10 @@ namespace {
 
 static_assert(sizeof(kvkeep_key) == sizeof(ChunkKey) && alignof(kvkeep_key) == alignof(ChunkKey));
 
+static_assert(KVKEEP_PATH_AUTO == static_cast<int>(PathChoice::kAuto) &&
+              KVKEEP_PATH_GRPC == static_cast<int>(PathChoice::kGrpc) &&
+              KVKEEP_PATH_LOCAL == static_cast<int>(PathChoice::kLocal));
+
 constexpr size_t kMaxRunsPerChunk = 65536;
 static_assert(kMaxRunsPerChunk == KVKEEP_MAX_GPU_RUNS);
 
@@ -15,6 +19,8 @@ ChunkKey KeyOf(const kvkeep_key& given) {
   std::memcpy(key.bytes.data(), given.bytes, sizeof(given.bytes));
   return key;
 }
+
+Deadline OrDefault(uint32_t ms, Deadline otherwise) { return ms == 0 ? otherwise : Deadline(ms); }
 
 std::string Field(size_t index, absl::string_view name) {
   return absl::StrCat("chunks[", index, "].", name);
@@ -102,6 +108,45 @@ absl::StatusOr<GpuPutChunk> GpuPutChunkOf(const kvkeep_gpu_put_chunk& given, siz
 absl::StatusOr<GpuGetChunk> GpuGetChunkOf(const kvkeep_gpu_get_chunk& given, size_t index) {
   KVKEEP_RETURN_IF_ERROR(CheckRuns(given, index));
   return GpuGetChunk{.key = KeyOf(given.key), .part = given.part, .runs = GpuRunsOf(given)};
+}
+
+absl::StatusOr<ClientOptions> OptionsOf(const kvkeep_client_options* given) {
+  constexpr size_t kFirstPublished = offsetof(kvkeep_client_options, ca_file);
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_client_options read,
+                          CopyIn("options", given, kFirstPublished));
+  if (read.path > KVKEEP_PATH_LOCAL) {
+    return absl::InvalidArgumentError(absl::StrCat("path: ", read.path, " is not a kvkeep_path"));
+  }
+  ClientOptions options;
+  options.endpoint = TextOf(read.endpoint);
+  options.client_name = TextOf(read.client_name);
+  options.default_deadline = OrDefault(read.default_deadline_ms, options.default_deadline);
+  options.backoff_min = OrDefault(read.backoff_min_ms, options.backoff_min);
+  options.backoff_max = OrDefault(read.backoff_max_ms, options.backoff_max);
+  options.local_socket = TextOf(read.local_socket);
+  options.path = static_cast<PathChoice>(read.path);
+  options.security = {.ca_file = TextOf(read.ca_file),
+                      .cert_file = TextOf(read.cert_file),
+                      .key_file = TextOf(read.key_file),
+                      .server_name = TextOf(read.server_name),
+                      .token = "",
+                      .token_file = TextOf(read.token_file)};
+  return options;
+}
+
+absl::StatusOr<NamespaceSpec> SpecOf(const kvkeep_namespace_spec* given) {
+  constexpr size_t kFirstPublished = offsetof(kvkeep_namespace_spec, tenant);
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_namespace_spec read,
+                          CopyIn("spec", given, kFirstPublished));
+  return NamespaceSpec{.model = TextOf(read.model),
+                       .dtype = TextOf(read.dtype),
+                       .layout = TextOf(read.layout),
+                       .tokens_per_chunk = read.tokens_per_chunk,
+                       .bytes_per_part = read.bytes_per_part,
+                       .parts = read.parts == 0 ? 1 : read.parts,
+                       .hash_algorithm = TextOf(read.hash_algorithm),
+                       .hash_seed = TextOf(read.hash_seed),
+                       .tenant = TextOf(read.tenant)};
 }
 
 PutOptions PutOptionsOf(uint32_t flags, uint32_t deadline_ms) {

@@ -16,11 +16,15 @@
 #include "client/c/border.h"
 #include "client/c/kvkeep_gpu.h"
 #include "client/gpu/gpu_values.h"
+#include "client/values/options.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
 
 inline std::string TextOf(const char* text) { return text == nullptr ? "" : text; }
+
+absl::StatusOr<ClientOptions> OptionsOf(const kvkeep_client_options* given);
+absl::StatusOr<NamespaceSpec> SpecOf(const kvkeep_namespace_spec* given);
 
 struct ChunkSelection {
   const Namespace* ns = nullptr;

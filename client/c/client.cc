@@ -7,38 +7,13 @@
 namespace kvkeep::client {
 namespace {
 
-static_assert(KVKEEP_PATH_AUTO == static_cast<int>(PathChoice::kAuto) &&
-              KVKEEP_PATH_GRPC == static_cast<int>(PathChoice::kGrpc) &&
-              KVKEEP_PATH_LOCAL == static_cast<int>(PathChoice::kLocal));
-
-Deadline OrDefault(uint32_t ms, Deadline otherwise) { return ms == 0 ? otherwise : Deadline(ms); }
-
 int Connect(const kvkeep_client_options* given, kvkeep_client** out, kvkeep_error* error) {
   if (out == nullptr) return Report(IsNull("out"), error);
   *out = nullptr;
-  const auto read = CopyIn("options", given, offsetof(kvkeep_client_options, ca_file));
-  if (!read.ok()) return Report(read.status(), error);
-  ClientOptions options;
-  options.endpoint = TextOf(read->endpoint);
-  options.client_name = TextOf(read->client_name);
-  options.default_deadline = OrDefault(read->default_deadline_ms, options.default_deadline);
-  options.backoff_min = OrDefault(read->backoff_min_ms, options.backoff_min);
-  options.backoff_max = OrDefault(read->backoff_max_ms, options.backoff_max);
-  options.local_socket = TextOf(read->local_socket);
-  options.security = {.ca_file = TextOf(read->ca_file),
-                      .cert_file = TextOf(read->cert_file),
-                      .key_file = TextOf(read->key_file),
-                      .server_name = TextOf(read->server_name),
-                      .token = "",
-                      .token_file = TextOf(read->token_file)};
-  if (read->path > KVKEEP_PATH_LOCAL) {
-    return Report(
-        absl::InvalidArgumentError(absl::StrCat("path: ", read->path, " is not a kvkeep_path")),
-        error);
-  }
-  options.path = static_cast<PathChoice>(read->path);
+  auto options = OptionsOf(given);
+  if (!options.ok()) return Report(options.status(), error);
   auto client = std::make_unique<kvkeep_client>();
-  auto connected = Client::Connect(std::move(options));
+  auto connected = Client::Connect(*std::move(options));
   if (!connected.ok()) return Report(connected.status(), error);
   client->impl = *std::move(connected);
   *out = client.release();
@@ -50,21 +25,10 @@ int OpenNamespace(kvkeep_client* client, const kvkeep_namespace_spec* given, uin
   if (out == nullptr) return Report(IsNull("out"), error);
   *out = nullptr;
   if (client == nullptr) return Report(IsNull("client"), error);
-  const auto read = CopyIn("spec", given, offsetof(kvkeep_namespace_spec, tenant));
-  if (!read.ok()) return Report(read.status(), error);
-  const NamespaceSpec spec = {
-      .model = TextOf(read->model),
-      .dtype = TextOf(read->dtype),
-      .layout = TextOf(read->layout),
-      .tokens_per_chunk = read->tokens_per_chunk,
-      .bytes_per_part = read->bytes_per_part,
-      .parts = read->parts == 0 ? 1 : read->parts,
-      .hash_algorithm = TextOf(read->hash_algorithm),
-      .hash_seed = TextOf(read->hash_seed),
-      .tenant = TextOf(read->tenant),
-  };
+  const auto spec = SpecOf(given);
+  if (!spec.ok()) return Report(spec.status(), error);
   auto ns = std::make_unique<kvkeep_namespace>();
-  auto opened = client->impl->OpenNamespace(spec, Deadline(deadline_ms));
+  auto opened = client->impl->OpenNamespace(*spec, Deadline(deadline_ms));
   if (!opened.ok()) return Report(opened.status(), error);
   ns->impl = *std::move(opened);
   *out = ns.release();

@@ -36,7 +36,7 @@ HEADERS = {
         "client/gpu/kv_layout.h", "client/gpu/kv_planner.h", "client/gpu/pinned_arena.h",
         "client/payload_malloc.h"]),
     "api/c.md": ("C", "c", ["client/c/kvkeep.h", "client/c/kvkeep_gpu.h", "client/c/kvkeep_kv.h",
-                            "client/c/kvkeep_pin.h"]),
+                            "client/c/kvkeep_pin.h", "client/c/kvkeep_watch.h"]),
     "api/grpc.md": ("gRPC", "protobuf", ["proto/kvkeep/v1/kvkeep.proto"]),
 }
 # Of the Python package, besides what it exports.

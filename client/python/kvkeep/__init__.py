@@ -12,6 +12,7 @@ from kvkeep.lease import Acquired, AcquiredChunk, Lease
 from kvkeep.memory import Pointer
 from kvkeep.metadata import chunk_metadata
 from kvkeep.pages import PagePlanner, PageTensor
+from kvkeep.watch import Watch
 
 __all__ = [
     "Acquired", "AcquiredChunk", "Chunk", "Client", "Counted", "DeadlineExceeded",
@@ -19,5 +20,5 @@ __all__ = [
     "GpuStats", "GpuUse", "InvalidArgument", "KvFormat", "KvOrder", "KvPlanner", "KvkeepError",
     "Lease", "Namespace", "PagePlanner", "PageTensor", "Path", "PermissionDenied", "PinStats",
     "PinnedArena", "Pointer", "Prefetched", "PutStatus", "ResourceExhausted", "Result", "Stats",
-    "Stored", "Unavailable", "chunk_metadata", "default_endpoint",
+    "Stored", "Unavailable", "Watch", "chunk_metadata", "default_endpoint",
 ]

@@ -9,7 +9,8 @@ ctypes lets go of the GIL for the time of every call.
 import ctypes
 import os
 import pathlib
-from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import (POINTER, c_char, c_char_p, c_int, c_int32, c_uint8, c_uint16, c_uint32,
+                    c_uint64, c_void_p)
 
 ABI_VERSION = 1
 KEY_BYTES = 32
@@ -120,6 +121,12 @@ GpuStats = _sized(
 PinRequest = _sized("PinRequest", ("device", c_uint32), ("driver", c_char_p))
 PinStats = _sized("PinStats", ("finished", c_uint32), ("pinned_bytes", c_uint64),
                   ("refused_bytes", c_uint64), ("first_refusal", Error))
+# kvkeep_watch.h
+WatchEvent = _struct("WatchEvent", ("key", Key), ("part", c_uint32), ("tier", c_uint16),
+                     ("stored", c_uint16))
+WatchNews = _sized(
+    "WatchNews", ("begins", c_uint32), ("snapshot_end", c_uint32), ("reserved", c_uint32),
+    ("epoch", c_uint64), ("event_count", c_uint64), ("events", POINTER(WatchEvent)))
 # kvkeep_kv.h
 KvLayout = _sized(
     "KvLayout", ("format", c_uint32), ("layers", c_uint32), ("blocks", c_uint32),
@@ -194,6 +201,10 @@ _FUNCTIONS = {
     "pinned_arena_stats": (c_int, [_H, POINTER(PinStats), _ERROR]),
     "pinned_arena_covers": (c_int, [_H, c_void_p, c_uint64]),
     "pinned_arena_free": (None, [_H]),
+    "watch_open": (c_int, [POINTER(ClientOptions), POINTER(NamespaceSpec), _OUT, _ERROR]),
+    "watch_next": (c_int, [_H, c_uint32, POINTER(WatchNews), _ERROR]),
+    "watch_cancel": (None, [_H]),
+    "watch_free": (None, [_H]),
     "kv_planner_create": (c_int, [POINTER(KvLayout), _OUT, _ERROR]),
     "kv_planner_bytes_per_token": (c_uint64, [_H]),
     "kv_plan": (c_int, [_H, POINTER(KvPlanRequest), POINTER(c_uint64), _ERROR]),

@@ -64,14 +64,14 @@ class Client:
         if path not in _PATHS:
             raise ValueError(f"path is one of {', '.join(_PATHS)}, not {path!r}")
         self.library = _abi.load()
-        options = _abi.make(
+        self.options = _abi.make(
             _abi.ClientOptions, default_deadline_ms=calls.milliseconds(timeout),
             endpoint=_text(endpoint or default_endpoint()), client_name=_text(name),
             local_socket=_text(local_socket), path=_PATHS[path], ca_file=_text(ca_file),
             cert_file=_text(cert_file), key_file=_text(key_file), server_name=_text(server_name),
             token_file=_text(token_file))
         handle = ctypes.c_void_p()
-        self._must(self.library.kvkeep_connect, ctypes.byref(options), ctypes.byref(handle))
+        self._must(self.library.kvkeep_connect, ctypes.byref(self.options), ctypes.byref(handle))
         self.handle = handle.value
 
     def close(self):
@@ -142,6 +142,13 @@ class Client:
             hash_seed=_text(hash_seed), bytes_per_part=bytes_per_part, parts=parts,
             tenant=_text(tenant)), timeout)
 
+    def grpc_options(self):
+        """This client's, as kvkeep_watch_open takes them."""
+        options = _abi.ClientOptions()
+        ctypes.pointer(options)[0] = self.options
+        options.path = _PATHS["grpc"]
+        return options
+
     def run(self, call):
         """Runs a call of kvkeep.calls and waits for it."""
         if call.empty:
@@ -176,6 +183,7 @@ class Namespace:
 
     def __init__(self, client, spec, timeout):
         self.handle, self.client, self.parts = None, client, max(spec.parts, 1)
+        self.spec = spec
         handle, error = ctypes.c_void_p(), _abi.Error()
         code = client.library.kvkeep_namespace_open(
             client.usable(), ctypes.byref(spec), calls.milliseconds(timeout), ctypes.byref(handle),

@@ -18,10 +18,10 @@ SOURCES, LIBRARY = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
 os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
 sys.path.insert(0, str(SOURCES / "client" / "python"))
 
-from kvkeep import _abi, calls, kv  # noqa: E402
+from kvkeep import _abi, calls, kv, watch  # noqa: E402
 
 C = SOURCES / "client" / "c"
-LAST = ("kvkeep_kv.h", "kvkeep_pin.h")  # which include the others
+LAST = ("kvkeep_kv.h", "kvkeep_pin.h", "kvkeep_watch.h")  # which include the others
 TEXT = "".join((C / name).read_text() for name in ("kvkeep.h", "kvkeep_gpu.h", *LAST))
 
 
@@ -77,6 +77,8 @@ class AbiTest(unittest.TestCase):
                   "KVKEEP_GET_TRANSIENT": 1, "KVKEEP_GET_NO_VERIFY": 2, "KVKEEP_PUT_DURABLE": 1,
                   "KVKEEP_PUT_TRANSIENT": 2, "KVKEEP_PUT_NO_G3": 4, "KVKEEP_PUT_CHECKSUM": 8,
                   "KVKEEP_ACQUIRE_ALL_PRESENT": 1, "KVKEEP_ACQUIRE_TRANSIENT": 2,
+                  "KVKEEP_GPU_REUSED": 1,
+                  **{f"KVKEEP_WATCH_{begin.name}": begin for begin in watch.Begin},
                   "KVKEEP_PATH_AUTO": 0, "KVKEEP_PATH_GRPC": 1, "KVKEEP_PATH_LOCAL": 2}
         self.assertEqual(ask_the_compiler(named), [int(value) for value in named.values()])
 

@@ -1,0 +1,95 @@
+"""Watch: which chunks enter and leave the daemon's tiers in one namespace.
+
+    with kvkeep.Watch(ns) as watch:
+        while (news := watch.next(timeout=5.0)) is not None:
+            if news.begins != Begin.GOES_ON: known.clear()
+            for event in news.events: apply(event, known)
+
+Who applies the events in their order has, once the snapshot has ended, what a lookup would find. No
+event is left out or told twice. A daemon that went away is found again.
+"""
+
+import ctypes
+import enum
+from typing import NamedTuple
+
+from kvkeep import _abi, calls, errors
+
+
+class Begin(enum.IntEnum):
+    """Else than GOES_ON: forget all, a snapshot begins, mixed with changes."""
+
+    GOES_ON = 0
+    FIRST = 1        # of this Watch
+    RECONNECTED = 2  # to the same daemon
+    NEW_DAEMON = 3   # it was restarted
+    MISSED = 4       # the caller was too slow, or a device of G3 went away or came back
+
+
+class WatchEvent(NamedTuple):
+    """One chunk, one tier: 2 is DRAM, 3 NVMe."""
+
+    key: bytes
+    part: int
+    tier: int
+    stored: bool  # else it is gone
+
+
+class News(NamedTuple):
+    """snapshot_end: with these events the snapshot is whole. epoch: the daemon's incarnation."""
+
+    begins: Begin
+    snapshot_end: bool
+    epoch: int
+    events: list
+
+
+class Watch:
+    """ns: a Namespace. Always by gRPC, with a session of its own. next by one thread at a time; the
+    rest is thread-safe."""
+
+    def __init__(self, ns):
+        self._client, self._library, self._handle = ns.client, ns.client.library, None
+        handle, error, options = ctypes.c_void_p(), _abi.Error(), ns.client.grpc_options()
+        if self._library.kvkeep_watch_open(ctypes.byref(options), ctypes.byref(ns.spec),
+                                           ctypes.byref(handle), ctypes.byref(error)) != 0:
+            raise ns.client.exception(error)
+        self._handle = handle.value
+
+    def next(self, timeout=5.0):
+        """The News that come next; None: nothing has changed within the timeout (0: it does not
+        wait), or `cancel` was called. Unavailable: the daemon is away; at once when that is new,
+        else after the timeout. Any other KvkeepError is the daemon's answer; it is asked again
+        after a while."""
+        if self._handle is None:
+            raise ValueError("this watch is closed")
+        news, error = _abi.make(_abi.WatchNews), _abi.Error()
+        wait_ms = calls.milliseconds(timeout) if timeout else 0
+        if self._library.kvkeep_watch_next(self._handle, wait_ms, ctypes.byref(news),
+                                           ctypes.byref(error)) != 0:
+            mistake = self._client.exception(error)
+            if isinstance(mistake, errors.DeadlineExceeded) or mistake.code == "CANCELLED":
+                return None
+            raise mistake
+        return News(Begin(news.begins), bool(news.snapshot_end), news.epoch, [
+            WatchEvent(bytes(one.key.bytes), one.part, one.tier, bool(one.stored))
+            for one in news.events[:news.event_count]])
+
+    def cancel(self):
+        """Ends a `next` that waits, and each one from now on."""
+        self._library.kvkeep_watch_cancel(self._handle)
+
+    def close(self):
+        """REQUIRES: no `next` is under way. Idempotent."""
+        handle, self._handle = self._handle, None
+        if handle is not None and self._client.is_ours():
+            self._library.kvkeep_watch_free(handle)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        self.close()
