@@ -8,9 +8,10 @@ import threading
 
 
 class EventsHeard:
-    """endpoint: the daemon's `events.zmq`. Hears from the first moment on, in a thread."""
+    """endpoint: the daemon's `events.zmq`, or vLLM's. medium: of all blocks, or of these alone.
+    Hears from the first moment on, in a thread."""
 
-    def __init__(self, endpoint):
+    def __init__(self, endpoint, medium=None):
         import msgspec
         import zmq
         from vllm.distributed.kv_events import KVEventBatch
@@ -22,6 +23,7 @@ class EventsHeard:
         self._socket.setsockopt(zmq.RCVTIMEO, 100)
         self._socket.connect(endpoint)
         self._again, self._over = zmq.Again, threading.Event()
+        self._medium = medium
         self._blocks = {}  # (medium, hash): (hash before it, tokens)
         self.again = 0  # blocks that were told of while they were there
         self._thread = threading.Thread(target=self._hear, daemon=True)
@@ -59,6 +61,8 @@ class EventsHeard:
 
     def _take(self, event):
         kind = type(event).__name__
+        if self._medium not in (None, getattr(event, "medium", self._medium)):
+            return
         if kind == "BlockStored":
             before = event.parent_block_hash
             for at, hashed in enumerate(event.block_hashes):

@@ -29,8 +29,8 @@ sys.path[:0] = [str(ROOT / "client" / "python"), str(ROOT / "tests" / "client" /
 
 from daemon import Daemon  # noqa: E402
 from kvkeep.metadata import chunk_metadata  # noqa: E402
-from kvkeep.vllm_direct import (DirectOptions, Doubts, KvkeepConnector, Pins,  # noqa: E402
-                                Present)
+from kvkeep.vllm_blocks import Doubts, Pins, Present  # noqa: E402
+from kvkeep.vllm_direct import DirectOptions, KvkeepConnector  # noqa: E402
 from kvkeep.vllm_facts import ChunkFacts, Facts  # noqa: E402
 from kvkeep.vllm_keys import OwnKeys  # noqa: E402
 from kvkeep.vllm_transfers import (ChunksSpec, HostTransfers, KvkeepWorker,  # noqa: E402
@@ -389,7 +389,7 @@ class Pinned(unittest.TestCase):
         self.assertTrue(b"a" in present and b"b" not in present)
         now[0] = 400.0
         self.assertNotIn(b"a", present)
-        with mock.patch("kvkeep.vllm_direct._PRESENT_KEYS", 2):
+        with mock.patch("kvkeep.vllm_blocks._PRESENT_KEYS", 2):
             present.add([b"a", b"b", b"a", b"c"])
         self.assertEqual([one in present for one in (b"a", b"b", b"c")], [True, False, True])
 
@@ -402,8 +402,9 @@ class Doubtful(unittest.TestCase):
         self.taken = self.pool.get_new_blocks(6)
         self.connector = connector = KvkeepConnector.__new__(KvkeepConnector)
         connector._workers, connector._stores, connector._loads = 2, {}, {}
+        connector._failed = set()
         connector._doubts, connector._manager = Doubts(self.pool), mock.Mock(
-            pins=False, options=DirectOptions())
+            pins=False, options=DirectOptions(), events=None)
         connector.connector_scheduler = mock.Mock(_jobs={}, **{
             "has_pending_push_work.return_value": False})
         connector.connector_scheduler.build_connector_meta.return_value = (
@@ -441,7 +442,7 @@ class Doubtful(unittest.TestCase):
 
     def test_a_daemon_that_hangs_for_ever_keeps_no_idle_engine_busy(self):
         self.tell(True, completed={7: 2}, uncertain={7: 1})
-        with mock.patch("kvkeep.vllm_direct._NEW_DOUBTS_S", 0):
+        with mock.patch("kvkeep.vllm_blocks._NEW_DOUBTS_S", 0):
             steps = [self.connector.has_pending_push_work() for _ in range(100)]
         self.assertEqual(sum(steps), 1)  # in a second
         self.assertTrue(self.connector.has_pending_push_work())
@@ -512,6 +513,7 @@ class Options(unittest.TestCase):
                            ({"weights": 1}, "weights"),
                            ({"max_pinned_part": 0.6}, "max_pinned_part"),
                            ({"on_reset": ""}, "epoch"), ({"tp_parts": 0}, "tp_parts"),
+                           ({"events": "both"}, "events"),
                            ({"store_timeout_s": 0}, "store_timeout_s"), ({"other": 1}, "unknown")):
             with self.assertRaisesRegex(ValueError, why):
                 DirectOptions.of(wrong)

@@ -43,13 +43,17 @@ def direct(**options):
             "kv_connector_extra_config": {"tokens_per_chunk": CHUNK_TOKENS, **options}}
 
 
-def make(model, connector=None, **other):
-    """connector: as of offloading(), None for none. other: arguments of vllm.LLM."""
+def make(model, connector=None, events=None, **other):
+    """connector: as of offloading(), None for none. events: where it publishes those of its KV, or
+    None. other: arguments of vllm.LLM."""
     if not ON_A_GPU:
         import vllm_on_cpu  # noqa: F401  # pylint: disable=unused-import
     from vllm import LLM
-    from vllm.config import KVTransferConfig
+    from vllm.config import KVEventsConfig, KVTransferConfig
 
+    if events is not None:
+        other["kv_events_config"] = KVEventsConfig(enable_kv_cache_events=True, publisher="zmq",
+                                                   endpoint=events)
     return LLM(**{
         "model": model, "skip_tokenizer_init": True, **ARGUMENTS,
         "kv_transfer_config": connector and KVTransferConfig(**connector), **other})

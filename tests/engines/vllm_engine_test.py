@@ -45,7 +45,8 @@ def engine(model):
         connector = vllm_engine.direct(**options["direct"])
     elif os.environ.get("KVKEEP_ENDPOINT"):
         connector = vllm_engine.offloading([vllm_engine.KVKEEP], options.get("cpu", 64 << 20))
-    llm = vllm_engine.make(model, connector, tensor_parallel_size=options.get("ranks", 1),
+    llm = vllm_engine.make(model, connector, options.get("events"),
+                           tensor_parallel_size=options.get("ranks", 1),
                            kv_cache_memory_bytes=options.get("gpu", 64 << 20))
     params = vllm_engine.sampling(engine_process.ANSWER_TOKENS)
 
@@ -96,6 +97,16 @@ class VllmEngine(unittest.TestCase):
         heard = EventsHeard(endpoint)
         self.addCleanup(heard.close)
         return heard
+
+    def hears_engines(self):
+        """(who hears of an engine's own events beside those of the GPU, where it publishes them)"""
+        from daemon import free_port
+        from events_heard import EventsHeard
+
+        port = free_port()
+        heard = EventsHeard(f"tcp://127.0.0.1:{port}", medium="CPU")
+        self.addCleanup(heard.close)
+        return heard, f"tcp://*:{port}"
 
     def check_heard(self, heard, told):
         """Of each prompt all whole chunks, once, and of nothing else; or of nothing."""
@@ -168,6 +179,36 @@ class VllmEngine(unittest.TestCase):
             self.check(third, prompt, recalled=True)
         third.close()
         self.ask(first, "p0")  # it has seen two daemons
+
+    def test_direct_routers_hear_the_engine_itself(self):
+        """Of what it has stored, with vLLM's own events; of what the daemon has lost, as gone."""
+        self.expect(PROMPTS)
+        own, endpoint = self.hears_engines()
+        heard = []
+        daemon = self.daemon(prepare=lambda daemon: heard.append(self.router(daemon)))
+        first = self.engine(daemon.endpoint, direct={"events": "engine"}, events=endpoint)
+        for prompt in PROMPTS:
+            self.check(first, prompt, recalled=False)
+        daemon.wait_clean(len(PROMPTS) * CHUNKS)
+        self.ask(first, "p0")
+        self.check_heard(own, told=True)
+        self.check_heard(heard[0], told=False)
+        daemon.clear()
+        deadline = time.monotonic() + 60
+        while own.blocks():
+            self.assertLess(time.monotonic(), deadline)
+            self.ask(first, "p0")  # an idle engine tells nothing
+        second = self.engine(daemon.endpoint, direct={"events": "none"})
+        for prompt in PROMPTS:
+            self.check(second, prompt, recalled=False)
+        daemon.wait_clean(len(PROMPTS) * CHUNKS)
+        second.close()
+        third, endpoint = self.hears_engines()
+        loads = self.engine(daemon.endpoint, direct={"events": "engine"}, events=endpoint)
+        for prompt in PROMPTS:
+            self.check(loads, prompt, recalled=True)
+        self.ask(loads, "p0")
+        self.check_heard(third, told=True)  # what it has loaded
 
     def test_two_tensor_parallel_ranks(self):
         self.two_tensor_parallel_ranks()

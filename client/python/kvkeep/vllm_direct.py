@@ -15,11 +15,9 @@ until the daemon has read them, so that preemption and reuse have nothing to wai
 into a GPU ended without an answer, references keep its blocks until they are certainly not written.
 """
 
-import collections
 import copy
 import dataclasses
 import functools
-import time
 from typing import Optional
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
@@ -31,29 +29,28 @@ from vllm.logger import init_logger
 from vllm.v1.kv_cache_interface import SlidingWindowSpec
 from vllm.v1.kv_offload.base import (LookupResult, OffloadingManager, OffloadingSpec,
                                      PrepareStoreOutput, RequestOffloadingContext,
-                                     get_offload_group_idx, make_offload_key)
+                                     get_offload_block_hash, get_offload_group_idx,
+                                     make_offload_key)
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvkeep import client, vllm_stats
 from kvkeep.completions import Completions
 from kvkeep.engine import connect
 from kvkeep.identity import check_engine
+from kvkeep.vllm_blocks import Doubts, Pins, Present
 from kvkeep.vllm_device import transfers_of
+from kvkeep.vllm_events import EngineEvents
 from kvkeep.vllm_facts import ChunkFacts, of_group
 from kvkeep.vllm_identity import (Adapters, VllmOptions, check_hashes, hash_seed,
                                   identity_of)
 from kvkeep.vllm_keys import Finder, Groups, OwnKeys, by_group, hashes
 from kvkeep.vllm_shards import shards_of, whole_specs
-from kvkeep.vllm_transfers import NULL_BLOCK, ChunksSpec, KvkeepWorker
+from kvkeep.vllm_transfers import ChunksSpec, KvkeepWorker
 
 logger = init_logger(__name__)
 
 # Of kv_connector_extra_config: vLLM's own keys, and what its metrics ask for by them.
 _OF_VLLM = frozenset(("offload_prompt_only", "spec_name", "spec_module_path"))
-# Of blocks that may still be written: for how long an idle engine steps all the time to hear that
-# they are not, and how many of vLLM's they may be before nothing more is loaded.
-_NEW_DOUBTS_S, _MOST_DOUBTS = 60, 0.1
-_PRESENT_KEYS, _PRESENT_S = 1 << 18, 300  # how many are remembered as stored, and for how long
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +59,8 @@ class DirectOptions(VllmOptions):
     which it is given up, and its blocks are vLLM's again.
     tokens_per_chunk: in whole blocks; with several KV groups or windows a chunk is one block.
     max_pinned_part: of vLLM's blocks, how many stores may hold; above that none is begun.
-    tell_tokens: whether chunks say which tokens they are, for routers (`events.zmq`).
+    events: how routers hear which tokens are kept. "daemon": chunks say which tokens they are, and
+    the daemon tells (`events.zmq`). "engine": by vLLM's own stream (vllm_events.py). "none".
     tp_parts: a chunk has so many parts, shards of heads: engines that have the same share, whatever
     their tensor parallelism; a multiple of it. None: each rank's part is by itself.
     """
@@ -70,7 +68,7 @@ class DirectOptions(VllmOptions):
     store_timeout_s: float = 5.0
     tokens_per_chunk: int = 256
     max_pinned_part: float = 0.1
-    tell_tokens: bool = True
+    events: str = "daemon"
     tp_parts: Optional[int] = None
 
     def __post_init__(self):
@@ -80,105 +78,11 @@ class DirectOptions(VllmOptions):
         if self.tp_parts is not None and not (isinstance(self.tp_parts, int) and
                                               0 < self.tp_parts <= 1024):
             raise ValueError(f"tp_parts: 1 to 1024, not {self.tp_parts!r}")
+        if self.events not in ("daemon", "engine", "none"):
+            raise ValueError(f'events: "daemon", "engine" or "none", not {self.events!r}')
         if not 0 < self.max_pinned_part <= 0.5:
             raise ValueError(
                 f"max_pinned_part: above 0 and up to 0.5, not {self.max_pinned_part!r}")
-
-
-class Pins:
-    """References to vLLM's blocks, by what holds them: blocks that stores read are given to nobody
-    else. pool: vLLM's BlockPool; None: there is none, and nothing is to be stored."""
-
-    def __init__(self, max_part, pool=None):
-        self._max_part, self._pool = max_part, pool
-        self._held = {}  # holder: its blocks
-        self.blocks = 0
-
-    @property
-    def of(self):
-        """How many blocks there are."""
-        return 0 if self._pool is None else self._pool.num_gpu_blocks
-
-    @property
-    def room(self):
-        """How many blocks more may be held."""
-        return max(int(self._max_part * self.of) - self.blocks, 0)
-
-    def hold(self, holder, numbers):
-        blocks = [self._pool.blocks[number] for number in numbers if number != NULL_BLOCK]
-        self._pool.touch(blocks)
-        self._held.setdefault(holder, []).extend(blocks)
-        self.blocks += len(blocks)
-
-    def let_go(self, holder):
-        blocks = self._held.pop(holder, [])
-        self.blocks -= len(blocks)
-        if blocks:
-            self._pool.free_blocks(reversed(blocks))
-
-    def __bool__(self):
-        return bool(self._held)
-
-
-class Doubts:
-    """Blocks of loads that have ended and may still be written, as some workers say: references
-    keep them. However many they are."""
-
-    def __init__(self, pool, clock=time.monotonic):
-        self._pins, self._workers = Pins(1.0, pool), {}  # job: how many say so
-        self._clock, self._changed, self._stepped = clock, 0.0, 0.0
-
-    @property
-    def blocks(self):
-        return self._pins.blocks
-
-    @property
-    def are_many(self):
-        """More than may be kept from use: nothing more is to be loaded."""
-        return self.blocks > _MOST_DOUBTS * self._pins.of
-
-    def want_a_step(self):
-        """To hear of their end: at first always, then once a second. The daemon may hang for
-        ever, and an idle engine is not to spin for it."""
-        now = self._clock()
-        if not self._workers or (now - self._changed > _NEW_DOUBTS_S and now - self._stepped < 1):
-            return False
-        self._stepped = now
-        return True
-
-    def change(self, job, workers, blocks):
-        """So many workers more say it of a job. blocks: of it, while vLLM has them as its own."""
-        now, self._changed = self._workers.get(job, 0) + workers, self._clock()
-        if job not in self._workers and now > 0:
-            self._pins.hold(job, blocks)
-            logger.warning("kvkeep: %d of vLLM's blocks are kept from use: the daemon may still "
-                           "write them", self.blocks)
-        self._workers[job] = now
-        if now <= 0:
-            del self._workers[job]
-            self._pins.let_go(job)
-
-
-class Present:
-    """Keys that the daemon had a while ago: not worth another put. An old one may be gone, which
-    costs a store that is not made."""
-
-    def __init__(self, clock=time.monotonic):
-        self._clock, self._since = clock, collections.OrderedDict()
-
-    def add(self, keys):
-        now = self._clock()
-        for key in keys:
-            self._since[key] = now
-            self._since.move_to_end(key)
-        while len(self._since) > _PRESENT_KEYS:
-            self._since.popitem(last=False)
-
-    def __contains__(self, key):
-        return self._since.get(key, float("-inf")) > self._clock() - _PRESENT_S
-
-    def clear(self):
-        self._since.clear()
 
 
 class KvkeepManager(OffloadingManager):
@@ -205,6 +109,7 @@ class KvkeepManager(OffloadingManager):
         self.stored_up_to = lambda request, group: 0  # tokens: the connector's
         self.facts = None  # ChunkFacts: the connector's
         self.may_load = lambda: True  # likewise
+        self.events = None  # EngineEvents, where the engine tells
         self._groups = Groups(config)
         self._places = {group: at for at, group in enumerate(self._groups)}  # the workers'
         self.own = OwnKeys(self.of_request, self._stats)
@@ -242,7 +147,10 @@ class KvkeepManager(OffloadingManager):
         request = req_context.req_id
         if key in self._failed.get(request, ()) or not self.may_load():
             return LookupResult.MISS
-        return self._finder.lookup(key, request)
+        found = self._finder.lookup(key, request)
+        if found is LookupResult.HIT and self.events is not None:
+            self.events.hit(key, request)
+        return found
 
     def get_load_source(self, key, req_context):
         return CacheHitSource.HOST
@@ -288,6 +196,8 @@ class KvkeepManager(OffloadingManager):
         self._finder.flush()
 
     def on_request_finished(self, req_context):
+        if self.events is not None:
+            self.events.over(req_context.req_id)
         self._finder.over(req_context.req_id)
         self._failed.pop(req_context.req_id, None)
         self.of_request.pop(req_context.req_id, None)
@@ -301,12 +211,17 @@ class KvkeepManager(OffloadingManager):
         """What is kept stays, for others: what this engine has from now on is of other weights, as
         far as anybody can tell."""
         self._storing.clear()
+        if self.events is not None:
+            self.events.reset()
         if self.options.on_reset == "ignore":
             return
         self.own.begin_epoch()
         self._finder.reset()
         self._present.clear()
         self.unstored.update(self._failed)  # requests that live: their KV is of before
+
+    def take_events(self):
+        return self.events.take() if self.events is not None else ()
 
     def get_stats(self):
         return self._stats.take()
@@ -319,10 +234,27 @@ class KvkeepManager(OffloadingManager):
     def shutdown(self):
         self._completions.wait(self.options.lookup_timeout_s)
         self._finder.clear()
+        if self.events is not None:
+            self.events.close()
         self._client.close()
         self.adapters.close()
 
     # ---- of the connector
+
+    def begin_events(self):
+        """REQUIRES: facts."""
+        if self.options.events != "engine":
+            return
+        if not self._config.enable_kv_cache_events:
+            logger.warning('kvkeep: "events" is "engine", and vLLM publishes none: '
+                           "--kv-events-config has enable_kv_cache_events")
+        elif self.facts.told is not None:
+            self.events = EngineEvents(self._namespace(self.facts.told), self._completions,
+                                       self._tellable, self.options.lookup_timeout_s)
+
+    def _tellable(self, key, request):
+        own = self.own.of(key, request, "store") if self.facts.may_tell(key, request) else None
+        return None if own is None else get_offload_block_hash(own)
 
     def failed_to_load(self, keys, request):
         """They are misses for the request from now on."""
@@ -385,9 +317,11 @@ class KvkeepConnector(OffloadingConnector):
                 KvkeepSpec(config, options, self._manager), vllm_config, kv_cache_config)
             self._manager.stored_up_to = self._stored_up_to
             self._manager.facts = ChunkFacts(self.connector_scheduler, kv_cache_config,
-                                             self._manager.own, options.tell_tokens)
+                                             self._manager.own, options.events == "daemon")
+            self._manager.begin_events()
             self._stores = {}  # job: [workers that have not released it, its chunks, request]
             self._loads = {}  # job: [workers that have not ended it, its blocks]
+            self._failed = set()  # of these, what failed for some
             self._doubts = None  # Doubts, with vLLM's pool
             self._workers = vllm_config.parallel_config.world_size
         else:
@@ -418,11 +352,15 @@ class KvkeepConnector(OffloadingConnector):
             pins.let_go(request)  # what no job took
         for job, entry in meta.load_jobs.items():
             self._loads[job] = [self._workers, entry.dst_spec.block_ids.tolist()]
+        if self._manager.events is not None:
+            for job, entry in (*meta.store_jobs.items(), *meta.load_jobs.items()):
+                self._manager.events.begin(job, self.scheduler._jobs[job].keys, entry.req_id)
         return meta
 
     def update_connector_output(self, connector_output):
         told = connector_output.kv_connector_worker_meta
         if told is not None:
+            self._failed.update(told.failed & self._loads.keys())
             for job in told.failed:
                 known = self.scheduler._jobs.get(job)  # None: from before a reset, or flushed
                 if job in self._stores:
@@ -440,6 +378,7 @@ class KvkeepConnector(OffloadingConnector):
     def _released(self, job, workers):
         store = self._stores.get(job)
         if store is None:
+            self._tell(job, False)
             return  # it was not begun
         store[0] -= workers
         if store[0] <= 0:
@@ -447,6 +386,11 @@ class KvkeepConnector(OffloadingConnector):
             self._manager.pins.let_go(job)
             if store[1] is not None:
                 self._manager.stored(store[1])
+            self._tell(job, store[1] is not None)
+
+    def _tell(self, job, good):
+        if self._manager.events is not None:
+            self._manager.events.end(job, good)
 
     def _ended(self, job, workers):
         """vLLM itself forgets its jobs at a reset, while some workers still load."""
@@ -455,6 +399,8 @@ class KvkeepConnector(OffloadingConnector):
             load[0] -= workers
             if load[0] <= 0:
                 del self._loads[job]
+                self._tell(job, job not in self._failed)
+                self._failed.discard(job)
 
     def _stored_up_to(self, request, group):
         known = of_group(self.scheduler, request, group)
@@ -555,7 +501,9 @@ def _configure(vllm_config, kv_cache_config):
         blocks = options.tokens_per_chunk // tokens
     ours = copy.copy(vllm_config)
     ours.kv_transfer_config = copy.copy(transfer)
-    ours.kv_transfer_config.kv_connector_extra_config = {**extra, "blocks_per_chunk": blocks}
+    ours.kv_transfer_config.kv_connector_extra_config = {
+        **extra, "blocks_per_chunk": blocks,
+        "self_describing_kv_events": options.events == "engine"}
     config = build_offloading_config(ours, kv_cache_config)
     if blocks > 1 and any(group.sliding_window_size_in_chunks for group in config.groups):
         ours.kv_transfer_config.kv_connector_extra_config["blocks_per_chunk"] = 1

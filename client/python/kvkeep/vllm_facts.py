@@ -53,10 +53,10 @@ class ChunkFacts:
     def __init__(self, scheduler, kv_cache_config, own, tell_tokens):
         self._scheduler, self._own = scheduler, own
         # A prefix is told of once, by the first group that has all of it.
-        self._told = next((at for at, group in enumerate(kv_cache_config.kv_cache_groups)
-                           if isinstance(group.kv_cache_spec, FullAttentionSpec)), None)
-        self._block_tokens = (kv_cache_config.kv_cache_groups[self._told].kv_cache_spec.block_size
-                              if tell_tokens and self._told is not None else None)
+        self.told = next((at for at, group in enumerate(kv_cache_config.kv_cache_groups)
+                          if isinstance(group.kv_cache_spec, FullAttentionSpec)), None)
+        self._block_tokens = (kv_cache_config.kv_cache_groups[self.told].kv_cache_spec.block_size
+                              if tell_tokens and self.told is not None else None)
 
     def of(self, key, req_context):
         """key: vLLM's, of a request that lives. None of what is no whole chunk of the prompt."""
@@ -74,14 +74,20 @@ class ChunkFacts:
             if parent is None:
                 return Facts()
             parent = get_offload_block_hash(parent)
-        if not self._tells(known.request, group):
+        if self._block_tokens is None or not self._tells(known.request, group):
             return Facts(parent)
         tokens = known.request.all_token_ids[end - known.config.tokens_per_chunk:end]
         adapter = known.request.lora_request
         return Facts(parent, array.array("I", tokens).tobytes(), self._block_tokens,
                      adapter.lora_name if adapter is not None else "")
 
+    def may_tell(self, key, request):
+        """Of a request's key: whether who has its tokens alone finds it."""
+        group = get_offload_group_idx(key)
+        known = of_group(self._scheduler, request, group)
+        return known is not None and self._tells(known.request, group)
+
     def _tells(self, request, group):
-        if self._block_tokens is None or group != self._told or self._own.private:
+        if group != self.told or self._own.private:
             return False
         return not (request.mm_features or request.cache_salt or request.prompt_embeds is not None)

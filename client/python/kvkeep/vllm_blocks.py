@@ -1,0 +1,113 @@
+"""vLLM: what the direct connector's scheduler half holds of vLLM's blocks, and remembers of keys.
+Of the scheduler's thread.
+"""
+
+import collections
+import time
+
+from vllm.logger import init_logger
+
+from kvkeep.vllm_transfers import NULL_BLOCK
+
+logger = init_logger(__name__)
+
+# Of blocks that may still be written: for how long an idle engine steps all the time to hear that
+# they are not, and how many of vLLM's they may be before nothing more is loaded.
+_NEW_DOUBTS_S, _MOST_DOUBTS = 60, 0.1
+_PRESENT_KEYS, _PRESENT_S = 1 << 18, 300  # how many are remembered as stored, and for how long
+
+
+class Pins:
+    """References to vLLM's blocks, by what holds them: blocks that stores read are given to nobody
+    else. pool: vLLM's BlockPool; None: there is none, and nothing is to be stored."""
+
+    def __init__(self, max_part, pool=None):
+        self._max_part, self._pool = max_part, pool
+        self._held = {}  # holder: its blocks
+        self.blocks = 0
+
+    @property
+    def of(self):
+        """How many blocks there are."""
+        return 0 if self._pool is None else self._pool.num_gpu_blocks
+
+    @property
+    def room(self):
+        """How many blocks more may be held."""
+        return max(int(self._max_part * self.of) - self.blocks, 0)
+
+    def hold(self, holder, numbers):
+        blocks = [self._pool.blocks[number] for number in numbers if number != NULL_BLOCK]
+        self._pool.touch(blocks)
+        self._held.setdefault(holder, []).extend(blocks)
+        self.blocks += len(blocks)
+
+    def let_go(self, holder):
+        blocks = self._held.pop(holder, [])
+        self.blocks -= len(blocks)
+        if blocks:
+            self._pool.free_blocks(reversed(blocks))
+
+    def __bool__(self):
+        return bool(self._held)
+
+
+class Doubts:
+    """Blocks of loads that have ended and may still be written, as some workers say: references
+    keep them. However many they are."""
+
+    def __init__(self, pool, clock=time.monotonic):
+        self._pins, self._workers = Pins(1.0, pool), {}  # job: how many say so
+        self._clock, self._changed, self._stepped = clock, 0.0, 0.0
+
+    @property
+    def blocks(self):
+        return self._pins.blocks
+
+    @property
+    def are_many(self):
+        """More than may be kept from use: nothing more is to be loaded."""
+        return self.blocks > _MOST_DOUBTS * self._pins.of
+
+    def want_a_step(self):
+        """To hear of their end: at first always, then once a second. The daemon may hang for
+        ever, and an idle engine is not to spin for it."""
+        now = self._clock()
+        if not self._workers or (now - self._changed > _NEW_DOUBTS_S and now - self._stepped < 1):
+            return False
+        self._stepped = now
+        return True
+
+    def change(self, job, workers, blocks):
+        """So many workers more say it of a job. blocks: of it, while vLLM has them as its own."""
+        now, self._changed = self._workers.get(job, 0) + workers, self._clock()
+        if job not in self._workers and now > 0:
+            self._pins.hold(job, blocks)
+            logger.warning("kvkeep: %d of vLLM's blocks are kept from use: the daemon may still "
+                           "write them", self.blocks)
+        self._workers[job] = now
+        if now <= 0:
+            del self._workers[job]
+            self._pins.let_go(job)
+
+
+class Present:
+    """Keys that the daemon had a while ago: not worth another put. An old one may be gone, which
+    costs a store that is not made."""
+
+    def __init__(self, clock=time.monotonic):
+        self._clock, self._since = clock, collections.OrderedDict()
+
+    def add(self, keys):
+        now = self._clock()
+        for key in keys:
+            self._since[key] = now
+            self._since.move_to_end(key)
+        while len(self._since) > _PRESENT_KEYS:
+            self._since.popitem(last=False)
+
+    def __contains__(self, key):
+        return self._since.get(key, float("-inf")) > self._clock() - _PRESENT_S
+
+    def clear(self):
+        self._since.clear()
