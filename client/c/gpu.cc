@@ -23,7 +23,8 @@ absl::Status Register(kvkeep_client* client, const kvkeep_gpu_range* given,
   if (out == nullptr) return IsNull("out");
   *out = nullptr;
   if (client == nullptr) return IsNull("client");
-  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_gpu_range read, CopyIn("range", given));
+  constexpr size_t kFirstPublished = offsetof(kvkeep_gpu_range, flags);
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_gpu_range read, CopyIn("range", given, kFirstPublished));
   KVKEEP_RETURN_IF_ERROR(CheckFlags(read.flags, KVKEEP_GPU_REUSED));
   if (read.address == 0) return absl::InvalidArgumentError("address: 0");
   if (read.bytes == 0) return absl::InvalidArgumentError("bytes: 0");
@@ -68,7 +69,9 @@ std::shared_ptr<GpuUse> UseOf(const Request& request) {
 }
 
 absl::Status StartPut(kvkeep_client* client, const kvkeep_gpu_put_request* given, Finish finish) {
-  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_gpu_put_request request, RequestOf(client, given));
+  constexpr size_t kFirstPublished = offsetof(kvkeep_gpu_put_request, use);
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_gpu_put_request request,
+                          RequestOf(client, given, kFirstPublished));
   KVKEEP_RETURN_IF_ERROR(CheckChunkList(request));
   KVKEEP_RETURN_IF_ERROR(
       CheckFlags(request.flags, KVKEEP_PUT_DURABLE | KVKEEP_PUT_TRANSIENT | KVKEEP_PUT_NO_G3));
@@ -93,7 +96,9 @@ absl::Status MakeUse(kvkeep_gpu_use** out) {
 }
 
 absl::Status StartGet(kvkeep_client* client, const kvkeep_gpu_get_request* given, Finish finish) {
-  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_gpu_get_request request, RequestOf(client, given));
+  constexpr size_t kFirstPublished = offsetof(kvkeep_gpu_get_request, use);
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_gpu_get_request request,
+                          RequestOf(client, given, kFirstPublished));
   KVKEEP_RETURN_IF_ERROR(CheckChunkList(request));
   KVKEEP_RETURN_IF_ERROR(CheckFlags(request.flags, KVKEEP_GET_TRANSIENT));
   KVKEEP_RETURN_IF_ERROR(CheckMetadataRooms(request.metadata, request.chunk_count));

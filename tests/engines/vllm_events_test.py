@@ -19,7 +19,10 @@ from vllm_direct_test import ASKED, BUILD, keys
 from kvkeep import Client, vllm_events
 from kvkeep.completions import Completions
 from kvkeep.vllm_events import EngineEvents
-from vllm.v1.kv_offload.base import Medium, get_offload_block_hash, make_offload_key
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.events import (
+    OffloadingEventGroupSpec, OffloadingEventsTracker, _OffloadEventMetadata)
+from vllm.v1.kv_offload.base import (Medium, OffloadingKVEventsConfig, get_offload_block_hash,
+                                     make_offload_key)
 
 
 class Events(unittest.TestCase):
@@ -111,12 +114,60 @@ class Events(unittest.TestCase):
         self.ns.delete(keys(2))
         self.until_gone(wanted)
 
-    def test_no_more_is_told_of_than_may_be(self):
+    def test_no_more_is_told_of_than_may_be_and_ends_of_prefixes_go_first(self):
         with mock.patch.object(vllm_events, "_MOST", 3):
             wanted = self.store(1, 5)
-            self.assertEqual(self.take(), (set(wanted), set(wanted[:2]), set()))
+            self.assertEqual(self.take(), (set(wanted), set(wanted[3:]), set()))
+            self.events.begin(2, wanted[1:2], "r")
+            self.events.end(2, True)  # used: it is the latest
+            other = self.store(3, 2, first=20)
+            self.assertEqual(self.take(), (set(other), {wanted[2], wanted[0]}, set()))
         self.events.reset()
         self.assertEqual((len(self.events), self.take()), (0, (set(), set(), set())))
+
+    def test_vllm_keeps_what_somebody_still_needs_of_a_chunk(self):
+        """By its own tracker: whoever aborts first, what is told of has its tokens."""
+        wanted = [make_offload_key(one, 0) for one in keys(2)]
+        self.ns.put([(one, b"payload", part) for one in keys(2) for part in range(2)])
+        tracker = OffloadingEventsTracker(OffloadingKVEventsConfig(True, True))
+
+        def take_down():
+            for at, key in enumerate(wanted):
+                tracker._pending_event_metadata[key] = _OffloadEventMetadata(
+                    (get_offload_block_hash(key),), None, (at,), 16, None, None, None, 0,
+                    OffloadingEventGroupSpec("full_attention", None), {(Medium.CPU, None)})
+
+        def told():
+            self.completions.poll()
+            return [(type(event).__name__, event.block_hashes[0], getattr(event, "token_ids", None))
+                    for event in tracker.take_events(self.events.take())]
+
+        take_down()
+        for key in wanted:
+            self.events.hit(key, "r")
+        self.events.begin(1, wanted, "r")
+        self.events.over("r")  # its client went while it loads
+        self.assertEqual(told(), [])
+        self.events.end(1, True)
+        self.assertEqual([(name, tokens) for name, _, tokens in told()],
+                         [("BlockStored", [0]), ("BlockStored", [1])])
+        for key in wanted:  # another request, that is over soon
+            self.events.hit(key, "r")
+        self.events.over("r")
+        self.assertEqual((told(), len(tracker._pending_event_metadata)), ([], 2))
+        self.ns.delete(keys(2))
+        gone, deadline = [], time.monotonic() + 30
+        while len(gone) < 2:
+            self.assertLess(time.monotonic(), deadline)
+            gone += told()
+            time.sleep(0.01)
+        self.assertEqual({name for name, *_ in gone}, {"BlockRemoved"})
+        self.assertEqual(tracker._pending_event_metadata, {})
+        take_down()
+        for key in wanted:
+            self.events.hit(key, "r")
+        self.events.over("r")
+        self.assertEqual((told(), tracker._pending_event_metadata), ([], {}))
 
 
 if __name__ == "__main__":

@@ -167,6 +167,8 @@ class KvkeepManager(OffloadingManager):
             wanted = wanted[:room]
         self._storing.update(wanted)
         chunks = self._chunks(wanted, req_context.req_id, "store")
+        for key in wanted if self.events is not None else ():
+            self.events.prepare(key, req_context.req_id)
         if self.facts is not None:
             chunks.facts = {self._places[group]: [self.facts.of(key, req_context) for key in keys]
                             for group, keys in by_group(wanted).items()}
@@ -354,7 +356,7 @@ class KvkeepConnector(OffloadingConnector):
             self._loads[job] = [self._workers, entry.dst_spec.block_ids.tolist()]
         if self._manager.events is not None:
             for job, entry in (*meta.store_jobs.items(), *meta.load_jobs.items()):
-                self._manager.events.begin(job, self.scheduler._jobs[job].keys, entry.req_id)
+                self._manager.events.begin(job, self._in_order(job, entry.req_id), entry.req_id)
         return meta
 
     def update_connector_output(self, connector_output):
@@ -387,6 +389,13 @@ class KvkeepConnector(OffloadingConnector):
             if store[1] is not None:
                 self._manager.stored(store[1])
             self._tell(job, store[1] is not None)
+
+    def _in_order(self, job, request):
+        """A job's keys, as they are in the prompt: who hears of one knows of those before it."""
+        keys, status = self.scheduler._jobs[job].keys, self.scheduler._req_status.get(request)
+        places = {} if status is None else {
+            key: at for state in status.group_states for at, key in enumerate(state.offload_keys)}
+        return sorted(keys, key=lambda key: places.get(key, len(places)))
 
     def _tell(self, job, good):
         if self._manager.events is not None:

@@ -2,9 +2,14 @@
 
 vLLM's publisher tells of a chunk, with its tokens, when this engine has stored or loaded it, and of
 its end when the daemon has it no more. The payload is vLLM's own (offloading/events.py), its medium
-"CPU". Of chunks that tokens alone do not find nothing is told. That a chunk went is heard by a
-Watch and made certain by a lookup; both are asked in steps, so an idle engine tells of it later.
-At most 16,384 chunks are told of at a time; then the oldest is told of as gone.
+"CPU"; vLLM has taken it down by then, and keeps it until its end is told here: a key has holders
+(jobs, requests that found it, what is told of it), and without any its end is told to vLLM alone.
+Of chunks that tokens alone do not find nothing is told.
+
+A Watch tells which chunks come and go. What is gone by its account is looked up, as the account
+may begin in the middle; a chunk that is there is hardly ever asked for, as that is a use. Both in
+steps, so an idle engine tells later. At most 16,384 chunks are told of at a time; then the one
+that was not stored or loaded for the longest time is told of as gone.
 
 Of the scheduler's thread; no call waits.
 """
@@ -12,14 +17,18 @@ Of the scheduler's thread; no call waits.
 import collections
 import time
 
+from vllm.logger import init_logger
 from vllm.v1.kv_offload.base import Medium, OffloadingEvent
 
 from kvkeep import calls, errors
+from kvkeep.engine import Breaker
 from kvkeep.watch import Begin, Watch
 
+logger = init_logger(__name__)
+
 _MOST = 16_384
-_LOOK_S = 0.05  # how often the watch is asked
-_KEYS_AT_ONCE = 1024  # of a lookup
+_LOOK_S, _LOOK_FOR_S = 0.05, 0.002  # how often the watch is asked, and for how long at a time
+_CHUNKS_AT_ONCE, _AGAIN_S = 1024, 1.0  # of a lookup: keys times parts; after one that failed
 
 
 class EngineEvents:
@@ -29,11 +38,21 @@ class EngineEvents:
     def __init__(self, ns, completions, tellable, timeout_s, clock=time.monotonic):
         self._ns, self._completions, self._tellable = ns, completions, tellable
         self._timeout_s, self._clock = timeout_s, clock
+        self._breaker, self._refused, self._ask_at = Breaker(clock=clock), None, 0.0
         self._watch, self._looked = Watch(ns), float("-inf")
-        self._jobs = {}  # job: {vLLM's key: the daemon's or None}
+        self._told = collections.OrderedDict()  # the daemon's key: vLLM's; the latest used last
+        self.reset()
+
+    def reset(self):
+        """vLLM has forgotten all."""
+        self._told.clear()
+        self._prepared = {}  # vLLM's key: the daemon's or None; of a job that is about to begin
+        self._jobs = {}  # job: {vLLM's key: the daemon's or None}, in the prompt's order
         self._hits = {}  # request: vLLM's keys
-        self._told = collections.OrderedDict()  # the daemon's key: vLLM's
-        self._of_vllm = set()  # vLLM's keys that are told of
+        self._held = collections.Counter()  # vLLM's key: holders
+        self._loose, self._lost = set(), set()  # vLLM's keys: without a holder; without a payload
+        self._there = {}  # the daemon's key, of jobs and told: {(part, tier)} by the watch
+        self._went = set()  # of these, what has left a tier before it was told of
         self._suspects, self._asked = collections.OrderedDict(), set()  # the daemon's keys
         self._events = []
 
@@ -42,37 +61,62 @@ class EngineEvents:
         return len(self._told)
 
     def hit(self, key, request):
-        """vLLM has taken it down."""
-        self._hits.setdefault(request, set()).add(key)
+        """vLLM takes it down now."""
+        hits = self._hits.setdefault(request, set())
+        if key not in hits:
+            hits.add(key)
+            self._held[key] += 1
+        self._lost.discard(key)
+
+    def prepare(self, key, request):
+        """A store of it is about to begin; it may be over with the request by then."""
+        self._prepared[key] = self._tellable(key, request)
 
     def begin(self, job, keys, request):
-        self._jobs[job] = {key: self._tellable(key, request) for key in keys}
+        """keys: in the prompt's order."""
+        self._jobs[job] = of_job = {}
+        for key in keys:
+            own = of_job[key] = (self._prepared.pop(key) if key in self._prepared
+                                 else self._tellable(key, request))
+            self._held[key] += 1
+            self._lost.discard(key)
+            if own is not None:
+                self._there.setdefault(own, set())
+        self._prepared.clear()
 
     def end(self, job, good):
-        for key, own in self._jobs.pop(job, {}).items():
-            if good and own is not None:
+        of_job = self._jobs.pop(job, {})
+        for key, own in of_job.items():
+            if good and own is not None and key not in self._lost:
                 self._tell(own, key)
-            else:
-                self._forget(key)
+        for own in reversed(of_job.values()):  # ends of prefixes go first
+            if own in self._told:
+                self._told.move_to_end(own)
+        for key in of_job:
+            self._let_go(key)
+        self._forget_places(of_job.values())
+        while len(self._told) > _MOST:
+            self._gone(next(iter(self._told)))
 
     def over(self, request):
         for key in self._hits.pop(request, ()):
-            self._forget(key)
-
-    def reset(self):
-        """vLLM has forgotten all, and tells that."""
-        for kept in (self._jobs, self._hits, self._told, self._of_vllm, self._suspects, self._asked,
-                     self._events):
-            kept.clear()
+            self._let_go(key)
 
     def take(self):
         """The OffloadingEvents since last time."""
         now = self._clock()
         if now - self._looked >= _LOOK_S:
             self._looked = now
-            self._hear()
-        if self._suspects and not self._asked:
+            while self._hear() and self._clock() - now < _LOOK_FOR_S:
+                pass
+        if self._suspects and not self._asked and now >= self._ask_at and self._breaker.allows():
+            self._ask_at = now
             self._ask()
+        for key in self._loose:
+            if key not in self._held:
+                self._events.append(OffloadingEvent([key], Medium.CPU, removed=True,
+                                                    metadata_only=True))
+        self._loose.clear()
         events, self._events = self._events, []
         return events
 
@@ -83,51 +127,95 @@ class EngineEvents:
         if own in self._told:
             return
         self._told[own] = key
-        self._of_vllm.add(key)
-        self._suspects[own] = None  # it may have gone before this, unheard
-        self._events.append(OffloadingEvent([key], Medium.CPU, removed=False))
-        while len(self._told) > _MOST:
-            self._gone(next(iter(self._told)))
+        self._held[key] += 1
+        if own in self._went:
+            self._suspects[own] = None
+        self._events.append(OffloadingEvent([key], Medium.CPU, removed=False,
+                                            removal_expected=True))
 
     def _gone(self, own):
         key = self._told.pop(own, None)
-        if key is not None:
-            self._of_vllm.discard(key)
-            self._events.append(OffloadingEvent([key], Medium.CPU, removed=True))
+        if key is None:
+            return
+        self._events.append(OffloadingEvent([key], Medium.CPU, removed=True))
+        self._held[key] -= 1
+        if self._held[key]:
+            self._lost.add(key)  # vLLM lets go of it with the event
+        else:
+            del self._held[key]
+        self._forget_places([own])
 
-    def _forget(self, key):
-        """What vLLM has taken down of it, unless it is told of."""
-        if key not in self._of_vllm:
-            self._events.append(OffloadingEvent([key], Medium.CPU, removed=True,
-                                                metadata_only=True))
+    def _let_go(self, key):
+        self._held[key] -= 1
+        if not self._held[key]:
+            del self._held[key]
+            if key not in self._lost:
+                self._loose.add(key)
+            self._lost.discard(key)
+
+    def _forget_places(self, owns):
+        for own in owns:
+            if own not in self._told and not any(own in job.values()
+                                                 for job in self._jobs.values()):
+                self._there.pop(own, None)
+                self._went.discard(own)
 
     def _hear(self):
+        """Whether there may be more."""
         try:
             news = self._watch.next(timeout=0)
-        except errors.KvkeepError:
-            return  # away: it is told anew when it is back
+        except errors.KvkeepError as mistake:  # what went meanwhile is told when it is back
+            if not isinstance(mistake, errors.Unavailable) and str(mistake) != self._refused:
+                self._refused = str(mistake)
+                logger.warning("kvkeep: events: the daemon does not say which chunks go: %s",
+                               mistake)
+            return False
         if news is None:
-            return
-        if news.begins != Begin.GOES_ON:  # what went before is not told
-            self._suspects.update(dict.fromkeys(self._told))
+            return False
+        if news.begins != Begin.GOES_ON:
+            for places in self._there.values():
+                places.clear()
         for event in news.events:
-            if not event.stored and event.key in self._told:
-                self._suspects[event.key] = None
+            places = self._there.get(event.key)
+            if places is None:
+                continue
+            if event.stored:
+                places.add((event.part, event.tier))
+                continue
+            places.discard((event.part, event.tier))
+            if event.key in self._told:
+                self._suspect(event.key)
+            else:
+                self._went.add(event.key)
+        if news.snapshot_end:
+            for own in self._told:
+                self._suspect(own)
+        return True
+
+    def _suspect(self, own):
+        """What is told of, and is not there by the watch's account."""
+        parts = {part for part, _ in self._there.get(own, ())}
+        if own in self._told and len(parts) < self._ns.parts:
+            self._suspects[own] = None
 
     def _ask(self):
+        most = max(1, _CHUNKS_AT_ONCE // self._ns.parts)
         keys = [self._suspects.popitem(last=False)[0]
-                for _ in range(min(len(self._suspects), _KEYS_AT_ONCE))]
-        self._asked.update(keys)
+                for _ in range(min(len(self._suspects), most))]
+        asked = self._asked = set(keys)
 
         def ended(found, mistake):
-            known = mistake is None and found.error is None
+            error = mistake if mistake is not None else found.error
+            self._breaker.heard(error)
+            if error is not None:
+                self._ask_at = self._clock() + _AGAIN_S
+            if self._asked is not asked:
+                return  # a reset came between
+            self._asked = set()
             for at, key in enumerate(keys):
-                if key not in self._asked:
-                    continue  # a reset came between
-                if not known:
+                if error is not None:
                     self._suspects[key] = None
                 elif not all(found.presence[at * found.parts:(at + 1) * found.parts]):
                     self._gone(key)
-            self._asked.clear()
 
         self._completions.start(calls.lookup(self._ns, keys, timeout=self._timeout_s), ended)

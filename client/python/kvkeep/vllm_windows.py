@@ -111,6 +111,7 @@ class Windows:
     @property
     def is_hung(self):
         """Whether a call that ended waits for its answer."""
+        self._hear_late_answers()
         return bool(self._unanswered)
 
     def pump(self):
@@ -120,6 +121,8 @@ class Windows:
             pass
         while self._stores and not self._loads and self._begin_first(self._stores):
             pass
+        while self._stores and self._is_overdue(self._stores[0].job):
+            self._ends(self._stores.popleft(), good=False)
 
     def _hear_late_answers(self):
         heard = [window for window in self._unanswered if not window.use.is_awaited]
@@ -140,10 +143,10 @@ class Windows:
     def _begin_first(self, waiting):
         window, now = waiting[0], time.monotonic()
         job, left = window.job, window.job.until - now
-        if left <= _LEAST_TIME * (job.until - job.begin) or not (job.good or job.is_store):
+        if self._is_overdue(job) or not (job.good or job.is_store):
             self._ends(waiting.popleft(), good=False)
             return True
-        if self.is_hung or window.try_after > now or not self._fits(window):
+        if self._unanswered or window.try_after > now or not self._fits(window):
             return False
         waiting.popleft()
         self.requests += window.request
@@ -157,6 +160,10 @@ class Windows:
         # The call's own time began before this.
         window.until = time.monotonic() + left
         return True
+
+    @staticmethod
+    def _is_overdue(job):
+        return job.until - time.monotonic() <= _LEAST_TIME * (job.until - job.begin)
 
     def _fits(self, window):
         return not self.requests or (self.requests + window.request <= _REQUESTS_UNDER_WAY and

@@ -45,8 +45,8 @@ class News(NamedTuple):
 
 
 class Watch:
-    """ns: a Namespace. Always by gRPC, with a session of its own. next by one thread at a time; the
-    rest is thread-safe."""
+    """ns: a Namespace, whose client lives longer. Always by gRPC, with a session of its own. next
+    by one thread at a time, and cancel beside it."""
 
     def __init__(self, ns):
         self._client, self._library, self._handle = ns.client, ns.client.library, None
@@ -63,6 +63,7 @@ class Watch:
         after a while."""
         if self._handle is None:
             raise ValueError("this watch is closed")
+        self._client.usable()
         news, error = _abi.make(_abi.WatchNews), _abi.Error()
         wait_ms = calls.milliseconds(timeout) if timeout else 0
         if self._library.kvkeep_watch_next(self._handle, wait_ms, ctypes.byref(news),
@@ -77,7 +78,8 @@ class Watch:
 
     def cancel(self):
         """Ends a `next` that waits, and each one from now on."""
-        self._library.kvkeep_watch_cancel(self._handle)
+        if self._client.is_ours():
+            self._library.kvkeep_watch_cancel(self._handle)
 
     def close(self):
         """REQUIRES: no `next` is under way. Idempotent."""

@@ -3,6 +3,7 @@
 // end.
 #include <kvkeep_kv.h>
 #include <kvkeep_pin.h>
+#include <kvkeep_watch.h>
 #include <stddef.h>
 
 #include "tests/client/c/check.h"
@@ -147,11 +148,12 @@ static void structs_of_the_local_path_keep_their_layout(void) {
 }
 
 static void structs_of_gpu_memory_keep_their_layout(void) {
-  SIZE(kvkeep_gpu_range, 32);
+  SIZE(kvkeep_gpu_range, 40);  // 32 at first
   AT(kvkeep_gpu_range, deadline_ms, 4);
   AT(kvkeep_gpu_range, address, 8);
   AT(kvkeep_gpu_range, bytes, 16);
   AT(kvkeep_gpu_range, driver, 24);
+  AT(kvkeep_gpu_range, flags, 32);
   SIZE(kvkeep_gpu_run, 24);
   AT(kvkeep_gpu_run, offset, 8);
   AT(kvkeep_gpu_run, bytes, 16);
@@ -163,17 +165,18 @@ static void structs_of_gpu_memory_keep_their_layout(void) {
   AT(kvkeep_gpu_put_chunk, run_count, 80);
   AT(kvkeep_gpu_put_chunk, metadata, 88);
   AT(kvkeep_gpu_put_chunk, metadata_bytes, 96);
-  SIZE(kvkeep_gpu_put_request, 40);
+  SIZE(kvkeep_gpu_put_request, 48);  // 40 at first
   AT(kvkeep_gpu_put_request, ns, 8);
   AT(kvkeep_gpu_put_request, chunks, 16);
   AT(kvkeep_gpu_put_request, chunk_count, 24);
   AT(kvkeep_gpu_put_request, flags, 28);
   AT(kvkeep_gpu_put_request, outcomes, 32);
+  AT(kvkeep_gpu_put_request, use, 40);
   SIZE(kvkeep_gpu_get_chunk, 56);
   AT(kvkeep_gpu_get_chunk, part, 32);
   AT(kvkeep_gpu_get_chunk, runs, 40);
   AT(kvkeep_gpu_get_chunk, run_count, 48);
-  SIZE(kvkeep_gpu_get_request, 56);
+  SIZE(kvkeep_gpu_get_request, 64);  // 56 at first
   AT(kvkeep_gpu_get_request, ns, 8);
   AT(kvkeep_gpu_get_request, lease, 16);
   AT(kvkeep_gpu_get_request, chunks, 24);
@@ -181,6 +184,17 @@ static void structs_of_gpu_memory_keep_their_layout(void) {
   AT(kvkeep_gpu_get_request, flags, 36);
   AT(kvkeep_gpu_get_request, outcomes, 40);
   AT(kvkeep_gpu_get_request, metadata, 48);
+  AT(kvkeep_gpu_get_request, use, 56);
+  SIZE(kvkeep_watch_event, 40);
+  AT(kvkeep_watch_event, part, 32);
+  AT(kvkeep_watch_event, tier, 36);
+  AT(kvkeep_watch_event, stored, 38);
+  SIZE(kvkeep_watch_news, 40);
+  AT(kvkeep_watch_news, begins, 4);
+  AT(kvkeep_watch_news, snapshot_end, 8);
+  AT(kvkeep_watch_news, epoch, 16);
+  AT(kvkeep_watch_news, event_count, 24);
+  AT(kvkeep_watch_news, events, 32);
   SIZE(kvkeep_gpu_stats, 56);
   AT(kvkeep_gpu_stats, registered, 8);
   AT(kvkeep_gpu_stats, bytes_got, 48);
