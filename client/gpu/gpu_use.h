@@ -8,16 +8,18 @@
 
 #include <cstddef>
 #include <memory>
-#include <vector>
 
 #include "tiers/base/mutex.h"
 
 namespace kvkeep::client {
 
 class DaemonProcess;
+class DaemonProcesses;
 
 class GpuUse {
  public:
+  GpuUse();
+  ~GpuUse();
   bool in_use();
   // Of those in use: whether an answer may still come, as the connection is there.
   bool is_awaited();
@@ -29,7 +31,7 @@ class GpuUse {
  private:
   Mutex mu_;
   size_t unanswered_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<std::shared_ptr<const DaemonProcess>> left_to_ ABSL_GUARDED_BY(mu_);
+  const std::unique_ptr<DaemonProcesses> left_to_ ABSL_PT_GUARDED_BY(mu_);
 };
 
 }  // namespace kvkeep::client

@@ -7,10 +7,12 @@
 
 namespace kvkeep::client {
 
+GpuUse::GpuUse() : left_to_(std::make_unique<DaemonProcesses>()) {}
+GpuUse::~GpuUse() = default;
+
 bool GpuUse::in_use() {
   MutexLock lock(&mu_);
-  std::erase_if(left_to_, [](const auto& daemon) { return daemon->Ended(); });
-  return unanswered_ > 0 || !left_to_.empty();
+  return unanswered_ > 0 || !left_to_->empty();
 }
 
 bool GpuUse::is_awaited() {
@@ -27,7 +29,7 @@ void GpuUse::End(std::shared_ptr<const DaemonProcess> left_to) {
   MutexLock lock(&mu_);
   KVKEEP_CHECK(unanswered_ > 0);
   --unanswered_;
-  if (left_to != nullptr) left_to_.push_back(std::move(left_to));
+  if (left_to != nullptr) left_to_->Add(std::move(left_to));
 }
 
 }  // namespace kvkeep::client
