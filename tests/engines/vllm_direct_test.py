@@ -402,7 +402,6 @@ class Doubtful(unittest.TestCase):
         self.taken = self.pool.get_new_blocks(6)
         self.connector = connector = KvkeepConnector.__new__(KvkeepConnector)
         connector._workers, connector._stores, connector._loads = 2, {}, {}
-        connector._failed = set()
         connector._doubts, connector._manager = Doubts(self.pool), mock.Mock(
             pins=False, options=DirectOptions(), events=None)
         connector.connector_scheduler = mock.Mock(_jobs={}, **{

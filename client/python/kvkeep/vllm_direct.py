@@ -322,8 +322,7 @@ class KvkeepConnector(OffloadingConnector):
                                              self._manager.own, options.events == "daemon")
             self._manager.begin_events()
             self._stores = {}  # job: [workers that have not released it, its chunks, request]
-            self._loads = {}  # job: [workers that have not ended it, its blocks]
-            self._failed = set()  # of these, what failed for some
+            self._loads = {}  # job: [workers that have not ended it, its blocks, none has failed]
             self._doubts = None  # Doubts, with vLLM's pool
             self._workers = vllm_config.parallel_config.world_size
         else:
@@ -353,7 +352,7 @@ class KvkeepConnector(OffloadingConnector):
         for request in scheduler_output.finished_req_ids or ():
             pins.let_go(request)  # what no job took
         for job, entry in meta.load_jobs.items():
-            self._loads[job] = [self._workers, entry.dst_spec.block_ids.tolist()]
+            self._loads[job] = [self._workers, entry.dst_spec.block_ids.tolist(), True]
         if self._manager.events is not None:
             for job, entry in (*meta.store_jobs.items(), *meta.load_jobs.items()):
                 self._manager.events.begin(job, self._in_order(job, entry.req_id), entry.req_id)
@@ -362,8 +361,9 @@ class KvkeepConnector(OffloadingConnector):
     def update_connector_output(self, connector_output):
         told = connector_output.kv_connector_worker_meta
         if told is not None:
-            self._failed.update(told.failed & self._loads.keys())
             for job in told.failed:
+                if job in self._loads:
+                    self._loads[job][2] = False
                 known = self.scheduler._jobs.get(job)  # None: from before a reset, or flushed
                 if job in self._stores:
                     self._stores[job][1] = None
@@ -372,7 +372,7 @@ class KvkeepConnector(OffloadingConnector):
             for job, workers in told.released.items():
                 self._released(job, workers)
             for job, workers in told.uncertain.items():  # before vLLM frees the blocks
-                self._doubts.change(job, workers, self._loads.get(job, (0, ()))[1])
+                self._doubts.change(job, workers, self._loads.get(job, (0, (), True))[1])
             for job, workers in told.completed_jobs.items():
                 self._ended(job, workers)
         super().update_connector_output(connector_output)
@@ -408,8 +408,7 @@ class KvkeepConnector(OffloadingConnector):
             load[0] -= workers
             if load[0] <= 0:
                 del self._loads[job]
-                self._tell(job, job not in self._failed)
-                self._failed.discard(job)
+                self._tell(job, load[2])
 
     def _stored_up_to(self, request, group):
         known = of_group(self.scheduler, request, group)

@@ -51,7 +51,8 @@ class EngineEvents:
         self._hits = {}  # request: vLLM's keys
         self._held = collections.Counter()  # vLLM's key: holders
         self._loose, self._lost = set(), set()  # vLLM's keys: without a holder; without a payload
-        self._there = {}  # the daemon's key, of jobs and told: {(part, tier)} by the watch
+        # The daemon's keys, of jobs and told: followers, and {(part, tier)} by the watch.
+        self._followed, self._there = collections.Counter(), {}
         self._went = set()  # of these, what has left a tier before it was told of
         self._suspects, self._asked = collections.OrderedDict(), set()  # the daemon's keys
         self._events = []
@@ -80,8 +81,7 @@ class EngineEvents:
                                  else self._tellable(key, request))
             self._held[key] += 1
             self._lost.discard(key)
-            if own is not None:
-                self._there.setdefault(own, set())
+            self._follow(own)
         self._prepared.clear()
 
     def end(self, job, good):
@@ -92,9 +92,9 @@ class EngineEvents:
         for own in reversed(of_job.values()):  # ends of prefixes go first
             if own in self._told:
                 self._told.move_to_end(own)
-        for key in of_job:
+        for key, own in of_job.items():
             self._let_go(key)
-        self._forget_places(of_job.values())
+            self._unfollow(own)
         while len(self._told) > _MOST:
             self._gone(next(iter(self._told)))
 
@@ -128,6 +128,7 @@ class EngineEvents:
             return
         self._told[own] = key
         self._held[key] += 1
+        self._follow(own)
         if own in self._went:
             self._suspects[own] = None
         self._events.append(OffloadingEvent([key], Medium.CPU, removed=False,
@@ -143,7 +144,7 @@ class EngineEvents:
             self._lost.add(key)  # vLLM lets go of it with the event
         else:
             del self._held[key]
-        self._forget_places([own])
+        self._unfollow(own)
 
     def _let_go(self, key):
         self._held[key] -= 1
@@ -153,12 +154,18 @@ class EngineEvents:
                 self._loose.add(key)
             self._lost.discard(key)
 
-    def _forget_places(self, owns):
-        for own in owns:
-            if own not in self._told and not any(own in job.values()
-                                                 for job in self._jobs.values()):
-                self._there.pop(own, None)
-                self._went.discard(own)
+    def _follow(self, own):
+        if own is not None:
+            self._followed[own] += 1
+            self._there.setdefault(own, set())
+
+    def _unfollow(self, own):
+        if own is None:
+            return
+        self._followed[own] -= 1
+        if not self._followed[own]:
+            del self._followed[own], self._there[own]
+            self._went.discard(own)
 
     def _hear(self):
         """Whether there may be more."""
