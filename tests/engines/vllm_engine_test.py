@@ -74,29 +74,28 @@ class VllmEngine(unittest.TestCase):
         self.model = holder.name
         engine_process.make_model(self.model)
 
-    def daemon(self, g2=None, g3=None, prepare=lambda daemon: None):
-        """With other capacities than a test's daemon has."""
+    def daemon(self, g2=None, g3=None, **settings):
+        """With other capacities than a test's daemon has, and KVKEEP_* variables."""
         from daemon import Daemon
 
         daemon = Daemon(ASKED.build / "bin" / "kvkeepd", {} if vllm_engine.ON_A_GPU else {
             "LD_LIBRARY_PATH": str(FAKE_DRIVER.parent.resolve())})
+        daemon.settings.update(settings)
         if g2:
             daemon.settings.update({"KVKEEP_G2_CAPACITY": g2, "KVKEEP_G3_PATHS": json.dumps(
                 [{"dir": f"{daemon.dir}/nvme", "capacity": g3}])})
-        prepare(daemon)
         daemon.start()
         self.addCleanup(daemon.__exit__)
         return daemon
 
-    def router(self, daemon):
-        """For a daemon that does not run yet: who hears of its chunks from the first one on."""
+    def daemon_and_router(self):
+        """And who hears of its chunks from the first one on."""
         from events_heard import EventsHeard
 
         endpoint = f"ipc://{self.model}/events"
-        daemon.settings["KVKEEP_EVENTS_ZMQ"] = endpoint
         heard = EventsHeard(endpoint)
         self.addCleanup(heard.close)
-        return heard
+        return self.daemon(KVKEEP_EVENTS_ZMQ=endpoint), heard
 
     def hears_engines(self):
         """(who hears of an engine's own events beside those of the GPU, where it publishes them)"""
@@ -156,13 +155,12 @@ class VllmEngine(unittest.TestCase):
 
     def tokens_are_those_of_vllm_without_kvkeep(self, **options):
         self.expect(PROMPTS)
-        heard = []
-        daemon = self.daemon(prepare=lambda daemon: heard.append(self.router(daemon)))
+        daemon, heard = self.daemon_and_router()
         first = self.engine(daemon.endpoint, **options)
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
         daemon.wait_clean(len(PROMPTS) * CHUNKS)  # vLLM stores behind its answers
-        self.check_heard(heard[0], told="direct" in options)
+        self.check_heard(heard, told="direct" in options)
         second = self.engine(daemon.endpoint, **options)  # beside the first
         self.check(second, "p0", recalled=True)
         # Killed at some moment of a load: hit or miss, but never other tokens, nor a hang.
@@ -184,15 +182,14 @@ class VllmEngine(unittest.TestCase):
         """Of what it has stored, with vLLM's own events; of what the daemon has lost, as gone."""
         self.expect(PROMPTS)
         own, endpoint = self.hears_engines()
-        heard = []
-        daemon = self.daemon(prepare=lambda daemon: heard.append(self.router(daemon)))
+        daemon, heard = self.daemon_and_router()
         first = self.engine(daemon.endpoint, direct={"events": "engine"}, events=endpoint)
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
         daemon.wait_clean(len(PROMPTS) * CHUNKS)
         self.ask(first, "p0")
         self.check_heard(own, told=True)
-        self.check_heard(heard[0], told=False)
+        self.check_heard(heard, told=False)
         daemon.clear()
         deadline = time.monotonic() + 60
         while own.blocks():
@@ -222,14 +219,13 @@ class VllmEngine(unittest.TestCase):
     def two_tensor_parallel_ranks(self, **options):
         """Each has half of the heads: a row of one rank in the other's place is other tokens."""
         self.expect(PROMPTS, ranks=2)
-        heard = []
-        daemon = self.daemon(prepare=lambda daemon: heard.append(self.router(daemon)))
+        daemon, heard = self.daemon_and_router()
         first = self.engine(daemon.endpoint, ranks=2, **options)
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
         parts = 2 if "direct" in options else 1  # else a row is of both ranks
         daemon.wait_clean(len(PROMPTS) * CHUNKS * parts)
-        self.check_heard(heard[0], told="direct" in options)  # once, not of each rank
+        self.check_heard(heard, told="direct" in options)  # once, not of each rank
         first.close()
         daemon.restart()
         second = self.engine(daemon.endpoint, ranks=2, **options)
@@ -241,9 +237,9 @@ class VllmEngine(unittest.TestCase):
         alone.close()
         daemon.clear()
         deadline = time.monotonic() + 30
-        while heard[0].blocks() and time.monotonic() < deadline:
+        while heard.blocks() and time.monotonic() < deadline:
             time.sleep(0.01)
-        self.assertEqual(heard[0].blocks(), {})
+        self.assertEqual(heard.blocks(), {})
 
     def test_direct_engines_of_other_tensor_parallelism_share(self):
         self.engines_of_other_tensor_parallelism_share(direct={"tp_parts": 2})
@@ -256,13 +252,12 @@ class VllmEngine(unittest.TestCase):
         """What two ranks have stored one loads, and the other way round."""
         prompts = [*PROMPTS, "p7"]
         self.expect(prompts)
-        heard = []
-        daemon = self.daemon(prepare=lambda daemon: heard.append(self.router(daemon)))
+        daemon, heard = self.daemon_and_router()
         two = self.engine(daemon.endpoint, ranks=2, **options)
         for prompt in PROMPTS:
             self.check(two, prompt, recalled=False)
         daemon.wait_clean(len(PROMPTS) * CHUNKS * 2)
-        self.check_heard(heard[0], told=True)
+        self.check_heard(heard, told=True)
         one = self.engine(daemon.endpoint, **options)
         for prompt in PROMPTS:
             self.check(one, prompt, recalled=True)
