@@ -287,8 +287,9 @@ bool Simulator::ChangeTenants(std::set<uint64_t>* must_be_there, bool all_kept) 
   DrawQuotas();
   const bool room = world_options_.store.max_chunks > 2 * kNames * spaces_.size();
   if (!second_.here() || !all_kept || !room || report_.attachments > 0) return true;
-  for (const Records& records : AllRecords()) {
-    for (const auto& [name, record] : records) {
+  for (size_t device = 0; device < world_options_.device_blocks.size(); ++device) {
+    if (!world_.attached(device)) continue;  // it left in the last process and was not joined again
+    for (const auto& [name, record] : RecordsOn(device)) {
       const bool back =
           name / kNames >= second_.own_spaces() && !IsAway(name) && !unsure_.contains(name);
       if (back && must_be_there->insert(name).second && faultless_) ++report_.returned;
