@@ -19,6 +19,7 @@ constexpr milliseconds kPatience{60'000};  // however busy the machine is
 constexpr size_t kWriters = 4;
 constexpr int kAttempts = 6;
 constexpr double kAsFast = 1.2;
+constexpr double kAsMany = 0.5;  // of durable puts: one that waits for the hung disk does not count
 
 struct TwoDisks {
   SickDisk hung{"320M"}, well{"320M"};
@@ -118,8 +119,11 @@ class OneByOne {
 // By turns, so that the machine's own moods even out.
 struct Comparison {
   CallTimes well, beside_hung;
+  const double share;  // which quantile: of some hundred calls the p99 is the machine's worst moment
 
-  Comparison(TwoDisks& disks, OneByOne& calls, std::chrono::milliseconds segment, int rounds) {
+  Comparison(TwoDisks& disks, OneByOne& calls, std::chrono::milliseconds segment, int rounds,
+             double quantile)
+      : share(quantile) {
     for (int round = 0; round < rounds; ++round) {
       REQUIRE(disks.site.AwaitClean());
       CallTimes warm_up;
@@ -141,15 +145,20 @@ struct Comparison {
     }
   }
   double Ratio(Latencies CallTimes::*which) {
-    return (beside_hung.*which).At(0.99) / (well.*which).At(0.99);
+    return (beside_hung.*which).At(share) / (well.*which).At(share);
+  }
+  bool IsAsFast() {
+    const auto puts = static_cast<double>(beside_hung.puts.all.size());
+    return Ratio(&CallTimes::puts) <= kAsFast && Ratio(&CallTimes::reads) <= kAsFast &&
+           puts >= kAsMany * static_cast<double>(well.puts.all.size());
   }
   std::string ToString() {
     return absl::StrFormat(
-        "beside a disk that hangs in flush, p99: durable puts %.1f ms (%d), well %.1f (%d), so "
+        "beside a disk that hangs in flush, p%.0f: durable puts %.1f ms (%d), well %.1f (%d), so "
         "%.2f times; reads of G3 %.1f ms (%d), well %.1f (%d), so %.2f times",
-        beside_hung.puts.At(0.99), beside_hung.puts.all.size(), well.puts.At(0.99),
-        well.puts.all.size(), Ratio(&CallTimes::puts), beside_hung.reads.At(0.99),
-        beside_hung.reads.all.size(), well.reads.At(0.99), well.reads.all.size(),
+        100 * share, beside_hung.puts.At(share), beside_hung.puts.all.size(), well.puts.At(share),
+        well.puts.all.size(), Ratio(&CallTimes::puts), beside_hung.reads.At(share),
+        beside_hung.reads.all.size(), well.reads.At(share), well.reads.all.size(),
         Ratio(&CallTimes::reads));
   }
 };
@@ -160,14 +169,14 @@ TEST_CASE("durable puts and reads of a disk take as long beside one that hangs",
   if (!CanBeSick()) return;
   // The figure for the record is of 60: KVKEEP_SICK_HANG_SECONDS.
   const auto seconds = FromEnvironment("KVKEEP_SICK_HANG_SECONDS", 3);
+  const bool brief = seconds < 10;
   TwoDisks disks;
   OneByOne calls(disks);
   bool good = false;
   for (int attempt = 0; attempt < kAttempts && !good; ++attempt) {
-    Comparison now(disks, calls, std::chrono::seconds(seconds), seconds < 10 ? 2 : 1);
+    Comparison now(disks, calls, std::chrono::seconds(seconds), brief ? 2 : 1, brief ? 0.9 : 0.99);
     WARN(now.ToString());
-    good = e2e::kSanitized || (now.Ratio(&CallTimes::puts) <= kAsFast &&
-                               now.Ratio(&CallTimes::reads) <= kAsFast);
+    good = e2e::kSanitized || now.IsAsFast();
   }
   CHECK(good);
   CHECK(calls.wrong_bytes() == 0);
