@@ -81,6 +81,11 @@ class Sharded(OnGpu, shards.Sharded):
     pass
 
 
+class Layouts(OnGpu, direct.Layouts):
+    def zeros(self, nbytes):
+        return DEVICE.zeros(nbytes)
+
+
 class Late(OnGpu):
     """Calls that a daemon which hangs has not answered."""
 

@@ -9,6 +9,7 @@ blocks that stores read are given to nobody; what vLLM flushes is completed once
 themselves.
 """
 
+import math
 import os
 import random
 import signal
@@ -30,7 +31,8 @@ sys.path[:0] = [str(ROOT / "client" / "python"), str(ROOT / "tests" / "client" /
 from daemon import Daemon  # noqa: E402
 from kvkeep.metadata import chunk_metadata  # noqa: E402
 from kvkeep.vllm_blocks import Doubts, Pins, Present  # noqa: E402
-from kvkeep.vllm_direct import DirectOptions, KvkeepConnector  # noqa: E402
+from kvkeep.vllm_direct import (DirectOptions, KvkeepConnector,  # noqa: E402
+                                check_layout)
 from kvkeep.vllm_facts import ChunkFacts, Facts  # noqa: E402
 from kvkeep.vllm_keys import OwnKeys  # noqa: E402
 from kvkeep.vllm_transfers import (ChunksSpec, HostTransfers, KvkeepWorker,  # noqa: E402
@@ -39,6 +41,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (  # 
     OffloadingConnectorMetadata, TransferJob)
 from vllm.v1.core.block_pool import BlockPool  # noqa: E402
 from vllm.v1.kv_cache_interface import FullAttentionSpec  # noqa: E402
+from vllm.v1.kv_cache_layout import KVCacheLayout  # noqa: E402
 from vllm.v1.kv_offload.base import (CanonicalKVCacheRef, CanonicalKVCaches,  # noqa: E402
                                      CanonicalKVCacheTensor, CanonicalPageMapping, CopyRun,
                                      GPULoadStoreSpec, ReqContext, make_offload_key)
@@ -506,13 +509,71 @@ class Told(unittest.TestCase):
             self.assertEqual(self.facts(key, end, keys=keys), Facts())
 
 
+class Layouts(WithDaemon):
+    """KV memory of each of vLLM's layouts, as vLLM's own worker takes it to pieces."""
+
+    LAYERS = 3
+
+    def zeros(self, nbytes):
+        return torch.zeros(nbytes, dtype=torch.int8)
+
+    def registered(self, layout):
+        """(its Transfers, the memory as [layer, block, head, token, content])"""
+        spec = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=8, dtype=torch.float16)
+        sizes, order = (self.LAYERS, BLOCKS, 2, 16, 16), layout.stride_order
+        memory = self.zeros(2 * math.prod(sizes)).view(torch.float16).view(
+            [sizes[dim] for dim in order]).permute([order.index(dim) for dim in range(5)])
+        layers = [f"layer.{at}" for at in range(self.LAYERS)]
+        engine = types.SimpleNamespace(
+            model_config=types.SimpleNamespace(get_total_num_kv_heads=lambda: 2),
+            parallel_config=types.SimpleNamespace(
+                tensor_parallel_size=1, prefill_context_parallel_size=1, rank=0, world_size=1,
+                decode_context_parallel_size=1, cp_kv_cache_interleave_size=1))
+        options = DirectOptions(endpoint=self.daemon.endpoint)
+        worker = KvkeepWorker(
+            types.SimpleNamespace(replicated_layout=False, config=config(),
+                                  get_worker=lambda caches: self.make(options, config(), caches,
+                                                                      None)),
+            engine, types.SimpleNamespace(
+                num_blocks=BLOCKS, hisparse_host_num_blocks=None, prefix_cacheable_group_ids=(0,),
+                kv_cache_groups=[types.SimpleNamespace(layer_names=layers, kv_cache_spec=spec,
+                                                       host_resident=False)]))
+        worker.register_kv_caches(dict(zip(layers, memory)))
+        self.addCleanup(worker.shutdown)
+        return worker.worker, memory
+
+    def test_of_each_layout_a_block_is_its_own_bytes_or_it_is_refused(self):
+        taken = set()
+        for at, layout in enumerate(KVCacheLayout):
+            try:
+                check_layout(layout)
+            except ValueError as refused:
+                self.assertIn(layout.name, str(refused))
+                continue
+            taken.add(layout.name)
+            transfers, memory = self.registered(layout)
+            memory.copy_(torch.randn(memory.shape, generator=torch.Generator().manual_seed(at)))
+            before, wanted = memory.clone(), keys(2, first=1 + 10 * at)
+            had, has = list(range(1, 1 + 2 * PER_CHUNK)), list(range(20, 20 + 2 * PER_CHUNK))
+            transfers.submit_store(1, blocks(had), chunks(wanted))
+            self.assertEqual(self.ended(transfers), (1, True))
+            transfers.submit_load(2, chunks(wanted), blocks(has))
+            self.assertEqual(self.ended(transfers), (2, True))
+            self.assertTrue(torch.equal(memory[:, has], before[:, had]), layout)
+            others = [number for number in range(BLOCKS) if number not in has]
+            self.assertTrue(torch.equal(memory[:, others], before[:, others]), layout)
+            runs = len(transfers._pages[0])  # of a block
+            self.assertEqual(runs, 1 if layout.is_block_outermost else self.LAYERS, layout)
+        self.assertEqual(taken, {layout.name for layout in KVCacheLayout} - {"LHBNC"})
+
+
 class Options(unittest.TestCase):
     def test_what_makes_no_sense_is_refused_in_words(self):
         for wrong, why in (({"tokens_per_chunk": 0}, "tokens_per_chunk"),
                            ({"weights": 1}, "weights"),
                            ({"max_pinned_part": 0.6}, "max_pinned_part"),
                            ({"on_reset": ""}, "epoch"), ({"tp_parts": 0}, "tp_parts"),
-                           ({"events": "both"}, "events"),
+                           ({"events": "both"}, "events"), ({"kv_layout": "LHBNC"}, "kv_layout"),
                            ({"store_timeout_s": 0}, "store_timeout_s"), ({"other": 1}, "unknown")):
             with self.assertRaisesRegex(ValueError, why):
                 DirectOptions.of(wrong)

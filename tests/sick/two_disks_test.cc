@@ -174,7 +174,8 @@ TEST_CASE("durable puts and reads of a disk take as long beside one that hangs",
   OneByOne calls(disks);
   bool good = false;
   for (int attempt = 0; attempt < kAttempts && !good; ++attempt) {
-    Comparison now(disks, calls, std::chrono::seconds(seconds), brief ? 2 : 1, brief ? 0.9 : 0.99);
+    Comparison now(disks, calls, std::chrono::seconds(seconds), brief ? 2 : 1,
+                   brief ? 0.9 : 0.99);
     WARN(now.ToString());
     good = e2e::kSanitized || now.IsAsFast();
   }

@@ -63,6 +63,9 @@ class DirectOptions(VllmOptions):
     the daemon tells (`events.zmq`). "engine": by vLLM's own stream (vllm_events.py). "none".
     tp_parts: a chunk has so many parts, shards of heads: engines that have the same share, whatever
     their tensor parallelism; a multiple of it. None: each rank's part is by itself.
+    kv_layout: what vLLM is asked for. "LBHNC": a layer's blocks lie side by side; "BLHNC": a
+    block's layers do, which a copy moves in one run; "engine": what its attention likes best.
+    Engines of one layout share, and others do not.
     """
 
     store_timeout_s: float = 5.0
@@ -70,6 +73,7 @@ class DirectOptions(VllmOptions):
     max_pinned_part: float = 0.1
     events: str = "daemon"
     tp_parts: Optional[int] = None
+    kv_layout: str = "LBHNC"
 
     def __post_init__(self):
         super().__post_init__()
@@ -78,6 +82,8 @@ class DirectOptions(VllmOptions):
         if self.tp_parts is not None and not (isinstance(self.tp_parts, int) and
                                               0 < self.tp_parts <= 1024):
             raise ValueError(f"tp_parts: 1 to 1024, not {self.tp_parts!r}")
+        if self.kv_layout not in ("LBHNC", "BLHNC", "engine"):
+            raise ValueError(f'kv_layout: "LBHNC", "BLHNC" or "engine", not {self.kv_layout!r}')
         if self.events not in ("daemon", "engine", "none"):
             raise ValueError(f'events: "daemon", "engine" or "none", not {self.events!r}')
         if not 0 < self.max_pinned_part <= 0.5:
@@ -475,7 +481,13 @@ class KvkeepConnector(OffloadingConnector):
         del finished_req_ids
         return self.connector_worker.transfer_results()
 
-    # ---- vLLM's front end
+    # ---- what vLLM asks of the class
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config):
+        """vLLM takes another where its attention cannot have this one, and warns."""
+        layout = _options(vllm_config.kv_transfer_config).kv_layout
+        return None if layout == "engine" else layout
 
     @classmethod
     def build_prom_metrics(cls, vllm_config, metric_types, labelnames, per_engine_labelvalues):
@@ -485,12 +497,22 @@ class KvkeepConnector(OffloadingConnector):
                                           per_engine_labelvalues)
 
 
+def _options(transfer):
+    return DirectOptions.of({name: value for name, value in
+                             transfer.kv_connector_extra_config.items() if name not in _OF_VLLM})
+
+
+def check_layout(layout):
+    """ValueError: vLLM's worker takes a page to be one run of bytes, and here it is not."""
+    if not (layout.is_block_compact or layout.is_block_outermost):
+        raise ValueError(f"kvkeep: in the KV layout {layout.name} a page's bytes lie apart: "
+                         "VLLM_KV_CACHE_LAYOUT=LBHNC, or another attention backend")
+
+
 def _configure(vllm_config, kv_cache_config):
     """(DirectOptions, vLLM's OffloadingConfig). ValueError: what cannot be, and the way out."""
     transfer = vllm_config.kv_transfer_config
-    extra = transfer.kv_connector_extra_config
-    options = DirectOptions.of({name: value for name, value in extra.items()
-                                if name not in _OF_VLLM})
+    extra, options = transfer.kv_connector_extra_config, _options(transfer)
     if transfer.kv_role != "kv_both":
         raise ValueError(f'kvkeep: "kv_role" must be "kv_both", not {transfer.kv_role!r}')
     if transfer.kv_load_failure_policy != "recompute":
@@ -499,6 +521,7 @@ def _configure(vllm_config, kv_cache_config):
         transfer.kv_load_failure_policy = "recompute"
     if vllm_config.attention_config.hisparse_config is not None:
         raise ValueError("kvkeep: HiSparse has host memory of its own: not with this connector")
+    check_layout(vllm_config.cache_config.get_resolved_kv_cache_layout())
     groups = kv_cache_config.kv_cache_groups
     blocks = 1
     if len(groups) == 1:

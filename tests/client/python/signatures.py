@@ -39,6 +39,7 @@ WANTED = {
     "vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker": (
         "OffloadingConnectorWorker",),
     "vllm.v1.core.block_pool": ("BlockPool",),
+    "vllm.v1.kv_cache_layout": ("KVCacheLayout",),
     "vllm.v1.kv_offload.base": (
         "ScheduleEndContext", "LoadStoreSpec",
         "PrepareStoreOutput", "OffloadingManager", "BlockIDsLoadStoreSpec",
