@@ -17,6 +17,7 @@ from unittest import mock
 
 import torch
 import vllm_direct_test as direct
+import vllm_layouts_test as layouts
 import vllm_shards_test as shards
 from on_fake_gpu import FakeDevice
 from vllm_direct_test import ASKED, BUILD, blocks, chunks, keys
@@ -81,7 +82,7 @@ class Sharded(OnGpu, shards.Sharded):
     pass
 
 
-class Layouts(OnGpu, direct.Layouts):
+class Layouts(OnGpu, layouts.Layouts):
     def zeros(self, nbytes):
         return DEVICE.zeros(nbytes)
 
@@ -372,6 +373,11 @@ class Registering(OnGpu):
             transfers.release()
         self.assertEqual([line for line in logged.output if "copies no KV" not in line], [])
         self.assertEqual(len(set(logged.output)), len(logged.output))
+
+    def test_chunks_of_more_runs_than_a_socket_has_room_for_are_refused(self):
+        with mock.patch.object(vllm_device, "MOST_RUNS", 2 * direct.PER_CHUNK - 1), \
+                self.assertRaisesRegex(ValueError, "tokens_per_chunk: a chunk is 8 runs"):
+            self.transfers(self.memory(False))
 
     def test_memory_of_two_kinds_is_refused(self):
         caches = direct.Memory(False).caches

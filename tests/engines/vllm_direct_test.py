@@ -9,11 +9,11 @@ blocks that stores read are given to nobody; what vLLM flushes is completed once
 themselves.
 """
 
-import math
 import os
 import random
 import signal
 import sys
+import threading
 import time
 import types
 import unittest
@@ -29,10 +29,10 @@ os.environ.update(KVKEEP_CLIENT_LIBRARY=str(BUILD / "lib" / "libkvkeep-client.so
 sys.path[:0] = [str(ROOT / "client" / "python"), str(ROOT / "tests" / "client" / "c")]
 
 from daemon import Daemon  # noqa: E402
+from kvkeep import errors  # noqa: E402
 from kvkeep.metadata import chunk_metadata  # noqa: E402
 from kvkeep.vllm_blocks import Doubts, Pins, Present  # noqa: E402
-from kvkeep.vllm_direct import (DirectOptions, KvkeepConnector,  # noqa: E402
-                                check_layout)
+from kvkeep.vllm_direct import DirectOptions, KvkeepConnector  # noqa: E402
 from kvkeep.vllm_facts import ChunkFacts, Facts  # noqa: E402
 from kvkeep.vllm_keys import OwnKeys  # noqa: E402
 from kvkeep.vllm_transfers import (ChunksSpec, HostTransfers, KvkeepWorker,  # noqa: E402
@@ -41,7 +41,6 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (  # 
     OffloadingConnectorMetadata, TransferJob)
 from vllm.v1.core.block_pool import BlockPool  # noqa: E402
 from vllm.v1.kv_cache_interface import FullAttentionSpec  # noqa: E402
-from vllm.v1.kv_cache_layout import KVCacheLayout  # noqa: E402
 from vllm.v1.kv_offload.base import (CanonicalKVCacheRef, CanonicalKVCaches,  # noqa: E402
                                      CanonicalKVCacheTensor, CanonicalPageMapping, CopyRun,
                                      GPULoadStoreSpec, ReqContext, make_offload_key)
@@ -241,12 +240,44 @@ class Moving(WithDaemon):
         self.assertEqual(self.ended(transfers), (4, False))
 
 
+class Opening(WithDaemon):
+    def test_a_namespace_opens_while_nobody_waits(self):
+        transfers = self.transfers(self.memory(False), timeout_s=0.4)
+        opens, may_open = transfers._client.namespace, threading.Event()
+
+        def slow(*arguments, **named):
+            may_open.wait(20)
+            return opens(*arguments, **named)
+
+        transfers._client.namespace = slow
+        self.assertFalse(transfers.knows(chunks(keys(1))))
+        self.assertFalse(transfers.knows(chunks(keys(1))))
+        may_open.set()
+        deadline = time.monotonic() + 20
+        while not transfers.knows(chunks(keys(1))):
+            self.assertLess(time.monotonic(), deadline)
+        transfers.submit_store(1, blocks([1, 2, 3, 4]), chunks(keys(1)))
+        self.assertEqual(self.ended(transfers), (1, True))
+
+    def test_one_that_does_not_open_is_a_job_that_failed_and_is_tried_again(self):
+        transfers = self.transfers(self.memory(False))
+        opens = transfers._client.namespace
+        transfers._client.namespace = mock.Mock(
+            side_effect=[errors.make("DEADLINE_EXCEEDED", "no answer"),
+                         opens("m", tokens_per_chunk=16)])
+        for job, good in ((1, False), (2, True)):
+            transfers.submit_store(job, blocks([1, 2, 3, 4]), chunks(keys(1)))
+            self.assertEqual(self.ended(transfers), (job, good))
+        self.assertTrue(transfers.knows(chunks(keys(1))))
+
+
 class Worker(unittest.TestCase):
     """vLLM's jobs, on transfers that end when told."""
 
     class Transfers:
         def __init__(self):
-            self.begun, self.finished, self.doubts, self.busy = [], [], {}, False
+            self.begun, self.finished, self.doubts = [], [], {}
+            self.busy, self.opening = False, []
 
         def submit_store(self, job, *_):
             self.begun.append(job)
@@ -267,6 +298,9 @@ class Worker(unittest.TestCase):
         def is_over(self, fence):
             return fence == "fence" and not self.busy
 
+        def knows(self, chunks):
+            return chunks not in self.opening
+
     def setUp(self):
         self.worker = KvkeepWorker.__new__(KvkeepWorker)
         self.transfers = self.worker.worker = self.Transfers()
@@ -274,7 +308,8 @@ class Worker(unittest.TestCase):
 
     @staticmethod
     def meta(loads=(), stores=(), flush=()):
-        jobs = [{job: TransferJob(f"r{job}", None, None) for job in of} for of in (loads, stores)]
+        jobs = [{job: TransferJob(f"r{job}", f"chunks of {job}", None) for job in loads},
+                {job: TransferJob(f"r{job}", None, f"chunks of {job}") for job in stores}]
         return OffloadingConnectorMetadata(*jobs, set(flush))
 
     def step(self, finished=(), **jobs):
@@ -321,6 +356,16 @@ class Worker(unittest.TestCase):
         self.step(loads=[4])
         self.assertEqual(self.transfers.begun, [1, 2, 3, 4])
         self.assertEqual(self.step(finished=[(1, True), (2, True)]), ([1], [2], [], ["r1"], []))
+
+    def test_jobs_begin_when_their_namespaces_are_open(self):
+        self.transfers.opening = ["chunks of 1", "chunks of 2"]
+        self.step(loads=[1], stores=[2, 3])
+        self.step(loads=[4])
+        self.assertEqual(self.transfers.begun, [])
+        self.assertEqual(self.step(flush=[2]), ([2], [], [], [], []))  # not released
+        self.transfers.opening = []
+        self.step()
+        self.assertEqual(self.transfers.begun, [1, 4, 2, 3])
 
     def test_what_may_still_be_written_is_told_with_the_end_of_its_load(self):
         self.step(loads=[1])
@@ -507,64 +552,6 @@ class Told(unittest.TestCase):
         for key, end, keys in ((self.KEYS[0], None, self.KEYS), (self.KEYS[0], 6, []),
                                (self.KEYS[1], 8, self.KEYS), (self.KEYS[2], 24, self.KEYS[:2])):
             self.assertEqual(self.facts(key, end, keys=keys), Facts())
-
-
-class Layouts(WithDaemon):
-    """KV memory of each of vLLM's layouts, as vLLM's own worker takes it to pieces."""
-
-    LAYERS = 3
-
-    def zeros(self, nbytes):
-        return torch.zeros(nbytes, dtype=torch.int8)
-
-    def registered(self, layout):
-        """(its Transfers, the memory as [layer, block, head, token, content])"""
-        spec = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=8, dtype=torch.float16)
-        sizes, order = (self.LAYERS, BLOCKS, 2, 16, 16), layout.stride_order
-        memory = self.zeros(2 * math.prod(sizes)).view(torch.float16).view(
-            [sizes[dim] for dim in order]).permute([order.index(dim) for dim in range(5)])
-        layers = [f"layer.{at}" for at in range(self.LAYERS)]
-        engine = types.SimpleNamespace(
-            model_config=types.SimpleNamespace(get_total_num_kv_heads=lambda: 2),
-            parallel_config=types.SimpleNamespace(
-                tensor_parallel_size=1, prefill_context_parallel_size=1, rank=0, world_size=1,
-                decode_context_parallel_size=1, cp_kv_cache_interleave_size=1))
-        options = DirectOptions(endpoint=self.daemon.endpoint)
-        worker = KvkeepWorker(
-            types.SimpleNamespace(replicated_layout=False, config=config(),
-                                  get_worker=lambda caches: self.make(options, config(), caches,
-                                                                      None)),
-            engine, types.SimpleNamespace(
-                num_blocks=BLOCKS, hisparse_host_num_blocks=None, prefix_cacheable_group_ids=(0,),
-                kv_cache_groups=[types.SimpleNamespace(layer_names=layers, kv_cache_spec=spec,
-                                                       host_resident=False)]))
-        worker.register_kv_caches(dict(zip(layers, memory)))
-        self.addCleanup(worker.shutdown)
-        return worker.worker, memory
-
-    def test_of_each_layout_a_block_is_its_own_bytes_or_it_is_refused(self):
-        taken = set()
-        for at, layout in enumerate(KVCacheLayout):
-            try:
-                check_layout(layout)
-            except ValueError as refused:
-                self.assertIn(layout.name, str(refused))
-                continue
-            taken.add(layout.name)
-            transfers, memory = self.registered(layout)
-            memory.copy_(torch.randn(memory.shape, generator=torch.Generator().manual_seed(at)))
-            before, wanted = memory.clone(), keys(2, first=1 + 10 * at)
-            had, has = list(range(1, 1 + 2 * PER_CHUNK)), list(range(20, 20 + 2 * PER_CHUNK))
-            transfers.submit_store(1, blocks(had), chunks(wanted))
-            self.assertEqual(self.ended(transfers), (1, True))
-            transfers.submit_load(2, chunks(wanted), blocks(has))
-            self.assertEqual(self.ended(transfers), (2, True))
-            self.assertTrue(torch.equal(memory[:, has], before[:, had]), layout)
-            others = [number for number in range(BLOCKS) if number not in has]
-            self.assertTrue(torch.equal(memory[:, others], before[:, others]), layout)
-            runs = len(transfers._pages[0])  # of a block
-            self.assertEqual(runs, 1 if layout.is_block_outermost else self.LAYERS, layout)
-        self.assertEqual(taken, {layout.name for layout in KVCacheLayout} - {"LHBNC"})
 
 
 class Options(unittest.TestCase):

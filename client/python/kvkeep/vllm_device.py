@@ -23,7 +23,7 @@ from kvkeep import errors, gpu
 from kvkeep.memory import Pointer
 from kvkeep.pages import PagePlanner, PageTensor
 from kvkeep.vllm_transfers import HostTransfers, Transfers
-from kvkeep.vllm_windows import Job, Windows, cut
+from kvkeep.vllm_windows import MOST_RUNS, Job, Windows, cut
 
 logger = init_logger(__name__)
 
@@ -71,6 +71,10 @@ class DeviceTransfers(Transfers):
 
     def __init__(self, options, config, kv_caches, shards, device):
         super().__init__(options, config, kv_caches, shards)
+        runs = self._blocks_per_chunk * max(map(len, self._pages), default=0)
+        if runs > MOST_RUNS:  # one request of it would wait in the socket of a daemon that hangs
+            raise ValueError(f"tokens_per_chunk: a chunk is {runs} runs of bytes, at most "
+                             f'{MOST_RUNS}: fewer tokens, or "kv_layout": "BLHNC"')
         self._device, self._blocks = device, kv_caches.tensors[0].tensor.shape[0]
         storages = [tensor.tensor.untyped_storage() for tensor in kv_caches.tensors]
         self._memory = {storage.data_ptr(): storage.nbytes() for storage in storages}

@@ -11,6 +11,7 @@ A chunk's payload is its blocks, one after the other; of a block the pages of it
 the KV cache configuration has them, without padding. So it does not depend on their strides.
 """
 
+import concurrent.futures
 import dataclasses
 import itertools
 import time
@@ -22,7 +23,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import Offlo
 from vllm.logger import init_logger
 from vllm.v1.kv_offload.base import LoadStoreSpec, OffloadingWorker
 
-from kvkeep import calls
+from kvkeep import calls, errors
 from kvkeep.completions import Completions
 from kvkeep.engine import connect
 from kvkeep.memory import Pointer, skip
@@ -112,7 +113,8 @@ class Transfers(OffloadingWorker):
         self._kept = kv_caches
         self._client = connect(options, f"vllm {config.engine_id} rank {rank}", logger)
         self._completions = Completions(self._client, capacity=1024)
-        self._namespaces = {}
+        self._opener = concurrent.futures.ThreadPoolExecutor(1, "kvkeep-open")
+        self._namespaces = {}  # arguments: a Future of it
         self._finished = []
 
     @staticmethod
@@ -142,6 +144,11 @@ class Transfers(OffloadingWorker):
     def is_over(self, fence):
         del fence
         return True
+
+    def knows(self, chunks):
+        """Whether the namespaces of a job's chunks are open; that begins where they are not, and
+        submit_store and submit_load would wait for it."""
+        return all([self._opening(arguments).done() for arguments, _ in chunks.groups.values()])
 
     def submit_store(self, job_id, src_spec, dst_spec):
         self._start(job_id, src_spec, dst_spec, self._store, lambda parts: parts.written)
@@ -174,6 +181,7 @@ class Transfers(OffloadingWorker):
     def shutdown(self):
         if self._completions.wait(self._options.timeout_s):
             self._completions.close()
+        self._opener.shutdown()  # each by its lookup_timeout_s
         self._namespaces.clear()
         self._client.close()
 
@@ -240,12 +248,18 @@ class Transfers(OffloadingWorker):
 
         return ended
 
+    def _opening(self, arguments):
+        if arguments not in self._namespaces:
+            self._namespaces[arguments] = self._opener.submit(
+                self._client.namespace, **dict(arguments), timeout=self._options.lookup_timeout_s)
+        return self._namespaces[arguments]
+
     def _namespace(self, arguments):
-        known = self._namespaces.get(arguments)
-        if known is None:
-            known = self._namespaces[arguments] = self._client.namespace(
-                **dict(arguments), timeout=self._options.lookup_timeout_s)
-        return known
+        try:
+            return self._opening(arguments).result()
+        except errors.KvkeepError:
+            del self._namespaces[arguments]  # the next job's try
+            raise
 
 
 class HostTransfers(Transfers):
@@ -335,9 +349,9 @@ class KvkeepWorker(OffloadingConnectorWorker):
 
     def _begin_due(self):
         """In their order: fences are over in the order in which they were made."""
-        for due, begin in ((self._due_loads, self.worker.submit_load),
-                           (self._due, self.worker.submit_store)):
-            while due and self.worker.is_over(due[0][0]):
+        for due, chunks, begin in ((self._due_loads, 2, self.worker.submit_load),
+                                   (self._due, 3, self.worker.submit_store)):
+            while due and self.worker.is_over(due[0][0]) and self.worker.knows(due[0][chunks]):
                 _, job, source, target = due.pop(0)
                 begin(job, source, target)
 
