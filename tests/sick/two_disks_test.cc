@@ -119,7 +119,7 @@ class OneByOne {
 // By turns, so that the machine's own moods even out.
 struct Comparison {
   CallTimes well, beside_hung;
-  const double share;  // which quantile: of some hundred calls the p99 is the machine's worst moment
+  const double share;  // a quantile: of some hundred calls the p99 is the machine's worst moment
 
   Comparison(TwoDisks& disks, OneByOne& calls, std::chrono::milliseconds segment, int rounds,
              double quantile)
