@@ -24,6 +24,7 @@ import arms  # noqa: E402
 import engine_process  # noqa: E402
 import figures  # noqa: E402
 import report  # noqa: E402
+import stores as storing  # noqa: E402
 from load import Load  # noqa: E402
 from users import Users  # noqa: E402
 
@@ -100,7 +101,7 @@ class Bench:
     """One scenario's rows. arm(name): one that is closed in the end."""
 
     def __init__(self, asked, model, holder):
-        self.scale = QUICK if asked.quick else FULL
+        self.asked, self.scale = asked, QUICK if asked.quick else FULL
         self.serving = Serving.of(asked, self.scale)
         self.rounds = asked.rounds or self.scale.rounds
         self.rows, self._arms = [], {}
@@ -194,10 +195,19 @@ def serve(bench, names):
             arm.stop()
 
 
+def stores(bench, names):
+    """KV memory is stored whole, in a new engine and daemon each time."""
+    for number in range(bench.rounds):
+        for name in in_turn(names, number):
+            bench.rows.append(storing.measure(name, bench.asked, number))
+            print(json.dumps(bench.rows[-1]), file=sys.stderr, flush=True)
+
+
 # scenario: what runs it, its arms, what they are held to
 SCENARIOS = {"sessions": (sessions, ["none", "fs", "lmcache", "kvkeep"], ["none"]),
              "recall": (recall, ["dict", "kvkeep"], ["cold", "dict"]),
              "no-hit": (no_hit, ["none", "cpu", "kvkeep"], ["none", "cpu"]),
+             "stores": (stores, ["kvkeep", "direct"], ["kvkeep"]),
              "serve": (serve, ["none", "cpu", "kvkeep", "direct", "lmcache"],
                        ["none", "lmcache"])}
 
@@ -209,7 +219,7 @@ def arguments():
     parser.add_argument("--root", type=pathlib.Path, default=ROOT)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--quick", action="store_true", help="a toy of a model, few rounds")
-    parser.add_argument("--rounds", type=int, help="of recall, no-hit and serve")
+    parser.add_argument("--rounds", type=int, help="of all but sessions")
     serving = parser.add_argument_group("serve, by LMBenchmark's names")
     for name in LOAD_OPTIONS:
         serving.add_argument("--" + name.replace("_", "-"), type=int)
@@ -228,6 +238,8 @@ def arguments():
         parser.error(f"no arm {unknown}: there are {', '.join(arms.NAMES)}")
     if "lmcache" in asked.arms and not {arms.LMCACHE, arms.LMCACHE_PACKAGE} <= set(os.environ):
         parser.error(f"lmcache wants {arms.LMCACHE} and {arms.LMCACHE_PACKAGE}; see run")
+    if asked.scenario == "stores" and not set(asked.arms) <= {"kvkeep", "direct"}:
+        parser.error("stores: --arms kvkeep,direct")
     if asked.rounds is not None and asked.rounds < 1:
         parser.error("--rounds: at least 1")
     if asked.engines < 1 or asked.restart_engine_after < 0 or (asked.qps or 1) <= 0:

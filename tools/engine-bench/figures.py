@@ -10,7 +10,7 @@ import statistics
 # measure: whether more of it is better
 MEASURES = {"ttft_s": False, "ttft_p50_s": False, "ttft_p90_s": False, "ttft_p99_s": False,
             "itl_s": False, "itl_p99_s": False, "tps": True, "hit_ratio": True,
-            "host_bytes": False}
+            "host_bytes": False, "store_cpu_s": False}
 
 
 def of_round(arm, number, asked, seconds, requests):

@@ -2,6 +2,7 @@
 #include "tests/fakes/cuda/stream.h"
 
 #include <cuda.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +13,8 @@
 
 namespace kvkeep::fakecuda {
 namespace {
+
+constexpr char kCopyThread[] = "fake-gpu-copies";
 
 bool Ready(const Operation& operation) {
   return operation.wait == nullptr || operation.wait->completed >= operation.number;
@@ -145,7 +148,10 @@ CUresult CUDAAPI cuStreamCreate(CUstream* out, unsigned flags) {
   JoinEnded(&state);
   auto stream = std::make_shared<Stream>();
   stream->device = entry.device();
-  stream->thread = std::thread([stream] { Run(stream); });
+  stream->thread = std::thread([stream] {
+    pthread_setname_np(pthread_self(), kCopyThread);
+    Run(stream);
+  });
   *out = reinterpret_cast<CUstream>(stream.get());
   state.streams[*out] = stream;
   return CUDA_SUCCESS;
