@@ -11,11 +11,15 @@ configuration, adapters, geometry, version), after any of them, or the daemon, w
 failure is a miss. Calls wait for the daemon, on SGLang's threads for
 storage, up to their timeouts; not at all while it is away, and hardly while it hangs.
 
-A page is a key; its K and V planes are parts of it, on each rank. Models that have pools beside K
-and V (Mamba states, sliding windows, indexers, drafts) are kept by interface v2, pool by pool
-(sglang_pages.py); a prefix is found as far as all of the pools have what they need of it
-(sglang_prefixes.py). SGLang never says that it is done with what it found: that is held until it
-was fetched, and `lease_s` at the longest.
+A page is a key; its K and V planes are parts of it, on each rank. With "tp_lcm_size": L beside
+"interface_v1" and --hicache-mem-layout page_head the parts are of L shards of heads instead, and
+engines of any tensor parallelism share that have the same L: a multiple of the ranks of each, which
+divides the KV heads.
+
+Models that have pools beside K and V (Mamba states, sliding windows, indexers, drafts) are kept by
+interface v2, pool by pool (sglang_pages.py); a prefix is found as far as all of the pools have what
+they need of it (sglang_prefixes.py). SGLang never says that it is done with what it found: that is
+held until it was fetched, and `lease_s` at the longest.
 """
 
 import dataclasses

@@ -44,6 +44,14 @@ def identity_of(version, options, logger):
     return identity, name
 
 
+def kv_heads(pool):
+    """How many heads of K and V the whole model has in the pool of this name; None: that pool has
+    no heads, or SGLang does not say how many."""
+    model = ModelConfig.from_server_args(get_server_args())
+    counts = {"kv": model.get_num_kv_heads, "swa": model.get_swa_num_kv_heads}
+    return counts[pool](1) if pool in counts else None
+
+
 def weight_version():
     """Another one after weights were changed in a running engine, if who did it said so."""
     return get_serving().weight_version

@@ -4,6 +4,9 @@ A page is a key; its pieces (K and V; the tensors of a Mamba state) are parts of
 pool has a namespace of its own, so that the same key in another pool is another chunk, which comes
 and goes by itself. Every failure is a miss. Calls wait for the daemon up to their timeouts, and not
 while the breaker is open. Thread-safe.
+
+With SGLang's tp_lcm_size the parts are not of ranks: K and V of each of so many shards of heads, in
+the order of the heads. A rank has some shards in a row, so engines of any tensor parallelism share.
 """
 
 import dataclasses
@@ -18,6 +21,7 @@ from kvkeep.engine import Breaker, LeaseOptions, asks_remote, keys_worth_loading
 from kvkeep.held import HeldLeases
 from kvkeep.identity import Identity
 from kvkeep.memory import Pointer
+from kvkeep.sglang_identity import kv_heads
 from kvkeep.sglang_stats import Transfers
 
 logger = logging.getLogger(__name__)
@@ -29,6 +33,7 @@ _DRAFTS = "draft"  # what SGLang's names of a draft model's pools start with
 _OPAQUE_DTYPES = ("uint8", "int8")  # what SGLang stores every kind of fp8 as
 _CHUNKS_LOOKED_UP = 65_536  # at once, as the daemon takes; a longer prompt is found so far
 _PAGES_AT_ONCE = 128  # in a get or a put: as SGLang does it itself where there is one pool
+_PARTS_AT_ONCE = 64  # of a key, as the daemon takes
 
 
 @dataclasses.dataclass
@@ -48,12 +53,13 @@ class PoolPages:
     """Of one pool, on one rank. config: a HiCacheStorageConfig; page_tokens: of a key."""
 
     def __init__(self, link, config, name, pool, page_tokens):
+        self._link, self._name, self._pool = link, getattr(name, "value", name), pool
+        self._page_tokens = page_tokens
+        self._shards = _shards(config, self._name, pool)
         if pool.layout == "layer_first":
             raise ValueError("kvkeep: a page must lie in one piece for all layers; "
                              "use --hicache-mem-layout page_first or page_first_direct")
-        self._link, self._name, self._pool = link, getattr(name, "value", name), pool
-        self._page_tokens = page_tokens
-        _, sizes = pool.get_page_buffer_meta(torch.arange(pool.page_size))
+        _, sizes = self._meta(torch.arange(pool.page_size))
         ranks, rank = _ranks(config, self._name, pool)
         self._parts = [rank * len(sizes) + piece for piece in range(len(sizes))]
         self._namespace = self._open_namespace(config, sizes, ranks)
@@ -144,9 +150,13 @@ class PoolPages:
         return good
 
     def _pieces(self, host_indices):
-        """Where the pages' bytes are: page by page, K before V."""
-        addresses, sizes = self._pool.get_page_buffer_meta(host_indices)
-        return [Pointer(address, nbytes) for address, nbytes in zip(addresses, sizes)]
+        """Where the pages' bytes are: page by page, shard by shard, K before V."""
+        return [Pointer(address, nbytes) for address, nbytes in zip(*self._meta(host_indices))]
+
+    def _meta(self, host_indices):
+        if self._shards is None:
+            return self._pool.get_page_buffer_meta(host_indices)
+        return self._pool.get_split_heads_page_buffer_meta(host_indices, self._shards)
 
     def _by_page(self, of_pieces):
         step = len(self._parts)
@@ -166,14 +176,19 @@ class PoolPages:
                 f"kvkeep: it is not said of which draft model the pool {self._name} is: give a "
                 '"name", another one for each --speculative-draft-model-path')
         of_pool = "" if self._name == KV else f" pool={self._name}"
+        of_shards = ""
+        if self._shards is not None:
+            sizes = sizes[:len(sizes) // self._shards]  # of one
+            of_shards = (f"shards={config.tp_lcm_size} heads={self._pool.head_num // self._shards}"
+                         f"x{self._pool.head_dim} ")
         return self._link.client.namespace(
             self._link.model, tokens_per_chunk=self._page_tokens, dtype="+".join(dtypes),
             layout=(f"{self._link.identity.layout} sglang page 2{of_pool}: {self._pool.layout} "
                     f"format={getattr(self._pool, 'storage_format_tag', None)} "
-                    f"pieces={','.join(map(str, sizes))} "
+                    f"pieces={','.join(map(str, sizes))} {of_shards}"
                     f"pp={config.pp_rank}/{config.pp_size} "
                     f"cp={config.attn_cp_rank}/{config.attn_cp_size}"),
-            hash_algorithm="sglang page keys", parts=ranks * len(sizes),
+            hash_algorithm="sglang page keys", parts=ranks * len(self._parts),
             timeout=options.lookup_timeout_s)
 
 
@@ -220,13 +235,45 @@ def digest_of(key):
     return hashlib.sha256(key.encode()).digest()
 
 
+def _replicated(config, name):
+    """Of models with MLA SGLang has one rank write for all of them, Mamba states apart: there that
+    is right of what is not split by heads."""
+    return config.is_mla_model and name != _MAMBA
+
+
 def _ranks(config, name, pool):
-    """(of how many ranks' bytes a page is, this one's number). Of models with MLA SGLang has one
-    rank write for all of them, Mamba states apart: there that is right of what is not split by
-    heads."""
-    if not config.is_mla_model or name == _MAMBA:
+    """(of how many ranks' bytes a page is, this one's number)"""
+    if not _replicated(config, name):
         return config.tp_size, config.tp_rank
     if config.tp_size > 1 and hasattr(pool, "head_num"):
         raise ValueError(f"kvkeep: the pool {name} is split by heads beside an MLA model's: not "
                          "kept with several tensor-parallel ranks")
     return 1, 0
+
+
+def _shards(config, name, pool):
+    """How many shards of heads a page of this rank has; None: none are told apart, without SGLang's
+    tp_lcm_size or where all ranks have the same bytes. ValueError: it cannot be done."""
+    if not config.tp_lcm_size or _replicated(config, name):
+        return None
+    why = _why_not(config.tp_lcm_size, config.tp_size, name, pool)
+    if why is not None:
+        raise ValueError(f"kvkeep: tp_lcm_size {config.tp_lcm_size} in the extra config: {why}")
+    return config.tp_lcm_size // config.tp_size
+
+
+def _why_not(shards, ranks, name, pool):
+    heads, leave = kv_heads(name), "leave it out, and engines of as many ranks share"
+    if not isinstance(shards, int) or shards < 1 or shards % ranks:
+        return f"it must be a multiple of the {ranks} ranks of tensor parallelism"
+    if heads is None:
+        return f"the pool {name} is not split by heads; {leave}"
+    if heads % shards:
+        return f"it must divide the {heads} KV heads of the pool {name}; or {leave}"
+    if pool.layout != "page_head":
+        return f"pages lie as {pool.layout}; use --hicache-mem-layout page_head"
+    if pool.head_num * ranks != heads:
+        return f"a rank has {pool.head_num} of {heads} KV heads (pool {name}); {leave}"
+    if 2 * (shards // ranks) > _PARTS_AT_ONCE:
+        return f"it must be at most {_PARTS_AT_ONCE // 2} times the {ranks} ranks"
+    return None

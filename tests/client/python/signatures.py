@@ -17,15 +17,22 @@ import sysconfig
 import types
 
 RECORDED = pathlib.Path(__file__).parent / "recorded"
-# Module: the classes of it that our adapters are, are given, or give back.
+# Module: the classes of it that our adapters are, are given, or give back; of a class of which they
+# call a few methods alone, those.
 WANTED = {
     "lmcache.v1.distributed.api": ("ObjectKey", "MemoryLayoutDesc"),
     "lmcache.v1.distributed.internal_api": ("L2StoreResult", "L1MemoryDesc"),
     "lmcache.v1.distributed.l2_adapters.base": ("L2AdapterInterface",),
     "lmcache.v1.platform.event_notifier": ("EventNotifier", "create_event_notifier"),
+    "sglang.srt.configs.model_config": (
+        "ModelConfig.from_server_args", "ModelConfig.get_num_kv_heads",
+        "ModelConfig.get_swa_num_kv_heads"),
     "sglang.srt.mem_cache.hicache_storage": (
         "HiCacheStorageConfig", "HiCacheStorageExtraInfo", "PoolName", "PoolHitPolicy",
         "PoolTransfer", "PoolTransferResult", "HiCacheStorage"),
+    "sglang.srt.mem_cache.pool_host.mha": (
+        "MHATokenToKVPoolHost.get_page_buffer_meta",
+        "MHATokenToKVPoolHost.get_split_heads_page_buffer_meta"),
     "sglang.srt.observability.metrics_collector": ("StorageMetrics",),
     "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector": ("OffloadingConnector",),
     "vllm.distributed.kv_transfer.kv_connector.v1.base": (
@@ -115,7 +122,12 @@ def stub(source, names):
     lines = HEAD.splitlines()
     for node in ast.parse(source).body:
         for inner in [node] + (node.body if isinstance(node, ast.If) else []):
-            if getattr(inner, "name", None) in names:
+            wanted = [name.partition(".") for name in names]
+            members = [member for owner, _, member in wanted
+                       if owner == getattr(inner, "name", None)]
+            if members and "" not in members:  # some of a class
+                inner.body = [item for item in inner.body if getattr(item, "name", "") in members]
+            if members:
                 lines += ["", "", *_bare(inner)]
     return "\n".join(lines) + "\n"
 
