@@ -8,7 +8,8 @@ A random-weight Llama, greedy, then a Mellum, every other layer of which sees a 
 and has a pool of its own (interface v2); transformers says what the tokens are. Cold; after the
 engine forgot all it had; while the daemon is killed during a load; away; back; in another engine;
 and with the failures and delays that SGLang itself can inject. All that once more with a HiCache
-whose memory is a buffer alone. Then engines whose KV differs: none finds what another has stored.
+whose memory is a buffer alone. Engines of one and of two tensor-parallel ranks, which share by
+tp_lcm_size. Then engines whose KV differs: none finds what another has stored.
 Engines are processes of their own.
 Needs the targets kvkeep_c, kvkeepd and kvkeep. Some minutes for each model.
 """
@@ -98,7 +99,9 @@ def make_hybrid_model(folder):
     return model
 
 
-class SGLangEngine(unittest.TestCase):
+class Engines(unittest.TestCase):
+    """A model, and a daemon for its engines."""
+
     make_model = staticmethod(engine_process.make_model)
     chunks = PAGES * 2  # of a prompt: K and V
     options = {}
@@ -115,8 +118,9 @@ class SGLangEngine(unittest.TestCase):
         self.daemon.start()
         self.addCleanup(self.daemon.__exit__)
 
-    def start(self, **environment):
-        made = make_engine(self.model, self.daemon.endpoint, environment, self.options)
+    def start(self, options=None, **environment):
+        made = make_engine(self.model, self.daemon.endpoint, environment,
+                           {**self.options, **(options or {})})
         self.addCleanup(made.close)
         return made
 
@@ -139,6 +143,8 @@ class SGLangEngine(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, "the engine does not come back")
             time.sleep(0.05)
 
+
+class SGLangEngine(Engines):
     def test_tokens_are_those_of_the_model(self):
         first = self.start()
         for prompt in PROMPTS:
@@ -183,6 +189,32 @@ class BufferOnlySGLangEngine(SGLangEngine):
     """HiCache's own memory holds no page, but what is on its way."""
 
     options = {"hicache_host_memory_mode": "buffer_only", "hicache_size": 1}
+
+
+class SplitHeadsSGLangEngine(Engines):
+    """Of one tensor-parallel rank, which has four shards of heads, and of two with two each."""
+
+    chunks = PAGES * 2 * 4
+    options = {
+        "hicache_mem_layout": "page_head", "hicache_io_backend": "kernel", "sleep_on_idle": True,
+        "hicache_storage_backend_extra_config": json.dumps({**BACKEND, "tp_lcm_size": 4})}
+
+    def ranks(self, count):
+        # Of more ranks than NUMA nodes SGLang wants to know the CPUs; without NCCL it takes gloo.
+        # The queue between its ranks would be left in /dev/shm.
+        return self.start({"tp_size": count}, SGLANG_CPU_OMP_THREADS_BIND="0|1",
+                          SGLANG_NCCL_SO_PATH="none", TORCHDYNAMO_DISABLE="1",
+                          SGLANG_USE_MESSAGE_QUEUE_BROADCASTER="0")
+
+    def test_what_ranks_stored_others_recall(self):
+        two = self.ranks(2)
+        self.check(two, "p0", recalled=False)
+        self.daemon.wait_clean(self.chunks)
+        one = self.ranks(1)
+        self.check(one, "p0", recalled=True)
+        self.check(one, "p1", recalled=False)
+        self.daemon.wait_clean(2 * self.chunks)
+        self.check(two, "p1", recalled=True)
 
 
 class SGLangIdentity(unittest.TestCase):

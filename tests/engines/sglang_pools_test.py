@@ -6,8 +6,9 @@ interface v2, and the same bytes.
     sglang_pools_test.py --root SOURCES --build build/release
 
 K and V, a sliding window's K and V, Mamba states, and a pool that has a page for each of K and V.
-Pages at random, lost ones too; then the same with SGLang's injector of failures. The seed is
-printed. No model, no engine. Needs the targets kvkeep_c, kvkeepd and kvkeep.
+Pages at random, lost ones too; then the same with SGLang's injector of failures. Then pools of 1, 2
+and 4 tensor-parallel ranks: what some have stored the others load, the same heads of the same page.
+The seed is printed. No model, no engine. Needs the targets kvkeep_c, kvkeepd and kvkeep.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ import random
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import engine_process
 
@@ -26,10 +28,12 @@ sys.path[:0] = [str(ROOT / "client" / "python"), str(ROOT / "tests" / "client" /
 
 import torch  # noqa: E402
 from daemon import Daemon  # noqa: E402
+from kvkeep.identity import Identity  # noqa: E402
 from kvkeep.sglang import KvkeepStorage  # noqa: E402
 from sglang.srt.mem_cache import hicache_storage as hicache  # noqa: E402
 from sglang.srt.mem_cache.device_pool_info import (  # noqa: E402
     KVBufferLayout, KVBuffers, MambaStateBufferInfo, MHABufferInfo)
+from sglang.srt.mem_cache.pool_host import base  # noqa: E402
 from sglang.srt.mem_cache.pool_host.mamba import MambaPoolHost  # noqa: E402
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost  # noqa: E402
 
@@ -38,7 +42,7 @@ KV, MAMBA, SWA, INDEXER = (hicache.PoolName(name) for name in ("kv", "mamba", "s
 ALL, TRAILING = hicache.PoolHitPolicy.ALL_PAGES, hicache.PoolHitPolicy.TRAILING_PAGES
 
 
-def kv_pool(layers, heads):
+def kv_pool(layers, heads, layout="page_first"):
     planes = tuple(torch.zeros(CHAIN * PAGE, heads, 8, dtype=torch.bfloat16) for _ in range(layers))
     pointers = torch.tensor([plane.data_ptr() for plane in planes], dtype=torch.uint64)
     info = MHABufferInfo(
@@ -47,7 +51,7 @@ def kv_pool(layers, heads):
         page_size=PAGE, head_num=heads, head_dim=8, v_head_dim=8, dtype=torch.bfloat16,
         device=torch.device("cpu"))
     return MHATokenToKVPoolHost(
-        info, 2.0, 0, PAGE, "page_first", pin_memory=False, device_capacity_tokens=CHAIN * PAGE,
+        info, 2.0, 0, PAGE, layout, pin_memory=False, device_capacity_tokens=CHAIN * PAGE,
         start_layer=0, end_layer=layers)
 
 
@@ -68,27 +72,46 @@ def page_bytes(pool, page):
     return pool.get_data_page(page * pool.page_size).contiguous().view(torch.uint8).clone()
 
 
-class SGLangPools(unittest.TestCase):
+class Backends(unittest.TestCase):
     def setUp(self):
         self.seed = random.randrange(2 ** 32)
         print("seed", self.seed)
         self.rng = random.Random(self.seed)
         torch.manual_seed(self.seed)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
         self.daemon = Daemon(BUILD / "bin" / "kvkeepd")
         self.daemon.start()
         self.addCleanup(self.daemon.__exit__)
-        config = hicache.HiCacheStorageConfig(
-            tp_rank=0, tp_size=1, pp_rank=0, pp_size=1, attn_cp_rank=0, attn_cp_size=1,
-            is_mla_model=False, enable_storage_metrics=False, is_page_first_layout=True,
-            model_name="m", extra_config={
-                "interface_v1": 1, "kvkeep": {"endpoint": self.daemon.endpoint}})
+        for patched in (  # no engine runs that could say what it is; and the pools are small
+                mock.patch("kvkeep.sglang.identity_of",
+                           lambda *_: (Identity("sglang", "0.5.23"), "m")),
+                mock.patch("kvkeep.sglang.weight_version", lambda: "default"),
+                mock.patch.object(base, "HICACHE_HOST_MEMORY_RESERVE_BYTES", 0)):
+            patched.start()
+            self.addCleanup(patched.stop)
+
+    def config(self, **other):
+        return hicache.HiCacheStorageConfig(**{
+            "tp_rank": 0, "tp_size": 1, "pp_rank": 0, "pp_size": 1, "attn_cp_rank": 0,
+            "attn_cp_size": 1, "is_mla_model": False, "enable_storage_metrics": False,
+            "is_page_first_layout": True, "model_name": "m", "extra_config": {
+                "interface_v1": 1, "kvkeep": {"endpoint": self.daemon.endpoint}}, **other})
+
+    def backend(self, config):
+        made = KvkeepStorage(config, {})
+        self.addCleanup(made.close)
+        return made
+
+
+class SGLangPools(Backends):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        config = self.config()
         self.pools = {KV: kv_pool(2, 4), SWA: kv_pool(3, 2), MAMBA: mamba_pool(),
                       INDEXER: kv_pool(1, 1)}
         self.file = hicache.HiCacheFile(config, folder.name)
-        self.ours = KvkeepStorage(config, {})
-        self.addCleanup(self.ours.close)
+        self.ours = self.backend(config)
         for backend in (self.file, self.ours):
             backend.register_mem_pool_host(self.pools[KV])
             for name, pool in self.pools.items():
@@ -183,6 +206,47 @@ class SGLangPools(unittest.TestCase):
                 for one, put in zip(good, there[name]):
                     self.assertLessEqual(one, put)
         self.assertGreater(failed, 0)
+
+
+class SplitHeads(Backends):
+    """What is where is read in SGLang's own tensors: K and V, pages, heads, tokens, layers."""
+
+    LAYERS, HEADS, SHARDS = 3, 8, 4
+
+    def rank(self, ranks, rank):
+        """A backend of a rank, its pool, that as a tensor, and which of all heads it has."""
+        backend = self.backend(self.config(
+            tp_size=ranks, tp_rank=rank, tp_lcm_size=self.SHARDS, is_page_first_layout=False))
+        count = self.HEADS // ranks
+        pool = kv_pool(self.LAYERS, count, "page_head")
+        with mock.patch("kvkeep.sglang_pages.kv_heads", {"kv": self.HEADS}.get):
+            backend.register_mem_pool_host(pool)
+        tensor = pool.kv_buffer.view(torch.int16)
+        self.assertEqual(list(tensor.shape[2:]), [count, PAGE, self.LAYERS, 8])
+        return backend, pool, tensor, slice(rank * count, (rank + 1) * count)
+
+    def test_what_some_ranks_stored_others_load(self):
+        for stored in (1, 2, 4):
+            whole = torch.randint(-2 ** 15, 2 ** 15, dtype=torch.int16, size=(
+                2, CHAIN, self.HEADS, PAGE, self.LAYERS, 8))
+            keys = [hashlib.sha256(f"{self.seed} {stored} {page}".encode()).hexdigest()
+                    for page in range(CHAIN)]
+            for rank in range(stored):
+                backend, pool, tensor, heads = self.rank(stored, rank)
+                tensor[:, :CHAIN] = whole[:, :, heads]
+                self.assertEqual(backend.batch_exists(keys), 0)
+                self.assertEqual(backend.batch_set_v1(keys, indices(pool, range(CHAIN))),
+                                 [True] * CHAIN)
+            for loaded, rank in ((ranks, rank) for ranks in (1, 2, 4) for rank in range(ranks)):
+                backend, pool, tensor, heads = self.rank(loaded, rank)
+                into = self.rng.sample(range(2 * CHAIN), CHAIN)
+                tensor.zero_()
+                self.assertEqual(backend.batch_exists(keys), CHAIN)
+                self.assertEqual(backend.batch_get_v1(keys, indices(pool, into)), [True] * CHAIN)
+                self.assertTrue(torch.equal(tensor[:, into], whole[:, :, heads]),
+                                (stored, loaded, rank))
+                others = [page for page in range(tensor.shape[1]) if page not in into]
+                self.assertFalse(tensor[:, others].any())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 its attention there, where layers have a pool of their own for a sliding window."""
 
 import contextlib
+import ctypes
 import os
 import types
 
@@ -9,7 +10,7 @@ import sglang
 import torch
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.managers import cache_controller
-from sglang.srt.mem_cache.pool_host import common, mha
+from sglang.srt.mem_cache.pool_host import base, common, mha
 
 
 # Of an engine that a test takes for one of another version.
@@ -40,6 +41,26 @@ def back_up(src_ptrs, dst_ptrs, src_indices, dst_indices, page_size):
         rows = device[src_indices]
         dst_ptrs[number // layers][pages, number % layers] = rows.view(
             -1, page_size, *rows.shape[1:])
+
+
+def load_layer_of_heads(src_k, dst_k, src_v, dst_v, src_indices, dst_indices, layer_id, page_size,
+                        **_):
+    """Tokens of the host, laid out as page_head, to one layer of the device."""
+    pages, tokens = src_indices // page_size, src_indices % page_size
+    for host, device in ((src_k, dst_k), (src_v, dst_v)):
+        device[dst_indices] = host[:, :, :, layer_id][pages, :, tokens]
+
+
+def back_up_heads(src_k_layers, dst_k, src_v_layers, dst_v, src_indices, dst_indices, item_size,
+                  page_size, head_num, **_):
+    """All layers of the device, of which there are addresses, to tokens of the host."""
+    pages, tokens = dst_indices // page_size, dst_indices % page_size
+    rows = int(src_indices.max()) + 1
+    for addresses, host in ((src_k_layers, dst_k), (src_v_layers, dst_v)):
+        for layer, address in enumerate(addresses.tolist()):
+            memory = (ctypes.c_char * (rows * item_size)).from_address(address)
+            device = torch.frombuffer(memory, dtype=host.dtype).view(rows, head_num, -1)
+            host[:, :, :, layer][pages, :, tokens] = device[src_indices]
 
 
 def in_the_layers_pool(forward):
@@ -77,7 +98,10 @@ for name in ("forward_extend", "forward_decode"):
             in_the_layers_pool(getattr(TorchNativeAttnBackend, name)))
 mha.transfer_kv_per_layer_direct_pf_lf = load_layer
 mha.transfer_kv_all_layer_direct_lf_pf = back_up
+mha.transfer_kv_per_layer_ph_lf = load_layer_of_heads
+mha.transfer_kv_all_layer_lf_ph = back_up_heads
 common._cuda_host_register = lambda *_, **__: None
+base.HICACHE_HOST_MEMORY_RESERVE_BYTES = 0  # else 10 GB, which a test's pools do not want
 cache_controller.device_module = types.SimpleNamespace(
     Event=Done, Stream=Done, current_stream=Done, stream=lambda _: contextlib.nullcontext(),
     synchronize=lambda *_: None)
