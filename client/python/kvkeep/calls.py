@@ -5,8 +5,9 @@ the reply) lives as long as the call object does: who runs it holds it until it 
 """
 
 import ctypes
-import math
 import enum
+import functools
+import math
 from typing import NamedTuple, Optional
 
 from kvkeep import _abi, errors, keys as key_arrays, memory
@@ -80,24 +81,35 @@ class Found(Result):
 
 
 class Got(Result):
-    """A get's answer: of each chunk `statuses`, `nbytes` delivered, `metadata` if asked for."""
+    """A get's answer: of each chunk `statuses`, `nbytes` delivered, `payload_bytes`, `metadata` if
+    asked for. Lists are made when they are asked for: a get may be of thousands of chunks."""
 
     def __init__(self, error, outcomes, metadata):
         super().__init__(error)
-        self.statuses = [GetStatus(outcome.status) for outcome in outcomes]
-        self.nbytes = [outcome.bytes for outcome in outcomes]
-        self.payload_bytes = [outcome.payload_bytes for outcome in outcomes]
-        self.metadata = metadata
+        self._outcomes, self.metadata = outcomes, metadata
+
+    @functools.cached_property
+    def statuses(self):
+        return [GetStatus(outcome.status) for outcome in self._outcomes]
+
+    @functools.cached_property
+    def nbytes(self):
+        return [outcome.bytes for outcome in self._outcomes]
+
+    @functools.cached_property
+    def payload_bytes(self):
+        return [outcome.payload_bytes for outcome in self._outcomes]
 
     @property
     def hits(self):
         """How many chunks were delivered."""
-        return self.statuses.count(GetStatus.HIT)
+        return self.good.count(True)
 
     @property
     def good(self):
         """Of each chunk, whether it was delivered."""
-        return [status == GetStatus.HIT for status in self.statuses]
+        hit = int(GetStatus.HIT)
+        return [outcome.status == hit for outcome in self._outcomes]
 
 
 class Stored(Result):

@@ -77,9 +77,30 @@ def _are_several(owners):
     return isinstance(owners, (list, tuple)) and not isinstance(owners, Pointer)
 
 
+class Located:
+    """A get's buffers, of each chunk one, `skip`s too: located once, for any number of gets."""
+
+    def __init__(self, owners):
+        self.array, self._kept = runs(list(owners), writable=True)
+        self.counts = (ctypes.c_uint32 * len(self.array))(*[1] * len(self.array))
+
+    def __len__(self):
+        return len(self.array)
+
+    def first(self, count):
+        """Those of so many chunks."""
+        made = Located(())
+        made._kept = self
+        made.array = (_abi.Buffer * count).from_buffer(self.array)
+        made.counts = (ctypes.c_uint32 * count).from_buffer(self.counts)
+        return made
+
+
 def runs_of_each(into):
     """A get's buffers, of each chunk one, or a list of them that its bytes fill one after the
-    other: (array of Buffer, what to keep, how many each has or None for one)."""
+    other, or Located: (array of Buffer, what to keep, how many each has or None for one)."""
+    if isinstance(into, Located):
+        return into.array, into, into.counts
     if not any(map(_are_several, into)):
         array, located = runs(list(into), writable=True)
         return array, located, None
