@@ -27,12 +27,17 @@ WANTED = {
     "sglang.srt.configs.model_config": (
         "ModelConfig.from_server_args", "ModelConfig.get_num_kv_heads",
         "ModelConfig.get_swa_num_kv_heads"),
+    "sglang.srt.mem_cache.cache_init_params": ("CacheInitParams",),
     "sglang.srt.mem_cache.hicache_storage": (
         "HiCacheStorageConfig", "HiCacheStorageExtraInfo", "PoolName", "PoolHitPolicy",
         "PoolTransfer", "PoolTransferResult", "HiCacheStorage"),
+    "sglang.srt.mem_cache.memory_pool": ("KVCache", "MHATokenToKVPool"),
     "sglang.srt.mem_cache.pool_host.mha": (
         "MHATokenToKVPoolHost.get_page_buffer_meta",
         "MHATokenToKVPoolHost.get_split_heads_page_buffer_meta"),
+    "sglang.srt.mem_cache.unified_cache.linker_config": ("UnifiedCacheLinkerConfig",),
+    "sglang.srt.mem_cache.unified_cache.unified_cache_linker": (
+        "LayerWiseLoadCounter", "UnifiedCacheLinker", "UnifiedCacheLinkerWrapper"),
     "sglang.srt.observability.metrics_collector": ("StorageMetrics",),
     "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector": ("OffloadingConnector",),
     "vllm.distributed.kv_transfer.kv_connector.v1.base": (
@@ -57,6 +62,9 @@ WANTED = {
 # What we read of a class that only its __init__ knows.
 ATTRIBUTES = {
     "BlockPool": ("blocks", "num_gpu_blocks"),
+    "KVCache": ("layer_num", "page_size", "size", "store_dtype"),
+    "LayerWiseLoadCounter": ("num_layers",),
+    "MHATokenToKVPool": ("k_buffer", "k_scale_buffer", "kv_cache_layout", "v_buffer"),
     "OffloadingConnectorScheduler": ("_jobs", "_req_status", "config"),
     "OffloadingConnectorWorker": ("_connector_worker_meta", "_load_jobs", "worker"),
 }

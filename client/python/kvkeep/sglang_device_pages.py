@@ -1,0 +1,146 @@
+"""SGLang: pages of an engine's own KV pool as chunks: their bytes, leases, copies.
+
+A page's K is a part of its chunk and its V another one, `[layer][token][head][dim]`: the bytes that
+HiCache's host pools have with the layout page_first_direct, and their namespace (sglang_pages.py).
+So engines that use HiCache share with those that use the linker. A layer of a page is one run of
+memory in the pool's tensor of that layer.
+
+Reading asks nobody: what a lookup leased is copied out of the daemon's memory, which is mapped
+here, and is good only if the lease still held behind the copy. With the last layer each chunk's
+header and checksums are compared, too. Failures of the daemon are exceptions here, KvkeepErrors.
+"""
+
+from kvkeep import calls, errors
+from kvkeep.memory import Located, Pointer, skip
+from kvkeep.sglang_pages import KV, PoolPages
+
+_CHUNKS_AT_ONCE = 4096  # looked up: more takes the scheduler too long; a prompt is found so far
+_READY_S = 0.001  # for chunks that the daemon is just verifying
+
+
+class Planes:
+    """Of an MHATokenToKVPool in host memory: where its layers' K and V lie."""
+
+    def __init__(self, pool):
+        self.layers, self._page_tokens = pool.layer_num, pool.page_size
+        self._rows = min(tensor.shape[0] for tensor in (*pool.k_buffer, *pool.v_buffer))
+        self._kept = (tuple(pool.k_buffer), tuple(pool.v_buffer))
+        self._tensors = [[(tensor.data_ptr(), tensor.stride(0) * tensor.element_size())
+                          for tensor in plane] for plane in self._kept]
+        # Of a layer of a page, of each plane.
+        self.run_bytes = [plane[0][1] * self._page_tokens for plane in self._tensors]
+        self.page_bytes = [nbytes * self.layers for nbytes in self.run_bytes]
+
+    def rows(self, indices):
+        """The first row of each page. ValueError: it is not whole pages of the pool's rows."""
+        step = self._page_tokens
+        firsts, lasts = indices[::step].tolist(), indices[step - 1::step].tolist()
+        if len(indices) % step or [one + step - 1 for one in firsts] != lasts or any(
+                one % step or not 0 <= one <= self._rows - step for one in firsts):
+            raise ValueError(f"kvkeep: {len(indices)} rows are not whole pages of the KV pool")
+        return firsts
+
+    def run(self, plane, layer, row):
+        address, stride = self._tensors[plane][layer]
+        return Pointer(address + row * stride, self.run_bytes[plane])
+
+
+class _AsHostPool:
+    """What is said of HiCache's host pool of these pages in their namespace."""
+
+    layout, storage_format_tag = "page_first_direct", None
+
+    def __init__(self, pool, planes):
+        self.page_size, self.dtype = pool.page_size, pool.store_dtype
+        self._sizes = planes.page_bytes
+
+    def get_page_buffer_meta(self, indices):
+        """Of one page; nobody asks for its addresses."""
+        del indices
+        return [0] * len(self._sizes), self._sizes
+
+
+class Lost(Exception):
+    """Leased bytes that turned out not to be good."""
+
+
+class DevicePages(PoolPages):
+    """link.options: LinkerOptions. Thread-safe, each lease on one thread at a time."""
+
+    def __init__(self, link, config, pool):
+        self.planes = Planes(pool)
+        super().__init__(link, config, KV, _AsHostPool(pool, self.planes), pool.page_size)
+        self._nowhere = Located(list(map(skip, self.planes.page_bytes)) *
+                                (_CHUNKS_AT_ONCE // len(self._parts)))
+
+    def lease(self, keys, timeout):
+        """(lease, pages): of so many leading pages every byte can be read now; no lease of none.
+        What is on NVMe alone begins to come. Asks the daemon."""
+        parts = len(self._parts)
+        keys = keys[:_CHUNKS_AT_ONCE // parts]
+        found = self._namespace.lookup(keys, parts=self._parts, lease="leading", timeout=timeout)
+        self._link.breaker.heard(found.error)
+        if found.lease is None:
+            return None, 0
+        there = found.presence[:found.leased_keys * parts]
+        in_dram = next((at for at, one in enumerate(there) if not one & found.IN_G2), len(there))
+        pages = self._readable(found.lease, keys[:in_dram // parts])
+        if pages == 0:
+            found.lease.release()
+            return None, 0
+        found.lease.shrink(pages)
+        return found.lease, pages
+
+    def holds(self, lease, keys):
+        """Whether a lease on these keys, the first of which it has, holds now. Asks nobody."""
+        return self._readable(lease, keys[:1]) == 1
+
+    def read_layer(self, lease, keys, rows, layer):
+        """Copies a layer of leased pages to these rows. Lost: the rows may hold anything. Waits for
+        nobody."""
+        last = layer == self.planes.layers - 1
+        into = []
+        for row in rows:
+            for plane, nbytes in enumerate(self.planes.run_bytes):
+                runs = [skip(layer * nbytes)] if layer else []
+                runs.append(self.planes.run(plane, layer, row))
+                if not last:
+                    runs.append(skip((self.planes.layers - 1 - layer) * nbytes))
+                into.append(runs)
+        got = self._namespace.get(keys, into, parts=self._parts, lease=lease, verify=last,
+                                  timeout=self._link.options.timeout_s)
+        if got.error is not None or not self._whole(got):
+            raise Lost(f"leased pages could not be read: {got.error or got.statuses}")
+
+    def store(self, keys, rows, parent, timeout):
+        """Whether all of these pages are kept now. parent: the key before them, or None. Waits for
+        the daemon."""
+        chunks = [calls.Chunk(key, [self.planes.run(plane, layer, row)
+                                    for layer in range(self.planes.layers)],
+                              part, parent)
+                  for key, parent, row in zip(keys, [parent, *keys[:-1]], rows)
+                  for plane, part in enumerate(self._parts)]
+        stored = self._namespace.put(chunks, timeout=timeout)
+        self._link.breaker.heard(stored.error)
+        return all(stored.good)
+
+    def _readable(self, lease, keys):
+        """How many leading pages of a lease can be read at once: one that the daemon has not
+        verified since its start cannot. Each chunk is read to nowhere, which touches no byte."""
+        into = self._nowhere.first(len(keys) * len(self._parts))
+        try:
+            got = self._namespace.get(keys, into, parts=self._parts, lease=lease, verify=False,
+                                      timeout=_READY_S)
+        except errors.KvkeepError:  # it is over
+            return 0
+        good = self._good(got)
+        bad = next((at for at, one in enumerate(good) if not one), len(good))
+        return bad // len(self._parts)
+
+    def _good(self, got):
+        """Of each chunk. One of another size is no chunk of ours, whatever its key says."""
+        return [one and nbytes == self.planes.page_bytes[at % len(self._parts)]
+                for at, (one, nbytes) in enumerate(zip(got.good, got.nbytes))]
+
+    def _whole(self, got):
+        return all(self._good(got))
