@@ -291,13 +291,15 @@ class LinkerObjects(WithDaemon):
         from kvkeep.sglang_pages import KV, PoolPages
         from kvkeep.sglang_stats import Transfers
         from sglang.srt.mem_cache import hicache_storage as hicache
+        from sglang.srt.mem_cache.pool_host import base
         from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
         keys, planes = self.store(5)
         linker, pool, _ = self.linker()
         info, = pool.get_device_pool_infos()
-        host = MHATokenToKVPoolHost(
-            info.buffer_info, 2.0, 0, PAGE_TOKENS, "page_first_direct", pin_memory=False,
-            device_capacity_tokens=pool.size, start_layer=0, end_layer=self.layers)
+        with mock.patch.object(base, "HICACHE_HOST_MEMORY_RESERVE_BYTES", 0):  # else 10 GiB
+            host = MHATokenToKVPoolHost(
+                info.buffer_info, 2.0, 0, PAGE_TOKENS, "page_first_direct", pin_memory=False,
+                device_capacity_tokens=pool.size, start_layer=0, end_layer=self.layers)
         config = hicache.HiCacheStorageConfig(
             tp_rank=0, tp_size=1, pp_rank=0, pp_size=1, attn_cp_rank=0, attn_cp_size=1,
             is_mla_model=False, enable_storage_metrics=False, is_page_first_layout=False,

@@ -412,6 +412,45 @@ class Direct(WithDaemon):
             self.assertEqual(linker.lookup("r", transfer(3)), [])
             self.assertFalse(linker.load("r", transfer(3, [4, 5, 6])))
 
+    def reset_beside(self, linker, name, begin):
+        """How often `name` of the pages was called, which takes as long as a reset lets it."""
+        calls, begun, go, over = [], threading.Event(), threading.Event(), threading.Event()
+
+        def slowly(*given):
+            calls.append(given)
+            begun.set()
+            return go.wait(60)
+
+        with mock.patch.object(linker._pages, name, slowly):
+            begin()
+            self.assertTrue(begun.wait(60))
+            resetting = threading.Thread(target=lambda: (linker.reset(), over.set()))
+            resetting.start()
+            self.assertFalse(over.wait(0.2))
+            go.set()
+            resetting.join()
+        return len(calls)
+
+    def test_a_reset_returns_when_nothing_reads_the_pool(self):
+        linker = self.linker()
+
+        def begin():
+            for first in (1, 101, 201):
+                linker.offload(transfer(2, [1, 2], first))
+
+        self.assertEqual(self.reset_beside(linker, "store", begin), 1)  # the others are not begun
+
+    def test_a_reset_returns_when_nothing_writes_the_pool(self):
+        linker = self.linker()
+        self.store(linker)
+        linker.lookup("r", transfer(3))
+
+        def begin():
+            linker.load("r", transfer(3, [4, 5, 6]))
+            linker.start_layer_wise_loading()
+
+        self.assertEqual(self.reset_beside(linker, "read_layer", begin), LAYERS)
+
     def test_a_reset_forgets_stores_and_waits_for_one_put_at_most(self):
         linker = self.linker(store_timeout_s=0.5)
         self.stop()
