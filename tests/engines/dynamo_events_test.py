@@ -77,14 +77,16 @@ def generated(root, folder):
 
 
 class Indexer:
-    def __init__(self, endpoint):
+    """python: of an environment with Dynamo."""
+
+    def __init__(self, endpoint, python=sys.executable, block=BLOCK):
         self.port = free_port()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "dynamo.indexer", "--port", str(self.port), "--threads", "1"],
+            [python, "-m", "dynamo.indexer", "--port", str(self.port), "--threads", "1"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(lambda: self.call("/health"), "the indexer answers")
         self.call("/register", {"instance_id": 7, "endpoint": endpoint, "model_name": "m",
-                                "block_size": BLOCK, "dp_rank": 0})
+                                "block_size": block, "dp_rank": 0})
 
     def call(self, path, body=None):
         data = json.dumps(body).encode() if body is not None else None
@@ -96,10 +98,14 @@ class Indexer:
         except OSError:
             return None
 
+    def tiers(self, tokens):
+        """{tier: tokens matched up to its end}"""
+        told = json.loads(self.call("/query", {"token_ids": tokens, "model_name": "m"}))
+        return told.get("instances", {}).get("7", {})
+
     def match(self, tokens):
         """Tokens matched: in DRAM from the head; with what NVMe has from there on."""
-        told = json.loads(self.call("/query", {"token_ids": tokens, "model_name": "m"}))
-        of_us = told.get("instances", {}).get("7", {})
+        of_us = self.tiers(tokens)
         return of_us.get("cpu", 0), of_us.get("disk", 0)
 
 

@@ -67,6 +67,8 @@ def prompt_named(name):
 
 
 class VllmEngine(unittest.TestCase):
+    SCRIPT = __file__  # of engine processes
+
     def setUp(self):
         sys.path.insert(0, str(ASKED.root / "tests" / "client" / "c"))
         holder = tempfile.TemporaryDirectory()
@@ -122,7 +124,7 @@ class VllmEngine(unittest.TestCase):
         """gpu_driver: KV lies in the device memory of that fake one."""
         environment = dict(vllm_engine.ENVIRONMENT, **(
             {"KVKEEP_FAKE_DRIVER": str(gpu_driver)} if gpu_driver else {}))
-        made = engine_process.EngineProcess(__file__, ASKED, self.model, endpoint, environment,
+        made = engine_process.EngineProcess(self.SCRIPT, ASKED, self.model, endpoint, environment,
                                             options=options)
         self.addCleanup(made.close)
         return made

@@ -30,9 +30,12 @@ def engine(model):
 
     options = engine_process.options()
     vllm.__version__ = options.get("version", vllm.__version__)
-    connector = vllm_engine.offloading([vllm_engine.KVKEEP])
-    connector["kv_connector_extra_config"]["blocks_per_chunk"] = (
-        vllm_engine.CHUNK_TOKENS // options["made"].get("block_size", vllm_engine.BLOCK_TOKENS))
+    if options["direct"]:
+        connector = vllm_engine.direct()
+    else:
+        connector = vllm_engine.offloading([vllm_engine.KVKEEP])
+        connector["kv_connector_extra_config"]["blocks_per_chunk"] = (
+            vllm_engine.CHUNK_TOKENS // options["made"].get("block_size", vllm_engine.BLOCK_TOKENS))
     adapter = options.get("adapter")
     if adapter:
         adapter = LoRARequest("tuned", 1, adapter)
@@ -58,6 +61,8 @@ def engine(model):
 
 
 class VllmIdentity(unittest.TestCase):
+    DIRECT = False
+
     def setUp(self):
         sys.path.insert(0, str(ASKED.root / "tests" / "client" / "c"))
         from daemon import Daemon
@@ -73,7 +78,7 @@ class VllmIdentity(unittest.TestCase):
         self.stored = 0
 
     def engine(self, version=None, adapter=None, model=None, **made):
-        options = {"made": made}
+        options = {"made": made, "direct": self.DIRECT}
         options.update({name: value for name, value in (("version", version), ("adapter", adapter))
                         if value})
         asked = engine_process.EngineProcess(
@@ -128,6 +133,12 @@ class VllmIdentity(unittest.TestCase):
         self.check(False, asked)
         self.assertEqual(asked.ask("reset"), {"reset": True})
         self.check(False, asked)
+
+
+class DirectIdentity(VllmIdentity):
+    """By the direct connector."""
+
+    DIRECT = True
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def _write(key, value, key_cache, value_cache, slot_mapping, *_):
          "str kv_cache_dtype) -> ()")
 def _attention(query, key_cache, value_cache, output, starts, lengths, scale, causal, alibi, window,
                block_table, *_):
-    del alibi, window
+    del alibi
     output, block = output.view(query.shape), key_cache.shape[2]
     for request, length in enumerate(lengths.tolist()):
         begin, end = int(starts[request]), int(starts[request + 1])
@@ -98,7 +98,10 @@ def _attention(query, key_cache, value_cache, output, starts, lengths, scale, ca
 
         mask = None
         if causal:
-            mask = torch.ones(end - begin, length, dtype=torch.bool).tril(length - (end - begin))
+            before = length - (end - begin)
+            mask = torch.ones(end - begin, length, dtype=torch.bool).tril(before)
+            if window > 0:
+                mask = mask.triu(before - window + 1)
         answer = torch.nn.functional.scaled_dot_product_attention(
             query[begin:end].transpose(0, 1)[None], gathered(key_cache), gathered(value_cache),
             mask, scale=scale, enable_gqa=True)
