@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,7 @@ class ServedEngines:
     def stop(self):
         if self._running:
             time.sleep(QUIET_S)
+        left = offloaded(self.pids)
         for process, _, _ in self._running:
             process.terminate()
         for process, _, log in self._running:
@@ -67,6 +69,8 @@ class ServedEngines:
                 process.wait()
             log.close()
         self._running = []
+        for path in left:
+            path.unlink(missing_ok=True)
 
     @property
     def pids(self):
@@ -111,6 +115,21 @@ async def ask(http, url, prompt, answer_tokens):
         raise AssertionError(f"{len(tokens)} tokens came of {answer_tokens}")
     return {"ttft_s": at[0], "tokens": tokens, "cached": cached,
             "itl_s": [late - soon for soon, late in zip(at, at[1:])]}
+
+
+def offloaded(pids):
+    """Files of vLLM's CPU memory that these processes and their children map: it leaves them where
+    it ends by a signal."""
+    import psutil
+
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            one = psutil.Process(pid)
+            for process in (one, *one.children(recursive=True)):
+                found.update(pathlib.Path(mapped.path) for mapped in process.memory_maps()
+                             if mapped.path.startswith("/dev/shm/vllm_offload_"))
+    return found
 
 
 def host_bytes(pids):

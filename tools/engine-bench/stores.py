@@ -53,6 +53,9 @@ def measure(arm, asked, number):
             return {"arm": arm, "round": number, "host_bytes": kept / stored,
                     "store_cpu_s": took / (MEASURED * stored) * 1e9}
         finally:
+            left = served.offloaded([engine.process.pid])
             engine.close()
+            for path in left:
+                path.unlink(missing_ok=True)
     finally:
         daemon.__exit__()
