@@ -207,7 +207,8 @@ std::optional<milliseconds> Site::TryStart() {
     std::this_thread::sleep_for(kPause);  // for another process
     status = admin_->Status();
   }
-  if (!status.ok() && EndedBySignal(SIGKILL)) return std::nullopt;
+  // Its sockets close some time before it can be waited for: all its memory goes in between.
+  if (!status.ok() && Eventually([&] { return EndedBySignal(SIGKILL); })) return std::nullopt;
   if (!status.ok()) FAIL(status.status().ToString() << Log());
   REQUIRE(status->state() == v1::SERVING_STATE_SERVING);
   REQUIRE(status->pid() == static_cast<uint64_t>(pid_));
