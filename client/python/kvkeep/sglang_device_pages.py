@@ -14,7 +14,9 @@ from kvkeep import calls, errors
 from kvkeep.memory import Located, Pointer, skip
 from kvkeep.sglang_pages import KV, PoolPages
 
-_CHUNKS_AT_ONCE = 4096  # looked up: more takes the scheduler too long; a prompt is found so far
+# Looked up; a longer prompt is found so far. One packet: of several, one that the socket of a
+# daemon that hangs does not take would end the session, and with it all leases.
+_CHUNKS_AT_ONCE = 3900
 _READY_S = 0.001  # for chunks that the daemon is just verifying
 
 
@@ -61,14 +63,20 @@ class _AsHostPool:
 
 
 class Lost(Exception):
-    """Leased bytes that turned out not to be good."""
+    """Leased bytes that turned out not to be good. damaged: keys whose chunks are not what was
+    stored: they would be found and lost again."""
+
+    def __init__(self, why, damaged=()):
+        super().__init__(why)
+        self.damaged = damaged
 
 
 class DevicePages(PoolPages):
-    """link.options: LinkerOptions. Thread-safe, each lease on one thread at a time."""
+    """link.options: LinkerOptions. lookups: their Breaker; that of `link` is for puts, which have
+    far more time. Thread-safe, each lease on one thread at a time."""
 
-    def __init__(self, link, config, pool):
-        self.planes = Planes(pool)
+    def __init__(self, link, config, pool, lookups):
+        self.planes, self._lookups, self._most = Planes(pool), lookups, _CHUNKS_AT_ONCE
         super().__init__(link, config, KV, _AsHostPool(pool, self.planes), pool.page_size)
         self._nowhere = Located(list(map(skip, self.planes.page_bytes)) *
                                 (_CHUNKS_AT_ONCE // len(self._parts)))
@@ -77,9 +85,14 @@ class DevicePages(PoolPages):
         """(lease, pages): of so many leading pages every byte can be read now; no lease of none.
         What is on NVMe alone begins to come. Asks the daemon."""
         parts = len(self._parts)
-        keys = keys[:_CHUNKS_AT_ONCE // parts]
-        found = self._namespace.lookup(keys, parts=self._parts, lease="leading", timeout=timeout)
-        self._link.breaker.heard(found.error)
+        keys = keys[:max(self._most // parts, 1)]
+        try:
+            found = self._namespace.lookup(keys, parts=self._parts, lease="leading",
+                                           timeout=timeout)
+        except errors.InvalidArgument:
+            self._most //= 2  # its limits.keys_per_call
+            raise
+        self._lookups.heard(found.error)
         if found.lease is None:
             return None, 0
         there = found.presence[:found.leased_keys * parts]
@@ -109,8 +122,18 @@ class DevicePages(PoolPages):
                 into.append(runs)
         got = self._namespace.get(keys, into, parts=self._parts, lease=lease, verify=last,
                                   timeout=self._link.options.timeout_s)
-        if got.error is not None or not self._whole(got):
-            raise Lost(f"leased pages could not be read: {got.error or got.statuses}")
+        if got.error is None and all(self._good(got)):
+            return
+        parts = len(self._parts)
+        damaged = {keys[at // parts] for at, (status, good) in
+                   enumerate(zip(got.statuses, self._good(got)))
+                   if status == calls.GetStatus.CORRUPT or
+                   (status == calls.GetStatus.HIT and not good)}
+        raise Lost(f"leased pages could not be read: {got.error or set(got.statuses)}", damaged)
+
+    def forget(self, keys, timeout):
+        """Has the daemon delete them, for all engines."""
+        self._namespace.delete(list(keys), timeout=timeout)
 
     def store(self, keys, rows, parent, timeout):
         """Whether all of these pages are kept now. parent: the key before them, or None. Waits for
@@ -141,6 +164,3 @@ class DevicePages(PoolPages):
         """Of each chunk. One of another size is no chunk of ours, whatever its key says."""
         return [one and nbytes == self.planes.page_bytes[at % len(self._parts)]
                 for at, (one, nbytes) in enumerate(zip(got.good, got.nbytes))]
-
-    def _whole(self, got):
-        return all(self._good(got))

@@ -16,8 +16,9 @@ revokes the lease of a process that was stopped for long, between a lookup and t
 What is on NVMe alone is a miss, and begins to come. Every other failure is a miss.
 
 Threads: SGLang's scheduler calls everything here, and waits for the daemon in `lookup` alone, up to
-lookup_timeout_s. Loads are copied by one thread, stores by another; both stay in their order, so
-that all ranks hear of the ends of stores in the same one.
+lookup_timeout_s. One thread gives back what was found and not loaded. Loads are copied by one
+thread, stores by another; both stay in their order, so that all ranks hear of the ends of stores in
+the same one.
 """
 
 import collections
@@ -41,7 +42,7 @@ from kvkeep.engine import Breaker, Options, connect
 from kvkeep.identity import check_engine
 from kvkeep.lease import Lease
 from kvkeep.sglang_device_pages import DevicePages, Lost
-from kvkeep.sglang_identity import identity_of, weight_version
+from kvkeep.sglang_identity import generates, identity_of, weight_version
 from kvkeep.sglang_offers import Offers
 from kvkeep.sglang_pages import Link, digest_of
 
@@ -49,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 _START_S = 1.0  # the engine's start waits so long for the daemon
 _RETRY_S = 0.5  # between two lookups of a daemon that hangs: each is a stop of the scheduler
-_PAGES_AT_ONCE = 64  # in a put: as a close waits for one
+_PAGES_AT_ONCE = 16  # in a put: a close waits for one, and its Python holds the scheduler up
 _LOG_S = 10.0  # a reason for misses is not told more often
 
 
@@ -106,16 +107,16 @@ class KvkeepLinker(UnifiedCacheLinker):
         identity, model = identity_of(check_engine("sglang", logger), options, logger)
         at_start = dataclasses.replace(options, lookup_timeout_s=_START_S)
         self._client = connect(at_start, f"sglang {os.getpid()}", logger)
-        self._breaker = Breaker(_RETRY_S)
+        self._lookups, self._puts = Breaker(_RETRY_S), Breaker(_RETRY_S)
         parallel = get_parallel()
-        self._alone = parallel.tp_size == 1
+        self._alone = parallel.attn_tp_size == 1
         self._pages = DevicePages(
-            Link(self._client, at_start, self._breaker, None, identity, model, None),
+            Link(self._client, at_start, self._puts, None, identity, model, None),
             HiCacheStorageConfig(
                 tp_rank=parallel.attn_tp_rank, tp_size=parallel.attn_tp_size, pp_rank=0, pp_size=1,
                 attn_cp_rank=0, attn_cp_size=1, is_mla_model=False, enable_storage_metrics=False,
                 is_page_first_layout=False, model_name=None),
-            pool)
+            pool, self._lookups)
         self._offers = Offers(self._find, self._pages.holds, options.lease_s)
         self._loads = {}  # request: _Load, queued
         self._most_pages = int(pool.size // pool.page_size * options.max_pinned_part)
@@ -124,6 +125,9 @@ class KvkeepLinker(UnifiedCacheLinker):
         self._stopping, self._logged = threading.Event(), {}
         self._loader, self._storer = (concurrent.futures.ThreadPoolExecutor(1, name)
                                       for name in ("kvkeep-load", "kvkeep-store"))
+        self._closed = threading.Event()
+        self._expirer = threading.Thread(target=self._expire, name="kvkeep-offers", daemon=True)
+        self._expirer.start()
 
     # ---- loads
 
@@ -175,8 +179,6 @@ class KvkeepLinker(UnifiedCacheLinker):
         return True
 
     def num_completed_offloads(self):
-        """Called in every round of the scheduler, also where it has nothing else to do."""
-        self._offers.expire()
         return next((at for at, (_, end) in enumerate(self._stores) if not end.done()),
                     len(self._stores))
 
@@ -201,6 +203,8 @@ class KvkeepLinker(UnifiedCacheLinker):
         """Idempotent."""
         if self._client.handle is None:
             return
+        self._closed.set()
+        self._expirer.join()
         self._quiesce()
         self._loader.shutdown()
         self._storer.shutdown()
@@ -233,9 +237,14 @@ class KvkeepLinker(UnifiedCacheLinker):
             self._warn("rows", mistake)
             return []
 
+    def _expire(self):
+        """On a thread of its own: an engine that is paused calls nothing."""
+        while not self._closed.wait(min(self._options.lease_s / 4, 1.0)):
+            self._offers.expire()
+
     def _find(self, keys):
         """Of Offers."""
-        if not self._breaker.allows():
+        if not self._lookups.allows():
             return None, 0
         try:
             return self._pages.lease(keys, self._options.lookup_timeout_s)
@@ -255,14 +264,25 @@ class KvkeepLinker(UnifiedCacheLinker):
         except Exception as mistake:  # pylint: disable=broad-except  # SGLang waits for an end
             logger.error("kvkeep: a load of %d requests failed: %s", len(loads), mistake)
             self.layer_done_counter.fail(index, mistake)
+            self._forget(getattr(mistake, "damaged", ()))
         finally:
             _release(loads)
+
+    def _forget(self, keys):
+        """On the loader's thread, after the load has ended."""
+        if not keys:
+            return
+        logger.error("kvkeep: %d pages are not what was stored, and are deleted", len(keys))
+        try:
+            self._pages.forget(keys, self._options.store_timeout_s)
+        except errors.KvkeepError as mistake:
+            self._warn("delete", mistake)
 
     def _store(self, keys, rows):
         """On the storer's thread. Whether all of it is kept now."""
         try:
             for first in range(0, len(keys), _PAGES_AT_ONCE):
-                if self._stopping.is_set() or not self._breaker.allows():
+                if self._stopping.is_set() or not self._puts.allows():
                     return False
                 some = slice(first, first + _PAGES_AT_ONCE)
                 if not self._pages.store(keys[some], rows[some], keys[first - 1] if first else None,
@@ -305,6 +325,8 @@ def _checked_pool(params, components):
     other = sorted(one.name for one in components if one.name != "FULL")
     tensors = (*(getattr(pool, "k_buffer", None) or ()), *(getattr(pool, "v_buffer", None) or ()))
     for refused, why in (
+            (not generates(), "a model that does not generate: SGLang's forwards of embeddings and "
+             "rewards do not wait for what is loaded"),
             (other, f"states or windows ({', '.join(other)})"),
             (type(pool) is not MHATokenToKVPool, f"a KV pool of the kind {type(pool).__name__}"),
             (getattr(pool, "kv_cache_layout", "nhd") != "nhd", "a KV layout other than NHD"),

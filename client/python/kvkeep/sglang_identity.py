@@ -44,6 +44,11 @@ def identity_of(version, options, logger):
     return identity, name
 
 
+def generates():
+    """Whether the engine's forwards are those of a model that generates."""
+    return ModelConfig.from_server_args(get_server_args()).is_generation
+
+
 def kv_heads(pool):
     """How many heads of K and V the whole model has in the pool of this name; None: that pool has
     no heads, or SGLang does not say how many."""

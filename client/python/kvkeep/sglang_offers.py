@@ -2,19 +2,27 @@
 
 SGLang asks for a request in every round in which it might begin, and never says that it gave it up.
 So an answer is kept, with its lease, until the request is loaded, asked for with other keys, or
-`hold_s` is over. An answer that left keys out is asked for again soon: they may have come. One
-thread.
+`hold_s` is over. An answer that left keys out is asked for again soon, and then ever later as long
+as it does not grow: they may have come. It is replaced only by one that is not worse, as who holds
+a lease needs no daemon. Thread-safe.
 """
 
 import collections
+import dataclasses
+import threading
 import time
 
-_AGAIN_S = 0.02
+_AGAIN_S, _AGAIN_AT_MOST_S = 0.02, 1.0
 
 
+@dataclasses.dataclass
 class _Offer:
-    def __init__(self, keys, lease, pages, made):
-        self.keys, self.lease, self.pages, self.made = keys, lease, pages, made
+    keys: list
+    lease: object  # None: of no page
+    pages: int
+    made: float
+    asked: float
+    again_s: float = _AGAIN_S
 
 
 class Offers:
@@ -23,51 +31,70 @@ class Offers:
 
     def __init__(self, ask, holds, hold_s, clock=time.monotonic):
         self._ask, self._holds, self._hold_s, self._clock = ask, holds, hold_s, clock
+        self._lock = threading.Lock()
         self._of = collections.OrderedDict()  # request: _Offer, as they run out
 
     def __len__(self):
-        return len(self._of)
+        with self._lock:
+            return len(self._of)
 
     def pages(self, request, keys):
         """How many leading pages are held for the request now."""
-        known = self._of.get(request)
-        if known is None or not self._answers(known, keys):
-            self.drop(request)
-            known = self._of[request] = _Offer(keys, *self._ask(keys), self._clock())
-        return known.pages
+        with self._lock:
+            known, now = self._of.get(request), self._clock()
+            held = self._held(known, keys)
+            if held is not None and (held == len(keys) or now - known.asked < known.again_s):
+                return held
+            lease, pages = self._ask(keys)
+            if held is not None and pages <= held:
+                _release(lease)
+                known.asked, known.again_s = now, min(2 * known.again_s, _AGAIN_AT_MOST_S)
+                return held
+            self._drop(request)
+            self._of[request] = _Offer(keys, lease, pages, now, now)
+            return pages
 
     def take(self, request, keys):
         """The lease on these leading pages, the caller's from now on; None: they are not held."""
-        known = self._of.get(request)
-        if known is None or known.keys[:len(keys)] != keys or known.pages < len(keys) or (
-                not self._holds(known.lease, keys)):
-            self.drop(request)
-            return None
-        del self._of[request]
-        known.lease.shrink(len(keys))
-        return known.lease
-
-    def drop(self, request):
-        known = self._of.pop(request, None)
-        if known is not None and known.lease is not None:
-            known.lease.release()
+        with self._lock:
+            known = self._of.get(request)
+            if known is None or known.keys[:len(keys)] != keys or known.pages < len(keys) or (
+                    not self._holds(known.lease, keys)):
+                self._drop(request)
+                return None
+            del self._of[request]
+            known.lease.shrink(len(keys))
+            return known.lease
 
     def expire(self):
         """Gives back what nobody took in time."""
-        now = self._clock()
-        while self._of:
-            request, first = next(iter(self._of.items()))
-            if now - first.made < self._hold_s:
-                return
-            self.drop(request)
+        with self._lock:
+            now = self._clock()
+            while self._of:
+                request, first = next(iter(self._of.items()))
+                if now - first.made < self._hold_s:
+                    return
+                self._drop(request)
 
     def clear(self):
-        for request in list(self._of):
-            self.drop(request)
+        with self._lock:
+            for request in list(self._of):
+                self._drop(request)
 
-    def _answers(self, known, keys):
-        if known.keys != keys:
-            return False
-        if known.pages < len(keys) and self._clock() - known.made >= _AGAIN_S:
-            return False
-        return known.pages == 0 or self._holds(known.lease, keys[:known.pages])
+    def _held(self, known, keys):
+        """How many of these pages an offer holds; None: it is not of them, or does not hold. SGLang
+        asks for all of a prompt to rank it, and for all but its last token to begin it."""
+        if known is None or known.keys[:len(keys)] != keys:
+            return None
+        pages = min(known.pages, len(keys))
+        return pages if pages == 0 or self._holds(known.lease, keys[:pages]) else None
+
+    def _drop(self, request):
+        known = self._of.pop(request, None)
+        if known is not None:
+            _release(known.lease)
+
+
+def _release(lease):
+    if lease is not None:
+        lease.release()

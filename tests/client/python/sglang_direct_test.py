@@ -59,9 +59,8 @@ class Counter:
 
 
 THEIRS.LayerWiseLoadCounter = Counter
-from kvkeep.errors import Unavailable  # noqa: E402
+from kvkeep.errors import InvalidArgument, Unavailable  # noqa: E402
 from kvkeep.sglang_direct import KvkeepLinker  # noqa: E402
-from kvkeep.sglang_offers import Offers  # noqa: E402
 
 LAYERS, PAGES, ROW = 4, 16, PIECE // 4 // PAGE  # bytes of K, or of V, of a token in a layer
 KV = HICACHE.PoolName.KV
@@ -279,7 +278,7 @@ class Direct(WithDaemon):
     def test_the_scheduler_does_not_wait_for_a_daemon_that_hangs(self):
         self.store(self.linker())
         linker = self.linker(lookup_timeout_s=0.002)
-        linker._breaker._retry_s = 0.0  # each one is made
+        linker._lookups._retry_s = 0.0  # each one is made
         self.stop()
         self.addCleanup(self.go_on)
         times = []
@@ -288,11 +287,27 @@ class Direct(WithDaemon):
             self.assertEqual(linker.lookup(f"r{number}", transfer(3)), [])
             times.append(time.monotonic() - begin)
         self.assertLess(statistics.median(times), 0.02, times)
-        linker._breaker._retry_s = 3600.0
+        linker._lookups._retry_s = 3600.0
         linker.lookup("r", transfer(3))
-        given_up = linker._breaker.given_up
+        given_up = linker._lookups.given_up
         self.assertEqual(linker.lookup("s", transfer(3)), [])
-        self.assertEqual(linker._breaker.given_up, given_up + 1)
+        self.assertEqual(linker._lookups.given_up, given_up + 1)
+
+    def test_a_daemon_that_takes_fewer_keys_a_call_is_asked_for_fewer(self):
+        linker = self.linker()
+        self.store(linker)
+        looked_up = linker._pages._namespace.lookup
+
+        def lookup(keys, **options):
+            if len(keys) > 100:
+                raise InvalidArgument("INVALID_ARGUMENT", "keys: at most 100")
+            return looked_up(keys, **options)
+
+        with mock.patch.object(linker._pages._namespace, "lookup", lookup):
+            for _ in range(5):
+                self.assertEqual(linker.lookup("r", transfer(250)), [])
+                linker._offers.clear()
+            self.assertEqual(linker.lookup("r", transfer(250)), [1, 2, 3])
 
     # ---- failures
 
@@ -340,7 +355,14 @@ class Direct(WithDaemon):
         linker.lookup("r", transfer(3))
         self.spoil(linker.pool.planes(2)[1])
         self.assertFalse(self.load(linker, 3, [4, 5, 6]))
-        linker.lookup("r", transfer(3))
+        deadline = time.monotonic() + 30
+        while (found := linker.lookup("again", transfer(3))) == [1, 2, 3]:  # it would fail again
+            self.assertLess(time.monotonic(), deadline)
+            linker._offers.clear()
+        self.assertIn(found, ([1], [1, 2]))
+        linker._offers.clear()
+        self.store(linker)
+        self.assertEqual(linker.lookup("r", transfer(3)), [1, 2, 3])
         linker.load("r", transfer(3, [4, 5, 6]))
         linker._loads["r"].keys[1] = linker._loads["r"].keys[0]  # not that of the lease
         self.assertFalse(linker.finish_layer_wise_loading(linker.start_layer_wise_loading()))
@@ -461,7 +483,7 @@ class Direct(WithDaemon):
         self.assertLess(time.monotonic() - begin, 2)
         self.assertEqual((linker.num_completed_offloads(), len(linker._stores)), (0, 0))
         self.go_on()
-        linker._breaker.heard(None)
+        linker._puts.heard(None)
         self.store(linker, first=101)
 
     def test_a_close_takes_two_seconds_at_most_and_may_come_twice(self):
@@ -502,72 +524,12 @@ class Direct(WithDaemon):
             with mock.patch.multiple(PARALLEL, **{size: 2}), \
                     self.assertRaisesRegex(ValueError, "parallelism.*--enable-hierarchical-cache"):
                 self.linker()
+        with mock.patch.dict(ENGINE.of_model, is_generation=False), \
+                self.assertRaisesRegex(ValueError, "does not generate"):
+            self.linker()
         with mock.patch.multiple(ENGINE, load_format="dummy"), \
                 self.assertRaisesRegex(ValueError, 'dummy .*"name:X"'):
             self.linker()
-
-
-class Lease:
-    def __init__(self):
-        self.kept = self.released = None
-
-    def shrink(self, keys):
-        self.kept = keys
-
-    def release(self):
-        self.released = True
-
-
-class Answers(unittest.TestCase):
-    def setUp(self):
-        self.now, self.there, self.asked, self.held = 0.0, 2, [], True
-
-        def ask(of):
-            self.asked.append(Lease() if self.there else None)
-            return self.asked[-1], min(self.there, len(of))
-
-        self.offers = Offers(ask, lambda lease, of: self.held, 5, lambda: self.now)
-
-    def test_an_answer_is_kept_as_long_as_it_is_one(self):
-        self.assertEqual([self.offers.pages("r", [1, 2]) for _ in range(3)], [2] * 3)
-        self.assertEqual(len(self.asked), 1)
-        self.assertEqual(self.offers.pages("s", [1, 2]), 2)  # each request has its own
-        self.assertEqual(self.offers.pages("r", [1, 2, 3]), 2)  # others are asked for
-        self.assertTrue(self.asked[0].released)
-        self.assertEqual(len(self.asked), 3)
-        self.offers.pages("r", [1, 2, 3])
-        self.now = 0.03  # what was missing may have come
-        self.there = 3
-        self.assertEqual(self.offers.pages("r", [1, 2, 3]), 3)
-        self.assertTrue(self.asked[2].released)
-        self.held = False
-        self.offers.pages("r", [1, 2, 3])
-        self.assertEqual(len(self.asked), 5)
-
-    def test_what_is_taken_is_no_longer_kept(self):
-        self.offers.pages("r", [1, 2])
-        self.assertIs(self.offers.take("r", [1]), self.asked[0])
-        self.assertEqual((self.asked[0].kept, self.asked[0].released), (1, None))
-        self.assertIsNone(self.offers.take("r", [1]))
-        for keys_taken, held in (([1, 2, 3], True), ([2], True), ([1], False)):
-            self.offers.pages("r", [1, 2, 3])
-            self.held = held
-            self.assertIsNone(self.offers.take("r", keys_taken))
-            self.assertTrue(self.asked[-1].released)
-            self.held = True
-        self.there = 0
-        self.offers.pages("r", [1])
-        self.assertIsNone(self.offers.take("r", [1]))
-
-    def test_what_nobody_takes_is_given_back(self):
-        self.offers.pages("r", [1])
-        self.now = 3
-        self.offers.pages("s", [1])
-        self.now = 5
-        self.offers.expire()
-        self.assertEqual([one.released for one in self.asked], [True, None])
-        self.offers.clear()
-        self.assertEqual((self.asked[1].released, len(self.offers)), (True, 0))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ def fake_engine():
     context.get_server_args, context.get_serving = (lambda: ENGINE), (lambda: SERVING)
     signatures.load("sglang.srt.arg_groups.model_override_base").resolved_view = lambda args: args
     signatures.load("sglang.srt.configs.model_config").ModelConfig = types.SimpleNamespace(
-        from_server_args=lambda args: types.SimpleNamespace(**args.of_model))
+        from_server_args=lambda args: types.SimpleNamespace(
+            **{"is_generation": True, **args.of_model}))
 
 
 ENGINE = types.SimpleNamespace(**SERVER, of_model=MODEL)
