@@ -16,7 +16,8 @@ from vllm_direct_test import ASKED, BLOCKS, PER_CHUNK, blocks, chunks, config, k
 
 from kvkeep.vllm_direct import DirectOptions, check_layout
 from kvkeep.vllm_transfers import KvkeepWorker
-from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.core.kv_cache_planning import get_kv_cache_config_from_groups
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, MambaSpec
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
 
@@ -28,9 +29,25 @@ class Layouts(direct.WithDaemon):
     def zeros(self, nbytes):
         return torch.zeros(nbytes, dtype=torch.int8)
 
+    @staticmethod
+    def attention(**other):
+        return FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=8, dtype=torch.float16,
+                                 **other)
+
+    @staticmethod
+    def placed(layout, specs):
+        """Where vLLM places layers of these specs, a group each kind of them."""
+        groups = [KVCacheGroupSpec([f"{number}.{at}" for at in range(specs.count(spec))], spec)
+                  for number, spec in enumerate(dict.fromkeys(specs))]
+        return get_kv_cache_config_from_groups(types.SimpleNamespace(
+            cache_config=types.SimpleNamespace(
+                get_resolved_kv_cache_layout=lambda: layout, num_gpu_blocks_override=None,
+                prefix_cache_retention_interval=None),
+            attention_config=types.SimpleNamespace(hisparse_config=None)), groups, 1 << 20)
+
     def registered(self, layout):
         """(its Transfers, the memory as [layer, block, head, token, content])"""
-        spec = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=8, dtype=torch.float16)
+        spec = self.attention()
         sizes, order = (self.LAYERS, BLOCKS, 2, 16, 16), layout.stride_order
         memory = self.zeros(2 * math.prod(sizes)).view(torch.float16).view(
             [sizes[dim] for dim in order]).permute([order.index(dim) for dim in range(5)])
@@ -57,7 +74,7 @@ class Layouts(direct.WithDaemon):
         taken = set()
         for at, layout in enumerate(KVCacheLayout):
             try:
-                check_layout(layout)
+                check_layout(layout, self.placed(layout, [self.attention()] * self.LAYERS))
             except ValueError as refused:
                 self.assertIn(layout.name, str(refused))
                 continue
@@ -76,6 +93,28 @@ class Layouts(direct.WithDaemon):
             runs = len(transfers._pages[0])  # of a block
             self.assertEqual(runs, 1 if layout.is_block_outermost else self.LAYERS, layout)
         self.assertEqual(taken, {layout.name for layout in KVCacheLayout} - {"LHBNC"})
+
+    def test_what_vllms_worker_would_take_for_other_bytes_is_refused(self):
+        state = MambaSpec(block_size=16, shapes=((8, 64),), dtypes=(torch.float16,),
+                          page_size_padded=self.attention().page_size_bytes)
+        padded = self.attention(page_size_padded=2 * self.attention().page_size_bytes)
+        for layout, specs, why in (
+                ("LBHNC", [state] * 2, None), ("BLHNC", [state], None),
+                ("BLHNC", [self.attention()] * 2 + [state] * 2, None),
+                ("LBHNC", [self.attention()] * 2 + [state] * 2, None),
+                ("LBHNC", [padded] * 2, None), ("BLHNC", [padded] * 2, None),
+                ("BLHNC", [state] * 2, "states alone")):
+            with self.subTest(layout=layout, specs=specs):
+                config_of = self.placed(KVCacheLayout[layout], specs)
+                if why is None:
+                    check_layout(KVCacheLayout[layout], config_of)
+                    continue
+                with self.assertRaisesRegex(ValueError, why):
+                    check_layout(KVCacheLayout[layout], config_of)
+        gaps = self.placed(KVCacheLayout.LBHNC, [self.attention()])
+        gaps.kv_cache_tensors[0].block_stride += 16
+        with self.assertRaisesRegex(ValueError, "gaps"):
+            check_layout(KVCacheLayout.LBHNC, gaps)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pathlib
 import weakref
 
 import torch
+from vllm.model_executor.layers import utils
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
@@ -20,6 +21,7 @@ if "KVKEEP_FAKE_DRIVER" in os.environ:
     on_fake_gpu.install(os.environ["KVKEEP_FAKE_DRIVER"])
 
 _library = torch.library.Library("_C", "FRAGMENT")
+utils.check_cpu_sgl_kernel = lambda *_: False  # else its kernels are wanted on a CPU with AMX
 
 
 def register():

@@ -26,7 +26,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
     OffloadingConnectorScheduler)
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.logger import init_logger
-from vllm.v1.kv_cache_interface import SlidingWindowSpec
+from vllm.v1.kv_cache_interface import AttentionSpec, SlidingWindowSpec
 from vllm.v1.kv_offload.base import (LookupResult, OffloadingManager, OffloadingSpec,
                                      PrepareStoreOutput, RequestOffloadingContext,
                                      get_offload_block_hash, get_offload_group_idx,
@@ -486,6 +486,8 @@ class KvkeepConnector(OffloadingConnector):
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config):
         """vLLM takes another where its attention cannot have this one, and warns."""
+        if vllm_config.attention_config.hisparse_config is not None:
+            return super().get_required_kvcache_layout(vllm_config)  # refused later, in words
         layout = _options(vllm_config.kv_transfer_config).kv_layout
         return None if layout == "engine" else layout
 
@@ -502,11 +504,34 @@ def _options(transfer):
                              transfer.kv_connector_extra_config.items() if name not in _OF_VLLM})
 
 
-def check_layout(layout):
-    """ValueError: vLLM's worker takes a page to be one run of bytes, and here it is not."""
+def check_layout(layout, kv_cache_config):
+    """ValueError: vLLM's worker (offloading/worker.py) would take other bytes for a page. It takes
+    a page to be one run of bytes; a block's row to have all layers where the blocks of an attention
+    layer lie further apart than its pages; and else a layer's blocks to lie side by side."""
+    wrong = None
     if not (layout.is_block_compact or layout.is_block_outermost):
-        raise ValueError(f"kvkeep: in the KV layout {layout.name} a page's bytes lie apart: "
+        wrong = "a page's bytes lie apart"
+    apart = [spec for spec, stride in _strides(kv_cache_config) if stride != spec.page_size_bytes]
+    if any(isinstance(spec, AttentionSpec) for spec in apart):
+        if not layout.is_block_outermost:
+            wrong = "there are gaps between a layer's blocks"
+    elif apart:
+        wrong = "a block of states alone has all layers side by side"
+    if wrong is not None:
+        raise ValueError(f"kvkeep: in the KV layout {layout.name} of this model {wrong}: "
                          "VLLM_KV_CACHE_LAYOUT=LBHNC, or another attention backend")
+
+
+def _strides(kv_cache_config):
+    """(spec of a layer, from block to block in bytes) of what is offloaded."""
+    found = {layer: tensor.block_stride for tensor in kv_cache_config.kv_cache_tensors
+             for layer in tensor.layers}
+    for number in kv_cache_config.prefix_cacheable_group_ids:
+        group = kv_cache_config.kv_cache_groups[number]
+        specs = getattr(group.kv_cache_spec, "kv_cache_specs", {})
+        for layer in group.layer_names:
+            if layer in found:
+                yield specs.get(layer, group.kv_cache_spec), found[layer]
 
 
 def _configure(vllm_config, kv_cache_config):
@@ -521,7 +546,7 @@ def _configure(vllm_config, kv_cache_config):
         transfer.kv_load_failure_policy = "recompute"
     if vllm_config.attention_config.hisparse_config is not None:
         raise ValueError("kvkeep: HiSparse has host memory of its own: not with this connector")
-    check_layout(vllm_config.cache_config.get_resolved_kv_cache_layout())
+    check_layout(vllm_config.cache_config.get_resolved_kv_cache_layout(), kv_cache_config)
     groups = kv_cache_config.kv_cache_groups
     blocks = 1
     if len(groups) == 1:

@@ -257,8 +257,10 @@ class Transfers(OffloadingWorker):
     def _namespace(self, arguments):
         try:
             return self._opening(arguments).result()
-        except errors.KvkeepError:
-            del self._namespaces[arguments]  # the next job's try
+        except errors.KvkeepError:  # the next job tries again, and not one a namespace
+            for failed in [other for other, opening in self._namespaces.items()
+                           if opening.done() and opening.exception() is not None]:
+                del self._namespaces[failed]
             raise
 
 

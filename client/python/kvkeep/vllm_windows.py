@@ -23,7 +23,7 @@ logger = init_logger(__name__)
 # 208 KiB, of which a message takes a few hundred bytes besides.
 _REQUEST, _REQUESTS_UNDER_WAY = 48 << 10, 96 << 10
 _OF_A_MESSAGE, _OF_A_PART, _OF_A_RUN = 2048, 128, 24
-MOST_RUNS = _REQUESTS_UNDER_WAY // _OF_A_RUN  # of one part
+MOST_RUNS = (192 << 10) // _OF_A_RUN  # of one part, which may be under way alone
 _BYTES, _BYTES_UNDER_WAY = 256 << 20, 512 << 20
 # A get that the daemon has no room for: how often it is tried, and for how long.
 _AGAIN_S, _NO_ROOM_S = 0.005, 1.0
