@@ -238,8 +238,10 @@ def arguments():
         parser.error(f"no arm {unknown}: there are {', '.join(arms.NAMES)}")
     if "lmcache" in asked.arms and not {arms.LMCACHE, arms.LMCACHE_PACKAGE} <= set(os.environ):
         parser.error(f"lmcache wants {arms.LMCACHE} and {arms.LMCACHE_PACKAGE}; see run")
-    if asked.scenario == "stores" and not set(asked.arms) <= {"kvkeep", "direct"}:
-        parser.error("stores: --arms kvkeep,direct")
+    if asked.scenario == "stores":
+        asked.arms = [arm for arm in asked.arms if arm in SCENARIOS["stores"][1]]
+        if not asked.arms:
+            parser.error("stores: --arms kvkeep,direct")
     if asked.rounds is not None and asked.rounds < 1:
         parser.error("--rounds: at least 1")
     if asked.engines < 1 or asked.restart_engine_after < 0 or (asked.qps or 1) <= 0:

@@ -2,7 +2,8 @@
 
 options(): {"arm": "direct" or "kvkeep", "chunks": so many, "driver": the fake GPU's}. A line is a
 number: a rank's KV memory is stored whole, under keys of that number. Copies into the tier's memory
-take `by_gpu_s` of this process's CPU time, and none with a GPU.
+take `by_gpu_s` of this process's CPU time, and none with a GPU. Of the direct connector it is the
+worker's half, without what routers are told; of the tier all that the scheduler calls, too.
 """
 
 import time
@@ -100,6 +101,7 @@ class Tier:
         with tiers_of(vllm_rig.config("stores"), vllm_rig.cache_config()):
             self._manager = OffloadingSpecFactory.create_spec(config(self._chunks)).get_manager()
         self._tier, = self._manager.secondary_tiers
+        assert self._tier._registered  # else its stores are two copies each
         view = self._manager.primary_tier.get_kv_memoryview().cast("B")
         self._rows = torch.frombuffer(view, dtype=torch.int8).view(
             -1, BLOCKS_PER_CHUNK, LAYERS, PAGE_BYTES)

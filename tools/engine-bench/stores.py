@@ -3,8 +3,8 @@
 No model: stored_engine.py. KV lies in a GPU's memory, for the direct connector in the fake driver's
 (tests/fakes/cuda). Left out of the CPU time is what a GPU's copy engines do: the threads of the
 fake one, and the copies into the tier's memory. The daemon has no G3, so that neither arm writes to
-a disk. Its G2 has room for little more than what is stored, and so has the tier's CPU memory, as it
-must where a prompt of that length is to be found.
+a disk. Its G2 has room for little more than what is stored, and so has the tier's CPU memory: the
+case of one prompt that is as long as all that is kept, which else the tier would not find.
 """
 
 import pathlib
