@@ -215,6 +215,7 @@ class LinkerObjects(WithDaemon):
                                       attn_cp_size=1, attn_dcp_size=1)
         patched = mock.patch.multiple(
             sglang_direct, get_parallel=lambda: alone, weight_version=lambda: "default",
+            generates=lambda: True,
             identity_of=lambda *_: (Identity("sglang", "0", weights="of a test"), "m"))
         patched.start()
         self.addCleanup(patched.stop)
