@@ -122,11 +122,12 @@ class DevicePages(PoolPages):
                 into.append(runs)
         got = self._namespace.get(keys, into, parts=self._parts, lease=lease, verify=last,
                                   timeout=self._link.options.timeout_s)
-        if got.error is None and all(self._good(got)):
+        whole = self._good(got)
+        if got.error is None and all(whole):
             return
         parts = len(self._parts)
         damaged = {keys[at // parts] for at, (status, good) in
-                   enumerate(zip(got.statuses, self._good(got)))
+                   enumerate(zip(got.statuses, whole))
                    if status == calls.GetStatus.CORRUPT or
                    (status == calls.GetStatus.HIT and not good)}
         raise Lost(f"leased pages could not be read: {got.error or set(got.statuses)}", damaged)
