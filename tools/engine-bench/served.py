@@ -69,8 +69,7 @@ class ServedEngines:
                 process.wait()
             log.close()
         self._running = []
-        for path in left:
-            path.unlink(missing_ok=True)
+        remove(left)
 
     @property
     def pids(self):
@@ -130,6 +129,11 @@ def offloaded(pids):
                 found.update(pathlib.Path(mapped.path) for mapped in process.memory_maps()
                              if mapped.path.startswith("/dev/shm/vllm_offload_"))
     return found
+
+
+def remove(files):
+    for path in files:
+        path.unlink(missing_ok=True)
 
 
 def host_bytes(pids):

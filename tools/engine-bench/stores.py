@@ -55,7 +55,6 @@ def measure(arm, asked, number):
         finally:
             left = served.offloaded([engine.process.pid])
             engine.close()
-            for path in left:
-                path.unlink(missing_ok=True)
+            served.remove(left)
     finally:
         daemon.__exit__()
