@@ -31,27 +31,12 @@ from daemon import Daemon  # noqa: E402
 from kvkeep.vllm import tiers_of  # noqa: E402
 from vllm.v1.kv_offload.base import (LookupResult, ReqContext, ScheduleEndContext,  # noqa: E402
                                      make_offload_key)
-from vllm.v1.kv_offload.config import (OffloadingCacheConfig, OffloadingConfig,  # noqa: E402
-                                       OffloadingGroupConfig, OffloadingModelConfig,
-                                       OffloadingParallelConfig)
 from vllm.v1.kv_offload.factory import OffloadingSpecFactory  # noqa: E402
 
 
 def config(endpoint, **tier):
-    return OffloadingConfig(
-        groups=(OffloadingGroupConfig(tokens_per_block=16, layer_names=("l0", "l1"), group_id=0),),
-        worker_kv_bytes_per_block=ROW // 16, enable_kv_cache_events=False,
-        engine_id=uuid.uuid4().hex,
-        extra_config={"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 8 * ROW,
-                      "secondary_tiers": [{"type": "KvkeepTier", "module_path": "kvkeep.vllm",
-                                           "endpoint": endpoint, "weights": "name:tiny",
-                                           **tier}]},
-        model=OffloadingModelConfig(name="tiny", dtype="bfloat16"),
-        cache=OffloadingCacheConfig(tokens_per_hash=16, blocks_per_chunk=16),
-        parallel=OffloadingParallelConfig(
-            rank=0, world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1,
-            data_parallel_index=0, data_parallel_size=1, data_parallel_rank_local=None,
-            is_parallelism_agnostic=False))
+    return vllm_rig.offloading_config("tiny", layers=2, bytes_per_block=ROW // 16,
+                                      cpu_bytes=8 * ROW, tier={"endpoint": endpoint, **tier})
 
 
 class Engine:

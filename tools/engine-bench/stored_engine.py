@@ -16,9 +16,6 @@ from on_fake_gpu import FakeDevice
 from vllm.v1.kv_offload.base import (CanonicalKVCacheRef, CanonicalKVCaches,
                                      CanonicalKVCacheTensor, GPULoadStoreSpec, ReqContext,
                                      ScheduleEndContext, make_offload_key)
-from vllm.v1.kv_offload.config import (OffloadingCacheConfig, OffloadingConfig,
-                                       OffloadingGroupConfig, OffloadingModelConfig,
-                                       OffloadingParallelConfig)
 from vllm.v1.kv_offload.factory import OffloadingSpecFactory
 
 from kvkeep.vllm import tiers_of
@@ -34,23 +31,9 @@ POLL_S = 0.002
 
 
 def config(chunks):
-    """vLLM's OffloadingConfig: its CPU memory holds all that is stored."""
-    return OffloadingConfig(
-        groups=(OffloadingGroupConfig(tokens_per_block=BLOCK_TOKENS, group_id=0,
-                                      layer_names=tuple(f"l{at}" for at in range(LAYERS))),),
-        worker_kv_bytes_per_block=LAYERS * PAGE_BYTES, enable_kv_cache_events=False,
-        engine_id=uuid.uuid4().hex,
-        extra_config={"spec_name": "TieringOffloadingSpec",
-                      "cpu_bytes_to_use": chunks * CHUNK_BYTES,
-                      "secondary_tiers": [{"type": "KvkeepTier", "module_path": "kvkeep.vllm",
-                                           "weights": "name:stores"}]},
-        model=OffloadingModelConfig(name="stores", dtype="bfloat16"),
-        cache=OffloadingCacheConfig(tokens_per_hash=BLOCK_TOKENS,
-                                    blocks_per_chunk=BLOCKS_PER_CHUNK),
-        parallel=OffloadingParallelConfig(
-            rank=0, world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1,
-            data_parallel_index=0, data_parallel_size=1, data_parallel_rank_local=None,
-            is_parallelism_agnostic=False))
+    """vLLM's CPU memory holds all that is stored."""
+    return vllm_rig.offloading_config("stores", LAYERS, LAYERS * PAGE_BYTES, chunks * CHUNK_BYTES,
+                                      tier={})
 
 
 def memory(chunks, zeros):

@@ -1,6 +1,8 @@
-"""What tests of kvkeep.vllm share: as much of an engine's configuration as is looked at."""
+"""What tests of kvkeep.vllm, and tools/engine-bench, share: as much of an engine's configuration as
+is looked at. vLLM itself is imported where it is needed: some tests have its records alone."""
 
 import types
+import uuid
 
 
 def config(model, **other):
@@ -35,3 +37,25 @@ def cache_config(block=16):
     """As much of a KVCacheConfig as is used."""
     return types.SimpleNamespace(kv_cache_groups=[types.SimpleNamespace(
         layer_names=["l0", "l1"], kv_cache_spec={"block_size": block})])
+
+
+def offloading_config(model, layers, bytes_per_block, cpu_bytes, tier):
+    """vLLM's OffloadingConfig of one rank with a KvkeepTier of these options; chunks of 16 blocks
+    of 16 tokens."""
+    from vllm.v1.kv_offload.config import (OffloadingCacheConfig, OffloadingConfig,
+                                           OffloadingGroupConfig, OffloadingModelConfig,
+                                           OffloadingParallelConfig)
+    return OffloadingConfig(
+        groups=(OffloadingGroupConfig(tokens_per_block=16, group_id=0,
+                                      layer_names=tuple(f"l{at}" for at in range(layers))),),
+        worker_kv_bytes_per_block=bytes_per_block, enable_kv_cache_events=False,
+        engine_id=uuid.uuid4().hex,
+        extra_config={"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": cpu_bytes,
+                      "secondary_tiers": [{"type": "KvkeepTier", "module_path": "kvkeep.vllm",
+                                           "weights": f"name:{model}", **tier}]},
+        model=OffloadingModelConfig(name=model, dtype="bfloat16"),
+        cache=OffloadingCacheConfig(tokens_per_hash=16, blocks_per_chunk=16),
+        parallel=OffloadingParallelConfig(
+            rank=0, world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1,
+            data_parallel_index=0, data_parallel_size=1, data_parallel_rank_local=None,
+            is_parallelism_agnostic=False))
