@@ -90,6 +90,15 @@ def config(rank=0):
                                  cache=types.SimpleNamespace(blocks_per_chunk=PER_CHUNK))
 
 
+def engine_of(heads, ranks=1, rank=0):
+    """As much of a VllmConfig as vLLM's derivation of pages looks at."""
+    return types.SimpleNamespace(
+        model_config=types.SimpleNamespace(get_total_num_kv_heads=lambda: heads),
+        parallel_config=types.SimpleNamespace(
+            tensor_parallel_size=ranks, prefill_context_parallel_size=1, rank=rank,
+            decode_context_parallel_size=1, world_size=ranks, cp_kv_cache_interleave_size=1))
+
+
 def keys(count, first=1):
     return [bytes([first + at]) * 32 for at in range(count)]
 

@@ -12,7 +12,8 @@ import unittest
 
 import torch
 import vllm_direct_test as direct
-from vllm_direct_test import ASKED, BLOCKS, PER_CHUNK, blocks, chunks, config, keys
+from vllm_direct_test import (ASKED, BLOCKS, PER_CHUNK, blocks, chunks, config, engine_of,
+                              keys)
 
 from kvkeep.vllm_direct import DirectOptions, check_layout
 from kvkeep.vllm_transfers import KvkeepWorker
@@ -52,17 +53,12 @@ class Layouts(direct.WithDaemon):
         memory = self.zeros(2 * math.prod(sizes)).view(torch.float16).view(
             [sizes[dim] for dim in order]).permute([order.index(dim) for dim in range(5)])
         layers = [f"layer.{at}" for at in range(self.LAYERS)]
-        engine = types.SimpleNamespace(
-            model_config=types.SimpleNamespace(get_total_num_kv_heads=lambda: 2),
-            parallel_config=types.SimpleNamespace(
-                tensor_parallel_size=1, prefill_context_parallel_size=1, rank=0, world_size=1,
-                decode_context_parallel_size=1, cp_kv_cache_interleave_size=1))
         options = DirectOptions(endpoint=self.daemon.endpoint)
         worker = KvkeepWorker(
             types.SimpleNamespace(replicated_layout=False, config=config(),
                                   get_worker=lambda caches: self.make(options, config(), caches,
                                                                       None)),
-            engine, types.SimpleNamespace(
+            engine_of(heads=2), types.SimpleNamespace(
                 num_blocks=BLOCKS, hisparse_host_num_blocks=None, prefix_cacheable_group_ids=(0,),
                 kv_cache_groups=[types.SimpleNamespace(layer_names=layers, kv_cache_spec=spec,
                                                        host_resident=False)]))

@@ -15,7 +15,7 @@ import unittest
 
 import torch
 import vllm_direct_test as direct
-from vllm_direct_test import ASKED, blocks, chunks, keys
+from vllm_direct_test import ASKED, blocks, chunks, engine_of, keys
 
 from kvkeep.identity import canonical, digest_of
 from kvkeep.vllm_direct import DirectOptions
@@ -119,12 +119,7 @@ class ShardsOfEngines(unittest.TestCase):
         content = spec.state_content_size_bytes // spec.dtype.itemsize
         found = []
         for rank in range(ranks):
-            engine = types.SimpleNamespace(
-                model_config=types.SimpleNamespace(get_total_num_kv_heads=lambda: heads),
-                parallel_config=types.SimpleNamespace(
-                    tensor_parallel_size=ranks, prefill_context_parallel_size=1, rank=rank,
-                    decode_context_parallel_size=1, world_size=ranks,
-                    cp_kv_cache_interleave_size=1))
+            engine = engine_of(heads, ranks, rank)
             count = shards_of(DirectOptions(tp_parts=shards), of_engine, engine, caches)
             self.assertEqual(count, shards)
             page = torch.empty((self.BLOCKS, spec.num_heads, self.TOKENS, content),
