@@ -45,7 +45,11 @@ absl::Status CudaDeviceOptions::Validate() const {
     return absl::InvalidArgumentError(absl::StrCat("max_batch: at most ", kMaxBatchCopies));
   }
   KVKEEP_RETURN_IF_ERROR(positive(fence_timeout.count() > 0, "fence_timeout"));
-  return positive(poll_interval.count() > 0, "poll_interval");
+  KVKEEP_RETURN_IF_ERROR(positive(poll_interval.count() > 0, "poll_interval"));
+  if (max_poll_interval < poll_interval) {
+    return absl::InvalidArgumentError("max_poll_interval: at least poll_interval");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CudaDevice::CheckBeforeOpen(const GpuDriver& driver,

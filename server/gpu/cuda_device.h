@@ -47,8 +47,11 @@ struct CudaDeviceOptions {
   size_t max_runs = 65536;  // of one copy
   size_t max_batch = 4096;  // pieces in one call of the driver
   std::chrono::nanoseconds fence_timeout = std::chrono::seconds(5);
-  // How long it sleeps between two looks at copies under way.
+  // How long it sleeps between two looks at copies under way: at least this. Where nothing has
+  // begun or ended for long, a sixteenth of that time, up to max_poll_interval: an end is seen late
+  // by a sixteenth of the wait for it, and long copies are not asked for thousands of times.
   std::chrono::nanoseconds poll_interval = std::chrono::microseconds(20);
+  std::chrono::nanoseconds max_poll_interval = std::chrono::milliseconds(1);
   // Of all devices, one after the other too; null: breaks are nobody's.
   std::shared_ptr<GpuStrikes> strikes;
 
@@ -116,6 +119,7 @@ class CudaDevice final : public GpuDevice {
   void IssueOne(const JobPtr& job);
   void PollIssued();
   bool WaitForWork();
+  std::chrono::nanoseconds PollInterval() const;
   void EndWork();
   absl::StatusOr<CUevent> TakeEvent();
   // The context is reset, so that nothing of it is under way; whatever is there ends with `why`.
@@ -155,6 +159,7 @@ class CudaDevice final : public GpuDevice {
   std::array<CUstream, 2> streams_{};  // by direction
   std::vector<CUevent> free_events_;
   bool context_gone_ = false;
+  MonotonicTime moved_{0};  // when a copy last began or ended
 
   mutable Mutex mu_;
   CondVar work_;

@@ -89,6 +89,11 @@ bool CudaDevice::HasWork() const {
          std::any_of(to_close_.begin(), to_close_.end(), may_go) || MayIssue();
 }
 
+std::chrono::nanoseconds CudaDevice::PollInterval() const {
+  return std::clamp<std::chrono::nanoseconds>((clock_->Now() - moved_) / 16,
+                                              options_.poll_interval, options_.max_poll_interval);
+}
+
 // False when it is time to end.
 bool CudaDevice::WaitForWork() {
   MutexLock lock(&mu_);
@@ -96,7 +101,7 @@ bool CudaDevice::WaitForWork() {
     if (stopping_ && issued_.empty()) return false;
     if (HasWork()) return true;
     if (!issued_.empty()) {
-      work_.WaitFor(&mu_, options_.poll_interval);
+      work_.WaitFor(&mu_, PollInterval());
       return true;
     }
     work_.Wait(&mu_);
@@ -234,6 +239,7 @@ absl::StatusOr<CUevent> CudaDevice::TakeEvent() {
 
 void CudaDevice::IssueOne(const JobPtr& job) {
   const CUstream stream = streams_[job->direction == CopyDirection::kToArena ? 0 : 1];
+  moved_ = clock_->Now();
   const absl::StatusOr<CUevent> event =
       context_gone_ ? absl::UnavailableError("the GPU was given up on") : TakeEvent();
   Submitted submitted;
@@ -268,6 +274,7 @@ void CudaDevice::PollIssued() {
   {
     MutexLock lock(&mu_);
     issued = issued_;
+    if (!issued.empty()) ++stats_.polls;
   }
   const MonotonicTime now = clock_->Now();
   for (const JobPtr& job : issued) {
@@ -281,6 +288,7 @@ void CudaDevice::PollIssued() {
     }
     if (result != CUDA_SUCCESS) return GiveUp(driver_->ToStatus(result, "cuEventQuery"));
     free_events_.push_back(job->event);
+    moved_ = now;
     MutexLock lock(&mu_);
     absl::Status status = job->submitted;
     if (status.ok() && now > job->deadline) {

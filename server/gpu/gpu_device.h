@@ -105,6 +105,7 @@ class GpuDevice {
     uint64_t bytes_to_gpu = 0;
     uint64_t pieces = 0;   // that the driver was asked to copy
     uint64_t submits = 0;  // calls that it took
+    uint64_t polls = 0;    // looks at copies under way
     std::string broken;    // why the device is given up on; empty: it works
   };
   using RegisterDone = absl::AnyInvocable<void(absl::StatusOr<GpuRegistrationId>) &&>;

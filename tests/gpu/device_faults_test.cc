@@ -9,6 +9,7 @@ namespace kvkeep {
 namespace {
 
 using Catch::Matchers::Contains;
+using namespace std::chrono_literals;
 
 // A rig with a worker's memory, and the arena registered.
 struct Site {
@@ -52,6 +53,23 @@ TEST_CASE("a copy refused half way ends when its first half is through") {
   site.rig.fake().Set("");
   CheckEnd(copy, absl::StatusCode::kInvalidArgument, true);
   CHECK(site.rig.device().stats().pieces == 2);
+}
+
+TEST_CASE("a copy that takes long is asked for seldom, until another begins") {
+  Site site({.poll_interval = std::chrono::microseconds(1), .max_poll_interval = 1h});
+  const auto polls = [&] { return site.rig.device().stats().polls; };
+  site.rig.fake().Set("hang stream");
+  Answer<CopyEnd> first = site.Start();
+  while (polls() < 10) std::this_thread::yield();
+  site.rig.clock().Advance(5s);  // 312 ms to the next look
+  const uint64_t before = polls();
+  std::this_thread::sleep_for(50ms);  // for looks that it should not take
+  CHECK(polls() <= before + 2);  // one that was under way, and it may wake for nothing
+  Answer<CopyEnd> second = site.Start();
+  while (polls() < before + 10) std::this_thread::yield();
+  site.rig.fake().Set("");
+  CheckEnd(first, absl::StatusCode::kOk, true);
+  CheckEnd(second, absl::StatusCode::kOk, true);
 }
 
 TEST_CASE("what had no turn before its deadline ends so, while the driver does something else") {
