@@ -19,7 +19,7 @@ class AdmitAll final : public AdmissionPolicy {
 class AdmitSecondUse final : public AdmissionPolicy {
  public:
   explicit AdmitSecondUse(const AdmissionOptions& options)
-      : most_(std::max(1u, options.remembered_chunks)), offered_(most_ + 1) {}
+      : most_(std::max(1u, options.remembered_chunks)), offered_(most_ + 1, options.toucher) {}
   absl::string_view name() const override { return "second_use"; }
   bool Admit(Fingerprint chunk, uint64_t /*bytes*/, MonotonicTime /*now*/) override {
     if (offered_.Take(chunk).has_value()) return true;
@@ -27,7 +27,6 @@ class AdmitSecondUse final : public AdmissionPolicy {
     if (offered_.size(0) > most_) offered_.DropOldest(0);
     return false;
   }
-  std::span<std::byte> MemoryDue() override { return offered_.MemoryDue(); }
 
  private:
   const uint32_t most_;

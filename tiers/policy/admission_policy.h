@@ -12,11 +12,12 @@
 
 #include <cstddef>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "tiers/policy/eviction_policy.h"
+#include "tiers/base/clock.h"
+#include "tiers/base/memory_toucher.h"
+#include "tiers/policy/chunk_slot.h"
 
 namespace kvkeep {
 
@@ -31,13 +32,12 @@ class AdmissionPolicy {
   virtual void OnWritten(uint64_t /*bytes*/, MonotonicTime /*now*/) {}
   // AdmissionOptions::bytes_per_second from now on; nothing for a policy that has no use for it.
   virtual void SetBytesPerSecond(double /*rate*/) {}
-  // As EvictionPolicy::MemoryDue.
-  virtual std::span<std::byte> MemoryDue() { return {}; }
 };
 
 struct AdmissionOptions {
   uint32_t remembered_chunks = 1 << 20;  // second_use: how many that were offered once
   double bytes_per_second = 0;           // write_budget: REQUIRES more than 0
+  MemoryToucher* toucher = nullptr;      // outlives the policy; null: nothing is touched ahead
 };
 
 // Null for another name than those above.

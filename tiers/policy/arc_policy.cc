@@ -2,31 +2,27 @@
 
 #include <algorithm>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep {
 
 ArcPolicy::ArcPolicy(const PolicyOptions& options)
-    : ListPolicy(options, 2),
-      ghosts_(options.shares_memory_with == nullptr
-                  ? Ghosts(options.max_chunks)
-                  : Ghosts::Sharing(static_cast<ArcPolicy*>(options.shares_memory_with)->ghosts_)) {
-}
+    : ListPolicy(options, 2, Keeps::kFingerprintsToo),
+      ghosts_(options.shares_memory_with != nullptr
+                  ? Ghosts::Sharing(static_cast<ArcPolicy*>(options.shares_memory_with)->ghosts_)
+                  : Ghosts(options.max_chunks, toucher())) {}
 
-std::span<std::byte> ArcPolicy::MemoryDue() {
-  const auto due = ListPolicy::MemoryDue();
-  return due.empty() ? ghosts_.MemoryDue() : due;
-}
-
-int ArcPolicy::ListOfTouched(Node& node, int /*from*/) {
+int ArcPolicy::ListOfTouched(ChunkSlot /*slot*/, Node& node) {
   --chunks_[node.value];
   ++chunks_[kAgain];
   node.value = kAgain;
   return kAgain;
 }
 
-int ArcPolicy::ListOfNew(Node& node, const NewChunk& /*chunk*/, MonotonicTime /*now*/) {
+int ArcPolicy::ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime /*now*/) {
   const uint32_t once = std::max(1u, ghosts_.size(kOnce));
   const uint32_t again = std::max(1u, ghosts_.size(kAgain));
-  const std::optional<int> ghost = ghosts_.Take(node.fingerprint);
+  const std::optional<int> ghost = ghosts_.Take(chunk.fingerprint);
   if (ghost == kOnce) {
     target_ = std::min<uint32_t>(target_ + std::max(1u, again / once), size());
   } else if (ghost == kAgain) {
@@ -37,9 +33,11 @@ int ArcPolicy::ListOfNew(Node& node, const NewChunk& /*chunk*/, MonotonicTime /*
   return static_cast<int>(node.value);
 }
 
-void ArcPolicy::Erased(ChunkSlot /*slot*/, const Node& node, int /*from*/, EraseReason reason) {
+void ArcPolicy::Erased(ChunkSlot slot, const Node& node, int /*from*/, EraseReason reason) {
   --chunks_[node.value];
-  if (reason == EraseReason::kEvicted) ghosts_.Add(static_cast<int>(node.value), node.fingerprint);
+  KVKEEP_CHECK(chunks_[kOnce] + chunks_[kAgain] == size());
+  const auto list = static_cast<int>(node.value);
+  if (reason == EraseReason::kEvicted) ghosts_.Add(list, FingerprintOf(slot));
   TrimGhosts();
 }
 

@@ -19,15 +19,13 @@ class ArcPolicy final : public ListPolicy {
  public:
   explicit ArcPolicy(const PolicyOptions& options);
 
-  absl::string_view name() const override { return "arc"; }
-  std::span<std::byte> MemoryDue() override;
   // How many chunks of those asked for once there should be; for tests.
   uint32_t target() const { return target_; }
 
  private:
   static constexpr int kOnce = 0, kAgain = 1;  // Node::value: which it is of; lists; ghosts
 
-  int ListOfTouched(Node& node, int from) override;
+  int ListOfTouched(ChunkSlot slot, Node& node) override;
   int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) override;
   void Erased(ChunkSlot slot, const Node& node, int from, EraseReason reason) override;
   ChunkSlot Next() override;

@@ -4,10 +4,10 @@
 
 namespace kvkeep {
 
-FingerprintTable::FingerprintTable(uint32_t most)
+FingerprintTable::FingerprintTable(uint32_t most, MemoryToucher* toucher)
     : most_(most),
-      node_memory_(uint64_t{most} * sizeof(Node)),
-      bucket_memory_(uint64_t{most} * kBucketsPerNumber * sizeof(uint32_t)),
+      node_memory_(uint64_t{most} * sizeof(Node), toucher),
+      bucket_memory_(uint64_t{most} * kBucketsPerNumber * sizeof(uint32_t), toucher),
       nodes_(reinterpret_cast<Node*>(node_memory_.data())),
       buckets_(reinterpret_cast<uint32_t*>(bucket_memory_.data())) {
   static_assert(sizeof(Node) == 12);
@@ -63,6 +63,8 @@ uint32_t FingerprintTable::Insert(Key key) {
   } else {
     if (used_ == most_) return kNone;
     number = used_++;
+    node_memory_.Use(uint64_t{used_} * sizeof(Node));
+    bucket_memory_.Use(uint64_t{used_} * kBucketsPerNumber * sizeof(uint32_t));
     for (uint64_t i = 0; i < kBucketsPerNumber; ++i) AddBucket(kBucketsPerNumber * number + i);
   }
   ++size_;
@@ -81,12 +83,6 @@ void FingerprintTable::Erase(uint32_t number) {
   nodes_[number].next = free_;
   free_ = number;
   --size_;
-}
-
-std::span<std::byte> FingerprintTable::MemoryDue() {
-  const auto due = node_memory_.Due(uint64_t{used_} * sizeof(Node));
-  return due.empty() ? bucket_memory_.Due(uint64_t{used_} * kBucketsPerNumber * sizeof(uint32_t))
-                     : due;
 }
 
 }  // namespace kvkeep

@@ -12,7 +12,7 @@
 #include <span>
 
 #include "tiers/base/growing_memory.h"
-#include "tiers/policy/eviction_policy.h"
+#include "tiers/policy/chunk_slot.h"
 
 namespace kvkeep {
 
@@ -24,7 +24,7 @@ class FingerprintTable {
     uint64_t bits = 0;
   };
 
-  explicit FingerprintTable(uint32_t most);
+  explicit FingerprintTable(uint32_t most, MemoryToucher* toucher = nullptr);
 
   uint32_t NewOwner() { return ++owners_; }
   static Key KeyOf(Fingerprint fingerprint, uint32_t owner);
@@ -42,8 +42,6 @@ class FingerprintTable {
   uint32_t room() const { return most_ - size_; }
   // Numbers ever given are below this.
   uint32_t used() const { return used_; }
-  // As EvictionPolicy::MemoryDue.
-  std::span<std::byte> MemoryDue();
 
  private:
   // Of those that hold something most hold one or two.

@@ -17,6 +17,7 @@ void Ghosts::Add(int list_number, Fingerprint fingerprint) {
   Take(fingerprint);
   const uint32_t at = memory_->table.Insert(FingerprintTable::KeyOf(fingerprint, owner_));
   if (at == kNone) return;
+  memory_->memory.Use(uint64_t{memory_->table.used()} * sizeof(Node));
   List& list = lists_[list_number];
   memory_->nodes[at] = {
       .older = list.youngest, .younger = kNone, .list = static_cast<uint32_t>(list_number)};
@@ -36,11 +37,6 @@ std::optional<int> Ghosts::Take(Fingerprint fingerprint) {
 void Ghosts::DropOldest(int list) {
   KVKEEP_CHECK(lists_[list].size > 0);
   Forget(lists_[list].oldest);
-}
-
-std::span<std::byte> Ghosts::MemoryDue() {
-  const auto due = memory_->memory.Due(uint64_t{memory_->table.used()} * sizeof(Node));
-  return due.empty() ? memory_->table.MemoryDue() : due;
 }
 
 }  // namespace kvkeep

@@ -16,7 +16,8 @@ namespace kvkeep {
 class Ghosts {
  public:
   // At most `most` at once, of all that share its memory.
-  explicit Ghosts(uint32_t most) : Ghosts(std::make_shared<Memory>(most)) {}
+  explicit Ghosts(uint32_t most, MemoryToucher* toucher = nullptr)
+      : Ghosts(std::make_shared<Memory>(most, toucher)) {}
   // None yet, in the other's memory.
   static Ghosts Sharing(const Ghosts& other) { return Ghosts(other.memory_); }
 
@@ -28,9 +29,6 @@ class Ghosts {
   void DropOldest(int list);
   uint32_t size(int list) const { return lists_[list].size; }
 
-  // As EvictionPolicy::MemoryDue.
-  std::span<std::byte> MemoryDue();
-
  private:
   static constexpr uint32_t kNone = FingerprintTable::kNone;
   struct Node {
@@ -41,9 +39,9 @@ class Ghosts {
     uint32_t oldest = kNone, youngest = kNone, size = 0;
   };
   struct Memory {
-    explicit Memory(uint32_t most)
-        : table(most),
-          memory(uint64_t{most} * sizeof(Node)),
+    Memory(uint32_t most, MemoryToucher* toucher)
+        : table(most, toucher),
+          memory(uint64_t{most} * sizeof(Node), toucher),
           nodes(reinterpret_cast<Node*>(memory.data())) {}
     FingerprintTable table;
     GrowingMemory memory;

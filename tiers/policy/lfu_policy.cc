@@ -4,7 +4,7 @@
 
 namespace kvkeep {
 
-int LfuPolicy::ListOfTouched(Node& node, int /*from*/) {
+int LfuPolicy::ListOfTouched(ChunkSlot /*slot*/, Node& node) {
   node.value = std::min<uint32_t>(node.value + 1, kMostValue);
   return ListAt(node.value);
 }

@@ -17,11 +17,9 @@ class LfuPolicy final : public ListPolicy {
  public:
   explicit LfuPolicy(const PolicyOptions& options) : ListPolicy(options, kMostLists) {}
 
-  absl::string_view name() const override { return "lfu"; }
-
  private:
   // Node::value is the number of requests.
-  int ListOfTouched(Node& node, int from) override;
+  int ListOfTouched(ChunkSlot slot, Node& node) override;
   int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) override;
   void Erased(ChunkSlot slot, const Node& node, int from, EraseReason reason) override;
   ChunkSlot Next() override;

@@ -6,14 +6,20 @@
 
 namespace kvkeep {
 
-ListPolicy::ListPolicy(const PolicyOptions& options, int lists)
+ListPolicy::Memory::Memory(const PolicyOptions& options, Keeps keeps)
+    : slots(options.slots != nullptr ? options.slots
+                                     : std::make_shared<SlotArrays>(options.max_chunks)),
+      nodes(slots->Add<Node>()),
+      fingerprints(keeps == Keeps::kFingerprintsToo ? slots->Add<Fingerprint>() : nullptr) {
+  KVKEEP_CHECK(slots->max_slots() == options.max_chunks);
+}
+
+ListPolicy::ListPolicy(const PolicyOptions& options, int lists, Keeps keeps)
     : max_chunks_(options.max_chunks),
       memory_(options.shares_memory_with != nullptr
                   ? static_cast<ListPolicy*>(options.shares_memory_with)->memory_
-                  : std::make_shared<GrowingMemory>(uint64_t{max_chunks_} * sizeof(Node))),
-      nodes_(reinterpret_cast<Node*>(memory_->data())),
+                  : std::make_shared<Memory>(options, keeps)),
       lists_(kFirst + lists) {
-  static_assert(sizeof(Node) == 24);
   KVKEEP_CHECK(lists >= 1 && lists <= kMostLists);
 }
 
@@ -59,8 +65,7 @@ void ListPolicy::Move(ChunkSlot slot, int list) {
 
 void ListPolicy::Touch(ChunkSlot slot) {
   KVKEEP_CHECK(Contains(slot));
-  Node& node = At(slot);
-  Move(slot, ListOfTouched(node, ListOf(node)));
+  Move(slot, ListOfTouched(slot, At(slot)));
 }
 
 bool ListPolicy::PlacedLately(ChunkSlot slot, uint32_t place) const {
@@ -68,25 +73,24 @@ bool ListPolicy::PlacedLately(ChunkSlot slot, uint32_t place) const {
   return At(slot).place == place && At(slot).number > before_request_[requests_ % kLatelyRequests];
 }
 
-void ListPolicy::OnRequest(std::span<const ChainLink> chain, MonotonicTime now) {
-  before_request_[requests_++ % kLatelyRequests] = moves_;
-  TouchAll(chain);
-  if (chain.empty()) return;
-  const std::unique_ptr<ChainPlay> play = OnChain(chain, now);
-  if (play != nullptr) play->GoOn(kWhole);
-}
-
-void ListPolicy::OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime /*now*/) {
-  TouchAll(chain);
-}
-
-void ListPolicy::TouchAll(std::span<const ChainLink> chain) {
+void ListPolicy::OnRequest(std::span<const ChainLink> links, MonotonicTime /*now*/, Slice slice) {
+  if (slice == Slice::kFirst) before_request_[requests_++ % kLatelyRequests] = moves_;
+  // Far ahead the node is asked of memory, nearer its neighbours, whose names have arrived by then.
   constexpr size_t kAhead = 16;
-  for (size_t i = chain.size(); i-- > 0;) {
-    if (i >= kAhead && chain[i - kAhead].slot != kNoSlot) {
-      __builtin_prefetch(&At(chain[i - kAhead].slot));
+  const auto in_policy = [&links](size_t i) {
+    return i < links.size() && links[i].slot != kNoSlot;
+  };
+  for (size_t i = links.size() + 2 * kAhead; i-- > 0;) {
+    if (i >= 2 * kAhead && in_policy(i - 2 * kAhead)) {
+      __builtin_prefetch(&At(links[i - 2 * kAhead].slot));
     }
-    if (chain[i].slot != kNoSlot) Touch(chain[i].slot);
+    if (i >= kAhead && in_policy(i - kAhead)) {
+      const Node& node = At(links[i - kAhead].slot);
+      for (const ChunkSlot neighbour : {node.older, node.younger}) {
+        if (neighbour != kNoSlot) __builtin_prefetch(&At(neighbour));
+      }
+    }
+    if (in_policy(i)) Touch(links[i].slot);
   }
 }
 
@@ -97,7 +101,9 @@ void ListPolicy::OnInsert(const NewChunk& chunk, MonotonicTime now) {
   slot_end_ = std::max(slot_end_, chunk.slot.value() + 1);
   ++size_;
   Node& node = At(chunk.slot);
-  node.fingerprint = chunk.fingerprint;
+  if (memory_->fingerprints != nullptr) {
+    memory_->fingerprints[chunk.slot.value()] = chunk.fingerprint;
+  }
   const auto place = static_cast<uint32_t>(kFirst + ListOfNew(node, chunk, now));
   if (chunk.transient) {
     node.number = --last_transient_rank_;
@@ -170,7 +176,7 @@ std::vector<ChunkSlot> ListPolicy::EvictionOrder() const {
   std::vector<ChunkSlot> order;
   order.reserve(size_);
   for (uint32_t i = 0; i < slot_end_; ++i) {
-    if (nodes_[i].place == kOff) order.push_back(ChunkSlot(i));
+    if (memory_->nodes[i].place == kOff) order.push_back(ChunkSlot(i));
   }
   std::sort(order.begin(), order.end(),
             [this](ChunkSlot a, ChunkSlot b) { return At(a).number < At(b).number; });

@@ -1,22 +1,34 @@
-// ListPolicy: what the policies share that keep their chunks in a few lists.
+// ListPolicy: what all policies of the store share: chunks in a few intrusive lists, parking, tail
+// first. `lru` is this with one list.
 //
 // Nodes by ChunkSlot in one array, which several policies may share; each is in one of up to 64
-// lists of the policy, from the oldest to the youngest, or in `early`, or in none (parked). Victims
-// come from early first: transient chunks, the newest first, then unparked ones in the order they
-// were parked. A touch brings a chunk, parked or not, where the policy wants it. See lru_policy.h,
-// which is the same with one list, for what parking means.
+// lists of the policy, from the oldest to the youngest, or in `early`, or in none (parked). No
+// hashing, and no memory taken beyond that array's. Victims come from early first:
+//
+//     early: transient chunks, the newest first, then unparked ones in the order they were parked
+//     lists: everything else, from the longest untouched to the youngest
 //
 // A policy says in which list a touched or new chunk goes, and which chunk of its lists is next.
-// A new chunk goes just behind its parent where that is in the same list since one of the last
-// kLatelyRequests requests, else it is the youngest there: so the tail of a chain goes first.
 //
-// Every call but OnRequest (O(chain)) and EvictionOrder is O(1).
+// - A new chunk goes just behind its parent where that is in the same list since one of the last
+//   kLatelyRequests requests, else it is the youngest there: so the tail of a chain goes first. A
+//   chunk placed behind its parent has the parent's place, so it has its age too. A parent outside
+//   the lists (parked, unparked or transient, and not touched since) has no place among the recent.
+// - A parked chunk is in no list. A touch while parked puts it where the policy wants it, still
+//   parked; should it get to the oldest end, Victim() takes it out again, or has the owner park it
+//   again when there are many.
+// - Unpark looks for the place among the other unparked ones from where the last one went. A run
+//   released head first or tail first finds it in one step; after kUnparkSteps steps the place is
+//   good enough.
+//
+// Every call but OnRequest (O(chain)) and EvictionOrder is O(1). 16 bytes a slot, and 8 more for a
+// policy that keeps fingerprints.
 #pragma once
 
-#include <algorithm>
 #include <array>
+#include <memory>
+#include <vector>
 
-#include "tiers/base/growing_memory.h"
 #include "tiers/policy/eviction_policy.h"
 
 namespace kvkeep {
@@ -28,43 +40,42 @@ class ListPolicy : public EvictionPolicy {
   static constexpr int kUnparkSteps = 64;
   static constexpr int kVictimSteps = 64;
 
-  void OnRequest(std::span<const ChainLink> chain, MonotonicTime now) final;
-  void OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime now) final;
+  void OnRequest(std::span<const ChainLink> links, MonotonicTime now, Slice slice) final;
   void OnInsert(const NewChunk& chunk, MonotonicTime now) final;
   void OnErase(ChunkSlot slot, EraseReason reason) final;
   std::optional<ChunkSlot> Victim() final;
   void Park(ChunkSlot slot) final;
   void Unpark(ChunkSlot slot) final;
-  std::span<std::byte> MemoryDue() override {
-    return memory_->Due(uint64_t{slot_end_} * sizeof(Node));
-  }
-  void ExpectSlotsFrom(uint32_t end) final { slot_end_ = std::max(slot_end_, end); }
-  void Prefetch(ChunkSlot slot) const final { __builtin_prefetch(&At(slot)); }
-  size_t size() const final { return size_; }
   int64_t Recency(ChunkSlot slot) const final;
   int64_t Newest() const final { return moves_; }
-  std::vector<ChunkSlot> EvictionOrder() const final;
+
+  // Slots from the first to go to the last. Parked slots come first, except those touched since,
+  // which are at their touched place. For tests: this call alone takes time that grows with size().
+  // REQUIRES: the policy shares its memory with none.
+  std::vector<ChunkSlot> EvictionOrder() const;
 
  protected:
   static constexpr uint32_t kMostValue = 63;
-  // 24 bytes. All zeros: absent.
+  // 16 bytes, four to a cache line: touching a chunk touches its neighbours' nodes too. All zeros:
+  // absent.
   struct Node {
     ChunkSlot older;
     ChunkSlot younger;
-    Fingerprint fingerprint;
     // In a list: counts up with the moves to its young end. In early, or off: the order in early.
-    int64_t number : 48 = 0;
+    int64_t number : 50 = 0;
     uint64_t place : 7 = 0;
     uint64_t parked : 1 = 0;
-    uint64_t value : 8 = 0;  // the policy's own, up to kMostValue
+    uint64_t value : 6 = 0;  // the policy's own, up to kMostValue
   };
+  static_assert(sizeof(Node) == 16);
+  enum class Keeps { kNodes, kFingerprintsToo };
 
   // `lists` of them, 1 to kMostLists.
-  ListPolicy(const PolicyOptions& options, int lists);
+  ListPolicy(const PolicyOptions& options, int lists, Keeps keeps = Keeps::kNodes);
 
-  // To which list's young end the chunk goes that was touched: it is in list `from`, or in none,
-  // -1. Node::value is the policy's to change.
-  virtual int ListOfTouched(Node& node, int from) = 0;
+  // To which list's young end the chunk goes that was touched. Node::value is the policy's to
+  // change.
+  virtual int ListOfTouched(ChunkSlot slot, Node& node) = 0;
   virtual int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) = 0;
   // It is out already, of list `from`, or of none, -1; size() is that without it.
   virtual void Erased(ChunkSlot slot, const Node& node, int from, EraseReason reason) = 0;
@@ -73,12 +84,16 @@ class ListPolicy : public EvictionPolicy {
   // The order in which lists are emptied if nothing else happens; for EvictionOrder.
   virtual std::vector<int> ListOrder() const = 0;
 
-  Node& At(ChunkSlot slot) { return nodes_[slot.value()]; }
+  Node& At(ChunkSlot slot) { return memory_->nodes[slot.value()]; }
+  // Of a chunk that is here, or that Erased is told of. REQUIRES: Keeps::kFingerprintsToo.
+  Fingerprint FingerprintOf(ChunkSlot slot) const { return memory_->fingerprints[slot.value()]; }
   // -1: in none of the policy's.
   static int ListOf(const Node& node) {
     return node.place >= kFirst ? static_cast<int>(node.place - kFirst) : -1;
   }
   ChunkSlot Oldest(int list) const { return lists_[kFirst + list].oldest; }
+  // Of the policy's own further memory.
+  MemoryToucher* toucher() const { return memory_->slots->toucher(); }
   // To the young end of the list.
   void Move(ChunkSlot slot, int list);
 
@@ -89,24 +104,30 @@ class ListPolicy : public EvictionPolicy {
     ChunkSlot youngest = kNoSlot;
   };
 
-  const Node& At(ChunkSlot slot) const { return nodes_[slot.value()]; }
+  // Those that share memory have the same object.
+  struct Memory {
+    Memory(const PolicyOptions& options, Keeps keeps);
+    const std::shared_ptr<SlotArrays> slots;
+    Node* const nodes;
+    Fingerprint* const fingerprints;  // null: not kept
+  };
+
+  const Node& At(ChunkSlot slot) const { return memory_->nodes[slot.value()]; }
+  // In this one, or one that shares its memory.
   bool Contains(ChunkSlot slot) const;
   // Puts an unlinked chunk just behind `younger`, which is in that list; kNoSlot: at its young end.
   void Link(ChunkSlot slot, uint32_t place, ChunkSlot younger);
   void Unlink(ChunkSlot slot);
   void TakeOff(ChunkSlot slot);
   void Touch(ChunkSlot slot);
-  void TouchAll(std::span<const ChainLink> chain);
   bool PlacedLately(ChunkSlot slot, uint32_t place) const;
   // The member of early that a chunk of this rank belongs just behind.
   ChunkSlot EarlyNeighbour(int64_t rank) const;
 
   const uint32_t max_chunks_;
-  const std::shared_ptr<GrowingMemory> memory_;
-  Node* const nodes_;
+  const std::shared_ptr<Memory> memory_;
   uint32_t slot_end_ = 0;  // from here on there was never a node of this policy
   std::vector<List> lists_;
-  size_t size_ = 0;
   int64_t moves_ = 0;
   // Of the last requests: the number of moves before it. A ring.
   std::array<int64_t, kLatelyRequests> before_request_{};

@@ -27,29 +27,28 @@ void MinPolicy::Place(ChunkSlot slot, Use use) {
   order_.emplace(use, slot);
 }
 
-void MinPolicy::OnRequest(std::span<const ChainLink> chain, MonotonicTime /*now*/) {
-  KVKEEP_CHECK(request_ < next_uses_.size() && next_uses_[request_].size() == chain.size());
+void MinPolicy::OnRequest(std::span<const ChainLink> links, MonotonicTime /*now*/, Slice slice) {
+  KVKEEP_CHECK(slice == Slice::kFirst);  // simulate tells whole chains
+  KVKEEP_CHECK(request_ < next_uses_.size() && next_uses_[request_].size() == links.size());
   of_request_.clear();
-  for (size_t i = 0; i < chain.size(); ++i) {
+  for (size_t i = 0; i < links.size(); ++i) {
     const Use use = next_uses_[request_][i];
-    of_request_[chain[i].fingerprint.value()] = use;
-    if (chain[i].slot != kNoSlot) Place(chain[i].slot, use);
+    of_request_[links[i].fingerprint.value()] = use;
+    if (links[i].slot != kNoSlot) Place(links[i].slot, use);
   }
   ++request_;
-}
-
-void MinPolicy::OnRequestContinued(std::span<const ChainLink> /*chain*/, MonotonicTime /*now*/) {
-  KVKEEP_CHECK(false);  // simulate tells whole chains
 }
 
 void MinPolicy::OnInsert(const NewChunk& chunk, MonotonicTime /*now*/) {
   const auto use = of_request_.find(chunk.fingerprint.value());
   KVKEEP_CHECK(use != of_request_.end());
   Place(chunk.slot, use->second);
+  ++size_;
 }
 
 void MinPolicy::OnErase(ChunkSlot slot, EraseReason /*reason*/) {
   KVKEEP_CHECK(order_.erase({uses_[slot.value()], slot}) == 1);
+  --size_;
 }
 
 std::optional<ChunkSlot> MinPolicy::Victim() {
@@ -63,14 +62,6 @@ void MinPolicy::Unpark(ChunkSlot /*slot*/) { KVKEEP_CHECK(false); }
 int64_t MinPolicy::Recency(ChunkSlot slot) const {
   const auto [request, depth] = uses_[slot.value()];
   return -((int64_t{request} << 31) + depth);
-}
-
-std::vector<ChunkSlot> MinPolicy::EvictionOrder() const {
-  std::vector<ChunkSlot> order;
-  for (auto entry = order_.rbegin(); entry != order_.rend(); ++entry) {
-    order.push_back(entry->second);
-  }
-  return order;
 }
 
 }  // namespace kvkeep

@@ -21,18 +21,14 @@ class MinPolicy final : public EvictionPolicy {
   // `requests` outlive it.
   MinPolicy(std::span<const TraceRequest> requests, const PolicyOptions& options);
 
-  absl::string_view name() const override { return "min"; }
-  void OnRequest(std::span<const ChainLink> chain, MonotonicTime now) override;
-  void OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime now) override;
+  void OnRequest(std::span<const ChainLink> links, MonotonicTime now, Slice slice) override;
   void OnInsert(const NewChunk& chunk, MonotonicTime now) override;
   void OnErase(ChunkSlot slot, EraseReason reason) override;
   std::optional<ChunkSlot> Victim() override;
   void Park(ChunkSlot slot) override;
   void Unpark(ChunkSlot slot) override;
-  size_t size() const override { return order_.size(); }
   int64_t Recency(ChunkSlot slot) const override;
   int64_t Newest() const override { return INT64_MIN; }
-  std::vector<ChunkSlot> EvictionOrder() const override;
 
  private:
   // When a chunk is asked for next, and how deep in that chain: the greater, the sooner it goes.

@@ -133,12 +133,13 @@ void ReuseDistances::ForgetFarthest() {
   // The youngest stays, however large.
   while (numbers_.size() > 1 &&
          static_cast<double>(bytes_) / share() > static_cast<double>(options_.farthest_bytes)) {
-    while (at_place_[oldest_place_] == kNone) ++oldest_place_;
+    while (at_place_[oldest_place_] == kNone) KVKEEP_CHECK(++oldest_place_ < next_place_);
     Erase(at_place_[oldest_place_]);
   }
 }
 
 uint32_t ReuseDistances::NewKey(uint64_t hash) {
+  KVKEEP_CHECK(!free_.empty());
   const uint32_t number = free_.back();
   free_.pop_back();
   keys_[number] = {.hash = hash};
@@ -170,6 +171,7 @@ uint64_t ReuseDistances::BytesUpTo(uint32_t place) const {
 
 uint32_t ReuseDistances::TakePlace() {
   if (next_place_ == at_place_.size()) Compact();
+  KVKEEP_CHECK(next_place_ < at_place_.size());
   return next_place_++;
 }
 

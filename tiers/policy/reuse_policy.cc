@@ -17,12 +17,14 @@ ReusePolicy* Shared(const PolicyOptions& options) {
 }  // namespace
 
 ReusePolicy::ReusePolicy(const PolicyOptions& options)
-    : ListPolicy(options, 2),
-      memory_(Shared(options) == nullptr ? std::make_shared<Memory>(options.max_chunks)
+    : ListPolicy(options, 2, Keeps::kFingerprintsToo),
+      memory_(Shared(options) == nullptr ? std::make_shared<Memory>(options.max_chunks, toucher())
                                          : Shared(options)->memory_),
       owner_(memory_->table.NewOwner()),
-      hazard_(options.max_chunks, Shared(options) == nullptr ? nullptr : &Shared(options)->hazard_),
-      arc_(options.max_chunks, Shared(options) == nullptr ? nullptr : &Shared(options)->arc_) {}
+      hazard_(options.max_chunks, toucher(),
+              Shared(options) == nullptr ? nullptr : &Shared(options)->hazard_),
+      arc_(options.max_chunks, toucher(),
+           Shared(options) == nullptr ? nullptr : &Shared(options)->arc_) {}
 
 ChunkSlot ReusePolicy::Find(Key key) const {
   const uint32_t number = memory_->table.Find(key);
@@ -52,14 +54,14 @@ void ReusePolicy::Sweep(size_t chunks) {
     if (slot == kNoSlot)
       to_sweep_ = 1;
     else
-      Move(slot, LeaderHolds(At(slot)) ? kHeld : kOrphans);
+      Move(slot, LeaderHolds(slot) ? kHeld : kOrphans);
   }
 }
 
 // In both shadows, one after the other: neither knows of the other. Then who leads.
-class ReusePolicy::Play final : public ChainPlay {
+class ReusePolicy::ShadowPlay final : public Play {
  public:
-  Play(ReusePolicy* policy, std::span<const ChainLink> chain, MonotonicTime now)
+  ShadowPlay(ReusePolicy* policy, std::span<const ChainLink> chain, MonotonicTime now)
       : policy_(*policy) {
     keys_.reserve(chain.size());
     for (const ChainLink& link : chain) keys_.push_back(policy_.KeyOf(link.fingerprint));
@@ -97,32 +99,33 @@ class ReusePolicy::Play final : public ChainPlay {
   size_t to_sweep_ = 0;
 };
 
-std::unique_ptr<EvictionPolicy::ChainPlay> ReusePolicy::OnChain(std::span<const ChainLink> chain,
-                                                                MonotonicTime now) {
-  return std::make_unique<Play>(this, chain, now);
+std::unique_ptr<ChainLearner::Play> ReusePolicy::Learn(std::span<const ChainLink> chain,
+                                                       MonotonicTime now) {
+  return std::make_unique<ShadowPlay>(this, chain, now);
 }
 
-int ReusePolicy::ListOfTouched(Node& node, int /*from*/) {
-  return LeaderHolds(node) ? kHeld : kOrphans;
+int ReusePolicy::ListOfTouched(ChunkSlot slot, Node& /*node*/) {
+  return LeaderHolds(slot) ? kHeld : kOrphans;
 }
 
-int ReusePolicy::ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) {
+int ReusePolicy::ListOfNew(Node& /*node*/, const NewChunk& chunk, MonotonicTime now) {
   const Key key = KeyOf(chunk.fingerprint);
   uint32_t number = memory_->table.Find(key);
   if (number == kNone) number = memory_->table.Insert(key);
+  memory_->slot_memory.Use(uint64_t{memory_->table.used()} * sizeof(ChunkSlot));
   if (number != kNone) memory_->slots[number] = chunk.slot;
   if (!hazard_.Knows(key)) {
     std::optional<Key> parent;
-    if (chunk.parent != kNoSlot) parent = KeyOf(At(chunk.parent).fingerprint);
+    if (chunk.parent != kNoSlot) parent = KeyOf(FingerprintOf(chunk.parent));
     hazard_.Bring(key, parent, now);
     arc_.Bring(key, parent, now);
     Follow();
   }
-  return LeaderHolds(node) ? kHeld : kOrphans;
+  return LeaderHolds(chunk.slot) ? kHeld : kOrphans;
 }
 
-void ReusePolicy::Erased(ChunkSlot slot, const Node& node, int /*from*/, EraseReason reason) {
-  const Key key = KeyOf(node.fingerprint);
+void ReusePolicy::Erased(ChunkSlot slot, const Node& /*node*/, int /*from*/, EraseReason reason) {
+  const Key key = KeyOf(FingerprintOf(slot));
   const uint32_t number = memory_->table.Find(key);
   // Else it is another chunk's that has the same fingerprint.
   if (number != kNone && memory_->slots[number] == slot) memory_->table.Erase(number);
@@ -141,7 +144,7 @@ ChunkSlot ReusePolicy::Next() {
   for (int steps = 0; steps < kVictimSteps; ++steps) {
     const ChunkSlot orphan = Oldest(kOrphans);
     if (orphan != kNoSlot) {
-      if (!LeaderHolds(At(orphan))) return orphan;
+      if (!LeaderHolds(orphan)) return orphan;
       Move(orphan, kHeld);  // since the leader changed
       continue;
     }
@@ -153,13 +156,6 @@ ChunkSlot ReusePolicy::Next() {
   }
   const ChunkSlot orphan = Oldest(kOrphans);
   return orphan != kNoSlot ? orphan : Oldest(kHeld);
-}
-
-std::span<std::byte> ReusePolicy::MemoryDue() {
-  auto due = ListPolicy::MemoryDue();
-  if (due.empty()) due = memory_->table.MemoryDue();
-  if (due.empty()) due = hazard_.MemoryDue();
-  return due.empty() ? arc_.MemoryDue() : due;
 }
 
 }  // namespace kvkeep

@@ -13,28 +13,26 @@
 //
 // At most 300 bytes a chunk where requests bring chains of dozens (policy_memory_test); where each
 // brings one or two, up to 480, as each makes groups of its own in the shadow. 1 us a chunk of a
-// request (kvkeep-policy-bench), in OnRequest, or a slice at a time in what OnChain returns.
+// request (kvkeep-policy-bench), a slice at a time in what Learn returns.
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "tiers/policy/chain_learner.h"
 #include "tiers/policy/list_policy.h"
 #include "tiers/policy/shadow_arc.h"
 #include "tiers/policy/shadow_hazard.h"
 
 namespace kvkeep {
 
-class ReusePolicy final : public ListPolicy {
+class ReusePolicy final : public ListPolicy, public ChainLearner {
  public:
   explicit ReusePolicy(const PolicyOptions& options);
 
-  absl::string_view name() const override { return "reuse"; }
-  bool LearnsFromChains() const override { return true; }
-  std::unique_ptr<ChainPlay> OnChain(std::span<const ChainLink> chain, MonotonicTime now) override;
-  std::span<std::byte> MemoryDue() override;
-  std::string SaveLearned() const override { return hazard_.SaveModel(); }
-  void LoadLearned(absl::string_view saved) override { hazard_.LoadModel(saved); }
+  std::unique_ptr<Play> Learn(std::span<const ChainLink> chain, MonotonicTime now) override;
+  std::string Save() const override { return hazard_.SaveModel(); }
+  void Load(absl::string_view saved) override { hazard_.LoadModel(saved); }
   // For tests.
   bool follows_arc() const { return arc_leads_; }
 
@@ -43,18 +41,18 @@ class ReusePolicy final : public ListPolicy {
   static constexpr uint32_t kNone = FingerprintTable::kNone;
   using Key = FingerprintTable::Key;
   struct Memory {
-    explicit Memory(uint32_t most)
-        : table(most),
-          slot_memory(uint64_t{most} * sizeof(ChunkSlot)),
+    Memory(uint32_t most, MemoryToucher* toucher)
+        : table(most, toucher),
+          slot_memory(uint64_t{most} * sizeof(ChunkSlot), toucher),
           slots(reinterpret_cast<ChunkSlot*>(slot_memory.data())) {}
     FingerprintTable table;  // of the chunks that are here
     GrowingMemory slot_memory;
     ChunkSlot* const slots;  // by the table's number
   };
 
-  class Play;
+  class ShadowPlay;
 
-  int ListOfTouched(Node& node, int from) override;
+  int ListOfTouched(ChunkSlot slot, Node& node) override;
   int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) override;
   void Erased(ChunkSlot slot, const Node& node, int from, EraseReason reason) override;
   ChunkSlot Next() override;
@@ -62,7 +60,7 @@ class ReusePolicy final : public ListPolicy {
 
   Key KeyOf(Fingerprint fingerprint) const { return FingerprintTable::KeyOf(fingerprint, owner_); }
   ShadowTier& leader() { return arc_leads_ ? static_cast<ShadowTier&>(arc_) : hazard_; }
-  bool LeaderHolds(const Node& node) { return leader().Holds(KeyOf(node.fingerprint)); }
+  bool LeaderHolds(ChunkSlot slot) { return leader().Holds(KeyOf(FingerprintOf(slot))); }
   ChunkSlot Find(Key key) const;
   // What made room in the leader's shadow is an orphan now.
   void Follow();

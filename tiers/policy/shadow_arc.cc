@@ -1,5 +1,7 @@
 #include "tiers/policy/shadow_arc.h"
 
+#include "tiers/base/check.h"
+
 namespace kvkeep {
 namespace {
 
@@ -7,26 +9,29 @@ constexpr ShadowTier::Steps kTouchSteps = 3, kInsertSteps = 5;
 
 }  // namespace
 
-ShadowArc::ShadowArc(uint32_t max_chunks, ShadowArc* shares_memory_with)
-    : table_(shares_memory_with != nullptr ? shares_memory_with->table_
-                                           : std::make_shared<FingerprintTable>(max_chunks)),
+ShadowArc::ShadowArc(uint32_t max_chunks, MemoryToucher* toucher, ShadowArc* shares_memory_with)
+    : memory_(shares_memory_with != nullptr ? shares_memory_with->memory_
+                                            : std::make_shared<Memory>(max_chunks, toucher)),
       policy_({.max_chunks = max_chunks,
+               .slots = memory_->slots,
                .shares_memory_with =
                    shares_memory_with != nullptr ? &shares_memory_with->policy_ : nullptr}) {}
 
 ChunkSlot ShadowArc::Find(Key chunk) const {
-  const uint32_t number = table_->Find(chunk);
+  const uint32_t number = memory_->table.Find(chunk);
   return number == kNone ? kNoSlot : ChunkSlot(number);
 }
 
 ChunkSlot ShadowArc::Insert(Key chunk, ChunkSlot parent, MonotonicTime now) {
-  const uint32_t number = table_->Insert(chunk);
+  const uint32_t number = memory_->table.Insert(chunk);
   if (number == kNone) return kNoSlot;
   const ChunkSlot slot(number);
+  memory_->slots->Use(memory_->table.used());
   policy_.OnInsert({.slot = slot, .fingerprint = Fingerprint(chunk.bits), .parent = parent}, now);
   // One more than it brings: so a capacity that has shrunk is reached in the end.
   for (int i = 0; i < 2 && policy_.size() > capacity_; ++i) {
     const std::optional<Key> victim = Victim();
+    KVKEEP_CHECK(victim.has_value());
     Drop(*victim, true);
     if (victim->bits == chunk.bits) return kNoSlot;
     gone_.push_back(*victim);
@@ -38,7 +43,7 @@ void ShadowArc::Touch(Playing& playing, Steps& steps) {
   const size_t end = playing.chain.size() - playing.touched;
   const size_t begin = end - InSlice(end, kTouchSteps, steps);
   const auto keys = playing.chain.subspan(begin, end - begin);
-  table_->Prefetch(keys);
+  memory_->table.Prefetch(keys);
   links_.clear();
   for (const Key& chunk : keys) {
     links_.push_back({.slot = Find(chunk), .fingerprint = Fingerprint(chunk.bits)});
@@ -46,7 +51,7 @@ void ShadowArc::Touch(Playing& playing, Steps& steps) {
   for (size_t i = links_.size(); i-- > 0;) {
     if (links_[i].slot == kNoSlot) playing.leading = static_cast<uint32_t>(begin + i);
   }
-  policy_.OnRequestContinued(links_, playing.now);
+  policy_.OnRequest(links_, playing.now, EvictionPolicy::Slice::kNext);
   playing.touched += keys.size();
   steps -= static_cast<Steps>(kTouchSteps * keys.size());
 }
@@ -70,7 +75,7 @@ void ShadowArc::BringAbsent(Playing& playing, Steps& steps) {
 bool ShadowArc::Play(Playing& playing, Steps& steps) {
   if (!std::exchange(playing.begun, true)) {
     playing.leading = static_cast<uint32_t>(playing.chain.size());
-    policy_.OnRequest({}, playing.now);
+    policy_.OnRequest({}, playing.now, EvictionPolicy::Slice::kFirst);
   }
   while (playing.touched < playing.chain.size() && steps > 0) Touch(playing, steps);
   if (playing.touched == playing.chain.size()) BringAbsent(playing, steps);
@@ -91,7 +96,7 @@ void ShadowArc::Bring(Key chunk, std::optional<Key> parent, MonotonicTime now) {
 std::optional<ShadowTier::Key> ShadowArc::Victim() {
   const std::optional<ChunkSlot> slot = policy_.Victim();
   if (!slot.has_value()) return std::nullopt;
-  return table_->KeyOf(slot->value());
+  return memory_->table.KeyOf(slot->value());
 }
 
 void ShadowArc::Drop(Key chunk, bool evicted) {
@@ -99,12 +104,7 @@ void ShadowArc::Drop(Key chunk, bool evicted) {
   if (slot == kNoSlot) return;
   policy_.OnErase(slot, evicted ? EvictionPolicy::EraseReason::kEvicted
                                 : EvictionPolicy::EraseReason::kRemoved);
-  table_->Erase(slot.value());
-}
-
-std::span<std::byte> ShadowArc::MemoryDue() {
-  const auto due = policy_.MemoryDue();
-  return due.empty() ? table_->MemoryDue() : due;
+  memory_->table.Erase(slot.value());
 }
 
 }  // namespace kvkeep

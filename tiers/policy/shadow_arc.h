@@ -11,7 +11,7 @@ namespace kvkeep {
 class ShadowArc final : public ShadowTier {
  public:
   // `shares_memory_with` as PolicyOptions has it.
-  ShadowArc(uint32_t max_chunks, ShadowArc* shares_memory_with);
+  ShadowArc(uint32_t max_chunks, MemoryToucher* toucher, ShadowArc* shares_memory_with);
 
   // A request on its way. `leading` is known when it is over.
   struct Playing {
@@ -28,11 +28,10 @@ class ShadowArc final : public ShadowTier {
   bool Play(Playing& playing, Steps& steps);
   uint32_t Request(std::span<const Key> chain, MonotonicTime now) override;
   void Bring(Key chunk, std::optional<Key> parent, MonotonicTime now) override;
-  bool Holds(Key chunk) const override { return table_->Find(chunk) != kNone; }
+  bool Holds(Key chunk) const override { return memory_->table.Find(chunk) != kNone; }
   bool Knows(Key chunk) const override { return Holds(chunk); }
   std::optional<Key> Victim() override;
   void Drop(Key chunk, bool evicted) override;
-  std::span<std::byte> MemoryDue();
 
  private:
   static constexpr uint32_t kNone = FingerprintTable::kNone;
@@ -42,7 +41,14 @@ class ShadowArc final : public ShadowTier {
   void Touch(Playing& playing, Steps& steps);
   void BringAbsent(Playing& playing, Steps& steps);
 
-  const std::shared_ptr<FingerprintTable> table_;  // its numbers are the policy's slots
+  struct Memory {
+    Memory(uint32_t max_chunks, MemoryToucher* toucher)
+        : table(max_chunks, toucher), slots(std::make_shared<SlotArrays>(max_chunks, toucher)) {}
+    FingerprintTable table;  // its numbers are the policy's slots
+    const std::shared_ptr<SlotArrays> slots;
+  };
+
+  const std::shared_ptr<Memory> memory_;
   ArcPolicy policy_;
   std::vector<EvictionPolicy::ChainLink> links_;  // of the slice
 };

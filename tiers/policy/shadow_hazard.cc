@@ -25,20 +25,22 @@ float WeightOf(uint32_t chain) { return 1.0f / static_cast<float>(chain); }
 
 }  // namespace
 
-ShadowHazard::Memory::Memory(uint64_t most)
-    : table(static_cast<uint32_t>(most)),
-      record_memory(most * sizeof(Record)),
-      group_memory(most * sizeof(Group)),
+ShadowHazard::Memory::Memory(uint64_t most, MemoryToucher* toucher)
+    : table(static_cast<uint32_t>(most), toucher),
+      record_memory(most * sizeof(Record), toucher),
+      group_memory(most * sizeof(Group), toucher),
       records(reinterpret_cast<Record*>(record_memory.data())),
       groups(reinterpret_cast<Group*>(group_memory.data())) {
   static_assert(sizeof(Record) == 20 && sizeof(Group) == 56);
 }
 
-ShadowHazard::ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with)
+ShadowHazard::ShadowHazard(uint32_t max_chunks, MemoryToucher* toucher,
+                           ShadowHazard* shares_memory_with)
     : memory_(shares_memory_with != nullptr
                   ? shares_memory_with->memory_
-                  : std::make_shared<Memory>(std::min<uint64_t>(
-                        uint64_t{max_chunks} * (kGhosts + 1), UINT32_MAX - 1))) {}
+                  : std::make_shared<Memory>(
+                        std::min<uint64_t>(uint64_t{max_chunks} * (kGhosts + 1), UINT32_MAX - 1),
+                        toucher)) {}
 
 // ---- groups in cells
 
@@ -111,6 +113,7 @@ uint32_t ShadowHazard::NewGroup(const HazardModel::Features& features, uint32_t 
     memory_->free_group = GroupAt(at).in_cell.older;
   } else {
     at = memory_->groups_used++;  // there are no more groups than records
+    memory_->group_memory.Use(uint64_t{memory_->groups_used} * sizeof(Group));
   }
   GroupAt(at) = {.time = now,
                  .features = features,
@@ -158,6 +161,7 @@ int ShadowHazard::Advance(MonotonicTime now, int most) {
 uint32_t ShadowHazard::NewRecord(Key chunk) {
   const uint32_t at = memory_->table.Insert(chunk);
   if (at == kNone) return at;
+  memory_->record_memory.Use(uint64_t{memory_->table.used()} * sizeof(Record));
   At(at) = {.group = kNone,
             .older = kNone,
             .younger = kNone,
@@ -271,6 +275,7 @@ void ShadowHazard::Release(uint32_t at) {
 
 void ShadowHazard::ForgetOldestGhost() {
   const uint32_t oldest = ghosts_.oldest;
+  KVKEEP_CHECK(oldest != kNone);
   UnlinkGhost(oldest);
   Leave(oldest);
   memory_->table.Erase(oldest);
@@ -323,6 +328,7 @@ bool ShadowHazard::Admit(uint32_t at) {
   // One more than it brings: so a capacity that has shrunk is reached in the end.
   for (int i = 0; i < 2 && held_count_ > capacity_; ++i) {
     const uint32_t worst = Worst();
+    KVKEEP_CHECK(worst != kNone);
     Evict(worst);
     if (worst == at) return false;
     gone_.push_back(memory_->table.KeyOf(worst));
@@ -553,13 +559,6 @@ bool ShadowHazard::LoadModel(absl::string_view saved) {
   const bool loaded = model_.Load(saved);
   if (loaded) RankAnew();
   return loaded;
-}
-
-std::span<std::byte> ShadowHazard::MemoryDue() {
-  const uint64_t used = memory_->table.used();
-  auto due = memory_->record_memory.Due(used * sizeof(Record));
-  if (due.empty()) due = memory_->group_memory.Due(memory_->groups_used * sizeof(Group));
-  return due.empty() ? memory_->table.MemoryDue() : due;
 }
 
 }  // namespace kvkeep

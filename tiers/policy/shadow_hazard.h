@@ -46,7 +46,7 @@ class ShadowHazard final : public ShadowTier {
   static constexpr Steps kStepsPerLink = 10;  // what Play takes for each link of a chain, about
 
   // `shares_memory_with` as PolicyOptions has it.
-  ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with);
+  ShadowHazard(uint32_t max_chunks, MemoryToucher* toucher, ShadowHazard* shares_memory_with);
 
   // Plays on; returns whether there is more to do. The chain has to be there until there is not.
   bool Play(Playing& playing, Steps& steps);
@@ -56,7 +56,6 @@ class ShadowHazard final : public ShadowTier {
   bool Knows(Key chunk) const override { return memory_->table.Find(chunk) != kNone; }
   std::optional<Key> Victim() override;
   void Drop(Key chunk, bool evicted) override;
-  std::span<std::byte> MemoryDue();
 
   std::string SaveModel() const { return model_.Save(); }
   bool LoadModel(absl::string_view saved);
@@ -93,7 +92,7 @@ class ShadowHazard final : public ShadowTier {
     uint32_t oldest = kNone, youngest = kNone;
   };
   struct Memory {
-    explicit Memory(uint64_t most);
+    Memory(uint64_t most, MemoryToucher* toucher);
     FingerprintTable table;
     GrowingMemory record_memory, group_memory;
     Record* const records;  // by the table's number

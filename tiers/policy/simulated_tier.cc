@@ -1,6 +1,7 @@
 #include "tiers/policy/simulated_tier.h"
 
 #include "tiers/base/check.h"
+#include "tiers/policy/chain_learner.h"
 
 namespace kvkeep {
 
@@ -17,7 +18,7 @@ void SimulatedTier::Tell(std::span<const uint64_t> ids, MonotonicTime now) {
   for (const uint64_t id : ids) {
     chain_.push_back({.slot = Find(id), .fingerprint = Fingerprint(id)});
   }
-  policy_->OnRequest(chain_, now);
+  TellRequest(*policy_, chain_, now);
 }
 
 std::optional<uint64_t> SimulatedTier::Insert(uint64_t id, std::optional<uint64_t> parent,

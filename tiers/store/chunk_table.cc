@@ -1,63 +1,48 @@
 #include "tiers/store/chunk_table.h"
 
-#include <bit>
+#include <utility>
 
 #include "tiers/base/check.h"
 
 namespace kvkeep::store_internal {
 namespace {
 
-// Growing a shard of this many takes some microseconds. Most never grow beyond twice that.
-constexpr uint64_t kChunksPerShard = 2048;
-constexpr uint32_t kFirstEntries = 64;
-// No shard ever holds so many times that: hashes are seeded, it is some hundred deviations away.
-constexpr uint64_t kFullestShard = 4;
 // How many chunks FindAll is ahead with each of its steps: as many cache lines are on their way.
 constexpr size_t kAhead = 16;
+constexpr size_t kCacheLine = 64;
 
-// At most two thirds full.
-constexpr bool Fits(uint64_t chunks, uint64_t entries) { return 3 * chunks <= 2 * entries; }
-
-constexpr uint32_t EntriesFor(uint64_t chunks) {
-  uint32_t entries = kFirstEntries;
-  while (!Fits(chunks, entries)) entries *= 2;
-  return entries;
-}
+// At most two thirds are taken, and one never is, so that every search ends.
+constexpr uint64_t EntriesFor(uint64_t chunks) { return chunks + chunks / 2 + 2; }
 
 }  // namespace
 
-ChunkTable::ChunkTable(uint64_t max_chunks, uint64_t hash_seed)
-    : max_chunks_(max_chunks),
+// All of the map is touched at once: its first use is anywhere.
+ChunkTable::ChunkTable(std::shared_ptr<SlotArrays> slots, uint64_t hash_seed)
+    : slots_(std::move(slots)),
       hash_{.seed = hash_seed},
-      // At least two shards, so that the shift below stays inside the word.
-      shards_(std::bit_ceil(std::max<uint64_t>(2, max_chunks / kChunksPerShard))),
-      shard_shift_(64 - std::countr_zero(shards_.size())),
-      arrays_(shards_.size(), kFirstEntries,
-              EntriesFor(std::min<uint64_t>(max_chunks, kFullestShard * kChunksPerShard))),
-      memory_(max_chunks * sizeof(Chunk)),
-      chunks_(reinterpret_cast<Chunk*>(memory_.data())) {
-  KVKEEP_CHECK(max_chunks > 0 && max_chunks < kNoSlot.value());
+      entries_end_(EntriesFor(slots_->max_slots())),
+      map_(entries_end_ * sizeof(Entry), slots_->toucher()),
+      entries_(reinterpret_cast<Entry*>(map_.data())),
+      chunks_(slots_->Add<Chunk>()) {
+  static_assert(sizeof(Entry) == 8);
+  KVKEEP_CHECK(slots_->max_slots() > 0 && slots_->max_slots() < kNoSlot.value());
+  map_.Use(map_.bytes());
 }
 
 ChunkTable::~ChunkTable() { std::destroy_n(chunks_, slot_end_); }
 
 ChunkSlot ChunkTable::Candidate(uint64_t hash) const {
-  const Shard& in = shard(hash);
-  if (in.entries == nullptr) return kNoSlot;
-  const auto tag = static_cast<uint32_t>(hash);
-  for (uint32_t i = tag & in.mask; !in.entries[i].empty(); i = (i + 1) & in.mask) {
-    if (in.entries[i].tag == tag) return ChunkSlot(in.entries[i].slot);
+  const uint32_t tag = TagOf(hash);
+  for (uint64_t i = Home(tag); !entries_[i].empty(); i = Next(i)) {
+    if (entries_[i].tag == tag) return entries_[i].slot();
   }
   return kNoSlot;
 }
 
 ChunkSlot ChunkTable::FindHashed(const ChunkId& id, uint64_t hash) const {
-  const Shard& in = shard(hash);
-  if (in.entries == nullptr) return kNoSlot;
-  const auto tag = static_cast<uint32_t>(hash);
-  for (uint32_t i = tag & in.mask; !in.entries[i].empty(); i = (i + 1) & in.mask) {
-    const ChunkSlot slot(in.entries[i].slot);
-    if (in.entries[i].tag == tag && at(slot).id == id) return slot;
+  const uint32_t tag = TagOf(hash);
+  for (uint64_t i = Home(tag); !entries_[i].empty(); i = Next(i)) {
+    if (entries_[i].tag == tag && at(entries_[i].slot()).id == id) return entries_[i].slot();
   }
   return kNoSlot;
 }
@@ -108,24 +93,6 @@ void ChunkTable::FindAll(const NamespaceDigest& ns, std::span<const ChunkKey> ke
   }
 }
 
-void ChunkTable::Insert(Shard& shard, Entry entry) {
-  uint32_t i = entry.tag & shard.mask;
-  while (!shard.entries[i].empty()) i = (i + 1) & shard.mask;
-  shard.entries[i] = entry;
-}
-
-void ChunkTable::Grow(Shard& shard) {
-  const uint32_t before = shard.entries == nullptr ? 0 : shard.mask + 1;
-  const uint32_t after = std::max(kFirstEntries, 2 * before);
-  Entry* const old = shard.entries;
-  shard.entries = arrays_.Take(after);
-  shard.mask = after - 1;
-  for (uint32_t i = 0; i < before; ++i) {
-    if (!old[i].empty()) Insert(shard, old[i]);
-  }
-  if (old != nullptr) arrays_.GiveBack(old, before);
-}
-
 ChunkSlot ChunkTable::Create(const ChunkId& id, const ImageShape& shape) {
   if (full()) return kNoSlot;
   ChunkSlot slot = free_;
@@ -133,6 +100,7 @@ ChunkSlot ChunkTable::Create(const ChunkId& id, const ImageShape& shape) {
     free_ = ChunkSlot(at(slot).pins);
   } else {
     slot = ChunkSlot(slot_end_++);
+    slots_->Use(slot_end_);
     std::construct_at(&at(slot));
   }
   Chunk& chunk = at(slot);
@@ -141,11 +109,10 @@ ChunkSlot ChunkTable::Create(const ChunkId& id, const ImageShape& shape) {
   chunk.id = id;
   chunk.shape = shape;
   chunk.live = true;
-  const uint64_t hash = hash_(id);
-  Shard& into = this->shard(hash);
-  if (into.entries == nullptr || !Fits(into.used + 1, into.mask + 1)) Grow(into);
-  Insert(into, {.tag = static_cast<uint32_t>(hash), .slot = slot.value()});
-  ++into.used;
+  const uint32_t tag = TagOf(hash_(id));
+  uint64_t into = Home(tag);
+  while (!entries_[into].empty()) into = Next(into);
+  entries_[into] = {.tag = tag, .slot_plus_one = slot.value() + 1};
   ++size_;
   return slot;
 }
@@ -154,23 +121,18 @@ void ChunkTable::Detach(ChunkSlot slot) {
   Chunk& chunk = at(slot);
   KVKEEP_CHECK(chunk.live && !chunk.detached);
   chunk.detached = true;
-  const uint64_t hash = hash_(chunk.id);
-  Shard& from = shard(hash);
-  KVKEEP_CHECK(from.entries != nullptr);
-  uint32_t hole = static_cast<uint32_t>(hash) & from.mask;
-  while (from.entries[hole].slot != slot.value()) {
-    KVKEEP_CHECK(!from.entries[hole].empty());
-    hole = (hole + 1) & from.mask;
+  uint64_t hole = Home(TagOf(hash_(chunk.id)));
+  while (entries_[hole].slot() != slot) {
+    KVKEEP_CHECK(!entries_[hole].empty());
+    hole = Next(hole);
   }
   // Those behind it move up unless that is before where they belong: probing needs no tombstones.
-  for (uint32_t i = (hole + 1) & from.mask; !from.entries[i].empty(); i = (i + 1) & from.mask) {
-    const uint32_t home = from.entries[i].tag & from.mask;
-    if (((i - home) & from.mask) < ((i - hole) & from.mask)) continue;
-    from.entries[hole] = from.entries[i];
+  for (uint64_t i = Next(hole); !entries_[i].empty(); i = Next(i)) {
+    if (Behind(Home(entries_[i].tag), i) < Behind(hole, i)) continue;
+    entries_[hole] = entries_[i];
     hole = i;
   }
-  from.entries[hole] = Entry{};
-  --from.used;
+  entries_[hole] = Entry{};
 }
 
 void ChunkTable::Destroy(ChunkSlot slot) {

@@ -1,14 +1,14 @@
 // ChunkTable: every chunk the store knows, found by identity or by slot.
 //
-// Slots are dense, and stable while a chunk lives. The map is made of many small maps, their number
-// derived from max_chunks, so that growing never stalls a caller. No call takes more than some
-// microseconds, except FindAll, which takes about 50 ns a chunk if all comes from memory. Not
-// thread-safe: the core's lock protects it.
+// Slots are dense, and stable while a chunk lives. The map has its full size from the start: 12
+// bytes for each chunk that there may be. No call takes more than some microseconds, except
+// FindAll, which takes about 50 ns a chunk if all comes from memory. Not thread-safe: the core's
+// lock protects it.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <vector>
 
 #include "tiers/base/extent.h"
 #include "tiers/base/growing_memory.h"
@@ -16,7 +16,7 @@
 #include "tiers/base/key.h"
 #include "tiers/index/record.h"
 #include "tiers/policy/eviction_policy.h"
-#include "tiers/store/entry_arrays.h"
+#include "tiers/policy/slot_arrays.h"
 #include "tiers/store/incarnations.h"
 #include "tiers/store/packed_extents.h"
 #include "tiers/store/packed_values.h"
@@ -106,9 +106,9 @@ static_assert(sizeof(Chunk) == 104);
 class ChunkTable {
  public:
   using Link = EvictionPolicy::ChainLink;
-  static constexpr size_t kCacheLine = 64;
 
-  ChunkTable(uint64_t max_chunks, uint64_t hash_seed);
+  // At most slots->max_slots() chunks; it gives out those slots.
+  ChunkTable(std::shared_ptr<SlotArrays> slots, uint64_t hash_seed);
   ~ChunkTable();
 
   // kNoSlot when unknown (or detached).
@@ -134,59 +134,41 @@ class ChunkTable {
 
   Chunk& at(ChunkSlot slot) { return chunks_[slot.value()]; }
   const Chunk& at(ChunkSlot slot) const { return chunks_[slot.value()]; }
-  // The slot is looked at soon: its memory is brought near.
-  void Prefetch(ChunkSlot slot) const {
-    const auto* first = reinterpret_cast<const std::byte*>(&at(slot));
-    __builtin_prefetch(first);
-    __builtin_prefetch(first + kCacheLine);
-    __builtin_prefetch(first + sizeof(Chunk) - 1);
-  }
   // Find() or Create() of it comes soon.
   void PrefetchFind(const ChunkId& id) const { PrefetchEntry(hash_(id)); }
   uint64_t size() const { return size_; }
-  bool full() const { return size_ >= max_chunks_; }
+  bool full() const { return size_ >= slots_->max_slots(); }
   // Slots ever used are below this; check `live` when walking.
   uint32_t slot_end() const { return slot_end_; }
-  // After Create: memory that the next chunks need, for GrowingMemory::Touch without the lock.
-  // Asked until there is none.
-  std::span<std::byte> MemoryDue() {
-    const auto due = memory_.Due(uint64_t{slot_end_} * sizeof(Chunk));
-    return due.empty() ? arrays_.MemoryDue() : due;
-  }
-  // Of the maps: what all of them ever took.
-  uint64_t map_bytes() const { return arrays_.used_bytes(); }
   Fingerprint fingerprint(const ChunkId& id) const { return Fingerprint(hash_(id)); }
 
  private:
-  // Open addressing, linear probing.
-  using Entry = TableEntry;
-  struct Shard {
-    Entry* entries = nullptr;  // of arrays_
-    uint32_t mask = 0;         // entries - 1; none yet: 0
-    uint32_t used = 0;
+  // Open addressing, linear probing, at most two thirds full. The tag, the hash's high bits, tells
+  // most strangers apart without a look at their chunks, and says where the entry belongs.
+  struct Entry {
+    uint32_t tag = 0;
+    uint32_t slot_plus_one = 0;
+    bool empty() const { return slot_plus_one == 0; }
+    ChunkSlot slot() const { return ChunkSlot(slot_plus_one - 1); }
   };
-
-  // The high bits choose the shard, the low ones the place inside.
-  const Shard& shard(uint64_t hash) const { return shards_[hash >> shard_shift_]; }
-  Shard& shard(uint64_t hash) { return shards_[hash >> shard_shift_]; }
-  void PrefetchEntry(uint64_t hash) const {
-    const Shard& in = shard(hash);
-    if (in.entries == nullptr) return;
-    __builtin_prefetch(&in.entries[static_cast<uint32_t>(hash) & in.mask]);
+  static uint32_t TagOf(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
+  uint64_t Home(uint32_t tag) const { return uint64_t{tag} * entries_end_ >> 32; }
+  uint64_t Next(uint64_t entry) const { return entry + 1 == entries_end_ ? 0 : entry + 1; }
+  // How far behind `from` an entry is, the end followed by the beginning.
+  uint64_t Behind(uint64_t from, uint64_t entry) const {
+    return entry >= from ? entry - from : entry + entries_end_ - from;
   }
+  void PrefetchEntry(uint64_t hash) const { __builtin_prefetch(&entries_[Home(TagOf(hash))]); }
   ChunkSlot FindHashed(const ChunkId& id, uint64_t hash) const;
   // The first chunk whose tag is the hash's, very likely the one: kNoSlot when there is none.
   ChunkSlot Candidate(uint64_t hash) const;
-  static void Insert(Shard& shard, Entry entry);
-  void Grow(Shard& shard);
 
-  const uint64_t max_chunks_;
+  const std::shared_ptr<SlotArrays> slots_;
   const ChunkIdHash hash_;
-  std::vector<Shard> shards_;
-  const int shard_shift_;
-  EntryArrays arrays_;
-  GrowingMemory memory_;
-  Chunk* const chunks_;       // those below slot_end_ are constructed
+  const uint64_t entries_end_;
+  GrowingMemory map_;
+  Entry* const entries_;      // map_
+  Chunk* const chunks_;       // of slots_; those below slot_end_ are constructed
   ChunkSlot free_ = kNoSlot;  // the first free slot; the others follow by Chunk::pins
   uint32_t slot_end_ = 0;
   uint64_t size_ = 0;

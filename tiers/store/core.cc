@@ -35,7 +35,8 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       reuse_(TierBytes(options, deps), deps.clock->Now()),
       limits_(options_),
       hold_(deps.hold_work == 0 ? work::kHold : deps.hold_work),
-      table_(options.max_chunks, deps.random->NextU64()),
+      slots_(std::make_shared<SlotArrays>(static_cast<uint32_t>(options.max_chunks), &toucher_)),
+      table_(slots_, deps.random->NextU64()),
       slot_shares_(ClaimsOf(options_, false)),
       g3_shares_(ClaimsOf(options_, true)),
       tenant_counters_(options_.tenants.size() + 1),
@@ -64,7 +65,8 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
         G2Pool::Limits{},
         MakeEvictionPolicy(
             options_.g2_policy,
-            {.max_chunks = static_cast<uint32_t>(options_.max_chunks),
+            {.max_chunks = slots_->max_slots(),
+             .slots = slots_,
              .shares_memory_with = pools_.empty() ? nullptr : pools_.front()->policy.get()})));
     for (const Extent& extent : to_come) {
       if (pools_.back()->Owns(extent.first)) pools_.back()->AwaitMemory(extent);
@@ -185,12 +187,6 @@ Core::Change::~Change() {
   core_->Settle(slot_, was_evictable_);
 }
 
-void Core::TouchLater(std::span<std::byte> memory) {
-  if (memory.empty()) return;
-  auto touch = [memory] { GrowingMemory::Touch(memory); };
-  recovery_helper_ != nullptr ? recovery_helper_->Post(touch) : Later(touch);
-}
-
 std::span<std::byte> Core::ImageMemory(const ExtentList& extents, uint64_t offset,
                                        uint64_t bytes) const {
   return ArenaImage::Run(*deps_.arena, extents, offset, bytes);
@@ -289,7 +285,6 @@ void Core::InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) {
                                now);
   life_.OnStored(fingerprint, LifeSamples::kG2, now);
   chunk.in_g2_policy = true;
-  TouchLater(pool(chunk).policy->MemoryDue());
 }
 
 Fingerprint Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent, MonotonicTime now) {
@@ -309,7 +304,6 @@ Fingerprint Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent, Monotonic
   // The join begins with what is saved.
   DeviceTier& tier = *devices_[chunk.device];
   if (tier.here()) tier.unsaved_recency.NoteStored(chunk, slot);
-  TouchLater(g3_policy(chunk).MemoryDue());
   return fingerprint;
 }
 

@@ -139,9 +139,6 @@ class Core final : private ReadSink {
     hold_.CallLater(std::move(callback), std::move(answer));
   }
   void NoteHold(uint64_t held_ns, uint64_t worked_ns) LOCKED;
-  // Has memory that is due (EvictionPolicy::MemoryDue) touched without the lock, before anybody
-  // needs it. A recovery holds the lock to its end, so there another thread touches it.
-  void TouchLater(std::span<std::byte> memory) LOCKED;
   static bool EvictableFromG2(const Chunk& chunk);
   void Settle(ChunkSlot slot, bool was_evictable) LOCKED;
   void Pin(ChunkSlot slot) LOCKED;
@@ -230,7 +227,7 @@ class Core final : private ReadSink {
   void NoteToRead(std::span<const Link> found, LookupState& lookup) const LOCKED;
   void FindSlice(LookupState& lookup, size_t begin, size_t end) LOCKED;
   void TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Link> found,
-                    bool continued) LOCKED;
+                    EvictionPolicy::Slice slice) LOCKED;
   void TellChains(Section&, TenantId, LookupState&) LOCKED;  // may yield
   void FindAll(Section& section, TenantId tenant, LookupState& lookup, bool touch) LOCKED;
   // Offers to G3 again what its admission has not wanted so far. May yield.
@@ -407,7 +404,6 @@ class Core final : private ReadSink {
   // ---- join.cc
   struct Arrival;
   struct MetRecord;
-  void ExpectPuts() LOCKED;
   void MakeG3Policies(DeviceTier& tier) LOCKED;
   absl::Status BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps);
   absl::Status Join(uint16_t device);
@@ -500,7 +496,7 @@ class Core final : private ReadSink {
   G2Pool::Limits PoolLimits(const StoreOptions& options, size_t tenant) LOCKED;
   void LimitDevice(const StoreOptions& options, size_t device) LOCKED;
   // By TenantId. They have learned nothing yet.
-  std::vector<std::unique_ptr<AdmissionPolicy>> MakeAdmissions(const StoreOptions& options) const;
+  std::vector<std::unique_ptr<AdmissionPolicy>> MakeAdmissions(const StoreOptions& options);
   void SetTenantLimits(const StoreOptions& options) LOCKED;
   // Chunks that cannot go now go at a later Tick.
   void TrimToNewQuotas(Section& section) LOCKED;
@@ -554,9 +550,10 @@ class Core final : private ReadSink {
   bool at_rest_ ABSL_GUARDED_BY(mu_) = false;       // and no call came since
   std::optional<MonotonicTime> last_tick_ ABSL_GUARDED_BY(mu_);
   Hold hold_ ABSL_GUARDED_BY(mu_);
+  MemoryToucher toucher_;
+  const std::shared_ptr<SlotArrays> slots_;  // what is in it the lock protects
   ChunkTable table_ ABSL_GUARDED_BY(mu_);
   Incarnations incarnations_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<ThreadPool> recovery_helper_ ABSL_GUARDED_BY(mu_);  // during Recover()
   std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);   // by TenantId
   Shares slot_shares_ ABSL_GUARDED_BY(mu_);                           // of the table
   Shares g3_shares_ ABSL_GUARDED_BY(mu_);                             // of all devices, in blocks

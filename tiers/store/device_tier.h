@@ -15,7 +15,7 @@
 #include "tiers/index/doubtful.h"
 #include "tiers/io/errno_status.h"
 #include "tiers/nvme/nvme_device.h"
-#include "tiers/policy/eviction_policy.h"
+#include "tiers/policy/chain_learner.h"
 #include "tiers/store/chunk_table.h"
 #include "tiers/store/confirm_queue.h"
 #include "tiers/store/device_health.h"
@@ -77,6 +77,7 @@ struct DeviceTier final : LowerTier {
   std::shared_ptr<char> frees = std::make_shared<char>();       // each pending FreeWhenStable does
   uint64_t joined_records = 0;                 // records of its index that its join has read
   std::vector<std::unique_ptr<EvictionPolicy>> policies;  // by tenant, nobody last
+  std::vector<ChainLearner*> learners;                    // the same objects, or null
   uint64_t chunks = 0;                                    // stored
   // How many of the allocator's blocks may be used; how many of those are kept free for writes.
   uint64_t capacity_blocks = 0, reserve_blocks = 0;
@@ -136,6 +137,7 @@ struct DeviceTier final : LowerTier {
   }
   bool over_capacity() const { return used_blocks() - commits.freeing_blocks() > capacity_blocks; }
   EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }
+  ChainLearner* learner(TenantId tenant) const { return learners[tenant.value()]; }
   std::vector<int64_t> newest_recency() const {  // by tenant
     std::vector<int64_t> newest;
     for (const auto& policy : policies) newest.push_back(policy->Newest());

@@ -12,6 +12,7 @@ G2Pool::G2Pool(std::string tenant, BlockNumber first, BlockCount capacity,
                std::unique_ptr<EvictionPolicy> eviction_policy)
     : limits(pool_limits),
       policy(std::move(eviction_policy)),
+      learner(LearnerIn(*policy)),
       tenant_(std::move(tenant)),
       first_(first.value()),
       allocator_({.capacity = capacity, .barrier_blocks = segment_blocks}) {

@@ -17,7 +17,7 @@
 
 #include "tiers/alloc/extent_allocator.h"
 #include "tiers/base/extent.h"
-#include "tiers/policy/eviction_policy.h"
+#include "tiers/policy/chain_learner.h"
 #include "tiers/store/packed_extents.h"
 #include "tiers/store/types.h"
 #include "tiers/store/unbacked_queue.h"
@@ -91,6 +91,7 @@ class G2Pool {
 
   Limits limits;
   const std::unique_ptr<EvictionPolicy> policy;
+  ChainLearner* const learner;    // the same object, or null
   uint64_t chunks = 0;            // resident
   uint64_t evictable_blocks = 0;  // of chunks that could go now
   uint64_t pinned_blocks = 0;     // of chunks with pins, each once

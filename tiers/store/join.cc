@@ -23,7 +23,6 @@
 
 #include "tiers/base/canary.h"
 #include "tiers/base/check.h"
-#include "tiers/base/growing_memory.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/store/core.h"
 #include "tiers/store/saved_recency.h"
@@ -75,19 +74,9 @@ struct Core::Arrival {
   size_t at_once = 1;  // so many records a batch
   std::vector<MetRecord> batch;
   std::vector<AdoptedChunk> adopted;
-  // Touches memory, so that the thread that has a turn of the lock need not wait for the kernel.
-  std::unique_ptr<ThreadPool> helper = std::make_unique<ThreadPool>("kvkeep-touch", 1);
   SavedRecency recency;
   uint64_t undecodable = 0;
 
-  void Touch(std::span<std::byte> memory) {
-    if (!memory.empty()) helper->Post([memory] { GrowingMemory::Touch(memory); });
-  }
-  // At most one of what is touched is under way, and what is due is due two steps ahead
-  // (growing_memory.h): so no memory is touched first under the lock.
-  void AwaitMemory() const {
-    if (helper->queued() > 0) AwaitTurn(*helper);
-  }
   // Needs no lock: the space is nobody else's yet.
   void ClaimBatch() {
     for (size_t i = 0; i < batch.size(); ++i) {
@@ -113,7 +102,6 @@ struct Core::Arrival {
 absl::Status Core::Recover() {
   {
     Section section(this, Section::Kind::kNotMeasured);  // nobody is served yet
-    recovery_helper_ = std::make_unique<ThreadPool>("kvkeep-recover", 1);
     for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
       auto tier = std::make_unique<DeviceTier>(device, deps_.mac_key, options_, &incarnations_);
       if (deps_.devices[device].coming) {
@@ -128,8 +116,6 @@ absl::Status Core::Recover() {
       events_.NoteReadable(device, false);
     }
     RecoverG2();
-    ExpectPuts();
-    recovery_helper_.reset();
   }
   // Where one cannot be read this core is about to go: nothing may come back to it. So no device is
   // here, and nothing of it begins, before all of them are read.
@@ -145,22 +131,16 @@ absl::Status Core::Recover() {
   return absl::OkStatus();
 }
 
-// The first put finds memory at its slot in the books of G2 too, however many slots G3 has taken.
-void Core::ExpectPuts() {
-  for (const auto& pool : pools_) {
-    pool->policy->ExpectSlotsFrom(table_.slot_end());
-    TouchLater(pool->policy->MemoryDue());
-  }
-}
-
 // One a tenant. A chunk is on one device and of one tenant: they note slots in the same memory.
 void Core::MakeG3Policies(DeviceTier& tier) {
   for (size_t i = 0; i < tenant_counters_.size(); ++i) {
     const DeviceTier& first = devices_.empty() ? tier : *devices_.front();
     tier.policies.push_back(MakeEvictionPolicy(
         options_.g3_policy,
-        {.max_chunks = static_cast<uint32_t>(options_.max_chunks),
+        {.max_chunks = slots_->max_slots(),
+         .slots = slots_,
          .shares_memory_with = first.policies.empty() ? nullptr : first.policies[0].get()}));
+    tier.learners.push_back(LearnerIn(*tier.policies.back()));
   }
 }
 
@@ -244,7 +224,6 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
                           }));
   if (drains || !AdoptBatch(arrival)) return absl::CancelledError("the store drains");
   arrival.space->EndRecovery();
-  AwaitTurn(*arrival.helper);
   arrival.recency = SavedRecency::Read(*arrival.index, arrival.adopted);
   arrival.doubts = DoubtfulRecords(std::exchange(arrival.doubtful, {}),
                                    std::exchange(arrival.certain, {}));
@@ -267,7 +246,7 @@ void Core::BeginAdopting(Arrival& arrival, bool damaged) {
 
 bool Core::AdoptBatch(Arrival& arrival) {
   arrival.ClaimBatch();
-  arrival.AwaitMemory();
+  toucher_.Await();  // so that no slot of the batch is touched first under the lock
   std::vector<AdoptedChunk> adopted;
   std::vector<CommitSequence> doubtful, certain;
   adopted.reserve(arrival.batch.size());
@@ -356,7 +335,6 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const MetRecord& me
     if (stored && ends_it && !Contest(chunk, known)) EndReplaced(chunk);
     return std::nullopt;
   }
-  arrival.Touch(table_.MemoryDue());
   EndUnbackedWait(slot);
   Change chunk(this, slot);
   if (chunk->g3_state == G3State::kStored) LayAside(*chunk, slot);
@@ -364,10 +342,6 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const MetRecord& me
   g3_shares_.Take(chunk->tenant, chunk->blocks());
   StoreBy(*chunk, arrival.device, record.extents, known);
   chunk->unadmitted = false;
-  // InsertByAge comes to the slots in another order, and then all of this memory is to be there.
-  EvictionPolicy& policy = g3_policy(*chunk);
-  policy.ExpectSlotsFrom(slot.value() + 1);
-  arrival.Touch(policy.MemoryDue());
   EndReplaced(*chunk);
   DoubtTwice(slot);
   return slot;
@@ -411,12 +385,10 @@ bool Core::MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const {
          !record.unconfirmed && !durable_waiters_.Has(slot);
 }
 
-// Ahead of InsertByAge. Policies of all tenants note a slot in the same memory.
+// Ahead of InsertByAge.
 void Core::PrefetchInserts(const Arrival& arrival, size_t i) {
   if (i + kPrefetchAhead >= arrival.adopted.size()) return;
-  const ChunkSlot slot = arrival.adopted[i + kPrefetchAhead].slot;
-  table_.Prefetch(slot);
-  devices_[arrival.device]->policies.front()->Prefetch(slot);
+  slots_->Prefetch(arrival.adopted[i + kPrefetchAhead].slot);
 }
 
 // The oldest first: so the youngest is the first whose header is read, and of those that the scrub
@@ -464,7 +436,6 @@ void Core::EndJoin(Arrival& arrival) {
   tier.coming_until = MonotonicTime(0);
   events_.NoteReadable(arrival.device, tier.readable());
   ShareG3();
-  ExpectPuts();
   PumpLater(arrival.device);
   if (tier.syncs.anyone_waits()) StartSync(arrival.device);
 }

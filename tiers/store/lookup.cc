@@ -12,7 +12,7 @@ namespace kvkeep::store_internal {
 namespace {
 
 constexpr size_t kMostInSlice = 512;  // chunks told to the policies at once
-static_assert(kMostInSlice >= EvictionPolicy::kLongestChain);  // LookupState::chain holds either
+static_assert(kMostInSlice >= ChainLearner::kLongestChain);  // LookupState::chain holds either
 
 uint64_t AllParts(size_t parts) { return parts == 64 ? ~uint64_t{0} : (uint64_t{1} << parts) - 1; }
 
@@ -109,7 +109,7 @@ std::chrono::nanoseconds Core::PromotionTime(const LookupState& lookup) const {
 }
 
 void Core::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Link> found,
-                        bool continued) {
+                        EvictionPolicy::Slice slice) {
   const MonotonicTime now = deps_.clock->Now();
   Count(static_cast<uint32_t>(work::kSample * life_.OnWanted(found, now)));
   const std::span<Link> chain = std::span(lookup.chain).first(found.size());
@@ -119,12 +119,7 @@ void Core::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Li
       const bool in = found[i].slot != kNoSlot && in_policy(found[i].slot);
       chain[i].slot = in ? found[i].slot : kNoSlot;
     }
-    if (policy.LearnsFromChains()) {  // TellChains is to come
-      if (!continued) policy.OnRequest({}, now);
-      policy.OnRequestContinued(chain, now);
-    } else {
-      continued ? policy.OnRequestContinued(chain, now) : policy.OnRequest(chain, now);
-    }
+    policy.OnRequest(chain, now, slice);
     Count(static_cast<uint32_t>(work::kTouch * found.size()));
   };
   const auto in_g2 = [&](ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -149,19 +144,18 @@ void Core::TellChains(Section& section, TenantId tenant, LookupState& lookup) {
   const size_t parts = lookup.chunks.parts.size();
   const size_t keys = lookup.chunks.keys.size();
   for (size_t policy = 0; policy <= devices_.size(); ++policy) {
-    const auto of_tenant = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> EvictionPolicy& {
-      return policy == 0 ? *pool(tenant).policy : devices_[policy - 1]->policy(tenant);
-    };
-    if (!of_tenant().LearnsFromChains()) continue;
+    ChainLearner* const learner =
+        policy == 0 ? pool(tenant).learner : devices_[policy - 1]->learner(tenant);
+    if (learner == nullptr) continue;
     for (size_t part = 0; part < parts; ++part) {
-      for (size_t begin = 0; begin < keys; begin += EvictionPolicy::kLongestChain) {
+      for (size_t begin = 0; begin < keys; begin += ChainLearner::kLongestChain) {
         section.YieldIfSpent();
-        const size_t length = std::min(keys - begin, EvictionPolicy::kLongestChain);
+        const size_t length = std::min(keys - begin, ChainLearner::kLongestChain);
         const std::span<Link> chain = std::span(lookup.chain).first(length);
         for (size_t i = 0; i < length; ++i) {
           chain[i] = {.fingerprint = lookup.found[(begin + i) * parts + part].fingerprint};
         }
-        const auto play = of_tenant().OnChain(chain, deps_.clock->Now());
+        const auto play = learner->Learn(chain, deps_.clock->Now());
         Count(static_cast<uint32_t>(work::kLook * length));
         const size_t links = DivideRoundUp(hold_.max_work(), work::kPlay);
         for (bool more = true; more;) {
@@ -189,10 +183,11 @@ void Core::FindAll(Section& section, TenantId tenant, LookupState& lookup, bool 
   for (size_t end = lookup.chunks.keys.size(); end > 0;) {
     const size_t begin = end - std::min(end, slice);
     const bool continued = end < lookup.chunks.keys.size();
+    const auto nth = continued ? EvictionPolicy::Slice::kNext : EvictionPolicy::Slice::kFirst;
     if (continued) section.YieldIfSpent();
     FindSlice(lookup, begin, end);
     const auto found = std::span<const Link>(lookup.found).subspan(begin * parts);
-    if (touch) TellPolicies(tenant, lookup, found.first((end - begin) * parts), continued);
+    if (touch) TellPolicies(tenant, lookup, found.first((end - begin) * parts), nth);
     end = begin;
   }
   if (touch) TellChains(section, tenant, lookup);

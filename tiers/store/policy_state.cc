@@ -45,6 +45,10 @@ absl::string_view Decode(absl::string_view value) {
   return value[0] == kVersion && sum == Xxh3(AsBytes(learned)) ? learned : "";
 }
 
+void Load(ChainLearner* learner, absl::string_view learned) {
+  if (learner != nullptr) learner->Load(learned);
+}
+
 }  // namespace
 
 void Core::LoadLearned(uint16_t device) {
@@ -58,22 +62,23 @@ void Core::LoadLearned(uint16_t device) {
       const absl::string_view learned = Decode(value);
       if (learned.empty()) continue;
       G2Pool& own = *pools_[t];
-      if (name == g2 && !std::exchange(own.has_learned, true)) own.policy->LoadLearned(learned);
-      if (name == g3) devices_[device]->policies[t]->LoadLearned(learned);
+      if (name == g2 && !std::exchange(own.has_learned, true)) Load(own.learner, learned);
+      if (name == g3) Load(devices_[device]->learners[t], learned);
     }
   }
 }
 
 void Core::SaveLearned(uint16_t device) {
   std::vector<std::pair<std::string, std::string>> all;
-  const auto add = [&all](std::string name, const EvictionPolicy& policy) {
-    std::string learned = policy.SaveLearned();
+  const auto add = [&all](std::string name, const ChainLearner* learner) {
+    if (learner == nullptr) return;
+    std::string learned = learner->Save();
     if (learned.empty() || learned.size() > kMaxBytes) return;
     all.emplace_back(std::move(name), std::move(learned));
   };
   for (uint32_t t = 0; t < options_.tenants.size(); ++t) {
-    add(NameOf("g2", options_.tenants[t]), *pools_[t]->policy);
-    add(NameOf("g3", options_.tenants[t]), *devices_[device]->policies[t]);
+    add(NameOf("g2", options_.tenants[t]), pools_[t]->learner);
+    add(NameOf("g3", options_.tenants[t]), devices_[device]->learners[t]);
   }
   if (all.empty()) return;
   ++devices_[device]->saves;

@@ -229,7 +229,6 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   }
   if (table_.full()) return give_up(TableFull(options_));
   const ChunkSlot slot = CreateChunk(id, request.shape);
-  TouchLater(table_.MemoryDue());
   {
     Change chunk(this, slot);
     chunk->g2 = std::move(put.extents);

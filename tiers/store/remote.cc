@@ -255,7 +255,6 @@ bool Core::BeginRecall(Section& section, const std::shared_ptr<Recalling>& recal
     return true;
   }
   const ChunkSlot slot = CreateChunk(id, shape);
-  TouchLater(table_.MemoryDue());
   {
     Change chunk(this, slot);
     chunk->g2 = *std::move(extents);

@@ -112,10 +112,11 @@ void Core::LimitDevice(const StoreOptions& options, size_t device) {
 }
 
 std::vector<std::unique_ptr<AdmissionPolicy>> Core::MakeAdmissions(
-    const StoreOptions& options) const {
+    const StoreOptions& options) {
   std::vector<std::unique_ptr<AdmissionPolicy>> policies;
   for (size_t t = 0; t < parts_.size(); ++t) {
     AdmissionOptions admission;
+    admission.toucher = &toucher_;
     admission.bytes_per_second = WriteRate(options, t);
     admission.remembered_chunks =
         static_cast<uint32_t>(parts_[t] * static_cast<double>(admission.remembered_chunks));

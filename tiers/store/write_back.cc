@@ -30,7 +30,6 @@ bool Core::Admit(Chunk& chunk) {
   AdmissionPolicy& admission = *admissions_[chunk.tenant.value()];
   const uint64_t bytes = chunk.blocks() * kBlockBytes;
   const bool admitted = admission.Admit(table_.fingerprint(chunk.id), bytes, deps_.clock->Now());
-  TouchLater(admission.MemoryDue());
   chunk.unadmitted = !admitted;
   if (admitted) return true;
   const bool budget = admission.name() == "write_budget";

@@ -225,7 +225,7 @@ void MakeIndexes(const std::string& dir, uint64_t chunks, size_t devices) {
 // while as the kernel takes to clear it.
 void TouchMemory(uint64_t chunks) {
   const GrowingMemory memory(chunks * 300);
-  GrowingMemory::Touch({memory.data(), memory.bytes()});
+  MemoryToucher::TouchNow({memory.data(), memory.bytes()});
 }
 
 // False: not allowed here.

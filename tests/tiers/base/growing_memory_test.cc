@@ -1,5 +1,7 @@
 #include "tiers/base/growing_memory.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <vector>
@@ -8,6 +10,15 @@ namespace kvkeep {
 namespace {
 
 constexpr uint64_t kStep = GrowingMemory::kStepBytes;
+constexpr uint64_t kPage = 4096;
+
+// Whether every page of it is there.
+bool IsThere(const GrowingMemory& memory, uint64_t begin, uint64_t end) {
+  std::vector<unsigned char> pages((end - begin + kPage - 1) / kPage);
+  REQUIRE(mincore(memory.data() + begin, end - begin, pages.data()) == 0);
+  return std::all_of(pages.begin(), pages.end(),
+                     [](unsigned char page) { return (page & 1) != 0; });
+}
 
 TEST_CASE("growing memory is zeros, all of it can be used, touched or not") {
   GrowingMemory memory(2 * kStep + 100);
@@ -16,44 +27,53 @@ TEST_CASE("growing memory is zeros, all of it can be used, touched or not") {
     CHECK(memory.data()[at] == std::byte{0});
     memory.data()[at] = std::byte{1};
   }
+  memory.Use(2 * kStep);  // nobody touches it ahead
+  CHECK(memory.data()[kStep] == std::byte{1});
 }
 
-TEST_CASE("touching memory changes nothing of it") {
-  GrowingMemory memory(3 * kStep);
+TEST_CASE("touching memory changes nothing of it, and brings its pages there") {
+  const GrowingMemory memory(3 * kStep);
   memory.data()[kStep + 5] = std::byte{7};
-  GrowingMemory::Touch(memory.Due(1));
+  CHECK_FALSE(IsThere(memory, 0, kStep));
+  MemoryToucher::TouchNow({memory.data(), 2 * kStep});
   CHECK(memory.data()[kStep + 5] == std::byte{7});
+  CHECK(IsThere(memory, 0, 2 * kStep));
+  CHECK_FALSE(IsThere(memory, 2 * kStep, 3 * kStep));
 }
 
-TEST_CASE("whole steps beyond what is used have been told, each step once and in order") {
-  GrowingMemory memory(10 * kStep + 100);
-  std::byte* told = memory.data() + kStep;  // the first at construction
-  for (uint64_t used = 1; used <= 10 * kStep + 100; used += 4096) {
-    for (auto due = memory.Due(used); !due.empty(); due = memory.Due(used)) {
-      REQUIRE(due.data() == told);
-      told = due.data() + due.size();
-    }
+TEST_CASE("whole steps beyond what is used are touched, and no more of them") {
+  MemoryToucher toucher;
+  GrowingMemory memory(6 * kStep + 100, &toucher);
+  for (const uint64_t used : {uint64_t{0}, uint64_t{1}, kStep, kStep + 1, 3 * kStep + 7,
+                              5 * kStep, 6 * kStep + 100}) {
+    CAPTURE(used);
+    memory.Use(used);
     const uint64_t ahead = GrowingMemory::kStepsAhead * kStep;
-    const uint64_t wanted = std::min(used + ahead, memory.bytes());
-    REQUIRE(told >= memory.data() + wanted);
-    REQUIRE(told < memory.data() + wanted + kStep);
+    CHECK(memory.touched() >= std::min(used + ahead, memory.bytes()));
+    CHECK(memory.touched() < used + ahead + kStep);
+    toucher.Await();
+    CHECK(IsThere(memory, 0, memory.touched()));
+    if (memory.touched() < memory.bytes()) {
+      CHECK_FALSE(IsThere(memory, memory.touched(), memory.touched() + kStep));
+    }
   }
-  CHECK(told == memory.data() + memory.bytes());
 }
 
-TEST_CASE("use that jumps ahead leaves out the steps that it jumped over") {
-  GrowingMemory memory(100 * kStep);
-  const auto due = memory.Due(50 * kStep + 1);
-  CHECK(due.data() == memory.data() + 50 * kStep);
-  CHECK(memory.Due(50 * kStep + 1).data() == memory.data() + 51 * kStep);
-  CHECK(memory.Due(50 * kStep + 1).data() == memory.data() + 52 * kStep);
-  CHECK(memory.Due(50 * kStep + 1).empty());
-  CHECK(memory.Due(100 * kStep).empty());
+TEST_CASE("memory of less than a step is never touched ahead") {
+  MemoryToucher toucher;
+  GrowingMemory memory(kStep - 1, &toucher);
+  memory.Use(kStep - 1);
+  toucher.Await();
+  CHECK_FALSE(IsThere(memory, 0, kPage));
 }
 
-TEST_CASE("memory of less than a step is never due") {
-  GrowingMemory memory(kStep - 1);
-  CHECK(memory.Due(kStep - 1).empty());
+TEST_CASE("memory that goes while it is being touched waits for that") {
+  MemoryToucher toucher;
+  for (int i = 0; i < 20; ++i) {
+    GrowingMemory memory(8 * kStep, &toucher);
+    memory.Use(8 * kStep);
+  }
+  toucher.Await();
 }
 
 }  // namespace

@@ -31,20 +31,6 @@ TEST_CASE("an empty policy, of any kind, has no victim") {
   });
 }
 
-TEST_CASE("memory is due where the next slots are expected, once, under any policy") {
-  ForEachPolicy([](const std::string& name) {
-    const auto policy = MakeEvictionPolicy(name, {.max_chunks = 1'000'000});
-    while (!policy->MemoryDue().empty()) {
-    }
-    policy->ExpectSlotsFrom(500'000);
-    CHECK_FALSE(policy->MemoryDue().empty());
-    while (!policy->MemoryDue().empty()) {
-    }
-    policy->ExpectSlotsFrom(500'000);
-    CHECK(policy->MemoryDue().empty());
-  });
-}
-
 TEST_CASE("what comes, and what a touch moves, has a recency above all before, in any policy") {
   ForEachPolicy([](const std::string& name) {
     PolicyTester tester(name);
@@ -186,7 +172,7 @@ TEST_CASE("any policy names each chunk that can go once, through a long random l
         policy->OnRequest(
             std::vector<EvictionPolicy::ChainLink>{
                 {.slot = ChunkSlot(slot), .fingerprint = Fingerprint(slot)}},
-            now);
+            now, EvictionPolicy::Slice::kFirst);
       } else {
         policy->OnInsert({.slot = ChunkSlot(slot), .fingerprint = Fingerprint(slot)}, now);
         in.insert(slot);

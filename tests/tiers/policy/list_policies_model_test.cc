@@ -5,7 +5,7 @@
 
 #include "tests/fakes/sanitized.h"
 #include "tests/fakes/seeded_random.h"
-#include "tiers/policy/eviction_policy.h"
+#include "tests/tiers/policy/policy_tester.h"
 
 namespace kvkeep {
 namespace {
@@ -227,7 +227,7 @@ class Comparison {
  public:
   Comparison(uint64_t seed, const std::string& name, std::unique_ptr<Plain> plain)
       : random_(seed),
-        policy_(MakeEvictionPolicy(name, {.max_chunks = kSlots})),
+        policy_(MakeListPolicy(name, {.max_chunks = kSlots})),
         plain_(std::move(plain)) {}
 
   void Step() {
@@ -266,10 +266,10 @@ class Comparison {
     }
     // Now and then a lot of time passes, so that "lately" ends.
     for (uint64_t i = random_.Chance(0.1) ? random_.Below(80) : 0; i > 0; --i) {
-      policy_->OnRequest({}, {});
+      policy_->OnRequest({}, {}, EvictionPolicy::Slice::kFirst);
       plain_->Request({});
     }
-    policy_->OnRequest(links, {});
+    policy_->OnRequest(links, {}, EvictionPolicy::Slice::kFirst);
     plain_->Request(chain);
   }
   void Insert(uint32_t slot) {
@@ -294,7 +294,7 @@ class Comparison {
   }
 
   SeededRandom random_;
-  const std::unique_ptr<EvictionPolicy> policy_;
+  const std::unique_ptr<ListPolicy> policy_;
   const std::unique_ptr<Plain> plain_;
 };
 

@@ -124,10 +124,10 @@ class LruComparison {
     }
     // Now and then a lot of time passes, so that "lately" ends.
     for (uint64_t i = random_.Chance(0.1) ? random_.Below(80) : 0; i > 0; --i) {
-      policy_.OnRequest({}, {});
+      policy_.OnRequest({}, {}, EvictionPolicy::Slice::kFirst);
       line_.Request({});
     }
-    policy_.OnRequest(links, {});
+    policy_.OnRequest(links, {}, EvictionPolicy::Slice::kFirst);
     line_.Request(chain);
   }
   void Insert(uint32_t slot) {

@@ -15,7 +15,7 @@
 #include "tiers/base/check.h"
 #include "tiers/base/clock.h"
 #include "tiers/base/units.h"
-#include "tiers/policy/eviction_policy.h"
+#include "tiers/policy/chain_learner.h"
 
 namespace kvkeep {
 
@@ -83,7 +83,7 @@ class PolicyLoad {
     }
     now_ += std::chrono::milliseconds(50);
     const MonotonicTime began = ThreadCpuClock()->Now();
-    policy_->OnRequest(chain_, now_);
+    TellRequest(*policy_, chain_, now_);
     const MonotonicTime told = ThreadCpuClock()->Now();
     const uint64_t inserted = InsertAbsent(session);
     cost->inserting += ThreadCpuClock()->Now() - told;

@@ -6,14 +6,22 @@
 #include <string>
 
 #include "tiers/base/check.h"
-#include "tiers/policy/eviction_policy.h"
+#include "tiers/policy/chain_learner.h"
+#include "tiers/policy/list_policy.h"
 
 namespace kvkeep {
+
+// All policies that a name makes are of this kind.
+inline std::unique_ptr<ListPolicy> MakeListPolicy(const std::string& name,
+                                                  const PolicyOptions& options) {
+  return std::unique_ptr<ListPolicy>(
+      &dynamic_cast<ListPolicy&>(*MakeEvictionPolicy(name, options).release()));
+}
 
 class PolicyTester {
  public:
   explicit PolicyTester(const std::string& name)
-      : policy_(MakeEvictionPolicy(name, {.max_chunks = 128})) {}  // as many as there are letters
+      : policy_(MakeListPolicy(name, {.max_chunks = 128})) {}  // as many as there are letters
 
   EvictionPolicy& policy() { return *policy_; }
   int64_t Recency(char c) const { return policy_->Recency(Slot(c)); }
@@ -23,7 +31,7 @@ class PolicyTester {
     for (const char c : chain) {
       links.push_back({.slot = c == '.' ? kNoSlot : Slot(c), .fingerprint = Print(c)});
     }
-    policy_->OnRequest(links, now_);
+    TellRequest(*policy_, links, now_);
   }
   // "bcd" behind 'a': b is a's child, c is b's, d is c's. Behind '-': b has no parent here.
   void Insert(const std::string& chain, char parent = '-', bool transient = false) {
@@ -42,7 +50,7 @@ class PolicyTester {
   void Ask(const std::string& chain) {
     std::vector<EvictionPolicy::ChainLink> links;
     for (const char c : chain) links.push_back({.fingerprint = Print(c)});
-    policy_->OnRequest(links, now_);
+    TellRequest(*policy_, links, now_);
   }
   // The same, and then all of it is.
   void Put(const std::string& chain) {
@@ -98,7 +106,7 @@ class PolicyTester {
   static Fingerprint Print(char c) { return Fingerprint(static_cast<uint64_t>(c) * 1'000); }
   static char Letter(ChunkSlot slot) { return static_cast<char>(slot.value()); }
 
-  const std::unique_ptr<EvictionPolicy> policy_;
+  const std::unique_ptr<ListPolicy> policy_;
   MonotonicTime now_{0};
 };
 

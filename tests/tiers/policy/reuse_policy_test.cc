@@ -11,6 +11,8 @@
 namespace kvkeep {
 namespace {
 
+using Slice = EvictionPolicy::Slice;
+
 using Key = ShadowTier::Key;
 
 std::vector<Key> Keys(std::initializer_list<uint64_t> ids) {
@@ -47,8 +49,8 @@ uint64_t PlaySessions(ShadowTier& tier, int rounds) {
 TEST_CASE("a shadow tier brings what a request asks for, and tells what it held") {
   for (const bool arc : {false, true}) {
     CAPTURE(arc);
-    ShadowHazard hazard(100, nullptr);
-    ShadowArc shadow_arc(100, nullptr);
+    ShadowHazard hazard(100, nullptr, nullptr);
+    ShadowArc shadow_arc(100, nullptr, nullptr);
     ShadowTier& tier = arc ? static_cast<ShadowTier&>(shadow_arc) : hazard;
     tier.SetCapacity(4);
     CHECK(tier.Request(Keys({1, 2, 3}), MonotonicTime(0)) == 0);
@@ -67,8 +69,8 @@ TEST_CASE("a shadow tier brings what a request asks for, and tells what it held"
 TEST_CASE("a shadow tier never holds more than its capacity, and a smaller one is reached") {
   for (const bool arc : {false, true}) {
     CAPTURE(arc);
-    ShadowHazard hazard(1000, nullptr);
-    ShadowArc shadow_arc(1000, nullptr);
+    ShadowHazard hazard(1000, nullptr, nullptr);
+    ShadowArc shadow_arc(1000, nullptr, nullptr);
     ShadowTier& tier = arc ? static_cast<ShadowTier&>(shadow_arc) : hazard;
     SeededRandom random(5);
     std::set<uint64_t> held;  // by what it told
@@ -106,7 +108,7 @@ TEST_CASE(
     "a chunk outlives its children in the hazard shadow, however its own group is thought of") {
   // Sessions that branch off each other at any depth: the parent of a chunk is a chunk of a smaller
   // number, and all of them are asked for with it.
-  ShadowHazard tier(1000, nullptr);
+  ShadowHazard tier(1000, nullptr, nullptr);
   constexpr uint32_t kCapacity = 120;
   tier.SetCapacity(kCapacity);
   SeededRandom random(17);
@@ -154,7 +156,7 @@ TEST_CASE(
 }
 
 TEST_CASE("chunks that were asked for as each other's parents can still go") {
-  ShadowHazard tier(100, nullptr);
+  ShadowHazard tier(100, nullptr, nullptr);
   tier.SetCapacity(4);
   tier.Request(Keys({1, 2}), MonotonicTime(0));
   tier.Request(Keys({2, 1}), MonotonicTime(1));
@@ -169,8 +171,8 @@ TEST_CASE("chunks that were asked for as each other's parents can still go") {
 
 TEST_CASE("the hazard shadow learns to let through what is asked for once") {
   constexpr uint32_t kCapacity = 150;  // all sessions at their longest are 260
-  ShadowHazard hazard(kCapacity, nullptr);
-  ShadowArc arc(kCapacity, nullptr);
+  ShadowHazard hazard(kCapacity, nullptr, nullptr);
+  ShadowArc arc(kCapacity, nullptr, nullptr);
   hazard.SetCapacity(kCapacity);
   arc.SetCapacity(kCapacity);
   const uint64_t of_hazard = PlaySessions(hazard, 100);
@@ -209,25 +211,25 @@ TEST_CASE("reuse keeps chains apart whose parts are told in turns, with an inser
                                          .fingerprint = Fingerprint(10'000 + step)};
     whole.OnInsert(chunk, now);
     REQUIRE(whole.Victim().has_value());  // it may drop what is in the shadows alone
-    whole.OnRequest(a, now);
-    whole.OnRequest(b, now);
-    parts.OnRequest({}, now);
-    parts.OnRequestContinued(std::span(a).subspan(6), now);
-    parts.OnRequest({}, now);
-    parts.OnRequestContinued(std::span(b).subspan(5), now);
+    TellRequest(whole, a, now);
+    TellRequest(whole, b, now);
+    parts.OnRequest({}, now, Slice::kFirst);
+    parts.OnRequest(std::span(a).subspan(6), now, Slice::kNext);
+    parts.OnRequest({}, now, Slice::kFirst);
+    parts.OnRequest(std::span(b).subspan(5), now, Slice::kNext);
     parts.OnInsert(chunk, now);
     REQUIRE(parts.Victim().has_value());
-    parts.OnRequestContinued(std::span(a).first(6), now);
-    parts.OnRequestContinued(std::span(b).first(5), now);
-    parts.OnChain(a, now)->GoOn(EvictionPolicy::kWhole);
-    parts.OnChain(b, now)->GoOn(EvictionPolicy::kWhole);
+    parts.OnRequest(std::span(a).first(6), now, Slice::kNext);
+    parts.OnRequest(std::span(b).first(5), now, Slice::kNext);
+    parts.Learn(a, now)->GoOn(ChainLearner::kWhole);
+    parts.Learn(b, now)->GoOn(ChainLearner::kWhole);
     if (step < 50) continue;
     const auto victim = whole.Victim();
     REQUIRE(parts.Victim() == victim);
     whole.OnErase(*victim, EvictionPolicy::EraseReason::kEvicted);
     parts.OnErase(*victim, EvictionPolicy::EraseReason::kEvicted);
   }
-  CHECK(parts.SaveLearned() == whole.SaveLearned());
+  CHECK(parts.Save() == whole.Save());
 }
 
 TEST_CASE("a chain that reuse is told in parts, from its tail, is one chain") {
@@ -244,15 +246,15 @@ TEST_CASE("a chain that reuse is told in parts, from its tail, is one chain") {
       chain.push_back({.slot = in.contains(id) ? ChunkSlot(static_cast<uint32_t>(id)) : kNoSlot,
                        .fingerprint = Fingerprint(id)});
     }
-    whole.OnRequest(chain, now);
-    parts.OnRequest({}, now);
+    TellRequest(whole, chain, now);
+    parts.OnRequest({}, now, Slice::kFirst);
     for (size_t end = chain.size(); end > 0;) {
       const size_t begin = end - std::min<size_t>(end, 4);
       const auto part = std::span(chain).subspan(begin, end - begin);
-      parts.OnRequestContinued(part, now);
+      parts.OnRequest(part, now, Slice::kNext);
       end = begin;
     }
-    const auto play = parts.OnChain(chain, now);
+    const auto play = parts.Learn(chain, now);
     while (play->GoOn(1)) {
     }
     for (size_t i = 0; i < chain.size(); ++i) {
@@ -271,7 +273,7 @@ TEST_CASE("a chain that reuse is told in parts, from its tail, is one chain") {
       parts.OnErase(*victim, EvictionPolicy::EraseReason::kEvicted);
     }
   }
-  CHECK(parts.SaveLearned() == whole.SaveLearned());
+  CHECK(parts.Save() == whole.Save());
 }
 
 TEST_CASE("a slice of a play is short, however long the chain is and whatever it brings") {
@@ -282,10 +284,10 @@ TEST_CASE("a slice of a play is short, however long the chain is and whatever it
   policy.OnErase(ChunkSlot(0), EvictionPolicy::EraseReason::kEvicted);  // so it has a capacity
   for (uint64_t round = 0; round < 20; ++round) {
     std::vector<EvictionPolicy::ChainLink> chain;
-    for (uint64_t i = 0; i < EvictionPolicy::kLongestChain; ++i) {
+    for (uint64_t i = 0; i < ChainLearner::kLongestChain; ++i) {
       chain.push_back({.fingerprint = Fingerprint(round / 2 * 1'000 + i)});
     }
-    const auto play = policy.OnChain(chain, std::chrono::seconds(30 * round));
+    const auto play = policy.Learn(chain, std::chrono::seconds(30 * round));
     size_t slices = 1;
     while (play->GoOn(16)) ++slices;
     CHECK(slices > chain.size() / 16 / 2);
@@ -295,8 +297,8 @@ TEST_CASE("a slice of a play is short, however long the chain is and whatever it
 
 TEST_CASE("plays of a shadow may be mixed, dropped, and chunks come and go between their slices") {
   constexpr uint32_t kCapacity = 150;
-  ShadowHazard hazard(400, nullptr);
-  ShadowArc arc(400, nullptr);
+  ShadowHazard hazard(400, nullptr, nullptr);
+  ShadowArc arc(400, nullptr, nullptr);
   SeededRandom random(29);
   struct Request {
     std::vector<Key> chain;
@@ -358,12 +360,12 @@ TEST_CASE("what reuse has learned goes to another one; nothing else does") {
   ReusePolicy learned({.max_chunks = 100}), other({.max_chunks = 100});
   std::vector<EvictionPolicy::ChainLink> chain;
   for (uint64_t i = 0; i < 5; ++i) chain.push_back({.fingerprint = Fingerprint(i)});
-  for (int i = 0; i < 50; ++i) learned.OnRequest(chain, std::chrono::seconds(30 * i));
-  const std::string saved = learned.SaveLearned();
-  CHECK(saved != other.SaveLearned());
-  other.LoadLearned("from elsewhere");
-  other.LoadLearned(saved);
-  CHECK(other.SaveLearned() == saved);
+  for (int i = 0; i < 50; ++i) TellRequest(learned, chain, std::chrono::seconds(30 * i));
+  const std::string saved = learned.Save();
+  CHECK(saved != other.Save());
+  other.Load("from elsewhere");
+  other.Load(saved);
+  CHECK(other.Save() == saved);
   CHECK(other.size() == 0);
 }
 

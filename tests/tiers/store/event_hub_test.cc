@@ -68,7 +68,7 @@ struct HubWorld {
     return by_it;
   }
   StoreCounters counters;
-  ChunkTable table{5000, 7};
+  ChunkTable table{std::make_shared<SlotArrays>(5000), 7};
   Hold hold{600};
   EventHub hub{kLogEntries, 2, &table, &hold, &counters};
 };

@@ -67,7 +67,7 @@ struct LeasesWorld {
   G2Pool& pool(TenantId tenant) { return *pools[tenant.value()]; }
 
   StoreCounters counters;
-  ChunkTable table{5000, 7};
+  ChunkTable table{std::make_shared<SlotArrays>(5000), 7};
   LeaseBook::Pools pools;
   LeaseBook book{kMostLeases, &table, &pools, &counters};
   uint64_t next_name = 0;

@@ -45,7 +45,7 @@ struct World {
   }
 
   StoreCounters counters;
-  ChunkTable table{5000, 7};
+  ChunkTable table{std::make_shared<SlotArrays>(5000), 7};
   Hold hold{600};
   Scrubber scrubber{&table, &hold, &counters};
   bool away = false;

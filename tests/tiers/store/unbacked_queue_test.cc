@@ -6,7 +6,7 @@ namespace kvkeep::store_internal {
 namespace {
 
 TEST_CASE("who waits unbacked longest is first, and is told near which chunk it was to be") {
-  ChunkTable table(100, 7);
+  ChunkTable table(std::make_shared<SlotArrays>(100), 7);
   UnbackedQueue queue;
   std::vector<ChunkSlot> slots;
   for (uint64_t i = 0; i < 4; ++i) {

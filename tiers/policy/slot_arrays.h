@@ -1,0 +1,69 @@
+// SlotArrays: arrays with an element for each ChunkSlot, which grow together.
+//
+// The store notes things of a slot in several places: the chunk itself, its node in the policy of
+// either tier. Whoever gives slots out says so by Use; then memory for the next ones is touched
+// ahead in all of the arrays (growing_memory.h), and no first use of a slot waits for the kernel.
+// Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+#include "tiers/base/growing_memory.h"
+#include "tiers/policy/chunk_slot.h"
+
+namespace kvkeep {
+
+class SlotArrays {
+ public:
+  // Slots are below `max_slots`. `toucher`, if there is one, must outlive it.
+  explicit SlotArrays(uint32_t max_slots, MemoryToucher* toucher = nullptr)
+      : max_slots_(max_slots), toucher_(toucher) {}
+
+  // A further array, all zeros; it lives as long as this does.
+  template <typename T>
+  T* Add() {
+    Array& array = arrays_.emplace_back(uint64_t{max_slots_} * sizeof(T), sizeof(T), toucher_);
+    array.memory.Use(end_ * array.element);
+    return reinterpret_cast<T*>(array.memory.data());
+  }
+  // Slots below `end` are given out.
+  void Use(uint32_t end) {
+    end_ = end;
+    for (Array& array : arrays_) array.memory.Use(end_ * array.element);
+  }
+  // What is noted of the slot is looked at soon: brings it into the CPU's caches.
+  void Prefetch(ChunkSlot slot) const {
+    for (const Array& array : arrays_) {
+      const std::byte* const first = array.memory.data() + slot.value() * array.element;
+      for (uint64_t at = 0; at < array.element; at += kCacheLine) __builtin_prefetch(first + at);
+      __builtin_prefetch(first + array.element - 1);
+    }
+  }
+
+  uint32_t max_slots() const { return max_slots_; }
+  // Of all arrays: what was touched ahead so far.
+  uint64_t touched_bytes() const {
+    uint64_t bytes = 0;
+    for (const Array& array : arrays_) bytes += array.memory.touched();
+    return bytes;
+  }
+  MemoryToucher* toucher() const { return toucher_; }
+
+ private:
+  static constexpr uint64_t kCacheLine = 64;
+  struct Array {
+    Array(uint64_t bytes, uint64_t element_bytes, MemoryToucher* toucher)
+        : memory(bytes, toucher), element(element_bytes) {}
+    GrowingMemory memory;
+    const uint64_t element;  // bytes
+  };
+
+  const uint32_t max_slots_;
+  MemoryToucher* const toucher_;
+  uint64_t end_ = 0;
+  std::deque<Array> arrays_;  // they never move
+};
+
+}  // namespace kvkeep
