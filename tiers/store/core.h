@@ -177,6 +177,8 @@ class Core final : private ReadSink {
   // record or none.
   void KeepBeneath(ChunkSlot slot, uint16_t device, const ExtentList& extents,
                    const KnownRecord& record) LOCKED;
+  // Its record, if another chunk's has overwritten that and is not on stable storage yet.
+  std::optional<KnownRecord> OverwrittenRecord(const Chunk& chunk, ChunkSlot slot) const LOCKED;
   // StoreBy gives a record to a chunk that has none; TakeOff takes its record away. REQUIRES:
   // inside a Change of the chunk.
   void StoreBy(Chunk& chunk, uint16_t device, ExtentList extents, const KnownRecord& record) LOCKED;

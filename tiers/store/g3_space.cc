@@ -221,8 +221,8 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
   if (!KeepReplaced(chunk, slot)) {
     g3_shares_.Give(chunk.tenant, chunk.blocks());
     const bool evicted = reason == EvictionPolicy::EraseReason::kEvicted;
-    tier.commits.Remove({chunk.id, std::move(chunk.g3), std::nullopt, evicted, chunk.g3_sequence,
-                         chunk.doubtful});
+    tier.commits.Remove({chunk.id, std::move(chunk.g3), OverwrittenRecord(chunk, slot), evicted,
+                         chunk.g3_sequence, chunk.doubtful});
   }
   chunk.g3.clear();
   chunk.unconfirmed = chunk.doubtful = false;  // that was about the record

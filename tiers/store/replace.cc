@@ -22,11 +22,11 @@
 //    (PumpIndex: `stays`), only an add that overwrites it.
 // 2. Its image has its blocks: the allocator has them, no other chunk, and they count as its
 //    owner's; a removal that is sent names them.
-// 3. It ends in one of four ways. The new record overwrites it (TakeReplaced): the new data is
-//    stable before that is committed, the blocks are free when the new record is. The new record is
-//    stable on another device (EndReplaced). It is the chunk again (BecomeReplaced). Or nobody is
-//    promised it any more: deleted, its space wanted, or what was put anew has another shape and is
-//    gone (ForgetReplaced, EvictReplaced).
+// 3. It ends in one of four ways. The new record overwrites it (TakeReplaced; OverwrittenRecord,
+//    where it is still read then): the new data is stable before that is committed, the blocks are
+//    free when the new record is. The new record is stable on another device (EndReplaced). It is
+//    the chunk again (BecomeReplaced). Or nobody is promised it any more: deleted, its space wanted,
+//    or what was put anew has another shape and is gone (ForgetReplaced, EvictReplaced).
 // 4. A batch that fails leaves it as it was (RestoreReplaced), unless 3 has come meanwhile.
 // 5. While the chunk itself is in doubt, or both are sure, the scrub has it in its queue, unless it
 //    is nobody's.
@@ -102,6 +102,18 @@ bool Core::KeepReplaced(Chunk& chunk, ChunkSlot slot) {
   const ChunkSlot now = table_.Find(chunk.id);
   if (now != kNoSlot && table_.at(now).g3_state == G3State::kStored) EndReplaced(table_.at(now));
   return true;
+}
+
+// Of a chunk that goes and was put anew: its name is the new record's, on the same device. Until
+// that is on stable storage a power cut brings this one back, which may be all that keeps a
+// promise. So its blocks are not free before (FreeWhenStable).
+std::optional<KnownRecord> Core::OverwrittenRecord(const Chunk& chunk, ChunkSlot slot) const {
+  const ChunkSlot now = table_.Find(chunk.id);
+  if (now == kNoSlot || now == slot) return std::nullopt;
+  const Chunk& anew = table_.at(now);
+  const bool overwrote = anew.g3_state == G3State::kStored && anew.device == chunk.device;
+  if (!overwrote || devices_[chunk.device]->syncs.IsStable(anew.g3_sequence)) return std::nullopt;
+  return RecordOf(chunk, incarnations_);
 }
 
 void Core::KeepBeneath(ChunkSlot slot, uint16_t device, const ExtentList& extents,

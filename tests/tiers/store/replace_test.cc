@@ -400,4 +400,44 @@ TEST_CASE("what is read while it is put anew keeps its bytes until both have end
   CHECK(IsThere(s, 1));
 }
 
+TEST_CASE("what was read while it was put anew keeps its blocks until the new record is stable",
+          "[figures]") {
+  uint64_t unstable = 0;
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    INFO("seed " << seed);
+    WorldOptions options = SmallWorld();
+    options.seed = seed;
+    options.device_blocks = {96};  // what is let go of is soon used again
+    StoreTester s(options);
+    PutDurableAndCut(s, 1, 20'000);
+    s.world.device().set_options({.stuck = 1});
+    ChunkReader reader = s.Pin(1);
+    REQUIRE(reader);
+    for (int i = 0; i < 20; ++i) s.world.RunOneAtRandom();
+    s.world.device().set_options({.stuck = 1e-12});  // that read alone
+    REQUIRE(s.Put(1, 20'000, {.durable = true}) == "stored");
+    const auto old = s.world.index(0).Find(s.Id(1));
+    REQUIRE(old.has_value());
+    const auto replaced = [&] {
+      const auto now = s.world.index(0).Find(s.Id(1));
+      return now.has_value() && now->sequence != old->sequence;
+    };
+    while (!replaced()) REQUIRE(s.world.RunOneAtRandom());
+    s.world.device().Unstick();
+    reader = {};
+    uint64_t next = 10;
+    for (uint64_t i = 0; i < 20 + seed % 60; ++i) {
+      if (i % 5 == 4 && next < 17) s.Put(next++, 20'000);
+      s.world.RunOneAtRandom();
+    }
+    ++unstable;
+    INFO("evictions " << s.store().snapshot().counters.g3_evictions);
+    s.store().CheckInvariants();
+    s.PowerCutAndStart();
+    CHECK(IsThere(s, 1));
+    s.store().CheckInvariants();
+  }
+  CHECK(unstable > 50);
+}
+
 }  // namespace kvkeep
