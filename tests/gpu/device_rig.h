@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -49,6 +50,11 @@ class Answer {
     MutexLock lock(&state_->mu);
     while (!state_->value.has_value()) state_->came.Wait(&state_->mu);
     return *state_->value;
+  }
+  bool ComesWithin(std::chrono::nanoseconds patience) {
+    MutexLock lock(&state_->mu);
+    if (!state_->value.has_value()) state_->came.WaitFor(&state_->mu, patience);
+    return state_->value.has_value();
   }
   int times() const {
     MutexLock lock(&state_->mu);
