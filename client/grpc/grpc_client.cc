@@ -9,7 +9,6 @@
 #include "client/grpc/tls_probe.h"
 #include "client/grpc/unary_call.h"
 #include "client/internal/await.h"
-#include "client/transport/backoff.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
@@ -72,15 +71,19 @@ void InFlightCall::Disconnect() {
   session_.reset();
 }
 
-GrpcClient::GrpcClient(ClientOptions options) : options_(std::move(options)) {
-  away_reason_ = absl::UnavailableError("not connected yet");
-}
+GrpcClient::GrpcClient(ClientOptions options)
+    : options_(std::move(options)),
+      keeper_({.where = options_.endpoint,
+               .default_deadline = options_.default_deadline,
+               .backoff_min = options_.backoff_min,
+               .backoff_max = options_.backoff_max},
+              this) {}
 
-GrpcClient::~GrpcClient() { KVKEEP_CHECK(!thread_.joinable()); }
+GrpcClient::~GrpcClient() = default;
 
 void GrpcClient::Start() {
   later_ = std::make_unique<ThreadPool>("kvkeep-later", 1);
-  thread_ = std::thread([this] { Run(); });
+  keeper_.Start();
 }
 
 void GrpcClient::Shutdown() {
@@ -89,8 +92,9 @@ void GrpcClient::Shutdown() {
     stopping_ = true;
     changed_.NotifyAll();
   }
+  keeper_.Stop();
   CancelCallsOf(nullptr);
-  thread_.join();
+  keeper_.Join();
   {
     MutexLock lock(&mu_);
     while (running_ > 0) all_done_.Wait(&mu_);
@@ -100,25 +104,7 @@ void GrpcClient::Shutdown() {
 
 // ---------------------------------------------------------------- the session's thread
 
-void GrpcClient::Run() {
-  Backoff backoff(options_.backoff_min, options_.backoff_max);
-  while (true) {
-    const auto began = steady_clock::now();
-    absl::Status ended = RunSession();
-    const Deadline wait = backoff.After(steady_clock::now() - began);
-    MutexLock lock(&mu_);
-    away_reason_ = std::move(ended);
-    attempted_ = true;
-    changed_.NotifyAll();
-    const auto retry_at = steady_clock::now() + wait;
-    while (!stopping_ && steady_clock::now() < retry_at) {
-      changed_.WaitFor(&mu_, retry_at - steady_clock::now());
-    }
-    if (stopping_) return;
-  }
-}
-
-absl::Status GrpcClient::RunSession() {
+absl::StatusOr<std::shared_ptr<Session>> GrpcClient::Connect(uint64_t epoch) {
   std::vector<std::unique_ptr<Connection>> connections;
   for (uint32_t i = 0; i < options_.channels; ++i) {
     KVKEEP_ASSIGN_OR_RETURN(
@@ -128,30 +114,29 @@ absl::Status GrpcClient::RunSession() {
   }
   // The last user of a session may be a callback, on a thread of gRPC. Destroying the last channel
   // of the process there makes gRPC 1.51 wait for that very thread and crash: do it elsewhere.
-  const std::shared_ptr<Session> session(
+  std::shared_ptr<Session> session(
       new Session, [this](Session* last) { later_->Post([last] { delete last; }); });
   session->stub = v1::KvCache::NewStub(connections[0]->channel());
   for (const auto& connection : connections) {
     session->raw.push_back(std::make_unique<grpc::GenericStub>(connection->channel()));
   }
   session->connections = std::move(connections);
-  {
-    MutexLock lock(&mu_);
-    session->id->epoch = ++epochs_;
-  }
+  session->id->epoch = epoch;
+  return session;
+}
+
+absl::Status GrpcClient::RunSession(uint64_t epoch) {
+  KVKEEP_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, Connect(epoch));
   SessionStream stream([this] {
     MutexLock lock(&mu_);
     changed_.NotifyAll();
   });
   stream.Start(session->stub.get(), options_.client_name, session->connections[0]->authorization());
-  absl::Status status = Publish(session, &stream);
+  absl::Status status = AwaitOpened(session, &stream);
+  if (status.ok()) status = Publish(session);
   if (status.ok()) WaitForEnd(session, &stream);
-  {
-    MutexLock lock(&mu_);
-    session_ = nullptr;
-    session->id->over = true;
-    changed_.NotifyAll();
-  }
+  session->id->over = true;
+  keeper_.Withdraw();
   const bool lost = session->lost_connection();
   stream.Cancel();
   // Whatever still runs on this connection is of no use: a lookup's lease would be dead on arrival.
@@ -170,58 +155,41 @@ absl::Status GrpcClient::RunSession() {
   return ended.ok() ? absl::UnavailableError("the daemon ended the session") : ended;
 }
 
-absl::Status GrpcClient::Publish(const std::shared_ptr<Session>& session, SessionStream* stream) {
-  {
-    MutexLock lock(&mu_);
-    const auto give_up = steady_clock::now() + options_.default_deadline;
-    while (!stream->opened() && !stream->done() && !stopping_) {
-      if (steady_clock::now() >= give_up) {
-        return absl::UnavailableError("no answer to OpenSession by the deadline");
-      }
-      changed_.WaitFor(&mu_, give_up - steady_clock::now());
+absl::Status GrpcClient::AwaitOpened(const std::shared_ptr<Session>& session,
+                                     SessionStream* stream) {
+  MutexLock lock(&mu_);
+  const auto give_up = steady_clock::now() + options_.default_deadline;
+  while (!stream->opened() && !stream->done() && !stopping_) {
+    if (steady_clock::now() >= give_up) {
+      return absl::UnavailableError("no answer to OpenSession by the deadline");
     }
-    if (!stream->opened()) {
-      return stream->done() ? stream->status() : absl::CancelledError("stopping");
-    }
-    session->id->token = stream->token();
-    session->limits = stream->limits();
+    changed_.WaitFor(&mu_, give_up - steady_clock::now());
   }
-  while (true) {
-    KVKEEP_RETURN_IF_ERROR(DeclareAll(session));
-    MutexLock lock(&mu_);
-    if (stopping_) return absl::CancelledError("stopping");
-    if (stream->done()) return stream->status();
-    if (!namespaces_.Undeclared(session->id->epoch).empty()) continue;  // one more came in between
-    session_ = session;
-    limits_ = session->limits;
-    attempted_ = true;
-    counters.sessions_opened.fetch_add(1);
-    changed_.NotifyAll();
-    return absl::OkStatus();
-  }
-}
-
-absl::Status GrpcClient::DeclareAll(const SessionPtr& session) {
-  std::vector<DeclaredNamespaces::Ptr> missing;
-  {
-    MutexLock lock(&mu_);
-    missing = namespaces_.Undeclared(session->id->epoch);
-  }
-  for (const auto& ns : missing) {
-    KVKEEP_RETURN_IF_ERROR(Declare(session, ns.get(), options_.default_deadline));
-  }
+  if (!stream->opened()) return stream->done() ? stream->status() : BeingDestroyed();
+  session->id->token = stream->token();
+  session->limits = stream->limits();
   return absl::OkStatus();
 }
 
-absl::Status GrpcClient::Declare(const SessionPtr& session, DeclaredNamespace* ns,
-                                 Deadline deadline) {
-  const v1::OpenNamespaceRequest request = ToWire(ns->spec(), session->id->token);
+absl::Status GrpcClient::Publish(const SessionPtr& session) {
+  KVKEEP_RETURN_IF_ERROR(keeper_.Begin(session));
+  while (true) {
+    KVKEEP_ASSIGN_OR_RETURN(const bool published,
+                            keeper_.Publish(session, session->limits, [] { return true; }));
+    if (published) return absl::OkStatus();
+  }
+}
+
+absl::StatusOr<NamespaceDigest> GrpcClient::AskToOpen(const SessionPtr& session,
+                                                      const NamespaceSpec& spec,
+                                                      Deadline deadline) {
   using Answer = absl::StatusOr<NamespaceDigest>;
-  const Answer answer = Await<Answer>([&](auto done) {
+  return Await<Answer>([&](auto done) {
     using Call = UnaryCall<v1::OpenNamespaceRequest, v1::OpenNamespaceResponse>;
     Call::Start(
         shared_from_this(), session, &v1::KvCache::StubInterface::async_interface::OpenNamespace,
-        request, deadline, [done](absl::Status status, auto&, auto& response) mutable {
+        ToWire(spec, session->id->token), deadline,
+        [done](absl::Status status, auto&, auto& response) mutable {
           if (!status.ok()) return done(Answer(std::move(status)));
           if (response.namespace_digest().size() != NamespaceDigest::kSize) {
             return done(Answer(absl::InternalError("OpenNamespace: digest of a wrong length")));
@@ -229,7 +197,6 @@ absl::Status GrpcClient::Declare(const SessionPtr& session, DeclaredNamespace* n
           done(Answer(*NamespaceDigest::FromBytes(response.namespace_digest())));
         });
   });
-  return ns->TakeAnswer(session->id->epoch, answer);
 }
 
 bool GrpcClient::HasOverdueCall(const SessionId* id) const {
@@ -241,11 +208,9 @@ bool GrpcClient::HasOverdueCall(const SessionId* id) const {
 
 void GrpcClient::WaitForEnd(const SessionPtr& session, SessionStream* stream) {
   while (true) {
-    bool declare = false;
     {
       MutexLock lock(&mu_);
-      if (stopping_ || stream->done() || torn_down_epoch_ == session->id->epoch) return;
-      declare = !namespaces_.Undeclared(session->id->epoch).empty();
+      if (stopping_ || stream->done() || torn_down_epoch_ == session->epoch()) return;
       const bool late =
           session->id->late_puts > 0 && steady_clock::now() - late_since_ > kLateGrace;
       if (late || HasOverdueCall(session->id.get()) || session->lost_connection()) {
@@ -256,76 +221,26 @@ void GrpcClient::WaitForEnd(const SessionPtr& session, SessionStream* stream) {
       changed_.WaitFor(&mu_, kLookEvery);
     }
     // A namespace whose declaration was lost (its caller's deadline): try until the daemon has it.
-    if (declare) (void)DeclareAll(session);
+    keeper_.DeclareAll(session).IgnoreError();
   }
 }
 
-// ---------------------------------------------------------------- sessions and namespaces for
-// calls
-
-void GrpcClient::WaitFirstAttempt(Deadline timeout) {
-  const auto give_up = steady_clock::now() + timeout;
-  MutexLock lock(&mu_);
-  while (!attempted_ && steady_clock::now() < give_up) {
-    changed_.WaitFor(&mu_, give_up - steady_clock::now());
-  }
-}
-
-bool GrpcClient::WaitConnected(Deadline timeout) {
-  const auto give_up = steady_clock::now() + timeout;
-  MutexLock lock(&mu_);
-  while (session_ == nullptr && !stopping_ && steady_clock::now() < give_up) {
-    changed_.WaitFor(&mu_, give_up - steady_clock::now());
-  }
-  return session_ != nullptr;
-}
-
-absl::Status GrpcClient::why_away() const {
-  MutexLock lock(&mu_);
-  return session_ != nullptr ? absl::OkStatus() : away_reason_;
-}
-
-absl::StatusOr<SessionPtr> GrpcClient::CurrentSession() {
-  counters.calls.fetch_add(1, std::memory_order_relaxed);
-  MutexLock lock(&mu_);
-  if (stopping_) return absl::CancelledError("the kvkeep client is being destroyed");
-  if (session_ == nullptr) {
-    counters.failed_fast.fetch_add(1, std::memory_order_relaxed);
-    return AwayError(options_.endpoint, away_reason_);
-  }
-  return session_;
-}
+// ---------------------------------------------------------------- for calls
 
 SessionPtr GrpcClient::FindSession(const std::shared_ptr<SessionId>& id) {
-  MutexLock lock(&mu_);
-  return !stopping_ && session_ != nullptr && session_->id == id ? session_ : nullptr;
-}
-
-absl::StatusOr<GrpcClient::Ready> GrpcClient::Prepare(Transport::Ns binding) {
-  KVKEEP_ASSIGN_OR_RETURN(SessionPtr session, CurrentSession());
-  KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest digest,
-                          static_cast<DeclaredNamespace&>(*binding).DigestIn(session->id->epoch));
-  return Ready{std::move(session), std::string(digest.view())};
+  SessionPtr session = keeper_.session();
+  return session != nullptr && session->id == id ? session : nullptr;
 }
 
 absl::StatusOr<DeclaredNamespaces::Ptr> GrpcClient::OpenNamespace(const NamespaceSpec& spec,
                                                                   Deadline deadline) {
-  DeclaredNamespaces::Ptr ns;
-  SessionPtr session;
-  {
+  Keeper::Undeclared undeclared;
+  absl::StatusOr<DeclaredNamespaces::Ptr> ns = keeper_.OpenNamespace(spec, deadline, &undeclared);
+  if (undeclared.session != nullptr) {  // the session's thread is to declare it
     MutexLock lock(&mu_);
-    KVKEEP_ASSIGN_OR_RETURN(ns, namespaces_.Add(spec));
-    session = session_;
+    changed_.NotifyAll();
   }
-  if (session == nullptr) return ns;
-  // A failure here is no error: the session's thread declares it once the daemon answers again.
-  (void)Declare(session, ns.get(), deadline);
-  absl::Status refusal = ns->refusal();
-  MutexLock lock(&mu_);
-  changed_.NotifyAll();
-  if (refusal.ok()) return ns;
-  namespaces_.Remove(ns);
-  return refusal;
+  return ns;
 }
 
 // ---------------------------------------------------------------- calls in flight
@@ -373,8 +288,9 @@ void GrpcClient::CancelCallsOf(const SessionId* id) {
 }
 
 void GrpcClient::TearDown(const SessionId& id) {
+  const SessionPtr session = keeper_.session();
   MutexLock lock(&mu_);
-  if (session_ == nullptr || session_->id.get() != &id || torn_down_epoch_ == id.epoch) return;
+  if (session == nullptr || session->id.get() != &id || torn_down_epoch_ == id.epoch) return;
   torn_down_epoch_ = id.epoch;
   counters.sessions_torn_down.fetch_add(1);
   changed_.NotifyAll();
@@ -406,21 +322,15 @@ void GrpcClient::ReleaseLease(const std::shared_ptr<SessionId>& id, uint64_t lea
       });
 }
 
-ServerLimits GrpcClient::limits() const {
-  MutexLock lock(&mu_);
-  return limits_;
-}
-
 ClientStats GrpcClient::GetStats() const {
-  return {.sessions_opened = counters.sessions_opened,
-          .calls = counters.calls,
-          .failed_fast = counters.failed_fast,
-          .corrupt_chunks = counters.corrupt_chunks,
-          .bytes_received = counters.bytes_received,
-          .bytes_sent = counters.bytes_sent,
-          .late_slices = counters.late_slices,
-          .sessions_torn_down = counters.sessions_torn_down,
-          .leases_reclaimed = counters.leases_reclaimed};
+  ClientStats stats{.corrupt_chunks = counters.corrupt_chunks,
+                    .bytes_received = counters.bytes_received,
+                    .bytes_sent = counters.bytes_sent,
+                    .late_slices = counters.late_slices,
+                    .sessions_torn_down = counters.sessions_torn_down,
+                    .leases_reclaimed = counters.leases_reclaimed};
+  keeper_.AddStats(&stats);
+  return stats;
 }
 
 }  // namespace kvkeep::client

@@ -1,9 +1,9 @@
 // GrpcClient: what all gRPC calls of one client share - the session with the daemon, the
 // namespaces, and the register of calls in flight. Internal to the library.
 //
-// One thread per client opens a session, declares the namespaces, waits until the session ends,
-// and starts over after a backoff. Every session has channels of its own: calls of an old session
-// can never reach a new one, and dropping the channels closes the connections for certain.
+// One thread per client (session_keeper.h) opens a session and waits for its end. Every session has
+// channels of its own: calls of an old session can never reach a new one, and dropping the channels
+// closes the connections for certain.
 //
 // Thread-safe. Held by the client, its calls, leases and namespaces; works until Shutdown.
 #pragma once
@@ -15,11 +15,10 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "client/grpc/grpc_session.h"
-#include "client/transport/declared_namespaces.h"
+#include "client/transport/session_keeper.h"
 #include "client/transport/transport.h"
 #include "client/values/options.h"
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
@@ -65,29 +64,21 @@ void KeepGrpcLoaded();
 
 class SessionStream;
 
-class GrpcClient : public std::enable_shared_from_this<GrpcClient> {
+class GrpcClient : public std::enable_shared_from_this<GrpcClient>,
+                   private SessionKeeper<const Session>::Opener {
  public:
   explicit GrpcClient(ClientOptions options);
-  ~GrpcClient();
+  ~GrpcClient() override;
 
   void Start();
   void Shutdown();  // once; no callback runs after it
   const ClientOptions& options() const { return options_; }
 
-  // Returns when the first try to open a session has ended one way or the other, or at `timeout`.
-  void WaitFirstAttempt(Deadline timeout);
-  bool WaitConnected(Deadline timeout);
-  absl::Status why_away() const;  // OK: a session is open
-
-  struct Ready {
-    SessionPtr session;
-    std::string digest;
-  };
-  // The open session, or why there is none.
-  absl::StatusOr<SessionPtr> CurrentSession();
+  using Keeper = SessionKeeper<const Session>;
+  using Ready = Keeper::Ready;
+  Keeper& keeper() { return keeper_; }
   // The session named, if it is still the current one; else null.
   SessionPtr FindSession(const std::shared_ptr<SessionId>& id);
-  absl::StatusOr<Ready> Prepare(Transport::Ns ns);
   absl::StatusOr<DeclaredNamespaces::Ptr> OpenNamespace(const NamespaceSpec& spec,
                                                         Deadline deadline);
 
@@ -109,42 +100,35 @@ class GrpcClient : public std::enable_shared_from_this<GrpcClient> {
   void ReleaseLease(const std::shared_ptr<SessionId>& id, uint64_t lease_id, uint32_t keep_keys,
                     DoneCallback done = nullptr);
 
-  ServerLimits limits() const;
   ClientStats GetStats() const;
 
   struct Counters {
-    std::atomic<uint64_t> sessions_opened{0}, calls{0}, failed_fast{0}, corrupt_chunks{0},
-        bytes_received{0}, bytes_sent{0}, late_slices{0}, sessions_torn_down{0},
-        leases_reclaimed{0};
+    std::atomic<uint64_t> corrupt_chunks{0}, bytes_received{0}, bytes_sent{0}, late_slices{0},
+        sessions_torn_down{0}, leases_reclaimed{0};
   };
   Counters counters;
 
  private:
-  void Run();
-  // Opens a session and returns, when it is over, why.
-  absl::Status RunSession();
-  absl::Status Publish(const std::shared_ptr<Session>& session, SessionStream* stream);
-  absl::Status DeclareAll(const SessionPtr& session);
-  absl::Status Declare(const SessionPtr& session, DeclaredNamespace* ns, Deadline deadline);
+  absl::Status RunSession(uint64_t epoch) override;
+  absl::StatusOr<NamespaceDigest> AskToOpen(const SessionPtr& session, const NamespaceSpec& spec,
+                                            Deadline deadline) override;
+  absl::StatusOr<std::shared_ptr<Session>> Connect(uint64_t epoch);
+  // Until the daemon has sent the session's token.
+  absl::Status AwaitOpened(const std::shared_ptr<Session>& session, SessionStream* stream);
+  absl::Status Publish(const SessionPtr& session);
   void WaitForEnd(const SessionPtr& session, SessionStream* stream);
   bool HasOverdueCall(const SessionId* id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CancelCallsOf(const SessionId* id);  // null: all
 
   const ClientOptions options_;
-  std::thread thread_;                 // runs Run(), from Start to Shutdown
+  Keeper keeper_;                      // its thread runs from Start to Shutdown
   std::unique_ptr<ThreadPool> later_;  // for what must not run on gRPC's threads; likewise
 
   mutable Mutex mu_;
-  CondVar changed_;   // what the session's thread and those who wait for a session look at
+  CondVar changed_;   // what the session's thread looks at
   CondVar all_done_;  // running_ is 0
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  bool attempted_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t epochs_ ABSL_GUARDED_BY(mu_) = 0;
-  SessionPtr session_ ABSL_GUARDED_BY(mu_);  // null: away
   uint64_t torn_down_epoch_ ABSL_GUARDED_BY(mu_) = 0;
-  absl::Status away_reason_ ABSL_GUARDED_BY(mu_);
-  ServerLimits limits_ ABSL_GUARDED_BY(mu_);
-  DeclaredNamespaces namespaces_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<InFlightCall*, std::shared_ptr<InFlightCall>> calls_ ABSL_GUARDED_BY(mu_);
   size_t running_ ABSL_GUARDED_BY(mu_) = 0;  // calls whose callback has not returned
   std::chrono::steady_clock::time_point late_since_ ABSL_GUARDED_BY(mu_);

@@ -27,6 +27,8 @@ struct SessionId {
 // calls, all of them in turn for payload. The daemon knows a call by the session's token, whichever
 // connection it comes by. Constant once published, but for whose turn it is.
 struct Session {
+  uint64_t epoch() const { return id->epoch; }
+  bool over() const { return id->over; }
   void Break() const {
     for (const auto& connection : connections) connection->Break();
   }

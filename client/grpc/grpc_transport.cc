@@ -25,7 +25,7 @@ template <typename Request>
 Request KeysRequest(const GrpcClient::Ready& ready, Keys keys, Parts parts) {
   Request request;
   request.set_session_token(ready.session->id->token);
-  request.set_namespace_digest(ready.digest);
+  request.set_namespace_digest(std::string(ready.digest.view()));
   request.set_keys(Pack(keys));
   request.mutable_parts()->Add(parts.begin(), parts.end());
   return request;
@@ -102,13 +102,15 @@ GrpcTransport::GrpcTransport(const ClientOptions& options)
 GrpcTransport::~GrpcTransport() { grpc_client_->Shutdown(); }
 
 absl::Status GrpcTransport::WaitFirstAttempt(Deadline timeout) {
-  grpc_client_->WaitFirstAttempt(timeout);
-  return grpc_client_->why_away();
+  return grpc_client_->keeper().WaitFirstAttempt(timeout);
 }
 
-bool GrpcTransport::WaitConnected(Deadline timeout) { return grpc_client_->WaitConnected(timeout); }
-absl::Status GrpcTransport::why_away() const { return grpc_client_->why_away(); }
-ServerLimits GrpcTransport::limits() const { return grpc_client_->limits(); }
+bool GrpcTransport::WaitConnected(Deadline timeout) {
+  return grpc_client_->keeper().WaitConnected(timeout);
+}
+
+absl::Status GrpcTransport::why_away() const { return grpc_client_->keeper().why_away(); }
+ServerLimits GrpcTransport::limits() const { return grpc_client_->keeper().limits(); }
 ClientStats GrpcTransport::stats() const { return grpc_client_->GetStats(); }
 
 absl::StatusOr<std::shared_ptr<NamespaceBinding>> GrpcTransport::OpenNamespace(
@@ -159,7 +161,7 @@ absl::StatusOr<RegisteredMemory> GrpcTransport::RegisterMemory(int, std::span<co
 
 void GrpcTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
                            const LookupOptions& options, Callback<LookupResult> done) {
-  absl::StatusOr<GrpcClient::Ready> ready = grpc_client_->Prepare(ns);
+  absl::StatusOr<GrpcClient::Ready> ready = grpc_client_->keeper().Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   const size_t parts = PartCount(spec, options.parts);
   if (absl::Status bad = CheckKeys(keys, parts, ready->session->limits); !bad.ok()) {
@@ -210,7 +212,7 @@ void GrpcTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
 
 void GrpcTransport::Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions options,
                         Callback<GetResult> done) {
-  absl::StatusOr<GrpcClient::Ready> ready = grpc_client_->Prepare(ns);
+  absl::StatusOr<GrpcClient::Ready> ready = grpc_client_->keeper().Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   const size_t parts = PartCount(spec, options.parts);
   if (absl::Status bad = CheckKeys(keys, parts, ready->session->limits); !bad.ok()) {
@@ -244,7 +246,7 @@ void GrpcTransport::Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions 
 
 void GrpcTransport::Put(Ns ns, const NamespaceSpec& spec, std::vector<PutChunk> chunks,
                         const PutOptions& options, Callback<PutResult> done) {
-  absl::StatusOr<GrpcClient::Ready> ready = grpc_client_->Prepare(ns);
+  absl::StatusOr<GrpcClient::Ready> ready = grpc_client_->keeper().Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   auto id = ready->session->id;
   PutCall::Start(grpc_client_, *std::move(ready), spec, std::move(chunks), options,
@@ -285,14 +287,14 @@ void KeysCall(const std::shared_ptr<GrpcClient>& grpc_client,
 void GrpcTransport::Touch(Ns ns, Keys keys, Parts parts, Deadline deadline,
                           Callback<uint64_t> done) {
   KeysCall<v1::TouchRequest, v1::TouchResponse, uint64_t>(
-      grpc_client_, grpc_client_->Prepare(ns), &Async::Touch, keys, parts, deadline,
+      grpc_client_, grpc_client_->keeper().Prepare(ns), &Async::Touch, keys, parts, deadline,
       std::move(done), [](const v1::TouchResponse& response) { return response.touched_chunks(); });
 }
 
 void GrpcTransport::Prefetch(Ns ns, Keys keys, Parts parts, Deadline deadline,
                              Callback<PrefetchResult> done) {
   KeysCall<v1::PrefetchRequest, v1::PrefetchResponse, PrefetchResult>(
-      grpc_client_, grpc_client_->Prepare(ns), &Async::Prefetch, keys, parts, deadline,
+      grpc_client_, grpc_client_->keeper().Prepare(ns), &Async::Prefetch, keys, parts, deadline,
       std::move(done), [](const v1::PrefetchResponse& response) {
         return PrefetchResult{.started_chunks = response.started_chunks(),
                               .ready_chunks = response.ready_chunks()};
@@ -302,13 +304,13 @@ void GrpcTransport::Prefetch(Ns ns, Keys keys, Parts parts, Deadline deadline,
 void GrpcTransport::Delete(Ns ns, Keys keys, Parts parts, Deadline deadline,
                            Callback<uint64_t> done) {
   KeysCall<v1::DeleteRequest, v1::DeleteResponse, uint64_t>(
-      grpc_client_, grpc_client_->Prepare(ns), &Async::Delete, keys, parts, deadline,
+      grpc_client_, grpc_client_->keeper().Prepare(ns), &Async::Delete, keys, parts, deadline,
       std::move(done),
       [](const v1::DeleteResponse& response) { return response.deleted_chunks(); });
 }
 
 void GrpcTransport::GetServerInfo(Deadline deadline, Callback<ServerInfo> done) {
-  absl::StatusOr<SessionPtr> session = grpc_client_->CurrentSession();
+  absl::StatusOr<SessionPtr> session = grpc_client_->keeper().Current();
   if (!session.ok()) return std::move(done)(session.status());
   UnaryCall<v1::GetServerInfoRequest, v1::GetServerInfoResponse>::Start(
       grpc_client_, *session, &Async::GetServerInfo, {}, deadline,

@@ -31,7 +31,7 @@ PutCall::PutCall(std::shared_ptr<GrpcClient> grpc_client, GrpcClient::Ready read
       result_{.chunks = std::vector<PutOutcome>(chunks_.size())},
       sent_(ChooseChunks(spec)),
       frames_({.session_token = ready.session->id->token,
-               .namespace_digest = std::move(ready.digest),
+               .namespace_digest = std::string(ready.digest.view()),
                .max_frame_bytes = ready.session->limits.max_frame_bytes},
               options, &chunks_, sent_, this),
       done_(std::move(done)) {}

@@ -1,7 +1,7 @@
 // LocalTransport: the way to the daemon through shared memory and its local socket. Internal; no
 // gRPC in it. Lives from the first try to connect until it is destroyed, over all sessions.
 //
-// One background thread connects, with backoff, and serves the session (session.h). Calls that
+// One background thread (session_keeper.h) connects and serves the session (session.h). Calls that
 // only exchange messages run on the thread that reads their reply. Gets and puts copy: those with a
 // callback do it on two worker threads, started with the first of them; the blocking ones, on the
 // thread of the caller.
@@ -15,14 +15,13 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "client/internal/fork_guard.h"
 #include "client/local/gpu_regions.h"
 #include "client/local/put_memory.h"
 #include "client/local/requests.h"
-#include "client/transport/declared_namespaces.h"
+#include "client/transport/session_keeper.h"
 #include "client/transport/transport.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
@@ -30,11 +29,10 @@
 namespace kvkeep::client {
 
 struct LocalCounters {
-  std::atomic<uint64_t> sessions_opened{0}, calls{0}, failed_fast{0}, corrupt_chunks{0},
-      bytes_received{0}, bytes_sent{0}, leases_reclaimed{0};
+  std::atomic<uint64_t> corrupt_chunks{0}, bytes_received{0}, bytes_sent{0}, leases_reclaimed{0};
 };
 
-class LocalTransport final : public Transport {
+class LocalTransport final : public Transport, private SessionKeeper<LocalSession>::Opener {
  public:
   struct Options {
     std::string socket;
@@ -88,10 +86,8 @@ class LocalTransport final : public Transport {
                                                   const RegisterOptions& options) override;
 
  private:
-  struct Ready {
-    LocalSessionPtr session;
-    NamespaceDigest digest;
-  };
+  using Keeper = SessionKeeper<LocalSession>;
+  using Ready = Keeper::Ready;
   // The open session, or why there is none.
   absl::StatusOr<LocalSessionPtr> CurrentSession();
   absl::StatusOr<Ready> Prepare(Ns ns);
@@ -112,12 +108,10 @@ class LocalTransport final : public Transport {
   void RunOrPost(absl::AnyInvocable<void() &&> work);
 
   // ---- the background thread
-  void Run();
-  absl::Status RunSession();
-  bool SleepUntil(std::chrono::steady_clock::time_point time);  // true: it is to stop
-  absl::Status DeclareAll(const LocalSessionPtr& session);
-  absl::Status Declare(const LocalSessionPtr& session, DeclaredNamespace* ns,
-                       LocalSession::Time deadline);
+  absl::Status RunSession(uint64_t epoch) override;
+  Keeper::Time Rest(Keeper::Time now) override;
+  absl::StatusOr<NamespaceDigest> AskToOpen(const LocalSessionPtr& session,
+                                            const NamespaceSpec& spec, Deadline deadline) override;
 
   const Options options_;
   const ForkMark mark_;
@@ -129,19 +123,11 @@ class LocalTransport final : public Transport {
   // background thread.
   std::shared_ptr<const ArenaMap> arena_;
   std::weak_ptr<const ArenaMap> last_arena_;
-  std::thread thread_;                     // runs Run()
+  Keeper::Time keep_arena_until_;
 
-  mutable Mutex mu_;
-  CondVar changed_;
-  std::atomic<bool> stopping_{false};  // set under mu_
-  bool attempted_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t epochs_ ABSL_GUARDED_BY(mu_) = 0;
-  LocalSessionPtr session_ ABSL_GUARDED_BY(mu_);  // null: away
-  LocalSessionPtr opening_ ABSL_GUARDED_BY(mu_);  // connected, its namespaces not declared yet
-  absl::Status away_reason_ ABSL_GUARDED_BY(mu_);
-  ServerLimits limits_ ABSL_GUARDED_BY(mu_);
-  DeclaredNamespaces namespaces_ ABSL_GUARDED_BY(mu_);
+  Mutex mu_;
   std::unique_ptr<ThreadPool> workers_ ABSL_GUARDED_BY(mu_);  // with the first get or put
+  Keeper keeper_;  // last: its thread runs on all of the above
 };
 
 }  // namespace kvkeep::client
