@@ -24,10 +24,10 @@
 // is absent or refused; from then on each call takes the local path while it is connected.
 // Client::path says which and why. GPU memory: GpuPath (gpu_path.h).
 //
-// Threads: all methods of Client and Lease are thread-safe, except that one Lease object is used by
-// one thread at a time. Callbacks run exactly once, on a thread of gRPC or, when the call fails at
-// once, inside the call. They must not block and must not destroy the client. The blocking forms
-// (no callback) must not be called from a callback.
+// Threads: all methods of Client are thread-safe; one thread at a time uses a Lease. A callback
+// runs exactly once: on a thread of the client or of gRPC; on the local path also on a thread of
+// yours that waits in a blocking call; or, when the call fails at once, inside the call. It must
+// not block, not destroy the client, and not call a blocking form (one without callback).
 //
 // Ownership: memory in spans is the caller's and is used until the callback. Namespaces and leases
 // may outlive the client; they are useless then. ~Client cancels what is in flight, waits for the
@@ -103,7 +103,8 @@ class Client {
   // FAILED_PRECONDITION. See shared_memory.h.
   void Acquire(const Namespace& ns, Keys keys, const AcquireOptions& options,
                Callback<Acquired> done);
-  // Chunks with no parts in common may be put in parallel calls; one call is one stream.
+  // Calls may run in parallel. Two puts of one chunk are safe: one stores it, one is kPresent.
+  // Over gRPC one call is one stream.
   void Put(const Namespace& ns, std::vector<PutChunk> chunks, const PutOptions& options,
            Callback<PutResult> done);
   // "Still hot in HBM": makes the chunks recently used. Answers how many were there.

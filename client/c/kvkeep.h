@@ -212,8 +212,8 @@ typedef struct kvkeep_namespace_spec {
   uint64_t bytes_per_part;  // every put must have exactly this size; 0: sizes vary
   uint32_t parts;           // 0: 1
   uint32_t reserved;
-  // Since version 2 of this struct. The name of another tenant that lets ours read ("default": the
-  // one without a name). Puts and deletes there are PERMISSION_DENIED. NULL: our own tenant.
+  // Added later: read only if `size` covers it. The name of another tenant that lets ours read
+  // ("default": the one without a name); puts and deletes there are PERMISSION_DENIED. NULL: ours.
   const char* tenant;
 } kvkeep_namespace_spec;
 

@@ -3,8 +3,9 @@
 //
 //   kvkeep_gpu_range range = {.size = sizeof range, .address = kv, .bytes = kv_bytes};
 //   kvkeep_gpu_region* region;  // once: the daemon opens the engine's KV memory
-//   if (kvkeep_gpu_register(client, &range, &region, &error)) return
-//   use_host_memory(error.message);
+//   if (kvkeep_gpu_register(client, &range, &region, &error)) {
+//     return use_host_memory(error.message);
+//   }
 //
 //   kvkeep_gpu_run run = {kvkeep_gpu_region_id(region), offset, bytes};  // or of a planner, below
 //   kvkeep_gpu_put_chunk chunk = {.key = key, .runs = &run, .run_count = 1};

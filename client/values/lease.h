@@ -1,4 +1,5 @@
-// Lease: the promise that the chunks of a lookup's leading keys stay readable.
+// Lease: the promise that the chunks that a lookup leased stay readable: those of its leading keys,
+// or all that were there (LeaseMode).
 //
 // Move-only; released on destruction (in the background, best effort: the session's end releases it
 // in any case). One thread at a time.

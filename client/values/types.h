@@ -79,7 +79,9 @@ struct LookupOptions {
 enum class GetStatus {
   kHit,  // the destination holds the whole bytes (or range) of exactly one put
   kMiss,
-  kCorrupt,     // did not match its checksums, here or in the daemon: use none of it
+  // The bytes did not match their checksums: use none of them. On the local path only this process
+  // finds that; a chunk that the daemon found damaged is a kMiss there.
+  kCorrupt,
   kBusy,        // there, but no room in DRAM to read it into now
   kTooSmall,    // the destination cannot hold it; payload_bytes says what it takes
   kUnfinished,  // the call ended before this chunk was whole; GetResult::error says why
@@ -106,9 +108,9 @@ struct GetOptions {
   bool verify = true;  // compare XXH3 of the delivered bytes with the daemon's
   Deadline deadline{0};
   // Where the bytes go. Either one span per chunk, in the order keys x parts; or a function that is
-  // asked once for each chunk that is there (on a gRPC thread) for at least `bytes` bytes. An empty
-  // span skips the chunk (kTooSmall). Destinations of chunks that are no kHit may hold anything
-  // afterwards.
+  // asked once for each chunk that is there, on the thread that delivers it, for at least `bytes`
+  // bytes. An empty span skips the chunk (kTooSmall). Destinations of chunks that are no kHit may
+  // hold anything afterwards.
   absl::Span<const std::span<std::byte>> destinations;
   // Not empty: how many of the `destinations` each chunk has, of all chunks. Its bytes fill them
   // one after the other; those of a span whose data() is null go nowhere.

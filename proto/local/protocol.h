@@ -154,10 +154,10 @@ struct Welcome {
   uint32_t shared_segments = 0;  // version 2
 };
 
-// Behind Welcome, from version 8 on: the daemon's CLOCK_MONOTONIC as it answers. Processes of one
-// host have the same, unless a time namespace shifts it: a client whose own clock was not before
-// and is not behind this one names no absolute deadlines. What it cannot tell, the time between
-// sending Hello and having Welcome, it takes off of each.
+// Behind Welcome, from version 8 on: the daemon's CLOCK_MONOTONIC when it answered. The client
+// reads its own clock before it sends Hello and after it has Welcome. A reading outside of these
+// two shows that a time namespace shifts a clock: then the client names no absolute deadlines. Else
+// it takes the time between the two off each absolute deadline that it names.
 struct ClockReading {
   uint64_t monotonic_ns = 0;
 };
@@ -348,10 +348,10 @@ struct PutInParts {
   uint64_t filled_offset = 0;  // of the word, in the staging memory; a multiple of 8
 };
 
-// As PutRequest, with a time after which the memory is the client's again whatever the daemon does,
-// also if it hangs or never answers. It may still read then, but stores nothing that it read later:
-// it looks at its clock after each piece, and a chunk with one of later is rejected, as NOT_COPIED.
-// The memory's registration stays until it is answered.
+// A PutRequest with an absolute deadline. After it the client may write the memory again, even if
+// the daemon hangs or never answers. The daemon may still read the memory then, but it looks at its
+// clock after each piece, and rejects a chunk with a piece that was read late, as NOT_COPIED. The
+// memory stays registered until the put is answered.
 struct PutUntil {
   std::array<uint8_t, 16> ns{};
   uint32_t chunks = 0;
@@ -380,11 +380,11 @@ struct PutAnswer {
 //   - the reply has come, or kPutCopied for a put; then nothing reads or writes them any more, or
 //   - the daemon's process has certainly ended (a pidfd of it, taken with the connection, is
 //     readable). That the socket was closed is not enough: a copy may still be under way.
-// A request is answered soon after its deadline, late copies being cancelled first. Only where a
-// copy cannot be ended, as the GPU's driver hangs, no reply comes: then the second rule holds.
-// So a client that cannot wait gives up those bytes, not the rule. Or it puts with GpuPutUntil: the
-// source may then be written from its deadline on, as nothing is sealed whose copy was not seen to
-// end before; a copy that is under way reads what nobody gets. To free it still wants the rule.
+// The daemon cancels late copies and answers soon after the deadline. If the GPU's driver hangs, a
+// copy cannot be ended and no reply comes: then only the second condition releases the bytes, and a
+// client that cannot wait for it must leave them unused. A put by GpuPutUntil is the exception: its
+// source may be written from its deadline on, as a chunk is sealed only if its copy was seen to end
+// before. To free that memory the client still has to wait for one of the two conditions.
 //
 // A put is sealed only when every byte came within the deadline; else its chunk is rejected, as
 // NOT_COPIED, and was never there for anyone. The daemon checksums what it placed.

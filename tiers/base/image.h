@@ -19,7 +19,7 @@
 //     96  32  zero
 //    128 2048 XXH3-64 of each piece (at most 256)
 //
-// Format version 2 is an encrypted image, which lies on a device only (how: tiers/crypt):
+// Format version 2 is an encrypted image. It lies in G3 or G4, never in G2 (how: tiers/crypt):
 //     88 and 128..2176 are ciphertext        2784  16  tag of those checksums
 //     96  16  key id                         2800 1024  tag of each cipher unit (at most 64)
 //    112  16  nonce                          3824      zeros to 4096

@@ -6,7 +6,8 @@
 //          opened. The files outlive the daemon.
 //   memfd  sealed memfds (SHRINK|GROW|FUTURE_WRITE) when there are no such mounts: G2 starts cold.
 //
-// Files of an earlier start are kept as they are when their geometry is the same, else removed. One
+// The files of an earlier start are kept if all are there and their format, geometry and owners
+// (ArenaOptions::owners) are the same. Otherwise, or with `fresh`, they are removed. One
 // arena at a time uses a mount_dir: it holds a lock there. Which blocks begin an image is told by
 // marks that no client can reach (live_marks). Nothing inside the arena can tell it: clients read
 // the whole arena and write payloads, so they can plant a copy of a genuine header there.

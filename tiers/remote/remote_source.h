@@ -69,9 +69,9 @@ class RemoteSource {
 
   virtual ~RemoteSource() = default;
 
-  // What a caller has a use for. kLeadingRun: nothing behind the first that is not there. kAny: if
-  // the first is not there, the last ones too, as of layers with a sliding window, which put the
-  // last chunks of a prompt alone.
+  // Which answers the caller can use. kLeadingRun: the chunks before the first absent one. kAny: if
+  // the first chunk is absent, also chunks at the end of the run; layers with a sliding window put
+  // only the last chunks of a prompt.
   enum class Wanted : uint8_t { kLeadingRun, kAny };
 
   // Of one namespace.

@@ -6,8 +6,8 @@
 // devices, index and threads come in through StoreDeps, so a simulator can run it from one seed.
 //
 // What it guarantees: a read returns the whole bytes of one put under that namespace, key and part,
-// or a miss. The capacity of each tier is a hard limit. A leased chunk stays where it is until the
-// lease ends. A closed session gives back all that it held. Every callback runs once.
+// or a miss. The capacity of each tier is a hard limit. A leased chunk keeps its place in G2 until
+// the lease ends. A closed session gives back all that it held. Every callback runs once.
 //
 //   put     Reserve -> Reservation::Append ... -> Seal (visible) -> write-back follows by itself
 //   read    Lookup with a lease -> Read (pins) -> ChunkReader::WhenReady -> bytes in place
