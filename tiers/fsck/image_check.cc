@@ -94,6 +94,7 @@ IndexRecord RecordOf(const ImageHeader& header, const Digest128& root) {
 }
 
 void PayloadCheck::EndPiece() {
+  KVKEEP_CHECK(piece_ < identity_.piece_checksums.size());
   if (stream_.Digest() != identity_.piece_checksums[piece_]) bad_pieces_.push_back(piece_);
   stream_ = Xxh3Stream();
   ++piece_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/nvme/device_names.h"
 
@@ -281,6 +282,7 @@ void IndexCheck::FindOrphans() {
 }
 
 void IndexCheck::CountSpace() {
+  KVKEEP_CHECK(good_ + bad_ + stale_ == report_.records);
   report_.good_chunks = good_;
   report_.bad_chunks = bad_;
   report_.stale_chunks = stale_;
@@ -288,6 +290,8 @@ void IndexCheck::CountSpace() {
   report_.unchecked_chunks = unchecked_;
   report_.used_bytes = used_blocks_ * kBlockBytes;
   report_.orphaned_bytes = orphaned_blocks_ * kBlockBytes;
+  KVKEEP_CHECK(report_.label_bytes + report_.used_bytes + report_.orphaned_bytes <=
+               report_.data_bytes);
   report_.free_bytes =
       report_.data_bytes - report_.label_bytes - report_.used_bytes - report_.orphaned_bytes;
 }

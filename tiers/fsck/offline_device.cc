@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "tiers/base/bytes.h"
+#include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/nvme/device_directory.h"
 #include "tiers/nvme/device_names.h"
@@ -189,9 +190,10 @@ absl::Status OfflineDevice::Read(BlockNumber first, std::span<std::byte> out) co
   const size_t number = first.value() * kBlockBytes / geometry_.file_bytes;
   KVKEEP_CHECK(number < files_.size() && out.size() % kBlockBytes == 0);
   const std::optional<DeviceFile>& file = files_[number];
+  const uint64_t in_file = first.value() * kBlockBytes % geometry_.file_bytes;
+  KVKEEP_CHECK(in_file + out.size() <= geometry_.files[number]);
   if (!file.has_value()) return absl::DataLossError("its data file is missing");
-  const absl::Status status =
-      ReadAt(file->fd(), first.value() * kBlockBytes % geometry_.file_bytes, out, file->path());
+  const absl::Status status = ReadAt(file->fd(), in_file, out, file->path());
   if (status.ok()) read_bytes_ += out.size();
   return status;
 }

@@ -24,6 +24,7 @@
 #include <tuple>
 
 #include "tiers/base/block_set.h"
+#include "tiers/base/check.h"
 #include "tiers/base/random.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/fsck/findings.h"
@@ -131,6 +132,7 @@ void Rebuild::Drop(const IndexRecord& image, const char* why) {
 
 void Rebuild::ChooseImages() {
   MutexLock lock(&mu_);
+  KVKEEP_CHECK(images_.size() + report_.damaged == report_.marked_images);
   // Generations count within an incarnation. One incarnation came after another when the youngest
   // of its chunks did.
   absl::flat_hash_map<Incarnation, uint64_t> youngest;
@@ -172,6 +174,7 @@ void Rebuild::ChooseImages() {
     report_.chunk_bytes += chosen[i].shape.payload_bytes;
   }
   report_.chunks = chosen.size();
+  KVKEEP_CHECK(chosen.size() + report_.dropped == images_.size());
   images_ = std::move(chosen);
 }
 

@@ -34,6 +34,7 @@ class SegmentedArena final : public Arena {
         marks_(std::move(marks)),
         reason_(std::move(reason)),
         errors_(Watched(), files_->OpenNotesDirectory()) {
+    KVKEEP_CHECK(segments_.size() == files_->geometry().segment_count());
     if (prefault_executor == nullptr) return;
     std::vector<std::span<std::byte>> memory;
     for (size_t i = 0; i < segments_.size(); ++i) {
@@ -77,6 +78,8 @@ class SegmentedArena final : public Arena {
   std::vector<MemoryWatch::Range> Watched() const;
   // Bytes [begin, end) of a segment, as blocks of the arena.
   Extent RunOf(size_t segment, uint64_t begin, uint64_t end) const {
+    KVKEEP_CHECK(begin < end && end <= files_->geometry().bytes_of(segment));
+    KVKEEP_CHECK(begin % kBlockBytes == 0 && end % kBlockBytes == 0);
     return {BlockNumber(segment * segment_blocks().value() + begin / kBlockBytes),
             BlockCount((end - begin) / kBlockBytes)};
   }
@@ -129,6 +132,7 @@ std::vector<Extent> SegmentedArena::TakeMore() {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const uint64_t there = files_->bytes_there(i);
     if (there == before[i]) continue;
+    KVKEEP_CHECK(there > before[i]);
     came.push_back(RunOf(i, before[i], there));
     if (prefaulter_ == nullptr) continue;
     prefaulter_->Add(segments_[i].memory().subspan(before[i], there - before[i]));
@@ -138,6 +142,7 @@ std::vector<Extent> SegmentedArena::TakeMore() {
 
 std::span<uint64_t> SegmentedArena::live_marks() {
   if (marks_.memory().empty()) return {};
+  KVKEEP_CHECK(marks_.memory().size() >= files_->geometry().marks_bytes());
   return {reinterpret_cast<uint64_t*>(marks_.memory().data()), capacity_blocks().value()};
 }
 

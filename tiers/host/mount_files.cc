@@ -321,6 +321,7 @@ uint64_t MountFiles::TakePieces(uint64_t most) {
 
 // By name, as descriptors of all segments may be more than a process may have.
 bool MountFiles::TakePiece(const PieceOrder::Piece& piece) const {
+  KVKEEP_CHECK(piece.segment < inodes_.size());
   if (!CheckMemoryFor(piece.bytes + kStaysFreeBytes).ok()) return false;
   const UniqueFd fd(openat(dirs_.writable.get(), SegmentName(piece.segment).c_str(),
                            O_RDWR | O_NOFOLLOW | O_CLOEXEC));

@@ -31,6 +31,7 @@ PieceOrder::Piece PieceOrder::at(uint64_t number) const {
     segment = (number - with_last) % (segments_ - 1);
   }
   const uint64_t offset = round * piece_bytes_;
+  KVKEEP_CHECK(offset < geometry_.bytes_of(segment));
   return {.segment = static_cast<size_t>(segment),
           .offset = offset,
           .bytes = std::min(piece_bytes_, geometry_.bytes_of(segment) - offset)};

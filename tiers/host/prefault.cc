@@ -89,6 +89,8 @@ void Prefaulter::State::RunOne() {
   {
     MutexLock lock(&mu);
     Record(result, slice.size());
+    KVKEEP_CHECK(finished < slices.size());
+    KVKEEP_CHECK(running > 0 && tasks > 0);
     if (++finished == slices.size()) done = memory;
     more = !stopped && next < slices.size();
     if (!more) --tasks;
@@ -153,6 +155,7 @@ void Prefaulter::State::AddSlices(std::span<std::byte> mapping) {
 }
 
 size_t Prefaulter::State::StartTasks() {
+  KVKEEP_CHECK(next <= slices.size());
   const size_t before = tasks;
   tasks = std::max(tasks, std::min(kParallelSlices, slices.size() - next));
   return tasks - before;

@@ -2,12 +2,15 @@
 
 #include <utility>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep {
 
 bool RecordPipe::Put(Batch batch) {
   MutexLock lock(&mu_);
   while (waiting_.size() >= kMaxWaiting && !stopped_) changed_.Wait(&mu_);
   if (stopped_) return false;
+  KVKEEP_CHECK(!ended_);
   waiting_.push_back(std::move(batch));
   changed_.NotifyAll();
   return true;
@@ -15,6 +18,7 @@ bool RecordPipe::Put(Batch batch) {
 
 void RecordPipe::EndOfRecords() {
   MutexLock lock(&mu_);
+  KVKEEP_CHECK(!ended_);
   ended_ = true;
   changed_.NotifyAll();
 }

@@ -118,6 +118,7 @@ void IndexEnv::StopThreads() {
 }
 
 void IndexEnv::CloseFiles() {
+  KVKEEP_CHECK(flushes_ == nullptr && compactions_ == nullptr);
   static_cast<ClosableFiles*>(file_system_.get())->Close();
   MutexLock lock(&mu_);
   for (rocksdb::FileLock* const held : locks_) delete held;
@@ -143,6 +144,7 @@ rocksdb::Status IndexEnv::LockFile(const std::string& path, rocksdb::FileLock** 
 rocksdb::Status IndexEnv::UnlockFile(rocksdb::FileLock* lock) {
   {
     MutexLock mine(&mu_);
+    KVKEEP_CHECK(locks_.contains(lock));
     locks_.erase(lock);
   }
   delete lock;

@@ -225,6 +225,7 @@ absl::Status RocksDbIndex::Commit(const IndexBatch& batch) {
         writes.Put(prefix + EncodeRecordKey(record.id), EncodeRecordValue(record));
     if (!added.ok()) return Wrap("fill batch", added);
   }
+  KVKEEP_CHECK(recency_ != nullptr || batch.forgotten.empty());
   for (const CommitSequence sequence : batch.forgotten) {
     const rocksdb::Status added = writes.Delete(recency_, EncodeRecencyKey(sequence));
     if (!added.ok()) return Wrap("fill batch", added);
@@ -242,6 +243,7 @@ absl::Status RocksDbIndex::WriteNow(absl::string_view what, rocksdb::WriteBatch&
 
 absl::Status RocksDbIndex::SaveRecency(std::span<const RecencyDelta> deltas) {
   KVKEEP_CHECK(deltas.size() <= kMostRecencyDeltas);
+  KVKEEP_CHECK(recency_ != nullptr);
   rocksdb::WriteBatch writes;
   for (const RecencyDelta& delta : deltas) {
     const std::string key = EncodeRecencyKey(delta.sequence);

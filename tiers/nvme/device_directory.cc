@@ -149,6 +149,8 @@ absl::StatusOr<std::optional<Superblock>> DeviceDirectory::ReadSuperblock() cons
 }
 
 absl::Status DeviceDirectory::WriteSuperblock(const Superblock& superblock) {
+  KVKEEP_CHECK(superblock_.valid());
+  KVKEEP_CHECK(DecodeSuperblock(EncodeSuperblock(superblock)).ok());
   const std::string path = absl::StrCat(path_, "/", kNewSuperblockName);
   KVKEEP_ASSIGN_OR_RETURN(
       Fd fd, OpenAt(dir_.get(), kNewSuperblockName, O_RDWR | O_CREAT | O_TRUNC, 0600, path));
@@ -183,6 +185,7 @@ absl::Status DeviceDirectory::CheckFreeSpace(uint64_t bytes) const {
 
 absl::Status DeviceDirectory::MakeDataFile(const Uuid& device, size_t number, uint64_t from,
                                            uint64_t to) {
+  KVKEEP_CHECK(from < to && to % kBlockBytes == 0);
   const std::string path = data_path(number);
   const int flags = O_RDWR | O_CREAT | (from == 0 ? O_TRUNC : 0);
   KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(dir_.get(), DataFileName(number), flags, 0600, path));

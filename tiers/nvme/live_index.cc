@@ -1,5 +1,6 @@
 #include "tiers/nvme/live_index.h"
 
+#include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -33,6 +34,7 @@ absl::Status LiveIndex::Sync(const StableMark& mark) {
 absl::StatusOr<ChunkIndex::ScanResult> LiveIndex::Scan(
     absl::FunctionRef<bool(const IndexRecord&)> visit) {
   if (in_use_.exchange(true)) return index_->Scan(visit);
+  KVKEEP_CHECK(!whole_.has_value() && late_.empty());
   BlockSet images(blocks_);
   bool whole = true;
   const absl::StatusOr<ScanResult> scanned = index_->Scan([&](const IndexRecord& record) {

@@ -65,6 +65,7 @@ absl::Status MultiFileDevice::SyncFiles() {
     if (file->unsynced.exchange(false)) unsynced.push_back(file.get());
   }
   std::vector<absl::Status> statuses(unsynced.size());
+  KVKEEP_CHECK(unsynced.size() <= 1 || syncs_ != nullptr);
   for (size_t i = 1; i < unsynced.size(); ++i) {
     syncs_under_way_.Add();
     syncs_->Post([this, file = unsynced[i], status = &statuses[i]] {

@@ -28,7 +28,9 @@ class DirectoryDevice final : public NvmeDevice {
         geometry_(std::move(geometry)),
         times_(std::move(times)),
         io_(std::move(io)),
-        index_(std::move(index)) {}
+        index_(std::move(index)) {
+    KVKEEP_CHECK(io_->size_bytes() == geometry_.data_bytes());
+  }
 
   const Uuid& uuid() const override { return uuid_; }
   const std::string& dir() const override { return directory_.path(); }

@@ -35,6 +35,7 @@ std::optional<Breaker::Ticket> Breaker::Admit(MonotonicTime now) {
 void Breaker::Serves(Ticket ticket, MonotonicTime now) {
   if (ticket.epoch_ != epoch_) return;
   if (state_ == State::kProbing) return Close();
+  KVKEEP_CHECK(state_ == State::kClosed);
   connection_failures_ = 0;
   Count(now, false);
 }
@@ -42,12 +43,14 @@ void Breaker::Serves(Ticket ticket, MonotonicTime now) {
 void Breaker::Fails(Ticket ticket, Failure failure, MonotonicTime now) {
   if (ticket.epoch_ != epoch_) return;
   if (state_ == State::kProbing) return Open(now, false);
+  KVKEEP_CHECK(state_ == State::kClosed);
   connection_failures_ = failure == Failure::kConnection ? connection_failures_ + 1 : 0;
   Count(now, true);
   if (connection_failures_ >= options_.connection_failures || TooMany(now)) Open(now, false);
 }
 
 void Breaker::Misconfigured(Ticket ticket, MonotonicTime now) {
+  KVKEEP_CHECK(ticket.epoch_ != epoch_ || state_ != State::kOpen);
   if (ticket.epoch_ == epoch_) Open(now, true);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep {
 namespace {
 
@@ -81,6 +83,7 @@ void S3Credentials::Take(State& state, Clock& clock, RandomSource& random,
   const MonotonicTime now = clock.Now();
   const int64_t wall = static_cast<int64_t>(clock.UnixMicros() / 1'000'000);
   MutexLock lock(&state.mu);
+  KVKEEP_CHECK(state.asking);
   state.asking = false;
   state.status = keys.status();
   if (!keys.ok()) {

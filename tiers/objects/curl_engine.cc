@@ -219,6 +219,7 @@ void CurlEngine::EndAll() {
     while (!running_.empty()) End(running_.begin()->first, absl::CancelledError("stopped"));
     while (!waiting_.empty()) End(waiting_.front().call, absl::CancelledError("stopped"));
   } while (AnyStarted());
+  KVKEEP_CHECK(running_.empty() && waiting_.empty());
 }
 
 bool CurlEngine::AnyStarted() {

@@ -216,6 +216,7 @@ void DirectoryStore::Run(Request& request) {
   const ObjectCall call = request.call;
   request.Answer();
   MutexLock lock(&mu_);
+  KVKEEP_CHECK(requests_.contains(call));
   requests_.erase(call);
   ended_.NotifyAll();
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tiers/base/bytes.h"
+#include "tiers/base/check.h"
 #include "tiers/objects/s3_request.h"
 
 namespace kvkeep {
@@ -56,7 +57,8 @@ absl::Status S3Store::Attempt::Take(std::span<const std::byte> bytes) {
     absl::StrAppend(&request_.page, AsText(bytes));
     return absl::OkStatus();
   }
-  // It began, so it is the winner. Cancelled meanwhile: what is on its way is not wanted any more.
+  KVKEEP_CHECK(request_.winner == this);
+  // Cancelled meanwhile: what is on its way is not wanted any more.
   if (request_.cancelled) return absl::CancelledError("cancelled");
   if (request_.promised.has_value()) {
     const uint64_t left = *request_.promised - request_.given;

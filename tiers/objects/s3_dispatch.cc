@@ -63,6 +63,8 @@ void S3Store::RefuseEndpointless(Request& request) {
 }
 
 void S3Store::Dispatch(Request& request) {
+  KVKEEP_CHECK(request.first == nullptr && request.second == nullptr);
+  KVKEEP_CHECK(request.stage != Request::Stage::kWaiting);
   request.stage = Request::Stage::kNew;
   if (now() >= request.deadline) {
     return RefuseUnasked(request, kLate, "NoTurn", "its deadline has passed");
@@ -125,6 +127,7 @@ bool S3Store::StartNext(Endpoint& endpoint, RequestWindow::Kind kind) {
   KVKEEP_CHECK(ticket.has_value());
   Request& request = *queue.front();
   queue.pop_front();
+  KVKEEP_CHECK(request.stage == Request::Stage::kWaiting && request.endpoint == &endpoint);
   Send(request, endpoint, *slot, *ticket);
   return true;
 }
@@ -134,6 +137,8 @@ bool S3Store::StartNext(Endpoint& endpoint, RequestWindow::Kind kind) {
 void S3Store::Send(Request& request, Endpoint& endpoint, RequestWindow::Ticket slot,
                    Breaker::Ticket ticket) {
   const bool is_hedge = request.first != nullptr;
+  KVKEEP_CHECK(request.second == nullptr);
+  KVKEEP_CHECK(is_hedge || request.stage == Request::Stage::kWaiting);
   auto attempt = std::make_unique<Attempt>(this, &request, &endpoint, slot, ticket, is_hedge);
   Attempt& sent = *attempt;
   sent.keys = credentials_.Current();
@@ -163,6 +168,8 @@ HttpRequest S3Store::MakeHttp(const Request& request, Attempt& attempt) {
     case ObjectVerb::kGet: {
       GetObject get = request.get;
       if (attempt.resumes) {
+        KVKEEP_CHECK(request.promised.has_value() && request.given < *request.promised);
+        KVKEEP_CHECK(!request.head.etag.empty());
         const uint64_t first = get.range.has_value() ? get.range->first : 0;
         get.range = ByteRange{first + request.given, *request.promised - request.given};
         get.if_match = request.head.etag;
@@ -314,6 +321,8 @@ void S3Store::TellBreaker(const Request& request, const Attempt& attempt, const 
 }
 
 void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
+  KVKEEP_CHECK(request.stage == Request::Stage::kSent);
+  KVKEEP_CHECK(request.first.get() == &attempt || request.second.get() == &attempt);
   const S3Answer answer = Judge(request, attempt, http);
   Endpoint& endpoint = attempt.endpoint;
   counters_.written_bytes += http.sent_bytes;
@@ -351,6 +360,8 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
 }
 
 void S3Store::Conclude(Request& request) {
+  KVKEEP_CHECK(request.first == nullptr && request.second == nullptr);
+  KVKEEP_CHECK(request.winner == nullptr);
   const bool told = request.last.outcome == kOk || request.last.outcome == kExists;
   if (request.cancelled && !told) {
     request.last.outcome = kCancelled;

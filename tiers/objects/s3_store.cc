@@ -219,6 +219,8 @@ void S3Store::Finish(Request& finished) {
   KVKEEP_CHECK(finished.first == nullptr && finished.second == nullptr);
   if (finished.wake_at.has_value()) wakes_.erase({*finished.wake_at, finished.call});
   const auto at = requests_.find(finished.call);
+  KVKEEP_CHECK(at != requests_.end());
+  KVKEEP_CHECK(finished.stage != Request::Stage::kWaiting);
   const std::unique_ptr<Request> request = std::move(at->second);
   requests_.erase(at);
   ObjectAnswer answer{.outcome = request->last.outcome,

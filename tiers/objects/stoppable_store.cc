@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep {
 
 // The answer may come before the call has returned its number.
@@ -41,6 +43,7 @@ ObjectCall StoppableStore::Began(const std::shared_ptr<UnderWay>& request, Objec
 
 void StoppableStore::Ended(UnderWay& request) {
   MutexLock lock(&mu_);
+  KVKEEP_CHECK(!request.ended);
   request.ended = true;
   if (request.call.has_value()) calls_.erase(*request.call);
 }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "tiers/base/check.h"
 #include "tiers/base/clock.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/token_bucket.h"
@@ -42,7 +43,7 @@ class AskLimits {
 
   // How many images were being read already.
   uint32_t BeginReading() { return readings_.fetch_add(1, std::memory_order_relaxed); }
-  void EndReading() { readings_.fetch_sub(1, std::memory_order_relaxed); }
+  void EndReading() { KVKEEP_CHECK(readings_.fetch_sub(1, std::memory_order_relaxed) > 0); }
 
  private:
   Mutex mu_;

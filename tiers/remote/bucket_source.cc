@@ -133,6 +133,7 @@ void BucketSource::StartRound(const std::shared_ptr<Finding>& finding, bool in_f
     {
       MutexLock lock(&finding->mu);
       if (!finding->cut) round = finding->search.NextRound();
+      KVKEEP_CHECK(finding->left == 0);
       finding->left = round.size();
     }
     if (round.empty()) return EndFinding(*finding);
@@ -163,6 +164,7 @@ bool BucketSource::AskRound(const std::shared_ptr<Finding>& finding,
     }
     counters_.known_absent += absent.size();
     const size_t may = limits_->TakeProbes(ask.size(), in_find ? 1 : 0, now);
+    KVKEEP_CHECK(may <= ask.size());
     declined = ask.size() - may;
     counters_.probes_declined += declined;
     // Of last keys the first ones go: a sliding window is of use from its end.
@@ -174,6 +176,7 @@ bool BucketSource::AskRound(const std::shared_ptr<Finding>& finding,
     // Before any of the others is asked for: whoever answers the last of them ends the round.
     MutexLock lock(&finding->mu);
     for (const size_t key : absent) finding->search.Tell(key, false);
+    KVKEEP_CHECK(ask.size() + absent.size() + declined == finding->left);
     finding->left -= absent.size() + declined;
     finding->cut |= declined > 0;
     wait = finding->left > 0;
@@ -244,6 +247,7 @@ void BucketSource::OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAns
       finding->cut = true;
     }
     if (probed.shape.has_value()) finding->shapes.emplace(probe->key, *probed.shape);
+    KVKEEP_CHECK(finding->left > 0);
     round_over = --finding->left == 0;
   }
   PumpProbes();
@@ -368,6 +372,7 @@ void BucketSource::Write(WriteRequest request) {
   Count(&BucketSourceCounters::writes);
   if (writing->request.replace) Count(&BucketSourceCounters::replacing_writes);
   objects_.Put(std::move(put), [this, writing](ObjectAnswer answer) {
+    KVKEEP_CHECK(writing_bytes_ >= writing->bytes);
     writing_bytes_ -= writing->bytes;
     absl::Status status =
         ToStatus(answer.outcome, "writing an image beyond the node", answer.error);

@@ -71,6 +71,7 @@ absl::Status BucketSource::PartSink::Take(std::span<const std::byte> bytes) {
 }
 
 absl::Status BucketSource::PartSink::TellHeader() {
+  KVKEEP_CHECK(is_first_ && told_ == 0);
   if (!OpenHeader(source_.keys_.header, reading_->request.header)) {
     source_.Count(&BucketSourceCounters::bad_seal);
     return Refuse(absl::DataLossError("the header page beyond the node is not sealed by us"));
@@ -80,9 +81,12 @@ absl::Status BucketSource::PartSink::TellHeader() {
   return absl::OkStatus();
 }
 
-// Up to `to`, which lies in the piece of the last byte that was told of, or ends it.
+// Up to `to`, which lies in the piece of the first byte that was not told of, or ends it.
 void BucketSource::PartSink::TellPiece(const absl::Status& status, uint64_t to) {
+  KVKEEP_CHECK(told_ >= kHeaderBytes);
   const size_t piece = PieceAt(reading_->request.shape, told_);
+  KVKEEP_CHECK(to > told_ && to <= end_);
+  KVKEEP_CHECK(to <= reading_->request.shape.piece_end(piece));
   const uint64_t bytes = to - told_;
   told_ = to;
   reading_->request.piece_done(piece, bytes, status);
@@ -200,6 +204,7 @@ void BucketSource::OnPart(const std::shared_ptr<Reading>& reading, PartSink& sin
   bool ended = false, well = false;
   {
     MutexLock lock(&reading->mu);
+    KVKEEP_CHECK(reading->under_way > 0);
     --reading->under_way;
     reading->begun = true;
     if (!status.ok() && reading->failed.ok()) {

@@ -164,6 +164,7 @@ void KeyedSource::ReadFrom(const std::shared_ptr<const ReadRequest>& request, co
                    [this, request, &chain, at, absent](size_t piece, uint64_t bytes,
                                                        absl::Status status) {
                      if (*absent == 0) return request->piece_done(piece, bytes, std::move(status));
+                     KVKEEP_CHECK(*absent >= bytes);
                      if ((*absent -= bytes) == 0) ReadFrom(request, chain, at + 1);
                    },
                .deadline = request->deadline,

@@ -36,6 +36,8 @@ std::vector<size_t> PrefixSearch::NextRound() {
   asked_.insert(asked_.end(), asked.begin(), asked.end());
   questions_ += static_cast<uint32_t>(asked.size());
   ++rounds_;
+  KVKEEP_CHECK(!asked.empty() && questions_ <= options_.max_questions);
+  KVKEEP_CHECK(leading_ <= absent_);
   return asked;
 }
 
