@@ -194,10 +194,15 @@ void BucketSource::OnPart(const std::shared_ptr<Reading>& reading, PartSink& sin
       case ObjectOutcome::kCancelled:
         status = absl::UnavailableError("a read of an image beyond the node was cut short");
         break;
-      case ObjectOutcome::kAbsent:
-        NoteAbsent(reading->request.id);
-        [[fallthrough]];
       default: status = ToStatus(answer.outcome, "reading an image beyond the node", answer.error);
+    }
+    if (answer.outcome == ObjectOutcome::kAbsent) {
+      NoteAbsent(reading->request.id);
+      // It was there when the first part began, and other parts' pieces may have been told of: to
+      // say "not there" now would have KeyedSource ask for the whole image once more.
+      if (!sink.first()) {
+        status = absl::UnavailableError("an image beyond the node was removed while it was read");
+      }
     }
   }
   std::vector<ObjectCall> cancelled;

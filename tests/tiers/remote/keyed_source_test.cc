@@ -217,6 +217,37 @@ TEST_CASE("a removal is one under every key, and fails if one of them does") {
   CHECK(bucket.objects.now.empty());
 }
 
+// Found by a reader: a later part's "not there" ended the read as if the image had never been.
+TEST_CASE("an image that is removed while it is read in parts ends the read under several keys") {
+  int cut_short = 0;
+  for (int steps = 0; steps < 40; ++steps) {
+    CAPTURE(steps);
+    KeyedBucket bucket;
+    auto node = bucket.NodeWith({.fleet = 0, .previous = {1}});
+    const Image image = bucket.Written(node, Chunk(1), 40u << 20);
+    Image into = Empty(image);
+    Told told;
+    told.piece_bytes.resize(into.shape.pieces());
+    node.source->Read({into.id, into.shape, into.header(), into.memory(),
+                       [&](absl::Status status) {
+                         REQUIRE_FALSE(told.header.has_value());
+                         told.header = status;
+                       },
+                       [&](size_t piece, uint64_t bytes, absl::Status status) {
+                         told.piece_bytes[piece] += bytes;
+                         told.pieces.Update(status);
+                       }});
+    SeededRandom order(static_cast<uint64_t>(steps));
+    const auto run_one = [&] { bucket.executor.RunOne(order.Below(bucket.executor.size())); };
+    for (int i = 0; i < steps && bucket.executor.size() > 0; ++i) run_one();
+    bucket.objects.now.clear();
+    while (bucket.executor.size() > 0) run_one();
+    CHECK(told.ended(into.shape));
+    cut_short += absl::IsUnavailable(told.pieces) ? 1 : 0;
+  }
+  CHECK(cut_short > 3);
+}
+
 TEST_CASE("a read that fails under this key is not tried under an earlier one") {
   KeyedBucket bucket;
   auto before = bucket.NodeWith({.fleet = 1});
