@@ -1,9 +1,9 @@
 // MemoryToucher: a thread that has pages there before anybody needs them.
 //
 // A page that nobody has used for long takes the kernel, or the host below it, 100 us to 10 ms. So
-// no thread should be the first to touch a page while it holds a lock. GrowingMemory says here which
-// pages come next. The thread starts with the first of them. Thread-safe. It must outlive the memory
-// that it is told of.
+// no thread should be the first to touch a page while it holds a lock. GrowingMemory says here
+// which pages come next. The thread starts with the first of them. Thread-safe. It must outlive the
+// memory that it is told of.
 #pragma once
 
 #include <cstddef>

@@ -25,8 +25,8 @@
 // 3. It ends in one of four ways. The new record overwrites it (TakeReplaced; OverwrittenRecord,
 //    where it is still read then): the new data is stable before that is committed, the blocks are
 //    free when the new record is. The new record is stable on another device (EndReplaced). It is
-//    the chunk again (BecomeReplaced). Or nobody is promised it any more: deleted, its space wanted,
-//    or what was put anew has another shape and is gone (ForgetReplaced, EvictReplaced).
+//    the chunk again (BecomeReplaced). Or nobody is promised it any more: deleted, its space
+//    wanted, or what was put anew has another shape and is gone (ForgetReplaced, EvictReplaced).
 // 4. A batch that fails leaves it as it was (RestoreReplaced), unless 3 has come meanwhile.
 // 5. While the chunk itself is in doubt, or both are sure, the scrub has it in its queue, unless it
 //    is nobody's.
