@@ -147,7 +147,8 @@ void CudaDevice::Copy(GpuCopy copy, CopyDone done) {
   }
   const JobPtr job = *std::move(planned);
   job->done = std::move(done);
-  // Since it was planned, any of this may have come about.
+  // Since it was planned, any of this may have come about. Its registrations are there: Plan has
+  // counted the copy in them, so none is closed before LetGo.
   bool given_back = false;
   for (const GpuRegistrationId id : job->registrations) {
     given_back |= registrations_.at(id.value())->closing;
@@ -209,7 +210,7 @@ absl::StatusOr<CudaDevice::JobPtr> CudaDevice::Plan(GpuCopy* copy) {
 void CudaDevice::LetGo(const Job& job) {
   for (const GpuRegistrationId id : job.registrations) {
     const auto found = registrations_.find(id.value());
-    if (found == registrations_.end()) continue;  // given up on
+    KVKEEP_CHECK(found != registrations_.end());  // it is not closed while a copy counts in it
     const RegistrationPtr& registration = found->second;
     KVKEEP_CHECK(registration->copies > 0);
     if (--registration->copies == 0 && registration->closing) to_close_.push_back(registration);
@@ -270,6 +271,8 @@ void CudaDevice::Tick() {
   for (const JobPtr& job : issued_) {
     if (job->ended || now < job->deadline + 2 * options_.fence_timeout) continue;
     ++stats_.late_copies;
+    // The driver's thread may be ending this very copy: who is first under mu_ tells its end. Told
+    // unfenced although it was fenced, memory is kept for nothing, which is the safe side.
     if (broken_.ok()) {
       broken_ = absl::UnavailableError("the GPU's driver does not answer, and could not be reset");
     }

@@ -108,6 +108,9 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch,
     ++counters_.index_commits;
     tier.commits.NoteCommitted(*batch);
     tier.syncs.NoteDirty();
+    // This yields. The batch is under way until End() below, so no other one begins and the device
+    // does not leave. Its chunks are dirty, so they keep their slots and G2; one that is deleted
+    // meanwhile is stored and removed again (OnAddCommitted), or given up.
     for (const PendingRemove& remove : batch->removes) {
       section.YieldIfSpent();
       Count(work::kRecord);
@@ -126,7 +129,10 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch,
   } else {
     ++counters_.index_commit_failures;
     tier.commits.WaitToRetry(now);
-    // Their extents stay taken until the index has forgotten them.
+    // Their extents stay taken until the index has forgotten them. Before the adds are given up,
+    // and without a yield: RestoreReplaced keeps a record again only while the one that was to
+    // overwrite it is committing; later it would be sent for removal. From the back, so that they
+    // wait in the order that they had.
     for (auto remove = batch->removes.rbegin(); remove != batch->removes.rend(); ++remove) {
       Count(work::kLook);
       if (!RestoreReplaced(device, *remove)) tier.commits.PutBack(std::move(*remove));
@@ -314,6 +320,9 @@ void Core::PumpLater(LowerTier& tier) {
   Later([this, &tier] { KeepPumping(tier); });
 }
 
+// No wake-up is lost: pump_more is set and taken under the lock, and `pumping` becomes false in the
+// hold of the last look at it. Once a tier at a time; the tier stays meanwhile, as Leave waits
+// until it is not pumped.
 void Core::KeepPumping(LowerTier& tier) {
   Section section(this);
   while (std::exchange(tier.pump_more, false)) {

@@ -33,6 +33,9 @@ void Core::PumpConfirms(uint16_t device) {
     }
     Count(work::kStart);
     tier.confirms.Begin();
+    // As a promotion does: while it is set nobody takes the record off (EvictOneFromG3 parks it)
+    // and the device does not leave, so OnConfirmRead finds the same chunk in the slot. The queue
+    // may name a slot that is another chunk's by now: one header more is read.
     chunk.g3_reading = true;
     IoOperation read{.kind = IoOperation::Kind::kRead,
                      .offset = DeviceOffset(chunk.g3.first_block().value() * kBlockBytes),

@@ -254,7 +254,9 @@ void Core::OnPieceRead(Promotion& promotion, size_t piece, uint64_t bytes, absl:
   GoOn(promotion, promotion.OnPieceRead(piece, bytes, status));
 }
 
-// Without any lock. Where nothing is to be done the promotion may be gone.
+// Without any lock. Where nothing is to be done the promotion may be gone. Each of next.verify is
+// outstanding: the promotion lives until the last of them has run, perhaps before this loop is
+// over, and no end comes with them, as an end means that nothing is outstanding.
 void Core::GoOn(Promotion& promotion, Promotion::Next next) {
   for (const Promotion::Pieces& pieces : next.verify) {
     deps_.copy_executor->Post([this, &promotion, pieces] {
@@ -375,6 +377,9 @@ void Core::EndFailedPromotion(const Promotion& promotion, Promotion::Next end) {
   const bool away = IsAway(failure.status);
   if (absl::IsDataLoss(failure.status)) from.NoteBad(table_.at(slot).id);
   EndReading(slot, false);  // `promotion` is gone from here on
+  // Damaged (kFailed): the chunk and its record go; readers keep the space until they let go. Out
+  // of reach (kAway): nothing is known of the bytes, so the record stays. With readers, who wait on
+  // this slot, it moves to a slot of its own. A recall has no record and goes in any case.
   const bool detached = table_.at(slot).detached;
   const bool unread = away && table_.at(slot).pins == 0;
   {

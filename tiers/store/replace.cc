@@ -161,6 +161,8 @@ void Core::EndReplaced(const Chunk& chunk) {
                           sequence = chunk.g3_sequence](absl::Status status) {
         Section section(this);
         const ChunkSlot now = table_.Find(id);
+        // A device gives a sequence once: the same device and sequence are the same record,
+        // whatever came in between (evicted, put anew, moved to another slot).
         const bool stays = now != kNoSlot && table_.at(now).g3_state == G3State::kStored &&
                            table_.at(now).device == device &&
                            table_.at(now).g3_sequence == sequence;

@@ -26,6 +26,8 @@ void Core::CloseSession(const SessionToken& token, bool revoked) {
   if (ended == nullptr) return;
   holder = leases_.Close(token, revoked);
   events_.WakeReadersOf(token);
+  // UnpinAll yields, and nobody changes these leases meanwhile: the holder is out of the book, and
+  // who had it before (Release, a grant) looks its session up after each yield and finds none.
   for (const auto& [id, lease] : holder->leases()) {
     Count(work::kLook);
     UnpinAll(section, *holder, lease.entries);

@@ -43,6 +43,8 @@ std::optional<uint16_t> Core::EnqueueUnbacked(ChunkSlot slot) {
 void Core::PumpUnbacked(uint16_t device) {
   if (!write_backs_.MayOffer(deps_.clock->Now())) return;  // Tick comes back to it
   for (const auto& own : pools_) {
+    // It ends: EnqueueUnbacked takes the first one out, and puts one back only over the budget or
+    // where no device takes writes; both were just asked.
     while (own->unbacked.first() != kNoSlot) {
       const ChunkSlot slot = own->unbacked.first();
       if (!own->MayBeDirty(table_.at(slot).blocks())) break;

@@ -120,6 +120,9 @@ void Core::LeaveToReaders(ChunkSlot slot) {
   // It has no record of its own; one that joined meanwhile may be kept beneath it.
   if (old.g3_state != G3State::kStored) return LoseChunk(slot);
   if (old.g3_reading || old.unconfirmed || table_.full()) return DetachChunk(slot);
+  // The record only changes its slot: device, share and what is kept beneath (by id) count it as
+  // before, so neither TakeOff nor StoreBy, which count. The old slot loses it before it is
+  // detached: else its last reader would free the blocks (Settle).
   Chunk copy = old;
   {
     Change change(this, slot);
