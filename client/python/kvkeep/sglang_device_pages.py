@@ -137,16 +137,31 @@ class DevicePages(PoolPages):
         self._namespace.delete(list(keys), timeout=timeout)
 
     def store(self, keys, rows, parent, timeout):
-        """Whether all of these pages are kept now. parent: the key before them, or None. Waits for
-        the daemon."""
+        """Whether all of these pages are kept now. parent: the key before them, or None. What is
+        there already, as what was loaded a moment ago, is not copied. Waits for the daemon."""
+        there = self._there(keys, timeout)
+        if there is None:
+            return False
         chunks = [calls.Chunk(key, [self.planes.run(plane, layer, row)
                                     for layer in range(self.planes.layers)],
                               part, parent)
-                  for key, parent, row in zip(keys, [parent, *keys[:-1]], rows)
-                  for plane, part in enumerate(self._parts)]
+                  for at, (key, parent, row) in enumerate(zip(keys, [parent, *keys[:-1]], rows))
+                  for plane, part in enumerate(self._parts) if at not in there]
+        if not chunks:
+            return True
         stored = self._namespace.put(chunks, timeout=timeout)
         self._link.breaker.heard(stored.error)
         return all(stored.good)
+
+    def _there(self, keys, timeout):
+        """Which of these pages the daemon has, by their number; None: it does not say."""
+        parts = len(self._parts)
+        found = self._namespace.lookup(keys, parts=self._parts, timeout=timeout)
+        self._link.breaker.heard(found.error)
+        if found.error is not None:
+            return None
+        kept = [one & (found.IN_G2 | found.IN_G3) for one in found.presence]
+        return {at for at in range(len(keys)) if all(kept[at * parts:(at + 1) * parts])}
 
     def _readable(self, lease, keys):
         """How many leading pages of a lease can be read at once: one that the daemon has not

@@ -230,6 +230,16 @@ class Direct(WithDaemon):
         self.assertTrue(self.load(other, 2, [7, 8], first=101))
         self.check(other, [7, 8])
 
+    def test_what_is_there_is_not_sent_again(self):
+        linker = self.linker()
+        self.store(linker)
+        sent = linker._client.stats().bytes_sent
+        self.store(linker)
+        self.assertEqual(linker._client.stats().bytes_sent, sent)
+        self.store(linker, 5)  # two of them are new
+        self.assertEqual(linker._client.stats().bytes_sent - sent, sent * 2 // 3)
+        self.assertEqual(self.linker().lookup("r", transfer(5)), [1, 2, 3, 4, 5])
+
     def test_each_rank_has_its_own_bytes(self):
         with mock.patch.multiple(PARALLEL, tp_size=2, attn_tp_size=2):
             first = self.linker()
