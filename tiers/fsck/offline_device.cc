@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<OfflineDevice>> OfflineDevice::Open(const FsckOpt
 
 absl::Status OfflineDevice::LockSuperblock() {
   const std::string path = this->path(kSuperblockName);
-  absl::StatusOr<Fd> fd = OpenAt(dir_.get(), kSuperblockName, O_RDONLY, 0, path);
+  absl::StatusOr<UniqueFd> fd = OpenAt(dir_.get(), kSuperblockName, O_RDONLY, 0, path);
   if (absl::IsNotFound(fd.status())) {
     return absl::NotFoundError(
         absl::StrCat(path, ": is missing: no kvkeep device, or its file system is not mounted"));
@@ -161,7 +161,7 @@ absl::Status OfflineDevice::ReadLiveMapFile(Findings* findings) {
   FsckFinding finding{.problem = FsckProblem::kLiveMap,
                       .file = kLiveMapName,
                       .to_do = "start the daemon: it writes the map anew from the index"};
-  const absl::StatusOr<Fd> fd = OpenAt(dir_.get(), kLiveMapName, O_RDONLY, 0, path);
+  const absl::StatusOr<UniqueFd> fd = OpenAt(dir_.get(), kLiveMapName, O_RDONLY, 0, path);
   if (absl::IsNotFound(fd.status())) {
     finding.notice = true;  // as a device of an earlier version
     finding.what = "is missing: until it is there, a rebuilt index would be empty";

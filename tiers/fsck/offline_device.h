@@ -80,8 +80,8 @@ class OfflineDevice {
   absl::Status ReadLiveMapFile(Findings* findings);
 
   std::string dir_path_;
-  Fd dir_;
-  Fd superblock_fd_;  // holds the lock
+  UniqueFd dir_;
+  UniqueFd superblock_fd_;  // holds the lock
   Superblock superblock_;
   DeviceGeometry geometry_;
   std::vector<std::optional<DeviceFile>> files_;

@@ -44,8 +44,8 @@ absl::StatusOr<uint64_t> FileSize(int fd, const std::string& path) {
   return static_cast<uint64_t>(st.st_size);
 }
 
-absl::StatusOr<Fd> OpenDirectory(const std::string& path, bool may_make) {
-  absl::StatusOr<Fd> dir = OpenAt(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0, path);
+absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path, bool may_make) {
+  absl::StatusOr<UniqueFd> dir = OpenAt(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0, path);
   if (absl::IsFailedPrecondition(dir.status())) {
     return absl::FailedPreconditionError(absl::StrCat(
         path, ": is not a directory; name an empty directory, or one that does not exist"));
@@ -74,7 +74,7 @@ std::string DeviceDirectory::data_path(size_t number) const {
 }
 
 absl::StatusOr<DeviceDirectory> DeviceDirectory::Open(const std::string& path, bool may_format) {
-  KVKEEP_ASSIGN_OR_RETURN(Fd fd, OpenDirectory(path, may_format));
+  KVKEEP_ASSIGN_OR_RETURN(UniqueFd fd, OpenDirectory(path, may_format));
   KVKEEP_RETURN_IF_ERROR(CheckOwnDirectory(fd.get(), path));
   DeviceDirectory directory(path, std::move(fd));
   const bool missing =
@@ -117,7 +117,8 @@ absl::Status DeviceDirectory::CheckNothingForeign(bool superblock_is_missing) co
 absl::Status DeviceDirectory::LockSuperblock() {
   return RetryWhileLocked([this]() -> absl::Status {
     KVKEEP_ASSIGN_OR_RETURN(
-        Fd fd, OpenAt(dir_.get(), kSuperblockName, O_RDWR | O_CREAT, 0600, superblock_path()));
+        UniqueFd fd,
+        OpenAt(dir_.get(), kSuperblockName, O_RDWR | O_CREAT, 0600, superblock_path()));
     KVKEEP_RETURN_IF_ERROR(TryLock(fd.get(), superblock_path()));
     // Its last owner may have replaced the file while we waited: then we hold the wrong one.
     struct stat locked, named;
@@ -153,7 +154,7 @@ absl::Status DeviceDirectory::WriteSuperblock(const Superblock& superblock) {
   KVKEEP_CHECK(DecodeSuperblock(EncodeSuperblock(superblock)).ok());
   const std::string path = absl::StrCat(path_, "/", kNewSuperblockName);
   KVKEEP_ASSIGN_OR_RETURN(
-      Fd fd, OpenAt(dir_.get(), kNewSuperblockName, O_RDWR | O_CREAT | O_TRUNC, 0600, path));
+      UniqueFd fd, OpenAt(dir_.get(), kNewSuperblockName, O_RDWR | O_CREAT | O_TRUNC, 0600, path));
   // Locked before it gets its name, so that the lock has no gap.
   KVKEEP_RETURN_IF_ERROR(TryLock(fd.get(), path));
   KVKEEP_RETURN_IF_ERROR(WriteAt(fd.get(), 0, EncodeSuperblock(superblock), path));
@@ -188,7 +189,8 @@ absl::Status DeviceDirectory::MakeDataFile(const Uuid& device, size_t number, ui
   KVKEEP_CHECK(from < to && to % kBlockBytes == 0);
   const std::string path = data_path(number);
   const int flags = O_RDWR | O_CREAT | (from == 0 ? O_TRUNC : 0);
-  KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(dir_.get(), DataFileName(number), flags, 0600, path));
+  KVKEEP_ASSIGN_OR_RETURN(const UniqueFd fd,
+                          OpenAt(dir_.get(), DataFileName(number), flags, 0600, path));
   KVKEEP_RETURN_IF_ERROR(Preallocate(fd.get(), from, to, path));
   TestPoint("data-file");
   if (from == 0) {
@@ -224,7 +226,7 @@ absl::Status DeviceDirectory::TrimDataFiles(const DeviceGeometry& geometry) {
       }
       continue;
     }
-    KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(dir_.get(), name, O_RDWR, 0, path));
+    KVKEEP_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dir_.get(), name, O_RDWR, 0, path));
     KVKEEP_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd.get(), path));
     if (size > geometry.files[i] &&
         ftruncate(fd.get(), static_cast<off_t>(geometry.files[i])) != 0) {
@@ -244,7 +246,8 @@ absl::Status DeviceDirectory::CheckContents(const Uuid& device, const DeviceGeom
       OpenAt(dir_.get(), kIndexName, O_RDONLY | O_DIRECTORY, 0, index_path()).status());
   for (size_t i = 0; i < geometry.files.size(); ++i) {
     const std::string path = data_path(i);
-    KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(dir_.get(), DataFileName(i), O_RDWR, 0, path));
+    KVKEEP_ASSIGN_OR_RETURN(const UniqueFd fd,
+                            OpenAt(dir_.get(), DataFileName(i), O_RDWR, 0, path));
     KVKEEP_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd.get(), path));
     if (size < geometry.files[i]) {
       return absl::DataLossError(absl::StrCat(path, ": is ", size, " bytes, expected ",
@@ -269,7 +272,8 @@ absl::Status DeviceDirectory::CheckContents(const Uuid& device, const DeviceGeom
 
 absl::StatusOr<bool> DeviceDirectory::DataFileIsLocked(size_t number) const {
   const std::string path = data_path(number);
-  KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(dir_.get(), DataFileName(number), O_RDWR, 0, path));
+  KVKEEP_ASSIGN_OR_RETURN(const UniqueFd fd,
+                          OpenAt(dir_.get(), DataFileName(number), O_RDWR, 0, path));
   const absl::Status lock = TryLock(fd.get(), path);
   if (!lock.ok() && !absl::IsUnavailable(lock)) return lock;
   return !lock.ok();

@@ -59,7 +59,7 @@ class DeviceDirectory {
   absl::Status RemoveContents();
 
  private:
-  DeviceDirectory(std::string path, Fd dir) : path_(std::move(path)), dir_(std::move(dir)) {}
+  DeviceDirectory(std::string path, UniqueFd dir) : path_(std::move(path)), dir_(std::move(dir)) {}
 
   absl::Status CheckNothingForeign(bool superblock_is_missing) const;
   absl::Status LockSuperblock();
@@ -69,8 +69,8 @@ class DeviceDirectory {
   std::string superblock_path() const { return path_ + "/superblock"; }
 
   std::string path_;
-  Fd dir_;
-  Fd superblock_;  // holds the lock
+  UniqueFd dir_;
+  UniqueFd superblock_;  // holds the lock
 };
 
 // Calls `lock` until it does not say Unavailable any more, for about two seconds: a killed daemon's

@@ -27,8 +27,8 @@ absl::Status About(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
 }
 
-absl::StatusOr<Fd> OpenRing(const std::string& path, int flags) {
-  KVKEEP_ASSIGN_OR_RETURN(Fd fd, OpenAt(AT_FDCWD, path, flags | O_NONBLOCK, 0, path));
+absl::StatusOr<UniqueFd> OpenRing(const std::string& path, int flags) {
+  KVKEEP_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(AT_FDCWD, path, flags | O_NONBLOCK, 0, path));
   struct stat st;
   if (fstat(fd.get(), &st) != 0) return ErrnoStatus(errno, path, "stat");
   if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0) {
@@ -42,7 +42,7 @@ absl::StatusOr<Fd> OpenRing(const std::string& path, int flags) {
 absl::Status FlushParent(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   const std::string dir_path = parent.empty() ? "." : parent;
-  const Fd dir(open(dir_path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd dir(open(dir_path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!dir.valid()) return ErrnoStatus(errno, dir_path, "open");
   return FlushFile(dir.get(), dir_path);
 }
@@ -58,7 +58,7 @@ std::string NewPath(const std::string& path) { return absl::StrCat(path, ".new")
 // The new ring of a change that was cut short: it has all keys, and would keep those dropped since.
 absl::Status RemoveUnfinished(const std::string& path) {
   const std::string unfinished = NewPath(path);
-  const absl::StatusOr<Fd> fd = OpenRing(unfinished, O_WRONLY);
+  const absl::StatusOr<UniqueFd> fd = OpenRing(unfinished, O_WRONLY);
   if (absl::IsNotFound(fd.status())) return absl::OkStatus();
   if (!fd.ok()) return fd.status();
   struct stat st;
@@ -106,7 +106,7 @@ absl::StatusOr<std::vector<Secret>> ReadPreviousMasterKeys(
 }
 
 absl::StatusOr<std::vector<KeyRing::Entry>> KeyRingFile::Read(const std::string& path) {
-  KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenRing(path, O_RDONLY));
+  KVKEEP_ASSIGN_OR_RETURN(const UniqueFd fd, OpenRing(path, O_RDONLY));
   KVKEEP_ASSIGN_OR_RETURN(const std::string text,
                           ReadWhole(fd.get(), KeyRing::kMaxTextBytes, path));
   absl::StatusOr<std::vector<KeyRing::Entry>> entries = KeyRing::ParseText(text);
@@ -120,7 +120,8 @@ absl::StatusOr<std::unique_ptr<KeyRingFile>> KeyRingFile::Open(const std::string
     return there;
   }
   const std::string lock_path = absl::StrCat(path, ".lock");
-  KVKEEP_ASSIGN_OR_RETURN(Fd lock, OpenAt(AT_FDCWD, lock_path, O_RDWR | O_CREAT, 0600, lock_path));
+  KVKEEP_ASSIGN_OR_RETURN(UniqueFd lock,
+                          OpenAt(AT_FDCWD, lock_path, O_RDWR | O_CREAT, 0600, lock_path));
   KVKEEP_RETURN_IF_ERROR(TryLock(lock.get(), lock_path));
   KVKEEP_RETURN_IF_ERROR(RemoveUnfinished(path));
   std::unique_ptr<KeyRingFile> file(new KeyRingFile(path, std::move(lock)));
@@ -143,12 +144,13 @@ absl::Status KeyRingFile::Replace(std::vector<KeyRing::Entry> entries) {
   const std::string temporary = NewPath(path_);
   {
     KVKEEP_ASSIGN_OR_RETURN(
-        const Fd fd, OpenAt(AT_FDCWD, temporary, O_WRONLY | O_CREAT | O_EXCL, 0600, temporary));
+        const UniqueFd fd,
+        OpenAt(AT_FDCWD, temporary, O_WRONLY | O_CREAT | O_EXCL, 0600, temporary));
     KVKEEP_RETURN_IF_ERROR(WriteAt(fd.get(), 0, AsBytes(KeyRing::FormatText(entries)), temporary));
     KVKEEP_RETURN_IF_ERROR(FlushFile(fd.get(), temporary));
   }
   TestPoint("keyring-written");
-  const absl::StatusOr<Fd> old = OpenRing(path_, O_WRONLY);
+  const absl::StatusOr<UniqueFd> old = OpenRing(path_, O_WRONLY);
   if (!old.ok() && !absl::IsNotFound(old.status())) return old.status();
   if (rename(temporary.c_str(), path_.c_str()) != 0) return ErrnoStatus(errno, path_, "rename");
   TestPoint("keyring-renamed");
@@ -177,7 +179,7 @@ absl::StatusOr<std::unique_ptr<KeyRing>> KeyRingFile::UnwrapWithKeysFor(
   if (entries != entries_) {
     KVKEEP_RETURN_IF_ERROR(Replace(entries));
   } else if (!entries.empty()) {  // who replaced it may have ended before it was durable
-    KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenRing(path_, O_RDONLY));
+    KVKEEP_ASSIGN_OR_RETURN(const UniqueFd fd, OpenRing(path_, O_RDONLY));
     KVKEEP_RETURN_IF_ERROR(FlushFile(fd.get(), path_));
     KVKEEP_RETURN_IF_ERROR(FlushParent(path_));
   }

@@ -59,10 +59,10 @@ class KeyRingFile {
       std::span<const Secret> previous = {});
 
  private:
-  KeyRingFile(std::string path, Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  KeyRingFile(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
 
   const std::string path_;
-  const Fd lock_;
+  const UniqueFd lock_;
   std::vector<KeyRing::Entry> entries_;
 };
 

@@ -85,7 +85,7 @@ absl::StatusOr<LiveMapContents> ReadLiveMap(int fd, const std::string& path, con
 }
 
 absl::Status WriteLiveMap(const std::string& path, const Uuid& device, const BlockSet& images) {
-  KVKEEP_ASSIGN_OR_RETURN(const Fd fd,
+  KVKEEP_ASSIGN_OR_RETURN(const UniqueFd fd,
                           OpenAt(AT_FDCWD, path, O_RDWR | O_CREAT | O_TRUNC, 0600, path));
   const uint64_t bytes = LiveMapBytes(images.space());
   KVKEEP_RETURN_IF_ERROR(Preallocate(fd.get(), 0, bytes, path));
@@ -98,7 +98,7 @@ absl::Status WriteLiveMap(const std::string& path, const Uuid& device, const Blo
 
 absl::StatusOr<LiveMap> LiveMap::Open(const std::string& path, const Uuid& device,
                                       BlockCount blocks) {
-  KVKEEP_ASSIGN_OR_RETURN(Fd fd, OpenAt(AT_FDCWD, path, O_RDWR | O_CREAT, 0600, path));
+  KVKEEP_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(AT_FDCWD, path, O_RDWR | O_CREAT, 0600, path));
   struct stat st;
   if (fstat(fd.get(), &st) != 0) return ErrnoStatus(errno, path, "stat");
   if (!S_ISREG(st.st_mode)) {

@@ -60,7 +60,7 @@ class LiveMap {
   absl::Status Sync() const { return FlushFile(fd_.get(), path_); }
 
  private:
-  LiveMap(std::string path, const Uuid& device, BlockCount blocks, Fd fd)
+  LiveMap(std::string path, const Uuid& device, BlockCount blocks, UniqueFd fd)
       : path_(std::move(path)), device_(device), blocks_(blocks), fd_(std::move(fd)) {}
 
   absl::Status Change(std::span<const BlockNumber> images, bool live);
@@ -71,7 +71,7 @@ class LiveMap {
   std::string path_;
   Uuid device_;
   BlockCount blocks_;
-  Fd fd_;
+  UniqueFd fd_;
 };
 
 }  // namespace kvkeep

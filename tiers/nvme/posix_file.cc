@@ -11,10 +11,6 @@
 
 namespace kvkeep {
 
-Fd::~Fd() {
-  if (valid()) close(fd_);
-}
-
 absl::Status ErrnoStatus(int error, absl::string_view path, absl::string_view what) {
   const std::string text = absl::StrCat(path, ": ", what, ": ", std::strerror(error));
   switch (error) {
@@ -36,11 +32,11 @@ absl::Status ErrnoStatus(int error, absl::string_view path, absl::string_view wh
   }
 }
 
-absl::StatusOr<Fd> OpenAt(int dir, const std::string& name, int flags, mode_t mode,
-                          const std::string& path) {
+absl::StatusOr<UniqueFd> OpenAt(int dir, const std::string& name, int flags, mode_t mode,
+                                const std::string& path) {
   const int fd = openat(dir, name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, mode);
   if (fd < 0) return ErrnoStatus(errno, path, "open");
-  return Fd(fd);
+  return UniqueFd(fd);
 }
 
 absl::StatusOr<std::string> ReadWhole(int fd, size_t limit, const std::string& path) {

@@ -14,34 +14,16 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <utility>
+
+#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
-
-// Owns a descriptor.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd();
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 absl::Status ErrnoStatus(int error, absl::string_view path, absl::string_view what);
 
 // openat with O_NOFOLLOW and O_CLOEXEC. `path` is only for the message.
-absl::StatusOr<Fd> OpenAt(int dir, const std::string& name, int flags, mode_t mode,
-                          const std::string& path);
+absl::StatusOr<UniqueFd> OpenAt(int dir, const std::string& name, int flags, mode_t mode,
+                                const std::string& path);
 
 // Whole file, at most `limit` bytes of it; a longer one is DataLoss.
 absl::StatusOr<std::string> ReadWhole(int fd, size_t limit, const std::string& path);

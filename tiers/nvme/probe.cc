@@ -20,13 +20,13 @@ constexpr uint64_t kRoomBytes = 16 * kMiB;  // an index writes about so much whe
 }  // namespace
 
 absl::Status ProbeDevice(const std::string& dir) {
-  KVKEEP_ASSIGN_OR_RETURN(const Fd at, OpenAt(AT_FDCWD, dir, O_RDONLY | O_DIRECTORY, 0, dir));
+  KVKEEP_ASSIGN_OR_RETURN(const UniqueFd at, OpenAt(AT_FDCWD, dir, O_RDONLY | O_DIRECTORY, 0, dir));
   // A mount point without its file system has no superblock.
   if (faccessat(at.get(), kSuperblockName, F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
     return ErrnoStatus(errno, absl::StrCat(dir, "/", kSuperblockName), "look");
   }
   const std::string path = absl::StrCat(dir, "/", kProbeName);
-  KVKEEP_ASSIGN_OR_RETURN(const Fd file,
+  KVKEEP_ASSIGN_OR_RETURN(const UniqueFd file,
                           OpenAt(at.get(), kProbeName, O_RDWR | O_CREAT | O_TRUNC, 0600, path));
   const absl::Cleanup remove = [&at] { unlinkat(at.get(), kProbeName, 0); };
   Block written, read{};

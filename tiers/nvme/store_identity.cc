@@ -82,12 +82,13 @@ absl::Status Create(const StoreIdentity& identity, const std::string& path) {
   const std::string dir_path = parent.empty() ? "." : parent;
   const std::string temporary = absl::StrCat(path, ".new");
   // May be a symbolic link, as systemd's state directories are.
-  const Fd dir(open(dir_path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd dir(open(dir_path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!dir.valid()) return ErrnoStatus(errno, dir_path, "open");
   unlink(temporary.c_str());  // of a start that was cut short
   {
     KVKEEP_ASSIGN_OR_RETURN(
-        const Fd fd, OpenAt(AT_FDCWD, temporary, O_WRONLY | O_CREAT | O_EXCL, 0600, temporary));
+        const UniqueFd fd,
+        OpenAt(AT_FDCWD, temporary, O_WRONLY | O_CREAT | O_EXCL, 0600, temporary));
     KVKEEP_RETURN_IF_ERROR(WriteAt(fd.get(), 0, AsBytes(Encode(identity)), temporary));
     KVKEEP_RETURN_IF_ERROR(FlushFile(fd.get(), temporary));
   }
@@ -106,7 +107,8 @@ absl::Status Create(const StoreIdentity& identity, const std::string& path) {
 }  // namespace
 
 absl::StatusOr<StoreIdentity> LoadStoreIdentity(const std::string& path) {
-  KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0, path));
+  KVKEEP_ASSIGN_OR_RETURN(const UniqueFd fd,
+                          OpenAt(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0, path));
   return Load(fd.get(), path);
 }
 
@@ -123,7 +125,7 @@ absl::StatusOr<StoreIdentity> LoadOrCreateStoreIdentity(const std::string& path,
 
 absl::StatusOr<Uuid> ReadBootId() {
   const std::string path = "/proc/sys/kernel/random/boot_id";
-  KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(AT_FDCWD, path, O_RDONLY, 0, path));
+  KVKEEP_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(AT_FDCWD, path, O_RDONLY, 0, path));
   KVKEEP_ASSIGN_OR_RETURN(std::string text, ReadWhole(fd.get(), 64, path));
   absl::StripAsciiWhitespace(&text);
   text = absl::StrReplaceAll(text, {{"-", ""}});

@@ -98,7 +98,7 @@ TEST_CASE("the superblock's lock alone keeps a check away, as any data file's do
   StoreOnDisk disk;
   FilledDevice(disk);
   for (const char* name : {"superblock", "data.002"}) {
-    const Fd held(open(disk.File(name).c_str(), O_RDONLY));
+    const UniqueFd held(open(disk.File(name).c_str(), O_RDONLY));
     REQUIRE(flock(held.get(), LOCK_EX | LOCK_NB) == 0);
     INFO(name);
     CHECK(absl::IsUnavailable(Fsck(disk.fsck_options()).status()));

@@ -25,7 +25,7 @@ LiveMap OpenMap(const std::string& path, const Uuid& device = kDevice) {
 }
 
 LiveMapContents ReadBack(const std::string& path, const Uuid& device = kDevice) {
-  const Fd fd(open(path.c_str(), O_RDONLY));
+  const UniqueFd fd(open(path.c_str(), O_RDONLY));
   absl::StatusOr<LiveMapContents> contents = ReadLiveMap(fd.get(), path, device, kBlocks);
   REQUIRE(contents.ok());
   return *std::move(contents);
@@ -131,7 +131,7 @@ TEST_CASE("a page of a live map that is damaged, another's or missing says nothi
   REQUIRE(map.Set(Blocks({1, kLiveBlocksPerPage + 1})).ok());
   CHECK(ReadBack(path, *Uuid::FromBytes("other")).damaged_pages == std::vector<uint64_t>{0, 1});
   {
-    const Fd fd(open(path.c_str(), O_RDWR));
+    const UniqueFd fd(open(path.c_str(), O_RDWR));
     Block page;
     REQUIRE(ReadAt(fd.get(), 0, page, path).ok());
     REQUIRE(WriteAt(fd.get(), 2 * kBlockBytes, page, path).ok());  // a page at another's place
