@@ -1,5 +1,8 @@
 // Executor: the seam to threads. Work is handed over as a closure and runs later, not inside Post.
 //
+//   ThreadPool pool("kvkeep-copy", 2);
+//   pool.Post([from, to] { Copy(from, to); });   // returns at once
+//
 // ThreadPool runs it on its own threads, in the order posted when it has one thread. Tests use
 // ManualExecutor (tests/fakes), which runs closures when told to.
 #pragma once

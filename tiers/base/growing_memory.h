@@ -2,7 +2,13 @@
 //
 // Address space for all of it is taken at construction; pages come when they are first touched, all
 // of them zeros; huge ones where the kernel has them: what is read at random spends most of its
-// time on finding pages. With a MemoryToucher, pages are there before use comes to them; a use that
+// time on finding pages.
+//
+//   GrowingMemory memory(most * sizeof(Entry), &toucher);
+//   auto* const entries = reinterpret_cast<Entry*>(memory.data());
+//   memory.Use(++used * sizeof(Entry));          // before each new entry
+//
+// With a MemoryToucher, pages are there before use comes to them; a use that
 // comes earlier still works, it only waits for the kernel. Holds no objects. Not thread-safe.
 #pragma once
 
