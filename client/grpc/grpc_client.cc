@@ -133,7 +133,7 @@ absl::Status GrpcClient::RunSession(uint64_t epoch) {
   });
   stream.Start(session->stub.get(), options_.client_name, session->connections[0]->authorization());
   absl::Status status = AwaitOpened(session, &stream);
-  if (status.ok()) status = Publish(session);
+  if (status.ok()) status = Publish(session, stream);
   if (status.ok()) WaitForEnd(session, &stream);
   session->id->over = true;
   keeper_.Withdraw();
@@ -171,13 +171,16 @@ absl::Status GrpcClient::AwaitOpened(const std::shared_ptr<Session>& session,
   return absl::OkStatus();
 }
 
-absl::Status GrpcClient::Publish(const SessionPtr& session) {
+absl::Status GrpcClient::Publish(const SessionPtr& session, const SessionStream& stream) {
   KVKEEP_RETURN_IF_ERROR(keeper_.Begin(session));
-  while (true) {
-    KVKEEP_ASSIGN_OR_RETURN(const bool published,
-                            keeper_.Publish(session, session->limits, [] { return true; }));
+  while (!stream.done()) {
+    KVKEEP_ASSIGN_OR_RETURN(
+        const bool published,
+        keeper_.Publish(session, session->limits, [&stream] { return !stream.done(); }));
     if (published) return absl::OkStatus();
   }
+  const absl::Status ended = stream.status();
+  return ended.ok() ? absl::UnavailableError("the daemon ended the session") : ended;
 }
 
 absl::StatusOr<NamespaceDigest> GrpcClient::AskToOpen(const SessionPtr& session,
@@ -208,6 +211,7 @@ bool GrpcClient::HasOverdueCall(const SessionId* id) const {
 
 void GrpcClient::WaitForEnd(const SessionPtr& session, SessionStream* stream) {
   while (true) {
+    const bool declare = !keeper_.AllDeclared(session);
     {
       MutexLock lock(&mu_);
       if (stopping_ || stream->done() || torn_down_epoch_ == session->epoch()) return;
@@ -221,7 +225,7 @@ void GrpcClient::WaitForEnd(const SessionPtr& session, SessionStream* stream) {
       changed_.WaitFor(&mu_, kLookEvery);
     }
     // A namespace whose declaration was lost (its caller's deadline): try until the daemon has it.
-    keeper_.DeclareAll(session).IgnoreError();
+    if (declare) keeper_.DeclareAll(session).IgnoreError();
   }
 }
 
@@ -229,7 +233,8 @@ void GrpcClient::WaitForEnd(const SessionPtr& session, SessionStream* stream) {
 
 SessionPtr GrpcClient::FindSession(const std::shared_ptr<SessionId>& id) {
   SessionPtr session = keeper_.session();
-  return session != nullptr && session->id == id ? session : nullptr;
+  MutexLock lock(&mu_);
+  return !stopping_ && session != nullptr && session->id == id ? session : nullptr;
 }
 
 absl::StatusOr<DeclaredNamespaces::Ptr> GrpcClient::OpenNamespace(const NamespaceSpec& spec,
@@ -290,7 +295,7 @@ void GrpcClient::CancelCallsOf(const SessionId* id) {
 void GrpcClient::TearDown(const SessionId& id) {
   const SessionPtr session = keeper_.session();
   MutexLock lock(&mu_);
-  if (session == nullptr || session->id.get() != &id || torn_down_epoch_ == id.epoch) return;
+  if (session == nullptr || session->id.get() != &id || id.epoch <= torn_down_epoch_) return;
   torn_down_epoch_ = id.epoch;
   counters.sessions_torn_down.fetch_add(1);
   changed_.NotifyAll();

@@ -115,7 +115,7 @@ class GrpcClient : public std::enable_shared_from_this<GrpcClient>,
   absl::StatusOr<std::shared_ptr<Session>> Connect(uint64_t epoch);
   // Until the daemon has sent the session's token.
   absl::Status AwaitOpened(const std::shared_ptr<Session>& session, SessionStream* stream);
-  absl::Status Publish(const SessionPtr& session);
+  absl::Status Publish(const SessionPtr& session, const SessionStream& stream);
   void WaitForEnd(const SessionPtr& session, SessionStream* stream);
   bool HasOverdueCall(const SessionId* id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CancelCallsOf(const SessionId* id);  // null: all

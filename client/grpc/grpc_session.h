@@ -18,7 +18,7 @@ namespace kvkeep::client {
 // What is left of a session for those who only need to know it: leases.
 struct SessionId {
   std::string token;
-  uint64_t epoch = 0;  // counts the sessions of this client from 1
+  uint64_t epoch = 0;  // counts this client's tries to open one, from 1
   std::atomic<bool> over{false};
   std::atomic<int> late_puts{0};  // ended puts of it whose memory gRPC still refers to
 };

@@ -58,7 +58,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
 
   const local::Welcome& welcome() const { return welcome_; }
   const std::shared_ptr<Mappings>& mappings() const { return mappings_; }
-  uint64_t epoch() const { return epoch_; }  // counts the sessions of this client from 1
+  uint64_t epoch() const { return epoch_; }  // counts this client's tries to open one, from 1
   bool over() const { return mappings_->over(); }
   // Whether the daemon takes absolute deadlines, by the same clock as ours.
   bool holds_deadlines() const { return clock_doubt_.has_value(); }

@@ -83,6 +83,10 @@ class SessionKeeper {
   void Withdraw() ABSL_LOCKS_EXCLUDED(mu_);
   // Declares what the daemon has not answered to in this session. Not OK: it did not answer now.
   absl::Status DeclareAll(const Ptr& session) ABSL_LOCKS_EXCLUDED(mu_);
+  bool AllDeclared(const Ptr& session) const ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    return namespaces_.Undeclared(session->epoch()).empty();
+  }
 
   // ---- for calls
 

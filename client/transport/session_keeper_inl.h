@@ -60,8 +60,10 @@ absl::Status SessionKeeper<Session>::DeclareAll(const Ptr& session) {
     MutexLock lock(&mu_);
     missing = namespaces_.Undeclared(session->epoch());
   }
+  const Time until = Now() + options_.default_deadline;  // of all together
   for (const auto& ns : missing) {
-    KVKEEP_RETURN_IF_ERROR(Declare(session, ns.get(), options_.default_deadline));
+    const auto left = std::chrono::duration_cast<Deadline>(until - Now());
+    KVKEEP_RETURN_IF_ERROR(Declare(session, ns.get(), std::max(left, Deadline(1))));
   }
   return absl::OkStatus();
 }

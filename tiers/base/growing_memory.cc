@@ -11,7 +11,7 @@ namespace kvkeep {
 GrowingMemory::GrowingMemory(uint64_t bytes, MemoryToucher* toucher)
     : bytes_(bytes),
       toucher_(toucher),
-      touched_(toucher == nullptr || bytes < kStepBytes ? bytes : 0) {
+      asked_(toucher == nullptr || bytes < kStepBytes ? bytes : 0) {
   // One more, to begin at a huge page's boundary.
   const size_t length = (bytes + 2 * kStepBytes - 1) / kStepBytes * kStepBytes;
   void* const memory = mmap(nullptr, length, PROT_READ | PROT_WRITE,
@@ -32,10 +32,10 @@ GrowingMemory::~GrowingMemory() {
 }
 
 void GrowingMemory::TouchAhead(uint64_t used) {
-  while (touched_ < bytes_ && used + kStepsAhead * kStepBytes > touched_) {
-    const uint64_t step = std::min(kStepBytes, bytes_ - touched_);
-    toucher_->Touch({data_ + touched_, step});
-    touched_ += step;
+  while (asked_ < bytes_ && used + kStepsAhead * kStepBytes > asked_) {
+    const uint64_t step = std::min(kStepBytes, bytes_ - asked_);
+    toucher_->Touch({data_ + asked_, step});
+    asked_ += step;
   }
 }
 

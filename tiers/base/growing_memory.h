@@ -37,10 +37,10 @@ class GrowingMemory {
   uint64_t bytes() const { return bytes_; }
   // Its first `used` bytes are in use from now on.
   void Use(uint64_t used) {
-    if (used + kStepsAhead * kStepBytes > touched_ && touched_ < bytes_) TouchAhead(used);
+    if (used + kStepsAhead * kStepBytes > asked_ && asked_ < bytes_) TouchAhead(used);
   }
-  // Those that were touched ahead, from the front; all of them where nothing is.
-  uint64_t touched() const { return touched_; }
+  // So many, from the front, the toucher was asked for; all of them where there is none.
+  uint64_t asked() const { return asked_; }
 
  private:
   void TouchAhead(uint64_t used);
@@ -49,7 +49,7 @@ class GrowingMemory {
   MemoryToucher* const toucher_;
   std::span<std::byte> mapping_;
   std::byte* data_ = nullptr;
-  uint64_t touched_;
+  uint64_t asked_;
 };
 
 }  // namespace kvkeep

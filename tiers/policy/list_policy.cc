@@ -60,7 +60,8 @@ void ListPolicy::TakeOff(ChunkSlot slot) {
 void ListPolicy::Move(ChunkSlot slot, int list) {
   Unlink(slot);
   Link(slot, static_cast<uint32_t>(kFirst + list), kNoSlot);
-  At(slot).number = ++moves_;
+  KVKEEP_CHECK(++moves_ < kMostMoves);
+  At(slot).number = moves_;
 }
 
 void ListPolicy::Touch(ChunkSlot slot) {

@@ -68,6 +68,7 @@ class ListPolicy : public EvictionPolicy {
     uint64_t value : 6 = 0;  // the policy's own, up to kMostValue
   };
   static_assert(sizeof(Node) == 16);
+  static constexpr int64_t kMostMoves = int64_t{1} << 49;  // at a million a second for 17 years
   enum class Keeps { kNodes, kFingerprintsToo };
 
   // `lists` of them, 1 to kMostLists.

@@ -43,10 +43,10 @@ class SlotArrays {
   }
 
   uint32_t max_slots() const { return max_slots_; }
-  // Of all arrays: what was touched ahead so far.
-  uint64_t touched_bytes() const {
+  // Of all arrays: what the toucher was asked for so far.
+  uint64_t asked_bytes() const {
     uint64_t bytes = 0;
-    for (const Array& array : arrays_) bytes += array.memory.touched();
+    for (const Array& array : arrays_) bytes += array.memory.asked();
     return bytes;
   }
   MemoryToucher* toucher() const { return toucher_; }

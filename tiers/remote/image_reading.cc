@@ -198,9 +198,11 @@ void BucketSource::OnPart(const std::shared_ptr<Reading>& reading, PartSink& sin
     }
     if (answer.outcome == ObjectOutcome::kAbsent) {
       NoteAbsent(reading->request.id);
+      MutexLock lock(&reading->mu);
       // It was there when the first part began, and other parts' pieces may have been told of: to
-      // say "not there" now would have KeyedSource ask for the whole image once more.
-      if (!sink.first()) {
+      // say "not there" now would have KeyedSource ask for the whole image once more. The first
+      // part may say so too, when it was resumed.
+      if (!reading->etag.empty()) {
         status = absl::UnavailableError("an image beyond the node was removed while it was read");
       }
     }

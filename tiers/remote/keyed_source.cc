@@ -151,7 +151,7 @@ void KeyedSource::ReadFrom(const std::shared_ptr<const ReadRequest>& request, co
                .memory = request->memory,
                .header_done =
                    [this, request, &source, last, absent](absl::Status status) {
-                     // Then no part but the first was asked for, and no piece told of (OnPart).
+                     // Then no part had begun, and no piece was told of (OnPart).
                      if (absl::IsNotFound(status) && !last) {
                        *absent = request->shape.blocks().value() * kBlockBytes - kHeaderBytes;
                        return;

@@ -21,11 +21,12 @@ ChunkTable::ChunkTable(std::shared_ptr<SlotArrays> slots, uint64_t hash_seed)
     : slots_(std::move(slots)),
       hash_{.seed = hash_seed},
       entries_end_(EntriesFor(slots_->max_slots())),
-      map_(entries_end_ * sizeof(Entry), slots_->toucher()),
+      map_(entries_end_ * sizeof(Entry), slots_->toucher() == nullptr ? nullptr : &map_toucher_),
       entries_(reinterpret_cast<Entry*>(map_.data())),
       chunks_(slots_->Add<Chunk>()) {
   static_assert(sizeof(Entry) == 8);
-  KVKEEP_CHECK(slots_->max_slots() > 0 && slots_->max_slots() < kNoSlot.value());
+  KVKEEP_CHECK(slots_->max_slots() > 0 && slots_->max_slots() <= kMostChunks);
+  KVKEEP_CHECK(entries_end_ <= uint64_t{1} << 32);  // of which tags say where entries belong
   map_.Use(map_.bytes());
 }
 

@@ -1,7 +1,8 @@
 // ChunkTable: every chunk the store knows, found by identity or by slot.
 //
 // Slots are dense, and stable while a chunk lives. The map has its full size from the start: 12
-// bytes for each chunk that there may be. No call takes more than some microseconds, except
+// bytes for each chunk that there may be. Its pages are touched in the background, if those of
+// slots are. No call takes more than some microseconds, except
 // FindAll, which takes about 50 ns a chunk if all comes from memory. Not thread-safe: the core's
 // lock protects it.
 #pragma once
@@ -107,7 +108,9 @@ class ChunkTable {
  public:
   using Link = EvictionPolicy::ChainLink;
 
-  // At most slots->max_slots() chunks; it gives out those slots.
+  static constexpr uint64_t kMostChunks = 2'800'000'000;
+
+  // At most slots->max_slots() chunks, and kMostChunks; it gives out those slots.
   ChunkTable(std::shared_ptr<SlotArrays> slots, uint64_t hash_seed);
   ~ChunkTable();
 
@@ -164,6 +167,7 @@ class ChunkTable {
   ChunkSlot Candidate(uint64_t hash) const;
 
   const std::shared_ptr<SlotArrays> slots_;
+  MemoryToucher map_toucher_;  // apart: the first slots need not wait for all of the map
   const ChunkIdHash hash_;
   const uint64_t entries_end_;
   GrowingMemory map_;

@@ -59,6 +59,7 @@ std::optional<PendingAdd> IndexCommits::TakeAddFor(const CommitBatch& batch) {
 
 void IndexCommits::RemoveWith(CommitBatch& batch, PendingRemove replaced) {
   freeing_blocks_ += TotalBlocks(replaced.extents).value();
+  replaced.with_add = true;
   batch.removes.push_back(std::move(replaced));
 }
 

@@ -48,6 +48,7 @@ struct PendingRemove {
   bool evicted = false;        // not deleted, nor found damaged
   CommitSequence sequence{0};  // of the record; 0: it may not be there
   bool doubtful = false;       // likewise
+  bool with_add = false;       // of the same batch, which overwrites the record
 };
 
 struct CommitBatch {
@@ -114,7 +115,10 @@ class IndexCommits {
   void WaitToRetry(MonotonicTime now) { retry_at_ = now + kRetry; }
   // Of the batch, from its end: it waits as before, and counts as before.
   void PutBack(PendingAdd add) { adds_.push_front(std::move(add)); }
-  void PutBack(PendingRemove remove) { removes_.push_front(std::move(remove)); }
+  void PutBack(PendingRemove remove) {
+    remove.with_add = false;
+    removes_.push_front(std::move(remove));
+  }
   // The states of the chunks tell now what the index holds.
   void End() { under_way_ = false; }
   // A device opened anew: how the index was before says nothing.

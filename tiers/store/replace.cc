@@ -170,9 +170,13 @@ void Core::EndReplaced(const Chunk& chunk) {
       });
 }
 
+// Another removal of that name is of a record that was overwritten earlier: the index does not have
+// it any more, whatever becomes of this batch.
 bool Core::RestoreReplaced(uint16_t device, PendingRemove& remove) {
+  if (!remove.with_add) return false;
   const ChunkSlot now = table_.Find(remove.id);
-  if (!remove.replaced.has_value() || now == kNoSlot) return false;
+  KVKEEP_CHECK(remove.replaced.has_value());
+  if (now == kNoSlot) return false;
   if (replaced_.contains({remove.id, device})) return false;
   if (table_.at(now).g3_state != G3State::kCommitting) return false;  // another one's turn
   devices_[device]->commits.EndFreeing(remove.extents);

@@ -81,9 +81,10 @@ absl::Status StoreOptions::Validate() const {
   if (g3_admission == "write_budget" && g3_write_bytes_per_second == 0) {
     return absl::InvalidArgumentError("g3_write_bytes_per_second is 0: write_budget needs a rate");
   }
-  if (max_chunks == 0 || max_chunks >= kNoSlot.value()) {
+  if (max_chunks == 0 || max_chunks > store_internal::ChunkTable::kMostChunks) {
     return absl::InvalidArgumentError(
-        absl::StrCat("max_chunks is ", max_chunks, ", allowed are 1 to ", kNoSlot.value() - 1));
+        absl::StrCat("max_chunks is ", max_chunks, ", allowed are 1 to ",
+                     store_internal::ChunkTable::kMostChunks));
   }
   if (!std::has_single_bit(life_sample_one_in)) {
     return absl::InvalidArgumentError(

@@ -49,7 +49,7 @@ struct StoreOptions {
   std::string g3_admission = "all";
   uint64_t g3_write_bytes_per_second = 0;  // with write_budget: above 0; of all devices together
   uint64_t dirty_budget_bytes = 0;         // 0: a quarter of the arena
-  uint64_t max_chunks = 4 << 20;           // entries of the chunk table, 1 to 2^32 - 2
+  uint64_t max_chunks = 4 << 20;           // entries of the chunk table, 1 to 2.8 billion
   uint32_t max_keys_per_call = 65536;      // keys x parts of one call
   uint32_t max_sessions = 1024;
   uint32_t max_leases_per_session = 4096;

@@ -25,11 +25,19 @@ class FakeTransport : public SessionKeeper<FakeSession>::Opener {
  public:
   using Keeper = SessionKeeper<FakeSession>;
 
-  FakeTransport() { keeper_.Start(); }
+  explicit FakeTransport(Deadline backoff = Deadline(4))
+      : keeper_({.where = "a daemon",
+                 .default_deadline = Deadline(1000),
+                 .backoff_min = backoff / 4,
+                 .backoff_max = backoff},
+                this) {
+    keeper_.Start();
+  }
   ~FakeTransport() override { Stop(); }
   void Stop() {
     if (std::exchange(stopped_, true)) return;
     for (const auto& session : keeper_.Stop()) session->ended = true;
+    held = hung = false;
     keeper_.Join();
   }
 
@@ -46,6 +54,8 @@ class FakeTransport : public SessionKeeper<FakeSession>::Opener {
   std::atomic<bool> away{false};
   std::atomic<bool> silent{false};   // the daemon answers to no namespace
   std::atomic<bool> refuses{false};  // or refuses each
+  std::atomic<bool> hung{false};     // nor does the call return, until the session ends
+  std::atomic<bool> held{false};     // the keeper's thread does not see that a session has ended
   std::atomic<int> unprepared{0};    // so many tries to publish are in vain
   std::atomic<int> attempts{0};
   std::atomic<int> rests{0};
@@ -63,7 +73,7 @@ class FakeTransport : public SessionKeeper<FakeSession>::Opener {
       KVKEEP_RETURN_IF_ERROR(published.status());
       if (*published) break;
     }
-    while (!session->ended) std::this_thread::yield();
+    while (!session->ended || held) std::this_thread::yield();
     keeper_.Withdraw();
     return absl::UnavailableError("the session ended");
   }
@@ -74,6 +84,7 @@ class FakeTransport : public SessionKeeper<FakeSession>::Opener {
   absl::StatusOr<NamespaceDigest> AskToOpen(const std::shared_ptr<FakeSession>& session,
                                             const NamespaceSpec& spec,
                                             Deadline /*deadline*/) override {
+    while (hung && !session->ended) std::this_thread::yield();
     MutexLock lock(&mu_);
     ++asked_[spec.model];
     if (silent) return absl::DeadlineExceededError("no answer");
@@ -86,11 +97,7 @@ class FakeTransport : public SessionKeeper<FakeSession>::Opener {
   bool stopped_ = false;
   Mutex mu_;
   std::map<std::string, int> asked_ ABSL_GUARDED_BY(mu_);
-  Keeper keeper_{{.where = "a daemon",
-                  .default_deadline = Deadline(1000),
-                  .backoff_min = Deadline(1),
-                  .backoff_max = Deadline(4)},
-                 this};
+  Keeper keeper_;
 };
 
 NamespaceSpec Named(const std::string& model) { return {.model = model, .tokens_per_chunk = 16}; }
@@ -132,9 +139,13 @@ TEST_CASE("while there is no session, calls are told why at once, and tries go o
 TEST_CASE("a session that is over is given to no call, before its thread has seen that") {
   FakeTransport transport;
   const auto session = transport.Open();
-  transport.away = true;
+  transport.held = true;
   session->ended = true;
+  CHECK(transport.keeper().session() == session);
   CHECK_FALSE(transport.keeper().Current().ok());
+  CHECK_FALSE(transport.keeper().WaitConnected(1ms));
+  transport.held = false;
+  CHECK(transport.keeper().WaitConnected(10s));
 }
 
 TEST_CASE("namespaces are declared in each session before calls have it") {
@@ -192,21 +203,38 @@ TEST_CASE("what comes in between is prepared before a session is published") {
   FakeTransport transport;
   transport.unprepared = 3;
   transport.Open()->ended = true;
-  CHECK(transport.Open()->epoch() >= 1);
+  transport.Open();
   CHECK(transport.unprepared < 0);
 }
 
 TEST_CASE("a keeper that is stopped gives out no session and ends at once, whatever it waits for") {
   for (const bool away : {false, true}) {
-    FakeTransport transport;
+    FakeTransport transport(std::chrono::minutes(10));
     transport.Open();
     transport.away = away;
     if (away) transport.Open()->ended = true;
+    if (away) REQUIRE(Soon([&] { return !transport.keeper().why_away().ok(); }));
+    const auto began = std::chrono::steady_clock::now();
     transport.Stop();
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::minutes(1));
     CHECK(absl::IsCancelled(transport.keeper().Current().status()));
     CHECK_FALSE(transport.keeper().WaitConnected(10s));
     CHECK(transport.keeper().session() == nullptr);
+    CHECK(absl::IsCancelled(transport.keeper().Begin(std::make_shared<FakeSession>())));
   }
+}
+
+TEST_CASE("a keeper that is stopped while it declares a namespace names the session to be ended") {
+  FakeTransport transport;
+  FakeTransport::Keeper::Undeclared undeclared;
+  const auto session = transport.Open();
+  REQUIRE(transport.keeper().OpenNamespace(Named("m"), 1s, &undeclared).ok());
+  transport.hung = true;
+  session->ended = true;  // the next one is asked, and does not answer
+  REQUIRE(Soon([&] { return transport.attempts >= 2; }));
+  CHECK_FALSE(transport.keeper().WaitConnected(10ms));
+  transport.Stop();
+  CHECK(absl::IsCancelled(transport.keeper().Current().status()));
 }
 
 }  // namespace kvkeep::client

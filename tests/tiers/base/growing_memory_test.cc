@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <memory>
 #include <vector>
 
 namespace kvkeep {
@@ -49,12 +50,12 @@ TEST_CASE("whole steps beyond what is used are touched, and no more of them") {
     CAPTURE(used);
     memory.Use(used);
     const uint64_t ahead = GrowingMemory::kStepsAhead * kStep;
-    CHECK(memory.touched() >= std::min(used + ahead, memory.bytes()));
-    CHECK(memory.touched() < used + ahead + kStep);
+    CHECK(memory.asked() >= std::min(used + ahead, memory.bytes()));
+    CHECK(memory.asked() < used + ahead + kStep);
     toucher.Await();
-    CHECK(IsThere(memory, 0, memory.touched()));
-    if (memory.touched() < memory.bytes()) {
-      CHECK_FALSE(IsThere(memory, memory.touched(), memory.touched() + kStep));
+    CHECK(IsThere(memory, 0, memory.asked()));
+    if (memory.asked() < memory.bytes()) {
+      CHECK_FALSE(IsThere(memory, memory.asked(), memory.asked() + kStep));
     }
   }
 }
@@ -69,11 +70,21 @@ TEST_CASE("memory of less than a step is never touched ahead") {
 
 TEST_CASE("memory that goes while it is being touched waits for that") {
   MemoryToucher toucher;
-  for (int i = 0; i < 20; ++i) {
-    GrowingMemory memory(8 * kStep, &toucher);
-    memory.Use(8 * kStep);
+  for (int i = 0; i < 10; ++i) {
+    auto memory = std::make_unique<GrowingMemory>(16 * kStep, &toucher);
+    memory->Use(16 * kStep);
+    std::byte* const was = memory->data();
+    memory.reset();
+    // Somebody else's, who wants none of it touched.
+    void* const anew = mmap(was, 16 * kStep, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    REQUIRE(anew == was);
+    toucher.Await();
+    std::vector<unsigned char> pages(16 * kStep / kPage);
+    REQUIRE(mincore(anew, 16 * kStep, pages.data()) == 0);
+    CHECK(std::none_of(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; }));
+    munmap(anew, 16 * kStep);
   }
-  toucher.Await();
 }
 
 }  // namespace

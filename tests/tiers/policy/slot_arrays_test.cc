@@ -1,6 +1,10 @@
 #include "tiers/policy/slot_arrays.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <vector>
 
 namespace kvkeep {
 namespace {
@@ -32,17 +36,21 @@ TEST_CASE("every array is touched ahead of the slots in use, one that came later
   constexpr uint64_t kAhead = GrowingMemory::kStepsAhead * GrowingMemory::kStepBytes;
   MemoryToucher toucher;
   SlotArrays slots(kSlots, &toucher);
-  slots.Add<Large>();
-  CHECK(slots.touched_bytes() >= kAhead);
+  auto* const array = slots.Add<Large>();
+  CHECK(slots.asked_bytes() >= kAhead);
   slots.Use(100'000);
-  const uint64_t large = slots.touched_bytes();
+  toucher.Await();
+  std::vector<unsigned char> pages((100'000 * sizeof(Large) + kAhead) / 4096);
+  REQUIRE(mincore(array, pages.size() * 4096, pages.data()) == 0);
+  CHECK(std::all_of(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; }));
+  const uint64_t large = slots.asked_bytes();
   CHECK(large >= 100'000 * sizeof(Large) + kAhead);
   slots.Add<uint64_t>();
-  CHECK(slots.touched_bytes() - large >= 100'000 * sizeof(uint64_t) + kAhead);
-  const uint64_t both = slots.touched_bytes();
+  CHECK(slots.asked_bytes() - large >= 100'000 * sizeof(uint64_t) + kAhead);
+  const uint64_t both = slots.asked_bytes();
   slots.Use(1'000'000);
-  CHECK(slots.touched_bytes() - both >= 900'000 * sizeof(Large));
-  CHECK(slots.touched_bytes() <= 1'000'000 * (sizeof(Large) + sizeof(uint64_t)) +
+  CHECK(slots.asked_bytes() - both >= 900'000 * sizeof(Large));
+  CHECK(slots.asked_bytes() <= 1'000'000 * (sizeof(Large) + sizeof(uint64_t)) +
                                      2 * (kAhead + GrowingMemory::kStepBytes));
 }
 

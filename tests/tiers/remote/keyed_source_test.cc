@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <deque>
 #include <map>
 
 #include "tests/fakes/manual_clock.h"
@@ -215,6 +216,63 @@ TEST_CASE("a removal is one under every key, and fails if one of them does") {
   now.store->set_faults({});
   CHECK(bucket.Remove(now, image.id).ok());
   CHECK(bucket.objects.now.empty());
+}
+
+// Gets wait for the test to say what comes of them.
+class HeldGets final : public ObjectStore {
+ public:
+  struct Held {
+    GetObject get;
+    ObjectSink* sink;
+    Done done;
+  };
+  ObjectCall Get(GetObject get, ObjectSink* sink, Done done) override {
+    held.push_back({std::move(get), sink, std::move(done)});
+    return ObjectCall(held.size());
+  }
+  ObjectCall Put(PutObject, Done) override { return ObjectCall(0); }
+  ObjectCall Delete(DeleteObject, Done) override { return ObjectCall(0); }
+  ObjectCall List(ListObjects, ListDone) override { return ObjectCall(0); }
+  void Cancel(ObjectCall) override {}
+  ObjectStoreHealth health() const override { return {}; }
+
+  std::deque<Held> held;
+};
+
+// As when the first part's connection broke, and it is asked for the rest.
+TEST_CASE("a first part that begins and is then not there ends a read under several keys") {
+  ManualClock clock;
+  SeededRandom random{1};
+  auto made = std::make_unique<HeldGets>();
+  HeldGets& gets = *made;
+  KeySet keys{.fleet = KeysOf(0)};
+  keys.previous.push_back(KeysOf(1));
+  KeyedSource source({}, std::move(keys), std::move(made), &clock, &random);
+  Image into = Image::Make(source, Chunk(1), 40u << 20, 1);
+  Told told;
+  told.piece_bytes.resize(into.shape.pieces());
+  source.Read({into.id, into.shape, into.header(), into.memory(),
+               [&](absl::Status status) { told.header = status; },
+               [&](size_t piece, uint64_t bytes, absl::Status status) {
+                 told.piece_bytes[piece] += bytes;
+                 told.pieces.Update(status);
+               }});
+  const ObjectHead head{.etag = "one", .object_bytes = into.bytes.size()};
+  REQUIRE(gets.held.size() == 1);
+  REQUIRE(gets.held[0].sink->Begin(head).ok());
+  REQUIRE(gets.held.size() > 2);
+  const ByteRange second = *gets.held[1].get.range;
+  REQUIRE(gets.held[1].sink->Begin(head).ok());
+  REQUIRE(gets.held[1]
+              .sink->Take(std::span(into.bytes).subspan(second.first, second.bytes))
+              .ok());
+  std::move(gets.held[1].done)({.outcome = ObjectOutcome::kOk});
+  std::move(gets.held[0].done)({.outcome = ObjectOutcome::kAbsent});
+  for (size_t i = 2; i < gets.held.size(); ++i) {
+    std::move(gets.held[i].done)({.outcome = ObjectOutcome::kCancelled});
+  }
+  CHECK(told.ended(into.shape));
+  CHECK(absl::IsUnavailable(told.header.value_or(absl::OkStatus())));
 }
 
 // Found by a reader: a later part's "not there" ended the read as if the image had never been.

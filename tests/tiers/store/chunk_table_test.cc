@@ -75,6 +75,31 @@ TEST_CASE("finding many chunks at once is finding each of them") {
   }
 }
 
+TEST_CASE("chunks whose hashes begin alike are told apart") {
+  constexpr uint32_t kChunks = 250'000;  // some pairs of these have the same tag
+  ChunkTable table(std::make_shared<SlotArrays>(kChunks), 7);
+  std::map<uint64_t, int> with_tag;
+  for (uint64_t name = 0; name < kChunks; ++name) {
+    REQUIRE(table.Create(Id(name), {.payload_bytes = 1}) == ChunkSlot(static_cast<uint32_t>(name)));
+    ++with_tag[table.fingerprint(Id(name)).value() >> 32];
+  }
+  uint64_t alike = 0;
+  for (uint64_t name = 0; name < kChunks; ++name) {
+    const ChunkId id = Id(name);
+    if (with_tag[table.fingerprint(id).value() >> 32] < 2) continue;
+    ++alike;
+    const ChunkSlot slot(static_cast<uint32_t>(name));
+    CHECK(table.Find(id) == slot);
+    std::vector<ChunkTable::Link> found(1);
+    table.FindAll(id.ns, std::vector{id.key}, std::vector{id.part}, found);
+    CHECK(found[0].slot == slot);
+    table.Destroy(slot);
+    CHECK(table.Find(id) == kNoSlot);
+    REQUIRE(table.Create(id, {.payload_bytes = 1}) == slot);
+  }
+  CHECK(alike >= 2);
+}
+
 TEST_CASE("a table of any size can be filled to its last slot, emptied and filled anew") {
   for (const uint32_t most : {1, 2, 3, 7, 100, 30'000}) {
     CAPTURE(most);

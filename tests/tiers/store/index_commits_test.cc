@@ -164,6 +164,8 @@ TEST_CASE("blocks count as being freed until they are free, also of what an add 
   device.commits.Add(AddOf(2));
   CommitBatch batch = device.Take();
   device.commits.RemoveWith(batch, RemoveOf(2, 4));
+  CHECK_FALSE(batch.removes[0].with_add);  // that waited
+  CHECK(batch.removes[1].with_add);
   CHECK(device.commits.freeing_blocks() == 7);
   device.commits.Begin(batch, [](const ChunkId&) { return false; }, device.recency);
   device.commits.NoteCommitted(batch);
