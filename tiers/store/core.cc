@@ -25,6 +25,28 @@ uint64_t TierBytes(const StoreOptions& options, const StoreDeps& deps) {
   return bytes;
 }
 
+// An image comes whole (a put), piece by piece (a promotion), or was left by an earlier process and
+// is verified. What is being read or verified does not go before that has ended; what failed has no
+// way back.
+constexpr bool MayBecome(G2State from, G2State to) {
+  using enum G2State;
+  switch (from) {
+    case kAbsent:
+      return to == kReading || to == kUnverified || to == kResident;
+    case kReading:
+      return to == kResident || to == kFailed || to == kAway;
+    case kUnverified:
+      return to == kVerifying || to == kAbsent;
+    case kVerifying:
+      return to == kResident || to == kFailed;
+    case kResident:
+    case kFailed:
+    case kAway:
+      return to == kAbsent;
+  }
+  return false;
+}
+
 }  // namespace
 
 Core::Core(const StoreOptions& options, const StoreDeps& deps)
@@ -318,6 +340,17 @@ void Core::NoteGone(const Chunk& chunk, LifeSamples::Where where,
   }
 }
 
+// Every change of a chunk's G2 state goes through here, so that its pool counts its images right.
+void Core::SetG2State(Chunk& chunk, G2State to) {
+  KVKEEP_CHECK(MayBecome(chunk.g2_state, to));
+  const bool had_image = chunk.in_g2();
+  chunk.g2_state = to;
+  if (had_image == chunk.in_g2()) return;
+  G2Pool& own = pool(chunk);
+  KVKEEP_CHECK(!had_image || own.chunks > 0);
+  own.chunks = had_image ? own.chunks - 1 : own.chunks + 1;
+}
+
 void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {
   KVKEEP_CHECK(chunk.has_g2_space());
   EndUnbackedWait(slot);
@@ -325,11 +358,10 @@ void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason 
   if (chunk.in_g2_policy) pool(chunk).policy->OnErase(slot, reason);
   NoteGone(chunk, LifeSamples::kG2, reason);
   chunk.in_g2_policy = false;
-  if (chunk.in_g2()) --pool(chunk).chunks;
   marks_.Clear(chunk.g2.first_block());  // before anybody else gets the blocks
   pool(chunk).Free(chunk.g2);
   chunk.g2.clear();
-  chunk.g2_state = G2State::kAbsent;
+  SetG2State(chunk, G2State::kAbsent);
 }
 
 Core::Evicted Core::EvictOneFromG2(G2Pool& pool) {

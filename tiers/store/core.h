@@ -147,6 +147,7 @@ class Core final : private ReadSink {
   Fingerprint InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent, MonotonicTime now) LOCKED;
   void NoteGone(const Chunk& chunk, LifeSamples::Where where, EvictionPolicy::EraseReason reason)
       LOCKED;
+  void SetG2State(Chunk& chunk, G2State to) LOCKED;
   void FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) LOCKED;
   // Nobody (shares.h) has no pool: chunks whose tenant is not configured any more are in G3 alone.
   bool HasPool(TenantId tenant) const LOCKED {
@@ -276,8 +277,7 @@ class Core final : private ReadSink {
   absl::StatusOr<bool> IsPaid(const SessionToken& token, LeaseId lease) const LOCKED;
   absl::Status ChargeRead(Session& session, bool leased) LOCKED;
   void NoteWanted(const ChunkId& id) LOCKED;
-  void CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, Tier from)
-      LOCKED;
+  void CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, Tier from) LOCKED;
   ChunkSlot FindInLease(Section& section, const SessionToken& token, LeaseId lease,
                         const ChunkId& id) LOCKED;
   void StartPromotion(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot,

@@ -240,7 +240,7 @@ bool Core::EnsureInG2(Section& section, const ReadQueue::Requester& requester, T
     Change change(this, slot);
     KVKEEP_CHECK(change->tenant == tenant);  // in whose pool the space is
     change->g2 = *std::move(extents);
-    change->g2_state = G2State::kReading;
+    SetG2State(*change, G2State::kReading);
     change->transient = transient;
     InsertIntoG2Policy(slot, parent);
   }

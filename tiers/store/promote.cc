@@ -348,7 +348,7 @@ void Core::FinishPromotion(Promotion& promotion, Generation generation) {
   LowerTier& from = EndReading(slot, true);  // `promotion` is gone from here on
   {
     Change chunk(this, slot);
-    chunk->g2_state = G2State::kResident;
+    SetG2State(*chunk, G2State::kResident);
     pool(*chunk).LookAgain(chunk->g2);
     // Every byte was read, and is right.
     if (chunk->doubtful) {
@@ -356,7 +356,6 @@ void Core::FinishPromotion(Promotion& promotion, Generation generation) {
     } else if (!chunk->detached && chunk->g3_state == G3State::kStored) {
       EndReplaced(*chunk);
     }
-    ++pool(*chunk).chunks;
     if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
     if (from.has_records()) counters_.promoted_bytes += chunk->shape.payload_bytes;
   }
@@ -384,7 +383,7 @@ void Core::EndFailedPromotion(const Promotion& promotion, Promotion::Next end) {
   const bool unread = away && table_.at(slot).pins == 0;
   {
     Change chunk(this, slot);
-    chunk->g2_state = away ? G2State::kAway : G2State::kFailed;
+    SetG2State(*chunk, away ? G2State::kAway : G2State::kFailed);
     if (!detached && unread) FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
   }
   if (!detached && !unread) away ? LeaveToReaders(slot) : LoseChunk(slot);

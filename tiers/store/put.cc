@@ -232,10 +232,9 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   {
     Change chunk(this, slot);
     chunk->g2 = std::move(put.extents);
-    chunk->g2_state = G2State::kResident;
+    SetG2State(*chunk, G2State::kResident);
     marks_.Set(chunk->g2, incarnation_, put.generation);
     chunk->transient = request.transient;
-    ++own.chunks;
     InsertIntoG2Policy(slot, table_.FindParent(*chunk, request.parent));
   }
   note.Stored(table_.fingerprint(id), table_.at(slot).blocks() * kBlockBytes);

@@ -78,8 +78,7 @@ std::optional<Core::RecoveredImage> Core::AdoptImage(BlockNumber block) {
   if (slot == kNoSlot) slot = CreateChunk(identity.id, identity.shape);
   Change chunk(this, slot);
   chunk->g2 = placement.extents;
-  chunk->g2_state = G2State::kUnverified;
-  ++(*owner)->chunks;
+  SetG2State(*chunk, G2State::kUnverified);
   return RecoveredImage{slot, placement.generation};
 }
 

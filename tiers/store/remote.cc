@@ -258,7 +258,7 @@ bool Core::BeginRecall(Section& section, const std::shared_ptr<Recalling>& recal
   {
     Change chunk(this, slot);
     chunk->g2 = *std::move(extents);
-    chunk->g2_state = G2State::kReading;
+    SetG2State(*chunk, G2State::kReading);
     chunk->recalled = true;
     InsertIntoG2Policy(slot, kNoSlot);
   }

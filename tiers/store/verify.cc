@@ -36,7 +36,7 @@ void Core::StartVerification(ChunkSlot slot) {
   Change chunk(this, slot);
   KVKEEP_CHECK(chunk->g2_state == G2State::kUnverified);
   promotions_[slot] = Promotion::InPlace(slot, chunk->shape, chunk->g2);
-  chunk->g2_state = G2State::kVerifying;
+  SetG2State(*chunk, G2State::kVerifying);
   Later([this, slot, extents = chunk->g2] {
     deps_.copy_executor->Post([this, slot, extents] {
       OnArenaHeaderRead(slot, DecodeGuarded(HeaderInArena(extents), deps_.mac_key));
@@ -72,7 +72,7 @@ void Core::FinishVerification(const Promotion& promotion, Promotion::Next end) {
   promotions_.erase(slot);
   {
     Change chunk(this, slot);
-    chunk->g2_state = G2State::kResident;
+    SetG2State(*chunk, G2State::kResident);
     pool(*chunk).LookAgain(chunk->g2);
   }
   WriteBackIfUnbacked(slot);
@@ -96,8 +96,7 @@ void Core::EndFailedVerification(const Promotion& promotion, Promotion::Next end
   ++counters_.corrupt_chunks;
   {
     Change chunk(this, slot);
-    chunk->g2_state = G2State::kFailed;
-    --pool(*chunk).chunks;
+    SetG2State(*chunk, G2State::kFailed);
     if (!chunk->detached && chunk->g3_state == G3State::kStored && chunk->pins == 0) {
       FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
     }
