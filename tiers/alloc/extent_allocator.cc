@@ -57,6 +57,7 @@ struct ExtentAllocator::Rep {
 
   void EndRecovery() {
     if (!taken.has_value()) return;
+    KVKEEP_CHECK(by_end.empty() && by_size.empty());
     std::vector<std::pair<uint64_t, uint64_t>> runs;
     EachFreeRun([&](uint64_t first, uint64_t end) {
       by_end.emplace_hint(by_end.end(), end, first);
@@ -86,13 +87,13 @@ struct ExtentAllocator::Rep {
   Extent TakeFront(RunsByEnd::iterator run, RunsBySize::iterator sized, uint64_t count) {
     const auto [size, first] = *sized;
     KVKEEP_CHECK(run->second == first && run->first == first + size);
-    KVKEEP_CHECK(count > 0 && count <= size);
+    KVKEEP_CHECK(count > 0 && count <= size && count <= free_blocks);
     by_size.erase(sized);
     if (count == size) {
       by_end.erase(run);
     } else {
       run->second = first + count;
-      by_size.insert({size - count, first + count});
+      KVKEEP_CHECK(by_size.insert({size - count, first + count}).second);
     }
     free_blocks -= count;
     return Extent{BlockNumber(first), BlockCount(count)};
@@ -140,7 +141,9 @@ struct ExtentAllocator::Rep {
         extents.push_back(*last);
         break;
       }
+      KVKEEP_CHECK(!by_size.empty());
       const uint64_t longest = by_size.rbegin()->first;
+      KVKEEP_CHECK(longest < left);
       extents.push_back(TakeSized(by_size.lower_bound({longest, 0}), longest));
       left -= longest;
     }
@@ -151,7 +154,7 @@ struct ExtentAllocator::Rep {
   }
 
   void Release(uint64_t first, uint64_t count) {
-    KVKEEP_CHECK(IsWellFormed(first, count));
+    KVKEEP_CHECK(IsWellFormed(first, count) && count <= capacity - free_blocks);
     free_blocks += count;
     if (taken.has_value()) {
       KVKEEP_CHECK(taken->GiveBack(first, count));
@@ -167,13 +170,13 @@ struct ExtentAllocator::Rep {
     const bool joins_above = has_above && above->second == end && !IsBarrier(end);
     if (joins_above) {
       merged_end = above->first;
-      by_size.erase({above->first - above->second, above->second});
+      KVKEEP_CHECK(by_size.erase({above->first - above->second, above->second}) == 1);
     }
     const auto below = above == by_end.begin() ? by_end.end() : std::prev(above);
     const bool joins_below = below != by_end.end() && below->first == first && !IsBarrier(first);
     if (joins_below) {
       merged_first = below->second;
-      by_size.erase({below->first - below->second, below->second});
+      KVKEEP_CHECK(by_size.erase({below->first - below->second, below->second}) == 1);
     }
     // One change of by_end at most, and it comes last: any change invalidates its iterators.
     if (joins_above) {
@@ -184,7 +187,7 @@ struct ExtentAllocator::Rep {
     } else {
       by_end.insert(above, {merged_end, merged_first});
     }
-    by_size.insert({merged_end - merged_first, merged_first});
+    KVKEEP_CHECK(by_size.insert({merged_end - merged_first, merged_first}).second);
   }
 
   absl::Status ClaimOne(const Extent& extent) {
@@ -202,6 +205,7 @@ struct ExtentAllocator::Rep {
     if (!taken->Take(first, count)) {
       return absl::AlreadyExistsError(absl::StrCat(Describe(extent), ": a block of it is taken"));
     }
+    KVKEEP_CHECK(count <= free_blocks);
     free_blocks -= count;
     return absl::OkStatus();
   }
@@ -288,6 +292,7 @@ absl::Status ExtentAllocator::Claim(const ExtentList& extents) {
 }
 
 void ExtentAllocator::PrefetchClaim(const ExtentList& extents) const {
+  KVKEEP_CHECK(rep_->taken.has_value());
   for (const Extent& extent : extents) rep_->taken->Prefetch(extent.first.value());
 }
 

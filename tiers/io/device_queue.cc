@@ -42,6 +42,7 @@ DeviceQueue::~DeviceQueue() {
 
 void DeviceQueue::Push(IoOperation operation, absl::string_view name,
                        std::shared_ptr<OpenDevice> file) {
+  KVKEEP_CHECK(operation.data != nullptr && operation.bytes > 0 && counters_->queued > 0);
   const bool read = operation.kind == IoOperation::Kind::kRead;
   auto request = std::make_shared<IoRequest>();
   request->operation = std::move(operation);
@@ -137,13 +138,14 @@ DeviceQueue::Outcome DeviceQueue::Finish(IoFragment& fragment, absl::Status stat
   --request.fragments_out;
   --out_;
   --counters_->in_flight;
+  KVKEEP_CHECK(fragment.is_read() || writes_out_ > 0);
   if (!fragment.is_read()) --writes_out_;
 
   if (!status.ok() && request.status.ok()) {
     request.status = std::move(status);
     if (request.cut_bytes < request.operation.bytes) {  // the rest is not worth moving
       Waiting& waiting = fragment.is_read() ? reads_ : writes_;
-      KVKEEP_CHECK(waiting.front() == fragment.request);
+      KVKEEP_CHECK(!waiting.empty() && waiting.front() == fragment.request);
       waiting.pop_front();
       --counters_->queued;
       request.cut_bytes = request.operation.bytes;

@@ -76,6 +76,7 @@ class EngineDevice final : public Device {
 }  // namespace
 
 std::shared_ptr<DeviceQueue> SubmittedOperation::Queue() && {
+  KVKEEP_CHECK(check.ok());
   std::shared_ptr<DeviceQueue> queue = device->queue;
   const absl::string_view name = device->file.path();
   queue->Push(std::move(operation), name, std::move(device));
@@ -98,6 +99,7 @@ CompletedOperation CompletedOperation::Refused(SubmittedOperation submitted, abs
 }
 
 void CompletedOperation::Tell() && {
+  KVKEEP_CHECK(!in_callback);
   in_callback = true;
   std::move(done)(std::move(status));
   done = nullptr;  // before the device is let go: what it captured may belong to the device's owner

@@ -115,6 +115,7 @@ class UringEngine final : public IoEngine, private OperationSink, private Execut
 };
 
 absl::Status UringEngine::Start() {
+  KVKEEP_CHECK(!thread_.joinable());
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "kvkeep-io");
     Run();
@@ -284,6 +285,7 @@ void UringEngine::Issue() {
       if (!fragment) break;
       const uint32_t slot = free_slots_.back();
       free_slots_.pop_back();
+      KVKEEP_CHECK(slots_[slot].device == nullptr);
       std::shared_ptr<OpenDevice> file = fragment->request->file;
       slots_[slot] = {std::move(file), *std::move(fragment)};
       IssueSlot(slot);
@@ -293,6 +295,7 @@ void UringEngine::Issue() {
 }
 
 void UringEngine::IssueSlot(uint32_t slot) {
+  KVKEEP_CHECK(slot < slots_.size() && slots_[slot].device != nullptr);
   const IoFragment& fragment = slots_[slot].fragment;
   const std::optional<uint32_t> buffer = buffers_.Find(fragment.data, fragment.bytes);
   ++(buffer ? counters_.fixed_buffer_ios : counters_.plain_buffer_ios);
@@ -340,6 +343,7 @@ void UringEngine::Judge(uint32_t index, int64_t result) {
     completed_.push_back(CompletedOperation::Of(*outcome.completed));
   }
   slot = {};
+  KVKEEP_CHECK(free_slots_.size() < slots_.size());
   free_slots_.push_back(index);
 }
 

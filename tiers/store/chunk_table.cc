@@ -112,7 +112,9 @@ ChunkSlot ChunkTable::Create(const ChunkId& id, const ImageShape& shape) {
   chunk.live = true;
   const uint32_t tag = TagOf(hash_(id));
   uint64_t into = Home(tag);
-  while (!entries_[into].empty()) into = Next(into);
+  for (; !entries_[into].empty(); into = Next(into)) {
+    KVKEEP_CHECK(entries_[into].tag != tag || at(entries_[into].slot()).id != id);
+  }
   entries_[into] = {.tag = tag, .slot_plus_one = slot.value() + 1};
   ++size_;
   return slot;
@@ -137,6 +139,7 @@ void ChunkTable::Detach(ChunkSlot slot) {
 }
 
 void ChunkTable::Destroy(ChunkSlot slot) {
+  KVKEEP_CHECK(at(slot).live && size_ > 0);
   if (!at(slot).detached) Detach(slot);
   at(slot) = Chunk{};
   at(slot).pins = free_.value();

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep::store_internal {
 
 static_assert(CipherBuffers::kUnitBytes >= kPieceBytes + kMaxTailBytes + 2 * kBlockBytes);
@@ -12,6 +14,7 @@ CipherBuffers::Buffer::~Buffer() {
 }
 
 CipherBuffers::Buffer CipherBuffers::Take(size_t bytes) {
+  KVKEEP_CHECK(bytes > 0 && bytes % kBlockBytes == 0);
   Buffer buffer;
   buffer.pool_ = shared_from_this();
   buffer.bytes_ = bytes;
@@ -32,6 +35,7 @@ CipherBuffers::Buffer CipherBuffers::Take(size_t bytes) {
 
 void CipherBuffers::Give(Buffer& buffer) {
   MutexLock lock(&mu_);
+  KVKEEP_CHECK(bytes_out_ >= buffer.bytes_);
   bytes_out_ -= buffer.bytes_;
   if (buffer.memory_ == nullptr) return;
   if (Keeps(buffer.bytes_) && kept_.size() < kMaxKept) kept_.push_back(std::move(buffer.memory_));

@@ -34,8 +34,11 @@ void Core::PumpIndex(uint16_t device) {
   Count(static_cast<uint32_t>(work::kRecord * batch->removes.size()));
   while (std::optional<PendingAdd> add = tier.commits.TakeAddFor(*batch)) {
     Count(work::kRecord);
+    const Chunk& chunk = table_.at(add->slot);
+    KVKEEP_CHECK(chunk.g3_state == G3State::kCommitting && chunk.device == device);
+    KVKEEP_CHECK(chunk.g3_generation == add->record.generation);
     // Deleted meanwhile: the index never hears of it (its name may be in this batch again).
-    if (table_.at(add->slot).detached) {
+    if (chunk.detached) {
       GiveUpWriteBack(add->slot, add->parent, absl::NotFoundError("the chunk was deleted"));
       continue;
     }
@@ -98,6 +101,7 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch,
   Section section(this);
   DeviceTier& tier = *devices_[device];
   const MonotonicTime now = deps_.clock->Now();
+  KVKEEP_CHECK(tier.commits.under_way() && !tier.syncs.clean());
   const bool put_off = batch->synced.ok() && tier.commits.IsPutOff(status, now);
   if (!batch->synced.ok()) {
     NoteFailedSync(tier, batch->synced);
@@ -175,6 +179,7 @@ uint64_t Core::GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status
 // sent, and its blocks are nobody else's before that.
 void Core::RemoveUnsure(uint16_t device, const PendingAdd& add) {
   Chunk& chunk = table_.at(add.slot);
+  KVKEEP_CHECK(chunk.g3_state == G3State::kCommitting && !chunk.g3.empty());
   g3_shares_.Give(chunk.tenant, chunk.blocks());
   devices_[device]->commits.Remove({add.record.id, std::move(chunk.g3)});
   chunk.g3.clear();
@@ -191,6 +196,8 @@ void Core::OnAddCommitted(DeviceTier& tier, const PendingAdd& add) {
     tier.syncs.Wait(add.record.sequence, durable_waiters_.Take(add.slot));
   }
   Change chunk(this, add.slot);
+  KVKEEP_CHECK(chunk->g3_state == G3State::kCommitting && chunk->device == tier.number);
+  KVKEEP_CHECK(chunk->g3_generation == add.record.generation && chunk->id == add.record.id);
   SetG3State(*chunk, G3State::kStored);
   chunk->g3_sequence = add.record.sequence;
   if (chunk->detached) return;  // deleted meanwhile: removed again when this change settles
@@ -281,6 +288,7 @@ void Core::OnSynced(uint16_t device, const StableMark& mark, bool doubt_saved,
                     absl::Status status) {
   Section section(this);
   DeviceTier& tier = *devices_[device];
+  KVKEEP_CHECK(mark.sequence <= tier.commits.committed());
   if (status.ok()) {
     ++counters_.syncs;
     tier.syncs.End(mark);
@@ -325,6 +333,7 @@ void Core::PumpLater(LowerTier& tier) {
 // until it is not pumped.
 void Core::KeepPumping(LowerTier& tier) {
   Section section(this);
+  KVKEEP_CHECK(tier.pumping);
   while (std::exchange(tier.pump_more, false)) {
     tier.pump();
     if (tier.pump_more) section.Yield();

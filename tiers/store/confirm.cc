@@ -33,6 +33,7 @@ void Core::PumpConfirms(uint16_t device) {
     }
     Count(work::kStart);
     tier.confirms.Begin();
+    KVKEEP_CHECK(chunk.g3_state == G3State::kStored);
     // As a promotion does: while it is set nobody takes the record off (EvictOneFromG3 parks it)
     // and the device does not leave, so OnConfirmRead finds the same chunk in the slot. The queue
     // may name a slot that is another chunk's by now: one header more is read.
@@ -77,6 +78,7 @@ void Core::OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::S
   bool detached = false, keyless = false;
   {
     Change chunk(this, slot);
+    KVKEEP_CHECK(chunk->g3_reading && chunk->g3_state == G3State::kStored);
     chunk->g3_reading = false;
     detached = chunk->detached;
     if (chunk->in_g3_policy) g3_policy(*chunk).Unpark(slot);

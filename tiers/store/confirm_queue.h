@@ -47,7 +47,10 @@ class ConfirmQueue {
     waiting_.pop_front();
     return next;
   }
-  void Begin() { ++reading_; }
+  void Begin() {
+    KVKEEP_CHECK(reading_ < kMostAtOnce);
+    ++reading_;
+  }
   void End() {
     KVKEEP_CHECK(reading_ > 0);
     --reading_;

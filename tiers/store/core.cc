@@ -246,6 +246,7 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
     pool(chunk).evictable_blocks += chunk.blocks();
     pool(chunk).policy->Unpark(slot);
   } else if (!evictable && was_evictable) {
+    KVKEEP_CHECK(pool(chunk).evictable_blocks >= chunk.blocks());
     pool(chunk).evictable_blocks -= chunk.blocks();
   }
   const auto gone = [&chunk] {
@@ -256,6 +257,8 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
   NoteUnbacked(chunk);
   if (gone()) {
     KVKEEP_CHECK(chunk.pins == 0 && !chunk.in_g2_policy && !chunk.in_g3_policy);
+    KVKEEP_CHECK(!chunk.sending && !chunk.g3_reading && !chunk.waits_unbacked);
+    KVKEEP_CHECK(chunk.g2.empty() && chunk.g3.empty());
     if (!chunk.detached) ForgetReplaced(chunk.id);
     durable_waiters_.Fail(slot, absl::NotFoundError("the chunk was evicted or deleted"));
     slot_shares_.Give(chunk.tenant, 1);
@@ -276,7 +279,8 @@ void Core::Pin(ChunkSlot slot) {
   if (table_.at(slot).g2_state == G2State::kUnverified) StartVerification(slot);
   Count(work::kPin);
   Change chunk(this, slot);
-  KVKEEP_CHECK(chunk->has_g2_space());
+  KVKEEP_CHECK(chunk->has_g2_space() && !chunk->failed());
+  KVKEEP_CHECK(!chunk->detached || chunk->pins > 0);  // a lease may hold one that was deleted
   if (chunk->pins++ == 0) pool(*chunk).pinned_blocks += chunk->blocks();
 }
 
@@ -284,18 +288,21 @@ void Core::UnpinLocked(ChunkSlot slot) {
   Count(work::kPin);
   Change chunk(this, slot);
   KVKEEP_CHECK(chunk->pins > 0);
+  KVKEEP_CHECK(pool(*chunk).pinned_blocks >= chunk->blocks());
   if (--chunk->pins == 0) pool(*chunk).pinned_blocks -= chunk->blocks();
 }
 
 void Core::Unpin(ChunkSlot slot, bool lent) {
   Section section(this);
-  if (lent) pool(table_.at(slot)).lent_blocks -= table_.at(slot).blocks();
+  const Chunk& chunk = table_.at(slot);
+  KVKEEP_CHECK(!lent || pool(chunk).lent_blocks >= chunk.blocks());
+  if (lent) pool(chunk).lent_blocks -= chunk.blocks();
   UnpinLocked(slot);
 }
 
 void Core::InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) {
   Chunk& chunk = table_.at(slot);
-  KVKEEP_CHECK(!chunk.in_g2_policy);
+  KVKEEP_CHECK(!chunk.in_g2_policy && chunk.has_g2_space() && !chunk.detached);
   const bool parent_here = parent != kNoSlot && table_.at(parent).in_g2_policy;
   const Fingerprint fingerprint = table_.fingerprint(chunk.id);
   const MonotonicTime now = deps_.clock->Now();
@@ -312,6 +319,7 @@ void Core::InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) {
 Fingerprint Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent, MonotonicTime now) {
   Chunk& chunk = table_.at(slot);
   KVKEEP_CHECK(!chunk.in_g3_policy);
+  KVKEEP_CHECK(chunk.g3_state == G3State::kStored && !chunk.detached);
   const bool parent_here = parent != kNoSlot && table_.at(parent).in_g3_policy &&
                            table_.at(parent).device == chunk.device;
   const Fingerprint fingerprint = table_.fingerprint(chunk.id);
@@ -352,7 +360,7 @@ void Core::SetG2State(Chunk& chunk, G2State to) {
 }
 
 void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {
-  KVKEEP_CHECK(chunk.has_g2_space());
+  KVKEEP_CHECK(chunk.has_g2_space() && !chunk.dirty() && !chunk.sending);
   EndUnbackedWait(slot);
   KVKEEP_CHECK(chunk.pins == 0 || Planted(Canary::kReuseUnderLease));
   if (chunk.in_g2_policy) pool(chunk).policy->OnErase(slot, reason);
@@ -373,6 +381,7 @@ Core::Evicted Core::EvictOneFromG2(G2Pool& pool) {
       continue;
     }
     Change chunk(this, *victim);
+    KVKEEP_CHECK(&this->pool(*chunk) == &pool);
     ++counters_.g2_evictions;
     ++tenant_counters_[chunk->tenant.value()].g2_evictions;
     if (chunk->g3_state == G3State::kAbsent) ++counters_.unbacked_evictions;
@@ -390,6 +399,7 @@ std::optional<ExtentList> Core::AllocateG2(Section& section, TenantId tenant, ui
   uint64_t mine =
       0;  // of the pool's gathered_blocks: what this call has freed and keeps for itself
   const auto mine_now = [&](uint64_t blocks_now) {
+    KVKEEP_CHECK(from.gathered_blocks >= mine);
     from.gathered_blocks = from.gathered_blocks - mine + blocks_now;
     mine = blocks_now;
   };
@@ -427,6 +437,7 @@ void Core::DetachChunk(ChunkSlot slot) {
 void Core::DetachOnly(ChunkSlot slot) {
   Change chunk(this, slot);
   Count(work::kEvict);
+  KVKEEP_CHECK(chunk->has_g2_space() || chunk->g3_state == G3State::kStored);
   table_.Detach(slot);
   EndUnbackedWait(slot);
   // Readers may keep the bytes for long; a restart must not bring them back.

@@ -32,6 +32,7 @@ class DeviceSyncs {
  public:
   // A device joins with that mark, and is here from some time on.
   void BeginJoin(const StableMark& mark) {
+    KVKEEP_CHECK(!under_way_);
     stable_ = mark.sequence;
     clean_ = mark.clean;
   }
@@ -51,7 +52,7 @@ class DeviceSyncs {
   // Returns what it is to say: so far is the index now. Clean, if that may be said, when the store
   // drains or it was before.
   StableMark Begin(const Uuid& boot, CommitSequence committed, bool drains, bool may_be_clean) {
-    KVKEEP_CHECK(!under_way_);
+    KVKEEP_CHECK(!under_way_ && committed >= stable_);
     under_way_ = true;
     dirty_ = false;
     const bool clean = (drains || clean_) && may_be_clean;
@@ -59,12 +60,17 @@ class DeviceSyncs {
     return {.boot_id = boot, .sequence = committed, .clean = clean};
   }
   void End(const StableMark& mark) {
+    KVKEEP_CHECK(under_way_ && mark.sequence >= stable_);
     under_way_ = false;
     stable_ = mark.sequence;
     clean_ = mark.clean;
   }
-  void EndFailed() { under_way_ = false; }
+  void EndFailed() {
+    KVKEEP_CHECK(under_way_);
+    under_way_ = false;
+  }
   void PutOff() {
+    KVKEEP_CHECK(under_way_);
     under_way_ = false;
     dirty_ = true;  // perhaps
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tiers/alloc/extent_allocator.h"
+#include "tiers/base/check.h"
 #include "tiers/index/doubtful.h"
 #include "tiers/io/errno_status.h"
 #include "tiers/nvme/nvme_device.h"
@@ -115,8 +116,11 @@ struct DeviceTier final : LowerTier {
   }
   // Free once the removals under way are committed.
   uint64_t free_blocks() const {
-    const uint64_t staying = used_blocks() - commits.freeing_blocks();
-    return capacity_blocks - std::min(capacity_blocks, staying);
+    return capacity_blocks - std::min(capacity_blocks, staying_blocks());
+  }
+  uint64_t staying_blocks() const {
+    KVKEEP_CHECK(used_blocks() >= commits.freeing_blocks());
+    return used_blocks() - commits.freeing_blocks();
   }
   // Frees the extents of a removal that was counted as being freed (IndexCommits): it is committed,
   // and stable if it has to be, or the device leaves.
@@ -135,7 +139,7 @@ struct DeviceTier final : LowerTier {
   bool DoubtIsDue(MonotonicTime now) const {
     return doubt_shrank && now - doubt_saved_at >= kDoubtInterval;
   }
-  bool over_capacity() const { return used_blocks() - commits.freeing_blocks() > capacity_blocks; }
+  bool over_capacity() const { return staying_blocks() > capacity_blocks; }
   EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }
   ChainLearner* learner(TenantId tenant) const { return learners[tenant.value()]; }
   std::vector<int64_t> newest_recency() const {  // by tenant

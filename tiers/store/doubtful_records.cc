@@ -35,6 +35,7 @@ void DoubtfulRecords::Remove(CommitSequence sequence) {
       std::lower_bound(groups_.begin(), groups_.end(), sequence,
                        [](const Group& one, CommitSequence value) { return one.last < value; });
   KVKEEP_CHECK(group != groups_.end() && group->first <= sequence && group->left > 0);
+  KVKEEP_CHECK(size_ > 0);
   --group->left;
   --size_;
 }

@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "tiers/base/check.h"
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/hold.h"
 #include "tiers/store/types.h"
@@ -39,6 +40,7 @@ class DurableWaiters {
   // All of the chunk's, as one. REQUIRES: Has(slot).
   StatusCallback Take(ChunkSlot slot) {
     const auto found = waiting_.find(slot);
+    KVKEEP_CHECK(found != waiting_.end());
     StatusCallback all = [all = std::move(found->second)](const absl::Status& status) mutable {
       for (StatusCallback& done : all) std::move(done)(status);
     };

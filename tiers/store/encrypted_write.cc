@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep::store_internal {
 
 EncryptedWrite::EncryptedWrite(Job job)
@@ -34,6 +36,7 @@ void EncryptedWrite::NextUnit(size_t lane) {
   size_t unit = 0;
   {
     MutexLock lock(&mu_);
+    KVKEEP_CHECK(lanes_left_ > 0 && lanes_[lane].outstanding == 0);
     if (failure_.ok() && next_unit_ < units_) {
       unit = next_unit_++;
     } else if (--lanes_left_ > 0) {
@@ -77,6 +80,7 @@ void EncryptedWrite::OnUnitWritten(size_t lane, const absl::Status& status) {
   {
     MutexLock lock(&mu_);
     failure_.Update(status);
+    KVKEEP_CHECK(lanes_[lane].outstanding > 0);
     if (--lanes_[lane].outstanding > 0) return;
   }
   job_.executor->Post([self = shared_from_this(), lane] { self->NextUnit(lane); });

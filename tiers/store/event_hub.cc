@@ -33,12 +33,13 @@ uint64_t EventHub::SessionReadersOf(TenantId tenant) const {
 uint64_t EventHub::Begin(std::unique_ptr<EventReaderState> reader, EventLog::Memory& memory) {
   if (!log_.on()) log_.TurnOn(std::move(memory));
   const uint64_t id = next_reader_++;
-  readers_.emplace(id, std::move(reader));
+  KVKEEP_CHECK(readers_.emplace(id, std::move(reader)).second);
   return id;
 }
 
 std::unique_ptr<EventReaderState> EventHub::End(uint64_t reader, EventLog::Memory* unused) {
   const auto found = readers_.find(reader);
+  KVKEEP_CHECK(found != readers_.end());
   std::unique_ptr<EventReaderState> ended = std::move(found->second);
   readers_.erase(found);
   WakeReader(*ended);
@@ -48,6 +49,7 @@ std::unique_ptr<EventReaderState> EventHub::End(uint64_t reader, EventLog::Memor
 
 void EventHub::Next(uint64_t id, EventBatch* batch) {
   EventReaderState& reader = *readers_.at(id);
+  KVKEEP_CHECK(log_.on() && reader.next <= log_.next());
   if (!reader.anew && reader.next < log_.first()) {
     reader.anew = true;
     counters_.events_missed += log_.first() - reader.next;
@@ -99,6 +101,7 @@ void EventHub::WhenMore(uint64_t id, Wake wake, bool session_closed) {
 
 void EventHub::WakeReader(EventReaderState& reader) {
   if (!reader.wake) return;
+  KVKEEP_CHECK(waiting_ > 0);
   --waiting_;
   hold_.Later(std::move(reader.wake));
   reader.wake = nullptr;
@@ -137,6 +140,7 @@ void EventHub::Tell(const ChunkEvent& event) {
 }
 
 void EventHub::NoteReadable(uint16_t device, bool readable) {
+  KVKEEP_CHECK(device < told_readable_.size());
   if (told_readable_[device] == readable) return;
   told_readable_[device] = readable;
   if (!log_.on()) return;

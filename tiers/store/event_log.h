@@ -24,7 +24,10 @@ class EventLog {
   bool on() const { return memory_ != nullptr; }
   // The memory that TurnOn takes. Not under the lock.
   static Memory MakeMemory(uint64_t entries) { return std::make_unique<ChunkEvent[]>(entries); }
-  void TurnOn(Memory memory) { memory_ = std::move(memory); }
+  void TurnOn(Memory memory) {
+    KVKEEP_CHECK(!on() && memory != nullptr);
+    memory_ = std::move(memory);
+  }
   Memory TurnOff() {
     Lose();
     return std::move(memory_);
@@ -32,6 +35,7 @@ class EventLog {
 
   // REQUIRES: on().
   void Append(const ChunkEvent& event) {
+    KVKEEP_CHECK(on());
     memory_[next_++ % entries_] = event;
     if (next_ - first_ > entries_) first_ = next_ - entries_;
   }
@@ -41,7 +45,10 @@ class EventLog {
   // Those numbered [first, next) are there. A reader that wants one before them has lost events.
   uint64_t first() const { return first_; }
   uint64_t next() const { return next_; }
-  const ChunkEvent& at(uint64_t number) const { return memory_[number % entries_]; }
+  const ChunkEvent& at(uint64_t number) const {
+    KVKEEP_CHECK(number >= first_ && number < next_);
+    return memory_[number % entries_];
+  }
 
  private:
   const uint64_t entries_;

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 
+#include "tiers/base/check.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep::store_internal {
@@ -29,11 +30,19 @@ class FairQueue {
   uint64_t bytes() const { return bytes_; }  // of all queues
 
   // The queue whose turn it is; it is not empty. REQUIRES: !empty().
-  Queue& front() { return order_.begin()->second->second.queue; }
-  const Queue& front() const { return order_.begin()->second->second.queue; }
+  Queue& front() {
+    KVKEEP_CHECK(!empty());
+    return order_.begin()->second->second.queue;
+  }
+  const Queue& front() const {
+    KVKEEP_CHECK(!empty());
+    return order_.begin()->second->second.queue;
+  }
   // So much has left it. REQUIRES: it was that much.
   void Take(uint64_t bytes) {
+    KVKEEP_CHECK(!empty());
     const auto [place, owner] = *order_.begin();
+    KVKEEP_CHECK(owner->second.bytes >= bytes && bytes_ >= bytes);
     taken_ += bytes;
     bytes_ -= bytes;
     owner->second.bytes -= bytes;

@@ -57,7 +57,7 @@ void G2Pool::FreeRun(uint64_t first, uint64_t end) {
 
 void G2Pool::AwaitMemory(const Extent& extent) {
   KVKEEP_CHECK(Claim({extent}).ok());
-  to_come_[extent.first.value()] = extent.end();
+  KVKEEP_CHECK(to_come_.emplace(extent.first.value(), extent.end()).second);
   to_come_blocks_ += extent.count.value();
 }
 
@@ -67,7 +67,7 @@ void G2Pool::AddMemory(const Extent& extent) {
   KVKEEP_CHECK(extent.count.value() > 0 && run != to_come_.begin());
   run = std::prev(run);
   const uint64_t run_first = run->first, run_end = run->second;
-  KVKEEP_CHECK(extent.end() <= run_end);
+  KVKEEP_CHECK(extent.end() <= run_end && extent.count.value() <= to_come_blocks_);
   to_come_.erase(run);
   if (run_first < first) to_come_[run_first] = first;
   if (extent.end() < run_end) to_come_[extent.end()] = run_end;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tiers/alloc/extent_allocator.h"
+#include "tiers/base/check.h"
 #include "tiers/base/extent.h"
 #include "tiers/policy/chain_learner.h"
 #include "tiers/store/packed_extents.h"
@@ -71,6 +72,7 @@ class G2Pool {
   // Blocks that are free for a caller that has gathered `own` blocks, once `given_up` more are
   // given up.
   uint64_t free_blocks(uint64_t own = 0, uint64_t given_up = 0) const {
+    KVKEEP_CHECK(own <= gathered_blocks);
     const uint64_t taken = used_blocks() + gathered_blocks - own;
     const uint64_t all = limits.capacity_blocks + given_up;
     return all - std::min(all, taken);

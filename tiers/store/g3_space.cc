@@ -120,6 +120,7 @@ Core::Evicted Core::EvictOneFromG3(DeviceTier& tier, TenantId from) {
       continue;
     }
     Change chunk(this, *victim);
+    KVKEEP_CHECK(chunk->device == tier.number && chunk->tenant == from);
     ++counters_.g3_evictions;
     ++tenant_counters_[from.value()].g3_evictions;
     RemoveFromG3(*chunk, *victim, EvictionPolicy::EraseReason::kEvicted);
@@ -184,6 +185,7 @@ bool Core::EnsureReserve(DeviceTier& tier, const Chunk& chunk) {
 
 bool Core::AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
   const uint64_t blocks = chunk.blocks();
+  KVKEEP_CHECK(chunk.device == tier.number && chunk.g3.empty());
   if (blocks > tier.capacity_blocks) return false;
   std::optional<BlockNumber> near;
   if (parent != kNoSlot && !table_.at(parent).g3.empty() &&
@@ -227,6 +229,7 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
   chunk.g3.clear();
   chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
   SetG3State(chunk, G3State::kAbsent);
+  KVKEEP_CHECK(tier.chunks > 0);
   --tier.chunks;
   // Many may go in one hold: one batch for them.
   if (!tier.commits.under_way()) PumpLater(chunk.device);

@@ -4,6 +4,7 @@
 // not push it out; bring the rest there, one by one from the head; tell the places. What is not
 // pinned yet may go while the lock is let go of: then it counts as absent.
 #include "tiers/base/canary.h"
+#include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/store/core.h"
 #include "tiers/store/lookup_state.h"
@@ -21,6 +22,7 @@ bool Core::PinForLease(Grant& grant, size_t i) {
   const ChunkSlot slot = grant.entries[i].slot;
   const Chunk& chunk = table_.at(slot);
   LeaseHolder& holder = *grant.holder;
+  KVKEEP_CHECK(!grant.pinned[i]);
   if (!leases_.MayHold(holder, slot)) return false;
   Count(work::kFind);
   leases_.Hold(holder, slot);
@@ -34,11 +36,15 @@ bool Core::PinForLease(Grant& grant, size_t i) {
 void Core::Shorten(Section& section, Grant& grant, size_t end) {
   auto& entries = grant.entries;
   if (end == entries.size()) return;
+  KVKEEP_CHECK(end < entries.size() && entries.size() == grant.pinned.size());
   const uint32_t first_lost = entries[end].key_index;
   while (!entries.empty() && entries.back().key_index >= first_lost) {
     if (grant.pinned.back()) {
-      grant.bytes -= table_.at(entries.back().slot).blocks() * kBlockBytes;
-      grant.payload_bytes -= table_.at(entries.back().slot).shape.payload_bytes;
+      const Chunk& chunk = table_.at(entries.back().slot);
+      KVKEEP_CHECK(grant.bytes >= chunk.blocks() * kBlockBytes);
+      KVKEEP_CHECK(grant.payload_bytes >= chunk.shape.payload_bytes);
+      grant.bytes -= chunk.blocks() * kBlockBytes;
+      grant.payload_bytes -= chunk.shape.payload_bytes;
       UnpinLeased(*grant.holder, entries.back());
     }
     entries.pop_back();

@@ -14,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "tiers/base/check.h"
 #include "tiers/store/work.h"
 
 namespace kvkeep::store_internal {
@@ -44,7 +45,10 @@ class Hold {
   }
 
   // ---- for Section
-  void Begin() { work_ = 0; }
+  void Begin() {
+    KVKEEP_CHECK(!has_tasks());
+    work_ = 0;
+  }
   // None: there are no tasks. Moves no task.
   std::optional<Tasks> TakeTasks() {
     if (tasks_.empty()) return std::nullopt;

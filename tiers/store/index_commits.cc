@@ -44,6 +44,7 @@ void IndexCommits::Clear() {
 }
 
 CommitBatch IndexCommits::TakeRemoves() {
+  KVKEEP_CHECK(!under_way_);
   CommitBatch batch;
   while (!removes_.empty() && batch.removes.size() < kMostRecords) {
     batch.removes.push_back(TakeRemove());
@@ -78,6 +79,7 @@ void IndexCommits::Begin(CommitBatch& batch, absl::FunctionRef<bool(const ChunkI
     const bool saved = recency.MayBeSaved(remove.sequence);
     if (remove.sequence.value() > 0 && saved) batch.forgotten.push_back(remove.sequence);
   }
+  KVKEEP_CHECK(batch.adds.size() + batch.forget.size() <= kMostRecords);
   batch.last = assigned_;
 }
 

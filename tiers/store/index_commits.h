@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "tiers/base/check.h"
 #include "tiers/base/clock.h"
 #include "tiers/index/chunk_index.h"
 #include "tiers/policy/eviction_policy.h"
@@ -75,9 +76,15 @@ class IndexCommits {
   static constexpr std::chrono::seconds kRefusalPatience{30};
 
   // ---- a device joins: so far is its mark; it has this record; these are all
-  void BeginJoin(CommitSequence mark) { committed_ = assigned_ = mark; }
+  void BeginJoin(CommitSequence mark) {
+    KVKEEP_CHECK(!under_way_ && !anyone_waits() && freeing_blocks_ == 0);
+    committed_ = assigned_ = mark;
+  }
   void NoteRecord(CommitSequence sequence) { assigned_ = std::max(assigned_, sequence); }
-  void EndJoin() { committed_ = assigned_; }
+  void EndJoin() {
+    KVKEEP_CHECK(!under_way_ && assigned_ >= committed_);
+    committed_ = assigned_;
+  }
 
   // ---- what waits
   void Add(PendingAdd add) { adds_.push_back(std::move(add)); }
@@ -108,19 +115,29 @@ class IndexCommits {
   bool under_way() const { return under_way_; }
 
   // ---- what became of it
-  void NoteCommitted(const CommitBatch& batch) { committed_ = batch.last; }
+  void NoteCommitted(const CommitBatch& batch) {
+    KVKEEP_CHECK(under_way_ && batch.last >= committed_);
+    committed_ = batch.last;
+  }
   // Whether what the index answered so is to be tried again as it is: it refused, and not for long.
   bool IsPutOff(const absl::Status& answer, MonotonicTime now);
   void NoteTaken() { refused_since_.reset(); }  // the index took something else
   void WaitToRetry(MonotonicTime now) { retry_at_ = now + kRetry; }
   // Of the batch, from its end: it waits as before, and counts as before.
-  void PutBack(PendingAdd add) { adds_.push_front(std::move(add)); }
+  void PutBack(PendingAdd add) {
+    KVKEEP_CHECK(under_way_);
+    adds_.push_front(std::move(add));
+  }
   void PutBack(PendingRemove remove) {
+    KVKEEP_CHECK(under_way_);
     remove.with_add = false;
     removes_.push_front(std::move(remove));
   }
   // The states of the chunks tell now what the index holds.
-  void End() { under_way_ = false; }
+  void End() {
+    KVKEEP_CHECK(under_way_);
+    under_way_ = false;
+  }
   // A device opened anew: how the index was before says nothing.
   void ForgetRefusals() {
     refused_since_.reset();

@@ -173,6 +173,7 @@ absl::Status Core::BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps)
     return absl::FailedPreconditionError(
         absl::StrCat("device ", device, " is here already, or joining"));
   }
+  KVKEEP_CHECK(tier.allocator == nullptr && tier.chunks == 0 && tier.has_left == nullptr);
   tier.presence = DeviceTier::Presence::kJoining;
   tier.coming_until = deps_.clock->Now() + kComingPatience;
   attached_[device] = deps;
@@ -237,6 +238,7 @@ void Core::BeginAdopting(Arrival& arrival, bool damaged) {
   // One batch is one section, so one turn: kHoldsOfBatch holds, fewer than a turn may have.
   arrival.at_once = std::max<uint64_t>(1, kHoldsOfBatch * hold_.max_work() / work::kAdopt);
   DeviceTier& tier = *devices_[arrival.device];
+  KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kJoining && tier.chunks == 0);
   const Uuid known_boot = arrival.sure ? deps_.boot_id : arrival.mark.boot_id;
   tier.confirmed_boot = damaged ? Uuid{} : known_boot;
   tier.commits.BeginJoin(arrival.mark.sequence);
@@ -255,6 +257,7 @@ bool Core::AdoptBatch(Arrival& arrival) {
   {
     Section section(this, Section::Kind::kJoin);
     DeviceTier& tier = *devices_[arrival.device];
+    KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kJoining);
     for (size_t i = 0; i < arrival.batch.size(); ++i) {
       section.YieldIfSpent();
       if (draining_) return false;
@@ -418,6 +421,7 @@ void Core::EndJoin(Arrival& arrival) {
   MissedDeletes missed;  // destroyed without the lock
   Section section(this, Section::Kind::kMaintenance);
   DeviceTier& tier = *devices_[arrival.device];
+  KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kJoining && tier.allocator == nullptr);
   counters_.recovery_dropped_chunks += arrival.undecodable;
   counters_.recovered_chunks += arrival.adopted.size();
   counters_.missed_delete_overflows += tier.missed.overflowed();

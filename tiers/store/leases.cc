@@ -36,8 +36,9 @@ Lease& LeaseHolder::at(LeaseId id) {
 Lease LeaseHolder::Take(LeaseId id) {
   Lease lease = std::move(at(id));
   leases_.erase(id.value());
+  KVKEEP_CHECK(leased_bytes_ >= lease.bytes);
   leased_bytes_ -= lease.bytes;
-  if (lease.client_request_id != 0) by_request_.erase(lease.client_request_id);
+  if (lease.client_request_id != 0) KVKEEP_CHECK(by_request_.erase(lease.client_request_id) == 1);
   return lease;
 }
 
@@ -49,6 +50,7 @@ void LeaseHolder::LimitKeys(LeaseId id, uint32_t keys) {
 Lease::Entry LeaseHolder::TakeLast(LeaseId id, uint64_t bytes) {
   Lease& lease = at(id);
   KVKEEP_CHECK(!lease.entries.empty());
+  KVKEEP_CHECK(lease.bytes >= bytes && leased_bytes_ >= bytes);
   const Lease::Entry entry = lease.entries.back();
   lease.entries.pop_back();
   lease.bytes -= bytes;
@@ -111,6 +113,8 @@ void LeaseBook::Hold(LeaseHolder& holder, ChunkSlot slot) {
 void LeaseBook::LetGo(LeaseHolder& holder, ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
   if (chunk.tenant == holder.tenant) return;
+  KVKEEP_CHECK(pool(chunk.tenant).lent_blocks >= chunk.blocks());
+  KVKEEP_CHECK(pool(holder.tenant).borrowed_blocks >= chunk.blocks());
   pool(chunk.tenant).lent_blocks -= chunk.blocks();
   pool(holder.tenant).borrowed_blocks -= chunk.blocks();
 }

@@ -28,6 +28,7 @@ void Core::Detach(size_t device, StatusCallback done) {
     return CallLater(std::move(done), absl::FailedPreconditionError(absl::StrCat(
                                           "device ", device, " is not here, or the store drains")));
   }
+  KVKEEP_CHECK(tier.has_left == nullptr);
   tier.presence = DeviceTier::Presence::kLeaving;
   ++moves_;
   tier.coming_until = deps_.clock->Now() + kComingPatience;  // again
@@ -55,6 +56,8 @@ void Core::LeaveIfQuiet(uint16_t device) {
 void Core::Leave(uint16_t device, StatusCallback has_left) {
   Section section(this, Section::Kind::kMaintenance);
   DeviceTier& tier = *devices_[device];
+  KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kLeaving && tier.has_left == nullptr);
+  KVKEEP_CHECK(!tier.busy() && !tier.commits.under_way() && !tier.syncs.under_way());
   const absl::Status leaves = absl::UnavailableError("the device leaves");
   GiveUpAdds(tier, section, leaves);
   // Blocks that wait for a sync are free when their waiters are told.
@@ -100,6 +103,7 @@ void Core::ForgetAll(Section& section, uint16_t device) {
       Count(work::kEvict);
       const Replaced taken = replaced_.Take(*at);
       g3_shares_.Give(taken.owner, taken.blocks());
+      KVKEEP_CHECK(tier.joining_blocks >= taken.blocks());
       tier.joining_blocks -= taken.blocks();
       section.YieldIfSpent();
     }
@@ -114,6 +118,7 @@ void Core::ForgetAll(Section& section, uint16_t device) {
   } while (tier.chunks > 0 || any_kept().has_value());
   const absl::Status away = absl::UnavailableError("the device is away");
   while (!tier.syncs.Answer(away, hold_)) section.Yield();
+  KVKEEP_CHECK(tier.chunks == 0 && !tier.busy());
   tier.confirms.Clear();
   tier.doubts = {};
   tier.doubt_shrank = false;
@@ -140,6 +145,7 @@ void Core::ForgetRecord(ChunkSlot slot) {
   Count(work::kEvict);
   Change chunk(this, slot);
   KVKEEP_CHECK(!chunk->g3_reading);
+  KVKEEP_CHECK(devices_[chunk->device]->joining_blocks >= chunk->blocks());
   devices_[chunk->device]->joining_blocks -= chunk->blocks();
   g3_shares_.Give(chunk->tenant, chunk->blocks());
   TakeOff(*chunk, slot);

@@ -42,6 +42,7 @@ void LifeSamples::OnEvicted(Fingerprint chunk, Where where, MonotonicTime now) {
   idle_[where].RecordAlone(Between(sample.wanted, now));
   sample.evicted[where] = now;
   if (sample.there()) return;
+  KVKEEP_CHECK(there_ > 0);
   --there_;
   gone_.push_back({chunk.value(), now});
   if (gone_.size() > kMost) ForgetOldest();
@@ -54,6 +55,7 @@ void LifeSamples::OnRemoved(Fingerprint chunk, Where where) {
   Sample& sample = found->second;
   sample.stored[where] = kNever;
   if (sample.there()) return;
+  KVKEEP_CHECK(there_ > 0);
   --there_;
   chunks_.erase(found);  // whoever asks for it again could not have had it
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "tiers/base/check.h"
 #include "tiers/base/extent.h"
 #include "tiers/base/key.h"
 #include "tiers/base/test_point.h"
@@ -29,6 +30,7 @@ class LiveMarks {
   uint64_t at(BlockNumber block) const { return Ref(block).load(std::memory_order_relaxed); }
   // REQUIRES: at least one extent, inside the arena.
   void Set(const ExtentList& image, Incarnation incarnation, Generation generation) {
+    KVKEEP_CHECK(!image.empty());
     Store(image[0].first, Of(incarnation, generation));
   }
   void Clear(BlockNumber block) { Store(block, 0); }
@@ -40,6 +42,7 @@ class LiveMarks {
   }
   void Store(BlockNumber block, uint64_t mark) {
     if (marks_.empty()) return;
+    KVKEEP_CHECK(block.value() < marks_.size());
     TestPoint(mark == 0 ? "mark-clear" : "mark-set");
     Ref(block).store(mark, std::memory_order_relaxed);
     TestPoint(mark == 0 ? "mark-cleared" : "mark-was-set");

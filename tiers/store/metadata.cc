@@ -88,6 +88,7 @@ void Core::ReadMetadata(const ChunkId& id, MetadataCallback done) {
 }
 
 void Core::ReadTail(const Chunk& chunk, MetadataCallback done) {
+  KVKEEP_CHECK(InG3(chunk));
   auto tail = std::make_shared<TailRead>();
   tail->id = chunk.id;
   tail->shape = chunk.shape;

@@ -51,8 +51,14 @@ class PackedExtents {
   }
   operator ExtentList() const { return list(); }  // NOLINT: it is one
   // REQUIRES: !empty(). Where the image begins; the block behind its last one.
-  BlockNumber first_block() const { return is_one() ? one().first : many()->front().first; }
-  uint64_t end_block() const { return is_one() ? one().end() : many()->back().end(); }
+  BlockNumber first_block() const {
+    KVKEEP_CHECK(!empty());
+    return is_one() ? one().first : many()->front().first;
+  }
+  uint64_t end_block() const {
+    KVKEEP_CHECK(!empty());
+    return is_one() ? one().end() : many()->back().end();
+  }
 
  private:
   // The largest image has 65,541 blocks; what is left of the word holds a block number.

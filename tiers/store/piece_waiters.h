@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep::store_internal {
 
 class PieceWaiters {
@@ -26,13 +28,16 @@ class PieceWaiters {
   void Resize(size_t pieces) { at_ = std::vector<std::vector<Waiter>>(pieces + 1); }
   // For pieces [first, end). REQUIRES: not all that it waits for is there.
   void Add(size_t first, size_t end, Ready ready, Callback callback) {
+    KVKEEP_CHECK(first <= end && end <= pieces());
     Waiter waiter{first, end, std::move(callback)};
     const size_t at = LastMissing(waiter, end, ready);
+    KVKEEP_CHECK(at < pieces() || end == pieces());
     at_[at].push_back(std::move(waiter));
   }
   // The piece is ready. Adds whom nothing is missing any more, `end_there`: nor the end. Returns
   // how many it looked at.
   size_t OnReady(size_t piece, bool end_there, Ready ready, Callbacks* told) {
+    KVKEEP_CHECK(piece < pieces());
     std::vector<Waiter> here = std::exchange(at_[piece], {});
     for (Waiter& waiter : here) {
       const size_t at = LastMissing(waiter, piece, ready);

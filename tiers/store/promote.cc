@@ -178,10 +178,12 @@ std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& ext
 void Core::StartPromotion(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot,
                           MonotonicTime deadline) {
   Chunk& chunk = table_.at(slot);
+  KVKEEP_CHECK(chunk.g2_state == G2State::kReading && !chunk.detached);
+  KVKEEP_CHECK(!from.has_records() || (chunk.g3_state == G3State::kStored && !chunk.g3_reading));
   auto promotion =
       std::make_unique<Promotion>(&from, requester, slot, chunk.shape, chunk.g2, deadline);
   from.reads.Ask(requester, slot, promotion->bytes(), deps_.clock->Now());
-  promotions_[slot] = std::move(promotion);
+  KVKEEP_CHECK(promotions_.emplace(slot, std::move(promotion)).second);
   chunk.g3_reading |= from.has_records();
   if (from.has_records()) ++counters_.promotions;  // recalls have counters of their own
   PumpReads(from);
@@ -192,6 +194,7 @@ void Core::PumpReads(LowerTier& from) {
     if (Spent()) return PumpLater(from);
     const ChunkSlot slot = from.reads.next();
     Promotion& promotion = *promotions_.at(slot);
+    KVKEEP_CHECK(promotion.from() == &from && promotion.waits());
     if (!from.reads.MayBegin(promotion.bytes())) return;
     Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
     from.reads.Begin(promotion.bytes());
@@ -326,6 +329,7 @@ absl::Status Core::VerifyPiece(const ImageIdentity& identity, const ExtentList& 
 LowerTier& Core::EndReading(ChunkSlot slot, bool good) {
   Chunk& chunk = table_.at(slot);
   const auto promotion = promotions_.find(slot);
+  KVKEEP_CHECK(promotion != promotions_.end() && !promotion->second->waits());
   LowerTier& from = *promotion->second->from();
   from.reads.End(promotion->second->bytes(), good, deps_.clock->Now());
   const std::optional<std::chrono::seconds> age = promotion->second->age();
@@ -335,6 +339,7 @@ LowerTier& Core::EndReading(ChunkSlot slot, bool good) {
     if (age.has_value()) chunk.beyond = remote_->ages.Of(*age, deps_.clock->Now());
     return from;
   }
+  KVKEEP_CHECK(chunk.g3_reading && chunk.device == from.number);
   chunk.g3_reading = false;
   if (chunk.in_g3_policy) g3_policy(chunk).Unpark(slot);
   return from;
@@ -367,6 +372,7 @@ void Core::EndFailedPromotion(const Promotion& promotion, Promotion::Next end) {
   Section section(this);
   TellFirst(std::move(end.told), std::move(end.status));
   const Promotion::Failure failure = promotion.failure();
+  KVKEEP_CHECK(!failure.status.ok());
   CountFailure(failure);
   const ChunkSlot slot = promotion.slot();
   // Once a chunk, however many of its reads failed: one bad spot is no broken device.

@@ -31,6 +31,7 @@ void Promotion::BeginReads() {
   KVKEEP_CHECK(waits_);
   waits_ = false;
   MutexLock lock(&mu_);
+  KVKEEP_CHECK(outstanding_ == 0);
   ++outstanding_;  // the header
   if (!header_page_.ok()) return;
   for (size_t piece = 0; piece < pieces_.size(); ++piece) {
@@ -44,7 +45,7 @@ Promotion::Next Promotion::OnHeader(std::unique_ptr<ImageHeader> header,
                                     std::unique_ptr<ImageCipher> cipher) {
   Next next;
   MutexLock lock(&mu_);
-  KVKEEP_CHECK(outstanding_ > 0 && header_ == nullptr);
+  KVKEEP_CHECK(outstanding_ > 0 && header_ == nullptr && header != nullptr);
   --outstanding_;
   header_ = std::move(header);
   cipher_ = std::move(cipher);
@@ -67,6 +68,7 @@ Promotion::Next Promotion::OnHeaderFailed(absl::Status why, bool io) {
 Promotion::Next Promotion::OnPieceRead(size_t piece, uint64_t bytes, const absl::Status& status) {
   Next next;
   MutexLock lock(&mu_);
+  KVKEEP_CHECK(piece < pieces_.size() && outstanding_ > 0);
   uint64_t& left = pieces_[piece].bytes_left;
   KVKEEP_CHECK(bytes > 0 && bytes <= left);
   left -= bytes;
@@ -98,6 +100,7 @@ Promotion::Next Promotion::OnVerified(const Pieces& pieces, absl::Status status)
   Next next;
   MutexLock lock(&mu_);
   KVKEEP_CHECK(outstanding_ > 0);
+  KVKEEP_CHECK(pieces.first < pieces.end && pieces.end <= pieces_.size());
   --outstanding_;
   if (!status.ok()) NoteFailure(std::move(status));
   if (!failure_.status.ok()) {
@@ -112,6 +115,7 @@ Promotion::Next Promotion::OnVerified(const Pieces& pieces, absl::Status status)
   for (size_t piece = pieces.first; piece < pieces.end; ++piece) {
     waiters_.OnReady(piece, header_there_, [this](size_t one) { return IsReady(one); }, &next.told);
   }
+  KVKEEP_CHECK(ready_ <= pieces_.size());
   if (ready_ == pieces_.size()) {
     KVKEEP_CHECK(outstanding_ == 0);
     next.end = Next::End::kAllReady;
@@ -151,6 +155,7 @@ bool Promotion::AreReady(const Pieces& pieces) const {
 }
 
 std::optional<absl::Status> Promotion::Await(const Pieces& pieces, PieceWaiters::Callback& ready) {
+  KVKEEP_CHECK(pieces.first <= pieces.end && pieces.end <= pieces_.size());
   MutexLock lock(&mu_);
   if (AreReady(pieces)) return absl::OkStatus();
   if (!failure_.status.ok()) return failure_.status;

@@ -229,8 +229,10 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   }
   if (table_.full()) return give_up(TableFull(options_));
   const ChunkSlot slot = CreateChunk(id, request.shape);
+  KVKEEP_CHECK(slot != kNoSlot && put.blocks == request.shape.blocks().value());
   {
     Change chunk(this, slot);
+    KVKEEP_CHECK(chunk->tenant == put.tenant);  // in whose pool the space is
     chunk->g2 = std::move(put.extents);
     SetG2State(*chunk, G2State::kResident);
     marks_.Set(chunk->g2, incarnation_, put.generation);

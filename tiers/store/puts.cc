@@ -9,10 +9,11 @@ namespace kvkeep::store_internal {
 
 uint64_t Puts::Begin(const PendingPut& put) {
   KVKEEP_CHECK(put.blocks > 0 && put.tenant.value() < of_tenant_.size());
+  KVKEEP_CHECK(TotalBlocks(put.extents).value() == put.blocks);
   of_tenant_[put.tenant.value()] += put.blocks;
   of_session_[put.session] += put.blocks;
   const uint64_t reservation = next_++;
-  puts_.emplace(reservation, put);
+  KVKEEP_CHECK(puts_.emplace(reservation, put).second);
   return reservation;
 }
 
@@ -27,8 +28,10 @@ PendingPut Puts::End(uint64_t reservation) {
   KVKEEP_CHECK(found != puts_.end());
   PendingPut put = std::move(found->second);
   puts_.erase(found);
+  KVKEEP_CHECK(of_tenant_[put.tenant.value()] >= put.blocks);
   of_tenant_[put.tenant.value()] -= put.blocks;
   const auto session = of_session_.find(put.session);
+  KVKEEP_CHECK(session != of_session_.end() && session->second >= put.blocks);
   session->second -= put.blocks;
   if (session->second == 0) of_session_.erase(session);
   return put;

@@ -34,6 +34,7 @@ class ReadLane {
   }
   // The next one, of so many bytes.
   void Begin(uint64_t bytes) {
+    KVKEEP_CHECK(anyone_waits() && MayBegin(bytes));
     in_flight_bytes_ += bytes;
     queue_.Pop();
   }

@@ -2,6 +2,7 @@
 //
 // Only what changed since the last save (unsaved_recency.h), one save of a device at a time:
 // nothing is written at rest, and nothing queues up where an index hangs.
+#include "tiers/base/check.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
@@ -76,6 +77,7 @@ void Core::SaveRecency(Section& section, uint16_t device) {
 void Core::OnRecencySaved(uint16_t device, const RecencySave& save) {
   Section section(this, Section::Kind::kMaintenance);
   DeviceTier& tier = *devices_[device];
+  KVKEEP_CHECK(tier.saves > 0);
   --tier.saves;
   counters_.recency_saved_chunks += save.records;
   counters_.recency_saved_bytes += save.bytes;
@@ -86,6 +88,7 @@ void Core::OnRecencySaved(uint16_t device, const RecencySave& save) {
 
 void Core::OnLearnedSaved(uint16_t device) {
   Section section(this, Section::Kind::kMaintenance);
+  KVKEEP_CHECK(devices_[device]->saves > 0);
   --devices_[device]->saves;
 }
 

@@ -1,5 +1,6 @@
 // What is offered to the place beyond the node (remote_tier.h): chunks that were put, or used
 // again; and images that are to be written anew before they expire there (remote_ages.h).
+#include "tiers/base/check.h"
 #include "tiers/store/core.h"
 #include "tiers/store/lookup_state.h"
 
@@ -9,6 +10,7 @@ void Core::OfferPutToRemote(ChunkSlot slot, bool wanted) {
   if (!wanted) table_.at(slot).beyond = RemoteAges::kNever;
   if (remote_ == nullptr || !wanted) return;
   if (remote_->unused.empty()) return OfferToRemote(slot);
+  KVKEEP_CHECK(slot.value() < remote_->unused.size() && !remote_->unused[slot.value()]);
   remote_->unused[slot.value()] = true;
 }
 

@@ -61,6 +61,7 @@ absl::Status Core::MayAskBeyond() {
 // Before the table is looked at: what is deleted from here on is not believed.
 void Core::BeginRecalling(const SessionToken& token, const Session& session,
                           const NamespaceDigest& ns, Recalling& recalling) {
+  KVKEEP_CHECK(remote_->recalls < RemoteTier::kMostRecalls);  // MayAskBeyond has looked
   recalling.owner = owners_.OwnerOf(ns);
   recalling.requester = {session.tenant(), token};
   recalling.began = remote_->removals.BeginSearch();
@@ -182,7 +183,9 @@ void Core::Search(const std::shared_ptr<Recalling>& recalling, MonotonicTime dea
 
 // When nothing of it is left.
 void Core::EndRecall(Recalling& recalling) {
+  KVKEEP_CHECK(recalling.left > 0);
   if (--recalling.left > 0) return;
+  KVKEEP_CHECK(remote_->recalls > 0);
   remote_->removals.EndSearch(recalling.began);
   --remote_->recalls;
   if (recalling.done) CallLater(std::move(recalling.done), recalling.came);
@@ -255,8 +258,10 @@ bool Core::BeginRecall(Section& section, const std::shared_ptr<Recalling>& recal
     return true;
   }
   const ChunkSlot slot = CreateChunk(id, shape);
+  KVKEEP_CHECK(slot != kNoSlot);
   {
     Change chunk(this, slot);
+    KVKEEP_CHECK(chunk->tenant == owner);  // in whose pool the space is
     chunk->g2 = *std::move(extents);
     SetG2State(*chunk, G2State::kReading);
     chunk->recalled = true;
@@ -275,8 +280,11 @@ bool Core::BeginRecall(Section& section, const std::shared_ptr<Recalling>& recal
 
 // Its last byte has ended: its space is its own from here on, or free.
 void Core::EndRecallRead(const Chunk& chunk) {
+  const auto recalling = remote_->recalling.find(chunk.id);
+  KVKEEP_CHECK(chunk.recalled && recalling != remote_->recalling.end());
+  KVKEEP_CHECK(pool(chunk).recalling_blocks >= chunk.blocks());
   pool(chunk).recalling_blocks -= chunk.blocks();
-  remote_->recalling.erase(remote_->recalling.find(chunk.id));
+  remote_->recalling.erase(recalling);
   PumpLater(*remote_);  // it may be removed there now
 }
 
@@ -347,6 +355,7 @@ void Core::PumpRemote() {
 void Core::StartRemoteWrite(RemoteWrites::Sent sent) {
   const ChunkSlot slot = sent.slot;
   // Its bytes stay, as they do for a reader; what leases may hold is another matter.
+  KVKEEP_CHECK(!table_.at(slot).sending && ReadableNow(table_.at(slot)));
   Change(this, slot)->sending = true;
   const Chunk& chunk = table_.at(slot);
   const uint64_t bytes = chunk.blocks() * kBlockBytes;
@@ -401,6 +410,7 @@ void Core::OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::
   Section section(this);
   RemoteTier& remote = *remote_;
   Chunk& chunk = table_.at(sent.slot);
+  KVKEEP_CHECK(chunk.sending);  // so it is still in that slot
   remote.writes.End(chunk.id, bytes);
   if (status.ok() || absl::IsAlreadyExists(status)) {
     RemoteCounters& counters = remote.counters;

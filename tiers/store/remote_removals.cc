@@ -31,7 +31,7 @@ bool RemoteRemovals::GiveUpOne(Names& of) {
 
 void RemoteRemovals::Tend() {
   for (size_t i = 0; i < kMostAtOnce && !failed_.empty(); ++i) {
-    unsent_.insert(*failed_.begin());
+    KVKEEP_CHECK(unsent_.insert(*failed_.begin()).second);
     failed_.erase(failed_.begin());
   }
   ForgetRemoved();
@@ -44,7 +44,7 @@ void RemoteRemovals::End(const ChunkId& id, bool removed) {
   --under_way_;
   const bool again = name.deleted > name.sent;
   if (!removed || again) {
-    (again ? unsent_ : failed_).emplace(name.deleted, id);
+    KVKEEP_CHECK((again ? unsent_ : failed_).emplace(name.deleted, id).second);
     return;
   }
   name.removed = ++now_;

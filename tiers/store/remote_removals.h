@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "tiers/base/check.h"
 #include "tiers/base/key.h"
 
 namespace kvkeep::store_internal {
@@ -79,6 +80,7 @@ std::optional<ChunkId> RemoteRemovals::Next(Writing writing) {
     if (writing(id)) continue;
     unsent_.erase(at);
     Name& name = names_.at(id);
+    KVKEEP_CHECK(!name.under_way && name.removed == 0);
     name.under_way = true;
     name.sent = ++now_;
     ++under_way_;

@@ -41,8 +41,14 @@ class RemoteWrites {
   bool has_room_for_old() const { return queue_.size() < kMostQueued / 2; }
   bool anyone_waits() const { return !queue_.empty(); }
   // REQUIRES: anyone_waits().
-  const Offered& next() const { return queue_.front(); }
-  void Pop() { queue_.pop_front(); }
+  const Offered& next() const {
+    KVKEEP_CHECK(anyone_waits());
+    return queue_.front();
+  }
+  void Pop() {
+    KVKEEP_CHECK(anyone_waits());
+    queue_.pop_front();
+  }
 
   bool MayBegin(uint64_t bytes) const {
     return in_flight_bytes_ == 0 || in_flight_bytes_ + bytes <= kMostBytesInFlight;

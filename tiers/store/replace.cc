@@ -31,6 +31,7 @@
 // 5. While the chunk itself is in doubt, or both are sure, the scrub has it in its queue, unless it
 //    is nobody's.
 #include "tiers/base/canary.h"
+#include "tiers/base/check.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
@@ -50,6 +51,7 @@ std::optional<ReplacedAt> SurestOf(const ReplacedRecords& records, const ChunkId
 
 // REQUIRES: it has one.
 KnownRecord RecordOf(const Chunk& chunk, const Incarnations& incarnations) {
+  KVKEEP_CHECK(chunk.g3_state == G3State::kStored);
   return {.shape = chunk.shape,
           .incarnation = incarnations.At(chunk.g3_incarnation),
           .generation = chunk.g3_generation,
@@ -61,6 +63,8 @@ KnownRecord RecordOf(const Chunk& chunk, const Incarnations& incarnations) {
 }  // namespace
 
 void Core::StoreBy(Chunk& chunk, uint16_t device, ExtentList extents, const KnownRecord& record) {
+  KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.g3.empty() && !extents.empty());
+  KVKEEP_CHECK(chunk.shape == record.shape);
   chunk.g3 = std::move(extents);
   chunk.device = device;
   chunk.g3_incarnation = *incarnations_.Add(record.incarnation);
@@ -73,11 +77,13 @@ void Core::StoreBy(Chunk& chunk, uint16_t device, ExtentList extents, const Know
 }
 
 ExtentList Core::TakeOff(Chunk& chunk, ChunkSlot slot) {
+  KVKEEP_CHECK(chunk.g3_state == G3State::kStored && !chunk.g3_reading);
   if (chunk.in_g3_policy) {
     g3_policy(chunk).OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
     NoteGone(chunk, LifeSamples::kG3, EvictionPolicy::EraseReason::kRemoved);
   }
   chunk.in_g3_policy = false;
+  KVKEEP_CHECK(devices_[chunk.device]->chunks > 0);
   --devices_[chunk.device]->chunks;
   ExtentList extents = std::move(chunk.g3);
   chunk.g3.clear();
@@ -146,6 +152,7 @@ std::optional<PendingRemove> Core::TakeReplaced(const ReplacedAt& at) {
 }
 
 void Core::EndReplaced(const Chunk& chunk) {
+  KVKEEP_CHECK(chunk.g3_state == G3State::kStored && !chunk.detached);
   const Replaced* const here = replaced_.Find({chunk.id, chunk.device});
   if (here != nullptr && !here->kept()) {
     replaced_.Drop({chunk.id, chunk.device});  // its removal finds the new record
@@ -210,6 +217,7 @@ void Core::LoseChunk(ChunkSlot slot) {
   const std::optional<ReplacedAt> at = SurestOf(replaced_, id);
   if (!at.has_value() || table_.full()) return ForgetReplaced(id);
   const ChunkSlot fresh = CreateChunk(id, replaced_.Find(*at)->record.shape);
+  KVKEEP_CHECK(fresh != kNoSlot);
   ++moves_;
   Change chunk(this, fresh);
   BecomeReplaced(fresh, *at);

@@ -38,7 +38,7 @@ void ReplacedRecords::Keep(const ReplacedAt& at, TenantId owner, ExtentList exte
   KVKEEP_CHECK(replaced.extents.empty() && !extents.empty());
   replaced = {
       .holder = kNoSlot, .extents = std::move(extents), .record = record, .owner = owner};
-  kept_.emplace(at.device, owner, at.id);
+  KVKEEP_CHECK(kept_.emplace(at.device, owner, at.id).second);
 }
 
 Replaced ReplacedRecords::Take(const ReplacedAt& at) {

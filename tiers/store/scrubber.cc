@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "tiers/base/check.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep::store_internal {
@@ -91,6 +92,7 @@ std::optional<ChunkSlot> Scrubber::NextOfRound(const Questions& questions) {
 }
 
 void Scrubber::Ended(bool was_read) {
+  KVKEEP_CHECK(reading_);
   reading_ = false;
   if (!was_read && reading_in_doubt_) ++put_off_;
 }

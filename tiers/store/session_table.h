@@ -18,6 +18,7 @@
 #include <optional>
 #include <vector>
 
+#include "tiers/base/check.h"
 #include "tiers/base/clock.h"
 #include "tiers/store/counters.h"
 #include "tiers/store/owners.h"
@@ -101,7 +102,10 @@ class SessionTable {
   void CheckInvariants() const;
 
  private:
-  Rates& rates_of(TenantId tenant) { return rates_[tenant.value()]; }
+  Rates& rates_of(TenantId tenant) {
+    KVKEEP_CHECK(tenant.value() < rates_.size());
+    return rates_[tenant.value()];
+  }
 
   const Incarnation incarnation_;  // told to who names a session that is not open
   const uint64_t max_keys_per_call_;

@@ -18,6 +18,7 @@
 #include <optional>
 #include <vector>
 
+#include "tiers/base/check.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep::store_internal {
@@ -59,8 +60,14 @@ class Shares {
     double weight = 0;
     uint64_t share = 0, held = 0;
   };
-  Tenant& of(TenantId tenant) { return tenants_[tenant.value()]; }
-  const Tenant& of(TenantId tenant) const { return tenants_[tenant.value()]; }
+  Tenant& of(TenantId tenant) {
+    KVKEEP_CHECK(tenant.value() < tenants_.size());
+    return tenants_[tenant.value()];
+  }
+  const Tenant& of(TenantId tenant) const {
+    KVKEEP_CHECK(tenant.value() < tenants_.size());
+    return tenants_[tenant.value()];
+  }
 
   std::vector<Tenant> tenants_;  // the last one is nobody
 };

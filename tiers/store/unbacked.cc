@@ -3,12 +3,14 @@
 // that is hot; and it is offered to G3, by the admission as any other, when there is room again.
 #include <algorithm>
 
+#include "tiers/base/check.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
 
 void Core::WaitUnbacked(ChunkSlot slot, ChunkSlot parent) {
   const Chunk& chunk = table_.at(slot);
+  KVKEEP_CHECK(chunk.g2_state == G2State::kResident && chunk.g3_state == G3State::kAbsent);
   if (draining_ || chunk.waits_unbacked) return;
   pool(chunk).unbacked.Push(table_, slot, parent);
 }
@@ -81,6 +83,7 @@ void Core::NoteUnbacked(Chunk& chunk) {
   if (unbacked == chunk.noted_unbacked) return;
   chunk.noted_unbacked = unbacked;
   G2Pool& own = pool(chunk);
+  KVKEEP_CHECK(unbacked || (own.unbacked_chunks > 0 && own.unbacked_blocks >= chunk.blocks()));
   own.unbacked_chunks = unbacked ? own.unbacked_chunks + 1 : own.unbacked_chunks - 1;
   own.unbacked_blocks = unbacked ? own.unbacked_blocks + chunk.blocks()
                                  : own.unbacked_blocks - chunk.blocks();

@@ -22,7 +22,7 @@ class UnbackedQueue {
     chunk.waits_unbacked = true;
     const uint64_t turn = next_turn_++;
     turns_.emplace(turn, slot);
-    waiting_.emplace(slot, Waiting{turn, parent});
+    KVKEEP_CHECK(waiting_.emplace(slot, Waiting{turn, parent}).second);
     blocks_ += chunk.blocks();
   }
   // REQUIRES: it waits in this one. Returns its parent.
@@ -32,7 +32,7 @@ class UnbackedQueue {
     KVKEEP_CHECK(chunk.waits_unbacked && found != waiting_.end());
     chunk.waits_unbacked = false;
     const ChunkSlot parent = found->second.parent;
-    turns_.erase(found->second.turn);
+    KVKEEP_CHECK(turns_.erase(found->second.turn) == 1 && blocks_ >= chunk.blocks());
     waiting_.erase(found);
     blocks_ -= chunk.blocks();
     return parent;

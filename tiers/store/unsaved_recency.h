@@ -34,6 +34,7 @@ class UnsavedRecency {
   // device's newest record.
   void Begin(uint64_t base, CommitSequence saved_to, CommitSequence committed,
              std::vector<int64_t> newest) {
+    KVKEEP_CHECK(!saving_);
     slots_.clear();
     base_ = base;
     saved_to_ = std::min(saved_to, committed);  // what comes later is not in the index yet

@@ -35,7 +35,8 @@ bool LiesOn(const ExtentList& extents, BlockNumber block) {
 void Core::StartVerification(ChunkSlot slot) {
   Change chunk(this, slot);
   KVKEEP_CHECK(chunk->g2_state == G2State::kUnverified);
-  promotions_[slot] = Promotion::InPlace(slot, chunk->shape, chunk->g2);
+  auto promotion = Promotion::InPlace(slot, chunk->shape, chunk->g2);
+  KVKEEP_CHECK(promotions_.emplace(slot, std::move(promotion)).second);
   SetG2State(*chunk, G2State::kVerifying);
   Later([this, slot, extents = chunk->g2] {
     deps_.copy_executor->Post([this, slot, extents] {
@@ -50,6 +51,7 @@ void Core::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header)
     Section section(this);
     promotion = promotions_.at(slot).get();
     const Chunk& chunk = table_.at(slot);
+    KVKEEP_CHECK(chunk.g2_state == G2State::kVerifying);
     const bool same = header.ok() && header->identity.id == chunk.id &&
                       header->identity.shape == chunk.shape &&
                       header->placement.tier == Tier::kG2 && !header->encryption &&
@@ -69,7 +71,7 @@ void Core::FinishVerification(const Promotion& promotion, Promotion::Next end) {
   Section section(this);
   TellFirst(std::move(end.told), std::move(end.status));
   const ChunkSlot slot = promotion.slot();
-  promotions_.erase(slot);
+  KVKEEP_CHECK(promotions_.erase(slot) == 1);
   {
     Change chunk(this, slot);
     SetG2State(*chunk, G2State::kResident);
@@ -92,7 +94,7 @@ void Core::EndFailedVerification(const Promotion& promotion, Promotion::Next end
   TellFirst(std::move(end.told), std::move(end.status));
   const ChunkSlot slot = promotion.slot();
   WithholdBroken(*deps_.arena, pools_);  // before its blocks are free
-  promotions_.erase(slot);
+  KVKEEP_CHECK(promotions_.erase(slot) == 1);
   ++counters_.corrupt_chunks;
   {
     Change chunk(this, slot);
@@ -133,6 +135,7 @@ void Core::LeaveToReaders(ChunkSlot slot) {
   }
   DetachOnly(slot);
   const ChunkSlot fresh = CreateChunk(copy.id, copy.shape);
+  KVKEEP_CHECK(fresh != kNoSlot);
   ++moves_;
   Change change(this, fresh);
   change->g3 = std::move(copy.g3);

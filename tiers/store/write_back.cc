@@ -11,15 +11,40 @@
 #include "tiers/store/encrypted_write.h"
 
 namespace kvkeep::store_internal {
+namespace {
+
+// A write-back goes on step by step, and may be given up at any of them. What a record says is
+// stored is so at once.
+constexpr bool MayBecome(G3State from, G3State to) {
+  using enum G3State;
+  switch (from) {
+    case kAbsent:
+      return to == kQueued || to == kStored;
+    case kQueued:
+      return to == kWriting || to == kAbsent;
+    case kWriting:
+      return to == kCommitting || to == kAbsent;
+    case kCommitting:
+      return to == kStored || to == kAbsent;
+    case kStored:
+      return to == kAbsent;
+  }
+  return false;
+}
+
+}  // namespace
 
 // Every change of a chunk's G3 state goes through here, so that the dirty accounts are right.
 void Core::SetG3State(Chunk& chunk, G3State state) {
+  KVKEEP_CHECK(MayBecome(chunk.g3_state, state));
   const bool was_dirty = chunk.dirty();
   chunk.g3_state = state;
+  KVKEEP_CHECK(!chunk.dirty() || chunk.g2_state == G2State::kResident);
   if (chunk.dirty() && !was_dirty) {
     pool(chunk).dirty_blocks += chunk.blocks();
     write_backs_.Begin(chunk.g3_generation, deps_.clock->Now());
   } else if (!chunk.dirty() && was_dirty) {
+    KVKEEP_CHECK(pool(chunk).dirty_blocks >= chunk.blocks());
     pool(chunk).dirty_blocks -= chunk.blocks();
     write_backs_.End(chunk.g3_generation);
   }
@@ -48,6 +73,7 @@ std::optional<uint16_t> Core::EnqueueWriteBack(ChunkSlot slot,
   if (devices_.empty()) return std::nullopt;
   Chunk& chunk = table_.at(slot);
   KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident);
+  KVKEEP_CHECK(chunk.live && !chunk.detached);
   // Over the budget the newcomer stays unbacked for now: the queue holds the heads of its prefix.
   const bool over = !draining_ && !pool(chunk).MayBeDirty(chunk.blocks());
   const ChunkSlot near = table_.FindParent(chunk, parent);
@@ -120,6 +146,7 @@ void Core::PumpWrites(uint16_t device) {
 bool Core::MoveQueued(const WriteLane::Queued& queued) {
   Count(work::kEvict);
   Chunk& chunk = table_.at(queued.slot);
+  KVKEEP_CHECK(chunk.g3_state == G3State::kQueued);
   const std::optional<uint16_t> to = ChooseDevice(chunk, table_.FindParent(chunk, queued.parent));
   if (!to.has_value() || *to == chunk.device) return false;
   if (attached_[*to].device->index_over_budget()) return false;
@@ -132,6 +159,7 @@ bool Core::MoveQueued(const WriteLane::Queued& queued) {
 
 void Core::StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
   Chunk& chunk = table_.at(slot);
+  KVKEEP_CHECK(!chunk.g3.empty() && !chunk.detached);
   SetG3State(chunk, G3State::kWriting);
   WriteBack* const write =
       write_backs_.BeginWrite(slot, {.to = devices_[chunk.device].get(),
@@ -209,6 +237,7 @@ void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
   if (done->blames_device) NoteIo(tier, true, done->failure);
   counters_.allocation_failures += !done->blames_device && absl::IsUnavailable(done->failure);
   Chunk& chunk = table_.at(slot);
+  KVKEEP_CHECK(chunk.g3_state == G3State::kWriting && chunk.device == tier.number);
   if (!done->failure.ok() || chunk.detached) {
     if (!done->failure.ok()) ++counters_.write_backs_failed;
     GiveUpWriteBack(slot, done->parent, done->failure);
@@ -236,6 +265,7 @@ void Core::GiveUpWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent
   ++counters_.write_backs_cancelled;
   durable_waiters_.Fail(slot, why.ok() ? absl::NotFoundError("the chunk was deleted") : why);
   Change chunk(this, slot);
+  KVKEEP_CHECK(chunk->dirty());
   if (!chunk->g3.empty()) {
     devices_[chunk->device]->allocator->Free(chunk->g3);
     g3_shares_.Give(chunk->tenant, chunk->blocks());

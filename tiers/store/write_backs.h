@@ -61,6 +61,7 @@ class WriteBacks {
   // ---- being written
   // All of its bytes are left. Stays where it is until they have ended.
   WriteBack* BeginWrite(ChunkSlot slot, WriteBack write) {
+    KVKEEP_CHECK(write.bytes > 0);
     write.bytes_left = write.bytes;
     const auto begun = writing_.emplace(slot, std::make_unique<WriteBack>(std::move(write)));
     KVKEEP_CHECK(begun.second);

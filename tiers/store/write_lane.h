@@ -33,7 +33,10 @@ class WriteLane {
   bool anyone_waits() const { return !queue_.empty(); }
   size_t waiting() const { return queue_.size(); }
   // REQUIRES: anyone_waits().
-  std::pair<Generation, Queued> next() const { return *queue_.begin(); }
+  std::pair<Generation, Queued> next() const {
+    KVKEEP_CHECK(anyone_waits());
+    return *queue_.begin();
+  }
   // It waits no more. REQUIRES: it does.
   void Remove(Generation generation) { KVKEEP_CHECK(queue_.erase(generation) == 1); }
 
