@@ -375,8 +375,8 @@ std::vector<ConfigKey> LimitKeys() {
   return {
       Count("limits.max_chunks", In(&Config::limits, &LimitsConfig::max_chunks),
             {1000, 1'000'000'000},
-            "Chunks in all tiers together; sizes the tables: 12 bytes each from the start, some 170 "
-            "once used (more with g3.policy reuse)."),
+            "Chunks in all tiers together; sizes the tables: 12 bytes each from the start, some "
+            "170 once used (more with g3.policy reuse)."),
       Count("limits.keys_per_call", In(&Config::limits, &LimitsConfig::keys_per_call), {1, 65536},
             "Keys in one call."),
       Count("limits.sessions", In(&Config::limits, &LimitsConfig::sessions), {1, 65536},

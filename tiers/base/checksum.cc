@@ -85,6 +85,7 @@ void PayloadCopier::AppendShared(std::byte* destination, std::span<const std::by
 
 void PayloadCopier::AppendSteps(std::byte* destination, std::span<const std::byte> source,
                                 Checksummed what, std::byte* copy) {
+  KVKEEP_CHECK(destination != nullptr || source.empty());
   const Steps& steps = StepsHere();
   while (!source.empty()) {
     const size_t left_in_piece = kPieceBytes - bytes_ % kPieceBytes;
@@ -108,6 +109,7 @@ void PayloadCopier::AppendSteps(std::byte* destination, std::span<const std::byt
 }
 
 void PayloadCopier::Take(std::span<const std::byte> copied) {
+  KVKEEP_CHECK(copied.size() <= kPieceBytes - bytes_ % kPieceBytes);
   XXH3_64bits_update(&state_->hash, copied.data(), copied.size());
   bytes_ += copied.size();
   if (bytes_ % kPieceBytes == 0) {

@@ -35,6 +35,7 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::Post(Task task) {
+  KVKEEP_CHECK(task != nullptr);
   {
     MutexLock lock(&mu_);
     queue_.push_back(std::move(task));

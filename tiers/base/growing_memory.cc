@@ -32,6 +32,7 @@ GrowingMemory::~GrowingMemory() {
 }
 
 void GrowingMemory::TouchAhead(uint64_t used) {
+  KVKEEP_CHECK(used <= bytes_);
   while (asked_ < bytes_ && used + kStepsAhead * kStepBytes > asked_) {
     const uint64_t step = std::min(kStepBytes, bytes_ - asked_);
     toucher_->Touch({data_ + asked_, step});

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cstdint>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace kvkeep {
 
 void HmacSha256(std::span<const std::byte> key, std::span<const std::byte> text,
                 std::span<std::byte, kHmacSha256Bytes> out) {
+  KVKEEP_CHECK(key.size() <= INT_MAX);
   unsigned int size = 0;
   const unsigned char* done =
       HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),

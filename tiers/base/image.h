@@ -41,6 +41,7 @@
 #include <span>
 #include <vector>
 
+#include "tiers/base/check.h"
 #include "tiers/base/checksum.h"
 #include "tiers/base/extent.h"
 #include "tiers/base/key.h"
@@ -79,6 +80,7 @@ struct ImageShape {
   // Where a piece begins and ends in the image; the last one goes to the end of the last block.
   uint64_t piece_begin(size_t piece) const { return kHeaderBytes + piece * kPieceBytes; }
   uint64_t piece_end(size_t piece) const {
+    KVKEEP_CHECK(piece < pieces());
     return piece + 1 == pieces() ? blocks().value() * kBlockBytes : piece_begin(piece + 1);
   }
   // Of an encrypted image: pieces of a unit, units, and where one begins and ends in the image.
@@ -88,10 +90,12 @@ struct ImageShape {
     return kHeaderBytes + unit * unit_pieces() * kPieceBytes;
   }
   uint64_t unit_end(size_t unit) const {
+    KVKEEP_CHECK(unit < units());
     return unit + 1 == units() ? blocks().value() * kBlockBytes : unit_begin(unit + 1);
   }
   // Of the byte at `offset`, which is behind the header page.
   size_t unit_at(uint64_t offset) const {
+    KVKEEP_CHECK(offset >= kHeaderBytes);
     return std::min<size_t>((offset - kHeaderBytes) / (unit_pieces() * kPieceBytes), units() - 1);
   }
   bool operator==(const ImageShape&) const = default;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tiers/base/check.h"
 #include "tiers/base/checksum.h"
 
 namespace kvkeep {
@@ -140,6 +141,7 @@ __attribute__((noinline)) bool Guarded(std::span<const std::byte> memory, const 
   InstallHandler();
   // Of a broken page the kernel tells the page, which may begin before the memory.
   constexpr uintptr_t kPage = 4096;
+  KVKEEP_CHECK(guard_of_thread == nullptr);
   Guard guard;
   guard.begin = reinterpret_cast<uintptr_t>(memory.data()) & ~(kPage - 1);
   guard.end = reinterpret_cast<uintptr_t>(memory.data() + memory.size());

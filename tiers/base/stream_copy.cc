@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep {
 namespace {
 
@@ -46,6 +48,9 @@ void StreamPages(std::byte* to, const std::byte* from, size_t bytes, const std::
 void StreamCopy(std::byte* to, std::span<const std::byte> from, const std::byte* ahead) {
 #ifdef KVKEEP_STREAMS
   if (from.size() >= kStreamBytes) {
+    const auto begin = reinterpret_cast<uintptr_t>(to);
+    const auto other = reinterpret_cast<uintptr_t>(from.data());
+    KVKEEP_CHECK(begin + from.size() <= other || other + from.size() <= begin);
     // The stores want whole lines of the target.
     const size_t head = -reinterpret_cast<uintptr_t>(to) % kLineBytes;
     std::memcpy(to, from.data(), head);

@@ -90,6 +90,7 @@ class TokenBucket {
     } else {
       level_ += std::min(room, per_second_ * seconds + came);
     }
+    KVKEEP_CHECK(level_ <= most_ && level_ >= -kMost);
     if (level_ == most_) fraction_ = 0;
   }
 

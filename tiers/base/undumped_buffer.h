@@ -7,12 +7,16 @@
 #include <cstddef>
 #include <span>
 
+#include "tiers/base/check.h"
+#include "tiers/base/units.h"
+
 namespace kvkeep {
 
 class UndumpedBuffer {
  public:
   // `bytes`: of whole pages.
   explicit UndumpedBuffer(size_t bytes) : bytes_(bytes) {
+    KVKEEP_CHECK(bytes > 0 && bytes % kBlockBytes == 0);
     void* const at =
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return;

@@ -30,6 +30,8 @@ AesGcm::AesGcm(Direction direction, const Secret& key, const GcmIv& iv,
 
 void AesGcm::Append(std::span<const std::byte> from, std::byte* to) {
   KVKEEP_CHECK(from.size() <= kGiB);
+  const auto in = reinterpret_cast<uintptr_t>(from.data()), out = reinterpret_cast<uintptr_t>(to);
+  KVKEEP_CHECK(in == out || in + from.size() <= out || out + from.size() <= in);
   int done = 0;
   KVKEEP_CHECK(EVP_CipherUpdate(context_.get(), Out(to), &done, In(from.data()),
                                 static_cast<int>(from.size())) == 1);

@@ -29,6 +29,7 @@ ImageEncryption ImageCipher::NewEncryption(const DataKey& key, const ImageShape&
 ImageCipher::ImageCipher(const DataKey& key, const ImageIdentity& identity,
                          const ImageEncryption& encryption) {
   KVKEEP_CHECK(encryption.key_id == key.id);
+  KVKEEP_CHECK(encryption.unit_tags.size() == identity.shape.units());
   std::byte* at = name_.data();
   const auto add = [&at](const void* from, size_t bytes) {
     std::memcpy(at, from, bytes);
@@ -64,6 +65,8 @@ AesGcm ImageCipher::Unit(AesGcm::Direction direction, size_t unit) const {
 }
 
 void ImageCipher::EncryptChecksums(ImageHeader* header) const {
+  KVKEEP_CHECK(header->encryption.has_value());
+  KVKEEP_CHECK(header->identity.piece_checksums.size() == header->identity.shape.pieces());
   AesGcm message = Message(AesGcm::Direction::kEncrypt, kChecksumsMessage);
   const auto apply = [&message](std::span<std::byte> bytes) {
     message.Append(bytes, bytes.data());
@@ -74,6 +77,7 @@ void ImageCipher::EncryptChecksums(ImageHeader* header) const {
 }
 
 absl::Status ImageCipher::DecryptChecksums(ImageHeader* header) const {
+  KVKEEP_CHECK(header->encryption.has_value());
   AesGcm message = Message(AesGcm::Direction::kDecrypt, kChecksumsMessage);
   const auto apply = [&message](std::span<std::byte> bytes) {
     message.Append(bytes, bytes.data());

@@ -43,6 +43,7 @@ absl::StatusOr<KeyRing::Entry> ParseLine(absl::string_view line, size_t number) 
 }
 
 bool Open(const KeyRing::Entry& entry, const Secret& master, Secret* key) {
+  KVKEEP_CHECK(entry.wrapped.size() == kWrappedBytes);
   const std::byte* const at = AsBytes(entry.wrapped).data();
   AesGcm message(AesGcm::Direction::kDecrypt, master, LoadAt<GcmIv>(at),
                  AsBytes(AssociatedData(entry)));

@@ -19,6 +19,7 @@ void EncryptedCheck::Decrypt(std::span<std::byte> bytes) {
     message_.reset();
     ++unit_;
   }
+  KVKEEP_CHECK(bytes.empty());
 }
 
 }  // namespace kvkeep::fsck_internal

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "tiers/base/check.h"
 #include "tiers/base/image.h"
 #include "tiers/crypt/image_cipher.h"
 
@@ -14,7 +15,9 @@ namespace kvkeep::fsck_internal {
 class EncryptedCheck {
  public:
   EncryptedCheck(const ImageCipher& cipher, const ImageHeader& header)
-      : cipher_(cipher), shape_(header.identity.shape), tags_(header.encryption->unit_tags) {}
+      : cipher_(cipher), shape_(header.identity.shape), tags_(header.encryption->unit_tags) {
+    KVKEEP_CHECK(tags_.size() == shape_.units());
+  }
 
   // The next bytes, in runs of any size. They become plaintext where they are.
   void Decrypt(std::span<std::byte> bytes);

@@ -76,6 +76,7 @@ uint64_t Findings::problems() const {
 
 void Findings::Sort() {
   MutexLock lock(&mu_);
+  KVKEEP_CHECK(listed_.size() <= max_listed_ && listed_.size() <= problems_ + notices_);
   std::stable_sort(listed_.begin(), listed_.end(), [](const FsckFinding& a, const FsckFinding& b) {
     return std::tie(a.notice, a.file, a.block) < std::tie(b.notice, b.file, b.block);
   });

@@ -11,6 +11,7 @@ namespace kvkeep {
 
 absl::Status CheckExtents(const ExtentList& extents, const DeviceSpace& space) {
   const uint64_t per_file = space.file_blocks.value();
+  KVKEEP_CHECK(per_file > 0);
   for (size_t i = 0; i < extents.size(); ++i) {
     const Extent& extent = extents[i];
     const uint64_t first = extent.first.value();
@@ -118,6 +119,7 @@ void PayloadCheck::Append(std::span<const std::byte> bytes) {
     } else {
       counted = false;
     }
+    KVKEEP_CHECK(at_ < end);
     const size_t count = std::min<uint64_t>(end - at_, bytes.size());
     if (counted) stream_.Append(bytes.first(count));
     at_ += count;

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "tiers/base/check.h"
 #include "tiers/base/checksum.h"
 #include "tiers/base/image.h"
 #include "tiers/index/record.h"
@@ -43,7 +44,9 @@ IndexRecord RecordOf(const ImageHeader& header, const Digest128& root);
 // Checks what follows the header page as it comes, in runs of any size.
 class PayloadCheck {
  public:
-  explicit PayloadCheck(const ImageIdentity& identity) : identity_(identity) {}
+  explicit PayloadCheck(const ImageIdentity& identity) : identity_(identity) {
+    KVKEEP_CHECK(identity.piece_checksums.size() == identity.shape.pieces());
+  }
 
   void Append(std::span<const std::byte> bytes);
   // After the last byte. Pieces that do not match, and whether the metadata tail does not.

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <thread>
 
+#include "tiers/base/check.h"
 #include "tiers/base/clock.h"
 #include "tiers/fsck/encrypted_check.h"
 
@@ -108,6 +109,7 @@ std::optional<ImageFault> ReadPayload(const OfflineDevice& device, const KeyRing
 
 void InParallel(size_t count, uint32_t threads, absl::FunctionRef<void(size_t, ReadBuffer&)> work,
                 absl::FunctionRef<void()> after_each) {
+  KVKEEP_CHECK(threads > 0);
   std::atomic<size_t> next = 0;
   const auto run = [&](bool caller) {
     ReadBuffer buffer;

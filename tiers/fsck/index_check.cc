@@ -39,7 +39,7 @@ absl::Status IndexCheck::Run() {
   KVKEEP_ASSIGN_OR_RETURN(const auto noted, index_.GetMeta(kDoubtfulName));
   noted_ = DecodeDoubtful(noted);
   for (uint64_t label = 0; label < space_.blocks.value(); label += space_.file_blocks.value()) {
-    claimed_.Insert(BlockNumber(label));
+    KVKEEP_CHECK(claimed_.Insert(BlockNumber(label)));
     report_.label_bytes += kBlockBytes;
   }
   const absl::Status scanned = index_.Visit([this](absl::string_view key, absl::string_view value) {
@@ -260,6 +260,7 @@ void IndexCheck::FindOrphans() {
     const std::optional<BlockNumber> taken = claimed_.Next(*at);
     const uint64_t run_end = std::min({taken.has_value() ? taken->value() : end, file_end, end,
                                        first + ReadBuffer::kBytes / kBlockBytes});
+    KVKEEP_CHECK(first < run_end);
     const std::span<std::byte> bytes = buffer.First((run_end - first) * kBlockBytes);
     uint64_t next = run_end;
     if (const absl::Status read = device_.Read(*at, bytes); !read.ok()) {
@@ -283,6 +284,7 @@ void IndexCheck::FindOrphans() {
 
 void IndexCheck::CountSpace() {
   KVKEEP_CHECK(good_ + bad_ + stale_ == report_.records);
+  KVKEEP_CHECK(doubtful_ <= good_ && unchecked_ <= report_.records);
   report_.good_chunks = good_;
   report_.bad_chunks = bad_;
   report_.stale_chunks = stale_;
@@ -290,6 +292,8 @@ void IndexCheck::CountSpace() {
   report_.unchecked_chunks = unchecked_;
   report_.used_bytes = used_blocks_ * kBlockBytes;
   report_.orphaned_bytes = orphaned_blocks_ * kBlockBytes;
+  KVKEEP_CHECK(report_.label_bytes + report_.used_bytes + report_.orphaned_bytes ==
+               claimed_.Count() * kBlockBytes);
   KVKEEP_CHECK(report_.label_bytes + report_.used_bytes + report_.orphaned_bytes <=
                report_.data_bytes);
   report_.free_bytes =

@@ -96,6 +96,7 @@ absl::Status OfflineDevice::LockSuperblock() {
 absl::Status OfflineDevice::OpenDataFile(size_t number, Findings* findings) {
   FsckFinding finding{
       .problem = FsckProblem::kDataFile, .file = DataFileName(number), .to_do = kRestoreOrEmpty};
+  KVKEEP_CHECK(number == files_.size());
   files_.emplace_back();
   const absl::Status opened = RetryWhileLocked([&]() -> absl::Status {
     KVKEEP_ASSIGN_OR_RETURN(
@@ -207,6 +208,7 @@ absl::Status OfflineDevice::SyncDataFiles() const {
 
 void OfflineDevice::Locate(BlockNumber block, FsckFinding* finding) const {
   const uint64_t per_file = geometry_.file_bytes / kBlockBytes;
+  KVKEEP_CHECK(block.value() / per_file < geometry_.files.size());
   finding->file = DataFileName(block.value() / per_file);
   finding->block = block.value() % per_file;
 }

@@ -198,6 +198,7 @@ absl::Status Rebuild::MakeIndex() {
                       images_.begin() + static_cast<ptrdiff_t>(end));
     KVKEEP_RETURN_IF_ERROR(index->Commit(batch));
   }
+  KVKEEP_CHECK(images_.empty() || images_.back().sequence.value() == images_.size());
   // Every byte was read back, and flushed: nothing of it is in doubt.
   return index->Sync({.boot_id = options_.boot_id, .sequence = CommitSequence(images_.size())});
 }
@@ -205,7 +206,9 @@ absl::Status Rebuild::MakeIndex() {
 absl::Status Rebuild::MakeLiveMap() {
   MutexLock lock(&mu_);
   BlockSet images(device_.space().blocks);
-  for (const IndexRecord& image : images_) images.Insert(image.extents[0].first);
+  for (const IndexRecord& image : images_) {
+    KVKEEP_CHECK(images.Insert(image.extents[0].first));
+  }
   return WriteLiveMap(device_.path(kNewLiveMapName), device_.superblock().device, images);
 }
 

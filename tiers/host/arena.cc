@@ -35,6 +35,9 @@ class SegmentedArena final : public Arena {
         reason_(std::move(reason)),
         errors_(Watched(), files_->OpenNotesDirectory()) {
     KVKEEP_CHECK(segments_.size() == files_->geometry().segment_count());
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      KVKEEP_CHECK(segments_[i].memory().size() == files_->geometry().bytes_of(i));
+    }
     if (prefault_executor == nullptr) return;
     std::vector<std::span<std::byte>> memory;
     for (size_t i = 0; i < segments_.size(); ++i) {
@@ -150,6 +153,7 @@ std::vector<BlockNumber> SegmentedArena::TakeBrokenBlocks() {
   std::vector<BlockNumber> blocks;
   for (const MemoryErrorNote& note : errors_.TakeNew()) {
     if (note.file >= segments_.size()) continue;  // of the marks
+    KVKEEP_CHECK(note.offset < files_->geometry().bytes_of(note.file));
     blocks.emplace_back(note.file * segment_blocks().value() + note.offset / kBlockBytes);
   }
   return blocks;

@@ -39,7 +39,10 @@ class MemfdFiles final : public SegmentFiles {
   const Uuid& uuid() const override { return uuid_; }
   absl::StatusOr<Mapping> MapSegment(size_t segment) override;
   absl::StatusOr<Mapping> MapMarks() override { return Mapping(); }
-  absl::Status Finish() override { return absl::OkStatus(); }
+  absl::Status Finish() override {
+    KVKEEP_CHECK(fds_.size() == geometry_.segment_count());
+    return absl::OkStatus();
+  }
   absl::StatusOr<int> OpenForClient(size_t segment) override;
   bool survives_restart() const override { return false; }
   size_t reused_segments() const override { return 0; }

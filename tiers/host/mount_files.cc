@@ -250,6 +250,7 @@ absl::Status MountFiles::ReplaceBrokenPage(const MemoryErrorNote& note) {
   const UniqueFd fd(openat(dirs_.writable.get(), name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", name));
   const uint64_t page = note.offset / dirs_.page_bytes * dirs_.page_bytes;
+  KVKEEP_CHECK(page + dirs_.page_bytes <= bytes);
   if (fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(page),
                 static_cast<off_t>(dirs_.page_bytes)) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("a broken page of ", name, " does not go"));
@@ -338,11 +339,13 @@ bool MountFiles::TakePiece(const PieceOrder::Piece& piece) const {
 }
 
 void MountFiles::TakeMore() {
+  KVKEEP_CHECK(finished_);
   if (TakePieces(std::max<uint64_t>(kMostAtOnce / order_.piece_bytes(), 1)) > 0) SavePart();
 }
 
 absl::StatusOr<MountFiles::WholeFile> MountFiles::OpenFile(const std::string& name, uint64_t bytes,
                                                            uint64_t there) {
+  KVKEEP_CHECK(there <= bytes && bytes % dirs_.page_bytes == 0);
   const int create = reused_ ? 0 : O_CREAT | O_EXCL;
   UniqueFd fd(openat(dirs_.writable.get(), name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | create,
                      S_IRUSR | S_IWUSR));
@@ -394,13 +397,14 @@ absl::StatusOr<Mapping> MountFiles::MapSegment(size_t segment) {
 }
 
 absl::StatusOr<Mapping> MountFiles::MapMarks() {
+  KVKEEP_CHECK(inodes_.size() == geometry_.segment_count() && !finished_);
   KVKEEP_ASSIGN_OR_RETURN(const WholeFile file,
                           OpenFile(kArenaMarksName, marks_file_bytes(), marks_file_bytes()));
   return Mapping::Map(file.fd.get(), marks_file_bytes(), dirs_.page_bytes);
 }
 
 absl::Status MountFiles::Finish() {
-  KVKEEP_CHECK(inodes_.size() == geometry_.segment_count());
+  KVKEEP_CHECK(inodes_.size() == geometry_.segment_count() && !finished_);
   if (!shortage_.ok()) {
     TakePieces(order_.pieces());
     // Somebody else was faster than HasRoomFor said.

@@ -19,7 +19,10 @@ PieceOrder::PieceOrder(const ArenaGeometry& geometry, uint64_t page_bytes)
       segments_(geometry.segment_count()),
       rounds_of_last_(DivideRoundUp(geometry.bytes_of(segments_ - 1), piece_bytes_)),
       pieces_((segments_ - 1) * DivideRoundUp(geometry.segment_bytes, piece_bytes_) +
-              rounds_of_last_) {}
+              rounds_of_last_) {
+  KVKEEP_CHECK(geometry.segment_bytes % page_bytes == 0 && piece_bytes_ % page_bytes == 0);
+  KVKEEP_CHECK(pieces_ >= segments_);
+}
 
 PieceOrder::Piece PieceOrder::at(uint64_t number) const {
   KVKEEP_CHECK(number < pieces_);

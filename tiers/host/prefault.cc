@@ -76,6 +76,7 @@ void Prefaulter::State::RunOne() {
   std::span<std::byte> slice;
   {
     MutexLock lock(&mu);
+    KVKEEP_CHECK(tasks > 0);
     if (stopped || next == slices.size()) {
       --tasks;
       return;
@@ -92,6 +93,7 @@ void Prefaulter::State::RunOne() {
     KVKEEP_CHECK(finished < slices.size());
     KVKEEP_CHECK(running > 0 && tasks > 0);
     if (++finished == slices.size()) done = memory;
+    KVKEEP_CHECK(finished <= next);
     more = !stopped && next < slices.size();
     if (!more) --tasks;
   }

@@ -7,7 +7,10 @@
 
 namespace kvkeep {
 
-size_t ArenaGeometry::segment_count() const { return DivideRoundUp(capacity_bytes, segment_bytes); }
+size_t ArenaGeometry::segment_count() const {
+  KVKEEP_CHECK(segment_bytes > 0);
+  return DivideRoundUp(capacity_bytes, segment_bytes);
+}
 
 uint64_t ArenaGeometry::bytes_of(size_t segment) const {
   KVKEEP_CHECK(segment < segment_count());

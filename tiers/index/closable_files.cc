@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep {
 
 using rocksdb::FileOptions;
@@ -14,7 +16,7 @@ class ClosableFiles::Closable final : public Wrapper, public ClosableFiles::File
   Closable(ClosableFiles* files, std::unique_ptr<Interface> target)
       : Wrapper(target.get()), files_(files), target_(std::move(target)) {
     MutexLock lock(&files_->mu_);
-    files_->open_.insert(this);
+    KVKEEP_CHECK(files_->open_.insert(this).second);
   }
   ~Closable() override {
     MutexLock lock(&files_->mu_);

@@ -10,7 +10,7 @@ bool RecordPipe::Put(Batch batch) {
   MutexLock lock(&mu_);
   while (waiting_.size() >= kMaxWaiting && !stopped_) changed_.Wait(&mu_);
   if (stopped_) return false;
-  KVKEEP_CHECK(!ended_);
+  KVKEEP_CHECK(!ended_ && batch.records.size() <= kBatchRecords);
   waiting_.push_back(std::move(batch));
   changed_.NotifyAll();
   return true;

@@ -257,6 +257,7 @@ absl::Status RocksDbIndex::SaveRecency(std::span<const RecencyDelta> deltas) {
 }
 
 absl::Status RocksDbIndex::ScanRecency(absl::FunctionRef<bool(const RecencyDelta&)> visit) {
+  KVKEEP_CHECK(recency_ != nullptr);
   const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(scan_options_, recency_));
   for (it->SeekToFirst(); it->Valid(); it->Next()) {
     const auto delta = DecodeRecency(ToView(it->key()), ToView(it->value()));

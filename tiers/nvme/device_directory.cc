@@ -186,7 +186,8 @@ absl::Status DeviceDirectory::CheckFreeSpace(uint64_t bytes) const {
 
 absl::Status DeviceDirectory::MakeDataFile(const Uuid& device, size_t number, uint64_t from,
                                            uint64_t to) {
-  KVKEEP_CHECK(from < to && to % kBlockBytes == 0);
+  KVKEEP_CHECK(number < kMaxDataFiles);
+  KVKEEP_CHECK(from < to && from % kBlockBytes == 0 && to % kBlockBytes == 0);
   const std::string path = data_path(number);
   const int flags = O_RDWR | O_CREAT | (from == 0 ? O_TRUNC : 0);
   KVKEEP_ASSIGN_OR_RETURN(const UniqueFd fd,

@@ -31,6 +31,7 @@ DeviceGeometry MakeGeometry(uint64_t capacity_bytes, uint64_t file_bytes) {
     left -= geometry.files.back();
   }
   KVKEEP_CHECK(!geometry.files.empty());
+  KVKEEP_CHECK(geometry.files.back() % kBlockBytes == 0);
   geometry.live_map_bytes = LiveMapBytes(BlockCount(geometry.data_bytes() / kBlockBytes));
   KVKEEP_CHECK(geometry.live_map_bytes < geometry.index_allowance);
   KVKEEP_CHECK(geometry.data_bytes() + geometry.index_allowance <= capacity_bytes);

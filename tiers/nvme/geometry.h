@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tiers/base/check.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep {
@@ -30,6 +31,7 @@ struct DeviceGeometry {
   uint64_t data_bytes() const;
   // Above it no more is added to the index: a quarter is left for removals and compaction.
   uint64_t index_budget() const {
+    KVKEEP_CHECK(live_map_bytes <= index_allowance);
     const uint64_t for_index = index_allowance - live_map_bytes;
     return for_index - for_index / 4;
   }

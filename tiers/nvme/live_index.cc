@@ -20,7 +20,10 @@ absl::Status LiveIndex::Commit(const IndexBatch& batch) {
   KVKEEP_RETURN_IF_ERROR(CatchUp());
   KVKEEP_RETURN_IF_ERROR(map_.Clear(batch.freed));
   KVKEEP_RETURN_IF_ERROR(index_->Commit(batch));
-  for (const IndexRecord& record : batch.adds) late_.push_back(record.extents[0].first);
+  for (const IndexRecord& record : batch.adds) {
+    KVKEEP_CHECK(!record.extents.empty());
+    late_.push_back(record.extents[0].first);
+  }
   // The batch is applied, whatever becomes of the map; the next one begins with another attempt.
   CatchUp().IgnoreError();
   return absl::OkStatus();

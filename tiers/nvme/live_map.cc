@@ -110,6 +110,7 @@ absl::StatusOr<LiveMap> LiveMap::Open(const std::string& path, const Uuid& devic
 }
 
 absl::StatusOr<Block> LiveMap::ReadPage(uint64_t number) const {
+  KVKEEP_CHECK(number < LiveMapBytes(blocks_) / kBlockBytes);
   Block page;
   KVKEEP_RETURN_IF_ERROR(ReadAt(fd_.get(), number * kBlockBytes, page, path_));
   return LivePageIsGood(device_, number, page) ? page : Block{};

@@ -14,6 +14,8 @@ MultiFileDevice::MultiFileDevice(std::vector<std::unique_ptr<Device>> files,
   KVKEEP_CHECK(!files.empty() && files.size() == sizes_.size());
   for (size_t i = 0; i + 1 < sizes_.size(); ++i) KVKEEP_CHECK(sizes_[i] == file_bytes_);
   KVKEEP_CHECK(sizes_.back() <= file_bytes_);
+  KVKEEP_CHECK(sizes_.back() > 0 && sizes_.back() % kBlockBytes == 0);
+  KVKEEP_CHECK(file_bytes_ % kBlockBytes == 0);
   size_bytes_ = (files.size() - 1) * file_bytes_ + sizes_.back();
   for (std::unique_ptr<Device>& file : files) {
     files_.push_back(std::make_unique<File>());
@@ -31,6 +33,7 @@ void MultiFileDevice::Submit(IoOperation operation) {
   const uint64_t in_file = offset % file_bytes_;
   KVKEEP_CHECK(operation.bytes <= sizes_[number] - in_file);
   KVKEEP_CHECK(operation.kind == IoOperation::Kind::kRead || in_file >= kBlockBytes);
+  KVKEEP_CHECK(operation.bytes > 0 && operation.done != nullptr);
   operation.offset = DeviceOffset(in_file);
   File* const file = files_[number].get();
   if (operation.kind == IoOperation::Kind::kWrite) {
@@ -53,6 +56,7 @@ absl::Status MultiFileDevice::Sync() {
   }
   const absl::Status status = SyncFiles();
   MutexLock lock(&mu_);
+  KVKEEP_CHECK(syncing_);
   syncing_ = false;
   failed_ = status;
   synced_.NotifyAll();

@@ -140,6 +140,7 @@ absl::Status Grow(const Request& request, DeviceDirectory& directory, Superblock
         directory.path(), ": capacity_bytes ", larger.capacity_bytes, " takes more than ",
         kMaxDataFiles, " data files of ", larger.file_bytes, " bytes; lower capacity_bytes"));
   }
+  KVKEEP_CHECK(larger.capacity_bytes > superblock.capacity_bytes);
   const DeviceGeometry after = MakeGeometry(larger.capacity_bytes, larger.file_bytes);
   KVKEEP_RETURN_IF_ERROR(directory.CheckFreeSpace(after.capacity_bytes - before.capacity_bytes));
   KVKEEP_RETURN_IF_ERROR(directory.GrowDataFiles(superblock.device, before, after));

@@ -32,8 +32,13 @@ std::optional<Breaker::Ticket> Breaker::Admit(MonotonicTime now) {
   return ticket;
 }
 
+bool Breaker::Counts(Ticket ticket) const {
+  KVKEEP_CHECK(ticket.epoch_ > 0 && ticket.epoch_ <= epoch_);
+  return ticket.epoch_ == epoch_;
+}
+
 void Breaker::Serves(Ticket ticket, MonotonicTime now) {
-  if (ticket.epoch_ != epoch_) return;
+  if (!Counts(ticket)) return;
   if (state_ == State::kProbing) return Close();
   KVKEEP_CHECK(state_ == State::kClosed);
   connection_failures_ = 0;
@@ -41,7 +46,7 @@ void Breaker::Serves(Ticket ticket, MonotonicTime now) {
 }
 
 void Breaker::Fails(Ticket ticket, Failure failure, MonotonicTime now) {
-  if (ticket.epoch_ != epoch_) return;
+  if (!Counts(ticket)) return;
   if (state_ == State::kProbing) return Open(now, false);
   KVKEEP_CHECK(state_ == State::kClosed);
   connection_failures_ = failure == Failure::kConnection ? connection_failures_ + 1 : 0;
@@ -50,12 +55,11 @@ void Breaker::Fails(Ticket ticket, Failure failure, MonotonicTime now) {
 }
 
 void Breaker::Misconfigured(Ticket ticket, MonotonicTime now) {
-  KVKEEP_CHECK(ticket.epoch_ != epoch_ || state_ != State::kOpen);
-  if (ticket.epoch_ == epoch_) Open(now, true);
+  if (Counts(ticket)) Open(now, true);
 }
 
 void Breaker::Abandons(Ticket ticket, MonotonicTime now) {
-  if (ticket.epoch_ != epoch_ || state_ != State::kProbing) return;
+  if (!Counts(ticket) || state_ != State::kProbing) return;
   state_ = State::kOpen;
   ++epoch_;
   retry_at_ = now;
@@ -72,6 +76,7 @@ void Breaker::Count(MonotonicTime now, bool failed) {
   if (second.number != number) second = {.number = number};
   ++second.answers;
   second.failures += failed ? 1 : 0;
+  KVKEEP_CHECK(second.failures <= second.answers);
 }
 
 bool Breaker::TooMany(MonotonicTime now) const {
@@ -85,6 +90,7 @@ bool Breaker::TooMany(MonotonicTime now) const {
 }
 
 void Breaker::Open(MonotonicTime now, bool misconfigured) {
+  KVKEEP_CHECK(state_ != State::kOpen);
   if (misconfigured) {
     pause_ = options_.misconfigured_pause;
   } else if (state_ == State::kProbing && !misconfigured_) {
@@ -92,6 +98,7 @@ void Breaker::Open(MonotonicTime now, bool misconfigured) {
   } else {
     pause_ = options_.first_pause;
   }
+  KVKEEP_CHECK(pause_.count() > 0);
   state_ = State::kOpen;
   misconfigured_ = misconfigured;
   ++epoch_;
@@ -101,6 +108,7 @@ void Breaker::Open(MonotonicTime now, bool misconfigured) {
 }
 
 void Breaker::Close() {
+  KVKEEP_CHECK(state_ == State::kProbing);
   state_ = State::kClosed;
   misconfigured_ = false;
   ++epoch_;

@@ -62,6 +62,8 @@ class Breaker {
     uint32_t answers = 0, failures = 0;
   };
 
+  // It was admitted since it last opened or closed.
+  bool Counts(Ticket ticket) const;
   void Count(MonotonicTime now, bool failed);
   bool TooMany(MonotonicTime now) const;
   void Open(MonotonicTime now, bool misconfigured);

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "tiers/base/bytes.h"
+#include "tiers/base/check.h"
 #include "tiers/base/crc32c.h"
 #include "tiers/base/mutex.h"
 #include "tiers/objects/bucket_lifecycle.h"
@@ -35,6 +36,7 @@ class Awaited {
   HttpEngine::Done Into(size_t number) {
     return [this, number](HttpAnswer answer) {
       MutexLock lock(&mu_);
+      KVKEEP_CHECK(number < answers_.size() && left_ > 0);
       answers_[number] = std::move(answer);
       --left_;
       changed_.NotifyAll();
@@ -73,7 +75,9 @@ class BucketChecker {
                 HttpEngine* engine, Clock* clock, RandomSource* random)
       : urls_(urls), keys_(keys), options_(options), engine_(*engine), clock_(*clock),
         signer_(urls.region()),
-        run_(absl::StrCat("check/", absl::Hex(random->NextU64(), absl::kZeroPad16), "/")) {}
+        run_(absl::StrCat("check/", absl::Hex(random->NextU64(), absl::kZeroPad16), "/")) {
+    KVKEEP_CHECK(options.racers > 0 && options.timed_reads > 0);
+  }
 
   std::vector<BucketFinding> Run() {
     if (!CheckRoundTrip()) return std::move(findings_);

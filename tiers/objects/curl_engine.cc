@@ -72,6 +72,7 @@ CurlEngine::~CurlEngine() {
 }
 
 HttpCall CurlEngine::Start(HttpRequest request, Done done) {
+  KVKEEP_CHECK(done != nullptr);
   HttpCall call;
   {
     MutexLock lock(&mu_);
@@ -91,6 +92,7 @@ void CurlEngine::Cancel(HttpCall call) {
 }
 
 void CurlEngine::RunAt(MonotonicTime at, Executor::Task task) {
+  KVKEEP_CHECK(task != nullptr);
   {
     MutexLock lock(&mu_);
     ordered_.emplace_back(at, std::move(task));
@@ -164,7 +166,7 @@ void CurlEngine::StartWaiting() {
       transfer->Answer(std::move(prepared), clock_.Now());
       continue;
     }
-    running_.emplace(next.call, std::move(transfer));
+    KVKEEP_CHECK(running_.emplace(next.call, std::move(transfer)).second);
   }
 }
 

@@ -208,6 +208,7 @@ size_t CurlEngine::Transfer::TakeHeader(absl::string_view line) {
 size_t CurlEngine::Transfer::TakeBody(std::span<const std::byte> bytes) {
   moved_ += bytes.size();
   if (request_.sink == nullptr || !IsSuccessStatus(answer_.head.status)) {
+    KVKEEP_CHECK(answer_.text.size() <= options_.max_text_bytes);
     const size_t room = options_.max_text_bytes - answer_.text.size();
     const size_t kept = std::min<size_t>(room, bytes.size());
     answer_.text.append(reinterpret_cast<const char*>(bytes.data()), kept);
@@ -243,6 +244,7 @@ size_t CurlEngine::Transfer::GiveBody(char* to, size_t most) {
     in_run_ = 0;
   }
   at_ += given;
+  KVKEEP_CHECK(at_ <= body_size_);
   moved_ = std::max(moved_, at_);
   return given;
 }

@@ -135,7 +135,7 @@ DirectoryStore::~DirectoryStore() {
         ended_.Wait(&mu_);
         continue;
       }
-      requests_.erase(waits->call);
+      KVKEEP_CHECK(requests_.erase(waits->call) == 1);
     }
     waits->answer.outcome = ObjectOutcome::kCancelled;
     waits->Answer();
@@ -146,6 +146,7 @@ DirectoryStore::~DirectoryStore() {
 
 ObjectCall DirectoryStore::HandOver(std::shared_ptr<Request> request, MonotonicTime deadline,
                                     Work work) {
+  KVKEEP_CHECK((request->done != nullptr) != (request->list_done != nullptr));
   request->begun = clock_.Now();
   request->deadline = std::min<MonotonicTime>(deadline, request->begun + options_.longest_request);
   request->work = std::move(work);
@@ -159,7 +160,7 @@ ObjectCall DirectoryStore::HandOver(std::shared_ptr<Request> request, MonotonicT
         refused.answer.error.code = "TooManyWait";
       };
     }
-    requests_.emplace(call, request);
+    KVKEEP_CHECK(requests_.emplace(call, request).second);
   }
   executor_.Post([this, request] {
     if (!request->claimed.exchange(true)) Run(*request);
@@ -207,6 +208,7 @@ void DirectoryStore::Cancel(ObjectCall call) {
 }
 
 void DirectoryStore::Run(Request& request) {
+  KVKEEP_CHECK(request.claimed);
   if (!Ends(request)) {
     ++request.answer.attempts;
     std::move(request.work)(request);
@@ -216,8 +218,7 @@ void DirectoryStore::Run(Request& request) {
   const ObjectCall call = request.call;
   request.Answer();
   MutexLock lock(&mu_);
-  KVKEEP_CHECK(requests_.contains(call));
-  requests_.erase(call);
+  KVKEEP_CHECK(requests_.erase(call) == 1);
   ended_.NotifyAll();
 }
 

@@ -24,6 +24,7 @@ bool Hedger::TryHedge() {
 }
 
 void Hedger::Served(std::chrono::nanoseconds first_byte) {
+  KVKEEP_CHECK(first_byte.count() >= 0);
   times_[served_ % kRemembered] = first_byte;
   ++served_;
   saved_ = std::min(saved_ + 1, uint64_t{options_.saved_hedges} * options_.served_per_hedge);

@@ -13,6 +13,7 @@ absl::string_view NameOf(ObjectOutcome outcome) {
       "ok",          "absent",  "exists",    "changed", "short",  "conflict",
       "unsupported", "refused", "throttled", "full",    "denied", "skewed",
       "misconfigured", "broken", "late",     "cancelled"};
+  KVKEEP_CHECK(static_cast<size_t>(outcome) < kNames.size());
   return kNames[static_cast<size_t>(outcome)];
 }
 

@@ -11,6 +11,7 @@ RequestWindow::RequestWindow(const WindowOptions& options, RandomSource* random)
     : options_(options), random_(*random), size_(std::min(options.first, options.most)) {
   KVKEEP_CHECK(options.first >= 1 && options.most >= 1);
   KVKEEP_CHECK(options.first_hold.count() > 0 && options.longest_hold >= options.first_hold);
+  KVKEEP_CHECK(options.no_writes_after_throttle.count() >= 0);
 }
 
 std::optional<RequestWindow::Ticket> RequestWindow::TryStart(Kind kind, MonotonicTime now) {
@@ -48,6 +49,7 @@ void RequestWindow::Throttled(Ticket ticket, MonotonicTime now,
   ++epoch_;
   served_ = 0;
   size_ = std::max<uint32_t>(1, size_ * 7 / 10);
+  KVKEEP_CHECK(size_ <= options_.most);
   std::chrono::nanoseconds held{0};
   if (std::exchange(shrank_, true)) {
     hold_ = std::clamp<std::chrono::nanoseconds>(2 * hold_, options_.first_hold,
@@ -65,6 +67,7 @@ void RequestWindow::Throttled(Ticket ticket, MonotonicTime now,
 void RequestWindow::Ended(Ticket ticket) { Leave(ticket); }
 
 void RequestWindow::Leave(Ticket ticket) {
+  KVKEEP_CHECK(ticket.epoch_ <= epoch_);
   uint32_t& counted = ticket.kind_ == Kind::kWrite ? writes_ : reads_;
   KVKEEP_CHECK(counted > 0);
   --counted;

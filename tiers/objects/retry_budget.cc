@@ -19,6 +19,7 @@ void RetryBudget::CountRequest() {
 std::optional<std::chrono::nanoseconds> RetryBudget::TryRetry(uint32_t attempts, MonotonicTime now,
                                                               MonotonicTime deadline,
                                                               uint64_t random) {
+  KVKEEP_CHECK(attempts >= 1);
   if (attempts >= options_.max_attempts) return std::nullopt;
   std::chrono::nanoseconds pause = options_.first_pause;
   for (uint32_t i = 1; i < attempts && pause < options_.longest_pause; ++i) pause *= 2;

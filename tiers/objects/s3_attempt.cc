@@ -35,15 +35,18 @@ absl::Status S3Store::Attempt::BeginRead(const HttpHead& head) {
   std::optional<uint64_t> bytes = head.content_bytes;
   if (head.status == 206) {
     const auto range = ParseContentRange(FindHeader(head.headers, "content-range"));
+    KVKEEP_CHECK(range.has_value());  // CheckGetHead has seen it
     bytes = range->last - range->first + 1;
   }
   if (asked.has_value()) bytes = std::min(bytes.value_or(asked->bytes), asked->bytes);
+  KVKEEP_CHECK(resumes == request_.sink_begun);
   if (resumes) {
     // A server that ignores If-Match, or an object that has another length by now.
     other = is.etag != request_.head.etag || !bytes.has_value() ||
             request_.given + *bytes != request_.promised;
     return other ? absl::DataLossError("it was replaced meanwhile") : absl::OkStatus();
   }
+  KVKEEP_CHECK(request_.given == 0);
   request_.first_byte = store_.now() - request_.begun;
   request_.head = is;
   request_.promised = bytes;
@@ -61,6 +64,7 @@ absl::Status S3Store::Attempt::Take(std::span<const std::byte> bytes) {
   // Cancelled meanwhile: what is on its way is not wanted any more.
   if (request_.cancelled) return absl::CancelledError("cancelled");
   if (request_.promised.has_value()) {
+    KVKEEP_CHECK(request_.given <= *request_.promised);
     const uint64_t left = *request_.promised - request_.given;
     full = bytes.size() > left;
     bytes = bytes.first(std::min<uint64_t>(bytes.size(), left));

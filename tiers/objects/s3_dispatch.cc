@@ -113,7 +113,10 @@ void S3Store::DispatchAnew(Endpoint& endpoint) {
   moved.swap(endpoint.reads);
   moved.insert(moved.end(), endpoint.writes.begin(), endpoint.writes.end());
   endpoint.writes.clear();
-  for (Request* const request : moved) request->stage = Request::Stage::kNew;
+  for (Request* const request : moved) {
+    KVKEEP_CHECK(request->stage == Request::Stage::kWaiting && request->endpoint == &endpoint);
+    request->stage = Request::Stage::kNew;
+  }
   for (Request* const request : moved) Dispatch(*request);
 }
 
@@ -139,6 +142,7 @@ void S3Store::Send(Request& request, Endpoint& endpoint, RequestWindow::Ticket s
   const bool is_hedge = request.first != nullptr;
   KVKEEP_CHECK(request.second == nullptr);
   KVKEEP_CHECK(is_hedge || request.stage == Request::Stage::kWaiting);
+  KVKEEP_CHECK(!is_hedge || (request.hedged && request.verb == ObjectVerb::kGet));
   auto attempt = std::make_unique<Attempt>(this, &request, &endpoint, slot, ticket, is_hedge);
   Attempt& sent = *attempt;
   sent.keys = credentials_.Current();
@@ -198,6 +202,7 @@ HttpRequest S3Store::MakeHttp(const Request& request, Attempt& attempt) {
 }
 
 void S3Store::Hedge(Request& request) {
+  KVKEEP_CHECK(request.stage == Request::Stage::kSent && request.endpoint != nullptr);
   Endpoint& endpoint = *request.endpoint;
   if (request.hedged || request.winner != nullptr || request.cancelled) return;
   if (endpoint.breaker.state() != Breaker::State::kClosed) return;
@@ -209,6 +214,7 @@ void S3Store::Hedge(Request& request) {
 }
 
 void S3Store::DropOther(Request& request, const Attempt& attempt) {
+  KVKEEP_CHECK(request.first.get() == &attempt || request.second.get() == &attempt);
   Attempt* const other =
       request.first.get() == &attempt ? request.second.get() : request.first.get();
   if (other == nullptr || other->dropped) return;
@@ -341,6 +347,7 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
     endpoint.hedger.Served(now() - attempt.sent_at);  // absent, mostly
   }
   const bool was_winner = request.winner == &attempt;
+  KVKEEP_CHECK(!was_winner || !attempt.lost);
   if (was_winner) request.winner = nullptr;
   if (counts) {
     request.last = answer;
@@ -372,6 +379,7 @@ void S3Store::Conclude(Request& request) {
 
 // Whether it is sent again, now or later.
 bool S3Store::Again(Request& request) {
+  KVKEEP_CHECK(request.stage == Request::Stage::kSent && request.attempts > 0);
   // A read goes on where it was, if it can be told which version that was.
   if (request.sink_begun && (!request.promised.has_value() || request.head.etag.empty())) {
     return false;

@@ -51,6 +51,7 @@ HttpRequest MakeGet(const S3Urls& urls, EndpointNumber endpoint, const SigningCo
   HttpHeaders conditions;
   if (get.range.has_value()) {
     KVKEEP_CHECK(get.range->bytes > 0);
+    KVKEEP_CHECK(get.range->first <= UINT64_MAX - get.range->bytes);
     conditions.push_back({"Range", absl::StrCat("bytes=", get.range->first, "-",
                                                 get.range->first + get.range->bytes - 1)});
   }

@@ -23,6 +23,8 @@ S3Store::S3Store(S3Urls urls, const S3StoreOptions& options, std::unique_ptr<Htt
       engine_(std::move(engine)),
       http_(*engine_) {
   KVKEEP_CHECK(options.max_waiting > 0 && options.longest_request.count() > 0);
+  KVKEEP_CHECK(options.first_byte_within.count() > 0 && options.keys_looked_for_each.count() > 0);
+  KVKEEP_CHECK(urls_.endpoints() > 0);
   for (uint32_t i = 0; i < urls_.endpoints(); ++i) {
     endpoints_.push_back(std::make_unique<Endpoint>(EndpointNumber(i), options_, random));
   }
@@ -45,6 +47,7 @@ S3Store::~S3Store() {
     request.last = {.outcome = ObjectOutcome::kCancelled, .error = {.message = "stopped"}};
     Finish(request);
   }
+  KVKEEP_CHECK(wakes_.empty());
 }
 
 // ---- orders
@@ -90,6 +93,8 @@ ObjectCall S3Store::List(ListObjects list, ListDone done) {
 ObjectCall S3Store::HandOver(std::unique_ptr<Request> request) {
   KVKEEP_CHECK(request->verb == ObjectVerb::kList || !request->name().empty());
   KVKEEP_CHECK(request->name().size() <= kMaxObjectNameBytes);
+  KVKEEP_CHECK(request->verb == ObjectVerb::kList ? request->list_done != nullptr
+                                                  : request->done != nullptr);
   request->begun = now();
   request->deadline =
       std::min<MonotonicTime>(request->deadline, request->begun + options_.longest_request);
@@ -120,7 +125,7 @@ void S3Store::TakeOrders() {
   }
   for (std::unique_ptr<Request>& taken : handed_over) {
     Request& request = *taken;
-    requests_.emplace(request.call, std::move(taken));
+    KVKEEP_CHECK(requests_.emplace(request.call, std::move(taken)).second);
     if (!engine_gone_) Dispatch(request);
   }
   for (const ObjectCall call : cancelled) CancelNow(call);
@@ -146,9 +151,11 @@ void S3Store::CancelNow(ObjectCall call) {
 // ---- time
 
 void S3Store::WakeAt(Request& request, MonotonicTime at) {
-  if (request.wake_at.has_value()) wakes_.erase({*request.wake_at, request.call});
+  if (request.wake_at.has_value()) {
+    KVKEEP_CHECK(wakes_.erase({*request.wake_at, request.call}) == 1);
+  }
   request.wake_at = at;
-  wakes_.emplace(at, request.call);
+  KVKEEP_CHECK(wakes_.emplace(at, request.call).second);
 }
 
 // What waits for its turn may get it when nothing ends: a hold is over, or writes are let in again.
@@ -162,9 +169,9 @@ void S3Store::Arm() {
     next = std::min(next, held_until > now() ? held_until : now() + kLookAgain);
   }
   if (next == MonotonicTime::max() || (!armed_.empty() && *armed_.begin() <= next)) return;
-  armed_.insert(next);
+  KVKEEP_CHECK(armed_.insert(next).second);
   http_.RunAt(next, [this, next] {
-    armed_.erase(next);
+    KVKEEP_CHECK(armed_.erase(next) == 1);
     Wake();
   });
 }
@@ -172,6 +179,7 @@ void S3Store::Arm() {
 void S3Store::Wake() {
   while (!wakes_.empty() && wakes_.begin()->first <= now()) {
     Request& request = *requests_.at(wakes_.begin()->second);
+    KVKEEP_CHECK(request.wake_at == wakes_.begin()->first);
     wakes_.erase(wakes_.begin());
     request.wake_at.reset();
     WakeRequest(request);
@@ -217,7 +225,10 @@ void S3Store::RefuseUnasked(Request& request, ObjectOutcome outcome, absl::strin
 
 void S3Store::Finish(Request& finished) {
   KVKEEP_CHECK(finished.first == nullptr && finished.second == nullptr);
-  if (finished.wake_at.has_value()) wakes_.erase({*finished.wake_at, finished.call});
+  KVKEEP_CHECK(finished.winner == nullptr);
+  if (finished.wake_at.has_value()) {
+    KVKEEP_CHECK(wakes_.erase({*finished.wake_at, finished.call}) == 1);
+  }
   const auto at = requests_.find(finished.call);
   KVKEEP_CHECK(at != requests_.end());
   KVKEEP_CHECK(finished.stage != Request::Stage::kWaiting);

@@ -2,6 +2,7 @@
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
@@ -69,6 +70,8 @@ std::string Sha256Hex(std::span<const std::byte> bytes) {
 }
 
 std::string CanonicalRequest(const RequestToSign& request) {
+  KVKEEP_CHECK(!request.method.empty() && !request.payload_hash.empty());
+  KVKEEP_CHECK(absl::StartsWith(request.path, "/"));
   const std::map<std::string, std::string> headers = CanonicalHeaders(request.headers);
   std::string text =
       absl::StrCat(request.method, "\n", request.path, "\n", request.query, "\n");
@@ -84,7 +87,10 @@ std::string StringToSign(UnixSeconds at, absl::string_view scope,
 }
 
 SigV4Signer::SigV4Signer(std::string region, std::string service)
-    : region_(std::move(region)), service_(std::move(service)) {}
+    : region_(std::move(region)), service_(std::move(service)) {
+  KVKEEP_CHECK(!region_.empty() && !absl::StrContains(region_, '/'));
+  KVKEEP_CHECK(!service_.empty() && !absl::StrContains(service_, '/'));
+}
 
 SigV4Signer::~SigV4Signer() { OPENSSL_cleanse(key_.data(), key_.size()); }
 
@@ -109,6 +115,7 @@ SigV4Signer::Key SigV4Signer::SigningKey(const SharedS3Keys& keys, absl::string_
 
 std::string SigV4Signer::Authorization(const SharedS3Keys& keys, UnixSeconds at,
                                        const RequestToSign& request) {
+  KVKEEP_CHECK(FindHeader(request.headers, "x-amz-date") == FormatAmzTime(at));
   const std::string day = FormatAmzTime(at).substr(0, kDayDigits);
   Key key = SigningKey(keys, day);
   const Digest256 signature =
@@ -122,6 +129,8 @@ std::string SigV4Signer::Authorization(const SharedS3Keys& keys, UnixSeconds at,
 void SigV4Signer::Sign(const SharedS3Keys& keys, UnixSeconds at, absl::string_view method,
                        absl::string_view path, absl::string_view query,
                        absl::string_view payload_hash, HttpHeaders* headers) {
+  KVKEEP_CHECK(FindHeader(*headers, "x-amz-date").empty());
+  KVKEEP_CHECK(FindHeader(*headers, "authorization").empty());
   headers->push_back({"x-amz-date", FormatAmzTime(at)});
   headers->push_back({"x-amz-content-sha256", std::string(payload_hash)});
   if (!keys->session_token.empty()) {

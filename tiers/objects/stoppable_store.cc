@@ -15,7 +15,11 @@ struct StoppableStore::UnderWay {
 
 StoppableStore::StoppableStore(std::unique_ptr<ObjectStore> below) : below_(std::move(below)) {}
 
-StoppableStore::~StoppableStore() { below_.reset(); }
+StoppableStore::~StoppableStore() {
+  below_.reset();
+  MutexLock lock(&mu_);
+  KVKEEP_CHECK(calls_.empty());
+}
 
 void StoppableStore::Stop() {
   std::vector<ObjectCall> calls;
@@ -34,7 +38,7 @@ ObjectCall StoppableStore::Began(const std::shared_ptr<UnderWay>& request, Objec
     cancel = stopped_;
     if (!request->ended) {
       request->call = call;
-      calls_.insert(call);
+      KVKEEP_CHECK(calls_.insert(call).second);
     }
   }
   if (cancel) below_->Cancel(call);
@@ -45,7 +49,7 @@ void StoppableStore::Ended(UnderWay& request) {
   MutexLock lock(&mu_);
   KVKEEP_CHECK(!request.ended);
   request.ended = true;
-  if (request.call.has_value()) calls_.erase(*request.call);
+  if (request.call.has_value()) KVKEEP_CHECK(calls_.erase(*request.call) == 1);
 }
 
 ObjectStore::Done StoppableStore::Ending(std::shared_ptr<UnderWay> request, Done done) {

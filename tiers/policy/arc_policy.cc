@@ -30,10 +30,12 @@ int ArcPolicy::ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime /*now*
   }
   node.value = ghost.has_value() ? kAgain : kOnce;
   ++chunks_[node.value];
+  KVKEEP_CHECK(chunks_[kOnce] + chunks_[kAgain] == size());
   return static_cast<int>(node.value);
 }
 
 void ArcPolicy::Erased(ChunkSlot slot, const Node& node, int /*from*/, EraseReason reason) {
+  KVKEEP_CHECK(node.value <= kAgain && chunks_[node.value] > 0);
   --chunks_[node.value];
   KVKEEP_CHECK(chunks_[kOnce] + chunks_[kAgain] == size());
   const auto list = static_cast<int>(node.value);

@@ -11,6 +11,7 @@ FingerprintTable::FingerprintTable(uint32_t most, MemoryToucher* toucher)
       nodes_(reinterpret_cast<Node*>(node_memory_.data())),
       buckets_(reinterpret_cast<uint32_t*>(bucket_memory_.data())) {
   static_assert(sizeof(Node) == 12);
+  KVKEEP_CHECK(most < kNone);
 }
 
 // A store's fingerprints are good hashes, a trace's are numbers from 0 on. Vigna's splitmix64.
@@ -57,6 +58,7 @@ void FingerprintTable::AddBucket(uint64_t added) {
 }
 
 uint32_t FingerprintTable::Insert(Key key) {
+  KVKEEP_CHECK(Find(key) == kNone);
   uint32_t number = free_;
   if (number != kNone) {
     free_ = nodes_[number].next;
@@ -68,6 +70,7 @@ uint32_t FingerprintTable::Insert(Key key) {
     for (uint64_t i = 0; i < kBucketsPerNumber; ++i) AddBucket(kBucketsPerNumber * number + i);
   }
   ++size_;
+  KVKEEP_CHECK(size_ <= used_);
   uint32_t& bucket = buckets_[BucketOf(key.bits)];
   nodes_[number] = {.low = static_cast<uint32_t>(key.bits),
                     .high = static_cast<uint32_t>(key.bits >> 32),
@@ -77,6 +80,7 @@ uint32_t FingerprintTable::Insert(Key key) {
 }
 
 void FingerprintTable::Erase(uint32_t number) {
+  KVKEEP_CHECK(number < used_ && size_ > 0);
   uint32_t* const link = LinkTo(nodes_[number].key());
   KVKEEP_CHECK(*link == number);
   *link = nodes_[number].next;

@@ -6,14 +6,21 @@ namespace kvkeep {
 
 void Ghosts::Forget(uint32_t at) {
   const Node& node = memory_->nodes[at];
+  KVKEEP_CHECK(node.list < lists_.size() && lists_[node.list].size > 0);
   List& list = lists_[node.list];
-  (node.younger == kNone ? list.youngest : memory_->nodes[node.younger].older) = node.older;
-  (node.older == kNone ? list.oldest : memory_->nodes[node.older].younger) = node.younger;
+  uint32_t& from_younger = node.younger == kNone ? list.youngest
+                                                 : memory_->nodes[node.younger].older;
+  uint32_t& from_older = node.older == kNone ? list.oldest : memory_->nodes[node.older].younger;
+  KVKEEP_CHECK(from_younger == at && from_older == at);
+  from_younger = node.older;
+  from_older = node.younger;
   --list.size;
+  KVKEEP_CHECK((list.oldest == kNone) == (list.size == 0));
   memory_->table.Erase(at);
 }
 
 void Ghosts::Add(int list_number, Fingerprint fingerprint) {
+  KVKEEP_CHECK(static_cast<size_t>(list_number) < lists_.size());
   Take(fingerprint);
   const uint32_t at = memory_->table.Insert(FingerprintTable::KeyOf(fingerprint, owner_));
   if (at == kNone) return;
@@ -35,6 +42,7 @@ std::optional<int> Ghosts::Take(Fingerprint fingerprint) {
 }
 
 void Ghosts::DropOldest(int list) {
+  KVKEEP_CHECK(static_cast<size_t>(list) < lists_.size());
   KVKEEP_CHECK(lists_[list].size > 0);
   Forget(lists_[list].oldest);
 }

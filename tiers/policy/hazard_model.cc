@@ -6,6 +6,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep {
 namespace {
 
@@ -58,6 +60,7 @@ HazardModel::HazardModel() { Estimate(); }
 
 HazardModel::Features HazardModel::Describe(const Chain& chain, uint32_t behind, uint32_t hits) {
   const uint32_t again = chain.continues ? 1 : 0;
+  KVKEEP_CHECK(chain.known <= chain.length);
   uint32_t fresh = Log2Class(chain.length - chain.known);
   if (!chain.continues) {
     fresh = kLengths + (chain.known < 2 ? 0 : chain.known < chain.length / 2 ? 1 : 2);
@@ -90,11 +93,13 @@ void HazardModel::Learn(const Features& features, double touched, double expecte
 }
 
 void HazardModel::Touched(const Features& features, int cell, double weight) {
+  KVKEEP_CHECK(cell >= 0 && cell < kCells && weight > 0);
   touched_[cell] += weight;
   Learn(features, 1, common_[cell % kBuckets] / 2, weight);  // half of the bucket was lived through
 }
 
 void HazardModel::Outlived(const Features& features, int cell, double weight) {
+  KVKEEP_CHECK(cell >= 0 && cell < kCells);
   outlived_[cell] += weight;
   Learn(features, 0, common_[cell % kBuckets], weight);
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep {
 
 int LfuPolicy::ListOfTouched(ChunkSlot /*slot*/, Node& node) {
@@ -14,8 +16,10 @@ int LfuPolicy::ListOfNew(Node& node, const NewChunk& /*chunk*/, MonotonicTime /*
   return ListAt(1);
 }
 
-void LfuPolicy::Erased(ChunkSlot /*slot*/, const Node& /*node*/, int from, EraseReason reason) {
+void LfuPolicy::Erased(ChunkSlot /*slot*/, const Node& node, int from, EraseReason reason) {
+  KVKEEP_CHECK(node.value >= 1);
   if (reason != EraseReason::kEvicted || from < 0) return;
+  KVKEEP_CHECK(from < kMostLists);
   while (ListAt(0) != from) ++age_;
 }
 

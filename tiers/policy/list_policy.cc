@@ -21,6 +21,8 @@ ListPolicy::ListPolicy(const PolicyOptions& options, int lists, Keeps keeps)
                   : std::make_shared<Memory>(options, keeps)),
       lists_(kFirst + lists) {
   KVKEEP_CHECK(lists >= 1 && lists <= kMostLists);
+  KVKEEP_CHECK(memory_->slots->max_slots() == max_chunks_);
+  KVKEEP_CHECK(keeps == Keeps::kNodes || memory_->fingerprints != nullptr);
 }
 
 bool ListPolicy::Contains(ChunkSlot slot) const {
@@ -44,8 +46,10 @@ void ListPolicy::Unlink(ChunkSlot slot) {
   if (last_unparked_ == slot) {
     last_unparked_ = node.younger != kNoSlot ? node.younger : node.older;
   }
+  ChunkSlot& from_older = node.older == kNoSlot ? list.oldest : At(node.older).younger;
+  KVKEEP_CHECK(from_older == slot);
+  from_older = node.younger;
   (node.younger == kNoSlot ? list.youngest : At(node.younger).older) = node.older;
-  (node.older == kNoSlot ? list.oldest : At(node.older).younger) = node.younger;
   node.older = node.younger = kNoSlot;
   node.place = kOff;
 }
@@ -97,15 +101,17 @@ void ListPolicy::OnRequest(std::span<const ChainLink> links, MonotonicTime /*now
 
 void ListPolicy::OnInsert(const NewChunk& chunk, MonotonicTime now) {
   KVKEEP_CHECK(chunk.slot.value() < max_chunks_);
-  KVKEEP_CHECK(!Contains(chunk.slot));
+  KVKEEP_CHECK(At(chunk.slot).place == kAbsent);  // nor in one that shares the memory
   KVKEEP_CHECK(chunk.parent == kNoSlot || Contains(chunk.parent));
   slot_end_ = std::max(slot_end_, chunk.slot.value() + 1);
+  KVKEEP_CHECK(size_ < max_chunks_);
   ++size_;
   Node& node = At(chunk.slot);
   if (memory_->fingerprints != nullptr) {
     memory_->fingerprints[chunk.slot.value()] = chunk.fingerprint;
   }
   const auto place = static_cast<uint32_t>(kFirst + ListOfNew(node, chunk, now));
+  KVKEEP_CHECK(place >= kFirst && place < lists_.size());
   if (chunk.transient) {
     node.number = --last_transient_rank_;
     Link(chunk.slot, kEarly, lists_[kEarly].oldest);
@@ -122,7 +128,9 @@ void ListPolicy::OnErase(ChunkSlot slot, EraseReason reason) {
   KVKEEP_CHECK(Contains(slot));
   const Node node = At(slot);
   Unlink(slot);
+  KVKEEP_CHECK(last_unparked_ != slot);
   At(slot) = Node();
+  KVKEEP_CHECK(size_ > 0);
   --size_;
   Erased(slot, node, ListOf(node), reason);
 }
@@ -132,6 +140,7 @@ std::optional<ChunkSlot> ListPolicy::Victim() {
   for (int steps = 0;; ++steps) {
     const ChunkSlot next = Next();
     if (next == kNoSlot) return std::nullopt;
+    KVKEEP_CHECK(At(next).place >= kFirst);
     if (!At(next).parked || steps == kVictimSteps) return next;
     TakeOff(next);
   }
@@ -149,12 +158,14 @@ void ListPolicy::Unpark(ChunkSlot slot) {
   Node& node = At(slot);
   node.parked = 0;
   if (node.place >= kFirst) return;  // touched meanwhile: it is where it belongs
+  KVKEEP_CHECK(node.place == kOff);
   Link(slot, kEarly, EarlyNeighbour(node.number));
   last_unparked_ = slot;
 }
 
 ChunkSlot ListPolicy::EarlyNeighbour(int64_t rank) const {
   ChunkSlot at = last_unparked_ != kNoSlot ? last_unparked_ : lists_[kEarly].youngest;
+  KVKEEP_CHECK(at == kNoSlot || At(at).place == kEarly);
   int steps = 0;
   while (at != kNoSlot && At(at).number < rank && steps++ < kUnparkSteps) at = At(at).younger;
   while (at != kNoSlot && steps++ < kUnparkSteps) {

@@ -24,7 +24,7 @@ MinPolicy::MinPolicy(std::span<const TraceRequest> requests, const PolicyOptions
 void MinPolicy::Place(ChunkSlot slot, Use use) {
   order_.erase({uses_[slot.value()], slot});
   uses_[slot.value()] = use;
-  order_.emplace(use, slot);
+  KVKEEP_CHECK(order_.emplace(use, slot).second);
 }
 
 void MinPolicy::OnRequest(std::span<const ChainLink> links, MonotonicTime /*now*/, Slice slice) {
@@ -42,6 +42,8 @@ void MinPolicy::OnRequest(std::span<const ChainLink> links, MonotonicTime /*now*
 void MinPolicy::OnInsert(const NewChunk& chunk, MonotonicTime /*now*/) {
   const auto use = of_request_.find(chunk.fingerprint.value());
   KVKEEP_CHECK(use != of_request_.end());
+  KVKEEP_CHECK(chunk.slot.value() < uses_.size() && size_ < uses_.size());
+  KVKEEP_CHECK(!order_.contains({uses_[chunk.slot.value()], chunk.slot}));
   Place(chunk.slot, use->second);
   ++size_;
 }

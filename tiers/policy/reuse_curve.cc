@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep {
 namespace {
 
@@ -20,6 +22,7 @@ size_t ReuseCurve::BucketOf(uint64_t distance_bytes) {
 }
 
 double ReuseCurve::BoundOf(size_t bucket) {
+  KVKEEP_CHECK(bucket < kBuckets);
   const auto octave = static_cast<int>(bucket >> kParts) + kSmallest;
   const double part = static_cast<double>(bucket & ((1 << kParts) - 1)) / (1 << kParts);
   return std::ldexp(1 + part, octave);

@@ -69,7 +69,9 @@ void ReuseDistances::Measure(uint64_t hash) {
     return;
   }
   const Key& key = keys_[found->second];
-  const auto younger = static_cast<double>(bytes_ - BytesUpTo(key.place));
+  const uint64_t up_to = BytesUpTo(key.place);
+  KVKEEP_CHECK(up_to >= key.bytes && up_to <= bytes_);
+  const auto younger = static_cast<double>(bytes_ - up_to);
   const double distance = younger * weight + static_cast<double>(key.bytes);
   // Beyond 2^63 all is the same.
   const double most = 9.2e18;
@@ -84,6 +86,7 @@ void ReuseDistances::MoveToTop(uint64_t hash) {
   const uint32_t number = known ? found->second : NewKey(hash);
   Key& key = keys_[number];
   if (known) {
+    KVKEEP_CHECK(at_place_[key.place] == number);
     Weigh(key, false);
     at_place_[key.place] = kNone;
   }
@@ -92,6 +95,7 @@ void ReuseDistances::MoveToTop(uint64_t hash) {
   Weigh(key, true);
   if (numbers_.size() <= options_.most_keys) return;
   const auto last = std::prev(numbers_.end());
+  KVKEEP_CHECK(last->first > 0 && last->first <= highest_);
   highest_ = last->first - 1;  // hashes of two keys differ
   Erase(last->second);
 }
@@ -117,7 +121,9 @@ void ReuseDistances::OnFound(Fingerprint chunk, uint64_t bytes) {
 }
 
 void ReuseDistances::SetBytes(uint64_t hash, uint64_t bytes) {
-  Key& key = keys_[numbers_.find(hash)->second];
+  const auto found = numbers_.find(hash);
+  KVKEEP_CHECK(found != numbers_.end());
+  Key& key = keys_[found->second];
   Weigh(key, false);
   key.bytes = bytes;
   Weigh(key, true);
@@ -143,12 +149,13 @@ uint32_t ReuseDistances::NewKey(uint64_t hash) {
   const uint32_t number = free_.back();
   free_.pop_back();
   keys_[number] = {.hash = hash};
-  numbers_.emplace(hash, number);
+  KVKEEP_CHECK(numbers_.emplace(hash, number).second);
   return number;
 }
 
 void ReuseDistances::Erase(uint32_t number) {
   Key& key = keys_[number];
+  KVKEEP_CHECK(at_place_[key.place] == number);
   Weigh(key, false);
   at_place_[key.place] = kNone;
   KVKEEP_CHECK(numbers_.erase(key.hash) == 1);
@@ -157,6 +164,7 @@ void ReuseDistances::Erase(uint32_t number) {
 
 void ReuseDistances::Weigh(const Key& key, bool in) {
   if (key.bytes == 0) return;
+  KVKEEP_CHECK(in || bytes_ >= key.bytes);
   bytes_ += in ? key.bytes : -key.bytes;
   for (size_t i = key.place + 1; i < sums_.size(); i += i & -i) {
     sums_[i] += in ? key.bytes : -key.bytes;
@@ -186,6 +194,7 @@ void ReuseDistances::Compact() {
     sums_[next_place_ + 1] = key.bytes;
     at_place_[next_place_++] = number;  // never behind `at`
   }
+  KVKEEP_CHECK(next_place_ == numbers_.size());
   for (size_t i = 1; i < sums_.size(); ++i) {
     const size_t above = i + (i & -i);
     if (above < sums_.size()) sums_[above] += sums_[i];

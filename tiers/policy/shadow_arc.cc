@@ -26,6 +26,7 @@ ChunkSlot ShadowArc::Insert(Key chunk, ChunkSlot parent, MonotonicTime now) {
   const uint32_t number = memory_->table.Insert(chunk);
   if (number == kNone) return kNoSlot;
   const ChunkSlot slot(number);
+  KVKEEP_CHECK(number < memory_->slots->max_slots());
   memory_->slots->Use(memory_->table.used());
   policy_.OnInsert({.slot = slot, .fingerprint = Fingerprint(chunk.bits), .parent = parent}, now);
   // One more than it brings: so a capacity that has shrunk is reached in the end.

@@ -53,8 +53,12 @@ void ShadowHazard::LinkGroup(List& list, uint32_t at, Links Group::*links, uint3
 
 void ShadowHazard::UnlinkGroup(List& list, uint32_t at, Links Group::*links) {
   const Links& own = GroupAt(at).*links;
-  (own.younger == kNone ? list.youngest : (GroupAt(own.younger).*links).older) = own.older;
-  (own.older == kNone ? list.oldest : (GroupAt(own.older).*links).younger) = own.younger;
+  uint32_t& from_younger =
+      own.younger == kNone ? list.youngest : (GroupAt(own.younger).*links).older;
+  uint32_t& from_older = own.older == kNone ? list.oldest : (GroupAt(own.older).*links).younger;
+  KVKEEP_CHECK(from_younger == at && from_older == at);
+  from_younger = own.older;
+  from_older = own.younger;
 }
 
 void ShadowHazard::MarkHeld(int cell) {
@@ -80,6 +84,7 @@ void ShadowHazard::PlaceGroup(uint32_t at) {
 void ShadowHazard::DisplaceGroup(uint32_t at) {
   const Group& group = GroupAt(at);
   const int cell = CellOf(group);
+  KVKEEP_CHECK(group.owner == owner_);
   UnlinkGroup(cells_[cell], at, &Group::in_cell);
   model_.AddLive(cell, -double{group.weight} * group.records);
   if (group.held == 0) return;
@@ -89,6 +94,7 @@ void ShadowHazard::DisplaceGroup(uint32_t at) {
 
 void ShadowHazard::SetAside(uint32_t at) {
   Group& group = GroupAt(at);
+  KVKEEP_CHECK(!group.aside && group.held > 0);
   UnlinkGroup(HeldListOf(group), at, &Group::in_held);
   group.aside = true;
   LinkGroup(aside_, at, &Group::in_held);
@@ -112,6 +118,7 @@ uint32_t ShadowHazard::NewGroup(const HazardModel::Features& features, uint32_t 
   if (at != kNone) {
     memory_->free_group = GroupAt(at).in_cell.older;
   } else {
+    KVKEEP_CHECK(memory_->groups_used < memory_->table.used());
     at = memory_->groups_used++;  // there are no more groups than records
     memory_->group_memory.Use(uint64_t{memory_->groups_used} * sizeof(Group));
   }
@@ -185,8 +192,11 @@ void ShadowHazard::LinkGhost(uint32_t at) {
 
 void ShadowHazard::UnlinkGhost(uint32_t at) {
   const Record& record = At(at);
-  (record.younger == kNone ? ghosts_.youngest : At(record.younger).older) = record.older;
-  (record.older == kNone ? ghosts_.oldest : At(record.older).younger) = record.younger;
+  uint32_t& from_younger = record.younger == kNone ? ghosts_.youngest : At(record.younger).older;
+  uint32_t& from_older = record.older == kNone ? ghosts_.oldest : At(record.older).younger;
+  KVKEEP_CHECK(from_younger == at && from_older == at && ghost_count_ > 0);
+  from_younger = record.older;
+  from_older = record.younger;
   --ghost_count_;
 }
 
@@ -215,6 +225,7 @@ void ShadowHazard::SetParent(uint32_t at, uint32_t parent) {
 }
 
 void ShadowHazard::Join(uint32_t at, uint32_t to) {
+  KVKEEP_CHECK(At(at).group == kNone);
   At(at).group = to;
   Group& group = GroupAt(to);
   ++group.records;
@@ -223,7 +234,9 @@ void ShadowHazard::Join(uint32_t at, uint32_t to) {
 
 void ShadowHazard::Leave(uint32_t at) {
   const uint32_t from = At(at).group;
+  KVKEEP_CHECK(from != kNone && !At(at).held);
   Group& group = GroupAt(from);
+  KVKEEP_CHECK(group.records > group.held);
   At(at).group = kNone;
   model_.AddLive(CellOf(group), -group.weight);
   if (--group.records > 0) return;
@@ -234,7 +247,9 @@ void ShadowHazard::Leave(uint32_t at) {
 
 void ShadowHazard::Hold(uint32_t at, bool deepest) {
   Record& record = At(at);
+  KVKEEP_CHECK(record.group != kNone && !record.held);
   Group& group = GroupAt(record.group);
+  KVKEEP_CHECK(group.held < group.records);
   record.held = true;
   record.older = deepest ? kNone : group.shallowest;
   record.younger = deepest ? group.deepest : kNone;
@@ -259,8 +274,12 @@ void ShadowHazard::Hold(uint32_t at, bool deepest) {
 void ShadowHazard::Release(uint32_t at) {
   Record& record = At(at);
   Group& group = GroupAt(record.group);
-  (record.younger == kNone ? group.shallowest : At(record.younger).older) = record.older;
-  (record.older == kNone ? group.deepest : At(record.older).younger) = record.younger;
+  KVKEEP_CHECK(record.held && group.held > 0 && held_count_ > 0);
+  uint32_t& from_younger = record.younger == kNone ? group.shallowest : At(record.younger).older;
+  uint32_t& from_older = record.older == kNone ? group.deepest : At(record.older).younger;
+  KVKEEP_CHECK(from_younger == at && from_older == at);
+  from_younger = record.older;
+  from_older = record.younger;
   const bool was_deepest = record.older == kNone;
   record.held = false;
   --held_count_;

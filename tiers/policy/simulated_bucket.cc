@@ -1,5 +1,7 @@
 #include "tiers/policy/simulated_bucket.h"
 
+#include "tiers/base/check.h"
+
 namespace kvkeep {
 
 bool SimulatedBucket::Has(uint64_t id, std::chrono::milliseconds now) const {
@@ -17,6 +19,7 @@ void SimulatedBucket::Offer(uint64_t id, std::chrono::milliseconds now) {
 void SimulatedBucket::Serve(const TraceRequest& request, std::span<const Place> places) {
   const std::chrono::milliseconds now = request.timestamp;
   const std::vector<uint64_t>& ids = request.hash_ids;
+  KVKEEP_CHECK(places.size() == ids.size());
   size_t leading = 0;
   while (leading < ids.size() && places[leading] != Place::kNotOnNode) ++leading;
   const uint64_t wanted = ids.size() - leading;

@@ -6,7 +6,9 @@
 namespace kvkeep {
 
 SimulatedTier::SimulatedTier(std::unique_ptr<EvictionPolicy> policy, uint32_t capacity)
-    : policy_(std::move(policy)), capacity_(capacity) {}
+    : policy_(std::move(policy)), capacity_(capacity) {
+  KVKEEP_CHECK(policy_ != nullptr && policy_->size() == 0 && capacity > 0);
+}
 
 ChunkSlot SimulatedTier::Find(uint64_t id) const {
   const auto found = slots_.find(id);
@@ -24,7 +26,7 @@ void SimulatedTier::Tell(std::span<const uint64_t> ids, MonotonicTime now) {
 std::optional<uint64_t> SimulatedTier::Insert(uint64_t id, std::optional<uint64_t> parent,
                                               MonotonicTime now) {
   const ChunkSlot slot = TakeSlot(id);
-  slots_.emplace(id, slot);
+  KVKEEP_CHECK(slots_.emplace(id, slot).second);
   policy_->OnInsert({.slot = slot,
                      .fingerprint = Fingerprint(id),
                      .parent = parent.has_value() ? Find(*parent) : kNoSlot,

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 
+#include "tiers/base/check.h"
 #include "tiers/base/growing_memory.h"
 #include "tiers/policy/chunk_slot.h"
 
@@ -30,6 +31,7 @@ class SlotArrays {
   }
   // Slots below `end` are given out.
   void Use(uint32_t end) {
+    KVKEEP_CHECK(end <= max_slots_);
     end_ = end;
     for (Array& array : arrays_) array.memory.Use(end_ * array.element);
   }

@@ -35,6 +35,7 @@ class AskLimits {
   }
   // So many of `wanted` questions may be asked now, `least` in any case.
   uint64_t TakeProbes(uint64_t wanted, uint64_t least, MonotonicTime now) {
+    KVKEEP_CHECK(least <= wanted);
     MutexLock lock(&mu_);
     const uint64_t may = std::clamp(rate_.saved(now), least, std::max(least, wanted));
     rate_.Take(may);

@@ -48,6 +48,7 @@ struct BucketSource::Finding {
 // The header page of one chunk.
 struct BucketSource::HeaderProbe : ObjectSink {
   absl::Status Begin(const ObjectHead& of) override {
+    KVKEEP_CHECK(taken == 0);
     head = of;
     return absl::OkStatus();
   }
@@ -84,6 +85,7 @@ BucketSource::BucketSource(const BucketSourceOptions& options, FleetKeys keys, O
       presence_(options.presence_entries, random->NextU64()),
       objects_(*store) {
   KVKEEP_CHECK(options.probes_at_once > 0 && options.parts_at_once > 0);
+  KVKEEP_CHECK(options.writes_in_flight > 0 && limits_ != nullptr);
   KVKEEP_CHECK(options.part_bytes >= kHeaderBytes && options.part_bytes % kBlockBytes == 0);
 }
 
@@ -134,6 +136,7 @@ void BucketSource::StartRound(const std::shared_ptr<Finding>& finding, bool in_f
       MutexLock lock(&finding->mu);
       if (!finding->cut) round = finding->search.NextRound();
       KVKEEP_CHECK(finding->left == 0);
+      KVKEEP_CHECK(round.empty() || round.back() < finding->ends.size());
       finding->left = round.size();
     }
     if (round.empty()) return EndFinding(*finding);
@@ -191,6 +194,7 @@ void BucketSource::EndFinding(Finding& finding) {
   uint64_t believed = 0;
   {
     MutexLock lock(&finding.mu);
+    KVKEEP_CHECK(finding.left == 0);
     const bool as_told = finding.search.is_tail() ||
                          finding.search.questions() == finding.ends.size();
     size_t begin = 0;
@@ -199,9 +203,10 @@ void BucketSource::EndFinding(Finding& finding) {
           as_told ? finding.shapes.contains(key) : key < finding.search.leading();
       if (!there) continue;
       // The last of the prefix was asked for, so there is one.
-      const ImageShape& shape = finding.shapes.lower_bound(key)->second;
+      const auto shape = finding.shapes.lower_bound(key);
+      KVKEEP_CHECK(shape != finding.shapes.end());
       std::fill(found.begin() + static_cast<ptrdiff_t>(begin),
-                found.begin() + static_cast<ptrdiff_t>(finding.ends[key]), shape);
+                found.begin() + static_cast<ptrdiff_t>(finding.ends[key]), shape->second);
       believed += finding.ends[key] - begin - (finding.shapes.contains(key) ? 1 : 0);
     }
   }
@@ -235,6 +240,7 @@ void BucketSource::OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAns
   const Probed probed = CheckProbe(probe->finding->last_of(probe->key), *probe, answer);
   {
     MutexLock lock(&mu_);
+    KVKEEP_CHECK(probing_ > 0);
     --probing_;
   }
   const std::shared_ptr<Finding> finding = probe->finding;
@@ -246,7 +252,9 @@ void BucketSource::OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAns
     } else {
       finding->cut = true;
     }
-    if (probed.shape.has_value()) finding->shapes.emplace(probe->key, *probed.shape);
+    if (probed.shape.has_value()) {
+      KVKEEP_CHECK(finding->shapes.emplace(probe->key, *probed.shape).second);
+    }
     KVKEEP_CHECK(finding->left > 0);
     round_over = --finding->left == 0;
   }
@@ -363,7 +371,7 @@ void BucketSource::Write(WriteRequest request) {
                 .deadline = After(options_.write_within)};
   for (uint64_t at = kHeaderBytes; at < writing->bytes;) {
     const std::span<const std::byte> run = writing->request.memory(at, writing->bytes - at);
-    KVKEEP_CHECK(!run.empty());
+    KVKEEP_CHECK(!run.empty() && run.size() <= writing->bytes - at);
     put.crc32c = Crc32c(run, *put.crc32c);
     put.body.push_back(run);
     at += run.size();

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "tiers/base/check.h"
 #include "tiers/base/mutex.h"
 #include "tiers/objects/s3_answer.h"
 
@@ -38,6 +39,7 @@ bool SameToPeople(const ObjectStoreHealth& a, const ObjectStoreHealth& b) {
 struct HealthWatch::Checks {
   void OnAnswer(const ObjectAnswer& answer, MonotonicTime now) {
     MutexLock lock(&mu);
+    KVKEEP_CHECK(under_way);
     under_way = false;
     next = now + kBetween;
     if (Proves(answer.outcome)) {

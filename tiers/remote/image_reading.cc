@@ -15,6 +15,7 @@ namespace {
 
 // Of the byte at `offset`, which is behind the header page.
 size_t PieceAt(const ImageShape& shape, uint64_t offset) {
+  KVKEEP_CHECK(offset >= kHeaderBytes && shape.pieces() > 0);
   return std::min((offset - kHeaderBytes) / kPieceBytes, uint64_t{shape.pieces() - 1});
 }
 
@@ -52,7 +53,9 @@ absl::Status BucketSource::PartSink::Take(std::span<const std::byte> bytes) {
       to = reading_->request.header.subspan(at_);
     } else {
       const uint64_t piece_end = shape.piece_end(PieceAt(shape, at_));
-      to = reading_->request.memory(at_, std::min(piece_end, end_) - at_);
+      const uint64_t wanted = std::min(piece_end, end_) - at_;
+      to = reading_->request.memory(at_, wanted);
+      KVKEEP_CHECK(to.size() <= wanted);
     }
     KVKEEP_CHECK(!to.empty());
     const size_t most = std::min(to.size(), bytes.size());
@@ -93,6 +96,7 @@ void BucketSource::PartSink::TellPiece(const absl::Status& status, uint64_t to) 
 }
 
 void BucketSource::PartSink::TellRest(const absl::Status& status) {
+  KVKEEP_CHECK(!status.ok());
   if (told_ < kHeaderBytes) {
     told_ = kHeaderBytes;
     reading_->request.header_done(status);
@@ -115,6 +119,7 @@ void BucketSource::Read(ReadRequest request) {
   const bool busy = limits_->BeginReading() >= options_.whole_beside;
   reading->part_bytes =
       busy || reading->bytes <= options_.whole_up_to ? reading->bytes : PartBytes(reading->bytes);
+  KVKEEP_CHECK(reading->part_bytes >= kHeaderBytes && reading->part_bytes % kBlockBytes == 0);
   Count(&BucketSourceCounters::reads);
   {
     MutexLock lock(&reading->mu);
@@ -164,6 +169,7 @@ void BucketSource::StartPart(const std::shared_ptr<Reading>& reading, uint64_t f
   if (end - first < reading->bytes) get.range = ByteRange{first, end - first};
   if (first > 0) {
     MutexLock lock(&reading->mu);
+    KVKEEP_CHECK(!reading->etag.empty());
     get.if_match = reading->etag;
   }
   const ObjectCall call =

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "tiers/base/check.h"
 #include "tiers/remote/bucket_source.h"
 
 namespace kvkeep {
@@ -35,7 +36,9 @@ struct BucketSource::Reading {
 class BucketSource::PartSink final : public ObjectSink {
  public:
   PartSink(BucketSource* source, std::shared_ptr<Reading> reading, uint64_t first, uint64_t end)
-      : source_(*source), reading_(std::move(reading)), at_(first), told_(first), end_(end) {}
+      : source_(*source), reading_(std::move(reading)), at_(first), told_(first), end_(end) {
+    KVKEEP_CHECK(first < end && end <= reading_->bytes && first % kBlockBytes == 0);
+  }
 
   absl::Status Begin(const ObjectHead& head) override;
   absl::Status Take(std::span<const std::byte> bytes) override;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tiers/base/bytes.h"
+#include "tiers/base/check.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/remote/object_name.h"
@@ -28,6 +29,7 @@ class Deletions {
   }
   void End(uint64_t bytes, const ObjectAnswer& answer) {
     MutexLock lock(&mu_);
+    KVKEEP_CHECK(under_way_ > 0);
     --under_way_;
     if (answer.ok() || answer.outcome == ObjectOutcome::kAbsent) {
       ++deleted_;
@@ -80,6 +82,7 @@ class Awaited {
  public:
   void Set(ObjectAnswer answer, Value value) {
     MutexLock lock(&mu_);
+    KVKEEP_CHECK(!here_);
     answer_ = std::move(answer);
     value_ = std::move(value);
     here_ = true;

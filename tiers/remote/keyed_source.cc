@@ -120,6 +120,7 @@ void KeyedSource::Ask(const std::shared_ptr<Finding>& finding) {
   finding->chain[next]->Find(
       std::move(missing), finding->wanted, finding->deadline,
       [this, finding, next, at = std::move(at)](const Found& found) {
+        KVKEEP_CHECK(found.size() == at.size());
         for (size_t i = 0; i < found.size(); ++i) {
           if (!found[i].has_value()) continue;
           finding->found[at[i]] = found[i];
@@ -141,6 +142,7 @@ void KeyedSource::Read(ReadRequest request) {
 // Where it was found nobody remembers: one that is not there under a key is read under the next.
 void KeyedSource::ReadFrom(const std::shared_ptr<const ReadRequest>& request, const Chain& chain,
                            size_t at) {
+  KVKEEP_CHECK(at < chain.size());
   BucketSource& source = *chain[at];
   const bool last = at + 1 == chain.size();
   // Of an image that is not there: so many bytes are still to be told of.
@@ -214,6 +216,7 @@ void KeyedSource::Remove(const ChunkId& id, std::function<void(absl::Status)> do
       {
         MutexLock lock(&removal->mu);
         removal->status.Update(status);
+        KVKEEP_CHECK(removal->left > 0);
         if (--removal->left > 0) return;
         all = removal->status;
       }

@@ -9,6 +9,7 @@
 #include <array>
 
 #include "tiers/base/bytes.h"
+#include "tiers/base/check.h"
 #include "tiers/base/hmac.h"
 
 namespace kvkeep {
@@ -33,6 +34,7 @@ std::string NameOfObject(const Secret& name_key, uint64_t epoch, const ChunkId& 
 }
 
 std::string ShardOfObjects(uint32_t shard) {
+  KVKEEP_CHECK(shard < kObjectShards);
   return absl::StrFormat("%s%03x/", kVersion, shard);
 }
 

@@ -37,6 +37,7 @@ std::vector<size_t> PrefixSearch::NextRound() {
   questions_ += static_cast<uint32_t>(asked.size());
   ++rounds_;
   KVKEEP_CHECK(!asked.empty() && questions_ <= options_.max_questions);
+  KVKEEP_CHECK(asked.back() < keys_ && asked.front() <= asked.back());
   KVKEEP_CHECK(leading_ <= absent_);
   return asked;
 }
@@ -54,10 +55,12 @@ void PrefixSearch::Tell(size_t position, bool present) {
   for (const size_t there : there_) {
     if (there < absent_) leading_ = std::max(leading_, there + 1);
   }
+  KVKEEP_CHECK(leading_ <= absent_);
 }
 
 // Of what is not known: both ends, and what lies 1, 2, 4, ... from them.
 std::vector<size_t> PrefixSearch::BothEnds() const {
+  KVKEEP_CHECK(leading_ < absent_);
   const size_t first = leading_, last = absent_ - 1;
   std::vector<size_t> ends = {first, last};
   for (size_t step = 1; step <= (last - first + 1) / 2; step *= 2) {
@@ -71,6 +74,7 @@ std::vector<size_t> PrefixSearch::BothEnds() const {
 
 // At most so many of what is not known, evenly; all where there are no more.
 std::vector<size_t> PrefixSearch::Spread(size_t most) const {
+  KVKEEP_CHECK(leading_ < absent_ && most > 0);
   const size_t unknown = absent_ - leading_;
   std::vector<size_t> points;
   if (unknown <= most) {
