@@ -12,6 +12,8 @@ namespace {
 
 using enum ObjectOutcome;
 
+constexpr int64_t kNoClock = 7'258'118'400;  // 2200-01-01, in seconds of Unix time
+
 // The same on all nodes, for ever: caches of gateways live on it.
 uint64_t HashOfName(absl::string_view name) {
   uint64_t hash = 14695981039346656037u;  // FNV-1a
@@ -263,6 +265,8 @@ bool S3Store::MendsItself(Request& request, const Attempt& attempt, const S3Answ
       return true;
     case kSkewed: {
       if (request.clock_set || !answer.date.has_value()) return false;
+      // Nobody's clock: dates of requests are written with four digits of a year.
+      if (answer.date->value() <= 0 || answer.date->value() >= kNoClock) return false;
       const auto here = static_cast<int64_t>(clock_.UnixMicros() / 1'000'000);
       clock_offset_ = std::chrono::seconds(answer.date->value() - here);
       request.clock_set = true;

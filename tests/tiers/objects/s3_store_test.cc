@@ -389,6 +389,18 @@ TEST_CASE("a clock that is wrong is set by the server's, once a request") {
   CHECK(b.store->health().state != Health::kWell);
 }
 
+TEST_CASE("a server's time that is nobody's clock is not believed") {
+  for (const char* date : {"Fri, 31 Dec 9999 23:59:59 GMT", "Thu, 01 Jan 1970 00:00:00 GMT"}) {
+    ScriptedBucket b;
+    b.instead = FirstMeet(1, {.status = 403,
+                              .headers = {{"Date", date}},
+                              .body = "<Error><Code>RequestTimeTooSkewed</Code></Error>"});
+    TextObjectSink sink;
+    CHECK(b.Get({.name = "n"}, &sink)->outcome == Outcome::kSkewed);
+    CHECK(b.store->counters().clock_set == 0);
+  }
+}
+
 TEST_CASE("a server that knows no conditions is put to without them from then on") {
   ScriptedBucket b;
   b.server.knows_conditions = false;
