@@ -163,7 +163,13 @@ absl::Status Core::CheckCapacities(const StoreOptions& options) {
 absl::Status Core::SetLimits(const StoreOptions& options) {
   const StoreOptions now = ResolveLimits(options, deps_);
   KVKEEP_CHECK(now.g3_capacity_bytes.size() == deps_.devices.size());
-  std::vector<std::unique_ptr<AdmissionPolicy>> admissions = MakeAdmissions(now);  // then: old ones
+  std::vector<std::unique_ptr<AdmissionPolicy>> admissions;  // outlives the lock: the old ones, then
+  bool changes = false;
+  {
+    Section section(this);
+    changes = limits_.g3_admission != now.g3_admission;
+  }
+  if (changes) admissions = MakeAdmissions(now);
   Section section(this);
   KVKEEP_CHECK(now.tenants.size() == pools_.size());
   KVKEEP_RETURN_IF_ERROR(CheckCapacities(now));
@@ -184,6 +190,7 @@ absl::Status Core::SetLimits(const StoreOptions& options) {
   limits_.g2_capacity_bytes = now.g2_capacity_bytes;
   limits_.g3_capacity_bytes = now.g3_capacity_bytes;
   if (std::exchange(limits_.g3_admission, now.g3_admission) != now.g3_admission) {
+    if (admissions.empty()) admissions = MakeAdmissions(now);  // another change came in between
     admissions_.swap(admissions);
   }
   sessions_.SetMaxSessions(limits_.max_sessions);

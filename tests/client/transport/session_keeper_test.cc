@@ -100,7 +100,7 @@ class FakeTransport : public SessionKeeper<FakeSession>::Opener {
   Keeper keeper_;
 };
 
-NamespaceSpec Named(const std::string& model) { return {.model = model, .tokens_per_chunk = 16}; }
+NamespaceSpec ModelNamed(const std::string& model) { return {.model = model, .tokens_per_chunk = 16}; }
 
 }  // namespace
 
@@ -152,7 +152,7 @@ TEST_CASE("namespaces are declared in each session before calls have it") {
   FakeTransport transport;
   FakeTransport::Keeper::Undeclared undeclared;
   const auto first = transport.Open();
-  const auto ns = transport.keeper().OpenNamespace(Named("m"), 1s, &undeclared);
+  const auto ns = transport.keeper().OpenNamespace(ModelNamed("m"), 1s, &undeclared);
   REQUIRE(ns.ok());
   CHECK(undeclared.session == nullptr);
   CHECK(transport.keeper().Prepare(*ns)->digest.bytes[0] == 1);
@@ -171,10 +171,10 @@ TEST_CASE("a refused namespace is forgotten; one that got no answer is kept and 
   FakeTransport::Keeper::Undeclared undeclared;
   transport.refuses = true;
   CHECK(absl::IsPermissionDenied(
-      transport.keeper().OpenNamespace(Named("m"), 1s, &undeclared).status()));
+      transport.keeper().OpenNamespace(ModelNamed("m"), 1s, &undeclared).status()));
   transport.refuses = false;
   transport.silent = true;
-  const auto ns = transport.keeper().OpenNamespace(Named("n"), 1s, &undeclared);
+  const auto ns = transport.keeper().OpenNamespace(ModelNamed("n"), 1s, &undeclared);
   REQUIRE(ns.ok());
   CHECK(undeclared.session == session);
   CHECK(absl::IsDeadlineExceeded(undeclared.why));
@@ -190,7 +190,7 @@ TEST_CASE("a session whose namespaces the daemon does not answer to is not given
   FakeTransport transport;
   const auto session = transport.Open();
   FakeTransport::Keeper::Undeclared undeclared;
-  REQUIRE(transport.keeper().OpenNamespace(Named("m"), 1s, &undeclared).ok());
+  REQUIRE(transport.keeper().OpenNamespace(ModelNamed("m"), 1s, &undeclared).ok());
   transport.silent = true;
   session->ended = true;
   CHECK(Soon([&] { return transport.attempts > 3; }));
@@ -228,7 +228,7 @@ TEST_CASE("a keeper that is stopped while it declares a namespace names the sess
   FakeTransport transport;
   FakeTransport::Keeper::Undeclared undeclared;
   const auto session = transport.Open();
-  REQUIRE(transport.keeper().OpenNamespace(Named("m"), 1s, &undeclared).ok());
+  REQUIRE(transport.keeper().OpenNamespace(ModelNamed("m"), 1s, &undeclared).ok());
   transport.hung = true;
   session->ended = true;  // the next one is asked, and does not answer
   REQUIRE(Soon([&] { return transport.attempts >= 2; }));
