@@ -163,7 +163,7 @@ absl::Status Core::CheckCapacities(const StoreOptions& options) {
 absl::Status Core::SetLimits(const StoreOptions& options) {
   const StoreOptions now = ResolveLimits(options, deps_);
   KVKEEP_CHECK(now.g3_capacity_bytes.size() == deps_.devices.size());
-  std::vector<std::unique_ptr<AdmissionPolicy>> admissions;  // outlives the lock: the old ones, then
+  std::vector<std::unique_ptr<AdmissionPolicy>> admissions;  // outlive the lock: then the old ones
   bool changes = false;
   {
     Section section(this);

@@ -100,7 +100,9 @@ class FakeTransport : public SessionKeeper<FakeSession>::Opener {
   Keeper keeper_;
 };
 
-NamespaceSpec ModelNamed(const std::string& model) { return {.model = model, .tokens_per_chunk = 16}; }
+NamespaceSpec ModelNamed(const std::string& model) {
+  return {.model = model, .tokens_per_chunk = 16};
+}
 
 }  // namespace
 
