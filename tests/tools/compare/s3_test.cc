@@ -24,7 +24,8 @@ struct ShortComparison {
     const std::string credentials = dir.path() + "/credentials";
     WriteForOwner(credentials, "ID\nsecret\n");
     return RunShell(absl::StrCat(
-        KVKEEP_PYTHON3, " -B " S3_PATH "/compare_s3.py --build " BUILD_PATH " --url ", bucket.url(),
+        KVKEEP_PYTHON3, " -B '" S3_PATH "/compare_s3.py' --build '" BUILD_PATH "' --url ",
+        bucket.url(),
         " --credentials ", credentials,
         " --sizes 1MiB --chunks 9 --rounds 2 --lookup 64,20 --json ", figures));
   }
