@@ -18,7 +18,7 @@ constexpr client::Deadline kShort{1'000};
 constexpr milliseconds kPatience{60'000};  // however busy the machine is
 constexpr size_t kWriters = 4;
 constexpr int kAttempts = 6;
-constexpr double kQuietReadMs = 2.5;  // of a read with both disks well; quiet machines: 1.5
+constexpr double kQuietReadMs = 1.7;  // of a read with both disks well; quiet disks: 1.5
 constexpr double kAsFast = 1.2;
 // What waits for the hung disk does not count; of the chunks that are read it has half.
 constexpr double kAsManyPuts = 0.5, kAsManyReads = 0.3;
