@@ -179,8 +179,7 @@ absl::Status GrpcClient::Publish(const SessionPtr& session, const SessionStream&
         keeper_.Publish(session, session->limits, [&stream] { return !stream.done(); }));
     if (published) return absl::OkStatus();
   }
-  const absl::Status ended = stream.status();
-  return ended.ok() ? absl::UnavailableError("the daemon ended the session") : ended;
+  return stream.status();  // OK: WaitForEnd sees that it is over
 }
 
 absl::StatusOr<NamespaceDigest> GrpcClient::AskToOpen(const SessionPtr& session,

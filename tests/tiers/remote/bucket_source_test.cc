@@ -56,23 +56,7 @@ class Bucket {
     executor.RunAll();
     return told;
   }
-  void Read(Image& into, Told* told) {
-    told->piece_bytes.resize(into.shape.pieces());
-    source->Read({into.id, into.shape, into.header(), into.memory(),
-                  [told](absl::Status status) {
-                    REQUIRE_FALSE(told->header.has_value());
-                    told->header = status;
-                  },
-                  [told](size_t piece, uint64_t bytes, absl::Status status) {
-                    told->piece_bytes[piece] += bytes;
-                    told->pieces.Update(status);
-                  },
-                  kNever,
-                  [told](std::chrono::seconds age) {
-                    CHECK_FALSE(told->header.has_value());
-                    told->age = age;
-                  }});
-  }
+  void Read(Image& into, Told* told) { StartRead(*source, into, told); }
   std::string& only_name() {
     REQUIRE(objects.now.size() == 1);
     name_ = objects.now.begin()->first;

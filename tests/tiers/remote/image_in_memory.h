@@ -75,4 +75,28 @@ inline Image Empty(const Image& like) {
   return {like.id, like.shape, std::vector<std::byte>(like.bytes.size())};
 }
 
+// Both have to be there until all is told.
+inline void StartRead(RemoteSource& source, Image& into, Told* told) {
+  told->piece_bytes.resize(into.shape.pieces());
+  source.Read({.id = into.id,
+               .shape = into.shape,
+               .header = into.header(),
+               .memory = into.memory(),
+               .header_done =
+                   [told](absl::Status status) {
+                     REQUIRE_FALSE(told->header.has_value());
+                     told->header = status;
+                   },
+               .piece_done =
+                   [told](size_t piece, uint64_t bytes, absl::Status status) {
+                     told->piece_bytes[piece] += bytes;
+                     told->pieces.Update(status);
+                   },
+               .age =
+                   [told](std::chrono::seconds age) {
+                     CHECK_FALSE(told->header.has_value());
+                     told->age = age;
+                   }});
+}
+
 }  // namespace kvkeep

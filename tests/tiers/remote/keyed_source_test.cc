@@ -72,16 +72,7 @@ class KeyedBucket {
   absl::Status Read(Node& node, const Image& like) {
     Image into = Empty(like);
     Told told;
-    told.piece_bytes.resize(into.shape.pieces());
-    node.source->Read({into.id, into.shape, into.header(), into.memory(),
-                       [&](absl::Status status) {
-                         REQUIRE_FALSE(told.header.has_value());
-                         told.header = status;
-                       },
-                       [&](size_t piece, uint64_t bytes, absl::Status status) {
-                         told.piece_bytes[piece] += bytes;
-                         told.pieces.Update(status);
-                       }});
+    StartRead(*node.source, into, &told);
     CHECK_FALSE(told.header.has_value());
     executor.RunAll();
     REQUIRE(told.ended(into.shape));
@@ -250,13 +241,7 @@ TEST_CASE("a first part that begins and is then not there ends a read under seve
   KeyedSource source({}, std::move(keys), std::move(made), &clock, &random);
   Image into = Image::Make(source, Chunk(1), 40u << 20, 1);
   Told told;
-  told.piece_bytes.resize(into.shape.pieces());
-  source.Read({into.id, into.shape, into.header(), into.memory(),
-               [&](absl::Status status) { told.header = status; },
-               [&](size_t piece, uint64_t bytes, absl::Status status) {
-                 told.piece_bytes[piece] += bytes;
-                 told.pieces.Update(status);
-               }});
+  StartRead(source, into, &told);
   const ObjectHead head{.etag = "one", .object_bytes = into.bytes.size()};
   REQUIRE(gets.held.size() == 1);
   REQUIRE(gets.held[0].sink->Begin(head).ok());
@@ -285,16 +270,7 @@ TEST_CASE("an image that is removed while it is read in parts ends the read unde
     const Image image = bucket.Written(node, Chunk(1), 40u << 20);
     Image into = Empty(image);
     Told told;
-    told.piece_bytes.resize(into.shape.pieces());
-    node.source->Read({into.id, into.shape, into.header(), into.memory(),
-                       [&](absl::Status status) {
-                         REQUIRE_FALSE(told.header.has_value());
-                         told.header = status;
-                       },
-                       [&](size_t piece, uint64_t bytes, absl::Status status) {
-                         told.piece_bytes[piece] += bytes;
-                         told.pieces.Update(status);
-                       }});
+    StartRead(*node.source, into, &told);
     SeededRandom order(static_cast<uint64_t>(steps));
     const auto run_one = [&] { bucket.executor.RunOne(order.Below(bucket.executor.size())); };
     for (int i = 0; i < steps && bucket.executor.size() > 0; ++i) run_one();

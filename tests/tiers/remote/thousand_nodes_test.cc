@@ -60,15 +60,7 @@ class Fleet {
       const ImageShape& shape = *found[i];
       Image& image = images.emplace_back(
           Image{prompt[i], shape, std::vector<std::byte>(shape.blocks().value() * kBlockBytes)});
-      Told& of = told.emplace_back();
-      of.piece_bytes.resize(shape.pieces());
-      source.Read({image.id, image.shape, image.header(), image.memory(),
-                   [&of](absl::Status status) { of.header = status; },
-                   [&of](size_t piece, uint64_t bytes, absl::Status status) {
-                     of.piece_bytes[piece] += bytes;
-                     of.pieces.Update(status);
-                   },
-                   MonotonicTime::max(), nullptr});
+      StartRead(source, image, &told.emplace_back());
     }
     executor_.RunAll();
     for (size_t i = 0; i < there; ++i) CHECK((told[i].ended(images[i].shape) && told[i].well()));
