@@ -353,6 +353,14 @@ def start(folder, **options):
     return daemon
 
 
+def wait_for_line(folder, words, about):
+    """The daemon answers a ping a moment before it logs what it serves."""
+    deadline = time.monotonic() + 30
+    while words not in (log := (folder / "log").read_text()):
+        assert time.monotonic() < deadline, (about, log)
+        time.sleep(0.05)  # for the daemon's next line
+
+
 def kvkeep(*words, code=0):
     done = run(BIN / "kvkeep", "--json", "--timeout", "2s", *words)
     assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
@@ -400,14 +408,16 @@ def a_broken_page_is_a_miss_after_the_restart(folder):
         assert done.returncode == 0, done.stderr
     daemon.send_signal(signal.SIGKILL)
     daemon.wait(30)
+    places = []
     for segment in sorted((folder / "rw").glob("segment.*")):
         at = segment.read_bytes().find(payloads["broken"][:4096])
         if at >= 0:
-            number = int(segment.suffix[1:])
-            os.symlink("-", folder / "rw" / f"arena.error-{number:x}-{at + 8192:x}")
+            places.append(f"{int(segment.suffix[1:]):x}-{at + 8192:x}")
+    assert len(places) == 1, places
+    os.symlink("-", folder / "rw" / f"arena.error-{places[0]}")
     daemon = start(folder)
     try:
-        assert ", 1 of their pages taken anew after memory errors" in (folder / "log").read_text()
+        wait_for_line(folder, ", 1 of their pages taken anew after memory errors", places)
         for name, code in (("good", 0), ("broken", 3)):
             done = run(*tool, "get", name, "--output", folder / "back")
             # It is found to be damaged once; then it is not there.
