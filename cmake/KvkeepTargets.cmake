@@ -62,7 +62,8 @@ endfunction()
 # [PROCESSORS n]): one ctest entry, of those cases of a program; [#x_test] are those in x_test.cc.
 # It is taken for one that mostly waits, of which three share a core (tools/test). One that computes all
 # the time, or should not be disturbed by that, says PROCESSORS 3: it is a core's only one. Those begin
-# first: later there would never be three places at once.
+# first: later there would never be three places at once. Sanitized builds judge no times, so there it
+# is one of all.
 # TIMES: cases tagged [times] judge times, and are an entry of their own that runs alone, NAME_times.
 # FIGURES: sanitized builds leave out cases tagged [figures]: whole traces or hundreds of runs, whose
 # figures take a sanitizer minutes and show it nothing new.
@@ -95,7 +96,7 @@ function(kvkeep_test_entry NAME PROGRAM)
   endif()
   add_test(NAME ${NAME} COMMAND ${PROGRAM} "-#" ${ARG_CASES} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${ENTRIES} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
-  if(ARG_PROCESSORS)
+  if(ARG_PROCESSORS AND NOT KVKEEP_SANITIZE)
     set_tests_properties(${ENTRIES} PROPERTIES PROCESSORS ${ARG_PROCESSORS} COST 500)
   endif()
   if(ARG_LABELS)

@@ -38,7 +38,8 @@ struct WorldOptions {
   // there. The process runs the source's tasks.
   std::function<std::unique_ptr<RemoteSource>(ManualExecutor*, ManualClock*)> make_source;
   std::shared_ptr<const KeyRing> source_keys;
-  StoreOptions store;
+  // A world is small: memory for the default's millions of chunks would be touched at each start.
+  StoreOptions store = {.max_chunks = 10'000};
   // Encryption of what is written; kLater: from the second process on, so that plain images and
   // encrypted ones lie side by side.
   enum class Encryption : uint8_t { kOff, kOn, kLater } encryption = Encryption::kOff;

@@ -45,7 +45,7 @@ struct Site {
                    .arena = &arena,
                    .copy_executor = &copy};
     deps.devices.resize(1);
-    store = Store::Create({}, deps).value();
+    store = Store::Create({.max_chunks = 1000}, deps).value();
     ticker = std::thread([this] {
       while (!ends) {
         store->Tick();
