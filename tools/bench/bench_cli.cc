@@ -8,11 +8,9 @@
 #include <functional>
 
 #include "tiers/base/units.h"
-#include "tools/bench/case.h"
 #include "tools/bench/cases.h"
 #include "tools/bench/cpu_costs.h"
 #include "tools/bench/gpu_memory.h"
-#include "tools/bench/pattern_cli.h"
 #include "tools/bench/pattern_run.h"
 #include "tools/bench/table.h"
 #include "tools/kvkeep/units.h"
@@ -54,7 +52,7 @@ void AddDaemonOptions(CLI::App& app, Options& o, Texts& texts) {
                  "GPU and gets to it, by the daemon or by the client itself")
       ->check(CLI::IsMember({"auto", "grpc", "local", "cuda-ipc", "pinned"}));
   app.add_option("--daemon-pid", o.daemon_pid, "whose CPU time counts; 0: as its status says");
-  app.add_option("--daemon", o.daemon_binary, "start this kvkeepd instead of using one that runs")
+  app.add_option("--daemon", o.daemon, "start this kvkeepd instead of using one that runs")
       ->check(CLI::ExistingFile);
   app.add_option("--scratch", o.scratch_dir, "where its files lie; G3's device is there too")
       ->check(CLI::ExistingDirectory);
@@ -111,6 +109,37 @@ void AddLoadOptions(CLI::App& app, Options& o, Texts& texts) {
       ->expected(0, 1);
 }
 
+void AddPatternOptions(CLI::App& app, PatternRequest& r) {
+  const auto add = [&app](const char* name, auto& value, const char* what) {
+    return app.add_option(name, value, what)->group("Patterns of load");
+  };
+  add("--pattern", r.name,
+      "instead of a verb: pm1753 (280 users, 92 % reads, open loop, bursts) or sessions "
+      "(multi-round questions, closed loop)")
+      ->check(CLI::IsMember({"pm1753", "sessions"}));
+  add("--rate", r.rates, "requests a second of all users together (QPS); several with commas")
+      ->delimiter(',')
+      ->check(CLI::Range(1e-3, 1e6));
+  add("--users", r.users, "0: 280 or 80")->check(CLI::Range(0u, kMaxPatternUsers));
+  add("--model", r.model, "whose KV chunks are; one that tools/kvkeep/models.json knows");
+  add("--gpu", r.gpu, "that would recompute them; one that models.json knows");
+  add("--kv-bytes-per-token", r.kv_bytes_per_token, "instead of the model's")
+      ->check(CLI::Range(0.0, 1e9));
+  add("--prefill-rate", r.prefill_tokens_per_second,
+      "tokens a second, as measured, instead of the model's on that GPU")
+      ->check(CLI::Range(0.0, 1e9));
+  add("--tokens-per-chunk", r.tokens_per_chunk, "0: 16 (pm1753) or 256 (sessions)")
+      ->check(CLI::Range(0u, 1'000'000u));
+  add("--get-chunks", r.get_chunks, "of a call over gRPC")->check(CLI::Range(1u, 4096u));
+  add("--session-rounds", r.rounds, "sessions: of a user")->check(CLI::Range(1u, 1000u));
+  add("--system-prompt", r.system_prompt_tokens, "sessions: tokens that all share; 0: 1,000")
+      ->check(CLI::Range(0u, 1'000'000u));
+  add("--history", r.history_tokens,
+      "sessions: tokens of a user, up to half as many more; "
+      "0: 4,000")
+      ->check(CLI::Range(0u, 10'000'000u));
+}
+
 void AddVerbs(CLI::App& app, Options& o) {
   const std::vector<std::pair<std::string, std::string>> verbs = {
       {"get", "chunks that are in memory"},
@@ -146,7 +175,7 @@ std::string FinishPattern(const CLI::App& app, Options& o, PatternRequest& reque
 
 // A path of a GPU stands for a verb: it measures both ways. Empty: all is well.
 std::string FinishGpu(Options& o, const Texts& texts) {
-  if (o.tier == "g3" && (o.path != "cuda-ipc" || o.daemon_binary.empty())) {
+  if (o.tier == "g3" && (o.path != "cuda-ipc" || o.daemon.empty())) {
     return "--tier g3 goes with --path cuda-ipc and --daemon PATH";
   }
   if (o.tier == "g3" && !o.verify) {
@@ -189,7 +218,7 @@ std::string Finish(const CLI::App& app, Options& o, const Texts& texts) {
   if (!texts.region.empty()) o.region_bytes = *tools::ParseSize(texts.region);
   if (!texts.g3.empty()) o.g3_bytes = *tools::ParseSize(texts.g3);
   if (o.tier == "g3") FinishG3(app, o);
-  if ((o.verb == "table" || o.verb == "cpu") && o.daemon_binary.empty()) {
+  if ((o.verb == "table" || o.verb == "cpu") && o.daemon.empty()) {
     return o.verb + ": say which kvkeepd to start: --daemon PATH";
   }
   if (o.arena_dir.empty() != o.arena_readonly_dir.empty()) {
@@ -198,7 +227,7 @@ std::string Finish(const CLI::App& app, Options& o, const Texts& texts) {
   if (o.verb == "pieces" && (o.batch != 1 || o.depth != 1)) {
     return "pieces: --batch and --depth must be 1";
   }
-  if (o.daemon_binary.empty()) {
+  if (o.daemon.empty()) {
     if (o.endpoint.empty()) {
       o.endpoint = tools::DefaultSocket("KVKEEP_ENDPOINT", "kvkeep.sock");
     }
@@ -269,7 +298,7 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
   app.option_defaults()->always_capture_default();
   AddDaemonOptions(app, options, texts);
   AddLoadOptions(app, options, texts);
-  AddPatternOptions(app, &texts.pattern);
+  AddPatternOptions(app, texts.pattern);
   app.require_subcommand(0, 1);
   app.fallthrough();  // options may follow the verb
   AddVerbs(app, options);

@@ -16,26 +16,20 @@
 #include "tools/bench/driver.h"
 #include "tools/bench/gpu_memory.h"
 #include "tools/bench/operation.h"
+#include "tools/bench/pattern_client.h"
 #include "tools/bench/payload_pool.h"
 
 namespace kvkeep::bench {
 namespace {
 
 constexpr std::chrono::seconds kRoomPatience{10};  // of a load
-constexpr std::chrono::milliseconds kLoadPatience{600'000};
 constexpr uint64_t kLoadCallBytes = 32 * kMiB;
 constexpr uint64_t kLoadCallChunks = 4096;
 constexpr double kOneCallSeconds = 1e-9;  // a slice that ends with its first call
 
-struct Prepared {
-  std::vector<std::unique_ptr<Operation>> operations;
-  bool verify_all = false;
-};
-
-// The child's side.
-class ClientSide {
+class BenchClient {
  public:
-  ClientSide(const ClientTarget& target, uint32_t number, uint32_t clients) : target_(target) {
+  BenchClient(const ClientTarget& target, uint32_t number, uint32_t clients) : target_(target) {
     context_.seed = target.seed;
     context_.number = number;
     context_.clients = clients;
@@ -45,15 +39,24 @@ class ClientSide {
     const std::string what = command.at("do");
     if (what == "connect") return Connect();
     if (what == "load") return Load(command);
-    if (what == "prepare") return Prepare(CaseFromJson(command.at("case")));
+    if (what == "prepare") return Prepare(FieldsFromJson<CaseSpec>(command.at("case")));
     if (what == "run") return Run(command);
     if (what == "hold") return Hold(command.at("leases"), command.at("size"));
     if (what == "open gpu") return OpenGpu(command);
-    if (what == "copy plain" && gpu_ != nullptr) return CopyPlain(command);
-    return absl::InvalidArgumentError(absl::StrCat("no command ", what));
+    if (what == "copy plain" && gpu_ != nullptr) {
+      const bool to_gpu = command.at("to_gpu");
+      return ToWire(gpu_->CopyPlain(to_gpu ? GpuCopyWay::kToGpu : GpuCopyWay::kToHost,
+                                    command.at("bytes"), command.at("seconds")));
+    }
+    return pattern_(command);
   }
 
  private:
+  struct Prepared {
+    std::vector<std::unique_ptr<Operation>> operations;
+    bool verify_all = false;
+  };
+
   absl::StatusOr<Json> Connect() {
     KVKEEP_ASSIGN_OR_RETURN(client_, ConnectTo(target_, absl::StrCat("bench ", context_.number)));
     context_.client = client_.get();
@@ -68,11 +71,8 @@ class ClientSide {
     const uint64_t size = command.at("size");
     if (load_pool_ == nullptr || load_size_ != size) {
       load_pool_.reset();
-      const uint64_t payloads = LoadedPayloads(size);
-      load_pool_ = MakeOwnPool(payloads * size);
-      for (uint64_t i = 0; i < payloads; ++i) {
-        FillPayload(context_.seed, i, load_pool_->memory().subspan(i * size, size));
-      }
+      load_pool_ = std::make_unique<PayloadPool>(LoadedPayloads(size) * size);
+      load_pool_->Fill(context_.seed, size);
       load_size_ = size;
     }
     const uint64_t per_call = std::clamp<uint64_t>(kLoadCallBytes / size, 1, kLoadCallChunks);
@@ -80,7 +80,7 @@ class ClientSide {
       const uint64_t chunks = std::min(per_call, first + count - at);
       KVKEEP_RETURN_IF_ERROR(LoadBatch(at, chunks, size, command.at("no_g3")));
     }
-    return Json{{"chunks", count}};
+    return Json();
   }
 
   // Waits for room: a slow disk may have all of a small G2 dirty.
@@ -113,35 +113,36 @@ class ClientSide {
     return absl::OkStatus();
   }
 
+  // Makes the operations with their buffers, and keeps them.
   absl::StatusOr<Json> Prepare(const CaseSpec& spec) {
     KVKEEP_RETURN_IF_ERROR(spec.Validate());
-    if (spec.run_bytes > 0) {
-      KVKEEP_ASSIGN_OR_RETURN(auto operation, MakeGpuOperation(&context_, spec));
-      Prepared one = {.verify_all = spec.verify_all};
-      one.operations.push_back(std::move(operation));
-      return Keep(std::move(one));
-    }
-    const bool puts = spec.verb == Verb::kPut || spec.verb == Verb::kMixed;
-    if (puts && pool_ == nullptr) {
-      KVKEEP_ASSIGN_OR_RETURN(pool_, MakePool(&context_, std::max(target_.pool_bytes, spec.size)));
-    }
-    if (puts && pool_size_ != spec.size) {
-      for (uint64_t i = 0; i < pool_->count(spec.size); ++i) {
-        FillPayload(context_.seed, i, pool_->memory().subspan(i * spec.size, spec.size));
-      }
-      pool_size_ = spec.size;
-      context_.pool = pool_.get();
-    }
     Prepared one = {.verify_all = spec.verify_all};
-    for (uint32_t i = 0; i < spec.depth; ++i) {
-      one.operations.push_back(MakeOperation(&context_, spec));
+    if (spec.run_bytes > 0) {
+      KVKEEP_ASSIGN_OR_RETURN(one.operations.emplace_back(), MakeGpuOperation(&context_, spec));
+    } else {
+      if (spec.verb == Verb::kPut || spec.verb == Verb::kMixed) {
+        KVKEEP_RETURN_IF_ERROR(FillPool(spec.size));
+      }
+      for (uint32_t i = 0; i < spec.depth; ++i) {
+        one.operations.push_back(MakeOperation(&context_, spec));
+      }
     }
-    return Keep(std::move(one));
+    prepared_.push_back(std::move(one));
+    return Json(prepared_.size() - 1);
   }
 
-  Json Keep(Prepared one) {
-    prepared_.push_back(std::move(one));
-    return Json{{"prepared", prepared_.size() - 1}};
+  absl::Status FillPool(uint64_t size) {
+    if (pool_ == nullptr) {
+      const uint64_t bytes = std::max(target_.pool_bytes, size);
+      if (context_.local) {
+        KVKEEP_ASSIGN_OR_RETURN(pool_, PayloadPool::Staging(client_.get(), bytes));
+      } else {
+        pool_ = std::make_unique<PayloadPool>(bytes);
+      }
+    }
+    pool_->Fill(context_.seed, size);
+    context_.pool = pool_.get();
+    return absl::OkStatus();
   }
 
   absl::StatusOr<Json> Run(const Json& command) {
@@ -167,12 +168,7 @@ class ClientSide {
     return Json{{"device", gpu_->device()}, {"daemon_bytes", gpu_->daemon_bytes()}};
   }
 
-  absl::StatusOr<Json> CopyPlain(const Json& command) {
-    const bool to_gpu = command.at("to_gpu");
-    return ToWire(gpu_->CopyPlain(to_gpu ? GpuCopyWay::kToGpu : GpuCopyWay::kToHost,
-                                  command.at("bytes"), command.at("seconds")));
-  }
-
+  // A lease on each of the loaded chunks, kept.
   absl::StatusOr<Json> Hold(uint64_t leases, uint64_t size) {
     for (uint64_t i = 0; i < leases; ++i) {
       const std::vector<ChunkKey> keys = LoadedKeys(context_, size, i, 1);
@@ -182,14 +178,15 @@ class ClientSide {
       if (found.leased_keys == 0) break;
       held_.push_back(std::move(found.lease));
     }
-    return Json{{"leases", held_.size()}};
+    return Json(held_.size());
   }
 
   const ClientTarget target_;
   ClientContext context_;
+  ChildProcess::Handler pattern_ = MakePatternPlayer(&context_);
   std::unique_ptr<client::Client> client_;
   std::unique_ptr<PayloadPool> pool_, load_pool_;
-  uint64_t pool_size_ = 0, load_size_ = 0;
+  uint64_t load_size_ = 0;
   std::vector<Prepared> prepared_;
   std::vector<client::Lease> held_;
   std::unique_ptr<GpuMemory> gpu_;
@@ -197,77 +194,11 @@ class ClientSide {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<BenchClient>> BenchClient::Start(const ClientTarget& target,
-                                                                uint32_t number, uint32_t clients) {
-  KVKEEP_ASSIGN_OR_RETURN(
-      auto child,
-      ChildProcess::Fork(absl::StrCat("client ", number), [&]() -> ChildProcess::Handler {
-        auto side = std::make_shared<ClientSide>(target, number, clients);
-        return [side](const Json& command) { return side->Answer(command); };
-      }));
-  std::unique_ptr<BenchClient> client(new BenchClient(std::move(child)));
-  KVKEEP_ASSIGN_OR_RETURN(const Json connected,
-                          client->child_->Call({{"do", "connect"}}, kChildPatience));
-  client->path_ = connected.at("path");
-  client->why_ = connected.at("why");
-  return client;
-}
-
-absl::Status BenchClient::Load(uint64_t first, uint64_t count, uint64_t size, bool no_g3) {
-  return child_
-      ->Call({{"do", "load"}, {"first", first}, {"count", count}, {"size", size}, {"no_g3", no_g3}},
-             kLoadPatience)
-      .status();
-}
-
-absl::StatusOr<int> BenchClient::Prepare(const CaseSpec& spec) {
-  KVKEEP_ASSIGN_OR_RETURN(
-      const Json answer, child_->Call({{"do", "prepare"}, {"case", ToJson(spec)}}, kChildPatience));
-  return answer.at("prepared").get<int>();
-}
-
-absl::Status BenchClient::StartRun(int prepared, double seconds, uint64_t max_ops, bool verify) {
-  return child_->Send({{"do", "run"},
-                       {"prepared", prepared},
-                       {"seconds", seconds},
-                       {"max_ops", max_ops},
-                       {"verify", verify}});
-}
-
-absl::StatusOr<Measured> BenchClient::FinishRun(double seconds) {
-  // Verifying may take longer than what was measured.
-  const auto patience = kLoadPatience + std::chrono::milliseconds(static_cast<int>(seconds * 1e3));
-  KVKEEP_ASSIGN_OR_RETURN(const Json wire, child_->Receive(patience));
-  return FromWire(wire);
-}
-
-absl::StatusOr<Measured> BenchClient::Run(int prepared, double seconds, uint64_t max_ops,
-                                          bool verify) {
-  KVKEEP_RETURN_IF_ERROR(StartRun(prepared, seconds, max_ops, verify));
-  return FinishRun(seconds);
-}
-
-absl::StatusOr<OpenedGpu> BenchClient::OpenGpu(const std::string& path, uint64_t call_bytes,
-                                               const std::string& mount_dir) {
-  KVKEEP_ASSIGN_OR_RETURN(const Json answer, child_->Call({{"do", "open gpu"},
-                                                           {"path", path},
-                                                           {"call_bytes", call_bytes},
-                                                           {"mount_dir", mount_dir}},
-                                                          kLoadPatience));
-  return OpenedGpu{.device = answer.at("device"), .daemon_bytes = answer.at("daemon_bytes")};
-}
-
-absl::StatusOr<Measured> BenchClient::CopyPlain(bool to_gpu, uint64_t bytes, double seconds) {
-  KVKEEP_RETURN_IF_ERROR(child_->Send(
-      {{"do", "copy plain"}, {"to_gpu", to_gpu}, {"bytes", bytes}, {"seconds", seconds}}));
-  return FinishRun(seconds);
-}
-
-absl::StatusOr<uint64_t> BenchClient::HoldLeases(uint64_t leases, uint64_t size) {
-  KVKEEP_ASSIGN_OR_RETURN(
-      const Json answer,
-      child_->Call({{"do", "hold"}, {"leases", leases}, {"size", size}}, kLoadPatience));
-  return answer.at("leases").get<uint64_t>();
+ChildProcess::Handler MakeBenchClient(const ClientTarget& target, uint32_t number,
+                                      uint32_t clients) {
+  return [client = std::make_unique<BenchClient>(target, number, clients)](const Json& command) {
+    return client->Answer(command);
+  };
 }
 
 }  // namespace kvkeep::bench

@@ -1,10 +1,11 @@
 // CaseSpec: what one case of the benchmark does, as plain values that travel to the clients.
 #pragma once
 
-#include <absl/status/statusor.h>
-#include <absl/strings/string_view.h>
+#include <absl/status/status.h>
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "tools/bench/measured.h"
 
@@ -17,8 +18,14 @@ enum class Verb {
   kMixed,   // gets, puts and lookups by the weights below
   kPieces,  // one chunk at a time, waited for piece by piece: for chunks that are in G3
 };
-absl::string_view VerbName(Verb verb);
-absl::StatusOr<Verb> ParseVerb(absl::string_view name);
+NLOHMANN_JSON_SERIALIZE_ENUM(Verb, {{Verb::kGet, "get"},
+                                    {Verb::kPut, "put"},
+                                    {Verb::kLookup, "lookup"},
+                                    {Verb::kMixed, "mixed"},
+                                    {Verb::kPieces, "pieces"}})
+inline std::string VerbName(Verb verb) { return Json(verb); }
+// REQUIRES: one of these names.
+inline Verb VerbNamed(const std::string& name) { return Json(name).get<Verb>(); }
 
 struct CaseSpec {
   Verb verb = Verb::kGet;
@@ -29,21 +36,19 @@ struct CaseSpec {
   bool verify = true;
   bool verify_all = false;  // every byte of every call, not of some
   bool no_g3 = true;        // puts stay in DRAM
-  uint32_t get_weight = 8;  // of kMixed
-  uint32_t put_weight = 1;
-  uint32_t lookup_weight = 1;
+  std::vector<uint32_t> mix = {8, 1, 1};  // of kMixed: weights of get, put and lookup
   // On a GPU (gpu_memory.h): how a chunk lies there, and the verb is kGet or kPut; 0: on the host.
   uint64_t run_bytes = 0;
   uint32_t adjacent = 1;
 
+  KVKEEP_FIELDS(verb, size, batch, depth, keys, verify, verify_all, no_g3, mix, run_bytes, adjacent)
   absl::Status Validate() const;
 };
 
 inline constexpr uint32_t kMaxDepth = 256;
 inline constexpr uint32_t kMaxClients = 256;
 
-Json ToJson(const CaseSpec& spec);
-// Of what ToJson made.
-CaseSpec CaseFromJson(const Json& json);
+// For a report: without what the case has no use for.
+Json ToReport(const CaseSpec& spec);
 
 }  // namespace kvkeep::bench

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "tiers/base/status_macros.h"
-#include "tools/bench/baseline_set.h"
+#include "tools/bench/baselines.h"
 #include "tools/bench/gpu_cases.h"
 #include "tools/bench/gpu_memory.h"
 #include "tools/bench/load_generator.h"
@@ -17,20 +17,13 @@ namespace {
 
 constexpr uint64_t kMaxPoolBytes = 512ull << 20;  // half of what a daemon gives a session
 
-// What messages the verb's calls are, for a bare ping-pong of the same.
-MessageSizes MessagesOf(const std::string& verb, uint32_t batch) {
-  if (verb == "put") return PutMessages(batch);
-  return verb == "lookup" ? LookupMessages(batch) : GetMessages(batch);
-}
-
 absl::Status RunBaselines(const Options& options, uint64_t size, BaselineSet* baselines) {
   for (int threads : {1, 2}) {
     KVKEEP_RETURN_IF_ERROR(baselines->Copy(size, threads, options.seconds / 2).status());
   }
   const std::string verb = options.verb == "baseline" ? "get" : options.verb;
   return baselines
-      ->PingPongOf(absl::StrCat(verb, " of ", options.batch, options.batch == 1 ? " key" : " keys"),
-                   MessagesOf(verb, options.batch), static_cast<int>(std::min(options.depth, 64u)),
+      ->PingPongOf(VerbNamed(verb), options.batch, std::min(options.depth, 64u),
                    options.seconds / 2)
       .status();
 }
@@ -44,40 +37,37 @@ CaseSpec SpecOf(const Options& options, uint64_t size, Verb verb) {
           .keys = of_table ? options.table_chunks : options.keys,
           .verify = options.verify,
           .no_g3 = verb != Verb::kPieces,
-          .get_weight = options.mix[0],
-          .put_weight = options.mix[1],
-          .lookup_weight = options.mix[2]};
+          .mix = options.mix};
 }
 
-absl::Status Measure(const Options& options, const Progress& progress, LoadGenerator* generator,
+absl::Status Measure(const Options& options, const Progress& progress, LoadGenerator& load,
                      BaselineSet* baselines, Report* report) {
-  KVKEEP_ASSIGN_OR_RETURN(const Verb verb, ParseVerb(options.verb));
+  const Verb verb = VerbNamed(options.verb);
   if (options.table_chunks > 0) {
     Say(progress, absl::StrCat("put ", options.table_chunks, " small chunks"));
-    KVKEEP_RETURN_IF_ERROR(generator->Load(0, options.table_chunks, kSmallChunkBytes));
+    KVKEEP_RETURN_IF_ERROR(load.Load(0, options.table_chunks, kSmallChunkBytes));
   }
   for (uint64_t size : options.sizes) {
     const CaseSpec spec = SpecOf(options, size, verb);
     if (verb != Verb::kPut && (verb != Verb::kLookup || options.table_chunks == 0)) {
       Say(progress, absl::StrCat("put ", spec.keys, " chunks"));
-      if (generator->probe() != nullptr) {  // keys of another size are in the way
-        KVKEEP_RETURN_IF_ERROR(generator->probe()->Clear().status());
-      }
-      KVKEEP_RETURN_IF_ERROR(generator->Load(0, spec.keys, size, spec.no_g3));
-      if (verb == Verb::kPieces && generator->probe() != nullptr) {
-        KVKEEP_RETURN_IF_ERROR(generator->probe()->AwaitClean(std::chrono::minutes(5)));
+      // Keys of another size are in the way.
+      if (load.probe() != nullptr) KVKEEP_RETURN_IF_ERROR(load.probe()->Clear());
+      KVKEEP_RETURN_IF_ERROR(load.Load(0, spec.keys, size, spec.no_g3));
+      if (verb == Verb::kPieces && load.probe() != nullptr) {
+        KVKEEP_RETURN_IF_ERROR(load.probe()->AwaitClean());
       }
     }
     KVKEEP_ASSIGN_OR_RETURN(
         Series series,
-        generator->Prepare(
-            absl::StrCat(options.verb, " ", tools::FormatBytes(spec.size), ", batch ",
-                         options.batch, ", depth ", options.depth, ", clients ", options.clients),
-            spec));
+        load.Prepare(absl::StrCat(options.verb, " ", tools::FormatBytes(spec.size), ", batch ",
+                                  options.batch, ", depth ", options.depth, ", clients ",
+                                  options.clients),
+                     spec));
     for (int round = 0; round < options.rounds; ++round) {
       Say(progress, absl::StrCat(series.name, ": round ", round + 1, " of ", options.rounds));
       KVKEEP_RETURN_IF_ERROR(RunBaselines(options, size, baselines));
-      KVKEEP_RETURN_IF_ERROR(generator->Run(options.seconds, &series, options.ops));
+      KVKEEP_RETURN_IF_ERROR(load.Run(options.seconds, &series, options.ops));
     }
     report->cases.push_back(std::move(series));
   }
@@ -87,7 +77,7 @@ absl::Status Measure(const Options& options, const Progress& progress, LoadGener
 }  // namespace
 
 DaemonOptions DaemonOf(const Options& options, uint64_t g2_bytes, uint64_t g3_bytes) {
-  return {.binary = options.daemon_binary,
+  return {.binary = options.daemon,
           .scratch_dir = options.scratch_dir,
           .g2_bytes = g2_bytes,
           .g3_bytes = g3_bytes,
@@ -105,8 +95,12 @@ ClientTarget TargetOf(const Options& options, const DaemonProcess* daemon) {
                                  options.region_bytes == 0 ? ColdBytes() : options.region_bytes)};
 }
 
-std::string DescribePath(const BenchClient& client) {
-  return client.why().empty() ? client.path() : client.why();
+absl::Status Describe(LoadGenerator& load, Report* report) {
+  KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus status, load.Status());
+  report->arena = status.arena;
+  report->daemon = status.version;
+  report->path = load.path();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Report> RunCases(const Options& options, const Progress& progress) {
@@ -121,25 +115,21 @@ absl::StatusOr<Report> RunCases(const Options& options, const Progress& progress
     }
   } else {
     std::unique_ptr<DaemonProcess> daemon;
-    if (!options.daemon_binary.empty()) {
+    if (!options.daemon.empty()) {
       Say(progress, "start kvkeepd");
       KVKEEP_ASSIGN_OR_RETURN(
           daemon, DaemonProcess::Start(DaemonOf(options, options.g2_bytes, options.g3_bytes)));
     }
     const std::string admin = daemon == nullptr ? options.admin_endpoint : daemon->admin_endpoint();
-    KVKEEP_ASSIGN_OR_RETURN(auto generator,
+    KVKEEP_ASSIGN_OR_RETURN(const auto load,
                             LoadGenerator::Start(TargetOf(options, daemon.get()), admin,
                                                  options.clients, options.daemon_pid));
-    KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus status, generator->Status());
-    report.arena = status.arena;
-    report.daemon = status.version;
-    report.path = DescribePath(generator->client(0));
+    KVKEEP_RETURN_IF_ERROR(Describe(*load, &report));
     KVKEEP_RETURN_IF_ERROR(GpuWayOf(options.path)
-                               ? MeasureGpu(progress, daemon.get(), generator.get(), &report)
-                               : Measure(options, progress, generator.get(), &baselines, &report));
+                               ? MeasureGpu(progress, daemon.get(), *load, &report)
+                               : Measure(options, progress, *load, &baselines, &report));
   }
-  for (const Series* one : baselines.all()) report.baselines.push_back(*one);
-  report.baseline_huge_page_bytes = baselines.huge_page_bytes();
+  baselines.AddTo(&report);
   return report;
 }
 

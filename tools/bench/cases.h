@@ -6,8 +6,9 @@
 
 #include <functional>
 
-#include "tools/bench/bench_client.h"
+#include "tools/bench/client_target.h"
 #include "tools/bench/daemon_process.h"
+#include "tools/bench/load_generator.h"
 #include "tools/bench/options.h"
 #include "tools/bench/report.h"
 
@@ -29,7 +30,7 @@ absl::StatusOr<Report> RunCases(const Options& options, const Progress& progress
 DaemonOptions DaemonOf(const Options& options, uint64_t g2_bytes, uint64_t g3_bytes);
 // Clients of a started daemon, or of the one that the options name when `daemon` is null.
 ClientTarget TargetOf(const Options& options, const DaemonProcess* daemon);
-// "local: SOCKET" or "grpc: WHY" of a client, for the report.
-std::string DescribePath(const BenchClient& client);
+// What its clients met, and which daemon, in the report.
+absl::Status Describe(LoadGenerator& load, Report* report);
 
 }  // namespace kvkeep::bench

@@ -1,3 +1,4 @@
+// Copies of cold memory.
 #include <absl/strings/numbers.h>
 
 #include <algorithm>
@@ -35,12 +36,10 @@ uint64_t LastLevelCacheBytes() {
 
 uint64_t ColdBytes() { return std::max(kMinColdBytes, kCaches * LastLevelCacheBytes()); }
 
-absl::StatusOr<std::unique_ptr<ColdCopy>> ColdCopy::Create(const Options& options) {
-  const auto bytes = [](uint64_t asked) { return asked == 0 ? ColdBytes() : asked; };
-  KVKEEP_ASSIGN_OR_RETURN(SharedPages source,
-                          SharedPages::Create(bytes(options.source_bytes), options.mount_dir));
-  KVKEEP_ASSIGN_OR_RETURN(SharedPages target,
-                          SharedPages::Create(bytes(options.target_bytes), options.mount_dir));
+absl::StatusOr<std::unique_ptr<ColdCopy>> ColdCopy::Create(uint64_t bytes,
+                                                           const std::string& mount_dir) {
+  KVKEEP_ASSIGN_OR_RETURN(SharedPages source, SharedPages::Create(bytes, mount_dir));
+  KVKEEP_ASSIGN_OR_RETURN(SharedPages target, SharedPages::Create(bytes, mount_dir));
   std::memset(source.memory().data(), 1, source.memory().size());
   return std::unique_ptr<ColdCopy>(new ColdCopy(std::move(source), std::move(target)));
 }
@@ -61,7 +60,7 @@ Measured ColdCopy::CopyOnOneThread(uint64_t size, int thread, int threads, doubl
     const uint64_t to_at = n % (to.size() / size) * size;
     std::memcpy(to.data() + to_at, from.data() + from_at, size);
     const double now = WallSeconds();
-    measured.latency.Record(static_cast<uint64_t>((now - begin - measured.seconds) * 1e9));
+    measured.latency.RecordSeconds(now - begin - measured.seconds);
     measured.seconds = now - begin;
     ++measured.ops;
   }
@@ -75,9 +74,7 @@ Measured ColdCopy::Run(uint64_t size, int threads, double seconds) {
   KVKEEP_CHECK(threads > 0 && size > 0);
   KVKEEP_CHECK(size <= std::min(source_.memory().size(), target_.memory().size()));
   std::vector<Measured> parts(static_cast<size_t>(threads));
-  if (threads == 1) {
-    parts[0] = CopyOnOneThread(size, 0, 1, seconds);
-  } else {
+  {
     std::latch ready(threads);
     std::vector<std::jthread> running;
     for (int i = 0; i < threads; ++i) {

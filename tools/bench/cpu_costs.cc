@@ -9,7 +9,6 @@
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 #include "tools/bench/cpu_time.h"
-#include "tools/bench/load_generator.h"
 
 namespace kvkeep::bench {
 namespace {
@@ -21,115 +20,91 @@ constexpr uint64_t kGetKeys = 64;
 // G3's side: twice G2, so that what is taken in turn was evicted before.
 constexpr uint64_t kSmallG2Bytes = 160 * kMiB;
 constexpr uint64_t kPromotedKeys = 80;
-constexpr uint64_t kG3Bytes = 2 * kGiB;
+constexpr uint64_t kCostG3Bytes = 2 * kGiB;
 constexpr uint64_t kLoadedAtOnce = 8;
 constexpr uint64_t kWrittenChunksOfRound = 32;
 constexpr std::chrono::milliseconds kPauseBetweenLooks{20};  // looks cost CPU time too
 
-class Costs {
- public:
-  Costs(const Options& options, const Progress& progress)
-      : options_(options), progress_(progress), report_{.options = options} {}
-
-  absl::StatusOr<Report> Measure() {
-    KVKEEP_RETURN_IF_ERROR(MeasurePaths());
-    KVKEEP_RETURN_IF_ERROR(MeasureG3());
-    return std::move(report_);
+// All rounds of a case, and its cost in the report.
+absl::Status RunCost(LoadGenerator& load, const std::string& name, const CaseSpec& spec,
+                     const Progress& progress, Report* report) {
+  Say(progress, name);
+  KVKEEP_ASSIGN_OR_RETURN(Series series, load.Prepare(name, spec));
+  for (int round = 0; round < report->options.rounds; ++round) {
+    KVKEEP_RETURN_IF_ERROR(load.Run(report->options.seconds, &series));
   }
-
- private:
-  absl::Status MeasurePaths();
-  absl::Status MeasureG3();
-  absl::Status MeasureWriteBack(LoadGenerator* generator, int pid);
-  // All rounds of a case; verified where that costs the daemon nothing.
-  absl::StatusOr<Series> Run(LoadGenerator* generator, const std::string& name,
-                             const CaseSpec& spec);
-
-  const Options& options_;
-  const Progress& progress_;
-  Report report_;
-};
-
-absl::StatusOr<Series> Costs::Run(LoadGenerator* generator, const std::string& name,
-                                  const CaseSpec& spec) {
-  if (progress_) progress_(name);
-  KVKEEP_ASSIGN_OR_RETURN(Series series, generator->Prepare(name, spec));
-  for (int round = 0; round < options_.rounds; ++round) {
-    KVKEEP_RETURN_IF_ERROR(generator->Run(options_.seconds, &series));
-  }
-  return series;
+  report->cpu_costs.push_back(CostOf(name, series));
+  report->cases.push_back(std::move(series));
+  return absl::OkStatus();
 }
 
-absl::Status Costs::MeasurePaths() {
-  DaemonOptions of_daemon = DaemonOf(options_, kCostG2Bytes, 0);
+absl::Status MeasurePaths(const Progress& progress, Report* report) {
+  DaemonOptions of_daemon = DaemonOf(report->options, kCostG2Bytes, 0);
   of_daemon.tcp = true;
-  KVKEEP_ASSIGN_OR_RETURN(auto daemon, DaemonProcess::Start(of_daemon));
+  KVKEEP_ASSIGN_OR_RETURN(const auto daemon, DaemonProcess::Start(of_daemon));
   for (const std::string path : {"local", "unix", "tcp"}) {
-    ClientTarget target = TargetOf(options_, daemon.get());
+    ClientTarget target = TargetOf(report->options, daemon.get());
     target.path = path == "local" ? "local" : "grpc";
     if (path == "tcp") target.endpoint = daemon->tcp_endpoint();
     KVKEEP_ASSIGN_OR_RETURN(
-        auto generator, LoadGenerator::Start(target, daemon->admin_endpoint(), 1, daemon->pid()));
-    KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus status, generator->Status());
-    report_.arena = status.arena;
-    report_.daemon = status.version;
-    KVKEEP_RETURN_IF_ERROR(generator->probe()->Clear().status());
-    KVKEEP_RETURN_IF_ERROR(generator->Load(0, kGetKeys, kCostChunkBytes));
+        const auto load, LoadGenerator::Start(target, daemon->admin_endpoint(), 1, daemon->pid()));
+    KVKEEP_RETURN_IF_ERROR(Describe(*load, report));
+    KVKEEP_RETURN_IF_ERROR(load->probe()->Clear());
+    KVKEEP_RETURN_IF_ERROR(load->Load(0, kGetKeys, kCostChunkBytes));
     for (const Verb verb : {Verb::kGet, Verb::kPut}) {
-      const std::string name = absl::StrCat(path, " ", VerbName(verb));
-      KVKEEP_ASSIGN_OR_RETURN(Series series, Run(generator.get(), name,
-                                                 {.verb = verb,
-                                                  .size = kCostChunkBytes,
-                                                  .batch = kCostBatch,
-                                                  .keys = kGetKeys,
-                                                  // To read back what was put is a get.
-                                                  .verify = verb == Verb::kGet}));
-      report_.cpu_costs.push_back(CostOf(name, series));
-      report_.cases.push_back(std::move(series));
+      KVKEEP_RETURN_IF_ERROR(RunCost(*load, absl::StrCat(path, " ", VerbName(verb)),
+                                     {.verb = verb,
+                                      .size = kCostChunkBytes,
+                                      .batch = kCostBatch,
+                                      .keys = kGetKeys,
+                                      // To read back what was put is a get.
+                                      .verify = verb == Verb::kGet},
+                                     progress, report));
     }
+  }
+  report->path.clear();  // they are several
+  return absl::OkStatus();
+}
+
+// A part at a time: what waits for its write leaves no room for more.
+absl::Status LoadAndWrite(LoadGenerator& load, uint64_t first, uint64_t chunks) {
+  for (uint64_t at = 0; at < chunks; at += kLoadedAtOnce) {
+    KVKEEP_RETURN_IF_ERROR(
+        load.Load(first + at, kLoadedAtOnce, kCostChunkBytes, /*no_g3=*/false));
+    KVKEEP_RETURN_IF_ERROR(load.probe()->AwaitClean(kWriteBackPatience, kPauseBetweenLooks));
   }
   return absl::OkStatus();
 }
 
-absl::Status Costs::MeasureG3() {
-  KVKEEP_ASSIGN_OR_RETURN(auto daemon,
-                          DaemonProcess::Start(DaemonOf(options_, kSmallG2Bytes, kG3Bytes)));
-  ClientTarget target = TargetOf(options_, daemon.get());
+absl::Status MeasureG3(const Progress& progress, Report* report) {
+  KVKEEP_ASSIGN_OR_RETURN(
+      const auto daemon,
+      DaemonProcess::Start(DaemonOf(report->options, kSmallG2Bytes, kCostG3Bytes)));
+  ClientTarget target = TargetOf(report->options, daemon.get());
   target.path = "local";
   target.pool_bytes = kSmallG2Bytes / 4;
-  KVKEEP_ASSIGN_OR_RETURN(auto generator,
-                          LoadGenerator::Start(target, daemon->admin_endpoint(), 1, daemon->pid()));
-  for (uint64_t first = 0; first < kPromotedKeys; first += kLoadedAtOnce) {
-    KVKEEP_RETURN_IF_ERROR(generator->Load(first, kLoadedAtOnce, kCostChunkBytes, /*no_g3=*/false));
-    KVKEEP_RETURN_IF_ERROR(generator->probe()->AwaitClean(kWriteBackPatience));
-  }
   KVKEEP_ASSIGN_OR_RETURN(
-      Series promoted,
-      Run(generator.get(), "promotion",
-          {.verb = Verb::kPieces, .size = kCostChunkBytes, .keys = kPromotedKeys, .no_g3 = false}));
-  report_.cpu_costs.push_back(CostOf("promotion", promoted));
-  report_.cases.push_back(std::move(promoted));
-  return MeasureWriteBack(generator.get(), daemon->pid());
-}
-
-// A part at a time: what waits for its write leaves no room for more.
-absl::Status Costs::MeasureWriteBack(LoadGenerator* generator, int pid) {
-  if (progress_) progress_("write-back");
-  KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus before, generator->Status());
-  KVKEEP_ASSIGN_OR_RETURN(const double cpu_before, CpuSecondsOf(pid));
-  const uint64_t chunks = static_cast<uint64_t>(options_.rounds) * kWrittenChunksOfRound;
-  for (uint64_t at = 0; at < chunks; at += kLoadedAtOnce) {
-    KVKEEP_RETURN_IF_ERROR(
-        generator->Load(kPromotedKeys + at, kLoadedAtOnce, kCostChunkBytes, /*no_g3=*/false));
-    KVKEEP_RETURN_IF_ERROR(generator->probe()->AwaitClean(kWriteBackPatience, kPauseBetweenLooks));
-  }
-  KVKEEP_ASSIGN_OR_RETURN(const double cpu_after, CpuSecondsOf(pid));
-  KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus after, generator->Status());
-  const auto since = [&](const char* name) { return after.counter(name) - before.counter(name); };
-  const auto local_put = std::find_if(report_.cpu_costs.begin(), report_.cpu_costs.end(),
+      const auto load, LoadGenerator::Start(target, daemon->admin_endpoint(), 1, daemon->pid()));
+  KVKEEP_RETURN_IF_ERROR(LoadAndWrite(*load, 0, kPromotedKeys));
+  KVKEEP_RETURN_IF_ERROR(RunCost(*load, "promotion",
+                                 {.verb = Verb::kPieces,
+                                  .size = kCostChunkBytes,
+                                  .keys = kPromotedKeys,
+                                  .no_g3 = false},
+                                 progress, report));
+  Say(progress, "write-back");
+  KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus before, load->Status());
+  KVKEEP_ASSIGN_OR_RETURN(const double cpu_before, CpuSecondsOf(daemon->pid()));
+  KVKEEP_RETURN_IF_ERROR(LoadAndWrite(
+      *load, kPromotedKeys,
+      static_cast<uint64_t>(report->options.rounds) * kWrittenChunksOfRound));
+  KVKEEP_ASSIGN_OR_RETURN(const double cpu_after, CpuSecondsOf(daemon->pid()));
+  KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus after, load->Status());
+  const auto local_put = std::find_if(report->cpu_costs.begin(), report->cpu_costs.end(),
                                       [](const CpuCost& cost) { return cost.path == "local put"; });
-  report_.cpu_costs.push_back(WriteBackCost(*local_put, since("put_bytes"), cpu_after - cpu_before,
-                                            since("written_back_bytes")));
+  report->cpu_costs.push_back(WriteBackCost(*local_put, after.Since(before, "put_bytes"),
+                                            cpu_after - cpu_before,
+                                            after.Since(before, "written_back_bytes")));
   return absl::OkStatus();
 }
 
@@ -156,7 +131,10 @@ CpuCost WriteBackCost(const CpuCost& put, uint64_t put_bytes, double cpu_seconds
 }
 
 absl::StatusOr<Report> RunCpuCosts(const Options& options, const Progress& progress) {
-  return Costs(options, progress).Measure();
+  Report report{.options = options};
+  KVKEEP_RETURN_IF_ERROR(MeasurePaths(progress, &report));
+  KVKEEP_RETURN_IF_ERROR(MeasureG3(progress, &report));
+  return report;
 }
 
 }  // namespace kvkeep::bench

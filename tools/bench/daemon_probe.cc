@@ -1,32 +1,30 @@
+#include "tools/bench/daemon_probe.h"
+
 #include <absl/strings/str_cat.h>
 
 #include <thread>
 
 #include "client/admin.h"
 #include "tiers/base/status_macros.h"
-#include "tools/bench/bench_client.h"
 #include "tools/bench/cpu_time.h"
 
 namespace kvkeep::bench {
 namespace {
 
-absl::StatusOr<Json> Answer(client::AdminClient& admin, const std::string& what) {
+absl::StatusOr<Json> AnswerProbe(client::AdminClient& admin, const std::string& what) {
   if (what == "clear") {
-    KVKEEP_ASSIGN_OR_RETURN(const v1::ClearResponse cleared, admin.Clear(nullptr));
-    return Json{{"chunks", cleared.cleared_chunks()}};
+    KVKEEP_RETURN_IF_ERROR(admin.Clear(nullptr).status());
+    return Json();
   }
-  KVKEEP_ASSIGN_OR_RETURN(const v1::StatusResponse status, admin.Status());
-  Json counters = Json::object();
-  for (const auto& [name, value] : status.counters()) counters[name] = value;
-  return Json{{"pid", status.pid()},
-              {"version", status.version()},
-              {"arena", status.arena()},
-              {"g2_capacity_bytes", status.g2().capacity_bytes()},
-              {"g2_chunks", status.g2().chunks()},
-              {"g2_dirty_bytes", status.g2().dirty_bytes()},
-              {"g3_capacity_bytes", status.g3().capacity_bytes()},
-              {"g3_chunks", status.g3().chunks()},
-              {"counters", std::move(counters)}};
+  KVKEEP_ASSIGN_OR_RETURN(const v1::StatusResponse said, admin.Status());
+  DaemonStatus status{.pid = static_cast<int>(said.pid()),
+                      .version = said.version(),
+                      .arena = said.arena(),
+                      .g2_capacity_bytes = said.g2().capacity_bytes(),
+                      .g2_dirty_bytes = said.g2().dirty_bytes(),
+                      .g3_capacity_bytes = said.g3().capacity_bytes()};
+  for (const auto& [name, value] : said.counters()) status.counters[name] = value;
+  return FieldsToJson(status);
 }
 
 }  // namespace
@@ -36,7 +34,7 @@ absl::StatusOr<std::unique_ptr<DaemonProbe>> DaemonProbe::Start(const std::strin
       auto child, ChildProcess::Fork("status", [admin_endpoint]() -> ChildProcess::Handler {
         auto admin = std::make_shared<client::AdminClient>(admin_endpoint, kChildPatience);
         return [admin](const Json& command) {
-          return Answer(*admin, command.at("do").get<std::string>());
+          return AnswerProbe(*admin, command.at("do").get<std::string>());
         };
       }));
   return std::unique_ptr<DaemonProbe>(new DaemonProbe(std::move(child)));
@@ -44,22 +42,11 @@ absl::StatusOr<std::unique_ptr<DaemonProbe>> DaemonProbe::Start(const std::strin
 
 absl::StatusOr<DaemonStatus> DaemonProbe::Status() {
   KVKEEP_ASSIGN_OR_RETURN(const Json json, child_->Call({{"do", "status"}}, kChildPatience));
-  DaemonStatus status;
-  status.pid = json.at("pid");
-  status.version = json.at("version");
-  status.arena = json.at("arena");
-  status.g2_capacity_bytes = json.at("g2_capacity_bytes");
-  status.g2_chunks = json.at("g2_chunks");
-  status.g2_dirty_bytes = json.at("g2_dirty_bytes");
-  status.g3_capacity_bytes = json.at("g3_capacity_bytes");
-  status.g3_chunks = json.at("g3_chunks");
-  for (const auto& [name, value] : json.at("counters").items()) status.counters[name] = value;
-  return status;
+  return FieldsFromJson<DaemonStatus>(json);
 }
 
-absl::StatusOr<uint64_t> DaemonProbe::Clear() {
-  KVKEEP_ASSIGN_OR_RETURN(const Json json, child_->Call({{"do", "clear"}}, kChildPatience));
-  return json.at("chunks").get<uint64_t>();
+absl::Status DaemonProbe::Clear() {
+  return child_->Call({{"do", "clear"}}, kChildPatience).status();
 }
 
 absl::Status DaemonProbe::AwaitClean(std::chrono::milliseconds timeout,

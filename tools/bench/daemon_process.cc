@@ -1,8 +1,6 @@
 #include "tools/bench/daemon_process.h"
 
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_split.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -13,7 +11,7 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -42,13 +40,6 @@ bool SomebodyListens(const std::string& socket_path) {
   return connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
 }
 
-std::string ReadWhole(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 // One that was free just now.
 absl::StatusOr<std::string> FreeLoopbackPort() {
   const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -63,34 +54,7 @@ absl::StatusOr<std::string> FreeLoopbackPort() {
   return absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
 }
 
-absl::StatusOr<std::string> PrintedConfig(const std::string& binary, const std::string& dir) {
-  const std::string path = dir + "/defaults.yaml";
-  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd.valid()) return absl::ErrnoToStatus(errno, path);
-  KVKEEP_ASSIGN_OR_RETURN(const pid_t pid,
-                          StartProgram({binary, "--print-default-config"}, fd.get()));
-  int status = 0;
-  waitpid(pid, &status, 0);
-  if (status != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        binary, " --print-default-config failed: is that a kvkeepd? ", ReadWhole(path)));
-  }
-  return ReadWhole(path);
-}
-
 }  // namespace
-
-bool KnowsKey(const std::string& printed_config, const std::string& key) {
-  const std::vector<std::string> path = absl::StrSplit(key, '.');
-  bool in_section = false;
-  for (absl::string_view line : absl::StrSplit(printed_config, '\n')) {
-    if (!line.empty() && line[0] != ' ' && line[0] != '#') {
-      in_section = absl::StartsWith(line, path[0] + ":");
-    }
-    if (in_section && absl::StartsWith(line, absl::StrCat("  ", path[1], ":"))) return true;
-  }
-  return false;
-}
 
 absl::Status DaemonOptions::Validate() const {
   if (binary.empty()) return absl::InvalidArgumentError("daemon: say which kvkeepd to start");
@@ -109,32 +73,27 @@ absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Start(const Daemon
   std::string dir = absl::StrCat(base, "/kvkeep-bench-XXXXXX");
   if (mkdtemp(dir.data()) == nullptr) return absl::ErrnoToStatus(errno, dir);
   std::unique_ptr<DaemonProcess> daemon(new DaemonProcess(dir));
-  KVKEEP_ASSIGN_OR_RETURN(const std::string known, PrintedConfig(options.binary, dir));
   if (options.tcp) {
     KVKEEP_ASSIGN_OR_RETURN(daemon->tcp_endpoint_, FreeLoopbackPort());
   }
-  KVKEEP_RETURN_IF_ERROR(daemon->WriteConfig(options, known));
-  KVKEEP_RETURN_IF_ERROR(daemon->Spawn(options.binary));
+  KVKEEP_RETURN_IF_ERROR(daemon->WriteConfig(options));
+  const UniqueFd log(
+      open((dir + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log.valid()) return absl::ErrnoToStatus(errno, dir + "/log");
+  KVKEEP_ASSIGN_OR_RETURN(
+      daemon->pid_, StartProgram({options.binary, "--config", dir + "/kvkeep.yaml"}, log.get()));
   KVKEEP_RETURN_IF_ERROR(daemon->AwaitServing(options.while_starting));
   return daemon;
 }
 
-absl::Status DaemonProcess::WriteConfig(const DaemonOptions& options,
-                                        const std::string& known_keys) const {
-  const auto if_known = [&known_keys](const std::string& key, const std::string& value) {
-    if (value.empty() || !KnowsKey(known_keys, key)) return std::string();
-    return absl::StrCat("  ", key.substr(key.find('.') + 1), ": ", value, "\n");
-  };
-  const std::string copy_threads =
-      options.copy_threads == 0 ? "" : absl::StrCat(options.copy_threads);
-  if (!copy_threads.empty() && !KnowsKey(known_keys, "g2.copy_threads")) {
-    return absl::UnimplementedError("this kvkeepd has no setting for its copy threads");
+absl::Status DaemonProcess::WriteConfig(const DaemonOptions& options) const {
+  std::string yaml = absl::StrCat(
+      "listen:\n  unix: ", dir_, "/kvkeep.sock\n  admin: ", dir_, "/admin.sock\n  local: ",
+      local_socket(), "\n  tcp: \"", tcp_endpoint_, "\"\ng2:\n  capacity: ", options.g2_bytes,
+      "\n  dirty_budget: 100%\n");
+  if (options.copy_threads > 0) {
+    absl::StrAppend(&yaml, "  copy_threads: ", options.copy_threads, "\n");
   }
-  std::string yaml =
-      absl::StrCat("listen:\n  unix: ", dir_, "/kvkeep.sock\n  admin: ", dir_,
-                   "/admin.sock\n  tcp: \"", tcp_endpoint_, "\"\n",
-                   if_known("listen.local", local_socket()), "g2:\n  capacity: ", options.g2_bytes,
-                   "\n  dirty_budget: 100%\n", if_known("g2.copy_threads", copy_threads));
   if (options.arena_dir.empty()) {
     absl::StrAppend(&yaml, "  arena: memfd\n");
   } else {
@@ -145,24 +104,15 @@ absl::Status DaemonProcess::WriteConfig(const DaemonOptions& options,
   if (options.g3_bytes > 0) {
     absl::StrAppend(&yaml, "    - dir: ", dir_, "/nvme0\n      capacity: ", options.g3_bytes, "\n");
   }
-  absl::StrAppend(&yaml, if_known("g3.admission", options.g3_admission),
-                  "limits:\n  leased_bytes: 90%\n  reserved_bytes: 50%\n",
-                  "  leases_per_session: ", options.leases_per_session, "\n",
-                  if_known("limits.staging", "100%"),
-                  "metrics:\n  listen: \"\"\nstate:\n  dir: ", dir_, "/state\n");
+  absl::StrAppend(&yaml, "  admission: ", options.g3_admission,
+                  "\nlimits:\n  leased_bytes: 90%\n  reserved_bytes: 50%\n  staging: 100%\n",
+                  "  leases_per_session: ", options.leases_per_session,
+                  "\nmetrics:\n  listen: \"\"\nstate:\n  dir: ", dir_, "/state\n");
   std::ofstream file(dir_ + "/kvkeep.yaml");
   file << yaml;
   file.close();
   return file.good() ? absl::OkStatus()
                      : absl::UnavailableError(absl::StrCat("cannot write below ", dir_));
-}
-
-absl::Status DaemonProcess::Spawn(const std::string& binary) {
-  const std::string log = dir_ + "/log", config = dir_ + "/kvkeep.yaml";
-  const UniqueFd fd(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!fd.valid()) return absl::ErrnoToStatus(errno, log);
-  KVKEEP_ASSIGN_OR_RETURN(pid_, StartProgram({binary, "--config", config}, fd.get()));
-  return absl::OkStatus();
 }
 
 absl::Status DaemonProcess::AwaitServing(const std::function<void(int pid)>& while_starting) {
@@ -184,7 +134,9 @@ absl::Status DaemonProcess::AwaitServing(const std::function<void(int pid)>& whi
 }
 
 std::string DaemonProcess::LastWords() const {
-  const std::string log = ReadWhole(dir_ + "/log");
+  std::ostringstream text;
+  text << std::ifstream(dir_ + "/log").rdbuf();
+  const std::string log = text.str();
   return log.substr(log.size() - std::min(log.size(), kLastWordsBytes));
 }
 

@@ -45,8 +45,7 @@ class DaemonProcess {
 
  private:
   explicit DaemonProcess(std::string dir) : dir_(std::move(dir)) {}
-  absl::Status WriteConfig(const DaemonOptions& options, const std::string& known_keys) const;
-  absl::Status Spawn(const std::string& binary);
+  absl::Status WriteConfig(const DaemonOptions& options) const;
   absl::Status AwaitServing(const std::function<void(int pid)>& while_starting);
   std::string LastWords() const;
 
@@ -55,8 +54,5 @@ class DaemonProcess {
   int pid_ = 0;
   double ready_at_ = 0;
 };
-
-// Whether this kvkeepd knows a key of the configuration, by what --print-default-config prints.
-bool KnowsKey(const std::string& printed_config, const std::string& key);
 
 }  // namespace kvkeep::bench

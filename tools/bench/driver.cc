@@ -21,7 +21,7 @@ void Count(const CallResult& result, double took, Measured* measured) {
   measured->chunks += result.chunks;
   measured->bytes += result.bytes;
   measured->copied_bytes += result.copied_bytes;
-  measured->latency.Record(static_cast<uint64_t>(took * 1e9));
+  measured->latency.RecordSeconds(took);
   if (result.first_piece_ns > 0) measured->first_piece.Record(result.first_piece_ns);
 }
 

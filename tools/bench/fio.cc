@@ -1,41 +1,20 @@
 #include "tools/bench/fio.h"
 
 #include <absl/strings/str_cat.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
 #include <cmath>
 #include <memory>
 #include <utility>
 
 #include "tiers/base/status_macros.h"
-#include "tiers/base/unique_fd.h"
-#include "tools/bench/measured.h"
+#include "tools/bench/json_fields.h"
 #include "tools/bench/server_program.h"
 
 namespace kvkeep::bench {
 namespace {
 
 constexpr char kFile[] = "fio.data";
-
-// What it prints, messages too.
-absl::StatusOr<std::string> FioPrints(const std::vector<std::string>& arguments) {
-  const UniqueFd printed(memfd_create("fio", MFD_CLOEXEC));
-  if (!printed.valid()) return absl::ErrnoToStatus(errno, "memfd_create");
-  KVKEEP_ASSIGN_OR_RETURN(const pid_t pid, StartProgram(arguments, printed.get()));
-  waitpid(pid, nullptr, 0);
-  std::string text;
-  std::array<char, 4096> some;
-  ssize_t got = 0;
-  while ((got = pread(printed.get(), some.data(), some.size(), static_cast<off_t>(text.size()))) >
-         0) {
-    text.append(some.data(), static_cast<size_t>(got));
-  }
-  return text;
-}
 
 // GB/s that fio reads or writes; `what`: file, size, and for how long. It runs in the directory, so
 // that it is told no path: it has a meaning of its own for some characters, ':' and ';' among them.
@@ -53,7 +32,8 @@ absl::StatusOr<double> RunFio(const std::string& direction, const std::string& d
                                         "--iodepth=16",
                                         "--output-format=json"};
   arguments.insert(arguments.end(), what.begin(), what.end());
-  KVKEEP_ASSIGN_OR_RETURN(const std::string text, FioPrints(arguments));
+  KVKEEP_ASSIGN_OR_RETURN(const ProgramOutput ran, RunProgram(arguments));
+  const std::string& text = ran.text;
   const size_t begin = text.find('{'), end = text.rfind('}');  // notes may stand around it
   const Json json = begin == std::string::npos || end == std::string::npos
                         ? Json(Json::value_t::discarded)

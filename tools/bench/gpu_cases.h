@@ -14,6 +14,6 @@ namespace kvkeep::bench {
 // By the report's options. Fills its path, cases, baselines and lines: a line a case, with what is
 // promised of it. `daemon`: ours, or null. REQUIRES: it is ours where chunks come from G3.
 absl::Status MeasureGpu(const Progress& progress, const DaemonProcess* daemon,
-                        LoadGenerator* generator, Report* report);
+                        LoadGenerator& load, Report* report);
 
 }  // namespace kvkeep::bench

@@ -115,7 +115,7 @@ Measured GpuMemory::CopyPlain(GpuCopyWay way, uint64_t bytes, double seconds) {
     ++measured.ops;
     measured.bytes += bytes;
     measured.copied_bytes += bytes;
-    measured.latency.Record(static_cast<uint64_t>(took * 1e9));
+    measured.latency.RecordSeconds(took);
   }
   measured.client_cpu_seconds = ProcessCpuSeconds() - cpu_begin;
   return measured;

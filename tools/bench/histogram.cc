@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
+
+#include "tools/bench/json_fields.h"
 
 namespace kvkeep::bench {
 namespace {
@@ -70,20 +73,38 @@ std::map<size_t, uint64_t> LatencyHistogram::buckets() const {
   return filled;
 }
 
-LatencyHistogram LatencyHistogram::FromBuckets(const std::map<size_t, uint64_t>& buckets,
-                                               uint64_t min_ns, uint64_t max_ns, uint64_t sum_ns) {
-  LatencyHistogram histogram;
-  if (buckets.empty()) return histogram;
-  histogram.counts_.resize(std::min(buckets.rbegin()->first, BucketOf(UINT64_MAX)) + 1);
-  for (const auto& [bucket, count] : buckets) {
-    if (bucket >= histogram.counts_.size()) break;
-    histogram.counts_[bucket] = count;
-    histogram.count_ += count;
+void to_json(Json& json, const LatencyHistogram& histogram) {
+  Json buckets = Json::array();
+  for (const auto& [bucket, count] : histogram.buckets()) buckets.push_back({bucket, count});
+  json = {{"min", histogram.min_ns()},
+          {"max", histogram.max_},
+          {"sum", histogram.sum_},
+          {"buckets", std::move(buckets)}};
+}
+
+void from_json(const Json& json, LatencyHistogram& histogram) {
+  histogram = LatencyHistogram();
+  for (const Json& pair : json.at("buckets")) {
+    const size_t bucket = pair.at(0);
+    if (bucket > BucketOf(UINT64_MAX)) continue;
+    if (bucket >= histogram.counts_.size()) histogram.counts_.resize(bucket + 1);
+    histogram.counts_[bucket] = pair.at(1);
+    histogram.count_ += histogram.counts_[bucket];
   }
-  histogram.min_ = min_ns;
-  histogram.max_ = max_ns;
-  histogram.sum_ = sum_ns;
-  return histogram;
+  if (histogram.count_ == 0) return;
+  histogram.min_ = json.at("min");
+  histogram.max_ = json.at("max");
+  histogram.sum_ = json.at("sum");
+}
+
+Json QuantilesUs(const LatencyHistogram& histogram) {
+  return {{"count", histogram.count()},
+          {"min", static_cast<double>(histogram.min_ns()) / 1e3},
+          {"p50", histogram.QuantileUs(0.5)},
+          {"p99", histogram.QuantileUs(0.99)},
+          {"p999", histogram.QuantileUs(0.999)},
+          {"max", static_cast<double>(histogram.max_ns()) / 1e3},
+          {"mean", histogram.mean_ns() / 1e3}};
 }
 
 }  // namespace kvkeep::bench

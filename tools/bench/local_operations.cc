@@ -23,8 +23,7 @@ VerifyResult ComparePiece(const ClientContext& context, const ChunkKey& key,
   for (const std::span<const std::byte> run : view.runs) {
     const uint64_t from = std::max(begin, at), to = std::min<uint64_t>(end, at + run.size());
     if (from < to) {
-      const VerifyResult one = Compare(context, key, run.subspan(from - at, to - from), from);
-      all = {all.bytes + one.bytes, all.wrong + one.wrong};
+      all.Add(Compare(context, key, run.subspan(from - at, to - from), from));
     }
     at += run.size();
   }
@@ -32,49 +31,20 @@ VerifyResult ComparePiece(const ClientContext& context, const ChunkKey& key,
   return {.bytes = end - begin, .wrong = all.wrong + (end - begin - all.bytes)};
 }
 
-class InPlaceGet : public Operation {
+class InPlaceGet : public OneCall<InPlaceGet, client::Acquired> {
  public:
-  InPlaceGet(ClientContext* context, const CaseSpec& spec) : context_(*context), spec_(spec) {}
+  InPlaceGet(ClientContext* context, const CaseSpec& spec) : OneCall(context, spec) {}
 
   void Prepare() override {
     next_keys_ = LoadedKeys(context_, spec_.size, NextFirst(&context_, spec_), spec_.batch);
   }
-  CallResult Run() override {
-    LetGo();
-    return Judge(context_.client->Acquire(context_.ns, keys_, options_));
-  }
-  void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
-    LetGo();
-    context_.client->Acquire(
-        context_.ns, keys_, options_,
-        [this, done = std::move(done)](absl::StatusOr<client::Acquired> acquired) mutable {
-          std::move(done)(Judge(std::move(acquired)));
-        });
-  }
-  // Some pieces of each chunk, others each time; all of them when there are few.
-  VerifyResult Verify(uint64_t budget_bytes) override {
-    VerifyResult all;
-    if (held_.chunks.empty()) return all;
-    const size_t pieces = PiecesOf(spec_.size);
-    const uint64_t chunk_budget = budget_bytes / held_.chunks.size();
-    const size_t wanted = std::clamp<size_t>(chunk_budget / kPieceBytes, 1, pieces);
-    for (const client::ChunkView& view : held_.chunks) {
-      for (size_t i = 0; i < wanted && all.bytes < budget_bytes; ++i) {
-        const size_t piece = tools::MixIds(context_.seed, verified_++) % pieces;
-        const VerifyResult one =
-            ComparePiece(context_, keys_[view.chunk], view, wanted == pieces ? i : piece);
-        all = {all.bytes + one.bytes, all.wrong + one.wrong};
-      }
-    }
-    // A lease that was revoked meanwhile promised nothing.
-    return held_.valid() ? all : VerifyResult{};
-  }
-
- protected:
-  // The lease of the call before goes back.
-  void LetGo() {
+  // The lease of the call before goes back on the way.
+  template <typename... Callback>
+  auto Ask(Callback&&... done) {
     held_ = client::Acquired();
     keys_.swap(next_keys_);
+    return context_.client->Acquire(context_.ns, keys_, {.deadline = kCallDeadline},
+                                    std::forward<Callback>(done)...);
   }
   CallResult Judge(absl::StatusOr<client::Acquired> acquired) {
     if (!acquired.ok()) return {.status = acquired.status()};
@@ -92,16 +62,30 @@ class InPlaceGet : public Operation {
     }
     return {.chunks = spec_.batch, .bytes = spec_.batch * spec_.size};
   }
+  // Some pieces of each chunk, others each time; all of them when there are few.
+  VerifyResult Verify(uint64_t budget_bytes) override {
+    VerifyResult all;
+    if (held_.chunks.empty()) return all;
+    const size_t pieces = PiecesOf(spec_.size);
+    const uint64_t chunk_budget = budget_bytes / held_.chunks.size();
+    const size_t wanted = std::clamp<size_t>(chunk_budget / kPieceBytes, 1, pieces);
+    for (const client::ChunkView& view : held_.chunks) {
+      for (size_t i = 0; i < wanted && all.bytes < budget_bytes; ++i) {
+        const size_t piece = tools::MixIds(context_.seed, verified_++) % pieces;
+        all.Add(ComparePiece(context_, keys_[view.chunk], view, wanted == pieces ? i : piece));
+      }
+    }
+    // A lease that was revoked meanwhile promised nothing.
+    return held_.valid() ? all : VerifyResult{};
+  }
+
+ protected:
   virtual bool Readable(size_t view) const {
     return held_.pieces_ready(view) == PiecesOf(spec_.size);
   }
 
-  ClientContext& context_;
-  const CaseSpec spec_;
-  const client::AcquireOptions options_{.deadline = kCallDeadline};
-  std::vector<ChunkKey> keys_;  // of what is held
   std::vector<ChunkKey> next_keys_;
-  client::Acquired held_;
+  client::Acquired held_;  // under keys_
   uint64_t verified_ = 0;
 };
 
@@ -111,8 +95,7 @@ class PieceByPiece final : public InPlaceGet {
 
   CallResult Run() override {
     const double began = WallSeconds();
-    LetGo();
-    CallResult result = Judge(context_.client->Acquire(context_.ns, keys_, options_));
+    CallResult result = Judge(Ask());
     if (!result.status.ok()) return result;
     result.status = held_.WaitPieces(0, 1, kCallDeadline);
     result.first_piece_ns = static_cast<uint64_t>((WallSeconds() - began) * 1e9);

@@ -1,11 +1,12 @@
 // Measured: what one slice of work came to. Added up over slices, clients and rounds. Plain values.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
 #include "tools/bench/histogram.h"
-#include "tools/bench/histogram_json.h"
+#include "tools/bench/json_fields.h"
 
 namespace kvkeep::bench {
 
@@ -23,21 +24,36 @@ struct Measured {
   LatencyHistogram latency;      // of each call
   LatencyHistogram first_piece;  // gets that wait piece by piece: until the first was readable
 
+  KVKEEP_FIELDS(seconds, ops, chunks, bytes, copied_bytes, failed_ops, first_failure,
+                verified_bytes, wrong_bytes, client_cpu_seconds, latency, first_piece)
+
   double ops_per_second() const { return PerSecond(ops); }
   double chunks_per_second() const { return PerSecond(chunks); }
   double gb_per_second() const { return PerSecond(bytes) / 1e9; }
 
   // `side_by_side`: in the same time (another client), else one after the other.
-  void Add(const Measured& other, bool side_by_side);
+  void Add(const Measured& other, bool side_by_side) {
+    const double longest = std::max(seconds, other.seconds);
+    AddFields(other, this);
+    if (side_by_side) seconds = longest;
+  }
 
  private:
   double PerSecond(uint64_t n) const { return seconds <= 0 ? 0 : static_cast<double>(n) / seconds; }
 };
 
-// For another process: everything, histograms as buckets.
-Json ToWire(const Measured& measured);
-Measured FromWire(const Json& json);
-// For people's scripts: rates, quantiles in microseconds, all counts.
-Json ToReport(const Measured& measured);
+// For another process.
+inline Json ToWire(const Measured& measured) { return FieldsToJson(measured); }
+inline Measured FromWire(const Json& json) { return FieldsFromJson<Measured>(json); }
+
+// For people's scripts: all counts, rates, quantiles.
+inline Json ToReport(const Measured& measured) {
+  Json report = FieldsToReport(measured);
+  if (measured.first_piece.count() == 0) report.erase("first_piece_us");
+  report["ops_per_second"] = measured.ops_per_second();
+  report["chunks_per_second"] = measured.chunks_per_second();
+  report["gb_per_second"] = measured.gb_per_second();
+  return report;
+}
 
 }  // namespace kvkeep::bench

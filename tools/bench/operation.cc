@@ -7,6 +7,7 @@
 #include "tiers/base/check.h"
 #include "tiers/base/units.h"
 #include "tools/bench/content.h"
+#include "tools/bench/payload_pool.h"
 #include "tools/kvkeep/generator.h"
 
 namespace kvkeep::bench {
@@ -21,20 +22,32 @@ constexpr uint64_t kFreshKeys = 1ull << 40;
 constexpr uint64_t kMaxLoadedBytes = 128 * kMiB;
 constexpr uint64_t kMaxLoadedPayloads = 64;
 
-class Put final : public Operation {
+class Put final : public OneCall<Put, client::PutResult> {
  public:
-  Put(ClientContext* context, const CaseSpec& spec) : context_(*context), spec_(spec) {}
+  Put(ClientContext* context, const CaseSpec& spec) : OneCall(context, spec) {}
 
-  void Prepare() override { chunks_ = Next(); }
-  CallResult Run() override {
-    return Judge(context_.client->Put(context_.ns, std::move(chunks_), options_));
+  void Prepare() override {
+    const uint64_t payloads = context_.pool->count(spec_.size);
+    const uint64_t first = context_.fresh.fetch_add(spec_.batch);
+    chunks_.assign(spec_.batch, {});
+    keys_.clear();
+    for (uint64_t i = 0; i < spec_.batch; ++i) {
+      const uint64_t payload = (first + i) % payloads;
+      keys_.push_back(FreshKey(context_, first + i, payload));
+      chunks_[i].key = keys_.back();
+      chunks_[i].runs = {context_.pool->payload(payload, spec_.size)};
+    }
   }
-  void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
-    context_.client->Put(
-        context_.ns, std::move(chunks_), options_,
-        [this, done = std::move(done)](absl::StatusOr<client::PutResult> result) mutable {
-          std::move(done)(Judge(result));
-        });
+  template <typename... Callback>
+  auto Ask(Callback&&... done) {
+    return context_.client->Put(context_.ns, std::move(chunks_),
+                                {.no_g3 = spec_.no_g3, .deadline = kCallDeadline},
+                                std::forward<Callback>(done)...);
+  }
+  CallResult Judge(const absl::StatusOr<client::PutResult>& result) const {
+    CallResult put = JudgePut(result, spec_);
+    put.copied_bytes = context_.local ? 0 : put.bytes;
+    return put;
   }
   VerifyResult Verify(uint64_t budget_bytes) override {
     if (keys_.empty()) return {};
@@ -42,40 +55,12 @@ class Put final : public Operation {
   }
 
  private:
-  std::vector<client::PutChunk> Next() {
-    const uint64_t payloads = context_.pool->count(spec_.size);
-    const uint64_t first = context_.fresh.fetch_add(spec_.batch);
-    std::vector<client::PutChunk> chunks(spec_.batch);
-    keys_.clear();
-    for (uint64_t i = 0; i < spec_.batch; ++i) {
-      const uint64_t payload = (first + i) % payloads;
-      keys_.push_back(FreshKey(context_, first + i, payload));
-      chunks[i].key = keys_.back();
-      chunks[i].runs = {context_.pool->payload(payload, spec_.size)};
-    }
-    return chunks;
-  }
-  CallResult Judge(const absl::StatusOr<client::PutResult>& result) const {
-    if (!result.ok()) return {.status = result.status()};
-    for (const client::PutOutcome& outcome : result->chunks) {
-      if (outcome.status == PutStatus::kStored) continue;
-      return {.status = absl::ResourceExhaustedError(
-                  absl::StrCat("put: ", PutStatusName(outcome.status), " ", outcome.message))};
-    }
-    const uint64_t bytes = spec_.size * spec_.batch;
-    return {.chunks = spec_.batch, .bytes = bytes, .copied_bytes = context_.local ? 0 : bytes};
-  }
-
-  ClientContext& context_;
-  const CaseSpec spec_;
-  const client::PutOptions options_{.no_g3 = spec_.no_g3, .deadline = kCallDeadline};
   std::vector<client::PutChunk> chunks_;  // of the next put
-  std::vector<ChunkKey> keys_;            // of the last one made up
 };
 
-class Lookup final : public Operation {
+class Lookup final : public OneCall<Lookup, client::LookupResult> {
  public:
-  Lookup(ClientContext* context, const CaseSpec& spec) : context_(*context), spec_(spec) {}
+  Lookup(ClientContext* context, const CaseSpec& spec) : OneCall(context, spec) {}
 
   void Prepare() override {  // a run of keys, anywhere: its entries lie all over the table
     const uint64_t n = context_.calls.fetch_add(1);
@@ -83,37 +68,24 @@ class Lookup final : public Operation {
         tools::MixIds(context_.seed + context_.number, n) % (spec_.keys - spec_.batch + 1);
     keys_ = LoadedKeys(context_, spec_.size, first, spec_.batch);
   }
-  CallResult Run() override {
-    return Judge(context_.client->Lookup(context_.ns, keys_, {.deadline = kCallDeadline}));
+  template <typename... Callback>
+  auto Ask(Callback&&... done) {
+    return context_.client->Lookup(context_.ns, keys_, {.deadline = kCallDeadline},
+                                   std::forward<Callback>(done)...);
   }
-  void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
-    context_.client->Lookup(
-        context_.ns, keys_, {.deadline = kCallDeadline},
-        [this, done = std::move(done)](absl::StatusOr<client::LookupResult> result) mutable {
-          std::move(done)(Judge(result));
-        });
-  }
-  VerifyResult Verify(uint64_t) override { return {}; }  // each answer was judged as it came
-
- private:
   CallResult Judge(const absl::StatusOr<client::LookupResult>& result) const {
     if (!result.ok()) return {.status = result.status()};
-    if (result->leading_keys < spec_.batch) {
-      return {.status = absl::NotFoundError(absl::StrCat("lookup: only ", result->leading_keys,
-                                                         " of ", spec_.batch, " keys are there"))};
-    }
-    return {.chunks = spec_.batch};
+    if (result->leading_keys >= spec_.batch) return {.chunks = spec_.batch};
+    return {.status = absl::NotFoundError(absl::StrCat("lookup: only ", result->leading_keys,
+                                                       " of ", spec_.batch, " keys are there"))};
   }
-
-  ClientContext& context_;
-  const CaseSpec spec_;
-  std::vector<ChunkKey> keys_;
+  VerifyResult Verify(uint64_t) override { return {}; }  // each answer was judged as it came
 };
 
-class CopyingGet final : public Operation {
+class CopyingGet final : public OneCall<CopyingGet, client::GetResult> {
  public:
   CopyingGet(ClientContext* context, const CaseSpec& spec)
-      : context_(*context), spec_(spec), memory_(spec.size * spec.batch) {
+      : OneCall(context, spec), memory_(spec.size * spec.batch) {
     for (uint32_t i = 0; i < spec.batch; ++i) {
       to_.push_back(std::span(memory_).subspan(i * spec.size, spec.size));
     }
@@ -122,29 +94,13 @@ class CopyingGet final : public Operation {
   void Prepare() override {
     keys_ = LoadedKeys(context_, spec_.size, NextFirst(&context_, spec_), spec_.batch);
   }
-  CallResult Run() override { return Judge(context_.client->Get(context_.ns, keys_, Options())); }
-  void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
-    context_.client->Get(
-        context_.ns, keys_, Options(),
-        [this, done = std::move(done)](absl::StatusOr<client::GetResult> result) mutable {
-          std::move(done)(Judge(result));
-        });
-  }
-  VerifyResult Verify(uint64_t budget_bytes) override {
-    VerifyResult all;
-    for (size_t i = 0; i < keys_.size() && all.bytes < budget_bytes; ++i) {
-      const VerifyResult one = Compare(context_, keys_[i], to_[i], 0);
-      all = {all.bytes + one.bytes, all.wrong + one.wrong};
-    }
-    return all;
-  }
-
- private:
-  client::GetOptions Options() const {
+  template <typename... Callback>
+  auto Ask(Callback&&... done) {
     client::GetOptions options;
     options.deadline = kCallDeadline;
     options.destinations = to_;
-    return options;
+    return context_.client->Get(context_.ns, keys_, std::move(options),
+                                std::forward<Callback>(done)...);
   }
   CallResult Judge(const absl::StatusOr<client::GetResult>& result) {
     absl::Status status = result.ok() ? result->error : result.status();
@@ -159,12 +115,17 @@ class CopyingGet final : public Operation {
     }
     return {.chunks = spec_.batch, .bytes = memory_.size(), .copied_bytes = memory_.size()};
   }
+  VerifyResult Verify(uint64_t budget_bytes) override {
+    VerifyResult all;
+    for (size_t i = 0; i < keys_.size() && all.bytes < budget_bytes; ++i) {
+      all.Add(Compare(context_, keys_[i], to_[i], 0));
+    }
+    return all;
+  }
 
-  ClientContext& context_;
-  const CaseSpec spec_;
+ private:
   std::vector<std::byte> memory_;
   std::vector<std::span<std::byte>> to_;
-  std::vector<ChunkKey> keys_;
 };
 
 class Mixed final : public Operation {
@@ -181,20 +142,17 @@ class Mixed final : public Operation {
     last_->Prepare();
   }
   CallResult Run() override { return last_->Run(); }
-  void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
-    last_->Start(std::move(done));
-  }
+  void Start(Done done) override { last_->Start(std::move(done)); }
   VerifyResult Verify(uint64_t budget_bytes) override {
     return last_ == nullptr ? VerifyResult{} : last_->Verify(budget_bytes);
   }
 
  private:
   Operation& Choose() {
-    const uint64_t weights = spec_.get_weight + spec_.put_weight + spec_.lookup_weight;
-    const uint64_t at = tools::MixIds(~context_.seed, choices_++) % weights;
-    const size_t part = at < spec_.get_weight                      ? 0
-                        : at < spec_.get_weight + spec_.put_weight ? 1
-                                                                   : 2;
+    const std::vector<uint32_t>& mix = spec_.mix;
+    uint64_t at = tools::MixIds(~context_.seed, choices_++) % (mix[0] + mix[1] + mix[2]);
+    size_t part = 0;
+    while (at >= mix[part]) at -= mix[part++];
     return *parts_[part];
   }
 
@@ -237,8 +195,15 @@ VerifyResult Compare(const ClientContext& context, const ChunkKey& key,
   return {.bytes = got.size(), .wrong = CountWrong(context.seed, key, got, offset)};
 }
 
-std::unique_ptr<Operation> MakeCopyingGet(ClientContext* context, const CaseSpec& spec) {
-  return std::make_unique<CopyingGet>(context, spec);
+CallResult JudgePut(const absl::StatusOr<client::PutResult>& result, const CaseSpec& spec) {
+  if (!result.ok()) return {.status = result.status()};
+  if (!result->error.ok()) return {.status = result->error};
+  for (const client::PutOutcome& outcome : result->chunks) {
+    if (outcome.status == PutStatus::kStored) continue;
+    return {.status = absl::ResourceExhaustedError(
+                absl::StrCat("put: ", PutStatusName(outcome.status), " ", outcome.message))};
+  }
+  return {.chunks = spec.batch, .bytes = spec.size * spec.batch};
 }
 
 std::unique_ptr<Operation> MakeOperation(ClientContext* context, const CaseSpec& spec) {
@@ -252,7 +217,8 @@ std::unique_ptr<Operation> MakeOperation(ClientContext* context, const CaseSpec&
       return std::make_unique<Mixed>(context, spec);
     case Verb::kGet:
     case Verb::kPieces:
-      return context->local ? MakeInPlaceGet(context, spec) : MakeCopyingGet(context, spec);
+      if (context->local) return MakeInPlaceGet(context, spec);
+      return std::make_unique<CopyingGet>(context, spec);
   }
   return nullptr;
 }
@@ -270,8 +236,7 @@ VerifyResult ReadBack(ClientContext* context, std::span<const ChunkKey> keys, ui
     const auto got = context->client->Get(context->ns, {&keys[i], 1}, std::move(options));
     // Evicted meanwhile is no mistake.
     if (!got.ok() || got->chunks[0].status != GetStatus::kHit) continue;
-    const VerifyResult one = Compare(*context, keys[i], memory, 0);
-    all = {all.bytes + one.bytes, all.wrong + one.wrong};
+    all.Add(Compare(*context, keys[i], memory, 0));
   }
   return all;
 }

@@ -29,20 +29,15 @@ struct CallResult {
 struct VerifyResult {
   uint64_t bytes = 0;
   uint64_t wrong = 0;
-};
 
-// The payloads that puts are made of, one after the other in one memory.
-class PayloadPool {
- public:
-  virtual ~PayloadPool() = default;
-  virtual std::span<std::byte> memory() const = 0;
-  uint64_t count(uint64_t size) const { return memory().size() / size; }
-  std::span<const std::byte> payload(uint64_t number, uint64_t size) const {
-    return memory().subspan(number * size, size);
+  void Add(const VerifyResult& other) {
+    bytes += other.bytes;
+    wrong += other.wrong;
   }
 };
 
 class GpuMemory;
+class PayloadPool;
 
 // One client's side of a case. Outlives its operations.
 struct ClientContext {
@@ -64,8 +59,9 @@ class Operation {
   // Before each call: makes up what it is about, keys that an engine has at hand. Not timed.
   virtual void Prepare() = 0;
   virtual CallResult Run() = 0;
+  using Done = absl::AnyInvocable<void(CallResult) &&>;
   // `done` runs once, on a thread of the client library or within the call.
-  virtual void Start(absl::AnyInvocable<void(CallResult) &&> done) = 0;
+  virtual void Start(Done done) = 0;
   // Compares about `budget_bytes` of what the last call got or put, at least one piece.
   virtual VerifyResult Verify(uint64_t budget_bytes) = 0;
 };
@@ -73,6 +69,32 @@ class Operation {
 std::unique_ptr<Operation> MakeOperation(ClientContext* context, const CaseSpec& spec);
 
 // ---- for the kinds of operation
+
+// One call of the client library: Self::Ask makes it, with or without a callback behind its other
+// arguments, and Self::Judge says what came of its Result.
+template <typename Self, typename Result>
+class OneCall : public Operation {
+ public:
+  CallResult Run() override { return self().Judge(self().Ask()); }
+  void Start(Done done) override {
+    self().Ask([this, done = std::move(done)](absl::StatusOr<Result> result) mutable {
+      std::move(done)(self().Judge(std::move(result)));
+    });
+  }
+
+ protected:
+  OneCall(ClientContext* context, const CaseSpec& spec) : context_(*context), spec_(spec) {}
+
+  ClientContext& context_;
+  const CaseSpec spec_;
+  std::vector<ChunkKey> keys_;  // of the last call made up
+
+ private:
+  Self& self() { return static_cast<Self&>(*this); }
+};
+
+// The same payload bytes under fresh keys: what a put of a batch came to.
+CallResult JudgePut(const absl::StatusOr<client::PutResult>& result, const CaseSpec& spec);
 
 // How many payloads of `size` the loaded chunks share.
 uint64_t LoadedPayloads(uint64_t size);
@@ -90,7 +112,6 @@ VerifyResult Compare(const ClientContext& context, const ChunkKey& key,
 VerifyResult ReadBack(ClientContext* context, std::span<const ChunkKey> keys, uint64_t size,
                       uint64_t budget_bytes);
 
-std::unique_ptr<Operation> MakeCopyingGet(ClientContext* context, const CaseSpec& spec);
 // Local path only: leases and looks, copies nothing; kPieces waits for the last piece.
 std::unique_ptr<Operation> MakeInPlaceGet(ClientContext* context, const CaseSpec& spec);
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/bench/measured.h"
+#include "tools/bench/json_fields.h"
 
 namespace kvkeep::bench {
 
@@ -19,7 +19,7 @@ struct Options {
   std::string local_socket;
   std::string path = "auto";
   int daemon_pid = 0;
-  std::string daemon_binary;
+  std::string daemon;
   std::string scratch_dir;
   std::string arena_dir, arena_readonly_dir;
   uint64_t g2_bytes = 2ull << 30;
@@ -51,8 +51,11 @@ struct Options {
   uint64_t lookup_table_chunks = 1'000'000;  // table: the large one
   bool json = false;
   std::string json_file;  // where to; empty: instead of the text
-};
 
-Json ToJson(const Options& options);
+  // What a report says of them.
+  KVKEEP_FIELDS(verb, endpoint, path, daemon, arena_dir, g2_bytes, g3_bytes, copy_threads,
+                sizes, tier, run_sizes, adjacent, batch, depth, clients, seconds, ops, rounds, keys,
+                table_chunks, mix, verify, region_bytes, seed, quick, sections, lookup_table_chunks)
+};
 
 }  // namespace kvkeep::bench

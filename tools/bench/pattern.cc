@@ -19,19 +19,6 @@ absl::Status Bad(absl::string_view field, absl::string_view what) {
 
 }  // namespace
 
-absl::string_view PatternName(PatternKind kind) {
-  return kind == PatternKind::kPm1753 ? "pm1753" : "sessions";
-}
-
-absl::StatusOr<PatternKind> ParsePattern(absl::string_view name) {
-  for (const PatternKind kind : {PatternKind::kPm1753, PatternKind::kSessions}) {
-    if (PatternName(kind) == name) return kind;
-  }
-  return Bad("pattern", absl::StrCat("no '", name, "': pm1753 or sessions"));
-}
-
-bool IsClosedLoop(PatternKind kind) { return kind == PatternKind::kSessions; }
-
 absl::Status PatternOptions::Validate() const {
   if (users == 0 || users > kMaxPatternUsers) return Bad("users", "1 to 100,000");
   if (workers == 0 || workers > users) return Bad("clients", "at least 1, no more than users");
@@ -39,76 +26,37 @@ absl::Status PatternOptions::Validate() const {
   if (requests_per_second * seconds * burst_rate > static_cast<double>(kMaxPatternRequests)) {
     return Bad("rate and seconds", absl::StrCat("more than ", kMaxPatternRequests, " requests"));
   }
-  if (document_chunks_min == 0 || document_chunks_max < document_chunks_min) {
+  const auto& [least, most] = document_chunks;
+  if (least == 0 || most < least) {
     return Bad("document_chunks", "at least 1, and no less at most than at least");
   }
-  if (document_chunks_max >= 1u << (kPositionBits - 1)) return Bad("document_chunks", "too many");
+  if (most >= 1u << (kPositionBits - 1)) return Bad("document_chunks", "too many");
   if (written_share < 0 || written_share > 0.5) return Bad("written_share", "0 to 0.5");
   if (burst_every_seconds <= 0 || burst_share < 0 || burst_share * burst_rate >= 1) {
     return Bad("bursts", "take the whole load");
   }
   if (burst_requests_at_once == 0) return Bad("burst_requests_at_once", "at least 1");
   if (rounds == 0 || tokens_per_chunk == 0) return Bad("rounds, tokens_per_chunk", "at least 1");
-  if (history_tokens_max < history_tokens_min) return Bad("history", "less at most than at least");
-  const uint64_t most =
-      system_prompt_tokens + history_tokens_max + rounds * (question_tokens + answer_tokens);
-  if (most / tokens_per_chunk == 0 || most / tokens_per_chunk >= 1u << kPositionBits) {
+  if (history_tokens[1] < history_tokens[0]) return Bad("history", "less at most than at least");
+  const uint64_t prompt =
+      system_prompt_tokens + history_tokens[1] + rounds * (question_tokens + answer_tokens);
+  if (prompt / tokens_per_chunk == 0 || prompt / tokens_per_chunk >= 1u << kPositionBits) {
     return Bad("history", "a prompt is of less than a chunk, or of too many");
   }
   return absl::OkStatus();
 }
 
-Json ToJson(const PatternOptions& o) {
-  Json json = {{"kind", std::string(PatternName(o.kind))},
-               {"users", o.users},
-               {"workers", o.workers},
-               {"requests_per_second", o.requests_per_second},
-               {"seconds", o.seconds},
-               {"seed", o.seed}};
-  if (o.kind == PatternKind::kPm1753) {
-    json["document_chunks"] = {o.document_chunks_min, o.document_chunks_max};
-    json["written_share"] = o.written_share;
-    json["burst_every_seconds"] = o.burst_every_seconds;
-    json["burst_share"] = o.burst_share;
-    json["burst_rate"] = o.burst_rate;
-    json["burst_requests_at_once"] = o.burst_requests_at_once;
-  } else {
-    json["rounds"] = o.rounds;
-    json["tokens_per_chunk"] = o.tokens_per_chunk;
-    json["system_prompt_tokens"] = o.system_prompt_tokens;
-    json["history_tokens"] = {o.history_tokens_min, o.history_tokens_max};
-    json["question_tokens"] = o.question_tokens;
-    json["answer_tokens"] = o.answer_tokens;
-  }
+Json ToReport(const PatternOptions& options) {
+  static const char* const kOfPm1753[] = {"document_chunks", "written_share",
+                                          "burst_every_seconds", "burst_share",
+                                          "burst_rate", "burst_requests_at_once"};
+  static const char* const kOfSessions[] = {"rounds", "tokens_per_chunk",
+                                            "system_prompt_tokens", "history_tokens",
+                                            "question_tokens", "answer_tokens"};
+  Json json = FieldsToJson(options);
+  const bool sessions = options.kind == PatternKind::kSessions;
+  for (const char* other : sessions ? kOfPm1753 : kOfSessions) json.erase(other);
   return json;
-}
-
-PatternOptions PatternFromJson(const Json& json) {
-  PatternOptions o;
-  o.kind = *ParsePattern(json.at("kind").get<std::string>());
-  o.users = json.at("users");
-  o.workers = json.at("workers");
-  o.requests_per_second = json.at("requests_per_second");
-  o.seconds = json.at("seconds");
-  o.seed = json.at("seed");
-  if (o.kind == PatternKind::kPm1753) {
-    o.document_chunks_min = json.at("document_chunks").at(0);
-    o.document_chunks_max = json.at("document_chunks").at(1);
-    o.written_share = json.at("written_share");
-    o.burst_every_seconds = json.at("burst_every_seconds");
-    o.burst_share = json.at("burst_share");
-    o.burst_rate = json.at("burst_rate");
-    o.burst_requests_at_once = json.at("burst_requests_at_once");
-  } else {
-    o.rounds = json.at("rounds");
-    o.tokens_per_chunk = json.at("tokens_per_chunk");
-    o.system_prompt_tokens = json.at("system_prompt_tokens");
-    o.history_tokens_min = json.at("history_tokens").at(0);
-    o.history_tokens_max = json.at("history_tokens").at(1);
-    o.question_tokens = json.at("question_tokens");
-    o.answer_tokens = json.at("answer_tokens");
-  }
-  return o;
 }
 
 uint64_t Pattern::DistinctChunks() const {

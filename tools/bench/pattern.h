@@ -20,22 +20,25 @@
 // different rounds, and what those before brought about is there.
 #pragma once
 
-#include <absl/status/statusor.h>
-#include <absl/strings/string_view.h>
+#include <absl/status/status.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "tools/bench/measured.h"
+#include "tools/bench/json_fields.h"
 
 namespace kvkeep::bench {
 
 enum class PatternKind { kPm1753, kSessions };
-absl::string_view PatternName(PatternKind kind);
-absl::StatusOr<PatternKind> ParsePattern(absl::string_view name);
+NLOHMANN_JSON_SERIALIZE_ENUM(PatternKind, {{PatternKind::kPm1753, "pm1753"},
+                                           {PatternKind::kSessions, "sessions"}})
+inline std::string PatternName(PatternKind kind) { return Json(kind); }
+// REQUIRES: one of these names.
+inline PatternKind PatternNamed(const std::string& name) { return Json(name).get<PatternKind>(); }
 // A user begins no request before the last one has ended, and none is late for it.
-bool IsClosedLoop(PatternKind kind);
+inline bool IsClosedLoop(PatternKind kind) { return kind == PatternKind::kSessions; }
 
 inline constexpr uint32_t kMaxPatternUsers = 100'000;
 inline constexpr uint64_t kMaxPatternRequests = 200'000;
@@ -50,7 +53,7 @@ struct PatternOptions {
 
   // pm1753. A user's document is of so many chunks, evenly spread, and the conversation grows to
   // twice that.
-  uint32_t document_chunks_min = 12, document_chunks_max = 22;
+  std::array<uint32_t, 2> document_chunks = {12, 22};  // at least and at most
   double written_share = 0.08;  // of all chunks recalled and stored
   double burst_every_seconds = 5;
   double burst_share = 0.2;  // of the time
@@ -61,16 +64,19 @@ struct PatternOptions {
   uint32_t rounds = 10;
   uint64_t tokens_per_chunk = 256;
   uint64_t system_prompt_tokens = 1'000;
-  uint64_t history_tokens_min = 4'000, history_tokens_max = 6'000;
+  std::array<uint64_t, 2> history_tokens = {4'000, 6'000};  // at least and at most
   uint64_t question_tokens = 100, answer_tokens = 100;
 
+  KVKEEP_FIELDS(kind, users, workers, requests_per_second, seconds, seed, document_chunks,
+                written_share, burst_every_seconds, burst_share, burst_rate, burst_requests_at_once,
+                rounds, tokens_per_chunk, system_prompt_tokens, history_tokens, question_tokens,
+                answer_tokens)
   // InvalidArgument names the option. No more than kMaxPatternRequests requests.
   absl::Status Validate() const;
 };
 
-Json ToJson(const PatternOptions& options);
-// Of what ToJson made.
-PatternOptions PatternFromJson(const Json& json);
+// For a report: without what that kind has no use for.
+Json ToReport(const PatternOptions& options);
 
 struct PromptRequest {
   double at_seconds = 0;  // since the start; a closed loop may not be able to keep it

@@ -4,7 +4,7 @@
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
-#include <functional>
+#include <utility>
 
 #include "tools/kvkeep/print.h"
 #include "tools/kvkeep/units.h"
@@ -12,22 +12,25 @@
 namespace kvkeep::bench {
 namespace {
 
-double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+constexpr double kMostOfAloneP99 = 4;
 
-double Faster(const PatternMeasured& m) {
-  return Share(static_cast<double>(m.faster_prefixes), static_cast<double>(m.prefixes));
+double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+double Share(uint64_t part, uint64_t whole) {
+  return Share(static_cast<double>(part), static_cast<double>(whole));
 }
 
-double Rate(uint64_t bytes, double seconds) { return Share(static_cast<double>(bytes), seconds); }
+double BytesPerSecond(uint64_t bytes, const PatternMeasured& m) {
+  return Share(static_cast<double>(bytes), m.seconds);
+}
 
-std::string Ms(const LatencyHistogram& latency, double quantile) {
-  return absl::StrFormat("%.2f", static_cast<double>(latency.Quantile(quantile)) / 1e6);
+// Ways that a device's head would have gone, for each prefix that was not all in memory.
+double DeviceRunsPerPrefix(const PatternRun& run) {
+  return Share(run.promotion_runs, run.loaded.prefixes_from_nvme);
 }
 
 Json ToJson(const PatternRun& run) {
   const PatternMeasured& m = run.loaded;
-  const auto stored = static_cast<double>(m.stored_chunks);
-  return {{"pattern", ToJson(run.job.pattern)},
+  return {{"pattern", ToReport(run.job.pattern)},
           {"chunk_bytes", run.job.chunk_bytes},
           {"get_chunks", run.job.get_chunks},
           {"depth", run.job.depth},
@@ -35,73 +38,98 @@ Json ToJson(const PatternRun& run) {
           {"distinct_chunks", run.distinct_chunks},
           {"working_set_bytes", run.working_set_bytes()},
           {"offered_bytes_per_second", run.offered_bytes_per_second},
-          {"recalled_bytes_per_second", Rate(m.recalled_bytes, m.seconds)},
-          {"stored_bytes_per_second", Rate(m.stored_bytes, m.seconds)},
-          {"found_share",
-           Share(static_cast<double>(m.found_chunks), static_cast<double>(m.asked_chunks))},
-          {"stored_share", Share(stored, stored + static_cast<double>(m.found_chunks))},
+          {"recalled_bytes_per_second", BytesPerSecond(m.recalled_bytes, m)},
+          {"stored_bytes_per_second", BytesPerSecond(m.stored_bytes, m)},
+          {"found_share", Share(m.found_chunks, m.asked_chunks)},
+          {"stored_share", Share(m.stored_chunks, m.stored_chunks + m.found_chunks)},
           {"from_nvme_share", run.from_nvme_share()},
           {"device_bytes_per_second", run.device_bytes_per_second},
           {"offered_share_of_device", run.offered_share_of_device()},
-          {"nvme_share_of_device", run.nvme_share_of_device()},
+          {"nvme_share_of_device", run.offered_share_of_device() * run.from_nvme_share()},
           {"peak_share_of_device", run.peak_share_of_device()},
           {"below_device_rate", run.below_device_rate()},
           {"stalls_over_100_ms", m.stalls},
-          {"fetch_faster_than_recompute_share", Faster(m)},
+          {"fetch_faster_than_recompute_share", Share(m.faster_prefixes, m.prefixes)},
           {"promotions", run.promotions},
           {"device_runs", run.promotion_runs},
-          {"device_runs_per_prefix", run.device_runs_per_prefix()},
-          {"daemon_cpu_seconds", run.daemon.cpu_seconds},
-          {"alone", ToReport(run.alone)},
-          {"loaded", ToReport(m)}};
+          {"device_runs_per_prefix", DeviceRunsPerPrefix(run)},
+          {"daemon_cpu_seconds", run.daemon_cpu_seconds},
+          {"alone", FieldsToReport(run.alone)},
+          {"loaded", FieldsToReport(m)}};
 }
 
-using Row = std::vector<std::string>;
+// ---------------------------------------------------------------- for people
 
-// A row of the prompts read alone and of each rate.
-Row LatencyRow(const PatternReport& report, const std::string& name,
-               LatencyHistogram PatternMeasured::*which, double quantile) {
-  Row row = {name, report.runs.empty() ? "" : Ms(report.runs[0].alone.*which, quantile)};
-  for (const PatternRun& run : report.runs) row.push_back(Ms(run.loaded.*which, quantile));
-  return row;
+std::string Gb(double bytes) { return absl::StrFormat("%.2f", bytes / 1e9); }
+std::string Plain(double value) { return absl::StrFormat("%.2f", value); }
+std::string Percent(double share) { return tools::FormatShare(share, 1); }
+std::string Ms(const LatencyHistogram& latency, double quantile) {
+  return Plain(latency.QuantileUs(quantile) / 1e3);
 }
 
-Row PlainRow(const PatternReport& report, const std::string& name,
-             const std::function<std::string(const PatternRun&)>& cell) {
-  Row row = {name, ""};
-  for (const PatternRun& run : report.runs) row.push_back(cell(run));
-  return row;
-}
+// Rows of the table: a name and, of each rate, a cell.
+struct Row {
+  const char* name;
+  std::string (*cell)(const PatternRun& run);
+};
+constexpr Row kRowsBefore[] = {
+    {"offered, GB/s", [](const auto& run) { return Gb(run.offered_bytes_per_second); }},
+    {"the drive alone, GB/s", [](const auto& run) { return Gb(run.device_bytes_per_second); }},
+    {"of it, read in bursts", [](const auto& run) { return Percent(run.peak_share_of_device()); }},
+    {"recalled, GB/s",
+     [](const auto& run) { return Gb(BytesPerSecond(run.loaded.recalled_bytes, run.loaded)); }},
+    {"stored, GB/s",
+     [](const auto& run) { return Gb(BytesPerSecond(run.loaded.stored_bytes, run.loaded)); }},
+    {"chunks asked for that were there",
+     [](const auto& run) {
+       return tools::FormatShare(static_cast<double>(run.loaded.found_chunks),
+                                 static_cast<double>(run.loaded.asked_chunks));
+     }},
+    {"of these, on NVMe only", [](const auto& run) { return Percent(run.from_nvme_share()); }}};
+constexpr Row kRowsBehind[] = {
+    {"stalls over 100 ms", [](const auto& run) { return absl::StrCat(run.loaded.stalls); }},
+    {"device runs a prefix", [](const auto& run) { return Plain(DeviceRunsPerPrefix(run)); }},
+    {"prefixes got faster than recomputed",
+     [](const auto& run) {
+       return Percent(Share(run.loaded.faster_prefixes, run.loaded.prefixes));
+     }},
+    {"CPU s, clients", [](const auto& run) { return Plain(run.loaded.client_cpu_seconds); }},
+    {"CPU s, daemon", [](const auto& run) { return Plain(run.daemon_cpu_seconds); }}};
 
-void AddLatencies(const PatternReport& report, std::vector<Row>* rows) {
-  struct Latency {
-    const char* name;
-    LatencyHistogram PatternMeasured::*which;
+std::string FormatRuns(const PatternReport& report) {
+  std::vector<std::vector<std::string>> table = {{report.request.name + ", requests/s", "alone"}};
+  const auto add = [&](std::string name, std::string alone, const auto& cell) {
+    table.push_back({std::move(name), std::move(alone)});
+    for (const PatternRun& run : report.runs) table.back().push_back(cell(run));
   };
-  for (const Latency& one : {Latency{"prefix", &PatternMeasured::prefix},
-                             Latency{"chunk, since its request was due", &PatternMeasured::chunk},
-                             Latency{"wait for a next chunk", &PatternMeasured::chunk_wait},
-                             Latency{"store", &PatternMeasured::store}}) {
-    for (const auto& [quantile, text] : {std::pair(0.5, "p50"), {0.99, "p99"}, {0.999, "p99.9"}}) {
-      rows->push_back(
-          LatencyRow(report, absl::StrCat(one.name, ", ", text, ", ms"), one.which, quantile));
-    }
+  // Told of the prompts that were read alone, too.
+  const auto add_latency = [&](const std::string& name, LatencyHistogram PatternMeasured::*which,
+                               double quantile) {
+    add(name, report.runs.empty() ? "" : Ms(report.runs[0].alone.*which, quantile),
+        [&](const PatternRun& run) { return Ms(run.loaded.*which, quantile); });
+  };
+  for (const PatternRun& run : report.runs) {
+    table[0].push_back(absl::StrFormat("%g", run.job.pattern.requests_per_second));
   }
-  rows->push_back(
-      LatencyRow(report, "begun late by us, p99, ms", &PatternMeasured::began_late, 0.99));
+  for (const Row& row : kRowsBefore) add(row.name, "", row.cell);
+  for (const auto& [name, which] : {std::pair("prefix", &PatternMeasured::prefix),
+                                    {"chunk, since its request was due", &PatternMeasured::chunk},
+                                    {"wait for a next chunk", &PatternMeasured::chunk_wait},
+                                    {"store", &PatternMeasured::store}}) {
+    add_latency(absl::StrCat(name, ", p50, ms"), which, 0.5);
+    add_latency(absl::StrCat(name, ", p99, ms"), which, 0.99);
+    add_latency(absl::StrCat(name, ", p99.9, ms"), which, 0.999);
+  }
+  add_latency("begun late by us, p99, ms", &PatternMeasured::began_late, 0.99);
+  for (const Row& row : kRowsBehind) add(row.name, "", row.cell);
+  return tools::FormatTable(table);
 }
 
 std::string FormatTroubles(const PatternReport& report) {
   std::string text;
   for (const PatternRun& run : report.runs) {
     for (const PatternMeasured* m : {&run.alone, &run.loaded}) {
-      if (m->wrong_bytes > 0) {
-        absl::StrAppend(&text, "WRONG BYTES: ", m->wrong_bytes, " of ", m->verified_bytes, "\n");
-      }
-      if (m->failed_calls > 0) {
-        absl::StrAppend(&text, "failed calls: ", m->failed_calls, ", the first: ", m->first_failure,
-                        "\n");
-      }
+      text += TroublesOf("", m->wrong_bytes, m->verified_bytes, m->failed_calls, m->first_failure);
     }
   }
   if (const std::string wants = report.wants(); !wants.empty()) {
@@ -113,28 +141,29 @@ std::string FormatTroubles(const PatternReport& report) {
   return text;
 }
 
+// The rate, and how much that is of the drive's: in bursts, where there are some.
+std::string Where(const PatternReport& report, const PatternRun& run) {
+  const std::string rate = absl::StrFormat("%s at %g requests/s", report.request.name,
+                                           run.job.pattern.requests_per_second);
+  if (run.device_bytes_per_second <= 0) return rate + " (the drive's rate is not known)";
+  return absl::StrFormat("%s (at most %.0f %% of the drive's rate)", rate,
+                         100 * run.peak_share_of_device());
+}
+
 }  // namespace
 
 double PatternRun::from_nvme_share() const {
-  const auto nvme = static_cast<double>(served_g3_chunks);
-  return Share(nvme, nvme + static_cast<double>(served_g2_chunks));
+  return Share(served_g3_chunks, served_g3_chunks + served_g2_chunks);
 }
 
 double PatternRun::offered_share_of_device() const {
   return Share(offered_bytes_per_second, device_bytes_per_second);
 }
 
-double PatternRun::nvme_share_of_device() const {
-  return offered_share_of_device() * from_nvme_share();
-}
-
 double PatternRun::peak_share_of_device() const {
   const bool bursts = !IsClosedLoop(job.pattern.kind);
-  return nvme_share_of_device() * (bursts ? std::max(1.0, job.pattern.burst_rate) : 1);
-}
-
-double PatternRun::device_runs_per_prefix() const {
-  return Share(static_cast<double>(promotion_runs), static_cast<double>(loaded.prefixes_from_nvme));
+  return offered_share_of_device() * from_nvme_share() *
+         (bursts ? std::max(1.0, job.pattern.burst_rate) : 1);
 }
 
 bool PatternReport::sound() const {
@@ -144,29 +173,42 @@ bool PatternReport::sound() const {
   });
 }
 
-bool PatternReport::all_ok() const {
-  return std::none_of(lines.begin(), lines.end(),
-                      [](const Line& line) { return line.verdict == Verdict::kMissed; });
-}
-
 std::string PatternReport::wants() const {
   uint64_t most = 0;
   for (const PatternRun& run : runs) most = std::max(most, run.working_set_bytes());
   const std::string of = absl::StrCat("the working set is ", tools::FormatBytes(most), ": ");
-  if (g3_bytes == 0) return absl::StrCat(of, "without a G3 what does not fit G2 is lost");
+  if (g3_bytes == 0) return of + "without a G3 what does not fit G2 is lost";
   if (g2_bytes > most / 2) {
-    return absl::StrCat(of,
-                        "G2 holds more than half of it; give the daemon less, so that NVMe is "
-                        "read");
+    return of + "G2 holds more than half of it; give the daemon less, so that NVMe is read";
   }
-  if (g3_bytes < most) return absl::StrCat(of, "G3 does not hold it; give the daemon more");
+  if (g3_bytes < most) return of + "G3 does not hold it; give the daemon more";
   return "";
+}
+
+std::vector<Line> JudgePattern(const PatternReport& report) {
+  std::vector<Line> lines;
+  const auto p99_ms = [](const PatternMeasured& m) { return m.chunk.QuantileUs(0.99) / 1e3; };
+  for (const PatternRun& run : report.runs) {
+    const bool promised = !IsClosedLoop(run.job.pattern.kind) && run.below_device_rate();
+    const auto at_most = [promised](double limit) {
+      return promised ? Target{Bound::kAtMost, limit} : Target{};
+    };
+    const std::string where = Where(report, run);
+    lines.push_back(PlainLine(where + ": waits above 100 ms", "",
+                              {static_cast<double>(run.loaded.stalls)}, at_most(0)));
+    lines.push_back(RatioLine(where + ": p99 of a chunk against alone", "ms", {p99_ms(run.loaded)},
+                              {p99_ms(run.alone)}, at_most(kMostOfAloneP99)));
+    for (Line* line : {&lines.end()[-2], &lines.back()}) {
+      line->numbers["requests_per_second"] = run.job.pattern.requests_per_second;
+    }
+  }
+  return lines;
 }
 
 Json ToJson(const PatternReport& report) {
   Json runs = Json::array();
   for (const PatternRun& run : report.runs) runs.push_back(ToJson(run));
-  return {{"request", ToJson(report.request)},
+  return {{"request", FieldsToJson(report.request)},
           {"model",
            {{"kv_bytes_per_token", report.model.kv_bytes_per_token},
             {"prefill_tokens_per_second", report.model.prefill_tokens_per_second}}},
@@ -183,45 +225,8 @@ Json ToJson(const PatternReport& report) {
 }
 
 std::string FormatPattern(const PatternReport& report) {
-  std::vector<Row> rows = {{absl::StrCat(report.request.name, ", requests/s"), "alone"}};
-  for (const PatternRun& run : report.runs) {
-    rows[0].push_back(absl::StrFormat("%g", run.job.pattern.requests_per_second));
-  }
-  const auto add = [&](const std::string& name,
-                       const std::function<std::string(const PatternRun&)>& cell) {
-    rows.push_back(PlainRow(report, name, cell));
-  };
-  add("offered, GB/s",
-      [](const auto& run) { return absl::StrFormat("%.2f", run.offered_bytes_per_second / 1e9); });
-  add("the drive alone, GB/s",
-      [](const auto& run) { return absl::StrFormat("%.2f", run.device_bytes_per_second / 1e9); });
-  add("of it, read in bursts",
-      [](const auto& run) { return tools::FormatShare(run.peak_share_of_device(), 1); });
-  add("recalled, GB/s", [](const auto& run) {
-    return absl::StrFormat("%.2f", Rate(run.loaded.recalled_bytes, run.loaded.seconds) / 1e9);
-  });
-  add("stored, GB/s", [](const auto& run) {
-    return absl::StrFormat("%.2f", Rate(run.loaded.stored_bytes, run.loaded.seconds) / 1e9);
-  });
-  add("chunks asked for that were there", [](const auto& run) {
-    return tools::FormatShare(static_cast<double>(run.loaded.found_chunks),
-                              static_cast<double>(run.loaded.asked_chunks));
-  });
-  add("of these, on NVMe only",
-      [](const auto& run) { return tools::FormatShare(run.from_nvme_share(), 1); });
-  AddLatencies(report, &rows);
-  add("stalls over 100 ms", [](const auto& run) { return absl::StrCat(run.loaded.stalls); });
-  add("device runs a prefix",
-      [](const auto& run) { return absl::StrFormat("%.2f", run.device_runs_per_prefix()); });
-  add("prefixes got faster than recomputed",
-      [](const auto& run) { return tools::FormatShare(Faster(run.loaded), 1); });
-  add("CPU s, clients",
-      [](const auto& run) { return absl::StrFormat("%.2f", run.loaded.client_cpu_seconds); });
-  add("CPU s, daemon",
-      [](const auto& run) { return absl::StrFormat("%.2f", run.daemon.cpu_seconds); });
-  return absl::StrCat("path: ", report.path, "\narena: ", report.arena, "\n\n",
-                      tools::FormatTable(rows), FormatTroubles(report), "\n",
-                      FormatLines(report.lines));
+  return absl::StrCat("path: ", report.path, "\narena: ", report.arena, "\n\n", FormatRuns(report),
+                      FormatTroubles(report), "\n", FormatLines(report.lines));
 }
 
 }  // namespace kvkeep::bench

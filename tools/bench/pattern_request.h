@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/bench/pattern_client.h"
+#include "tools/bench/pattern.h"
 
 namespace kvkeep::bench {
 
@@ -32,6 +32,10 @@ struct PatternRequest {
   // sessions
   uint32_t rounds = 10;
   uint64_t system_prompt_tokens = 0, history_tokens = 0;
+
+  KVKEEP_FIELDS(name, rates, seconds, users, workers, depth, get_chunks, seed, quick, model, gpu,
+                kv_bytes_per_token, prefill_tokens_per_second, tokens_per_chunk, rounds,
+                system_prompt_tokens, history_tokens)
 };
 
 struct PatternModel {
@@ -41,12 +45,28 @@ struct PatternModel {
 // InvalidArgument: no such model or GPU.
 absl::StatusOr<PatternModel> ModelOf(const PatternRequest& request);
 
+// What is played at one rate.
+struct PatternJob {
+  PatternOptions pattern;
+  uint64_t chunk_bytes = 0;
+  uint32_t get_chunks = 8;                 // of a call over gRPC
+  uint32_t depth = 16;                     // requests of a worker at a time
+  double recompute_seconds_per_chunk = 0;  // 0: not known
+
+  template <typename Visit, typename... S>
+  static void Fields(Visit visit, S&... s) {
+    PatternOptions::Fields(visit, s.pattern...);
+    visit("chunk_bytes", s.chunk_bytes...);
+    visit("get_chunks", s.get_chunks...);
+    visit("depth", s.depth...);
+    visit("recompute_seconds_per_chunk", s.recompute_seconds_per_chunk...);
+  }
+};
+
 // A job for each rate. InvalidArgument names the option.
 absl::StatusOr<std::vector<PatternJob>> JobsOf(const PatternRequest& request);
 
 // What chunks of that pattern take in a tier, images' headers included.
 uint64_t WorkingSetBytes(const PatternJob& job, uint64_t chunks);
-
-Json ToJson(const PatternRequest& request);
 
 }  // namespace kvkeep::bench

@@ -1,6 +1,7 @@
 // RunPattern: plays a pattern of load against a daemon, once for each rate: clears it, stores what
-// is there before, reads some prompts alone, then lets all workers play. Forks; this process must
-// not have touched gRPC.
+// is there before, reads some prompts alone, then lets all workers play. What the drive does
+// without the daemon, fio measures before and after. Forks; this process must not have touched
+// gRPC.
 #pragma once
 
 #include <absl/status/statusor.h>

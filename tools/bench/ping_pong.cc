@@ -1,3 +1,4 @@
+// Messages thrown back and forth between two processes.
 #include <absl/strings/str_cat.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -10,6 +11,7 @@
 
 #include "proto/local/protocol.h"
 #include "tiers/base/check.h"
+#include "tiers/base/key.h"
 #include "tools/bench/baselines.h"
 #include "tools/bench/cpu_time.h"
 
@@ -17,6 +19,14 @@ namespace kvkeep::bench {
 namespace {
 
 constexpr int kMaxPingPongs = 64;
+
+constexpr size_t kHead = sizeof(local::MessageHeader);
+constexpr size_t kReplyHead = kHead + sizeof(local::ReplyHead);
+constexpr size_t kBitmaps = 2;  // G2 and G3; one byte a key when there are at most 8 parts
+
+constexpr size_t LookupReplyBytes(size_t keys) {
+  return kReplyHead + sizeof(local::LookupReply) + kBitmaps * keys + sizeof(local::LookupCost);
+}
 
 // A message of `bytes` bytes, in packets. False: the other end is gone. Only system calls: the
 // partner runs this after a fork.
@@ -51,6 +61,24 @@ bool ReceiveAll(int socket, std::byte* buffer, size_t bytes) {
 }
 
 }  // namespace
+
+MessageSizes GetMessages(size_t keys) {
+  return {.request_bytes = kHead + sizeof(local::KeysRequest) + sizeof(local::ReleaseEntry) +
+                           keys * ChunkKey::kSize,
+          .reply_bytes =
+              LookupReplyBytes(keys) + keys * (sizeof(local::Place) + sizeof(local::ImageRun))};
+}
+
+MessageSizes LookupMessages(size_t keys) {
+  return {.request_bytes = kHead + sizeof(local::KeysRequest) + keys * ChunkKey::kSize,
+          .reply_bytes = LookupReplyBytes(keys)};
+}
+
+MessageSizes PutMessages(size_t chunks) {
+  return {.request_bytes = kHead + sizeof(local::PutRequest) +
+                           chunks * (sizeof(local::PutChunk) + sizeof(local::PutRun)),
+          .reply_bytes = kReplyHead + sizeof(local::PutReply) + chunks * sizeof(local::PutAnswer)};
+}
 
 absl::StatusOr<std::unique_ptr<PingPong>> PingPong::Start(MessageSizes sizes) {
   KVKEEP_CHECK(sizes.request_bytes > 0 && sizes.reply_bytes > 0);
@@ -96,7 +124,7 @@ absl::StatusOr<Measured> PingPong::Run(int depth, double seconds) {
       return absl::UnavailableError("ping-pong: the other process is gone");
     }
     now = WallSeconds();
-    measured.latency.Record(static_cast<uint64_t>((now - sent_at.front()) * 1e9));
+    measured.latency.RecordSeconds(now - sent_at.front());
     sent_at.pop_front();
     ++measured.ops;
   }

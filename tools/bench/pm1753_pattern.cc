@@ -54,7 +54,7 @@ class Pm1753 {
     for (uint32_t user = 0; user < options_.users; ++user) {
       Conversation& one = conversations_[user];
       one.document_chunks = static_cast<uint32_t>(
-          draws_.Between(options_.document_chunks_min, options_.document_chunks_max));
+          draws_.Between(options_.document_chunks[0], options_.document_chunks[1]));
       one.added_chunks = static_cast<uint32_t>(draws_.Between(0, one.document_chunks - 1));
       const std::vector<uint64_t> said = PromptOf(user);
       pattern->before.insert(pattern->before.end(), said.begin(), said.end());

@@ -13,20 +13,6 @@
 namespace kvkeep::bench {
 namespace {
 
-const char* VerdictName(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kOk:
-      return "ok";
-    case Verdict::kMissed:
-      return "MISSED";
-    case Verdict::kTold:
-      return "told";
-    case Verdict::kNotMeasured:
-      break;
-  }
-  return "not measured";
-}
-
 std::string FormatCosts(const std::vector<CpuCost>& costs) {
   std::vector<std::vector<std::string>> rows = {
       {"CPU SECONDS A GB", "CLIENT", "DAEMON", "BOTH", "OF GB"}};
@@ -44,44 +30,14 @@ std::string FormatTroubles(const Report& report) {
   std::string text;
   for (const Series& one : report.cases) {
     const Measured all = one.total();
-    if (all.wrong_bytes > 0) {
-      absl::StrAppend(&text, "WRONG BYTES: ", one.name, ": ", all.wrong_bytes, " of ",
-                      all.verified_bytes, "\n");
-    }
-    if (all.failed_ops > 0) {
-      absl::StrAppend(&text, "failed calls: ", one.name, ": ", all.failed_ops,
-                      ", the first: ", all.first_failure, "\n");
-    }
+    text += TroublesOf(one.name + ": ", all.wrong_bytes, all.verified_bytes, all.failed_ops,
+                       all.first_failure);
   }
   if (!report.failure.empty()) absl::StrAppend(&text, "failed: ", report.failure, "\n");
   return text;
 }
 
 }  // namespace
-
-std::string FormatLines(const std::vector<Line>& lines) {
-  std::vector<std::vector<std::string>> rows = {
-      {"WHAT", "MEASURED", "BASELINE", "FIGURE", "WANTED", ""}};
-  for (const Line& line : lines) {
-    rows.push_back({line.what, line.measured, line.baseline, line.figure, line.target,
-                    VerdictName(line.verdict)});
-  }
-  return tools::FormatTable(rows);
-}
-
-Json ToJson(const std::vector<Line>& lines) {
-  Json json = Json::array();
-  for (const Line& line : lines) {
-    json.push_back({{"what", line.what},
-                    {"measured", line.measured},
-                    {"baseline", line.baseline},
-                    {"figure", line.figure},
-                    {"target", line.target},
-                    {"verdict", VerdictName(line.verdict)},
-                    {"numbers", line.numbers}});
-  }
-  return json;
-}
 
 bool Report::sound() const {
   return failure.empty() && std::all_of(cases.begin(), cases.end(), [](const Series& one) {
@@ -90,13 +46,8 @@ bool Report::sound() const {
          });
 }
 
-bool Report::all_ok() const {
-  return std::none_of(lines.begin(), lines.end(),
-                      [](const Line& line) { return line.verdict == Verdict::kMissed; });
-}
-
 Json ToJson(const Report& report) {
-  Json json = {{"options", ToJson(report.options)},
+  Json json = {{"options", FieldsToJson(report.options)},
                {"machine",
                 {{"cpus", sysconf(_SC_NPROCESSORS_ONLN)},
                  {"last_level_cache_bytes", LastLevelCacheBytes()}}},
@@ -111,10 +62,7 @@ Json ToJson(const Report& report) {
   for (const Series& one : report.baselines) json["baselines"].push_back(ToReport(one));
   if (!report.lines.empty()) json["table"] = ToJson(report.lines);
   for (const CpuCost& cost : report.cpu_costs) {
-    json["cpu_costs"].push_back({{"path", cost.path},
-                                 {"gigabytes", cost.gigabytes},
-                                 {"client_seconds_per_gb", cost.client_seconds_per_gb},
-                                 {"daemon_seconds_per_gb", cost.daemon_seconds_per_gb}});
+    json["cpu_costs"].push_back(FieldsToJson(cost));
   }
   if (!report.failure.empty()) json["failure"] = report.failure;
   json["sound"] = report.sound();

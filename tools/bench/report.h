@@ -6,30 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "tools/bench/line.h"
 #include "tools/bench/options.h"
 #include "tools/bench/series.h"
 
 namespace kvkeep::bench {
-
-// kTold: measured, and nothing is promised of it.
-enum class Verdict { kOk, kMissed, kNotMeasured, kTold };
-
-// One line of the table: a figure that must hold, and what came out.
-struct Line {
-  std::string what;
-  std::string measured;
-  std::string baseline;
-  std::string figure;  // what is compared with the target
-  std::string target;
-  Verdict verdict = Verdict::kNotMeasured;
-  Json numbers;  // the same for machines
-};
 
 // What a gigabyte (1e9 bytes of payload) costs.
 struct CpuCost {
   std::string path;      // "local get", "tcp put", "promotion", "write-back"
   double gigabytes = 0;  // that were moved to tell
   double client_seconds_per_gb = 0, daemon_seconds_per_gb = 0;
+
+  KVKEEP_FIELDS(path, gigabytes, client_seconds_per_gb, daemon_seconds_per_gb)
 };
 
 struct Report {
@@ -47,12 +36,8 @@ struct Report {
 
   // No wrong byte, no call failed, no section either.
   bool sound() const;
-  bool all_ok() const;  // no line is missed
+  bool all_ok() const { return NoneMissed(lines); }
 };
-
-// The target, the figure, the verdict, and the numbers.
-Json ToJson(const std::vector<Line>& lines);
-std::string FormatLines(const std::vector<Line>& lines);
 
 Json ToJson(const Report& report);
 std::string FormatReport(const Report& report);

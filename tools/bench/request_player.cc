@@ -35,7 +35,8 @@ class RequestPlayer::Watch {
 };
 
 ChunkKey PlayerContext::KeyOf(uint64_t chunk) const {
-  return MakeKey(seed, chunk, tools::MixIds(seed, chunk) % pool->count(chunk_bytes));
+  const uint64_t payload = tools::MixIds(side->seed, chunk) % pool->count(job.chunk_bytes);
+  return MakeKey(~side->seed, chunk, payload);
 }
 
 void RequestPlayer::Play(const PromptRequest& request, double due_at, PatternMeasured* measured) {
@@ -48,7 +49,7 @@ void RequestPlayer::Play(const PromptRequest& request, double due_at, PatternMea
   const double began = WallSeconds();
   const absl::Status stored = Store(chunks, *found, chunks.size() - *found, measured);
   if (!stored.ok()) return measured->Fail(stored.ToString());
-  measured->store.Record(static_cast<uint64_t>((WallSeconds() - began) * 1e9));
+  measured->store.RecordSeconds(WallSeconds() - began);
 }
 
 void RequestPlayer::RecallOnly(const PromptRequest& request, double due_at,
@@ -64,11 +65,11 @@ absl::StatusOr<size_t> RequestPlayer::ReadPrefix(const PromptRequest& request, d
   for (const uint64_t chunk : request.prompt) keys.push_back(context_.KeyOf(chunk));
   Recall recall{.asked_chunks = keys.size()};
   Watch watch(due_at);
-  const absl::Status read = context_.local ? ReadInPlace(keys, &watch, &recall, measured)
+  const absl::Status read = context_.side->local ? ReadInPlace(keys, &watch, &recall, measured)
                                            : ReadByCopy(keys, &watch, &recall, measured);
   const size_t found = recall.waits_seconds.size();
-  recall.bytes = found * context_.chunk_bytes;
-  recall.recompute_seconds = static_cast<double>(found) * context_.recompute_seconds_per_chunk;
+  recall.bytes = found * chunk_bytes();
+  recall.recompute_seconds = static_cast<double>(found) * context_.job.recompute_seconds_per_chunk;
   measured->Count(recall);
   if (!read.ok()) return read;
   return found;
@@ -79,7 +80,7 @@ absl::Status RequestPlayer::ReadInPlace(const std::vector<ChunkKey>& keys, Watch
   while (recall->waits_seconds.size() < keys.size()) {
     const size_t from = recall->waits_seconds.size();
     KVKEEP_ASSIGN_OR_RETURN(const client::Acquired held,
-                            context_.client->Acquire(context_.ns, client::Keys(keys).subspan(from),
+                            client().Acquire(ns(), client::Keys(keys).subspan(from),
                                                      {.deadline = kCallDeadline}));
     if (held.leased_keys == 0) break;
     KVKEEP_RETURN_IF_ERROR(WaitAndCompare(keys, held, watch, recall, measured));
@@ -93,7 +94,7 @@ absl::Status RequestPlayer::WaitAndCompare(const std::vector<ChunkKey>& keys,
                                            const client::Acquired& held, Watch* watch,
                                            Recall* recall, PatternMeasured* measured) {
   const size_t from = recall->waits_seconds.size();
-  const size_t pieces = DivideRoundUp(context_.chunk_bytes, kPieceBytes);
+  const size_t pieces = DivideRoundUp(chunk_bytes(), kPieceBytes);
   for (size_t i = 0; i < held.chunks.size(); ++i) {
     recall->from_nvme |= held.pieces_ready(i) < pieces;
   }
@@ -105,11 +106,11 @@ absl::Status RequestPlayer::WaitAndCompare(const std::vector<ChunkKey>& keys,
   for (const client::ChunkView& view : held.chunks) {
     uint64_t at = 0;
     for (const std::span<const std::byte> run : view.runs) {
-      all.wrong += CountWrong(context_.seed, keys[from + view.chunk], run, at);
+      all.wrong += CountWrong(seed(), keys[from + view.chunk], run, at);
       at += run.size();
     }
-    all.bytes += context_.chunk_bytes;
-    if (at != context_.chunk_bytes) all.wrong += context_.chunk_bytes;  // as wrong as can be
+    all.bytes += chunk_bytes();
+    if (at != chunk_bytes()) all.wrong += chunk_bytes();  // as wrong as can be
   }
   // A lease that was revoked meanwhile promised nothing.
   if (!held.valid()) return absl::AbortedError("a lease was revoked while it was read");
@@ -121,12 +122,12 @@ absl::Status RequestPlayer::WaitAndCompare(const std::vector<ChunkKey>& keys,
 
 absl::Status RequestPlayer::ReadByCopy(const std::vector<ChunkKey>& keys, Watch* watch,
                                        Recall* recall, PatternMeasured* measured) {
-  const size_t room = std::max<size_t>(kBufferBytes / context_.chunk_bytes, 1);
-  buffer_.resize(std::min(room, keys.size()) * context_.chunk_bytes);
+  const size_t room = std::max<size_t>(kBufferBytes / chunk_bytes(), 1);
+  buffer_.resize(std::min(room, keys.size()) * chunk_bytes());
   while (recall->waits_seconds.size() < keys.size()) {
     const size_t from = recall->waits_seconds.size();
     KVKEEP_ASSIGN_OR_RETURN(const client::LookupResult found,
-                            context_.client->Lookup(context_.ns, client::Keys(keys).subspan(from),
+                            client().Lookup(ns(), client::Keys(keys).subspan(from),
                                                     {.lease = client::LeaseMode::kLeadingRun,
                                                      .deadline = kCallDeadline}));
     for (size_t i = 0; i < found.leased_keys; ++i) recall->from_nvme |= !found.in_g2(i);
@@ -138,9 +139,9 @@ absl::Status RequestPlayer::ReadByCopy(const std::vector<ChunkKey>& keys, Watch*
       KVKEEP_RETURN_IF_ERROR(FillBuffer(leased, found.lease, first, end, watch, recall));
       for (size_t i = first; i < end; ++i) {
         measured->wrong_bytes += CountWrong(
-            context_.seed, leased[i],
-            std::span(buffer_).subspan((i - first) * context_.chunk_bytes, context_.chunk_bytes));
-        measured->verified_bytes += context_.chunk_bytes;
+            seed(), leased[i],
+            std::span(buffer_).subspan((i - first) * chunk_bytes(), chunk_bytes()));
+        measured->verified_bytes += chunk_bytes();
       }
       watch->Restart();
     }
@@ -152,12 +153,12 @@ absl::Status RequestPlayer::ReadByCopy(const std::vector<ChunkKey>& keys, Watch*
 absl::Status RequestPlayer::FillBuffer(const std::vector<ChunkKey>& keys,
                                        const client::Lease& lease, size_t first, size_t end,
                                        Watch* watch, Recall* recall) {
-  for (size_t at = first; at < end; at += context_.get_chunks) {
-    const size_t count = std::min<size_t>(context_.get_chunks, end - at);
+  for (size_t at = first; at < end; at += context_.job.get_chunks) {
+    const size_t count = std::min<size_t>(context_.job.get_chunks, end - at);
     std::vector<std::span<std::byte>> to;
     for (size_t i = at; i < at + count; ++i) {
       to.push_back(
-          std::span(buffer_).subspan((i - first) * context_.chunk_bytes, context_.chunk_bytes));
+          std::span(buffer_).subspan((i - first) * chunk_bytes(), chunk_bytes()));
     }
     client::GetOptions options;
     options.lease = &lease;
@@ -165,11 +166,11 @@ absl::Status RequestPlayer::FillBuffer(const std::vector<ChunkKey>& keys,
     options.deadline = kCallDeadline;
     options.destinations = to;
     KVKEEP_ASSIGN_OR_RETURN(const client::GetResult got,
-                            context_.client->Get(context_.ns, client::Keys(keys).subspan(at, count),
+                            client().Get(ns(), client::Keys(keys).subspan(at, count),
                                                  std::move(options)));
     KVKEEP_RETURN_IF_ERROR(got.error);
     for (const client::GetOutcome& outcome : got.chunks) {
-      if (outcome.status == client::GetStatus::kHit && outcome.bytes == context_.chunk_bytes) {
+      if (outcome.status == client::GetStatus::kHit && outcome.bytes == chunk_bytes()) {
         continue;
       }
       return absl::DataLossError(
@@ -184,25 +185,25 @@ absl::Status RequestPlayer::FillBuffer(const std::vector<ChunkKey>& keys,
 
 absl::Status RequestPlayer::Store(const std::vector<uint64_t>& chunks, size_t first, size_t count,
                                   PatternMeasured* measured) {
-  const size_t per_call = std::max<size_t>(kPutCallBytes / context_.chunk_bytes, 1);
+  const size_t per_call = std::max<size_t>(kPutCallBytes / chunk_bytes(), 1);
   const size_t end = first + count;
   for (size_t at = first; at < end; at += per_call) {
     std::vector<client::PutChunk> puts(std::min(per_call, end - at));
     for (size_t i = 0; i < puts.size(); ++i) {
       puts[i].key = context_.KeyOf(chunks[at + i]);
-      puts[i].runs = {context_.pool->payload(PayloadOf(puts[i].key), context_.chunk_bytes)};
+      puts[i].runs = {context_.pool->payload(PayloadOf(puts[i].key), chunk_bytes())};
       if (at + i > 0 && PositionOf(chunks[at + i]) == PositionOf(chunks[at + i - 1]) + 1) {
         puts[i].parent_key = context_.KeyOf(chunks[at + i - 1]);
       }
     }
     KVKEEP_ASSIGN_OR_RETURN(
         const client::PutResult result,
-        context_.client->Put(context_.ns, std::move(puts), {.deadline = kCallDeadline}));
+        client().Put(ns(), std::move(puts), {.deadline = kCallDeadline}));
     KVKEEP_RETURN_IF_ERROR(result.error);
     for (const client::PutOutcome& outcome : result.chunks) {
       const bool stored = outcome.status == client::PutStatus::kStored;
       measured->stored_chunks += stored;
-      measured->stored_bytes += stored ? context_.chunk_bytes : 0;
+      measured->stored_bytes += stored ? chunk_bytes() : 0;
       if (outcome.status != client::PutStatus::kRejected) continue;
       ++measured->refused_chunks;
       if (measured->first_failure.empty()) measured->first_failure = outcome.message;

@@ -13,23 +13,20 @@
 #include <vector>
 
 #include "client/client.h"
-#include "tools/bench/pattern.h"
+#include "tools/bench/operation.h"
 #include "tools/bench/pattern_measured.h"
+#include "tools/bench/pattern_request.h"
 #include "tools/bench/payload_pool.h"
 
 namespace kvkeep::bench {
 
 // What all players of a worker share. Outlives them.
 struct PlayerContext {
-  client::Client* client = nullptr;
-  client::Namespace ns;
-  bool local = false;
-  uint64_t seed = 0;
-  uint64_t chunk_bytes = 0;
-  uint32_t get_chunks = 8;                 // of a call over gRPC
-  double recompute_seconds_per_chunk = 0;  // 0: not known
-  const PayloadPool* pool = nullptr;       // what puts are made of
+  ClientContext* side = nullptr;
+  PatternJob job;
+  const PayloadPool* pool = nullptr;  // what puts are made of
 
+  // Of keys that no load and no case of the same seed has.
   ChunkKey KeyOf(uint64_t chunk) const;
 };
 
@@ -60,6 +57,11 @@ class RequestPlayer {
   // One buffer full, chunks [first, end) of the lease.
   absl::Status FillBuffer(const std::vector<ChunkKey>& keys, const client::Lease& lease,
                           size_t first, size_t end, Watch* watch, Recall* recall);
+
+  client::Client& client() const { return *context_.side->client; }
+  const client::Namespace& ns() const { return context_.side->ns; }
+  uint64_t seed() const { return context_.side->seed; }
+  uint64_t chunk_bytes() const { return context_.job.chunk_bytes; }
 
   const PlayerContext& context_;
   std::vector<std::byte> buffer_;  // gRPC's

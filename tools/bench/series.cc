@@ -9,20 +9,13 @@
 namespace kvkeep::bench {
 namespace {
 
-Json ToJson(const Summary& summary) {
-  return {{"median", summary.median},
-          {"min", summary.min},
-          {"max", summary.max},
-          {"spread", summary.spread()}};
-}
-
 std::string Number(double value) {
   if (value == 0) return "0";
   if (value >= 100) return absl::StrFormat("%.0f", value);
   return value >= 1 ? absl::StrFormat("%.2f", value) : absl::StrFormat("%.4f", value);
 }
 
-double Median(const std::vector<double>& values) { return Summarize(values).median; }
+std::string Median(const std::vector<double>& values) { return Number(Summarize(values).median); }
 
 }  // namespace
 
@@ -35,34 +28,10 @@ void DaemonUsage::Add(const DaemonUsage& other) {
 }
 
 DaemonUsage UsageBetween(const DaemonStatus& before, const DaemonStatus& after) {
-  const auto since = [&](const char* name) {
-    return after.counter(name) - std::min(after.counter(name), before.counter(name));
-  };
-  return {.lock_acquisitions = since("lock_acquisitions"),
-          .lock_held_ns = since("lock_held_ns"),
+  return {.lock_acquisitions = after.Since(before, "lock_acquisitions"),
+          .lock_held_ns = after.Since(before, "lock_held_ns"),
           .lock_held_ns_max = after.counter("lock_held_ns_max"),
           .lock_worked_ns_max = after.counter("lock_worked_ns_max")};
-}
-
-std::vector<double> Series::Each(const std::function<double(const Measured&)>& figure) const {
-  std::vector<double> values;
-  for (const Measured& round : rounds) values.push_back(figure(round));
-  return values;
-}
-
-std::vector<double> Series::OpsPerSecond() const {
-  return Each([](const Measured& m) { return m.ops_per_second(); });
-}
-std::vector<double> Series::ChunksPerSecond() const {
-  return Each([](const Measured& m) { return m.chunks_per_second(); });
-}
-std::vector<double> Series::GbPerSecond() const {
-  return Each([](const Measured& m) { return m.gb_per_second(); });
-}
-std::vector<double> Series::LatencyUs(double quantile) const {
-  return Each([quantile](const Measured& m) {
-    return static_cast<double>(m.latency.Quantile(quantile)) / 1e3;
-  });
 }
 
 Measured Series::total() const {
@@ -75,12 +44,16 @@ Json ToReport(const Series& series) {
   Json report = {{"name", series.name}};
   if (!series.about.is_null()) report["about"] = series.about;
   report["rounds"] = series.rounds.size();
-  report["over_rounds"] = {{"ops_per_second", ToJson(Summarize(series.OpsPerSecond()))},
-                           {"chunks_per_second", ToJson(Summarize(series.ChunksPerSecond()))},
-                           {"gb_per_second", ToJson(Summarize(series.GbPerSecond()))},
-                           {"p50_us", ToJson(Summarize(series.LatencyUs(0.5)))},
-                           {"p99_us", ToJson(Summarize(series.LatencyUs(0.99)))},
-                           {"p999_us", ToJson(Summarize(series.LatencyUs(0.999)))}};
+  const auto summary = [](const std::vector<double>& values) -> Json {
+    const Summary s = Summarize(values);
+    return {{"median", s.median}, {"min", s.min}, {"max", s.max}, {"spread", s.spread()}};
+  };
+  report["over_rounds"] = {{"ops_per_second", summary(series.OpsPerSecond())},
+                           {"chunks_per_second", summary(series.ChunksPerSecond())},
+                           {"gb_per_second", summary(series.GbPerSecond())},
+                           {"p50_us", summary(series.LatencyUs(0.5))},
+                           {"p99_us", summary(series.LatencyUs(0.99))},
+                           {"p999_us", summary(series.LatencyUs(0.999))}};
   report["total"] = ToReport(series.total());
   if (series.has_daemon) {
     const DaemonUsage& used = series.daemon;
@@ -105,9 +78,9 @@ std::string FormatSeries(const std::vector<const Series*>& series) {
                                : static_cast<double>(used.lock_held_ns) / 1e3 /
                                      static_cast<double>(used.lock_acquisitions);
     rows.push_back(
-        {one->name, Number(Median(one->GbPerSecond())), Number(Median(one->OpsPerSecond())),
-         Number(Median(one->ChunksPerSecond())), Number(Median(one->LatencyUs(0.5))),
-         Number(Median(one->LatencyUs(0.99))), Number(Median(one->LatencyUs(0.999))),
+        {one->name, Median(one->GbPerSecond()), Median(one->OpsPerSecond()),
+         Median(one->ChunksPerSecond()), Median(one->LatencyUs(0.5)), Median(one->LatencyUs(0.99)),
+         Median(one->LatencyUs(0.999)),
          absl::StrFormat("%.0f %%", 100 * Summarize(one->OpsPerSecond()).spread()),
          absl::StrFormat("%.2f GB", static_cast<double>(all.copied_bytes) / 1e9),
          absl::StrFormat("%.2f", all.client_cpu_seconds),

@@ -3,11 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "tools/bench/bench_client.h"
+#include "tools/bench/daemon_probe.h"
 #include "tools/bench/measured.h"
 #include "tools/bench/statistics.h"
 
@@ -35,11 +34,24 @@ struct Series {
   DaemonUsage daemon;
 
   // One figure of each round.
-  std::vector<double> Each(const std::function<double(const Measured&)>& figure) const;
-  std::vector<double> OpsPerSecond() const;
-  std::vector<double> ChunksPerSecond() const;
-  std::vector<double> GbPerSecond() const;
-  std::vector<double> LatencyUs(double quantile) const;
+  template <typename Figure>
+  std::vector<double> Each(Figure figure) const {
+    std::vector<double> values;
+    for (const Measured& round : rounds) values.push_back(figure(round));
+    return values;
+  }
+  std::vector<double> OpsPerSecond() const {
+    return Each([](const Measured& m) { return m.ops_per_second(); });
+  }
+  std::vector<double> ChunksPerSecond() const {
+    return Each([](const Measured& m) { return m.chunks_per_second(); });
+  }
+  std::vector<double> GbPerSecond() const {
+    return Each([](const Measured& m) { return m.gb_per_second(); });
+  }
+  std::vector<double> LatencyUs(double quantile) const {
+    return Each([quantile](const Measured& m) { return m.latency.QuantileUs(quantile); });
+  }
   Measured total() const;
 };
 

@@ -1,4 +1,4 @@
-// Servers, and fio, that a measurement starts for itself. Free functions; one thread.
+// Programs that a measurement starts for itself: servers, and fio. Free functions; one thread.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -17,5 +17,12 @@ constexpr int kGivenDescriptor = 3;
 // it gets as kGivenDescriptor; -1: none.
 absl::StatusOr<pid_t> StartProgram(const std::vector<std::string>& arguments, int output,
                                    int given = -1);
+
+struct ProgramOutput {
+  int status = 0;  // as waitpid has it: 0 is well
+  std::string text;
+};
+// The same, and waits for its end. What it printed, messages too.
+absl::StatusOr<ProgramOutput> RunProgram(const std::vector<std::string>& arguments);
 
 }  // namespace kvkeep::bench

@@ -59,7 +59,7 @@ class Sessions {
   Session NewSession() {
     return {
         .run = ++runs_,
-        .history_tokens = draws_.Between(options_.history_tokens_min, options_.history_tokens_max)};
+        .history_tokens = draws_.Between(options_.history_tokens[0], options_.history_tokens[1])};
   }
   // Tokens when that round's answer is there.
   uint64_t AfterRound(const Session& session, uint32_t round) const {

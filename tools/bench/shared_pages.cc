@@ -1,32 +1,26 @@
 #include "tools/bench/shared_pages.h"
 
-#include <absl/strings/match.h>
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
-#include <absl/strings/str_split.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <fstream>
 #include <thread>
 #include <vector>
 
 #include "tiers/base/check.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
+#include "tiers/host/kernel_facts.h"
+#include "tiers/host/prefault.h"
 
 namespace kvkeep::bench {
 namespace {
 
 constexpr uint64_t kHugePageBytes = 2 * kMiB;
 constexpr uint64_t kTouchBytes = 16 * kMiB;  // by a thread at a time
-#ifndef MADV_POPULATE_WRITE
-constexpr int MADV_POPULATE_WRITE = 23;  // Linux 5.14
-#endif
 
 // As large as asked for. The address is one where huge pages can lie.
 absl::StatusOr<std::byte*> MapAligned(int fd, uint64_t bytes) {
@@ -49,11 +43,11 @@ absl::StatusOr<std::byte*> MapAligned(int fd, uint64_t bytes) {
 
 absl::Status Populate(std::span<std::byte> memory) {
   if (madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0) return absl::OkStatus();
-  if (errno != EINVAL) {
+  if (errno != EINVAL) {  // else a kernel before 5.14
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory for ", memory.size(), " bytes of shared pages"));
   }
-  for (size_t at = 0; at < memory.size(); at += kBlockBytes) memory[at] = std::byte{0};
+  TouchPages(memory);
   return absl::OkStatus();
 }
 
@@ -109,23 +103,6 @@ SharedPages::~SharedPages() {
   if (!memory_.empty()) KVKEEP_CHECK(munmap(memory_.data(), memory_.size()) == 0);
 }
 
-uint64_t SharedPages::huge_page_bytes() const {
-  const uint64_t begin = reinterpret_cast<uint64_t>(memory_.data());
-  const std::string head = absl::StrFormat("%x-", begin);
-  std::ifstream smaps("/proc/self/smaps");
-  bool ours = false;
-  for (std::string line; std::getline(smaps, line);) {
-    const size_t colon = line.find(':');
-    if (colon == std::string::npos || line.find(' ') < colon) {
-      ours = absl::StartsWith(line, head);  // the first line of a mapping
-    } else if (ours && absl::StartsWith(line, "ShmemPmdMapped:")) {
-      const std::vector<std::string> words =
-          absl::StrSplit(line.substr(colon + 1), ' ', absl::SkipEmpty());
-      uint64_t kib = 0;
-      return !words.empty() && absl::SimpleAtoi(words[0], &kib) ? kib * kKiB : 0;
-    }
-  }
-  return 0;
-}
+uint64_t SharedPages::huge_page_bytes() const { return HugePageBytes({memory_}); }
 
 }  // namespace kvkeep::bench

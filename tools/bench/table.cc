@@ -7,66 +7,69 @@
 
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
-#include "tools/bench/table_lines.h"
-#include "tools/bench/table_sections.h"
 
 namespace kvkeep::bench {
 namespace {
 
 using Section = absl::Status (*)(TableRun*);
 
-const std::vector<std::pair<std::string, Section>>& Sections() {
-  static const std::vector<std::pair<std::string, Section>> sections = {
-      {"get", RunGets},        {"lookup", RunLookups},    {"put", RunPuts},
-      {"pieces", RunPieces},   {"prefault", RunPrefault}, {"hits", RunHits},
-      {"devices", RunDevices}, {"rest", RunRest}};
-  return sections;
+constexpr std::pair<const char*, Section> kSections[] = {
+    {"get", RunGets},           {"lookup", RunLookups}, {"put", RunPuts},
+    {"pieces", RunPieces},      {"prefault", RunPrefault}, {"hits", RunHits},
+    {"devices", RunDevices},    {"rest", RunRest}};
+
+TableScale ScaleOf(const Options& options) {
+  if (options.quick) {
+    return {.seconds = 0.03,
+            .rounds = 2,
+            .put_rounds = 1,
+            .get_keys = 96,
+            .small_table = 1'000,
+            .large_table = 4'000,
+            .large_call_keys = 4'000,
+            .held_leases = 500,
+            .put_g2_bytes = 192 * kMiB,
+            .pieces_g2_bytes = 160 * kMiB,
+            .pieces_keys = 10,
+            .rest_bytes = 512 * kMiB,
+            .rest_seconds = 1.5,
+            .hits_keys = 16,
+            .hits_dirty_chunks = 40,
+            .device_bytes = 48 * kMiB};
+  }
+  return {.seconds = options.seconds,
+          .rounds = options.rounds,
+          .put_rounds = options.rounds,
+          .large_table = options.lookup_table_chunks};
 }
 
 }  // namespace
 
-TableScale::TableScale(const Options& options)
-    : seconds(options.quick ? 0.03 : options.seconds),
-      rounds(options.quick ? 2 : options.rounds),
-      put_rounds(options.quick ? 1 : options.rounds),
-      get_keys(options.quick ? 96 : 320),
-      small_table(options.quick ? 1'000 : 10'000),
-      large_table(options.quick ? 4'000 : options.lookup_table_chunks),
-      large_call_keys(options.quick ? 4'000 : 65'536),
-      held_leases(options.quick ? 500 : 100'000),
-      // More than a session's staging memory, which a client may ask for a second time.
-      put_g2_bytes(options.quick ? 192 * kMiB : 1280 * kMiB),
-      pieces_g2_bytes(options.quick ? 160 * kMiB : 512 * kMiB),
-      pieces_keys(options.quick ? 10 : 32),
-      rest_bytes(options.quick ? 512 * kMiB : 10'000'000'000),
-      rest_seconds(options.quick ? 1.5 : 30),
-      hits_keys(options.quick ? 16 : 64),
-      hits_dirty_chunks(options.quick ? 40 : 320),
-      device_bytes(options.quick ? 48 * kMiB : 384 * kMiB) {}
-
 const std::vector<std::string>& TableSections() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (const auto& [name, section] : Sections()) all.push_back(name);
+    for (const auto& [name, section] : kSections) all.emplace_back(name);
     return all;
   }();
   return names;
 }
 
-absl::StatusOr<std::unique_ptr<LoadGenerator>> TableRun::Connect(const DaemonProcess& daemon,
-                                                                 uint32_t clients) {
-  KVKEEP_ASSIGN_OR_RETURN(auto generator,
-                          LoadGenerator::Start(TargetOf(options, &daemon), daemon.admin_endpoint(),
-                                               clients, daemon.pid()));
-  KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus status, generator->Status());
-  report.arena = status.arena;
-  report.daemon = status.version;
-  report.path = DescribePath(generator->client(0));
-  return generator;
+void TableRun::SayRound(const std::string& what, int round) const {
+  Say(absl::StrCat(what, ": round ", round + 1, " of ", scale.rounds));
 }
 
-absl::Status TableRun::NoteLocks(LoadGenerator* generator) {
-  KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus status, generator->Status());
+absl::StatusOr<TableSide> TableRun::Start(const DaemonOptions& daemon_options) {
+  TableSide side;
+  KVKEEP_ASSIGN_OR_RETURN(side.daemon, DaemonProcess::Start(daemon_options));
+  KVKEEP_ASSIGN_OR_RETURN(
+      side.load, LoadGenerator::Start(TargetOf(options, side.daemon.get()),
+                                      side.daemon->admin_endpoint(), 1, side.daemon->pid()));
+  KVKEEP_RETURN_IF_ERROR(Describe(*side.load, &report));
+  return side;
+}
+
+absl::Status TableRun::NoteLocks(LoadGenerator& load) {
+  KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus status, load.Status());
   lock_worked = status.counters.contains("lock_worked_ns_max");
   const uint64_t ns = status.counter(lock_worked ? "lock_worked_ns_max" : "lock_held_ns_max");
   longest_lock_us = std::max(longest_lock_us, static_cast<double>(ns) / 1e3);
@@ -75,18 +78,21 @@ absl::Status TableRun::NoteLocks(LoadGenerator* generator) {
 }
 
 absl::StatusOr<Report> RunTable(const Options& options, const Progress& progress) {
-  TableRun run(options, progress);
-  for (const auto& [name, section] : Sections()) {
+  TableRun run{.options = options,
+               .progress = progress,
+               .scale = ScaleOf(options),
+               .baselines = BaselineSet(options.arena_dir, options.region_bytes),
+               .report = {.options = options}};
+  for (const auto& [name, section] : kSections) {
     const auto& wanted = options.sections;
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), name) == wanted.end()) continue;
     const absl::Status status = section(&run);
     if (status.ok()) continue;
     // The other sections' figures are still good.
-    run.report.lines.push_back(MissingLine(name, std::string(status.message())));
+    run.Add(MissingLine(name, std::string(status.message())));
     run.report.failure = absl::StrCat(name, ": ", status.message());
   }
-  for (const Series* one : run.baselines.all()) run.report.baselines.push_back(*one);
-  run.report.baseline_huge_page_bytes = run.baselines.huge_page_bytes();
+  run.baselines.AddTo(&run.report);
   return std::move(run.report);
 }
 

@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 
 #include "tiers/base/units.h"
-#include "tools/bench/baseline_set.h"
 #include "tools/bench/cpu_time.h"
 
 namespace kvkeep::bench {
@@ -19,7 +18,7 @@ TEST_CASE("shared pages are all there, writable, and as large as asked for") {
 }
 
 TEST_CASE("a copy counts what it copied, on one thread and on two") {
-  auto copy = ColdCopy::Create({.source_bytes = 16 * kMiB, .target_bytes = 8 * kMiB});
+  auto copy = ColdCopy::Create(8 * kMiB, "");
   REQUIRE(copy.ok());
   for (int threads : {1, 2}) {
     const Measured measured = (*copy)->Run(kMiB, threads, 0.01);
@@ -51,13 +50,16 @@ TEST_CASE("a ping-pong answers every request, at any depth, in one packet or sev
 
 TEST_CASE("a set of baselines adds rounds to the series of the same name") {
   BaselineSet set("");
-  const Series* first = *set.PingPongOf("64 bytes", {64, 64}, 1, 0.005);
-  const Series* again = *set.PingPongOf("64 bytes", {64, 64}, 1, 0.005);
-  const Series* deep = *set.PingPongOf("64 bytes", {64, 64}, 4, 0.005);
+  const Series* first = *set.PingPongOf(Verb::kGet, 1, 1, 0.005);
+  const Series* again = *set.PingPongOf(Verb::kGet, 1, 1, 0.005);
+  const Series* deep = *set.PingPongOf(Verb::kGet, 1, 4, 0.005);
   CHECK(first == again);
   CHECK(first != deep);
   CHECK(again->rounds.size() == 2);
-  CHECK(set.all().size() == 2);
+  CHECK(again->name == "ping-pong, get of 1 key");
+  Report report;
+  set.AddTo(&report);
+  CHECK(report.baselines.size() == 2);
 }
 
 TEST_CASE("the CPU time of a process is found by its number") {

@@ -22,7 +22,7 @@ TEST_CASE("runs of a chunk lie in stretches with as large gaps, and end with the
 TEST_CASE("a case on a GPU is a put or a get of one call at a time, of runs that a chunk holds") {
   CaseSpec spec = {.verb = Verb::kPut, .size = kMiB, .run_bytes = 64 * kKiB, .adjacent = 16};
   CHECK(spec.Validate().ok());
-  const CaseSpec back = CaseFromJson(ToJson(spec));
+  const CaseSpec back = FieldsFromJson<CaseSpec>(FieldsToJson(spec));
   CHECK(back.run_bytes == spec.run_bytes);
   CHECK(back.adjacent == spec.adjacent);
   spec.adjacent = 17;

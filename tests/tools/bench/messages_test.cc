@@ -4,7 +4,7 @@
 
 #include "proto/local/message.h"
 #include "tiers/base/key.h"
-#include "tools/bench/message_sizes.h"
+#include "tools/bench/baselines.h"
 
 namespace kvkeep::bench {
 namespace {

@@ -42,7 +42,8 @@ bool Same(const Pattern& a, const Pattern& b) {
 
 TEST_CASE("the same seed makes the same requests in every process, another one others") {
   for (PatternOptions options : {Pm1753(10), SessionOptions()}) {
-    const PatternOptions sent = PatternFromJson(Json::parse(ToJson(options).dump()));
+    const auto sent =
+        FieldsFromJson<PatternOptions>(Json::parse(FieldsToJson(options).dump()));
     const Pattern pattern = MakePattern(options);
     CHECK(Same(pattern, MakePattern(sent)));
     options.seed = 2;
@@ -164,7 +165,6 @@ TEST_CASE("options that no load can be made of are refused by name") {
   CHECK(refused({.requests_per_second = 1e6}).find("rate") == 0);
   CHECK(refused({.burst_share = 0.5}).find("bursts") == 0);
   CHECK(refused({.tokens_per_chunk = 1'000'000}).find("history") == 0);
-  CHECK_FALSE(ParsePattern("pm9999").ok());
 }
 
 }  // namespace kvkeep::bench

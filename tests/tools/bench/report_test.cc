@@ -5,8 +5,6 @@
 #include <catch2/catch.hpp>
 
 #include "tools/bench/cpu_costs.h"
-#include "tools/bench/daemon_process.h"
-#include "tools/bench/table_lines.h"
 
 namespace kvkeep::bench {
 namespace {
@@ -110,15 +108,9 @@ TEST_CASE("a line holds by the median of the rounds, on the right side of its li
   CHECK(PlainLine("", "", {1}, {Bound::kAbove, 1}).verdict == Verdict::kMissed);
   CHECK(PlainLine("", "", {1}, {Bound::kBelow, 1}).verdict == Verdict::kMissed);
   CHECK(PlainLine("", "", {}, {Bound::kAtMost, 1}).verdict == Verdict::kNotMeasured);
+  CHECK(RatioLine("", "", {5}, {10}).verdict == Verdict::kTold);
+  CHECK(RatioLine("", "", {}, {}).verdict == Verdict::kNotMeasured);
   CHECK(MissingLine("x", "why").verdict == Verdict::kNotMeasured);
-}
-
-TEST_CASE("a key of the daemon's configuration is found in its own section only") {
-  const std::string printed = "# c\ng2:\n  # doc\n  capacity: 1GiB\ng3:\n  paths:\n    - dir: x\n";
-  CHECK(KnowsKey(printed, "g2.capacity"));
-  CHECK_FALSE(KnowsKey(printed, "g3.capacity"));
-  CHECK_FALSE(KnowsKey(printed, "g2.cap"));
-  CHECK_FALSE(KnowsKey(printed, "listen.local"));
 }
 
 TEST_CASE("CPU seconds go by gigabytes of payload, and write-back is what puts do not explain") {
