@@ -9,9 +9,7 @@
 
 #include "tiers/base/units.h"
 #include "tools/bench/cases.h"
-#include "tools/bench/cpu_costs.h"
 #include "tools/bench/gpu_memory.h"
-#include "tools/bench/pattern_run.h"
 #include "tools/bench/table.h"
 #include "tools/kvkeep/units.h"
 

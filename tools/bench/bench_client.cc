@@ -16,7 +16,6 @@
 #include "tools/bench/driver.h"
 #include "tools/bench/gpu_memory.h"
 #include "tools/bench/operation.h"
-#include "tools/bench/pattern_client.h"
 #include "tools/bench/payload_pool.h"
 
 namespace kvkeep::bench {

@@ -7,7 +7,6 @@
 
 #include "tiers/base/status_macros.h"
 #include "tools/bench/baselines.h"
-#include "tools/bench/gpu_cases.h"
 #include "tools/bench/gpu_memory.h"
 #include "tools/bench/load_generator.h"
 #include "tools/kvkeep/units.h"

@@ -8,19 +8,40 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "tiers/base/key.h"
+#include "tools/kvkeep/generator.h"
 
 namespace kvkeep::bench {
 
-// Chunk number `sequence` of a run: its key is spread like a digest and names `payload`.
-ChunkKey MakeKey(uint64_t seed, uint64_t sequence, uint64_t payload);
-uint64_t PayloadOf(const ChunkKey& key);
+inline constexpr size_t kPayloadAt = 16;  // of a key, after 16 bytes that look like a digest
+inline constexpr size_t kSequenceAt = 24;
 
-void FillPayload(uint64_t seed, uint64_t payload, std::span<std::byte> out);
+// Chunk number `sequence` of a run: its key is spread like a digest and names `payload`.
+inline ChunkKey MakeKey(uint64_t seed, uint64_t sequence, uint64_t payload) {
+  ChunkKey key;
+  tools::GeneratePayload(~seed, sequence, std::as_writable_bytes(std::span(key.bytes)));
+  std::memcpy(key.bytes.data() + kPayloadAt, &payload, sizeof(payload));
+  std::memcpy(key.bytes.data() + kSequenceAt, &sequence, sizeof(sequence));
+  return key;
+}
+
+inline uint64_t PayloadOf(const ChunkKey& key) {
+  uint64_t payload = 0;
+  std::memcpy(&payload, key.bytes.data() + kPayloadAt, sizeof(payload));
+  return payload;
+}
+
+inline void FillPayload(uint64_t seed, uint64_t payload, std::span<std::byte> out) {
+  tools::GeneratePayload(seed, payload, out);
+}
+
 // How many of `got`, bytes from `offset` (a multiple of 8) on of what lies under `key`, are wrong.
-uint64_t CountWrong(uint64_t seed, const ChunkKey& key, std::span<const std::byte> got,
-                    uint64_t offset = 0);
+inline uint64_t CountWrong(uint64_t seed, const ChunkKey& key, std::span<const std::byte> got,
+                           uint64_t offset = 0) {
+  return tools::CountWrongBytes(seed, PayloadOf(key), got, offset);
+}
 
 }  // namespace kvkeep::bench

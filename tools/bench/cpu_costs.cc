@@ -1,4 +1,4 @@
-#include "tools/bench/cpu_costs.h"
+#include "tools/bench/cases.h"
 
 #include <absl/strings/str_cat.h>
 

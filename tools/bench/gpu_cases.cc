@@ -1,4 +1,4 @@
-#include "tools/bench/gpu_cases.h"
+#include "tools/bench/cases.h"
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>

@@ -93,7 +93,7 @@ class OneCall : public Operation {
   Self& self() { return static_cast<Self&>(*this); }
 };
 
-// The same payload bytes under fresh keys: what a put of a batch came to.
+// What a put of the case's batch came to.
 CallResult JudgePut(const absl::StatusOr<client::PutResult>& result, const CaseSpec& spec);
 
 // How many payloads of `size` the loaded chunks share.
@@ -111,9 +111,6 @@ VerifyResult Compare(const ClientContext& context, const ChunkKey& key,
 // Gets these chunks over the client's path and compares about `budget_bytes` of them.
 VerifyResult ReadBack(ClientContext* context, std::span<const ChunkKey> keys, uint64_t size,
                       uint64_t budget_bytes);
-
-// Local path only: leases and looks, copies nothing; kPieces waits for the last piece.
-std::unique_ptr<Operation> MakeInPlaceGet(ClientContext* context, const CaseSpec& spec);
 
 // Of a case with runs on a GPU: as that memory's way is, or why not.
 absl::StatusOr<std::unique_ptr<Operation>> MakeGpuOperation(ClientContext* context,

@@ -100,25 +100,7 @@ inline uint32_t WorkerOf(const PatternOptions& options, uint32_t user) {
   return user % options.workers;
 }
 
-// ---- for the kinds of pattern
-
-// Chunk `position` of a prompt; `run`: those that belong together.
-uint64_t ChunkNumber(uint64_t run, uint64_t position);
+// Of a chunk in its prompt.
 uint64_t PositionOf(uint64_t chunk);
-// Numbers that look random, one after the other, the same for the same seed.
-class Draws {
- public:
-  explicit Draws(uint64_t seed) : seed_(seed) {}
-  double Share();                              // 0 to 1, 1 never
-  uint64_t Between(uint64_t lo, uint64_t hi);  // both may come
-  double Gap(double mean);                     // exponentially distributed
-
- private:
-  const uint64_t seed_;
-  uint64_t drawn_ = 0;
-};
-
-Pattern MakePm1753(const PatternOptions& options);
-Pattern MakeSessions(const PatternOptions& options);
 
 }  // namespace kvkeep::bench

@@ -1,4 +1,4 @@
-#include "tools/bench/pattern_client.h"
+#include "tools/bench/bench_client.h"
 
 #include <absl/strings/str_cat.h>
 
@@ -67,7 +67,7 @@ class Play {
     while (const std::optional<RequestOrder::Due> due = NextRequest()) {
       const double late = std::max(Now() - due->since_seconds, 0.0);
       mine.began_late.RecordSeconds(late);
-      player.Play(*due->request, begin_at_ + due->since_seconds, &mine);
+      player.Play(*due->request, begin_at_ + due->since_seconds, /*stores=*/true, &mine);
       MutexLock lock(&mu_);
       order_.Ended(due->request->user, Now());
       changed_.NotifyAll();
@@ -141,7 +141,7 @@ class Worker {
     PatternMeasured measured;
     const double began = WallSeconds();
     for (size_t i = 0; i < std::min<uint64_t>(requests, mine_.size()); ++i) {
-      player.RecallOnly(*mine_[i], WallSeconds(), &measured);
+      player.Play(*mine_[i], WallSeconds(), /*stores=*/false, &measured);
     }
     measured.seconds = WallSeconds() - began;
     return FieldsToJson(measured);

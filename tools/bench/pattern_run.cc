@@ -1,4 +1,4 @@
-#include "tools/bench/pattern_run.h"
+#include "tools/bench/cases.h"
 
 #include <absl/strings/str_cat.h>
 

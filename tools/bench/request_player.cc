@@ -39,24 +39,18 @@ ChunkKey PlayerContext::KeyOf(uint64_t chunk) const {
   return MakeKey(~side->seed, chunk, payload);
 }
 
-void RequestPlayer::Play(const PromptRequest& request, double due_at, PatternMeasured* measured) {
+void RequestPlayer::Play(const PromptRequest& request, double due_at, bool stores,
+                         PatternMeasured* measured) {
   const absl::StatusOr<size_t> found = ReadPrefix(request, due_at, measured);
   ++measured->requests;
   if (!found.ok()) return measured->Fail(found.status().ToString());
   std::vector<uint64_t> chunks = request.prompt;
   chunks.insert(chunks.end(), request.answer.begin(), request.answer.end());
-  if (chunks.size() == *found) return;
+  if (!stores || chunks.size() == *found) return;
   const double began = WallSeconds();
   const absl::Status stored = Store(chunks, *found, chunks.size() - *found, measured);
   if (!stored.ok()) return measured->Fail(stored.ToString());
   measured->store.RecordSeconds(WallSeconds() - began);
-}
-
-void RequestPlayer::RecallOnly(const PromptRequest& request, double due_at,
-                               PatternMeasured* measured) {
-  const absl::StatusOr<size_t> found = ReadPrefix(request, due_at, measured);
-  ++measured->requests;
-  if (!found.ok()) measured->Fail(found.status().ToString());
 }
 
 absl::StatusOr<size_t> RequestPlayer::ReadPrefix(const PromptRequest& request, double due_at,

@@ -34,10 +34,8 @@ class RequestPlayer {
  public:
   explicit RequestPlayer(const PlayerContext* context) : context_(*context) {}
 
-  // `due_at` in WallSeconds(). Everything is counted in `measured`.
-  void Play(const PromptRequest& request, double due_at, PatternMeasured* measured);
-  // Only the first half.
-  void RecallOnly(const PromptRequest& request, double due_at, PatternMeasured* measured);
+  // `due_at` in WallSeconds(). Everything is counted in `measured`. Not `stores`: only recalls.
+  void Play(const PromptRequest& request, double due_at, bool stores, PatternMeasured* measured);
   // Chunk after chunk, each the child of the one before. The first failure; refusals are counted.
   absl::Status Store(const std::vector<uint64_t>& chunks, size_t first, size_t count,
                      PatternMeasured* measured);

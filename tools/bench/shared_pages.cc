@@ -10,7 +10,6 @@
 #include <thread>
 #include <vector>
 
-#include "tiers/base/check.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/kernel_facts.h"
@@ -21,25 +20,6 @@ namespace {
 
 constexpr uint64_t kHugePageBytes = 2 * kMiB;
 constexpr uint64_t kTouchBytes = 16 * kMiB;  // by a thread at a time
-
-// As large as asked for. The address is one where huge pages can lie.
-absl::StatusOr<std::byte*> MapAligned(int fd, uint64_t bytes) {
-  void* const raw = mmap(nullptr, bytes + kHugePageBytes, PROT_NONE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return absl::ErrnoToStatus(errno, "no address space");
-  std::byte* const start = static_cast<std::byte*>(raw);
-  const uint64_t address = reinterpret_cast<uint64_t>(start);
-  const uint64_t head = RoundUp(address, kHugePageBytes) - address;
-  if (head > 0) munmap(start, head);
-  if (head < kHugePageBytes) munmap(start + head + bytes, kHugePageBytes - head);
-  if (mmap(start + head, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
-      MAP_FAILED) {
-    const int error = errno;
-    munmap(start + head, bytes);
-    return absl::ErrnoToStatus(error, absl::StrCat("cannot map ", bytes, " bytes"));
-  }
-  return start + head;
-}
 
 absl::Status Populate(std::span<std::byte> memory) {
   if (madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0) return absl::OkStatus();
@@ -74,23 +54,21 @@ absl::StatusOr<SharedPages> SharedPages::CreateUntouched(uint64_t bytes,
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("shared pages: size ", bytes));
   }
-  absl::StatusOr<std::byte*> address = MapAligned(fd.get(), bytes);
-  if (!address.ok()) return address.status();
-  SharedPages pages(std::span(*address, bytes));
-  madvise(*address, bytes, MADV_DONTFORK);
-  madvise(*address, bytes, MADV_HUGEPAGE);  // a hint, as the arena gives it
-  return pages;
+  absl::StatusOr<Mapping> mapping = Mapping::Map(fd.get(), bytes, kBlockBytes);
+  if (!mapping.ok()) return mapping.status();
+  return SharedPages(*std::move(mapping));
 }
 
 absl::Status SharedPages::Touch(int threads) {
+  const std::span<std::byte> all = memory();
   std::atomic<uint64_t> next = 0;
   std::vector<absl::Status> went(static_cast<size_t>(threads));
   {
     std::vector<std::jthread> running;
     for (absl::Status& status : went) {
       running.emplace_back([&] {
-        for (uint64_t at = 0; status.ok() && (at = next.fetch_add(kTouchBytes)) < memory_.size();) {
-          status = Populate(memory_.subspan(at, std::min(kTouchBytes, memory_.size() - at)));
+        for (uint64_t at = 0; status.ok() && (at = next.fetch_add(kTouchBytes)) < all.size();) {
+          status = Populate(all.subspan(at, std::min(kTouchBytes, all.size() - at)));
         }
       });
     }
@@ -99,10 +77,6 @@ absl::Status SharedPages::Touch(int threads) {
   return bad == went.end() ? absl::OkStatus() : *bad;
 }
 
-SharedPages::~SharedPages() {
-  if (!memory_.empty()) KVKEEP_CHECK(munmap(memory_.data(), memory_.size()) == 0);
-}
-
-uint64_t SharedPages::huge_page_bytes() const { return HugePageBytes({memory_}); }
+uint64_t SharedPages::huge_page_bytes() const { return HugePageBytes({memory()}); }
 
 }  // namespace kvkeep::bench

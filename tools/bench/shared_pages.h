@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "tiers/host/mapping.h"
+
 namespace kvkeep::bench {
 
 class SharedPages {
@@ -20,23 +22,17 @@ class SharedPages {
   static absl::StatusOr<SharedPages> Create(uint64_t bytes, const std::string& mount_dir);
   // The same without its pages, for Touch.
   static absl::StatusOr<SharedPages> CreateUntouched(uint64_t bytes, const std::string& mount_dir);
-  ~SharedPages();
-  SharedPages(SharedPages&& other) noexcept : memory_(std::exchange(other.memory_, {})) {}
-  SharedPages& operator=(SharedPages&& other) noexcept {
-    std::swap(memory_, other.memory_);
-    return *this;
-  }
 
   // Brings all pages there, by so many threads; nobody may have touched them before.
   absl::Status Touch(int threads);
 
-  std::span<std::byte> memory() const { return memory_; }
+  std::span<std::byte> memory() const { return mapping_.memory(); }
   // Of these bytes, how many the kernel backs with huge pages (smaps).
   uint64_t huge_page_bytes() const;
 
  private:
-  explicit SharedPages(std::span<std::byte> memory) : memory_(memory) {}
-  std::span<std::byte> memory_;
+  explicit SharedPages(Mapping mapping) : mapping_(std::move(mapping)) {}
+  Mapping mapping_;
 };
 
 }  // namespace kvkeep::bench

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tools/bench/cpu_costs.h"
+#include "tools/bench/cases.h"
 
 namespace kvkeep::bench {
 namespace {
