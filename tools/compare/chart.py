@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A picture of what kvkeep-compare measured: chart.py compare.json compare.svg
+"""A picture of what a comparison measured: chart.py compare.json compare.svg
 
 Bars are GB/s, one panel an operation, one group a size; a thin line shows the rounds' range.
 """
@@ -8,14 +8,11 @@ import json
 import sys
 
 import bars
-
-
-def size_text(size):
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+from figures import short_bytes_text
 
 
 def call_text(discipline):
-    size, batch = size_text(discipline["size"]), discipline["batch"]
+    size, batch = short_bytes_text(discipline["size"]), discipline["batch"]
     return size if batch == 1 else f"{batch} x {size}"
 
 
@@ -32,7 +29,7 @@ def draw(data):
     if data.get("nvme"):
         groups = []
         for n in data["nvme"]:
-            size = size_text(n["size"])
+            size = short_bytes_text(n["size"])
             groups.append((f"read {size}",
                            {"fio": n["fio_read"], "kvkeep": n["read"]["gb_per_second"]}))
             for what in ("first_fill", "overwrite"):

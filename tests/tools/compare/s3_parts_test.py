@@ -10,15 +10,17 @@ import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.append(str(ROOT / "tools/compare/s3"))
+import made_up
+
+sys.path.append(str(made_up.COMPARE / "s3"))
 
 import arm  # noqa: E402
 import compare_s3  # noqa: E402
-from contest import ArmFailed, Contest, Plan, Sample  # noqa: E402
 from gateway import Gateway  # noqa: E402
 import memory  # noqa: E402
-import report  # noqa: E402
+from processes import ChildFailed  # noqa: E402
+from s3_contest import Contest, Plan, Sample  # noqa: E402
+import s3_report as report  # noqa: E402
 
 SIZE, CHUNKS = 100_000, 4
 PLAN = Plan(sizes=[SIZE], chunks=CHUNKS, rounds=3, lookup_keys=16, lookup_present=CHUNKS,
@@ -59,10 +61,13 @@ class MadeUpArm:
         self.name, self.looks_up, self.log = name, looks_up, log
         self.wrong, self.fails_at, self.found = 0, None, {16: CHUNKS, CHUNKS: CHUNKS}
 
+    def begin(self, size, chunks):
+        self.ask("begin")
+
     def ask(self, what, **arguments):
         self.log.append((self.name, what))
         if what == self.fails_at:
-            raise ArmFailed(f"{self.name} fails")
+            raise ChildFailed(f"{self.name} fails")
         if what == "compare":
             return {"wrong_bytes": self.wrong}
         return {"found": self.found.get(arguments.get("keys")), "seconds": 2.0}
@@ -162,7 +167,7 @@ class Dictionary(arm.Arm):
         self.kept, self.size, self.drops = {}, size, False
 
     def put(self, keys, places):
-        self.kept.update((key, arm.ctypes.string_at(place, self.size))
+        self.kept.update((key, bytes(memory.view(place, self.size)))
                          for key, place in zip(keys, places))
 
     def look_up(self, keys):

@@ -13,15 +13,16 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
+sys.path.append(str(HERE.parent))
 
-from contest import ArmFailed, ArmProcess, Contest, Plan  # noqa: E402
+from contest import ROOT, environment_of  # noqa: E402
+from figures import KIB, chunk_sizes  # noqa: E402
 from gateway import Gateway, OtherServer  # noqa: E402
-import report  # noqa: E402
+from processes import ChildFailed  # noqa: E402
+from s3_contest import ArmProcess, Contest, Plan  # noqa: E402
+import s3_report  # noqa: E402
 
-KIB, MIB = 1 << 10, 1 << 20
 OURS = ("bare", "kvkeep", "kvkeep, plain")
-LIBRARY = "lib/libkvkeep-client.so.1"
 
 
 def parse(arguments):
@@ -30,7 +31,8 @@ def parse(arguments):
     parser.add_argument("--url", help="http://host:port/bucket of a server that is there; needs"
                         " --credentials, and LMCache's adapter is left out")
     parser.add_argument("--credentials", help="file: key id and secret, a line each")
-    parser.add_argument("--build", default=ROOT / "build/release", type=pathlib.Path)
+    parser.add_argument("--build", default=ROOT / "build/release",
+                        type=lambda words: pathlib.Path(words).absolute())
     parser.add_argument("--lmcache", help="environment with lmcache==0.5.6")
     parser.add_argument("--nixl", help="environment with nixl==1.5.1")
     parser.add_argument("--sizes", default="2MiB,16MiB", help="of chunks (default %(default)s)")
@@ -49,29 +51,19 @@ def parse(arguments):
     return options
 
 
-def bytes_of(text):
-    for unit, factor in (("KiB", KIB), ("MiB", MIB)):
-        if text.endswith(unit):
-            return int(text.removesuffix(unit)) * factor
-    return int(text)
-
-
 def plan_of(options):
     keys, present = (int(part) for part in options.lookup.split(","))
-    return Plan(sizes=[bytes_of(size) for size in options.sizes.split(",")],
+    return Plan(sizes=chunk_sizes(options.sizes),
                 chunks=options.chunks, rounds=options.rounds, lookup_keys=keys,
                 lookup_present=present, lookup_bytes=64 * KIB)
 
 
 def arms_of(options, gateway, directory, say):
     """Those that start. What is left out is said; what is ours must be there."""
-    python = {"PYTHONPATH": str(ROOT / "client/python"), "PYTHONDONTWRITEBYTECODE": "1",
-              "KVKEEP_CLIENT_LIBRARY": str(options.build / LIBRARY),
-              "KVKEEP_COMPARE_DAEMON": str(options.build / "bin/kvkeepd")}
     kvkeep = [sys.executable, HERE / "kvkeep_arm.py"]
-    wanted = [("bare", [options.build / "bin/kvkeep-bare-s3"], {}, False),
-              ("kvkeep", kvkeep, {**python, "KVKEEP_COMPARE_ENCRYPTION": "true"}, True),
-              ("kvkeep, plain", kvkeep, {**python, "KVKEEP_COMPARE_ENCRYPTION": "false"}, True)]
+    wanted = [("bare", [sys.executable, HERE / "bare_arm.py"], {}, False),
+              ("kvkeep", kvkeep, {"KVKEEP_COMPARE_ENCRYPTION": "true"}, True),
+              ("kvkeep, plain", kvkeep, {"KVKEEP_COMPARE_ENCRYPTION": "false"}, True)]
     for name, environment in (("lmcache", options.lmcache), ("nixl", options.nixl)):
         if environment is None:
             say(f"{name} is left out: no --{name}")
@@ -87,9 +79,9 @@ def arms_of(options, gateway, directory, say):
         where = [gateway.endpoint, gateway.bucket, gateway.region, gateway.credentials,
                  options.connections, own]
         try:
-            arms.append(ArmProcess(name, [str(part) for part in command + where], environment,
-                                   looks_up))
-        except (ArmFailed, OSError) as failure:
+            arms.append(ArmProcess(name, command + where,
+                                   {**environment_of(options.build), **environment}, looks_up))
+        except (ChildFailed, OSError) as failure:
             say(f"{name} is left out: {failure}")
             if name in OURS:
                 raise
@@ -103,7 +95,7 @@ def write(path, options, gateway, arms, contest):
             "rounds": options.rounds, "connections": options.connections,
             "lookup": options.lookup, "wrong_bytes": contest.wrong_bytes,
             "failed": contest.failures, "versions": {arm.name: arm.version for arm in arms}}
-    rows = [head, *report.figures(contest.samples), *report.ratios(contest.samples)]
+    rows = [head, *s3_report.figures(contest.samples), *s3_report.ratios(contest.samples)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -129,7 +121,7 @@ def main(arguments):
         if options.json is not None:
             write(options.json, options, gateway, arms, contest)
         print(", ".join(f"{arm.name} ({arm.version})" for arm in arms), "on", gateway.version)
-    print(report.text(contest.samples))
+    print(s3_report.text(contest.samples))
     print(f"wrong bytes: {contest.wrong_bytes}")
     return 1 if contest.wrong_bytes or contest.failures.keys() & set(OURS) else 0
 

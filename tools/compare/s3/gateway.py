@@ -10,12 +10,9 @@ import os
 import pathlib
 import secrets
 import subprocess
-import sys
 import time
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "peers"))
-
-from server import Server, free_port, listens  # noqa: E402
+from processes import Server, free_port, listens
 
 BUCKET, DOMAIN = "127", "0.0.1"
 QUIET_S = 0.3  # without a request: then none is on its way any more

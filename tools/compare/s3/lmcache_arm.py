@@ -14,7 +14,8 @@ import urllib.parse
 os.environ.setdefault("LMCACHE_LOG_LEVEL", "ERROR")
 os.environ.setdefault("LMCACHE_DISABLE_BANNER", "1")
 
-from arm import Arm, serve  # noqa: E402
+from arm import Arm, main  # noqa: E402
+from memory import view  # noqa: E402
 
 PATIENCE_MS = 120_000
 MODEL = "compare"
@@ -24,9 +25,7 @@ class Slot:
     """A chunk's place in memory, in what the adapter asks of LMCache's MemoryObj."""
 
     def __init__(self, address, size):
-        import ctypes
-        self.data_ptr = address
-        self.byte_array = memoryview((ctypes.c_ubyte * size).from_address(address))
+        self.data_ptr, self.byte_array = address, view(address, size)
         self._size = size
 
     def get_size(self):
@@ -99,4 +98,4 @@ class LMCache(Arm):
 
 
 if __name__ == "__main__":
-    serve(LMCache)
+    main(LMCache)

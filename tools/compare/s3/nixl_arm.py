@@ -10,7 +10,7 @@ region, registered when the tier begins.
 import importlib.metadata
 import time
 
-from arm import Arm, serve
+from arm import Arm, main
 
 IO_THREADS = 4  # the tier's default
 POLL_S = 0.001  # as the tier's drain_jobs
@@ -82,4 +82,4 @@ class Nixl(Arm):
 
 
 if __name__ == "__main__":
-    serve(Nixl)
+    main(Nixl)

@@ -1,26 +1,26 @@
-"""Stands where Mooncake's peer would be: chunks in a dictionary. Spoils what it is told to."""
+"""Stands where Mooncake's peer would be: chunks in a dictionary. Spoils what it is told to, by
+$SPOILT_GET for one."""
 
 import ctypes
-import pathlib
-import sys
+import os
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[4] / "tools" / "compare" / "peers"))
-
-from peer import Peer, serve  # noqa: E402
+from contestant import Contestant, main
 
 
-class Dictionary(Peer):
+class Dictionary(Contestant):
     version = "of a dictionary"
+    evicts = False
 
     def __init__(self, directory, capacity_bytes):
         self.chunks = {}
         self.most_bytes = 0
         self.gets = self.clears = self.rests = 0
-        self.spoil_get = self.spoil_at = None  # of the get of that number, from 1 on
+        # Of the get of that number, from 1 on.
+        self.spoil_get, self.spoil_at = int(os.environ.get("SPOILT_GET", 0)), 0
         self.forgotten = 0  # that a lookup does not find
 
-    def make_key(self, number, batch):
-        return number
+    def call_keys(self, first, count):
+        return range(first, first + count)
 
     def put(self, keys, addresses, size):
         for key, address in zip(keys, addresses):
@@ -47,4 +47,4 @@ class Dictionary(Peer):
 
 
 if __name__ == "__main__":
-    serve(Dictionary)
+    main(Dictionary)

@@ -1,0 +1,35 @@
+"""A comparison that nobody measured: figures as a test wants them, every part of it there. Where
+tools/compare is, too."""
+
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+COMPARE = ROOT / "tools/compare"
+sys.path += [str(COMPARE), str(COMPARE / "contestants"), str(ROOT / "client/python")]
+
+from contest import Discipline, Slice  # noqa: E402
+from figures import MIB  # noqa: E402
+from nvme import BesideFio, NvmeResult  # noqa: E402
+
+
+def slices(gb_per_s):
+    """Rounds of so many GB/s, each a second of one call as long as is right for that."""
+    return [Slice(1, 1, int(rate * 1e9), p50_us=1e6 / rate, p99_us=1e6 / rate)
+            for rate in gb_per_s]
+
+
+def discipline(operation, size, batch, gb_per_s):
+    """Of each the rate of every round."""
+    return Discipline(operation, size, batch,
+                      {name: slices([rate] * 3) for name, rate in gb_per_s.items()})
+
+
+def nvme_result(size, share, from_nvme):
+    """kvkeep at `share` of fio, whose better blocks had 2 GB/s."""
+    def figures():
+        return BesideFio(slices([2 * share] * 2), {MIB: [1, 1], 4 * MIB: [2, 2]})
+
+    result = NvmeResult(size, {part: figures() for part in ("read", "first fill", "overwrite")})
+    result.promoted_bytes = from_nvme * sum(one.bytes for one in result.parts["read"].kvkeep)
+    return result

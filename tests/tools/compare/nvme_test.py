@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""What is read beside fio, with a real daemon: nvme_test.py BUILD. Every byte is compared, bursts
+end together, and what is counted came from NVMe."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from made_up import COMPARE
+from daemon import ROOMY
+from figures import MIB
+from nvme import FIO_BLOCKS, PARTS, Bursts, Drive
+from processes import ChildFailed, cpu_seconds
+
+SIZE, CHUNKS, READERS = MIB + 300_000, 10, 3  # of two pieces, the last one short
+QUIET_S, PAUSE_S, WORK_S = 1, 0.05, 0.002
+BUILD = None
+
+
+class BurstsTest(unittest.TestCase):
+    def drive(self, spoilt=None):
+        directory = self.enterContext(tempfile.TemporaryDirectory())
+        drive = self.enterContext(Drive(BUILD, directory, {
+            **ROOMY, "g2": {**ROOMY["g2"], "capacity": 64 * MIB}}, READERS))
+        drive.writer.ask("put", size=SIZE, first=0, chunks=CHUNKS, spoilt=spoilt)
+        return drive
+
+    def bursts(self, drive, chunks=CHUNKS, burst_s=0.02):
+        return Bursts(drive.readers, SIZE, chunks, 6 * SIZE, burst_s)
+
+    def test_all_that_is_read_is_compared_the_last_byte_too(self):
+        for spoilt in (None, 7):
+            drive = self.drive(spoilt)
+            bursts, calls, wrong = self.bursts(drive), 0, 0
+            give_up = time.monotonic() + 60
+            # Until all were read, and again; a busy machine gets few of them in one run.
+            while time.monotonic() < give_up and (
+                    calls <= CHUNKS or (spoilt is not None and wrong == 0)):
+                one = bursts.run(drive.flag, 0.1)
+                self.assertGreaterEqual(one.seconds, 0.1)
+                self.assertEqual(one.bytes, one.calls * SIZE)
+                self.assertEqual(one.verified_bytes, one.bytes)
+                self.assertLessEqual(one.wrong_bytes, one.calls)
+                calls, wrong = calls + one.calls, wrong + one.wrong_bytes
+            self.assertGreater(calls, CHUNKS)
+            self.assertEqual(wrong > 0, spoilt is not None)
+
+    def test_nobody_begins_a_read_when_the_first_client_has_nothing_left_to_ask_for(self):
+        drive = self.drive()
+        bursts = self.bursts(drive, burst_s=60)
+        stopped, *others = [reader.pid for reader in drive.readers]
+        before = cpu_seconds(others)
+
+        def go_on_when_the_others_are_done():
+            last, quiet_since = before, time.monotonic()
+            while time.monotonic() - quiet_since < QUIET_S:
+                time.sleep(PAUSE_S)  # for the others to work
+                now = cpu_seconds(others)
+                if now == before or now - last > WORK_S:
+                    quiet_since = time.monotonic()
+                last = now
+            os.kill(stopped, signal.SIGCONT)
+
+        os.kill(stopped, signal.SIGSTOP)
+        later = threading.Thread(target=go_on_when_the_others_are_done)
+        later.start()
+        one = bursts.run(drive.flag, 0.9)  # a burst of the others, who hold two chunks each
+        later.join()
+        self.assertTrue(2 <= one.calls < 6, one)
+        self.assertEqual(one.verified_bytes, one.calls * SIZE)
+
+    def test_reads_of_what_is_not_there_fail(self):
+        drive = self.drive()
+        bursts = self.bursts(drive, chunks=2 * CHUNKS)
+        with self.assertRaisesRegex(ChildFailed, "not there"):
+            bursts.run(drive.flag, 5)
+
+
+@unittest.skipIf(shutil.which("fio") is None, "there is no fio")
+class BesideFioTest(unittest.TestCase):
+    def test_what_is_read_comes_from_nvme_and_every_byte_of_it_is_compared(self):
+        # A drive, where /tmp may be none.
+        with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+            figures = pathlib.Path(scratch) / "figures.json"
+            ran = subprocess.run(
+                [sys.executable, "-B", COMPARE / "compare.py", f"--build={BUILD}", "--scratch",
+                 scratch, "--json", figures, "--only=memcpy", "--sizes=4MiB", "--batches=1",
+                 "--rounds=2", "--seconds=0.05", "--nvme-round-mib=64", "--capacity-mib=64",
+                 "--region-mib=32", "--revision=v1-test"], capture_output=True, text=True,
+                check=False)
+            found = json.loads(figures.read_text())
+        self.assertEqual(found["about"]["revision"], "v1-test")
+        if "nvme" not in found:
+            self.skipTest("no drive that fio can measure, or no room on it")
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        (nvme,) = found["nvme"]
+        self.assertGreaterEqual(nvme["from_nvme"], 0.98)
+        self.assertFalse(nvme["refused"])
+        self.assertGreater(nvme["read"]["calls"], 0)
+        self.assertEqual(nvme["read"]["verified_bytes"], nvme["read"]["calls"] * 4 * MIB)
+        for part in PARTS:
+            part = part.replace(" ", "_")
+            blocks = nvme[f"fio_{part}_by_block"]
+            self.assertEqual([one["block_bytes"] for one in blocks], list(FIO_BLOCKS))
+            self.assertEqual(nvme[part]["rounds"], 2)
+            self.assertEqual(nvme[f"fio_{part}"]["median"],
+                             max(one["gb_per_second"]["median"] for one in blocks))
+        self.assertIn("NVMe read 4.0 MiB", ran.stdout)
+
+
+if __name__ == "__main__":
+    BUILD = pathlib.Path(sys.argv.pop(1))
+    os.environ["KVKEEP_COMPARE_BUILD"] = str(BUILD)
+    unittest.main()

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""What tools/compare plans, how long it reckons that takes, and what it refuses to plan."""
+
+import contextlib
+import io
+import unittest
+
+import made_up  # noqa: F401  (where the rest is)
+import compare
+from figures import GIB, MIB
+from plan import QUICK_S, QuickBudget
+
+CONTESTANTS = 8  # all but peers
+
+
+def planned(*arguments):
+    return compare.parse([f"--build={made_up.ROOT}", *arguments])[1]
+
+
+class PlanTest(unittest.TestCase):
+    def test_the_ordinary_run_has_each_size_alone_and_eight_of_4_mib(self):
+        self.assertEqual(planned().calls,
+                         [(MIB, 1), (4 * MIB, 1), (4 * MIB, 8), (32 * MIB, 1)])
+        self.assertEqual(planned().nvme.sizes, [4 * MIB, 32 * MIB])
+        self.assertEqual(planned("--no-nvme").nvme.sizes, [])
+        self.assertEqual(planned("--batches=1,8,64").calls,  # as asked for, where they fit
+                         [(MIB, 1), (MIB, 8), (MIB, 64), (4 * MIB, 1), (4 * MIB, 8),
+                          (4 * MIB, 64), (32 * MIB, 1), (32 * MIB, 8)])
+
+    def test_quick_takes_less_than_two_minutes_and_the_ordinary_run_some_ten(self):
+        self.assertGreaterEqual(planned().rounds, 9)
+        self.assertLess(planned().most_seconds(CONTESTANTS), 720)
+        self.assertGreater(planned().most_seconds(CONTESTANTS), 300)
+        quick = planned("--quick").most_seconds(CONTESTANTS)
+        self.assertLess(quick, QUICK_S)
+        # More of anything takes longer.
+        self.assertGreater(planned("--quick").most_seconds(CONTESTANTS + 1), quick)
+        self.assertGreater(planned("--quick", "--sizes=1MiB,4MiB,32MiB,8MiB").most_seconds(
+            CONTESTANTS), quick)
+
+    def test_quick_leaves_out_what_it_would_be_too_late_for(self):
+        in_time = QuickBudget()  # as reckoned: all of it
+        self.assertTrue(all(in_time.has_room_for(20, 20 * step) for step in range(6)))
+        self.assertFalse(in_time.has_room_for(20, 101))
+        slow = QuickBudget()  # the first step took three times as long: so will the next ones
+        self.assertEqual([slow.has_room_for(20, at) for at in (0, 60, 120)], [True, True, False])
+        slower = QuickBudget()
+        self.assertEqual([slower.has_room_for(20, 0), slower.has_room_for(20, 70)], [True, False])
+        self.assertTrue(slower.has_room_for(10, 70))  # a smaller one may be in time
+        fast = QuickBudget()  # no step is taken for shorter than it may be
+        self.assertEqual([fast.has_room_for(20, 0), fast.has_room_for(119, 5)], [True, False])
+
+    def test_rounds_of_writes_are_as_large_as_drive_and_memory_allow(self):
+        wanted = planned().nvme
+        self.assertEqual(wanted.round_bytes, 1536 * MIB)
+        for disk, memory, mib in ((80, 20, 1536), (30, 20, 768), (80, 4, 768), (15, 20, 384)):
+            plan = wanted.fitted(disk * GIB, memory * GIB)
+            self.assertEqual(plan.round_bytes, mib * MIB)
+            self.assertLess(plan.disk_bytes, disk * GIB)
+            # Nothing that is read can still be in G2, whatever the size of the rounds.
+            self.assertGreaterEqual(plan.read_bytes, 2 * plan.g2_bytes)
+            self.assertGreaterEqual(plan.put_first_bytes - plan.read_bytes, plan.g2_bytes)
+        self.assertIsNone(wanted.fitted(GIB, 20 * GIB))
+        self.assertIsNone(wanted.fitted(80 * GIB, GIB))
+
+    def test_what_cannot_be_compared_is_refused_by_name(self):
+        for arguments, named in ((["--only=somebody"], "somebody"), (["--sizes=0"], "--sizes"),
+                                 (["--sizes=1 MB"], "--sizes"), (["--batches=0"], "--batches"),
+                                 (["--sizes=64MiB", "--region-mib=32"], "--sizes"),
+                                 (["--sizes=32MiB", "--batches=16"], "--batches"),
+                                 (["--rounds=0"], "--rounds"), (["--build=/nowhere"], "nowhere")):
+            said = io.StringIO()
+            with (self.subTest(arguments=arguments), contextlib.redirect_stderr(said),
+                  self.assertRaises(SystemExit) as ended):
+                planned(*arguments)
+            self.assertEqual(ended.exception.code, 2)
+            self.assertIn(named, said.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,182 @@
+"""kvkeep beside what else keeps bytes, on this machine, in the same minutes: the command line.
+
+tools/compare/run builds what this needs, and calls it. Tables go to standard output, progress to
+standard error. Exit codes: 0 done; 1 failed, or wrong bytes came from anybody, or what was read
+beside fio did not come from NVMe; 2 wrong usage. A figure below its target changes nothing.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import time
+
+from about import about, available_memory_bytes
+import chart
+from contest import CONTESTANTS, PROGRAMS, ROOT, Contest
+from figures import KIB, bytes_text, chunk_sizes
+from nvme import FioAbsent, compare_with_fio
+from plan import NvmePlan, QuickBudget, plan_of
+from processes import ChildFailed
+from report import Comparison, document, text
+
+FAILED = 1
+LOOKUP_CHUNK_BYTES, LOOKUP_BATCH = 4 * KIB, 512
+LOOKUP_KEYS = 16384  # at most, and
+LOOKUP_KEY_BYTES = 64 * KIB  # that a key may take at most, by anybody
+CONTESTANTS_RECKONED = 8  # before they are known: all but peers
+
+
+def _say(words):
+    print(words, file=sys.stderr, flush=True)
+
+
+def _number(kind, least, most):
+    def within(words):
+        if not least <= kind(words) <= most:
+            raise argparse.ArgumentTypeError(f"{words} is not {least} to {most}")
+        return kind(words)
+    return within
+
+
+def _directory(words):
+    if not os.path.isdir(words):
+        raise argparse.ArgumentTypeError(f"there is no directory {words}")
+    return pathlib.Path(words).absolute()
+
+
+def _names(words):
+    if unknown := set(words.split(",")) - PROGRAMS.keys():
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: not of "
+                                         f"{', '.join(PROGRAMS)}")
+    return words.split(",")
+
+
+def parse(arguments):
+    """The options and the plan."""
+    parser = argparse.ArgumentParser(prog="compare", description=__doc__.splitlines()[0],
+                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    add = parser.add_argument
+    add("--build", type=_directory, default=ROOT / "build/release", help="what is compared")
+    add("--scratch", type=_directory, default="/var/tmp",
+        help="directory on the drive to compare; left as it was")
+    add("--sizes", type=chunk_sizes, default="1MiB,4MiB,32MiB", help="of chunks")
+    add("--only", type=_names,
+        help="these contestants; the first is what others are shares of")
+    add("--lmcache", type=_directory, help="a Python environment that has LMCache")
+    add("--mooncake", type=_directory, help="a Python environment that has Mooncake")
+    add("--peers", type=_directory, default=CONTESTANTS,
+        help="where the programs are that drive those two")
+    add("--batches", type=lambda words: [_number(int, 1, 64)(one) for one in words.split(",")],
+        help="chunks of a call that gets or puts, where they fit a region; by default 1, and 8 of "
+             "4 MiB too")
+    add("--capacity-mib", type=_number(int, 64, 1 << 20), default=1024,
+        help="that each contestant may keep")
+    add("--region-mib", type=_number(int, 32, 1 << 20), default=256,
+        help="memory that is got to, and put from")
+    add("--seconds", type=_number(float, 0.01, 60), default=0.2, help="of a slice")
+    add("--rounds", type=_number(int, 1, 1000), default=9, help="that everybody takes")
+    add("--nvme-round-mib", type=_number(int, 64, 1 << 16), default=1536,
+        help="of a round of writes; less where drive or memory have no room")
+    add("--json", type=pathlib.Path, help="file to write all figures to, and beside it a picture")
+    add("--revision", help="of the sources, to be noted with the figures")
+    add("--quick", action="store_true",
+        help="3 rounds of 0.1 s: under two minutes, figures are rough; where the machine is too "
+             "slow for that, the last sizes and NVMe are left out")
+    add("--no-nvme", action="store_true", help="leave out NVMe and fio")
+    options = parser.parse_args(arguments)
+    if max(options.sizes) > min(options.region_mib, options.capacity_mib // 2) << 20:
+        parser.error("--sizes: more than --region-mib or half of --capacity-mib")
+    plan = plan_of(options, options.sizes)
+    if not plan.calls:
+        parser.error("--batches: none fits --region-mib and half of --capacity-mib")
+    return options, plan
+
+
+def _compare_one(options, plan, call, directory, comparison):
+    """Everybody is started afresh for one size and batch: nobody's memory was touched before."""
+    size, batch = call
+    with Contest(options, plan, directory, _say) as contest:
+        comparison.names = contest.names
+        comparison.about.update(contest.versions)
+        _say(f"{batch} x {bytes_text(size)}")
+        # Half of what may be kept: nobody has evicted any of it.
+        comparison.disciplines += contest.run(["get", "lookup+get", "put"], size,
+                                              plan.capacity_bytes // 2 // size, batch)
+        if call == plan.calls[-1]:
+            _say("lookups")
+            keys = min(LOOKUP_KEYS, plan.capacity_bytes // LOOKUP_KEY_BYTES)
+            comparison.disciplines += contest.run(["lookup"], LOOKUP_CHUNK_BYTES, keys,
+                                                  LOOKUP_BATCH)
+
+
+def _compare_nvme(options, wanted, directory, comparison):
+    """The plan as it was done."""
+    _say("NVMe")
+    plan = wanted.fitted(shutil.disk_usage(directory).free, available_memory_bytes())
+    if plan is None:
+        _say("NVMe is left out: no room on the drive or in memory")
+        return NvmePlan()
+    if plan != wanted:
+        _say(f"room for rounds of {bytes_text(plan.round_bytes)} only")
+    try:
+        comparison.nvme = compare_with_fio(options, plan, directory)
+    except FioAbsent as absent:
+        _say(f"NVMe is left out: {absent}")
+        return NvmePlan()
+    return plan
+
+
+def compare(options, plan, directory, comparison):
+    began, budget = time.monotonic(), QuickBudget()
+
+    def has_room(what, most_s):
+        if not options.quick or budget.has_room_for(most_s, time.monotonic() - began):
+            return True
+        _say(f"no time left for {what}")
+        return False
+
+    for number, call in enumerate(plan.calls):
+        contestants = len(comparison.names) or CONTESTANTS_RECKONED
+        if not has_room("more sizes", plan.most_call_seconds(contestants)):
+            break
+        with tempfile.TemporaryDirectory(prefix=f"{number}-", dir=directory) as own:
+            _compare_one(options, plan, call, own, comparison)
+    if plan.nvme.sizes and has_room("NVMe", plan.nvme.most_seconds()):
+        plan.nvme = _compare_nvme(options, plan.nvme, directory, comparison)
+    else:
+        plan.nvme = NvmePlan()
+    took = time.monotonic() - began
+    comparison.about.update(about(options, plan, took))
+    _say(f"took {took:.0f} s")
+
+
+def main(arguments):
+    options, plan = parse(arguments)
+    os.environ["KVKEEP_COMPARE_BUILD"] = str(options.build)
+    comparison = Comparison()
+    try:
+        with tempfile.TemporaryDirectory(prefix="kvkeep-compare-", dir=options.scratch) as own:
+            compare(options, plan, own, comparison)
+        if options.json is not None:
+            found = document(comparison)
+            options.json.write_text(json.dumps(found, indent=1) + "\n")
+            options.json.with_suffix(".svg").write_text(chart.draw(found))
+    except (ChildFailed, OSError) as failure:
+        _say(f"compare: {failure}")
+        return FAILED
+    finally:
+        if comparison.disciplines:
+            print(text(comparison), end="")
+    if options.json is not None:
+        _say(f"figures: {options.json}, picture beside them")
+    if comparison.refused:
+        _say("compare: not all that was read came from NVMe")
+    return FAILED if comparison.wrong_bytes or comparison.refused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,164 @@
+"""Contest: the contestants, each in a process of its own with servers of its own, and rounds in
+which each has one slice.
+
+The order moves on by one each round, so that nobody always follows the same neighbour. Contestants
+are programs (contestants/); those of other projects are run by the interpreter of the environment
+that they are installed in. One thread.
+"""
+
+import contextlib
+import pathlib
+import sys
+import tempfile
+from dataclasses import dataclass, field
+
+from figures import ratios
+from processes import Child, ChildFailed, cpu_seconds
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+CONTESTANTS = HERE / "contestants"
+LMCACHE, MOONCAKE = "LMCache", "Mooncake"
+LOCAL, STAGING = "kvkeep local", "kvkeep staging"
+GRPC, STREAM, MEMCPY = "kvkeep gRPC", "gRPC stream", "memcpy"  # and what is beside it
+# Who, and its program; the first is what others are shares of.
+PROGRAMS = {MEMCPY: ["memcpy_contestant.py"],
+            LOCAL: ["kvkeep_contestant.py", "local"],
+            STAGING: ["kvkeep_contestant.py", "staging"],
+            GRPC: ["kvkeep_contestant.py", "gRPC"],
+            "kvkeep TCP": ["kvkeep_contestant.py", "TCP"],
+            STREAM: ["stream_contestant.py"],
+            "Redis": ["redis_contestant.py"],
+            "files": ["files_contestant.py"],
+            LMCACHE: ["lmcache_peer.py"],
+            MOONCAKE: ["mooncake_peer.py"]}
+PEERS = (LMCACHE, MOONCAKE)
+
+
+def environment_of(build):
+    """What our Python programs find their modules, the client's library and the daemon by."""
+    return {"KVKEEP_COMPARE_BUILD": str(build), "PYTHONDONTWRITEBYTECODE": "1",
+            "KVKEEP_CLIENT_LIBRARY": str(build / "lib/libkvkeep-client.so.1"),
+            "PYTHONPATH": f"{HERE}:{CONTESTANTS}:{ROOT / 'client/python'}"}
+
+
+def turns(rounds, everybody):
+    """(round, who): everybody once a round, and who is first moves on by one."""
+    for turn in range(rounds):
+        first = turn % len(everybody)
+        for one in everybody[first:] + everybody[:first]:
+            yield turn, one
+
+
+@dataclass
+class Slice:
+    """What one came to in one round. cpu_s: of its own process, while its calls ran."""
+
+    seconds: float
+    calls: int
+    bytes: int
+    verified_bytes: int = 0
+    wrong_bytes: int = 0
+    cpu_s: float = 0.0
+    p50_us: float = 0.0
+    p99_us: float = 0.0
+    server_cpu_s: float = 0.0
+
+    @property
+    def gb_per_s(self):
+        return self.bytes / self.seconds / 1e9 if self.seconds else 0
+
+
+@dataclass
+class Discipline:
+    """What everybody came to in one operation: name -> a slice of each round."""
+
+    operation: str  # "get"; "first put": into stores that were just started
+    size: int  # of a chunk
+    batch: int  # chunks, or keys, of a call
+    results: dict = field(default_factory=dict)
+
+    def each(self, name, figure):
+        """One figure of each round; empty: that one was not there."""
+        return [getattr(one, figure) for one in self.results.get(name, ())]
+
+    def times_as_fast(self, ours, theirs):
+        """How many times as fast `ours` was, round by round: of lookups by the median call."""
+        if self.operation == "lookup":
+            return ratios(self.each(theirs, "p50_us"), self.each(ours, "p50_us"))
+        return ratios(self.each(ours, "gb_per_s"), self.each(theirs, "gb_per_s"))
+
+
+class Contest:
+    """A context manager: what was started ends with it."""
+
+    def __init__(self, options, plan, directory, say):
+        """Starts those that are wanted, with stores that nobody has touched yet. `options`: of
+        compare.py. `say` hears who is started, and why one is not there."""
+        self._plan, self._untouched = plan, True
+        self._children, self._servers, self.versions = {}, {}, {}
+        self._ending = contextlib.ExitStack()
+        for name in PROGRAMS:
+            if options.only and name not in options.only:
+                continue
+            say(f"starting {name}")
+            try:
+                self._start(name, options, directory)
+            except (ChildFailed, OSError) as failure:  # it may not be installed
+                say(f"{name} is not there: {failure}")
+        if not self._children:
+            raise ChildFailed("nobody to compare")
+
+    @property
+    def names(self):
+        return list(self._children)
+
+    def _start(self, name, options, directory):
+        program = [CONTESTANTS / PROGRAMS[name][0], *PROGRAMS[name][1:]]
+        python = sys.executable
+        if name in PEERS:
+            environment = {LMCACHE: options.lmcache, MOONCAKE: options.mooncake}[name]
+            if environment is None:
+                raise OSError("no environment was named that has it")
+            python, program = environment / "bin/python3", [options.peers / PROGRAMS[name][0]]
+        own = tempfile.mkdtemp(dir=directory)
+        child = Child(name, [python, "-B", *program], environment_of(options.build), f"{own}/log")
+        with contextlib.ExitStack() as undo:
+            undo.callback(child.stop)
+            started = child.ask("start", directory=own, capacity_bytes=self._plan.capacity_bytes,
+                                region_bytes=self._plan.region_bytes)
+            self._ending.push(undo.pop_all())
+        self._children[name], self._servers[name] = child, started["servers"]
+        if started["version"]:
+            self.versions[name] = started["version"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._ending.close()
+
+    def run(self, operations, size, keys, batch):
+        """Fills in `keys` chunks of `size` bytes, then runs the rounds of one operation after the
+        other, in calls of `batch` chunks: a Discipline each. The first filling is one too, in as
+        many rounds as it has calls, or fewer."""
+        for child in self._children.values():
+            child.ask("load", size=size, batch=batch)
+        calls = max(keys // batch, 1)
+        parts = min(self._plan.rounds, calls)
+        filling = Discipline("first put", size, batch)
+        for part, name in turns(parts, self.names):
+            self._take(filling, name, "fill",
+                       calls=calls * (part + 1) // parts - calls * part // parts)
+        found, self._untouched = [filling] if self._untouched else [], False
+        for operation in operations:
+            found.append(Discipline(operation, size, batch))
+            for _, name in turns(self._plan.rounds, self.names):
+                self._take(found[-1], name, operation, seconds=self._plan.seconds)
+        return found
+
+    def _take(self, discipline, name, command, **arguments):
+        before = cpu_seconds(self._servers[name])
+        one = Slice(**self._children[name].ask(command, **arguments))
+        one.server_cpu_s = cpu_seconds(self._servers[name]) - before
+        discipline.results.setdefault(name, []).append(one)

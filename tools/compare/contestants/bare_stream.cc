@@ -1,0 +1,240 @@
+// libkvkeep-bare-stream.so: the bare stream of stream_contestant.py. gRPC sends and drops bytes in
+// frames of kvkeep's size, on a socket with kvkeep's buffers at both ends and with its malloc
+// settings. It keeps nothing and checks nothing.
+//
+// One stream a process, to a server that is forked for it and dies with it. One thread; to be
+// started before anything else here touches gRPC.
+#include <absl/synchronization/mutex.h>
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/server_posix.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/payload_malloc.h"
+#include "tiers/base/send_buffer.h"
+#include "tiers/base/unique_fd.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep::compare {
+namespace {
+
+// As kvkeep's frames both ways: GetStream::kFramePieces, and kMaxFrameBytes of
+// client/grpc/put_frames.cc.
+constexpr uint64_t kFrameBytes = 2 * kMiB;
+constexpr int kHttp2FrameBytes = 4 << 20;
+constexpr char kSend = 'G', kDrop = 'P';
+
+// Asks the server to send so many bytes, or says that so many will come.
+struct Request {
+  char what = 0;
+  uint64_t bytes = 0;
+};
+
+grpc::ByteBuffer Copied(const void* data, size_t bytes) {
+  const grpc::Slice slice(data, bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+// Without a copy: the memory outlives the call.
+grpc::ByteBuffer Borrowed(const void* data, size_t bytes) {
+  const grpc::Slice slice(data, bytes, grpc::Slice::STATIC_SLICE);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+// One stream, for as long as the client wants: requests come, bytes go or are dropped.
+class Pump final : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit Pump(const std::vector<std::byte>& bytes) : bytes_(bytes) { StartRead(&incoming_); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return Finish(grpc::Status::OK);
+    if (to_come_ == 0) {
+      std::vector<grpc::Slice> slices;
+      std::string text;
+      if (incoming_.Dump(&slices).ok()) {
+        for (const grpc::Slice& slice : slices) {
+          text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+        }
+      }
+      if (text.size() != sizeof(Request)) {
+        return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no request"));
+      }
+      Request request;
+      std::memcpy(&request, text.data(), sizeof(request));
+      if (request.what == kSend) {
+        to_go_ = request.bytes;
+        return SendNext();
+      }
+      to_come_ = request.bytes;
+    } else {
+      to_come_ -= std::min<uint64_t>(to_come_, incoming_.Length());
+      incoming_.Clear();
+      if (to_come_ == 0) {
+        outgoing_ = Copied("k", 1);
+        return StartWrite(&outgoing_);
+      }
+    }
+    StartRead(&incoming_);
+  }
+  void OnWriteDone(bool ok) override {
+    if (!ok) return Finish(grpc::Status::OK);
+    if (to_go_ > 0) return SendNext();
+    StartRead(&incoming_);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  void SendNext() {
+    const uint64_t size = std::min(to_go_, kFrameBytes);
+    if (at_ + size > bytes_.size()) at_ = 0;
+    outgoing_ = Borrowed(bytes_.data() + at_, size);
+    at_ += size;
+    to_go_ -= size;
+    StartWrite(&outgoing_);
+  }
+
+  const std::vector<std::byte>& bytes_;
+  uint64_t at_ = 0;
+  uint64_t to_come_ = 0, to_go_ = 0;
+  grpc::ByteBuffer incoming_, outgoing_;
+};
+
+class PumpService final : public grpc::CallbackGenericService {
+ public:
+  explicit PumpService(uint64_t bytes) : bytes_(bytes) {}
+
+ private:
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
+    return new Pump(bytes_);
+  }
+  const std::vector<std::byte> bytes_;  // sent from: cold, as an arena is
+};
+
+[[noreturn]] void Serve(int socket, uint64_t bytes) {
+  client::TuneMallocForPayloads();
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // as in kvkeepd
+  PumpService service(bytes);
+  grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(-1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
+  builder.RegisterCallbackGenericService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) _exit(1);
+  grpc::AddInsecureChannelFromFd(server.get(), socket);
+  server->Wait();
+  _exit(1);
+}
+
+class BareStream {
+ public:
+  explicit BareStream(UniqueFd socket) {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
+    stub_ = std::make_unique<grpc::GenericStub>(
+        grpc::CreateCustomInsecureChannelFromFd("bare", socket.Release(), arguments));
+    context_.set_wait_for_ready(true);
+    stream_ = stub_->PrepareCall(&context_, "/compare.Bare/Pump", &queue_);
+    stream_->StartCall(this);
+    started_ = Done();
+  }
+
+  bool Put(const char* data, uint64_t bytes) {
+    bool sent = Ask(kDrop, bytes);
+    for (uint64_t at = 0; sent && at < bytes; at += kFrameBytes) {
+      sent = Write(Borrowed(data + at, std::min(bytes - at, kFrameBytes)));
+    }
+    grpc::ByteBuffer answer;
+    return sent && Read(&answer);
+  }
+
+  bool Get(char* to, uint64_t bytes) {
+    if (!Ask(kSend, bytes)) return false;
+    for (uint64_t at = 0; at < bytes;) {
+      grpc::ByteBuffer frame;
+      std::vector<grpc::Slice> slices;
+      if (!Read(&frame) || !frame.Dump(&slices).ok()) return false;
+      frame.Clear();
+      for (const grpc::Slice& slice : slices) {
+        if (slice.size() > bytes - at) return false;
+        std::memcpy(to + at, slice.begin(), slice.size());
+        at += slice.size();
+      }
+    }
+    return true;
+  }
+
+ private:
+  bool Done() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_.Next(&tag, &ok) && ok;
+  }
+  bool Ask(char what, uint64_t bytes) {
+    const Request request{what, bytes};
+    return started_ && Write(Copied(&request, sizeof(request)));
+  }
+  bool Write(const grpc::ByteBuffer& message) {
+    stream_->Write(message, this);
+    return Done();
+  }
+  bool Read(grpc::ByteBuffer* message) {
+    stream_->Read(message, this);
+    return Done();
+  }
+
+  grpc::CompletionQueue queue_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericStub> stub_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+  bool started_ = false;
+};
+
+BareStream* the_stream = nullptr;  // ends with the process
+
+// The server's process; -1: there is none.
+pid_t Start(uint64_t capacity_bytes) {
+  int ends[2];  // what a connection is, too; gRPC closes them
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return -1;
+  UniqueFd ours(ends[0]), theirs(ends[1]);
+  WidenSendBuffer(ours.get());
+  WidenSendBuffer(theirs.get());  // as kvkeep's client and daemon do
+  const pid_t starter = getpid();
+  const pid_t server = fork();  // before this process touches gRPC
+  if (server == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != starter) _exit(99);
+    ours.Reset();
+    Serve(theirs.Release(), capacity_bytes);
+  }
+  client::TuneMallocForPayloads();
+  if (server > 0) the_stream = new BareStream(std::move(ours));
+  return server;
+}
+
+}  // namespace
+}  // namespace kvkeep::compare
+
+#define KVKEEP_EXPORTED extern "C" __attribute__((visibility("default")))
+
+KVKEEP_EXPORTED int bare_stream_start(uint64_t capacity_bytes) {
+  return kvkeep::compare::Start(capacity_bytes);
+}
+// 0: done.
+KVKEEP_EXPORTED int bare_stream_put(const char* data, uint64_t bytes) {
+  return kvkeep::compare::the_stream->Put(data, bytes) ? 0 : 1;
+}
+KVKEEP_EXPORTED int bare_stream_get(char* to, uint64_t bytes) {
+  return kvkeep::compare::the_stream->Get(to, bytes) ? 0 : 1;
+}

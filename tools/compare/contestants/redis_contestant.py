@@ -1,0 +1,80 @@
+"""A redis-server of our own on a Unix socket, RESP by hand: a payload goes from its memory to the
+socket and back without a copy of ours."""
+
+import pathlib
+import socket
+
+from contestant import Contestant, main
+from memory import view
+from processes import Server
+
+READ_AHEAD_BYTES = 512
+
+
+class Redis(Contestant):
+    def __init__(self, directory, capacity_bytes):
+        path = pathlib.Path(directory) / "redis.sock"
+        self._server = Server(
+            "redis-server",
+            ["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--appendonly",
+             "no", "--maxmemory", capacity_bytes, "--maxmemory-policy", "allkeys-lru"],
+            directory, path.exists)
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(path))
+        self._ahead = b""  # what was read too far
+
+    def servers(self):
+        return [self._server.pid]
+
+    def call_keys(self, first, count):
+        """As words of a command."""
+        return [b"$32\r\n%032x\r\n" % number for number in range(first, first + count)]
+
+    def put(self, keys, addresses, size):
+        for key, address in zip(keys, addresses):
+            head = b"*3\r\n$3\r\nSET\r\n%b$%d\r\n" % (key, size)
+            self._send([head, view(address, size), b"\r\n"], len(head) + size + 2)
+            self._expect(b"+OK")
+
+    def get(self, keys, addresses, size):
+        for key, address in zip(keys, addresses):
+            self._socket.sendall(b"*2\r\n$3\r\nGET\r\n" + key)
+            self._expect(b"$%d" % size)
+            self._read(view(address, size))
+            self._expect(b"")
+
+    def lookup(self, keys):
+        self._socket.sendall(b"*%d\r\n$6\r\nEXISTS\r\n" % (len(keys) + 1) + b"".join(keys))
+        return int(self._line()[1:])
+
+    def clear(self):
+        self._socket.sendall(b"*1\r\n$8\r\nFLUSHALL\r\n")
+        self._expect(b"+OK")
+
+    def _send(self, parts, size):
+        if self._socket.sendmsg(parts) != size:
+            raise OSError("redis-server took a part of a put")
+
+    def _expect(self, wanted):
+        line = self._line()
+        if line != wanted:
+            raise OSError(f"redis-server says {line}, not {wanted}")
+
+    def _line(self):
+        while b"\r\n" not in self._ahead:
+            got = self._socket.recv(READ_AHEAD_BYTES)
+            if not got:
+                raise OSError("redis-server is gone")
+            self._ahead += got
+        line, _, self._ahead = self._ahead.partition(b"\r\n")
+        return line
+
+    def _read(self, to):
+        had = min(len(to), len(self._ahead))
+        to[:had], self._ahead = self._ahead[:had], self._ahead[had:]
+        if had + self._socket.recv_into(to[had:], 0, socket.MSG_WAITALL) < len(to):
+            raise OSError("redis-server is gone")
+
+
+if __name__ == "__main__":
+    main(Redis)

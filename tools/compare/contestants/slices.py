@@ -1,0 +1,191 @@
+"""Slices: the one loop that drives every contestant.
+
+The same operation over and over, each call, of one chunk or of several, timed alone. What is put
+is read from, and what is got is written to, populated regions larger than the caches, of one page
+kind, gone through in turn. Every byte of every get is compared while the clock stands, of puts the
+last call's of each 64 chunks. What it must be lies in memory that no contestant knows. One thread.
+"""
+
+import math
+import time
+
+from memory import Payloads
+
+FIRST_FRESH = 1 << 28  # puts go on from here, so that their keys are none of the loaded ones
+WARM_UP = FIRST_FRESH - 1  # a chunk that is none of either
+MAX_CHUNKS_BETWEEN_CHECKS = 64
+MAX_LOOKUPS_BETWEEN_RESTS = 16
+
+
+class LookupMissed(LookupError):
+    """A lookup did not find what was put."""
+
+
+class Measured:
+    """What a slice came to: sums of calls that ended well, each counted in as little time as
+    Python allows."""
+
+    def __init__(self):
+        self.ns = self.cpu_ns = 0  # cpu: of this process, while calls run
+        self.calls_ns = []
+        self.chunks = self.bytes = self.verified_bytes = self.wrong_bytes = 0
+
+    @property
+    def seconds(self):
+        return self.ns / 1e9
+
+    def figures(self):
+        """The fields of contest.Slice."""
+        ordered = sorted(self.calls_ns)
+
+        def quantile_us(share):
+            return ordered[math.ceil(share * len(ordered)) - 1] / 1e3 if ordered else 0
+
+        return {"seconds": self.seconds, "calls": len(ordered), "bytes": self.bytes,
+                "verified_bytes": self.verified_bytes, "wrong_bytes": self.wrong_bytes,
+                "cpu_s": self.cpu_ns / 1e9, "p50_us": quantile_us(0.5),
+                "p99_us": quantile_us(0.99)}
+
+
+class Slices:
+    def __init__(self, contestant, capacity_bytes, region_bytes):
+        self._contestant = contestant
+        self._room = capacity_bytes // 2  # that one without eviction is filled to
+        self._region = region_bytes
+        self._sources = contestant.sources(region_bytes)
+        self._targets = contestant.targets(region_bytes)
+        self._size = self._batch = 0
+        self._payloads = None
+        self._filled = []  # keys of each call
+        self._stored = 0  # bytes since the last clear
+        self._gets = self._puts = self._lookups = self._next_target = 0  # where each goes on
+
+    def load(self, size, batch):
+        """Forgets everything; from now on chunks are of `size` bytes, calls of `batch` chunks."""
+        if not 0 < size <= self._region:
+            raise ValueError(f"chunks of {size} bytes in a region of {self._region}")
+        self._clear()
+        self._contestant.resize(size)
+        if size != self._size:
+            if self._payloads is not None:
+                self._payloads.close()
+            self._size, self._places = size, self._region // size
+            self._payloads = Payloads(size, self._places)
+            self._payloads.lay(self._addresses(self._sources, 0, self._places))
+        self._batch, self._filled = batch, []
+        self._gets = self._lookups = 0
+        self._warm_up()
+
+    def _warm_up(self):
+        """What only the first calls pay, connections and mappings, is nobody's time."""
+        keys = self._contestant.call_keys(WARM_UP, 1)
+        self._contestant.put(keys, [self._sources], self._size)
+        self._contestant.lookup_and_get(keys, [self._targets], self._size)
+        self._clear()
+
+    def fill(self, calls):
+        """Puts so many calls' chunks more. They are what is got and looked up."""
+        measured = Measured()
+        for _ in range(calls):
+            first = len(self._filled) * self._batch
+            self._filled.append(self._contestant.call_keys(first, self._batch))
+            self._put(measured, self._filled[-1], first)
+        self._contestant.rest()
+        return measured
+
+    def run(self, operation, seconds):
+        if not self._filled:
+            raise ValueError("nothing was filled in")
+        measured = Measured()
+        if operation == "get":
+            self._run_gets(self._contestant.get, seconds, measured)
+        elif operation == "lookup+get":
+            self._run_gets(self._contestant.lookup_and_get, seconds, measured)
+        elif operation == "put":
+            self._run_puts(seconds, measured)
+        elif operation == "lookup":
+            self._run_lookups(seconds, measured)
+        else:
+            raise ValueError(f"no operation {operation}")
+        return measured
+
+    def _run_gets(self, get, seconds, measured):
+        at_once = max(min(self._places, MAX_CHUNKS_BETWEEN_CHECKS) // self._batch, 1)
+        while measured.seconds < seconds:
+            done = []
+            while len(done) < at_once and measured.seconds < seconds:
+                call = self._gets % len(self._filled)
+                targets = self._addresses(self._targets, self._next_target, self._batch)
+                self._time(measured, self._size, get, self._filled[call], targets, self._size)
+                done.append((call * self._batch, targets))
+                self._gets += 1
+                self._next_target += self._batch
+            for first, targets in done:
+                self._compare(first, targets, measured)
+            self._contestant.rest()
+
+    def _run_puts(self, seconds, measured):
+        contestant, chunks = self._contestant, MAX_CHUNKS_BETWEEN_CHECKS
+        if not contestant.evicts:
+            chunks = min(chunks, self._room // self._size)
+        at_once = max(chunks // self._batch, 1)
+        targets = self._addresses(self._targets, 0, self._batch)
+        while measured.seconds < seconds:
+            needed = at_once * self._batch * self._size
+            if not contestant.evicts and self._stored + needed > self._room:
+                self._clear()
+            for _ in range(at_once):
+                first = self._puts
+                self._puts += self._batch
+                keys = contestant.call_keys(FIRST_FRESH + first, self._batch)
+                self._put(measured, keys, first)
+                if measured.seconds >= seconds:
+                    break
+            contestant.rest()
+            contestant.get(keys, targets, self._size)
+            self._compare(first, targets, measured)
+            contestant.rest()
+
+    def _run_lookups(self, seconds, measured):
+        while measured.seconds < seconds:
+            keys = self._filled[self._lookups % len(self._filled)]
+            self._lookups += 1
+            found = self._time(measured, 0, self._contestant.lookup, keys)
+            if found != self._batch:
+                raise LookupMissed(f"a lookup found {found} of {self._batch} keys")
+            if self._lookups % MAX_LOOKUPS_BETWEEN_RESTS == 0:
+                self._contestant.rest()
+        self._contestant.rest()
+
+    def _put(self, measured, keys, first):
+        self._time(measured, self._size, self._contestant.put, keys,
+                   self._addresses(self._sources, first, self._batch), self._size)
+        self._stored += self._batch * self._size
+
+    def _time(self, measured, size, call, *arguments):
+        cpu = time.process_time_ns()
+        begin = time.perf_counter_ns()
+        result = call(*arguments)
+        took = time.perf_counter_ns() - begin
+        measured.cpu_ns += time.process_time_ns() - cpu
+        measured.ns += took
+        measured.calls_ns.append(took)
+        measured.chunks += self._batch
+        measured.bytes += self._batch * size
+        return result
+
+    def _clear(self):
+        self._contestant.clear()
+        self._stored = 0
+
+    def _addresses(self, region, first, count):
+        """Of the payloads of a call's chunks, or where they are got to, in turn."""
+        return [region + (first + i) % self._places * self._size for i in range(count)]
+
+    def _compare(self, first, targets, measured):
+        """The chunks from number `first` on with what was put."""
+        if not self._contestant.keeps_bytes:
+            return
+        for number, got in enumerate(targets, first):
+            measured.verified_bytes += self._size
+            measured.wrong_bytes += self._payloads.count_wrong(number % self._places, got)

@@ -1,0 +1,85 @@
+"""A kvkeepd of the comparison's own, in a fresh directory; it dies with the process that owns it.
+
+The program, and what else the build made, is below $KVKEEP_COMPARE_BUILD.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+from processes import Server, free_port
+
+PATIENCE_S = 300
+# Between two looks at the metrics, as nothing tells when the daemon is done. A look costs it some
+# milliseconds of CPU time, so the next one comes after a part of what the rest should take.
+LEAST_PAUSE_S = 0.01
+PAUSE_OF_REST, PAUSE_OF_ELAPSED = 0.5, 0.1  # the lesser
+# Everything may be dirty, leased, reserved or staging memory: limits are not what is compared.
+ROOMY = {"g2": {"dirty_budget": "100%", "arena": "memfd"},
+         "limits": {"leased_bytes": "90%", "reserved_bytes": "50%", "leases_per_session": 4096,
+                    "staging": "100%"}}
+
+
+def built(name):
+    return pathlib.Path(os.environ["KVKEEP_COMPARE_BUILD"]) / name
+
+
+class Daemon:
+    def __init__(self, directory, config, tcp=False):
+        """Serves when this returns. `config`: sections of kvkeep.yaml, beside those about where it
+        listens and lies: {dir} in a text is its own directory, which is made in `directory`."""
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="kvkeepd-", dir=directory))
+        self._metrics = free_port()
+        self.tcp_endpoint = f"127.0.0.1:{free_port()}" if tcp else ""
+        self.endpoint = f"unix://{self.directory}/kvkeep.sock"
+        where = {"listen": {"unix": "{dir}/kvkeep.sock", "local": "{dir}/local.sock",
+                            "admin": "{dir}/admin.sock", "tcp": self.tcp_endpoint},
+                 "metrics": {"listen": f"127.0.0.1:{self._metrics}"},
+                 "state": {"dir": "{dir}/state"}}
+        file = self.directory / "kvkeep.yaml"  # of which JSON is a part
+        file.write_text(json.dumps({**config, **where}).replace("{dir}", str(self.directory)))
+        self._server = Server("kvkeepd", [built("bin/kvkeepd"), "--config", file], self.directory,
+                              (self.directory / "kvkeep.sock").exists)
+
+    @property
+    def pid(self):
+        return self._server.pid
+
+    def clear(self):
+        subprocess.run([built("bin/kvkeep"), "--admin", f"unix://{self.directory}/admin.sock",
+                        "clear", "--yes"], check=True, stdout=subprocess.DEVNULL)
+
+    def metrics(self, *names):
+        """Of one look. A name may have a label: "moved_bytes_total{way="promotion"}"."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics") as answer:
+            text = answer.read().decode()
+        found = []
+        for name in names:
+            name, _, label = name.rstrip("}").partition("{")
+            found.append(sum(float(value) for value in re.findall(
+                rf"^kvkeep_{name}(?:{{[^}}]*{label}[^}}]*}})? (\S+)$", text, re.MULTILINE)))
+        return found
+
+    def wait_for(self, left):
+        """Until left() is 0 or less. It says how much is to be done still, at a look each."""
+        began = time.monotonic()
+        first = rest = left()
+        while rest > 0:
+            elapsed = time.monotonic() - began
+            if elapsed > PATIENCE_S:
+                raise OSError(f"the daemon is not done: {rest:.0f} are left")
+            done = first - rest
+            pause = min(PAUSE_OF_REST * elapsed * rest / done if done > 0 else 0,
+                        PAUSE_OF_ELAPSED * elapsed)
+            time.sleep(max(LEAST_PAUSE_S, pause))
+            rest = left()
+
+    def stop(self):
+        self._server.stop()
+        shutil.rmtree(self.directory)

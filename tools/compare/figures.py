@@ -1,0 +1,66 @@
+"""Figures that were measured once a round, and how sizes and tables are written.
+
+Machines are noisy: what counts is the median over rounds, and of a ratio the median of the rounds'
+ratios, each of two slices of one round. Pure functions.
+"""
+
+import statistics
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MAX_CHUNK_BYTES = 256 * MIB
+_UNITS = {"TiB": 1 << 40, "GiB": GIB, "MiB": MIB, "KiB": KIB, "B": 1, "": 1}
+
+
+def median(values):
+    return statistics.median(values) if values else 0
+
+
+def summary(values):
+    """All zero when there are no values."""
+    return {"median": median(values), "min": min(values, default=0), "max": max(values, default=0)}
+
+
+def spread(values):
+    """How much to believe."""
+    middle = median(values)
+    return (max(values) - min(values)) / middle if middle else 0
+
+
+def ratios(ours, theirs):
+    """Round by round, as far as both go; a round whose divisor is 0 is left out."""
+    return [one / other for one, other in zip(ours, theirs) if other]
+
+
+def chunk_sizes(text):
+    """Of "64KiB,2MiB,5". ValueError: one of them is no chunk's."""
+    sizes = []
+    for one in text.split(","):
+        unit = next(unit for unit in _UNITS if one.endswith(unit))
+        size = float(one.removesuffix(unit)) * _UNITS[unit]
+        if size != int(size) or not 1 <= size <= MAX_CHUNK_BYTES:
+            raise ValueError(f"'{one}': a chunk has 1 byte to {MAX_CHUNK_BYTES >> 20} MiB")
+        sizes.append(int(size))
+    return sizes
+
+
+def bytes_text(size):
+    """ "4.0 MiB"."""
+    if size < KIB:
+        return f"{size} B"
+    unit, factor = next((unit, factor) for unit, factor in _UNITS.items() if size >= factor)
+    return f"{size / factor:.1f} {unit}"
+
+
+def short_bytes_text(size):
+    """ "4 MiB"."""
+    return f"{size >> 20} MiB" if size >= MIB else f"{size >> 10} KiB"
+
+
+def table(rows):
+    """Lines of columns that stand below each other."""
+    widths = {}
+    for row in rows:
+        for column, cell in enumerate(row):
+            widths[column] = max(widths.get(column, 0), len(cell))
+    return "".join("  ".join(cell.ljust(widths[column])
+                             for column, cell in enumerate(row)).rstrip() + "\n" for row in rows)

@@ -1,0 +1,230 @@
+"""NVMe beside fio: how fast kvkeep reads chunks that are on NVMe only and how fast it takes new
+ones when each must be written back, against fio on a file of the same directory and in the same
+state, with blocks of 1 and of 4 MiB.
+
+kvkeep and both fios run once a round each, and the order moves on by one. kvkeep's clients are
+nvme_client.py; they read in bursts, and what the daemon says it read from NVMe is what counts as
+read from there. One thread.
+"""
+
+import contextlib
+import json
+import mmap
+import pathlib
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+from contest import HERE, Slice, environment_of, turns
+from daemon import ROOMY, Daemon
+from figures import MIB, median, ratios
+from processes import Child, cpu_seconds
+
+FIO_BLOCKS = (MIB, 4 * MIB)
+PARTS = ("read", "first fill", "overwrite")
+# With two chunks of 4 MiB asked for by each 32 MiB are under way; of fio, 16 blocks of 1 or 4 MiB.
+READERS = 4
+# At most. Long: at the end of a burst those that are done wait for the last one's chunk.
+BURST_S = 5
+LEAST_FROM_NVME = 0.98  # of what was read; else some came from memory, or two asked for the same
+
+
+class FioAbsent(Exception):
+    """There is no fio, or it gave no result."""
+
+
+@dataclass
+class BesideFio:
+    """kvkeep's rounds, and fio's GB/s by size of block."""
+
+    kvkeep: list = field(default_factory=list)
+    fio: dict = field(default_factory=lambda: {block: [] for block in FIO_BLOCKS})
+
+    @property
+    def better(self):
+        """The rounds of the blocks that fio was faster with, by the medians."""
+        return max(self.fio.values(), key=median)
+
+    def rates(self):
+        return [one.gb_per_s for one in self.kvkeep]
+
+    def of_fio(self):
+        """kvkeep's share, round by round."""
+        return ratios(self.rates(), self.better)
+
+
+@dataclass
+class NvmeResult:
+    """Of chunks of one size. Writes are until all of a burst is on NVMe: first fills into space
+    that was never written to, overwrites in the place of what is evicted for them."""
+
+    size: int
+    parts: dict = field(default_factory=lambda: {part: BesideFio() for part in PARTS})
+    promoted_bytes: int = 0  # by the daemon, from NVMe, in the rounds of reads
+
+    @property
+    def from_nvme(self):
+        """Of what was read, the part that the daemon read from NVMe for it."""
+        got = sum(one.bytes for one in self.parts["read"].kvkeep)
+        return self.promoted_bytes / got if got else 0
+
+    @property
+    def refused(self):
+        """`read` is no figure of NVMe."""
+        return self.from_nvme < LEAST_FROM_NVME
+
+
+class Fio:
+    """io_uring, O_DIRECT, registered buffers, depth 16; its buffers are ordinary memory. It runs in
+    the directory, so that it is told no path: some characters have a meaning of their own to it."""
+
+    def __init__(self, directory, plan):
+        self._directory = directory
+        file = ["--filename=fio.data", f"--size={plan.read_bytes}"]
+        timed = [*file, "--time_based", f"--runtime={round(plan.seconds * 1000)}ms"]
+        self._what = {"read": ("read", timed), "overwrite": ("write", timed),
+                      "first fill": ("write", ["--fallocate=native", "--unlink=1",
+                                               "--filename=fio.fresh",
+                                               f"--size={plan.round_bytes}"])}
+        self._run("write", MIB, file)  # all of it is written once
+
+    def gb_per_s(self, part, block_bytes):
+        direction, what = self._what[part]
+        return self._run(direction, block_bytes, what)
+
+    def _run(self, direction, block_bytes, what):
+        try:
+            said = subprocess.run(
+                ["fio", "--name=kvkeep", f"--bs={block_bytes}", f"--rw={direction}", "--direct=1",
+                 "--ioengine=io_uring", "--fixedbufs=1", "--iodepth=16", "--output-format=json",
+                 *what], cwd=self._directory, stdout=subprocess.PIPE, text=True, check=False,
+                stderr=subprocess.STDOUT).stdout
+            found = json.loads(said[said.index("{"):said.rindex("}") + 1])  # notes stand around it
+            bytes_per_s = found["jobs"][0][direction]["bw_bytes"]
+        except (OSError, ValueError, KeyError) as error:
+            raise FioAbsent("fio gave no result; is it installed?") from error
+        if bytes_per_s <= 0:
+            raise FioAbsent("fio moved nothing: can this directory do O_DIRECT?")
+        return bytes_per_s / 1e9
+
+
+class Bursts:
+    """Clients of one daemon, each in a process of its own, that get chunks which are on NVMe only.
+
+    In a burst all begin together, and hold on to what they got. When the first has nothing left to
+    ask for, nobody asks any more, and the clock runs until what is under way has come; its bytes
+    count as well, as fio ends a timed run. Then the clock stands, nobody reads, and every byte is
+    compared and let go of: no client has the drive to itself while others are done or compare.
+    Each goes round and round in a part of the chunks that is its own.
+    """
+
+    def __init__(self, clients, size, chunks, held_bytes, burst_s=BURST_S):
+        """`clients`: connected ones. `held_bytes`: at most, of all in a burst."""
+        self._clients, self._size, self._burst_s = clients, size, burst_s
+        for number, client in enumerate(clients):
+            client.ask("prepare", size=size, begin=chunks * number // len(clients),
+                       end=chunks * (number + 1) // len(clients),
+                       at_once=max(held_bytes // len(clients) // size, 1))
+
+    def run(self, flag, seconds):
+        """Bursts until their time comes to `seconds`: a Slice. `flag`: memory that the clients
+        share; its byte is 1 when nobody asks any more."""
+        all_of_it = Slice(0, 0, 0)
+        while all_of_it.seconds < seconds:
+            flag[0] = 0
+            begin = time.monotonic()
+            gets = self._ask_all("get", seconds=min(self._burst_s, seconds - all_of_it.seconds))
+            all_of_it.seconds += time.monotonic() - begin
+            for one in gets:
+                all_of_it.calls += one["calls"]
+                all_of_it.bytes += one["calls"] * self._size
+                all_of_it.cpu_s += one["cpu_s"]
+            for one in self._ask_all("compare"):
+                all_of_it.verified_bytes += one["verified_bytes"]
+                all_of_it.wrong_bytes += one["wrong_bytes"]
+        return all_of_it
+
+    def _ask_all(self, what, **arguments):
+        for client in self._clients:
+            client.send(what, **arguments)
+        return [client.receive() for client in self._clients]
+
+
+class Drive:
+    """A daemon on the drive, and its clients: one that puts, and those that read. A context
+    manager; `clients` may be told of for tests."""
+
+    def __init__(self, build, directory, config, readers=READERS):
+        self._ending = contextlib.ExitStack()
+        self.daemon = Daemon(directory, config)
+        self._ending.callback(self.daemon.stop)
+        flag = pathlib.Path(self.daemon.directory) / "burst"
+        flag.write_bytes(b"\0")
+        with open(flag, "r+b") as file:
+            self.flag = mmap.mmap(file.fileno(), 1)
+        self.writer, *self.readers = (self._client(build, name, flag) for name in
+                                      ["writer", *(f"reader {i}" for i in range(readers))])
+        self._put = 0  # chunks so far
+
+    def _client(self, build, name, flag):
+        client = Child(name, [sys.executable, "-B", HERE / "nvme_client.py", self.daemon.endpoint,
+                              flag], environment_of(build), f"{self.daemon.directory}/{name}.log")
+        self._ending.callback(client.stop)
+        return client
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._ending.close()
+
+    def write_back(self, size, chunks):
+        """Puts so many chunks more, and waits until all of them are on NVMe: a Slice."""
+        begin = time.monotonic()
+        self.writer.ask("put", size=size, first=self._put, chunks=chunks)
+        self.daemon.wait_for(lambda: self.daemon.metrics("tier_dirty_bytes")[0])
+        self._put += chunks
+        return Slice(time.monotonic() - begin, chunks, chunks * size)
+
+    def write_back_until(self, total_bytes, size, chunks):
+        while self._put * size < total_bytes:
+            self.write_back(size, chunks)
+
+    def promoted_bytes(self):
+        return int(self.daemon.metrics('moved_bytes_total{way="promotion"}')[0])
+
+
+def _run_size(options, plan, directory, fio, size):
+    result, chunks = NvmeResult(size), plan.round_bytes // size
+    config = {**ROOMY, "g2": {**ROOMY["g2"], "capacity": plan.g2_bytes},
+              "g3": {"admission": "all", "paths": [{"dir": "{dir}/nvme0",
+                                                    "capacity": plan.g3_bytes}]}}
+    with Drive(options.build, directory, config) as drive:
+        drive.write_back_until(plan.put_first_bytes, size, chunks)
+        bursts = Bursts(drive.readers, size, plan.read_bytes // size, plan.g2_bytes // 2)
+
+        def read():
+            before, cpu = drive.promoted_bytes(), cpu_seconds([drive.daemon.pid])
+            one = bursts.run(drive.flag, plan.seconds)
+            one.server_cpu_s = cpu_seconds([drive.daemon.pid]) - cpu
+            result.promoted_bytes += drive.promoted_bytes() - before
+            return one
+
+        for part in PARTS:
+            if part == "overwrite":  # each byte was written once: what is new takes a place
+                drive.write_back_until(plan.g3_bytes, size, chunks)
+            figures = result.parts[part]
+            for _, block in turns(plan.rounds, [*FIO_BLOCKS, None]):
+                if block is not None:
+                    figures.fio[block].append(fio.gb_per_s(part, block))
+                else:
+                    figures.kvkeep.append(read() if part == "read"
+                                          else drive.write_back(size, chunks))
+    return result
+
+
+def compare_with_fio(options, plan, directory):
+    """A result for each size. FioAbsent. `options`: of compare.py."""
+    fio = Fio(directory, plan)
+    return [_run_size(options, plan, directory, fio, size) for size in plan.sizes]

@@ -1,0 +1,152 @@
+"""Processes of a comparison's own: children that answer commands, and servers.
+
+A child reads a command a line from its standard input and writes an answer a line to its standard
+output, both JSON: Child is our side of it, serve() the child's. A failure is an answer too:
+{"error": "..."}. Children and servers die with the process that started them, however that ends;
+it must have one thread while it starts them.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+
+PR_SET_PDEATHSIG = 1
+CPU_CLOCK_OF_ALL_THREADS = 2  # CPUCLOCK_SCHED: a process' clock, in nanoseconds
+ANSWER_PATIENCE_S, START_PATIENCE_S, END_PATIENCE_S = 300, 120, 10
+PAUSE_S = 0.02  # between two looks at another process: nothing tells when it is ready
+LAST_WORDS = 2000
+
+_libc = ctypes.CDLL(None)
+
+
+class ChildFailed(Exception):
+    """A child said an error, or is gone."""
+
+
+def _start(command, **streams):
+    parent = os.getpid()
+
+    def die_with_parent():
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return subprocess.Popen([str(word) for word in command], preexec_fn=die_with_parent, **streams)
+
+
+def _last_words(log):
+    return pathlib.Path(log).read_text(errors="replace")[-LAST_WORDS:] if log else ""
+
+
+def cpu_seconds(pids):
+    """User and system, of all threads, of those processes that are still there."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            total += time.clock_gettime(~pid << 3 | CPU_CLOCK_OF_ALL_THREADS)
+    return total
+
+
+class Child:
+    """What it prints beside answers goes to the file `log`, else to our standard error."""
+
+    def __init__(self, name, command, environment=None, log=None):
+        self.name, self._log = name, log
+        with open(log, "wb") if log else contextlib.nullcontext() as errors:
+            self._process = _start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=errors, env={**os.environ, **(environment or {})})
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def send(self, what, **arguments):
+        """Take the answer later: so several children work at once."""
+        with contextlib.suppress(BrokenPipeError):  # receive() says it
+            self._process.stdin.write(json.dumps({"do": what, **arguments}).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def receive(self):
+        output = self._process.stdout
+        if not select.select([output], [], [], ANSWER_PATIENCE_S)[0]:
+            raise ChildFailed(f"{self.name} does not answer")
+        line = output.readline()
+        if not line:
+            raise ChildFailed(f"{self.name} is gone {_last_words(self._log)}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise ChildFailed(f"{self.name}: {answer['error']}")
+        return answer
+
+    def ask(self, what, **arguments):
+        self.send(what, **arguments)
+        return self.receive()
+
+    def stop(self):
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+
+def serve(answer):
+    """Calls answer(command) for each command, until standard input ends. Whatever else a library
+    prints goes to standard error, so that it is no answer."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        try:
+            said = answer(json.loads(line))
+        except Exception as error:  # whatever a library may raise: the other side says it
+            traceback.print_exc()
+            said = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(said), file=answers, flush=True)
+
+
+def free_port():
+    """One of the loopback that was free just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Server:
+    def __init__(self, name, command, directory, is_ready, environment=None):
+        """Returns when is_ready() says so. OSError, with its last words, when it ended instead."""
+        log = pathlib.Path(directory) / f"{name}.log"
+        with open(log, "wb") as output:
+            self._process = _start(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})})
+        deadline = time.monotonic() + START_PATIENCE_S
+        while not is_ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise OSError(f"{name} did not start: {_last_words(log)}")
+            time.sleep(PAUSE_S)
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def stop(self):
+        self._process.kill()
+        self._process.wait()
