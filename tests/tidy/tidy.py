@@ -55,7 +55,7 @@ OUTSIDE_HEADERS = [
     (r"grpc(pp|)/|google/protobuf/|.*\.pb\.h$", _GRPC),
     (r"yaml-cpp/", ("config", "tests/config")),
     (r"prometheus/|civetweb\.h|CivetServer\.h", ("server", "tests/server")),
-    (r"curl/", ("tiers/objects", "tests/tiers/objects", "tools/compare/s3")),
+    (r"curl/", ("tiers/objects", "tests/tiers/objects")),
     (r"rocksdb/", ("tiers/index", "tests/tiers/index", "tests/tiers/fsck")),
     (r"liburing", ("tiers/io", "tests/tiers/io")),
     (r"cuda|nvml|nvtx", ("gpu/", "server/gpu", "client", "tools", "tests/gpu", "tests/fakes/cuda",
