@@ -5,10 +5,14 @@ Bars are GB/s, one panel an operation, one group a size; a thin line shows the r
 """
 
 import json
+import pathlib
 import sys
 
-import bars
 from figures import short_bytes_text
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+
+import bars  # noqa: E402
 
 
 def call_text(discipline):

@@ -34,12 +34,14 @@ def _say(words):
     print(words, file=sys.stderr, flush=True)
 
 
-def _number(kind, least, most):
-    def within(words):
-        if not least <= kind(words) <= most:
+def _within(least, most):
+    """Numbers of the kind that the limits are."""
+    def number(words):
+        value = type(least)(words)
+        if not least <= value <= most:
             raise argparse.ArgumentTypeError(f"{words} is not {least} to {most}")
-        return kind(words)
-    return within
+        return value
+    return number
 
 
 def _directory(words):
@@ -70,17 +72,17 @@ def parse(arguments):
     add("--mooncake", type=_directory, help="a Python environment that has Mooncake")
     add("--peers", type=_directory, default=CONTESTANTS,
         help="where the programs are that drive those two")
-    add("--batches", type=lambda words: [_number(int, 1, 64)(one) for one in words.split(",")],
+    add("--batches", type=lambda words: [_within(1, 64)(one) for one in words.split(",")],
         help="chunks of a call that gets or puts, where they fit a region; by default 1, and 8 of "
              "4 MiB too")
-    add("--capacity-mib", type=_number(int, 64, 1 << 20), default=1024,
-        help="that each contestant may keep")
-    add("--region-mib", type=_number(int, 32, 1 << 20), default=256,
-        help="memory that is got to, and put from")
-    add("--seconds", type=_number(float, 0.01, 60), default=0.2, help="of a slice")
-    add("--rounds", type=_number(int, 1, 1000), default=9, help="that everybody takes")
-    add("--nvme-round-mib", type=_number(int, 64, 1 << 16), default=1536,
-        help="of a round of writes; less where drive or memory have no room")
+    for name, default, least, most, words in (
+            ("--capacity-mib", 1024, 64, 1 << 20, "that each contestant may keep"),
+            ("--region-mib", 256, 32, 1 << 20, "memory that is got to, and put from"),
+            ("--seconds", 0.2, 0.01, 60.0, "of a slice"),
+            ("--rounds", 9, 1, 1000, "that everybody takes"),
+            ("--nvme-round-mib", 1536, 64, 1 << 16,
+             "of a round of writes; less where drive or memory have no room")):
+        add(name, type=_within(least, most), default=default, help=words)
     add("--json", type=pathlib.Path, help="file to write all figures to, and beside it a picture")
     add("--revision", help="of the sources, to be noted with the figures")
     add("--quick", action="store_true",

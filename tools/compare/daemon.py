@@ -32,18 +32,19 @@ def built(name):
 
 class Daemon:
     def __init__(self, directory, config, tcp=False):
-        """Serves when this returns. `config`: sections of kvkeep.yaml, beside those about where it
-        listens and lies: {dir} in a text is its own directory, which is made in `directory`."""
+        """Serves when this returns. `config`: sections of kvkeep.yaml, but for where it listens and
+        lies; without "g3" it has none. {dir} in a text is its own directory, made in `directory`."""
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="kvkeepd-", dir=directory))
         self._metrics = free_port()
         self.tcp_endpoint = f"127.0.0.1:{free_port()}" if tcp else ""
         self.endpoint = f"unix://{self.directory}/kvkeep.sock"
-        where = {"listen": {"unix": "{dir}/kvkeep.sock", "local": "{dir}/local.sock",
+        where = {"g3": {"paths": []}, **config,
+                 "listen": {"unix": "{dir}/kvkeep.sock", "local": "{dir}/local.sock",
                             "admin": "{dir}/admin.sock", "tcp": self.tcp_endpoint},
                  "metrics": {"listen": f"127.0.0.1:{self._metrics}"},
                  "state": {"dir": "{dir}/state"}}
         file = self.directory / "kvkeep.yaml"  # of which JSON is a part
-        file.write_text(json.dumps({**config, **where}).replace("{dir}", str(self.directory)))
+        file.write_text(json.dumps(where).replace("{dir}", str(self.directory)))
         self._server = Server("kvkeepd", [built("bin/kvkeepd"), "--config", file], self.directory,
                               (self.directory / "kvkeep.sock").exists)
 

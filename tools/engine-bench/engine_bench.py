@@ -18,7 +18,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "engines"), str(ROOT / "tests" / "client" / "c"),
-                str(ROOT / "tools" / "compare")]
+                str(ROOT / "tools")]
 
 import arms  # noqa: E402
 import engine_process  # noqa: E402

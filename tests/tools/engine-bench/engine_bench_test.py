@@ -15,7 +15,7 @@ import unittest
 import xml.etree.ElementTree as ElementTree
 
 SOURCES = pathlib.Path(sys.argv[1])
-sys.path[:0] = [str(SOURCES / "tools" / "engine-bench"), str(SOURCES / "tools" / "compare")]
+sys.path[:0] = [str(SOURCES / "tools" / "engine-bench"), str(SOURCES / "tools")]
 
 import engine_bench  # noqa: E402
 import figures  # noqa: E402

@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -60,18 +59,12 @@ class Pump final : public grpc::ServerGenericBidiReactor {
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
     if (to_come_ == 0) {
-      std::vector<grpc::Slice> slices;
-      std::string text;
-      if (incoming_.Dump(&slices).ok()) {
-        for (const grpc::Slice& slice : slices) {
-          text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-        }
-      }
-      if (text.size() != sizeof(Request)) {
+      grpc::Slice slice;
+      Request request;
+      if (!incoming_.DumpToSingleSlice(&slice).ok() || slice.size() != sizeof(request)) {
         return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no request"));
       }
-      Request request;
-      std::memcpy(&request, text.data(), sizeof(request));
+      std::memcpy(&request, slice.begin(), sizeof(request));
       if (request.what == kSend) {
         to_go_ = request.bytes;
         return SendNext();
@@ -181,10 +174,6 @@ class BareStream {
     bool ok = false;
     return queue_.Next(&tag, &ok) && ok;
   }
-  bool Ask(char what, uint64_t bytes) {
-    const Request request{what, bytes};
-    return started_ && Write(Copied(&request, sizeof(request)));
-  }
   bool Write(const grpc::ByteBuffer& message) {
     stream_->Write(message, this);
     return Done();
@@ -192,6 +181,10 @@ class BareStream {
   bool Read(grpc::ByteBuffer* message) {
     stream_->Read(message, this);
     return Done();
+  }
+  bool Ask(char what, uint64_t bytes) {
+    const Request request{what, bytes};
+    return started_ && Write(Copied(&request, sizeof(request)));
   }
 
   grpc::CompletionQueue queue_;

@@ -1,5 +1,5 @@
-"""The bare loop: libcurl's multi interface gets whole objects into memory, puts them from there, and
-does nothing else: no checksum, no cipher, no index. What is left of a client when nobody does
+"""The bare loop: libcurl's multi interface gets whole objects into memory, puts them from there,
+and does nothing else: no checksum, no cipher, no index. What is left of a client when nobody does
 anything with the bytes.
 
 Libcurl signs, without a payload's digest, as kvkeep does. It reads and writes streams over the
