@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import dataclass, field
 
 from figures import ratios
+from measured import Slice
 from processes import Child, ChildFailed, cpu_seconds
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -48,25 +49,6 @@ def turns(rounds, everybody):
         first = turn % len(everybody)
         for one in everybody[first:] + everybody[:first]:
             yield turn, one
-
-
-@dataclass
-class Slice:
-    """What one came to in one round. cpu_s: of its own process, while its calls ran."""
-
-    seconds: float
-    calls: int
-    bytes: int
-    verified_bytes: int = 0
-    wrong_bytes: int = 0
-    cpu_s: float = 0.0
-    p50_us: float = 0.0
-    p99_us: float = 0.0
-    server_cpu_s: float = 0.0
-
-    @property
-    def gb_per_s(self):
-        return self.bytes / self.seconds / 1e9 if self.seconds else 0
 
 
 @dataclass

@@ -33,7 +33,8 @@ def built(name):
 class Daemon:
     def __init__(self, directory, config, tcp=False):
         """Serves when this returns. `config`: sections of kvkeep.yaml, but for where it listens and
-        lies; without "g3" it has none. {dir} in a text is its own directory, made in `directory`."""
+        lies; without "g3" it has none. {dir} in a text is its own directory, which is made in
+        `directory`."""
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="kvkeepd-", dir=directory))
         self._metrics = free_port()
         self.tcp_endpoint = f"127.0.0.1:{free_port()}" if tcp else ""

@@ -16,9 +16,10 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from contest import HERE, Slice, environment_of, turns
+from contest import HERE, environment_of, turns
 from daemon import ROOMY, Daemon
 from figures import MIB, median, ratios
+from measured import Measured, Slice
 from processes import Child, cpu_seconds
 
 FIO_BLOCKS = (MIB, 4 * MIB)
@@ -130,20 +131,20 @@ class Bursts:
     def run(self, flag, seconds):
         """Bursts until their time comes to `seconds`: a Slice. `flag`: memory that the clients
         share; its byte is 1 when nobody asks any more."""
-        all_of_it = Slice(0, 0, 0)
-        while all_of_it.seconds < seconds:
+        measured = Measured()
+        while measured.seconds < seconds:
             flag[0] = 0
-            begin = time.monotonic()
-            gets = self._ask_all("get", seconds=min(self._burst_s, seconds - all_of_it.seconds))
-            all_of_it.seconds += time.monotonic() - begin
+            begin = time.monotonic_ns()
+            gets = self._ask_all("get", seconds=min(self._burst_s, seconds - measured.seconds))
+            measured.ns += time.monotonic_ns() - begin
             for one in gets:
-                all_of_it.calls += one["calls"]
-                all_of_it.bytes += one["calls"] * self._size
-                all_of_it.cpu_s += one["cpu_s"]
+                measured.calls_ns += one["calls_ns"]
+                measured.cpu_ns += one["cpu_ns"]
             for one in self._ask_all("compare"):
-                all_of_it.verified_bytes += one["verified_bytes"]
-                all_of_it.wrong_bytes += one["wrong_bytes"]
-        return all_of_it
+                measured.verified_bytes += one["verified_bytes"]
+                measured.wrong_bytes += one["wrong_bytes"]
+        measured.bytes = len(measured.calls_ns) * self._size
+        return measured.slice()
 
     def _ask_all(self, what, **arguments):
         for client in self._clients:

@@ -31,34 +31,17 @@ class NvmePlan:
     seconds: float = 0.0  # of a round of reads, and of fio's
     rounds: int = 0
 
-    @property
-    def g2_bytes(self):
-        """Twice a round: so much is taken while nothing of it is written yet."""
-        return 2 * self.round_bytes
-
-    @property
-    def read_bytes(self):
-        """That is read: taken in turn, nothing of it is in G2 any more when it comes again."""
-        return 3 * self.g2_bytes
-
-    @property
-    def put_first_bytes(self):
-        """What is read, and what is put after it, of which G2 is full when reading begins."""
-        return self.read_bytes + self.g2_bytes
-
-    @property
-    def g3_bytes(self):
-        """With the rounds of first fills, and room to spare."""
-        return self.put_first_bytes + (self.rounds + 2) * self.round_bytes
-
-    @property
-    def disk_bytes(self):
-        """With fio's files."""
-        return self.g3_bytes + self.read_bytes + self.round_bytes
-
-    @property
-    def memory_bytes(self):
-        return self.g2_bytes + BESIDE_G2_BYTES
+    def __post_init__(self):
+        # So much is taken while nothing of it is written yet.
+        self.g2_bytes = 2 * self.round_bytes
+        # That is read: taken in turn, nothing of it is in G2 any more when it comes again.
+        self.read_bytes = 3 * self.g2_bytes
+        # And what is put after it, of which G2 is full when reading begins.
+        self.put_first_bytes = self.read_bytes + self.g2_bytes
+        # With the rounds of first fills, and room to spare.
+        self.g3_bytes = self.put_first_bytes + (self.rounds + 2) * self.round_bytes
+        self.disk_bytes = self.g3_bytes + self.read_bytes + self.round_bytes  # with fio's files
+        self.memory_bytes = self.g2_bytes + BESIDE_G2_BYTES
 
     def fitted(self, disk_bytes, memory_bytes):
         """The rounds as large as is wanted, or as the drive and the memory have room. None: not

@@ -88,9 +88,9 @@ def _peers(comparison):
     return rows if pairs else []
 
 
-def _per_gb(discipline, name, figure):
-    total = sum(discipline.each(name, "bytes"))
-    return sum(discipline.each(name, figure)) * 1e9 / total if total else 0
+def _per_gb(results, figure):
+    total = sum(one.bytes for one in results)
+    return sum(getattr(one, figure) for one in results) * 1e9 / total if total else 0
 
 
 def _cpu(comparison):
@@ -99,8 +99,9 @@ def _cpu(comparison):
     rows = [["CPU s/GB, client + server"]
             + [f"{one.operation} {call_text(one)}" for one in columns]]
     for name in comparison.names:
-        rows.append([name] + [f"{_per_gb(one, name, 'cpu_s'):.3f} + "
-                              f"{_per_gb(one, name, 'server_cpu_s'):.3f}" for one in columns])
+        rows.append([name] + [f"{_per_gb(one.results[name], 'cpu_s'):.3f} + "
+                              f"{_per_gb(one.results[name], 'server_cpu_s'):.3f}"
+                              for one in columns])
     return rows if columns else []
 
 
@@ -138,17 +139,12 @@ def text(comparison):
 def _series(results, baseline):
     """Of one contestant, or of kvkeep beside fio: what its rounds come to."""
     rates = [one.gb_per_s for one in results]
-    total = sum(one.bytes for one in results)
-
-    def per_gb(seconds):
-        return seconds * 1e9 / total if total else 0
-
     return {"gb_per_second": summary(rates), "ratio": summary(ratios(rates, baseline)),
             "p50_us": summary([one.p50_us for one in results]),
             "p99_us": summary([one.p99_us for one in results]),
             "rounds": len(results), "calls": sum(one.calls for one in results),
-            "client_cpu_seconds_per_gb": per_gb(sum(one.cpu_s for one in results)),
-            "server_cpu_seconds_per_gb": per_gb(sum(one.server_cpu_s for one in results)),
+            "client_cpu_seconds_per_gb": _per_gb(results, "cpu_s"),
+            "server_cpu_seconds_per_gb": _per_gb(results, "server_cpu_s"),
             "verified_bytes": sum(one.verified_bytes for one in results),
             "wrong_bytes": sum(one.wrong_bytes for one in results)}
 

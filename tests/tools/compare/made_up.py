@@ -8,8 +8,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 COMPARE = ROOT / "tools/compare"
 sys.path += [str(COMPARE), str(COMPARE / "contestants"), str(ROOT / "client/python")]
 
-from contest import Discipline, Slice  # noqa: E402
+from contest import Discipline  # noqa: E402
 from figures import MIB  # noqa: E402
+from measured import Slice  # noqa: E402
 from nvme import BesideFio, NvmeResult  # noqa: E402
 
 

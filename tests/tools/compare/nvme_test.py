@@ -105,6 +105,7 @@ class BesideFioTest(unittest.TestCase):
         self.assertGreaterEqual(nvme["from_nvme"], 0.98)
         self.assertFalse(nvme["refused"])
         self.assertGreater(nvme["read"]["calls"], 0)
+        self.assertGreater(nvme["read"]["p50_us"]["median"], 0)
         self.assertEqual(nvme["read"]["verified_bytes"], nvme["read"]["calls"] * 4 * MIB)
         for part in PARTS:
             part = part.replace(" ", "_")

@@ -6,11 +6,11 @@ import tempfile
 import unittest
 
 import made_up  # noqa: F401  (where the rest is)
-from contest import Slice
 from contestant import Commands
 from dictionary.mooncake_peer import Dictionary
 from files_contestant import Files
 from memcpy_contestant import Memcpy
+from measured import Slice
 import memory
 from slices import LookupMissed, Slices
 
@@ -96,7 +96,7 @@ class SlicesTest(unittest.TestCase):
         self.slices(4, 6)
         self.assertEqual((len(self.filled.calls_ns), self.filled.chunks), (6, 24))
         self.assertEqual(self.filled.bytes, 24 * SIZE)
-        self.assertEqual(self.filled.figures()["calls"], 6)
+        self.assertEqual(self.filled.slice().calls, 6)
 
     def test_what_cannot_be_measured_is_refused(self):
         slices = self.slices()

@@ -92,8 +92,8 @@ class Commands:
             self._slices.load(command["size"], command["batch"])
             return {}
         if what == "fill":
-            return self._slices.fill(command["calls"]).figures()
-        return self._slices.run(what, command["seconds"]).figures()
+            return self._slices.fill(command["calls"]).answer()
+        return self._slices.run(what, command["seconds"]).answer()
 
 
 def main(make):

@@ -6,9 +6,9 @@ kind, gone through in turn. Every byte of every get is compared while the clock 
 last call's of each 64 chunks. What it must be lies in memory that no contestant knows. One thread.
 """
 
-import math
 import time
 
+from measured import Measured
 from memory import Payloads
 
 FIRST_FRESH = 1 << 28  # puts go on from here, so that their keys are none of the loaded ones
@@ -19,32 +19,6 @@ MAX_LOOKUPS_BETWEEN_RESTS = 16
 
 class LookupMissed(LookupError):
     """A lookup did not find what was put."""
-
-
-class Measured:
-    """What a slice came to: sums of calls that ended well, each counted in as little time as
-    Python allows."""
-
-    def __init__(self):
-        self.ns = self.cpu_ns = 0  # cpu: of this process, while calls run
-        self.calls_ns = []
-        self.chunks = self.bytes = self.verified_bytes = self.wrong_bytes = 0
-
-    @property
-    def seconds(self):
-        return self.ns / 1e9
-
-    def figures(self):
-        """The fields of contest.Slice."""
-        ordered = sorted(self.calls_ns)
-
-        def quantile_us(share):
-            return ordered[math.ceil(share * len(ordered)) - 1] / 1e3 if ordered else 0
-
-        return {"seconds": self.seconds, "calls": len(ordered), "bytes": self.bytes,
-                "verified_bytes": self.verified_bytes, "wrong_bytes": self.wrong_bytes,
-                "cpu_s": self.cpu_ns / 1e9, "p50_us": quantile_us(0.5),
-                "p99_us": quantile_us(0.99)}
 
 
 class Slices:

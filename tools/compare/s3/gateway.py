@@ -46,10 +46,6 @@ class Gateway:
             directory, lambda: listens(port),
             {"ROOT_ACCESS_KEY": key_id, "ROOT_SECRET_KEY": secret})
 
-    @property
-    def pid(self):
-        return self._server.pid
-
     def requests(self):
         """All that came so far, once no more come."""
         deadline = time.monotonic() + PATIENCE_S
@@ -80,7 +76,7 @@ class OtherServer:
     """One that somebody else started, with an empty bucket: its requests are not counted, and what
     was put stays there."""
 
-    region, version, pid = "us-east-1", "a server that was there", None
+    region, version = "us-east-1", "a server that was there"
 
     def __init__(self, url, credentials):
         self.endpoint, self.bucket = url.rsplit("/", 1)

@@ -63,18 +63,18 @@ class Contest:
 
     def run(self, arms):
         """An arm that fails is out from then on; `failures` has the reason."""
-        for size in self._plan.sizes:
-            self._section(arms, size, lambda arm, turn, s=size: self._run_slice(arm, turn, s),
-                          self._plan.chunks)
-        self._section([arm for arm in arms if arm.looks_up], self._plan.lookup_bytes,
-                      self._lookup_slice, self._plan.lookup_present)
+        plan = self._plan
+        for size in plan.sizes:
+            self._section(arms, size, plan.chunks)
+        self._section([arm for arm in arms if arm.looks_up], plan.lookup_bytes,
+                      plan.lookup_present, plan.lookup_keys)
 
-    def _section(self, arms, size, play, chunks):
+    def _section(self, arms, size, chunks, keys=None):
         for arm in arms:
             self._guarded(arm, lambda a=arm: self._prepare(a, size, chunks))
         kept = self._gateway.names()
         for turn, arm in turns(self._plan.rounds, arms):
-            self._guarded(arm, lambda a=arm, t=turn: play(a, t))
+            self._guarded(arm, lambda a=arm, t=turn: self._slice(a, t, size, chunks, keys))
             self._gateway.remove_all_but(kept)
 
     def _guarded(self, arm, step):
@@ -93,46 +93,28 @@ class Contest:
         arm.ask("put", prompt=f"kept-{size}", chunks=chunks)
         arm.ask("end")
 
-    def _warm_up(self, arm, size, chunks):
-        """It begins, and has connections: what only first calls pay is nobody's time."""
+    def _slice(self, arm, turn, size, chunks, keys):
+        """A recall, a load and a put of `chunks`; of more `keys`, if any, a lookup, and a load of
+        those chunks, which are there."""
+        self._say(f"round {turn + 1}: {arm.name}, {keys or chunks} x {size >> 10} KiB")
         arm.begin(size, chunks)
-        arm.ask("lookup", prompt=NOBODYS, keys=chunks)
-
-    def _run_slice(self, arm, turn, size):
-        chunks = self._plan.chunks
-        self._say(f"round {turn + 1}: {arm.name}, {chunks} x {size >> 10} KiB")
-        self._warm_up(arm, size, chunks)
-        prompt = f"kept-{size}"
+        arm.ask("lookup", prompt=NOBODYS, keys=chunks)  # connections are nobody's time
+        prompt, total = f"kept-{size}", chunks * size
         before = self._gateway.requests()
-        found = self._look_up(arm, prompt, chunks, chunks)
+        found = self._look_up(arm, prompt, keys or chunks, chunks)
+        if keys:  # to count takes a while, in which a recall could get ahead
+            self._keep(arm, "lookup", size, turn, found, 0, self._since(before))
         loaded = arm.timed("load", prompt=prompt, chunks=chunks)
         self._compare(arm, chunks)
-        requests = self._since(before)
-        total = chunks * size
-        self._keep(arm, "recall", size, turn, found["seconds"] + loaded["seconds"], total,
-                   found["cpu_s"] + loaded["cpu_s"], requests)
-        self._keep(arm, "load", size, turn, loaded["seconds"], total, loaded["cpu_s"])
-        before = self._gateway.requests()
-        put = arm.timed("put", prompt=f"fresh-{size}-{turn}", chunks=chunks)
-        self._keep(arm, "put", size, turn, put["seconds"], total, put["cpu_s"],
-                   self._since(before))
-        arm.ask("end")
-
-    def _lookup_slice(self, arm, turn):
-        plan = self._plan
-        self._say(f"round {turn + 1}: {arm.name}, lookup of {plan.lookup_keys} keys")
-        self._warm_up(arm, plan.lookup_bytes, plan.lookup_present)
-        prompt = f"kept-{plan.lookup_bytes}"
-        before = self._gateway.requests()
-        found = self._look_up(arm, prompt, plan.lookup_keys, plan.lookup_present)
-        looked = self._since(before)
-        loaded = arm.timed("load", prompt=prompt, chunks=plan.lookup_present)
-        self._compare(arm, plan.lookup_present)
-        self._keep(arm, "lookup", plan.lookup_bytes, turn, found["seconds"], 0, found["cpu_s"],
-                   looked)
-        self._keep(arm, "lookup+load", plan.lookup_bytes, turn,
-                   found["seconds"] + loaded["seconds"], 0, found["cpu_s"] + loaded["cpu_s"],
-                   self._since(before))
+        both = {name: found[name] + loaded[name] for name in ("seconds", "cpu_s")}
+        if keys:
+            self._keep(arm, "lookup+load", size, turn, both, 0, self._since(before))
+        else:
+            self._keep(arm, "recall", size, turn, both, total, self._since(before))
+            self._keep(arm, "load", size, turn, loaded, total)
+            before = self._gateway.requests()
+            put = arm.timed("put", prompt=f"fresh-{size}-{turn}", chunks=chunks)
+            self._keep(arm, "put", size, turn, put, total, self._since(before))
         arm.ask("end")
 
     def _look_up(self, arm, prompt, keys, present):
@@ -152,5 +134,6 @@ class Contest:
     def _since(self, before):
         return None if before is None else self._gateway.requests() - before
 
-    def _keep(self, arm, what, size, turn, seconds, total, cpu_s, requests=None):
-        self.samples.append(Sample(arm.name, what, size, turn, seconds, total, cpu_s, requests))
+    def _keep(self, arm, what, size, turn, took, total, requests=None):
+        self.samples.append(Sample(arm.name, what, size, turn, took["seconds"], total,
+                                   took["cpu_s"], requests))
