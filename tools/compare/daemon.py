@@ -63,9 +63,12 @@ class Daemon:
             text = answer.read().decode()
         found = []
         for name in names:
-            name, _, label = name.rstrip("}").partition("{")
-            found.append(sum(float(value) for value in re.findall(
-                rf"^kvkeep_{name}(?:{{[^}}]*{label}[^}}]*}})? (\S+)$", text, re.MULTILINE)))
+            base, _, label = name.rstrip("}").partition("{")
+            values = re.findall(rf"^kvkeep_{base}(?:{{[^}}]*{label}[^}}]*}})? (\S+)$", text,
+                                re.MULTILINE)
+            if not values:
+                raise OSError(f"the daemon counts no {name}")
+            found.append(sum(map(float, values)))
         return found
 
     def wait_for(self, left):
