@@ -12,7 +12,6 @@
 
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
-#include "tools/bench/server_program.h"
 
 namespace kvkeep::bench {
 namespace {
@@ -73,15 +72,6 @@ absl::StatusOr<Json> Unwrap(const std::string& name, const Json& wrapped) {
                       absl::StrCat(name, ": ", wrapped.value("message", std::string())));
 }
 
-// Ours and the child's.
-absl::StatusOr<std::pair<UniqueFd, UniqueFd>> SocketPair(const std::string& name) {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat(name, ": socketpair"));
-  }
-  return std::pair(UniqueFd(ends[0]), UniqueFd(ends[1]));
-}
-
 [[noreturn]] void Serve(int fd, ChildProcess::Handler handle) {
   Json command;
   while (ReadMessage(fd, &command)) {
@@ -94,8 +84,11 @@ absl::StatusOr<std::pair<UniqueFd, UniqueFd>> SocketPair(const std::string& name
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Fork(
     std::string name, absl::AnyInvocable<Handler() &&> make) {
-  KVKEEP_ASSIGN_OR_RETURN(auto ends, SocketPair(name));
-  auto& [ours, theirs] = ends;
+  int ends[2];  // ours and the child's
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat(name, ": socketpair"));
+  }
+  UniqueFd ours(ends[0]), theirs(ends[1]);
   const pid_t starter = getpid();
   const pid_t pid = fork();
   if (pid < 0) return absl::ErrnoToStatus(errno, absl::StrCat(name, ": fork"));
@@ -105,14 +98,6 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Fork(
     close(ours.get());
     Serve(theirs.get(), std::move(make)());
   }
-  return std::unique_ptr<ChildProcess>(new ChildProcess(std::move(name), std::move(ours), pid));
-}
-
-absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Run(
-    std::string name, const std::vector<std::string>& arguments, int output) {
-  KVKEEP_ASSIGN_OR_RETURN(auto ends, SocketPair(name));
-  auto& [ours, theirs] = ends;
-  KVKEEP_ASSIGN_OR_RETURN(const pid_t pid, StartProgram(arguments, output, theirs.get()));
   return std::unique_ptr<ChildProcess>(new ChildProcess(std::move(name), std::move(ours), pid));
 }
 

@@ -1,5 +1,4 @@
-// ChildProcess: a forked copy of this process, or another program, that answers commands, one JSON
-// value each.
+// ChildProcess: a forked copy of this process that answers commands, one JSON value each.
 //
 // The benchmark's main process never touches gRPC or the client library, so it may fork whenever
 // it wants; what talks to a daemon lives in children. A child ends with its object, and with the
@@ -12,7 +11,6 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "tiers/base/unique_fd.h"
 #include "tools/bench/measured.h"
@@ -28,10 +26,6 @@ class ChildProcess {
   // `make` runs in the child; what it returns answers each command.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Fork(std::string name,
                                                             absl::AnyInvocable<Handler() &&> make);
-  // Runs a program, as StartProgram does. It reads commands from kGivenDescriptor and writes its
-  // answers there: eight bytes of length, then {"value": ...} or {"code": ..., "message": ...}.
-  static absl::StatusOr<std::unique_ptr<ChildProcess>> Run(
-      std::string name, const std::vector<std::string>& arguments, int output);
   ~ChildProcess();  // SIGKILL, and waits
   ChildProcess(const ChildProcess&) = delete;
 

@@ -19,12 +19,12 @@ constexpr char kFile[] = "fio.data";
 // GB/s that fio reads or writes; `what`: file, size, and for how long. It runs in the directory, so
 // that it is told no path: it has a meaning of its own for some characters, ':' and ';' among them.
 absl::StatusOr<double> RunFio(const std::string& direction, const std::string& directory,
-                              uint64_t block_bytes, const std::vector<std::string>& what) {
+                              const std::vector<std::string>& what) {
   std::vector<std::string> arguments = {"env",
                                         "--chdir=" + directory,
                                         "fio",
                                         "--name=kvkeep",
-                                        absl::StrCat("--bs=", block_bytes),
+                                        "--bs=1M",
                                         "--rw=" + direction,
                                         "--direct=1",
                                         "--ioengine=io_uring",
@@ -61,15 +61,13 @@ absl::Status FioOptions::Validate() const {
 absl::StatusOr<std::unique_ptr<Fio>> Fio::Make(const FioOptions& options) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
   std::unique_ptr<Fio> fio(new Fio(options));
-  KVKEEP_RETURN_IF_ERROR(RunFio("write", fio->directory_, kMiB, fio->file_).status());
+  KVKEEP_RETURN_IF_ERROR(RunFio("write", fio->directory_, fio->file_).status());
   return fio;
 }
 
 Fio::Fio(const FioOptions& options)
     : directory_(options.directory),
       file_({absl::StrCat("--filename=", kFile), absl::StrCat("--size=", options.data_bytes)}),
-      fresh_({"--fallocate=native", "--unlink=1", "--filename=fio.fresh",
-              absl::StrCat("--size=", options.fresh_bytes)}),
       timed_file_(file_) {
   timed_file_.emplace_back("--time_based");
   timed_file_.push_back(absl::StrCat("--runtime=", std::llround(options.seconds * 1000), "ms"));
@@ -77,14 +75,6 @@ Fio::Fio(const FioOptions& options)
 
 Fio::~Fio() { (void)unlink(absl::StrCat(directory_, "/", kFile).c_str()); }
 
-absl::StatusOr<double> Fio::Read(uint64_t block_bytes) const {
-  return RunFio("read", directory_, block_bytes, timed_file_);
-}
-absl::StatusOr<double> Fio::FillFirst(uint64_t block_bytes) const {
-  return RunFio("write", directory_, block_bytes, fresh_);
-}
-absl::StatusOr<double> Fio::Overwrite(uint64_t block_bytes) const {
-  return RunFio("write", directory_, block_bytes, timed_file_);
-}
+absl::StatusOr<double> Fio::Read() const { return RunFio("read", directory_, timed_file_); }
 
 }  // namespace kvkeep::bench

@@ -1,6 +1,5 @@
 #include "tools/bench/server_program.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -15,8 +14,7 @@
 
 namespace kvkeep::bench {
 
-absl::StatusOr<pid_t> StartProgram(const std::vector<std::string>& arguments, int output,
-                                   int given) {
+absl::StatusOr<pid_t> StartProgram(const std::vector<std::string>& arguments, int output) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -28,8 +26,6 @@ absl::StatusOr<pid_t> StartProgram(const std::vector<std::string>& arguments, in
     if (getppid() != starter) _exit(99);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
-    if (given == kGivenDescriptor) fcntl(given, F_SETFD, 0);  // dup2 to itself would leave the flag
-    if (given >= 0) dup2(given, kGivenDescriptor);
     execvp(argv[0], argv.data());
     _exit(98);
   }

@@ -49,24 +49,4 @@ TEST_CASE("a child that died is unavailable, and never a hang") {
   CHECK(absl::IsUnavailable(child->Call({{"do", "count"}}, kPatience).status()));
 }
 
-TEST_CASE("a program answers on the descriptor that it is given") {
-  // Reads a command of any length and says how long it was; ends at the second.
-  const char* const program =
-      "import os, struct\n"
-      "size = struct.unpack('<Q', os.read(3, 8))[0]\n"
-      "os.read(3, size)\n"
-      "text = b'{\"value\": %d}' % size\n"
-      "os.write(3, struct.pack('<Q', len(text)) + text)\n"
-      "os.read(3, 1)\n";
-  auto child = ChildProcess::Run("program", {"python3", "-c", program}, STDERR_FILENO);
-  REQUIRE(child.ok());
-  const auto answer = (*child)->Call({{"do", "count"}}, kPatience);
-  REQUIRE(answer.ok());
-  CHECK(*answer == std::string(R"({"do":"count"})").size());
-  CHECK(absl::IsUnavailable((*child)->Call({{"do", "count"}}, kPatience).status()));
-  auto missing = ChildProcess::Run("missing", {"/no/such/program"}, STDERR_FILENO);
-  REQUIRE(missing.ok());
-  CHECK(absl::IsUnavailable((*missing)->Call({{"do", "count"}}, kPatience).status()));
-}
-
 }  // namespace kvkeep::bench
