@@ -23,7 +23,7 @@ constexpr client::Deadline kShort{1'000};
 constexpr milliseconds kPatience{60'000};  // however busy the machine is
 constexpr size_t kWriters = 4;
 constexpr int kAttempts = 6;
-constexpr double kAsFast = 1.2, kAsMany = 0.9;
+constexpr double kAsFast = 1.2, kMayFail = 0.05;
 constexpr milliseconds kGlance{1'000};
 
 struct TwoDisks {
@@ -82,9 +82,15 @@ class Writers {
   std::vector<std::thread> threads_;
 };
 
-// What calls take that are answered: one after the other, so each is alone.
+// Calls one after the other, so each is alone. One that fails counts with the time it took.
+struct Calls {
+  Latencies took_ms;
+  size_t failed = 0;
+
+  double size() const { return static_cast<double>(took_ms.all.size()); }
+};
 struct CallTimes {
-  Latencies puts, reads;  // in milliseconds
+  Calls puts, reads;
 };
 
 // A daemon that has two disks of which one hangs, or the other one alone; and its client: durable
@@ -105,16 +111,19 @@ class Daemon {
   }
   void BeAlone() {
     disks_.hung.Heal();
+    REQUIRE(Eventually([&] { return disks_.State(0) == "ok"; }, kPatience));
     Restart({disks_.on_well});
   }
   void BeBesideHung() {
     Restart({disks_.on_hung, disks_.on_well});
-    disks_.hung.Hang(SICK_FLUSHES);
-    // Who asks it before it is known to hang waits for it.
+    // Whoever asks it before it is known to hang waits for it: reads and writes of it are under way
+    // from now on, for as long as it hangs.
+    disks_.hung.Hang(SICK_ALL);
     CallTimes until_known;
     REQUIRE(Eventually(
         [&] {
           Put(until_known);
+          engine_->Get(lost_[reads_++ % lost_.size()]);
           return Hangs();
         },
         kPatience));
@@ -158,11 +167,12 @@ class Daemon {
     Note(times.puts, [&] { return PutDurable(*engine_, {1'000'000 + puts_++, 3'000}); });
   }
   template <typename Call>
-  static bool Note(Latencies& took_ms, Call call) {
+  static bool Note(Calls& calls, Call call) {
     const auto begin = std::chrono::steady_clock::now();
     const bool answered = call();
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-    if (answered) took_ms.all.push_back(took.count());
+    calls.took_ms.all.push_back(took.count());
+    calls.failed += !answered;
     return answered;
   }
 
@@ -180,19 +190,23 @@ struct Turns {
 
   Turns(Daemon& first, Daemon& second, std::chrono::milliseconds time) {
     const auto end = std::chrono::steady_clock::now() + time;
-    for (bool by_turns = true; std::chrono::steady_clock::now() < end; by_turns = !by_turns) {
+    // A quantile is of some calls, where the machine has so much else to do that each takes long.
+    const auto last = end + 4 * time;
+    for (bool by_turns = true; std::chrono::steady_clock::now() < end ||
+                               (std::chrono::steady_clock::now() < last && alone.puts.size() < 40);
+         by_turns = !by_turns) {
       if (by_turns) first.PutAndRead(beside_hung);
       second.PutAndRead(alone);
       if (!by_turns) first.PutAndRead(beside_hung);
       std::this_thread::sleep_for(milliseconds(5));  // so that puts do not fill the disk
     }
   }
-  double Ratio(Latencies CallTimes::*which, double share) {
-    return (beside_hung.*which).At(share) / (alone.*which).At(share);
+  double Ratio(Calls CallTimes::*which, double share) {
+    return (beside_hung.*which).took_ms.At(share) / (alone.*which).took_ms.At(share);
   }
-  bool AsMany(Latencies CallTimes::*which) const {
-    return static_cast<double>((beside_hung.*which).all.size()) >=
-           kAsMany * static_cast<double>((alone.*which).all.size());
+  bool FewFail(Calls CallTimes::*which) const {
+    const Calls& calls = beside_hung.*which;
+    return static_cast<double>(calls.failed) <= kMayFail * calls.size();
   }
 };
 
@@ -211,24 +225,25 @@ class Comparison {
     hung_->BeBesideHung();
     Measure();
   }
-  bool AreAsFast(Latencies CallTimes::*which) {
+  bool AreAsFast(Calls CallTimes::*which) {
     return Ratio(which, 0.5) <= kAsFast && Ratio(which, share_) <= kAsFast &&
-           turns_[0].AsMany(which) && turns_[1].AsMany(which);
+           turns_[0].FewFail(which) && turns_[1].FewFail(which);
   }
-  std::string ToString(Latencies CallTimes::*which) {
+  std::string ToString(Calls CallTimes::*which) {
     std::string text;
     for (Turns& turns : turns_) {
-      Latencies &hung = turns.beside_hung.*which, &alone = turns.alone.*which;
-      absl::StrAppendFormat(&text, "p50 %.2f p%.0f %.2f ms (%d), alone %.2f and %.2f (%d); ",
-                            hung.At(0.5), 100 * share_, hung.At(share_), hung.all.size(),
-                            alone.At(0.5), alone.At(share_), alone.all.size());
+      Calls &hung = turns.beside_hung.*which, &alone = turns.alone.*which;
+      absl::StrAppendFormat(
+          &text, "p50 %.2f p%.0f %.2f ms, %d of %.0f failed, alone %.2f and %.2f; ",
+          hung.took_ms.At(0.5), 100 * share_, hung.took_ms.At(share_), hung.failed, hung.size(),
+          alone.took_ms.At(0.5), alone.took_ms.At(share_));
     }
     return absl::StrFormat("%sso p50 %.2f and p%.0f %.2f times", text, Ratio(which, 0.5),
                            100 * share_, Ratio(which, share_));
   }
-  // How many times as long a read takes when the disk itself takes as long again.
+  // How many times as long a read takes when the disk itself takes twice as long again.
   double WhenSlow() {
-    const double more_ms = turns_[1].alone.reads.At(0.5);
+    const double more_ms = 2 * turns_[1].alone.reads.took_ms.At(0.5);
     hung_->SlowDown(more_ms);
     Turns slow(*hung_, *alone_, kGlance);
     hung_->SlowDown(0);
@@ -242,10 +257,11 @@ class Comparison {
     const uint64_t before = hung_->device_reads();
     turns_.emplace_back(*hung_, *alone_, time_);
     const uint64_t reads = hung_->device_reads() - before;
-    CHECK(reads >= turns_.back().beside_hung.reads.all.size());  // none of them was of G2
+    const Calls& calls = turns_.back().beside_hung.reads;
+    CHECK(reads >= calls.took_ms.all.size() - calls.failed);  // none of them was of G2
     CHECK(hung_->Hangs());
   }
-  double Ratio(Latencies CallTimes::*which, double share) {
+  double Ratio(Calls CallTimes::*which, double share) {
     return std::sqrt(turns_[0].Ratio(which, share) * turns_[1].Ratio(which, share));
   }
 
@@ -268,14 +284,14 @@ TEST_CASE("beside a disk that hangs the other one is as fast as it is alone", "[
     comparison.Run();
     puts |= comparison.AreAsFast(&CallTimes::puts);
     reads |= comparison.AreAsFast(&CallTimes::reads);
-    WARN("beside a disk that hangs in flush: durable puts "
+    WARN("beside a disk that hangs: durable puts "
          << comparison.ToString(&CallTimes::puts) << "; reads of G3 "
          << comparison.ToString(&CallTimes::reads));
   }
   CHECK(puts);
   CHECK(reads);
   const double when_slow = comparison.WhenSlow();
-  WARN("a disk that takes as long again: reads " << when_slow << " times");
+  WARN("a disk that takes twice as long again: reads " << when_slow << " times");
   CHECK((e2e::kSanitized || when_slow > kAsFast));  // or all the above would say nothing
   CHECK(comparison.found() == 0);
   CHECK(comparison.wrong_bytes() == 0);
