@@ -15,6 +15,7 @@ MAP_SHARED, MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS, MAP_NORESERVE = 1, 2, 0x10, 0
 MADV_HUGEPAGE, MADV_POPULATE_WRITE = 14, 23
 STEP = 64  # payload i begins so many bytes after payload i - 1 in the same random bytes
 FILL_STEP_BYTES = 1 << 20
+COMPLEMENTS = bytes(255 - byte for byte in range(256))
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -95,6 +96,13 @@ class Payloads:
     def count_wrong(self, number, got):
         """How many of the bytes at `got` are not those of that payload."""
         return count_wrong(got, self.address(number), self._size)
+
+    def spoil(self, number, got):
+        """At `got` is not that payload any more: of each page's worth of bytes the first one is
+        another, and the last one of all. Cheap, and enough to see which of them are written."""
+        right, spoilt = view(self.address(number), self._size), view(got, self._size)
+        for part in (slice(None, None, PAGE_BYTES), slice(self._size - 1, None)):
+            spoilt[part] = right[part].tobytes().translate(COMPLEMENTS)
 
     def close(self):
         self._pages.close()

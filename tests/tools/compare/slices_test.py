@@ -2,6 +2,8 @@
 """The loop that drives every contestant, with one that is a dictionary: it measures what it says,
 finds a wrong byte, and answers what the contest reads. Contestants that need nothing beside."""
 
+import ctypes
+import gc
 import tempfile
 import unittest
 
@@ -9,6 +11,7 @@ import made_up  # noqa: F401  (where the rest is)
 from contestant import Commands
 from dictionary.mooncake_peer import Dictionary
 from files_contestant import Files
+from kvkeep_contestant import HIT, STORED, Call
 from memcpy_contestant import Memcpy
 from measured import Slice
 import memory
@@ -45,6 +48,65 @@ class SlicesTest(unittest.TestCase):
                 slices = self.slices(batch, 60 // batch)
                 self.peer.spoil_get, self.peer.spoil_at = 7, at
                 self.assertEqual(slices.run("get", SLICE_S).wrong_bytes, 1)
+
+    def test_a_get_that_writes_nothing_is_wrong_also_where_all_was_written_before(self):
+        # As many chunks as there are places: each comes to its own place again, round by round.
+        for size in (SIZE, REGION):
+            for operation in ("get", "lookup+get", "put"):
+                with self.subTest(size=size, operation=operation):
+                    places = REGION // size
+                    slices = self.slices()
+                    slices.load(size, 1)
+                    slices.fill(places)
+                    self.peer.gets = 0
+                    while self.peer.gets <= places:
+                        self.assertEqual(slices.run(operation, SLICE_S).wrong_bytes, 0)
+                    self.peer.get = lambda keys, addresses, size: None
+                    for _ in range(2):
+                        measured = slices.run(operation, 1e-9)  # a single call
+                        self.assertGreater(measured.wrong_bytes, 0)
+
+    def test_a_get_of_all_but_a_page_is_wrong(self):
+        slices = self.slices(calls=REGION // SIZE)
+        while self.peer.gets <= REGION // SIZE:
+            slices.run("get", SLICE_S)
+        last_page = (SIZE - 1) // memory.PAGE_BYTES * memory.PAGE_BYTES
+        for at in (0, memory.PAGE_BYTES, last_page):
+
+            def get(keys, addresses, size, at=at):
+                for key, address in zip(keys, addresses):
+                    chunk, end = self.peer.chunks[key], at + memory.PAGE_BYTES
+                    ctypes.memmove(address, chunk, at)
+                    ctypes.memmove(address + end, chunk[end:], len(chunk[end:]))
+
+            self.peer.get = get
+            self.assertGreater(slices.run("get", 1e-9).wrong_bytes, 0)
+
+    def test_outcomes_of_earlier_calls_are_forgotten_before_each_call(self):
+        slices, log = self.slices(calls=2), []
+        for name in ("forget_outcomes", "get", "put", "lookup"):
+            setattr(self.peer, name, self.logged(log, name, getattr(self.peer, name)))
+        for operation, calls in (("get", ["forget_outcomes", "get"]),
+                                 ("lookup+get", ["forget_outcomes", "lookup", "get"]),
+                                 ("lookup", ["forget_outcomes", "lookup"]),
+                                 ("put", ["forget_outcomes", "put", "get"])):
+            slices.run(operation, 1e-9)
+            self.assertEqual([name for name, _ in log], calls)
+            self.assertEqual(len({keys for _, keys in log}), 1)
+            log.clear()
+
+    def logged(self, log, name, call):
+        def logging(keys, *arguments):
+            log.append((name, keys))
+            return call(keys, *arguments)
+        return logging
+
+    def test_no_garbage_is_collected_on_the_clock(self):
+        self.addCleanup(gc.enable)
+        self.addCleanup(gc.unfreeze)
+        self.slices()
+        self.assertFalse(gc.isenabled())
+        self.assertGreater(gc.get_freeze_count(), 0)
 
     def test_another_chunks_bytes_are_wrong(self):
         slices = self.slices()
@@ -143,6 +205,13 @@ class CommandsTest(unittest.TestCase):
 
 
 class OwnContestantsTest(unittest.TestCase):
+    def test_kvkeep_is_taken_to_have_got_and_stored_nothing_before_each_call(self):
+        call = Call(None, first=0, count=2)
+        call.stored[:], call._got[:] = [STORED] * 2, [HIT] * len(call._got)
+        self.assertEqual((call.stored[:], call.got()), (call.all_stored, call.all_hit))
+        call.forget_outcomes()
+        self.assertEqual((call.stored[:], call.got()), ([0, 0], [0, 0]))
+
     def test_the_oldest_chunk_gives_way_to_the_newest(self):
         directory = self.enterContext(tempfile.TemporaryDirectory())
         for make in (Memcpy, Files):

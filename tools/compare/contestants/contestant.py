@@ -48,6 +48,10 @@ class Contestant:
         numbers are always asked for together."""
         raise NotImplementedError
 
+    def forget_outcomes(self, keys):
+        """What an earlier call with these keys came to must not be taken for what the next one
+        comes to; never on the clock, before each call that is timed."""
+
     def put(self, keys, addresses, size):
         """All of it is stored when this returns."""
         raise NotImplementedError

@@ -80,6 +80,11 @@ class Call:
         for buffer, address in zip(self.buffers, addresses):
             buffer.data, buffer.bytes = address, size
 
+    def forget_outcomes(self):
+        """No chunk was got or stored: a call that says nothing of one is an error."""
+        for outcomes in (self.stored, self._got):
+            ctypes.memset(outcomes, 0, ctypes.sizeof(outcomes))
+
     def got(self):
         """The status of each chunk: the first word of its outcome."""
         return self._got[::self._words]
@@ -112,6 +117,10 @@ class Kvkeep(Contestant):
 
     def call_keys(self, first, count):
         return Call(self._namespace.handle, first, count)
+
+    def forget_outcomes(self, keys):
+        keys.forget_outcomes()
+        self._found.leading_keys = 0
 
     def put(self, keys, addresses, size):
         keys.name(addresses, size)

@@ -3,9 +3,12 @@
 The same operation over and over, each call, of one chunk or of several, timed alone. What is put
 is read from, and what is got is written to, populated regions larger than the caches, of one page
 kind, gone through in turn. Every byte of every get is compared while the clock stands, of puts the
-last call's of each 64 chunks. What it must be lies in memory that no contestant knows. One thread.
+last call's of each 64 chunks. What it must be lies in memory that no contestant knows. What was
+compared is spoilt where it lies: a get that writes nothing, or not all of it, is seen the next time
+too. One thread.
 """
 
+import gc
 import time
 
 from measured import Measured
@@ -49,12 +52,17 @@ class Slices:
         self._batch, self._filled = batch, []
         self._gets = self._lookups = 0
         self._warm_up()
+        gc.unfreeze()  # of an earlier load
+        gc.collect()
+        gc.freeze()  # what is there now is looked through no more
+        gc.disable()  # it would be on the clock
 
     def _warm_up(self):
         """What only the first calls pay, connections and mappings, is nobody's time."""
         keys = self._contestant.call_keys(WARM_UP, 1)
         self._contestant.put(keys, [self._sources], self._size)
         self._contestant.lookup_and_get(keys, [self._targets], self._size)
+        self._payloads.spoil(0, self._targets)
         self._clear()
 
     def fill(self, calls):
@@ -70,6 +78,7 @@ class Slices:
     def run(self, operation, seconds):
         if not self._filled:
             raise ValueError("nothing was filled in")
+        gc.collect()
         measured = Measured()
         if operation == "get":
             self._run_gets(self._contestant.get, seconds, measured)
@@ -90,7 +99,7 @@ class Slices:
             while len(done) < at_once and measured.seconds < seconds:
                 call = self._gets % len(self._filled)
                 targets = self._addresses(self._targets, self._next_target, self._batch)
-                self._time(measured, self._size, get, self._filled[call], targets, self._size)
+                self._time(measured, self._size, get, self._filled[call], targets)
                 done.append((call * self._batch, targets))
                 self._gets += 1
                 self._next_target += self._batch
@@ -133,10 +142,13 @@ class Slices:
 
     def _put(self, measured, keys, first):
         self._time(measured, self._size, self._contestant.put, keys,
-                   self._addresses(self._sources, first, self._batch), self._size)
+                   self._addresses(self._sources, first, self._batch))
         self._stored += self._batch * self._size
 
-    def _time(self, measured, size, call, *arguments):
+    def _time(self, measured, size, call, keys, addresses=None):
+        """`size`: bytes that are moved of each chunk."""
+        arguments = (keys,) if addresses is None else (keys, addresses, size)
+        self._contestant.forget_outcomes(keys)
         cpu = time.process_time_ns()
         begin = time.perf_counter_ns()
         result = call(*arguments)
@@ -157,9 +169,12 @@ class Slices:
         return [region + (first + i) % self._places * self._size for i in range(count)]
 
     def _compare(self, first, targets, measured):
-        """The chunks from number `first` on with what was put."""
+        """The chunks from number `first` on with what was put. No target has them any more then:
+        as many chunks as fit come to the same places again, and would be right by themselves."""
         if not self._contestant.keeps_bytes:
             return
         for number, got in enumerate(targets, first):
+            payload = number % self._places
             measured.verified_bytes += self._size
-            measured.wrong_bytes += self._payloads.count_wrong(number % self._places, got)
+            measured.wrong_bytes += self._payloads.count_wrong(payload, got)
+            self._payloads.spoil(payload, got)
