@@ -2,7 +2,8 @@
 
 tools/compare/run builds what this needs, and calls it. Tables go to standard output, progress to
 standard error. Exit codes: 0 done; 1 failed, or wrong bytes came from anybody, or what was read
-beside fio did not come from NVMe; 2 wrong usage. A figure below its target changes nothing.
+beside fio did not come from NVMe; 2 wrong usage, or something is not built. A figure below its target
+changes nothing.
 """
 
 import argparse
@@ -23,7 +24,8 @@ from plan import NvmePlan, QuickBudget, plan_of
 from processes import ChildFailed
 from report import Comparison, document, text
 
-FAILED = 1
+FAILED, WRONG_USAGE = 1, 2
+BUILT = ("bin/kvkeepd", "bin/kvkeep", "lib/libkvkeep-client.so.1", "lib/libkvkeep-bare-stream.so")
 LOOKUP_CHUNK_BYTES, LOOKUP_BATCH = 4 * KIB, 512
 LOOKUP_KEYS = 16384  # at most, and
 LOOKUP_KEY_BYTES = 64 * KIB  # that a key may take at most, by anybody
@@ -158,6 +160,10 @@ def compare(options, plan, directory, comparison):
 
 def main(arguments):
     options, plan = parse(arguments)
+    if missing := [name for name in BUILT if not (options.build / name).is_file()]:
+        _say(f"compare: --build: there is no {', '.join(missing)} in {options.build}; "
+             "tools/compare/run builds all of it")
+        return WRONG_USAGE
     os.environ["KVKEEP_COMPARE_BUILD"] = str(options.build)
     comparison = Comparison()
     try:
