@@ -2,8 +2,8 @@
 
 tools/compare/run builds what this needs, and calls it. Tables go to standard output, progress to
 standard error. Exit codes: 0 done; 1 failed, or wrong bytes came from anybody, or what was read
-beside fio did not come from NVMe; 2 wrong usage, or something is not built. A figure below its target
-changes nothing.
+beside fio did not come from NVMe; 2 wrong usage, or something is not built. A figure below its
+target changes nothing.
 """
 
 import argparse
@@ -104,7 +104,8 @@ def _compare_one(options, plan, call, directory, comparison):
     """Everybody is started afresh for one size and batch: nobody's memory was touched before."""
     size, batch = call
     with Contest(options, plan, directory, _say) as contest:
-        comparison.names = contest.names
+        took_part = {*comparison.names, *contest.names}
+        comparison.names = [name for name in PROGRAMS if name in took_part]
         comparison.about.update(contest.versions)
         _say(f"{batch} x {bytes_text(size)}")
         # Half of what may be kept: nobody has evicted any of it.

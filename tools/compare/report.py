@@ -10,13 +10,15 @@ from figures import bytes_text, median, ratios, spread, summary, table
 from nvme import FIO_BLOCKS
 from targets import call_text, judged
 
+ABSENT = "-"
+
 
 @dataclass
 class Comparison:
     """All that a run measured."""
 
     about: dict = field(default_factory=dict)  # the machine, the versions, the options
-    names: list = field(default_factory=list)
+    names: list = field(default_factory=list)  # who took part in anything
     disciplines: list = field(default_factory=list)
     nvme: list = field(default_factory=list)
 
@@ -38,7 +40,8 @@ def _percent(values):
 
 
 def _bandwidths(comparison, operation):
-    """Contestants down, sizes across: GB/s, and beside it the share of the first contestant's."""
+    """Contestants down, sizes across: GB/s, and beside it the share of the first contestant's. Who
+    was not there has a line."""
     columns = [one for one in comparison.disciplines if one.operation == operation]
     base = comparison.names[0] if comparison.names else ""
     rows = [[operation] + [text for one in columns
@@ -47,6 +50,9 @@ def _bandwidths(comparison, operation):
         rows.append([name])
         for one in columns:
             rates = one.each(name, "gb_per_s")
+            if not rates:
+                rows[-1] += 4 * [ABSENT]
+                continue
             shares = ratios(rates, one.each(base, "gb_per_s"))
             rows[-1] += [f"{median(rates):.2f}", f"{median(shares):.2f}", _percent(rates),
                          f"{median(one.each(name, 'p99_us')):.0f}"]
@@ -57,6 +63,9 @@ def _lookups(comparison, discipline):
     rows = [[f"lookup of {discipline.batch} keys", "p50 us", "spread", "p99 us"]]
     for name in comparison.names:
         p50 = discipline.each(name, "p50_us")
+        if not p50:
+            rows.append([name] + 3 * [ABSENT])
+            continue
         rows.append([name, f"{median(p50):.1f}", _percent(p50),
                      f"{median(discipline.each(name, 'p99_us')):.1f}"])
     return rows
@@ -99,9 +108,10 @@ def _cpu(comparison):
     rows = [["CPU s/GB, client + server"]
             + [f"{one.operation} {call_text(one)}" for one in columns]]
     for name in comparison.names:
-        rows.append([name] + [f"{_per_gb(one.results[name], 'cpu_s'):.3f} + "
-                              f"{_per_gb(one.results[name], 'server_cpu_s'):.3f}"
-                              for one in columns])
+        each = [one.results.get(name, []) for one in columns]
+        rows.append([name] + [f"{_per_gb(results, 'cpu_s'):.3f} + "
+                              f"{_per_gb(results, 'server_cpu_s'):.3f}" if results else ABSENT
+                              for results in each])
     return rows if columns else []
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the comparison's exit code and messages are when something is not as it should be. Nothing is
-built or measured here: builds, programs and figures are made up."""
+"""What the comparison's exit code and messages are when something is not as it should be. Nothing
+is built or measured here: builds, programs and figures are made up."""
 
 import contextlib
 import io
@@ -52,6 +52,21 @@ class CommandLineTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("kvkeep local did not start", said)
         self.assertIn("this daemon is unwell", said)
+
+    def test_who_took_part_in_any_call_is_named_in_the_order_of_the_programs(self):
+        there = iter([["memcpy", "files"], ["memcpy", "Redis"]])
+
+        def contest(*_):
+            made = mock.MagicMock(names=next(there), versions={})
+            made.__enter__.return_value = made
+            made.run.return_value = []
+            return made
+
+        compared = compare.Comparison()
+        options, plan = compare.parse([f"--build={self.build}", "--sizes=1MiB,2MiB", "--no-nvme"])
+        with mock.patch("compare.Contest", contest), contextlib.redirect_stderr(io.StringIO()):
+            compare.compare(options, plan, self.scratch, compared)
+        self.assertEqual(compared.names, ["memcpy", "Redis", "files"])
 
 
 if __name__ == "__main__":

@@ -80,6 +80,18 @@ class ReportTest(unittest.TestCase):
         one.results[LOCAL][0].bytes = one.results[LMCACHE][0].bytes = 0
         self.assertEqual(one.times_as_fast(LOCAL, LMCACHE), [4])
 
+    def test_who_took_part_in_some_calls_only_is_in_the_report_of_those(self):
+        one, other = (discipline("get", size, 1, {MEMCPY: 4, LOCAL: 2}) for size in (MIB, 4 * MIB))
+        lookup = discipline("lookup", 4 * KIB, 512, {LOCAL: 2})
+        del other.results[LOCAL]
+        compared = Comparison(names=[MEMCPY, LOCAL], disciplines=[one, other, lookup])
+        bandwidths, lookups, cpu, _ = text(compared).split("\n\n")[:4]
+        self.assertRegex(bandwidths, r"(?m)^kvkeep local +2\.00 .* - +- +- +-$")
+        self.assertRegex(lookups, r"(?m)^memcpy +- +- +-$")
+        self.assertRegex(cpu, r"(?m)^kvkeep local +0\.000 \+ 0\.000 +-$")
+        self.assertEqual([list(each["results"]) for each in document(compared)["disciplines"]],
+                         [[MEMCPY, LOCAL], [MEMCPY], [LOCAL]])
+
     def test_a_wrong_byte_of_anybody_counts(self):
         one = discipline("get", MIB, 1, {MEMCPY: 1, LOCAL: 1})
         compared = Comparison(names=[MEMCPY, LOCAL], disciplines=[one],
