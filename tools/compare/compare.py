@@ -118,25 +118,40 @@ def _compare_one(options, plan, call, directory, comparison):
                                                   LOOKUP_BATCH)
 
 
-def _compare_nvme(options, wanted, directory, comparison):
-    """The plan as it was done."""
+def _compare_nvme(options, plan, directory, comparison):
+    """What of the plan there is room for, and no more is in the plan then."""
     _say("NVMe")
-    plan = wanted.fitted(shutil.disk_usage(directory).free, available_memory_bytes())
-    if plan is None:
+    wanted, plan.nvme = plan.nvme, NvmePlan()
+    fitted = wanted.fitted(shutil.disk_usage(directory).free, available_memory_bytes())
+    if fitted is None:
         _say("NVMe is left out: no room on the drive or in memory")
-        return NvmePlan()
-    if plan != wanted:
-        _say(f"room for rounds of {bytes_text(plan.round_bytes)} only")
+        return
+    if fitted != wanted:
+        _say(f"room for rounds of {bytes_text(fitted.round_bytes)} only")
+    for size in fitted.too_large:
+        _say(f"NVMe: chunks of {bytes_text(size)} are left out: too large for rounds of "
+             f"{bytes_text(fitted.round_bytes)}")
+    plan.nvme = fitted
     try:
-        comparison.nvme = compare_with_fio(options, plan, directory)
+        compare_with_fio(options, fitted, directory, comparison.nvme)
     except FioAbsent as absent:
         _say(f"NVMe is left out: {absent}")
-        return NvmePlan()
-    return plan
+        plan.nvme = NvmePlan()
 
 
 def compare(options, plan, directory, comparison):
-    began, budget = time.monotonic(), QuickBudget()
+    """What was measured before a failure is in the comparison too."""
+    began = time.monotonic()
+    try:
+        _compare_all(options, plan, directory, comparison, began)
+    finally:
+        took = time.monotonic() - began
+        comparison.about.update(about(options, plan, took))
+        _say(f"took {took:.0f} s")
+
+
+def _compare_all(options, plan, directory, comparison, began):
+    budget = QuickBudget()
 
     def has_room(what, most_s):
         if not options.quick or budget.has_room_for(most_s, time.monotonic() - began):
@@ -150,13 +165,10 @@ def compare(options, plan, directory, comparison):
             break
         with tempfile.TemporaryDirectory(prefix=f"{number}-", dir=directory) as own:
             _compare_one(options, plan, call, own, comparison)
-    if plan.nvme.sizes and has_room("NVMe", plan.nvme.most_seconds()):
-        plan.nvme = _compare_nvme(options, plan.nvme, directory, comparison)
+    if plan.nvme.wanted and has_room("NVMe", plan.nvme.most_seconds()):
+        _compare_nvme(options, plan, directory, comparison)
     else:
         plan.nvme = NvmePlan()
-    took = time.monotonic() - began
-    comparison.about.update(about(options, plan, took))
-    _say(f"took {took:.0f} s")
 
 
 def main(arguments):
@@ -166,25 +178,32 @@ def main(arguments):
              "tools/compare/run builds all of it")
         return WRONG_USAGE
     os.environ["KVKEEP_COMPARE_BUILD"] = str(options.build)
-    comparison = Comparison()
+    comparison, code = Comparison(), 0
     try:
         with tempfile.TemporaryDirectory(prefix="kvkeep-compare-", dir=options.scratch) as own:
             compare(options, plan, own, comparison)
-        if options.json is not None:
-            found = document(comparison)
-            options.json.write_text(json.dumps(found, indent=1) + "\n")
-            options.json.with_suffix(".svg").write_text(chart.draw(found))
     except (ChildFailed, OSError) as failure:
         _say(f"compare: {failure}")
-        return FAILED
-    finally:
-        if comparison.disciplines:
-            print(text(comparison), end="")
-    if options.json is not None:
-        _say(f"figures: {options.json}, picture beside them")
+        comparison.about["failure"] = str(failure)
+        code = FAILED
+    if comparison.disciplines or comparison.nvme:
+        try:
+            _report(options, comparison)
+        except OSError as failure:
+            _say(f"compare: {failure}")
+            code = FAILED
     if comparison.refused:
         _say("compare: not all that was read came from NVMe")
-    return FAILED if comparison.wrong_bytes or comparison.refused else 0
+    return FAILED if comparison.wrong_bytes or comparison.refused else code
+
+
+def _report(options, comparison):
+    print(text(comparison), end="")
+    if options.json is not None:
+        found = document(comparison)
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        options.json.with_suffix(".svg").write_text(chart.draw(found))
+        _say(f"figures: {options.json}, picture beside them")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import contextlib
 import json
 import mmap
 import pathlib
-import subprocess
+import shutil
 import sys
 import time
 from dataclasses import dataclass, field
@@ -20,19 +20,24 @@ from contest import HERE, environment_of, turns
 from daemon import ROOMY, Daemon
 from figures import MIB, median, ratios
 from measured import Measured, Slice
-from processes import Child, cpu_seconds
+from plan import READERS
+from processes import Child, cpu_seconds, run
 
 FIO_BLOCKS = (MIB, 4 * MIB)
 PARTS = ("read", "first fill", "overwrite")
-# With two chunks of 4 MiB asked for by each 32 MiB are under way; of fio, 16 blocks of 1 or 4 MiB.
-READERS = 4
 # At most. Long: at the end of a burst those that are done wait for the last one's chunk.
 BURST_S = 5
+FIO_LAST_WORDS = 500
+FIO_PATIENCE_S, FIO_LEAST_BYTES_PER_S = 120, 10e6  # beyond what it is asked to take
 LEAST_FROM_NVME = 0.98  # of what was read; else some came from memory, or two asked for the same
 
 
 class FioAbsent(Exception):
-    """There is no fio, or it gave no result."""
+    """There is no fio."""
+
+
+class FioFailed(OSError):
+    """There is one, and it gave no result."""
 
 
 @dataclass
@@ -72,16 +77,22 @@ class NvmeResult:
 
     @property
     def refused(self):
-        """`read` is no figure of NVMe."""
-        return self.from_nvme < LEAST_FROM_NVME
+        """`read` was measured, and is no figure of NVMe."""
+        return bool(self.parts["read"].kvkeep) and self.from_nvme < LEAST_FROM_NVME
 
 
 class Fio:
     """io_uring, O_DIRECT, registered buffers, depth 16; its buffers are ordinary memory. It runs in
-    the directory, so that it is told no path: some characters have a meaning of their own to it."""
+    the directory, so that it is told no path: some characters have a meaning of their own to it. It
+    is one process, which dies with ours."""
 
     def __init__(self, directory, plan):
+        """FioAbsent; this and the others: FioFailed."""
+        if shutil.which("fio") is None:
+            raise FioAbsent("there is no fio")
         self._directory = directory
+        self._patience_s = (FIO_PATIENCE_S + plan.seconds
+                            + plan.read_bytes / FIO_LEAST_BYTES_PER_S)
         file = ["--filename=fio.data", f"--size={plan.read_bytes}"]
         timed = [*file, "--time_based", f"--runtime={round(plan.seconds * 1000)}ms"]
         self._what = {"read": ("read", timed), "overwrite": ("write", timed),
@@ -95,18 +106,18 @@ class Fio:
         return self._run(direction, block_bytes, what)
 
     def _run(self, direction, block_bytes, what):
+        said, _ = run(
+            ["fio", "--name=kvkeep", "--thread", f"--bs={block_bytes}", f"--rw={direction}",
+             "--direct=1", "--ioengine=io_uring", "--fixedbufs=1", "--iodepth=16",
+             "--output-format=json", *what], self._patience_s, self._directory)
         try:
-            said = subprocess.run(
-                ["fio", "--name=kvkeep", f"--bs={block_bytes}", f"--rw={direction}", "--direct=1",
-                 "--ioengine=io_uring", "--fixedbufs=1", "--iodepth=16", "--output-format=json",
-                 *what], cwd=self._directory, stdout=subprocess.PIPE, text=True, check=False,
-                stderr=subprocess.STDOUT).stdout
             found = json.loads(said[said.index("{"):said.rindex("}") + 1])  # notes stand around it
             bytes_per_s = found["jobs"][0][direction]["bw_bytes"]
-        except (OSError, ValueError, KeyError) as error:
-            raise FioAbsent("fio gave no result; is it installed?") from error
+        except (ValueError, LookupError, TypeError) as error:
+            raise FioFailed(f"fio gave no result: {said[-FIO_LAST_WORDS:]}") from error
         if bytes_per_s <= 0:
-            raise FioAbsent("fio moved nothing: can this directory do O_DIRECT?")
+            raise FioFailed("fio moved nothing. Can this directory do O_DIRECT, and the kernel "
+                            "io_uring? --no-nvme leaves fio out")
         return bytes_per_s / 1e9
 
 
@@ -121,7 +132,10 @@ class Bursts:
     """
 
     def __init__(self, clients, size, chunks, held_bytes, burst_s=BURST_S):
-        """`clients`: connected ones. `held_bytes`: at most, of all in a burst."""
+        """`clients`: connected ones. `held_bytes`: at most, of all in a burst, but a chunk each.
+        ValueError: they have not a chunk each."""
+        if chunks < len(clients):
+            raise ValueError(f"{len(clients)} clients cannot share {chunks} chunks")
         self._clients, self._size, self._burst_s = clients, size, burst_s
         for number, client in enumerate(clients):
             client.ask("prepare", size=size, begin=chunks * number // len(clients),
@@ -181,7 +195,10 @@ class Drive:
         self._ending.close()
 
     def write_back(self, size, chunks):
-        """Puts so many chunks more, and waits until all of them are on NVMe: a Slice."""
+        """Puts so many chunks more, and waits until all of them are on NVMe: a Slice. ValueError:
+        none, which would never come to any number of bytes."""
+        if chunks < 1:
+            raise ValueError("no chunks to write back")
         begin = time.monotonic()
         self.writer.ask("put", size=size, first=self._put, chunks=chunks)
         self.daemon.wait_for(lambda: self.daemon.metrics("tier_dirty_bytes")[0])
@@ -196,14 +213,14 @@ class Drive:
         return int(self.daemon.metrics('moved_bytes_total{way="promotion"}')[0])
 
 
-def _run_size(options, plan, directory, fio, size):
-    result, chunks = NvmeResult(size), plan.round_bytes // size
+def _run_size(options, plan, directory, fio, result):
+    size, chunks = result.size, plan.round_bytes // result.size
     config = {**ROOMY, "g2": {**ROOMY["g2"], "capacity": plan.g2_bytes},
               "g3": {"admission": "all", "paths": [{"dir": "{dir}/nvme0",
                                                     "capacity": plan.g3_bytes}]}}
     with Drive(options.build, directory, config) as drive:
         drive.write_back_until(plan.put_first_bytes, size, chunks)
-        bursts = Bursts(drive.readers, size, plan.read_bytes // size, plan.g2_bytes // 2)
+        bursts = Bursts(drive.readers, size, plan.read_bytes // size, plan.held_bytes)
 
         def read():
             before, cpu = drive.promoted_bytes(), cpu_seconds([drive.daemon.pid])
@@ -222,10 +239,12 @@ def _run_size(options, plan, directory, fio, size):
                 else:
                     figures.kvkeep.append(read() if part == "read"
                                           else drive.write_back(size, chunks))
-    return result
 
 
-def compare_with_fio(options, plan, directory):
-    """A result for each size. FioAbsent. `options`: of compare.py."""
+def compare_with_fio(options, plan, directory, results):
+    """Adds a result for each size of the plan; it has what was measured also when this fails.
+    FioAbsent, FioFailed, ChildFailed, OSError. `options`: of compare.py."""
     fio = Fio(directory, plan)
-    return [_run_size(options, plan, directory, fio, size) for size in plan.sizes]
+    for size in plan.sizes:
+        results.append(NvmeResult(size))
+        _run_size(options, plan, directory, fio, results[-1])

@@ -8,6 +8,8 @@ from figures import GIB, MIB
 ORDINARY_BATCH_SIZE, ORDINARY_BATCH = 4 * MIB, 8
 LEAST_NVME_SIZE = 4 * MIB
 NVME_SLICES = 4  # a slice beside fio is so many times as long
+# With two chunks of 4 MiB asked for by each 32 MiB are under way; of fio, 16 blocks of 1 or 4 MiB.
+READERS = 4
 QUICK_ROUNDS, QUICK_SLICE_S = 3, 0.1
 QUICK_CAPACITY_BYTES, QUICK_NVME_ROUND_BYTES = 512 * MIB, 128 * MIB
 LEAST_ROUND_BYTES = 64 * MIB
@@ -26,7 +28,7 @@ QUICK_S = 120
 
 @dataclass
 class NvmePlan:
-    sizes: list = field(default_factory=list)  # of chunks; empty: NVMe is left out
+    wanted: list = field(default_factory=list)  # sizes of chunks
     round_bytes: int = 0  # of a round of writes
     seconds: float = 0.0  # of a round of reads, and of fio's
     rounds: int = 0
@@ -34,6 +36,8 @@ class NvmePlan:
     def __post_init__(self):
         # So much is taken while nothing of it is written yet.
         self.g2_bytes = 2 * self.round_bytes
+        # That the readers hold on to, at most; so each can hold a chunk, and a round has several.
+        self.held_bytes = self.g2_bytes // 2
         # That is read: taken in turn, nothing of it is in G2 any more when it comes again.
         self.read_bytes = 3 * self.g2_bytes
         # And what is put after it, of which G2 is full when reading begins.
@@ -43,6 +47,16 @@ class NvmePlan:
         self.disk_bytes = self.g3_bytes + self.read_bytes + self.round_bytes  # with fio's files
         self.memory_bytes = self.g2_bytes + BESIDE_G2_BYTES
 
+    @property
+    def sizes(self):
+        """Of those that are wanted; none: NVMe is left out."""
+        return [size for size in self.wanted if READERS * size <= self.held_bytes]
+
+    @property
+    def too_large(self):
+        """The others, for rounds of that size."""
+        return [size for size in self.wanted if size not in self.sizes]
+
     def fitted(self, disk_bytes, memory_bytes):
         """The rounds as large as is wanted, or as the drive and the memory have room. None: not
         even for small ones."""
@@ -51,7 +65,7 @@ class NvmePlan:
             plan = dataclasses.replace(plan, round_bytes=plan.round_bytes // 2)
             if plan.round_bytes < LEAST_ROUND_BYTES:
                 return None
-        return plan
+        return plan if plan.sizes else None
 
     def most_seconds(self):
         if not self.sizes:

@@ -56,6 +56,21 @@ def cpu_seconds(pids):
     return total
 
 
+def run(command, timeout_s, directory=None):
+    """What a program says, on both of its streams, and its exit code. It dies with this process.
+    OSError: it cannot be started, or is not done in that time."""
+    process = _start(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                     stderr=subprocess.STDOUT, text=True, errors="replace")
+    with process:
+        try:
+            said, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as late:
+            raise OSError(f"{command[0]} is not done after {timeout_s:.0f} s") from late
+        finally:
+            process.kill()  # one that ended is not there any more
+    return said, process.returncode
+
+
 class Child:
     """What it prints beside answers goes to the file `log`, else to our standard error."""
 

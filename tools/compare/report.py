@@ -121,6 +121,8 @@ def _nvme(comparison):
         came = ("REFUSED: only " if result.refused else "") + f"{result.from_nvme:.1%} from NVMe"
         for part, figures in result.parts.items():
             rates = figures.rates()
+            if not rates:
+                continue
             rows.append([f"{part} {bytes_text(result.size)}", f"{median(rates):.2f}",
                          *(f"{median(fio):.2f}" for fio in figures.fio.values()),
                          f"{median(figures.of_fio()):.2f}", _percent(rates),

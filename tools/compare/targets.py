@@ -62,6 +62,7 @@ def judged(disciplines, nvme):
                     and ratios):
                 verdicts.append(_verdict(f"{what} {call_text(one)}", ours, theirs, target, ratios))
         for one in nvme if what in PARTS else ():
-            verdicts.append(_verdict(f"NVMe {what} {bytes_text(one.size)}", ours, theirs, target,
-                                     one.parts[what].of_fio(), what == "read" and one.refused))
+            if ratios := one.parts[what].of_fio():
+                verdicts.append(_verdict(f"NVMe {what} {bytes_text(one.size)}", ours, theirs,
+                                         target, ratios, what == "read" and one.refused))
     return verdicts

@@ -4,6 +4,7 @@ is built or measured here: builds, programs and figures are made up."""
 
 import contextlib
 import io
+import json
 import os
 import pathlib
 import tempfile
@@ -12,7 +13,15 @@ from unittest import mock
 
 import made_up  # noqa: F401  (where the rest is)
 import compare
+from figures import MIB
+from measured import Slice
 
+# Says a result so often as $FIO_RESULTS says, and then what $FIO_LAST says.
+FIO = """#!/bin/sh
+echo run >> runs
+if [ $(wc -l < runs) -gt $FIO_RESULTS ]; then echo "$FIO_LAST"; exit 1; fi
+echo '{"jobs": [{"read": {"bw_bytes": 2000000000}, "write": {"bw_bytes": 2000000000}}]}'
+"""
 UNUSABLE = "#!/bin/sh\necho this daemon is unwell\nexit 1\n"
 
 
@@ -28,12 +37,12 @@ class CommandLineTest(unittest.TestCase):
             file.chmod(0o700)
 
     def main(self, *arguments):
-        """The exit code, and what was said."""
+        """The exit code, and what was said; nothing is left behind."""
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             code = compare.main([f"--build={self.build}", f"--scratch={self.scratch}",
                                  "--capacity-mib=64", "--region-mib=32", "--sizes=1MiB",
-                                 "--rounds=1", "--seconds=0.01", "--no-nvme", *arguments])
+                                 "--rounds=1", "--seconds=0.01", *arguments])
         self.assertEqual(list(self.scratch.iterdir()), [])
         return code, said.getvalue()
 
@@ -42,13 +51,13 @@ class CommandLineTest(unittest.TestCase):
             with self.subTest(name=name):
                 away = self.build / "away"
                 (self.build / name).rename(away)
-                code, said = self.main("--only=memcpy")
+                code, said = self.main("--only=memcpy", "--no-nvme")
                 away.rename(self.build / name)
                 self.assertEqual(code, 2)
                 self.assertIn(f"there is no {name} in {self.build}", said)
 
     def test_one_of_ours_that_does_not_start_is_a_failure(self):
-        code, said = self.main("--only=memcpy,kvkeep local")
+        code, said = self.main("--only=memcpy,kvkeep local", "--no-nvme")
         self.assertEqual(code, 1)
         self.assertIn("kvkeep local did not start", said)
         self.assertIn("this daemon is unwell", said)
@@ -67,6 +76,73 @@ class CommandLineTest(unittest.TestCase):
         with mock.patch("compare.Contest", contest), contextlib.redirect_stderr(io.StringIO()):
             compare.compare(options, plan, self.scratch, compared)
         self.assertEqual(compared.names, ["memcpy", "Redis", "files"])
+
+    def compare_with_fio(self, results, promoted_bytes=0, wrong_bytes=0, last="", there=True):
+        """The exit code, what was said, and the figures. All are made up but for fio's JSON."""
+        fio = self.build / "path/fio"
+        fio.parent.mkdir()
+        if there:
+            fio.write_text(FIO)
+            fio.chmod(0o700)
+        os.environ.update(PATH=f"{fio.parent}:/usr/bin:/bin" if there else str(fio.parent),
+                          FIO_RESULTS=str(results), FIO_LAST=last)
+        drive, contest = mock.MagicMock(), mock.MagicMock(names=["memcpy"], versions={})
+        drive.__enter__.return_value, contest.__enter__.return_value = drive, contest
+        drive.daemon.pid = os.getpid()
+        drive.promoted_bytes.side_effect = [0, promoted_bytes]
+        drive.write_back.return_value = Slice(1, 1, 10**9)
+        bursts = mock.Mock(**{"run.return_value": Slice(1, 1, 10**9, 10**9, wrong_bytes)})
+        contest.run.return_value = []
+        figures = self.build / "figures.json"
+        with (mock.patch("compare.Contest", return_value=contest),
+              mock.patch("compare.available_memory_bytes", return_value=1 << 40),
+              mock.patch("shutil.disk_usage", return_value=mock.Mock(free=1 << 44)),
+              mock.patch("nvme.Drive", return_value=drive),
+              mock.patch("nvme.Bursts", return_value=bursts)):
+            code, said = self.main("--sizes=4MiB", "--nvme-round-mib=64", f"--json={figures}")
+        return code, said, json.loads(figures.read_text()) if figures.exists() else {}
+
+    def test_nvme_beside_fio_is_measured_and_reported(self):
+        code, said, found = self.compare_with_fio(100, promoted_bytes=10**9)
+        self.assertEqual(code, 0, said)
+        (nvme,) = found["nvme"]
+        self.assertEqual((nvme["size"], nvme["refused"], nvme["fio_read"]["median"]),
+                         (4 * MIB, False, 2))
+        self.assertEqual({one["verdict"] for one in found["verdicts"]}, {"missed"})
+        self.assertNotIn("failure", found["about"])
+
+    def test_wrong_bytes_from_nvme_are_a_failure(self):
+        code, said, found = self.compare_with_fio(100, promoted_bytes=10**9, wrong_bytes=3)
+        self.assertEqual((code, found["nvme"][0]["read"]["wrong_bytes"]), (1, 3))
+        self.assertIn("wrong bytes: 3\n", said)
+
+    def test_reads_that_did_not_come_from_nvme_are_a_failure(self):
+        code, said, found = self.compare_with_fio(100, promoted_bytes=10**9 // 2)
+        self.assertEqual((code, found["nvme"][0]["refused"]), (1, True))
+        self.assertIn("not all that was read came from NVMe", said)
+
+    def test_what_was_measured_before_fio_failed_is_kept(self):
+        # The file, the reads by two sizes of blocks, and no first fill.
+        code, said, found = self.compare_with_fio(3, promoted_bytes=10**9 // 2, wrong_bytes=3,
+                                                  last="no space left")
+        self.assertEqual(code, 1)
+        self.assertIn("no space left", said)
+        self.assertIn("no space left", found["about"]["failure"])
+        (nvme,) = found["nvme"]
+        self.assertEqual((nvme["refused"], nvme["read"]["wrong_bytes"], nvme["read"]["rounds"]),
+                         (True, 3, 1))
+        self.assertEqual([one["what"] for one in found["verdicts"]], ["NVMe read 4.0 MiB"])
+
+    def test_where_there_is_no_fio_nvme_is_left_out(self):
+        code, said, found = self.compare_with_fio(0, there=False)
+        self.assertEqual(code, 0, said)
+        self.assertIn("NVMe is left out: there is no fio", said)
+        self.assertEqual(found, {})
+
+    def test_fio_that_can_do_nothing_in_the_directory_is_a_failure(self):
+        code, said, _ = self.compare_with_fio(0, last="no such engine")
+        self.assertEqual(code, 1)
+        self.assertIn("fio gave no result: no such engine", said)
 
 
 if __name__ == "__main__":

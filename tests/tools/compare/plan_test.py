@@ -63,6 +63,15 @@ class PlanTest(unittest.TestCase):
         self.assertIsNone(wanted.fitted(GIB, 20 * GIB))
         self.assertIsNone(wanted.fitted(80 * GIB, GIB))
 
+    def test_chunks_that_the_readers_cannot_hold_one_each_of_are_left_out_of_nvme(self):
+        for rounds, sizes, too_large in ((256, [4 * MIB, 64 * MIB], []),
+                                         (255, [4 * MIB], [64 * MIB]), (64, [4 * MIB], [64 * MIB])):
+            plan = planned("--sizes=1MiB,4MiB,64MiB", f"--nvme-round-mib={rounds}").nvme
+            self.assertEqual((plan.sizes, plan.too_large), (sizes, too_large))
+        wanted = planned("--sizes=64MiB", "--nvme-round-mib=256").nvme
+        self.assertEqual(wanted.fitted(80 * GIB, 20 * GIB).sizes, [64 * MIB])
+        self.assertIsNone(wanted.fitted(3 * GIB, 20 * GIB))  # for rounds of 128 MiB there is room
+
     def test_what_cannot_be_compared_is_refused_by_name(self):
         for arguments, named in ((["--only=somebody"], "somebody"), (["--sizes=0"], "--sizes"),
                                  (["--sizes=1 MB"], "--sizes"), (["--batches=0"], "--batches"),
