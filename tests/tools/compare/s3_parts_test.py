@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import made_up
 
@@ -18,8 +19,8 @@ import arm  # noqa: E402
 import compare_s3  # noqa: E402
 from gateway import Gateway  # noqa: E402
 import memory  # noqa: E402
-from processes import ChildFailed  # noqa: E402
-from s3_contest import Contest, Plan, Sample  # noqa: E402
+from processes import Child, ChildFailed  # noqa: E402
+from s3_contest import ArmProcess, Contest, Plan, Sample  # noqa: E402
 import s3_report as report  # noqa: E402
 
 SIZE, CHUNKS = 100_000, 4
@@ -63,6 +64,9 @@ class MadeUpArm:
 
     def begin(self, size, chunks):
         self.ask("begin")
+
+    def stop(self):
+        self.log.append((self.name, "stop"))
 
     def ask(self, what, **arguments):
         self.log.append((self.name, what))
@@ -126,6 +130,15 @@ class ContestTest(unittest.TestCase):
         self.assertEqual(self.contest.failures, {"two": "two fails"})
         self.assertEqual({one.arm for one in self.of("put")}, {"kvkeep", "bare"})
         self.assertEqual(self.log.count(("two", "load")), 1)
+        self.assertEqual([what for name, what in self.log if name == "two"][-2:], ["load", "stop"])
+        self.assertEqual([name for name, what in self.log if what == "stop"], ["two"])
+
+    def test_who_does_not_say_hello_is_stopped(self):
+        with (mock.patch.object(Child, "ask", side_effect=ChildFailed("no hello")),
+              mock.patch.object(Child, "stop", autospec=True, side_effect=Child.stop) as stop,
+              self.assertRaisesRegex(ChildFailed, "no hello")):
+            ArmProcess("silent", ["cat"], {})
+        stop.assert_called_once()
 
     def test_who_finds_too_much_or_too_little_fails(self):
         self.arms[1].found[16] = CHUNKS - 1

@@ -33,7 +33,11 @@ class ArmProcess(Child):
     def __init__(self, name, command, environment, looks_up=True):
         super().__init__(name, command, environment)
         self.looks_up, self._pids = looks_up, []
-        self.version = self.ask("hello")["version"]
+        try:
+            self.version = self.ask("hello")["version"]
+        except ChildFailed:
+            self.stop()
+            raise
 
     def begin(self, size, chunks):
         self._pids = [self.pid, *self.ask("begin", size=size, chunks=chunks)["pids"]]
@@ -62,7 +66,7 @@ class Contest:
         self.samples, self.wrong_bytes, self.failures = [], 0, {}
 
     def run(self, arms):
-        """An arm that fails is out from then on; `failures` has the reason."""
+        """An arm that fails is stopped, and out from then on; `failures` has the reason."""
         plan = self._plan
         for size in plan.sizes:
             self._section(arms, size, plan.chunks)
@@ -85,6 +89,7 @@ class Contest:
         except ChildFailed as failure:
             self._say(str(failure))
             self.failures[arm.name] = str(failure)
+            arm.stop()  # what it may still do would be on the others' time
 
     def _prepare(self, arm, size, chunks):
         """What is loaded later is in the bucket."""
