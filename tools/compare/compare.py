@@ -21,7 +21,7 @@ from contest import CONTESTANTS, PROGRAMS, ROOT, Contest
 from figures import KIB, bytes_text, chunk_sizes
 from nvme import FioAbsent, compare_with_fio
 from plan import NvmePlan, QuickBudget, plan_of
-from processes import ChildFailed
+from processes import MAX_SOCKET_PATH_BYTES, ChildFailed
 from report import Comparison, document, text
 
 FAILED, WRONG_USAGE = 1, 2
@@ -30,6 +30,8 @@ LOOKUP_CHUNK_BYTES, LOOKUP_BATCH = 4 * KIB, 512
 LOOKUP_KEYS = 16384  # at most, and
 LOOKUP_KEY_BYTES = 64 * KIB  # that a key may take at most, by anybody
 CONTESTANTS_RECKONED = 8  # before they are known: all but peers
+# Below --scratch, with what tempfile and the contest make of names.
+DEEPEST_SOCKET = "/kvkeep-compare-12345678/12345678/1/kvkeepd-12345678/kvkeep.sock"
 
 
 def _say(words):
@@ -52,6 +54,14 @@ def _directory(words):
     return pathlib.Path(words).absolute()
 
 
+def _scratch(words):
+    directory, limit = _directory(words), MAX_SOCKET_PATH_BYTES - len(DEEPEST_SOCKET)
+    if len(os.fsencode(directory)) > limit:
+        raise argparse.ArgumentTypeError(f"{directory} has more than {limit} bytes, and a socket's "
+                                         f"path below it more than {MAX_SOCKET_PATH_BYTES}")
+    return directory
+
+
 def _names(words):
     if unknown := set(words.split(",")) - PROGRAMS.keys():
         raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: not of "
@@ -65,7 +75,7 @@ def parse(arguments):
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
     add("--build", type=_directory, default=ROOT / "build/release", help="what is compared")
-    add("--scratch", type=_directory, default="/var/tmp",
+    add("--scratch", type=_scratch, default="/var/tmp",
         help="directory on the drive to compare; left as it was")
     add("--sizes", type=chunk_sizes, default="1MiB,4MiB,32MiB", help="of chunks")
     add("--only", type=_names,
@@ -159,11 +169,11 @@ def _compare_all(options, plan, directory, comparison, began):
         _say(f"no time left for {what}")
         return False
 
-    for number, call in enumerate(plan.calls):
+    for call in plan.calls:
         contestants = len(comparison.names) or CONTESTANTS_RECKONED
         if not has_room("more sizes", plan.most_call_seconds(contestants)):
             break
-        with tempfile.TemporaryDirectory(prefix=f"{number}-", dir=directory) as own:
+        with tempfile.TemporaryDirectory(prefix="", dir=directory) as own:
             _compare_one(options, plan, call, own, comparison)
     if plan.nvme.wanted and has_room("NVMe", plan.nvme.most_seconds()):
         _compare_nvme(options, plan, directory, comparison)

@@ -9,7 +9,6 @@ that they are installed in. One thread.
 import contextlib
 import pathlib
 import sys
-import tempfile
 from dataclasses import dataclass, field
 
 from figures import ratios
@@ -77,8 +76,8 @@ class Contest:
 
     def __init__(self, options, plan, directory, say):
         """Starts those that are wanted, with stores that nobody has touched yet. `options`: of
-        compare.py. `say` hears who is started, and why one is not there. ChildFailed: one of ours
-        did not start."""
+        compare.py. `directory`: a fresh one. `say` hears who is started, and why one is not there.
+        ChildFailed: one of ours did not start."""
         self._plan, self._untouched = plan, True
         self._children, self._servers, self.versions = {}, {}, {}
         self._ending = contextlib.ExitStack()
@@ -112,11 +111,13 @@ class Contest:
             if environment is None:
                 raise OSError("no environment was named that has it")
             python, program = environment / "bin/python3", [options.peers / PROGRAMS[name][0]]
-        own = tempfile.mkdtemp(dir=directory)
-        child = Child(name, [python, "-B", *program], environment_of(options.build), f"{own}/log")
+        own = pathlib.Path(directory) / str(list(PROGRAMS).index(name))  # short: for sockets
+        own.mkdir()
+        child = Child(name, [python, "-B", *program], environment_of(options.build), own / "log")
         with contextlib.ExitStack() as undo:
             undo.callback(child.stop)
-            started = child.ask("start", directory=own, capacity_bytes=self._plan.capacity_bytes,
+            started = child.ask("start", directory=str(own),
+                                capacity_bytes=self._plan.capacity_bytes,
                                 region_bytes=self._plan.region_bytes)
             self._ending.push(undo.pop_all())
         self._children[name], self._servers[name] = child, started["servers"]

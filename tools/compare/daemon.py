@@ -8,14 +8,13 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import tempfile
 import time
 import urllib.request
 
-from processes import Server, free_port
+from processes import Server, free_port, listens_at, run, socket_path
 
-PATIENCE_S = 300
+PATIENCE_S, CLEAR_PATIENCE_S, LOOK_PATIENCE_S = 300, 120, 30
 # Between two looks at the metrics, as nothing tells when the daemon is done. A look costs it some
 # milliseconds of CPU time, so the next one comes after a part of what the rest should take.
 LEAST_PAUSE_S = 0.01
@@ -34,11 +33,12 @@ class Daemon:
     def __init__(self, directory, config, tcp=False):
         """Serves when this returns. `config`: sections of kvkeep.yaml, but for where it listens and
         lies; without "g3" it has none. {dir} in a text is its own directory, which is made in
-        `directory`."""
+        `directory`. OSError: it did not start, or its sockets' paths are too long."""
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="kvkeepd-", dir=directory))
         self._metrics = free_port()
         self.tcp_endpoint = f"127.0.0.1:{free_port()}" if tcp else ""
-        self.endpoint = f"unix://{self.directory}/kvkeep.sock"
+        listener = socket_path(self.directory, "kvkeep.sock")  # the longest of the names
+        self.endpoint = f"unix://{listener}"
         where = {"g3": {"paths": []}, **config,
                  "listen": {"unix": "{dir}/kvkeep.sock", "local": "{dir}/local.sock",
                             "admin": "{dir}/admin.sock", "tcp": self.tcp_endpoint},
@@ -47,19 +47,22 @@ class Daemon:
         file = self.directory / "kvkeep.yaml"  # of which JSON is a part
         file.write_text(json.dumps(where).replace("{dir}", str(self.directory)))
         self._server = Server("kvkeepd", [built("bin/kvkeepd"), "--config", file], self.directory,
-                              (self.directory / "kvkeep.sock").exists)
+                              lambda: listens_at(listener))
 
     @property
     def pid(self):
         return self._server.pid
 
     def clear(self):
-        subprocess.run([built("bin/kvkeep"), "--admin", f"unix://{self.directory}/admin.sock",
-                        "clear", "--yes"], check=True, stdout=subprocess.DEVNULL)
+        said, code = run([built("bin/kvkeep"), "--admin", f"unix://{self.directory}/admin.sock",
+                          "clear", "--yes"], CLEAR_PATIENCE_S)
+        if code != 0:
+            raise OSError(f"kvkeep clear: {said}")
 
     def metrics(self, *names):
         """Of one look. A name may have a label: "moved_bytes_total{way="promotion"}"."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics") as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics",
+                                    timeout=LOOK_PATIENCE_S) as answer:
             text = answer.read().decode()
         found = []
         for name in names:

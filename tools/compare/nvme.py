@@ -172,14 +172,17 @@ class Drive:
 
     def __init__(self, build, directory, config, readers=READERS):
         self._ending = contextlib.ExitStack()
-        self.daemon = Daemon(directory, config)
-        self._ending.callback(self.daemon.stop)
-        flag = pathlib.Path(self.daemon.directory) / "burst"
-        flag.write_bytes(b"\0")
-        with open(flag, "r+b") as file:
-            self.flag = mmap.mmap(file.fileno(), 1)
-        self.writer, *self.readers = (self._client(build, name, flag) for name in
-                                      ["writer", *(f"reader {i}" for i in range(readers))])
+        with contextlib.ExitStack() as undo:
+            undo.push(self._ending)
+            self.daemon = Daemon(directory, config)
+            self._ending.callback(self.daemon.stop)
+            flag = pathlib.Path(self.daemon.directory) / "burst"
+            flag.write_bytes(b"\0")
+            with open(flag, "r+b") as file:
+                self.flag = mmap.mmap(file.fileno(), 1)
+            self.writer, *self.readers = (self._client(build, name, flag) for name in
+                                          ["writer", *(f"reader {i}" for i in range(readers))])
+            undo.pop_all()
         self._put = 0  # chunks so far
 
     def _client(self, build, name, flag):

@@ -6,6 +6,7 @@ output, both JSON: Child is our side of it, serve() the child's. A failure is an
 it must have one thread while it starts them.
 """
 
+import atexit
 import contextlib
 import ctypes
 import json
@@ -24,6 +25,8 @@ CPU_CLOCK_OF_ALL_THREADS = 2  # CPUCLOCK_SCHED: a process' clock, in nanoseconds
 ANSWER_PATIENCE_S, START_PATIENCE_S, END_PATIENCE_S = 300, 120, 10
 PAUSE_S = 0.02  # between two looks at another process: nothing tells when it is ready
 LAST_WORDS = 2000
+READ_BYTES = 1 << 16
+MAX_SOCKET_PATH_BYTES = 107
 
 _libc = ctypes.CDLL(None)
 
@@ -79,6 +82,7 @@ class Child:
         with open(log, "wb") if log else contextlib.nullcontext() as errors:
             self._process = _start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    stderr=errors, env={**os.environ, **(environment or {})})
+        self._ahead = b""  # of its answers, what was read and not taken yet
 
     @property
     def pid(self):
@@ -91,16 +95,24 @@ class Child:
             self._process.stdin.flush()
 
     def receive(self):
-        output = self._process.stdout
-        if not select.select([output], [], [], ANSWER_PATIENCE_S)[0]:
-            raise ChildFailed(f"{self.name} does not answer")
-        line = output.readline()
-        if not line:
-            raise ChildFailed(f"{self.name} is gone {_last_words(self._log)}")
+        deadline = time.monotonic() + ANSWER_PATIENCE_S
+        while b"\n" not in self._ahead:
+            self._read(deadline)
+        line, _, self._ahead = self._ahead.partition(b"\n")
         answer = json.loads(line)
         if "error" in answer:
             raise ChildFailed(f"{self.name}: {answer['error']}")
         return answer
+
+    def _read(self, deadline):
+        """What is there of a line: not more, as the rest may never come."""
+        output = self._process.stdout
+        if not select.select([output], [], [], max(deadline - time.monotonic(), 0))[0]:
+            raise ChildFailed(f"{self.name} does not answer")
+        got = os.read(output.fileno(), READ_BYTES)
+        if not got:
+            raise ChildFailed(f"{self.name} is gone {_last_words(self._log)}")
+        self._ahead += got
 
     def ask(self, what, **arguments):
         self.send(what, **arguments)
@@ -143,7 +155,24 @@ def listens(port):
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def listens_at(path):
+    """As `listens`, of a Unix socket. One that is there may not be listened at yet."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+def socket_path(directory, name):
+    """Where a Unix socket can be. OSError: nowhere below so deep a directory."""
+    path = pathlib.Path(directory) / name
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
+        raise OSError(f"{path} is no path for a socket: it has more than {MAX_SOCKET_PATH_BYTES} "
+                      "bytes. Use a directory with a shorter path")
+    return path
+
+
 class Server:
+    """It is stopped, and its end awaited, when this process ends, if not before."""
+
     def __init__(self, name, command, directory, is_ready, environment=None):
         """Returns when is_ready() says so. OSError, with its last words, when it ended instead."""
         log = pathlib.Path(directory) / f"{name}.log"
@@ -151,17 +180,21 @@ class Server:
             self._process = _start(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 env={**os.environ, **(environment or {})})
-        deadline = time.monotonic() + START_PATIENCE_S
-        while not is_ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise OSError(f"{name} did not start: {_last_words(log)}")
-            time.sleep(PAUSE_S)
+        atexit.register(self.stop)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.stop)
+            deadline = time.monotonic() + START_PATIENCE_S
+            while not is_ready():
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise OSError(f"{name} did not start: {_last_words(log)}")
+                time.sleep(PAUSE_S)
+            undo.pop_all()
 
     @property
     def pid(self):
         return self._process.pid
 
     def stop(self):
+        atexit.unregister(self.stop)
         self._process.kill()
         self._process.wait()

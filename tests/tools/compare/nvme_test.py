@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 from made_up import COMPARE
 from daemon import ROOMY
@@ -86,6 +87,13 @@ class BurstsTest(unittest.TestCase):
             drive.write_back_until(SIZE, SIZE, chunks=0)
         with self.assertRaisesRegex(ValueError, "2 chunks"):
             self.bursts(drive, chunks=READERS - 1)
+
+    def test_the_daemon_is_stopped_when_a_client_cannot_be_started(self):
+        with (mock.patch("nvme.Daemon") as daemon,
+              mock.patch("nvme.Child", side_effect=[mock.MagicMock(), OSError("no more")])):
+            daemon.return_value.directory = self.enterContext(tempfile.TemporaryDirectory())
+            self.assertRaisesRegex(OSError, "no more", Drive, BUILD, "", {})
+        daemon.return_value.stop.assert_called_once_with()
 
     def test_reads_of_what_is_not_there_fail(self):
         drive = self.drive()

@@ -3,12 +3,15 @@
 
 import contextlib
 import io
+import pathlib
+import tempfile
 import unittest
 
 import made_up  # noqa: F401  (where the rest is)
 import compare
 from figures import GIB, MIB
 from plan import QUICK_S, QuickBudget
+from processes import MAX_SOCKET_PATH_BYTES
 
 CONTESTANTS = 8  # all but peers
 
@@ -71,6 +74,18 @@ class PlanTest(unittest.TestCase):
         wanted = planned("--sizes=64MiB", "--nvme-round-mib=256").nvme
         self.assertEqual(wanted.fitted(80 * GIB, 20 * GIB).sizes, [64 * MIB])
         self.assertIsNone(wanted.fitted(3 * GIB, 20 * GIB))  # for rounds of 128 MiB there is room
+
+    def test_a_scratch_directory_with_too_long_a_path_for_sockets_is_refused(self):
+        base = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        longest = MAX_SOCKET_PATH_BYTES - len(compare.DEEPEST_SOCKET)
+        for size, outcome in ((longest, contextlib.nullcontext()),
+                              (longest + 1, self.assertRaises(SystemExit))):
+            directory = base / ("d" * (size - len(str(base)) - 1))
+            directory.mkdir()
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said), outcome:
+                planned(f"--scratch={directory}")
+        self.assertIn("a socket's path below it", said.getvalue())
 
     def test_what_cannot_be_compared_is_refused_by_name(self):
         for arguments, named in ((["--only=somebody"], "somebody"), (["--sizes=0"], "--sizes"),

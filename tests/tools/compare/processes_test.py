@@ -5,13 +5,16 @@ outlives its owner."""
 import os
 import pathlib
 import select
+import socket
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 from made_up import COMPARE
-from processes import Child, ChildFailed, Server, cpu_seconds
+from processes import (MAX_SOCKET_PATH_BYTES, Child, ChildFailed, Server, cpu_seconds, listens_at,
+                       run, socket_path)
 
 ANSWERS = """
 import os, time
@@ -25,6 +28,13 @@ def answer(command):
             pass
     return {"half": command["number"] / 2}
 serve(answer)
+"""
+SERVES = """
+import sys
+import processes
+def answer(command):
+    return {"pid": processes.Server("sleeper", ["sleep", "60"], sys.argv[1], lambda: 1).pid}
+processes.serve(answer)
 """
 
 
@@ -47,6 +57,20 @@ class ChildTest(unittest.TestCase):
             with self.assertRaisesRegex(ChildFailed, "halves is gone (?s:.*)this is no answer"):
                 self.child.ask("end")
 
+    def test_one_that_says_half_an_answer_does_not_answer(self):
+        child = Child("half", ["sh", "-c", "echo '{}'; printf '{'; exec sleep 60"])
+        self.addCleanup(child.stop)
+        self.addCleanup(os.kill, child.pid, 9)  # it does not end by itself
+        self.assertEqual(child.receive(), {})
+        with (mock.patch("processes.ANSWER_PATIENCE_S", 0.1),
+              self.assertRaisesRegex(ChildFailed, "half does not answer")):
+            child.receive()
+
+    def test_answers_that_came_together_are_taken_one_by_one(self):
+        for number in (2, 4, 100_000):
+            self.child.send("halve", number=number)
+        self.assertEqual([self.child.receive()["half"] for _ in range(3)], [1, 2, 50_000])
+
     def test_its_cpu_time_is_known(self):
         before = cpu_seconds([self.child.pid])
         self.child.ask("spin", number=0)
@@ -54,7 +78,54 @@ class ChildTest(unittest.TestCase):
         self.assertEqual(cpu_seconds([]), 0)
 
 
+class RunTest(unittest.TestCase):
+    def test_what_a_program_says_and_how_it_ends_is_told(self):
+        self.assertEqual(run(["sh", "-c", "pwd; echo no >&2; exit 3"], 60, "/"), ("/\nno\n", 3))
+        self.assertRaises(OSError, run, ["there is no such program"], 60)
+
+    def test_one_that_takes_too_long_is_stopped(self):
+        with self.assertRaisesRegex(OSError, "sleep is not done after 0 s"):
+            run(["sleep", "60"], 0.05)
+
+
+class SocketTest(unittest.TestCase):
+    def test_a_socket_is_listened_at_when_a_connection_succeeds(self):
+        path = socket_path(self.enterContext(tempfile.TemporaryDirectory()), "socket")
+        self.assertFalse(listens_at(path))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            self.assertFalse(listens_at(path))
+            listener.listen()
+            self.assertTrue(listens_at(path))
+
+    def test_a_path_that_no_socket_can_have_is_refused(self):
+        directory = "/" + "d" * (MAX_SOCKET_PATH_BYTES - 4)
+        socket_path(directory, "ab")
+        with self.assertRaisesRegex(OSError, "more than 107 bytes"):
+            socket_path(directory, "abc")
+
+
 class ServerTest(unittest.TestCase):
+    def test_servers_of_a_child_are_gone_when_it_is_stopped(self):
+        with tempfile.TemporaryDirectory() as directory:
+            child = Child("owner", [sys.executable, "-B", "-c", SERVES, directory],
+                          {"PYTHONPATH": str(COMPARE)})
+            self.addCleanup(child.stop)
+            pid = child.ask("start")["pid"]
+            os.kill(pid, 0)
+            child.stop()
+            self.assertRaises(ProcessLookupError, os.kill, pid, 0)
+
+    def test_a_server_that_cannot_be_asked_is_stopped(self):
+        def is_ready():
+            raise OSError("cannot ask")
+
+        with (tempfile.TemporaryDirectory() as directory,
+              mock.patch.object(Server, "stop", autospec=True, side_effect=Server.stop) as stop):
+            with self.assertRaisesRegex(OSError, "cannot ask"):
+                Server("sleeper", ["sleep", "60"], directory, is_ready)
+            stop.assert_called_once()
+
     def test_a_server_that_ends_at_once_says_its_last_words(self):
         with tempfile.TemporaryDirectory() as directory:
             with self.assertRaisesRegex(OSError, "no such thing here"):

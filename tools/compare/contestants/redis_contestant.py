@@ -1,24 +1,23 @@
 """A redis-server of our own on a Unix socket, RESP by hand: a payload goes from its memory to the
 socket and back without a copy of ours."""
 
-import pathlib
 import socket
 
 from contestant import Contestant, main
 from memory import view
-from processes import Server
+from processes import Server, listens_at, socket_path
 
 READ_AHEAD_BYTES = 512
 
 
 class Redis(Contestant):
     def __init__(self, directory, capacity_bytes):
-        path = pathlib.Path(directory) / "redis.sock"
+        path = socket_path(directory, "redis.sock")
         self._server = Server(
             "redis-server",
             ["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--appendonly",
              "no", "--maxmemory", capacity_bytes, "--maxmemory-policy", "allkeys-lru"],
-            directory, path.exists)
+            directory, lambda: listens_at(path))
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(str(path))
         self._ahead = b""  # what was read too far

@@ -1,7 +1,10 @@
 """A bare gRPC stream, which sends and drops bytes and does nothing else with them (bare_stream.cc):
 what is left of gRPC when nobody keeps or checks anything."""
 
+import atexit
 import ctypes
+import os
+import signal
 
 from contestant import Contestant, main
 from daemon import built
@@ -18,6 +21,7 @@ class Stream(Contestant):
         self._server = self._library.bare_stream_start(ctypes.c_uint64(capacity_bytes))
         if self._server <= 0:
             raise OSError("the bare stream did not start")
+        atexit.register(self._stop)
         self._keys = memory.Pages(1).address  # as much as a lookup's keys are
 
     def servers(self):
@@ -40,6 +44,10 @@ class Stream(Contestant):
 
     def clear(self):
         pass
+
+    def _stop(self):
+        os.kill(self._server, signal.SIGKILL)
+        os.waitpid(self._server, 0)
 
     def _run(self, function, address, size):
         if function(ctypes.c_void_p(address), ctypes.c_uint64(size)) != 0:
