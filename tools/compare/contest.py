@@ -37,10 +37,11 @@ MAY_BE_ABSENT = ("Redis", *PEERS)  # as somebody else installs them; the others 
 
 
 def environment_of(build):
-    """What our Python programs find their modules, the client's library and the daemon by."""
+    """What our Python programs find the client, its library and the daemon by. Their own modules
+    they find by themselves: servers of others inherit this, and our names must not hide theirs."""
     return {"KVKEEP_COMPARE_BUILD": str(build), "PYTHONDONTWRITEBYTECODE": "1",
             "KVKEEP_CLIENT_LIBRARY": str(build / "lib/libkvkeep-client.so.1"),
-            "PYTHONPATH": f"{HERE}:{CONTESTANTS}:{ROOT / 'client/python'}"}
+            "PYTHONPATH": str(ROOT / "client/python")}
 
 
 def turns(rounds, everybody):

@@ -7,12 +7,15 @@ import io
 import json
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import unittest
 from unittest import mock
 
 import made_up  # noqa: F401  (where the rest is)
 import compare
+from contest import environment_of
 from figures import MIB
 from measured import Slice
 
@@ -61,6 +64,15 @@ class CommandLineTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("kvkeep local did not start", said)
         self.assertIn("this daemon is unwell", said)
+
+    def test_programs_of_others_find_no_modules_of_ours_but_the_client(self):
+        program = ("from importlib.util import find_spec\n"
+                   "print([name for name in ('kvkeep', 'memory', 'report', 'slices', 'contestant')"
+                   " if find_spec(name)])\n")
+        found = subprocess.run([sys.executable, "-B", "-c", program], check=True, text=True,
+                               stdout=subprocess.PIPE, cwd=self.scratch,
+                               env={**os.environ, **environment_of(self.build)})
+        self.assertEqual(found.stdout, "['kvkeep']\n")
 
     def test_who_took_part_in_any_call_is_named_in_the_order_of_the_programs(self):
         there = iter([["memcpy", "files"], ["memcpy", "Redis"]])

@@ -6,9 +6,14 @@ Each is a program of its own: main(SomeContestant) makes one of a class. All are
 contestant's library may have its own. Failures are raised.
 """
 
-from memory import Pages
-from processes import serve
-from slices import LookupMissed, Slices
+import pathlib
+import sys
+
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from memory import Pages  # noqa: E402
+from processes import serve  # noqa: E402
+from slices import LookupMissed, Slices  # noqa: E402
 
 
 class Contestant:

@@ -12,8 +12,10 @@ import sys
 import time
 from typing import NamedTuple
 
-from memory import Pages, Payloads
-from processes import serve
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from memory import Pages, Payloads  # noqa: E402
+from processes import serve  # noqa: E402
 
 NOT_LOADED = 0xA5  # what a target holds before a load, so that a load of nothing is seen
 

@@ -3,8 +3,13 @@ $SPOILT_GET for one."""
 
 import ctypes
 import os
+import pathlib
+import sys
 
-from contestant import Contestant, main
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+sys.path.append(str(ROOT / "tools/compare/contestants"))
+
+from contestant import Contestant, main  # noqa: E402
 
 
 class Dictionary(Contestant):
