@@ -168,7 +168,7 @@ class Bursts:
 
 class Drive:
     """A daemon on the drive, and its clients: one that puts, and those that read. A context
-    manager; `clients` may be told of for tests."""
+    manager; `readers` is for tests."""
 
     def __init__(self, build, directory, config, readers=READERS):
         self._ending = contextlib.ExitStack()

@@ -15,6 +15,7 @@ from kvkeep_contestant import HIT, STORED, Call
 from memcpy_contestant import Memcpy
 from measured import Slice
 import memory
+from redis_contestant import Redis
 from slices import LookupMissed, Slices
 
 REGION, CAPACITY, SIZE = 4 << 20, 8 << 20, 100_000
@@ -205,6 +206,12 @@ class CommandsTest(unittest.TestCase):
 
 
 class OwnContestantsTest(unittest.TestCase):
+    def test_what_redis_is_sent_for_a_lookup_is_made_with_the_keys(self):
+        word = b"$32\r\n%s\r\n"
+        keys = Redis.call_keys(None, 9, 2)
+        self.assertEqual(keys.words, [word % (b"0" * 31 + b"9"), word % (b"0" * 31 + b"a")])
+        self.assertEqual(keys.exists, b"*3\r\n$6\r\nEXISTS\r\n" + b"".join(keys.words))
+
     def test_kvkeep_is_taken_to_have_got_and_stored_nothing_before_each_call(self):
         call = Call(None, first=0, count=2)
         call.stored[:], call._got[:] = [STORED] * 2, [HIT] * len(call._got)

@@ -1,5 +1,5 @@
-"""kvkeep by one of its paths, with a daemon of its own, through the C ABI as kvkeep's Python client
-calls it: kvkeep_contestant.py local|staging|gRPC|TCP.
+"""kvkeep by one of its paths, with a daemon of its own, through the C ABI by ctypes; its Python
+client only connects. kvkeep_contestant.py local|staging|gRPC|TCP.
 
 local and staging take the local path, and put from the client's own memory, or from staging memory,
 where an engine would have laid it. gRPC is over the Unix socket, TCP over the loopback. Requests

@@ -2,12 +2,20 @@
 socket and back without a copy of ours."""
 
 import socket
+from typing import NamedTuple
 
 from contestant import Contestant, main
 from memory import view
 from processes import Server, listens_at, socket_path
 
 READ_AHEAD_BYTES = 512
+
+
+class Call(NamedTuple):
+    """The keys of a call as words of a command, and the command that asks for all of them."""
+
+    words: list
+    exists: bytes
 
 
 class Redis(Contestant):
@@ -26,24 +34,24 @@ class Redis(Contestant):
         return [self._server.pid]
 
     def call_keys(self, first, count):
-        """As words of a command."""
-        return [b"$32\r\n%032x\r\n" % number for number in range(first, first + count)]
+        words = [b"$32\r\n%032x\r\n" % number for number in range(first, first + count)]
+        return Call(words, b"*%d\r\n$6\r\nEXISTS\r\n" % (count + 1) + b"".join(words))
 
     def put(self, keys, addresses, size):
-        for key, address in zip(keys, addresses):
+        for key, address in zip(keys.words, addresses):
             head = b"*3\r\n$3\r\nSET\r\n%b$%d\r\n" % (key, size)
             self._send([head, view(address, size), b"\r\n"], len(head) + size + 2)
             self._expect(b"+OK")
 
     def get(self, keys, addresses, size):
-        for key, address in zip(keys, addresses):
+        for key, address in zip(keys.words, addresses):
             self._socket.sendall(b"*2\r\n$3\r\nGET\r\n" + key)
             self._expect(b"$%d" % size)
             self._read(view(address, size))
             self._expect(b"")
 
     def lookup(self, keys):
-        self._socket.sendall(b"*%d\r\n$6\r\nEXISTS\r\n" % (len(keys) + 1) + b"".join(keys))
+        self._socket.sendall(keys.exists)
         return int(self._line()[1:])
 
     def clear(self):
