@@ -134,7 +134,8 @@ def _compare_nvme(options, plan, directory, comparison):
     wanted, plan.nvme = plan.nvme, NvmePlan()
     fitted = wanted.fitted(shutil.disk_usage(directory).free, available_memory_bytes())
     if fitted is None:
-        _say("NVMe is left out: no room on the drive or in memory")
+        _say("NVMe is left out: " + ("no room on the drive or in memory" if wanted.sizes else
+                                     "rounds of writes are too small for such chunks"))
         return
     if fitted != wanted:
         _say(f"room for rounds of {bytes_text(fitted.round_bytes)} only")

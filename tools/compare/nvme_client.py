@@ -115,6 +115,7 @@ class NvmeClient:
         for number, acquired in self._held:
             acquired.chunks[0].copy_into([view(self._copy.address, self._size)])
             wrong += self._payloads.count_wrong(number % self._count, self._copy.address)
+            self._payloads.spoil(number % self._count, self._copy.address)  # for the next one
             acquired.release()
         verified, self._held = len(self._held) * self._size, []
         return {"verified_bytes": verified, "wrong_bytes": wrong}

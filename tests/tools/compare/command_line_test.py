@@ -145,6 +145,11 @@ class CommandLineTest(unittest.TestCase):
                          (True, 3, 1))
         self.assertEqual([one["what"] for one in found["verdicts"]], ["NVMe read 4.0 MiB"])
 
+    def test_chunks_that_are_too_large_for_the_rounds_are_left_out_and_it_is_said(self):
+        code, said = self.main("--only=memcpy", "--sizes=32MiB", "--nvme-round-mib=64")
+        self.assertEqual(code, 0, said)
+        self.assertIn("NVMe is left out: rounds of writes are too small for such chunks", said)
+
     def test_where_there_is_no_fio_nvme_is_left_out(self):
         code, said, found = self.compare_with_fio(0, there=False)
         self.assertEqual(code, 0, said)
