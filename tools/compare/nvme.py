@@ -106,7 +106,7 @@ class Fio:
         return self._run(direction, block_bytes, what)
 
     def _run(self, direction, block_bytes, what):
-        said, _ = run(
+        said, code = run(
             ["fio", "--name=kvkeep", "--thread", f"--bs={block_bytes}", f"--rw={direction}",
              "--direct=1", "--ioengine=io_uring", "--fixedbufs=1", "--iodepth=16",
              "--output-format=json", *what], self._patience_s, self._directory)
@@ -118,6 +118,8 @@ class Fio:
         if bytes_per_s <= 0:
             raise FioFailed("fio moved nothing. Can this directory do O_DIRECT, and the kernel "
                             "io_uring? --no-nvme leaves fio out")
+        if code != 0:
+            raise FioFailed(f"fio ended with {code}: {said[:FIO_LAST_WORDS]}")
         return bytes_per_s / 1e9
 
 

@@ -161,6 +161,12 @@ class CommandLineTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("fio gave no result: no such engine", said)
 
+    def test_a_result_of_a_fio_that_ended_badly_is_none(self):
+        half = '{"jobs": [{"write": {"bw_bytes": 5}}]}'
+        code, said, _ = self.compare_with_fio(0, last=half)
+        self.assertEqual(code, 1)
+        self.assertIn("fio ended with 1: {", said)
+
 
 if __name__ == "__main__":
     unittest.main()
