@@ -9,9 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "client/client.h"
+#include "client/payload_malloc.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
-#include "tools/bench/connect.h"
 #include "tools/bench/content.h"
 #include "tools/bench/driver.h"
 #include "tools/bench/gpu_memory.h"
@@ -25,6 +26,29 @@ constexpr std::chrono::seconds kRoomPatience{10};  // of a load
 constexpr uint64_t kLoadCallBytes = 32 * kMiB;
 constexpr uint64_t kLoadCallChunks = 4096;
 constexpr double kOneCallSeconds = 1e-9;  // a slice that ends with its first call
+
+// Tunes this process's malloc, as an engine's is, and connects. Unavailable; FailedPrecondition
+// when path local is not to be had.
+absl::StatusOr<std::unique_ptr<client::Client>> ConnectTo(const ClientTarget& target,
+                                                          std::string client_name) {
+  client::TuneMallocForPayloads();
+  const client::PathChoice choice = target.path == "grpc"    ? client::PathChoice::kGrpc
+                                    : target.path == "local" ? client::PathChoice::kLocal
+                                                             : client::PathChoice::kAuto;
+  KVKEEP_ASSIGN_OR_RETURN(auto connected,
+                          client::Client::Connect({.endpoint = target.endpoint,
+                                                   .client_name = std::move(client_name),
+                                                   .default_deadline = kCallDeadline,
+                                                   .path = choice,
+                                                   .local_socket = target.local_socket}));
+  if (!connected->connected()) return connected->GetServerInfo().status();
+  return connected;
+}
+
+// What clients of the same seed call their chunks.
+client::NamespaceSpec NamespaceOf(const ClientTarget& target) {
+  return {.model = absl::StrCat("bench ", target.seed), .dtype = "bytes", .tokens_per_chunk = 256};
+}
 
 class BenchClient {
  public:

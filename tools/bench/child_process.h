@@ -35,8 +35,6 @@ class ChildProcess {
   absl::StatusOr<Json> Receive(std::chrono::milliseconds timeout);
   absl::StatusOr<Json> Call(const Json& command, std::chrono::milliseconds timeout);
 
-  int pid() const { return pid_; }
-
  private:
   ChildProcess(std::string name, UniqueFd socket, int pid)
       : name_(std::move(name)), socket_(std::move(socket)), pid_(pid) {}

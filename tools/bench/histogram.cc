@@ -65,17 +65,11 @@ uint64_t LatencyHistogram::Quantile(double quantile) const {
   return max_;
 }
 
-std::map<size_t, uint64_t> LatencyHistogram::buckets() const {
-  std::map<size_t, uint64_t> filled;
-  for (size_t i = 0; i < counts_.size(); ++i) {
-    if (counts_[i] > 0) filled[i] = counts_[i];
-  }
-  return filled;
-}
-
 void to_json(Json& json, const LatencyHistogram& histogram) {
   Json buckets = Json::array();
-  for (const auto& [bucket, count] : histogram.buckets()) buckets.push_back({bucket, count});
+  for (size_t i = 0; i < histogram.counts_.size(); ++i) {
+    if (histogram.counts_[i] > 0) buckets.push_back({i, histogram.counts_[i]});
+  }
   json = {{"min", histogram.min_ns()},
           {"max", histogram.max_},
           {"sum", histogram.sum_},

@@ -2,12 +2,10 @@
 //
 // 64 buckets per power of two, as HdrHistogram has them; below 128 ns every nanosecond has its own.
 // Histograms of several threads, processes and rounds are added up; as JSON a histogram goes whole
-// from one process to another, also from those in Python (tools/compare/peers). Not thread-safe.
+// from one process to another. Not thread-safe.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
@@ -30,10 +28,7 @@ class LatencyHistogram {
   uint64_t Quantile(double quantile) const;
   double QuantileUs(double quantile) const { return static_cast<double>(Quantile(quantile)) / 1e3; }
 
-  // Bucket -> count, of those that are not empty.
-  std::map<size_t, uint64_t> buckets() const;
-
-  // Whole: buckets, min, max and sum.
+  // Whole: buckets (number and count of those that are not empty), min, max and sum.
   friend void to_json(nlohmann::ordered_json& json, const LatencyHistogram& histogram);
   friend void from_json(const nlohmann::ordered_json& json, LatencyHistogram& histogram);
 

@@ -30,9 +30,8 @@ TEST_CASE("a child answers in a process of its own, one command after the other"
     const auto answer = child->Call({{"do", "count"}}, kPatience);
     REQUIRE(answer.ok());
     CHECK((*answer)["calls"] == call);
-    CHECK((*answer)["pid"] == child->pid());
+    CHECK((*answer)["pid"] != getpid());
   }
-  CHECK(child->pid() != getpid());
 }
 
 TEST_CASE("an error travels with its code and words, and the child goes on") {

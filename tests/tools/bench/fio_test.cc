@@ -9,7 +9,7 @@
 namespace kvkeep::bench {
 namespace {
 
-TEST_CASE("fio reads and writes in a directory of any name, and leaves nothing there") {
+TEST_CASE("fio reads in a directory of any name, and leaves nothing there") {
   if (!HasFio()) return;
   const ScratchDir scratch;
   const std::string directory = scratch / "a drive: 'x' $HOME; y:z";
