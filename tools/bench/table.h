@@ -58,7 +58,7 @@ struct TableRun {
   bool lock_worked = false;    // without the time that the holder was not on a CPU
 
   void Say(const std::string& what) const { bench::Say(progress, what); }
-  void SayRound(const std::string& what, int round) const;
+  void SayRound(const std::string& what, int round) const;  // of scale.rounds
   // Says in the report what the clients met.
   absl::StatusOr<TableSide> Start(const DaemonOptions& daemon_options);
   // Before a daemon is let go: how long its lock was held.

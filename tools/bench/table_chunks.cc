@@ -223,7 +223,7 @@ absl::Status RunPutsOf(TableRun* run, uint64_t size, int copy_threads) {
   Series second{.name = name + ", second pass", .has_daemon = true};
   std::vector<double> copied;
   for (int round = 0; round < run->scale.put_rounds; ++round) {
-    run->SayRound(name, round);
+    run->Say(absl::StrCat(name, ": round ", round + 1, " of ", run->scale.put_rounds));
     KVKEEP_ASSIGN_OR_RETURN(const Series* copy, run->baselines.Copy(size, 1, run->scale.seconds));
     copied.push_back(copy->rounds.back().gb_per_second());
     KVKEEP_RETURN_IF_ERROR(run->baselines.Copy(size, 2, run->scale.seconds).status());
