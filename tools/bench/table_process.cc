@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <thread>
@@ -15,52 +14,12 @@
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 #include "tools/bench/cpu_time.h"
+#include "tools/bench/proc_status.h"
 #include "tools/bench/server_program.h"
 #include "tools/bench/shared_pages.h"
 #include "tools/bench/table.h"
 
 namespace kvkeep::bench {
-namespace {
-
-// The number behind "name:" of a process's or thread's status file; 0: no such file or line.
-uint64_t NumberOf(const std::string& directory, const std::string& name) {
-  std::ifstream file(directory + "/status");
-  std::string word;
-  uint64_t value = 0;
-  while (file >> word) {
-    if (word == name + ":" && file >> value) return value;
-  }
-  return 0;
-}
-
-std::string ProcOf(int pid) { return absl::StrCat("/proc/", pid); }
-
-// Its resident pages that are not of shared memory: without a memfd arena, without a mount's.
-uint64_t ResidentBesideSharedBytes(int pid) {
-  return (NumberOf(ProcOf(pid), "RssAnon") + NumberOf(ProcOf(pid), "RssFile")) * kKiB;
-}
-
-// Those that are: an arena, as far as it is touched. Pages of a hugetlbfs are counted apart.
-uint64_t ResidentSharedBytes(int pid) {
-  return (NumberOf(ProcOf(pid), "RssShmem") + NumberOf(ProcOf(pid), "HugetlbPages")) * kKiB;
-}
-
-// How often its threads gave up their CPU of their own will, and so were woken up again, by the
-// threads' names; of those that live now.
-std::map<std::string, uint64_t> WakeUpsOf(int pid) {
-  std::map<std::string, uint64_t> by_name;
-  std::error_code error;
-  for (std::filesystem::directory_iterator task(ProcOf(pid) + "/task", error), end;
-       !error && task != end; task.increment(error)) {
-    std::string name;
-    std::ifstream comm(task->path() / "comm");
-    if (!std::getline(comm, name)) continue;  // it has ended meanwhile
-    by_name[name] += NumberOf(task->path(), "voluntary_ctxt_switches");
-  }
-  return by_name;
-}
-
-}  // namespace
 
 // ---------------------------------------------------------------- prefault
 //
@@ -78,21 +37,25 @@ absl::StatusOr<double> DaemonsTouchRate(TableRun* run) {
   const uint64_t bytes = run->scale.put_g2_bytes;
   uint64_t begun_bytes = 0;
   double begun_at = 0, done_at = 0;
+  absl::Status looked;
   const auto look = [&](int pid) {
-    const uint64_t there = ResidentSharedBytes(pid);
-    if (there < std::min(kTouchBegun, bytes / 8) || done_at > 0) return;
+    if (!looked.ok() || done_at > 0) return;
+    const absl::StatusOr<uint64_t> there = ResidentSharedBytes(pid);
+    looked = there.status();
+    if (!there.ok() || *there < std::min(kTouchBegun, bytes / 8)) return;
     const double now = WallSeconds();
     if (begun_at == 0) {
       begun_at = now;
-      begun_bytes = std::min(there, bytes);
+      begun_bytes = std::min(*there, bytes);
     }
-    if (there >= bytes) done_at = now;
+    if (*there >= bytes) done_at = now;
   };
   DaemonOptions options = DaemonOf(run->options, bytes, 0);
   options.while_starting = look;
   KVKEEP_ASSIGN_OR_RETURN(const auto daemon, DaemonProcess::Start(options));
   const double give_up = WallSeconds() + kTouchPatienceSeconds;
   for (; done_at == 0; look(daemon->pid())) {
+    KVKEEP_RETURN_IF_ERROR(looked);
     if (WallSeconds() > give_up) return absl::DeadlineExceededError("the arena is not touched");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // for another process
   }
@@ -221,7 +184,7 @@ absl::Status RunRest(TableRun* run) {
   DaemonOptions options = DaemonOf(run->options, kGiB, 0);
   options.arena_dir = options.arena_readonly_dir = "";  // shared memory is told apart by the kernel
   KVKEEP_ASSIGN_OR_RETURN(const auto daemon, DaemonProcess::Start(options));
-  const uint64_t fresh = ResidentBesideSharedBytes(daemon->pid());
+  KVKEEP_ASSIGN_OR_RETURN(const uint64_t fresh, ResidentBesideSharedBytes(daemon->pid()));
   ClientTarget target = TargetOf(run->options, daemon.get());
   target.path = "grpc";
   target.pool_bytes = kRestPoolBytes;
@@ -234,13 +197,12 @@ absl::Status RunRest(TableRun* run) {
   // Its clients are still connected.
   const std::chrono::duration<double> third(scale.rest_seconds / 3);
   std::this_thread::sleep_for(2 * third);  // for the daemon to come to rest
-  const auto before = WakeUpsOf(daemon->pid());
+  KVKEEP_ASSIGN_OR_RETURN(const auto before, WakeUpsOf(daemon->pid()));
   const double began = WallSeconds();
   std::this_thread::sleep_for(third);  // for nothing: that is what is measured
-  const auto after = WakeUpsOf(daemon->pid());
+  KVKEEP_ASSIGN_OR_RETURN(const auto after, WakeUpsOf(daemon->pid()));
   const double seconds = WallSeconds() - began;
-  const uint64_t resident = ResidentBesideSharedBytes(daemon->pid());
-  if (resident == 0) return absl::UnavailableError("the daemon has ended");
+  KVKEEP_ASSIGN_OR_RETURN(const uint64_t resident, ResidentBesideSharedBytes(daemon->pid()));
   Line memory = PlainLine(
       absl::StrFormat("%g s after %.2g GB of gRPC on 16 connections: resident beside the arena",
                       scale.rest_seconds, static_cast<double>(scale.rest_bytes) / 1e9),
