@@ -68,6 +68,7 @@ def prompt_named(name):
 
 class VllmEngine(unittest.TestCase):
     SCRIPT = __file__  # of engine processes
+    EXPECTED = {}  # by what was asked
 
     def setUp(self):
         sys.path.insert(0, str(ASKED.root / "tests" / "client" / "c"))
@@ -130,10 +131,14 @@ class VllmEngine(unittest.TestCase):
         return made
 
     def expect(self, prompts, **options):
-        """Of each prompt what vLLM without kvkeep says, one by one."""
-        plain = self.engine(None, **options)
-        self.expected = {prompt: plain.ask(prompt)["tokens"][0] for prompt in prompts}
-        plain.close()
+        """Of each prompt what vLLM without kvkeep says, one by one: the same in each test, as all
+        have the same model."""
+        asked = (tuple(prompts), repr(options))
+        if asked not in self.EXPECTED:
+            plain = self.engine(None, **options)
+            self.EXPECTED[asked] = {prompt: plain.ask(prompt)["tokens"][0] for prompt in prompts}
+            plain.close()
+        self.expected = self.EXPECTED[asked]
         self.assertEqual(len({tuple(tokens) for tokens in self.expected.values()}), len(prompts))
 
     def ask(self, asked, *prompts):
