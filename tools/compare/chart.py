@@ -8,11 +8,11 @@ import json
 import pathlib
 import sys
 
-from figures import short_bytes_text
-
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+TOOLS = pathlib.Path(__file__).resolve().parents[1]
+sys.path += [str(TOOLS), str(TOOLS / "measure")]
 
 import bars  # noqa: E402
+from figures import short_bytes_text  # noqa: E402
 
 
 def call_text(discipline):

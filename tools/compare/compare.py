@@ -15,14 +15,17 @@ import sys
 import tempfile
 import time
 
-from about import about, available_memory_bytes
-import chart
-from contest import CONTESTANTS, PROGRAMS, ROOT, Contest
-from figures import KIB, bytes_text, chunk_sizes
-from nvme import FioAbsent, compare_with_fio
-from plan import NvmePlan, QuickBudget, plan_of
-from processes import MAX_SOCKET_PATH_BYTES, ChildFailed
-from report import Comparison, document, text
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "measure"))
+
+from about import about, available_memory_bytes  # noqa: E402
+import chart  # noqa: E402
+from contest import CONTESTANTS, PROGRAMS, ROOT, Contest  # noqa: E402
+from figures import KIB, bytes_text, chunk_sizes  # noqa: E402
+from fio import FioAbsent  # noqa: E402
+from nvme import compare_with_fio  # noqa: E402
+from plan import NvmePlan, QuickBudget, plan_of  # noqa: E402
+from processes import MAX_SOCKET_PATH_BYTES, ChildFailed  # noqa: E402
+from report import Comparison, document, text  # noqa: E402
 
 FAILED, WRONG_USAGE = 1, 2
 BUILT = ("bin/kvkeepd", "bin/kvkeep", "lib/libkvkeep-client.so.1", "lib/libkvkeep-bare-stream.so")
@@ -188,7 +191,7 @@ def main(arguments):
         _say(f"compare: --build: there is no {', '.join(missing)} in {options.build}; "
              "tools/compare/run builds all of it")
         return WRONG_USAGE
-    os.environ["KVKEEP_COMPARE_BUILD"] = str(options.build)
+    os.environ["KVKEEP_BUILD"] = str(options.build)
     comparison, code = Comparison(), 0
     try:
         with tempfile.TemporaryDirectory(prefix="kvkeep-compare-", dir=options.scratch) as own:

@@ -39,7 +39,7 @@ MAY_BE_ABSENT = ("Redis", *PEERS)  # as somebody else installs them; the others 
 def environment_of(build):
     """What our Python programs find the client, its library and the daemon by. Their own modules
     they find by themselves: servers of others inherit this, and our names must not hide theirs."""
-    return {"KVKEEP_COMPARE_BUILD": str(build), "PYTHONDONTWRITEBYTECODE": "1",
+    return {"KVKEEP_BUILD": str(build), "PYTHONDONTWRITEBYTECODE": "1",
             "KVKEEP_CLIENT_LIBRARY": str(build / "lib/libkvkeep-client.so.1"),
             "PYTHONPATH": str(ROOT / "client/python")}
 

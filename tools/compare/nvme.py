@@ -8,10 +8,8 @@ read from there. One thread.
 """
 
 import contextlib
-import json
 import mmap
 import pathlib
-import shutil
 import sys
 import time
 from dataclasses import dataclass, field
@@ -19,25 +17,16 @@ from dataclasses import dataclass, field
 from contest import HERE, environment_of, turns
 from daemon import ROOMY, Daemon
 from figures import MIB, median, ratios
+from fio import Fio
 from measured import Measured, Slice
 from plan import READERS
-from processes import Child, cpu_seconds, run
+from processes import Child, cpu_seconds
 
 FIO_BLOCKS = (MIB, 4 * MIB)
 PARTS = ("read", "first fill", "overwrite")
 # At most. Long: at the end of a burst those that are done wait for the last one's chunk.
 BURST_S = 5
-FIO_LAST_WORDS = 500
-FIO_PATIENCE_S, FIO_LEAST_BYTES_PER_S = 120, 10e6  # beyond what it is asked to take
 LEAST_FROM_NVME = 0.98  # of what was read; else some came from memory, or two asked for the same
-
-
-class FioAbsent(Exception):
-    """There is no fio."""
-
-
-class FioFailed(OSError):
-    """There is one, and it gave no result."""
 
 
 @dataclass
@@ -79,48 +68,6 @@ class NvmeResult:
     def refused(self):
         """`read` was measured, and is no figure of NVMe."""
         return bool(self.parts["read"].kvkeep) and self.from_nvme < LEAST_FROM_NVME
-
-
-class Fio:
-    """io_uring, O_DIRECT, registered buffers, depth 16; its buffers are ordinary memory. It runs in
-    the directory, so that it is told no path: some characters have a meaning of their own to it. It
-    is one process, which dies with ours."""
-
-    def __init__(self, directory, plan):
-        """FioAbsent; this and the others: FioFailed."""
-        if shutil.which("fio") is None:
-            raise FioAbsent("there is no fio")
-        self._directory = directory
-        self._patience_s = (FIO_PATIENCE_S + plan.seconds
-                            + plan.read_bytes / FIO_LEAST_BYTES_PER_S)
-        file = ["--filename=fio.data", f"--size={plan.read_bytes}"]
-        timed = [*file, "--time_based", f"--runtime={round(plan.seconds * 1000)}ms"]
-        self._what = {"read": ("read", timed), "overwrite": ("write", timed),
-                      "first fill": ("write", ["--fallocate=native", "--unlink=1",
-                                               "--filename=fio.fresh",
-                                               f"--size={plan.round_bytes}"])}
-        self._run("write", MIB, file)  # all of it is written once
-
-    def gb_per_s(self, part, block_bytes):
-        direction, what = self._what[part]
-        return self._run(direction, block_bytes, what)
-
-    def _run(self, direction, block_bytes, what):
-        said, code = run(
-            ["fio", "--name=kvkeep", "--thread", f"--bs={block_bytes}", f"--rw={direction}",
-             "--direct=1", "--ioengine=io_uring", "--fixedbufs=1", "--iodepth=16",
-             "--output-format=json", *what], self._patience_s, self._directory)
-        try:
-            found = json.loads(said[said.index("{"):said.rindex("}") + 1])  # notes stand around it
-            bytes_per_s = found["jobs"][0][direction]["bw_bytes"]
-        except (ValueError, LookupError, TypeError) as error:
-            raise FioFailed(f"fio gave no result: {said[-FIO_LAST_WORDS:]}") from error
-        if bytes_per_s <= 0:
-            raise FioFailed("fio moved nothing. Can this directory do O_DIRECT, and the kernel "
-                            "io_uring? --no-nvme leaves fio out")
-        if code != 0:
-            raise FioFailed(f"fio ended with {code}: {said[:FIO_LAST_WORDS]}")
-        return bytes_per_s / 1e9
 
 
 class Bursts:
@@ -223,6 +170,8 @@ def _run_size(options, plan, directory, fio, result):
     config = {**ROOMY, "g2": {**ROOMY["g2"], "capacity": plan.g2_bytes},
               "g3": {"admission": "all", "paths": [{"dir": "{dir}/nvme0",
                                                     "capacity": plan.g3_bytes}]}}
+    of_fio = {"read": fio.read, "overwrite": fio.overwrite,
+              "first fill": lambda block: fio.fill(block, plan.round_bytes)}
     with Drive(options.build, directory, config) as drive:
         drive.write_back_until(plan.put_first_bytes, size, chunks)
         bursts = Bursts(drive.readers, size, plan.read_bytes // size, plan.held_bytes)
@@ -240,7 +189,7 @@ def _run_size(options, plan, directory, fio, result):
             figures = result.parts[part]
             for _, block in turns(plan.rounds, [*FIO_BLOCKS, None]):
                 if block is not None:
-                    figures.fio[block].append(fio.gb_per_s(part, block))
+                    figures.fio[block].append(of_fio[part](block))
                 else:
                     figures.kvkeep.append(read() if part == "read"
                                           else drive.write_back(size, chunks))
@@ -249,7 +198,7 @@ def _run_size(options, plan, directory, fio, result):
 def compare_with_fio(options, plan, directory, results):
     """Adds a result for each size of the plan; it has what was measured also when this fails.
     FioAbsent, FioFailed, ChildFailed, OSError. `options`: of compare.py."""
-    fio = Fio(directory, plan)
+    fio = Fio(directory, plan.read_bytes, plan.seconds)
     for size in plan.sizes:
         results.append(NvmeResult(size))
         _run_size(options, plan, directory, fio, results[-1])

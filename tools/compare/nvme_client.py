@@ -13,13 +13,16 @@ holds follows from its number, so whoever put it, all know it. One thread.
 import collections
 import hashlib
 import mmap
+import pathlib
 import sys
 import time
 
 from kvkeep import Client
 
-from memory import Pages, Payloads, view
-from processes import serve
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "measure"))
+
+from memory import Pages, Payloads, view  # noqa: E402
+from processes import serve  # noqa: E402
 
 PATIENCE_S, ROOM_PATIENCE_S, ROOM_PAUSE_S = 30, 10, 0.02
 ASKED_AT_ONCE = 2

@@ -6,7 +6,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 COMPARE = ROOT / "tools/compare"
-sys.path += [str(COMPARE), str(COMPARE / "contestants"), str(ROOT / "client/python")]
+sys.path += [str(COMPARE), str(COMPARE / "contestants"), str(ROOT / "tools/measure"),
+             str(ROOT / "client/python")]
 
 from contest import Discipline  # noqa: E402
 from figures import MIB  # noqa: E402

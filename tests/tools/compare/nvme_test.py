@@ -149,5 +149,5 @@ class BesideFioTest(unittest.TestCase):
 
 if __name__ == "__main__":
     BUILD = pathlib.Path(sys.argv.pop(1))
-    os.environ["KVKEEP_COMPARE_BUILD"] = str(BUILD)
+    os.environ["KVKEEP_BUILD"] = str(BUILD)
     unittest.main()

@@ -9,7 +9,8 @@ contestant's library may have its own. Failures are raised.
 import pathlib
 import sys
 
-sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
+COMPARE = pathlib.Path(__file__).resolve().parents[1]
+sys.path[1:1] = [str(COMPARE), str(COMPARE.parent / "measure")]
 
 from memory import Pages  # noqa: E402
 from processes import serve  # noqa: E402

@@ -12,7 +12,8 @@ import sys
 import time
 from typing import NamedTuple
 
-sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
+COMPARE = pathlib.Path(__file__).resolve().parents[1]
+sys.path[1:1] = [str(COMPARE), str(COMPARE.parent / "measure")]
 
 from memory import Pages, Payloads  # noqa: E402
 from processes import serve  # noqa: E402

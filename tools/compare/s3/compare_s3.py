@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent))
+sys.path += [str(HERE.parent), str(HERE.parents[1] / "measure")]
 
 from contest import ROOT, environment_of  # noqa: E402
 from figures import KIB, chunk_sizes  # noqa: E402

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Children and servers of tools/compare: what they answer, that failures are said, and that none
+"""Children and servers: what they answer, that failures are said, and that none
 outlives its owner."""
 
 import os
@@ -12,7 +12,9 @@ import tempfile
 import unittest
 from unittest import mock
 
-from made_up import COMPARE
+MEASURE = pathlib.Path(__file__).resolve().parents[3] / "tools/measure"
+sys.path.append(str(MEASURE))
+
 from processes import (MAX_SOCKET_PATH_BYTES, Child, ChildFailed, Server, cpu_seconds, listens_at,
                        run, socket_path)
 
@@ -42,7 +44,7 @@ class ChildTest(unittest.TestCase):
     def setUp(self):
         self.log = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "log"
         self.child = Child("halves", [sys.executable, "-B", "-c", ANSWERS],
-                           {"PYTHONPATH": str(COMPARE)}, self.log)
+                           {"PYTHONPATH": str(MEASURE)}, self.log)
         self.addCleanup(self.child.stop)
 
     def test_commands_are_answered_and_failures_are_said(self):
@@ -109,7 +111,7 @@ class ServerTest(unittest.TestCase):
     def test_servers_of_a_child_are_gone_when_it_is_stopped(self):
         with tempfile.TemporaryDirectory() as directory:
             child = Child("owner", [sys.executable, "-B", "-c", SERVES, directory],
-                          {"PYTHONPATH": str(COMPARE)})
+                          {"PYTHONPATH": str(MEASURE)})
             self.addCleanup(child.stop)
             pid = child.ask("start")["pid"]
             os.kill(pid, 0)
@@ -146,7 +148,7 @@ class ServerTest(unittest.TestCase):
                    "print(one.pid, flush=True)\n"
                    "sys.stdin.read()\n")
         with tempfile.TemporaryDirectory() as directory:
-            with subprocess.Popen([sys.executable, "-B", "-c", program, directory], cwd=COMPARE,
+            with subprocess.Popen([sys.executable, "-B", "-c", program, directory], cwd=MEASURE,
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
                 ended = os.pidfd_open(int(owner.stdout.readline()))
                 self.addCleanup(os.close, ended)

@@ -1,6 +1,6 @@
 """A kvkeepd of the comparison's own, in a fresh directory; it dies with the process that owns it.
 
-The program, and what else the build made, is below $KVKEEP_COMPARE_BUILD.
+The program, and what else the build made, is below $KVKEEP_BUILD.
 """
 
 import json
@@ -26,7 +26,7 @@ ROOMY = {"g2": {"dirty_budget": "100%", "arena": "memfd"},
 
 
 def built(name):
-    return pathlib.Path(os.environ["KVKEEP_COMPARE_BUILD"]) / name
+    return pathlib.Path(os.environ["KVKEEP_BUILD"]) / name
 
 
 class Daemon:
