@@ -115,7 +115,8 @@ def take(folder, binaries, seconds):
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0)
         sockets = ["--endpoint", endpoint, "--admin", f"unix://{folder}/admin.sock"]
         loads = [
-            Load(binaries / "kvkeep-bench", *sockets, "--local-socket", folder / "local.sock",
+            Load(ROOT / "tools/bench/kvkeep-bench", "--client", binaries / "kvkeep-bench-client",
+                 *sockets, "--local-socket", folder / "local.sock",
                  "--path", "local", "--pattern", "sessions", "--rate", "3", "--history", "2000",
                  "--kv-bytes-per-token", "4096", "--seconds", str(seconds)),
             Load(binaries / "kvkeep", "--endpoint", endpoint, "--path", "grpc", "replay",

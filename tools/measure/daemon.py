@@ -3,6 +3,7 @@
 The program, and what else the build made, is below $KVKEEP_BUILD.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -30,32 +31,45 @@ def built(name):
 
 
 class Daemon:
-    def __init__(self, directory, config, tcp=False):
+    def __init__(self, directory, config, tcp=False, metrics=True, program=None, **start):
         """Serves when this returns. `config`: sections of kvkeep.yaml, but for where it listens and
         lies; without "g3" it has none. {dir} in a text is its own directory, which is made in
-        `directory`. OSError: it did not start, or its sockets' paths are too long."""
+        `directory`. `program`: another kvkeepd than the build's; `start`: as Server takes it.
+        OSError: it did not start, or its sockets' paths are too long."""
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="kvkeepd-", dir=directory))
-        self._metrics = free_port()
+        self._metrics = free_port() if metrics else 0
         self.tcp_endpoint = f"127.0.0.1:{free_port()}" if tcp else ""
         listener = socket_path(self.directory, "kvkeep.sock")  # the longest of the names
         self.endpoint = f"unix://{listener}"
         where = {"g3": {"paths": []}, **config,
                  "listen": {"unix": "{dir}/kvkeep.sock", "local": "{dir}/local.sock",
                             "admin": "{dir}/admin.sock", "tcp": self.tcp_endpoint},
-                 "metrics": {"listen": f"127.0.0.1:{self._metrics}"},
+                 "metrics": {"listen": f"127.0.0.1:{self._metrics}" if metrics else ""},
                  "state": {"dir": "{dir}/state"}}
         file = self.directory / "kvkeep.yaml"  # of which JSON is a part
         file.write_text(json.dumps(where).replace("{dir}", str(self.directory)))
-        self._server = Server("kvkeepd", [built("bin/kvkeepd"), "--config", file], self.directory,
-                              lambda: listens_at(listener))
+        with contextlib.ExitStack() as undo:
+            undo.callback(shutil.rmtree, self.directory, ignore_errors=True)
+            self._server = Server("kvkeepd", [program or built("bin/kvkeepd"), "--config", file],
+                                  self.directory, lambda: listens_at(listener), **start)
+            undo.pop_all()
+        self.ready_at = time.monotonic()  # when it was seen to serve
+
+    @property
+    def admin_endpoint(self):
+        return f"unix://{self.directory}/admin.sock"
+
+    @property
+    def local_socket(self):
+        return f"{self.directory}/local.sock"
 
     @property
     def pid(self):
         return self._server.pid
 
     def clear(self):
-        said, code = run([built("bin/kvkeep"), "--admin", f"unix://{self.directory}/admin.sock",
-                          "clear", "--yes"], CLEAR_PATIENCE_S)
+        said, code = run([built("bin/kvkeep"), "--admin", self.admin_endpoint, "clear", "--yes"],
+                         CLEAR_PATIENCE_S)
         if code != 0:
             raise OSError(f"kvkeep clear: {said}")
 

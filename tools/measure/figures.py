@@ -31,15 +31,22 @@ def ratios(ours, theirs):
     return [one / other for one, other in zip(ours, theirs) if other]
 
 
+def byte_size(text):
+    """Of "64KiB", "2GiB" or "5". ValueError: it is no number of bytes."""
+    unit = next(unit for unit in _UNITS if text.endswith(unit))
+    size = float(text.removesuffix(unit)) * _UNITS[unit]
+    if size != int(size) or size < 0:
+        raise ValueError(f"'{text}' is no number of bytes")
+    return int(size)
+
+
 def chunk_sizes(text):
     """Of "64KiB,2MiB,5". ValueError: one of them is no chunk's."""
     sizes = []
     for one in text.split(","):
-        unit = next(unit for unit in _UNITS if one.endswith(unit))
-        size = float(one.removesuffix(unit)) * _UNITS[unit]
-        if size != int(size) or not 1 <= size <= MAX_CHUNK_BYTES:
+        sizes.append(byte_size(one))
+        if not 1 <= sizes[-1] <= MAX_CHUNK_BYTES:
             raise ValueError(f"'{one}': a chunk has 1 byte to {MAX_CHUNK_BYTES >> 20} MiB")
-        sizes.append(int(size))
     return sizes
 
 

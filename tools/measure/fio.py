@@ -3,11 +3,13 @@ O_DIRECT, registered buffers and depth 16, on files of its own. Its buffers are 
 """
 
 import json
+import pathlib
 import shutil
 
 from figures import MIB
 from processes import run
 
+FILE = "fio.data"
 LAST_WORDS = 500
 PATIENCE_S, LEAST_BYTES_PER_S = 120, 10e6  # beyond what it is asked to take
 
@@ -22,7 +24,7 @@ class FioFailed(OSError):
 
 class Fio:
     """It runs in the directory, so that it is told no path: some characters have a meaning of their
-    own to it. It is one process, which dies with ours. Its file stays in the directory."""
+    own to it. It is one process, which dies with ours."""
 
     def __init__(self, directory, data_bytes, seconds):
         """Writes its file once, whole, as the daemon does; reads and writes of it take `seconds`.
@@ -31,9 +33,13 @@ class Fio:
             raise FioAbsent("there is no fio")
         self._directory = directory
         self._patience_s = PATIENCE_S + seconds + data_bytes / LEAST_BYTES_PER_S
-        file = ["--filename=fio.data", f"--size={data_bytes}"]
+        file = [f"--filename={FILE}", f"--size={data_bytes}"]
         self._timed = [*file, "--time_based", f"--runtime={round(seconds * 1000)}ms"]
         self._run("write", MIB, file)
+
+    def close(self):
+        """Its file goes."""
+        (pathlib.Path(self._directory) / FILE).unlink(missing_ok=True)
 
     def read(self, block_bytes=MIB):
         """GB/s, as the others."""

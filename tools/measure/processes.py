@@ -77,8 +77,8 @@ def run(command, timeout_s, directory=None):
 class Child:
     """What it prints beside answers goes to the file `log`, else to our standard error."""
 
-    def __init__(self, name, command, environment=None, log=None):
-        self.name, self._log = name, log
+    def __init__(self, name, command, environment=None, log=None, patience_s=None):
+        self.name, self._log, self._patience_s = name, log, patience_s
         with open(log, "wb") if log else contextlib.nullcontext() as errors:
             self._process = _start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    stderr=errors, env={**os.environ, **(environment or {})})
@@ -94,8 +94,10 @@ class Child:
             self._process.stdin.write(json.dumps({"do": what, **arguments}).encode() + b"\n")
             self._process.stdin.flush()
 
-    def receive(self):
-        deadline = time.monotonic() + ANSWER_PATIENCE_S
+    def receive(self, beyond_s=0):
+        """`beyond_s`: how long what was asked for takes, at most."""
+        patience_s = ANSWER_PATIENCE_S if self._patience_s is None else self._patience_s
+        deadline = time.monotonic() + patience_s + beyond_s
         while b"\n" not in self._ahead:
             self._read(deadline)
         line, _, self._ahead = self._ahead.partition(b"\n")
@@ -125,7 +127,14 @@ class Child:
             self._process.wait(END_PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+        self.kill()
+
+    def kill(self):
+        """At once, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.stdout.close()
 
 
@@ -134,6 +143,7 @@ def serve(answer):
     prints goes to standard error, so that it is no answer."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    sys.stdout.reconfigure(line_buffering=True)  # it was a pipe's
     for line in sys.stdin:
         try:
             said = answer(json.loads(line))
@@ -173,8 +183,10 @@ def socket_path(directory, name):
 class Server:
     """It is stopped, and its end awaited, when this process ends, if not before."""
 
-    def __init__(self, name, command, directory, is_ready, environment=None):
-        """Returns when is_ready() says so. OSError, with its last words, when it ended instead."""
+    def __init__(self, name, command, directory, is_ready, environment=None, pause_s=PAUSE_S,
+                 meanwhile=None):
+        """Returns when is_ready() says so. OSError, with its last words, when it ended instead.
+        meanwhile(pid) is called before each pause."""
         log = pathlib.Path(directory) / f"{name}.log"
         with open(log, "wb") as output:
             self._process = _start(
@@ -187,7 +199,9 @@ class Server:
             while not is_ready():
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     raise OSError(f"{name} did not start: {_last_words(log)}")
-                time.sleep(PAUSE_S)
+                if meanwhile is not None:
+                    meanwhile(self.pid)
+                time.sleep(pause_s)
             undo.pop_all()
 
     @property

@@ -24,9 +24,11 @@ import sys
 import threading
 import urllib.request
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "client" / "c"))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "client" / "c"))
 from daemon import Daemon, free_port  # noqa: E402  (found by the line above)
 
+BENCH = ROOT / "tools" / "bench" / "kvkeep-bench"
 SCRAPE_SECONDS = 1.0
 
 
@@ -54,7 +56,8 @@ def scraped(address, count):
 def cpu_seconds_a_call(binaries, daemon, seconds):
     """Of daemon and client, in one run of kvkeep-bench."""
     bench = subprocess.run(
-        [binaries / "kvkeep-bench", "get", "--path", "local", "--endpoint", daemon.endpoint,
+        [BENCH, "get", "--client", binaries / "kvkeep-bench-client", "--path", "local",
+         "--endpoint", daemon.endpoint,
          "--admin", f"unix://{daemon.dir}/admin.sock",
          "--local-socket", f"{daemon.dir}/local.sock", "--daemon-pid", str(daemon.process.pid),
          "--size", "1MiB", "--keys", "64", "--seconds", str(seconds), "--rounds", "1",

@@ -1,0 +1,122 @@
+// Operation: one slot of a client that makes one call after the other, and what all slots of a
+// client share. The driver (driver.h) times the calls; an operation says what they are.
+//
+// Prepare, Run and Start are never called while a call of the same operation is under way; the last
+// call's result stays until the next, so that Verify can look at it outside of the measured time.
+#pragma once
+
+#include <absl/functional/any_invocable.h>
+#include <absl/status/statusor.h>
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "client/client.h"
+#include "tools/bench/client/case.h"
+
+namespace kvkeep::bench {
+
+struct CallResult {
+  absl::Status status;  // NotFound: not all of it was there
+  uint32_t chunks = 0;
+  uint64_t bytes = 0;
+  uint64_t copied_bytes = 0;
+  uint64_t first_piece_ns = 0;  // since the call began; 0: not asked for
+};
+
+struct VerifyResult {
+  uint64_t bytes = 0;
+  uint64_t wrong = 0;
+
+  void Add(const VerifyResult& other) {
+    bytes += other.bytes;
+    wrong += other.wrong;
+  }
+};
+
+class GpuMemory;
+class PayloadPool;
+
+// One client's side of a case. Outlives its operations.
+struct ClientContext {
+  client::Client* client = nullptr;
+  client::Namespace ns;
+  uint64_t seed = 0;
+  uint32_t number = 0;   // of this client; keys that it puts are its own
+  uint32_t clients = 1;  // that do the same
+  bool local = false;    // on the local path: chunks are read in place
+  PayloadPool* pool = nullptr;
+  GpuMemory* gpu = nullptr;  // of the paths cuda-ipc and pinned
+  std::atomic<uint64_t> calls{0};
+  std::atomic<uint64_t> fresh{0};  // chunks put under fresh keys so far
+};
+
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  // Before each call: makes up what it is about, keys that an engine has at hand. Not timed.
+  virtual void Prepare() = 0;
+  virtual CallResult Run() = 0;
+  using Done = absl::AnyInvocable<void(CallResult) &&>;
+  // `done` runs once, on a thread of the client library or within the call.
+  virtual void Start(Done done) = 0;
+  // Compares about `budget_bytes` of what the last call got or put, at least one piece.
+  virtual VerifyResult Verify(uint64_t budget_bytes) = 0;
+};
+
+std::unique_ptr<Operation> MakeOperation(ClientContext* context, const CaseSpec& spec);
+
+// ---- for the kinds of operation
+
+// One call of the client library: Self::Ask makes it, with or without a callback behind its other
+// arguments, and Self::Judge says what came of its Result.
+template <typename Self, typename Result>
+class OneCall : public Operation {
+ public:
+  CallResult Run() override { return self().Judge(self().Ask()); }
+  void Start(Done done) override {
+    self().Ask([this, done = std::move(done)](absl::StatusOr<Result> result) mutable {
+      std::move(done)(self().Judge(std::move(result)));
+    });
+  }
+
+ protected:
+  OneCall(ClientContext* context, const CaseSpec& spec) : context_(*context), spec_(spec) {}
+
+  ClientContext& context_;
+  const CaseSpec spec_;
+  std::vector<ChunkKey> keys_;  // of the last call made up
+
+ private:
+  Self& self() { return static_cast<Self&>(*this); }
+};
+
+// What a put of the case's batch came to.
+CallResult JudgePut(const absl::StatusOr<client::PutResult>& result, const CaseSpec& spec);
+
+// How many payloads of `size` the loaded chunks share.
+uint64_t LoadedPayloads(uint64_t size);
+// The keys of chunks [first, first + count) of `size` bytes, as a load puts them.
+std::vector<ChunkKey> LoadedKeys(const ClientContext& context, uint64_t size, uint64_t first,
+                                 uint64_t count);
+// Number `number` of the keys that this client has put so far, with that payload.
+ChunkKey FreshKey(const ClientContext& context, uint64_t number, uint64_t payload);
+// The next batch of a get: round and round over all keys, so that nothing is warm.
+uint64_t NextFirst(ClientContext* context, const CaseSpec& spec);
+// Compares `got`, which lies at `offset` of the payload under `key`.
+VerifyResult Compare(const ClientContext& context, const ChunkKey& key,
+                     std::span<const std::byte> got, uint64_t offset);
+// Gets these chunks over the client's path and compares about `budget_bytes` of them.
+VerifyResult ReadBack(ClientContext* context, std::span<const ChunkKey> keys, uint64_t size,
+                      uint64_t budget_bytes);
+
+// Of a case with runs on a GPU: as that memory's way is, or why not.
+absl::StatusOr<std::unique_ptr<Operation>> MakeGpuOperation(ClientContext* context,
+                                                            const CaseSpec& spec);
+
+// Deadline of every call of a benchmark: long, since a call that fails measures nothing.
+inline constexpr client::Deadline kCallDeadline{30'000};
+
+}  // namespace kvkeep::bench
