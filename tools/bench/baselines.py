@@ -38,16 +38,19 @@ class Baselines:
     def copy(self, size, threads, seconds):
         """One more round of copies of cold memory: its series."""
         region_bytes = max(MIN_COPIES_PER_REGION * size, self._region_bytes)
-        answer = self._child.ask("cold copy", size=size, threads=threads, seconds=seconds,
-                                 region_bytes=region_bytes, mount_dir=self._mount_dir)
+        answer = self._child.ask("cold copy", seconds, size=size, threads=threads,
+                                 seconds=seconds, region_bytes=region_bytes,
+                                 mount_dir=self._mount_dir)
         self._huge_page_bytes = answer.pop("huge_page_bytes")
         return self._add(f"memcpy {bytes_text(size)}, {_counted(threads, 'thread')}",
-                         {"size": size, "threads": threads, "region_bytes": region_bytes,
+                         {"size": size, "threads": threads,
+                          "region_bytes": answer.pop("region_bytes"),
                           "huge_page_bytes": self._huge_page_bytes}, answer)
 
     def ping_pong(self, verb, keys, depth, seconds):
         """One more round of the messages of that call on so many keys, thrown back by a process."""
-        answer = self._child.ask("ping-pong", verb=verb, keys=keys, depth=depth, seconds=seconds)
+        answer = self._child.ask("ping-pong", seconds, verb=verb, keys=keys, depth=depth,
+                                 seconds=seconds)
         name = f"ping-pong, {verb} of {_counted(keys, 'key')}"
         return self._add(name if depth == 1 else f"{name}, depth {depth}",
                          {"request_bytes": answer.pop("request_bytes"),

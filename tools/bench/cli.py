@@ -18,7 +18,7 @@ from pattern_run import jobs_of, run_pattern
 from processes import ChildFailed
 from table import SECTIONS, run_table
 
-FAILED, WRONG_USAGE, MISSED = 1, 2, 3
+FAILED, WRONG_USAGE, MISSED, INTERRUPTED = 1, 2, 3, 130
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUICK_REGION_BYTES = 64 << 20
 CALLS_IN_G2, DATA_OF_G2, G3_OF_DATA, LEAST_TIER_BYTES = 4, 3, 2, 64 << 20
@@ -81,7 +81,8 @@ def _add_daemon_options(parser):
     add("--path", default="auto", choices=("auto", "grpc", "local", *GPU_PATHS),
         help="auto: local when it is to be had; cuda-ipc, pinned: without a verb, puts from a GPU "
              "and gets to it, by the daemon or by the client itself")
-    add("--daemon-pid", type=int, default=0, help="whose CPU time counts; 0: as its status says")
+    add("--daemon-pid", type=_within(0, 1 << 30), default=0,
+        help="whose CPU time counts; 0: as its status says")
     add("--daemon", type=_file, default="",
         help="start this kvkeepd instead of using one that runs")
     add("--client", type=_file, help="kvkeep-bench-client; default: beside --daemon, or that of "
@@ -216,6 +217,8 @@ def _finish(options):
             setattr(options, name, usual)
     if wrong := _finish_gpu(options, given):
         return wrong
+    if options.json in ("", *VERBS):
+        return f"--json '{options.json}': say a file, or put --json last"
     if bool(options.verb) == bool(options.name):
         return "say one of a verb and --pattern"
     if options.verb in ("table", "cpu") and not options.daemon:
@@ -225,7 +228,7 @@ def _finish(options):
     if options.verb == "pieces" and (options.batch != 1 or options.depth != 1):
         return "pieces: --batch and --depth must be 1"
     if options.client is None:
-        beside = pathlib.Path(options.daemon).with_name("kvkeep-bench-client")
+        beside = pathlib.Path(options.daemon or ".").absolute().with_name("kvkeep-bench-client")
         usual = ROOT / "build/release/bin/kvkeep-bench-client"
         options.client = str(beside if options.daemon and beside.exists() else usual)
         if not pathlib.Path(options.client).exists():
@@ -286,12 +289,14 @@ def _deliver(options, report):
 def main(arguments):
     options = _parser().parse_intermixed_args(arguments)
     options.progress = os.isatty(sys.stderr.fileno())
-    if wrong := _finish(options):
-        print(f"kvkeep-bench: {wrong}", file=sys.stderr)
-        return WRONG_USAGE
     try:
+        if wrong := _finish(options):
+            print(f"kvkeep-bench: {wrong}", file=sys.stderr)
+            return WRONG_USAGE
         report = _measure(options)
         _deliver(options, report)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except (ChildFailed, FioAbsent, OSError) as failure:
         print(f"kvkeep-bench: {failure}", file=sys.stderr)
         return FAILED

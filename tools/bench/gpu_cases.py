@@ -76,6 +76,8 @@ class _GpuCases:
             self._load.load(first, min(at_once, options.keys - first), size, no_g3=False)
             self._load.await_clean()
         self._run.say("fio writes its file")
+        if self._fio is not None:
+            self._fio.close()
         self._fio = Fio(self._daemon.directory, options.keys * size, options.seconds)
 
     def _measure_case(self, verb, size, run_bytes, adjacent):
@@ -108,8 +110,8 @@ class _GpuCases:
     def _copy_plain(self, direction, size):
         """One more round of what cases of so many bytes are compared with: GB/s."""
         to_gpu = direction == "h2d"
-        copied = Measured(self._load.ask("copy plain", to_gpu=to_gpu, bytes=size,
-                                         seconds=self._options.seconds / 2))
+        copied = Measured(self._load.ask("copy plain", self._options.seconds, to_gpu=to_gpu,
+                                         bytes=size, seconds=self._options.seconds / 2))
         if copied.failed_ops > 0:
             raise OSError(copied.first_failure)
         name = f"plain copy {'to' if to_gpu else 'from'} the GPU, {bytes_text(size)}"

@@ -1,6 +1,7 @@
 """Invocation: the options of one call of kvkeep-bench, and what follows from them for all that it
 measures: the daemon that is started, where clients connect to, what is said meanwhile."""
 
+import pathlib
 import sys
 import tempfile
 
@@ -40,7 +41,8 @@ class Invocation:
         config = {"g2": g2, "g3": {"paths": paths, "admission": admission},
                   "limits": {"leased_bytes": "90%", "reserved_bytes": "50%", "staging": "100%"}}
         return Daemon(options.scratch_dir or tempfile.gettempdir(), config, metrics=False,
-                      program=options.daemon, pause_s=START_PAUSE_S, **start)
+                      program=pathlib.Path(options.daemon).absolute(), pause_s=START_PAUSE_S,
+                      **start)
 
     def load_on(self, daemon, clients=1, **target):
         """Clients of a daemon, ours, or the one that the options name where it is None. `target`:
@@ -53,4 +55,4 @@ class Invocation:
                   "pool_bytes": min(MOST_POOL_BYTES, self.baselines.pool_bytes()), **target}
         admin = daemon.admin_endpoint if daemon else options.admin_endpoint
         return Load(options.client, target, admin, clients,
-                    daemon.pid if daemon else options.daemon_pid)
+                    options.daemon_pid or (daemon.pid if daemon else 0))

@@ -18,7 +18,7 @@ CASE = {"batch": 1, "depth": 1, "keys": 0, "verify": True, "verify_all": False, 
 
 
 def client_process(program, name):
-    return Child(name, [pathlib.Path(program)], patience_s=PATIENCE_S)
+    return Child(name, [pathlib.Path(program).absolute()], patience_s=PATIENCE_S)
 
 
 class Load:
@@ -55,9 +55,9 @@ class Load:
     def __exit__(self, *_):
         self.close()
 
-    def ask(self, what, **arguments):
+    def ask(self, what, beyond_s=0, **arguments):
         """The first client."""
-        return self._children[0].ask(what, **arguments)
+        return self._children[0].ask(what, beyond_s, **arguments)
 
     def ask_all(self, what, beyond_s=0, **arguments):
         for child in self._children:

@@ -107,7 +107,7 @@ def _gb(size):
 
 
 def _percent(share):
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}%"
 
 
 # Rows of the table: a name and, of each rate, a cell.

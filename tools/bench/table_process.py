@@ -82,7 +82,7 @@ def measure_prefault(table):
 
 def measure_devices(table):
     scale = table.scale
-    program = pathlib.Path(table.options.daemon).parent / "kvkeep-devices-bench"
+    program = pathlib.Path(table.options.daemon).absolute().with_name("kvkeep-devices-bench")
     if not program.exists():
         table.add(missing_line("two simulated drives against one",
                                "build kvkeep-devices-bench, too"))

@@ -1,4 +1,4 @@
-"""A kvkeepd of the comparison's own, in a fresh directory; it dies with the process that owns it.
+"""A kvkeepd of one's own, in a fresh directory; it dies with the process that owns it.
 
 The program, and what else the build made, is below $KVKEEP_BUILD.
 """
@@ -37,21 +37,22 @@ class Daemon:
         `directory`. `program`: another kvkeepd than the build's; `start`: as Server takes it.
         OSError: it did not start, or its sockets' paths are too long."""
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="kvkeepd-", dir=directory))
-        self._metrics = free_port() if metrics else 0
-        self.tcp_endpoint = f"127.0.0.1:{free_port()}" if tcp else ""
-        listener = socket_path(self.directory, "kvkeep.sock")  # the longest of the names
-        self.endpoint = f"unix://{listener}"
-        where = {"g3": {"paths": []}, **config,
-                 "listen": {"unix": "{dir}/kvkeep.sock", "local": "{dir}/local.sock",
-                            "admin": "{dir}/admin.sock", "tcp": self.tcp_endpoint},
-                 "metrics": {"listen": f"127.0.0.1:{self._metrics}" if metrics else ""},
-                 "state": {"dir": "{dir}/state"}}
-        file = self.directory / "kvkeep.yaml"  # of which JSON is a part
-        file.write_text(json.dumps(where).replace("{dir}", str(self.directory)))
         with contextlib.ExitStack() as undo:
             undo.callback(shutil.rmtree, self.directory, ignore_errors=True)
-            self._server = Server("kvkeepd", [program or built("bin/kvkeepd"), "--config", file],
-                                  self.directory, lambda: listens_at(listener), **start)
+            self._metrics = free_port() if metrics else 0
+            self.tcp_endpoint = f"127.0.0.1:{free_port()}" if tcp else ""
+            listener = socket_path(self.directory, "kvkeep.sock")  # the longest of the names
+            self.endpoint = f"unix://{listener}"
+            where = {"g3": {"paths": []}, **config,
+                     "listen": {"unix": "{dir}/kvkeep.sock", "local": "{dir}/local.sock",
+                                "admin": "{dir}/admin.sock", "tcp": self.tcp_endpoint},
+                     "metrics": {"listen": f"127.0.0.1:{self._metrics}" if metrics else ""},
+                     "state": {"dir": "{dir}/state"}}
+            file = self.directory / "kvkeep.yaml"  # of which JSON is a part
+            file.write_text(json.dumps(where).replace("{dir}", str(self.directory)))
+            command = [program or built("bin/kvkeepd"), "--config", file]
+            self._server = Server("kvkeepd", command, self.directory,
+                                  lambda: listens_at(listener), **start)
             undo.pop_all()
         self.ready_at = time.monotonic()  # when it was seen to serve
 

@@ -4,10 +4,11 @@ Machines are noisy: what counts is the median over rounds, and of a ratio the me
 ratios, each of two slices of one round. Pure functions.
 """
 
+import re
 import statistics
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-MAX_CHUNK_BYTES = 256 * MIB
+MAX_CHUNK_BYTES, MAX_BYTES = 256 * MIB, 1 << 53
 _UNITS = {"TiB": 1 << 40, "GiB": GIB, "MiB": MIB, "KiB": KIB, "B": 1, "": 1}
 
 
@@ -33,10 +34,10 @@ def ratios(ours, theirs):
 
 def byte_size(text):
     """Of "64KiB", "2GiB" or "5". ValueError: it is no number of bytes."""
-    unit = next(unit for unit in _UNITS if text.endswith(unit))
-    size = float(text.removesuffix(unit)) * _UNITS[unit]
-    if size != int(size) or size < 0:
-        raise ValueError(f"'{text}' is no number of bytes")
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?) ?([KMGT]iB|B|)", text)
+    size = float(found[1]) * _UNITS[found[2]] if found else 0.5
+    if size != int(size) or size > MAX_BYTES:
+        raise ValueError(f"'{text}' is no number of bytes, or too many")
     return int(size)
 
 
@@ -65,6 +66,7 @@ def short_bytes_text(size):
 
 def table(rows):
     """Lines of columns that stand below each other."""
+    rows = [["".join(c if c.isprintable() else " " for c in cell) for cell in row] for row in rows]
     widths = {}
     for row in rows:
         for column, cell in enumerate(row):

@@ -35,7 +35,11 @@ class Fio:
         self._patience_s = PATIENCE_S + seconds + data_bytes / LEAST_BYTES_PER_S
         file = [f"--filename={FILE}", f"--size={data_bytes}"]
         self._timed = [*file, "--time_based", f"--runtime={round(seconds * 1000)}ms"]
-        self._run("write", MIB, file)
+        try:
+            self._run("write", MIB, file)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self):
         """Its file goes."""

@@ -1,4 +1,4 @@
-"""Processes of a comparison's own: children that answer commands, and servers.
+"""Processes of a measurement's own: children that answer commands, and servers.
 
 A child reads a command a line from its standard input and writes an answer a line to its standard
 output, both JSON: Child is our side of it, serve() the child's. A failure is an answer too:
@@ -101,7 +101,10 @@ class Child:
         while b"\n" not in self._ahead:
             self._read(deadline)
         line, _, self._ahead = self._ahead.partition(b"\n")
-        answer = json.loads(line)
+        try:
+            answer = dict(json.loads(line))
+        except (TypeError, ValueError) as wrong:
+            raise ChildFailed(f"{self.name} gave no answer: {line[:LAST_WORDS]}") from wrong
         if "error" in answer:
             raise ChildFailed(f"{self.name}: {answer['error']}")
         return answer
@@ -110,15 +113,16 @@ class Child:
         """What is there of a line: not more, as the rest may never come."""
         output = self._process.stdout
         if not select.select([output], [], [], max(deadline - time.monotonic(), 0))[0]:
+            self._process.kill()  # what it may say yet is no answer to what is asked next
             raise ChildFailed(f"{self.name} does not answer")
         got = os.read(output.fileno(), READ_BYTES)
         if not got:
             raise ChildFailed(f"{self.name} is gone {_last_words(self._log)}")
         self._ahead += got
 
-    def ask(self, what, **arguments):
+    def ask(self, what, beyond_s=0, **arguments):
         self.send(what, **arguments)
-        return self.receive()
+        return self.receive(beyond_s)
 
     def stop(self):
         with contextlib.suppress(BrokenPipeError):

@@ -12,6 +12,20 @@ import unittest
 BENCH = pathlib.Path(__file__).resolve().parents[3] / "tools/bench/kvkeep-bench"
 BUILD = None
 PATIENCE_S = 300
+# What scripts rely on.
+REQUEST_KEYS = set("name rates seconds users workers depth get_chunks seed quick model gpu "
+                   "kv_bytes_per_token prefill_tokens_per_second tokens_per_chunk rounds "
+                   "system_prompt_tokens history_tokens".split())
+PATTERN_KEYS = set("kind users workers requests_per_second seconds seed".split())
+OF_KIND_KEYS = {"pm1753": set("document_chunks written_share burst_every_seconds burst_share "
+                              "burst_rate burst_requests_at_once".split()),
+                "sessions": set("rounds tokens_per_chunk system_prompt_tokens history_tokens "
+                                "question_tokens answer_tokens".split())}
+MEASURED_KEYS = set("seconds client_cpu_seconds requests asked_chunks found_chunks stored_chunks "
+                    "refused_chunks recalled_bytes stored_bytes prefixes prefixes_from_nvme "
+                    "faster_prefixes stalls failed_calls verified_bytes wrong_bytes".split())
+LATENCY_KEYS = set("chunk_wait_us chunk_us prefix_us store_us began_late_us".split())
+QUANTILE_KEYS = set("count min p50 p99 p999 max mean".split())
 
 
 def run(*arguments):
@@ -46,6 +60,8 @@ class CliTest(unittest.TestCase):
                             (["table"], "--daemon"), (["cpu"], "--daemon"),
                             (["pieces", "--batch", "2"], "must be 1"),
                             (["get", "--arena-dir", "/x"], "both or none"),
+                            (["--json", "get"], "put --json last"),
+                            (["get", "--g2", "inf"], "inf"), (["get", "--size", "1e3"], "1e3"),
                             (["get", "--pattern", "pm1753"], "one of a verb and --pattern"),
                             (["--pattern", "sessions", "--model", "gpt-0"], "llama-3.1-8b"),
                             (["--pattern", "pm9999"], "pm9999"),
@@ -59,11 +75,28 @@ class CliTest(unittest.TestCase):
         code, _, err = run("get", "--endpoint", "unix:///nonexistent/kvkeep.sock")
         self.assertEqual(code, 1)
         self.assertIn("kvkeep-bench: client 0: ", err)
-        alone = self.run_well("baseline", "--rounds", 1, "--seconds", "0.01", "--size", "64KiB",
-                              "--region", "4MiB", "--batch", "512")
-        self.assertEqual(len(alone["baselines"]), 3)
+        alone = self.run_well("baseline", "--rounds", 2, "--seconds", "0.01", "--size",
+                              "64KiB,4MiB", "--region", "4MiB", "--batch", "512")
+        # Ping-pong goes with both sizes.
+        self.assertEqual([(one["name"], one["rounds"]) for one in alone["baselines"]],
+                         [("memcpy 4.0 MiB, 1 thread", 2), ("memcpy 4.0 MiB, 2 threads", 2),
+                          ("memcpy 64.0 KiB, 1 thread", 2), ("memcpy 64.0 KiB, 2 threads", 2),
+                          ("ping-pong, get of 512 keys", 4)])
+        regions = {one["name"]: one["about"].get("region_bytes") for one in alone["baselines"]}
+        self.assertEqual(regions["memcpy 4.0 MiB, 1 thread"], 8 << 20)
         self.assertEqual(alone["cases"], [])
         self.assertGreaterEqual(alone["machine"]["cpus"], 1)
+
+    def test_clients_and_daemons_that_are_none_fail_with_a_word(self):
+        for wrong, word in ((["--client", "/bin/true"], "is gone"),
+                            (["--client", "/bin/echo"], "gave no answer"),
+                            (["--daemon", "/bin/true"], "did not start")):
+            with tempfile.TemporaryDirectory() as scratch:
+                code, _, err = run("get", "--scratch", scratch, *wrong)
+                self.assertEqual(code, 1, err)
+                self.assertIn(word, err)
+                self.assertNotIn("Traceback", err)
+                self.assertEqual(list(pathlib.Path(scratch).iterdir()), [])
 
     def test_json_with_a_path_is_written_there_and_the_text_comes_as_ever(self):
         with tempfile.TemporaryDirectory() as scratch:
@@ -115,8 +148,8 @@ class CliTest(unittest.TestCase):
             self.assertIn(what, whats)
         for line in found["table"]:
             self.assertTrue(line["figure"])
-            if line["verdict"] != "not measured":
-                self.assertIsInstance(line["numbers"]["figure"], (int, float))
+            self.assertNotEqual(line["verdict"], "not measured", line)
+            self.assertIsInstance(line["numbers"]["figure"], (int, float))
 
     def test_what_a_gigabyte_costs_is_told_of_every_path_promotion_and_write_back_among_them(self):
         costs = self.run_with_daemon("cpu")["cpu_costs"]
@@ -131,16 +164,25 @@ class CliTest(unittest.TestCase):
             self):
         for pattern in ("pm1753", "sessions"):
             for path in ("local", "grpc"):
-                with self.subTest(pattern=pattern, path=path):
+                with (self.subTest(pattern=pattern, path=path),
+                      tempfile.TemporaryDirectory(dir="/var/tmp") as scratch):
                     self.check_pattern(pattern, self.run_well(
                         "--pattern", pattern, "--path", path, "--quick", "--rate", "60,90",
-                        *daemon()))
+                        "--scratch", scratch, *daemon()))
+                    self.assertEqual(list(pathlib.Path(scratch).iterdir()), [])
 
     def check_pattern(self, pattern, found):
         self.assertTrue(found["sound"])
         self.assertEqual((len(found["runs"]), len(found["table"])), (2, 4))
+        self.assertEqual(set(found["request"]), REQUEST_KEYS)
+        self.assertEqual(set(found["model"]), {"kv_bytes_per_token", "prefill_tokens_per_second"})
         for run_found in found["runs"]:
             loaded = run_found["loaded"]
+            self.assertEqual(set(run_found["pattern"]), PATTERN_KEYS | OF_KIND_KEYS[pattern])
+            for part in (run_found["alone"], loaded):
+                self.assertEqual(set(part) - {"first_failure"}, MEASURED_KEYS | LATENCY_KEYS)
+                for latency in LATENCY_KEYS:
+                    self.assertEqual(set(part[latency]), QUANTILE_KEYS)
             self.assertGreater(loaded["requests"], 0)
             self.assertGreater(loaded["prefixes"], 0)
             self.assertEqual(loaded["verified_bytes"], loaded["recalled_bytes"])

@@ -2,6 +2,7 @@
 """fio, where there is one."""
 
 import pathlib
+import resource
 import shutil
 import sys
 import tempfile
@@ -33,6 +34,17 @@ class FioTest(unittest.TestCase):
     def test_one_that_cannot_write_has_failed(self):
         with tempfile.TemporaryDirectory() as scratch, self.assertRaises(OSError):
             Fio(f"{scratch}/missing", SIZE, 0.01)
+
+    @unittest.skipUnless(shutil.which("fio"), "there is no fio")
+    def test_of_one_that_fails_no_file_is_left(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 4, limits[1]))
+            try:
+                self.assertRaises(OSError, Fio, scratch, SIZE, 0.01)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            self.assertEqual(list(pathlib.Path(scratch).iterdir()), [])
 
     def test_where_there_is_none_that_is_said(self):
         with mock.patch("shutil.which", return_value=None), self.assertRaises(FioAbsent):

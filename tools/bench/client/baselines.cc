@@ -244,6 +244,7 @@ class Baselines {
     }
     Json measured = FieldsToJson(
         copy_->Run(command.at("size"), command.at("threads"), command.at("seconds")));
+    measured["region_bytes"] = region_bytes_;
     measured["huge_page_bytes"] = copy_->huge_page_bytes();
     return measured;
   }

@@ -82,11 +82,11 @@ class PingPong {
 
 // Of a process that has not touched gRPC: a ping-pong forks. What they need is made at the first
 // call and used again in every round.
-// "cold copy" {size, threads, seconds, region_bytes, mount_dir}: Measured, and huge_page_bytes of
-// the regions; mount_dir is the arena's, or empty for memfd. "ping-pong" {verb, keys, depth,
-// seconds}: Measured, and request_bytes, reply_bytes: the messages of a call on so many keys.
-// "touch" {bytes, threads, mount_dir}: {bytes, seconds} of fresh pages. "machine": {cpus,
-// last_level_cache_bytes, cold_bytes}.
+// "cold copy" {size, threads, seconds, region_bytes, mount_dir}: Measured, and region_bytes and
+// huge_page_bytes of the regions, which grow where they must; mount_dir is the arena's, or empty
+// for memfd. "ping-pong" {verb, keys, depth, seconds}: Measured, and request_bytes, reply_bytes:
+// the messages of a call on so many keys. "touch" {bytes, threads, mount_dir}: {bytes, seconds} of
+// fresh pages. "machine": {cpus, last_level_cache_bytes, cold_bytes}.
 void AddBaselineCommands(Commands* commands);
 
 }  // namespace kvkeep::bench

@@ -43,6 +43,5 @@ struct CaseSpec {
 };
 
 inline constexpr uint32_t kMaxDepth = 256;
-inline constexpr uint32_t kMaxClients = 256;
 
 }  // namespace kvkeep::bench

@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <exception>
 #include <istream>
 #include <ostream>
 #include <utility>
@@ -28,7 +29,7 @@ Json Commands::Answer(const std::string& line) {
     absl::StatusOr<Json> answer = found->second(arguments);
     if (answer.ok()) return *std::move(answer);
     return Error(std::string(answer.status().message()));
-  } catch (const Json::exception& wrong) {
+  } catch (const std::exception& wrong) {  // JSON that is none, arguments that lack, no memory
     return Error(wrong.what());
   }
 }

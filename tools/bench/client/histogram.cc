@@ -51,19 +51,4 @@ void to_json(Json& json, const LatencyHistogram& histogram) {
           {"buckets", std::move(buckets)}};
 }
 
-void from_json(const Json& json, LatencyHistogram& histogram) {
-  histogram = LatencyHistogram();
-  for (const Json& pair : json.at("buckets")) {
-    const size_t bucket = pair.at(0);
-    if (bucket > BucketOf(UINT64_MAX)) continue;
-    if (bucket >= histogram.counts_.size()) histogram.counts_.resize(bucket + 1);
-    histogram.counts_[bucket] = pair.at(1);
-    histogram.count_ += histogram.counts_[bucket];
-  }
-  if (histogram.count_ == 0) return;
-  histogram.min_ = json.at("min");
-  histogram.max_ = json.at("max");
-  histogram.sum_ = json.at("sum");
-}
-
 }  // namespace kvkeep::bench

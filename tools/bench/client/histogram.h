@@ -26,7 +26,6 @@ class LatencyHistogram {
 
   // Whole: buckets (number and count of those that are not empty), min, max and sum.
   friend void to_json(nlohmann::ordered_json& json, const LatencyHistogram& histogram);
-  friend void from_json(const nlohmann::ordered_json& json, LatencyHistogram& histogram);
 
  private:
   std::vector<uint64_t> counts_;  // as long as the highest bucket needs

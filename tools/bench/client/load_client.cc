@@ -57,9 +57,11 @@ class LoadClient {
     context_.seed = target.seed;
     context_.number = target.number;
     context_.clients = target.clients;
-    KVKEEP_ASSIGN_OR_RETURN(client_, ConnectTo(target_, absl::StrCat("bench ", target.number)));
+    KVKEEP_ASSIGN_OR_RETURN(auto connected,
+                            ConnectTo(target_, absl::StrCat("bench ", target.number)));
+    KVKEEP_ASSIGN_OR_RETURN(context_.ns, connected->OpenNamespace(NamespaceOf(target_)));
+    client_ = std::move(connected);
     context_.client = client_.get();
-    KVKEEP_ASSIGN_OR_RETURN(context_.ns, client_->OpenNamespace(NamespaceOf(target_)));
     const client::PathInfo path = client_->path();
     context_.local = path.path == client::Path::kLocal;
     AddPatternCommands(&context_, commands);

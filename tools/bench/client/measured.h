@@ -1,4 +1,4 @@
-// Measured: what one slice of work came to. Added up over slices, clients and rounds. Plain values.
+// Measured: what one slice of work came to. Added up over slices and threads. Plain values.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Measured {
   KVKEEP_FIELDS(seconds, ops, chunks, bytes, copied_bytes, failed_ops, first_failure,
                 verified_bytes, wrong_bytes, client_cpu_seconds, latency, first_piece)
 
-  // `side_by_side`: in the same time (another client), else one after the other.
+  // `side_by_side`: in the same time (another thread), else one after the other.
   void Add(const Measured& other, bool side_by_side) {
     const double longest = std::max(seconds, other.seconds);
     AddFields(other, this);

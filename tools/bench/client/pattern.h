@@ -34,7 +34,6 @@ namespace kvkeep::bench {
 enum class PatternKind { kPm1753, kSessions };
 NLOHMANN_JSON_SERIALIZE_ENUM(PatternKind, {{PatternKind::kPm1753, "pm1753"},
                                            {PatternKind::kSessions, "sessions"}})
-inline std::string PatternName(PatternKind kind) { return Json(kind); }
 // REQUIRES: one of these names.
 inline PatternKind PatternNamed(const std::string& name) { return Json(name).get<PatternKind>(); }
 // A user begins no request before the last one has ended, and none is late for it.

@@ -1,5 +1,4 @@
-// PatternMeasured: what the requests of a pattern came to. Added up over threads and workers. Plain
-// values.
+// PatternMeasured: what the requests of a pattern came to. Added up over threads. Plain values.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // How chunks lie on a GPU, and what cases there may be. Numbers only: the paths themselves run on
-// the fake driver (tests/gpu/bench_test.cc).
+// the fake driver (tests/gpu/bench_test.py).
 #include "tools/bench/client/gpu_memory.h"
 
 #include <catch2/catch.hpp>

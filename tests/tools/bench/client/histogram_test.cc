@@ -81,22 +81,14 @@ TEST_CASE("the value of a quantile is one that so many do not exceed") {
   CHECK(Quantile(histogram, 0.999) == 100);
 }
 
-TEST_CASE("merged histograms are as one that recorded everything, JSON carries them elsewhere") {
+TEST_CASE("merged histograms are as one that recorded everything") {
   LatencyHistogram a, b, both;
   for (uint64_t i = 0; i < 1000; ++i) {
     (i % 3 == 0 ? a : b).Record(i * i * 17);
     both.Record(i * i * 17);
   }
   a.Merge(b);
-  const auto carried = Json::parse(Json(a).dump()).get<LatencyHistogram>();
-  for (const LatencyHistogram& one : {a, carried}) {
-    CHECK(one.count() == both.count());
-    CHECK(one.sum_ns() == both.sum_ns());
-    CHECK(one.min_ns() == both.min_ns());
-    CHECK(one.max_ns() == both.max_ns());
-    for (double quantile : {0.1, 0.5, 0.99})
-      CHECK(Quantile(one, quantile) == Quantile(both, quantile));
-  }
+  CHECK(Json(a) == Json(both));
 }
 
 }  // namespace kvkeep::bench

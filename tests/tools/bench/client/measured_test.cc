@@ -19,16 +19,7 @@ Measured Sample(uint64_t ops) {
 
 }  // namespace
 
-TEST_CASE("what was measured goes to another process and back without a loss") {
-  Measured before = Sample(50);
-  before.failed_ops = 3;
-  before.first_failure = "why";
-  before.wrong_bytes = 9;
-  const auto after = FieldsFromJson<Measured>(Json::parse(FieldsToJson(before).dump()));
-  CHECK(FieldsToJson(after) == FieldsToJson(before));
-}
-
-TEST_CASE("clients side by side share the time, slices follow each other") {
+TEST_CASE("threads side by side share the time, slices follow each other") {
   Measured beside = Sample(50), after = Sample(50);
   beside.Add(Sample(50), /*side_by_side=*/true);
   after.Add(Sample(50), /*side_by_side=*/false);
