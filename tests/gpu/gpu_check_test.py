@@ -44,7 +44,7 @@ class GpuCheckTest(unittest.TestCase):
 
     def test_a_dry_run_has_every_figure_and_a_table(self):
         ran = self.dry_run()
-        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
         result = self.result()
         self.assertEqual(result["conformance"]["failed"], [])
         self.assertGreater(result["conformance"]["passed"], 25)
@@ -95,7 +95,7 @@ class GpuCheckTest(unittest.TestCase):
     def test_what_is_missing_is_said_and_the_rest_is_measured(self):
         """An old driver has no batches; beside no fio nothing is told of a drive."""
         ran = self.dry_run("version 12000\n", PATH=str(self.out))
-        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
         self.assertIn("| none |", ran.stdout)
         self.assertNotIn("batch_gb_s", self.result()["copies"][0])
         self.assertIn("there is no fio", self.result()["g3"]["not_run"])
