@@ -51,13 +51,15 @@ ConfigKeeper::ConfigKeeper(std::optional<StartedConfig> started, ServerState* st
 void ConfigKeeper::OnReload(TakeOver take_over) { take_over_ = std::move(take_over); }
 
 absl::StatusOr<ConfigKeeper::Changes> ConfigKeeper::Reload() {
-  const absl::StatusOr<Changes> reloaded = TryReload();
-  Note(reloaded);
+  // First: who asks from now on may have changed the files since they were read, and has sent a
+  // signal for another reload.
   std::vector<Done> waiting;
   {
     MutexLock lock(&mu_);
     waiting.swap(waiting_);
   }
+  const absl::StatusOr<Changes> reloaded = TryReload();
+  Note(reloaded);
   for (Done& done : waiting) std::move(done)(reloaded);
   return reloaded;
 }

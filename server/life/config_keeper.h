@@ -43,7 +43,7 @@ class ConfigKeeper {
   void OnReload(TakeOver take_over);
   // InvalidArgument: what it says is wrong, a line for each error. FailedPrecondition: it changes
   // what needs a restart; names each key. What TakeOver says: with all that was to change. Logged
-  // and counted; answers who asked meanwhile.
+  // and counted; answers who asked before.
   absl::StatusOr<Changes> Reload();
   void Ask(Done done);
   // Whoever asked, or asks from now on, is told that the daemon stops.

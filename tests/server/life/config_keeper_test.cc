@@ -177,6 +177,23 @@ TEST_CASE("who asks wakes the main thread by its signal and is answered once") {
   CHECK(kept.answers[2] == "the daemon stops");
 }
 
+TEST_CASE("who asks amid a reload, which may have read the files already, waits for the next one") {
+  const sigset_t hangup = BlockHangup();
+  Kept kept;
+  kept.keeper().OnReload([&kept](const DaemonOptions&) {
+    if (kept.answers.empty()) kept.Ask();
+    return absl::OkStatus();
+  });
+  kept.Ask();
+  int number = 0;
+  REQUIRE(sigwait(&hangup, &number) == 0);
+  CHECK(kept.Reload() == "ok");
+  CHECK(kept.answers.size() == 1);
+  REQUIRE(sigwait(&hangup, &number) == 0);
+  CHECK(kept.Reload() == "ok");
+  CHECK(kept.answers.size() == 2);
+}
+
 TEST_CASE("who asks before the main thread listens is answered when it does") {
   const sigset_t hangup = BlockHangup();
   Kept kept{Kept::Starting{}};
