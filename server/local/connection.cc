@@ -18,7 +18,11 @@ namespace {
 using local::Kind;
 
 constexpr int kPingsPerGrace = 4;
-constexpr int kMaxDrained = 64;
+// Packets that are read off a socket before it closes: more than the send buffer of an unprivileged
+// client holds, which is all that bounds them. Fewer of those with descriptors, as each of these is
+// to be closed.
+constexpr int kMaxDrained = 1024;
+constexpr int kMaxDrainedPassing = 64;
 
 // Before Hello a client has nothing to say that is longer.
 constexpr uint32_t kMostBeforeHello = 4 * kKiB;
@@ -87,17 +91,21 @@ void LocalConnection::OnEvent(Channel channel, uint32_t events, std::span<std::b
   if ((events & EPOLLOUT) != 0) SendUnsent();
   if (!closed_ && (events & watched_ & EPOLLIN) != 0) {
     ReadSocket(buffer, now);
-    if (closed_) ReadOff(socket_.get(), buffer);
+    if (closed_) ReadOff(buffer);
   } else if ((events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0) {
     Close(absl::CancelledError("the client left"));
   }
 }
 
-// Unread packets would make close(2) reset the client, which then may not see the last reply.
-void LocalConnection::ReadOff(int socket, std::span<std::byte> buffer) {
-  for (int i = 0; i < kMaxDrained; ++i) {
+// Unread packets would make close(2) reset the client, which then may not see the last reply. So no
+// more of them may come, either.
+void LocalConnection::ReadOff(std::span<std::byte> buffer) {
+  shutdown(socket_.get(), SHUT_RD);
+  int passing = 0;
+  for (int i = 0; i < kMaxDrained && passing < kMaxDrainedPassing; ++i) {
     std::vector<UniqueFd> passed;
-    const auto packet = local::ReceivePacket(socket, buffer, MSG_DONTWAIT, &passed);
+    const auto packet = local::ReceivePacket(socket_.get(), buffer, MSG_DONTWAIT, &passed);
+    passing += passed.empty() ? 0 : 1;
     RefuseDescriptors(&passed);
     if (!packet.ok() || !packet->has_value()) return;
   }
@@ -308,10 +316,14 @@ bool LocalConnection::Settle() {
   return true;
 }
 
-void LocalConnection::OnTick(MonotonicTime now) {
+void LocalConnection::OnTick(std::span<std::byte> buffer, MonotonicTime now) {
   if (closed_) return;
   CheckDeadlines(now);
-  if (closed_) return;
+  if (!closed_) CheckLife(now);
+  if (closed_) ReadOff(buffer);
+}
+
+void LocalConnection::CheckLife(MonotonicTime now) {
   if (!peer_->open()) {
     if (!events_.valid() && now - opened_ > context_->limits.handshake_timeout) {
       Broken(absl::DeadlineExceededError("no Hello came"));

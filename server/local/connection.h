@@ -45,7 +45,7 @@ class LocalConnection final : private PeerSink {
   absl::Status Start();
 
   void OnEvent(Channel channel, uint32_t events, std::span<std::byte> buffer, MonotonicTime now);
-  void OnTick(MonotonicTime now);
+  void OnTick(std::span<std::byte> buffer, MonotonicTime now);
   void NotifyDraining() { peer_->NotifyDraining(); }
   // At the end of a round in which it was touched: waits for what it needs next. False: it is
   // closed, destroy it.
@@ -70,9 +70,10 @@ class LocalConnection final : private PeerSink {
   bool Skip(std::span<const std::byte> packet, MonotonicTime now);
   void OnPacket(std::span<const std::byte> packet, std::vector<UniqueFd> passed, MonotonicTime now);
   bool TakesDescriptor(std::span<const std::byte> packet) const;
-  void ReadOff(int socket, std::span<std::byte> buffer);
+  void ReadOff(std::span<std::byte> buffer);
   void RefuseDescriptors(std::vector<UniqueFd>* passed);
   void CheckDeadlines(MonotonicTime now);
+  void CheckLife(MonotonicTime now);
   void ReadEvents(std::span<std::byte> buffer, MonotonicTime now);
   void SendUnsent();
   void Broken(const absl::Status& why);

@@ -285,7 +285,7 @@ void LocalEndpoint::Tick() {
     }
   }
   const MonotonicTime now = clock_->Now();
-  for (const auto& [id, open] : connections_) open.connection->OnTick(now);
+  for (const auto& [id, open] : connections_) open.connection->OnTick(buffer_, now);
   context_->counters->closing_descriptors = DescriptorCloser::OfProcess().closing();
 }
 
