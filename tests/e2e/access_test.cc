@@ -283,7 +283,7 @@ TEST_CASE(
 
   secured.Issue(0x2222);
   CHECK(Eventually([&] { return secured.Serial() == "serial=2222"; }));
-  CHECK(absl::StrContains(secured.site.Log(), "serial=2222"));
+  CHECK(secured.site.AwaitLog("serial=2222"));
   CHECK(engine.Get(chunk) == client::GetStatus::kHit);
 
   WriteFile(secured.site.path("daemon.pem"), "no certificate");

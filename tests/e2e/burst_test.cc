@@ -42,6 +42,7 @@ TEST_CASE("a burst of seven eighths of G2 is all in G3 soon after, and found aft
               << " chunks in G3 after "
               << std::chrono::duration_cast<milliseconds>(took).count() << " ms\n";
     CHECK(all);
+    REQUIRE(site.AwaitKept());
   }
   site.Kill();
   site.Start();

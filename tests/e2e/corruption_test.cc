@@ -76,11 +76,14 @@ TEST_CASE("a chunk found bad is still gone after kill -9") {
   Overwrite(c.fd, FindPayload(c.fd, c.bad[0]) + 100, 8);
   CHECK(c.engine.Get(c.bad[0]) == GetStatus::kCorrupt);
   REQUIRE(Eventually([&] { return c.site.Counter("corrupt_chunks") == 1; }));
+  REQUIRE(c.site.AwaitKept());
   c.site.Kill();
   c.site.Start();
   Engine after(c.site);
   CHECK(after.Get(c.bad[0]) != GetStatus::kHit);
   CHECK(after.Hits(c.good) == c.good.size());
+  // Found bad once more it goes when its last read has come back: a put before is answered PRESENT.
+  REQUIRE(Eventually([&] { return after.Find({c.bad[0]}).any == 0; }));
   CHECK(after.Put(c.bad[0]).status == PutStatus::kStored);
   CHECK(after.Hits(c.bad) == c.bad.size());
 }

@@ -307,4 +307,9 @@ bool Site::AwaitClean() const {
   return Eventually([this] { return Status().g2().dirty_bytes() == 0; }, milliseconds(60'000));
 }
 
+bool Site::AwaitKept() const {
+  return AwaitClean() &&
+         Eventually([this] { return Counter("syncs") > 0; }, milliseconds(60'000));
+}
+
 }  // namespace kvkeep::e2e

@@ -116,6 +116,9 @@ class Site {
   client::AdminClient* admin() const { return admin_.get(); }
   // Waits until nothing is dirty. False: something still was after a long time.
   bool AwaitClean() const;
+  // The same, and until a kill loses nothing of it: the first sync of a device tells the next start
+  // that its records are sure. For one device, and a daemon that wrote something to it.
+  bool AwaitKept() const;
 
  private:
   void Spawn();

@@ -31,8 +31,8 @@ std::string Health(const std::string& endpoint, const std::string& service) {
   if (!service.empty())
     request = absl::StrCat("\x0a", std::string(1, char(service.size())), service);
   const auto reply = RawCall(endpoint, "/grpc.health.v1.Health/Check", request);
-  REQUIRE(reply.ok());
-  return *reply;
+  // Not found, before the daemon says what the service is.
+  return reply.ok() ? *reply : reply.status().ToString();
 }
 
 // Series, labels included, to value.
@@ -87,7 +87,7 @@ TEST_CASE("a second signal stops at once") {
   const auto begin = steady_clock::now();
   site.Signal(SIGTERM);
   CHECK(site.AwaitEnd().exit_status == 1);
-  CHECK((kSanitized || steady_clock::now() - begin < milliseconds(500)));
+  CHECK((kSanitized || steady_clock::now() - begin < milliseconds(2'000)));
   site.Start();  // and nothing of that is in the way of the next start
   CHECK(Engine(site).Put({1, 1000}).status == PutStatus::kStored);
 }
@@ -96,8 +96,9 @@ TEST_CASE(
     "while draining, puts and sessions are refused by name, gets are served, health says so") {
   Site site;
   site.Start();
-  CHECK(Health(site.endpoint(), kService) == kServing);
-  CHECK(Health(site.endpoint(), "") == kServing);
+  // It is said after the listeners opened.
+  CHECK(Eventually([&] { return Health(site.endpoint(), kService) == kServing; }));
+  CHECK(Eventually([&] { return Health(site.endpoint(), "") == kServing; }));
   Engine engine(site);
   const std::vector<TestChunk> chunks = Chunks(1, 5, 100'000);
   REQUIRE(engine.PutAll(chunks));
@@ -113,8 +114,9 @@ TEST_CASE(
   CHECK(put.status != PutStatus::kStored);
   INFO(put.message << engine.error.ToString());
   CHECK(absl::StrContains(put.message + engine.error.ToString(), "draining"));
-  auto late = client::Client::Connect(
-      {.endpoint = site.endpoint(), .client_name = "late", .default_deadline = milliseconds(500)});
+  auto late = client::Client::Connect({.endpoint = site.endpoint(),
+                                       .client_name = "late",
+                                       .default_deadline = milliseconds(5'000)});
   REQUIRE(late.ok());
   CHECK_FALSE((*late)->connected());
   const auto refused = (*late)->GetServerInfo();

@@ -51,7 +51,7 @@ struct Vault {
   std::unique_ptr<Engine> TenantA() const {
     return std::make_unique<Engine>("unix://" + site.path("a.sock"), Engine::Options());
   }
-  // Puts them with a metadata tail; all are on the device when this returns.
+  // Puts them with a metadata tail; all are on the device when this returns, also after a kill.
   void Put(Engine& engine, const std::vector<TestChunk>& chunks) const {
     for (const TestChunk& chunk : chunks) {
       const std::vector<std::byte> payload = Payload(chunk);
@@ -62,7 +62,7 @@ struct Vault {
       REQUIRE(put.ok());
       REQUIRE(put->chunks[0].status == client::PutStatus::kStored);
     }
-    REQUIRE(site.AwaitClean());
+    REQUIRE(site.AwaitKept());
   }
   std::string ring() const { return site.path(site.settings.state) + "/keyring"; }
 

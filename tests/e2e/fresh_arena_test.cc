@@ -65,7 +65,7 @@ TEST_CASE("engines let go of an arena that is no more, and the next one has all 
   site.Kill();
   site.settings.segment_bytes = "8MiB";
   CHECK(site.Start() < milliseconds(10'000));  // while the engine lives
-  CHECK(absl::StrContains(site.Log(), "capacity or segment size changed"));
+  CHECK(site.AwaitLog("capacity or segment size changed"));
   CHECK(Eventually([&] { return HasAll(site); }, milliseconds(20'000)));
   REQUIRE(Eventually([&] { return engine.PutAll(chunks); }));
   CHECK(engine.Hits(chunks) == chunks.size());

@@ -41,7 +41,7 @@ TEST_CASE("a killed daemon's device is clean, and a running one's is refused") {
   {
     Engine engine(site);
     REQUIRE(engine.PutAll(chunks));
-    REQUIRE(site.AwaitClean());
+    REQUIRE(site.AwaitKept());
   }
   const Said running = Fsck(site);
   CHECK(running.code == 2);

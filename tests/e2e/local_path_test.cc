@@ -63,7 +63,7 @@ TEST_CASE("chunks of G3 come by the local path, verified, after a kill") {
   {
     Engine engine(site);
     REQUIRE(engine.PutAll(chunks));
-    REQUIRE(site.AwaitClean());
+    REQUIRE(site.AwaitKept());
   }
   site.Kill();
   site.Start();

@@ -61,7 +61,7 @@ TEST_CASE("a lease of before the restart is refused, and the client goes on by i
   Engine engine(site);
   const std::vector<TestChunk> chunks = Chunks(1, 4, 100'000);
   REQUIRE(engine.PutAll(chunks));
-  REQUIRE(site.AwaitClean());
+  REQUIRE(site.AwaitKept());
   auto found =
       engine.client().Lookup(engine.ns(), KeysOf(chunks), {.lease = LeaseMode::kLeadingRun});
   REQUIRE(found.ok());

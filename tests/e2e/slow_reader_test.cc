@@ -32,7 +32,7 @@ Settings StallSettings(const std::string& stall) {
 TEST_CASE("gets that nobody reads hold limits.pinned_bytes at most, and end after the timeout") {
   constexpr uint64_t kSessionBytes = (128 << 20) / 8;  // half of a quarter
   constexpr size_t kGets = 48;
-  Site site(StallSettings("700ms"));
+  Site site(StallSettings("1200ms"));
   site.Start();
   Engine engine(site, {.name = "bystander", .path = client::PathChoice::kGrpc});
   const std::vector<TestChunk> chunks = Chunks(1, kSlowChunks, kSlowChunkBytes);
@@ -50,7 +50,12 @@ TEST_CASE("gets that nobody reads hold limits.pinned_bytes at most, and end afte
     std::rotate(mine.begin(), mine.begin() + static_cast<int64_t>(i % kSlowChunks), mine.end());
     reader.GetUnread(mine);
   }
-  REQUIRE(Eventually([&] { return site.Counter("open_get_streams") >= kGets; }));
+  // The first may be cut already.
+  REQUIRE(Eventually([&] {
+    const v1::StatusResponse status = site.Status();
+    return status.counters().at("open_get_streams") + status.counters().at("stalled_streams") >=
+           kGets;
+  }));
   REQUIRE(Eventually([&] { return site.Counter("pinned_bytes") >= kSessionBytes; }));
   uint64_t most = 0, hits = 0, number = 1000;
   // Until the last one is cut: by turns, as each gets room when one before it went.
@@ -111,7 +116,7 @@ TEST_CASE("slow readers of one tenant hold its part of limits.pinned_bytes; othe
 }
 
 TEST_CASE("a client that takes its time, frame by frame, gets all of it") {
-  Site site(StallSettings("1s"));
+  Site site(StallSettings("3s"));
   site.Start();
   Engine engine(site);
   const std::vector<TestChunk> chunks = Chunks(1, 6, kSlowChunkBytes);
@@ -151,7 +156,7 @@ TEST_CASE("gets of one session that wait for each other all end well when they a
 }
 
 TEST_CASE("a put whose client says no more is ended, and its space is others'") {
-  Site site(StallSettings("500ms"));
+  Site site(StallSettings("2s"));
   site.Start();
   RawSession half(site.endpoint());
   half.PutHalf({1, 8 << 20});

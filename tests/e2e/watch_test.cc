@@ -134,6 +134,7 @@ TEST_CASE("who watches knows what lookups find, after puts, evictions, deletes a
   const std::vector<TestChunk> chunks = Chunks(1, 60, kWatchedChunkBytes);
   auto engine = std::make_unique<Engine>(site);
   REQUIRE(engine->PutAll(Chunks(1, 10, kWatchedChunkBytes)));
+  REQUIRE(site.AwaitKept());
   Picture picture(site);
   picture.Until([&] { return picture.whole; });
   CHECK(picture.begins[WatchBegin::kFirst] == 1);
