@@ -12,6 +12,9 @@
 
 namespace kvkeep::client {
 
+// Of a call that gets no answer: in that time its request has to be with the daemon.
+inline constexpr Deadline kUnanswered{500};
+
 inline ChunkKey Key(const std::string& name) { return *ChunkKey::FromBytes(name); }
 
 inline std::vector<std::byte> Bytes(size_t size, uint64_t seed) {

@@ -76,13 +76,13 @@ struct GpuRig : EndpointHolder, LocalFixture {
       transport->GetToGpu(ns, spec, std::move(chunks), options, std::move(done));
     });
   }
-  PutStatus PutRuns(const std::string& key, std::vector<GpuRun> runs) {
-    const auto put = PutGpu({{.key = Key(key), .runs = std::move(runs)}});
+  PutStatus PutRuns(const std::string& key, std::vector<GpuRun> runs, PutOptions options = {}) {
+    const auto put = PutGpu({{.key = Key(key), .runs = std::move(runs)}}, options);
     last = put.ok() ? put->error : put.status();
     return put.ok() ? put->chunks[0].status : PutStatus::kUnfinished;
   }
-  GetStatus GetRuns(const std::string& key, std::vector<GpuRun> runs) {
-    const auto got = GetGpu({{.key = Key(key), .runs = std::move(runs)}});
+  GetStatus GetRuns(const std::string& key, std::vector<GpuRun> runs, GpuGetOptions options = {}) {
+    const auto got = GetGpu({{.key = Key(key), .runs = std::move(runs)}}, std::move(options));
     last = got.ok() ? got->error : got.status();
     return got.ok() ? got->chunks[0].status : GetStatus::kUnfinished;
   }

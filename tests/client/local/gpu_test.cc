@@ -220,17 +220,18 @@ TEST_CASE("what a daemon has no room for now is asked for again, in the same ses
 }
 
 TEST_CASE("a call without an answer by its deadline leaves its memory in use until that comes") {
-  GpuRig rig(Deadline(300));
+  GpuRig rig;
   const GpuRegion region = rig.MustRegister(), idle = rig.MustRegister();
   rig.daemon.script.hold = static_cast<uint16_t>(Kind::kGetToGpu);
-  CHECK(rig.GetRuns("a", {{region.id(), 0, 10}}) == GetStatus::kUnfinished);
+  CHECK(rig.GetRuns("a", {{region.id(), 0, 10}}, {.deadline = kUnanswered}) ==
+        GetStatus::kUnfinished);
   CHECK(absl::IsDeadlineExceeded(rig.last));
   CHECK(region.in_use());
   CHECK_FALSE(idle.in_use());
   CHECK(rig.transport->gpu_stats().unanswered == 1);
   // The daemon had less time than the caller, to cancel and to answer.
   REQUIRE(rig.gpu->timeouts_ms().size() == 1);
-  CHECK(rig.gpu->timeouts_ms()[0] <= 300 * 3 / 4);
+  CHECK(rig.gpu->timeouts_ms()[0] <= kUnanswered.count() * 3 / 4);
   CHECK(rig.gpu->timeouts_ms()[0] >= 1);
   rig.daemon.Let();
   CHECK(Eventually([&] { return !region.in_use(); }));
@@ -410,14 +411,15 @@ TEST_CASE("memory that is being registered again is not free before that has bee
 }
 
 TEST_CASE("a registration that was answered too late is undone before its memory is free") {
-  GpuRig rig(Deadline(100));
+  GpuRig rig;
   GpuRegion region = rig.MustRegister();
   rig.LoseDaemon();
   rig.process.End();
   rig.daemon.script.hold = static_cast<uint16_t>(Kind::kRegisterGpuMemory);
   rig.daemon.Start();
   REQUIRE(rig.transport->WaitConnected(Deadline(10'000)));
-  CHECK(rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kUnfinished);
+  CHECK(rig.PutRuns("a", {{region.id(), 0, 10}}, {.deadline = kUnanswered}) ==
+        PutStatus::kUnfinished);
   CHECK(absl::IsDeadlineExceeded(rig.last));
   CHECK(absl::IsDeadlineExceeded(region.Unregister(Deadline(20))));
   rig.daemon.script.hold = 0;
@@ -427,7 +429,7 @@ TEST_CASE("a registration that was answered too late is undone before its memory
 }
 
 TEST_CASE("a region that is dropped is unregistered also while an earlier end is under way") {
-  GpuRig rig(Deadline(200));
+  GpuRig rig;
   {
     const GpuRegion region = rig.MustRegister();
     rig.LoseDaemon();
@@ -435,7 +437,8 @@ TEST_CASE("a region that is dropped is unregistered also while an earlier end is
     rig.daemon.script.hold = static_cast<uint16_t>(Kind::kRegisterGpuMemory);
     rig.daemon.Start();
     REQUIRE(rig.transport->WaitConnected(Deadline(10'000)));
-    REQUIRE(rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kUnfinished);
+    REQUIRE(rig.PutRuns("a", {{region.id(), 0, 10}}, {.deadline = kUnanswered}) ==
+            PutStatus::kUnfinished);
     REQUIRE(absl::IsDeadlineExceeded(rig.last));
     rig.daemon.script.hold = static_cast<uint16_t>(Kind::kUnregisterGpuMemory);
     rig.daemon.Let();  // it came too late: its end is asked for
