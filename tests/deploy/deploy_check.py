@@ -347,7 +347,9 @@ def start(folder, **options):
         daemon = subprocess.Popen([BIN / "kvkeepd", "--config", folder / "kv.yaml"], stderr=log,
                                   **options)
     deadline = time.monotonic() + 30
-    while run(BIN / "kvkeep", "--endpoint", f"unix://{folder}/kv.sock", "ping").returncode != 0:
+    # The gRPC socket is the last to be opened.
+    ping = [BIN / "kvkeep", "--endpoint", f"unix://{folder}/kv.sock", "--path", "grpc", "ping"]
+    while run(*ping).returncode != 0:
         assert daemon.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
         time.sleep(0.05)  # for the daemon's start
     return daemon
