@@ -4,7 +4,6 @@
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -35,7 +34,8 @@ TEST_CASE("wrong usage exits with 2 and a message, help with 0") {
 
 TEST_CASE("a daemon that is away is exit code 4 for every verb that needs it") {
   const std::string nowhere = "unix:///nonexistent/kvkeep.sock";
-  std::ofstream("/tmp/kvkeep-cli-test-file") << "x";
+  const TemporaryDirectory dir;
+  std::ofstream(dir.path("file")) << "x";
   for (const std::vector<std::string>& verb :
        std::vector<std::vector<std::string>>{{"ping"},
                                              {"status"},
@@ -44,7 +44,7 @@ TEST_CASE("a daemon that is away is exit code 4 for every verb that needs it") {
                                              {"lookup", "k"},
                                              {"delete", "k"},
                                              {"watch"},
-                                             {"put", "k", "/tmp/kvkeep-cli-test-file"},
+                                             {"put", "k", dir.path("file")},
                                              {"get", "k", "-o", "-"}}) {
     std::vector<std::string> all = {"--endpoint", nowhere, "--admin", nowhere, "--timeout", "1s"};
     all.insert(all.end(), verb.begin(), verb.end());
@@ -54,7 +54,6 @@ TEST_CASE("a daemon that is away is exit code 4 for every verb that needs it") {
     CHECK(result.out.empty());
     CHECK_FALSE(result.err.empty());
   }
-  std::filesystem::remove("/tmp/kvkeep-cli-test-file");
 }
 
 TEST_CASE("a file that was put can be looked up, got back and deleted") {

@@ -85,11 +85,11 @@ TEST_CASE("drain --g4 says what was not written to G4 in time, and why") {
   fakes::FakeDaemon daemon;
   daemon.admin.g4_state = v1::G4_STATE_AWAY;
   daemon.admin.g4_left_at_drain = 3;
-  const CliResult late = Run(daemon, {"--json", "--timeout", "150ms", "drain", "--g4"});
+  const CliResult late = Run(daemon, {"--json", "--timeout", "10s", "drain", "--g4"});
   CHECK(late.code == kFailed);
   CHECK(late.json()["g4_chunks_left"] == 3);
   CHECK(late.json()["dirty_chunks_left"] == 0);
-  CHECK(late.err == "kvkeep: 3 chunks were not written to G4 (away) within --timeout 150ms\n");
+  CHECK(late.err == "kvkeep: 3 chunks were not written to G4 (away) within --timeout 10s\n");
   CHECK(Run(daemon, {"drain"}).code == kOk);  // nobody asked for it
 }
 

@@ -215,16 +215,28 @@ TEST_CASE("a daemon that dies and comes back costs hits when that is tolerated, 
     std::vector<std::vector<uint64_t>> chains;
     for (uint64_t i = 0; i < 400; ++i) chains.push_back({1, 2, i % 20, 100 + i % 50});
     std::atomic<uint64_t> played{0};
+    std::atomic<int> held{0};
+    std::atomic<bool> stopped{false};
     std::thread killer([&] {
       for (uint64_t at : {40, 150}) {
         // The worker threads of the replay make the progress.
         while (played < at) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         daemon.Stop();
+        stopped = true;
         if (!tolerate) return;
+        // For those that waited.
+        while (held > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for a call to find it away
         daemon.Start();
       }
     });
-    auto report = Replay(options, Chains(chains), [&](uint64_t done) { played = done; });
+    auto report = Replay(options, Chains(chains), [&](uint64_t done) {
+      played = done;
+      ++held;
+      // The last hundred requests wait for a killer that is late.
+      while (done >= 300 && !stopped) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      --held;
+    });
     killer.join();
     REQUIRE(report.ok() == tolerate);
     if (!tolerate) {

@@ -259,16 +259,20 @@ TEST_CASE("doctor measures where it is asked to, and its JSON has these keys") {
   CHECK(plain.json()["disk_speeds"].empty());
   const CliResult measured = Run({"--json", "doctor", "--config", dir.path("kv.yaml"),
                                   "--disk-speed", "--disk-bytes", "8MiB"});
+  CHECK(measured.json()["disk_speeds"][0]["path"] == dir.path("nvme0"));
+  CHECK(measured.json()["findings"].size() > plain.json()["findings"].size());
+  CHECK(std::filesystem::is_empty(dir.path("nvme0")));
+  CHECK(Run({"doctor", "--disk-speed", "--disk-bytes", "much"}).code == kUsage);
+  if (measured.json()["disk_speeds"][0]["measured"] == false) {
+    WARN("skipped: no O_DIRECT in the temporary folder: " << measured.json()["findings"].dump());
+    return;
+  }
   using Keys = std::set<std::string>;
   CHECK(KeysOf(measured) ==
         Keys{"config", "findings", "findings[].subject", "findings[].state", "findings[].found",
              "findings[].to_do", "disk_speeds", "disk_speeds[].path", "disk_speeds[].measured",
              "disk_speeds[].written_bytes", "disk_speeds[].read_bytes",
              "disk_speeds[].write_bytes_per_second", "disk_speeds[].read_bytes_per_second"});
-  CHECK(measured.json()["disk_speeds"][0]["path"] == dir.path("nvme0"));
-  CHECK(measured.json()["findings"].size() > plain.json()["findings"].size());
-  CHECK(std::filesystem::is_empty(dir.path("nvme0")));
-  CHECK(Run({"doctor", "--disk-speed", "--disk-bytes", "much"}).code == kUsage);
 }
 
 TEST_CASE("bash completes verbs, verbs below verbs, and options, wherever these stand") {

@@ -288,12 +288,14 @@ TEST_CASE("a Get past its deadline ends so, and pins nothing afterwards") {
   for (int key = 0; key < 3; ++key) client.PutChunk(key, TestBytes(key, 12 << 20));
   {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(300));
+    const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(3);
+    context.set_deadline(deadline);
     const auto call = client.stub->Get(&context, client.About<v1::GetRequest>({0, 1, 2}));
     CHECK(daemon.Eventually([](const v1::StatusResponse& now) {
       return now.counters().at("pinned_chunks") == 2;  // the window, however slow the client
     }));
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));  // reads nothing
+    // Reads nothing.
+    std::this_thread::sleep_until(deadline + std::chrono::milliseconds(100));
     for (v1::GetFrame frame; call->Read(&frame);) continue;
     CHECK(call->Finish().error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
   }
