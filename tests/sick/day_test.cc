@@ -161,9 +161,13 @@ class Load {
   std::vector<std::thread> threads_;  // use all of the above
 };
 
-// At rest: nobody is there, nothing is held or on its way.
+// At rest: nobody is there, nothing is held or on its way. A connection closes after its session.
 bool AtRest(const SickSite& sick) {
   const v1::StatusResponse now = sick.site.Status();
+  for (const char* open :
+       {"local_open_connections", "local_closing_descriptors", "open_session_streams"}) {
+    if (now.counters().at(open) != 0) return false;
+  }
   return now.sessions_size() == 0 && now.g2().leased_bytes() == 0 &&
          now.g2().reserved_bytes() == 0 && now.g2().dirty_bytes() == 0;
 }

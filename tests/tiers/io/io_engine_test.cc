@@ -9,7 +9,9 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include "tests/tiers/io/io_test_util.h"
 
@@ -121,8 +123,12 @@ TEST_CASE("an engine that goes before its device ends what waits, and what is as
   // When one of them has ended the others wait behind it, no longer on their way.
   before.Release();
   within.WaitParked();
-  within.Release();
+  std::thread opener([&] {  // once the destructor has begun, which nothing outside can see
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    within.Release();
+  });
   engine = nullptr;
+  opener.join();
   CHECK(done == kOperations);
   CHECK(unavailable > 0);
   CHECK(refused == unavailable);
@@ -463,7 +469,7 @@ TEST_CASE("destroying an engine completes what waits with Unavailable and waits 
     device->Submit(MakeOperation(Kind::kWrite, 0, memory.span(), completions.Expect()));
   }
   std::thread opener([&] {  // once the destructor has begun, which nothing outside can see
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
     gate.Release();
   });
   engine = nullptr;
@@ -482,14 +488,31 @@ TEST_CASE("one device's backlog does not keep another one waiting") {
   auto busy = OpenOn(*engine, {.path = busy_file.path(), .depth = 1});
   auto other = OpenOn(*engine, {.path = other_file.path(), .depth = 1});
   AlignedBytes memory(4 * kMiB), block(kBlockBytes);
-  std::atomic<int> busy_left = 200;
-  for (int i = 0; i < 200; ++i) {
-    busy->Submit(MakeOperation(Kind::kWrite, 0, memory.span(), [&](absl::Status) { --busy_left; }));
-  }
-  CHECK(Read(*other, 0, block.span()).ok());
-  CHECK(busy_left > 0);
+  constexpr int kBacklog = 200;
+  std::atomic<int> busy_left = kBacklog, written = 0, written_by_then = 0;
+  std::atomic<bool> read_back{false};
+  Gate drained;
+  drained.Release();
+  const std::function<void()> write = [&] {
+    busy->Submit(MakeOperation(Kind::kWrite, 0, memory.span(), [&](absl::Status) {
+      ++written;
+      // It stays as long as it is, however late the read comes.
+      if (!read_back) return write();
+      if (--busy_left == 0) drained.Park();
+    }));
+  };
+  for (int i = 0; i < kBacklog; ++i) write();
+  Completions read;
+  other->Submit(MakeOperation(Kind::kRead, 0, block.span(), [&](absl::Status status) {
+    written_by_then = written.load();
+    read.Expect()(std::move(status));
+  }));
+  const int written_before = written;
+  CHECK(read.Wait(1)[0].ok());
+  read_back = true;
+  CHECK(written_by_then - written_before < kBacklog);
+  drained.WaitParked();
   busy = nullptr;  // before the memory that it writes from
-  CHECK(busy_left == 0);
 }
 
 TEST_CASE("an idle engine sleeps") {
@@ -498,8 +521,11 @@ TEST_CASE("an idle engine sleeps") {
   auto device = OpenOn(*engine, {.path = file.path()});
   AlignedBytes memory(kBlockBytes);
   REQUIRE(Read(*device, 0, memory.span()).ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // what the read left behind
-  const uint64_t before = WakeUps("kvkeep-io");
+  uint64_t before = 0;
+  for (int i = 0; i < 100; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // what the read left behind
+    if (std::exchange(before, WakeUps("kvkeep-io")) == before) break;
+  }
   const double cpu_before = CpuSeconds();
   std::this_thread::sleep_for(std::chrono::milliseconds(500));  // in which nothing may run
   REQUIRE(before > 0);
