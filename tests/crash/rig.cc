@@ -26,7 +26,10 @@ namespace {
 // Longer than any call of a client may take (load.cc).
 constexpr milliseconds kClientPatience{60'000};
 constexpr milliseconds kDiskPatience{60'000};
-constexpr milliseconds kRest{200};  // nothing changes for so long
+// Nothing changes for so long: longer than from one sync of a device to the next, after which the
+// blocks of removed records come back.
+constexpr milliseconds kLook{250};
+constexpr int kEqualLooks = 8;
 
 uint64_t AddressSpaceOf(pid_t process) {
   uint64_t pages = 0;
@@ -264,11 +267,15 @@ void Rig::Finish() {
   REQUIRE(site.AwaitClean());
   // Leases are given back, and removed records' blocks freed, in the background.
   uint64_t held = 0;
+  int equal_looks = 0;
   const auto at_rest = [&] {
     const v1::StatusResponse now = site.Status();
     const uint64_t before = std::exchange(held, now.devices(0).used_bytes());
-    std::this_thread::sleep_for(kRest);  // for the daemon to do what it is about to
-    return held == before && now.g2().leased_bytes() + now.g2().reserved_bytes() == 0;
+    const bool rests =
+        held == before && now.g2().leased_bytes() + now.g2().reserved_bytes() == 0;
+    equal_looks = rests ? equal_looks + 1 : 0;
+    std::this_thread::sleep_for(kLook);  // for the daemon to do what it is about to
+    return equal_looks >= kEqualLooks;
   };
   CHECK(e2e::Eventually(at_rest, kClientPatience));
   site.Kill();

@@ -225,10 +225,15 @@ TEST_CASE(
   REQUIRE(AllAre(worker.PutFromGpu(AllChunks(number, 1)), "stored"));
   // Or its thread would break the context that comes after the reset, while "sticky" stands.
   REQUIRE(e2e::Eventually([&] { return rig.arena_registered(); }));
+  uint32_t timeout_ms = 10'000;  // the copy fails long before
   SECTION("an illegal address") { rig.fake.Set("sticky 700\n"); }
   SECTION("a launch that failed") { rig.fake.Set("sticky 719\n"); }
-  SECTION("a stream that does not get on") { rig.fake.Set("hang stream\n"); }
-  worker.Send(local::Kind::kPutFromGpu, GpuPutBody(worker.ns, AllChunks(number, 1, 101), 100));
+  SECTION("a stream that does not get on") {
+    rig.fake.Set("hang stream\n");
+    timeout_ms = 500;
+  }
+  worker.Send(local::Kind::kPutFromGpu,
+              GpuPutBody(worker.ns, AllChunks(number, 1, 101), timeout_ms));
   CHECK(other.Put(1000, MakePayload(1000, 1, 5000)) == "stored");
   const std::string answers = ReadAnswers(worker.Receive());
   CHECK(absl::StrContains(answers, "rejected 7"));
@@ -508,7 +513,7 @@ TEST_CASE("a tenant that breaks the context again and again loses the GPU path, 
     const uint32_t number = first.Register(rig.Of(0, generation), fd.get());
     REQUIRE(e2e::Eventually(registered));
     rig.fake.Set(absl::StrCat(TenantRig::kSettings, "sticky 700\n"));
-    const std::string answers = first.PutFromGpu(AllChunks(number, generation), 100);
+    const std::string answers = first.PutFromGpu(AllChunks(number, generation), 10'000);
     CHECK(absl::StrContains(answers, "rejected 7"));
     rig.fake.Set(TenantRig::kSettings);
     CHECK(first.Unregister(number, generation).ok());

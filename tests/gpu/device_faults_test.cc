@@ -61,7 +61,7 @@ TEST_CASE("a copy that takes long is asked for seldom, until another begins") {
   site.rig.fake().Set("hang stream");
   Answer<CopyEnd> first = site.Start();
   while (polls() < 10) std::this_thread::yield();
-  site.rig.clock().Advance(5s);  // 312 ms to the next look
+  site.rig.clock().Advance(9s);  // 562 ms to the next look
   const uint64_t before = polls();
   CHECK_FALSE(first.ComesWithin(50ms));
   CHECK(polls() <= before + 2);  // one that was under way, and it may wake for nothing

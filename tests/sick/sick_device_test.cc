@@ -146,8 +146,10 @@ TEST_CASE("a disk that cannot be read for a while: misses, and most of it is the
     CHECK(Eventually([&] { return sick.State() == "offline" || engine.Hits(sick.cold) > 0; }));
     CHECK(engine.wrong_bytes == 0);
   }
-  CHECK(sick.State() == "offline");
-  CHECK(StateInMetrics(sick) == "offline");
+  // It may be tried again in between.
+  CHECK(Eventually([&] {
+    return sick.State() == "offline" && StateInMetrics(sick) == "offline";
+  }));
   sick.StopInTime();
   sick.disk.Heal();
   sick.site.Start();
@@ -191,9 +193,9 @@ TEST_CASE("every I/O takes 50 ms longer: all goes on, more slowly") {
 
 TEST_CASE("every I/O takes seconds longer: G2 is not slowed, and what waits comes in the end") {
   if (!CanBeSick()) return;
-  const auto delay = GENERATE(std::chrono::milliseconds(1'000), std::chrono::milliseconds(2'000),
+  const auto delay = GENERATE(std::chrono::milliseconds(1'000), std::chrono::milliseconds(1'500),
                               std::chrono::milliseconds(6'000));
-  if (e2e::kSanitized && delay.count() == 2'000) return;  // the same code as the shorter one
+  if (e2e::kSanitized && delay.count() == 1'500) return;  // the same code as the shorter one
   INFO(delay.count() << " ms");
   SickSite sick;
   sick.Fill();
@@ -220,9 +222,9 @@ TEST_CASE("every I/O takes seconds longer: G2 is not slowed, and what waits come
   WARN(warm.gets << " gets of G2 meanwhile, the slowest took " << warm.slowest.count() << " us");
   CHECK(warm.gets > (e2e::kSanitized ? 20u : 100u));
   CHECK(warm.hits == warm.gets);
-  // None of them has waited for an I/O. A machine that stands still for half a second has them wait
-  // as long, so the shortest delay tells nothing of it.
-  CHECK((e2e::kSanitized || delay.count() == 1'000 || warm.slowest < delay / 2));
+  // None of them has waited for an I/O. A machine that stands still for a second has them wait as
+  // long, so the shorter delays tell nothing of it.
+  CHECK((e2e::kSanitized || !silent || warm.slowest < delay / 2));
   CHECK(seen.contains("offline") == silent);
   if (!silent) {  // what is asked for of a device that is silent may be a miss
     cold.join();
@@ -288,9 +290,8 @@ TEST_CASE("a disk that could not be read is used again some seconds later, witho
     engine.Get(sick.cold[1]);
     engine.Get(sick.cold[2]);
     engine.Get(sick.cold[3]);
-    return sick.State() == "offline";
+    return sick.State() == "offline" && StateInMetrics(sick) == "offline";
   }));
-  CHECK(StateInMetrics(sick) == "offline");
   sick.disk.Heal();
   CHECK(Eventually([&] { return engine.Hits(sick.cold) + 8 >= kCold; }, milliseconds(60'000)));
   CHECK(Eventually([&] { return sick.State() == "ok"; }));

@@ -199,7 +199,7 @@ TEST_CASE("a lock that goes away soon, as a killed daemon's does, is waited for"
   World world;
   world.MustOpen();
   for (const char* name : {"superblock", "data.001"}) {
-    const Locker locker(world.File(name), /*hold_ms=*/300);
+    const Locker locker(world.File(name), /*hold_ms=*/100);
     world.MustOpen();
   }
 }

@@ -27,7 +27,7 @@ class CheckedBucket {
     SeededRandom random(1);
     return (only_ask ? AskBucket : CheckBucket)(
         urls, std::make_shared<const S3Keys>(S3Keys{"ID", SecretText(secret), "", {}}),
-        {.timed_reads = 3, .lifetime = lifetime}, engine.get(), RealClock(), &random);
+        {.timed_reads = 9, .lifetime = lifetime}, engine.get(), RealClock(), &random);
   }
 
   FakeS3 bucket{RealClock(),
