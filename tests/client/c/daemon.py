@@ -92,12 +92,15 @@ class Daemon:
         self.wait_joined()
 
     def wait_clean(self, chunks):
-        """Until that many chunks are in G3, so that a kill loses none of them. The limit is for a
-        test that went wrong."""
+        """Until that many chunks are in G3, so that a kill loses none of them: a device's first
+        sync tells the next start that its records are sure. The limit is for a test that went
+        wrong."""
         deadline = time.monotonic() + 60
         while True:
             said = self.status()
-            if said["g3"]["chunks"] >= chunks and said["g2"]["dirty_bytes"] == 0:
+            counters = said["counters"]
+            synced = counters["syncs"] > 0 or counters["index_commits"] == 0
+            if said["g3"]["chunks"] >= chunks and said["g2"]["dirty_bytes"] == 0 and synced:
                 return
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{chunks} chunks should be in G3: {said['g2']} {said['g3']}")

@@ -4,6 +4,7 @@
 """
 
 import collections
+import dataclasses
 import enum
 import inspect
 import mmap
@@ -211,9 +212,10 @@ class Vllm(unittest.TestCase):
                 self.assertEqual(other.leases(), 0)
 
     def test_shared_rows_are_read_in_place_and_a_store_without_answer_ends_at_its_deadline(self):
-        engine = self.engine(shared=True, path="local", timeout_s=0.25)
+        engine = self.engine(shared=True, path="local")
         self.addCleanup(os.close, engine.fd)
         self.assertEqual(engine.store(keys(3)), keys(3))
+        engine.tier._options = dataclasses.replace(engine.tier._options, timeout_s=0.25)
         counters = self.daemon.status()["counters"]
         self.assertEqual((counters["local_registered_bytes"], counters["local_staging_bytes"]),
                          (ROW * ROWS, 0))
