@@ -366,7 +366,11 @@ class Registering(OnGpu):
         with (self.assertLogs(vllm_device.logger, "ERROR") as logged,
               mock.patch.object(vllm_device, "_AGAIN_S", 0.05)):
             transfers = self.transfers(self.memory(False))
-            time.sleep(0.5)
+            deadline = time.monotonic() + 30
+            while not logged.output:
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+            time.sleep(0.5)  # it is asked again in this time, several times
             self.assertTrue(transfers._registering.is_alive())
             transfers.submit_load(1, chunks(keys(1)), blocks([1, 2, 3, 4]))
             self.assertEqual(self.ended(transfers), (1, False))

@@ -224,16 +224,18 @@ class Moving(WithDaemon):
 
     def test_a_daemon_that_is_away_or_hangs_is_a_job_that_failed(self):
         memory = self.memory(False)
-        transfers = self.transfers(memory, timeout_s=0.3)
+        transfers = self.transfers(memory)
         transfers.submit_store(1, blocks([1, 2, 3, 4]), chunks(keys(1)))
         self.assertEqual(self.ended(transfers), (1, True))
+        transfers._options = DirectOptions(endpoint=self.daemon.endpoint, timeout_s=3.0,
+                                           store_timeout_s=3.0)
         self.daemon.process.send_signal(signal.SIGSTOP)
         # All of its threads, or one of them still answers.
         os.waitid(os.P_PID, self.daemon.process.pid, os.WSTOPPED)
         begin = time.monotonic()
         transfers.submit_store(2, blocks([1, 2, 3, 4]), chunks(keys(1, first=2)))
         transfers.submit_load(3, chunks(keys(1)), blocks([1, 2, 3, 4]))
-        self.assertLess(time.monotonic() - begin, 0.2)
+        self.assertLess(time.monotonic() - begin, 1.5)  # half as long as a call may take
         finished = []
         while len(finished) < 2:
             finished += [(job, good) for job, good, *_ in transfers.get_finished()]
@@ -251,7 +253,7 @@ class Moving(WithDaemon):
 
 class Opening(WithDaemon):
     def test_a_namespace_opens_while_nobody_waits(self):
-        transfers = self.transfers(self.memory(False), timeout_s=0.4)
+        transfers = self.transfers(self.memory(False))
         opens, may_open = transfers._client.namespace, threading.Event()
 
         def slow(*arguments, **named):

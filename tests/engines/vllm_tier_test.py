@@ -166,7 +166,7 @@ class VllmTier(unittest.TestCase):
 
     def test_a_daemon_that_hangs_keeps_no_step_waiting(self):
         self.engine().store(self.keys[:4])
-        engine = self.engine(lookup_timeout_s=0.5, timeout_s=2.0)
+        engine = self.engine(lookup_timeout_s=2.0, timeout_s=2.0)
         self.check_hits(engine, self.keys[:4])
         engine.longest_step = 0.0
         os.kill(self.daemon.process.pid, 19)
@@ -176,7 +176,7 @@ class VllmTier(unittest.TestCase):
         engine.manager.on_request_finished(request)
         os.kill(self.daemon.process.pid, 18)
         print(f"longest step beside a daemon that hangs: {engine.longest_step * 1000:.2f} ms")
-        self.assertLess(engine.longest_step, 0.4)  # the lookup itself takes half a second
+        self.assertLess(engine.longest_step, 1.5)  # the lookup itself takes two seconds
 
     def test_what_takes_longer_to_fetch_than_to_compute_is_a_miss(self):
         self.engine().store(self.keys[:4])

@@ -134,8 +134,8 @@ class SoakTest(unittest.TestCase):
 
     def test_a_row_runs_with_one_seed_after_the_other_and_its_cycles_are_summed(self):
         ended, ran, kept = self.soak(
-            [row("a", "echo {seed} did 5 cycles, wrong 0; sleep 0.3", cycles=r"did (\d+)",
-                 unit="cycles", wrong=r"wrong (\d+)")], "--minutes", "0.02",
+            [row("a", "echo {seed} did 5 cycles, wrong 0; sleep 1", cycles=r"did (\d+)",
+                 unit="cycles", wrong=r"wrong (\d+)")], "--minutes", "0.1",
             "--seed", "7", "--keep")
         self.assertEqual(ended.returncode, 0)
         result = ran["a"]

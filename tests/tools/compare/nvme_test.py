@@ -22,7 +22,7 @@ from nvme import FIO_BLOCKS, PARTS, Bursts, Drive
 from processes import ChildFailed, cpu_seconds
 
 SIZE, CHUNKS, READERS = MIB + 300_000, 10, 3  # of two pieces, the last one short
-QUIET_S, PAUSE_S, WORK_S = 1, 0.05, 0.002
+QUIET_S, PAUSE_S, WORK_S = 3, 0.05, 0.002
 PATIENCE_S = 60
 SCRATCH = "/var/tmp"  # a drive, where /tmp may be none
 BUILD = None

@@ -35,20 +35,24 @@ class SlicesTest(unittest.TestCase):
         for operation in ("get", "lookup+get"):
             for batch in (1, 8):
                 with self.subTest(operation=operation, batch=batch):
-                    measured = self.slices(batch, 16 // batch).run(operation, 5 * SLICE_S)
-                    self.assertGreater(measured.chunks, 16)  # all, and again
-                    self.assertEqual(measured.chunks, len(measured.calls_ns) * batch)
-                    self.assertEqual(measured.bytes, measured.chunks * SIZE)
-                    self.assertEqual(measured.verified_bytes, measured.bytes)
-                    self.assertEqual(measured.wrong_bytes, 0)
-                    self.assertGreater(measured.cpu_ns, 0)
+                    slices = self.slices(batch, 16 // batch)
+                    while self.peer.gets <= 16:  # all, and again; a busy machine takes longer
+                        measured = slices.run(operation, SLICE_S)
+                        self.assertEqual(measured.chunks, len(measured.calls_ns) * batch)
+                        self.assertEqual(measured.bytes, measured.chunks * SIZE)
+                        self.assertEqual(measured.verified_bytes, measured.bytes)
+                        self.assertEqual(measured.wrong_bytes, 0)
+                        self.assertGreater(measured.cpu_ns, 0)
 
     def test_one_wrong_byte_is_found_wherever_it_lies(self):
         for batch in (1, 8):
             for at in (0, SIZE // 2, SIZE - 1):
                 slices = self.slices(batch, 60 // batch)
                 self.peer.spoil_get, self.peer.spoil_at = 7, at
-                self.assertEqual(slices.run("get", SLICE_S).wrong_bytes, 1)
+                wrong = 0
+                while self.peer.gets < 7:
+                    wrong += slices.run("get", SLICE_S).wrong_bytes
+                self.assertEqual(wrong, 1)
 
     def test_a_get_that_writes_nothing_is_wrong_also_where_all_was_written_before(self):
         # As many chunks as there are places: each comes to its own place again, round by round.
@@ -137,8 +141,9 @@ class SlicesTest(unittest.TestCase):
 
     def test_a_peer_that_does_not_evict_is_never_more_than_half_full(self):
         slices = self.slices(calls=CAPACITY // 2 // SIZE)
-        measured = slices.run("put", 0.1)
-        self.assertGreater(measured.bytes, CAPACITY)
+        put_bytes = 0
+        while put_bytes <= CAPACITY:
+            put_bytes += slices.run("put", 0.1).bytes
         self.assertGreater(self.peer.clears, 2)
         self.assertLessEqual(self.peer.most_bytes, CAPACITY // 2)
         self.peer.evicts, self.peer.clears = True, 0
@@ -147,9 +152,12 @@ class SlicesTest(unittest.TestCase):
 
     def test_lookups_must_find_all(self):
         slices = self.slices(16, 4)
-        measured = slices.run("lookup", SLICE_S)
-        self.assertEqual(measured.chunks, 16 * len(measured.calls_ns))
-        self.assertGreater(self.peer.rests, 1)
+        runs = lookups = 0
+        while lookups <= 16:
+            measured = slices.run("lookup", SLICE_S)
+            self.assertEqual(measured.chunks, 16 * len(measured.calls_ns))
+            runs, lookups = runs + 1, lookups + len(measured.calls_ns)
+        self.assertEqual(self.peer.rests, runs + lookups // 16)
         self.peer.forgotten = 1
         for operation in ("lookup", "lookup+get"):
             with self.assertRaises(LookupMissed):
