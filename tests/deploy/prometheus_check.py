@@ -13,7 +13,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,8 +23,10 @@ import xml.etree.ElementTree
 
 import scraper
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[2] / "deploy" / "grafana")]
+SOURCES = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(SOURCES / "deploy" / "grafana"), str(SOURCES / "tests" / "client" / "c")]
 import picture  # noqa: E402
+from daemon import free_port  # noqa: E402
 
 ROOT = BIN = None
 
@@ -44,12 +45,6 @@ SCRAPERS_OWN = {"up"}
 def run(*command, **options):
     return subprocess.run([str(word) for word in command], capture_output=True, text=True,
                           check=False, **options)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def of_a_bucket():

@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -29,10 +30,18 @@ PR_SET_PDEATHSIG = 1
 
 
 def free_port():
-    """Of TCP on loopback: free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Of TCP on loopback: free now. Below those that the kernel gives to whoever connects, which
+    would take it before its server binds it; at random, as tests run side by side."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+        below = range(10_000, int(file.read().split()[0]))
+    for port in [*random.sample(below, min(100, len(below))), 0]:  # 0: any
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return probe.getsockname()[1]
+    raise OSError("no TCP port of 127.0.0.1 is free")
 
 
 class Daemon:
