@@ -4,8 +4,9 @@
 //   auto client = Client::Connect(options).value();
 //   Namespace ns = client->OpenNamespace({.model = "m", .tokens_per_chunk = 256}).value();
 //   auto found = client->Lookup(ns, keys, {.lease = LeaseMode::kLeadingRun});
-//   if (found.ok()) client->Get(ns, keys.subspan(0, found->leased_keys), {.lease = &found->lease,
-//   ...});
+//   if (found.ok()) {
+//     client->Get(ns, keys.subspan(0, found->leased_keys), {.lease = &found->lease, ...});
+//   }
 //
 // What it guarantees:
 // * Never wrong bytes: a chunk is kHit only when its bytes arrived whole and matched the daemon's
@@ -13,9 +14,8 @@
 // * Never a hang: every call ends by its deadline. While the daemon is known to be away, calls
 //   fail at once with UNAVAILABLE; treat that as a miss.
 // * After the daemon comes back the client finds it (backoff from 50 ms to 2 s), opens a new
-// session
-//   and declares its namespaces anew. Leases of the old session are dead: a get under one is
-//   FAILED_PRECONDITION, never bytes of something else.
+//   session and declares its namespaces anew. Leases of the old session are dead: a get under
+//   one is FAILED_PRECONDITION, never bytes of something else.
 //
 // Two paths lead to the daemon. The local path (kLocal) is shared memory; it is there on the
 // daemon's host if the daemon lets us. By it a get needs no copy (Acquire) and a put one, from

@@ -13,8 +13,7 @@
 // What it guarantees:
 // * A caller that applies the events in their order has, once the snapshot has ended, what a lookup
 //   would find. No event is left out or told twice: a stream whose numbers are not in order is
-// given
-//   up.
+//   given up.
 // * When all is told anew, `begins` says so and why: the daemon is another one, the connection was
 //   lost, the caller was too slow, or a device of G3 went away or came back.
 // * A daemon that went away is found again (backoff as Client's). Before anything else Next says

@@ -1,8 +1,8 @@
 // The schema: every key of the config file in one table.
 //
 // A key's default is what its field holds in Config{}, so nothing is written twice. Parsing,
-// checking, printing, suggestions for misspelt keys and the tests all read this table; a new key is
-// one line in it and one field in config.h.
+// checking, printing, suggestions for misspelt keys and the tests all read this table; a new key
+// takes one line in it, and what config/README.md lists.
 #pragma once
 
 #include <absl/status/status.h>

@@ -117,7 +117,8 @@ def take(folder, binaries, seconds):
         loads = [
             Load(ROOT / "tools/bench/kvkeep-bench", "--client", binaries / "kvkeep-bench-client",
                  *sockets, "--local-socket", folder / "local.sock",
-                 "--path", "local", "--pattern", "sessions", "--rate", "3", "--history", "2000",
+                 "--path", "local", "--clear", "--pattern", "sessions", "--rate", "3",
+                 "--history", "2000",
                  "--kv-bytes-per-token", "4096", "--seconds", str(seconds)),
             Load(binaries / "kvkeep", "--endpoint", endpoint, "--path", "grpc", "replay",
                  "--chunk-bytes", "1MiB", ROOT / "tests" / "traces" / "conversation_trace.jsonl"),

@@ -1,4 +1,4 @@
-// Which bug this run of kvkeep-sim-canary has: a number of tiers/store/canary.h, in KVKEEP_CANARY;
+// Which bug this run of kvkeep-sim-canary has: a number of tiers/base/canary.h, in KVKEEP_CANARY;
 // 0: none, to see that nothing else fails in this program.
 
 #include <absl/strings/numbers.h>

@@ -1,10 +1,11 @@
 // IndexRecord: what the index keeps of one chunk on a device. Format version 1.
 //
-//   key    namespace digest (16) + key (32) + part (4, big-endian, so that parts of a key are
-//   adjacent) value  version u8 = 1, flags u8 = 0, extent count u16, payload bytes u32, tail bytes
-//   u32,
+// clang-format off
+//   key    namespace digest (16) + key (32) + part (4, big-endian: parts of a key are adjacent)
+//   value  version u8 = 1, flags u8 = 0, extent count u16, payload bytes u32, tail bytes u32,
 //          incarnation u64, generation u64, sequence u64, created us u64, root (16),
 //          extents {first u64, blocks u64} x count; little-endian
+// clang-format on
 //
 // `sequence` counts the adds committed on this device, for ever: records above the stable mark may
 // have lost their data in a power cut and are trusted only once their header has been read.

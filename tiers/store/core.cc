@@ -396,8 +396,8 @@ std::optional<ExtentList> Core::AllocateG2(Section& section, TenantId tenant, ui
                                            ChunkSlot parent) {
   G2Pool& from = pool(tenant);
   Count(work::kAllocate);
-  uint64_t mine =
-      0;  // of the pool's gathered_blocks: what this call has freed and keeps for itself
+  // Of the pool's gathered_blocks: what this call has freed and keeps for itself.
+  uint64_t mine = 0;
   const auto mine_now = [&](uint64_t blocks_now) {
     KVKEEP_CHECK(from.gathered_blocks >= mine);
     from.gathered_blocks = from.gathered_blocks - mine + blocks_now;

@@ -4,7 +4,7 @@
 // lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, unbacked.cc, g3_space.cc,
 // commit.cc (index and sync), replace.cc, join.cc, confirm.cc, recover_g2.cc, policy_state.cc,
 // scrub.cc, leave.cc, recency.cc, remote.cc, refresh.cc, set_limits.cc, operate.cc, admin.cc,
-// events.cc, metadata.cc.
+// events.cc, grant.cc, metadata.cc.
 //
 // How the lock is used. Every entry point opens a Section, with one exception: the outcome of one
 // piece of a promotion, as promotions have a lock of their own (promotion.h). Work for the outside

@@ -17,6 +17,7 @@ struct StoreCounters {
   // RemoteCounters.
   uint64_t read_g2_hits = 0, read_g3_hits = 0, read_misses = 0, read_busy = 0;
   uint64_t served_g2_bytes = 0, served_g3_bytes = 0;  // payload of the hits
+  // Rejected: by Reserve. Aborted: reserved and not sealed, as for a wrong checksum, a full table.
   uint64_t puts_stored = 0, puts_present = 0, puts_rejected = 0, puts_aborted = 0;
   uint64_t put_bytes = 0, promoted_bytes = 0, written_back_bytes = 0;
   uint64_t g2_evictions = 0, g3_evictions = 0, unbacked_evictions = 0;

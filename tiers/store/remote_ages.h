@@ -39,7 +39,6 @@ class RemoteAges {
   }
 
   bool on() const { return half_.count() > 0; }
-  bool IsOld(std::chrono::nanoseconds age) const { return age >= half_; }
   // Of an image that was written then.
   Mark At(MonotonicTime written) const {
     const uint64_t steps = static_cast<uint64_t>(written.count() + kPast) / step_;

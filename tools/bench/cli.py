@@ -81,6 +81,8 @@ def _add_daemon_options(parser):
     add("--path", default="auto", choices=("auto", "grpc", "local", *GPU_PATHS),
         help="auto: local when it is to be had; cuda-ipc, pinned: without a verb, puts from a GPU "
              "and gets to it, by the daemon or by the client itself")
+    add("--clear", action="store_true",
+        help="a daemon that runs may be cleared: all its chunks are lost")
     add("--daemon-pid", type=_within(0, 1 << 30), default=0,
         help="whose CPU time counts; 0: as its status says")
     add("--daemon", type=_file, default="",
@@ -227,6 +229,8 @@ def _finish(options):
         return "--arena-dir and --arena-readonly-dir: both or none"
     if options.verb == "pieces" and (options.batch != 1 or options.depth != 1):
         return "pieces: --batch and --depth must be 1"
+    if not options.daemon and not options.clear and _clears(options):
+        return "the daemon is cleared, all its chunks are lost: say --clear, or --daemon PATH"
     if options.client is None:
         beside = pathlib.Path(options.daemon or ".").absolute().with_name("kvkeep-bench-client")
         usual = ROOT / "build/release/bin/kvkeep-bench-client"
@@ -249,6 +253,11 @@ def _finish(options):
     if not options.daemon:
         _find_daemon(options)
     return ""
+
+
+def _clears(options):
+    return options.verb not in ("put", "baseline") and not (
+        options.verb == "lookup" and options.table_chunks)
 
 
 def _find_daemon(options):

@@ -56,7 +56,7 @@ def scraped(address, count):
 def cpu_seconds_a_call(binaries, daemon, seconds):
     """Of daemon and client, in one run of kvkeep-bench."""
     bench = subprocess.run(
-        [BENCH, "get", "--client", binaries / "kvkeep-bench-client", "--path", "local",
+        [BENCH, "get", "--clear", "--client", binaries / "kvkeep-bench-client", "--path", "local",
          "--endpoint", daemon.endpoint,
          "--admin", f"unix://{daemon.dir}/admin.sock",
          "--local-socket", f"{daemon.dir}/local.sock", "--daemon-pid", str(daemon.process.pid),

@@ -1,9 +1,9 @@
 // State: all that the fake driver knows, of one process. One lock over everything and one condition
 // for every change: a fake is read more often than it is run.
 //
-// A call of the API is: Entry entry(&state, "cuName", needs); if (entry.error() != CUDA_SUCCESS)
-// return
-// ...; then work under entry's lock. Bytes are copied by streams' threads, without the lock.
+// A call of the API is: Entry entry(&state, "cuName", needs);
+// if (entry.error() != CUDA_SUCCESS) return ...; then work under entry's lock. Bytes are copied by
+// streams' threads, without the lock.
 #pragma once
 
 #include <cuda.h>

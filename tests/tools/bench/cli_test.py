@@ -60,10 +60,13 @@ class CliTest(unittest.TestCase):
                             (["table"], "--daemon"), (["cpu"], "--daemon"),
                             (["pieces", "--batch", "2"], "must be 1"),
                             (["get", "--arena-dir", "/x"], "both or none"),
+                            (["get"], "say --clear"), (["--pattern", "pm1753"], "say --clear"),
+                            (["--path", "pinned"], "say --clear"),
                             (["--json", "get"], "put --json last"),
                             (["get", "--g2", "inf"], "inf"), (["get", "--size", "1e3"], "1e3"),
                             (["get", "--pattern", "pm1753"], "one of a verb and --pattern"),
-                            (["--pattern", "sessions", "--model", "gpt-0"], "llama-3.1-8b"),
+                            (["--pattern", "sessions", "--clear", "--model", "gpt-0"],
+                             "llama-3.1-8b"),
                             (["--pattern", "pm9999"], "pm9999"),
                             (["--pattern", "pm1753", "--rate", "0"], "rate")):
             code, _, err = run(*wrong)
@@ -72,7 +75,8 @@ class CliTest(unittest.TestCase):
         self.assertEqual(run("--help")[0], 0)
 
     def test_without_a_daemon_the_load_fails_and_says_so_the_baselines_do_not_need_one(self):
-        code, _, err = run("get", "--endpoint", "unix:///nonexistent/kvkeep.sock")
+        code, _, err = run("get", "--clear", "--endpoint",
+                           "unix:///nonexistent/kvkeep.sock")
         self.assertEqual(code, 1)
         self.assertIn("kvkeep-bench: client 0: ", err)
         alone = self.run_well("baseline", "--rounds", 2, "--seconds", "0.01", "--size",
@@ -92,7 +96,7 @@ class CliTest(unittest.TestCase):
                             (["--client", "/bin/echo"], "gave no answer"),
                             (["--daemon", "/bin/true"], "did not start")):
             with tempfile.TemporaryDirectory() as scratch:
-                code, _, err = run("get", "--scratch", scratch, *wrong)
+                code, _, err = run("get", "--clear", "--scratch", scratch, *wrong)
                 self.assertEqual(code, 1, err)
                 self.assertIn(word, err)
                 self.assertNotIn("Traceback", err)
