@@ -62,7 +62,8 @@ TEST_CASE("what a daemon put into a real server's bucket is there for another on
     CHECK(stranger.Recall(chunks) == 0);
   }
   ServerNode second(dir, '1');
-  CHECK(second.Recall(chunks) == chunks.size());
+  // A server on a busy machine may be slower than one lookup waits.
+  CHECK(Eventually([&] { return second.Recall(chunks) == chunks.size(); }, milliseconds(60'000)));
   CHECK(second.engine->wrong_bytes == 0);
   CHECK(second.site.Status().g4().recalled_chunks() == chunks.size());
   CHECK(second.site.Stop().exit_status == 0);
