@@ -1,8 +1,6 @@
 """get, put, lookup, mixed, pieces and baseline: one case per size, and beside it the baselines of
 the same sizes, round by round; and the paths of a GPU."""
 
-import contextlib
-
 from figures import bytes_text
 from gpu_cases import measure_gpu
 from invocation import GPU_PATHS
@@ -10,6 +8,17 @@ from report import Report
 
 SMALL_CHUNK_BYTES = 64
 MOST_PING_PONGS = 64  # under way
+
+
+def _of_table(options):
+    """Looks up the small chunks that were put first."""
+    return options.verb == "lookup" and options.table_chunks > 0
+
+
+def clears_daemon(options):
+    """Whether all of a daemon's chunks are forgotten, as keys of another size are in the way; by
+    patterns and the paths of a GPU, too."""
+    return options.verb not in ("put", "baseline") and not _of_table(options)
 
 
 def _run_baselines(run, size):
@@ -23,7 +32,7 @@ def _run_baselines(run, size):
 
 def _measure(run, load, report):
     options = run.options
-    verb, of_table = options.verb, options.verb == "lookup" and options.table_chunks > 0
+    verb, of_table = options.verb, _of_table(options)
     no_g3 = verb != "pieces"
     keys = options.table_chunks if of_table else options.keys
     if options.table_chunks > 0:
@@ -31,9 +40,9 @@ def _measure(run, load, report):
         load.load(0, options.table_chunks, SMALL_CHUNK_BYTES)
     for size in options.sizes:
         chunk_bytes = SMALL_CHUNK_BYTES if of_table else size
-        if verb != "put" and not of_table:
+        if clears_daemon(options):
             run.say(f"put {keys} chunks")
-            load.clear()  # keys of another size are in the way
+            load.clear()
             load.load(0, keys, size, no_g3)
             if verb == "pieces":
                 load.await_clean()
@@ -56,13 +65,8 @@ def run_cases(run):
                 run.say_round("baselines", number)
                 _run_baselines(run, size)
     else:
-        with contextlib.ExitStack() as ending:
-            daemon = None
-            if options.daemon:
-                run.say("start kvkeepd")
-                daemon = run.start_daemon(options.g2_bytes, options.g3_bytes)
-                ending.callback(daemon.stop)
-            load = ending.enter_context(run.load_on(daemon, options.clients))
+        with (run.asked_daemon(options.g2_bytes, options.g3_bytes) as daemon,
+              run.load_on(daemon, options.clients) as load):
             report.describe(load)
             if options.path in GPU_PATHS:
                 measure_gpu(run, daemon, load, report)

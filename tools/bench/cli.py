@@ -7,13 +7,14 @@ import os
 import pathlib
 import sys
 
+from arguments import several, within
 from baselines import Baselines
-from cases import run_cases
+from cases import clears_daemon, run_cases
 from cpu_costs import run_cpu_costs
 from figures import byte_size, chunk_sizes
 from fio import FioAbsent
 from invocation import GPU_PATHS, Invocation
-from load import client_process
+from load import ask_once
 from pattern_run import jobs_of, run_pattern
 from processes import ChildFailed
 from table import SECTIONS, run_table
@@ -32,38 +33,18 @@ VERBS = {"get": "chunks that are in memory",
          "table": "every figure that a daemon must hold, with its baseline; wants --daemon"}
 
 
-def _within(least, most):
-    """Numbers of the kind that the limits are."""
-    def number(words):
-        value = type(least)(words)
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{words} is not {least} to {most}")
-        return value
-    return number
-
-
-def _several(one):
-    return lambda words: [one(word) for word in words.split(",")]
-
-
 def _section(words):
     if words not in SECTIONS:
         raise argparse.ArgumentTypeError(f"{words} is none of {', '.join(SECTIONS)}")
     return words
 
 
-def _existing(what, words):
-    if words and not getattr(pathlib.Path(words), f"is_{what}")():  # "": by default
-        raise argparse.ArgumentTypeError(f"there is no {words}")
-    return words
-
-
-def _file(words):
-    return _existing("file", words)
-
-
-def _dir(words):
-    return _existing("dir", words)
+def _existing(is_there):
+    def path(words):
+        if words and not is_there(words):  # "": by default
+            raise argparse.ArgumentTypeError(f"there is no {words}")
+        return words
+    return path
 
 
 def _weights(words):
@@ -83,20 +64,20 @@ def _add_daemon_options(parser):
              "and gets to it, by the daemon or by the client itself")
     add("--clear", action="store_true",
         help="a daemon that runs may be cleared: all its chunks are lost")
-    add("--daemon-pid", type=_within(0, 1 << 30), default=0,
+    add("--daemon-pid", type=within(0, 1 << 30), default=0,
         help="whose CPU time counts; 0: as its status says")
-    add("--daemon", type=_file, default="",
+    add("--daemon", type=_existing(os.path.isfile), default="",
         help="start this kvkeepd instead of using one that runs")
-    add("--client", type=_file, help="kvkeep-bench-client; default: beside --daemon, or that of "
-                                     "build/release")
-    add("--scratch", dest="scratch_dir", type=_dir, default="",
+    add("--client", type=_existing(os.path.isfile),
+        help="kvkeep-bench-client; default: beside --daemon, or that of build/release")
+    add("--scratch", dest="scratch_dir", type=_existing(os.path.isdir), default="",
         help="where its files lie; G3's device is there too")
     add("--arena-dir", default="", help="mount of its arena; without: memfd")
     add("--arena-readonly-dir", default="", help="read-only bind mount of that")
     add("--g2", dest="g2_bytes", type=byte_size, help="memory of the started daemon; default: 2GiB")
     add("--g3", dest="g3_bytes", type=byte_size,
         help="disk of the started daemon; without: none")
-    add("--copy-threads", type=_within(0, 1024), default=0,
+    add("--copy-threads", type=within(0, 1024), default=0,
         help="of the started daemon; 0: its default")
 
 
@@ -104,15 +85,15 @@ def _add_load_options(parser):
     add = parser.add_argument_group("the load").add_argument
     add("--size", dest="sizes", type=chunk_sizes, default="4MiB",
         help="payload of a chunk; several with commas: 4MiB,32MiB")
-    add("--batch", type=_within(1, 65536), default=1, help="keys of a call")
-    add("--depth", type=_within(1, 256), help="calls in flight per client; default: 1")
-    add("--clients", type=_within(1, 256), help="processes; default: 1")
-    add("--seconds", type=_within(0.001, 3600.0), help="of measured time in a round; default: 1")
-    add("--ops", type=_within(0, 1 << 62), default=0,
+    add("--batch", type=within(1, 65536), default=1, help="keys of a call")
+    add("--depth", type=within(1, 256), help="calls in flight per client; default: 1")
+    add("--clients", type=within(1, 256), help="processes; default: 1")
+    add("--seconds", type=within(0.001, 3600.0), help="of measured time in a round; default: 1")
+    add("--ops", type=within(0, 1 << 62), default=0,
         help="calls of each client in a round; 0: no limit")
-    add("--rounds", type=_within(1, 1000), default=9, help="of each case and its baselines")
-    add("--keys", type=_within(1, 1 << 40), help="chunks that are there to be got; default: 64")
-    add("--table-chunks", type=_within(0, 1 << 40), default=0,
+    add("--rounds", type=within(1, 1000), default=9, help="of each case and its baselines")
+    add("--keys", type=within(1, 1 << 40), help="chunks that are there to be got; default: 64")
+    add("--table-chunks", type=within(0, 1 << 40), default=0,
         help="small chunks put first; lookups are of these")
     add("--mix", type=_weights, default="8,1,1", help="weights of get, put and lookup in mixed")
     add("--verify", action=argparse.BooleanOptionalAction, default=True,
@@ -120,11 +101,11 @@ def _add_load_options(parser):
     add("--region", dest="region_bytes", type=byte_size,
         help="memory that copies go between and puts are made of; default: four times the "
              "last-level cache, at least 256 MiB, so that it is cold")
-    add("--seed", type=_within(0, (1 << 64) - 1), default=1,
+    add("--seed", type=within(0, (1 << 64) - 1), default=1,
         help="other seed: other keys and bytes")
     add("--run-size", dest="run_sizes", type=chunk_sizes, default="4KiB,32KiB,256KiB,1MiB,4MiB",
         help="paths of a GPU: how long the runs of a chunk are there; several with commas")
-    add("--adjacent", type=_several(_within(1, 65536)), default="1,16",
+    add("--adjacent", type=several(within(1, 65536)), default="1,16",
         help="paths of a GPU: runs without a gap between them; several with commas")
     add("--tier", default="g2", choices=("g2", "g3"),
         help="path cuda-ipc: where the chunks are that are got: g2, DRAM; g3, NVMe alone, beside "
@@ -136,23 +117,23 @@ def _add_pattern_options(parser):
     add("--pattern", dest="name", choices=("pm1753", "sessions"), default="",
         help="instead of a verb: pm1753 (280 users, 92 %% reads, open loop, bursts) or sessions "
              "(multi-round questions, closed loop)")
-    add("--rate", dest="rates", type=_several(_within(1e-3, 1e6)), default=[],
+    add("--rate", dest="rates", type=several(within(1e-3, 1e6)), default=[],
         help="requests a second of all users together (QPS); several with commas")
-    add("--users", type=_within(0, 100_000), default=0, help="0: 280 or 80")
+    add("--users", type=within(0, 100_000), default=0, help="0: 280 or 80")
     add("--model", default="llama-3.1-8b",
         help="whose KV chunks are; one that tools/kvkeep/models.json knows")
     add("--gpu", default="h100", help="that would recompute them; one that models.json knows")
-    add("--kv-bytes-per-token", type=_within(0.0, 1e9), default=0.0,
+    add("--kv-bytes-per-token", type=within(0.0, 1e9), default=0.0,
         help="instead of the model's")
-    add("--prefill-rate", dest="prefill_tokens_per_second", type=_within(0.0, 1e9), default=0.0,
+    add("--prefill-rate", dest="prefill_tokens_per_second", type=within(0.0, 1e9), default=0.0,
         help="tokens a second, as measured, instead of the model's on that GPU")
-    add("--tokens-per-chunk", type=_within(0, 1_000_000), default=0,
+    add("--tokens-per-chunk", type=within(0, 1_000_000), default=0,
         help="0: 16 (pm1753) or 256 (sessions)")
-    add("--get-chunks", type=_within(1, 4096), default=8, help="of a call over gRPC")
-    add("--session-rounds", type=_within(1, 1000), default=10, help="sessions: of a user")
-    add("--system-prompt", dest="system_prompt_tokens", type=_within(0, 1_000_000), default=0,
+    add("--get-chunks", type=within(1, 4096), default=8, help="of a call over gRPC")
+    add("--session-rounds", type=within(1, 1000), default=10, help="sessions: of a user")
+    add("--system-prompt", dest="system_prompt_tokens", type=within(0, 1_000_000), default=0,
         help="sessions: tokens that all share; 0: 1,000")
-    add("--history", dest="history_tokens", type=_within(0, 10_000_000), default=0,
+    add("--history", dest="history_tokens", type=within(0, 10_000_000), default=0,
         help="sessions: tokens of a user, up to half as many more; 0: 4,000")
 
 
@@ -167,9 +148,9 @@ def _parser():
     _add_load_options(parser)
     _add_pattern_options(parser)
     add = parser.add_argument_group("table and report").add_argument
-    add("--section", dest="sections", type=_several(_section), default=[],
+    add("--section", dest="sections", type=several(_section), default=[],
         help="table: only these; several with commas")
-    add("--lookup-chunks", dest="lookup_table_chunks", type=_within(1, 1 << 40), default=1_000_000,
+    add("--lookup-chunks", dest="lookup_table_chunks", type=within(1, 1 << 40), default=1_000_000,
         help="table: of the large one")
     add("--quick", action="store_true",
         help="table, patterns: small and short: that it works, not what it can do")
@@ -229,7 +210,7 @@ def _finish(options):
         return "--arena-dir and --arena-readonly-dir: both or none"
     if options.verb == "pieces" and (options.batch != 1 or options.depth != 1):
         return "pieces: --batch and --depth must be 1"
-    if not options.daemon and not options.clear and _clears(options):
+    if not options.daemon and not options.clear and clears_daemon(options):
         return "the daemon is cleared, all its chunks are lost: say --clear, or --daemon PATH"
     if options.client is None:
         beside = pathlib.Path(options.daemon or ".").absolute().with_name("kvkeep-bench-client")
@@ -255,17 +236,8 @@ def _finish(options):
     return ""
 
 
-def _clears(options):
-    return options.verb not in ("put", "baseline") and not (
-        options.verb == "lookup" and options.table_chunks)
-
-
 def _find_daemon(options):
-    child = client_process(options.client, "sockets")
-    try:
-        usual = child.ask("default sockets")
-    finally:
-        child.kill()
+    usual = ask_once(options.client, "default sockets")
     options.endpoint = options.endpoint or usual["endpoint"]
     options.admin_endpoint = options.admin_endpoint or usual["admin"]
 
@@ -283,16 +255,18 @@ def _measure(options):
 
 def _deliver(options, report):
     """OSError: the file could not be written."""
-    found = json.dumps(report.document(), indent=2) + "\n"
     if options.json != "-":
         print(report.text(), end="")
-        if options.json is not None:
-            try:
-                pathlib.Path(options.json).write_text(found)
-            except OSError as failure:
-                raise OSError(f"cannot write {options.json}: {failure.strerror}") from failure
-    else:
+    if options.json is None:
+        return
+    found = json.dumps(report.document(), indent=2) + "\n"
+    if options.json == "-":
         print(found, end="")
+        return
+    try:
+        pathlib.Path(options.json).write_text(found)
+    except OSError as failure:
+        raise OSError(f"cannot write {options.json}: {failure.strerror}") from failure
 
 
 def main(arguments):

@@ -5,8 +5,6 @@ lease and where the bytes lie: nothing is copied.
 CPU time holds better than wall time where others run, but not quite: caches and clocks are shared.
 """
 
-import contextlib
-
 from figures import GIB, MIB
 from report import CpuCost, Report
 from series import since
@@ -46,9 +44,7 @@ def _run_cost(run, load, report, name, **case):
 
 
 def _measure_paths(run, report):
-    with contextlib.ExitStack() as ending:
-        daemon = run.start_daemon(G2_BYTES, tcp=True)
-        ending.callback(daemon.stop)
+    with run.start_daemon(G2_BYTES, tcp=True) as daemon:
         for path, target in (("local", {"path": "local"}), ("unix", {"path": "grpc"}),
                              ("tcp", {"path": "grpc", "endpoint": daemon.tcp_endpoint})):
             with run.load_on(daemon, **target) as load:
@@ -69,11 +65,8 @@ def _load_and_write(load, first, chunks):
 
 
 def _measure_g3(run, report):
-    with contextlib.ExitStack() as ending:
-        daemon = run.start_daemon(SMALL_G2_BYTES, G3_BYTES)
-        ending.callback(daemon.stop)
-        load = ending.enter_context(
-            run.load_on(daemon, path="local", pool_bytes=SMALL_G2_BYTES // 4))
+    with (run.start_daemon(SMALL_G2_BYTES, G3_BYTES) as daemon,
+          run.load_on(daemon, path="local", pool_bytes=SMALL_G2_BYTES // 4) as load):
         _load_and_write(load, 0, PROMOTED_KEYS)
         _run_cost(run, load, report, "promotion", verb="pieces", keys=PROMOTED_KEYS, no_g3=False)
         run.say("write-back")

@@ -1,6 +1,7 @@
 """Invocation: the options of one call of kvkeep-bench, and what follows from them for all that it
 measures: the daemon that is started, where clients connect to, what is said meanwhile."""
 
+import contextlib
 import pathlib
 import sys
 import tempfile
@@ -43,6 +44,13 @@ class Invocation:
         return Daemon(options.scratch_dir or tempfile.gettempdir(), config, metrics=False,
                       program=pathlib.Path(options.daemon).absolute(), pause_s=START_PAUSE_S,
                       **start)
+
+    def asked_daemon(self, g2_bytes, g3_bytes):
+        """--daemon's, started, as a context manager; of None, where one that runs is used."""
+        if not self.options.daemon:
+            return contextlib.nullcontext()
+        self.say("start kvkeepd")
+        return self.start_daemon(g2_bytes, g3_bytes)
 
     def load_on(self, daemon, clients=1, **target):
         """Clients of a daemon, ours, or the one that the options name where it is None. `target`:

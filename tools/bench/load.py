@@ -21,6 +21,15 @@ def client_process(program, name):
     return Child(name, [pathlib.Path(program).absolute()], patience_s=PATIENCE_S)
 
 
+def ask_once(program, what, **arguments):
+    """A client that is there for this one command."""
+    child = client_process(program, what)
+    try:
+        return child.ask(what, **arguments)
+    finally:
+        child.kill()
+
+
 class Load:
     """A context manager. ChildFailed: a client said an error, or is gone."""
 

@@ -9,9 +9,9 @@ options say otherwise.
 import contextlib
 import time
 
-from figures import GIB, MIB
+from figures import GIB, MIB, round_up
 from fio import Fio, FioAbsent, FioFailed
-from load import client_process
+from load import ask_once
 from measured import Measured, added_up
 from pattern_report import PatternReport, PatternRun
 from series import since
@@ -27,16 +27,8 @@ STEP_BYTES = 2 * MIB
 def jobs_of(program, request):
     """(what a model's tokens take, what is played at each rate). ChildFailed: the request is wrong,
     and how."""
-    child = client_process(program, "pattern")
-    try:
-        answer = child.ask("pattern jobs", request=request)
-    finally:
-        child.kill()
+    answer = ask_once(program, "pattern jobs", request=request)
     return answer["model"], answer["jobs"]
-
-
-def _round_up(size):
-    return int(-(-size // STEP_BYTES) * STEP_BYTES)
 
 
 class _Drive:
@@ -116,17 +108,13 @@ def run_pattern(run, request, model, jobs):
     options = run.options
     report = PatternReport(request, model)
     working_set_bytes = max(job["working_set_bytes"] for job in jobs)
-    with contextlib.ExitStack() as ending:
-        daemon = None
-        if options.daemon:
-            run.say("start kvkeepd")
-            daemon = run.start_daemon(
-                options.g2_bytes or max(_round_up(working_set_bytes // 4), MIN_G2_BYTES),
-                options.g3_bytes or _round_up(working_set_bytes // 4 * 5 + G3_BESIDE_CHUNKS))
-            ending.callback(daemon.stop)
-        drive = _Drive(run, daemon.directory if daemon else options.scratch_dir)
-        ending.callback(drive.close)
-        workers = ending.enter_context(run.load_on(daemon, jobs[0]["job"]["workers"]))
+    g2_bytes = options.g2_bytes or max(round_up(working_set_bytes // 4, STEP_BYTES), MIN_G2_BYTES)
+    g3_bytes = options.g3_bytes or round_up(working_set_bytes // 4 * 5 + G3_BESIDE_CHUNKS,
+                                            STEP_BYTES)
+    with (run.asked_daemon(g2_bytes, g3_bytes) as daemon,
+          contextlib.closing(
+              _Drive(run, daemon.directory if daemon else options.scratch_dir)) as drive,
+          run.load_on(daemon, jobs[0]["job"]["workers"]) as workers):
         report.describe(workers)
         for job in jobs:
             report.runs.append(_run_job(run, workers, drive, job, report.g2_bytes))

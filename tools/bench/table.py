@@ -45,10 +45,9 @@ def _scale_of(options):
     if not options.quick:
         return Scale(options.seconds, options.rounds, options.rounds, options.lookup_table_chunks)
     return Scale(seconds=0.03, rounds=2, put_rounds=1, large_table=4_000, get_keys=96,
-                 small_table=1_000,
-                 put_g2_bytes=192 * MIB, pieces_g2_bytes=160 * MIB, pieces_keys=10,
-                 rest_bytes=GIB // 2, rest_seconds=1.5, hits_keys=16, hits_dirty_chunks=40,
-                 device_bytes=48 * MIB)
+                 small_table=1_000, put_g2_bytes=192 * MIB, pieces_g2_bytes=160 * MIB,
+                 pieces_keys=10, rest_bytes=GIB // 2, rest_seconds=1.5, hits_keys=16,
+                 hits_dirty_chunks=40, device_bytes=48 * MIB)
 
 
 class Table:
@@ -70,13 +69,10 @@ class Table:
     @contextlib.contextmanager
     def daemon(self, *arguments, **named):
         """As Invocation.start_daemon, with a client: (daemon, load)."""
-        daemon = self.run.start_daemon(*arguments, **named)
-        try:
-            with self.run.load_on(daemon) as load:
-                self.report.describe(load)
-                yield daemon, load
-        finally:
-            daemon.stop()
+        with (self.run.start_daemon(*arguments, **named) as daemon,
+              self.run.load_on(daemon) as load):
+            self.report.describe(load)
+            yield daemon, load
 
     def tell_longest_lock(self):
         """Since the start of any daemon, loading included. Nothing is promised of it here, as the

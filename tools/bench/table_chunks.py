@@ -4,12 +4,13 @@ on NVMe, and hits beside write-back."""
 import contextlib
 import time
 
-from figures import MIB, bytes_text
+from cases import SMALL_CHUNK_BYTES
+from figures import MIB, bytes_text, round_up
 from line import difference_line, missing_line, plain_line, ratio_line
 from series import Series, Usage
 
 BLOCK_BYTES = 4096
-CHUNK_BYTES, LARGE_CHUNK_BYTES, SMALL_CHUNK_BYTES = 4 * MIB, 32 * MIB, 64
+CHUNK_BYTES, LARGE_CHUNK_BYTES = 4 * MIB, 32 * MIB
 SMALL_CHUNK_IN_G2 = 2 * BLOCK_BYTES  # header page and one block
 LOOKUP_KEYS = 512
 PASS_CALL_BYTES, PASS_PATIENCE_S = 32 * MIB, 120
@@ -17,15 +18,11 @@ SLICE_SECONDS = 0.1  # of hits: some follow while there is something dirty
 MIN_G2_BYTES = 192 * MIB
 
 
-def _round_up(size, step):
-    return -(-size // step) * step
-
-
 def _room_for(chunks, bytes_each):
     """G2 that holds so many chunks, and some more; never so small that a session's staging memory,
     which is limited to a share of it, does not fit."""
     size = chunks * bytes_each + chunks * bytes_each // 32 + 8 * MIB
-    return _round_up(max(size, MIN_G2_BYTES), 2 * MIB)
+    return round_up(max(size, MIN_G2_BYTES), 2 * MIB)
 
 
 # ---- get
@@ -218,7 +215,7 @@ class _Hits:
         scale = table.scale
         chunks = scale.hits_dirty_chunks
         size = chunks * CHUNK_BYTES
-        with table.daemon(_round_up(size // 4 * 5, 2 * MIB), 2 * size,
+        with table.daemon(round_up(size // 4 * 5, 2 * MIB), 2 * size,
                           admission="second_use") as (_, load):
             case = {"size": CHUNK_BYTES, "verify": table.options.verify}
             self.quiet.about = self.busy.about = load.prepare(

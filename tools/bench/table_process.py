@@ -1,7 +1,6 @@
 """The sections of the table about the daemon as a process, as /proc shows it: its first touch of
 its arena, and what it holds and does at rest; and the one about two drives instead of one."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -43,17 +42,14 @@ class _Touched:
 def _daemons_touch(table, size):
     """GB/s."""
     touched = _Touched(size)
-    daemon = table.run.start_daemon(size, meanwhile=touched.look)
-    try:
+    with table.run.start_daemon(size, meanwhile=touched.look) as daemon:
         give_up = time.monotonic() + TOUCH_PATIENCE_S
         while touched.gb_per_second is None:
             touched.look(daemon.pid)
             if time.monotonic() > give_up:
                 raise OSError("the arena is not touched")
             time.sleep(LOOK_PAUSE_S)  # for another process
-        return touched.gb_per_second
-    finally:
-        daemon.stop()
+    return touched.gb_per_second
 
 
 def measure_prefault(table):
@@ -132,25 +128,23 @@ def _wake_ups_line(before, after, seconds):
 def measure_rest(table):
     scale = table.scale
     table.run.say("rest: move bytes over 16 connections of gRPC")
-    with contextlib.ExitStack() as ending:
-        # Not on a mount: shared memory is told apart by the kernel.
-        daemon = table.run.start_daemon(GIB, on_mount=False)
-        ending.callback(daemon.stop)
+    # Not on a mount: shared memory is told apart by the kernel.
+    with table.run.start_daemon(GIB, on_mount=False) as daemon:
         fresh_bytes = resident_beside_shared_bytes(daemon.pid)
-        load = ending.enter_context(table.run.load_on(daemon, CONNECTIONS, path="grpc",
-                                                      pool_bytes=REST_POOL_BYTES))
-        _move_bytes(table, load)
-        table.run.say("rest: wait")
-        # Its clients are still connected.
-        time.sleep(scale.rest_seconds * 2 / 3)  # for the daemon to come to rest
-        before, began = wake_ups(daemon.pid), time.monotonic()
-        time.sleep(scale.rest_seconds / 3)  # for nothing: that is what is measured
-        after, seconds = wake_ups(daemon.pid), time.monotonic() - began
-        resident_bytes = resident_beside_shared_bytes(daemon.pid)
-        line = plain_line(f"{scale.rest_seconds:g} s after {scale.rest_bytes / 1e9:.2g} GB of gRPC "
-                          "on 16 connections: resident beside the arena", "MiB",
-                          [resident_bytes / MIB], ("at most", 300))
-        line.numbers |= {"bytes_moved": scale.rest_bytes, "seconds_of_rest": scale.rest_seconds,
-                         "resident_bytes_when_fresh": fresh_bytes}
-        table.add(line)
-        table.add(_wake_ups_line(before, after, seconds))
+        with table.run.load_on(daemon, CONNECTIONS, path="grpc",
+                               pool_bytes=REST_POOL_BYTES) as load:
+            _move_bytes(table, load)
+            table.run.say("rest: wait")
+            # Its clients are still connected.
+            time.sleep(scale.rest_seconds * 2 / 3)  # for the daemon to come to rest
+            before, began = wake_ups(daemon.pid), time.monotonic()
+            time.sleep(scale.rest_seconds / 3)  # for nothing: that is what is measured
+            after, seconds = wake_ups(daemon.pid), time.monotonic() - began
+            resident_bytes = resident_beside_shared_bytes(daemon.pid)
+    line = plain_line(f"{scale.rest_seconds:g} s after {scale.rest_bytes / 1e9:.2g} GB of gRPC "
+                      "on 16 connections: resident beside the arena", "MiB",
+                      [resident_bytes / MIB], ("at most", 300))
+    line.numbers |= {"bytes_moved": scale.rest_bytes, "seconds_of_rest": scale.rest_seconds,
+                     "resident_bytes_when_fresh": fresh_bytes}
+    table.add(line)
+    table.add(_wake_ups_line(before, after, seconds))

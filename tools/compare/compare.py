@@ -18,6 +18,7 @@ import time
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "measure"))
 
 from about import about, available_memory_bytes  # noqa: E402
+from arguments import several, within  # noqa: E402
 import chart  # noqa: E402
 from contest import CONTESTANTS, PROGRAMS, ROOT, Contest  # noqa: E402
 from figures import KIB, bytes_text, chunk_sizes  # noqa: E402
@@ -39,16 +40,6 @@ DEEPEST_SOCKET = "/kvkeep-compare-12345678/12345678/1/kvkeepd-12345678/kvkeep.so
 
 def _say(words):
     print(words, file=sys.stderr, flush=True)
-
-
-def _within(least, most):
-    """Numbers of the kind that the limits are."""
-    def number(words):
-        value = type(least)(words)
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{words} is not {least} to {most}")
-        return value
-    return number
 
 
 def _directory(words):
@@ -87,7 +78,7 @@ def parse(arguments):
     add("--mooncake", type=_directory, help="a Python environment that has Mooncake")
     add("--peers", type=_directory, default=CONTESTANTS,
         help="where the programs are that drive those two")
-    add("--batches", type=lambda words: [_within(1, 64)(one) for one in words.split(",")],
+    add("--batches", type=several(within(1, 64)),
         help="chunks of a call that gets or puts, where they fit a region; by default 1, and 8 of "
              "4 MiB too")
     for name, default, least, most, words in (
@@ -97,7 +88,7 @@ def parse(arguments):
             ("--rounds", 9, 1, 1000, "that everybody takes"),
             ("--nvme-round-mib", 1536, 64, 1 << 16,
              "of a round of writes; less where drive or memory have no room")):
-        add(name, type=_within(least, most), default=default, help=words)
+        add(name, type=within(least, most), default=default, help=words)
     add("--json", type=pathlib.Path, help="file to write all figures to, and beside it a picture")
     add("--revision", help="of the sources, to be noted with the figures")
     add("--quick", action="store_true",

@@ -31,6 +31,8 @@ def built(name):
 
 
 class Daemon:
+    """A context manager: it is stopped at the end."""
+
     def __init__(self, directory, config, tcp=False, metrics=True, program=None, **start):
         """Serves when this returns. `config`: sections of kvkeep.yaml, but for where it listens and
         lies; without "g3" it has none. {dir} in a text is its own directory, which is made in
@@ -55,6 +57,12 @@ class Daemon:
                                   lambda: listens_at(listener), **start)
             undo.pop_all()
         self.ready_at = time.monotonic()  # when it was seen to serve
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
 
     @property
     def admin_endpoint(self):

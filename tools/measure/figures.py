@@ -32,6 +32,10 @@ def ratios(ours, theirs):
     return [one / other for one, other in zip(ours, theirs) if other]
 
 
+def round_up(size, step):
+    return -(-size // step) * step
+
+
 def byte_size(text):
     """Of "64KiB", "2GiB" or "5". ValueError: it is no number of bytes."""
     found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?) ?([KMGT]iB|B|)", text)
