@@ -9,8 +9,8 @@ and has a pool of its own (interface v2); transformers says what the tokens are.
 engine forgot all it had; while the daemon is killed during a load; away; back; in another engine;
 and with the failures and delays that SGLang itself can inject. All that once more with a HiCache
 whose memory is a buffer alone. Engines of one and of two tensor-parallel ranks, which share by
-tp_lcm_size. Then engines whose KV differs: none finds what another has stored.
-Engines are processes of their own.
+tp_lcm_size. An engine whose weights change while it runs. Then engines whose KV differs: none
+finds what another has stored. Engines are processes of their own.
 Needs the targets kvkeep_c, kvkeepd and kvkeep. Some minutes for each model.
 """
 
@@ -24,6 +24,7 @@ import time
 import unittest
 
 import engine_process
+import sglang_updates
 from engine_process import ANSWER_TOKENS, PROMPTS
 
 ASKED = engine_process.arguments(__doc__)
@@ -34,8 +35,8 @@ BACKEND = {"backend_name": "kvkeep", "module_path": "kvkeep.sglang", "class_name
 
 
 def engine(model):
-    """In a process of its own. "flush" makes the engine forget, device and host. options(): other
-    arguments of it."""
+    """In a process of its own. "flush" makes the engine forget, device and host; "update ..." is of
+    sglang_updates. options(): other arguments of it."""
     import sglang
 
     wanted = engine_process.options()
@@ -55,6 +56,8 @@ def engine(model):
     def answer(line):
         if line == "flush":
             return {"flushed": made.flush_cache().success}
+        if line.startswith("update "):
+            return sglang_updates.update(made, line)
         begin = time.monotonic()
         out = made.generate(input_ids=PROMPTS[line], lora_path=adapter, sampling_params={
             "temperature": 0, "max_new_tokens": ANSWER_TOKENS, "ignore_eos": True})
@@ -217,6 +220,48 @@ class SplitHeadsSGLangEngine(Engines):
         self.check(two, "p1", recalled=True)
 
 
+class SGLangWeights(Engines):
+    """An engine whose weights change while it runs."""
+
+    def setUp(self):
+        super().setUp()
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.new = holder.name
+        self.of_weights = {self.model: self.expected,
+                           self.new: greedy(self.make_model(self.new, seed=1))}
+
+    def update(self, asked, how, folder, **named):
+        """Then the engine has the weights of the folder, and finds nothing of others."""
+        self.forget(asked)  # or SGLang's own flush may fail
+        self.assertTrue(asked.ask(sglang_updates.line(how, folder, **named))["updated"], how)
+        self.forget(asked)
+        self.expected = self.of_weights[folder]
+        self.check(asked, "p0", recalled=False)
+
+    def test_no_token_is_of_weights_that_were_there_before(self):
+        first = self.start()
+        self.check(first, "p0", recalled=False)
+        self.daemon.wait_clean(self.chunks)
+        self.forget(first)
+        self.check(first, "p0", recalled=True)
+        for how in sglang_updates.WAYS:
+            self.update(first, how, self.new)
+            self.update(first, how, self.model, version=f"{how} 2")
+            self.update(first, how, self.new, flush=False)
+        self.check(first, "p1", recalled=False)
+        self.assertTrue(first.ask(sglang_updates.line("scramble"))["updated"])
+        self.forget(first)
+        first.ask("p0")
+        self.update(first, "disk", self.new)
+        first.close()
+        # One with the files of the start has what was stored before all that, and nothing else.
+        self.expected = self.of_weights[self.model]
+        second = self.start()
+        self.check(second, "p0", recalled=True)
+        self.check(second, "p1", recalled=False)
+
+
 class SGLangIdentity(unittest.TestCase):
     def setUp(self):
         sys.path.insert(0, str(ASKED.root / "tests" / "client" / "c"))
@@ -278,6 +323,36 @@ class SGLangIdentity(unittest.TestCase):
         self.check(False, first, **loaded)
         tuned(2)
         self.check(True, second, **loaded)
+
+
+class Models(unittest.TestCase):
+    def test_images_or_audio_are_refused_by_what_sglang_says_of_a_model(self):
+        import transformers
+        from sglang.srt.configs.model_config import ModelConfig
+        sys.path.insert(0, str(ASKED.root / "client" / "python"))
+        from kvkeep.sglang_multimodal import check_text_only
+        for architecture, config, other, taken in (
+                ("LlamaForCausalLM", "LlamaConfig", {}, True),
+                ("Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLConfig", {}, False),
+                ("Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLConfig",
+                 {"language_only": True}, False),  # an encoder elsewhere sends the images
+                ("Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLConfig",
+                 {"language_model_only": True}, True),
+                ("Gemma3ForConditionalGeneration", "Gemma3Config", {}, True),  # SGLang's default
+                ("Gemma3ForConditionalGeneration", "Gemma3Config",
+                 {"enable_multimodal": True}, False),
+                ("WhisperForConditionalGeneration", "WhisperConfig", {}, False)):
+            with self.subTest(config=config, other=other), tempfile.TemporaryDirectory() as folder:
+                made = getattr(transformers, config)()
+                made.architectures = [architecture]
+                made.save_pretrained(folder)
+                model = ModelConfig(folder, **other)
+                check_text_only(model, "trusted")
+                if taken:
+                    check_text_only(model, "refused")
+                else:
+                    with self.assertRaisesRegex(ValueError, f"{architecture} takes images"):
+                        check_text_only(model, "refused")
 
 
 class Records(unittest.TestCase):

@@ -26,6 +26,7 @@ import unittest
 from unittest import mock
 
 import engine_process
+import sglang_updates
 from engine_process import ANSWER_TOKENS, PROMPTS
 from sglang_engine_test import BACKEND, greedy
 
@@ -54,8 +55,8 @@ HICACHE = {
 
 
 def engine(model):
-    """In a process of its own. "flush" makes the engine forget. options(): "hicache", the other
-    way to kvkeep."""
+    """In a process of its own. "flush" makes the engine forget; "update ..." is of sglang_updates.
+    options(): "hicache", the other way to kvkeep."""
     import sglang
 
     kind = HICACHE if engine_process.options().get("hicache") else LINKER
@@ -64,6 +65,8 @@ def engine(model):
     def answer(line):
         if line == "flush":
             return {"flushed": made.flush_cache().success}
+        if line.startswith("update "):
+            return sglang_updates.update(made, line)
         begin = time.monotonic()
         try:
             out = made.generate(input_ids=PROMPTS[line], sampling_params={
@@ -169,6 +172,31 @@ class LinkerEngine(WithDaemon):
         second.close()
         self.check(self.start(hicache=True), "p1", recalled=True)
 
+    def test_no_token_is_of_weights_that_were_there_before(self):
+        """Though "on_reset" says that the weights never change with a reset."""
+        with tempfile.TemporaryDirectory() as new:
+            old_says = self.expected
+            new_says = greedy(engine_process.make_model(new, seed=1))
+            first = self.start()
+            self.check(first, "p0", recalled=False)
+            self.daemon.wait_clean(PAGES * 2)
+            self.forget(first)
+            self.check(first, "p0", recalled=True)
+            for folder, says, named in ((new, new_says, {}), (self.folder, old_says, {}),
+                                        (new, new_says, {"flush": False, "version": "2"})):
+                for how in ("disk", "tensor"):
+                    self.forget(first)  # or SGLang's own flush may fail
+                    line = sglang_updates.line(how, folder, **named)
+                    self.assertTrue(first.ask(line)["updated"], line)
+                    self.forget(first)
+                    self.expected = says
+                    self.check(first, "p0", recalled=False)
+            self.check(first, "p1", recalled=False)
+            first.close()
+            second, self.expected = self.start(), old_says
+            self.check(second, "p0", recalled=None)  # the linker may miss what HiCache finds
+            self.check(second, "p1", recalled=False)
+
     def test_a_daemon_killed_at_any_moment_changes_no_token(self):
         """A request whose load it cuts off ends with SGLang's 503; all others as they should."""
         seed = int(os.environ.get("KVKEEP_SEED", random.randrange(2 ** 32)))
@@ -213,12 +241,13 @@ class LinkerObjects(WithDaemon):
         from kvkeep.identity import Identity
         alone = types.SimpleNamespace(tp_size=1, attn_tp_rank=0, attn_tp_size=1, pp_size=1,
                                       attn_cp_size=1, attn_dcp_size=1)
-        patched = mock.patch.multiple(
-            sglang_direct, get_parallel=lambda: alone, weight_version=lambda: "default",
-            generates=lambda: True,
-            identity_of=lambda *_: (Identity("sglang", "0", weights="of a test"), "m"))
-        patched.start()
-        self.addCleanup(patched.stop)
+        for patched in (
+                mock.patch.multiple(
+                    sglang_direct, get_parallel=lambda: alone, generates=lambda: True,
+                    identity_of=lambda *_: (Identity("sglang", "0", weights="of a test"), "m")),
+                mock.patch("kvkeep.sglang_epochs.weight_version", lambda: "default")):
+            patched.start()
+            self.addCleanup(patched.stop)
         self.seed = random.randrange(2 ** 32)
         print("seed", self.seed)
 

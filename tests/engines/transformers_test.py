@@ -5,9 +5,10 @@
     transformers_test.py --root SOURCES --build build/release --python VENV/bin/python
 
 The logits of a restored prompt are bit for bit those of the computed one: from G2 by the local
-path, from G3 after the daemon was killed, and over gRPC; other weights restore nothing. Prints the
-times, and how many times faster than the prefill each was; with --check, for a quiet machine, each
-has to be 100 times.
+path, from G3 after the daemon was killed, and over gRPC; other weights restore nothing. Models with
+other inputs than text are refused, by transformers' own configurations of them. Prints the times,
+and how many times faster than the prefill each was; with --check, for a quiet machine, each has to
+be 100 times.
 """
 
 import argparse
@@ -17,6 +18,27 @@ import pathlib
 import subprocess
 import sys
 
+# Says of each configuration of transformers, as its class makes it, whether a keeper takes it.
+TAKEN = """
+import json
+import kvkeep, transformers
+from kvkeep.transformers import CacheKeeper
+client, said = kvkeep.Client(), {}
+for name in %r:
+    try:
+        CacheKeeper(client, getattr(transformers, name)(), name="m", dtype="float32")
+        said[name] = True
+    except ValueError as why:
+        assert "a key is made of tokens alone" in str(why), why
+        said[name] = False
+print(json.dumps(said))
+"""
+TEXT = ["LlamaConfig", "Qwen3Config", "Gemma3TextConfig", "Qwen2_5_VLTextConfig", "GPT2Config",
+        "DbrxConfig", "MptConfig", "DeepseekV3Config"]
+# Images, also without an encoder of their own, audio, both in a thinker; a translated text.
+OTHERS = ["LlavaConfig", "Gemma3Config", "Qwen2_5_VLConfig", "FuyuConfig", "ChameleonConfig",
+          "Phi4MultimodalConfig", "Qwen2AudioConfig", "GraniteSpeechConfig", "Qwen3OmniMoeConfig",
+          "WhisperConfig", "T5Config"]
 TOKENS = 4096
 WANTED_TIMES = 100
 
@@ -56,6 +78,8 @@ def main():
         killed = run(example)
         grpc = run(by_grpc)
         other = run(other_weights)  # of the same configuration
+        taken = run(TAKEN % [*TEXT, *OTHERS])
+    assert [name for name, good in taken.items() if good] == TEXT, taken
     assert (cold["restored_tokens"], cold["stored_chunks"]) == (0, TOKENS // 256), cold
     assert other["restored_tokens"] == 0 and other["logits"] != cold["logits"], other
     for said, path in ((warm, "local"), (killed, "local"), (grpc, "grpc")):

@@ -20,6 +20,9 @@ Models that have pools beside K and V (Mamba states, sliding windows, indexers, 
 interface v2, pool by pool (sglang_pages.py); a prefix is found as far as all of the pools have what
 they need of it (sglang_prefixes.py). SGLang never says that it is done with what it found: that is
 held until it was fetched, and `lease_s` at the longest.
+
+After a change of the weights (sglang_changes.py) the engine has keys of its own, and others with
+each further change or reset of HiCache: it finds nothing from before, and shares nothing.
 """
 
 import dataclasses
@@ -28,11 +31,13 @@ import os
 
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
 
-from kvkeep import weights
+from kvkeep import sglang_multimodal, weights
 from kvkeep.engine import Breaker, LeaseOptions, connect
 from kvkeep.held import HeldLeases
 from kvkeep.identity import check_engine
-from kvkeep.sglang_identity import identity_of, weight_version
+from kvkeep.sglang_changes import OBSERVED
+from kvkeep.sglang_epochs import SHARED, Epochs, own
+from kvkeep.sglang_identity import has_storage_from_start, identity_of
 from kvkeep.sglang_pages import KV, Link, NoPages, digest_of, pages_of
 from kvkeep.sglang_prefixes import ALL_PAGES, restorable, window_of
 from kvkeep.sglang_stats import Transfers
@@ -45,13 +50,17 @@ _REFUSED = NoPages(good=False)
 @dataclasses.dataclass(frozen=True)
 class StorageOptions(LeaseOptions):
     """weights: "auto", a fingerprint of their files; "full", of every byte of them; or "name:X",
-    mandatory where no files can be read."""
+    mandatory where no files can be read. multimodal: "refused", an engine with a model that takes
+    images, audio or video does not start; "trusted", it does, as nobody makes up images that have
+    another image's key."""
 
     weights: str = "auto"
+    multimodal: str = "refused"
 
     def __post_init__(self):
         super().__post_init__()
         weights.check_option(self.weights)
+        sglang_multimodal.check_option(self.multimodal)
 
 
 class KvkeepStorage(HiCacheStorage):
@@ -66,8 +75,13 @@ class KvkeepStorage(HiCacheStorage):
             raise ValueError("kvkeep: decode context parallelism is not kept")
         self._config = storage_config
         options = StorageOptions.of(extra.get("kvkeep", {}))
-        identity, model = identity_of(check_engine("sglang", logger), options, logger)
-        self._weights = weight_version()
+        version, at_start = check_engine("sglang", logger), has_storage_from_start()
+        OBSERVED.begin(at_start)
+        self._epochs = Epochs(logger)
+        if not at_start and not _knows_weights(options):
+            self._epochs.begin("it was attached to a running engine, whose weights may be others "
+                               'than those of its start (unless "weights" is "name:X")')
+        identity, model = identity_of(version, options, logger)
         self._link = Link(connect(options, f"sglang {os.getpid()}", logger), options, Breaker(),
                           HeldLeases(options.lease_s), identity, model, Transfers())
         self._page_tokens = None
@@ -86,7 +100,7 @@ class KvkeepStorage(HiCacheStorage):
 
     def batch_exists(self, keys, extra_info=None):
         """Leading pages that are there, held until they were fetched."""
-        pages, digests = self._pages(KV), _digests(keys)
+        pages, digests = self._pages(KV), own(self._epochs.now(), _digests(keys))
         if isinstance(pages, NoPages):
             return 0
         if self._link.options.prefill_tokens_per_s is not None:
@@ -94,13 +108,13 @@ class KvkeepStorage(HiCacheStorage):
         return pages.hold(digests)
 
     def exists(self, key):
-        return self._pages(KV).there([digest_of(key)]) == [True]
+        return self._pages(KV).there(own(self._epochs.now(), [digest_of(key)])) == [True]
 
     def batch_get_v1(self, keys, host_indices, extra_info=None):
-        return self._pages(KV).get(_digests(keys), host_indices)
+        return self._get(KV, keys, host_indices)
 
     def batch_set_v1(self, keys, host_indices, extra_info=None):
-        return self._pages(KV).put(_digests(keys), host_indices, _parent(extra_info))
+        return self._put(KV, keys, host_indices, extra_info)
 
     # ---- and of all pools
 
@@ -108,7 +122,7 @@ class KvkeepStorage(HiCacheStorage):
         """What is found is held until it was fetched: the pages before the longest end, of each
         pool those that it needs there. An end at which not all could be held is not found, and
         nothing is held for it."""
-        digests = _digests(keys)
+        digests = own(self._epochs.now(), _digests(keys))
         pools = [(KV, ALL_PAGES)]
         pools += [(one.name, window_of(one)) for one in pool_transfers or ()]
         seen = {}
@@ -127,12 +141,11 @@ class KvkeepStorage(HiCacheStorage):
         return found
 
     def batch_get_v2(self, transfers, extra_info=None):
-        return {one.name: self._pages(one.name).get(_digests(one.keys or ()), one.host_indices)
+        return {one.name: self._get(one.name, one.keys or (), one.host_indices)
                 for one in transfers}
 
     def batch_set_v2(self, transfers, extra_info=None):
-        return {one.name: self._pages(one.name).put(_digests(one.keys or ()), one.host_indices,
-                                                    _parent(extra_info))
+        return {one.name: self._put(one.name, one.keys or (), one.host_indices, extra_info)
                 for one in transfers}
 
     def get_stats(self):
@@ -168,14 +181,21 @@ class KvkeepStorage(HiCacheStorage):
         self._pools[name] = pages_of(self._link, self._config, name, pool, self._page_tokens)
 
     def _pages(self, name):
-        """SGLang goes on where an attach to a running engine was refused. Of weights that were
-        changed in place nothing is known but that they are others."""
-        if weight_version() != self._weights:
-            if self._pools:
-                logger.warning("kvkeep: the weights were changed: nothing is found or kept until "
-                               "the engine is started anew")
-            self._pools.clear()
+        """The pool's pages. SGLang goes on where an attach to a running engine was refused."""
         return self._pools.get(name, _REFUSED)
+
+    def _get(self, name, keys, host_indices):
+        """Of each page, whether it is in the pool now: none if the weights changed meanwhile."""
+        epoch = self._epochs.now()
+        good = self._pages(name).get(own(epoch, _digests(keys)), host_indices)
+        return good if self._epochs.now() == epoch else [False] * len(good)
+
+    def _put(self, name, keys, host_indices, extra_info):
+        """Of each page, whether it is kept now."""
+        epoch, before = self._epochs.now(), getattr(extra_info, "prefix_keys", None)
+        parent = own(epoch, [digest_of(before[-1])])[0] if before else None
+        return self._pages(name).put(own(epoch, _digests(keys)), host_indices, parent,
+                                     private=epoch != SHARED)
 
     def _hold(self, pools, digests, seen):
         """Of each pool what it needs at the end of these pages. False: not all of it could be;
@@ -197,7 +217,8 @@ def _digests(keys):
     return [digest_of(key) for key in keys]
 
 
-def _parent(extra_info):
-    """The digest of the page before the first one, or None."""
-    before = getattr(extra_info, "prefix_keys", None)
-    return digest_of(before[-1]) if before else None
+def _knows_weights(options):
+    """Whether it is known which weights a running engine has: somebody says so, or they were
+    watched since the start and have not changed."""
+    return options.weights.startswith("name:") or (
+        OBSERVED.since_start and OBSERVED.changes == 0)

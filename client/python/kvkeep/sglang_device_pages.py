@@ -136,9 +136,10 @@ class DevicePages(PoolPages):
         """Has the daemon delete them, for all engines."""
         self._namespace.delete(list(keys), timeout=timeout)
 
-    def store(self, keys, rows, parent, timeout):
+    def store(self, keys, rows, parent, timeout, private=False):
         """Whether all of these pages are kept now. parent: the key before them, or None. What is
-        there already, as what was loaded a moment ago, is not copied. Waits for the daemon."""
+        there already, as what was loaded a moment ago, is not copied. private: as of put. Waits
+        for the daemon."""
         there = self._there(keys, timeout)
         if there is None:
             return False
@@ -149,7 +150,7 @@ class DevicePages(PoolPages):
                   for plane, part in enumerate(self._parts) if at not in there]
         if not chunks:
             return True
-        stored = self._namespace.put(chunks, timeout=timeout)
+        stored = self._namespace.put(chunks, no_g3=private, timeout=timeout)
         self._link.breaker.heard(stored.error)
         return all(stored.good)
 

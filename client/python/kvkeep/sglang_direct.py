@@ -24,7 +24,6 @@ the same one.
 import collections
 import concurrent.futures
 import dataclasses
-import hashlib
 import logging
 import os
 import threading
@@ -37,12 +36,14 @@ from sglang.srt.mem_cache.unified_cache.unified_cache_linker import (LayerWiseLo
                                                                      UnifiedCacheLinker)
 from sglang.srt.runtime_context import get_parallel
 
-from kvkeep import errors, weights
+from kvkeep import errors, sglang_multimodal, weights
 from kvkeep.engine import Breaker, Options, connect
 from kvkeep.identity import check_engine
 from kvkeep.lease import Lease
+from kvkeep.sglang_changes import OBSERVED
 from kvkeep.sglang_device_pages import DevicePages, Lost
-from kvkeep.sglang_identity import generates, identity_of, weight_version
+from kvkeep.sglang_epochs import SHARED, Epochs, own
+from kvkeep.sglang_identity import generates, identity_of
 from kvkeep.sglang_offers import Offers
 from kvkeep.sglang_pages import Link, digest_of
 
@@ -59,8 +60,9 @@ class LinkerOptions(Options):
     """lookup_timeout_s: the scheduler waits no longer. lease_s: how long what was found is held for
     a request that does not begin. store_timeout_s: of a put, of which a reset waits for one.
     max_pinned_part: of the pool's pages, how many stores may hold; above that none is begun.
-    weights: as of StorageOptions. on_reset: "epoch", as the weights may be others from then on:
-    nothing of before is found any more, and nothing is shared; "ignore", by who only flushes.
+    weights, multimodal: as of StorageOptions. on_reset: "epoch", as the weights may be others from
+    then on: nothing of before is found any more, and nothing is shared; "ignore", by who only
+    flushes: it holds until a change of the weights is seen.
     """
 
     lookup_timeout_s: float = 0.002
@@ -70,11 +72,13 @@ class LinkerOptions(Options):
     store_timeout_s: float = 1.5
     max_pinned_part: float = 0.1
     weights: str = "auto"
+    multimodal: str = "refused"
     on_reset: str = "epoch"
 
     def __post_init__(self):
         super().__post_init__()
         weights.check_option(self.weights)
+        sglang_multimodal.check_option(self.multimodal)
         if self.path != "local":
             raise ValueError(f'path: the linker reads the daemon\'s memory, "local", not '
                              f"{self.path!r}; kvkeep.sglang, for HiCache, takes every path")
@@ -103,8 +107,10 @@ class KvkeepLinker(UnifiedCacheLinker):
         pool = _checked_pool(params, components)
         self.forward_stream, self.pools = forward_stream, {PoolName.KV: pool}
         self.layer_done_counter = LayerWiseLoadCounter(pool.layer_num)
-        self._options, self._weights, self._epoch = options, weight_version(), b""
-        identity, model = identity_of(check_engine("sglang", logger), options, logger)
+        version = check_engine("sglang", logger)
+        OBSERVED.begin(at_start=True)  # nobody can attach a linker later
+        self._options, self._epochs, self._epoch = options, Epochs(logger), SHARED
+        identity, model = identity_of(version, options, logger)
         at_start = dataclasses.replace(options, lookup_timeout_s=_START_S)
         self._client = connect(at_start, f"sglang {os.getpid()}", logger)
         self._lookups, self._puts = Breaker(_RETRY_S), Breaker(_RETRY_S)
@@ -175,7 +181,8 @@ class KvkeepLinker(UnifiedCacheLinker):
         if self._stores and self._held_pages + len(keys) > self._most_pages:
             return False
         self._held_pages += len(keys)
-        self._stores.append((len(keys), self._storer.submit(self._store, keys, rows)))
+        self._stores.append((len(keys), self._storer.submit(self._store, keys, rows,
+                                                            self._epoch != SHARED)))
         return True
 
     def num_completed_offloads(self):
@@ -191,13 +198,14 @@ class KvkeepLinker(UnifiedCacheLinker):
 
     def reset(self):
         """Returns when neither the pool's memory is read nor written: copies end, and the put that
-        is under way, by its timeout; the others are not begun."""
+        is under way, by its timeout; the others are not begun. What was stored since the weights
+        have changed may be of weights from before, whatever on_reset says."""
         self._quiesce()
         self._stores.clear()
         self._held_pages = 0
         self.layer_done_counter.reset()
-        if self._options.on_reset == "epoch":
-            self._begin_epoch()
+        if self._options.on_reset == "epoch" or self._epochs.now() != SHARED:
+            self._epochs.begin("the cache was reset, as updates of the weights do")
 
     def close(self):
         """Idempotent."""
@@ -214,20 +222,12 @@ class KvkeepLinker(UnifiedCacheLinker):
 
     def _keys(self, transfers):
         """Of K and V. After the weights changed they are keys of an epoch of this process."""
-        if weight_version() != self._weights:
-            self._weights = weight_version()
-            self._begin_epoch()
+        if (epoch := self._epochs.now()) != self._epoch:
+            self._epoch = epoch
+            self._offers.clear()
         wanted = _of_kv(transfers)
-        keys = [digest_of(key) for key in (wanted.keys if wanted is not None else None) or ()]
-        if self._epoch:
-            keys = [hashlib.sha256(self._epoch + key).digest() for key in keys]
-        return keys
-
-    def _begin_epoch(self):
-        logger.warning("kvkeep: nothing from before this reset, or change of weights, is found any "
-                       "more, and nothing is shared, until the engine is started anew")
-        self._epoch = os.urandom(32)
-        self._offers.clear()
+        return own(epoch, [digest_of(key) for key in
+                           (wanted.keys if wanted is not None else None) or ()])
 
     def _rows(self, transfers):
         """The first row of each page; none where SGLang has not given whole pages."""
@@ -278,7 +278,7 @@ class KvkeepLinker(UnifiedCacheLinker):
         except errors.KvkeepError as mistake:
             self._warn("delete", mistake)
 
-    def _store(self, keys, rows):
+    def _store(self, keys, rows, private):
         """On the storer's thread. Whether all of it is kept now."""
         try:
             for first in range(0, len(keys), _PAGES_AT_ONCE):
@@ -286,7 +286,7 @@ class KvkeepLinker(UnifiedCacheLinker):
                     return False
                 some = slice(first, first + _PAGES_AT_ONCE)
                 if not self._pages.store(keys[some], rows[some], keys[first - 1] if first else None,
-                                         self._options.store_timeout_s):
+                                         self._options.store_timeout_s, private):
                     return False
         except Exception as mistake:  # pylint: disable=broad-except  # likewise
             self._warn("store", mistake)

@@ -6,9 +6,10 @@ configuration is an error, and not a default.
 
 from sglang.srt.arg_groups.model_override_base import resolved_view
 from sglang.srt.configs.model_config import ModelConfig
-from sglang.srt.runtime_context import get_server_args, get_serving
+from sglang.srt.runtime_context import get_memory, get_server_args, get_serving
 
 from kvkeep.identity import Identity, model_config, rope_depends_on_length
+from kvkeep.sglang_multimodal import check_text_only
 from kvkeep.weights import check_older_than_engine, fingerprint, locate, weights_of
 
 # Loaders that read the weights from the model's own files.
@@ -23,9 +24,11 @@ _OF_THE_SERVER = ("kv_cache_dtype", "quantization", "quantization_param_path", "
 
 
 def identity_of(version, options, logger):
-    """(Identity, what to call the model). ValueError: the weights can be told by nothing."""
+    """(Identity, what to call the model). ValueError: the weights can be told by nothing, or keys
+    can be chosen by users."""
     server = resolved_view(get_server_args())
     model = ModelConfig.from_server_args(get_server_args())
+    check_text_only(model, options.multimodal)
     config = model_config(model.hf_config)
     weights = _weights(server.model_path, server.revision, server, options.weights)
     check_older_than_engine(weights, server.model_path)
@@ -62,10 +65,18 @@ def weight_version():
     return get_serving().weight_version
 
 
+def has_storage_from_start():
+    """Whether HiCache's storage was asked for when the engine was started. SGLang says so of one
+    that is attached later only after the attach."""
+    return get_memory().hicache_storage_backend is not None
+
+
 def _weights(path, revision, server, option):
     unreadable = None
     if server.load_format not in _READABLE_LOADERS or server.custom_weight_loader:
         unreadable = f"--load-format {server.load_format} does not read them from its files"
+    if server.weight_cache_mode != "off":  # that daemon may have read the files long ago
+        unreadable = f"--weight-cache-mode {server.weight_cache_mode} takes them from a daemon"
     return weights_of(path, option, revision=revision, cache_dir=server.download_dir,
                       unreadable=unreadable)
 

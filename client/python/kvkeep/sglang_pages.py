@@ -10,6 +10,7 @@ the order of the heads. A rank has some shards in a row, so engines of any tenso
 """
 
 import dataclasses
+import functools
 import hashlib
 import logging
 
@@ -98,10 +99,12 @@ class PoolPages:
         finally:
             self.let_go(digests)
 
-    def put(self, digests, host_indices, parent):
-        """Of each page, whether it is kept now. parent: the digest before the first one, or None"""
+    def put(self, digests, host_indices, parent, private=False):
+        """Of each page, whether it is kept now. parent: the digest before the first one, or None.
+        private: nobody but this process can find it, so NVMe is spared."""
         parents = [parent, *digests[:-1]]
-        return self._in_slices(self._link.transfers.timed_put, self._put_some,
+        return self._in_slices(self._link.transfers.timed_put,
+                               functools.partial(self._put_some, private),
                                list(zip(digests, parents)), host_indices)
 
     # ---- how
@@ -123,12 +126,12 @@ class PoolPages:
         return got.error, [good and nbytes == piece.nbytes
                            for good, nbytes, piece in zip(got.good, got.nbytes, into)]
 
-    def _put_some(self, pages, pieces):
+    def _put_some(self, private, pages, pieces):
         of_piece = [(digest, part, parent) for digest, parent in pages for part in self._parts]
         stored = self._namespace.put(
             [calls.Chunk(digest, piece, part, parent)
              for (digest, part, parent), piece in zip(of_piece, pieces)],
-            timeout=self._link.options.timeout_s)
+            no_g3=private, timeout=self._link.options.timeout_s)
         return stored.error, stored.good
 
     def _in_slices(self, timed, call, pages, host_indices):
@@ -216,8 +219,8 @@ class NoPages:
         del host_indices
         return [self._good] * len(digests)
 
-    def put(self, digests, host_indices, parent):
-        del host_indices, parent
+    def put(self, digests, host_indices, parent, private=False):
+        del host_indices, parent, private
         return [self._good] * len(digests)
 
 

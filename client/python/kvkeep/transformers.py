@@ -8,7 +8,8 @@
 A key is a SHA-256 chain over the tokens, so it covers the whole prefix; the namespace names the
 model's weights and adapters as they are in memory when the keeper is made, its configuration, and
 the cache's layout: make another keeper after changing them. One sequence at a time; plain
-full-attention layers only. A restored cache has the very bits that were saved. Not thread-safe.
+full-attention layers only, of models whose only input is text: two images of one size have the same
+tokens. A restored cache has the very bits that were saved. Not thread-safe.
 
 A chunk's metadata says which tokens it is, so that the daemon, where it is configured so, tells
 routers of it. They lie beside its bytes in the daemon, on NVMe too; with tell_tokens=False they do
@@ -27,6 +28,10 @@ from transformers import DynamicCache
 
 # (layer, key or value, head, token, head dimension), each chunk of tokens by itself.
 LAYOUT = "layer,kv,head,token,dim"
+# Words in the names of what a configuration says of other inputs.
+_OTHER_INPUTS = frozenset(("vision", "visual", "image", "images", "img", "video", "audio", "speech",
+                           "sound", "multimodal", "mm"))
+_PARTS_OF_TEXT = ("attn_config", "ffn_config")  # nested configurations of a text model's layers
 _WHOLE_BYTES, _PAGE_BYTES = 1 << 28, 4096  # read of weights: all of so much, else pages
 
 
@@ -45,6 +50,7 @@ class CacheKeeper:
             raise ValueError(f"tokens_per_block: {tokens_per_block} does not divide "
                              f"{tokens_per_chunk}, the tokens of a chunk")
         self._config = getattr(model, "config", model)
+        _check_text_only(self._config)
         self._tokens_per_chunk = tokens_per_chunk
         self._tell_tokens, self._tokens_per_block = tell_tokens, tokens_per_block or 0
         self._dtype = dtype or getattr(model, "dtype", None) or self._config.dtype
@@ -154,6 +160,22 @@ class CacheKeeper:
                 run.copy_(piece)
                 at += run.nbytes
         return len(keys)
+
+
+def _check_text_only(config):
+    """ValueError: the cache depends on more than the tokens. Any nested configuration counts that
+    is not the text model's: whatever it encodes, keys do not have it."""
+    text = config if config.is_encoder_decoder else config.get_text_config()
+    found = ["is_encoder_decoder"] if config.is_encoder_decoder else [
+        name for name, value in vars(config).items() if value and (
+            _OTHER_INPUTS.intersection(name.lower().split("_")) or
+            isinstance(value, transformers.PretrainedConfig) and value is not text and
+            name not in _PARTS_OF_TEXT)]
+    if found:
+        raise ValueError(
+            f"CacheKeeper: a key is made of tokens alone, and {type(config).__name__} has other "
+            f"inputs ({', '.join(sorted(found))}): one image would be taken for another one of its "
+            "size. For text alone give the keeper the text model (model.language_model)")
 
 
 def _weights_of(model):

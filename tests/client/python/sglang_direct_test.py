@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from unittest import mock
 
 import signatures
-from sglang_rig import ENGINE, HICACHE, PAGE, PIECE, SERVING, Pool, WithDaemon, keys
+from sglang_rig import ENGINE, HICACHE, PAGE, PIECE, SERVING, Pool, WithDaemon, keys, updates
 
 POOLS = signatures.load("sglang.srt.mem_cache.memory_pool")
 THEIRS = signatures.load("sglang.srt.mem_cache.unified_cache.unified_cache_linker")
@@ -448,6 +448,41 @@ class Direct(WithDaemon):
             self.assertEqual(linker.lookup("r", transfer(3)), [])
             self.assertFalse(linker.load("r", transfer(3, [4, 5, 6])))
 
+    def test_a_change_of_the_weights_that_is_no_reset_is_seen(self):
+        for update in updates():
+            linker = self.linker(on_reset="ignore")
+            self.store(linker)
+            self.assertEqual(linker.lookup("r", transfer(3)), [1, 2, 3])
+            update("given")
+            self.assertFalse(linker.load("r", transfer(3, [4, 5, 6])))
+            self.assertEqual(linker.lookup("r", transfer(3)), [])
+            self.store(linker, first=101)
+            self.assertEqual(linker.lookup("s", transfer(3, first=101)), [1, 2, 3])  # its own
+            self.assertEqual(self.linker().lookup("r", transfer(3, first=101)), [])
+            self.assertEqual(self.linker().lookup("r", transfer(3)), [1, 2, 3])  # of before
+
+    def test_a_reset_after_a_change_forgets_what_was_stored_between_whoever_flushes(self):
+        linker = self.linker(on_reset="ignore")
+        updates()[0]("given")
+        self.store(linker)
+        self.assertEqual(linker.lookup("r", transfer(3)), [1, 2, 3])
+        linker.reset()
+        self.assertEqual(linker.lookup("r", transfer(3)), [])
+
+    def test_nvme_is_spared_what_nobody_else_can_find(self):
+        linker, puts = self.linker(), []
+        put = linker._pages._namespace.put
+
+        def watched(*given, **named):
+            puts.append(named["no_g3"])
+            return put(*given, **named)
+
+        with mock.patch.object(linker._pages._namespace, "put", watched):
+            self.store(linker)
+            linker.reset()
+            self.store(linker)
+        self.assertEqual(puts, [False, True])
+
     def reset_beside(self, linker, name, begin):
         """How often `name` of the pages was called, which takes as long as a reset lets it."""
         calls, begun, go, over = [], threading.Event(), threading.Event(), threading.Event()
@@ -547,6 +582,11 @@ class Direct(WithDaemon):
         with mock.patch.multiple(ENGINE, load_format="dummy"), \
                 self.assertRaisesRegex(ValueError, 'dummy .*"name:X"'):
             self.linker()
+        llava = types.SimpleNamespace(architectures=["Llava"], to_dict=dict)
+        with mock.patch.dict(ENGINE.of_model, is_multimodal=True, hf_config=llava):
+            with self.assertRaisesRegex(ValueError, 'Llava takes images.*"multimodal": "trusted"'):
+                self.linker()
+            self.store(self.linker(multimodal="trusted"))
 
 
 if __name__ == "__main__":

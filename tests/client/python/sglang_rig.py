@@ -24,6 +24,7 @@ HICACHE = signatures.load("sglang.srt.mem_cache.hicache_storage")
 # As much of torch as is used: the indices of a page.
 sys.modules["torch"] = types.SimpleNamespace(arange=lambda end: array.array("q", range(end)))
 SERVING = types.SimpleNamespace(weight_version="default")
+MEMORY = types.SimpleNamespace(hicache_storage_backend="dynamic")
 SERVER = {
     "model_path": None, "revision": None, "load_format": "auto", "model_loader_extra_config": "{}",
     "custom_weight_loader": None, "download_dir": None, "kv_cache_dtype": "auto",
@@ -33,9 +34,11 @@ SERVER = {
     "enable_page_major_kv_layout": False, "enable_unified_memory": False, "language_only": False,
     "speculative_algorithm": None, "speculative_draft_model_path": None,
     "speculative_draft_model_revision": None, "speculative_draft_kv_cache_dtype": None,
-    "speculative_draft_model_quantization": None, "lora_paths": []}
+    "speculative_draft_model_quantization": None, "lora_paths": [], "weight_cache_mode": "off"}
 MODEL = {"dtype": "torch.bfloat16", "context_len": 2048, "hf_config": {
     "architectures": ["Llama"], "rope_parameters": {"rope_type": "default"}}}
+TEXT_ONLY = {"is_generation": True, "is_multimodal": False, "is_audio_model": False,
+             "is_image_understandable_model": False, "is_audio_understandable_model": False}
 
 
 def fake_engine():
@@ -43,10 +46,29 @@ def fake_engine():
     signatures.load("sglang").__version__ = "0.5.23"
     context = signatures.load("sglang.srt.runtime_context")
     context.get_server_args, context.get_serving = (lambda: ENGINE), (lambda: SERVING)
+    context.get_memory = lambda: MEMORY
     signatures.load("sglang.srt.arg_groups.model_override_base").resolved_view = lambda args: args
     signatures.load("sglang.srt.configs.model_config").ModelConfig = types.SimpleNamespace(
-        from_server_args=lambda args: types.SimpleNamespace(
-            **{"is_generation": True, **args.of_model}))
+        from_server_args=lambda args: types.SimpleNamespace(**{**TEXT_ONLY, **args.of_model}))
+    for module, (kind, methods) in CHANGING.items():
+        place = signatures.load(f"sglang.srt.{module}")
+        if kind:
+            place.__dict__[kind] = place = type(kind, (), {})
+        for name in methods:
+            setattr(place, name, lambda *given, **named: DURING(*given, **named))
+
+
+# What SGLang changes weights with, or resets HiCache: (class or None, its functions) of a module.
+CHANGING = {
+    "model_executor.model_runner_components.weight_updater": ("WeightUpdater", (
+        "update_weights_from_disk", "begin_weight_update", "end_weight_update",
+        "load_weights_from_distributed", "update_weights_from_tensor", "update_weights_from_ipc")),
+    "elastic_ep.expert_backup_client": ("ExpertBackupClient", ("update_weights",)),
+    "utils.weight_checker": ("WeightChecker", ("_reset_tensors",)),
+    "managers.scheduler_components.weight_updater": (None, ("_export_static_state",)),
+    "managers.cache_controller": ("HiCacheController", ("reset",))}
+RESETS = "managers.cache_controller"
+DURING = mock.Mock()  # is called in each of them
 
 
 ENGINE = types.SimpleNamespace(**SERVER, of_model=MODEL)
@@ -55,6 +77,18 @@ from daemon import Daemon  # noqa: E402
 from kvkeep.sglang import KvkeepStorage  # noqa: E402
 
 PAGE, PIECE = 4, 1024  # tokens, and bytes of K or of V, in a page
+
+
+def changing(module):
+    """An object that has these functions of CHANGING, as SGLang calls them."""
+    place, (kind, _) = sys.modules[f"sglang.srt.{module}"], CHANGING[module]
+    return getattr(place, kind)() if kind else place
+
+
+def updates():
+    """SGLang's functions that change weights, to be called as SGLang does: by name each time."""
+    return [lambda *given, on=module, name=name: getattr(changing(on), name)(*given)
+            for module, (_, names) in CHANGING.items() for name in names if module != RESETS]
 
 
 class Pool:

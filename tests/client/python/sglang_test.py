@@ -13,8 +13,7 @@ import types
 import unittest
 from unittest import mock
 
-from sglang_rig import (ENGINE, HICACHE, MODEL, SERVING, KvkeepStorage, Pool, WithDaemon, indices,
-                        keys)
+from sglang_rig import (ENGINE, HICACHE, MODEL, KvkeepStorage, Pool, WithDaemon, indices, keys)
 
 from kvkeep.engine import Breaker
 
@@ -136,15 +135,6 @@ class SGLang(WithDaemon):
             self.assertEqual(self.backend().batch_exists(keys(1)), 0)
             self.write("a/adapter_model.bin", b"adapter")
             self.assertEqual(self.backend().batch_exists(keys(1)), 1)
-
-    def test_after_weights_were_changed_in_place_nothing_is_found_or_kept(self):
-        backend = self.backend()
-        self.store(backend)
-        with mock.patch.object(SERVING, "weight_version", "7"):
-            self.assertEqual(backend.batch_exists(keys(1)), 0)
-            self.assertEqual(backend.batch_set_v1(keys(1, first=8), indices([0])), [False])
-            self.assertEqual(backend.batch_get_v1(keys(1), indices([0])), [False])
-        self.assertEqual(self.backend().batch_exists(keys(3)), 3)
 
     def test_what_could_be_taken_for_other_bytes_is_refused(self):
         opaque = Pool()

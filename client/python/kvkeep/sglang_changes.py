@@ -1,0 +1,97 @@
+"""SGLang: sees the weights of a running engine change, in the scheduler's process.
+
+SGLang 0.5.23 tells a storage backend nothing of an update, and a linker only of a reset. So the
+methods of SGLang's classes through which every update goes are wrapped, once in each process. Each
+call counts as a change: one that fails may have written some weights, and one that puts the old
+weights back cannot be told from others. A change counts when the call begins, so that nothing is
+shared from then on, and again when the call ends, so that what was computed meanwhile is not found.
+
+What cannot be seen: somebody who writes into the weights' memory (RDMA, CUDA IPC) and calls no
+method of SGLang's, and code in the process that calls the model's own load_weights.
+"""
+
+import functools
+import importlib
+import threading
+
+_UPDATER = "sglang.srt.model_executor.model_runner_components.weight_updater"
+# (module, class or None, names): what changes weights, or gives their memory away. The model
+# runner's updater is called by name at each update; the scheduler's was bound before an attach.
+_CHANGES = (
+    (_UPDATER, "WeightUpdater", (
+        "update_weights_from_disk", "begin_weight_update", "end_weight_update",
+        "load_weights_from_distributed", "update_weights_from_tensor", "update_weights_from_ipc")),
+    # For experts whose rank was lost.
+    ("sglang.srt.elastic_ep.expert_backup_client", "ExpertBackupClient", ("update_weights",)),
+    # The action "reset_tensors" of check_weights writes random weights.
+    ("sglang.srt.utils.weight_checker", "WeightChecker", ("_reset_tensors",)),
+    # release_memory_occupation calls it before the memory of the weights goes away.
+    ("sglang.srt.managers.scheduler_components.weight_updater", None, ("_export_static_state",)),
+)
+# HiCache forgets all that it holds, after the threads of its storage have ended.
+_RESETS = (("sglang.srt.managers.cache_controller", "HiCacheController", ("reset",)),)
+
+
+class Observed:
+    """Counts of what has happened in this process. Thread-safe."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._installed, self.since_start = False, False
+        self.changes, self.resets = 0, 0
+
+    def begin(self, at_start):
+        """Wraps SGLang's methods, the first time. at_start: the engine has not begun to serve.
+        ValueError: SGLang has no such method."""
+        with self._lock:
+            if self._installed:
+                return
+            changes, resets = ([place for wanted in of for place in _places(*wanted)]
+                               for of in (_CHANGES, _RESETS))
+            for owner, name in changes:
+                setattr(owner, name, self._counting_changes(getattr(owner, name)))
+            for owner, name in resets:
+                setattr(owner, name, self._counting_resets(getattr(owner, name)))
+            self._installed, self.since_start = True, at_start
+
+    def _counting_changes(self, call):
+        @functools.wraps(call)
+        def observed(*given, **named):
+            self._count("changes")
+            try:
+                return call(*given, **named)
+            finally:
+                self._count("changes")
+
+        return observed
+
+    def _counting_resets(self, call):
+        @functools.wraps(call)
+        def observed(*given, **named):
+            try:
+                return call(*given, **named)
+            finally:
+                self._count("resets")
+
+        return observed
+
+    def _count(self, what):
+        with self._lock:
+            setattr(self, what, getattr(self, what) + 1)
+
+
+OBSERVED = Observed()
+
+
+def _places(module, kind, names):
+    """Yields (owner, name) of each. ValueError: it is not there."""
+    for name in names:
+        try:
+            owner = importlib.import_module(module)
+            owner = getattr(owner, kind) if kind else owner
+            getattr(owner, name)
+        except (ImportError, AttributeError) as why:
+            raise ValueError(
+                f"kvkeep: SGLang has no {'.'.join(filter(None, (module, kind, name)))}: changes of "
+                "the weights would not be seen. Use a kvkeep for this version") from why
+        yield owner, name
