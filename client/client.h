@@ -13,6 +13,9 @@
 //   checksums. Everything else is a miss under some name.
 // * Never a hang: every call ends by its deadline. While the daemon is known to be away, calls
 //   fail at once with UNAVAILABLE; treat that as a miss.
+// * No call has too many keys: one with more than the daemon takes in a request
+//   (limits.keys_per_call) is made as several requests, from the head on, one after the other. It
+//   has one answer, one lease and one deadline all the same.
 // * After the daemon comes back the client finds it (backoff from 50 ms to 2 s), opens a new
 //   session and declares its namespaces anew. Leases of the old session are dead: a get under
 //   one is FAILED_PRECONDITION, never bytes of something else.

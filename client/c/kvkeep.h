@@ -574,9 +574,9 @@ typedef struct kvkeep_server_info {
   uint32_t size;
   uint32_t reserved;
   uint64_t incarnation;
-  uint64_t max_keys_per_call;  // limits; 0: the daemon did not say
+  uint64_t max_keys_per_call;  // limits; a longer call is several requests; 0: it did not say
   uint64_t max_parts_per_call;
-  uint64_t max_payload_bytes;
+  uint64_t max_payload_bytes;  // of a chunk: the daemon never stores a larger one
   uint64_t max_metadata_bytes;
   uint64_t max_leases_per_session;
   uint64_t max_leased_bytes;

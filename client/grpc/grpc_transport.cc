@@ -8,6 +8,7 @@
 #include "client/grpc/session_stream.h"
 #include "client/grpc/unary_call.h"
 #include "client/transport/check_call.h"
+#include "client/transport/split_lease.h"
 #include "tiers/base/random.h"
 #include "tiers/base/wire_time.h"
 
@@ -87,6 +88,12 @@ class GrpcLease final : public LeaseState {
   const uint64_t id_;
 };
 
+std::chrono::steady_clock::time_point DeadlineOf(const GrpcClient& grpc_client, Deadline deadline) {
+  const bool given = deadline.count() > 0;
+  return std::chrono::steady_clock::now() +
+         (given ? deadline : grpc_client.options().default_deadline);
+}
+
 absl::Status OnlyLocal(absl::string_view what) {
   return absl::FailedPreconditionError(
       absl::StrCat(what, ": only on the local path, and this client is not on it"));
@@ -120,7 +127,12 @@ absl::StatusOr<std::shared_ptr<NamespaceBinding>> GrpcTransport::OpenNamespace(
 
 void GrpcTransport::Release(Lease lease, DoneCallback done) {
   if (lease.keys() == 0) return std::move(done)(absl::OkStatus());
+  const bool split = IsSplit(&lease);
   const std::unique_ptr<LeaseState> state = std::move(lease).TakeState();
+  if (split) {
+    return ReleaseAll(this, std::move(static_cast<SplitLease&>(*state)).TakeLeases(),
+                      std::move(done));
+  }
   const auto* granted = static_cast<const GrpcLease*>(state.get());
   grpc_client_->ReleaseLease(granted->session(), granted->id(), 0, std::move(done));
 }
@@ -159,14 +171,29 @@ absl::StatusOr<RegisteredMemory> GrpcTransport::RegisterMemory(int, std::span<co
 
 // ---------------------------------------------------------------- calls
 
+LongCall GrpcTransport::LongCallOf(Ns ns, const NamespaceSpec& spec, Keys keys, Parts parts,
+                                   const ServerLimits& limits, Deadline deadline) {
+  const size_t count = PartCount(spec, parts);
+  return {.transport = this,
+          .ns = ns,
+          .spec = spec,
+          .keys = keys,
+          .parts = count,
+          .slice = KeysInRequest(count, limits),
+          .deadline = DeadlineOf(*grpc_client_, deadline)};
+}
+
 void GrpcTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
                            const LookupOptions& options, Callback<LookupResult> done) {
   absl::StatusOr<GrpcClient::Ready> ready = grpc_client_->keeper().Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   const size_t parts = PartCount(spec, options.parts);
-  if (absl::Status bad = CheckKeys(keys, parts, ready->session->limits); !bad.ok()) {
-    return std::move(done)(bad);
+  const ServerLimits& limits = ready->session->limits;
+  if (NeedsSlices(keys, parts, limits)) {
+    return LookupInSlices(LongCallOf(ns, spec, keys, options.parts, limits, options.deadline),
+                          options, /*whole=*/true, std::move(done));
   }
+  if (absl::Status bad = CheckKeys(keys, parts, limits); !bad.ok()) return std::move(done)(bad);
   auto request = KeysRequest<v1::LookupRequest>(*ready, keys, options.parts);
   const bool leased = options.lease != LeaseMode::kNone;
   request.set_lease_mode(ToWire(options.lease));
@@ -215,11 +242,15 @@ void GrpcTransport::Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions 
   absl::StatusOr<GrpcClient::Ready> ready = grpc_client_->keeper().Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   const size_t parts = PartCount(spec, options.parts);
-  if (absl::Status bad = CheckKeys(keys, parts, ready->session->limits); !bad.ok()) {
-    return std::move(done)(bad);
-  }
-  if (absl::Status bad = CheckDestinations(options, keys.size() * parts); !bad.ok()) {
-    return std::move(done)(bad);
+  const ServerLimits& limits = ready->session->limits;
+  const bool is_long = NeedsSlices(keys, parts, limits);
+  absl::Status bad;
+  if (!is_long) bad = CheckKeys(keys, parts, limits);
+  if (bad.ok()) bad = CheckDestinations(options, keys.size() * parts);
+  if (!bad.ok()) return std::move(done)(bad);
+  if (is_long || IsSplit(options.lease)) {
+    LongCall call = LongCallOf(ns, spec, keys, options.parts, limits, options.deadline);
+    return GetInSlices(std::move(call), std::move(options), std::move(done));
   }
   auto request = KeysRequest<v1::GetRequest>(*ready, keys, options.parts);
   const bool leased = options.lease != nullptr;
@@ -261,13 +292,26 @@ namespace {
 
 // Touch, Prefetch and Delete: keys in, counts out.
 template <typename Request, typename Response, typename T, typename Convert>
-void KeysCall(const std::shared_ptr<GrpcClient>& grpc_client,
-              absl::StatusOr<GrpcClient::Ready> ready,
+void KeysCall(const std::shared_ptr<GrpcClient>& grpc_client, Transport::Ns ns,
               typename UnaryCall<Request, Response>::Method method, Keys keys, Parts parts,
               Deadline deadline, Callback<T> done, Convert convert) {
+  const absl::StatusOr<GrpcClient::Ready> ready = grpc_client->keeper().Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
-  if (absl::Status bad = CheckKeys(keys, std::max<size_t>(1, parts.size()), ready->session->limits);
-      !bad.ok()) {
+  const ServerLimits& limits = ready->session->limits;
+  const size_t part_count = PartCount(static_cast<DeclaredNamespace&>(*ns).spec(), parts);
+  if (NeedsSlices(keys, part_count, limits)) {
+    return SumInSlices<T>(
+        {.keys = keys,
+         .parts = part_count,
+         .slice = KeysInRequest(part_count, limits),
+         .deadline = DeadlineOf(*grpc_client, deadline)},
+        [=](Keys some, Deadline left, Callback<T> sum) {
+          KeysCall<Request, Response>(grpc_client, ns, method, some, parts, left, std::move(sum),
+                                      convert);
+        },
+        std::move(done));
+  }
+  if (absl::Status bad = CheckKeys(keys, part_count, limits); !bad.ok()) {
     return std::move(done)(bad);
   }
   UnaryCall<Request, Response>::Start(
@@ -287,15 +331,15 @@ void KeysCall(const std::shared_ptr<GrpcClient>& grpc_client,
 void GrpcTransport::Touch(Ns ns, Keys keys, Parts parts, Deadline deadline,
                           Callback<uint64_t> done) {
   KeysCall<v1::TouchRequest, v1::TouchResponse, uint64_t>(
-      grpc_client_, grpc_client_->keeper().Prepare(ns), &Async::Touch, keys, parts, deadline,
-      std::move(done), [](const v1::TouchResponse& response) { return response.touched_chunks(); });
+      grpc_client_, ns, &Async::Touch, keys, parts, deadline, std::move(done),
+      [](const v1::TouchResponse& response) { return response.touched_chunks(); });
 }
 
 void GrpcTransport::Prefetch(Ns ns, Keys keys, Parts parts, Deadline deadline,
                              Callback<PrefetchResult> done) {
   KeysCall<v1::PrefetchRequest, v1::PrefetchResponse, PrefetchResult>(
-      grpc_client_, grpc_client_->keeper().Prepare(ns), &Async::Prefetch, keys, parts, deadline,
-      std::move(done), [](const v1::PrefetchResponse& response) {
+      grpc_client_, ns, &Async::Prefetch, keys, parts, deadline, std::move(done),
+      [](const v1::PrefetchResponse& response) {
         return PrefetchResult{.started_chunks = response.started_chunks(),
                               .ready_chunks = response.ready_chunks()};
       });
@@ -304,8 +348,7 @@ void GrpcTransport::Prefetch(Ns ns, Keys keys, Parts parts, Deadline deadline,
 void GrpcTransport::Delete(Ns ns, Keys keys, Parts parts, Deadline deadline,
                            Callback<uint64_t> done) {
   KeysCall<v1::DeleteRequest, v1::DeleteResponse, uint64_t>(
-      grpc_client_, grpc_client_->keeper().Prepare(ns), &Async::Delete, keys, parts, deadline,
-      std::move(done),
+      grpc_client_, ns, &Async::Delete, keys, parts, deadline, std::move(done),
       [](const v1::DeleteResponse& response) { return response.deleted_chunks(); });
 }
 

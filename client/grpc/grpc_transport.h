@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "client/transport/split_calls.h"
 #include "client/transport/transport.h"
 #include "client/values/options.h"
 
@@ -54,6 +55,9 @@ class GrpcTransport final : public Transport {
                                                   const RegisterOptions& options) override;
 
  private:
+  LongCall LongCallOf(Ns ns, const NamespaceSpec& spec, Keys keys, Parts parts,
+                      const ServerLimits& limits, Deadline deadline);
+
   const std::shared_ptr<GrpcClient> grpc_client_;
 };
 

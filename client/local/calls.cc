@@ -8,6 +8,7 @@
 #include "client/local/local_transport.h"
 #include "client/local/test_point.h"
 #include "client/transport/check_call.h"
+#include "client/transport/split_lease.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/wire_time.h"
 
@@ -46,6 +47,32 @@ PrefetchResult Convert(const local::PrefetchReply& said, PrefetchResult*) {
   return {.started_chunks = said.started_chunks, .ready_chunks = said.ready_chunks};
 }
 
+// What an acquire in slices has leased, one layout behind the other.
+absl::StatusOr<Acquired> LaidOpen(const LocalSessionPtr& session, LookupResult found,
+                                  size_t parts) {
+  auto layout = std::make_shared<Layout>();
+  if (IsSplit(&found.lease)) {
+    for (const SplitLease::Slice& slice : found.lease.state()->split()->slices()) {
+      if (slice.lease.state() == nullptr) continue;
+      const auto& lease = static_cast<const LocalLease&>(*slice.lease.state());
+      if (lease.session() != session) return absl::UnavailableError("acquire: the session ended");
+      const auto first_run = static_cast<uint32_t>(layout->runs.size());
+      for (LaidChunk laid : lease.layout()->chunks) {
+        laid.chunk += slice.first_key * static_cast<uint32_t>(parts);
+        laid.first_run += first_run;
+        layout->chunks.push_back(laid);
+      }
+      layout->runs.insert(layout->runs.end(), lease.layout()->runs.begin(),
+                          lease.layout()->runs.end());
+    }
+  }
+  Acquired acquired(session->mappings(), std::move(layout));
+  acquired.leading_keys = found.leading_keys;
+  acquired.leased_keys = found.leased_keys;
+  acquired.lease = std::move(found.lease);
+  return acquired;
+}
+
 }  // namespace
 
 void LocalTransport::Find(Kind kind, const Ready& ready, const KeysQuery& query,
@@ -77,14 +104,29 @@ void LocalTransport::Find(Kind kind, const Ready& ready, const KeysQuery& query,
   session->Send(id, writer, std::move(call));
 }
 
+LongCall LocalTransport::LongCallOf(Ns ns, const NamespaceSpec& spec, Keys keys, Parts parts,
+                                    const ServerLimits& limits, Deadline deadline) {
+  const size_t count = PartCount(spec, parts);
+  return {.transport = this,
+          .ns = ns,
+          .spec = spec,
+          .keys = keys,
+          .parts = count,
+          .slice = KeysInRequest(count, limits),
+          .deadline = DeadlineOf(deadline)};
+}
+
 void LocalTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
                             const LookupOptions& options, Callback<LookupResult> done) {
   const absl::StatusOr<Ready> ready = Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   const size_t parts = PartCount(spec, options.parts);
-  if (absl::Status bad = CheckKeys(keys, parts, LimitsOf(ready->session->welcome())); !bad.ok()) {
-    return std::move(done)(bad);
+  const ServerLimits limits = LimitsOf(*ready->session);
+  if (NeedsSlices(keys, parts, limits)) {
+    return LookupInSlices(LongCallOf(ns, spec, keys, options.parts, limits, options.deadline),
+                          options, /*whole=*/true, std::move(done));
   }
+  if (absl::Status bad = CheckKeys(keys, parts, limits); !bad.ok()) return std::move(done)(bad);
   const bool leased = options.lease != LeaseMode::kNone;
   LeasedKeys what;
   if (leased) {
@@ -132,15 +174,25 @@ void LocalTransport::Acquire(Ns ns, const NamespaceSpec& spec, Keys keys,
   const absl::StatusOr<Ready> ready = Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   const size_t parts = PartCount(spec, options.parts);
-  if (absl::Status bad = CheckKeys(keys, parts, LimitsOf(ready->session->welcome())); !bad.ok()) {
-    return std::move(done)(bad);
+  const ServerLimits limits = LimitsOf(*ready->session);
+  const LeaseMode mode = options.all_present ? LeaseMode::kAllPresent : LeaseMode::kLeadingRun;
+  if (NeedsSlices(keys, parts, limits)) {
+    return LookupInSlices(LongCallOf(ns, spec, keys, options.parts, limits, options.deadline),
+                          {.parts = options.parts, .lease = mode, .transient = options.transient},
+                          /*whole=*/false,
+                          [session = ready->session, parts,
+                           done = std::move(done)](absl::StatusOr<LookupResult> found) mutable {
+                            if (!found.ok()) return std::move(done)(found.status());
+                            std::move(done)(LaidOpen(session, *std::move(found), parts));
+                          });
   }
+  if (absl::Status bad = CheckKeys(keys, parts, limits); !bad.ok()) return std::move(done)(bad);
   Find(Kind::kGet, *ready,
        {.ns = ready->digest,
         .keys = keys,
         .parts = options.parts,
         .part_count = parts,
-        .lease = options.all_present ? LeaseMode::kAllPresent : LeaseMode::kLeadingRun,
+        .lease = mode,
         .transient = options.transient},
        DeadlineOf(options.deadline),
        [done = std::move(done)](const LocalSessionPtr& session,
@@ -165,9 +217,18 @@ void LocalTransport::KeysCall(Kind kind, Ns ns, Keys keys, Parts parts, Deadline
                               Callback<T> done) {
   const absl::StatusOr<Ready> ready = Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
-  const size_t part_count = PartCount(static_cast<DeclaredNamespace&>(*ns).spec(), parts);
-  if (absl::Status bad = CheckKeys(keys, part_count, LimitsOf(ready->session->welcome()));
-      !bad.ok()) {
+  const NamespaceSpec& spec = static_cast<DeclaredNamespace&>(*ns).spec();
+  const size_t part_count = PartCount(spec, parts);
+  const ServerLimits limits = LimitsOf(*ready->session);
+  if (NeedsSlices(keys, part_count, limits)) {
+    return SumInSlices<T>(
+        LongCallOf(ns, spec, keys, parts, limits, deadline),
+        [this, kind, ns, parts](Keys some, Deadline left, Callback<T> sum) {
+          KeysCall<T, Wire>(kind, ns, some, parts, left, std::move(sum));
+        },
+        std::move(done));
+  }
+  if (absl::Status bad = CheckKeys(keys, part_count, limits); !bad.ok()) {
     return std::move(done)(bad);
   }
   const uint64_t id = ready->session->NextId();
@@ -213,7 +274,12 @@ void LocalTransport::Delete(Ns ns, Keys keys, Parts parts, Deadline deadline,
 
 void LocalTransport::Release(Lease lease, DoneCallback done) {
   if (forked() || !lease.alive()) return std::move(done)(absl::OkStatus());
+  const bool split = IsSplit(&lease);
   const std::unique_ptr<LeaseState> state = std::move(lease).TakeState();
+  if (split) {
+    return ReleaseAll(this, std::move(static_cast<SplitLease&>(*state)).TakeLeases(),
+                      std::move(done));
+  }
   const auto* const granted = static_cast<const LocalLease*>(state.get());
   const LocalSessionPtr session = granted->session();
   // A lease that dies with its session meanwhile is given back as well.
@@ -238,7 +304,7 @@ void LocalTransport::GetServerInfo(Deadline deadline, Callback<ServerInfo> done)
                           .done = nullptr,
                           .late = nullptr,
                           .copied = nullptr};
-  call.done = [limits = LimitsOf((*session)->welcome()),
+  call.done = [limits = LimitsOf(**session),
                done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
     if (!reply.ok()) {
       std::move(done)(reply.status());

@@ -145,8 +145,8 @@ std::vector<GpuCall::Items> GpuCall::Groups() const {
   for (size_t i = 0; i < items_.size(); ++i) {
     const size_t more_runs = items_[i].runs->size();
     const size_t more = items_[i].wire_bytes + more_runs * sizeof(local::GpuMemoryRun);
-    const bool full =
-        i - first == max_chunks || runs + more_runs > max_runs_ || bytes + more > kMaxBodyBytes;
+    const bool full = i - first == max_chunks || runs + more_runs > max_runs_ ||
+                      bytes + more > kMaxBodyBytes || items_[i].lease != items_[first].lease;
     if (i > first && full) {
       groups.push_back(Items(items_).subspan(first, i - first));
       first = i;

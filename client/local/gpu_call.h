@@ -34,6 +34,7 @@ class GpuCall : public std::enable_shared_from_this<GpuCall> {
     const std::vector<GpuRun>* runs = nullptr;
     uint64_t payload_bytes = 0;
     size_t wire_bytes = 0;  // beside its runs
+    uint64_t lease = 0;     // the daemon's, of a get: one message names one
   };
 
   virtual ~GpuCall() = default;

@@ -8,6 +8,7 @@
 #include "client/local/local_transport.h"
 #include "client/local/put_reply.h"
 #include "client/transport/check_call.h"
+#include "client/transport/split_lease.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
@@ -106,14 +107,55 @@ class GpuPut final : public GpuCall {
 
 // ---------------------------------------------------------------- get
 
+// The daemon's lease under which a get of a key goes; 0: under none.
+class LeaseOfKey {
+ public:
+  LeaseOfKey() = default;
+  // FAILED_PRECONDITION: it is dead, or of another session.
+  static absl::StatusOr<LeaseOfKey> Make(const Lease& lease, const LocalSessionPtr& session) {
+    if (!lease.alive() || lease.state()->path() != Path::kLocal) return LeaseIsDead();
+    LeaseOfKey made;
+    const SplitLease* const split = lease.state()->split();
+    if (split == nullptr) {
+      KVKEEP_RETURN_IF_ERROR(made.Add(*lease.state(), session));
+      return made;
+    }
+    for (const SplitLease::Slice& slice : split->slices()) {
+      if (slice.lease.state() == nullptr) continue;
+      KVKEEP_RETURN_IF_ERROR(made.Add(*slice.lease.state(), session));
+      const std::vector<ChunkKey>& keys =
+          static_cast<const LocalLease*>(slice.lease.state())->what().keys;
+      for (size_t i = 0; i < slice.keys; ++i) made.by_key_.emplace(keys[i], made.last_);
+    }
+    return made;
+  }
+
+  // A key that none of several holds goes under any of them.
+  uint64_t Of(const ChunkKey& key) const {
+    const auto found = by_key_.find(key);
+    return found == by_key_.end() ? last_ : found->second;
+  }
+
+ private:
+  absl::Status Add(const LeaseState& state, const LocalSessionPtr& session) {
+    const auto& granted = static_cast<const LocalLease&>(state);
+    if (granted.session() != session) return LeaseIsDead();
+    last_ = granted.id();
+    return absl::OkStatus();
+  }
+
+  uint64_t last_ = 0;
+  absl::flat_hash_map<ChunkKey, uint64_t> by_key_;  // empty: one lease has them all
+};
+
 class GpuGet final : public GpuCall {
  public:
-  GpuGet(What what, std::vector<GpuGetChunk> chunks, const GpuGetOptions& options, uint64_t lease,
+  GpuGet(What what, std::vector<GpuGetChunk> chunks, const GpuGetOptions& options, LeaseOfKey lease,
          Callback<GetResult> done)
       : GpuCall(std::move(what), Kind::kGetToGpu),
         chunks_(std::move(chunks)),
         transient_(options.transient),
-        lease_(lease),
+        lease_(std::move(lease)),
         done_(std::move(done)) {
     result_.chunks.resize(chunks_.size());
   }
@@ -133,7 +175,8 @@ class GpuGet final : public GpuCall {
       items.push_back({.index = i,
                        .runs = &chunks_[i].runs,
                        .payload_bytes = *bytes,
-                       .wire_bytes = sizeof(local::GpuGetChunk)});
+                       .wire_bytes = sizeof(local::GpuGetChunk),
+                       .lease = lease_.Of(chunks_[i].key)});
     }
     return Prepare(std::move(items));
   }
@@ -141,7 +184,7 @@ class GpuGet final : public GpuCall {
  private:
   void Write(const Body& body, local::MessageWriter* writer) const override {
     writer->Append(local::GpuGetRequest{.ns = body.ns.bytes,
-                                        .lease = lease_,
+                                        .lease = body.items.front().lease,
                                         .chunks = static_cast<uint32_t>(body.items.size()),
                                         .runs = static_cast<uint32_t>(body.runs.size()),
                                         .timeout_ms = body.timeout_ms,
@@ -208,7 +251,7 @@ class GpuGet final : public GpuCall {
 
   const std::vector<GpuGetChunk> chunks_;
   const bool transient_;
-  const uint64_t lease_;
+  const LeaseOfKey lease_;
   Callback<GetResult> done_;
   GetResult result_;  // each chunk's by whoever reads its answer
 };
@@ -255,21 +298,15 @@ void LocalTransport::GetToGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuG
                               const GpuGetOptions& options, Callback<GetResult> done) {
   const absl::StatusOr<Ready> ready = Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
-  uint64_t lease = 0;
-  if (options.lease != nullptr) {
-    const auto* const granted = static_cast<const LocalLease*>(options.lease->state());
-    if (!options.lease->alive() || granted->path() != Path::kLocal ||
-        granted->session() != ready->session) {
-      return std::move(done)(LeaseIsDead());
-    }
-    lease = granted->id();
-  }
+  absl::StatusOr<LeaseOfKey> lease = LeaseOfKey();
+  if (options.lease != nullptr) lease = LeaseOfKey::Make(*options.lease, ready->session);
+  if (!lease.ok()) return std::move(done)(lease.status());
   StartGpu(std::make_shared<GpuGet>(GpuCall::What{.session = ready->session,
                                                   .ns = ready->digest,
                                                   .deadline = DeadlineOf(options.deadline),
                                                   .regions = gpu_regions_,
                                                   .use = options.use},
-                                    std::move(chunks), options, lease, std::move(done)),
+                                    std::move(chunks), options, *std::move(lease), std::move(done)),
            spec);
 }
 

@@ -115,15 +115,19 @@ absl::Status CheckWelcome(const local::Welcome& welcome) {
   return absl::OkStatus();
 }
 
-// `clock` stays as it is where none came.
-absl::Status ReadWelcome(local::Message& message, local::Welcome* welcome,
+// `clock`, and the greeting's limit of a chunk, stay as they are where none came.
+absl::Status ReadWelcome(local::Message& message, Greeting* greeting,
                          std::optional<local::ClockReading>* clock) {
   local::BodyReader reader(message.body);
+  local::Welcome* const welcome = &greeting->welcome;
   KVKEEP_RETURN_IF_ERROR(local::ReadReplyStatus(&reader));
   bool good = message.kind == (static_cast<uint16_t>(Kind::kHello) | local::kReplyBit) &&
               message.id == kHelloId && message.descriptors.size() == 2 && reader.Read(welcome);
   if (good && welcome->version >= local::kDeadlinesSince) {
     good = reader.Read(&clock->emplace());
+  }
+  if (good && welcome->version >= local::kChunkLimitSince) {
+    good = reader.Read(&greeting->chunk_limit);
   }
   if (!good || !reader.done()) return absl::InternalError("local: no proper answer to Hello");
   return CheckWelcome(*welcome);
@@ -212,7 +216,7 @@ absl::StatusOr<Greeting> Greet(const GreetingOptions& options) {
   const auto after = steady_clock::now();
   Greeting greeting;
   std::optional<local::ClockReading> clock;
-  KVKEEP_RETURN_IF_ERROR(ReadWelcome(first, &greeting.welcome, &clock));
+  KVKEEP_RETURN_IF_ERROR(ReadWelcome(first, &greeting, &clock));
   if (clock.has_value()) greeting.clock_doubt = ClockDoubt(*clock, before, after);
   const local::Welcome& welcome = greeting.welcome;
   TestPoint("welcomed");

@@ -19,6 +19,7 @@ struct Greeting {
   local::Welcome welcome;
   // How far the daemon's clock may be from ours; none: it is another one, or not known.
   std::optional<std::chrono::nanoseconds> clock_doubt;
+  local::ChunkLimit chunk_limit{.max_payload_bytes = kMaxPayloadBytes};
   std::shared_ptr<Mappings> mappings;  // holds the socket
   GuardedFd events;
 };

@@ -74,7 +74,7 @@ absl::Status LocalTransport::RunSession(uint64_t epoch) {
   absl::StatusOr<bool> published = false;
   while (published.ok() && !*published) {
     put_memory_->RegisterAgain(session, deadline);
-    published = keeper_.Publish(session, LimitsOf(session->welcome()),
+    published = keeper_.Publish(session, LimitsOf(*session),
                                 [&] { return !put_memory_->HasUnregistered(epoch); });
   }
   absl::Status ended = published.status();
@@ -136,10 +136,11 @@ bool LocalTransport::WaitConnected(Deadline timeout) {
 
 absl::Status LocalTransport::why_away() const { return forked() ? Forked() : keeper_.why_away(); }
 
-ServerLimits LocalTransport::LimitsOf(const local::Welcome& welcome) {
+ServerLimits LocalTransport::LimitsOf(const LocalSession& session) {
+  const local::Welcome& welcome = session.welcome();
   return {.max_keys_per_call = welcome.max_keys_per_call,
           .max_parts_per_call = kMaxPartsPerCall,
-          .max_payload_bytes = kMaxPayloadBytes,
+          .max_payload_bytes = session.max_payload_bytes(),
           .max_metadata_bytes = kMaxTailBytes,
           .max_frame_bytes = 0,
           .max_leases_per_session = welcome.max_leases_per_session,

@@ -22,6 +22,7 @@
 #include "client/local/put_memory.h"
 #include "client/local/requests.h"
 #include "client/transport/session_keeper.h"
+#include "client/transport/split_calls.h"
 #include "client/transport/transport.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
@@ -92,7 +93,9 @@ class LocalTransport final : public Transport, private SessionKeeper<LocalSessio
   absl::StatusOr<LocalSessionPtr> CurrentSession();
   absl::StatusOr<Ready> Prepare(Ns ns);
   LocalSession::Time DeadlineOf(Deadline deadline) const;
-  static ServerLimits LimitsOf(const local::Welcome& welcome);
+  LongCall LongCallOf(Ns ns, const NamespaceSpec& spec, Keys keys, Parts parts,
+                      const ServerLimits& limits, Deadline deadline);
+  static ServerLimits LimitsOf(const LocalSession& session);
 
   // Touch, Prefetch and Delete.
   template <typename T, typename Wire>

@@ -40,6 +40,7 @@ absl::Status Late() {
 
 LocalSession::LocalSession(Greeting greeting, uint64_t epoch, BusyPoll::Duration busy_poll)
     : welcome_(greeting.welcome),
+      max_payload_bytes_(greeting.chunk_limit.max_payload_bytes),
       epoch_(epoch),
       clock_doubt_(greeting.clock_doubt),
       mappings_(std::move(greeting.mappings)),

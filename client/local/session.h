@@ -57,6 +57,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   ~LocalSession();
 
   const local::Welcome& welcome() const { return welcome_; }
+  uint64_t max_payload_bytes() const { return max_payload_bytes_; }  // of a chunk
   const std::shared_ptr<Mappings>& mappings() const { return mappings_; }
   uint64_t epoch() const { return epoch_; }  // counts this client's tries to open one, from 1
   bool over() const { return mappings_->over(); }
@@ -154,6 +155,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   void Wake();
 
   const local::Welcome welcome_;
+  const uint64_t max_payload_bytes_;
   const uint64_t epoch_;
   const std::optional<std::chrono::nanoseconds> clock_doubt_;
   const std::shared_ptr<Mappings> mappings_;

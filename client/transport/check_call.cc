@@ -13,8 +13,8 @@ absl::Status CheckKeys(Keys keys, size_t parts, const ServerLimits& limits) {
   if (keys.empty()) return absl::InvalidArgumentError("keys: none given");
   if (limits.max_keys_per_call != 0 && keys.size() * parts > limits.max_keys_per_call) {
     return absl::InvalidArgumentError(
-        absl::StrCat("keys: ", keys.size(), " keys x ", parts, " parts, the daemon's limit is ",
-                     limits.max_keys_per_call, " a call; split the call"));
+        absl::StrCat("parts: ", parts, " of each key, the daemon takes at most ",
+                     limits.max_keys_per_call, " chunks a call (limits.keys_per_call)"));
   }
   return absl::OkStatus();
 }

@@ -15,7 +15,7 @@ namespace kvkeep::client {
 inline size_t PartCount(const NamespaceSpec& spec, Parts parts) {
   return parts.empty() ? spec.parts : parts.size();
 }
-// INVALID_ARGUMENT names the field and its limit.
+// INVALID_ARGUMENT names the field and its limit. REQUIRES: no NeedsSlices (split_calls.h).
 absl::Status CheckKeys(Keys keys, size_t parts, const ServerLimits& limits);
 absl::Status CheckDestinations(const GetOptions& options, size_t chunks);
 absl::Status LeaseIsDead();  // what a call under such a lease answers

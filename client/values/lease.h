@@ -13,6 +13,8 @@
 
 namespace kvkeep::client {
 
+class SplitLease;
+
 // What a transport knows of a lease it granted. Thread-compatible.
 class LeaseState {
  public:
@@ -20,6 +22,8 @@ class LeaseState {
   virtual bool alive() const = 0;  // its session is open
   virtual void Shrink(uint32_t keep_keys) = 0;
   virtual Path path() const = 0;  // of the transport that granted it
+  // Not null: it is several of the daemon's (client/transport/split_lease.h).
+  virtual const SplitLease* split() const { return nullptr; }
 };
 
 class [[nodiscard]] Lease {
@@ -55,6 +59,7 @@ class [[nodiscard]] Lease {
   Lease(std::unique_ptr<LeaseState> state, uint32_t keys, uint64_t bytes)
       : state_(std::move(state)), keys_(keys), bytes_(bytes) {}
   const LeaseState* state() const { return state_.get(); }
+  LeaseState* state() { return state_.get(); }
   // Leaves an empty lease behind: what happens to the promise is the caller's business.
   std::unique_ptr<LeaseState> TakeState() && { return std::move(state_); }
 

@@ -165,9 +165,9 @@ struct PrefetchResult {
 };
 
 struct ServerLimits {
-  uint64_t max_keys_per_call = 0;  // 0: the daemon did not say
+  uint64_t max_keys_per_call = 0;  // keys x parts of a request; 0: the daemon did not say
   uint64_t max_parts_per_call = 0;
-  uint64_t max_payload_bytes = 0;
+  uint64_t max_payload_bytes = 0;  // of a chunk: the daemon never stores a larger one
   uint64_t max_metadata_bytes = 0;
   uint64_t max_frame_bytes = 0;
   uint64_t max_leases_per_session = 0;

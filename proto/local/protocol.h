@@ -1,4 +1,4 @@
-// The local protocol, versions 1 to 8: how engine workers on the daemon's host talk to it over a
+// The local protocol, versions 1 to 9: how engine workers on the daemon's host talk to it over a
 // Unix socket of type SEQPACKET and shared memory. Plain structs, little-endian, no padding.
 //
 // Messages. One message is a MessageHeader and its body, cut into packets of kMaxPacketBytes (the
@@ -40,7 +40,8 @@
 // memory that sessions share: see StagingRequest. Version 7 is version 6 and lookups that ask
 // beyond the node, KeysRequest::asks_remote. Version 8 is version 7 and puts with an absolute
 // deadline, kPutUntil and kPutFromGpuUntil, a ClockReading behind Welcome, kPutCopied for all puts
-// from a GPU, and gets to a GPU that skip bytes, kSkippedBytes.
+// from a GPU, and gets to a GPU that skip bytes, kSkippedBytes. Version 9 is version 8 and a
+// ChunkLimit behind the ClockReading.
 //
 // Everything is checked by the reader; what lies in memory that the other side can write is read
 // once. Structs are copied in and out with memcpy: a body has no alignment.
@@ -56,13 +57,14 @@
 namespace kvkeep::local {
 
 inline constexpr uint32_t kMagic = 0x4c4b564b;  // "KVKL"
-inline constexpr uint16_t kVersion = 8;         // the newest that this header describes
+inline constexpr uint16_t kVersion = 9;         // the newest that this header describes
 inline constexpr uint16_t kFirstVersion = 1;    // the oldest
 inline constexpr uint16_t kPutInPartsSince = 5;
 inline constexpr uint16_t kAsksRemoteSince = 7;
 inline constexpr uint16_t kSharedStagingSince = 6;
 inline constexpr uint16_t kDeadlinesSince = 8;
 inline constexpr uint16_t kSkippedBytesSince = 8;
+inline constexpr uint16_t kChunkLimitSince = 9;
 inline constexpr size_t kMaxPacketBytes = 64 * kKiB;
 inline constexpr size_t kMaxMessageBytes = 8 * kMiB;     // header included
 inline constexpr size_t kMaxDescriptorsPerPacket = 253;  // SCM_MAX_FD
@@ -160,6 +162,12 @@ struct Welcome {
 // it takes the time between the two off each absolute deadline that it names.
 struct ClockReading {
   uint64_t monotonic_ns = 0;
+};
+
+// Behind that, from version 9 on: the largest payload that a chunk can have, as
+// kvkeep.v1.Limits.max_payload_bytes. Until then a client knows only what no daemon takes.
+struct ChunkLimit {
+  uint64_t max_payload_bytes = 0;
 };
 
 struct Segments {

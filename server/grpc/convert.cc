@@ -139,11 +139,11 @@ absl::StatusOr<OwnedChunkSet> ParseChunkSet(const NamespaceDigest& ns, absl::str
   return set;
 }
 
-v1::Limits ToLimits(const StoreOptions& options) {
+v1::Limits ToLimits(const StoreOptions& options, TenantId tenant) {
   v1::Limits limits;
   limits.set_max_keys_per_call(options.max_keys_per_call);
   limits.set_max_parts_per_call(kMaxPartsPerCall);
-  limits.set_max_payload_bytes(kMaxPayloadBytes);
+  limits.set_max_payload_bytes(options.MaxPayloadBytes(tenant));
   limits.set_max_metadata_bytes(kMaxTailBytes);
   limits.set_max_frame_bytes(kMaxFramePayloadBytes);
   limits.set_max_leases_per_session(options.max_leases_per_session);

@@ -48,7 +48,7 @@ absl::StatusOr<OwnedChunkSet> ParseChunkSet(const NamespaceDigest& ns, absl::str
                                             const PartNumbers& parts, const NamespaceSpec& spec,
                                             uint32_t max_keys_per_call);
 
-v1::Limits ToLimits(const StoreOptions& options);
+v1::Limits ToLimits(const StoreOptions& options, TenantId tenant);
 // Rows of ceil(parts / 8) bytes from words of one bit per part.
 std::string ToBitmap(const std::vector<uint64_t>& rows, size_t parts);
 void ToResponse(const LookupResult& result, size_t parts, v1::LookupResponse* response);

@@ -51,11 +51,11 @@ grpc::ServerUnaryReactor* KvService::GetServerInfo(Context* context,
                                                    const v1::GetServerInfoRequest*,
                                                    v1::GetServerInfoResponse* response) {
   const Begun begun = Begin(Operation::kSession);
-  const absl::Status admitted = callers_->Admit(*context).status();
-  if (!admitted.ok()) return Reply(context, begun, admitted);
+  const absl::StatusOr<TenantId> tenant = callers_->Admit(*context);
+  if (!tenant.ok()) return Reply(context, begun, tenant.status());
   response->set_version(state_->version);
   response->set_incarnation(store_->incarnation().value());
-  *response->mutable_limits() = ToLimits(store_->options());
+  *response->mutable_limits() = ToLimits(store_->options(), *tenant);
   response->add_features("grpc");
   response->add_features("watch");
   if (store_->reaches_beyond()) response->add_features("remote");

@@ -68,7 +68,7 @@ void SessionStream::Open(absl::StatusOr<Caller> caller, const v1::OpenSessionReq
   session_ = *token;
   event_.set_session_token(std::string(token->view()));
   event_.set_incarnation(store_->incarnation().value());
-  *event_.mutable_limits() = ToLimits(store_->options());
+  *event_.mutable_limits() = ToLimits(store_->options(), caller->tenant);
   writing_ = true;
   StartWrite(&event_);
 }

@@ -113,6 +113,9 @@ absl::Status LocalPeer::SendWelcome(uint64_t id) {
     const auto now = static_cast<uint64_t>(context_->clock->Now().count());
     reply_.Append(local::ClockReading{.monotonic_ns = now});
   }
+  if (version_ >= local::kChunkLimitSince) {
+    reply_.Append(local::ChunkLimit{.max_payload_bytes = store.MaxPayloadBytes(identity_.tenant)});
+  }
   SendReply(std::move(descriptors));
   return absl::OkStatus();
 }

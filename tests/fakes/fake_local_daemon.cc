@@ -212,6 +212,9 @@ void FakeLocalDaemon::Greet(Connection& connection, const local::Message& messag
         .monotonic_ns = static_cast<uint64_t>(now / std::chrono::nanoseconds(1) +
                                               script.clock_shift_ns.load())});
   }
+  if (version >= local::kChunkLimitSince) {
+    writer.Append(local::ChunkLimit{.max_payload_bytes = kMaxPayloadBytes});
+  }
   const int fds[] = {progress_.get(), connection.peer_events.get()};
   Reply(connection, std::move(writer), fds);
   connection.peer_events.Reset();

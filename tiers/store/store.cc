@@ -100,6 +100,21 @@ absl::Status StoreOptions::Validate() const {
   return absl::OkStatus();
 }
 
+uint64_t StoreOptions::MaxPayloadBytes(TenantId tenant) const {
+  uint64_t segments = 0;
+  for (const TenantOptions& one : tenants) segments += one.g2_segments;
+  const TenantOptions& own = tenants[tenant.value()];
+  const auto share = [&](uint64_t bytes) {
+    return static_cast<uint64_t>(static_cast<double>(bytes) * static_cast<double>(own.g2_segments) /
+                                 static_cast<double>(segments));
+  };
+  const uint64_t leased = own.max_leased_bytes > 0 ? own.max_leased_bytes : share(max_leased_bytes);
+  const uint64_t image = std::min({share(g2_capacity_bytes), share(max_reserved_bytes), leased});
+  constexpr uint64_t kMostBeside = kHeaderBytes + kMaxTailBytes;
+  const uint64_t blocks = image / kBlockBytes * kBlockBytes;
+  return std::min<uint64_t>(kMaxPayloadBytes, blocks - std::min(blocks, kMostBeside));
+}
+
 // ---------------------------------------------------------------- ChunkReader
 
 ChunkReader::ChunkReader(ChunkReader&& other) noexcept { *this = std::move(other); }

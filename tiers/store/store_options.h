@@ -76,6 +76,9 @@ struct StoreOptions {
   std::vector<TenantOptions> tenants;
 
   absl::Status Validate() const;
+  // The largest payload that a chunk of the tenant can have, whatever its metadata is: by its part
+  // of G2 and of what puts in progress and leases may hold. REQUIRES: as Store::options has them.
+  uint64_t MaxPayloadBytes(TenantId tenant) const;
 };
 
 }  // namespace kvkeep

@@ -11,6 +11,8 @@ from typing import ClassVar, Optional
 from kvkeep import errors
 from kvkeep.client import Client
 
+_MOST_CHUNK_BYTES = 256 << 20  # that any daemon takes
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -132,6 +134,24 @@ def connect(options, who, logger):
     else:
         logger.warning("kvkeep: the daemon is away; misses until it is there")
     return client
+
+
+def check_chunk_bytes(client, nbytes, what, timeout=1.0):
+    """For an adapter's start: ValueError where the daemon can never store a chunk of so many bytes.
+    It names `what` the chunk is, the limit, and the way out. A daemon that is away says nothing.
+    One that is older than this check says the limit of all daemons, whatever its memory takes."""
+    try:
+        most = client.server_info(timeout)["max_payload_bytes"]
+    except errors.KvkeepError:
+        return
+    if not 0 < most < nbytes:
+        return
+    way_out = "give a chunk fewer tokens, or split it into more parts"
+    if most < _MOST_CHUNK_BYTES:
+        way_out += ("; or let this daemon take larger chunks, by g2.capacity, "
+                    "limits.reserved_bytes and limits.leased_bytes")
+    raise ValueError(f"kvkeep: {what} has {nbytes} bytes, of which the daemon stores at most "
+                     f"{most}: {way_out}")
 
 
 class Breaker:

@@ -335,6 +335,30 @@ class Calls(WithDaemon):
             pinned.wait(20)
 
 
+class LongLeases(WithDaemon):
+    SETTINGS = {"KVKEEP_LIMITS_KEYS_PER_CALL": "4"}
+
+    def test_a_get_goes_under_whichever_of_the_daemons_leases_holds_its_key(self):
+        client = self.connect()
+        ns = client.namespace("model", tokens_per_chunk=256)
+        keys = [key(number) for number in range(10)]
+        with self.region(client) as region:
+            for number in range(10):
+                self.write(region, number, payload(number))
+            self.assertEqual(ns.gpu_put([(one, [region.run(number * BLOCK, BLOCK)])
+                                         for number, one in enumerate(keys)]).stored, 10)
+            found = ns.lookup(keys, lease=True)
+            self.assertEqual((found.leading_keys, found.leased_keys), (10, 10))
+            ns.delete(keys)  # from now on the leases alone hold them
+            with found.lease as lease:
+                order = [9, 0, 5, 4, 8, 1]
+                got = ns.gpu_get([(keys[number], [region.run((20 + number) * BLOCK, BLOCK)])
+                                  for number in order], lease=lease)
+                self.assertEqual((got.error, got.hits), (None, len(order)))
+                for number in order:
+                    self.assertTrue(self.block(region, 20 + number) == payload(number))
+
+
 class HungGpu(WithDaemon):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()

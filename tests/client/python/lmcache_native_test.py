@@ -29,7 +29,7 @@ def keys(count, model="m"):
 
 
 def views(count, first=1, nbytes=4096):
-    return [memoryview(bytearray([first + number]) * nbytes) for number in range(count)]
+    return [memoryview(bytearray([(first + number) % 256]) * nbytes) for number in range(count)]
 
 
 class Native(unittest.TestCase):
@@ -66,6 +66,20 @@ class Native(unittest.TestCase):
                          (True, [True] * 3 + [False]))
         self.assertEqual([set(view) for view in into[:3]], [{1}, {2}, {3}])
         self.assertEqual(self.exists(self.connector(name="tuned"), keys(1)), (True, [False]))
+
+    def test_a_prompt_of_more_keys_than_the_daemon_takes_at_once_is_found_and_fetched(self):
+        with Daemon(KVKEEPD, {"KVKEEP_LIMITS_KEYS_PER_CALL": "500"}) as daemon:
+            connector = self.connector(endpoint=daemon.endpoint)
+            self.store(connector, 600)
+            for count in (500, 501, 1_200):
+                there = min(count, 600)
+                self.assertEqual(self.exists(connector, keys(count)),
+                                 (True, [True] * there + [False] * (count - there)))
+                into = [memoryview(bytearray(4096)) for _ in range(count)]
+                self.assertEqual(
+                    self.run_one(connector, connector.submit_batch_get(keys(count), into)),
+                    (True, [True] * there + [False] * (count - there)))
+                self.assertEqual(len(connector._held), 0)
 
     def test_an_object_of_another_size_is_a_miss(self):
         connector = self.connector()

@@ -158,7 +158,7 @@ TEST_CASE("from version 8 on the daemon says what its clock shows") {
   PeerTester t;
   t.world.clock().Advance(MonotonicTime(123'456'789));
   t.Connect();
-  const SentMessage now = t.Ask(Kind::kHello, HelloBody());
+  const SentMessage now = t.Ask(Kind::kHello, HelloBody("as it was", 8));
   REQUIRE(now.body.size() == sizeof(local::Welcome) + sizeof(local::ClockReading));
   local::ClockReading clock;
   std::memcpy(&clock, now.body.data() + sizeof(local::Welcome), sizeof(clock));
@@ -166,6 +166,20 @@ TEST_CASE("from version 8 on the daemon says what its clock shows") {
   CHECK(clock.monotonic_ns >= 123'456'789);
   t.Connect();
   CHECK(t.Ask(Kind::kHello, HelloBody("old", 7)).body.size() == sizeof(local::Welcome));
+}
+
+TEST_CASE("from version 9 on the daemon says how large a chunk can be") {
+  WorldOptions options = PeerWorld();
+  options.store.max_reserved_bytes = 3 * kMiB;
+  PeerTester t(options);
+  t.Connect();
+  const SentMessage now = t.Ask(Kind::kHello, HelloBody());
+  constexpr size_t kBefore = sizeof(local::Welcome) + sizeof(local::ClockReading);
+  REQUIRE(now.body.size() == kBefore + sizeof(local::ChunkLimit));
+  local::ChunkLimit limit;
+  std::memcpy(&limit, now.body.data() + kBefore, sizeof(limit));
+  // Beside it there is room for a header page and the most metadata.
+  CHECK(limit.max_payload_bytes == 3 * kMiB - 5 * kBlockBytes);
 }
 
 TEST_CASE("a reader gets the owners' segments after its own; a client of version 1 its own only") {
