@@ -88,13 +88,14 @@ uint64_t LastBlock(const ChunkKey& key) {
   return block;
 }
 
-std::optional<BlockEvent> BlocksOf(const ChunkKey& key, absl::string_view metadata) {
+std::optional<BlockEvent> BlocksOf(const ChunkKey& key, absl::string_view metadata,
+                                   uint64_t most_blocks) {
   v1::ChunkMetadata said;
   const bool parsed = said.ParseFromArray(metadata.data(), static_cast<int>(metadata.size()));
   if (!parsed || said.format() != kMetadataFormat || said.token_ids().empty()) return std::nullopt;
   const auto tokens = static_cast<uint32_t>(said.token_ids_size());
   const uint32_t size = said.block_size() == 0 ? tokens : said.block_size();
-  if (tokens % size != 0) return std::nullopt;
+  if (tokens % size != 0 || tokens / size > most_blocks) return std::nullopt;
   BlockEvent event{.kind = BlockEvent::Kind::kStored, .block_size = size};
   const uint64_t last = LastBlock(key);
   for (uint64_t left = tokens / size; left > 0; --left) event.blocks.push_back(last - (left - 1));

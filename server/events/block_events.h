@@ -29,8 +29,13 @@ struct BlockEvent {
   std::string lora_name;
 };
 
-// What metadata says of a chunk: nothing when it is no ChunkMetadata, or one that makes no sense.
-std::optional<BlockEvent> BlocksOf(const ChunkKey& key, absl::string_view metadata);
+// The most blocks that a chunk can have where nobody says how many tokens it has.
+inline constexpr uint64_t kMostBlocks = 1024;
+
+// What metadata says of a chunk: nothing when it is no ChunkMetadata, or one that makes no sense,
+// as it names more than `most_blocks` blocks.
+std::optional<BlockEvent> BlocksOf(const ChunkKey& key, absl::string_view metadata,
+                                   uint64_t most_blocks = kMostBlocks);
 // The name of the chunk's last block.
 uint64_t LastBlock(const ChunkKey& key);
 

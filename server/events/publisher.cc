@@ -182,6 +182,7 @@ bool Publisher::AskForSome() {
 void Publisher::Publish(const Resolving& resolved) {
   std::vector<BlockEvent> out;
   size_t bytes = 0;
+  absl::erase_if(tokens_per_chunk_, [](const auto& one) { return one.second == 0; });
   if (resolved.batch.begins_anew) {
     ++counters_->announcements;
     out.push_back({.kind = BlockEvent::Kind::kCleared});
@@ -219,7 +220,7 @@ void Publisher::DropIfOver() {
 size_t Publisher::AddStored(const ChunkEvent& event, const absl::StatusOr<std::string>& metadata,
                             std::vector<BlockEvent>& out) {
   std::optional<BlockEvent> stored;
-  if (metadata.ok()) stored = BlocksOf(event.id.key, *metadata);
+  if (metadata.ok()) stored = BlocksOf(event.id.key, *metadata, MostBlocks(event.id.ns));
   if (!stored.has_value()) {
     ++counters_->untold_chunks;
     return 0;
@@ -233,6 +234,13 @@ size_t Publisher::AddStored(const ChunkEvent& event, const absl::StatusOr<std::s
   counters_->stored_blocks += blocks;
   out.push_back(*std::move(stored));
   return BytesOf(blocks, out.back().token_ids.size());
+}
+
+uint64_t Publisher::MostBlocks(const NamespaceDigest& ns) {
+  if (tokens_per_chunk_.size() >= kMostNamespaces) tokens_per_chunk_.clear();
+  const auto [known, is_new] = tokens_per_chunk_.try_emplace(ns, 0);
+  if (is_new) known->second = store_->TokensPerChunk(ns);
+  return known->second == 0 ? kMostBlocks : known->second;
 }
 
 // A chunk that had fewer blocks than the most has others' names removed with it, which nobody has.

@@ -63,6 +63,8 @@ class Publisher {
   size_t AddStored(const ChunkEvent& event, const absl::StatusOr<std::string>& metadata,
                    std::vector<BlockEvent>& out);
   size_t AddRemoved(const ChunkEvent& event, std::vector<BlockEvent>& out);
+  // The most blocks that a chunk of the namespace can have: each has a token at least.
+  uint64_t MostBlocks(const NamespaceDigest& ns);
 
   const PublisherOptions options_;
   Store* const store_;
@@ -79,8 +81,11 @@ class Publisher {
   bool announcing_ = false;  // what is there is being told: who joins meanwhile waits for its end
   std::shared_ptr<Resolving> resolving_;
   uint64_t shown_subscribers_ = 0, shown_bytes_ = 0;
-  // The most blocks that a chunk of a namespace had: so many are removed with one.
+  // The most blocks that a chunk of a namespace had: so many are removed with one. A chunk whose
+  // client names more than there can be would make every removal that long.
   absl::flat_hash_map<NamespaceDigest, uint64_t> most_blocks_;
+  // Tokens of a chunk, by namespace; those that no session has open are asked for in each batch.
+  absl::flat_hash_map<NamespaceDigest, uint32_t> tokens_per_chunk_;
   std::thread thread_;
 };
 

@@ -8,7 +8,8 @@ namespace kvkeep {
 
 struct PublisherCounters {
   std::atomic<uint64_t> messages{0}, stored_blocks{0}, removed_blocks{0}, announcements{0};
-  std::atomic<uint64_t> untold_chunks{0};  // whose metadata could not be read, or says no tokens
+  // The metadata could not be read, says no tokens, or names more blocks than a chunk can have.
+  std::atomic<uint64_t> untold_chunks{0};
   std::atomic<uint64_t> replays{0};
   std::atomic<uint64_t> dropped_subscribers{0};  // let go as too much waited for all of them
   std::atomic<uint64_t> subscribers{0};

@@ -290,7 +290,8 @@ void AddEvents(const PublisherCounters& events, Families* out) {
   out->Counter("zmq_blocks_total", "", events.removed_blocks, {{"event", "removed"}});
   out->Counter("zmq_announcements_total", "Times that all was told anew", events.announcements);
   out->Counter("zmq_untold_chunks_total",
-               "Chunks not told of: their metadata could not be read, or says no tokens",
+               "Chunks not told of: their metadata could not be read, says no tokens, or names "
+               "more blocks than a chunk can have",
                events.untold_chunks);
   out->Counter("zmq_replays_total", "Answers to who asked for messages again", events.replays);
   out->Counter("zmq_dropped_subscribers_total",

@@ -72,6 +72,7 @@ class Core final : private ReadSink {
                                                 const NamespaceSpec& spec);
   absl::StatusOr<TenantId> TenantOf(const SessionToken& token);
   absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& token, const NamespaceDigest& ns);
+  uint32_t TokensPerChunk(const NamespaceDigest& ns);
   absl::StatusOr<LookupResult> Lookup(const SessionToken& token, const LookupRequest& request);
   absl::Status Release(const SessionToken& token, LeaseId lease, uint32_t keep_keys);
   absl::StatusOr<uint64_t> Touch(const SessionToken& token, const ChunkSet& chunks);

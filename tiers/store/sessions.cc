@@ -73,6 +73,19 @@ absl::StatusOr<NamespaceSpec> Core::FindNamespace(const SessionToken& token,
   return *spec;
 }
 
+uint32_t Core::TokensPerChunk(const NamespaceDigest& ns) {
+  Section section(this);
+  std::optional<SessionToken> last;
+  while (const Session* session = sessions_.Next(last)) {
+    const auto spec = session->namespaces.find(ns);
+    if (spec != session->namespaces.end()) return spec->second.tokens_per_chunk;
+    last = session->token;
+    Count(work::kSession);
+    section.YieldIfSpent();
+  }
+  return 0;
+}
+
 absl::Status Core::Release(const SessionToken& token, LeaseId lease_id, uint32_t keep_keys) {
   Lease ended;  // outlive the lock: freeing them takes time
   std::shared_ptr<LeaseHolder> holder;

@@ -335,6 +335,9 @@ absl::StatusOr<NamespaceSpec> Store::FindNamespace(const SessionToken& session,
                                                    const NamespaceDigest& ns) const {
   return core_->FindNamespace(session, ns);
 }
+uint32_t Store::TokensPerChunk(const NamespaceDigest& ns) const {
+  return core_->TokensPerChunk(ns);
+}
 absl::StatusOr<LookupResult> Store::Lookup(const SessionToken& session,
                                            const LookupRequest& request) {
   absl::StatusOr<LookupResult> result = core_->Lookup(session, request);

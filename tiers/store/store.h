@@ -103,6 +103,8 @@ class Store {
   // The declaration of a namespace that this session opened.
   absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& session,
                                               const NamespaceDigest& ns) const;
+  // As the sessions say that have the namespace open; 0: none has.
+  uint32_t TokensPerChunk(const NamespaceDigest& ns) const;
 
   absl::StatusOr<LookupResult> Lookup(const SessionToken& session, const LookupRequest& request);
   // Looks for the keys behind the leading ones beyond the node, as request.beyond wants, and begins

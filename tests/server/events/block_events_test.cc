@@ -125,6 +125,20 @@ TEST_CASE("what is no ChunkMetadata, or makes no sense, says nothing") {
   CHECK_FALSE(BlocksOf(kKey, metadata.SerializeAsString()).has_value());
 }
 
+TEST_CASE("metadata that names more blocks than a chunk can have says nothing") {
+  v1::ChunkMetadata metadata;
+  metadata.set_format(0x316d766b);
+  for (uint64_t token = 0; token < kMostBlocks; ++token) metadata.add_token_ids(7);
+  metadata.set_block_size(1);
+  CHECK(BlocksOf(kKey, metadata.SerializeAsString()).value().blocks.size() == kMostBlocks);
+  CHECK(BlocksOf(kKey, metadata.SerializeAsString(), kMostBlocks).has_value());
+  CHECK_FALSE(BlocksOf(kKey, metadata.SerializeAsString(), kMostBlocks - 1).has_value());
+  metadata.add_token_ids(7);
+  CHECK_FALSE(BlocksOf(kKey, metadata.SerializeAsString()).has_value());
+  metadata.set_block_size(0);  // all of it one block
+  CHECK(BlocksOf(kKey, metadata.SerializeAsString(), 1).has_value());
+}
+
 TEST_CASE("lengths take the shortest form") {
   const auto head = [](size_t length) {
     Msgpack out;

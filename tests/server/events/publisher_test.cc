@@ -25,9 +25,11 @@ std::string Inner(const BlockEvent& event) {
   return one.substr(1, one.size() - 2);
 }
 
-BlockEvent Stored(int key, Tier tier, std::vector<uint32_t> tokens, int parent = 0) {
+BlockEvent Stored(int key, Tier tier, std::vector<uint32_t> tokens, int parent = 0,
+                  uint32_t block_size = 0) {
   v1::ChunkMetadata metadata;
   metadata.set_format(0x316d766b);
+  metadata.set_block_size(block_size);
   if (parent != 0) metadata.set_parent_key(TestKey(parent));
   metadata.mutable_token_ids()->Add(tokens.begin(), tokens.end());
   BlockEvent event = *BlocksOf(*ChunkKey::FromBytes(TestKey(key)), metadata.SerializeAsString());
@@ -35,9 +37,11 @@ BlockEvent Stored(int key, Tier tier, std::vector<uint32_t> tokens, int parent =
   return event;
 }
 
-void PutTokens(const TestClient& client, int key, std::vector<uint32_t> tokens, int parent = 0) {
+void PutTokens(const TestClient& client, int key, std::vector<uint32_t> tokens, int parent = 0,
+               uint32_t block_size = 0) {
   v1::ChunkMetadata metadata;
   metadata.set_format(0x316d766b);
+  metadata.set_block_size(block_size);
   if (parent != 0) metadata.set_parent_key(TestKey(parent));
   metadata.mutable_token_ids()->Add(tokens.begin(), tokens.end());
   const v1::PutResult put = client.PutChunk(key, "payload", [&](v1::PutChunkHeader* header) {
@@ -217,6 +221,47 @@ TEST_CASE("chunks whose metadata says nothing of tokens are told to no router") 
   PutTokens(client, 3, {1});
   uint64_t last = 0;
   Expect(socket, {Stored(3, Tier::kG2, {1})}, &last);
+}
+
+TEST_CASE("a chunk that names too many blocks is not told of, and makes no removal longer") {
+  Published published;
+  uint64_t last = 0;
+  // One block a token, as many as the namespace's 256 tokens a chunk can be; then too many.
+  const std::vector<uint32_t> most(256, 7), beyond(257, 7), many(8'000, 7);
+  const auto deletes = [&](const TestClient& client, int key) {
+    v1::DeleteResponse deleted;
+    grpc::ClientContext context;
+    REQUIRE(client.stub->Delete(&context, client.About<v1::DeleteRequest>({key}), &deleted).ok());
+    const uint64_t block = LastBlock(*ChunkKey::FromBytes(TestKey(key)));
+    BlockEvent gone{.kind = Kind::kRemoved, .tier = Tier::kG2};
+    for (uint64_t left = most.size(); left > 0; --left) gone.blocks.push_back(block - (left - 1));
+    return gone;
+  };
+  Socket socket(ZMQ_SUB, published.endpoint);
+  {
+    const TestClient client(published.daemon);
+    PutTokens(client, 1, most, 0, 1);
+    PutTokens(client, 2, beyond, 0, 1);
+    PutTokens(client, 3, many, 0, 1);
+    PutTokens(client, 4, {1});
+    Expect(socket, {Stored(4, Tier::kG2, {1}), Stored(4, Tier::kG3, {1})}, &last);
+    Expect(socket, {deletes(client, 4)}, &last);
+  }
+  // Nobody has the namespace open, so nobody says how many tokens a chunk of it has: the second one
+  // may be right, the third one cannot.
+  published.daemon.Stop();
+  published.daemon.Start();
+  Expect(socket,
+         {{.kind = Kind::kCleared},
+          Stored(1, Tier::kG3, most, 0, 1),
+          Stored(2, Tier::kG3, beyond, 0, 1)},
+         &last);
+  const TestClient client(published.daemon);
+  PutTokens(client, 5, {1});
+  Expect(socket, {Stored(5, Tier::kG2, {1})}, &last);
+  BlockEvent gone = deletes(client, 5);
+  gone.blocks.insert(gone.blocks.begin(), gone.blocks.front() - 1);
+  Expect(socket, {gone}, &last);
 }
 
 }  // namespace kvkeep
