@@ -6,12 +6,16 @@ thread-safe: one thread, or a lock, around start and poll.
 
 import ctypes
 import functools
+import logging
+import math
 import select
 import time
 
 from kvkeep import _abi
 
 _AT_ONCE = 64  # completions taken in one go
+
+logger = logging.getLogger(__name__)
 
 
 class Completions:
@@ -35,10 +39,10 @@ class Completions:
 
     def start(self, call, ended):
         """Runs a call of kvkeep.calls. `ended(result, exception)`, one of which is None, is called
-        by poll, or by this when the call was refused. What the call was given stays alive till
-        then."""
+        by poll, or by this when the call was refused; what it raises is logged. What the call was
+        given stays alive till then."""
         if call.empty:
-            ended(call.finish(None, ""), None)
+            _tell(ended, call.finish(None, ""), None)
             return
         self._last += 1
         number, error = self._last, _abi.Error()
@@ -74,11 +78,13 @@ class Completions:
     def wait(self, timeout):
         """Polls until nothing is pending any more; False: the time was over first."""
         deadline = time.monotonic() + timeout
+        readable = select.poll()  # select() takes no descriptor above 1,023
+        readable.register(self.fd, select.POLLIN)
         while self._started:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            select.select([self.fd], [], [], left)
+            readable.poll(math.ceil(left * 1000))
             self.poll()
         return True
 
@@ -95,6 +101,14 @@ class Completions:
             result = call.finish(self._client.exception(error) if error.code != 0 else None,
                                  error.message.decode(errors="replace"))
         except Exception as mistake:  # pylint: disable=broad-except  # the caller's, or ours
-            ended(None, mistake)
+            _tell(ended, None, mistake)
         else:
-            ended(result, None)
+            _tell(ended, result, None)
+
+
+def _tell(ended, result, mistake):
+    """A callback that raises loses its own call's end, and no other."""
+    try:
+        ended(result, mistake)
+    except Exception:  # pylint: disable=broad-except  # the caller's
+        logger.exception("kvkeep: what was to hear of the end of a call failed")

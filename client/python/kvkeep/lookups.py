@@ -18,11 +18,13 @@ _KEYS_AT_ONCE = 2048
 class _Asked:
     """A key and who wants to know of it."""
 
-    __slots__ = ("requests", "found")
+    __slots__ = ("requests", "failed_for", "found", "changed")
 
     def __init__(self):
         self.requests = set()
+        self.failed_for = set()  # requests that could not use it: it is a miss for them
         self.found = None  # not known yet
+        self.changed = False  # a miss may have been stored since
 
 
 class Lookups:
@@ -37,15 +39,20 @@ class Lookups:
         self._in_flight = 0  # keys
 
     def want(self, key, request):
-        """Whether the key is there; None: not known yet. What one request found is true for all
-        that ask for as long as one of them is there."""
+        """Whether the key is there; None: not known yet. A key that one request found is there for
+        all that ask for as long as one of them lives. A miss is asked for again by the next
+        request, and by the same one where it may have been stored since."""
         asked = self._asked.get(key)
         if asked is None:
             asked = self._asked[key] = _Asked()
             self._waiting.setdefault(request, []).append(key)
+        elif asked.found is False and request not in asked.failed_for and (
+                asked.changed or request not in asked.requests):
+            asked.found, asked.changed = None, False
+            self._waiting.setdefault(request, []).append(key)
         asked.requests.add(request)
         self._of_request.setdefault(request, set()).add(key)
-        return asked.found
+        return False if request in asked.failed_for else asked.found
 
     def flush(self):
         """Asks for what was wanted, as far as there is room: once a step."""
@@ -59,10 +66,22 @@ class Lookups:
             self._start(request, keys)
 
     def missed(self, keys):
-        """These are not there after all."""
+        """These are not there after all: misses for good for all requests that asked by now."""
         for key in keys:
-            if key in self._asked and self._asked[key].found:
-                self._asked[key].found = False
+            asked = self._asked.get(key)
+            if asked is not None and asked.found:
+                asked.found = False
+                asked.failed_for.update(asked.requests)
+
+    def may_be_there(self, keys):
+        """These were stored: who missed them may ask again."""
+        for key in keys:
+            if key in self._asked:
+                self._asked[key].changed = True
+
+    def ask_again(self, request):
+        """What this request missed it may ask for again."""
+        self.may_be_there(self._of_request.get(request, ()))
 
     def forget(self, request):
         """The request is over. What it asked for and others wait for is asked for by one of them;
@@ -70,6 +89,7 @@ class Lookups:
         for key in self._of_request.pop(request, ()):
             asked = self._asked[key]
             asked.requests.discard(request)
+            asked.failed_for.discard(request)
             if not asked.requests:
                 del self._asked[key]
         for key in self._waiting.pop(request, ()):

@@ -1,21 +1,19 @@
-"""vLLM: what of an engine's configuration changes its KV, and which adapter a request has.
+"""vLLM: what of an engine's configuration changes its KV.
 
 Read in vllm 0.33: kvkeep.identity.check_engine is asked first. What is missing in a configuration
 is an error, and not a default.
 """
 
-import concurrent.futures
 import dataclasses
 import os
 import platform
 import sys
-import threading
 
 from kvkeep import weights as weights_option
 from kvkeep.engine import PrefillOptions
 from kvkeep.identity import Identity, model_config, rope_depends_on_length
-from kvkeep.weights import (check_older_than_engine, fingerprint, locate, signature,
-                            weights_of)
+from kvkeep.vllm_adapters import Adapters  # noqa: F401  # where others look for it
+from kvkeep.weights import beside, check_older_than_engine, weights_of
 
 # Loaders that read the weights from the model's own files.
 _READABLE_LOADERS = frozenset(("auto", "hf", "safetensors", "pt", "npcache", "mistral",
@@ -31,25 +29,66 @@ _OF_THE_MODEL = ("dtype", "quantization", "quantization_config", "disable_slidin
 _OF_MULTIMODAL = ("mm_processor_kwargs", "media_io_kwargs", "interleave_mm_strings",
                   "video_pruning_rate", "video_pruning_method", "language_model_only")
 _OF_A_DRAFTER = ("method", "num_speculative_tokens", "quantization", "kv_cache_dtype",
-                 "parallel_drafting", "disable_eagle_block_drop")
+                 "parallel_drafting", "disable_eagle_block_drop", "attention_backend",
+                 "code_revision")
+# Each rank chooses the backend of each layer; the scheduler, which makes the identity, is not told.
+# The choice follows from the model, the page's spec and these, on a platform (_platform).
+_OF_ATTENTION = ("backend", "backend_per_kind", "indexer_kv_dtype", "flash_attn_version",
+                 "use_trtllm_attention", "use_non_causal", "minimax_m3_msa_decode_backend",
+                 "minimax_m3_indexer_cp")
+# ROCm's backends lay out one spec in several ways, as these of vllm.envs tell them.
+_OF_ROCM = ("VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT", "VLLM_ROCM_FP8_MFMA_PAGE_ATTN",
+            "VLLM_ROCM_USE_AITER", "VLLM_ROCM_AITER")  # the last two: all that begin so
+# What an engine makes of an adapter's files.
+_OF_ADAPTERS = ("lora_dtype", "target_modules", "enable_tower_connector_lora",
+                "enable_mixed_moe_lora_format", "enable_moe_shared_loras")
 
 
 @dataclasses.dataclass(frozen=True)
 class VllmOptions(PrefillOptions):
     """weights: "auto", a fingerprint of their files; "full", of every byte of them; or "name:X",
-    mandatory where no files can be read. on_reset: what a reset of vLLM's caches with the
-    connector's means. "epoch": the weights may have changed, nothing from before is found, and
-    nothing from then on is by others; "ignore": they never change in a running engine.
+    mandatory where no files can be read.
+
+    on_reset: what a reset of vLLM's prefix cache means. "epoch": the weights may have changed, so
+    nothing from before is found, and nothing from then on by others; "ignore": only the changes
+    that are seen (vllm_weights.py) begin an epoch.
+
+    risk_unseen_weight_updates: an engine that was made for updates of its weights (weight transfer,
+    a worker extension) shares nothing from its start. True: it shares until an update is seen. One
+    that nothing reports then gives wrong tokens to every engine that shares.
+
+    multimodal: "refused": no chunk of a request with images, audio or video is found or kept.
+    "trusted": they are, by the items' identity in vLLM, which a user may choose (`uuid`): all users
+    are trusted not to take somebody else's.
     """
 
     weights: str = "auto"
     on_reset: str = "epoch"
+    risk_unseen_weight_updates: bool = False
+    multimodal: str = "refused"
 
     def __post_init__(self):
         super().__post_init__()
         weights_option.check_option(self.weights)
         if self.on_reset not in ("epoch", "ignore"):
             raise ValueError(f'on_reset: "epoch" or "ignore", not {self.on_reset!r}')
+        if not isinstance(self.risk_unseen_weight_updates, bool):
+            raise ValueError("risk_unseen_weight_updates: true or false, not "
+                             f"{self.risk_unseen_weight_updates!r}")
+        if self.multimodal not in ("refused", "trusted"):
+            raise ValueError(f'multimodal: "refused" or "trusted", not {self.multimodal!r}')
+
+
+def check_executor(vllm_config):
+    """ValueError: each rank has a scheduler of its own. vLLM wants these to decide alike, and what
+    they hear of the daemon comes at another time for each."""
+    parallel = vllm_config.parallel_config
+    if (getattr(parallel, "distributed_executor_backend", None) == "external_launcher"
+            and parallel.world_size > 1):
+        raise ValueError(
+            "kvkeep: --distributed-executor-backend external_launcher with "
+            f"{parallel.world_size} ranks has a scheduler for each rank, and lookups would make "
+            'them differ: use "mp" or "ray", or one rank')
 
 
 def check_hashes(vllm_config, logger):
@@ -81,7 +120,7 @@ def identity_of(vllm_config, kv_cache_config, version, options, logger, specs=No
         "vllm", version, weights=weights.id, name=options.name, config=config,
         max_model_len=model.max_model_len if rope_depends_on_length(config) else None,
         model={name: getattr(model, name) for name in _OF_THE_MODEL},
-        multimodal=_picked(model.multimodal_config, _OF_MULTIMODAL),
+        multimodal=_multimodal(model, vllm_config.load_config),
         cache={name: getattr(cache, name) for name in _OF_THE_CACHE},
         load=(vllm_config.load_config.load_format,
               vllm_config.load_config.model_loader_extra_config),
@@ -90,8 +129,9 @@ def identity_of(vllm_config, kv_cache_config, version, options, logger, specs=No
         parallel={"interleave": parallel.cp_kv_cache_interleave_size,
                   "experts": parallel.enable_expert_parallel,
                   "layers": os.environ.get("VLLM_PP_LAYER_PARTITION")},
-        attention={"indexer": vllm_config.attention_config.indexer_kv_dtype},
-        host=_cpu_layout(),
+        attention={name: getattr(vllm_config.attention_config, name) for name in _OF_ATTENTION},
+        platform=_platform(), host=_cpu_layout(),
+        adapters=_adapters(vllm_config.lora_config, model.dtype),
         drafter=_drafter(vllm_config, options.weights),
         hashes=(cache.prefix_caching_hash_algo, hash_seed(),
                 vllm_config.num_hash_lookahead_tokens))
@@ -99,6 +139,46 @@ def identity_of(vllm_config, kv_cache_config, version, options, logger, specs=No
     logger.info("kvkeep: this engine's KV is %s, of the weights %s", name, weights.id)
     logger.debug("kvkeep: it is made of %s", identity)
     return identity, name
+
+
+def _multimodal(model, load):
+    """With the files that say how images become input: a name of the weights says nothing of them.
+    """
+    if model.multimodal_config is None:
+        return None
+    return {**_picked(model.multimodal_config, _OF_MULTIMODAL),
+            "processor": beside(model.model, model.revision, load.download_dir)}
+
+
+def _adapters(config, model_dtype):
+    """What of a LoRAConfig is not as it is by default; None: all is. Engines with LoRA and without
+    share the KV of requests that have no adapter."""
+    if config is None:
+        return None
+    return {name: value for name, value in _picked(config, _OF_ADAPTERS).items()
+            if value not in (None, False, "auto", model_dtype)} or None
+
+
+def _platform():
+    """What chooses attention backends, beside the configuration."""
+    platforms = sys.modules.get("vllm.platforms")  # a real engine has it by now
+    if platforms is None:
+        return None
+    current = platforms.current_platform
+    capability = current.get_device_capability()
+    if capability is not None:
+        device = capability.as_version_str()
+    elif current.is_unspecified():  # parts of vLLM without an engine
+        device = None
+    else:
+        device = current.get_device_name()
+    said = {"platform": current.device_name, "device": device}
+    if current.is_rocm():
+        from vllm import envs
+
+        said["environment"] = {name: getattr(envs, name)
+                               for name in envs.environment_variables if name.startswith(_OF_ROCM)}
+    return said
 
 
 def _cpu_layout():
@@ -142,61 +222,3 @@ def _drafter(vllm_config, option):
 
 def _picked(config, names):
     return None if config is None else {name: getattr(config, name, None) for name in names}
-
-
-class Adapters:
-    """Which content a request's LoRA adapter has. Files are read once, on a thread that is there
-    for as long; what they are is asked of the file system for every request. Not thread-safe."""
-
-    UNKNOWN = ""  # for good: no chunk of such a request is found or kept
-
-    def __init__(self, logger):
-        self._logger = logger
-        self._known = {}  # adapter, as the engine names it: (signature, Future of an id)
-        self._pool = None
-        self._lock = threading.Lock()
-        self.unknown = 0  # requests whose adapter could not be told
-
-    def of(self, lora_request):
-        """A Future: the id of its content, or UNKNOWN."""
-        named = (lora_request.lora_int_id, lora_request.lora_name, lora_request.lora_path)
-        try:
-            path = locate(lora_request.lora_path)
-            seen = signature(path)
-        except (OSError, ValueError) as why:
-            return self._refused(named, str(why))
-        first, known = self._known.get(named, (None, None))
-        if known is None:
-            known = self._known[named] = (seen, self._read(named, path))
-            return known[1]
-        if first != seen:  # the engine may have the one or the other
-            return self._refused(named, "its files changed after it was first used; load it under "
-                                        "another path")
-        return known
-
-    def _read(self, named, path):
-        if self._pool is None:
-            self._pool = concurrent.futures.ThreadPoolExecutor(1, "kvkeep-adapters")
-
-        def read():
-            try:
-                return fingerprint(path).id
-            except (OSError, ValueError) as why:
-                return self._refused(named, str(why)).result()
-
-        return self._pool.submit(read)
-
-    def _refused(self, named, why):
-        with self._lock:
-            self.unknown += 1
-            first = self.unknown == 1
-        if first:
-            self._logger.warning("kvkeep: nothing is kept for the adapter %r: %s", named[1], why)
-        refused = concurrent.futures.Future()
-        refused.set_result(self.UNKNOWN)
-        return refused
-
-    def close(self):
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
-            self._pool = None

@@ -4,7 +4,6 @@ Where nothing can be read (weights that are made up, or come from elsewhere than
 name stands in its place, and is mandatory: who names them says that they are the same.
 """
 
-import concurrent.futures
 import dataclasses
 import hashlib
 import json
@@ -14,16 +13,24 @@ import pathlib
 import struct
 import time
 
+from kvkeep.readers import Readers
+
 _WHOLE_BYTES = 1 << 30  # up to so much the whole content is read: less than a second
-_PAGES = 4096  # read of what is more
-_PAGE_BYTES = 4096
+_SMALL_BYTES = 64 << 10  # of more than that, tensors of up to so much are read in whole
+_PAGE_BYTES = 4096  # and a page of every larger one
+_PAGES = 4096  # of files that do not say where their tensors are
 _BLOCK_BYTES = 4 << 20
+_READS = 256  # of pages and small tensors, one after another on a thread
 _THREADS = 8
+_THREADS_FOR_PAGES = 32  # each page is a round trip to a file system over a network
 _MAX_HEADER_BYTES = 100 << 20  # of a safetensors file, as its own library has it
 _SHARDS = (("*.safetensors",), ("*.bin", "*.pt", "*.pth"), ("*.gguf",))  # the first that are there
-# Beside the weights: what says how they are to be read; code that comes with a model, too.
-_SIDE_FILES = ("config.json", "params.json", "adapter_config.json", "hf_quant_config.json",
-               "quantize_config.json", "*.py")
+# Beside the weights: what says how they are to be read (quantize_config.json and such), and how
+# images, audio and video become input (preprocessor_config.json and such; tekken.json has it for
+# Mistral's models); code that comes with a model, too.
+_SIDE_FILES = ("config.json", "*_config.json", "params.json", "tekken.json", "*.py")
+# Say nothing of KV: tokens are in the keys.
+_NOT_OF_KV = ("generation_config.json", "tokenizer_config.json")
 _NOT_WEIGHTS = ("training_args.bin", "optimizer.pt", "scheduler.pt", "optimizer.bin")
 
 
@@ -106,13 +113,32 @@ def files_of(path):
         shards = {one for pattern in patterns for one in path.glob(pattern)}
         shards = sorted(one for one in shards if one.name not in _NOT_WEIGHTS)
         if shards:
-            side = sorted({one for pattern in _SIDE_FILES for one in path.glob(pattern)})
-            return shards, side
+            return shards, _side_files(path)
     raise ValueError(f"{path} has no weights in it (*.safetensors, *.bin, *.pt, *.gguf)")
 
 
+def _side_files(folder):
+    found = {one for pattern in _SIDE_FILES for one in folder.glob(pattern)}
+    return sorted(one for one in found if one.name not in _NOT_OF_KV)
+
+
+def beside(model, revision=None, cache_dir=None):
+    """A digest of the files beside a model's weights, which need not be there. None: the model is
+    no folder that can be found here."""
+    try:
+        path = locate(model, revision, cache_dir)
+    except ValueError:
+        return None
+    if not path.is_dir():
+        return None
+    found = hashlib.sha256()
+    for one in _side_files(path):
+        _add(found, one.name, one.read_bytes())
+    return found.hexdigest()
+
+
 def signature(path):
-    """Of the files, without reading them: it changes when one is written or replaced."""
+    """Says how the files are without reading them: it changes when one is written or replaced."""
     shards, side = files_of(path)
     said = [(one.name, one.stat()) for one in shards + side]
     return tuple((name, at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_dev, at.st_ino)
@@ -120,33 +146,37 @@ def signature(path):
 
 
 def fingerprint(path, whole=False):
-    """Of names, sizes and content, so the same wherever the files lie and whenever they were
-    written. Of more than 1 GiB, unless `whole` is asked for: each safetensors header, and a page of
-    4 KiB from the middle of each tensor, up to 4,096 of them, evenly chosen."""
+    """The Weights, made of names, sizes and content: the same wherever the files lie and whenever
+    they were written. All content counts up to 1 GiB, or if `whole` is asked for. Beyond, it is
+    each safetensors header, each tensor of up to 64 KiB, and a page of 4 KiB from the middle of
+    each larger one."""
     before = signature(path)
     shards, side = files_of(path)
     sizes = [one.stat().st_size for one in shards]
     read_all = whole or sum(sizes) <= _WHOLE_BYTES
-    found = hashlib.sha256(b"kvkeep weights 1 whole" if read_all else b"kvkeep weights 1 pages")
-
-    def add(name, content):
-        found.update(struct.pack("<QQ", len(name.encode()), len(content)) + name.encode() + content)
-
+    found = hashlib.sha256(b"kvkeep weights 2 whole" if read_all else b"kvkeep weights 2 pages")
     for one in side:
-        add(one.name, one.read_bytes())
+        _add(found, one.name, one.read_bytes())
     for one, size in zip(shards, sizes):
-        add(_name_of(one, path), struct.pack("<Q", size))
-    if read_all:
-        with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-            for one, digest in zip(shards, pool.map(_digest_of, shards)):
-                add(_name_of(one, path), digest)
-    else:
-        for one, name, content in _pages(shards, sizes):
-            add(f"{_name_of(one, path)}\0{name}", content)
+        _add(found, _name_of(one, path), struct.pack("<Q", size))
+    reads = [(one,) for one in shards] if read_all else list(_samples(shards, sizes))
+    readers = Readers(_THREADS if read_all else _THREADS_FOR_PAGES)
+    try:
+        digests = readers.in_order(_digest_of if read_all else _digest_of_places, reads)
+        for (one, *_), digest in zip(reads, digests):
+            _add(found, _name_of(one, path), digest)
+    finally:
+        readers.close()
     if signature(path) != before:
         raise ValueError(f"{path} changed while it was read")
     changed = max(max(mtime, ctime) for _, _, mtime, ctime, _, _ in before)
     return Weights(f"sha256:{found.hexdigest()}", changed)
+
+
+def _add(digest, name, content):
+    """With both lengths: no two lists of names and contents give the same bytes."""
+    name = name.encode()
+    digest.update(struct.pack("<QQ", len(name), len(content)) + name + content)
 
 
 def _name_of(shard, path):
@@ -162,26 +192,42 @@ def _digest_of(path):
     return digest.digest()
 
 
-def _pages(shards, sizes):
-    """(file, what it is of, bytes): headers, then pages."""
-    places = []
+def _samples(shards, sizes):
+    """Yields (file, some of its places to read): (name, begin, bytes) of each place."""
     for shard, size in zip(shards, sizes):
-        with open(shard, "rb") as file:
-            if shard.suffix == ".safetensors":
+        if shard.suffix == ".safetensors":
+            with open(shard, "rb") as file:
                 header, at = _header(file, size, shard)
-                yield shard, "header", header
-                places += [(shard, name, at + begin, end - begin)
-                           for begin, end, name in _tensors(header, size - at, shard)]
-            else:  # no header that can be read safely: its ends, and pages all over it
-                yield shard, "head", file.read(_PAGE_BYTES)
-                share = max(1, _PAGES * size // sum(sizes))
-                places += [(shard, str(number), number * size // share, size // share)
-                           for number in range(share)]
-    step = max(1, -(-len(places) // _PAGES))
-    for shard, name, begin, nbytes in places[::step]:
-        with open(shard, "rb", buffering=0) as file:
-            middle = begin + max(0, nbytes - _PAGE_BYTES) // 2
-            yield shard, name, os.pread(file.fileno(), min(nbytes, _PAGE_BYTES), middle)
+            places = [("header", 0, at)]
+            places += [(f"tensor {name}", *_sample(at + begin, end - begin, _SMALL_BYTES))
+                       for begin, end, name in _tensors(header, size - at, shard)]
+        else:  # no header that can be read safely: its head, and pages all over it
+            share = max(1, _PAGES * size // sum(sizes))
+            places = [("head", 0, min(size, _PAGE_BYTES))]
+            places += [(str(number), *_sample(number * size // share, size // share, _PAGE_BYTES))
+                       for number in range(share)]
+        for first in range(0, len(places), _READS):
+            yield shard, places[first:first + _READS]
+
+
+def _sample(begin, nbytes, small):
+    """(where to read, how much): all of what is small, else a page of its middle."""
+    if nbytes <= small:
+        return begin, nbytes
+    return begin + (nbytes - _PAGE_BYTES) // 2, _PAGE_BYTES
+
+
+def _digest_of_places(path, places):
+    """Made of names and bytes. places: as _samples has them."""
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # reads no more than is asked
+        for name, begin, nbytes in places:
+            content = os.pread(file.fileno(), nbytes, begin)
+            if len(content) != nbytes:
+                raise ValueError(f"{path} is shorter than it was")
+            _add(digest, name, content)
+    return digest.digest()
 
 
 def _header(file, size, path):

@@ -5,8 +5,10 @@
 
 import os
 import pathlib
+import resource
 import sys
 import threading
+import types
 import unittest
 
 SOURCES, LIBRARY = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -14,6 +16,7 @@ os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
 sys.path.insert(0, str(SOURCES / "client" / "python"))
 
 from kvkeep import _abi, calls, errors  # noqa: E402
+from kvkeep.completions import Completions  # noqa: E402
 from kvkeep.engine import (Breaker, LeaseOptions, Options, PrefillOptions,  # noqa: E402
                            asks_remote, keys_worth_loading)
 from kvkeep.held import HeldLeases  # noqa: E402
@@ -172,6 +175,38 @@ class LookupsTest(unittest.TestCase):
         self.assertEqual(self.asked(), [(list("abc"), "r"), (["d"], "s")])
         self.daemon.answer("ac")
         self.assertEqual(self.want("abc"), [True, False, True])
+
+    def decide(self, keys, request, good):
+        """What a request learns of its keys, of which `good` are there if it asks."""
+        self.want(keys, request)
+        self.lookups.flush()
+        if self.daemon.asked:
+            self.daemon.answer(good)
+        return self.want(keys, request)
+
+    def test_a_miss_is_asked_for_again_by_the_next_request(self):
+        self.assertEqual(self.decide("ab", "r", "a"), [True, False])
+        self.assertEqual(self.decide("ab", "s", "b"), [True, True])
+
+    def test_a_request_asks_once_for_what_it_missed(self):
+        self.assertEqual(self.decide("ab", "r", "a"), [True, False])
+        self.assertEqual(self.decide("ab", "r", "b"), [True, False])
+        self.lookups.flush()
+        self.assertEqual(self.asked(), [])
+
+    def test_a_request_asks_again_for_what_was_stored_meanwhile(self):
+        self.assertEqual(self.decide("ab", "r", ""), [False, False])
+        self.lookups.may_be_there("bx")
+        self.assertEqual(self.decide("ab", "r", "b"), [False, True])
+        self.lookups.ask_again("r")
+        self.assertEqual(self.decide("ab", "r", "a"), [True, True])
+
+    def test_what_failed_is_a_miss_for_good_for_who_asked(self):
+        self.assertEqual(self.decide("a", "r", "a"), [True])
+        self.lookups.missed("a")
+        self.assertEqual(self.decide("a", "s", "a"), [True])
+        self.lookups.ask_again("r")
+        self.assertEqual(self.decide("a", "r", "a"), [False])
 
     def test_no_more_keys_are_in_flight_than_may_be(self):
         self.want("abcdefghij")
@@ -409,6 +444,83 @@ class PacedTest(unittest.TestCase):
         self.paced.start_all([], 5, lambda outcomes: self.ended.append(("none", outcomes)))
         self.assertEqual(self.ended, [("none", [])])
         self.paced.drop()
+
+
+class Queue:
+    """As much of the C ABI as Completions calls. Each call is over at once."""
+
+    def __init__(self):
+        self.readable, self._write = os.pipe()
+        self._ended = []
+
+    def kvkeep_queue_create(self, _capacity, queue, _error):
+        queue._obj.value = 1
+        return 0
+
+    def kvkeep_queue_fd(self, _queue):
+        return self.readable
+
+    def kvkeep_lookup_async(self, _client, _queue, number, _error):
+        self._ended.append(number)
+        os.write(self._write, b"x")
+        return 0
+
+    def kvkeep_queue_poll(self, _queue, out, most):
+        taken, self._ended = self._ended[:most], self._ended[most:]
+        for at, number in enumerate(taken):
+            out[at].user_data, out[at].error.code = number, 0
+        return len(taken)
+
+    def close(self):
+        os.close(self.readable)
+        os.close(self._write)
+
+
+class CompletionsTest(unittest.TestCase):
+    LOOKUP = types.SimpleNamespace(empty=False, name="lookup", structs=(),
+                                   finish=lambda error, message: "found")
+
+    def completions(self):
+        queue = Queue()
+        self.addCleanup(queue.close)
+        return Completions(types.SimpleNamespace(
+            library=queue, usable=lambda: None, exception=lambda error: None))
+
+    def test_a_process_may_have_many_descriptors_open(self):
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limit[1]), limit[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limit)
+        for _ in range(1100):
+            self.addCleanup(os.close, os.dup(0))
+        completions, ended = self.completions(), []
+        self.assertGreater(completions.fd, 1024)
+        completions.start(self.LOOKUP, lambda *outcome: ended.append(outcome))
+        self.assertTrue(completions.wait(20))
+        self.assertEqual(ended, [("found", None)])
+        self.assertTrue(completions.wait(0))
+
+    def test_what_does_not_end_is_not_waited_for(self):
+        completions = self.completions()
+        completions._library.kvkeep_lookup_async = lambda *_: 0
+        completions.start(self.LOOKUP, None)
+        self.assertFalse(completions.wait(0.01))
+        self.assertEqual(completions.pending, 1)
+
+    def test_a_callback_that_raises_loses_no_other_call(self):
+        completions, ended = self.completions(), []
+
+        def hears(number, result, _):
+            if number == 3:
+                raise RuntimeError("of this callback")
+            ended.append((number, result))
+
+        for number in range(100):
+            completions.start(self.LOOKUP, lambda *outcome, n=number: hears(n, *outcome))
+        with self.assertLogs("kvkeep.completions", "ERROR") as logs:
+            completions.poll()
+        self.assertEqual(ended, [(n, "found") for n in range(100) if n != 3])
+        self.assertEqual(completions.pending, 0)
+        self.assertIn("of this callback", logs.output[0])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pathlib
 import random
 import struct
 import sys
-import tempfile
+import time
 import types
 import unittest
 from unittest import mock
@@ -20,12 +20,16 @@ from unittest import mock
 SOURCES = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(SOURCES / "client" / "python"))
 
-from kvkeep import identity, weights  # noqa: E402
+import vllm_rig  # noqa: E402
+from kvkeep import identity, vllm_identity, weights  # noqa: E402
 from kvkeep.identity import Identity, canonical, model_config  # noqa: E402
-from kvkeep.vllm_identity import Adapters  # noqa: E402
+from kvkeep.vllm_identity import VllmOptions  # noqa: E402
+from weights_rig import LARGE, PAGE, WithModel, safetensors  # noqa: E402
 
 LOGGER = logging.getLogger("test")
-PAGE = 4096
+# What says how images, audio and video become input.
+PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json",
+              "audio_tokenizer_config.json", "tekken.json")
 
 
 class Kind(enum.Enum):
@@ -169,43 +173,6 @@ class Versions(unittest.TestCase):
             self.check("0.5.24", "sglang")
 
 
-def safetensors(path, metadata=None, **tensors):
-    """As their own library writes them: name=bytes, each of which is a tensor of bytes."""
-    header, at = {"__metadata__": metadata} if metadata else {}, 0
-    for name, content in tensors.items():
-        header[name] = {"dtype": "U8", "shape": [len(content)],
-                        "data_offsets": [at, at + len(content)]}
-        at += len(content)
-    text = json.dumps(header).encode()
-    pathlib.Path(path).write_bytes(
-        struct.pack("<Q", len(text)) + text + b"".join(tensors.values()))
-
-
-class WithModel(unittest.TestCase):
-    def setUp(self):
-        holder = tempfile.TemporaryDirectory()
-        self.addCleanup(holder.cleanup)
-        self.root = pathlib.Path(holder.name)
-        self.model = self.make("model")
-
-    def make(self, name):
-        folder = self.root / name
-        folder.mkdir()
-        (folder / "config.json").write_text('{"hidden_size": 4}')
-        (folder / "tokenizer.json").write_text("{}")
-        safetensors(folder / "model-1.safetensors", a=b"a" * 3 * PAGE, b=b"b" * 100)
-        safetensors(folder / "model-2.safetensors", c=b"c" * 5 * PAGE, none=b"")
-        return folder
-
-    def id(self, folder=None, **how):
-        return weights.fingerprint(folder or self.model, **how).id
-
-    def write(self, name, at, content):
-        with open(self.model / name, "r+b") as file:
-            file.seek(at, os.SEEK_END if at < 0 else os.SEEK_SET)
-            file.write(content)
-
-
 class Fingerprints(WithModel):
     def pages_only(self):
         """As of a model that is too large to be read in whole."""
@@ -222,7 +189,8 @@ class Fingerprints(WithModel):
             for file in self.model.iterdir():
                 os.utime(file, (1, 1))
             self.assertEqual(self.id(), first)
-            (self.model / "tokenizer.json").write_text('{"other": 1}')
+            for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+                (self.model / name).write_text('{"other": 1}')
             (self.model / "optimizer.bin").write_bytes(b"x")
             self.assertEqual(self.id(), first)
             link = self.root / f"link {pages}"  # as in the hub's cache
@@ -236,7 +204,7 @@ class Fingerprints(WithModel):
             if pages:
                 self.pages_only()
             seen, times = {self.id()}, [file.stat() for file in self.model.iterdir()]
-            middle = -5 * PAGE // 2  # of the last tensor that has bytes
+            middle = -LARGE // 2  # of the last tensor that has bytes
             for name, at, content in (("model-2.safetensors", middle, b"X"),
                                       ("model-2.safetensors", middle, b"Y")):
                 self.write(name, at, content)
@@ -250,11 +218,14 @@ class Fingerprints(WithModel):
             seen.add(self.id())
             (self.model / "model-2.safetensors").rename(self.model / "model-3.safetensors")
             seen.add(self.id())
-            safetensors(self.model / "model-3.safetensors", d=b"c" * 5 * PAGE, none=b"")
+            safetensors(self.model / "model-3.safetensors", d=b"c" * LARGE, none=b"")
             seen.add(self.id())
             safetensors(self.model / "model-4.safetensors", e=b"e")
             seen.add(self.id())
-            self.assertEqual(len(seen), 8)
+            for name in PROCESSORS:
+                (self.model / name).write_text("1")
+                seen.add(self.id())
+            self.assertEqual(len(seen), 8 + len(PROCESSORS))
             for file in self.model.iterdir():
                 file.unlink()
             self.model.rmdir()
@@ -263,17 +234,56 @@ class Fingerprints(WithModel):
     def test_what_pages_do_not_show_is_seen_where_all_is_read(self):
         self.pages_only()
         pages, full = self.id(), self.id(whole=True)
-        self.write("model-2.safetensors", -1, b"X")  # at the end of five pages
+        self.write("model-2.safetensors", -1, b"X")  # at the end of a large tensor
         self.assertEqual(self.id(), pages)
         self.assertNotEqual(self.id(whole=True), full)
 
-    def test_no_more_pages_are_read_than_may_be(self):
+    def test_an_element_of_any_tensor_counts(self):
+        """20,000 small tensors, and some large ones, of which the page in the middle is read."""
+        self.pages_only()
+        sizes = [LARGE if number % 500 == 0 else 100 for number in range(20_000)]
+        file = self.model / "model-2.safetensors"
+        safetensors(file, **{f"t{number}": bytes(size) for number, size in enumerate(sizes)})
+        data = file.stat().st_size - sum(sizes)
+        begins = [data + sum(sizes[:number]) for number in range(0, len(sizes), 500)]
+        seed = random.randrange(2 ** 32)
+        print("seed", seed)
+        rng, first, read = random.Random(seed), self.id(), []
+
+        def pread(number, nbytes, at, really=os.pread):
+            read.append((at, nbytes))
+            return really(number, nbytes, at)
+
+        with mock.patch.object(os, "pread", pread):
+            self.assertEqual(self.id(), first)
+        self.assertEqual(len(read), 20_000 + 4)  # with two of the other file, and two headers
+        self.assertLess(sum(nbytes for _, nbytes in read), 5 << 20)
+        for block in rng.sample(range(len(begins)), 5):
+            within = rng.randrange(500)
+            at = begins[block] + (LARGE // 2 if within == 0 else LARGE + 100 * (within - 1))
+            for place in (at, begins[block] + LARGE // 2):
+                self.write("model-2.safetensors", place, b"X")
+                self.assertNotEqual(self.id(), first, place)
+                self.write("model-2.safetensors", place, b"\0")
+        self.assertEqual(self.id(), first)
+
+    def test_threads_are_of_no_account(self):
         self.pages_only()
         safetensors(self.model / "model-2.safetensors",
-                    **{f"t{number}": b"t" * 10 for number in range(9000)})
+                    **{f"t{number}": bytes([number % 256]) * 10 for number in range(5000)})
+        first = self.id()
+        for threads in (1, 3, 50):
+            with mock.patch.object(weights, "_THREADS_FOR_PAGES", threads):
+                self.assertEqual(self.id(), first)
+
+    def test_no_more_pages_are_read_than_may_be_of_files_that_say_nothing_of_their_tensors(self):
+        self.pages_only()
+        one = self.root / "one.gguf"
+        with open(one, "wb") as file:
+            file.truncate(9000 * LARGE)
         with mock.patch.object(os, "pread", side_effect=os.pread) as reads:
-            self.id()
-        self.assertTrue(2000 < reads.call_count <= 4096, reads.call_count)
+            self.id(one)
+        self.assertTrue(4000 < reads.call_count <= 4097, reads.call_count)
 
     def test_files_that_say_nothing_of_their_tensors(self):
         for pages in (False, True):
@@ -352,33 +362,87 @@ class Fingerprints(WithModel):
                 weights.weights_of("org/other", "auto")
 
 
-class AdaptersOfRequests(WithModel):
-    def setUp(self):
-        super().setUp()
-        self.adapters = Adapters(LOGGER)
-        self.addCleanup(self.adapters.close)
+class VllmFacts(WithModel):
+    """What vLLM's configuration puts into an identity; no engine is here."""
 
-    def of(self, path=None, name="a", number=1):
-        return self.adapters.of(types.SimpleNamespace(
-            lora_int_id=number, lora_name=name, lora_path=str(path or self.model))).result(30)
+    def identity(self, weights="name:x", config=None, **facts):
+        made = config or vllm_rig.config(str(self.model), **facts)
+        return vllm_identity.identity_of(made, vllm_rig.cache_config(), "0.33.0",
+                                         VllmOptions(weights=weights), LOGGER)[0]
 
-    def test_an_adapter_is_its_content(self):
-        first = self.of()
-        self.assertEqual(first, self.id())
-        self.assertEqual(self.of(self.make("copy"), "b", 2), first)
-        other = self.make("other")
-        safetensors(other / "model-2.safetensors", c=b"d" * 5 * PAGE, none=b"")
-        self.assertNotEqual(self.of(other), first)  # under the same name
-        with mock.patch.object(weights, "_digest_of", side_effect=AssertionError):
-            self.assertEqual(self.of(), first)  # read once
+    def digest(self, *given, **named):
+        return self.identity(*given, **named).digest
 
-    def test_one_whose_files_change_under_a_running_engine_is_unknown(self):
-        self.of()
-        os.utime(self.model / "model-1.safetensors", (3, 3))
-        with self.assertLogs(LOGGER, "WARNING"):
-            self.assertEqual(self.of(), Adapters.UNKNOWN)
-        self.assertEqual(self.of(self.root / "absent", number=3), Adapters.UNKNOWN)
-        self.assertEqual(self.adapters.unknown, 2)
+    def test_what_chooses_an_attention_backend(self):
+        others = [{}, {"backend": "TRITON_ATTN"}, {"backend_per_kind": {"full": "TRITON_ATTN"}},
+                  {"flash_attn_version": 3}, {"use_trtllm_attention": True},
+                  {"indexer_kv_dtype": "fp8"}, {"use_non_causal": True}]
+        self.assertEqual(len({self.digest(**other) for other in others}), len(others))
+        self.assertEqual(self.digest(), self.digest())
+
+    def platform(self, name="cuda", capability="9.0", environment=None):
+        """An engine's digest on this platform."""
+        device = capability and types.SimpleNamespace(as_version_str=lambda: capability)
+        current = types.SimpleNamespace(
+            device_name=name, get_device_capability=lambda: device,
+            get_device_name=lambda: f"a {name}", is_rocm=lambda: name == "rocm",
+            is_cpu=lambda: False, is_unspecified=lambda: name == "none")
+        variables = {"VLLM_ROCM_USE_AITER": False, "VLLM_ROCM_USE_AITER_MHA": True,
+                     "VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT": False, "VLLM_ROCM_OTHER": 1,
+                     **(environment or {})}
+        envs = types.SimpleNamespace(environment_variables=variables, **variables)
+        with mock.patch.dict(sys.modules, {
+                "vllm": types.SimpleNamespace(envs=envs), "vllm.envs": envs,
+                "vllm.platforms": types.SimpleNamespace(current_platform=current)}):
+            return self.digest()
+
+    def test_the_platform_and_rocms_environment(self):
+        seen = {self.digest(), self.platform(), self.platform(capability="10.0"),
+                self.platform("xpu", None), self.platform("rocm", "9.4"),
+                self.platform("none", None)}
+        for name, value in (("VLLM_ROCM_USE_AITER", True), ("VLLM_ROCM_USE_AITER_MHA", False),
+                            ("VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT", True)):
+            self.assertEqual(self.platform(environment={name: value}), self.platform())
+            seen.add(self.platform("rocm", "9.4", {name: value}))
+        self.assertEqual(len(seen), 9)
+        self.assertEqual(self.platform("rocm", "9.4", {"VLLM_ROCM_OTHER": 2}),
+                         self.platform("rocm", "9.4"))
+
+    def test_how_a_drafter_attends(self):
+        drafts = []
+        for backend in (None, "TRITON_ATTN"):
+            made = vllm_rig.config(str(self.model))
+            made.speculative_config = types.SimpleNamespace(
+                method="eagle", num_speculative_tokens=1, quantization=None, kv_cache_dtype=None,
+                parallel_drafting=False, disable_eagle_block_drop=False, code_revision=None,
+                attention_backend=backend, draft_model_config=None)
+            drafts.append(self.digest(config=made))
+        self.assertNotEqual(*drafts)
+
+    def test_how_adapters_are_read_and_that_they_may_be_is_not(self):
+        def lora(**other):
+            made = vllm_rig.config(str(self.model))
+            made.lora_config = types.SimpleNamespace(**{
+                "lora_dtype": "float32", "target_modules": None,
+                "enable_tower_connector_lora": False, "enable_mixed_moe_lora_format": False,
+                "enable_moe_shared_loras": False, **other})
+            return self.digest(config=made)
+
+        self.assertEqual(lora(), self.digest())
+        self.assertEqual(len({lora(), lora(lora_dtype="bfloat16"), lora(target_modules=["o_proj"]),
+                              lora(enable_tower_connector_lora=True)}), 4)
+
+    def test_how_images_become_input_wherever_the_weights_have_a_name(self):
+        images = types.SimpleNamespace()
+        text = self.digest()
+        seen = {text, self.digest(multimodal_config=images)}
+        for name in PROCESSORS:
+            (self.model / name).write_text("1")
+            seen.add(self.digest(multimodal_config=images))
+        self.assertEqual(len(seen), 2 + len(PROCESSORS))
+        self.assertEqual(self.digest(), text)
+        self.model = self.root / "absent"
+        self.assertNotIn(self.digest(multimodal_config=images), seen)
 
 
 if __name__ == "__main__":

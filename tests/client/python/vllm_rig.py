@@ -22,12 +22,19 @@ def config(model, **other):
             "sliding_window": None, "kv_sharing_fast_prefill": False, "swa_bounded_replay": True,
             "kv_cache_layout": "LBHNC", "prefix_caching_hash_algo": "sha256",
             "enable_prefix_caching": True},
-        "attention_config": {"indexer_kv_dtype": None},
-        "parallel_config": {"cp_kv_cache_interleave_size": 1, "enable_expert_parallel": False}}
+        "attention_config": {
+            "backend": None, "backend_per_kind": {}, "indexer_kv_dtype": "auto",
+            "flash_attn_version": None, "use_trtllm_attention": None, "use_non_causal": False,
+            "minimax_m3_msa_decode_backend": "triton", "minimax_m3_indexer_cp": False},
+        "parallel_config": {"cp_kv_cache_interleave_size": 1, "enable_expert_parallel": False,
+                            "rank": 0, "world_size": 1, "distributed_executor_backend": "uni",
+                            "worker_extension_cls": ""}}
     known = {name for part in parts.values() for name in part}
     assert set(other) <= known, set(other) - known
     return types.SimpleNamespace(
-        speculative_config=None, num_hash_lookahead_tokens=0,
+        speculative_config=None, num_hash_lookahead_tokens=0, weight_transfer_config=None,
+        lora_config=None,
+        instance_id=uuid.uuid4().hex,
         **{name: types.SimpleNamespace(
             **{**part, **{one: other[one] for one in part if one in other}})
            for name, part in parts.items()})
