@@ -206,6 +206,7 @@ class Fenced(OnGpu):
         super().setUp()
         self.memory_ = self.memory(False)
         self.worker = KvkeepWorker.__new__(KvkeepWorker)
+        self.worker._rank, self.worker._vllm_config = 0, direct.engine_of(4)
         self.worker.worker = self.transfers(self.memory_)
         self.worker.clear()
         self.addCleanup(setattr, DEVICE, "holding", False)

@@ -33,10 +33,10 @@ from kvkeep import errors  # noqa: E402
 from kvkeep.metadata import chunk_metadata  # noqa: E402
 from kvkeep.vllm_blocks import Doubts, Pins, Present  # noqa: E402
 from kvkeep.vllm_direct import DirectOptions, KvkeepConnector  # noqa: E402
+from kvkeep.vllm_epochs import observe_resets  # noqa: E402
 from kvkeep.vllm_facts import ChunkFacts, Facts  # noqa: E402
 from kvkeep.vllm_keys import OwnKeys  # noqa: E402
-from kvkeep.vllm_transfers import (ChunksSpec, HostTransfers, KvkeepWorker,  # noqa: E402
-                                   KvkeepWorkerMetadata)
+from kvkeep.vllm_transfers import ChunksSpec, HostTransfers, KvkeepWorkerMetadata  # noqa: E402
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (  # noqa: E402
     OffloadingConnectorMetadata, TransferJob)
 from vllm.v1.core.block_pool import BlockPool  # noqa: E402
@@ -93,6 +93,7 @@ def config(rank=0):
 def engine_of(heads, ranks=1, rank=0):
     """As much of a VllmConfig as vLLM's derivation of pages looks at."""
     return types.SimpleNamespace(
+        instance_id="engine",
         model_config=types.SimpleNamespace(get_total_num_kv_heads=lambda: heads),
         parallel_config=types.SimpleNamespace(
             tensor_parallel_size=ranks, prefill_context_parallel_size=1, rank=rank,
@@ -282,124 +283,6 @@ class Opening(WithDaemon):
         self.assertTrue(transfers.knows(chunks(keys(1))))
 
 
-class Worker(unittest.TestCase):
-    """vLLM's jobs, on transfers that end when told."""
-
-    class Transfers:
-        def __init__(self):
-            self.begun, self.finished, self.doubts = [], [], {}
-            self.busy, self.opening = False, []
-
-        def submit_store(self, job, *_):
-            self.begun.append(job)
-
-        submit_load = submit_store
-
-        def get_finished(self):
-            finished, self.finished = self.finished, []
-            return [(job, good, 1, 0.1) for job, good in finished]
-
-        def uncertain(self):
-            told, self.doubts = self.doubts, {}
-            return told
-
-        def fence(self):
-            return "fence"
-
-        def is_over(self, fence):
-            return fence == "fence" and not self.busy
-
-        def knows(self, chunks):
-            return chunks not in self.opening
-
-    def setUp(self):
-        self.worker = KvkeepWorker.__new__(KvkeepWorker)
-        self.transfers = self.worker.worker = self.Transfers()
-        self.worker.clear()
-
-    @staticmethod
-    def meta(loads=(), stores=(), flush=()):
-        jobs = [{job: TransferJob(f"r{job}", f"chunks of {job}", None) for job in loads},
-                {job: TransferJob(f"r{job}", None, f"chunks of {job}") for job in stores}]
-        return OffloadingConnectorMetadata(*jobs, set(flush))
-
-    def step(self, finished=(), **jobs):
-        """What the worker tells of the step: completed, released, failed, and its results."""
-        meta = self.meta(**jobs)
-        self.transfers.finished = list(finished)
-        self.worker.handle_preemptions(meta)
-        self.worker.before_forward(meta)
-        self.worker.start_kv_transfers(meta)
-        self.worker.prepare_store_kv(meta)
-        results = self.worker.transfer_results()
-        told = self.worker.build_connector_worker_meta() or KvkeepWorkerMetadata()
-        return (sorted(told.completed_jobs), sorted(told.released), sorted(told.failed),
-                sorted(results.finished_recving), sorted(results.failed_recving))
-
-    def test_loads_and_stores_are_told_of_once(self):
-        self.assertEqual(self.step(loads=[1], stores=[2]), ([], [], [], [], []))
-        self.assertEqual(self.transfers.begun, [1])  # the forward may have raised
-        self.assertEqual(self.step(finished=[(1, True)]), ([1], [], [], ["r1"], []))
-        self.assertEqual(self.transfers.begun, [1, 2])
-        self.assertEqual(self.step(finished=[(2, False)]), ([2], [2], [2], [], []))
-        self.assertEqual(self.step(loads=[3], finished=[(3, False)]),
-                         ([3], [], [3], ["r3"], ["r3"]))
-
-    def test_what_is_flushed_is_completed_at_once_and_released_later(self):
-        self.step(stores=[1, 2])
-        self.assertEqual(self.step(flush=[1]), ([1], [], [], [], []))
-        self.assertEqual(self.step(flush=[1]), ([], [], [], [], []))
-        self.assertEqual(self.step(finished=[(1, True), (2, True)]), ([2], [1, 2], [], [], []))
-        self.assertEqual(self.step(flush=[1, 2]), ([], [], [], [], []))  # too late
-        # New, and flushed in the same step: its blocks are overwritten, so it is not begun.
-        self.assertEqual(self.step(stores=[5], flush=[5]), ([5], [5], [], [], []))
-        self.assertNotIn(5, self.transfers.begun)
-        self.step(loads=[6])
-        self.assertEqual(self.step(flush=[6]), ([], [], [], [], []))  # it ends as it would
-
-    def test_jobs_begin_when_the_gpu_has_done_what_was_before_them(self):
-        self.transfers.busy = True
-        self.step(loads=[1], stores=[2])
-        self.step(stores=[3])
-        self.assertEqual(self.transfers.begun, [])
-        self.assertEqual(self.step(flush=[2]), ([2], [], [], [], []))  # not released
-        self.transfers.busy = False
-        self.step(loads=[4])
-        self.assertEqual(self.transfers.begun, [1, 2, 3, 4])
-        self.assertEqual(self.step(finished=[(1, True), (2, True)]), ([1], [2], [], ["r1"], []))
-
-    def test_jobs_begin_when_their_namespaces_are_open(self):
-        self.transfers.opening = ["chunks of 1", "chunks of 2"]
-        self.step(loads=[1], stores=[2, 3])
-        self.step(loads=[4])
-        self.assertEqual(self.transfers.begun, [])
-        self.assertEqual(self.step(flush=[2]), ([2], [], [], [], []))  # not released
-        self.transfers.opening = []
-        self.step()
-        self.assertEqual(self.transfers.begun, [1, 4, 2, 3])
-
-    def test_what_may_still_be_written_is_told_with_the_end_of_its_load(self):
-        self.step(loads=[1])
-        self.transfers.doubts = {1: 1}
-        meta = self.meta()
-        self.transfers.finished = [(1, False)]
-        self.worker.handle_preemptions(meta)
-        self.worker.transfer_results()
-        told = self.worker.build_connector_worker_meta()
-        self.assertEqual((told.failed, told.uncertain), ({1}, {1: 1}))
-        self.transfers.doubts = {1: -1}
-        self.worker.transfer_results()
-        self.assertEqual(self.worker.build_connector_worker_meta().uncertain, {1: -1})
-        self.assertIsNone(self.worker.build_connector_worker_meta())
-
-    def test_what_workers_say_is_added_up(self):
-        one = KvkeepWorkerMetadata({1: 1}, released={2: 1}, failed={3}, uncertain={1: 1})
-        both = one.aggregate(KvkeepWorkerMetadata({1: 1, 4: 1}, released={2: 1, 5: 1}, failed={6},
-                                                  uncertain={1: 1, 2: -1}))
-        self.assertEqual((both.completed_jobs, both.released, both.failed, both.uncertain),
-                         ({1: 2, 4: 1}, {2: 2, 5: 1}, {3, 6}, {1: 2, 2: -1}))
-
-
 class Pinned(unittest.TestCase):
     def test_blocks_that_a_store_reads_are_given_to_nobody(self):
         pool = BlockPool(num_gpu_blocks=20, enable_caching=True, hash_block_size=16)
@@ -433,6 +316,41 @@ class Pinned(unittest.TestCase):
         doubts.change(2, 0, numbers)  # of one worker, over at once
         self.assertEqual(doubts.blocks, 0)
 
+    def test_a_reset_of_vllms_prefix_cache_finds_no_block_held_and_they_are_held_after_it(self):
+        pool = BlockPool(num_gpu_blocks=20, enable_caching=True, hash_block_size=16)
+        taken = pool.get_new_blocks(6)
+        numbers, told = [block.block_id for block in taken], []
+        pins, doubts = Pins(0.5, pool), Doubts(pool)
+        pins.hold("job", numbers[:4])
+        doubts.change(1, 1, numbers[2:])
+        self.assertFalse(pool.reset_prefix_cache())
+        observe_resets(pool, lambda: told.append(pool.get_num_free_blocks()),
+                       lambda: told.append("gone"),
+                       lambda: (pins.given_back(), doubts.given_back()))
+        self.assertFalse(pool.reset_prefix_cache())  # a request has them
+        pool.free_blocks(reversed(taken))
+        self.assertTrue(pool.reset_prefix_cache())
+        self.assertEqual((told, pool.get_num_free_blocks()), ([13, 13, "gone"], 13))
+        others = {block.block_id for block in pool.get_new_blocks(13)}
+        self.assertTrue(others.isdisjoint(numbers))
+        pins.let_go("job")
+        doubts.change(1, -1, [])
+        self.assertEqual(pool.get_num_free_blocks(), 6)
+
+    def test_an_idle_engine_steps_for_stores_that_go_on(self):
+        now = [100.0]
+        pool = BlockPool(num_gpu_blocks=20, enable_caching=True, hash_block_size=16)
+        pins = Pins(0.5, pool, clock=lambda: now[0])
+        self.assertFalse(pins.want_a_step())
+        pins.hold("job", [pool.get_new_blocks(1)[0].block_id])
+        self.assertTrue(pins.want_a_step())
+        now[0] += 1
+        self.assertFalse(pins.want_a_step())  # beside a daemon that hangs
+        pins.note_progress()
+        self.assertTrue(pins.want_a_step())
+        pins.let_go("job")
+        self.assertFalse(pins.want_a_step())
+
     def test_no_more_than_a_part_is_held_and_without_a_pool_nothing(self):
         pool = BlockPool(num_gpu_blocks=20, enable_caching=True, hash_block_size=16)
         pins = Pins(0.1, pool)
@@ -462,13 +380,15 @@ class Doubtful(unittest.TestCase):
         self.connector = connector = KvkeepConnector.__new__(KvkeepConnector)
         connector._workers, connector._stores, connector._loads = 2, {}, {}
         connector._doubts, connector._manager = Doubts(self.pool), mock.Mock(
-            pins=False, options=DirectOptions(), events=None)
+            pins=Pins(0.1, self.pool), options=DirectOptions(), events=None,
+            epochs=mock.Mock(number=0, known_writes={}))
         connector.connector_scheduler = mock.Mock(_jobs={}, **{
             "has_pending_push_work.return_value": False})
         connector.connector_scheduler.build_connector_meta.return_value = (
             OffloadingConnectorMetadata({7: TransferJob("r", None, blocks(
                 [block.block_id for block in self.taken]))}, {}, set()))
-        connector.build_connector_meta(types.SimpleNamespace(finished_req_ids=()))
+        connector.build_connector_meta(types.SimpleNamespace(finished_req_ids=(),
+                                                             preempted_req_ids=None))
 
     def tell(self, request_is_over=False, **told):
         """As of a step's workers together; vLLM then frees the blocks of requests that are over."""
@@ -530,9 +450,8 @@ class Told(unittest.TestCase):
             _req_status={"r": status}, config=types.SimpleNamespace(kv_group_configs=[
                 types.SimpleNamespace(group_idx=0, tokens_per_chunk=8)]))
         spec = FullAttentionSpec(block_size=4, num_kv_heads=1, head_size=8, dtype=torch.float32)
-        own = OwnKeys({}, None)
-        if epoch:
-            own.begin_epoch()
+        own = OwnKeys({}, None, types.SimpleNamespace(
+            private=epoch, name="e" if epoch else "", number=0))
         context = ReqContext("r")
         if end is not None:
             context.set_offload_key_position(key, end)

@@ -13,6 +13,7 @@ and what was stored first is found again at the end. Needs the targets kvkeep_c,
 import pathlib
 import sys
 import tempfile
+import time
 import unittest
 
 import engine_process
@@ -54,6 +55,8 @@ def engine(model):
     def answer(line):
         if line == "reset":  # as an update of the weights does
             return {"reset": llm.reset_prefix_cache(reset_connector=True)}
+        if line == "load":  # as a server does, before any request has it
+            return {"loaded": llm.llm_engine.add_lora(adapter)}
         said, cached = tokens(llm)
         return {"tokens": said, "expected": expected, "cached": cached}
 
@@ -116,6 +119,9 @@ class VllmIdentity(unittest.TestCase):
         for folder in ("model", "elsewhere"):
             engine_process.make_model(self.folder / folder)
             self.assertEqual(self.check(True, model=str(self.folder / folder)), differ["first"])
+        # A model of text has none; where there are images, KV depends on it.
+        (self.folder / "model" / "preprocessor_config.json").write_text('{"image_mean": [0.5]}')
+        self.check(False)
 
     def test_an_adapter_is_its_content_and_not_its_path(self):
         adapter = str(self.folder / "adapter")
@@ -128,11 +134,30 @@ class VllmIdentity(unittest.TestCase):
         engine_process.make_adapter(adapter, seed=1)
         self.assertEqual(self.check(True, adapter=adapter), first)
 
+    def test_an_adapter_whose_files_are_replaced_after_it_was_loaded_is_as_it_was_loaded(self):
+        adapter = str(self.folder / "adapter")
+        engine_process.make_adapter(adapter, seed=1)
+        asked = self.engine(adapter=adapter)
+        self.assertEqual(asked.ask("load"), {"loaded": True})
+        engine_process.make_adapter(adapter, seed=2)
+        said = asked.ask(PROMPT)
+        self.assertEqual((said["tokens"], said["cached"]), (said["expected"], 0))
+        asked.close()
+        self.assertNotEqual(self.check(False, adapter=adapter), said["tokens"])
+
     def test_what_was_stored_before_weights_may_have_changed_is_not_found(self):
         asked = self.engine()
         self.check(False, asked)
         self.assertEqual(asked.ask("reset"), {"reset": True})
-        self.check(False, asked)
+        said = asked.ask(PROMPT)
+        self.assertEqual((said["tokens"], said["cached"]), (said["expected"], 0))
+        # What it stores now nobody else finds, so it is kept off NVMe.
+        deadline = time.monotonic() + 30
+        while self.daemon.status()["g2"]["chunks"] < 2 * self.stored:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
+        self.daemon.wait_clean(self.stored)
+        self.assertEqual(self.daemon.status()["g3"]["chunks"], self.stored)
 
 
 class DirectIdentity(VllmIdentity):

@@ -29,11 +29,16 @@ WINDOW = vllm_engine.BLOCK_TOKENS * 5 // 2
 
 class Engine:
     """In a process of its own. A line is JSON: {"ask": [prompt], "tokens": N, "salt": S}, all at
-    once; {"abort": prompt}, while it loads."""
+    once; {"abort": prompt}, while it loads; {"preempt": prompt}, while it computes; {"reset": 0}.
+    """
 
     def __init__(self, model):
-        options, kvkeep = engine_process.options(), os.environ.get("KVKEEP_ENDPOINT")
-        self._llm = vllm_engine.make(model, vllm_engine.direct() if kvkeep else None,
+        options, connector = engine_process.options(), None
+        if options.get("tiers") is not None:
+            connector = vllm_engine.offloading(options["tiers"])
+        elif os.environ.get("KVKEEP_ENDPOINT"):
+            connector = vllm_engine.direct(lookup_timeout_s=10, **options.get("direct", {}))
+        self._llm = vllm_engine.make(model, connector,
                                      kv_cache_memory_bytes=options.get("gpu", 64 << 20))
         self._engine, self._aborted, self._preempted = self._llm.llm_engine, 0, 0
         self._scheduler = self._engine.engine_core.engine_core.scheduler
@@ -47,6 +52,10 @@ class Engine:
 
     def answer(self, line):
         asked = json.loads(line)
+        if "reset" in asked:
+            return {"reset": self._llm.reset_prefix_cache()}
+        if "preempt" in asked:
+            return self.preempt(asked["preempt"])
         return self.abort(asked["abort"]) if "abort" in asked else self.ask(**asked)
 
     def ask(self, ask, tokens, salt=None):
@@ -57,6 +66,39 @@ class Engine:
         return {"tokens": [list(out.outputs[0].token_ids) for out in outs],
                 "cached": [out.num_cached_tokens for out in outs], "preempted": self._preempted,
                 "groups": len(self._scheduler.kv_cache_config.kv_cache_groups)}
+
+    def preempt(self, prompt):
+        """How many blocks a request loads that is preempted once its prompt is stored, and its
+        tokens."""
+        core, connector = self._engine.engine_core.engine_core, self._scheduler.connector
+        build, loaded = connector.build_connector_meta, []
+
+        def counted(scheduled):
+            meta = build(scheduled)
+            loaded.extend(len(job.dst_spec.block_ids) for job in meta.load_jobs.values())
+            return meta
+
+        connector.build_connector_meta = counted
+        self._engine.add_request("preempted", {
+            "prompt_token_ids": engines.prompt_named(prompt)}, vllm_engine.sampling(LONG_ANSWER))
+        said = []
+
+        def step():
+            said.extend(self._engine.step())
+
+        (request,) = self._scheduler.requests.values()
+        while request.num_output_tokens < 8:
+            step()
+        for _ in range(20):  # what it stored is there, and the scheduler knows
+            step()
+            time.sleep(0.05)
+        before = sum(loaded)
+        assert core.reset_prefix_cache(reset_running_requests=True)
+        while self._engine.has_unfinished_requests():
+            step()
+        connector.build_connector_meta = build
+        (out,) = [one for one in said if one.finished]
+        return {"blocks": sum(loaded) - before, "tokens": [list(out.outputs[0].token_ids)]}
 
     def abort(self, prompt):
         self._aborted += 1
@@ -125,6 +167,51 @@ class Requests(unittest.TestCase):
         print({"preempted": preempted, "recalled whole": whole, "of": len(cached)}, flush=True)
         self.assertGreater(preempted, 3)
         self.assertGreater(whole, 3)
+
+    def test_a_preempted_request_finds_what_it_stored_itself(self):
+        """As many blocks as with vLLM's own offloading."""
+        self.expect(["p0"], LONG_ANSWER)
+        found = {}
+        kept = {"on_reset": "ignore"}
+        for name, options in (("vllm", {"tiers": []}), ("direct", {"direct": kept}),
+                              ("tier", {"tiers": [{**vllm_engine.KVKEEP, **kept}]})):
+            daemon = self.daemon()
+            asked = self.engine(daemon.endpoint, **options)
+            said = asked.ask(json.dumps({"preempt": "p0"}), quiet=True)
+            self.assertEqual(said["tokens"], [self.expected["p0"]], name)
+            found[name] = said["blocks"]
+            asked.close()
+        print(found, flush=True)
+        self.assertGreaterEqual(min(found.values()), found["vllm"])
+        self.assertGreater(found["vllm"], 0)
+
+    def test_a_request_finds_what_the_one_before_it_missed_and_stored(self):
+        self.expect(["p0"])
+        daemon = self.daemon()
+        asked = self.engine(daemon.endpoint, direct={"on_reset": "ignore"})
+        self.assertEqual(self.check(asked, ["p0"]), [0])
+        self.check(asked, ["p0"])  # by vLLM's own prefix cache; a step, for stores to begin
+        daemon.wait_clean(engines.CHUNKS)
+        self.assertEqual(asked.ask(json.dumps({"reset": 0})), {"reset": True})
+        self.assertGreaterEqual(self.check(asked, ["p0"])[0], WHOLE)
+
+    def test_a_daemon_that_lost_all_is_given_the_hottest_prompt_at_its_next_use(self):
+        self.expect(["p0", "p1"])
+        daemon = self.daemon()
+        asked = self.engine(daemon.endpoint, **DIRECT)
+        self.check(asked, ["p0"])
+        self.check(asked, ["p0"])
+        daemon.wait_clean(engines.CHUNKS)
+        daemon.clear()
+        daemon.kill()
+        daemon.start()
+        daemon.wait_joined()
+        self.assertEqual(daemon.status()["g3"]["chunks"], 0)
+        deadline = time.monotonic() + 30
+        while daemon.status()["g3"]["chunks"] < engines.CHUNKS:  # the engine is to connect first
+            self.assertLess(time.monotonic(), deadline)
+            self.check(asked, ["p0"])
+            time.sleep(0.5)
 
     def test_direct_aborted(self):
         self.aborted(**DIRECT)

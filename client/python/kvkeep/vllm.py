@@ -13,7 +13,9 @@ ends by the calls' timeouts. Never entered concurrently, as vLLM promises (Secon
 there is no lock here, and no thread, but one that reads the files of LoRA adapters.
 
 The connector is vLLM's own, which tells a tier too little of the engine: ours hands on whose tier
-it is, which adapter a request has, and that weights may have changed.
+it is, which adapter and images a request has, and that weights may have changed (vllm_epochs.py).
+Then it also has vLLM forget what its CPU memory keeps, once no tier reads or writes that memory;
+until then nothing is found, and nothing is stored.
 
 A HIT is held by a lease from the lookup to the end of its request. Chunks are rows of vLLM's
 primary tier: all ranks of an engine side by side, so that no rank is in a key.
@@ -38,12 +40,14 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvkeep import calls, client, errors, registered, vllm_stats
 from kvkeep.completions import Completions
-from kvkeep.engine import connect
+from kvkeep.engine import check_chunk_bytes, connect
 from kvkeep.identity import check_engine
 from kvkeep.memory import Pointer, locate
-from kvkeep.vllm_identity import (Adapters, VllmOptions, check_hashes, hash_seed,
-                                  identity_of)
+from kvkeep.vllm_epochs import EngineWorkerMetadata, Epochs, observe_resets
+from kvkeep.vllm_identity import (Adapters, VllmOptions, check_executor, check_hashes,
+                                  hash_seed, identity_of)
 from kvkeep.vllm_keys import Finder, Groups, OwnKeys, by_group, hashes
+from kvkeep.vllm_weights import observe_writes, writes
 
 logger = init_logger(__name__)
 
@@ -56,6 +60,7 @@ class _Engine:
         self.adapters = Adapters(logger)
         self.of_request = {}  # a Future of its adapter's content; only requests that have one
         self.tiers = []
+        self.is_stale = False  # vLLM's CPU memory has KV from before the epoch
 
 
 _ENGINE = contextvars.ContextVar("kvkeep: whose tier is made", default=None)
@@ -78,22 +83,97 @@ class KvkeepOffloadingConnector(OffloadingConnector):
     def __init__(self, vllm_config, role, kv_cache_config):
         with tiers_of(vllm_config, kv_cache_config) as self._engine:
             super().__init__(vllm_config, role, kv_cache_config)
+        self._told_writes = 0
+        self._is_reset = False  # and vLLM has taken no step since
+        if self.connector_worker is not None:
+            observe_writes(vllm_config)
+
+    # ---- the scheduler's half
+
+    def bind_gpu_block_pool(self, gpu_block_pool):
+        observe_resets(gpu_block_pool, self._prefix_cache_reset, self._engine.adapters.blocks_gone)
 
     def on_new_request(self, request):
+        self._look_for_writes()
+        self._forget_what_is_stale()
         if request.lora_request is not None and self._engine.tiers:
             self._engine.of_request[request.request_id] = self._engine.adapters.of(
                 request.lora_request)
+        if request.mm_features:
+            for tier in self._engine.tiers:
+                tier.has_images(request.request_id)
         super().on_new_request(request)
 
-    def reset_cache(self):
-        done = super().reset_cache()
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
         for tier in self._engine.tiers:
-            tier.weights_may_have_changed()
+            tier.restarts(request.request_id)
+        return super().get_num_new_matched_tokens(request, num_computed_tokens)
+
+    def update_connector_output(self, connector_output):
+        told = connector_output.kv_connector_worker_meta
+        if told is not None:
+            for tier in self._engine.tiers:
+                tier.epochs.heard(told.writes)
+        super().update_connector_output(connector_output)
+        self._forget_what_is_stale()
+
+    def build_connector_meta(self, scheduler_output):
+        self._is_reset = False
+        return super().build_connector_meta(scheduler_output)
+
+    def reset_cache(self):
+        """vLLM's own may be called once between two steps."""
+        done = self._is_reset or super().reset_cache()
+        if self._engine.is_stale:
+            # vLLM would store anew what requests have computed: that may be of other weights.
+            for status in self.scheduler._req_status.values():
+                if status.req.num_computed_tokens > 0:
+                    status.max_offload_tokens = 1
+        self._is_reset, self._engine.is_stale = True, False
         return done
 
     def shutdown(self):
         super().shutdown()
+        for tier in self._engine.tiers:
+            tier.epochs.close()
         self._engine.adapters.close()
+
+    def _max_loadable_tokens(self, request, num_computed_tokens):
+        self._look_for_writes()
+        if self._engine.is_stale:
+            return 0
+        return super()._max_loadable_tokens(request, num_computed_tokens)
+
+    def _look_for_writes(self):
+        for tier in self._engine.tiers:
+            tier.epochs.check()
+
+    def _prefix_cache_reset(self):
+        for tier in self._engine.tiers:
+            tier.epochs.reset()
+        self._forget_what_is_stale()
+
+    def _forget_what_is_stale(self):
+        """REQUIRES: vLLM is between two steps."""
+        if not self._engine.is_stale:
+            return
+        ours = self._engine.tiers
+        others = [tier for tier in self.scheduler.manager.secondary_tiers if tier not in ours]
+        if not any(tier.is_busy for tier in ours) and not any(
+                tier.has_pending_work() for tier in others):
+            self.reset_cache()
+
+    # ---- the workers' half
+
+    def build_connector_worker_meta(self):
+        meta, count = super().build_connector_worker_meta(), writes(self._engine.vllm_config)
+        changed = {}
+        if count not in (None, self._told_writes):
+            self._told_writes = count
+            changed[self._engine.vllm_config.parallel_config.rank] = count
+        if meta is None and not changed:
+            return None
+        return EngineWorkerMetadata.of(meta, changed)
 
 
 class KvkeepTier(SecondaryTierManager):
@@ -114,17 +194,23 @@ class KvkeepTier(SecondaryTierManager):
                 'has: use "kv_connector": "KvkeepOffloadingConnector", "kv_connector_module_path": '
                 '"kvkeep.vllm", and the same kv_connector_extra_config')
         check_hashes(self._engine.vllm_config, logger)
+        check_executor(self._engine.vllm_config)
         self.identity, self._model = identity_of(
             self._engine.vllm_config, self._engine.kv_cache_config, version, self._options, logger)
         self._stats = vllm_stats.Stats()
         self._address, self._nbytes, self._view = locate(primary_kv_view, writable=True)
         self._client = connect(self._options, f"vllm {self._config.engine_id}", logger)
+        check_chunk_bytes(self._client, self.block_size_bytes,
+                          "a chunk (a row of vLLM's CPU memory, blocks_per_chunk)",
+                          self._options.lookup_timeout_s)
         self._completions = Completions(self._client, capacity=4096)
         self._registered = self._register_rows()
         self._finished = []  # JobResult
         self._read_still = []  # likewise, of stores whose rows the daemon may still read
         self._groups = Groups(self._config)
-        self._own = OwnKeys(self._engine.of_request, self._stats)
+        self.epochs = Epochs(self._engine.vllm_config, self._options, self._engine.adapters,
+                             self._epoch_began)
+        self._own = OwnKeys(self._engine.of_request, self._stats, self.epochs)
         self._finder = Finder(self._options, self._own, self._completions, self._stats, logger,
                               namespace=lambda group: self._namespace(group),
                               tokens_per_key=self._groups.tokens_per_key)
@@ -140,11 +226,17 @@ class KvkeepTier(SecondaryTierManager):
             logger.info("kvkeep tier: stores are two copies each: %s", why)
             return []
 
-    def weights_may_have_changed(self):
-        """What was stored up to now is another model's. REQUIRES: no job is under way."""
-        if self._options.on_reset == "ignore":
-            return
-        self._own.begin_epoch()
+    def restarts(self, request):
+        """vLLM starts it at token 0."""
+        self._own.begin(request)
+
+    def has_images(self, request):
+        """Nothing of such a request is found or kept, unless the option trusts all users."""
+        if self._options.multimodal != "trusted":
+            self._own.refuse(request, vllm_stats.MULTIMODAL)
+
+    def _epoch_began(self):
+        self._engine.is_stale = True
         self._finder.reset()
 
     # ---- lookups
@@ -157,6 +249,8 @@ class KvkeepTier(SecondaryTierManager):
         return self._finder.lookup(key, req_context.req_id)
 
     def on_schedule_end(self, context):
+        for request in context.preempted_req_ids:
+            self._finder.preempted(request)
         self._finder.flush()
 
     def on_request_finished(self, req_context):
@@ -178,6 +272,11 @@ class KvkeepTier(SecondaryTierManager):
             finished += self._read_still
             self._read_still = []
         return finished
+
+    @property
+    def is_busy(self):
+        """Whether drain_jobs would wait."""
+        return self._completions.pending > 0 or bool(self._read_still)
 
     def has_pending_work(self):
         return self._completions.pending > 0 or bool(self._finished) or bool(self._read_still)
@@ -202,7 +301,10 @@ class KvkeepTier(SecondaryTierManager):
     def _submit(self, job, make_call):
         """One call for each group of the job; a result when the last of them has ended."""
         operation = "load" if job.is_promotion else "store"
-        own = {key: self._own.of(key, job.req_context.req_id, operation) for key in job.keys}
+        # While vLLM is to forget what it keeps, nothing is stored, for that to happen soon.
+        stops = self._engine.is_stale and not job.is_promotion
+        own = {key: None if stops else self._own.of(key, job.req_context.req_id, operation)
+               for key in job.keys}
         rows = {own[key]: self._row(slot) for key, slot in zip(job.keys, job.chunk_ids)
                 if own[key] is not None}
         groups = by_group(rows)
@@ -225,13 +327,16 @@ class KvkeepTier(SecondaryTierManager):
         return calls.get(ns, keys, rows, timeout=self._options.timeout_s)
 
     def _store(self, ns, keys, rows):
-        return calls.put(ns, zip(keys, rows), timeout=self._options.timeout_s)
+        return calls.put(ns, zip(keys, rows), no_g3=self._own.private,
+                         timeout=self._options.timeout_s)
 
     def _finish(self, job, own, good):
         failed = [key for key in job.keys if own[key] not in good]
         partly = job.is_promotion and bool(failed)
         if partly:
             self._finder.missed([own[key] for key in failed])
+        elif not job.is_promotion:
+            self._finder.stored(good)
         result = JobResult(
             job.job_id, not failed,
             successful_keys=tuple(key for key in job.keys if own[key] in good) if partly else None,

@@ -3,6 +3,7 @@ Of the scheduler's thread.
 """
 
 import collections
+import contextlib
 import time
 
 from vllm.logger import init_logger
@@ -14,6 +15,7 @@ logger = init_logger(__name__)
 # Of blocks that may still be written: for how long an idle engine steps all the time to hear that
 # they are not, and how many of vLLM's they may be before nothing more is loaded.
 _NEW_DOUBTS_S, _MOST_DOUBTS = 60, 0.1
+_NEW_PINS_S = 0.5  # likewise of blocks that stores hold: the daemon may hang
 _PRESENT_KEYS, _PRESENT_S = 1 << 18, 300  # how many are remembered as stored, and for how long
 
 
@@ -21,9 +23,10 @@ class Pins:
     """References to vLLM's blocks, by what holds them: blocks that stores read are given to nobody
     else. pool: vLLM's BlockPool; None: there is none, and nothing is to be stored."""
 
-    def __init__(self, max_part, pool=None):
+    def __init__(self, max_part, pool=None, clock=time.monotonic):
         self._max_part, self._pool = max_part, pool
         self._held = {}  # holder: its blocks
+        self._clock, self._changed = clock, 0.0
         self.blocks = 0
 
     @property
@@ -41,12 +44,34 @@ class Pins:
         self._pool.touch(blocks)
         self._held.setdefault(holder, []).extend(blocks)
         self.blocks += len(blocks)
+        self._changed = self._clock()
 
     def let_go(self, holder):
         blocks = self._held.pop(holder, [])
         self.blocks -= len(blocks)
         if blocks:
+            self._changed = self._clock()
             self._pool.free_blocks(reversed(blocks))
+
+    def note_progress(self):
+        """A store goes on."""
+        self._changed = self._clock()
+
+    def want_a_step(self):
+        """Whether an idle engine is to step, for stores to go on and to hear which are over. Not
+        where none goes on: vLLM completes no pause, and no sleep, while there is work."""
+        return bool(self._held) and self._clock() - self._changed < _NEW_PINS_S
+
+    @contextlib.contextmanager
+    def given_back(self):
+        """In it nothing is held. REQUIRES: nobody is given a block in it."""
+        for blocks in self._held.values():
+            self._pool.free_blocks(reversed(blocks))
+        try:
+            yield
+        finally:
+            for blocks in self._held.values():
+                self._pool.touch(blocks)
 
     def __bool__(self):
         return bool(self._held)
@@ -58,6 +83,7 @@ class Doubts:
 
     def __init__(self, pool, clock=time.monotonic):
         self._pins, self._workers = Pins(1.0, pool), {}  # job: how many say so
+        self.given_back = self._pins.given_back
         self._clock, self._changed, self._stepped = clock, 0.0, 0.0
 
     @property
@@ -105,6 +131,10 @@ class Present:
             self._since.move_to_end(key)
         while len(self._since) > _PRESENT_KEYS:
             self._since.popitem(last=False)
+
+    def discard(self, keys):
+        for key in keys:
+            self._since.pop(key, None)
 
     def __contains__(self, key):
         return self._since.get(key, float("-inf")) > self._clock() - _PRESENT_S

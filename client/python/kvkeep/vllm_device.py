@@ -162,7 +162,7 @@ class DeviceTransfers(Transfers):
 
     def _start(self, job_id, blocks, chunks, begin, moved_of):
         if self._planners is None or not self._client.connected or self._windows.is_hung:
-            self._finished.append((job_id, False, 0, 0.0))
+            self.refuse(job_id)
         else:
             super()._start(job_id, blocks, chunks, begin, moved_of)
 
@@ -174,7 +174,8 @@ class DeviceTransfers(Transfers):
 
     def _begin(self, job_id, groups, moved, timeout, is_store):
         now = time.monotonic()
-        job = Job(job_id, is_store, moved, now, now + timeout)
+        job = Job(job_id, is_store, moved, now, now + timeout,
+                  only_here=any(of.only_here for of in groups))
         self._windows.add(job, cut(job, groups))
 
     def _call(self, window, timeout):
@@ -182,7 +183,8 @@ class DeviceTransfers(Transfers):
         if window.job.is_store:
             return gpu.gpu_put(window.ns, [
                 gpu.GpuChunk(one.key, one.payload, one.part, one.parent, one.metadata)
-                for one in window.parts], use=window.use, timeout=timeout)
+                for one in window.parts], no_g3=window.job.only_here, use=window.use,
+                timeout=timeout)
         return gpu.gpu_get(window.ns, [gpu.GpuChunk(one.key, one.payload, one.part)
                                        for one in window.parts], use=window.use, timeout=timeout)
 
@@ -209,6 +211,10 @@ class DeviceTransfers(Transfers):
             self._late_stores.remove(job)
             self._tell(job)
         return super().get_finished()
+
+    @property
+    def progress(self):
+        return (*super().progress, len(self._windows))
 
     def uncertain(self):
         told, self._uncertain = self._uncertain, {}

@@ -18,6 +18,7 @@ into a GPU ended without an answer, references keep its blocks until they are ce
 import copy
 import dataclasses
 import functools
+import secrets
 from typing import Optional
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
@@ -26,7 +27,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
     OffloadingConnectorScheduler)
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.logger import init_logger
-from vllm.v1.kv_cache_interface import AttentionSpec, SlidingWindowSpec
+from vllm.v1.kv_cache_interface import SlidingWindowSpec
 from vllm.v1.kv_offload.base import (LookupResult, OffloadingManager, OffloadingSpec,
                                      PrepareStoreOutput, RequestOffloadingContext,
                                      get_offload_block_hash, get_offload_group_idx,
@@ -36,19 +37,23 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from kvkeep import client, vllm_stats
 from kvkeep.completions import Completions
 from kvkeep.engine import connect
-from kvkeep.identity import check_engine
+from kvkeep.identity import HASH_BYTES, check_engine
 from kvkeep.vllm_blocks import Doubts, Pins, Present
 from kvkeep.vllm_device import transfers_of
+from kvkeep.vllm_epochs import Epochs, observe_resets
 from kvkeep.vllm_events import EngineEvents
 from kvkeep.vllm_facts import ChunkFacts, of_group
-from kvkeep.vllm_identity import (Adapters, VllmOptions, check_hashes, hash_seed,
-                                  identity_of)
+from kvkeep.vllm_identity import (Adapters, VllmOptions, check_executor, check_hashes,
+                                  hash_seed, identity_of)
 from kvkeep.vllm_keys import Finder, Groups, OwnKeys, by_group, hashes
+from kvkeep.vllm_layout import check_layout
 from kvkeep.vllm_shards import shards_of, whole_specs
-from kvkeep.vllm_transfers import ChunksSpec, KvkeepWorker
+from kvkeep.vllm_transfers import ChunksSpec, KvkeepWorker, StepNews
+from kvkeep.vllm_weights import observe_writes
 
 logger = init_logger(__name__)
 
+_NO_KEY = make_offload_key(secrets.token_bytes(HASH_BYTES), 0)
 # Of kv_connector_extra_config: vLLM's own keys, and what its metrics ask for by them.
 _OF_VLLM = frozenset(("offload_prompt_only", "spec_name", "spec_module_path"))
 
@@ -98,6 +103,7 @@ class KvkeepManager(OffloadingManager):
         self.options, self._config = options, config
         version = check_engine("vllm", logger)
         check_hashes(vllm_config, logger)
+        check_executor(vllm_config)
         self.adapters, self.of_request = Adapters(logger), {}
         self._shards = shards_of(options, config, vllm_config, kv_cache_config)
         self.identity, self._model = identity_of(
@@ -109,6 +115,7 @@ class KvkeepManager(OffloadingManager):
         self._completions = Completions(self._client, capacity=4096)
         self._storing = set()  # keys, as vLLM has them
         self._present = Present()  # keys of our own
+        self._sessions = 0  # with the daemon, so far
         self._failed = {}  # request: keys that could not be loaded for it; of those that live
         self.computed = {}  # request that is finished: tokens whose KV is computed
         self.unstored = set()  # requests of which nothing is stored any more
@@ -118,10 +125,12 @@ class KvkeepManager(OffloadingManager):
         self.events = None  # EngineEvents, where the engine tells
         self._groups = Groups(config)
         self._places = {group: at for at, group in enumerate(self._groups)}  # the workers'
-        self.own = OwnKeys(self.of_request, self._stats)
+        self.epochs = Epochs(vllm_config, options, self.adapters, self._epoch_began)
+        self.own = OwnKeys(self.of_request, self._stats, self.epochs)
         self._finder = Finder(options, self.own, self._completions, self._stats, logger,
                               namespace=lambda group: self._namespace(group),
-                              tokens_per_key=self._groups.tokens_per_key, found=self._present.add)
+                              tokens_per_key=self._groups.tokens_per_key, found=self._present.add,
+                              missed=self._present.discard)
         self._namespace = functools.cache(
             lambda group: self._client.namespace(**dict(self._arguments(group)),
                                                  timeout=self.options.lookup_timeout_s))
@@ -145,11 +154,13 @@ class KvkeepManager(OffloadingManager):
     # ---- vLLM's OffloadingManager
 
     def on_new_request(self, req_context):
+        self.epochs.check()
         self._finder.begin(req_context.req_id)
         self._failed.setdefault(req_context.req_id, set())
         return RequestOffloadingContext()
 
     def lookup(self, key, req_context):
+        self.epochs.check()
         request = req_context.req_id
         if key in self._failed.get(request, ()) or not self.may_load():
             return LookupResult.MISS
@@ -166,6 +177,7 @@ class KvkeepManager(OffloadingManager):
 
     def prepare_store(self, keys, req_context):
         """An empty list where it cannot be now: None would be asked again in every step."""
+        self.epochs.check()
         wanted = [key for key in keys if self._is_to_be_stored(key, req_context)]
         room = self.pins.room // self._config.cache.blocks_per_chunk
         if len(wanted) > room:
@@ -201,6 +213,10 @@ class KvkeepManager(OffloadingManager):
         self._storing.difference_update(keys)
 
     def on_schedule_end(self, context):
+        sessions = self._client.stats().sessions_opened
+        if sessions != self._sessions:  # the daemon may have lost what it had
+            self._sessions = sessions
+            self._present.clear()
         self._finder.flush()
 
     def on_request_finished(self, req_context):
@@ -216,17 +232,15 @@ class KvkeepManager(OffloadingManager):
         return self._completions.pending > 0
 
     def reset_cache(self):
-        """What is kept stays, for others: what this engine has from now on is of other weights, as
-        far as anybody can tell."""
+        """vLLM forgets its jobs. The reset of its prefix cache, which came first, has begun an
+        epoch."""
         self._storing.clear()
         if self.events is not None:
             self.events.reset()
-        if self.options.on_reset == "ignore":
-            return
-        self.own.begin_epoch()
+
+    def _epoch_began(self):
         self._finder.reset()
         self._present.clear()
-        self.unstored.update(self._failed)  # requests that live: their KV is of before
 
     def take_events(self):
         return self.events.take() if self.events is not None else ()
@@ -246,8 +260,14 @@ class KvkeepManager(OffloadingManager):
             self.events.close()
         self._client.close()
         self.adapters.close()
+        self.epochs.close()
 
     # ---- of the connector
+
+    def preempted(self, request):
+        """It is looked up again, and may find what it has stored itself."""
+        if request in self._failed:
+            self._finder.preempted(request)
 
     def begin_events(self):
         """REQUIRES: facts."""
@@ -275,14 +295,18 @@ class KvkeepManager(OffloadingManager):
     def stored(self, chunks):
         """All ranks have stored a job's ChunksSpec."""
         groups = self._config.groups
-        self._present.add([make_offload_key(digest, groups[at].group_id)
-                           for at, (_, digests) in chunks.groups.items() for digest in digests])
+        keys = [make_offload_key(digest, groups[at].group_id)
+                for at, (_, digests) in chunks.groups.items() for digest in digests]
+        self._present.add(keys)
+        self._finder.stored(keys)
 
     def _chunks(self, keys, request, operation):
+        """A key that has become None since it was taken is one that no chunk has."""
         return ChunksSpec({
-            self._places[group]: (self._arguments(group),
-                            hashes([self.own.of(key, request, operation) for key in of_group]))
-            for group, of_group in by_group(keys).items()})
+            self._places[group]: (self._arguments(group), hashes(
+                [self.own.of(key, request, operation) or _NO_KEY for key in of_group]))
+            for group, of_group in by_group(keys).items()}, only_here=self.own.private,
+            epoch=self.epochs.number)
 
 
 class KvkeepSpec(OffloadingSpec):
@@ -333,6 +357,7 @@ class KvkeepConnector(OffloadingConnector):
             self._workers = vllm_config.parallel_config.world_size
         else:
             shards = shards_of(options, config, vllm_config, kv_cache_config)
+            observe_writes(vllm_config)
             self.connector_worker = KvkeepWorker(KvkeepSpec(config, options, shards=shards),
                                                  vllm_config, kv_cache_config)
 
@@ -342,15 +367,28 @@ class KvkeepConnector(OffloadingConnector):
         self._manager.pins = Pins(self._manager.options.max_pinned_part, gpu_block_pool)
         self._doubts = Doubts(gpu_block_pool)
         self._manager.may_load = lambda: not self._doubts.are_many
+        # vLLM gives up a reset while anybody holds a block, and would keep KV of old weights.
+        observe_resets(gpu_block_pool, self._manager.epochs.reset,
+                       self._manager.adapters.blocks_gone,
+                       lambda: (self._manager.pins.given_back(), self._doubts.given_back()))
 
     def on_new_request(self, request):
         if request.lora_request is not None:
             self._manager.of_request[request.request_id] = self._manager.adapters.of(
                 request.lora_request)
+        if request.mm_features and self._manager.options.multimodal != "trusted":
+            self._manager.own.refuse(request.request_id, vllm_stats.MULTIMODAL)
         super().on_new_request(request)
 
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        self._manager.own.begin(request.request_id)  # vLLM starts it at token 0
+        return super().get_num_new_matched_tokens(request, num_computed_tokens)
+
     def build_connector_meta(self, scheduler_output):
+        for request in scheduler_output.preempted_req_ids or ():
+            self._manager.preempted(request)
         meta, pins = super().build_connector_meta(scheduler_output), self._manager.pins
+        meta.news = StepNews(self._manager.epochs.number, dict(self._manager.epochs.known_writes))
         for job, entry in meta.store_jobs.items():
             if job not in (meta.jobs_to_flush or ()):  # else this step overwrites its blocks
                 pins.hold(job, entry.src_spec.block_ids.tolist())
@@ -367,6 +405,9 @@ class KvkeepConnector(OffloadingConnector):
     def update_connector_output(self, connector_output):
         told = connector_output.kv_connector_worker_meta
         if told is not None:
+            self._manager.epochs.heard(told.writes)
+            if told.progress:
+                self._manager.pins.note_progress()
             for job in told.failed:
                 if job in self._loads:
                     self._loads[job][2] = False
@@ -455,15 +496,15 @@ class KvkeepConnector(OffloadingConnector):
                    for _, _, request in self._stores.values())
 
     def has_pending_push_work(self):
-        """Pins too: their release is told by workers, in a step."""
-        return (bool(self._manager.pins) or self._doubts.want_a_step() or
-                super().has_pending_push_work())
-
-    def reset_cache(self):
-        if self._doubts.blocks:
-            logger.warning("kvkeep: %d blocks that the daemon may still write are kept from use: "
-                           "vLLM does not reset its own cache as long as that", self._doubts.blocks)
-        return super().reset_cache()
+        """Pins too: their release is told by workers, in a step. Where no store goes on any more,
+        as beside a daemon that hangs, stores are no reason to step: vLLM completes no pause and no
+        sleep before the engine is idle."""
+        pins = self._manager.pins
+        if self._doubts.want_a_step():
+            return True
+        if pins and not pins.want_a_step():
+            return any(not job.is_store for job in self.scheduler._jobs.values())
+        return bool(pins) or super().has_pending_push_work()
 
     # ---- the workers' half
 
@@ -472,6 +513,7 @@ class KvkeepConnector(OffloadingConnector):
         self.connector_worker.before_forward(connector_metadata)
 
     def unregister_kv_caches(self):
+        self.connector_worker.give_up_what_waits()
         self.connector_worker.worker.release()
 
     def restore_kv_caches(self):
@@ -502,36 +544,6 @@ class KvkeepConnector(OffloadingConnector):
 def _options(transfer):
     return DirectOptions.of({name: value for name, value in
                              transfer.kv_connector_extra_config.items() if name not in _OF_VLLM})
-
-
-def check_layout(layout, kv_cache_config):
-    """ValueError: vLLM's worker (offloading/worker.py) would take other bytes for a page. It takes
-    a page to be one run of bytes; a block's row to have all layers where the blocks of an attention
-    layer lie further apart than its pages; and else a layer's blocks to lie side by side."""
-    wrong = None
-    if not (layout.is_block_compact or layout.is_block_outermost):
-        wrong = "a page's bytes lie apart"
-    apart = [spec for spec, stride in _strides(kv_cache_config) if stride != spec.page_size_bytes]
-    if any(isinstance(spec, AttentionSpec) for spec in apart):
-        if not layout.is_block_outermost:
-            wrong = "there are gaps between a layer's blocks"
-    elif apart:
-        wrong = "a block of states alone has all layers side by side"
-    if wrong is not None:
-        raise ValueError(f"kvkeep: in the KV layout {layout.name} of this model {wrong}: "
-                         "VLLM_KV_CACHE_LAYOUT=LBHNC, or another attention backend")
-
-
-def _strides(kv_cache_config):
-    """(spec of a layer, from block to block in bytes) of what is offloaded."""
-    found = {layer: tensor.block_stride for tensor in kv_cache_config.kv_cache_tensors
-             for layer in tensor.layers}
-    for number in kv_cache_config.prefix_cacheable_group_ids:
-        group = kv_cache_config.kv_cache_groups[number]
-        specs = getattr(group.kv_cache_spec, "kv_cache_specs", {})
-        for layer in group.layer_names:
-            if layer in found:
-                yield specs.get(layer, group.kv_cache_spec), found[layer]
 
 
 def _configure(vllm_config, kv_cache_config):

@@ -6,7 +6,6 @@ found is held by leases until the request is over. Not thread-safe; no call wait
 """
 
 import hashlib
-import secrets
 
 from vllm.v1.kv_offload.base import (LookupResult, get_offload_block_hash, get_offload_group_idx,
                                      make_offload_key)
@@ -56,20 +55,29 @@ class Groups:
 
 
 class OwnKeys:
-    """of_request: a Future of its adapter's content, of requests that have one."""
+    """of_request: a Future of its adapter's content, of requests that have one. epochs: Epochs."""
 
-    def __init__(self, of_request, stats):
-        self._of_request, self._stats = of_request, stats
-        self._epoch = ""
-
-    def begin_epoch(self):
-        """Nothing from before is found from now on, and nothing of now by others."""
-        self._epoch = secrets.token_hex(16)
+    def __init__(self, of_request, stats, epochs):
+        self._of_request, self._stats, self._epochs = of_request, stats, epochs
+        self._began = {}  # request: the number of the epoch in which it began
+        self._refused = {}  # request: why none of its chunks is found or kept
 
     @property
     def private(self):
         """Whether nobody else finds what is stored now."""
-        return bool(self._epoch)
+        return self._epochs.private
+
+    def begin(self, request):
+        """All its KV is computed or loaded from now on. Again where vLLM starts it anew."""
+        self._began[request] = self._epochs.number
+
+    def refuse(self, request, reason):
+        """Nothing is found or kept for it. reason: of vllm_stats."""
+        self._refused[request] = reason
+
+    def over(self, request):
+        self._began.pop(request, None)
+        self._refused.pop(request, None)
 
     def known(self, request):
         """Whether it is known by now which adapter the request has."""
@@ -77,7 +85,15 @@ class OwnKeys:
         return adapter is None or adapter.done()
 
     def of(self, key, request, operation):
-        """The key, of the content of the request's adapter; None: of what is not to be kept."""
+        """The daemon's key, with the content of the request's adapter and the epoch in it. None:
+        there is none, as nothing is to be found or kept under it."""
+        if request in self._refused:
+            self._stats.failed(operation, self._refused[request], 1)
+            return None
+        # KV from before the epoch may be of other weights.
+        if operation == "store" and self._began.get(request, 0) != self._epochs.number:
+            self._stats.failed(operation, vllm_stats.EPOCH, 1)
+            return None
         digest = get_offload_block_hash(key)
         if len(digest) < HASH_BYTES:  # whoever made it: it is not hard to make another such
             self._stats.failed(operation, vllm_stats.SHORT_HASH, 1)
@@ -89,21 +105,23 @@ class OwnKeys:
                 self._stats.failed(operation, vllm_stats.ADAPTER, 1)
                 return None
             digest = hashlib.sha256(f"kvkeep adapter {content}\0".encode() + digest).digest()
-        if self._epoch:
-            digest = hashlib.sha256(f"kvkeep epoch {self._epoch}\0".encode() + digest).digest()
+        if self._epochs.private:
+            digest = hashlib.sha256(f"kvkeep epoch {self._epochs.name}\0".encode() +
+                                    digest).digest()
         return make_offload_key(digest, get_offload_group_idx(key))
 
 
 class Finder:
     """namespace(group): the group's. tokens_per_key(group): how many a key stands for.
-    found(keys): is told, once, of those of our own that are there and leased."""
+    found(keys): is told, once, of those of our own that are there and leased; missed(keys), of
+    those that are not there."""
 
     def __init__(self, options, own, completions, stats, logger, *, namespace, tokens_per_key,
-                 found=lambda keys: None):
+                 found=lambda keys: None, missed=lambda keys: None):
         self._options, self._own, self._completions = options, own, completions
         self._stats, self._logger = stats, logger
         self._namespace, self._tokens_per_key = namespace, tokens_per_key
-        self._found = found
+        self._found, self._missed = found, missed
         self._breaker = Breaker()
         self._leases = {}  # request: its leases; only requests that are not over
         self.reset()
@@ -118,6 +136,7 @@ class Finder:
         return sum(map(len, self._leases.values()))
 
     def begin(self, request):
+        self._own.begin(request)
         self._leases.setdefault(request, [])
 
     def lookup(self, key, request):
@@ -139,6 +158,14 @@ class Finder:
         """These are not there after all."""
         self._lookups.missed(own_keys)
 
+    def stored(self, own_keys):
+        """These may be there by now."""
+        self._lookups.may_be_there(own_keys)
+
+    def preempted(self, request):
+        """What it missed may be there by now."""
+        self._lookups.ask_again(request)
+
     def release(self, request):
         """What was found for it need not be held any more."""
         held, self._leases[request] = self._leases.get(request, []), []
@@ -149,6 +176,7 @@ class Finder:
         self._lookups.forget(request)
         self.release(request)
         del self._leases[request]
+        self._own.over(request)
 
     def clear(self):
         self._leases.clear()
@@ -167,6 +195,8 @@ class Finder:
             there = [key for at, key in enumerate(keys)
                      if all(found.leased[at * parts:(at + 1) * parts])]
             self._found(there)
+            if found.error is None and len(there) < len(keys):
+                self._missed(set(keys).difference(there))
             return there
 
         if self._options.prefill_tokens_per_s is None:

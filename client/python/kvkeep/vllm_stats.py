@@ -9,6 +9,8 @@ from vllm.v1.kv_offload.base import OffloadingCounterMetadata
 _FAILURES = "vllm:kvkeep_failed_chunks"
 BREAKER = "daemon_hangs"  # not asked, after a call that ran out of time
 ADAPTER, SHORT_HASH = "adapter_unknown", "short_hash"
+EPOCH = "epoch"  # the request began when the weights may have been others
+MULTIMODAL = "multimodal"  # the request has images or the like: the option "multimodal"
 NOT_BEGUN, NOT_LOADED = "not_begun", "not_loaded"  # the direct connector's
 MISTAKE = "mistake"  # of the adapter or of who configured it; the log has it
 CONFIG_INFO = ("kvkeep_endpoint", "kvkeep_path", "kvkeep_identity")
@@ -18,8 +20,8 @@ def definitions():
     """What metrics there are, by name."""
     return {_FAILURES: OffloadingCounterMetadata(
         documentation="Chunks that kvkeep did not find, load or store, and why: a code of its "
-                      f"client's errors, {BREAKER}, {ADAPTER}, {SHORT_HASH}, {NOT_BEGUN}, "
-                      f"{NOT_LOADED} or {MISTAKE}.",
+                      f"client's errors, {BREAKER}, {ADAPTER}, {SHORT_HASH}, {EPOCH}, "
+                      f"{MULTIMODAL}, {NOT_BEGUN}, {NOT_LOADED} or {MISTAKE}.",
         labelnames=("operation", "reason"))}
 
 

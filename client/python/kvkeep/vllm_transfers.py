@@ -18,17 +18,18 @@ import time
 from typing import NamedTuple
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
 from vllm.logger import init_logger
 from vllm.v1.kv_offload.base import LoadStoreSpec, OffloadingWorker
 
 from kvkeep import calls, errors
 from kvkeep.completions import Completions
-from kvkeep.engine import connect
+from kvkeep.engine import check_chunk_bytes, connect
 from kvkeep.memory import Pointer, skip
+from kvkeep.vllm_epochs import EngineWorkerMetadata
 from kvkeep.vllm_facts import Facts
 from kvkeep.vllm_shards import of_rank
+from kvkeep.vllm_weights import writes
 
 logger = init_logger(__name__)
 
@@ -42,27 +43,40 @@ class ChunksSpec(LoadStoreSpec):
 
     groups: dict  # group: (arguments, keys)
     facts: dict = dataclasses.field(default_factory=dict)  # of a store. group: Facts of each key
+    only_here: bool = False  # only this engine will find what it stores
+    epoch: int = 0  # the number of the one that its keys are of
+
+
+class StepNews(NamedTuple):
+    """What the scheduler's half tells workers in every step: the number of the epoch, and of the
+    latest write of each rank's weights that it knows (Epochs)."""
+
+    epoch: int = 0
+    writes: dict = {}
 
 
 @dataclasses.dataclass
-class KvkeepWorkerMetadata(OffloadingWorkerMetadata):
+class KvkeepWorkerMetadata(EngineWorkerMetadata):
     """What one worker, or all of them, tell the scheduler's half since last time. Jobs."""
 
     released: dict = dataclasses.field(default_factory=dict)  # job: by how many workers
     failed: set = dataclasses.field(default_factory=set)
     # Loads that have ended and whose blocks may still be written: how many workers more say so.
     uncertain: dict = dataclasses.field(default_factory=dict)
+    progress: bool = False  # a call has begun or ended
 
     def aggregate(self, other):
         both = super().aggregate(other)
-        return KvkeepWorkerMetadata(both.completed_jobs, both.transfer_stats,
+        return KvkeepWorkerMetadata(both.completed_jobs, both.transfer_stats, both.writes,
                                     _added(self.released, other.released),
                                     self.failed | other.failed,
-                                    _added(self.uncertain, other.uncertain))
+                                    _added(self.uncertain, other.uncertain),
+                                    self.progress or other.progress)
 
     @property
     def says_something(self):
-        return bool(self.completed_jobs or self.released or self.failed or self.uncertain)
+        return bool(self.completed_jobs or self.released or self.failed or self.uncertain or
+                    self.writes or self.progress)
 
 
 def _added(one, other):
@@ -95,6 +109,7 @@ class PartsOfGroup(NamedTuple):
     numbers: tuple  # of the parts
     parts: list  # PartOfChunk, as keys and then numbers
     nbytes: int  # of each
+    only_here: bool  # ChunksSpec's
 
 
 class Transfers(OffloadingWorker):
@@ -112,6 +127,8 @@ class Transfers(OffloadingWorker):
                        for pages, parts in zip(self._pages, self._parts)]
         self._kept = kv_caches
         self._client = connect(options, f"vllm {config.engine_id} rank {rank}", logger)
+        check_chunk_bytes(self._client, self._blocks_per_chunk * max(self._bytes, default=0),
+                          "a part of a chunk (tokens_per_chunk)", options.lookup_timeout_s)
         self._completions = Completions(self._client, capacity=1024)
         self._opener = concurrent.futures.ThreadPoolExecutor(1, "kvkeep-open")
         self._namespaces = {}  # arguments: a Future of it
@@ -164,6 +181,15 @@ class Transfers(OffloadingWorker):
         finished, self._finished = self._finished, []
         return finished
 
+    def refuse(self, job_id):
+        """A job that has failed, as it is not begun."""
+        self._finished.append((job_id, False, 0, 0.0))
+
+    @property
+    def progress(self):
+        """Changes whenever a call begins or ends."""
+        return self._completions.pending, len(self._finished)
+
     def uncertain(self):
         """Since last time, of loads that have ended. job: 1, its memory may still be written; -1,
         it is not any more."""
@@ -192,7 +218,7 @@ class Transfers(OffloadingWorker):
             begin(job_id, *self._located(blocks, chunks, moved_of))
         except Exception:  # pylint: disable=broad-except  # ours, or the library's
             logger.exception("kvkeep: job %s", job_id)
-            self._finished.append((job_id, False, 0, 0.0))
+            self.refuse(job_id)
 
     def _located(self, blocks, chunks, moved_of):
         """([PartsOfGroup], bytes in all). blocks: the GPULoadStoreSpec, whose groups are in the
@@ -208,7 +234,7 @@ class Transfers(OffloadingWorker):
                 self._namespace(arguments), keys, wanted,
                 list(self._parts_of(at, wanted, keys, self._of_chunks(of_group, first, len(keys)),
                                     chunks.facts.get(at) or [Facts()] * len(keys))),
-                self._blocks_per_chunk * self._bytes[at]))
+                self._blocks_per_chunk * self._bytes[at], chunks.only_here))
             moved += size * self._bytes[at] * len(wanted)
         return groups, moved
 
@@ -271,7 +297,8 @@ class HostTransfers(Transfers):
         self._completions.start_all(
             [calls.put(of.ns, [calls.Chunk(one.key, one.payload, one.part, one.parent, one.metadata)
                                for one in of.parts],
-                       timeout=self._options.store_timeout_s) for of in groups],
+                       no_g3=of.only_here, timeout=self._options.store_timeout_s)
+             for of in groups],
             self._ends(job_id, moved, [of.nbytes for of in groups]))
 
     def _load(self, job_id, groups, moved):
@@ -297,16 +324,21 @@ class HostTransfers(Transfers):
 
 
 class KvkeepWorker(OffloadingConnectorWorker):
-    """vLLM's, but for what it does with jobs."""
+    """vLLM's, but for what it does with jobs. It begins none while the scheduler's half does not
+    know that the weights of this rank were written: its keys are those of the weights before. Loads
+    that are under way then, or when an epoch begins, fail."""
 
     def __init__(self, spec, vllm_config, kv_cache_config):
         super().__init__(spec, vllm_config, kv_cache_config)
+        self._rank, self._vllm_config = spec.config.parallel.rank, vllm_config
         self.clear()
 
     def clear(self):
         """No jobs, and nothing to tell."""
         self._connector_worker_meta = KvkeepWorkerMetadata()
+        self._writes, self._news, self._progress = 0, StepNews(), None
         self._load_jobs = {}  # job: its request
+        self._stale_loads = set()  # of these, what brings KV from before
         self._loads_fence = None
         self._due_loads = []  # (fence, job, the chunks, the blocks)
         self._queued = []  # stores of this step: (fence, job, the blocks, the chunks)
@@ -317,6 +349,7 @@ class KvkeepWorker(OffloadingConnectorWorker):
     def handle_preemptions(self, kv_connector_metadata):
         """What vLLM wants flushed is completed as far as it is concerned. And the stores of the
         last step begin: its forward has run to its end, or there were no next step."""
+        self._hear(kv_connector_metadata)
         self._due += self._queued
         self._queued = []
         self._begin_due()
@@ -335,8 +368,12 @@ class KvkeepWorker(OffloadingConnectorWorker):
             self._loads_fence = self.worker.fence()
 
     def start_kv_transfers(self, metadata):
+        trusted = self._hear(metadata)
         for job, entry in metadata.load_jobs.items():
             self._load_jobs[job] = entry.req_id
+            if not trusted or not self._is_of_now(entry.src_spec):
+                self.worker.refuse(job)
+                continue
             self._due_loads.append((self._loads_fence, job, entry.src_spec, entry.dst_spec))
         self._begin_due()
 
@@ -344,10 +381,37 @@ class KvkeepWorker(OffloadingConnectorWorker):
         """Called also where the forward has raised: nothing may be stored yet."""
         if not metadata.store_jobs:
             return
-        fence = self.worker.fence()
+        fence, trusted = self.worker.fence(), self._hear(metadata)
         for job, entry in metadata.store_jobs.items():
             self._storing.add(job)
+            if not trusted or not self._is_of_now(entry.dst_spec):
+                self.worker.refuse(job)
+                continue
             self._queued.append((fence, job, entry.src_spec, entry.dst_spec))
+
+    def _hear(self, metadata):
+        """Whether the scheduler's half knows which weights this rank has."""
+        news = getattr(metadata, "news", self._news)
+        if news.epoch != self._news.epoch:
+            self._stale_loads.update(self._load_jobs)
+        self._news = news
+        self._look_for_writes()
+        return news.writes.get(self._rank, 0) == self._writes
+
+    def _is_of_now(self, chunks):
+        return getattr(chunks, "epoch", self._news.epoch) == self._news.epoch
+
+    def give_up_what_waits(self):
+        """vLLM's KV memory loses its content: jobs that have not begun are no chunks any more."""
+        for _, job, *_ in (*self._queued, *self._due, *self._due_loads):
+            self.worker.refuse(job)
+        self._queued, self._due, self._due_loads = [], [], []
+
+    def _look_for_writes(self):
+        count = writes(self._vllm_config)
+        if count not in (None, self._writes):
+            self._writes = self._connector_worker_meta.writes[self._rank] = count
+            self._stale_loads.update(self._load_jobs)
 
     def _begin_due(self):
         """In their order: fences are over in the order in which they were made."""
@@ -359,12 +423,17 @@ class KvkeepWorker(OffloadingConnectorWorker):
 
     def transfer_results(self):
         self._begin_due()
+        self._look_for_writes()
         told, results = self._connector_worker_meta, KVConnectorTransferResults()
+        if self.worker.progress != self._progress or self._queued or self._due:
+            self._progress, told.progress = self.worker.progress, True
         finished = self.worker.get_finished()
         told.uncertain = _added(told.uncertain, self.worker.uncertain())
         for job, good, nbytes, seconds in finished:
             request = self._load_jobs.pop(job, None)
             if request is not None:
+                good = good and job not in self._stale_loads
+                self._stale_loads.discard(job)
                 results.finished_recving.add(request)
                 if not good:
                     results.failed_recving.add(request)

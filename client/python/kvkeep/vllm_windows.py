@@ -43,6 +43,7 @@ class Job:
     until: float
     windows: int = 0  # that are not over
     good: bool = True
+    only_here: bool = False  # a store whose chunks nobody else will find
     free_at: float = 0.0  # of a store: when no put of it without an answer counts any more
     uses: list = dataclasses.field(default_factory=list)  # GpuUse of calls without an answer
 

@@ -51,12 +51,16 @@ WANTED = {
     "vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker": (
         "OffloadingConnectorWorker",),
     "vllm.v1.core.block_pool": ("BlockPool",),
+    "vllm.v1.executor.abstract": ("Executor",),
     "vllm.v1.kv_cache_layout": ("KVCacheLayout",),
     "vllm.v1.kv_offload.base": (
         "ScheduleEndContext", "LoadStoreSpec",
         "PrepareStoreOutput", "OffloadingManager", "BlockIDsLoadStoreSpec",
         "GPULoadStoreSpec", "CanonicalKVCacheTensor", "CanonicalKVCacheRef", "CanonicalKVCaches",
         "OffloadingWorker", "OffloadingSpec", "make_offload_key", "get_offload_group_idx"),
+    # Calls of workers, and what writes weights: vllm_weights.py has to know all of them.
+    "vllm.v1.worker.gpu_worker": ("Worker",),
+    "vllm.v1.worker.worker_base": ("WorkerBase",),
     "vllm.v1.kv_offload.tiering.base": ("TransferJob", "JobResult", "SecondaryTierManager"),
 }
 # What we read of a class that only its __init__ knows.

@@ -38,6 +38,17 @@ class Answer(enum.Enum):
     MISS, HIT, HIT_PENDING, RETRY = range(4)
 
 
+class Calls:
+    """As much of an executor of vLLM's as is used."""
+
+    def __init__(self, vllm_config):
+        self.vllm_config, self.made = vllm_config, []
+
+    def collective_rpc(self, method, timeout=None, args=(), kwargs=None, non_block=False):
+        self.made.append((method, timeout, args, kwargs, non_block))
+        return [method]
+
+
 class Counters(collections.Counter):
     """As much of vLLM's OffloadingConnectorStats as is used."""
 
@@ -58,6 +69,11 @@ def fake_vllm():
     signatures.load("vllm").__version__ = "0.33.0"
     connector = "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector"
     signatures.load(connector).OffloadingConnector.scheduler = None
+    common = "vllm.distributed.kv_transfer.kv_connector.v1.offloading.common"
+    sys.modules[common] = types.ModuleType(common)
+    sys.modules[common].TransferStats = types.SimpleNamespace
+    signatures.load(common)
+    signatures.load("vllm.v1.executor.abstract").Executor.get_class = lambda _: Calls
     base = signatures.load("vllm.v1.kv_offload.base")
     base.LookupResult, base.RequestOffloadingContext = Answer, types.SimpleNamespace
     base.Medium = types.SimpleNamespace(STORAGE="STORAGE")
@@ -154,7 +170,7 @@ class Engine:
             if Answer.RETRY not in said:
                 return [one is Answer.HIT for one in said]
             assert time.monotonic() < deadline, said
-            self.tier.on_schedule_end(None)
+            self.tier.on_schedule_end(types.SimpleNamespace(preempted_req_ids=()))
 
     def over(self, request="r"):
         self.tier.on_request_finished(types.SimpleNamespace(req_id=request))
@@ -182,9 +198,9 @@ class Vllm(unittest.TestCase):
         began.start()
         self.addCleanup(began.stop)
 
-    def engine(self, configured=None, block=16, **options):
-        engine = Engine(self.daemon.endpoint, config(**{"model": self.model, **(configured or {})}),
-                        block, **options)
+    def engine(self, configured=None, block=16, of=None, **options):
+        of = of or config(**{"model": self.model, **(configured or {})})
+        engine = Engine(self.daemon.endpoint, of, block, **options)
         self.addCleanup(engine.tier.shutdown)
         self.addCleanup(engine.of.adapters.close)
         return engine
@@ -296,14 +312,135 @@ class Vllm(unittest.TestCase):
         engine.store(keys(2))
         self.assertEqual(engine.ask(keys(1)), [True])
         engine.over()
-        engine.tier.weights_may_have_changed()
+        engine.tier.epochs.reset()
+        self.assertEqual(engine.store(keys(1, first=7)), [])  # until vLLM's own memory is empty
+        engine.of.is_stale = False
         self.assertEqual(engine.ask(keys(2)), [False, False])
         engine.store(keys(1, first=7))
         self.assertEqual(engine.ask(keys(1, first=7), "later"), [True])
         self.assertEqual(other.ask(keys(1) + keys(1, first=7)), [True, False])
         kept = self.engine(on_reset="ignore")
-        kept.tier.weights_may_have_changed()
+        kept.tier.epochs.reset()
         self.assertEqual(kept.ask(keys(2)), [True, True])
+        # Once a change was seen, blocks of before may have been stored up to the reset after it.
+        kept.tier.epochs.heard({0: 1})
+        before = kept.tier.epochs.name
+        kept.tier.epochs.reset()
+        self.assertNotEqual(kept.tier.epochs.name, before)
+
+    def test_all_ranks_that_were_written_begin_one_epoch(self):
+        epochs = self.engine().tier.epochs
+        epochs.heard({0: 3, 1: 4})
+        self.assertEqual((epochs.number, epochs.known_writes), (1, {0: 3, 1: 4}))
+        epochs.heard({0: 3, 1: 4})
+        self.assertEqual(epochs.number, 1)
+
+    def test_a_request_from_before_an_epoch_stores_nothing_in_it(self):
+        engine = self.engine()
+        for request in ("before", "restarted"):
+            engine.tier.on_new_request(types.SimpleNamespace(req_id=request))
+        engine.tier.epochs.reset()
+        engine.tier.on_new_request(types.SimpleNamespace(req_id="after"))
+        engine.tier.restarts("restarted")
+        stored = {request: engine.tier._own.of(keys(1)[0], request, "store") is not None
+                  for request in ("before", "after", "restarted")}
+        self.assertEqual(stored, {"before": False, "after": True, "restarted": True})
+        self.assertEqual(failed(engine), {("store", "epoch"): 1})
+
+    def test_a_request_with_images_is_neither_kept_nor_found(self):
+        for options, kept in (({}, False), ({"multimodal": "trusted"}, True)):
+            engine = self.engine(**options)
+            engine.tier.has_images("r")
+            own = [engine.tier._own.of(keys(1)[0], "r", operation)
+                   for operation in ("lookup", "load", "store")]
+            self.assertEqual([one is not None for one in own], [kept] * 3)
+            engine.tier.on_new_request(types.SimpleNamespace(req_id="r"))
+            engine.over("r")
+            self.assertIsNotNone(engine.tier._own.of(keys(1)[0], "r", "lookup"))  # another one
+
+    def test_a_call_to_workers_that_may_change_weights_begins_an_epoch(self):
+        of = config(self.model)
+        calls, engine = Calls(of), self.engine(of=of)
+        for method, named, begins in (
+                ("execute_model", {}, False), ("save_sharded_state", {}, False),
+                ("reload_weights", {}, True), ("finish_weight_update", {}, True),
+                ("apply_model", {}, True), ("a_users_own", {}, True), (print, {}, True),
+                ("discard", {"tags": ("kv_cache",)}, False), ("wake_up", {}, False), ("sleep", {"level": 2}, True),
+                ("sleep", {"level": 1}, False), ("wake_up", {}, False)):
+            before = engine.tier.epochs.name
+            self.assertEqual(calls.collective_rpc(method, 1.5, (), named, non_block=True),
+                             [method])
+            self.assertEqual(calls.made[-1], (method, 1.5, (), named, True))
+            self.assertEqual(engine.tier.epochs.name != before, begins, method)
+            self.assertEqual(engine.of.is_stale, engine.tier.epochs.private)  # vLLM's own memory
+        engine.tier.epochs.close()
+        before = engine.tier.epochs.name
+        calls.collective_rpc("reload_weights")
+        self.assertEqual(engine.tier.epochs.name, before)
+
+    def test_after_a_sleep_alone_the_epoch_from_before_goes_on(self):
+        of = config(self.model)
+        calls = Calls(of)
+
+        def sleep(epochs):
+            calls.collective_rpc("synchronize_device")
+            epochs.reset()
+            calls.collective_rpc("reset_mm_cache")
+            calls.collective_rpc("sleep", kwargs={"level": 1})
+
+        with mock.patch("kvkeep.vllm_epochs._is_own_process", lambda: True):
+            epochs = self.engine(of=of).tier.epochs
+        sleep(epochs)
+        self.assertTrue(epochs.private)
+        calls.collective_rpc("wake_up", kwargs={"tags": ["weights"]})
+        self.assertTrue(epochs.private)
+        calls.collective_rpc("wake_up", kwargs={"tags": ["kv_cache"]})
+        self.assertFalse(epochs.private)
+        # A reset before it is one of its user's.
+        epochs.reset()
+        private = epochs.name
+        sleep(epochs)
+        calls.collective_rpc("wake_up")
+        self.assertEqual(epochs.name, private)
+        # Once something else has had the weights they are not trusted any more.
+        sleep(epochs)
+        calls.collective_rpc("reload_weights")
+        after = epochs.name
+        calls.collective_rpc("wake_up")
+        self.assertEqual(epochs.name, after)
+        sleep(epochs)
+        slept = epochs.name
+        calls.collective_rpc("wake_up")
+        self.assertEqual(epochs.name, slept)
+
+    def test_an_engine_in_its_users_process_does_not_share_after_a_sleep(self):
+        of = config(self.model)
+        calls, epochs = Calls(of), self.engine(of=of).tier.epochs
+        epochs.reset()
+        calls.collective_rpc("sleep", kwargs={"level": 1})
+        calls.collective_rpc("wake_up")
+        self.assertTrue(epochs.private)
+
+    def test_an_engine_that_takes_updates_begins_in_private(self):
+        of = config(self.model)
+        of.weight_transfer_config = object()
+        epochs = self.engine(of=of).tier.epochs
+        self.assertTrue(epochs.private)
+        private = epochs.name
+        with mock.patch.object(epochs, "_own_process", True):
+            epochs.reset()
+            Calls(of).collective_rpc("sleep")
+            Calls(of).collective_rpc("wake_up")
+        self.assertNotEqual(epochs.name, private)  # it may have been updated before that
+        risky = self.engine(of=of, risk_unseen_weight_updates=True)
+        self.assertFalse(risky.tier.epochs.private)
+        extended = config(self.model, worker_extension_cls="users.Extension")
+        self.assertTrue(self.engine(of=extended).tier.epochs.private)
+
+    def test_ranks_with_schedulers_of_their_own_are_refused(self):
+        ranks = config(self.model, distributed_executor_backend="external_launcher", world_size=2)
+        with self.assertRaisesRegex(ValueError, "external_launcher"):
+            self.engine(of=ranks)
 
     def test_an_adapters_content_is_in_the_keys_of_its_requests(self):
         def asks(engine, path, request, wanted=keys(1)):
@@ -355,6 +492,9 @@ class Vllm(unittest.TestCase):
                 self.reset = 0
 
         def make(connector, *_):
+            connector.connector_worker = None
+            connector.scheduler = types.SimpleNamespace(
+                _req_status={}, manager=types.SimpleNamespace(secondary_tiers=made))
             made.append(KvkeepTier(spec(), memoryview(bytearray(ROW)).cast("B", (1, ROW)), "kvkeep",
                                    endpoint=self.daemon.endpoint))
 
@@ -367,11 +507,13 @@ class Vllm(unittest.TestCase):
             lora = types.SimpleNamespace(lora_int_id=1, lora_name="a",
                                          lora_path=str(pathlib.Path(self.model, "one")))
             for request, adapter in (("plain", None), ("tuned", lora)):
-                connector.on_new_request(types.SimpleNamespace(request_id=request,
-                                                               lora_request=adapter))
+                connector.on_new_request(types.SimpleNamespace(
+                    request_id=request, lora_request=adapter, mm_features=[]))
             self.assertEqual(list(made[0]._engine.of_request), ["tuned"])
             before = made[0]._own.of(keys(1)[0], "plain", "lookup")
-            self.assertTrue(connector.reset_cache())
+            pool = types.SimpleNamespace(reset_prefix_cache=lambda: True)
+            connector.bind_gpu_block_pool(pool)
+            self.assertTrue(pool.reset_prefix_cache())
             self.assertNotEqual(made[0]._own.of(keys(1)[0], "plain", "lookup"), before)
             connector.shutdown()
 
@@ -381,7 +523,7 @@ class Vllm(unittest.TestCase):
         context = types.SimpleNamespace(req_id="gone")
         engine.tier.on_new_request(context)
         engine.tier.lookup(keys(1)[0], context)
-        engine.tier.on_schedule_end(None)
+        engine.tier.on_schedule_end(types.SimpleNamespace(preempted_req_ids=()))
         engine.over("gone")
         engine.tier.drain_jobs()
         self.assertEqual((engine.leases(), engine.tier.has_pending_work()), (0, False))
@@ -394,7 +536,7 @@ class Vllm(unittest.TestCase):
         fast, slow = (self.engine(prefill_tokens_per_s=rate) for rate in (1e12, 1e-3))
         self.assertEqual((fast.ask(keys(3)), fast.leases()), ([False] * 3, 0))
         self.assertEqual((slow.ask(keys(4)), slow.leases()), ([True] * 3 + [False], 1))
-        self.assertEqual(fast.ask(keys(3), "later"), [False] * 3)  # as long as others wait for it
+        self.assertEqual(fast.ask(keys(3)), [False] * 3)
         fast.over()
         fast.over("later")
         slow.load(keys(3))

@@ -1,0 +1,153 @@
+"""vLLM: which of an engine's KV may be found by others, and until when by the engine itself.
+
+An epoch is a time in which the engine's weights were the same. The shared one has the weights that
+the identity is made of. When these may have changed, and at a reset of the prefix cache, a private
+epoch begins: keys have its random name in them, so the engine finds nothing from before and nobody
+finds what it stores from then on. After a sleep and a wake-up, in which nothing else touched the
+weights, the epoch from before the sleep goes on.
+
+Of the scheduler's thread.
+"""
+
+import contextlib
+import dataclasses
+import multiprocessing
+import secrets
+
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
+from vllm.logger import init_logger
+
+from kvkeep.vllm_weights import EngineCalls, takes_updates, writes
+
+logger = init_logger(__name__)
+
+SHARED = ""
+
+
+@dataclasses.dataclass
+class EngineWorkerMetadata(OffloadingWorkerMetadata):
+    """vLLM's, with what workers tell Epochs. writes: of each rank whose weights were written since
+    last time, the number of the latest write (vllm_weights.writes)."""
+
+    writes: dict = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, meta, changed):
+        """meta: vLLM's own, or None."""
+        if meta is None:
+            return cls(writes=changed)
+        return cls(meta.completed_jobs, meta.transfer_stats, changed)
+
+    def aggregate(self, other):
+        both = super().aggregate(other)
+        return EngineWorkerMetadata(both.completed_jobs, both.transfer_stats,
+                                    {**self.writes, **other.writes})
+
+
+class Epochs:
+    """began(): is called at the begin of each epoch but the first one. REQUIRES: adapters, as
+    kvkeep.vllm_adapters.Adapters."""
+
+    def __init__(self, vllm_config, options, adapters, began):
+        self.name, self.number = SHARED, 0
+        self.known_writes = {}  # rank: the number of its latest write, as far as is known here
+        self._began, self._follows = began, options.on_reset != "ignore"
+        self._own_process = _is_own_process()
+        self._touched = False  # something but a sleep may have changed the weights
+        self._before_reset = None  # the epoch before a reset, if vLLM has called no worker since
+        self._before_sleep = None  # the epoch before the reset of a sleep that lasts
+        self._vllm_config = vllm_config
+        self._calls = EngineCalls(vllm_config, changed=self._changed, slept=self._slept,
+                                  woke=self._woke, other=self._other,
+                                  loading=lambda request: adapters.loaded(request),
+                                  removing=lambda adapter: adapters.removed(adapter))
+        reason = takes_updates(vllm_config)
+        if reason is not None and not options.risk_unseen_weight_updates:
+            logger.warning(
+                "kvkeep: this engine shares no KV with others: %s, so its weights may change in "
+                'ways that nothing reports. "risk_unseen_weight_updates": true lets it share '
+                "until a change is seen", reason)
+            self.name, self._touched = secrets.token_hex(16), True
+
+    @property
+    def private(self):
+        """Whether nobody else finds what is stored now."""
+        return self.name != SHARED
+
+    def check(self):
+        """Looks whether weights were written in this process, if the engine's worker is here."""
+        count = writes(self._vllm_config)
+        if count is not None:
+            self.heard({self._vllm_config.parallel_config.rank: count})
+
+    def heard(self, latest):
+        """What workers say: {rank: the number of its latest write}."""
+        new = {rank: count for rank, count in latest.items()
+               if self.known_writes.get(rank, 0) != count}
+        self.known_writes.update(new)
+        if new:
+            self._changed(f"written by the ranks {sorted(new)}")
+
+    def reset(self):
+        """vLLM's prefix cache is reset now. A private epoch always ends with it: between a change
+        and the reset, blocks of the old weights may have been stored."""
+        if not self._follows and not self._touched:
+            return
+        self._before_reset = self.name
+        self._begin(secrets.token_hex(16))
+        logger.info("kvkeep: a reset of the prefix cache: from now on this engine finds nothing "
+                    "from before, and shares nothing")
+
+    def close(self):
+        self._calls.close()
+
+    def _changed(self, why):
+        log = logger.debug if self._touched else logger.warning
+        self._touched, self._before_sleep = True, None
+        self._begin(secrets.token_hex(16))
+        log("kvkeep: the weights of this engine may have changed (%s): it finds nothing from "
+            "before, and shares nothing", why)
+
+    def _slept(self):
+        """A sleep resets the prefix cache first. In a process of its own, and without what
+        takes_updates() names, nothing writes weights without a call that is seen."""
+        if self._own_process and not self._touched:
+            self._before_sleep = self._before_reset
+
+    def _woke(self):
+        before, self._before_sleep = self._before_sleep, None
+        if before is not None:
+            self._begin(before)
+            logger.info("kvkeep: awake with the weights from before")
+
+    def _other(self):
+        """A reset before this call is not that of a sleep."""
+        self._before_reset = None
+
+    def _begin(self, name):
+        self.name, self.number = name, self.number + 1
+        self._began()
+
+
+def _is_own_process():
+    """Whether the engine's user has no code in this process (vLLM's EngineCore)."""
+    return (multiprocessing.parent_process() is not None and
+            multiprocessing.current_process().name.startswith("EngineCore"))
+
+
+def observe_resets(pool, begins, gone, without=lambda: ()):
+    """From now on `begins()` is called before vLLM's BlockPool is reset, which is done within the
+    context managers of `without()`; and `gone()` after it, if no block is left."""
+    reset_pool = pool.reset_prefix_cache
+
+    def observed():
+        begins()
+        with contextlib.ExitStack() as given_back:
+            for one in without():
+                given_back.enter_context(one)
+            done = reset_pool()
+        if done:
+            gone()
+        return done
+
+    pool.reset_prefix_cache = observed
