@@ -1,5 +1,5 @@
-"""vLLM: which layouts of KV memory the direct connector can move, as vLLM's own worker takes them to
-pieces.
+"""vLLM: which layouts of KV memory the direct connector can move, as vLLM's own worker takes them
+to pieces.
 """
 
 from vllm.v1.kv_cache_interface import AttentionSpec

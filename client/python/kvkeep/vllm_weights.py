@@ -18,9 +18,10 @@ import sys
 _KEEP_WEIGHTS = frozenset((
     "execute_model", "sample_tokens", "execute_dummy_batch", "take_draft_token_ids",
     "add_lora", "remove_lora", "pin_lora", "list_loras",  # an adapter is part of a request's keys
-    "check_health", "handle_ft_command", "checkpoint_prepare", "profile", "annotate_profile", "synchronize_device", "reset_mm_cache",
-    "reset_encoder_cache", "release_late_interaction_query_cache", "save_sharded_state",
-    "save_tensorized_model", "compute_weight_checksums", "get_cache_block_size_bytes",
+    "check_health", "handle_ft_command", "checkpoint_prepare", "profile", "annotate_profile",
+    "synchronize_device", "reset_mm_cache", "reset_encoder_cache",
+    "release_late_interaction_query_cache", "save_sharded_state", "save_tensorized_model",
+    "compute_weight_checksums", "get_cache_block_size_bytes",
     "get_compilation_match_table", "get_encoder_timing_stats", "get_kv_cache_spec",
     "get_kv_connector_handshake_metadata", "get_model_inspection",
     "get_simple_cpu_offload_num_cpu_blocks", "get_supported_kv_cache_layouts",
@@ -115,7 +116,7 @@ class EngineCalls:
     """Tells of an engine's calls to its workers, before each is made. Methods run on the thread
     that calls, which is the scheduler's.
 
-    changed(why): the weights may have changed. slept(): the engine sleeps, its weights are kept, and
+    changed(why): the weights may have changed. slept(): the engine sleeps, its weights are kept;
     woke(): all its memory is back. other(): a call that vLLM does not make between a reset and a
     sleep. loading(lora_request), removing(lora_id): of an adapter.
     """

@@ -365,7 +365,8 @@ class Vllm(unittest.TestCase):
                 ("execute_model", {}, False), ("save_sharded_state", {}, False),
                 ("reload_weights", {}, True), ("finish_weight_update", {}, True),
                 ("apply_model", {}, True), ("a_users_own", {}, True), (print, {}, True),
-                ("discard", {"tags": ("kv_cache",)}, False), ("wake_up", {}, False), ("sleep", {"level": 2}, True),
+                ("discard", {"tags": ("kv_cache",)}, False), ("wake_up", {}, False),
+                ("sleep", {"level": 2}, True),
                 ("sleep", {"level": 1}, False), ("wake_up", {}, False)):
             before = engine.tier.epochs.name
             self.assertEqual(calls.collective_rpc(method, 1.5, (), named, non_block=True),
