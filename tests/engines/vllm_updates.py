@@ -61,7 +61,7 @@ if "files" not in WeightTransferEngineFactory._registry:
 
 
 class Extension:
-    """Of a worker, with a method of its own that writes tensors in place."""
+    """Extends a worker by a method that writes tensors in place."""
 
     def write_tensors(self, folder):
         named = dict(self.model_runner.model.named_parameters())

@@ -197,7 +197,7 @@ class Weights(unittest.TestCase):
                     self.same(pair, tokens, "sleep", 1)
                 os.kill(daemon.process.pid, signal.SIGSTOP)
                 try:
-                    # Of the tier the others wait until nothing writes vLLM's CPU memory any more.
+                    # With the tier the others wait until nothing writes vLLM's CPU memory.
                     for arguments in _RESETS if kind == "direct" else _RESETS[:1]:
                         self.same(pair, 2, "reset", arguments)
                     if kind == "direct":

@@ -185,13 +185,13 @@ class KvkeepStorage(HiCacheStorage):
         return self._pools.get(name, _REFUSED)
 
     def _get(self, name, keys, host_indices):
-        """Of each page, whether it is in the pool now: none if the weights changed meanwhile."""
+        """Returns whether each page is in the pool now: none if the weights changed meanwhile."""
         epoch = self._epochs.now()
         good = self._pages(name).get(own(epoch, _digests(keys)), host_indices)
         return good if self._epochs.now() == epoch else [False] * len(good)
 
     def _put(self, name, keys, host_indices, extra_info):
-        """Of each page, whether it is kept now."""
+        """Returns whether each page is kept now."""
         epoch, before = self._epochs.now(), getattr(extra_info, "prefix_keys", None)
         parent = own(epoch, [digest_of(before[-1])])[0] if before else None
         return self._pages(name).put(own(epoch, _digests(keys)), host_indices, parent,

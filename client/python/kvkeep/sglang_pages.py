@@ -100,7 +100,7 @@ class PoolPages:
             self.let_go(digests)
 
     def put(self, digests, host_indices, parent, private=False):
-        """Of each page, whether it is kept now. parent: the digest before the first one, or None.
+        """Returns whether each page is kept now. parent: the digest before the first one, or None.
         private: nobody but this process can find it, so NVMe is spared."""
         parents = [parent, *digests[:-1]]
         return self._in_slices(self._link.transfers.timed_put,

@@ -6,7 +6,7 @@ epoch begins: keys have its random name in them, so the engine finds nothing fro
 finds what it stores from then on. After a sleep and a wake-up, in which nothing else touched the
 weights, the epoch from before the sleep goes on.
 
-Of the scheduler's thread.
+Everything here runs on the scheduler's thread.
 """
 
 import contextlib

@@ -71,7 +71,7 @@ class AdaptersOfRequests(WithModel):
         safetensors((folder or self.model) / "model-2.safetensors", c=content * 100)
 
     def hanging(self, name, *paths):
-        """That function hangs on the paths, until the test is over or it is set."""
+        """The function hangs on the paths, until the test is over or it is set."""
         reading = Reading(getattr(vllm_adapters, name))
         reading.hangs = {str(path) for path in paths or (self.model,)}
         patch = mock.patch.object(vllm_adapters, name, reading)
