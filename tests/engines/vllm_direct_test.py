@@ -382,7 +382,7 @@ class Doubtful(unittest.TestCase):
         connector._doubts, connector._manager = Doubts(self.pool), mock.Mock(
             pins=Pins(0.1, self.pool), options=DirectOptions(), events=None,
             epochs=mock.Mock(number=0, known_writes={}))
-        connector.connector_scheduler = mock.Mock(_jobs={}, **{
+        connector.connector_scheduler = mock.Mock(_jobs={}, _req_status={}, **{
             "has_pending_push_work.return_value": False})
         connector.connector_scheduler.build_connector_meta.return_value = (
             OffloadingConnectorMetadata({7: TransferJob("r", None, blocks(

@@ -122,19 +122,28 @@ class HostWorker(OffloadingWorker):
         self._rows = rows.unflatten(1, (blocks_per_chunk, nbytes))
 
     def _copy(self, job_id, on_gpu, chunk_ids, load):
-        first = on_gpu.block_indices[0] % self._blocks_per_chunk
-        for number, block in enumerate(on_gpu.block_ids, start=first):
-            chunk, within = divmod(number, self._blocks_per_chunk)
-            row, at = self._rows[int(chunk_ids[chunk]), within], 0
-            for page in self._pages:
-                part = row[at:at + page.shape[1]]
-                at += page.shape[1]
-                if load:
-                    page[int(block)].copy_(part)
-                else:
-                    part.copy_(page[int(block)])
+        """Each KV group has chunks of its own, the first of which may begin before the group's
+        blocks do."""
+        blocks, chunks = iter(on_gpu.block_ids), iter(chunk_ids)
+        for size, index in zip(on_gpu.group_sizes, on_gpu.block_indices):
+            first, chunk = index % self._blocks_per_chunk, None
+            for number in range(first, first + size):
+                within = number % self._blocks_per_chunk
+                if chunk is None or within == 0:
+                    chunk = int(next(chunks))
+                self._copy_block(int(next(blocks)), self._rows[chunk, within], load)
         self._finished.append(TransferResult(job_id, True, 1, 1e-6))
         return True
+
+    def _copy_block(self, block, row, load):
+        at = 0
+        for page in self._pages:
+            part = row[at:at + page.shape[1]]
+            at += page.shape[1]
+            if load:
+                page[block].copy_(part)
+            else:
+                part.copy_(page[block])
 
     def submit_store(self, job_id, src_spec, dst_spec):
         return self._copy(job_id, src_spec, dst_spec.chunk_ids, load=False)

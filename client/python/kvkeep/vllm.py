@@ -99,10 +99,13 @@ class KvkeepOffloadingConnector(OffloadingConnector):
         if request.lora_request is not None and self._engine.tiers:
             self._engine.of_request[request.request_id] = self._engine.adapters.of(
                 request.lora_request)
+        self._refuse_images(request)
+        super().on_new_request(request)
+
+    def _refuse_images(self, request):
         if request.mm_features:
             for tier in self._engine.tiers:
                 tier.has_images(request.request_id)
-        super().on_new_request(request)
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         for tier in self._engine.tiers:
@@ -119,6 +122,8 @@ class KvkeepOffloadingConnector(OffloadingConnector):
 
     def build_connector_meta(self, scheduler_output):
         self._is_reset = False
+        for status in self.scheduler._req_status.values():  # input may come in parts
+            self._refuse_images(status.req)
         return super().build_connector_meta(scheduler_output)
 
     def reset_cache(self):
@@ -315,8 +320,11 @@ class KvkeepTier(SecondaryTierManager):
                 self._stats.ended(operation, len(keys), result, mistake)
                 if mistake is not None:
                     logger.warning("kvkeep tier: job %s: %s", job.job_id, mistake)
-                else:
-                    good.update(key for key, one in zip(keys, result.good) if one)
+                    continue
+                good.update(key for key, one in zip(keys, result.good) if one)
+                if job.is_promotion and result.error is None:  # else all of them are counted
+                    self._stats.failed(operation, vllm_stats.NOT_LOADED,
+                                       sum(not one for one in result.good))
             self._finish(job, own, good)
 
         self._completions.start_all(

@@ -11,7 +11,8 @@ BREAKER = "daemon_hangs"  # not asked, after a call that ran out of time
 ADAPTER, SHORT_HASH = "adapter_unknown", "short_hash"
 EPOCH = "epoch"  # the request began when the weights may have been others
 MULTIMODAL = "multimodal"  # the request has images or the like: the option "multimodal"
-NOT_BEGUN, NOT_LOADED = "not_begun", "not_loaded"  # the direct connector's
+NOT_BEGUN = "not_begun"  # the direct connector's
+NOT_LOADED = "not_loaded"  # found, and not read
 MISTAKE = "mistake"  # of the adapter or of who configured it; the log has it
 CONFIG_INFO = ("kvkeep_endpoint", "kvkeep_path", "kvkeep_identity")
 

@@ -335,6 +335,11 @@ class Vllm(unittest.TestCase):
         epochs.heard({0: 3, 1: 4})
         self.assertEqual(epochs.number, 1)
 
+    def test_a_load_of_what_is_not_there_is_counted(self):
+        engine = self.engine()
+        self.assertEqual(engine.load(keys(2)), [None, None])
+        self.assertEqual(failed(engine), {("load", "not_loaded"): 2})
+
     def test_a_request_from_before_an_epoch_stores_nothing_in_it(self):
         engine = self.engine()
         for request in ("before", "restarted"):

@@ -1,0 +1,52 @@
+"""Reads of G3 that fail while a test says so: failing_reads.c, preloaded into a daemon, and the
+page of shared memory by which it is told. Needs gcc or another cc. The daemon reads with threads:
+io_uring has no function that could be replaced.
+"""
+
+import mmap
+import pathlib
+import shutil
+import struct
+import subprocess
+
+_FIELDS = {name: at * 4 for at, name in enumerate(("fail", "skip", "delay_us", "failed", "reads"))}
+
+
+class FailingReads:
+    """settings: what a daemon's environment needs to have. folder: for the library and the page."""
+
+    def __init__(self, folder):
+        folder, source = pathlib.Path(folder), pathlib.Path(__file__).with_suffix(".c")
+        library, page = folder / "failing_reads.so", folder / "failing_reads.page"
+        compiler = shutil.which("cc") or shutil.which("gcc") or "cc"
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"],
+                       check=True)
+        page.write_bytes(bytes(4096))
+        with open(page, "r+b") as file:
+            self._page = mmap.mmap(file.fileno(), 4096)
+        self.settings = {"LD_PRELOAD": str(library), "KVKEEP_FAILING_READS": str(page),
+                         "KVKEEP_G3_IO": "threads"}
+
+    def fail(self, count, after=0):
+        """So many reads fail, `after` so many that do not; 0: none fails any more."""
+        self._set("fail", 0)
+        self._set("skip", after)
+        self._set("fail", count)
+
+    def slow(self, seconds):
+        """Each read takes so much longer."""
+        self._set("delay_us", round(seconds * 1e6))
+
+    @property
+    def failed(self):
+        return self._get("failed")
+
+    @property
+    def reads(self):
+        return self._get("reads")
+
+    def _set(self, name, value):
+        struct.pack_into("=I", self._page, _FIELDS[name], value)
+
+    def _get(self, name):
+        return struct.unpack_from("=I", self._page, _FIELDS[name])[0]
