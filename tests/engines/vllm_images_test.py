@@ -95,7 +95,8 @@ class Images(unittest.TestCase):
         plain = self.engine(None)
         expected = {
             (text, image): self.say(plain, text, image)["tokens"]
-            for text, image in ((0, None), (1, None), (0, IMAGE), (1, IMAGE), (1, OTHER_IMAGE))}
+            for text, image in ((0, None), (1, None), (2, None), (0, IMAGE), (1, IMAGE),
+                                (1, OTHER_IMAGE))}
         expected["in parts"] = self.in_parts(plain)
         plain.close()
         self.assertEqual(len({tuple(said) for said in expected.values()}), len(expected))
@@ -147,7 +148,8 @@ class Images(unittest.TestCase):
                 self.check(False, second, 1)
                 self.keeps(daemon, 2)
                 self.check(True, first, 1)
-                self.keeps(daemon, 2)
+                self.check(False, first, 2)
+                self.keeps(daemon, 3)
                 for asked in (first, second):
                     asked.close()
                 daemon.__exit__()

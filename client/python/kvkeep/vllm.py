@@ -99,13 +99,9 @@ class KvkeepOffloadingConnector(OffloadingConnector):
         if request.lora_request is not None and self._engine.tiers:
             self._engine.of_request[request.request_id] = self._engine.adapters.of(
                 request.lora_request)
-        self._refuse_images(request)
+        for tier in self._engine.tiers:
+            tier.refuse_images(request)
         super().on_new_request(request)
-
-    def _refuse_images(self, request):
-        if request.mm_features:
-            for tier in self._engine.tiers:
-                tier.has_images(request.request_id)
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         for tier in self._engine.tiers:
@@ -122,8 +118,6 @@ class KvkeepOffloadingConnector(OffloadingConnector):
 
     def build_connector_meta(self, scheduler_output):
         self._is_reset = False
-        for status in self.scheduler._req_status.values():  # input may come in parts
-            self._refuse_images(status.req)
         return super().build_connector_meta(scheduler_output)
 
     def reset_cache(self):
@@ -235,10 +229,11 @@ class KvkeepTier(SecondaryTierManager):
         """vLLM starts it at token 0."""
         self._own.begin(request)
 
-    def has_images(self, request):
-        """Nothing of such a request is found or kept, unless the option trusts all users."""
+    def refuse_images(self, request):
+        """Nothing of vLLM's request is found or kept while it has images, unless the option trusts
+        all users."""
         if self._options.multimodal != "trusted":
-            self._own.refuse(request, vllm_stats.MULTIMODAL)
+            self._own.refuse_images(request)
 
     def _epoch_began(self):
         self._engine.is_stale = True

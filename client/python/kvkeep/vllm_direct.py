@@ -376,12 +376,9 @@ class KvkeepConnector(OffloadingConnector):
         if request.lora_request is not None:
             self._manager.of_request[request.request_id] = self._manager.adapters.of(
                 request.lora_request)
-        self._refuse_images(request)
+        if self._manager.options.multimodal != "trusted":
+            self._manager.own.refuse_images(request)
         super().on_new_request(request)
-
-    def _refuse_images(self, request):
-        if request.mm_features and self._manager.options.multimodal != "trusted":
-            self._manager.own.refuse(request.request_id, vllm_stats.MULTIMODAL)
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         self._manager.own.begin(request.request_id)  # vLLM starts it at token 0
@@ -390,8 +387,6 @@ class KvkeepConnector(OffloadingConnector):
     def build_connector_meta(self, scheduler_output):
         for request in scheduler_output.preempted_req_ids or ():
             self._manager.preempted(request)
-        for status in self.scheduler._req_status.values():  # input may come in parts
-            self._refuse_images(status.req)
         meta, pins = super().build_connector_meta(scheduler_output), self._manager.pins
         meta.news = StepNews(self._manager.epochs.number, dict(self._manager.epochs.known_writes))
         for job, entry in meta.store_jobs.items():

@@ -59,8 +59,7 @@ class Epochs:
         self._vllm_config = vllm_config
         self._calls = EngineCalls(vllm_config, changed=self._changed, slept=self._slept,
                                   woke=self._woke, other=self._other,
-                                  loading=lambda request: adapters.loaded(request),
-                                  removing=lambda adapter: adapters.removed(adapter))
+                                  loading=adapters.loaded, removing=adapters.removed)
         reason = takes_updates(vllm_config)
         if reason is not None and not options.risk_unseen_weight_updates:
             logger.warning(

@@ -6,6 +6,7 @@ is an error, and not a default.
 
 import dataclasses
 import os
+import pathlib
 import platform
 import sys
 
@@ -27,7 +28,9 @@ _OF_THE_MODEL = ("dtype", "quantization", "quantization_config", "disable_slidin
                  "model_impl", "model_class_overrides", "code_revision", "config_format",
                  "enable_prompt_embeds")
 _OF_MULTIMODAL = ("mm_processor_kwargs", "media_io_kwargs", "interleave_mm_strings",
-                  "video_pruning_rate", "video_pruning_method", "language_model_only")
+                  "video_pruning_rate", "video_pruning_method", "language_model_only",
+                  "mm_encoder_attn_dtype", "mm_encoder_attn_backend", "mm_encoder_tp_mode",
+                  "mm_device_do_normalize")
 _OF_A_DRAFTER = ("method", "num_speculative_tokens", "quantization", "kv_cache_dtype",
                  "parallel_drafting", "disable_eagle_block_drop", "attention_backend",
                  "code_revision")
@@ -146,7 +149,9 @@ def _multimodal(model, load):
     """
     if model.multimodal_config is None:
         return None
+    scales = getattr(model.multimodal_config, "mm_encoder_fp8_scale_path", None)
     return {**_picked(model.multimodal_config, _OF_MULTIMODAL),
+            "scales": scales and pathlib.Path(scales).read_bytes(),
             "processor": beside(model.model, model.revision, load.download_dir)}
 
 

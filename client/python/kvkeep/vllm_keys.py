@@ -60,7 +60,7 @@ class OwnKeys:
     def __init__(self, of_request, stats, epochs):
         self._of_request, self._stats, self._epochs = of_request, stats, epochs
         self._began = {}  # request: the number of the epoch in which it began
-        self._refused = {}  # request: why none of its chunks is found or kept
+        self._without_images = {}  # request: vLLM's
 
     @property
     def private(self):
@@ -71,13 +71,14 @@ class OwnKeys:
         """All its KV is computed or loaded from now on. Again where vLLM starts it anew."""
         self._began[request] = self._epochs.number
 
-    def refuse(self, request, reason):
-        """Nothing is found or kept for it. reason: of vllm_stats."""
-        self._refused[request] = reason
+    def refuse_images(self, request):
+        """Nothing is found or kept for vLLM's request while it has images, audio or video. Its
+        input may come in parts, so it may have some later."""
+        self._without_images[request.request_id] = request
 
     def over(self, request):
         self._began.pop(request, None)
-        self._refused.pop(request, None)
+        self._without_images.pop(request, None)
 
     def known(self, request):
         """Whether it is known by now which adapter the request has."""
@@ -87,8 +88,9 @@ class OwnKeys:
     def of(self, key, request, operation):
         """The daemon's key, with the content of the request's adapter and the epoch in it. None:
         there is none, as nothing is to be found or kept under it."""
-        if request in self._refused:
-            self._stats.failed(operation, self._refused[request], 1)
+        of_vllm = self._without_images.get(request)
+        if of_vllm is not None and of_vllm.mm_features:
+            self._stats.failed(operation, vllm_stats.MULTIMODAL, 1)
             return None
         # KV from before the epoch may be of other weights.
         if operation == "store" and self._began.get(request, 0) != self._epochs.number:

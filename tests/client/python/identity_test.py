@@ -439,7 +439,12 @@ class VllmFacts(WithModel):
         for name in PROCESSORS:
             (self.model / name).write_text("1")
             seen.add(self.digest(multimodal_config=images))
-        self.assertEqual(len(seen), 2 + len(PROCESSORS))
+        scales = self.root / "scales.json"
+        for content in ("1", "2"):
+            scales.write_text(content)
+            images.mm_encoder_fp8_scale_path = str(scales)
+            seen.add(self.digest(multimodal_config=images))
+        self.assertEqual(len(seen), 4 + len(PROCESSORS))
         self.assertEqual(self.digest(), text)
         self.model = self.root / "absent"
         self.assertNotIn(self.digest(multimodal_config=images), seen)

@@ -355,7 +355,10 @@ class Vllm(unittest.TestCase):
     def test_a_request_with_images_is_neither_kept_nor_found(self):
         for options, kept in (({}, False), ({"multimodal": "trusted"}, True)):
             engine = self.engine(**options)
-            engine.tier.has_images("r")
+            request = types.SimpleNamespace(request_id="r", mm_features=[])
+            engine.tier.refuse_images(request)
+            self.assertIsNotNone(engine.tier._own.of(keys(1)[0], "r", "lookup"))
+            request.mm_features.append("an image")  # by a later part of its input
             own = [engine.tier._own.of(keys(1)[0], "r", operation)
                    for operation in ("lookup", "load", "store")]
             self.assertEqual([one is not None for one in own], [kept] * 3)
