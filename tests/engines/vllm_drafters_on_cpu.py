@@ -78,7 +78,7 @@ def _step(positions, blocks, lengths, clamped, slots, block, most, padding):
 
 
 def make_eagle(folder, seed=7):
-    """Of one layer: of use for nothing but KV of its own, and drafts of which few are right."""
+    """Makes a drafter of one layer. It has KV of its own, and few of its drafts are right."""
     from safetensors.torch import save_file
 
     folder = pathlib.Path(folder)

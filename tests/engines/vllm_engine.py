@@ -43,6 +43,13 @@ def direct(**options):
             "kv_connector_extra_config": {"tokens_per_chunk": CHUNK_TOKENS, **options}}
 
 
+def connector_of(kind, **options):
+    """A KV connector: "direct", "tier", or None for none. options: kvkeep's."""
+    if kind is None:
+        return None
+    return direct(**options) if kind == "direct" else offloading([{**KVKEEP, **options}])
+
+
 def make(model, connector=None, events=None, **other):
     """connector: as of offloading(), None for none. events: where it publishes those of its KV, or
     None. other: arguments of vllm.LLM."""

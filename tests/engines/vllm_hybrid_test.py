@@ -111,7 +111,7 @@ class HybridTest(unittest.TestCase):
         engine_process.make_model(self.model, **LAYERS)
         llm = {"llm": {"speculative_config": drafter}}
         self.expect(PROMPTS[::2], name, **llm)
-        # Of three or four KV groups, where hybrid models have two.
+        # There are three or four KV groups, where hybrid models have two.
         said, cached = self.rounds(self.daemon(**{**SMALL, "KVKEEP_G2_CAPACITY": "12MiB"}),
                                    {**options, **llm})
         print({"drafted": said["drafted"], "accepted": said["accepted"]}, flush=True)

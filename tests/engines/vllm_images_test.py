@@ -30,13 +30,8 @@ def engine(model):
     """In a process of its own. A line is JSON: the number of a text, and an image's seed and uuid
     where it has one. in_parts: that text's first tokens come first, and get an answer, too."""
     options = engine_process.options()
-    kind, extra = options.get("kind"), options.get("extra", {})
-    connector = None
-    if kind == "direct":
-        connector = vllm_engine.direct(lookup_timeout_s=10, **extra)
-    elif kind == "tier":
-        connector = vllm_engine.offloading([{**vllm_engine.KVKEEP, "lookup_timeout_s": 10,
-                                             **extra}])
+    connector = vllm_engine.connector_of(options.get("kind"), lookup_timeout_s=10,
+                                         **options.get("extra", {}))
     llm = vllm_engine.make(model, connector, skip_tokenizer_init=False)
     params = vllm_engine.sampling(engine_process.ANSWER_TOKENS)
 
@@ -125,7 +120,7 @@ class Images(unittest.TestCase):
         self.assertEqual(said["cached"], WHOLE if found else 0)
 
     def keeps(self, daemon, prompts):
-        """Those and no more. Who asks has had text kept last, behind anything else."""
+        """Checks that the daemon keeps just these. REQUIRES: the last prompt was kept."""
         daemon.wait_clean(prompts * engines.CHUNKS)
         said = daemon.status()
         self.assertEqual([said[tier]["chunks"] for tier in ("g2", "g3")],

@@ -59,7 +59,7 @@ def change_processor(folder):
 
 
 def image(seed):
-    """Of random pixels."""
+    """Returns an image of random pixels."""
     import numpy
     from PIL import Image
 

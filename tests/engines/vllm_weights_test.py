@@ -42,13 +42,8 @@ class Engine:
         import vllm_updates
 
         options = engine_process.options()
-        kind, extra = options.get("kind"), options.get("extra", {})
-        connector = None
-        if kind == "direct":
-            connector = vllm_engine.direct(lookup_timeout_s=10, **extra)
-        elif kind == "tier":
-            connector = vllm_engine.offloading([{**vllm_engine.KVKEEP, "lookup_timeout_s": 10,
-                                                 **extra}])
+        connector = vllm_engine.connector_of(options.get("kind"), lookup_timeout_s=10,
+                                             **options.get("extra", {}))
         made = {}
         if options.get("updates"):  # else the engine is not made for them
             made = {"weight_transfer_config": {"backend": "files"},

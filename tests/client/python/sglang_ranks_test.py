@@ -230,7 +230,7 @@ class SGLangRanks(WithDaemon):
             self.assertGreater(sum(one.waited.values()), 0)
 
     def check_well(self, one):
-        """Of the rank that stalled, beside nobody: all is there again."""
+        """Checks that the rank that stalled, by itself, finds all again."""
         time.sleep(STALL_S + 0.2)
         one.backend._link.breaker = Breaker(retry_s=0.05)
         wanted = keys(AT_ONCE)
