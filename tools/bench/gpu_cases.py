@@ -103,7 +103,7 @@ class _GpuCases:
         line.numbers |= {"direction": direction, "size": size, "run_bytes": run_bytes,
                          "adjacent": adjacent}
         if self._from_g3:
-            line.numbers["from_g3"] = self._from_g3_since(before)
+            line.numbers["from_g3"] = self._from_g3_since(before, series)
         self._report.lines.append(line)
         self._report.cases.append(series)
 
@@ -119,9 +119,11 @@ class _GpuCases:
         series.rounds.append(copied)
         return copied.gb_per_second
 
-    def _from_g3_since(self, before):
+    def _from_g3_since(self, before, series):
         """The part of what was handed out since that had to be read from NVMe. OSError: what was
         measured is not that."""
+        if failed := [one.first_failure for one in series.rounds if one.failed_ops > 0]:
+            raise OSError(failed[0])
         after = self._load.status()
         from_g3 = since(before, after, "served_g3_bytes")
         handed_out = from_g3 + since(before, after, "served_g2_bytes")

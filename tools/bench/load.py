@@ -11,6 +11,7 @@ from series import Series, Usage
 # Loading a large table takes long, and so may verifying what was measured.
 PATIENCE_S = 600
 WRITE_BACK_PATIENCE_S = 300
+JOIN_PATIENCE_S, JOIN_PAUSE_S = 60, 0.01
 NO_STATUS = {"pid": 0, "counters": {}}
 # Of a case, where it does not say.
 CASE = {"batch": 1, "depth": 1, "keys": 0, "verify": True, "verify_all": False, "no_g3": True,
@@ -49,6 +50,8 @@ class Load:
             if admin:
                 self._probe = client_process(program, "status")
                 self._probe.ask("watch", admin=admin)
+                self.await_status(lambda status: status["joining_devices"] == 0, "join its devices",
+                                  JOIN_PATIENCE_S, JOIN_PAUSE_S)
             self.daemon_pid = daemon_pid or self.status()["pid"]
         except BaseException:
             self.close()

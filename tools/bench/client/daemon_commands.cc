@@ -1,5 +1,6 @@
 #include "tools/bench/client/daemon_commands.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 
@@ -25,12 +26,16 @@ class Watched {
     KVKEEP_ASSIGN_OR_RETURN(const v1::StatusResponse said, admin_->Status());
     Json counters = Json::object();
     for (const auto& [name, value] : said.counters()) counters[name] = value;
+    const auto joining =
+        std::count_if(said.devices().begin(), said.devices().end(),
+                      [](const auto& device) { return device.state() == "joining"; });
     return Json{{"pid", said.pid()},
                 {"version", said.version()},
                 {"arena", said.arena()},
                 {"g2_capacity_bytes", said.g2().capacity_bytes()},
                 {"g2_dirty_bytes", said.g2().dirty_bytes()},
                 {"g3_capacity_bytes", said.g3().capacity_bytes()},
+                {"joining_devices", joining},
                 {"counters", std::move(counters)}};
   }
 
