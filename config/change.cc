@@ -42,6 +42,8 @@ constexpr const char* kLive[] = {
     "limits.connections",
     "limits.connections_per_address",
     "limits.receive_memory",
+    "limits.call_memory",
+    "limits.resets_per_second",
     "limits.pinned_bytes",
     "limits.stall_timeout",
     "log.level",

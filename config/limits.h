@@ -18,6 +18,8 @@ struct LimitsConfig {
   uint64_t connections = 4096;           // of one socket, or by TCP
   uint64_t connections_per_address = 0;  // by TCP; 0: a quarter of them, unless on loopback
   uint64_t receive_memory_bytes = 512 * kMiB;
+  uint64_t call_memory_bytes = 128 * kMiB;
+  uint64_t resets_per_second = 1000;  // of one user at a socket, or one address; 0: no limit
   double pinned_bytes = 0.5;  // of G2's capacity
   std::chrono::milliseconds stall_timeout{30'000};
   std::chrono::milliseconds peer_timeout{30'000};

@@ -396,6 +396,14 @@ std::vector<ConfigKey> LimitKeys() {
       Size("limits.receive_memory", In(&Config::limits, &LimitsConfig::receive_memory_bytes),
            {64 * kMiB, kTiB},
            "Memory for gRPC's messages on their way in; over it calls are cut off, any of them."),
+      Size("limits.call_memory", In(&Config::limits, &LimitsConfig::call_memory_bytes),
+           {16 * kMiB, 64 * kGiB},
+           "Memory for gRPC's calls, some 19 KiB each. Above a third of it connections that begin "
+           "many calls are held back; above it they are cut off."),
+      Count("limits.resets_per_second", In(&Config::limits, &LimitsConfig::resets_per_second),
+            {0, 1'000'000},
+            "gRPC calls that one user at a Unix socket, or one address, may reset in a second; its "
+            "connections that reset more are held back. 0: no limit."),
       Fraction("limits.pinned_bytes", In(&Config::limits, &LimitsConfig::pinned_bytes), kShare,
                "Share of g2.capacity that gets by gRPC may hold while they are sent: each tenant "
                "its part, as of g2.capacity, half of that one session; more of its gets wait."),

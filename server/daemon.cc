@@ -68,6 +68,7 @@ Listeners::Options ToListenerOptions(const DaemonOptions& options) {
                                .max_connections = options.max_connections,
                                .max_address_connections = options.max_address_connections,
                                .receive_memory_bytes = options.receive_memory_bytes,
+                               .http2 = options.http2,
                                .peer_timeout = options.peer_timeout,
                                .tcp_connection_age = options.tcp_connection_age};
   for (const TenantListener& tenant : options.tenants) {
@@ -269,6 +270,7 @@ bool Daemon::Components::Tick() {
   state.stalls.Tick();
   state.pins.Poke();
   log.TellUnsaid();
+  listeners->PollGate();
   SignOfLife();
   return at_rest;
 }

@@ -26,8 +26,6 @@ constexpr int kHttp2FrameBytes =
 constexpr int kMaxCallsPerConnection = 1024;
 constexpr int kAgeGraceMs = 60'000;  // of calls on a connection that is too old, sessions too
 constexpr int kHandshakeTimeoutMs = 10'000;  // of TLS; who has not shown who he is costs little
-// A refused client may have become an allowed one by the time it comes again.
-constexpr int kRefusedForMs = 10'000;
 constexpr std::chrono::seconds kLineEvery{10};
 constexpr uint64_t kMaxAdminConnections = 64;
 // Of a peer on this machine the kernel says when it dies. Left is one that is stopped or says
@@ -42,8 +40,10 @@ void QuietGrpcLog() {
 
 // Holds the gRPC library for the life of the process. Without it the end of the last server shuts
 // the library down, and that may wait 10 s for a poller of its own (seen under load).
+// It polls as Http2Gate wants it to.
 void KeepGrpcLibrary() {
-  static const bool kept = (grpc_init(), true);
+  static const bool kept =
+      (setenv("GRPC_POLL_STRATEGY", "epoll1", /*replace=*/1), grpc_init(), true);
   (void)kept;
 }
 
@@ -90,15 +90,8 @@ void Listeners::Configure(grpc::ServerBuilder* builder, Peers peers) {
 
 absl::Status Listeners::StartServers() {
   receive_memory_.Resize(options_.receive_memory_bytes);
-  {
-    grpc::EnableDefaultHealthCheckService(false);  // who is refused is refused that too
-    grpc::ServerBuilder builder;
-    Configure(&builder, Peers::kOfThisMachine);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kRefusedForMs);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, kRefusedForMs);
-    builder.RegisterCallbackGenericService(&refusing_);
-    KVKEEP_ASSIGN_OR_RETURN(refusals_, Start(&builder, "gRPC"));
-  }
+  Http2Gate::OfProcess().SetLimits(options_.http2);
+  KVKEEP_ASSIGN_OR_RETURN(refusals_, Refusals::Start());
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   {
@@ -223,6 +216,13 @@ void Listeners::Guard(const Acceptor::Connection& connection) const {
 }
 
 void Listeners::GiveToGrpc(Acceptor::Connection connection) {
+  const bool tls = by_tcp(connection) && deps_.tls != nullptr;
+  const std::string owner =
+      by_tcp(connection) ? absl::StrCat("address ", connection.address)
+                         : absl::StrCat("socket ", connection.socket, " uid ", connection.peer.uid);
+  Http2Gate::OfProcess().Add(
+      connection.fd.get(), tls ? Http2Connection::Wire::kTls : Http2Connection::Wire::kPlain,
+      {.socket = NameOf(connection), .name = PeerNameOf(connection), .owner = owner});
   if (!by_tcp(connection)) {
     grpc::Server* const server = connection.socket == 0 ? admin_.get() : clients_.get();
     grpc::AddInsecureChannelFromFd(server, connection.fd.Release());
@@ -239,13 +239,17 @@ std::string Listeners::NameOf(const Acceptor::Connection& connection) const {
                             : options_.sockets[connection.socket - 1].socket.path;
 }
 
+std::string Listeners::PeerNameOf(const Acceptor::Connection& connection) const {
+  return by_tcp(connection) ? connection.address : connection.peer.ToString();
+}
+
 void Listeners::Refuse(Acceptor::Connection connection, const absl::Status& reason) {
   deps_.state->counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
   const auto now = std::chrono::steady_clock::now();
   if (now >= next_refusal_line_) {
     deps_.log->Warn("connection refused",
                     {{"socket", NameOf(connection)},
-                     {"peer", by_tcp(connection) ? connection.address : connection.peer.ToString()},
+                     {"peer", PeerNameOf(connection)},
                      {"reason", std::string(reason.message())},
                      {"unsaid", absl::StrCat(refusals_unsaid_)}});
     next_refusal_line_ = now + kLineEvery;
@@ -255,9 +259,29 @@ void Listeners::Refuse(Acceptor::Connection connection, const absl::Status& reas
   }
   // A limit passes: closed, so that the client tries again. A policy does not.
   if (!absl::IsPermissionDenied(reason) || ClosingTooMany(connection)) return;
-  Guard(connection);
-  if (refusing_.Add(connection.fd.get(), reason)) {
-    grpc::AddInsecureChannelFromFd(refusals_.get(), connection.fd.Release());
+  refusals_->Add(std::move(connection.fd), reason,
+                 PassedByGuarded(connection.socket, connection.peer.uid));
+}
+
+void Listeners::PollGate() {
+  Http2Gate& gate = Http2Gate::OfProcess();
+  ServerCounters& counters = deps_.state->counters;
+  counters.call_memory_bytes = gate.call_bytes();
+  counters.held_for_resets = gate.holds(Http2Hold::kResets);
+  counters.held_for_memory = gate.holds(Http2Hold::kMemory);
+  counters.held_for_frames = gate.holds(Http2Hold::kFrames);
+  counters.cut_for_memory = gate.cuts(Http2Fault::kMemory);
+  counters.cut_before_ack = gate.cuts(Http2Fault::kBeforeAck);
+  counters.cut_for_header_block = gate.cuts(Http2Fault::kHeaderBlock);
+  counters.cut_for_settings = gate.cuts(Http2Fault::kSettings);
+  counters.cut_for_frame = gate.cuts(Http2Fault::kFrame);
+  for (const Http2Gate::Notice& notice : gate.TakeNotices()) {
+    deps_.log->Warn(notice.is_cut ? "connection cut" : "reads held",
+                    {{"socket", notice.peer.socket},
+                     {"peer", notice.peer.name},
+                     {"reason", std::string(notice.reason)},
+                     {"frames", absl::StrCat(notice.frames)},
+                     {"unsaid", absl::StrCat(notice.unsaid)}});
   }
 }
 
@@ -273,13 +297,15 @@ void Listeners::SetServing(bool serving) {
 
 void Listeners::SetLimits(const Options& options) {
   receive_memory_.Resize(options.receive_memory_bytes);
+  Http2Gate::OfProcess().SetLimits(options.http2);
   acceptor_->Post([this, options] { limits_ = options; });
 }
 
 void Listeners::Close(std::chrono::milliseconds grace) {
   acceptor_.reset();  // first: nothing may be given to a server that ends
   const auto deadline = std::chrono::system_clock::now() + grace;
-  for (std::unique_ptr<grpc::Server>* server : {&clients_, &tcp_, &admin_, &refusals_}) {
+  refusals_.reset();
+  for (std::unique_ptr<grpc::Server>* server : {&clients_, &tcp_, &admin_}) {
     if (*server == nullptr) continue;
     (*server)->Shutdown(deadline);
     (*server)->Wait();

@@ -5,12 +5,12 @@
 //
 // Connections are accepted here. By Unix sockets it is known who is behind them: the client
 // server's are in ServerState::peers before gRPC gets them. Those whom a socket's policy keeps out
-// get the reason as an answer to every call (RefusingService).
+// get the reason as the answer to their first call, and never reach gRPC (Refusals).
 //
 // Peers can cost no more than this, whoever they are: a number of connections of a listener; memory
-// for messages that are on their way in (above it calls are cut off). Silence, half a preface or a
-// lost machine cost a connection for peer_timeout; over Unix sockets, where no machine is lost, for
-// four times that.
+// for messages that are on their way in (above it calls are cut off); memory for calls (Http2Gate).
+// Silence, half a preface or a lost machine cost a connection for peer_timeout; over Unix sockets,
+// where no machine is lost, for four times that.
 #pragma once
 
 #include <absl/status/status.h>
@@ -26,10 +26,11 @@
 
 #include "server/grpc/admin_service.h"
 #include "server/grpc/kv_service.h"
-#include "server/grpc/refusing_service.h"
 #include "server/grpc/tls_credentials.h"
 #include "server/observe/log.h"
 #include "server/sockets/acceptor.h"
+#include "server/sockets/http2_gate.h"
+#include "server/sockets/refusals.h"
 #include "server/sockets/unix_socket.h"
 #include "tiers/base/units.h"
 
@@ -49,6 +50,7 @@ class Listeners {
     uint64_t max_connections = 4096;       // of one socket, and by TCP
     uint64_t max_address_connections = 0;  // by TCP, from one address; 0: as all
     uint64_t receive_memory_bytes = 512 * kMiB;
+    Http2Limits http2;
     std::chrono::milliseconds peer_timeout{30'000};
     std::chrono::milliseconds tcp_connection_age{0};  // the most; 0: any
   };
@@ -74,6 +76,8 @@ class Listeners {
   // Takes no new calls, lets those under way end until `grace` passed, then cancels them. Returns
   // when none is left.
   void Close(std::chrono::milliseconds grace);
+  // Takes over what the gate counted, and writes lines of the log about whom it held or cut off.
+  void PollGate();
   // Runs tasks on the thread that accepts connections. Until Close.
   Executor* acceptor() { return acceptor_.get(); }
 
@@ -90,8 +94,9 @@ class Listeners {
   // Before a table or gRPC gets it.
   void Guard(const Acceptor::Connection& connection) const;
   void GiveToGrpc(Acceptor::Connection connection);
-  // The socket a connection came in by, for people.
+  // The socket a connection came in by, and who is at its other end, for people.
   std::string NameOf(const Acceptor::Connection& connection) const;
+  std::string PeerNameOf(const Acceptor::Connection& connection) const;
   bool by_tcp(const Acceptor::Connection& connection) const {
     return connection.socket > options_.sockets.size();
   }
@@ -104,11 +109,11 @@ class Listeners {
   const Options options_;  // as they were opened with; what may change is in limits_
   const Deps deps_;
   grpc::ResourceQuota receive_memory_{"kvkeep"};
-  RefusingService refusing_;
+  std::unique_ptr<Refusals> refusals_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tcp_in_;
   std::vector<UniqueFd> tcp_sockets_;  // until they are the acceptor's
   std::shared_ptr<grpc::ServerCredentials> tcp_credentials_;
-  std::unique_ptr<grpc::Server> admin_, clients_, tcp_, refusals_;
+  std::unique_ptr<grpc::Server> admin_, clients_, tcp_;
   // Of the acceptor's thread.
   Options limits_;
   std::chrono::steady_clock::time_point next_refusal_line_, next_failure_line_;

@@ -335,6 +335,8 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
     options.max_address_connections = std::max<uint64_t>(1, config.limits.connections / 4);
   }
   options.receive_memory_bytes = config.limits.receive_memory_bytes;
+  options.http2 = {.call_memory_bytes = config.limits.call_memory_bytes,
+                   .resets_per_second = config.limits.resets_per_second};
   options.pinned = ToPinLimits(config);
   options.stall_timeout = config.limits.stall_timeout;
   options.peer_timeout = config.limits.peer_timeout;

@@ -21,6 +21,7 @@
 #include "server/local/limits.h"
 #include "server/observe/log.h"
 #include "server/requests/pin_budget.h"
+#include "server/sockets/http2_connection.h"
 #include "server/sockets/unix_socket.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
@@ -67,6 +68,7 @@ struct DaemonOptions {
   uint64_t max_connections = 4096;       // of one gRPC socket, and by TCP
   uint64_t max_address_connections = 0;  // by TCP, from one address; 0: as all
   uint64_t receive_memory_bytes = 512 * kMiB;
+  Http2Limits http2;
   PinBudget::Limits pinned;
   std::chrono::milliseconds stall_timeout{30'000};
   std::chrono::milliseconds peer_timeout{30'000};

@@ -38,6 +38,10 @@ struct ServerCounters {
   Counter pin_waits{0};                     // gets that waited for others to be sent
   Counter connections{0}, refused_connections{0};  // of gRPC
   Counter accept_pauses{0};                        // for want of descriptors
+  // Of Http2Gate: connections not read for a while, and cut off, by why.
+  Counter held_for_resets{0}, held_for_memory{0}, held_for_frames{0};
+  Counter cut_for_memory{0}, cut_before_ack{0}, cut_for_header_block{0}, cut_for_settings{0},
+      cut_for_frame{0};
   Counter unauthenticated_calls{0};                // over TCP
   Counter foreign_session_calls{0};  // with the token of another tenant's session
   Counter admin_calls{0}, denied_admin_calls{0};
@@ -46,6 +50,7 @@ struct ServerCounters {
   Counter open_get_streams{0}, open_put_streams{0}, open_session_streams{0};
   Counter open_watch_streams{0};
   Counter pinned_chunks{0}, pinned_bytes{0};  // by Get streams, unsent slices included
+  Counter call_memory_bytes{0};               // of gRPC's calls
   Counter tls_not_after_seconds{0};           // when the TLS certificate expires; 0: none
 };
 

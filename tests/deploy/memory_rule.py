@@ -29,5 +29,6 @@ def needed(binaries, text):
     limits = {**otherwise["limits"], **said.get("limits", {})}
     return int(g2 * (1 + 0.002 + share(limits["staging"]))
                + quantity(limits["receive_memory"], BYTES)
+               + 2 * quantity(limits["call_memory"], BYTES)
                + quantity(limits["local_memory"], BYTES)
                + quantity(limits["max_chunks"], COUNTS) * TABLES + REST)

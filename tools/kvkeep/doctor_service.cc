@@ -18,6 +18,7 @@ namespace {
 
 constexpr double kMarksShare = 0.002;          // of G2: what the arena keeps beside the chunks
 constexpr uint64_t kTableBytesPerChunk = 300;  // tests/bench/store: 229 to 293
+constexpr uint64_t kTimesCallMemory = 2;        // allocators keep some of what floods took
 constexpr uint64_t kRestBytes = 1 * kGiB;      // code, RocksDB, buffers, connections
 
 void ReadSetting(const std::filesystem::path& path, absl::string_view key,
@@ -72,7 +73,8 @@ std::optional<std::string> ServiceSetting(const std::string& root, absl::string_
 uint64_t MemoryOfDaemon(const Config& config) {
   const auto g2 = static_cast<double>(config.g2.capacity_bytes);
   return static_cast<uint64_t>(g2 * (1 + kMarksShare + config.limits.staging)) +
-         config.limits.receive_memory_bytes + config.limits.local_memory_bytes +
+         config.limits.receive_memory_bytes + kTimesCallMemory * config.limits.call_memory_bytes +
+         config.limits.local_memory_bytes +
          config.limits.max_chunks * kTableBytesPerChunk + kRestBytes;
 }
 
