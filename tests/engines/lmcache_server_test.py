@@ -16,10 +16,14 @@ import pathlib
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import torch
+from lmcache import lmcache_native
 from lmcache.cli.commands.bench.server_bench.client import ServerBenchClient
 from lmcache.cli.commands.bench.server_bench.config import BenchConfig
+from lmcache.v1.kv_layer_groups import KVLayerGroupsManager
+from lmcache.v1.multiprocess.group_view import EngineGroupInfo
 
 import engine_process
 import lmcache_server
@@ -121,6 +125,16 @@ class Engine:
         self.client.close()
 
 
+def objects(separate, **other):
+    """How many objects LMCache makes of a layer of attention and one with `other`, of a model that
+    registers on a server."""
+    infos = [EngineGroupInfo(0, (0,), 16), EngineGroupInfo(1, (1,), 16, **other)]
+    return KVLayerGroupsManager(
+        [torch.zeros(2, 4, 16, 2, 64) for _ in infos],
+        [lmcache_native.EngineKVFormat.NL_X_TWO_NB_BS_NH_HS] * len(infos), infos, CHUNK_TOKENS,
+        separate_object_groups=separate).num_object_groups
+
+
 class LMCacheServer(unittest.TestCase):
     def setUp(self):
         self.daemon = Daemon(BUILD / "bin" / "kvkeepd")
@@ -186,6 +200,26 @@ class LMCacheServer(unittest.TestCase):
 
     def test_lmcache_bench_verifies_what_the_plain_connector_gets(self):
         self.bench(adapter(*NATIVE, short_hashes=True))
+
+    def test_models_whose_layers_lmcache_would_mix_in_one_object_are_refused(self):
+        os.environ.update(environment(self.daemon))
+        sys.path.insert(0, str(ROOT / "client" / "python"))
+        from kvkeep.lmcache import KvkeepL2
+        from kvkeep.lmcache_native import KvkeepConnector
+
+        given = {"name": "test", "endpoint": self.daemon.endpoint}
+        mixed = ({"sw_size_tokens": 16, "recurrent_state": True}, {"sw_size_tokens": 64})
+        for make in (lambda: KvkeepL2(given), lambda: KvkeepConnector(**given)):
+            theirs = KVLayerGroupsManager._detect_object_groups
+            with mock.patch.object(KVLayerGroupsManager, "_detect_object_groups", theirs):
+                self.assertEqual([objects(False, **one) for one in mixed], [1, 1])
+                made = make()
+                self.addCleanup(made.close)
+                for one in mixed:
+                    with self.assertRaisesRegex(ValueError, "--separate-object-groups"):
+                        objects(False, **one)
+                    self.assertEqual(objects(True, **one), 2)
+                self.assertEqual(objects(False), 1)
 
     def bench(self, adapter):
         asked = [LMCACHE, "bench", "l2", "--l2-adapter", adapter, "--num-keys", "4",

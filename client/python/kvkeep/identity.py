@@ -158,9 +158,13 @@ def check_engine(package, logger):
     version, tested = engine_version(package), TESTED[package]
     if (version + ".").startswith(tested + "."):
         return version
-    why = (f"kvkeep: written for {package} {tested}, and this is {version}: what its KV bytes and "
-           "keys are was not checked")
+    take_unchecked(f"kvkeep: written for {package} {tested}, and this is {version}: what its KV "
+                   "bytes and keys are was not checked", logger)
+    return version
+
+
+def take_unchecked(why, logger):
+    """Says so in the log. ValueError: the environment does not take what was not checked."""
     if os.environ.get(UNCHECKED) != "1":
         raise ValueError(f"{why}. Use a kvkeep for it, or set {UNCHECKED}=1 to take it as it is")
     logger.warning("%s; %s=1", why, UNCHECKED)
-    return version

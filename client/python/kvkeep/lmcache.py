@@ -39,6 +39,7 @@ from kvkeep.engine import (
     Breaker, LeaseOptions, asks_remote, connect, keys_worth_loading, require_name)
 from kvkeep.held import HeldLeases
 from kvkeep.identity import HASH_BYTES, Identity, check_engine
+from kvkeep.lmcache_groups import refuse_mixed_objects
 from kvkeep.paced import Paced
 
 logger = init_logger(__name__)
@@ -96,6 +97,7 @@ class KvkeepL2(L2AdapterInterface):
         self._options = L2Options.of(adapter_params)
         self._identity = Identity("lmcache", check_engine("lmcache", logger),
                                   name=self._options.name)
+        refuse_mixed_objects(logger)
         self._client = connect(self._options, f"lmcache {os.getpid()}", logger)
         self._namespace = functools.lru_cache(_MODELS_AT_ONCE)(self._open_namespace)
         self._breaker = Breaker()

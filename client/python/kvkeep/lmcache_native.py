@@ -26,6 +26,7 @@ from kvkeep.completions import Completions
 from kvkeep.engine import Breaker, Options, asks_remote, connect, require_name
 from kvkeep.held import HeldLeases
 from kvkeep.identity import HASH_BYTES, Identity, check_engine
+from kvkeep.lmcache_groups import refuse_mixed_objects
 from kvkeep.paced import Paced
 
 logger = logging.getLogger(__name__)
@@ -55,8 +56,9 @@ class KvkeepConnector:
 
     def __init__(self, **adapter_params):
         self._options = ConnectorOptions.of(adapter_params)
-        self._client = connect(self._options, f"lmcache {os.getpid()}", logger)
         identity = Identity("lmcache", check_engine("lmcache", logger), name=self._options.name)
+        refuse_mixed_objects(logger)
+        self._client = connect(self._options, f"lmcache {os.getpid()}", logger)
         self._namespace = self._client.namespace(
             "of LMCache's key", tokens_per_chunk=1,  # LMCache's hashes cover it
             layout=f"{identity.layout} lmcache native object 2",

@@ -10,18 +10,20 @@ import select
 import signal
 import sys
 import time
-import types
 import unittest
 from unittest import mock
+
+import signatures
 
 SOURCES, LIBRARY, KVKEEPD = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
 os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
 sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "client" / "c")]
 
-sys.modules["lmcache"] = types.SimpleNamespace(__version__="0.5.6")
+signatures.load("lmcache").__version__ = "0.5.6"
 from daemon import Daemon  # noqa: E402
 from kvkeep.engine import Breaker  # noqa: E402
 from kvkeep.lmcache_native import KvkeepConnector  # noqa: E402
+from lmcache_rig import RefusesMixedObjects  # noqa: E402
 
 
 def keys(count, model="m"):
@@ -32,7 +34,7 @@ def views(count, first=1, nbytes=4096):
     return [memoryview(bytearray([(first + number) % 256]) * nbytes) for number in range(count)]
 
 
-class Native(unittest.TestCase):
+class Native(RefusesMixedObjects, unittest.TestCase):
     def setUp(self):
         self.daemon = Daemon(KVKEEPD)
         self.daemon.start()
@@ -42,6 +44,9 @@ class Native(unittest.TestCase):
         made = KvkeepConnector(**{"endpoint": self.daemon.endpoint, "name": "w", **options})
         self.addCleanup(made.close)
         return made
+
+    def make_one(self):
+        return self.connector()
 
     def run_one(self, connector, number):
         """As LMCache's thread does: the event, then what has ended: (well, of each key)."""

@@ -72,6 +72,7 @@ from daemon import Daemon  # noqa: E402
 from kvkeep.engine import Breaker  # noqa: E402
 from kvkeep.lmcache import KvkeepL2  # noqa: E402
 from lmcache.v1.distributed.api import ObjectKey  # noqa: E402
+from lmcache_rig import RefusesMixedObjects  # noqa: E402
 
 
 def keys(count, **other):
@@ -95,7 +96,7 @@ def objects(count, first=1, **other):
     return [Object(first + i, **other) for i in range(count)]
 
 
-class LMCache(unittest.TestCase):
+class LMCache(RefusesMixedObjects, unittest.TestCase):
     def setUp(self):
         self.daemon = Daemon(KVKEEPD)
         self.daemon.start()
@@ -106,6 +107,9 @@ class LMCache(unittest.TestCase):
                            l1_memory_desc=None)
         self.addCleanup(adapter.close)
         return adapter
+
+    def make_one(self):
+        return self.adapter()
 
     def wait(self, fd, query):
         """As LMCache's controllers do: the event, then the question."""

@@ -23,6 +23,9 @@ WANTED = {
     "lmcache.v1.distributed.api": ("ObjectKey", "MemoryLayoutDesc"),
     "lmcache.v1.distributed.internal_api": ("L2StoreResult", "L1MemoryDesc"),
     "lmcache.v1.distributed.l2_adapters.base": ("L2AdapterInterface",),
+    "lmcache.v1.kv_layer_groups": (
+        "KernelGroupInfo", "ObjectGroupInfo", "KVLayerGroupsManager.__init__",
+        "KVLayerGroupsManager._detect_object_groups"),
     "lmcache.v1.platform.event_notifier": ("EventNotifier", "create_event_notifier"),
     "sglang.srt.configs.model_config": (
         "ModelConfig.from_server_args", "ModelConfig.get_num_kv_heads",
@@ -67,6 +70,7 @@ WANTED = {
 ATTRIBUTES = {
     "BlockPool": ("blocks", "num_gpu_blocks"),
     "KVCache": ("layer_num", "page_size", "size", "store_dtype"),
+    "KVLayerGroupsManager": ("_kernel_groups", "_lmcache_tokens_per_chunk"),
     "LayerWiseLoadCounter": ("num_layers",),
     "MHATokenToKVPool": ("k_buffer", "k_scale_buffer", "kv_cache_layout", "v_buffer"),
     "OffloadingConnectorScheduler": ("_jobs", "_req_status", "config"),

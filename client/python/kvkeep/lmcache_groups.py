@@ -1,0 +1,58 @@
+"""LMCache: refuses models of which it would keep blocks that an engine never had.
+
+An engine keeps those blocks of layers with a window or a recurrent state (Mamba) that it still
+needs; the others are its null block, which holds anything. LMCache leaves out an object of null
+blocks alone. But unless it runs with --separate-object-groups, an object has blocks of all layers:
+null blocks are kept in it beside those of attention, and a prefix is found that ends there (LMCache
+issue 4247). Neither the object nor its key tells, so an adapter cannot leave it out: the model is
+refused where the server groups its layers, before the first object.
+"""
+
+import functools
+import importlib
+import threading
+
+from kvkeep.identity import take_unchecked
+
+_LOCK = threading.Lock()  # guards the class of LMCache's, while it is changed
+
+
+def refuse_mixed_objects(logger):
+    """Has LMCache refuse such models from now on, in this process. ValueError: this LMCache groups
+    layers elsewhere, unless the environment takes it all the same."""
+    try:
+        manager = importlib.import_module("lmcache.v1.kv_layer_groups").KVLayerGroupsManager
+        detect = manager._detect_object_groups
+    except (ImportError, AttributeError):
+        take_unchecked("kvkeep: LMCache has no lmcache.v1.kv_layer_groups.KVLayerGroupsManager."
+                       "_detect_object_groups: models with windows or recurrent states would not "
+                       "be refused", logger)
+        return
+    with _LOCK:
+        if not hasattr(manager._detect_object_groups, "kvkeep_refuses"):
+            manager._detect_object_groups = _refusing(detect)
+
+
+def _refusing(detect):
+    @functools.wraps(detect)
+    def checked(self, *given, **named):
+        objects = detect(self, *given, **named)
+        for one in objects:
+            kinds = {_kind(self._kernel_groups[at], self._lmcache_tokens_per_chunk)
+                     for at in one.kernel_group_indices}
+            if len(kinds) > 1 and not one.aux:  # those are a connector's own, in one object always
+                raise ValueError(
+                    f"kvkeep: LMCache would keep layers with {' and with '.join(sorted(kinds))} "
+                    "in one object, and with it blocks that the engine never had: tokens would be "
+                    "wrong. Start lmcache server with --separate-object-groups")
+        return objects
+
+    checked.kvkeep_refuses = True
+    return checked
+
+
+def _kind(group, chunk_tokens):
+    """What decides which blocks of these layers there are, as LMCache tells them apart."""
+    window = group.sw_size_tokens
+    reach = "no window" if window == -1 else f"a window of {-(-window // chunk_tokens)} chunks"
+    return f"recurrent states, {reach}" if group.recurrent_state else reach
