@@ -52,9 +52,9 @@ def fake_engine():
         from_server_args=lambda args: types.SimpleNamespace(**{**TEXT_ONLY, **args.of_model}))
     for module, (kind, methods) in CHANGING.items():
         place = signatures.load(f"sglang.srt.{module}")
-        if kind:
-            place.__dict__[kind] = place = type(kind, (), {})
+        place = getattr(place, kind) if kind else place
         for name in methods:
+            assert hasattr(place, name), f"SGLang has no {name} in {module}"
             setattr(place, name, lambda *given, **named: DURING(*given, **named))
 
 
@@ -82,7 +82,7 @@ PAGE, PIECE = 4, 1024  # tokens, and bytes of K or of V, in a page
 def changing(module):
     """An object that has these functions of CHANGING, as SGLang calls them."""
     place, (kind, _) = sys.modules[f"sglang.srt.{module}"], CHANGING[module]
-    return getattr(place, kind)() if kind else place
+    return object.__new__(getattr(place, kind)) if kind else place
 
 
 def updates():

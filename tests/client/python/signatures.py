@@ -30,6 +30,12 @@ WANTED = {
     "sglang.srt.configs.model_config": (
         "ModelConfig.from_server_args", "ModelConfig.get_num_kv_heads",
         "ModelConfig.get_swa_num_kv_heads"),
+    # What sglang_changes.py watches; of WeightUpdater it has to know all that write weights.
+    "sglang.srt.elastic_ep.expert_backup_client": ("ExpertBackupClient.update_weights",),
+    "sglang.srt.managers.cache_controller": ("HiCacheController.reset",),
+    "sglang.srt.managers.scheduler_components.weight_updater": ("_export_static_state",),
+    "sglang.srt.model_executor.model_runner_components.weight_updater": ("WeightUpdater",),
+    "sglang.srt.utils.weight_checker": ("WeightChecker._reset_tensors",),
     "sglang.srt.mem_cache.cache_init_params": ("CacheInitParams",),
     "sglang.srt.mem_cache.hicache_storage": (
         "HiCacheStorageConfig", "HiCacheStorageExtraInfo", "PoolName", "PoolHitPolicy",

@@ -1,0 +1,10 @@
+"""Recorded by tests/client/python/signatures.py; not to be changed by hand."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+def _export_static_state(model): ...
