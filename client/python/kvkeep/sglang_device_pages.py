@@ -76,7 +76,7 @@ class DevicePages(PoolPages):
     far more time. Thread-safe, each lease on one thread at a time."""
 
     def __init__(self, link, config, pool, lookups):
-        self.planes, self._lookups, self._most = Planes(pool), lookups, _CHUNKS_AT_ONCE
+        self.planes, self._lookups = Planes(pool), lookups
         super().__init__(link, config, KV, _AsHostPool(pool, self.planes), pool.page_size)
         self._nowhere = Located(list(map(skip, self.planes.page_bytes)) *
                                 (_CHUNKS_AT_ONCE // len(self._parts)))
@@ -85,13 +85,8 @@ class DevicePages(PoolPages):
         """(lease, pages): of so many leading pages every byte can be read now; no lease of none.
         What is on NVMe alone begins to come. Asks the daemon."""
         parts = len(self._parts)
-        keys = keys[:max(self._most // parts, 1)]
-        try:
-            found = self._namespace.lookup(keys, parts=self._parts, lease="leading",
-                                           timeout=timeout)
-        except errors.InvalidArgument:
-            self._most //= 2  # its limits.keys_per_call
-            raise
+        keys = keys[:_CHUNKS_AT_ONCE // parts]
+        found = self._namespace.lookup(keys, parts=self._parts, lease="leading", timeout=timeout)
         self._lookups.heard(found.error)
         if found.lease is None:
             return None, 0

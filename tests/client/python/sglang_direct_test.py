@@ -60,7 +60,7 @@ class Counter:
 
 
 THEIRS.LayerWiseLoadCounter = Counter
-from kvkeep.errors import InvalidArgument, Unavailable  # noqa: E402
+from kvkeep.errors import Unavailable  # noqa: E402
 from kvkeep.sglang_direct import KvkeepLinker  # noqa: E402
 
 LAYERS, PAGES, ROW = 4, 16, PIECE // 4 // PAGE  # bytes of K, or of V, of a token in a layer
@@ -306,22 +306,6 @@ class Direct(WithDaemon):
         given_up = linker._lookups.given_up
         self.assertEqual(linker.lookup("s", transfer(3)), [])
         self.assertEqual(linker._lookups.given_up, given_up + 1)
-
-    def test_a_daemon_that_takes_fewer_keys_a_call_is_asked_for_fewer(self):
-        linker = self.linker()
-        self.store(linker)
-        looked_up = linker._pages._namespace.lookup
-
-        def lookup(keys, **options):
-            if len(keys) > 100:
-                raise InvalidArgument("INVALID_ARGUMENT", "keys: at most 100")
-            return looked_up(keys, **options)
-
-        with mock.patch.object(linker._pages._namespace, "lookup", lookup):
-            for _ in range(5):
-                self.assertEqual(linker.lookup("r", transfer(250)), [])
-                linker._offers.clear()
-            self.assertEqual(linker.lookup("r", transfer(250)), [1, 2, 3])
 
     # ---- failures
 
