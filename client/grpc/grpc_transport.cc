@@ -171,18 +171,6 @@ absl::StatusOr<RegisteredMemory> GrpcTransport::RegisterMemory(int, std::span<co
 
 // ---------------------------------------------------------------- calls
 
-LongCall GrpcTransport::LongCallOf(Ns ns, const NamespaceSpec& spec, Keys keys, Parts parts,
-                                   const ServerLimits& limits, Deadline deadline) {
-  const size_t count = PartCount(spec, parts);
-  return {.transport = this,
-          .ns = ns,
-          .spec = spec,
-          .keys = keys,
-          .parts = count,
-          .slice = KeysInRequest(count, limits),
-          .deadline = DeadlineOf(*grpc_client_, deadline)};
-}
-
 void GrpcTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
                            const LookupOptions& options, Callback<LookupResult> done) {
   absl::StatusOr<GrpcClient::Ready> ready = grpc_client_->keeper().Prepare(ns);
@@ -190,7 +178,8 @@ void GrpcTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
   const size_t parts = PartCount(spec, options.parts);
   const ServerLimits& limits = ready->session->limits;
   if (NeedsSlices(keys, parts, limits)) {
-    return LookupInSlices(LongCallOf(ns, spec, keys, options.parts, limits, options.deadline),
+    return LookupInSlices(LongCallOf(this, ns, spec, keys, parts, limits,
+                                     DeadlineOf(*grpc_client_, options.deadline)),
                           options, /*whole=*/true, std::move(done));
   }
   if (absl::Status bad = CheckKeys(keys, parts, limits); !bad.ok()) return std::move(done)(bad);
@@ -243,13 +232,11 @@ void GrpcTransport::Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions 
   if (!ready.ok()) return std::move(done)(ready.status());
   const size_t parts = PartCount(spec, options.parts);
   const ServerLimits& limits = ready->session->limits;
-  const bool is_long = NeedsSlices(keys, parts, limits);
-  absl::Status bad;
-  if (!is_long) bad = CheckKeys(keys, parts, limits);
-  if (bad.ok()) bad = CheckDestinations(options, keys.size() * parts);
-  if (!bad.ok()) return std::move(done)(bad);
-  if (is_long || IsSplit(options.lease)) {
-    LongCall call = LongCallOf(ns, spec, keys, options.parts, limits, options.deadline);
+  const absl::StatusOr<bool> is_long = GetNeedsSlices(keys, parts, options, limits);
+  if (!is_long.ok()) return std::move(done)(is_long.status());
+  if (*is_long) {
+    const auto deadline = DeadlineOf(*grpc_client_, options.deadline);
+    LongCall call = LongCallOf(this, ns, spec, keys, parts, limits, deadline);
     return GetInSlices(std::move(call), std::move(options), std::move(done));
   }
   auto request = KeysRequest<v1::GetRequest>(*ready, keys, options.parts);

@@ -55,9 +55,6 @@ class GrpcTransport final : public Transport {
                                                   const RegisterOptions& options) override;
 
  private:
-  LongCall LongCallOf(Ns ns, const NamespaceSpec& spec, Keys keys, Parts parts,
-                      const ServerLimits& limits, Deadline deadline);
-
   const std::shared_ptr<GrpcClient> grpc_client_;
 };
 

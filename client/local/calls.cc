@@ -104,18 +104,6 @@ void LocalTransport::Find(Kind kind, const Ready& ready, const KeysQuery& query,
   session->Send(id, writer, std::move(call));
 }
 
-LongCall LocalTransport::LongCallOf(Ns ns, const NamespaceSpec& spec, Keys keys, Parts parts,
-                                    const ServerLimits& limits, Deadline deadline) {
-  const size_t count = PartCount(spec, parts);
-  return {.transport = this,
-          .ns = ns,
-          .spec = spec,
-          .keys = keys,
-          .parts = count,
-          .slice = KeysInRequest(count, limits),
-          .deadline = DeadlineOf(deadline)};
-}
-
 void LocalTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
                             const LookupOptions& options, Callback<LookupResult> done) {
   const absl::StatusOr<Ready> ready = Prepare(ns);
@@ -123,7 +111,8 @@ void LocalTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
   const size_t parts = PartCount(spec, options.parts);
   const ServerLimits limits = LimitsOf(*ready->session);
   if (NeedsSlices(keys, parts, limits)) {
-    return LookupInSlices(LongCallOf(ns, spec, keys, options.parts, limits, options.deadline),
+    return LookupInSlices(LongCallOf(this, ns, spec, keys, parts, limits,
+                                     DeadlineOf(options.deadline)),
                           options, /*whole=*/true, std::move(done));
   }
   if (absl::Status bad = CheckKeys(keys, parts, limits); !bad.ok()) return std::move(done)(bad);
@@ -177,7 +166,8 @@ void LocalTransport::Acquire(Ns ns, const NamespaceSpec& spec, Keys keys,
   const ServerLimits limits = LimitsOf(*ready->session);
   const LeaseMode mode = options.all_present ? LeaseMode::kAllPresent : LeaseMode::kLeadingRun;
   if (NeedsSlices(keys, parts, limits)) {
-    return LookupInSlices(LongCallOf(ns, spec, keys, options.parts, limits, options.deadline),
+    return LookupInSlices(LongCallOf(this, ns, spec, keys, parts, limits,
+                                     DeadlineOf(options.deadline)),
                           {.parts = options.parts, .lease = mode, .transient = options.transient},
                           /*whole=*/false,
                           [session = ready->session, parts,
@@ -222,7 +212,7 @@ void LocalTransport::KeysCall(Kind kind, Ns ns, Keys keys, Parts parts, Deadline
   const ServerLimits limits = LimitsOf(*ready->session);
   if (NeedsSlices(keys, part_count, limits)) {
     return SumInSlices<T>(
-        LongCallOf(ns, spec, keys, parts, limits, deadline),
+        LongCallOf(this, ns, spec, keys, part_count, limits, DeadlineOf(deadline)),
         [this, kind, ns, parts](Keys some, Deadline left, Callback<T> sum) {
           KeysCall<T, Wire>(kind, ns, some, parts, left, std::move(sum));
         },

@@ -6,7 +6,6 @@
 
 #include "client/local/test_point.h"
 #include "client/transport/check_call.h"
-#include "client/transport/split_lease.h"
 #include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
@@ -256,16 +255,13 @@ void LocalTransport::Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions
   if (!ready.ok()) return std::move(done)(ready.status());
   const size_t parts = PartCount(spec, options.parts);
   const ServerLimits limits = LimitsOf(*ready->session);
-  const bool is_long = NeedsSlices(keys, parts, limits);
-  absl::Status bad;
-  if (!is_long) bad = CheckKeys(keys, parts, limits);
-  if (bad.ok()) bad = CheckDestinations(options, keys.size() * parts);
-  if (!bad.ok()) return std::move(done)(bad);
-  if (is_long || IsSplit(options.lease)) {
-    LongCall call = LongCallOf(ns, spec, keys, options.parts, limits, options.deadline);
+  const absl::StatusOr<bool> is_long = GetNeedsSlices(keys, parts, options, limits);
+  if (!is_long.ok()) return std::move(done)(is_long.status());
+  const auto deadline = DeadlineOf(options.deadline);
+  if (*is_long) {
+    LongCall call = LongCallOf(this, ns, spec, keys, parts, limits, deadline);
     return GetInSlices(std::move(call), std::move(options), std::move(done));
   }
-  const auto deadline = DeadlineOf(options.deadline);
   RunOrPost(
       [what = LocalGet::What{.session = ready->session,
                              .ns = ready->digest,

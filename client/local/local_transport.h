@@ -93,8 +93,6 @@ class LocalTransport final : public Transport, private SessionKeeper<LocalSessio
   absl::StatusOr<LocalSessionPtr> CurrentSession();
   absl::StatusOr<Ready> Prepare(Ns ns);
   LocalSession::Time DeadlineOf(Deadline deadline) const;
-  LongCall LongCallOf(Ns ns, const NamespaceSpec& spec, Keys keys, Parts parts,
-                      const ServerLimits& limits, Deadline deadline);
   static ServerLimits LimitsOf(const LocalSession& session);
 
   // Touch, Prefetch and Delete.

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "client/transport/check_call.h"
 #include "client/transport/split_lease.h"
+#include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
 namespace {
@@ -356,6 +358,25 @@ bool NeedsSlices(Keys keys, size_t parts, const ServerLimits& limits) {
 size_t KeysInRequest(size_t parts, const ServerLimits& limits) {
   if (limits.max_keys_per_call == 0) return SIZE_MAX;
   return std::max<size_t>(1, limits.max_keys_per_call / std::max<size_t>(1, parts));
+}
+
+LongCall LongCallOf(Transport* transport, Transport::Ns ns, const NamespaceSpec& spec, Keys keys,
+                    size_t parts, const ServerLimits& limits, steady_clock::time_point deadline) {
+  return {.transport = transport,
+          .ns = ns,
+          .spec = spec,
+          .keys = keys,
+          .parts = parts,
+          .slice = KeysInRequest(parts, limits),
+          .deadline = deadline};
+}
+
+absl::StatusOr<bool> GetNeedsSlices(Keys keys, size_t parts, const GetOptions& options,
+                                    const ServerLimits& limits) {
+  const bool is_long = NeedsSlices(keys, parts, limits);
+  if (!is_long) KVKEEP_RETURN_IF_ERROR(CheckKeys(keys, parts, limits));
+  KVKEEP_RETURN_IF_ERROR(CheckDestinations(options, keys.size() * parts));
+  return is_long || IsSplit(options.lease);
 }
 
 void LookupInSlices(LongCall call, const LookupOptions& options, bool whole,

@@ -34,6 +34,10 @@ struct LongCall {
 bool NeedsSlices(Keys keys, size_t parts, const ServerLimits& limits);
 // How many keys one request may name; at least 1.
 size_t KeysInRequest(size_t parts, const ServerLimits& limits);
+// With slices as these limits want them.
+LongCall LongCallOf(Transport* transport, Transport::Ns ns, const NamespaceSpec& spec, Keys keys,
+                    size_t parts, const ServerLimits& limits,
+                    std::chrono::steady_clock::time_point deadline);
 
 // Leases as one lookup does: in mode kLeadingRun up to the first key that is not whole, nor on its
 // way from beyond the node; in both modes up to the first one that does not fit. What lies behind
@@ -43,7 +47,11 @@ size_t KeysInRequest(size_t parts, const ServerLimits& limits);
 void LookupInSlices(LongCall call, const LookupOptions& options, bool whole,
                     Callback<LookupResult> done);
 
-// Also every get under a SplitLease, however short it is. What came before an error stays.
+// Whether a get has to be split, as every one under a SplitLease, however short it is.
+// INVALID_ARGUMENT names the field and its limit.
+absl::StatusOr<bool> GetNeedsSlices(Keys keys, size_t parts, const GetOptions& options,
+                                    const ServerLimits& limits);
+// What came before an error stays.
 void GetInSlices(LongCall call, GetOptions options, Callback<GetResult> done);
 
 // Touch, prefetch and delete: the sum of what `ask` answers for each slice. What was done before an

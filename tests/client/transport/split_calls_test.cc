@@ -67,13 +67,8 @@ class TestTransport final : public Transport {
   const NamespaceSpec spec{.model = "m", .tokens_per_chunk = 16};
 
   LongCall Call(Keys keys, size_t parts = 1, Deadline deadline = Deadline(10'000)) {
-    return {.transport = this,
-            .ns = ns,
-            .spec = spec,
-            .keys = keys,
-            .parts = parts,
-            .slice = KeysInRequest(parts, limits()),
-            .deadline = std::chrono::steady_clock::now() + deadline};
+    return LongCallOf(this, ns, spec, keys, parts, limits(),
+                      std::chrono::steady_clock::now() + deadline);
   }
   void Let() {
     while (!waiting_.empty()) {
