@@ -79,7 +79,7 @@ class Worker(unittest.TestCase):
                 sorted(results.finished_recving), sorted(results.failed_recving))
 
     def test_no_job_begins_until_the_scheduler_knows_which_weights_there_are(self):
-        with mock.patch("kvkeep.vllm_transfers.writes", lambda _: 7):
+        with mock.patch("kvkeep.vllm_weights.writes", lambda _: 7):
             self.assertEqual(self.step(loads=[1], stores=[2]),
                              ([1, 2], [2], [1, 2], ["r1"], ["r1"]))
             self.assertEqual(self.step(loads=[3], news=StepNews(1, {0: 7})),
@@ -92,7 +92,7 @@ class Worker(unittest.TestCase):
     def test_a_rank_tells_once_that_its_weights_were_written(self):
         told = []
         for count in (None, 0, 5, 5, 6):
-            with mock.patch("kvkeep.vllm_transfers.writes", lambda _, count=count: count):
+            with mock.patch("kvkeep.vllm_weights.writes", lambda _, count=count: count):
                 self.worker.transfer_results()
             told.append(getattr(self.worker.build_connector_worker_meta(), "writes", None))
         self.assertEqual(told, [None, None, {1: 5}, None, {1: 6}])
@@ -128,7 +128,7 @@ class Worker(unittest.TestCase):
         self.step(loads=[1, 2], news=StepNews(0, {}))
         self.assertEqual(self.step([(1, True)], news=StepNews(1, {})),
                          ([1], [], [1], ["r1"], ["r1"]))
-        with mock.patch("kvkeep.vllm_transfers.writes", lambda _: 1):
+        with mock.patch("kvkeep.vllm_weights.writes", lambda _: 1):
             self.assertEqual(self.step([(2, True)], news=StepNews(1, {})),
                              ([2], [], [2], ["r2"], ["r2"]))
         self.step(loads=[3], news=StepNews(1, {1: 1}))

@@ -47,7 +47,7 @@ from kvkeep.vllm_epochs import EngineWorkerMetadata, Epochs, observe_resets
 from kvkeep.vllm_identity import (Adapters, VllmOptions, check_executor, check_hashes,
                                   hash_seed, identity_of)
 from kvkeep.vllm_keys import Finder, Groups, OwnKeys, by_group, hashes
-from kvkeep.vllm_weights import observe_writes, writes
+from kvkeep.vllm_weights import WritesToTell, observe_writes
 
 logger = init_logger(__name__)
 
@@ -83,7 +83,7 @@ class KvkeepOffloadingConnector(OffloadingConnector):
     def __init__(self, vllm_config, role, kv_cache_config):
         with tiers_of(vllm_config, kv_cache_config) as self._engine:
             super().__init__(vllm_config, role, kv_cache_config)
-        self._told_writes = 0
+        self._writes = WritesToTell(vllm_config, vllm_config.parallel_config.rank)
         self._is_reset = False  # and vLLM has taken no step since
         if self.connector_worker is not None:
             observe_writes(vllm_config)
@@ -165,11 +165,7 @@ class KvkeepOffloadingConnector(OffloadingConnector):
     # ---- the workers' half
 
     def build_connector_worker_meta(self):
-        meta, count = super().build_connector_worker_meta(), writes(self._engine.vllm_config)
-        changed = {}
-        if count not in (None, self._told_writes):
-            self._told_writes = count
-            changed[self._engine.vllm_config.parallel_config.rank] = count
+        meta, changed = super().build_connector_worker_meta(), self._writes.take()
         if meta is None and not changed:
             return None
         return EngineWorkerMetadata.of(meta, changed)

@@ -29,7 +29,7 @@ from kvkeep.memory import Pointer, skip
 from kvkeep.vllm_epochs import EngineWorkerMetadata
 from kvkeep.vllm_facts import Facts
 from kvkeep.vllm_shards import of_rank
-from kvkeep.vllm_weights import writes
+from kvkeep.vllm_weights import WritesToTell
 
 logger = init_logger(__name__)
 
@@ -336,7 +336,8 @@ class KvkeepWorker(OffloadingConnectorWorker):
     def clear(self):
         """No jobs, and nothing to tell."""
         self._connector_worker_meta = KvkeepWorkerMetadata()
-        self._writes, self._news, self._progress = 0, StepNews(), None
+        self._writes = WritesToTell(self._vllm_config, self._rank)
+        self._news, self._progress = StepNews(), None
         self._load_jobs = {}  # job: its request
         self._stale_loads = set()  # of these, what brings KV from before
         self._loads_fence = None
@@ -396,7 +397,7 @@ class KvkeepWorker(OffloadingConnectorWorker):
             self._stale_loads.update(self._load_jobs)
         self._news = news
         self._look_for_writes()
-        return news.writes.get(self._rank, 0) == self._writes
+        return news.writes.get(self._rank, 0) == self._writes.latest
 
     def _is_of_now(self, chunks):
         return getattr(chunks, "epoch", self._news.epoch) == self._news.epoch
@@ -408,9 +409,9 @@ class KvkeepWorker(OffloadingConnectorWorker):
         self._queued, self._due, self._due_loads = [], [], []
 
     def _look_for_writes(self):
-        count = writes(self._vllm_config)
-        if count not in (None, self._writes):
-            self._writes = self._connector_worker_meta.writes[self._rank] = count
+        changed = self._writes.take()
+        if changed:
+            self._connector_worker_meta.writes.update(changed)
             self._stale_loads.update(self._load_jobs)
 
     def _begin_due(self):

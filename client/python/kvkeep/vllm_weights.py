@@ -52,6 +52,22 @@ def writes(vllm_config):
     return None if at_start is None else _count(vllm_config.instance_id) - at_start
 
 
+class WritesToTell:
+    """What the worker of a rank tells the scheduler's half of the writes of its weights."""
+
+    def __init__(self, vllm_config, rank):
+        self._vllm_config, self._rank = vllm_config, rank
+        self.latest = 0  # writes(), as it was told
+
+    def take(self):
+        """{rank: writes()}, if that is another number than before; else nothing."""
+        count = writes(self._vllm_config)
+        if count in (None, self.latest):
+            return {}
+        self.latest = count
+        return {self._rank: count}
+
+
 def _count(engine):
     return max(_latest.get(engine, 0), _latest_of_any)
 
