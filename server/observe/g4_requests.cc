@@ -54,6 +54,9 @@ void AddG4Requests(const S3StoreCounters& requests, MetricFamilies* out) {
   counter("g4_plain_puts_total",
           "Puts without a condition, as the server knows none: an object may be put twice",
           requests.plain_puts);
+  counter("g4_checked_refusals_total",
+          "Refusals that were checked by an absent name: of one object, or of all requests",
+          requests.refusals_checked);
   counter("g4_bytes_total", "Bytes of bodies", requests.read_bytes, {{"direction", "read"}});
   counter("g4_bytes_total", "", requests.written_bytes, {{"direction", "written"}});
   out->Gauge("g4_window_requests", "How many requests may be under way at once, all endpoints",

@@ -165,6 +165,7 @@ void MemoryObjectStore::StepGet(Request& request) {
   if (Happens(faults_.hides_all)) hidden_for_ = random_.Below(50);
   const auto at = objects_.now.find(name);
   if (at == objects_.now.end()) return Answer(request, kAbsent);
+  if (refused.contains(name)) return Answer(request, kRefused);
   if (hidden_for_ > 0) {
     --hidden_for_;
     return Answer(request, kAbsent);

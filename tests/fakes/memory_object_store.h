@@ -10,6 +10,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -92,6 +93,7 @@ class MemoryObjectStore final : public ObjectStore {
   uint64_t gets = 0, puts = 0, deletes = 0, lists = 0;
   size_t most_at_once = 0;
   std::vector<GetObject> got;  // as they were asked
+  std::set<std::string> refused;  // names that no read is answered of
 
  private:
   struct Request;

@@ -285,7 +285,13 @@ class BucketChecker {
     const auto answers = [](const Seen& seen, const char* document) {
       return seen.Is(ObjectOutcome::kOk) && absl::StrContains(seen.text, document);
     };
-    JudgeExpiry(ask("lifecycle"));
+    const Seen lifecycle = ask("lifecycle");
+    // All images lie below this (tiers/remote/object_name.h).
+    const auto expiry = lifecycle.Is(ObjectOutcome::kOk)
+                            ? ReadExpiry(lifecycle.text, absl::StrCat(urls_.prefix(), "1/"))
+                            : std::nullopt;
+    JudgeExpiry(lifecycle, expiry);
+    if (expiry.has_value()) JudgeTransitions(*expiry);
     const Seen versioning = ask("versioning");
     const bool versions = answers(versioning, "<VersioningConfiguration") &&
                           absl::StrContains(versioning.text, "Enabled");
@@ -299,13 +305,9 @@ class BucketChecker {
   }
 
   // What expires beside what the nodes are told of that (g4.lifetime).
-  void JudgeExpiry(const Seen& lifecycle) {
+  void JudgeExpiry(const Seen& lifecycle, const std::optional<BucketExpiry>& expiry) {
     const char* const what = "rules that expire objects";
     const bool told = options_.lifetime.count() > 0;
-    // All images lie below this (tiers/remote/object_name.h).
-    const auto expiry = lifecycle.Is(ObjectOutcome::kOk)
-                            ? ReadExpiry(lifecycle.text, absl::StrCat(urls_.prefix(), "1/"))
-                            : std::nullopt;
     if (expiry.has_value() && expiry->unclear) {
       return Find(what, "some that are not understood", Verdict::kNote,
                   "compare g4.lifetime with them: it is the age at which the first images expire");
@@ -330,6 +332,16 @@ class BucketChecker {
     }
     const std::string so = told ? "" : absl::StrCat(", so g4.lifetime: ", days, "d");
     Find(what, absl::StrCat("after ", days, " days", so), verdict, std::move(means));
+  }
+
+  void JudgeTransitions(const BucketExpiry& expiry) {
+    const bool moves = !expiry.moved_to.empty();
+    Find("rules that move objects to another class",
+         moves ? absl::StrCat("to ", expiry.moved_to) : "none for images",
+         expiry.archived ? Verdict::kBad : moves ? Verdict::kNote : Verdict::kGood,
+         expiry.archived ? "what is archived is refused: each such image is a miss, and stands in "
+                           "the way of its own repair; take the rule away"
+                         : "images are read from there at that class's times and prices");
   }
 
   void CheckDeletes() {

@@ -41,12 +41,23 @@ Filter FilterOf(const XmlElement& rule) {
   return filter;
 }
 
+// Those of old versions are of nobody's.
+void ReadTransitions(const XmlElement& rule, BucketExpiry* expiry) {
+  for (const XmlElement& transition : rule.children) {
+    if (transition.name != "Transition" || expiry->archived) continue;
+    const absl::string_view to = transition.TextOf("StorageClass");
+    expiry->moved_to = to.empty() ? "another class" : std::string(to);
+    expiry->archived = to == "GLACIER" || to == "DEEP_ARCHIVE";
+  }
+}
+
 void ReadRule(const XmlElement& rule, absl::string_view prefix, BucketExpiry* expiry) {
   if (rule.TextOf("Status") == "Disabled") return;
   const Filter filter = FilterOf(rule);
   const bool ours =
       absl::StartsWith(prefix, filter.prefix) || absl::StartsWith(filter.prefix, prefix);
   if (!ours || filter.tagged) return;
+  ReadTransitions(rule, expiry);
   const XmlElement* const expiration = rule.Child("Expiration");
   if (rule.TextOf("Status") != "Enabled" || filter.unclear || rule.Child("Action") != nullptr) {
     expiry->unclear = true;

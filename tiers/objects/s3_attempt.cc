@@ -10,6 +10,7 @@
 namespace kvkeep {
 
 absl::Status S3Store::Attempt::Begin(const HttpHead& head) {
+  if (request_.checks) return absl::OkStatus();  // its bytes are nobody's
   if (request_.verb != ObjectVerb::kGet) {
     request_.page.clear();
     return absl::OkStatus();
@@ -56,6 +57,7 @@ absl::Status S3Store::Attempt::BeginRead(const HttpHead& head) {
 }
 
 absl::Status S3Store::Attempt::Take(std::span<const std::byte> bytes) {
+  if (request_.checks) return absl::OkStatus();
   if (request_.verb != ObjectVerb::kGet) {
     absl::StrAppend(&request_.page, AsText(bytes));
     return absl::OkStatus();

@@ -26,6 +26,12 @@ bool OfThisVerbAlone(ObjectVerb verb, const S3Answer& answer) {
   return verb != ObjectVerb::kGet && answer.error.code == "AccessDenied";
 }
 
+// Beside the name, so that the same rights and rules are for both.
+std::string AbsentNameBeside(const std::string& name, uint64_t random) {
+  return absl::StrCat(name.substr(0, kMaxObjectNameBytes - 17), "-",
+                      absl::Hex(random, absl::kZeroPad16));
+}
+
 }  // namespace
 
 // ---- turns
@@ -156,7 +162,7 @@ void S3Store::Send(Request& request, Endpoint& endpoint, RequestWindow::Ticket s
     request.endpoint = &endpoint;
     const auto patience = endpoint.hedger.Patience();
     const bool may_hedge = request.verb == ObjectVerb::kGet && !request.hedged &&
-                           !request.sink_begun && patience.has_value();
+                           !request.checks && !request.sink_begun && patience.has_value();
     WakeAt(request, may_hedge ? now() + *patience : MonotonicTime::max());
   }
   ++counters_.attempts;
@@ -170,8 +176,15 @@ HttpRequest S3Store::MakeHttp(const Request& request, Attempt& attempt) {
   const SigningContext signing{&signer_, attempt.keys, ServerTime()};
   const EndpointNumber to = attempt.endpoint.number;
   HttpRequest http;
-  switch (request.verb) {
+  switch (request.question().verb) {
     case ObjectVerb::kGet: {
+      if (request.checks) {
+        http = MakeGet(urls_, to, signing, {AbsentNameBeside(request.name(), random_.NextU64()),
+                                            ByteRange{0, kBlockBytes}});
+        http.sink = &attempt;
+        http.max_body_bytes = kMaxXmlBytes;
+        break;
+      }
       GetObject get = request.get;
       if (attempt.resumes) {
         KVKEEP_CHECK(request.promised.has_value() && request.given < *request.promised);
@@ -236,7 +249,11 @@ S3Answer S3Store::Judge(const Request& request, const Attempt& attempt,
     answer.error.code = absl::StrCat("HTTP ", http.head.status);
   }
   if (!http.status.ok()) answer.error.message = std::string(http.status.message());
-  if (attempt.bad_head) {
+  if (request.checks) return answer;
+  if (request.verb == ObjectVerb::kGet && answer.outcome == kMisconfigured &&
+      now() <= attempt.endpoint.absent_at + options_.absent_proves_for) {
+    answer.outcome = kRefused;
+  } else if (attempt.bad_head) {
     answer.outcome = kBroken;
     answer.error.code = "OtherRange";
   } else if (attempt.other) {
@@ -281,8 +298,26 @@ bool S3Store::MendsItself(Request& request, const Attempt& attempt, const S3Answ
       request.made_plain = true;
       ++counters_.plain_puts;
       return true;
+    case kMisconfigured:
+      if (request.checks || request.verb == ObjectVerb::kList ||
+          OfThisVerbAlone(request.verb, answer)) {
+        return false;
+      }
+      request.checks = true;
+      request.refused = answer;
+      ++counters_.refusals_checked;
+      return true;
     default: return false;
   }
+}
+
+void S3Store::RefuseAlone(Request& request) {
+  request.last = request.refused;
+  if (request.verb == ObjectVerb::kGet) request.last.outcome = kRefused;
+  if (request.verb != ObjectVerb::kPut) return;
+  no_puts_before_ = now() + options_.puts_off_for;
+  MutexLock lock(&mu_);
+  last_error_ = request.refused.error;
 }
 
 void S3Store::TellWindow(const Attempt& attempt, const S3Answer& answer) {
@@ -306,7 +341,8 @@ void S3Store::TellBreaker(const Request& request, const Attempt& attempt, const 
   Breaker& breaker = attempt.endpoint.breaker;
   const Consequence then = ConsequenceOf(answer.outcome);
   const bool for_somebody = stays && (then.opens || then.renews);
-  if (answer.outcome == kFull || (for_somebody && OfThisVerbAlone(request.verb, answer))) {
+  if (answer.outcome == kFull ||
+      (for_somebody && OfThisVerbAlone(request.question().verb, answer))) {
     if (request.verb == ObjectVerb::kPut) no_puts_before_ = now() + options_.puts_off_for;
     MutexLock lock(&mu_);
     last_error_ = answer.error;
@@ -343,6 +379,7 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
     counters_.clock_skew_seconds =
         answer.date->value() - static_cast<int64_t>(clock_.UnixMicros() / 1'000'000);
   }
+  if (answer.outcome == kAbsent) endpoint.absent_at = now();
   const MonotonicTime held_until = endpoint.window.held_until();
   TellWindow(attempt, answer);
   TellBreaker(request, attempt, answer, counts && !mends_itself);
@@ -373,6 +410,8 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
 void S3Store::Conclude(Request& request) {
   KVKEEP_CHECK(request.first == nullptr && request.second == nullptr);
   KVKEEP_CHECK(request.winner == nullptr);
+  const bool absent = request.last.outcome == kAbsent || request.last.outcome == kOk;
+  if (request.checks && absent) RefuseAlone(request);
   const bool told = request.last.outcome == kOk || request.last.outcome == kExists;
   if (request.cancelled && !told) {
     request.last.outcome = kCancelled;
@@ -385,9 +424,8 @@ void S3Store::Conclude(Request& request) {
 bool S3Store::Again(Request& request) {
   KVKEEP_CHECK(request.stage == Request::Stage::kSent && request.attempts > 0);
   // A read goes on where it was, if it can be told which version that was.
-  if (request.sink_begun && (!request.promised.has_value() || request.head.etag.empty())) {
-    return false;
-  }
+  const bool goes_on = request.sink_begun && !request.checks;
+  if (goes_on && (!request.promised.has_value() || request.head.etag.empty())) return false;
   const ObjectOutcome outcome = request.last.outcome;
   if (request.mends_itself && outcome == kDenied) {
     request.stage = Request::Stage::kForKeys;

@@ -29,6 +29,7 @@ struct S3Store::Endpoint {
   Hedger hedger;
   std::deque<Request*> reads, writes;  // that wait for their turn
   bool plain_puts = false;             // it knows no If-None-Match
+  MonotonicTime absent_at{MonotonicTime::min()};  // it said last that an object is absent
 };
 
 struct S3Store::Request {
@@ -58,6 +59,9 @@ struct S3Store::Request {
   bool cancelled = false, hedged = false;
   bool renewed = false, clock_set = false, made_plain = false;  // each is done once
   bool mends_itself = false;  // what ended the last attempt, by one of these
+  // Its name was refused: a name that is absent is asked for in its place (CheckAbsentInstead).
+  bool checks = false;
+  S3Answer refused;  // that name's
   SharedS3Keys denied_keys;
   MonotonicTime keys_until{0};
 
@@ -77,6 +81,7 @@ struct S3Store::Request {
   const std::string& name() const { return verb == ObjectVerb::kPut ? put.name : get.name; }
   bool writes() const { return verb == ObjectVerb::kPut || verb == ObjectVerb::kDelete; }
   ObjectQuestion question() const {
+    if (checks) return {ObjectVerb::kGet, false};
     return {verb, verb == ObjectVerb::kPut ? put.if_absent && !made_plain
                                            : !get.if_match.empty() || sink_begun};
   }
@@ -91,7 +96,7 @@ class S3Store::Attempt final : public HttpSink {
         hedge(hedge),
         endpoint(*endpoint),
         sent_at(store->now()),
-        resumes(request->sink_begun),
+        resumes(request->sink_begun && !request->checks),
         store_(*store),
         request_(*request) {}
 

@@ -12,6 +12,10 @@
 // it. Large reads are not cut into parts here; the caller that knows pieces does that
 // (tiers/remote/bucket_source.h).
 //
+// A request that is refused for good may be of one bad object, or show that no request will do. So
+// a name that is absent is asked for in its place: when that is told of, the object or the verb
+// alone is refused; when not, the endpoint is not asked for a while.
+//
 // An endpoint whose breaker is open is not asked. The next one is; if none is left, the answer
 // comes at once. A name asks the same endpoint as long as that is well.
 #pragma once
@@ -53,6 +57,8 @@ struct S3StoreOptions {
   // round has but the rest.
   std::chrono::milliseconds late_counts_from{1000};
   std::chrono::seconds puts_off_for{60};  // when it is full, or takes no puts
+  // An absent object that was told of so lately proves that a refusal is of one object.
+  std::chrono::milliseconds absent_proves_for{1000};
   std::chrono::milliseconds keys_within{5000}, keys_looked_for_each{50};
 };
 
@@ -66,7 +72,7 @@ struct S3StoreCounters {
   uint64_t not_asked = 0;      // for an open breaker, no keys, no room, or puts that are off
   uint64_t throttled = 0;      // attempts
   uint64_t breaker_opened = 0;
-  uint64_t renewed = 0, clock_set = 0, plain_puts = 0;
+  uint64_t renewed = 0, clock_set = 0, plain_puts = 0, refusals_checked = 0;
   uint64_t read_bytes = 0, written_bytes = 0;
   uint32_t window = 0, in_flight = 0;  // now, of all endpoints
   int64_t clock_skew_seconds = 0;      // the server's clock before ours, by its last answer
@@ -124,6 +130,8 @@ class S3Store final : public ObjectStore {
   void OnAnswer(Request& request, Attempt& attempt, HttpAnswer http);
   S3Answer Judge(const Request& request, const Attempt& attempt, const HttpAnswer& http) const;
   bool MendsItself(Request& request, const Attempt& attempt, const S3Answer& answer);
+  // What a refusal of one object, or of one verb, is answered with.
+  void RefuseAlone(Request& request);
   bool WaitedLong(const Attempt& attempt) const;
   void TellWindow(const Attempt& attempt, const S3Answer& answer);
   void TellBreaker(const Request& request, const Attempt& attempt, const S3Answer& answer,

@@ -275,8 +275,11 @@ BucketSource::Probed BucketSource::CheckProbe(const ChunkId& id, HeaderProbe& pr
               : &BucketSourceCounters::probes_failed);
     // Nothing of ours is so small, and the name is.
     if (cut) RemoveBad(id);
-    if (answer.outcome == ObjectOutcome::kAbsent) NoteAbsent(id);
-    return {.answered = cut || answer.outcome == ObjectOutcome::kAbsent};
+    // One that is refused alone (archived, say) is as good as absent.
+    const bool none = answer.outcome == ObjectOutcome::kAbsent ||
+                      answer.outcome == ObjectOutcome::kRefused;
+    if (none) NoteAbsent(id);
+    return {.answered = cut || none};
   }
   const auto bad = [&](uint64_t BucketSourceCounters::*reason) {
     Count(reason);

@@ -200,6 +200,11 @@ void BucketSource::OnPart(const std::shared_ptr<Reading>& reading, PartSink& sin
       case ObjectOutcome::kCancelled:
         status = absl::UnavailableError("a read of an image beyond the node was cut short");
         break;
+      case ObjectOutcome::kRefused:
+        NoteAbsent(reading->request.id);
+        status = absl::UnavailableError(
+            absl::StrCat("an image beyond the node is refused: ", answer.error.code));
+        break;
       default: status = ToStatus(answer.outcome, "reading an image beyond the node", answer.error);
     }
     if (answer.outcome == ObjectOutcome::kAbsent) {

@@ -106,6 +106,21 @@ TEST_CASE("the rules of a bucket are held against the lifetime that its nodes ar
   CHECK(rules(7).says == "some that are not understood");
 }
 
+TEST_CASE("rules that archive images are found bad, those that move them elsewhere noted") {
+  CheckedBucket b;
+  const auto moves_to = [&b](const char* storage) {
+    b.bucket.lifecycle = absl::StrCat(
+        "<LifecycleConfiguration><Rule><Filter/><Status>Enabled</Status><Transition><Days>30</Days>"
+        "<StorageClass>",
+        storage, "</StorageClass></Transition></Rule></LifecycleConfiguration>");
+    return FindingOf(b.Check(), "rules that move objects");
+  };
+  CHECK(moves_to("GLACIER").verdict == Verdict::kBad);
+  CHECK(absl::StrContains(moves_to("GLACIER").means, "take the rule away"));
+  CHECK(moves_to("STANDARD_IA").verdict == Verdict::kNote);
+  CHECK(moves_to("STANDARD_IA").says == "to STANDARD_IA");
+}
+
 TEST_CASE("where nothing works the check ends, and says why") {
   CheckedBucket b;
   const std::vector<BucketFinding> findings = b.Check("another secret");

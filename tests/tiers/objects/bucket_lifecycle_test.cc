@@ -77,6 +77,24 @@ TEST_CASE("rules for others, or that do something else, do not count") {
   }
 }
 
+TEST_CASE("rules that move images to another class are told, and whether it answers reads") {
+  const auto to = [](absl::string_view storage) {
+    return absl::StrCat("<Transition><Days>7</Days><StorageClass>", storage,
+                        "</StorageClass></Transition>");
+  };
+  CHECK(Read(Rule("<Filter/>")).moved_to.empty());
+  CHECK(Read(Rule("<Filter/>", to("STANDARD_IA"))).moved_to == "STANDARD_IA");
+  CHECK_FALSE(Read(Rule("<Filter/>", to("GLACIER_IR"))).archived);
+  CHECK(Read(Rule("<Filter/>", to("DEEP_ARCHIVE"))).archived);
+  const BucketExpiry several =
+      Read(Rule("<Filter/>", to("GLACIER") + to("STANDARD_IA")) + Rule("<Prefix>kv/</Prefix>"));
+  CHECK(several.archived);
+  CHECK(several.moved_to == "GLACIER");
+  CHECK(several.days == 7u);
+  CHECK(Read(Rule("<Filter><Prefix>other/</Prefix></Filter>", to("GLACIER"))).moved_to.empty());
+  CHECK(Read(Rule("<Filter/>", to("GLACIER"), "Disabled")).moved_to.empty());
+}
+
 TEST_CASE("rules that are not understood are no proof that nothing expires") {
   CHECK(Read(Rule("<Filter/>", "<Expiration><Date>2026-01-01T00:00:00Z</Date></Expiration>"))
             .unclear);

@@ -12,20 +12,6 @@ using std::chrono::seconds;
 using Outcome = ObjectOutcome;
 using Health = ObjectStoreHealth::State;
 
-ScriptedAnswer S3Error(int status, const char* code) {
-  return {.status = status, .body = absl::StrCat("<Error><Code>", code, "</Code></Error>")};
-}
-
-// The first `count` requests meet this, the others the server.
-ScriptedBucket::Instead FirstMeet(size_t count, const ScriptedAnswer& answer) {
-  return [count, answer](const HttpRequest&) mutable
-         -> std::optional<std::optional<ScriptedAnswer>> {
-    if (count == 0) return std::nullopt;
-    --count;
-    return answer;
-  };
-}
-
 ScriptedAnswer Reset() {
   return {.status = 0, .fails = absl::UnavailableError("reset")};
 }
@@ -417,51 +403,6 @@ TEST_CASE("what is there is not put again where that can be told") {
   CHECK(b.Put("n", "again", true)->outcome == Outcome::kExists);
   CHECK(b.Put("n", "third")->outcome == Outcome::kOk);
   CHECK(b.server.objects().at("kv/n").body == "third");
-}
-
-TEST_CASE("what somebody has to mend stops all requests, says what it is, and is tried again") {
-  ScriptedBucket b;
-  b.Put("n", "hello");
-  b.instead = FirstMeet(1, S3Error(403, "SignatureDoesNotMatch"));
-  TextObjectSink sink;
-  std::optional<ObjectAnswer> answer;
-  b.store->Get({.name = "n"}, &sink, b.Into(&answer));
-  b.Settle();
-  CHECK(answer->outcome == Outcome::kMisconfigured);
-  const ObjectStoreHealth health = b.store->health();
-  CHECK(health.state == Health::kMisconfigured);
-  CHECK(health.error.code == "SignatureDoesNotMatch");
-  CHECK_FALSE(health.what_to_do.empty());
-  CHECK(health.retry_in > seconds(40));
-  b.sent.clear();
-  answer.reset();
-  b.store->Get({.name = "n"}, &sink, b.Into(&answer));
-  b.Settle();
-  CHECK(answer->outcome == Outcome::kMisconfigured);
-  CHECK(answer->attempts == 0);
-  CHECK(b.sent.empty());
-  b.Advance(seconds(60));
-  CHECK(b.store->health().readable());
-  answer.reset();
-  b.store->Get({.name = "n"}, &sink, b.Into(&answer));
-  b.Settle();
-  CHECK(answer->ok());
-  CHECK(b.store->health().error == ObjectError{});
-}
-
-TEST_CASE("rights that puts alone lack turn off puts alone") {
-  ScriptedBucket b;
-  b.Put("n", "hello");
-  b.instead = FirstMeet(1, S3Error(403, "AccessDenied"));
-  std::optional<ObjectAnswer> answer;
-  b.store->Put({.name = "m"}, b.Into(&answer));
-  b.Settle();
-  CHECK(answer->outcome == Outcome::kMisconfigured);
-  CHECK(b.store->health().readable());
-  CHECK_FALSE(b.store->health().writable());
-  CHECK(b.store->health().error.code == "AccessDenied");
-  TextObjectSink sink;
-  CHECK(b.Get({.name = "n"}, &sink)->ok());
 }
 
 TEST_CASE("a full server is put nothing for a while, and read") {

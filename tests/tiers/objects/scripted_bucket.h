@@ -139,4 +139,18 @@ class ScriptedBucket {
   std::unique_ptr<S3Store> store;
 };
 
+inline ScriptedAnswer S3Error(int status, const char* code) {
+  return {.status = status, .body = absl::StrCat("<Error><Code>", code, "</Code></Error>")};
+}
+
+// The first `count` requests meet this, the others the server.
+inline ScriptedBucket::Instead FirstMeet(size_t count, const ScriptedAnswer& answer) {
+  return [count, answer](const HttpRequest&) mutable
+         -> std::optional<std::optional<ScriptedAnswer>> {
+    if (count == 0) return std::nullopt;
+    --count;
+    return answer;
+  };
+}
+
 }  // namespace kvkeep

@@ -492,6 +492,29 @@ TEST_CASE("a question that is not answered in time is no absence: what is known 
   CHECK_FALSE((*found)[50].has_value());
 }
 
+TEST_CASE("an object that is refused alone is as good as absent, and is not asked for at once") {
+  Bucket b;
+  Image read = Image::Make(*b.source, Chunk(3), 5000, 3);
+  CHECK(b.Write(read).ok());
+  b.store->refused.insert(b.only_name());
+  std::vector<ChunkId> ids;
+  for (uint64_t name = 1; name <= 8; ++name) {
+    Image image = Image::Make(*b.source, Chunk(name), 5000, name);
+    if (name != 3) CHECK(b.Write(image).ok());
+    ids.push_back(image.id);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const RemoteSource::Found found = b.Find(ids, Wanted::kAny);
+    for (size_t at = 0; at < 8; ++at) CHECK(found[at].has_value() == (at != 2));
+  }
+  CHECK(b.source->counters().known_absent == 1);
+  Told told;
+  b.Read(read, &told);
+  b.executor.RunAll();
+  CHECK(told.ended(read.shape));
+  CHECK(absl::IsUnavailable(*told.header));
+}
+
 TEST_CASE("a source with enough on its way, or a store that takes no puts, is not writable") {
   Bucket b({.writes_in_flight = 200'000});
   CHECK(b.source->writable());
