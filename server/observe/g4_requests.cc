@@ -46,6 +46,10 @@ void AddG4Requests(const S3StoreCounters& requests, MetricFamilies* out) {
           requests.not_asked);
   counter("g4_throttled_total", "Attempts that the server answered with: slower",
           requests.throttled);
+  counter("g4_slow_total", "Attempts whose bodies moved too slowly: fewer go at a time since",
+          requests.slow);
+  counter("g4_yielded_reads_total", "Reads that were cut for it, to go on where they were",
+          requests.yielded_reads);
   counter("g4_breaker_opened_total", "Times that an endpoint was not to be asked for a while",
           requests.breaker_opened);
   counter("g4_renewed_keys_total", "Requests sent again with newer keys", requests.renewed);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
@@ -173,8 +174,18 @@ void CurlEngine::StartWaiting() {
 void CurlEngine::EndLate() {
   const MonotonicTime now = clock_.Now();
   std::vector<std::pair<HttpCall, absl::Status>> late;
+  std::optional<HttpCall> slow;
   for (const auto& [call, transfer] : running_) {
-    if (absl::Status why = transfer->Late(now); !why.ok()) late.emplace_back(call, std::move(why));
+    if (absl::Status why = transfer->Late(now); !why.ok()) {
+      late.emplace_back(call, std::move(why));
+    } else if (transfer->IsSlow(now) &&
+               (!slow.has_value() || transfer->GoesBefore(*running_.at(*slow)))) {
+      slow = call;
+    }
+  }
+  if (slow.has_value()) {
+    late.emplace_back(*slow, running_.at(*slow)->GiveUpSlow());
+    for (const auto& [call, transfer] : running_) transfer->MeasureAnew(now);
   }
   for (const Waiting& order : waiting_) {
     if (now < order.request.deadline) continue;

@@ -5,6 +5,10 @@
 // knows no deadline. Connections are reused while they are young. Looking up a name never holds the
 // loop up: one that hangs is left to its thread.
 //
+// Of bodies that are slow at a time one is given up, downloads first, the least advanced first: the
+// others have its part of the line, and are measured anew. One that stands still is given up in any
+// case.
+//
 // The destructor cancels all requests, also those that a callback starts when it is told of that.
 // It answers all of them and joins the thread.
 #pragma once

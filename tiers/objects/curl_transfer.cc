@@ -128,33 +128,61 @@ absl::Status CurlEngine::Transfer::SetHeaders() {
 }
 
 absl::Status CurlEngine::Transfer::Late(MonotonicTime now) {
-  if (now >= request_.deadline) return absl::DeadlineExceededError("its deadline has passed");
   const bool answered = answer_.head.status >= 200;
   if (!sent_at_.has_value() && moved_ >= body_size_) sent_at_ = body_size_ == 0 ? begun_ : now;
+  // A server that thinks about a whole body is not slow; one that takes or gives one is.
+  const bool moves = answered || (moved_ > 0 && moved_ < body_size_);
+  if (!moves) {
+    stretch_from_.reset();
+    moved_at_.reset();
+  } else {
+    if (!moved_at_.has_value() || moved_ != moved_seen_) moved_at_ = now;
+    moved_seen_ = moved_;
+    if (!stretch_from_.has_value()) {
+      stretch_from_ = now;
+      moved_before_ = moved_;
+    }
+  }
+  const bool still = moves && now >= *moved_at_ + options_.slow_for;
+  if (now >= request_.deadline) {
+    answer_.slow = moves && !still;
+    return absl::DeadlineExceededError("its deadline has passed");
+  }
   if (!answered && sent_at_.has_value() && now >= *sent_at_ + request_.first_byte_within) {
     return absl::DeadlineExceededError(
         absl::StrCat("no answer within ", request_.first_byte_within.count(), " ms"));
   }
-  // A server that thinks about a whole body is not slow; one that takes or gives one is.
-  const bool moves = answered || (moved_ > 0 && moved_ < body_size_);
-  if (!moves || options_.least_bytes_per_second == 0) {
-    stretch_from_.reset();
-    return absl::OkStatus();
-  }
-  if (!stretch_from_.has_value()) {
-    stretch_from_ = now;
-    moved_before_ = moved_;
-  }
-  if (now < *stretch_from_ + options_.slow_for) return absl::OkStatus();
+  return still && least_bytes_per_second() > 0 ? TooSlow() : absl::OkStatus();
+}
+
+bool CurlEngine::Transfer::IsSlow(MonotonicTime now) {
+  if (!stretch_from_.has_value() || now < *stretch_from_ + options_.slow_for) return false;
   const double seconds = std::chrono::duration<double>(now - *stretch_from_).count();
-  if (static_cast<double>(moved_ - moved_before_) <
-      static_cast<double>(options_.least_bytes_per_second) * seconds) {
-    return absl::DeadlineExceededError(absl::StrCat("its body moves slower than ",
-                                                    options_.least_bytes_per_second, " bytes/s"));
-  }
+  const double least = static_cast<double>(least_bytes_per_second()) * seconds;
+  if (static_cast<double>(moved_ - moved_before_) < least) return true;
+  MeasureAnew(now);
+  return false;
+}
+
+bool CurlEngine::Transfer::GoesBefore(const Transfer& other) const {
+  const bool up = body_size_ > 0, others_up = other.body_size_ > 0;
+  return up != others_up ? others_up : moved_ < other.moved_;
+}
+
+absl::Status CurlEngine::Transfer::GiveUpSlow() {
+  answer_.slow = true;
+  return TooSlow();
+}
+
+absl::Status CurlEngine::Transfer::TooSlow() const {
+  return absl::DeadlineExceededError(
+      absl::StrCat("its body moves slower than ", least_bytes_per_second(), " bytes/s"));
+}
+
+void CurlEngine::Transfer::MeasureAnew(MonotonicTime now) {
+  if (!stretch_from_.has_value()) return;
   stretch_from_ = now;
   moved_before_ = moved_;
-  return absl::OkStatus();
 }
 
 MonotonicTime CurlEngine::Transfer::WakeAt() const {
@@ -162,8 +190,9 @@ MonotonicTime CurlEngine::Transfer::WakeAt() const {
   if (answer_.head.status < 200 && sent_at_.has_value()) {
     at = std::min<MonotonicTime>(at, *sent_at_ + request_.first_byte_within);
   }
-  if (stretch_from_.has_value()) {
-    at = std::min<MonotonicTime>(at, *stretch_from_ + options_.slow_for);
+  for (const auto& from : {stretch_from_, moved_at_}) {
+    const bool measured = from.has_value() && least_bytes_per_second() > 0;
+    if (measured) at = std::min<MonotonicTime>(at, *from + options_.slow_for);
   }
   return at;
 }

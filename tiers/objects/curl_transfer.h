@@ -25,6 +25,13 @@ class CurlEngine::Transfer {
   // Why it is to be ended now, OK when it is not. Called at `WakeAt` at the latest.
   absl::Status Late(MonotonicTime now);
   MonotonicTime WakeAt() const;
+  // Its body was slower than it has to be over the stretch that ends now.
+  bool IsSlow(MonotonicTime now);
+  // It is given up before `other` is, when both are slow.
+  bool GoesBefore(const Transfer& other) const;
+  absl::Status GiveUpSlow();
+  // How fast its body moves is measured from now on.
+  void MeasureAnew(MonotonicTime now);
 
   // What libcurl says at the end, as a status of ours.
   absl::Status Finished(CURLcode code) const;
@@ -39,6 +46,10 @@ class CurlEngine::Transfer {
     void operator()(curl_slist* list) const { curl_slist_free_all(list); }
   };
 
+  uint64_t least_bytes_per_second() const {
+    return request_.least_bytes_per_second.value_or(options_.least_bytes_per_second);
+  }
+  absl::Status TooSlow() const;
   absl::Status SetOptions(HttpCall call);
   absl::Status SetBody();
   absl::Status SetHeaders();
@@ -68,9 +79,9 @@ class CurlEngine::Transfer {
   size_t run_ = 0, in_run_ = 0;  // where the body that is sent goes on
   uint64_t at_ = 0;
   bool head_done_ = false;  // the sink has seen it
-  // How fast it moves: bytes up to when the present stretch began.
-  uint64_t moved_ = 0, moved_before_ = 0;
-  std::optional<MonotonicTime> stretch_from_;
+  // How fast it moves: bytes up to when the present stretch began, and when some were last seen.
+  uint64_t moved_ = 0, moved_before_ = 0, moved_seen_ = 0;
+  std::optional<MonotonicTime> stretch_from_, moved_at_;  // while its body moves
   std::optional<MonotonicTime> sent_at_;  // all of the request
 };
 

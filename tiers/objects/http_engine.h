@@ -61,6 +61,8 @@ struct HttpRequest {
   // Of the answer, from when the request was sent.
   std::chrono::milliseconds first_byte_within{30'000};
   uint64_t max_body_bytes = 512 * kMiB;           // that the sink is given
+  // That its body has to move, up or down, once it has begun; none: as the engine has it.
+  std::optional<uint64_t> least_bytes_per_second;
 };
 
 struct HttpAnswer {
@@ -70,6 +72,7 @@ struct HttpAnswer {
   uint64_t body_bytes = 0;     // that the sink was given
   uint64_t sent_bytes = 0;     // of the request's body
   bool connected = false;      // there was a connection
+  bool slow = false;           // its body moved until it was late: slower than it had to
   std::chrono::nanoseconds first_byte{0}, total{0};  // since its turn came
 };
 

@@ -8,17 +8,18 @@
 namespace kvkeep {
 
 RequestWindow::RequestWindow(const WindowOptions& options, RandomSource* random)
-    : options_(options), random_(*random), size_(std::min(options.first, options.most)) {
+    : options_(options), random_(*random), size_(std::min(options.first, options.most)),
+      write_size_(most_writes()) {
   KVKEEP_CHECK(options.first >= 1 && options.most >= 1);
   KVKEEP_CHECK(options.first_hold.count() > 0 && options.longest_hold >= options.first_hold);
   KVKEEP_CHECK(options.no_writes_after_throttle.count() >= 0);
 }
 
 std::optional<RequestWindow::Ticket> RequestWindow::TryStart(Kind kind, MonotonicTime now) {
-  if (now < held_until_ || in_flight() >= size_) return std::nullopt;
+  if (now < held_until_ || reads_ >= size_ || in_flight() >= options_.most) return std::nullopt;
   if (kind == Kind::kWrite) {
-    const uint32_t most_writes = std::max<uint32_t>(1, options_.most / 4);
-    if (writes_ >= most_writes || size_ < std::min(options_.least_for_writes, options_.most) ||
+    const bool small = size_ < std::min(options_.least_for_writes, options_.most);
+    if (in_flight() >= size_ || writes_ >= write_size_ || (small && reads_ > 0) ||
         (throttled_at_.has_value() && now < *throttled_at_ + options_.no_writes_after_throttle)) {
       return std::nullopt;
     }
@@ -33,8 +34,14 @@ std::optional<RequestWindow::Ticket> RequestWindow::TryStart(Kind kind, Monotoni
 void RequestWindow::Served(Ticket ticket) {
   // A window that is not used says nothing of a larger one.
   const bool in_use = 2 * in_flight() >= size_;
+  if (ticket.kind_ == Kind::kWrite && 2 * writes_ >= write_size_ &&
+      ++served_writes_ >= write_size_) {
+    served_writes_ = 0;
+    write_size_ = std::min(write_size_ + 1, most_writes());
+  }
   Leave(ticket);
-  if (ticket.epoch_ != epoch_ || !in_use || ++served_ < size_) return;
+  if (ticket.epoch_ != epoch_ || !in_use) return;
+  if (++served_ < size_ && epoch_ > 0) return;
   served_ = 0;
   hold_ = std::chrono::nanoseconds(0);
   shrank_ = false;
@@ -63,6 +70,20 @@ void RequestWindow::Throttled(Ticket ticket, MonotonicTime now,
   }
   held_until_ = std::max(held_until_, now + held);
 }
+
+void RequestWindow::Slow(Ticket ticket, MonotonicTime now) {
+  Leave(ticket);
+  const bool write = ticket.kind_ == Kind::kWrite;
+  std::optional<MonotonicTime>& halved_at = write ? writes_halved_at_ : halved_at_;
+  if (halved_at.has_value() && now < *halved_at + options_.between_halvings) return;
+  halved_at = now;
+  if (!write) ++epoch_;
+  (write ? served_writes_ : served_) = 0;
+  uint32_t& size = write ? write_size_ : size_;
+  size = std::max<uint32_t>(1, size / 2);
+}
+
+uint32_t RequestWindow::most_writes() const { return std::max<uint32_t>(1, options_.most / 4); }
 
 void RequestWindow::Ended(Ticket ticket) { Leave(ticket); }
 

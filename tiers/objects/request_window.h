@@ -1,12 +1,15 @@
 // RequestWindow: how many requests an endpoint is given at a time.
 //
-// It grows by one for each window of answers that came while it was in use, and shrinks to 0.7 of
-// itself when the server asks for less. If that was not enough, all requests are held for a while
-// that doubles as long as it goes on: of a server that takes a few at a time a hold at each first
-// refusal left half unused. Answers to what was sent before it last shrank do not shrink it again:
-// a server that turns down 40 requests at once said one thing, not 40.
+// It grows while it is in use: by one for each answer until it first shrinks, from then on by one
+// for each window of answers. It shrinks to half when bodies are slow, as they share a line, and to
+// 0.7 of itself when the server asks for less. If that was not enough, all requests are held for a
+// while that doubles as long as it goes on: of a server that takes a few at a time a hold at each
+// first refusal left half unused. Answers to what was sent before it last shrank do not shrink it
+// again: a server that turns down 40 requests at once said one thing, not 40.
 //
-// Writes yield: a quarter of the connections, none in a small window or soon after it shrank.
+// Writes yield: a quarter of the connections, none in a small window that reads use, or soon after
+// the server asked for less. They have a limit of their own in that quarter, which halves when they
+// are slow. A read does not wait for a write while there is another connection.
 // A plain value: time comes from the caller. Thread-compatible.
 #pragma once
 
@@ -24,6 +27,7 @@ struct WindowOptions {
   uint32_t most = 64;  // g4.connections
   std::chrono::milliseconds first_hold{1000}, longest_hold{60'000};  // doubling, a quarter jitter
   uint32_t least_for_writes = 4;
+  std::chrono::milliseconds between_halvings{1000};
   std::chrono::seconds no_writes_after_throttle{5};
 };
 
@@ -39,31 +43,38 @@ class RequestWindow {
   // `random` outlives this.
   RequestWindow(const WindowOptions& options, RandomSource* random);
 
-  // A request may be sent now. Its end is told once, by one of the three below.
+  // A request may be sent now. Its end is told once, by one of the four below.
   std::optional<Ticket> TryStart(Kind kind, MonotonicTime now);
   void Served(Ticket ticket);
   // `retry_after`: what the server asked for, if it did; taken up to the longest hold.
   void Throttled(Ticket ticket, MonotonicTime now,
                  std::optional<std::chrono::seconds> retry_after = std::nullopt);
+  // Its body moved, and too slowly.
+  void Slow(Ticket ticket, MonotonicTime now);
   // It failed or was cancelled, which says nothing of how much the server can take.
   void Ended(Ticket ticket);
 
   uint32_t size() const { return size_; }
+  // Requests of this kind cannot be fewer at a time.
+  bool is_least(Kind kind) const { return (kind == Kind::kWrite ? write_size_ : size_) == 1; }
   uint32_t in_flight() const { return reads_ + writes_; }
   // Until then nothing is sent; may lie in the past.
   MonotonicTime held_until() const { return held_until_; }
 
  private:
   void Leave(Ticket ticket);
+  uint32_t most_writes() const;
 
   const WindowOptions options_;
   RandomSource& random_;
   uint32_t size_;
+  uint32_t write_size_, served_writes_ = 0;
   uint32_t reads_ = 0, writes_ = 0;
   uint32_t served_ = 0;  // since it last grew or shrank
   uint64_t epoch_ = 0;   // times it shrank
   std::chrono::nanoseconds hold_{0};  // the last one, whole; zero: served a window since
   bool shrank_ = false;               // since it served a window
+  std::optional<MonotonicTime> halved_at_, writes_halved_at_;
   MonotonicTime held_until_{MonotonicTime::min()};
   std::optional<MonotonicTime> throttled_at_;
 };

@@ -72,6 +72,7 @@ absl::Status S3Store::Attempt::Take(std::span<const std::byte> bytes) {
     bytes = bytes.first(std::min<uint64_t>(bytes.size(), left));
   }
   if (!bytes.empty()) {
+    if (!request_.small()) endpoint.body_at = store_.now();
     request_.given += bytes.size();
     store_.counters_.read_bytes += bytes.size();
     request_.sink_said = request_.sink->Take(bytes);

@@ -70,7 +70,7 @@ void S3Store::RefuseEndpointless(Request& request) {
                 "no endpoint is asked at the moment");
 }
 
-void S3Store::Dispatch(Request& request) {
+void S3Store::Dispatch(Request& request, bool first) {
   KVKEEP_CHECK(request.first == nullptr && request.second == nullptr);
   KVKEEP_CHECK(request.stage != Request::Stage::kWaiting);
   request.stage = Request::Stage::kNew;
@@ -94,7 +94,7 @@ void S3Store::Dispatch(Request& request) {
   request.stage = Request::Stage::kWaiting;
   request.endpoint = endpoint;
   WakeAt(request, request.deadline);
-  queue.push_back(&request);
+  queue.insert(first ? queue.begin() : queue.end(), &request);
   Pump(*endpoint);
 }
 
@@ -213,6 +213,9 @@ HttpRequest S3Store::MakeHttp(const Request& request, Attempt& attempt) {
   }
   http.deadline = request.deadline;
   http.first_byte_within = options_.first_byte_within;
+  // Alone it is as fast as it can be.
+  const auto kind = request.writes() ? RequestWindow::Kind::kWrite : RequestWindow::Kind::kRead;
+  if (attempt.endpoint.window.is_least(kind)) http.least_bytes_per_second = 1;
   return http;
 }
 
@@ -327,11 +330,17 @@ void S3Store::TellWindow(const Attempt& attempt, const S3Answer& answer) {
     ++counters_.throttled;
     return window.Throttled(attempt.slot, now(), answer.retry_after);
   }
+  if (answer.slow) {
+    ++counters_.slow;
+    return window.Slow(attempt.slot, now());
+  }
   if (then.serves) return window.Served(attempt.slot);
   window.Ended(attempt.slot);
 }
 
 bool S3Store::WaitedLong(const Attempt& attempt) const {
+  // Behind bodies of our own, on a line that they fill.
+  if (!attempt.timed && attempt.endpoint.body_at > attempt.sent_at) return false;
   const auto from = attempt.timed ? options_.late_counts_from : options_.late_counts_from / 2;
   return now() - attempt.sent_at >= from;
 }
@@ -349,12 +358,13 @@ void S3Store::TellBreaker(const Request& request, const Attempt& attempt, const 
     return breaker.Serves(attempt.ticket, now());
   }
   // Whatever ended it: a head came, as it should.
-  if (then.serves || attempt.lost || (attempt.timed && answer.outcome == kCancelled)) {
+  const bool cut = attempt.timed && (answer.outcome == kCancelled || answer.slow);
+  if (then.serves || attempt.lost || cut) {
     return breaker.Serves(attempt.ticket, now());
   }
   if (for_somebody) {
     breaker.Misconfigured(attempt.ticket, now());
-  } else if (then.fails && (answer.outcome != kLate || WaitedLong(attempt))) {
+  } else if (then.fails && (answer.outcome != kLate || (!answer.slow && WaitedLong(attempt)))) {
     breaker.Fails(attempt.ticket,
                   answer.connection_failed ? Breaker::Failure::kConnection
                                            : Breaker::Failure::kAnswer,
@@ -393,6 +403,7 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
   if (counts) {
     request.last = answer;
     request.mends_itself = mends_itself;
+    request.yields = attempt.yields || answer.slow;
     if (then.serves || was_winner || mends_itself) DropOther(request, attempt);
   }
   if (request.first.get() == &attempt) {
@@ -401,10 +412,32 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
     request.second.reset();
   }
   if (request.first == nullptr) Conclude(request);
+  if (answer.slow) YieldReads(endpoint);
   if (endpoint.window.held_until() > held_until) DispatchAnew(endpoint);
   Pump(endpoint);
   Arm();
   Publish();
+}
+
+void S3Store::YieldReads(Endpoint& endpoint) {
+  std::vector<Request*> reads;
+  for (const auto& [call, request] : requests_) {
+    const bool on_its_way =
+        request->stage == Request::Stage::kSent && request->endpoint == &endpoint;
+    if (on_its_way && request->may_yield()) reads.push_back(request.get());
+  }
+  if (reads.size() <= endpoint.window.size()) return;
+  const auto end = reads.end() - endpoint.window.size();
+  std::sort(reads.begin(), reads.end(), [](const Request* a, const Request* b) {
+    return std::pair(a->given, b->call) < std::pair(b->given, a->call);
+  });
+  std::for_each(reads.begin(), end, [this](Request* request) {
+    for (Attempt* attempt : {request->first.get(), request->second.get()}) {
+      if (attempt == nullptr || attempt->dropped) continue;
+      attempt->yields = true;
+      http_.Cancel(attempt->http);
+    }
+  });
 }
 
 void S3Store::Conclude(Request& request) {
@@ -427,6 +460,12 @@ bool S3Store::Again(Request& request) {
   const bool goes_on = request.sink_begun && !request.checks;
   if (goes_on && (!request.promised.has_value() || request.head.etag.empty())) return false;
   const ObjectOutcome outcome = request.last.outcome;
+  if (request.yields && request.may_yield() && (outcome == kCancelled || outcome == kLate)) {
+    ++counters_.yielded_reads;
+    ++request.yielded;
+    Dispatch(request, true);
+    return true;
+  }
   if (request.mends_itself && outcome == kDenied) {
     request.stage = Request::Stage::kForKeys;
     request.keys_until = std::min<MonotonicTime>(now() + options_.keys_within, request.deadline);
@@ -440,7 +479,8 @@ bool S3Store::Again(Request& request) {
   // A retry is not spent on what nobody will be asked.
   if (!ConsequenceOf(outcome).again || !MayBeAskedSoon(request)) return false;
   const auto pause =
-      retries_.TryRetry(request.attempts, now(), request.deadline, random_.NextU64());
+      retries_.TryRetry(request.attempts - request.yielded, now(), request.deadline,
+                        random_.NextU64());
   if (!pause.has_value()) return false;
   request.stage = Request::Stage::kPausing;
   WakeAt(request, now() + *pause);

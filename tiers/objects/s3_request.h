@@ -29,10 +29,12 @@ struct S3Store::Endpoint {
   Hedger hedger;
   std::deque<Request*> reads, writes;  // that wait for their turn
   bool plain_puts = false;             // it knows no If-None-Match
+  MonotonicTime body_at{MonotonicTime::min()};    // some of a large body came last
   MonotonicTime absent_at{MonotonicTime::min()};  // it said last that an object is absent
 };
 
 struct S3Store::Request {
+  static constexpr uint64_t kSmallBytes = 64 * 1024;
   enum class Stage : uint8_t {
     kNew,
     kWaiting,  // in a queue of its endpoint
@@ -59,6 +61,8 @@ struct S3Store::Request {
   bool cancelled = false, hedged = false;
   bool renewed = false, clock_set = false, made_plain = false;  // each is done once
   bool mends_itself = false;  // what ended the last attempt, by one of these
+  bool yields = false;        // the last attempt ended for the others' sake
+  uint32_t yielded = 0;       // attempts that did
   // Its name was refused: a name that is absent is asked for in its place (CheckAbsentInstead).
   bool checks = false;
   S3Answer refused;  // that name's
@@ -79,6 +83,13 @@ struct S3Store::Request {
   std::chrono::nanoseconds first_byte{0};
 
   const std::string& name() const { return verb == ObjectVerb::kPut ? put.name : get.name; }
+  // The header page of an image, or less: it never makes way for others.
+  bool small() const { return get.range.has_value() && get.range->bytes <= kSmallBytes; }
+  // It may end now and go on later where it was.
+  bool may_yield() const {
+    return verb == ObjectVerb::kGet && !small() && !checks && !cancelled && sink_said.ok() &&
+           (!sink_begun || (promised.has_value() && !head.etag.empty()));
+  }
   bool writes() const { return verb == ObjectVerb::kPut || verb == ObjectVerb::kDelete; }
   ObjectQuestion question() const {
     if (checks) return {ObjectVerb::kGet, false};
@@ -119,6 +130,7 @@ class S3Store::Attempt final : public HttpSink {
   bool other = false;      // it is of another version than the first part
   bool bad_head = false;   // it is of something else than what was asked for
   bool timed = false;      // its first byte
+  bool yields = false;     // cancelled, as fewer bodies go at a time now
 
  private:
   absl::Status BeginRead(const HttpHead& head);

@@ -133,6 +133,7 @@ S3Answer ReadAnswer(const ObjectQuestion& question, const HttpAnswer& answer, Un
   if (!answer.status.ok()) {
     read.outcome = JudgeWay(answer.status);
     read.connection_failed = !answer.connected;
+    read.slow = answer.slow && read.outcome == ObjectOutcome::kLate;
     return read;
   }
   read.date = ParseHttpDate(FindHeader(headers, "date"));

@@ -47,6 +47,7 @@ HttpRequest MakeBucketQuery(const S3Urls& urls, EndpointNumber endpoint,
 struct S3Answer {
   ObjectOutcome outcome = ObjectOutcome::kBroken;
   bool connection_failed = false;  // there was none
+  bool slow = false;               // a body that moved was late
   ObjectError error;
   ObjectHead head;                  // its ETag is strong
   std::optional<UnixSeconds> date;  // the server's clock

@@ -12,6 +12,10 @@
 // it. Large reads are not cut into parts here; the caller that knows pieces does that
 // (tiers/remote/bucket_source.h).
 //
+// Bodies that are slow share a line, mostly: fewer go at a time then. The reads that are too many,
+// the least advanced ones, end, wait for another turn before all others, and go on where they were.
+// That is no failure, and a retry of nobody's.
+//
 // A request that is refused for good may be of one bad object, or show that no request will do. So
 // a name that is absent is asked for in its place: when that is told of, the object or the verb
 // alone is refused; when not, the endpoint is not asked for a while.
@@ -71,6 +75,8 @@ struct S3StoreCounters {
   uint64_t resumed_reads = 0;  // gone on with in the middle
   uint64_t not_asked = 0;      // for an open breaker, no keys, no room, or puts that are off
   uint64_t throttled = 0;      // attempts
+  uint64_t slow = 0;           // attempts whose bodies were late, moving
+  uint64_t yielded_reads = 0;  // cut for it, to go on later
   uint64_t breaker_opened = 0;
   uint64_t renewed = 0, clock_set = 0, plain_puts = 0, refusals_checked = 0;
   uint64_t read_bytes = 0, written_bytes = 0;
@@ -109,7 +115,8 @@ class S3Store final : public ObjectStore {
   void WakeAt(Request& request, MonotonicTime at);
   void Arm();
 
-  void Dispatch(Request& request);
+  // `first`: before those that wait.
+  void Dispatch(Request& request, bool first = false);
   // That may be asked before the request's deadline; null: none.
   Endpoint* Choose(const Request& request);
   bool TurnComes(const Request& request, const Endpoint& endpoint) const;
@@ -132,7 +139,10 @@ class S3Store final : public ObjectStore {
   bool MendsItself(Request& request, const Attempt& attempt, const S3Answer& answer);
   // What a refusal of one object, or of one verb, is answered with.
   void RefuseAlone(Request& request);
+  // It was waited for so long that its lateness says something of the endpoint.
   bool WaitedLong(const Attempt& attempt) const;
+  // Reads end that are more than may be under way now, the least advanced ones.
+  void YieldReads(Endpoint& endpoint);
   void TellWindow(const Attempt& attempt, const S3Answer& answer);
   void TellBreaker(const Request& request, const Attempt& attempt, const S3Answer& answer,
                    bool stays);

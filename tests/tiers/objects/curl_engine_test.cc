@@ -1,8 +1,10 @@
 #include "tiers/objects/curl_engine.h"
 
 #include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <deque>
 
@@ -252,6 +254,39 @@ TEST_CASE("a server that is silent, or whose body drips, is left in time") {
   }, &sink, nullptr, QuickOptions());
   CHECK(absl::IsDeadlineExceeded(drips.status));
   CHECK(absl::StrContains(drips.status.message(), "slower than"));
+}
+
+TEST_CASE("of bodies that are slow together one is given up at a time, the least advanced first") {
+  ScriptedServer server([](ServedConnection& connection, int) {
+    const std::string head = connection.ReadHead();
+    size_t already = 0;
+    KVKEEP_CHECK(absl::SimpleAtoi(head.substr(5, head.find(" HTTP") - 5), &already));
+    connection.Send("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
+    connection.Send(std::string(already, 'x'));
+    connection.Drip("x", 10);
+  });
+  CurlEngineOptions options;
+  options.slow_for = milliseconds(500);
+  TextSink sinks[4];
+  const int already[] = {1, 90'000, 30'000, 60'000};
+  std::vector<int> ended;  // on the engine's thread
+  bool slow = true;
+  Latch over;
+  {
+    const auto engine = MakeEngine(options);
+    for (size_t i = 0; i < 4; ++i) {
+      engine->Start({.url = server.url(absl::StrCat("/", already[i])), .sink = &sinks[i]},
+                    [&, i](const HttpAnswer& answer) {
+                      slow = slow && answer.slow;
+                      ended.push_back(already[i]);
+                      if (ended.size() == 4) over.Open();
+                    });
+    }
+    over.Await();
+  }
+  CHECK(slow);
+  // From the end of the first one on they are measured together.
+  CHECK(std::is_sorted(ended.begin() + 1, ended.end()));
 }
 
 TEST_CASE("TLS that does not come about is no connection, or what somebody has to mend") {

@@ -27,7 +27,7 @@ void ServeRound(RequestWindow& window, MonotonicTime now) {
 
 }  // namespace
 
-TEST_CASE("a window begins with 16, grows by one for each round of answers, and ends at the most") {
+TEST_CASE("a window begins with 16, doubles a round until it shrinks, then grows by one a round") {
   SeededRandom random(1);
   RequestWindow window({}, &random);
   const MonotonicTime now(0);
@@ -43,7 +43,19 @@ TEST_CASE("a window begins with 16, grows by one for each round of answers, and 
     ++answers;
     REQUIRE(growing.in_flight() <= growing.size());
   }
-  CHECK(answers == (16 + 63) * 48 / 2);  // a round at each size
+  CHECK(answers == 48);
+  growing.Slow(flying.front(), now);
+  flying.pop_front();
+  CHECK(growing.size() == 32);
+  for (; !flying.empty(); flying.pop_front()) growing.Served(flying.front());
+  answers = 0;
+  while (growing.size() < 64) {
+    while (const auto ticket = growing.TryStart(Kind::kRead, now)) flying.push_back(*ticket);
+    growing.Served(flying.front());
+    flying.pop_front();
+    ++answers;
+  }
+  CHECK(answers == (32 + 63) * 32 / 2);  // a round at each size
   for (int i = 0; i < 1000; ++i) {
     growing.Served(flying.front());
     flying.pop_front();
@@ -133,9 +145,54 @@ TEST_CASE("writes have a quarter of the connections, and none when less was aske
   now += MonotonicTime(1);
   CHECK(other.TryStart(Kind::kWrite, now).has_value());
   RequestWindow small({.first = 3}, &random);
+  CHECK(small.TryStart(Kind::kRead, now).has_value());
   CHECK_FALSE(small.TryStart(Kind::kWrite, now).has_value());
   RequestWindow tiny({.first = 1, .most = 1}, &random);  // so few connections are nobody's fault
   CHECK(tiny.TryStart(Kind::kWrite, now).has_value());
+}
+
+TEST_CASE("slow bodies halve the window once in a while, down to one, and hold nothing back") {
+  SeededRandom random(1);
+  RequestWindow window({}, &random);
+  MonotonicTime now = seconds(10);
+  for (const auto& ticket : FillWindow(window, now)) window.Slow(ticket, now);
+  CHECK(window.size() == 8);
+  CHECK(window.held_until() < now);
+  for (const uint32_t size : {4u, 2u, 1u, 1u}) {
+    now += seconds(1);
+    window.Slow(window.TryStart(Kind::kRead, now).value(), now);
+    CHECK(window.size() == size);
+  }
+  CHECK(window.is_least(Kind::kRead));
+}
+
+TEST_CASE("slow writes have fewer at a time themselves, and reads as many as before") {
+  SeededRandom random(1);
+  RequestWindow window({.first = 64}, &random);
+  MonotonicTime now = seconds(10);
+  for (const uint32_t left : {8u, 4u, 2u, 1u, 1u}) {
+    for (const auto& ticket : FillWindow(window, now, Kind::kWrite)) window.Slow(ticket, now);
+    const auto writes = FillWindow(window, now, Kind::kWrite);
+    CHECK(writes.size() == left);
+    for (const auto& ticket : writes) window.Ended(ticket);
+    now += seconds(1);
+  }
+  CHECK(window.size() == 64);
+  for (int i = 0; i < 300; ++i) {
+    for (const auto& ticket : FillWindow(window, now, Kind::kWrite)) window.Served(ticket);
+  }
+  CHECK(FillWindow(window, now, Kind::kWrite).size() == 16);
+}
+
+TEST_CASE("writes never take a read's turn, and go in a small window that no read uses") {
+  SeededRandom random(1);
+  RequestWindow eight({.first = 8, .most = 8}, &random);
+  CHECK(FillWindow(eight, seconds(10), Kind::kWrite).size() == 2);
+  CHECK(FillWindow(eight, seconds(10)).size() == 6);
+  RequestWindow small({.first = 3}, &random);
+  CHECK(FillWindow(small, seconds(10), Kind::kWrite).size() == 3);
+  CHECK(FillWindow(small, seconds(10)).size() == 3);
+  CHECK_FALSE(small.TryStart(Kind::kWrite, seconds(10)).has_value());
 }
 
 TEST_CASE("little is sent beyond what a server takes at a time, and the hold costs more") {
