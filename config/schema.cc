@@ -326,7 +326,7 @@ std::vector<ConfigKey> G4Keys() {
       Dir("g4.ca_file", In(&Config::g4, &G4Config::ca_file), Empty::kAllowed,
           "Certificates, PEM, of whoever may sign the server's; empty: the system's."),
       Count("g4.connections", In(&Config::g4, &G4Config::connections), {1, 1024},
-            "To the server, at once."),
+            "To the server, at once; writes have a quarter of them at most."),
       Size("g4.write_bytes_per_second", In(&Config::g4, &G4Config::write_bytes_per_second),
            {0, 64 * kGiB}, "How much is written there; 0: nothing."),
       Choice<std::string>(

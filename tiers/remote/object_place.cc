@@ -31,7 +31,9 @@ absl::StatusOr<OpenedPlace> OpenObjectPlace(const ObjectPlace& place, Clock* clo
   opened.where = absl::StrCat(place.bucket.endpoints.front(), "/", place.bucket.bucket);
   opened.credentials = std::make_unique<S3Credentials>(std::move(source), clock, random);
   opened.credentials->Tick();
-  auto s3 = std::make_unique<S3Store>(std::move(urls), S3StoreOptions{}, std::move(engine),
+  S3StoreOptions options;
+  options.window.most = place.http.connections;
+  auto s3 = std::make_unique<S3Store>(std::move(urls), options, std::move(engine),
                                       opened.credentials.get(), clock, random);
   opened.s3 = s3.get();
   opened.store = std::move(s3);

@@ -1,6 +1,10 @@
 #include "tiers/remote/g4.h"
 
+#include <absl/strings/str_cat.h>
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
+#include <fstream>
 
 #include "tests/fakes/manual_clock.h"
 #include "tests/fakes/scratch_dir.h"
@@ -54,6 +58,20 @@ TEST_CASE("a tenant's data key comes from its own key, the others' from the flee
   CHECK(keys.Find(DataKeyId(1, "")) != nullptr);
   CHECK(keys.Find(DataKeyId(1, "a")) == nullptr);
   CHECK(keys.Find(DataKeyId(0, "a")) == nullptr);
+}
+
+TEST_CASE("as many requests go to a bucket at a time as there may be connections") {
+  G4InDirectory g4;
+  const ScratchDir keys;
+  const std::string file = absl::StrCat(keys.path(), "/keys");
+  std::ofstream(file) << "ID\nsecret\n";
+  REQUIRE(chmod(file.c_str(), 0600) == 0);
+  g4.options.place = {.bucket = {.endpoints = {"http://127.0.0.1:9"}, .bucket = "bucket"},
+                      .credentials_file = file};
+  g4.options.place.http.connections = 5;
+  const auto opened = g4.Open();
+  REQUIRE(opened.ok());
+  CHECK((*opened)->snapshot().requests->window == 5);
 }
 
 TEST_CASE("two keys of G4 that are the same are refused, by their names") {
