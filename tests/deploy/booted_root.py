@@ -34,20 +34,29 @@ until_active() {
 service='systemctl show --value -p ActiveState,StatusText,NRestarts kvkeepd'
 until_active >/probe/started
 say started "$service"
+# As engines in containers have it, from before all that follows.
+mkdir -p /mnt/engine /run/kvkeep-tenants/blue
+chmod 0750 /run/kvkeep-tenants/blue
+mount --bind /run/kvkeep /mnt/engine
+engine='kvkeep --timeout 5s --endpoint unix:///mnt/engine/kvkeep.sock ping >/dev/null && echo reached'
 say put 'kvkeep put --durable kept /usr/bin/kvkeep | cut -d" " -f1'
 systemctl kill -s KILL kvkeepd
 sleep 1.5 # RestartSec, and its being noticed
 until_active >/probe/restarted
 say killed "$service"
+say engine_after_kill "$engine"
 kvkeep get kept --output /probe/back
 say bytes 'cmp /probe/back /usr/bin/kvkeep && echo same'
 say reload 'systemctl reload kvkeepd && echo done'
 apt-get --yes install /probe/new.deb >/probe/apt 2>&1
 until_active >/probe/upgraded
 say upgraded "$service"
+say engine_after_upgrade "$engine"
+say tenant 'stat -c %a /run/kvkeep-tenants/blue'
 kvkeep wait --devices >/dev/null
 kvkeep lookup kept >/probe/lookup
 say places "grep -oE '(yes|no) +(yes|no)$' /probe/lookup"
+umount /mnt/engine
 apt-get --yes purge kvkeep >>/probe/apt 2>&1
 say purged 'systemctl is-active kvkeepd var-lib-kvkeep-arena-{rw,ro}.mount'
 say mounts 'grep -c /var/lib/kvkeep /proc/mounts'
@@ -115,6 +124,8 @@ def boot(folder, lower, packages):
             ("put", "stored"),
             ("killed", "1 active serving; recovered 1 chunks of G2"),
             ("bytes", "same"), ("reload", "done"),
+            ("engine_after_kill", "reached"), ("engine_after_upgrade", "reached"),
+            ("tenant", "750"),
             ("upgraded", "0 active serving; recovered 1 chunks of G2"),
             ("places", "yes  yes"), ("mounts", "0")):
         found = said.get(name, "nothing")

@@ -134,6 +134,10 @@ class Service(unittest.TestCase):
             done = run("systemd-analyze", "security", "--offline=true", "--threshold=20", open_one)
             self.assertNotEqual(done.returncode, 0, "the check above cannot fail")
 
+    def test_what_containers_have_mounted_outlives_a_restart(self):
+        """As booted_root.py tries."""
+        self.assertEqual(self.values("RuntimeDirectoryPreserve"), ["yes"])
+
     def test_it_is_spared_for_others_only_beside_a_memory_limit_that_is_enough(self):
         try:
             import memory_rule
