@@ -127,10 +127,15 @@ HttpPages::Page HealthPage(const std::vector<LoopWatch::Lag>& loops) {
   return page;
 }
 
-HttpPages::Page ReadyPage(v1::ServingState state) {
-  if (state == v1::SERVING_STATE_SERVING) return {.body = "ok\n"};
+// Names no path: anybody may see this page.
+HttpPages::Page ReadyPage(const ServerState& state) {
+  const v1::ServingState serving = state.serving.load();
+  if (serving == v1::SERVING_STATE_DRAINING) return {.status = 503, .body = "draining\n"};
+  if (serving != v1::SERVING_STATE_SERVING) return {.status = 503, .body = "recovering\n"};
+  const size_t lost = state.sockets.lost();
+  if (lost == 0) return {.body = "ok\n"};
   return {.status = 503,
-          .body = state == v1::SERVING_STATE_DRAINING ? "draining\n" : "recovering\n"};
+          .body = absl::StrCat(lost, " Unix sockets cannot be reached: the log says which\n")};
 }
 
 // No core files, and nobody but root may look into the memory: it holds KV bytes, session tokens
@@ -184,6 +189,7 @@ struct Daemon::Components {
   absl::Status OpenPublishers();
   bool Tick();  // as Store::Tick
   void LogServing(const std::string& config_source, const StoreSnapshot& snapshot) const;
+  void LookAtSockets();
   // The manager hears nothing any more when one of the threads is stuck: it ends the process.
   void SignOfLife();
   std::unique_ptr<AdminService> MakeAdmin(Callers* callers);
@@ -227,9 +233,7 @@ absl::Status Daemon::Components::Open() {
   for (const TenantListener& tenant : options.tenants) {
     for (const UnixSocketOptions& socket : {tenant.grpc, tenant.local}) {
       if (socket.path.empty()) continue;
-      const bool shared = (socket.mode & 0077) != 0;
-      KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(
-          socket.path, shared ? kSharedDirectoryMode : kPrivateDirectoryMode));
+      KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(socket.path, DirectoryModeFor(socket.mode)));
     }
   }
   KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(options.admin_socket_path));
@@ -271,8 +275,27 @@ bool Daemon::Components::Tick() {
   state.pins.Poke();
   log.TellUnsaid();
   listeners->PollGate();
+  LookAtSockets();
   SignOfLife();
   return at_rest;
+}
+
+// What a renewal came to is said within a tick. A daemon that drains takes no new clients.
+void Daemon::Components::LookAtSockets() {
+  const bool serves = state.serving.load() == v1::SERVING_STATE_SERVING;
+  if (serves && RealClock()->Now() >= next_probe) state.sockets.Look();
+  state.counters.lost_sockets = state.sockets.lost();
+  state.counters.renewed_sockets = state.sockets.renewals();
+  for (const SocketWatch::News& news : state.sockets.TakeNews()) {
+    if (news.status.ok()) {
+      log.Warn("a socket is reached by its path again; its file had gone", {{"path", news.path}});
+    } else {
+      log.Error("nobody new can reach a socket: its path leads elsewhere",
+                {{"path", news.path},
+                 {"why", std::string(news.status.message())},
+                 {"to_do", "clear the path or bring its directory back; it is tried again"}});
+    }
+  }
 }
 
 void Daemon::Components::SignOfLife() {
@@ -342,7 +365,9 @@ HttpPages::Page Daemon::Components::MetricsPage(bool everything) {
 }
 
 absl::Status Daemon::Components::OpenPages() {
-  HttpPages::Options http{.address = options.metrics_address, .counters = &state.http};
+  HttpPages::Options http{.address = options.metrics_address,
+                          .counters = &state.http,
+                          .sockets = &state.sockets};
   if (!options.metrics_socket.path.empty()) http.unix_socket = options.metrics_socket;
   if (http.address.empty() && !http.unix_socket.has_value()) return absl::OkStatus();
   if (!options.metrics_token_file.empty()) {
@@ -354,7 +379,7 @@ absl::Status Daemon::Components::OpenPages() {
       {{"/metrics",
         {.make = [this](bool everything) { return MetricsPage(everything); }, .guarded = true}},
        {"/healthz", {.make = [this](bool) { return HealthPage(state.loops.lags()); }}},
-       {"/readyz", {.make = [this](bool) { return ReadyPage(state.serving.load()); }}}});
+       {"/readyz", {.make = [this](bool) { return ReadyPage(state); }}}});
   if (!served.ok()) {
     return absl::UnavailableError(
         absl::StrCat("metrics.listen, metrics.unix: ", served.status().message()));
@@ -465,6 +490,7 @@ void Daemon::Components::OnDrainBegins() {
 
 void Daemon::Components::StopServing() {
   config.EndWaits();
+  state.sockets.ForgetAll();
   pages.reset();
   publishers.clear();
   state.loops.ForgetAll();

@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalListener(const DaemonOpt
                                    .gpu = gpu,
                                    .times = &state->times,
                                    .clock = RealClock(),
+                                   .sockets = &state->sockets,
                                    .serving_state = [state] {
                                      return static_cast<uint32_t>(state->serving.load());
                                    }}));

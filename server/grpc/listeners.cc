@@ -151,6 +151,7 @@ absl::Status Listeners::StartAccepting() {
   };
   KVKEEP_ASSIGN_OR_RETURN(
       acceptor_, Acceptor::Open(std::move(sockets), std::move(handlers), std::move(tcp_sockets_)));
+  acceptor_->WatchBy(&deps_.state->sockets);
   return absl::OkStatus();
 }
 

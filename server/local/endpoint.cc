@@ -79,6 +79,7 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> LocalEndpoint::Start(const Option
   std::unique_ptr<LocalEndpoint> endpoint(new LocalEndpoint(std::move(loop), options, deps));
   KVKEEP_RETURN_IF_ERROR(endpoint->Listen(options.listeners));
   endpoint->thread_ = std::thread([raw = endpoint.get()] { raw->Run(); });
+  if (deps.sockets != nullptr) endpoint->WatchBy(deps.sockets);
   return endpoint;
 }
 
@@ -87,7 +88,8 @@ LocalEndpoint::~LocalEndpoint() { Stop(); }
 // Keys of the loop: 1 and on for the listeners, then those of the connections.
 absl::Status LocalEndpoint::Listen(const std::vector<ListenerOptions>& listeners) {
   for (const ListenerOptions& listener : listeners) {
-    KVKEEP_ASSIGN_OR_RETURN(UniqueFd socket, ListenOnUnixSocket(listener.socket, SOCK_SEQPACKET));
+    KVKEEP_ASSIGN_OR_RETURN(ListeningSocket socket,
+                            ListeningSocket::Open(listener.socket, SOCK_SEQPACKET));
     const uint64_t all_staging = context_->limits.max_all_staging_bytes;
     listeners_.push_back(
         {.options = listener,
@@ -103,10 +105,23 @@ absl::Status LocalEndpoint::Listen(const std::vector<ListenerOptions>& listeners
       listeners_.back().options.max_connections = context_->limits.max_connections;
     }
     KVKEEP_RETURN_IF_ERROR(
-        loop_->Watch(listeners_.back().socket.get(), listeners_.size(), EPOLLIN));
+        loop_->Watch(listeners_.back().socket.fd(), listeners_.size(), EPOLLIN));
   }
   next_id_ = listeners_.size() / LocalConnection::kChannels + 1;
   return absl::OkStatus();
+}
+
+void LocalEndpoint::WatchBy(SocketWatch* watch) {
+  for (size_t i = 0; i < listeners_.size(); ++i) {
+    ListeningSocket* const socket = &listeners_[i].socket;
+    watch->Watch(socket->file(), [this, socket, key = i + 1](SocketWatch::Done done) {
+      loop_->Post([this, socket, key, done = std::move(done)] {
+        done(socket->Renew());
+        // Where it was not renewed the loop has it already.
+        (void)loop_->Watch(socket->fd(), key, paused_ ? 0 : uint32_t{EPOLLIN});
+      });
+    });
+  }
 }
 
 void LocalEndpoint::NotifyDraining() {
@@ -127,7 +142,6 @@ void LocalEndpoint::Stop() {
   if (!thread_.joinable()) return;
   loop_->Post([this] { stopping_ = true; });
   thread_.join();
-  for (const Listener& listener : listeners_) unlink(listener.options.socket.path.c_str());
   listeners_.clear();
   loop_->Close();
 }
@@ -174,7 +188,7 @@ void LocalEndpoint::SettleTouched() {
 }
 
 void LocalEndpoint::Accept(size_t listener) {
-  const int from = listeners_[listener].socket.get();
+  const int from = listeners_[listener].socket.fd();
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
     if (DescriptorCloser::OfProcess().Full(SocketsOf(listener))) return PauseAccepting();
     ExpendableFd socket(UniqueFd(accept4(from, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)),
@@ -195,7 +209,7 @@ void LocalEndpoint::PauseAccepting() {
   context_->counters->accept_pauses.fetch_add(1, std::memory_order_relaxed);
   paused_ = true;
   for (size_t i = 0; i < listeners_.size(); ++i) {
-    loop_->Change(listeners_[i].socket.get(), i + 1, 0);
+    loop_->Change(listeners_[i].socket.fd(), i + 1, 0);
   }
 }
 
@@ -281,7 +295,7 @@ void LocalEndpoint::Admit(size_t number, ExpendableFd socket) {
 void LocalEndpoint::Tick() {
   if (std::exchange(paused_, false)) {
     for (size_t i = 0; i < listeners_.size(); ++i) {
-      loop_->Change(listeners_[i].socket.get(), i + 1, EPOLLIN);
+      loop_->Change(listeners_[i].socket.fd(), i + 1, EPOLLIN);
     }
   }
   const MonotonicTime now = clock_->Now();

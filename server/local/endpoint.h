@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "server/local/connection.h"
+#include "server/sockets/listening_socket.h"
+#include "server/sockets/socket_watch.h"
 #include "server/sockets/unix_socket.h"
 
 namespace kvkeep {
@@ -51,6 +53,8 @@ class LocalEndpoint {
     GpuPath* gpu = nullptr;         // null: there is none
     RequestTimes* times = nullptr;  // null: not noted
     Clock* clock = nullptr;
+    // Looks at the sockets; has forgotten them before the endpoint stops. Null: nobody does.
+    SocketWatch* sockets = nullptr;
     std::function<uint32_t()> serving_state;
   };
   // Listens and serves. InvalidArgument: a limit or a socket's path or group; Unavailable: a socket
@@ -71,7 +75,7 @@ class LocalEndpoint {
  private:
   struct Listener {
     ListenerOptions options;
-    UniqueFd socket;
+    ListeningSocket socket;
     std::shared_ptr<StagingAccount> staging;
     std::shared_ptr<GpuAccount> gpu;
     std::shared_ptr<MessageAccount> messages;
@@ -88,6 +92,7 @@ class LocalEndpoint {
 
   LocalEndpoint(std::shared_ptr<EventLoop> loop, const Options& options, const Deps& deps);
   absl::Status Listen(const std::vector<ListenerOptions>& listeners);
+  void WatchBy(SocketWatch* watch);
   void Run();
   void OnEvent(uint64_t key, uint32_t events);
   void Accept(size_t listener);

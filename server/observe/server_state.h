@@ -17,6 +17,7 @@
 #include "server/requests/request_times.h"
 #include "server/requests/stall_watch.h"
 #include "server/sockets/connection_table.h"
+#include "server/sockets/socket_watch.h"
 #include "server/sockets/unix_socket.h"
 #include "server/supervision/http_counters.h"
 #include "server/supervision/loop_watch.h"
@@ -46,12 +47,14 @@ struct ServerCounters {
   Counter foreign_session_calls{0};  // with the token of another tenant's session
   Counter admin_calls{0}, denied_admin_calls{0};
   Counter credential_reloads{0}, credential_reload_failures{0};
+  Counter renewed_sockets{0};    // their files had gone
   // Gauges: now.
   Counter open_get_streams{0}, open_put_streams{0}, open_session_streams{0};
   Counter open_watch_streams{0};
   Counter pinned_chunks{0}, pinned_bytes{0};  // by Get streams, unsent slices included
   Counter call_memory_bytes{0};               // of gRPC's calls
   Counter tls_not_after_seconds{0};           // when the TLS certificate expires; 0: none
+  Counter lost_sockets{0};                    // that nobody new can reach
 };
 
 // At the other end of a connection by a client socket.
@@ -121,6 +124,7 @@ struct ServerState {
   StallWatch stalls;
   StartProgress start;
   LoopWatch loops;
+  SocketWatch sockets;
   RequestTimes times;
   ConfigState config;
 };

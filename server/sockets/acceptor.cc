@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,22 +43,21 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Open(std::vector<UnixSocketO
     return absl::UnavailableError(absl::StrCat("cannot make an eventfd: ", std::strerror(errno)));
   }
   for (UnixSocketOptions& options : sockets) {
-    KVKEEP_RETURN_IF_ERROR(acceptor->Listen(std::move(options)));
+    KVKEEP_ASSIGN_OR_RETURN(ListeningSocket socket,
+                            ListeningSocket::Open(std::move(options), SOCK_STREAM));
+    acceptor->sockets_.push_back(std::move(socket));
   }
   acceptor->tcp_ = std::move(tcp);
   acceptor->thread_ = std::thread([raw = acceptor.get()] { raw->Run(); });
   return acceptor;
 }
 
-absl::Status Acceptor::Listen(UnixSocketOptions options) {
-  KVKEEP_ASSIGN_OR_RETURN(UniqueFd fd, ListenOnUnixSocket(options, SOCK_STREAM));
-  struct stat info {};
-  if (lstat(options.path.c_str(), &info) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat(options.path, ": went away while it was made: ", std::strerror(errno)));
+void Acceptor::WatchBy(SocketWatch* watch) {
+  for (ListeningSocket& socket : sockets_) {
+    watch->Watch(socket.file(), [this, &socket](SocketWatch::Done done) {
+      Post([&socket, done = std::move(done)] { done(socket.Renew()); });
+    });
   }
-  sockets_.push_back({std::move(options), std::move(fd), info.st_dev, info.st_ino});
-  return absl::OkStatus();
 }
 
 Acceptor::~Acceptor() {
@@ -70,14 +68,6 @@ Acceptor::~Acceptor() {
     }
     Wake();
     thread_.join();
-  }
-  for (const Listening& socket : sockets_) {
-    // Only what is still ours: another daemon may have the path by now.
-    struct stat info {};
-    const char* path = socket.options.path.c_str();
-    if (lstat(path, &info) == 0 && info.st_dev == socket.device && info.st_ino == socket.inode) {
-      unlink(path);
-    }
   }
 }
 
@@ -110,7 +100,7 @@ bool Acceptor::RunTasks() {
 void Acceptor::Run() {
   pthread_setname_np(pthread_self(), "kvkeep-accept");
   std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
-  for (const Listening& socket : sockets_) polled.push_back({socket.fd.get(), POLLIN, 0});
+  for (const ListeningSocket& socket : sockets_) polled.push_back({socket.fd(), POLLIN, 0});
   for (const UniqueFd& socket : tcp_) polled.push_back({socket.get(), POLLIN, 0});
   while (true) {
     if (poll(polled.data(), polled.size(), -1) < 0) continue;  // EINTR
@@ -124,7 +114,7 @@ void Acceptor::Run() {
 }
 
 bool Acceptor::AcceptFrom(int listening, size_t socket) {
-  const std::string name = socket < sockets_.size() ? sockets_[socket].options.path : "TCP";
+  const std::string name = socket < sockets_.size() ? sockets_[socket].options().path : "TCP";
   for (int i = 0; i < kAtOnce; ++i) {
     sockaddr_storage peer{};
     socklen_t bytes = sizeof(peer);
@@ -161,7 +151,7 @@ void Acceptor::HandOn(size_t socket, ExpendableFd fd, std::string address) {
     const absl::StatusOr<PeerCredentials> peer = PeerOf(connection.fd.get());
     if (peer.ok()) {
       connection.peer = *peer;
-      connection.allowed = sockets_[socket].options.policy.Check(*peer);
+      connection.allowed = sockets_[socket].options().policy.Check(*peer);
     } else {
       connection.allowed = peer.status();
     }

@@ -2,7 +2,8 @@
 //
 // Every connection is handed on with its peer and with what the socket's policy says of it; what
 // becomes of it, refused or not, is the handler's business. To close it never waits, whatever its
-// peer has passed already (descriptor_closer.h). The socket files go when the acceptor does. As an
+// peer has passed already (descriptor_closer.h). The socket files go when the acceptor does, and
+// are made anew when they go before (socket_watch.h). As an
 // Executor it runs tasks on its thread. When the process has no descriptor left but those of its
 // reserve, connections wait in the sockets' queues.
 #pragma once
@@ -19,6 +20,8 @@
 #include <vector>
 
 #include "server/sockets/descriptor_closer.h"
+#include "server/sockets/listening_socket.h"
+#include "server/sockets/socket_watch.h"
 #include "server/sockets/unix_socket.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
@@ -51,17 +54,11 @@ class Acceptor final : public Executor {
   Acceptor& operator=(const Acceptor&) = delete;
 
   void Post(Task task) override;
+  // Has `watch` look at the Unix sockets, until it forgets them; that must be before this ends.
+  void WatchBy(SocketWatch* watch);
 
  private:
-  struct Listening {
-    UnixSocketOptions options;
-    UniqueFd fd;
-    dev_t device = 0;  // of the socket's file
-    ino_t inode = 0;
-  };
-
   explicit Acceptor(Handlers handlers) : handlers_(std::move(handlers)) {}
-  absl::Status Listen(UnixSocketOptions options);
   void Run();
   // False: it is to end.
   bool RunTasks();
@@ -71,7 +68,7 @@ class Acceptor final : public Executor {
   void HandOn(size_t socket, ExpendableFd fd, std::string address);
 
   Handlers handlers_;
-  std::vector<Listening> sockets_;
+  std::vector<ListeningSocket> sockets_;  // renewed on the thread
   std::vector<UniqueFd> tcp_;
   UniqueFd wake_;  // eventfd
   Mutex mu_;

@@ -48,7 +48,8 @@ absl::StatusOr<bool> SomebodyListens(const std::string& path) {
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.data(), path.size());
   if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return true;
-  if (errno == EAGAIN) return true;  // its queue is full, but somebody has one
+  // Its queue is full, but somebody has one; or it is of another type: a local path's.
+  if (errno == EAGAIN || errno == EPROTOTYPE) return true;
   if (errno == ECONNREFUSED || errno == ENOENT) return false;
   return Failed(path, "cannot tell whether the socket is in use", errno,
                 "remove it, or choose another path");

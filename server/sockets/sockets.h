@@ -28,6 +28,9 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& dir);
 // Modes of directories made for sockets: that of a socket for the daemon's user alone, and that of
 // one for others, whose own mode and group tell who may connect.
 inline constexpr mode_t kPrivateDirectoryMode = 0700, kSharedDirectoryMode = 0711;
+inline mode_t DirectoryModeFor(mode_t socket_mode) {
+  return (socket_mode & 0077) != 0 ? kSharedDirectoryMode : kPrivateDirectoryMode;
+}
 
 // Makes room to listen on a Unix socket: creates its directory, removes the file of a dead daemon.
 // Unavailable when a live one answers on it; InvalidArgument when the path cannot be a socket's.

@@ -60,7 +60,7 @@ absl::Status PeerPolicy::Check(const PeerCredentials& peer) const {
 }
 
 absl::StatusOr<UniqueFd> ListenOnUnixSocket(const UnixSocketOptions& options, int type) {
-  KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(options.path));
+  KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(options.path, DirectoryModeFor(options.mode)));
   const auto failed = [&](const char* what) {
     return absl::UnavailableError(
         absl::StrCat(options.path, ": cannot ", what, ": ", std::strerror(errno)));

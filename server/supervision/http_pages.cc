@@ -87,15 +87,20 @@ class EpollPages final : public HttpPages {
 
   absl::Status Start() {
     if (!options_.address.empty()) {
-      KVKEEP_ASSIGN_OR_RETURN(listening_, ListenOnTcp(options_.address, kPeerTimeout));
+      KVKEEP_ASSIGN_OR_RETURN(tcp_, ListenOnTcp(options_.address, kPeerTimeout));
     }
-    tcp_sockets_ = listening_.size();
     if (options_.unix_socket.has_value()) {
-      KVKEEP_ASSIGN_OR_RETURN(UniqueFd fd, ListenOnUnixSocket(*options_.unix_socket, SOCK_STREAM));
-      listening_.push_back(std::move(fd));
+      KVKEEP_ASSIGN_OR_RETURN(ListeningSocket socket,
+                              ListeningSocket::Open(*options_.unix_socket, SOCK_STREAM));
+      unix_.emplace(std::move(socket));
     }
-    for (size_t i = 0; i < listening_.size(); ++i) {
-      KVKEEP_RETURN_IF_ERROR(loop_->Watch(listening_[i].get(), i + 1, EPOLLIN));
+    for (size_t i = 0; i < listeners(); ++i) {
+      KVKEEP_RETURN_IF_ERROR(loop_->Watch(listener(i), i + 1, EPOLLIN));
+    }
+    if (unix_.has_value() && options_.sockets != nullptr) {
+      options_.sockets->Watch(unix_->file(), [this](SocketWatch::Done done) {
+        loop_->Post([this, done = std::move(done)] { RenewUnixSocket(done); });
+      });
     }
     maker_.emplace("kvkeep-pages", 1);
     thread_ = std::thread([this] { Run(); });
@@ -103,6 +108,17 @@ class EpollPages final : public HttpPages {
   }
 
  private:
+  // Those of TCP, then the Unix socket.
+  size_t listeners() const { return tcp_.size() + (unix_.has_value() ? 1 : 0); }
+  int listener(size_t i) const { return i < tcp_.size() ? tcp_[i].get() : unix_->fd(); }
+
+  void RenewUnixSocket(const SocketWatch::Done& done) {
+    done(unix_->Renew());
+    // Where it was not renewed the loop has it already.
+    const uint32_t events = paused_until_.has_value() ? 0 : uint32_t{EPOLLIN};
+    (void)loop_->Watch(unix_->fd(), listeners(), events);
+  }
+
   void Run() {
     pthread_setname_np(pthread_self(), "kvkeep-http");
     while (!stopping_) {
@@ -146,7 +162,7 @@ class EpollPages final : public HttpPages {
     const size_t socket = key - 1;
     for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
       if (DescriptorCloser::OfProcess().Full(ConnectionsBy(socket))) return Pause(socket);
-      ExpendableFd fd(UniqueFd(accept4(listening_[socket].get(), nullptr, nullptr,
+      ExpendableFd fd(UniqueFd(accept4(listener(socket), nullptr, nullptr,
                                        SOCK_CLOEXEC | SOCK_NONBLOCK)),
                       ConnectionsBy(socket));
       if (!fd.valid()) {
@@ -156,7 +172,7 @@ class EpollPages final : public HttpPages {
       if (InDescriptorReserve(fd.get())) return Pause();
       if (connections_.size() >= kMostConnections) DropOldest();
       const uint64_t id = next_++;
-      const bool trusted = socket >= tcp_sockets_;
+      const bool trusted = socket >= tcp_.size();
       if (!loop_->Watch(fd.get(), id, EPOLLIN).ok()) continue;
       const DescriptorCloser::Owner passed = trusted ? PassedBy(fd.get()) : 0;
       connections_[id] = {.fd = std::move(fd),
@@ -173,16 +189,14 @@ class EpollPages final : public HttpPages {
   // Else a socket that has somebody waiting would wake this thread again at once.
   void Pause(size_t socket) {
     if (!paused_until_.has_value()) paused_until_ = steady_clock::now() + kPause;
-    loop_->Change(listening_[socket].get(), socket + 1, 0);
+    loop_->Change(listener(socket), socket + 1, 0);
   }
   void Pause() {
-    for (size_t i = 0; i < listening_.size(); ++i) Pause(i);
+    for (size_t i = 0; i < listeners(); ++i) Pause(i);
   }
   void Resume() {
     paused_until_.reset();
-    for (size_t i = 0; i < listening_.size(); ++i) {
-      loop_->Change(listening_[i].get(), i + 1, EPOLLIN);
-    }
+    for (size_t i = 0; i < listeners(); ++i) loop_->Change(listener(i), i + 1, EPOLLIN);
   }
 
   // The loop forgets it first: it may be open for a while yet (descriptor_closer.h).
@@ -323,8 +337,8 @@ class EpollPages final : public HttpPages {
   const Options options_;
   const Makers makers_;
   const std::shared_ptr<EventLoop> loop_;
-  std::vector<UniqueFd> listening_;  // the first tcp_sockets_ are TCP's
-  size_t tcp_sockets_ = 0;
+  std::vector<UniqueFd> tcp_;
+  std::optional<ListeningSocket> unix_;  // renewed on the thread
   // Of the thread.
   std::map<uint64_t, HttpConnection> connections_;  // the oldest first
   uint64_t next_ = kFirstConnection;

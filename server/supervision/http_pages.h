@@ -22,6 +22,7 @@
 #include <optional>
 #include <string>
 
+#include "server/sockets/socket_watch.h"
 #include "server/sockets/unix_socket.h"
 #include "server/supervision/http_counters.h"
 
@@ -52,6 +53,8 @@ class HttpPages {
     // On the thread that makes guarded pages; null: no token is known.
     std::function<bool(absl::string_view token)> knows_token;
     HttpCounters* counters = nullptr;  // null: nothing is counted
+    // Looks at the Unix socket; has forgotten it before the pages end. Null: nobody does.
+    SocketWatch* sockets = nullptr;
   };
 
   // None is being made when this has returned.

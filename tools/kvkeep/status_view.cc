@@ -248,6 +248,10 @@ std::string StatusText(const v1::StatusResponse& status) {
   if (!status.arena().empty()) absl::StrAppend(&text, "arena: ", status.arena(), "\n");
   if (!status.io_engine().empty()) absl::StrAppend(&text, "I/O: ", status.io_engine(), "\n");
   if (!status.gpu().empty()) absl::StrAppend(&text, "GPU: ", status.gpu(), "\n");
+  if (const uint64_t lost = CounterOf(status, "lost_sockets"); lost > 0) {
+    absl::StrAppend(&text, lost, " of its Unix sockets cannot be reached by those who are not ",
+                    "connected yet: its log says which, why, and what to do\n");
+  }
   absl::StrAppend(
       &text, "\n",
       FormatTable({{"TIER", "USED", "CAPACITY", "CHUNKS", "LEASED", "DIRTY", "HITS", "EXTENTS"},

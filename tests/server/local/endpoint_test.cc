@@ -65,6 +65,36 @@ TEST_CASE("the socket has the mode asked for and is gone after the stop") {
   t.endpoint->Stop();
 }
 
+TEST_CASE("an endpoint that stops leaves the socket of its successor") {
+  EndpointTester first;
+  first.Start();
+  REQUIRE(std::filesystem::remove(first.path()));
+  EndpointTester second(
+      [&](LocalEndpoint::Options* options) { options->listeners[0].socket.path = first.path(); });
+  second.Start();
+  first.endpoint->Stop();
+  SocketClient client(first.path());
+  client.Open();
+}
+
+TEST_CASE("a socket whose file was removed is reached by its path again, and by who has it") {
+  SocketWatch watch;
+  EndpointTester t;
+  t.sockets = &watch;
+  t.Start();
+  SocketClient before(t.path());
+  before.Open();
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(std::filesystem::remove(t.path()));
+    watch.Look();
+    SocketClient after(t.path());
+    after.Open();
+    CHECK(after.Put(7, MakePayload(7, 1, kMiB)) == (i == 0 ? "stored" : "present"));
+  }
+  CHECK(before.Get({7}).places.size() == 1);
+  watch.ForgetAll();
+}
+
 TEST_CASE("a peer that is not allowed is told who it is and what would let it in") {
   EndpointTester t([](LocalEndpoint::Options* options) {
     options->listeners[0].socket.policy.uids = {geteuid() + 1};

@@ -55,6 +55,7 @@ void EndpointTester::Start() {
                                                 .copy_executor = copy_pool.get(),
                                                 .counters = &counters,
                                                 .clock = RealClock(),
+                                                .sockets = sockets,
                                                 .serving_state = [] { return 2u; }});
   INFO(started.status());
   REQUIRE(started.ok());

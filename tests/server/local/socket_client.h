@@ -28,6 +28,7 @@ class EndpointTester {
 
   LocalCounters counters;
   LocalEndpoint::Options options;
+  SocketWatch* sockets = nullptr;
   std::unique_ptr<ThreadPool> copy_pool;
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Store> store;

@@ -1,0 +1,93 @@
+// Files of the daemon that somebody takes away while it runs.
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "tests/e2e/engine.h"
+#include "tests/fakes/free_port.h"
+#include "tiers/base/unique_fd.h"
+
+namespace kvkeep::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr milliseconds kPatience{30'000};
+
+Settings WithAllSockets(int port) {
+  Settings settings;
+  settings.local = true;
+  settings.metrics = absl::StrCat("127.0.0.1:", port);
+  settings.metrics_socket = "metrics.sock";
+  return settings;
+}
+
+mode_t ModeOf(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 ? info.st_mode & 07777 : 0;
+}
+
+UniqueFd ListenAt(const std::string& path) {
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  REQUIRE(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  REQUIRE(listen(fd.get(), 16) == 0);
+  return fd;
+}
+
+bool IsReady(int port) { return absl::StrContains(HttpGet(port, "/readyz"), "200 OK"); }
+
+}  // namespace
+
+TEST_CASE("sockets that are removed under a daemon are there again, each with its mode") {
+  const int port = FreePort();
+  Site site(WithAllSockets(port));
+  site.Start();
+  const std::vector<std::string> sockets = {site.socket(), site.local_socket(),
+                                            site.admin_socket(), site.path("metrics.sock")};
+  std::vector<mode_t> modes;
+  for (const std::string& path : sockets) {
+    modes.push_back(ModeOf(path));
+    REQUIRE(fs::remove(path));
+  }
+  for (size_t i = 0; i < sockets.size(); ++i) {
+    INFO(sockets[i]);
+    CHECK(Eventually([&] { return ModeOf(sockets[i]) == modes[i]; }, kPatience));
+    CHECK(site.AwaitLog(absl::StrCat("its file had gone\" path=", sockets[i])));
+  }
+  Engine engine(site);
+  CHECK(engine.client().path().path == client::Path::kLocal);
+  CHECK(engine.Put({1, 1000}).status == client::PutStatus::kStored);
+  Engine remote(site, {.path = client::PathChoice::kGrpc});
+  CHECK(remote.Hits({{1, 1000}}) == 1);
+  CHECK(Eventually([&] { return site.Counter("renewed_sockets") == sockets.size(); }));
+  CHECK(site.Counter("lost_sockets") == 0);
+  CHECK(IsReady(port));
+}
+
+TEST_CASE("a daemon that another socket keeps from its path is not ready until it is free") {
+  const int port = FreePort();
+  Site site(WithAllSockets(port));
+  site.Start();
+  const UniqueFd other = ListenAt(site.path("other.sock"));
+  fs::rename(site.path("other.sock"), site.socket());
+  CHECK(Eventually([&] { return !IsReady(port); }, kPatience));
+  CHECK(site.AwaitLog("in use by another daemon", kPatience));
+  CHECK(site.Counter("lost_sockets") == 1);
+  const std::string page = HttpGet(port, "/readyz");
+  CHECK(absl::StrContains(page, "1 Unix sockets cannot be reached"));
+  CHECK_FALSE(absl::StrContains(page, site.socket()));  // anybody may read it
+  REQUIRE(fs::remove(site.socket()));
+  CHECK(Eventually([&] { return IsReady(port); }, kPatience));
+  CHECK(Engine(site).Put({1, 1000}).status == client::PutStatus::kStored);
+}
+
+}  // namespace kvkeep::e2e
