@@ -275,6 +275,7 @@ bool Daemon::Components::Tick() {
   state.pins.Poke();
   log.TellUnsaid();
   listeners->PollGate();
+  state.counters.dropped_log_lines = log.dropped();
   LookAtSockets();
   SignOfLife();
   return at_rest;

@@ -1,7 +1,6 @@
 #include "server/observe/log.h"
 
 #include <absl/time/time.h>
-#include <spdlog/sinks/stdout_sinks.h>
 
 #include <optional>
 #include <utility>
@@ -79,9 +78,9 @@ std::string FormatLogLine(LogFormat format, std::chrono::system_clock::time_poin
 
 Log::Log(LogFormat format, spdlog::level::level_enum level, spdlog::sink_ptr sink)
     : format_(format),
+      stderr_(sink == nullptr ? std::make_shared<StderrSink>() : nullptr),
       logger_(std::make_shared<spdlog::logger>(
-          "kvkeepd",
-          sink != nullptr ? std::move(sink) : std::make_shared<spdlog::sinks::stderr_sink_mt>())),
+          "kvkeepd", sink != nullptr ? std::move(sink) : spdlog::sink_ptr(stderr_))),
       always_(std::make_shared<spdlog::logger>("kvkeepd", logger_->sinks()[0])) {
   for (const std::shared_ptr<spdlog::logger>& logger : {logger_, always_}) {
     logger->set_pattern("%v");  // the line is made here
@@ -95,11 +94,18 @@ void Log::Always(absl::string_view message, Fields fields) const {
   WriteLine(*always_, spdlog::level::info, message, std::span(fields.begin(), fields.size()));
 }
 
-void Log::TellUnsaid() const {
+void Log::TellUnsaid() {
   for (const LogLimit::Unsaid& unsaid : limit_.TakeUnsaid(RealClock()->Now())) {
     const LogField fields[] = {{"lines", unsaid.site}, {"suppressed", absl::StrCat(unsaid.lines)}};
     WriteLine(*logger_, spdlog::level::warn, "lines were not written", fields);
   }
+  const uint64_t lost = dropped();
+  if (lost == dropped_told_) return;
+  const LogField fields[] = {{"lines", absl::StrCat(lost - dropped_told_)}};
+  const bool told = stderr_->TryLine(FormatLogLine(format_, std::chrono::system_clock::now(),
+                                                   spdlog::level::warn,
+                                                   "stderr did not take lines of the log", fields));
+  if (told) dropped_told_ = lost;
 }
 
 void Log::Write(spdlog::level::level_enum level, absl::string_view message, Fields fields) const {

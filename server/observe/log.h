@@ -5,7 +5,8 @@
 //
 // For people: starts, stops, degradations. Never for a miss, never per request. What is said over
 // and over is limited, message by message (log_limit.h): a line that stands for others says
-// suppressed=N. Thread-safe; the level may change at any time.
+// suppressed=N. A log that nobody reads keeps nobody waiting: lines are dropped (stderr_sink.h).
+// Thread-safe; the level may change at any time.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -19,6 +20,7 @@
 #include <utility>
 
 #include "server/observe/log_limit.h"
+#include "server/observe/stderr_sink.h"
 
 namespace kvkeep {
 
@@ -56,8 +58,11 @@ class Log {
   void Always(absl::string_view message, Fields fields = {}) const;
   // From now on events below it are not written.
   void SetLogLevel(spdlog::level::level_enum level) { logger_->set_level(level); }
-  // Says how many lines were not written where nothing has come since. About once a second.
-  void TellUnsaid() const;
+  // Says how many lines were not written where nothing has come since, and how many stderr did not
+  // take. To be called about once a second, by one thread.
+  void TellUnsaid();
+  // Lines that stderr did not take.
+  uint64_t dropped() const { return stderr_ == nullptr ? 0 : stderr_->dropped(); }
 
  private:
   void Write(spdlog::level::level_enum level, absl::string_view message, Fields fields) const;
@@ -65,9 +70,11 @@ class Log {
                  std::span<const LogField> fields) const;
 
   const LogFormat format_;
+  const std::shared_ptr<StderrSink> stderr_;  // null: lines go to a test's sink
   const std::shared_ptr<spdlog::logger> logger_;
   const std::shared_ptr<spdlog::logger> always_;  // to the same sink
   mutable LogLimit limit_;
+  uint64_t dropped_told_ = 0;
 };
 
 }  // namespace kvkeep

@@ -48,6 +48,7 @@ struct ServerCounters {
   Counter admin_calls{0}, denied_admin_calls{0};
   Counter credential_reloads{0}, credential_reload_failures{0};
   Counter renewed_sockets{0};    // their files had gone
+  Counter dropped_log_lines{0};  // nobody reads the log, or it cannot be written
   // Gauges: now.
   Counter open_get_streams{0}, open_put_streams{0}, open_session_streams{0};
   Counter open_watch_streams{0};

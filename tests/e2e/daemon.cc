@@ -53,8 +53,8 @@ bool SomebodyListens(const std::string& socket_path) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (prepare) prepare();
   dup2(err, STDERR_FILENO);
+  if (prepare) prepare();
   char name[] = "kvkeepd", option[] = "--config";
   char* const arguments[] = {name, option, const_cast<char*>(config), nullptr};
   execve(KVKEEPD_PATH, arguments, environment);

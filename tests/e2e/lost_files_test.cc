@@ -1,11 +1,14 @@
-// Files of the daemon that somebody takes away while it runs.
+// Files of the daemon that somebody takes away while it runs; and a log that nobody reads.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -88,6 +91,28 @@ TEST_CASE("a daemon that another socket keeps from its path is not ready until i
   REQUIRE(fs::remove(site.socket()));
   CHECK(Eventually([&] { return IsReady(port); }, kPatience));
   CHECK(Engine(site).Put({1, 1000}).status == client::PutStatus::kStored);
+}
+
+TEST_CASE("a log that nobody reads holds up neither reloads nor the stop") {
+  std::array<int, 2> ends{-1, -1};
+  REQUIRE(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) == 0);
+  const UniqueFd unread(ends[0]), full(ends[1]);
+  while (write(full.get(), "x", 1) == 1) {
+  }
+  REQUIRE(fcntl(full.get(), F_SETFL, 0) == 0);
+  Site site;
+  const auto log_to_pipe = [to = full.get()] { dup2(to, STDERR_FILENO); };
+  site.before_exec = log_to_pipe;
+  site.Start();
+  Engine engine(site);
+  REQUIRE(engine.PutAll(Chunks(1, 8, 100'000), {.durable = true}));
+  site.Signal(SIGHUP);  // which says something
+  CHECK(engine.Hits(Chunks(1, 8, 100'000)) == 8);
+  REQUIRE(site.Stop().exit_status == 0);
+
+  site.before_exec = log_to_pipe;
+  site.Start();
+  CHECK(Eventually([&] { return site.Counter("dropped_log_lines") > 0; }));
 }
 
 }  // namespace kvkeep::e2e

@@ -252,6 +252,9 @@ std::string StatusText(const v1::StatusResponse& status) {
     absl::StrAppend(&text, lost, " of its Unix sockets cannot be reached by those who are not ",
                     "connected yet: its log says which, why, and what to do\n");
   }
+  if (const uint64_t lines = CounterOf(status, "dropped_log_lines"); lines > 0) {
+    absl::StrAppend(&text, lines, " lines of its log were dropped: stderr did not take them\n");
+  }
   absl::StrAppend(
       &text, "\n",
       FormatTable({{"TIER", "USED", "CAPACITY", "CHUNKS", "LEASED", "DIRTY", "HITS", "EXTENTS"},
