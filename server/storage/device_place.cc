@@ -9,6 +9,7 @@
 #include "tiers/base/check.h"
 #include "tiers/base/random.h"
 #include "tiers/index/rocksdb_index.h"
+#include "tiers/nvme/device_names.h"
 #include "tiers/nvme/probe.h"
 
 namespace kvkeep {
@@ -102,6 +103,7 @@ void DevicePlace::Attempt() {
     return Fail({OpenFailure::kBroken, std::move(noted)});
   }
   device_ = std::move(opened.device);
+  superblock_ = FileAt(SuperblockPath());
   Store* store = nullptr;
   size_t number = 0;
   {
@@ -153,6 +155,7 @@ void DevicePlace::JoinStore(Store* store, size_t number) {
 
 bool DevicePlace::AwaitFailure(Store* store, size_t number) {
   while (SleepFor(kLook)) {
+    LookAtFiles();
     const FailureWatch::Advice advice =
         watch_.Look(store->StateOfAnswering(number), RealClock()->Now());
     if (advice == FailureWatch::Advice::kNothing) continue;
@@ -161,6 +164,28 @@ bool DevicePlace::AwaitFailure(Store* store, size_t number) {
     return LetGo(store, number);
   }
   return false;
+}
+
+// Who empties the directory leaves a device that works until its files are closed.
+void DevicePlace::LookAtFiles() {
+  const bool gone = FileAt(SuperblockPath()) != superblock_;
+  MutexLock lock(&mu_);
+  if (std::exchange(files_gone_, gone) == gone) return;
+  if (gone) {
+    log_->Error("the files of a device are gone: its chunks are lost when the daemon ends",
+                {{"path", options_.dir}, {"to_do", AfreshAdvice()}});
+  } else {
+    log_->Info("the files of a device are in their place again", {{"path", options_.dir}});
+  }
+}
+
+std::string DevicePlace::SuperblockPath() const {
+  return absl::StrCat(options_.dir, "/", kSuperblockName);
+}
+
+std::string DevicePlace::AfreshAdvice() const {
+  return absl::StrCat("to start afresh there: stop the daemon, empty the directory, remove its ",
+                      "line from ", home_.known_file, ", start");
 }
 
 // Its file system takes writes; or it is not mounted any more, and cannot be mounted anew while we
@@ -188,6 +213,7 @@ bool DevicePlace::LetGo(Store* store, size_t number) {
     while (!stopping_ && (!left_.has_value() || !left_->ok())) changed_.Wait(&mu_);
     if (stopping_) return false;
     step_ = Step::kOpening;
+    files_gone_ = false;
   }
   device_.reset();
   return true;
@@ -291,7 +317,15 @@ void DevicePlace::JoinTo(Store* store, size_t number) {
 }
 
 void DevicePlace::AddTo(DeviceSnapshot* snapshot) const {
-  if (!snapshot->path.empty()) return;  // the store knows it
+  if (!snapshot->path.empty()) {  // the store knows it
+    MutexLock lock(&mu_);
+    if (!files_gone_ || snapshot->state != DeviceState::kOk) return;
+    snapshot->state = DeviceState::kDegraded;
+    snapshot->message =
+        absl::StrCat(SuperblockPath(), ": was removed or replaced under the daemon; what the ",
+                     "device has is served until the daemon ends, and lost then; ", AfreshAdvice());
+    return;
+  }
   snapshot->path = options_.dir;
   snapshot->capacity_bytes = snapshot->built_bytes = options_.capacity_bytes;
   MutexLock lock(&mu_);

@@ -2,7 +2,8 @@
 // in, and tries again as long as that fails. So a drive that is locked, hung or not mounted joins
 // by itself when it can. A device whose I/O fails while it is here is opened anew (failure_watch.h
 // says when): if it cannot be read, in any case; if it takes no writes, as after a failed write of
-// the index, once its file system takes writes again or is unmounted.
+// the index, once its file system takes writes again or is unmounted. A device whose files were
+// removed while it is here serves what it has, and is shown as degraded: that ends with the daemon.
 //
 //   opening --locked--> locked --the index is open--> open --the store has read it--> here
 //    ^  ^                  |                           |                                |
@@ -26,6 +27,7 @@
 #include "server/storage/failure_watch.h"
 #include "tiers/base/clock.h"
 #include "tiers/base/executor.h"
+#include "tiers/base/file_identity.h"
 #include "tiers/base/mutex.h"
 #include "tiers/io/io_engine.h"
 #include "tiers/nvme/nvme_device.h"
@@ -70,7 +72,7 @@ class DevicePlace {
   // The daemon is about to serve. Logs what is wrong with the device now, and from now on what
   // becomes of it. Not called by a start that fails: its error says why.
   void BeginLog();
-  // Completes the snapshot of a device that the store does not know.
+  // Completes the snapshot of a device that the store does not know, or whose files are gone.
   void AddTo(DeviceSnapshot* snapshot) const;
   // Waits until each executor has run everything that was posted before.
   void PassThrough();
@@ -85,6 +87,10 @@ class DevicePlace {
   void JoinStore(Store* store, size_t number);
   // Waits until the device that is here is to be opened anew. False: Stop came.
   bool AwaitFailure(Store* store, size_t number);
+  // Whether the path of the superblock still leads to the one that was opened.
+  void LookAtFiles();
+  std::string SuperblockPath() const;
+  std::string AfreshAdvice() const;
   bool MayBeOpened() const;
   bool LetGo(Store* store, size_t number);
   bool SleepFor(std::chrono::nanoseconds time);  // false: Stop came
@@ -110,9 +116,11 @@ class DevicePlace {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false, ended_ ABSL_GUARDED_BY(mu_) = false;
   bool logs_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<NvmeDevice::OpenError> error_ ABSL_GUARDED_BY(mu_);
+  bool files_gone_ ABSL_GUARDED_BY(mu_) = false;
   Store* store_ ABSL_GUARDED_BY(mu_) = nullptr;
   size_t number_ ABSL_GUARDED_BY(mu_) = 0;
   FailureWatch watch_;                  // the thread's
+  std::optional<FileIdentity> superblock_;  // likewise: that of device_
   std::unique_ptr<NvmeDevice> device_;  // the thread's, and the store's while it knows it
   std::thread thread_;
 };

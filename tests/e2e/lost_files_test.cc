@@ -93,6 +93,20 @@ TEST_CASE("a daemon that another socket keeps from its path is not ready until i
   CHECK(Engine(site).Put({1, 1000}).status == client::PutStatus::kStored);
 }
 
+TEST_CASE("a device's directory that is emptied is told of, and what it has is served") {
+  Site site;
+  site.Start();
+  Engine engine(site);
+  REQUIRE(engine.PutAll(Chunks(1, 8, 100'000)));
+  REQUIRE(site.AwaitClean());
+  for (const auto& entry : fs::directory_iterator(site.path("nvme0"))) fs::remove_all(entry);
+  CHECK(Eventually([&] { return site.Status().devices(0).state() == "degraded"; }, kPatience));
+  CHECK_THAT(site.Status().devices(0).message(),
+             Catch::Matchers::Contains(site.path("state/devices")));
+  CHECK(site.AwaitLog("the files of a device are gone"));
+  CHECK(engine.Hits(Chunks(1, 8, 100'000)) == 8);
+}
+
 TEST_CASE("a log that nobody reads holds up neither reloads nor the stop") {
   std::array<int, 2> ends{-1, -1};
   REQUIRE(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) == 0);

@@ -190,6 +190,26 @@ TEST_CASE("a device that failed and was unmounted joins when it is mounted again
   CHECK(site.Becomes(DeviceState::kOk));
 }
 
+TEST_CASE("a device whose files are removed while it is here says so, and what to do") {
+  Site site;
+  site.Begin();
+  site.place->JoinTo(site.store.get(), 0);
+  REQUIRE(site.Becomes(DeviceState::kOk));
+  const std::string superblock = site.options.dir + "/superblock", kept = site.scratch / "kept";
+  std::filesystem::rename(superblock, kept);
+  SECTION("removed") {}
+  SECTION("another one is in its place") { std::filesystem::copy_file(kept, superblock); }
+  CHECK(site.Becomes(DeviceState::kDegraded));
+  const std::string message = site.Seen().message;
+  for (const char* part : {"superblock: was removed or replaced", "stop the daemon",
+                           "remove its line from FILE"}) {
+    CHECK(absl::StrContains(message, part));
+  }
+  std::filesystem::rename(kept, superblock);
+  CHECK(site.Becomes(DeviceState::kOk));
+  CHECK(site.Seen().message.empty());
+}
+
 TEST_CASE("whoever waits for a device waits no longer than said") {
   Site site;
   site.options.capacity_bytes = 1;  // no device can be made
