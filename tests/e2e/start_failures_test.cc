@@ -66,11 +66,27 @@ TEST_CASE("G3's directory holds files of somebody else") {
   CHECK(ReadFile(site.path("nvme0/thesis.tex")) == "years of work");
 }
 
-TEST_CASE("G3's directory is of another store") {
+TEST_CASE("the state was lost, so G3's directory is of another store: G2 is served without it") {
   Site site;
   RunOnce(site);
   site.settings.state = "other-state";
-  CheckFails(site, kConfigError, {site.path("nvme0"), "belongs to store", "empty the directory"});
+  site.Start();
+  const v1::DeviceStatus away = site.Status().devices(0);
+  CHECK(away.state() == "offline");
+  for (const char* part : {"belongs to store", "bring that store's state directory back",
+                           "empty the directory"}) {
+    CHECK_THAT(away.message(), Catch::Matchers::Contains(part));
+  }
+  CHECK(Engine(site).Put({1, 1000}).status == client::PutStatus::kStored);
+  REQUIRE(site.Stop().exit_status == 0);
+
+  site.settings.devices[0].required = true;
+  CheckFails(site, kStartFailure, {site.path("nvme0"), "belongs to store", "is required"});
+
+  site.settings.devices[0].required = false;
+  site.settings.state = "state";
+  site.Start();
+  CHECK(site.Status().devices(0).state() == "ok");
 }
 
 TEST_CASE("G3's directory is in use by another daemon: it joins when that one has stopped") {

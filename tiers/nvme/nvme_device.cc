@@ -119,13 +119,15 @@ absl::StatusOr<Superblock> Format(const Request& request, DeviceDirectory& direc
 absl::Status CheckOwnership(const Request& request, const std::string& dir,
                             const Superblock& superblock) {
   if (superblock.store != request.store_uuid) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return absl::DataLossError(absl::StrCat(
         dir, ": belongs to store ", superblock.store.ToHex(), ", this is store ",
-        request.store_uuid.ToHex(), "; use that store's state file, or empty the directory"));
+        request.store_uuid.ToHex(), "; bring that store's state directory back, or, to give up ",
+        "what the device has, empty the directory; then restart the daemon"));
   }
   if (superblock.mac_key != request.mac_key) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        dir, ": was written with another MAC key; use its state file, or empty the directory"));
+    return absl::DataLossError(absl::StrCat(
+        dir, ": was written with another MAC key; bring its state directory back, or, to give up ",
+        "what the device has, empty the directory; then restart the daemon"));
   }
   return absl::OkStatus();
 }

@@ -50,11 +50,13 @@ struct NvmeDeviceOptions {
 
 // Why a device could not be opened, because the daemon's answer differs.
 enum class OpenFailure {
-  // Of another store or version, capacity above the free space, not a directory, a directory with
+  // Of another version, capacity above the free space, not a directory, a directory with
   // other things in it: refuse to start.
   kMisconfigured,
   kInUse,   // locked by another daemon, or by I/O of a dead one: joins when it is free
-  kBroken,  // absent, read-only, I/O error, corrupt: start degraded unless required
+  // Absent, read-only, I/O error, corrupt; or of another store, as when the state directory was
+  // lost: start degraded unless required.
+  kBroken,
 };
 
 class NvmeDevice {
@@ -90,8 +92,8 @@ class NvmeDevice {
 
 // Opens the device, or formats an empty directory (created when its parent exists). A larger
 // capacity_bytes than before grows the device. Blocks for about 2 s when another process has it.
-// `store_uuid`: devices of one store carry the same one; another is kMisconfigured.
-// `mac_key`: its fingerprint is in the superblock; another is kMisconfigured.
+// `store_uuid`: devices of one store carry the same one; another is kBroken.
+// `mac_key`: its fingerprint is in the superblock; another is kBroken.
 // `locked` is called once all locks are ours, before the index is opened: no I/O of a dead process
 // is under way from then on.
 struct NvmeDevice::OpenResult {

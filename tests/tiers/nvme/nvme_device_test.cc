@@ -215,10 +215,10 @@ TEST_CASE("the device of another store, or of another MAC key, is refused") {
   world.MustOpen();
   const Uuid store = world.store;
   world.store = *Uuid::FromBytes("other");
-  world.MustFail(OpenFailure::kMisconfigured, store.ToHex());
+  world.MustFail(OpenFailure::kBroken, store.ToHex());
   world.store = store;
   world.mac_key[0] = std::byte{1};
-  world.MustFail(OpenFailure::kMisconfigured, "MAC key");
+  world.MustFail(OpenFailure::kBroken, "MAC key");
 }
 
 TEST_CASE("a device that lost or broke a file is broken, and the error names the file") {
