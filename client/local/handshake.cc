@@ -72,9 +72,15 @@ class Receiver {
   absl::StatusOr<local::Message> Next() {
     while (steady_clock::now() < options_.deadline) {
       if (options_.stop != nullptr && *options_.stop) return absl::CancelledError("stopping");
-      KVKEEP_ASSIGN_OR_RETURN(auto packet, local::ReceivePacket(socket_, buffer_, 0));
-      if (!packet.has_value()) continue;
-      auto message = assembler_.Take(packet->bytes, std::move(packet->descriptors));
+      auto packet = local::ReceivePacket(socket_, buffer_, 0);
+      if (absl::IsInvalidArgument(packet.status())) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("local: ", packet.status().message(), "; the daemon passes one for each ",
+                         "segment of G2: a larger g2.segment_bytes makes them fewer"));
+      }
+      if (!packet.ok()) return packet.status();
+      if (!packet->has_value()) continue;
+      auto message = assembler_.Take((*packet)->bytes, std::move((*packet)->descriptors));
       if (!message.ok()) return absl::InternalError(message.status().message());
       if (message->has_value()) return **std::move(message);
     }

@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -15,6 +16,16 @@ namespace {
 
 // Of an assembler's memory, from one long message to the next.
 constexpr size_t kKeptBytes = 256 * kKiB;
+
+// There is room for as many as the kernel passes at once: this process may have no more of them.
+absl::Status TooFewDescriptors() {
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the descriptors of a packet did not fit: RLIMIT_NOFILE of this process is ", files.rlim_cur,
+      ", and up to ", kMaxDescriptorsPerPacket,
+      " come at once; raise it (LimitNOFILE=, ulimit -n)"));
+}
 
 }  // namespace
 
@@ -192,8 +203,10 @@ absl::StatusOr<std::optional<std::span<const std::byte>>> ReceivePacket(
   }
   // An empty packet cannot be told from the end, and no message is empty.
   if (received == 0) return absl::UnavailableError("the peer closed the connection");
-  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-    return absl::InvalidArgumentError("a packet or its descriptors did not fit");
+  if ((message.msg_flags & MSG_CTRUNC) != 0) return TooFewDescriptors();
+  if ((message.msg_flags & MSG_TRUNC) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a packet of more than ", buffer.size(), " bytes"));
   }
   return buffer.first(static_cast<size_t>(received));
 }

@@ -70,8 +70,9 @@ std::string Completed(const std::string& words) {
 
 TEST_CASE("on a machine where all is well the doctor finds nothing to do") {
   const Well well;
-  for (const char* subject : {"memory", "memory limit", "huge pages", "locked memory", "io_uring",
-                              "NUMA", "clock", "GPU", "admin socket", "space of"}) {
+  for (const char* subject :
+       {"memory", "memory limit", "huge pages", "locked memory", "descriptors", "io_uring", "NUMA",
+        "clock", "GPU", "admin socket", "space of"}) {
     INFO(subject);
     CHECK(absl::StartsWith(well.Of(subject), "ok: "));
   }
@@ -98,6 +99,21 @@ TEST_CASE("the doctor says of each thing in the way what it costs and what to do
   CHECK(absl::StartsWith(well.Of("clock"), "fail: "));
   well.config.g3.paths[0].capacity_bytes = uint64_t{1} << 60;
   CHECK(absl::StartsWith(well.Of("space of"), "fail: "));
+}
+
+TEST_CASE("the doctor computes how many descriptors G2's segments take") {
+  Well well;
+  well.config.g2.segment_bytes = 1 << 20;
+  well.machine.descriptor_limit = 1024;
+  CHECK(absl::StartsWith(well.Of("descriptors"),
+                         "fail: at most 1024, the daemon needs 1536, 1024 segments of G2 / raise "
+                         "RLIMIT_NOFILE"));
+  CHECK(absl::StrContains(well.Of("descriptors"), "g2.segment_bytes"));
+  well.Write("/usr/lib/systemd/system/kvkeepd.service", "[Service]\nLimitNOFILE=1048576\n");
+  CHECK(absl::StartsWith(well.Of("descriptors"), "ok: at most 1048576, the daemon needs 1536"));
+  well.Write("/usr/lib/systemd/system/kvkeepd.service", "");
+  well.config.g2.arena = ArenaChoice::kMount;
+  CHECK(absl::StartsWith(well.Of("descriptors"), "ok: at most 1024, the daemon needs 512"));
 }
 
 TEST_CASE("the doctor says what there is of GPUs, and by which path their workers copy") {

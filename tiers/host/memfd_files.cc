@@ -4,6 +4,7 @@
 #include <absl/strings/str_format.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -23,10 +24,25 @@ namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 constexpr unsigned kNoExecSeal = 8;  // MFD_NOEXEC_SEAL, Linux 6.3: newer than our headers
 
-absl::StatusOr<UniqueFd> CreateMemfd(const std::string& name) {
+// Beside those of the segments: devices, index and who is connected (InDescriptorReserve).
+constexpr size_t kOtherDescriptors = 512;
+
+absl::Status TooFewDescriptors(size_t segments) {
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "arena: RLIMIT_NOFILE is ", files.rlim_cur, "; G2's ", segments,
+      " segments take a descriptor each, and the rest of the daemon some ", kOtherDescriptors,
+      ": raise it to ", segments + kOtherDescriptors,
+      " or more (LimitNOFILE=, ulimit -n), or raise g2.segment_bytes"));
+}
+
+// `segments`: how many there are to be.
+absl::StatusOr<UniqueFd> CreateMemfd(const std::string& name, size_t segments) {
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   UniqueFd fd(memfd_create(name.c_str(), flags | kNoExecSeal));
   if (!fd.valid() && errno == EINVAL) fd = UniqueFd(memfd_create(name.c_str(), flags));
+  if (!fd.valid() && errno == EMFILE) return TooFewDescriptors(segments);
   if (!fd.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("arena: memfd_create ", name));
   return fd;
 }
@@ -62,7 +78,7 @@ absl::StatusOr<Mapping> MemfdFiles::MapSegment(size_t segment) {
   KVKEEP_CHECK(segment == fds_.size());
   const uint64_t bytes = geometry_.bytes_of(segment);
   const std::string name = absl::StrFormat("kvkeep-g2.%03d", segment);
-  KVKEEP_ASSIGN_OR_RETURN(UniqueFd fd, CreateMemfd(name));
+  KVKEEP_ASSIGN_OR_RETURN(UniqueFd fd, CreateMemfd(name, geometry_.segment_count()));
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("arena: size of ", name));
   }

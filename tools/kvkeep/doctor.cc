@@ -1,6 +1,7 @@
 #include "tools/kvkeep/doctor.h"
 
 #include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/strip.h>
@@ -81,6 +82,25 @@ Finding LockedMemory(const Config& config, const Machine& machine) {
       "I/O on G2's ", FormatBytes(config.g2.capacity_bytes),
       ", once for each device, will not be registered and costs more CPU: LimitMEMLOCK=infinity, "
       "or ulimit -l unlimited");
+  return finding;
+}
+
+// Without a mount each segment of G2 takes one, in the daemon; clients take them one packet after
+// the other.
+Finding Descriptors(const Config& config, const Machine& machine) {
+  constexpr uint64_t kOthers = 512;  // devices, index, connections
+  const uint64_t segments = DivideRoundUp(config.g2.capacity_bytes, config.g2.segment_bytes);
+  const uint64_t wanted = (config.g2.arena == ArenaChoice::kMount ? 0 : segments) + kOthers;
+  uint64_t limit = 0;
+  const std::string said = ServiceSetting(machine.root, "LimitNOFILE").value_or("");
+  if (!absl::SimpleAtoi(said, &limit)) limit = machine.descriptor_limit;
+  Finding finding{.subject = "descriptors"};
+  finding.found = absl::StrCat(limit == UINT64_MAX ? "no limit" : absl::StrCat("at most ", limit),
+                               ", the daemon needs ", wanted, ", ", segments, " segments of G2");
+  if (limit >= wanted) return finding;
+  finding.state = State::kFail;
+  finding.to_do = absl::StrCat("raise RLIMIT_NOFILE (LimitNOFILE=, ulimit -n), or have fewer ",
+                               "segments: a larger g2.segment_bytes");
   return finding;
 }
 
@@ -279,6 +299,9 @@ Machine Machine::This() {
   rlimit locked{};
   getrlimit(RLIMIT_MEMLOCK, &locked);
   machine.locked_limit = locked.rlim_cur == RLIM_INFINITY ? UINT64_MAX : locked.rlim_cur;
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  machine.descriptor_limit = files.rlim_max == RLIM_INFINITY ? UINT64_MAX : files.rlim_max;
   machine.io_uring = CanSetUpRing();
   timex clock{};  // asks only
   const int kept = adjtimex(&clock);
@@ -293,6 +316,7 @@ std::vector<Finding> Examine(const Config& config, const Machine& machine) {
                                    ExamineServiceMemory(config, machine),
                                    HugePages(config, machine),
                                    LockedMemory(config, machine),
+                                   Descriptors(config, machine),
                                    IoUring(machine),
                                    Numa(machine),
                                    Clock(machine),

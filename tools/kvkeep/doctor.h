@@ -28,6 +28,7 @@ const char* StateWord(Finding::State state);  // "ok", "warn", "fail"
 struct Machine {
   std::string root;           // before /proc and /sys; empty: the real ones
   uint64_t locked_limit = 0;  // RLIMIT_MEMLOCK in bytes; UINT64_MAX: none
+  uint64_t descriptor_limit = UINT64_MAX;  // RLIMIT_NOFILE that the daemon may raise its own to
   bool io_uring = true;       // the kernel sets one up
   bool clock_is_kept = true;  // by NTP or the like
   bool cuda_driver = false;   // libcuda.so.1 can be loaded

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -152,6 +153,25 @@ TEST_CASE("receiving tells nothing there from a closed peer and from what does n
   pair.ours.Reset();
   CHECK(absl::IsUnavailable(ReceivePacket(pair.theirs.get(), buffer, 0).status()));
   CHECK(absl::IsUnavailable(SendPacket(pair.theirs.get(), Bytes(1), {}, 0)));
+}
+
+TEST_CASE("descriptors that this process may not have are an error that names the limit") {
+  SocketPair pair;
+  const std::vector<std::byte> message = MessageOf(1, 1, Bytes(10));
+  const std::vector<int> fds(3, pair.ours.get());
+  REQUIRE(SendPacket(pair.ours.get(), message, fds, 0).ok());
+  std::vector<std::byte> buffer(kMaxPacketBytes);
+  const UniqueFd next(dup(pair.ours.get()));  // all numbers below are taken
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const rlimit few{static_cast<rlim_t>(next.get() + 2), limit.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  const auto packet = ReceivePacket(pair.theirs.get(), buffer, 0);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(absl::IsInvalidArgument(packet.status()));
+  const std::string said(packet.status().message());
+  CHECK(said.find("RLIMIT_NOFILE of this process is " + std::to_string(few.rlim_cur)) !=
+        std::string::npos);
 }
 
 TEST_CASE("a full socket is told, and a whole message waits for room") {

@@ -5,6 +5,7 @@
 #include <grp.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -213,6 +214,28 @@ TEST_CASE("segments are aligned for huge pages and stay out of core dumps and ch
     INFO(flags);
     CHECK(absl::StrContains(flags, " dc "));  // not copied by fork
     CHECK(absl::StrContains(flags, " dd "));  // not dumped
+  }
+}
+
+TEST_CASE("too few descriptors for the segments: says the limit, how many, and what to do") {
+  const UniqueFd next(dup(0));
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const rlimit few{static_cast<rlim_t>(next.get() + 10), limit.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  const auto arena = CreateArena({.capacity_bytes = 32 * kMiB,
+                                  .segment_bytes = 2 * kMiB,
+                                  .backing = ArenaBacking::kMemfd,
+                                  .prefault = false},
+                                 nullptr);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(absl::IsResourceExhausted(arena.status()));
+  const std::string said(arena.status().message());
+  INFO(said);
+  for (const std::string& part :
+       {absl::StrCat("RLIMIT_NOFILE is ", few.rlim_cur), std::string("G2's 16 segments"),
+        std::string("raise it to 528"), std::string("g2.segment_bytes")}) {
+    CHECK(absl::StrContains(said, part));
   }
 }
 
