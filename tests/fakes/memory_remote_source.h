@@ -53,7 +53,7 @@ class MemoryRemoteSource final : public RemoteSource {
   void Write(WriteRequest request) override;
   void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
   bool readable() const override { return !Happens(faults_.away); }
-  bool writable() const override { return !Happens(faults_.away); }
+  bool writable() const override { return !full && !Happens(faults_.away); }
   bool may_find() const override { return asks; }
   bool may_ask_age() const override { return asks; }
   const Uuid& place() const override { return place_; }
@@ -65,6 +65,7 @@ class MemoryRemoteSource final : public RemoteSource {
     clock_ = clock;
     written_ = written;
   }
+  bool full = false;   // it takes no writes
   bool asks = true;    // else it has asked enough
   bool keeps = false;  // what is there, unless a write is to replace it
   std::optional<Wanted> last_wanted;  // by a search

@@ -318,7 +318,8 @@ void Core::PumpRemote() {
   const auto in_use = [&remote](const ChunkId& id) {
     return remote.writes.IsWriting(id) || remote.recalling.contains(id);
   };
-  while (remote.writable()) {
+  // What is full takes removals: it gets room by them.
+  while (remote.readable()) {
     const std::optional<ChunkId> id = remote.removals.Next(in_use);
     if (!id.has_value()) break;
     Count(work::kStart);

@@ -177,6 +177,14 @@ TEST_CASE("a chunk that was deleted does not come back from beyond the node") {
     CHECK(s.world.bucket().size() == 1);
     s.world.remote().set_faults({});
   }
+  SECTION("nor where the place is full: a removal makes room") {
+    s.Settle();
+    s.world.remote().full = true;
+    CHECK(s.Delete({1}) == 1);
+    s.Settle();
+    CHECK(s.world.bucket().empty());
+    s.world.remote().full = false;
+  }
   SECTION("nor by a search that found it before") {
     s.Settle();
     remote.LoseNode();
