@@ -275,13 +275,23 @@ grpc::ServerUnaryReactor* AdminService::Clear(Context* context, const v1::ClearR
       .call = "Clear",
       .what = digest.empty() ? "all namespaces" : absl::BytesToHexString(digest.substr(0, 16)),
       .who = ""};
-  absl::Status status = Begin(*context, &asked);
-  if (status.ok()) {
-    status = DoClear(digest, response);
+  const auto end = [this, reactor](const absl::Status& status) {
+    reactor->Finish(ToGrpc(status, deps_.store->incarnation()));
+  };
+  if (const absl::Status may = Begin(*context, &asked); !may.ok()) {
+    end(may);
+    return reactor;
+  }
+  const auto over = [this, asked = std::move(asked), response, end](const absl::Status& status) {
     Record(asked, status.ok() ? absl::StrCat("OK, chunks=", response->cleared_chunks())
                               : status.ToString());
+    end(status);
+  };
+  if (const absl::Status cleared = DoClear(digest, response); cleared.ok()) {
+    deps_.store->WhenDeleted(/*durable=*/false, over);
+  } else {
+    over(cleared);
   }
-  reactor->Finish(ToGrpc(status, deps_.store->incarnation()));
   return reactor;
 }
 

@@ -167,8 +167,14 @@ grpc::ServerUnaryReactor* KvService::Delete(Context* context, const v1::DeleteRe
   const absl::StatusOr<Subject> subject = ParseSubject(*context, *request);
   if (!subject.ok()) return Reply(context, begun, subject.status());
   const absl::StatusOr<uint64_t> deleted = store_->Delete(subject->session, subject->chunks.view());
-  if (deleted.ok()) response->set_deleted_chunks(*deleted);
-  return Reply(context, begun, deleted.status());
+  if (!deleted.ok()) return Reply(context, begun, deleted.status());
+  response->set_deleted_chunks(*deleted);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();  // once a call
+  store_->WhenDeleted(request->durable(),
+                      [this, context, begun, reactor](const absl::Status& status) {
+                        End(context, begun, status, reactor);
+                      });
+  return reactor;
 }
 
 absl::StatusOr<EventReader> KvService::DoWatch(const Context& context,

@@ -69,7 +69,8 @@ void LocalPeer::OnMessage(local::Message message) {
 }
 
 bool LocalPeer::ready() const {
-  const size_t in_flight = jobs_.size() + gpu_gets_.size() + asking_.size();
+  const size_t in_flight =
+      jobs_.size() + gpu_gets_.size() + asking_.size() + deleting_.size();
   const bool scarce = identity_.messages != nullptr && identity_.messages->busy();
   return in_flight < (scarce ? 1 : context_->limits.max_puts_in_flight);
 }
@@ -240,6 +241,7 @@ void LocalPeer::End() {
   jobs_.clear();
   gpu_gets_.clear();
   asking_.clear();
+  deleting_.clear();
   waiting_.clear();
 }
 

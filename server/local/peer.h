@@ -31,8 +31,7 @@
 
 namespace kvkeep {
 
-// Memory for serving a request, used again for the next request of any peer; and the puts that
-// wait.
+// Memory for serving a request, used again for the next one of any peer; and the puts that wait.
 struct PeerScratch {
   PutLine line;
   local::MessageWriter reply{0, 0};
@@ -123,6 +122,8 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
 
   // ---- peer_keys.cc
   absl::Status Keys(const local::Message& message);
+  absl::Status Delete(uint64_t id);
+  void OnDeleted(uint64_t number, const absl::Status& status);
   absl::Status ResolveParts();
   void DoReleases();
   absl::Status Lookup(local::Kind kind, uint64_t id, bool asked);
@@ -187,8 +188,8 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   std::deque<uint64_t> waiting_;             // jobs with chunks that wait for space, in order
   absl::flat_hash_map<uint64_t, PeerGpuGet> gpu_gets_;  // replies not sent yet
   absl::flat_hash_map<uint64_t, PeerAsking> asking_;    // likewise
+  absl::flat_hash_map<uint64_t, PeerDeleting> deleting_;  // likewise
   bool answered_later_ = false;  // the one that is being served
-
   // The scratch.
   local::MessageWriter& reply_;
   KeysCall& call_;

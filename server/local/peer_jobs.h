@@ -46,4 +46,12 @@ struct PeerAsking {
   std::vector<std::byte> body;
 };
 
+// A delete that is done, and not told yet.
+struct PeerDeleting {
+  uint64_t id = 0;  // of the message
+  MonotonicTime began{0};
+  size_t keys = 0;
+  uint64_t chunks = 0;  // that went
+};
+
 }  // namespace kvkeep

@@ -33,16 +33,51 @@ absl::Status LocalPeer::Keys(const local::Message& message) {
     StartReply(kind, message.id);
     reply_.Append(local::PrefetchReply{.started_chunks = result.started_chunks,
                                        .ready_chunks = result.ready_chunks});
+  } else if (kind == Kind::kDelete) {
+    return Delete(message.id);
   } else {
     KVKEEP_ASSIGN_OR_RETURN(const uint64_t chunks,
-                            kind == Kind::kTouch
-                                ? context_->store->Touch(session_, call_.chunks())
-                                : context_->store->Delete(session_, call_.chunks()));
+                            context_->store->Touch(session_, call_.chunks()));
     StartReply(kind, message.id);
     reply_.Append(local::CountReply{.chunks = chunks});
   }
   SendReply();
   return absl::OkStatus();
+}
+
+// Answered once a kill brings nothing back, on the loop's thread.
+absl::Status LocalPeer::Delete(uint64_t id) {
+  KVKEEP_ASSIGN_OR_RETURN(const uint64_t chunks,
+                          context_->store->Delete(session_, call_.chunks()));
+  const uint64_t number = next_job_++;
+  deleting_[number] = {.id = id,
+                       .began = request_began_,
+                       .keys = call_.chunks().keys.size(),
+                       .chunks = chunks};
+  answered_later_ = true;
+  context_->store->WhenDeleted(
+      /*durable=*/false, [weak = weak_from_this(), loop = context_->loop,
+                          number](const absl::Status& status) {
+        loop->Post([weak, number, status] {
+          if (const std::shared_ptr<LocalPeer> self = weak.lock()) self->OnDeleted(number, status);
+        });
+      });
+  return absl::OkStatus();
+}
+
+void LocalPeer::OnDeleted(uint64_t number, const absl::Status& status) {
+  const auto found = deleting_.find(number);
+  if (found == deleting_.end()) return;  // the connection ended
+  const PeerDeleting deleting = found->second;
+  deleting_.erase(found);
+  if (status.ok()) {
+    StartReply(Kind::kDelete, deleting.id);
+    reply_.Append(local::CountReply{.chunks = deleting.chunks});
+    SendReply();
+  } else {
+    ReplyError(static_cast<uint16_t>(Kind::kDelete), deleting.id, status);
+  }
+  NoteEnd(Operation::kDelete, status.code(), deleting.began, deleting.keys);
 }
 
 absl::Status LocalPeer::ResolveParts() {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tiers/base/check.h"
+#include "tiers/base/mutex.h"
 #include "tiers/base/test_point.h"
 #include "tiers/store/core.h"
 
@@ -21,6 +22,31 @@ absl::Status CommitTo(ChunkIndex& index, const CommitBatch& batch) {
   TestPoint(removes ? "removal-committed" : "index-committed");
   return status;
 }
+
+absl::Status Silent() { return absl::UnavailableError("the device does not answer"); }
+
+// Gathers the ends of several things: `done` gets the first error once all have ended.
+class Gathering {
+ public:
+  Gathering(size_t of, StatusCallback done) : left_(of), done_(std::move(done)) {}
+  void End(const absl::Status& status) {
+    absl::Status all;
+    {
+      MutexLock lock(&mu_);
+      first_.Update(status);
+      KVKEEP_CHECK(left_ > 0);
+      if (--left_ > 0) return;
+      all = first_;
+    }
+    std::move(done_)(std::move(all));
+  }
+
+ private:
+  Mutex mu_;
+  size_t left_ ABSL_GUARDED_BY(mu_);
+  absl::Status first_ ABSL_GUARDED_BY(mu_);
+  StatusCallback done_;  // called once
+};
 
 }  // namespace
 
@@ -88,6 +114,7 @@ bool Core::MayBeClean(const DeviceTier& tier) const {
 void Core::BecomeUnclean(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   if (!tier.health.sync_failed()) return StartSync(device);
+  tier.commits.AnswerRemovals(tier.health.failed_sync(), hold_);
   while (!tier.commits.adds().empty()) {
     if (Spent()) return PumpLater(device);
     ++counters_.write_backs_failed;
@@ -158,6 +185,7 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch,
     if (!put_off) counters_.write_backs_failed += GiveUpAdds(tier, section, status);
   }
   tier.commits.End();  // not before the states tell what the index holds
+  tier.commits.AnswerRemovals(put_off ? absl::OkStatus() : status, hold_);
   PumpIndex(device);
   PumpUnbacked(device);  // there is room in the dirty budget now
   PumpWrites(device);
@@ -318,6 +346,7 @@ void Core::OnSyncPutOff(uint16_t device) {
   const absl::Status why = absl::UnavailableError("the index takes no sync");
   if (tier.syncs.clean() && !tier.commits.IsPutOff(why, deps_.clock->Now())) {
     counters_.write_backs_failed += GiveUpAdds(tier, section, why);
+    tier.commits.AnswerRemovals(why, hold_);
   }
 }
 
@@ -377,6 +406,7 @@ bool Core::Tick() {
     PumpWrites(device);
     PumpConfirms(device);
     LeaveIfQuiet(device);
+    if (tier.health.stuck()) tier.commits.AnswerRemovals(Silent(), hold_);
     if (tier.here()) SaveRecencyIfDue(section, device);
     section.YieldIfSpent();
     if (tier.here() && tier.DoubtIsDue(now)) tier.syncs.NoteDirty();
@@ -409,39 +439,52 @@ bool Core::IsAtRest() const {
                      [](const auto& tier) { return tier->at_rest(); });
 }
 
+void Core::WhenDeleted(bool durable, StatusCallback done) {
+  Section section(this);
+  const auto all = std::make_shared<Gathering>(devices_.size() + 1, std::move(done));
+  for (uint16_t device = 0; device < devices_.size(); ++device) {
+    DeviceTier& tier = *devices_[device];
+    if (!tier.here()) {  // tier.missed has what was deleted
+      Later([all] { all->End(absl::OkStatus()); });
+      continue;
+    }
+    tier.commits.WaitForRemovals([this, all, device, durable](const absl::Status& status) {
+      if (!status.ok() || !durable) return all->End(status);
+      WhenStable(device, [all](const absl::Status& stable) { all->End(stable); });
+    });
+    const bool silent = tier.health.stuck();
+    tier.commits.AnswerRemovals(silent ? Silent() : absl::OkStatus(), hold_);
+  }
+  Later([all] { all->End(absl::OkStatus()); });
+}
+
+// Calls `done` once all that is committed now is on stable storage.
+void Core::WhenStable(uint16_t device, StatusCallback done) {
+  Section section(this);
+  DeviceTier& tier = *devices_[device];
+  if (!tier.here()) return CallLater(std::move(done), absl::UnavailableError("the device left"));
+  const CommitSequence committed = tier.commits.committed();
+  if (tier.syncs.IsStable(committed)) return CallLater(std::move(done), absl::OkStatus());
+  tier.syncs.Wait(committed, std::move(done));
+  StartSync(device);
+}
+
 void Core::SyncAll(StatusCallback done) {
-  struct All {
-    StatusCallback done;
-    absl::Status first;
-    size_t left = 0;
-  };
-  auto all = std::make_shared<All>();
-  auto mu = std::make_shared<Mutex>();
-  all->done = std::move(done);
   Section section(this);
   for (uint16_t device = 0; draining_ && device < devices_.size(); ++device) {
     if (devices_[device]->here()) SaveRecency(section, device);  // may yield
   }
   const auto here = [](const auto& tier) { return tier->here(); };
-  all->left = static_cast<size_t>(std::count_if(devices_.begin(), devices_.end(), here));
-  if (all->left == 0) {
-    CallLater(std::move(all->done), absl::OkStatus());
-    return;
-  }
+  const auto count = std::count_if(devices_.begin(), devices_.end(), here);
+  const auto all = std::make_shared<Gathering>(static_cast<size_t>(count) + 1, std::move(done));
   for (uint16_t device = 0; device < devices_.size(); ++device) {
     DeviceTier& tier = *devices_[device];
     if (!tier.here()) continue;
-    tier.syncs.Wait(tier.commits.committed(), [all, mu](absl::Status status) {
-      bool last = false;
-      {
-        MutexLock lock(mu.get());
-        all->first.Update(status);
-        last = --all->left == 0;
-      }
-      if (last) std::move(all->done)(all->first);
-    });
+    tier.syncs.Wait(tier.commits.committed(),
+                    [all](const absl::Status& status) { all->End(status); });
     StartSync(device);
   }
+  Later([all] { all->End(absl::OkStatus()); });
 }
 
 }  // namespace kvkeep::store_internal

@@ -431,7 +431,17 @@ std::optional<ExtentList> Core::AllocateG2(Section& section, TenantId tenant, ui
 
 void Core::DetachChunk(ChunkSlot slot) {
   ForgetReplaced(table_.at(slot).id);
+  // Where it cannot leave G3 at once its record goes before: a delete waits for no reader.
+  const Chunk& chunk = table_.at(slot);
+  const bool stays = chunk.g3_state == G3State::kStored && chunk.g3_reading;
+  if (stays || chunk.g3_state == G3State::kCommitting) RemoveRecord(chunk.device, chunk.id);
   DetachOnly(slot);
+}
+
+void Core::RemoveRecord(uint16_t device, const ChunkId& id) {
+  DeviceTier& tier = *devices_[device];
+  tier.commits.Remove({id, {}});
+  if (!tier.commits.under_way()) PumpLater(device);
 }
 
 void Core::DetachOnly(ChunkSlot slot) {

@@ -1,10 +1,5 @@
-// Core: the one state machine behind the store's mutex. Internal; the interface is store.h.
-//
-// Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
-// lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, unbacked.cc, g3_space.cc,
-// commit.cc (index and sync), replace.cc, join.cc, confirm.cc, recover_g2.cc, policy_state.cc,
-// scrub.cc, leave.cc, recency.cc, remote.cc, refresh.cc, set_limits.cc, operate.cc, admin.cc,
-// events.cc, grant.cc, metadata.cc.
+// Core: the one state machine behind the store's mutex. Internal; the interface is store.h. Its
+// methods are spread over files by flow: README.md says which.
 //
 // How the lock is used. Every entry point opens a Section, with one exception: the outcome of one
 // piece of a promotion, as promotions have a lock of their own (promotion.h). Work for the outside
@@ -79,6 +74,7 @@ class Core final : private ReadSink {
   absl::Status ChargeDiscarded(const SessionToken& token, uint64_t bytes, bool within_rate);
   absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& token, const ChunkSet& chunks);
   absl::StatusOr<uint64_t> Delete(const SessionToken& token, const ChunkSet& chunks);
+  void WhenDeleted(bool durable, StatusCallback done);
   bool reaches_beyond() const { return deps_.remote != nullptr; }
   bool BeyondIsQuiet();
   using RecallCallback = absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&>;
@@ -171,6 +167,8 @@ class Core final : private ReadSink {
   // finds those.
   void DetachChunk(ChunkSlot slot) LOCKED;
   void DetachOnly(ChunkSlot slot) LOCKED;
+  // Has the index forget a record while its blocks stay whose they are.
+  void RemoveRecord(uint16_t device, const ChunkId& id) LOCKED;
 
   // ---- replace.cc
   // Detaches a chunk that is about to be put anew. Its record stays (replace.cc says why).
@@ -394,6 +392,7 @@ class Core final : private ReadSink {
   void OnAddCommitted(DeviceTier& tier, const PendingAdd& add) LOCKED;
   bool IsAtRest() const LOCKED;
   void StartSync(uint16_t device) LOCKED;
+  void WhenStable(uint16_t device, StatusCallback done);
   // A pump has used up its hold: the device's pumps all go on after it, each in holds of its own.
   void PumpLater(LowerTier& tier) LOCKED;
   void PumpLater(uint16_t device) LOCKED { PumpLater(*devices_[device]); }

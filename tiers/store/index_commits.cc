@@ -2,6 +2,8 @@
 
 #include <absl/container/btree_set.h>
 
+#include <limits>
+
 #include "tiers/base/check.h"
 
 namespace kvkeep::store_internal {
@@ -30,6 +32,7 @@ IndexBatch CommitBatch::Records() const {
 
 void IndexCommits::Remove(PendingRemove remove) {
   freeing_blocks_ += TotalBlocks(remove.extents).value();
+  remove.number = ++asked_;
   removes_.push_back(std::move(remove));
 }
 
@@ -61,6 +64,7 @@ std::optional<PendingAdd> IndexCommits::TakeAddFor(const CommitBatch& batch) {
 void IndexCommits::RemoveWith(CommitBatch& batch, PendingRemove replaced) {
   freeing_blocks_ += TotalBlocks(replaced.extents).value();
   replaced.with_add = true;
+  replaced.number = ++asked_;
   batch.removes.push_back(std::move(replaced));
 }
 
@@ -68,12 +72,16 @@ void IndexCommits::Begin(CommitBatch& batch, absl::FunctionRef<bool(const ChunkI
                          const UnsavedRecency& recency) {
   KVKEEP_CHECK(!under_way_ && !batch.empty());
   under_way_ = true;
+  first_removal_ = std::numeric_limits<uint64_t>::max();
   absl::btree_set<ChunkId> named;
   for (PendingAdd& add : batch.adds) {
     add.record.sequence = ++assigned_;
     named.insert(add.record.id);
   }
+  // A number of its own, for who waits until it is stable.
+  if (batch.adds.empty()) ++assigned_;
   for (const PendingRemove& remove : batch.removes) {
+    first_removal_ = std::min(first_removal_, remove.number);
     const bool goes = !keeps(remove.id) && named.insert(remove.id).second;
     if (goes) batch.forget.push_back(remove.id);
     const bool saved = recency.MayBeSaved(remove.sequence);
@@ -90,6 +98,23 @@ bool IndexCommits::IsPutOff(const absl::Status& answer, MonotonicTime now) {
   }
   if (!refused_since_.has_value()) refused_since_ = now;
   return now - *refused_since_ < kRefusalPatience;
+}
+
+uint64_t IndexCommits::FirstRemoval() const {
+  uint64_t first = std::numeric_limits<uint64_t>::max();
+  if (under_way_) first = first_removal_;
+  if (!removes_.empty()) first = std::min(first, removes_.front().number);
+  return first;
+}
+
+void IndexCommits::AnswerRemovals(const absl::Status& failed, Hold& hold) {
+  while (!waiting_.empty()) {
+    const bool gone = waiting_.front().first < FirstRemoval();
+    if (!gone && failed.ok()) return;
+    hold.Count(work::kCall);
+    hold.CallLater(std::move(waiting_.front().second), gone ? absl::OkStatus() : failed);
+    waiting_.pop_front();
+  }
 }
 
 void IndexCommits::EndFreeing(const ExtentList& extents) {

@@ -9,6 +9,7 @@
 //   identity is never undone by an old removal.
 // - One batch is under way at a time, and the index gets at most kMostRecords records by it.
 // - Every add has a sequence of its own, above all that the index has.
+// - Whoever waits for removals is answered once the index has all that were asked for before.
 // - Blocks count as being freed from Remove to EndFreeing: nobody else may have them before.
 //
 // The device's tier owns it; the core's lock protects it. Core looks at the chunks, and talks to
@@ -30,6 +31,8 @@
 #include "tiers/base/clock.h"
 #include "tiers/index/chunk_index.h"
 #include "tiers/policy/eviction_policy.h"
+#include "tiers/store/durable_waiters.h"
+#include "tiers/store/hold.h"
 #include "tiers/store/replaced.h"
 #include "tiers/store/unsaved_recency.h"
 
@@ -50,6 +53,7 @@ struct PendingRemove {
   CommitSequence sequence{0};  // of the record; 0: it may not be there
   bool doubtful = false;       // likewise
   bool with_add = false;       // of the same batch, which overwrites the record
+  uint64_t number = 0;         // of the removal: IndexCommits gives it
 };
 
 struct CommitBatch {
@@ -131,6 +135,8 @@ class IndexCommits {
   void PutBack(PendingRemove remove) {
     KVKEEP_CHECK(under_way_);
     remove.with_add = false;
+    // They lie in the order of their numbers: a smaller one makes others wait longer, never less.
+    if (!removes_.empty()) remove.number = std::min(remove.number, removes_.front().number);
     removes_.push_front(std::move(remove));
   }
   // The states of the chunks tell now what the index holds.
@@ -144,6 +150,12 @@ class IndexCommits {
     retry_at_ = MonotonicTime(0);
   }
 
+  // ---- who waits for removals
+  // Answered when the index has every removal that was asked for up to now.
+  void WaitForRemovals(StatusCallback done) { waiting_.emplace_back(asked_, std::move(done)); }
+  // Those whose removals the index has; unless `failed` is OK the others, too, with that.
+  void AnswerRemovals(const absl::Status& failed, Hold& hold);
+
   // Blocks of a removal are free, or somebody has them again.
   void EndFreeing(const ExtentList& extents);
   // Of all removals: also of the batch under way, and of what is committed and not stable yet.
@@ -154,10 +166,16 @@ class IndexCommits {
   bool settled() const { return !anyone_waits() && !under_way_ && committed_ == assigned_; }
 
  private:
+  // The number of the first removal that the index does not have.
+  uint64_t FirstRemoval() const;
+
   std::deque<PendingAdd> adds_;
   std::deque<PendingRemove> removes_;
   uint64_t freeing_blocks_ = 0;
   bool under_way_ = false;
+  uint64_t asked_ = 0;          // removals, ever
+  uint64_t first_removal_ = 0;  // of the batch under way
+  std::deque<std::pair<uint64_t, StatusCallback>> waiting_;  // by asked_
   MonotonicTime retry_at_{0};                   // after a refused batch
   std::optional<MonotonicTime> refused_since_;  // batches, one after the other
   CommitSequence assigned_, committed_;         // the last given out, in the index

@@ -76,6 +76,7 @@ void Core::Leave(uint16_t device, StatusCallback has_left) {
     const bool noted = !remove.evicted || tier.missed.roomy();
     if (noted && !HasOtherRecord(device, remove.id)) tier.missed.Add(remove.id);
   }
+  tier.commits.AnswerRemovals(leaves, hold_);
   tier.joining_blocks = tier.used_blocks();
   Later([space = std::move(tier.allocator)] {});  // destroyed without the lock
   ForgetAll(section, device);
@@ -118,6 +119,7 @@ void Core::ForgetAll(Section& section, uint16_t device) {
   } while (tier.chunks > 0 || any_kept().has_value());
   const absl::Status away = absl::UnavailableError("the device is away");
   while (!tier.syncs.Answer(away, hold_)) section.Yield();
+  tier.commits.AnswerRemovals(away, hold_);
   KVKEEP_CHECK(tier.chunks == 0 && !tier.busy());
   tier.confirms.Clear();
   tier.doubts = {};

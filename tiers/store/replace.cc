@@ -270,8 +270,11 @@ void Core::ForgetReplaced(const ChunkId& id) {
 }
 
 void Core::ForgetOne(const ReplacedAt& at, bool evicted) {
-  // Goes as any other when it is let go of.
-  if (!replaced_.Find(at)->kept()) return replaced_.Drop(at);
+  // Its blocks go as any other's when it is let go of.
+  if (!replaced_.Find(at)->kept()) {
+    RemoveRecord(at.device, at.id);
+    return replaced_.Drop(at);
+  }
   PendingRemove remove = *TakeReplaced(at);
   remove.replaced = std::nullopt;
   remove.evicted = evicted;

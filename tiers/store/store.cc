@@ -375,6 +375,9 @@ void Store::Recall(const SessionToken& session, const ChunkSet& chunks,
 absl::StatusOr<uint64_t> Store::Delete(const SessionToken& session, const ChunkSet& chunks) {
   return core_->Delete(session, chunks);
 }
+void Store::WhenDeleted(bool durable, absl::AnyInvocable<void(absl::Status) &&> done) {
+  core_->WhenDeleted(durable, std::move(done));
+}
 absl::StatusOr<ReadResult> Store::Read(const SessionToken& session, const ChunkId& id,
                                        LeaseId lease, bool transient) {
   return core_->Read(session, id, lease, transient);

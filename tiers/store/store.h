@@ -116,7 +116,12 @@ class Store {
   absl::StatusOr<uint64_t> Touch(const SessionToken& session, const ChunkSet& chunks);
   // Begins to bring them into G2, those beyond the node too, as Recall.
   absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& session, const ChunkSet& chunks);
+  // What is deleted is not found from here on. A kill may bring it back until WhenDeleted answers.
   absl::StatusOr<uint64_t> Delete(const SessionToken& session, const ChunkSet& chunks);
+  // Calls `done` once no kill of the process, or with `durable` no loss of power either, brings
+  // anything back that was deleted or cleared before. Any error: it might; this may be called again
+  // to wait for the same. Of a device that is away or joins a kill may bring chunks back.
+  void WhenDeleted(bool durable, absl::AnyInvocable<void(absl::Status) &&> done);
 
   // Brings those of these chunks that the node does not have into G2 from beyond it, as far as they
   // are there. `done` gets how many came, once no more will: they are in G2 until they are evicted.

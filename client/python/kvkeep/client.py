@@ -241,7 +241,7 @@ class Namespace:
         return self.client.run(calls.prefetch(self, keys, parts=parts, timeout=timeout))
 
     def delete(self, keys, *, parts=None, timeout=None):
-        """Takes them out of all tiers: a `Counted`."""
+        """Takes them out of all tiers: a `Counted`, once no kill of the daemon brings them back."""
         return self.client.run(calls.delete(self, keys, parts=parts, timeout=timeout))
 
     def acquire(self, keys, *, parts=None, all_present=False, transient=False, timeout=None):

@@ -127,7 +127,10 @@ TEST_CASE("a chunk put anew under the key of a leased one is not taken for it") 
   const uint64_t lookup = t.Tell(Kind::kLookup, t.KeysBody({1}, LeaseMode::kAllPresent, {}, 7));
   const TestFound leased = ReadFound(t.TakeReply(lookup));
   REQUIRE(leased.head.lease != 0);
-  REQUIRE(t.TakeReply(t.Tell(Kind::kDelete, t.KeysBody({1}, LeaseMode::kNone))).status.ok());
+  const uint64_t gone = t.Tell(Kind::kDelete, t.KeysBody({1}, LeaseMode::kNone));
+  t.world.index_executor().RunAll();
+  t.loop->RunAll();
+  REQUIRE(t.TakeReply(gone).status.ok());
   const uint64_t put = t.Tell(Kind::kPut, t.PutBody({{.name = 1, .bytes = kFourPieces}}));
   t.world.executor().RunAll();
   t.loop->RunAll();

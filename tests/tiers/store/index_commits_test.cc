@@ -195,6 +195,58 @@ TEST_CASE("the index forgets a name once, and none that an add or another record
   CHECK(records.adds[0].sequence == CommitSequence(1));
 }
 
+TEST_CASE("who waits for removals is told when the index has all of before, or will not") {
+  Committing device;
+  Hold hold(1000);
+  std::vector<std::string> told;
+  const auto wait = [&](const std::string& who) {
+    device.commits.WaitForRemovals([&told, who](const absl::Status& status) {
+      told.push_back(who + (status.ok() ? " ok" : " failed"));
+    });
+  };
+  const auto answer = [&](const absl::Status& failed) {
+    hold.Begin();
+    device.commits.AnswerRemovals(failed, hold);
+    if (auto tasks = hold.TakeTasks()) {
+      for (Hold::Task& task : *tasks) std::move(task)();
+    }
+  };
+  device.commits.Remove(RemoveOf(1));
+  wait("first");
+  answer(absl::OkStatus());
+  CHECK(told.empty());
+  CommitBatch batch = device.Begin();
+  CHECK(batch.last > device.commits.committed());  // to wait until it is stable
+  device.commits.Remove(RemoveOf(2));
+  wait("second");
+  SECTION("one after the other") {
+    device.commits.NoteCommitted(batch);
+    device.commits.End();
+    answer(absl::OkStatus());
+    CHECK(told == std::vector<std::string>{"first ok"});
+    device.Commit();
+    answer(absl::OkStatus());
+  }
+  SECTION("a batch that failed is waited for again, with all behind it") {
+    for (; !batch.removes.empty(); batch.removes.pop_back()) {
+      device.commits.PutBack(std::move(batch.removes.back()));
+    }
+    device.commits.End();
+    answer(absl::OkStatus());
+    CHECK(told.empty());
+    device.Commit();
+    answer(absl::OkStatus());
+  }
+  CHECK(told == std::vector<std::string>{"first ok", "second ok"});
+  wait("third");  // there is nothing to wait for
+  answer(absl::DataLossError("broken"));
+  device.commits.Remove(RemoveOf(3));
+  wait("fourth");
+  answer(absl::DataLossError("broken"));
+  CHECK(told.back() == "fourth failed");
+  CHECK(told[2] == "third ok");
+}
+
 TEST_CASE("what is given up is in no batch, and a device that is let go of frees nothing") {
   Committing device;
   device.commits.Add(AddOf(1));
