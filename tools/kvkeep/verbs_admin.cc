@@ -18,7 +18,7 @@ int Status(const Cli& cli) {
 }
 
 int Clear(const Cli& cli, bool yes) {
-  if (!yes && !cli.Agreed(absl::StrCat("forget all chunks of all tiers at ", cli.admin_endpoint))) {
+  if (!yes && !cli.Agreed(absl::StrCat("forget all chunks of G2 and G3 at ", cli.admin_endpoint))) {
     return kUsage;
   }
   client::AdminClient admin = cli.Admin();
@@ -71,7 +71,8 @@ void AddAdminVerbs(CLI::App& app, Cli& cli) {
     cli.run = [&cli] { return Status(cli); };
   });
   auto yes = std::make_shared<bool>(false);
-  CLI::App* clear = app.add_subcommand("clear", "forget all chunks of all tiers (admin socket)");
+  CLI::App* clear = app.add_subcommand(
+      "clear", "forget all chunks of G2 and G3; G4 keeps its (admin socket)");
   clear->add_flag("--yes", *yes, "do not ask");
   clear->callback([&cli, yes] { cli.run = [&cli, yes] { return Clear(cli, *yes); }; });
   auto g4 = std::make_shared<bool>(false);
