@@ -325,6 +325,7 @@ grpc::ServerUnaryReactor* AdminService::Drain(Context* context, const v1::DrainR
     Record(asked, absl::StrCat("OK, dirty_chunks_left=", left.dirty_chunks));
     response->set_dirty_chunks_left(left.dirty_chunks);
     if (left.g4_chunks.has_value()) response->set_g4_chunks_left(*left.g4_chunks);
+    if (left.g4_removals.has_value()) response->set_g4_removals_left(*left.g4_removals);
     reactor->Finish(grpc::Status::OK);
   };
   deps_.drainer->Start(timeout, request->g4(), over);

@@ -38,7 +38,11 @@ void Drainer::Poll() {
   // What waits is about to become dirty.
   const uint64_t dirty = snapshot.dirty_chunks + snapshot.g2.waiting_chunks;
   Left left{.dirty_chunks = dirty};
-  if (snapshot.remote.has_value()) left.g4_chunks = snapshot.remote_writes_left;
+  if (snapshot.remote.has_value()) {
+    left.g4_chunks = snapshot.remote_writes_left;
+    left.g4_removals = snapshot.remote_removals_left;
+  }
+  const bool more_for_g4 = snapshot.remote_writes_left + snapshot.remote_removals_left > 0;
   const MonotonicTime now = clock_->Now();
   std::vector<Waiter> over;
   {
@@ -46,8 +50,7 @@ void Drainer::Poll() {
     const auto keep = std::stable_partition(waiters_.begin(), waiters_.end(),
                                             [&, ending = ending_](const Waiter& waiter) {
                                               const bool some =
-                                                  dirty > 0 ||
-                                                  (waiter.g4 && snapshot.remote_writes_left > 0);
+                                                  dirty > 0 || (waiter.g4 && more_for_g4);
                                               return some && now < waiter.deadline && !ending;
                                             });
     over.assign(std::make_move_iterator(keep), std::make_move_iterator(waiters_.end()));

@@ -1,6 +1,7 @@
 // Drainer: brings the store to rest. Puts and new sessions end, dirty chunks are written back,
 // every device is synced; whoever waits is told how many chunks were left when the time was over.
-// Who wants that waits for what is to be written to G4, too: as puts have ended, that has an end.
+// Who wants that waits for what is to be written to G4 and removed there, too: as puts have ended,
+// that has an end.
 //
 // Poll does the waiting: the maintenance thread calls it. Thread-safe.
 #pragma once
@@ -22,7 +23,8 @@ class Drainer {
  public:
   struct Left {
     uint64_t dirty_chunks = 0;
-    std::optional<uint64_t> g4_chunks;  // to be written there; none: there is no G4
+    std::optional<uint64_t> g4_chunks;    // to be written there; none: there is no G4
+    std::optional<uint64_t> g4_removals;  // to be removed there; likewise
   };
   using Done = absl::AnyInvocable<void(Left) &&>;
 

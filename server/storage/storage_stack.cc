@@ -147,6 +147,11 @@ absl::Status StorageStack::OpenG4(const DaemonOptions& options) {
         absl::StrCat("g4: ", std::string(opened.status().message())));
   }
   g4_ = *std::move(opened);
+  KVKEEP_ASSIGN_OR_RETURN(removal_log_,
+                          FileRemovalLog::Open(options.state_dir + "/g4-removals"));
+  if (const size_t left = removal_log_->Left().size(); left > 0) {
+    log_->Info("deleted chunks are still to be removed from G4", {{"chunks", absl::StrCat(left)}});
+  }
   return absl::OkStatus();
 }
 
@@ -340,6 +345,7 @@ absl::Status StorageStack::OpenStore(const DaemonOptions& options) {
   if (g4_ != nullptr) {
     deps.remote = g4_->source();
     deps.remote_keys = g4_->keys();
+    deps.removal_log = removal_log_.get();
   }
   deps.devices.resize(places_.size(), {.coming = true});
   const MonotonicTime began = RealClock()->Now();
@@ -360,6 +366,7 @@ StoreSnapshot StorageStack::snapshot() const {
 
 void StorageStack::PassThroughPools() {
   AwaitTurn(*copy_pool_);
+  if (removal_log_ != nullptr) removal_log_->AwaitWritten();
   for (const auto& place : places_) place->PassThrough();
 }
 

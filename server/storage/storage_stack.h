@@ -21,6 +21,7 @@
 #include "server/storage/known_devices.h"
 #include "tiers/base/executor.h"
 #include "tiers/nvme/key_ring_file.h"
+#include "tiers/nvme/removal_log.h"
 #include "tiers/remote/g4.h"
 #include "tiers/store/store.h"
 
@@ -107,6 +108,7 @@ class StorageStack {
   // Destroyed from the last to the first: the store while devices and executors still exist (it
   // points to them), devices before their engines, the arena before the pool that prefaults it.
   std::unique_ptr<G4> g4_;  // null: nothing lies beyond the node
+  std::unique_ptr<FileRemovalLog> removal_log_;  // null: likewise
   std::unique_ptr<KeyRingFile> key_file_;  // keeps others from changing it; null: no encryption
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<ThreadPool> copy_pool_;

@@ -362,4 +362,25 @@ TEST_CASE("a start says what is wrong with G4's configuration") {
   }
 }
 
+TEST_CASE("of 1,000 deletes none is found again in G2, G3 or G4, however the daemon ends") {
+  SharedPlace shared;
+  G4Node node(shared.Config());
+  constexpr size_t kCount = kSanitized ? 200 : 1'000;
+  const std::vector<TestChunk> chunks = Chunks(1, kCount, 10'000);
+  REQUIRE(node.engine->PutAll(chunks, {.durable = true}));
+  REQUIRE(Eventually([&] { return shared.count() == kCount; }));
+  REQUIRE(node.engine->client().Delete(node.engine->ns(), KeysOf(chunks)).value() == kCount);
+  SECTION("SIGKILL at once") { node.site.Kill(); }
+  SECTION("SIGTERM at once") { node.site.Stop(); }
+  node.engine = nullptr;
+  node.site.Start();
+  node.engine = std::make_unique<Engine>(node.site);
+  CHECK(RecallLeading(*node.engine, chunks, kLongWait) == 0);
+  const std::vector<TestChunk> tail(chunks.end() - kCount / 5, chunks.end());
+  CHECK(RecallLeading(*node.engine, tail, kLongWait) == 0);
+  CHECK(node.engine->Find(chunks).any == 0);
+  CHECK(Eventually([&] { return shared.count() == 0; }));
+  CHECK(node.site.Status().g3().chunks() == 0);
+}
+
 }  // namespace kvkeep::e2e

@@ -116,6 +116,10 @@ void World::Start() {
     deps.remote = source_.get();
     deps.remote_keys = options_.source_keys.get();
   }
+  if (deps.remote != nullptr) {
+    removal_log_ = std::make_unique<MemoryRemovalLog>(&removals_left_, &executor_);
+    deps.removal_log = removal_log_.get();
+  }
   absl::StatusOr<std::unique_ptr<Store>> store = Store::Create(options_.store, deps);
   KVKEEP_CHECK(store.ok());
   store_ = *std::move(store);

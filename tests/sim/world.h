@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "tests/fakes/faulty_device.h"
@@ -22,6 +23,7 @@
 #include "tests/fakes/memory_index.h"
 #include "tests/fakes/memory_nvme_device.h"
 #include "tests/fakes/memory_remote_source.h"
+#include "tests/fakes/memory_removal_log.h"
 #include "tests/fakes/seeded_random.h"
 #include "tests/sim/injected.h"
 #include "tests/sim/world_options.h"
@@ -110,6 +112,7 @@ class World {
   MemoryBucket& bucket() { return bucket_; }
   MemoryBucketTimes& bucket_times() { return bucket_times_; }
   MemoryRemoteSource& remote() { return *remote_; }
+  MemoryRemovalLog& removal_log() { return *removal_log_; }
   MemoryNvmeDevice& nvme(size_t device = 0) { return *machines_[device].nvme; }
 
   // The medium of the first device rots: bits flip (0), blocks get the bytes of others (1), or
@@ -172,6 +175,8 @@ class World {
   MemoryBucket bucket_;
   MemoryBucketTimes bucket_times_;
   std::unique_ptr<MemoryRemoteSource> remote_;
+  std::set<ChunkId> removals_left_;                // beyond the node; over all processes
+  std::unique_ptr<MemoryRemovalLog> removal_log_;  // of this one, if anything is there
   std::unique_ptr<RemoteSource> source_;
   std::unique_ptr<MemoryArena> arena_;
   std::unique_ptr<Store> store_;

@@ -103,6 +103,9 @@ class BucketSource final : public RemoteSource {
   bool writable() const override;
   bool may_find() const override { return limits_->may_find(clock_.Now()); }
   bool may_ask_age() const override { return limits_->may_ask_age(clock_.Now()); }
+  bool TakeQuestion() override {
+    return may_ask_age() && limits_->TakeProbes(1, 1, clock_.Now()) == 1;
+  }
   const Uuid& place() const override { return keys_.id; }
   const MacKey& mac_key() const override { return keys_.mac; }
 

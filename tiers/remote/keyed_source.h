@@ -62,6 +62,7 @@ class KeyedSource final : public RemoteSource {
   bool readable() const override { return fleets().readable(); }
   bool may_find() const override { return fleets().may_find(); }
   bool may_ask_age() const override { return fleets().may_ask_age(); }
+  bool TakeQuestion() override { return fleets().TakeQuestion(); }
   // Under all keys together.
   void SetProbesPerSecond(uint64_t probes) { fleets().SetProbesPerSecond(probes); }
   // Under every key.

@@ -93,6 +93,9 @@ class RemoteSource {
   // leaves some to Find. Who calls Find all the same learns little. Never waits.
   virtual bool may_find() const = 0;
   virtual bool may_ask_age() const = 0;
+  // Takes one question of what Age may ask, for the removal of what may not be there. False: not
+  // now.
+  virtual bool TakeQuestion() { return may_ask_age(); }
   // The place that placements of its images name, and the key of their headers' MAC.
   virtual const Uuid& place() const = 0;
   virtual const MacKey& mac_key() const = 0;

@@ -418,6 +418,8 @@ bool Core::Tick() {
   }
   if (remote_ != nullptr) {
     remote_->removals.Tend();
+    remote_->journal.Tend();
+    PumpRemovalLog();
     PumpRemote();
     AnswerOverdue();
   }
@@ -441,7 +443,7 @@ bool Core::IsAtRest() const {
 
 void Core::WhenDeleted(bool durable, StatusCallback done) {
   Section section(this);
-  const auto all = std::make_shared<Gathering>(devices_.size() + 1, std::move(done));
+  const auto all = std::make_shared<Gathering>(devices_.size() + 2, std::move(done));
   for (uint16_t device = 0; device < devices_.size(); ++device) {
     DeviceTier& tier = *devices_[device];
     if (!tier.here()) {  // tier.missed has what was deleted
@@ -454,6 +456,12 @@ void Core::WhenDeleted(bool durable, StatusCallback done) {
     });
     const bool silent = tier.health.stuck();
     tier.commits.AnswerRemovals(silent ? Silent() : absl::OkStatus(), hold_);
+  }
+  if (remote_ != nullptr) {
+    remote_->journal.Wait(durable, [all](const absl::Status& status) { all->End(status); });
+    PumpRemovalLog();
+  } else {
+    Later([all] { all->End(absl::OkStatus()); });
   }
   Later([all] { all->End(absl::OkStatus()); });
 }

@@ -107,7 +107,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
   admissions_ = MakeAdmissions(options_);
   if (deps_.remote != nullptr) {
     const auto number = static_cast<uint16_t>(deps_.devices.size());
-    remote_ = std::make_unique<RemoteTier>(number, deps_.remote, options_);
+    remote_ = std::make_unique<RemoteTier>(number, deps_.remote, deps_.removal_log, options_);
     remote_->pump = [this] {
       mu_.AssertHeld();
       PumpReads(*remote_);

@@ -469,7 +469,8 @@ class Core final : private ReadSink {
   void SubmitRemoteWrite(RemoteTier& remote, RemoteWrites::Sent sent, ArenaImage image,
                          ImageHeader header, const DataKey* key);
   void OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::Status& status);
-  void RemoveFromRemote(const ChunkId& id) LOCKED;
+  void RemoveFromRemote(const ChunkId& id, RemoteRemovals::Why why) LOCKED;
+  void PumpRemovalLog() LOCKED;
   void OnRemovedFromRemote(const ChunkId& id, const absl::Status& status);
   void OfferPutToRemote(ChunkSlot slot, bool wanted) LOCKED;
   void OfferUsed(Section& section, const LookupState& lookup) LOCKED;

@@ -79,7 +79,9 @@ struct RemoteCounters {
   uint64_t aged_chunks = 0, young_chunks = 0;
   uint64_t refreshed_chunks = 0, refreshed_bytes = 0, dropped_refreshes = 0;
   uint64_t removed_chunks = 0, failed_removals = 0;
-  uint64_t given_up_removals = 0;  // deleted chunks that may come back: too many were to be removed
+  uint64_t given_up_removals = 0;  // bad images that stay: too many were to be removed
+  uint64_t refused_deletes = 0;    // calls: too many chunks of the tenant were to be removed
+  uint64_t failed_removal_notes = 0;  // writes of the log of removals
   uint64_t bad_images = 0;  // not whole, or another chunk's
 };
 

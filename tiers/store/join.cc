@@ -116,6 +116,13 @@ absl::Status Core::Recover() {
       events_.NoteReadable(device, false);
     }
     RecoverG2();
+    if (remote_ != nullptr && deps_.removal_log != nullptr) {
+      for (const ChunkId& id : deps_.removal_log->Left()) {
+        // Nobody's waits for the start after which its tenant is back.
+        if (!HasPool(owners_.OwnerOf(id.ns))) continue;
+        remote_->removals.Add(id, RemoteRemovals::Why::kDeleted);
+      }
+    }
   }
   // Where one cannot be read this core is about to go: nothing may come back to it. So no device is
   // here, and nothing of it begins, before all of them are read.

@@ -360,6 +360,14 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
   Section section(this);
   const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::write);
   if (!session.ok()) return session.status();
+  const size_t names = chunks.keys.size() * chunks.parts.size();
+  if (remote_ != nullptr && !remote_->removals.HasRoom(chunks.ns, names)) {
+    ++remote_->counters.refused_deletes;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "nothing is deleted: of this tenant at most ", remote_->removals.most_of_tenant(),
+        " chunks may wait to be removed beyond the node, this call names ", names,
+        "; delete again when some are removed there"));
+  }
   uint64_t deleted = 0;
   for (const PartId& part : chunks.parts) {
     for (size_t begin = 0; begin < chunks.keys.size(); begin += kGroup) {
@@ -373,12 +381,13 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
         const ChunkId id{chunks.ns, keys[i], part};
         // In the same hold as the look at the table: a device may come or go in between.
         NoteMissed({chunks.ns, keys.subspan(i, 1), std::span(&part, 1)});
-        RemoveFromRemote(id);
         ChunkSlot slot = found[i].slot;
         // Another slot's meanwhile; or none, named twice or deleted by another call.
         if (section.yields() != yields || (slot != kNoSlot && !table_.StillIs(slot, id))) {
           slot = table_.Find(id);
         }
+        RemoveFromRemote(id, slot == kNoSlot ? RemoteRemovals::Why::kUnseen
+                                             : RemoteRemovals::Why::kDeleted);
         if (slot == kNoSlot) continue;
         DetachChunk(slot);
         note.Removed(table_.fingerprint(id));

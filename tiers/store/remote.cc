@@ -6,7 +6,8 @@
 //
 // Why no deleted chunk comes back: its name is in RemoteRemovals until its image is removed and the
 // searches that began before are over (MayRecall). One that is being written while it is deleted
-// is removed after its write; one that is on its way here, once that has ended.
+// is removed after its write; one that is on its way here, once that has ended. A process that ends
+// before leaves the name to the next one, in a log (removal_journal.h).
 #include <algorithm>
 #include <utility>
 
@@ -305,6 +306,7 @@ bool Core::BeyondIsQuiet() {
   Section section(this, Section::Kind::kNotMeasured);
   return remote_ == nullptr || (!remote_->reads.busy() && !remote_->writes.busy() &&
                                 remote_->recalls == 0 && !remote_->removals.busy() &&
+                                remote_->journal.at_rest() &&
                                 !remote_->ages.busy());
 }
 
@@ -320,7 +322,8 @@ void Core::PumpRemote() {
   };
   // What is full takes removals: it gets room by them.
   while (remote.readable()) {
-    const std::optional<ChunkId> id = remote.removals.Next(in_use);
+    const std::optional<ChunkId> id = remote.removals.Next(
+        in_use, [&remote] { return remote.source().TakeQuestion(); });
     if (!id.has_value()) break;
     Count(work::kStart);
     Later([this, id = *id, source = &remote.source()] {
@@ -427,17 +430,33 @@ void Core::OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::
   PumpLater(remote);
 }
 
-void Core::RemoveFromRemote(const ChunkId& id) {
+void Core::RemoveFromRemote(const ChunkId& id, RemoteRemovals::Why why) {
   if (remote_ == nullptr) return;
   Count(work::kFind);
-  remote_->removals.Add(id);
+  if (remote_->removals.Add(id, why)) remote_->journal.Deleted(id);
   PumpLater(*remote_);
+}
+
+void Core::PumpRemovalLog() {
+  std::optional<RemovalJournal::Writing> next = remote_->journal.Take();
+  if (!next.has_value()) return;
+  const auto ended = [this](const absl::Status& status) {
+    Section section(this);
+    if (!status.ok()) ++remote_->counters.failed_removal_notes;
+    remote_->journal.End(status, hold_);
+    PumpRemovalLog();
+  };
+  Later([log = remote_->journal.log(), next = *std::move(next), ended]() mutable {
+    if (log == nullptr) return ended(absl::OkStatus());
+    log->Write(std::move(next.notes), next.sync, ended);
+  });
 }
 
 void Core::OnRemovedFromRemote(const ChunkId& id, const absl::Status& status) {
   Section section(this);
   ++(status.ok() ? remote_->counters.removed_chunks : remote_->counters.failed_removals);
-  remote_->removals.End(id, status.ok());
+  if (remote_->removals.End(id, status.ok())) remote_->journal.Ended(id);
+  PumpRemovalLog();
   PumpLater(*remote_);
 }
 

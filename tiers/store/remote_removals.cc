@@ -4,52 +4,73 @@
 
 namespace kvkeep::store_internal {
 
-void RemoteRemovals::Add(const ChunkId& id) {
-  const Moment deleted = ++now_;
-  const auto [at, added] = names_.try_emplace(id, Name{deleted});
-  Name& name = at->second;
-  if (!added) {
-    unsent_.erase(name.deleted);
-    failed_.erase(name.deleted);
-    removed_.erase(name.removed);
-    name.deleted = deleted;
-    name.removed = 0;
-  }
-  // One that is under way is too early for what was put since: another one follows it.
-  if (!name.under_way) unsent_.emplace(deleted, id);
-  // Those that are removed already, and kept for a search that runs, are missed the least.
-  if (names_.size() > kMost && !GiveUpOne(removed_) && !GiveUpOne(failed_)) GiveUpOne(unsent_);
+void RemoteRemovals::Queue(const ChunkId& id, const Name& name) {
+  Tenant& tenant = tenants_[TenantTagOf(id.ns)];
+  Names& to = name.why == Why::kUnseen ? tenant.unseen : tenant.seen;
+  KVKEEP_CHECK(to.emplace(name.deleted, id).second);
 }
 
-bool RemoteRemovals::GiveUpOne(Names& of) {
-  if (of.empty()) return false;
-  names_.erase(of.begin()->second);
-  of.erase(of.begin());
-  ++given_up_;
-  return true;
+bool RemoteRemovals::Add(const ChunkId& id, Why why) {
+  const Moment deleted = ++now_;
+  const uint32_t tag = TenantTagOf(id.ns);
+  const auto found = names_.find(id);
+  if (why == Why::kBad) {
+    if (found != names_.end() && found->second.removed == 0) return false;
+    if (LeftOf(tag) >= most_of_tenant_) {
+      ++given_up_;
+      return false;
+    }
+  }
+  const auto [at, added] = names_.try_emplace(id, Name{deleted, why});
+  Name& name = at->second;
+  const bool waited = !added && name.removed == 0;
+  const bool noted = waited && name.why != Why::kBad;
+  if (waited && !name.under_way) {
+    Tenant& tenant = tenants_.at(tag);
+    (name.why == Why::kUnseen ? tenant.unseen : tenant.seen).erase(name.deleted);
+    failed_.erase(name.deleted);
+  }
+  if (!added && !waited) removed_.erase(name.removed);
+  // What this node had once may be there, whatever it has now.
+  if (!waited || name.why != Why::kDeleted) name.why = why;
+  name.deleted = deleted;
+  name.removed = 0;
+  if (!waited) ++tenants_[tag].left;
+  // One that is under way is too early for what was put since: another one follows it.
+  if (!name.under_way) Queue(id, name);
+  return why != Why::kBad && !noted;
 }
 
 void RemoteRemovals::Tend() {
   for (size_t i = 0; i < kMostAtOnce && !failed_.empty(); ++i) {
-    KVKEEP_CHECK(unsent_.insert(*failed_.begin()).second);
+    const ChunkId id = failed_.begin()->second;
     failed_.erase(failed_.begin());
+    Queue(id, names_.at(id));
   }
   ForgetRemoved();
 }
 
-void RemoteRemovals::End(const ChunkId& id, bool removed) {
+bool RemoteRemovals::End(const ChunkId& id, bool removed) {
   Name& name = names_.at(id);
   KVKEEP_CHECK(name.under_way && under_way_ > 0);
   name.under_way = false;
   --under_way_;
-  const bool again = name.deleted > name.sent;
-  if (!removed || again) {
-    KVKEEP_CHECK((again ? unsent_ : failed_).emplace(name.deleted, id).second);
-    return;
+  if (name.deleted > name.sent) {
+    Queue(id, name);
+    return false;
+  }
+  if (!removed) {
+    KVKEEP_CHECK(failed_.emplace(name.deleted, id).second);
+    return false;
   }
   name.removed = ++now_;
   removed_.emplace(name.removed, id);
+  const auto tenant = tenants_.find(TenantTagOf(id.ns));
+  KVKEEP_CHECK(tenant != tenants_.end() && tenant->second.left > 0);
+  if (--tenant->second.left == 0) tenants_.erase(tenant);
+  const bool noted = name.why != Why::kBad;
   ForgetRemoved();
+  return noted;
 }
 
 RemoteRemovals::Moment RemoteRemovals::BeginSearch() {
@@ -63,6 +84,7 @@ void RemoteRemovals::EndSearch(Moment began) {
 }
 
 bool RemoteRemovals::MayBeBelieved(const ChunkId& id, Moment search) const {
+  if (search < unbelieved_) return false;
   const auto found = names_.find(id);
   if (found == names_.end()) return true;
   return found->second.removed != 0 && found->second.removed < search;
@@ -71,7 +93,10 @@ bool RemoteRemovals::MayBeBelieved(const ChunkId& id, Moment search) const {
 void RemoteRemovals::ForgetRemoved() {
   for (size_t i = 0; i < kMostAtOnce && !removed_.empty(); ++i) {
     const auto oldest = removed_.begin();
-    if (!searches_.empty() && *searches_.begin() < oldest->first) return;
+    if (!searches_.empty() && *searches_.begin() < oldest->first) {
+      if (removed_.size() <= kMost) return;
+      unbelieved_ = oldest->first;
+    }
     names_.erase(oldest->second);
     removed_.erase(oldest);
   }

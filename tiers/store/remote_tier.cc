@@ -64,7 +64,7 @@ absl::Status RemoteTier::CheckHeader(const ImageHeader& header, const Chunk& chu
 
 void RemoteTier::NoteBad(const ChunkId& id) {
   ++counters.bad_images;
-  removals.Add(id);
+  removals.Add(id, RemoteRemovals::Why::kBad);
 }
 
 ImagePlacement RemoteTier::PlacementOf(const Chunk& chunk) const {

@@ -16,6 +16,7 @@
 #include "tiers/store/remote_ages.h"
 #include "tiers/store/remote_removals.h"
 #include "tiers/store/remote_writes.h"
+#include "tiers/store/removal_journal.h"
 #include "tiers/store/snapshot.h"
 #include "tiers/store/store_options.h"
 
@@ -30,11 +31,14 @@ class RemoteTier final : public LowerTier {
   static constexpr uint64_t kPartOfG2 = 4;  // recalls may be filling a 4th of a tenant's pool
 
   // Of a table of options.max_chunks slots.
-  RemoteTier(uint16_t of_number, RemoteSource* source, const StoreOptions& options)
+  RemoteTier(uint16_t of_number, RemoteSource* source, RemovalLog* log,
+             const StoreOptions& options)
       : LowerTier(of_number, source->mac_key(), options.max_remote_reads_in_flight_bytes),
         unused(options.remote_second_use ? options.max_chunks : 0),
         ages(options.remote_lifetime),
         write_rate(options.remote_write_bytes_per_second),
+        removals(options.tenants.size()),
+        journal(log),
         source_(*source) {}
 
   // ---- LowerTier
@@ -54,7 +58,7 @@ class RemoteTier final : public LowerTier {
   // Nothing is under way, and nothing waits for its time.
   bool at_rest() const {
     return !reads.busy() && !writes.busy() && !writes.anyone_waits() && recalls == 0 &&
-           removals.at_rest() && !ages.busy() && !ages.anyone_waits();
+           removals.at_rest() && journal.at_rest() && !ages.busy() && !ages.anyone_waits();
   }
 
   // Whether this chunk was put, and is offered to the source once a lookup finds it.
@@ -80,6 +84,7 @@ class RemoteTier final : public LowerTier {
   RemoteAges ages;
   TokenBucket write_rate;
   RemoteRemovals removals;
+  RemovalJournal journal;  // of the removals
   RemoteCounters counters;
   uint32_t recalls = 0;  // under way
   std::multiset<ChunkId> recalling;  // chunks on their way: not removed there meanwhile

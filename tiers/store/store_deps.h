@@ -13,6 +13,7 @@
 #include "tiers/crypt/key_ring.h"
 #include "tiers/host/arena.h"
 #include "tiers/nvme/nvme_device.h"
+#include "tiers/nvme/removal_log.h"
 #include "tiers/remote/remote_source.h"
 
 namespace kvkeep {
@@ -34,6 +35,8 @@ struct StoreDeps {
   // What lies beyond the node; null: nothing. Its owner stops it before the store is destroyed, so
   // that every request is answered by then.
   RemoteSource* remote = nullptr;
+  // Keeps what was deleted and is still to be removed there. Null: a process that ends forgets it.
+  RemovalLog* removal_log = nullptr;
   Executor* copy_executor = nullptr;  // verifies pieces, encrypts and decrypts
   MacKey mac_key{};
   // Keys by which images are encrypted on the devices. Null: images are written in plain, and

@@ -60,8 +60,19 @@ int Drain(const Cli& cli, bool g4) {
                      << WhyNotInG4(admin) << " within --timeout " << cli.timeout_text << "\n";
   }
   json["g4_chunks_left"] = left_for_g4;
-  absl::StrAppend(&text, ", ", left_for_g4, " chunks not written to G4\n");
-  return cli.Print(json, text, left == 0 && left_for_g4 == 0 ? kOk : kFailed);
+  absl::StrAppend(&text, ", ", left_for_g4, " chunks not written to G4");
+  const uint64_t removals = drained->g4_removals_left();
+  if (drained->has_g4_removals_left()) {
+    json["g4_removals_left"] = removals;
+    absl::StrAppend(&text, ", ", removals, " deleted chunks not removed there");
+  }
+  if (removals > 0) {
+    cli.terminal.err << "kvkeep: " << removals << " deleted chunks were not removed from G4"
+                     << WhyNotInG4(admin) << " within --timeout " << cli.timeout_text
+                     << "; the next start of the daemon goes on with them\n";
+  }
+  const bool all = left == 0 && left_for_g4 == 0 && removals == 0;
+  return cli.Print(json, text + "\n", all ? kOk : kFailed);
 }
 
 }  // namespace

@@ -13,6 +13,20 @@ ChunkId Id(uint8_t name) {
 }
 
 bool Nobody(const ChunkId&) { return false; }
+bool Always() { return true; }
+bool Never() { return false; }
+
+constexpr auto kDeleted = RemoteRemovals::Why::kDeleted;
+constexpr auto kUnseen = RemoteRemovals::Why::kUnseen;
+constexpr auto kBad = RemoteRemovals::Why::kBad;
+
+// Of another tenant.
+ChunkId OfOther(uint32_t part) {
+  ChunkId id{};
+  id.ns.bytes.fill(7);
+  id.part = PartId(part);
+  return id;
+}
 
 }  // namespace
 
@@ -20,11 +34,11 @@ TEST_CASE("a deleted name is not believed before it is removed, nor by a search 
   RemoteRemovals removals;
   const auto before = removals.BeginSearch();
   CHECK(removals.MayBeBelieved(Id(1), before));
-  removals.Add(Id(1));
+  removals.Add(Id(1), kDeleted);
   CHECK_FALSE(removals.MayBeBelieved(Id(1), before));
   CHECK(removals.MayBeBelieved(Id(2), before));
-  REQUIRE(removals.Next(Nobody) == Id(1));
-  CHECK_FALSE(removals.Next(Nobody).has_value());
+  REQUIRE(removals.Next(Nobody, Always) == Id(1));
+  CHECK_FALSE(removals.Next(Nobody, Always).has_value());
   const auto meanwhile = removals.BeginSearch();
   removals.End(Id(1), true);
   CHECK_FALSE(removals.MayBeBelieved(Id(1), before));
@@ -41,13 +55,13 @@ TEST_CASE("a deleted name is not believed before it is removed, nor by a search 
 
 TEST_CASE("a removal that failed is sent again, after a while") {
   RemoteRemovals removals;
-  removals.Add(Id(1));
-  REQUIRE(removals.Next(Nobody) == Id(1));
+  removals.Add(Id(1), kDeleted);
+  REQUIRE(removals.Next(Nobody, Always) == Id(1));
   removals.End(Id(1), false);
-  CHECK_FALSE(removals.Next(Nobody).has_value());
+  CHECK_FALSE(removals.Next(Nobody, Always).has_value());
   CHECK_FALSE(removals.at_rest());
   removals.Tend();
-  REQUIRE(removals.Next(Nobody) == Id(1));
+  REQUIRE(removals.Next(Nobody, Always) == Id(1));
   removals.End(Id(1), true);
   CHECK(removals.at_rest());
   CHECK(removals.size() == 0);
@@ -55,12 +69,12 @@ TEST_CASE("a removal that failed is sent again, after a while") {
 
 TEST_CASE("what is deleted again while its removal is under way is removed again") {
   RemoteRemovals removals;
-  removals.Add(Id(1));
-  REQUIRE(removals.Next(Nobody) == Id(1));
-  removals.Add(Id(1));  // it was put in between
-  CHECK_FALSE(removals.Next(Nobody).has_value());
+  removals.Add(Id(1), kDeleted);
+  REQUIRE(removals.Next(Nobody, Always) == Id(1));
+  removals.Add(Id(1), kDeleted);  // it was put in between
+  CHECK_FALSE(removals.Next(Nobody, Always).has_value());
   removals.End(Id(1), true);
-  REQUIRE(removals.Next(Nobody) == Id(1));
+  REQUIRE(removals.Next(Nobody, Always) == Id(1));
   const auto search = removals.BeginSearch();
   CHECK_FALSE(removals.MayBeBelieved(Id(1), search));
   removals.End(Id(1), true);
@@ -71,51 +85,101 @@ TEST_CASE("what is deleted again while its removal is under way is removed again
 
 TEST_CASE("a name in use waits, and the others do not") {
   RemoteRemovals removals;
-  removals.Add(Id(1));
-  removals.Add(Id(2));
-  CHECK(removals.Next([](const ChunkId& id) { return id == Id(1); }) == Id(2));
-  CHECK_FALSE(removals.Next([](const ChunkId& id) { return id == Id(1); }).has_value());
-  CHECK(removals.Next(Nobody) == Id(1));
+  removals.Add(Id(1), kDeleted);
+  removals.Add(Id(2), kDeleted);
+  CHECK(removals.Next([](const ChunkId& id) { return id == Id(1); }, Always) == Id(2));
+  CHECK_FALSE(removals.Next([](const ChunkId& id) { return id == Id(1); }, Always).has_value());
+  CHECK(removals.Next(Nobody, Always) == Id(1));
 }
 
-TEST_CASE("few are under way at once, and so many are remembered at most") {
-  RemoteRemovals removals;
+TEST_CASE("few are under way at once, and no delete pushes another one out") {
+  RemoteRemovals removals(2);
+  const size_t most = removals.most_of_tenant();
   ChunkId id{};
-  for (uint32_t i = 0; i < RemoteRemovals::kMost + 10; ++i) {
+  for (uint32_t i = 0; i < most; ++i) {
+    REQUIRE(removals.HasRoom(id.ns, 1));
     id.part = PartId(i);
-    removals.Add(id);
+    CHECK(removals.Add(id, kDeleted));
   }
-  CHECK(removals.size() == RemoteRemovals::kMost);
-  CHECK(removals.given_up() == 10);
-  const auto search = removals.BeginSearch();
-  id.part = PartId(3);  // of the oldest
-  CHECK(removals.MayBeBelieved(id, search));
-  id.part = PartId(10);
-  CHECK_FALSE(removals.MayBeBelieved(id, search));
+  CHECK_FALSE(removals.HasRoom(id.ns, 1));
+  CHECK(removals.HasRoom(OfOther(1).ns, most));
+  id.part = PartId(1 << 20);
+  CHECK_FALSE(removals.Add(id, kBad));
+  CHECK(removals.given_up() == 1);
+  CHECK(removals.left() == most);
   size_t sent = 0;
-  while (removals.Next(Nobody).has_value()) ++sent;
+  while (removals.Next(Nobody, Always).has_value()) ++sent;
   CHECK(sent == RemoteRemovals::kMostUnderWay);
+  id.part = PartId(0);
+  CHECK(removals.End(id, true));
+  CHECK(removals.HasRoom(id.ns, 1));
 }
 
-TEST_CASE("names that are kept for a search keep no new ones from being removed",
+TEST_CASE("tenants take turns, however many names one of them has") {
+  RemoteRemovals removals(2);
+  ChunkId id{};
+  for (uint32_t i = 0; i < 100; ++i) {
+    id.part = PartId(i);
+    removals.Add(id, kDeleted);
+  }
+  removals.Add(OfOther(1), kDeleted);
+  removals.Add(OfOther(2), kDeleted);
+  int others = 0;
+  for (int i = 0; i < 4; ++i) others += removals.Next(Nobody, Always)->ns == OfOther(1).ns;
+  CHECK(others == 2);
+}
+
+TEST_CASE("names that this node did not have are sent last, and as fast as may be") {
+  RemoteRemovals removals;
+  removals.Add(Id(1), kUnseen);
+  removals.Add(Id(2), kUnseen);
+  removals.Add(Id(3), kDeleted);
+  CHECK(removals.Next(Nobody, Always) == Id(3));
+  CHECK_FALSE(removals.Next(Nobody, Never).has_value());
+  const auto search = removals.BeginSearch();
+  CHECK_FALSE(removals.MayBeBelieved(Id(1), search));
+  removals.EndSearch(search);
+  CHECK_FALSE(removals.Add(Id(2), kDeleted));  // it was put meanwhile
+  CHECK(removals.Next(Nobody, Never) == Id(2));
+  CHECK(removals.Next(Nobody, Always) == Id(1));
+}
+
+TEST_CASE("of bad images nothing is noted, until one of them is deleted") {
+  RemoteRemovals removals;
+  CHECK_FALSE(removals.Add(Id(1), kBad));
+  CHECK(removals.Next(Nobody, Always) == Id(1));
+  CHECK_FALSE(removals.End(Id(1), true));
+  CHECK_FALSE(removals.Add(Id(1), kBad));
+  CHECK(removals.Add(Id(1), kDeleted));
+  CHECK_FALSE(removals.Add(Id(1), kDeleted));
+  CHECK(removals.Next(Nobody, Always) == Id(1));
+  CHECK(removals.End(Id(1), true));
+  CHECK(removals.at_rest());
+}
+
+TEST_CASE("of many names that a search keeps the oldest go, and the search is not believed then",
           "[figures]") {
   RemoteRemovals removals;
   const auto search = removals.BeginSearch();
+  CHECK(removals.MayBeBelieved(Id(1), search));
   ChunkId id{};
-  for (uint32_t i = 0; i < RemoteRemovals::kMost; ++i) {
+  for (uint32_t i = 0; i < RemoteRemovals::kMost + 10; ++i) {
     id.part = PartId(i);
-    removals.Add(id);
-    REQUIRE(removals.Next(Nobody) == id);
-    removals.End(id, true);
+    removals.Add(id, kDeleted);
+    REQUIRE(removals.Next(Nobody, Always) == id);
+    CHECK(removals.End(id, true));
   }
   CHECK(removals.size() == RemoteRemovals::kMost);
-  removals.Add(Id(1));
-  CHECK(removals.Next(Nobody) == Id(1));
+  CHECK(removals.left() == 0);
+  CHECK_FALSE(removals.MayBeBelieved(Id(1), search));
+  const auto later = removals.BeginSearch();
+  CHECK(removals.MayBeBelieved(Id(1), later));
+  removals.EndSearch(later);
   removals.EndSearch(search);
   for (uint32_t i = 0; i < RemoteRemovals::kMost / RemoteRemovals::kMostAtOnce; ++i) {
     removals.Tend();
   }
-  CHECK(removals.size() == 1);
+  CHECK(removals.size() == 0);
 }
 
 }  // namespace kvkeep::store_internal

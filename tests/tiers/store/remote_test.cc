@@ -210,6 +210,98 @@ TEST_CASE("a chunk that was deleted does not come back from beyond the node") {
   CHECK(s.Get(1) == "hit");
 }
 
+TEST_CASE("what was deleted and not removed beyond the node is removed by the next process") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  std::vector<uint64_t> names;
+  for (uint64_t name = 1; name <= 20; ++name) {
+    names.push_back(name);
+    REQUIRE(s.Put(name, 4096) == "stored");
+    s.Settle();
+  }
+  REQUIRE(s.world.bucket().size() == 20);
+  s.world.remote().set_faults({.remove_error = 1});
+  CHECK(s.Delete(names) == 20);
+  std::string told = "waiting";
+  s.store().WhenDeleted(false, [&](const absl::Status& status) {
+    told = status.ok() ? "ok" : std::string(status.message());
+  });
+  while (told == "waiting") REQUIRE(s.world.RunOneAtRandom());
+  CHECK(told == "ok");
+  REQUIRE(s.world.bucket().size() == 20);
+  remote.LoseNode();
+  std::string answer = "waiting";
+  remote.Begin(names, &answer);  // before anything is removed
+  s.RunAll();
+  CHECK(answer == "0");
+  CHECK(remote.Recall(names) == "0");
+  s.Settle();
+  CHECK(s.world.bucket().empty());
+  CHECK(s.store().snapshot().remote_removals_left == 0);
+  CHECK(s.world.removal_log().Left().empty());
+}
+
+TEST_CASE("a delete whose names cannot be noted says so, and the next one notes them") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  REQUIRE(s.Put(1, 4096) == "stored");
+  s.Settle();
+  s.world.remote().set_faults({.remove_error = 1});
+  s.world.removal_log().fails = true;
+  const auto when_deleted = [&] {
+    std::string told = "waiting";
+    s.store().WhenDeleted(false, [&](const absl::Status& status) {
+      told = status.ok() ? "ok" : std::string(status.message());
+    });
+    s.RunAll();
+    return told;
+  };
+  CHECK(s.Delete({1}) == 1);
+  CHECK(when_deleted() == "the disk is full");
+  CHECK(remote.counters().failed_removal_notes >= 1);
+  s.world.removal_log().fails = false;
+  CHECK(s.Delete({1}) == 0);
+  CHECK(when_deleted() == "ok");
+  CHECK(s.world.removal_log().Left().size() == 1);
+}
+
+TEST_CASE("a delete of more than may wait is refused as a whole, and another tenant's is not") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  REQUIRE(s.Put(1, 4096) == "stored");
+  s.Settle();
+  s.world.remote().set_faults({.away = 1});
+  const PartId part(0);
+  uint64_t next = 1'000'000;
+  absl::Status status;
+  size_t taken = 0;
+  for (; status.ok(); taken += 512) {
+    std::vector<ChunkKey> keys;
+    for (size_t i = 0; i < 512; ++i) keys.push_back(MakeKey(next++));
+    status = s.store().Delete(s.session, {s.ns, keys, std::span(&part, 1)}).status();
+    REQUIRE(taken < 100'000);
+  }
+  CHECK(absl::IsResourceExhausted(status));
+  CHECK(remote.counters().refused_deletes == 1);
+  CHECK(s.store().snapshot().remote_removals_left == taken - 512);
+}
+
+TEST_CASE("chunks that this node never had are removed beyond it as fast as it may ask") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  REQUIRE(s.Put(1, 4096) == "stored");
+  s.Settle();
+  remote.LoseNode();
+  s.world.remote().asks = false;
+  CHECK(s.Delete({1}) == 0);
+  s.Settle();
+  CHECK(s.world.bucket().size() == 1);
+  CHECK(remote.Recall({1}) != "1");
+  s.world.remote().asks = true;
+  s.Settle();
+  CHECK(s.world.bucket().empty());
+}
+
 TEST_CASE("recalls fill a part of G2 at most, and evict for it as puts do") {
   Remote remote;
   StoreTester& s = remote.s;
