@@ -309,8 +309,9 @@ std::vector<ConfigKey> G4Keys() {
       Text("g4.url", In(&Config::g4, &G4Config::url), "where G4 is",
            "https://host/bucket, http://host:port/bucket or file:///directory; \"\" for off",
            CheckG4Url, Empty::kAllowed,
-           "A bucket by S3's protocol, or a directory that machines share. What g4.admission picks "
-           "is written there; lookups that wait, and prefetches, bring what this node has not."),
+           "A bucket by S3's protocol, or a directory that machines share, made the fleet's by "
+           "kvkeep g4 init. What g4.admission picks is written there; lookups that wait, and "
+           "prefetches, bring what this node has not."),
       Text("g4.prefix", In(&Config::g4, &G4Config::prefix), "a prefix",
            "at most 256 of a-z, A-Z, 0-9, '.', '_', '-' and '/'", CheckG4Prefix, Empty::kAllowed,
            "Before the names of all objects."),

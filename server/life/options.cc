@@ -155,6 +155,7 @@ std::optional<G4Options> ToG4(const Config& config) {
   for (const TenantConfig& tenant : config.tenants) g4.tenants.push_back(tenant.name);
   G4Place place = SplitG4Url(config.g4.url);
   g4.place.directory = std::move(place.directory);
+  g4.place.fleet = config.fleet.name;
   if (!g4.place.directory.empty()) return g4;
   g4.place.bucket = {.endpoints = {std::move(place.endpoint)},
                      .bucket = std::move(place.bucket),

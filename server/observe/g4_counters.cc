@@ -248,6 +248,13 @@ void AddG4(const G4Snapshot& g4, const RemoteCounters& counters, MetricFamilies*
                g4.previous_keys.searches);
   out->Counter("g4_previous_key_chunks_total", "Chunks that they found", g4.previous_keys.found);
   if (g4.requests.has_value()) AddG4Requests(*g4.requests, out);
+  if (!g4.directory.has_value()) return;
+  out->Counter("g4_leftover_files_total",
+               "Files that earlier runs of this node had not finished in the shared directory, "
+               "removed", g4.directory->leftover_files);
+  out->Counter("g4_leftover_bytes_total", "Bytes of these", g4.directory->leftover_bytes);
+  out->Counter("g4_unopened_total", "Requests that failed as the directory or its mark was away",
+               g4.directory->unopened);
 }
 
 }  // namespace kvkeep

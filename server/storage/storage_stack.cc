@@ -140,8 +140,10 @@ absl::Status StorageStack::OpenKeys(const DaemonOptions& options) {
 absl::Status StorageStack::OpenG4(const DaemonOptions& options) {
   if (!options.g4.has_value()) return absl::OkStatus();
   KVKEEP_ASSIGN_OR_RETURN(const G4Secrets secrets, ReadFleetKeys(options.fleet_keys));
+  G4Options g4 = *options.g4;
+  g4.place.writer = identity_.store_uuid.ToHex();
   absl::StatusOr<std::unique_ptr<G4>> opened =
-      G4::Open(*options.g4, secrets, RealClock(), RealRandom());
+      G4::Open(g4, secrets, RealClock(), RealRandom());
   if (!opened.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("g4: ", std::string(opened.status().message())));

@@ -56,6 +56,7 @@ def of_a_bucket():
 def make_g4(folder):
     """What DAEMON says of G4: a directory, and the fleet's key."""
     (folder / "g4").mkdir()
+    (folder / "g4" / ".kvkeep").write_text("checks\n", encoding="utf-8")
     key = folder / "fleet-key"
     key.touch(mode=0o600)
     key.write_text("0123456789abcdef" * 4)

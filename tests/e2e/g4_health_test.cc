@@ -18,7 +18,7 @@ struct G4Files {
   G4Files() {
     Write("key", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
     Write("credentials", "AKIDEXAMPLE\nsecret\n");
-    std::filesystem::create_directory(dir / "objects");
+    MakeG4Directory(dir / "objects", "tests");
   }
   void Write(const std::string& name, const std::string& text) const {
     WriteForOwner(dir / name.c_str(), text);
@@ -100,6 +100,30 @@ TEST_CASE("a bucket that nobody answers for is away, and is told of once") {
   CHECK(site.AwaitLog("G4 is away"));
   CHECK(site.Stop().exit_status == 0);
   CHECK(Occurrences(site.Log(), "G4 is away") == 1);
+}
+
+TEST_CASE("a directory that is absent, or whose mount is, costs misses until it is there") {
+  const G4Files files;
+  const std::string path = files.dir / "mount/objects";
+  Site site;
+  site.settings.extra = files.Config("file://" + path);
+  site.Start();
+  CHECK(AwaitState(site, v1::G4_STATE_AWAY));
+  Engine engine(site);
+  const std::vector<TestChunk> chunks = Chunks(1, 4, 100'000);
+  CHECK(engine.PutAll(chunks));
+  CHECK(engine.Hits(chunks) == chunks.size());
+
+  std::filesystem::create_directories(path);  // where nothing is mounted
+  CHECK(Eventually([&] { return site.Status().g4().error_code() == "NotMarked"; },
+                   milliseconds(20'000)));
+  CHECK(site.Status().g4().state() == v1::G4_STATE_AWAY);
+  CHECK_THAT(site.Status().g4().what_to_do(), Catch::Contains("kvkeep g4 init"));
+  CHECK(std::filesystem::is_empty(path));
+
+  MakeG4Directory(path, "tests");
+  CHECK(AwaitState(site, v1::G4_STATE_WELL));
+  CHECK(site.Stop().exit_status == 0);
 }
 
 TEST_CASE("of a G4 that serves, status and metrics tell what was written there") {

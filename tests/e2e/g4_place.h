@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,12 @@ namespace kvkeep::e2e {
 inline void WriteForOwner(const std::string& path, const std::string& text) {
   WriteFile(path, text);
   REQUIRE(chmod(path.c_str(), 0600) == 0);
+}
+
+// Makes a directory the G4 of a fleet, as `kvkeep g4 init` does.
+inline void MakeG4Directory(const std::string& path, const std::string& fleet) {
+  std::filesystem::create_directories(path);
+  WriteFile(path + "/.kvkeep", fleet + "\n");
 }
 
 // A fleet's key, another one for each digit: what is all the same is refused as not random.

@@ -295,6 +295,7 @@ class VllmEngine(unittest.TestCase):
         key.touch(mode=0o600)
         key.write_text(os.urandom(32).hex(), encoding="utf-8")
         pathlib.Path(shared.name, "bucket").mkdir()
+        pathlib.Path(shared.name, "bucket", ".kvkeep").write_text("test\n", encoding="utf-8")
         beyond = {"KVKEEP_FLEET_NAME": "test", "KVKEEP_FLEET_KEY_FILE": str(key),
                   "KVKEEP_G4_ADMISSION": "all", "KVKEEP_G4_WRITE_BYTES_PER_SECOND": "1GiB",
                   "KVKEEP_G2_CAPACITY": "512MiB",

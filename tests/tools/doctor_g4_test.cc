@@ -12,6 +12,7 @@
 #include "tests/fakes/free_port.h"
 #include "tests/fakes/served_bucket.h"
 #include "tests/tools/cli_run.h"
+#include "tiers/objects/shared_directory.h"
 
 namespace kvkeep::tools {
 namespace {
@@ -128,17 +129,41 @@ TEST_CASE("root looks at G4's files as the service's user") {
   CHECK(getegid() == 0);
 }
 
-TEST_CASE("a G4 that is a directory wants one that can be written, and no keys") {
+TEST_CASE("a G4 that is a directory wants its mark, one that can be written, and no keys") {
   G4Ward ward;
   const std::string objects = ward.dir.path("objects");
   ward.config.g4.url = "file://" + objects;
-  CHECK(ward.Of("G4 at") ==
-        "fail: No such file or directory / the daemon will not start: mount it, or make the "
-        "directory");
+  ward.config.fleet.name = "tests";
+  CHECK(absl::StartsWith(ward.Of("G4 at"), "fail: opening it: No such file or directory / mount "));
   fs::create_directory(objects);
-  CHECK(ward.Of("G4 at") == "ok: a directory that can be written / ");
-  CHECK(ward.Of("G4 credentials") == "none");
+  CHECK(absl::StartsWith(ward.Of("G4 at"), "fail: it has no file .kvkeep: nothing is mounted"));
   CHECK(fs::is_empty(objects));
+  REQUIRE(MarkSharedDirectory(objects, "tests").ok());
+  CHECK(ward.Of("G4 at") == "ok: a directory that can be written and read / ");
+  CHECK(ward.Of("G4 credentials") == "none");
+  ward.config.fleet.name = "others";
+  CHECK(absl::StrContains(ward.Of("G4 at"), "does not say 'others' / mend g4.url or fleet.name"));
+}
+
+TEST_CASE("the doctor writes beside what another user wrote, and reads it, as the service's user") {
+  if (geteuid() != 0) {
+    WARN("skipped: not root");
+    return;
+  }
+  G4Ward ward;
+  fs::permissions(ward.dir.path(""), fs::perms{0755});
+  const std::string objects = ward.dir.path("objects");
+  ward.config.g4.url = "file://" + objects;
+  ward.config.fleet.name = "tests";
+  fs::create_directories(objects + "/1/0ab");
+  fs::permissions(objects, fs::perms{0777});
+  REQUIRE(MarkSharedDirectory(objects, "tests").ok());
+  ward.Write("m/etc/systemd/system/kvkeepd.service", "[Service]\nUser=nobody\n", fs::perms{0644});
+  CHECK(absl::StrContains(ward.Of("G4 at"), "was made by uid 0 with mode 0755, and this is uid"));
+  for (const char* folder : {"/1", "/1/0ab"}) fs::permissions(objects + folder, fs::perms{0777});
+  CHECK(absl::StartsWith(ward.Of("G4 at"), "warn: others may write there"));
+  ward.Write("objects/1/0ab/n", "image", fs::perms{0600});
+  CHECK(absl::StrContains(ward.Of("G4 at"), "1/0ab/n was made by uid 0 with mode 0600"));
 }
 
 TEST_CASE("the doctor holds G4's rate of writes to the link of the default route") {

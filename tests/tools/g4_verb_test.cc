@@ -1,4 +1,5 @@
-// kvkeep g4 check and sweep: what they print and how they exit, on a bucket of the test's.
+// kvkeep g4 init, check and sweep: what they print and how they exit, on a bucket and a
+// directory of the test's.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
@@ -87,6 +88,38 @@ TEST_CASE("g4 sweep deletes old images of a bucket, page by page, and tells how 
   CHECK(RunG4(&bucket, "sweep", "ID\nsecret\n", {"--older-than", "59m"}).code == 2);
   CHECK(RunG4(&bucket, "sweep", "ID\nsecret\n").code == 2);
   CHECK(Run({"g4", "sweep", "--older-than", "2d"}).code == 2);
+}
+
+TEST_CASE("g4 init makes a directory a fleet's, and check and sweep want it to be one") {
+  const TemporaryDirectory scratch;
+  const std::string path = scratch.path("g4");
+  std::filesystem::create_directory(path);
+  const auto check = [&](const std::string& fleet) {
+    return Run({"g4", "check", "--directory", path, "--fleet", fleet, "--json"});
+  };
+  const std::vector<std::string> sweep = {"g4", "sweep", "--directory", path, "--older-than", "2d",
+                                          "--json"};
+  CHECK(check("east").code == 1);
+  CHECK(Run(sweep).code != 0);
+  CHECK(std::filesystem::is_empty(path));
+  CHECK(Run({"g4", "init", "--directory", path, "--fleet", "east"}).code == 0);
+  CHECK(Run({"g4", "init", "--directory", path, "--fleet", "east"}).code == 0);
+  CHECK(Run({"g4", "init", "--directory", path, "--fleet", "west"}).code != 0);
+  CHECK(check("east").code == 0);
+  CHECK(check("").code == 0);
+  CHECK(check("west").code == 1);
+  CHECK(Run({"g4", "check"}).code == 2);
+
+  const std::string left = path + "/.new/0123456789abcdef";
+  std::ofstream(left) << "half an image";
+  CHECK(Run(sweep).json()["leftover_files"] == 0);
+  std::filesystem::last_write_time(
+      left, std::filesystem::file_time_type::clock::now() - std::chrono::hours(72));
+  const CliResult swept = Run(sweep);
+  CHECK(swept.code == 0);
+  CHECK(swept.json()["leftover_files"] == 1);
+  CHECK(swept.json()["leftover_bytes"] == 13);
+  CHECK_FALSE(std::filesystem::exists(left));
 }
 
 }  // namespace kvkeep::tools

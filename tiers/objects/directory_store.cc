@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <map>
 
@@ -22,26 +21,7 @@ namespace kvkeep {
 namespace {
 
 constexpr size_t kStepBytes = kMiB;
-constexpr const char* kNewFolder = ".new";
 constexpr const char* kBadDigest = "BadDigest";
-constexpr mode_t kFolderMode = 0750, kFileMode = 0640;
-
-ObjectOutcome OutcomeOfErrno(int error) {
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR: return ObjectOutcome::kAbsent;
-    case EEXIST: return ObjectOutcome::kExists;
-    case ENOSPC:
-    case EDQUOT: return ObjectOutcome::kFull;
-    case EACCES:
-    case EPERM:
-    case EROFS: return ObjectOutcome::kMisconfigured;
-    case ENAMETOOLONG:
-    case EISDIR:
-    case ELOOP: return ObjectOutcome::kRefused;
-    default: return ObjectOutcome::kBroken;
-  }
-}
 
 // Parts that are not hidden, so that none is "..", and none of this store's own.
 bool IsFileName(absl::string_view name) {
@@ -60,10 +40,15 @@ ObjectHead HeadOf(const struct stat& is) {
 }
 
 // The folders that a name lies in.
-void MakeFolders(int root, const std::string& name) {
+void MakeFolders(const SharedDirectory& directory, const std::string& name) {
   for (size_t at = name.find('/'); at != std::string::npos; at = name.find('/', at + 1)) {
-    static_cast<void>(mkdirat(root, name.substr(0, at).c_str(), kFolderMode));
+    static_cast<void>(MakeFolder(directory, name.substr(0, at)));
   }
+}
+
+// Whether names below it can be looked up at all.
+bool CanEnter(const SharedDirectory& directory) {
+  return faccessat(directory.root.get(), ".", X_OK, AT_EACCESS) == 0;
 }
 
 }  // namespace
@@ -76,13 +61,23 @@ struct DirectoryStore::Request {
   ListDone list_done;
   std::atomic<bool> claimed{false};    // by who answers it
   std::atomic<bool> cancelled{false};
+  bool puts = false;
+  std::shared_ptr<const SharedDirectory> directory;  // while it has its turn
   ObjectAnswer answer;
   ObjectListing page;
 
+  int root() const { return directory->root.get(); }
   void Fail(int error, absl::string_view what) {
     answer.outcome = OutcomeOfErrno(error);
-    answer.error = {strerrorname_np(error) == nullptr ? "" : strerrorname_np(error),
-                    absl::StrCat(what, ": ", strerrordesc_np(error)), ""};
+    answer.error = ErrorOfErrno(error, what);
+  }
+  // At a file or folder, which says whose it is where access to it was denied.
+  void FailAt(int error, absl::string_view what, const std::string& name) {
+    Fail(error, what);
+    if (error != EACCES && error != EPERM) return;
+    absl::StrAppend(&answer.error.message, ": ", OwnerOf(*directory, name));
+    // One file of another user's says nothing of the rest.
+    if (!puts && CanEnter(*directory)) answer.outcome = ObjectOutcome::kRefused;
   }
   void Answer() {
     if (!list_done) return std::move(done)(std::move(answer));
@@ -91,29 +86,13 @@ struct DirectoryStore::Request {
   }
 };
 
-absl::StatusOr<std::unique_ptr<DirectoryStore>> DirectoryStore::Make(
-    const DirectoryStoreOptions& options, Executor* executor, Clock* clock,
-    RandomSource* random) {
-  const auto refuse = [&](absl::string_view what) {
-    return absl::InvalidArgumentError(absl::StrCat(options.path, ": ", what, ": ",
-                                                   strerrordesc_np(errno)));
-  };
-  UniqueFd root(open(options.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!root.valid()) return refuse("cannot be opened as a directory");
-  if (mkdirat(root.get(), kNewFolder, kFolderMode) != 0 && errno != EEXIST) {
-    return refuse("its folder for new files cannot be made");
-  }
-  return std::unique_ptr<DirectoryStore>(
-      new DirectoryStore(options, std::move(root), executor, clock, random));
-}
-
-DirectoryStore::DirectoryStore(const DirectoryStoreOptions& options, UniqueFd root,
-                               Executor* executor, Clock* clock, RandomSource* random)
+DirectoryStore::DirectoryStore(const DirectoryStoreOptions& options, Executor* executor,
+                               Clock* clock, RandomSource* random)
     : options_(options),
-      root_(std::move(root)),
       executor_(*executor),
       clock_(*clock),
-      random_(*random) {
+      random_(*random),
+      run_(random->NextU64()) {
   KVKEEP_CHECK(options.max_waiting > 0 && options.longest_request.count() > 0);
 }
 
@@ -181,6 +160,7 @@ ObjectCall DirectoryStore::Get(GetObject get, ObjectSink* sink, Done done) {
 ObjectCall DirectoryStore::Put(PutObject put, Done done) {
   auto request = std::make_shared<Request>();
   request->done = std::move(done);
+  request->puts = true;
   const MonotonicTime deadline = put.deadline;
   return HandOver(std::move(request), deadline,
                   [this, put = std::move(put)](Request& r) { DoPut(r, put); });
@@ -211,8 +191,9 @@ void DirectoryStore::Run(Request& request) {
   KVKEEP_CHECK(request.claimed);
   if (!Ends(request)) {
     ++request.answer.attempts;
-    std::move(request.work)(request);
+    if (Open(request)) std::move(request.work)(request);
   }
+  request.directory.reset();
   request.answer.total = clock_.Now() - request.begun;
   Note(request);
   const ObjectCall call = request.call;
@@ -220,6 +201,34 @@ void DirectoryStore::Run(Request& request) {
   MutexLock lock(&mu_);
   KVKEEP_CHECK(requests_.erase(call) == 1);
   ended_.NotifyAll();
+}
+
+// Two may open it at the same time: the first one's is kept.
+bool DirectoryStore::Open(Request& request) {
+  {
+    MutexLock lock(&mu_);
+    request.directory = directory_;
+  }
+  if (request.directory != nullptr) return true;
+  auto opened =
+      std::make_shared<const SharedDirectory>(OpenSharedDirectory(options_.path, options_.mark));
+  Leftovers removed;
+  if (opened->outcome == ObjectOutcome::kOk) {
+    removed = RemoveOwnLeftovers(*opened, options_.writer, run_);
+  }
+  MutexLock lock(&mu_);
+  counters_.leftover_files += removed.files;
+  counters_.leftover_bytes += removed.bytes;
+  if (opened->outcome != ObjectOutcome::kOk) {
+    ++counters_.unopened;
+    request.puts = false;  // it says as much of reads
+    request.answer.outcome = opened->outcome;
+    request.answer.error = opened->error;
+    return false;
+  }
+  if (directory_ == nullptr) directory_ = std::move(opened);
+  request.directory = directory_;
+  return true;
 }
 
 bool DirectoryStore::Ends(Request& request) const {
@@ -236,9 +245,11 @@ bool DirectoryStore::Ends(Request& request) const {
 
 void DirectoryStore::DoGet(Request& request, const GetObject& get, ObjectSink* sink) {
   if (!IsFileName(get.name)) return request.Fail(ENAMETOOLONG, "its name");
-  const UniqueFd file(openat(root_.get(), get.name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const UniqueFd file(openat(request.root(), get.name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   struct stat is {};
-  if (!file.valid() || fstat(file.get(), &is) != 0) return request.Fail(errno, "opening it");
+  if (!file.valid() || fstat(file.get(), &is) != 0) {
+    return request.FailAt(errno, "opening it", get.name);
+  }
   if (!S_ISREG(is.st_mode)) return request.Fail(EISDIR, "it is no file");
   ObjectAnswer& answer = request.answer;
   answer.head = HeadOf(is);
@@ -279,26 +290,33 @@ void DirectoryStore::ReadRange(Request& request, int fd, ByteRange range, Object
 
 void DirectoryStore::DoPut(Request& request, const PutObject& put) {
   if (!IsFileName(put.name)) return request.Fail(ENAMETOOLONG, "its name");
-  if (put.if_absent && faccessat(root_.get(), put.name.c_str(), F_OK, 0) == 0) {
+  if (put.if_absent && faccessat(request.root(), put.name.c_str(), F_OK, 0) == 0) {
     request.answer.outcome = ObjectOutcome::kExists;
     return;
   }
-  const std::string from = absl::StrCat(kNewFolder, "/", absl::Hex(random_.NextU64(),
-                                                                   absl::kZeroPad16));
-  UniqueFd file(openat(root_.get(), from.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-                       kFileMode));
-  if (!file.valid()) {
-    request.Fail(errno, "making its file");
-    // The folder was removed under our hands: of the directory, not of the object.
-    if (request.answer.outcome == ObjectOutcome::kAbsent) {
-      request.answer.outcome = ObjectOutcome::kMisconfigured;
-    }
+  const std::string from = NameOfNewFile(options_.writer, run_, random_.NextU64());
+  const mode_t mode = request.directory->file_mode;
+  const auto create = [&] {
+    return openat(request.root(), from.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  };
+  UniqueFd file(create());
+  int error = file.valid() ? 0 : errno;
+  if (error == ENOENT) {
+    const int made = MakeFolder(*request.directory, SharedDirectory::kNewFolder);
+    if (made == 0 || made == EEXIST) file = UniqueFd(create());
+    error = file.valid() ? 0 : made == 0 || made == EEXIST ? errno : made;
+  }
+  if (error != 0) {
+    request.FailAt(error, "making its file", from);
+    // The directory was removed under our hands.
+    if (error == ENOENT) request.answer.outcome = ObjectOutcome::kBroken;
     return;
   }
+  static_cast<void>(fchmod(file.get(), mode));  // the umask; not every file system has modes
   const bool written = Write(request, file.get(), put);
   file.Reset();
   if (written) Publish(request, put, from);
-  static_cast<void>(unlinkat(root_.get(), from.c_str(), 0));  // gone when it was renamed
+  static_cast<void>(unlinkat(request.root(), from.c_str(), 0));  // gone when it was renamed
 }
 
 bool DirectoryStore::Write(Request& request, int fd, const PutObject& put) {
@@ -333,22 +351,23 @@ bool DirectoryStore::Write(Request& request, int fd, const PutObject& put) {
 
 void DirectoryStore::Publish(Request& request, const PutObject& put, const std::string& from) {
   const auto publish = [&] {
-    return put.if_absent ? linkat(root_.get(), from.c_str(), root_.get(), put.name.c_str(), 0)
-                         : renameat(root_.get(), from.c_str(), root_.get(), put.name.c_str());
+    const int root = request.root();
+    return put.if_absent ? linkat(root, from.c_str(), root, put.name.c_str(), 0)
+                         : renameat(root, from.c_str(), root, put.name.c_str());
   };
   int failed = publish();
   if (failed != 0 && errno == ENOENT) {
-    MakeFolders(root_.get(), put.name);
+    MakeFolders(*request.directory, put.name);
     failed = publish();
   }
-  if (failed != 0) return request.Fail(errno, "giving it its name");
+  if (failed != 0) return request.FailAt(errno, "giving it its name", put.name);
   request.answer.outcome = ObjectOutcome::kOk;
 }
 
 void DirectoryStore::DoDelete(Request& request, const std::string& name) {
   if (!IsFileName(name)) return request.Fail(ENAMETOOLONG, "its name");
-  if (unlinkat(root_.get(), name.c_str(), 0) != 0 && errno != ENOENT && errno != ENOTDIR) {
-    return request.Fail(errno, "removing it");
+  if (unlinkat(request.root(), name.c_str(), 0) != 0 && errno != ENOENT && errno != ENOTDIR) {
+    return request.FailAt(errno, "removing it", name);
   }
   request.answer.outcome = ObjectOutcome::kOk;
 }
@@ -375,7 +394,7 @@ void DirectoryStore::DoList(Request& request, const ListObjects& list) {
     }
     struct stat is {};
     if (name <= list.token || !absl::StartsWith(name, list.prefix) ||
-        fstatat(root_.get(), name.c_str(), &is, AT_SYMLINK_NOFOLLOW) != 0 ||
+        fstatat(request.root(), name.c_str(), &is, AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISREG(is.st_mode)) {
       continue;
     }
@@ -395,18 +414,21 @@ void DirectoryStore::DoList(Request& request, const ListObjects& list) {
 
 // ---- health
 
+// A directory that cannot be written is read on, as one that is full.
 void DirectoryStore::Note(const Request& request) {
   if (request.answer.error.code == kBadDigest) return;  // of the bytes, not of the directory
+  const ObjectOutcome outcome = request.answer.outcome;
   MutexLock lock(&mu_);
-  switch (request.answer.outcome) {
-    case ObjectOutcome::kFull: full_until_ = clock_.Now() + options_.full_for; break;
-    case ObjectOutcome::kBroken:
-    case ObjectOutcome::kMisconfigured:
-      away_until_ = clock_.Now() + options_.away_for;
-      misconfigured_ = request.answer.outcome == ObjectOutcome::kMisconfigured;
-      break;
-    default: return;
+  if (outcome == ObjectOutcome::kFull ||
+      (request.puts && outcome == ObjectOutcome::kMisconfigured)) {
+    full_until_ = clock_.Now() + options_.full_for;
+    put_error_ = request.answer.error;
+    return;
   }
+  if (outcome != ObjectOutcome::kBroken && outcome != ObjectOutcome::kMisconfigured) return;
+  directory_.reset();  // it may be another one by then
+  away_until_ = clock_.Now() + options_.away_for;
+  misconfigured_ = outcome == ObjectOutcome::kMisconfigured;
   error_ = request.answer.error;
 }
 
@@ -421,14 +443,14 @@ ObjectStoreHealth DirectoryStore::health() const {
     health.retry_in = away_until_ - now;
   }
   if (health.writable()) return health;
-  health.error = error_;
-  if (!health.readable()) {
-    health.what_to_do = absl::StrCat(
-        "mount it, and let the daemon's user read and write below ", options_.path);
-  } else {
-    health.what_to_do = "make room where the directory lies";
-  }
+  health.error = health.readable() ? put_error_ : error_;
+  health.what_to_do = AdviceForDirectory(health.error.code, options_.path);
   return health;
+}
+
+DirectoryStoreCounters DirectoryStore::counters() const {
+  MutexLock lock(&mu_);
+  return counters_;
 }
 
 }  // namespace kvkeep

@@ -2,16 +2,19 @@
 // and no bucket. An object is a file of its name below the directory.
 //
 // A put writes a file of another name below `.new/`, syncs it, and then gives it its name: linked
-// where nothing may be replaced, renamed else, so that no half of an object is ever seen. What a
-// killed process left below `.new/` is nobody's and may be removed. A version is told by inode,
-// time and size: a file is never written to again. A crash of the server may forget what was put.
+// where nothing may be replaced, renamed else, so that no half of an object is ever seen. A version
+// is told by inode, time and size: a file is never written to again. A crash of the server may
+// forget what was put. Modes, the mark and leftover files: shared_directory.h.
+//
+// The directory is opened by the first request, and anew after a failure: one that is absent, or
+// without its mark, is a store that is away. A file that this user may not read or delete is
+// refused by itself; where it may not write, no puts are taken, and reads go on.
 //
 // Work is done on an executor of the owner's, which blocks there as long as the file system does:
 // deadlines and cancels are looked at between steps of 1 MiB, and cannot end a system call.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
-#include <absl/status/statusor.h>
 
 #include <memory>
 #include <string>
@@ -20,25 +23,31 @@
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/random.h"
-#include "tiers/base/unique_fd.h"
 #include "tiers/objects/object_store.h"
+#include "tiers/objects/shared_directory.h"
 
 namespace kvkeep {
 
 struct DirectoryStoreOptions {
-  std::string path;           // is there already
+  std::string path;
+  std::string mark;           // what the directory's mark must say; empty: any
+  std::string writer;         // whose files those below `.new/` are; empty: nobody's
   size_t max_waiting = 4096;  // requests; more are refused
   std::chrono::milliseconds longest_request{60'000};
   // Not to be asked for so long after it failed; not to be put to after it was full.
   std::chrono::milliseconds away_for{5000}, full_for{60'000};
 };
 
+struct DirectoryStoreCounters {
+  uint64_t leftover_files = 0, leftover_bytes = 0;  // of its writer's earlier runs, removed
+  uint64_t unopened = 0;  // requests that failed as the directory could not be opened
+};
+
 class DirectoryStore final : public ObjectStore {
  public:
-  // All pointers outlive it. InvalidArgument says what is wrong with the directory.
-  static absl::StatusOr<std::unique_ptr<DirectoryStore>> Make(const DirectoryStoreOptions& options,
-                                                              Executor* executor, Clock* clock,
-                                                              RandomSource* random);
+  // All pointers outlive it. Does no I/O.
+  DirectoryStore(const DirectoryStoreOptions& options, Executor* executor, Clock* clock,
+                 RandomSource* random);
   ~DirectoryStore() override;
 
   ObjectCall Get(GetObject get, ObjectSink* sink, Done done) override;
@@ -48,17 +57,17 @@ class DirectoryStore final : public ObjectStore {
   ObjectCall List(ListObjects list, ListDone done) override;
   void Cancel(ObjectCall call) override;
   ObjectStoreHealth health() const override;
+  DirectoryStoreCounters counters() const;
 
  private:
   struct Request;
-
-  DirectoryStore(const DirectoryStoreOptions& options, UniqueFd root, Executor* executor,
-                 Clock* clock, RandomSource* random);
 
   using Work = absl::AnyInvocable<void(Request&) &&>;
 
   ObjectCall HandOver(std::shared_ptr<Request> request, MonotonicTime deadline, Work work);
   void Run(Request& request);
+  // Opens the directory for the request, unless it is open. False: its outcome says why not.
+  bool Open(Request& request);
   // Whether it has to end before it is done; then its outcome is set.
   bool Ends(Request& request) const;
   void Note(const Request& request);
@@ -72,19 +81,22 @@ class DirectoryStore final : public ObjectStore {
   void DoList(Request& request, const ListObjects& list);
 
   const DirectoryStoreOptions options_;
-  const UniqueFd root_;
   Executor& executor_;
   Clock& clock_;
   RandomSource& random_;
+  const uint64_t run_;  // tells its files from those of earlier runs
 
   mutable Mutex mu_;
   CondVar ended_;
   uint64_t last_call_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<ObjectCall, std::shared_ptr<Request>> requests_ ABSL_GUARDED_BY(mu_);
+  // Null: not open. A request that works in it holds it.
+  std::shared_ptr<const SharedDirectory> directory_ ABSL_GUARDED_BY(mu_);
+  DirectoryStoreCounters counters_ ABSL_GUARDED_BY(mu_);
   MonotonicTime away_until_ ABSL_GUARDED_BY(mu_){MonotonicTime::min()};
   MonotonicTime full_until_ ABSL_GUARDED_BY(mu_){MonotonicTime::min()};
   bool misconfigured_ ABSL_GUARDED_BY(mu_) = false;
-  ObjectError error_ ABSL_GUARDED_BY(mu_);
+  ObjectError error_ ABSL_GUARDED_BY(mu_), put_error_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kvkeep

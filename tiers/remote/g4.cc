@@ -83,7 +83,9 @@ G4Snapshot G4::snapshot() const {
           .source = counters(),
           .previous_keys = source_->previous_counters(),
           .checks = watch_->counters(),
-          .requests = place_.s3 == nullptr ? std::nullopt : std::optional(place_.s3->counters())};
+          .requests = place_.s3 == nullptr ? std::nullopt : std::optional(place_.s3->counters()),
+          .directory = place_.shared == nullptr ? std::nullopt
+                                                : std::optional(place_.shared->counters())};
 }
 
 }  // namespace kvkeep

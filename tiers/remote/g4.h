@@ -50,7 +50,8 @@ struct G4Snapshot {
   BucketSourceCounters source;  // under all keys
   PreviousKeyCounters previous_keys;
   HealthWatchCounters checks;
-  std::optional<S3StoreCounters> requests;  // of a bucket
+  std::optional<S3StoreCounters> requests;          // of a bucket
+  std::optional<DirectoryStoreCounters> directory;  // of a directory
 };
 
 class G4 {

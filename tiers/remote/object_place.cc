@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "tiers/base/status_macros.h"
-#include "tiers/objects/directory_store.h"
 
 namespace kvkeep {
 
@@ -16,10 +15,14 @@ absl::StatusOr<OpenedPlace> OpenObjectPlace(const ObjectPlace& place, Clock* clo
   if (!place.directory.empty()) {
     opened.where = place.directory;
     opened.directory_pool = std::make_unique<ThreadPool>("kvkeep-g4", place.directory_threads);
-    KVKEEP_ASSIGN_OR_RETURN(
-        opened.store, DirectoryStore::Make({.path = place.directory,
-                                            .longest_request = place.longest_directory_request},
-                                           opened.directory_pool.get(), clock, random));
+    auto shared = std::make_unique<DirectoryStore>(
+        DirectoryStoreOptions{.path = place.directory,
+                              .mark = place.fleet,
+                              .writer = place.writer,
+                              .longest_request = place.longest_directory_request},
+        opened.directory_pool.get(), clock, random);
+    opened.shared = shared.get();
+    opened.store = std::move(shared);
     return opened;
   }
   KVKEEP_ASSIGN_OR_RETURN(S3Urls urls, S3Urls::Make(place.bucket));

@@ -16,6 +16,7 @@
 #include "tiers/base/random.h"
 #include "tiers/objects/credentials.h"
 #include "tiers/objects/curl_engine.h"
+#include "tiers/objects/directory_store.h"
 #include "tiers/objects/s3_store.h"
 #include "tiers/objects/s3_url.h"
 
@@ -24,6 +25,8 @@ namespace kvkeep {
 struct ObjectPlace {
   S3UrlOptions bucket;           // unless it is a directory
   std::string directory;         // empty: it is a bucket
+  std::string fleet;             // whose mark a directory must have; empty: any
+  std::string writer;            // whose its new files are; empty: nobody's
   std::string credentials_file;  // of a bucket; empty: the environment
   CurlEngineOptions http;        // likewise
   int directory_threads = 4;     // each waits for the file system
@@ -36,6 +39,7 @@ struct OpenedPlace {
   std::unique_ptr<ThreadPool> directory_pool;
   std::unique_ptr<S3Credentials> credentials;  // of a bucket; read once, its owner calls Tick
   const S3Store* s3 = nullptr;                 // `store`, if it is a bucket's
+  const DirectoryStore* shared = nullptr;      // `store`, if it is a directory's
   std::unique_ptr<ObjectStore> store;
 };
 

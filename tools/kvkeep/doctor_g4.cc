@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,6 +21,7 @@
 #include "tiers/nvme/key_ring_file.h"
 #include "tiers/objects/bucket_check.h"
 #include "tiers/objects/curl_engine.h"
+#include "tiers/objects/directory_check.h"
 #include "tools/kvkeep/bucket_keys.h"
 #include "tools/kvkeep/doctor_service.h"
 #include "tools/kvkeep/units.h"
@@ -114,20 +114,20 @@ Finding Credentials(const std::string& file, const absl::Status& read) {
   return finding;
 }
 
-Finding Directory(const std::string& directory) {
-  const std::string subject = absl::StrCat("G4 at ", directory);
-  struct stat info {};
-  const bool there = stat(directory.c_str(), &info) == 0;
-  if (!there || !S_ISDIR(info.st_mode)) {
-    return Failed(subject, there ? "no directory" : std::strerror(errno),
-                  "the daemon will not start: mount it, or make the directory");
+// As the daemon's user: files of others are read, and files are made beside them.
+Finding Directory(const std::string& directory, const std::string& fleet) {
+  Finding finding{.subject = absl::StrCat("G4 at ", directory)};
+  for (const BucketFinding& told : CheckDirectory(directory, fleet)) {
+    if (told.verdict == BucketFinding::Verdict::kGood) continue;
+    const bool bad = told.verdict == BucketFinding::Verdict::kBad;
+    if (!bad && finding.state != State::kOk) continue;
+    finding.state = bad ? State::kFail : State::kWarn;
+    finding.found = told.says;
+    finding.to_do = told.means;
+    if (bad) return finding;
   }
-  if (faccessat(AT_FDCWD, directory.c_str(), R_OK | W_OK | X_OK, AT_EACCESS) != 0) {
-    return Failed(subject, std::strerror(errno),
-                  "the daemon's user must be able to read and write there; look as that user, or "
-                  "as root");
-  }
-  return {.subject = subject, .found = "a directory that can be written"};
+  if (finding.found.empty()) finding.found = "a directory that can be written and read";
+  return finding;
 }
 
 // Of the interface that the default route goes by, in bytes; none: not known.
@@ -223,7 +223,7 @@ std::vector<Finding> ExamineG4(const Config& config, const Machine& machine) {
       keys = FindBucketKeys(g4.credentials_file);
       findings.push_back(Credentials(g4.credentials_file, keys.status()));
     } else {
-      findings.push_back(Directory(place.directory));
+      findings.push_back(Directory(place.directory, config.fleet.name));
     }
   }
   findings.push_back(WriteRate(g4, machine));

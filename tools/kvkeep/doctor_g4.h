@@ -1,6 +1,7 @@
 // The doctor's word on G4: whether the daemon can read the files that it needs for it, whether the
-// bucket or directory serves, and whether the rate of writes fits the network. The bucket is asked
-// once, for an object that is not there. Nothing is changed; `kvkeep g4 check` tries more.
+// bucket or directory serves, and whether the rate of writes fits the network. A bucket is asked
+// once, for an object that is not there; `kvkeep g4 check` tries more. In a directory files are
+// made beside those of other users, and removed again (tiers/objects/directory_check.h).
 #pragma once
 
 #include <vector>

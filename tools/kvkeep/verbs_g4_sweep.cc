@@ -6,6 +6,7 @@
 
 #include "tiers/base/random.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/objects/shared_directory.h"
 #include "tiers/remote/image_sweep.h"
 #include "tiers/remote/object_place.h"
 #include "tools/kvkeep/bucket_keys.h"
@@ -14,6 +15,9 @@
 
 namespace kvkeep::tools {
 namespace {
+
+// Longer than any write takes. What is older, nobody will finish.
+constexpr std::chrono::hours kLeftoverAge{24};
 
 struct SweepAsked {
   BucketAsked bucket;
@@ -56,10 +60,21 @@ int RunG4Sweep(const Cli& cli, SweepAsked& asked) {
       });
   if (cli.terminal.progress) cli.terminal.err << "\n";
   if (!counts.ok()) return cli.Fail(counts.status());
+  Leftovers leftovers;
+  if (!bucket) {
+    const absl::StatusOr<Leftovers> removed = RemoveOldLeftovers(
+        OpenSharedDirectory(asked.directory, ""), kLeftoverAge, asked.sweep.dry_run);
+    if (!removed.ok()) return cli.Fail(removed.status());
+    leftovers = *removed;
+  }
   const char* const deleted = asked.sweep.dry_run ? "would delete" : "deleted";
   std::string text =
       absl::StrCat(deleted, " ", counts->deleted, " images, ", FormatBytes(counts->deleted_bytes),
                    "\nkept ", counts->kept, " images, ", FormatBytes(counts->kept_bytes), "\n");
+  if (leftovers.files > 0) {
+    absl::StrAppend(&text, deleted, " ", leftovers.files, " files that were never finished, ",
+                    FormatBytes(leftovers.bytes), "\n");
+  }
   if (counts->others > 0) absl::StrAppend(&text, "left alone ", counts->others, " other objects\n");
   if (counts->failed > 0) {
     absl::StrAppend(&text, counts->failed, " deletions failed: ", counts->last_error, "\n");
@@ -70,6 +85,8 @@ int RunG4Sweep(const Cli& cli, SweepAsked& asked) {
                     {"kept", counts->kept},
                     {"kept_bytes", counts->kept_bytes},
                     {"others", counts->others},
+                    {"leftover_files", leftovers.files},
+                    {"leftover_bytes", leftovers.bytes},
                     {"failed", counts->failed},
                     {"last_error", counts->last_error}},
                    text, counts->failed == 0 ? kOk : kFailed);
@@ -81,7 +98,8 @@ void AddG4SweepVerb(CLI::App& g4, Cli& cli) {
   CLI::App* sweep = g4.add_subcommand(
       "sweep",
       "delete images that are older than their lifetime, where the server has no lifecycle rules. "
-      "May run anywhere, and twice. Touches nothing but images of kvkeep's");
+      "May run anywhere, and twice. Touches nothing but images of kvkeep's, and in a "
+      "directory files that were never finished");
   auto asked = std::make_shared<SweepAsked>();
   sweep->add_option("ENDPOINT", asked->bucket.urls.endpoints[0], "https://host or http://host:port");
   sweep->add_option("BUCKET", asked->bucket.urls.bucket, "its name");

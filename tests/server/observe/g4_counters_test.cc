@@ -108,6 +108,25 @@ TEST_CASE("metrics show the requests to a bucket, and none of a directory") {
   }
 }
 
+TEST_CASE("what a shared directory was found to be is shown of a directory alone") {
+  const ManualClock clock;
+  const ServerState state("1", &clock);
+  MetricsInput input{.g4 = SickG4(), .state = &state};
+  input.store.remote = SomeRecalls();
+  CHECK_FALSE(absl::StrContains(MetricsText(input, MetricsView::kEverything), "g4_leftover"));
+  input.g4->directory = {.leftover_files = 4, .leftover_bytes = 96, .unopened = 7};
+  const std::string text = MetricsText(input, MetricsView::kEverything);
+  for (const std::string line :
+       {"kvkeep_g4_leftover_files_total 4", "kvkeep_g4_leftover_bytes_total 96",
+        "kvkeep_g4_unopened_total 7"}) {
+    CHECK(absl::StrContains(text, "\n" + line + "\n"));
+  }
+  v1::StatusResponse status;
+  FillG4(*input.g4, *input.store.remote, &status);
+  CHECK(status.counters().at("g4_leftover_files") == 4);
+  CHECK(status.counters().at("g4_unopened") == 7);
+}
+
 TEST_CASE("metrics and status of G4 show its state and the same numbers") {
   const ManualClock clock;
   const ServerState state("1", &clock);

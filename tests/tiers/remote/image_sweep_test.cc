@@ -28,6 +28,7 @@ constexpr std::chrono::hours kLifetime{24};
 // A shared directory with images and other files of some age.
 class SweptDirectory {
  public:
+  SweptDirectory() { REQUIRE(MarkSharedDirectory(directory_.path(), "tests").ok()); }
   std::string AddImage(char digit, std::chrono::hours age, size_t bytes = 100) {
     const std::string digits(40, digit);
     const std::string name = "1/" + digits.substr(0, 3) + "/" + digits;
@@ -47,11 +48,9 @@ class SweptDirectory {
   }
   ImageSweepCounts Sweep(const ImageSweepOptions& options) {
     ThreadPool threads("sweep", 4);
-    const auto store = DirectoryStore::Make({.path = directory_.path()}, &threads, RealClock(),
-                                            RealRandom());
-    REQUIRE(store.ok());
+    DirectoryStore store({.path = directory_.path()}, &threads, RealClock(), RealRandom());
     uint64_t pages = 0;
-    const auto counts = SweepImages(**store, RealClock(), RealRandom(), options,
+    const auto counts = SweepImages(store, RealClock(), RealRandom(), options,
                                     [&](const ImageSweepCounts&) { ++pages; });
     REQUIRE(counts.ok());
     CHECK(counts->pages == pages);

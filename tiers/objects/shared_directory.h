@@ -1,0 +1,79 @@
+// A directory that the machines of a fleet share, opened: whose it is, what modes its files have,
+// and the files that are being written there.
+//
+// The mark is a file `.kvkeep` that holds one line, for a daemon its fleet's name. Where it is
+// absent nothing is read or written: the directory may be the mount point of a file system that is
+// not mounted, and writes would fill another disk. No daemon makes one, so a person says once where
+// a fleet's objects lie (`kvkeep g4 init`).
+//
+// What is made below the directory has its modes, whatever the umask: its group may do what the
+// directory lets it, and others nothing unless they may write there. Set-group-ID is passed on, the
+// sticky bit is not, as any daemon deletes what another one wrote.
+//
+// Files that are being written lie below `.new/`, as WRITER.RUN.RANDOM. A writer removes those of
+// its earlier runs when it starts, and a sweep those that nobody has touched for a day.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "tiers/base/unique_fd.h"
+#include "tiers/objects/object_outcome.h"
+
+namespace kvkeep {
+
+struct SharedDirectory {
+  static constexpr const char* kMarkFile = ".kvkeep";
+  static constexpr const char* kNewFolder = ".new";
+  static constexpr size_t kMaxMarkBytes = 256;
+
+  UniqueFd root;
+  mode_t folder_mode = 0, file_mode = 0;
+  std::string mark;  // as it was found
+  // Not kOk: it could not be opened, and this says why.
+  ObjectOutcome outcome = ObjectOutcome::kOk;
+  ObjectError error;
+};
+
+ObjectOutcome OutcomeOfErrno(int error);
+// "EACCES", and what it means for `what`.
+ObjectError ErrorOfErrno(int error, absl::string_view what);
+// What somebody has to do about an error of this directory's; empty: nothing that is known.
+std::string AdviceForDirectory(absl::string_view code, absl::string_view path);
+
+// Blocks as long as the file system does. `mark`: what must be there; empty: any.
+SharedDirectory OpenSharedDirectory(const std::string& path, absl::string_view mark);
+
+// Makes a directory the fleet's. OK, too, if it is already. AlreadyExists: it has another mark.
+absl::Status MarkSharedDirectory(const std::string& path, absl::string_view mark);
+
+// Makes a folder there, with the directory's mode. Returns 0 or an errno: EEXIST if it is there.
+int MakeFolder(const SharedDirectory& directory, const std::string& name);
+
+// "made by uid 65001 with mode 0700, and this is uid 65002": of `name`, or of the nearest folder
+// around it that can be looked at. Why access was denied, for people.
+std::string OwnerOf(const SharedDirectory& directory, std::string name);
+
+// ---- files that are being written ---------------------------------------------------------------
+
+struct Leftovers {
+  uint64_t files = 0, bytes = 0;
+};
+
+std::string NameOfNewFile(absl::string_view writer, uint64_t run, uint64_t random);
+// Those of `writer`, but for its present run. An empty writer has none. What cannot be removed
+// stays: it is no reason not to serve.
+Leftovers RemoveOwnLeftovers(const SharedDirectory& directory, absl::string_view writer,
+                             uint64_t run);
+// Whoever wrote them, if they were not touched for so long by the time of a file that is made now.
+// `dry_run` counts.
+absl::StatusOr<Leftovers> RemoveOldLeftovers(const SharedDirectory& directory,
+                                             std::chrono::seconds older_than, bool dry_run);
+
+}  // namespace kvkeep
