@@ -99,7 +99,7 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   if (remote_ != nullptr) {
     snapshot.remote = remote_->counters;
     snapshot.remote->given_up_removals = remote_->removals.given_up();
-    snapshot.remote_writes_left = remote_->writes.left();
+    snapshot.remote_writes_left = remote_->writes_left();
     snapshot.remote_removals_left = remote_->removals.left();
   }
   snapshot.scrub = {.asked_for = scrubber_.round_asked(),

@@ -262,6 +262,7 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
     if (!chunk.detached) ForgetReplaced(chunk.id);
     durable_waiters_.Fail(slot, absl::NotFoundError("the chunk was evicted or deleted"));
     slot_shares_.Give(chunk.tenant, 1);
+    if (remote_ != nullptr) remote_->EndWait(slot);
     table_.Destroy(slot);
   }
 }
@@ -271,7 +272,6 @@ ChunkSlot Core::CreateChunk(const ChunkId& id, const ImageShape& shape) {
   if (slot == kNoSlot) return slot;
   table_.at(slot).tenant = owners_.OwnerOf(id.ns);
   slot_shares_.Take(table_.at(slot).tenant, 1);
-  if (remote_ != nullptr && remote_->awaits_use(slot)) remote_->unused[slot.value()] = false;
   return slot;
 }
 

@@ -23,7 +23,7 @@ void Core::OfferUsed(Section& section, const LookupState& lookup) {
     if (slot == kNoSlot || !remote_->WantsUsed(slot, table_.at(slot), lookup.step)) continue;
     if (!table_.StillIs(slot, lookup.id(i)) || !ReadableNow(table_.at(slot))) continue;
     if (remote_->awaits_use(slot)) {
-      remote_->unused[slot.value()] = false;
+      remote_->EndWait(slot);
       OfferToRemote(slot);
     } else {
       OfferToRefresh(slot);
@@ -37,6 +37,7 @@ void Core::OfferToRemote(ChunkSlot slot) {
   ++remote_->counters.offered_chunks;
   if (!remote_->writes.Offer({.id = chunk.id})) {
     ++remote_->counters.dropped_chunks;
+    remote_->SetUnwritten(slot, true);
     return;
   }
   chunk.beyond = RemoteAges::kUnderWay;

@@ -343,7 +343,10 @@ void Core::PumpRemote() {
     const ChunkSlot slot = table_.Find(next.id);
     const bool there = slot != kNoSlot && ReadableNow(table_.at(slot));
     if (!there || table_.at(slot).sending) {
-      if (slot != kNoSlot && !there) table_.at(slot).beyond = RemoteAges::kUnknown;
+      if (slot != kNoSlot && !there) {
+        table_.at(slot).beyond = RemoteAges::kUnknown;
+        if (!next.replace) remote.SetUnwritten(slot, true);
+      }
       ++(next.replace ? remote.counters.dropped_refreshes : remote.counters.dropped_chunks);
       remote.writes.Pop();
       continue;
@@ -352,7 +355,7 @@ void Core::PumpRemote() {
     remote.writes.Pop();
     remote.write_rate.Take(table_.at(slot).blocks() * kBlockBytes);
     Count(work::kStart);
-    StartRemoteWrite({slot, next.replace});
+    StartRemoteWrite({slot, next.replace, next.refusals});
   }
 }
 
@@ -426,7 +429,13 @@ void Core::OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::
   }
   // Of one that was there nobody told its age.
   chunk.beyond = status.ok() ? remote.ages.At(deps_.clock->Now()) : RemoteAges::kUnknown;
+  const ChunkId id = chunk.id;
+  const bool failed = !status.ok() && !absl::IsAlreadyExists(status);
   Change(this, sent.slot)->sending = false;
+  // Unless it was deleted meanwhile.
+  if (failed && !sent.replace && table_.Find(id) == sent.slot && remote.OfferAgain(id, sent)) {
+    table_.at(sent.slot).beyond = RemoteAges::kUnderWay;
+  }
   PumpLater(remote);
 }
 

@@ -39,6 +39,7 @@ class RemoteTier final : public LowerTier {
         write_rate(options.remote_write_bytes_per_second),
         removals(options.tenants.size()),
         journal(log),
+        unwritten_(options.max_chunks),
         source_(*source) {}
 
   // ---- LowerTier
@@ -61,10 +62,36 @@ class RemoteTier final : public LowerTier {
            removals.at_rest() && journal.at_rest() && !ages.busy() && !ages.anyone_waits();
   }
 
-  // Whether this chunk was put, and is offered to the source once a lookup finds it.
+  // Whether this chunk is offered to the source once a lookup finds it: it was put, or it is to be
+  // there and is not.
   bool awaits_use(ChunkSlot slot) const {
-    return slot.value() < unused.size() && unused[slot.value()];
+    return (slot.value() < unused.size() && unused[slot.value()]) || unwritten_[slot.value()];
   }
+  // It is used, or gone.
+  void EndWait(ChunkSlot slot) {
+    if (slot.value() < unused.size()) unused[slot.value()] = false;
+    SetUnwritten(slot, false);
+  }
+  // It was to be written, could not be, and waits for no turn.
+  void SetUnwritten(ChunkSlot slot, bool unwritten) {
+    if (unwritten_[slot.value()] == unwritten) return;
+    unwritten_[slot.value()] = unwritten;
+    unwritten_chunks_ = unwritten ? unwritten_chunks_ + 1 : unwritten_chunks_ - 1;
+  }
+  // After a write of it that failed. Where the place is away or refuses all, that costs the chunk
+  // nothing but time; where others are taken it is the chunk that is refused. False: it waits for
+  // its next use.
+  bool OfferAgain(const ChunkId& id, const RemoteWrites::Sent& sent) {
+    const uint32_t refusals = sent.refusals + (writable() ? 1 : 0);
+    const bool offered = refusals < RemoteWrites::kMostRefusals &&
+                         writes.Offer({.id = id, .refusals = refusals});
+    if (!offered) SetUnwritten(sent.slot, true);
+    return offered;
+  }
+  bool unwritten(ChunkSlot slot) const { return unwritten_[slot.value()]; }
+  uint64_t unwritten_chunks() const { return unwritten_chunks_; }
+  // Chunks of this node that are to be there, and are not or are not known to be.
+  uint64_t writes_left() const { return writes.under_way() + unwritten_chunks_; }
 
   // Whether a search may begin, by how much the source may ask.
   bool MayFind() {
@@ -90,6 +117,8 @@ class RemoteTier final : public LowerTier {
   std::multiset<ChunkId> recalling;  // chunks on their way: not removed there meanwhile
 
  private:
+  std::vector<bool> unwritten_;  // by slot
+  uint64_t unwritten_chunks_ = 0;
   RemoteSource& source_;
 };
 

@@ -22,13 +22,17 @@ class RemoteWrites {
   static constexpr size_t kMostQueued = 4096;
   struct Offered {
     ChunkId id;
-    bool replace = false;  // what is there
+    bool replace = false;      // what is there
+    uint32_t refusals = 0;     // of it, by a place that takes others
   };
   // One that is being written.
   struct Sent {
     ChunkSlot slot;
     bool replace;
+    uint32_t refusals = 0;
   };
+  // After so many it is not offered again before its next use.
+  static constexpr uint32_t kMostRefusals = 3;
   static constexpr uint64_t kMostBytesInFlight = 64 * kMiB;  // or one image, however large
 
   // False: the queue is full, and this one is dropped.
@@ -68,7 +72,7 @@ class RemoteWrites {
   size_t writing() const { return writing_.size(); }
   bool busy() const { return !writing_.empty(); }
   // Waiting, or being written.
-  size_t left() const { return queue_.size() + writing_.size(); }
+  size_t under_way() const { return queue_.size() + writing_.size(); }
 
  private:
   std::deque<Offered> queue_;

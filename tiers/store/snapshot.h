@@ -110,8 +110,9 @@ struct StoreSnapshot {
   std::vector<SessionSnapshot> sessions;
   ScrubSnapshot scrub;
   std::optional<RemoteCounters> remote;  // with a source beyond the node
-  uint64_t remote_writes_left = 0;       // chunks that wait to be written there, or are being
-  uint64_t remote_removals_left = 0;     // images that are to be removed there
+  // Chunks that are to be written there: they wait, are being written, or could not be.
+  uint64_t remote_writes_left = 0;
+  uint64_t remote_removals_left = 0;  // images that are to be removed there
   uint64_t dirty_chunks = 0;
   std::chrono::nanoseconds oldest_dirty_age{0};  // since its write-back was queued
   uint64_t cipher_buffer_bytes = 0;              // what write-backs encrypt into

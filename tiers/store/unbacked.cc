@@ -62,11 +62,22 @@ void Core::PumpUnbacked(uint16_t device) {
   }
 }
 
-// All of it, whatever the budget: whoever stops keeps it in G3.
+// All of it, whatever the budget: whoever stops keeps it in G3. What could not be written beyond
+// the node is offered there once more.
 void Core::BeginDrain(bool write_remote) {
   Section section(this);
   draining_ = true;
   drains_to_remote_ = write_remote;
+  for (uint32_t i = 0; write_remote && remote_ != nullptr && i < table_.slot_end(); ++i) {
+    if (remote_->unwritten_chunks() == 0) break;
+    const ChunkSlot slot(i);
+    if (remote_->unwritten(slot) && ReadableNow(table_.at(slot))) {
+      remote_->EndWait(slot);
+      OfferToRemote(slot);
+    }
+    Count(work::kLook);
+    section.YieldIfSpent();
+  }
   if (remote_ != nullptr) PumpLater(*remote_);
   for (const auto& own : pools_) {
     while (own->unbacked.first() != kNoSlot) {

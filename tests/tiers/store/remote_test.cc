@@ -377,6 +377,65 @@ TEST_CASE("a drain leaves what waits to be written beyond the node, unless it is
   s.store().CheckInvariants();
 }
 
+TEST_CASE("a chunk whose write failed counts as not written until it is written or gone") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  const auto left = [&s] { return s.store().snapshot().remote_writes_left; };
+  s.world.remote().set_faults({.write_error = 1});
+  for (uint64_t name = 1; name <= 4; ++name) CHECK(s.Put(name, 4096) == "stored");
+  s.Settle();
+  // A place that takes writes was asked often enough.
+  CHECK(remote.counters().failed_writes == 12);
+  CHECK(left() == 4);
+  s.store().BeginDrain(true);
+  s.Settle();
+  CHECK(left() == 4);
+  s.store().CheckInvariants();
+  CHECK(s.Delete({1}) == 1);
+  s.RunAll();
+  CHECK(left() == 3);
+  s.world.remote().set_faults({});
+  s.store().BeginDrain(true);
+  s.Settle();
+  CHECK(left() == 0);
+  CHECK(s.world.bucket().size() == 3);
+}
+
+TEST_CASE("a chunk that a place did not take is offered again when it is used") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  s.world.remote().set_faults({.write_error = 1});
+  CHECK(s.Put(1, 4096) == "stored");
+  s.Settle();
+  CHECK(s.world.bucket().empty());
+  s.world.remote().set_faults({});
+  s.Settle();
+  CHECK(s.world.bucket().empty());
+  s.Lookup({1}, LeaseMode::kNone);
+  s.Settle();
+  CHECK(s.world.bucket().size() == 1);
+  CHECK(s.store().snapshot().remote_writes_left == 0);
+}
+
+TEST_CASE("a place that refuses all is tried again and again, and no chunk is spent on that") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  s.world.remote().set_faults({.write_error = 1, .away = 1});
+  for (uint64_t name = 1; name <= 4; ++name) CHECK(s.Put(name, 4096) == "stored");
+  for (int round = 0; round < 10; ++round) {
+    s.world.remote().set_faults({.write_error = 1});
+    s.store().Tick();  // it is asked again
+    s.world.remote().set_faults({.write_error = 1, .away = 1});
+    s.RunAll();
+    CHECK(s.store().snapshot().remote_writes_left == 4);
+  }
+  CHECK(remote.counters().failed_writes >= 10);
+  s.world.remote().set_faults({});
+  s.Settle();
+  CHECK(s.world.bucket().size() == 4);
+  CHECK(s.store().snapshot().remote_writes_left == 0);
+}
+
 TEST_CASE("a durable put of what is only on its way from beyond the node is a put of its own") {
   Remote remote;
   StoreTester& s = remote.s;
