@@ -63,8 +63,9 @@ struct Seen {
 
   std::string Shown() const {
     if (!http.status.ok() && http.head.status == 0) return std::string(http.status.message());
-    return absl::StrCat(http.head.status, answer.error.code.empty() ? "" : " ",
-                        answer.error.code);
+    const bool elsewhere = http.head.status >= 300 && http.head.status < 400;
+    return absl::StrCat(http.head.status, answer.error.code.empty() ? "" : " ", answer.error.code,
+                        elsewhere ? ": " : "", elsewhere ? answer.error.message : "");
   }
   bool Is(ObjectOutcome outcome) const { return answer.outcome == outcome; }
 };

@@ -3,6 +3,7 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 
@@ -113,9 +114,14 @@ ObjectError ParseS3Error(absl::string_view body) {
   if (body.size() > kMaxErrorBodyBytes) return {};
   const absl::StatusOr<XmlElement> root = ParseXml(body);
   if (!root.ok() || root->name != "Error") return {};
-  return {Shown(root->TextOf("Code"), kMaxCodeBytes),
-          Shown(root->TextOf("Message"), kMaxMessageBytes),
-          Shown(root->TextOf("RequestId"), kMaxCodeBytes)};
+  ObjectError error{Shown(root->TextOf("Code"), kMaxCodeBytes),
+                    Shown(root->TextOf("Message"), kMaxMessageBytes),
+                    Shown(root->TextOf("RequestId"), kMaxCodeBytes)};
+  for (const char* name : {"Endpoint", "Region"}) {
+    const std::string value = Shown(root->TextOf(name), kMaxMessageBytes);
+    if (!value.empty()) absl::StrAppend(&error.message, "; ", name, ": ", value);
+  }
+  return error;
 }
 
 ObjectOutcome Judge(const ObjectQuestion& question, int http_status, absl::string_view code) {
@@ -140,13 +146,20 @@ ObjectOutcome Judge(const ObjectQuestion& question, int http_status, absl::strin
 }
 
 absl::string_view AdviceFor(absl::string_view code) {
+  static constexpr absl::string_view kElsewhere =
+      "set g4.region and g4.url to the bucket's, which the server's words name";
   static constexpr std::pair<absl::string_view, absl::string_view> kAdvice[] = {
       {"AccessDenied",
        "let these keys get, put and delete objects below g4.prefix, and list the bucket: without "
        "the last, objects that are absent are denied too"},
       {"AuthorizationHeaderMalformed", "set g4.region to the bucket's"},
-      {"HTTP 301", "set g4.region and g4.url to the bucket's"},
-      {"PermanentRedirect", "set g4.region and g4.url to the bucket's"},
+      {"HTTP 301", kElsewhere},
+      {"HTTP 302", kElsewhere},
+      {"HTTP 307", kElsewhere},
+      {"HTTP 308", kElsewhere},
+      {"PermanentRedirect", kElsewhere},
+      {"Redirect", kElsewhere},
+      {"TemporaryRedirect", kElsewhere},
       {"NoSuchBucket", "create the bucket, or mend g4.url"},
       {"InvalidAccessKeyId", "mend the first line of g4.credentials_file"},
       {"XAdminUserNotFound", "mend the first line of g4.credentials_file"},

@@ -25,7 +25,8 @@ struct ObjectQuestion {
   bool conditional = false;  // with If-None-Match or If-Match
 };
 
-// Of an error's body. Empty fields: none, or no XML that says one.
+// Of an error's body. Empty fields: none, or no XML that says one. The message ends with the
+// endpoint and region that the body names, as that of a redirect does.
 ObjectError ParseS3Error(absl::string_view body);
 
 ObjectOutcome Judge(const ObjectQuestion& question, int http_status, absl::string_view code);

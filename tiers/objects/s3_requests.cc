@@ -1,9 +1,13 @@
 #include "tiers/objects/s3_requests.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "tiers/base/check.h"
 
@@ -42,6 +46,21 @@ ObjectOutcome JudgeWay(const absl::Status& status) {
     case absl::StatusCode::kInvalidArgument: return ObjectOutcome::kMisconfigured;
     default: return ObjectOutcome::kBroken;
   }
+}
+
+// As the body says it; what a redirect's head knows of the bucket besides.
+ObjectError ErrorOf(const HttpAnswer& answer) {
+  ObjectError error = ParseS3Error(answer.text);
+  if (answer.head.status >= 400) return error;
+  const std::pair<const char*, const char*> kTold[] = {{"location", "Endpoint: "},
+                                                       {"x-amz-bucket-region", "Region: "}};
+  for (const auto& [header, name] : kTold) {
+    const absl::string_view value = FindHeader(answer.head.headers, header).substr(0, 256);
+    const bool shown = std::all_of(value.begin(), value.end(), absl::ascii_isgraph);
+    if (value.empty() || !shown || absl::StrContains(error.message, name)) continue;
+    absl::StrAppend(&error.message, error.message.empty() ? "" : "; ", name, value);
+  }
+  return error;
 }
 
 }  // namespace
@@ -139,7 +158,7 @@ S3Answer ReadAnswer(const ObjectQuestion& question, const HttpAnswer& answer, Un
   read.date = ParseHttpDate(FindHeader(headers, "date"));
   read.head = ReadObjectHead(answer.head);
   read.retry_after = ParseRetryAfter(FindHeader(headers, "retry-after"), read.date.value_or(now));
-  if (answer.head.status >= 300) read.error = ParseS3Error(answer.text);
+  if (answer.head.status >= 300) read.error = ErrorOf(answer);
   read.outcome = Judge(question, answer.head.status, read.error.code);
   if (read.outcome != ObjectOutcome::kOk || question.verb != ObjectVerb::kGet) return read;
   uint64_t promised = answer.head.content_bytes.value_or(answer.body_bytes);

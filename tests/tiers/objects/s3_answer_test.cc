@@ -6,6 +6,8 @@
 #include <set>
 #include <vector>
 
+#include "tiers/objects/s3_requests.h"
+
 namespace kvkeep {
 namespace {
 
@@ -153,6 +155,35 @@ TEST_CASE("the error of a body is cut and made printable, and a page of a proxy 
         "<Error><Code>SlowDown</Code><Message>" + std::string(70'000, 'm') +
             "</Message></Error>"}) {
     CHECK(ParseS3Error(body) == ObjectError{});
+  }
+}
+
+TEST_CASE("a redirect names the bucket's endpoint and region, by its body or its head") {
+  const std::string told = "<Error><Code>TemporaryRedirect</Code><Message>Elsewhere.</Message>"
+                           "<Endpoint>bucket.s3.eu-west-3.amazonaws.com</Endpoint></Error>";
+  const auto read = [](int status, HttpHeaders headers, std::string body) {
+    HttpAnswer answer;
+    answer.head.status = status;
+    answer.head.headers = std::move(headers);
+    answer.text = std::move(body);
+    return ReadAnswer({ObjectVerb::kPut}, answer, UnixSeconds(0)).error;
+  };
+  const ObjectError both = read(307,
+                                {{"Location", "http://bucket.s3.eu-west-3.amazonaws.com/n"},
+                                 {"x-amz-bucket-region", "eu-west-3"}},
+                                told);
+  CHECK(both.message ==
+        "Elsewhere.; Endpoint: bucket.s3.eu-west-3.amazonaws.com; Region: eu-west-3");
+  CHECK(absl::StrContains(AdviceFor(both.code), "g4.region and g4.url"));
+  const ObjectError head = read(307, {{"location", "https://sso.example/login"}}, "<html/>");
+  CHECK(head.message == "Endpoint: https://sso.example/login");
+  CHECK(read(307, {{"location", "a\nb"}}, "").message.empty());
+  CHECK(read(403, {{"x-amz-bucket-region", "eu-west-3"}}, "").message.empty());
+  CHECK(ParseS3Error("<Error><Code>AuthorizationHeaderMalformed</Code><Message>No.</Message>"
+                     "<Region>eu-west-3</Region></Error>")
+            .message == "No.; Region: eu-west-3");
+  for (const char* code : {"HTTP 301", "HTTP 302", "HTTP 307", "HTTP 308", "PermanentRedirect"}) {
+    CHECK_FALSE(AdviceFor(code).empty());
   }
 }
 
