@@ -74,7 +74,11 @@ absl::Status CurlEngine::Transfer::SetOptions(HttpCall call) {
   set.Set(CURLOPT_BUFFERSIZE, kBufferBytes);
   set.Set(CURLOPT_UPLOAD_BUFFERSIZE, kBufferBytes);
   set.Set(CURLOPT_SSLVERSION, long{CURL_SSLVERSION_TLSv1_2});
-  if (!options_.ca_file.empty()) set.Set(CURLOPT_CAINFO, options_.ca_file.c_str());
+  if (!options_.ca_file.empty()) {
+    set.Set(CURLOPT_CAINFO, options_.ca_file.c_str());
+    // Else whoever the system trusts could sign the server's, too.
+    set.Set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
+  }
   set.Set(CURLOPT_SOCKOPTFUNCTION, &OnSocket);
   set.Set(CURLOPT_SOCKOPTDATA, this);
   set.Set(CURLOPT_HEADERFUNCTION, &OnHeader);
