@@ -69,6 +69,25 @@ void FileKeySource::Fetch(Done done) {
   std::move(done)(std::move(keys));
 }
 
+BackgroundKeySource::BackgroundKeySource(std::unique_ptr<S3KeySource> below)
+    : below_(std::move(below)), thread_("kvkeep-keys", 1) {}
+
+void BackgroundKeySource::Fetch(Done done) {
+  if (!fetched_.exchange(true)) return below_->Fetch(std::move(done));
+  thread_.Post([this, done = std::move(done)]() mutable { below_->Fetch(std::move(done)); });
+}
+
+bool BackgroundKeySource::Changed() {
+  if (!fetched_) return false;
+  if (!looking_.exchange(true)) {
+    thread_.Post([this] {
+      if (below_->Changed()) changed_ = true;
+      looking_ = false;
+    });
+  }
+  return changed_.exchange(false);
+}
+
 EnvironmentKeySource::EnvironmentKeySource(const Environment& environment) {
   const auto read = [&](const char* name) {
     const char* const value = environment(name);

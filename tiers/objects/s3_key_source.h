@@ -9,10 +9,12 @@
 #include <absl/status/statusor.h>
 #include <absl/strings/string_view.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "tiers/base/executor.h"
 #include "tiers/base/private_file.h"
 #include "tiers/objects/s3_keys.h"
 
@@ -45,6 +47,21 @@ class FileKeySource final : public S3KeySource {
  private:
   const std::string path_;
   FileChanges changes_;
+};
+
+// A source that is asked on a thread of its own, as its file may lie where reading hangs: who asks
+// must not stop. The first question alone is asked inside the call, so that a start knows its keys.
+class BackgroundKeySource final : public S3KeySource {
+ public:
+  explicit BackgroundKeySource(std::unique_ptr<S3KeySource> below);
+  void Fetch(Done done) override;
+  // As the look that was begun by an earlier call says.
+  bool Changed() override;
+
+ private:
+  const std::unique_ptr<S3KeySource> below_;
+  std::atomic<bool> fetched_{false}, looking_{false}, changed_{false};
+  ThreadPool thread_;  // last: what it does ends before the rest is gone
 };
 
 // AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if it is there, AWS_SESSION_TOKEN, as they were

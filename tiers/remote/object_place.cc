@@ -32,7 +32,8 @@ absl::StatusOr<OpenedPlace> OpenObjectPlace(const ObjectPlace& place, Clock* clo
   KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<HttpEngine> engine,
                           CurlEngine::Make(place.http, clock));
   opened.where = absl::StrCat(place.bucket.endpoints.front(), "/", place.bucket.bucket);
-  opened.credentials = std::make_unique<S3Credentials>(std::move(source), clock, random);
+  opened.credentials = std::make_unique<S3Credentials>(
+      std::make_unique<BackgroundKeySource>(std::move(source)), clock, random);
   opened.credentials->Tick();
   S3StoreOptions options;
   options.window.most = place.http.connections;

@@ -4,8 +4,11 @@
 #include <absl/strings/str_cat.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <future>
+#include <thread>
 #include <vector>
 
 #include "tests/fakes/manual_clock.h"
@@ -263,6 +266,57 @@ TEST_CASE("secret text is moved, and leaves nothing behind") {
   SecretText& same = three;
   three = std::move(same);
   CHECK(three.reveal().size() == 100);
+}
+
+namespace {
+
+// Hangs, as a file on a mount that is away, until the test lets it go.
+struct HangingFile {
+  std::atomic<int> fetches{0}, looks{0};
+  std::promise<void> go;
+  std::shared_future<void> gone{go.get_future().share()};
+};
+class HangingKeySource final : public S3KeySource {
+ public:
+  explicit HangingKeySource(HangingFile* file) : file_(*file) {}
+  void Fetch(Done done) override {
+    const int fetch = ++file_.fetches;
+    if (fetch > 1) file_.gone.wait();
+    std::move(done)(S3Keys{absl::StrCat("ID", fetch), SecretText("s"), "", {}});
+  }
+  bool Changed() override {
+    return ++file_.looks == 1;
+  }
+
+ private:
+  HangingFile& file_;
+};
+
+}  // namespace
+
+TEST_CASE("keys whose file hangs stop neither who ticks nor who was told that they expired") {
+  HangingFile file;
+  ManualClock clock;
+  SeededRandom random(1);
+  S3Credentials credentials(
+      std::make_unique<BackgroundKeySource>(std::make_unique<HangingKeySource>(&file)), &clock,
+      &random);
+  credentials.Tick();
+  const SharedS3Keys first = credentials.Current();
+  REQUIRE(first != nullptr);  // a start knows them
+  CHECK(first->access_key_id == "ID1");
+  while (file.fetches < 2) {  // until the look has said that they changed
+    credentials.Tick();
+    std::this_thread::yield();
+  }
+  const int looks = file.looks;
+  for (int i = 0; i < 10; ++i) credentials.Tick();
+  CHECK(credentials.Expired(first));
+  CHECK(credentials.Current() == first);
+  CHECK(file.looks <= looks + 1);
+  file.go.set_value();
+  while (credentials.Current() == first) std::this_thread::yield();
+  CHECK(credentials.Current()->access_key_id == "ID2");
 }
 
 }  // namespace kvkeep
