@@ -162,7 +162,7 @@ class BucketChecker {
     const int64_t skew = seen.answer.date->value() - Signing().at.value();
     Find("its clock, beside this machine's", absl::StrFormat("%+d s", skew),
          std::abs(skew) > 60 ? Verdict::kNote : Verdict::kGood,
-         "requests are refused above 15 minutes; kvkeep goes by the server's clock then");
+         "requests are refused above 15 minutes; over TLS kvkeep goes by the server's clock then");
   }
 
   Seen CheckAbsent() {

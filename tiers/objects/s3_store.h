@@ -6,11 +6,11 @@
 //
 // This is the only level of retries. It retries after connections that broke and servers that
 // failed or asked for less, up to RetryBudget's limits, never past the deadline. Besides, it tries
-// again once a request with newer keys, with the server's clock, or as a plain put where conditions
-// are not known. A read that broke off goes on where it was, with the same version. A read whose
-// first byte is late is sent twice: the attempt that is first has the sink, the other never touches
-// it. Large reads are not cut into parts here; the caller that knows pieces does that
-// (tiers/remote/bucket_source.h).
+// again once a request with newer keys, with the server's clock (over TLS, and up to a day away),
+// or as a plain put where conditions are not known. A read that broke off goes on where it was,
+// with the same version. A read whose first byte is late is sent twice: the attempt that is first
+// has the sink, the other never touches it. Large reads are not cut into parts here; the caller
+// that knows pieces does that (tiers/remote/bucket_source.h).
 //
 // Bodies that are slow share a line, mostly: fewer go at a time then. The reads that are too many,
 // the least advanced ones, end, wait for another turn before all others, and go on where they were.
