@@ -2,8 +2,11 @@
 // servers that have no lifecycle rules. Room there is bounded by the age since an image was first
 // written. One that is still used is missed once, and may be written again.
 //
-// The store's own clock tells how old an image is: by an object that the sweep puts, and deletes
-// again. So a machine whose clock is wrong does no harm. An image without a time stays.
+// An object that the sweep puts, and deletes again, tells what time it is at the store. A bucket
+// and an NFS server date by their own clock, so there a machine whose clock is wrong does no harm.
+// CephFS and Lustre date a file by the machine that writes it: a sweep from one whose clock is
+// ahead, or of images by one whose clock is behind, deletes too early by as much. An image without
+// a time stays.
 //
 // It may run anywhere, be killed at any time, and run twice at once: an image that is written anew
 // between one sweep's list and its deletion goes, too. It touches nothing but names of images
