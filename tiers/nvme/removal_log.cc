@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
@@ -72,7 +73,11 @@ absl::Status FileRemovalLog::Read() {
   const absl::StatusOr<UniqueFd> fd = OpenAt(AT_FDCWD, path_, O_RDONLY | O_NONBLOCK, 0, path_);
   if (absl::IsNotFound(fd.status())) return absl::OkStatus();
   KVKEEP_RETURN_IF_ERROR(fd.status());
-  KVKEEP_ASSIGN_OR_RETURN(const std::string all, ReadWhole(fd->get(), kMostBytes, path_));
+  struct stat st;
+  if (fstat(fd->get(), &st) != 0) return ErrnoStatus(errno, path_, "stat");
+  // ReadWhole takes memory for all that it may read.
+  const size_t most = std::min(static_cast<size_t>(st.st_size), kMostBytes);
+  KVKEEP_ASSIGN_OR_RETURN(const std::string all, ReadWhole(fd->get(), most, path_));
   if (all.size() < kNoteBytes) return absl::OkStatus();  // a start that was cut short made it
   const std::byte* const bytes = AsBytes(all).data();
   if (std::memcmp(bytes, FirstNote().data(), kNoteBytes) != 0) {
