@@ -34,6 +34,7 @@ struct Lease {
   uint32_t keys = 0;  // leading keys covered
   uint64_t bytes = 0;
   bool paid = false;  // its bytes were charged when it was granted: reads of it are free
+  mutable size_t read_last = 0;  // where a read found its entry: the next one's is near, mostly
 };
 
 // Who leases: one session, and its leases by LeaseId.

@@ -5,6 +5,7 @@
 // verified against. The arena's own header is written last, when every piece is good.
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tiers/base/canary.h"
@@ -48,19 +49,19 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   const TenantId tenant = (*session)->tenant();
   const absl::StatusOr<bool> paid = IsPaid(token, lease);
   if (!paid.ok()) return paid.status();
-  ChunkSlot slot = table_.Find(id);
+  ChunkSlot in_lease = kNoSlot;
   if (lease.value() != 0) {
-    // Leased chunks have their space in G2, so the one found is another, put after a delete; or
-    // there is none any more. Rare, so a walk will do.
-    if (slot == kNoSlot || !table_.at(slot).has_g2_space()) {
-      const ChunkSlot leased = FindInLease(section, token, lease, id);
-      slot = leased != kNoSlot ? leased : table_.Find(id);
-      session = sessions_.Find(token);  // the walk may have yielded
-      if (!session.ok()) return session.status();
-    }
+    in_lease = FindInLease(section, token, lease, id);
+    session = sessions_.Find(token);  // the walk may have yielded
+    if (!session.ok()) return session.status();
   }
-  // What nobody has pinned is not what the lease holds, whatever lease is named.
-  const bool leased = lease.value() != 0 && slot != kNoSlot && table_.at(slot).pins > 0;
+  ChunkSlot slot = table_.Find(id);
+  // Leased chunks have their space in G2, so the one found is another, put after a delete; or there
+  // is none any more.
+  if (slot == kNoSlot || !table_.at(slot).has_g2_space()) {
+    slot = in_lease != kNoSlot ? in_lease : slot;
+  }
+  const bool leased = slot != kNoSlot && slot == in_lease;
   const bool costs_bytes = !leased || !*paid;
   absl::Status in_time = costs_bytes ? ChargeRead(**session, leased) : absl::OkStatus();
   if (!in_time.ok()) return in_time;
@@ -120,13 +121,21 @@ void Core::CountRead(const SessionToken& token, TenantId tenant, const Chunk& ch
 
 ChunkSlot Core::FindInLease(Section& section, const SessionToken& token, LeaseId lease,
                             const ChunkId& id) {
-  for (size_t i = 0;; ++i) {
+  const Lease* held = leases_.Find(token, lease);
+  if (held == nullptr) return kNoSlot;
+  // From where the last one was, in both directions. A lease gets no new entries.
+  const size_t from = std::min(held->read_last + 1, held->entries.size());
+  for (size_t step = 0;; ++step) {
     section.YieldIfSpent();
     Count(work::kFind);
-    const Lease* const held = leases_.Find(token, lease);
-    if (held == nullptr || i >= held->entries.size()) return kNoSlot;
-    const ChunkSlot slot = held->entries[i].slot;
-    if (table_.at(slot).id == id) return slot;
+    held = leases_.Find(token, lease);
+    if (held == nullptr || (step >= from && from + step >= held->entries.size())) return kNoSlot;
+    for (const size_t at : {from + step, from - 1 - step}) {
+      if (at >= held->entries.size()) continue;  // below 0 is above all
+      if (table_.at(held->entries[at].slot).id != id) continue;
+      held->read_last = at;
+      return held->entries[at].slot;
+    }
   }
 }
 

@@ -210,6 +210,23 @@ TEST_CASE("a read under a lease is not refused for keys: its lookup has paid for
   CHECK(blue.Read(2, leased.lease) == blue.Read(1));  // that lease has not paid for this one
 }
 
+TEST_CASE("a lease lifts the limits for its own chunks alone, whoever has pinned the others") {
+  StoreTester s(Limited({.keys_per_second = 40}));
+  RatedClient blue(&s, 1);
+  for (uint64_t name = 1; name <= 8; ++name) REQUIRE(blue.Put(name) == "ok");
+  const auto some = blue.Lookup(1, 6, LeaseMode::kLeadingRun).value();
+  const auto other = blue.Lookup(7, 50, LeaseMode::kLeadingRun).value();
+  REQUIRE(some.leased_keys == 6);
+  REQUIRE(other.leased_keys == 2);
+  REQUIRE(blue.Read(1) != "ok");  // over its rate
+  // In any order.
+  for (const uint64_t name : {1, 2, 3, 6, 5, 4, 1}) CHECK(blue.Read(name, some.lease) == "ok");
+  for (const uint64_t name : {7, 8}) {
+    CHECK(blue.Read(name, other.lease) == "ok");
+    CHECK(blue.Read(name, some.lease) == blue.Read(1));
+  }
+}
+
 TEST_CASE("a tenant's leases hold no more than it may, others' as much as theirs") {
   StoreTester s(Limited({.max_leased_bytes = 4 * 2 * kBlockBytes}));
   RatedClient blue(&s, 1), green(&s, 2);
