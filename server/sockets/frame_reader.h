@@ -1,9 +1,11 @@
 // FrameReader: finds the heads of HTTP/2 frames in the bytes that a client sends, split anywhere.
 //
 // It skips the connection preface and every payload, and holds nine bytes at most (RFC 9113,
-// sections 3.4 and 4.1). The work is one step a frame. It does not check the preface: gRPC does.
-// Thread-compatible.
+// sections 3.4 and 4.1). The work is one step a frame. Who does not begin with the preface speaks
+// something else, such as TLS, and nothing of it is read: gRPC refuses it. Thread-compatible.
 #pragma once
+
+#include <absl/strings/string_view.h>
 
 #include <algorithm>
 #include <array>
@@ -37,13 +39,15 @@ struct FrameHead {
 
 class FrameReader {
  public:
-  static constexpr size_t kPrefaceBytes = 24, kHeadBytes = 9;
+  static constexpr size_t kHeadBytes = 9;
+  static constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
   // Calls `visit` with each frame head that is complete by the end of `bytes`. Stops and returns
   // false where `visit` returns false; the reader is of no use then.
   template <typename Visit>
   bool Read(std::span<const std::byte> bytes, const Visit& visit) {
-    while (!bytes.empty()) {
+    if (preface_left_ > 0) bytes = SkipPreface(bytes);
+    while (!bytes.empty() && !foreign_) {
       if (to_skip_ > 0) {
         const size_t skipped = std::min<size_t>(to_skip_, bytes.size());
         to_skip_ -= static_cast<uint32_t>(skipped);
@@ -68,6 +72,14 @@ class FrameReader {
   size_t data_to_come() const { return in_data_ ? to_skip_ : 0; }
 
  private:
+  std::span<const std::byte> SkipPreface(std::span<const std::byte> bytes) {
+    const size_t taken = std::min(preface_left_, bytes.size());
+    const absl::string_view wanted = kPreface.substr(kPreface.size() - preface_left_, taken);
+    foreign_ = foreign_ || !std::equal(wanted.begin(), wanted.end(), bytes.begin(),
+                                       [](char a, std::byte b) { return std::byte(a) == b; });
+    preface_left_ -= taken;
+    return bytes.subspan(taken);
+  }
   uint32_t At(size_t place) const { return std::to_integer<uint32_t>(head_[place]); }
   FrameHead Parse() const {
     return {.payload_bytes = At(0) << 16 | At(1) << 8 | At(2),
@@ -76,7 +88,9 @@ class FrameReader {
             .stream = (At(5) << 24 | At(6) << 16 | At(7) << 8 | At(8)) & 0x7fffffff};
   }
 
-  uint32_t to_skip_ = kPrefaceBytes;
+  size_t preface_left_ = kPreface.size();
+  bool foreign_ = false;  // it did not begin with the preface
+  uint32_t to_skip_ = 0;
   bool in_data_ = false;
   size_t have_ = 0;
   std::array<std::byte, kHeadBytes> head_;

@@ -121,6 +121,16 @@ TEST_CASE("a frame reader tells what is to come of a DATA frame, and of no other
   CHECK(reader.data_to_come() == 0);
 }
 
+TEST_CASE("of a peer that speaks something else nothing is read") {
+  for (const size_t at : {size_t{0}, size_t{23}}) {
+    std::string bytes(kPreface);
+    bytes[at] = '\x16';
+    bytes += Frame(FrameType{200}, 0, 0, 1 << 20);
+    FrameReader reader;
+    CHECK(reader.Read(Bytes(bytes), [](const FrameHead&) { return false; }));
+  }
+}
+
 TEST_CASE("who breaks a rule of HTTP/2 is cut off; at the limit nobody is") {
   const auto check = [](const std::string& frame, int times) {
     Http2Rules rules;
