@@ -1,7 +1,7 @@
 // Drainer: brings the store to rest. Puts and new sessions end, dirty chunks are written back,
 // every device is synced; whoever waits is told how many chunks were left when the time was over.
-// Who wants that waits for what is to be written to G4 and removed there, too: as puts have ended,
-// that has an end.
+// A drain may also wait for what is to be written to G4 and removed there: as puts have ended, that
+// has an end.
 //
 // Poll does the waiting: the maintenance thread calls it. Thread-safe.
 #pragma once

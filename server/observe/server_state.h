@@ -39,7 +39,7 @@ struct ServerCounters {
   Counter pin_waits{0};                     // gets that waited for others to be sent
   Counter connections{0}, refused_connections{0};  // of gRPC
   Counter accept_pauses{0};                        // for want of descriptors
-  // Of Http2Gate: connections not read for a while, and cut off, by why.
+  // Connections that Http2Gate did not read for a while, and cut off, by why.
   Counter held_for_resets{0}, held_for_memory{0}, held_for_frames{0};
   Counter cut_for_memory{0}, cut_before_ack{0}, cut_for_header_block{0}, cut_for_settings{0},
       cut_for_frame{0};

@@ -14,7 +14,7 @@ namespace {
 constexpr int kMostDescriptors = 1 << 20;  // as guarded_sockets.cc: higher ones are not served
 constexpr size_t kMostOwners = 4096;       // whose resets are counted apart
 constexpr size_t kMostNotices = 16;        // that nobody has taken
-constexpr std::chrono::milliseconds kTick{5};
+constexpr std::chrono::milliseconds kResumeTick{5};
 constexpr std::chrono::seconds kNoticeEvery{10};
 
 // By descriptor. Nulls before anything runs, as it has no constructor: close(2) is called early.
@@ -172,7 +172,7 @@ void Http2Gate::Resume() {
   MutexLock lock(&mu_);
   while (true) {
     while (waiting_.empty()) waiting_changed_.Wait(&mu_);
-    waiting_changed_.WaitFor(&mu_, kTick);
+    waiting_changed_.WaitFor(&mu_, kResumeTick);
     const MonotonicTime now = Now();
     absl::erase_if(waiting_, [this, now](int fd) {
       mu_.AssertHeld();

@@ -16,7 +16,7 @@
 namespace kvkeep {
 namespace {
 
-constexpr std::chrono::milliseconds kTick{250};
+constexpr std::chrono::milliseconds kRefusalTick{250};
 constexpr size_t kMostMessageBytes = 500;  // encoded
 constexpr uint8_t kEndStreamAndHeaders = 5, kAck = 1;
 constexpr FrameType kGoAway{7};
@@ -160,7 +160,7 @@ void Refusals::CloseLate() {
 void Refusals::Run() {
   pthread_setname_np(pthread_self(), "kvkeep-refuse");
   while (!stopping_) {
-    const std::chrono::milliseconds wait(refused_.empty() ? -1 : kTick.count());
+    const std::chrono::milliseconds wait(refused_.empty() ? -1 : kRefusalTick.count());
     loop_->RunOnce(wait, [this](uint64_t key, uint32_t /*events*/) {
       const auto found = refused_.find(key);
       if (found == refused_.end() || GoOn(&found->second)) return;

@@ -1,7 +1,7 @@
 // Refusals: tells gRPC clients whom a socket's policy keeps out why, without gRPC.
 //
-// Such a client gets our SETTINGS, the reason as the answer to its first call (gRPC over HTTP/2:
-// trailers only), and GOAWAY; then its connection is closed. A refused one costs 4 KiB and two
+// A refused client gets our SETTINGS, the reason as the answer to its first call (gRPC over HTTP/2:
+// trailers only), and GOAWAY; then its connection is closed. It costs 4 KiB and two
 // seconds at most, whatever it sends, and there are 64 at a time; one more is closed unanswered.
 // One thread of its own. Thread-safe.
 #pragma once

@@ -166,7 +166,7 @@ bool DevicePlace::AwaitFailure(Store* store, size_t number) {
   return false;
 }
 
-// Who empties the directory leaves a device that works until its files are closed.
+// A device whose directory is emptied works until its files are closed.
 void DevicePlace::LookAtFiles() {
   const bool gone = FileAt(SuperblockPath()) != superblock_;
   MutexLock lock(&mu_);

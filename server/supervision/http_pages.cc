@@ -108,7 +108,7 @@ class EpollPages final : public HttpPages {
   }
 
  private:
-  // Those of TCP, then the Unix socket.
+  // The listeners of TCP, then the Unix socket.
   size_t listeners() const { return tcp_.size() + (unix_.has_value() ? 1 : 0); }
   int listener(size_t i) const { return i < tcp_.size() ? tcp_[i].get() : unix_->fd(); }
 

@@ -50,7 +50,7 @@ struct NvmeDeviceOptions {
 
 // Why a device could not be opened, because the daemon's answer differs.
 enum class OpenFailure {
-  // Of another version, capacity above the free space, not a directory, a directory with
+  // It is of another version, capacity is above the free space, not a directory, a directory with
   // other things in it: refuse to start.
   kMisconfigured,
   kInUse,   // locked by another daemon, or by I/O of a dead one: joins when it is free

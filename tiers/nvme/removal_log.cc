@@ -21,9 +21,9 @@
 namespace kvkeep {
 namespace {
 
-constexpr size_t kNoteBytes = 64, kChecksumAt = 56;
-constexpr absl::string_view kMagic = "KVKREMOV";
-constexpr uint32_t kVersion = 1;
+constexpr size_t kNoteBytes = 64, kNoteChecksumAt = 56;
+constexpr absl::string_view kRemovalsMagic = "KVKREMOV";
+constexpr uint32_t kRemovalsVersion = 1;
 constexpr uint32_t kToBeRemoved = 1, kRemoved = 2;
 // A file is written anew when it has more than this beside twice what is live.
 constexpr uint64_t kSpareNotes = 4096;
@@ -33,17 +33,17 @@ constexpr size_t kMostBytes = 1 * kGiB;
 using Bytes = std::array<std::byte, kNoteBytes>;
 
 void Seal(Bytes& note) {
-  StoreAt<uint64_t>(&note[kChecksumAt], Xxh3(std::span(note).first(kChecksumAt)));
+  StoreAt<uint64_t>(&note[kNoteChecksumAt], Xxh3(std::span(note).first(kNoteChecksumAt)));
 }
 
 bool IsSealed(const std::byte* note) {
-  return LoadAt<uint64_t>(note + kChecksumAt) == Xxh3(std::span(note, kChecksumAt));
+  return LoadAt<uint64_t>(note + kNoteChecksumAt) == Xxh3(std::span(note, kNoteChecksumAt));
 }
 
 Bytes FirstNote() {
   Bytes note{};
-  std::memcpy(note.data(), kMagic.data(), kMagic.size());
-  StoreAt<uint32_t>(&note[kMagic.size()], kVersion);
+  std::memcpy(note.data(), kRemovalsMagic.data(), kRemovalsMagic.size());
+  StoreAt<uint32_t>(&note[kRemovalsMagic.size()], kRemovalsVersion);
   Seal(note);
   return note;
 }

@@ -65,7 +65,7 @@ class FileRemovalLog final : public RemovalLog {
 
   const std::string path_;
   std::vector<ChunkId> left_;  // at Open
-  // Of the thread, once there is one.
+  // The thread's, once there is one.
   UniqueFd fd_;
   uint64_t bytes_ = 0;  // of the file that are good
   absl::btree_set<ChunkId> live_;

@@ -41,7 +41,7 @@ Filter FilterOf(const XmlElement& rule) {
   return filter;
 }
 
-// Those of old versions are of nobody's.
+// Reads when a rule moves images to another class; transitions of old versions do not matter.
 void ReadTransitions(const XmlElement& rule, BucketExpiry* expiry) {
   for (const XmlElement& transition : rule.children) {
     if (transition.name != "Transition" || expiry->archived) continue;

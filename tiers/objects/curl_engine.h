@@ -5,7 +5,7 @@
 // knows no deadline. Connections are reused while they are young. Looking up a name never holds the
 // loop up: one that hangs is left to its thread.
 //
-// Of bodies that are slow at a time one is given up, downloads first, the least advanced first: the
+// When bodies are slow, one is given up at a time, downloads first, the least advanced first: the
 // others have its part of the line, and are measured anew. One that stands still is given up in any
 // case.
 //

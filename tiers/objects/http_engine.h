@@ -61,7 +61,7 @@ struct HttpRequest {
   // Of the answer, from when the request was sent.
   std::chrono::milliseconds first_byte_within{30'000};
   uint64_t max_body_bytes = 512 * kMiB;           // that the sink is given
-  // That its body has to move, up or down, once it has begun; none: as the engine has it.
+  // The least that its body has to move, up or down, once it has begun; none: the engine's own.
   std::optional<uint64_t> least_bytes_per_second;
 };
 

@@ -25,8 +25,8 @@ struct ObjectQuestion {
   bool conditional = false;  // with If-None-Match or If-Match
 };
 
-// Of an error's body. Empty fields: none, or no XML that says one. The message ends with the
-// endpoint and region that the body names, as that of a redirect does.
+// Returns what an error's body says. A field is empty where the body, or XML in it, does not say
+// it. The message ends with the endpoint and region that the body names, as a redirect's does.
 ObjectError ParseS3Error(absl::string_view body);
 
 ObjectOutcome Judge(const ObjectQuestion& question, int http_status, absl::string_view code);

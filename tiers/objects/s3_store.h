@@ -14,7 +14,7 @@
 //
 // Bodies that are slow share a line, mostly: fewer go at a time then. The reads that are too many,
 // the least advanced ones, end, wait for another turn before all others, and go on where they were.
-// That is no failure, and a retry of nobody's.
+// This is no failure, and takes no part of the retry budget.
 //
 // A request that is refused for good may be of one bad object, or show that no request will do. So
 // a name that is absent is asked for in its place: when that is told of, the object or the verb

@@ -67,8 +67,8 @@ struct Leftovers {
 };
 
 std::string NameOfNewFile(absl::string_view writer, uint64_t run, uint64_t random);
-// Those of `writer`, but for its present run. An empty writer has none. What cannot be removed
-// stays: it is no reason not to serve.
+// Removes the files of `writer`, but for its present run's; an empty writer has none. Returns what
+// it removed. What cannot be removed stays: it is no reason not to serve.
 Leftovers RemoveOwnLeftovers(const SharedDirectory& directory, absl::string_view writer,
                              uint64_t run);
 // Whoever wrote them, if they were not touched for so long by the time of a file that is made now.

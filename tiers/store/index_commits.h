@@ -153,7 +153,7 @@ class IndexCommits {
   // ---- who waits for removals
   // Answered when the index has every removal that was asked for up to now.
   void WaitForRemovals(StatusCallback done) { waiting_.emplace_back(asked_, std::move(done)); }
-  // Those whose removals the index has; unless `failed` is OK the others, too, with that.
+  // Answers whoever's removals the index has; unless `failed` is OK the others, too, with that.
   void AnswerRemovals(const absl::Status& failed, Hold& hold);
 
   // Blocks of a removal are free, or somebody has them again.

@@ -1,4 +1,4 @@
-// Who may sign a server's certificate: whoever g4.ca_file says, and nobody of the system's beside.
+// The authorities whose signatures of server certificates count: what g4.ca_file names, no others.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <arpa/inet.h>

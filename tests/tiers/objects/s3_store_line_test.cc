@@ -141,7 +141,7 @@ class LineEngine final : public HttpEngine {
   std::map<uint64_t, Call> calls_;
 };
 
-class CountingSink final : public ObjectSink {
+class LineSink final : public ObjectSink {
  public:
   absl::Status Begin(const ObjectHead&) override { return absl::OkStatus(); }
   absl::Status Take(std::span<const std::byte> bytes) override {
@@ -153,9 +153,9 @@ class CountingSink final : public ObjectSink {
 
 // Wants chunks, as many at a time as a daemon reads at once, each within 30 seconds; what did not
 // come is wanted again.
-class FetchingNode {
+class LineNode {
  public:
-  FetchingNode(uint64_t seed, ManualClock* clock, int chunks)
+  LineNode(uint64_t seed, ManualClock* clock, int chunks)
       : clock_(*clock), random_(seed), credentials_(MakeKeys(), clock, &random_), left_(chunks) {
     credentials_.Tick();
     auto made = std::make_unique<LineEngine>(clock);
@@ -165,7 +165,7 @@ class FetchingNode {
         S3StoreOptions{}, std::move(made), &credentials_, clock, &random_);
     for (int i = 0; i < kAtOnce && left_ > 0; ++i) Want();
   }
-  ~FetchingNode() {
+  ~LineNode() {
     stopping_ = true;
     store.reset();
   }
@@ -183,8 +183,8 @@ class FetchingNode {
   void Want() {
     --left_;
     ++wanted_;
-    auto sink = std::make_unique<CountingSink>();
-    CountingSink* const into = sink.get();
+    auto sink = std::make_unique<LineSink>();
+    LineSink* const into = sink.get();
     store->Get({.name = "n", .deadline = clock_.Now() + seconds(30)}, into,
                [this, sink = std::move(sink)](const ObjectAnswer& answer) {
                  --wanted_;
@@ -214,9 +214,9 @@ struct Fetched {
 
 Fetched FetchAll(size_t nodes, int chunks, uint64_t bytes_per_second) {
   ManualClock clock;
-  std::vector<std::unique_ptr<FetchingNode>> all;
+  std::vector<std::unique_ptr<LineNode>> all;
   for (size_t i = 0; i < nodes; ++i) {
-    all.push_back(std::make_unique<FetchingNode>(i + 1, &clock, chunks));
+    all.push_back(std::make_unique<LineNode>(i + 1, &clock, chunks));
   }
   const MonotonicTime begun = clock.Now();
   const uint64_t a_step = bytes_per_second * static_cast<uint64_t>(kStep.count()) / 1000;

@@ -6,7 +6,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-ChunkId Id(uint8_t name) {
+ChunkId Gone(uint8_t name) {
   ChunkId id{};
   id.key.bytes[0] = name;
   return id;
@@ -20,7 +20,7 @@ constexpr auto kDeleted = RemoteRemovals::Why::kDeleted;
 constexpr auto kUnseen = RemoteRemovals::Why::kUnseen;
 constexpr auto kBad = RemoteRemovals::Why::kBad;
 
-// Of another tenant.
+// Returns a chunk of another tenant.
 ChunkId OfOther(uint32_t part) {
   ChunkId id{};
   id.ns.bytes.fill(7);
@@ -33,18 +33,18 @@ ChunkId OfOther(uint32_t part) {
 TEST_CASE("a deleted name is not believed before it is removed, nor by a search of before") {
   RemoteRemovals removals;
   const auto before = removals.BeginSearch();
-  CHECK(removals.MayBeBelieved(Id(1), before));
-  removals.Add(Id(1), kDeleted);
-  CHECK_FALSE(removals.MayBeBelieved(Id(1), before));
-  CHECK(removals.MayBeBelieved(Id(2), before));
-  REQUIRE(removals.Next(Nobody, Always) == Id(1));
+  CHECK(removals.MayBeBelieved(Gone(1), before));
+  removals.Add(Gone(1), kDeleted);
+  CHECK_FALSE(removals.MayBeBelieved(Gone(1), before));
+  CHECK(removals.MayBeBelieved(Gone(2), before));
+  REQUIRE(removals.Next(Nobody, Always) == Gone(1));
   CHECK_FALSE(removals.Next(Nobody, Always).has_value());
   const auto meanwhile = removals.BeginSearch();
-  removals.End(Id(1), true);
-  CHECK_FALSE(removals.MayBeBelieved(Id(1), before));
-  CHECK_FALSE(removals.MayBeBelieved(Id(1), meanwhile));
+  removals.End(Gone(1), true);
+  CHECK_FALSE(removals.MayBeBelieved(Gone(1), before));
+  CHECK_FALSE(removals.MayBeBelieved(Gone(1), meanwhile));
   const auto after = removals.BeginSearch();
-  CHECK(removals.MayBeBelieved(Id(1), after));
+  CHECK(removals.MayBeBelieved(Gone(1), after));
   removals.EndSearch(before);
   CHECK(removals.size() == 1);
   removals.EndSearch(after);
@@ -55,41 +55,41 @@ TEST_CASE("a deleted name is not believed before it is removed, nor by a search 
 
 TEST_CASE("a removal that failed is sent again, after a while") {
   RemoteRemovals removals;
-  removals.Add(Id(1), kDeleted);
-  REQUIRE(removals.Next(Nobody, Always) == Id(1));
-  removals.End(Id(1), false);
+  removals.Add(Gone(1), kDeleted);
+  REQUIRE(removals.Next(Nobody, Always) == Gone(1));
+  removals.End(Gone(1), false);
   CHECK_FALSE(removals.Next(Nobody, Always).has_value());
   CHECK_FALSE(removals.at_rest());
   removals.Tend();
-  REQUIRE(removals.Next(Nobody, Always) == Id(1));
-  removals.End(Id(1), true);
+  REQUIRE(removals.Next(Nobody, Always) == Gone(1));
+  removals.End(Gone(1), true);
   CHECK(removals.at_rest());
   CHECK(removals.size() == 0);
 }
 
 TEST_CASE("what is deleted again while its removal is under way is removed again") {
   RemoteRemovals removals;
-  removals.Add(Id(1), kDeleted);
-  REQUIRE(removals.Next(Nobody, Always) == Id(1));
-  removals.Add(Id(1), kDeleted);  // it was put in between
+  removals.Add(Gone(1), kDeleted);
+  REQUIRE(removals.Next(Nobody, Always) == Gone(1));
+  removals.Add(Gone(1), kDeleted);  // it was put in between
   CHECK_FALSE(removals.Next(Nobody, Always).has_value());
-  removals.End(Id(1), true);
-  REQUIRE(removals.Next(Nobody, Always) == Id(1));
+  removals.End(Gone(1), true);
+  REQUIRE(removals.Next(Nobody, Always) == Gone(1));
   const auto search = removals.BeginSearch();
-  CHECK_FALSE(removals.MayBeBelieved(Id(1), search));
-  removals.End(Id(1), true);
-  CHECK_FALSE(removals.MayBeBelieved(Id(1), search));
+  CHECK_FALSE(removals.MayBeBelieved(Gone(1), search));
+  removals.End(Gone(1), true);
+  CHECK_FALSE(removals.MayBeBelieved(Gone(1), search));
   removals.EndSearch(search);
   CHECK(removals.size() == 0);
 }
 
 TEST_CASE("a name in use waits, and the others do not") {
   RemoteRemovals removals;
-  removals.Add(Id(1), kDeleted);
-  removals.Add(Id(2), kDeleted);
-  CHECK(removals.Next([](const ChunkId& id) { return id == Id(1); }, Always) == Id(2));
-  CHECK_FALSE(removals.Next([](const ChunkId& id) { return id == Id(1); }, Always).has_value());
-  CHECK(removals.Next(Nobody, Always) == Id(1));
+  removals.Add(Gone(1), kDeleted);
+  removals.Add(Gone(2), kDeleted);
+  CHECK(removals.Next([](const ChunkId& id) { return id == Gone(1); }, Always) == Gone(2));
+  CHECK_FALSE(removals.Next([](const ChunkId& id) { return id == Gone(1); }, Always).has_value());
+  CHECK(removals.Next(Nobody, Always) == Gone(1));
 }
 
 TEST_CASE("few are under way at once, and no delete pushes another one out") {
@@ -131,29 +131,29 @@ TEST_CASE("tenants take turns, however many names one of them has") {
 
 TEST_CASE("names that this node did not have are sent last, and as fast as may be") {
   RemoteRemovals removals;
-  removals.Add(Id(1), kUnseen);
-  removals.Add(Id(2), kUnseen);
-  removals.Add(Id(3), kDeleted);
-  CHECK(removals.Next(Nobody, Always) == Id(3));
+  removals.Add(Gone(1), kUnseen);
+  removals.Add(Gone(2), kUnseen);
+  removals.Add(Gone(3), kDeleted);
+  CHECK(removals.Next(Nobody, Always) == Gone(3));
   CHECK_FALSE(removals.Next(Nobody, Never).has_value());
   const auto search = removals.BeginSearch();
-  CHECK_FALSE(removals.MayBeBelieved(Id(1), search));
+  CHECK_FALSE(removals.MayBeBelieved(Gone(1), search));
   removals.EndSearch(search);
-  CHECK_FALSE(removals.Add(Id(2), kDeleted));  // it was put meanwhile
-  CHECK(removals.Next(Nobody, Never) == Id(2));
-  CHECK(removals.Next(Nobody, Always) == Id(1));
+  CHECK_FALSE(removals.Add(Gone(2), kDeleted));  // it was put meanwhile
+  CHECK(removals.Next(Nobody, Never) == Gone(2));
+  CHECK(removals.Next(Nobody, Always) == Gone(1));
 }
 
 TEST_CASE("of bad images nothing is noted, until one of them is deleted") {
   RemoteRemovals removals;
-  CHECK_FALSE(removals.Add(Id(1), kBad));
-  CHECK(removals.Next(Nobody, Always) == Id(1));
-  CHECK_FALSE(removals.End(Id(1), true));
-  CHECK_FALSE(removals.Add(Id(1), kBad));
-  CHECK(removals.Add(Id(1), kDeleted));
-  CHECK_FALSE(removals.Add(Id(1), kDeleted));
-  CHECK(removals.Next(Nobody, Always) == Id(1));
-  CHECK(removals.End(Id(1), true));
+  CHECK_FALSE(removals.Add(Gone(1), kBad));
+  CHECK(removals.Next(Nobody, Always) == Gone(1));
+  CHECK_FALSE(removals.End(Gone(1), true));
+  CHECK_FALSE(removals.Add(Gone(1), kBad));
+  CHECK(removals.Add(Gone(1), kDeleted));
+  CHECK_FALSE(removals.Add(Gone(1), kDeleted));
+  CHECK(removals.Next(Nobody, Always) == Gone(1));
+  CHECK(removals.End(Gone(1), true));
   CHECK(removals.at_rest());
 }
 
@@ -161,7 +161,7 @@ TEST_CASE("of many names that a search keeps the oldest go, and the search is no
           "[figures]") {
   RemoteRemovals removals;
   const auto search = removals.BeginSearch();
-  CHECK(removals.MayBeBelieved(Id(1), search));
+  CHECK(removals.MayBeBelieved(Gone(1), search));
   ChunkId id{};
   for (uint32_t i = 0; i < RemoteRemovals::kMost + 10; ++i) {
     id.part = PartId(i);
@@ -171,9 +171,9 @@ TEST_CASE("of many names that a search keeps the oldest go, and the search is no
   }
   CHECK(removals.size() == RemoteRemovals::kMost);
   CHECK(removals.left() == 0);
-  CHECK_FALSE(removals.MayBeBelieved(Id(1), search));
+  CHECK_FALSE(removals.MayBeBelieved(Gone(1), search));
   const auto later = removals.BeginSearch();
-  CHECK(removals.MayBeBelieved(Id(1), later));
+  CHECK(removals.MayBeBelieved(Gone(1), later));
   removals.EndSearch(later);
   removals.EndSearch(search);
   for (uint32_t i = 0; i < RemoteRemovals::kMost / RemoteRemovals::kMostAtOnce; ++i) {
