@@ -31,7 +31,7 @@ constexpr char kMetricsTokenHash[] =
 
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kStartPatience{60'000};
+constexpr milliseconds kStartPatience{120'000};
 constexpr int kSlowness = kSanitized ? 4 : 1;  // of what is waited for, beside other tests
 constexpr milliseconds kPause{2};
 
