@@ -71,8 +71,8 @@ std::string NameOfNewFile(absl::string_view writer, uint64_t run, uint64_t rando
 // it removed. What cannot be removed stays: it is no reason not to serve.
 Leftovers RemoveOwnLeftovers(const SharedDirectory& directory, absl::string_view writer,
                              uint64_t run);
-// Whoever wrote them, if they were not touched for so long by the time of a file that is made now.
-// `dry_run` counts.
+// Removes the leftovers of all writers whose last change is older than that. The age counts from
+// the time of a file that is made now, by the file system's clock. `dry_run` only counts them.
 absl::StatusOr<Leftovers> RemoveOldLeftovers(const SharedDirectory& directory,
                                              std::chrono::seconds older_than, bool dry_run);
 
