@@ -19,7 +19,8 @@ namespace kvkeep::store_internal {
 class ConfirmQueue {
  public:
   static constexpr uint32_t kMostAtOnce = 32;  // reads
-  static constexpr uint32_t kMostTries = 3;    // of one header
+  // How often one header is read, kAgain apart: a drive that resets is away for seconds.
+  static constexpr uint32_t kMostTries = 30;
   static constexpr std::chrono::seconds kAgain{1};
 
   struct Entry {

@@ -35,6 +35,9 @@ struct StoreCounters {
   uint64_t corrupt_chunks = 0, stale_records = 0, deleted_chunks = 0;
   uint64_t scrubbed_chunks = 0, scrubbed_bytes = 0, scrub_damaged_chunks = 0, scrub_rounds = 0;
   uint64_t scrub_skipped_chunks = 0;  // of tenants that are no more
+  // Failed reads of chunks of G3 that kept their records, chunks that such reads made misses for
+  // good, suspects that were read whole later, and what the scrub read of them.
+  uint64_t suspect_reads = 0, unreadable_chunks = 0, suspects_cleared = 0, suspect_rereads = 0;
   uint64_t index_commits = 0, index_commit_failures = 0, syncs = 0, sync_failures = 0;
   uint64_t allocation_failures = 0;  // of a page or buffer: what it was for is a miss, or put off
   uint64_t host_short_ios = 0;  // I/O that failed for want of memory: no fault of the device

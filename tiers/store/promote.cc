@@ -150,7 +150,7 @@ void Core::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback 
   }
   if (chunk.failed()) {
     CallLater(std::move(ready), chunk.g2_state == G2State::kAway
-                                    ? absl::UnavailableError("the chunk's device was out of reach")
+                                    ? absl::UnavailableError("the chunk could not be read")
                                     : absl::DataLossError("the chunk was damaged on its device"));
     return;
   }
@@ -365,6 +365,7 @@ void Core::FinishPromotion(Promotion& promotion, Generation generation) {
     SetG2State(*chunk, G2State::kResident);
     pool(*chunk).LookAgain(chunk->g2);
     // Every byte was read, and is right.
+    if (from.has_records()) scrubber_.NoteReadable(chunk->id);
     if (chunk->doubtful) {
       EndDoubt(*chunk);
     } else if (!chunk->detached && chunk->g3_state == G3State::kStored) {
@@ -388,12 +389,18 @@ void Core::EndFailedPromotion(const Promotion& promotion, Promotion::Next end) {
   LowerTier& from = *promotion.from();
   if (from.has_records()) ++counters_.promotions_failed;  // a recall counts its own
   if (failure.io) NoteIo(from, false, failure.status);
-  const bool away = IsAway(failure.status);
+  // A read that failed may succeed the next time: a chunk is lost only when reads of it have failed
+  // over and over (suspects.h).
+  const bool suspect = failure.io && from.has_records() && !table_.at(slot).detached &&
+                       !IsAway(failure.status);
+  const bool away = IsAway(failure.status) ||
+                    (suspect && scrubber_.NoteUnreadable(table_.at(slot), deps_.clock->Now()));
   if (absl::IsDataLoss(failure.status)) from.NoteBad(table_.at(slot).id);
   EndReading(slot, false);  // `promotion` is gone from here on
   // Damaged (kFailed): the chunk and its record go; readers keep the space until they let go. Out
-  // of reach (kAway): nothing is known of the bytes, so the record stays. With readers, who wait on
-  // this slot, it moves to a slot of its own. A recall has no record and goes in any case.
+  // of reach, or suspect (kAway): nothing is known of the bytes, so the record stays. With readers,
+  // who wait on this slot, it moves to a slot of its own. A recall has no record and goes in any
+  // case.
   const bool detached = table_.at(slot).detached;
   const bool unread = away && table_.at(slot).pins == 0;
   {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tiers/base/check.h"
+#include "tiers/store/lower_tier.h"
 
 namespace kvkeep::store_internal {
 
@@ -141,10 +142,17 @@ void Promotion::NoteFailure(absl::Status why) {
   failure_.status.Update(why);
 }
 
+// To those who wait: of what a device could not read, only that it was not read.
+absl::Status Promotion::told_failure() const {
+  const bool unread = failure_.io && !in_place() && from_->has_records() &&
+                      absl::IsDataLoss(failure_.status);
+  return unread ? absl::UnavailableError(failure_.status.message()) : failure_.status;
+}
+
 void Promotion::TellFailure(Next& next) {
   if (failure_.status.ok()) return;
   next.told = waiters_.TakeAll();
-  next.status = failure_.status;
+  next.status = told_failure();
   if (outstanding_ == 0) next.end = Next::End::kFailed;
 }
 
@@ -158,7 +166,7 @@ std::optional<absl::Status> Promotion::Await(const Pieces& pieces, PieceWaiters:
   KVKEEP_CHECK(pieces.first <= pieces.end && pieces.end <= pieces_.size());
   MutexLock lock(&mu_);
   if (AreReady(pieces)) return absl::OkStatus();
-  if (!failure_.status.ok()) return failure_.status;
+  if (!failure_.status.ok()) return told_failure();
   waiters_.Add(
       pieces.first, pieces.end, [this](size_t piece) { return IsReady(piece); }, std::move(ready));
   return std::nullopt;

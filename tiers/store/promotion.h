@@ -121,6 +121,7 @@ class Promotion {
   bool AreReady(const Pieces& pieces) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeToVerify(size_t piece, Next& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteFailure(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status told_failure() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TellFailure(Next& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   LowerTier* const from_;

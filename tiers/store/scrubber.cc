@@ -10,7 +10,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-constexpr uint64_t kInDoubtBytesPerSecond = 64 * kMiB;  // at least
+constexpr uint64_t kUrgentBytesPerSecond = 64 * kMiB;  // at least: of those in doubt, and suspects
 constexpr size_t kMostPutOff = 64;  // of those in doubt that cannot be read now, in one look
 
 }  // namespace
@@ -21,8 +21,8 @@ void Scrubber::AskRound(uint64_t bytes_per_second) {
 }
 
 void Scrubber::Pay(MonotonicTime now) {
-  const uint64_t in_doubt = in_doubt_.empty() ? 0 : kInDoubtBytesPerSecond;
-  const uint64_t asked = std::max({rate_, round_rate_, in_doubt});
+  const uint64_t urgent = in_doubt_.empty() && suspects_.empty() ? 0 : kUrgentBytesPerSecond;
+  const uint64_t asked = std::max({rate_, round_rate_, urgent});
   if (asked == 0) return;
   const auto rate = static_cast<double>(asked);
   const double seconds = std::chrono::duration<double>(now - paid_until_).count();
@@ -34,17 +34,19 @@ std::optional<ChunkSlot> Scrubber::Next(const Questions& questions) {
   while (!reading_ && budget_bytes_ > 0) {
     if (hold_.Spent()) return std::nullopt;  // the next Tick goes on
     const bool doubted = !in_doubt_.empty() && put_off_ < kMostPutOff;
-    if (!doubted && rate_ == 0 && round_rate_ == 0) return std::nullopt;
-    const bool unsure = !doubted && !unsure_.empty();
-    if (!doubted && !unsure && next_.value() >= table_.slot_end()) {
+    const bool suspected = !doubted && suspects_.due(paid_until_);
+    if (!doubted && !suspected && rate_ == 0 && round_rate_ == 0) return std::nullopt;
+    const bool unsure = !doubted && !suspected && !unsure_.empty();
+    if (!doubted && !suspected && !unsure && next_.value() >= table_.slot_end()) {
       ++counters_.scrub_rounds;
       round_rate_ = 0;
       next_ = ChunkSlot(0);
       return std::nullopt;  // a round ends a Tick's scrub: an empty table is no work
     }
-    const std::optional<ChunkSlot> found = doubted  ? NextInDoubt(questions)
-                                           : unsure ? NextUnsure(questions)
-                                                    : NextOfRound(questions);
+    const std::optional<ChunkSlot> found = doubted     ? NextInDoubt(questions)
+                                           : suspected ? NextSuspect(questions)
+                                           : unsure    ? NextUnsure(questions)
+                                                       : NextOfRound(questions);
     if (!found.has_value()) continue;
     reading_ = true;
     reading_in_doubt_ = doubted;
@@ -63,9 +65,20 @@ std::optional<ChunkSlot> Scrubber::NextInDoubt(const Questions& questions) {
     return std::nullopt;
   }
   in_doubt_.push_back(slot);
-  if (questions.only_in_g3(chunk)) return slot;
+  if (questions.only_in_g3(chunk) && !suspects_.IsRecent(chunk, paid_until_)) return slot;
   ++put_off_;
   return std::nullopt;
+}
+
+// What cannot be read now comes again with its next turn.
+std::optional<ChunkSlot> Scrubber::NextSuspect(const Questions& questions) {
+  hold_.Count(work::kFind);
+  const std::optional<ChunkSlot> slot = suspects_.Next(table_, paid_until_);
+  if (!slot.has_value()) return std::nullopt;
+  const Chunk& chunk = table_.at(*slot);
+  if (!questions.only_in_g3(chunk) || !questions.has_tenant(chunk)) return std::nullopt;
+  ++counters_.suspect_rereads;
+  return slot;
 }
 
 // What cannot be read now is left to the round.
@@ -89,6 +102,16 @@ std::optional<ChunkSlot> Scrubber::NextOfRound(const Questions& questions) {
   if (questions.has_tenant(chunk)) return slot;
   ++counters_.scrub_skipped_chunks;
   return std::nullopt;
+}
+
+bool Scrubber::NoteUnreadable(const Chunk& chunk, MonotonicTime now) {
+  const bool stays = suspects_.NoteFailed(chunk, now);
+  ++(stays ? counters_.suspect_reads : counters_.unreadable_chunks);
+  return stays;
+}
+
+void Scrubber::NoteReadable(const ChunkId& id) {
+  counters_.suspects_cleared += suspects_.NoteGood(id);
 }
 
 void Scrubber::Ended(bool was_read) {

@@ -1,10 +1,11 @@
 // Scrubber: which chunk of G3 is read and checked next, and how many bytes a second may be.
 //
-// Owns the position of the round, the budget in bytes, and two queues. The first has chunks in
-// doubt of which another record is kept (replace.cc); they come before all, whatever the rate. The
-// second has other chunks in doubt, the most recently used first; they come before the round. One
-// chunk at a time. Reads the table, changes no chunk: the caller reads the chunk that Next names
-// (scrub.cc) and says how that ended. The core's lock protects it.
+// Owns the position of the round, the budget in bytes, and three queues. The first has chunks in
+// doubt of which another record is kept (replace.cc), the second those that could not be read
+// (suspects.h); they come before all, whatever the rate. The third has other chunks in doubt, the
+// most recently used first; they come before the round. One chunk at a time. Reads the table,
+// changes no chunk: the caller reads the chunk that Next names (scrub.cc) and says how that ended.
+// The core's lock protects it.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -17,6 +18,7 @@
 #include "tiers/store/chunk_table.h"
 #include "tiers/store/counters.h"
 #include "tiers/store/hold.h"
+#include "tiers/store/suspects.h"
 
 namespace kvkeep::store_internal {
 
@@ -49,6 +51,11 @@ class Scrubber {
     if (unsure_.size() > kMostUnsure) unsure_.pop_back();
   }
 
+  // A read of the chunk's copy in G3 failed. Returns whether its record is to stay.
+  bool NoteUnreadable(const Chunk& chunk, MonotonicTime now);
+  // It was read whole, and is right.
+  void NoteReadable(const ChunkId& id);
+
   // The budget grows by what is due since the last time. What was not used is not saved up beyond a
   // second's; what was too much is paid off first.
   void Pay(MonotonicTime now);
@@ -62,7 +69,9 @@ class Scrubber {
   void Ended(bool was_read);
 
   // There is something to be read now or later.
-  bool on() const { return rate_ > 0 || round_rate_ > 0 || !in_doubt_.empty(); }
+  bool on() const {
+    return rate_ > 0 || round_rate_ > 0 || !in_doubt_.empty() || !suspects_.empty();
+  }
   bool round_asked() const { return round_rate_ > 0; }
   uint32_t looked_at() const { return next_.value(); }  // slots of this round
   bool IsInDoubt(ChunkSlot slot) const;
@@ -70,6 +79,7 @@ class Scrubber {
  private:
   std::optional<ChunkSlot> NextInDoubt(const Questions& questions);
   std::optional<ChunkSlot> NextUnsure(const Questions& questions);
+  std::optional<ChunkSlot> NextSuspect(const Questions& questions);
   // Of the next slot.
   std::optional<ChunkSlot> NextOfRound(const Questions& questions);
 
@@ -84,6 +94,7 @@ class Scrubber {
   bool reading_ = false;
   bool reading_in_doubt_ = false;
   std::deque<ChunkSlot> in_doubt_, unsure_;
+  Suspects suspects_;
   size_t put_off_ = 0;
 };
 

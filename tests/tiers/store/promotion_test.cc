@@ -159,7 +159,7 @@ TEST_CASE("a promotion that failed verifies nothing more, and ends with what is 
   SECTION("as its tier could not read a piece") {
     const Next failed = promotion.OnPieceRead(1, kPieceBytes / 4, absl::DataLossError("EIO"));
     CHECK(failed.told.size() == 1);
-    CHECK(failed.status == absl::DataLossError("EIO"));
+    CHECK(failed.status == absl::UnavailableError("EIO"));  // nothing is known of the bytes
     CHECK(failed.end == Next::End::kNone);
     CHECK(promotion.failure().io);
     CHECK(IsNothing(

@@ -147,17 +147,49 @@ TEST_CASE("what is being read when its device goes away is there when it is back
   s.store().CheckInvariants();
 }
 
-TEST_CASE("a failed read of the device is a damaged chunk: counted, gone, put again") {
+TEST_CASE("a read that fails once takes no chunk: the next one finds it") {
   StoreTester s;
   PutIntoG3(s, 1, 4096);
   s.world.device().set_options({.read_error = 1});
-  CHECK(s.Get(1) == "damaged");
-  CHECK(s.Where(1).empty());
-  CHECK(s.Get(1) == "miss");
+  CHECK(s.Get(1) == "away");
+  CHECK(s.Where(1) == "3");
   CHECK(s.counters().promotions_failed == 1);
   CHECK(s.counters().corrupt_chunks == 0);  // the device, not the bytes
+  CHECK(s.counters().suspect_reads == 1);
   s.world.device().set_options({});
-  s.Settle();
+  SECTION("asked for") {
+    CHECK(s.Get(1) == "hit");
+  }
+  SECTION("by the scrub, which has no rate") {
+    s.Pass(std::chrono::seconds(11));
+    CHECK(s.counters().suspect_rereads == 1);
+    CHECK(s.Where(1) == "3");
+  }
+  SECTION("after a restart") {
+    s.KillAndStart();
+    CHECK(s.Get(1) == "hit");
+    return;
+  }
+  CHECK(s.counters().suspects_cleared == 1);
+  CHECK(s.counters().unreadable_chunks == 0);
+  s.Pass(std::chrono::seconds(60));
+  CHECK(s.counters().suspect_rereads <= 1);  // it is none any more
+  s.store().CheckInvariants();
+}
+
+TEST_CASE("a chunk that nobody can read for long is given up, and put again") {
+  StoreTester s;
+  PutIntoG3(s, 1, 4096);
+  s.world.device().set_options({.read_error = 1});
+  CHECK(s.Get(1) == "away");
+  CHECK(s.Get(1) == "away");  // so soon that it counts as one failure with the first
+  s.Pass(std::chrono::seconds(20));
+  CHECK(s.counters().unreadable_chunks == 0);
+  s.Pass(std::chrono::seconds(300));
+  CHECK(s.counters().unreadable_chunks == 1);
+  CHECK(s.counters().suspect_rereads >= 3);
+  s.world.device().set_options({});
+  s.Pass(std::chrono::seconds(60));
   CHECK(s.store().snapshot().g3.chunks == 0);
   CHECK(s.Put(1) == "stored");
   CHECK(s.Get(1) == "hit");
@@ -324,16 +356,16 @@ TEST_CASE("a device that fails again and again is left alone for a while, then t
   s.KillAndStart();
   s.world.device().set_options({.read_error = 1});
   // Counted once a chunk, although header and piece both fail.
-  CHECK(s.Get(0) == "damaged");
-  CHECK(s.Get(1) == "damaged");
+  CHECK(s.Get(0) == "away");
+  CHECK(s.Get(1) == "away");
   CHECK(s.store().snapshot().devices[0].state == DeviceState::kDegraded);
-  CHECK(s.Get(3) == "damaged");
+  CHECK(s.Get(3) == "away");
   CHECK(s.store().snapshot().devices[0].state == DeviceState::kOffline);
   CHECK(s.Get(2) == "miss");
   CHECK(s.Where(2).empty());
   s.world.device().set_options({});
   s.Pass(std::chrono::seconds(31));
-  CHECK(s.Get(2) == "hit");
+  for (uint64_t i = 0; i < 4; ++i) CHECK(s.Get(i) == "hit");
   CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);
 }
 
