@@ -345,7 +345,8 @@ std::vector<ConfigKey> G4Keys() {
       Count("remote.probes_per_second",
             In(&Config::remote, &RemoteConfig::probes_per_second), {1, 1'000'000},
             "How many chunks are asked for in a second, at most, under all keys together that the "
-            "node has (the fleet's, tenants'). A lookup that would ask for more finds less."),
+            "node has (the fleet's, tenants'). A lookup that would ask for more finds less. "
+            "Each tenant has its share in any case."),
       Text("fleet.name", In(&Config::fleet, &FleetConfig::name), "a name",
            "1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'; \"\" for none", CheckPlainName,
            Empty::kAllowed, "Nodes of another name share nothing with this one."),

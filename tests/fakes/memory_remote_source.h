@@ -54,7 +54,7 @@ class MemoryRemoteSource final : public RemoteSource {
   void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
   bool readable() const override { return !Happens(faults_.away); }
   bool writable() const override { return !full && !Happens(faults_.away); }
-  bool may_find() const override { return asks; }
+  bool may_find(const NamespaceDigest&) const override { return asks; }
   bool may_ask_age() const override { return asks; }
   const Uuid& place() const override { return place_; }
   const MacKey& mac_key() const override { return mac_key_; }

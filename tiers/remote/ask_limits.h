@@ -1,12 +1,17 @@
 // AskLimits: what all sources over one object store share, whatever keys they have: how many
 // questions are asked in a second, and how many images are being read.
 //
-// Thread-safe.
+// Each tenant has an equal share of the questions: what it did not use of that lately is there for
+// it, whatever the others ask. What nobody has a share of any more anybody may use. A tenant counts
+// from its first question on.
+//
+// Thread-safe. O(tenants) a question.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <map>
 
 #include "tiers/base/check.h"
 #include "tiers/base/clock.h"
@@ -22,23 +27,32 @@ class AskLimits {
 
   void SetProbesPerSecond(uint64_t probes) {
     MutexLock lock(&mu_);
-    if (rate_.per_second() != probes) rate_ = TokenBucket(probes);
+    if (rate_.per_second() == probes) return;
+    rate_ = TokenBucket(probes);
+    Divide();
   }
-  bool may_find(MonotonicTime now) {
+  // `tenant`: by TenantTagOf.
+  bool may_find(uint32_t tenant, MonotonicTime now) {
     MutexLock lock(&mu_);
-    return rate_.saved(now) > 0;
+    return SavedFor(tenant, now) > 0;
   }
   // Half of what may be asked in a second stays for searches.
   bool may_ask_age(MonotonicTime now) {
     MutexLock lock(&mu_);
     return rate_.saved(now) > rate_.per_second() / 2;
   }
-  // So many of `wanted` questions may be asked now, `least` in any case.
-  uint64_t TakeProbes(uint64_t wanted, uint64_t least, MonotonicTime now) {
+  // So many of `wanted` questions the tenant may ask now, `least` in any case.
+  uint64_t TakeProbes(uint32_t tenant, uint64_t wanted, uint64_t least, MonotonicTime now) {
     KVKEEP_CHECK(least <= wanted);
     MutexLock lock(&mu_);
-    const uint64_t may = std::clamp(rate_.saved(now), least, std::max(least, wanted));
+    const uint64_t saved = SavedFor(tenant, now);
+    const uint64_t may = std::clamp(saved, least, std::max(least, wanted));
     rate_.Take(may);
+    // It owes what it asks in any case. What it took beyond its share was nobody's: it owes none of
+    // that.
+    const uint64_t owed = may - std::min(may, saved);
+    TokenBucket& share = ShareOf(tenant);
+    share.Take(std::min(may - owed, share.saved(now)) + owed);
     return may;
   }
 
@@ -47,8 +61,29 @@ class AskLimits {
   void EndReading() { KVKEEP_CHECK(readings_.fetch_sub(1, std::memory_order_relaxed) > 0); }
 
  private:
+  TokenBucket& ShareOf(uint32_t tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto [share, is_new] = shares_.try_emplace(tenant);
+    if (is_new) Divide();
+    return share->second;
+  }
+  void Divide() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const uint64_t each = rate_.per_second() / std::max<uint64_t>(1, shares_.size());
+    for (auto& [tenant, share] : shares_) {
+      share = TokenBucket(rate_.limited() ? std::max<uint64_t>(1, each) : 0);
+    }
+  }
+  uint64_t SavedFor(uint32_t tenant, MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const uint64_t own = ShareOf(tenant).saved(now), all = rate_.saved(now);
+    if (!rate_.limited()) return all;
+    uint64_t others = 0;
+    for (auto& [other, share] : shares_) others += other == tenant ? 0 : share.saved(now);
+    return std::max(own, all - std::min(all, others));
+  }
+
   Mutex mu_;
   TokenBucket rate_ ABSL_GUARDED_BY(mu_);
+  // As many as there are tenants.
+  std::map<uint32_t, TokenBucket> shares_ ABSL_GUARDED_BY(mu_);
   std::atomic<uint32_t> readings_{0};
 };
 

@@ -166,7 +166,8 @@ bool BucketSource::AskRound(const std::shared_ptr<Finding>& finding,
       absent.erase(absent.begin());
     }
     counters_.known_absent += absent.size();
-    const size_t may = limits_->TakeProbes(ask.size(), in_find ? 1 : 0, now);
+    const size_t may = limits_->TakeProbes(TenantTagOf(finding->ids.front().ns), ask.size(),
+                                            in_find ? 1 : 0, now);
     KVKEEP_CHECK(may <= ask.size());
     declined = ask.size() - may;
     counters_.probes_declined += declined;
@@ -319,7 +320,7 @@ void BucketSource::Age(const ChunkId& id,
     MutexLock lock(&mu_);
     ++counters_.probes;
   }
-  limits_->TakeProbes(1, 1, clock_.Now());
+  limits_->TakeProbes(TenantTagOf(id.ns), 1, 1, clock_.Now());
   const auto probe = std::make_shared<HeaderProbe>();
   objects_.Get({.name = NameOf(id),
                 .range = ByteRange{0, kHeaderBytes},

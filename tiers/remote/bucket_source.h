@@ -10,8 +10,9 @@
 // alone is asked for. A question that is not answered in time says nothing: then the search ends
 // with what it knows.
 //
-// So many questions are asked in a second (probes_per_second). One that is over that is not asked,
-// and the search ends with what it knows; only its first question of all is always asked.
+// So many questions are asked in a second (probes_per_second), each tenant's share of them in any
+// case. One that is over that is not asked, and the search ends with what it knows; only its first
+// question of all is always asked.
 //
 // Read asks for the whole image at once, or above `whole_up_to` for parts of about the same size,
 // all of the version that the first part is of. While `whole_beside` others are read it is whole at
@@ -40,6 +41,7 @@
 #include "tiers/base/clock.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/random.h"
+#include "tiers/base/tenant_tag.h"
 #include "tiers/objects/object_store.h"
 #include "tiers/remote/ask_limits.h"
 #include "tiers/remote/fleet_keys.h"
@@ -101,10 +103,12 @@ class BucketSource final : public RemoteSource {
   void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
   bool readable() const override { return objects_.health().readable(); }
   bool writable() const override;
-  bool may_find() const override { return limits_->may_find(clock_.Now()); }
+  bool may_find(const NamespaceDigest& ns) const override {
+    return limits_->may_find(TenantTagOf(ns), clock_.Now());
+  }
   bool may_ask_age() const override { return limits_->may_ask_age(clock_.Now()); }
-  bool TakeQuestion() override {
-    return may_ask_age() && limits_->TakeProbes(1, 1, clock_.Now()) == 1;
+  bool TakeQuestion(const NamespaceDigest& ns) override {
+    return may_ask_age() && limits_->TakeProbes(TenantTagOf(ns), 1, 1, clock_.Now()) == 1;
   }
   const Uuid& place() const override { return keys_.id; }
   const MacKey& mac_key() const override { return keys_.mac; }

@@ -60,9 +60,9 @@ class KeyedSource final : public RemoteSource {
   void Write(WriteRequest request) override;
   void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
   bool readable() const override { return fleets().readable(); }
-  bool may_find() const override { return fleets().may_find(); }
+  bool may_find(const NamespaceDigest& ns) const override { return fleets().may_find(ns); }
   bool may_ask_age() const override { return fleets().may_ask_age(); }
-  bool TakeQuestion() override { return fleets().TakeQuestion(); }
+  bool TakeQuestion(const NamespaceDigest& ns) override { return fleets().TakeQuestion(ns); }
   // Under all keys together.
   void SetProbesPerSecond(uint64_t probes) { fleets().SetProbesPerSecond(probes); }
   // Under every key.

@@ -89,13 +89,14 @@ class RemoteSource {
   // waits.
   virtual bool readable() const = 0;
   virtual bool writable() const = 0;
-  // Whether Find, and Age, may ask now, by the source's own rates. Age is for the background and
-  // leaves some to Find. Who calls Find all the same learns little. Never waits.
-  virtual bool may_find() const = 0;
+  // Whether Find for this namespace, and Age, may ask now, by the source's own rates, of which each
+  // tenant has a share. Age is for the background and leaves some to Find. Who calls Find all the
+  // same learns little. Never waits.
+  virtual bool may_find(const NamespaceDigest& ns) const = 0;
   virtual bool may_ask_age() const = 0;
-  // Takes one question of what Age may ask, for the removal of what may not be there. False: not
-  // now.
-  virtual bool TakeQuestion() { return may_ask_age(); }
+  // Takes one question of what Age may ask, for the removal of a chunk of this namespace that may
+  // not be there. False: not now.
+  virtual bool TakeQuestion(const NamespaceDigest&) { return may_ask_age(); }
   // The place that placements of its images name, and the key of their headers' MAC.
   virtual const Uuid& place() const = 0;
   virtual const MacKey& mac_key() const = 0;

@@ -277,22 +277,19 @@ class Core final : private ReadSink {
   absl::Status ChargeRead(Session& session, bool leased) LOCKED;
   void NoteWanted(const ChunkId& id) LOCKED;
   void CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, Tier from) LOCKED;
-  ChunkSlot FindInLease(Section& section, const SessionToken& token, LeaseId lease,
-                        const ChunkId& id) LOCKED;
+  ChunkSlot FindInLease(Section&, const SessionToken&, LeaseId, const ChunkId&) LOCKED;
   void StartPromotion(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot,
                       MonotonicTime deadline = MonotonicTime::max()) LOCKED;
   void PumpReads(LowerTier& from) LOCKED;
   void BeginReads(LowerTier& from, Promotion& promotion) LOCKED;
   void OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status status) override;
-  void OnPieceRead(Promotion& promotion, size_t piece, uint64_t bytes,
-                   absl::Status status) override;
+  void OnPieceRead(Promotion&, size_t piece, uint64_t bytes, absl::Status status) override;
   void GoOn(Promotion& promotion, Promotion::Next next);
   // Calls `ready` when those pieces are ready, or the promotion has failed.
-  void Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready) LOCKED;
+  void Await(Promotion&, Promotion::Pieces, StatusCallback ready, Promotion::Patience) LOCKED;
   void AwaitAll(Promotion& promotion, StatusCallback ready) LOCKED;
   bool HasChecksum(const ExtentList& extents, uint64_t at, uint64_t bytes, uint64_t wanted) const;
-  absl::Status VerifyPiece(const ImageIdentity& identity, const ExtentList& extents,
-                           size_t piece) const;
+  absl::Status VerifyPiece(const ImageIdentity&, const ExtentList&, size_t piece) const;
   void WriteArenaHeader(Promotion& promotion);
   LowerTier& EndReading(ChunkSlot slot, bool good) LOCKED;
   void FinishPromotion(Promotion& promotion, Generation generation);
@@ -313,6 +310,7 @@ class Core final : private ReadSink {
 
   // ---- verify.cc
   void WriteBackIfUnbacked(ChunkSlot slot) LOCKED;
+  void LeaveToNextUse(ChunkSlot slot) LOCKED;
   void StartVerification(ChunkSlot slot) LOCKED;
   void OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header);
   void FinishVerification(const Promotion& promotion, Promotion::Next end);
@@ -448,7 +446,7 @@ class Core final : private ReadSink {
 
   // ---- remote.cc, refresh.cc
   struct Recalling;
-  absl::Status MayAskBeyond() LOCKED;
+  absl::Status MayAskBeyond(TenantId asks) LOCKED;
   void BeginRecalling(const SessionToken& token, const Session& session, const NamespaceDigest& ns,
                       Recalling& recalling) LOCKED;
   void NameMissing(Section& section, const LookupState& lookup, size_t first, Recalling& to) LOCKED;
@@ -457,10 +455,12 @@ class Core final : private ReadSink {
   void Search(const std::shared_ptr<Recalling>& recalling, MonotonicTime deadline) LOCKED;
   size_t WantedOf(Recalling& recalling, const RemoteSource::Found& found) LOCKED;
   void AnswerOverdue() LOCKED;
+  void Promise(ChunkSlot slot, MonotonicTime until) LOCKED;
+  void PromiseWhatComes(const LookupState& lookup, MonotonicTime until) LOCKED;
+  void TellOfLatePromises() LOCKED;
   void EndRecall(Recalling& recalling) LOCKED;
   void OnFound(std::shared_ptr<Recalling> recalling, const RemoteSource::Found& found);
-  bool BeginRecall(Section& section, const std::shared_ptr<Recalling>& recalling, size_t i,
-                   const ImageShape& shape) LOCKED;
+  bool BeginRecall(Section&, const std::shared_ptr<Recalling>&, size_t i, const ImageShape&) LOCKED;
   bool MayRecall(const Recalling& recalling, const ChunkId& id) const LOCKED;
   void OnRecalled(const std::shared_ptr<Recalling>& by, uint64_t bytes, const absl::Status& status);
   void EndRecallRead(const Chunk& chunk) LOCKED;
@@ -472,9 +472,9 @@ class Core final : private ReadSink {
   void RemoveFromRemote(const ChunkId& id, RemoteRemovals::Why why) LOCKED;
   void PumpRemovalLog() LOCKED;
   void OnRemovedFromRemote(const ChunkId& id, const absl::Status& status);
-  void OfferPutToRemote(ChunkSlot slot, bool wanted) LOCKED;
+  void OfferPutToRemote(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool wanted) LOCKED;
   void OfferUsed(Section& section, const LookupState& lookup) LOCKED;
-  void OfferToRemote(ChunkSlot slot) LOCKED;
+  void OfferToRemote(ChunkSlot slot, const std::optional<ChunkKey>& parent) LOCKED;
   void OfferToRefresh(ChunkSlot slot) LOCKED;
   void PumpAges() LOCKED;
   void OnAge(const ChunkId& id, const absl::StatusOr<std::chrono::seconds>& age);

@@ -72,6 +72,8 @@ struct RemoteCounters {
   // not ask more in this second.
   uint64_t declined_few = 0, declined_cost = 0, declined_rate = 0;
   uint64_t overdue_searches = 0;  // answered before the source did, which is late
+  uint64_t late_waits = 0;        // for a chunk on its way here, that ended before it came
+  uint64_t recalled_unwritten = 0;  // chunks that came, and go to G3 at another use alone
   uint64_t no_space = 0;         // chunks that were found: no room in G2, or in the table
   uint64_t offered_chunks = 0;
   uint64_t dropped_chunks = 0;  // of those: the queue was full, or they were gone at their turn

@@ -10,6 +10,7 @@
 #include <absl/functional/function_ref.h>
 #include <absl/status/status.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -26,10 +27,11 @@ class PieceWaiters {
 
   // Of an image of so many pieces. REQUIRES: nobody waits.
   void Resize(size_t pieces) { at_ = std::vector<std::vector<Waiter>>(pieces + 1); }
-  // For pieces [first, end). REQUIRES: not all that it waits for is there.
-  void Add(size_t first, size_t end, Ready ready, Callback callback) {
+  // For pieces [first, end). REQUIRES: not all that it waits for is there. `patient`: it waits to
+  // the end.
+  void Add(size_t first, size_t end, bool patient, Ready ready, Callback callback) {
     KVKEEP_CHECK(first <= end && end <= pieces());
-    Waiter waiter{first, end, std::move(callback)};
+    Waiter waiter{first, end, patient, std::move(callback)};
     const size_t at = LastMissing(waiter, end, ready);
     KVKEEP_CHECK(at < pieces() || end == pieces());
     at_[at].push_back(std::move(waiter));
@@ -60,9 +62,22 @@ class PieceWaiters {
     return all;
   }
 
+  // All that are not patient.
+  Callbacks TakeImpatient() {
+    Callbacks taken;
+    for (std::vector<Waiter>& here : at_) {
+      const auto patient = std::stable_partition(
+          here.begin(), here.end(), [](const Waiter& waiter) { return waiter.patient; });
+      for (auto at = patient; at != here.end(); ++at) taken.push_back(std::move(at->callback));
+      here.erase(patient, here.end());
+    }
+    return taken;
+  }
+
  private:
   struct Waiter {
     size_t first, end;
+    bool patient;
     Callback callback;
   };
   size_t pieces() const { return at_.size() - 1; }

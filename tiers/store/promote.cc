@@ -155,16 +155,20 @@ void Core::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback 
     return;
   }
   Count(static_cast<uint32_t>(work::kLook * count));
-  Await(*promotions_.at(slot), {first, first + count}, std::move(ready));
+  Promotion& promotion = *promotions_.at(slot);
+  const bool late = promotion.promised() <= deps_.clock->Now();
+  Await(promotion, {first, first + count}, std::move(ready),
+        late ? Promotion::Patience::kNone : Promotion::Patience::kAsPromised);
 }
 
-void Core::Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready) {
-  std::optional<absl::Status> known = promotion.Await(pieces, ready);
+void Core::Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready,
+                 Promotion::Patience patience) {
+  std::optional<absl::Status> known = promotion.Await(pieces, patience, ready);
   if (known.has_value()) CallLater(std::move(ready), *std::move(known));
 }
 
 void Core::AwaitAll(Promotion& promotion, StatusCallback ready) {
-  Await(promotion, {0, promotion.pieces()}, std::move(ready));
+  Await(promotion, {0, promotion.pieces()}, std::move(ready), Promotion::Patience::kToTheEnd);
 }
 
 std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& extents) {
@@ -374,7 +378,7 @@ void Core::FinishPromotion(Promotion& promotion, Generation generation) {
     if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
     if (from.has_records()) counters_.promoted_bytes += chunk->shape.payload_bytes;
   }
-  WriteBackIfUnbacked(slot);
+  from.has_records() ? WriteBackIfUnbacked(slot) : LeaveToNextUse(slot);
   if (!Planted(Canary::kLostWakeUp)) PumpReads(from);
 }
 

@@ -162,14 +162,22 @@ bool Promotion::AreReady(const Pieces& pieces) const {
   return std::all_of(at(pieces.first), at(pieces.end), [](const Piece& one) { return one.ready; });
 }
 
-std::optional<absl::Status> Promotion::Await(const Pieces& pieces, PieceWaiters::Callback& ready) {
+std::optional<absl::Status> Promotion::Await(const Pieces& pieces, Patience patience,
+                                             PieceWaiters::Callback& ready) {
   KVKEEP_CHECK(pieces.first <= pieces.end && pieces.end <= pieces_.size());
   MutexLock lock(&mu_);
   if (AreReady(pieces)) return absl::OkStatus();
   if (!failure_.status.ok()) return told_failure();
+  if (patience == Patience::kNone) return absl::UnavailableError("the chunk is late");
   waiters_.Add(
-      pieces.first, pieces.end, [this](size_t piece) { return IsReady(piece); }, std::move(ready));
+      pieces.first, pieces.end, patience == Patience::kToTheEnd,
+      [this](size_t piece) { return IsReady(piece); }, std::move(ready));
   return std::nullopt;
+}
+
+Promotion::Callbacks Promotion::TakeImpatient() {
+  MutexLock lock(&mu_);
+  return waiters_.TakeImpatient();
 }
 
 Promotion::Failure Promotion::failure() const {

@@ -71,6 +71,9 @@ class Promotion {
   ChunkSlot slot() const { return slot_; }
   const ExtentList& to() const { return to_; }
   MonotonicTime deadline() const { return deadline_; }
+  // When who waits is told that it is late, while it goes on; max(): never. Under the store's lock.
+  MonotonicTime promised() const { return promised_; }
+  void Promise(MonotonicTime until) { promised_ = until; }
   uint64_t bytes() const { return shape_.blocks().value() * kBlockBytes; }
   size_t pieces() const { return shape_.pieces(); }
 
@@ -109,7 +112,11 @@ class Promotion {
 
   // Waits for all of those pieces; with the last piece, for the header in the arena as well. None:
   // it has taken the callback. Else the outcome, and the callback is still the caller's.
-  std::optional<absl::Status> Await(const Pieces& pieces, PieceWaiters::Callback& ready);
+  enum class Patience : uint8_t { kToTheEnd, kAsPromised, kNone };
+  std::optional<absl::Status> Await(const Pieces& pieces, Patience patience,
+                                    PieceWaiters::Callback& ready);
+  // The callbacks that wait as long as is promised.
+  Callbacks TakeImpatient();
 
  private:
   struct Piece {
@@ -130,6 +137,7 @@ class Promotion {
   const ImageShape shape_;
   const ExtentList to_;
   const MonotonicTime deadline_;
+  MonotonicTime promised_ = MonotonicTime::max();
   bool waits_;
   AlignedPage header_page_;
   // Set once, before anything is verified.

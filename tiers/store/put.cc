@@ -246,7 +246,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   if (!request.no_g3) {
     QueueWriteBack(slot, request.parent, request.durable);
   }
-  OfferPutToRemote(slot, !request.no_g3);
+  OfferPutToRemote(slot, request.parent, !request.no_g3);
   return SealOutcome::kStored;
 }
 

@@ -6,10 +6,10 @@
 
 namespace kvkeep::store_internal {
 
-void Core::OfferPutToRemote(ChunkSlot slot, bool wanted) {
+void Core::OfferPutToRemote(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool wanted) {
   if (!wanted) table_.at(slot).beyond = RemoteAges::kNever;
   if (remote_ == nullptr || !wanted) return;
-  if (remote_->unused.empty()) return OfferToRemote(slot);
+  if (remote_->unused.empty()) return OfferToRemote(slot, parent);
   KVKEEP_CHECK(slot.value() < remote_->unused.size() && !remote_->unused[slot.value()]);
   remote_->unused[slot.value()] = true;
 }
@@ -24,18 +24,24 @@ void Core::OfferUsed(Section& section, const LookupState& lookup) {
     if (!table_.StillIs(slot, lookup.id(i)) || !ReadableNow(table_.at(slot))) continue;
     if (remote_->awaits_use(slot)) {
       remote_->EndWait(slot);
-      OfferToRemote(slot);
+      const size_t parts = lookup.chunks.parts.size();
+      std::optional<ChunkKey> parent;
+      if (i >= parts) parent = lookup.chunks.keys[i / parts - 1];
+      OfferToRemote(slot, parent);
     } else {
       OfferToRefresh(slot);
     }
   }
 }
 
-void Core::OfferToRemote(ChunkSlot slot) {
+void Core::OfferToRemote(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
   if (limits_.remote_write_bytes_per_second == 0) return;
   Chunk& chunk = table_.at(slot);
   ++remote_->counters.offered_chunks;
-  if (!remote_->writes.Offer({.id = chunk.id})) {
+  RemoteWrites::Offered offered{
+      .id = chunk.id, .tenant = chunk.tenant, .bytes = chunk.blocks() * kBlockBytes};
+  if (parent.has_value()) offered.parent = {chunk.id.ns, *parent, chunk.id.part};
+  if (!remote_->writes.Offer(offered)) {
     ++remote_->counters.dropped_chunks;
     remote_->SetUnwritten(slot, true);
     return;
@@ -87,7 +93,10 @@ void Core::OnAge(const ChunkId& id, const absl::StatusOr<std::chrono::seconds>& 
   if (age.ok()) chunk.beyond = remote.ages.Of(*age, deps_.clock->Now());
   if (age.ok() && chunk.beyond != RemoteAges::kUnknown) {
     ++remote.counters.young_chunks;
-  } else if (remote.writes.Offer({.id = id, .replace = age.ok()})) {
+  } else if (remote.writes.Offer({.id = id,
+                                  .tenant = chunk.tenant,
+                                  .bytes = chunk.blocks() * kBlockBytes,
+                                  .replace = age.ok()})) {
     chunk.beyond = RemoteAges::kUnderWay;
   } else {
     chunk.beyond = RemoteAges::kUnknown;

@@ -35,6 +35,8 @@ struct Core::Recalling {
   bool head_run = false;  // what is behind a chunk that is not there is of no use
   MonotonicTime asked_at{0}, answer_by{0};
   std::chrono::nanoseconds recompute_per_key{0};  // 0: not known
+  // So long its caller waits for what the answer promises. 0: until `deadline`.
+  std::chrono::nanoseconds wait{0};
   MonotonicTime deadline{MonotonicTime::max()};  // from then on nobody wants what was begun
 
   std::chrono::nanoseconds RecomputeTime(size_t first_ids) const;
@@ -47,9 +49,9 @@ std::chrono::nanoseconds Core::Recalling::RecomputeTime(size_t first_ids) const 
   return keys * recompute_per_key;
 }
 
-absl::Status Core::MayAskBeyond() {
+absl::Status Core::MayAskBeyond(TenantId asks) {
   if (remote_ == nullptr) return absl::UnavailableError("nothing lies beyond the node");
-  if (draining_ || !remote_->readable() || remote_->recalls >= RemoteTier::kMostRecalls) {
+  if (draining_ || !remote_->readable() || !remote_->recalls.May(asks)) {
     ++remote_->counters.recalls_refused;
     return absl::UnavailableError(
         draining_                ? "the daemon is draining"
@@ -62,11 +64,10 @@ absl::Status Core::MayAskBeyond() {
 // Before the table is looked at: what is deleted from here on is not believed.
 void Core::BeginRecalling(const SessionToken& token, const Session& session,
                           const NamespaceDigest& ns, Recalling& recalling) {
-  KVKEEP_CHECK(remote_->recalls < RemoteTier::kMostRecalls);  // MayAskBeyond has looked
   recalling.owner = owners_.OwnerOf(ns);
   recalling.requester = {session.tenant(), token};
   recalling.began = remote_->removals.BeginSearch();
-  ++remote_->recalls;
+  remote_->recalls.Begin(recalling.requester.tenant);  // MayAskBeyond has looked
 }
 
 // The keys were charged by who called first.
@@ -77,13 +78,13 @@ void Core::Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallb
   Section section(this);
   const absl::StatusOr<Session*> session =
       sessions_.FindUncharged(token, chunks, &Grants::read);
-  absl::Status may = session.ok() ? MayAskBeyond() : session.status();
+  absl::Status may = session.ok() ? MayAskBeyond((*session)->tenant()) : session.status();
   if (!may.ok()) return CallLater(std::move(recalling->done), std::move(may));
   BeginRecalling(token, **session, chunks.ns, *recalling);
   FindAll(section, recalling->owner, lookup, false);
   NameMissing(section, lookup, 0, *recalling);
   if (recalling->ids.empty()) return EndRecall(*recalling);
-  if (!remote_->MayFind()) {
+  if (!remote_->MayFind(chunks.ns)) {
     CallLater(std::exchange(recalling->done, nullptr),
               absl::UnavailableError("what lies beyond the node was asked enough for now"));
     return EndRecall(*recalling);
@@ -104,13 +105,17 @@ void Core::AskBeyond(const SessionToken& token, const LookupRequest& request,
   const absl::StatusOr<Session*> session =
       sessions_.FindUncharged(token, request.chunks, &Grants::read);
   if (!session.ok() || !sessions_.AskRates(**session, true, false).ok()) return not_asked();
-  if (!request.beyond.asks() || !MayAskBeyond().ok()) return not_asked();
+  if (!request.beyond.asks() || !MayAskBeyond((*session)->tenant()).ok()) return not_asked();
   recalling->head_run = request.lease_mode != LeaseMode::kAllPresent;
   recalling->asked_at = deps_.clock->Now();
   recalling->recompute_per_key = request.beyond.recompute_per_key;
+  if (request.beyond.recompute_per_key.count() == 0) recalling->wait = request.beyond.wait;
   BeginRecalling(token, **session, request.chunks.ns, *recalling);
   lookup.coming_parts.assign(request.chunks.keys.size(), 0);
   FindAll(section, recalling->owner, lookup, false);
+  const std::chrono::nanoseconds by_cost =
+      recalling->recompute_per_key * static_cast<int64_t>(request.chunks.keys.size());
+  PromiseWhatComes(lookup, recalling->asked_at + std::max(by_cost, recalling->wait));
   NameMissing(section, lookup, recalling->head_run ? lookup.reachable_keys : 0, *recalling);
   if (!IsWorthAsking(*recalling)) {
     not_asked();
@@ -132,6 +137,50 @@ void Core::AnswerOverdue() {
     }
     return !recalling->asked;
   });
+  TellOfLatePromises();
+}
+
+void Core::Promise(ChunkSlot slot, MonotonicTime until) {
+  Promotion& promotion = *promotions_.at(slot);
+  const bool waits = promotion.promised() < MonotonicTime::max() &&
+                     promotion.promised() > deps_.clock->Now();
+  promotion.Promise(until);
+  if (!waits) remote_->promised.emplace(until, slot);  // else it is looked at again then
+}
+
+// Others have asked for it; who asks now is promised it as well.
+void Core::PromiseWhatComes(const LookupState& lookup, MonotonicTime until) {
+  for (size_t i = 0; i < lookup.found.size(); ++i) {
+    const ChunkSlot slot = lookup.found[i].slot;
+    if (slot == kNoSlot || !table_.StillIs(slot, lookup.id(i))) continue;
+    const Chunk& chunk = table_.at(slot);
+    if (!chunk.recalled || chunk.g2_state != G2State::kReading) continue;
+    const MonotonicTime promised = promotions_.at(slot)->promised();
+    if (promised < until) Promise(slot, until);
+  }
+  Count(static_cast<uint32_t>(work::kLook * lookup.found.size()));
+}
+
+// They do not wait longer than they said. What they wait for comes all the same.
+void Core::TellOfLatePromises() {
+  const MonotonicTime now = deps_.clock->Now();
+  auto& promised = remote_->promised;
+  while (!promised.empty() && promised.begin()->first <= now && !Spent()) {
+    const ChunkSlot slot = promised.begin()->second;
+    promised.erase(promised.begin());
+    Count(work::kFind);
+    const auto found = promotions_.find(slot);
+    // It may have ended, and the slot be another chunk's.
+    if (found == promotions_.end() || found->second->from() != remote_.get()) continue;
+    const MonotonicTime until = found->second->promised();
+    if (until > now) {
+      if (until < MonotonicTime::max()) promised.emplace(until, slot);
+      continue;
+    }
+    Promotion::Callbacks late = found->second->TakeImpatient();
+    remote_->counters.late_waits += late.size();
+    TellFirst(std::move(late), absl::UnavailableError("the chunk is late from beyond the node"));
+  }
 }
 
 // Those that are in no tier, from a key on.
@@ -157,7 +206,7 @@ bool Core::IsWorthAsking(const Recalling& recalling) {
     return false;
   }
   if (cost_known && !IsFaster(recalling, recalling.ids.size(), 0)) return false;
-  return remote_->MayFind();
+  return remote_->MayFind(recalling.ids.front().ns);
 }
 
 // Whether so many bytes come well before the first of the chunks are computed.
@@ -186,9 +235,8 @@ void Core::Search(const std::shared_ptr<Recalling>& recalling, MonotonicTime dea
 void Core::EndRecall(Recalling& recalling) {
   KVKEEP_CHECK(recalling.left > 0);
   if (--recalling.left > 0) return;
-  KVKEEP_CHECK(remote_->recalls > 0);
   remote_->removals.EndSearch(recalling.began);
-  --remote_->recalls;
+  remote_->recalls.End(recalling.requester.tenant);
   if (recalling.done) CallLater(std::move(recalling.done), recalling.came);
 }
 
@@ -272,6 +320,7 @@ bool Core::BeginRecall(Section& section, const std::shared_ptr<Recalling>& recal
   ++recalling->left;
   remote_->recalling.insert(id);
   StartPromotion(*remote_, recalling->requester, slot, recalling->deadline);
+  if (recalling->wait.count() > 0) Promise(slot, deps_.clock->Now() + recalling->wait);
   AwaitAll(*promotions_.at(slot),
            [this, recalling, bytes = shape.payload_bytes](const absl::Status& status) {
              OnRecalled(recalling, bytes, status);
@@ -305,7 +354,7 @@ void Core::OnRecalled(const std::shared_ptr<Recalling>& by, uint64_t bytes,
 bool Core::BeyondIsQuiet() {
   Section section(this, Section::Kind::kNotMeasured);
   return remote_ == nullptr || (!remote_->reads.busy() && !remote_->writes.busy() &&
-                                remote_->recalls == 0 && !remote_->removals.busy() &&
+                                remote_->recalls.all() == 0 && !remote_->removals.busy() &&
                                 remote_->journal.at_rest() &&
                                 !remote_->ages.busy());
 }
@@ -323,7 +372,7 @@ void Core::PumpRemote() {
   // What is full takes removals: it gets room by them.
   while (remote.readable()) {
     const std::optional<ChunkId> id = remote.removals.Next(
-        in_use, [&remote] { return remote.source().TakeQuestion(); });
+        in_use, [&remote](const ChunkId& of) { return remote.source().TakeQuestion(of.ns); });
     if (!id.has_value()) break;
     Count(work::kStart);
     Later([this, id = *id, source = &remote.source()] {
@@ -341,12 +390,14 @@ void Core::PumpRemote() {
     Count(work::kFind);
     const RemoteWrites::Offered next = remote.writes.next();
     const ChunkSlot slot = table_.Find(next.id);
-    const bool there = slot != kNoSlot && ReadableNow(table_.at(slot));
+    const bool there = slot != kNoSlot && ReadableNow(table_.at(slot)) &&
+                       !remote.writes.IsMissing(next.parent);
     if (!there || table_.at(slot).sending) {
       if (slot != kNoSlot && !there) {
         table_.at(slot).beyond = RemoteAges::kUnknown;
         if (!next.replace) remote.SetUnwritten(slot, true);
       }
+      if (!there) remote.writes.NoteMissing(next.id);
       ++(next.replace ? remote.counters.dropped_refreshes : remote.counters.dropped_chunks);
       remote.writes.Pop();
       continue;
@@ -355,7 +406,7 @@ void Core::PumpRemote() {
     remote.writes.Pop();
     remote.write_rate.Take(table_.at(slot).blocks() * kBlockBytes);
     Count(work::kStart);
-    StartRemoteWrite({slot, next.replace, next.refusals});
+    StartRemoteWrite({slot, next});
   }
 }
 
@@ -394,7 +445,7 @@ void Core::SubmitRemoteWrite(RemoteTier& remote, RemoteWrites::Sent sent, ArenaI
                       [this, sent, bytes](uint64_t ended, const absl::Status& status) {
                         OnRemoteWritten(sent, ended, status);
                       },
-                  .replace = sent.replace});
+                  .replace = sent.what.replace});
   };
   const auto fail = [&](const absl::Status& why) {
     OnRemoteWritten(sent, shape.blocks().value() * kBlockBytes, why);
@@ -421,11 +472,12 @@ void Core::OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::
   remote.writes.End(chunk.id, bytes);
   if (status.ok() || absl::IsAlreadyExists(status)) {
     RemoteCounters& counters = remote.counters;
-    ++(sent.replace ? counters.refreshed_chunks : counters.written_chunks);
-    (sent.replace ? counters.refreshed_bytes : counters.written_bytes) +=
+    ++(sent.what.replace ? counters.refreshed_chunks : counters.written_chunks);
+    (sent.what.replace ? counters.refreshed_bytes : counters.written_bytes) +=
         chunk.shape.payload_bytes;
   } else {
     ++remote.counters.failed_writes;
+    remote.writes.NoteMissing(chunk.id);
   }
   // Of one that was there nobody told its age.
   chunk.beyond = status.ok() ? remote.ages.At(deps_.clock->Now()) : RemoteAges::kUnknown;
@@ -433,7 +485,7 @@ void Core::OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::
   const bool failed = !status.ok() && !absl::IsAlreadyExists(status);
   Change(this, sent.slot)->sending = false;
   // Unless it was deleted meanwhile.
-  if (failed && !sent.replace && table_.Find(id) == sent.slot && remote.OfferAgain(id, sent)) {
+  if (failed && !sent.what.replace && table_.Find(id) == sent.slot && remote.OfferAgain(sent)) {
     table_.at(sent.slot).beyond = RemoteAges::kUnderWay;
   }
   PumpLater(remote);

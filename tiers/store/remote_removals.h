@@ -45,7 +45,7 @@ class RemoteRemovals {
   // True: it is deleted, and its removal was not waited for before.
   bool Add(const ChunkId& id, Why why);
   // The next one to be sent, which is under way then. `writing`: not now, of that name.
-  // `may_send_unseen` takes leave for one more of those.
+  // `may_send_unseen`: whether that one may be sent now though nobody saw it there.
   template <typename Writing, typename MaySend>
   std::optional<ChunkId> Next(Writing writing, MaySend may_send_unseen);
   // True: a deleted one is removed, and nothing is left to be done.
@@ -107,7 +107,7 @@ std::optional<ChunkId> RemoteRemovals::Next(Writing writing, MaySend may_send_un
     for (auto at = from.begin(); at != from.end() && looked_at < kMostAtOnce; ++at, ++looked_at) {
       const ChunkId id = at->second;
       if (writing(id)) continue;
-      if (!seen && !may_send_unseen()) return std::nullopt;
+      if (!seen && !may_send_unseen(id)) return std::nullopt;
       from.erase(at);
       return id;
     }

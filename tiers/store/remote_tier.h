@@ -7,6 +7,7 @@
 // remote.cc works on it.
 #pragma once
 
+#include <map>
 #include <set>
 #include <vector>
 
@@ -24,7 +25,8 @@ namespace kvkeep::store_internal {
 
 class RemoteTier final : public LowerTier {
  public:
-  static constexpr uint32_t kMostRecalls = 256;       // under way at once
+  // Under way at once. A tenant may have as many as are left for the others, half when it is alone.
+  static constexpr uint32_t kMostRecalls = 512;
   static constexpr size_t kMostChunksARecall = 4096;  // those behind are not looked for
   // Fewer are not asked for by a lookup, without and with a cost that the caller told.
   static constexpr size_t kLeastChunks = 8, kLeastChunksByCost = 2;
@@ -58,7 +60,7 @@ class RemoteTier final : public LowerTier {
   RemoteSource& source() const { return source_; }
   // Nothing is under way, and nothing waits for its time.
   bool at_rest() const {
-    return !reads.busy() && !writes.busy() && !writes.anyone_waits() && recalls == 0 &&
+    return !reads.busy() && !writes.busy() && !writes.anyone_waits() && recalls.all() == 0 &&
            removals.at_rest() && journal.at_rest() && !ages.busy() && !ages.anyone_waits();
   }
 
@@ -81,10 +83,10 @@ class RemoteTier final : public LowerTier {
   // After a write of it that failed. Where the place is away or refuses all, that costs the chunk
   // nothing but time; where others are taken it is the chunk that is refused. False: it waits for
   // its next use.
-  bool OfferAgain(const ChunkId& id, const RemoteWrites::Sent& sent) {
-    const uint32_t refusals = sent.refusals + (writable() ? 1 : 0);
-    const bool offered = refusals < RemoteWrites::kMostRefusals &&
-                         writes.Offer({.id = id, .refusals = refusals});
+  bool OfferAgain(RemoteWrites::Sent sent) {
+    sent.what.refusals += writable() ? 1 : 0;
+    const bool offered =
+        sent.what.refusals < RemoteWrites::kMostRefusals && writes.Offer(sent.what);
     if (!offered) SetUnwritten(sent.slot, true);
     return offered;
   }
@@ -94,8 +96,8 @@ class RemoteTier final : public LowerTier {
   uint64_t writes_left() const { return writes.under_way() + unwritten_chunks_; }
 
   // Whether a search may begin, by how much the source may ask.
-  bool MayFind() {
-    if (source_.may_find()) return true;
+  bool MayFind(const NamespaceDigest& ns) {
+    if (source_.may_find(ns)) return true;
     ++counters.declined_rate;
     return false;
   }
@@ -113,7 +115,34 @@ class RemoteTier final : public LowerTier {
   RemoteRemovals removals;
   RemovalJournal journal;  // of the removals
   RemoteCounters counters;
-  uint32_t recalls = 0;  // under way
+  // Those that are under way, by who asked.
+  class Recalls {
+   public:
+    bool May(TenantId asks) const {
+      const auto own = of_.find(asks);
+      return (own == of_.end() ? 0 : own->second) < kMostRecalls - all_;
+    }
+    void Begin(TenantId asks) {
+      KVKEEP_CHECK(May(asks));
+      ++of_[asks];
+      ++all_;
+    }
+    void End(TenantId asks) {
+      const auto own = of_.find(asks);
+      KVKEEP_CHECK(own != of_.end() && all_ > 0);
+      if (--own->second == 0) of_.erase(own);
+      --all_;
+    }
+    uint32_t all() const { return all_; }
+
+   private:
+    uint32_t all_ = 0;
+    std::map<TenantId, uint32_t> of_;
+  };
+
+  Recalls recalls;
+  // When who waits for a chunk of a recall is told that it is late.
+  std::multimap<MonotonicTime, ChunkSlot> promised;
   std::multiset<ChunkId> recalling;  // chunks on their way: not removed there meanwhile
 
  private:

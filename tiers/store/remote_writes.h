@@ -1,57 +1,89 @@
-// RemoteWrites: which chunks are to be written beyond the node, in the order in which they were
-// offered, and which are being written.
+// RemoteWrites: which chunks are to be written beyond the node, and which are being written.
 //
-// A chunk waits by its name: it may be gone, or another one, when its turn comes. While it is
-// written Chunk::sending keeps its bytes. The core's lock protects it.
+// Tenants take turns (fair_queue.h); a tenant's chunks go in the order in which they were offered,
+// and it may have as many in the queue as there is room left for the others. A chunk waits by its
+// name: it may be gone, or another one, when its turn comes. While it is written Chunk::sending
+// keeps its bytes.
+//
+// Who searches takes a chunk that is there to stand for those before it (prefix_search.h). So
+// behind one that did not get there none is written: names of those are kept for a while.
+//
+// The core's lock protects it.
 #pragma once
 
 #include <absl/container/btree_set.h>
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 
 #include "tiers/base/check.h"
 #include "tiers/base/key.h"
 #include "tiers/base/units.h"
 #include "tiers/policy/eviction_policy.h"
+#include "tiers/store/fair_queue.h"
+#include "tiers/store/types.h"
 
 namespace kvkeep::store_internal {
 
 class RemoteWrites {
  public:
-  static constexpr size_t kMostQueued = 4096;
+  static constexpr size_t kMostQueued = 8192, kMostMissing = 16384;
   struct Offered {
     ChunkId id;
-    bool replace = false;      // what is there
-    uint32_t refusals = 0;     // of it, by a place that takes others
+    TenantId tenant;
+    uint64_t bytes = 0;             // of its image
+    std::optional<ChunkId> parent;  // if it has one, and that is known
+    bool replace = false;           // what is there
+    uint32_t refusals = 0;          // of it, by a place that takes others
   };
   // One that is being written.
   struct Sent {
     ChunkSlot slot;
-    bool replace;
-    uint32_t refusals = 0;
+    Offered what;
   };
   // After so many it is not offered again before its next use.
   static constexpr uint32_t kMostRefusals = 3;
   static constexpr uint64_t kMostBytesInFlight = 64 * kMiB;  // or one image, however large
 
-  // False: the queue is full, and this one is dropped.
+  // False: the queue has no room, or its parent is missing there: this one is, too.
   bool Offer(const Offered& offered) {
-    if (queue_.size() >= kMostQueued) return false;
-    queue_.push_back(offered);
+    const auto* const own = queue_.Find(offered.tenant);
+    const bool room = (own == nullptr ? 0 : own->size()) < kMostQueued - waiting_;
+    if (!room || IsMissing(offered.parent)) {
+      NoteMissing(offered.id);
+      return false;
+    }
+    queue_.Add(offered.tenant, offered.bytes).push_back(offered);
+    ++waiting_;
+    missing_.erase(offered.id);
     return true;
   }
   // What may be there already leaves room for what is new.
-  bool has_room_for_old() const { return queue_.size() < kMostQueued / 2; }
-  bool anyone_waits() const { return !queue_.empty(); }
+  bool has_room_for_old() const { return waiting_ < kMostQueued / 4; }
+  bool anyone_waits() const { return waiting_ > 0; }
   // REQUIRES: anyone_waits().
   const Offered& next() const {
     KVKEEP_CHECK(anyone_waits());
-    return queue_.front();
+    return queue_.front().front();
   }
   void Pop() {
     KVKEEP_CHECK(anyone_waits());
-    queue_.pop_front();
+    const uint64_t bytes = next().bytes;
+    queue_.front().pop_front();
+    queue_.Take(bytes);
+    --waiting_;
+  }
+  // It did not get there.
+  void NoteMissing(const ChunkId& id) {
+    if (!missing_.insert(id).second) return;
+    missing_order_.push_back(id);
+    if (missing_order_.size() <= kMostMissing) return;
+    missing_.erase(missing_order_.front());
+    missing_order_.pop_front();
+  }
+  bool IsMissing(const std::optional<ChunkId>& id) const {
+    return id.has_value() && missing_.contains(*id);
   }
 
   bool MayBegin(uint64_t bytes) const {
@@ -72,10 +104,13 @@ class RemoteWrites {
   size_t writing() const { return writing_.size(); }
   bool busy() const { return !writing_.empty(); }
   // Waiting, or being written.
-  size_t under_way() const { return queue_.size() + writing_.size(); }
+  size_t under_way() const { return waiting_ + writing_.size(); }
 
  private:
-  std::deque<Offered> queue_;
+  FairQueue<TenantId, std::deque<Offered>> queue_;
+  size_t waiting_ = 0;
+  absl::btree_set<ChunkId> missing_;
+  std::deque<ChunkId> missing_order_;  // of names that were added there
   absl::btree_multiset<ChunkId> writing_;  // one that was put anew may be so twice
   uint64_t in_flight_bytes_ = 0;
 };

@@ -71,7 +71,9 @@ struct ChunkSet {
 
 // What a lookup may ask of what lies beyond the node (Store::AskBeyond).
 struct BeyondOptions {
-  std::chrono::nanoseconds wait{0};  // the search may take so long; 0: nothing is asked
+  // The search may take so long; and a get so long from then on for what was found, when the cost
+  // below is not known. 0: nothing is asked.
+  std::chrono::nanoseconds wait{0};
   // What a key costs the caller that is not there. What would take longer to come is left there,
   // and what was begun ends when that time is over. 0: not known.
   std::chrono::nanoseconds recompute_per_key{0};

@@ -73,7 +73,7 @@ void Core::BeginDrain(bool write_remote) {
     const ChunkSlot slot(i);
     if (remote_->unwritten(slot) && ReadableNow(table_.at(slot))) {
       remote_->EndWait(slot);
-      OfferToRemote(slot);
+      OfferToRemote(slot, std::nullopt);
     }
     Count(work::kLook);
     section.YieldIfSpent();

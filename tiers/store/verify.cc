@@ -89,6 +89,16 @@ void Core::WriteBackIfUnbacked(ChunkSlot slot) {
   if (!chunk.dirty()) WaitForDevice(slot);
 }
 
+// It was recalled. It is there to be recalled again, so a drive is worn for it once it is used here
+// again: a lookup offers it then, as what its admission did not want.
+void Core::LeaveToNextUse(ChunkSlot slot) {
+  Chunk& chunk = table_.at(slot);
+  if (durable_waiters_.Has(slot)) return WriteBackIfUnbacked(slot);
+  if (devices_.empty() || chunk.detached || chunk.g3_state != G3State::kAbsent) return;
+  chunk.unadmitted = true;
+  ++remote_->counters.recalled_unwritten;
+}
+
 void Core::EndFailedVerification(const Promotion& promotion, Promotion::Next end) {
   Section section(this);
   TellFirst(std::move(end.told), std::move(end.status));

@@ -422,13 +422,13 @@ TEST_CASE("no more is asked in a second than may be, and a search finds the less
     const RemoteSource::Found is = b.Find(ids);
     return std::count_if(is.begin(), is.end(), [](const auto& one) { return one.has_value(); });
   };
-  CHECK((b.source->may_find() && b.source->may_ask_age()));
+  CHECK((b.source->may_find(Chunk(1).ns) && b.source->may_ask_age()));
   CHECK(found() == 10);
-  CHECK_FALSE(b.source->may_find());
+  CHECK_FALSE(b.source->may_find(Chunk(1).ns));
   CHECK(found() == 1);  // nothing is answered inside the call, so one is asked
   CHECK(b.source->counters().probes_declined == 20 + 29);
   b.clock.Advance(std::chrono::milliseconds(600));
-  CHECK(b.source->may_find());
+  CHECK(b.source->may_find(Chunk(1).ns));
   CHECK_FALSE(b.source->may_ask_age());
   CHECK(found() == 5);  // one is owed
   b.clock.Advance(seconds(1));

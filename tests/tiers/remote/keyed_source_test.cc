@@ -347,9 +347,9 @@ TEST_CASE("how much may be asked in a second is for all keys together") {
   CHECK(bucket.Find(node, ids) == RemoteSource::Found(30));
   // Ten, of which the earlier key has none; and one, as each search asks something.
   CHECK(node.store->gets == 11);
-  CHECK_FALSE(node.source->may_find());
+  CHECK_FALSE(node.source->may_find(Chunk(1).ns));
   node.source->SetProbesPerSecond(0);
-  CHECK(node.source->may_find());
+  CHECK(node.source->may_find(Chunk(1).ns));
 }
 
 }  // namespace kvkeep

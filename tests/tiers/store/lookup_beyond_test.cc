@@ -222,6 +222,51 @@ TEST_CASE("a search ends with the wait, and what it began when computing it woul
   CHECK(node.s.world.remote().read_deadline == now + 10 * milliseconds(30));
 }
 
+TEST_CASE("a get of what a lookup promised waits as long as that did, and it comes all the same") {
+  LostNode node;
+  StoreTester& s = node.s;
+  const LookupResult found = node.Ask(kNames);
+  REQUIRE(found.leased_keys == 10);
+  ChunkReader reader = s.Pin(1, found.lease);
+  REQUIRE(reader);
+  std::string answer = "waiting";
+  const auto wait = [&] {
+    answer = "waiting";
+    reader.WhenReady(0, 1, [&answer](const absl::Status& status) {
+      answer = status.ok() ? "ok" : absl::StatusCodeToString(status.code());
+    });
+  };
+  wait();
+  s.world.clock().Advance(milliseconds(49));
+  s.store().Tick();
+  CHECK(answer == "waiting");
+  SECTION("nobody asks again") {
+    s.world.clock().Advance(milliseconds(1));
+    s.store().Tick();
+    CHECK(answer == "UNAVAILABLE");
+    CHECK(node.counters().late_waits == 1);
+    wait();
+    CHECK(answer == "UNAVAILABLE");
+    CHECK(node.counters().failed_recalls == 0);
+    s.RunAll();
+    wait();
+    CHECK(answer == "ok");
+    CHECK(s.Get(1, found.lease) == "hit");
+    CHECK(node.counters().recalled_chunks == 10);
+  }
+  SECTION("who asks again is promised it again") {
+    node.Ask(kNames);
+    s.world.clock().Advance(milliseconds(49));
+    s.store().Tick();
+    CHECK(answer != "UNAVAILABLE");
+    s.world.clock().Advance(milliseconds(1));
+    s.store().Tick();
+    CHECK(answer != "waiting");
+  }
+  s.RunAll();
+  s.store().CheckInvariants();
+}
+
 TEST_CASE("a lookup is answered in time though its search is not; what that finds comes later") {
   LostNode node;
   StoreTester& s = node.s;

@@ -14,11 +14,11 @@ struct Image {
   explicit Image(size_t count) : ready(count) { waiters.Resize(count); }
 
   bool IsReady(size_t piece) const { return ready[piece]; }
-  size_t Wait(size_t first, size_t end) {
+  size_t Wait(size_t first, size_t end, bool patient = true) {
     told.push_back(0);
     ranges.emplace_back(first, end);
     waiters.Add(
-        first, end, [this](size_t piece) { return IsReady(piece); },
+        first, end, patient, [this](size_t piece) { return IsReady(piece); },
         [this, number = told.size() - 1](const absl::Status&) { ++told[number]; });
     return told.size() - 1;
   }
@@ -91,6 +91,19 @@ TEST_CASE("whatever the order of the pieces, each waiter is told when the last o
     CHECK(image.waiters.TakeAll().size() == left);
     CHECK((!end_there || left == 0));
   }
+}
+
+TEST_CASE("those that are not patient may go before their pieces come, the others stay") {
+  Image image(3);
+  const size_t patient = image.Wait(0, 2), late = image.Wait(0, 2, false);
+  const size_t all = image.Wait(0, 3, false);
+  for (auto& one : image.waiters.TakeImpatient()) std::move(one)(absl::OkStatus());
+  CHECK(image.told[late] == 1);
+  CHECK(image.told[all] == 1);
+  CHECK(image.told[patient] == 0);
+  for (size_t piece = 0; piece < 3; ++piece) image.Come(piece, true);
+  CHECK(image.told[patient] == 1);
+  CHECK(image.told[late] == 1);
 }
 
 }  // namespace kvkeep::store_internal

@@ -60,7 +60,8 @@ struct Rig {
   }
   // "waits", or what it was told at once.
   std::string Await(size_t first, size_t end, PieceWaiters::Callback ready) {
-    const std::optional<absl::Status> known = promotion.Await({first, end}, ready);
+    const std::optional<absl::Status> known =
+        promotion.Await({first, end}, Promotion::Patience::kToTheEnd, ready);
     return known.has_value() ? known->ToString() : "waits";
   }
   std::string Await(size_t first, size_t end) {
@@ -210,7 +211,7 @@ TEST_CASE("an image in place has its bytes and its end, and waits for its header
     CHECK((next.end == Next::End::kAllReady) == (piece == 2));
   }
   PieceWaiters::Callback nobody = [](const absl::Status&) {};
-  CHECK(promotion->Await({0, 3}, nobody) == absl::OkStatus());
+  CHECK(promotion->Await({0, 3}, Promotion::Patience::kToTheEnd, nobody) == absl::OkStatus());
 }
 
 TEST_CASE("an image in place whose header is another's has failed at once") {

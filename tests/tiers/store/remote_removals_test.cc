@@ -13,8 +13,8 @@ ChunkId Gone(uint8_t name) {
 }
 
 bool Nobody(const ChunkId&) { return false; }
-bool Always() { return true; }
-bool Never() { return false; }
+bool Always(const ChunkId&) { return true; }
+bool Never(const ChunkId&) { return false; }
 
 constexpr auto kDeleted = RemoteRemovals::Why::kDeleted;
 constexpr auto kUnseen = RemoteRemovals::Why::kUnseen;
