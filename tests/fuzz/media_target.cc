@@ -3,12 +3,10 @@
 //
 // The first byte says which; its high bit, that checksums and the MAC are made right first, since
 // no fuzzer would ever guess them and what lies behind them is to be tried as well.
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-
 #include <cstring>
 
 #include "server/storage/known_devices.h"
+#include "tests/fakes/header_page.h"
 #include "tests/fakes/seeded_random.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/target.h"
@@ -35,8 +33,7 @@ enum class Kind : uint8_t {
 constexpr uint8_t kKinds = 7;
 constexpr uint8_t kMakeRight = 0x80;
 constexpr size_t kRecordKeyBytes = 52;
-// Of the header page (image.h) and of superblock and label (superblock.h).
-constexpr size_t kRootAt = 2176, kMacAt = 2752, kBlockChecksumAt = 4088;
+constexpr size_t kBlockChecksumAt = 4088;  // of superblock and label (superblock.h)
 
 constexpr MacKey kKey{std::byte{7}};
 
@@ -48,16 +45,8 @@ Block TakeBlock(InputReader& input) {
   return block;
 }
 
-void MakeHeaderRight(Block& page) {
-  StoreAt<Digest128>(page.data() + kRootAt, Xxh3_128(std::span(page).first(kRootAt)));
-  unsigned int size = 0;
-  KVKEEP_CHECK(HMAC(EVP_sha256(), kKey.data(), static_cast<int>(kKey.size()),
-                    reinterpret_cast<const unsigned char*>(page.data() + kRootAt), kMacAt - kRootAt,
-                    reinterpret_cast<unsigned char*>(page.data() + kMacAt), &size) != nullptr);
-}
-
 void CheckImageHeader(Block page, bool make_right) {
-  if (make_right) MakeHeaderRight(page);
+  if (make_right) MakeHeaderRight(page, kKey);
   const absl::StatusOr<ImageHeader> header = DecodeHeader(page, kKey);
   if (!header.ok()) return;
   const ImageShape& shape = header->identity.shape;
@@ -171,8 +160,11 @@ std::vector<FuzzInput> MediaSeeds() {
   for (uint32_t n = 0; n < 4; ++n) {
     const IndexRecord record = n % 2 == 0 ? NumberedRecord(n) : RandomRecord(random);
     const Block page = HeaderOf(record, random);
+    Block former = page;
+    MakeFormer(former, kKey);
     for (const bool make_right : {false, true}) {
       seeds.push_back(Seed(Kind::kImageHeader, make_right, page));
+      seeds.push_back(Seed(Kind::kImageHeader, make_right, former));
     }
     seeds.push_back(Seed(Kind::kRecord, false,
                          AsBytes(EncodeRecordKey(record.id) + EncodeRecordValue(record))));

@@ -13,6 +13,7 @@ namespace kvkeep {
 namespace {
 
 constexpr absl::string_view kMagic = "KVKIMAGE";
+constexpr size_t kVersionAt = 8;
 constexpr size_t kNamespaceAt = 16;
 constexpr size_t kKeyAt = 32;
 constexpr size_t kPartAt = 64;
@@ -42,9 +43,21 @@ static_assert(kMaxPieces % kMaxCipherUnits == 0);
 
 using Mac = std::array<std::byte, kMacBytes>;
 
+// Read, never written: their MAC covers the root in place of the identity.
+constexpr uint32_t kFormerVersion = 1, kFormerEncryptedVersion = 2;
+
+uint32_t VersionOf(ConstHeaderPage page) { return LoadAt<uint32_t>(page.data() + kVersionAt); }
+
+bool IsEncrypted(uint32_t version) {
+  return version == kEncryptedImageFormatVersion || version == kFormerEncryptedVersion;
+}
+
 Mac ComputeMac(ConstHeaderPage page, const MacKey& key) {
+  const uint32_t version = VersionOf(page);
+  const bool former = version == kFormerVersion || version == kFormerEncryptedVersion;
+  const size_t from = former ? kRootAt : 0;
   Mac mac;
-  HmacSha256(key, page.subspan(kRootAt, kMacAt - kRootAt), mac);
+  HmacSha256(key, page.subspan(from, kMacAt - from), mac);
   return mac;
 }
 
@@ -142,8 +155,8 @@ void EncodeHeader(const ImageHeader& header, const MacKey& mac_key, HeaderPage p
   std::fill(page.begin(), page.end(), std::byte{0});
   std::byte* const at = page.data();
   std::memcpy(at, kMagic.data(), kMagic.size());
-  StoreAt<uint32_t>(
-      at + 8, header.encryption.has_value() ? kEncryptedImageFormatVersion : kImageFormatVersion);
+  StoreAt<uint32_t>(at + kVersionAt, header.encryption.has_value() ? kEncryptedImageFormatVersion
+                                                                   : kImageFormatVersion);
   if (header.encryption.has_value()) {
     EncodeEncryption(*header.encryption, identity.shape, at);
   }
@@ -180,18 +193,18 @@ Digest128 HeaderRoot(ConstHeaderPage page) { return LoadAt<Digest128>(page.data(
 absl::StatusOr<ImageHeader> DecodeHeader(ConstHeaderPage page, const MacKey& mac_key) {
   const std::byte* const at = page.data();
   if (!HasImageMagic(page)) return absl::DataLossError("no image header here");
-  const uint32_t version = LoadAt<uint32_t>(at + 8);
-  if (version != kImageFormatVersion && version != kEncryptedImageFormatVersion) {
+  const uint32_t version = VersionOf(page);
+  if (version < kFormerVersion || version > kEncryptedImageFormatVersion) {
     return absl::FailedPreconditionError(absl::StrCat("image format version ", version,
-                                                      ", this build reads ", kImageFormatVersion,
-                                                      " and ", kEncryptedImageFormatVersion));
+                                                      ", this build reads ", kFormerVersion, " to ",
+                                                      kEncryptedImageFormatVersion));
   }
   if (LoadAt<Digest128>(at + kRootAt) != ComputeRoot(page)) {
     return absl::DataLossError("image header: identity does not match its root checksum");
   }
   const Mac mac = ComputeMac(page, mac_key);
   if (CRYPTO_memcmp(at + kMacAt, mac.data(), mac.size()) != 0) {
-    return absl::DataLossError("image header: placement does not match its MAC");
+    return absl::DataLossError("image header: does not match its MAC");
   }
 
   ImageHeader header;
@@ -207,7 +220,7 @@ absl::StatusOr<ImageHeader> DecodeHeader(ConstHeaderPage page, const MacKey& mac
   if (!ValidateShape(identity.shape).ok() || pieces != identity.shape.pieces()) {
     return absl::DataLossError("image header: impossible sizes");
   }
-  if (version == kEncryptedImageFormatVersion) {
+  if (IsEncrypted(version)) {
     header.encryption = DecodeEncryption(at, identity.shape);
     if (header.encryption->key_id.is_zero()) {
       return absl::DataLossError("image header: encrypted, but without the id of a key");

@@ -4,7 +4,7 @@
 //   byte 4096   payload
 //   RoundUp(4096 + payload_bytes, 64)  metadata tail, if any; zeros up to the end of the last block
 //
-// Header page, format version 1:
+// Header page, format version 3:
 //      0   8  magic "KVKIMAGE"                 2176  16  root: XXH3-128 of bytes 0..2176
 //      8   4  format version                   2192   1  tier (2, 3, 4)
 //     12   4  number of pieces                 2193   7  zero
@@ -13,22 +13,26 @@
 //     64   4  part                             2224   8  incarnation
 //     68   4  payload bytes                    2232   8  generation
 //     72   4  tail bytes                       2240 512  extents: 32 x {first block, blocks}, 8 + 8
-//     76   4  zero                             2752  32  MAC: HMAC-SHA256 of bytes 2176..2752
+//     76   4  zero                             2752  32  MAC: HMAC-SHA256 of bytes 0..2752
 //     80   8  creation time, us since 1970     2784      zeros to 4096
 //     88   8  XXH3-64 of the tail
 //     96  32  zero
 //    128 2048 XXH3-64 of each piece (at most 256)
 //
-// Format version 2 is an encrypted image. It lies in G3 or G4, never in G2 (how: tiers/crypt):
+// Format version 4 is an encrypted image. It lies in G3 or G4, never in G2 (how: tiers/crypt):
 //     88 and 128..2176 are ciphertext        2784  16  tag of those checksums
 //     96  16  key id                         2800 1024  tag of each cipher unit (at most 64)
 //    112  16  nonce                          3824      zeros to 4096
 // and so is all that follows the header page, in units: one piece each, two of them above 64 MiB of
 // payload, three above 128, four above 192; the last one goes to the end of the last block.
 //
+// Versions 1 and 2 are 3 and 4 but for the MAC, of bytes 2176..2752: the root stood for the
+// identity, and whoever can write there can make another identity of that root. They are read.
+//
 // Identity (up to the root) is made once, at put, and is the same in every tier. Placement is made
-// anew for every place. The MAC key is secret (state file, mode 0600), so a header planted in a
-// payload never verifies. Reading a header of another version is FailedPrecondition: never a guess.
+// anew for every place. The MAC key is secret (state file, 0600), so nobody else makes a header
+// that verifies. Piece checksums have no key: they find faults; the tags of an encrypted image find
+// attackers. Reading a header of another version is FailedPrecondition: never a guess.
 #pragma once
 
 #include <absl/status/status.h>
@@ -49,8 +53,8 @@
 
 namespace kvkeep {
 
-inline constexpr uint32_t kImageFormatVersion = 1;
-inline constexpr uint32_t kEncryptedImageFormatVersion = 2;
+inline constexpr uint32_t kImageFormatVersion = 3;
+inline constexpr uint32_t kEncryptedImageFormatVersion = 4;
 inline constexpr size_t kHeaderBytes = kBlockBytes;
 inline constexpr size_t kTailAlignment = 64;
 inline constexpr size_t kMaxCipherUnits = 64;

@@ -1,4 +1,4 @@
-// ImageCipher: encrypts and decrypts one image (tiers/base/image.h, format version 2), unit by
+// ImageCipher: encrypts and decrypts one image (tiers/base/image.h, format version 4), unit by
 // unit.
 //
 // Each image has a key of its own: HMAC-SHA256 under the tenant's data key over the image's name:

@@ -1,4 +1,4 @@
-// Header pages of versions 1 and 2, made by the layout in image.h and not by our encoder.
+// Header pages of versions 1 to 4, made by the layout in image.h and not by our encoder.
 #include <catch2/catch.hpp>
 
 #include "tests/fakes/stored_page.h"
@@ -8,6 +8,32 @@ namespace kvkeep {
 namespace {
 
 constexpr StoredRow kPlain[] = {
+    {0, "4b564b494d4147450300000002000000101112131415161718191a1b1c1d1e1f"},
+    {32, "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"},
+    {64, "0300000005001000090000000000000000401e18240a06008877665544332211"},
+    {128, "a8a7a6a5a4a3a2a1b8b7b6b5b4b3b2b100000000000000000000000000000000"},
+    {2176, "c9e60f44237b233707bf628cadd8a82703000000000000000200000000000000"},
+    {2208, "404142434445464748494a4b4c4d4e4f08070605040302012a00000000000000"},
+    {2240, "e803000000000000c80000000000000088130000000000003a00000000000000"},
+    {2752, "9900bcbb2a17ee1ee122031e6d8c00f8b6050b799a670389695a7897cc118632"},
+};
+
+constexpr StoredRow kEncrypted[] = {
+    {0, "4b564b494d4147450400000002000000101112131415161718191a1b1c1d1e1f"},
+    {32, "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"},
+    {64, "0300000005001000090000000000000000401e18240a06008877665544332211"},
+    {96, "505152535455565758595a5b5c5d5e5f606162636465666768696a6b6c6d6e6f"},
+    {128, "a8a7a6a5a4a3a2a1b8b7b6b5b4b3b2b100000000000000000000000000000000"},
+    {2176, "5af78e84fdb8e90f96e48674c1c7ad0403000000000000000200000000000000"},
+    {2208, "404142434445464748494a4b4c4d4e4f08070605040302012a00000000000000"},
+    {2240, "e803000000000000c80000000000000088130000000000003a00000000000000"},
+    {2752, "9a6b4b07289254764dcf810a6037aa3af7abf32391427a18304c148910cf309b"},
+    {2784, "707172737475767778797a7b7c7d7e7f808182838485868788898a8b8c8d8e8f"},
+    {2816, "909192939495969798999a9b9c9d9e9f00000000000000000000000000000000"},
+};
+
+// As a kvkeep of before wrote them: their MAC covers the root in place of the identity.
+constexpr StoredRow kFormerPlain[] = {
     {0, "4b564b494d4147450100000002000000101112131415161718191a1b1c1d1e1f"},
     {32, "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"},
     {64, "0300000005001000090000000000000000401e18240a06008877665544332211"},
@@ -18,7 +44,7 @@ constexpr StoredRow kPlain[] = {
     {2752, "7d8ce0952a51731d0d9bb1bf3cc1a151826ef3270a4121cfb3b38821e3455ee6"},
 };
 
-constexpr StoredRow kEncrypted[] = {
+constexpr StoredRow kFormerEncrypted[] = {
     {0, "4b564b494d4147450200000002000000101112131415161718191a1b1c1d1e1f"},
     {32, "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"},
     {64, "0300000005001000090000000000000000401e18240a06008877665544332211"},
@@ -49,13 +75,17 @@ ImageHeader StoredHeader() {
   return header;
 }
 
-void CheckStored(std::span<const StoredRow> rows, const ImageHeader& header) {
-  const MacKey key = CountedFrom<MacKey>(0);
-  const std::array<std::byte, kBlockBytes> stored = StoredPage(rows);
-  std::array<std::byte, kBlockBytes> written;
-  EncodeHeader(header, key, written);
-  CHECK(written == stored);
-  const absl::StatusOr<ImageHeader> read = DecodeHeader(stored, key);
+ImageHeader StoredEncryptedHeader() {
+  ImageHeader header = StoredHeader();
+  header.encryption = {.key_id = CountedFrom<KeyId>(0x50),
+                       .nonce = CountedFrom<ImageNonce>(0x60),
+                       .checksums_tag = CountedFrom<CipherTag>(0x70),
+                       .unit_tags = {CountedFrom<CipherTag>(0x80), CountedFrom<CipherTag>(0x90)}};
+  return header;
+}
+
+void CheckRead(std::span<const StoredRow> rows, const ImageHeader& header) {
+  const absl::StatusOr<ImageHeader> read = DecodeHeader(StoredPage(rows), CountedFrom<MacKey>(0));
   INFO(read.status());
   REQUIRE(read.ok());
   CHECK(read->identity.id == header.identity.id);
@@ -67,19 +97,27 @@ void CheckStored(std::span<const StoredRow> rows, const ImageHeader& header) {
   CHECK(read->encryption == header.encryption);
 }
 
-}  // namespace
-
-TEST_CASE("a stored header page of version 1 is read, and written byte for byte") {
-  CheckStored(kPlain, StoredHeader());
+void CheckWritten(const ImageHeader& header, std::span<const StoredRow> rows) {
+  std::array<std::byte, kBlockBytes> written;
+  EncodeHeader(header, CountedFrom<MacKey>(0), written);
+  CHECK(written == StoredPage(rows));
 }
 
-TEST_CASE("a stored header page of version 2, encrypted, is read, and written byte for byte") {
-  ImageHeader header = StoredHeader();
-  header.encryption = {.key_id = CountedFrom<KeyId>(0x50),
-                       .nonce = CountedFrom<ImageNonce>(0x60),
-                       .checksums_tag = CountedFrom<CipherTag>(0x70),
-                       .unit_tags = {CountedFrom<CipherTag>(0x80), CountedFrom<CipherTag>(0x90)}};
-  CheckStored(kEncrypted, header);
+}  // namespace
+
+TEST_CASE("a stored header page of version 3 is read, and written byte for byte") {
+  CheckRead(kPlain, StoredHeader());
+  CheckWritten(StoredHeader(), kPlain);
+}
+
+TEST_CASE("a stored header page of version 4, encrypted, is read, and written byte for byte") {
+  CheckRead(kEncrypted, StoredEncryptedHeader());
+  CheckWritten(StoredEncryptedHeader(), kEncrypted);
+}
+
+TEST_CASE("stored header pages of versions 1 and 2 are read") {
+  CheckRead(kFormerPlain, StoredHeader());
+  CheckRead(kFormerEncrypted, StoredEncryptedHeader());
 }
 
 }  // namespace kvkeep

@@ -135,8 +135,8 @@ TEST_CASE("turned on later, it encrypts what is written from then on, and reads 
   StoreTester s(CipherWorld(Encryption::kLater));
   PutIntoG3(s, 1, 4096);
   PutIntoG3(s, 2, 4096);
-  CHECK(s.OnDisk(s.DeviceBlock(1), 1)[8] == std::byte{1});
-  CHECK(s.OnDisk(s.DeviceBlock(2), 1)[8] == std::byte{2});
+  CHECK(s.OnDisk(s.DeviceBlock(1), 1)[8] == std::byte{3});
+  CHECK(s.OnDisk(s.DeviceBlock(2), 1)[8] == std::byte{4});
   const std::span<std::byte> page = s.OnDisk(s.DeviceBlock(2), 1);
   uint64_t id;
   std::memcpy(&id, page.data() + 96, sizeof(id));

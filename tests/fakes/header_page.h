@@ -1,0 +1,25 @@
+// Header pages that image.cc's encoder does not write: changed ones made right again, and those
+// that a kvkeep of before wrote.
+#pragma once
+
+#include "tiers/base/bytes.h"
+#include "tiers/base/hmac.h"
+#include "tiers/base/image.h"
+
+namespace kvkeep {
+
+// Root and MAC become those of what the page holds, by the version that it says (image.h).
+inline void MakeHeaderRight(HeaderPage page, const MacKey& key) {
+  constexpr size_t kVersionAt = 8, kRootAt = 2176, kMacAt = 2752;
+  StoreAt<Digest128>(page.data() + kRootAt, Xxh3_128(page.first(kRootAt)));
+  const size_t from = LoadAt<uint32_t>(page.data() + kVersionAt) < 3 ? kRootAt : 0;
+  HmacSha256(key, page.subspan(from, kMacAt - from), page.subspan<kMacAt, kHmacSha256Bytes>());
+}
+
+// Of version 3 or 4 it becomes what 1 or 2 had in its place.
+inline void MakeFormer(HeaderPage page, const MacKey& key) {
+  page[8] = std::byte(static_cast<uint8_t>(page[8]) - 2);
+  MakeHeaderRight(page, key);
+}
+
+}  // namespace kvkeep
