@@ -102,7 +102,6 @@ constexpr const char* kRestart[] = {
     "g4.admission",
     "g4.lifetime",
     "g4.epoch",
-    "g4.encryption",
     "fleet.name",
     "fleet.key_file",
     "fleet.previous_key_files",

@@ -21,7 +21,6 @@ struct G4Config {
   std::string admission = "second_use";
   std::chrono::milliseconds lifetime{0};  // 0: nothing expires there, as far as we know
   uint64_t epoch = 0;                   // another one, and it is empty
-  bool encryption = true;               // of payload
   bool operator==(const G4Config&) const = default;
 };
 

@@ -186,7 +186,8 @@ void Loader::Set(const ConfigSetting& setting) {
     failed_.insert(key.path);
     return Fail(PositionOf({}), absl::StrCat(key.path, ": ", status.message()));
   }
-  Fail(PositionOf({}), absl::StrCat("no key is called ", QuoteForMessage(setting.path)));
+  Fail(PositionOf({}), absl::StrCat("no key is called ", QuoteForMessage(setting.path),
+                                    WhatToDoIfGone(setting.path)));
 }
 
 // What was said of its entries is of others.

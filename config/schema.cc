@@ -340,8 +340,6 @@ std::vector<ConfigKey> G4Keys() {
                "expire."),
       Count("g4.epoch", In(&Config::g4, &G4Config::epoch), {0, 1'000'000'000},
             "Part of the names of objects: with another one G4 is empty at once."),
-      Bool("g4.encryption", In(&Config::g4, &G4Config::encryption),
-           "AES-256-GCM of payload, with keys derived from fleet.key_file, one for each tenant."),
       Count("remote.probes_per_second",
             In(&Config::remote, &RemoteConfig::probes_per_second), {1, 1'000'000},
             "How many chunks are asked for in a second, at most, under all keys together that the "

@@ -61,6 +61,7 @@ void ConfigSources::AddEnvironment(const char* const* environment) {
   constexpr size_t kLongestName = 64;
   std::vector<std::pair<std::string, std::string>> known;  // by variable
   for (const std::string& path : SettablePaths()) known.emplace_back(VariableName(path), path);
+  for (const GoneKey& key : GoneKeys()) known.emplace_back(VariableName(key.path), key.path);
   for (; *environment != nullptr; ++environment) {
     const absl::string_view entry = *environment;
     const size_t equals = entry.find('=');

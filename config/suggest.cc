@@ -14,6 +14,10 @@ namespace {
 
 constexpr size_t kLongestGuessed = 64;
 
+constexpr GoneKey kGoneKeys[] = {
+    {"g4.encryption", "what is written to G4 is always encrypted; take the key out"},
+};
+
 // Every path that exists: sections, lists, keys; parents before children.
 std::vector<std::string> AllPaths() {
   std::vector<std::string> paths;
@@ -61,7 +65,18 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
   return cost[a.size()][b.size()];
 }
 
+std::span<const GoneKey> GoneKeys() { return kGoneKeys; }
+
+std::string WhatToDoIfGone(absl::string_view path) {
+  for (const GoneKey& key : kGoneKeys) {
+    if (path == key.path) return absl::StrCat(": ", key.to_do);
+  }
+  return "";
+}
+
 std::string SuggestKey(absl::string_view parent, absl::string_view name) {
+  std::string gone = WhatToDoIfGone(absl::StrCat(parent, ".", name));
+  if (!gone.empty()) return gone;
   std::string best;
   size_t best_score = SIZE_MAX;
   std::vector<std::string> known_here;

@@ -3,6 +3,7 @@
 
 #include <absl/strings/string_view.h>
 
+#include <span>
 #include <string>
 
 namespace kvkeep {
@@ -11,8 +12,18 @@ namespace kvkeep {
 // product of the lengths: for keys, not for texts.
 size_t EditDistance(absl::string_view a, absl::string_view b);
 
-// For an unknown `name` under `parent` ("" at the top, "g2", "g3.paths[]"): ", did you mean
-// 'g3.paths'?", or how to write a path that was taken for a name, or "; known here: a, b".
+// For an unknown `name` under `parent` ("" at the top, "g2", "g3.paths[]"): ": what to do" for one
+// that is gone, ", did you mean 'g3.paths'?", or how to write a path that was taken for a name, or
+// "; known here: a, b".
 std::string SuggestKey(absl::string_view parent, absl::string_view name);
+
+// A key that there was once.
+struct GoneKey {
+  const char* path;
+  const char* to_do;  // for messages
+};
+std::span<const GoneKey> GoneKeys();
+// ": what to do" for a path of one of them, else empty.
+std::string WhatToDoIfGone(absl::string_view path);
 
 }  // namespace kvkeep

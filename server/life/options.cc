@@ -150,7 +150,6 @@ std::optional<G4Options> ToG4(const Config& config) {
                .fleet_name = config.fleet.name,
                .epoch = config.g4.epoch,
                .probes_per_second = config.remote.probes_per_second,
-               .encryption = config.g4.encryption,
                .tenants = {""}};
   for (const TenantConfig& tenant : config.tenants) g4.tenants.push_back(tenant.name);
   G4Place place = SplitG4Url(config.g4.url);

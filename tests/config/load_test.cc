@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "config/config.h"
+#include "config/sources.h"
 #include "config/suggest.h"
 #include "tests/config/loaded.h"
 
@@ -130,6 +131,22 @@ TEST_CASE("an unknown key is told with the nearest right one, or with those that
       ErrorsOf("g3: {<<: {io: auto}}") ==
       "kv.yaml:1:6: unknown key 'g3.<<'; known here: paths, policy, write_policy, admission, "
       "write_budget_bytes_per_second, endurance_tbw, endurance_years, io, scrub_bytes_per_second");
+}
+
+TEST_CASE("a key that is gone is refused, in each source, with what to do") {
+  for (const char* value : {"false", "true"}) {
+    CHECK(ErrorsOf(absl::StrCat("g4: {encryption: ", value, "}")) ==
+          "kv.yaml:1:6: unknown key 'g4.encryption': what is written to G4 is always encrypted; "
+          "take the key out");
+  }
+  ConfigSources sources{.user = {.home = "/var/u"}};
+  const char* const environment[] = {"KVKEEP_G4_ENCRYPTION=false", nullptr};
+  sources.AddEnvironment(environment);
+  CHECK(sources.warnings.empty());
+  CHECK(LoadConfigSources(sources).errors ==
+        std::vector<std::string>{"environment KVKEEP_G4_ENCRYPTION: no key is called "
+                                 "'g4.encryption': what is written to G4 is always encrypted; "
+                                 "take the key out"});
 }
 
 TEST_CASE("events go to loopback and Unix sockets, anywhere else only when that is said") {

@@ -28,7 +28,6 @@ const std::map<std::string, std::string>& G4Samples() {
       {"g4.admission", "all"},
       {"g4.lifetime", "7d"},
       {"g4.epoch", "7"},
-      {"g4.encryption", "false"},
       {"remote.probes_per_second", "50"},
       {"fleet.name", "east"},
       {"fleet.key_file", "/etc/fleet.key"},

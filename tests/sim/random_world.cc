@@ -99,7 +99,6 @@ WorldOptions::Encryption RandomEncryption(SeededRandom& random) {
 
 void AddRemote(SeededRandom& random, Scenario& scenario, bool faults) {
   scenario.world.remote = true;
-  scenario.world.remote_encrypted = scenario.world.seed % 2 == 0;
   scenario.world.store.remote_second_use = scenario.world.seed % 3 == 0;
   // Virtual time passes in seconds. Nothing expires, and images are written anew all the same.
   scenario.world.store.remote_lifetime = std::chrono::seconds(scenario.world.seed % 5 * 2);

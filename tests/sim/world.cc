@@ -62,7 +62,7 @@ World::World(const WorldOptions& options) : options_(options), random_(options.s
     keys_ = KeyRing::InMemory(tenants, &random_);
   }
   SeededRandom beyond(~options.seed);  // what this world draws stays what it was
-  if (options_.remote_encrypted) remote_keys_ = KeyRing::InMemory(tenants, &beyond);
+  if (options_.remote) remote_keys_ = KeyRing::InMemory(tenants, &beyond);
   for (const uint64_t blocks : options_.device_blocks) {
     Machine machine;
     machine.executor = std::make_unique<ManualExecutor>();

@@ -33,7 +33,6 @@ struct WorldOptions {
   MemoryIndex::Faults index_faults;
   bool remote = false;  // something lies beyond the node
   RemoteFaults remote_faults;
-  bool remote_encrypted = false;  // what is written there
   // Instead of that: of each process, what lies beyond the node, and the keys of what is written
   // there. The process runs the source's tasks.
   std::function<std::unique_ptr<RemoteSource>(ManualExecutor*, ManualClock*)> make_source;

@@ -298,6 +298,8 @@ BucketSource::Probed BucketSource::CheckProbe(const ChunkId& id, HeaderProbe& pr
   if (!of_it || header->placement.tier != Tier::kG4 || header->placement.place != keys_.id) {
     return bad(&BucketSourceCounters::bad_identity);
   }
+  // The seal says nothing of payload, which checksums without a key would not find changed.
+  if (!header->encryption.has_value()) return bad(&BucketSourceCounters::bad_plain);
   const ImageShape& shape = header->identity.shape;
   if (probe.head.object_bytes != shape.blocks().value() * kBlockBytes &&
       !Planted(Canary::kSizeUnchecked)) {

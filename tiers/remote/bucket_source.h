@@ -77,7 +77,8 @@ struct BucketSourceCounters {
   uint64_t replacing_writes = 0;  // of those: of what may be there, whatever is
   uint64_t removes = 0, failed_removes = 0;
   // Bad objects, by reason; those that were removed for it.
-  uint64_t bad_seal = 0, bad_header = 0, bad_identity = 0, bad_size = 0, removed_bad = 0;
+  uint64_t bad_seal = 0, bad_header = 0, bad_identity = 0, bad_size = 0, bad_plain = 0;
+  uint64_t removed_bad = 0;
   uint64_t replaced = 0;     // reads of what was another version meanwhile
   uint64_t no_versions = 0;  // reads in parts, where the store names no version
 };

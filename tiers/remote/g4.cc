@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<G4>> G4::Open(const G4Options& options, const G4S
                                              Clock* clock, RandomSource* random) {
   std::unique_ptr<G4> g4(new G4);
   KVKEEP_ASSIGN_OR_RETURN(KeySet keys, DeriveKeySet(options.fleet_name, secrets));
-  if (options.encryption) g4->keys_ = DeriveDataKeys(options, secrets);
+  g4->keys_ = DeriveDataKeys(options, secrets);
   KVKEEP_ASSIGN_OR_RETURN(g4->place_, OpenObjectPlace(options.place, clock, random));
   g4->watch_ = std::make_unique<HealthWatch>(clock);
   auto stoppable = std::make_unique<StoppableStore>(std::move(g4->place_.store));

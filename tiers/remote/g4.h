@@ -32,7 +32,6 @@ struct G4Options {
   std::string fleet_name;
   uint64_t epoch = 0;
   uint64_t probes_per_second = 0;  // 0: no limit
-  bool encryption = true;            // of payload
   std::vector<std::string> tenants;  // which have a data key each
 };
 
@@ -66,7 +65,7 @@ class G4 {
   G4& operator=(const G4&) = delete;
 
   RemoteSource* source() { return source_.get(); }
-  // Of payload; null: it stays plain.
+  // Of payload.
   const KeyRing* keys() const { return keys_.get(); }
   // Asks whether the store serves, when that is not known. Some: what people are to be told.
   std::optional<ObjectStoreHealth> Tick();

@@ -467,7 +467,7 @@ class Core final : private ReadSink {
   void PumpRemote() LOCKED;
   void StartRemoteWrite(RemoteWrites::Sent sent) LOCKED;
   void SubmitRemoteWrite(RemoteTier& remote, RemoteWrites::Sent sent, ArenaImage image,
-                         ImageHeader header, const DataKey* key);
+                         ImageHeader header, const DataKey& key);
   void OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::Status& status);
   void RemoveFromRemote(const ChunkId& id, RemoteRemovals::Why why) LOCKED;
   void PumpRemovalLog() LOCKED;
@@ -537,7 +537,7 @@ class Core final : private ReadSink {
   const Incarnation incarnation_;
   const Owners owners_;
   std::vector<double> parts_;               // of the arena, by TenantId
-  std::vector<const DataKey*> write_keys_, remote_write_keys_;  // by TenantId; null: in plain
+  std::vector<const DataKey*> write_keys_, remote_write_keys_;  // by TenantId; null: no key ring
   const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
 
   // ---- state that has a lock of its own, or needs none

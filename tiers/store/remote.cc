@@ -425,43 +425,32 @@ void Core::StartRemoteWrite(RemoteWrites::Sent sent) {
       // DRAM went bad: better nowhere else than a wrong image.
       if (!header.ok()) return OnRemoteWritten(sent, bytes, header.status());
       header->placement = placement;
-      SubmitRemoteWrite(*remote, sent, ArenaImage(deps_.arena, g2), *std::move(header), key);
+      SubmitRemoteWrite(*remote, sent, ArenaImage(deps_.arena, g2), *std::move(header), *key);
     });
   });
 }
 
 void Core::SubmitRemoteWrite(RemoteTier& remote, RemoteWrites::Sent sent, ArenaImage image,
-                             ImageHeader header, const DataKey* key) {
+                             ImageHeader header, const DataKey& key) {
   const ChunkId id = header.identity.id;
   const ImageShape shape = header.identity.shape;
-  // `bytes` has what is sent, until the end.
-  const auto send = [&](ConstHeaderPage page, auto from, auto bytes) {
-    remote.Write({.id = id,
-                  .shape = shape,
-                  .extents = {},
-                  .header = page,
-                  .from = std::move(from),
-                  .done =
-                      [this, sent, bytes](uint64_t ended, const absl::Status& status) {
-                        OnRemoteWritten(sent, ended, status);
-                      },
-                  .replace = sent.what.replace});
-  };
-  const auto fail = [&](const absl::Status& why) {
-    OnRemoteWritten(sent, shape.blocks().value() * kBlockBytes, why);
-  };
-  if (key == nullptr) {
-    const auto page = std::make_shared<AlignedPage>();
-    if (!page->ok()) return fail(AlignedPage::NoMemory());
-    EncodeHeader(header, remote.mac_key, page->span());
-    return send(page->span(), std::move(image), page);
-  }
-  const auto encrypted = EncryptedImage::Make(std::move(header), *key, image, remote.mac_key,
+  const auto encrypted = EncryptedImage::Make(std::move(header), key, image, remote.mac_key,
                                               *cipher_buffers_, deps_.random);
-  if (!encrypted.ok()) return fail(encrypted.status());
-  const std::shared_ptr<const EncryptedImage>& bytes = *encrypted;
-  send(bytes->header(),
-       [bytes](uint64_t offset, uint64_t most) { return bytes->Run(offset, most); }, bytes);
+  if (!encrypted.ok()) {
+    return OnRemoteWritten(sent, shape.blocks().value() * kBlockBytes, encrypted.status());
+  }
+  const std::shared_ptr<const EncryptedImage>& bytes = *encrypted;  // kept until the end
+  remote.Write({.id = id,
+                .shape = shape,
+                .extents = {},
+                .header = bytes->header(),
+                .from = [bytes](uint64_t offset,
+                                uint64_t most) { return bytes->Run(offset, most); },
+                .done =
+                    [this, sent, bytes](uint64_t ended, const absl::Status& status) {
+                      OnRemoteWritten(sent, ended, status);
+                    },
+                .replace = sent.what.replace});
 }
 
 void Core::OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::Status& status) {

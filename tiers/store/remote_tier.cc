@@ -57,6 +57,10 @@ absl::Status RemoteTier::CheckHeader(const ImageHeader& header, const Chunk& chu
       header.placement.place != source_.place()) {
     return absl::DataLossError("the image beyond the node is of another chunk or place");
   }
+  // Checksums of plain bytes have no key, and the place is nobody's to trust.
+  if (!header.encryption.has_value()) {
+    return absl::DataLossError("the image beyond the node is not encrypted");
+  }
   if (header.identity.shape == chunk.shape) return absl::OkStatus();
   // It is whole as far as anybody knows, and does not fit into what was taken for it.
   return absl::UnavailableError("the image beyond the node is another one than was found");

@@ -291,6 +291,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(const StoreOptions& options
   if (!valid.ok()) return valid;
   valid = CheckKeys(options, deps.keys);
   if (!valid.ok()) return valid;
+  KVKEEP_CHECK(deps.remote == nullptr || deps.remote_keys != nullptr);
   auto core = std::make_unique<Core>(options, deps);
   absl::Status recovered = core->Recover();
   if (!recovered.ok()) return recovered;

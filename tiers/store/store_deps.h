@@ -43,7 +43,7 @@ struct StoreDeps {
   // encrypted ones are misses. REQUIRES: a key for every tenant.
   const KeyRing* keys = nullptr;
   // The same for what is written beyond the node, and what is recalled from there: keys that all
-  // who share it have.
+  // who share it have. REQUIRES: set if `remote` is; what is not encrypted there is a miss.
   const KeyRing* remote_keys = nullptr;
   Uuid boot_id;
   // Gets the number of records that the recovery has found so far; null: not counted.

@@ -73,7 +73,7 @@ TEST_CASE("with G4 every counter of it is there at zero, under a name of the hou
     }
   }
   CHECK(series.size() >= RemoteCounterTable().size() + SourceCounterTable().size());
-  for (const char* reason : {"seal", "header", "identity", "size", "image"}) {
+  for (const char* reason : {"seal", "header", "identity", "size", "plain", "image"}) {
     CHECK(series.contains(std::string("kvkeep_g4_bad_objects_total,reason=") + reason));
   }
 }

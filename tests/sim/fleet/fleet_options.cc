@@ -24,7 +24,6 @@ const Removal<FleetOptions> kFleetRemovals[] = {
     {"deletes", [](FleetOptions& f) { f.deletes = false; }},
     {"stranger", [](FleetOptions& f) { f.stranger = false; }},
     {"parts", [](FleetOptions& f) { f.parts = 1; }},
-    {"encryption", [](FleetOptions& f) { f.encrypted = false; }},
     {"slices", [](FleetOptions& f) { f.world.hold_work = 0; }},
 };
 
@@ -57,7 +56,6 @@ FleetOptions RandomFleet(uint64_t seed, size_t nodes, const std::vector<std::str
   FleetOptions fleet{.seed = seed, .nodes = nodes};
   fleet.stranger = nodes > 1 && random.Chance(0.2);
   fleet.parts = random.Chance(0.3) ? 2 : 1;
-  fleet.encrypted = random.Chance(0.5);
   fleet.kills = random.Chance(0.7);
   fleet.machines_lost = fleet.kills && random.Chance(0.7);
   fleet.deletes = random.Chance(0.5);

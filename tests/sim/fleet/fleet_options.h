@@ -25,12 +25,11 @@ struct FleetOptions {
   Bucket bucket = Bucket::kShared;
   bool stranger = false;  // the last node has another fleet's key, and the same bucket
   uint32_t parts = 1;
-  bool encrypted = false;  // what is written to the bucket
-  WorldOptions world;      // of each node, but for its seed
+  WorldOptions world;     // of each node, but for its seed
   BucketSourceOptions source;
-  ObjectFaults faults;     // of the bucket, all the time
-  bool outages = false;    // the bucket fails in one way for a while, for all nodes or for one
-  bool meddlers = false;   // somebody without the key changes objects
+  ObjectFaults faults;    // of the bucket, all the time
+  bool outages = false;   // the bucket fails in one way for a while, for all nodes or for one
+  bool meddlers = false;  // somebody without the key changes objects
   bool kills = false, machines_lost = false;
   bool deletes = false;
 

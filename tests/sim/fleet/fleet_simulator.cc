@@ -193,7 +193,7 @@ void FleetSimulator::CheckAll() {
     // Nobody meddles: then what is not ours is not there under our names.
     if (!fleet_.objects_are_whole() || fleet_.outages) continue;
     KVKEEP_CHECK(counters.bad_seal + counters.bad_header + counters.bad_identity +
-                     counters.bad_size + counters.removed_bad ==
+                     counters.bad_size + counters.bad_plain + counters.removed_bad ==
                  0);
   }
 }

@@ -33,11 +33,9 @@ FleetNode::FleetNode(const FleetOptions& options, size_t number, size_t fleet,
     world_options_.make_source = [this](ManualExecutor* executor, ManualClock* clock) {
       return MakeSource(executor, clock);
     };
-    if (options.encrypted) {
-      std::vector<KeyRing::TenantKey> keys(1);
-      keys[0].key = FleetKeys::DeriveDataKey(FleetKey(fleet), kFleetName, "default");
-      world_options_.source_keys = KeyRing::Of(std::move(keys));
-    }
+    std::vector<KeyRing::TenantKey> keys(1);
+    keys[0].key = FleetKeys::DeriveDataKey(FleetKey(fleet), kFleetName, "default");
+    world_options_.source_keys = KeyRing::Of(std::move(keys));
   }
   world_ = std::make_unique<World>(world_options_);
   Start();

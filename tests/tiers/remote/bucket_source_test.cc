@@ -205,7 +205,7 @@ TEST_CASE("an image that is replaced while it is read is read as it was, or fail
   CHECK(failed < 40);
 }
 
-TEST_CASE("what is cut off, changed, of another chunk or of another place is absent, and removed") {
+TEST_CASE("what is cut off, changed, plain, of another chunk or place is absent, and removed") {
   Bucket b;
   Image image = Image::Make(*b.source, Chunk(1), 100'000, 3);
   CHECK(b.Write(image).ok());
@@ -234,9 +234,13 @@ TEST_CASE("what is cut off, changed, of another chunk or of another place is abs
   Image misplaced = Image::Make(*b.source, image.id, 100'000, 3, Tier::kG3);
   CHECK(b.Write(misplaced).ok());
   is_bad();
+  Image plain = Image::Make(*b.source, image.id, 100'000, 3, Tier::kG4, /*encrypted=*/false);
+  CHECK(b.Write(plain).ok());
+  is_bad();
   CHECK(b.source->counters().bad_size == 4);
   CHECK(b.source->counters().bad_seal == 1);
   CHECK(b.source->counters().bad_identity == 2);
+  CHECK(b.source->counters().bad_plain == 1);
 }
 
 TEST_CASE("another fleet finds nothing, and touches nothing") {

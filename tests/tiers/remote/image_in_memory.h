@@ -35,7 +35,7 @@ struct Image {
   std::vector<std::byte> bytes;
 
   static Image Make(const RemoteSource& of, const ChunkId& id, uint32_t payload, uint64_t seed,
-                    Tier tier = Tier::kG4) {
+                    Tier tier = Tier::kG4, bool encrypted = true) {
     Image image{id, {payload, 40}, {}};
     const BlockCount blocks = image.shape.blocks();
     image.bytes = RandomBytes(blocks.value() * kBlockBytes, seed);
@@ -44,6 +44,10 @@ struct Image {
                        std::vector<uint64_t>(image.shape.pieces(), seed)};
     header.placement = {tier, of.place(), Incarnation(0), Generation(0),
                         {Extent{BlockNumber(0), blocks}}};
+    if (encrypted) {
+      header.encryption.emplace().key_id = CountedFrom<KeyId>(1);
+      header.encryption->unit_tags.resize(image.shape.units());
+    }
     EncodeHeader(header, of.mac_key(), image.header());
     return image;
   }

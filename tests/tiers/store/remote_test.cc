@@ -148,6 +148,21 @@ TEST_CASE("what is gone, wrong or cut off beyond the node is a miss, and its spa
     CHECK(remote.Recall({1}) == "0");
     kept = "removed";
   }
+  SECTION("in plain, with all checksums right") {
+    auto image = *s.world.bucket().begin()->second;
+    const HeaderPage page(image.data(), kHeaderBytes);
+    const std::vector<std::byte> payload = MakePayload(1, 1, 4096);
+    ImageHeader header = DecodeHeader(page, s.world.remote().mac_key()).value();
+    header.encryption.reset();
+    header.identity.tail_checksum = Xxh3({});
+    header.identity.piece_checksums = {Xxh3(payload)};
+    EncodeHeader(header, s.world.remote().mac_key(), page);
+    std::copy(payload.begin(), payload.end(), image.begin() + kHeaderBytes);
+    s.world.bucket().begin()->second = std::make_shared<const std::vector<std::byte>>(image);
+    CHECK(remote.Recall({1}) == "0");
+    CHECK(remote.counters().bad_images == 1);
+    kept = "removed";
+  }
   SECTION("the source does not answer") {
     s.world.remote().set_faults({.read_error = 1});
     CHECK(remote.Recall({1}) == "0");

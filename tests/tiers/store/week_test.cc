@@ -67,6 +67,7 @@ class Weeks {
           BucketSourceOptions{.presence_entries = 1024}, Keys(),
           std::make_unique<MemoryObjectStore>(&objects_, executor, clock), clock, &random_);
     };
+    options.source_keys = KeyRing::InMemory({""}, &random_);
     return options;
   }
   static std::vector<uint64_t> Prompt(uint64_t conversation) {

@@ -22,7 +22,7 @@ from processes import ChildFailed  # noqa: E402
 from s3_contest import ArmProcess, Contest, Plan  # noqa: E402
 import s3_report  # noqa: E402
 
-OURS = ("bare", "kvkeep", "kvkeep, plain")
+OURS = ("bare", "kvkeep")
 
 
 def parse(arguments):
@@ -62,8 +62,7 @@ def arms_of(options, gateway, directory, say):
     """Those that start. What is left out is said; what is ours must be there."""
     kvkeep = [sys.executable, HERE / "kvkeep_arm.py"]
     wanted = [("bare", [sys.executable, HERE / "bare_arm.py"], {}, False),
-              ("kvkeep", kvkeep, {"KVKEEP_COMPARE_ENCRYPTION": "true"}, True),
-              ("kvkeep, plain", kvkeep, {"KVKEEP_COMPARE_ENCRYPTION": "false"}, True)]
+              ("kvkeep", kvkeep, {}, True)]
     for name, environment in (("lmcache", options.lmcache), ("nixl", options.nixl)):
         if environment is None:
             say(f"{name} is left out: no --{name}")

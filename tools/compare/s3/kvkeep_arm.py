@@ -3,8 +3,6 @@
 begin() starts a daemon with new directories and the same fleet key, so chunks of before are in the
 bucket and nowhere on the node. A lookup asks beyond the node and leases; a load gets what that
 leased. A put is over when the daemon's metrics say that G4 has the chunks.
-
-$KVKEEP_COMPARE_ENCRYPTION is true or false.
 """
 
 import os
@@ -27,8 +25,7 @@ PUT_AT_ONCE_BYTES = 64 << 20  # a quarter of G2 may be reserved by puts
 class Kvkeep(Arm):
     def __init__(self, where):
         super().__init__(where)
-        self._encrypts = os.environ["KVKEEP_COMPARE_ENCRYPTION"] == "true"
-        self.version = "encrypted" if self._encrypts else "not encrypted"
+        self.version = "encrypted"
         self._fleet_key = pathlib.Path(where.directory) / "fleet.key"
         self._fleet_key.touch(mode=0o600)
         self._fleet_key.write_text(os.urandom(32).hex())
@@ -41,8 +38,7 @@ class Kvkeep(Arm):
             "fleet": {"name": "compare", "key_file": str(self._fleet_key)},
             "g4": {"url": f"{where.endpoint}/{where.bucket}", "region": where.region,
                    "credentials_file": where.credentials, "connections": where.connections,
-                   "admission": "all", "write_bytes_per_second": "64GiB",
-                   "encryption": self._encrypts}})
+                   "admission": "all", "write_bytes_per_second": "64GiB"}})
         self._client = kvkeep.Client(self._daemon.endpoint, path="local", timeout=PATIENCE_S)
         if not self._client.wait_connected(PATIENCE_S):
             raise OSError("the client found no daemon")

@@ -6,8 +6,7 @@ OURS = "kvkeep"
 MB, GB = 1e6, 1e9
 # What must hold of kvkeep beside another arm (shared/design, section 10 of beyond-the-node.md):
 # operation, kvkeep's arm, the other's name, at least how many times as good.
-WANTED = (("recall", "kvkeep, plain", "bare", 0.9), ("put", "kvkeep, plain", "bare", 0.9),
-          ("put", "kvkeep", "bare", 0.5), ("recall", "kvkeep", "lmcache", 1.5),
+WANTED = (("put", "kvkeep", "bare", 0.5), ("recall", "kvkeep", "lmcache", 1.5),
           ("recall", "kvkeep", "nixl", 1.5), ("lookup", "kvkeep", "lmcache", 5),
           ("lookup", "kvkeep", "nixl", 5))
 
