@@ -57,6 +57,9 @@ TEST_CASE("a killed daemon's device is clean, and a running one's is refused") {
     CHECK(report["clean"] == true);
     CHECK(report["good_chunks"] == report["records"]);
     CHECK(report["records"] >= chunks.size());
+    // What "clean" does not say.
+    CHECK(report["plain_chunks"] == report["good_chunks"]);
+    CHECK(absl::StrContains(Fsck(site).text, "bytes that somebody planted are not (encryption"));
     site.Start();
   }
   CHECK(Engine(site).Hits(chunks) == chunks.size());

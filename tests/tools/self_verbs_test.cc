@@ -101,6 +101,16 @@ TEST_CASE("the doctor says of each thing in the way what it costs and what to do
   CHECK(absl::StartsWith(well.Of("space of"), "fail: "));
 }
 
+TEST_CASE("the doctor says that encryption alone finds planted bytes on a drive") {
+  Well well;
+  CHECK(absl::StartsWith(well.Of("integrity of G3"), "ok: in plain: faults are found, bytes "));
+  CHECK(absl::StrContains(well.Of("integrity of G3"), "encryption.master_key_file finds both"));
+  well.config.encryption.master_key_file = "/k";
+  CHECK(absl::StartsWith(well.Of("integrity of G3"), "ok: encrypted: "));
+  well.config.g3.paths.clear();
+  CHECK(well.Of("integrity of G3") == "none");
+}
+
 TEST_CASE("the doctor computes how many descriptors G2's segments take") {
   Well well;
   well.config.g2.segment_bytes = 1 << 20;

@@ -162,6 +162,7 @@ void IndexCheck::CheckImage(const IndexRecord& record, ReadBuffer& buffer) {
   }
   if (!fault.has_value()) {
     ++good_;
+    if (!image.header.encryption.has_value()) ++plain_;
     if (IsDoubtful(record.sequence)) ++doubtful_;
     return;
   }
@@ -290,6 +291,7 @@ void IndexCheck::CountSpace() {
   report_.stale_chunks = stale_;
   report_.doubtful_chunks = doubtful_;
   report_.unchecked_chunks = unchecked_;
+  report_.plain_chunks = plain_;
   report_.used_bytes = used_blocks_ * kBlockBytes;
   report_.orphaned_bytes = orphaned_blocks_ * kBlockBytes;
   KVKEEP_CHECK(report_.label_bytes + report_.used_bytes + report_.orphaned_bytes ==

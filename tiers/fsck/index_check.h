@@ -74,7 +74,7 @@ class IndexCheck {
   std::vector<Unmarked> unmarked_;  // those that are told
   uint64_t unmarked_records_ = 0;
   uint64_t used_blocks_ = 0, orphaned_blocks_ = 0;
-  std::atomic<uint64_t> good_ = 0, bad_ = 0, stale_ = 0, unchecked_ = 0, doubtful_ = 0;
+  std::atomic<uint64_t> good_ = 0, bad_ = 0, stale_ = 0, unchecked_ = 0, plain_ = 0, doubtful_ = 0;
 };
 
 }  // namespace kvkeep::fsck_internal

@@ -57,6 +57,7 @@ struct FsckReport {
   // Of the good ones: nothing says that their bytes were synced, so a durable put writes them anew.
   uint64_t doubtful_chunks = 0;
   uint64_t unchecked_chunks = 0;  // of the good ones: encrypted, payload not checked without a key
+  uint64_t plain_chunks = 0;      // of the good ones: nothing there would find planted bytes
   uint64_t orphaned_images = 0;
 
   // Of the data files; they add up. Orphaned is what whole images take that no record names: space

@@ -231,6 +231,16 @@ Finding DirectIo(const G3PathConfig& path) {
   return finding;
 }
 
+// What checks find of bytes on the paths that are not those that were written.
+Finding Integrity(const Config& config) {
+  Finding finding{.subject = "integrity of G3"};
+  finding.found = config.encryption.master_key_file.empty()
+                      ? "in plain: faults are found, bytes that somebody plants on a drive are "
+                        "not; encryption.master_key_file finds both"
+                      : "encrypted: faults are found, and bytes that somebody plants on a drive";
+  return finding;
+}
+
 bool CanLoadCuda() {
   void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return false;
@@ -326,6 +336,7 @@ std::vector<Finding> Examine(const Config& config, const Machine& machine) {
     findings.push_back(Space(path));
     findings.push_back(DirectIo(path));
   }
+  if (!config.g3.paths.empty()) findings.push_back(Integrity(config));
   return findings;
 }
 

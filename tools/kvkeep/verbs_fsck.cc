@@ -139,6 +139,12 @@ int PrintCheck(const Cli& cli, const FsckOptions& options, const FsckReport& rep
     absl::StrAppendFormat(&text, "%d of the good ones are encrypted, payload not checked\n",
                           report.unchecked_chunks);
   }
+  if (report.plain_chunks > 0) {
+    absl::StrAppendFormat(&text,
+                          "%d of the good ones are in plain: faults are found there, bytes that "
+                          "somebody planted are not (encryption finds both)\n",
+                          report.plain_chunks);
+  }
   absl::StrAppendFormat(&text, "%s of data: %s used, %s free", FormatBytes(report.data_bytes),
                         FormatBytes(report.used_bytes), FormatBytes(report.free_bytes));
   if (!options.headers_only) {
@@ -161,6 +167,7 @@ int PrintCheck(const Cli& cli, const FsckOptions& options, const FsckReport& rep
                     {"stale_chunks", report.stale_chunks},
                     {"doubtful_chunks", report.doubtful_chunks},
                     {"unchecked_chunks", report.unchecked_chunks},
+                    {"plain_chunks", report.plain_chunks},
                     {"orphaned_images", report.orphaned_images},
                     {"data_bytes", report.data_bytes},
                     {"label_bytes", report.label_bytes},

@@ -40,6 +40,7 @@ TEST_CASE("with the keys encrypted images are checked to the last byte") {
   INFO(Text(report.findings));
   CHECK(report.clean());
   CHECK(report.good_chunks == 4);
+  CHECK(report.plain_chunks == 1);
   CHECK(report.unchecked_chunks == 0);
   const ExtentList extents = vault.Record(3).extents;
   std::string what;

@@ -56,6 +56,7 @@ TEST_CASE("a device as a kill leaves it is clean, and its bytes add up") {
   CHECK(report.problems + report.notices == 0);
   CHECK(report.records == 5);
   CHECK(report.good_chunks == 5);
+  CHECK(report.plain_chunks == 5);
   CHECK(report.bad_chunks + report.stale_chunks == 0);
   CHECK(report.data_bytes == 32 * kMiB);
   CHECK(report.label_bytes == 4 * kBlockBytes);
