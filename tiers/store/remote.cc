@@ -13,6 +13,7 @@
 
 #include "tiers/base/canary.h"
 #include "tiers/base/check.h"
+#include "tiers/store/beyond_limits.h"
 #include "tiers/store/core.h"
 #include "tiers/store/encrypted_image.h"
 #include "tiers/store/guarded_header.h"
@@ -201,7 +202,8 @@ bool Core::IsWorthAsking(const Recalling& recalling) {
   Count(static_cast<uint32_t>(work::kLook * recalling.ids.size()));
   const bool cost_known = recalling.recompute_per_key.count() > 0;
   const size_t least = cost_known ? RemoteTier::kLeastChunksByCost : RemoteTier::kLeastChunks;
-  if (recalling.ids.size() < least) {
+  const bool computable = recalling.recompute_per_key < kNotComputable;
+  if (computable && recalling.ids.size() < least) {
     ++remote_->counters.declined_few;
     return false;
   }

@@ -9,6 +9,7 @@
 #include "tiers/base/status_macros.h"
 #include "tiers/base/tenant_tag.h"
 #include "tiers/base/utf8.h"
+#include "tiers/store/beyond_limits.h"
 
 namespace kvkeep {
 namespace {
@@ -84,8 +85,6 @@ absl::Status SessionInfo::Validate(size_t tenants) const {
 }
 
 absl::Status BeyondOptions::Validate() const {
-  constexpr std::chrono::microseconds kLongestWait = std::chrono::seconds(10);
-  constexpr std::chrono::microseconds kDearestKey = std::chrono::seconds(60);
   const auto check = [](const char* field, std::chrono::nanoseconds value,
                         std::chrono::microseconds most) {
     if (value <= most) return absl::OkStatus();
@@ -93,8 +92,8 @@ absl::Status BeyondOptions::Validate() const {
         absl::StrCat(field, " is ", value / std::chrono::microseconds(1), ", allowed are at most ",
                      most.count()));
   };
-  absl::Status wait_ok = check("remote_wait_us", wait, kLongestWait);
-  return wait_ok.ok() ? check("recompute_us_per_key", recompute_per_key, kDearestKey) : wait_ok;
+  absl::Status wait_ok = check("remote_wait_us", wait, kLongestBeyondWait);
+  return wait_ok.ok() ? check("recompute_us_per_key", recompute_per_key, kNotComputable) : wait_ok;
 }
 
 }  // namespace kvkeep

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "tests/tiers/store/store_tester.h"
+#include "tiers/store/beyond_limits.h"
 
 namespace kvkeep {
 namespace {
@@ -179,6 +180,19 @@ TEST_CASE("a few missing chunks are not asked for, unless their cost is known") 
   CHECK(node.counters().declined_few == 2);
   CHECK(node.Ask(Names(1, 2), LeaseMode::kLeadingRun, std::chrono::seconds(1)).beyond_keys == 2);
   CHECK(node.asked);
+}
+
+TEST_CASE("a single chunk is asked for by who cannot compute it") {
+  LostNode node;
+  CHECK(node.Ask({3}, LeaseMode::kAllPresent, kNotComputable - microseconds(1))
+            .leased_keys == 0);
+  CHECK(node.counters().declined_few == 1);
+  const LookupResult found =
+      node.Ask({3}, LeaseMode::kAllPresent, kNotComputable);
+  CHECK(node.asked);
+  CHECK(found.coming_parts == std::vector<uint64_t>{1});
+  CHECK(node.s.Get(3, found.lease) == "hit");
+  CHECK(node.counters().declined_few == 1);
 }
 
 TEST_CASE("who has asked enough for now asks nobody, and that is counted") {
