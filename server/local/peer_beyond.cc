@@ -20,8 +20,10 @@ enum class Question : uint8_t { kBeingAsked, kAnsweredNo, kAnsweredYes, kAwaited
 }  // namespace
 
 absl::Status LocalPeer::AskBeyond(const local::Message& message) {
-  // Who may not keep a request does not ask.
-  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, HoldFor(message.body.size()));
+  const auto kind = static_cast<Kind>(message.kind);
+  // Who may not keep a request has what is here.
+  absl::StatusOr<MessageHold> hold = HoldFor(message.body.size());
+  if (!hold.ok()) return Lookup(kind, message.id, false);
   const uint64_t number = next_job_++;
   const auto question = std::make_shared<std::atomic<Question>>(Question::kBeingAsked);
   const auto asked = [question, weak = weak_from_this(), loop = context_->loop,
@@ -36,7 +38,6 @@ absl::Status LocalPeer::AskBeyond(const local::Message& message) {
     });
   };
   context_->store->AskBeyond(session_, call_.lookup(), asked);
-  const auto kind = static_cast<Kind>(message.kind);
   Question now = Question::kBeingAsked;
   if (!question->compare_exchange_strong(now, Question::kAwaited)) {
     return Lookup(kind, message.id, now == Question::kAnsweredYes);
@@ -45,7 +46,7 @@ absl::Status LocalPeer::AskBeyond(const local::Message& message) {
   asking_[number] = {.kind = kind,
                      .id = message.id,
                      .began = request_began_,
-                     .held = std::make_shared<MessageHold>(std::move(hold)),
+                     .held = std::make_shared<MessageHold>(*std::move(hold)),
                      .body = {message.body.begin(), message.body.end()}};
   answered_later_ = true;
   return absl::OkStatus();

@@ -280,6 +280,13 @@ TEST_CASE("a lookup that asks beyond the node is answered when that was looked t
       CHECK(t.Payload(found.places[i]) == MakePayload(names[i], 1, 5000));
     }
   }
+  SECTION("where a request may not be kept it is answered by what is here") {
+    t.context->limits.max_message_bytes = 1;
+    const TestFound found = ReadFound(t.Ask(Kind::kGet, asks({.wait_us = 1000}, 1)));
+    CHECK(found.remote.asked == 0);
+    CHECK(found.head.leased_keys == 0);
+    CHECK(t.context->counters->refused_messages == 1);
+  }
   SECTION("the connection ends meanwhile") {
     t.Tell(Kind::kGet, asks({.wait_us = 1000}, 1));
     t.peer->End();
