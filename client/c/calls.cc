@@ -89,7 +89,8 @@ static_assert(KVKEEP_LEASE_LEADING_RUN == static_cast<int>(LeaseMode::kLeadingRu
               KVKEEP_LEASE_ALL_PRESENT == static_cast<int>(LeaseMode::kAllPresent));
 
 absl::Status CheckGet(const kvkeep_get_request& request, const ChunkSelection& selection) {
-  KVKEEP_RETURN_IF_ERROR(CheckFlags(request.flags, KVKEEP_GET_TRANSIENT | KVKEEP_GET_NO_VERIFY));
+  KVKEEP_RETURN_IF_ERROR(CheckFlags(request.flags, KVKEEP_GET_TRANSIENT | KVKEEP_GET_NO_VERIFY |
+                                                       KVKEEP_GET_NO_REMOTE));
   if (request.destinations == nullptr) return IsNull("destinations");
   if (request.outcomes == nullptr) return IsNull("outcomes");
   if (request.chunk_count != selection.chunks) {
@@ -97,6 +98,12 @@ absl::Status CheckGet(const kvkeep_get_request& request, const ChunkSelection& s
                                                    ", keys x parts are ", selection.chunks));
   }
   return CheckMetadataRooms(request.metadata, request.chunk_count);
+}
+
+std::chrono::microseconds RemoteWaitOf(const kvkeep_get_request& request) {
+  if ((request.flags & KVKEEP_GET_NO_REMOTE) != 0) return std::chrono::microseconds(0);
+  if (request.remote_wait_us == 0) return GetOptions{}.remote_wait;
+  return std::chrono::microseconds(request.remote_wait_us);
 }
 
 absl::Status StartGet(kvkeep_client* client, const kvkeep_get_request* given, Finish finish) {
@@ -114,6 +121,7 @@ absl::Status StartGet(kvkeep_client* client, const kvkeep_get_request* given, Fi
                         .metadata = request.metadata != nullptr,
                         .transient = (request.flags & KVKEEP_GET_TRANSIENT) != 0,
                         .verify = (request.flags & KVKEEP_GET_NO_VERIFY) == 0,
+                        .remote_wait = RemoteWaitOf(request),
                         .deadline = Deadline(request.deadline_ms),
                         .destinations = destinations};
   if (request.run_counts != nullptr) {

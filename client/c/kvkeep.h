@@ -261,8 +261,7 @@ int kvkeep_queue_destroy(kvkeep_queue* queue, kvkeep_error* error);
 // A descriptor for epoll and its like: readable while completions wait. Only kvkeep_queue_poll and
 // _wait may read it; it may be readable when they find nothing. The queue owns it: do not close it.
 int kvkeep_queue_fd(const kvkeep_queue* queue);
-// Takes up to `max` completions, in the order in which calls ended, and returns how many. Does not
-// wait.
+// Takes up to `max` completions, in the order in which calls ended; returns how many, at once.
 uint32_t kvkeep_queue_poll(kvkeep_queue* queue, kvkeep_completion* out, uint32_t max);
 // The same, but waits until there is one; 0 when the time has passed.
 uint32_t kvkeep_queue_wait(kvkeep_queue* queue, kvkeep_completion* out, uint32_t max,
@@ -291,8 +290,8 @@ typedef struct kvkeep_lookup_request {
   // Keys behind the leading ones are looked for beyond the node, for so long at most, and brought
   // into DRAM; 0: nothing is asked; at most 10 s.
   uint32_t remote_wait_us;
-  // What a key costs that is not there: what would come later is not brought. 0: not known; at most
-  // 60 s.
+  // What a key costs that is not there: what would come later is not brought. 0: not known; 60 s,
+  // the most: it cannot be computed, so that a single missing chunk is looked for as well.
   uint32_t recompute_us_per_key;
 } kvkeep_lookup_request;
 
@@ -302,8 +301,7 @@ typedef struct kvkeep_lookup_reply {
   // Keys whose chunks are leased. Less than leading_keys when the promise did not fit: get these,
   // release, look the rest up again.
   uint32_t leased_keys;
-  // Estimate of the time until the leading keys are all readable in DRAM; 0: they are. For engines
-  // that may rather recompute.
+  // Estimate: until the leading keys are all readable in DRAM; 0: they are.
   uint32_t promotion_us;
   uint64_t leased_bytes;
   kvkeep_lease* lease;  // the caller's; NULL: nothing was leased
@@ -355,6 +353,7 @@ typedef struct kvkeep_get_outcome {
 
 #define KVKEEP_GET_TRANSIENT 1u  // what is promoted for it is the first to be evicted
 #define KVKEEP_GET_NO_VERIFY 2u  // do not compare checksums once more on this side
+#define KVKEEP_GET_NO_REMOTE 4u  // what lies beyond the node (G4) is a miss at once
 
 typedef struct kvkeep_get_request {
   uint32_t size;
@@ -374,6 +373,10 @@ typedef struct kvkeep_get_request {
   // Or NULL: one buffer a chunk. How many of `destinations` each chunk fills, one after the other;
   // the bytes of a buffer whose data is NULL go nowhere.
   const uint32_t* run_counts;
+  // Without a lease, chunks that the node does not have are looked for beyond it and got once they
+  // have come: for so long at most, and no longer than half of the deadline. 0: 1 s; at most 10 s.
+  uint32_t remote_wait_us;
+  uint32_t reserved;
 } kvkeep_get_request;
 
 // Not OK: the call broke off; chunks whose outcome is not UNFINISHED are good all the same.
@@ -463,9 +466,7 @@ int kvkeep_delete_async(kvkeep_client* client, const kvkeep_keys_request* reques
                         kvkeep_count_reply* reply, kvkeep_queue* queue, void* user_data,
                         kvkeep_error* error);
 
-// ---------------------------------------------------------------- in place: the local path only
-
-// All of this answers FAILED_PRECONDITION while the client is on the other path.
+// ------------------------------ in place: the local path only, FAILED_PRECONDITION on the other
 
 // Chunks leased and laid open in the daemon's memory, to be read in place. As in any mapped memory,
 // a page with an uncorrectable error raises SIGBUS in the thread that reads it. That holds here,
@@ -524,8 +525,7 @@ int kvkeep_acquired_wait(const kvkeep_acquired* acquired, uint32_t index, uint32
 // 1 or 0: whether the bytes read up to now are good. 0 once the daemon has revoked the lease (this
 // process was stopped for long) or is gone. Ask after reading, before use.
 int kvkeep_acquired_valid(const kvkeep_acquired* acquired);
-// 1 or 0: whether all bytes of chunk `index` are there and match its checksums. For tools and tests
-// only, as the daemon has verified them.
+// 1 or 0: whether chunk `index` is all there and matches its checksums, as the daemon has verified.
 int kvkeep_acquired_verify(const kvkeep_acquired* acquired, uint32_t index);
 
 typedef struct kvkeep_copy_request {

@@ -234,8 +234,8 @@ void GrpcTransport::Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions 
   const ServerLimits& limits = ready->session->limits;
   const absl::StatusOr<bool> is_long = GetNeedsSlices(keys, parts, options, limits);
   if (!is_long.ok()) return std::move(done)(is_long.status());
+  const auto deadline = DeadlineOf(*grpc_client_, options.deadline);
   if (*is_long) {
-    const auto deadline = DeadlineOf(*grpc_client_, options.deadline);
     LongCall call = LongCallOf(this, ns, spec, keys, parts, limits, deadline);
     return GetInSlices(std::move(call), std::move(options), std::move(done));
   }
@@ -254,6 +254,7 @@ void GrpcTransport::Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions 
   request.set_pieces(options.pieces);
   request.set_metadata(options.metadata);
   request.set_transient(options.transient);
+  request.set_remote_wait_us(WholeMicroseconds(RemoteWaitOf(options, deadline)));
   GetCall::Start(grpc_client_, ready->session, request, parts, std::move(options),
                  [grpc_client = grpc_client_, id = ready->session->id, leased,
                   done = std::move(done)](absl::StatusOr<GetResult> result) mutable {

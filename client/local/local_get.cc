@@ -9,6 +9,7 @@
 #include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
+#include "tiers/base/wire_time.h"
 
 namespace kvkeep::client {
 namespace {
@@ -95,20 +96,24 @@ absl::Status LocalGet::RunLeased() {
 absl::Status LocalGet::RunUnleased() {
   for (size_t begin = 0; begin < what_.keys.size();) {
     const Keys keys = what_.keys.subspan(begin);
+    const KeysQuery query{
+        .ns = what_.ns,
+        .keys = keys,
+        .parts = what_.options.parts,
+        .part_count = what_.parts,
+        .lease = LeaseMode::kAllPresent,
+        .transient = what_.options.transient,
+        .remote = {.wait_us = WholeMicroseconds(RemoteWaitOf(what_.options, what_.deadline)),
+                   .recompute_us_per_key = WholeMicroseconds(kNotComputable)}};
     const uint64_t id = what_.session->NextId();
-    local::MessageWriter& writer = KeysMessage(*what_.session, Kind::kGet, id,
-                                               {.ns = what_.ns,
-                                                .keys = keys,
-                                                .parts = what_.options.parts,
-                                                .part_count = what_.parts,
-                                                .lease = LeaseMode::kAllPresent,
-                                                .transient = what_.options.transient});
+    local::MessageWriter& writer = KeysMessage(*what_.session, Kind::kGet, id, query);
     KVKEEP_ASSIGN_OR_RETURN(
         const Found found,
         Ask<Found>(
             what_.session, Kind::kGet, id, writer, what_.deadline,
             [&](LocalSession::Reply& reply) {
-              return ReadFound(reply, *what_.session, keys.size(), what_.parts, true, false);
+              return ReadFound(reply, *what_.session, keys.size(), what_.parts, true,
+                               AsksRemote(*what_.session, query));
             },
             [session = what_.session, counters = what_.counters](LocalSession::Reply reply) {
               if (ReleaseLate(*session, reply)) counters->leases_reclaimed.fetch_add(1);

@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "tiers/base/checksum.h"
@@ -35,6 +36,14 @@ absl::Status CheckDestinations(const GetOptions& options, size_t chunks) {
   return absl::InvalidArgumentError(absl::StrCat("destinations: ", options.destinations.size(),
                                                  " where ", wanted, " are wanted, for ", chunks,
                                                  " chunks (keys x parts)"));
+}
+
+std::chrono::microseconds RemoteWaitOf(const GetOptions& options,
+                                       std::chrono::steady_clock::time_point deadline) {
+  using std::chrono::microseconds;
+  if (options.lease != nullptr) return microseconds(0);
+  const auto left = std::chrono::floor<microseconds>(deadline - std::chrono::steady_clock::now());
+  return std::clamp(left / 2, microseconds(0), std::max(options.remote_wait, microseconds(0)));
 }
 
 absl::Status LeaseIsDead() {

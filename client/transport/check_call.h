@@ -4,6 +4,7 @@
 
 #include <absl/status/status.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -18,6 +19,9 @@ inline size_t PartCount(const NamespaceSpec& spec, Parts parts) {
 // INVALID_ARGUMENT names the field and its limit. REQUIRES: no NeedsSlices (split_calls.h).
 absl::Status CheckKeys(Keys keys, size_t parts, const ServerLimits& limits);
 absl::Status CheckDestinations(const GetOptions& options, size_t chunks);
+// How long a get that begins now has the daemon look beyond the node.
+std::chrono::microseconds RemoteWaitOf(const GetOptions& options,
+                                       std::chrono::steady_clock::time_point deadline);
 absl::Status LeaseIsDead();  // what a call under such a lease answers
 
 // Why the daemon would surely reject the chunk; empty: it may take it.

@@ -242,6 +242,7 @@ class GetSlices final : public Slices {
             .metadata = options_.metadata,
             .transient = options_.transient,
             .verify = options_.verify,
+            .remote_wait = options_.remote_wait,
             .destinations = {},
             .destination_runs = {},
             .allocate = nullptr};

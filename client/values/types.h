@@ -63,6 +63,10 @@ enum class LeaseMode {
   kAllPresent,  // lease every chunk that is there
 };
 
+// As LookupOptions::recompute_per_key: the caller has no other way to the bytes. Then few missing
+// chunks, or a single one, are looked for as well; else eight at least, or two whose cost is known.
+inline constexpr std::chrono::microseconds kNotComputable = std::chrono::seconds(60);
+
 struct LookupOptions {
   Parts parts;
   LeaseMode lease = LeaseMode::kNone;
@@ -71,7 +75,7 @@ struct LookupOptions {
   // into DRAM. 0: nothing is asked; nor of a daemon that has nothing there. At most 10 s.
   std::chrono::microseconds remote_wait{0};
   // What a key costs that is not there: what would come later is not brought. 0: not known; at most
-  // 60 s.
+  // kNotComputable.
   std::chrono::microseconds recompute_per_key{0};
   Deadline deadline{0};
 };
@@ -106,6 +110,11 @@ struct GetOptions {
   bool metadata = false;
   bool transient = false;
   bool verify = true;  // compare XXH3 of the delivered bytes with the daemon's
+  // Without a lease, chunks that the node does not have are looked for beyond it (G4), as by a
+  // lookup in mode kAllPresent, and got once they have come. The search takes so long at most, and
+  // no longer than half of the deadline: what the node has is got by then in any case. 0: they are
+  // misses at once, as they are where nothing lies beyond the node. At most 10 s.
+  std::chrono::microseconds remote_wait = std::chrono::seconds(1);
   Deadline deadline{0};
   // Where the bytes go. Either one span per chunk, in the order keys x parts; or a function that is
   // asked once for each chunk that is there, on the thread that delivers it, for at least `bytes`

@@ -50,10 +50,15 @@ GetStream* GetStream::Start(Store* store, ServerState* state, grpc::CallbackServ
   });
   if (plan.ok()) {
     stream->plan_ = *std::move(plan);
+    stream->looks_beyond_ = stream->plan_.beyond.asks() && stream->plan_.lease == LeaseId(0);
   } else {
     stream->error_ = plan.status();
   }
-  stream->Wake([](Events&) {});
+  if (stream->looks_beyond_) {
+    stream->LookBeyond();
+  } else {
+    stream->Wake([](Events&) {});
+  }
   return stream.get();  // gRPC calls OnDone only after it was handed the reactor
 }
 
@@ -61,6 +66,19 @@ GetStream::GetStream(Store* store, ServerState* state, grpc::CallbackServerConte
     : store_(store), state_(state), began_(state->times.Now()), context_(context) {
   state_->counters.get_streams.fetch_add(1, std::memory_order_relaxed);
   state_->counters.open_get_streams.fetch_add(1, std::memory_order_relaxed);
+}
+
+// The store answers by the end of the wait, perhaps inside the call.
+void GetStream::LookBeyond() {
+  store_->AskBeyond(plan_.session,
+                    {.chunks = plan_.chunks.view(),
+                     .lease_mode = LeaseMode::kAllPresent,
+                     .beyond = plan_.beyond},
+                    [weak = weak_from_this()](bool) {
+                      const std::shared_ptr<GetStream> self = weak.lock();
+                      if (self == nullptr) return;  // the call has ended
+                      self->Wake([](Events& events) { events.looked_beyond = true; });
+                    });
 }
 
 void GetStream::OnWriteDone(bool ok) {
@@ -105,6 +123,7 @@ void GetStream::Step() {
                : absl::CancelledError("the client left"));
       return;
     }
+    if (looks_beyond_) return;
     FillWindow();
     if (window_.empty()) {
       if (!writing_ && awaits_room_ == 0) FinishWith(error_);
@@ -141,6 +160,7 @@ void GetStream::Step() {
 
 void GetStream::Apply(Events events) {
   if (events.may_pin) awaits_room_ = 0;
+  if (events.looked_beyond) looks_beyond_ = false;
   if (events.stalled && !events.write_done && writing_ && !cancelled_ && !finished_) {
     state_->counters.stalled_streams.fetch_add(1, std::memory_order_relaxed);
     context_->TryCancel();  // OnWriteDone and OnCancel come

@@ -10,6 +10,9 @@
 // streams of a session, and of a tenant, pin so many bytes (PinBudget): others wait, and the window
 // is one chunk while there is no room for a second. A client that stops reading is stopped by flow
 // control; a frame that it does not take within limits.stall_timeout ends the call.
+//
+// A plan that asks for what lies beyond the node begins once that was looked for: what is on its
+// way then is sent like a chunk that comes from NVMe.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -38,6 +41,7 @@ struct GetPlan {
   uint32_t pieces = 0;  // 0: to the end
   bool metadata = false;
   bool transient = false;
+  BeyondOptions beyond;  // asks only without a lease
 };
 
 class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
@@ -69,10 +73,12 @@ class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     bool write_done = false, write_ok = false;
     bool cancelled = false, stalled = false;
     bool may_pin = false;               // there is room now
+    bool looked_beyond = false;         // the store's answer, whatever it is
     std::optional<absl::Status> ready;  // the store's answer about the next frame's pieces
   };
 
   GetStream(Store* store, ServerState* state, grpc::CallbackServerContext* context);
+  void LookBeyond();
   void Wake(absl::AnyInvocable<void(Events&)> record);
   void Step();
   void Apply(Events events);
@@ -107,6 +113,7 @@ class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   std::deque<Chunk> window_;
   grpc::ByteBuffer frame_;
   bool writing_ = false, asked_ = false, cancelled_ = false, finished_ = false;
+  bool looks_beyond_ = false;  // no chunk is looked at yet
   PinBudget::Ticket awaits_room_ = 0;
   std::shared_ptr<StallWatch::StallClock> stall_;  // runs while gRPC has a frame
   std::optional<absl::Status> ready_;              // of the front chunk's next frame

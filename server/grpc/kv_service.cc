@@ -5,6 +5,7 @@
 #include "server/grpc/put_stream.h"
 #include "server/grpc/watch_stream.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/store/beyond_limits.h"
 
 namespace kvkeep {
 
@@ -196,6 +197,9 @@ absl::StatusOr<GetPlan> KvService::ParseGet(const Context& context,
   if (!ParseByteBuffer(buffer, &request)) {
     return absl::InvalidArgumentError("GetRequest: not valid protobuf");
   }
+  const BeyondOptions beyond{.wait = std::chrono::microseconds(request.remote_wait_us()),
+                             .recompute_per_key = kNotComputable};
+  KVKEEP_RETURN_IF_ERROR(beyond.Validate());
   KVKEEP_ASSIGN_OR_RETURN(Subject subject, ParseSubject(context, request));
   KVKEEP_ASSIGN_OR_RETURN(const TenantId tenant, store_->TenantOf(subject.session));
   return GetPlan{.session = subject.session,
@@ -205,7 +209,8 @@ absl::StatusOr<GetPlan> KvService::ParseGet(const Context& context,
                  .first_piece = request.first_piece(),
                  .pieces = request.pieces(),
                  .metadata = request.metadata(),
-                 .transient = request.transient()};
+                 .transient = request.transient(),
+                 .beyond = beyond};
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* KvService::Get(Context* context,

@@ -142,6 +142,24 @@ TEST_CASE("a get can ask for memory as chunks come, and skips what it is refused
   CHECK(memory.count(1) == 0);
 }
 
+TEST_CASE("a get has what lies beyond the node, unless it is not to wait for that") {
+  ClientFixture f;
+  const std::vector<std::byte> payload = Bytes(3'000, 1);
+  REQUIRE(f.client->Put(f.ns, {Chunk(Key("a"), payload)}).ok());
+  f.daemon.kv.script.in_g4 = true;
+  std::vector<std::byte> to(3'000);
+  CHECK(f.GetOne(Key("a"), to) == GetStatus::kHit);
+  CHECK(to == payload);
+  std::span<std::byte> span(to);
+  const std::vector<ChunkKey> keys = {Key("a")};
+  const auto here = f.client->Get(f.ns, keys,
+                                  {.parts = f.part0,
+                                   .remote_wait = std::chrono::microseconds(0),
+                                   .destinations = absl::MakeSpan(&span, 1)});
+  REQUIRE(here.ok());
+  CHECK(here->chunks[0].status == GetStatus::kMiss);
+}
+
 TEST_CASE("metadata and hints travel with a put") {
   ClientFixture f;
   const std::vector<std::byte> payload = Bytes(10, 1);

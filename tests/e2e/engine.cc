@@ -114,9 +114,12 @@ client::GetStatus Engine::Get(const TestChunk& chunk, const client::Lease* lease
   buffer_.assign(chunk.bytes, std::byte{0});
   const ChunkKey key = Key(chunk.number);
   std::span<std::byte> to(buffer_);
-  auto got = client_->Get(
-      ns_, absl::MakeSpan(&key, 1),
-      {.lease = lease, .first_key = index_in_lease, .destinations = absl::MakeSpan(&to, 1)});
+  // As engines do: what lies beyond the node is looked up.
+  auto got = client_->Get(ns_, absl::MakeSpan(&key, 1),
+                          {.lease = lease,
+                           .first_key = index_in_lease,
+                           .remote_wait = std::chrono::microseconds(0),
+                           .destinations = absl::MakeSpan(&to, 1)});
   if (!got.ok() || !got->error.ok()) error = got.ok() ? got->error : got.status();
   if (!got.ok()) return client::GetStatus::kUnfinished;
   const client::GetOutcome& outcome = got->chunks[0];

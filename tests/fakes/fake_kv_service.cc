@@ -157,9 +157,9 @@ grpc::Status FakeKvService::Lookup(grpc::ServerContext* context, const v1::Looku
   uint32_t leased = response->leading_keys();
   if (script.in_g4) {
     response->clear_leading_keys();
-    if (request->remote_wait_us() == 0) leased = 0;
+    if (request->remote_wait_us() == 0) leased = 0, present.clear();
     response->set_remote_keys(leased);
-    if (leased > 0) response->mutable_remote_parts()->swap(present);
+    response->mutable_remote_parts()->swap(present);
   } else {
     (script.in_g3 ? response->mutable_g3_parts() : response->mutable_g2_parts())->swap(present);
   }
@@ -208,11 +208,11 @@ grpc::Status FakeKvService::Get(grpc::ServerContext* context, const v1::GetReque
       frame.set_key_index(k);
       frame.set_part_index(p);
       Chunk chunk;
-      bool found = false;
+      bool found = !script.in_g4 || request->lease_id() + request->remote_wait_us() > 0;
       {
         MutexLock lock(&mu_);
         auto it = chunks_.find({request->namespace_digest(), keys[k], parts[p]});
-        found = it != chunks_.end();
+        found = found && it != chunks_.end();
         if (found) chunk = it->second;
       }
       frame.set_status(found ? v1::CHUNK_STATUS_HIT : v1::CHUNK_STATUS_MISS);

@@ -38,7 +38,7 @@ class FakeKvService final : public v1::KvCache::Service {
     std::atomic<bool> skip_part_of_frame{false};  // breaks the protocol: an offset too far
     std::atomic<uint32_t> max_leased_keys{UINT32_MAX};
     std::atomic<bool> in_g3{false};  // lookups say G3 instead of G2
-    // All is beyond the node: on its way for lookups that wait, else not there.
+    // All is beyond the node: on its way for lookups and gets that wait, else not there.
     std::atomic<bool> in_g4{false};
     std::atomic<uint64_t> max_frame_bytes{4 << 20};
   };

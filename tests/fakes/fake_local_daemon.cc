@@ -383,6 +383,8 @@ void FakeLocalDaemon::HandleKeys(Connection& connection, Kind kind, const local:
   KVKEEP_CHECK(reader.ReadAll(request.releases, &releases) &&
                reader.ReadAll(request.parts, &parts) && reader.ReadAll(request.keys, &keys));
   if (parts.empty()) parts = {0};
+  const bool asks = request.asks_remote == 1;
+  remote_wait_us = asks ? Read<local::RemoteAsk>(reader).wait_us : 0;
   local::MessageWriter reply = local::StartReply(kind, message.id);
   KeysAnswer answer;
   {
@@ -403,6 +405,9 @@ void FakeLocalDaemon::HandleKeys(Connection& connection, Kind kind, const local:
       reply.AppendAll(std::span<const local::Place>(answer.places));
       reply.AppendAll(std::span<const local::ImageRun>(answer.runs));
       reply.Append(local::LookupCost{.promotion_us = 1234});
+      if (!asks) break;
+      reply.Append(local::RemoteReply{});
+      reply.AppendAll(std::span<const uint8_t>(none));
       break;
     case Kind::kPrefetch:
       reply.Append(local::PrefetchReply{.started_chunks = 0, .ready_chunks = answer.count});

@@ -81,6 +81,7 @@ class FakeLocalDaemon {
   int requests(local::Kind kind) const { return requests_[static_cast<size_t>(kind)]; }
   std::atomic<int> connections{0}, pongs{0}, direct_runs{0};
   std::atomic<uint64_t> staging_asked{0};  // last, in bytes
+  std::atomic<uint32_t> remote_wait_us{0};  // of the last request about keys
   std::vector<uint64_t> released() const;  // lease ids, in order
   size_t chunks() const;
   std::vector<std::byte> payload(const ChunkKey& key, uint32_t part = 0) const;

@@ -63,7 +63,8 @@ GetRequest = _sized(
     "GetRequest", ("deadline_ms", c_uint32), ("keys", Keys), ("lease", c_void_p),
     ("first_key", c_uint32), ("flags", c_uint32), ("first_piece", c_uint32), ("pieces", c_uint32),
     ("destinations", POINTER(Buffer)), ("outcomes", POINTER(GetOutcome)),
-    ("metadata", POINTER(Buffer)), ("chunk_count", c_uint64), ("run_counts", POINTER(c_uint32)))
+    ("metadata", POINTER(Buffer)), ("chunk_count", c_uint64), ("run_counts", POINTER(c_uint32)),
+    ("remote_wait_us", c_uint32), ("reserved", c_uint32))
 PutChunk = _struct(
     "PutChunk", ("key", Key), ("parent_key", Key), ("part", c_uint32), ("has_parent", c_uint32),
     ("runs", POINTER(Buffer)), ("run_count", c_uint64), ("metadata", c_void_p),

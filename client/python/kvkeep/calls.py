@@ -240,7 +240,7 @@ def lookup(ns, keys, *, parts=None, lease=None, transient=False, remote_wait=0,
 
 
 def get(ns, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, pieces=0,
-        transient=False, verify=True, metadata=False, timeout=None):
+        transient=False, verify=True, metadata=False, remote_wait=1, timeout=None):
     struct, count, kept = _keys_struct(ns, keys, parts)
     if len(into) != count:
         raise ValueError(f"{count} chunks are asked for (keys x parts), into {len(into)} buffers")
@@ -251,9 +251,10 @@ def get(ns, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, p
     request = _abi.make(
         _abi.GetRequest, deadline_ms=milliseconds(timeout), keys=struct,
         lease=held.handle if held is not None else None, first_key=first_key,
-        flags=(1 if transient else 0) | (0 if verify else 2), first_piece=first_piece,
-        pieces=pieces, destinations=destinations, outcomes=outcomes, metadata=rooms.buffers,
-        chunk_count=count, run_counts=counts)
+        flags=(1 if transient else 0) | (0 if verify else 2) | (0 if remote_wait > 0 else 4),
+        first_piece=first_piece, pieces=pieces, destinations=destinations, outcomes=outcomes,
+        metadata=rooms.buffers, chunk_count=count, run_counts=counts,
+        remote_wait_us=_microseconds(remote_wait))
 
     def finish(error, _):
         return Got(error, outcomes, rooms.said(outcomes))

@@ -209,20 +209,25 @@ class Namespace:
 
         remote_wait: seconds, at most 10, that the daemon may look for keys behind the leading ones
         beyond the node; recompute_per_key: what a key costs that is not there, in seconds, 0 if
-        that is not known: what would come later is not brought."""
+        that is not known: what would come later is not brought. 60, the most: it cannot be
+        computed; else a few missing chunks are not looked for."""
         return self.client.run(calls.lookup(
             self, keys, parts=parts, lease=lease, transient=transient, remote_wait=remote_wait,
             recompute_per_key=recompute_per_key, timeout=timeout))
 
     def get(self, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, pieces=0,
-            transient=False, verify=True, metadata=False, timeout=None):
+            transient=False, verify=True, metadata=False, remote_wait=1, timeout=None):
         """Copies chunks into buffers, one a chunk or a list that its bytes fill one after the other
         (`memory.skip` of what is to go nowhere): a `Got`. With a lease, keys must be the lease's
-        from first_key on. Buffers of chunks that are no HIT may hold anything."""
+        from first_key on. Buffers of chunks that are no HIT may hold anything.
+
+        remote_wait: seconds, at most 10 and half of the timeout, that the daemon may look beyond
+        the node for chunks that it lacks; they are got once they have come. 0: they are misses. Of
+        no effect with a lease, and where nothing lies beyond the node."""
         return self.client.run(calls.get(
             self, keys, into, parts=parts, lease=lease, first_key=first_key,
             first_piece=first_piece, pieces=pieces, transient=transient, verify=verify,
-            metadata=metadata, timeout=timeout))
+            metadata=metadata, remote_wait=remote_wait, timeout=timeout))
 
     def put(self, chunks, *, durable=False, transient=False, no_g3=False, checksum=False,
             timeout=None):

@@ -215,7 +215,7 @@ class KvkeepL2(L2AdapterInterface):
         def make(ns, at):
             return calls.get(ns, [_digest(keys[i]) for i in at],
                              [objects[i].byte_array for i in at], metadata=True,
-                             timeout=self._options.timeout_s)
+                             remote_wait=0, timeout=self._options.timeout_s)
 
         def judge(got, at):
             return [hit and nbytes == objects[i].get_size() and layout == _layout(objects[i])

@@ -104,7 +104,8 @@ class KvkeepConnector:
                     for good, nbytes, size in zip(got.good, got.nbytes, sizes)]
 
         return self._start(self._paced, keys, judge, lambda: calls.get(
-            self._namespace, digests, memoryviews, timeout=self._options.timeout_s),
+            self._namespace, digests, memoryviews, remote_wait=0,
+            timeout=self._options.timeout_s),
             over=lambda: self._held.let_go(digests))
 
     def submit_batch_set(self, keys, memoryviews):

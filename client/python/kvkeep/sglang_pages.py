@@ -121,7 +121,7 @@ class PoolPages:
         return found
 
     def _get_some(self, digests, into):
-        got = self._namespace.get(digests, into, parts=self._parts,
+        got = self._namespace.get(digests, into, parts=self._parts, remote_wait=0,
                                   timeout=self._link.options.timeout_s)
         return got.error, [good and nbytes == piece.nbytes
                            for good, nbytes, piece in zip(got.good, got.nbytes, into)]

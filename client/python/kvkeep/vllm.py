@@ -323,7 +323,7 @@ class KvkeepTier(SecondaryTierManager):
              for group, keys in groups.items()], ended)
 
     def _load(self, ns, keys, rows):
-        return calls.get(ns, keys, rows, timeout=self._options.timeout_s)
+        return calls.get(ns, keys, rows, remote_wait=0, timeout=self._options.timeout_s)
 
     def _store(self, ns, keys, rows):
         return calls.put(ns, zip(keys, rows), no_g3=self._own.private,

@@ -92,7 +92,7 @@ static void requests_and_replies_keep_their_layout(void) {
   AT(kvkeep_lookup_reply, remote_keys, 32);
   AT(kvkeep_lookup_reply, remote_us, 36);
   AT(kvkeep_lookup_reply, remote_asked, 40);
-  SIZE(kvkeep_get_request, 104);
+  SIZE(kvkeep_get_request, 112);  // 104 later, 96 at first
   AT(kvkeep_get_request, keys, 8);
   AT(kvkeep_get_request, lease, 40);
   AT(kvkeep_get_request, first_key, 48);
@@ -104,6 +104,7 @@ static void requests_and_replies_keep_their_layout(void) {
   AT(kvkeep_get_request, metadata, 80);
   AT(kvkeep_get_request, chunk_count, 88);
   AT(kvkeep_get_request, run_counts, 96);
+  AT(kvkeep_get_request, remote_wait_us, 104);
   SIZE(kvkeep_put_request, 40);
   AT(kvkeep_put_request, ns, 8);
   AT(kvkeep_put_request, chunks, 16);

@@ -166,7 +166,7 @@ static void gets_are_checked_and_named(void) {
   request.outcomes = NULL;
   REFUSED(kvkeep_get(client, &request, &error), "outcomes");
   request = good;
-  request.flags = 4;
+  request.flags = 8;
   REFUSED(kvkeep_get(client, &request, &error), "flags");
   request = good;
   to[2].data = NULL;

@@ -252,6 +252,31 @@ TEST_CASE("a chunk whose bytes do not come in time costs no other chunk of its g
   }
 }
 
+TEST_CASE("a get asks beyond the node for half of its deadline at most, and not under a lease") {
+  LocalFixture f;
+  f.daemon.AddChunk("m", Key("a"), 0, Bytes(10, 1));
+  CHECK(f.GetOne(Key("a")) == GetStatus::kHit);
+  CHECK(f.daemon.remote_wait_us == 1'000'000);
+  CHECK(f.GetOne(Key("b"), {.remote_wait = std::chrono::milliseconds(3)}) == GetStatus::kMiss);
+  CHECK(f.daemon.remote_wait_us == 3'000);
+  CHECK(f.GetOne(Key("a"), {.deadline = Deadline(1'600)}) == GetStatus::kHit);
+  CHECK(f.daemon.remote_wait_us > 0);
+  CHECK(f.daemon.remote_wait_us <= 800'000);
+  CHECK(f.GetOne(Key("a"), {.remote_wait = std::chrono::microseconds(0)}) == GetStatus::kHit);
+  CHECK(f.daemon.remote_wait_us == 0);
+  const auto found = f.Lookup({Key("a")}, {.lease = LeaseMode::kAllPresent});
+  REQUIRE(found.ok());
+  CHECK(f.GetOne(Key("a"), {.lease = &found->lease}) == GetStatus::kHit);
+  CHECK(f.daemon.remote_wait_us == 0);
+}
+
+TEST_CASE("a daemon of before version 7 is not asked for what lies beyond the node") {
+  LocalFixture f([](fakes::FakeLocalDaemon::Script* script) { script->version = 6; });
+  f.daemon.AddChunk("m", Key("a"), 0, Bytes(10, 1));
+  CHECK(f.GetOne(Key("a")) == GetStatus::kHit);
+  CHECK(f.daemon.remote_wait_us == 0);
+}
+
 TEST_CASE("touch, prefetch and server info answer as over gRPC") {
   LocalFixture f;
   f.daemon.AddChunk("m", Key("a"), 0, Bytes(10, 1));

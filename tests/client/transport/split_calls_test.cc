@@ -90,7 +90,9 @@ class TestTransport final : public Transport {
   void Get(Ns, const NamespaceSpec&, Keys keys, GetOptions options,
            Callback<GetResult> done) override {
     const bool failed = asked.size() == fail_at;
-    asked.push_back({.keys = keys.size(), .deadline = options.deadline});
+    asked.push_back({.keys = keys.size(),
+                     .remote_wait = options.remote_wait,
+                     .deadline = options.deadline});
     if (failed) return Answer<GetResult>(std::move(done), Away());
     Answer(std::move(done), Got(keys, options));
   }
@@ -470,6 +472,16 @@ TEST_CASE("a long get fills each chunk's own destinations, and keeps what came b
   t.fail_at = 0;
   CHECK(absl::IsUnavailable(
       Take(t, t.Call(keys), {.destinations = to, .destination_runs = runs}).status()));
+}
+
+TEST_CASE("each request of a long get may look beyond the node as long as the get may") {
+  TestTransport t;
+  const std::vector<ChunkKey> keys = Numbered(25);
+  const auto wait = std::chrono::milliseconds(7);
+  const auto nowhere = [](size_t, uint64_t) { return std::span<std::byte>(); };
+  REQUIRE(Take(t, t.Call(keys), {.remote_wait = wait, .allocate = nowhere}).ok());
+  REQUIRE(t.asked.size() == 3);
+  for (const TestTransport::Asked& asked : t.asked) CHECK(asked.remote_wait == wait);
 }
 
 TEST_CASE("sums go over all slices") {

@@ -82,6 +82,22 @@ TEST_CASE("a range of pieces is got without the rest, the metadata with it") {
   CHECK(beyond[0].last());
 }
 
+TEST_CASE("a get that asks beyond the node: at once where nothing is there, with a limit") {
+  const TestDaemon daemon;
+  const TestClient client(daemon);
+  client.PutChunk(1, "bytes");
+  auto request = client.About<v1::GetRequest>({1, 2});
+  request.set_remote_wait_us(10'000'000);
+  const auto [frames, status] = client.Get(request);
+  REQUIRE(status.ok());
+  REQUIRE(frames.size() == 2);
+  CHECK(frames[0].payload() == "bytes");
+  CHECK(frames[1].status() == v1::CHUNK_STATUS_MISS);
+  request.set_remote_wait_us(10'000'001);
+  CHECK(client.Get(request).second.error_message() ==
+        "remote_wait_us is 10000001, allowed are at most 10000000");
+}
+
 TEST_CASE("durable puts are answered in order and are served from NVMe after a restart") {
   TestDaemon daemon;
   std::vector<std::string> payloads;
