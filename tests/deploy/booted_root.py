@@ -55,7 +55,7 @@ say engine_after_upgrade "$engine"
 say tenant 'stat -c %a /run/kvkeep-tenants/blue'
 kvkeep wait --devices >/dev/null
 kvkeep lookup kept >/probe/lookup
-say places "grep -oE '(yes|no) +(yes|no)$' /probe/lookup"
+say places "grep -oE '(yes|-) +(yes|-) +(yes|-)$' /probe/lookup"
 umount /mnt/engine
 apt-get --yes purge kvkeep >>/probe/apt 2>&1
 say purged 'systemctl is-active kvkeepd var-lib-kvkeep-arena-{rw,ro}.mount'
@@ -127,7 +127,7 @@ def boot(folder, lower, packages):
             ("engine_after_kill", "reached"), ("engine_after_upgrade", "reached"),
             ("tenant", "750"),
             ("upgraded", "0 active serving; recovered 1 chunks of G2"),
-            ("places", "yes  yes"), ("mounts", "0")):
+            ("places", "yes  yes  -"), ("mounts", "0")):
         found = said.get(name, "nothing")
         assert sorted(found.split()) == sorted(expected.split()), (name, found, said, told)
     assert " active" not in f" {said['purged']}", said

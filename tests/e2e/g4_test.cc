@@ -168,6 +168,70 @@ TEST_CASE("a lookup that asks leases what another daemon put, and its gets have 
   CHECK_THAT(std::string(too_long.status().message()), Catch::Contains("remote_wait_us"));
 }
 
+TEST_CASE("a get by itself has what another daemon put, however few, unless it asks nobody") {
+  const SharedPlace shared;
+  const std::vector<TestChunk> chunks = Chunks(1, 40, kG4ChunkBytes);
+  {
+    G4Node first(shared.Config());
+    REQUIRE(first.engine->PutAll(chunks));
+    CHECK(Eventually([&] { return shared.count() == chunks.size(); }));
+  }
+  const client::PathChoice path = GENERATE(client::PathChoice::kLocal, client::PathChoice::kGrpc);
+  CAPTURE(static_cast<int>(path));
+  G4Node second(shared.Config());
+  Engine engine(second.site, {.path = path});
+  const auto get = [&](const std::vector<TestChunk>& some, std::chrono::microseconds wait) {
+    std::vector<std::vector<std::byte>> got(some.size());
+    const auto result = engine.client().Get(engine.ns(), KeysOf(some),
+                                            {.remote_wait = wait,
+                                             .allocate = [&](size_t at, uint64_t bytes) {
+                                               got[at].resize(bytes);
+                                               return std::span<std::byte>(got[at]);
+                                             }});
+    REQUIRE(result.ok());
+    CHECK(result->error.ok());
+    size_t hits = 0;
+    for (size_t i = 0; i < some.size(); ++i) {
+      hits += result->chunks[i].status == client::GetStatus::kHit && got[i] == Payload(some[i]);
+    }
+    return hits;
+  };
+  const std::vector<TestChunk> one = {chunks[20]};
+  CHECK(get(one, std::chrono::microseconds(0)) == 0);
+  CHECK(get(one, kLongWait) == 1);
+  CHECK(get(one, std::chrono::microseconds(0)) == 1);  // it has come
+  CHECK(get(chunks, kLongWait) == chunks.size());
+  CHECK(get(Chunks(1'000, 2, kG4ChunkBytes), kLongWait) == 0);
+}
+
+TEST_CASE("the tool finds what another daemon put, and gets it") {
+  const SharedPlace shared;
+  const std::string file = shared.dir.path() + "/file";
+  WriteFile(file, std::string(kG4ChunkBytes, 'k'));
+  const auto tool = [](const G4Node& node, const std::string& verb) {
+    const Outcome said = RunShell(absl::StrCat("'" KVKEEP_PATH "' --endpoint ",
+                                               node.site.endpoint(), " --admin unix://",
+                                               node.site.admin_socket(), " ", verb));
+    INFO(verb << ": " << said.output);
+    return said;
+  };
+  {
+    G4Node first(shared.Config());
+    REQUIRE(tool(first, "put key " + file).status == 0);
+    REQUIRE(tool(first, "drain --g4").status == 0);
+  }
+  G4Node second(shared.Config());
+  CHECK(tool(second, "lookup key --remote-wait 0").status == 3);
+  CHECK(tool(second, "get key -o " + file + ".back --remote-wait 0").status == 3);
+  const Outcome found = tool(second, "lookup key nothing --remote-wait 2s");
+  CHECK(found.status == 0);
+  CHECK_THAT(found.output, Catch::Contains("G4"));
+  CHECK_THAT(found.output, Catch::Contains(" yes"));
+  G4Node third(shared.Config());  // where no lookup has brought it
+  CHECK(tool(third, "get key -o " + file + ".back").status == 0);
+  CHECK(ReadFile(file + ".back") == ReadFile(file));
+}
+
 TEST_CASE("what lies beyond the node shows no payload, key, digest or model") {
   const SharedPlace shared;
   const std::vector<TestChunk> chunks = Chunks(1, 4, kG4ChunkBytes);

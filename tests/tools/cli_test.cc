@@ -84,6 +84,30 @@ TEST_CASE("a file that was put can be looked up, got back and deleted") {
   CHECK(Run(daemon, {"get", "my key", "-o", dir.path("out")}).code == kNotFound);
 }
 
+TEST_CASE("get and lookup find what lies beyond the node, unless they are told to ask nobody") {
+  fakes::FakeDaemon daemon;
+  TemporaryDirectory dir;
+  std::ofstream(dir.path("in")) << "bytes";
+  REQUIRE(Run(daemon, {"put", "k", dir.path("in")}).code == kOk);
+  daemon.kv.script.in_g4 = true;
+  CHECK(Run(daemon, {"get", "k", "-o", "-"}).out == "bytes");
+  CHECK(Run(daemon, {"get", "k", "-o", "-", "--remote-wait", "0"}).code == kNotFound);
+  const CliResult found = Run(daemon, {"lookup", "none", "k", "--json"});
+  CHECK(found.code == kOk);
+  CHECK(found.json()["leading_keys"] == 0);
+  const auto row = [&](size_t i, const char* tier) { return found.json()["keys"][i][tier]; };
+  CHECK(row(0, "g4") == false);
+  CHECK(row(1, "g4") == true);
+  CHECK(row(1, "g2") == false);
+  CHECK(row(1, "g3") == false);
+  const CliResult here = Run(daemon, {"lookup", "k", "--remote-wait", "0", "--json"});
+  CHECK(here.code == kNotFound);
+  CHECK(here.json()["keys"][0]["g4"] == false);
+  CHECK(Run(daemon, {"lookup", "k", "--remote-wait", "11s"}).code == kUsage);
+  // A wait as long as the deadline does not take all of that.
+  CHECK(Run(daemon, {"--timeout", "2s", "lookup", "k", "--remote-wait", "10s"}).code == kOk);
+}
+
 TEST_CASE("watch tells of chunks a line each, of beginnings, and ends when told to") {
   fakes::FakeDaemon daemon;
   daemon.kv.OnWatch([](auto*, auto* writer) {

@@ -85,6 +85,17 @@ std::string BadDuration(const std::string& text) {
   return std::string(ParseDuration(text).status().message());
 }
 
+absl::StatusOr<std::chrono::milliseconds> ParseRemoteWait(absl::string_view text) {
+  if (text == "0") return std::chrono::milliseconds(0);
+  KVKEEP_ASSIGN_OR_RETURN(const std::chrono::milliseconds wait, ParseDuration(text));
+  if (wait <= std::chrono::seconds(10)) return wait;
+  return absl::InvalidArgumentError(absl::StrCat("'", text, "': at most 10s"));
+}
+
+std::string BadRemoteWait(const std::string& text) {
+  return std::string(ParseRemoteWait(text).status().message());
+}
+
 std::string BadSize(const std::string& text) {
   return std::string(ParseSize(text).status().message());
 }

@@ -24,6 +24,9 @@ absl::StatusOr<std::vector<uint64_t>> ParseChunkSizes(absl::string_view text);
 // "5s", "500ms", "2m", "36h", "7d", or a bare number of seconds; above zero, up to 366 days.
 absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text);
 std::string BadDuration(const std::string& text);  // as BadSize
+// How long the daemon may look beyond the node: as ParseDuration, or 0; at most 10 s, its limit.
+absl::StatusOr<std::chrono::milliseconds> ParseRemoteWait(absl::string_view text);
+std::string BadRemoteWait(const std::string& text);
 std::string FormatBytes(uint64_t bytes);
 
 // 64 hexadecimal digits are the key itself; any other text is hashed to one by SHA-256.

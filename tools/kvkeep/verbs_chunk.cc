@@ -82,17 +82,19 @@ int Put(const Cli& cli, const std::string& name, const std::string& path, bool d
                    good ? kOk : kFailed);
 }
 
-int Get(const Cli& cli, const std::string& name, const std::string& path) {
+int Get(const Cli& cli, const std::string& name, const std::string& path,
+        client::Deadline remote_wait) {
   const ChunkKey key = ParseKey(name);
   auto client = cli.Connect();
   if (!client.ok()) return cli.Fail(client.status());
   auto ns = cli.OpenNamespace(**client);
   if (!ns.ok()) return cli.Fail(ns.status());
   std::vector<std::byte> bytes;
-  auto got = (*client)->Get(*ns, {key}, {.allocate = [&](size_t, uint64_t size) {
+  const auto allocate = [&](size_t, uint64_t size) {
     bytes.resize(size);
     return std::span<std::byte>(bytes);
-  }});
+  };
+  auto got = (*client)->Get(*ns, {key}, {.remote_wait = remote_wait, .allocate = allocate});
   if (!got.ok()) return cli.Fail(got.status());
   const GetStatus status = got->chunks[0].status;
   if (status == GetStatus::kMiss) return cli.Fail(absl::NotFoundError(key.ToHex() + ": not there"));
@@ -121,7 +123,34 @@ std::vector<ChunkKey> ParseKeys(const std::vector<std::string>& names) {
   return keys;
 }
 
-int Lookup(const Cli& cli, const std::vector<std::string>& names) {
+// Which of the keys that `found` does not have lie beyond the node; they are brought into G2. The
+// search ends well before --timeout does.
+absl::StatusOr<std::vector<bool>> LookBeyond(const Cli& cli, client::Client& client,
+                                             const client::Namespace& ns,
+                                             const std::vector<ChunkKey>& keys,
+                                             const client::LookupResult& found,
+                                             client::Deadline remote_wait) {
+  std::vector<bool> beyond(keys.size());
+  std::vector<ChunkKey> missing;
+  std::vector<size_t> at;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (found.present(i)) continue;
+    missing.push_back(keys[i]);
+    at.push_back(i);
+  }
+  if (missing.empty() || remote_wait.count() == 0) return beyond;
+  const auto asked = client.Lookup(ns, missing,
+                                   {.lease = client::LeaseMode::kAllPresent,
+                                    .remote_wait = std::min(remote_wait, cli.timeout() / 2),
+                                    .recompute_per_key = client::kNotComputable});
+  if (!asked.ok()) return asked.status();
+  for (size_t i = 0; i < missing.size(); ++i) {
+    beyond[at[i]] = asked->present(i) || asked->coming(i);
+  }
+  return beyond;
+}
+
+int Lookup(const Cli& cli, const std::vector<std::string>& names, client::Deadline remote_wait) {
   const std::vector<ChunkKey> keys = ParseKeys(names);
   auto client = cli.Connect();
   if (!client.ok()) return cli.Fail(client.status());
@@ -129,13 +158,17 @@ int Lookup(const Cli& cli, const std::vector<std::string>& names) {
   if (!ns.ok()) return cli.Fail(ns.status());
   auto found = (*client)->Lookup(*ns, keys);
   if (!found.ok()) return cli.Fail(found.status());
+  const auto beyond = LookBeyond(cli, **client, *ns, keys, *found, remote_wait);
+  if (!beyond.ok()) return cli.Fail(beyond.status());
   Json list = Json::array();
-  std::vector<std::vector<std::string>> rows = {{"KEY", "G2", "G3"}};
+  std::vector<std::vector<std::string>> rows = {{"KEY", "G2", "G3", "G4"}};
   bool any = false;
+  const auto yes = [](bool there) { return there ? "yes" : "-"; };
   for (size_t i = 0; i < keys.size(); ++i) {
-    list.push_back({{"key", keys[i].ToHex()}, {"g2", found->in_g2(i)}, {"g3", found->in_g3(i)}});
-    rows.push_back({keys[i].ToHex(), found->in_g2(i) ? "yes" : "-", found->in_g3(i) ? "yes" : "-"});
-    any = any || found->present(i);
+    const bool g2 = found->in_g2(i), g3 = found->in_g3(i), g4 = (*beyond)[i];
+    list.push_back({{"key", keys[i].ToHex()}, {"g2", g2}, {"g3", g3}, {"g4", g4}});
+    rows.push_back({keys[i].ToHex(), yes(g2), yes(g3), yes(g4)});
+    any = any || g2 || g3 || g4;
   }
   std::string text = FormatTable(rows);
   if (found->promotion_us > 0) {
@@ -160,6 +193,10 @@ int Delete(const Cli& cli, const std::vector<std::string>& names) {
                    *deleted > 0 ? kOk : kNotFound);
 }
 
+void AddRemoteWait(CLI::App* verb, std::string* text, const char* help) {
+  verb->add_option("--remote-wait", *text, help)->check(BadRemoteWait);
+}
+
 CLI::App* AddVerb(CLI::App& app, Cli& cli, const char* name, const char* help) {
   CLI::App* verb = app.add_subcommand(name, help);
   verb->add_option("--namespace", cli.namespace_name,
@@ -175,7 +212,7 @@ void AddChunkVerbs(CLI::App& app, Cli& cli) {
   });
 
   struct Arguments {
-    std::string key, file, output;
+    std::string key, file, output, remote_wait = "1s";
     std::vector<std::string> keys;
     bool durable = false;
   };
@@ -195,15 +232,26 @@ void AddChunkVerbs(CLI::App& app, Cli& cli) {
   AddTenant(get, cli);
   get->add_option("KEY", arguments->key, kKeyHelp)->required();
   get->add_option("-o,--output", arguments->output, "file to write; - is stdout")->required();
+  AddRemoteWait(get, &arguments->remote_wait,
+                "what the node lacks is looked for beyond it (G4), for so long at most and half of "
+                "--timeout; 0: it is not there");
   get->callback([&cli, arguments] {
-    cli.run = [&cli, arguments] { return Get(cli, arguments->key, arguments->output); };
+    cli.run = [&cli, arguments] {
+      return Get(cli, arguments->key, arguments->output, *ParseRemoteWait(arguments->remote_wait));
+    };
   });
 
   CLI::App* lookup = AddVerb(app, cli, "lookup", "tell where chunks are");
   AddTenant(lookup, cli);
   lookup->add_option("KEY", arguments->keys, kKeyHelp)->required();
-  lookup->callback(
-      [&cli, arguments] { cli.run = [&cli, arguments] { return Lookup(cli, arguments->keys); }; });
+  AddRemoteWait(lookup, &arguments->remote_wait,
+                "what the node lacks is looked for beyond it (G4), and brought into DRAM, for so "
+                "long at most and half of --timeout; 0: nobody is asked");
+  lookup->callback([&cli, arguments] {
+    cli.run = [&cli, arguments] {
+      return Lookup(cli, arguments->keys, *ParseRemoteWait(arguments->remote_wait));
+    };
+  });
 
   CLI::App* remove = AddVerb(app, cli, "delete", "delete chunks from all tiers");
   remove->add_option("KEY", arguments->keys, kKeyHelp)->required();
