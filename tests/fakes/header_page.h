@@ -16,7 +16,7 @@ inline void MakeHeaderRight(HeaderPage page, const MacKey& key) {
   HmacSha256(key, page.subspan(from, kMacAt - from), page.subspan<kMacAt, kHmacSha256Bytes>());
 }
 
-// Of version 3 or 4 it becomes what 1 or 2 had in its place.
+// Makes a page of version 3 or 4 what version 1 or 2 had in its place.
 inline void MakeFormer(HeaderPage page, const MacKey& key) {
   page[8] = std::byte(static_cast<uint8_t>(page[8]) - 2);
   MakeHeaderRight(page, key);

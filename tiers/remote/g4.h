@@ -65,7 +65,7 @@ class G4 {
   G4& operator=(const G4&) = delete;
 
   RemoteSource* source() { return source_.get(); }
-  // Of payload.
+  // Returns the keys that encrypt payloads.
   const KeyRing* keys() const { return keys_.get(); }
   // Asks whether the store serves, when that is not known. Some: what people are to be told.
   std::optional<ObjectStoreHealth> Tick();

@@ -115,7 +115,7 @@ class RemoteTier final : public LowerTier {
   RemoteRemovals removals;
   RemovalJournal journal;  // of the removals
   RemoteCounters counters;
-  // Those that are under way, by who asked.
+  // Counts the recalls that are under way, by the tenant that asked.
   class Recalls {
    public:
     bool May(TenantId asks) const {

@@ -5,8 +5,8 @@
 // name: it may be gone, or another one, when its turn comes. While it is written Chunk::sending
 // keeps its bytes.
 //
-// Who searches takes a chunk that is there to stand for those before it (prefix_search.h). So
-// behind one that did not get there none is written: names of those are kept for a while.
+// A search takes a chunk that is there to stand for all before it (prefix_search.h). So a chunk is
+// not written when its parent could not be: the names of such parents are kept for a while.
 //
 // The core's lock protects it.
 #pragma once

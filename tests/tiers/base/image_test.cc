@@ -188,7 +188,7 @@ TEST_CASE_METHOD(ImageFixture, "an identity that was forged below its root is re
   const absl::Status refused = DecodeHeader(forged(page), mac_key).status();
   CHECK(absl::IsDataLoss(refused));
   CHECK_THAT(std::string(refused.message()), Catch::Contains("MAC"));
-  // Of the versions before 3 the MAC cannot tell, which is why they are written no more. To call a
+  // In versions before 3 the MAC cannot tell, which is why they are written no more. To call a
   // page one of them does not help.
   auto former = page;
   MakeFormer(former, mac_key);
