@@ -1,6 +1,7 @@
 // doctor, completions and the manual page.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <sys/statvfs.h>
 
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include "tests/tools/cli_run.h"
 #include "tests/tools/json_keys.h"
 #include "tiers/base/units.h"
+#include "tiers/nvme/device_names.h"
 #include "tools/kvkeep/command_tree.h"
 #include "tools/kvkeep/doctor.h"
 #include "tools/kvkeep/doctor_service.h"
@@ -99,6 +101,19 @@ TEST_CASE("the doctor says of each thing in the way what it costs and what to do
   CHECK(absl::StartsWith(well.Of("clock"), "fail: "));
   well.config.g3.paths[0].capacity_bytes = uint64_t{1} << 60;
   CHECK(absl::StartsWith(well.Of("space of"), "fail: "));
+}
+
+TEST_CASE("the doctor takes what a device has of its file system already for the device's") {
+  Well well;
+  std::string& dir = well.config.g3.paths[0].dir;
+  struct statvfs space {};
+  REQUIRE(statvfs(std::filesystem::path(dir).parent_path().c_str(), &space) == 0);
+  const uint64_t all = space.f_blocks * space.f_frsize, free = space.f_bavail * space.f_frsize;
+  well.config.g3.paths[0].capacity_bytes = free + (all - free) / 2;
+  CHECK(absl::StartsWith(well.Of("space of"), "warn: "));
+  std::filesystem::create_directories(dir);
+  std::ofstream(absl::StrCat(dir, "/", kSuperblockName)) << "there";
+  CHECK(absl::StartsWith(well.Of("space of"), "ok: "));
 }
 
 TEST_CASE("the doctor says that encryption alone finds planted bytes on a drive") {

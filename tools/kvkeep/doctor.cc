@@ -27,6 +27,7 @@
 
 #include "tiers/base/units.h"
 #include "tiers/host/kernel_facts.h"
+#include "tiers/nvme/device_names.h"
 #include "tools/kvkeep/doctor_gpu.h"
 #include "tools/kvkeep/doctor_service.h"
 #include "tools/kvkeep/doctor_sockets.h"
@@ -196,7 +197,8 @@ Finding Space(const G3PathConfig& path) {
   if (all < path.capacity_bytes) {
     finding.state = State::kFail;
     finding.to_do = "the file system is smaller than the path's capacity: lower it";
-  } else if (free < path.capacity_bytes && !std::filesystem::exists(path.dir + "/super")) {
+  } else if (free < path.capacity_bytes &&
+             !std::filesystem::exists(absl::StrCat(path.dir, "/", kSuperblockName))) {
     finding.state = State::kWarn;
     finding.to_do = "what else lies there takes of it: a file system of its own, or less capacity";
   }
