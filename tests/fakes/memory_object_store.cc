@@ -175,7 +175,7 @@ void MemoryObjectStore::StepGet(Request& request) {
   if (!request.get.if_match.empty() && request.get.if_match != is->etag) {
     return Answer(request, kChanged);
   }
-  request.answer.head = {is->etag, is->body.size(), is->modified};
+  request.answer.head = {is->etag, is->body.size(), is->modified, date};
   ByteRange range = request.get.range.value_or(ByteRange{0, is->body.size()});
   if (request.get.range.has_value() && range.first >= is->body.size()) {
     return Answer(request, kShort);

@@ -82,6 +82,7 @@ class MemoryObjectStore final : public ObjectStore {
   // What is random from now on follows from this seed.
   void Reseed(uint64_t seed) { random_ = SeededRandom(seed); }
 
+  std::optional<UnixSeconds> date;  // the time that its answers tell; none: they tell none
   // What it hid until now it hides no more.
   void set_faults(const ObjectFaults& faults) {
     faults_ = faults;

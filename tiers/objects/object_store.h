@@ -71,6 +71,7 @@ struct ObjectHead {
   std::string etag;                       // names the version; empty: the store names none
   std::optional<uint64_t> object_bytes;   // of the whole object, whatever the range
   std::optional<UnixSeconds> modified;
+  std::optional<UnixSeconds> answered;  // when, by the store's clock; `modified` is of that clock
 };
 
 // Takes the bytes of a read. A status that is not OK ends the read: the answer is kCancelled, with

@@ -139,6 +139,7 @@ ObjectHead ReadObjectHead(const HttpHead& head) {
   ObjectHead read;
   read.etag = ParseStrongETag(FindHeader(head.headers, "etag")).value_or("");
   read.modified = ParseHttpDate(FindHeader(head.headers, "last-modified"));
+  read.answered = ParseHttpDate(FindHeader(head.headers, "date"));
   if (head.status == 200) read.object_bytes = head.content_bytes;
   if (head.status != 206) return read;
   const auto range = ParseContentRange(FindHeader(head.headers, "content-range"));

@@ -311,8 +311,10 @@ BucketSource::Probed BucketSource::CheckProbe(const ChunkId& id, HeaderProbe& pr
 
 std::optional<std::chrono::seconds> BucketSource::AgeOf(const ObjectHead& head) const {
   if (!head.modified.has_value()) return std::nullopt;
-  const auto now = static_cast<int64_t>(clock_.UnixMicros() / 1'000'000);
-  // The server's clock may be ahead.
+  const int64_t now = head.answered.has_value()
+                          ? head.answered->value()
+                          : static_cast<int64_t>(clock_.UnixMicros() / 1'000'000);
+  // A store that does not tell its time may be ahead of this machine.
   return std::chrono::seconds(std::max<int64_t>(0, now - head.modified->value()));
 }
 

@@ -299,6 +299,18 @@ TEST_CASE("an image's age is told when it is asked for, and when it is read") {
   CHECK(b.source->counters().probes == 4);
 }
 
+TEST_CASE("an image's age is by the store's clock where the store tells its time") {
+  Bucket b;
+  Image image = Image::Make(*b.source, Chunk(1), 5000, 3);
+  CHECK(b.Write(image).ok());
+  const UnixSeconds written(static_cast<int64_t>(b.clock.UnixMicros() / 1'000'000));
+  b.store->date = UnixSeconds(written.value() + 60);
+  for (const auto step : {std::chrono::hours(40), -std::chrono::hours(80)}) {
+    b.clock.StepUnix(step);
+    CHECK(b.Age(image.id) == "60");
+  }
+}
+
 TEST_CASE("what is there and not ours has no age, and is removed") {
   Bucket b;
   Image image = Image::Make(*b.source, Chunk(1), 5000, 3);
