@@ -28,7 +28,7 @@ TEST_CASE("a run of the same steps replays exactly, and without some of them it 
 }
 
 TEST_CASE("a fleet's seed replays exactly, and its nodes meet in the bucket") {
-  const SimulationOptions options{.seed = 7, .steps = 1500, .nodes = 3};
+  const SimulationOptions options{.seed = 5, .steps = 1500, .nodes = 3};
   const SimulationReport first = RunSimulation(options);
   CHECK(RunSimulation(options).digest == first.digest);
   CHECK(first.written_beyond > 0);
