@@ -21,7 +21,7 @@
 // there header_done tells before any piece ends.
 //
 // Age reads the header page, so that a bad object counts as none. An object's age is by its time of
-// the last modification and this machine's clock.
+// the last modification and the store's clock, or this machine's where the store tells no time.
 //
 // Write checksums the image inside the call (0.1 to 0.3 ms a MiB) and refuses nothing while the
 // source is writable().
