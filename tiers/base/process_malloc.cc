@@ -6,9 +6,10 @@
 // and faulted in anew with every message.
 extern "C" {
 
-// arenas: bounded, whatever the number of cores. decay: pages are kept for the next message.
-// background_thread: and given back by nobody who serves.
+// arenas: bounded, whatever the number of cores. decay: pages are kept for the next message, for so
+// long; what is kept is no part of limits.call_memory, so a flood of calls leaves little behind
+// (tests/e2e/h2_flood_test.py). background_thread: they are given back by nobody who serves.
 extern const char* malloc_conf;
 const char* malloc_conf =
-    "narenas:16,background_thread:true,dirty_decay_ms:10000,muzzy_decay_ms:10000";
+    "narenas:16,background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0";
 }
