@@ -21,7 +21,7 @@ enum class Question : uint8_t { kBeingAsked, kAnsweredNo, kAnsweredYes, kAwaited
 
 absl::Status LocalPeer::AskBeyond(const local::Message& message) {
   const auto kind = static_cast<Kind>(message.kind);
-  // Who may not keep a request has what is here.
+  // A request that may not be kept is answered from what is here.
   absl::StatusOr<MessageHold> hold = HoldFor(message.body.size());
   if (!hold.ok()) return Lookup(kind, message.id, false);
   const uint64_t number = next_job_++;
