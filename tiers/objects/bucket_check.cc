@@ -158,8 +158,8 @@ class BucketChecker {
   }
 
   void FindClock(const Seen& seen) {
-    if (!seen.answer.date.has_value()) return;
-    const int64_t skew = seen.answer.date->value() - Signing().at.value();
+    if (!seen.answer.head.answered.has_value()) return;
+    const int64_t skew = seen.answer.head.answered->value() - Signing().at.value();
     Find("its clock, beside this machine's", absl::StrFormat("%+d s", skew),
          std::abs(skew) > 60 ? Verdict::kNote : Verdict::kGood,
          "requests are refused above 15 minutes; over TLS kvkeep goes by the server's clock then");

@@ -286,13 +286,13 @@ bool S3Store::MendsItself(Request& request, const Attempt& attempt, const S3Answ
       ++counters_.renewed;
       return true;
     case kSkewed: {
-      if (request.clock_set || !answer.date.has_value()) return false;
+      if (request.clock_set || !answer.head.answered.has_value()) return false;
       // Without TLS anybody on the way could have signatures made for a time to come.
       if (!absl::StartsWith(urls_.Bucket(attempt.endpoint.number, {}).origin, "https://")) {
         return false;
       }
       const auto here = static_cast<int64_t>(clock_.UnixMicros() / 1'000'000);
-      const std::chrono::seconds step(answer.date->value() - here);
+      const std::chrono::seconds step(answer.head.answered->value() - here);
       if (step > kMostClockStep || step < -kMostClockStep) return false;
       clock_offset_ = step;
       request.clock_set = true;
@@ -391,9 +391,9 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
   // Who lost, or was cut short for the other's sake, decides nothing of the request.
   const bool counts = !attempt.lost && !attempt.dropped;
   const bool mends_itself = counts && MendsItself(request, attempt, answer);
-  if (answer.date.has_value()) {
+  if (answer.head.answered.has_value()) {
     counters_.clock_skew_seconds =
-        answer.date->value() - static_cast<int64_t>(clock_.UnixMicros() / 1'000'000);
+        answer.head.answered->value() - static_cast<int64_t>(clock_.UnixMicros() / 1'000'000);
   }
   if (answer.outcome == kAbsent) endpoint.absent_at = now();
   const MonotonicTime held_until = endpoint.window.held_until();

@@ -156,9 +156,9 @@ S3Answer ReadAnswer(const ObjectQuestion& question, const HttpAnswer& answer, Un
     read.slow = answer.slow && read.outcome == ObjectOutcome::kLate;
     return read;
   }
-  read.date = ParseHttpDate(FindHeader(headers, "date"));
   read.head = ReadObjectHead(answer.head);
-  read.retry_after = ParseRetryAfter(FindHeader(headers, "retry-after"), read.date.value_or(now));
+  read.retry_after =
+      ParseRetryAfter(FindHeader(headers, "retry-after"), read.head.answered.value_or(now));
   if (answer.head.status >= 300) read.error = ErrorOf(answer);
   read.outcome = Judge(question, answer.head.status, read.error.code);
   if (read.outcome != ObjectOutcome::kOk || question.verb != ObjectVerb::kGet) return read;

@@ -50,7 +50,6 @@ struct S3Answer {
   bool slow = false;               // a body that moved was late
   ObjectError error;
   ObjectHead head;                  // its ETag is strong
-  std::optional<UnixSeconds> date;  // the server's clock
   std::optional<std::chrono::seconds> retry_after;
 };
 
