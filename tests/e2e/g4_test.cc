@@ -79,6 +79,14 @@ struct G4Node {
 
 constexpr std::chrono::seconds kLongWait{5};
 
+// A node puts them, and ends; its directories are gone with it.
+void PutByAnotherNode(const SharedPlace& shared, const std::vector<TestChunk>& chunks) {
+  G4Node node(shared.Config());
+  REQUIRE(node.engine->PutAll(chunks));
+  CHECK(Eventually([&] { return shared.count() == chunks.size(); }));
+  CHECK(node.site.Stop().exit_status == 0);
+}
+
 // A node of tenants a and b; `of_a`: more of what is said of a.
 struct TwoTenants {
   TwoTenants(const SharedPlace& shared, const std::string& of_a)
@@ -110,13 +118,7 @@ std::string Text(const std::vector<std::byte>& bytes, size_t at, size_t count) {
 TEST_CASE("what a daemon put is there for another one of its fleet, byte for byte") {
   const SharedPlace shared;
   const std::vector<TestChunk> chunks = Chunks(1, 24, kG4ChunkBytes);
-  {
-    G4Node first(shared.Config());
-    REQUIRE(first.engine->PutAll(chunks));
-    CHECK(Eventually([&] { return shared.count() == chunks.size(); }));
-    CHECK(first.site.Stop().exit_status == 0);
-  }
-  // Its directories are gone with it.
+  PutByAnotherNode(shared, chunks);
   G4Node second(shared.Config());
   CHECK(second.engine->Find(chunks).any == 0);
   CHECK(second.Recall(chunks, chunks.size()) == chunks.size());
@@ -130,11 +132,7 @@ TEST_CASE("what a daemon put is there for another one of its fleet, byte for byt
 TEST_CASE("a lookup that asks leases what another daemon put, and its gets have all bytes") {
   const SharedPlace shared;
   const std::vector<TestChunk> chunks = Chunks(1, 24, kG4ChunkBytes);
-  {
-    G4Node first(shared.Config());
-    REQUIRE(first.engine->PutAll(chunks));
-    CHECK(Eventually([&] { return shared.count() == chunks.size(); }));
-  }
+  PutByAnotherNode(shared, chunks);
   const client::PathChoice path = GENERATE(client::PathChoice::kLocal, client::PathChoice::kGrpc);
   CAPTURE(static_cast<int>(path));
   G4Node second(shared.Config());
@@ -171,11 +169,7 @@ TEST_CASE("a lookup that asks leases what another daemon put, and its gets have 
 TEST_CASE("a get by itself has what another daemon put, however few, unless it asks nobody") {
   const SharedPlace shared;
   const std::vector<TestChunk> chunks = Chunks(1, 40, kG4ChunkBytes);
-  {
-    G4Node first(shared.Config());
-    REQUIRE(first.engine->PutAll(chunks));
-    CHECK(Eventually([&] { return shared.count() == chunks.size(); }));
-  }
+  PutByAnotherNode(shared, chunks);
   const client::PathChoice path = GENERATE(client::PathChoice::kLocal, client::PathChoice::kGrpc);
   CAPTURE(static_cast<int>(path));
   G4Node second(shared.Config());
