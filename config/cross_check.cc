@@ -120,6 +120,27 @@ void CheckNoG4(const Config& config, std::vector<Conflict>& conflicts) {
   }
 }
 
+// A source of keys that is named has what it needs, and what others need is not there for nothing.
+void CheckG4Keys(const G4Config& g4, std::vector<Conflict>& conflicts) {
+  const auto check = [&](const std::string& source, const std::string& key,
+                         const std::string& value) {
+    if (g4.credentials == source && value.empty()) {
+      AddConflict(conflicts, {"g4.credentials", key},
+                  absl::StrCat("g4.credentials: ", source, " needs ", key));
+    }
+    if (g4.credentials != "auto" && g4.credentials != source && !value.empty()) {
+      AddConflict(conflicts, {key, "g4.credentials"},
+                  absl::StrCat(key, ": is of no use with g4.credentials: ", g4.credentials));
+    }
+  };
+  check("file", "g4.credentials_file", g4.credentials_file);
+  check("process", "g4.credential_process", g4.credential_process);
+  if (g4.credentials == "auto" && !g4.credentials_file.empty() && !g4.credential_process.empty()) {
+    AddConflict(conflicts, {"g4.credential_process", "g4.credentials_file"},
+                "g4.credential_process: is of no use with g4.credentials_file; set one of them");
+  }
+}
+
 void CheckG4(const Config& config, std::vector<Conflict>& conflicts) {
   const FleetConfig& fleet = config.fleet;
   const auto lifetime = config.g4.lifetime;
@@ -127,6 +148,7 @@ void CheckG4(const Config& config, std::vector<Conflict>& conflicts) {
     AddConflict(conflicts, {"g4.lifetime"},
                 "g4.lifetime: is shorter than an hour; write 0 if objects do not expire");
   }
+  CheckG4Keys(config.g4, conflicts);
   if (config.g4.url.empty()) return CheckNoG4(config, conflicts);
   if (fleet.name.empty() || fleet.key_file.empty()) {
     AddConflict(conflicts, {"g4.url", "fleet.name", "fleet.key_file"},

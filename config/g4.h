@@ -14,8 +14,11 @@ struct G4Config {
   std::string prefix;            // before the names of all objects
   std::string region = "us-east-1";
   bool virtual_host = false;     // the bucket in the host's name
-  std::string credentials_file;  // empty: the environment
+  std::string credentials = "auto";  // where its keys come from
+  std::string credentials_file;
+  std::string credential_process;  // a command
   std::string ca_file;           // empty: the system's
+  std::string proxy;             // empty: none
   uint64_t connections = 64;
   uint64_t write_bytes_per_second = 0;  // 0: nothing is written there
   std::string admission = "second_use";

@@ -1,6 +1,6 @@
 // The kinds of keys of a config: for each kind of value a function that makes a row of the table
 // (schema.h) from the key's path, the place of its value in a Config, its limits and its doc.
-// Used by schema.cc only.
+// Used by schema.cc and g4_keys.cc only.
 #pragma once
 
 #include <absl/strings/str_cat.h>
@@ -17,6 +17,14 @@
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::config_internal {
+
+// Returns choices that are kept as the names they are said by.
+inline std::vector<std::pair<std::string, std::string>> AsSaid(
+    const std::vector<std::string>& names) {
+  std::vector<std::pair<std::string, std::string>> choices;
+  for (const std::string& name : names) choices.emplace_back(name, name);
+  return choices;
+}
 
 // Where a value lives in a Config.
 template <typename T>

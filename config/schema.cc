@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "config/g4_keys.h"
 #include "config/key_kinds.h"
 #include "config/values.h"
 #include "tiers/policy/admission_policy.h"
@@ -13,6 +14,7 @@ namespace kvkeep {
 namespace {
 
 using config_internal::Address;
+using config_internal::AsSaid;
 using config_internal::Bool;
 using config_internal::Choice;
 using config_internal::Count;
@@ -40,13 +42,6 @@ using config_internal::SizeInUnits;
 using config_internal::Socket;
 using config_internal::Text;
 
-// Choices that are kept as the names they are said by.
-std::vector<std::pair<std::string, std::string>> AsSaid(const std::vector<std::string>& names) {
-  std::vector<std::pair<std::string, std::string>> choices;
-  for (const std::string& name : names) choices.emplace_back(name, name);
-  return choices;
-}
-
 std::vector<std::pair<std::string, GrantChoice>> GrantNames() {
   return {{"read_write", GrantChoice::kReadWrite},
           {"read", GrantChoice::kRead},
@@ -58,7 +53,6 @@ constexpr Range<double> kShare = {0.01, 1.0};
 constexpr Range<double> kTenantShare = {0.001, 0.99};
 
 constexpr Range<uint64_t> kKeyRates = {0, 1'000'000'000'000}, kByteRates = {0, 16 * kTiB};
-constexpr size_t kMaxPreviousFleetKeys = 3;  // each is another probe for what is not there
 constexpr Range<uint64_t> kTenantBytes = {0, 16 * kTiB}, kTenantConnections = {0, 65536};
 
 ConfigKey Endpoint(std::string path, config_internal::Place<std::string> place, std::string doc) {
@@ -304,60 +298,6 @@ std::vector<ConfigKey> G3Keys() {
   };
 }
 
-std::vector<ConfigKey> G4Keys() {
-  return {
-      Text("g4.url", In(&Config::g4, &G4Config::url), "where G4 is",
-           "https://host/bucket, http://host:port/bucket or file:///directory; \"\" for off",
-           CheckG4Url, Empty::kAllowed,
-           "A bucket by S3's protocol, or a directory that machines share, made the fleet's by "
-           "kvkeep g4 init. What g4.admission picks is written there; lookups that wait, and "
-           "prefetches, bring what this node has not."),
-      Text("g4.prefix", In(&Config::g4, &G4Config::prefix), "a prefix",
-           "at most 256 of a-z, A-Z, 0-9, '.', '_', '-' and '/'", CheckG4Prefix, Empty::kAllowed,
-           "Before the names of all objects."),
-      Text("g4.region", In(&Config::g4, &G4Config::region), "a name",
-           "1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'", CheckPlainName, Empty::kRefused,
-           "What requests are signed for."),
-      Bool("g4.virtual_host", In(&Config::g4, &G4Config::virtual_host),
-           "The bucket's name is part of the host's, as AWS wants it, not of the path."),
-      Dir("g4.credentials_file", In(&Config::g4, &G4Config::credentials_file), Empty::kAllowed,
-          "Access key id and secret access key, a line each; a third one is the session token. "
-          "Others may have no access to the file. Read again when it changes. Empty: "
-          "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."),
-      Dir("g4.ca_file", In(&Config::g4, &G4Config::ca_file), Empty::kAllowed,
-          "Certificates, PEM, of whoever may sign the server's; empty: the system's."),
-      Count("g4.connections", In(&Config::g4, &G4Config::connections), {1, 1024},
-            "To the server, at once; writes have a quarter of them at most."),
-      Size("g4.write_bytes_per_second", In(&Config::g4, &G4Config::write_bytes_per_second),
-           {0, 64 * kGiB}, "How much is written there; 0: nothing."),
-      Choice<std::string>(
-          "g4.admission", In(&Config::g4, &G4Config::admission), AsSaid({"second_use", "all"}),
-          "What is written there: chunks that a lookup finds after their put, or all that is put."),
-      Duration("g4.lifetime", In(&Config::g4, &G4Config::lifetime),
-               {std::chrono::days(0), std::chrono::days(3650)},
-               "How old objects get there, by a lifecycle rule of the bucket or by kvkeep g4 "
-               "sweep: what is used when it is half as old is written anew. 0: they do not "
-               "expire."),
-      Count("g4.epoch", In(&Config::g4, &G4Config::epoch), {0, 1'000'000'000},
-            "Part of the names of objects: with another one G4 is empty at once."),
-      Count("remote.probes_per_second",
-            In(&Config::remote, &RemoteConfig::probes_per_second), {1, 1'000'000},
-            "How many chunks are asked for in a second, at most, under all keys together that the "
-            "node has (the fleet's, tenants'). A lookup that would ask for more finds less. "
-            "Each tenant has its share in any case."),
-      Text("fleet.name", In(&Config::fleet, &FleetConfig::name), "a name",
-           "1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'; \"\" for none", CheckPlainName,
-           Empty::kAllowed, "Nodes of another name share nothing with this one."),
-      Dir("fleet.key_file", In(&Config::fleet, &FleetConfig::key_file), Empty::kAllowed,
-          "32 random bytes, or 64 hexadecimal digits, the same on all nodes of the fleet: who has "
-          "them may read and write all that they share. Others may have no access to the file."),
-      Paths("fleet.previous_key_files", In(&Config::fleet, &FleetConfig::previous_key_files),
-            kMaxPreviousFleetKeys,
-            "Keys of the fleet of before. What is not in G4 under fleet.key_file is looked for "
-            "under these, in this order: name them until their objects have expired."),
-  };
-}
-
 std::vector<ConfigKey> GpuKeys() {
   return {
       Choice<GpuChoice>("gpu.mode", In(&Config::gpu, &GpuConfig::mode),
@@ -544,7 +484,7 @@ const std::vector<ConfigKey>& ConfigKeys() {
     std::vector<ConfigKey> all;
     for (const auto& part :
          {ListenKeys(), DefaultTenantLimitKeys(), TlsKeys(), TenantKeys(), TenantLimitKeys(),
-          G2Keys(), G3Keys(), G4Keys(), GpuKeys(), LimitKeys(), ServiceKeys()}) {
+          G2Keys(), G3Keys(), config_internal::G4Keys(), GpuKeys(), LimitKeys(), ServiceKeys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -381,6 +381,26 @@ absl::Status CheckG4Prefix(absl::string_view text) {
                      "without '..', '//' or a '/' in front");
 }
 
+absl::Status CheckProxy(absl::string_view text) {
+  absl::string_view address = text;
+  if (absl::ConsumePrefix(&address, "http://") && CheckAddress(address).ok()) {
+    return absl::OkStatus();
+  }
+  return Wrong(text, "is not a proxy: write http://host:port, without a user or a path");
+}
+
+absl::Status CheckCommand(absl::string_view text) {
+  const bool absolute = absl::StartsWith(text, "/") || absl::StartsWith(text, "\"/");
+  const bool controls = std::any_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\t';
+  });
+  const bool ends = std::count(text.begin(), text.end(), '"') % 2 == 0;
+  if (absolute && ends && !controls && text.size() <= kMaxPathBytes) return absl::OkStatus();
+  return Wrong(text, absl::StrFormat("is not a command: write at most %d characters, the absolute "
+                                     "path of a program first, each '\"' with its end",
+                                     kMaxPathBytes));
+}
+
 absl::Status CheckPlainName(absl::string_view text) {
   const bool letters_ok = IsAlphanumericOr("._-", text);
   if (letters_ok && !text.empty() && text.size() <= 64) return absl::OkStatus();

@@ -66,6 +66,11 @@ struct G4Place {
 G4Place SplitG4Url(absl::string_view url);
 // What goes into the names of objects, and into no file name that means something else.
 absl::Status CheckG4Prefix(absl::string_view text);
+// A forward proxy: http://host:port. A user is refused: the config is shown.
+absl::Status CheckProxy(absl::string_view text);
+
+// A program's absolute path and its arguments, as SplitKeyCommand (tiers/objects) reads them.
+absl::Status CheckCommand(absl::string_view text);
 // A region, a fleet: 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'.
 absl::Status CheckPlainName(absl::string_view text);
 // A group's name or number as such; whether there is one is not looked at.

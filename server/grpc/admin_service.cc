@@ -199,6 +199,10 @@ void FillG4(const G4Snapshot& g4, const RemoteCounters& counters, v1::StatusResp
   all["g4_failed_checks"] = g4.checks.failed_checks;
   all["g4_previous_key_searches"] = g4.previous_keys.searches;
   all["g4_previous_key_chunks"] = g4.previous_keys.found;
+  if (g4.keys.has_value()) {
+    all["g4_key_fetches"] = g4.keys->fetched;
+    all["g4_failed_key_fetches"] = g4.keys->failed;
+  }
   if (!g4.directory.has_value()) return;
   all["g4_leftover_files"] = g4.directory->leftover_files;
   all["g4_leftover_bytes"] = g4.directory->leftover_bytes;

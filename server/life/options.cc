@@ -144,9 +144,12 @@ StoreOptions ToStoreOptions(const Config& config) {
 // As CheckG4Url (config/values.h) takes it.
 std::optional<G4Options> ToG4(const Config& config) {
   if (config.g4.url.empty()) return std::nullopt;
-  G4Options g4{.place = {.credentials_file = config.g4.credentials_file,
+  G4Options g4{.place = {.keys = {.credentials = config.g4.credentials,
+                                  .file = config.g4.credentials_file,
+                                  .process = config.g4.credential_process},
                          .http = {.connections = static_cast<uint32_t>(config.g4.connections),
-                                  .ca_file = config.g4.ca_file}},
+                                  .ca_file = config.g4.ca_file,
+                                  .proxy = config.g4.proxy}},
                .fleet_name = config.fleet.name,
                .epoch = config.g4.epoch,
                .probes_per_second = config.remote.probes_per_second,

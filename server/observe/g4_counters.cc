@@ -259,6 +259,7 @@ void AddG4(const G4Snapshot& g4, const RemoteCounters& counters, MetricFamilies*
                g4.previous_keys.searches);
   out->Counter("g4_previous_key_chunks_total", "Chunks that they found", g4.previous_keys.found);
   if (g4.requests.has_value()) AddG4Requests(*g4.requests, out);
+  if (g4.keys.has_value()) AddG4Keys(*g4.keys, out);
   if (!g4.directory.has_value()) return;
   out->Counter("g4_leftover_files_total",
                "Files that earlier runs of this node had not finished in the shared directory, "

@@ -70,4 +70,13 @@ void AddG4Requests(const S3StoreCounters& requests, MetricFamilies* out) {
              static_cast<double>(requests.clock_skew_seconds));
 }
 
+void AddG4Keys(const KeyCounters& keys, MetricFamilies* out) {
+  constexpr const char* kFetches = "g4_key_fetches_total";
+  out->Counter(kFetches, "Times that the bucket's keys were asked for where they come from",
+               static_cast<double>(keys.fetched), {{"result", "ok"}});
+  out->Counter(kFetches, "", static_cast<double>(keys.failed), {{"result", "failed"}});
+  out->Gauge("g4_keys_not_after_seconds", "Unix time when the bucket's keys end; 0: not known",
+             static_cast<double>(keys.expires.value_or(UnixSeconds(0)).value()));
+}
+
 }  // namespace kvkeep

@@ -8,5 +8,7 @@
 namespace kvkeep {
 
 void AddG4Requests(const S3StoreCounters& requests, MetricFamilies* out);
+// And of the keys that they are signed with.
+void AddG4Keys(const KeyCounters& keys, MetricFamilies* out);
 
 }  // namespace kvkeep

@@ -170,6 +170,12 @@ void StorageStack::TellOfG4(const ObjectStoreHealth& health) const {
                        {"to_do", health.what_to_do}});
 }
 
+void StorageStack::TellOfG4Keys(const absl::Status& renewal) const {
+  if (renewal.ok()) return log_->Info("G4's keys are renewed again", {{"where", g4_->where()}});
+  log_->Warn("G4's keys could not be renewed: those of before are used",
+             {{"where", g4_->where()}, {"why", std::string(renewal.message())}});
+}
+
 std::optional<G4Snapshot> StorageStack::g4() const {
   if (g4_ == nullptr) return std::nullopt;
   return g4_->snapshot();
@@ -246,6 +252,7 @@ bool StorageStack::Tick() {
   const bool came = TakeMemory();
   if (g4_ != nullptr) {
     if (const std::optional<ObjectStoreHealth> now = g4_->Tick()) TellOfG4(*now);
+    if (const std::optional<absl::Status> keys = g4_->NewsOfKeys()) TellOfG4Keys(*keys);
   }
   return RegisterSegments() && at_rest && !came;
 }

@@ -89,6 +89,7 @@ class StorageStack {
   absl::Status OpenG4(const DaemonOptions& options);
   // Says when G4 has become another than it was: well, away, misconfigured, full.
   void TellOfG4(const ObjectStoreHealth& health) const;
+  void TellOfG4Keys(const absl::Status& renewal) const;
   absl::Status OpenDevices(const DaemonOptions& options);
   // OK, or why the start cannot work with this device.
   absl::Status Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const;

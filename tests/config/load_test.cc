@@ -149,6 +149,26 @@ TEST_CASE("a key that is gone is refused, in each source, with what to do") {
                                  "take the key out"});
 }
 
+TEST_CASE("the source of G4's keys has what it needs, and nothing is set that it does not read") {
+  CHECK(Good("g4: {credentials: process, credential_process: '/opt/my-keys --of \"a b\"'}")
+            .g4.credential_process == "/opt/my-keys --of \"a b\"");
+  Good("g4: {credentials: web_identity}");
+  Good("g4: {credentials: file, credentials_file: /k}");
+  CHECK(ErrorsOf("g4: {credentials: file}") ==
+        "kv.yaml:1:19: g4.credentials: file needs g4.credentials_file");
+  CHECK(ErrorsOf("g4: {credentials: process}") ==
+        "kv.yaml:1:19: g4.credentials: process needs g4.credential_process");
+  CHECK(ErrorsOf("g4: {credentials: instance, credentials_file: /k}") ==
+        "kv.yaml:1:47: g4.credentials_file: is of no use with g4.credentials: instance");
+  CHECK(ErrorsOf("g4: {credentials_file: /k, credential_process: /p}") ==
+        "kv.yaml:1:48: g4.credential_process: is of no use with g4.credentials_file; set one of "
+        "them");
+  for (const char* command : {"my-keys", "'/opt/keys \"a'", "\"/opt/keys\\na\""}) {
+    CHECK_THAT(ErrorsOf(absl::StrCat("g4: {credential_process: ", command, "}")),
+               Catch::Contains("g4.credential_process: ") && Catch::Contains("is not a command"));
+  }
+}
+
 TEST_CASE("events go to loopback and Unix sockets, anywhere else only when that is said") {
   CHECK(Good("events: {zmq: 'tcp://127.0.0.1:5557', zmq_replay: 'ipc:///run/r'}").events.form ==
         EventFormChoice::kVllm);

@@ -161,6 +161,20 @@ TEST_CASE("a tenant's name has few letters, a group's is a word or a number") {
   for (const char* text : {"", "-1", "a b", "a:b"}) CHECK_FALSE(CheckGroupName(text).ok());
 }
 
+TEST_CASE("a proxy is a host and a port by http, and shows no user") {
+  for (const char* proxy :
+       {"http://proxy.example:3128", "http://[::1]:3128", "http://10.0.0.1:80"}) {
+    INFO(proxy);
+    CHECK(CheckProxy(proxy).ok());
+  }
+  for (const char* proxy :
+       {"proxy.example:3128", "https://proxy.example:3128", "http://proxy",
+        "http://user:secret@proxy:3128", "http://proxy:3128/", "http://:3128"}) {
+    INFO(proxy);
+    CHECK_FALSE(CheckProxy(proxy).ok());
+  }
+}
+
 TEST_CASE("G4 is at a bucket by http or https, or in a directory") {
   for (const char* url : {"http://127.0.0.1:9000/kvs", "https://s3.example/kvs", "file:///mnt/kv",
                           "http://[::1]:9000/kvs"}) {
@@ -168,7 +182,8 @@ TEST_CASE("G4 is at a bucket by http or https, or in a directory") {
     CHECK(CheckG4Url(url).ok());
   }
   for (const char* url : {"", "kvs", "s3://kvs", "http://host", "http://host/", "http:///kvs",
-                          "http://host/kvs/deeper", "http://user@host/kvs", "http://host/kv", "http://host/kvs?a",
+                          "http://host/kvs/deeper", "http://user@host/kvs", "http://host/kv",
+                          "http://host/kvs?a",
                           "http://host/kvs#a", "http://ho st/kvs", "file://kv", "file://"}) {
     INFO(url);
     CHECK_FALSE(CheckG4Url(url).ok());

@@ -11,6 +11,7 @@
 #include "tests/e2e/engine.h"
 #include "tests/e2e/shell.h"
 #include "tests/fakes/manager_socket.h"
+#include "tests/fakes/scoped_variable.h"
 
 namespace kvkeep::e2e {
 namespace {

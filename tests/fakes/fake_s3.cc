@@ -103,6 +103,9 @@ std::optional<ScriptedAnswer> FakeS3::CheckSignature(const Parsed& request) cons
     return Refuse(403, "InvalidAccessKeyId");
   }
   if (expired_) return Refuse(400, "ExpiredToken");
+  if (FindHeader(request.headers, "x-amz-security-token") != keys_->session_token) {
+    return Refuse(400, "InvalidToken");
+  }
   const size_t names_at = authorization.find("SignedHeaders=");
   if (names_at == std::string::npos) return Refuse(403, "AccessDenied");
   const std::string names =

@@ -37,9 +37,4 @@ std::optional<ManagerSocket::Message> ManagerSocket::Next(std::chrono::milliseco
   return message;
 }
 
-ScopedVariable::ScopedVariable(const char* name, const std::string& value) : name_(name) {
-  setenv(name, value.c_str(), /*overwrite=*/1);
-}
-ScopedVariable::~ScopedVariable() { unsetenv(name_); }
-
 }  // namespace kvkeep

@@ -27,16 +27,4 @@ class ManagerSocket {
   UniqueFd fd_;
 };
 
-// Sets an environment variable until it goes.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const std::string& value);
-  ~ScopedVariable();
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  const char* const name_;
-};
-
 }  // namespace kvkeep

@@ -6,6 +6,8 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -69,6 +71,29 @@ class ServedConnection {
     fd_.Reset();
   }
   void ShutDown() { shutdown(fd_.get(), SHUT_RDWR); }
+  // Hands what comes on to a server on this machine, and its answers back, until one of both goes.
+  void RelayTo(int port) {
+    const UniqueFd there(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in address{.sin_family = AF_INET,
+                              .sin_port = htons(static_cast<uint16_t>(port)),
+                              .sin_addr = {htonl(INADDR_LOOPBACK)},
+                              .sin_zero = {}};
+    if (connect(there.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+      return;
+    }
+    pollfd waits[] = {{.fd = fd_.get(), .events = POLLIN, .revents = 0},
+                      {.fd = there.get(), .events = POLLIN, .revents = 0}};
+    while (poll(waits, 2, -1) > 0) {
+      for (const int from : {0, 1}) {
+        if (waits[from].revents == 0) continue;
+        char bytes[65536];
+        const ssize_t n = recv(waits[from].fd, bytes, sizeof(bytes), 0);
+        if (n <= 0 || send(waits[1 - from].fd, bytes, static_cast<size_t>(n), MSG_NOSIGNAL) != n) {
+          return;
+        }
+      }
+    }
+  }
 
  private:
   bool Fill() {

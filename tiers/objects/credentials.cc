@@ -34,6 +34,17 @@ SharedS3Keys S3Credentials::Current() const {
   return state_->keys;
 }
 
+absl::Status S3Credentials::AwaitFirst(std::chrono::milliseconds within) const {
+  const MonotonicTime until = RealClock()->Now() + within;
+  MutexLock lock(&state_->mu);
+  while (state_->counters.fetched + state_->counters.failed == 0) {
+    const MonotonicTime left = until - RealClock()->Now();
+    if (left.count() <= 0) break;
+    state_->answered.WaitFor(&state_->mu, left);
+  }
+  return state_->keys == nullptr ? state_->status : absl::OkStatus();
+}
+
 absl::Status S3Credentials::status() const {
   MutexLock lock(&state_->mu);
   return state_->status;
@@ -42,6 +53,13 @@ absl::Status S3Credentials::status() const {
 std::optional<UnixSeconds> S3Credentials::expires() const {
   MutexLock lock(&state_->mu);
   return state_->keys == nullptr ? std::nullopt : state_->keys->expires;
+}
+
+KeyCounters S3Credentials::counters() const {
+  MutexLock lock(&state_->mu);
+  KeyCounters counters = state_->counters;
+  if (state_->keys != nullptr) counters.expires = state_->keys->expires;
+  return counters;
 }
 
 void S3Credentials::Tick() {
@@ -86,6 +104,8 @@ void S3Credentials::Take(State& state, Clock& clock, RandomSource& random,
   KVKEEP_CHECK(state.asking);
   state.asking = false;
   state.status = keys.status();
+  ++(keys.ok() ? state.counters.fetched : state.counters.failed);
+  state.answered.NotifyAll();
   if (!keys.ok()) {
     MonotonicTime pause = kFirstPause;
     for (int i = 0; i < state.failures && pause < kLongestPause; ++i) pause *= 2;
@@ -97,7 +117,8 @@ void S3Credentials::Take(State& state, Clock& clock, RandomSource& random,
   state.due.reset();
   if (keys->expires.has_value()) {
     const auto left = std::chrono::seconds(keys->expires->value() - wall);
-    const MonotonicTime life = std::max(left, kShortestLife);
+    const MonotonicTime life =
+        std::clamp<std::chrono::seconds>(left, kShortestLife, kLongestLife);
     state.due = now + Jittered(life / 10 * 8, 10, random);
   }
   // The same ones keep their place, so that what is signed with them counts as one.

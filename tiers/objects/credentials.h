@@ -21,12 +21,22 @@
 
 namespace kvkeep {
 
+// What was asked of the source.
+struct KeyCounters {
+  uint64_t fetched = 0, failed = 0;
+  std::optional<UnixSeconds> expires;  // the keys in use, if they do
+
+  bool operator==(const KeyCounters&) const = default;
+};
+
 class S3Credentials {
  public:
   // After a failure: doubling, and up to half of it shorter, so that a fleet does not ask at once.
   static constexpr std::chrono::seconds kFirstPause{1}, kLongestPause{60};
   // Keys that last not even that long are renewed no more often.
   static constexpr std::chrono::seconds kShortestLife{10};
+  // What claims to last longer is renewed as if it did not.
+  static constexpr std::chrono::hours kLongestLife{24 * 365};
 
   // `clock` and `random` outlive this.
   S3Credentials(std::unique_ptr<S3KeySource> source, Clock* clock, RandomSource* random);
@@ -35,6 +45,8 @@ class S3Credentials {
 
   // Null until the source has answered for the first time.
   SharedS3Keys Current() const;
+  // Waits until there are keys, or the first answer was an error, so long at most. OK: there are.
+  absl::Status AwaitFirst(std::chrono::milliseconds within) const;
   // Begins a renewal when one is due. Called about once a second, by a thread that serves no
   // requests: the source may read a file.
   void Tick();
@@ -42,16 +54,20 @@ class S3Credentials {
   // nothing newer is to come: one was begun for them before and brought the same ones, or failed.
   bool Expired(const SharedS3Keys& keys);
 
-  // What the last renewal said; OK before the first. Never holds a secret.
+  // What the last renewal said; Unavailable before the first. Never holds a secret.
   absl::Status status() const;
   // When the current keys end, if they do.
   std::optional<UnixSeconds> expires() const;
+  KeyCounters counters() const;
 
  private:
   struct State {
     mutable Mutex mu;
+    CondVar answered;
     SharedS3Keys keys ABSL_GUARDED_BY(mu);
-    absl::Status status ABSL_GUARDED_BY(mu);
+    absl::Status status ABSL_GUARDED_BY(mu) =
+        absl::UnavailableError("the keys have not come yet");
+    KeyCounters counters ABSL_GUARDED_BY(mu);  // but for `expires`
     bool asking ABSL_GUARDED_BY(mu) = false;
     std::optional<MonotonicTime> due ABSL_GUARDED_BY(mu);  // none: not by time
     int failures ABSL_GUARDED_BY(mu) = 0;

@@ -62,7 +62,10 @@ absl::Status CurlEngine::Transfer::SetOptions(HttpCall call) {
   set.Set(CURLOPT_HTTP_VERSION, long{CURL_HTTP_VERSION_1_1});
   set.Set(CURLOPT_FOLLOWLOCATION, 0L);
   set.Set(CURLOPT_NETRC, long{CURL_NETRC_IGNORED});
+  // Set, so that the environment's are not asked for. A proxy's own head is no answer.
   set.Set(CURLOPT_PROXY, options_.proxy.c_str());
+  set.Set(CURLOPT_NOPROXY, "");
+  set.Set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   set.Set(CURLOPT_NOSIGNAL, 1L);
   // Else the end of a request waits for the thread that looks its host's name up.
   set.Set(CURLOPT_QUICK_EXIT, 1L);
@@ -305,8 +308,14 @@ absl::Status CurlEngine::Transfer::Finished(CURLcode code) const {
     case CURLE_BAD_CONTENT_ENCODING: return absl::DataLossError(text());
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE: return absl::FailedPreconditionError(text());
-    default: return absl::UnavailableError(text());
+    default: break;
   }
+  long by_proxy = 0;  // what it answered to CONNECT
+  curl_easy_getinfo(easy_.get(), CURLINFO_HTTP_CONNECTCODE, &by_proxy);
+  if (by_proxy != 0 && !IsSuccessStatus(static_cast<int>(by_proxy))) {
+    return absl::UnavailableError(absl::StrCat("g4.proxy answered CONNECT with ", by_proxy));
+  }
+  return absl::UnavailableError(text());
 }
 
 void CurlEngine::Transfer::Answer(absl::Status status, MonotonicTime now) {

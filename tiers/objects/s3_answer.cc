@@ -148,6 +148,11 @@ ObjectOutcome Judge(const ObjectQuestion& question, int http_status, absl::strin
 absl::string_view AdviceFor(absl::string_view code) {
   static constexpr absl::string_view kElsewhere =
       "set g4.region and g4.url to the bucket's, which the server's words name";
+  static constexpr absl::string_view kOtherId =
+      "mend the first line of g4.credentials_file, or the source that g4.credentials names";
+  static constexpr absl::string_view kNewer =
+      "renew what is in g4.credentials_file, or see why the source that g4.credentials names has "
+      "no newer keys: these have expired";
   static constexpr std::pair<absl::string_view, absl::string_view> kAdvice[] = {
       {"AccessDenied",
        "let these keys get, put and delete objects below g4.prefix, and list the bucket: without "
@@ -161,13 +166,17 @@ absl::string_view AdviceFor(absl::string_view code) {
       {"Redirect", kElsewhere},
       {"TemporaryRedirect", kElsewhere},
       {"NoSuchBucket", "create the bucket, or mend g4.url"},
-      {"InvalidAccessKeyId", "mend the first line of g4.credentials_file"},
-      {"XAdminUserNotFound", "mend the first line of g4.credentials_file"},
-      {"SignatureDoesNotMatch", "mend the second line of g4.credentials_file"},
-      {"NoCredentials", "write keys to g4.credentials_file, readable by the daemon alone"},
-      {"ExpiredToken", "renew what is in g4.credentials_file: it has expired"},
-      {"InvalidToken", "mend the third line of g4.credentials_file"},
-      {"TokenRefreshRequired", "renew what is in g4.credentials_file: it has expired"},
+      {"InvalidAccessKeyId", kOtherId},
+      {"XAdminUserNotFound", kOtherId},
+      {"SignatureDoesNotMatch",
+       "mend the second line of g4.credentials_file, or the source that g4.credentials names"},
+      {"NoCredentials",
+       "mend the source that g4.credentials names; keys in g4.credentials_file are to be readable "
+       "by the daemon alone"},
+      {"ExpiredToken", kNewer},
+      {"InvalidToken",
+       "mend the third line of g4.credentials_file, or the source that g4.credentials names"},
+      {"TokenRefreshRequired", kNewer},
       {"RequestTimeTooSkewed", "set this machine's clock, or the server's"},
       {"QuotaExceeded", "raise the bucket's quota, or have old objects deleted"},
       {"XMinioAdminBucketQuotaExceeded", "raise the bucket's quota, or have old objects deleted"},

@@ -31,8 +31,10 @@ absl::Status CheckKeyText(absl::string_view what, absl::string_view text, size_t
   return absl::OkStatus();
 }
 
-absl::StatusOr<S3Keys> MakeKeys(absl::string_view id, absl::string_view secret,
-                                absl::string_view token) {
+}  // namespace
+
+absl::StatusOr<S3Keys> MakeS3Keys(absl::string_view id, absl::string_view secret,
+                                  absl::string_view token) {
   absl::Status status = CheckKeyText("the access key id", id, kMaxIdBytes);
   if (status.ok() && absl::StrContains(id, "/")) {
     status = absl::InvalidArgumentError("the access key id holds a '/'");
@@ -43,8 +45,6 @@ absl::StatusOr<S3Keys> MakeKeys(absl::string_view id, absl::string_view secret,
   return S3Keys{std::string(id), SecretText(secret), std::string(token), std::nullopt};
 }
 
-}  // namespace
-
 absl::StatusOr<S3Keys> ParseS3Keys(absl::string_view text) {
   const std::vector<absl::string_view> lines =
       absl::StrSplit(absl::StripTrailingAsciiWhitespace(text), '\n');
@@ -53,8 +53,8 @@ absl::StatusOr<S3Keys> ParseS3Keys(absl::string_view text) {
         "has ", lines.size(), " lines; it must be the access key id, the secret access key, and ",
         "if there is one the session token, a line each"));
   }
-  return MakeKeys(absl::StripAsciiWhitespace(lines[0]), absl::StripAsciiWhitespace(lines[1]),
-                  lines.size() == 3 ? absl::StripAsciiWhitespace(lines[2]) : "");
+  return MakeS3Keys(absl::StripAsciiWhitespace(lines[0]), absl::StripAsciiWhitespace(lines[1]),
+                    lines.size() == 3 ? absl::StripAsciiWhitespace(lines[2]) : "");
 }
 
 void FileKeySource::Fetch(Done done) {
@@ -72,8 +72,10 @@ void FileKeySource::Fetch(Done done) {
 BackgroundKeySource::BackgroundKeySource(std::unique_ptr<S3KeySource> below)
     : below_(std::move(below)), thread_("kvkeep-keys", 1) {}
 
+BackgroundKeySource::~BackgroundKeySource() { below_->Stop(); }
+
 void BackgroundKeySource::Fetch(Done done) {
-  if (!fetched_.exchange(true)) return below_->Fetch(std::move(done));
+  fetched_ = true;
   thread_.Post([this, done = std::move(done)]() mutable { below_->Fetch(std::move(done)); });
 }
 
@@ -88,7 +90,7 @@ bool BackgroundKeySource::Changed() {
   return changed_.exchange(false);
 }
 
-EnvironmentKeySource::EnvironmentKeySource(const Environment& environment) {
+EnvironmentKeySource::EnvironmentKeySource(const KeyEnvironment& environment) {
   const auto read = [&](const char* name) {
     const char* const value = environment(name);
     return absl::string_view(value == nullptr ? "" : value);
@@ -99,7 +101,7 @@ EnvironmentKeySource::EnvironmentKeySource(const Environment& environment) {
 }
 
 void EnvironmentKeySource::Fetch(Done done) {
-  absl::StatusOr<S3Keys> keys = MakeKeys(id_, secret_.reveal(), token_);
+  absl::StatusOr<S3Keys> keys = MakeS3Keys(id_, secret_.reveal(), token_);
   if (!keys.ok()) {
     return std::move(done)(absl::Status(
         keys.status().code(),
@@ -107,17 +109,6 @@ void EnvironmentKeySource::Fetch(Done done) {
                      keys.status().message())));
   }
   std::move(done)(std::move(keys));
-}
-
-absl::StatusOr<std::unique_ptr<S3KeySource>> MakeS3KeySource(
-    const std::string& file, const EnvironmentKeySource::Environment& environment) {
-  if (!file.empty()) return std::make_unique<FileKeySource>(file);
-  for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}) {
-    if (environment(name) != nullptr) return std::make_unique<EnvironmentKeySource>(environment);
-  }
-  return absl::NotFoundError(
-      "no credentials for g4.url: set g4.credentials_file, or AWS_ACCESS_KEY_ID and "
-      "AWS_SECRET_ACCESS_KEY in the daemon's environment");
 }
 
 }  // namespace kvkeep

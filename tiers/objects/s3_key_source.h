@@ -1,7 +1,9 @@
-// S3KeySource: where the keys of a bucket come from: a file, the environment; later a service that
-// is asked by HTTP. Sources are asked by S3Credentials alone, one question at a time.
+// S3KeySource: where the keys of a bucket come from: a file, the environment, a service that is
+// asked by HTTP (service_key_source.h), a program (process_key_source.h). Sources are asked by
+// S3Credentials alone, one question at a time.
 //
-// Errors name the file, the line or the variable and what is wrong with it, never what it holds.
+// Errors name the file, the line, the variable or the field and what is wrong with it, never what
+// it holds: they are logged.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -29,7 +31,16 @@ class S3KeySource {
   virtual void Fetch(Done done) = 0;
   // There are other keys than those told of last. Polled, cheap, from one thread.
   virtual bool Changed() { return false; }
+  // What is asked is answered soon, and what will be asked from here on. Thread-safe.
+  virtual void Stop() {}
 };
+
+// What is not set is null: std::getenv.
+using KeyEnvironment = std::function<const char*(const char*)>;
+
+// What a signature or a header could not carry is an error. `token` may be empty.
+absl::StatusOr<S3Keys> MakeS3Keys(absl::string_view id, absl::string_view secret,
+                                  absl::string_view token);
 
 // Two lines, access key id and secret access key; a third is the session token. Others, and what a
 // signature or a header could not carry, are an error.
@@ -49,14 +60,17 @@ class FileKeySource final : public S3KeySource {
   FileChanges changes_;
 };
 
-// A source that is asked on a thread of its own, as its file may lie where reading hangs: who asks
-// must not stop. The first question alone is asked inside the call, so that a start knows its keys.
+// A source that is asked on a thread of its own, as its file may lie where reading hangs, and its
+// service or program may be slow: who asks must not stop.
 class BackgroundKeySource final : public S3KeySource {
  public:
   explicit BackgroundKeySource(std::unique_ptr<S3KeySource> below);
+  // Stops the source, and waits for what it does.
+  ~BackgroundKeySource() override;
   void Fetch(Done done) override;
   // As the look that was begun by an earlier call says.
   bool Changed() override;
+  void Stop() override { below_->Stop(); }
 
  private:
   const std::unique_ptr<S3KeySource> below_;
@@ -68,20 +82,12 @@ class BackgroundKeySource final : public S3KeySource {
 // when this was made.
 class EnvironmentKeySource final : public S3KeySource {
  public:
-  // Null for what is not set: std::getenv.
-  using Environment = std::function<const char*(const char*)>;
-
-  explicit EnvironmentKeySource(const Environment& environment);
+  explicit EnvironmentKeySource(const KeyEnvironment& environment);
   void Fetch(Done done) override;
 
  private:
   std::string id_, token_;
   SecretText secret_;
 };
-
-// The first that is there: the file when `file` is not empty, then the environment. NotFound says
-// what was looked for.
-absl::StatusOr<std::unique_ptr<S3KeySource>> MakeS3KeySource(
-    const std::string& file, const EnvironmentKeySource::Environment& environment);
 
 }  // namespace kvkeep

@@ -77,6 +77,17 @@ std::optional<ObjectStoreHealth> G4::Tick() {
   return watch_->Tick(source_->fleets());
 }
 
+std::optional<absl::Status> G4::NewsOfKeys() {
+  // Without any, the store's health says why.
+  if (place_.credentials == nullptr || place_.credentials->Current() == nullptr) {
+    return std::nullopt;
+  }
+  absl::Status status = place_.credentials->status();
+  if (keys_told_ == !status.ok()) return std::nullopt;
+  keys_told_ = !status.ok();
+  return status;
+}
+
 G4Snapshot G4::snapshot() const {
   return {.where = place_.where,
           .health = health(),
@@ -84,6 +95,8 @@ G4Snapshot G4::snapshot() const {
           .previous_keys = source_->previous_counters(),
           .checks = watch_->counters(),
           .requests = place_.s3 == nullptr ? std::nullopt : std::optional(place_.s3->counters()),
+          .keys = place_.credentials == nullptr ? std::nullopt
+                                                : std::optional(place_.credentials->counters()),
           .directory = place_.shared == nullptr ? std::nullopt
                                                 : std::optional(place_.shared->counters())};
 }

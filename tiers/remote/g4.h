@@ -50,6 +50,7 @@ struct G4Snapshot {
   PreviousKeyCounters previous_keys;
   HealthWatchCounters checks;
   std::optional<S3StoreCounters> requests;          // of a bucket
+  std::optional<KeyCounters> keys;                  // likewise
   std::optional<DirectoryStoreCounters> directory;  // of a directory
 };
 
@@ -69,6 +70,9 @@ class G4 {
   const KeyRing* keys() const { return keys_.get(); }
   // Asks whether the store serves, when that is not known. Some: what people are to be told.
   std::optional<ObjectStoreHealth> Tick();
+  // What people are to be told of the bucket's keys, once: they could not be renewed and those of
+  // before are used, or they are renewed again (OK).
+  std::optional<absl::Status> NewsOfKeys();
   void SetProbesPerSecond(uint64_t probes) { source_->SetProbesPerSecond(probes); }
   // All that it was asked for is answered soon, and what it is asked for from here on.
   void Stop() { store_->Stop(); }
@@ -86,6 +90,7 @@ class G4 {
   // Destroyed from the last to the first: the source, with its store, before what that works with.
   OpenedPlace place_;  // its store is the source's
   std::unique_ptr<HealthWatch> watch_;
+  bool keys_told_ = false;           // that they could not be renewed
   StoppableStore* store_ = nullptr;  // the source's, above that
   std::unique_ptr<KeyedSource> source_;
 };

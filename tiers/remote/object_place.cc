@@ -28,13 +28,15 @@ absl::StatusOr<OpenedPlace> OpenObjectPlace(const ObjectPlace& place, Clock* clo
   KVKEEP_ASSIGN_OR_RETURN(S3Urls urls, S3Urls::Make(place.bucket));
   KVKEEP_ASSIGN_OR_RETURN(
       std::unique_ptr<S3KeySource> source,
-      MakeS3KeySource(place.credentials_file, [](const char* name) { return std::getenv(name); }));
+      MakeS3KeySource(place.keys, place.bucket.region, place.http,
+                      [](const char* name) { return std::getenv(name); }, clock));
   KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<HttpEngine> engine,
                           CurlEngine::Make(place.http, clock));
   opened.where = absl::StrCat(place.bucket.endpoints.front(), "/", place.bucket.bucket);
   opened.credentials = std::make_unique<S3Credentials>(
       std::make_unique<BackgroundKeySource>(std::move(source)), clock, random);
   opened.credentials->Tick();
+  static_cast<void>(opened.credentials->AwaitFirst(place.keys_within));
   S3StoreOptions options;
   options.window.most = place.http.connections;
   auto s3 = std::make_unique<S3Store>(std::move(urls), options, std::move(engine),

@@ -1,8 +1,10 @@
 // ObjectPlace: where images lie, a bucket or a directory that machines share, and the store that is
 // opened there, with what it works with.
 //
-// Opening connects to nothing. OpenedPlace is a plain value; whoever takes the store out of it
-// destroys that before the rest.
+// Opening connects to nothing, but to a service that has a bucket's keys. It waits for those a
+// while; keys that come later, or never, are no error of it.
+//
+// OpenedPlace is a plain value; whoever takes the store out of it destroys that before the rest.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -17,6 +19,7 @@
 #include "tiers/objects/credentials.h"
 #include "tiers/objects/curl_engine.h"
 #include "tiers/objects/directory_store.h"
+#include "tiers/objects/key_choice.h"
 #include "tiers/objects/s3_store.h"
 #include "tiers/objects/s3_url.h"
 
@@ -27,8 +30,9 @@ struct ObjectPlace {
   std::string directory;         // empty: it is a bucket
   std::string fleet;             // whose mark a directory must have; empty: any
   std::string writer;            // whose its new files are; empty: nobody's
-  std::string credentials_file;  // of a bucket; empty: the environment
+  S3KeyOptions keys;             // of a bucket
   CurlEngineOptions http;        // likewise
+  std::chrono::milliseconds keys_within{5000};  // what opening waits for the first ones
   int directory_threads = 4;     // each waits for the file system
   std::chrono::milliseconds longest_directory_request{60'000};
 };
@@ -37,7 +41,7 @@ struct ObjectPlace {
 struct OpenedPlace {
   std::string where;  // for people: the bucket's address or the directory
   std::unique_ptr<ThreadPool> directory_pool;
-  std::unique_ptr<S3Credentials> credentials;  // of a bucket; read once, its owner calls Tick
+  std::unique_ptr<S3Credentials> credentials;  // of a bucket; its owner calls Tick
   const S3Store* s3 = nullptr;                 // `store`, if it is a bucket's
   const DirectoryStore* shared = nullptr;      // `store`, if it is a directory's
   std::unique_ptr<ObjectStore> store;

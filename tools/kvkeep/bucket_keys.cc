@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "tiers/objects/s3_key_source.h"
+#include "tiers/base/clock.h"
 
 namespace kvkeep::tools {
 
@@ -14,18 +14,26 @@ void AddBucketOptions(CLI::App& verb, BucketAsked& asked) {
       ->capture_default_str();
   verb.add_flag("--virtual-host", asked.urls.virtual_host,
                 "the bucket in the host's name, as AWS wants it");
-  verb.add_option("--credentials-file", asked.credentials_file,
+  verb.add_option("--credentials", asked.keys.credentials, "where the keys come from")
+      ->check(CLI::IsMember({"auto", "file", "process", "environment", "web_identity", "container",
+                             "instance"}))
+      ->capture_default_str();
+  verb.add_option("--credentials-file", asked.keys.file,
                   "two lines, key id and secret, readable by you alone; else the environment's "
-                  "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
-  verb.add_option("--ca-file", asked.ca_file, "who certified the server; else the system's");
+                  "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what --credentials says");
+  verb.add_option("--credential-process", asked.keys.process,
+                  "a program that prints the keys: as g4.credential_process");
+  verb.add_option("--ca-file", asked.http.ca_file, "who certified the server; else the system's");
+  verb.add_option("--proxy", asked.http.proxy, "http://host:port, as g4.proxy");
 }
 
-absl::StatusOr<SharedS3Keys> FindBucketKeys(const std::string& file) {
-  absl::StatusOr<std::unique_ptr<S3KeySource>> source =
-      MakeS3KeySource(file, [](const char* name) { return std::getenv(name); });
+absl::StatusOr<SharedS3Keys> FindBucketKeys(const S3KeyOptions& options,
+                                            const std::string& region,
+                                            const CurlEngineOptions& http) {
+  absl::StatusOr<std::unique_ptr<S3KeySource>> source = MakeS3KeySource(
+      options, region, http, [](const char* name) { return std::getenv(name); }, RealClock());
   if (!source.ok()) return source.status();
   absl::StatusOr<S3Keys> keys = absl::UnavailableError("the keys did not come");
-  // Of a file and of the environment: inside the call.
   (*source)->Fetch([&keys](absl::StatusOr<S3Keys> told) { keys = std::move(told); });
   if (!keys.ok()) return keys.status();
   return std::make_shared<const S3Keys>(*std::move(keys));

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "tiers/objects/key_choice.h"
 #include "tiers/objects/s3_keys.h"
 #include "tiers/objects/s3_url.h"
 
@@ -16,13 +17,15 @@ namespace kvkeep::tools {
 
 struct BucketAsked {
   S3UrlOptions urls{.endpoints = {""}};
-  std::string credentials_file, ca_file;
+  S3KeyOptions keys;
+  CurlEngineOptions http;
 };
 // The options but for endpoint and bucket, which verbs name as they like. `asked` lives as long as
 // the verb.
 void AddBucketOptions(CLI::App& verb, BucketAsked& asked);
 
-// Of the file (s3_key_source.h); without one, of this process's environment. NotFound: of neither.
-absl::StatusOr<SharedS3Keys> FindBucketKeys(const std::string& file);
+// Waits for them (key_choice.h). NotFound: there is no source, or it has nothing.
+absl::StatusOr<SharedS3Keys> FindBucketKeys(const S3KeyOptions& keys, const std::string& region,
+                                            const CurlEngineOptions& http);
 
 }  // namespace kvkeep::tools

@@ -101,16 +101,30 @@ void AddFleetKeys(const Config& config, std::vector<Finding>& findings) {
   }
 }
 
-Finding Credentials(const std::string& file, const absl::Status& read) {
+Finding Credentials(const S3KeyOptions& options, const absl::Status& read) {
+  const std::string& file = options.file;
   if (!file.empty()) {
     return OfFile("G4 credentials", read, absl::StrCat(file, " can be read"),
                   "G4 will refuse all: key id and secret, a line each, chmod 0600, owned by the "
                   "daemon's user; look as that user, or as root");
   }
-  Finding finding = OfFile("G4 credentials", read, "in this environment", "");
+  if (!options.process.empty() && getuid() != geteuid()) {
+    return {.subject = "G4 credentials",
+            .state = State::kWarn,
+            .found = "root does not run g4.credential_process for the daemon's user",
+            .to_do = "as that user: kvkeep g4 check --credential-process COMMAND"};
+  }
+  if (!options.process.empty()) {
+    return OfFile("G4 credentials", read, "g4.credential_process prints them",
+                  "G4 will refuse all: run the command as the daemon's user");
+  }
+  Finding finding = OfFile("G4 credentials", read,
+                           options.credentials == "instance" ? "in the instance's metadata"
+                                                             : "by this environment", "");
   if (read.ok()) return finding;
   finding.state = State::kWarn;  // the daemon's environment is another one
-  finding.to_do = "set g4.credentials_file, or see to it that the daemon's environment has keys";
+  finding.to_do = "set g4.credentials_file, or see to it that the daemon's environment has keys, "
+                  "or the variables of the source that g4.credentials names";
   return finding;
 }
 
@@ -196,7 +210,7 @@ std::vector<Finding> AskServer(const G4Config& g4, const G4Place& place,
                                                     .region = g4.region,
                                                     .virtual_host = g4.virtual_host});
   if (!urls.ok()) return {Failed(subject, std::string(urls.status().message()), "mend g4")};
-  const auto engine = CurlEngine::Make({.ca_file = g4.ca_file}, RealClock());
+  const auto engine = CurlEngine::Make({.ca_file = g4.ca_file, .proxy = g4.proxy}, RealClock());
   if (!engine.ok()) {
     return {Failed(subject, std::string(engine.status().message()), "mend g4.ca_file")};
   }
@@ -220,8 +234,11 @@ std::vector<Finding> ExamineG4(const Config& config, const Machine& machine) {
     const AsUserOfService user(machine);
     AddFleetKeys(config, findings);
     if (place.directory.empty()) {
-      keys = FindBucketKeys(g4.credentials_file);
-      findings.push_back(Credentials(g4.credentials_file, keys.status()));
+      const S3KeyOptions options{.credentials = g4.credentials,
+                                 .file = g4.credentials_file,
+                                 .process = g4.credential_process};
+      keys = FindBucketKeys(options, g4.region, {.ca_file = g4.ca_file, .proxy = g4.proxy});
+      findings.push_back(Credentials(options, keys.status()));
     } else {
       findings.push_back(Directory(place.directory, config.fleet.name));
     }

@@ -58,11 +58,13 @@ int RunG4Check(const Cli& cli, const CheckAsked& asked) {
   }
   const absl::StatusOr<S3Urls> urls = S3Urls::Make(asked.urls);
   if (!urls.ok()) return cli.FailUsage(std::string(urls.status().message()));
-  const absl::StatusOr<SharedS3Keys> keys = FindBucketKeys(asked.credentials_file);
+  const absl::StatusOr<SharedS3Keys> keys =
+      FindBucketKeys(asked.keys, asked.urls.region, asked.http);
   if (!keys.ok()) return cli.FailAtFiles(keys.status());
   // A body is cut off while it is sent, not while it waits to be wanted.
-  const auto engine = CurlEngine::Make(
-      {.expect_continue_from_bytes = UINT64_MAX, .ca_file = asked.ca_file}, RealClock());
+  CurlEngineOptions http = asked.http;
+  http.expect_continue_from_bytes = UINT64_MAX;
+  const auto engine = CurlEngine::Make(http, RealClock());
   if (!engine.ok()) return cli.Fail(engine.status());
   return PrintFindings(
       cli, CheckBucket(*urls, *keys, options, engine->get(), RealClock(), RealRandom()));

@@ -28,12 +28,13 @@ struct SweepAsked {
 absl::StatusOr<OpenedPlace> OpenSwept(const SweepAsked& asked) {
   const ObjectPlace place{.bucket = asked.bucket.urls,
                           .directory = asked.directory,
-                          .credentials_file = asked.bucket.credentials_file,
-                          .http = {.ca_file = asked.bucket.ca_file},
+                          .keys = asked.bucket.keys,
+                          .http = asked.bucket.http,
+                          .keys_within = kLongestKeyFetch,
                           .directory_threads = static_cast<int>(asked.sweep.at_once),
                           .longest_directory_request = asked.sweep.list_within};
   KVKEEP_ASSIGN_OR_RETURN(OpenedPlace opened, OpenObjectPlace(place, RealClock(), RealRandom()));
-  // A daemon would go on, and read them again; this asks once.
+  // A daemon would go on, and ask for them again; this asks once.
   if (opened.credentials != nullptr) KVKEEP_RETURN_IF_ERROR(opened.credentials->status());
   return opened;
 }

@@ -55,7 +55,8 @@ TEST_CASE("without G4 the metrics and the status have no line of it") {
 TEST_CASE("with G4 every counter of it is there at zero, under a name of the house's") {
   const ManualClock clock;
   const ServerState state("1", &clock);
-  MetricsInput input{.g4 = G4Snapshot{.requests = S3StoreCounters{}}, .state = &state};
+  MetricsInput input{.g4 = G4Snapshot{.requests = S3StoreCounters{}, .keys = KeyCounters{}},
+                     .state = &state};
   std::set<std::string> names, series;
   for (const prometheus::MetricFamily& family : ToMetricFamilies(input)) {
     if (!absl::StartsWith(family.name, "kvkeep_g4_")) continue;
@@ -93,6 +94,7 @@ TEST_CASE("metrics show the requests to a bucket, and none of a directory") {
   requests.written_bytes = 99;
   requests.window = 32;
   requests.clock_skew_seconds = -61;
+  input.g4->keys = KeyCounters{.fetched = 8, .failed = 9, .expires = UnixSeconds(2'000'000'000)};
   const std::string text = MetricsText(input, MetricsView::kEverything);
   for (const std::string line :
        {"kvkeep_g4_requests_total{op=\"get\",outcome=\"ok\"} 5",
@@ -102,7 +104,9 @@ TEST_CASE("metrics show the requests to a bucket, and none of a directory") {
         "kvkeep_g4_attempts_total 30", "kvkeep_g4_hedges_total{won=\"no\"} 1",
         "kvkeep_g4_hedges_total{won=\"yes\"} 3",
         "kvkeep_g4_bytes_total{direction=\"written\"} 99", "kvkeep_g4_window_requests 32",
-        "kvkeep_g4_clock_skew_seconds -61"}) {
+        "kvkeep_g4_clock_skew_seconds -61", "kvkeep_g4_key_fetches_total{result=\"ok\"} 8",
+        "kvkeep_g4_key_fetches_total{result=\"failed\"} 9",
+        "kvkeep_g4_keys_not_after_seconds 2000000000"}) {
     INFO(line);
     CHECK(absl::StrContains(text, "\n" + line + "\n"));
   }

@@ -6,6 +6,7 @@
 
 #include "tests/fakes/manager_socket.h"
 #include "tests/fakes/manual_clock.h"
+#include "tests/fakes/scoped_variable.h"
 
 namespace kvkeep {
 namespace {

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/fakes/manager_socket.h"
+#include "tests/fakes/scoped_variable.h"
 
 namespace kvkeep {
 namespace {

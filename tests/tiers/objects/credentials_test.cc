@@ -8,12 +8,16 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <future>
+#include <map>
 #include <thread>
 #include <vector>
 
 #include "tests/fakes/manual_clock.h"
 #include "tests/fakes/scratch_dir.h"
 #include "tests/fakes/seeded_random.h"
+#include "tiers/objects/key_choice.h"
+#include "tiers/objects/process_key_source.h"
+#include "tiers/objects/service_key_source.h"
 
 namespace kvkeep {
 namespace {
@@ -61,6 +65,17 @@ struct HeldCredentials {
     return seconds(-1);
   }
 };
+
+using KeyVariables = std::map<std::string, std::string>;
+
+absl::StatusOr<std::unique_ptr<S3KeySource>> Choose(const S3KeyOptions& options,
+                                                    const KeyVariables& variables) {
+  const auto environment = [&variables](const char* name) -> const char* {
+    const auto at = variables.find(name);
+    return at == variables.end() ? nullptr : at->second.c_str();
+  };
+  return MakeS3KeySource(options, "us-east-1", {}, environment, RealClock());
+}
 
 void WriteSecret(const std::string& path, const std::string& text, mode_t mode = 0600) {
   std::ofstream(path) << text;
@@ -177,9 +192,8 @@ TEST_CASE("a file of keys is read again when it has changed, and a bad one chang
   WriteSecret(path, "id-one\nsecret-one\n");
   ManualClock clock;
   SeededRandom random(1);
-  S3Credentials credentials(
-      MakeS3KeySource(path, [](const char*) -> const char* { return "other"; }).value(), &clock,
-      &random);
+  S3Credentials credentials(Choose({.file = path}, {{"AWS_ACCESS_KEY_ID", "other"}}).value(),
+                            &clock, &random);
   credentials.Tick();
   REQUIRE(credentials.Current() != nullptr);
   CHECK(credentials.Current()->access_key_id == "id-one");
@@ -230,29 +244,56 @@ TEST_CASE("text that is no keys is refused without a word of what it holds") {
 }
 
 TEST_CASE("without a file the environment has the keys, and without both it is said") {
-  const auto environment = [](const char* name) -> const char* {
-    if (absl::string_view(name) == "AWS_ACCESS_KEY_ID") return "id";
-    if (absl::string_view(name) == "AWS_SECRET_ACCESS_KEY") return "secret";
-    return nullptr;
-  };
   ManualClock clock;
   SeededRandom random(1);
-  S3Credentials credentials(MakeS3KeySource("", environment).value(), &clock, &random);
+  S3Credentials credentials(
+      Choose({}, {{"AWS_ACCESS_KEY_ID", "id"}, {"AWS_SECRET_ACCESS_KEY", "secret"}}).value(),
+      &clock, &random);
   credentials.Tick();
   CHECK(credentials.Current()->secret_access_key.reveal() == "secret");
 
-  const auto half = [](const char* name) -> const char* {
-    return absl::string_view(name) == "AWS_ACCESS_KEY_ID" ? "id" : nullptr;
-  };
-  S3Credentials incomplete(MakeS3KeySource("", half).value(), &clock, &random);
+  S3Credentials incomplete(Choose({}, {{"AWS_ACCESS_KEY_ID", "id"}}).value(), &clock, &random);
   incomplete.Tick();
   CHECK(incomplete.Current() == nullptr);
   CHECK(absl::StrContains(incomplete.status().message(), "AWS_SECRET_ACCESS_KEY"));
 
-  const auto none = [](const char*) -> const char* { return nullptr; };
-  const absl::Status status = MakeS3KeySource("", none).status();
+  const absl::Status status = Choose({}, {}).status();
   CHECK(absl::IsNotFound(status));
   CHECK(absl::StrContains(status.message(), "g4.credentials_file"));
+}
+
+TEST_CASE("of the sources that are there the first one is taken, unless one is named") {
+  const auto says = [](const S3KeyOptions& options, const KeyVariables& variables) {
+    const auto source = Choose(options, variables);
+    if (!source.ok()) return std::string(source.status().message());
+    if (dynamic_cast<FileKeySource*>(source->get()) != nullptr) return std::string("file");
+    if (dynamic_cast<ProcessKeySource*>(source->get()) != nullptr) return std::string("process");
+    if (dynamic_cast<WebIdentityKeySource*>(source->get()) != nullptr) return std::string("web");
+    if (dynamic_cast<ContainerKeySource*>(source->get()) != nullptr) return std::string("agent");
+    if (dynamic_cast<InstanceKeySource*>(source->get()) != nullptr) return std::string("instance");
+    return std::string("environment");
+  };
+  KeyVariables all = {{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/a"}};
+  CHECK(says({}, all) == "agent");
+  all["AWS_WEB_IDENTITY_TOKEN_FILE"] = "/token";
+  all["AWS_ROLE_ARN"] = "arn:aws:iam::1:role/r";
+  CHECK(says({}, all) == "web");
+  all["AWS_ACCESS_KEY_ID"] = "";  // as good as not set
+  CHECK(says({}, all) == "web");
+  all["AWS_ACCESS_KEY_ID"] = "id";
+  CHECK(says({}, all) == "environment");
+  CHECK(says({.process = "/bin/keys"}, all) == "process");
+  CHECK(says({.file = "/keys", .process = "/bin/keys"}, all) == "file");
+  CHECK(says({.credentials = "web_identity", .file = "/keys"}, all) == "web");
+  CHECK(says({.credentials = "container"}, all) == "agent");
+  CHECK(says({.credentials = "instance"}, all) == "instance");
+  CHECK(says({.credentials = "environment"}, {}) == "environment");
+  CHECK(absl::StrContains(says({.credentials = "file"}, all), "g4.credentials_file"));
+  CHECK(absl::StrContains(says({.credentials = "process"}, all), "absolute path"));
+  CHECK(absl::StrContains(says({.credentials = "web_identity"}, {}),
+                          "AWS_WEB_IDENTITY_TOKEN_FILE"));
+  CHECK(absl::StrContains(says({.credentials = "container"}, {}), "FULL_URI"));
+  CHECK(absl::StrContains(says({.credentials = "wallet"}, {}), "'wallet'"));
 }
 
 TEST_CASE("secret text is moved, and leaves nothing behind") {
@@ -302,8 +343,9 @@ TEST_CASE("keys whose file hangs stop neither who ticks nor who was told that th
       std::make_unique<BackgroundKeySource>(std::make_unique<HangingKeySource>(&file)), &clock,
       &random);
   credentials.Tick();
+  CHECK(credentials.AwaitFirst(std::chrono::minutes(1)).ok());  // a start knows them
   const SharedS3Keys first = credentials.Current();
-  REQUIRE(first != nullptr);  // a start knows them
+  REQUIRE(first != nullptr);
   CHECK(first->access_key_id == "ID1");
   while (file.fetches < 2) {  // until the look has said that they changed
     credentials.Tick();
@@ -317,6 +359,38 @@ TEST_CASE("keys whose file hangs stop neither who ticks nor who was told that th
   file.go.set_value();
   while (credentials.Current() == first) std::this_thread::yield();
   CHECK(credentials.Current()->access_key_id == "ID2");
+}
+
+TEST_CASE("who opens a bucket waits for its first keys, or for what is wrong, not without end") {
+  HangingFile file;
+  file.fetches = 1;  // so that the first one hangs
+  ManualClock clock;
+  SeededRandom random(1);
+  S3Credentials hangs(
+      std::make_unique<BackgroundKeySource>(std::make_unique<HangingKeySource>(&file)), &clock,
+      &random);
+  hangs.Tick();
+  CHECK(absl::IsUnavailable(hangs.AwaitFirst(std::chrono::milliseconds(1))));
+  CHECK(absl::StrContains(hangs.status().message(), "have not come yet"));
+  file.go.set_value();
+  CHECK(hangs.AwaitFirst(std::chrono::minutes(1)).ok());
+  CHECK(hangs.counters().fetched == 1);
+
+  HeldCredentials fails;
+  fails.TickUntilAsked();
+  fails.Fail();
+  const absl::Status status = fails.credentials.AwaitFirst(std::chrono::minutes(1));
+  CHECK(status.message() == "nobody there");
+  CHECK(fails.credentials.counters() == KeyCounters{.failed = 1});
+}
+
+TEST_CASE("keys that claim to last for ever are renewed all the same, by what time can be") {
+  HeldCredentials held;
+  held.TickUntilAsked();
+  held.Answer("one", std::chrono::hours(24 * 365 * 7000));
+  held.clock.Advance(S3Credentials::kLongestLife);
+  held.credentials.Tick();
+  CHECK(held.asked.size() == 1);
 }
 
 }  // namespace kvkeep

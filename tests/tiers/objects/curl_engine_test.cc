@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 #include <deque>
 
+#include "tests/fakes/scoped_variable.h"
 #include "tests/fakes/scripted_server.h"
 #include "tiers/base/bytes.h"
 
@@ -303,6 +304,31 @@ TEST_CASE("TLS that does not come about is no connection, or what somebody has t
   misconfigured->Start({.url = url}, answers.Next());
   CHECK(absl::StrContains(answers.Await(0).status.message(), "no connection in time"));
   CHECK(absl::IsFailedPrecondition(answers.Await(1).status));
+}
+
+TEST_CASE("a proxy is asked that an option names, never one of the environment") {
+  std::string seen;
+  TextSink sink;
+  ScriptedServer proxy([&](ServedConnection& connection, int) {
+    seen = connection.ReadHead();
+    connection.Send("HTTP/1.1 200 x\r\nContent-Length: 5\r\n\r\nproxy");
+  });
+  const auto direct = Answering("HTTP/1.1 200 x\r\nContent-Length: 6\r\n\r\ndirect");
+  CurlEngineOptions by_proxy;
+  by_proxy.proxy = proxy.url("");
+  {
+    const ScopedVariable none("no_proxy", "*");
+    const HttpAnswer answer = GetFrom(
+        direct, &sink, [](HttpRequest& request) { request.url = "http://bucket.example/k"; },
+        by_proxy);
+    CHECK(answer.status.ok());
+  }
+  CHECK(sink.text == "proxy");
+  CHECK(absl::StartsWith(seen, "GET http://bucket.example/k HTTP/1.1\r\nHost: bucket.example\r\n"));
+  const ScopedVariable http("http_proxy", proxy.url("")), all("ALL_PROXY", proxy.url(""));
+  TextSink without;
+  CHECK(GetFrom(direct, &without).status.ok());
+  CHECK(without.text == "direct");
 }
 
 TEST_CASE("an answer to HEAD has a length and no body") {

@@ -1,4 +1,5 @@
 // The authorities whose signatures of server certificates count: what g4.ca_file names, no others.
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <arpa/inet.h>
@@ -11,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -19,6 +21,7 @@
 
 #include "tests/fakes/pki.h"
 #include "tests/fakes/scratch_dir.h"
+#include "tests/fakes/scripted_server.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/objects/curl_engine.h"
 
@@ -47,6 +50,7 @@ class TlsServer {
     SSL_CTX_free(context_);
   }
   std::string url() const { return absl::StrCat("https://127.0.0.1:", port_, "/"); }
+  int port() const { return port_; }
 
  private:
   void Serve() {
@@ -71,8 +75,9 @@ class TlsServer {
   std::thread thread_;
 };
 
-absl::Status Ask(const std::string& url, const std::string& ca_file) {
-  const auto engine = CurlEngine::Make({.ca_file = ca_file}, RealClock());
+absl::Status Ask(const std::string& url, const std::string& ca_file,
+                 const std::string& proxy = "") {
+  const auto engine = CurlEngine::Make({.ca_file = ca_file, .proxy = proxy}, RealClock());
   REQUIRE(engine.ok());
   std::promise<absl::Status> told;
   (*engine)->Start({.url = url, .deadline = RealClock()->Now() + std::chrono::seconds(30)},
@@ -131,6 +136,32 @@ TEST_CASE("with a CA of its own a bucket's server is trusted by that one alone")
   CHECK(by_system.ok());
   CHECK_FALSE(beside_own.ok());
   CHECK(by_own.ok());
+}
+
+TEST_CASE("a bucket by https is asked through a proxy's tunnel, whose own answers are none of it") {
+  const ScratchDir dir;
+  const TestCa own(dir.path(), "own");
+  const TlsServer server(own.Issue({.name = "b", .alt_names = "DNS:bucket.example"}));
+  std::atomic<int> asked{0};
+  std::atomic<bool> takes{true};
+  const ScriptedServer proxy([&](ServedConnection& connection, int) {
+    const std::string head = connection.ReadHead();
+    if (!absl::StartsWith(head, "CONNECT bucket.example:443 HTTP/1.1\r\n")) return;
+    ++asked;
+    if (!takes) {
+      connection.Send("HTTP/1.1 407 Not you\r\nContent-Length: 3\r\n\r\nno\n");
+      return;
+    }
+    connection.Send("HTTP/1.1 200 There\r\nx-amz-request-id: of-the-proxy\r\n\r\n");
+    connection.RelayTo(server.port());
+  });
+  const std::string url = "https://bucket.example/";
+  CHECK(Ask(url, own.cert_file(), proxy.url("")).ok());
+  CHECK(asked == 1);
+  // The tunnel is no reason to trust its other end.
+  CHECK_FALSE(Ask(url, "", proxy.url("")).ok());
+  takes = false;
+  CHECK(Ask(url, own.cert_file(), proxy.url("")).message() == "g4.proxy answered CONNECT with 407");
 }
 
 }  // namespace kvkeep

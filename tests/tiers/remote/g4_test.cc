@@ -67,7 +67,7 @@ TEST_CASE("as many requests go to a bucket at a time as there may be connections
   std::ofstream(file) << "ID\nsecret\n";
   REQUIRE(chmod(file.c_str(), 0600) == 0);
   g4.options.place = {.bucket = {.endpoints = {"http://127.0.0.1:9"}, .bucket = "bucket"},
-                      .credentials_file = file};
+                      .keys = {.file = file}};
   g4.options.place.http.connections = 5;
   const auto opened = g4.Open();
   REQUIRE(opened.ok());

@@ -1,0 +1,12 @@
+// The part of the table of keys (schema.h) that is about G4 and the fleet that shares it.
+#pragma once
+
+#include <vector>
+
+#include "config/schema.h"
+
+namespace kvkeep::config_internal {
+
+std::vector<ConfigKey> G4Keys();
+
+}  // namespace kvkeep::config_internal
