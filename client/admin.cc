@@ -51,8 +51,9 @@ absl::StatusOr<v1::StatusResponse> AdminClient::Status() {
   return Call(&v1::Admin::Stub::Status, v1::StatusRequest(), deadline_);
 }
 
-absl::StatusOr<v1::ClearResponse> AdminClient::Clear(const NamespaceDigest* ns) {
+absl::StatusOr<v1::ClearResponse> AdminClient::Clear(const NamespaceDigest* ns, bool g4) {
   v1::ClearRequest request;
+  request.set_g4(g4);
   if (ns != nullptr) request.set_namespace_digest(std::string(ns->view()));
   return Call(&v1::Admin::Stub::Clear, request, deadline_);
 }

@@ -432,6 +432,7 @@ std::unique_ptr<AdminService> Daemon::Components::MakeAdmin(Callers* callers) {
       .state = &state,
       .drainer = drainer.get(),
       .drain_timeout = [this] { return drain_timeout.load(); },
+      .clear_g4 = [this](auto done) { storage->ClearG4(std::move(done)); },
       .snapshot = [this] { return storage->snapshot(); },
       .facts =
           [this] {

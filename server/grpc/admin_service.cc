@@ -197,6 +197,10 @@ void FillG4(const G4Snapshot& g4, const RemoteCounters& counters, v1::StatusResp
   }
   all["g4_checks"] = g4.checks.checks;
   all["g4_failed_checks"] = g4.checks.failed_checks;
+  all["g4_epoch"] = g4.epoch;
+  all["g4_failed_epoch_reads"] = g4.epochs.failed_reads;
+  all["g4_failed_epoch_writes"] = g4.epochs.failed_writes;
+  all["g4_bad_epochs"] = g4.epochs.bad_objects;
   all["g4_previous_key_searches"] = g4.previous_keys.searches;
   all["g4_previous_key_chunks"] = g4.previous_keys.found;
   if (g4.keys.has_value()) {
@@ -281,7 +285,9 @@ grpc::ServerUnaryReactor* AdminService::Clear(Context* context, const v1::ClearR
   const std::string& digest = request->namespace_digest();
   Asked asked{
       .call = "Clear",
-      .what = digest.empty() ? "all namespaces" : absl::BytesToHexString(digest.substr(0, 16)),
+      .what = absl::StrCat(
+          digest.empty() ? "all namespaces" : absl::BytesToHexString(digest.substr(0, 16)),
+          request->g4() ? " and G4" : ""),
       .who = ""};
   const auto end = [this, reactor](const absl::Status& status) {
     reactor->Finish(ToGrpc(status, deps_.store->incarnation()));
@@ -295,11 +301,33 @@ grpc::ServerUnaryReactor* AdminService::Clear(Context* context, const v1::ClearR
                               : status.ToString());
     end(status);
   };
-  if (const absl::Status cleared = DoClear(digest, response); cleared.ok()) {
+  const auto clear = [this, digest, response, over](const absl::Status& before) {
+    const absl::Status cleared = before.ok() ? DoClear(digest, response) : before;
+    if (!cleared.ok()) return over(cleared);
     deps_.store->WhenDeleted(/*durable=*/false, over);
-  } else {
-    over(cleared);
+  };
+  if (!request->g4()) {
+    clear(absl::OkStatus());
+    return reactor;
   }
+  absl::Status may = absl::OkStatus();
+  if (!digest.empty()) {
+    may = absl::InvalidArgumentError("g4: all of G4 is cleared, so namespace_digest must be empty");
+  } else if (!deps_.facts().g4.has_value()) {
+    may = absl::FailedPreconditionError("g4: nothing lies beyond this node");
+  } else {
+    // Before the epoch: what is here is not to be written in the new one.
+    may = DoClear(digest, response);
+  }
+  if (!may.ok()) {
+    over(may);
+    return reactor;
+  }
+  deps_.clear_g4([clear, response](const absl::Status& status) {
+    response->set_g4(status.ok());
+    // And after it: what was looked for meanwhile came from there.
+    clear(status);
+  });
   return reactor;
 }
 
@@ -308,7 +336,7 @@ absl::Status AdminService::DoClear(const std::string& digest, v1::ClearResponse*
   if (!digest.empty()) {
     KVKEEP_ASSIGN_OR_RETURN(ns, ParseNamespaceDigest(digest));
   }
-  response->set_cleared_chunks(deps_.store->Clear(ns));
+  response->set_cleared_chunks(response->cleared_chunks() + deps_.store->Clear(ns));
   return absl::OkStatus();
 }
 

@@ -36,6 +36,8 @@ class AdminService final : public v1::Admin::CallbackService {
     ServerState* state = nullptr;
     Drainer* drainer = nullptr;
     std::function<std::chrono::nanoseconds()> drain_timeout;  // when the request names none
+    // StorageStack's.
+    std::function<void(absl::AnyInvocable<void(absl::Status) &&>)> clear_g4;
     std::function<StoreSnapshot()> snapshot;  // the store's, and devices that it does not know
     std::function<StatusFacts()> facts;
     Callers* callers = nullptr;  // of the listeners that this is the service of

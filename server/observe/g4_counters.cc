@@ -248,6 +248,14 @@ void AddG4(const G4Snapshot& g4, const RemoteCounters& counters, MetricFamilies*
              std::chrono::duration<double>(g4.health.retry_in).count());
   out->Counter("g4_checks_total", "Requests that only ask whether G4 serves", g4.checks.checks);
   out->Counter("g4_failed_checks_total", "Of these: it does not", g4.checks.failed_checks);
+  out->Gauge("g4_epoch", "The fleet's epoch, which kvkeep clear --g4 makes grow; 0: the first",
+             static_cast<double>(g4.epoch));
+  out->Counter("g4_failed_epoch_reads_total", "Reads of the epoch that failed",
+               g4.epochs.failed_reads);
+  out->Counter("g4_failed_epoch_writes_total", "Writes of the epoch that failed",
+               g4.epochs.failed_writes);
+  out->Counter("g4_bad_epochs_total", "Epochs read that no node of the fleet wrote",
+               g4.epochs.bad_objects);
   for (const RemoteCounterInfo& info : RemoteCounterTable()) {
     out->Add(info.metric, counters.*info.member);
   }

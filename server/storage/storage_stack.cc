@@ -149,6 +149,9 @@ absl::Status StorageStack::OpenG4(const DaemonOptions& options) {
         absl::StrCat("g4: ", std::string(opened.status().message())));
   }
   g4_ = *std::move(opened);
+  // What is there is not asked for before; a place that hangs is not waited for long.
+  constexpr std::chrono::seconds kEpochWithin{2};
+  g4_->AwaitEpoch(kEpochWithin);
   KVKEEP_ASSIGN_OR_RETURN(removal_log_,
                           FileRemovalLog::Open(options.state_dir + "/g4-removals"));
   if (const size_t left = removal_log_->Left().size(); left > 0) {
@@ -174,6 +177,18 @@ void StorageStack::TellOfG4Keys(const absl::Status& renewal) const {
   if (renewal.ok()) return log_->Info("G4's keys are renewed again", {{"where", g4_->where()}});
   log_->Warn("G4's keys could not be renewed: those of before are used",
              {{"where", g4_->where()}, {"why", std::string(renewal.message())}});
+}
+
+void StorageStack::ClearG4(absl::AnyInvocable<void(absl::Status) &&> done) {
+  if (g4_ == nullptr) {
+    return std::move(done)(absl::FailedPreconditionError("g4: nothing lies beyond this node"));
+  }
+  // Not on a thread of the object store's, which answers all others.
+  g4_->BeginEpoch([this, done = std::move(done)](absl::Status status) mutable {
+    copy_pool_->Post([done = std::move(done), status = std::move(status)]() mutable {
+      std::move(done)(std::move(status));
+    });
+  });
 }
 
 std::optional<G4Snapshot> StorageStack::g4() const {

@@ -48,6 +48,9 @@ class StorageStack {
   StoreSnapshot snapshot() const;
   // None: nothing lies beyond the node.
   std::optional<G4Snapshot> g4() const;
+  // Takes all that lies in G4 out of the fleet's sight: see G4::BeginEpoch. `done` runs on the copy
+  // executor.
+  void ClearG4(absl::AnyInvocable<void(absl::Status) &&> done);
 
   // The store's periodic work, and the arena's registration for I/O, segment by segment. A segment
   // is registered once its pages are there, as pinning pages that are not would hold up the I/O

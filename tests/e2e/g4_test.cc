@@ -419,6 +419,27 @@ TEST_CASE("a start says what is wrong with G4's configuration") {
   }
 }
 
+TEST_CASE("what is cleared in G4 is found by no node of the fleet, nor by one that starts later") {
+  SharedPlace shared;
+  const std::vector<TestChunk> chunks = Chunks(1, 24, kG4ChunkBytes);
+  auto first = std::make_unique<G4Node>(shared.Config());
+  G4Node other(shared.Config());
+  REQUIRE(first->engine->PutAll(chunks));
+  REQUIRE(Eventually([&] { return shared.count() == chunks.size(); }));
+  CHECK(first->site.admin()->Clear(nullptr, true)->g4());
+  CHECK(RecallLeading(*first->engine, chunks, kLongWait) == 0);
+  // It has read the epoch since.
+  CHECK(Eventually([&] { return other.site.Counter("g4_epoch") > 0; }, milliseconds(30'000)));
+  CHECK(RecallLeading(*other.engine, chunks, kLongWait) == 0);
+  first = nullptr;
+  G4Node later(shared.Config());
+  CHECK(RecallLeading(*later.engine, chunks, kLongWait) == 0);
+  // The new epoch is one as the others were.
+  const std::vector<TestChunk> more = Chunks(100, 24, kG4ChunkBytes);
+  REQUIRE(other.engine->PutAll(more));
+  CHECK(Eventually([&] { return RecallLeading(*later.engine, more, kLongWait) == more.size(); }));
+}
+
 TEST_CASE("of 1,000 deletes none is found again in G2, G3 or G4, however the daemon ends") {
   SharedPlace shared;
   G4Node node(shared.Config());

@@ -472,8 +472,9 @@ grpc::Status FakeAdminService::Status(grpc::ServerContext*, const v1::StatusRequ
   return grpc::Status::OK;
 }
 
-grpc::Status FakeAdminService::Clear(grpc::ServerContext*, const v1::ClearRequest*,
+grpc::Status FakeAdminService::Clear(grpc::ServerContext*, const v1::ClearRequest* request,
                                      v1::ClearResponse* response) {
+  response->set_g4(request->g4());
   response->set_cleared_chunks(kv_->chunks());
   kv_->ClearChunks();
   return grpc::Status::OK;
@@ -483,7 +484,6 @@ grpc::Status FakeAdminService::Drain(grpc::ServerContext*, const v1::DrainReques
                                      v1::DrainResponse* response) {
   drain_waited_for_g4 = request->g4();
   if (g4_state != v1::G4_STATE_UNSPECIFIED) response->set_g4_chunks_left(g4_left_at_drain);
-  response->set_dirty_chunks_left(0);
   return grpc::Status::OK;
 }
 

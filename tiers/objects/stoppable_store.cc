@@ -13,10 +13,11 @@ struct StoppableStore::UnderWay {
   std::optional<ObjectCall> call;
 };
 
-StoppableStore::StoppableStore(std::unique_ptr<ObjectStore> below) : below_(std::move(below)) {}
+StoppableStore::StoppableStore(std::unique_ptr<ObjectStore> below)
+    : owned_(std::move(below)), below_(*owned_) {}
 
 StoppableStore::~StoppableStore() {
-  below_.reset();
+  owned_.reset();
   MutexLock lock(&mu_);
   KVKEEP_CHECK(calls_.empty());
 }
@@ -28,7 +29,7 @@ void StoppableStore::Stop() {
     stopped_ = true;
     calls.assign(calls_.begin(), calls_.end());
   }
-  for (const ObjectCall call : calls) below_->Cancel(call);
+  for (const ObjectCall call : calls) below_.Cancel(call);
 }
 
 ObjectCall StoppableStore::Began(const std::shared_ptr<UnderWay>& request, ObjectCall call) {
@@ -41,7 +42,7 @@ ObjectCall StoppableStore::Began(const std::shared_ptr<UnderWay>& request, Objec
       KVKEEP_CHECK(calls_.insert(call).second);
     }
   }
-  if (cancel) below_->Cancel(call);
+  if (cancel) below_.Cancel(call);
   return call;
 }
 
@@ -61,22 +62,22 @@ ObjectStore::Done StoppableStore::Ending(std::shared_ptr<UnderWay> request, Done
 
 ObjectCall StoppableStore::Get(GetObject get, ObjectSink* sink, Done done) {
   const auto request = std::make_shared<UnderWay>();
-  return Began(request, below_->Get(std::move(get), sink, Ending(request, std::move(done))));
+  return Began(request, below_.Get(std::move(get), sink, Ending(request, std::move(done))));
 }
 
 ObjectCall StoppableStore::Put(PutObject put, Done done) {
   const auto request = std::make_shared<UnderWay>();
-  return Began(request, below_->Put(std::move(put), Ending(request, std::move(done))));
+  return Began(request, below_.Put(std::move(put), Ending(request, std::move(done))));
 }
 
 ObjectCall StoppableStore::Delete(DeleteObject object, Done done) {
   const auto request = std::make_shared<UnderWay>();
-  return Began(request, below_->Delete(std::move(object), Ending(request, std::move(done))));
+  return Began(request, below_.Delete(std::move(object), Ending(request, std::move(done))));
 }
 
 ObjectCall StoppableStore::List(ListObjects list, ListDone done) {
   const auto request = std::make_shared<UnderWay>();
-  return Began(request, below_->List(std::move(list),
+  return Began(request, below_.List(std::move(list),
                                      [this, request, done = std::move(done)](
                                          ObjectAnswer answer, ObjectListing listing) mutable {
                                        Ended(*request);

@@ -25,8 +25,8 @@ class StoppableStore final : public ObjectStore {
   ObjectCall Put(PutObject put, Done done) override;
   ObjectCall Delete(DeleteObject request, Done done) override;
   ObjectCall List(ListObjects list, ListDone done) override;
-  void Cancel(ObjectCall call) override { below_->Cancel(call); }
-  ObjectStoreHealth health() const override { return below_->health(); }
+  void Cancel(ObjectCall call) override { below_.Cancel(call); }
+  ObjectStoreHealth health() const override { return below_.health(); }
 
  private:
   struct UnderWay;
@@ -39,7 +39,10 @@ class StoppableStore final : public ObjectStore {
   Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_set<ObjectCall> calls_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<ObjectStore> below_;  // last: it answers into all of the above
+  // Last: it answers into all of the above. Answers may ask it more while it is being destroyed,
+  // when a unique_ptr is null already.
+  std::unique_ptr<ObjectStore> owned_;
+  ObjectStore& below_;
 };
 
 }  // namespace kvkeep

@@ -92,10 +92,19 @@ BucketSource::BucketSource(const BucketSourceOptions& options, FleetKeys keys, O
 BucketSource::~BucketSource() { store_.reset(); }
 
 std::string BucketSource::NameOf(const ChunkId& id) const {
-  return NameOfObject(keys_.name, options_.epoch, id);
+  return NameOf(id, epoch());
+}
+
+std::string BucketSource::NameOf(const ChunkId& id, uint64_t epoch) const {
+  return NameOfObject(keys_.name, {.configured = options_.epoch, .begun = epoch}, id);
+}
+
+bool BucketSource::readable() const {
+  return (options_.begun == nullptr || options_.begun->certain()) && objects_.health().readable();
 }
 
 bool BucketSource::writable() const {
+  if (options_.begun != nullptr && !options_.begun->certain()) return false;
   return writing_bytes_ < options_.writes_in_flight && objects_.health().writable();
 }
 
@@ -372,7 +381,7 @@ void BucketSource::Write(WriteRequest request) {
             writing->header.begin());
   SealHeader(keys_.header, &random_, writing->header);
   writing->bytes = writing->request.shape.blocks().value() * kBlockBytes;
-  PutObject put{.name = NameOf(writing->request.id),
+  PutObject put{.name = NameOf(writing->request.id, writing->request.epoch),
                 .body = {writing->header},
                 .crc32c = Crc32c(writing->header),
                 .if_absent = !writing->request.replace,
@@ -410,10 +419,15 @@ void BucketSource::Write(WriteRequest request) {
 
 void BucketSource::Remove(const ChunkId& id, std::function<void(absl::Status)> done) {
   Count(&BucketSourceCounters::removes);
-  objects_.Delete({.name = NameOf(id), .deadline = After(options_.remove_within)},
-                  [this, done = std::move(done)](ObjectAnswer answer) {
+  const uint64_t asked_in = epoch();
+  objects_.Delete({.name = NameOf(id, asked_in), .deadline = After(options_.remove_within)},
+                  [this, asked_in, done = std::move(done)](ObjectAnswer answer) {
                     absl::Status status = ToStatus(
                         answer.outcome, "removing an image beyond the node", answer.error);
+                    // It may have been written in the present epoch meanwhile.
+                    if (status.ok() && asked_in != epoch()) {
+                      status = absl::UnavailableError("an epoch began: remove the image again");
+                    }
                     if (!status.ok()) Count(&BucketSourceCounters::failed_removes);
                     done(std::move(status));
                   });

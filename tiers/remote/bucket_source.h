@@ -44,6 +44,7 @@
 #include "tiers/base/tenant_tag.h"
 #include "tiers/objects/object_store.h"
 #include "tiers/remote/ask_limits.h"
+#include "tiers/remote/fleet_epoch.h"
 #include "tiers/remote/fleet_keys.h"
 #include "tiers/remote/presence.h"
 #include "tiers/remote/prefix_search.h"
@@ -53,6 +54,9 @@ namespace kvkeep {
 
 struct BucketSourceOptions {
   uint64_t epoch = 0;  // g4.epoch
+  // While it is not certain nothing is readable or writable; outlives the source. Null: there is
+  // one epoch.
+  const FleetEpoch* begun = nullptr;
   PrefixSearchOptions search;
   std::chrono::milliseconds find_within{1000}, read_within{30'000}, write_within{60'000},
       remove_within{10'000}, check_within{10'000};
@@ -102,7 +106,10 @@ class BucketSource final : public RemoteSource {
   void Read(ReadRequest request) override;
   void Write(WriteRequest request) override;
   void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
-  bool readable() const override { return objects_.health().readable(); }
+  uint64_t epoch() const override {
+    return options_.begun == nullptr ? 0 : options_.begun->number();
+  }
+  bool readable() const override;
   bool writable() const override;
   bool may_find(const NamespaceDigest& ns) const override {
     return limits_->may_find(TenantTagOf(ns), clock_.Now());
@@ -127,7 +134,8 @@ class BucketSource final : public RemoteSource {
   struct Reading;   // image_reading.h
   class PartSink;
 
-  std::string NameOf(const ChunkId& id) const;
+  std::string NameOf(const ChunkId& id) const;  // in the present epoch
+  std::string NameOf(const ChunkId& id, uint64_t epoch) const;
   MonotonicTime After(std::chrono::milliseconds time) const { return clock_.Now() + time; }
 
   // `in_find`: inside the call of Find, where nothing may end.

@@ -24,6 +24,7 @@ FleetKeys FleetKeys::Derive(const Secret& fleet_key, absl::string_view fleet_nam
   DeriveFleet(fleet_key, fleet_name, "id", std::as_writable_bytes(std::span(keys.id.bytes)));
   DeriveFleet(fleet_key, fleet_name, "name", keys.name.writable());
   DeriveFleet(fleet_key, fleet_name, "header", keys.header.writable());
+  DeriveFleet(fleet_key, fleet_name, "epoch", keys.epoch.writable());
   DeriveFleet(fleet_key, fleet_name, "mac", keys.mac);
   return keys;
 }

@@ -14,6 +14,7 @@ struct FleetKeys {
   Uuid id;       // of the fleet: the place of images beyond the node
   Secret name;   // of the names of objects
   Secret header; // of sealed header pages
+  Secret epoch;  // of the object that says which epoch it is (fleet_epoch.h)
   MacKey mac{};  // of headers: a node of this fleet wrote this image of this chunk
 
   // `fleet_name`: two fleets with one key and other names share nothing.

@@ -53,6 +53,8 @@ absl::StatusOr<KeySet> DeriveKeySet(const std::string& fleet_name, const G4Secre
   return set;
 }
 
+constexpr char kNoEpoch[] = "EpochNotRead";
+
 }  // namespace
 
 G4::~G4() = default;
@@ -64,17 +66,57 @@ absl::StatusOr<std::unique_ptr<G4>> G4::Open(const G4Options& options, const G4S
   g4->keys_ = DeriveDataKeys(options, secrets);
   KVKEEP_ASSIGN_OR_RETURN(g4->place_, OpenObjectPlace(options.place, clock, random));
   g4->watch_ = std::make_unique<HealthWatch>(clock);
+  std::vector<Secret> epochs;
+  epochs.push_back(Secret(keys.fleet.epoch.bytes()));
+  for (const FleetKeys& before : keys.previous) epochs.push_back(Secret(before.epoch.bytes()));
   auto stoppable = std::make_unique<StoppableStore>(std::move(g4->place_.store));
   g4->store_ = stoppable.get();
+  g4->epoch_ = std::make_unique<FleetEpoch>(std::move(epochs), stoppable.get(), clock);
   g4->source_ = std::make_unique<KeyedSource>(
-      BucketSourceOptions{.epoch = options.epoch, .probes_per_second = options.probes_per_second},
+      BucketSourceOptions{.epoch = options.epoch,
+                          .begun = g4->epoch_.get(),
+                          .probes_per_second = options.probes_per_second},
       std::move(keys), std::move(stoppable), clock, random);
   return g4;
 }
 
 std::optional<ObjectStoreHealth> G4::Tick() {
   if (place_.credentials != nullptr) place_.credentials->Tick();
-  return watch_->Tick(source_->fleets());
+  epoch_->Tick();
+  const std::optional<ObjectStoreHealth> told = watch_->Tick(source_->fleets());
+  const bool certain = epoch_->certain();
+  const bool changed = certain != std::exchange(was_certain_, certain);
+  ObjectStoreHealth now = health();
+  if (told.has_value()) {
+    // Told before: the store serves now, which the epoch does not let it.
+    const bool known = told->state == ObjectStoreHealth::State::kWell && !certain && !changed;
+    return known ? std::nullopt : std::optional(std::move(now));
+  }
+  // What is wrong with the store itself was told.
+  const bool epochs = certain ? now.state == ObjectStoreHealth::State::kWell
+                              : now.error.code == kNoEpoch;
+  return changed && epochs ? std::optional(std::move(now)) : std::nullopt;
+}
+
+void G4::AwaitEpoch(std::chrono::milliseconds within) {
+  epoch_->Tick();
+  epoch_->AwaitFirst(within);
+}
+
+ObjectStoreHealth G4::health() const {
+  ObjectStoreHealth health = watch_->health(source_->fleets());
+  if (health.state != ObjectStoreHealth::State::kWell || epoch_->certain()) return health;
+  const ObjectError why = epoch_->error();
+  health.state = ObjectStoreHealth::State::kAway;
+  health.error = {.code = kNoEpoch,
+                  .message = absl::StrCat("the fleet's epoch was not read: ", why.code, " ",
+                                          why.message),
+                  .request_id = why.request_id};
+  health.what_to_do =
+      why.code == "NotAnEpoch"
+          ? "kvkeep clear --g4, on one node, begins a new epoch"
+          : "let the bucket's keys get and put objects below g4.prefix + \"1/epoch/\"";
+  return health;
 }
 
 std::optional<absl::Status> G4::NewsOfKeys() {
@@ -82,9 +124,9 @@ std::optional<absl::Status> G4::NewsOfKeys() {
   if (place_.credentials == nullptr || place_.credentials->Current() == nullptr) {
     return std::nullopt;
   }
-  absl::Status status = place_.credentials->status();
-  if (keys_told_ == !status.ok()) return std::nullopt;
-  keys_told_ = !status.ok();
+  const absl::Status status = place_.credentials->status();
+  if (status == keys_told_) return std::nullopt;
+  keys_told_ = status;
   return status;
 }
 
@@ -94,6 +136,8 @@ G4Snapshot G4::snapshot() const {
           .source = counters(),
           .previous_keys = source_->previous_counters(),
           .checks = watch_->counters(),
+          .epoch = epoch_->number(),
+          .epochs = epoch_->counters(),
           .requests = place_.s3 == nullptr ? std::nullopt : std::optional(place_.s3->counters()),
           .keys = place_.credentials == nullptr ? std::nullopt
                                                 : std::optional(place_.credentials->counters()),

@@ -21,6 +21,7 @@
 #include "tiers/crypt/key_ring.h"
 #include "tiers/objects/stoppable_store.h"
 #include "tiers/remote/bucket_source.h"
+#include "tiers/remote/fleet_epoch.h"
 #include "tiers/remote/health_watch.h"
 #include "tiers/remote/keyed_source.h"
 #include "tiers/remote/object_place.h"
@@ -49,6 +50,8 @@ struct G4Snapshot {
   BucketSourceCounters source;  // under all keys
   PreviousKeyCounters previous_keys;
   HealthWatchCounters checks;
+  uint64_t epoch = 0;  // FleetEpoch's
+  FleetEpochCounters epochs;
   std::optional<S3StoreCounters> requests;          // of a bucket
   std::optional<KeyCounters> keys;                  // likewise
   std::optional<DirectoryStoreCounters> directory;  // of a directory
@@ -68,16 +71,24 @@ class G4 {
   RemoteSource* source() { return source_.get(); }
   // Returns the keys that encrypt payloads.
   const KeyRing* keys() const { return keys_.get(); }
-  // Asks whether the store serves, when that is not known. Some: what people are to be told.
+  // Asks whether the store serves, when that is not known. Some: what people are to be told, which
+  // health() says, too.
   std::optional<ObjectStoreHealth> Tick();
-  // What people are to be told of the bucket's keys, once: they could not be renewed and those of
-  // before are used, or they are renewed again (OK).
+  // What people are to be told of the bucket's keys, each once: why they could not be renewed, so
+  // that those of before are used, or that they are renewed again (OK).
   std::optional<absl::Status> NewsOfKeys();
   void SetProbesPerSecond(uint64_t probes) { source_->SetProbesPerSecond(probes); }
+  // Takes all that lies there out of the fleet's sight (FleetEpoch::Begin).
+  void BeginEpoch(absl::AnyInvocable<void(absl::Status) &&> done) {
+    epoch_->Begin(std::move(done));
+  }
+  // Asks which epoch it is, and waits until that is known, or cannot be known now, so long at most.
+  // Before the first Tick; until it is known nothing is readable or writable.
+  void AwaitEpoch(std::chrono::milliseconds within);
   // All that it was asked for is answered soon, and what it is asked for from here on.
   void Stop() { store_->Stop(); }
 
-  ObjectStoreHealth health() const { return watch_->health(source_->fleets()); }
+  ObjectStoreHealth health() const;
   BucketSourceCounters counters() const { return source_->counters(); }
   G4Snapshot snapshot() const;
   // For people: the bucket's address or the directory.
@@ -90,7 +101,9 @@ class G4 {
   // Destroyed from the last to the first: the source, with its store, before what that works with.
   OpenedPlace place_;  // its store is the source's
   std::unique_ptr<HealthWatch> watch_;
-  bool keys_told_ = false;           // that they could not be renewed
+  std::unique_ptr<FleetEpoch> epoch_;
+  bool was_certain_ = true;          // as people were told
+  absl::Status keys_told_;           // that they could not be renewed
   StoppableStore* store_ = nullptr;  // the source's, above that
   std::unique_ptr<KeyedSource> source_;
 };

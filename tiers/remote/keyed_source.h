@@ -67,6 +67,7 @@ class KeyedSource final : public RemoteSource {
   void SetProbesPerSecond(uint64_t probes) { fleets().SetProbesPerSecond(probes); }
   // Under every key.
   bool writable() const override;
+  uint64_t epoch() const override { return fleets().epoch(); }
   const Uuid& place() const override { return fleets().place(); }
   const MacKey& mac_key() const override { return fleets().mac_key(); }
 

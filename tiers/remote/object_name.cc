@@ -21,14 +21,17 @@ constexpr absl::string_view kHex = "0123456789abcdef";
 
 }  // namespace
 
-std::string NameOfObject(const Secret& name_key, uint64_t epoch, const ChunkId& id) {
-  std::array<std::byte, 8 + NamespaceDigest::kSize + ChunkKey::kSize + 4> text;
-  StoreAt(text.data(), epoch);
+std::string NameOfObject(const Secret& name_key, const ObjectEpoch& epoch, const ChunkId& id) {
+  constexpr size_t kBegunAt = 8 + NamespaceDigest::kSize + ChunkKey::kSize + 4;
+  std::array<std::byte, kBegunAt + 8> text;
+  StoreAt(text.data(), epoch.configured);
   StoreAt(text.data() + 8, id.ns.bytes);
   StoreAt(text.data() + 8 + NamespaceDigest::kSize, id.key.bytes);
   StoreAt(text.data() + 8 + NamespaceDigest::kSize + ChunkKey::kSize, id.part.value());
+  StoreAt(text.data() + kBegunAt, epoch.begun);
+  const size_t bytes = epoch.begun == 0 ? kBegunAt : text.size();
   std::array<std::byte, kHmacSha256Bytes> digest;
-  HmacSha256(name_key.bytes(), text, digest);
+  HmacSha256(name_key.bytes(), std::span(text).first(bytes), digest);
   const std::string digits = absl::BytesToHexString(AsText(std::span(digest).first(kDigits / 2)));
   return absl::StrCat(kVersion, digits.substr(0, kShardDigits), "/", digits);
 }

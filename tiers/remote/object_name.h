@@ -13,8 +13,12 @@
 
 namespace kvkeep {
 
-// `epoch`: another one is another set of names, so all is absent at once.
-std::string NameOfObject(const Secret& name_key, uint64_t epoch, const ChunkId& id);
+// Another one is another set of names, so all is absent at once.
+struct ObjectEpoch {
+  uint64_t configured = 0;  // g4.epoch
+  uint64_t begun = 0;       // FleetEpoch's; 0: names are those that there were before it
+};
+std::string NameOfObject(const Secret& name_key, const ObjectEpoch& epoch, const ChunkId& id);
 
 // What the names of one shard begin with, of any fleet and epoch.
 inline constexpr uint32_t kObjectShards = 4096;

@@ -63,6 +63,7 @@ class RemoteSource {
     Memory memory;           // all bytes behind the header page; the source only reads them
     std::function<void(absl::Status)> done;
     bool replace = false;  // whatever is there; else that may stay, and the write is spared
+    uint64_t epoch = 0;    // epoch() when the caller chose the image, which becomes one of that
   };
   // Of an image whose time the source does not tell.
   static constexpr std::chrono::seconds kAgeless = std::chrono::seconds::max();
@@ -82,7 +83,9 @@ class RemoteSource {
                    std::function<void(absl::StatusOr<std::chrono::seconds>)> done) = 0;
   virtual void Read(ReadRequest request) = 0;
   virtual void Write(WriteRequest request) = 0;
-  // OK, too, if there was no such image.
+  // Grows when all that is there is to be absent from then on: only images of this epoch are found.
+  virtual uint64_t epoch() const { return 0; }
+  // OK, too, if there was no such image. Unavailable, too, if an epoch began meanwhile.
   virtual void Remove(const ChunkId& id, std::function<void(absl::Status)> done) = 0;
 
   // Whether a read or a write would be answered in good time, as far as the source knows. Never

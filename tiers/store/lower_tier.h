@@ -59,6 +59,7 @@ struct ImageWrite {
   std::function<std::span<std::byte>(uint64_t offset, uint64_t bytes)> from;
   std::function<void(uint64_t bytes, absl::Status status)> done;
   bool replace = false;  // what lies there under its name, in a tier where anything may
+  uint64_t epoch = 0;    // RemoteSource's, in a tier that has one
 };
 
 class LowerTier {

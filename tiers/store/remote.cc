@@ -408,7 +408,7 @@ void Core::PumpRemote() {
     remote.writes.Pop();
     remote.write_rate.Take(table_.at(slot).blocks() * kBlockBytes);
     Count(work::kStart);
-    StartRemoteWrite({slot, next});
+    StartRemoteWrite({slot, next, remote.source().epoch()});
   }
 }
 
@@ -452,7 +452,8 @@ void Core::SubmitRemoteWrite(RemoteTier& remote, RemoteWrites::Sent sent, ArenaI
                     [this, sent, bytes](uint64_t ended, const absl::Status& status) {
                       OnRemoteWritten(sent, ended, status);
                     },
-                .replace = sent.what.replace});
+                .replace = sent.what.replace,
+                .epoch = sent.epoch});
 }
 
 void Core::OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::Status& status) {

@@ -46,7 +46,8 @@ void RemoteTier::Write(ImageWrite write) {
                      [done = std::move(write.done), bytes](absl::Status status) {
                        done(bytes, std::move(status));
                      },
-                 .replace = write.replace});
+                 .replace = write.replace,
+                 .epoch = write.epoch});
 }
 
 // One image under a name is as good as another, so incarnation and generation are compared with

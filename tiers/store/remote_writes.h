@@ -41,6 +41,7 @@ class RemoteWrites {
   struct Sent {
     ChunkSlot slot;
     Offered what;
+    uint64_t epoch;  // RemoteSource's, when it was sent
   };
   // After so many it is not offered again before its next use.
   static constexpr uint32_t kMostRefusals = 3;

@@ -17,15 +17,23 @@ int Status(const Cli& cli) {
   return cli.Print(StatusJson(*status), StatusText(*status));
 }
 
-int Clear(const Cli& cli, bool yes) {
-  if (!yes && !cli.Agreed(absl::StrCat("forget all chunks of G2 and G3 at ", cli.admin_endpoint))) {
+int Clear(const Cli& cli, bool yes, bool g4) {
+  const absl::string_view more = g4 ? ", and all that the fleet has in G4" : "";
+  if (!yes && !cli.Agreed(absl::StrCat("forget all chunks of G2 and G3 at ", cli.admin_endpoint,
+                                       more))) {
     return kUsage;
   }
   client::AdminClient admin = cli.Admin();
-  auto cleared = admin.Clear(nullptr);
+  auto cleared = admin.Clear(nullptr, g4);
   if (!cleared.ok()) return cli.Fail(cleared.status());
-  return cli.Print({{"cleared_chunks", cleared->cleared_chunks()}},
-                   absl::StrCat("cleared ", cleared->cleared_chunks(), " chunks\n"));
+  if (g4 && !cleared->g4()) {
+    cli.terminal.err << "kvkeep: the daemon is too old for this kvkeep: G4 was not cleared\n";
+  }
+  return cli.Print({{"cleared_chunks", cleared->cleared_chunks()}, {"g4", cleared->g4()}},
+                   absl::StrCat("cleared ", cleared->cleared_chunks(), " chunks",
+                                cleared->g4() ? ", and G4: all nodes miss it within a minute" : "",
+                                "\n"),
+                   g4 && !cleared->g4() ? kFailed : kOk);
 }
 
 // Why chunks were not written to G4, as far as it says so.
@@ -85,7 +93,13 @@ void AddAdminVerbs(CLI::App& app, Cli& cli) {
   CLI::App* clear = app.add_subcommand(
       "clear", "forget all chunks of G2 and G3; G4 keeps its (admin socket)");
   clear->add_flag("--yes", *yes, "do not ask");
-  clear->callback([&cli, yes] { cli.run = [&cli, yes] { return Clear(cli, *yes); }; });
+  auto all = std::make_shared<bool>(false);
+  clear->add_flag("--g4", *all,
+                  "and all that the fleet has in G4: every node misses it within a minute; what "
+                  "other nodes have in G2 and G3 they keep");
+  clear->callback([&cli, yes, all] {
+    cli.run = [&cli, yes, all] { return Clear(cli, *yes, *all); };
+  });
   auto g4 = std::make_shared<bool>(false);
   CLI::App* drain =
       app.add_subcommand("drain", "write dirty chunks back and stop taking puts (admin socket)");

@@ -24,7 +24,9 @@ G4Snapshot SickG4() {
           .source = {.probes = 40, .probes_found = 30, .probes_late = 4, .bad_seal = 2,
                      .removed_bad = 5},
           .previous_keys = {.searches = 21, .found = 22},
-          .checks = {.checks = 9, .failed_checks = 8}};
+          .checks = {.checks = 9, .failed_checks = 8},
+          .epoch = 77,
+          .epochs = {.failed_reads = 11, .failed_writes = 12, .bad_objects = 13}};
 }
 
 RemoteCounters SomeRecalls() {
@@ -145,6 +147,8 @@ TEST_CASE("metrics and status of G4 show its state and the same numbers") {
         "kvkeep_g4_bad_objects_total{reason=\"seal\"} 2",
         "kvkeep_g4_bad_objects_total{reason=\"image\"} 4",
         "kvkeep_g4_probes_total{result=\"found\"} 30", "kvkeep_g4_failed_checks_total 8",
+        "kvkeep_g4_epoch 77", "kvkeep_g4_failed_epoch_reads_total 11",
+        "kvkeep_g4_failed_epoch_writes_total 12", "kvkeep_g4_bad_epochs_total 13",
         "kvkeep_g4_previous_key_searches_total 21", "kvkeep_g4_previous_key_chunks_total 22"}) {
     INFO(line);
     CHECK(absl::StrContains(text, "\n" + line + "\n"));
@@ -172,7 +176,11 @@ TEST_CASE("metrics and status of G4 show its state and the same numbers") {
   CHECK(status.counters().at("g4_probes_late") == 4);
   CHECK(status.counters().at("g4_previous_key_searches") == 21);
   CHECK(status.counters().at("g4_previous_key_chunks") == 22);
-  const size_t others = 4;  // of checks and of earlier keys
+  CHECK(status.counters().at("g4_epoch") == 77);
+  CHECK(status.counters().at("g4_failed_epoch_reads") == 11);
+  CHECK(status.counters().at("g4_failed_epoch_writes") == 12);
+  CHECK(status.counters().at("g4_bad_epochs") == 13);
+  const size_t others = 8;  // of checks, of earlier keys and of the epoch
   CHECK(static_cast<size_t>(status.counters_size()) ==
         RemoteCounterTable().size() + SourceCounterTable().size() + others);
 }

@@ -107,8 +107,8 @@ void FleetNode::Reseed(uint64_t seed) {
 }
 
 std::string FleetNode::NameOf(const ChunkId& id) const {
-  return NameOfObject(FleetKeys::Derive(FleetKey(fleet_), kFleetName).name, options_.source.epoch,
-                      id);
+  return NameOfObject(FleetKeys::Derive(FleetKey(fleet_), kFleetName).name,
+                      {.configured = options_.source.epoch}, id);
 }
 
 }  // namespace kvkeep

@@ -54,21 +54,23 @@ TEST_CASE("no two keys are alike: of one fleet, of two keys, of two names, of tw
 TEST_CASE("an object's name is that of its chunk for ever, and tells nothing of it") {
   const FleetKeys keys = FleetKeys::Derive(FleetKey(0), "fleet");
   const ChunkId id{CountedFrom<NamespaceDigest>(1), CountedFrom<ChunkKey>(50), PartId(7)};
-  const std::string name = NameOfObject(keys.name, 0, id);
+  const std::string name = NameOfObject(keys.name, {}, id);
   CHECK(name == "1/703/703977a70e00bd49fe2b4b5d9885b3c9f5751414");
   CHECK(name.substr(2, 3) == name.substr(6, 3));
-  std::set<std::string> names = {name, NameOfObject(keys.name, 1, id),
-                                 NameOfObject(FleetKeys::Derive(FleetKey(1), "fleet").name, 0, id)};
+  std::set<std::string> names = {
+      name, NameOfObject(keys.name, {.configured = 1}, id),
+      NameOfObject(keys.name, {.begun = 1}, id),
+      NameOfObject(FleetKeys::Derive(FleetKey(1), "fleet").name, {}, id)};
   ChunkId other = id;
   other.part = PartId(8);
-  names.insert(NameOfObject(keys.name, 0, other));
+  names.insert(NameOfObject(keys.name, {}, other));
   other = id;
   other.key.bytes[31] ^= 1;
-  names.insert(NameOfObject(keys.name, 0, other));
+  names.insert(NameOfObject(keys.name, {}, other));
   other = id;
   other.ns.bytes[0] ^= 1;
-  names.insert(NameOfObject(keys.name, 0, other));
-  CHECK(names.size() == 6);
+  names.insert(NameOfObject(keys.name, {}, other));
+  CHECK(names.size() == 7);
 }
 
 }  // namespace kvkeep

@@ -225,7 +225,7 @@ TEST_CASE("the name of an image is known as one, whatever its fleet and epoch") 
   for (const uint64_t epoch : {0, 7}) {
     std::array<std::byte, Secret::kBytes> bytes{};
     bytes[0] = std::byte{static_cast<uint8_t>(epoch + 1)};
-    CHECK(IsNameOfObject(NameOfObject(Secret(bytes), epoch, ChunkId{})));
+    CHECK(IsNameOfObject(NameOfObject(Secret(bytes), {.configured = epoch}, ChunkId{})));
   }
   for (const char* no : {"", "1/", "1/abc", "1/abc/", "2/aaa/aaaa"}) {
     CHECK_FALSE(IsNameOfObject(no));

@@ -42,7 +42,7 @@ class Weeks {
       bool hole = false, behind = false;
       for (const uint64_t name : Prompt(i)) {
         std::string& object = object_names_[name];
-        if (object.empty()) object = NameOfObject(keys_.name, 0, s_.Id(name));
+        if (object.empty()) object = NameOfObject(keys_.name, {}, s_.Id(name));
         const bool there = objects_.now.contains(object);
         behind |= there && hole;
         hole |= !there;
