@@ -39,6 +39,8 @@ mkdir -p /mnt/engine /run/kvkeep-tenants/blue
 chmod 0750 /run/kvkeep-tenants/blue
 mount --bind /run/kvkeep /mnt/engine
 engine='kvkeep --timeout 5s --endpoint unix:///mnt/engine/kvkeep.sock ping >/dev/null && echo reached'
+admin='stat -c "%a %U" /run/kvkeep-admin'
+say admin "$admin"
 say put 'kvkeep put --durable kept /usr/bin/kvkeep | cut -d" " -f1'
 systemctl kill -s KILL kvkeepd
 sleep 1.5 # RestartSec, and its being noticed
@@ -48,6 +50,7 @@ say engine_after_kill "$engine"
 kvkeep get kept --output /probe/back
 say bytes 'cmp /probe/back /usr/bin/kvkeep && echo same'
 say reload 'systemctl reload kvkeepd && echo done'
+say admin_after_reload "$admin"
 apt-get --yes install /probe/new.deb >/probe/apt 2>&1
 until_active >/probe/upgraded
 say upgraded "$service"
@@ -125,7 +128,7 @@ def boot(folder, lower, packages):
             ("killed", "1 active serving; recovered 1 chunks of G2"),
             ("bytes", "same"), ("reload", "done"),
             ("engine_after_kill", "reached"), ("engine_after_upgrade", "reached"),
-            ("tenant", "750"),
+            ("tenant", "750"), ("admin", "700 kvkeep"), ("admin_after_reload", "700 kvkeep"),
             ("upgraded", "0 active serving; recovered 1 chunks of G2"),
             ("places", "yes  yes  -"), ("mounts", "0")):
         found = said.get(name, "nothing")
