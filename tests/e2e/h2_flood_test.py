@@ -2,6 +2,7 @@
 without a token, and by a user whom the socket's policy refuses.
 
     h2_flood_test.py BUILD [unittest arguments]
+    KVKEEP_FLOOD_SECONDS=10 KVKEEP_FLOOD_CONNECTIONS=64 h2_flood_test.py BUILD    longer, by more
 
 Whatever a peer sends, the daemon's own memory stays below what it had, twice limits.call_memory and
 100 MiB; calls of others go on; a counter moves and a line of the log names the peer.
@@ -31,6 +32,7 @@ from daemon import Daemon, free_port  # noqa: E402
 CALL_MEMORY_MIB = 32
 MOST_MORE_MIB = 2 * CALL_MEMORY_MIB + 100
 SECONDS = float(os.environ.get("KVKEEP_FLOOD_SECONDS", "2"))  # of each flood
+CONNECTIONS = int(os.environ.get("KVKEEP_FLOOD_CONNECTIONS", "8"))
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RESET, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 2, 3, 4, 6, 8, 9
 ACK, END_STREAM, END_HEADERS = 1, 1, 4
@@ -222,8 +224,8 @@ class FloodTest(unittest.TestCase):
 
     def test_no_flood_by_a_unix_socket_makes_the_daemon_grow(self):
         for name in FLOODS:
-            for connections in ((1, 16) if name == "rapid reset" else
-                                (2,) if name in OF_SMALL_FRAMES else (8,)):
+            for connections in ((1, 2 * CONNECTIONS) if name == "rapid reset" else
+                                (2,) if name in OF_SMALL_FRAMES else (CONNECTIONS,)):
                 with self.subTest(flood=name, connections=connections):
                     daemon = self.start()
                     moved = self.try_flood(daemon, name, self.unix(daemon), connections)
@@ -237,7 +239,7 @@ class FloodTest(unittest.TestCase):
                      "ping"):
             with self.subTest(flood=name):
                 daemon, connect = self.start_tls()
-                self.assertTrue(self.try_flood(daemon, name, connect, 4))
+                self.assertTrue(self.try_flood(daemon, name, connect, CONNECTIONS // 2))
 
     def start_tls(self):
         scratch = tempfile.TemporaryDirectory(prefix="kvkeep-tls-")
@@ -265,7 +267,7 @@ class FloodTest(unittest.TestCase):
             with self.subTest(flood=name):
                 daemon = self.start(KVKEEP_LISTEN_ALLOWED_UIDS="[12345]")
                 before = private_mib(daemon.process.pid)
-                self.try_flood(daemon, name, self.unix(daemon), 8, looks_up=False)
+                self.try_flood(daemon, name, self.unix(daemon), CONNECTIONS, looks_up=False)
                 self.assertLess(private_mib(daemon.process.pid), before + 64)
                 self.assertIn("connection refused", daemon.log())
 
