@@ -148,7 +148,7 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
     snapshot.g3.capacity_bytes += capacity;
     snapshot.g3.used_bytes += device_used;
     snapshot.g3.chunks += tier->chunks;
-    if (NvmeDevice* const nvme = attached_[tier->number].device; nvme != nullptr) {
+    if (NvmeDevice* const nvme = tier->device; nvme != nullptr) {
       snapshot.devices.back().path = nvme->dir();
       snapshot.devices.back().built_bytes = nvme->capacity_bytes();
     }
@@ -264,7 +264,7 @@ void Core::CheckDevices(std::span<const uint64_t> g3_blocks, std::span<const uin
     }
     KVKEEP_CHECK(!tier.here() || tier.allocator != nullptr);
     if (tier.allocator != nullptr) tier.allocator->CheckInvariants();
-    const ExtentList labels = attached_[d].device->ReservedExtents();
+    const ExtentList labels = tier.device->ReservedExtents();
     const bool begun = tier.allocator != nullptr || tier.joining_blocks > 0;
     KVKEEP_CHECK(tier.used_blocks() == g3_blocks[d] + tier.commits.freeing_blocks() +
                                            (begun ? TotalBlocks(labels).value() : 0));

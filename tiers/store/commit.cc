@@ -50,25 +50,24 @@ class Gathering {
 
 }  // namespace
 
-void Core::PumpIndex(uint16_t device) {
-  DeviceTier& tier = *devices_[device];
+void Core::PumpIndex(DeviceTier& tier) {
   if (!tier.here()) return;  // the end of its join comes back to it
   if (!tier.commits.MayBegin(deps_.clock->Now())) return;  // its end, or Tick, comes back to it
-  if (Spent()) return PumpLater(device);
-  if (tier.syncs.clean()) return BecomeUnclean(device);
+  if (Spent()) return PumpLater(tier);
+  if (tier.syncs.clean()) return BecomeUnclean(tier);
   const auto batch = std::make_shared<CommitBatch>(tier.commits.TakeRemoves());
   Count(static_cast<uint32_t>(work::kRecord * batch->removes.size()));
   while (std::optional<PendingAdd> add = tier.commits.TakeAddFor(*batch)) {
     Count(work::kRecord);
     const Chunk& chunk = table_.at(add->slot);
-    KVKEEP_CHECK(chunk.g3_state == G3State::kCommitting && chunk.device == device);
+    KVKEEP_CHECK(chunk.g3_state == G3State::kCommitting && chunk.device == tier.number);
     KVKEEP_CHECK(chunk.g3_generation == add->record.generation);
     // Deleted meanwhile: the index never hears of it (its name may be in this batch again).
     if (chunk.detached) {
       GiveUpWriteBack(add->slot, add->parent, absl::NotFoundError("the chunk was deleted"));
       continue;
     }
-    const ReplacedAt at{add->record.id, device};
+    const ReplacedAt at{add->record.id, tier.number};
     batch->sync_first |= replaced_.contains(at);
     std::optional<PendingRemove> replaced = TakeReplaced(at);
     if (replaced.has_value()) tier.commits.RemoveWith(*batch, *std::move(replaced));
@@ -78,18 +77,18 @@ void Core::PumpIndex(uint16_t device) {
   tier.commits.Begin(
       *batch,
       [&](const ChunkId& id)
-          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return HasOtherRecord(device, id); },
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return HasOtherRecord(tier, id); },
       tier.unsaved_recency);
-  Later([this, &tier, device, batch] {
-    const auto commit = [this, device, batch] {
-      ChunkIndex* index = &attached_[device].device->index();
-      attached_[device].index_executor->Post(
-          [this, device, index, batch] { OnCommitted(device, batch, CommitTo(*index, *batch)); });
+  Later([this, &tier, batch] {
+    const auto commit = [this, &tier, batch] {
+      ChunkIndex* index = &tier.device->index();
+      tier.index_executor->Post(
+          [this, &tier, index, batch] { OnCommitted(tier, batch, CommitTo(*index, *batch)); });
     };
     if (!batch->sync_first) return commit();
-    attached_[device].sync_executor->Post([this, &tier, device, batch, commit] {
+    tier.sync_executor->Post([this, &tier, batch, commit] {
       batch->synced = tier.SyncData();
-      batch->synced.ok() ? commit() : OnCommitted(device, batch, batch->synced);
+      batch->synced.ok() ? commit() : OnCommitted(tier, batch, batch->synced);
     });
   });
 }
@@ -97,11 +96,11 @@ void Core::PumpIndex(uint16_t device) {
 // Whether what the index has under the name of a record that is to go is another one, which may be
 // a promise by now: an add overwrote it, in this batch or when the chunk was put anew while a
 // reader kept the deleted one; or it is kept beneath.
-bool Core::HasOtherRecord(uint16_t device, const ChunkId& id) const {
+bool Core::HasOtherRecord(const DeviceTier& tier, const ChunkId& id) const {
   const ChunkSlot now = table_.Find(id);
-  const bool stored = now != kNoSlot && table_.at(now).device == device &&
+  const bool stored = now != kNoSlot && table_.at(now).device == tier.number &&
                       table_.at(now).g3_state == G3State::kStored;
-  return stored || replaced_.contains({id, device});
+  return stored || replaced_.contains({id, tier.number});
 }
 
 // A record that is kept beneath a chunk may be of another boot, and nobody reads its header.
@@ -111,22 +110,20 @@ bool Core::MayBeClean(const DeviceTier& tier) const {
 
 // Before the first commit since the mark that says clean: the end of the sync comes back to it.
 // Where syncs fail nothing can be added; what is to be removed waits until it is opened anew.
-void Core::BecomeUnclean(uint16_t device) {
-  DeviceTier& tier = *devices_[device];
-  if (!tier.health.sync_failed()) return StartSync(device);
+void Core::BecomeUnclean(DeviceTier& tier) {
+  if (!tier.health.sync_failed()) return StartSync(tier);
   tier.commits.AnswerRemovals(tier.health.failed_sync(), hold_);
   while (!tier.commits.adds().empty()) {
-    if (Spent()) return PumpLater(device);
+    if (Spent()) return PumpLater(tier);
     ++counters_.write_backs_failed;
     const PendingAdd add = tier.commits.TakeAdd();
     GiveUpWriteBack(add.slot, add.parent, tier.health.failed_sync());
   }
 }
 
-void Core::OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch,
+void Core::OnCommitted(DeviceTier& tier, std::shared_ptr<CommitBatch> batch,
                        absl::Status status) {
   Section section(this);
-  DeviceTier& tier = *devices_[device];
   const MonotonicTime now = deps_.clock->Now();
   KVKEEP_CHECK(tier.commits.under_way() && !tier.syncs.clean());
   const bool put_off = batch->synced.ok() && tier.commits.IsPutOff(status, now);
@@ -147,7 +144,7 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch,
       Count(work::kRecord);
       if (remove.doubtful) tier.EndDoubt(remove.sequence);
       if (remove.replaced) {
-        FreeWhenStable(device, batch->last, remove.extents);
+        FreeWhenStable(tier, batch->last, remove.extents);
       } else {
         tier.Free(remove.extents);
       }
@@ -166,7 +163,7 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch,
     // wait in the order that they had.
     for (auto remove = batch->removes.rbegin(); remove != batch->removes.rend(); ++remove) {
       Count(work::kLook);
-      if (!RestoreReplaced(device, *remove)) tier.commits.PutBack(std::move(*remove));
+      if (!RestoreReplaced(tier, *remove)) tier.commits.PutBack(std::move(*remove));
     }
     // What is written already is not thrown away for an index that stalls.
     for (; put_off && !batch->adds.empty(); batch->adds.pop_back()) {
@@ -177,7 +174,7 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch,
       section.YieldIfSpent();
       Count(work::kEvict);
       ++counters_.write_backs_failed;
-      if (batch->synced.ok() && !absl::IsUnavailable(status)) RemoveUnsure(device, add);
+      if (batch->synced.ok() && !absl::IsUnavailable(status)) RemoveUnsure(tier, add);
       GiveUpWriteBack(add.slot, add.parent, status);
     }
     // An index that failed a write may fail all: behind removals that it never takes they would
@@ -186,10 +183,10 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch,
   }
   tier.commits.End();  // not before the states tell what the index holds
   tier.commits.AnswerRemovals(put_off ? absl::OkStatus() : status, hold_);
-  PumpIndex(device);
-  PumpUnbacked(device);  // there is room in the dirty budget now
-  PumpWrites(device);
-  if (tier.syncs.anyone_waits()) StartSync(device);
+  PumpIndex(tier);
+  PumpUnbacked(tier);  // there is room in the dirty budget now
+  PumpWrites(tier);
+  if (tier.syncs.anyone_waits()) StartSync(tier);
 }
 
 // Those that no batch has taken yet. Returns how many they were.
@@ -205,11 +202,11 @@ uint64_t Core::GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status
 
 // An add that failed may be in the index's log all the same, for who opens it next: its removal is
 // sent, and its blocks are nobody else's before that.
-void Core::RemoveUnsure(uint16_t device, const PendingAdd& add) {
+void Core::RemoveUnsure(DeviceTier& tier, const PendingAdd& add) {
   Chunk& chunk = table_.at(add.slot);
   KVKEEP_CHECK(chunk.g3_state == G3State::kCommitting && !chunk.g3.empty());
   g3_shares_.Give(chunk.tenant, chunk.blocks());
-  devices_[device]->commits.Remove({add.record.id, std::move(chunk.g3)});
+  tier.commits.Remove({add.record.id, std::move(chunk.g3)});
   chunk.g3.clear();
 }
 
@@ -249,7 +246,7 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
       return;
     }
     tier.syncs.Wait(chunk.g3_sequence, std::move(done));
-    StartSync(chunk.device);
+    StartSync(tier);
     return;
   }
   durable_waiters_.Add(slot, std::move(done));
@@ -262,13 +259,12 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
   if (!table_.at(slot).dirty()) WaitForDevice(slot);
 }
 
-void Core::StartSync(uint16_t device) {
-  DeviceTier& tier = *devices_[device];
+void Core::StartSync(DeviceTier& tier) {
   if (tier.syncs.under_way() || !tier.here()) return;
   const MonotonicTime now = deps_.clock->Now();
   tier.syncs.NoteTried(now);
   if (tier.health.sync_failed()) {
-    if (!tier.syncs.Answer(tier.health.failed_sync(), hold_)) PumpLater(device);
+    if (!tier.syncs.Answer(tier.health.failed_sync(), hold_)) PumpLater(tier);
     return;
   }
   // What is committed now had its data written before: the data goes to stable storage first.
@@ -284,12 +280,12 @@ void Core::StartSync(uint16_t device) {
     tier.doubt_shrank = false;
     tier.doubt_saved_at = now;
   }
-  Later([this, &tier, device, mark, save, grew] {
-    attached_[device].sync_executor->Post([this, &tier, device, mark, save, grew] {
-      NvmeDevice& nvme = *attached_[device].device;
+  Later([this, &tier, mark, save, grew] {
+    tier.sync_executor->Post([this, &tier, mark, save, grew] {
+      NvmeDevice& nvme = *tier.device;
       absl::Status status, shrunk;
       if (grew) status = SaveDoubtful(nvme.index(), *save);
-      if (absl::IsUnavailable(status)) return OnSyncPutOff(device);  // the index stalls
+      if (absl::IsUnavailable(status)) return OnSyncPutOff(tier);  // the index stalls
       if (status.ok()) status = tier.SyncData();
       // What a read found whole may have been in the drive's cache alone before.
       if (status.ok() && save.has_value() && !grew) {
@@ -298,10 +294,10 @@ void Core::StartSync(uint16_t device) {
       TestPoint("stable-mark");
       if (status.ok()) {
         status = nvme.index().Sync(mark);
-        if (absl::IsUnavailable(status)) return OnSyncPutOff(device);
+        if (absl::IsUnavailable(status)) return OnSyncPutOff(tier);
       }
       TestPoint("stable-marked");
-      OnSynced(device, mark, shrunk.ok(), std::move(status));
+      OnSynced(tier, mark, shrunk.ok(), std::move(status));
     });
   });
 }
@@ -312,10 +308,9 @@ void Core::NoteFailedSync(DeviceTier& tier, const absl::Status& status) {
   events_.NoteReadable(tier.number, tier.readable());
 }
 
-void Core::OnSynced(uint16_t device, const StableMark& mark, bool doubt_saved,
+void Core::OnSynced(DeviceTier& tier, const StableMark& mark, bool doubt_saved,
                     absl::Status status) {
   Section section(this);
-  DeviceTier& tier = *devices_[device];
   KVKEEP_CHECK(mark.sequence <= tier.commits.committed());
   if (status.ok()) {
     ++counters_.syncs;
@@ -324,7 +319,7 @@ void Core::OnSynced(uint16_t device, const StableMark& mark, bool doubt_saved,
     tier.doubtful_saved = true;
     tier.doubt_shrank |= !doubt_saved;  // the index refused it: that holds up no sync
     // It began before all was done: who waits for the last one is told after the next.
-    if (draining_ && !mark.clean && MayBeClean(tier)) return StartSync(device);
+    if (draining_ && !mark.clean && MayBeClean(tier)) return StartSync(tier);
   } else {
     tier.syncs.EndFailed();
     NoteFailedSync(tier, status);
@@ -332,15 +327,14 @@ void Core::OnSynced(uint16_t device, const StableMark& mark, bool doubt_saved,
   }
   while (!tier.syncs.Answer(tier.health.failed_sync(), hold_)) section.Yield();
   const bool more = !tier.syncs.IsStable(tier.commits.committed());
-  if (tier.syncs.anyone_waits() && more) StartSync(device);
-  PumpIndex(device);
-  PumpWrites(device);  // gives queued writes up when the device is read-only now
+  if (tier.syncs.anyone_waits() && more) StartSync(tier);
+  PumpIndex(tier);
+  PumpWrites(tier);  // gives queued writes up when the device is read-only now
 }
 
 // The next Tick tries again.
-void Core::OnSyncPutOff(uint16_t device) {
+void Core::OnSyncPutOff(DeviceTier& tier) {
   Section section(this);
-  DeviceTier& tier = *devices_[device];
   tier.syncs.PutOff();
   tier.doubt_shrank = true;  // perhaps
   const absl::Status why = absl::UnavailableError("the index takes no sync");
@@ -371,14 +365,13 @@ void Core::KeepPumping(LowerTier& tier) {
 }
 
 void Core::PumpDevice(DeviceTier& tier) {
-  const uint16_t device = tier.number;
-  PumpIndex(device);
+  PumpIndex(tier);
   PumpReads(tier);
-  PumpUnbacked(device);
-  PumpWrites(device);
-  PumpConfirms(device);
+  PumpUnbacked(tier);
+  PumpWrites(tier);
+  PumpConfirms(tier);
   const absl::Status failed = tier.health.failed_sync();
-  if (!failed.ok() && !tier.syncs.Answer(failed, hold_)) PumpLater(device);
+  if (!failed.ok() && !tier.syncs.Answer(failed, hold_)) PumpLater(tier);
 }
 
 void Core::NoteIo(LowerTier& tier, bool write, const absl::Status& status) {
@@ -395,22 +388,22 @@ bool Core::Tick() {
   const MonotonicTime now = deps_.clock->Now();
   const auto passed = std::min(now - last_tick_.value_or(now), kMostOfATick);
   last_tick_ = now;
-  for (uint16_t device = 0; device < devices_.size(); ++device) {
-    DeviceTier& tier = *devices_[device];
+  for (const auto& each : devices_) {
+    DeviceTier& tier = *each;
     if (tier.heard.exchange(false)) tier.health.NoteHeard();
     counters_.device_silences += tier.health.NoteTime(passed, tier.busy());
     tier.health.RetryIfDue(now);
     events_.NoteReadable(tier.number, tier.readable());
-    PumpIndex(device);
-    PumpUnbacked(device);
-    PumpWrites(device);
-    PumpConfirms(device);
-    LeaveIfQuiet(device);
+    PumpIndex(tier);
+    PumpUnbacked(tier);
+    PumpWrites(tier);
+    PumpConfirms(tier);
+    LeaveIfQuiet(tier);
     if (tier.health.stuck()) tier.commits.AnswerRemovals(Silent(), hold_);
-    if (tier.here()) SaveRecencyIfDue(section, device);
+    if (tier.here()) SaveRecencyIfDue(section, tier);
     section.YieldIfSpent();
     if (tier.here() && tier.DoubtIsDue(now)) tier.syncs.NoteDirty();
-    if (tier.syncs.IsDue(now, options_.sync_interval)) StartSync(device);
+    if (tier.syncs.IsDue(now, options_.sync_interval)) StartSync(tier);
   }
   if (!AnyJoins()) {  // else what is above a limit is known at its end
     TrimToNewQuotas(section);
@@ -444,15 +437,15 @@ bool Core::IsAtRest() const {
 void Core::WhenDeleted(bool durable, StatusCallback done) {
   Section section(this);
   const auto all = std::make_shared<Gathering>(devices_.size() + 2, std::move(done));
-  for (uint16_t device = 0; device < devices_.size(); ++device) {
-    DeviceTier& tier = *devices_[device];
+  for (const auto& each : devices_) {
+    DeviceTier& tier = *each;
     if (!tier.here()) {  // tier.missed has what was deleted
       Later([all] { all->End(absl::OkStatus()); });
       continue;
     }
-    tier.commits.WaitForRemovals([this, all, device, durable](const absl::Status& status) {
+    tier.commits.WaitForRemovals([this, all, &tier, durable](const absl::Status& status) {
       if (!status.ok() || !durable) return all->End(status);
-      WhenStable(device, [all](const absl::Status& stable) { all->End(stable); });
+      WhenStable(tier, [all](const absl::Status& stable) { all->End(stable); });
     });
     const bool silent = tier.health.stuck();
     tier.commits.AnswerRemovals(silent ? Silent() : absl::OkStatus(), hold_);
@@ -467,30 +460,29 @@ void Core::WhenDeleted(bool durable, StatusCallback done) {
 }
 
 // Calls `done` once all that is committed now is on stable storage.
-void Core::WhenStable(uint16_t device, StatusCallback done) {
+void Core::WhenStable(DeviceTier& tier, StatusCallback done) {
   Section section(this);
-  DeviceTier& tier = *devices_[device];
   if (!tier.here()) return CallLater(std::move(done), absl::UnavailableError("the device left"));
   const CommitSequence committed = tier.commits.committed();
   if (tier.syncs.IsStable(committed)) return CallLater(std::move(done), absl::OkStatus());
   tier.syncs.Wait(committed, std::move(done));
-  StartSync(device);
+  StartSync(tier);
 }
 
 void Core::SyncAll(StatusCallback done) {
   Section section(this);
-  for (uint16_t device = 0; draining_ && device < devices_.size(); ++device) {
-    if (devices_[device]->here()) SaveRecency(section, device);  // may yield
+  for (const auto& tier : devices_) {
+    if (draining_ && tier->here()) SaveRecency(section, *tier);  // may yield
   }
   const auto here = [](const auto& tier) { return tier->here(); };
   const auto count = std::count_if(devices_.begin(), devices_.end(), here);
   const auto all = std::make_shared<Gathering>(static_cast<size_t>(count) + 1, std::move(done));
-  for (uint16_t device = 0; device < devices_.size(); ++device) {
-    DeviceTier& tier = *devices_[device];
+  for (const auto& each : devices_) {
+    DeviceTier& tier = *each;
     if (!tier.here()) continue;
     tier.syncs.Wait(tier.commits.committed(),
                     [all](const absl::Status& status) { all->End(status); });
-    StartSync(device);
+    StartSync(tier);
   }
   Later([all] { all->End(absl::OkStatus()); });
 }

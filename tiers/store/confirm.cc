@@ -7,25 +7,25 @@ namespace kvkeep::store_internal {
 
 // After a power cut a record may point at blocks whose data never arrived, or that hold another
 // image: a chunk is promised only once its header has been read.
-void Core::PumpConfirms(uint16_t device) {
-  DeviceTier& tier = *devices_[device];
+void Core::PumpConfirms(DeviceTier& tier) {
   if (!tier.here()) return;  // the end of its join comes back to it
   if (tier.confirmed() && tier.confirmed_boot != deps_.boot_id) {
     tier.confirmed_boot = deps_.boot_id;
     // Said at once: who is killed before the next sync would leave records that the next start
     // takes for those of another boot.
     tier.syncs.NoteDirty();
-    StartSync(device);
+    StartSync(tier);
   }
   if (!tier.readable()) return;  // Tick comes back to it
   tier.confirms.TakeDue(deps_.clock->Now());
   while (tier.confirms.may_begin()) {
-    if (Spent()) return PumpLater(device);
+    if (Spent()) return PumpLater(tier);
     const ConfirmQueue::Entry confirm = *tier.confirms.Next();
     const ChunkSlot slot = confirm.slot;
     Count(work::kFind);
     Chunk& chunk = table_.at(slot);
-    if (!chunk.live || !chunk.unconfirmed || chunk.device != device || chunk.g3_reading) continue;
+    const bool same = chunk.live && chunk.unconfirmed && chunk.device == tier.number;
+    if (!same || chunk.g3_reading) continue;
     auto page = std::make_shared<AlignedPage>();
     if (!page->ok()) {
       ++counters_.allocation_failures;
@@ -45,7 +45,7 @@ void Core::PumpConfirms(uint16_t device) {
                      .done = [this, confirm, page](absl::Status status) {
                        OnConfirmRead(confirm, *page, std::move(status));
                      }};
-    Later([io = &attached_[device].device->io(), read = std::move(read)]() mutable {
+    Later([io = &tier.device->io(), read = std::move(read)]() mutable {
       io->Submit(std::move(read));
     });
   }
@@ -65,8 +65,7 @@ void Core::OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::S
     if (decoded.ok()) header = *std::move(decoded);
   }
   Section section(this);
-  const uint16_t device = table_.at(slot).device;
-  DeviceTier& tier = *devices_[device];
+  DeviceTier& tier = *devices_[table_.at(slot).device];
   tier.confirms.End();
   tier.health.NoteHeard();
   if (away) {  // that says nothing about the record
@@ -94,7 +93,7 @@ void Core::OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::S
     ++(keyless ? counters_.keyless_chunks : counters_.stale_records);
     LoseChunk(slot);
   }
-  PumpConfirms(device);
+  PumpConfirms(tier);
 }
 
 }  // namespace kvkeep::store_internal

@@ -75,7 +75,6 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
   const uint64_t all = deps_.arena->capacity_blocks().value();
   const std::vector<Extent> to_come = deps_.arena->ToCome();
   uint64_t first = 0;
-  attached_.resize(deps_.devices.size());
   slot_shares_.SetCapacity(options_.max_chunks);
   KVKEEP_CHECK(incarnations_.Add(incarnation_).has_value());
   for (const TenantOptions& tenant : options_.tenants) {
@@ -434,14 +433,15 @@ void Core::DetachChunk(ChunkSlot slot) {
   // Where it cannot leave G3 at once its record goes before: a delete waits for no reader.
   const Chunk& chunk = table_.at(slot);
   const bool stays = chunk.g3_state == G3State::kStored && chunk.g3_reading;
-  if (stays || chunk.g3_state == G3State::kCommitting) RemoveRecord(chunk.device, chunk.id);
+  if (stays || chunk.g3_state == G3State::kCommitting) {
+    RemoveRecord(*devices_[chunk.device], chunk.id);
+  }
   DetachOnly(slot);
 }
 
-void Core::RemoveRecord(uint16_t device, const ChunkId& id) {
-  DeviceTier& tier = *devices_[device];
+void Core::RemoveRecord(DeviceTier& tier, const ChunkId& id) {
   tier.commits.Remove({id, {}});
-  if (!tier.commits.under_way()) PumpLater(device);
+  if (!tier.commits.under_way()) PumpLater(tier);
 }
 
 void Core::DetachOnly(ChunkSlot slot) {

@@ -168,20 +168,21 @@ class Core final : private ReadSink {
   void DetachChunk(ChunkSlot slot) LOCKED;
   void DetachOnly(ChunkSlot slot) LOCKED;
   // Has the index forget a record while its blocks stay whose they are.
-  void RemoveRecord(uint16_t device, const ChunkId& id) LOCKED;
+  void RemoveRecord(DeviceTier& tier, const ChunkId& id) LOCKED;
 
   // ---- replace.cc
   // Detaches a chunk that is about to be put anew. Its record stays (replace.cc says why).
   void ReplaceChunk(ChunkSlot slot) LOCKED;
   // Keeps a record, whose blocks are taken, beside the chunk of its id. That chunk has another
   // record or none.
-  void KeepBeneath(ChunkSlot slot, uint16_t device, const ExtentList& extents,
+  void KeepBeneath(ChunkSlot slot, DeviceTier& tier, const ExtentList& extents,
                    const KnownRecord& record) LOCKED;
   // Its record, if another chunk's has overwritten that and is not on stable storage yet.
   std::optional<KnownRecord> OverwrittenRecord(const Chunk& chunk, ChunkSlot slot) const LOCKED;
   // StoreBy gives a record to a chunk that has none; TakeOff takes its record away. REQUIRES:
   // inside a Change of the chunk.
-  void StoreBy(Chunk& chunk, uint16_t device, ExtentList extents, const KnownRecord& record) LOCKED;
+  void StoreBy(Chunk& chunk, DeviceTier& tier, ExtentList extents, const KnownRecord& record)
+      LOCKED;
   ExtentList TakeOff(Chunk& chunk, ChunkSlot slot) LOCKED;
   // Lays the chunk's own record aside, as it is in doubt and the chunk is to be written anew.
   // False: the chunk has no record in doubt, is being read, or is not in G2.
@@ -195,12 +196,12 @@ class Core final : private ReadSink {
   // other devices once its own is sure and stable.
   void EndReplaced(const Chunk& chunk) LOCKED;
   // The batch with that removal failed: keeps the record again. False: it is to go by itself.
-  bool RestoreReplaced(uint16_t device, PendingRemove& remove) LOCKED;
+  bool RestoreReplaced(DeviceTier& tier, PendingRemove& remove) LOCKED;
   // Gives up one record that is kept on the device, of one tenant or of any. For when there is no
   // chunk to evict.
   Evicted EvictReplaced(DeviceTier& tier, std::optional<TenantId> tenant) LOCKED;
   // Frees extents that nothing refers to once `sequence` is stable.
-  void FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents) LOCKED;
+  void FreeWhenStable(DeviceTier& tier, CommitSequence sequence, ExtentList extents) LOCKED;
   // Removes the records that a chunk replaced: it has gone, or is stable in G3 elsewhere.
   void ForgetReplaced(const ChunkId& id) LOCKED;
   void ForgetOne(const ReplacedAt& at, bool evicted = false) LOCKED;
@@ -328,11 +329,11 @@ class Core final : private ReadSink {
   // ---- write_back.cc
   // `forced`: whatever the dirty budget and the admission say.
   void QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced) LOCKED;
-  // The same without PumpWrites: returns the device to be pumped. None: the chunk stays unbacked.
-  std::optional<uint16_t> EnqueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
-                                           bool forced) LOCKED;
+  // The same without PumpWrites: returns the device to be pumped. Null: the chunk stays unbacked.
+  DeviceTier* EnqueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced)
+      LOCKED;
   bool Admit(Chunk& chunk) LOCKED;
-  void PumpWrites(uint16_t device) LOCKED;
+  void PumpWrites(DeviceTier& tier) LOCKED;
   bool MoveQueued(const WriteLane::Queued& queued) LOCKED;
   void StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) LOCKED;
   void SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
@@ -348,15 +349,15 @@ class Core final : private ReadSink {
   void WaitUnbacked(ChunkSlot slot, ChunkSlot parent) LOCKED;
   void WaitAgain(ChunkSlot slot, const std::optional<ChunkKey>& parent) LOCKED;
   ChunkSlot EndUnbackedWait(ChunkSlot slot) LOCKED;
-  std::optional<uint16_t> EnqueueUnbacked(ChunkSlot slot) LOCKED;
-  void PumpUnbacked(uint16_t device) LOCKED;
+  DeviceTier* EnqueueUnbacked(ChunkSlot slot) LOCKED;
+  void PumpUnbacked(DeviceTier& tier) LOCKED;
   void NoteUnbacked(Chunk& chunk) LOCKED;
   void CheckUnbacked() LOCKED;
 
   // ---- g3_space.cc
   // Whether there is space for the chunk, or a tenant that would give some.
   bool HasG3Room(DeviceTier& tier, const Chunk& chunk) LOCKED;
-  std::optional<uint16_t> ChooseDevice(const Chunk& chunk, ChunkSlot parent) LOCKED;
+  DeviceTier* ChooseDevice(const Chunk& chunk, ChunkSlot parent) LOCKED;
   EvictionPolicy& g3_policy(const Chunk& chunk) LOCKED {
     return devices_[chunk.device]->policy(chunk.tenant);
   }
@@ -380,34 +381,35 @@ class Core final : private ReadSink {
   void ShareG3() LOCKED;
 
   // ---- commit.cc
-  void PumpIndex(uint16_t device) LOCKED;
+  void PumpIndex(DeviceTier& tier) LOCKED;
   bool MayBeClean(const DeviceTier& tier) const LOCKED;
-  void BecomeUnclean(uint16_t device) LOCKED;
-  void OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch, absl::Status status);
-  bool HasOtherRecord(uint16_t device, const ChunkId& id) const LOCKED;
+  void BecomeUnclean(DeviceTier& tier) LOCKED;
+  void OnCommitted(DeviceTier& tier, std::shared_ptr<CommitBatch> batch, absl::Status status);
+  bool HasOtherRecord(const DeviceTier& tier, const ChunkId& id) const LOCKED;
   uint64_t GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why) LOCKED;
-  void RemoveUnsure(uint16_t device, const PendingAdd& add) LOCKED;
+  void RemoveUnsure(DeviceTier& tier, const PendingAdd& add) LOCKED;
   void OnAddCommitted(DeviceTier& tier, const PendingAdd& add) LOCKED;
   bool IsAtRest() const LOCKED;
-  void StartSync(uint16_t device) LOCKED;
-  void WhenStable(uint16_t device, StatusCallback done);
+  void StartSync(DeviceTier& tier) LOCKED;
+  void WhenStable(DeviceTier& tier, StatusCallback done);
   // A pump has used up its hold: the device's pumps all go on after it, each in holds of its own.
   void PumpLater(LowerTier& tier) LOCKED;
-  void PumpLater(uint16_t device) LOCKED { PumpLater(*devices_[device]); }
   void KeepPumping(LowerTier& tier);
   void PumpDevice(DeviceTier& tier) LOCKED;
-  void OnSynced(uint16_t device, const StableMark& mark, bool doubt_saved, absl::Status status);
+  void OnSynced(DeviceTier& tier, const StableMark& mark, bool doubt_saved, absl::Status status);
   void NoteFailedSync(DeviceTier& tier, const absl::Status& status) LOCKED;
-  void OnSyncPutOff(uint16_t device);
+  void OnSyncPutOff(DeviceTier& tier);
   void NoteIo(LowerTier& tier, bool write, const absl::Status& status) LOCKED;
 
   // ---- join.cc
   struct Arrival;
   struct MetRecord;
   void MakeG3Policies(DeviceTier& tier) LOCKED;
-  absl::Status BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps);
-  absl::Status Join(uint16_t device);
-  absl::StatusOr<Arrival> ReadRecords(uint16_t device, bool at_start);
+  // It stays where it is for the life of the core.
+  DeviceTier& TierOf(size_t device);
+  absl::Status BeginJoin(DeviceTier& tier, const StoreDeps::DeviceDeps& deps);
+  absl::Status Join(DeviceTier& tier);
+  absl::StatusOr<Arrival> ReadRecords(DeviceTier& tier, bool at_start);
   void BeginAdopting(Arrival& arrival, bool damaged);
   void ForgetOldestOfG2(Arrival& arrival) LOCKED;
   bool AdoptBatch(Arrival& arrival);  // false: the store drains, so nothing joins any more
@@ -420,8 +422,8 @@ class Core final : private ReadSink {
   void InsertByAge(const Arrival& arrival);
   void EndJoin(Arrival& arrival);
   void Trim();
-  void LetGo(uint16_t device);
-  void ForgetAll(Section& section, uint16_t device) LOCKED;
+  void LetGo(DeviceTier& tier);
+  void ForgetAll(Section& section, DeviceTier& tier) LOCKED;
   void Forget(ChunkSlot slot) LOCKED;
   void ForgetRecord(ChunkSlot slot) LOCKED;
   bool AnyComes() const LOCKED;
@@ -434,15 +436,15 @@ class Core final : private ReadSink {
   void EndDoubt(Chunk& chunk) LOCKED;
 
   // ---- recency.cc
-  void SaveRecencyIfDue(Section& section, uint16_t device) LOCKED;
-  void SaveRecency(Section& section, uint16_t device) LOCKED;
+  void SaveRecencyIfDue(Section& section, DeviceTier& tier) LOCKED;
+  void SaveRecency(Section& section, DeviceTier& tier) LOCKED;
   struct RecencySave;
-  void OnRecencySaved(uint16_t device, const RecencySave& save);
+  void OnRecencySaved(DeviceTier& tier, const RecencySave& save);
 
   // ---- policy_state.cc
-  void LoadLearned(uint16_t device);  // of one that joins
-  void SaveLearned(uint16_t device) LOCKED;
-  void OnLearnedSaved(uint16_t device);
+  void LoadLearned(DeviceTier& tier);  // of one that joins
+  void SaveLearned(DeviceTier& tier) LOCKED;
+  void OnLearnedSaved(DeviceTier& tier);
 
   // ---- remote.cc, refresh.cc
   struct Recalling;
@@ -480,11 +482,11 @@ class Core final : private ReadSink {
   void OnAge(const ChunkId& id, const absl::StatusOr<std::chrono::seconds>& age);
 
   // ---- leave.cc
-  void LeaveIfQuiet(uint16_t device) LOCKED;
-  void Leave(uint16_t device, StatusCallback has_left);
+  void LeaveIfQuiet(DeviceTier& tier) LOCKED;
+  void Leave(DeviceTier& tier, StatusCallback has_left);
 
   // ---- confirm.cc
-  void PumpConfirms(uint16_t device) LOCKED;
+  void PumpConfirms(DeviceTier& tier) LOCKED;
   void OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::Status status);
 
   // ---- set_limits.cc
@@ -575,9 +577,6 @@ class Core final : private ReadSink {
   absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
   WriteBacks write_backs_ ABSL_GUARDED_BY(mu_);
   DurableWaiters durable_waiters_ ABSL_GUARDED_BY(mu_){&hold_};
-  // By device. An entry changes under the lock, and only while nothing of its device is under way:
-  // so work of the device reads it without the lock.
-  std::vector<StoreDeps::DeviceDeps> attached_;
   ReplacedRecords replaced_ ABSL_GUARDED_BY(mu_);
   bool wait_for_device_ ABSL_GUARDED_BY(mu_) = false;  // some of durable_waiters_ do
   uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of chunks to other slots, of devices out

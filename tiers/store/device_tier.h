@@ -13,6 +13,7 @@
 
 #include "tiers/alloc/extent_allocator.h"
 #include "tiers/base/check.h"
+#include "tiers/base/executor.h"
 #include "tiers/index/doubtful.h"
 #include "tiers/io/errno_status.h"
 #include "tiers/nvme/nvme_device.h"
@@ -67,7 +68,11 @@ struct DeviceTier final : LowerTier {
   uint32_t NoteRuns(const Chunk& chunk) override;
 
   const Incarnations* const incarnations;  // of the chunks
-  NvmeDevice* device = nullptr;  // constant while anything of it is under way
+  // Null: it is away. They change under the lock, and only while nothing of the device is under
+  // way: its work reads them without the lock.
+  NvmeDevice* device = nullptr;
+  Executor* index_executor = nullptr;  // StoreDeps::DeviceDeps has their contracts
+  Executor* sync_executor = nullptr;
   Presence presence = Presence::kAway;
   MissedDeletes missed;                        // until it is here
   std::unique_ptr<ExtentAllocator> allocator;  // once it is here

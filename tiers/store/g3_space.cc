@@ -86,28 +86,27 @@ bool Core::HasG3Room(DeviceTier& tier, const Chunk& chunk) {
 // The device that suits best; for a child its parent's, so that recalling a prefix is one long
 // read, as long as that suits nearly as well: what all prompts begin with would draw all of them to
 // one device. Nothing when no device takes writes.
-std::optional<uint16_t> Core::ChooseDevice(const Chunk& chunk, ChunkSlot parent) {
+DeviceTier* Core::ChooseDevice(const Chunk& chunk, ChunkSlot parent) {
   size_t shortest_queue = SIZE_MAX;
   for (const auto& tier : devices_) {
     if (tier->writable()) shortest_queue = std::min(shortest_queue, tier->writes.waiting());
   }
   ForgiveWhoIsBehind(devices_);
-  std::optional<uint16_t> parents, best;
+  DeviceTier *parents = nullptr, *best = nullptr;
   if (parent != kNoSlot && table_.at(parent).g3_state != G3State::kAbsent) {
-    parents = table_.at(parent).device;
+    parents = devices_[table_.at(parent).device].get();
   }
   Suits parents_suits, best_suits;
-  for (uint16_t d = 0; d < devices_.size(); ++d) {
-    DeviceTier& tier = *devices_[d];
-    if (!tier.writable()) continue;
-    const Suits suits = HowItSuits(tier, chunk.blocks(), HasG3Room(tier, chunk), shortest_queue);
-    if (parents == d) parents_suits = suits;
-    if (best.has_value() && !(suits > best_suits)) continue;
-    best = d;
+  for (const auto& tier : devices_) {
+    if (!tier->writable()) continue;
+    const Suits suits = HowItSuits(*tier, chunk.blocks(), HasG3Room(*tier, chunk), shortest_queue);
+    if (parents == tier.get()) parents_suits = suits;
+    if (best != nullptr && !(suits > best_suits)) continue;
+    best = tier.get();
     best_suits = suits;
   }
-  return best.has_value() && parents.has_value() && parents_suits.IsNearly(best_suits) ? parents
-                                                                                       : best;
+  const bool stays = best != nullptr && parents != nullptr && parents_suits.IsNearly(best_suits);
+  return stays ? parents : best;
 }
 
 Core::Evicted Core::EvictOneFromG3(DeviceTier& tier, TenantId from) {
@@ -232,7 +231,7 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
   KVKEEP_CHECK(tier.chunks > 0);
   --tier.chunks;
   // Many may go in one hold: one batch for them.
-  if (!tier.commits.under_way()) PumpLater(chunk.device);
+  if (!tier.commits.under_way()) PumpLater(tier);
 }
 
 void Core::ShareG3() {
@@ -243,7 +242,7 @@ void Core::ShareG3() {
     const bool joins = tier->presence == DeviceTier::Presence::kJoining;
     const uint64_t space = joins ? std::min(tier->capacity_blocks, tier->joining_blocks)
                                  : tier->capacity_blocks;
-    const uint64_t labels = TotalBlocks(attached_[tier->number].device->ReservedExtents()).value();
+    const uint64_t labels = TotalBlocks(tier->device->ReservedExtents()).value();
     capacity += space - std::min(space, labels + tier->reserve_blocks);
   }
   g3_shares_.SetCapacity(capacity);

@@ -60,7 +60,7 @@ struct Core::MetRecord {
 
 // Of one device on its way in; the joining thread's own.
 struct Core::Arrival {
-  uint16_t device = 0;
+  DeviceTier* tier = nullptr;
   bool at_start = false;
   ChunkIndex* index = nullptr;
   std::unique_ptr<ExtentAllocator> space;
@@ -129,8 +129,9 @@ absl::Status Core::Recover() {
   std::vector<Arrival> arrivals;
   for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
     if (deps_.devices[device].device == nullptr) continue;
-    KVKEEP_RETURN_IF_ERROR(BeginJoin(device, deps_.devices[device]));
-    KVKEEP_ASSIGN_OR_RETURN(Arrival arrival, ReadRecords(device, /*at_start=*/true));
+    DeviceTier& tier = TierOf(device);
+    KVKEEP_RETURN_IF_ERROR(BeginJoin(tier, deps_.devices[device]));
+    KVKEEP_ASSIGN_OR_RETURN(Arrival arrival, ReadRecords(tier, /*at_start=*/true));
     arrivals.push_back(std::move(arrival));
   }
   Trim();
@@ -151,51 +152,56 @@ void Core::MakeG3Policies(DeviceTier& tier) {
   }
 }
 
+DeviceTier& Core::TierOf(size_t device) {
+  Section section(this, Section::Kind::kNotMeasured);
+  return *devices_[device];
+}
+
 std::vector<NvmeDevice*> Core::AttachedDevices() {
   std::vector<NvmeDevice*> devices;
-  devices.reserve(attached_.size());
+  devices.reserve(deps_.devices.size());
   Section section(this, Section::Kind::kNotMeasured);
-  for (const StoreDeps::DeviceDeps& one : attached_) devices.push_back(one.device);
+  for (const auto& tier : devices_) devices.push_back(tier->device);
   return devices;
 }
 
 void Core::Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done) {
-  KVKEEP_CHECK(device < attached_.size() && deps.device != nullptr);
-  const auto number = static_cast<uint16_t>(device);
-  absl::Status begun = BeginJoin(number, deps);
+  KVKEEP_CHECK(device < deps_.devices.size() && deps.device != nullptr);
+  DeviceTier& tier = TierOf(device);
+  absl::Status begun = BeginJoin(tier, deps);
   if (!begun.ok()) return std::move(done)(begun);
-  deps.index_executor->Post([this, number, done = std::move(done)]() mutable {
-    absl::Status joined = Join(number);
+  deps.index_executor->Post([this, &tier, done = std::move(done)]() mutable {
+    absl::Status joined = Join(tier);
     std::move(done)(std::move(joined));
   });
 }
 
-absl::Status Core::BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps) {
+absl::Status Core::BeginJoin(DeviceTier& tier, const StoreDeps::DeviceDeps& deps) {
   const ExtentAllocator::Options space{.capacity = deps.device->capacity_blocks(),
                                        .barrier_blocks = deps.device->barrier_blocks()};
   KVKEEP_RETURN_IF_ERROR(space.Validate());
   Section section(this, Section::Kind::kMaintenance);
-  DeviceTier& tier = *devices_[device];
   if (tier.presence != DeviceTier::Presence::kAway) {
     return absl::FailedPreconditionError(
-        absl::StrCat("device ", device, " is here already, or joining"));
+        absl::StrCat("device ", tier.number, " is here already, or joining"));
   }
   KVKEEP_CHECK(tier.allocator == nullptr && tier.chunks == 0 && tier.has_left == nullptr);
   tier.presence = DeviceTier::Presence::kJoining;
   tier.coming_until = deps_.clock->Now() + kComingPatience;
-  attached_[device] = deps;
   tier.device = deps.device;
+  tier.index_executor = deps.index_executor;
+  tier.sync_executor = deps.sync_executor;
   tier.health = DeviceHealth();
   tier.commits.ForgetRefusals();
   tier.failed_data_sync = absl::OkStatus();
-  LimitDevice(limits_, device);
+  LimitDevice(limits_, tier.number);
   return absl::OkStatus();
 }
 
-absl::Status Core::Join(uint16_t device) {
-  absl::StatusOr<Arrival> arrival = ReadRecords(device, /*at_start=*/false);
+absl::Status Core::Join(DeviceTier& tier) {
+  absl::StatusOr<Arrival> arrival = ReadRecords(tier, /*at_start=*/false);
   if (!arrival.ok()) {
-    LetGo(device);
+    LetGo(tier);
     return arrival.status();
   }
   Trim();
@@ -203,9 +209,9 @@ absl::Status Core::Join(uint16_t device) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) {
-  NvmeDevice& nvme = *attached_[device].device;
-  Arrival arrival{.device = device, .at_start = at_start, .index = &nvme.index()};
+absl::StatusOr<Core::Arrival> Core::ReadRecords(DeviceTier& tier, bool at_start) {
+  NvmeDevice& nvme = *tier.device;
+  Arrival arrival{.tier = &tier, .at_start = at_start, .index = &nvme.index()};
   arrival.space = std::make_unique<ExtentAllocator>(ExtentAllocator::Options{
       .capacity = nvme.capacity_blocks(), .barrier_blocks = nvme.barrier_blocks()});
   KVKEEP_RETURN_IF_ERROR(arrival.space->Claim(nvme.ReservedExtents()));
@@ -221,7 +227,7 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
   if (damaged) KVKEEP_RETURN_IF_ERROR(NoteDamage(*arrival.index, &arrival.mark, &arrival.noted));
   arrival.adopted.reserve(std::min(arrival.index->stats().records, options_.max_chunks));
   BeginAdopting(arrival, damaged);
-  LoadLearned(device);
+  LoadLearned(tier);
   bool drains = false;
   KVKEEP_ASSIGN_OR_RETURN(const ChunkIndex::ScanResult scanned,
                           arrival.index->Scan([&](const IndexRecord& record) {
@@ -244,13 +250,13 @@ void Core::BeginAdopting(Arrival& arrival, bool damaged) {
   Section section(this, Section::Kind::kMaintenance);
   // One batch is one section, so one turn: kHoldsOfBatch holds, fewer than a turn may have.
   arrival.at_once = std::max<uint64_t>(1, kHoldsOfBatch * hold_.max_work() / work::kAdopt);
-  DeviceTier& tier = *devices_[arrival.device];
+  DeviceTier& tier = *arrival.tier;
   KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kJoining && tier.chunks == 0);
   const Uuid known_boot = arrival.sure ? deps_.boot_id : arrival.mark.boot_id;
   tier.confirmed_boot = damaged ? Uuid{} : known_boot;
   tier.commits.BeginJoin(arrival.mark.sequence);
   tier.syncs.BeginJoin(arrival.mark);
-  tier.joining_blocks = TotalBlocks(attached_[arrival.device].device->ReservedExtents()).value();
+  tier.joining_blocks = TotalBlocks(tier.device->ReservedExtents()).value();
 }
 
 bool Core::AdoptBatch(Arrival& arrival) {
@@ -263,7 +269,7 @@ bool Core::AdoptBatch(Arrival& arrival) {
   certain.reserve(arrival.batch.size());
   {
     Section section(this, Section::Kind::kJoin);
-    DeviceTier& tier = *devices_[arrival.device];
+    DeviceTier& tier = *arrival.tier;
     KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kJoining);
     for (size_t i = 0; i < arrival.batch.size(); ++i) {
       section.YieldIfSpent();
@@ -318,7 +324,7 @@ void Core::ForgetOldestOfG2(Arrival& arrival) {
 
 // The chunk that is stored by this record now, if one is.
 std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const MetRecord& met) {
-  DeviceTier& tier = *devices_[arrival.device];
+  DeviceTier& tier = *arrival.tier;
   const IndexRecord& record = met.record;
   const bool claimed = met.claimed;
   const KnownRecord known = arrival.Known(record);
@@ -337,7 +343,7 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const MetRecord& me
     return std::nullopt;
   }
   if (becomes == Becomes::kKept) {
-    KeepBeneath(slot, arrival.device, record.extents, known);
+    KeepBeneath(slot, tier, record.extents, known);
     const Chunk& chunk = table_.at(slot);
     const DeviceTier& other = *devices_[chunk.device];
     const bool ends_it = other.readable() || !other.here();  // then once that one has joined
@@ -350,7 +356,7 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const MetRecord& me
   if (chunk->g3_state == G3State::kStored) LayAside(*chunk, slot);
   events_.NoteTiers(*chunk);  // of the device that it was on
   g3_shares_.Take(chunk->tenant, chunk->blocks());
-  StoreBy(*chunk, arrival.device, record.extents, known);
+  StoreBy(*chunk, tier, record.extents, known);
   chunk->unadmitted = false;
   EndReplaced(*chunk);
   DoubtTwice(slot);
@@ -412,11 +418,11 @@ void Core::InsertByAge(const Arrival& arrival) {
     const ChunkSlot slot = arrival.adopted[i].slot;
     const Chunk& chunk = table_.at(slot);
     const bool still = chunk.live && !chunk.detached && chunk.g3_state == G3State::kStored &&
-                       chunk.device == arrival.device &&
+                       chunk.device == arrival.tier->number &&
                        chunk.g3_sequence == CommitSequence(arrival.adopted[i].sequence);
     Count(work::kFind + work::kTouch);
     if (!still) continue;
-    if (chunk.unconfirmed) devices_[arrival.device]->confirms.AddFirst(slot);
+    if (chunk.unconfirmed) arrival.tier->confirms.AddFirst(slot);
     if (chunk.doubtful) scrubber_.AddUnsure(slot);
     if (chunk.in_g3_policy) continue;
     const Fingerprint fingerprint = InsertIntoG3Policy(slot, kNoSlot, now);
@@ -427,7 +433,7 @@ void Core::InsertByAge(const Arrival& arrival) {
 void Core::EndJoin(Arrival& arrival) {
   MissedDeletes missed;  // destroyed without the lock
   Section section(this, Section::Kind::kMaintenance);
-  DeviceTier& tier = *devices_[arrival.device];
+  DeviceTier& tier = *arrival.tier;
   KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kJoining && tier.allocator == nullptr);
   counters_.recovery_dropped_chunks += arrival.undecodable;
   counters_.recovered_chunks += arrival.adopted.size();
@@ -445,10 +451,10 @@ void Core::EndJoin(Arrival& arrival) {
   tier.joining_blocks = 0;
   tier.presence = DeviceTier::Presence::kHere;
   tier.coming_until = MonotonicTime(0);
-  events_.NoteReadable(arrival.device, tier.readable());
+  events_.NoteReadable(tier.number, tier.readable());
   ShareG3();
-  PumpLater(arrival.device);
-  if (tier.syncs.anyone_waits()) StartSync(arrival.device);
+  PumpLater(tier);
+  if (tier.syncs.anyone_waits()) StartSync(tier);
 }
 
 // The quotas or capacities may be smaller than they were. Before any header of a device is read:

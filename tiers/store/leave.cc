@@ -22,7 +22,6 @@ std::optional<DeviceState> Core::StateOfAnswering(size_t device) {
 
 void Core::Detach(size_t device, StatusCallback done) {
   Section section(this);
-  const auto number = static_cast<uint16_t>(device);
   DeviceTier& tier = *devices_[device];
   if (!tier.here() || draining_) {
     return CallLater(std::move(done), absl::FailedPreconditionError(absl::StrCat(
@@ -36,26 +35,24 @@ void Core::Detach(size_t device, StatusCallback done) {
     { MutexLock telling(&telling_mu_); }  // who asks it something does so no more after this
     std::move(done)(std::move(status));
   };
-  events_.NoteReadable(number, false);
+  events_.NoteReadable(tier.number, false);
   ShareG3();
-  PumpLater(number);  // gives up what waits to be written
+  PumpLater(tier);  // gives up what waits to be written
 }
 
 // The rest may be long, so it is not Tick's.
-void Core::LeaveIfQuiet(uint16_t device) {
-  DeviceTier& tier = *devices_[device];
+void Core::LeaveIfQuiet(DeviceTier& tier) {
   if (tier.has_left == nullptr || !tier.quiet()) return;
-  Later([this, device, index = attached_[device].index_executor,
+  Later([this, &tier, index = tier.index_executor,
          has_left = std::exchange(tier.has_left, nullptr)]() mutable {
-    index->Post([this, device, has_left = std::move(has_left)]() mutable {
-      Leave(device, std::move(has_left));
+    index->Post([this, &tier, has_left = std::move(has_left)]() mutable {
+      Leave(tier, std::move(has_left));
     });
   });
 }
 
-void Core::Leave(uint16_t device, StatusCallback has_left) {
+void Core::Leave(DeviceTier& tier, StatusCallback has_left) {
   Section section(this, Section::Kind::kMaintenance);
-  DeviceTier& tier = *devices_[device];
   KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kLeaving && tier.has_left == nullptr);
   KVKEEP_CHECK(!tier.busy() && !tier.commits.under_way() && !tier.syncs.under_way());
   const absl::Status leaves = absl::UnavailableError("the device leaves");
@@ -74,29 +71,28 @@ void Core::Leave(uint16_t device, StatusCallback has_left) {
     tier.Free(remove.extents);
     // An evicted chunk may as well be a hit again; too many of them would empty the device.
     const bool noted = !remove.evicted || tier.missed.roomy();
-    if (noted && !HasOtherRecord(device, remove.id)) tier.missed.Add(remove.id);
+    if (noted && !HasOtherRecord(tier, remove.id)) tier.missed.Add(remove.id);
   }
   tier.commits.AnswerRemovals(leaves, hold_);
   tier.joining_blocks = tier.used_blocks();
   Later([space = std::move(tier.allocator)] {});  // destroyed without the lock
-  ForgetAll(section, device);
+  ForgetAll(section, tier);
   tier.coming_until = deps_.clock->Now() + kComingPatience;
   CallLater(std::move(has_left), absl::OkStatus());
 }
 
 // All that the table knows of a device that is not here goes; its index keeps what it has.
-void Core::LetGo(uint16_t device) {
+void Core::LetGo(DeviceTier& tier) {
   {
     Section section(this, Section::Kind::kMaintenance);
-    ForgetAll(section, device);
+    ForgetAll(section, tier);
   }
   MutexLock telling(&telling_mu_);  // who asks it something does so no more after this
 }
 
-void Core::ForgetAll(Section& section, uint16_t device) {
-  DeviceTier& tier = *devices_[device];
+void Core::ForgetAll(Section& section, DeviceTier& tier) {
   const auto any_kept = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return replaced_.AnyKept(device, std::nullopt);
+    return replaced_.AnyKept(tier.number, std::nullopt);
   };
   // Again while some are left: in a yield a record beneath may have become a chunk that was passed.
   do {
@@ -112,7 +108,7 @@ void Core::ForgetAll(Section& section, uint16_t device) {
       section.YieldIfSpent();
       Count(work::kLook);
       const Chunk& chunk = table_.at(ChunkSlot(i));
-      if (chunk.live && chunk.device == device && chunk.g3_state == G3State::kStored) {
+      if (chunk.live && chunk.device == tier.number && chunk.g3_state == G3State::kStored) {
         Forget(ChunkSlot(i));
       }
     }
@@ -131,8 +127,8 @@ void Core::ForgetAll(Section& section, uint16_t device) {
   tier.presence = DeviceTier::Presence::kAway;
   tier.coming_until = MonotonicTime(0);
   tier.joined_records = 0;
-  attached_[device] = {};
   tier.device = nullptr;
+  tier.index_executor = tier.sync_executor = nullptr;
   ShareG3();
 }
 

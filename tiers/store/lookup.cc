@@ -211,8 +211,8 @@ void Core::OfferAgain(Section& section, const LookupState& lookup) {
     std::optional<ChunkKey> parent;
     if (i >= parts) parent = chunks.keys[i / parts - 1];
     Count(work::kRecord);
-    const std::optional<uint16_t> device = EnqueueWriteBack(slot, parent, false);
-    if (device.has_value()) PumpLater(*device);
+    DeviceTier* const to = EnqueueWriteBack(slot, parent, false);
+    if (to != nullptr) PumpLater(*to);
   }
 }
 

@@ -94,7 +94,8 @@ void Core::ReadTail(const Chunk& chunk, MetadataCallback done) {
   tail->shape = chunk.shape;
   tail->mac_key = deps_.mac_key;
   tail->done = std::move(done);
-  tail->counted = devices_[chunk.device]->tail_reads;
+  const DeviceTier& tier = *devices_[chunk.device];
+  tail->counted = tier.tail_reads;
   std::vector<IoOperation> reads;
   const auto read = [&](uint64_t block) {
     AlignedPage& page = tail->pages.emplace_back();
@@ -114,7 +115,7 @@ void Core::ReadTail(const Chunk& chunk, MetadataCallback done) {
   }
   tail->left = reads.size();
   Count(static_cast<uint32_t>(work::kOperation * reads.size()));
-  Later([io = &attached_[chunk.device].device->io(), reads = std::move(reads)]() mutable {
+  Later([io = &tier.device->io(), reads = std::move(reads)]() mutable {
     for (IoOperation& one : reads) io->Submit(std::move(one));
   });
 }

@@ -51,8 +51,8 @@ void Load(ChainLearner* learner, absl::string_view learned) {
 
 }  // namespace
 
-void Core::LoadLearned(uint16_t device) {
-  const auto saved = attached_[device].device->index().ListMeta(kPrefix);
+void Core::LoadLearned(DeviceTier& tier) {
+  const auto saved = tier.device->index().ListMeta(kPrefix);
   if (!saved.ok()) return;
   Section section(this, Section::Kind::kMaintenance);
   for (uint32_t t = 0; t < options_.tenants.size(); ++t) {
@@ -63,12 +63,12 @@ void Core::LoadLearned(uint16_t device) {
       if (learned.empty()) continue;
       G2Pool& own = *pools_[t];
       if (name == g2 && !std::exchange(own.has_learned, true)) Load(own.learner, learned);
-      if (name == g3) Load(devices_[device]->learners[t], learned);
+      if (name == g3) Load(tier.learners[t], learned);
     }
   }
 }
 
-void Core::SaveLearned(uint16_t device) {
+void Core::SaveLearned(DeviceTier& tier) {
   std::vector<std::pair<std::string, std::string>> all;
   const auto add = [&all](std::string name, const ChainLearner* learner) {
     if (learner == nullptr) return;
@@ -78,15 +78,15 @@ void Core::SaveLearned(uint16_t device) {
   };
   for (uint32_t t = 0; t < options_.tenants.size(); ++t) {
     add(NameOf("g2", options_.tenants[t]), pools_[t]->learner);
-    add(NameOf("g3", options_.tenants[t]), devices_[device]->learners[t]);
+    add(NameOf("g3", options_.tenants[t]), tier.learners[t]);
   }
   if (all.empty()) return;
-  ++devices_[device]->saves;
-  ChunkIndex* index = &attached_[device].device->index();
-  Later([this, device, index, all = std::move(all)]() mutable {
-    attached_[device].index_executor->Post([this, device, index, all = std::move(all)] {
+  ++tier.saves;
+  ChunkIndex* index = &tier.device->index();
+  Later([this, &tier, index, all = std::move(all)]() mutable {
+    tier.index_executor->Post([this, &tier, index, all = std::move(all)] {
       for (const auto& [name, learned] : all) SaveIfChanged(*index, name, Encode(learned));
-      OnLearnedSaved(device);
+      OnLearnedSaved(tier);
     });
   });
 }

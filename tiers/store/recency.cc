@@ -28,25 +28,23 @@ struct Core::RecencySave {
   }
 };
 
-void Core::SaveRecencyIfDue(Section& section, uint16_t device) {
-  const DeviceTier& tier = *devices_[device];
+void Core::SaveRecencyIfDue(Section& section, DeviceTier& tier) {
   const bool due = deps_.clock->Now() - tier.last_recency >= kRecencyInterval;
   // A drain saves it at its end.
-  if (due && !draining_ && tier.saves == 0) SaveRecency(section, device);
+  if (due && !draining_ && tier.saves == 0) SaveRecency(section, tier);
 }
 
 // Slot by slot, in slices: what is touched meanwhile is saved now or by the next save.
-void Core::SaveRecency(Section& section, uint16_t device) {
-  DeviceTier& tier = *devices_[device];
+void Core::SaveRecency(Section& section, DeviceTier& tier) {
   tier.last_recency = deps_.clock->Now();
-  SaveLearned(device);
+  SaveLearned(tier);
   if (tier.unsaved_recency.empty() || tier.unsaved_recency.saving()) return;
   ++tier.saves;
   const bool looks_at_all =
       tier.unsaved_recency.BeginSave(tier.newest_recency(), tier.commits.committed());
   if (looks_at_all) ++counters_.recency_walks;
   const auto save = std::make_shared<RecencySave>();
-  save->index = &attached_[device].device->index();
+  save->index = &tier.device->index();
   std::vector<RecencyDelta> batch;
   while (true) {
     section.YieldIfSpent();
@@ -54,42 +52,41 @@ void Core::SaveRecency(Section& section, uint16_t device) {
     const std::optional<ChunkSlot> slot = tier.unsaved_recency.Next(table_.slot_end());
     if (!slot.has_value()) break;
     Chunk& chunk = table_.at(*slot);
-    if (!chunk.in_g3_policy || chunk.device != device) continue;
+    if (!chunk.in_g3_policy || chunk.device != tier.number) continue;
     Count(work::kFind);
     const int64_t recency = g3_policy(chunk).Recency(*slot);
     if (!tier.unsaved_recency.Take(chunk, recency)) continue;
     if (batch.empty()) batch.reserve(ChunkIndex::kMostRecencyDeltas);
     batch.push_back({chunk.g3_sequence, tier.unsaved_recency.NumberOf(recency)});
     if (batch.size() < ChunkIndex::kMostRecencyDeltas) continue;
-    Later([executor = attached_[device].index_executor, save,
+    Later([executor = tier.index_executor, save,
            batch = std::exchange(batch, {})]() mutable {
       executor->Post([save, batch = std::move(batch)] { save->Write(batch); });
     });
   }
-  Later([this, device, save, batch = std::move(batch)]() mutable {
-    attached_[device].index_executor->Post([this, device, save, batch = std::move(batch)] {
+  Later([this, &tier, save, batch = std::move(batch)]() mutable {
+    tier.index_executor->Post([this, &tier, save, batch = std::move(batch)] {
       save->Write(batch);
-      OnRecencySaved(device, *save);
+      OnRecencySaved(tier, *save);
     });
   });
 }
 
-void Core::OnRecencySaved(uint16_t device, const RecencySave& save) {
+void Core::OnRecencySaved(DeviceTier& tier, const RecencySave& save) {
   Section section(this, Section::Kind::kMaintenance);
-  DeviceTier& tier = *devices_[device];
   KVKEEP_CHECK(tier.saves > 0);
   --tier.saves;
   counters_.recency_saved_chunks += save.records;
   counters_.recency_saved_bytes += save.bytes;
   // Lost recency costs hits at worst, so a refusal is tried again when it is due.
   tier.unsaved_recency.EndSave(save.status.ok());
-  if (draining_ && save.status.ok()) SaveRecency(section, device);  // it came too early for some
+  if (draining_ && save.status.ok()) SaveRecency(section, tier);  // it came too early for some
 }
 
-void Core::OnLearnedSaved(uint16_t device) {
+void Core::OnLearnedSaved(DeviceTier& tier) {
   Section section(this, Section::Kind::kMaintenance);
-  KVKEEP_CHECK(devices_[device]->saves > 0);
-  --devices_[device]->saves;
+  KVKEEP_CHECK(tier.saves > 0);
+  --tier.saves;
 }
 
 }  // namespace kvkeep::store_internal

@@ -62,18 +62,18 @@ KnownRecord RecordOf(const Chunk& chunk, const Incarnations& incarnations) {
 
 }  // namespace
 
-void Core::StoreBy(Chunk& chunk, uint16_t device, ExtentList extents, const KnownRecord& record) {
+void Core::StoreBy(Chunk& chunk, DeviceTier& tier, ExtentList extents, const KnownRecord& record) {
   KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.g3.empty() && !extents.empty());
   KVKEEP_CHECK(chunk.shape == record.shape);
   chunk.g3 = std::move(extents);
-  chunk.device = device;
+  chunk.device = tier.number;
   chunk.g3_incarnation = *incarnations_.Add(record.incarnation);
   chunk.g3_generation = record.generation;
   chunk.g3_sequence = record.sequence;
   chunk.doubtful = record.doubtful;
   chunk.unconfirmed = record.unconfirmed;
   SetG3State(chunk, G3State::kStored);
-  ++devices_[device]->chunks;
+  ++tier.chunks;
 }
 
 ExtentList Core::TakeOff(Chunk& chunk, ChunkSlot slot) {
@@ -122,11 +122,11 @@ std::optional<KnownRecord> Core::OverwrittenRecord(const Chunk& chunk, ChunkSlot
   return RecordOf(chunk, incarnations_);
 }
 
-void Core::KeepBeneath(ChunkSlot slot, uint16_t device, const ExtentList& extents,
+void Core::KeepBeneath(ChunkSlot slot, DeviceTier& tier, const ExtentList& extents,
                        const KnownRecord& record) {
   const Chunk& chunk = table_.at(slot);
   g3_shares_.Take(chunk.tenant, record.shape.blocks().value());
-  replaced_.Keep({chunk.id, device}, chunk.tenant, extents, record);
+  replaced_.Keep({chunk.id, tier.number}, chunk.tenant, extents, record);
   DoubtTwice(slot);
 }
 
@@ -159,7 +159,7 @@ void Core::EndReplaced(const Chunk& chunk) {
   } else if (here != nullptr) {
     DeviceTier& tier = *devices_[chunk.device];
     tier.commits.Remove(*TakeReplaced({chunk.id, chunk.device}));
-    if (!tier.commits.under_way()) PumpLater(chunk.device);
+    if (!tier.commits.under_way()) PumpLater(tier);
   }
   if (chunk.doubtful || !replaced_.HasAny(chunk.id)) return;
   // On other devices: once it is on stable storage here.
@@ -179,17 +179,17 @@ void Core::EndReplaced(const Chunk& chunk) {
 
 // Another removal of that name is of a record that was overwritten earlier: the index does not have
 // it any more, whatever becomes of this batch.
-bool Core::RestoreReplaced(uint16_t device, PendingRemove& remove) {
+bool Core::RestoreReplaced(DeviceTier& tier, PendingRemove& remove) {
   if (!remove.with_add) return false;
   const ChunkSlot now = table_.Find(remove.id);
   KVKEEP_CHECK(remove.replaced.has_value());
   if (now == kNoSlot) return false;
-  if (replaced_.contains({remove.id, device})) return false;
+  if (replaced_.contains({remove.id, tier.number})) return false;
   if (table_.at(now).g3_state != G3State::kCommitting) return false;  // another one's turn
-  devices_[device]->commits.EndFreeing(remove.extents);
+  tier.commits.EndFreeing(remove.extents);
   g3_shares_.Take(table_.at(now).tenant, TotalBlocks(remove.extents).value());
   over_quota_ = over_capacity_ = true;  // perhaps: it may have shrunk meanwhile
-  replaced_.Keep({remove.id, device}, table_.at(now).tenant, std::move(remove.extents),
+  replaced_.Keep({remove.id, tier.number}, table_.at(now).tenant, std::move(remove.extents),
                  *remove.replaced);
   return true;
 }
@@ -227,13 +227,14 @@ void Core::BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) {
   Chunk& chunk = table_.at(slot);
   events_.NoteTiers(chunk);  // of the device that it was on
   Replaced taken = replaced_.Take(at);
-  StoreBy(chunk, at.device, std::move(taken.extents), taken.record);
+  DeviceTier& tier = *devices_[at.device];
+  StoreBy(chunk, tier, std::move(taken.extents), taken.record);
   InsertIntoG3Policy(slot, kNoSlot, deps_.clock->Now());
   EndReplaced(chunk);
   DoubtTwice(slot);
   if (!chunk.unconfirmed) return;
-  devices_[at.device]->confirms.Add(slot);
-  PumpLater(at.device);
+  tier.confirms.Add(slot);
+  PumpLater(tier);
 }
 
 void Core::DoubtTwice(ChunkSlot slot) {
@@ -251,14 +252,13 @@ bool Core::DoubtedTwice(const Chunk& chunk) const {
   return untold && replaced_.HasAny(chunk.id);
 }
 
-void Core::FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents) {
-  DeviceTier& tier = *devices_[device];
-  tier.syncs.Wait(sequence, [this, device, extents = std::move(extents),
+void Core::FreeWhenStable(DeviceTier& tier, CommitSequence sequence, ExtentList extents) {
+  tier.syncs.Wait(sequence, [this, &tier, extents = std::move(extents),
                              frees = tier.frees](absl::Status) {
     // After a failed sync nothing is written to it any more: then it does not matter.
     Section section(this);
-    devices_[device]->Free(extents);
-    PumpWrites(device);
+    tier.Free(extents);
+    PumpWrites(tier);
   });
 }
 
@@ -272,7 +272,7 @@ void Core::ForgetReplaced(const ChunkId& id) {
 void Core::ForgetOne(const ReplacedAt& at, bool evicted) {
   // Its blocks go as any other's when it is let go of.
   if (!replaced_.Find(at)->kept()) {
-    RemoveRecord(at.device, at.id);
+    RemoveRecord(*devices_[at.device], at.id);
     return replaced_.Drop(at);
   }
   PendingRemove remove = *TakeReplaced(at);
@@ -280,14 +280,12 @@ void Core::ForgetOne(const ReplacedAt& at, bool evicted) {
   remove.evicted = evicted;
   DeviceTier& tier = *devices_[at.device];
   tier.commits.Remove(std::move(remove));
-  if (!tier.commits.under_way()) PumpLater(at.device);
+  if (!tier.commits.under_way()) PumpLater(tier);
 }
 
 Core::Evicted Core::EvictReplaced(DeviceTier& tier, std::optional<TenantId> tenant) {
-  uint16_t device = 0;
-  while (devices_[device].get() != &tier) ++device;
   Count(work::kFind);
-  const std::optional<ReplacedAt> at = replaced_.AnyKept(device, tenant);
+  const std::optional<ReplacedAt> at = replaced_.AnyKept(tier.number, tenant);
   if (!at.has_value()) return Evicted::kNone;
   ++counters_.g3_evictions;
   ++tenant_counters_[owners_.OwnerOf(at->id.ns).value()].g3_evictions;

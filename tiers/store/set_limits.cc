@@ -98,7 +98,7 @@ void Core::AddMemory(const std::vector<Extent>& extents) {
 void Core::LimitDevice(const StoreOptions& options, size_t device) {
   DeviceTier& tier = *devices_[device];
   if (tier.presence == DeviceTier::Presence::kAway) return;
-  const NvmeDevice& nvme = *attached_[device].device;
+  const NvmeDevice& nvme = *tier.device;
   const uint64_t built = nvme.capacity_bytes();
   const uint64_t before = tier.capacity_blocks;
   tier.capacity_bytes = std::min(options.g3_capacity_bytes[device], built);
@@ -139,7 +139,7 @@ absl::Status Core::CheckCapacities(const StoreOptions& options) {
   }
   for (size_t d = 0; d < devices_.size(); ++d) {
     if (devices_[d]->presence == DeviceTier::Presence::kAway) continue;
-    const NvmeDevice& device = *attached_[d].device;
+    const NvmeDevice& device = *devices_[d]->device;
     const uint64_t capacity = options.g3_capacity_bytes[d];
     if (capacity <= device.capacity_bytes() || capacity == UINT64_MAX) continue;
     return absl::FailedPreconditionError(

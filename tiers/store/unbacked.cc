@@ -29,7 +29,7 @@ void Core::WaitAgain(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
   WaitUnbacked(slot, table_.FindParent(chunk, parent));
 }
 
-std::optional<uint16_t> Core::EnqueueUnbacked(ChunkSlot slot) {
+DeviceTier* Core::EnqueueUnbacked(ChunkSlot slot) {
   const ChunkSlot near = EndUnbackedWait(slot);
   const Chunk& chunk = table_.at(slot);
   std::optional<ChunkKey> parent;
@@ -42,7 +42,7 @@ std::optional<uint16_t> Core::EnqueueUnbacked(ChunkSlot slot) {
   return EnqueueWriteBack(slot, parent, false);
 }
 
-void Core::PumpUnbacked(uint16_t device) {
+void Core::PumpUnbacked(DeviceTier& tier) {
   if (!write_backs_.MayOffer(deps_.clock->Now())) return;  // Tick comes back to it
   for (const auto& own : pools_) {
     // It ends: EnqueueUnbacked takes the first one out, and puts one back only over the budget or
@@ -52,12 +52,11 @@ void Core::PumpUnbacked(uint16_t device) {
       if (!own->MayBeDirty(table_.at(slot).blocks())) break;
       const bool any_takes = std::any_of(
           devices_.begin(), devices_.end(), [this](const auto& tier) {
-            return tier->writable() && !attached_[tier->number].device->index_over_budget();
+            return tier->writable() && !tier->device->index_over_budget();
           });
       if (!any_takes) return;
-      if (Spent()) return PumpLater(device);
-      const std::optional<uint16_t> to = EnqueueUnbacked(slot);
-      if (to.has_value()) PumpLater(*to);
+      if (Spent()) return PumpLater(tier);
+      if (DeviceTier* const to = EnqueueUnbacked(slot); to != nullptr) PumpLater(*to);
     }
   }
 }
@@ -81,8 +80,8 @@ void Core::BeginDrain(bool write_remote) {
   if (remote_ != nullptr) PumpLater(*remote_);
   for (const auto& own : pools_) {
     while (own->unbacked.first() != kNoSlot) {
-      const std::optional<uint16_t> to = EnqueueUnbacked(own->unbacked.first());
-      if (to.has_value()) PumpLater(*to);
+      DeviceTier* const to = EnqueueUnbacked(own->unbacked.first());
+      if (to != nullptr) PumpLater(*to);
       section.YieldIfSpent();
     }
   }

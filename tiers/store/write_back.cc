@@ -64,50 +64,49 @@ bool Core::Admit(Chunk& chunk) {
 }
 
 void Core::QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced) {
-  const std::optional<uint16_t> device = EnqueueWriteBack(slot, parent, forced);
-  if (device.has_value()) PumpWrites(*device);
+  DeviceTier* const to = EnqueueWriteBack(slot, parent, forced);
+  if (to != nullptr) PumpWrites(*to);
 }
 
-std::optional<uint16_t> Core::EnqueueWriteBack(ChunkSlot slot,
-                                               const std::optional<ChunkKey>& parent, bool forced) {
-  if (devices_.empty()) return std::nullopt;
+DeviceTier* Core::EnqueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
+                                   bool forced) {
+  if (devices_.empty()) return nullptr;
   Chunk& chunk = table_.at(slot);
   KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident);
   KVKEEP_CHECK(chunk.live && !chunk.detached);
   // Over the budget the newcomer stays unbacked for now: the queue holds the heads of its prefix.
   const bool over = !draining_ && !pool(chunk).MayBeDirty(chunk.blocks());
   const ChunkSlot near = table_.FindParent(chunk, parent);
-  const std::optional<uint16_t> device = ChooseDevice(chunk, near);
-  if (!device.has_value() || (over && !forced)) {
+  DeviceTier* const to = ChooseDevice(chunk, near);
+  if (to == nullptr || (over && !forced)) {
     ++counters_.write_backs_cancelled;
     WaitUnbacked(slot, near);
-    return std::nullopt;
+    return nullptr;
   }
   EndUnbackedWait(slot);
-  if (!forced && !Admit(chunk)) return std::nullopt;
+  if (!forced && !Admit(chunk)) return nullptr;
   if (forced) {
     admissions_[chunk.tenant.value()]->OnWritten(chunk.blocks() * kBlockBytes, deps_.clock->Now());
   }
   {
     Change change(this, slot);
     change->unadmitted = false;
-    change->device = *device;
+    change->device = to->number;
     change->g3_incarnation = *incarnations_.Add(incarnation_);
     change->g3_generation = Generation(next_generation_++);
     SetG3State(*change, G3State::kQueued);
   }
-  devices_[*device]->writes.Push(chunk.g3_generation, {slot, parent}, chunk.blocks());
-  return device;
+  to->writes.Push(chunk.g3_generation, {slot, parent}, chunk.blocks());
+  return to;
 }
 
-void Core::PumpWrites(uint16_t device) {
-  DeviceTier& tier = *devices_[device];
+void Core::PumpWrites(DeviceTier& tier) {
   while (tier.writes.anyone_waits()) {
-    if (Spent()) return PumpLater(device);
+    if (Spent()) return PumpLater(tier);
     const auto [generation, next] = tier.writes.next();
     Chunk& chunk = table_.at(next.slot);
     KVKEEP_CHECK(chunk.g3_state == G3State::kQueued && chunk.g3_generation == generation);
-    const bool index_full = attached_[device].device->index_over_budget();
+    const bool index_full = tier.device->index_over_budget();
     if (index_full) tier.syncs.NoteDirty();  // the next sync looks again
     if (!tier.writable() || index_full) {
       tier.writes.Remove(generation);
@@ -120,7 +119,7 @@ void Core::PumpWrites(uint16_t device) {
     const uint64_t limit = options_.max_device_writes_in_flight_bytes;
     if (!tier.writes.MayBegin(bytes, limit)) return;
     const Room in_quota = MakeRoomInQuota(tier, chunk.tenant, chunk.blocks());
-    if (in_quota == Room::kLater) return PumpLater(device);
+    if (in_quota == Room::kLater) return PumpLater(tier);
     if (in_quota == Room::kNone) {
       ++tenant_counters_[chunk.tenant.value()].g3_quota_refusals;
       tier.writes.Remove(generation);
@@ -128,7 +127,7 @@ void Core::PumpWrites(uint16_t device) {
                       absl::ResourceExhaustedError("over the tenant's g3_quota"));
       continue;
     }
-    if (!EnsureReserve(tier, chunk)) return PumpLater(device);
+    if (!EnsureReserve(tier, chunk)) return PumpLater(tier);
     if (!AllocateG3(tier, chunk, table_.FindParent(chunk, next.parent))) {
       if (tier.commits.freeing_blocks() > 0) return;  // comes back when the removals are committed
       tier.writes.Remove(generation);
@@ -147,12 +146,12 @@ bool Core::MoveQueued(const WriteLane::Queued& queued) {
   Count(work::kEvict);
   Chunk& chunk = table_.at(queued.slot);
   KVKEEP_CHECK(chunk.g3_state == G3State::kQueued);
-  const std::optional<uint16_t> to = ChooseDevice(chunk, table_.FindParent(chunk, queued.parent));
-  if (!to.has_value() || *to == chunk.device) return false;
-  if (attached_[*to].device->index_over_budget()) return false;
+  DeviceTier* const to = ChooseDevice(chunk, table_.FindParent(chunk, queued.parent));
+  if (to == nullptr || to->number == chunk.device) return false;
+  if (to->device->index_over_budget()) return false;
   ++counters_.write_backs_moved;
-  chunk.device = *to;
-  devices_[*to]->writes.Push(chunk.g3_generation, queued, chunk.blocks());
+  chunk.device = to->number;
+  to->writes.Push(chunk.g3_generation, queued, chunk.blocks());
   PumpLater(*to);
   return true;
 }
@@ -231,7 +230,7 @@ void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
   tier.writes.End(bytes);
   done = write_backs_.EndBytes(slot, bytes, status);
   // The next chunk's first pieces follow this one's last: the device is never without work.
-  if (done == nullptr) return PumpWrites(tier.number);
+  if (done == nullptr) return PumpWrites(tier);
 
   // Once a chunk, however many of its writes failed.
   if (done->blames_device) NoteIo(tier, true, done->failure);
@@ -254,9 +253,9 @@ void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
                                  .root = done->root,
                                  .extents = chunk.g3},
                       .parent = done->parent});
-    PumpIndex(tier.number);
+    PumpIndex(tier);
   }
-  PumpWrites(tier.number);
+  PumpWrites(tier);
 }
 
 void Core::GiveUpWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
