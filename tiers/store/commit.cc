@@ -345,23 +345,16 @@ void Core::OnSyncPutOff(DeviceTier& tier) {
 }
 
 void Core::PumpLater(LowerTier& tier) {
-  tier.pump_more = true;
-  if (tier.pumping) return;
-  tier.pumping = true;
+  if (!tier.pump.Ask()) return;
   Later([this, &tier] { KeepPumping(tier); });
 }
 
-// No wake-up is lost: pump_more is set and taken under the lock, and `pumping` becomes false in the
-// hold of the last look at it. Once a tier at a time; the tier stays meanwhile, as Leave waits
-// until it is not pumped.
+// The tier stays meanwhile, as Leave waits until it is not pumped.
 void Core::KeepPumping(LowerTier& tier) {
   Section section(this);
-  KVKEEP_CHECK(tier.pumping);
-  while (std::exchange(tier.pump_more, false)) {
-    tier.pump();
-    if (tier.pump_more) section.Yield();
+  while (tier.pump.RunOnce()) {
+    if (tier.pump.asked()) section.Yield();
   }
-  tier.pumping = false;
 }
 
 void Core::PumpDevice(DeviceTier& tier) {

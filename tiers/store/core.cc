@@ -107,11 +107,11 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
   if (deps_.remote != nullptr) {
     const auto number = static_cast<uint16_t>(deps_.devices.size());
     remote_ = std::make_unique<RemoteTier>(number, deps_.remote, deps_.removal_log, options_);
-    remote_->pump = [this] {
+    remote_->pump.SetWork([this] {
       mu_.AssertHeld();
       PumpReads(*remote_);
       PumpRemote();
-    };
+    });
   }
   scrubber_.SetRate(options_.scrub_bytes_per_second);
 }

@@ -161,7 +161,7 @@ struct DeviceTier final : LowerTier {
   // Nothing of it is under way, nor about to start; waiters may be left.
   bool quiet() const {
     return !busy() && !anyone_waits() && !commits.under_way() && !syncs.under_way() &&
-           saves == 0 && !pumping && tail_reads.use_count() == 1;
+           saves == 0 && !pump.running() && tail_reads.use_count() == 1;
   }
   // Nothing of it is under way, and nothing waits for its time.
   bool at_rest() const {

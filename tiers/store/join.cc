@@ -107,10 +107,10 @@ absl::Status Core::Recover() {
       if (deps_.devices[device].coming) {
         tier->coming_until = deps_.clock->Now() + kComingPatience;
       }
-      tier->pump = [this, raw = tier.get()] {
+      tier->pump.SetWork([this, raw = tier.get()] {
         mu_.AssertHeld();
         PumpDevice(*raw);
-      };
+      });
       MakeG3Policies(*tier);
       devices_.push_back(std::move(tier));
       events_.NoteReadable(device, false);

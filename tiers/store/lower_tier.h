@@ -20,6 +20,7 @@
 #include "tiers/base/image.h"
 #include "tiers/store/arena_image.h"
 #include "tiers/store/chunk_table.h"
+#include "tiers/store/pump.h"
 #include "tiers/store/read_lane.h"
 
 namespace kvkeep::store_internal {
@@ -91,11 +92,7 @@ class LowerTier {
   const uint16_t number;  // among the store's lower tiers: devices first
   const MacKey mac_key;   // of the headers of its images
   ReadLane reads;
-  // Starts what may start now, as far as one hold of the lock may go; Core::KeepPumping runs it
-  // once a hold until nothing is left.
-  std::function<void()> pump;
-  bool pumping = false;    // KeepPumping is under way
-  bool pump_more = false;  // and has to run the pump again
+  Pump pump;
 };
 
 }  // namespace kvkeep::store_internal
