@@ -35,8 +35,10 @@ EpochPage Seal(const Secret& key, uint64_t number) {
   return page;
 }
 
+}  // namespace
+
 // Collects an object that is no longer than a page.
-struct EpochSink final : ObjectSink {
+struct FleetEpoch::Sink final : ObjectSink {
   absl::Status Begin(const ObjectHead&) override { return absl::OkStatus(); }
   absl::Status Take(std::span<const std::byte> bytes) override {
     if (bytes.size() > page.size() - taken) return absl::DataLossError("longer than an epoch is");
@@ -57,13 +59,11 @@ struct EpochSink final : ObjectSink {
   size_t taken = 0;
 };
 
-}  // namespace
-
 // What a read of one object told.
 struct FleetEpoch::Round {
   enum class Told : uint8_t { kFailed, kBad, kAbsent, kNumber };  // from the worst
   struct Object {
-    EpochSink sink;
+    Sink sink;
     Told told = Told::kFailed;
     uint64_t number = 0;
     bool old = false;  // a lifecycle rule may take it soon

@@ -72,6 +72,7 @@ class FleetEpoch {
   static std::string NameOf(const Secret& key);
 
  private:
+  struct Sink;
   struct Round;  // one read of all objects
   using RoundEnd = std::function<void(Round&)>;
 

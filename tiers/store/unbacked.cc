@@ -51,7 +51,7 @@ void Core::PumpUnbacked(DeviceTier& tier) {
       const ChunkSlot slot = own->unbacked.first();
       if (!own->MayBeDirty(table_.at(slot).blocks())) break;
       const bool any_takes = std::any_of(
-          devices_.begin(), devices_.end(), [this](const auto& tier) {
+          devices_.begin(), devices_.end(), [](const auto& tier) {
             return tier->writable() && !tier->device->index_over_budget();
           });
       if (!any_takes) return;
