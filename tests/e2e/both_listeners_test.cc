@@ -12,7 +12,7 @@ namespace {
 using client::PathChoice;
 using client::PutStatus;
 
-constexpr size_t kSmallBytes = 64 * 1024;
+constexpr size_t kLittleBytes = 64 * 1024;
 
 std::string NameOf(PutStatus status) {
   static const std::map<PutStatus, std::string> names = {{PutStatus::kStored, "stored"},
@@ -34,11 +34,11 @@ class Cases {
     Put("durable where there is no G3", engine_, 3, {.durable = true});
     Put("the same, which is there", engine_, 3, {.durable = true});
     Put("more than puts may reserve", engine_, 4, {}, 6 << 20);
-    Put("metadata over its limit", engine_, 5, {}, kSmallBytes, std::string((16 << 10) + 1, 'm'));
+    Put("metadata over its limit", engine_, 5, {}, kLittleBytes, std::string((16 << 10) + 1, 'm'));
     Engine sized = Open({.bytes_per_part = 4096});
     Put("of the namespace's size", sized, 6, {}, 4096);
     Put("of another size", sized, 7, {}, 4097);
-    Put("of another part", engine_, 8, {}, kSmallBytes, "", 3);
+    Put("of another part", engine_, 8, {}, kLittleBytes, "", 3);
     return told_;
   }
 
@@ -49,7 +49,7 @@ class Cases {
     return Engine(site_, {.spec = spec, .path = path_});
   }
   void Put(const std::string& what, Engine& engine, uint64_t number,
-           const client::PutOptions& options = {}, size_t bytes = kSmallBytes,
+           const client::PutOptions& options = {}, size_t bytes = kLittleBytes,
            const std::string& metadata = "", uint32_t part = 0) {
     const std::vector<std::byte> payload = Payload({number, bytes});
     const auto put = engine.client().Put(

@@ -74,10 +74,10 @@ bool Healthy(int port) {
 }
 
 // A client at work while others do what they do. On a thread of its own.
-class Victim {
+class OtherClient {
  public:
   // `joins`: it also connects anew, now and then.
-  Victim(const Site& site, int metrics_port, bool joins)
+  OtherClient(const Site& site, int metrics_port, bool joins)
       : site_(site),
         metrics_port_(metrics_port),
         joins_(joins),
@@ -86,7 +86,7 @@ class Victim {
     REQUIRE(local_.PutAll(chunks_));
     thread_ = std::thread([this] { Run(); });
   }
-  ~Victim() { End(); }
+  ~OtherClient() { End(); }
 
   void End() {
     stop_ = true;
@@ -223,13 +223,13 @@ struct Rig {
 
   const int port = FreePort();
   Site site;
-  std::optional<Victim> victim;
+  std::optional<OtherClient> victim;
   std::vector<std::unique_ptr<BarePeer>> places;
 };
 
 // A daemon at work, then `pass` so many times; what is felt of it meanwhile and left after it, and
 // after `end`, until which what was passed may wait.
-void PassStorm(Site& site, Victim& victim, const std::function<void(int)>& pass,
+void PassStorm(Site& site, OtherClient& victim, const std::function<void(int)>& pass,
            const std::function<void()>& end = [] {}) {
   const uint64_t pid = site.Status().pid();
   const bool began = Eventually([&] { return victim.lookups > kLookups; });

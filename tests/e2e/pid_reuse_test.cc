@@ -14,22 +14,22 @@ namespace {
 
 constexpr milliseconds kBacklog{100};
 
-struct Held {
+struct Holdings {
   size_t sessions = 0;
   uint64_t leases = 0, leased_bytes = 0, staging_bytes = 0;
-  bool operator==(const Held&) const = default;
+  bool operator==(const Holdings&) const = default;
 };
 
-Held HeldNow(const Site& site) {
+Holdings HoldingsNow(const Site& site) {
   const v1::StatusResponse status = site.Status();
-  Held held{.sessions = static_cast<size_t>(status.sessions_size()),
+  Holdings held{.sessions = static_cast<size_t>(status.sessions_size()),
             .leased_bytes = status.g2().leased_bytes(),
             .staging_bytes = status.counters().at("local_staging_bytes")};
   for (const auto& session : status.sessions()) held.leases += session.leases();
   return held;
 }
 
-std::string Describe(const Held& held) {
+std::string Describe(const Holdings& held) {
   return absl::StrCat(held.sessions, " sessions, ", held.leases, " leases, ", held.leased_bytes,
                       " bytes leased, ", held.staging_bytes, " bytes of staging memory");
 }
@@ -60,13 +60,13 @@ TEST_CASE("a worker with the process number of a dead one has a session of its o
   REQUIRE(engine.PutAll(old_ones));
   REQUIRE(engine.PutAll(new_ones));
   // Its client gives its staging memory back when no put uses it.
-  REQUIRE(Eventually([&] { return HeldNow(site).staging_bytes == 0; }));
-  const Held before = HeldNow(site);
+  REQUIRE(Eventually([&] { return HoldingsNow(site).staging_bytes == 0; }));
+  const Holdings before = HoldingsNow(site);
 
   WorkerProcess first(site, {.warm = old_ones, .point = "hold"});
   REQUIRE(first.ReadLine() == "holding");
   const int number = first.pid();
-  const Held with_first = HeldNow(site);
+  const Holdings with_first = HoldingsNow(site);
   REQUIRE(with_first.sessions == before.sessions + 1);
   REQUIRE(with_first.leased_bytes - before.leased_bytes >= 3 * 500'000);
   REQUIRE(with_first.staging_bytes > before.staging_bytes);
@@ -83,7 +83,7 @@ TEST_CASE("a worker with the process number of a dead one has a session of its o
     first.Signal(SIGSTOP);
     REQUIRE(Eventually([&] { return site.Counter("sessions_revoked") == 1; }));
     // Its staging memory stays: as long as it is there it may write to it.
-    REQUIRE(HeldNow(site).staging_bytes == with_first.staging_bytes);
+    REQUIRE(HoldingsNow(site).staging_bytes == with_first.staging_bytes);
   }
   first.Signal(SIGKILL);
   REQUIRE(first.AwaitEnd() == SIGKILL);
@@ -96,9 +96,9 @@ TEST_CASE("a worker with the process number of a dead one has a session of its o
   REQUIRE(second.ReadLine() == "holding");
 
   // What the second one has, and nothing beside it.
-  Held now;
+  Holdings now;
   const auto only_its_own = [&] {
-    now = HeldNow(site);
+    now = HoldingsNow(site);
     return now.sessions == with_first.sessions && now.leases == with_first.leases &&
            now.staging_bytes == with_first.staging_bytes && now.leased_bytes < 500'000;
   };
@@ -111,10 +111,10 @@ TEST_CASE("a worker with the process number of a dead one has a session of its o
   CHECK(site.Counter("sessions_closed") == closed + 1);
   // The end of the first one is not the second one's: beyond the grace period it still has it all.
   CHECK(second.ReadLine(milliseconds(1'200)) == "");
-  CHECK(HeldNow(site) == now);
+  CHECK(HoldingsNow(site) == now);
   second.Signal(SIGKILL);
   REQUIRE(second.AwaitEnd() == SIGKILL);
-  CHECK(Eventually([&] { return HeldNow(site) == before; }));
+  CHECK(Eventually([&] { return HoldingsNow(site) == before; }));
   CHECK(engine.Hits(old_ones) + engine.Hits(new_ones) == old_ones.size() + new_ones.size());
   CHECK(engine.wrong_bytes == 0);
 }

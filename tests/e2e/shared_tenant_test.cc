@@ -21,7 +21,7 @@ using client::PathChoice;
 using client::PutStatus;
 
 constexpr size_t kLentChunkBytes = 700'000;
-constexpr int kAttempts = 5;  // to measure while others use the machine: what tells does so in each
+constexpr int kTries = 5;  // to measure while others use the machine: what tells does so in each
 
 // "owner" lets "reader" read; "other" is let in nowhere.
 struct LendingSite {
@@ -97,7 +97,7 @@ TEST_CASE("how long a lookup takes does not tell whether another tenant has the 
     REQUIRE(owner.Find(theirs).any == kKeys);
     REQUIRE(other.Find(own).any == kKeys);
     bool told = true;
-    for (int attempt = 0; attempt < kAttempts && told; ++attempt) {
+    for (int attempt = 0; attempt < kTries && told; ++attempt) {
       const std::vector<double> us =
           LookupTimes(other, {KeysOf(Chunks(20'001, kKeys, kSmall)), KeysOf(theirs), KeysOf(own)});
       const double nobodys = us[0], others = us[1], hits = us[2];

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 constexpr uint64_t kBytesPerSecond = 8 << 20;
 constexpr uint64_t kKeysPerSecond = 2'000;
 constexpr size_t kStormChunkBytes = 256 << 10;
-constexpr int kRounds = 150;
+constexpr int kStormRounds = 150;
 
 std::string StormTenant(const Site& site, const std::string& name, const std::string& more) {
   return absl::StrCat("  - {name: ", name, ", unix: ", site.path(name + "/kvkeep.sock"),
@@ -56,7 +56,7 @@ struct Calls {
 
 Calls Work(Engine& engine, const std::vector<TestChunk>& mine, uint64_t* next) {
   Calls calls;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kStormRounds; ++round) {
     const TestChunk& wanted = mine[static_cast<size_t>(round) % mine.size()];
     const Clock::time_point start = Clock::now();
     calls.whole_lookups += engine.Find(mine).any == mine.size();
@@ -144,9 +144,9 @@ TEST_CASE(
               << "; storm: " << stormed.served << " served, " << stormed.refused << " refused in "
               << seconds << " s, " << copied << " bytes copied\n";
     for (const Calls& calls : {quiet, during, later}) {
-      CHECK(calls.whole_lookups == kRounds);
-      CHECK(calls.hits == kRounds);
-      CHECK(calls.put == kRounds);
+      CHECK(calls.whole_lookups == kStormRounds);
+      CHECK(calls.hits == kStormRounds);
+      CHECK(calls.put == kStormRounds);
     }
     CHECK(calm.wrong_bytes == 0);
     CHECK(stormed.others == 0);

@@ -18,15 +18,15 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxCodeBytes = 64;
+constexpr size_t kMaxWordBytes = 64;
 
 absl::Status BadKeys(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("the keys that came ", what));
 }
 
-// A code is shown to people: nothing but a word is one.
+// Returns `text` if it is a single word, else nothing: a code is shown to people.
 std::string AsCode(absl::string_view text) {
-  const bool word = text.size() <= kMaxCodeBytes &&
+  const bool word = text.size() <= kMaxWordBytes &&
                     std::all_of(text.begin(), text.end(), [](char c) {
                       return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' ||
                              c == '-' || c == '_';
