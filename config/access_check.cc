@@ -1,4 +1,4 @@
-// What can be wrong between the keys that say who comes in over TCP (cross_check.h).
+// Finds conflicts between the keys that say who comes in over TCP (cross_check.h).
 #include <absl/container/flat_hash_map.h>
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
@@ -83,7 +83,7 @@ void CheckPlaintext(const Config& config, Conflicts& conflicts) {
   }
 }
 
-// Who is to come in must be able to, and nobody else must.
+// Checks that configured clients can connect, and that no others can.
 void CheckCallers(const Config& config, Conflicts& conflicts) {
   const ListenConfig& listen = config.listen;
   bool somebody = false;

@@ -9,7 +9,7 @@
 namespace kvkeep {
 namespace {
 
-// What these say is looked at whenever it matters, and nobody was told of it before.
+// These values are read whenever they matter, and no client was told an earlier one.
 constexpr const char* kLive[] = {
     "listen.certificate_names",
     "listen.token_file",
@@ -111,7 +111,7 @@ constexpr const char* kRestart[] = {
     "tenants[].g4_key_file",
     "gpu.mode",
     "log.format",
-    // What memory, files and tables were made for.
+    // Sizes that memory, files and tables were made for.
     "g2.segment_bytes",
     "g2.arena",
     "g2.arena_dir",
@@ -124,12 +124,12 @@ constexpr const char* kRestart[] = {
     "limits.max_chunks",
     "tenants[].name",
     "tenants[].g2_share",
-    // Who shares memory with whom.
+    // Tenants that share memory.
     "listen.readers",
     "tenants[].readers",
     "listen.gpus",
     "tenants[].gpus",
-    // What clients were told, or connections were made with.
+    // Values that clients were told, or connections were made with.
     "limits.keys_per_call",
     "limits.peer_timeout",
     "limits.staging_per_session",

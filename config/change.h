@@ -1,5 +1,5 @@
-// What a change of the config takes: for every key of the schema, whether a running daemon takes a
-// new value over. And the difference of two configs, key by key.
+// Tells for every key of the schema whether a running daemon takes over a new value. Also compares
+// two configs, key by key.
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -39,7 +39,7 @@ struct ListenConfig {
   bool operator==(const ListenConfig&) const = default;
 };
 
-// Of the TCP address.
+// TLS of the TCP address.
 struct TlsConfig {
   std::string cert_file, key_file, client_ca_file, client_crl_file;  // empty: not set
   std::vector<std::string> admin_certificate_names;

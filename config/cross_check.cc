@@ -41,7 +41,7 @@ bool IsInside(const std::string& inner, const std::string& outer) {
 constexpr double kShareSlack = 1e-9;
 constexpr uint64_t kSegmentUnit = 2 * kMiB;
 
-// What to do when `share` is less than a segment.
+// Says what to do when `share` is less than a segment.
 std::string SmallShareAdvice(const Config& config, double share) {
   const auto bytes =
       static_cast<uint64_t>((share + kShareSlack) * static_cast<double>(config.g2.capacity_bytes));
@@ -107,7 +107,7 @@ void CheckArena(const G2Config& g2, std::vector<Conflict>& conflicts) {
   }
 }
 
-// What is of no use without G4.
+// Finds keys that are of no use without G4.
 void CheckNoG4(const Config& config, std::vector<Conflict>& conflicts) {
   const auto check = [&](const std::string& key, bool is_set) {
     if (!is_set) return;
@@ -376,7 +376,7 @@ uint64_t WriteBudget(const G3Config& g3) {
 }
 
 void CheckEvents(const Config& config, std::vector<Conflict>& conflicts) {
-  // Of the addresses seen; paths are CheckSockets'.
+  // The keys of the addresses seen; CheckSockets checks paths.
   absl::flat_hash_map<std::string, std::string> keys;
   const std::vector<EventListener> listeners = EventListeners(config);
   for (const EventListener& listener : listeners) {
@@ -398,7 +398,7 @@ void CheckEvents(const Config& config, std::vector<Conflict>& conflicts) {
                          "; a router tells tenants, and answers from events, by their endpoints"));
       }
       if (config.events.zmq_insecure) continue;
-      // On loopback every local user reads them: of a tenant also who is of another.
+      // On loopback every local user reads them, other tenants' users too.
       const bool loopback = IsLoopbackAddress(address),
                  default_tenant = &listener == &listeners.front();
       if (loopback && default_tenant) continue;

@@ -1,4 +1,4 @@
-// What can be wrong between values that are each right by themselves.
+// Finds conflicts between values that are each right by themselves.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ std::vector<Conflict> FindConflicts(const Config& config);
 void AddConflict(std::vector<Conflict>& conflicts, std::vector<std::string> keys,
                  absl::string_view message);
 
-// Of those: what is between the keys that say who comes in over TCP. access_check.cc.
+// Adds the conflicts between the keys that say who comes in over TCP (access_check.cc).
 void FindAccessConflicts(const Config& config, std::vector<Conflict>& conflicts);
 
 }  // namespace kvkeep

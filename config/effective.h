@@ -1,5 +1,5 @@
-// What a config comes to: each value with where it was said, a hash that tells configs apart, and
-// the reference of all keys. All made from the schema.
+// The effective config: each value with its origin, a hash that tells configs apart, and the
+// reference of all keys. All made from the schema.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ struct EffectiveValue {
 // Every key of every section and list entry. REQUIRES: loaded.config.
 std::vector<EffectiveValue> EffectiveValues(const LoadResult& loaded);
 
-// The same for two configs that say the same, wherever they say it; 16 hexadecimal
-// digits.
+// Returns 16 hexadecimal digits, the same for two configs with the same values, wherever they are
+// set.
 std::string ConfigHash(const Config& config);
 
 // Every key as Markdown: config/REFERENCE.md.

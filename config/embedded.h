@@ -9,12 +9,12 @@
 
 namespace kvkeep {
 
-// What a user runs without any file: small tiers under a directory of their own.
+// The user's environment: a daemon without any file keeps small tiers under the user's directory.
 struct UserEnvironment {
   std::string home;            // $HOME
   std::string xdg_state_home;  // $XDG_STATE_HOME; a relative one does not count
 
-  // Of this process; the home of the effective user when $HOME is not set.
+  // Returns this process's environment; the home is the effective user's if $HOME is not set.
   static UserEnvironment OfProcess();
 };
 // FailedPrecondition when there is no home, or it is too long to hold sockets.

@@ -27,7 +27,7 @@ struct G4Config {
   bool operator==(const G4Config&) const = default;
 };
 
-// What is asked of whatever lies beyond the node.
+// Limits of requests beyond the node.
 struct RemoteConfig {
   uint64_t probes_per_second = 200;
   bool operator==(const RemoteConfig&) const = default;

@@ -30,7 +30,7 @@
 namespace kvkeep {
 namespace {
 
-// Of a place in the file, from 1; 0: of no place.
+// A place in the file: lines and columns count from 1; 0: no place.
 struct Position {
   int line = 0;
   int column = 0;
@@ -64,7 +64,7 @@ const char* KindOf(const YAML::Node& node) {
   return "something else";
 }
 
-// Where documents begin; all else that a parser says is not heard.
+// Notes where documents begin, and ignores a parser's other events.
 class DocumentStarts final : public YAML::EventHandler {
  public:
   const YAML::Mark& last() const { return last_; }
@@ -97,7 +97,7 @@ class Loader {
   LoadResult Finish();
 
  private:
-  // What is known of a key while its value is read. `shown` has list indices, `schema` has "[]".
+  // A key's paths while its value is read. `shown` has list indices, `schema` has "[]".
   struct Place {
     std::string schema, shown;
     size_t entry = 0;
@@ -106,7 +106,7 @@ class Loader {
                                        const YAML::Node& key, const YAML::Node& value)>;
 
   void Parse(const std::string& text);
-  // Runs what throws YAML's exceptions, which leave nothing here.
+  // Runs `read`, and lets no exception of YAML's out.
   void Guarded(const char* what, absl::FunctionRef<void()> read);
   Position PositionOf(const YAML::Mark& mark) const;
   std::string Where(const Position& at) const;
@@ -190,7 +190,7 @@ void Loader::Set(const ConfigSetting& setting) {
                                     WhatToDoIfGone(setting.path)));
 }
 
-// What was said of its entries is of others.
+// Forgets what was said of the list's entries: it was about other entries.
 void Loader::ForgetList(const ConfigList& list) {
   const std::string prefix = absl::StrCat(list.path, "[");
   const auto is_its = [&](const std::string& path) { return absl::StartsWith(path, prefix); };
@@ -263,7 +263,7 @@ void Loader::ReadSection(const Place& section, const YAML::Node& node) {
 void Loader::ReadList(const ConfigList& list, const YAML::Node& node) {
   positions_[list.path] = PositionOf(node.Mark());
   if (!node.IsSequence()) {
-    // What is there is only the default.
+    // The entry there is only the default.
     for (const ConfigKey& key : ConfigKeys()) {
       if (key.list() == list.path) failed_.insert(absl::StrCat(list.path, "[0].", key.name()));
     }

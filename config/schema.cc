@@ -128,7 +128,7 @@ std::vector<ConfigKey> TlsKeys() {
   };
 }
 
-// What the clients of the default tenant may use.
+// Returns the keys of the default tenant's limits.
 std::vector<ConfigKey> DefaultTenantLimitKeys() {
   using Limits = TenantLimitsConfig;
   return {

@@ -16,7 +16,7 @@
 
 namespace kvkeep {
 
-// What a key's value is made of in the file.
+// The form of a key's value in the file.
 enum class ConfigShape { kScalar, kList };
 
 struct ConfigKey {

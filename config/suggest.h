@@ -1,4 +1,4 @@
-// What somebody may have meant by a key that does not exist.
+// Suggests the key that was meant by one that does not exist.
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -10,9 +10,9 @@ namespace kvkeep {
 
 enum class GrantChoice { kReadWrite, kRead, kWrite };
 
-// Who a tenant's clients are. By Unix socket: the mode and group of its file and, checked against
-// what the kernel says of the peer, numbers; both lists empty: whoever the mode lets connect. Over
-// TCP: names in certificates, and tokens.
+// Identifies a tenant's clients. By Unix socket: the mode and group of its file, and numbers that
+// the kernel's word on the peer is checked against; both lists empty: any peer that the mode lets
+// connect. Over TCP: names in certificates, and tokens.
 struct AccessConfig {
   uint32_t socket_mode = 0660;
   std::string socket_group;  // name or number; empty: the daemon's
@@ -27,7 +27,7 @@ struct AccessConfig {
   bool operator==(const AccessConfig&) const = default;
 };
 
-// What a tenant's clients may use together, whichever way they come. 0: no limit of its own.
+// Limits of a tenant's clients together, whichever way they come. 0: no limit of its own.
 struct TenantLimitsConfig {
   uint64_t keys_per_second = 0;
   uint64_t bytes_per_second = 0;
@@ -49,7 +49,7 @@ struct TenantConfig {
   double g2_share = 0;          // of g2.capacity, rounded down to whole segments
   uint64_t g3_quota_bytes = 0;  // 0: none
   std::string g4_key_file;      // empty: the fleet's
-  // Of what is told of its chunks, as EventsConfig's: empty: nothing is.
+  // ZeroMQ endpoints of this tenant's events, as in EventsConfig. Empty: none.
   std::string zmq_endpoint, zmq_replay_endpoint;
 
   bool operator==(const TenantConfig&) const = default;

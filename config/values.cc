@@ -196,7 +196,7 @@ absl::Status CheckName(absl::string_view item, bool grants) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(item, absl::MaxSplits(' ', 1));
   const auto [name, grant] = parts;
-  // What YAML reads as it stands.
+  // Characters that YAML reads as they stand.
   const bool letters_ok = IsAlphanumericOr(".-_:/~%+", name);
   if (name.empty() || name.size() > kMaxNameBytes || !letters_ok ||
       !absl::ascii_isalnum(static_cast<unsigned char>(name.front())) || name.back() == ':') {

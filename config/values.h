@@ -57,14 +57,15 @@ absl::Status CheckTenantName(absl::string_view text);
 absl::Status CheckZmqEndpoint(absl::string_view text);
 // http:// or https://, an address and a bucket; or file:// and an absolute path.
 absl::Status CheckG4Url(absl::string_view text);
-// Such a URL, taken apart: a directory, or an endpoint ("https://host") and a bucket there.
+// The parts of a G4 URL: a directory, or an endpoint ("https://host") and a bucket there.
 struct G4Place {
   std::string directory;  // empty: it is a bucket
   std::string endpoint, bucket;
 };
 // REQUIRES: CheckG4Url takes it.
 G4Place SplitG4Url(absl::string_view url);
-// What goes into the names of objects, and into no file name that means something else.
+// Checks that the prefix can begin the names of objects, and makes no file name with another
+// meaning.
 absl::Status CheckG4Prefix(absl::string_view text);
 // A forward proxy: http://host:port. A user is refused: the config is shown.
 absl::Status CheckProxy(absl::string_view text);

@@ -51,7 +51,7 @@ struct GpuFunctions {
 #define KVKEEP_GPU_MEMBER(name, version) PFN_cu##name##_v##version name = nullptr;
   KVKEEP_GPU_FUNCTIONS(KVKEEP_GPU_MEMBER)
 #undef KVKEEP_GPU_MEMBER
-  // What not every driver has: null where it is missing.
+  // Functions that not every driver has: null if missing.
   PFN_cuMemcpyBatchAsync_v12080 MemcpyBatchAsync12 = nullptr;
   PFN_cuMemcpyBatchAsync_v13000 MemcpyBatchAsync13 = nullptr;
   PFN_cuDeviceGetUuid_v9020 DeviceGetParentUuid = nullptr;  // of the whole GPU, in MIG mode too
@@ -71,7 +71,7 @@ class GpuDriver {
   // missing, or it is the toolkit's stub. Else what cuInit said.
   static absl::StatusOr<std::unique_ptr<GpuDriver>> Load(const Options& options);
 
-  // Of the driver, as 1000 * major + 10 * minor.
+  // The driver's version, as 1000 * major + 10 * minor.
   int version() const { return version_; }
   BatchCopyAbi batch_copy_abi() const { return batch_copy_abi_; }
   const GpuFunctions& raw() const { return functions_; }

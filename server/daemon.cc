@@ -77,7 +77,7 @@ Listeners::Options ToListenerOptions(const DaemonOptions& options) {
   return listeners;
 }
 
-// Says what a stop does not give back: who stops a daemon to free its memory should know.
+// Logs the memory that a stop does not give back, for operators who stop a daemon to free memory.
 void LogStopped(StorageStack& storage, const Log& log) {
   const Arena::Stats arena = storage.arena().stats();
   if (!arena.survives_restart) return log.Info("stopped");
@@ -116,7 +116,7 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// Alive: /healthz. A supervisor that looks there ends what is stuck, as the watchdog does.
+// Alive: /healthz. A supervisor that checks this page ends a stuck daemon, as the watchdog does.
 HttpPages::Page HealthPage(const std::vector<LoopWatch::Lag>& loops) {
   HttpPages::Page page{.body = "ok\n"};
   for (const LoopWatch::Lag& loop : loops) {
@@ -190,11 +190,12 @@ struct Daemon::Components {
   bool Tick();  // as Store::Tick
   void LogServing(const std::string& config_source, const StoreSnapshot& snapshot) const;
   void LookAtSockets();
-  // The manager hears nothing any more when one of the threads is stuck: it ends the process.
+  // Tells the manager that the daemon is alive, unless a thread is stuck: then the manager ends the
+  // process.
   void SignOfLife();
   std::unique_ptr<AdminService> MakeAdmin(Callers* callers);
   void OnDrainBegins();
-  // What may change while the daemon runs: all of it, or nothing.
+  // Takes over all options that may change while the daemon runs, or none.
   absl::Status TakeOver(const DaemonOptions& now);
   void Reload();
   // No call reaches the store after this. Idempotent.
@@ -229,7 +230,8 @@ struct Daemon::Components {
 absl::Status Daemon::Components::Open() {
   KVKEEP_RETURN_IF_ERROR(PrepareStateDirectory(options.state_dir));
   KVKEEP_ASSIGN_OR_RETURN(state_lock, LockDirectory(options.state_dir));
-  // Before the recovery, which may take long: nobody waits for a daemon that then cannot listen.
+  // Done before the recovery, which may take long, so that a daemon that cannot listen fails at
+  // once.
   for (const TenantListener& tenant : options.tenants) {
     for (const UnixSocketOptions& socket : {tenant.grpc, tenant.local}) {
       if (socket.path.empty()) continue;
@@ -256,7 +258,7 @@ absl::Status Daemon::Components::Open() {
   for (Executor* const loop : storage->io().loops()) {
     state.loops.Watch("io", loop, LoopWatch::Waits::kForDisk);
   }
-  // A watchdog hears of us more often than it asks for, also at rest.
+  // The watchdog is notified more often than it asks for, also at rest.
   const std::optional<std::chrono::nanoseconds> watchdog = manager.watchdog();
   const auto rest = std::min<std::chrono::nanoseconds>(kRest, watchdog.value_or(4 * kRest) / 4);
   ticker = std::make_unique<Ticker>(Ticker::Periods{.work = kTick, .rest = rest},
@@ -281,7 +283,7 @@ bool Daemon::Components::Tick() {
   return at_rest;
 }
 
-// What a renewal came to is said within a tick. A daemon that drains takes no new clients.
+// Logs the result of a renewal within a tick. A daemon that drains takes no new clients.
 void Daemon::Components::LookAtSockets() {
   const bool serves = state.serving.load() == v1::SERVING_STATE_SERVING;
   if (serves && RealClock()->Now() >= next_probe) state.sockets.Look();
@@ -317,7 +319,7 @@ void Daemon::Components::SignOfLife() {
   manager.Alive();
 }
 
-// The first thing that is asked when something is reported.
+// Logs the facts that are asked for first when a problem is reported.
 void Daemon::Components::LogServing(const std::string& config_source,
                                     const StoreSnapshot& snapshot) const {
   log.Info("serving",
@@ -505,7 +507,7 @@ void Daemon::Components::StopServing() {
   if (ticker != nullptr) ticker->Stop();
   const bool quiet = storage == nullptr || storage->AwaitQuiet(kQuietTimeout);
   if (quiet && (gpu == nullptr || gpu->Stop(kQuietTimeout))) return;
-  // What is still being written is no loss (a kill would be none either); waiting for ever is.
+  // Ending while writes are under way loses nothing, as a kill would not; waiting for ever would.
   log.Error("stopped with work under way: a device or the GPU's driver does not answer",
             {{"waited_seconds", absl::StrCat(kQuietTimeout.count())}});
   _exit(kExitFailure);
@@ -557,7 +559,7 @@ int Daemon::RunUntilSignal() {
   const sigset_t signals = StopSignals();
   const int number = AwaitStopSignal();
   const std::chrono::nanoseconds drain_timeout = components_->drain_timeout.load();
-  // From here on a second one ends the process, whatever is going on.
+  // From here on a second signal ends the process at once.
   for (const int stop : {SIGTERM, SIGINT}) signal(stop, [](int) { _exit(kExitFailure); });
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 

@@ -22,8 +22,8 @@ inline constexpr int kExitConfig = 78;  // EX_CONFIG: starting again changes not
 
 class Daemon {
  public:
-  // Blocks SIGTERM, SIGINT and SIGHUP in this thread, hence in all threads that it makes later, so
-  // call it before any thread is made. Keeps core dumps and debuggers away from the process, unless
+  // Blocks SIGTERM, SIGINT and SIGHUP in this thread and all threads that it makes later. Call it
+  // before any thread is made. Keeps core dumps and debuggers away from the process, unless
   // KVKEEPD_DUMPABLE=1.
   static void PrepareProcess();
 

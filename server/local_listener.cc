@@ -7,7 +7,8 @@
 namespace kvkeep {
 namespace {
 
-// Segments of those who let `reader` read their chunks. It maps all that they have in G2.
+// Returns the segments of the tenants that let `reader` read their chunks. It maps all that they
+// have in G2.
 std::vector<SegmentRange> SharedWith(TenantId reader, const std::vector<TenantOptions>& owners,
                                      const std::vector<SegmentRange>& segments) {
   std::vector<SegmentRange> shared;

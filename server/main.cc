@@ -1,4 +1,4 @@
-// kvkeepd: the daemon's command line. All that it does is in daemon.h.
+// kvkeepd: the daemon's command line. daemon.h does the work.
 #include <absl/synchronization/mutex.h>
 #include <unistd.h>
 
@@ -34,7 +34,7 @@ void Say(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) std::fprintf(stderr, "kvkeepd: %s\n", line.c_str());
 }
 
-// One line for a start that fails.
+// Returns the one line of a start that fails.
 absl::Status FirstError(const LoadResult& loaded, const std::string& file) {
   std::string line = loaded.errors.front();
   if (loaded.errors.size() > 1) {
@@ -70,7 +70,7 @@ int Run(ConfigSources sources) {
   return (*daemon)->RunUntilSignal();
 }
 
-// A flag for every path that can be set, in --help as one line.
+// Adds a flag for every path that can be set; --help shows them as one line.
 void AddConfigFlags(CLI::App* app, ConfigSources* sources) {
   for (const std::string& path : SettablePaths()) {
     app->add_option_function<std::string>(

@@ -1,10 +1,10 @@
-// AuditLog: a line for every admin call: who, what, and what came of it.
+// AuditLog: a line for every admin call: who, what, and the outcome.
 //
 //   msg=audit call=Clear who="pid=7 uid=0 gid=0" what="all namespaces" outcome=OK
 //
-// Written whatever log.level is. Calls that only look (Status), and those that were refused, come
-// in great numbers from monitoring and from scanners: of these, the first of a caller has a line,
-// then one a minute that says how many it stands for. Thread-safe.
+// Written whatever log.level is. Calls that only look (Status), and refused calls, come in great
+// numbers from monitoring and from scanners: a caller's first one has a line, then one a minute has
+// a line that says how many it stands for. Thread-safe.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>

@@ -25,12 +25,12 @@ std::vector<absl::string_view> Values(const grpc::AuthContext& auth, const char*
   return values;
 }
 
-// A name as it is compared: DNS names know no case.
+// Returns a name in the form for comparison: DNS names ignore case.
 std::string Comparable(absl::string_view name) {
   return absl::StrContains(name, ':') ? std::string(name) : absl::AsciiStrToLower(name);
 }
 
-// None: no token was sent.
+// Returns none if no token was sent.
 absl::StatusOr<std::optional<absl::string_view>> TokenOf(const Callers::Context& context) {
   const auto [first, last] = context.client_metadata().equal_range("authorization");
   if (first == last) return std::nullopt;
@@ -78,7 +78,7 @@ TcpCallers::TcpCallers(const Options& options, std::shared_ptr<Credentials> cred
 
 absl::Status TcpCallers::CheckTransport(const Context& context) const {
   if (!options_.tls) return absl::OkStatus();
-  // gRPC sets no handshake up where it cannot make one, and goes on without: never here.
+  // gRPC goes on without TLS if it cannot set up a handshake: refuse such a connection.
   const auto types =
       context.auth_context()->FindPropertyValues(GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
   const bool tls = types.size() == 1 && View(types[0]) == GRPC_SSL_TRANSPORT_SECURITY_TYPE;

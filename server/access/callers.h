@@ -1,5 +1,5 @@
-// Callers: who makes a gRPC call, asked by the services. One kind for each sort of listener, so
-// that sessions, limits and calls are the same behind all of them.
+// Callers: tells the services who makes a gRPC call. Each sort of listener has its own kind,
+// so that sessions, limits and calls are the same behind all of them.
 //
 // Thread-safe.
 #pragma once
@@ -27,17 +27,20 @@ class Callers {
   using Context = grpc::CallbackServerContext;
   virtual ~Callers() = default;
 
-  // What a session is opened as.
+  // Returns the caller that a session is opened as.
   virtual absl::StatusOr<Caller> Who(const Context& context) = 0;
-  // Asked by every other call: whether the client may still speak here at all, and as which tenant.
-  // A session's token is taken from callers of its own tenant only (CheckSession).
+  // For every other call: returns the tenant that the client speaks as, or an error if it may no
+  // longer speak here. A session's token is taken from callers of its own tenant only
+  // (CheckSession).
   virtual absl::StatusOr<TenantId> Admit(const Context& context) = 0;
-  // Who makes an admin call, for the audit log. PermissionDenied: may not.
+  // Returns the name of an admin call's caller, for the audit log. PermissionDenied: the caller may
+  // not make it.
   virtual absl::StatusOr<std::string> WhoAdmin(const Context& context) = 0;
 };
 
-// Of Unix sockets: the acceptor let them in and noted who they are (ServerState::peers), which
-// holds for as long as they are connected. Whoever may connect to the admin socket may use it.
+// Callers by Unix sockets: the acceptor let them in and noted who they are (ServerState::peers),
+// which holds for as long as they are connected. Any peer that may connect to the admin socket may
+// use it.
 class SocketCallers final : public Callers {
  public:
   explicit SocketCallers(const ServerState* state) : state_(state) {}
@@ -50,21 +53,21 @@ class SocketCallers final : public Callers {
   const ServerState* const state_;
 };
 
-// Over TCP: certificate and token are looked at in every call, so a token that is taken back is of
-// no use from the next call on. Refusals are Unauthenticated, counted, and logged now and then.
+// Callers over TCP: every call checks the certificate and the token, so a revoked token is refused
+// from the next call on. Refusals are Unauthenticated, counted, and logged now and then.
 class TcpCallers final : public Callers {
  public:
   struct Options {
     bool tls = false;       // each connection must be
     bool loopback = false;  // tokens are taken without TLS there only
-    // Of clients that must show a certificate; null: they need not.
+    // Checks certificates, if clients must show one; null: they need not.
     std::shared_ptr<ClientCertificates> certificates;
     std::vector<std::string> admin_certificate_names;
   };
   // Borrows the last two.
   TcpCallers(const Options& options, std::shared_ptr<Credentials> credentials, ServerState* state,
              const Log* log);
-  // Those that calls are judged by now; of all calls from now on.
+  // Credentials in force; SetCredentials replaces them for later calls.
   std::shared_ptr<Credentials> credentials() const;
   void SetCredentials(std::shared_ptr<Credentials> credentials);
 

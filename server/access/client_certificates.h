@@ -1,10 +1,10 @@
 // ClientCertificates: whether a certificate that a client showed in its handshake still holds: not
-// expired, not revoked, and of a CA that is still wanted. gRPC looks at it once, and connections
-// live for days: so it is asked for in every call.
+// expired, not revoked, and of a CA that is still wanted. gRPC checks it once, and connections live
+// for days: so every call checks it again.
 //
-// What was found is remembered for kRememberFor, and not over a change of the CA's or the CRL's
-// file. Where there is a CRL file each CA that issued a client's certificate must have a CRL in it
-// that has not expired: without, or with an old one, its clients are refused. Thread-safe.
+// Results are remembered for kRememberFor, or until the CA's or the CRL's file changes. With a CRL
+// file, each CA that issued a client's certificate must have a CRL in it that has not expired;
+// otherwise its clients are refused. Thread-safe.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -29,8 +29,8 @@ class ClientCertificates {
   explicit ClientCertificates(std::shared_ptr<const TlsIdentity> identity)
       : identity_(std::move(identity)) {}
 
-  // PEM: the client's certificate, and those that it sent between that and its CA. Unauthenticated
-  // says what is wrong.
+  // Checks the client's certificate and the ones it sent `between` that and its CA, all PEM.
+  // Unauthenticated says what is wrong.
   absl::Status Check(absl::string_view certificate, absl::string_view between, time_t now);
 
  private:

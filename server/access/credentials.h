@@ -1,9 +1,9 @@
-// Credentials: who a client over TCP is, by the names in its certificate and by its token.
+// Credentials: identifies a client over TCP by the names in its certificate and by its token.
 //
 // A name belongs to one tenant; a token to the tenant in whose file its SHA-256 stands. With a
-// token the token decides, and a certificate that is another tenant's beside it is refused. Whoever
-// shows neither, or what nobody knows, is refused: nobody becomes the default tenant by default,
-// except where no tenant has any credentials at all (open()).
+// token the token decides, and another tenant's certificate beside it is refused. A client that
+// shows neither, or only unknown ones, is refused: no client becomes the default tenant by default,
+// unless no tenant has any credentials at all (open()).
 //
 // A token file has a line for each token: 64 hex digits, then "read" or "write" if the token grants
 // no more than that; "#" begins a comment. Tokens are compared by their hashes, all of them, in
@@ -27,21 +27,21 @@
 
 namespace kvkeep {
 
-// Who makes a call, once that is known.
+// The identified caller of a call.
 struct Caller {
   TenantId tenant;
   Grants grants;
   std::string who;  // for status and logs
 };
 
-// What a tenant is known by over TCP.
+// The credentials by which a tenant is known over TCP.
 struct TenantCredentials {
   std::string tenant;                          // its name, for messages
   std::vector<std::string> certificate_names;  // "NAME", "NAME read", "NAME write"; "any"
   std::string token_file;                      // empty: none
 };
 
-// What a client shows.
+// The credentials that a client shows.
 struct Presented {
   std::vector<absl::string_view> dns_names, uri_names;  // of its verified certificate
   std::optional<absl::string_view> token;
@@ -52,13 +52,13 @@ inline constexpr size_t kMinTokenBytes = 16, kMaxTokenBytes = 1024;
 
 class Credentials {
  public:
-  // By TenantId. InvalidArgument: a token file that cannot be read, or is not one.
+  // `tenants`: by TenantId. InvalidArgument: a token file cannot be read, or is not one.
   static absl::StatusOr<std::unique_ptr<Credentials>> Load(
       const std::vector<TenantCredentials>& tenants);
 
-  // Nobody has any credentials: everybody is the default tenant.
+  // True if no tenant has any credentials: every client is then the default tenant.
   bool open() const { return open_; }
-  // Unauthenticated says what is missing or wrong, and nothing of what others have.
+  // Unauthenticated says what is missing or wrong, and nothing of other tenants' credentials.
   absl::StatusOr<Caller> Identify(const Presented& presented) const;
 
   struct News {

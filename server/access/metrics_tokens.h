@@ -1,5 +1,5 @@
-// MetricsTokens: the bearer tokens that /metrics is shown to, from a file as listen.token_file is
-// (credentials.h): the SHA-256 of each. The file is looked at again when somebody asks.
+// MetricsTokens: the bearer tokens that may read /metrics, from a file like listen.token_file
+// (credentials.h) with the SHA-256 of each. Each request checks the file for changes.
 //
 // For one thread at a time.
 #pragma once

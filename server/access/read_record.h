@@ -4,8 +4,8 @@
 //   msg=audit call=ReadOther who="local:pid=7 uid=5 gid=5" what="tenant b read 12 chunks, 4096
 //   bytes of payload, of tenant a, namespace 0123..." outcome=OK
 //
-// A reader is what a session's peer is (process or address and name), with its tenant. Bounded: of
-// more than kMost at once the others share a record. For one thread.
+// A reader is what a session's peer is (process or address and name), with its tenant. Bounded:
+// beyond kMost at once, the others share a record. For one thread.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -29,10 +29,10 @@ class ReadRecord {
   // `tenants`: names as they are shown, by TenantId. Borrows the others.
   ReadRecord(const Log* log, const Clock* clock, std::vector<std::string> tenants)
       : log_(log), clock_(clock), tenants_(std::move(tenants)) {}
-  // Says what is unsaid.
+  // Writes the lines that are still due.
   ~ReadRecord();
 
-  // What was read since the last call; to be called about every second also when it is nothing.
+  // Records the reads since the last call. Call about every second, also with none.
   void Note(const std::vector<ForeignRead>& reads);
 
  private:

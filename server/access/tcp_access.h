@@ -1,6 +1,6 @@
-// TcpAccess: all that decides who comes in over TCP, kept up to date: TLS, credentials, callers,
-// and a thread that looks every second whether their files changed. What it read, and what it could
-// not use, is logged and counted.
+// TcpAccess: decides who comes in over TCP. Holds TLS, credentials and callers, and keeps them up
+// to date with a thread that checks their files for changes every second. Files that it read, or
+// could not use, are logged and counted.
 //
 // Thread-safe once open.
 #pragma once
@@ -33,7 +33,7 @@ class TcpAccess {
   TcpAccess(const TcpAccess&) = delete;
   TcpAccess& operator=(const TcpAccess&) = delete;
 
-  // A reload, in two steps: the first may fail, and changes nothing.
+  // A reload has two steps. LoadCredentials may fail, and changes nothing.
   static absl::StatusOr<std::shared_ptr<Credentials>> LoadCredentials(
       const std::vector<TenantCredentials>& tenants);
   void SetCredentials(std::shared_ptr<Credentials> credentials);

@@ -26,7 +26,7 @@ struct Free {
 template <typename T>
 using Owned = std::unique_ptr<T, Free>;
 
-// What OpenSSL has to say about the last failure.
+// Returns OpenSSL's description of the last failure.
 std::string OpensslReason() {
   const unsigned long code = ERR_peek_last_error();
   const char* reason = ERR_reason_error_string(code);
@@ -42,7 +42,7 @@ Owned<BIO> Over(const std::string& text) {
   return Owned<BIO>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// All certificates of a PEM file, at least one.
+// Returns all certificates of a PEM file, at least one.
 absl::StatusOr<std::vector<Owned<X509>>> Certificates(const std::string& file,
                                                       const std::string& pem) {
   std::vector<Owned<X509>> all;
@@ -76,7 +76,7 @@ time_t TimeOf(const ASN1_TIME* time) {
   return ASN1_TIME_to_tm(time, &broken_down) == 1 ? timegm(&broken_down) : 0;
 }
 
-// All CRLs of a PEM file are whole, and there is one.
+// Checks that a PEM file has at least one CRL and that all of them parse.
 absl::Status CheckCrls(const std::string& file, const std::string& pem) {
   const Owned<BIO> bio = Over(pem);
   size_t found = 0;
@@ -92,7 +92,7 @@ absl::Status CheckCrls(const std::string& file, const std::string& pem) {
   return found > 0 ? absl::OkStatus() : Wrong(file, "has no CRL in it; it must be PEM");
 }
 
-// What gRPC is going to do with them works.
+// Checks that the files work together the way gRPC will use them.
 absl::Status CheckTogether(const TlsFiles& files, const TlsIdentity::Material& material) {
   KVKEEP_ASSIGN_OR_RETURN(const auto chain, Certificates(files.cert_file, material.cert_chain));
   const Owned<SSL_CTX> context(SSL_CTX_new(TLS_server_method()));

@@ -1,8 +1,8 @@
 // TlsIdentity: the certificate and key that the daemon shows over TCP, and the CA that it wants
 // from clients; read again when the files change.
 //
-// Only what belongs together and can be used is ever handed on: gRPC 1.51 would serve without TLS
-// where it cannot make anything of a key. A broken new file leaves the old ones in use.
+// Hands on only files that belong together and can be used: gRPC 1.51 would serve without TLS if it
+// could not use a key. A broken new file leaves the old ones in use.
 //
 // current() is thread-safe; Reload is for one thread.
 #pragma once
@@ -44,8 +44,8 @@ class TlsIdentity {
   bool wants_client_certificates() const { return !files_.client_ca_file.empty(); }
   bool expired() const { return current()->not_after < std::time(nullptr); }
 
-  // Reads the files if they changed. None: they did not. Not OK: why the old ones stay in use. To
-  // be called about every second.
+  // Reads the files if they changed. Returns none if they did not, and an error if the old ones
+  // stay in use. Call about every second.
   std::optional<absl::Status> Reload();
 
  private:
@@ -59,8 +59,8 @@ class TlsIdentity {
   std::shared_ptr<const Material> current_ ABSL_GUARDED_BY(mu_);
 };
 
-// From here on TLS in this process is 1.3 and nothing older: gRPC 1.51 has no option for it. Call
-// before any TLS. Internal: OpenSSL did not take it.
+// Restricts TLS in this process to version 1.3: gRPC 1.51 has no option for it. Call before any
+// TLS. Internal: OpenSSL refused.
 absl::Status AllowTls13Only();
 
 }  // namespace kvkeep

@@ -1,5 +1,5 @@
-// BlockEvent: what a router is told of a chunk, in terms of its tokens; and the messages that carry
-// such events, in the two forms that routers know.
+// BlockEvent: tells a router of a chunk's blocks, in terms of its tokens. Also the messages that
+// carry such events, in the two forms that routers know.
 //
 // A block is named by 64 bits. A chunk's last block has the first 8 bytes of the chunk's key (big
 // endian), each block before it one less than the next: so a child knows its parent's last block
@@ -22,18 +22,18 @@ struct BlockEvent {
   enum class Kind : uint8_t { kStored, kRemoved, kCleared } kind = Kind::kCleared;
   Tier tier = Tier::kG2;
   std::vector<uint64_t> blocks;  // in prefix order
-  // Of stored ones.
+  // Set for stored blocks only.
   std::optional<uint64_t> parent;
   std::vector<uint32_t> token_ids;
   uint32_t block_size = 0;
   std::string lora_name;
 };
 
-// The most blocks that a chunk can have where nobody says how many tokens it has.
+// The most blocks of a chunk if its number of tokens is not known.
 inline constexpr uint64_t kMostBlocks = 1024;
 
-// What metadata says of a chunk: nothing when it is no ChunkMetadata, or one that makes no sense,
-// as it names more than `most_blocks` blocks.
+// Returns the event that metadata describes for a chunk; none if it is not a ChunkMetadata, or
+// makes no sense, such as one that names more than `most_blocks` blocks.
 std::optional<BlockEvent> BlocksOf(const ChunkKey& key, absl::string_view metadata,
                                    uint64_t most_blocks = kMostBlocks);
 // The name of the chunk's last block.

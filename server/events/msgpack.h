@@ -15,7 +15,7 @@ class Msgpack {
   void Uint(uint64_t value);
   void Double(double value);
   void Text(absl::string_view text);  // UTF-8
-  // As many values (for a map: names and values in turn) follow.
+  // `entries` values (for a map: names and values in turn) must follow.
   void Array(size_t entries);
   void Map(size_t entries);
 
@@ -23,7 +23,7 @@ class Msgpack {
 
  private:
   void Number(uint8_t kind, uint64_t value, int bytes);  // big-endian
-  // Of a kind that has a short form for up to `short_most`, and two longer ones.
+  // Writes the length of a kind with a short form for up to `short_most`, and two longer forms.
   void Length(size_t length, uint8_t short_kind, size_t short_most, uint8_t kind16);
 
   std::string out_;

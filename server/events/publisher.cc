@@ -14,7 +14,7 @@ namespace kvkeep {
 namespace {
 
 constexpr size_t kMostNamespaces = 65'536;  // of which it is known how many blocks a chunk has
-// Who joins within this time of an announcement waits for the next one with the others.
+// Subscribers that join within this time of an announcement share the next one.
 constexpr std::chrono::milliseconds kGather{200};
 // Metadata read at once: each may pin a chunk, and have it verified, for that long.
 constexpr size_t kMostReads = 16;
@@ -47,7 +47,8 @@ struct Publisher::Resolving {
   std::atomic<size_t> left{0};
   size_t next = 0;  // the first that was not looked at yet
 
-  // In both tiers, or told of while all is told: by events in a row, of which one is asked for.
+  // A chunk in both tiers, or one stored during an announcement, has events in a row; metadata is
+  // read for one of them.
   bool IsAgain(size_t i) const {
     const std::vector<ChunkEvent>& events = batch.events;
     return i > 0 && events[i].stored && events[i - 1].stored && events[i - 1].id == events[i].id;
@@ -243,7 +244,7 @@ uint64_t Publisher::MostBlocks(const NamespaceDigest& ns) {
   return known->second == 0 ? kMostBlocks : known->second;
 }
 
-// A chunk that had fewer blocks than the most has others' names removed with it, which nobody has.
+// Removes the namespace's most blocks: for a chunk that had fewer, the names beyond are nobody's.
 size_t Publisher::AddRemoved(const ChunkEvent& event, std::vector<BlockEvent>& out) {
   const auto most = most_blocks_.find(event.id.ns);
   if (most == most_blocks_.end()) return 0;  // nothing of it was ever told

@@ -1,15 +1,15 @@
 // Publisher: tells routers over ZeroMQ which blocks one tenant's chunks hold in G2 and in G3, as
 // vLLM and SGLang tell of theirs.
 //
-// Chunks are told of whose metadata says which tokens they are (v1::ChunkMetadata); others are no
-// router's business. Who subscribes makes the publisher begin anew: "all cleared", then all that is
-// there, then changes; so does a start of the daemon, as subscribers come back then, and a reader
-// of events that fell behind. With no subscriber nothing is read, kept or sent.
+// Only chunks whose metadata names their tokens (v1::ChunkMetadata) are told of. A new subscriber
+// makes the publisher begin anew: "all cleared", then all that is there, then changes. So does a
+// start of the daemon, as subscribers come back then, and a reader of events that fell behind. With
+// no subscriber nothing is read, kept or sent.
 //
-// A thread of its own, which alone uses the sockets. The store is never waited for nor held up: a
-// subscriber too slow for its queue loses messages, sees it by their numbers, and asks again. When
-// too much waits for all of them together, every one is let go, and is told all anew when it is
-// back.
+// A thread of its own, which alone uses the sockets. It neither waits for the store nor holds it
+// up: a subscriber too slow for its queue loses messages, sees it by their numbers, and asks again.
+// When too much waits for all subscribers together, every one is disconnected, and is told all anew
+// when it is back.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -38,7 +38,7 @@ class Publisher {
   static absl::StatusOr<std::unique_ptr<Publisher>> Start(const PublisherOptions& options,
                                                           Store* store, Clock* clock,
                                                           PublisherCounters* counters);
-  // Ends the thread. What it asked the store for may end later, and does no harm.
+  // Ends the thread. Requests to the store may end later, and do no harm.
   ~Publisher();
 
  private:
@@ -49,8 +49,8 @@ class Publisher {
             PublisherCounters* counters, std::unique_ptr<Subscribers> sockets,
             std::shared_ptr<Waker> waker);
   void Run();
-  // Reads events and asks for what is to be known of them; publishes those before. False: has to
-  // wait.
+  // Reads events, asks for their metadata, and publishes the events before them. Returns false if
+  // it must wait.
   bool Step();
   // Asks for the metadata of the next events; false: all were asked for.
   bool AskForSome();
@@ -59,7 +59,7 @@ class Publisher {
   void DropIfOver();
   // Gauges count all publishers together.
   void ShowGauges(uint64_t subscribers, uint64_t queued_bytes);
-  // About how many bytes that are.
+  // Returns about how many bytes it added.
   size_t AddStored(const ChunkEvent& event, const absl::StatusOr<std::string>& metadata,
                    std::vector<BlockEvent>& out);
   size_t AddRemoved(const ChunkEvent& event, std::vector<BlockEvent>& out);

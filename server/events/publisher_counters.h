@@ -1,4 +1,4 @@
-// What all publishers count, since the start; the last two are gauges. Thread-safe.
+// Counters of all publishers, since the start; the last two are gauges. Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -54,7 +54,8 @@ std::optional<std::vector<std::string>> Receive(void* socket) {
   return frames;
 }
 
-// False: there is no room for it; none of it was sent. `more` frames follow: ZMQ_SNDMORE, or 0.
+// Returns false if there is no room; then none of it was sent. `more` frames follow: ZMQ_SNDMORE,
+// or 0.
 bool Send(void* socket, std::initializer_list<absl::string_view> frames, int more = 0) {
   size_t left = frames.size();
   for (const absl::string_view frame : frames) {
@@ -120,7 +121,7 @@ absl::Status Subscribers::Bind(void** socket, int type, const std::string& endpo
   zmq_setsockopt(*socket, ZMQ_SNDHWM, &queued, sizeof(queued));
   // Told of every subscriber, not of the first one alone.
   if (type == ZMQ_XPUB) zmq_setsockopt(*socket, ZMQ_XPUB_VERBOSER, &yes, sizeof(yes));
-  // A send to who does not read fails, and is not dropped in silence.
+  // A send to a subscriber that does not read fails, instead of being dropped in silence.
   if (type == ZMQ_ROUTER) zmq_setsockopt(*socket, ZMQ_ROUTER_MANDATORY, &yes, sizeof(yes));
   absl::string_view path = endpoint;
   UniqueFd listener;
@@ -225,7 +226,7 @@ void Subscribers::Publish(std::string payload) {
   }
   kept_bytes_ += message.payload->size();
   kept_.push_back(std::move(message));
-  // An answer fits into the queue of who asks.
+  // An answer fits into the queue of the subscriber that asks.
   const size_t most = static_cast<size_t>(QueuedMessages(options_)) / 2;
   while (kept_bytes_ > options_.replay_bytes || kept_.size() > most) {
     kept_bytes_ -= kept_.front().payload->size();

@@ -2,11 +2,12 @@
 // subscribes or leaves. The other answers subscribers that ask for messages again (replays).
 //
 // A message that waits, for subscribers or as an answer, is held once, however many wait for it.
-// All that waits is bounded together: beyond queued_bytes every subscriber is let go (DropAll). One
-// that reads comes back at once, one that does not when it reads again. One subscriber alone cannot
-// reach that limit: its queue holds a quarter of it, and messages that come while it is full are
-// lost to it, as it sees by the numbers. An answer fits into an empty queue. A subscriber that asks
-// again before it has read the last answer may get a part of the next, without its end.
+// All that waits is bounded together: beyond queued_bytes every subscriber is disconnected
+// (DropAll). A subscriber that reads comes back at once, another when it reads again. One
+// subscriber alone cannot reach that limit: its queue holds a quarter of it, and messages that come
+// while it is full are lost to it, as it sees by the numbers. An answer fits into an empty queue. A
+// subscriber that asks again before it has read the last answer may get a part of the next, without
+// its end.
 //
 // One thread. Messages have three frames: topic, number (8 bytes, big endian), payload. A request
 // for a replay is an empty frame, then the first number wanted in 8 bytes. Each message of the
@@ -32,7 +33,8 @@ namespace kvkeep {
 struct SubscriberOptions {
   std::string endpoint;         // "tcp://127.0.0.1:5557", "ipc:///path"
   std::string replay_endpoint;  // empty: none
-  // Of the files of ipc endpoints. What is there and is no socket, or is somebody's, stays.
+  // Mode of the files of ipc endpoints. An existing file that is not a socket, or whose socket is
+  // in use, stays.
   mode_t ipc_mode = 0600;
   std::string ipc_group;  // empty: the daemon's
   std::string topic = "kv-events";
@@ -41,16 +43,17 @@ struct SubscriberOptions {
                                        // many messages at most as wait for one subscriber
 };
 
-// A payload has at most so many, but for one chunk that has more: the publisher sees to it.
+// The publisher keeps payloads to this many bytes, except for a single chunk that needs more.
 inline constexpr uint64_t kMessageBytes = 64 * kKiB;
 
-// How many may wait for one subscriber: a quarter of queued_bytes, if each is that large.
+// Returns how many messages may wait for one subscriber: a quarter of queued_bytes, if each has
+// kMessageBytes.
 int QueuedMessages(const SubscriberOptions& options);
 
 class Subscribers {
  public:
-  // Messages are numbered from `first` on: so large that it is above all numbers of an earlier
-  // process, as subscribers drop what is not. An error begins with "zmq: " or "zmq_replay: ".
+  // Messages are numbered from `first` on. It must be above all numbers of an earlier process, as
+  // subscribers drop lower ones. An error begins with "zmq: " or "zmq_replay: ".
   static absl::StatusOr<std::unique_ptr<Subscribers>> Open(const SubscriberOptions& options,
                                                            uint64_t first);
   ~Subscribers();
@@ -65,11 +68,11 @@ class Subscribers {
   // Waits for at most `timeout` (negative: for ever) until somebody comes, goes or asks for a
   // replay, which it answers. `wake`: a descriptor.
   News Wait(int wake, std::chrono::milliseconds timeout);
-  // How many subscriptions there are.
+  // The number of subscriptions.
   uint64_t count() const { return count_; }
   void Publish(std::string payload);
-  // Of payloads that wait for somebody, each counted once. ZeroMQ's part of a queued message, some
-  // hundred bytes, is not in it: QueuedMessages bounds that for each connection.
+  // Bytes of payloads that wait for subscribers, each counted once. Excludes ZeroMQ's part of a
+  // queued message, some hundred bytes, which QueuedMessages bounds for each connection.
   uint64_t queued_bytes() const { return queued_->load(std::memory_order_relaxed); }
   bool over_limit() const { return queued_bytes() > options_.queued_bytes; }
   // Ends every connection, which gives back all that waits; Wait tells who comes back. Returns

@@ -1,10 +1,11 @@
-// CopyPlan: runs of a registered range as the fewest copies that a driver is asked for. Pure: it
+// CopyPlan: turns runs of a registered range into the fewest copies to ask the driver for. Pure: it
 // knows numbers, no driver and no memory.
 //
-// What a client wrote (registration, offset, bytes) is checked here, overflow-safe, before anything
-// is done. Runs that lie one behind the other in both memories become one piece: the driver never
-// merges them itself, and each piece costs it half a microsecond. No piece crosses the border of an
-// arena segment, as host memory must be registered as a whole, by one registration, or not at all.
+// The client's numbers (registration, offset, bytes) are checked here, overflow-safe, before
+// anything is done. Runs that lie one behind the other in both memories become one piece: the
+// driver never merges them itself, and each piece costs it half a microsecond. No piece crosses the
+// border of an arena segment, as host memory must be registered as a whole, by one registration, or
+// not at all.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -19,7 +20,7 @@
 
 namespace kvkeep {
 
-// Of one device, never used again in the life of the process. Zero: none.
+// A registration of one device, never used again in the life of the process. Zero: none.
 using GpuRegistrationId = StrongInt<struct GpuRegistrationIdTag, uint64_t>;
 
 // Bytes that are copied between a registered range and the arena.

@@ -1,18 +1,18 @@
 // CudaDevice: a GpuDevice over NVIDIA's driver, with one thread that makes all driver calls.
 //
-// That thread opens and closes handles, gives copies to one of two streams (one a direction), and
+// The thread opens and closes handles, gives copies to one of two streams (one a direction), and
 // asks the driver for their events. It alone may wait for the driver; Copy plans on the caller's
 // thread, Tick and stats take only the lock. Answers go to options.executor.
 //
 // When a copy is not through `fence_timeout` after its deadline, or an error breaks the context,
 // the device is given up on: its context is reset, which fences all that was under way, and
-// everything ends Unavailable. When the driver does not come back from that either, Tick tells what
-// is abandoned after another `fence_timeout`. A device that was given up on stays so: make another.
-// The reset takes all of the context with it, the ArenaPinner's registrations too.
+// everything ends Unavailable. If the driver does not return from the reset either, Tick reports
+// the abandoned copies after another `fence_timeout`. A device that was given up on stays so: make
+// another. The reset takes all of the context with it, the ArenaPinner's registrations too.
 //
 // Destroying it cancels what is queued and waits for what the driver has, up to `fence_timeout`,
-// then resets. A driver that never returns from a call makes it wait for ever. What was not called
-// back by then is destroyed uncalled, but for copies: each is told its end.
+// then resets. A driver that never returns from a call makes it wait for ever. Callbacks not run by
+// then are destroyed uncalled, except for copies: each is told its end.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -47,12 +47,13 @@ struct CudaDeviceOptions {
   size_t max_runs = 65536;  // of one copy
   size_t max_batch = 4096;  // pieces in one call of the driver
   std::chrono::nanoseconds fence_timeout = std::chrono::seconds(5);
-  // How long it sleeps between two looks at copies under way: at least this. Where nothing has
-  // begun or ended for long, a sixteenth of that time, up to max_poll_interval: an end is seen late
-  // by a sixteenth of the wait for it, and long copies are not asked for thousands of times.
+  // The least time that it sleeps between two looks at copies under way. If nothing has begun or
+  // ended for long, it sleeps a sixteenth of that time, up to max_poll_interval: an end is seen
+  // late by at most a sixteenth of the wait for it, and long copies are not polled thousands of
+  // times.
   std::chrono::nanoseconds poll_interval = std::chrono::microseconds(20);
   std::chrono::nanoseconds max_poll_interval = std::chrono::milliseconds(1);
-  // Of all devices, one after the other too; null: breaks are nobody's.
+  // Strikes of all devices, including replaced ones; null: breaks are charged to no tenant.
   std::shared_ptr<GpuStrikes> strikes;
 
   absl::Status Validate() const;
@@ -60,10 +61,10 @@ struct CudaDeviceOptions {
 
 class CudaDevice final : public GpuDevice {
  public:
-  // Takes a context on the device (some hundred MiB of its memory). NotFound: no device has this
-  // UUID. `driver`, `executor` and `clock` must outlive it, and the arena's memory too.
-  // Of `registering` it says before that whether its memory can be opened there at all, as far as
-  // that can be told without a context.
+  // Open takes a context on the device (some hundred MiB of its memory). NotFound: no device has
+  // this UUID. `driver`, `executor` and `clock` must outlive it, and the arena's memory too.
+  // CheckBeforeOpen tells whether `registering` can be opened on the device at all, as far as that
+  // can be told without a context.
   static absl::Status CheckBeforeOpen(const GpuDriver& driver,
                                       const std::array<std::byte, 16>& uuid,
                                       const GpuMemory& registering);
@@ -110,7 +111,7 @@ class CudaDevice final : public GpuDevice {
   CudaDevice(const GpuDriver* driver, CudaDeviceOptions options, Executor* executor,
              const Clock* clock);
 
-  // On the driver thread, without the lock over driver calls.
+  // Run on the driver thread, without the lock over driver calls.
   absl::Status Start();
   void Run();
   void Work();
@@ -122,19 +123,20 @@ class CudaDevice final : public GpuDevice {
   std::chrono::nanoseconds PollInterval() const;
   void EndWork();
   absl::StatusOr<CUevent> TakeEvent();
-  // The context is reset, so that nothing of it is under way; whatever is there ends with `why`.
-  // `at`: whose registration the driver had besides the copies under way, if any.
+  // Resets the context, so that none of its work is under way; all work ends with `why`. `at`: the
+  // tenant whose registration the driver had besides the copies under way, if any.
   void GiveUp(const absl::Status& why, std::optional<GpuTenant> at = std::nullopt);
 
-  // Takes what is to be done next, or null.
+  // Return the next registration to open or close, or null.
   RegistrationPtr NextToOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   RegistrationPtr NextToClose() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   JobPtr NextToIssue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the driver may be given something of this tenant's now: beside what is under way.
+  // Whether the driver may be given this tenant's work now, beside the work under way.
   bool MayGo(GpuTenant tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayIssue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether another registration stands in the way of opening this handle; then, if it is for good.
+  // Returns whether another registration prevents opening this handle, and if so, sets whether it
+  // is for good.
   bool Clashes(const Registration& registration, bool* for_good) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

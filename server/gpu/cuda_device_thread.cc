@@ -1,4 +1,4 @@
-// The driver thread of CudaDevice: everything that calls the driver.
+// The driver thread of CudaDevice: all code that calls the driver.
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 #include <pthread.h>
@@ -73,7 +73,8 @@ bool CudaDevice::MayGo(GpuTenant tenant) const {
 
 bool CudaDevice::MayIssue() const {
   if (queued_.empty() || issued_.size() >= options_.max_issued_copies) return false;
-  // What waits until nothing of others is under way would wait for ever, if they went on.
+  // A registration that waits until no work of others is under way would wait for ever, if they
+  // went on.
   const auto waits = [this](const RegistrationPtr& other) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !MayGo(other->memory.tenant);
   };
@@ -94,7 +95,7 @@ std::chrono::nanoseconds CudaDevice::PollInterval() const {
                                               options_.poll_interval, options_.max_poll_interval);
 }
 
-// False when it is time to end.
+// Returns false when it is time to end.
 bool CudaDevice::WaitForWork() {
   MutexLock lock(&mu_);
   while (true) {
@@ -118,7 +119,8 @@ void CudaDevice::Work() {
     EndQueuedBefore(clock_->Now());
     close = NextToClose();
     open = NextToOpen();
-    // What is opened or closed now is with the driver when the copy would be.
+    // A registration that is opened or closed now would be with the driver at the same time as the
+    // copy.
     const auto beside = [this](const RegistrationPtr& other) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return other == nullptr || options_.strikes == nullptr || queued_.empty() ||
              options_.strikes->MayBeBeside(other->memory.tenant, queued_.front()->tenant);
@@ -247,7 +249,8 @@ void CudaDevice::IssueOne(const JobPtr& job) {
   if (event.ok()) {
     job->event = *event;
     submitted = SubmitPlan(*driver_, job->plan, job->direction, options_.arena, stream);
-    // Also after a refusal: what was taken before it is under way, and the event says when not.
+    // Recorded after a refusal too: copies taken before it are under way, and the event says when
+    // they end.
     recorded = driver_->EventRecord(job->event, stream);
   }
   absl::Status broken;
@@ -312,13 +315,13 @@ void CudaDevice::GiveUp(const absl::Status& why, std::optional<GpuTenant> at) {
     if (options_.strikes != nullptr) options_.strikes->NoteBreak(std::move(with_the_driver));
     CancelQueued(broken_, GpuRegistrationId());
   }
-  // Only when this has returned is nothing under way any more. It may never: Tick sees to that.
+  // Nothing is under way once this has returned. It may never return: Tick handles that.
   const absl::Status reset = driver_->DevicePrimaryCtxReset(device_);
   context_gone_ = true;
   MutexLock lock(&mu_);
   for (const JobPtr& job : issued_) End(job, unavailable, reset.ok());
   issued_.clear();
-  // With the context their mappings went; who holds one still gives it back.
+  // The mappings went with the context; holders still give theirs back.
 }
 
 void CudaDevice::EndWork() {

@@ -63,7 +63,7 @@ void CudaPath::Register(const GpuUuid& gpu, GpuMemory memory, RegisterDone done)
   pending->deadline = clock_->Now() + options_.register_timeout;
   {
     MutexLock lock(&mu_);
-    // Queued: also those that are late.
+    // `queued_` also counts late ones.
     if (std::max(pending_.size(), queued_) < options_.max_pending) {
       pending_.push_back(pending);
       ++queued_;
@@ -148,7 +148,7 @@ absl::StatusOr<CudaDevice*> CudaPath::OpenDevice(const GpuUuid& gpu) {
   return opened;
 }
 
-// Once for all contexts. With the context that did it the registration goes.
+// One registration serves all contexts. It goes with the context that made it.
 void CudaPath::PinBy(CudaDevice* device) {
   std::shared_ptr<ArenaPinner> old;
   {
@@ -156,7 +156,7 @@ void CudaPath::PinBy(CudaDevice* device) {
     if (pinner_ != nullptr) {
       const GpuDevice::Stats stats = pinned_by_->stats();
       if (stats.broken.empty()) return;
-      // Where the driver does not come back, to give back would not either, nor this thread.
+      // If the driver does not return, giving back would not either, and this thread would hang.
       if (stats.abandoned_copies > 0) lost_pinners_.push_back(pinner_);
     }
     old = std::move(pinner_);
@@ -183,7 +183,7 @@ bool CudaPath::Tick() {
   {
     MutexLock lock(&mu_);
     pinner = pinner_;
-    // The driver may open them yet: who registered has no answer, and its limits count them.
+    // The driver may still open them: they stay unanswered, and limits count them.
     unanswered_ += std::erase_if(
         pending_, [now](const PendingPtr& pending) { return pending->deadline < now; });
     for (const Opened& opened : devices_) devices.push_back(opened.device.get());
@@ -244,7 +244,7 @@ bool CudaPath::Stop(std::chrono::nanoseconds timeout) {
     stopping_ = true;
     pending_.clear();
   }
-  // Behind what opens devices, then on the thread of the answers: none of them names a device that
+  // Runs after the opener's tasks, then on the thread of the answers: no answer names a device that
   // is gone.
   opener_->Post([this, closed] {
     answers_->Post([this, closed] {

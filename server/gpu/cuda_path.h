@@ -69,7 +69,7 @@ class CudaPath final : public GpuPath {
   void PinBy(CudaDevice* device);
   void CloseAll();  // on the thread of the answers
 
-  // Nothing, once it stops.
+  // Does nothing once the path stops.
   void Answer(const PendingPtr& pending, absl::StatusOr<Registered> answer);
 
   const std::unique_ptr<GpuDriver> driver_;

@@ -4,7 +4,7 @@
 // Guarantees:
 //   - Nothing here waits for a GPU: every call returns at once, and every answer is a callback on
 //     the executor that the device was made with, exactly once unless it says otherwise.
-//   - A copy ends done, or cancelled and fenced, never just late. What came too late is told as
+//   - A copy ends done, or cancelled and fenced, never just late. A late one is told as
 //     DeadlineExceeded after it has ended for good. Only when the driver itself hangs, no fence can
 //     be had: then CopyEnd says so, and the memory of both sides stays as it is until the process
 //     ends.
@@ -32,9 +32,9 @@
 
 namespace kvkeep {
 
-// Who registers: one session. Two sessions never share a mapping.
+// The owner of a registration: one session. Two sessions never share a mapping.
 using GpuOwner = StrongInt<struct GpuOwnerTag, uint64_t>;
-// Whose session that is: who answers for what its memory does to a GPU (gpu_strikes.h).
+// The tenant of a session, which is charged with what its memory does to a GPU (gpu_strikes.h).
 using GpuTenant = StrongInt<struct GpuTenantTag, uint32_t>;
 
 // The arena's memory, borrowed. All segments but the last have segment_bytes.
@@ -50,7 +50,8 @@ struct GpuArena {
   std::byte* At(uint64_t offset) const;
 };
 
-// What a worker gives away: a range of one of its allocations. The handle is always of the whole.
+// The memory that a worker registers: a range of one of its allocations. The handle is always of
+// the whole allocation.
 struct GpuMemory {
   enum class Kind {
     kIpcHandle,   // cuIpcGetMemHandle of cuMemAlloc's memory
@@ -82,9 +83,9 @@ struct GpuCopy {
 
 struct CopyEnd {
   // OK: every byte is there. DeadlineExceeded: too late. Aborted: a registration or the device
-  // went. Unavailable: the device is broken. Else what was wrong with the runs.
+  // went. Unavailable: the device is broken. Otherwise the error in the runs.
   absl::Status status;
-  // Nothing reads or writes the memory of either side any more for this copy.
+  // True if the copy no longer reads or writes the memory of either side.
   bool fenced = true;
 };
 
@@ -117,12 +118,12 @@ class GpuDevice {
   // InvalidArgument, Unimplemented, FailedPrecondition: this memory cannot be opened, and why.
   // ResourceExhausted: too many registrations. Unavailable: the device is broken.
   virtual void Register(GpuMemory memory, RegisterDone done) = 0;
-  // No copy begins in it any more; those not given to the driver yet end Aborted. `done` runs when
-  // the handle is closed: never, if a copy in it was abandoned.
+  // Lets no further copy begin in the registration; copies not given to the driver yet end Aborted.
+  // `done` runs when the handle is closed: never, if a copy in it was abandoned.
   virtual void Unregister(GpuRegistrationId id, UnregisterDone done) = 0;
   virtual void Copy(GpuCopy copy, CopyDone done) = 0;
 
-  // Ends what is over its deadline, also while the driver hangs. To be called now and then.
+  // Ends copies that are past their deadline, also while the driver hangs. Call now and then.
   virtual void Tick() = 0;
   virtual Stats stats() const = 0;
 };

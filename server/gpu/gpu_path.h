@@ -1,11 +1,11 @@
-// GpuPath: what a daemon's sessions share of the path between GPUs and the arena: the driver, a
-// device for every GPU that somebody registers memory of, and why there is none.
+// GpuPath: the path between GPUs and the arena that a daemon's sessions share: the driver, and a
+// device for every GPU with registered memory, or the reason why there is none.
 //
-// A device is opened at the first registration, as its context takes some hundred MiB of the GPU.
-// One that broke is replaced at the next registration; what was registered with it stays refused.
-// A registration is answered when the driver has opened it or refused, however long that takes:
-// before, it may open the memory at any time. So a driver that hangs keeps who registers waiting,
-// and nobody else; after a time it is counted.
+// A device is opened at the first registration, as its context takes some hundred MiB of the GPU. A
+// broken device is replaced at the next registration; its registrations stay refused. A
+// registration is answered when the driver has opened or refused it, however long that takes: until
+// then the driver may open the memory at any time. So a driver that hangs keeps only registrations
+// waiting; after a time they are counted.
 //
 // Thread-safe. No CUDA in this header.
 #pragma once
@@ -54,26 +54,27 @@ class GpuPath {
   // path stops before the driver answers. Errors as GpuDevice::Register's;
   // NotFound: no such GPU; FailedPrecondition: the path is off, and why.
   virtual void Register(const GpuUuid& gpu, GpuMemory memory, RegisterDone done) = 0;
-  // What a copy that cannot be ended still reads or writes. Never destroyed.
+  // Keeps `holder`, the memory of a copy that cannot be ended, for ever: the copy may still read or
+  // write it.
   virtual void KeepForEver(std::shared_ptr<const void> holder) = 0;
-  // On one thread; how often, and what it returns: as Store::Tick. No rest while a GPU is in use,
-  // as copies have deadlines.
+  // Call on one thread, as often as Store::Tick; it returns the same. There is no rest while a GPU
+  // is in use, as copies have deadlines.
   virtual bool Tick() = 0;
   virtual Stats stats() const = 0;
   // One line: "on, ..." or "off: why".
   virtual std::string describe() const = 0;
-  // Closes everything. REQUIRES: nobody copies or registers any more. False: the driver does not
-  // answer; then this must not be destroyed, only the process ended.
+  // Closes everything. REQUIRES: no more copies or registrations. Returns false if the driver does
+  // not answer; then this must not be destroyed, only the process ended.
   virtual bool Stop(std::chrono::nanoseconds timeout) = 0;
 };
 
 enum class GpuMode { kAuto, kOff, kRequired };
 
-// With kAuto and no driver it is a path that is off. FailedPrecondition: kRequired, and why there
-// is none. The arena's memory and `clock` must outlive it.
+// With kAuto and no driver, returns a path that is off. FailedPrecondition: kRequired and no
+// driver; says why. The arena's memory and `clock` must outlive it.
 absl::StatusOr<std::unique_ptr<GpuPath>> OpenGpuPath(GpuMode mode, Arena* arena,
                                                      const Clock* clock);
-// That refuses everything, with this reason.
+// Returns a path that refuses everything, with this reason.
 std::unique_ptr<GpuPath> MakeGpuPathOff(std::string why);
 
 }  // namespace kvkeep

@@ -1,10 +1,12 @@
-// GpuStrikes: which tenants' memory and copies broke contexts of GPUs, and who may use none for it.
+// GpuStrikes: records which tenants' memory and copies broke contexts of GPUs, and refuses
+// tenants that did so too often.
 //
-// All tenants' copies of a GPU are in one context: whoever breaks it (memory that is freed while it
-// is copied, say) has everybody's copies end. The driver does not tell whose fault it was. Was only
-// one tenant's work with the driver then, it was that tenant's: a strike, and after so many it is
-// refused, as long as the process lives. Was it several tenants', none has a strike, but from then
-// on nothing of theirs is with the driver beside anything of another's: the next time tells.
+// All tenants' copies of a GPU are in one context: a tenant that breaks it (memory that is freed
+// while it is copied, say) ends the copies of all tenants. The driver does not tell whose fault it
+// was. If only one tenant's work was with the driver, that tenant gets a strike; after too many it
+// is refused, as long as the process lives. If it was several tenants', none gets a strike, but
+// from then on work of theirs is never with the driver beside another tenant's: the next break
+// tells.
 //
 // Thread-safe.
 #pragma once
@@ -29,9 +31,9 @@ class GpuStrikes {
   void NoteBreak(std::vector<GpuTenant> with_the_driver);
   // Whether work of these two may be with the driver at once.
   bool MayBeBeside(GpuTenant one, GpuTenant other) const;
-  // Unavailable: this tenant had its strikes.
+  // Unavailable: this tenant has used up its strikes.
   absl::Status Check(GpuTenant tenant) const;
-  // That Check refuses.
+  // Returns the number of tenants that Check refuses.
   size_t tenants_off() const;
 
  private:

@@ -1,13 +1,13 @@
-// WhyGpusAreHidden: of a machine that has NVIDIA GPUs, and a process that is not let near them, by
-// the sandbox of its service or by its container. The driver then says only that there is no
-// device.
+// WhyGpusAreHidden: tells why a process on a machine with NVIDIA GPUs cannot reach them: the
+// sandbox of its service, or its container. The driver then says only that there is no device.
 #pragma once
 
 #include <string>
 
 namespace kvkeep {
 
-// Empty: nothing is hidden, or nobody can know. `root` stands before /proc and /dev.
+// Returns the reason; empty: nothing is hidden, or it cannot be known. `root` stands before /proc
+// and /dev.
 std::string WhyGpusAreHidden(const std::string& root);
 
 }  // namespace kvkeep

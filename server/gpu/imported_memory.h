@@ -21,8 +21,8 @@ struct ImportedMemory {
   uint64_t bytes = 0;  // of the whole allocation
 };
 
-// What can be said before, without a context. FailedPrecondition: this process's own, or of a
-// process with the same number. Unimplemented: the device cannot.
+// Checks what can be checked without a context. FailedPrecondition: the memory is this process's
+// own, or of a process with the same number. Unimplemented: the device cannot import it.
 absl::Status CheckImportable(const GpuDriver& driver, CUdevice device, const GpuMemory& memory);
 // Errors as CheckImportable's. InvalidArgument: no such memory, it is of another device, or it is
 // smaller than the worker said.

@@ -19,7 +19,7 @@
 
 namespace kvkeep {
 
-// What the status tells beside the store's own snapshot.
+// Facts that the status shows besides the store's own snapshot.
 struct StatusFacts {
   std::string arena;
   std::string io_engine;
@@ -71,16 +71,16 @@ class AdminService final : public v1::Admin::CallbackService {
                                       v1::ShowReuseResponse* response) override;
 
  private:
-  // One call, from who asks to what came of it.
+  // One call, as the audit log records it.
   struct Asked {
     absl::string_view call;
     std::string what;
     std::string who;
   };
-  // Not OK: may not; that is recorded already.
+  // On an error the caller may not make the call, and the refusal is already recorded.
   absl::Status Begin(const Context& context, Asked* asked);
   void Record(const Asked& asked, std::string outcome);
-  // Of a call that only looks: one of many.
+  // Records a call that only reads; the log sums up repeated ones.
   void RecordLook(const Asked& asked);
   absl::Status DoClear(const std::string& digest, v1::ClearResponse* response);
 

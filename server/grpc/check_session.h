@@ -1,5 +1,5 @@
-// A session's token stands for the session, but only in calls of its own tenant: whoever came to
-// know a token by whatever listener is not thereby the tenant that opened it.
+// A session's token stands for the session only in calls of its own tenant: to know a token does
+// not make a caller the tenant that opened the session.
 //
 // Thread-safe.
 #pragma once
@@ -12,9 +12,9 @@
 
 namespace kvkeep {
 
-// The session that the field `session_token` names, for a call of `caller`. InvalidArgument: it is
-// no token. FailedPrecondition: no session is open with it, or one of another tenant, which is
-// counted and told in the same words.
+// Returns the session that the field `session_token` names, for a call of `caller`.
+// InvalidArgument: it is not a token. FailedPrecondition: no open session has it, or the session is
+// another tenant's, which is counted and told in the same words.
 absl::StatusOr<SessionToken> CheckSession(Store* store, ServerCounters* counters, TenantId caller,
                                           absl::string_view token);
 

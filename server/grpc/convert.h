@@ -26,7 +26,7 @@ grpc::Status ToGrpc(const absl::Status& status, Incarnation incarnation);
 
 absl::StatusOr<SessionToken> ParseSessionToken(absl::string_view raw);
 absl::StatusOr<NamespaceDigest> ParseNamespaceDigest(absl::string_view raw);
-// Exactly 32 bytes; `field` is how the error calls it.
+// Parses exactly 32 bytes; `field` names them in the error.
 absl::StatusOr<ChunkKey> ParseKey(absl::string_view field, absl::string_view raw);
 absl::StatusOr<std::string> ParseClientName(const std::string& name);
 absl::StatusOr<LeaseMode> ParseLeaseMode(v1::LeaseMode mode);
@@ -43,13 +43,13 @@ struct OwnedChunkSet {
 };
 
 using PartNumbers = google::protobuf::RepeatedField<uint32_t>;
-// 1 to max_keys_per_call chunks; no parts asked for means all of the namespace's.
+// Parses a set of 1 to max_keys_per_call chunks. No parts: all parts of the namespace.
 absl::StatusOr<OwnedChunkSet> ParseChunkSet(const NamespaceDigest& ns, absl::string_view keys,
                                             const PartNumbers& parts, const NamespaceSpec& spec,
                                             uint32_t max_keys_per_call);
 
 v1::Limits ToLimits(const StoreOptions& options, TenantId tenant);
-// Rows of ceil(parts / 8) bytes from words of one bit per part.
+// Returns rows of ceil(parts / 8) bytes, made from words of one bit per part.
 std::string ToBitmap(const std::vector<uint64_t>& rows, size_t parts);
 void ToResponse(const LookupResult& result, size_t parts, v1::LookupResponse* response);
 v1::RejectReason ToRejectReason(RejectReason reason);

@@ -1,5 +1,5 @@
-// How connections by TLS pass Http2Gate: what their clients sent is in the clear only where gRPC
-// decrypts it.
+// Passes TLS connections through Http2Gate: their clients' bytes are in the clear only where gRPC
+// decrypts them.
 //
 // SSL_read(3) of kvkeepd stands before OpenSSL's, and gated_tls.cc has it. An SSL belongs to the
 // connection by which its thread received last before it decrypted first. Thread-safe.

@@ -18,7 +18,7 @@ struct GetStream::Pin {
         chunks(&state->counters.pinned_chunks),
         bytes(&state->counters.pinned_bytes, chunk_reader.shape().payload_bytes),
         reader(std::move(chunk_reader)) {}
-  // Let go of after the reader: zero means that nothing is pinned.
+  // Released after the reader: zero means that nothing is pinned.
   PinBudget::Hold share;
   GaugeHold chunks, bytes;
   ChunkReader reader;
@@ -150,7 +150,7 @@ void GetStream::Step() {
       SendPieces(&chunk);
       if (chunk.next_piece >= chunk.end_piece) window_.pop_front();
     } else {
-      // A device that fails makes a miss. Midway only CORRUPT tells the client to drop what it has.
+      // A failed device makes a miss. Midway only CORRUPT tells the client to drop what it has.
       const bool corrupt = chunk.begun || ready.code() == absl::StatusCode::kDataLoss;
       SendOutcome(chunk, corrupt ? v1::CHUNK_STATUS_CORRUPT : v1::CHUNK_STATUS_MISS);
       window_.pop_front();

@@ -4,15 +4,16 @@
 //
 // No byte is copied here: a frame's payload is slices over the pinned chunk in the arena, and every
 // slice holds a reference to the pin. The next chunk is pinned (its promotion started) while one is
-// being sent. What bounds pinned memory: a stream pins at most kWindowChunks that have frames to
-// send, and one frame is handed to gRPC at a time; a chunk leaves the window when gRPC took its
-// last frame, and then only the transport's one write in progress can still hold slices of it. The
-// streams of a session, and of a tenant, pin so many bytes (PinBudget): others wait, and the window
-// is one chunk while there is no room for a second. A client that stops reading is stopped by flow
-// control; a frame that it does not take within limits.stall_timeout ends the call.
+// being sent. Pinned memory is bounded: a stream pins at most kWindowChunks that have frames to
+// send, and hands gRPC one frame at a time. A chunk leaves the window when gRPC took its last
+// frame; after that only the transport's one write in progress can still hold slices of it.
+// PinBudget limits the bytes that the streams of a session, and of a tenant, pin: further streams
+// wait, and the window is one chunk while there is no room for a second. A client that stops
+// reading is stopped by flow control; a frame that it does not take within limits.stall_timeout
+// ends the call.
 //
-// A plan that asks for what lies beyond the node begins once that was looked for: what is on its
-// way then is sent like a chunk that comes from NVMe.
+// A plan that asks beyond the node begins once that search is over: a chunk that is on its way then
+// is sent like one that comes from NVMe.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -82,7 +83,7 @@ class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void Wake(absl::AnyInvocable<void(Events&)> record);
   void Step();
   void Apply(Events events);
-  // False: there is no room to pin the next chunk; we are woken when there is.
+  // Returns false if there is no room to pin the next chunk; the stream is woken when there is.
   bool MayPinNext();
   PinBudget::Holder holder() const { return {plan_.tenant, plan_.session}; }
   void FillWindow();

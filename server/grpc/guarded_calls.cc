@@ -1,7 +1,7 @@
 // recvmsg(2), close(2) and epoll_ctl(2) of kvkeepd, and of the libraries that it links: they are
-// found before the C library's. For guarded sockets (guarded_sockets.h) what comes with a message,
-// and the socket, are closed by DescriptorCloser. What comes by a connection of gRPC's passes
-// Http2Gate (http2_gate.h). All else is the system call.
+// found before the C library's. For guarded sockets (guarded_sockets.h) DescriptorCloser closes the
+// descriptors that come with a message, and the socket. Bytes of gRPC's connections pass Http2Gate
+// (http2_gate.h). All else is the system call.
 //
 // gpr_malloc_aligned() and gpr_free_aligned() stand before libgpr's. In gRPC 1.51.1 only the arenas
 // of calls are made by them, so what they hold is what all calls hold.

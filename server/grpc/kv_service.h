@@ -1,9 +1,9 @@
 // KvService: the gRPC service kvkeep.v1.KvCache over a Store.
 //
 // Small calls use generated messages and answer within the handler; Get and Put are raw, so that
-// payloads are moved without a copy of gRPC's. Who calls is asked of Callers; that and nothing else
-// differs between listeners. Handlers run on gRPC's callback threads: they
-// validate, call the store and never wait. Thread-safe.
+// payloads are moved without a copy of gRPC's. Callers tells who calls; nothing else differs
+// between listeners. Handlers run on gRPC's callback threads: they validate, call the store and
+// never wait. Thread-safe.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -59,26 +59,26 @@ class KvService final : public kv_service_internal::Base {
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Put(Context* context) override;
 
  private:
-  // What most requests begin with: whose call it is, and which chunks it is about.
+  // The session and the chunks that most requests name.
   struct Subject {
     SessionToken session;
     OwnedChunkSet chunks;
   };
-  // A small call that goes on.
+  // A small call under way.
   struct Begun {
     Operation operation;
     MonotonicTime at;
     size_t keys;  // that it is about
   };
-  // Of a caller that is admitted and of the session's tenant.
+  // Admits the caller and returns the session, which must be of the caller's tenant.
   absl::StatusOr<SessionToken> SessionOf(const Context& context, absl::string_view token) const;
   template <typename Request>
   absl::StatusOr<Subject> ParseSubject(const Context& context, const Request& request) const;
   absl::StatusOr<GetPlan> ParseGet(const Context& context, const grpc::ByteBuffer& buffer) const;
   absl::Status DoOpenNamespace(const Context& context, const v1::OpenNamespaceRequest& request,
                                v1::OpenNamespaceResponse* response);
-  // `end` is called with what became of it, later where it is looked beyond the node. Not OK: the
-  // request is refused, and `end` is not called.
+  // Calls `end` with the lookup's status, later if the lookup asks beyond the node. On an error the
+  // request is refused and `end` is not called.
   absl::Status StartLookup(const Context& context, const v1::LookupRequest& request,
                            v1::LookupResponse* response,
                            std::function<void(const absl::Status&)> end);

@@ -28,8 +28,8 @@ constexpr int kAgeGraceMs = 60'000;  // of calls on a connection that is too old
 constexpr int kHandshakeTimeoutMs = 10'000;  // of TLS; who has not shown who he is costs little
 constexpr std::chrono::seconds kLineEvery{10};
 constexpr uint64_t kMaxAdminConnections = 64;
-// Of a peer on this machine the kernel says when it dies. Left is one that is stopped or says
-// nothing: it may take so many times peer_timeout, as each question wakes the daemon up.
+// The kernel tells when a peer on this machine dies. A peer that is stopped or silent is allowed
+// this many times peer_timeout, as each question wakes the daemon up.
 constexpr int kLocalPatience = 4;
 
 // gRPC reports what our one line on a failed start says already. GRPC_VERBOSITY brings its log
@@ -77,7 +77,8 @@ void Listeners::Configure(grpc::ServerBuilder* builder, Peers peers) {
   builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection);
-  // A client that is stopped, silent, or whose machine is gone, is noticed after both together.
+  // A client that is stopped or silent, or whose machine is gone, is noticed after the sum of both
+  // times.
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, patience - timeout / 3);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout / 3);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -165,7 +166,7 @@ void Listeners::Connected(Acceptor::Connection connection) {
         "descriptors: those that uid ", connection.peer.uid, " passed are not closed yet"));
     return Refuse(std::move(connection), reason);
   }
-  // The admin server's, and those by TCP, are listed for their number only.
+  // Connections of the admin server and by TCP are listed only to be counted.
   const bool is_admin = connection.socket == 0;
   ConnectedPeer peer{.credentials = connection.peer, .tenant = TenantId(0), .grants = {}};
   if (!is_admin && !by_tcp(connection)) {
@@ -258,7 +259,7 @@ void Listeners::Refuse(Acceptor::Connection connection, const absl::Status& reas
   } else {
     ++refusals_unsaid_;
   }
-  // A limit passes: closed, so that the client tries again. A policy does not.
+  // A limit is temporary: the connection is closed, so that the client tries again. A policy stays.
   if (!absl::IsPermissionDenied(reason) || ClosingTooMany(connection)) return;
   refusals_->Add(std::move(connection.fd), reason,
                  PassedByGuarded(connection.socket, connection.peer.uid));

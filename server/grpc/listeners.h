@@ -3,12 +3,12 @@
 // where certificates are named for it, TLS or not. All have health and reflection, which over TCP
 // answer to whoever gets through the handshake.
 //
-// Connections are accepted here. By Unix sockets it is known who is behind them: the client
-// server's are in ServerState::peers before gRPC gets them. Those whom a socket's policy keeps out
-// get the reason as the answer to their first call, and never reach gRPC (Refusals).
+// Connections are accepted here. The peer of a Unix socket is known: connections of the client
+// server are in ServerState::peers before gRPC gets them. A peer that a socket's policy keeps out
+// gets the reason as the answer to its first call, and never reaches gRPC (Refusals).
 //
-// Peers can cost no more than this, whoever they are: a number of connections of a listener; memory
-// for messages that are on their way in (above it calls are cut off); memory for calls (Http2Gate).
+// Limits on what peers cost, whoever they are: a number of connections per listener; memory for
+// messages that are on their way in (above it calls are cut off); memory for calls (Http2Gate).
 // Silence, half a preface or a lost machine cost a connection for peer_timeout; over Unix sockets,
 // where no machine is lost, for four times that.
 #pragma once
@@ -57,7 +57,7 @@ class Listeners {
   struct Deps {
     KvService* kv = nullptr;
     AdminService* admin = nullptr;
-    // Of the TCP address. No tcp_admin: no admin calls there. No tls: plaintext.
+    // Services and TLS of the TCP address. No tcp_admin: no admin calls there. No tls: plaintext.
     KvService* tcp_kv = nullptr;
     AdminService* tcp_admin = nullptr;
     std::shared_ptr<const TlsIdentity> tls;
@@ -68,15 +68,15 @@ class Listeners {
   static absl::StatusOr<std::unique_ptr<Listeners>> Open(const Options& options, const Deps& deps);
   ~Listeners();  // as Close(0)
 
-  // What the health service says of kvkeep.v1.KvCache; "" is SERVING for as long as the process
-  // lives.
+  // Sets the health service's answer for kvkeep.v1.KvCache; "" is SERVING for as long as the
+  // process lives.
   void SetServing(bool serving);
-  // Limits connections from now on, and all memory. No connection is ended.
+  // Sets the limits for new connections and for all memory. Ends no connection.
   void SetLimits(const Options& options);
   // Takes no new calls, lets those under way end until `grace` passed, then cancels them. Returns
   // when none is left.
   void Close(std::chrono::milliseconds grace);
-  // Takes over what the gate counted, and writes lines of the log about whom it held or cut off.
+  // Copies the gate's counters, and logs the connections that it held or cut off.
   void PollGate();
   // Runs tasks on the thread that accepts connections. Until Close.
   Executor* acceptor() { return acceptor_.get(); }
@@ -89,12 +89,13 @@ class Listeners {
   absl::Status StartAccepting();
   enum class Peers { kOfThisMachine, kAnywhere };
   void Configure(grpc::ServerBuilder* builder, Peers peers);
-  // Of this peer's user, what it passed and its connections: no more should be taken.
+  // Returns true if too many descriptors that this peer's user passed, or too many of its
+  // connections, wait to be closed.
   bool ClosingTooMany(const Acceptor::Connection& connection) const;
-  // Before a table or gRPC gets it.
+  // Must be called before a table or gRPC gets the connection.
   void Guard(const Acceptor::Connection& connection) const;
   void GiveToGrpc(Acceptor::Connection connection);
-  // The socket a connection came in by, and who is at its other end, for people.
+  // Return the name of the socket a connection came in by, and of its peer, for people.
   std::string NameOf(const Acceptor::Connection& connection) const;
   std::string PeerNameOf(const Acceptor::Connection& connection) const;
   bool by_tcp(const Acceptor::Connection& connection) const {
@@ -102,7 +103,7 @@ class Listeners {
   }
   void Connected(Acceptor::Connection connection);
   using Table = ConnectionTable<ConnectedPeer>;
-  // What a connection counts as.
+  // Returns the groups whose limits the connection counts against.
   std::vector<Table::Group> GroupsOf(const Acceptor::Connection& connection) const;
   void Refuse(Acceptor::Connection connection, const absl::Status& reason);
 
@@ -114,7 +115,7 @@ class Listeners {
   std::vector<UniqueFd> tcp_sockets_;  // until they are the acceptor's
   std::shared_ptr<grpc::ServerCredentials> tcp_credentials_;
   std::unique_ptr<grpc::Server> admin_, clients_, tcp_;
-  // Of the acceptor's thread.
+  // Used by the acceptor's thread only.
   Options limits_;
   std::chrono::steady_clock::time_point next_refusal_line_, next_failure_line_;
   uint64_t refusals_unsaid_ = 0, failures_unsaid_ = 0;

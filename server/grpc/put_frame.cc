@@ -9,8 +9,8 @@ absl::Status Malformed(const char* what) {
   return absl::InvalidArgumentError(absl::StrCat("PutFrame: ", what, " is not valid protobuf"));
 }
 
-// A message field that comes twice is merged, each time whole by itself: what two of them only make
-// together is none.
+// A message field that comes twice is merged. Each occurrence must parse by itself: two parts that
+// only parse together are malformed.
 template <typename Message>
 bool MergeHeader(const std::string& bytes, std::optional<Message>* header) {
   if (!header->has_value()) header->emplace();

@@ -11,7 +11,8 @@
 
 namespace kvkeep {
 
-// A chunk whose payload is coming in: into a reservation, or thrown away with the answer known.
+// A chunk whose payload is coming in. It goes into a reservation, or is thrown away if the answer
+// is known.
 struct PutReceiver::Chunk {
   uint32_t ordinal = 0;
   ChunkPut put;
@@ -153,7 +154,7 @@ absl::Status PutReceiver::Reserve(const v1::PutChunkHeader& header, const ChunkK
   }
   KVKEEP_ASSIGN_OR_RETURN(const ChunkPut::Reserved reserved,
                           chunk.put.Reserve(*store_, session_, request));
-  // Ends the stream: else all that still comes would be read to be thrown away.
+  // Ends the stream: otherwise all further frames would be read only to be thrown away.
   if (reserved == ChunkPut::Reserved::kOverRate) {
     return absl::ResourceExhaustedError(chunk.put.message());
   }
@@ -172,8 +173,8 @@ absl::Status PutReceiver::TakePayload(const PutFrameView& frame) {
   chunk_->received_bytes += frame.payload_bytes;
   if (!chunk_->put.reservation()) {
     counters_->put_discarded_bytes.fetch_add(frame.payload_bytes, std::memory_order_relaxed);
-    // As it comes: one that is PRESENT need not be sent to its end, and one that is too large to be
-    // a chunk may be sent for ever, so that it is asked for with every frame.
+    // Charged with every frame: a client need not send a PRESENT chunk to its end, and may send
+    // one that is too large for ever.
     return store_->ChargeDiscarded(session_, frame.payload_bytes, chunk_->within_rate);
   }
   for (const WireRun& run : frame.payload) {

@@ -3,8 +3,8 @@
 // Bounds: two frames read and not yet taken (each at most the receive limit of the server), 64
 // results that wait for their turn, for stable storage or for the client; over these the stream is
 // not read, so flow control holds the client. A client that sends nothing, or does not take its
-// results, for limits.stall_timeout is told so and the call ended; what it waits for itself,
-// results that are not ready, is no such time. Lives until gRPC has let go of it (OnDone) and the
+// results, for limits.stall_timeout is told so and its call ends. Time in which the client waits
+// for results that are not ready does not count. Lives until gRPC has let go of it (OnDone) and the
 // store of its durable chunks has answered.
 #pragma once
 
@@ -29,8 +29,8 @@ class PutStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::B
   static constexpr size_t kMaxFramesRead = 2;
   static constexpr size_t kMaxResults = 64;
 
-  // `store` and `state` must outlive the call. `caller`: its tenant; not OK: the call is refused
-  // with it.
+  // `store` and `state` must outlive the call. `caller`: the call's tenant, or the error that the
+  // call is refused with.
   static PutStream* Start(Store* store, ServerState* state, grpc::CallbackServerContext* context,
                           const absl::StatusOr<TenantId>& caller);
 
@@ -40,7 +40,7 @@ class PutStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::B
   void OnDone() override;
 
  private:
-  // What happened since the last step. Recorded by reactions, taken by the step.
+  // Events since the last step. Reactions record them; the step takes them.
   struct Events {
     bool read_done = false, read_ok = false;
     bool write_done = false, write_ok = false;

@@ -1,9 +1,9 @@
 // SerialLoop: lets one thread at a time run an object's step function, without a lock held over it.
 //
 // Events come on any thread (gRPC reactions, the store's callbacks, at times inside a call that the
-// step itself makes). Each records what happened, then calls Run. Whoever finds nobody running runs
-// the step until no event came meanwhile; the others return at once. So what only the step touches
-// needs no lock: its runs follow one another, each seeing all of the one before.
+// step itself makes). Each records what happened, then calls Run. If no thread runs the step, Run
+// runs it until no further event has come; otherwise it returns at once. State that only the step
+// touches needs no lock: runs of the step follow one another, and each sees all of the one before.
 #pragma once
 
 #include <atomic>

@@ -2,7 +2,8 @@
 // the stream (client closes, dies, its connection breaks, the daemon stops) closes the session at
 // once.
 //
-// SessionStreams knows all of them, so that the daemon can tell clients that it is about to stop.
+// SessionStreams holds all open session streams, so that the daemon can tell clients that it is
+// about to stop.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>

@@ -1,8 +1,8 @@
 // WatchStream: one Watch call. Reads its events from the store, one message after the other: the
 // next ones are read when the client has taken those before, so it holds one message at most.
 //
-// A client that reads too slowly costs no more than that: the store's log goes on without it, and
-// it is told of the gap (EventReader). The store ends it with the session.
+// A client that reads too slowly costs no more: the store's log goes on without it, and the client
+// is told of the gap (EventReader). The store ends it with the session.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -39,7 +39,7 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchEvents>,
   WatchStream(ServerState* state, Incarnation epoch);
   void Wake(absl::AnyInvocable<void(News&)> record);
   void Step();
-  // Until there is a message on its way, or nothing to tell.
+  // Reads events until a message is on its way or there is nothing to tell.
   void SendNext();
   void FinishWith(const absl::Status& status);
 

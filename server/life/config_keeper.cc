@@ -51,8 +51,8 @@ ConfigKeeper::ConfigKeeper(std::optional<StartedConfig> started, ServerState* st
 void ConfigKeeper::OnReload(TakeOver take_over) { take_over_ = std::move(take_over); }
 
 absl::StatusOr<ConfigKeeper::Changes> ConfigKeeper::Reload() {
-  // First: who asks from now on may have changed the files since they were read, and has sent a
-  // signal for another reload.
+  // Taken first: a later caller of Ask may have changed the files since they were read, and has
+  // sent a signal for another reload.
   std::vector<Done> waiting;
   {
     MutexLock lock(&mu_);
@@ -103,7 +103,7 @@ void ConfigKeeper::Ask(Done done) {
     if (reloads_) waiting_.push_back(std::exchange(done, nullptr));
   }
   if (done != nullptr) return std::move(done)(Unreloadable());
-  // To the process: every thread has it blocked but the one that waits for it.
+  // Signals the process: every thread blocks SIGHUP, and the main one waits for it.
   kill(getpid(), SIGHUP);
 }
 

@@ -1,8 +1,9 @@
-// ConfigKeeper: the config that a daemon runs by, and its reload: all sources are read again,
-// checked and compared with it; what is new is taken over as a whole, or not at all.
+// ConfigKeeper: holds the config that a daemon runs by, and reloads it. A reload reads all sources
+// again, checks them and compares them with it; the changes are taken over as a whole, or not at
+// all.
 //
-// Reloads are for one thread, the daemon's main one, as they read files: Ask has it woken by a
-// SIGHUP, as an operator would, and answers whoever asked when it is done. Thread-safe otherwise.
+// Reload is for the daemon's main thread, as it reads files. Ask wakes that thread by a SIGHUP, as
+// an operator would, and answers when the reload is done. Thread-safe otherwise.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -21,7 +22,7 @@
 
 namespace kvkeep {
 
-// What a daemon was started with.
+// The config that a daemon was started with.
 struct StartedConfig {
   ConfigSources sources;
   LoadResult loaded;
@@ -31,25 +32,26 @@ class ConfigKeeper {
  public:
   using Changes = std::vector<ConfigDifference>;  // each of them live
   using Done = absl::AnyInvocable<void(const absl::StatusOr<Changes>&) &&>;
-  // Takes over what may change of the options, whose rest is as it was. An error: nothing was.
+  // Takes over the options that may change; the rest are as they were. On an error nothing was
+  // taken over.
   using TakeOver = absl::AnyInvocable<absl::Status(const DaemonOptions&)>;
 
-  // `started`: none, where the options are no config's; then a reload is FailedPrecondition.
+  // `started`: none if the options were not made of a config; then a reload is FailedPrecondition.
   // Borrows `state` and `log`.
   ConfigKeeper(std::optional<StartedConfig> started, ServerState* state, const Log* log);
 
-  // Before the first Reload. A reload that is asked for earlier waits, as listeners open while the
-  // daemon still starts.
+  // Call before the first Reload. A reload that is asked for earlier waits, as listeners open while
+  // the daemon still starts.
   void OnReload(TakeOver take_over);
-  // InvalidArgument: what it says is wrong, a line for each error. FailedPrecondition: it changes
-  // what needs a restart; names each key. What TakeOver says: with all that was to change. Logged
-  // and counted; answers who asked before.
+  // Reloads the config, and answers earlier calls of Ask. InvalidArgument: the config is wrong, a
+  // line for each error. FailedPrecondition: the change needs a restart; names each key. TakeOver's
+  // error, with all that was to change. The result is logged and counted.
   absl::StatusOr<Changes> Reload();
   void Ask(Done done);
-  // Whoever asked, or asks from now on, is told that the daemon stops.
+  // Answers all earlier and later calls of Ask that the daemon stops.
   void EndWaits();
 
-  // As it is now; none: see the constructor.
+  // Returns the current config; none: see the constructor.
   std::optional<LoadResult> current() const;
   std::string file() const { return sources_.file; }
 

@@ -17,8 +17,8 @@ void Drainer::Start(std::chrono::nanoseconds timeout, bool g4, Done done) {
     wanted = wants_g4_ = wants_g4_ || g4;
   }
   if (begin != nullptr) begin();
-  // One that is under way goes on as it is, unless somebody wants more: whoever begins last has
-  // seen what all before it want.
+  // A drain under way goes on as it is, unless a new one wants more: the last one to begin has seen
+  // what all earlier ones want.
   for (bool more = begin != nullptr || g4; more;) {
     store_->BeginDrain(wanted);
     MutexLock lock(&mu_);
@@ -35,7 +35,7 @@ void Drainer::Poll() {
     if (waiters_.empty()) return;
   }
   const StoreSnapshot snapshot = store_->snapshot();
-  // What waits is about to become dirty.
+  // Waiting chunks are about to become dirty.
   const uint64_t dirty = snapshot.dirty_chunks + snapshot.g2.waiting_chunks;
   Left left{.dirty_chunks = dirty};
   if (snapshot.remote.has_value()) {
@@ -57,7 +57,7 @@ void Drainer::Poll() {
     waiters_.erase(keep, waiters_.end());
   }
   for (Waiter& waiter : over) {
-    // What was written back in time is made stable in any case.
+    // Chunks that were written back in time are made stable in any case.
     store_->SyncAll(
         [left, done = std::move(waiter.done)](absl::Status) mutable { std::move(done)(left); });
   }

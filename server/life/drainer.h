@@ -1,7 +1,6 @@
-// Drainer: brings the store to rest. Puts and new sessions end, dirty chunks are written back,
-// every device is synced; whoever waits is told how many chunks were left when the time was over.
-// A drain may also wait for what is to be written to G4 and removed there: as puts have ended, that
-// has an end.
+// Drainer: brings the store to rest. Puts and new sessions end, dirty chunks are written back, and
+// every device is synced. Callers are told how many chunks were left when the time was over. A
+// drain may also wait for G4's pending writes and removals: they are finite, as puts have ended.
 //
 // Poll does the waiting: the maintenance thread calls it. Thread-safe.
 #pragma once
@@ -31,12 +30,12 @@ class Drainer {
   // `on_begin` runs once, when the first drain begins. All must outlive the drainer.
   Drainer(Store* store, const Clock* clock, absl::AnyInvocable<void()> on_begin);
 
-  // Begins to drain, if nobody did yet. `g4`: what is to be written there is, from now on, and this
-  // waits for it. `done` runs on a thread of Poll or of the store, once.
+  // Begins to drain, if no drain has begun. `g4`: pending writes to G4 are made from now on, and
+  // the drain waits for them. `done` runs on a thread of Poll or of the store, once.
   void Start(std::chrono::nanoseconds timeout, bool g4, Done done);
-  // Answers those whose wait is over. Cheap when nobody waits.
+  // Answers the drains whose wait is over. Cheap when there is none.
   void Poll();
-  // Answers everybody now: the daemon stops.
+  // Answers all drains now: the daemon stops.
   void EndWaits();
 
  private:

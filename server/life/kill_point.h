@@ -5,8 +5,8 @@
 
 namespace kvkeep {
 
-// `name_and_count` is the variable's value; null: not set. False: it is not of that form.
-// Before the first thread is started, and once.
+// `name_and_count` is the variable's value; null: not set. Returns false if it is not of that form.
+// Call once, before the first thread is started.
 bool ArmKillPoint(const char* name_and_count);
 
 }  // namespace kvkeep

@@ -87,7 +87,7 @@ const AccessConfig& AccessOf(const Config& config, size_t tenant) {
   return tenant == 0 ? config.listen.access : config.tenants[tenant - 1].access;
 }
 
-// The numbers of tenants with these names, which the config has checked.
+// Returns the numbers of the tenants with these names, which the config has checked.
 std::vector<TenantId> ToReaders(const std::vector<std::string>& names, const Config& config) {
   std::vector<TenantId> readers;
   for (const std::string& name : names) {
@@ -141,7 +141,7 @@ StoreOptions ToStoreOptions(const Config& config) {
   return store;
 }
 
-// As CheckG4Url (config/values.h) takes it.
+// The URL is one that CheckG4Url (config/values.h) takes.
 std::optional<G4Options> ToG4(const Config& config) {
   if (config.g4.url.empty()) return std::nullopt;
   G4Options g4{.place = {.keys = {.credentials = config.g4.credentials,
@@ -220,7 +220,8 @@ TenantListener ToListener(const std::string& name, const std::string& unix_path,
                           .token_file = access.token_file}};
 }
 
-// What has no limit of its own is shared out as G2 is: nobody's is another's to take.
+// Returns each tenant's part of resources without a limit of their own: they are divided as G2 is,
+// and no tenant can take another's part.
 std::vector<double> TenantParts(const Config& config) {
   const std::vector<uint64_t> segments = TenantSegments(config);
   const uint64_t all = std::accumulate(segments.begin(), segments.end(), uint64_t{0});

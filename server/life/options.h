@@ -1,4 +1,4 @@
-// From the config's plain values to the options that each component owns. The only place that knows
+// Maps the config's plain values to the options that each component owns. The only place that knows
 // both.
 #pragma once
 
@@ -32,7 +32,7 @@
 
 namespace kvkeep {
 
-// Where one tenant's clients come in, and what of G2 is theirs.
+// One tenant's sockets, and its part of G2 and of other limits.
 struct TenantListener {
   std::string name;         // empty: the default tenant
   UnixSocketOptions grpc;   // SOCK_STREAM
@@ -49,7 +49,7 @@ struct TenantListener {
   TenantCredentials credentials = {};
 };
 
-// Where the keys of G4Secrets are.
+// The files with the keys of G4Secrets.
 struct FleetKeyFiles {
   std::string fleet;
   std::vector<std::string> previous;
@@ -95,8 +95,8 @@ struct DaemonOptions {
 // Every component's options, validated. InvalidArgument names the config's key and what to do.
 absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config);
 
-// The TCP address must be one that clients can be told: host:port with a port of 1 to 65535. Which
-// hosts are safe is checked with the config (config/access_check.cc).
+// Checks that clients can connect to the TCP address: host:port with a port of 1 to 65535.
+// config/access_check.cc checks which hosts are safe.
 absl::Status CheckTcpAddress(absl::string_view address);
 
 }  // namespace kvkeep

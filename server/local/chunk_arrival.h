@@ -1,8 +1,8 @@
 // ChunkArrival: one leased chunk on its way from G3. Counts the leading pieces that are there in a
-// progress word, as the store tells.
+// progress word, as the store reports them.
 //
-// The store's threads call it; End, from the session's thread, makes it leave its word alone. Alive
-// as long as the store may call.
+// The store's threads call it, and it lives as long as they may do so. After End, from the
+// session's thread, it no longer writes its word.
 #pragma once
 
 #include <absl/status/status.h>

@@ -58,8 +58,9 @@ class StagingMemory final : public ClientMemory {
   uint64_t bytes() const override { return bytes_; }
   absl::Status Read(uint64_t offset, uint64_t bytes, Give give) const override;
   absl::Status ReadByCall(uint64_t offset, uint64_t bytes, Give give) const override;
-  // What the client stored there last; what it had written before is visible too. None: it changes
-  // just now, or cannot be read. REQUIRES: offset is a multiple of 8, below bytes().
+  // Returns the word that the client stored there last; the client's earlier writes are visible
+  // too. None: the word is changing, or cannot be read. REQUIRES: offset is a multiple of 8, below
+  // bytes().
   std::optional<uint64_t> ReadWord(uint64_t offset) const;
   // Read-write, for the client.
   absl::StatusOr<UniqueFd> Duplicate() const;

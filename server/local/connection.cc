@@ -19,16 +19,16 @@ using local::Kind;
 
 constexpr int kPingsPerGrace = 4;
 // Packets that are read off a socket before it closes: more than the send buffer of an unprivileged
-// client holds, which is all that bounds them. Fewer of those with descriptors, as each of these is
-// to be closed.
+// client holds, which is all that bounds them. Fewer packets with descriptors are read, as each
+// descriptor must be closed.
 constexpr int kMaxDrained = 1024;
 constexpr int kMaxDrainedPassing = 64;
 
-// Before Hello a client has nothing to say that is longer.
+// Before Hello no message of a client is longer.
 constexpr uint32_t kMostBeforeHello = 4 * kKiB;
 constexpr size_t kKeptBytes = 256 * kKiB;  // of the memory for messages of several packets
 
-// What a message that begins with this packet says it is.
+// Returns the header of the message that begins with this packet.
 local::MessageHeader HeaderOf(std::span<const std::byte> packet) {
   local::MessageHeader header;
   if (packet.size() >= sizeof(header)) std::memcpy(&header, packet.data(), sizeof(header));
@@ -279,7 +279,7 @@ absl::StatusOr<UniqueFd> LocalConnection::OpenEvents() {
 }
 
 void LocalConnection::SendEvent(std::span<const std::byte> message) {
-  // A client that does not read its events is found by its silence.
+  // A client that does not read its events is detected by its silence.
   if (!closed_ && events_.valid()) {
     local::SendPacket(events_.get(), message, {}, MSG_DONTWAIT).IgnoreError();
   }

@@ -2,9 +2,9 @@
 // client is alive. One thread, the endpoint's.
 //
 // A client that does not read its replies is not read from until it has; one that lets more than
-// max_unsent_bytes pile up is cut off, as is one that leaves them, or half a message, for the time
-// of grace. What half messages and replies take is held in the tenant's account. A client that
-// holds something is pinged; any message of it is an answer.
+// max_unsent_bytes pile up is cut off, as is one that leaves them, or half a message, for the
+// time of grace. Memory of half messages and replies is charged to the tenant's account. A
+// client that holds something is pinged; any message of it is an answer.
 //
 // A peer may pass one descriptor with a whole RegisterMemory or RegisterGpuMemory. Any other ends
 // the connection. None is closed here, nor are the sockets, in whose queues some may lie: who
@@ -27,10 +27,10 @@ namespace kvkeep {
 
 class LocalConnection final : private PeerSink {
  public:
-  // What an event of the loop is about: the key is `id` * kChannels + channel.
+  // The source of an event of the loop: the key is `id` * kChannels + channel.
   enum Channel : uint64_t { kSocket, kEvents, kProcess, kChannels };
 
-  // What connections share besides the context. Borrowed.
+  // State that connections share besides the context. Borrowed.
   struct Round {
     EventLoop* loop = nullptr;
     std::vector<uint64_t> touched;  // ids of those to be settled at the end of the round

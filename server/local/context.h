@@ -1,4 +1,5 @@
-// What every connection of the local path shares: the store, the threads, limits and counters.
+// State that every connection of the local path shares: the store, the threads, limits and
+// counters.
 //
 // Constant after construction; what it points to is thread-safe. Work that outlives its connection
 // (a copy, a wait for stable storage) keeps it alive.
@@ -39,7 +40,7 @@ struct LocalContext {
   std::function<uint32_t()> serving_state;  // of kvkeep.v1.ServingState
 };
 
-// What the sessions of one tenant have of staging memory, and may have. Thread-safe.
+// The staging memory that one tenant's sessions have, and its limit. Thread-safe.
 struct StagingAccount {
   explicit StagingAccount(uint64_t most) : max_bytes(most) {}
   const uint64_t max_bytes;

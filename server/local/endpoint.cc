@@ -252,8 +252,9 @@ void LocalEndpoint::Admit(size_t number, ExpendableFd socket) {
   const DescriptorCloser::Owner closes = PassedBy(number, user);
   absl::Status refusal = Judge(listener, peer);
   std::optional<uid_t> refused;
-  // Of this user nothing is read, a refused one's first message either: with it would come more to
-  // close. Closed unread, the socket waits for no file of the user's.
+  // Nothing is read from this user, not even the first message of a refused connection: more
+  // descriptors to close would come with it. Closed unread, the socket waits for no file of the
+  // user's.
   if (DescriptorCloser::OfProcess().Full(closes)) {
     counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
     return;

@@ -1,11 +1,10 @@
 // LocalEndpoint: the listener of the local path: a SEQPACKET socket for every tenant, one thread
 // that serves them all.
 //
-// Who is at the other end comes from the kernel; a peer that is not allowed, or one too many, has
-// its Hello answered with the reason, as long as few wait for that: they take no place of a client
-// that is let in, nor one user all of theirs. The process behind
-// a connection is watched, so that a forked child that inherited the socket does not keep a dead
-// client's leases.
+// The peer's identity comes from the kernel. A peer that is not allowed, or one too many, has its
+// Hello answered with the reason, as long as few wait for that: these take no place of an admitted
+// client, and one user cannot take all of their places. The process behind a connection is watched,
+// so that a forked child that inherited the socket does not keep a dead client's leases.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -32,7 +31,7 @@ class LocalEndpoint {
     Grants grants;
     SegmentRange segments;
     std::vector<SegmentRange> shared = {};  // of tenants that this one may read, each once
-    // Of this listener, and so of its tenant; 0: as LocalLimits allows to all.
+    // Limits of this listener, and so of its tenant; 0: as LocalLimits allows to all.
     uint32_t max_connections = 0;
     uint64_t max_staging_bytes = 0;
     double gpu_part = 1;  // of what all may have of the GPU path
@@ -65,7 +64,7 @@ class LocalEndpoint {
 
   // Tells every session. Thread-safe.
   void NotifyDraining();
-  // Of connections by a tenant's listener from now on.
+  // Sets the limit of connections by a tenant's listener from now on.
   void SetMaxConnections(TenantId tenant, uint32_t connections);
   // Runs tasks on the one thread; destroys them once that has stopped.
   Executor* loop() { return loop_.get(); }
@@ -80,7 +79,7 @@ class LocalEndpoint {
     std::shared_ptr<GpuAccount> gpu;
     std::shared_ptr<MessageAccount> messages;
     size_t open = 0;  // connections by it
-    // Those besides that only wait to be told why not, by user.
+    // Further connections that only wait to be told why they are refused, in all and by user.
     size_t refused = 0;
     absl::flat_hash_map<uid_t, size_t> refused_of = {};
   };

@@ -2,8 +2,8 @@
 // all may (LocalLimits) that it has of G2 too. Nobody's part is another's to take. Thread-safe.
 //
 // Take refuses with ResourceExhausted, which names the limit, what the tenant has and what it may;
-// what was taken is given back in the same amount. What gets hold and copies may be more than the
-// part by one request, which else could be too large for ever.
+// what was taken is given back in the same amount. One request may exceed the part in copies and in
+// bytes that gets hold, as it could otherwise be too large for ever.
 #pragma once
 
 #include <absl/status/status.h>
@@ -57,7 +57,7 @@ class GpuAccount {
   void GiveCopy() { copies_.fetch_sub(1); }
   void EndCopies(const void* whose);
 
-  // What a get may still hold; without limit where no other holds any.
+  // Returns the bytes that a get may still hold; without limit if no other get holds any.
   uint64_t get_room() const;
   bool unused() const;
 

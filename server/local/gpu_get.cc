@@ -12,7 +12,7 @@ namespace kvkeep {
 namespace {
 
 constexpr size_t kMaxAnswerBytes = 512;  // of one answer
-// Of one copy, the last piece's on top.
+// Limits of one copy, which the last piece may exceed.
 constexpr size_t kMaxCopyRuns = 4096;
 constexpr uint64_t kMaxCopyBytes = 16 * kMiB;
 
@@ -111,7 +111,7 @@ absl::Status GpuGet::Pin(const SessionToken& session, size_t index) {
   return absl::OkStatus();
 }
 
-// What the reply may have, and what such gets may hold, all and their tenant's.
+// Checks the size of the reply, and the bytes that such gets may hold, in all and of their tenant.
 absl::Status GpuGet::CheckSizes() {
   uint64_t reply = sizeof(local::MessageHeader) + sizeof(local::ReplyHead) +
                    sizeof(local::GpuGetReply) +

@@ -38,12 +38,12 @@ struct GpuGetPlan {
 
 class GpuGet : public std::enable_shared_from_this<GpuGet> {
  public:
-  // `done` once, on the loop: no copy of it is under way. Never, if one cannot be ended.
+  // `done` runs once, on the loop, when no copy is under way: never, if one cannot be ended.
   GpuGet(std::shared_ptr<const LocalContext> context, GpuGetPlan plan, std::function<void()> done);
 
-  // An error is the whole get's: then nothing was copied, and `done` is not called.
+  // On an error the whole get failed: nothing was copied, and `done` is not called.
   absl::Status Start(const SessionToken& session);
-  // No copy begins any more.
+  // Lets no further copy begin.
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
 
   size_t chunks() const { return chunks_.size(); }
@@ -67,7 +67,7 @@ class GpuGet : public std::enable_shared_from_this<GpuGet> {
   void Copy(std::vector<Piece> pieces);
   void OnCopied(const std::vector<Piece>& pieces, const CopyEnd& end);
   void CopyCollected();
-  // One of what is awaited has come; the last one ends it.
+  // Notes that one awaited event has come; the last one ends the get.
   void Release();
 
   const std::shared_ptr<const LocalContext> context_;

@@ -1,6 +1,6 @@
 // KeysCall: a request about keys (lookup, get, touch, prefetch, release, delete), read from its
-// body, where its keys stay. Its vectors are used again for the next one. What the store checks is
-// left to it.
+// body, where its keys stay. Its vectors are used again for the next one. Checks that the store
+// makes are left to it.
 #pragma once
 
 #include <absl/status/status.h>

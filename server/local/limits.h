@@ -26,7 +26,7 @@ struct LocalLimits {
   uint64_t default_staging_bytes = 64 * kMiB;  // before version 6; asked for with 0, sizes vary
   uint32_t max_gpu_registrations = 512;        // of one session
   uint64_t max_gpu_bytes = kTiB;               // registered by one session
-  // Of all sessions together; each tenant has its part of them (gpu_account.h).
+  // Limits of all sessions together; each tenant has its part of them (gpu_account.h).
   uint64_t max_all_gpu_registrations = 4096;
   uint64_t max_all_gpu_bytes = 16 * kTiB;
   uint64_t max_all_gpu_copies = 16384;  // of 8 MiB or so
@@ -35,7 +35,8 @@ struct LocalLimits {
   // Staging memory is not mapped, but read by calls, which cost more. For vm.overcommit_memory 2:
   // there a page may not be had where a client punched a hole, and touching a mapping is SIGBUS.
   bool staging_by_calls = false;
-  // Of all connections: half messages, puts not done, replies not read. A tenant has its part.
+  // The limit of all connections for half messages, puts not done and replies not read. A tenant
+  // has its part.
   uint64_t max_message_bytes = 256 * kMiB;
   // A put from staging memory of a few chunks and runs, whose images have at most so many bytes, is
   // copied by the endpoint's thread itself: to wake a copy thread, and to be woken by it, takes
@@ -50,7 +51,7 @@ struct LocalLimits {
   // close behind each other; 0: never.
   std::chrono::microseconds busy_poll{50};
 
-  // Of a put or get that asks for so many milliseconds.
+  // Returns the timeout of a put or get that asks for `asked_ms` milliseconds.
   std::chrono::milliseconds GpuTimeout(uint32_t asked_ms) const;
 
   absl::Status Validate() const;

@@ -16,7 +16,7 @@
 
 namespace kvkeep {
 
-// Of one tenant.
+// The account of one tenant.
 struct MessageAccount {
   explicit MessageAccount(uint64_t most) : max_bytes(most) {}
   // So much is in use that a client with work under way should wait.

@@ -13,7 +13,7 @@ using local::Kind;
 
 namespace {
 
-// Those whose reply comes later note their end then.
+// Returns true for requests whose reply comes later; they note their end then.
 bool IsAnsweredLater(Kind kind) {
   return kind == Kind::kPut || kind == Kind::kPutInParts || kind == Kind::kPutFromGpu ||
          kind == Kind::kGetToGpu || kind == Kind::kPutUntil || kind == Kind::kPutFromGpuUntil;
@@ -43,7 +43,7 @@ LocalPeer::LocalPeer(std::shared_ptr<const LocalContext> context, Identity ident
 LocalPeer::~LocalPeer() { End(); }
 
 void LocalPeer::OnMessage(local::Message message) {
-  // What nobody took: its last close may wait, so it is not made here.
+  // Descriptors that no request took: the last close may wait, so it is not made here.
   const auto close = absl::MakeCleanup([&message, this] {
     for (UniqueFd& fd : message.descriptors) {
       DescriptorCloser::OfProcess().Close(std::move(fd), identity_.closes);
@@ -194,7 +194,7 @@ void LocalPeer::OnTick(MonotonicTime now) {
     }
   }
   if (waiting_.empty()) return;
-  // Space may have come free where nobody tells; and who waited long enough is answered.
+  // Space may have come free without a notice; puts that waited long enough are answered.
   context_->scratch->line.Advance(identity_.tenant.value());
   AdvancePuts();
 }

@@ -1,5 +1,5 @@
 // LocalPeer: the daemon's side of one connection of the local path, without its socket: takes whole
-// messages, answers through a PeerSink. What the session holds ends with it.
+// messages, answers through a PeerSink. All that the session holds ends with the peer.
 //
 // One thread, the loop; what others do for it (copies, stable storage) comes back there.
 //
@@ -40,7 +40,7 @@ struct PeerScratch {
   std::vector<local::ImageRun> runs;
 };
 
-// Where a peer's answers go. Calls come from within the peer's own, on the loop.
+// Takes a peer's answers. Called from within the peer's methods, on the loop.
 class PeerSink {
  public:
   virtual ~PeerSink() = default;
@@ -49,7 +49,7 @@ class PeerSink {
   // The client's end of a new event socket.
   virtual absl::StatusOr<UniqueFd> OpenEvents() = 0;
   virtual void SendEvent(std::span<const std::byte> message) = 0;
-  // After what was sent. The peer is told by End.
+  // Closes the connection after the sent messages. The peer is told by End.
   virtual void Close(const absl::Status& why) = 0;
 };
 
@@ -83,12 +83,12 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   // Leases, puts, gets to GPUs: what others wait for when the client stops.
   bool holds_something() const;
 
-  // The client stopped: all it holds is given back, `why` is told.
+  // The client stopped: gives back all that it holds, and tells it `why`.
   void Revoke(const std::string& why);
   void NotifyDraining();
   // More of a put in parts is there. False: this client has no such puts.
   bool OnPutFilled();
-  // Now and then: gives up puts in parts of which no piece came for the time of grace.
+  // Call now and then. Gives up puts in parts of which no piece came for LocalLimits::grace.
   void OnTick(MonotonicTime now);
   // The connection is gone. Idempotent.
   void End();
@@ -147,7 +147,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   absl::StatusOr<MessageHold> HoldFor(size_t message_bytes) const;
   PutJob::Callbacks PutCallbacks(uint64_t number, uint64_t id, SaysCopied tells);
   void TellCopied(uint64_t id);
-  // Starts what fits of the puts that wait for space, in their order.
+  // Starts the waiting puts that fit, in their order.
   void AdvancePuts();
   void AwaitSpace(Job& job);
   bool WaitedLong(const Job& job) const;

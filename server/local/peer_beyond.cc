@@ -1,5 +1,5 @@
-// LocalPeer: lookups that ask beyond the node. Where there is nothing to ask they are looked up at
-// once. Else the request is kept until the search is over, and is then looked up as any other, on
+// LocalPeer: lookups that ask beyond the node. With nothing to ask they are looked up at once.
+// Otherwise the request is kept until the search is over, and is then looked up like any other, on
 // the loop's thread.
 #include <atomic>
 #include <memory>
@@ -14,7 +14,7 @@ using local::Kind;
 
 namespace {
 
-// How far a question is. It may be answered inside the call that asks, or on another thread.
+// The state of a question. It may be answered inside the call that asks, or on another thread.
 enum class Question : uint8_t { kBeingAsked, kAnsweredNo, kAnsweredYes, kAwaited };
 
 }  // namespace

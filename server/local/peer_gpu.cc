@@ -48,7 +48,7 @@ absl::Status LocalPeer::RegisterGpu(local::Message& message) {
       gpu, ToGpuMemory(request, std::move(descriptor), identity_),
       [context = context_, weak = weak_from_this(), number = begun.number, id = message.id, request,
        hold = std::move(begun.hold)](absl::StatusOr<GpuPath::Registered> registered) mutable {
-        // Made here: whoever drops it, a loop that has ended too, gives the memory back.
+        // Made here, so that dropping it, even by a loop that has ended, gives the memory back.
         GpuRegionPtr region;
         if (registered.ok()) {
           region = std::make_shared<GpuRegion>(context, *registered, request, std::move(hold));

@@ -1,4 +1,4 @@
-// What one client's peer has under way, on the loop's thread: puts and gets to GPUs that are not
+// The work of one client's peer under way, on the loop's thread: puts and gets to GPUs that are not
 // answered yet. Each holds its part of the tenant's memory for messages until it is gone.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace kvkeep {
 
-// When a put's client hears that its memory is not read any more, before the answer.
+// When a put's client is told, before the answer, that its memory is no longer read.
 enum class SaysCopied { kIfDurable, kOnceFetched };
 
 struct PeerPut {
@@ -46,7 +46,7 @@ struct PeerAsking {
   std::vector<std::byte> body;
 };
 
-// A delete that is done, and not told yet.
+// A delete that is done but not answered yet.
 struct PeerDeleting {
   uint64_t id = 0;  // of the message
   MonotonicTime began{0};

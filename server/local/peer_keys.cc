@@ -45,7 +45,7 @@ absl::Status LocalPeer::Keys(const local::Message& message) {
   return absl::OkStatus();
 }
 
-// Answered once a kill brings nothing back, on the loop's thread.
+// Answers on the loop's thread, once a kill could not bring the chunks back.
 absl::Status LocalPeer::Delete(uint64_t id) {
   KVKEEP_ASSIGN_OR_RETURN(const uint64_t chunks,
                           context_->store->Delete(session_, call_.chunks()));
@@ -89,7 +89,7 @@ absl::Status LocalPeer::ResolveParts() {
   return absl::OkStatus();
 }
 
-// An unknown lease is none of the request's trouble.
+// An unknown lease does not fail the request.
 void LocalPeer::DoReleases() {
   for (const local::ReleaseEntry& entry : call_.releases()) {
     const LeaseId lease(entry.lease);
@@ -195,7 +195,7 @@ absl::Status LocalPeer::AddPlaces(const LookupResult& found) {
   return absl::OkStatus();
 }
 
-// The call fails: what it leased is given back, what an earlier one leased stays.
+// The call failed: gives back what it leased; an earlier call's lease stays.
 void LocalPeer::UndoLease(const LookupResult& found, bool known) {
   if (known || found.lease.value() == 0) return;
   context_->store->Release(session_, found.lease, 0).IgnoreError();

@@ -35,7 +35,7 @@ class ProgressMemory {
   // Stores the value and wakes the clients that wait for it. A reader of the new value sees all
   // that was written before.
   void Publish(uint32_t word, local::ProgressWord value);
-  // Sets the session word. What this thread writes afterwards comes after it for every reader.
+  // Sets the session word. Every reader sees this thread's later writes after it.
   void EndSession();
 
  private:

@@ -14,20 +14,21 @@
 namespace kvkeep {
 namespace {
 
-// Tasks of one put at a time; and how many a thread does before others get their turn. What is to
-// be checksummed alone, as a GPU brings it faster than a few threads do, takes a third of a copy.
+// Tasks of one put at a time; and how many a thread does before others get their turn. A piece that
+// is only checksummed, as a GPU brings it faster than a few threads do, takes a third of a copy.
 const size_t kParallelTasks = std::clamp<size_t>(std::thread::hardware_concurrency(), 4, 8);
 constexpr size_t kTasksARun = 1, kGpuTasksARun = 4;
 constexpr size_t kMaxPiecesPerTask = 64;
 // Each chunk is sealed, each run read by a call: what the loop does of them.
 constexpr size_t kLoopChunks = 4, kLoopRuns = 64;
 constexpr size_t kMaxMessageBytes = 512;  // of one answer
-// Of one copy of a GPU, the last piece's on top: enough to keep it busy, few enough that several
-// are under way and that the last one's checksums take no long time.
+// Limits of one copy of a GPU, which the last piece may exceed: enough to keep it busy, few
+// enough that several are under way and that the last one's checksums take no long time.
 constexpr size_t kMaxFetchRuns = 4096;
 constexpr uint64_t kMaxFetchBytes = 8 * kMiB;
 
-// Of kvkeep.v1.RejectReason: the enumerations agree by design, and a test keeps it so.
+// The values are kvkeep.v1.RejectReason's: the enumerations agree by design, and a test keeps it
+// so.
 static_assert(static_cast<int>(RejectReason::kNoSpace) == 1 &&
               static_cast<int>(RejectReason::kNotCopied) == 7);
 
@@ -144,7 +145,7 @@ void PutJob::NoteReadyTasks() {
     while (ready_tasks_ < tasks && task_starts_[ready_tasks_ + 1] <= pieces) ++ready_tasks_;
     return;
   }
-  // Of one chunk each task has one piece, as they are of kPieceBytes but for the last.
+  // Each task has one piece of the one chunk: all pieces but the last have kPieceBytes.
   ready_tasks_ = filling() ? std::min(tasks, filled_bytes_ / kPieceBytes) : tasks;
 }
 

@@ -9,9 +9,9 @@
 // It goes in rounds: as many chunks as the limit of reserved bytes lets in are copied, then the
 // next ones. Nearly always one round does it. New and Reserve run on the loop, between rounds.
 //
-// Of a put in parts only what is there is copied; it waits for the rest without a thread. How much
-// is there stands in memory that its client can take away for a moment: copy threads look, not the
-// loop.
+// For a put in parts only the bytes that are there are copied; it waits for the rest without a
+// thread. The count of bytes stands in memory that the client can take away for a moment, so copy
+// threads read it, not the loop.
 //
 // Small chunks share a task, large ones are split by pieces, so all copy threads work on one. A
 // task is about a piece; a thread does a few of one put, then others get their turn. A round that
@@ -45,7 +45,7 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
     std::function<void(const PutJob&)> done;  // once; nothing of the client's memory is read then
   };
 
-  // A plan of a GPU's time begins now.
+  // The timeout of a GPU's plan begins now.
   PutJob(std::shared_ptr<const LocalContext> context, PutPlan plan, Callbacks callbacks);
 
   // Reserves space for the next chunks, as many as fit. One that is over the limit of reserved
@@ -59,15 +59,15 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   // Copies the round; on the loop thread if `on_loop` and the round is small. Returns true if it
   // was copied there. REQUIRES: reserved(), and the round before is over.
   bool Copy(bool on_loop);
-  // Skips the copies that have not begun; their chunks are given up. What a GPU copies ends first.
-  // On the loop.
+  // Skips the copies that have not begun; their chunks are given up. Copies by a GPU end first.
+  // Call on the loop.
   void Cancel();
 
-  // Of a put in parts: more may be there. Looks, and copies what came.
+  // For a put in parts, of which more may be there: looks, and copies the bytes that came.
   void Look();
   // The first piece that is not there; none: nothing is waited for.
   std::optional<uint64_t> awaited_piece();
-  // What is not there will not come: its chunk is rejected. False: nothing was waited for.
+  // Gives up the missing bytes: their chunk is rejected. Returns false if nothing was waited for.
   bool GiveUp(const absl::Status& why);
 
   // Once done: why there are no answers, or they are in the reply.
@@ -83,7 +83,7 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   struct Piece {
     uint32_t chunk = 0, piece = 0;
   };
-  // What a GPU copies at a time, of pieces_.
+  // The pieces, of pieces_, that a GPU copies at a time.
   struct Group {
     size_t first_piece = 0, end_piece = 0;
     uint64_t bytes = 0;
@@ -97,22 +97,23 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   void Fetch();
   void FetchGroup(size_t group, std::vector<GpuRun> runs);
   void OnFetched(size_t group, const CopyEnd& end);
-  // The last of this round's groups: false, they are never all fenced. The round goes on meanwhile.
+  // Called for the last of this round's groups. Returns false if the groups are never all fenced.
+  // The round goes on meanwhile.
   bool OnAllFetched(bool unfenced);
-  // Nothing of the client's memory is read any more; where that is to be told, it is, once.
+  // Called when the client's memory is no longer read; tells the client once, if it must be told.
   void DropMemory();
   // This round may be copied on the loop.
   bool IsSmall() const;
   // Posts what may run, as many as are wanted at a time.
   void PostTasks();
   void RunTasks();
-  // More of a put in parts is waited for.
+  // Returns true while more of a put in parts is waited for.
   bool filling() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteReadyTasks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // False: nothing was waited for.
   bool Stop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool StopBecause(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether to look again.
+  // Returns whether to look again.
   bool LookOnce(const StagingMemory& staging);
   // Not OK: the source may have been written before it was read.
   absl::Status CheckInTime() const;
@@ -143,7 +144,7 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   std::atomic<size_t> durable_left_{0};
 
   Mutex mu_;
-  // Of this round: tasks that began, were posted, may be posted.
+  // Tasks of this round that began, were posted, may be posted.
   size_t next_task_ ABSL_GUARDED_BY(mu_) = 0;
   size_t posted_tasks_ ABSL_GUARDED_BY(mu_) = 0;
   size_t ready_tasks_ ABSL_GUARDED_BY(mu_) = 0, running_ ABSL_GUARDED_BY(mu_) = 0;

@@ -18,7 +18,7 @@ class PutLine {
   class Waiter {
    public:
     virtual ~Waiter() = default;
-    // Puts what there is space for. True: it still waits.
+    // Puts as much as there is space for. Returns true if it still waits.
     virtual bool TryAgain() = 0;
   };
 

@@ -1,6 +1,5 @@
 // PutPlan: a put request, taken apart and checked whole before anything is done: every run lies in
-// memory that is there, every chunk is the sum of its runs. What may be stored where is for the
-// store to say.
+// memory that is there, every chunk is the sum of its runs. The store decides what may be stored.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -25,14 +24,14 @@ class PutPlan {
   // InvalidArgument names the field.
   static absl::StatusOr<PutPlan> Parse(std::span<const std::byte> body, const LocalLimits& limits,
                                        const SessionMemory& memory);
-  // Of a PutInParts.
+  // Parses a PutInParts.
   static absl::StatusOr<PutPlan> ParseInParts(std::span<const std::byte> body,
                                               const LocalLimits& limits,
                                               const SessionMemory& memory);
-  // Of a PutUntil.
+  // Parses a PutUntil.
   static absl::StatusOr<PutPlan> ParseUntil(std::span<const std::byte> body,
                                             const LocalLimits& limits, const SessionMemory& memory);
-  // Of a GpuPutRequest, of a GpuPutUntil.
+  // Parse a GpuPutRequest and a GpuPutUntil.
   static absl::StatusOr<PutPlan> ParseGpu(std::span<const std::byte> body,
                                           const LocalLimits& limits, const SessionGpu& memory);
   static absl::StatusOr<PutPlan> ParseGpuUntil(std::span<const std::byte> body,

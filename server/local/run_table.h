@@ -1,5 +1,5 @@
-// RunTable: the runs of a request in a row, and which of them each chunk has. Numbers only: what a
-// run lies in, its owner knows by index.
+// RunTable: the runs of a request in a row, and which of them each chunk has. Numbers only: the
+// owner knows by index which memory a run lies in.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -26,8 +26,8 @@ class RunTable {
   // InvalidArgument, with the chunk's number: its runs are not there, or have another sum.
   absl::Status CheckChunk(size_t chunk, uint32_t first_run, uint32_t runs,
                           uint32_t payload_bytes) const;
-  // Calls `each` for ever next parts of the bytes [offset, offset + bytes) of the chunk that begins
-  // at `first_run`; stops at its first error. REQUIRES: inside the chunk, which was checked.
+  // Calls `each` for consecutive parts of the bytes [offset, offset + bytes) of the chunk that
+  // begins at `first_run`; stops at its first error. REQUIRES: inside the chunk, which was checked.
   absl::Status ForEach(uint32_t first_run, uint64_t offset, uint64_t bytes,
                        absl::FunctionRef<absl::Status(const Part&)> each) const;
 

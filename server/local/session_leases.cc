@@ -23,7 +23,7 @@ void SessionLeases::Note(const LookupResult& granted, size_t parts) {
   found->second.first_key = granted.places.front().chunk / found->second.parts;
 }
 
-// What a read found under the lease's key may be another chunk, put after a delete.
+// A read by the lease's key may find another chunk, put after a delete.
 bool SessionLeases::IsAt(const ChunkReader& reader, const ChunkPlace& place) const {
   if (reader.shape() != place.shape) return false;
   const ByteRun payload = LocateInImage(place.extents, kHeaderBytes, 1);

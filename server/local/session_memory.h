@@ -16,10 +16,10 @@ class SessionMemory {
  public:
   explicit SessionMemory(std::shared_ptr<const LocalContext> context);
 
-  // Hands over the staging memory there was, perhaps null: other is to be made. FailedPrecondition:
-  // a put reads it, or other is being made.
+  // Returns the previous staging memory, perhaps null, so that new memory can be made.
+  // FailedPrecondition: a put reads it, or new memory is being made.
   absl::StatusOr<std::shared_ptr<StagingMemory>> BeginStaging();
-  // What was made; null when that failed.
+  // Installs the staging memory that was made; null if that failed.
   void EndStaging(std::shared_ptr<StagingMemory> staging);
 
   // The number of the new region.

@@ -117,7 +117,7 @@ void StagingMemory::Make(std::shared_ptr<const LocalContext> context,
                     .held_bytes = account->bytes.load(std::memory_order_acquire),
                     .sessions = account->areas.load(std::memory_order_acquire)});
   }
-  // Where there is too little left, the least says so by the limit that it is over.
+  // If too little is left, asking for the least makes the error name the exceeded limit.
   const uint64_t share = StagingShare(wish, uses);
   const uint64_t bytes = share > 0 ? share : LeastStaging(wish);
   absl::StatusOr<std::unique_ptr<StagingMemory>> made =
@@ -196,7 +196,7 @@ std::optional<uint64_t> StagingMemory::ReadWord(uint64_t offset) const {
 }
 
 // A call promises no more than bytes: one that came within a store could have some of the old value
-// and some of the new. So it is read until it is the same twice.
+// and some of the new. So the word is read until two reads agree.
 std::optional<uint64_t> StagingMemory::ReadWordByCall(uint64_t offset) const {
   constexpr int kTries = 4;
   std::optional<uint64_t> before;

@@ -14,7 +14,7 @@ uint64_t RoomOf(const StagingUse& use) {
   return limit - std::min(limit, use.held_bytes);
 }
 
-// Of this session: others have some, and one more is to come.
+// Returns this session's part: the other sessions have some, and one more is to come.
 uint64_t PartOf(const StagingUse& use) {
   const bool alone = use.sessions == 0;
   return use.tenants || alone ? use.limit_bytes : use.limit_bytes / (use.sessions + 2);

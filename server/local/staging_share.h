@@ -25,7 +25,7 @@ struct StagingWish {
   bool shares = false;       // its client asks again, and puts without staging memory, too
 };
 
-// What the other sessions under one limit have.
+// The staging memory of the other sessions under one limit.
 struct StagingUse {
   uint64_t limit_bytes = 0;
   uint64_t held_bytes = 0;

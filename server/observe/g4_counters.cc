@@ -232,7 +232,7 @@ const char* G4StateName(ObjectStoreHealth::State state) {
   return "unknown";
 }
 
-// Of a newer kvkeep's header nothing is proven, and it is not removed.
+// An object with a newer kvkeep's header is not proven bad, and is not removed.
 uint64_t BadObjectsOf(const G4Snapshot& g4, const RemoteCounters& counters) {
   return counters.bad_images + g4.source.removed_bad;
 }

@@ -1,5 +1,5 @@
 // The counters of G4, as status and metrics show them: the store's and the source's. Without G4
-// nothing is shown of them.
+// neither is shown.
 #pragma once
 
 #include <span>
@@ -27,7 +27,7 @@ struct SourceCounterInfo {
 std::span<const SourceCounterInfo> SourceCounterTable();
 
 const char* G4StateName(ObjectStoreHealth::State state);  // "well", "away", "misconfigured"
-// What was proven not to be what its name says, each once.
+// Returns the number of objects proven not to be what their names say, each counted once.
 uint64_t BadObjectsOf(const G4Snapshot& g4, const RemoteCounters& counters);
 
 void AddG4(const G4Snapshot& g4, const RemoteCounters& counters, MetricFamilies* out);

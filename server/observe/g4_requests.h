@@ -1,5 +1,5 @@
-// The requests to a bucket as metrics show them: how they ended, what was sent again, how many are
-// under way, how the server's clock is. Of a shared directory there are none.
+// Adds metrics of requests to a bucket: how they ended, how many were sent again, how many are
+// under way, and the offset of the server's clock. A shared directory has none.
 #pragma once
 
 #include "server/observe/metric_families.h"
@@ -8,7 +8,7 @@
 namespace kvkeep {
 
 void AddG4Requests(const S3StoreCounters& requests, MetricFamilies* out);
-// And of the keys that they are signed with.
+// Adds metrics of the keys that sign these requests.
 void AddG4Keys(const KeyCounters& keys, MetricFamilies* out);
 
 }  // namespace kvkeep

@@ -3,10 +3,10 @@
 //   log.Info("serving", {{"socket", path}, {"chunks", absl::StrCat(n)}});
 //   time=2026-01-02T03:04:05.678Z level=info msg=serving socket=/run/kvkeep/kvkeep.sock chunks=12
 //
-// For people: starts, stops, degradations. Never for a miss, never per request. What is said over
-// and over is limited, message by message (log_limit.h): a line that stands for others says
-// suppressed=N. A log that nobody reads keeps nobody waiting: lines are dropped (stderr_sink.h).
-// Thread-safe; the level may change at any time.
+// For people: starts, stops, degradations. Never for a miss, never per request. Repeated messages
+// are limited, message by message (log_limit.h): a line that stands for others says suppressed=N.
+// If the log is not read, lines are dropped and no thread waits (stderr_sink.h). Thread-safe; the
+// level may change at any time.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -41,7 +41,7 @@ class Log {
  public:
   using Fields = std::initializer_list<LogField>;
 
-  // To stderr, or, for tests, to `sink`.
+  // Logs to stderr, or, for tests, to `sink`.
   Log(LogFormat format, spdlog::level::level_enum level, spdlog::sink_ptr sink = nullptr);
 
   void Info(absl::string_view message, Fields fields = {}) const {
@@ -54,12 +54,12 @@ class Log {
     Write(spdlog::level::err, message, fields);
   }
 
-  // As Info, whatever the level is set to: for the audit log.
+  // Like Info, but ignores the level: for the audit log.
   void Always(absl::string_view message, Fields fields = {}) const;
-  // From now on events below it are not written.
+  // Drops events below `level` from now on.
   void SetLogLevel(spdlog::level::level_enum level) { logger_->set_level(level); }
-  // Says how many lines were not written where nothing has come since, and how many stderr did not
-  // take. To be called about once a second, by one thread.
+  // Logs how many lines were suppressed at sites that are quiet since, and how many stderr did not
+  // take. Call about once a second, from one thread.
   void TellUnsaid();
   // Lines that stderr did not take.
   uint64_t dropped() const { return stderr_ == nullptr ? 0 : stderr_->dropped(); }

@@ -1,8 +1,8 @@
 // LogLimit: how many lines one site of the log may write: kBurst at once, one every kRefill after.
-// The rest is counted and told later, so that whoever makes us say the same thing a million times
-// fills no disk.
+// Further lines are counted and reported later, so that a message repeated a million times fills no
+// disk.
 //
-// A site is a message: those are literals. Bounded: above kMaxSites the others share one.
+// A site is a message, and messages are literals. Bounded: above kMaxSites the others share one.
 // Thread-safe.
 #pragma once
 
@@ -26,14 +26,16 @@ class LogLimit {
   static constexpr std::chrono::seconds kQuiet{10};  // then what is unsaid is said by itself
   static constexpr size_t kMaxSites = 256;
 
-  // Nothing: do not write it. Else how many lines of the site were not written before this one.
+  // Returns none if the line must not be written. Otherwise returns how many lines of the site were
+  // not written before it.
   std::optional<uint64_t> Ask(absl::string_view site, MonotonicTime now);
 
   struct Unsaid {
     std::string site;
     uint64_t lines = 0;
   };
-  // Sites with unsaid lines from which nothing came for a while; counted as said.
+  // Returns the sites with unsaid lines that were quiet for a while, and counts those lines as
+  // said.
   std::vector<Unsaid> TakeUnsaid(MonotonicTime now);
 
  private:

@@ -22,7 +22,7 @@ bool SameLabels(const ClientMetric& a, const ClientMetric& b) {
                     });
 }
 
-// Of one family, so of one kind, and a histogram's with the same bounds.
+// Adds `from` to `sum`. Both are of one family, so of one kind; histograms have the same bounds.
 void AddTo(const ClientMetric& from, ClientMetric& sum) {
   sum.counter.value += from.counter.value;
   sum.gauge.value += from.gauge.value;

@@ -1,7 +1,7 @@
 // MetricFamilies: what one scrape shows, family by family, in prometheus-cpp's terms.
 //
-// Names are given without "kvkeep_", which all get but those of the process, whose names are the
-// same for everybody. Not thread-safe.
+// Names are given without "kvkeep_", which is added to all but the process's metrics: their names
+// are the same for every program. Not thread-safe.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -29,7 +29,7 @@ class MetricFamilies {
   // Nanoseconds, shown in seconds.
   void Histogram(const char* name, const char* help, const HistogramCounts& counts,
                  Labels labels = {});
-  // Takes these labels away; series that are the same then become their sum.
+  // Removes these labels; series that are then alike become their sum.
   void SumUpWithout(std::initializer_list<absl::string_view> labels);
   std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
 

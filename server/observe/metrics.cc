@@ -310,7 +310,7 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   out.Gauge("build_info", "1; the version is in the label", 1, {{"version", state.version}});
   const auto uptime = std::chrono::duration<double>(state.clock->Now() - state.started);
   out.Gauge("uptime_seconds", "Time since the start", uptime.count());
-  // Each from the first scrape on: for one that is not there yet, or not at all, nobody waits.
+  // Each is there from the first scrape on: a loop that does not exist has no lag.
   std::map<std::string, double> lags = {{"accept", 0}, {"copy", 0}, {"io", 0}, {"local", 0}};
   for (const LoopWatch::Lag& loop : state.loops.lags()) {
     double& lag = lags[loop.loop];

@@ -1,7 +1,7 @@
 // Prometheus metrics: made from a snapshot when scraped.
 //
-// Names are kvkeep_<thing>_<unit>[_total]. Every series is there from the first scrape, at zero;
-// those of a namespace from when it is first opened.
+// Names are kvkeep_<thing>_<unit>[_total]. Every series is there from the first scrape, at zero; a
+// namespace's series, from when it is first opened.
 #pragma once
 
 #include <prometheus/metric_family.h>
@@ -20,7 +20,7 @@
 
 namespace kvkeep {
 
-// All that is shown, gathered at one scrape.
+// The data of one scrape.
 struct MetricsInput {
   StoreSnapshot store;
   Arena::Stats arena;
@@ -31,8 +31,8 @@ struct MetricsInput {
   const ServerState* state = nullptr;
 };
 
-// What a page shows. kTotals has the same families as kEverything, but series that would name
-// tenants, models, namespaces or paths are summed up.
+// Detail of a page. kTotals has the same families as kEverything, but sums up series that would
+// name tenants, models, namespaces or paths.
 enum class MetricsView { kEverything, kTotals };
 
 std::vector<prometheus::MetricFamily> ToMetricFamilies(

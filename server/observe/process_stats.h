@@ -1,4 +1,4 @@
-// What the kernel tells of this process, under the names that Prometheus' own clients use.
+// The kernel's statistics of this process, under the names that Prometheus' own clients use.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ struct ProcessStats {
   double start_unix_seconds = 0;
 };
 
-// Reads /proc. What cannot be read is 0: the numbers are for people, nothing depends on them.
+// Reads /proc. A number that cannot be read is 0: the numbers are for people, nothing depends on
+// them.
 ProcessStats ReadProcessStats();
 
 }  // namespace kvkeep

@@ -1,5 +1,5 @@
-// What all listeners of the daemon share: how far it is, who is connected, and counters of the
-// server's own.
+// State that all listeners of the daemon share: its serving state, its connected peers, and the
+// server's own counters.
 //
 // Counters only; the store's own are in StoreSnapshot. Thread-safe.
 #pragma once
@@ -58,7 +58,7 @@ struct ServerCounters {
   Counter lost_sockets{0};                    // that nobody new can reach
 };
 
-// At the other end of a connection by a client socket.
+// The peer of a connection by a client socket.
 struct ConnectedPeer {
   PeerCredentials credentials;
   TenantId tenant;  // the socket's
@@ -70,7 +70,7 @@ struct StreamLimits {
   std::chrono::milliseconds stall_timeout{30'000};
 };
 
-// Which configuration is in effect. Set by the start, and by each reload.
+// The configuration in effect. Set by the start, and by each reload.
 class ConfigState {
  public:
   std::string hash() const {
@@ -113,7 +113,7 @@ struct ServerState {
   PublisherCounters events;
   HttpCounters http;
   std::atomic<bool> local_path{false};  // there is a listener to it
-  // By tenant, null without a listener. Not to be looked at before local_path is set.
+  // By tenant; null without a listener. Do not read before local_path is set.
   std::vector<std::shared_ptr<MessageAccount>> local_messages;
   // Null: none.
   const MessageAccount* MessagesOf(size_t tenant) const {

@@ -19,7 +19,7 @@ StderrSink::StderrSink(int fd) : fd_(fd) {
   if (S_ISREG(info.st_mode)) kind_ = Kind::kFile;
   if (S_ISSOCK(info.st_mode)) kind_ = Kind::kSocket;
   if (!S_ISFIFO(info.st_mode) && !S_ISCHR(info.st_mode)) return;
-  // O_NONBLOCK on stderr itself would be for all who inherited it, a shell for one.
+  // O_NONBLOCK on stderr itself would affect every process that shares it, such as a shell.
   own_ = UniqueFd(open(absl::StrCat("/proc/self/fd/", fd).c_str(),
                        O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (own_.valid()) kind_ = Kind::kNonBlocking;  // else it is another user's, as su(1) leaves it

@@ -1,8 +1,8 @@
-// StderrSink: writes lines to stderr, and waits for nobody who is to read them. A pipe or socket
-// that is full, as its reader hangs or was stopped, costs lines, not the threads that log: those
-// lines are counted. What was left of a line that was cut off comes first when there is room again.
+// StderrSink: writes lines to stderr without waiting for the reader. If a pipe or socket is full,
+// because its reader hangs or was stopped, lines are dropped and counted, and the threads that log
+// go on. The rest of a line that was cut off is written first when there is room again.
 //
-// Only a file may have its writer wait, for its disk. Thread-safe.
+// Only a write to a file may wait, for its disk. Thread-safe.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -23,13 +23,14 @@ class StderrSink final : public spdlog::sinks::sink {
   // `fd` is borrowed; another than stderr is for tests.
   explicit StderrSink(int fd = 2);
 
-  // The message as it is, and a newline.
+  // Writes the message as it is, and a newline.
   void log(const spdlog::details::log_msg& message) override;
   void flush() override {}
   void set_pattern(const std::string& /*pattern*/) override {}
   void set_formatter(std::unique_ptr<spdlog::formatter> /*formatter*/) override {}
 
-  // As log, for a line whose loss is no news. False: it was not written, and is not counted.
+  // Like log, for a line whose loss does not matter. Returns false if it was not written; the loss
+  // is not counted.
   bool TryLine(absl::string_view line);
   // Lines that were not written.
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
@@ -37,9 +38,9 @@ class StderrSink final : public spdlog::sinks::sink {
  private:
   enum class Kind { kFile, kSocket, kNonBlocking, kAsked };
 
-  // How many bytes of `text` were taken, without waiting for anybody.
+  // Writes without waiting. Returns how many bytes of `text` were taken.
   size_t Write(absl::string_view text) const;
-  // One call that does not wait: as write(2).
+  // Makes one write that does not wait. Returns as write(2) does.
   ssize_t WriteOnce(absl::string_view text) const;
 
   const int fd_;

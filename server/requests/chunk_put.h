@@ -31,20 +31,21 @@ class ChunkPut {
     kAskAgain,  // nothing has happened: as PutRequest::asks_again
   };
 
-  // An error is not the chunk's: the session or the namespace is gone.
+  // An error means that the session or the namespace is gone; it is not the chunk's answer.
   absl::StatusOr<Reserved> Reserve(Store& store, const SessionToken& session,
                                    const PutRequest& request);
-  // Empty without space, and after the answer.
+  // The reservation; empty without space, and after the answer.
   Reservation& reservation() { return reservation_; }
   const Reservation& reservation() const { return reservation_; }
   // Rejects the put when the checksums differ. Returns whether they are equal.
   bool CheckPayload(uint64_t expected, uint64_t came);
-  // As Reservation::Seal. Where there is no room for the chunk the put is rejected; an error is not
-  // the chunk's. REQUIRES: the payload fills the reservation.
+  // Like Reservation::Seal. If there is no room for the chunk, the put is rejected; an error is not
+  // the chunk's answer. REQUIRES: the payload fills the reservation.
   absl::Status Seal(std::span<const std::byte> metadata);
   // Gives the space back.
   void Reject(RejectReason reason, std::string message);
-  // The answer holds once the chunk is on stable storage: OnDurable is to be called.
+  // True if the answer holds only once the chunk is on stable storage: OnDurable must be called
+  // then.
   bool awaits_durable() const { return durable_ && answer_ != Answer::kRejected; }
   void OnDurable(const absl::Status& status);
 

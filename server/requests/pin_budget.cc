@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kWakesAtOnce = 64;
 
-// A wake runs what may poke again: once a thread, else who waits in a row would be woken one inside
-// the other.
+// A wake may run code that pokes again. One Poke per thread at a time, else waiters in a row would
+// be woken one inside the other.
 thread_local bool poking = false;
 
 }  // namespace

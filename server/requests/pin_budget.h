@@ -1,14 +1,13 @@
-// PinBudget: how many bytes gets by gRPC may keep in memory while they are sent, so that clients
-// who do not read cannot hold all of G2: a limit for each tenant, half of it for one session.
+// PinBudget: limits the bytes that gets by gRPC pin while they are sent, so that clients that do
+// not read cannot hold all of G2. Each tenant has a limit; a session may use half of it.
 //
-// A tenant's limit is its own: what others hold or wait for is not its business, so that a storm of
-// slow readers makes nobody wait but readers of the same tenant.
+// A tenant's limit does not depend on what others hold or wait for, so slow readers make only
+// readers of the same tenant wait.
 //
-// A get asks before it pins a chunk, and says afterwards how large that is: each limit is passed by
-// one chunk at most for every session. Who must wait is woken in turn, sessions by turns too; who
-// ends before says so, else it would be kept.
-// Nothing is called back when a pin ends, as that may be anywhere inside gRPC: Poke wakes, and
-// somebody calls it soon.
+// A get asks before it pins a chunk, and says afterwards how large it is: each session may exceed
+// the limits by one chunk. Waiting gets are woken in turn, and sessions take turns. A get that ends
+// while it waits must call Leave, else it would be kept. The end of a pin calls nothing back, as it
+// may be anywhere inside gRPC: Poke, which must be called soon after, wakes waiters.
 //
 // Thread-safe. Must outlive its holds.
 #pragma once
@@ -32,7 +31,7 @@ class PinBudget {
   struct Limits {
     std::vector<uint64_t> tenant_bytes;  // by TenantId; a tenant beyond its end has no limit
   };
-  // Whose pin it is: the tenant of the session that reads, whoever owns the chunk.
+  // The holder of a pin: the session that reads and its tenant, whichever tenant owns the chunk.
   struct Holder {
     TenantId tenant;
     SessionToken session;
@@ -43,12 +42,12 @@ class PinBudget {
     uint64_t waits = 0;    // times that a get of this tenant had to wait
     uint64_t waiting = 0;  // gets that wait now
   };
-  // Wakes one waiter. False: that waiter is gone, and the next one is woken instead.
+  // Wakes one waiter. Returns false if that waiter is gone; then the next one is woken instead.
   using Wake = absl::AnyInvocable<bool()>;
   // Names a waiter. 0: none.
   using Ticket = uint64_t;
 
-  // What one pin takes, until it is destroyed.
+  // The bytes of one pin, held until this is destroyed.
   class Hold {
    public:
     Hold() = default;
@@ -73,10 +72,10 @@ class PinBudget {
 
   // Whether the session may pin one more chunk now.
   bool HasRoom(const Holder& holder);
-  // The same; if not, `wake` is called once, by Poke, when it may be worth to ask again. Who was
-  // woken and has no use for it pokes. `ticket` is then for Leave.
+  // Like HasRoom. If there is no room, Poke calls `wake` once when asking again may help, and
+  // `ticket` is for Leave. A woken waiter that no longer needs room must call Poke.
   bool HasRoomOr(const Holder& holder, Wake wake, Ticket* ticket);
-  // Waits no more. Nothing happens when it was woken already.
+  // Ends the wait. No-op if the waiter was woken already.
   void Leave(const Holder& holder, Ticket ticket);
   Hold Take(const Holder& holder, uint64_t bytes);
   Use UseOf(TenantId tenant) const;
@@ -89,7 +88,7 @@ class PinBudget {
     MutexLock lock(&mu_);
     limits_ = limits;
   }
-  // Wakes the waiters that may go on. Not while a lock is held that a wake takes.
+  // Wakes the waiters that may go on. Do not call with a lock held that a wake takes.
   void Poke();
 
  private:
@@ -108,11 +107,11 @@ class PinBudget {
   uint64_t LimitOf(TenantId tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Room(TenantId tenant, uint64_t session_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t SessionBytes(const Holder& holder) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes one of the session out of those who wait; gone is the session that nobody needs any more.
+  // Removes one of the session's waiters, and the session itself if nothing needs it any more.
   Wake TakeOut(Sessions::iterator session, Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of all sessions that have room the one whose turn it is.
+  // Returns the session whose turn it is, among those that have room.
   Sessions::iterator InTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The next to be woken; empty: none.
+  // Returns the wake of the next waiter; empty: none.
   Wake Next();
 
   std::atomic<uint64_t> waiting_{0};

@@ -1,16 +1,16 @@
-// RequestTimes: how requests end and how long they take, by operation and listener, and which of
-// them are slow.
+// RequestTimes: counts how requests end and how long they take, by operation and listener, and
+// reports slow ones.
 //
 //   const MonotonicTime began = times->Now();
 //   ...
 //   times->Note({Listener::kLocal, Operation::kGet, status.code()}, began, [&] { return ...; });
 //                                                                     who: only asked when slow
 //
-// What a request's time is: of small calls from the message to its answer; of a get by the local
-// path likewise, as the bytes are read in place; of the streams Get and Put of gRPC from the call
-// to its end, with the client's part in it; of a put by the local path until the last chunk is
-// stored, or safe if it is durable. A put in parts is sent before its bytes are there: its time too
-// has the client's part in it, and one can be slow while the daemon only waits.
+// A request's time depends on its kind. Small calls, and gets by the local path, whose bytes are
+// read in place: from the message to its answer. The gRPC streams Get and Put: from the call to its
+// end, including the client's part. Puts by the local path: until the last chunk is stored, or safe
+// if the put is durable. A put in parts is sent before its bytes are there: its time includes the
+// client's part too, and it can be slow while the daemon only waits.
 //
 // Thread-safe; but only one thread notes requests of the local path.
 #pragma once
@@ -37,7 +37,7 @@ inline constexpr const char* kListenerNames[kListeners] = {"grpc", "local"};
 inline constexpr const char* kOperationNames[kOperations] = {
     "lookup", "get", "put", "touch", "prefetch", "release", "delete", "session"};
 
-// The codes that requests are told apart by; any other is the last.
+// The codes that requests are counted by; any other code counts as the last.
 inline constexpr std::array<absl::StatusCode, 13> kRequestCodes = {
     absl::StatusCode::kOk,
     absl::StatusCode::kCancelled,
@@ -53,14 +53,14 @@ inline constexpr std::array<absl::StatusCode, 13> kRequestCodes = {
     absl::StatusCode::kDataLoss,
     absl::StatusCode::kUnknown};
 
-// Which request of which listener, and how it ended.
+// A request that ended: its listener, operation and status.
 struct EndedRequest {
   Listener listener;
   Operation operation;
   absl::StatusCode code = absl::StatusCode::kOk;
 };
 
-// Who asked, and for how much; never for what.
+// The requester, and how much it asked for; never which keys.
 struct Requester {
   std::string peer;
   size_t keys = 0;  // 0: not known
@@ -76,9 +76,10 @@ class RequestTimes {
  public:
   explicit RequestTimes(const Clock* clock) : clock_(clock) {}
 
-  // Who is told of slow requests, on the thread that noted them. Before the first request.
+  // Sets the function that is told of slow requests, on the thread that noted them. Call before the
+  // first request.
   void OnSlow(absl::AnyInvocable<void(const SlowRequest&) const> tell) { tell_ = std::move(tell); }
-  // From how long on a request is slow; 0: none is. Any time.
+  // Sets the time from which a request is slow; 0: none is. May be called at any time.
   void SetSlow(std::chrono::nanoseconds from) {
     slow_from_.store(from.count(), std::memory_order_relaxed);
   }
@@ -105,7 +106,7 @@ class RequestTimes {
   HistogramCounts counts(Listener listener, Operation operation) const {
     return histograms_[Index(listener, operation)].counts();
   }
-  // By the place in kRequestCodes.
+  // `code`: index in kRequestCodes.
   uint64_t count(Listener listener, Operation operation, size_t code) const {
     return counts_[Index(listener, operation)][code].load(std::memory_order_relaxed);
   }

@@ -1,8 +1,8 @@
-// StallWatch: ends what a client keeps waiting for too long.
+// StallWatch: ends streams whose client keeps them waiting for too long.
 //
-// A stream registers a clock, and starts and stops it as it waits for its client and does not.
-// Tick, called now and then, finds clocks that have run for the limit: their stream is told, once.
-// A stream that is gone needs no farewell: the clock is its own.
+// A stream registers a clock, starts it when it waits for its client, and stops it after. Tick,
+// called now and then, finds clocks that have run for the limit, and tells their streams, once. A
+// stream need not unregister: it owns its clock.
 //
 // Thread-safe.
 #pragma once
@@ -26,7 +26,7 @@ class StallWatch {
    public:
     StallClock(const Clock* clock, absl::AnyInvocable<void()> on_stall)
         : clock_(clock), on_stall_(std::move(on_stall)) {}
-    // From now on, also when it was running.
+    // Starts the clock from now, even if it was running.
     void Start() { since_.store(clock_->Now().count(), std::memory_order_relaxed); }
     void Stop() { since_.store(kStopped, std::memory_order_relaxed); }
 
@@ -41,7 +41,7 @@ class StallWatch {
   // `clock` must outlive the watch and its clocks.
   StallWatch(const Clock* clock, std::chrono::milliseconds limit) : limit_(limit), clock_(clock) {}
 
-  // Also of clocks that run already.
+  // Applies to running clocks too.
   void SetLimit(std::chrono::milliseconds limit) { limit_ = limit; }
 
   // `on_stall` runs in Tick, while the clock that is returned lives.

@@ -29,7 +29,7 @@ bool ConnectionIsGone(int error) {
   return error == ECONNABORTED || error == EPROTO || error == EINTR || error == EPERM;
 }
 
-// Whose descriptors are closed: the sockets of a listener.
+// Returns the owner of a listener's sockets, for DescriptorCloser.
 DescriptorCloser::Owner ClosesOf(size_t socket) { return (uint64_t{1} << 48) + socket; }
 
 }  // namespace
@@ -133,7 +133,7 @@ bool Acceptor::AcceptFrom(int listening, size_t socket) {
           absl::UnavailableError(absl::StrCat(name, ": cannot accept: ", std::strerror(errno))));
       return false;
     }
-    // This one is closed, the others wait: one in each pause, whatever they do.
+    // This one is closed and the others wait: each pause closes one at most.
     if (InDescriptorReserve(fd.get())) {
       handlers_.failed(absl::ResourceExhaustedError(absl::StrCat(
           name, ": descriptors: all but the daemon's reserve are in use; raise RLIMIT_NOFILE")));

@@ -1,11 +1,10 @@
 // Acceptor: one thread that listens on Unix sockets, learns who connects, and on TCP sockets.
 //
-// Every connection is handed on with its peer and with what the socket's policy says of it; what
-// becomes of it, refused or not, is the handler's business. To close it never waits, whatever its
-// peer has passed already (descriptor_closer.h). The socket files go when the acceptor does, and
-// are made anew when they go before (socket_watch.h). As an
-// Executor it runs tasks on its thread. When the process has no descriptor left but those of its
-// reserve, connections wait in the sockets' queues.
+// Every connection is handed on with its peer and the verdict of the socket's policy; the handler
+// decides what becomes of it. Closing it never waits, whatever its peer has passed already
+// (descriptor_closer.h). The socket files are removed with the acceptor, and made anew if they go
+// before (socket_watch.h). As an Executor it runs tasks on its thread. When the process has no
+// descriptor left but its reserve, connections wait in the sockets' queues.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -41,7 +40,7 @@ class Acceptor final : public Executor {
   // Both run on the acceptor's thread.
   struct Handlers {
     absl::AnyInvocable<void(Connection)> connected;
-    // accept(2) did, or there are too few descriptors: tried again in a while.
+    // accept(2) failed, or there are too few descriptors. The acceptor tries again after a pause.
     absl::AnyInvocable<void(absl::Status)> failed;
   };
 
@@ -60,10 +59,10 @@ class Acceptor final : public Executor {
  private:
   explicit Acceptor(Handlers handlers) : handlers_(std::move(handlers)) {}
   void Run();
-  // False: it is to end.
+  // Returns false if the thread must end.
   bool RunTasks();
   void Wake();
-  // Some of those that wait there; false: there is not enough of something to go on.
+  // Accepts some of the waiting connections; false: a resource is missing to go on.
   bool AcceptFrom(int listening, size_t socket);
   void HandOn(size_t socket, ExpendableFd fd, std::string address);
 

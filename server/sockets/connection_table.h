@@ -1,15 +1,15 @@
 // ConnectionTable: what is known of connections that we accepted and gave to gRPC by descriptor.
 //
 // gRPC calls such a connection "fd:N" and closes N only when the last call of the connection is
-// over. So inside a call "fd:N" is that call's own connection and Find tells of no other, if it was
-// added here before gRPC got the descriptor. What outlives a call must not ask again: a session
-// keeps what it found when it was opened.
+// over. So inside a call "fd:N" is that call's own connection, and Find returns no other, if it was
+// added here before gRPC got the descriptor. Anything that outlives a call must not ask again: a
+// session keeps what it found when it was opened.
 //
-// Entries of closed ones stay until N comes again, or until a limit is reached and they are looked
-// for, which takes a few percent of the time at most: the table has at most as many entries as the
-// process may have descriptors. The kernel is not asked whether N is still that connection: by now
-// it may be what a peer passed, and to touch that may be to wait for the peer (guarded_sockets.h).
-// Find is thread-safe; Add is for one thread.
+// Entries of closed connections stay until N comes again, or until a limit is reached and a sweep
+// finds them, which takes a few percent of the time at most: the table has at most as many entries
+// as the process may have descriptors. The kernel is not asked whether N is still that connection:
+// N may now be a descriptor that a peer passed, and touching it may wait for the peer
+// (guarded_sockets.h). Find is thread-safe; Add is for one thread.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -33,7 +33,7 @@ namespace kvkeep {
 template <typename T>
 class ConnectionTable {
  public:
-  // So many connections may be open of what has this name: a socket, an address.
+  // A limit on the open connections of one socket or address.
   struct Group {
     std::string name;
     size_t limit = 0;
@@ -54,7 +54,7 @@ class ConnectionTable {
     entries_.insert_or_assign(fd, std::move(entry));
     return true;
   }
-  // Whether `fd`, were it added now, would be one too many of this group.
+  // Returns whether one more connection would be too many for this group.
   bool Full(const Group& group) const {
     MutexLock lock(&mu_);
     const auto found = counts_.find(group.name);
@@ -94,7 +94,7 @@ class ConnectionTable {
     entries_.erase(found);
   }
 
-  // Whoever connects in a loop while all are open must not keep us busy with looking.
+  // Takes a bounded share of the time, even if a client connects in a loop while all are open.
   void Sweep() {
     const auto began = std::chrono::steady_clock::now();
     if (began < next_sweep_) return;

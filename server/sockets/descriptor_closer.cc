@@ -24,10 +24,10 @@ namespace {
 
 constexpr size_t kStackBytes = 256 << 10;
 
-// Of no use to anybody else here: io libraries and the C library take lower ones.
+// A signal that nothing else in the process uses: I/O libraries and the C library take lower ones.
 int InterruptSignal() { return SIGRTMIN + 9; }
 
-// A handler, so that the signal ends a wait; no SA_RESTART, for the same reason.
+// Installs a handler without SA_RESTART, so that the signal ends a wait.
 void HandleInterrupts() {
   struct sigaction action {};
   action.sa_handler = [](int) {};
@@ -35,7 +35,7 @@ void HandleInterrupts() {
   sigaction(InterruptSignal(), &action, nullptr);
 }
 
-// Signals this thread, and none other, again and again while it is armed.
+// Signals only this thread, repeatedly, while armed.
 class Interrupts {
  public:
   Interrupts() {
@@ -132,7 +132,7 @@ class DescriptorCloser::Shared : public std::enable_shared_from_this<Shared> {
     return before == after ? owners_.end() : before;
   }
 
-  // Takes the thread's place, if so: StartThread makes it.
+  // If it returns true, the new thread is already counted: StartThread must make it.
   bool WantsThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (idle_ > 0 || threads_ >= options_.max_threads || Next() == owners_.end()) return false;
     ++threads_;
@@ -173,7 +173,7 @@ class DescriptorCloser::Shared : public std::enable_shared_from_this<Shared> {
     }
   }
 
-  // None: the thread is to end.
+  // Returns none if the thread must end.
   std::optional<Job> Take() {
     MutexLock lock(&mu_);
     auto next = Next();

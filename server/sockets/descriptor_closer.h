@@ -1,11 +1,11 @@
-// DescriptorCloser: closes what a peer passed to us, and sockets in whose queues that may lie, on
-// threads that may wait.
+// DescriptorCloser: closes descriptors that a peer passed, and sockets that may have some in their
+// queues, on threads that may wait.
 //
-// Whoever closes a file last may wait for it: a TCP socket that lingers, a file of a FUSE server,
-// or a Unix socket with one of these unread in its queue. A peer chooses what it passes, so it
-// would choose how long we wait. Threads are made when there is something to close and end when
-// there has been nothing for a while. A wait that a signal ends, as that of a lingering socket
-// does, ends after Options::patience. A wait that none ends (a FUSE server that does not answer)
+// The last close of a file may wait: for a TCP socket that lingers, for a FUSE server, or for a
+// Unix socket with one of these unread in its queue. A peer chooses what it passes, so it would
+// choose how long the daemon waits. Threads are made when there is something to close and end when
+// there has been nothing for a while. A wait that a signal can end, such as for a lingering socket,
+// ends after Options::patience. A wait that no signal ends (a FUSE server that does not answer)
 // keeps its thread; so an owner has few threads at a time, and others have theirs.
 //
 // Thread-safe. Close never waits.
@@ -23,7 +23,7 @@ namespace kvkeep {
 
 class DescriptorCloser {
  public:
-  // Whose descriptors: a listener's, one user's at a listener. Any numbers that differ.
+  // Whom descriptors are charged to: a listener, or one user at a listener. Any distinct numbers.
   using Owner = uint64_t;
   struct Options {
     size_t max_threads = 16;
@@ -38,13 +38,14 @@ class DescriptorCloser {
   ~DescriptorCloser();  // its threads go on until they have closed all
   DescriptorCloser(const DescriptorCloser&) = delete;
   DescriptorCloser& operator=(const DescriptorCloser&) = delete;
-  // The process's own. It is never destroyed.
+  // Returns the process's closer, which is never destroyed.
   static DescriptorCloser& OfProcess();
 
   void Close(UniqueFd fd, Owner owner);
-  // Nothing more should be taken from this owner: too much of it waits to be closed.
+  // Returns true if nothing more should be taken from this owner: too many of its descriptors wait
+  // to be closed.
   bool Full(Owner owner) const;
-  // What is not closed yet.
+  // Returns the number of descriptors not closed yet.
   size_t closing() const;
   size_t threads() const;
 
@@ -73,7 +74,7 @@ class ExpendableFd {
   int get() const { return fd_.get(); }
   const UniqueFd& fd() const { return fd_; }
   bool valid() const { return fd_.valid(); }
-  // The caller's from then on.
+  // Hands the descriptor to the caller.
   int Release() { return fd_.Release(); }
   void Reset() {
     if (fd_.valid()) DescriptorCloser::OfProcess().Close(std::move(fd_), owner_);

@@ -1,5 +1,5 @@
-// The last descriptors of the process are not for connections: files, devices, the index and those
-// who are connected already need some.
+// The last descriptors of the process are not for connections: files, devices, the index and
+// existing connections need some.
 #pragma once
 
 #include <sys/resource.h>
@@ -8,8 +8,8 @@
 
 namespace kvkeep {
 
-// `fd`: just opened. The kernel gives the lowest number that is free, so one that lies in the
-// reserve says that all before it are in use.
+// Returns whether `fd`, just opened, lies in the reserve. The kernel gives the lowest free number,
+// so all numbers below it are in use then.
 inline bool InDescriptorReserve(int fd) {
   constexpr rlim_t kMost = 512;
   rlimit files{};

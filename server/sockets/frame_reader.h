@@ -1,8 +1,9 @@
 // FrameReader: finds the heads of HTTP/2 frames in the bytes that a client sends, split anywhere.
 //
 // It skips the connection preface and every payload, and holds nine bytes at most (RFC 9113,
-// sections 3.4 and 4.1). The work is one step a frame. Who does not begin with the preface speaks
-// something else, such as TLS, and nothing of it is read: gRPC refuses it. Thread-compatible.
+// sections 3.4 and 4.1). The work is one step a frame. A client that does not begin with the
+// preface speaks something else, such as TLS, and none of its bytes are read: gRPC refuses it.
+// Thread-compatible.
 #pragma once
 
 #include <absl/strings/string_view.h>

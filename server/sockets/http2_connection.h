@@ -1,7 +1,7 @@
 // Http2Connection: what one client of gRPC has sent, and whether it may send more now.
 //
-// It decides; http2_gate.h, which says what for, does. Thread-safe; one thread at a time reads from
-// the connection.
+// It decides; Http2Gate acts (http2_gate.h, which gives the reasons). Thread-safe; one thread at a
+// time reads from the connection.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -24,7 +24,7 @@
 
 namespace kvkeep {
 
-// Why a connection is not read for a while.
+// Reason why a connection is not read for a while.
 enum class Http2Hold : uint8_t {
   kNone,
   kResets,  // its owner resets more calls than `resets_per_second`
@@ -70,7 +70,7 @@ class Http2Connection {
   Http2Connection(int fd, Wire wire, Peer peer, std::shared_ptr<ResetBudget> resets)
       : fd_(fd), wire_(wire), peer_(std::move(peer)), resets_(std::move(resets)) {}
 
-  // What a read may do now.
+  // Describes what the next read may do.
   struct Turn {
     enum class Kind { kRead, kWait, kYield, kCut } kind = Kind::kRead;
     size_t bytes = 0;  // kRead: at most so many, at least one

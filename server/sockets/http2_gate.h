@@ -8,8 +8,8 @@
 // - small reads: gRPC gets the rest of a DATA payload and 16 KiB at a time, and then has to work
 //   off what it has. So a burst of frames is seen before it is many calls;
 // - brakes: a connection that goes too fast is not read for a while (Http2Hold);
-// - cuts: who breaks a rule (http2_rules.h), or sends HEADERS when calls hold all of
-//   `call_memory_bytes`, is cut off. What it sent last is not handed on.
+// - cuts: a peer that breaks a rule (http2_rules.h), or sends HEADERS when calls hold all of
+//   `call_memory_bytes`, is cut off. Its last bytes are not handed on.
 //
 // kvkeepd's own recvmsg(2), close(2), epoll_ctl(2) and SSL_read(3) call it
 // (server/grpc/guarded_calls.cc, gated_tls.cc). gRPC must poll by epoll, edge-triggered ("epoll1").
@@ -39,7 +39,7 @@ namespace kvkeep {
 
 class Http2Gate {
  public:
-  // What is worth a line in the log.
+  // An event to log.
   struct Notice {
     bool is_cut = false;  // else it was held
     Http2Connection::Peer peer;
@@ -51,9 +51,9 @@ class Http2Gate {
   // The process's own. It is never destroyed.
   static Http2Gate& OfProcess();
 
-  // From now on until it is closed. Before gRPC gets it.
+  // Gates `fd` until it is closed. Must be called before gRPC gets it.
   void Add(int fd, Http2Connection::Wire wire, Http2Connection::Peer peer);
-  // Returns a connection by TLS of which nobody knows the descriptor.
+  // Returns a TLS connection whose descriptor is not known.
   static std::shared_ptr<Http2Connection> AddUnknown();
   void SetLimits(const Http2Limits& limits);
 
@@ -69,16 +69,17 @@ class Http2Gate {
 
   // ---- for guarded_calls.cc and gated_tls.cc
 
-  // Null: it is not at the gate. Valid while the caller may read from `fd`.
+  // Returns null if `fd` is not at the gate. The result is valid while the caller may read from
+  // `fd`.
   static Http2Connection* Find(int fd);
-  // The same, to keep.
+  // Like Find, but returns shared ownership.
   std::shared_ptr<Http2Connection> Share(int fd);
-  // Returns how many bytes to receive at most; 0: none, `errno` says what recvmsg(2) is to.
+  // Returns the most bytes to receive. If 0, sets `errno` to the error that recvmsg(2) must return.
   size_t BeginRead(Http2Connection* connection);
-  // Returns false where the connection has to be cut off: nothing of `bytes` may be handed on.
+  // Returns false if the connection must be cut off: none of `bytes` may be handed on.
   bool Pass(Http2Connection* connection, std::span<const std::byte> bytes);
   void EnteredEpoll(int fd, int epoll, const epoll_event& event);
-  // Before its number is free.
+  // Must be called before the number of `fd` is free.
   static void Closing(int fd);
 
  private:
@@ -105,9 +106,9 @@ class Http2Gate {
   void Wait(Http2Connection* connection, Http2Hold why);
   void CutOff(Http2Connection* connection, Http2Fault fault);
   void Note(Notice notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Makes epoll tell of the connection again. Holds `mu_`, so that its number is not used again.
+  // Makes epoll report the connection again. The lock keeps its number from being used again.
   void Rearm(int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Reads connections again that waited long enough.
+  // Resumes reading connections that waited long enough.
   void Resume();
 
   std::atomic<uint64_t> call_memory_bytes_{Http2Limits().call_memory_bytes};

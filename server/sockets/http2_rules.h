@@ -1,4 +1,5 @@
-// Http2Rules: what a client of HTTP/2 may do on one connection. Who breaks a rule is cut off.
+// Http2Rules: what a client of HTTP/2 may do on one connection. A client that breaks a rule is cut
+// off.
 //
 // gRPC 1.51.1 (Debian 12) has no such limits: each of these frames makes it take memory that no
 // quota counts. The limits are far from what the gRPC clients of any language send: at most 100

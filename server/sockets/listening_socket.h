@@ -1,8 +1,8 @@
 // ListeningSocket: a Unix socket that listens, and the file by which clients reach it.
 //
-// The file may go while the socket listens: a cleaner takes it, or an operator; then another daemon
+// The file may go while the socket listens: a cleaner or an operator removes it, and another daemon
 // may make its own at the same path. So the path is this socket's only while it leads to the very
-// file that was made for it, and nobody else's file is ever removed.
+// file that was made for it, and no other file is ever removed.
 //
 // A ListeningSocket is for the thread that accepts. Its SocketFile is thread-safe.
 #pragma once
@@ -30,7 +30,7 @@ class SocketFile {
 
  private:
   friend class ListeningSocket;
-  // What is at the path now is the socket's. False: there is nothing.
+  // Notes the file that is at the path now as the socket's. Returns false if there is none.
   bool Take();
 
   const std::string path_;

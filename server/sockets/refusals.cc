@@ -72,7 +72,7 @@ std::string Field(absl::string_view name, absl::string_view value) {
 }
 
 void Send(int fd, absl::string_view bytes) {
-  // What does not fit into a new socket's buffer, the peer does not want.
+  // A peer that leaves no room in a new socket's buffer does not read: the rest is dropped.
   (void)!send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 

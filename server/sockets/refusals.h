@@ -1,4 +1,4 @@
-// Refusals: tells gRPC clients whom a socket's policy keeps out why, without gRPC.
+// Refusals: tells gRPC clients why a socket's policy keeps them out, without gRPC.
 //
 // A refused client gets our SETTINGS, the reason as the answer to its first call (gRPC over HTTP/2:
 // trailers only), and GOAWAY; then its connection is closed. It costs 4 KiB and two
@@ -37,7 +37,7 @@ class Refusals {
   Refusals(const Refusals&) = delete;
   Refusals& operator=(const Refusals&) = delete;
 
-  // Answers the first call of a connection with `reason`. What the peer passes beside bytes is
+  // Answers the first call of a connection with `reason`. Descriptors that the peer passes are
   // closed for `passed_by`.
   void Add(ExpendableFd fd, absl::Status reason, DescriptorCloser::Owner passed_by);
 

@@ -1,8 +1,8 @@
 // SocketWatch: whether the paths of the daemon's sockets still lead to them. A socket whose file is
 // gone serves whom it has and is found by nobody new; the daemon itself would not notice.
 //
-// Look has the listener put such a socket at its path again. What cannot be put there, as another
-// daemon listens there by now or the directory is gone, is lost, and tried again at each Look.
+// Look has the listener put such a socket at its path again. A socket that cannot be put there,
+// because another daemon listens there or the directory is gone, is lost; each Look tries again.
 // Thread-safe.
 #pragma once
 
@@ -27,17 +27,17 @@ class SocketWatch {
   using Renew = std::function<void(Done)>;
 
   void Watch(std::shared_ptr<const SocketFile> file, Renew renew);
-  // No Renew is called any more when this returns.
+  // After this returns, no Renew is called.
   void ForgetAll();
 
-  // To be called every few seconds.
+  // Call every few seconds.
   void Look();
 
   struct News {
     std::string path;
     absl::Status status;  // OK: it is reached by its path again; else why not
   };
-  // What changed since the last call.
+  // Returns the changes since the last call.
   std::vector<News> TakeNews();
   size_t lost() const;        // sockets that nobody new can reach now
   uint64_t renewals() const;  // that went well

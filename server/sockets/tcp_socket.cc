@@ -29,7 +29,8 @@ bool Set(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof(value)) == 0;
 }
 
-// Not valid, with errno set, when it cannot be had. What is set here the connections inherit.
+// Returns a listening socket; not valid, with errno set, if it cannot be had. Connections inherit
+// the options set here.
 UniqueFd ListenOn(const addrinfo& at, int peer_timeout_ms) {
   UniqueFd fd(socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const bool ready = fd.valid() && Set(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1) &&

@@ -1,7 +1,7 @@
 // Unix sockets that know their peers: who may connect, and who did. Used by every listener.
 //
-// Who is at the other end comes from the kernel (SO_PEERCRED), as of connect(2), never from what a
-// client says. No state; thread-safe.
+// The peer's identity comes from the kernel (SO_PEERCRED), as of connect(2), never from the client.
+// No state; thread-safe.
 #pragma once
 
 #include <absl/status/status.h>
@@ -23,9 +23,9 @@ struct PeerCredentials {
   std::string ToString() const;  // "pid=1 uid=2 gid=3"
 };
 
-// Who may use a socket. A peer passes when its uid or its gid is listed; with both lists empty
-// everybody passes whom the socket's mode lets connect. root and the daemon's own user are no
-// exception.
+// Peers that may use a socket. A peer passes when its uid or its gid is listed; with both lists
+// empty every peer passes that the socket's mode lets connect. root and the daemon's own user are
+// no exception.
 struct PeerPolicy {
   std::vector<uid_t> uids;
   std::vector<gid_t> gids;
@@ -46,9 +46,9 @@ struct UnixSocketOptions {
 // wrong; Unavailable: in use by another daemon, or cannot be had.
 absl::StatusOr<UniqueFd> ListenOnUnixSocket(const UnixSocketOptions& options, int type);
 
-// Whether peers of this socket may pass descriptors (SO_PASSRIGHTS): if not, the sender's call
-// fails and nothing is queued. ListenOnUnixSocket's connections take none until told. False: the
-// kernel (before Linux 6.16) takes what comes, or is to, as the environment has
+// Sets whether peers of this socket may pass descriptors (SO_PASSRIGHTS): if not, the sender's call
+// fails and nothing is queued. ListenOnUnixSocket's connections take none until told. Returns false
+// if the kernel cannot refuse them (before Linux 6.16), or must not, as the environment has
 // KVKEEPD_ANY_DESCRIPTOR, for tests.
 bool TakeDescriptors(int socket, bool take);
 
@@ -57,8 +57,8 @@ absl::StatusOr<PeerCredentials> PeerOf(int connected_socket);
 
 // A descriptor that becomes readable when the process that connected ends, whoever inherited its
 // sockets. Not valid: it cannot be watched (another PID namespace before Linux 6.5, no descriptor
-// to be had). Cancelled: it has ended. Before Linux 6.5 it is found by its number, which is
-// another's when it ended before this and the number was given away since.
+// to be had). Cancelled: it has ended. Before Linux 6.5 the process is found by its number, which
+// may be another's by now if the process has ended.
 absl::StatusOr<UniqueFd> WatchPeer(int connected_socket);
 
 }  // namespace kvkeep

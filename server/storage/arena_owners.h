@@ -1,9 +1,10 @@
-// One number for who may have the segments of an arena mapped. For arenas that outlive the daemon.
+// A number that identifies the clients that may map an arena's segments. For arenas that outlive
+// the daemon.
 //
-// A client keeps what it has mapped until the client ends; a restart of the daemon changes nothing
-// of that. So memory that is kept over a restart must go to the same clients as before. Otherwise a
-// reader that was taken out of a tenant's list (which takes a restart) would go on reading what is
-// put into the old memory.
+// A client keeps its mappings until the client ends, even over a restart of the daemon. So
+// memory that is kept over a restart must go to the same clients as before. Otherwise a reader that
+// was removed from a tenant's list (which takes a restart) would go on reading what is put into the
+// old memory.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@
 namespace kvkeep {
 namespace {
 
-// Until the next attempt: of one that is in use or not mounted; of others the longer, the more
-// attempts have failed, since each may read all of the index.
+// Time until the next attempt to open a device. A device in use or not mounted waits kPause; others
+// wait longer with each failed attempt, since each may read all of the index.
 constexpr std::chrono::seconds kPause{2}, kLongestPause{60};
 constexpr std::chrono::seconds kLook{1};  // at a device that is here
 
@@ -87,7 +87,7 @@ void DevicePlace::Attempt() {
     MutexLock lock(&mu_);
     first = !attempted_;
   }
-  // What appears later where nothing was may be a mount point before its mount.
+  // A directory that appears later may be a mount point before its mount.
   options.may_format = first && !home_.knows(options.dir);
   NvmeDevice::OpenResult opened =
       OpenNvmeDevice(options, home_.identity.store_uuid, home_.identity.mac_key, engine_,
@@ -166,7 +166,7 @@ bool DevicePlace::AwaitFailure(Store* store, size_t number) {
   return false;
 }
 
-// A device whose directory is emptied works until its files are closed.
+// A device whose directory was emptied works until its files are closed.
 void DevicePlace::LookAtFiles() {
   const bool gone = FileAt(SuperblockPath()) != superblock_;
   MutexLock lock(&mu_);
@@ -188,15 +188,15 @@ std::string DevicePlace::AfreshAdvice() const {
                       "line from ", home_.known_file, ", start");
 }
 
-// Its file system takes writes; or it is not mounted any more, and cannot be mounted anew while we
-// have files of it open.
+// Returns true if the file system takes writes, or is no longer mounted: it cannot be mounted anew
+// while we have its files open.
 bool DevicePlace::MayBeOpened() const {
   if (!OneMoreIndexMayFail()) return false;
   const absl::Status probed = ProbeDevice(options_.dir);
   return probed.ok() || absl::IsNotFound(probed);
 }
 
-// A store that drains keeps it; then Stop comes.
+// A store that drains keeps the device until Stop.
 bool DevicePlace::LetGo(Store* store, size_t number) {
   log_->Warn("a device whose I/O failed is let go of, and opened anew", {{"path", options_.dir}});
   {

@@ -3,7 +3,7 @@
 // by itself when it can. A device whose I/O fails while it is here is opened anew (failure_watch.h
 // says when): if it cannot be read, in any case; if it takes no writes, as after a failed write of
 // the index, once its file system takes writes again or is unmounted. A device whose files were
-// removed while it is here serves what it has, and is shown as degraded: that ends with the daemon.
+// removed while it is here serves what it has, and is shown as degraded until the daemon ends.
 //
 //   opening --locked--> locked --the index is open--> open --the store has read it--> here
 //    ^  ^                  |                           |                                |
@@ -56,8 +56,8 @@ class DevicePlace {
   DevicePlace(const DevicePlace&) = delete;
   DevicePlace& operator=(const DevicePlace&) = delete;
 
-  // Whether this process has the device's locks: then no I/O of an earlier process is under way
-  // there any more. Waits until that is known, at most until `deadline`.
+  // Returns whether this process has the device's locks: then no I/O of an earlier process is under
+  // way there. Waits until that is known, at most until `deadline`.
   bool AwaitLocks(MonotonicTime deadline);
   // Waits until the first attempt to open the device has ended. False: `deadline` came first.
   bool AwaitOpened(MonotonicTime deadline);
@@ -69,8 +69,8 @@ class DevicePlace {
   // From now on the device joins `store`, as its device `number`, whenever it is open. The store
   // must live until Stop has said true.
   void JoinTo(Store* store, size_t number);
-  // The daemon is about to serve. Logs what is wrong with the device now, and from now on what
-  // becomes of it. Not called by a start that fails: its error says why.
+  // Logs what is wrong with the device now, and its changes from now on. Called when the daemon is
+  // about to serve, not by a start that fails: its error says why.
   void BeginLog();
   // Completes the snapshot of a device that the store does not know, or whose files are gone.
   void AddTo(DeviceSnapshot* snapshot) const;

@@ -33,12 +33,12 @@ class IoEngines {
   void Add(std::unique_ptr<IoEngine> engine);
 
   // Has each engine register its next segment, unless it is registering one, or the segment's
-  // memory is to come (Arena::SegmentIsWhole). `failed` gets the errors; I/O works on memory that
-  // is not registered, too. True: nothing is left to register, and nothing under way. Waits for no
-  // engine. REQUIRES: one thread, always the same arena.
+  // memory is to come (Arena::SegmentIsWhole). `failed` gets the errors; I/O also works on
+  // unregistered memory. Returns true if nothing is left to register and nothing is under way.
+  // Waits for no engine. REQUIRES: one thread, always the same arena.
   bool RegisterNext(Arena& arena, absl::FunctionRef<void(const absl::Status&)> failed);
 
-  // Of all engines together.
+  // Returns the sums over all engines.
   IoEngine::Stats stats() const;
   // One line for the log. Engines that describe themselves alike appear once, with their number.
   std::string describe() const;

@@ -20,16 +20,17 @@ namespace {
 
 // Unless configured: each checksums 11 GB/s, and a GPU brings 55.
 constexpr int kMostCopyThreads = 8;
-// What a daemon takes beside its arena at the least: buffers of gRPC and RocksDB, tables, threads.
+// The least memory that a daemon takes beside its arena: buffers of gRPC and RocksDB, tables,
+// threads.
 constexpr uint64_t kBesideArenaBytes = 256 * kMiB;
-// Work may hop from one thread to another while they are looked at one after the other (device ->
-// index -> sync is the longest way it takes), so that one quiet look proves nothing.
+// Work may hop between threads while AwaitQuiet looks at them one after the other (device -> index
+// -> sync is the longest way), so one quiet look proves nothing.
 constexpr int kQuietLooks = 4;
 // For locks of devices, which prove that G2's memory may be kept; and for joins. A start serves
 // within half a second, whatever the devices do.
 constexpr std::chrono::milliseconds kPatience{200};
 constexpr std::chrono::minutes kRequiredPatience{10};
-// For memory that clients of an earlier daemon map yet: they let go five seconds after its end.
+// For memory that clients of an earlier daemon still map: they unmap it five seconds after its end.
 constexpr std::chrono::seconds kMemoryPatience{15};
 constexpr std::chrono::milliseconds kMemoryLook{50};
 constexpr std::chrono::seconds kMemoryPeriod{1};  // while it serves
@@ -149,7 +150,8 @@ absl::Status StorageStack::OpenG4(const DaemonOptions& options) {
         absl::StrCat("g4: ", std::string(opened.status().message())));
   }
   g4_ = *std::move(opened);
-  // What is there is not asked for before; a place that hangs is not waited for long.
+  // Objects in G4 are not asked for before the epoch is known; the wait for a place that hangs is
+  // short.
   constexpr std::chrono::seconds kEpochWithin{2};
   g4_->AwaitEpoch(kEpochWithin);
   KVKEEP_ASSIGN_OR_RETURN(removal_log_,
@@ -183,7 +185,7 @@ void StorageStack::ClearG4(absl::AnyInvocable<void(absl::Status) &&> done) {
   if (g4_ == nullptr) {
     return std::move(done)(absl::FailedPreconditionError("g4: nothing lies beyond this node"));
   }
-  // Not on a thread of the object store's, which answers all others.
+  // Runs on the copy pool: the object store's threads answer all other requests.
   g4_->BeginEpoch([this, done = std::move(done)](absl::Status status) mutable {
     copy_pool_->Post([done = std::move(done), status = std::move(status)]() mutable {
       std::move(done)(std::move(status));
@@ -376,7 +378,7 @@ absl::Status StorageStack::OpenStore(const DaemonOptions& options) {
   to_come_ = arena_->stats().to_come_bytes > 0;
   KVKEEP_ASSIGN_OR_RETURN(store_, Store::Create(ForStore(options), deps));
   for (size_t i = 0; i < places_.size(); ++i) places_[i]->JoinTo(store_.get(), i);
-  // What can join soon is there for the first who asks.
+  // Devices that can join soon are there for the first request.
   for (const auto& place : places_) place->AwaitHere(began + kPatience);
   state_->start.recovery_ns = static_cast<uint64_t>((RealClock()->Now() - began).count());
   return absl::OkStatus();

@@ -29,8 +29,8 @@ namespace kvkeep {
 
 class StorageStack {
  public:
-  // Recovers what G2 holds. Devices join by themselves, each when it can. This waits 200 ms for
-  // them, and for those that are `required` until they are open or cannot be. InvalidArgument: the
+  // Recovers G2's chunks. Devices join by themselves, each when it can. Open waits 200 ms for them,
+  // and waits for each `required` one until it is open or cannot be. InvalidArgument: the
   // configuration is wrong. Any other error: the start cannot work. `log` and `state` must outlive
   // the stack.
   static absl::StatusOr<std::unique_ptr<StorageStack>> Open(const DaemonOptions& options,
@@ -46,15 +46,14 @@ class StorageStack {
   Executor* copy_executor() { return copy_pool_.get(); }
   // The store's snapshot, and the devices that are configured but not there.
   StoreSnapshot snapshot() const;
-  // None: nothing lies beyond the node.
+  // Returns the state of G4; none if nothing lies beyond the node.
   std::optional<G4Snapshot> g4() const;
-  // Takes all that lies in G4 out of the fleet's sight: see G4::BeginEpoch. `done` runs on the copy
-  // executor.
+  // Hides all that lies in G4 from the fleet: see G4::BeginEpoch. `done` runs on the copy executor.
   void ClearG4(absl::AnyInvocable<void(absl::Status) &&> done);
 
   // The store's periodic work, and the arena's registration for I/O, segment by segment. A segment
-  // is registered once its pages are there, as pinning pages that are not would hold up the I/O
-  // threads. How often to call it, and what it returns: as Store::Tick.
+  // is registered once its pages are there, as pinning missing pages would hold up the I/O threads.
+  // Call it as often as Store::Tick; it returns the same.
   bool Tick();
   // The daemon is about to serve. Logs the devices that are not here, and from now on those that
   // come or fail.
@@ -76,21 +75,21 @@ class StorageStack {
   // Ends all attempts to open devices. False: a drive still hangs at `deadline`.
   bool StopPlaces(MonotonicTime deadline);
   // Comes after the devices' locks, which prove that no I/O of a dead process is left. If
-  // `unsure_devices_` names any, nothing is proved of those, and the arena takes new pages, which
-  // such I/O cannot reach.
+  // `unsure_devices_` names any, they may still have such I/O, and the arena takes new pages, which
+  // it cannot reach.
   absl::Status OpenArena(const DaemonOptions& options);
   // Warns once of a cgroup whose limit the arena all but fills.
   void WarnOfTightMemory() const;
   // Encryption at rest: the tenants' keys. InvalidArgument: the master key is not the right one.
   absl::Status OpenKeys(const DaemonOptions& options);
-  // False while some are left to be registered.
+  // Returns false while segments are left to register.
   bool RegisterSegments();
   // Looks once a second for memory for the rest of the arena. True: some came, and more may.
   bool TakeMemory();
   void WarnOfPart() const;
-  // What lies beyond the node. InvalidArgument: it is configured wrongly.
+  // Opens G4, which lies beyond the node. InvalidArgument: it is configured wrongly.
   absl::Status OpenG4(const DaemonOptions& options);
-  // Says when G4 has become another than it was: well, away, misconfigured, full.
+  // Logs changes of G4's state: well, away, misconfigured, full.
   void TellOfG4(const ObjectStoreHealth& health) const;
   void TellOfG4Keys(const absl::Status& renewal) const;
   absl::Status OpenDevices(const DaemonOptions& options);

@@ -55,7 +55,7 @@ const char* Reason(int status) {
 enum class Phase { kReading, kMaking, kWriting, kLingering };
 
 DescriptorCloser::Owner ConnectionsBy(size_t socket) { return (uint64_t{7} << 48) + socket; }
-// Of what comes by this connection of the Unix socket: its user's.
+// Returns the owner of descriptors that come by this connection of the Unix socket: its user.
 DescriptorCloser::Owner PassedBy(int connection) {
   const absl::StatusOr<PeerCredentials> peer = PeerOf(connection);
   return (uint64_t{8} << 48) + (peer.ok() ? peer->uid : 0);
@@ -114,7 +114,7 @@ class EpollPages final : public HttpPages {
 
   void RenewUnixSocket(const SocketWatch::Done& done) {
     done(unix_->Renew());
-    // Where it was not renewed the loop has it already.
+    // If the socket was not renewed, the loop already watches it.
     const uint32_t events = paused_until_.has_value() ? 0 : uint32_t{EPOLLIN};
     (void)loop_->Watch(unix_->fd(), listeners(), events);
   }
@@ -128,7 +128,7 @@ class EpollPages final : public HttpPages {
     connections_.clear();
   }
 
-  // Until the first of all deadlines, rounded up; negative: there is none.
+  // Returns the time until the first of all deadlines, rounded up; negative: there is none.
   std::chrono::milliseconds Timeout() const {
     std::optional<steady_clock::time_point> first = paused_until_;
     for (const auto& [key, connection] : connections_) {
@@ -186,7 +186,7 @@ class EpollPages final : public HttpPages {
     }
   }
 
-  // Else a socket that has somebody waiting would wake this thread again at once.
+  // Without a pause a socket with a waiting connection would wake this thread again at once.
   void Pause(size_t socket) {
     if (!paused_until_.has_value()) paused_until_ = steady_clock::now() + kPause;
     loop_->Change(listener(socket), socket + 1, 0);
@@ -206,7 +206,8 @@ class EpollPages final : public HttpPages {
     connections_.erase(found);
   }
 
-  // Who has not asked yet goes first: an honest client asks at once.
+  // Answered connections go first, then ones without a complete request: an honest client asks at
+  // once.
   void DropOldest() {
     for (const Phase phase : {Phase::kLingering, Phase::kReading, Phase::kWriting}) {
       for (const auto& [key, connection] : connections_) {
@@ -275,7 +276,7 @@ class EpollPages final : public HttpPages {
     });
   }
 
-  // On the thread of these pages.
+  // Runs on the thread that makes guarded pages.
   Page Guarded(bool trusted, const std::optional<std::string>& token,
                const std::function<Page(bool)>& make) {
     if (trusted || options_.knows_token == nullptr) return make(trusted);
@@ -339,7 +340,7 @@ class EpollPages final : public HttpPages {
   const std::shared_ptr<EventLoop> loop_;
   std::vector<UniqueFd> tcp_;
   std::optional<ListeningSocket> unix_;  // renewed on the thread
-  // Of the thread.
+  // Used by the thread only.
   std::map<uint64_t, HttpConnection> connections_;  // the oldest first
   uint64_t next_ = kFirstConnection;
   size_t waiting_ = 0;  // for guarded pages

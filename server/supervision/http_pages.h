@@ -1,15 +1,15 @@
-// HttpPages: a few pages over HTTP for whoever watches a node; GET and HEAD only.
+// HttpPages: a few pages over HTTP for monitoring a node; GET and HEAD only.
 //
 // One thread listens, reads and writes, and waits for nobody: a client that sends half a request,
 // or does not read the answer, holds one of kMostConnections places until its time is over, and
-// loses it before if a newcomer needs it. So pages that are made on that thread, which are the
-// plain ones, are answered at once whatever others do. Guarded pages take longer to make and are
-// made on another thread, one after the other.
+// loses it before if a newcomer needs it. So plain pages, which are made on that thread, are
+// answered at once whatever other clients do. Guarded pages take longer to make and are made on
+// another thread, one after the other.
 //
-// What a guarded page shows depends on who asks: everything by the Unix socket, whose file says who
-// may connect, and to who sends a token that is known ("Authorization: Bearer TOKEN"). Where tokens
-// are known nobody else gets it by TCP (401); where none is, everybody gets the page of those who
-// may not see everything. Each connection is closed after its answer.
+// A guarded page shows everything by the Unix socket, whose file says who may connect, and to
+// clients that send a known token ("Authorization: Bearer TOKEN"). By TCP without such a token a
+// client is refused (401) if any tokens are known, and otherwise gets the page with less. Each
+// connection is closed after its answer.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -44,20 +44,20 @@ class HttpPages {
     std::function<Page(bool everything)> make;
     bool guarded = false;
   };
-  // By path, such as "/healthz": that very one, nothing below it.
+  // By path, such as "/healthz", matched exactly.
   using Makers = std::map<std::string, Maker>;
 
   struct Options {
     std::string address;                           // host:port; empty: none
     std::optional<UnixSocketOptions> unix_socket;  // none: no such socket
-    // On the thread that makes guarded pages; null: no token is known.
+    // Runs on the thread that makes guarded pages; null: no token is known.
     std::function<bool(absl::string_view token)> knows_token;
     HttpCounters* counters = nullptr;  // null: nothing is counted
-    // Looks at the Unix socket; has forgotten it before the pages end. Null: nobody does.
+    // Watches the Unix socket, until before the pages end. Null: nothing watches it.
     SocketWatch* sockets = nullptr;
   };
 
-  // None is being made when this has returned.
+  // After this returns, no page is being made.
   virtual ~HttpPages() = default;
 };
 

@@ -24,7 +24,7 @@ void LoopWatch::Poll() {
       loop.probe->under_way = true;
       loop.probe->sent = clock_->Now();
     }
-    // The clock is one that lives as long as the process, or the test that runs the probe.
+    // The clock lives as long as the process, or the test that runs the probe.
     loop.executor->Post([probe = loop.probe, clock = clock_] {
       MutexLock lock(&probe->mu);
       probe->under_way = false;

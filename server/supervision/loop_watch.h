@@ -1,9 +1,9 @@
-// LoopWatch: whether the daemon's threads still run what they are given.
+// LoopWatch: checks whether the daemon's threads still run their tasks.
 //
-// Each loop has one probe under way at most: a task that notes that it ran. A loop that is busy is
-// late by as much as a task waits there; one that is stuck gets later and later. Waiting for a disk
-// is nobody's fault: the threads of an index are not watched, and of the thread of a device's ring,
-// which may wait at times, it is known that a disk may be why.
+// Each loop has one probe under way at most: a task that notes that it ran. A busy loop's lag is
+// the time that a task waits there; the lag of a stuck loop keeps growing. Waiting for a disk is
+// not a fault: an index's threads are not watched, and the thread of a device's ring is marked as
+// one that may wait for a disk.
 //
 // Thread-safe. A probe may run, or be destroyed unrun, after this is gone.
 #pragma once

@@ -14,12 +14,12 @@ inline constexpr size_t kMaxHttpHeadBytes = 8192;  // of a request: its line and
 struct PageRequest {
   std::string method;  // as it came: "GET"
   std::string path;    // without its query
-  // Of an Authorization header "Bearer TOKEN"; empty: another kind of credentials.
+  // The token of an Authorization header "Bearer TOKEN"; empty: another kind of credentials.
   std::optional<std::string> token;
 };
 
-// Of all bytes up to the empty line that ends the headers. None: it is not a request, or has more
-// than one Authorization.
+// Parses all bytes up to the empty line that ends the headers. Returns none if they are not a
+// request, or have more than one Authorization.
 std::optional<PageRequest> ParsePageRequest(absl::string_view head);
 
 }  // namespace kvkeep

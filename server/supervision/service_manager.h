@@ -1,8 +1,8 @@
-// ServiceManager: what systemd is told, and what it asks for (sd_notify(3),
+// ServiceManager: notifies systemd and reads what it asks for (sd_notify(3),
 // sd_watchdog_enabled(3)).
 //
-// Where no manager asked (NOTIFY_SOCKET is not set) nothing happens. A message that cannot be sent
-// is lost: the manager's time limits are there for that. Thread-safe.
+// Without a manager (NOTIFY_SOCKET is not set) it does nothing. A message that cannot be sent is
+// lost: the manager's time limits cover that. Thread-safe.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -22,17 +22,17 @@ class ServiceManager {
 
   // One line for `systemctl status`.
   void Status(absl::string_view text) const;
-  // The start goes on and takes up to so long from now, whatever the unit's limit.
+  // Says that the start goes on and takes up to `from_now` longer, whatever the unit's limit.
   void TakesLonger(absl::string_view status, std::chrono::seconds from_now) const;
   void Ready(absl::string_view status) const;
   // A reload begins; Ready ends it.
   void Reloading() const;
-  // The stop takes up to so long.
+  // Says that the stop takes up to `from_now`.
   void Stopping(absl::string_view status, std::chrono::seconds from_now) const;
 
-  // How often it wants to hear Alive at the least; none: it does not watch.
+  // The longest time that the manager allows between calls of Alive; none: it does not watch.
   std::optional<std::chrono::microseconds> watchdog() const { return watchdog_; }
-  // May be called more often: told four times in that period.
+  // May be called at any rate: the manager is told four times in that period.
   void Alive();
 
  private:

@@ -1,6 +1,6 @@
 // StartReporter: while a daemon starts, tells the service manager how far it is, and that it needs
-// more time for as long as it gets on. A start that hangs is not spoken for: the manager's own
-// limit ends it.
+// more time for as long as it gets on. For a start that hangs it asks for no more time: the
+// manager's own limit ends it.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ class StartReporter {
   StartReporter(const StartReporter&) = delete;
   StartReporter& operator=(const StartReporter&) = delete;
 
-  // What the manager allows from a report on.
+  // Time that the manager allows after each report.
   static constexpr std::chrono::seconds kMoreTime{60};
 
  private:

@@ -40,7 +40,7 @@ void Ticker::WaitFor(std::chrono::nanoseconds time, bool or_woken) {
 bool Ticker::AwaitNext(bool at_rest) {
   MutexLock lock(&mu_);
   if (at_rest) WaitFor(periods_.rest, true);
-  // To be woken is no reason to tick at once: work that goes on would have it tick all the time.
+  // A wake does not tick at once: ongoing work would make it tick all the time.
   if (!at_rest || woken_) WaitFor(periods_.work, false);
   woken_ = false;
   return !stopping_;

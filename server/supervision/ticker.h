@@ -2,8 +2,8 @@
 // often while there is something to do, rarely at rest, so that an idle node may sleep.
 //
 // `tick` returns whether it found everything at rest. Wake, from any thread, ends a rest: the next
-// tick comes within the period of work. One that comes while a tick runs ends the rest before it
-// begins. Thread-safe.
+// tick comes within the period of work. A Wake during a tick ends the next rest before it begins.
+// Thread-safe.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -26,13 +26,12 @@ class Ticker {
 
   void Start();  // once
   void Wake();
-  // No tick from now on; one that runs is over when this returns. Who wakes afterwards does no
-  // harm.
+  // Ends ticking; a tick that runs is over when this returns. A later Wake is harmless.
   void Stop();
 
  private:
   void Run();
-  // Until the next tick is due; false: it will not be.
+  // Waits until the next tick is due. Returns false if the ticker is stopped.
   bool AwaitNext(bool at_rest);
   void WaitFor(std::chrono::nanoseconds time, bool or_woken) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
