@@ -22,11 +22,11 @@ class AdminClient {
   AdminClient(const std::string& endpoint, Deadline deadline, const SecurityOptions& security = {});
 
   absl::StatusOr<v1::StatusResponse> Status();
-  // Forgets the chunks of one namespace; null: of all. `g4`: and all that the fleet has in G4; with
-  // no namespace.
+  // Forgets the chunks of one namespace; null: of all. `g4`: also all that the fleet has in G4;
+  // only without a namespace.
   absl::StatusOr<v1::ClearResponse> Clear(const NamespaceDigest* ns, bool g4 = false);
   // Waits for dirty chunks at most `timeout` (zero: as the daemon is configured), which replaces
-  // the usual deadline when it is longer. `g4`: as long for what is to be written to G4, too.
+  // the usual deadline when it is longer. `g4`: waits as long for writes to G4, too.
   absl::StatusOr<v1::DrainResponse> Drain(Deadline timeout, bool g4 = false);
   absl::StatusOr<v1::ReloadConfigResponse> ReloadConfig();
   absl::StatusOr<v1::ShowConfigResponse> ShowConfig();

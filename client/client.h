@@ -8,7 +8,7 @@
 //     client->Get(ns, keys.subspan(0, found->leased_keys), {.lease = &found->lease, ...});
 //   }
 //
-// What it guarantees:
+// Guarantees:
 // * Never wrong bytes: a chunk is kHit only when its bytes arrived whole and matched the daemon's
 //   checksums. Everything else is a miss under some name.
 // * Never a hang: every call ends by its deadline. While the daemon is known to be away, calls

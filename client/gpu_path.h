@@ -12,9 +12,9 @@
 // acquired.
 //
 // Order. Synchronise the stream that wrote a put's source, or last used a get's target, before the
-// call. Leave those bytes alone until the call has ended; where it ended with DEADLINE_EXCEEDED or
-// UNAVAILABLE, until no region that it named is GpuRegion::in_use; of regions that are `reused` a
-// put's until its deadline. A get that is no kHit may have left anything in its runs.
+// call. Leave those bytes alone until the call has ended; if it ended with DEADLINE_EXCEEDED or
+// UNAVAILABLE, until no region that it named is GpuRegion::in_use; a put's bytes in `reused`
+// regions only until its deadline. A get that is no kHit may have left anything in its runs.
 //
 // Local path only, elsewhere FAILED_PRECONDITION. Every refusal says why, and the ways without a
 // GPU path serve the same chunks. UNIMPLEMENTED and FAILED_PRECONDITION: it will not be had with

@@ -13,8 +13,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// What is there answers the handshake at once; what does not must not hold up a client that can
-// have gRPC.
+// A daemon that listens answers the handshake at once; one that does not must not hold up a client
+// that can use gRPC.
 constexpr Deadline kFirstLocalTry{1'000};
 constexpr Deadline kLookForPathEvery{10};
 

@@ -38,7 +38,7 @@ class Router {
   // one whose calls fail with the reason.
   Transport* Pick();
   // The same for a call that gRPC does not have. While the daemon is away, or comes back, this is
-  // the local transport, whose calls are UNAVAILABLE. Such calls of the gRPC transport fail, with
+  // the local transport, whose calls are UNAVAILABLE. On the gRPC transport these calls fail, with
   // the message that they take the local path.
   Transport* PickForLocal();
   // The transport of a path, for calls under a lease that it granted.

@@ -10,7 +10,7 @@
 //     for (const WatchEvent& event : news->events) Apply(event, known);
 //   }
 //
-// What it guarantees:
+// Guarantees:
 // * A caller that applies the events in their order has, once the snapshot has ended, what a lookup
 //   would find. No event is left out or told twice: a stream whose numbers are not in order is
 //   given up.

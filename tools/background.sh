@@ -32,8 +32,8 @@ signal_background() { # SIGNAL; whoever has ended meanwhile needs none
   [[ ${#pids[@]} -eq 0 ]] || kill "-$1" "${pids[@]}" 2>/dev/null || true
 }
 
-# Returns when none of it runs. Who was born while the others were stopped is found by looking again;
-# who waits for a disk or for its child's exec stops as soon as it goes on.
+# Returns when none of it runs. It looks again for processes born while the others were stopped; one
+# that waits for a disk or for its child's exec stops as soon as it goes on.
 pause_background() {
   background_runs || return 0
   local before= now i

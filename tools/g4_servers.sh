@@ -97,7 +97,7 @@ g4_describe_server() {
   elif [[ ${g4_server##*/} == minio ]]; then
     "$g4_server" --version | head -n 1
   else
-    # What Go installed does not know its version, but Go does.
+    # A binary that Go installed does not know its version, but Go does.
     version=$(go version -m "$g4_server" 2>/dev/null | awk '$1 == "mod" { print $3 }') || true
     [[ -n $version ]] || version=$("$g4_server" --version | sed -n 's/^Version *: *//p')
     printf 'versitygw %s\n' "$version"

@@ -6,7 +6,7 @@ to call). Reported: the time to the first token of the second, beside that of a 
 prefill in the same process. Dry, the same code runs on tensors of the CPU in the device memory of
 the fake driver (tests/gpu/torch_on_fake.py).
 
-What is missing (torch, its CUDA) is said in the result, and fails nothing: {"not_run": why}.
+A missing part (torch, its CUDA) is named in the result, and fails nothing: {"not_run": why}.
 """
 
 import json
@@ -34,7 +34,7 @@ class Broken(Exception):
 
 
 def missing(build):
-    """What has to be built, by the names that ninja has for it."""
+    """The targets that have to be built, by ninja's names."""
     return [target for target, path in (("kvkeepd", pathlib.Path("bin", "kvkeepd")),
                                         ("kvkeep_c", LIBRARY)) if not (build / path).exists()]
 

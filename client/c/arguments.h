@@ -1,4 +1,4 @@
-// What callers in C say, checked and in the words of the C++ client.
+// Arguments of callers in C, checked and converted to the C++ client's types.
 //
 // Everything is INVALID_ARGUMENT with the field's name when it is wrong. The results refer to the
 // caller's memory, as the calls do. Stateless.
@@ -45,7 +45,7 @@ absl::StatusOr<Request> RequestOf(const kvkeep_client* client, const Request* gi
   return CopyIn("request", given, first);
 }
 
-// What requests have in common that list their chunks.
+// Checks that are common to the requests that list their chunks.
 template <typename Request>
 absl::Status CheckChunkList(const Request& request) {
   if (request.ns == nullptr) return IsNull("ns");

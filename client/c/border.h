@@ -46,8 +46,8 @@ inline int Report(const absl::Status& status, kvkeep_error* error) {
 
 absl::Status IsNull(absl::string_view field);
 
-// What a caller with a header of any age says, in today's struct: what an older one does not know
-// is zero. `first`: bytes of the struct in its first version, which has at least these.
+// The sizes of a versioned struct. A caller's struct, of a header of any age, is read into today's:
+// fields that an older header lacks are zero. `first`: bytes of its first version, the least taken.
 struct StructSize {
   size_t first, ours;
 };
@@ -93,7 +93,7 @@ class Reply {
 // Copies `text`, cut off at its room, with the zero at its end.
 void CopyText(absl::string_view text, char* to, size_t room);
 
-// Runs `body`, which answers a code. What it throws (out of memory, mostly) becomes one.
+// Runs `body`, which returns a code. Turns an exception (mostly out of memory) into a code.
 template <typename Body>
 int Guarded(kvkeep_error* error, Body body) {
   try {

@@ -1,4 +1,4 @@
-// Of kvkeep.h: the calls. Each is started in one function, whose Finish is either a caller that
+// Implements kvkeep.h: the calls. One function starts each; its Finish is either a caller that
 // waits or a queue.
 #include "client/c/arguments.h"
 #include "client/c/border.h"

@@ -1,4 +1,4 @@
-// Of kvkeep.h: versions and names, clients, namespaces, queues.
+// Implements kvkeep.h: versions and names, clients, namespaces, queues.
 #include "client/client.h"
 
 #include "client/c/arguments.h"

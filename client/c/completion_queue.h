@@ -1,5 +1,5 @@
 // CompletionQueue: where asynchronous calls report, with an event fd that is readable while
-// completions wait. What kvkeep_queue is made of (kvkeep.h).
+// completions wait. Implements kvkeep_queue (kvkeep.h).
 //
 // A call reserves its place before it starts and fills it when it ends, so that no completion is
 // ever lost for want of room. Shared by the handle and the calls in flight. Thread-safe.

@@ -1,4 +1,4 @@
-// Of kvkeep_gpu.h: registered GPU memory, puts and gets of its runs.
+// Implements kvkeep_gpu.h: registered GPU memory, puts and gets of its runs.
 #include "client/c/arguments.h"
 #include "client/c/border.h"
 #include "client/c/kvkeep_gpu.h"

@@ -1,4 +1,4 @@
-// Of kvkeep_kv.h: the planner from KV layouts and block tables to runs.
+// Implements kvkeep_kv.h: the planner from KV layouts and block tables to runs.
 #include "client/c/border.h"
 #include "client/c/kvkeep_kv.h"
 #include "client/c/runs.h"

@@ -24,7 +24,7 @@
 //   if (kvkeep_get(client, &get, &error)) return fail(error.message);
 //   if (got.status == KVKEEP_GET_HIT) use(back, got.bytes);
 //
-// What it guarantees (more in client/client.h, which it wraps):
+// Guarantees (more in client/client.h, which it wraps):
 // * Never wrong bytes: a HIT is the whole bytes of one put under that key, all else is a miss.
 // * Never a hang: every call ends by its deadline. While the daemon is known to be away, calls fail
 //   at once with UNAVAILABLE: take it for a miss. A daemon that comes back is found again.
@@ -34,20 +34,20 @@
 // off at its room, with a zero at its end; "" says nothing. No state per thread; no exception
 // crosses the border.
 //
-// Two forms. kvkeep_X blocks. kvkeep_X_async returns when its request is on its way. That is at
-// once, unless the daemon reads nothing and more than a socket holds (some 100 KiB of keys) waits
-// for it: then by the call's deadline. OK: exactly one completion comes out of `queue`, with the
-// call's code, its message and `user_data`. Not OK: the call was refused; nothing was started and
+// Two forms. kvkeep_X blocks. kvkeep_X_async returns when its request is on its way: at once,
+// unless the daemon reads nothing and more than a socket holds (some 100 KiB of keys) waits for it;
+// then by the call's deadline. OK: exactly one completion comes out of `queue`, with the call's
+// code, its message and `user_data`. Not OK: the call was refused; nothing was started and
 // no completion comes. A request struct is copied before the function returns. The memory it points
 // to, and the reply, must stay where they are until the completion. The reply and the array of
 // outcomes are written before the completion can be seen. After a refusal neither is written. After
 // any other error the fields of a reply are zero, and outcomes say what became of each chunk.
 //
-// Memory. Whoever gets a handle (by `out`, or in a reply) owns it and ends it with the one function
-// named for that; these functions take NULL. Handles may be ended in any order. Namespaces, leases,
-// acquired chunks, staging and registered memory may outlive their client; they are useless then,
-// and memory that they show stays mapped. Two things must not be ended early: a queue with calls in
-// flight (kvkeep_queue_destroy refuses), and anything that a call in flight was given.
+// Memory. The caller owns each handle that it gets (by `out`, or in a reply) and ends it with the
+// one function named for that; these functions take NULL. Handles may be ended in any order.
+// Namespaces, leases, acquired chunks, staging and registered memory may outlive their client; they
+// are useless then, and memory that they show stays mapped. Two things must not be ended early: a
+// queue with calls in flight (kvkeep_queue_destroy refuses), and anything given to such a call.
 //
 // Threads. Every function may be called on any thread, at the same time as others on the same
 // handle, with two exceptions: no function may run on a handle that is being ended, and one lease
@@ -199,7 +199,7 @@ int kvkeep_stats(const kvkeep_client* client, kvkeep_client_stats* stats, kvkeep
 
 // ---------------------------------------------------------------- namespaces
 
-// What the bytes under a key mean, and whose they are. All of it goes into the namespace's digest.
+// The meaning and owner of the bytes under a key. All of it goes into the namespace's digest.
 // NULL texts are empty.
 typedef struct kvkeep_namespace_spec {
   uint32_t size;
@@ -290,8 +290,8 @@ typedef struct kvkeep_lookup_request {
   // Keys behind the leading ones are looked for beyond the node, for so long at most, and brought
   // into DRAM; 0: nothing is asked; at most 10 s.
   uint32_t remote_wait_us;
-  // What a key costs that is not there: what would come later is not brought. 0: not known; 60 s,
-  // the most: it cannot be computed, so that a single missing chunk is looked for as well.
+  // Time to recompute a missing key: a chunk that would arrive later is not brought. 0: not known;
+  // 60 s, the most: it cannot be computed, so that a single missing chunk is looked for as well.
   uint32_t recompute_us_per_key;
 } kvkeep_lookup_request;
 
@@ -306,7 +306,7 @@ typedef struct kvkeep_lookup_reply {
   uint64_t leased_bytes;
   kvkeep_lease* lease;  // the caller's; NULL: nothing was leased
   // With remote_wait_us: keys behind the leading ones that are on their way, and an estimate until
-  // they are in DRAM. They are leased as those; what does not come is a miss when it is got.
+  // they are in DRAM. Leased as the leading ones; a chunk that does not come is a miss.
   uint32_t remote_keys;
   uint32_t remote_us;
   uint32_t remote_asked;  // 1: there was a search; else none was worth it, or could be made
@@ -323,7 +323,7 @@ int kvkeep_lookup_async(kvkeep_client* client, const kvkeep_lookup_request* requ
 // 1 or 0: whether it holds. 0: it is released, or its session is over.
 int kvkeep_lease_alive(const kvkeep_lease* lease);
 // Keeps the chunks of the first `keep_keys` keys and gives the others back, in the background. A
-// get of those that is under way misses them.
+// get under way misses the chunks that are given back.
 void kvkeep_lease_shrink(kvkeep_lease* lease, uint32_t keep_keys);
 // Gives all back in the background and ends the handle. Gets that use it must have completed.
 void kvkeep_lease_release(kvkeep_lease* lease);
@@ -469,8 +469,8 @@ int kvkeep_delete_async(kvkeep_client* client, const kvkeep_keys_request* reques
 // ------------------------------ in place: the local path only, FAILED_PRECONDITION on the other
 
 // Chunks leased and laid open in the daemon's memory, to be read in place. As in any mapped memory,
-// a page with an uncorrectable error raises SIGBUS in the thread that reads it. That holds here,
-// and for gets by the local path, which copy from there. The library handles no signal: a process
+// a page with an uncorrectable error raises SIGBUS in the thread that reads it. It can happen here,
+// and in gets by the local path, which copy from there. The library handles no signal: a process
 // that cannot bear SIGBUS takes the gRPC path (KVKEEP_PATH_GRPC).
 typedef struct kvkeep_acquired kvkeep_acquired;
 
@@ -512,7 +512,7 @@ typedef struct kvkeep_chunk_view {
   uint32_t reserved;
 } kvkeep_chunk_view;
 
-// What was leased, in the order keys x parts: `chunk_count` views, which live as long as the
+// The leased chunks, in the order keys x parts: `chunk_count` views, which live as long as the
 // handle. Readable as far as kvkeep_acquired_ready says.
 const kvkeep_chunk_view* kvkeep_acquired_chunks(const kvkeep_acquired* acquired);
 // How many pieces (1 MiB, the last one shorter) of chunk `index` can be read now, from the first.
@@ -561,8 +561,8 @@ void kvkeep_staging_free(kvkeep_staging* staging);
 typedef struct kvkeep_memory kvkeep_memory;
 int kvkeep_memory_register(kvkeep_client* client, int fd, const void* mapping, uint64_t bytes,
                            kvkeep_memory** out, kvkeep_error* error);
-// Of memory that is written again once a put of it has ended and it is not in use, which is to be
-// by the put's deadline. A daemon that cannot keep that (kvkeep_staging_in_use) is sent copies.
+// Registers memory that is written again once its put has ended and it is not in use, at the latest
+// at the put's deadline. A daemon that cannot keep to it (kvkeep_staging_in_use) is sent copies.
 int kvkeep_memory_register_reused(kvkeep_client* client, int fd, const void* mapping,
                                   uint64_t bytes, kvkeep_memory** out, kvkeep_error* error);
 int kvkeep_memory_in_use(const kvkeep_memory* memory);  // as kvkeep_staging_in_use

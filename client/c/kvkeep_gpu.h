@@ -16,9 +16,9 @@
 // The daemon copies; the bytes never pass this process. Order: synchronise the stream that wrote a
 // put's source, or last used a get's target, before the call. Leave those bytes alone until the
 // call has ended. If it ended with DEADLINE_EXCEEDED or UNAVAILABLE, leave them alone until no
-// region that it named is kvkeep_gpu_region_in_use, or until its kvkeep_gpu_use is not; of
-// KVKEEP_GPU_REUSED regions a put's until its deadline. A get that is no HIT may have left anything
-// in its runs.
+// region that it named is kvkeep_gpu_region_in_use, or until its kvkeep_gpu_use is not; a put's
+// bytes in KVKEEP_GPU_REUSED regions only until its deadline. A get that is no HIT may have left
+// anything in its runs.
 //
 // If there is no GPU path, the call that registers or pins fails with the reason, and so does every
 // call after it. NOT_FOUND: no driver, or no such device. UNIMPLEMENTED: this driver, device,
@@ -40,9 +40,9 @@ extern "C" {
 
 typedef struct kvkeep_gpu_region kvkeep_gpu_region;
 
-// What a put named is written again once its call has ended and its deadline is over, whether or
-// not it was answered: the daemon stores nothing that it read later. A put to a daemon that cannot
-// keep that (of a protocol before 8, or by another CLOCK_MONOTONIC) is FAILED_PRECONDITION.
+// The source of a put may be written again once its call has ended and its deadline is over, even
+// if it was not answered: the daemon stores nothing that it read later. A put to a daemon that
+// cannot guarantee that (protocol before 8, or another CLOCK_MONOTONIC) is FAILED_PRECONDITION.
 #define KVKEEP_GPU_REUSED 1u
 
 // Memory of this process on one of its GPUs, within one allocation of at least 2 MiB.
@@ -65,11 +65,13 @@ typedef struct kvkeep_gpu_range {
 // when that is: keep the memory for as long as both may live.
 int kvkeep_gpu_register(kvkeep_client* client, const kvkeep_gpu_range* range,
                         kvkeep_gpu_region** out, kvkeep_error* error);
-// What runs name. Numbers are not used again: a run of a region that is gone is INVALID_ARGUMENT.
+// The number by which runs name the region. Numbers are not reused: a run of a region that is gone
+// is INVALID_ARGUMENT.
 uint64_t kvkeep_gpu_region_id(const kvkeep_gpu_region* region);  // 0: NULL
 // 1: the daemon may still read or write the region, as a call that named it has no answer.
 int kvkeep_gpu_region_in_use(const kvkeep_gpu_region* region);
-// OK: as far as is known the next call finds the region registered, or registers it. Else why not.
+// OK: as far as is known, the next call finds the region registered, or registers it. Otherwise the
+// error says why not.
 int kvkeep_gpu_region_usable(const kvkeep_gpu_region* region, kvkeep_error* error);
 // Returns when the daemon has closed it: only after an OK may the memory be freed.
 // FAILED_PRECONDITION: in use. DEADLINE_EXCEEDED: the daemon has not answered yet, to this or to a
@@ -77,11 +79,11 @@ int kvkeep_gpu_region_usable(const kvkeep_gpu_region* region, kvkeep_error* erro
 // over, and the daemon's process may still have it open. Ask again: a timeout of 0 does not wait.
 // The handle stays, of no other use.
 int kvkeep_gpu_unregister(kvkeep_gpu_region* region, uint32_t timeout_ms, kvkeep_error* error);
-// Ends the handle; what was not unregistered is, in the background.
+// Ends the handle; unregisters the region in the background unless that was done.
 void kvkeep_gpu_region_free(kvkeep_gpu_region* region);
 
 // Bytes of registered memory. In a get also bytes of the payload that go nowhere: region 0, offset
-// 0 (FAILED_PRECONDITION: the daemon is of a protocol before 8). Not all of a chunk are such.
+// 0 (FAILED_PRECONDITION: the daemon's protocol is before 8). A chunk has at least one other run.
 typedef struct kvkeep_gpu_run {
   uint64_t region;  // kvkeep_gpu_region_id
   uint64_t offset;  // in the registered range
@@ -92,14 +94,14 @@ typedef struct kvkeep_gpu_run {
 
 // ---------------------------------------------------------------- put and get
 
-// Whether the daemon may still use what calls name that have ended without its answer. For one
+// Tells whether the daemon may still use memory of calls that ended without its answer. For one
 // call, or for several. May be freed at any time.
 typedef struct kvkeep_gpu_use kvkeep_gpu_use;
 int kvkeep_gpu_use_create(kvkeep_gpu_use** out, kvkeep_error* error);
 // 0: no call that was given it and has ended reads or writes any more. The daemon has answered, or
 // its process has ended.
 int kvkeep_gpu_use_in_use(const kvkeep_gpu_use* use);
-// 1: an answer may still come. Else 0, though it may be in use: the connection broke.
+// 1: an answer may still come. 0: none will; after a broken connection it may yet be in use.
 int kvkeep_gpu_use_is_awaited(const kvkeep_gpu_use* use);
 void kvkeep_gpu_use_free(kvkeep_gpu_use* use);
 

@@ -8,8 +8,8 @@
 //                              .tensors = &tensor, .tensor_count = 1};
 //   if (kvkeep_kv_planner_create(&layout, &planner, &error)) return fail(error.message);
 //
-// The runs, one behind the other, are the chunk's payload. What is stored in the memory's order
-// means something only to the same layout: name that in kvkeep_namespace_spec.layout.
+// The runs, one behind the other, are the chunk's payload. A payload stored in the memory's
+// order means something only to the same layout: name that in kvkeep_namespace_spec.layout.
 #pragma once
 
 #include <kvkeep_gpu.h>
@@ -64,7 +64,7 @@ typedef struct kvkeep_kv_planner kvkeep_kv_planner;
 // planner keeps no region alive. End it with kvkeep_kv_planner_free.
 int kvkeep_kv_planner_create(const kvkeep_kv_layout* layout, kvkeep_kv_planner** out,
                              kvkeep_error* error);
-// Of the payload: every layer's K and V.
+// Payload bytes of one token: every layer's K and V.
 uint64_t kvkeep_kv_planner_bytes_per_token(const kvkeep_kv_planner* planner);
 
 // Token t lies in block block_table[t / block_tokens], slot t % block_tokens.
@@ -85,7 +85,7 @@ int kvkeep_kv_plan(const kvkeep_kv_planner* planner, const kvkeep_kv_plan_reques
                    uint64_t* run_count, kvkeep_error* error);
 void kvkeep_kv_planner_free(kvkeep_kv_planner* planner);
 
-// Where the pages of some layers lie; a page is what a block has of one layer, in one piece. That
+// Where the pages of some layers lie; a page is a block's part of one layer, in one piece. The page
 // of layer l and block b begins at offset + l * layer_stride + b * block_stride.
 typedef struct kvkeep_page_tensor {
   uint64_t region;  // kvkeep_gpu_region_id
@@ -114,7 +114,7 @@ typedef struct kvkeep_page_planner kvkeep_page_planner;
 // caller's to see to. End it with kvkeep_page_planner_free.
 int kvkeep_page_planner_create(const kvkeep_page_layout* layout, kvkeep_page_planner** out,
                                kvkeep_error* error);
-// Of a payload: one shard of every page.
+// Payload bytes of one block: one shard of every page.
 uint64_t kvkeep_page_planner_bytes_per_block(const kvkeep_page_planner* planner);
 
 typedef struct kvkeep_page_plan_request {

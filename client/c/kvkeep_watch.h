@@ -10,7 +10,7 @@
 //     for (uint64_t i = 0; i < news.event_count; ++i) apply(&news.events[i]);
 //   }
 //
-// Who applies the events in their order has, once the snapshot has ended, what a lookup would find.
+// A caller that applies the events in order has, once the snapshot has ended, what a lookup finds.
 // No event is left out or told twice. A daemon that went away is found again. It always uses gRPC,
 // with a session of its own. Threads: next by one at a time; the rest is thread-safe.
 #pragma once
@@ -34,7 +34,7 @@ typedef struct kvkeep_watch_event {
   uint16_t stored;  // 1: it is there; 0: it is gone
 } kvkeep_watch_event;
 
-// Else than GOES_ON: forget all, a snapshot begins, mixed with changes. And why.
+// Any value but GOES_ON: forget all, a snapshot begins, mixed with changes. The value says why.
 typedef enum kvkeep_watch_begin {
   KVKEEP_WATCH_GOES_ON = 0,
   KVKEEP_WATCH_FIRST = 1,        // of this watch

@@ -1,4 +1,4 @@
-// Of kvkeep.h: what the local path adds: chunks in place, staging and registered memory.
+// Implements kvkeep.h: the local path's additions, chunks in place, staging and registered memory.
 #include "client/c/arguments.h"
 #include "client/c/border.h"
 #include "client/values/shared_memory.h"

@@ -1,6 +1,6 @@
-// What became of the chunks of a put or get, in C: the same for memory of the host and of a GPU.
+// Outcomes of a put's or get's chunks, in C: the same for memory of the host and of a GPU.
 //
-// Writes at most as many as the caller's array has. Stateless.
+// Writes at most as many as the caller's array holds. Stateless.
 #pragma once
 
 #include <span>

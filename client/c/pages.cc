@@ -1,4 +1,4 @@
-// Of kvkeep_kv.h: the planner of whole blocks.
+// Implements kvkeep_kv.h's planner of whole blocks.
 #include "client/c/border.h"
 #include "client/c/kvkeep_kv.h"
 #include "client/c/runs.h"

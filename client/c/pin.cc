@@ -1,4 +1,4 @@
-// Of kvkeep_pin.h: the pinned arena.
+// Implements kvkeep_pin.h: the pinned arena.
 #include "client/c/arguments.h"
 #include "client/c/border.h"
 #include "client/c/kvkeep_pin.h"

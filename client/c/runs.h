@@ -1,5 +1,5 @@
-// What the calls of both planners of kvkeep_kv.h have in common: tensors that a caller lists, and
-// the runs of a plan, into a caller's array.
+// Common code of both planners of kvkeep_kv.h: reads the tensors that a caller lists, and writes
+// the runs of a plan to a caller's array.
 #pragma once
 
 #include <absl/strings/str_cat.h>

@@ -1,4 +1,4 @@
-// Of kvkeep_watch.h.
+// Implements kvkeep_watch.h.
 #include "client/watch.h"
 
 #include "client/c/arguments.h"

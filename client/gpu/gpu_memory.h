@@ -1,8 +1,8 @@
 // GpuMemory: a range of a worker's GPU memory, as it is given to the daemon.
 //
-// What is given is always a whole allocation, and the range in it: a handle shows the daemon all of
-// that. So memory is exported only of allocations of 2 MiB and more; the driver may pack smaller
-// ones of several owners into one block. A value without CUDA's types.
+// A handle shows the daemon a whole allocation, in which the range lies. So only allocations of
+// 2 MiB and more are exported; the driver may pack smaller ones of several owners into one block.
+// A value without CUDA's types.
 #pragma once
 
 #include <absl/status/status.h>
@@ -30,9 +30,9 @@ struct GpuMemory {
   uint64_t allocation_bytes = 0;
   uint64_t offset = 0;  // of the range in the allocation
   uint64_t bytes = 0;   // of the range
-  // What a put named is written again once its call has ended and its deadline is over, whether or
-  // not it was answered. Puts are refused (FAILED_PRECONDITION) where the daemon could then store
-  // what was written: one of before protocol 8, or one by another clock.
+  // The source of a put may be written again once its call has ended and its deadline is over,
+  // whether or not it was answered. Puts are refused (FAILED_PRECONDITION) where the daemon could
+  // then store the new bytes: one from before protocol 8, or one that uses another clock.
   bool reused = false;
 
   // INVALID_ARGUMENT names the field.

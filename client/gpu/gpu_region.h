@@ -2,7 +2,7 @@
 //
 // The registration is the client's, not the session's: a daemon that came back is told of it again
 // with the first call that names it, under a new generation, so that nothing of before is taken for
-// it. What the daemon does not take is told by every call, and by usable().
+// it. If the daemon refuses the registration, every call and usable() say so.
 //
 // The memory must stay allocated until Unregister is OK. Bytes that a call names are left alone
 // until the call has its answer; a call that ended without one (DEADLINE_EXCEEDED, UNAVAILABLE)
@@ -35,13 +35,13 @@ class [[nodiscard]] GpuRegion {
   uint64_t bytes() const;
   // Whether the daemon may still read or write it: a put or get has not been answered.
   bool in_use() const;
-  // OK: as far as known, the next call finds it registered, or registers it. Else why the daemon
-  // of now does not take it: go by the local path.
+  // OK: as far as known, the next call finds it registered, or registers it. Otherwise tells why
+  // the present daemon does not take it: go by the local path.
   absl::Status usable() const;
   // Returns when the daemon has closed it: only then may the memory be freed. FAILED_PRECONDITION:
   // in use. DEADLINE_EXCEEDED: the daemon has not answered yet, to this or to a registration that
   // was under way. UNAVAILABLE: the session is over, and the daemon's process may still have it
-  // open; it has not when this is OK. The region is of no use any more, but may be asked again.
+  // open; call again until this is OK. The region has no other use any more.
   absl::Status Unregister(Deadline timeout);
 
   // For the transport.

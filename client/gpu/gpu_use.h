@@ -21,7 +21,7 @@ class GpuUse {
   GpuUse();
   ~GpuUse();
   bool in_use();
-  // Of those in use: whether an answer may still come, as the connection is there.
+  // Whether the memory is in use and an answer may still come, as the connection is there.
   bool is_awaited();
 
   // For the transport. A message goes out; it was answered, or (`left_to`) never will be.

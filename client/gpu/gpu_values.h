@@ -42,7 +42,7 @@ struct GpuGetOptions {
   std::shared_ptr<GpuUse> use;  // of this get, perhaps of others too; may be null
 };
 
-// Of one client, since it was made.
+// Counts of one client, since it was made.
 struct GpuStats {
   uint64_t registered = 0;        // at first
   uint64_t registered_again = 0;  // with a new session

@@ -51,7 +51,7 @@ class KvPlanner {
  public:
   static absl::StatusOr<KvPlanner> Make(KvPlannerOptions options);
 
-  // Of the payload: every layer's K and V.
+  // Payload bytes of one token: every layer's K and V.
   uint64_t bytes_per_token() const { return bytes_per_token_; }
   // RESOURCE_EXHAUSTED: more runs than max_runs.
   absl::StatusOr<std::vector<GpuRun>> Plan(const KvTokens& what) const;

@@ -62,7 +62,7 @@ class PagePlanner {
  public:
   static absl::StatusOr<PagePlanner> Make(PagePlannerOptions options);
 
-  // Of a payload: one shard of every page.
+  // Payload bytes of one block: one shard of every page.
   uint64_t bytes_per_block() const { return bytes_per_block_; }
   // RESOURCE_EXHAUSTED: more runs than max_runs.
   absl::StatusOr<std::vector<GpuRun>> Plan(const PageBlocks& what) const;

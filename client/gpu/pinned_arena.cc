@@ -16,7 +16,7 @@
 namespace kvkeep::client {
 namespace {
 
-// Who ends a pin waits so long for who waits for it.
+// The longest wait that holds up the end of a pin.
 constexpr std::chrono::milliseconds kAwaitSlice{20};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// RunList: runs of registered memory in the order of a payload, those that are adjacent joined.
+// RunList: runs of registered memory in the order of a payload; adjacent ones are joined.
 // Numbers only.
 #pragma once
 

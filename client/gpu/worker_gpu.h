@@ -27,7 +27,7 @@ class WorkerGpu {
 
   virtual ~WorkerGpu() = default;
 
-  // What the daemon needs to reach [address, address + bytes), which lies in one allocation.
+  // Exports [address, address + bytes), which lies in one allocation, for the daemon.
   // REQUIRES: a context is current on this thread, as in all that works with that memory.
   // INVALID_ARGUMENT: no such memory, or none that can be given away. UNIMPLEMENTED: not on this
   // device (MIG).

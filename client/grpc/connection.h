@@ -50,7 +50,7 @@ class Connection {
   const std::string authorization_;
 };
 
-// Of a "host:port" endpoint: TLS or not, and the metadata that carries the token, if any.
+// Security of a "host:port" endpoint: TLS or not, and the metadata that carries the token, if any.
 struct TcpSecurity {
   std::shared_ptr<grpc::ChannelCredentials> credentials;
   std::string authorization;

@@ -59,7 +59,7 @@ class InFlightCall {
 absl::Status FromGrpc(const grpc::Status& status);
 
 // gRPC 1.51 shuts down when its last user in the process goes, and may then wait 10 s for a poller
-// of its own. Whoever makes a channel calls this first: then it never shuts down.
+// of its own. Call this before making a channel: then gRPC never shuts down.
 void KeepGrpcLoaded();
 
 class SessionStream;

@@ -15,7 +15,7 @@
 
 namespace kvkeep::client {
 
-// What is left of a session for those who only need to know it: leases.
+// The identity of a session, for objects that only need to recognize it: leases.
 struct SessionId {
   std::string token;
   uint64_t epoch = 0;  // counts this client's tries to open one, from 1
@@ -32,7 +32,8 @@ struct Session {
   void Break() const {
     for (const auto& connection : connections) connection->Break();
   }
-  // Of the others: the first one's end is that of the session's stream, which tells why.
+  // Whether any connection but the first has closed. The first one ends with the session's stream,
+  // which tells why.
   bool lost_connection() const {
     return std::any_of(connections.begin() + 1, connections.end(),
                        [](const auto& connection) { return connection->closed(); });

@@ -1,7 +1,7 @@
 // PutCall: one stream of puts, from the first frame to the callback. Internal to the library.
 //
-// The callback runs only after gRPC has let go of the last slice of the caller's memory. That is
-// nearly always before the call ends; else SlicesAreLate sees to it that the connection is closed.
+// The callback runs only after gRPC has released the last slice of the caller's memory, which is
+// nearly always before the call ends; otherwise SlicesAreLate has the connection closed.
 #pragma once
 
 #include "client/grpc/grpc_client.h"

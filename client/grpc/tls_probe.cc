@@ -260,7 +260,7 @@ class Probe {
   const Owned<SSL> ssl_;
 };
 
-// What is wrong with TLS; empty: nothing is, or nobody listens.
+// Returns what is wrong with TLS, or "" if nothing is or nobody listens.
 std::string Explain(const std::string& endpoint, const SecurityOptions& options,
                     std::chrono::milliseconds timeout) {
   const auto give_up = Clock::now() + timeout;

@@ -1,7 +1,7 @@
 // WatchCall: the stream of a Watch, for a thread that waits for one message after the other.
 // Internal.
 //
-// Nothing is read ahead: Next asks for the next message. One thread; who cancels the context from
+// Nothing is read ahead: Next asks for the next message. One thread; cancelling the context from
 // another one ends a Next that waits.
 #pragma once
 

@@ -1,9 +1,9 @@
-// DaemonEnd: the socket of a session, kept to know when the daemon has closed its end. That may be
-// long after the session, and after its mappings are gone: this keeps none of them.
+// DaemonEnd: the socket of a session, kept to know when the daemon has closed its end, possibly
+// long after the session and its mappings are gone: this keeps none of them.
 //
 // Thread-safe.
 //
-// DaemonEnds: those that may still read memory which puts named. Its owner locks.
+// DaemonEnds: the daemon ends that may still read memory named by puts. Its owner locks.
 #pragma once
 
 #include <chrono>

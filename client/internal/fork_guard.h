@@ -1,4 +1,4 @@
-// What a fork must not share: the descriptors and mappings of a local connection.
+// Keeps the descriptors and mappings of a local connection out of children of fork().
 //
 // In the child, every registered descriptor is closed before fork() returns there, so that the
 // daemon sees the parent's connection end when the parent ends. Whatever else the library holds in

@@ -17,7 +17,7 @@
 namespace kvkeep::client {
 namespace {
 
-// What was loaded before stays before what is loaded after.
+// Keeps loads before the call ahead of loads after it.
 void OrderLoads() {
 #if defined(__x86_64__)
   asm volatile("" ::: "memory");  // the processor keeps the order itself

@@ -1,5 +1,5 @@
-// What a session's shared memory looks like from here: the arena's segments and the progress words,
-// both read-only, and the socket whose end makes them void.
+// A session's shared memory in this process: the arena's segments and the progress words, both
+// read-only, and the socket whose end makes them void.
 //
 // Segments are kept over a reconnect when the daemon hands out the same files again. Memory stays
 // mapped while anybody holds the Mappings; whether it still means anything is asked with alive().
@@ -24,7 +24,7 @@
 
 namespace kvkeep::client {
 
-// What somebody made of mapped memory, which it does not keep mapped: a registration with a driver.
+// A use of mapped memory, such as a registration with a driver, that does not keep it mapped.
 class MappingUse {
  public:
   virtual ~MappingUse() = default;
@@ -46,7 +46,7 @@ class MappedFile {
   std::span<std::byte> memory() const { return memory_; }  // writable only when mapped so
   bool IsFile(const UniqueFd& fd) const;                   // the same file as `fd`
   bool whole() const { return whole_; }  // all its pages were there when it was mapped
-  // Who destroys the use ends it first.
+  // A use must be ended before it is destroyed.
   void AddUse(std::weak_ptr<MappingUse> use) const;
 
  private:

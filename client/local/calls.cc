@@ -47,7 +47,7 @@ PrefetchResult Convert(const local::PrefetchReply& said, PrefetchResult*) {
   return {.started_chunks = said.started_chunks, .ready_chunks = said.ready_chunks};
 }
 
-// What an acquire in slices has leased, one layout behind the other.
+// Returns the chunks that an acquire in slices has leased, one layout behind the other.
 absl::StatusOr<Acquired> LaidOpen(const LocalSessionPtr& session, LookupResult found,
                                   size_t parts) {
   auto layout = std::make_shared<Layout>();

@@ -1,6 +1,6 @@
 // DaemonProcess: whether the process at the other end of a connection has certainly ended.
 //
-// That its socket was closed is not enough where it writes into memory that it has opened: a copy
+// A closed socket does not prove it where the daemon writes into memory that it has opened: a copy
 // by the GPU's driver may still be under way. A pidfd, taken while the connection lives, tells.
 // Thread-safe.
 #pragma once
@@ -48,7 +48,7 @@ class DaemonProcess {
   const Identity identity_;
 };
 
-// Those that have not ended, each process once.
+// A set of daemon processes that may not have ended, each process once.
 class DaemonProcesses {
  public:
   void Add(std::shared_ptr<const DaemonProcess> daemon);

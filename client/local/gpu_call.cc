@@ -15,9 +15,9 @@ using local::Kind;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Of a message, so that its fixed part and the largest chunk always fit.
+// Limit of a body, which leaves a message room for its fixed part and the largest chunk.
 constexpr size_t kMaxBodyBytes = local::kMaxMessageBytes - 64 * kKiB;
-// What the daemon has less than the caller: for cancelling, and the answer.
+// The most by which the daemon's deadline precedes the caller's, for cancelling and the answer.
 constexpr milliseconds kMostMargin{1'000};
 
 }  // namespace

@@ -1,5 +1,5 @@
-// GpuCall: one put from, or get to, GPU memory: its regions, its messages, their answers. What the
-// two have in common; they are in gpu_calls.cc. Internal.
+// GpuCall: one put from, or get to, GPU memory: its regions, its messages, their answers. The
+// base of both kinds, which are in gpu_calls.cc. Internal.
 //
 // The bytes never come here: the daemon copies. A call is one message, or several when it names
 // more chunks or runs than the daemon takes at once; it ends when all have ended, by its deadline.

@@ -101,8 +101,8 @@ absl::Status GpuRegion::Unregister(Deadline timeout) {
   {
     MutexLock lock(&region_->mu);
     region_->closed = true;
-    // What is being registered now is to be closed too, and what was asked before is answered
-    // first.
+    // Wait for a registration that is under way, to close it too, and for the answers to earlier
+    // requests.
     KVKEEP_RETURN_IF_ERROR(region_->AwaitAnswers(deadline));
     known = region_->now;
   }

@@ -23,7 +23,7 @@ absl::StatusOr<local::RegisterGpuReply> ReadRegistered(LocalSession::Reply& repl
   return said;
 }
 
-// What another time may be granted by the same daemon.
+// Whether the same daemon may grant at another time what it refused now.
 bool MayPass(const absl::Status& refused) {
   return absl::IsResourceExhausted(refused) || absl::IsUnavailable(refused);
 }
@@ -155,7 +155,7 @@ absl::StatusOr<GpuBinding> GpuRegions::Ask(const LocalSessionPtr& session,
                                .generation = known.generation,
                                .kind = descriptor ? local::kGpuDescriptor : local::kGpuIpcHandle});
   const int fd = memory.descriptor.get();
-  // What is answered late is ended at once, in the background.
+  // A registration whose answer comes late is ended at once, in the background.
   KVKEEP_ASSIGN_OR_RETURN(
       const local::RegisterGpuReply said,
       client::Ask<local::RegisterGpuReply>(

@@ -2,9 +2,9 @@
 // transport. Internal. Thread-safe.
 //
 // A region is registered with a session when a call first names it there (Bind), by one thread,
-// while others wait. What that session's daemon refused is not asked for again until there is
-// another; what it had no room for, or its GPU was broken for (RESOURCE_EXHAUSTED, UNAVAILABLE), is
-// asked for again by the next call after a wait that doubles.
+// while others wait. A registration that the session's daemon refused is not tried again in that
+// session. One that failed for lack of room or a broken GPU (RESOURCE_EXHAUSTED, UNAVAILABLE) is
+// tried again by the next call after a wait that doubles.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>

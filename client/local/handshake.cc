@@ -25,7 +25,8 @@ constexpr uint32_t kMaxWords = 16 << 20;
 // How long a receive blocks at most: how soon a deadline, or a stop, is noticed.
 constexpr timeval kReceiveTick{.tv_sec = 0, .tv_usec = 50'000};
 constexpr timeval kConnectTimeout{.tv_sec = 1, .tv_usec = 0};
-// Of the daemon's clock. It is taken off of every deadline: more would be too much of a put's time.
+// The most doubt about the daemon's clock. The doubt shortens every deadline: more would take too
+// much of a put's time.
 constexpr std::chrono::seconds kMostDoubt{1};
 
 absl::Status ConnectFailed(const std::string& path, int error) {
@@ -180,7 +181,7 @@ absl::Status AddSegments(local::Message& message, const local::Welcome& welcome,
   return absl::OkStatus();
 }
 
-// Of other tenants: runs of numbers that are neither ours nor there already.
+// Adds segments shared by other tenants: runs of numbers that are neither ours nor there already.
 absl::Status AddShared(local::Message& message, const local::Welcome& welcome,
                        const ArenaMap* known, ArenaMap* arena) {
   local::BodyReader reader(message.body);

@@ -27,7 +27,7 @@ struct Greeting {
 struct GreetingOptions {
   std::string socket;
   std::string client_name;
-  // Of the session before; segments that are still the same files are taken over from it.
+  // The arena of the session before; segments that are still the same files are taken over from it.
   std::shared_ptr<const ArenaMap> known_arena;
   std::chrono::steady_clock::time_point deadline;
   const std::atomic<bool>* stop = nullptr;  // gives up, CANCELLED, soon after it is true

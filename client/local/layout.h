@@ -56,7 +56,7 @@ using ByteRuns = absl::InlinedVector<std::span<const std::byte>, 1>;
 ByteRuns CutImage(std::span<const std::span<const std::byte>> image, uint64_t offset,
                   uint64_t bytes);
 
-// What a header page says. Readable once the chunk is whole. Its MAC is the daemon's business.
+// Contents of a header page. Readable once the chunk is whole. Only the daemon checks the MAC.
 struct HeaderFacts {
   NamespaceDigest ns;
   ChunkKey key;

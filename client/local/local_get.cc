@@ -128,8 +128,8 @@ absl::Status LocalGet::RunUnleased() {
 }
 
 absl::StatusOr<size_t> LocalGet::Take(size_t begin, const Found& found) {
-  // Nothing leased though something is there: no room to read it into. Else what lies behind the
-  // leased keys is asked for again, once these are given back.
+  // Nothing leased though something is there: no room to read it into. Otherwise keys behind the
+  // leased ones are asked for again, once these are given back.
   const size_t keys = what_.keys.size() - begin;
   const size_t covered = found.leased_keys == 0 ? keys : found.leased_keys;
   const LaidChunk* laid = found.layout->chunks.data();

@@ -1,8 +1,8 @@
 // LocalGet: one get into the caller's memory: leases, copies out of the arena, checks, gives back.
 //
 // Without a lease of the caller's it takes leases of its own, as many keys at a time as the daemon
-// grants. Of a lease's chunks those that are whole are copied first, so one whose bytes do not come
-// in time costs none of the others. Blocks; runs on one thread. Internal.
+// grants. It copies the whole chunks of a lease first, so a chunk whose bytes do not come in time
+// costs none of the others. Blocks; runs on one thread. Internal.
 #pragma once
 
 #include <memory>

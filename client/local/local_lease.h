@@ -12,7 +12,7 @@
 
 namespace kvkeep::client {
 
-// What the lookup asked for; a get under the lease names part of it.
+// The keys and parts of the lookup; a get under the lease names part of them.
 struct LeasedKeys {
   NamespaceDigest ns;
   std::vector<ChunkKey> keys;
@@ -31,8 +31,8 @@ class LocalLease final : public LeaseState {
     kept_keys_.store(keep_keys);
     if (!mark_.InChild()) session_->QueueRelease(id_, keep_keys);
   }
-  // Not given back. What was read before is good only if this still holds, as with
-  // Mappings::Alive, which is to be asked first.
+  // Whether the key was not given back. Bytes read before are good only if this still holds, as
+  // with Mappings::Alive, which is to be asked first.
   bool Keeps(size_t key) const { return key < kept_keys_.load(); }
   Path path() const override { return Path::kLocal; }
 

@@ -18,7 +18,7 @@ constexpr uint64_t kBatchesInStaging = 4;
 constexpr uint64_t kMostStagedBytes = 8 * kMiB;
 // How long a chunk waits for room that others of this client take, before it goes another way.
 constexpr std::chrono::milliseconds kPatience{100};
-// A chunk of which so much is to be copied goes alone, and while it is copied.
+// A chunk with at least this many bytes to copy is sent alone, and while it is copied.
 constexpr uint64_t kInPartsFrom = 4 * kMiB;
 
 struct Runs {

@@ -28,8 +28,8 @@ class LocalPut {
 
   // Not OK: no chunk has an outcome.
   absl::StatusOr<PutResult> Run();
-  // When nothing has to be copied and one message takes it all: sends it, without waiting, and
-  // true. Else false, and nothing was done but to `done`.
+  // If nothing has to be copied and one message takes it all, sends it without waiting and returns
+  // true. Otherwise returns false and does nothing.
   static bool TrySend(What& what, Callback<PutResult>& done);
 
  private:

@@ -120,8 +120,8 @@ class LocalTransport final : public Transport, private SessionKeeper<LocalSessio
   const std::shared_ptr<PutMemory> put_memory_ = std::make_shared<PutMemory>(options_.staging_idle);
   const std::shared_ptr<GpuRegions> gpu_regions_ = std::make_shared<GpuRegions>(
       options_.watch_daemon, Backoff(options_.backoff_min, options_.backoff_max));
-  // Of the last session, for the next one: kept for a while, known while anybody has it. Of the
-  // background thread.
+  // The last session's arena, for the next session: held for a while, and known as long as anybody
+  // holds it. Used by the background thread only.
   std::shared_ptr<const ArenaMap> arena_;
   std::weak_ptr<const ArenaMap> last_arena_;
   Keeper::Time keep_arena_until_;

@@ -15,7 +15,7 @@ namespace {
 
 using local::Kind;
 
-// Of a message, so that its fixed part and the largest chunk always fit.
+// Limit of a batch, which leaves a message room for its fixed part and the largest chunk.
 constexpr size_t kMaxBatchBytes = local::kMaxMessageBytes - 64 * kKiB;
 // After so many the daemon is told: what it copies at a time.
 constexpr uint64_t kPartBytes = kPieceBytes;

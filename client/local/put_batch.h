@@ -29,19 +29,19 @@ class PutHold {
   PutHold(const PutHold&) = delete;
   PutHold& operator=(const PutHold&) = delete;
 
-  // A range that goes back.
+  // Adds a range that goes back to its staging area.
   void AddStaged(std::shared_ptr<StagingArea> area, std::span<std::byte> range);
-  // Memory of the caller's.
+  // Adds memory of the caller's.
   void AddDirect(const PutMemory::Direct& direct);
-  // Memory of the caller's is named: it is to be known when that is the caller's again.
+  // Whether the put names memory of the caller's, who must learn when that may be changed again.
   bool has_direct() const { return direct_staging_ != nullptr || !regions_.empty(); }
-  // ... and it is the caller's by the deadline in any case: RegisterOptions::reused.
+  // Whether that memory is the caller's by the deadline in any case: RegisterOptions::reused.
   bool has_reused() const;
-  // The daemon stores nothing that it reads after that. Before the put is sent.
+  // The daemon stores nothing that it reads after `until`. Call before the put is sent.
   void EndsAt(LocalSession::Time until) { until_ = until; }
   // The daemon has read everything, or was never told.
   void Copied();
-  // Between these two the ranges are still written, by a thread of ours: they go back after it.
+  // Between these two calls a thread of ours still writes the ranges: they go back afterwards.
   void BeginFilling();
   void EndFilling();
   // No reply came by the deadline, or before the connection broke: the caller hears of it, and the
@@ -99,7 +99,7 @@ class PutBatch {
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::vector<Outcome>>) &&>;
   // Sends it, once.
   void Send(LocalSession::Time deadline, Done done);
-  // What AddInParts left to be copied; else nothing.
+  // Copies the chunk that AddInParts left to be copied; does nothing without one.
   void FillParts();
 
  private:
@@ -109,7 +109,7 @@ class PutBatch {
   };
 
   void AddChunk(uint32_t index, const PutChunk& chunk);
-  // Tells what is to be copied for each run, in their order.
+  // Calls `each` with the copy to make for each run, in their order.
   void AddRuns(const PutChunk& chunk, const std::vector<std::optional<PutMemory::Direct>>& direct,
                const std::shared_ptr<StagingArea>& area, std::span<std::byte> staged,
                absl::FunctionRef<void(const Copy&)> each);

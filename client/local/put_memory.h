@@ -30,26 +30,27 @@ class PutMemory {
   explicit PutMemory(std::chrono::milliseconds idle = std::chrono::milliseconds(2'000))
       : idle_(idle) {}
 
-  // What chunks of `chunk_bytes` are to be copied to, large enough for one. RESOURCE_EXHAUSTED: a
-  // chunk is over the daemon's limit of a session, or no memory is to be had.
+  // Returns the staging area to copy chunks of `chunk_bytes` to, large enough for one.
+  // RESOURCE_EXHAUSTED: a chunk is over the daemon's limit of a session, or there is no memory.
   absl::StatusOr<std::shared_ptr<StagingArea>> Area(const LocalSessionPtr& session,
                                                     uint64_t chunk_bytes, Time deadline);
-  // Area would put another one in the place of the staging area, for which that must be free.
+  // Whether Area would replace the staging area, which must be free for that.
   bool Changes(const LocalSessionPtr& session, uint64_t chunk_bytes);
-  // A put of such chunks waited for room in `area`: a larger one is asked for next time.
+  // Notes that a put of such chunks waited for room in `area`: next time a larger one is asked for.
   void NoteWait(const LocalSessionPtr& session, const StagingArea& area, uint64_t chunk_bytes);
-  // Nothing comes free in `area`, as somebody keeps it: puts go through our own for a while.
+  // Notes that nothing comes free in `area`, as somebody keeps it: puts use our own areas for a
+  // while.
   void Avoid(const StagingArea& area);
   // Staging memory for a buffer of the caller's, which is never of our own. RESOURCE_EXHAUSTED:
   // over the daemon's limit, or the session's is in use.
   absl::StatusOr<std::span<std::byte>> Buffer(const LocalSessionPtr& session, uint64_t bytes,
                                               Time deadline, std::shared_ptr<StagingArea>* area);
-  // Gives back what is idle. The background thread calls it again at the time that it answers.
+  // Gives back idle areas. The background thread calls it again at the time that it returns.
   Time Tend(const LocalSessionPtr& session);
   // Areas of our own that were made, as there was no staging memory.
   uint64_t own_areas() const { return own_areas_.load(std::memory_order_relaxed); }
 
-  // No daemon knows it yet.
+  // Makes a region that no daemon knows yet.
   static absl::StatusOr<std::shared_ptr<LocalRegion>> MakeRegion(
       int fd, std::span<const std::byte> mapping, const RegisterOptions& options);
   // Each session is asked once.

@@ -1,5 +1,5 @@
-// What puts of the local path have in common, from the caller's memory and from a GPU's: their
-// flags and their replies. Internal; no state.
+// Flags and replies of the local path's puts, from the caller's memory and from a GPU's. Internal;
+// no state.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -14,7 +14,7 @@ namespace kvkeep::client {
 uint32_t PutFlagsOf(const PutOptions& options, bool has_parent);
 // The outcomes of the chunks of one message, in order. INTERNAL: the reply breaks the protocol.
 absl::StatusOr<std::vector<PutOutcome>> ReadPutReply(LocalSession::Reply& reply, size_t chunks);
-// What the call answers: an error alone when no chunk has an outcome.
+// Returns the call's answer: an error alone if no chunk has an outcome.
 absl::StatusOr<PutResult> PutResultOf(PutResult result);
 
 }  // namespace kvkeep::client

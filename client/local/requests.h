@@ -19,7 +19,7 @@ namespace kvkeep::client {
 
 using LocalSessionPtr = std::shared_ptr<LocalSession>;
 
-// What a request about keys says.
+// Contents of a request about keys.
 struct KeysQuery {
   NamespaceDigest ns;
   Keys keys;
@@ -72,7 +72,7 @@ absl::StatusOr<T> ReadStruct(LocalSession::Reply& reply) {
   return value;
 }
 
-// What a call's `done` returns: only a broken protocol ends the session.
+// Returns the status for a call's `done` to return: only a broken protocol ends the session.
 inline absl::Status ProtocolStatus(const absl::Status& status) {
   return absl::IsInternal(status) ? status : absl::OkStatus();
 }

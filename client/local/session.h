@@ -1,5 +1,5 @@
-// LocalSession: one connection to the daemon's local socket: requests in flight, who reads their
-// replies, releases that wait for company, and the event socket.
+// LocalSession: one connection to the daemon's local socket: requests in flight, the thread that
+// reads their replies, releases that wait for company, and the event socket.
 //
 // Threads. A thread that waits for its call reads the socket itself (ReadUntil): no hop to another
 // thread. When several wait, one reads for all, and hands the reading on when its own call is done.
@@ -104,7 +104,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   // now and then, after Nudge and at the time that it answers.
   using Tend = absl::FunctionRef<Time()>;
   absl::Status Serve(Tend tend);
-  // There is something to tend.
+  // Wakes Serve to tend.
   void Nudge() {
     nudged_.store(true, std::memory_order_release);
     Wake();
@@ -165,7 +165,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   std::atomic<uint64_t> next_id_{2};
   std::atomic<bool> nudged_{false};
 
-  // Of the thread that reads.
+  // Used by the reading thread only.
   std::vector<std::byte> buffer_;
   local::MessageAssembler assembler_;
   BusyPoll busy_;

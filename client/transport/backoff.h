@@ -16,7 +16,7 @@ class Backoff {
   // REQUIRES: 0 < min <= max.
   Backoff(Deadline min, Deadline max) : min_(min), max_(max), next_(min) {}
 
-  // What was tried worked.
+  // Starts again from the shortest wait, after a try that succeeded.
   void Reset() { next_ = min_; }
   // The wait, after a try whose session, if it came to be, ended `lived` after the try began.
   Deadline After(std::chrono::steady_clock::duration lived) {

@@ -1,5 +1,5 @@
-// What every transport checks about a call before it asks the daemon, and computes from a put
-// chunk. Internal; no state.
+// Checks that every transport makes of a call before it asks the daemon, and values computed from a
+// put chunk. Internal; no state.
 #pragma once
 
 #include <absl/status/status.h>

@@ -50,7 +50,7 @@ class DeclaredNamespaces {
   // The one with this spec, added if it is new. RESOURCE_EXHAUSTED: there are kMost.
   absl::StatusOr<Ptr> Add(const NamespaceSpec& spec);
   void Remove(const Ptr& ns);
-  // Those without an answer in the session of that number.
+  // Returns the namespaces without an answer in the session of that number.
   std::vector<Ptr> Undeclared(uint64_t epoch) const;
 
  private:

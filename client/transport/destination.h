@@ -14,7 +14,7 @@
 
 namespace kvkeep::client {
 
-// Of one chunk. One thread at a time.
+// Destination of one chunk. One thread at a time.
 class Destination {
  public:
   using Runs = absl::Span<const std::span<std::byte>>;
@@ -41,7 +41,7 @@ class Destination {
   uint64_t done_ = 0;  // of it
 };
 
-// Of all chunks of a call.
+// Destinations of all chunks of a call.
 class Destinations {
  public:
   // REQUIRES: CheckDestinations.

@@ -48,11 +48,11 @@ class SessionKeeper {
    public:
     virtual ~Opener() = default;
     // On the keeper's thread: opens the session of that number and publishes it (Begin, Publish).
-    // Returns when it is over, or could not be opened: why.
+    // Returns why it is over or could not be opened.
     virtual absl::Status RunSession(uint64_t epoch) = 0;
-    // On the keeper's thread, while there is no session. Returns when it is to be called next.
+    // Called on the keeper's thread while there is no session. Returns the time of the next call.
     virtual Time Rest(Time /*now*/) { return Time::max(); }
-    // What the daemon answers to that namespace in this session. Thread-safe.
+    // Asks the daemon to open that namespace in this session. Thread-safe.
     virtual absl::StatusOr<NamespaceDigest> AskToOpen(const Ptr& session, const NamespaceSpec& spec,
                                                       Deadline deadline) = 0;
   };
@@ -64,8 +64,8 @@ class SessionKeeper {
   void Start() {
     thread_ = std::thread([this] { Run(); });
   }
-  // No session is given out or opened any more. Returns those that are open or being opened, for
-  // the transport to end. Then Join.
+  // No session is given out or opened any more. Returns the sessions that are open or being opened,
+  // for the transport to end. Then call Join.
   std::vector<Ptr> Stop() ABSL_LOCKS_EXCLUDED(mu_);
   void Join() { thread_.join(); }
   const std::atomic<bool>& stopping() const { return stopping_; }

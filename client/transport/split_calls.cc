@@ -142,7 +142,7 @@ class LookupSlices final : public Slices {
   void TakeRun(const LookupResult& found, size_t count) {
     if (all_.remote_keys == 0) {
       all_.leading_keys += found.leading_keys;
-      // What a lease has brought on its way the next estimate counts as work that comes before.
+      // With leases, each slice's estimate already counts the promotions of the slices before it.
       all_.promotion_us = options_.lease == LeaseMode::kNone
                               ? all_.promotion_us + found.promotion_us
                               : std::max(all_.promotion_us, found.promotion_us);

@@ -40,8 +40,8 @@ LongCall LongCallOf(Transport* transport, Transport::Ns ns, const NamespaceSpec&
                     std::chrono::steady_clock::time_point deadline);
 
 // Leases as one lookup does: in mode kLeadingRun up to the first key that is not whole, nor on its
-// way from beyond the node; in both modes up to the first one that does not fit. What lies behind
-// that is told of, unless `whole` is false, and not leased. All of the leases are one SplitLease.
+// way from beyond the node; in both modes up to the first one that does not fit. Keys behind
+// that are reported, unless `whole` is false, and not leased. All leases form one SplitLease.
 // A slice that fails fails the call, and its leases are given back; a slice that finds the session
 // out of leases is looked up without one.
 void LookupInSlices(LongCall call, const LookupOptions& options, bool whole,
@@ -51,11 +51,11 @@ void LookupInSlices(LongCall call, const LookupOptions& options, bool whole,
 // INVALID_ARGUMENT names the field and its limit.
 absl::StatusOr<bool> GetNeedsSlices(Keys keys, size_t parts, const GetOptions& options,
                                     const ServerLimits& limits);
-// What came before an error stays.
+// Chunks that came before an error stay in place.
 void GetInSlices(LongCall call, GetOptions options, Callback<GetResult> done);
 
-// Touch, prefetch and delete: the sum of what `ask` answers for each slice. What was done before an
-// error stays done. T: uint64_t or PrefetchResult.
+// Touch, prefetch and delete: the sum of the answers of `ask` to the slices. Slices done before an
+// error stay done. T: uint64_t or PrefetchResult.
 template <typename T>
 using AskForSum = absl::AnyInvocable<void(Keys, Deadline, Callback<T>)>;
 template <typename T>

@@ -14,7 +14,7 @@ SplitLease::SplitLease(std::vector<Slice> slices) : slices_(std::move(slices)) {
 }
 
 SplitLease::~SplitLease() {
-  // What was given back already is not given back again.
+  // Slices without kept keys were given back already; do not give them back again.
   for (Slice& slice : slices_) {
     if (slice.kept == 0) (void)std::move(slice.lease).TakeState();
   }

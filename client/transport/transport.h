@@ -31,8 +31,8 @@ class NamespaceBinding {
   virtual NamespaceDigest digest() const = 0;  // zero while it was not declared yet
 };
 
-// What calls end with while there is no session at `where`, for `why`: UNAVAILABLE, but for a
-// client that the daemon refuses, which is told so.
+// Returns the error of calls while there is no session at `where`, for `why`: UNAVAILABLE, or
+// PERMISSION_DENIED if the daemon refuses the client.
 inline absl::Status AwayError(absl::string_view where, const absl::Status& why) {
   if (absl::IsPermissionDenied(why)) {
     return absl::PermissionDeniedError(

@@ -1,4 +1,4 @@
-// What calls of a client give back: how they tell it, a lookup's answer, counts of them.
+// Results of a client's calls: the callback that takes them, a lookup's answer, counts of calls.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -27,8 +27,8 @@ struct LookupResult {
   // than that answer.
   uint32_t promotion_us = 0;
   // With LookupOptions::remote_wait: keys behind the leading ones that are on their way from beyond
-  // the node, and an estimate until they are in DRAM. Leased as those are; what does not come is a
-  // miss when it is got.
+  // the node, and an estimate until they are in DRAM. Leased as the leading ones; a chunk that
+  // does not come is a miss when it is got.
   uint32_t remote_keys = 0;
   uint32_t remote_us = 0;
   bool remote_asked = false;  // there was a search; else none was worth it, or could be made
@@ -58,7 +58,7 @@ struct ClientStats {
   uint64_t bytes_received = 0;  // payload delivered by gets
   uint64_t bytes_sent = 0;      // payload of finished puts
   uint64_t late_slices = 0;     // puts whose memory gRPC held beyond the end of the call
-  // Ended by us: it was unknown to the daemon, or held such memory.
+  // Sessions that this client ended: unknown to the daemon, or with memory that gRPC held.
   uint64_t sessions_torn_down = 0;
   uint64_t leases_reclaimed = 0;  // granted by a lookup whose reply was lost, then given back
 };

@@ -1,5 +1,5 @@
-// Lease: the promise that the chunks that a lookup leased stay readable: those of its leading keys,
-// or all that were there (LeaseMode).
+// Lease: the promise that the chunks leased by a lookup stay readable: the chunks of its leading
+// keys, or all that were there (LeaseMode).
 //
 // Move-only; released on destruction (in the background, best effort: the session's end releases it
 // in any case). One thread at a time.
@@ -15,7 +15,7 @@ namespace kvkeep::client {
 
 class SplitLease;
 
-// What a transport knows of a lease it granted. Thread-compatible.
+// A transport's state of a lease that it granted. Thread-compatible.
 class LeaseState {
  public:
   virtual ~LeaseState() = default;
@@ -45,8 +45,8 @@ class [[nodiscard]] Lease {
   bool alive() const { return state_ != nullptr && state_->alive(); }
   uint32_t keys() const { return state_ == nullptr ? 0 : keys_; }
   uint64_t bytes() const { return state_ == nullptr ? 0 : bytes_; }  // as leased by the lookup
-  // Keeps the chunks of the first `keep_keys` keys and gives the others back, in the background. A
-  // get of those that is under way misses them.
+  // Keeps the chunks of the first `keep_keys` keys and gives the others back, in the
+  // background. A get under way misses the chunks that are given back.
   void Shrink(uint32_t keep_keys) {
     if (state_ == nullptr || keep_keys >= keys_) return;
     state_->Shrink(keep_keys);

@@ -1,7 +1,7 @@
-// Over TCP: how a client knows that the daemon is the daemon, and shows who it is itself. Unix
+// Security over TCP: how the client authenticates the daemon, and itself to the daemon. Unix
 // sockets need none of it: there the kernel tells.
 //
-// The files are read at every connect, so what was replaced is used from the next session on. Plain
+// The files are read at every connect, so a replaced one is used from the next session on. Plain
 // values, functions without state; thread-safe.
 #pragma once
 
@@ -26,7 +26,7 @@ struct SecurityOptions {
   absl::Status Validate(absl::string_view endpoint) const;
 };
 
-// What the files say.
+// The contents of the files.
 struct SecurityMaterial {
   std::string ca, cert, key;
   std::string token;  // empty: none

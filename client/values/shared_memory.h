@@ -1,4 +1,4 @@
-// What the local path adds: chunks read in place, and memory that the daemon takes puts from
+// Additions of the local path: chunks read in place, and memory that the daemon takes puts from
 // without a copy by the client.
 //
 // All of it works only while the client is on the local path (Client::path); elsewhere the calls

@@ -40,7 +40,7 @@ struct PathInfo {
   std::string why;          // for people: "local: SOCKET", "grpc: no local socket at ..."
 };
 
-// What the bytes under a key mean, and whose they are. All of it goes into the namespace's digest.
+// The meaning and owner of the bytes under a key. All of it goes into the namespace's digest.
 struct NamespaceSpec {
   std::string model;  // required
   std::string dtype;
@@ -74,8 +74,8 @@ struct LookupOptions {
   // Keys behind the leading ones are looked for beyond the node, for so long at most, and brought
   // into DRAM. 0: nothing is asked; nor of a daemon that has nothing there. At most 10 s.
   std::chrono::microseconds remote_wait{0};
-  // What a key costs that is not there: what would come later is not brought. 0: not known; at most
-  // kNotComputable.
+  // The time that it takes to recompute a missing key: a chunk that would arrive later than that is
+  // not brought. 0: not known; at most kNotComputable.
   std::chrono::microseconds recompute_per_key{0};
   Deadline deadline{0};
 };
@@ -122,7 +122,7 @@ struct GetOptions {
   // hold anything afterwards.
   absl::Span<const std::span<std::byte>> destinations;
   // Not empty: how many of the `destinations` each chunk has, of all chunks. Its bytes fill them
-  // one after the other; those of a span whose data() is null go nowhere.
+  // one after the other; the bytes for a span whose data() is null go nowhere.
   absl::Span<const uint32_t> destination_runs;
   absl::AnyInvocable<std::span<std::byte>(size_t chunk, uint64_t bytes)> allocate;
 };

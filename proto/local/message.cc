@@ -14,7 +14,7 @@
 namespace kvkeep::local {
 namespace {
 
-// Of an assembler's memory, from one long message to the next.
+// Memory that an assembler keeps from one long message to the next.
 constexpr size_t kKeptBytes = 256 * kKiB;
 
 // There is room for as many as the kernel passes at once: this process may have no more of them.

@@ -5,10 +5,10 @@
 // last one shorter); messages of one direction never interleave. A request gets exactly one reply
 // with its id, unless its kind says "no reply"; replies may come out of order. A reply's body
 // starts with a ReplyHead; an error's ends with its text (codes as in kvkeep.v1).
-// Whoever breaks the framing is disconnected, after a reply with id 0 that says why when possible.
-// So is who sends more than 4 KiB in a message before Hello was answered, leaves a message half
-// sent for the grace period, or passes a descriptor with anything but a RegisterMemory or
-// RegisterGpuMemory of one packet; before Hello was answered the kernel may refuse to pass any.
+// A client that breaks the framing is disconnected, after a reply with id 0 that says why when
+// possible. So is one that sends more than 4 KiB in a message before Hello was answered, leaves a
+// message half sent for the grace period, or passes a descriptor with anything but a RegisterMemory
+// or RegisterGpuMemory of one packet; before Hello was answered the kernel may refuse to pass any.
 //
 // Handshake. The client sends Hello; the daemon answers Welcome, then at once the tenant's segments
 // in Segments messages, each of one packet with at most kMaxDescriptorsPerPacket descriptors. With
@@ -158,8 +158,8 @@ struct Welcome {
 
 // Behind Welcome, from version 8 on: the daemon's CLOCK_MONOTONIC when it answered. The client
 // reads its own clock before it sends Hello and after it has Welcome. A reading outside of these
-// two shows that a time namespace shifts a clock: then the client names no absolute deadlines. Else
-// it takes the time between the two off each absolute deadline that it names.
+// two shows that a time namespace shifts a clock: then the client names no absolute deadlines.
+// Otherwise it takes the time between the two off each absolute deadline that it names.
 struct ClockReading {
   uint64_t monotonic_ns = 0;
 };
@@ -308,8 +308,8 @@ struct ImageRun {
 // ---------------------------------------------------------------- put
 
 // Followed by `chunks` PutChunk, `runs` PutRun, and the metadata tails one after the other. A
-// session's chunks over the limit of reserved bytes wait for its own earlier ones, and for those of
-// others for part of a second; then they are rejected.
+// session's chunks over the limit of reserved bytes wait for its own earlier ones, and for part of
+// a second for other sessions' chunks; then they are rejected.
 struct PutRequest {
   std::array<uint8_t, 16> ns{};
   uint32_t chunks = 0;
@@ -344,11 +344,12 @@ struct PutRun {
 // copies those that are there while the client writes the next ones. Followed as PutRequest. How
 // many bytes of the payload are there, from its first, stands in a u64 of the staging memory: the
 // client stores it (release) after them, never less than before, in the end all, and sends
-// kPutFilled. That one needs no room: the daemon looks by itself now and then.
+// kPutFilled. The client need not wait for room for it: the daemon looks by itself now and then.
 //
-// What is not there is not read. The answer comes when it was all copied, or earlier, as the daemon
-// does not want it; the word and the runs are the client's again with it. A word that shrank or is
-// above the payload, or no further MiB in Welcome::grace_ms: the chunk is rejected, as NOT_COPIED.
+// Bytes that are not there are not read. The answer comes when all were copied, or earlier if the
+// daemon does not want the chunk; the word and the runs are the client's again with it. A word that
+// shrank or is above the payload, or no further MiB in Welcome::grace_ms: the chunk is rejected, as
+// NOT_COPIED.
 struct PutInParts {
   std::array<uint8_t, 16> ns{};
   uint32_t chunks = 1;
@@ -387,7 +388,7 @@ struct PutAnswer {
 // target, before it sends the request. From then on it leaves those bytes alone until
 //   - the reply has come, or kPutCopied for a put; then nothing reads or writes them any more, or
 //   - the daemon's process has certainly ended (a pidfd of it, taken with the connection, is
-//     readable). That the socket was closed is not enough: a copy may still be under way.
+//     readable). A closed socket is not enough: a copy may still be under way.
 // The daemon cancels late copies and answers soon after the deadline. If the GPU's driver hangs, a
 // copy cannot be ended and no reply comes: then only the second condition releases the bytes, and a
 // client that cannot wait for it must leave them unused. A put by GpuPutUntil is the exception: its
@@ -406,8 +407,8 @@ enum GpuMemoryKind : uint32_t {
   kGpuDescriptor = 2,  // of cuMemExportToShareableHandle; it comes with the message
 };
 // Answered when the driver has opened the memory, or certainly does not, however long that takes:
-// until then the client may not free it, also after its own deadline. What comes after that it ends
-// by UnregisterGpuMemory.
+// until then the client may not free it, even after its own deadline. It ends a registration that
+// was answered after that deadline by UnregisterGpuMemory.
 struct RegisterGpuMemory {
   std::array<uint8_t, 16> gpu_uuid{};  // as cuDeviceGetUuid says: ordinals differ by process
   std::array<uint8_t, 64> handle{};    // kGpuIpcHandle, else zero
@@ -465,8 +466,8 @@ struct GpuPutUntil {
 
 // Followed by `chunks` GpuGetChunk and `runs` GpuMemoryRun. No lease is needed or left: the daemon
 // holds each chunk while it is copied. From version 8 on a run whose registration is kSkippedBytes
-// names bytes of the payload that go nowhere; its offset and generation are 0. Not all runs of a
-// request are such.
+// names bytes of the payload that go nowhere; its offset and generation are 0. At least one run of
+// a request is not of this kind.
 inline constexpr uint32_t kSkippedBytes = 0;
 struct GpuGetRequest {
   std::array<uint8_t, 16> ns{};
@@ -485,7 +486,7 @@ struct GpuGetChunk {
   uint32_t runs = 0;
 };
 // Followed by `chunks` GpuGetAnswer, their messages one after the other, then the metadata tails of
-// those copied.
+// the copied chunks.
 struct GpuGetReply {
   uint32_t chunks = 0;
   uint32_t reserved = 0;

@@ -1,5 +1,5 @@
-"""What the machine can do without kvkeep, in the same rounds: a series for each baseline. It is
-measured by a process of its own (client/baselines.h)."""
+"""Speed of the machine without kvkeep, in the same rounds: a series for each baseline, measured by
+a process of its own (client/baselines.h)."""
 
 from figures import bytes_text
 from load import client_process
@@ -32,7 +32,7 @@ class Baselines:
         self._child.kill()
 
     def pool_bytes(self):
-        """Of what puts are made of, to be as cold."""
+        """Bytes of the pool that puts are made of, to be as cold."""
         return self._region_bytes
 
     def copy(self, size, threads, seconds):
@@ -57,7 +57,7 @@ class Baselines:
                           "reply_bytes": answer.pop("reply_bytes"), "depth": depth}, answer)
 
     def touch_gb_per_second(self, size, threads):
-        """Of fresh pages."""
+        """The rate of touching fresh pages."""
         answer = self._child.ask("touch", bytes=size, threads=threads, mount_dir=self._mount_dir)
         return answer["bytes"] / answer["seconds"] / 1e9
 

@@ -163,7 +163,8 @@ def _parser():
 
 
 def _finish_gpu(options, given):
-    """A path of a GPU stands for a verb: it measures both ways. What is wrong, or nothing."""
+    """Completes the options of a GPU's path, which stands for a verb: it measures both ways.
+    Returns what is wrong, or ""."""
     if options.tier == "g3":
         if options.path != "cuda-ipc" or not options.daemon:
             return "--tier g3 goes with --path cuda-ipc and --daemon PATH"
@@ -177,8 +178,8 @@ def _finish_gpu(options, given):
         return f"--path {options.path}: --clients and --depth must be 1"
     options.verb = "gpu"
     if options.tier == "g3":
-        # What was not said: a G2 with room for four calls (all gets to GPUs hold at most a quarter
-        # of it), three times as much data, taken in turn, a G3 that is never near full.
+        # Defaults: a G2 with room for four calls (all gets to GPUs hold at most a quarter of it),
+        # three times as much data, taken in turn, a G3 that is never near full.
         smallest, largest = min(options.sizes), max(options.sizes)
         if given["g2_bytes"] is None:
             options.g2_bytes = max(CALLS_IN_G2 * options.batch * largest, LEAST_TIER_BYTES)
@@ -190,7 +191,7 @@ def _finish_gpu(options, given):
 
 
 def _finish(options):
-    """What argparse cannot tell: what is wrong with the options, or nothing."""
+    """Makes the checks that argparse cannot make. Returns what is wrong with the options, or ""."""
     options.verb = options.verb or ""
     given = dict(vars(options))
     for name, usual in (("depth", 1), ("clients", 1), ("seconds", 1.0), ("keys", 64),

@@ -21,14 +21,14 @@ def _per_gb(seconds, moved_bytes):
 
 
 def cost_of(path, series):
-    """What it spent, by its payload."""
+    """The CPU time that it spent, per gigabyte of its payload."""
     total = series.total()
     return CpuCost(path, total.bytes / 1e9, _per_gb(total.client_cpu_seconds, total.bytes),
                    _per_gb(series.daemon.cpu_seconds, total.bytes))
 
 
 def write_back_cost(put, put_bytes, cpu_seconds, written_bytes):
-    """What is left of `cpu_seconds` for `written_bytes`, when `put_bytes` cost what a put does."""
+    """The rest of `cpu_seconds`, for `written_bytes`, after `put_bytes` at the cost of `put`."""
     puts = put.daemon_seconds_per_gb * put_bytes / 1e9
     return CpuCost("write-back", written_bytes / 1e9, 0,
                    _per_gb(max(cpu_seconds - puts, 0), written_bytes))

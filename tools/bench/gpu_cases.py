@@ -15,7 +15,7 @@ ALL_FROM_G3 = 0.99
 
 
 def _promise(size, run_bytes, adjacent, from_g3):
-    """What must hold on a real GPU, of runs that lie so far in one piece."""
+    """The target on a real GPU, for runs that lie so far in one piece."""
     long_runs = run_bytes * adjacent >= MIB
     if from_g3 and (not long_runs or size < PROMISED_G3_CHUNK_BYTES):
         return None

@@ -20,7 +20,7 @@ class Invocation:
         self.options, self.baselines = options, baselines
 
     def say(self, what):
-        """What is being done now, to people at a terminal."""
+        """Tells people at a terminal what is being done now."""
         if self.options.progress:
             print(f"\r\033[K{what}", end="", file=sys.stderr, flush=True)
 

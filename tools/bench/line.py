@@ -54,7 +54,7 @@ def _judged(what, found, unit, made_of_unit, measured, baseline, target):
 
 
 def ratio_line(what, unit, measured, baseline, target=None):
-    """Of measured / baseline. A target is ("at least", 0.6), say."""
+    """A line for measured / baseline. A target is ("at least", 0.6), say."""
     return _judged(what, ratios(measured, baseline), "", unit, measured, baseline, target)
 
 
@@ -68,7 +68,7 @@ def plain_line(what, unit, measured, target=None):
 
 
 def missing_line(what, why):
-    """Of what could not be measured here."""
+    """A line for a figure that could not be measured here."""
     return Line(what, figure=why)
 
 
@@ -88,7 +88,7 @@ def text(lines):
 
 
 def troubles(where, measured, failed_calls):
-    """What went wrong, for people; empty: nothing. `where`: "", or "CASE: "."""
+    """The failures, in words for people; empty: none. `where`: "", or "CASE: "."""
     words = ""
     if measured.wrong_bytes > 0:
         words += (f"WRONG BYTES: {where}{measured.wrong_bytes} of {measured.verified_bytes}\n")

@@ -13,7 +13,7 @@ PATIENCE_S = 600
 WRITE_BACK_PATIENCE_S = 300
 JOIN_PATIENCE_S, JOIN_PAUSE_S = 60, 0.01
 NO_STATUS = {"pid": 0, "counters": {}}
-# Of a case, where it does not say.
+# Defaults of a case.
 CASE = {"batch": 1, "depth": 1, "keys": 0, "verify": True, "verify_all": False, "no_g3": True,
         "mix": [8, 1, 1], "run_bytes": 0, "adjacent": 1}
 

@@ -34,8 +34,8 @@ class Measured:
 
 
 def added_up(parts, side_by_side):
-    """Of words the first ones stay. `side_by_side`: in the same time, else one after the other.
-    At least one part."""
+    """The sum of at least one part. `side_by_side`: the parts ran in the same time, else one after
+    the other. Words are the first that are not empty."""
     total = Measured({})
     for name in parts[0]._values:
         values = [part._values[name] for part in parts]

@@ -1,8 +1,8 @@
-"""What a pattern of load came to, for people and for machines, and what it is held to.
+"""Report of a pattern of load, for people and for machines, and its targets.
 
 Promised is of pm1753, as long as what it asks of the drive is below what the drive reads, bursts
 included: no wait above 100 ms, and of a chunk's latency a p99 of at most four times that of prompts
-read alone. Of other rates, and of sessions, the same is told.
+read alone. For other rates, and for sessions, the same figures are told.
 """
 
 from dataclasses import dataclass, field
@@ -44,17 +44,17 @@ class PatternRun:
 
     @property
     def from_nvme_share(self):
-        """Of what was there, by chunks."""
+        """The share of NVMe in the chunks that were there."""
         return _share(self.served_g3_chunks, self.served_g3_chunks + self.served_g2_chunks)
 
     @property
     def offered_share_of_device(self):
-        """Of what the drive reads without us. 0: it was not measured."""
+        """The offered rate as a share of the drive's own. 0: that was not measured."""
         return _share(self.offered_bytes_per_second, self.device_bytes_per_second)
 
     @property
     def peak_share_of_device(self):
-        """Of that what it had to read, in a burst, where there are some."""
+        """The rate that the drive had to read, as a share of its own; of a burst, if there are."""
         bursts = 1 if self.job["closed_loop"] else max(1, self.job["job"]["burst_rate"])
         return self.offered_share_of_device * self.from_nvme_share * bursts
 
@@ -182,7 +182,7 @@ class PatternReport:
         return lines_of.none_missed(self.lines)
 
     def wants(self):
-        """What the daemon would have to be given for this to say something; empty: it was."""
+        """The daemon's missing part without which the report says nothing; empty: none."""
         most = max((run.job["working_set_bytes"] for run in self.runs), default=0)
         of = f"the working set is {bytes_text(most)}: "
         if self.g3_bytes == 0:

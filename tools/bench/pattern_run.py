@@ -1,6 +1,6 @@
 """--pattern: plays it once for each rate: clears the daemon, stores what is there before, reads
-some prompts alone, then lets all workers play. What the drive does without the daemon, fio measures
-before and after.
+some prompts alone, then lets all workers play. Before and after, fio measures the drive without the
+daemon.
 
 A daemon that is started has a G2 of a quarter of the working set and a G3 that holds it, unless the
 options say otherwise.

@@ -1,4 +1,4 @@
-"""What /proc tells of a process. OSError: it is not there, or does not tell."""
+"""Facts that /proc tells of a process. OSError: it is not there, or does not tell."""
 
 import pathlib
 

@@ -6,7 +6,7 @@ from figures import bytes_text, table
 import line as lines_of
 import series
 
-# What a report says of the options, by these names.
+# Names of the options that a report shows.
 OPTIONS = ("verb", "endpoint", "path", "daemon", "arena_dir", "g2_bytes", "g3_bytes",
            "copy_threads", "sizes", "tier", "run_sizes", "adjacent", "batch", "depth", "clients",
            "seconds", "ops", "rounds", "keys", "table_chunks", "mix", "verify", "region_bytes",
@@ -15,7 +15,7 @@ OPTIONS = ("verb", "endpoint", "path", "daemon", "arena_dir", "g2_bytes", "g3_by
 
 @dataclass
 class CpuCost:
-    """What a gigabyte (1e9 bytes of payload) costs."""
+    """The CPU cost of a gigabyte (1e9 bytes of payload)."""
 
     path: str  # "local get", "tcp put", "promotion", "write-back"
     gigabytes: float  # that were moved to tell
@@ -39,7 +39,7 @@ class Report:
     failure: str = ""  # why a section of the table could not be measured
 
     def describe(self, load):
-        """What its clients met, and which daemon."""
+        """Adds what its clients met, and which daemon."""
         status = load.status()
         self.arena, self.daemon = status.get("arena", ""), status.get("version", "")
         self.path = load.path

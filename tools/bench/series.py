@@ -8,7 +8,7 @@ from measured import added_up
 
 @dataclass
 class Usage:
-    """What the daemon spent meanwhile; the longest holds are since its start, `worked` without the
+    """The daemon's costs meanwhile. The longest holds are since its start, `worked` without the
     time that the holder was not on a CPU (0: the daemon does not count it)."""
 
     cpu_seconds: float = 0

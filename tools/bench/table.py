@@ -1,7 +1,7 @@
 """table: what a daemon must hold, line by line: measured, baseline of the same minutes, target.
 
-Starts the daemons that it needs, one after the other. What is measured beside peers, a bare stream
-or fio is tools/compare's.
+Starts the daemons that it needs, one after the other. Measurements beside peers, a bare stream or
+fio belong to tools/compare.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ def _scale_of(options):
 
 
 class Table:
-    """What the sections have in common."""
+    """Base of the sections."""
 
     def __init__(self, run):
         self.run, self.options, self.baselines = run, run.options, run.baselines

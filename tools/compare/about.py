@@ -1,4 +1,4 @@
-"""What a report says of the machine and of the run: the keys of "about". Reads /proc and /sys."""
+"""A report's facts about the machine and the run: the keys of "about". Reads /proc and /sys."""
 
 import os
 import pathlib
@@ -10,21 +10,21 @@ TRIED_BYTES = 8 << 20
 
 
 def _first(path, pattern):
-    """What the pattern's group finds first; "": nothing."""
+    """The first match of the pattern's group; "": none."""
     file = pathlib.Path(path)
     found = re.search(pattern, file.read_text() if file.exists() else "", re.MULTILINE)
     return found[1] if found else ""
 
 
 def available_memory_bytes():
-    """That could be had now, what can be dropped included; 0: not known."""
+    """Bytes that could be had now, droppable caches included; 0: not known."""
     return int(_first("/proc/meminfo", r"^MemAvailable: +(\d+)") or 0) << 10
 
 
 def about(options, plan, took_s):
     nvme = plan.nvme
-    # What the arena is of, and the regions: memory that is made as they are. And memory that nobody
-    # asked for huge pages for, as fio's buffers.
+    # The page size of the arena and the regions, from memory made as they are; then that of memory
+    # without a request for huge pages, as fio's buffers.
     shared = "2 MiB" if Pages(TRIED_BYTES).are_huge() else "4 KiB"
     always = _first("/sys/kernel/mm/transparent_hugepage/enabled", r"(\[always\])")
     ordinary = "2 MiB where they fit" if always else "4 KiB"

@@ -123,7 +123,7 @@ def _compare_one(options, plan, call, directory, comparison):
 
 
 def _compare_nvme(options, plan, directory, comparison):
-    """What of the plan there is room for, and no more is in the plan then."""
+    """Runs the part of the plan that there is room for, and leaves only that part in the plan."""
     _say("NVMe")
     wanted, plan.nvme = plan.nvme, NvmePlan()
     fitted = wanted.fitted(shutil.disk_usage(directory).free, available_memory_bytes())
@@ -145,7 +145,7 @@ def _compare_nvme(options, plan, directory, comparison):
 
 
 def compare(options, plan, directory, comparison):
-    """What was measured before a failure is in the comparison too."""
+    """Runs the comparison, which also holds the results from before a failure."""
     began = time.monotonic()
     try:
         _compare_all(options, plan, directory, comparison, began)

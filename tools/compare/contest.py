@@ -21,7 +21,7 @@ CONTESTANTS = HERE / "contestants"
 LMCACHE, MOONCAKE = "LMCache", "Mooncake"
 LOCAL, STAGING = "kvkeep local", "kvkeep staging"
 GRPC, STREAM, MEMCPY = "kvkeep gRPC", "gRPC stream", "memcpy"  # and what is beside it
-# Who, and its program; the first is what others are shares of.
+# Contestants and their programs; the others are reported as shares of the first.
 PROGRAMS = {MEMCPY: ["memcpy_contestant.py"],
             LOCAL: ["kvkeep_contestant.py", "local"],
             STAGING: ["kvkeep_contestant.py", "staging"],
@@ -37,8 +37,9 @@ MAY_BE_ABSENT = ("Redis", *PEERS)  # as somebody else installs them; the others 
 
 
 def environment_of(build):
-    """What our Python programs find the client, its library and the daemon by. Their own modules
-    they find by themselves: servers of others inherit this, and our names must not hide theirs."""
+    """Variables by which our Python programs find the client, its library and the daemon. They find
+    their own modules by themselves: servers of others inherit this, and our names must not hide
+    theirs."""
     return {"KVKEEP_BUILD": str(build), "PYTHONDONTWRITEBYTECODE": "1",
             "KVKEEP_CLIENT_LIBRARY": str(build / "lib/libkvkeep-client.so.1"),
             "PYTHONPATH": str(ROOT / "client/python")}
@@ -54,7 +55,7 @@ def turns(rounds, everybody):
 
 @dataclass
 class Discipline:
-    """What everybody came to in one operation: name -> a slice of each round."""
+    """Results of all contestants in one operation: name -> a slice of each round."""
 
     operation: str  # "get"; "first put": into stores that were just started
     size: int  # of a chunk

@@ -1,4 +1,4 @@
-"""What one came to in one round: Slice, figures of it; Measured, from which they are made."""
+"""Results of one contestant in one round: Measured, and Slice, the figures made from it."""
 
 import math
 from dataclasses import asdict, dataclass

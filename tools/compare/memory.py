@@ -75,8 +75,8 @@ class Pages:
 
 
 class Payloads:
-    """What chunks hold: `count` payloads of `size` bytes, all unlike, the same each time. They lie
-    in memory that nobody else has mapped, in each other's bytes."""
+    """Content of chunks: `count` payloads of `size` bytes, all unlike, the same each time. They
+    overlap, in memory that nobody else has mapped."""
 
     def __init__(self, size, count):
         self._size = size

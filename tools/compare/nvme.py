@@ -51,8 +51,8 @@ class BesideFio:
 
 @dataclass
 class NvmeResult:
-    """Of chunks of one size. Writes are until all of a burst is on NVMe: first fills into space
-    that was never written to, overwrites in the place of what is evicted for them."""
+    """Results for chunks of one size. Writes last until all of a burst is on NVMe: first fills go
+    into space that was never written to, overwrites in the place of chunks evicted for them."""
 
     size: int
     parts: dict = field(default_factory=lambda: {part: BesideFio() for part in PARTS})
@@ -60,7 +60,7 @@ class NvmeResult:
 
     @property
     def from_nvme(self):
-        """Of what was read, the part that the daemon read from NVMe for it."""
+        """The share of the bytes read that the daemon read from NVMe."""
         got = sum(one.bytes for one in self.parts["read"].kvkeep)
         return self.promoted_bytes / got if got else 0
 

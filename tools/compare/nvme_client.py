@@ -6,8 +6,8 @@ its memory.
                                     asks for anything more in this burst
 
 It gets one chunk after the other, each asked for while the one before it is under way, as an engine
-does that knows its prefix, holds on to all of them, and compares every byte later. What a chunk
-holds follows from its number, so whoever put it, all know it. One thread.
+does that knows its prefix, holds on to all of them, and compares every byte later. The content of a
+chunk follows from its number, so all clients know it. One thread.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""What a comparison is going to do, and how long that may take. Pure functions, plain values."""
+"""Plan of a comparison, and how long it may take. Pure functions, plain values."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -36,9 +36,9 @@ class NvmePlan:
     def __post_init__(self):
         # So much is taken while nothing of it is written yet.
         self.g2_bytes = 2 * self.round_bytes
-        # That the readers hold on to, at most; so each can hold a chunk, and a round has several.
+        # The most that the readers hold on to; each can hold a chunk, and a round has several.
         self.held_bytes = self.g2_bytes // 2
-        # That is read: taken in turn, nothing of it is in G2 any more when it comes again.
+        # Bytes that are read: taken in turn, none is in G2 any more when its turn comes again.
         self.read_bytes = 3 * self.g2_bytes
         # And what is put after it, of which G2 is full when reading begins.
         self.put_first_bytes = self.read_bytes + self.g2_bytes
@@ -49,7 +49,7 @@ class NvmePlan:
 
     @property
     def sizes(self):
-        """Of those that are wanted; none: NVMe is left out."""
+        """The wanted sizes that fit; none: NVMe is left out."""
         return [size for size in self.wanted if READERS * size <= self.held_bytes]
 
     @property

@@ -1,4 +1,4 @@
-"""What a comparison comes to: tables for people, JSON for the chart and for scripts.
+"""Report of a comparison: tables for people, JSON for the chart and for scripts.
 
 Figures are medians over rounds; a ratio is the median of the rounds' ratios. Pure functions.
 """
@@ -24,7 +24,7 @@ class Comparison:
 
     @property
     def wrong_bytes(self):
-        """Those that were not what was put, of all contestants together."""
+        """How many bytes differed from those put, over all contestants."""
         slices = [one for discipline in self.disciplines
                   for results in discipline.results.values() for one in results]
         slices += [one for result in self.nvme for one in result.parts["read"].kvkeep]
@@ -40,8 +40,8 @@ def _percent(values):
 
 
 def _bandwidths(comparison, operation):
-    """Contestants down, sizes across: GB/s, and beside it the share of the first contestant's. Who
-    was not there has a line."""
+    """Contestants down, sizes across: GB/s, and beside it the share of the first contestant's. An
+    absent contestant has a line, too."""
     columns = [one for one in comparison.disciplines if one.operation == operation]
     base = comparison.names[0] if comparison.names else ""
     rows = [[operation] + [text for one in columns
@@ -72,7 +72,7 @@ def _lookups(comparison, discipline):
 
 
 def _stream(comparison):
-    """Of the gRPC paths' like: what kvkeep's messages cost beside a stream that keeps nothing."""
+    """The cost of kvkeep's messages over gRPC, beside a stream that keeps nothing."""
     rows = [[f"{GRPC} / {STREAM}", "x stream", "least", "most"]]
     for one in comparison.disciplines:
         if times := one.times_as_fast(GRPC, STREAM):
@@ -149,7 +149,7 @@ def text(comparison):
 
 
 def _series(results, baseline):
-    """Of one contestant, or of kvkeep beside fio: what its rounds come to."""
+    """Summary of the rounds of one contestant, or of kvkeep beside fio."""
     rates = [one.gb_per_s for one in results]
     return {"gb_per_second": summary(rates), "ratio": summary(ratios(rates, baseline)),
             "p50_us": summary([one.p50_us for one in results]),

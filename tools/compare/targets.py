@@ -11,7 +11,7 @@ from nvme import PARTS
 
 ANY = None
 FIO = "fio"
-# What, its size and batch, who beside whom, and at least how many times as fast.
+# Operation, its size and batch, who beside whom, and at least how many times as fast.
 RULES = (("get", 32 * MIB, 1, LOCAL, MEMCPY, 0.95),
          ("get", 4 * MIB, 8, LOCAL, MEMCPY, 0.95),
          ("get", 4 * MIB, 1, LOCAL, MEMCPY, 0.9),

@@ -1,4 +1,4 @@
-"""What is compared: vLLM with nothing below it, and with each thing that could keep its KV.
+"""The compared arms: vLLM with nothing below it, and with each store that could keep its KV.
 
     none     no KV connector
     cpu      vLLM's offloading into memory of its own; lost at a restart
@@ -25,7 +25,7 @@ from daemon import Daemon
 
 HERE = pathlib.Path(__file__).resolve().parent
 NAMES = ("none", "cpu", "fs", "dict", "kvkeep", "direct", "lmcache")
-# Of the environment: LMCache's program, and a folder with its package for vLLM's Python.
+# Environment variables: LMCache's program, and a folder with its package for vLLM's Python.
 LMCACHE, LMCACHE_PACKAGE = "KVKEEP_LMCACHE", "KVKEEP_LMCACHE_PACKAGE"
 
 
@@ -90,7 +90,7 @@ class Arm:
         return self._served
 
     def host_bytes(self):
-        """Of the servers and of what is below them."""
+        """Memory of the servers and of the stores below them."""
         below = [one.process.pid for one in (self._daemon, self._lmcache) if one is not None]
         return served.host_bytes([*self._served.pids, *below])
 
@@ -99,7 +99,7 @@ class Arm:
         self._engine.ask(json.dumps({"restart": True}), quiet=True)
 
     def ask(self, prompts, answer_tokens):
-        """What measured_engine.py says of it; returns when nothing is written behind any more."""
+        """The answer of measured_engine.py; returns when nothing is written behind any more."""
         said = self._engine.ask(
             json.dumps({"ask": prompts, "answer_tokens": answer_tokens}), quiet=True)
         if self._daemon is not None:

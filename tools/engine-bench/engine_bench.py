@@ -79,7 +79,7 @@ LOAD_OPTIONS = {"num_users": "users", "num_rounds": "rounds",
 
 @dataclasses.dataclass(frozen=True)
 class Serving:
-    """What `serve` does. restart_after: rounds of the users' before all engines are started anew;
+    """Options of `serve`. restart_after: rounds of the users' before all engines are started anew;
     0: they are not."""
 
     load: Load

@@ -30,7 +30,7 @@ class Load:
                 raise ValueError(f"{name}: at least {least}, not {getattr(self, name)}")
 
     def longest_tokens(self):
-        """Of a conversation, its last answer included."""
+        """Tokens of the longest conversation, its last answer included."""
         return (self.system_tokens + self.history_tokens
                 + self.rounds * (self.question_tokens + self.answer_tokens))
 

@@ -1,4 +1,4 @@
-"""What a run says: JSON that keeps every row, a table of it, what was promised, and a picture.
+"""Report of a run: JSON that keeps every row, a table of it, the targets, and a picture.
 
 Absolute times of a model on a CPU mean nothing to anybody; ratios between arms of one run do.
 """

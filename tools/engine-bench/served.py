@@ -93,7 +93,7 @@ class ServedEngines:
 
 
 async def ask(http, url, prompt, answer_tokens):
-    """What measured_engine.py says of a request, as it came over HTTP."""
+    """The figures of a request as measured_engine.py gives them, as it came over HTTP."""
     begin, at, tokens, cached = time.monotonic(), [], [], 0
     async with http.post(f"{url}/v1/completions", json={
             "model": "m", "prompt": prompt, "max_tokens": answer_tokens, "temperature": 0,
@@ -137,7 +137,7 @@ def remove(files):
 
 
 def host_bytes(pids):
-    """Of these processes and their children; what several share counts once for all of them."""
+    """Memory of these processes and their children; bytes that several share count once."""
     import psutil
 
     total = 0

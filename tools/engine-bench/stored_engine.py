@@ -1,9 +1,9 @@
-"""What of vLLM stores KV, without a model, in a process of its own. Run by stores.py only.
+"""The part of vLLM that stores KV, without a model, in a process of its own. Run by stores.py only.
 
 options(): {"arm": "direct" or "kvkeep", "chunks": so many, "driver": the fake GPU's}. A line is a
 number: a rank's KV memory is stored whole, under keys of that number. Copies into the tier's memory
-take `by_gpu_s` of this process's CPU time, and none with a GPU. Of the direct connector it is the
-worker's half, without what routers are told; of the tier all that the scheduler calls, too.
+take `by_gpu_s` of this process's CPU time, and none with a GPU. The direct connector runs only its
+worker's half, without news for routers; the tier also runs all that the scheduler calls.
 """
 
 import time
@@ -73,7 +73,7 @@ class Direct:
 
 
 class Tier:
-    """What a GPU's worker would copy into vLLM's CPU memory, torch does."""
+    """The tier. Torch makes the copies into vLLM's CPU memory that a GPU's worker would make."""
 
     def __init__(self, driver, chunks):
         del driver

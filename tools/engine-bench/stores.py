@@ -1,4 +1,4 @@
-"""What it costs a host to store KV: CPU time a GB, and bytes of its memory for each that is kept.
+"""A host's cost of storing KV: CPU time a GB, and bytes of its memory for each byte that is kept.
 
 No model: stored_engine.py. KV lies in a GPU's memory, for the direct connector in the fake driver's
 (tests/fakes/cuda). Left out of the CPU time is what a GPU's copy engines do: the threads of the
@@ -21,7 +21,7 @@ WARM, MEASURED = 2, 3  # times that all is stored, under other keys each time
 
 
 def cpu_seconds(pids):
-    """Of all their threads, none of which has ended in between, but those of the GPU."""
+    """CPU time of all their threads but the GPU's; none may have ended in between."""
     return sum(int((task / "schedstat").read_text().split()[0]) / 1e9 for pid in pids
                for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
                if (task / "comm").read_text().strip() != GPU_THREAD)

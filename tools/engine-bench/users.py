@@ -9,8 +9,8 @@ import time
 
 
 class Users:
-    """heard: {(user, round): the answer}. What is in it is what the user hears, whatever was said:
-    so all who are asked with one `heard` are asked the same."""
+    """heard: {(user, round): the answer}. A user hears the answer in it, whatever the engine said:
+    so all engines that run with one `heard` are asked the same."""
 
     def __init__(self, load, qps, heard):
         if qps <= 0:

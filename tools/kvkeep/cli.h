@@ -31,7 +31,7 @@ struct Terminal {
   bool can_ask = false;   // stdin is a terminal
   bool live = false;      // out is one, on which a view may be drawn again and again
   bool color = false;     // and in colours: NO_COLOR is not set
-  // Of out, as it is now: people change it.
+  // The present size of `out`: people change it.
   std::function<ScreenSize()> size = [] { return ScreenSize{}; };
 };
 
@@ -67,7 +67,7 @@ class Cli {
   // Says what went wrong and returns the exit code for it.
   int Fail(const absl::Status& status) const;
   int FailUsage(const std::string& message) const;
-  // Of a verb that works on files: what is invalid is what it was told on the command line.
+  // The same for a verb that works on files: an invalid argument came from the command line.
   int FailAtFiles(const absl::Status& status) const;
   // Asks whether to do what cannot be undone ("forget all chunks"); where nobody can be asked, says
   // that --yes is wanted. False: it is not to be done, which has been said: kUsage.

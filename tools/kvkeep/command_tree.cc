@@ -18,7 +18,7 @@ void Walk(const Command& command, const std::string& path,
   }
 }
 
-// What may stand after `command`, besides files: verbs, and its options with the root's.
+// Words that may stand after `command`, besides files: verbs, and its options with the root's.
 std::vector<std::string> WordsAfter(const Command& command, const Command& root) {
   std::vector<std::string> words;
   for (const Command& below : command.commands) words.push_back(below.name);

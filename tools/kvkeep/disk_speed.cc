@@ -41,7 +41,7 @@ struct FreeMemory {
 };
 using Buffer = std::unique_ptr<char, FreeMemory>;
 
-// Of bytes that no drive makes smaller.
+// A buffer of random bytes, which no drive can compress.
 Buffer RandomBuffer(uint64_t bytes, uint64_t seed) {
   Buffer buffer(static_cast<char*>(std::aligned_alloc(kPage, bytes)));
   KVKEEP_CHECK(buffer != nullptr);

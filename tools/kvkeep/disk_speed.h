@@ -30,9 +30,9 @@ struct DiskSpeed {
   double write_bytes_per_second = 0, read_bytes_per_second = 0;
 };
 
-// InvalidArgument: an option is out of range, or there is no O_DIRECT to be had there.
-// ResourceExhausted: the bytes asked for are more than a tenth of what is free. Else what the file
-// system said.
+// InvalidArgument: an option is out of range, or the file system has no O_DIRECT.
+// ResourceExhausted: the bytes asked for are more than a tenth of the free ones. Other errors are
+// the file system's.
 absl::StatusOr<DiskSpeed> MeasureDiskSpeed(const std::string& dir, const DiskSpeedOptions& options);
 
 }  // namespace kvkeep::tools

@@ -233,7 +233,7 @@ Finding DirectIo(const G3PathConfig& path) {
   return finding;
 }
 
-// What checks find of bytes on the paths that are not those that were written.
+// Tells which changes to the bytes on the paths the checks find.
 Finding Integrity(const Config& config) {
   Finding finding{.subject = "integrity of G3"};
   finding.found = config.encryption.master_key_file.empty()

@@ -1,7 +1,7 @@
-// The doctor: what of this machine a daemon with a given config would meet with, each finding with
-// what to do. Looks at the kernel's files and at the directories of the config; changes nothing
-// but for an unnamed file of a page below each path of G3, which is gone at once. How fast the
-// paths are is measured only where that is asked for, with such a file of more bytes.
+// The doctor: findings on this machine for a daemon with a given config, each with what to do. It
+// looks at the kernel's files and at the directories of the config, and changes nothing but for an
+// unnamed file of a page below each path of G3, which is gone at once. It measures the paths' speed
+// only on request, with a larger file of the same kind.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -24,7 +24,7 @@ struct Finding {
 };
 const char* StateWord(Finding::State state);  // "ok", "warn", "fail"
 
-// What is asked of the process and the machine, so that tests can answer.
+// Facts about the process and the machine, so that tests can give their own.
 struct Machine {
   std::string root;           // before /proc and /sys; empty: the real ones
   uint64_t locked_limit = 0;  // RLIMIT_MEMLOCK in bytes; UINT64_MAX: none

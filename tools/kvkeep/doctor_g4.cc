@@ -74,7 +74,7 @@ class AsUserOfService {
   std::vector<gid_t> groups_;
 };
 
-// What a file of secrets was found to be; `ready` says what is in it.
+// The finding on a file of secrets; `ready` says what is in it.
 Finding OfFile(std::string subject, const absl::Status& read, std::string ready,
                std::string to_do) {
   if (!read.ok()) {
@@ -144,7 +144,7 @@ Finding Directory(const std::string& directory, const std::string& fleet) {
   return finding;
 }
 
-// Of the interface that the default route goes by, in bytes; none: not known.
+// The interface that the default route goes by, and its rate, from DefaultLink; none: not known.
 struct Link {
   std::string name;
   double bytes_per_second = 0;

@@ -13,8 +13,8 @@ namespace kvkeep::tools {
 
 // None where the config has no G4. Blocks for about 5 seconds at most.
 //
-// Files are looked at as the user of kvkeepd.service where this process is root's, else as its own
-// user, who should be the daemon's. For that all threads of the process have that user meanwhile.
+// If this process is root's, it looks at files as the user of kvkeepd.service; all its threads have
+// that user meanwhile. Otherwise it looks as its own user, who should be the daemon's.
 std::vector<Finding> ExamineG4(const Config& config, const Machine& machine);
 
 }  // namespace kvkeep::tools

@@ -6,8 +6,8 @@
 
 namespace kvkeep::tools {
 
-// What the daemon will do with GPUs. Whether it can, its status says: the library is one thing of
-// several that it needs.
+// Tells what the daemon will do with GPUs. The daemon's status says whether it can: it needs more
+// than the library.
 Finding ExamineGpus(const Config& config, const Machine& machine);
 
 }  // namespace kvkeep::tools

@@ -16,12 +16,12 @@ namespace kvkeep::tools {
 // drop-in, by file name. `root` stands before the paths. Nothing: none of them says it.
 std::optional<std::string> ServiceSetting(const std::string& root, absl::string_view key);
 
-// What a daemon with this config may come to use: G2 with its marks, staging memory, gRPC's
+// The most memory of a daemon with this config, in bytes: G2 with its marks, staging memory, gRPC's
 // messages, the chunks' tables, and the rest. deploy/README.md has it as a rule ("Size").
 uint64_t MemoryOfDaemon(const Config& config);
 
-// Of the service: that its limit is enough, and that without one it is not spared at the cost of
-// others when memory is short.
+// Checks that the service's memory limit is enough, and that without one the service is not spared
+// at the cost of others when memory is short.
 Finding ExamineServiceMemory(const Config& config, const Machine& machine);
 
 }  // namespace kvkeep::tools

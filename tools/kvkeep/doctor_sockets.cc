@@ -39,7 +39,7 @@ std::vector<SocketsOfTenant> SocketsOfAll(const Config& config) {
   return all;
 }
 
-// Who is given `whole` has `dir`.
+// Whether a container that is given `whole` also has `dir`.
 bool Within(const std::string& dir, const std::string& whole) {
   return dir == whole || absl::StartsWith(dir, whole == "/" ? whole : absl::StrCat(whole, "/"));
 }
@@ -47,7 +47,7 @@ bool Within(const std::string& dir, const std::string& whole) {
 Finding AdminSocket(const Config& config) {
   Finding finding{.subject = "admin socket"};
   const std::string dir = DirectoryOf(config.listen.admin_path);
-  // Of the embedded default: the daemon keeps others out of its state directory.
+  // The embedded default lies there: the daemon keeps others out of its state directory.
   const bool in_state = dir == (std::filesystem::path(config.state.dir) / "").parent_path();
   for (const SocketsOfTenant& tenant : SocketsOfAll(config)) {
     for (const std::string& theirs : tenant.dirs) {

@@ -1,6 +1,6 @@
-// The doctor's word on sockets: whether who is given the directory of one tenant's sockets, as a
-// container is, gets another tenant's or the admin's with it. Looks at the config and at the mode
-// of the admin socket's directory.
+// The doctor's word on sockets: whether a container that is given the directory of one tenant's
+// sockets gets another tenant's or the admin's with it. Looks at the config and at the mode of the
+// admin socket's directory.
 #pragma once
 
 #include <vector>

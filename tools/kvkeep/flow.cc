@@ -95,7 +95,7 @@ std::string Devices(const Flow& flow, const v1::StatusResponse& now, size_t most
   return text;
 }
 
-// Those that hold most first, in at most so many lines.
+// A table of the sessions, the largest leases first, in at most `lines` lines.
 std::string Sessions(const v1::StatusResponse& now, size_t lines) {
   constexpr size_t kHeads = 2;
   std::vector<v1::SessionStatus> sessions = SessionsOf(now);

@@ -11,7 +11,7 @@
 
 namespace kvkeep::tools {
 
-// What operations of a device took on average; 0: there were none.
+// Mean times of a device's operations; 0: there were none.
 struct DeviceFlow {
   double read_seconds = 0, write_seconds = 0;
 };
@@ -23,8 +23,8 @@ struct Flow {
   double put_bytes = 0, served_bytes = 0;  // payload taken; sent, or leased by the local path
   double from_g3_bytes = 0, to_g3_bytes = 0;
   double g2_evictions = 0, g3_evictions = 0;
-  // Of G4: chunks that came from there, payload read and written, chunks that were to be written
-  // and were not.
+  // G4: chunks that came from there, payload read and written, chunks that should have been written
+  // but were not.
   double g4_hits = 0, from_g4_bytes = 0, to_g4_bytes = 0, g4_drops = 0;
   std::map<std::string, DeviceFlow> devices;  // by path
 };

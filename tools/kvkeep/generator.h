@@ -13,7 +13,7 @@ namespace kvkeep::tools {
 // Fills `out`, of any size, with the bytes of (seed, id). Shorter payloads are prefixes of longer
 // ones.
 void GeneratePayload(uint64_t seed, uint64_t id, std::span<std::byte> out);
-// How many bytes of `got` are not those of (seed, id) from `offset` on, a multiple of 8.
+// Counts the bytes of `got` that differ from (seed, id)'s from `offset` on, a multiple of 8.
 uint64_t CountWrongBytes(uint64_t seed, uint64_t id, std::span<const std::byte> got,
                          uint64_t offset = 0);
 // A number that depends on both, for choices that must repeat.

@@ -33,7 +33,7 @@ uint64_t RoundPlanSize(double bytes);
 std::vector<PlanSize> PlanSizes(std::vector<uint64_t> g2, std::vector<uint64_t> g3,
                                 uint64_t g2_about, uint64_t g3_about);
 
-// What is asked for in the time that was looked at.
+// The requests of the period that was looked at.
 struct PlanWorkload {
   double seconds = 0;
   double requests = 0;
@@ -43,7 +43,7 @@ struct PlanWorkload {
   // Counted on instead of as many as there were in `seconds`; 0: as many.
   double requests_per_day = 0;
 
-  // What was looked at is so many days' work; 0: not known.
+  // The length of the period in days; 0: not known.
   double days() const;
 };
 

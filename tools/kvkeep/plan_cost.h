@@ -1,4 +1,4 @@
-// What a hit is worth, and what tiers cost: the arithmetic of `plan`. Pure functions.
+// The value of a hit, and the cost of tiers: the arithmetic of `plan`. Pure functions.
 //
 // A terabyte is 1e12 bytes, as drives are sold; GiB are GiB. A day has 86,400 s, a year 365.25
 // days.
@@ -11,7 +11,7 @@ namespace kvkeep::tools {
 
 inline constexpr double kSecondsPerDay = 86'400, kDaysPerYear = 365.25;
 
-// Of one deployment of a model, all its GPUs together.
+// One deployment of a model, all its GPUs together.
 struct PlanDeployment {
   double kv_bytes_per_token = 0;
   double prefill_tokens_per_second = 0;  // 0: not known
@@ -56,7 +56,7 @@ struct PlanSavings {
 PlanSavings SavingsOf(const PlanDeployment& deployment, const PlanPrices& prices,
                       double tokens_per_day);
 
-// What the tiers cost a day; none: a price is not known of a tier that is there.
+// The cost of the tiers a day; none: the price of a tier that is there is not known.
 std::optional<double> TierDollarsPerDay(const PlanPrices& prices, uint64_t g2_bytes,
                                         uint64_t g3_bytes, std::optional<double> drive_years);
 

@@ -1,5 +1,5 @@
-// What a gigabyte costs in CPU time on each way through the daemon, as kvkeep-bench cpu measured it
-// once (cpu_costs.json, which says where and when), and the cores that come of it. Pure functions.
+// The CPU time of a gigabyte on each way through the daemon, as kvkeep-bench cpu measured it once
+// (cpu_costs.json says where and when), and the cores that follow from it. Pure functions.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -29,7 +29,7 @@ struct PlanModels {
   std::vector<PlanGpu> gpus;
 };
 
-// Of such a file; InvalidArgument says what is wrong with it.
+// Parses a file like models.json; InvalidArgument says what is wrong with it.
 absl::StatusOr<PlanModels> ParsePlanModels(absl::string_view json);
 const PlanModels& KnownPlanModels();
 

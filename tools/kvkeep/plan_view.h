@@ -22,7 +22,7 @@ struct Plan {
   PlanAssumptions assumptions;
   ReuseCurve curve;
   std::vector<PlanRow> rows;
-  // Of a daemon: what it has, and its hit ratio since the curve began.
+  // A daemon's present sizes, and its hit ratio since the curve began.
   struct Now {
     PlanPrediction predicted;
     double measured_hit_ratio = 0;

@@ -9,7 +9,8 @@ namespace kvkeep::tools {
 
 using Json = nlohmann::ordered_json;
 
-// What others chose, for a terminal: control characters, which it would obey, are '?'.
+// Makes text that others chose safe for a terminal: replaces control characters, which the terminal
+// would obey, by '?'.
 std::string Printable(const std::string& text);
 
 // Rows of cells to aligned columns; the first row is the head. Cells are Printable.
@@ -21,7 +22,7 @@ std::string FormatBar(double share, size_t columns);
 // "42.0%"; "-" of nothing.
 std::string FormatShare(double part, double whole);
 
-// Of a terminal.
+// Size of a terminal.
 struct ScreenSize {
   size_t columns = 80, rows = 24;
 };

@@ -58,8 +58,8 @@ struct ReplayReport {
   std::string first_rejection;                       // with all that was said
   uint64_t wrong_bytes = 0;       // delivered as a hit, and not what was put
   uint64_t corrupt_chunks = 0;    // did not match their checksums: never delivered
-  // Leased, there when looked up, and yet no hit, while the daemon was there. What was on its way
-  // from beyond the node and did not come is a miss.
+  // Leased, there when looked up, and yet no hit, while the daemon was there. A chunk on its way
+  // from beyond the node that did not come is a miss.
   uint64_t lost_promises = 0;
   uint64_t unleased_windows = 0;  // got without a lease, since none was granted
   uint64_t unavailable = 0;       // calls that found the daemon away, or past their deadline
@@ -89,7 +89,7 @@ struct ReplayReport {
   bool good() const { return wrong_bytes == 0 && capacity_violations == 0; }
 };
 
-// Of `samples`, which are sorted on the way; 0 when there are none. 0 <= fraction <= 1.
+// Returns the percentile at `fraction` (0 to 1) of `samples`, which it sorts; 0 if there are none.
 double Percentile(std::vector<double>& samples, double fraction);
 
 using ReplayProgress = absl::AnyInvocable<void(uint64_t requests_done)>;

@@ -111,7 +111,7 @@ absl::Status ReplayWorker::GetLeadingRun(const Chain& chain, size_t* delivered) 
     }
     if (first) report_.lookup_us.push_back(SecondsSince(began) * 1e6);
     const bool leased = found->leased_keys > 0;
-    // What is on its way comes into the lease's space: without a lease it is not to be had.
+    // Chunks on their way come into the lease's space: without a lease they cannot be got.
     const size_t reach = found->leading_keys + (leased ? found->remote_keys : 0);
     if (reach == 0) break;
     if (!leased) ++report_.unleased_windows;

@@ -35,7 +35,7 @@ class ReplayWorker {
   Chain MakeChain(const TraceRequest& request) const;
   // Gets the leading run and returns how many chunks of it were delivered.
   absl::Status GetLeadingRun(const Chain& chain, size_t* delivered);
-  // Keys [begin, end), all of them in `lease`, if there is one. Those before `promised` were there
+  // Keys [begin, end), all of them in `lease`, if there is one. Keys before `promised` were there
   // when they were leased; the others were on their way from beyond the node.
   struct Window {
     size_t begin, promised, end;

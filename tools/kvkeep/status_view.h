@@ -13,7 +13,7 @@ namespace kvkeep::tools {
 Json StatusJson(const v1::StatusResponse& status);
 std::string StatusText(const v1::StatusResponse& status);
 
-// Of these, the parts.
+// The parts of both.
 Json SessionsJson(const v1::StatusResponse& status);
 Json TenantsJson(const v1::StatusResponse& status);
 std::string TenantsTable(const v1::StatusResponse& status);

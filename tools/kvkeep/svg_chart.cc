@@ -13,7 +13,7 @@
 namespace kvkeep::tools {
 namespace {
 
-// Of the whole, and of a panel's plot within its space.
+// Dimensions of the whole, and of a panel's plot within its space.
 constexpr double kWidth = 900, kLeft = 64, kRight = 200, kHeader = 44;
 constexpr double kPanel = 320, kAbove = 36, kBelow = 52;
 constexpr std::array kColors = {"#0b5fa5", "#b5482f", "#5d7f5a", "#c9a227",

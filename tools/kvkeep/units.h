@@ -1,4 +1,4 @@
-// What people type: sizes, durations, keys, default sockets. Pure functions, except for
+// Parses what people type: sizes, durations, keys, default sockets. Pure functions, except for
 // DefaultSocket, which looks at the environment and the file system.
 #pragma once
 
@@ -34,7 +34,7 @@ ChunkKey ParseKey(absl::string_view text);
 ChunkKey Sha256Key(absl::string_view text);
 
 // Where the daemon listens: `variable` of the environment, else SYSTEM_DIR/NAME when it exists (or
-// cannot be seen, as an admin socket by others: who asks is to be told that), else the embedded
+// cannot be seen, as an admin socket by others: the caller is to be told that), else the embedded
 // default's $XDG_STATE_HOME (or ~/.local/state)/kvkeep/NAME.
 std::string DefaultSocket(const char* variable, absl::string_view name,
                           absl::string_view system_dir = "/run/kvkeep");

@@ -33,7 +33,7 @@ std::string BadHex(const std::string& text) {
   return good ? "" : "not an even number of hexadecimal digits";
 }
 
-// What was told so far, line by line.
+// Prints the events, line by line.
 class Teller {
  public:
   Teller(const Cli& cli, const Watching& watching) : cli_(cli), watching_(watching) {}

@@ -17,7 +17,7 @@
 namespace kvkeep::tools {
 namespace {
 
-// Of this verb alone: what fsck commands have always answered with.
+// Exit codes of this verb alone, as fsck commands have always had them.
 enum FsckExit : int { kClean = 0, kFindings = 1, kCannotCheck = 2 };
 
 struct FsckAsked {
@@ -50,7 +50,7 @@ absl::StatusOr<std::string> IdentityFile(const FsckAsked& asked) {
   return config.state.dir + "/identity";
 }
 
-// What its encrypted images are read with; null: it has no such thing, or its file was not named.
+// Returns the keys to read encrypted images with; null: no config given, or no key file in it.
 absl::StatusOr<std::unique_ptr<KeyRing>> FindKeys(const FsckAsked& asked) {
   if (asked.config.empty()) return nullptr;
   KVKEEP_ASSIGN_OR_RETURN(const Config config, FindConfig(asked));

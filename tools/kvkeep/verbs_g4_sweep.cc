@@ -16,7 +16,7 @@
 namespace kvkeep::tools {
 namespace {
 
-// Longer than any write takes. What is older, nobody will finish.
+// Longer than any write takes: nobody will finish an older leftover.
 constexpr std::chrono::hours kLeftoverAge{24};
 
 struct SweepAsked {

@@ -45,7 +45,7 @@ std::vector<uint64_t> SizesOf(const std::vector<std::string>& texts) {
   return sizes;
 }
 
-// What the model and the GPU say, and what is said instead.
+// Fills the plan's assumptions from the model and the GPU, and from the options that override them.
 absl::Status Assume(const PlanArguments& asked, Plan& plan) {
   PlanAssumptions& assumptions = plan.assumptions;
   assumptions = asked.assumptions;
@@ -173,7 +173,7 @@ absl::Status PlanOfTrace(const Cli& cli, const PlanArguments& asked,
   return PredictAll(cli, asked, trace, facts.distinct_chunks, sizes, plan);
 }
 
-// What a daemon told, as the curve it was made of.
+// Converts a daemon's answer back to the curve that it was made of.
 ReuseCurve CurveToldBy(const v1::ShowReuseResponse& told) {
   ReuseCurve curve;
   curve.requests = told.lookups();
@@ -311,7 +311,7 @@ void AddModelOptions(CLI::App* verb, PlanArguments& asked) {
       ->check(CLI::Range(0.0, 1e9));
 }
 
-// Drives, prices, powers. What has no price is not told.
+// Adds the options for drives, prices and powers. Costs without a price are not told.
 void AddPriceOptions(CLI::App* verb, PlanArguments& asked) {
   PlanPrices& prices = asked.assumptions.prices;
   const auto known = CLI::Range(0.0, 1e12);

@@ -221,7 +221,7 @@ void AddReplay(CLI::App& app, Cli& cli) {
       [&cli, arguments] { cli.run = [&cli, arguments] { return RunReplay(cli, *arguments); }; });
 }
 
-// What a second tier needs.
+// Adds the options of a second tier.
 void AddTiersOptions(CLI::App* verb, SimulateArguments& arguments) {
   TiersOptions& tiers = arguments.tiers;
   verb->add_option("--g3-chunks", tiers.g3_chunks, "capacity of a second tier, below --chunks");

@@ -83,7 +83,7 @@ class Daemon:
             raise OSError(f"kvkeep clear: {said}")
 
     def metrics(self, *names):
-        """Of one look. A name may have a label: "moved_bytes_total{way="promotion"}"."""
+        """The values at one time. A name may have a label: "moved_bytes_total{way="promotion"}"."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics",
                                     timeout=LOOK_PATIENCE_S) as answer:
             text = answer.read().decode()

@@ -37,7 +37,7 @@ def round_up(size, step):
 
 
 def byte_size(text):
-    """Of "64KiB", "2GiB" or "5". ValueError: it is no number of bytes."""
+    """Bytes of "64KiB", "2GiB" or "5". ValueError: it is no number of bytes."""
     found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?) ?([KMGT]iB|B|)", text)
     size = float(found[1]) * _UNITS[found[2]] if found else 0.5
     if size != int(size) or size > MAX_BYTES:
@@ -46,7 +46,7 @@ def byte_size(text):
 
 
 def chunk_sizes(text):
-    """Of "64KiB,2MiB,5". ValueError: one of them is no chunk's."""
+    """Sizes of "64KiB,2MiB,5". ValueError: one of them is no chunk's."""
     sizes = []
     for one in text.split(","):
         sizes.append(byte_size(one))

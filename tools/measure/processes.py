@@ -60,7 +60,7 @@ def cpu_seconds(pids):
 
 
 def run(command, timeout_s, directory=None):
-    """What a program says, on both of its streams, and its exit code. It dies with this process.
+    """A program's output, on both of its streams, and its exit code. It dies with this process.
     OSError: it cannot be started, or is not done in that time."""
     process = _start(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                      stderr=subprocess.STDOUT, text=True, errors="replace")
@@ -75,7 +75,7 @@ def run(command, timeout_s, directory=None):
 
 
 class Child:
-    """What it prints beside answers goes to the file `log`, else to our standard error."""
+    """A child process that answers. Its other output goes to the file `log`, else to our stderr."""
 
     def __init__(self, name, command, environment=None, log=None, patience_s=None):
         self.name, self._log, self._patience_s = name, log, patience_s
@@ -110,7 +110,7 @@ class Child:
         return answer
 
     def _read(self, deadline):
-        """What is there of a line: not more, as the rest may never come."""
+        """The part of a line that is there: not more, as the rest may never come."""
         output = self._process.stdout
         if not select.select([output], [], [], max(deadline - time.monotonic(), 0))[0]:
             self._process.kill()  # what it may say yet is no answer to what is asked next

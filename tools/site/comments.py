@@ -8,7 +8,7 @@
 import re
 import textwrap
 
-# What is of the language, not of what the file offers.
+# Lines that belong to the language, not to the file's API.
 _NOT_SHOWN = re.compile(r"""
     \#(pragma|include|ifdef|ifndef|endif|if|else)\b | extern\ "C" | syntax\ = | package\ | import\s
   | (inline\ )?namespace\s | }\ \ //\ (namespace|extern)

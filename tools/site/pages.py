@@ -39,7 +39,7 @@ HEADERS = {
                             "client/c/kvkeep_pin.h", "client/c/kvkeep_watch.h"]),
     "api/grpc.md": ("gRPC", "protobuf", ["proto/kvkeep/v1/kvkeep.proto"]),
 }
-# Of the Python package, besides what it exports.
+# Modules of the Python package, besides its exports.
 PYTHON_MODULES = ["aio", "completions", "transformers"]
 PYTHON_ADAPTERS = ["vllm", "lmcache", "lmcache_native", "sglang"]
 _COPIED = (".svg", ".png", ".json", ".yaml")  # shown by the browser as they are

@@ -63,8 +63,8 @@ def _class(one, level, methods=True):
 
 
 def page(search_path, package, modules, adapters):
-    """What the package exports, module by module, then these modules of it. Adapters are loaded and
-    called by their engines: of them only what a person configures."""
+    """The package's exports, module by module, then these modules of it. Adapters are loaded and
+    called by their engines: only what a person configures is shown."""
     whole = griffe.load(package, search_paths=[search_path])
     exported = [whole[name].final_target for name in whole.exports]
     homes = sorted({one.module.path for one in exported},

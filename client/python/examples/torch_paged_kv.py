@@ -46,7 +46,7 @@ class CudaMemory:
         return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def located(self, tensor):
-        """What GpuRegion takes."""
+        """The tensor as GpuRegion takes it."""
         return tensor
 
     def synchronize(self):
@@ -77,7 +77,7 @@ class PagedCache:
         return self._flat(layer)[:, self.slots[:tokens]]
 
     def digest(self, tokens):
-        """Of the first tokens' K and V, in their order, wherever they lie."""
+        """Digest of the first tokens' K and V, in their order, wherever they lie."""
         said = hashlib.sha256()
         for layer in range(len(self.layers)):
             said.update(self.read(layer, tokens).view(torch.uint8).cpu().numpy())
@@ -204,7 +204,7 @@ def timed(memory, work):
 
 
 def run(memory, asked):
-    """What is printed."""
+    """The values to print as JSON."""
     draw = random.Random(asked.seed)
     prompt, other = (array.array("i", (draw.randrange(VOCABULARY) for _ in range(asked.tokens + 1)))
                      for _ in range(2))

@@ -1,7 +1,7 @@
 """Calls: a request, the memory it names, and what its end means. Blocking and asyncio run the same.
 
-A call is made, run once, and finished with the code it ended with. What it keeps (keys, buffers,
-the reply) lives as long as the call object does: who runs it holds it until it is over.
+A call is made, run once, and finished with the code it ended with. Its keys, buffers and reply live
+as long as the call object does: the runner holds it until it is over.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ _LEASE_MODES = {None: 0, False: 0, "leading": 1, True: 1, "all": 2}
 
 
 class GetStatus(enum.IntEnum):
-    """What became of a chunk that was asked for. All but HIT are misses."""
+    """Outcome of a chunk that was asked for. All but HIT are misses."""
 
     UNFINISHED = 0
     HIT = 1
@@ -29,7 +29,7 @@ class GetStatus(enum.IntEnum):
 
 
 class PutStatus(enum.IntEnum):
-    """What became of a chunk that was put. PRESENT is as good as STORED."""
+    """Outcome of a chunk that was put. PRESENT is as good as STORED."""
 
     UNFINISHED = 0
     STORED = 1
@@ -53,11 +53,11 @@ class Found(Result):
     """A lookup's answer.
 
     leading_keys: keys from the head of the prefix whose parts are all there.
-    leased_keys: of those, how many the lease covers; fewer when the promise did not fit.
+    leased_keys: how many of them the lease covers; fewer when the promise did not fit.
     promotion_us: estimate, until the leading keys are all readable in DRAM; 0: they are.
-    remote_keys: of a lookup with remote_wait: keys behind those that are on their way from beyond
-        the node. They are leased likewise; what does not come is a miss when it is got.
-    remote_us: estimate, until those are in DRAM. remote_asked: whether there was a search.
+    remote_keys: of a lookup with remote_wait: keys behind the leading ones that are on their way
+        from beyond the node. They are leased likewise; a chunk that does not come is a miss.
+    remote_us: estimate, until they are in DRAM. remote_asked: whether there was a search.
     presence: a byte for each chunk (key * parts + part): IN_G2 | IN_G3 | COMING, 0 is a miss.
     parts: of each key that were asked for.
     leased: of each chunk, whether it is there and the lease covers it.
@@ -107,7 +107,7 @@ class Got(Result):
 
     @property
     def good(self):
-        """Of each chunk, whether it was delivered."""
+        """Whether each chunk was delivered."""
         hit = int(GetStatus.HIT)
         return [outcome.status == hit for outcome in self._outcomes]
 
@@ -127,7 +127,7 @@ class Stored(Result):
 
     @property
     def good(self):
-        """Of each chunk, whether it is kept now."""
+        """Whether each chunk is kept now."""
         return [status in (PutStatus.STORED, PutStatus.PRESENT) for status in self.statuses]
 
 
@@ -205,7 +205,7 @@ class MetadataRooms:
                 *((ctypes.addressof(text), len(text)) for text in self._texts))
 
     def said(self, outcomes):
-        """Of each chunk, b"" for one that is no HIT; None when it was not wanted."""
+        """Each chunk's metadata, b"" for one that is no HIT; None when it was not wanted."""
         if self._texts is None:
             return None
         return [text.raw[:outcome.metadata_bytes] if outcome.status == GetStatus.HIT else b""

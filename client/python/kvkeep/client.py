@@ -7,8 +7,8 @@
 
 Guarantees, those of client/client.h: never wrong bytes, never a hang (every call ends by its
 timeout), and while the daemon is known to be away calls end at once with misses. A daemon that
-comes back is found again; nothing is to be done for that. Thread-safe; calls let go of the GIL. A
-child of fork must make its own client.
+comes back is found again by itself. Thread-safe; calls release the GIL. A child of fork must make
+its own client.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ class Path(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """Of this client since it was made."""
+    """Counts of this client since it was made."""
 
     sessions_opened: int
     calls: int
@@ -110,13 +110,13 @@ class Client:
         return Path("local" if info.path == _PATHS["local"] else "grpc", info.why.decode())
 
     def stats(self):
-        """What this client has done since it was made: a `Stats`."""
+        """Counts of this client since it was made: a `Stats`."""
         found = _abi.make(_abi.ClientStats)
         self._must(self.library.kvkeep_stats, self.usable(), ctypes.byref(found))
         return Stats(*(getattr(found, name) for name in Stats._fields))
 
     def gpu_stats(self):
-        """What the GPU path has done: a `GpuStats`."""
+        """Counts of the GPU path: a `GpuStats`."""
         return gpu.stats(self)
 
     def server_info(self, timeout=None):
@@ -130,7 +130,8 @@ class Client:
 
     def namespace(self, model, *, tokens_per_chunk, dtype="", layout="", hash_algorithm="",
                   hash_seed="", bytes_per_part=0, parts=1, tenant=None, timeout=None):
-        """What bytes under a key mean; all of it tells namespaces apart. With the daemon away too.
+        """A `Namespace`: the meaning of the bytes under a key. All arguments tell namespaces apart.
+        Works while the daemon is away, too.
 
         bytes_per_part: every put must have this size; 0: sizes vary.
         parts: ranks, KV groups or pipeline stages that are kept under one key.
@@ -160,7 +161,7 @@ class Client:
                            error.message.decode(errors="replace"))
 
     def exception(self, error):
-        """What an error of the C ABI is in Python."""
+        """The exception for an error of the C ABI."""
         return errors.of(self.library, error)
 
     def usable(self):
@@ -205,12 +206,12 @@ class Namespace:
 
     def lookup(self, keys, *, parts=None, lease=None, transient=False, remote_wait=0,
                recompute_per_key=0, timeout=None):
-        """A `Found`. lease: None, "leading" (or True: the leading keys) or "all" that is there.
+        """A `Found`. lease: None, "leading" (or True: the leading keys) or "all" chunks there are.
 
         remote_wait: seconds, at most 10, that the daemon may look for keys behind the leading ones
-        beyond the node; recompute_per_key: what a key costs that is not there, in seconds, 0 if
-        that is not known: what would come later is not brought. 60, the most: it cannot be
-        computed; else a few missing chunks are not looked for."""
+        beyond the node. recompute_per_key: seconds to recompute a missing key, 0 if not known: a
+        chunk that would arrive later is not brought. 60, the most: it cannot be computed;
+        otherwise a few missing chunks are not looked for."""
         return self.client.run(calls.lookup(
             self, keys, parts=parts, lease=lease, transient=transient, remote_wait=remote_wait,
             recompute_per_key=recompute_per_key, timeout=timeout))
@@ -222,7 +223,7 @@ class Namespace:
         from first_key on. Buffers of chunks that are no HIT may hold anything.
 
         remote_wait: seconds, at most 10 and half of the timeout, that the daemon may look beyond
-        the node for chunks that it lacks; they are got once they have come. 0: they are misses. Of
+        the node for chunks that it lacks; they are got once they have come. 0: they are misses. Has
         no effect with a lease, and where nothing lies beyond the node."""
         return self.client.run(calls.get(
             self, keys, into, parts=parts, lease=lease, first_key=first_key,
@@ -242,7 +243,7 @@ class Namespace:
         return self.client.run(calls.touch(self, keys, parts=parts, timeout=timeout))
 
     def prefetch(self, keys, *, parts=None, timeout=None):
-        """Starts reading from NVMe what is not in DRAM: a `Prefetched`."""
+        """Starts reading chunks that are not in DRAM from NVMe: a `Prefetched`."""
         return self.client.run(calls.prefetch(self, keys, parts=parts, timeout=timeout))
 
     def delete(self, keys, *, parts=None, timeout=None):

@@ -1,4 +1,4 @@
-"""Calls that are started and looked for later: what asyncio and engines' own loops are built on.
+"""Calls that are started and looked for later: the base of asyncio and engines' own loops.
 
 Ends of calls come out of one queue of the C ABI, whose `fd` is readable while there are some. Not
 thread-safe: one thread, or a lock, around start and poll.
@@ -39,8 +39,8 @@ class Completions:
 
     def start(self, call, ended):
         """Runs a call of kvkeep.calls. `ended(result, exception)`, one of which is None, is called
-        by poll, or by this when the call was refused; what it raises is logged. What the call was
-        given stays alive till then."""
+        by poll, or by this when the call was refused; what it raises is logged. The call's
+        arguments stay alive till then."""
         if call.empty:
             _tell(ended, call.finish(None, ""), None)
             return

@@ -1,4 +1,4 @@
-"""What the adapters of engines have in common: options, the way to the daemon, and when not to ask.
+"""Common code of the engines' adapters: options, the way to the daemon, and when not to ask.
 
 No engine is imported here. Nothing here waits for longer than a lookup's timeout.
 """
@@ -16,13 +16,13 @@ _MOST_CHUNK_BYTES = 256 << 20  # that any daemon takes
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Of every adapter, as the engine's flag gives them.
+    """Options of every adapter, as the engine's flag gives them.
 
     endpoint: of the daemon; the node's unless given. path: auto, local or grpc.
-    name: what tells apart what cannot be told by itself: see each adapter.
+    name: tells apart engines that nothing else tells apart: see each adapter.
     timeout_s: of a batch of loads or stores. lookup_timeout_s: after that it is a miss.
-    remote_wait_s: how long a lookup may wait for what lies beyond the node; where nothing does, or
-    nothing can be asked, it does not wait. 0: nothing is asked.
+    remote_wait_s: how long a lookup may wait for chunks beyond the node. It does not wait if
+    nothing lies there or can be asked. 0: nothing is asked.
     """
 
     # Fields in seconds that are not above 0 and up to 3600.
@@ -60,9 +60,9 @@ def _is_number(value, above, most=float("inf")):
 
 @dataclasses.dataclass(frozen=True)
 class PrefillOptions(Options):
-    """Of adapters that know how many tokens a key stands for.
+    """Options of adapters that know how many tokens a key stands for.
 
-    prefill_tokens_per_s: how fast the engine computes. What NVMe alone has is then a miss where
+    prefill_tokens_per_s: how fast the engine computes. A chunk that only NVMe has is then a miss if
     fetching it saves less than min_saving_s against computing it; that takes one lookup more.
     None: whatever is there is a hit.
     """
@@ -97,8 +97,8 @@ def require_name(options, engine):
 
 
 def asks_remote(options, tokens_per_key=None):
-    """What a lookup says of what lies beyond the node: the daemon brings what comes sooner from
-    there than it is computed."""
+    """A lookup's arguments for chunks beyond the node: the daemon brings those that come sooner
+    than they are computed."""
     rate = getattr(options, "prefill_tokens_per_s", None)
     known = rate is not None and tokens_per_key
     return {"remote_wait": options.remote_wait_s,
@@ -106,11 +106,11 @@ def asks_remote(options, tokens_per_key=None):
 
 
 def keys_worth_loading(options, found, tokens_per_key, together=None):
-    """How many keys, from the head of what a lookup found, are worth a load.
+    """How many of the keys that a lookup found, from the head on, are worth a load.
 
-    All of the leading ones, with those behind that come from beyond the node, which the daemon has
-    judged; or, where reading the leading ones from NVMe saves too little, those before the first
-    one that DRAM does not have. `together`: so many chunks in a row, and not the parts of
+    All of the leading ones, with the keys behind that come from beyond the node, which the daemon
+    has judged; or, if reading the leading ones from NVMe saves too little, the keys before the
+    first one that DRAM does not have. `together`: so many chunks in a row, and not the parts of
     one key, are of use as a whole only: that many count as a key here.
     """
     together = together or found.parts

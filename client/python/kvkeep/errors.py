@@ -1,8 +1,8 @@
-"""What goes wrong, as exceptions. A cache that is away is none: that is a miss.
+"""Errors as exceptions. A cache that is away is not an error but a miss.
 
-Calls raise for mistakes (InvalidArgument, PermissionDenied, ...). What happens to a healthy program
-because the daemon is away, slow or full comes back as a result with misses in it, whose `error`
-says why; `raise_for_error()` turns it into an exception for who wants one.
+Calls raise for mistakes (InvalidArgument, PermissionDenied, ...). If the daemon is away, slow or
+full, a call returns a result with misses in it, whose `error` says why; `raise_for_error()` turns
+that into an exception.
 """
 
 
@@ -48,7 +48,7 @@ _BY_CODE = {
     "DEADLINE_EXCEEDED": DeadlineExceeded,
     "RESOURCE_EXHAUSTED": ResourceExhausted,
 }
-# What may happen to a program that does nothing wrong.
+# Codes that a program may meet without a mistake of its own.
 _MISSES = frozenset(("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "CANCELLED",
                      "ABORTED", "DATA_LOSS"))
 
@@ -58,7 +58,7 @@ def make(code, message):
 
 
 def of(library, error):
-    """What an error of the C ABI is in Python."""
+    """The exception for an error of the C ABI."""
     return make(library.kvkeep_code_name(error.code).decode(),
                 error.message.decode(errors="replace"))
 

@@ -14,7 +14,7 @@ names, and so their memory, until it is over.
 
 Where there is no GPU path (no driver, no local path, a GPU that gives no memory away, a daemon that
 has it off) a `KvkeepError` says why, at once or from any later call: the calls of `kvkeep.calls`
-serve the same chunks. What happens to a healthy path, a daemon that is away, is a miss as always.
+serve the same chunks. A failure of a healthy path, as when the daemon is away, is a miss as always.
 """
 
 import collections.abc
@@ -56,7 +56,7 @@ class GpuRuns(collections.abc.Sequence):
         return made
 
     def within(self, before: int, after: int) -> "GpuRuns":
-        """Of a get of a chunk that has so many bytes more, which go nowhere."""
+        """Runs for a get of a chunk with so many more bytes before and after, which go nowhere."""
         if not before and not after:
             return self
         array = (_abi.GpuRun * (len(self) + 2))()
@@ -78,7 +78,7 @@ class GpuRuns(collections.abc.Sequence):
 
     @property
     def nbytes(self) -> int:
-        """Of the payload."""
+        """Bytes of the payload."""
         return sum(run.bytes for run in self.array)
 
 
@@ -127,12 +127,12 @@ class _Registered:
 class GpuRegion:
     """GPU memory of this process that the daemon knows, over reconnects. Thread-safe.
 
-    memory: a CUDA tensor, or a `Pointer` to what the driver has allocated: within one allocation of
-    at least 2 MiB, all of which the daemon sees. Kept alive until this is closed. A context of its
+    memory: a CUDA tensor, or a `Pointer` to memory of the driver's: within one allocation of at
+    least 2 MiB, all of which the daemon sees. Kept alive until this is closed. A context of its
     device must be current on this thread, as it is where torch has used that device.
     driver: libcuda.so.1 under another name.
-    reused: what a put named is written again once its call is over and its deadline too, whether or
-    not the daemon answered. Puts fail where the daemon could then store what was written.
+    reused: the source of a put may be written again once its call and its deadline are over, even
+    if the daemon did not answer. Puts fail where the daemon could then store the new bytes.
 
     Close it before the memory is freed, and before the client: a context manager does. One that is
     forgotten is given back in the background: a thread of this module keeps its memory until the
@@ -158,7 +158,7 @@ class GpuRegion:
 
     @property
     def id(self) -> int:
-        """What runs name; 0 once it is closed."""
+        """The number by which runs name the region; 0 once it is closed."""
         return self._ask(self._library.kvkeep_gpu_region_id)
 
     @property
@@ -248,7 +248,7 @@ class GpuUse(Handle):
 
 
 class GpuStats(NamedTuple):
-    """Of a client's GPU path, since the client was made."""
+    """Counts of a client's GPU path, since the client was made."""
 
     registered: int        # at first
     registered_again: int  # with a new session
@@ -275,7 +275,7 @@ def _chunks(chunks: Iterable) -> Iterator[GpuChunk]:
 
 
 def _fill_runs(struct, runs, client):
-    """What to keep until the call is over: the runs, and the regions that they name."""
+    """Fills `struct`. Returns what to keep until the call is over: the runs, and their regions."""
     runs = GpuRuns.of([runs] if isinstance(runs, GpuRun) else runs)
     struct.runs, struct.run_count = runs.array, len(runs)
     return runs, [client.gpu_regions.get(region) for region in runs.regions]
@@ -335,7 +335,7 @@ class PinnedArena(Handle):
     background: copies from the runs of acquired chunks to the GPU then go at the speed of the bus.
 
     Only speed depends on it. End it (a context manager does) when copies from it have ended.
-    Thread-safe: what is asked beside the end is answered before it.
+    Thread-safe: calls made while it ends are answered before the end.
     """
 
     def __init__(self, client, device: int = 0, *, driver: Optional[str] = None):

@@ -19,8 +19,8 @@ _RELEASED = Kept(None, None, None)
 
 
 class Handle:
-    """Has a handle until its release, by any thread. Who uses the handle has `kept` first and for
-    as long: a release beside that ends it later."""
+    """Has a handle until its release, by any thread. A user takes `kept` first and holds it as long
+    as it uses the handle: a release meanwhile ends the handle later."""
 
     kept = _RELEASED  # also of what was never made
 

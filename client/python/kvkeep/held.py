@@ -45,7 +45,7 @@ class HeldLeases:
         lease.release()
 
     def let_go(self, keys):
-        """Of each key once. Of those that nobody holds: nothing."""
+        """Drops one hold of each key. Keys that nobody holds are ignored."""
         over = []
         with self._changed:
             for key in keys:

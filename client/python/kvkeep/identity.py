@@ -1,4 +1,4 @@
-"""What KV bytes depend on, in one digest: the namespace of an engine's chunks.
+"""A digest of all that KV bytes depend on: the namespace of an engine's chunks.
 
     identity = Identity("vllm", version, weights=fingerprint(path).id, config=..., dtype=..., ...)
     client.namespace(identity.model, layout=identity.layout, ...)
@@ -24,7 +24,7 @@ HASH_BYTES = 32  # of keys that nobody can make two prompts of: SHA-256, blake3
 UNCHECKED = "KVKEEP_UNCHECKED_ENGINE"  # of the environment: 1 takes versions that were not tested
 # Whose classes and bytes were read for the adapters: versions that begin so.
 TESTED = {"vllm": "0.33", "sglang": "0.5.23", "lmcache": "0.5"}
-# Of a model's configuration: where it lay, and who wrote it.
+# Keys of a model's configuration that say where it lay, and who wrote it.
 _NOT_OF_THE_MODEL = frozenset(("_name_or_path", "name_or_path", "_commit_hash",
                                "transformers_version"))
 # Kinds of RoPE whose angles do not change with the longest sequence that an engine takes.
@@ -44,13 +44,13 @@ class Identity:
         return json.dumps(self.facts, sort_keys=True, indent=1, ensure_ascii=False)
 
     def name_of(self, config):
-        """What to call a model with this model_config, so that people tell namespaces apart."""
+        """A name for a model with this model_config, so that people tell namespaces apart."""
         kinds = config.get("architectures") or [config.get("model_type") or "model"]
         return f"{kinds[0]} {self.digest[:16]}"
 
     @property
     def layout(self):
-        """Of a namespace."""
+        """The namespace's layout."""
         return f"kvkeep identity {FORMAT} {self.digest}"
 
 

@@ -34,7 +34,7 @@ class KvFormat(enum.IntEnum):
 
 
 class KvOrder(enum.IntEnum):
-    """Of a payload: as the memory has it, or [2][layers][tokens][heads x dim] for every layout."""
+    """Order of a payload: the memory's, or [2][layers][tokens][heads x dim] for every layout."""
 
     MEMORY = 0
     CANONICAL = 1
@@ -66,7 +66,7 @@ class KvPlanner(Planner):
 
     @property
     def bytes_per_token(self) -> int:
-        """Of the payload: every layer's K and V."""
+        """Payload bytes of one token: every layer's K and V."""
         return self._library.kvkeep_kv_planner_bytes_per_token(self._handle)
 
     def plan(self, block_table: Sequence[int], first_token: int, tokens: int) -> GpuRuns:

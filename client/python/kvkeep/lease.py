@@ -70,8 +70,8 @@ class AcquiredChunk:
                          int(timeout * 1000))
 
     def copy_into(self, buffers, offset=0, timeout=5.0):
-        """Copies the payload from `offset` on, each piece as soon as it is there. What was copied
-        is good: there is no need to ask `valid`. An exception: the buffers may hold anything."""
+        """Copies the payload from `offset` on, each piece as soon as it is there. Copied bytes are
+        good: there is no need to ask `valid`. An exception: the buffers may hold anything."""
         array, kept = memory.runs(buffers, writable=True)
         request = _abi.make(_abi.CopyRequest, index=self.index, offset=offset, to=array,
                             to_count=len(array), timeout_ms=int(timeout * 1000))
@@ -102,7 +102,7 @@ class Acquired(Handle):
 
     @property
     def valid(self):
-        """Whether what was read up to now is good: ask after reading, before use. False once the
+        """Whether the bytes read up to now are good: ask after reading, before use. False once the
         daemon revoked the lease (this process was stopped for long) or is gone."""
         kept = self.kept
         return kept.handle is not None and bool(self.library.kvkeep_acquired_valid(kept.handle))

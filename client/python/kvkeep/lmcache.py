@@ -3,12 +3,12 @@
     lmcache server --l1-size-gb N --eviction-policy LRU --l2-adapter '{"type": "plugin",
       "module_path": "kvkeep.lmcache", "class_name": "KvkeepL2", "adapter_params": {"name": "X"}}'
 
-What the server keeps in its own memory goes on into the node's daemon, and is found there by every
-server of the same model and layout, after any of them, or the daemon, was restarted. Every failure
-is a miss. LMCache tells of a model by its name alone: neither which weights, adapters or RoPE its
-engines have, nor their version. So a `name` is mandatory here, which says it in their place:
-another one whenever any of that changes. No call here waits for the daemon, but close, and the
-first one about a model: for a lookup's timeout at the longest.
+Chunks in the server's own memory go on into the node's daemon. Every server of the same model and
+layout finds them there, also after a restart of any server or the daemon. Every failure is a miss.
+LMCache tells a model by its name alone: not the weights, adapters, RoPE or version of its engines.
+So a `name` is mandatory here, which stands for them: give another one whenever any of them changes.
+No call here waits for the daemon, but close, and the first one about a model: for a lookup's
+timeout at the longest.
 
 LMCache's locks are leases: a key that a lookup found stays readable until it is unlocked. Sizes are
 known only with an object in hand, so what an object looks like is kept beside its bytes, and one of
@@ -68,7 +68,7 @@ class L2Options(LeaseOptions):
 
 
 class _Results:
-    """Of one kind of task: what ended and was not asked for yet, and how LMCache hears of it."""
+    """Results of one kind of task that were not asked for yet, and how LMCache hears of them."""
 
     def __init__(self):
         self.notifier = create_event_notifier()
@@ -187,7 +187,7 @@ class KvkeepL2(L2AdapterInterface):
         return asks_remote(self._options, self._options.chunk_tokens * chunks / len(at))
 
     def _worth_loading(self, keys, found, at):
-        """Of each of those keys. A chunk is of use when all ranks and groups of it are there."""
+        """Whether each of those keys is. A chunk is of use when all of its keys are there."""
         ordered, chunks = _chunk_by_chunk(keys, at), len({keys[i].chunk_hash for i in at})
         together = len(at) // chunks
         if together * chunks != len(at):  # groups of unlike reach: each key on its own
@@ -361,7 +361,7 @@ def _digest(key):
 
 
 def _chunk_by_chunk(keys, at):
-    """Those numbers, with the keys of each chunk in a row, and chunks as they first came."""
+    """The numbers `at`, with the keys of each chunk in a row, and chunks as they first came."""
     first = {}
     for number in at:
         first.setdefault(keys[number].chunk_hash, len(first))
@@ -373,7 +373,7 @@ def _held_key(key):
 
 
 def _layout(one):
-    """What tells objects of one size apart."""
+    """Text that tells objects of one size apart."""
     meta = one.metadata
     shapes, dtypes = meta.shapes or [meta.shape], meta.dtypes or [meta.dtype]
     return ";".join(f"{dtype} {tuple(shape)}" for shape, dtype in zip(shapes, dtypes)).encode()

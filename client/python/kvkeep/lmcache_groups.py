@@ -52,7 +52,7 @@ def _refusing(detect):
 
 
 def _kind(group, chunk_tokens):
-    """What decides which blocks of these layers there are, as LMCache tells them apart."""
+    """Text that tells apart groups whose layers have different blocks, as LMCache does."""
     window = group.sw_size_tokens
     reach = "no window" if window == -1 else f"a window of {-(-window // chunk_tokens)} chunks"
     return f"recurrent states, {reach}" if group.recurrent_state else reach

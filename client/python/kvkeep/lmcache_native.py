@@ -5,12 +5,11 @@
       "module_path": "kvkeep.lmcache_native", "class_name": "KvkeepConnector",
       "adapter_params": {"name": "X"}}'
 
-Plainer than kvkeep.lmcache, as LMCache tells less. A `name` is mandatory here, too. No key is ever
-unlocked: what was found is held until it was fetched, and `lease_s` at the longest. Nor is it said
-what an object looks like: one of another size is a miss, and who has several dtypes or layouts of
-one model gives each another "name". Objects are not those of kvkeep.lmcache. Every failure is a
-miss, and no call waits for the daemon but close, and the first one of all: for a lookup's timeout
-at the longest.
+Plainer than kvkeep.lmcache, as LMCache tells less. A `name` is mandatory here, too. LMCache never
+unlocks a key: found chunks are held until they were fetched, and for `lease_s` at most. LMCache
+does not describe an object either: one of another size is a miss, and several dtypes or layouts of
+one model need a "name" each. It shares no objects with kvkeep.lmcache. Every failure is a miss, and
+no call waits for the daemon but close, and the first one of all: for a lookup's timeout at most.
 """
 
 import dataclasses
@@ -39,8 +38,8 @@ _KEY = re.compile(r"@[0-9a-f]{8}@[0-9a-f]+@([0-9a-f]+)(@[^@]*)?$")  # rank, grou
 
 @dataclasses.dataclass(frozen=True)
 class ConnectorOptions(Options):
-    """name: mandatory. lease_s: how long what was found is held for a server that does not fetch
-    it. short_hashes: as of kvkeep.lmcache.
+    """name: mandatory. lease_s: how long found chunks are held for a server that does not fetch
+    them. short_hashes: as of kvkeep.lmcache.
     """
 
     lease_s: float = 30.0
@@ -121,7 +120,7 @@ class KvkeepConnector:
                                  timeout=self._options.timeout_s))
 
     def drain_completions(self):
-        """Of each call that has ended: (number, whether it went well, why not, and each key)."""
+        """The ended calls: for each (number, whether it went well, why not, and each key)."""
         with self._lock:
             if self._closed:
                 return []
@@ -191,5 +190,5 @@ class KvkeepConnector:
 
 
 def _digest(key):
-    """Of the whole key: model, rank, group, chunk's hash, salt."""
+    """Digest of the whole key: model, rank, group, chunk's hash, salt."""
     return hashlib.sha256(key.encode()).digest()

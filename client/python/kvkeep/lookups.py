@@ -28,8 +28,8 @@ class _Asked:
 
 
 class Lookups:
-    """ask(keys, request, ended): starts to find out; `ended(good)`, with those of the keys that are
-    there, is called once, at once or from a later poll. flush calls it, want does not."""
+    """ask(keys, request, ended): starts to find out; `ended(good)`, with the keys that are there,
+    is called once, at once or from a later poll. flush calls `ask`, want does not."""
 
     def __init__(self, ask, keys_at_once=_KEYS_AT_ONCE):
         self._ask, self._keys_at_once = ask, keys_at_once
@@ -80,12 +80,12 @@ class Lookups:
                 self._asked[key].changed = True
 
     def ask_again(self, request):
-        """What this request missed it may ask for again."""
+        """The request may ask again for the keys that it missed."""
         self.may_be_there(self._of_request.get(request, ()))
 
     def forget(self, request):
-        """The request is over. What it asked for and others wait for is asked for by one of them;
-        what nobody else wants is asked for anew by whoever comes."""
+        """The request is over. Keys that others wait for too are asked for by one of them; keys
+        that nobody else wants are asked for anew by the next request."""
         for key in self._of_request.pop(request, ()):
             asked = self._asked[key]
             asked.requests.discard(request)

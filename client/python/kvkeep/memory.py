@@ -1,8 +1,8 @@
 """Memory as a call takes it: addresses and lengths, of whatever holds bytes.
 
 Anything with the buffer protocol (bytes, bytearray, memoryview, numpy arrays, mmap), anything with
-`data_ptr()` and `nbytes` (torch tensors), or a `Pointer`. Contiguous; nothing is copied. What a
-call was given is kept alive, and its buffer locked, until the call is over.
+`data_ptr()` and `nbytes` (torch tensors), or a `Pointer`. Contiguous; nothing is copied. An
+argument is kept alive, and its buffer locked, until the call is over.
 """
 
 import ctypes
@@ -88,7 +88,7 @@ class Located:
         return len(self.array)
 
     def first(self, count):
-        """Those of so many chunks."""
+        """The buffers of the first `count` chunks."""
         made = Located(())
         made._kept = self
         made.array = (_abi.Buffer * count).from_buffer(self.array)

@@ -1,5 +1,5 @@
-"""What a chunk's metadata may say, so that the daemon can tell routers which tokens the chunk is
-(`events.zmq` of its configuration): kvkeep.v1.ChunkMetadata of kvkeep.proto."""
+"""Metadata of a chunk, from which the daemon tells routers which tokens the chunk is (`events.zmq`
+of its configuration): kvkeep.v1.ChunkMetadata of kvkeep.proto."""
 
 from kvkeep._abi import MAX_METADATA_BYTES
 

@@ -1,17 +1,17 @@
 """Calls whose requests fit together into the socket of a daemon that hangs.
 
-Who starts a call sends its request itself, and would wait there once the socket is full. So no more
-than `keys_at_once` keys are in flight, one larger group of calls by itself excepted; what comes
-beyond them waits here, in its order. A group that waited is over by the time at which it would have
-been, had it started at once: its memory is its caller's no longer than that. Guarded by whatever
-guards the completions.
+The thread that starts a call sends its request itself, and would wait there once the socket is
+full. So no more than `keys_at_once` keys are in flight, one larger group of calls by itself
+excepted; further groups wait here, in their order. A group that waited ends no later than if it had
+started at once: it keeps its caller's memory no longer than that. Guarded by whatever guards the
+completions.
 """
 
 import collections
 import time
 from typing import Callable, NamedTuple
 
-# Of each of an engine's two: loads and stores, and lookups, which wait for neither.
+# Limits of each of an engine's two: loads and stores, and lookups, which wait for neither.
 _KEYS_AT_ONCE = 1024
 _GROUPS_WAITING = 2048
 
@@ -51,8 +51,8 @@ class Paced:
             self._give_up(ended)
 
     def poll(self):
-        """Gives up what waited for too long. What is in flight started earlier, with the same
-        timeout, so that an end of a call comes no later than this is needed."""
+        """Gives up groups that waited for too long. Calls in flight started earlier, with the same
+        timeout, so one of them ends no later than this is needed."""
         if self._starting:  # from within: the loop below goes on
             return
         self._starting = True

@@ -52,11 +52,11 @@ class PagePlanner(Planner):
 
     @property
     def bytes_per_block(self) -> int:
-        """Of a payload: one shard of every page."""
+        """Payload bytes of one block: one shard of every page."""
         return self._library.kvkeep_page_planner_bytes_per_block(self._handle)
 
     def plan(self, blocks: Sequence[int], shard: int = 0) -> GpuRuns:
-        """Of these blocks, in the order of their tokens."""
+        """The runs of these blocks, in the order of their tokens."""
         numbers = (ctypes.c_uint32 * len(blocks))(*blocks)
         return self._plan(_abi.PagePlanRequest, shard=shard, blocks=numbers,
                           block_count=len(numbers))

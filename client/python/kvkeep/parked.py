@@ -1,8 +1,8 @@
-"""Parked: what must be asked again and again until it may be let go of, by a thread of its own.
+"""Parked: objects that a thread of their own asks again and again until they may be let go of.
 
 Made for memory that a daemon may still write: nobody of this process has it any more, so nobody
 else would ask. One thread a process, from the first `watch` on; it sleeps while nothing is parked.
-What is still parked when the process ends is never torn down: it goes with the process.
+Objects still parked when the process ends are never torn down: they go with the process.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""What the planners have in common: a handle of the library's, and plans of any number of runs."""
+"""Common code of the planners: a handle of the library's, and plans of any number of runs."""
 
 import ctypes
 

@@ -22,8 +22,8 @@ _Mapping = collections.namedtuple("_Mapping", "address bytes shared offset file 
 
 
 class RegisteredMemory(Handle):
-    """`nbytes` at `address`, which are those of the file `fd` from its beginning: a memfd, or one
-    of /dev/shm. They stay mapped for as long as this lives.
+    """`nbytes` at `address`, which map the file `fd` from its beginning: a memfd, or one of
+    /dev/shm. They stay mapped for as long as this lives.
 
     reused: they are written again as soon as a put of them has ended, at its deadline at the
     latest, and `in_use` is False."""
@@ -48,9 +48,9 @@ class RegisteredMemory(Handle):
 
 
 def of_mapping(client, address, nbytes, reused=False):
-    """Registers what of this process's memory is shared, whoever has mapped it: a list of
-    RegisteredMemory, of each file one. ValueError: it is no such memory, or no descriptor of it
-    is to be had."""
+    """Registers this process's shared memory in that range, whoever has mapped it: a list of
+    RegisteredMemory, one for each file. ValueError: it is not shared, or no descriptor of it can be
+    had."""
     made = []
     for mapping in _files_at(address, nbytes):
         fd = _open(mapping)
@@ -80,7 +80,7 @@ def _files_at(address, nbytes):
 
 
 def _whole_mappings():
-    """Those that the kernel has split are one, as they were made."""
+    """The mappings as they were made: pieces that the kernel has split are joined."""
     last = None
     for mapping in _mappings():
         if last is not None and last.shared == mapping.shared and last.file == mapping.file and (

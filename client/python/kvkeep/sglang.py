@@ -119,9 +119,8 @@ class KvkeepStorage(HiCacheStorage):
     # ---- and of all pools
 
     def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
-        """What is found is held until it was fetched: the pages before the longest end, of each
-        pool those that it needs there. An end at which not all could be held is not found, and
-        nothing is held for it."""
+        """Finds the longest end, and holds the pages that each pool needs there until they were
+        fetched. An end at which not all could be held is not found, and nothing is held for it."""
         digests = own(self._epochs.now(), _digests(keys))
         pools = [(KV, ALL_PAGES)]
         pools += [(one.name, window_of(one)) for one in pool_transfers or ()]
@@ -198,8 +197,8 @@ class KvkeepStorage(HiCacheStorage):
                                      private=epoch != SHARED)
 
     def _hold(self, pools, digests, seen):
-        """Of each pool what it needs at the end of these pages. False: not all of it could be;
-        then nothing is, and what could not be is no longer in `seen`."""
+        """Holds the pages that each pool needs at the end of these pages. Returns False if not all
+        could be held; then nothing is, and pages that could not be held leave `seen`."""
         held_now = []
         for name, window in pools:
             first = 0 if window is ALL_PAGES else max(0, len(digests) - window)

@@ -6,7 +6,7 @@ call counts as a change: one that fails may have written some weights, and one t
 weights back cannot be told from others. A change counts when the call begins, so that nothing is
 shared from then on, and again when the call ends, so that what was computed meanwhile is not found.
 
-What cannot be seen: somebody who writes into the weights' memory (RDMA, CUDA IPC) and calls no
+Some changes cannot be seen: writes into the weights' memory (RDMA, CUDA IPC) without a call of a
 method of SGLang's, and code in the process that calls the model's own load_weights.
 """
 
@@ -15,7 +15,7 @@ import importlib
 import threading
 
 _UPDATER = "sglang.srt.model_executor.model_runner_components.weight_updater"
-# (module, class or None, names): what changes weights, or gives their memory away. The model
+# (module, class or None, names): methods that change weights, or give their memory away. The model
 # runner's updater is called by name at each update; the scheduler's was bound before an attach.
 _CHANGES = (
     (_UPDATER, "WeightUpdater", (

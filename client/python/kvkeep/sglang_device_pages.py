@@ -21,7 +21,7 @@ _READY_S = 0.001  # for chunks that the daemon is just verifying
 
 
 class Planes:
-    """Of an MHATokenToKVPool in host memory: where its layers' K and V lie."""
+    """Where the layers' K and V of an MHATokenToKVPool in host memory lie."""
 
     def __init__(self, pool):
         self.layers, self._page_tokens = pool.layer_num, pool.page_size
@@ -29,7 +29,7 @@ class Planes:
         self._kept = (tuple(pool.k_buffer), tuple(pool.v_buffer))
         self._tensors = [[(tensor.data_ptr(), tensor.stride(0) * tensor.element_size())
                           for tensor in plane] for plane in self._kept]
-        # Of a layer of a page, of each plane.
+        # Bytes of one layer of a page, by plane.
         self.run_bytes = [plane[0][1] * self._page_tokens for plane in self._tensors]
         self.page_bytes = [nbytes * self.layers for nbytes in self.run_bytes]
 
@@ -48,7 +48,7 @@ class Planes:
 
 
 class _AsHostPool:
-    """What is said of HiCache's host pool of these pages in their namespace."""
+    """These pages as HiCache's host pool, as their namespace describes it."""
 
     layout, storage_format_tag = "page_first_direct", None
 
@@ -57,7 +57,7 @@ class _AsHostPool:
         self._sizes = planes.page_bytes
 
     def get_page_buffer_meta(self, indices):
-        """Of one page; nobody asks for its addresses."""
+        """The sizes of one page's pieces; nobody asks for its addresses."""
         del indices
         return [0] * len(self._sizes), self._sizes
 
@@ -82,8 +82,8 @@ class DevicePages(PoolPages):
                                 (_CHUNKS_AT_ONCE // len(self._parts)))
 
     def lease(self, keys, timeout):
-        """(lease, pages): of so many leading pages every byte can be read now; no lease of none.
-        What is on NVMe alone begins to come. Asks the daemon."""
+        """(lease, pages): every byte of so many leading pages can be read now; no lease of none.
+        Chunks that only NVMe has begin to come. Asks the daemon."""
         parts = len(self._parts)
         keys = keys[:_CHUNKS_AT_ONCE // parts]
         found = self._namespace.lookup(keys, parts=self._parts, lease="leading", timeout=timeout)
@@ -132,9 +132,9 @@ class DevicePages(PoolPages):
         self._namespace.delete(list(keys), timeout=timeout)
 
     def store(self, keys, rows, parent, timeout, private=False):
-        """Whether all of these pages are kept now. parent: the key before them, or None. What is
-        there already, as what was loaded a moment ago, is not copied. private: as of put. Waits
-        for the daemon."""
+        """Stores these pages; returns whether all are kept now. parent: the key before them, or
+        None. Pages that are there already, as after a load, are not copied. private: as of put.
+        Waits for the daemon."""
         there = self._there(keys, timeout)
         if there is None:
             return False
@@ -173,6 +173,6 @@ class DevicePages(PoolPages):
         return bad // len(self._parts)
 
     def _good(self, got):
-        """Of each chunk. One of another size is no chunk of ours, whatever its key says."""
+        """Whether each chunk is good. One of another size is not ours, whatever its key says."""
         return [one and nbytes == self.planes.page_bytes[at % len(self._parts)]
                 for at, (one, nbytes) in enumerate(zip(got.good, got.nbytes))]

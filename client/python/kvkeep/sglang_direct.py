@@ -8,12 +8,12 @@
 Pages of the pool are put into the node's daemon and copied back into it, layer by layer under
 SGLang's forward. They are the pages of HiCache with the layout page_first_direct, and are shared
 with engines that run it (sglang_device_pages.py). For pools in host memory, of models whose every
-layer attends to everything: what else there is, is refused at the start.
+layer attends to everything: other pools are refused at the start.
 
 A load that fails ends its requests with 503, in SGLang. So a page is found only where it is leased
 and can be read now, and a load asks nobody for anything: it fails only where the daemon dies, or
 revokes the lease of a process that was stopped for long, between a lookup and the end of the copy.
-What is on NVMe alone is a miss, and begins to come. Every other failure is a miss.
+A chunk that only NVMe has is a miss, and begins to come. Every other failure is a miss.
 
 Threads: SGLang's scheduler calls everything here, and waits for the daemon in `lookup` alone, up to
 lookup_timeout_s. One thread gives back what was found and not loaded. Loads are copied by one
@@ -57,12 +57,12 @@ _LOG_S = 10.0  # a reason for misses is not told more often
 
 @dataclasses.dataclass(frozen=True)
 class LinkerOptions(Options):
-    """lookup_timeout_s: the scheduler waits no longer. lease_s: how long what was found is held for
-    a request that does not begin. store_timeout_s: of a put, of which a reset waits for one.
+    """lookup_timeout_s: the scheduler waits no longer. lease_s: how long found pages are held for
+    a request that does not begin. store_timeout_s: of a put; a reset waits for one put.
     max_pinned_part: of the pool's pages, how many stores may hold; above that none is begun.
     weights, multimodal: as of StorageOptions. on_reset: "epoch", as the weights may be others from
-    then on: nothing of before is found any more, and nothing is shared; "ignore", by who only
-    flushes: it holds until a change of the weights is seen.
+    then on: nothing of before is found any more, and nothing is shared; "ignore", for users that
+    only flush: it holds until a change of the weights is seen.
     """
 
     lookup_timeout_s: float = 0.002
@@ -172,8 +172,8 @@ class KvkeepLinker(UnifiedCacheLinker):
     # ---- stores
 
     def offload(self, transfers, session_id=None):
-        """What counts against the budget is told by calls of SGLang's alone, which come in the same
-        order on all ranks: so they agree."""
+        """Begins to store these pages, or returns False. Only SGLang's calls change the budget, in
+        the same order on all ranks: so the ranks agree."""
         del session_id
         keys, rows = self._keys(transfers), self._rows(transfers)
         if not keys or len(rows) != len(keys):
@@ -198,8 +198,8 @@ class KvkeepLinker(UnifiedCacheLinker):
 
     def reset(self):
         """Returns when neither the pool's memory is read nor written: copies end, and the put that
-        is under way, by its timeout; the others are not begun. What was stored since the weights
-        have changed may be of weights from before, whatever on_reset says."""
+        is under way, by its timeout; the others are not begun. Pages stored since the weights
+        changed may be of weights from before, whatever on_reset says."""
         self._quiesce()
         self._stores.clear()
         self._held_pages = 0
@@ -221,7 +221,7 @@ class KvkeepLinker(UnifiedCacheLinker):
     # ---- how
 
     def _keys(self, transfers):
-        """Of K and V. After the weights changed they are keys of an epoch of this process."""
+        """Keys of K and V. After the weights changed they are keys of an epoch of this process."""
         if (epoch := self._epochs.now()) != self._epoch:
             self._epoch = epoch
             self._offers.clear()
@@ -243,7 +243,7 @@ class KvkeepLinker(UnifiedCacheLinker):
             self._offers.expire()
 
     def _find(self, keys):
-        """Of Offers."""
+        """The `find` of Offers."""
         if not self._lookups.allows():
             return None, 0
         try:

@@ -1,7 +1,7 @@
 """SGLang: what of an engine's configuration changes its KV.
 
-Read in sglang 0.5.23: kvkeep.identity.check_engine is asked first. What is missing in a
-configuration is an error, and not a default.
+Read in sglang 0.5.23: kvkeep.identity.check_engine is asked first. A value that is missing
+in a configuration is an error, and not a default.
 """
 
 from sglang.srt.arg_groups.model_override_base import resolved_view

@@ -1,10 +1,10 @@
-"""Offers: what the daemon was found to have for requests that wait, and the leases on it.
+"""Offers: chunks that the daemon was found to have for requests that wait, and the leases on them.
 
 SGLang asks for a request in every round in which it might begin, and never says that it gave it up.
 So an answer is kept, with its lease, until the request is loaded, asked for with other keys, or
 `hold_s` is over. An answer that left keys out is asked for again soon, and then ever later as long
-as it does not grow: they may have come. It is replaced only by one that is not worse, as who holds
-a lease needs no daemon. Thread-safe.
+as it does not grow: they may have come. It is replaced only by one that is not worse, as the
+holder of a lease needs no daemon. Thread-safe.
 """
 
 import collections

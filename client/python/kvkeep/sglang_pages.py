@@ -39,7 +39,7 @@ _PARTS_AT_ONCE = 64  # of a key, as the daemon takes
 
 @dataclasses.dataclass
 class Link:
-    """What the pools of an engine share."""
+    """Objects that the pools of an engine share."""
 
     client: Client
     options: LeaseOptions
@@ -51,7 +51,7 @@ class Link:
 
 
 class PoolPages:
-    """Of one pool, on one rank. config: a HiCacheStorageConfig; page_tokens: of a key."""
+    """The pages of one pool on one rank. config: a HiCacheStorageConfig; page_tokens: of a key."""
 
     def __init__(self, link, config, name, pool, page_tokens):
         self._link, self._name, self._pool = link, getattr(name, "value", name), pool
@@ -67,13 +67,13 @@ class PoolPages:
 
     def count(self, digests):
         """How many leading pages are there and worth loading. Without a lease, which would bring
-        from NVMe what is not."""
+        the others from NVMe, too."""
         found = self._lookup(digests)
         return 0 if found is None else keys_worth_loading(
             self._link.options, found, self._page_tokens)
 
     def there(self, digests):
-        """Of each page, whether it is there."""
+        """Whether each page is there."""
         found = self._lookup(digests)
         there = [] if found is None else self._by_page(found.presence)
         return there + [False] * (len(digests) - len(there))
@@ -88,11 +88,11 @@ class PoolPages:
         return len(held)
 
     def let_go(self, digests):
-        """Of what was held, without a get."""
+        """Ends the holds of these pages, without a get."""
         self._link.held.let_go((self._name, digest) for digest in digests)
 
     def get(self, digests, host_indices):
-        """Of each page, whether it is in the pool now. They are let go of."""
+        """Loads the pages and ends their holds. Returns whether each page is in the pool now."""
         try:
             return self._in_slices(self._link.transfers.timed_get, self._get_some, digests,
                                    host_indices)
@@ -196,9 +196,9 @@ class PoolPages:
 
 
 class NoPages:
-    """Of a pool without pages here. `good`, of one that has no bytes (DeepSeek V4's first one only
-    numbers the pages of the others): it has whatever they have, and by itself nothing. Else of one
-    that was refused, or never announced: it has nothing, and keeps nothing."""
+    """A pool without pages here. `good`: the pool has no bytes (DeepSeek V4's first one only
+    numbers the pages of the others), so it has whatever they have, and by itself nothing. Otherwise
+    the pool was refused, or never announced: it has nothing, and keeps nothing."""
 
     def __init__(self, good):
         self._good = good
@@ -239,8 +239,8 @@ def digest_of(key):
 
 
 def _replicated(config, name):
-    """Of models with MLA SGLang has one rank write for all of them, Mamba states apart: there that
-    is right of what is not split by heads."""
+    """Whether one rank writes for all. SGLang does so for models with MLA, Mamba states apart; this
+    is right for pools that are not split by heads."""
     return config.is_mla_model and name != _MAMBA
 
 

@@ -21,7 +21,7 @@ def window_of(transfer):
 
 
 def good_ends(there, window):
-    """Of a pool that has the pages where `there` is true."""
+    """The good ends in a pool that has the pages where `there` is true."""
     ends, run = [], 0  # run: pages without a gap before this end
     for end, one in enumerate(there, start=1):
         run = run + 1 if one else 0

@@ -1,7 +1,7 @@
-"""What SGLang shows of a storage backend where its metrics are on: pages, and how fast they came.
+"""SGLang's metrics of a storage backend, where it has them on: pages, and how fast they came.
 
-Thread-safe: SGLang gets and puts on threads of its own. What nobody asks for is forgotten, the
-oldest first.
+Thread-safe: SGLang gets and puts on threads of its own. Samples that nobody asks for are forgotten,
+the oldest first.
 """
 
 import collections
@@ -20,7 +20,7 @@ class Transfers:
         self._gets, self._puts = (collections.deque(maxlen=_KEPT) for _ in range(2))
 
     def timed_get(self, call, pages, pieces):
-        """What call(pages, pieces) gives: an error or None, and whether each piece is good."""
+        """The result of call(pages, pieces): an error or None, and whether each piece is good."""
         return self._timed(self._gets, call, pages, pieces)
 
     def timed_put(self, call, pages, pieces):

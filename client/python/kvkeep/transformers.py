@@ -38,7 +38,7 @@ _WHOLE_BYTES, _PAGE_BYTES = 1 << 28, 4096  # read of weights: all of so much, el
 class CacheKeeper:
     """Keeps caches of one model in the node's daemon.
 
-    model: a transformers model, or its configuration, which then needs a name. name: what tells its
+    model: a transformers model, or its configuration, which then needs a name. name: tells its
     weights from others'; taken in place of a look at them. Partial chunks at the end are not kept.
     tokens_per_block: of a block, as routers count them; a whole chunk unless given.
     """
@@ -179,7 +179,8 @@ def _check_text_only(config):
 
 
 def _weights_of(model):
-    """Of each tensor its name, shape and type, and 4 KiB from its middle; of small models all."""
+    """A digest of each tensor's name, shape and type, and 4 KiB from its middle; for small models
+    of all bytes."""
     if not hasattr(model, "state_dict"):
         raise ValueError("CacheKeeper: a configuration does not say which weights there are: give "
                          "the model, or a name, another one for each set of weights")

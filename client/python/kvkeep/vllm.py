@@ -5,11 +5,11 @@
       "kv_connector_extra_config": {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": N,
         "secondary_tiers": [{"type": "KvkeepTier", "module_path": "kvkeep.vllm"}]}}'
 
-What vLLM offloads to its own CPU memory goes on into the node's daemon, and is found there by
-every engine of the same identity (vllm_identity.py: weights, configuration, geometry, version),
-after any of them, or the daemon, was restarted. Every failure is a miss: vLLM computes what it does
-not get. No call here waits for the daemon but drain_jobs, shutdown and reset_cache, each of which
-ends by the calls' timeouts. Never entered concurrently, as vLLM promises (SecondaryTierManager); so
+KV that vLLM offloads to its own CPU memory goes on into the node's daemon. Every engine of the same
+identity (vllm_identity.py: weights, configuration, geometry, version) finds it there, also after a
+restart of any engine or the daemon. Every failure is a miss: vLLM computes what it does not get. No
+call here waits for the daemon but drain_jobs, shutdown and reset_cache, each of which ends by the
+calls' timeouts. Never entered concurrently, as vLLM promises (SecondaryTierManager); so
 there is no lock here, and no thread, but one that reads the files of LoRA adapters.
 
 The connector is vLLM's own, which tells a tier too little of the engine: ours hands on whose tier

@@ -105,7 +105,7 @@ class Adapters:
     # ---- under the lock
 
     def _begun(self, lora_request):
-        """What is known of the engine's adapter of this number."""
+        """The engine's adapter of this number, added if it is new."""
         number = lora_request.lora_int_id
         if number not in self._adapters:
             self._adapters[number] = _Adapter(_named(lora_request))
@@ -247,7 +247,7 @@ class Content(concurrent.futures.Future):
 
 
 class _Adapter:
-    """What an engine has under a number."""
+    """The adapter that an engine has under a number."""
 
     def __init__(self, named, content=None):
         self.named = named

@@ -1,5 +1,5 @@
-"""vLLM: what the direct connector's scheduler half holds of vLLM's blocks, and remembers of keys.
-Of the scheduler's thread.
+"""vLLM: the blocks that the direct connector's scheduler half holds, and keys that it remembers.
+For the scheduler's thread only.
 """
 
 import collections
@@ -12,15 +12,15 @@ from kvkeep.vllm_transfers import NULL_BLOCK
 
 logger = init_logger(__name__)
 
-# Of blocks that may still be written: for how long an idle engine steps all the time to hear that
-# they are not, and how many of vLLM's they may be before nothing more is loaded.
+# Limits for blocks that may still be written: for how long an idle engine steps all the time to
+# hear that they are not, and their share of vLLM's blocks above which nothing more is loaded.
 _NEW_DOUBTS_S, _MOST_DOUBTS = 60, 0.1
 _NEW_PINS_S = 0.5  # likewise of blocks that stores hold: the daemon may hang
 _PRESENT_KEYS, _PRESENT_S = 1 << 18, 300  # how many are remembered as stored, and for how long
 
 
 class Pins:
-    """References to vLLM's blocks, by what holds them: blocks that stores read are given to nobody
+    """References to vLLM's blocks, by their holders: blocks that stores read are given to nobody
     else. pool: vLLM's BlockPool; None: there is none, and nothing is to be stored."""
 
     def __init__(self, max_part, pool=None, clock=time.monotonic):

@@ -32,7 +32,7 @@ _LOG_S = 10.0  # a reason why jobs fail is not told more often
 
 
 def transfers_of(options, config, kv_caches, shards):
-    """Those for the memory that has the KV."""
+    """The Transfers for the memory that has the KV."""
     devices = {tensor.tensor.device for tensor in kv_caches.tensors}
     if {device.type for device in devices} == {"cpu"}:
         return HostTransfers(options, config, kv_caches, shards)
@@ -43,7 +43,7 @@ def transfers_of(options, config, kv_caches, shards):
 
 
 class Cuda:
-    """What is asked of a GPU beside the driver's calls of the client library."""
+    """Calls to a GPU, besides the driver's calls of the client library."""
 
     driver = None  # libcuda.so.1 under another name
 

@@ -4,8 +4,8 @@
       "kv_connector_module_path": "kvkeep.vllm_direct", "kv_role": "kv_both",
       "kv_connector_extra_config": {}}'
 
-What to load and store is decided by the scheduler of vLLM's own offloading, which knows hybrid
-models, windows and drafters; ours are its OffloadingManager, and the workers (vllm_transfers.py).
+The scheduler of vLLM's own offloading, which knows hybrid models, windows and drafters, decides
+what to load and store; ours are its OffloadingManager, and the workers (vllm_transfers.py).
 A prompt of any length is found, as far as the daemon has it; host memory holds each byte once.
 KV in a GPU's memory is copied by the daemon, KV in host memory by this process.
 
@@ -54,7 +54,7 @@ from kvkeep.vllm_weights import observe_writes
 logger = init_logger(__name__)
 
 _NO_KEY = make_offload_key(secrets.token_bytes(HASH_BYTES), 0)
-# Of kv_connector_extra_config: vLLM's own keys, and what its metrics ask for by them.
+# vLLM's own keys of kv_connector_extra_config, and those that its metrics ask for.
 _OF_VLLM = frozenset(("offload_prompt_only", "spec_name", "spec_module_path"))
 
 
@@ -68,8 +68,8 @@ class DirectOptions(VllmOptions):
     the daemon tells (`events.zmq`). "engine": by vLLM's own stream (vllm_events.py). "none".
     tp_parts: a chunk has so many parts, shards of heads: engines that have the same share, whatever
     their tensor parallelism; a multiple of it. None: each rank's part is by itself.
-    kv_layout: what vLLM is asked for. "LBHNC": a layer's blocks lie side by side; "BLHNC": a
-    block's layers do, which a copy moves in one run; "engine": what its attention likes best.
+    kv_layout: asked of vLLM. "LBHNC": a layer's blocks lie side by side; "BLHNC": a block's layers
+    do, which a copy moves in one run; "engine": the one that its attention likes best.
     Engines of one layout share, and others do not.
     """
 
@@ -97,7 +97,7 @@ class DirectOptions(VllmOptions):
 
 
 class KvkeepManager(OffloadingManager):
-    """Of the scheduler's thread alone."""
+    """For the scheduler's thread only."""
 
     def __init__(self, options, config, vllm_config, kv_cache_config):
         self.options, self._config = options, config
@@ -140,7 +140,7 @@ class KvkeepManager(OffloadingManager):
             kv_cache_config.kv_cache_groups[group.group_id].kv_cache_spec, SlidingWindowSpec)}
 
     def _arguments(self, group):
-        """Of Client.namespace: all that tells a group's chunks apart."""
+        """Arguments of Client.namespace: all that tells a group's chunks apart."""
         config = self._config
         return (
             ("model", self._model), ("dtype", config.model.dtype),

@@ -80,7 +80,7 @@ class Epochs:
             self.heard({self._vllm_config.parallel_config.rank: count})
 
     def heard(self, latest):
-        """What workers say: {rank: the number of its latest write}."""
+        """Takes the workers' news: {rank: the number of its latest write}."""
         new = {rank: count for rank, count in latest.items()
                if self.known_writes.get(rank, 0) != count}
         self.known_writes.update(new)

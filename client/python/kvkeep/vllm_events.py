@@ -4,14 +4,14 @@ vLLM's publisher tells of a chunk, with its tokens, when this engine has stored 
 its end when the daemon has it no more. The payload is vLLM's own (offloading/events.py), its medium
 "CPU"; vLLM has taken it down by then, and keeps it until its end is told here: a key has holders
 (jobs, requests that found it, what is told of it), and without any its end is told to vLLM alone.
-Of chunks that tokens alone do not find nothing is told.
+Chunks that tokens alone do not find are not reported.
 
-A Watch tells which chunks come and go. What is gone by its account is looked up, as the account
+A Watch tells which chunks come and go. A chunk that it reports as gone is looked up, as its account
 may begin in the middle; a chunk that is there is hardly ever asked for, as that is a use. Both in
 steps, so an idle engine tells later. At most 16,384 chunks are told of at a time; then the one
 that was not stored or loaded for the longest time is told of as gone.
 
-Of the scheduler's thread; no call waits.
+For the scheduler's thread only; no call waits.
 """
 
 import collections
@@ -200,7 +200,7 @@ class EngineEvents:
         return True
 
     def _suspect(self, own):
-        """What is told of, and is not there by the watch's account."""
+        """Suspects a chunk that was told of and is not there by the watch's account."""
         parts = {part for part, _ in self._there.get(own, ())}
         if own in self._told and len(parts) < self._ns.parts:
             self._suspects[own] = None

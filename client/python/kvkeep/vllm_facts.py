@@ -15,8 +15,8 @@ from kvkeep.metadata import chunk_metadata
 
 
 class Facts(typing.NamedTuple):
-    """Of a chunk. What it tells of its tokens is encoded by the worker that stores part 0: that
-    takes milliseconds of a long prompt, and the scheduler has none."""
+    """Facts of a chunk. The worker that stores part 0 encodes the tokens: that takes milliseconds
+    for a long prompt, and the scheduler has none to spare."""
 
     parent: typing.Optional[bytes] = None
     tokens: bytes = b""  # of 32 bits each; none are told of
@@ -31,7 +31,7 @@ class Facts(typing.NamedTuple):
 
 
 class OfGroup(typing.NamedTuple):
-    """What vLLM's scheduler knows of a request in one KV group."""
+    """The state of vLLM's scheduler for a request in one KV group."""
 
     request: object
     config: object
@@ -48,7 +48,7 @@ def of_group(scheduler, request, group):
 
 
 class ChunkFacts:
-    """scheduler: vLLM's OffloadingConnectorScheduler. own: OwnKeys. Of the scheduler's thread."""
+    """scheduler: vLLM's OffloadingConnectorScheduler. own: OwnKeys. Scheduler's thread only."""
 
     def __init__(self, scheduler, kv_cache_config, own, tell_tokens):
         self._scheduler, self._own = scheduler, own
@@ -59,7 +59,7 @@ class ChunkFacts:
                               if tell_tokens and self.told is not None else None)
 
     def of(self, key, req_context):
-        """key: vLLM's, of a request that lives. None of what is no whole chunk of the prompt."""
+        """key: vLLM's, of a request that lives. None if it is not a whole chunk of the prompt."""
         group = get_offload_group_idx(key)
         known = of_group(self._scheduler, req_context.req_id, group)
         end = req_context.get_offload_key_position(key)
@@ -82,7 +82,7 @@ class ChunkFacts:
                      adapter.lora_name if adapter is not None else "")
 
     def may_tell(self, key, request):
-        """Of a request's key: whether who has its tokens alone finds it."""
+        """Whether a request's key can be found from its tokens alone."""
         group = get_offload_group_idx(key)
         known = of_group(self._scheduler, request, group)
         return known is not None and self._tells(known.request, group)

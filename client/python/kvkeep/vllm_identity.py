@@ -1,7 +1,7 @@
 """vLLM: what of an engine's configuration changes its KV.
 
-Read in vllm 0.33: kvkeep.identity.check_engine is asked first. What is missing in a configuration
-is an error, and not a default.
+Read in vllm 0.33: kvkeep.identity.check_engine is asked first. A value that is missing in a
+configuration is an error, and not a default.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ _OF_ATTENTION = ("backend", "backend_per_kind", "indexer_kv_dtype", "flash_attn_
 # ROCm's backends lay out one spec in several ways, as these of vllm.envs tell them.
 _OF_ROCM = ("VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT", "VLLM_ROCM_FP8_MFMA_PAGE_ATTN",
             "VLLM_ROCM_USE_AITER", "VLLM_ROCM_AITER")  # the last two: all that begin so
-# What an engine makes of an adapter's files.
+# Options that decide how an engine reads an adapter's files.
 _OF_ADAPTERS = ("lora_dtype", "target_modules", "enable_tower_connector_lora",
                 "enable_mixed_moe_lora_format", "enable_moe_shared_loras")
 
@@ -156,8 +156,8 @@ def _multimodal(model, load):
 
 
 def _adapters(config, model_dtype):
-    """What of a LoRAConfig is not as it is by default; None: all is. Engines with LoRA and without
-    share the KV of requests that have no adapter."""
+    """The values of a LoRAConfig that are not its defaults; None: all are. Engines with LoRA and
+    without share the KV of requests that have no adapter."""
     if config is None:
         return None
     return {name: value for name, value in _picked(config, _OF_ADAPTERS).items()
@@ -165,7 +165,7 @@ def _adapters(config, model_dtype):
 
 
 def _platform():
-    """What chooses attention backends, beside the configuration."""
+    """The facts that choose attention backends, besides the configuration."""
     platforms = sys.modules.get("vllm.platforms")  # a real engine has it by now
     if platforms is None:
         return None
@@ -187,9 +187,8 @@ def _platform():
 
 
 def _cpu_layout():
-    """Of an engine on a CPU, whose kernels lay K out as its instructions like it
-    (v1/attention/backends/cpu_attn.py, _get_attn_isa): what of the machine they look at. None on
-    GPUs."""
+    """The facts of the machine that a CPU's kernels look at, as they lay K out for its instructions
+    (v1/attention/backends/cpu_attn.py, _get_attn_isa). None on GPUs."""
     platforms = sys.modules.get("vllm.platforms")  # a real engine has it by now
     if platforms is None or not platforms.current_platform.is_cpu():
         return None
@@ -212,7 +211,7 @@ def _weights(model, load, option):
 
 
 def _drafter(vllm_config, option):
-    """Of a draft model that has KV of its own; prompts looked up in prompts have none."""
+    """The facts of a draft model that has KV of its own; prompts looked up in prompts have none."""
     speculative = vllm_config.speculative_config
     if speculative is None:
         return None

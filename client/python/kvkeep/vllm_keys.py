@@ -1,8 +1,8 @@
-"""vLLM: which of its scheduler's keys the daemon has. What the tier and the direct connector share.
+"""vLLM: which of its scheduler's keys the daemon has. Shared by the tier and the direct connector.
 
 A key is a block's hash and its KV group; ours has the content of its request's LoRA adapter in it
-too. Lookups are asked for in one step and known in a later one, a call for each group. What was
-found is held by leases until the request is over. Not thread-safe; no call waits.
+too. Lookups are asked for in one step and known in a later one, a call for each group. Leases hold
+the found chunks until the request is over. Not thread-safe; no call waits.
 """
 
 import hashlib
@@ -43,8 +43,8 @@ class Groups:
         return self._groups[number].tokens_per_block * self._config.cache.blocks_per_chunk
 
     def layout(self, number, shards=None):
-        """What lays out a group's bytes, whoever moves them. The number is a part: a digest says
-        nothing of it. shards: of a page, where how many ranks there are says nothing."""
+        """The layout of a group's bytes, whoever moves them. The number is a part: a digest says
+        nothing of it. shards: of a page, if given in place of the number of ranks."""
         config, parallel = self._config, self._config.parallel
         names = "\0".join(self._groups[number].layer_names)
         layers = hashlib.sha256(names.encode()).hexdigest()[:16]
@@ -129,7 +129,7 @@ class Finder:
         self.reset()
 
     def reset(self):
-        """What is known up to now is not so any more: keys are others."""
+        """Forgets all lookups: keys are others now."""
         self._lookups = Lookups(self._find)
 
     @property
@@ -165,11 +165,11 @@ class Finder:
         self._lookups.may_be_there(own_keys)
 
     def preempted(self, request):
-        """What it missed may be there by now."""
+        """The chunks that the request missed may be there by now."""
         self._lookups.ask_again(request)
 
     def release(self, request):
-        """What was found for it need not be held any more."""
+        """Releases the leases of the request."""
         held, self._leases[request] = self._leases.get(request, []), []
         for lease in held:
             lease.release()
@@ -184,7 +184,7 @@ class Finder:
         self._leases.clear()
 
     def _find(self, keys, request, ended):
-        """Of Lookups: a call for each group, which leases what is there for the request."""
+        """The `find` of Lookups: a call for each group, which leases chunks for the request."""
         def leased(worth):
             self._look_up(worth, "all", hold, ended)
 

@@ -72,7 +72,7 @@ def _why_not_spec(spec, heads, ranks):
 
 
 def whole_specs(vllm_config, kv_cache_config):
-    """Of each group what identity has of its spec, as of one rank that has all heads."""
+    """Each group's spec for the identity: as on one rank that has all heads."""
     heads = vllm_config.model_config.get_total_num_kv_heads()
     return [dataclasses.replace(
         spec, page_size_padded=None, max_tp_shards=None,

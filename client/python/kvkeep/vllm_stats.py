@@ -1,6 +1,6 @@
-"""vLLM: what of a tier vLLM's own metrics do not have: why chunks were not found, loaded or stored.
+"""vLLM: metrics of a tier that vLLM's own lack: why chunks were not found, loaded or stored.
 
-How many were, how many bytes and how long it took vLLM counts for each tier itself.
+vLLM itself counts chunks, bytes and times for each tier.
 """
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
@@ -18,7 +18,7 @@ CONFIG_INFO = ("kvkeep_endpoint", "kvkeep_path", "kvkeep_identity")
 
 
 def definitions():
-    """What metrics there are, by name."""
+    """The metrics, by name."""
     return {_FAILURES: OffloadingCounterMetadata(
         documentation="Chunks that kvkeep did not find, load or store, and why: a code of its "
                       f"client's errors, {BREAKER}, {ADAPTER}, {SHORT_HASH}, {EPOCH}, "

@@ -38,7 +38,7 @@ NULL_BLOCK = 0  # vLLM's: of what is not there, as behind a sliding window
 
 @dataclasses.dataclass
 class ChunksSpec(LoadStoreSpec):
-    """Of a job, for the workers: of each KV group in it its namespace, as arguments of
+    """A job, for the workers: for each of its KV groups the namespace, as arguments of
     Client.namespace, and the chunks' keys in order."""
 
     groups: dict  # group: (arguments, keys)
@@ -48,7 +48,7 @@ class ChunksSpec(LoadStoreSpec):
 
 
 class StepNews(NamedTuple):
-    """What the scheduler's half tells workers in every step: the number of the epoch, and of the
+    """News of the scheduler's half for workers in every step: the number of the epoch, and of the
     latest write of each rank's weights that it knows (Epochs)."""
 
     epoch: int = 0
@@ -57,7 +57,7 @@ class StepNews(NamedTuple):
 
 @dataclasses.dataclass
 class KvkeepWorkerMetadata(EngineWorkerMetadata):
-    """What one worker, or all of them, tell the scheduler's half since last time. Jobs."""
+    """News of one worker, or all of them, for the scheduler's half since last time. Jobs."""
 
     released: dict = dataclasses.field(default_factory=dict)  # job: by how many workers
     failed: set = dataclasses.field(default_factory=set)
@@ -84,7 +84,7 @@ def _added(one, other):
 
 
 class Page(NamedTuple):
-    """Of each block, one of a group's pages: that of block b is at address + b * stride."""
+    """One of a group's pages in each block: block b's is at address + b * stride."""
 
     address: int
     stride: int
@@ -113,7 +113,7 @@ class PartsOfGroup(NamedTuple):
 
 
 class Transfers(OffloadingWorker):
-    """What all kinds have in common. kv_caches: vLLM's CanonicalKVCaches. shards: of a page, as
+    """Base of all kinds. kv_caches: vLLM's CanonicalKVCaches. shards: of a page, as
     vllm_shards.shards_of says."""
 
     def __init__(self, options, config, kv_caches, shards):
@@ -122,7 +122,7 @@ class Transfers(OffloadingWorker):
         self._pages = [list(map(self._page(kv_caches), refs))  # by group
                        for refs in kv_caches.group_data_refs]
         self._parts = [of_rank(shards, rank, refs) for refs in kv_caches.group_data_refs]
-        # Of a part in a block.
+        # Bytes of a part in a block.
         self._bytes = [sum(page.nbytes for page in pages) // len(parts.all)
                        for pages, parts in zip(self._pages, self._parts)]
         self._kept = kv_caches
@@ -247,8 +247,8 @@ class Transfers(OffloadingWorker):
                                   said.parent, said.metadata() if part == 0 else b"")
 
     def _of_chunks(self, blocks, first, chunks):
-        """Of each chunk its blocks. The first chunk may begin before the blocks do, and the last
-        one end behind them: None is what is not there."""
+        """Each chunk's blocks. The first chunk may begin before the blocks do, and the last one end
+        behind them: None stands for a block that is not there."""
         before = first % self._blocks_per_chunk
         behind = chunks * self._blocks_per_chunk - before - len(blocks)
         if not 0 <= behind < self._blocks_per_chunk or NULL_BLOCK in blocks:
@@ -259,7 +259,7 @@ class Transfers(OffloadingWorker):
                 for at in range(0, len(wanted), self._blocks_per_chunk)]
 
     def _ends(self, job_id, moved, sizes):
-        """What to call with the outcomes of a job's calls, of chunks of these sizes."""
+        """The function to call with the outcomes of a job's calls, for chunks of these sizes."""
         begin = time.monotonic()
 
         def ended(outcomes):
@@ -291,7 +291,7 @@ class Transfers(OffloadingWorker):
 
 
 class HostTransfers(Transfers):
-    """Of KV in host memory."""
+    """Transfers of KV in host memory."""
 
     def _store(self, job_id, groups, moved):
         self._completions.start_all(
@@ -348,8 +348,9 @@ class KvkeepWorker(OffloadingConnectorWorker):
         self._abandoned = set()  # of these, what vLLM has been told of as completed
 
     def handle_preemptions(self, kv_connector_metadata):
-        """What vLLM wants flushed is completed as far as it is concerned. And the stores of the
-        last step begin: its forward has run to its end, or there were no next step."""
+        """Marks the jobs that vLLM wants flushed as completed, as far as vLLM is concerned. Also
+        begins the stores of the last step: its forward has run to its end, or there were no next
+        step."""
         self._hear(kv_connector_metadata)
         self._due += self._queued
         self._queued = []
@@ -364,7 +365,7 @@ class KvkeepWorker(OffloadingConnectorWorker):
                 told.mark_completed(job)
 
     def before_forward(self, metadata):
-        """What the blocks of loads were used for before was begun before this step's forward."""
+        """Fences loads: earlier uses of their blocks began before this step's forward."""
         if metadata.load_jobs:
             self._loads_fence = self.worker.fence()
 

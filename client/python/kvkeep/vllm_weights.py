@@ -53,7 +53,7 @@ def writes(vllm_config):
 
 
 class WritesToTell:
-    """What the worker of a rank tells the scheduler's half of the writes of its weights."""
+    """News of a rank's worker for the scheduler's half: the writes of its weights."""
 
     def __init__(self, vllm_config, rank):
         self._vllm_config, self._rank = vllm_config, rank

@@ -1,11 +1,11 @@
 """vLLM's jobs on GPU memory, cut into calls of which few are under way at a time.
 
-A window is as many parts of a job's chunks as one call names. What is under way is so little that
-the requests fit into the socket of a daemon that hangs (who starts a call sends its request, and
-would wait there), and that no get asks for more than a daemon has room for. The rest waits here,
-loads before stores, each in its order. A get that the daemon has no room for is tried again in
-halves, for a second. Nothing begins while a call that ended has no answer: its request may still
-lie in the socket. Of one thread.
+A window is as many parts of a job's chunks as one call names. So few are under way that their
+requests fit into the socket of a daemon that hangs (the thread that starts a call sends its
+request, and would wait there), and that no get asks for more than a daemon has room for. The rest
+waits here, loads before stores, each in its order. A get that the daemon has no room for is tried
+again in halves, for a second. Nothing begins while a call that ended has no answer: its request may
+still lie in the socket. For one thread only.
 """
 
 import collections
@@ -19,8 +19,8 @@ from kvkeep import errors, gpu
 
 logger = init_logger(__name__)
 
-# Of requests, and of the chunks' bytes: of a window, and of all that are under way. A socket has
-# 208 KiB, of which a message takes a few hundred bytes besides.
+# Limits of a window, and of all that are under way, in bytes of requests and of chunks. A socket
+# has 208 KiB, of which a message takes a few hundred bytes besides.
 _REQUEST, _REQUESTS_UNDER_WAY = 48 << 10, 96 << 10
 _OF_A_MESSAGE, _OF_A_PART, _OF_A_RUN = 2048, 128, 24
 MOST_RUNS = (192 << 10) // _OF_A_RUN  # of one part, which may be under way alone
@@ -137,7 +137,7 @@ class Windows:
             self.give_up()
 
     def give_up(self):
-        """What waits has failed."""
+        """Fails all jobs that wait."""
         for waiting in (self._loads, self._stores):
             while waiting:
                 self._ends(waiting.popleft(), good=False)

@@ -5,8 +5,8 @@
             if news.begins != Begin.GOES_ON: known.clear()
             for event in news.events: apply(event, known)
 
-Who applies the events in their order has, once the snapshot has ended, what a lookup would find. No
-event is left out or told twice. A daemon that went away is found again.
+A caller that applies the events in their order has, once the snapshot has ended, what a lookup
+would find. No event is left out or told twice. A daemon that went away is found again.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from kvkeep import _abi, calls, errors
 
 
 class Begin(enum.IntEnum):
-    """Else than GOES_ON: forget all, a snapshot begins, mixed with changes."""
+    """Any value but GOES_ON: forget all, a snapshot begins, mixed with changes."""
 
     GOES_ON = 0
     FIRST = 1        # of this Watch

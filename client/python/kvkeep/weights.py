@@ -1,7 +1,7 @@
 """Which weights a model or an adapter has: a fingerprint of their files, wherever they lie.
 
 Where nothing can be read (weights that are made up, or come from elsewhere than a file system) a
-name stands in its place, and is mandatory: who names them says that they are the same.
+name stands in its place, and is mandatory: equal names mean equal weights.
 """
 
 import dataclasses
@@ -25,9 +25,9 @@ _THREADS = 8
 _THREADS_FOR_PAGES = 32  # each page is a round trip to a file system over a network
 _MAX_HEADER_BYTES = 100 << 20  # of a safetensors file, as its own library has it
 _SHARDS = (("*.safetensors",), ("*.bin", "*.pt", "*.pth"), ("*.gguf",))  # the first that are there
-# Beside the weights: what says how they are to be read (quantize_config.json and such), and how
-# images, audio and video become input (preprocessor_config.json and such; tekken.json has it for
-# Mistral's models); code that comes with a model, too.
+# Files beside the weights that say how to read them (quantize_config.json and such), and how
+# images, audio and video become input (preprocessor_config.json and such; tekken.json for Mistral's
+# models); code that comes with a model, too.
 _SIDE_FILES = ("config.json", "*_config.json", "params.json", "tekken.json", "*.py")
 # Say nothing of KV: tokens are in the keys.
 _NOT_OF_KV = ("generation_config.json", "tokenizer_config.json")
@@ -36,7 +36,7 @@ _NOT_WEIGHTS = ("training_args.bin", "optimizer.pt", "scheduler.pt", "optimizer.
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """id: what tells them from others. changed_ns: when the last of their files was, by the file
+    """id: tells them from others. changed_ns: when the last of their files changed, by the file
     system's clock; 0 for a name, and in the hub's cache, where a revision's files never change."""
 
     id: str
@@ -52,7 +52,7 @@ def check_option(value):
 
 def weights_of(model, option, *, revision=None, cache_dir=None, unreadable=None):
     """By the option "weights". unreadable: why files say nothing of these weights, if they do not.
-    ValueError says what to do where neither a fingerprint nor a name is to be had."""
+    ValueError says what to do where there is neither a fingerprint nor a name."""
     check_option(option)
     if option.startswith("name:"):
         return Weights(option)
@@ -211,7 +211,7 @@ def _samples(shards, sizes):
 
 
 def _sample(begin, nbytes, small):
-    """(where to read, how much): all of what is small, else a page of its middle."""
+    """(where to read, how much): all of a small range, else a page of its middle."""
     if nbytes <= small:
         return begin, nbytes
     return begin + (nbytes - _PAGE_BYTES) // 2, _PAGE_BYTES

@@ -1,4 +1,4 @@
-// What the machine can do without kvkeep, measured in the same minutes as kvkeep: copies of cold
+// Speed of the machine without kvkeep, measured in the same minutes as kvkeep: copies of cold
 // memory, and messages thrown back and forth over a socket between two processes. Every figure of
 // the table is a ratio to one of these. One thread uses an object.
 #pragma once
@@ -40,7 +40,7 @@ class ColdCopy {
   uint64_t round_ = 0;  // where the next run goes on
 };
 
-// Of the caches of this machine; 32 MiB when it does not say.
+// Bytes of this machine's last-level caches; 32 MiB when it does not say.
 uint64_t LastLevelCacheBytes();
 // Memory that is cold when it was gone through: four times that, at least 256 MiB.
 uint64_t ColdBytes();
@@ -80,8 +80,8 @@ class PingPong {
   const int pid_;
 };
 
-// Of a process that has not touched gRPC: a ping-pong forks. What they need is made at the first
-// call and used again in every round.
+// Commands for a process that has not touched gRPC: a ping-pong forks. Regions and processes are
+// made at the first call and used again in every round.
 // "cold copy" {size, threads, seconds, region_bytes, mount_dir}: Measured, and region_bytes and
 // huge_page_bytes of the regions, which grow where they must; mount_dir is the arena's, or empty
 // for memfd. "ping-pong" {verb, keys, depth, seconds}: Measured, and request_bytes, reply_bytes:

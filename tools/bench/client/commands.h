@@ -20,7 +20,7 @@ class Commands {
 
   // REQUIRES: no other of that name.
   void Add(const std::string& name, Command command);
-  // Of a command that nobody added, or that lacks an argument, too, it says so.
+  // Answers a command. If nobody added the command, or it lacks an argument, the answer says so.
   Json Answer(const std::string& line);
   // Until there are no more.
   void Serve(std::istream& commands, std::ostream& answers);

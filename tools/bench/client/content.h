@@ -1,6 +1,6 @@
-// What the benchmark stores: keys that carry the number of their payload, and payloads made from
-// that number (tools/kvkeep/generator.h). Whoever has a key can tell whether any part of the bytes
-// under it is right, without having kept them.
+// Content of the benchmark's chunks: keys that carry the number of their payload, and payloads made
+// from the number (tools/kvkeep/generator.h). From a key alone it can be told whether any part of
+// the bytes under it is right.
 //
 // Several keys may have the same payload: a put then needs no new bytes, only a new key. Free
 // functions.

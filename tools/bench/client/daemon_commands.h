@@ -1,4 +1,4 @@
-// What a daemon says of itself, by its admin socket. In a process of its own: to ask costs CPU
+// A daemon's report on itself, by its admin socket. In a process of its own: to ask costs CPU
 // time, which must not count as a client's.
 #pragma once
 

@@ -4,8 +4,8 @@
 // Time is measured in slices; between them the clock stands, nothing is in flight, and what the
 // last call of each operation left behind is compared with what it must be. Latency and rates are
 // of the slices only; a call belongs to the slice that it began in, and a slice ends when its last
-// call has. What a call is about is made up before it begins: alone, that is no time of the slice;
-// with several at a time the others go on meanwhile, and it is.
+// call has. A call is prepared before it begins. With one operation, the preparation does not count
+// as the slice's time; with several, the others go on meanwhile, and it does.
 #pragma once
 
 #include <memory>

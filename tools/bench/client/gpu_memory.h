@@ -27,7 +27,7 @@ enum class GpuWay {
   kDaemonCopies,  // cuda-ipc: from and to registered GPU memory
   kWorkerCopies,  // pinned: the client, from the arena and to staging memory
 };
-// Of --path; nothing: it is another one.
+// Returns the way that --path names; nothing: another path.
 std::optional<GpuWay> GpuWayOf(const std::string& path);
 
 // How a chunk lies on the GPU.
@@ -50,17 +50,17 @@ class GpuMemory {
     uint64_t call_bytes = 0;  // payload of the largest call
     std::string mount_dir;    // of the arena; empty: memfd
   };
-  // What the driver or the daemon refuses is told as it was said.
+  // A refusal by the driver or the daemon is returned as it was said.
   static absl::StatusOr<std::unique_ptr<GpuMemory>> Open(client::Client* client,
                                                          const Options& options);
 
   GpuWay way() const { return options_.way; }
   const std::string& device() const { return worker_->device(); }
-  // Of the GPU's memory, gone when the daemon opened it: its context, if it had none before. Of
-  // kWorkerCopies 0. Whoever else uses that GPU in that moment is in it.
+  // The GPU's memory that went when the daemon opened it: the daemon's context, if it had none
+  // before. With kWorkerCopies 0. Includes what others took of that GPU at that moment.
   uint64_t daemon_bytes() const { return daemon_bytes_; }
 
-  // Of the chunk at `place` of a call; chunks of a call are of one size.
+  // Stretches of the chunk at `place` of a call; chunks of a call are of one size.
   static std::vector<GpuStretch> Stretches(uint64_t place, uint64_t size, const GpuLayout& layout);
   // The same, run by run, for the daemon. REQUIRES: kDaemonCopies.
   std::vector<client::GpuRun> Runs(uint64_t place, uint64_t size, const GpuLayout& layout) const;
@@ -79,7 +79,7 @@ class GpuMemory {
   // For puts. REQUIRES: kWorkerCopies.
   std::span<std::byte> staging() const { return staging_.memory(); }
 
-  // What everything is compared with: `bytes` in one piece between host() and the GPU.
+  // The baseline of all figures: copies `bytes` in one piece between host() and the GPU.
   Measured CopyPlain(GpuCopyWay way, uint64_t bytes, double seconds);
 
  private:

@@ -44,7 +44,7 @@ class GpuPut final : public GpuOperation {
  public:
   using GpuOperation::GpuOperation;
 
-  // What is put lies on the GPU from now on: at place n of a call payload n.
+  // Writes the payloads for puts to the GPU: payload n at place n of a call.
   absl::Status FillGpu() {
     for (uint64_t i = 0; i < spec_.batch; ++i) {
       const std::span<std::byte> host = memory_.host().first(spec_.size);
@@ -115,7 +115,7 @@ class GpuGet final : public GpuOperation {
     const uint64_t bytes = spec_.batch * spec_.size;
     return {.chunks = spec_.batch, .bytes = bytes, .copied_bytes = daemon_copies() ? 0 : bytes};
   }
-  // What is on the GPU, read back.
+  // Reads the GPU's bytes back and compares them.
   VerifyResult Verify(uint64_t budget_bytes) override {
     VerifyResult all;
     for (uint64_t i = 0; got_ && i < spec_.batch && all.bytes < budget_bytes; ++i) {

@@ -2,7 +2,7 @@
 // host that the driver knows, and copies between the two, as an engine's worker makes them.
 //
 // The driver is opened at run time; without one, or in a build without CUDA's headers, Open says
-// why. One thread, on which its context is current. What it gives out stays until the process ends.
+// why. One thread, on which its context is current. Its memory stays until the process ends.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -31,7 +31,7 @@ Json FieldsToJson(const T& value) {
   return json;
 }
 
-// Of what FieldsToJson made.
+// Reads JSON that FieldsToJson made.
 template <typename T>
 T FieldsFromJson(const Json& json) {
   T value;

@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<client::Client>> ConnectTo(const ClientTarget& ta
   return connected;
 }
 
-// What clients of the same seed call their chunks.
+// The namespace that clients of the same seed share.
 client::NamespaceSpec NamespaceOf(const ClientTarget& target) {
   return {.model = absl::StrCat("bench ", target.seed), .dtype = "bytes", .tokens_per_chunk = 256};
 }

@@ -17,7 +17,7 @@ int main() {
   kvkeep::bench::AddDaemonCommands(&commands);
   kvkeep::bench::AddLoadCommands(&commands);
   kvkeep::bench::AddPatternRequestCommands(&commands);
-  // What a library prints is no answer.
+  // Output of libraries goes to stderr: it is no answer.
   __gnu_cxx::stdio_filebuf<char> to_answers(dup(STDOUT_FILENO), std::ios::out);
   dup2(STDERR_FILENO, STDOUT_FILENO);
   std::ostream answers(&to_answers);

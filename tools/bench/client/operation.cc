@@ -20,7 +20,7 @@ using client::PutStatus;
 
 // Fresh keys of client n begin here, above all loaded ones.
 constexpr uint64_t kFreshKeys = 1ull << 40;
-// Of the loaded chunks: what they share.
+// Limits of the payloads that the loaded chunks share.
 constexpr uint64_t kMaxLoadedBytes = 128 * kMiB;
 constexpr uint64_t kMaxLoadedPayloads = 64;
 
@@ -132,7 +132,7 @@ class CopyingGet final : public OneCall<CopyingGet, client::GetResult> {
 
 // ---------------------------------------------------------------- gets in place
 //
-// Of the local path: chunks are leased and laid open, not copied.
+// Gets by the local path: chunks are leased and laid open, not copied.
 
 size_t PiecesOf(uint64_t size) { return DivideRoundUp(size, kPieceBytes); }
 
@@ -290,7 +290,7 @@ ChunkKey FreshKey(const ClientContext& context, uint64_t number, uint64_t payloa
 
 uint64_t NextFirst(ClientContext* context, const CaseSpec& spec) {
   const uint64_t batches = spec.keys / spec.batch;
-  // Clients begin far from each other: who follows another finds what that one got in G2.
+  // Clients begin far from each other: one that follows another finds that one's chunks in G2.
   const uint64_t start = context->number * batches / context->clients;
   return (start + context->calls.fetch_add(1)) % batches * spec.batch;
 }

@@ -93,7 +93,7 @@ class OneCall : public Operation {
   Self& self() { return static_cast<Self&>(*this); }
 };
 
-// What a put of the case's batch came to.
+// Judges a put of the case's batch.
 CallResult JudgePut(const absl::StatusOr<client::PutResult>& result, const CaseSpec& spec);
 
 // How many payloads of `size` the loaded chunks share.
@@ -112,7 +112,7 @@ VerifyResult Compare(const ClientContext& context, const ChunkKey& key,
 VerifyResult ReadBack(ClientContext* context, std::span<const ChunkKey> keys, uint64_t size,
                       uint64_t budget_bytes);
 
-// Of a case with runs on a GPU: as that memory's way is, or why not.
+// Makes the operation of a case with runs on a GPU, by that memory's way; or says why not.
 absl::StatusOr<std::unique_ptr<Operation>> MakeGpuOperation(ClientContext* context,
                                                             const CaseSpec& spec);
 

@@ -75,7 +75,7 @@ uint64_t PositionOf(uint64_t chunk) { return chunk & ((1u << kPositionBits) - 1)
 
 namespace {
 
-// Chunk `position` of a prompt; `run`: those that belong together.
+// Number of the chunk at `position` of a prompt; `run`: chunks that belong together.
 uint64_t ChunkNumber(uint64_t run, uint64_t position) {
   KVKEEP_CHECK(position < 1u << kPositionBits);
   return run << kPositionBits | position;
@@ -101,7 +101,7 @@ class Draws {
 
 // ---------------------------------------------------------------- pm1753
 
-// What a user has said up to now: his document, and what was added since he began on it anew.
+// A user's conversation up to now: his document, and the chunks added since he began on it anew.
 struct Conversation {
   uint32_t document_chunks = 0;
   uint32_t added_chunks = 0;
@@ -136,7 +136,7 @@ class Pm1753 {
       for (uint32_t i = 0; i < at_once; ++i) pattern->requests.push_back(NextRequest(at, burst));
     }
   }
-  // Of requests, so that bursts and what lies between them come to the average.
+  // Rate of requests, such that bursts and the time between them come to the average.
   double Rate(bool burst) const {
     const double share = options_.burst_share;
     const double between = (1 - share * options_.burst_rate) / (1 - share);
@@ -158,7 +158,7 @@ class Pm1753 {
 
   uint64_t Chunk(uint32_t user, uint32_t position) const {
     const Conversation& one = conversations_[user];
-    // What is added belongs to this time; the document is the same each time.
+    // Added chunks belong to this time; the document is the same each time.
     const uint64_t anew = position < one.document_chunks ? 0 : one.times_anew + 1;
     return ChunkNumber(anew * kMaxPatternUsers + user, position);
   }
@@ -188,7 +188,8 @@ class Pm1753 {
     PromptRequest request{.at_seconds = at, .user = NextUser(), .in_burst = in_burst};
     Conversation& one = conversations_[request.user];
     request.prompt = PromptOf(request.user);
-    // What is owed in whole chunks, over all users: the share holds however short a prompt is.
+    // Owed chunks add up over all users until they are whole: the share holds however short a
+    // prompt is.
     owed_ += static_cast<double>(request.prompt.size()) * options_.written_share /
              (1 - options_.written_share);
     const auto added = static_cast<uint32_t>(owed_);

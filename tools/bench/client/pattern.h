@@ -11,13 +11,13 @@
 // average; a fifth of the time is a burst, in which twice the average rate comes, five requests at
 // the same moment (five times the queue depth). A user begins with a document, each request adds to
 // it, until the conversation is as long as it gets: then the user asks anew about the same
-// document. What is stored is 8 % of all chunks recalled and stored.
+// document. Stored chunks are 8 % of all chunks recalled and stored.
 //
 // sessions (closed loop): multi-round questions and answers, as serving benchmarks play them. All
 // users share a system prompt, each has a history of his own; a request adds a question and an
 // answer, and a user has so many rounds before somebody new takes his place. Requests come at a
 // rate of all users together (QPS); a user never asks before the last answer. The users begin in
-// different rounds, and what those before brought about is there.
+// different rounds, and the chunks of their earlier rounds are there.
 #pragma once
 
 #include <absl/status/status.h>
@@ -99,7 +99,7 @@ inline uint32_t WorkerOf(const PatternOptions& options, uint32_t user) {
   return user % options.workers;
 }
 
-// Of a chunk in its prompt.
+// Position of a chunk in its prompt.
 uint64_t PositionOf(uint64_t chunk);
 
 }  // namespace kvkeep::bench

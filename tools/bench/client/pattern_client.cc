@@ -114,7 +114,7 @@ class Worker {
     return Json::object();
   }
 
-  // Some of those that are there before.
+  // Stores some of the chunks that are there before.
   absl::StatusOr<Json> Store(const Json& command) {
     RequestPlayer player(&context_);
     PatternMeasured measured;

@@ -14,11 +14,11 @@ namespace kvkeep::bench {
 // A reader who waits longer than this for his next chunk is stalled.
 inline constexpr double kStallSeconds = 0.1;
 
-// What became of one prompt.
+// Outcome of one prompt.
 struct Recall {
   uint64_t asked_chunks = 0;
-  // Of the chunks that were there, how long a reader in order waited for each; the first one since
-  // the request was due.
+  // How long a reader in order waited for each chunk that was there; for the first one, since the
+  // request was due.
   std::vector<double> waits_seconds;
   uint64_t bytes = 0;
   bool from_nvme = false;        // not all of it was in memory when it was asked for

@@ -12,7 +12,7 @@
 namespace kvkeep::bench {
 namespace {
 
-// What is played where nothing else is asked for.
+// The job that is played by default.
 PatternJob UsualJob(PatternKind kind, bool quick) {
   PatternJob job{.pattern = {.kind = kind}};
   PatternOptions& usual = job.pattern;

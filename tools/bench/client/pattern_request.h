@@ -48,7 +48,7 @@ struct PatternModel {
 // InvalidArgument: no such model or GPU.
 absl::StatusOr<PatternModel> ModelOf(const PatternRequest& request);
 
-// What is played at one rate.
+// The load that is played at one rate.
 struct PatternJob {
   PatternOptions pattern;
   uint64_t chunk_bytes = 0;
@@ -69,7 +69,7 @@ struct PatternJob {
 // A job for each rate. InvalidArgument names the option.
 absl::StatusOr<std::vector<PatternJob>> JobsOf(const PatternRequest& request);
 
-// What chunks of that pattern take in a tier, images' headers included.
+// Bytes that `chunks` of that pattern take in a tier, images' headers included.
 uint64_t WorkingSetBytes(const PatternJob& job, uint64_t chunks);
 
 // "pattern jobs" {request: PatternRequest}: {model: PatternModel, jobs: [{job: PatternJob, pattern:

@@ -22,7 +22,7 @@ class PayloadPool {
   explicit PayloadPool(client::StagingBuffer staging)
       : staging_(std::move(staging)), memory_(staging_.memory()) {}
   PayloadPool(const PayloadPool&) = delete;
-  // Of `client`'s staging memory. ResourceExhausted: the daemon gives less to a session.
+  // Makes a pool in `client`'s staging memory. ResourceExhausted: the daemon gives a session less.
   static absl::StatusOr<std::unique_ptr<PayloadPool>> Staging(client::Client* client,
                                                               uint64_t bytes) {
     absl::StatusOr<client::StagingBuffer> buffer = client->AllocateStaging(bytes);

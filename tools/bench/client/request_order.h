@@ -1,7 +1,7 @@
 // RequestOrder: which request of a worker's users is the next, and since when it is due.
 //
-// A user's requests never overlap. In an open loop a request that has to wait, for its user's
-// last one or for somebody who is free, is due since it was meant to begin: latencies counted from
+// A user's requests never overlap. In an open loop a request may have to wait for its user's
+// last one, or for a free player. It is due since it was meant to begin: latencies counted from
 // there leave nothing out (no coordinated omission). In a closed loop a user asks when both its
 // time has come and the last answer is there: it is due since then. Times are seconds since the
 // load's start. Not thread-safe; knows no clock.
@@ -33,7 +33,7 @@ class RequestOrder {
   std::optional<double> NextDue() const;
   // Begins that one. REQUIRES: there is one, and its time has come.
   Due Begin(double now_seconds);
-  // That user's request has ended.
+  // Reports that the user's request has ended.
   void Ended(uint32_t user, double now_seconds);
   // No request is left that has not begun.
   bool AllBegun() const { return left_ == 0; }

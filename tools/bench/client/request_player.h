@@ -20,13 +20,13 @@
 
 namespace kvkeep::bench {
 
-// What all players of a worker share. Outlives them.
+// State that all players of a worker share. Outlives them.
 struct PlayerContext {
   ClientContext* side = nullptr;
   PatternJob job;
   const PayloadPool* pool = nullptr;  // what puts are made of
 
-  // Of keys that no load and no case of the same seed has.
+  // The key of a chunk. No load and no case of the same seed has it.
   ChunkKey KeyOf(uint64_t chunk) const;
 };
 

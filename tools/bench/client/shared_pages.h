@@ -27,7 +27,7 @@ class SharedPages {
   absl::Status Touch(int threads);
 
   std::span<std::byte> memory() const { return mapping_.memory(); }
-  // Of these bytes, how many the kernel backs with huge pages (smaps).
+  // How many of these bytes the kernel backs with huge pages (smaps).
   uint64_t huge_page_bytes() const;
 
  private:

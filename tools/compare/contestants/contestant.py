@@ -55,8 +55,8 @@ class Contestant:
         raise NotImplementedError
 
     def forget_outcomes(self, keys):
-        """What an earlier call with these keys came to must not be taken for what the next one
-        comes to; never on the clock, before each call that is timed."""
+        """Forgets the outcomes of earlier calls with these keys, so that they are not taken for the
+        next call's. Called before each timed call, never on the clock."""
 
     def put(self, keys, addresses, size):
         """All of it is stored when this returns."""
@@ -86,7 +86,7 @@ class Contestant:
 
 
 class Commands:
-    """What the contest asks for: start, load, fill, then slices of an operation each."""
+    """Commands of the contest: start, load, fill, then slices of an operation each."""
 
     def __init__(self, make):
         self._make = make

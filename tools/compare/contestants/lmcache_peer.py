@@ -92,7 +92,7 @@ class LMCache(Contestant):
         return (first,) + (TOKEN,) * (count * CHUNK_TOKENS - 1)
 
     def _key(self, tokens):
-        """Of one request, so it is made in each call."""
+        """The key of one request, so it is made in each call."""
         self._requests += 1
         return self._types.IPCCacheServerKey(
             model_name=self._model, world_size=WORLD, worker_id=RANK, num_kv_readers=1,

@@ -1,11 +1,11 @@
 """Slices: the one loop that drives every contestant.
 
-The same operation over and over, each call, of one chunk or of several, timed alone. What is put
-is read from, and what is got is written to, populated regions larger than the caches, of one page
-kind, gone through in turn. Every byte of every get is compared while the clock stands, of puts the
-last call's of each 64 chunks. What it must be lies in memory that no contestant knows. What was
-compared is spoilt where it lies: a get that writes nothing, or not all of it, is seen the next time
-too. One thread.
+The same operation over and over, each call, of one chunk or of several, timed alone. Puts read
+from, and gets write to, populated regions larger than the caches, of one page kind, gone through in
+turn. Every byte of every get is compared while the clock stands; for puts, the last call's of each
+64 chunks. The expected bytes lie in memory that no contestant knows. Compared bytes are spoilt
+where they lie: a get that writes nothing, or not all of them, is seen the next time too. One
+thread.
 """
 
 import gc
@@ -58,7 +58,7 @@ class Slices:
         gc.disable()  # it would be on the clock
 
     def _warm_up(self):
-        """What only the first calls pay, connections and mappings, is nobody's time."""
+        """Makes untimed calls, so that nobody is charged for first connections and mappings."""
         keys = self._contestant.call_keys(WARM_UP, 1)
         self._contestant.put(keys, [self._sources], self._size)
         self._contestant.lookup_and_get(keys, [self._targets], self._size)
@@ -165,7 +165,7 @@ class Slices:
         self._stored = 0
 
     def _addresses(self, region, first, count):
-        """Of the payloads of a call's chunks, or where they are got to, in turn."""
+        """Addresses of a call's payloads, or of the places that they are got to, in turn."""
         return [region + (first + i) % self._places * self._size for i in range(count)]
 
     def _compare(self, first, targets, measured):

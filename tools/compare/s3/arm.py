@@ -111,7 +111,7 @@ class Commands:
         return _timed(self._arm.look_up, keys_of(prompt, keys))
 
     def _load(self, prompt, chunks):
-        """Of the first chunks of the prompt that was looked up last."""
+        """Loads the first chunks of the prompt that was looked up last."""
         places = self._places(chunks)
         ctypes.memset(self._pages.address, NOT_LOADED, self._pages.size)
         return _timed(self._arm.load, keys_of(prompt, chunks), places)

@@ -1,6 +1,6 @@
 """The bare loop: libcurl's multi interface gets whole objects into memory, puts them from there,
-and does nothing else: no checksum, no cipher, no index. What is left of a client when nobody does
-anything with the bytes.
+and does nothing else: no checksum, no cipher, no index. It is a client
+that does nothing with the bytes.
 
 Libcurl signs, without a payload's digest, as kvkeep does. It reads and writes streams over the
 places (fmemopen) by its own functions, one copy each, so nothing of Python runs while bytes move.
@@ -15,7 +15,7 @@ from arm import Arm, main
 BUFFER_BYTES = 512 << 10  # as kvkeep's
 POLL_MS = 1000
 HTTP_1_1, HTTP_OK, UNBUFFERED, DONE = 2, 200, 2, 1
-# Of curl.h and multi.h.
+# Constants of curl.h and multi.h.
 WRITE_TO, URL, USER, READ_FROM, HEADERS, SIGNER = 10001, 10002, 10005, 10009, 10023, 10305
 UPLOAD, HTTP_VERSION, RECEIVE_BUFFER, UPLOAD_BUFFER, UPLOAD_SIZE = 46, 84, 98, 280, 30115
 STATUS, RECEIVED = 0x200002, 0x600008
@@ -43,7 +43,7 @@ def _slist(*lines):
 
 
 class Transfer:
-    """Of one object, from or to `place`."""
+    """Transfer of one object, from or to `place`."""
 
     def __init__(self, url, options, place, size, puts):
         self.easy = c_void_p(_curl.curl_easy_init())

@@ -59,7 +59,7 @@ def plan_of(options):
 
 
 def arms_of(options, gateway, directory, say):
-    """Those that start. What is left out is said; what is ours must be there."""
+    """The arms that start. It says which are left out; our own must start."""
     kvkeep = [sys.executable, HERE / "kvkeep_arm.py"]
     wanted = [("bare", [sys.executable, HERE / "bare_arm.py"], {}, False),
               ("kvkeep", kvkeep, {}, True)]

@@ -1,6 +1,6 @@
 """The S3 server that all arms use: a versitygw that is started here, or one that is there already.
 
-Of versitygw the access log tells how many requests came, whoever sent them. It is written all the
+The access log of versitygw tells how many requests came, whoever sent them. It is written all the
 time, for all arms alike. The bucket is called 127 and the server's domain is 0.0.1: so the host
 127.0.0.1 is that bucket by virtual-host style, which is all that LMCache's adapter speaks, and no
 name has to be resolved; localhost/127 is the same bucket by path style, for everybody else.
@@ -60,7 +60,7 @@ class Gateway:
         return self._log.read_bytes().count(b"\n") if self._log.exists() else 0
 
     def names(self):
-        """Of all objects, as files."""
+        """The names of all objects, as files."""
         return {os.path.join(base, name) for base, _, files in os.walk(self._objects / BUCKET)
                 for name in files}
 

@@ -14,7 +14,7 @@ NOBODYS = "nobody's"  # a prompt that nobody put
 
 @dataclass
 class Sample:
-    """Of one arm in one round. `requests` is None where nobody counts them."""
+    """Sample of one arm in one round. `requests` is None where nobody counts them."""
 
     arm: str
     what: str
@@ -92,7 +92,7 @@ class Contest:
             arm.stop()  # what it may still do would be on the others' time
 
     def _prepare(self, arm, size, chunks):
-        """What is loaded later is in the bucket."""
+        """Puts the chunks that are loaded later into the bucket."""
         self._say(f"{arm.name}: {chunks} x {size >> 10} KiB are put, to be loaded later")
         arm.begin(size, chunks)
         arm.ask("put", prompt=f"kept-{size}", chunks=chunks)

@@ -1,10 +1,10 @@
-"""What a contest's samples come to: medians over rounds, ratios by round, and what was wanted."""
+"""Report of a contest's samples: medians over rounds, ratios by round, and targets."""
 
 from figures import median, short_bytes_text, summary, table
 
 OURS = "kvkeep"
 MB, GB = 1e6, 1e9
-# What must hold of kvkeep beside another arm (shared/design, section 10 of beyond-the-node.md):
+# Targets of kvkeep beside another arm (shared/design, section 10 of beyond-the-node.md):
 # operation, the other arm's name, at least how many times as good.
 WANTED = (("put", "bare", 0.5), ("recall", "lmcache", 1.5), ("recall", "nixl", 1.5),
           ("lookup", "lmcache", 5), ("lookup", "nixl", 5))
@@ -50,7 +50,7 @@ def ratios(samples):
 
 
 def judged(found):
-    """Of each ratio that something is wanted of: (ratio, wanted, whether it is met)."""
+    """For each ratio with a target: (ratio, target, whether it is met)."""
     return [(one, wanted, one["ratio"]["median"] >= wanted)
             for what, other, wanted in WANTED for one in found
             if (one["what"], one["ours"], one["beside"]) == (what, OURS, other)]
