@@ -10,7 +10,8 @@ namespace {
 
 constexpr uint64_t kBits = 64;
 
-// Calls visit(word, mask) for each word of the range, until it says false; whether it never did.
+// Calls visit(word, mask) for each word of the range until it returns false. Returns whether it
+// never did.
 template <typename Visit>
 bool EachWord(uint64_t first, uint64_t count, Visit visit) {
   const uint64_t end = first + count;

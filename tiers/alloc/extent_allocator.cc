@@ -28,7 +28,7 @@ std::string Describe(const Extent& extent) {
 
 }  // namespace
 
-// Bare integers inside: here all of it is arithmetic on blocks.
+// Uses bare integers, as all code here is arithmetic on blocks.
 struct ExtentAllocator::Rep {
   using RunsByEnd = absl::btree_map<uint64_t, uint64_t>;
   using RunsBySize = absl::btree_set<std::pair<uint64_t, uint64_t>>;
@@ -73,13 +73,13 @@ struct ExtentAllocator::Rep {
   bool CrossesBarrier(uint64_t first, uint64_t count) const {
     return barrier != 0 && first / barrier != (first + count - 1) / barrier;
   }
-  // In range, not empty, on one side of every barrier: what an extent of ours looks like.
+  // Returns whether the run is a valid extent: in range, not empty, on one side of every barrier.
   bool IsWellFormed(uint64_t first, uint64_t count) const {
     return count > 0 && count <= capacity && first <= capacity - count &&
            !CrossesBarrier(first, count);
   }
 
-  // The free run that holds `block`, or else the next one above it.
+  // Returns the free run that holds `block`, or else the next one above it.
   RunsByEnd::iterator RunAtOrAbove(uint64_t block) { return by_end.upper_bound(block); }
 
   // Takes `count` blocks from the front of a run, so that its end, the key, stays. `sized` is the
@@ -105,7 +105,7 @@ struct ExtentAllocator::Rep {
     return TakeFront(run, sized, count);
   }
 
-  // Nullopt: no run starts at `near`, or it is too short.
+  // Returns nullopt if no run starts at `near`, or it is too short.
   std::optional<Extent> TakeNear(uint64_t near, uint64_t count) {
     const auto run = RunAtOrAbove(near);
     if (run == by_end.end() || run->second != near || run->first - near < count) {
@@ -116,16 +116,16 @@ struct ExtentAllocator::Rep {
     return TakeFront(run, sized, count);
   }
 
-  // Nullopt: no run is long enough.
+  // Returns nullopt if no run is long enough.
   std::optional<Extent> TakeBestFit(uint64_t count) {
     const auto best = by_size.lower_bound({count, 0});
     if (best == by_size.end()) return std::nullopt;
     return TakeSized(best, count);
   }
 
-  // The longest runs first, which needs the fewest extents, the lowest of equals; the rest from the
-  // run that fits best.
-  // Empty: more than kMaxExtents would be needed.
+  // Takes the longest runs first, the lowest of equals, which needs the fewest extents; takes the
+  // rest from the run that fits best. Returns an empty list if more than kMaxExtents would be
+  // needed.
   ExtentList TakeSplit(uint64_t count) {
     uint64_t reachable = 0;
     size_t runs = 0;
@@ -178,7 +178,7 @@ struct ExtentAllocator::Rep {
       merged_first = below->second;
       KVKEEP_CHECK(by_size.erase({below->first - below->second, below->second}) == 1);
     }
-    // One change of by_end at most, and it comes last: any change invalidates its iterators.
+    // Changes by_end at most once, and last: any change invalidates its iterators.
     if (joins_above) {
       above->second = merged_first;
       if (joins_below) by_end.erase(below);

@@ -42,9 +42,9 @@ class ExtentAllocator {
   ExtentAllocator(ExtentAllocator&&) noexcept;
   ExtentAllocator& operator=(ExtentAllocator&&) noexcept;
 
-  // `blocks` > 0 blocks in at most kMaxExtents extents, or nothing. `near`: the block one past a
-  // chunk's parent; a free run that starts there and is long enough is taken before the best fit.
-  // Several extents come in address order.
+  // Allocates `blocks` > 0 blocks in at most kMaxExtents extents, or nothing. `near`: the block one
+  // past a chunk's parent; a free run that starts there and is long enough is taken before the best
+  // fit. Several extents come in address order.
   std::optional<ExtentList> Allocate(BlockCount blocks,
                                      std::optional<BlockNumber> near = std::nullopt);
 
@@ -55,10 +55,10 @@ class ExtentAllocator {
   // across a barrier, AlreadyExists when a block is taken (by this very list, too),
   // InvalidArgument when an extent is empty. REQUIRES: no Allocate() and no EndRecovery() yet.
   absl::Status Claim(const ExtentList& extents);
-  // Claim() of them comes soon: what it looks at is brought near, whatever they are.
+  // Prefetches the memory that Claim() of these extents reads. They may be any extents.
   void PrefetchClaim(const ExtentList& extents) const;
-  // No Claim() any more: from the blocks that are taken it makes the books of free runs. The first
-  // Allocate() would, too, in its caller's time: with millions of free runs that is a second.
+  // Ends the recovery: builds the free runs from the taken blocks. Otherwise the first Allocate()
+  // does, at its caller's expense: with millions of free runs this takes a second.
   void EndRecovery();
 
   BlockCount capacity() const;

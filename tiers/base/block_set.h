@@ -20,7 +20,7 @@ class BlockSet {
     KVKEEP_CHECK(block.value() < space_);
     return (words_[block.value() / 64] >> (block.value() % 64) & 1) != 0;
   }
-  // True when it was not in yet.
+  // Adds a block. Returns true if it was not in the set yet.
   bool Insert(BlockNumber block) {
     const bool fresh = !Contains(block);
     words_[block.value() / 64] |= uint64_t{1} << (block.value() % 64);
@@ -31,7 +31,7 @@ class BlockSet {
     for (const uint64_t word : words_) count += static_cast<uint64_t>(std::popcount(word));
     return count;
   }
-  // The first block from `from` on that is in the set (or, with `wanted` false, is not).
+  // Returns the first block from `from` on that is in the set (or, with `wanted` false, is not).
   std::optional<BlockNumber> Next(BlockNumber from, bool wanted = true) const {
     uint64_t block = from.value();
     while (block < space_) {

@@ -1,10 +1,9 @@
-// BusyPoll: whether it pays to look again and again for a while before going to sleep.
+// BusyPoll: decides whether it pays to poll for a while before going to sleep.
 //
-// To be woken on another core that has gone idle takes 10 to 50 us, more than what a small request
-// does altogether. Looking instead costs a core meanwhile. So: looking begins once a wait was short
-// enough to have been looked through, goes on while it finds something, and after looking in vain
-// the next waits, more of them each time, are slept through at once. A thread that has waited for
-// long without an event sleeps without looking.
+// Waking a thread on a core that has gone idle takes 10 to 50 us, more than a whole small request.
+// Polling instead costs a core meanwhile. So polling begins once a wait was short enough for it,
+// and goes on while it finds something. After polling in vain the next waits, more of them each
+// time, sleep at once. A thread that has waited for long without an event sleeps without polling.
 //
 //     const bool poll = busy.ShouldPoll();          one thread
 //     ... look for at most busy.limit(), then sleep

@@ -1,7 +1,7 @@
 // Canaries: bugs planted on purpose, to show that the simulator finds such a bug. Only the program
 // kvkeep-sim-canary (tests/sim) is compiled with them (KVKEEP_CANARIES); a run of it has the one
-// that KVKEEP_CANARY in its environment names. Everywhere else Planted() is false when compiled,
-// and what it guards is not there.
+// that KVKEEP_CANARY in its environment names. Everywhere else Planted() is false at compile time,
+// and the code it guards is not compiled in.
 #pragma once
 
 namespace kvkeep {

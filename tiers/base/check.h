@@ -1,8 +1,9 @@
 // KVKEEP_CHECK: an invariant of ours that must hold, in release builds too.
 //
-// For our own bugs only. What the world can cause (disk, memory, network, a client's input) is an
-// absl::Status. A failed check prints file, line and condition and aborts: a cache that may be
-// wrong is worth less than one that restarts. Where nobody reads stderr, it aborts without a word.
+// For our own bugs only. Errors that the world can cause (disk, memory, network, a client's input)
+// are an absl::Status. A failed check prints file, line and condition and aborts: a cache that may
+// be wrong is worth less than one that restarts. Where nobody reads stderr, it aborts without a
+// word.
 #pragma once
 
 #include <poll.h>

@@ -13,9 +13,9 @@
 namespace kvkeep {
 namespace {
 
-// Of a payload at a time: read, checksummed and written out while it is in the fastest cache. That
-// is of 32 KiB on AMD's Zen, where prefetching the next step makes this one slower by a quarter,
-// and of 48 on Intel's, where it pays (`kvkeep-copy-bench`, Zen 4 and Sapphire Rapids).
+// Steps in which a payload is read, checksummed and written out, while the step is in the fastest
+// cache. The cache has 32 KiB on AMD's Zen, where prefetching the next step makes this one slower
+// by a quarter, and 48 on Intel's, where it pays (`kvkeep-copy-bench`, Zen 4 and Sapphire Rapids).
 struct Steps {
   size_t bytes;
   bool fetch_next;

@@ -1,5 +1,5 @@
-// Checksums of payloads, always computed from what is stored: the bytes in their place, or bytes on
-// their way there that nobody else writes. Never from memory that a client can still write.
+// Checksums of payloads, always computed from the stored bytes: in their place, or on their way
+// there if nobody else writes them. Never from memory that a client can still write.
 //
 // One XXH3-64 per piece (1 MiB of payload, the last one shorter). They protect against corruption,
 // not against an attacker: keys are the engine's digests, placements carry a keyed MAC (image.h).
@@ -62,11 +62,11 @@ class PayloadCopier {
   // checksums.
   // REQUIRES: nobody writes `source` meanwhile, or the copy is thrown away if somebody did.
   void Append(std::byte* destination, std::span<const std::byte> source);
-  // The same where others may write it: a private copy is what is checksummed and stored (without
-  // memory for that, the copy in its place is checksummed). Some two thirds as fast.
+  // The same where others may write `source`: checksums and stores a private copy (or, without
+  // memory for that, checksums the copy in its place). Some two thirds as fast.
   void AppendShared(std::byte* destination, std::span<const std::byte> source);
   uint64_t bytes() const { return bytes_; }
-  // Checksum per piece of all that was appended. Call once, at the end.
+  // Returns the checksum of each piece of the appended bytes. Call once, at the end.
   std::vector<uint64_t> Finish();
 
  private:

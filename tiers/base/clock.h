@@ -14,8 +14,8 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual MonotonicTime Now() const = 0;
-  // Microseconds since 1970; only for times shown to people, the image's creation time, and the age
-  // of what another machine says since when it has it.
+  // Microseconds since 1970. Only for times shown to people, an image's creation time, and the age
+  // of images whose time another machine tells.
   virtual uint64_t UnixMicros() const = 0;
 };
 

@@ -27,7 +27,7 @@ class Executor {
   virtual void Post(Task task) = 0;
 };
 
-// Waits until a task that is posted now has run: what one thread was to run before it has, then.
+// Waits until a task posted now has run. With one thread, all tasks posted before have then run.
 void AwaitTurn(Executor& executor);
 
 class ThreadPool final : public Executor {

@@ -41,7 +41,7 @@ struct ByteRun {
   uint64_t bytes = 0;
 };
 
-// Where the image's bytes from `image_offset` lie, as far as they are contiguous, at most
+// Returns where the image's bytes from `image_offset` lie, as far as they are contiguous, at most
 // `max_bytes`. REQUIRES: image_offset is inside the image.
 inline ByteRun LocateInImage(const ExtentList& extents, uint64_t image_offset, uint64_t max_bytes) {
   for (const Extent& extent : extents) {

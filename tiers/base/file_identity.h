@@ -1,6 +1,5 @@
-// FileIdentity: which file a path leads to. Whoever has a file open, and has noted its identity,
-// can tell later whether the path still leads there: a number is not given to another file as long
-// as this one is open.
+// FileIdentity: identifies the file that a path leads to. While a process has the file open, it can
+// tell whether the path still leads there: no other file gets its number meanwhile.
 #pragma once
 
 #include <sys/stat.h>
@@ -17,7 +16,8 @@ struct FileIdentity {
   friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
 };
 
-// The file at `path` itself, also when it is a symbolic link. None: nothing can be seen there.
+// Returns the file at `path` itself, also when it is a symbolic link; nullopt if none can be seen
+// there.
 inline std::optional<FileIdentity> FileAt(const std::string& path) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return std::nullopt;

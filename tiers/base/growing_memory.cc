@@ -12,7 +12,7 @@ GrowingMemory::GrowingMemory(uint64_t bytes, MemoryToucher* toucher)
     : bytes_(bytes),
       toucher_(toucher),
       asked_(toucher == nullptr || bytes < kStepBytes ? bytes : 0) {
-  // One more, to begin at a huge page's boundary.
+  // One more step, to begin at a huge page's boundary.
   const size_t length = (bytes + 2 * kStepBytes - 1) / kStepBytes * kStepBytes;
   void* const memory = mmap(nullptr, length, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -21,7 +21,7 @@ GrowingMemory::GrowingMemory(uint64_t bytes, MemoryToucher* toucher)
   const auto address = reinterpret_cast<uintptr_t>(memory);
   data_ = mapping_.data() + (kStepBytes - address % kStepBytes) % kStepBytes;
   if (bytes_ < kStepBytes) return;  // not worth a huge page
-  // Refused: small pages then.
+  // If it is refused, pages are small.
   static_cast<void>(madvise(data_, bytes_, MADV_HUGEPAGE));
   Use(0);
 }

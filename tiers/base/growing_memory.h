@@ -1,8 +1,8 @@
-// GrowingMemory: the memory of something that grows to a known size and never moves.
+// GrowingMemory: memory that grows to a known size and never moves.
 //
-// Address space for all of it is taken at construction; pages come when they are first touched, all
-// of them zeros; huge ones where the kernel has them: what is read at random spends most of its
-// time on finding pages.
+// Address space for all of it is taken at construction. Pages come when they are first touched, all
+// zeros, and huge where the kernel has them: random reads spend most of their time on finding
+// pages.
 //
 //   GrowingMemory memory(most * sizeof(Entry), &toucher);
 //   auto* const entries = reinterpret_cast<Entry*>(memory.data());
@@ -23,8 +23,8 @@ namespace kvkeep {
 class GrowingMemory {
  public:
   static constexpr uint64_t kStepBytes = 2 << 20;  // a huge page
-  // So many steps beyond what is in use are touched. Two: while one is being touched there is
-  // another one to use.
+  // Steps touched beyond the memory in use. Two: while one is being touched there is another one to
+  // use.
   static constexpr uint64_t kStepsAhead = 2;
 
   // `toucher`, if there is one, must outlive it. Less than a step is never touched ahead.
@@ -35,11 +35,12 @@ class GrowingMemory {
 
   std::byte* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
-  // Its first `used` bytes are in use from now on.
+  // Notes that the first `used` bytes are in use.
   void Use(uint64_t used) {
     if (used + kStepsAhead * kStepBytes > asked_ && asked_ < bytes_) TouchAhead(used);
   }
-  // So many, from the front, the toucher was asked for; all of them where there is none.
+  // Returns how many bytes, from the front, the toucher was asked for; all of them without a
+  // toucher.
   uint64_t asked() const { return asked_; }
 
  private:

@@ -1,12 +1,12 @@
-// Histogram: how many values came of which size. For durations and ages, in nanoseconds.
+// Histogram: counts values by size. For durations and ages, in nanoseconds.
 //
 //   Histogram took(kDurationBounds);
 //   took.Record(nanoseconds);                        any thread, some nanoseconds, never waits
 //   const HistogramCounts now = took.counts();       a copy, for whoever shows it
 //
 // The buckets are fixed at compile time and are those that are shown, so a count in a metric is
-// exact: log-linear steps of 1, 2 and 5 a decade for durations, what people say for ages. Memory is
-// fixed: 256 bytes. Thread-safe; what is read together may be a few values apart.
+// exact: log-linear steps of 1, 2 and 5 a decade for durations, round human units for ages. Memory
+// is fixed: 256 bytes. Thread-safe; numbers read together may be a few values apart.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ class HistogramBounds {
     }
     return true;
   }
-  // The value's bucket; size() is the last. One look by its magnitude, then a step or two.
+  // Returns the value's bucket; size() is the last. One look by its magnitude, then a step or two.
   constexpr size_t Find(uint64_t value) const {
     size_t i = first_[static_cast<size_t>(std::bit_width(value))];
     while (i < size_ && value > bounds_[i]) ++i;
@@ -59,7 +59,7 @@ inline constexpr uint64_t kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
 inline constexpr uint64_t kMinute = 60 * kSecond, kHour = 60 * kMinute, kDay = 24 * kHour;
 }  // namespace histogram_internal
 
-// From what a call of the local path takes to what a hung disk takes: 100 ns to a minute.
+// From a call of the local path to a hung disk: 100 ns to a minute.
 inline constexpr HistogramBounds kDurationBounds({100,
                                                   200,
                                                   500,
@@ -100,7 +100,7 @@ inline constexpr HistogramBounds kAgeBounds(
      7 * histogram_internal::kDay, 30 * histogram_internal::kDay});
 static_assert(kAgeBounds.ascending());
 
-// What a histogram held at one moment. A plain value.
+// The contents of a histogram at one moment. A plain value.
 struct HistogramCounts {
   const HistogramBounds* bounds = nullptr;  // null: of no histogram, all zero
   std::array<uint64_t, HistogramBounds::kMost + 1> counts{};
@@ -124,8 +124,8 @@ class alignas(64) Histogram {
     counts_[bounds_->Find(value)].fetch_add(1, std::memory_order_relaxed);
     sum_.fetch_add(value, std::memory_order_relaxed);
   }
-  // The same without an atomic read-modify-write. REQUIRES: nobody else records meanwhile, as there
-  // is one thread that does, or a lock.
+  // The same without an atomic read-modify-write. REQUIRES: nobody else records meanwhile: one
+  // thread does, or a lock guards it.
   void RecordAlone(uint64_t value) {
     std::atomic<uint64_t>& count = counts_[bounds_->Find(value)];
     count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

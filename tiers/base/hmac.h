@@ -11,7 +11,7 @@ inline constexpr size_t kHmacSha256Bytes = 32;
 void HmacSha256(std::span<const std::byte> key, std::span<const std::byte> text,
                 std::span<std::byte, kHmacSha256Bytes> out);
 
-// Another `info` gives an independent key. REQUIRES: at most 255 x 32 bytes.
+// Derives a key; another `info` gives an independent one. REQUIRES: at most 255 x 32 bytes.
 void HkdfSha256(std::span<const std::byte> secret, std::span<const std::byte> salt,
                 std::span<const std::byte> info, std::span<std::byte> out);
 

@@ -43,7 +43,7 @@ static_assert(kMaxPieces % kMaxCipherUnits == 0);
 
 using Mac = std::array<std::byte, kMacBytes>;
 
-// Read, never written: their MAC covers the root in place of the identity.
+// Versions that are read, never written: their MAC covers the root in place of the identity.
 constexpr uint32_t kFormerVersion = 1, kFormerEncryptedVersion = 2;
 
 uint32_t VersionOf(ConstHeaderPage page) { return LoadAt<uint32_t>(page.data() + kVersionAt); }

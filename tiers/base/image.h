@@ -26,8 +26,9 @@
 // and so is all that follows the header page, in units: one piece each, two of them above 64 MiB of
 // payload, three above 128, four above 192; the last one goes to the end of the last block.
 //
-// Versions 1 and 2 are 3 and 4 but for the MAC, of bytes 2176..2752: the root stood for the
-// identity, and whoever can write there can make another identity of that root. They are read.
+// Versions 1 and 2 are 3 and 4 but for the MAC, which covers bytes 2176..2752: the root stood for
+// the identity, and a writer to the tier can make another identity with that root. They are still
+// read.
 //
 // Identity (up to the root) is made once, at put, and is the same in every tier. Placement is made
 // anew for every place. The MAC key is secret (state file, 0600), so nobody else makes a header
@@ -87,7 +88,8 @@ struct ImageShape {
     KVKEEP_CHECK(piece < pieces());
     return piece + 1 == pieces() ? blocks().value() * kBlockBytes : piece_begin(piece + 1);
   }
-  // Of an encrypted image: pieces of a unit, units, and where one begins and ends in the image.
+  // For an encrypted image: pieces of a unit, number of units, and where a unit begins and ends in
+  // the image.
   size_t unit_pieces() const { return DivideRoundUp(pieces(), kMaxCipherUnits); }
   size_t units() const { return DivideRoundUp(pieces(), unit_pieces()); }
   uint64_t unit_begin(size_t unit) const {
@@ -97,7 +99,7 @@ struct ImageShape {
     KVKEEP_CHECK(unit < units());
     return unit + 1 == units() ? blocks().value() * kBlockBytes : unit_begin(unit + 1);
   }
-  // Of the byte at `offset`, which is behind the header page.
+  // Returns the unit of the byte at `offset`. REQUIRES: the byte is behind the header page.
   size_t unit_at(uint64_t offset) const {
     KVKEEP_CHECK(offset >= kHeaderBytes);
     return std::min<size_t>((offset - kHeaderBytes) / (unit_pieces() * kPieceBytes), units() - 1);
@@ -138,8 +140,8 @@ struct ImageHeader {
   std::optional<ImageEncryption> encryption;
 };
 
-// Why these extents cannot hold an image of so many blocks; null when they can: 1 to kMaxExtents of
-// them, none empty, none over another, no sum or end that wraps.
+// Returns why these extents cannot hold an image of so many blocks, or null if they can: 1 to
+// kMaxExtents of them, none empty, none over another, no sum or end that wraps.
 const char* WhyBadExtents(const ExtentList& extents, BlockCount blocks);
 
 // OK when the shape is one that kvkeep stores; InvalidArgument names the field and its limit.
@@ -149,10 +151,10 @@ absl::Status ValidateShape(const ImageShape& shape);
 // extents of shape.blocks() blocks in total.
 void EncodeHeader(const ImageHeader& header, const MacKey& mac_key, HeaderPage page);
 
-// Whether a page begins as a header page does. Says nothing of what follows.
+// Returns whether a page begins as a header page does. Says nothing of the rest.
 bool HasImageMagic(ConstHeaderPage page);
 
-// The root checksum of an encoded page: names the identity in 16 bytes.
+// Returns the root checksum of an encoded page, which names the identity in 16 bytes.
 Digest128 HeaderRoot(ConstHeaderPage page);
 
 // Reads a header page that may hold anything. DataLoss when it is not a header of ours or damaged;

@@ -26,7 +26,7 @@ struct Digest {
   std::array<uint8_t, kBytes> bytes{};
 
   auto operator<=>(const Digest&) const = default;
-  // Defaulted, it would call memcmp; of a known length it is a few instructions.
+  // A defaulted one would call memcmp; with a known length it is a few instructions.
   bool operator==(const Digest& other) const {
     return __builtin_memcmp(bytes.data(), other.bytes.data(), kBytes) == 0;
   }
@@ -49,7 +49,7 @@ using ChunkKey = Digest<struct ChunkKeyTag, 32>;
 using NamespaceDigest = Digest<struct NamespaceDigestTag, 16>;
 // Names a store, a device or an arena for ever.
 using Uuid = Digest<struct UuidTag, 16>;
-// Names a key that images are encrypted with; the key itself it does not tell.
+// Names a key that images are encrypted with, without giving the key away.
 using KeyId = Digest<struct KeyIdTag, 16>;
 
 extern template struct Digest<struct ChunkKeyTag, 32>;
@@ -72,8 +72,8 @@ struct ChunkId {
   std::string ToString() const;  // "ns/key/part", hexadecimal
 };
 
-// XXH3 over the whole identity with a secret seed, so that clients cannot choose colliding keys. In
-// two steps, as many chunks are asked for in one namespace.
+// XXH3 over the whole identity with a secret seed, so that clients cannot choose colliding keys.
+// Hashes in two steps, as many chunks are asked for in one namespace.
 struct ChunkIdHash {
   uint64_t seed = 0;
   uint64_t NamespaceSeed(const NamespaceDigest& ns) const;

@@ -22,7 +22,7 @@ struct MemoryWatch::State {
   std::vector<Range> ranges;
   UniqueFd directory;
   std::atomic<uint64_t> errors{0};
-  // Of the first errors; file + 1, so that zero is one not written yet.
+  // The first errors. Holds file + 1, so that zero means not written yet.
   struct Met {
     std::atomic<uint64_t> file{0}, offset{0};
   };
@@ -46,7 +46,7 @@ thread_local Guard* volatile guard_of_thread = nullptr;
 std::array<std::atomic<MemoryWatch::State*>, MemoryWatch::kMaxWatches> watches{};
 struct sigaction handler_before {};
 
-// Into `at`, without anything that a signal handler may not call. Returns the end.
+// Appends to `at` and returns the end. Safe in a signal handler.
 char* AppendHex(char* at, uint64_t value) {
   char digits[16];
   size_t count = 0;
@@ -58,7 +58,7 @@ char* AppendHex(char* at, uint64_t value) {
   return at;
 }
 
-// Ends with a zero.
+// Writes the name, ended by a zero.
 void WriteName(const MemoryErrorNote& note, char* at) {
   std::memcpy(at, kNotePrefix, kPrefixBytes);
   at = AppendHex(at + kPrefixBytes, note.file);
@@ -66,7 +66,7 @@ void WriteName(const MemoryErrorNote& note, char* at) {
   *AppendHex(at, note.offset) = '\0';
 }
 
-// Where it is in watched memory. Called by the handler.
+// Notes an error if the address is in watched memory. Called by the handler.
 void NoteError(uintptr_t address) {
   for (const auto& watch : watches) {
     MemoryWatch::State* const state = watch.load(std::memory_order_acquire);
@@ -103,7 +103,7 @@ void OnBusError(int signal, siginfo_t* info, void* context) {
   if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
     return before.sa_sigaction(signal, info, context);
   }
-  // As if nobody handled it: the access comes again at the return, the signal by this.
+  // Acts as if nobody handled it: the access is repeated at the return, a sent signal by raise.
   sigaction(SIGBUS, &before, nullptr);
   if (sent) raise(SIGBUS);
 }
@@ -112,7 +112,7 @@ void InstallHandler() {
   static const bool installed = [] {
     struct sigaction action {};
     action.sa_sigaction = &OnBusError;
-    // Not masked while handled: the way back from a guard is a jump.
+    // SIGBUS is not masked while handled, as the way back from a guard is a jump.
     action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
     return sigaction(SIGBUS, &action, &handler_before) == 0;
@@ -120,7 +120,7 @@ void InstallHandler() {
   static_cast<void>(installed);
 }
 
-// Not by memcpy(3): a sanitizer's own one must not be left by a jump.
+// Does not use memcpy(3), as a jump must not leave a sanitizer's version of it.
 void CopyWords(std::byte* to, std::span<const std::byte> from) {
   size_t at = 0;
   if (reinterpret_cast<uintptr_t>(from.data()) % sizeof(uint64_t) == 0 &&
@@ -135,11 +135,11 @@ void CopyWords(std::byte* to, std::span<const std::byte> from) {
   }
 }
 
-// Runs `read`, which touches `memory` and has nothing to be undone. False: it was left half-way.
+// Runs `read`, which touches `memory` and needs no clean-up. Returns false if it was left half-way.
 template <typename Read>
 __attribute__((noinline)) bool Guarded(std::span<const std::byte> memory, const Read& read) {
   InstallHandler();
-  // Of a broken page the kernel tells the page, which may begin before the memory.
+  // The kernel tells the address of the broken page, which may begin before the memory.
   constexpr uintptr_t kPage = 4096;
   KVKEEP_CHECK(guard_of_thread == nullptr);
   Guard guard;

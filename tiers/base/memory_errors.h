@@ -1,16 +1,16 @@
 // Uncorrectable errors in memory that outlives the process: a page that the kernel gave up on
-// raises SIGBUS in whoever touches it, and stays as it is until its file lets go of it. A process
-// that only died of it would meet it again at every start.
+// raises SIGBUS in the thread that touches it, and stays broken until its file lets go of it. A
+// process that only died of it would meet it again at every start.
 //
 // MemoryWatch: while one lives, an error in its memory leaves a note, a symbolic link in a
 // directory, by which the next start finds the page and has the file take another one. Then the
 // process ends by the signal as it would have, unless the thread was in one of the Guarded
-// functions: those answer that the memory cannot be read, and the caller goes on. Of an error that
+// functions: these return that the memory cannot be read, and the caller goes on. For an error that
 // nobody has touched yet it only makes the note, for TakeNew too.
 //
-// The handler is installed by the first watch or guard, once, for the process; whoever handled
-// SIGBUS before gets what is not about watched or guarded memory. Threads must not block SIGBUS. A
-// note is made by system calls alone. Thread-safe.
+// The first watch or guard installs the handler, once for the process; the handler before it gets
+// each SIGBUS that is not about watched or guarded memory. Threads must not block SIGBUS. A note is
+// made by system calls alone. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +24,13 @@
 
 namespace kvkeep {
 
-// What a note says: byte `offset` of a file that its maker numbers so.
+// The contents of a note: the byte `offset` of the file with this number, which its maker chose.
 struct MemoryErrorNote {
   uint64_t file = 0;
   uint64_t offset = 0;
 
   std::string ToName() const;  // "arena.error-FILE-OFFSET", both in hexadecimal
-  // Nothing: not the name of a note.
+  // Returns nullopt if `name` is not the name of a note.
   static std::optional<MemoryErrorNote> FromName(const std::string& name);
   bool operator==(const MemoryErrorNote&) const = default;
 };
@@ -45,7 +45,7 @@ class MemoryWatch {
   static constexpr size_t kMaxWatches = 16;    // of a process at once; more watch nothing
   static constexpr uint64_t kMaxNotes = 1024;  // of one watch
 
-  // Not valid `directory`: nothing is noted, errors are counted only.
+  // If `directory` is not valid, errors are counted but not noted.
   MemoryWatch(std::vector<Range> ranges, UniqueFd directory);
   // REQUIRES: nobody touches the memory any more.
   ~MemoryWatch();
@@ -53,7 +53,8 @@ class MemoryWatch {
   MemoryWatch& operator=(const MemoryWatch&) = delete;
 
   uint64_t errors() const;  // that were met, by whatever thread
-  // Where, each once: those since the last call, of the first kMaxNotes. By one thread at a time.
+  // Returns the errors since the last call, each once, among the first kMaxNotes. One thread at a
+  // time.
   std::vector<MemoryErrorNote> TakeNew();
 
   struct State;
@@ -66,9 +67,9 @@ class MemoryWatch {
 // and not only when it is touched. For main(), before there are threads.
 void HearOfMemoryErrorsEarly();
 
-// XXH3-64 of memory that may be broken; nothing: it cannot be read.
+// Returns the XXH3-64 of memory that may be broken; nullopt if it cannot be read.
 std::optional<uint64_t> GuardedXxh3(std::span<const std::byte> memory);
-// False: `from` cannot be read, and `to` has some of it.
+// Copies `from` to `to`. Returns false if `from` cannot be read; then `to` has some of it.
 bool GuardedCopy(std::byte* to, std::span<const std::byte> from);
 
 }  // namespace kvkeep

@@ -11,7 +11,7 @@ namespace kvkeep {
 
 void MemoryToucher::TouchNow(std::span<std::byte> memory) {
   if (memory.empty()) return;
-  // Refused: whoever needs a page waits for it.
+  // If it is refused, the user of a page waits for it.
   static_cast<void>(madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE));
 }
 

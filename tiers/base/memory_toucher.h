@@ -1,4 +1,4 @@
-// MemoryToucher: a thread that has pages there before anybody needs them.
+// MemoryToucher: a thread that makes pages present before anybody needs them.
 //
 // A page that nobody has used for long takes the kernel, or the host below it, 100 us to 10 ms. So
 // no thread should be the first to touch a page while it holds a lock. GrowingMemory says here
@@ -17,10 +17,10 @@ namespace kvkeep {
 
 class MemoryToucher {
  public:
-  // Brings these pages there soon, whatever is in them; others may use the memory meanwhile.
+  // Makes these pages present soon, keeping their contents; others may use the memory meanwhile.
   // Returns at once.
   void Touch(std::span<std::byte> memory) ABSL_LOCKS_EXCLUDED(mu_);
-  // Until all is there that Touch was told of.
+  // Waits until all pages that Touch was told of are present.
   void Await() ABSL_LOCKS_EXCLUDED(mu_);
 
   // The same in the calling thread.

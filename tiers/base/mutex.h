@@ -1,7 +1,7 @@
 // Mutex, MutexLock, CondVar: std::mutex with annotations for clang's thread-safety analysis.
 //
 // Why not absl::Mutex: Debian's Abseil is not built with ThreadSanitizer, which then cannot see its
-// locks and reports races that are none. std::mutex is intercepted by every sanitizer.
+// locks and reports false races. std::mutex is intercepted by every sanitizer.
 //
 //   Mutex mu_;
 //   int count_ ABSL_GUARDED_BY(mu_) = 0;
@@ -48,7 +48,7 @@ class CondVar {
     cv_.wait(lock);
     lock.release();
   }
-  // False when `timeout` passed first.
+  // Returns false if `timeout` passed first.
   bool WaitFor(Mutex* mu, std::chrono::nanoseconds timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);
     const bool notified = cv_.wait_for(lock, timeout) == std::cv_status::no_timeout;

@@ -1,5 +1,5 @@
-// Directories that the daemon trusts: nobody but its own user may put anything into them, else what
-// is read back from there could be anybody's, and a link could lead anywhere.
+// Directories that the daemon trusts: only its own user may put anything into them. Otherwise files
+// read back from there could be anybody's, and a link could lead anywhere.
 #pragma once
 
 #include <absl/status/status.h>
@@ -7,11 +7,11 @@
 
 namespace kvkeep {
 
-// FailedPrecondition when the open directory is another user's, or others may write to it: then it
-// is not for us to say what lies there, and the start ends. `path` is for the message.
+// FailedPrecondition when the open directory is another user's, or others may write to it: then its
+// contents cannot be trusted, and the start ends. `path` is for the message.
 absl::Status CheckOwnDirectory(int directory, absl::string_view path);
 
-// Mode 0700 from here on: others may not look into it either. The error of the system, if any.
+// Sets mode 0700, so that others may not look into it either. Returns the system's error, if any.
 absl::Status KeepOthersOut(int directory, absl::string_view path);
 
 }  // namespace kvkeep

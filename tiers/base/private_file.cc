@@ -41,7 +41,7 @@ int64_t Nanoseconds(const timespec& time) {
 
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, size_t max_bytes,
                                             Secrecy secrecy) {
-  // Not blocking: it may be a pipe, which is refused below.
+  // Opens without blocking: it may be a pipe, which is refused below.
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat info {};
   if (!fd.valid() || fstat(fd.get(), &info) != 0) {

@@ -1,9 +1,9 @@
-// Files that say who may come in: certificates, keys, tokens. Read with care, and noticed when they
-// change.
+// Files that decide who gets access: certificates, keys, tokens. Reads them with care, and notices
+// changes.
 //
-// Whoever can write one of these can let himself in, and whoever can read a key can be the daemon:
-// files are refused whose owner or mode allows either to others. Links are followed, as secrets are
-// mounted that way. Stateless functions; FileChanges is for one thread.
+// A user who can write such a file can gain access, and one who can read a key can act as the
+// daemon: files whose owner or mode allows either to others are refused. Links are followed, as
+// secrets are mounted that way. Stateless functions; FileChanges is for one thread.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -20,18 +20,18 @@ enum class Secrecy {
   kSecret,  // they may not, and the group may at most read
 };
 
-// At most `max_bytes`. InvalidArgument names the file and what is wrong with it.
+// Reads a file of at most `max_bytes`. InvalidArgument names the file and what is wrong with it.
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, size_t max_bytes,
                                             Secrecy secrecy);
 
 // Notices that files were changed or replaced. Polled, as links and network mounts tell nobody.
 class FileChanges {
  public:
-  // Empty paths are no files. What is there now counts as read: make this before reading.
+  // Ignores empty paths. The present files count as read: make this before reading them.
   explicit FileChanges(std::vector<std::string> paths);
 
-  // Whether they are to be read now: they are not as they were when last read, and have stood still
-  // since the call before, so that nobody is writing them. After true they count as read.
+  // Returns whether to read the files now: they differ from when last read, and have not changed
+  // since the previous call, so nobody is writing them. After true they count as read.
   bool Due();
 
  private:

@@ -1,8 +1,8 @@
-// RadixSort: sorts by an unsigned number of each element, in time that grows with how many there
-// are, not with n log n: two thirds of std::sort's for the 10 million records of a start. It works
-// in place but for a copy of kRadixFewElements. Elements of one number come in any order; a number
-// of two parts, an absl::uint128, orders those. Digits in which no two numbers differ cost nothing:
-// dense numbers take few passes.
+// RadixSort: sorts by an unsigned number of each element, in time linear in the number of elements:
+// two thirds of std::sort's for the 10 million records of a start. It works in place but for a copy
+// of kRadixFewElements. Elements with equal numbers come in any order; use a number of two parts,
+// an absl::uint128, to order them. Digits in which no two numbers differ cost nothing: dense
+// numbers take few passes.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,9 @@
 
 namespace kvkeep {
 
-// They and their copy stay in a core's cache.
+// So many elements and their copy stay in a core's cache.
 inline constexpr size_t kRadixFewElements = 8192;
-// So few are sorted by comparing: counting digits takes longer.
+// At most so many are sorted by comparing, as counting digits takes longer.
 inline constexpr size_t kRadixFewest = 512;
 
 namespace radix_sort_internal {
@@ -71,8 +71,7 @@ class Sorter {
     }
     return begins;
   }
-  // Those of one digit come to lie together, each digit's behind the one's below. Returns how many
-  // each has.
+  // Groups the elements by digit, in ascending order. Returns the number of elements of each digit.
   Counts Partition(std::span<T> elements, unsigned shift) const {
     const Counts counts = Count(elements, shift);
     Counts next = Begins(counts);

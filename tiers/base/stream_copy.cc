@@ -31,7 +31,7 @@ void StreamLine(std::byte* to, const std::byte* from) {
   _mm_stream_si128(out + 3, d);
 }
 
-// kPages runs of `bytes` each, which lie one behind the other.
+// Copies kPages consecutive runs of `bytes` each.
 template <bool kFetch>
 void StreamPages(std::byte* to, const std::byte* from, size_t bytes, const std::byte* ahead) {
   for (size_t line = 0; line < bytes; line += kLineBytes) {

@@ -7,7 +7,8 @@
 // cache, a plain copy is better.
 //
 // Runs of less than kStreamBytes, and all of them where the CPU has no such stores, are a plain
-// copy. As with memcpy, whoever sees what is published after it sees the copy. Thread-safe.
+// copy. As with memcpy, a thread that sees a value published after the copy sees the copy.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@ namespace kvkeep {
 
 inline constexpr size_t kStreamBytes = 4 * kKiB;
 
-// `ahead`: as many bytes that will be read next are fetched into the cache meanwhile; they need not
-// be there. REQUIRES: `to` and `from` do not overlap; `to` has room for `from`.
+// `ahead`: the bytes to be read next, as many as `from` has, to fetch into the cache meanwhile;
+// they need not exist. REQUIRES: `to` and `from` do not overlap; `to` has room for `from`.
 void StreamCopy(std::byte* to, std::span<const std::byte> from, const std::byte* ahead = nullptr);
 
 }  // namespace kvkeep

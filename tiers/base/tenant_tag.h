@@ -1,5 +1,5 @@
-// The tag of a tenant: what the digests of all of its namespaces begin with, so that they tell
-// whose they are. Pure functions.
+// The tag of a tenant: the digests of all of its namespaces begin with it, and so tell their
+// tenant. Pure functions.
 #pragma once
 
 #include <absl/strings/string_view.h>

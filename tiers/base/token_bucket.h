@@ -1,7 +1,8 @@
-// TokenBucket: a rate, kept by debt. So many tokens come in a second, saved up for a second at most
-// unless said otherwise. A caller may go on while there is a token, and takes afterwards what it
-// used. One use may be larger than all that can be saved; the next one waits until that is paid
-// off. So in any time no more is taken than what came in it, what was saved, and one use.
+// TokenBucket: limits a rate by debt. `per_second` tokens come in a second, saved up for a second
+// at most unless said otherwise. A caller may go on while there is a token, and takes afterwards as
+// many as it used. One use may be larger than the most that can be saved; the next one waits until
+// the debt is paid off. So in any time span the tokens taken are at most those that came in it,
+// those saved, and one use.
 //
 // A plain value: time comes from the caller. Integers only: nothing is lost or made by rounding,
 // however often it is asked. Thread-compatible.
@@ -33,19 +34,19 @@ class TokenBucket {
   bool limited() const { return per_second_ > 0; }
   uint64_t per_second() const { return static_cast<uint64_t>(per_second_); }
 
-  // Nothing: there is a token. Else when there will be one, rounded up.
+  // Returns nullopt if there is a token, else the time until there is one, rounded up.
   std::optional<std::chrono::milliseconds> Wait(MonotonicTime now) {
     if (!limited()) return std::nullopt;
     Fill(now);
     if (level_ > 0) return std::nullopt;
     const int64_t missing = 1 - level_;
-    // Less the part of a token that is there; may be below zero.
+    // Subtracts the part of a token that is there; the rest may be below zero.
     const int64_t rest = (missing % per_second_) * 1000 - fraction_ / 1'000'000;
     const int64_t ms = missing / per_second_ * 1000 + (rest + per_second_ - 1) / per_second_;
     return std::chrono::milliseconds(std::max<int64_t>(1, ms));
   }
 
-  // That are there. Without a limit: as many as can be.
+  // Returns the tokens that are there. Without a limit: kMost.
   uint64_t saved(MonotonicTime now) {
     if (!limited()) return uint64_t{kMost};
     Fill(now);
@@ -80,7 +81,7 @@ class TokenBucket {
     if (passed <= 0) return;
     filled_at_ = now;
     const int64_t seconds = passed / kSecond, rest = passed % kSecond;
-    // The part of a token that has come stays, in billionths.
+    // Keeps the part of a token that has come, in billionths.
     fraction_ += per_second_ % kSecond * rest;
     const int64_t came = per_second_ / kSecond * rest + fraction_ / kSecond;
     fraction_ %= kSecond;

@@ -32,7 +32,7 @@ class UndumpedBuffer {
   UndumpedBuffer(const UndumpedBuffer&) = delete;
   UndumpedBuffer& operator=(const UndumpedBuffer&) = delete;
 
-  // Empty: the kernel gave no memory.
+  // Returns the memory; empty if the kernel gave none.
   std::span<std::byte> memory() const { return {at_, at_ == nullptr ? 0 : bytes_}; }
 
  private:

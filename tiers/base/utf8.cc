@@ -5,14 +5,14 @@
 namespace kvkeep {
 namespace {
 
-// The bytes of the character that a text begins with; 0: it begins with none.
+// Returns the length of the character that a text begins with, or 0 if it begins with none.
 size_t CharacterBytes(absl::string_view text) {
   const auto byte = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
   if (first < 0x80) return 1;
   size_t bytes = 0;
-  // What may follow the first byte: less than all, where that would be a longer form than needed, a
-  // surrogate, or above the last character.
+  // Bounds of the second byte. They exclude overlong forms, surrogates, and numbers above the last
+  // character.
   uint8_t least = 0x80, most = 0xbf;
   if (first >= 0xc2 && first <= 0xdf) {
     bytes = 2;

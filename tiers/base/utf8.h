@@ -1,5 +1,5 @@
-// Whether bytes are UTF-8, as a string of protobuf and of JSON must be: shortest forms only, no
-// surrogates, nothing above U+10FFFF. A NUL is a character.
+// Checks UTF-8, as strings of protobuf and JSON must be: shortest forms only, no surrogates,
+// nothing above U+10FFFF. A NUL is a character.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -8,7 +8,7 @@
 
 namespace kvkeep {
 
-// How many bytes of it, from the first one on, are whole characters of UTF-8: all, if it is that.
+// Returns the length of the longest prefix of `text` that is valid UTF-8.
 size_t Utf8Bytes(absl::string_view text);
 
 inline bool IsUtf8(absl::string_view text) { return Utf8Bytes(text) == text.size(); }

@@ -1,7 +1,8 @@
-// AesGcm: one message under AES-256-GCM (NIST SP 800-38D), its bytes in runs of any size. OpenSSL.
+// AesGcm: encrypts or decrypts one message by AES-256-GCM (NIST SP 800-38D), in runs of any size.
+// By OpenSSL.
 //
-// The caller answers for what makes GCM safe: never the same IV twice under one key, and no use of
-// what was decrypted before Matches said so. Not thread-safe.
+// The caller must keep GCM safe: never use an IV twice under one key, and use no decrypted byte
+// before Matches has returned true. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -27,10 +28,11 @@ class AesGcm {
          std::span<const std::byte> associated);
   AesGcm(AesGcm&&) noexcept = default;
 
-  // The next `from.size()` bytes of the message. In place when `to` is where they are; else the two
-  // do not overlap. At most 1 GiB a call.
+  // Processes the next `from.size()` bytes of the message into `to`: in place, or without overlap.
+  // At most 1 GiB a call.
   void Append(std::span<const std::byte> from, std::byte* to);
-  // After the last byte, once. Of an encryption: the tag; of a decryption: whether it is this one.
+  // Call one of them once, after the last byte. Tag returns the tag of an encryption; Matches
+  // returns whether `tag` is that of a decryption.
   CipherTag Tag();
   bool Matches(const CipherTag& tag);
 

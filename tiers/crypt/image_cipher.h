@@ -8,8 +8,9 @@
 // The associated data of a message are that name and the unit's number again: a unit is accepted
 // only at its place in the image it was made for.
 //
-// Of the header, the checksums (of plaintext: they would confirm a guess) are one more message.
-// What stays readable is what recovery and fsck need, covered by root and MAC as in any image.
+// The checksums in the header are one more message, as checksums of plaintext would confirm a
+// guess. The fields that recovery and fsck need stay readable, covered by root and MAC as in any
+// image.
 //
 // Thread-safe once made: units may be worked on at the same time.
 #pragma once
@@ -33,18 +34,19 @@ struct DataKey {
 
 class ImageCipher {
  public:
-  // A header yet to be encrypted gets its key id and a new nonce; the tags are still to come.
+  // Returns the key id and a new nonce for a header that is yet to be encrypted; its tags are still
+  // to come.
   static ImageEncryption NewEncryption(const DataKey& key, const ImageShape& shape,
                                        RandomSource* random);
 
   // REQUIRES: encryption.key_id == key.id.
   ImageCipher(const DataKey& key, const ImageIdentity& identity, const ImageEncryption& encryption);
 
-  // The message that is the image's bytes [shape.unit_begin, shape.unit_end) of the unit.
+  // Returns the message of the unit: the image's bytes [shape.unit_begin, shape.unit_end).
   AesGcm Unit(AesGcm::Direction direction, size_t unit) const;
 
-  // The checksums of `header` in place, and their tag. Decrypting is DataLoss when the header was
-  // changed, or encrypted with another key; the checksums are then worth nothing.
+  // Encrypts or decrypts the checksums of `header` in place, with their tag. Decrypting is DataLoss
+  // when the header was changed, or encrypted with another key; the checksums are then worthless.
   void EncryptChecksums(ImageHeader* header) const;
   absl::Status DecryptChecksums(ImageHeader* header) const;
 

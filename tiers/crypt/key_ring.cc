@@ -51,7 +51,7 @@ bool Open(const KeyRing::Entry& entry, const Secret& master, Secret* key) {
   return message.Matches(LoadAt<CipherTag>(at + kTagAt));
 }
 
-// Under a new IV.
+// Wraps the key under a new IV.
 void Wrap(const Secret& key, const Secret& master, RandomSource* random, KeyRing::Entry* entry) {
   GcmIv iv;
   random->Fill(iv);

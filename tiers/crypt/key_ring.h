@@ -10,10 +10,11 @@
 // data: "kvkeep keyring 1", the id, the tenant's name. IVs are random; a ring has kMaxKeys at most,
 // and a key is wrapped once by each master key, so a master key meets few of them.
 //
-// Another master key: what the one before wrapped is unwrapped with that and wrapped anew. The data
-// keys and their ids stay, and with them all that was ever encrypted.
+// A change of the master key unwraps each data key with the previous master key and wraps it anew.
+// The data keys and their ids stay, so all images stay readable.
 //
-// Constant once made, hence thread-safe. Keys are wiped when the ring goes, and never printed.
+// Constant once made, hence thread-safe. Keys are wiped when the ring is destroyed, and never
+// printed.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -48,32 +49,33 @@ class KeyRing {
   static absl::StatusOr<std::vector<Entry>> ParseText(absl::string_view text);
   static std::string FormatText(const std::vector<Entry>& entries);
 
-  // A new key, wrapped.
+  // Makes a new key and returns it wrapped.
   static Entry MakeEntry(std::string tenant, const Secret& master, RandomSource* random);
 
-  // Each with that of the master keys that opens it. PermissionDenied when no key opens: another
-  // master key. DataLoss names the tenant whose line alone does not.
+  // Unwraps each entry with whichever of `master` and `previous` opens it. PermissionDenied if no
+  // entry opens: the ring has another master key. DataLoss names the tenant of the first entry that
+  // does not open while others do.
   static absl::StatusOr<std::unique_ptr<KeyRing>> Unwrap(const std::vector<Entry>& entries,
                                                          const Secret& master,
                                                          std::span<const Secret> previous = {});
-  // Wraps with `master` what it does not open and one of `previous` does; returns how many. What
-  // none of them opens stays as it is.
+  // Wraps with `master` each entry that only one of `previous` opens, and returns how many. An
+  // entry that no key opens stays as it is.
   static size_t Rewrap(std::vector<Entry>* entries, const Secret& master,
                        std::span<const Secret> previous, RandomSource* random);
-  // A ring that no file holds, of keys that are made elsewhere, a tenant each. REQUIRES: every
-  // tenant and every id once.
+  // Makes a ring without a file, of one key for each tenant, made elsewhere. REQUIRES: every tenant
+  // and every id once.
   struct TenantKey {
     std::string tenant;
     DataKey key;
   };
-  // `earlier`: found by their ids alone, for images of before.
+  // `earlier`: keys found by their ids alone, for older images.
   static std::unique_ptr<KeyRing> Of(std::vector<TenantKey> keys,
                                      std::vector<DataKey> earlier = {});
   // The same of random keys, for tests.
   static std::unique_ptr<KeyRing> InMemory(const std::vector<std::string>& tenants,
                                            RandomSource* random);
 
-  // Null when there is none.
+  // Returns null if there is none.
   const DataKey* ForTenant(absl::string_view tenant) const;
   const DataKey* Find(const KeyId& id) const;
   size_t size() const { return keys_.size(); }

@@ -19,9 +19,9 @@ class EncryptedCheck {
     KVKEEP_CHECK(tags_.size() == shape_.units());
   }
 
-  // The next bytes, in runs of any size. They become plaintext where they are.
+  // Decrypts the next bytes in place, in runs of any size.
   void Decrypt(std::span<std::byte> bytes);
-  // After the last byte: units that do not match their tag.
+  // Returns the units that do not match their tag. Call it after the last byte.
   const std::vector<size_t>& bad_units() const { return bad_units_; }
 
  private:

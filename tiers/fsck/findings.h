@@ -14,11 +14,11 @@ class Findings {
   explicit Findings(size_t max_listed) : max_listed_(max_listed) {}
 
   void Add(FsckFinding finding);
-  // One more that is not listed.
+  // Counts one more finding without listing it.
   void OnlyCount(bool notice);
 
   uint64_t problems() const;
-  // Puts them into a report. Problems come first, then in the order of their places.
+  // Puts the findings into a report: problems first, each kind in the order of places.
   template <typename Report>
   void MoveTo(Report* report) {
     Sort();

@@ -26,7 +26,7 @@ void AddIndexFinding(FsckProblem problem, const absl::Status& status, bool notic
                  .to_do = notice ? "nothing: a power cut tore its end off" : kMakeAnew});
 }
 
-// False when nothing can be said about what the index names.
+// Returns false if nothing can be said about the chunks that the index names.
 absl::StatusOr<bool> CheckIndex(const FsckOptions& options, const OfflineDevice& device,
                                 Findings* findings, FsckReport* report) {
   absl::StatusOr<std::unique_ptr<IndexInspector>> index =
@@ -45,7 +45,7 @@ absl::StatusOr<bool> CheckIndex(const FsckOptions& options, const OfflineDevice&
   if (!tables.ok()) AddIndexFinding(FsckProblem::kIndex, tables, false, findings);
   const absl::Status checked = IndexCheck(options, device, **index, *findings, *report).Run();
   if (checked.ok()) return true;
-  // Told already, most likely; but never nothing.
+  // Most likely a finding tells this already; makes sure that one does.
   if (tables.ok()) AddIndexFinding(FsckProblem::kIndex, checked, false, findings);
   return false;
 }

@@ -7,12 +7,12 @@
 // each block of the device (96 MiB for a TiB), and some MiB for each thread.
 //
 // RebuildIndex makes a new index in a fresh directory and puts it in the place of the old one in
-// one step; the old one stays beside it. In the new one are the images that the live map
-// (tiers/nvme/live_map.h) names and of which every byte is right. So: it never brings back a chunk
-// whose removal (delete, clear, eviction) the lost index had committed; after a power cut that
-// holds for removals that were synced, which is once a second. What the map does not name, or names
-// where it is damaged, is forgotten. Images are looked for nowhere else, least of all in payloads.
-// Needs about 150 bytes of memory for each chunk on top.
+// one step; the old one stays beside it. The new one has the images that the live map
+// (tiers/nvme/live_map.h) names and whose every byte is right. So it never brings back a chunk
+// whose removal (delete, clear, eviction) the lost index had committed; after a power cut this
+// holds for synced removals (one sync a second). Images that the map does not name, or names in a
+// damaged page, are forgotten. Images are looked for nowhere else, least of all in payloads. Needs
+// about 150 bytes of memory for each chunk on top.
 //
 // Errors (cannot check): Unavailable (in use), NotFound (no device there), FailedPrecondition (of
 // another store or version; not finished), InvalidArgument (options). One call is one thread's; it
@@ -41,12 +41,12 @@ struct FsckOptions {
   std::string dir;
   StoreIdentity identity;  // of the store that the device belongs to: images carry its MAC
   Uuid boot_id;            // this boot (ReadBootId): whether a power cut lies in between
-  // Of encrypted images; null: only their headers are checked, and the report counts them.
+  // Keys of encrypted images; null: only their headers are checked, and the report counts them.
   const KeyRing* keys = nullptr;
   bool headers_only = false;   // fast: no payloads, no search for orphans
   uint32_t threads = 4;        // 1 to 64
   size_t max_findings = 1000;  // in the report's list, at most 1,000,000; all are counted
-  // Now and then, on the calling thread.
+  // Called now and then, on the calling thread.
   std::function<void(const FsckProgress&)> progress;
 
   absl::Status Validate() const;
@@ -54,8 +54,8 @@ struct FsckOptions {
 
 absl::StatusOr<FsckReport> Fsck(const FsckOptions& options);
 
-// DataLoss when superblock or data files are not whole: an index would not help. And when the live
-// map cannot be read, since then nothing would be in it.
+// DataLoss when superblock or data files are not whole, as an index would not help, or when the
+// live map cannot be read, as the new index would be empty.
 absl::StatusOr<RebuildReport> RebuildIndex(const FsckOptions& options);
 
 }  // namespace kvkeep

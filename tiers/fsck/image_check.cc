@@ -53,7 +53,7 @@ absl::StatusOr<ImageHeader> DecodeHeaderAt(ConstHeaderPage page, const MacKey& m
 
 namespace {
 
-// In what chunk and placement are not those of a record; null: in nothing.
+// Returns in what chunk and placement differ from the record's, or null.
 const char* PlacementDiffersIn(const ImageHeader& header, const IndexRecord& record) {
   const ImagePlacement& placement = header.placement;
   if (header.identity.id != record.id) return "chunk";
@@ -106,7 +106,8 @@ void PayloadCheck::Append(std::span<const std::byte> bytes) {
   const uint64_t payload_end = kHeaderBytes + uint64_t{shape.payload_bytes};
   const uint64_t tail_end = shape.tail_bytes > 0 ? shape.tail_offset() + shape.tail_bytes : 0;
   while (!bytes.empty()) {
-    // Up to where what the bytes mean changes: the end of a piece, of the gap, of the tail.
+    // Goes up to the next change of the bytes' meaning: the end of a piece, of the gap, of the
+    // tail.
     uint64_t end = at_ + bytes.size();
     bool counted = true;
     if (at_ < payload_end) {

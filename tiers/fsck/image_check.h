@@ -1,4 +1,4 @@
-// What makes an image right, as pure functions over bytes that may hold anything.
+// Checks of images: pure functions over bytes that may hold anything.
 #pragma once
 
 #include <absl/status/status.h>
@@ -15,7 +15,7 @@
 
 namespace kvkeep {
 
-// Where on a device images may lie.
+// The space of a device in which images may lie.
 struct DeviceSpace {
   Uuid device;
   BlockCount blocks;
@@ -26,22 +26,22 @@ struct DeviceSpace {
 // itself.
 absl::Status CheckExtents(const ExtentList& extents, const DeviceSpace& space);
 
-// The header of an image that begins at `first`: one of ours, whole, with the MAC of this store,
-// made for this very place. DataLoss when it is not.
+// Returns the header of an image that begins at `first`. DataLoss unless it is one of ours, whole,
+// with the MAC of this store, made for this very place.
 absl::StatusOr<ImageHeader> DecodeHeaderAt(ConstHeaderPage page, const MacKey& mac_key,
                                            BlockNumber first, const DeviceSpace& space);
 
-// Whether chunk and placement are those of a record: what the daemon confirms after a power cut.
+// Returns whether chunk and placement are the record's: the daemon confirms this after a power cut.
 bool IsOfPlacement(const ImageHeader& header, const IndexRecord& record);
 
-// Whether it is the one that a record names. DataLoss says in what they differ.
+// Checks that it is the image that a record names. DataLoss says in what they differ.
 absl::Status CheckAgainstRecord(const ImageHeader& header, const Digest128& root,
                                 const IndexRecord& record);
 
-// The record of the image with this header.
+// Returns the record of the image with this header.
 IndexRecord RecordOf(const ImageHeader& header, const Digest128& root);
 
-// Checks what follows the header page as it comes, in runs of any size.
+// Checks the bytes behind the header page as they come, in runs of any size.
 class PayloadCheck {
  public:
   explicit PayloadCheck(const ImageIdentity& identity) : identity_(identity) {
@@ -49,7 +49,7 @@ class PayloadCheck {
   }
 
   void Append(std::span<const std::byte> bytes);
-  // After the last byte. Pieces that do not match, and whether the metadata tail does not.
+  // Results after the last byte: pieces that do not match, and whether the metadata tail does not.
   const std::vector<size_t>& bad_pieces() const { return bad_pieces_; }
   bool tail_is_bad() const { return tail_is_bad_; }
 

@@ -1,4 +1,4 @@
-// Reads images from a device and judges them. Functions for any thread, each with its own buffer.
+// Reads images from a device and judges them. Callable on any thread, each with its own buffer.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -17,8 +17,8 @@ struct ImageFault {
   FsckProblem problem = FsckProblem::kHeader;
   BlockNumber where;
   std::string what;
-  // Where the image should begin lies no header of the record's placement: other bytes, or the
-  // header of another image. Not so where it cannot be read.
+  // True if the image's first block has no header of the record's placement: other bytes, or the
+  // header of another image. False if it cannot be read.
   bool is_not_there = false;
 };
 
@@ -28,12 +28,12 @@ struct FoundImage {
   bool unchecked = false;  // encrypted, and its key is not there
 };
 
-// The header page at `first`: one of ours, and (unless null) of this record.
+// Reads the header page at `first`, which must be one of ours and (unless null) of this record.
 std::optional<ImageFault> ReadHeader(const OfflineDevice& device, const MacKey& mac_key,
                                      BlockNumber first, const IndexRecord* record,
                                      ReadBuffer& buffer, FoundImage* image);
-// All that follows it, against its checksums and tags. Of an encrypted image without its key
-// (`keys` may be null) nothing is read, and `image` is told so.
+// Reads the rest of the image and checks it against its checksums and tags. An encrypted image
+// without its key (`keys` may be null) is not read, and is marked in `image`.
 std::optional<ImageFault> ReadPayload(const OfflineDevice& device, const KeyRing* keys,
                                       ReadBuffer& buffer, FoundImage* image);
 

@@ -12,7 +12,7 @@ namespace kvkeep::fsck_internal {
 namespace {
 
 constexpr size_t kBatchRecords = 16'384;
-// Of one commit of the store.
+// Most records in one commit of the store.
 constexpr size_t kMaxBatchRecords = 64;
 
 constexpr char kDropped[] = "nothing: the daemon drops the chunk when it is asked for";
@@ -145,9 +145,9 @@ bool IndexCheck::IsDoubtful(CommitSequence sequence) const {
 
 bool IndexCheck::MayBeStale(CommitSequence sequence, const ImageFault& fault) const {
   if (fault.problem == FsckProblem::kUnreadable) return false;
-  // Its data may never have arrived, also when the drive alone lost its power; or its removal was
-  // lost with the machine's, and its blocks are another's now: its first one, whatever of the other
-  // lies there (Core::OnConfirmRead judges by the header as well).
+  // Either its data never arrived, also when the drive alone lost its power. Or its removal was
+  // lost with the machine's power, and its blocks are another image's now: then its first block has
+  // no header of its own (Core::OnConfirmRead judges by the header as well).
   return sequence > mark_.sequence || noted_.contains(sequence) ||
          (power_cut_ && fault.is_not_there);
 }
@@ -206,8 +206,8 @@ absl::Status IndexCheck::NameOverlaps() {
   });
 }
 
-// A killed daemon leaves up to a batch of them, whose bits it had cleared already or not set yet.
-// More, and the index has fallen back to a state of before their removal.
+// A killed daemon leaves up to a batch of such records, whose bits it had cleared already or not
+// set yet. If there are more, the index has fallen back to a state before their removal.
 void IndexCheck::TellUnmarked() {
   const bool notice = unmarked_records_ <= kMaxBatchRecords || power_cut_;
   for (const Unmarked& unmarked : unmarked_) {

@@ -1,5 +1,5 @@
-// IndexCheck: the records of an index against each other, the images and the live map; then what
-// lies in the space that no record names. One thread's; reads on several of its own.
+// IndexCheck: checks the records of an index against each other, the images and the live map; then
+// looks into the space that no record names. For one thread; reads on several of its own.
 #pragma once
 
 #include <absl/status/status.h>
@@ -20,7 +20,7 @@ class IndexCheck {
   IndexCheck(const FsckOptions& options, const OfflineDevice& device, IndexInspector& index,
              Findings& findings, FsckReport& report);
 
-  // The error is the index's: it could not be read to its end.
+  // An error says that the index could not be read to its end.
   absl::Status Run();
 
  private:
@@ -37,21 +37,21 @@ class IndexCheck {
   void TakeRecord(absl::string_view key, absl::string_view value);
   void Claim(const IndexRecord& record);
   void CompareWithLiveMap(const IndexRecord& record);
-  // The images of the records taken so far, in the order in which they lie.
+  // Checks the images of the records taken so far, in the order of their places.
   void CheckBatch();
   void CheckImage(const IndexRecord& record, ReadBuffer& buffer);
-  // A second scan, for the other side of overlaps.
+  // Scans a second time, for the other side of overlaps.
   absl::Status NameOverlaps();
   void TellUnmarked();
   void FindLost();
   void FindOrphans();
-  // True when an image began there, which is then claimed.
+  // Claims the image that begins there. Returns false if none does.
   bool ClaimOrphan(BlockNumber block, ConstHeaderPage page);
   void CountSpace();
   bool MapCovers(BlockNumber block) const;
-  // Whether the daemon's next start would have doubts about a record, whole as it may be.
+  // Returns whether the daemon's next start would doubt the record, even if its image is whole.
   bool IsDoubtful(CommitSequence sequence) const;
-  // What a loss of power may have done to this record.
+  // Returns whether a loss of power may explain this record's fault.
   bool MayBeStale(CommitSequence sequence, const ImageFault& fault) const;
   void Add(FsckProblem problem, BlockNumber where, const ChunkId& id, std::string what,
            std::string to_do, bool notice = false);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kRestoreOrEmpty[] = "restore it, or empty the directory to start afresh";
 
-// A check has no business with a device of another store, or one that holds nothing yet.
+// Refuses a device of another store, or one that holds nothing yet.
 absl::Status CheckOwner(const std::string& dir, const Superblock& superblock,
                         const StoreIdentity& identity) {
   if (superblock.store == identity.store_uuid &&
@@ -80,7 +80,7 @@ absl::Status OfflineDevice::LockSuperblock() {
   }
   if (!fd.ok()) return fd.status();
   KVKEEP_RETURN_IF_ERROR(TryLock(fd->get(), path));
-  // Its last owner may have replaced the file while we waited: then we hold the wrong one.
+  // The last owner may have replaced the file while we waited: then we hold the wrong one.
   struct stat locked, named;
   if (fstat(fd->get(), &locked) != 0) return ErrnoStatus(errno, path, "stat");
   if (fstatat(dir_.get(), kSuperblockName, &named, AT_SYMLINK_NOFOLLOW) != 0) {

@@ -1,7 +1,7 @@
 // OfflineDevice: a device's directory held for a check: locked as by a daemon, opened read-only.
 //
-// What is wrong with superblock, data files and live map becomes a finding; what bars the check is
-// the error. Constant after Open; Read is for any thread.
+// Faults of superblock, data files and live map become findings; an error means that the check
+// cannot go on. Constant after Open; Read is for any thread.
 #pragma once
 
 #include <absl/status/status.h>
@@ -44,7 +44,7 @@ class ReadBuffer {
 
 class OfflineDevice {
  public:
-  // Null, with a finding, when the superblock is damaged.
+  // Returns null, with a finding, when the superblock is damaged.
   static absl::StatusOr<std::unique_ptr<OfflineDevice>> Open(const FsckOptions& options,
                                                              Findings* findings);
 
@@ -57,19 +57,19 @@ class OfflineDevice {
   }
   std::string path(const std::string& name) const { return dir_path_ + "/" + name; }
   int dir() const { return dir_.get(); }
-  // All data files are there, whole and this device's.
+  // Returns whether all data files are there, whole and this device's.
   bool files_are_whole() const { return files_are_whole_; }
-  // None: the file is missing.
+  // Returns the live map, or nullopt if the file is missing.
   const std::optional<LiveMapContents>& live_map() const { return live_map_; }
-  // It is there, and the drive would not read it.
+  // Not OK: the live map is there, but the drive would not read it.
   const absl::Status& live_map_error() const { return live_map_error_; }
 
-  // Whole blocks inside one data file. DataLoss with the drive's reason.
+  // Reads whole blocks inside one data file. DataLoss has the drive's reason.
   absl::Status Read(BlockNumber first, std::span<std::byte> out) const;
   uint64_t read_bytes() const { return read_bytes_; }
-  // What was written so far is on stable storage afterwards.
+  // Puts all earlier writes on stable storage.
   absl::Status SyncDataFiles() const;
-  // The place of a block for people: fills file and block.
+  // Fills file and block of the finding: the block's place, for people.
   void Locate(BlockNumber block, FsckFinding* finding) const;
 
  private:

@@ -65,7 +65,7 @@ class Rebuild {
  private:
   void ReadImages();
   void ReadImage(BlockNumber first, ReadBuffer& buffer);
-  // Of images that cannot both be: the newer one. Leaves them oldest first.
+  // Keeps the newer of two images that exclude each other. Leaves the images oldest first.
   void ChooseImages();
   absl::Status MakeIndex();
   absl::Status MakeLiveMap();
@@ -133,8 +133,8 @@ void Rebuild::Drop(const IndexRecord& image, const char* why) {
 void Rebuild::ChooseImages() {
   MutexLock lock(&mu_);
   KVKEEP_CHECK(images_.size() + report_.damaged == report_.marked_images);
-  // Generations count within an incarnation. One incarnation came after another when the youngest
-  // of its chunks did.
+  // Generations count within an incarnation. Incarnations are ordered by the youngest of their
+  // chunks.
   absl::flat_hash_map<Incarnation, uint64_t> youngest;
   for (const IndexRecord& image : images_) {
     uint64_t& at = youngest[image.incarnation];
@@ -199,7 +199,7 @@ absl::Status Rebuild::MakeIndex() {
     KVKEEP_RETURN_IF_ERROR(index->Commit(batch));
   }
   KVKEEP_CHECK(images_.empty() || images_.back().sequence.value() == images_.size());
-  // Every byte was read back, and flushed: nothing of it is in doubt.
+  // Every byte was read back, and flushed: none is in doubt.
   return index->Sync({.boot_id = options_.boot_id, .sequence = CommitSequence(images_.size())});
 }
 
@@ -253,7 +253,7 @@ absl::StatusOr<RebuildReport> RebuildIndex(const FsckOptions& options) {
                      ": superblock or data files are not whole, an index would not help; kvkeep "
                      "fsck says what is wrong"));
   }
-  // Without it the new index would be empty, and so would the new map.
+  // Without the live map the new index would be empty, and so would the new map.
   KVKEEP_RETURN_IF_ERROR(device->live_map_error());
   Rebuild rebuild(options, *device, findings, report);
   KVKEEP_RETURN_IF_ERROR(rebuild.Run());

@@ -1,4 +1,4 @@
-// What a check of a device found: counts, and a bounded list of findings. Plain values.
+// Reports of a check of a device: counts, and a bounded list of findings. Plain values.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -15,7 +15,7 @@ namespace kvkeep {
 enum class FsckProblem {
   kSuperblock,  // damaged: nothing else can be judged
   kDataFile,    // missing, too short, its label damaged or another's
-  kLiveMap,     // damaged: what it covers would be missed by a rebuild
+  kLiveMap,     // damaged: a rebuild would miss the images it covers
   kIndex,       // RocksDB cannot be opened or read, or a table file does not match its checksums
   kLog,         // its write-ahead log is damaged: batches from there on are lost
   kRecord,      // a record that does not decode
@@ -32,8 +32,8 @@ absl::string_view FsckProblemName(FsckProblem problem);
 
 struct FsckFinding {
   FsckProblem problem = FsckProblem::kSuperblock;
-  // What a power cut or a kill may leave, and the next start of the daemon deals with: told, but
-  // the device is clean nevertheless.
+  // True for a fault that a power cut or a kill may leave, and that the daemon's next start mends.
+  // It is told, but the device counts as clean.
   bool notice = false;
   std::string file;               // below the device's directory: "data.000", "index"
   std::optional<uint64_t> block;  // of that file, in blocks of 4 KiB
@@ -46,7 +46,7 @@ struct FsckFinding {
 
 struct FsckReport {
   Uuid device;
-  // Everything that was asked for was looked at. False after findings that bar the way: a damaged
+  // True if everything asked for was checked. False after findings that bar the way: a damaged
   // superblock, an index that cannot be read.
   bool complete = false;
 
@@ -54,14 +54,14 @@ struct FsckReport {
   uint64_t good_chunks = 0;   // as far as was looked: headers, or every byte
   uint64_t bad_chunks = 0;    // the daemon serves none of them: each becomes a miss
   uint64_t stale_chunks = 0;  // lost with the power, within what that may take; not bad ones
-  // Of the good ones: nothing says that their bytes were synced, so a durable put writes them anew.
+  // Good chunks whose bytes are not known to be synced: a durable put writes them anew.
   uint64_t doubtful_chunks = 0;
   uint64_t unchecked_chunks = 0;  // of the good ones: encrypted, payload not checked without a key
   uint64_t plain_chunks = 0;      // of the good ones: nothing there would find planted bytes
   uint64_t orphaned_images = 0;
 
-  // Of the data files; they add up. Orphaned is what whole images take that no record names: space
-  // that is free, and not yet used again. Only told apart from free by a full check.
+  // Bytes of the data files; they add up. Orphaned bytes are those of whole images that no record
+  // names: free space, not yet used again. Only a full check tells them from free.
   uint64_t data_bytes = 0;
   uint64_t label_bytes = 0;
   uint64_t used_bytes = 0;
@@ -80,7 +80,7 @@ struct RebuildReport {
   uint64_t marked_images = 0;  // that the live map vouches for
   uint64_t chunks = 0;         // in the new index; every byte of them was checked
   uint64_t chunk_bytes = 0;
-  uint64_t damaged = 0;   // marked, but the image is no more what it was
+  uint64_t damaged = 0;   // marked, but the image has changed since
   uint64_t dropped = 0;   // whole, but a newer one has the same key or some of the same blocks
   std::string old_index;  // where the old index is now; empty when there was none
 

@@ -9,7 +9,7 @@
 // The files of an earlier start are kept if all are there and their format, geometry and owners
 // (ArenaOptions::owners) are the same. Otherwise, or with `fresh`, they are removed. One
 // arena at a time uses a mount_dir: it holds a lock there. Which blocks begin an image is told by
-// marks that no client can reach (live_marks). Nothing inside the arena can tell it: clients read
+// marks that no client can reach (live_marks). Bytes inside the arena cannot tell it: clients read
 // the whole arena and write payloads, so they can plant a copy of a genuine header there.
 //
 // On a mount, memory may come in parts. While clients of an earlier daemon still map that daemon's
@@ -20,7 +20,7 @@
 // A block of the arena (BlockNumber) is block n % segment_blocks of segment n / segment_blocks. All
 // segments but the last have segment_bytes. Segments are mapped at Create, prefaulted in parallel
 // in the background, out of core dumps and of forked children. Thread-safe after Create; memory
-// contents are the business of whoever owns the extents.
+// contents are up to the owner of the extents.
 //
 // A page with an uncorrectable error (tiers/base/memory_errors.h) ends the process that touches it,
 // except by a guarded read. On a mount the next start replaces that page by one of zeros and keeps
@@ -53,7 +53,7 @@ struct ArenaOptions {
   std::string mount_dir;     // tmpfs or hugetlbfs, writable; empty: none
   std::string readonly_dir;  // read-only bind mount of mount_dir
   bool prefault = true;      // touch every page in the background
-  // A number that stands for who owns which segments and who may map them. Files of an earlier
+  // A number that identifies who owns which segments and who may map them. Files of an earlier
   // start are kept only if their number is the same.
   uint64_t owners = 0;
   // Remove the files of an earlier start. The new ones have other pages, which no I/O of a dead
@@ -109,7 +109,8 @@ class Arena {
   virtual std::vector<Extent> TakeMore() { return {}; }
 
   virtual size_t segment_count() const = 0;
-  // Whether all of the segment has memory. Only then may it be pinned or registered for I/O.
+  // Returns whether all of the segment has memory. Only then may it be pinned or registered for
+  // I/O.
   virtual bool SegmentIsWhole(size_t) const { return true; }
   virtual std::span<std::byte> SegmentMemory(size_t segment) = 0;
   // A read-only descriptor of the segment for a client; the caller closes it.
@@ -120,8 +121,8 @@ class Arena {
   virtual std::vector<BlockNumber> TakeBrokenBlocks() { return {}; }
 
   virtual Stats stats() const = 0;
-  // One line for the log: the backing and why not the other one, the page kind, whether G2 outlives
-  // the daemon.
+  // Returns one line for the log: the backing and why not the other one, the page kind, whether G2
+  // outlives the daemon.
   virtual std::string describe() const = 0;
 };
 

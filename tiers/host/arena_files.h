@@ -1,5 +1,5 @@
-// The names of an arena's files on its mount (mount_files.h says what is in them), and the text of
-// arena.id, for whoever makes, reuses, looks at or drops them.
+// The names of an arena's files on its mount (mount_files.h describes the files), and the text of
+// arena.id, for code that makes, reuses, looks at or drops them.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -20,23 +20,23 @@ inline constexpr char kArenaMarksName[] = "arena.marks";
 inline constexpr char kArenaPartName[] = "arena.part";
 inline constexpr char kNewArenaPartName[] = "arena.part.new";  // until it is renamed to that
 
-// Of arena.id, and of the files that it says are whole.
+// Format of arena.id, and of the files that it says are whole.
 inline constexpr char kArenaIdFormat[] = "v2";
 
-// What arena.id says.
+// The contents of arena.id.
 struct ArenaId {
   Uuid uuid;
   ArenaGeometry geometry;
   uint64_t owners = 0;
 
   std::string ToString() const;
-  // None: not ours to read (damaged, or of another version).
+  // Returns nullopt if the text is damaged or of another version.
   static std::optional<ArenaId> Parse(absl::string_view text);
   bool operator==(const ArenaId&) const = default;
 };
 
-// What arena.part says: how much of the arena of this UUID has memory (piece_order.h). Without it,
-// or where it is another arena's, all of it has.
+// The contents of arena.part: how much of the arena of this UUID has memory (piece_order.h).
+// Without it, or if it is another arena's, all of the arena has memory.
 struct ArenaPart {
   Uuid uuid;
   uint64_t piece_bytes = 0;
@@ -47,22 +47,23 @@ struct ArenaPart {
   bool operator==(const ArenaPart&) const = default;
 };
 
-// What notes of memory errors (tiers/base/memory_errors.h) call the files: a segment by its number.
+// Number of the marks' file in notes of memory errors (tiers/base/memory_errors.h). A segment's
+// file has the segment's number.
 inline constexpr uint64_t kMarksFileNumber = UINT32_MAX;
 
 std::string SegmentName(size_t segment);  // "segment.000"
 bool IsSegmentName(absl::string_view name);
-// Whether a file of this name is part of an arena; arena.lock is not, it stays.
+// Returns whether a file of this name is part of an arena. arena.lock is not: it stays.
 bool IsArenaFile(absl::string_view name);
 
-// The target of a symbolic link of ours in the open directory; empty: there is none.
+// Returns the target of a symbolic link of ours in the open directory; empty: there is none.
 std::string ReadOwnLink(int directory, const char* name);
 
-// What all files in the directory itself take, of whomever they are.
+// Returns the bytes that all files in the directory itself take, whoever owns them.
 uint64_t BytesOfFilesIn(int directory);
 
-// Those in the open directory, the identity first: to be removed in this order, so that a crash on
-// the way leaves nothing that looks whole. The status is of the system's error.
+// Returns the arena's files in the open directory, the identity first. Remove them in this order,
+// so that a crash on the way leaves nothing that looks whole. An error is the system's.
 absl::StatusOr<std::vector<std::string>> ListArenaFiles(int directory);
 
 }  // namespace kvkeep

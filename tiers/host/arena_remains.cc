@@ -20,7 +20,7 @@
 namespace kvkeep {
 namespace {
 
-// The directory of an arena, and who holds its lock.
+// The directory of an arena, and whether its lock is held.
 class Mount {
  public:
   static absl::StatusOr<Mount> Open(const std::string& dir);
@@ -31,7 +31,7 @@ class Mount {
   absl::StatusOr<uint64_t> HeldBytes(const std::string& name) const;
   std::string ReadId() const;
   absl::Status Remove(const std::string& name) const;
-  // None of the file system's limit is left for the kernel to count: 0.
+  // Returns 0 for a mount without a limit, where the kernel counts no free bytes.
   uint64_t FreeBytes() const;
 
   absl::Status Error(absl::string_view what, int error) const {

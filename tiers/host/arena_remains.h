@@ -1,6 +1,6 @@
-// ArenaRemains: what an arena holds on its mount, looked at and dropped from outside, without a
-// daemon. A stopped daemon leaves its memory there (mount_files.h); only this, another geometry at
-// the next start, or an unmount gives it back.
+// ArenaRemains: what an arena holds on its mount. Tools look at it and drop it without a daemon. A
+// stopped daemon leaves its memory there (mount_files.h); only this, another geometry at the next
+// start, or an unmount gives it back.
 //
 // Whether a daemon uses the mount is known from the lock on arena.lock. Looking takes it for an
 // instant, so a daemon that starts at that very instant finds the mount in use. No state.
@@ -18,7 +18,7 @@ struct ArenaRemains {
   bool in_use = false;     // by a daemon, or by another tool at this instant
   std::string id;          // what arena.id says, unread; empty: no whole arena
   uint64_t segments = 0;
-  uint64_t files = 0;  // segments and what belongs to them
+  uint64_t files = 0;  // segments and files that belong to them
   uint64_t held_bytes = 0;
 };
 

@@ -34,7 +34,7 @@ std::optional<uint64_t> KibLine(absl::string_view line, absl::string_view name) 
   return kib;
 }
 
-// Takes into `least` the limits of `group` and of those around it, up to the root we can see.
+// Lowers `least` to the limits of `group` and of the groups around it, up to the root we can see.
 void TakeLeast(const std::string& mount, std::string group, const char* file, MemoryLimit& least) {
   while (true) {
     const std::string path = absl::StrCat(mount, group == "/" ? "" : group, "/", file);

@@ -1,4 +1,4 @@
-// What /proc and /sys tell about memory: how much there is, and in which pages.
+// Facts about memory from /proc and /sys: how much there is, and in which pages.
 //
 // Facts for limits and for the log line. Where a file is missing or unreadable, a function answers
 // "unknown" rather than failing: the arena works without them.
@@ -33,7 +33,7 @@ std::optional<uint64_t> MemAvailable(const std::string& root = "");
 // The chosen word of shmem_enabled: "never", "advise", "always", ...; "unknown".
 std::string ShmemEnabled(const std::string& root = "");
 
-// vm.overcommit_memory is 2: a page of shared memory may be refused to who touches it.
+// Returns whether vm.overcommit_memory is 2: then touching a page of shared memory may fail.
 bool OvercommitIsStrict(const std::string& root = "");
 
 // The huge= option of the tmpfs mounted as `device`: "always", ...; "never" when it has none.

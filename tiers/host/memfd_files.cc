@@ -24,7 +24,7 @@ namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 constexpr unsigned kNoExecSeal = 8;  // MFD_NOEXEC_SEAL, Linux 6.3: newer than our headers
 
-// Beside those of the segments: devices, index and who is connected (InDescriptorReserve).
+// Descriptors beside the segments': devices, index and connections (InDescriptorReserve).
 constexpr size_t kOtherDescriptors = 512;
 
 absl::Status TooFewDescriptors(size_t segments) {
@@ -37,7 +37,7 @@ absl::Status TooFewDescriptors(size_t segments) {
       " or more (LimitNOFILE=, ulimit -n), or raise g2.segment_bytes"));
 }
 
-// `segments`: how many there are to be.
+// `segments`: the number of all segments, for the error.
 absl::StatusOr<UniqueFd> CreateMemfd(const std::string& name, size_t segments) {
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   UniqueFd fd(memfd_create(name.c_str(), flags | kNoExecSeal));

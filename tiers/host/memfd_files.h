@@ -1,7 +1,8 @@
 // The memfd backing: anonymous memory that no holder of a descriptor can write, shrink or punch.
 //
 // Each segment is mapped read-write once, then sealed (SHRINK|GROW|FUTURE_WRITE|SEAL): that mapping
-// goes on writing, nobody else ever can, the daemon's next start neither. So G2 starts cold.
+// stays writable, but nobody else can ever write it, not even the daemon's next start. So G2 starts
+// cold.
 #pragma once
 
 #include <absl/status/statusor.h>

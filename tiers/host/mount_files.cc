@@ -27,14 +27,15 @@
 namespace kvkeep {
 namespace {
 
-// At most so much by one call of TakeMore: a tenth of a second's work.
+// Limit of one call of TakeMore: a tenth of a second's work.
 constexpr uint64_t kMostAtOnce = 256 * kMiB;
 
-// Of the machine's memory, while others hold what we wait for: to the last byte of it, the kernel
-// would kill somebody.
+// Memory of the machine left free while others hold the memory we wait for. If we took all of it,
+// the kernel would kill some process.
 constexpr uint64_t kStaysFreeBytes = 256 * kMiB;
 
-// Made by us, for us alone, and as long as it should be: nothing another user planted.
+// Returns whether the file is ours, for us alone and of the right length: not planted by another
+// user.
 bool IsWholeFile(const struct stat& info, uint64_t bytes) {
   return S_ISREG(info.st_mode) && info.st_uid == geteuid() && info.st_nlink == 1 &&
          (info.st_mode & 0077) == 0 && static_cast<uint64_t>(info.st_size) == bytes;
@@ -77,20 +78,21 @@ class MountFiles final : public SegmentFiles {
     return absl::ErrnoToStatus(error, absl::StrCat("arena ", dirs_.mount_dir, ": ", what));
   }
   absl::Status Lock();
-  // What keeps the files there from being used again; empty: nothing.
+  // Returns why the files there cannot be used again; empty: they can.
   std::string WhyNotReusable(const std::string& id) const;
   bool IsWhole(const std::string& name, uint64_t bytes) const;
   // Has the files drop each page that a note names, and the note. Not OK: they cannot be used.
   absl::Status ReplaceBrokenPages();
   absl::Status ReplaceBrokenPage(const MemoryErrorNote& note);
   absl::Status RemoveOldFiles();
-  // Unavailable: it may come.
+  // Unavailable: the space may come.
   absl::Status CheckSpace() const;
   bool HasRoomFor(uint64_t bytes) const;
-  // What arena.part says of the arena that is to be used again. Not OK: that cannot be trusted.
+  // Reads how much memory arena.part gives the arena that is to be used again. Not OK: the arena
+  // cannot be trusted.
   absl::Status ReadPart();
   void SavePart() const;
-  // At most so many, as far as there is memory. Returns how many came.
+  // Takes at most `most` pieces, as far as there is memory. Returns how many it took.
   uint64_t TakePieces(uint64_t most);
   bool TakePiece(const PieceOrder::Piece& piece) const;
   bool whole() const { return pieces_ == order_.pieces(); }
@@ -100,7 +102,7 @@ class MountFiles final : public SegmentFiles {
     UniqueFd fd;
     ino_t inode = 0;
   };
-  // `there`: of its bytes, those that are to have memory now.
+  // `there`: how many of its bytes are to have memory now.
   absl::StatusOr<WholeFile> OpenFile(const std::string& name, uint64_t bytes, uint64_t there);
   absl::Status Allocate(int fd, const std::string& name, uint64_t bytes) const;
 
@@ -172,8 +174,8 @@ absl::Status MountFiles::ReadPart() {
   return absl::OkStatus();
 }
 
-// Where it cannot be written, that of before stays: the next start then takes for lost what lies in
-// memory that has come since.
+// If arena.part cannot be written, the old one stays: the next start then takes for lost what lies
+// in memory that has come since.
 void MountFiles::SavePart() const {
   if (whole()) {
     unlinkat(dirs_.writable.get(), kArenaPartName, 0);
@@ -230,7 +232,7 @@ absl::Status MountFiles::ReplaceBrokenPages() {
     const std::optional<MemoryErrorNote> note = MemoryErrorNote::FromName(name);
     if (!note.has_value()) continue;
     KVKEEP_RETURN_IF_ERROR(ReplaceBrokenPage(*note));
-    // Last: a start that is killed before does it again.
+    // Removes the note last, so that a start killed before does it again.
     if (unlinkat(dirs_.writable.get(), name.c_str(), 0) != 0) {
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", name));
     }
@@ -239,8 +241,8 @@ absl::Status MountFiles::ReplaceBrokenPages() {
   return absl::OkStatus();
 }
 
-// A hole is punched where the page was: whatever lay in it is zeros now, which no image's header
-// and no piece's checksum takes for what was written. OpenFile gives the file its memory again.
+// Punches a hole where the page was: its bytes are zeros then, which no image's header and no
+// piece's checksum takes for the original. OpenFile gives the file its memory again.
 absl::Status MountFiles::ReplaceBrokenPage(const MemoryErrorNote& note) {
   const bool marks = note.file == kMarksFileNumber;
   if (!marks && note.file >= geometry_.segment_count()) return absl::OkStatus();
@@ -281,7 +283,7 @@ absl::Status MountFiles::CheckSpace() const {
   const uint64_t all_bytes = static_cast<uint64_t>(fs.f_blocks) * block_bytes;
   const uint64_t marks = marks_file_bytes();
   const uint64_t wanted = geometry_.capacity_bytes + marks;
-  // What no file there takes may come: clients still map segments that were removed.
+  // Space that no visible file takes may come: clients still map segments that were removed.
   const uint64_t visible_bytes = BytesOfFilesIn(dirs_.writable.get());
   const uint64_t to_come = all_bytes - std::min(all_bytes, visible_bytes);
   if (limited && free_bytes < wanted) {
@@ -320,7 +322,7 @@ uint64_t MountFiles::TakePieces(uint64_t most) {
   return came;
 }
 
-// By name, as descriptors of all segments may be more than a process may have.
+// Opens the segment by name, as a process may not have enough descriptors for all segments.
 bool MountFiles::TakePiece(const PieceOrder::Piece& piece) const {
   KVKEEP_CHECK(piece.segment < inodes_.size());
   if (!CheckMemoryFor(piece.bytes + kStaysFreeBytes).ok()) return false;
@@ -367,11 +369,12 @@ absl::StatusOr<MountFiles::WholeFile> MountFiles::OpenFile(const std::string& na
   return WholeFile{std::move(fd), info.st_ino};
 }
 
-// Now, so that a shortage is an error here and never a SIGBUS later. Content stays.
+// Allocates memory now, so that a shortage is an error here and never a SIGBUS later. Content
+// stays.
 absl::Status MountFiles::Allocate(int fd, const std::string& name, uint64_t bytes) const {
   struct stat info {};
   if (fstat(fd, &info) != 0) return Error(absl::StrCat("stat of ", name), errno);
-  // Of a file with holes, its blocks do not say where they are.
+  // The number of a file's blocks does not say where its holes are.
   const bool all_there = static_cast<uint64_t>(info.st_blocks) * 512 >= bytes;
   if (all_there && static_cast<uint64_t>(info.st_size) == bytes) return absl::OkStatus();
   int rc = 0;
@@ -407,7 +410,7 @@ absl::Status MountFiles::Finish() {
   KVKEEP_CHECK(inodes_.size() == geometry_.segment_count() && !finished_);
   if (!shortage_.ok()) {
     TakePieces(order_.pieces());
-    // Somebody else was faster than HasRoomFor said.
+    // Somebody else took memory after HasRoomFor had seen it.
     if (!reused_ && pieces_ < order_.round_pieces()) return shortage_;
     SavePart();
   }
@@ -426,7 +429,7 @@ absl::StatusOr<int> MountFiles::OpenForClient(size_t segment) {
   const std::string name = SegmentName(segment);
   UniqueFd fd(openat(dirs_.readonly.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.valid()) return Error(absl::StrCat("read-only descriptor of ", name), errno);
-  // Looked at every time: what leaves the daemon is the right file, and nobody can write it.
+  // Checked every time: only the right file leaves the daemon, and nobody can write it.
   struct stat info {};
   struct statvfs vfs {};
   if (fstat(fd.get(), &info) != 0 || fstatvfs(fd.get(), &vfs) != 0) return Error("stat", errno);

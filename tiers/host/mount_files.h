@@ -31,8 +31,8 @@
 
 namespace kvkeep {
 
-// The two directories, opened and found right. Everything later goes through these descriptors, so
-// that mounts made over the paths meanwhile change nothing.
+// The two directories, opened and checked. Everything later goes through these descriptors, so that
+// mounts made over the paths meanwhile change nothing.
 struct MountDirs {
   std::string mount_dir;  // for messages
   UniqueFd writable;
@@ -42,7 +42,7 @@ struct MountDirs {
   bool hugetlbfs = false;
 };
 
-// FailedPrecondition, one line of what is missing or wrong, when they cannot be used.
+// FailedPrecondition, with one line on what is missing or wrong: they cannot be used.
 absl::StatusOr<MountDirs> OpenMountDirs(const std::string& mount_dir,
                                         const std::string& readonly_dir);
 
@@ -53,9 +53,9 @@ struct ReuseOptions {
 };
 
 // Takes the lock, then reuses the files of an earlier start with this geometry and these owners, or
-// removes what is there and makes new ones. All their memory is allocated; but where clients of an
-// earlier daemon may still map segments that are removed, only as much as there is (on tmpfs): the
-// rest comes with TakeMore. What was made so is reused so.
+// removes what is there and makes new ones. Allocates all their memory. But on tmpfs, where clients
+// of an earlier daemon may still map removed segments, it allocates only as much as there is, and
+// the rest comes with TakeMore. An arena made so is reused so.
 //   FailedPrecondition  another daemon holds the lock
 //   ResourceExhausted   not enough space on the mount, or not enough memory behind it
 //   Unavailable         it would be enough, but for what such clients map, and what there is is

@@ -29,7 +29,7 @@ PieceOrder::Piece PieceOrder::at(uint64_t number) const {
   const uint64_t with_last = rounds_of_last_ * segments_;
   uint64_t round = number / segments_;
   uint64_t segment = number % segments_;
-  if (number >= with_last) {  // the rest is of the others
+  if (number >= with_last) {  // the rest belongs to the others
     round = rounds_of_last_ + (number - with_last) / (segments_ - 1);
     segment = (number - with_last) % (segments_ - 1);
   }

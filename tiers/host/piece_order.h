@@ -1,6 +1,6 @@
-// PieceOrder: in which order an arena takes memory that comes piece by piece. In rounds, a piece of
-// every segment: whoever owns whole segments has its part of what is there at any time. So one
-// number, how many pieces were taken, says of every byte whether it has memory.
+// PieceOrder: the order in which an arena takes memory that comes piece by piece. It goes in
+// rounds, a piece of every segment, so the owner of whole segments has its part of the memory at
+// any time. One number, how many pieces were taken, tells for every byte whether it has memory.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class PieceOrder {
 
   uint64_t piece_bytes() const { return piece_bytes_; }
   uint64_t pieces() const { return pieces_; }  // of the whole arena
-  // Of the first round: with them, every segment has some memory.
+  // Pieces of the first round, which give every segment some memory.
   uint64_t round_pieces() const { return segments_; }
   uint64_t round_bytes() const { return BytesThere(segments_); }
 
@@ -29,7 +29,8 @@ class PieceOrder {
   // REQUIRES: number < pieces().
   Piece at(uint64_t number) const;
 
-  // Of the segment, from its start, or of all: what the first `taken` pieces are.
+  // Returns the bytes that the first `taken` pieces have in the segment, from its start, or in all
+  // segments.
   uint64_t BytesThere(size_t segment, uint64_t taken) const;
   uint64_t BytesThere(uint64_t taken) const;
 

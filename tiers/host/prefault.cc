@@ -63,7 +63,7 @@ struct Prefaulter::State : std::enable_shared_from_this<State> {
   Stats stats ABSL_GUARDED_BY(mu);
 
   void AddSlices(std::span<std::byte> mapping) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // How many tasks are to be posted for what was added.
+  // Returns how many tasks to post for the added slices.
   size_t StartTasks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void PostOne() {
     executor->Post([self = shared_from_this()] { self->RunOne(); });
@@ -134,7 +134,8 @@ void Prefaulter::Add(std::span<std::byte> mapping) {
   {
     MutexLock lock(&state_->mu);
     state_->AddSlices(mapping);
-    // It goes on where another one ended, mostly: then there are never more than mappings.
+    // Joins the memory to a range that ends where it begins, as one mostly does: then there are
+    // never more ranges than mappings.
     std::vector<std::span<std::byte>>& all = state_->memory;
     const auto before = std::find_if(all.begin(), all.end(), [mapping](const auto& one) {
       return one.data() + one.size() == mapping.data();

@@ -1,5 +1,5 @@
 // Prefaulter: touches every page of some memory in the background, so that the first store does not
-// pay for it. What the pages hold is never changed; others may write them meanwhile.
+// pay for it. It never changes the pages' contents; others may write them meanwhile.
 //
 // Works in slices on an executor, a few at a time; each slice is one task that posts the next, so
 // other work of the executor gets its turn in between. Destroying it stops it: waits for the slices
@@ -31,7 +31,7 @@ class Prefaulter {
   // Starts at once. `memory`: page-aligned mappings that outlive this. REQUIRES: executor not null.
   Prefaulter(std::vector<std::span<std::byte>> memory, Executor* executor);
   ~Prefaulter();
-  // More of it, as above.
+  // Adds more memory, under the constructor's conditions.
   void Add(std::span<std::byte> mapping);
   Prefaulter(const Prefaulter&) = delete;
   Prefaulter& operator=(const Prefaulter&) = delete;
@@ -44,8 +44,8 @@ class Prefaulter {
   const std::shared_ptr<State> state_;
 };
 
-// Makes every page of `memory` present and writable without changing a byte, by writing back what
-// is there. For kernels without MADV_POPULATE_WRITE.
+// Makes every page of `memory` present and writable without changing a byte, by writing its own
+// bytes back. For kernels without MADV_POPULATE_WRITE.
 void TouchPages(std::span<std::byte> memory);
 
 }  // namespace kvkeep

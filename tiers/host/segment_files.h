@@ -18,7 +18,7 @@
 
 namespace kvkeep {
 
-// How a capacity is cut into segments.
+// The division of a capacity into segments.
 struct ArenaGeometry {
   uint64_t capacity_bytes = 0;
   uint64_t segment_bytes = 0;
@@ -36,14 +36,14 @@ class SegmentFiles {
   virtual const ArenaGeometry& geometry() const = 0;
   virtual const Uuid& uuid() const = 0;
   virtual absl::StatusOr<Mapping> MapSegment(size_t segment) = 0;
-  // At least marks_bytes(); nothing where the backing does not outlive the daemon.
+  // Returns at least marks_bytes(); nothing where the backing does not outlive the daemon.
   virtual absl::StatusOr<Mapping> MapMarks() = 0;
   virtual absl::Status Finish() = 0;
 
-  // Of a segment, from its start, once Finish was called; the rest is a hole that has no memory
-  // yet, and must not be touched. Never less than before.
+  // Returns how many bytes of a segment, from its start, have memory. The rest is a hole and must
+  // not be touched. Never falls. REQUIRES: Finish was called.
   virtual uint64_t bytes_there(size_t segment) const { return geometry().bytes_of(segment); }
-  // Takes memory for some of that, as far as there is any.
+  // Takes memory for some of the holes, as far as there is any.
   virtual void TakeMore() {}
 
   // A fresh open file description, close-on-exec.
@@ -51,11 +51,13 @@ class SegmentFiles {
 
   virtual bool survives_restart() const = 0;
   virtual size_t reused_segments() const = 0;
-  // Where memory errors are to be noted for the next start; not valid: there is none to be told.
+  // Returns the directory where to note memory errors for the next start; not valid: no next start
+  // reads them.
   virtual UniqueFd OpenNotesDirectory() const { return UniqueFd(); }
-  // Pages that an earlier process could not read, and that this start took anew.
+  // Returns how many pages an earlier process could not read and this start took anew.
   virtual uint64_t replaced_pages() const { return 0; }
-  // Why files of an earlier start were not kept; empty when they were, or when there were none.
+  // Returns why files of an earlier start were not kept; empty when they were, or when there were
+  // none.
   virtual std::string replaced_because() const = 0;
   // "memfd, 4 KiB pages (...)": which backing and page kind.
   virtual std::string describe() const = 0;

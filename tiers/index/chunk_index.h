@@ -5,7 +5,7 @@
 // of an I/O ring, or while the store's lock is held. Commit, Sync and Scan may run on different
 // threads at once.
 //
-// What survives: a committed batch survives a dead process; after Sync it survives power loss.
+// Durability: a committed batch survives a dead process; after Sync it survives power loss.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -32,7 +32,7 @@ struct IndexBatch {
   // whose record was or is overwritten. The index ignores them; the device's live map (tiers/nvme)
   // uses them.
   std::vector<BlockNumber> freed;
-  // Sequences of removed records whose recency was saved: their recency entries go too.
+  // Sequences of removed records whose recency was saved. Their recency entries are removed too.
   std::vector<CommitSequence> forgotten;
   bool empty() const { return adds.empty() && removes.empty(); }
 };
@@ -48,8 +48,8 @@ class ChunkIndex {
   // Unavailable: as of Commit. Nothing is known to be lost then, and another Sync may succeed.
   virtual absl::Status Sync(const StableMark& mark) = 0;
   virtual absl::StatusOr<StableMark> ReadStableMark() = 0;  // zero when never written
-  // Every record, in any order. Undecodable ones are counted, not visited. Stops when `visit` is
-  // false.
+  // Visits every record, in any order. Counts undecodable ones without a visit. Stops when `visit`
+  // returns false.
   struct ScanResult {
     uint64_t records = 0;
     uint64_t undecodable = 0;
@@ -72,9 +72,10 @@ class ChunkIndex {
   virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ListMeta(
       absl::string_view prefix) = 0;
 
-  // Bytes that the files of the index take; writers count them now and then. Never waits.
+  // Returns the bytes that the files of the index take, as writers count them now and then. Never
+  // waits.
   virtual uint64_t disk_bytes() const = 0;
-  // Of the database; empty for an index without one. Never waits for a disk.
+  // Returns the database's stats; empty for an index without one. Never waits for a disk.
   virtual IndexStats stats() const { return {}; }
 };
 

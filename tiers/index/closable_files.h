@@ -24,10 +24,10 @@ class ClosableFiles final : public rocksdb::FileSystemWrapper {
     virtual void CloseBeneath() = 0;  // nobody may use the file after that
   };
 
-  // Null: the machine's own file system.
+  // `files` may be null: then the machine's own file system is used.
   explicit ClosableFiles(const std::shared_ptr<rocksdb::FileSystem>& files);
 
-  // Closes all. REQUIRES: nobody calls it, or a file of it, any more.
+  // Closes all open files. REQUIRES: nobody uses it, or a file of it, any more.
   void Close();
   size_t open_files() const;
 
@@ -60,7 +60,7 @@ class ClosableFiles final : public rocksdb::FileSystemWrapper {
  private:
   template <typename Wrapper, typename Interface>
   class Closable;
-  // Wraps what was opened; passes an error on.
+  // Wraps an opened file; passes an error on.
   template <typename Wrapper, typename Interface>
   rocksdb::IOStatus Keep(rocksdb::IOStatus opened, std::unique_ptr<Interface>* file);
 

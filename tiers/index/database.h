@@ -1,4 +1,5 @@
-// A RocksDB database with the Env that it runs on, and those that must not be closed.
+// A RocksDB database with the Env that it runs on, and the keeper of databases that must not be
+// closed.
 #pragma once
 
 #include <rocksdb/db.h>
@@ -19,8 +20,8 @@ struct Database {
 };
 
 // After a failed write RocksDB's close would touch the log's writer again, which ends the process
-// in a build with asserts (Debian's). So what is left of it stays in memory until the process ends;
-// its threads are stopped, its files and the lock on its directory closed. Thread-safe.
+// in a build with asserts (Debian's). So the database stays in memory until the process ends; its
+// threads are stopped, its files and the lock on its directory closed. Thread-safe.
 class AbandonedDatabases {
  public:
   static constexpr size_t kMost = 16;  // each has its write buffers: tens of MiB
@@ -28,7 +29,7 @@ class AbandonedDatabases {
   // The process's own.
   static AbandonedDatabases& Get();
 
-  // REQUIRES: nobody uses it any more. Waits for what it has under way.
+  // REQUIRES: nobody uses the database any more. Waits for its work under way.
   void Add(Database database);
   bool full() const;      // no database is to be opened any more
   bool has_room() const;  // nor after one more

@@ -11,7 +11,7 @@ namespace {
 constexpr char kOneRange = 1, kRanges = 2;  // versions
 constexpr size_t kRangeBytes = 2 * sizeof(uint64_t);
 
-// Whether it is as Doubtful::ranges says.
+// Returns whether the ranges are ordered as Doubtful::ranges requires.
 bool Ascend(const std::vector<Doubtful::Range>& ranges) {
   CommitSequence end{0};
   for (const Doubtful::Range& range : ranges) {
@@ -56,7 +56,7 @@ Doubtful DecodeDoubtful(const std::optional<std::string>& value) {
     doubtful.ranges.push_back({CommitSequence(LoadAt<uint64_t>(at)),
                                CommitSequence(LoadAt<uint64_t>(at + sizeof(uint64_t)))});
   }
-  // The one range of version 1 may be of none.
+  // The one range of version 1 may be empty.
   if (one && doubtful.ranges[0].to <= doubtful.ranges[0].after) return {};
   return Ascend(doubtful.ranges) ? doubtful : Doubtful::All();
 }

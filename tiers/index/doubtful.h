@@ -5,8 +5,8 @@
 //   "doubtful"   version u8 = 2, then {`after` u64, `to` u64} x ranges, ascending; little-endian.
 //                Version 1 has one range; a process of that time takes version 2 for all records.
 //
-// What is in doubt is read like anything else, and what is lost fails its checksum; but nobody is
-// told that it is durable before it was read whole or written anew.
+// Chunks in doubt are read like all others, and lost ones fail their checksum; but no caller is
+// told that one is durable before it was read whole or written anew.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -24,7 +24,7 @@ inline constexpr char kDoubtfulName[] = "doubtful";
 struct Doubtful {
   static constexpr size_t kMostRanges = 1024;
 
-  // Those in (after, to].
+  // The sequences in (after, to].
   struct Range {
     CommitSequence after, to;
     bool operator==(const Range&) const = default;
@@ -38,7 +38,7 @@ struct Doubtful {
 
 // REQUIRES: at most kMostRanges.
 std::string EncodeDoubtful(const Doubtful& doubtful);
-// No value: none. One that does not decode: all.
+// Without a value no record is in doubt; with one that does not decode, all are.
 Doubtful DecodeDoubtful(const std::optional<std::string>& value);
 
 }  // namespace kvkeep

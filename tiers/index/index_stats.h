@@ -1,5 +1,5 @@
-// IndexStats: what the database under a device's index tells of itself. All zero where there is
-// none. A plain value.
+// IndexStats: statistics of the database under a device's index. All zero where there is none. A
+// plain value.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct IndexStats {
   uint64_t slowed_writes = 0;             // times that it began to slow writes down
   uint64_t stopped_writes = 0;            // times that it began to take none
   bool takes_no_writes = false;           // now
-  // Damaged places of the write-ahead log when it was opened: what was logged behind them is lost,
-  // synced or not. After a power cut it may be what had not been synced.
+  // Damaged places of the write-ahead log when it was opened. Entries behind them are lost, synced
+  // or not. After a power cut they may be just the unsynced ones.
   uint64_t log_damages = 0;
 };
 

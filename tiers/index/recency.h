@@ -1,5 +1,5 @@
-// RecencyDelta: what the index keeps of how recently a chunk was wanted. One small entry a record,
-// apart from the records (column family "recency"), so that it is written by itself when only that
+// RecencyDelta: the index's note of how recently a chunk was wanted. One small entry a record,
+// apart from the records (column family "recency"), so that it is written alone when only recency
 // has changed:
 //
 //   key    sequence of the record (8, big-endian, so that a scan is in their order)
@@ -20,8 +20,8 @@ namespace kvkeep {
 
 struct RecencyDelta {
   CommitSequence sequence;
-  // The lower, the sooner it goes; compares with what was saved of the device at any time. None:
-  // the entry goes.
+  // The lower, the sooner the chunk goes; compares with all values ever saved for the device. None:
+  // removes the entry.
   std::optional<uint64_t> recency;
 
   bool operator==(const RecencyDelta&) const = default;
@@ -29,9 +29,9 @@ struct RecencyDelta {
 
 std::string EncodeRecencyKey(CommitSequence sequence);
 std::string EncodeRecencyValue(uint64_t recency);
-// None: damaged. Its recency is never none.
+// Returns nullopt if the entry is damaged. The recency of a result is never none.
 std::optional<RecencyDelta> DecodeRecency(absl::string_view key, absl::string_view value);
-// Of key and value.
+// Returns the bytes of key and value together.
 uint64_t EncodedBytes(const RecencyDelta& delta);
 
 }  // namespace kvkeep

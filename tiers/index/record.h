@@ -1,4 +1,4 @@
-// IndexRecord: what the index keeps of one chunk on a device. Format version 1.
+// IndexRecord: the index's record of one chunk on a device. Format version 1.
 //
 // clang-format off
 //   key    namespace digest (16) + key (32) + part (4, big-endian: parts of a key are adjacent)
@@ -38,8 +38,8 @@ struct IndexRecord {
   bool operator==(const IndexRecord&) const = default;
 };
 
-// Everything up to `sequence` was on stable storage when the machine's boot was `boot_id`. Clean:
-// nothing was committed since, neither adds nor removes, so the loss of power takes nothing back.
+// Says that everything up to `sequence` was on stable storage during the machine's boot `boot_id`.
+// Clean: neither adds nor removes were committed since, so a loss of power takes nothing back.
 struct StableMark {
   Uuid boot_id;
   CommitSequence sequence;

@@ -1,6 +1,6 @@
-// RecordPipe: index records from a thread that reads and decodes them to one that uses them, in
-// batches, so that both work at once. Holds at most kMaxWaiting batches; the thread that is ahead
-// waits.
+// RecordPipe: passes index records, in batches, from a thread that reads and decodes them to a
+// thread that uses them, so that both work at once. Holds at most kMaxWaiting batches; the thread
+// that is ahead waits.
 //
 // One thread puts, another takes. Either may end the pipe; then calls of the other return at once.
 #pragma once
@@ -25,10 +25,10 @@ class RecordPipe {
     uint64_t undecodable = 0;  // met on the way
   };
 
-  // False: nobody takes any more.
+  // Returns false if nobody takes any more.
   bool Put(Batch batch);
   void EndOfRecords();
-  // Nullopt: there are no more.
+  // Returns nullopt if there are no more.
   std::optional<Batch> Take();
   void StopTaking();
 

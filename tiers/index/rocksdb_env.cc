@@ -105,7 +105,7 @@ IndexEnv::IndexEnv(const std::shared_ptr<rocksdb::FileSystem>& files)
     : EnvWrapper(rocksdb::NewCompositeEnv(std::make_shared<ClosableFiles>(files))),
       flushes_(std::make_unique<BackgroundThread>("kvkeep-flush")),
       compactions_(std::make_unique<BackgroundThread>("kvkeep-compact")) {
-  // Else RocksDB would come to them by an adapter for Envs of before it had file systems.
+  // Otherwise RocksDB would reach them by an adapter for old Envs without file systems.
   file_system_ = target()->GetFileSystem();
   system_clock_ = target()->GetSystemClock();
 }
@@ -125,8 +125,8 @@ void IndexEnv::CloseFiles() {
   locks_.clear();
 }
 
-// Not of the process but of the open file, so that it holds in this process too, and is not lost
-// when some other descriptor of the file is closed.
+// The lock belongs to the open file, not to the process, so that it holds in this process too, and
+// is not lost when some other descriptor of the file is closed.
 rocksdb::Status IndexEnv::LockFile(const std::string& path, rocksdb::FileLock** lock) {
   *lock = nullptr;
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));

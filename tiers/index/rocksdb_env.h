@@ -3,9 +3,8 @@
 //
 // An IndexEnv has one thread for flushes and one for compactions, as many as an index uses, and
 // locks the directory by itself: RocksDB opens the lock files of all databases under one lock of
-// its own. Nothing that a database waits for is shared with another one. The files are those of
-// `files`. All that it has open of the directory can be given up beneath a database that must not
-// be closed.
+// its own. Databases share nothing that they wait for. Files come from `files`. All open files of
+// the directory can be closed beneath a database that must not be closed.
 //
 // Thread-safe. It outlives its database. Its destructor runs what is still queued and joins the
 // threads, so it waits for a disk that hangs.
@@ -43,10 +42,10 @@ class BackgroundThread {
   BackgroundThread& operator=(const BackgroundThread&) = delete;
 
   void Post(const Job& job);
-  // What is queued waits until Release. One that runs goes on.
+  // Makes queued jobs wait until Release. A running job goes on.
   void Hold();
   void Release();
-  // Takes back the queued jobs with this tag. Returns how many; one that runs is none of them.
+  // Takes back the queued jobs with this tag, but not a running one. Returns how many.
   int TakeBack(void* tag);
   size_t queued() const;
 
@@ -62,23 +61,24 @@ class BackgroundThread {
 
 class IndexEnv final : public rocksdb::EnvWrapper {
  public:
-  // Null: the machine's own file system.
+  // `files` may be null: then the machine's own file system is used.
   explicit IndexEnv(const std::shared_ptr<rocksdb::FileSystem>& files);
   ~IndexEnv() override;
 
-  // Before the destructor, which does it else. REQUIRES: the database is closed, or has cancelled
+  // Stops the threads; else the destructor does. REQUIRES: the database is closed, or has cancelled
   // its background work, and nobody touches it any more.
   void StopThreads();
   // Closes the files, and the lock on the directory with them: another database may open it.
   // REQUIRES: StopThreads; nobody touches the database any more, not even its destructor.
   void CloseFiles();
 
-  // No compaction begins between the two. A flush does.
+  // Between the two calls no compaction begins, but flushes do.
   void HoldCompactions() { compactions_->Hold(); }
   void ReleaseCompactions() { compactions_->Release(); }
 
   const char* Name() const override { return "kvkeep-index"; }
-  // A lock that other processes of RocksDB respect, and a second one in this process as well.
+  // Takes a lock that other processes of RocksDB respect, and that refuses a second one in this
+  // process.
   rocksdb::Status LockFile(const std::string& path, rocksdb::FileLock** lock) override;
   rocksdb::Status UnlockFile(rocksdb::FileLock* lock) override;
   // As rocksdb::Env. HIGH is for flushes, LOW for compactions; the other pools have no thread, so
@@ -88,7 +88,7 @@ class IndexEnv final : public rocksdb::EnvWrapper {
   int UnSchedule(void* tag, Priority pool) override;
   unsigned int GetThreadPoolQueueLen(Priority pool) const override;
   int GetBackgroundThreads(Priority pool) override { return PoolOf(pool) == nullptr ? 0 : 1; }
-  // The threads are as many as they are.
+  // Does nothing: the number of threads is fixed.
   void SetBackgroundThreads(int /*number*/, Priority /*pool*/) override {}
   void IncBackgroundThreadsIfNeeded(int /*number*/, Priority /*pool*/) override {}
   int ReserveThreads(int /*wanted*/, Priority /*pool*/) override { return 0; }

@@ -61,8 +61,8 @@ absl::Status FromRocks(const std::string& dir, absl::string_view what, const roc
   return absl::InternalError(text);
 }
 
-// Bytes that the files below `dir` take on disk. Preallocated ones count as what they take. Files
-// may vanish meanwhile (compaction): those count as nothing.
+// Returns the bytes that the files below `dir` take on disk, preallocated ones included. Files that
+// vanish meanwhile (compaction) count as nothing.
 uint64_t DirectoryBytes(const std::string& dir) {
   uint64_t bytes = 0;
   std::error_code error;
@@ -138,7 +138,8 @@ class RocksDbIndex final : public ChunkIndex {
   absl::Status Wrap(absl::string_view what, const rocksdb::Status& status) const {
     return FromRocks(dir_, what, status);
   }
-  // The same for a write. One that failed, and was not only refused for now, is the last.
+  // The same for a write. After a write that failed, and was not only refused for now, the index
+  // takes no others.
   absl::Status WrapWrite(absl::string_view what, const rocksdb::Status& status) {
     absl::Status wrapped = Wrap(what, status);
     if (IsFailedRead(status)) {  // refused for that: nothing was written
@@ -148,8 +149,8 @@ class RocksDbIndex final : public ChunkIndex {
     if (!wrapped.ok() && !absl::IsUnavailable(wrapped)) write_failed_ = true;
     return wrapped;
   }
-  // Before each write: it may need a compaction. After a failed read RocksDB is to go on.
-  // Unavailable: the read failed again.
+  // Called before each write: releases compactions, as it may need one, and after a failed read has
+  // RocksDB go on. Unavailable: the read failed again.
   absl::Status BeginWrite() {
     database_.env->ReleaseCompactions();
     if (!read_failed_.exchange(false)) return absl::OkStatus();
@@ -157,13 +158,13 @@ class RocksDbIndex final : public ChunkIndex {
     if (!resumed.ok()) read_failed_ = true;
     return WrapWrite("go on after a failed read", resumed);
   }
-  // A write that is refused where it would wait.
+  // Writes, but is refused where it would wait.
   absl::Status WriteNow(absl::string_view what, rocksdb::WriteBatch& writes);
-  // False when there is none.
+  // Reads a value. Returns false if there is none.
   absl::StatusOr<bool> Read(absl::string_view key, std::string* value);
-  // What Scan's own thread does. OK when nobody takes any more, too.
+  // The work of Scan's own thread. OK also when nobody takes any more.
   absl::Status ReadRecords(RecordPipe& pipe);
-  // Reads the directory, so it is for the callers that may wait for the disk anyway.
+  // Reads the directory, so only for callers that may wait for the disk anyway.
   void CountFilesIfDue();
 
   const std::string dir_;
@@ -267,9 +268,9 @@ absl::Status RocksDbIndex::ScanRecency(absl::FunctionRef<bool(const RecencyDelta
 }
 
 absl::Status RocksDbIndex::Sync(const StableMark& mark) {
-  // The mark goes in only after what it vouches for is safe, and is itself safe before we answer.
-  // As an empty write: in line with commits, so that none can fail between its check and its sync,
-  // as SyncWAL's could, which ends the process in a build with asserts.
+  // Writes the mark only after the batches it vouches for are safe, and answers when it is safe
+  // itself. Syncs by an empty write, in line with commits, so that no commit can fail between its
+  // check and its sync. With SyncWAL one could, which ends the process in a build with asserts.
   KVKEEP_RETURN_IF_ERROR(BeginWrite());
   rocksdb::WriteBatch nothing;
   KVKEEP_RETURN_IF_ERROR(WrapWrite("sync log", db_->Write(durable_options_, &nothing)));
@@ -393,7 +394,8 @@ void RocksDbIndex::CountFilesIfDue() {
   disk_bytes_ = DirectoryBytes(dir_);
 }
 
-// What RocksDB does not know, or calls a wrong argument, when it opens files of ours is damage.
+// Returns the status of an open. Files of ours that RocksDB does not know, or calls a wrong
+// argument, are damaged: DataLoss.
 absl::Status OpenError(const std::string& dir, const rocksdb::Status& status) {
   const absl::Status error = FromRocks(dir, "open", status);
   return absl::IsFailedPrecondition(error) ? absl::DataLossError(error.message()) : error;
@@ -455,7 +457,7 @@ absl::StatusOr<Database> OpenToLook(const std::string& dir, rocksdb::WALRecovery
   Database database{.env = std::make_unique<IndexEnv>(nullptr)};
   rocksdb::Options options = DatabaseOptions({}, database.env.get());
   options.wal_recovery_mode = log_mode;
-  // One of a version before there was a second family may be looked at, too.
+  // An index of a version without the second family may be looked at, too.
   std::vector<std::string> names;
   const rocksdb::Status listed = rocksdb::DB::ListColumnFamilies(options, dir, &names);
   if (!listed.ok()) return OpenError(dir, listed);
@@ -497,8 +499,8 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
   DamagedTables damaged(dir);
   if (!damaged.all_aside()) return damaged.status();
   Database database{.env = std::make_unique<IndexEnv>(options.file_system)};
-  // A start wants the records, and every core for them and for what follows from them. What an open
-  // finds to compact waits for the first write, which may need it.
+  // A start needs every core to read and use the records. So compactions found at an open wait for
+  // the first write, which may need them.
   database.env->HoldCompactions();
   rocksdb::Options settings = DatabaseOptions(options, database.env.get());
   const auto damage = std::make_shared<DamageOfLogs>();
@@ -511,7 +513,7 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
   for (rocksdb::ColumnFamilyHandle* const family : families) database.families.emplace_back(family);
   if (!opened.ok()) return damaged.status().ok() ? OpenError(dir, opened) : damaged.status();
   damaged.Remove();
-  // Else a damaged one would show in the middle of the scan, when the device counts as open.
+  // Otherwise a damaged file would show in the middle of the scan, when the device counts as open.
   if (!options.create) KVKEEP_RETURN_IF_ERROR(VerifyTableFiles(dir, *database.db));
 
   auto index = std::make_unique<RocksDbIndex>(dir, options, std::move(database), damage->found());
@@ -525,7 +527,7 @@ absl::StatusOr<std::unique_ptr<IndexInspector>> InspectRocksDbIndex(const std::s
                                                                     const Uuid& device) {
   KVKEEP_RETURN_IF_ERROR(CheckThereIsOne(dir));
   KVKEEP_RETURN_IF_ERROR(CheckTableFiles(dir));
-  // First as strict as a healthy log allows; then as the daemon opens it.
+  // Opens it first as strictly as a healthy log allows, then as the daemon does.
   absl::Status log_status;
   absl::StatusOr<Database> database =
       OpenToLook(dir, rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords);

@@ -37,8 +37,8 @@ inline constexpr size_t kMaxMetaNameBytes = 1024;     // of its name
 struct RocksDbIndexOptions {
   // Makes a new index. False: a directory without one is DataLoss, never an empty index.
   bool create = false;
-  // Two of them hold what is not in a table file yet of records, two more what of recency; the
-  // write-ahead log stays below three.
+  // Two buffers hold records that are not in a table file yet, two more recency entries; the
+  // write-ahead log stays below three buffers.
   uint64_t write_buffer_bytes = 8 * kMiB;  // 64 KiB to 1 GiB
   int max_open_files = 64;                 // 16 to 65536
   // Writes wait while the database is stalled. For callers that have nothing else to do.
@@ -58,28 +58,28 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
                                                              const Uuid& device,
                                                              const RocksDbIndexOptions& options);
 
-// An index that is only looked at: no byte in its directory changes. For `kvkeep fsck`. The caller
-// keeps others away from it (the device's lock).
+// Reads an index without changing a byte in its directory. For `kvkeep fsck`. The caller keeps
+// others away from it (the device's lock).
 class IndexInspector {
  public:
   virtual ~IndexInspector() = default;
-  // DataLoss when the write-ahead log is damaged: what was logged from there on is not seen here,
-  // nor by the daemon. A log that merely ends in the middle of an entry, as after a kill or a power
-  // cut, is sound.
+  // DataLoss when the write-ahead log is damaged: neither this nor the daemon sees the entries from
+  // there on. A log that merely ends in the middle of an entry, as after a kill or a power cut, is
+  // sound.
   virtual const absl::Status& log_status() const = 0;
   // Reads every table file and checks its checksums.
   virtual absl::Status VerifyTables() = 0;
   virtual absl::StatusOr<StableMark> ReadStableMark() = 0;
   virtual absl::StatusOr<std::optional<std::string>> GetMeta(absl::string_view name) = 0;
-  // Every record as it is stored, for DecodeRecord. Stops when `visit` is false.
+  // Visits every record as stored, for DecodeRecord. Stops when `visit` returns false.
   virtual absl::Status Visit(
       absl::FunctionRef<bool(absl::string_view key, absl::string_view value)> visit) = 0;
 };
 absl::StatusOr<std::unique_ptr<IndexInspector>> InspectRocksDbIndex(const std::string& dir,
                                                                     const Uuid& device);
 
-// Whether one more database whose write failed may be left in this process's memory and others
-// still be opened. Then the device of such a one is better kept as it is.
+// Returns whether one more database whose write failed may be left in this process's memory, with
+// others still to be opened. If not, the device of such a database is better kept as it is.
 bool OneMoreIndexMayFail();
 
 }  // namespace kvkeep

@@ -11,10 +11,9 @@
 namespace kvkeep {
 namespace {
 
-// Where there was no space RocksDB looks for some every five seconds, and goes on by itself once
-// there is: with the log whose write failed, which ends the process in a build with asserts
-// (Debian's). What was not written is not known to us to be missing, either. So it stays stopped
-// until it is opened anew.
+// After running out of space RocksDB looks for some every five seconds, and then goes on by itself,
+// with the log whose write failed. This ends the process in a build with asserts (Debian's), and we
+// do not know which writes are missing. So RocksDB stays stopped until it is opened anew.
 class NoRecovery final : public rocksdb::EventListener {
  public:
   void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status,
@@ -23,8 +22,8 @@ class NoRecovery final : public rocksdb::EventListener {
   }
 };
 
-// After such a read it takes no write any more, as if one had failed. Nothing is lost then: what
-// was to be compacted or flushed is still there, so it may be told to go on.
+// After a failed read of its own RocksDB takes no writes, as if one had failed. Nothing is lost
+// then: the data to be compacted or flushed is still there, so it may be told to go on.
 class ReadsMayFail final : public rocksdb::EventListener {
  public:
   void OnBackgroundError(rocksdb::BackgroundErrorReason reason, rocksdb::Status* error) override {
@@ -99,7 +98,7 @@ std::vector<rocksdb::ColumnFamilyDescriptor> Families(const rocksdb::Options& da
   families.emplace_back(rocksdb::kDefaultColumnFamilyName, database);
   if (!recency) return families;
   rocksdb::ColumnFamilyOptions small = database;
-  // Its entries overwrite each other: several buffers of them are merged before the rest is.
+  // Its entries overwrite each other, so several buffers of them are merged before the rest.
   small.level0_file_num_compaction_trigger = 4;
   families.emplace_back(kRecencyFamily, small);
   return families;

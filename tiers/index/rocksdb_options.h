@@ -1,5 +1,5 @@
-// How an index's database is set up, what of its log is heard, and what it does after an error of
-// its own threads.
+// Options of an index's database, the part of its log that is used, and its behaviour after an
+// error of its own threads.
 #pragma once
 
 #include <rocksdb/db.h>
@@ -17,16 +17,16 @@ namespace kvkeep {
 inline constexpr char kRecencyFamily[] = "recency";
 
 // RocksDB's own log would lie on the device, and Debian's build, whose asserts are on, ends the
-// process when a second line of it cannot be written. What went wrong is in the statuses.
+// process when a second line of it cannot be written. Errors are in the statuses.
 class NoLog : public rocksdb::Logger {
  public:
   using Logger::Logv;
   void Logv(const char* /*format*/, va_list /*arguments*/) override {}
 };
 
-// Nor that, but for what it says nowhere else: that a replay of the write-ahead log met damage, and
-// left out all that was logged behind it. An end in the middle of an entry is none: a kill or the
-// loss of power leaves that.
+// Writes no log either, but counts the damage that RocksDB tells only there: a replay of the
+// write-ahead log met it, and left out all entries behind it. An end in the middle of an entry is
+// no damage: a kill or the loss of power leaves that.
 class DamageOfLogs final : public NoLog {
  public:
   using Logger::Logv;
@@ -37,8 +37,8 @@ class DamageOfLogs final : public NoLog {
   std::atomic<uint64_t> found_{0};
 };
 
-// Of a table file that RocksDB reads for itself: to compact it, or to look at what it has just
-// written. It says so in words only.
+// Returns whether RocksDB failed to read a table file for itself: to compact it, or to check a file
+// that it has just written. Only the status's words tell.
 bool IsFailedRead(const rocksdb::Status& status);
 
 rocksdb::Options DatabaseOptions(const RocksDbIndexOptions& options, rocksdb::Env* env);

@@ -1,4 +1,4 @@
-// What RocksDB tells of itself, as IndexStats.
+// Reads RocksDB's own statistics as IndexStats.
 #pragma once
 
 #include "tiers/index/database.h"
@@ -6,7 +6,8 @@
 
 namespace kvkeep {
 
-// Waits for RocksDB's own mutex at most, never for a disk. What it does not tell is 0.
+// Waits for RocksDB's own mutex at most, never for a disk. Numbers that RocksDB does not tell are
+// 0.
 IndexStats ReadRocksDbStats(const Database& database);
 
 }  // namespace kvkeep

@@ -61,7 +61,7 @@ std::optional<std::string> ReadAt(std::ifstream& file, const Handle& at) {
   return bytes;
 }
 
-// A block's data; none when it is not what was written.
+// Returns a block's data, or nullopt if it is not what was written.
 std::optional<std::string> ReadBlock(std::ifstream& file, const Handle& at) {
   if (at.bytes > kMaxBlockBytes) return std::nullopt;
   std::optional<std::string> block = ReadAt(file, {at.offset, at.bytes + kTrailerBytes});
@@ -92,8 +92,8 @@ std::optional<Handle> FindProperties(absl::string_view metaindex) {
 fs::path AsideOf(const fs::path& table) { return fs::path(table) += kAside; }
 fs::path OriginalOf(fs::path aside) { return aside.replace_extension(); }
 
-// Best effort: of a file that stays away RocksDB says that it is missing. Where it has made another
-// one of that name, that is the index's.
+// Best effort: if the file stays away, RocksDB says that it is missing. If RocksDB has made another
+// file of that name, that one is the index's.
 void PutBack(const fs::path& table) {
   std::error_code ignored;
   if (fs::exists(table, ignored)) {
@@ -113,7 +113,7 @@ std::vector<fs::path> FilesNamed(const std::string& dir, absl::string_view exten
   return files;
 }
 
-// Also true when nothing can be said: RocksDB finds other damage of footers and metaindexes.
+// Also returns true in case of doubt: RocksDB finds other damage of footers and metaindexes.
 bool IsSafeToOpen(const fs::path& path) {
   std::error_code error;
   const uint64_t size = fs::file_size(path, error);
@@ -154,7 +154,7 @@ absl::Status CheckTableFiles(const std::string& dir) {
 }
 
 DamagedTables::DamagedTables(std::string dir) {
-  // Of a process that died before it had put them back.
+  // Puts back files that a process had moved aside before it died.
   for (const fs::path& aside : FilesNamed(dir, kAside)) PutBack(OriginalOf(aside));
   for (fs::path& table : FindDamaged(dir)) {
     if (status_.ok()) status_ = DamageOf(dir, table);

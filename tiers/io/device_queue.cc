@@ -13,11 +13,11 @@
 namespace kvkeep {
 namespace {
 
-// Of every 1 + kReadsPerWrite fragments issued while both kinds wait, one is a write; and it is
-// the same share of the depth.
+// One of every 1 + kReadsPerWrite fragments issued while both kinds wait is a write. Writes get the
+// same share of the depth.
 constexpr uint32_t kReadsPerWrite = 3;
 
-// 1 ms, and twice as long each time.
+// Returns 1 ms, doubled with each try.
 std::chrono::milliseconds PauseAfter(uint32_t tries) {
   constexpr uint32_t kDoublings = 6;
   const std::chrono::milliseconds pause(1 << std::min(tries - 1, kDoublings));

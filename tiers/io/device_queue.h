@@ -1,6 +1,6 @@
-// DeviceQueue: the operations of one device, which may have several files: which goes next, cut
-// how, and what its result means. A pure state machine, no I/O and no threads: both engines and its
-// tests drive it.
+// DeviceQueue: the operations of one device, which may have several files. It decides which goes
+// next, cuts it into fragments, and judges results. A pure state machine, no I/O and no threads:
+// both engines and its tests drive it.
 //
 // - At most `depth` fragments are out (in the kernel) at once; the rest waits in order of arrival.
 // - Reads go ahead of writes. While both wait, a write follows at the latest after every third
@@ -40,7 +40,7 @@ struct IoRequest {
   absl::Status status;         // of the first fragment that failed
 };
 
-// What one system call moves; shrinks from the front as bytes arrive.
+// The bytes that one system call moves; shrinks from the front as bytes arrive.
 struct IoFragment {
   std::shared_ptr<IoRequest> request;
   uint64_t offset = 0;
@@ -53,8 +53,8 @@ struct IoFragment {
 
 class DeviceQueue {
  public:
-  // Results in a row without progress after which a fragment fails: where the kernel is short of
-  // something, after about 4 s, as the pauses grow.
+  // Results in a row without progress after which a fragment fails. Where the kernel is short of
+  // something this takes about 4 s, as the pauses grow.
   static constexpr uint32_t kMaxFruitless = 64;
   static constexpr std::chrono::milliseconds kLongestPause{64};
 
@@ -80,7 +80,7 @@ class DeviceQueue {
   std::optional<IoFragment> Next();
   // `result` of issuing `fragment`: bytes moved, or a negated errno.
   Outcome OnResult(IoFragment& fragment, int64_t result);
-  // Gives up all that is not out. Operations with fragments out complete when those are back.
+  // Gives up all that is not out. Operations with fragments out complete when these are back.
   // Returns those that completed.
   std::vector<std::shared_ptr<IoRequest>> FailWaiting(const absl::Status& status);
 

@@ -11,7 +11,7 @@ struct DeviceTimes {
   Histogram read, write, sync;
 };
 
-// Of a device at one moment.
+// The times of a device at one moment.
 struct DeviceTimesCounts {
   HistogramCounts read{.bounds = &kDurationBounds};
   HistogramCounts write{.bounds = &kDurationBounds};

@@ -13,10 +13,10 @@
 namespace kvkeep {
 namespace {
 
-// Waiting for operations inside a callback waits for the thread that should complete them.
+// A callback must not wait for operations: it would wait for the thread that completes them.
 thread_local bool in_callback = false;
 
-// How long ago that was, for a histogram.
+// Returns the nanoseconds since `time`, for a histogram.
 uint64_t Since(MonotonicTime time) {
   const MonotonicTime now = RealClock()->Now();
   return now > time ? static_cast<uint64_t>((now - time).count()) : 0;

@@ -1,5 +1,5 @@
-// What both engines share of a device's file: its state, the Device handed to the caller, and the
-// way a completed operation is told.
+// Code shared by both engines for a device's file: its state, the Device handed to the caller, and
+// the completion of operations.
 //
 // Ownership: the Device and every operation on its way hold the OpenDevice; the descriptor is
 // closed with the last of them. Files that are one device share its queue, which belongs to the
@@ -40,19 +40,20 @@ struct SubmittedOperation {
   IoOperation operation;
   absl::Status check;  // why it must not be issued, if it must not
 
-  // Pushes it onto its device's queue, which is returned. REQUIRES: the caller guards that.
+  // Pushes it onto its device's queue, and returns the queue. REQUIRES: the caller guards the
+  // queue.
   std::shared_ptr<DeviceQueue> Queue() &&;
 };
 
-// An operation that is over but for its callback.
+// A finished operation whose callback has yet to run.
 struct CompletedOperation {
   std::shared_ptr<OpenDevice> device;
   IoOperation::Done done;
   absl::Status status;
 
-  // Of a request that its queue gave back.
+  // Makes one of a request that its queue gave back.
   static CompletedOperation Of(IoRequest& request);
-  // Of one that never reached a queue: counted as an error.
+  // Makes one of an operation that never reached a queue. It counts as an error.
   static CompletedOperation Refused(SubmittedOperation submitted, absl::Status status,
                                     IoCounters* counters);
   // Runs the callback, destroys it, then lets the device go. REQUIRES: no lock held.
@@ -69,7 +70,7 @@ class OperationSink {
   ~OperationSink() = default;
 };
 
-// What fell back and why, for describe(): bounded, each said once. Thread-safe.
+// Notes of fallbacks and their reasons, for describe(): bounded, each once. Thread-safe.
 class FallbackNotes {
  public:
   void Add(std::string note);
@@ -84,7 +85,7 @@ class FallbackNotes {
   uint64_t more_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Opens `options.path` as a Device whose operations go to `sink`, as do those of options.beside.
+// Opens `options.path` as a Device whose operations go to `sink`, like those of options.beside.
 // `sink` and `counters` outlive all of its operations. Counts and notes a buffered open.
 absl::StatusOr<std::unique_ptr<Device>> OpenEngineDevice(const DeviceOptions& options,
                                                          OperationSink* sink, IoCounters* counters,

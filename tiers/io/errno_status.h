@@ -1,4 +1,4 @@
-// ErrnoStatus: what an errno of an I/O operation means to kvkeep, each one named.
+// ErrnoStatus: maps each errno of an I/O operation to its meaning for kvkeep.
 //
 //   DataLoss            the medium or the file system lost or cannot give the bytes
 //   ResourceExhausted   no space, quota, file-size limit, kernel memory
@@ -18,8 +18,8 @@ absl::StatusCode ErrnoCode(int error);
 // "<what>: <errno's text> (errno N)". `what` names operation, path and place.
 absl::Status ErrnoStatus(int error, absl::string_view what);
 
-// Of such a status: the kernel was short of memory or requests. That passes, and says nothing about
-// the device.
+// Returns whether such a status says that the kernel was short of memory or requests. This passes,
+// and says nothing about the device.
 bool IsHostShort(const absl::Status& status);
 
 }  // namespace kvkeep

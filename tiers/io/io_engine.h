@@ -6,11 +6,12 @@
 // it wait in order inside the engine, reads ahead of writes, with a share kept for writes so that
 // they never starve. Files that lie on one drive are opened beside each other: all of them together
 // have one such limit and order. Memory registered with RegisterBuffer is used as fixed buffers
-// (pinned once). Every fall back is counted, and said once in `describe()`.
+// (pinned once). Every fallback is counted, and told once in `describe()`.
 //
 // Thread-safe. Devices must be destroyed before their engine; destroying a device waits for its
 // operations, callbacks included (so never do it on an engine's callback thread). An engine that is
-// destroyed first completes what waits with Unavailable; nothing may be submitted afterwards.
+// destroyed first completes waiting operations with Unavailable; nothing may be submitted
+// afterwards.
 #pragma once
 
 #include <absl/status/status.h>
@@ -46,8 +47,8 @@ struct DeviceOptions {
   // Takes flock(LOCK_EX | LOCK_NB) on the very file description that I/O goes through, so that I/O
   // of a dead process that is still in flight holds the lock. Unavailable when another has it.
   bool lock = false;
-  // Where its operations' times are noted, with those of other files perhaps; must outlive the
-  // device. Null: nowhere.
+  // Records its operations' times, perhaps with other files'; must outlive the device. Null: none
+  // are recorded.
   DeviceTimes* times = nullptr;
   // Another file of the same drive, open in this engine: they have one queue, with the depth and
   // the max_io_bytes of the first of them. Null: it is the first.
@@ -82,11 +83,11 @@ class IoEngine {
   // mapped as long as the engine lives. At most kMaxRegisteredBuffers.
   virtual absl::Status RegisterBuffer(std::span<std::byte> memory) = 0;
   virtual absl::StatusOr<std::unique_ptr<Device>> Open(const DeviceOptions& options) = 0;
-  // Runs tasks on the engine's one thread, between operations. Null: it has several, which wait for
-  // disks.
+  // Runs tasks on the engine's one thread, between operations. Null: the engine has several
+  // threads, which wait for disks.
   virtual Executor* loop() { return nullptr; }
   virtual Stats stats() const = 0;
-  // One line for the log: which engine, which features, what fell back and why.
+  // Returns one line for the log: the engine, its features, fallbacks and their reasons.
   virtual std::string describe() const = 0;
 };
 

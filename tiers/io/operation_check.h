@@ -1,4 +1,4 @@
-// CheckOperation: what every Device demands of an operation before it moves a byte.
+// CheckOperation: checks that every Device makes before it moves a byte.
 #pragma once
 
 #include <absl/status/status.h>

@@ -1,5 +1,4 @@
-// Outstanding: how many operations of one device are not over yet, and waiting for the last.
-// Thread-safe.
+// Outstanding: counts the unfinished operations of one device, and waits for the last. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -25,7 +24,7 @@ class Outstanding {
     MutexLock lock(&mu_);
     while (count_ > 0) none_.Wait(&mu_);
   }
-  // False when some are still there after `timeout` without a change.
+  // Returns false if some are unfinished after `timeout` without a change.
   bool WaitNoneFor(std::chrono::nanoseconds timeout) {
     MutexLock lock(&mu_);
     while (count_ > 0) {

@@ -1,4 +1,4 @@
-// RegisteredBuffers: which registered buffer, if any, an I/O's memory lies wholly in.
+// RegisteredBuffers: finds the registered buffer, if any, that holds all of an I/O's memory.
 //
 // Knows addresses only; pinning is the engine's. Not thread-safe.
 #pragma once
@@ -15,7 +15,7 @@ namespace kvkeep {
 
 class RegisteredBuffers {
  public:
-  // Whether `memory` may be registered next. InvalidArgument (size, alignment, overlap),
+  // Checks whether `memory` may be registered next. InvalidArgument (size, alignment, overlap),
   // ResourceExhausted (table full).
   absl::Status CheckNext(std::span<const std::byte> memory) const;
   // REQUIRES: CheckNext(memory) is OK. Its slot in the kernel's table is the value that
@@ -32,7 +32,7 @@ class RegisteredBuffers {
     uintptr_t end;
     uint32_t slot;
   };
-  // The first that begins after `address`.
+  // Returns the first buffer that begins after `address`.
   std::vector<Buffer>::const_iterator After(uintptr_t address) const;
 
   std::vector<Buffer> buffers_;  // sorted by address

@@ -23,8 +23,8 @@ namespace {
 using Next = DeviceQueue::Outcome::Next;
 
 // The ring's thread turns: take what was handed over, issue, enter the kernel, judge what
-// completed, run callbacks. Callbacks run last, from a list: one that submits only adds to the
-// inbox.
+// completed, run callbacks. Callbacks run last, from a list: a callback that submits only adds to
+// the inbox.
 class UringEngine final : public IoEngine, private OperationSink, private Executor {
  public:
   explicit UringEngine(const IoEngineOptions& options) : ring_entries_(options.ring_entries) {}
@@ -94,7 +94,8 @@ class UringEngine final : public IoEngine, private OperationSink, private Execut
   bool stop_asked_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
 
-  // Below only the ring's thread looks; others call ring_->Wake() under mu_ while waiting_.
+  // Only the ring's thread uses the fields below; others call ring_->Wake() under mu_ while
+  // waiting_.
   std::unique_ptr<UringRing> ring_;
   RegisteredBuffers buffers_;
   bool stopping_ = false;
@@ -308,8 +309,8 @@ void UringEngine::IssueSlot(uint32_t slot) {
                   .buffer_slot = buffer});
 }
 
-// From here on a Submit wakes the thread, so that it may sleep. No wake-up is lost: what was handed
-// over before is seen here, what is handed over later finds waiting_ set, and the wake stays in the
+// Returns whether the thread may sleep, as from here on a Submit wakes it. No wake-up is lost:
+// earlier submissions are seen here, later ones find waiting_ set, and the wake stays in the
 // eventfd until an Enter has seen it.
 bool UringEngine::MayWait() {
   MutexLock lock(&mu_);

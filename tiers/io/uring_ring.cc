@@ -147,7 +147,7 @@ io_uring_sqe* UringRing::NextSqe() {
 
 void UringRing::Enter(Wait wait, std::vector<Completion>* completions) {
   if (!wake_armed_) ArmWake();
-  // What was collected on the way is an event already.
+  // Completions collected on the way are an event already.
   EnterOnce(collected_.empty() ? wait : Wait::kNo);
   completions->insert(completions->end(), collected_.begin(), collected_.end());
   collected_.clear();

@@ -1,5 +1,5 @@
-// UringRing: one io_uring and the eventfd that wakes its thread. Hides liburing: which flags and
-// features this kernel has, a full submission queue, interrupted and refused enters.
+// UringRing: one io_uring and the eventfd that wakes its thread. Hides liburing: the kernel's flags
+// and features, a full submission queue, interrupted and refused enters.
 //
 // Created, used and destroyed on one thread (the kernel insists); only Wake is for others.
 #pragma once
@@ -51,7 +51,7 @@ class UringRing {
 
   // Puts an I/O on the submission queue; Enter hands it to the kernel.
   void Prepare(const Io& io);
-  // Hands over what was prepared, waits as told, appends what completed.
+  // Submits the prepared I/O, waits as told, appends the completions.
   void Enter(Wait wait, std::vector<Completion>* completions);
   // Pins `memory` as buffer `slot`.
   absl::Status RegisterBuffer(uint32_t slot, std::span<std::byte> memory);

@@ -23,7 +23,7 @@
 namespace kvkeep {
 namespace {
 
-// Besides superblock and data files.
+// Names of our files besides superblock and data files.
 constexpr const char* kOurNames[] = {kIndexName, kNewIndexName, kLostIndexName, kLiveMapName,
                                      kNewLiveMapName, kProbeName};
 constexpr absl::string_view kDataPrefix = "data.";
@@ -64,7 +64,7 @@ absl::Status RetryWhileLocked(absl::FunctionRef<absl::Status()> lock) {
   while (true) {
     absl::Status status = lock();
     if (!absl::IsUnavailable(status) || RealClock()->Now() >= give_up) return status;
-    // For another process to end: nobody tells us when it has.
+    // Waits for another process to end, as nothing tells us when it has.
     std::this_thread::sleep_for(kLockPause);
   }
 }
@@ -120,7 +120,7 @@ absl::Status DeviceDirectory::LockSuperblock() {
         UniqueFd fd,
         OpenAt(dir_.get(), kSuperblockName, O_RDWR | O_CREAT, 0600, superblock_path()));
     KVKEEP_RETURN_IF_ERROR(TryLock(fd.get(), superblock_path()));
-    // Its last owner may have replaced the file while we waited: then we hold the wrong one.
+    // The last owner may have replaced the file while we waited: then we hold the wrong one.
     struct stat locked, named;
     if (fstat(fd.get(), &locked) != 0) return ErrnoStatus(errno, superblock_path(), "stat");
     if (fstatat(dir_.get(), kSuperblockName, &named, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -281,7 +281,8 @@ absl::StatusOr<bool> DeviceDirectory::DataFileIsLocked(size_t number) const {
 }
 
 absl::Status DeviceDirectory::RemoveContents() {
-  // First: it vouches for the rest, perhaps already, when the last step of a format failed.
+  // Empties the superblock first: it vouches for the rest, perhaps already, when the last step of a
+  // format failed.
   if (ftruncate(superblock_.get(), 0) != 0) {
     return ErrnoStatus(errno, superblock_path(), "truncate");
   }

@@ -37,23 +37,24 @@ class DeviceDirectory {
   std::string live_map_path() const { return absl::StrCat(path_, "/", kLiveMapName); }
   std::string data_path(size_t number) const;
 
-  // Nothing when the format has not finished.
+  // Returns nullopt if the format has not finished.
   absl::StatusOr<std::optional<Superblock>> ReadSuperblock() const;
   absl::Status WriteSuperblock(const Superblock& superblock);
 
-  // Only the owner may look in.
+  // Makes the directory accessible to its owner only.
   absl::Status RestrictMode();
   // Checks that `bytes` more fit on the file system.
   absl::Status CheckFreeSpace(uint64_t bytes) const;
-  // Makes data files `from` (as they are) into `to`: longer, or more of them, all labelled and on
-  // stable storage. On failure what was added is taken away again.
+  // Grows the data files from their present geometry `from` to `to`: longer, or more of them, all
+  // labelled and on stable storage. On failure it removes the additions again.
   absl::Status GrowDataFiles(const Uuid& device, const DeviceGeometry& from,
                              const DeviceGeometry& to);
   absl::Status MakeIndexDirectory();
-  // The index is a directory; all data files are there, as long as they should be, and carry this
-  // device's labels. Longer or more ones are left from growing that was cut short: cut off.
+  // Checks that the index is a directory, and that all data files are there, as long as they should
+  // be, with this device's labels. Cuts off longer or additional files, which are left from growing
+  // that was cut short.
   absl::Status CheckContents(const Uuid& device, const DeviceGeometry& geometry);
-  // True when `number` is locked by some file description, ours or another's.
+  // Returns whether some file description, ours or another's, locks data file `number`.
   absl::StatusOr<bool> DataFileIsLocked(size_t number) const;
   // Removes data files, live map, index and half-written superblocks; empties the superblock.
   absl::Status RemoveContents();

@@ -1,4 +1,4 @@
-// What the files of a device are called, below its directory (README.md says what is in them).
+// Names of a device's files below its directory (README.md describes the files).
 #pragma once
 
 #include <absl/strings/str_format.h>
@@ -12,7 +12,7 @@ inline constexpr char kSuperblockName[] = "superblock";
 inline constexpr char kNewSuperblockName[] = "superblock.new";
 inline constexpr char kIndexName[] = "index";
 inline constexpr char kLiveMapName[] = "live";
-// Of `kvkeep fsck --rebuild-index`: what is not finished yet, and the index that was replaced. The
+// Files of `kvkeep fsck --rebuild-index`: unfinished ones, and the index that was replaced. The
 // daemon looks at none of them.
 inline constexpr char kNewIndexName[] = "index.new";
 inline constexpr char kLostIndexName[] = "index.lost";

@@ -1,5 +1,5 @@
-// How the capacity of a device's directory is shared out: superblock and index on one side, data
-// files on the other. Pure arithmetic, the same at format, at open and in `plan`.
+// Divides the capacity of a device's directory: superblock and index on one side, data files on the
+// other. Pure arithmetic, the same at format, at open and in `plan`.
 //
 //   index allowance  max(32 MiB, capacity / 32)    superblock, labels' inodes, live map, RocksDB
 //   data bytes       capacity - allowance, down to a multiple of 1 MiB
@@ -29,13 +29,14 @@ struct DeviceGeometry {
   std::vector<uint64_t> files;  // size of each data file
 
   uint64_t data_bytes() const;
-  // Above it no more is added to the index: a quarter is left for removals and compaction.
+  // Returns the limit of the index's bytes for adds: a quarter of the allowance is left for
+  // removals and compaction.
   uint64_t index_budget() const {
     KVKEEP_CHECK(live_map_bytes <= index_allowance);
     const uint64_t for_index = index_allowance - live_map_bytes;
     return for_index - for_index / 4;
   }
-  // Log and buffers of a small device must fit what it keeps back for the index.
+  // Returns a buffer size with which log and buffers of a small device fit its index allowance.
   uint64_t index_write_buffer_bytes() const;
 };
 

@@ -55,7 +55,8 @@ absl::Status Zero(int fd, uint64_t bytes, const std::string& path) {
 
 std::string NewPath(const std::string& path) { return absl::StrCat(path, ".new"); }
 
-// The new ring of a change that was cut short: it has all keys, and would keep those dropped since.
+// Removes the new ring of a change that was cut short: it has all keys, and would keep keys dropped
+// since.
 absl::Status RemoveUnfinished(const std::string& path) {
   const std::string unfinished = NewPath(path);
   const absl::StatusOr<UniqueFd> fd = OpenRing(unfinished, O_WRONLY);
@@ -80,7 +81,7 @@ absl::StatusOr<Secret> ReadMasterKey(const std::string& path) {
                      std::all_of(raw.begin(), raw.end(), absl::ascii_isxdigit);
     raw = hex ? absl::HexStringToBytes(raw) : std::string();
   }
-  // A file that was only made long enough is not random.
+  // A file of equal bytes was only made long enough, and is not random.
   const bool varied = !raw.empty() && raw.find_first_not_of(raw[0]) != std::string::npos;
   absl::StatusOr<Secret> key =
       varied ? absl::StatusOr<Secret>(Secret(AsBytes(raw).first<Secret::kBytes>()))
@@ -115,7 +116,7 @@ absl::StatusOr<std::vector<KeyRing::Entry>> KeyRingFile::Read(const std::string&
 }
 
 absl::StatusOr<std::unique_ptr<KeyRingFile>> KeyRingFile::Open(const std::string& path) {
-  // Looked at first, so that nobody but its owner leaves a lock beside it.
+  // Reads the ring first, so that only its owner leaves a lock beside it.
   if (const absl::Status there = Read(path).status(); !there.ok() && !absl::IsNotFound(there)) {
     return there;
   }
@@ -164,7 +165,7 @@ absl::StatusOr<std::unique_ptr<KeyRing>> KeyRingFile::UnwrapWithKeysFor(
     const std::vector<std::string>& tenants, const Secret& master, RandomSource* random,
     std::span<const Secret> previous) {
   std::vector<KeyRing::Entry> entries = entries_;
-  // First what is there: a ring of another master key must not get keys of this one.
+  // Unwraps the present keys first: a ring of another master key must not get keys of this one.
   absl::Status opened = KeyRing::Unwrap(entries, master, previous).status();
   if (absl::IsPermissionDenied(opened)) {
     return absl::InvalidArgumentError(absl::StrCat(path_, ": ", opened.message()));

@@ -1,13 +1,13 @@
 // LiveIndex: a device's index that keeps the device's live map (live_map.h) in step with it.
 //
 //   start    after the first whole scan the map says what the records say
-//   batch    bits of the images that go are cleared before the index forgets them; bits of those
-//            that come are set after it has them
+//   batch    bits of the images that go are cleared before the index forgets them; bits of
+//            new ones are set after it has them
 //
-// So a bit is only ever set for an image whose record is committed and was not removed. What a
-// killed daemon can leave behind is a record without its bit (of its last batch): that chunk is
-// served as any other, and only a rebuild of the index would miss it. A power cut may take back
-// what was not synced, here as in the index.
+// So a bit is only ever set for an image whose record is committed and was not removed. A killed
+// daemon can leave behind a record without its bit (of its last batch): that chunk is served as any
+// other, and only a rebuild of the index would miss it. A power cut may take back unsynced changes,
+// here as in the index.
 //
 // Thread-safety as ChunkIndex; batches come one after the other. A map that cannot be written fails
 // the next batch, before the index hears of it.
@@ -53,7 +53,7 @@ class LiveIndex final : public ChunkIndex {
   IndexStats stats() const override { return index_->stats(); }
 
  private:
-  // Writes to the map what is still to be written.
+  // Writes pending changes to the map.
   absl::Status CatchUp();
 
   const std::unique_ptr<ChunkIndex> index_;

@@ -33,7 +33,7 @@ bool IsZero(std::span<const std::byte> page) {
 std::byte& ByteOf(Block& page, uint64_t bit) { return page[kBitsAt + bit / 8]; }
 std::byte MaskOf(uint64_t bit) { return std::byte{1} << (bit % 8); }
 
-// The page that says what `images` says of its blocks.
+// Returns the page with the bits of `images` for its blocks.
 Block MakePage(const Uuid& device, uint64_t number, const BlockSet& images) {
   Block page{};
   const uint64_t first = number * kLiveBlocksPerPage, end = first + kLiveBlocksPerPage;

@@ -1,7 +1,7 @@
 // The live map: which blocks of a device begin an image that its index names. It lies beside the
-// index, not in it: when RocksDB is lost, it is what still says which of the images on the device
-// are wanted. Without it a rebuilt index would bring back what was deleted, cleared or evicted,
-// since those images stay where they are until their blocks are used again.
+// index, not in it: when RocksDB is lost, the map still says which images on the device are wanted.
+// Without it a rebuilt index would bring back deleted, cleared or evicted chunks, since their
+// images stay where they are until their blocks are used again.
 //
 // A file of 4 KiB pages, 32 KiB for each GiB of data:
 //      0    8  XXH3-64 of {device UUID (16), number of the page (8), bits (4088)}
@@ -32,7 +32,7 @@ constexpr uint64_t LiveMapBytes(BlockCount blocks) {
   return DivideRoundUp(blocks.value(), kLiveBlocksPerPage) * kBlockBytes;
 }
 
-// A page with its checksum made right; and whether one is right (or all zeros).
+// Sets a page's checksum; and checks that a page is right (or all zeros).
 void SealLivePage(const Uuid& device, uint64_t number, Block& page);
 bool LivePageIsGood(const Uuid& device, uint64_t number, std::span<const std::byte> page);
 
@@ -43,7 +43,7 @@ struct LiveMapContents {
 // A file that is too short has damaged pages at its end.
 absl::StatusOr<LiveMapContents> ReadLiveMap(int fd, const std::string& path, const Uuid& device,
                                             BlockCount blocks);
-// The whole map as one new file `path`, on stable storage.
+// Writes the whole map as one new file `path`, on stable storage.
 absl::Status WriteLiveMap(const std::string& path, const Uuid& device, const BlockSet& images);
 
 // The map of a device in use. One thread at a time; Sync on any.
@@ -55,7 +55,7 @@ class LiveMap {
 
   absl::Status Set(std::span<const BlockNumber> images) { return Change(images, true); }
   absl::Status Clear(std::span<const BlockNumber> images) { return Change(images, false); }
-  // Afterwards it says this and nothing else. Writes only pages that change.
+  // Makes the map say exactly `images`. Writes only pages that change.
   absl::Status Replace(const BlockSet& images);
   absl::Status Sync() const { return FlushFile(fd_.get(), path_); }
 

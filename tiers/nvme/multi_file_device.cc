@@ -21,7 +21,7 @@ MultiFileDevice::MultiFileDevice(std::vector<std::unique_ptr<Device>> files,
     files_.push_back(std::make_unique<File>());
     files_.back()->device = std::move(file);
   }
-  // One of them is synced by the caller's own thread.
+  // The caller's own thread syncs one of the files.
   const size_t threads = std::min(files_.size(), kSyncsAtOnce) - 1;
   if (threads > 0) syncs_ = std::make_unique<ThreadPool>("kvkeep-sync", static_cast<int>(threads));
 }
@@ -37,8 +37,8 @@ void MultiFileDevice::Submit(IoOperation operation) {
   operation.offset = DeviceOffset(in_file);
   File* const file = files_[number].get();
   if (operation.kind == IoOperation::Kind::kWrite) {
-    // When it ends, not now: a sync that began in between would take the mark away too early. One
-    // that failed may have written something.
+    // Marks the file when the write ends, not now: a sync that began in between would remove the
+    // mark too early. A failed write may have written something, too.
     operation.done = [file, done = std::move(operation.done)](absl::Status status) mutable {
       file->unsynced = true;
       std::move(done)(std::move(status));

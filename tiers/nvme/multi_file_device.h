@@ -4,10 +4,10 @@
 // operation lies inside one file, and block 0 of a file (its label) is never written: both are
 // CHECKs, since the allocator's barriers and reserved extents see to them. Thread-safe.
 //
-// A sync costs about what one flush of the drive does, however many files there are: only those
-// written since the last one are synced, all at once, and the kernel makes one flush of those that
-// wait for one. (syncfs would be one call, but waits for all that others write to the file system,
-// and tells their errors as ours.)
+// A sync costs about what one flush of the drive does, however many files there are: only files
+// written since the last sync are synced, all at once, and the kernel merges the waiting syncs into
+// one flush. (syncfs would be one call, but waits for all that others write to the file system, and
+// tells their errors as ours.)
 #pragma once
 
 #include <atomic>
@@ -32,9 +32,9 @@ class MultiFileDevice final : public Device {
                   uint64_t file_bytes);
 
   void Submit(IoOperation operation) override;
-  // The files that may have been written since the last one, also after one of them failed; all of
-  // them the first time, as it is not known what a daemon before left behind. The first error, and
-  // from then on always that one: the kernel tells of a failure once.
+  // Syncs the files that may have been written since the last sync, even if one fails. Syncs all
+  // files the first time, as an earlier daemon may have left unsynced writes. Returns the first
+  // error, and always that one from then on: the kernel tells of a failure once.
   absl::Status Sync() override;
   uint64_t size_bytes() const override { return size_bytes_; }
   bool direct() const override;  // all files

@@ -70,7 +70,7 @@ ExtentList DirectoryDevice::ReservedExtents() const {
   return labels;
 }
 
-// What OpenNvmeDevice was asked for.
+// The arguments of OpenNvmeDevice.
 struct Request {
   const NvmeDeviceOptions& options;
   const Uuid& store_uuid;
@@ -90,7 +90,8 @@ absl::Status FormatContents(DeviceDirectory& directory, const Superblock& superb
       directory.CheckFreeSpace(geometry.data_bytes() + geometry.index_allowance));
   KVKEEP_RETURN_IF_ERROR(directory.GrowDataFiles(superblock.device, {}, geometry));
   KVKEEP_RETURN_IF_ERROR(directory.MakeIndexDirectory());
-  // Made here and closed again: the superblock vouches for a whole device, so it comes last.
+  // Makes the index and closes it again: the superblock vouches for a whole device, so it comes
+  // last.
   KVKEEP_RETURN_IF_ERROR(OpenRocksDbIndex(directory.index_path(), superblock.device,
                                           IndexOptions(geometry, /*create=*/true))
                              .status());
@@ -179,8 +180,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDataFiles(const Request& request,
   return std::make_unique<MultiFileDevice>(std::move(files), geometry.files, geometry.file_bytes);
 }
 
-// The engine and the index say what happened to the drive; here that is what happened to the
-// device.
+// Turns an error of the engine or the index into one of the device.
 absl::Status AsBroken(const absl::Status& status) {
   if (absl::IsUnavailable(status)) return status;
   return absl::DataLossError(status.message());

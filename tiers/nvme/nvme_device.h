@@ -41,14 +41,14 @@ struct NvmeDeviceOptions {
   uint32_t depth = 32;
   // A known device that cannot be opened stops the start instead of degrading it.
   bool required = false;
-  // False for a device that is known to exist: a directory without a superblock is then kBroken
-  // (its file system is not mounted) instead of being formatted.
+  // False for a device that is known to exist: then a directory without a superblock is kBroken
+  // (its file system is not mounted) and not formatted.
   bool may_format = true;
 
   absl::Status Validate() const;
 };
 
-// Why a device could not be opened, because the daemon's answer differs.
+// Why a device could not be opened, as the daemon reacts differently.
 enum class OpenFailure {
   // It is of another version, capacity is above the free space, not a directory, a directory with
   // other things in it: refuse to start.
@@ -73,20 +73,21 @@ class NvmeDevice {
   virtual const std::string& dir() const = 0;
   virtual BlockCount capacity_blocks() const = 0;
   virtual BlockCount barrier_blocks() const = 0;
-  // Blocks that hold labels: claimed by the owner of the allocator before anything else.
+  // Returns the blocks that hold labels. The owner of the allocator claims them before anything
+  // else.
   virtual ExtentList ReservedExtents() const = 0;
   // Directory bytes: data files and index, now; never above capacity_bytes.
   virtual uint64_t used_directory_bytes() const = 0;
   virtual uint64_t capacity_bytes() const = 0;  // that the files were made for
-  // True when the index has outgrown what is kept back for it: no more adds until it shrinks, which
-  // a Commit or Sync of the index finds out. Never waits.
+  // Returns whether the index has outgrown its allowance: then there are no more adds until it
+  // shrinks, which a Commit or Sync of the index finds out. Never waits.
   virtual bool index_over_budget() const = 0;
 
   // Block-addressed: operation.offset is in the device's own space (block number * kBlockBytes)
   // and must lie inside one extent, hence inside one file.
   virtual Device& io() = 0;
   virtual ChunkIndex& index() = 0;
-  // Of its operations; null: not noted.
+  // Returns the times of its operations; null: not recorded.
   virtual const DeviceTimes* times() const { return nullptr; }
 };
 
@@ -116,10 +117,10 @@ struct StoreIdentity {
 absl::StatusOr<StoreIdentity> LoadOrCreateStoreIdentity(const std::string& path,
                                                         RandomSource* random);
 
-// The one that is there; NotFound without.
+// Loads the identity that is there. NotFound if there is none.
 absl::StatusOr<StoreIdentity> LoadStoreIdentity(const std::string& path);
 
-// This boot of the machine (/proc/sys/kernel/random/boot_id).
+// Returns the id of this boot of the machine (/proc/sys/kernel/random/boot_id).
 absl::StatusOr<Uuid> ReadBootId();
 
 }  // namespace kvkeep

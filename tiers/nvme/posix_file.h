@@ -1,4 +1,4 @@
-// Small blocking file calls with errors that name the path, for what this folder does at start:
+// Small blocking file calls with errors that name the path, for this folder's work at start:
 // superblock, labels, state file. Payload goes through tiers/io.
 //
 // Error codes: NotFound, PermissionDenied (no right, or read-only), FailedPrecondition (a symbolic
@@ -25,9 +25,9 @@ absl::Status ErrnoStatus(int error, absl::string_view path, absl::string_view wh
 absl::StatusOr<UniqueFd> OpenAt(int dir, const std::string& name, int flags, mode_t mode,
                                 const std::string& path);
 
-// Whole file, at most `limit` bytes of it; a longer one is DataLoss.
+// Reads a whole file of at most `limit` bytes; a longer one is DataLoss.
 absl::StatusOr<std::string> ReadWhole(int fd, size_t limit, const std::string& path);
-// Exactly out.size() bytes from `offset`; the end of the file before that is DataLoss.
+// Reads exactly out.size() bytes from `offset`. DataLoss if the file ends before that.
 absl::Status ReadAt(int fd, uint64_t offset, std::span<std::byte> out, const std::string& path);
 absl::Status WriteAt(int fd, uint64_t offset, std::span<const std::byte> bytes,
                      const std::string& path);

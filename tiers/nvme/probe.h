@@ -1,4 +1,5 @@
-// ProbeDevice: whether the file system of a device's directory takes writes now, found out by one.
+// ProbeDevice: finds out, by a write, whether the file system of a device's directory takes writes
+// now.
 #pragma once
 
 #include <absl/status/status.h>

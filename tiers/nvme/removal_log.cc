@@ -25,9 +25,9 @@ constexpr size_t kNoteBytes = 64, kNoteChecksumAt = 56;
 constexpr absl::string_view kRemovalsMagic = "KVKREMOV";
 constexpr uint32_t kRemovalsVersion = 1;
 constexpr uint32_t kToBeRemoved = 1, kRemoved = 2;
-// A file is written anew when it has more than this beside twice what is live.
+// A file is written anew when it has more notes than this beyond twice the live ones.
 constexpr uint64_t kSpareNotes = 4096;
-// More than any process leaves: notes of all tenants, and their ends.
+// More bytes than any process leaves: notes of all tenants, and their ends.
 constexpr size_t kMostBytes = 1 * kGiB;
 
 using Bytes = std::array<std::byte, kNoteBytes>;
@@ -129,7 +129,7 @@ absl::Status FileRemovalLog::Append(const std::deque<Note>& notes, bool sync) {
                : static_cast<void>(live_.insert(note.id));
   }
   if (bytes_ + bytes.size() > (2 * live_.size() + kSpareNotes) * kNoteBytes) return WriteAnew();
-  // What a failed write has left behind the good end is overwritten.
+  // Overwrites bytes that a failed write has left behind the good end.
   KVKEEP_RETURN_IF_ERROR(WriteAt(fd_.get(), bytes_, AsBytes(bytes), path_));
   bytes_ += bytes.size();
   return sync ? FlushFile(fd_.get(), path_) : absl::OkStatus();

@@ -1,5 +1,5 @@
-// RemovalLog: which chunks were deleted on this node and may still lie beyond it, on disk: what a
-// process that ends has not removed there, the next one does.
+// RemovalLog: records on disk which chunks were deleted on this node and may still lie beyond it.
+// The next process removes those there that this one does not.
 //
 // A file of notes of 64 bytes, integers little-endian:
 //      0  16  namespace         52   4  1: it is to be removed, 2: it was
@@ -7,7 +7,7 @@
 //     48   4  part
 // The first one names the format: "KVKREMOV", version u32 = 1, zeros, checksum. A note that does
 // not fit its checksum counts as none, as the end of a log may be one after a loss of power. The
-// file is written anew when most of it says nothing any more.
+// file is written anew when most of its notes are obsolete.
 #pragma once
 
 #include <absl/container/btree_set.h>
@@ -37,16 +37,16 @@ class RemovalLog {
   using Notes = std::shared_ptr<const std::deque<Note>>;
 
   virtual ~RemovalLog() = default;
-  // What the processes before have left to be removed.
+  // Returns the chunks that earlier processes have left to be removed.
   virtual std::vector<ChunkId> Left() const = 0;
-  // Notes these, in that order and behind all before. `done` is called later, on a thread of the
-  // log's: OK means that they outlive the process, with `sync` a loss of power, too. After an error
-  // some of them may be noted.
+  // Appends the notes in order. `done` is called later, on a thread of the log: OK means that they
+  // outlive the process and, with `sync`, a loss of power. After an error some of them may be
+  // noted.
   virtual void Write(Notes notes, bool sync,
                      std::function<void(absl::Status)> done) = 0;
 };
 
-// In a file. One process at a time; its owner sees to that.
+// A RemovalLog in a file. Its owner makes sure that only one process uses it at a time.
 class FileRemovalLog final : public RemovalLog {
  public:
   // Makes the file where there is none. FailedPrecondition: of another format.
@@ -65,7 +65,7 @@ class FileRemovalLog final : public RemovalLog {
 
   const std::string path_;
   std::vector<ChunkId> left_;  // at Open
-  // The thread's, once there is one.
+  // Fields of the thread, once there is one.
   UniqueFd fd_;
   uint64_t bytes_ = 0;  // of the file that are good
   absl::btree_set<ChunkId> live_;

@@ -1,12 +1,12 @@
-// Breaker: whether an endpoint is asked at all.
+// Breaker: decides whether an endpoint is asked at all.
 //
 // Closed, it lets all through. It opens after some connection failures in a row, when half of the
-// answers of the last seconds are failures, or at once for what somebody has to mend. Open, it lets
-// nothing through until its pause is over; then a single request, the probe, whose answer closes it
-// or opens it for twice as long. It always comes back by itself: a probe that ends without an
-// answer gives its turn to the next one.
+// answers of the last seconds are failures, or at once for an error that somebody has to mend.
+// Open, it lets nothing through until its pause is over; then a single request, the probe, whose
+// answer closes it or opens it for twice as long. It always comes back by itself: a probe that ends
+// without an answer gives its turn to the next one.
 //
-// Answers to what was sent before it last opened or closed say nothing of now, and are not counted:
+// Answers to requests sent before it last opened or closed say nothing of now, and are not counted:
 // hence tickets. A plain value: time comes from the caller. Thread-compatible.
 #pragma once
 
@@ -40,18 +40,19 @@ class Breaker {
   // `random` outlives this.
   Breaker(const BreakerOptions& options, RandomSource* random);
 
-  // A request may be sent. Its end is told once, by one of the four below.
+  // Returns a ticket if a request may be sent. The caller tells its end once, by one of the four
+  // calls below.
   std::optional<Ticket> Admit(MonotonicTime now);
   void Serves(Ticket ticket, MonotonicTime now);
   void Fails(Ticket ticket, Failure failure, MonotonicTime now);
-  // No request will be taken before somebody changes something.
+  // Tells that no request will be taken before somebody changes something.
   void Misconfigured(Ticket ticket, MonotonicTime now);
-  // It ended without saying anything of the endpoint: cancelled, or never sent.
+  // Tells that a request ended without saying anything of the endpoint: cancelled, or never sent.
   void Abandons(Ticket ticket, MonotonicTime now);
 
   State state() const { return state_; }
   bool misconfigured() const { return state_ != State::kClosed && misconfigured_; }
-  // When it may be asked again; zero when it may be now.
+  // Returns the time until the endpoint may be asked again; zero when it may be now.
   std::chrono::nanoseconds RetryIn(MonotonicTime now) const;
   uint64_t times_opened() const { return times_opened_; }
 
@@ -62,7 +63,7 @@ class Breaker {
     uint32_t answers = 0, failures = 0;
   };
 
-  // It was admitted since it last opened or closed.
+  // Returns whether the ticket was given since the breaker last opened or closed.
   bool Counts(Ticket ticket) const;
   void Count(MonotonicTime now, bool failed);
   bool TooMany(MonotonicTime now) const;

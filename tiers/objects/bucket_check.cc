@@ -29,7 +29,7 @@ class CheckSink final : public HttpSink {
   std::string text;
 };
 
-// Answers that are on their way, waited for.
+// Waits for answers that are on their way.
 class Awaited {
  public:
   explicit Awaited(size_t count) : answers_(count), left_(count) {}
@@ -55,7 +55,7 @@ class Awaited {
   size_t left_ ABSL_GUARDED_BY(mu_);
 };
 
-// One answer, as it is judged and as it is shown.
+// One answer, as judged and as shown.
 struct Seen {
   S3Answer answer;
   HttpAnswer http;
@@ -136,7 +136,7 @@ class BucketChecker {
     findings_.push_back({std::move(what), std::move(says), verdict, std::move(means)});
   }
 
-  // False: nothing works.
+  // Returns false if nothing works.
   bool CheckRoundTrip() {
     const std::string body(10'000, 'k');
     const Seen put = Put(Name("a"), body);
@@ -305,7 +305,7 @@ class BucketChecker {
          "bad images could not be deleted: use another bucket");
   }
 
-  // What expires beside what the nodes are told of that (g4.lifetime).
+  // Compares what expires with g4.lifetime, which the nodes are told.
   void JudgeExpiry(const Seen& lifecycle, const std::optional<BucketExpiry>& expiry) {
     const char* const what = "rules that expire objects";
     const bool told = options_.lifetime.count() > 0;

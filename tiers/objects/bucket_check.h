@@ -1,8 +1,9 @@
-// CheckBucket: what a bucket's server does, tried on it: objects of its own are put, raced for, cut
-// off, read, overwritten and deleted. For people who are about to trust one, and for tests of it.
+// CheckBucket: tries what a bucket's server does, on objects of its own, which it puts, races for,
+// cuts off, reads, overwrites and deletes. For people who are about to trust a server, and for
+// tests.
 //
 // It asks the server itself, with no breaker, window or retry in between, so that each line is one
-// answer. It blocks for seconds. What it puts lies below "check/" and is deleted at the end, as far
+// answer. It blocks for seconds. Its objects lie below "check/" and are deleted at the end, as far
 // as the server lets it.
 #pragma once
 
@@ -37,20 +38,20 @@ struct BucketCheckOptions {
   std::chrono::seconds lifetime{0};  // g4.lifetime of the nodes; 0: not told
 };
 
-// All pointers outlive the call. Findings in the order they were made: the first ones that are bad
-// end it, when nothing works at all.
+// Returns findings in the order they were made. Ends at the first bad ones if nothing works at all.
+// All pointers outlive the call.
 std::vector<BucketFinding> CheckBucket(const S3Urls& urls, const SharedS3Keys& keys,
                                        const BucketCheckOptions& options, HttpEngine* engine,
                                        Clock* clock, RandomSource* random);
 
-// One question that changes nothing: an object is read that is not there. It tells whether the
-// bucket's server answers and takes these keys, and its clock. Blocks for `each_within` at most.
+// Asks one question that changes nothing: reads an absent object. Tells whether the bucket's server
+// answers and takes these keys, and its clock. Blocks for `each_within` at most.
 std::vector<BucketFinding> AskBucket(const S3Urls& urls, const SharedS3Keys& keys,
                                      const BucketCheckOptions& options, HttpEngine* engine,
                                      Clock* clock, RandomSource* random);
 
-// Whether a small answer took about as long as Linux holds an ACK back (TCP_DELACK_MIN, 40 ms):
-// then the server sends by Nagle's algorithm, and each small request pays for it.
+// Returns whether a small answer took about as long as Linux holds an ACK back (TCP_DELACK_MIN, 40
+// ms): then the server sends by Nagle's algorithm, and each small request pays for it.
 bool WaitsForAcks(MonotonicTime answered);
 
 }  // namespace kvkeep

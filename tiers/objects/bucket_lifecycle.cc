@@ -10,7 +10,7 @@
 namespace kvkeep {
 namespace {
 
-// Which objects a rule is for.
+// The objects that a rule is for.
 struct Filter {
   absl::string_view prefix;
   bool tagged = false, unclear = false;

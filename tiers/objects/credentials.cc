@@ -7,7 +7,7 @@
 namespace kvkeep {
 namespace {
 
-// Of `whole`, from (100 - spread) % to all of it.
+// Returns a random time from (100 - spread_percent) % of `whole` up to all of it.
 MonotonicTime Jittered(MonotonicTime whole, int spread_percent, RandomSource& random) {
   const int64_t spread = whole.count() / 100 * spread_percent;
   if (spread <= 0) return whole;
@@ -121,7 +121,7 @@ void S3Credentials::Take(State& state, Clock& clock, RandomSource& random,
         std::clamp<std::chrono::seconds>(left, kShortestLife, kLongestLife);
     state.due = now + Jittered(life / 10 * 8, 10, random);
   }
-  // The same ones keep their place, so that what is signed with them counts as one.
+  // Equal keys keep the old object, so that requests signed with either count as one.
   if (state.keys == nullptr || !(*state.keys == *keys)) {
     state.keys = std::make_shared<const S3Keys>(*std::move(keys));
     state.expired = nullptr;

@@ -5,7 +5,7 @@
 // begun when the source says that it changed, at about 80 % of the keys' life, at once when a
 // server called them expired, and after a failure with growing pauses. One is on its way at a time.
 //
-// Thread-safe. The source is asked without a lock held, by who calls Tick or Expired.
+// Thread-safe. The caller of Tick or Expired asks the source, with no lock held.
 #pragma once
 
 #include <absl/status/status.h>
@@ -21,7 +21,7 @@
 
 namespace kvkeep {
 
-// What was asked of the source.
+// Counters of questions to the source.
 struct KeyCounters {
   uint64_t fetched = 0, failed = 0;
   std::optional<UnixSeconds> expires;  // the keys in use, if they do
@@ -31,11 +31,11 @@ struct KeyCounters {
 
 class S3Credentials {
  public:
-  // After a failure: doubling, and up to half of it shorter, so that a fleet does not ask at once.
+  // Pauses after failures: doubling, each up to half shorter, so that a fleet does not ask at once.
   static constexpr std::chrono::seconds kFirstPause{1}, kLongestPause{60};
-  // Keys that last not even that long are renewed no more often.
+  // Keys with a shorter life are renewed no more often.
   static constexpr std::chrono::seconds kShortestLife{10};
-  // What claims to last longer is renewed as if it did not.
+  // Keys that claim a longer life are renewed as if theirs were this.
   static constexpr std::chrono::hours kLongestLife{24 * 365};
 
   // `clock` and `random` outlive this.
@@ -45,16 +45,18 @@ class S3Credentials {
 
   // Null until the source has answered for the first time.
   SharedS3Keys Current() const;
-  // Waits until there are keys, or the first answer was an error, so long at most. OK: there are.
+  // Waits at most `within` until there are keys, or the first answer was an error. OK: there are
+  // keys.
   absl::Status AwaitFirst(std::chrono::milliseconds within) const;
   // Begins a renewal when one is due. Called about once a second, by a thread that serves no
   // requests: the source may read a file.
   void Tick();
-  // A server said that these have expired: begins a renewal, once for those keys. False when
-  // nothing newer is to come: one was begun for them before and brought the same ones, or failed.
+  // Begins a renewal, once for these keys, because a server said that they have expired. Returns
+  // false when nothing newer is to come: an earlier renewal for them brought the same keys, or
+  // failed.
   bool Expired(const SharedS3Keys& keys);
 
-  // What the last renewal said; Unavailable before the first. Never holds a secret.
+  // Returns the status of the last renewal; Unavailable before the first. Never holds a secret.
   absl::Status status() const;
   // When the current keys end, if they do.
   std::optional<UnixSeconds> expires() const;

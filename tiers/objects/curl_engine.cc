@@ -35,7 +35,7 @@ absl::Status CheckCurlOptions(const CurlEngineOptions& options) {
   return absl::OkStatus();
 }
 
-// Once a process, before any thread of ours uses libcurl; never undone.
+// Sets libcurl up, once a process, before any thread of ours uses it; never undone.
 bool CurlIsThere() {
   static const bool there = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
   return there;
@@ -111,7 +111,8 @@ void CurlEngine::Loop() {
     KVKEEP_CHECK(curl_multi_perform(multi_.get(), &running) == CURLM_OK);
     EndFinished();
     EndLate();
-    // Late is asked again below for what moved meanwhile, so a stretch begins with its first byte.
+    // Late is called again below for transfers that moved meanwhile, so a stretch begins with its
+    // first byte.
     if (!waiting_.empty() && running_.size() < options_.connections) continue;
     KVKEEP_CHECK(curl_multi_poll(multi_.get(), nullptr, 0, PollMillis(), nullptr) == CURLM_OK);
   }
@@ -225,7 +226,7 @@ void CurlEngine::End(HttpCall call, absl::Status why) {
   std::move(done)(std::move(answer));
 }
 
-// Whoever is answered may start another one.
+// Repeats, as a callback may start another request.
 void CurlEngine::EndAll() {
   do {
     TakeOrders();

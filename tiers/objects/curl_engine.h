@@ -2,15 +2,15 @@
 //
 // HTTP/1.1 only; no redirect, cookie, .netrc, compression or proxy of the environment. TLS 1.2 and
 // up, certificates checked. A request waits in the engine's queue, not in libcurl's, whose queue
-// knows no deadline. Connections are reused while they are young. Looking up a name never holds the
-// loop up: one that hangs is left to its thread.
+// knows no deadline. Connections are reused while they are young. A name lookup never holds up the
+// loop: if it hangs, it is left to its thread.
 //
 // When bodies are slow, one is given up at a time, downloads first, the least advanced first: the
-// others have its part of the line, and are measured anew. One that stands still is given up in any
-// case.
+// others get its part of the line, and are measured anew. A body that stands still is always given
+// up.
 //
-// The destructor cancels all requests, also those that a callback starts when it is told of that.
-// It answers all of them and joins the thread.
+// The destructor cancels all requests, also those that a callback starts meanwhile. It answers all
+// of them and joins the thread.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -71,7 +71,7 @@ class CurlEngine final : public HttpEngine {
   CurlEngine(const CurlEngineOptions& options, Clock* clock,
              std::unique_ptr<void, FreeMulti> multi);
 
-  // All below run on the loop's thread.
+  // All functions below run on the loop's thread.
   void Loop();
   bool TakeOrders();  // false: stop
   void RunDue();
@@ -94,7 +94,7 @@ class CurlEngine final : public HttpEngine {
   std::vector<std::pair<MonotonicTime, Executor::Task>> ordered_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
-  // Of the loop's thread.
+  // Fields of the loop's thread.
   std::deque<Waiting> waiting_;
   std::multimap<MonotonicTime, Executor::Task> tasks_;  // by when they are due
   absl::flat_hash_map<HttpCall, std::unique_ptr<Transfer>> running_;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr long kBufferBytes = 512 * 1024;  // as measured: the copy out of it costs nothing then
 
-// False once one was refused.
+// Returns false once an option was refused.
 class EasyOptions {
  public:
   explicit EasyOptions(CURL* easy) : easy_(easy) {}
@@ -62,12 +62,12 @@ absl::Status CurlEngine::Transfer::SetOptions(HttpCall call) {
   set.Set(CURLOPT_HTTP_VERSION, long{CURL_HTTP_VERSION_1_1});
   set.Set(CURLOPT_FOLLOWLOCATION, 0L);
   set.Set(CURLOPT_NETRC, long{CURL_NETRC_IGNORED});
-  // Set, so that the environment's are not asked for. A proxy's own head is no answer.
+  // Set, so that libcurl does not take the environment's. A proxy's own head is no answer.
   set.Set(CURLOPT_PROXY, options_.proxy.c_str());
   set.Set(CURLOPT_NOPROXY, "");
   set.Set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   set.Set(CURLOPT_NOSIGNAL, 1L);
-  // Else the end of a request waits for the thread that looks its host's name up.
+  // Otherwise the end of a request waits for the thread that looks up its host's name.
   set.Set(CURLOPT_QUICK_EXIT, 1L);
   set.Set(CURLOPT_DNS_CACHE_TIMEOUT, static_cast<long>(options_.names_kept.count()));
   set.Set(CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
@@ -79,7 +79,7 @@ absl::Status CurlEngine::Transfer::SetOptions(HttpCall call) {
   set.Set(CURLOPT_SSLVERSION, long{CURL_SSLVERSION_TLSv1_2});
   if (!options_.ca_file.empty()) {
     set.Set(CURLOPT_CAINFO, options_.ca_file.c_str());
-    // Else whoever the system trusts could sign the server's, too.
+    // Otherwise any authority that the system trusts could sign the server's certificate, too.
     set.Set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
   }
   set.Set(CURLOPT_SOCKOPTFUNCTION, &OnSocket);
@@ -137,7 +137,7 @@ absl::Status CurlEngine::Transfer::SetHeaders() {
 absl::Status CurlEngine::Transfer::Late(MonotonicTime now) {
   const bool answered = answer_.head.status >= 200;
   if (!sent_at_.has_value() && moved_ >= body_size_) sent_at_ = body_size_ == 0 ? begun_ : now;
-  // A server that thinks about a whole body is not slow; one that takes or gives one is.
+  // A server that thinks about a whole body is not slow; only a body on its way counts.
   const bool moves = answered || (moved_ > 0 && moved_ < body_size_);
   if (!moves) {
     stretch_from_.reset();
@@ -248,7 +248,7 @@ size_t CurlEngine::Transfer::TakeBody(std::span<const std::byte> bytes) {
     const size_t room = options_.max_text_bytes - answer_.text.size();
     const size_t kept = std::min<size_t>(room, bytes.size());
     answer_.text.append(reinterpret_cast<const char*>(bytes.data()), kept);
-    // What is dropped has a limit too: an error's text without end is no answer.
+    // Dropped bytes have a limit too: an error's text without end is no answer.
     if (moved_ > body_size_ + 16 * options_.max_text_bytes) {
       return Stop(absl::ResourceExhaustedError("the text of its answer does not end"));
     }
@@ -328,7 +328,7 @@ void CurlEngine::Transfer::Answer(absl::Status status, MonotonicTime now) {
     answer_.first_byte = std::chrono::microseconds(first);
     answer_.sent_bytes = static_cast<uint64_t>(sent);
   }
-  // The body of a success that had no bytes.
+  // A success without body bytes: the sink has not been begun.
   if (status.ok() && request_.sink != nullptr && !head_done_ &&
       IsSuccessStatus(answer_.head.status)) {
     status = request_.sink->Begin(answer_.head);

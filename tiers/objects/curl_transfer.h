@@ -18,22 +18,22 @@ class CurlEngine::Transfer {
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
-  // Sets the handle up; an error of libcurl's is one of the request.
+  // Sets up the handle; an error of libcurl's is an error of the request.
   absl::Status Prepare(HttpCall call);
   CURL* handle() const { return easy_.get(); }
 
-  // Why it is to be ended now, OK when it is not. Called at `WakeAt` at the latest.
+  // Returns why the transfer must end now, or OK. Called at `WakeAt` at the latest.
   absl::Status Late(MonotonicTime now);
   MonotonicTime WakeAt() const;
-  // Its body was slower than it has to be over the stretch that ends now.
+  // Returns whether its body was too slow over the stretch that ends now.
   bool IsSlow(MonotonicTime now);
-  // It is given up before `other` is, when both are slow.
+  // Returns whether it is given up before `other` when both are slow.
   bool GoesBefore(const Transfer& other) const;
   absl::Status GiveUpSlow();
-  // How fast its body moves is measured from now on.
+  // Starts a new measurement of its body's speed.
   void MeasureAnew(MonotonicTime now);
 
-  // What libcurl says at the end, as a status of ours.
+  // Returns libcurl's result as a status of ours.
   absl::Status Finished(CURLcode code) const;
   // Hands the answer out. Nothing that the request names is touched from here on.
   void Answer(absl::Status status, MonotonicTime now);
@@ -79,7 +79,7 @@ class CurlEngine::Transfer {
   size_t run_ = 0, in_run_ = 0;  // where the body that is sent goes on
   uint64_t at_ = 0;
   bool head_done_ = false;  // the sink has seen it
-  // How fast it moves: bytes up to when the present stretch began, and when some were last seen.
+  // Bytes moved so far, up to the begin of the present stretch, and when some were last seen.
   uint64_t moved_ = 0, moved_before_ = 0, moved_seen_ = 0;
   std::optional<MonotonicTime> stretch_from_, moved_at_;  // while its body moves
   std::optional<MonotonicTime> sent_at_;  // all of the request

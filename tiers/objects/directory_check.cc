@@ -19,15 +19,15 @@ namespace {
 using Verdict = BucketFinding::Verdict;
 
 constexpr size_t kMostLookedAt = 5'000;  // files and folders
-constexpr size_t kMostUsers = 16;        // whose files and folders are tried
+constexpr size_t kMostUsers = 16;        // their files and folders are tried
 
-// What lies there already: of each user, and of each mode, one.
+// Files and folders that lie there already: one for each user and mode.
 struct Samples {
   using ByOwner = std::map<std::pair<uid_t, mode_t>, std::string>;
   ByOwner folders, files;
 };
 
-// A folder that cannot be listed is skipped, and is a sample itself.
+// Skips a folder that cannot be listed, but keeps it as a sample.
 Samples LookAround(const SharedDirectory& directory, const std::string& path) {
   namespace fs = std::filesystem;
   Samples samples;
@@ -51,7 +51,7 @@ Samples LookAround(const SharedDirectory& directory, const std::string& path) {
   return samples;
 }
 
-// Empty: a file was made in this folder, and is gone again.
+// Makes a file in this folder and removes it. Returns what failed; empty: nothing.
 std::string WriteIn(const SharedDirectory& directory, const std::string& folder) {
   const std::string name = absl::StrFormat("%s/.check-%d", folder, getpid());
   const UniqueFd file(openat(directory.root.get(), name.c_str(),

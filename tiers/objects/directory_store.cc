@@ -23,7 +23,7 @@ namespace {
 constexpr size_t kStepBytes = kMiB;
 constexpr const char* kBadDigest = "BadDigest";
 
-// Parts that are not hidden, so that none is "..", and none of this store's own.
+// Returns whether no part of the name is hidden: so none is "..", or a file of this store's own.
 bool IsFileName(absl::string_view name) {
   if (name.empty() || name.size() > kMaxObjectNameBytes) return false;
   for (const absl::string_view part : absl::StrSplit(name, '/')) {
@@ -39,14 +39,14 @@ ObjectHead HeadOf(const struct stat& is) {
           .modified = UnixSeconds(is.st_mtim.tv_sec)};
 }
 
-// The folders that a name lies in.
+// Makes the folders that a name lies in.
 void MakeFolders(const SharedDirectory& directory, const std::string& name) {
   for (size_t at = name.find('/'); at != std::string::npos; at = name.find('/', at + 1)) {
     static_cast<void>(MakeFolder(directory, name.substr(0, at)));
   }
 }
 
-// Whether names below it can be looked up at all.
+// Returns whether names below the directory can be looked up at all.
 bool CanEnter(const SharedDirectory& directory) {
   return faccessat(directory.root.get(), ".", X_OK, AT_EACCESS) == 0;
 }
@@ -71,12 +71,12 @@ struct DirectoryStore::Request {
     answer.outcome = OutcomeOfErrno(error);
     answer.error = ErrorOfErrno(error, what);
   }
-  // At a file or folder, which says whose it is where access to it was denied.
+  // Fails at a file or folder. The message tells its owner if access was denied.
   void FailAt(int error, absl::string_view what, const std::string& name) {
     Fail(error, what);
     if (error != EACCES && error != EPERM) return;
     absl::StrAppend(&answer.error.message, ": ", OwnerOf(*directory, name));
-    // One file of another user's says nothing of the rest.
+    // A failure at one file of another user's says nothing of the other files.
     if (!puts && CanEnter(*directory)) answer.outcome = ObjectOutcome::kRefused;
   }
   void Answer() {
@@ -96,7 +96,7 @@ DirectoryStore::DirectoryStore(const DirectoryStoreOptions& options, Executor* e
   KVKEEP_CHECK(options.max_waiting > 0 && options.longest_request.count() > 0);
 }
 
-// What has its turn ends soon. What has not is answered here, and its task will find it so.
+// Requests that have their turn end soon. Others are answered here, and their tasks find them so.
 DirectoryStore::~DirectoryStore() {
   while (true) {
     std::shared_ptr<Request> waits;
@@ -203,7 +203,7 @@ void DirectoryStore::Run(Request& request) {
   ended_.NotifyAll();
 }
 
-// Two may open it at the same time: the first one's is kept.
+// Two requests may open it at the same time: the first one's directory is kept.
 bool DirectoryStore::Open(Request& request) {
   {
     MutexLock lock(&mu_);
@@ -379,7 +379,7 @@ void DirectoryStore::DoList(Request& request, const ListObjects& list) {
   std::map<std::string, ListedObject> page;  // the first ones, and one more
   std::error_code error;
   const fs::path root(options_.path);
-  // What the prefix names a folder of lies there alone. Folders of others are not ours to read.
+  // All names with the prefix lie below its folder. Folders of others are not ours to read.
   const size_t folder = list.prefix.rfind('/');
   const fs::path top = folder == std::string::npos ? root : root / list.prefix.substr(0, folder);
   constexpr auto kOptions = fs::directory_options::skip_permission_denied;
@@ -414,7 +414,7 @@ void DirectoryStore::DoList(Request& request, const ListObjects& list) {
 
 // ---- health
 
-// A directory that cannot be written is read on, as one that is full.
+// Reads go on in a directory that cannot be written, as in a full one.
 void DirectoryStore::Note(const Request& request) {
   if (request.answer.error.code == kBadDigest) return;  // of the bytes, not of the directory
   const ObjectOutcome outcome = request.answer.outcome;

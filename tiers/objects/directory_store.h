@@ -2,13 +2,13 @@
 // and no bucket. An object is a file of its name below the directory.
 //
 // A put writes a file of another name below `.new/`, syncs it, and then gives it its name: linked
-// where nothing may be replaced, renamed else, so that no half of an object is ever seen. A version
-// is told by inode, time and size: a file is never written to again. A crash of the server may
-// forget what was put. Modes, the mark and leftover files: shared_directory.h.
+// where nothing may be replaced, renamed else, so that no half of an object is ever seen. Inode,
+// time and size name a version: a file is never written to again. A crash of the server may lose
+// objects that were put. Modes, the mark and leftover files: shared_directory.h.
 //
-// The directory is opened by the first request, and anew after a failure: one that is absent, or
-// without its mark, is a store that is away. A file that this user may not read or delete is
-// refused by itself; where it may not write, no puts are taken, and reads go on.
+// The first request opens the directory; after a failure it is opened anew. If it is absent, or
+// without its mark, the store is away. A file that this user may not read or delete is refused by
+// itself; where it may not write, no puts are taken, and reads go on.
 //
 // Work is done on an executor of the owner's, which blocks there as long as the file system does:
 // deadlines and cancels are looked at between steps of 1 MiB, and cannot end a system call.
@@ -30,11 +30,11 @@ namespace kvkeep {
 
 struct DirectoryStoreOptions {
   std::string path;
-  std::string mark;           // what the directory's mark must say; empty: any
-  std::string writer;         // whose files those below `.new/` are; empty: nobody's
+  std::string mark;           // the text that the directory's mark must have; empty: any
+  std::string writer;         // owner of its files below `.new/`; empty: nobody
   size_t max_waiting = 4096;  // requests; more are refused
   std::chrono::milliseconds longest_request{60'000};
-  // Not to be asked for so long after it failed; not to be put to after it was full.
+  // How long the directory is not asked after it failed, and not put to after it was full.
   std::chrono::milliseconds away_for{5000}, full_for{60'000};
 };
 
@@ -66,9 +66,10 @@ class DirectoryStore final : public ObjectStore {
 
   ObjectCall HandOver(std::shared_ptr<Request> request, MonotonicTime deadline, Work work);
   void Run(Request& request);
-  // Opens the directory for the request, unless it is open. False: its outcome says why not.
+  // Opens the directory for the request, unless it is open. Returns false with the reason as the
+  // request's outcome.
   bool Open(Request& request);
-  // Whether it has to end before it is done; then its outcome is set.
+  // Returns whether the request has to end early; then its outcome is set.
   bool Ends(Request& request) const;
   void Note(const Request& request);
 

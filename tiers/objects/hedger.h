@@ -1,9 +1,9 @@
-// Hedger: whether and when a read that has no first byte yet is sent a second time.
+// Hedger: decides whether and when a read without a first byte is sent a second time.
 //
-// After half as long again as 19 of 20 reads of this endpoint took lately, never before a floor,
-// and not at all while too few were seen. Hedges are paid for by reads that went well, one for
-// twenty, and some are saved up: so they are few when much is late, when they would only add to it.
-// A plain value. Thread-compatible.
+// It sends again after half as long again as 19 of 20 reads of this endpoint took lately, never
+// before a floor, and not at all while too few were seen. Reads that went well pay for hedges,
+// twenty for one, and some are saved up: so hedges are few when much is late, when they would only
+// add to the load. A plain value. Thread-compatible.
 #pragma once
 
 #include <array>
@@ -24,12 +24,13 @@ class Hedger {
  public:
   explicit Hedger(const HedgeOptions& options);
 
-  // How long a read waits for its first byte before a second one is sent; none: it is not hedged.
+  // Returns how long a read waits for its first byte before it is sent again; nullopt: it is not
+  // hedged.
   std::optional<std::chrono::nanoseconds> Patience() const;
-  // Pays for a hedge. False: there is none to be had, and the read waits on.
+  // Pays for a hedge. Returns false if none is saved: the read waits on.
   bool TryHedge();
-  // The first byte of a read that was not hedged came, or of the first of two that were: so long
-  // after it was sent.
+  // Tells that the first byte came, `first_byte` after the read was sent. For a hedged read, only
+  // for the first of the two.
   void Served(std::chrono::nanoseconds first_byte);
 
   uint64_t hedges() const { return hedges_; }

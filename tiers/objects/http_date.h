@@ -11,7 +11,7 @@
 
 namespace kvkeep {
 
-// Since 1970. Only for what is signed or said by a server: nothing is timed by it.
+// Seconds since 1970. Only for signatures and times that servers tell: nothing is timed by it.
 using UnixSeconds = StrongInt<struct UnixSecondsTag, int64_t>;
 
 // "20130524T000000Z". REQUIRES: years 1 to 9999.

@@ -6,10 +6,10 @@
 // head and body, time in all, to the first byte and of a body that drips, requests that wait.
 // Thread-safe.
 //
-// What a server says is no error here: any status number is an OK answer. Errors are those of the
+// A server's refusal is no error here: any status number is an OK answer. Errors are those of the
 // way there: Unavailable (no connection, or it broke), DeadlineExceeded (too late, too slow),
-// ResourceExhausted (a limit, named), Cancelled, DataLoss (what came is no HTTP), and what the sink
-// said. Bytes that a sink was given before an error are no whole body.
+// ResourceExhausted (a limit, named), Cancelled, DataLoss (the answer is no HTTP), and the sink's
+// own. Bytes that a sink was given before an error are no whole body.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -40,13 +40,13 @@ struct HttpHead {
   std::optional<uint64_t> content_bytes;  // Content-Length, where there is one
 };
 
-// Where the body of a success (2xx) goes. What it returns ends the request when it is not OK.
+// Takes the body of a success (2xx). A status that is not OK ends the request.
 class HttpSink {
  public:
   virtual ~HttpSink() = default;
-  // Once, before the first byte.
+  // Called once, before the first byte.
   virtual absl::Status Begin(const HttpHead& head) = 0;
-  // In order, each byte once.
+  // Called in order, with each byte once.
   virtual absl::Status Take(std::span<const std::byte> bytes) = 0;
 };
 
@@ -57,11 +57,11 @@ struct HttpRequest {
   std::vector<std::span<const std::byte>> body;
   HttpSink* sink = nullptr;  // null: a success's body goes where an error's does
 
-  MonotonicTime deadline{MonotonicTime::max()};  // of all of it, waiting for its turn included
-  // Of the answer, from when the request was sent.
+  MonotonicTime deadline{MonotonicTime::max()};  // of all of it, also waiting for its turn
+  // Limit of the time from the end of sending the request to the answer's first byte.
   std::chrono::milliseconds first_byte_within{30'000};
   uint64_t max_body_bytes = 512 * kMiB;           // that the sink is given
-  // The least that its body has to move, up or down, once it has begun; none: the engine's own.
+  // Least speed of its body, up or down, once that has begun; none: the engine's own limit.
   std::optional<uint64_t> least_bytes_per_second;
 };
 
@@ -72,7 +72,7 @@ struct HttpAnswer {
   uint64_t body_bytes = 0;     // that the sink was given
   uint64_t sent_bytes = 0;     // of the request's body
   bool connected = false;      // there was a connection
-  bool slow = false;           // its body moved until it was late: slower than it had to
+  bool slow = false;           // it was late while its body moved, too slowly
   std::chrono::nanoseconds first_byte{0}, total{0};  // since its turn came
 };
 
@@ -82,7 +82,8 @@ class HttpEngine {
 
   virtual ~HttpEngine() = default;
   virtual HttpCall Start(HttpRequest request, Done done) = 0;
-  // `done` runs soon, with Cancelled, unless it does already. Of a call that is over: nothing.
+  // `done` runs soon, with Cancelled, unless it is running already. Does nothing for a call that is
+  // over.
   virtual void Cancel(HttpCall call) = 0;
   // Runs a task where callbacks run, at that time or soon after: tasks in the order of their times,
   // those of one time in the order that they were handed over. Destroyed unrun when the engine goes

@@ -17,7 +17,7 @@ struct HttpHeader {
 };
 using HttpHeaders = std::vector<HttpHeader>;
 
-// Of the first of that name, in any case; empty when there is none.
+// Returns the value of the first header of that name, in any case; empty when there is none.
 inline absl::string_view FindHeader(const HttpHeaders& headers, absl::string_view name) {
   for (const HttpHeader& header : headers) {
     if (absl::EqualsIgnoreCase(header.name, name)) return header.value;

@@ -54,7 +54,7 @@ class JsonFields {
     const auto at = json_.find(name);
     return at == json_.end() || at->is_null() ? nullptr : &*at;
   }
-  // Empty when it is not there.
+  // Returns the field's text; empty if the field is absent.
   absl::StatusOr<absl::string_view> Text(const char* name) const {
     const Json* const field = Find(name);
     if (field == nullptr) return absl::string_view();

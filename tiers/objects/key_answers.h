@@ -1,7 +1,7 @@
-// What services and programs say when they are asked for keys: JSON of metadata services and of a
-// credential process, XML of STS. Pure functions.
+// Parses answers with keys: JSON of metadata services and of a credential process, XML of STS. Pure
+// functions.
 //
-// Errors name the field and what is wrong with it, never what it holds.
+// Errors name the field and the fault, never the contents.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -20,7 +20,7 @@ absl::StatusOr<S3Keys> ParseMetadataKeys(absl::string_view json);
 absl::StatusOr<S3Keys> ParseProcessKeys(absl::string_view json);
 // The answer to AssumeRoleWithWebIdentity.
 absl::StatusOr<S3Keys> ParseStsKeys(absl::string_view xml);
-// The code in an error's body of STS's: a word; empty when it has none.
+// Returns the code in the body of an error of STS: one word; empty when it has none.
 std::string StsErrorCode(absl::string_view xml);
 
 }  // namespace kvkeep

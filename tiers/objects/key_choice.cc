@@ -28,7 +28,7 @@ bool IsSet(const KeyEnvironment& environment, const char* name) {
   return value != nullptr && *value != '\0';
 }
 
-// Empty: none is there.
+// Returns the name of the source to use; empty: there is none.
 std::string ChooseSource(const S3KeyOptions& options, const KeyEnvironment& environment) {
   if (!options.file.empty()) return "file";
   if (!options.process.empty()) return "process";
@@ -43,7 +43,7 @@ std::string ChooseSource(const S3KeyOptions& options, const KeyEnvironment& envi
   return "";
 }
 
-// As a pointer to what it is a kind of.
+// Returns the source as a pointer to its base class.
 template <typename Source>
 absl::StatusOr<std::unique_ptr<S3KeySource>> AsSource(
     absl::StatusOr<std::unique_ptr<Source>> source) {

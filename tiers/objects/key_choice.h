@@ -1,4 +1,4 @@
-// Which source of keys a bucket has, as the configuration and the environment say.
+// Chooses the source of a bucket's keys by the configuration and the environment.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -22,13 +22,13 @@ struct S3KeyOptions {
   std::string process;  // ProcessKeySource's command
 };
 
-// No source takes longer to answer.
+// Time in which every source answers.
 inline constexpr std::chrono::seconds kLongestKeyFetch{65};
 
-// A source that answers inside Fetch, as late as that. InvalidArgument names the option, NotFound
-// says what was looked for. `region`: of STS, where the environment names none. `http`: how the
-// bucket is reached; its `ca_file` and proxy hold for STS as well, metadata services are asked
-// directly. `clock` outlives the source.
+// Makes a source that answers inside Fetch, within kLongestKeyFetch. InvalidArgument names the
+// option, NotFound tells which sources were looked for. `region`: of STS, where the environment
+// names none. `http`: how the bucket is reached; its `ca_file` and proxy hold for STS as well,
+// metadata services are asked directly. `clock` outlives the source.
 absl::StatusOr<std::unique_ptr<S3KeySource>> MakeS3KeySource(const S3KeyOptions& options,
                                                              const std::string& region,
                                                              const CurlEngineOptions& http,

@@ -28,7 +28,7 @@ bool IsOfThisMachine(absl::string_view host) {
   return host == "localhost" || host == "[::1]" || (ipv4 && (ntohl(address.s_addr) >> 24) == 127);
 }
 
-// What no two readers of URLs take for different things: a user, a backslash, a fragment are not.
+// Returns whether all parsers read the URL alike: it has no user, backslash or fragment.
 bool IsPlain(absl::string_view url) {
   return std::all_of(url.begin(), url.end(), [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||

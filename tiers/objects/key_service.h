@@ -24,7 +24,7 @@ absl::Status CheckKeyServiceUrl(absl::string_view name, absl::string_view url);
 
 class KeyService {
  public:
-  // For one answer, whatever the service does.
+  // Time limit of one answer, whatever the service does.
   static constexpr std::chrono::seconds kAnswerWithin{10};
 
   struct Answer {
@@ -36,9 +36,9 @@ class KeyService {
   KeyService(std::unique_ptr<HttpEngine> http, const Clock* clock)
       : http_(std::move(http)), clock_(*clock) {}
 
-  // An error is one of the way there; it holds nothing of what was sent or came.
+  // An error is one of the way there; it holds no byte of question or answer.
   absl::StatusOr<Answer> Ask(HttpRequest request);
-  // What is asked is cancelled, and what will be asked.
+  // Cancels the question under way and every later one.
   void Stop();
 
  private:

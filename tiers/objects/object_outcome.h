@@ -1,5 +1,5 @@
-// How a request to an object store ended: one outcome for each, whatever the store is; and what it
-// said of an error. Pure functions.
+// How a request to an object store ended: one outcome for each request, whatever the store is, and
+// the store's error. Pure functions.
 #pragma once
 
 #include <absl/status/status.h>
@@ -31,19 +31,20 @@ enum class ObjectOutcome : uint8_t {
 };
 inline constexpr size_t kObjectOutcomes = 16;
 
-// In metrics and logs.
+// Returns the outcome's name in metrics and logs.
 absl::string_view NameOf(ObjectOutcome outcome);
 
-// Of the store, cut and printable. Empty fields: it said none.
+// The store's own words, cut and made printable. Empty fields: it said nothing.
 struct ObjectError {
   std::string code, message, request_id;
 
   bool operator==(const ObjectError&) const = default;
 };
 
-// As the seam of a source has it (tiers/remote/remote_source.h): OK for kOk and kExists; NotFound;
-// DataLoss for what is no whole image; Unavailable for what passes by itself; others are
-// misconfiguration. The message has the code and the store's words.
+// Returns the outcome as a status of the source's seam (tiers/remote/remote_source.h): OK for kOk
+// and kExists; NotFound; DataLoss for an image that is not whole; Unavailable for trouble that
+// passes by itself; other codes are misconfiguration. The message has the code and the store's
+// words.
 absl::Status ToStatus(ObjectOutcome outcome, absl::string_view what, const ObjectError& error);
 
 }  // namespace kvkeep

@@ -9,7 +9,7 @@
 //
 // An object is put as a whole or not at all, and its bytes never change: it is replaced or deleted.
 // A read gives the bytes of one version. After a failure it goes on with the same version, or
-// fails. Beyond that a store is not trusted: the reader checks what came.
+// fails. Beyond that a store is not trusted: the reader checks the bytes.
 //
 // The destructor cancels all requests under way, and returns when all of them are answered.
 #pragma once
@@ -79,9 +79,10 @@ struct ObjectHead {
 class ObjectSink {
  public:
   virtual ~ObjectSink() = default;
-  // Once, before the first byte.
+  // Called once, before the first byte.
   virtual absl::Status Begin(const ObjectHead& head) = 0;
-  // In order, each byte of the range once, even if the store had to ask again; no byte beyond it.
+  // Called in order, with each byte of the range once, even if the store had to ask again, and no
+  // byte beyond it.
   virtual absl::Status Take(std::span<const std::byte> bytes) = 0;
 };
 
@@ -113,7 +114,7 @@ struct ObjectListing {
   bool operator==(const ObjectListing&) const = default;
 };
 
-// How a store is: to show it, and to decide whether to ask it.
+// The health of a store: to show it, and to decide whether to ask it.
 struct ObjectStoreHealth {
   enum class State : uint8_t {
     kWell,           // it is asked
@@ -143,7 +144,7 @@ class ObjectStore {
   virtual ObjectCall Put(PutObject put, Done done) = 0;
   // kOk, too, if there was no such object.
   virtual ObjectCall Delete(DeleteObject request, Done done) = 0;
-  // One page, by name. For checks and sweeps; nothing else lists.
+  // Lists one page of objects, by name. Only checks and sweeps list.
   virtual ObjectCall List(ListObjects list, ListDone done) = 0;
   // No-op for a request that is over. A request that succeeds meanwhile may still answer kOk.
   virtual void Cancel(ObjectCall call) = 0;

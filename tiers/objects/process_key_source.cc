@@ -31,7 +31,7 @@ absl::Status NoCommand(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("the credential process ", why));
 }
 
-// Whoever could change it could be the daemon.
+// A user who could change the program could act as the daemon.
 absl::Status CheckProgram(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) {
@@ -44,7 +44,7 @@ absl::Status CheckProgram(const std::string& path) {
                                 "user's that its group and others may not write"));
 }
 
-// The program would get the real user back.
+// Fails if the real user differs, as the program could become that user again.
 absl::Status CheckUser() {
   if (getuid() == geteuid() && getgid() == getegid()) return absl::OkStatus();
   return NoCommand("is not run by a process that has taken on another user for a while");
@@ -66,7 +66,7 @@ class Child {
   UniqueFd Watch() const {
     return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));  // close-on-exec by itself
   }
-  // How it ended; waits.
+  // Waits for its end, and returns the wait status.
   int Reap() {
     int how = 0;
     while (waitpid(pid_, &how, 0) < 0 && errno == EINTR) {
@@ -79,7 +79,7 @@ class Child {
   pid_t pid_;
 };
 
-// The program with its standard output on `out`.
+// Starts the program with its standard output on `out`.
 absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& words, int out) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -113,7 +113,7 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& words, int out) {
       absl::StrCat("the credential process cannot be run: ", std::strerror(failed)));
 }
 
-// Until `fd` can be read, or has ended.
+// Waits until `fd` can be read, or has ended.
 absl::Status AwaitReadable(int fd, int stop, MonotonicTime until, absl::string_view limit) {
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - RealClock()->Now());
@@ -197,7 +197,7 @@ absl::StatusOr<std::string> ProcessKeySource::Run() const {
   KVKEEP_ASSIGN_OR_RETURN(const pid_t pid, Spawn(words_, in.get()));
   Child child(pid);
   in.Reset();
-  // As long as it may become, so that no copy of a part is left behind.
+  // Reserves the full limit, so that no copy of a part is left behind.
   std::string said(kMaxSaidBytes + 1, '\0');
   size_t bytes = 0;
   absl::Status way;
@@ -214,7 +214,7 @@ absl::StatusOr<std::string> ProcessKeySource::Run() const {
           "the credential process printed more than ", kMaxSaidBytes, " bytes"));
     }
   }
-  // It may go on when it has closed its output.
+  // The program may go on after it has closed its output.
   const UniqueFd ended = child.Watch();
   if (way.ok() && !ended.valid()) way = absl::ErrnoToStatus(errno, "the credential process");
   if (way.ok()) way = AwaitReadable(ended.get(), stop_.get(), until, limit);

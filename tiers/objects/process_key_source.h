@@ -1,8 +1,8 @@
 // ProcessKeySource: keys that a program prints, as the "credential_process" of AWS's SDKs does.
 //
 // The program is run as it is, by no shell: with the daemon's environment and user, nothing on its
-// standard input, its standard error dropped (such programs may say secrets there). It has a time
-// limit, and so has what it prints; whoever exceeds them is killed, with all of its process group.
+// standard input, its standard error dropped (such programs may say secrets there). Its time and
+// its output are limited; a program over a limit is killed, with all of its process group.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -18,9 +18,9 @@
 
 namespace kvkeep {
 
-// Words, as AWS documents them: apart by blanks, and a part in double quotes may hold blanks.
-// Nothing else has a meaning: no variable, no '~', no escape. InvalidArgument: the first is no
-// absolute path, a quote has no end, or the command is too long.
+// Splits a command into words, as AWS documents it: words are separated by blanks, and a part in
+// double quotes may hold blanks. There are no variables, no '~' and no escapes. InvalidArgument:
+// the first is no absolute path, a quote has no end, or the command is too long.
 absl::StatusOr<std::vector<std::string>> SplitKeyCommand(absl::string_view command);
 
 class ProcessKeySource final : public S3KeySource {
@@ -39,7 +39,7 @@ class ProcessKeySource final : public S3KeySource {
   ProcessKeySource(std::vector<std::string> words, std::chrono::milliseconds longest_run,
                    UniqueFd stop)
       : words_(std::move(words)), longest_run_(longest_run), stop_(std::move(stop)) {}
-  // What it printed: a secret.
+  // Returns the program's output, which is a secret.
   absl::StatusOr<std::string> Run() const;
 
   const std::vector<std::string> words_;

@@ -32,7 +32,7 @@ std::optional<RequestWindow::Ticket> RequestWindow::TryStart(Kind kind, Monotoni
 }
 
 void RequestWindow::Served(Ticket ticket) {
-  // A window that is not used says nothing of a larger one.
+  // A window that is not in use proves nothing of a larger one.
   const bool in_use = 2 * in_flight() >= size_;
   if (ticket.kind_ == Kind::kWrite && 2 * writes_ >= write_size_ &&
       ++served_writes_ >= write_size_) {

@@ -1,11 +1,11 @@
-// RequestWindow: how many requests an endpoint is given at a time.
+// RequestWindow: limits how many requests an endpoint is given at a time.
 //
 // It grows while it is in use: by one for each answer until it first shrinks, from then on by one
 // for each window of answers. It shrinks to half when bodies are slow, as they share a line, and to
-// 0.7 of itself when the server asks for less. If that was not enough, all requests are held for a
-// while that doubles as long as it goes on: of a server that takes a few at a time a hold at each
-// first refusal left half unused. Answers to what was sent before it last shrank do not shrink it
-// again: a server that turns down 40 requests at once said one thing, not 40.
+// 0.7 of itself when the server asks for less. If that was not enough, all requests are held, for a
+// time that doubles as long as refusals go on. (A hold at each first refusal left half of a server
+// unused that takes a few requests at a time.) Answers to requests sent before it last shrank do
+// not shrink it again: a server that turns down 40 requests at once said one thing, not 40.
 //
 // Writes yield: a quarter of the connections, none in a small window that reads use, or soon after
 // the server asked for less. They have a limit of their own in that quarter, which halves when they
@@ -43,22 +43,23 @@ class RequestWindow {
   // `random` outlives this.
   RequestWindow(const WindowOptions& options, RandomSource* random);
 
-  // A request may be sent now. Its end is told once, by one of the four below.
+  // Returns a ticket if a request may be sent now. The caller tells its end once, by one of the
+  // four calls below.
   std::optional<Ticket> TryStart(Kind kind, MonotonicTime now);
   void Served(Ticket ticket);
   // `retry_after`: what the server asked for, if it did; taken up to the longest hold.
   void Throttled(Ticket ticket, MonotonicTime now,
                  std::optional<std::chrono::seconds> retry_after = std::nullopt);
-  // Its body moved, and too slowly.
+  // Tells that its body moved, but too slowly.
   void Slow(Ticket ticket, MonotonicTime now);
-  // It failed or was cancelled, which says nothing of how much the server can take.
+  // Tells that it failed or was cancelled, which does not show how much the server can take.
   void Ended(Ticket ticket);
 
   uint32_t size() const { return size_; }
-  // Requests of this kind cannot be fewer at a time.
+  // Returns whether the window of this kind is as small as it can be: one request.
   bool is_least(Kind kind) const { return (kind == Kind::kWrite ? write_size_ : size_) == 1; }
   uint32_t in_flight() const { return reads_ + writes_; }
-  // Until then nothing is sent; may lie in the past.
+  // Returns the time until which nothing is sent; may lie in the past.
   MonotonicTime held_until() const { return held_until_; }
 
  private:

@@ -1,9 +1,9 @@
-// RetryBudget: whether a request that failed is sent again, and when.
+// RetryBudget: decides whether a failed request is sent again, and when.
 //
-// So many attempts a request, none that could not begin before its deadline, and of all requests no
-// more than a share beyond what was saved: a server that is down gets 1.1 times what it would get
-// otherwise, not three times. A plain value: time and chance come from the caller. Integers only.
-// Thread-compatible.
+// It limits the attempts of a request, allows none that could not begin before the deadline, and
+// limits retries to a share of all requests plus a saved number: a server that is down gets 1.1
+// times its usual requests, not three times. A plain value: time and chance come from the caller.
+// Integers only. Thread-compatible.
 #pragma once
 
 #include <chrono>
@@ -25,10 +25,10 @@ class RetryBudget {
  public:
   explicit RetryBudget(const RetryOptions& options);
 
-  // A request is sent for the first time.
+  // Counts a request that is sent for the first time.
   void CountRequest();
-  // After `attempts` of them: how long to wait before the next, which is paid for; none: give up.
-  // `random` is any number: pauses are up to half of them shorter.
+  // Pays for the next attempt after `attempts` of them, and returns how long to wait before it;
+  // nullopt: give up. `random` is any number: pauses are up to half of them shorter.
   std::optional<std::chrono::nanoseconds> TryRetry(uint32_t attempts, MonotonicTime now,
                                                    MonotonicTime deadline, uint64_t random);
 

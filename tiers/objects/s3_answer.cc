@@ -32,7 +32,7 @@ std::string Shown(absl::string_view text, size_t max_bytes) {
   return shown;
 }
 
-// What a code says, whatever the status beside it is.
+// Outcomes of codes, whatever the status beside them is.
 constexpr std::pair<absl::string_view, ObjectOutcome> kCodes[] = {
     {"BadDigest", kBroken},  // harmed on its way
     {"IncompleteBody", kBroken},
@@ -89,7 +89,7 @@ ObjectOutcome JudgeStatus(int status) {
     case 507: return kFull;
     default: break;
   }
-  // 3xx: the bucket is elsewhere. 1xx and what is no status at all: nonsense of a server.
+  // 3xx: the bucket is elsewhere. 1xx, or no valid status: nonsense of a server.
   return status >= 300 && status < 500 ? kMisconfigured : kBroken;
 }
 
@@ -127,7 +127,7 @@ ObjectError ParseS3Error(absl::string_view body) {
 ObjectOutcome Judge(const ObjectQuestion& question, int http_status, absl::string_view code) {
   if (IsSuccess(question.verb, http_status)) return kOk;
   if (http_status == 404 && code == "NoSuchKey") {
-    // What was to be deleted is gone; a list is of a bucket, and no object.
+    // The object of a deletion is gone; a list is of a bucket, and no object.
     if (question.verb == ObjectVerb::kDelete) return kOk;
     return question.verb == ObjectVerb::kGet ? kAbsent : kMisconfigured;
   }
@@ -136,7 +136,7 @@ ObjectOutcome Judge(const ObjectQuestion& question, int http_status, absl::strin
     if (question.verb == ObjectVerb::kPut) return kExists;
     return question.verb == ObjectVerb::kGet ? kChanged : kMisconfigured;
   }
-  // A code in a success's or a redirect's body is no error's.
+  // A code in the body of a success or a redirect is not an error's.
   if (http_status >= 400 && http_status < 600) {
     for (const auto& [known, outcome] : kCodes) {
       if (code == known) return outcome;

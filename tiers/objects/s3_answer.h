@@ -1,9 +1,9 @@
-// What an answer of a server means: one outcome for each, and what follows from it. The one place
-// that knows status numbers and the codes of S3's errors.
+// The meaning of a server's answer: one outcome for each answer, and its consequences. Only this
+// file knows status numbers and the codes of S3's errors.
 //
-// What is not known is judged by its status, and to the careful side: only 404 with NoSuchKey says
-// that an object is absent (another server, a wrong bucket and wrong keys answer 404 as well). Pure
-// functions; texts of servers are cut and made printable before anybody sees them.
+// An unknown code is judged by its status, with care: only 404 with NoSuchKey says that an object
+// is absent (another server, a wrong bucket and wrong keys answer 404 as well). Pure functions;
+// texts of servers are cut and made printable before anybody sees them.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -25,16 +25,16 @@ struct ObjectQuestion {
   bool conditional = false;  // with If-None-Match or If-Match
 };
 
-// Returns what an error's body says. A field is empty where the body, or XML in it, does not say
-// it. The message ends with the endpoint and region that the body names, as a redirect's does.
+// Parses an error's body. A field that the body, or the XML in it, does not have is empty. The
+// message ends with the endpoint and region that the body names, as a redirect's does.
 ObjectError ParseS3Error(absl::string_view body);
 
 ObjectOutcome Judge(const ObjectQuestion& question, int http_status, absl::string_view code);
 
-// What somebody has to do about a code; empty: nothing, or nothing that is known.
+// Returns what people have to do about a code; empty: nothing, or not known.
 absl::string_view AdviceFor(absl::string_view code);
 
-// What is done about an outcome, besides telling who asked.
+// The consequences of an outcome, besides the answer to the caller.
 struct Consequence {
   bool again = false;      // the request is worth another attempt, later
   bool renews = false;     // with other keys or another clock: once, at once

@@ -1,4 +1,4 @@
-// What one attempt does with the body of its answer.
+// How one attempt takes the body of its answer.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ absl::Status S3Store::Attempt::BeginRead(const HttpHead& head) {
   if (asked.has_value()) bytes = std::min(bytes.value_or(asked->bytes), asked->bytes);
   KVKEEP_CHECK(resumes == request_.sink_begun);
   if (resumes) {
-    // A server that ignores If-Match, or an object that has another length by now.
+    // The server ignores If-Match, or the object has another length by now.
     other = is.etag != request_.head.etag || !bytes.has_value() ||
             request_.given + *bytes != request_.promised;
     return other ? absl::DataLossError("it was replaced meanwhile") : absl::OkStatus();
@@ -63,7 +63,7 @@ absl::Status S3Store::Attempt::Take(std::span<const std::byte> bytes) {
     return absl::OkStatus();
   }
   KVKEEP_CHECK(request_.winner == this);
-  // Cancelled meanwhile: what is on its way is not wanted any more.
+  // Cancelled meanwhile: bytes on their way are not wanted any more.
   if (request_.cancelled) return absl::CancelledError("cancelled");
   if (request_.promised.has_value()) {
     KVKEEP_CHECK(request_.given <= *request_.promised);

@@ -1,4 +1,4 @@
-// How requests get their turn, are sent, and what is done about their answers.
+// How requests get their turn and are sent, and how their answers are handled.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -12,23 +12,23 @@ namespace {
 
 using enum ObjectOutcome;
 
-// A server's clock beside this machine's is believed so far. What is signed for another time is
-// taken by the server then, whoever has it.
+// A server's clock is believed up to this difference from ours. A request signed for another time
+// is valid at that time, for anybody who has it.
 constexpr std::chrono::seconds kMostClockStep = std::chrono::hours(24);
 
-// The same on all nodes, for ever: caches of gateways live on it.
+// Must stay the same on all nodes, for ever: caches of gateways live on it.
 uint64_t HashOfName(absl::string_view name) {
   uint64_t hash = 14695981039346656037u;  // FNV-1a
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return hash ^ (hash >> 32);
 }
 
-// Rights may be of one verb: who may not write or list may read.
+// Rights may be for one verb: a user who may not write or list may read.
 bool OfThisVerbAlone(ObjectVerb verb, const S3Answer& answer) {
   return verb != ObjectVerb::kGet && answer.error.code == "AccessDenied";
 }
 
-// Beside the name, so that the same rights and rules are for both.
+// Returns a name beside `name`, so that the same rights and rules apply to both.
 std::string AbsentNameBeside(const std::string& name, uint64_t random) {
   return absl::StrCat(name.substr(0, kMaxObjectNameBytes - 17), "-",
                       absl::Hex(random, absl::kZeroPad16));
@@ -47,14 +47,14 @@ S3Store::Endpoint* S3Store::Choose(const Request& request) {
   return nullptr;
 }
 
-// Writes wait all the same: whoever has them to do would come back with the next one at once.
+// Writes wait all the same: their caller would come back with the next one at once.
 bool S3Store::TurnComes(const Request& request, const Endpoint& endpoint) const {
   return request.writes() || endpoint.window.held_until() < request.deadline;
 }
 
 bool S3Store::MayBeAskedSoon(const Request& request) const {
   return std::any_of(endpoints_.begin(), endpoints_.end(), [&](const auto& endpoint) {
-    // What is probed may be well by then.
+    // An endpoint that is being probed may be well by then.
     const bool admits = endpoint->breaker.state() != Breaker::State::kOpen ||
                         endpoint->breaker.RetryIn(now()) <= options_.retry.longest_pause;
     return admits && TurnComes(request, *endpoint);
@@ -215,7 +215,7 @@ HttpRequest S3Store::MakeHttp(const Request& request, Attempt& attempt) {
   }
   http.deadline = request.deadline;
   http.first_byte_within = options_.first_byte_within;
-  // Alone it is as fast as it can be.
+  // A request that is alone is as fast as it can be.
   const auto kind = request.writes() ? RequestWindow::Kind::kWrite : RequestWindow::Kind::kRead;
   if (attempt.endpoint.window.is_least(kind)) http.least_bytes_per_second = 1;
   return http;
@@ -249,7 +249,7 @@ S3Answer S3Store::Judge(const Request& request, const Attempt& attempt,
   S3Answer answer = ReadAnswer(request.question(), http, ServerTime());
   const bool all_came = request.verb == ObjectVerb::kGet && request.winner == &attempt &&
                         request.promised.has_value() && request.given == *request.promised;
-  // A proxy's page, or a redirect: no code of S3's.
+  // A proxy's page, or a redirect: it has no code of S3's.
   if (answer.error.code.empty() && http.head.status >= 300) {
     answer.error.code = absl::StrCat("HTTP ", http.head.status);
   }
@@ -276,7 +276,8 @@ S3Answer S3Store::Judge(const Request& request, const Attempt& attempt,
   return answer;
 }
 
-// With newer keys, another clock or no condition the request will do, and it may still have that.
+// Returns whether the request may succeed with newer keys, another clock or no condition, and can
+// still get that.
 bool S3Store::MendsItself(Request& request, const Attempt& attempt, const S3Answer& answer) {
   switch (answer.outcome) {
     case kDenied:
@@ -345,7 +346,7 @@ void S3Store::TellWindow(const Attempt& attempt, const S3Answer& answer) {
 }
 
 bool S3Store::WaitedLong(const Attempt& attempt) const {
-  // Behind bodies of our own, on a line that they fill.
+  // It waited behind bodies of our own, on a line that they fill.
   if (!attempt.timed && attempt.endpoint.body_at > attempt.sent_at) return false;
   const auto from = attempt.timed ? options_.late_counts_from : options_.late_counts_from / 2;
   return now() - attempt.sent_at >= from;
@@ -363,7 +364,7 @@ void S3Store::TellBreaker(const Request& request, const Attempt& attempt, const 
     last_error_ = answer.error;
     return breaker.Serves(attempt.ticket, now());
   }
-  // Whatever ended it: a head came, as it should.
+  // Whatever ended it, a head came as it should.
   const bool cut = attempt.timed && (answer.outcome == kCancelled || answer.slow);
   if (then.serves || attempt.lost || cut) {
     return breaker.Serves(attempt.ticket, now());
@@ -388,7 +389,7 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
   const S3Answer answer = Judge(request, attempt, http);
   Endpoint& endpoint = attempt.endpoint;
   counters_.written_bytes += http.sent_bytes;
-  // Who lost, or was cut short for the other's sake, decides nothing of the request.
+  // An attempt that lost, or was dropped for the other's sake, does not decide the request.
   const bool counts = !attempt.lost && !attempt.dropped;
   const bool mends_itself = counts && MendsItself(request, attempt, answer);
   if (answer.head.answered.has_value()) {
@@ -459,10 +460,10 @@ void S3Store::Conclude(Request& request) {
   if (!Again(request)) Finish(request);
 }
 
-// Whether it is sent again, now or later.
+// Returns whether the request is sent again, now or later.
 bool S3Store::Again(Request& request) {
   KVKEEP_CHECK(request.stage == Request::Stage::kSent && request.attempts > 0);
-  // A read goes on where it was, if it can be told which version that was.
+  // A read goes on where it was, if it knows the version of the bytes it has.
   const bool goes_on = request.sink_begun && !request.checks;
   if (goes_on && (!request.promised.has_value() || request.head.etag.empty())) return false;
   const ObjectOutcome outcome = request.last.outcome;
@@ -482,7 +483,7 @@ bool S3Store::Again(Request& request) {
     Dispatch(request);
     return true;
   }
-  // A retry is not spent on what nobody will be asked.
+  // Spends no retry if no endpoint will be asked.
   if (!ConsequenceOf(outcome).again || !MayBeAskedSoon(request)) return false;
   const auto pause =
       retries_.TryRetry(request.attempts - request.yielded, now(), request.deadline,

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxIdBytes = 128, kMaxSecretBytes = 256, kMaxTokenBytes = 4096;
 
-// What can stand in a header and between the slashes of a scope.
+// Checks that the text can stand in a header and between the slashes of a scope.
 absl::Status CheckKeyText(absl::string_view what, absl::string_view text, size_t max_bytes) {
   if (text.empty()) return absl::InvalidArgumentError(absl::StrCat(what, " is empty"));
   if (text.size() > max_bytes) {

@@ -2,8 +2,8 @@
 // asked by HTTP (service_key_source.h), a program (process_key_source.h). Sources are asked by
 // S3Credentials alone, one question at a time.
 //
-// Errors name the file, the line, the variable or the field and what is wrong with it, never what
-// it holds: they are logged.
+// Errors name the file, the line, the variable or the field and the fault, never the contents: they
+// are logged.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -29,21 +29,21 @@ class S3KeySource {
   virtual ~S3KeySource() = default;
   // Answers once, later or inside the call, on any thread, within a time that the source bounds.
   virtual void Fetch(Done done) = 0;
-  // There are other keys than those told of last. Polled, cheap, from one thread.
+  // Returns whether there are other keys than the last Fetch gave. Polled, cheap, from one thread.
   virtual bool Changed() { return false; }
-  // What is asked is answered soon, and what will be asked from here on. Thread-safe.
+  // Soon ends the question under way, and every later one. Thread-safe.
   virtual void Stop() {}
 };
 
-// What is not set is null: std::getenv.
+// Returns the value of a variable, or null if it is not set, as std::getenv does.
 using KeyEnvironment = std::function<const char*(const char*)>;
 
-// What a signature or a header could not carry is an error. `token` may be empty.
+// Fails on text that a signature or a header could not carry. `token` may be empty.
 absl::StatusOr<S3Keys> MakeS3Keys(absl::string_view id, absl::string_view secret,
                                   absl::string_view token);
 
-// Two lines, access key id and secret access key; a third is the session token. Others, and what a
-// signature or a header could not carry, are an error.
+// Parses two lines, access key id and secret access key, and an optional third, the session token.
+// Fails on further lines, and on text that a signature or a header could not carry.
 absl::StatusOr<S3Keys> ParseS3Keys(absl::string_view text);
 
 // A file that others cannot read (tiers/base/private_file.h), read again when it has changed.
@@ -60,15 +60,15 @@ class FileKeySource final : public S3KeySource {
   FileChanges changes_;
 };
 
-// A source that is asked on a thread of its own, as its file may lie where reading hangs, and its
-// service or program may be slow: who asks must not stop.
+// Asks a source on a thread of its own, as its file may lie where reading hangs, and its service or
+// program may be slow: the caller must not stop.
 class BackgroundKeySource final : public S3KeySource {
  public:
   explicit BackgroundKeySource(std::unique_ptr<S3KeySource> below);
-  // Stops the source, and waits for what it does.
+  // Stops the source, and waits for its question under way.
   ~BackgroundKeySource() override;
   void Fetch(Done done) override;
-  // As the look that was begun by an earlier call says.
+  // Returns the result of the look that an earlier call began.
   bool Changed() override;
   void Stop() override { below_->Stop(); }
 

@@ -1,5 +1,5 @@
-// S3Keys: what requests to a bucket are signed with. A constant value, shared by the requests that
-// are on their way; its secret is wiped when the last of them is done, and never printed.
+// S3Keys: the keys that sign requests to a bucket. A constant value, shared by the requests that
+// are on their way. Its secret is wiped when the last of them is done, and never printed.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// A request to a bucket from when it is handed over until it is answered; one time that it is sent;
-// and an endpoint that it is sent to. For S3Store alone, on its engine's thread.
+// A request to a bucket, from its call to its answer; an attempt to send it; and an endpoint to
+// send it to. For S3Store alone, on its engine's thread.
 #pragma once
 
 #include <deque>
@@ -63,7 +63,7 @@ struct S3Store::Request {
   bool mends_itself = false;  // what ended the last attempt, by one of these
   bool yields = false;        // the last attempt ended for the others' sake
   uint32_t yielded = 0;       // attempts that did
-  // Its name was refused: a name that is absent is asked for in its place (CheckAbsentInstead).
+  // Its name was refused, and an absent name is asked for in its place (CheckAbsentInstead).
   bool checks = false;
   S3Answer refused;  // that name's
   SharedS3Keys denied_keys;
@@ -73,7 +73,7 @@ struct S3Store::Request {
   Attempt* winner = nullptr;               // the attempt that has the sink
   S3Answer last;                           // of the last attempt that counts
 
-  // What the sink has been told.
+  // State of the sink.
   bool sink_begun = false;
   absl::Status sink_said;
   ObjectHead head;
@@ -83,9 +83,10 @@ struct S3Store::Request {
   std::chrono::nanoseconds first_byte{0};
 
   const std::string& name() const { return verb == ObjectVerb::kPut ? put.name : get.name; }
-  // The header page of an image, or less: it never makes way for others.
+  // Returns whether it reads at most the header page of an image: then it never makes way for
+  // others.
   bool small() const { return get.range.has_value() && get.range->bytes <= kSmallBytes; }
-  // It may end now and go on later where it was.
+  // Returns whether the read may end now and go on later where it was.
   bool may_yield() const {
     return verb == ObjectVerb::kGet && !small() && !checks && !cancelled && sink_said.ok() &&
            (!sink_begun || (promised.has_value() && !head.etag.empty()));
@@ -123,7 +124,7 @@ class S3Store::Attempt final : public HttpSink {
   const bool resumes;  // where the one before broke off
   SharedS3Keys keys;
   std::optional<ByteRange> asked;  // of the object
-  // Why its answer was not taken to its end.
+  // Reasons why its answer was not taken to its end.
   bool lost = false;       // the other one was first
   bool dropped = false;    // cancelled, as the other one was enough
   bool full = false;       // all that was asked for came, and more

@@ -14,7 +14,7 @@
 namespace kvkeep {
 namespace {
 
-// Signs what `headers` has, and adds what is not signed.
+// Signs `headers`, and adds `unsigned_headers`.
 HttpRequest SignedRequest(const S3Target& target, const SigningContext& signing, const char* method,
                           absl::string_view payload_hash, HttpHeaders headers,
                           const HttpHeaders& unsigned_headers) {
@@ -41,14 +41,14 @@ ObjectOutcome JudgeWay(const absl::Status& status) {
     case absl::StatusCode::kDeadlineExceeded: return ObjectOutcome::kLate;
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kAborted: return ObjectOutcome::kCancelled;
-    // A certificate that is not trusted, or an address that is none.
+    // A certificate that is not trusted, or an invalid address.
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kInvalidArgument: return ObjectOutcome::kMisconfigured;
     default: return ObjectOutcome::kBroken;
   }
 }
 
-// As the body says it; what a redirect's head knows of the bucket besides.
+// Returns the error in the body, and the bucket's place from a redirect's head.
 ObjectError ErrorOf(const HttpAnswer& answer) {
   ObjectError error = ParseS3Error(answer.text);
   if (answer.head.status >= 400) return error;
@@ -130,7 +130,7 @@ absl::Status CheckGetHead(const std::optional<ByteRange>& range, const HttpHead&
   if (head.content_bytes.has_value() && *head.content_bytes != bytes) {
     return refuse("says two lengths");
   }
-  // Fewer than asked for are right only at the object's end.
+  // Fewer bytes than asked for are right only at the object's end.
   if (bytes < range->bytes && is->object_bytes != is->last + 1) return refuse("is too short");
   return absl::OkStatus();
 }

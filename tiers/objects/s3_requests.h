@@ -1,6 +1,6 @@
-// What is sent to a bucket, signed, and what its answers say: GetObject, PutObject, DeleteObject,
-// ListObjectsV2. Pure functions over requests and answers. Sending them, how often and when, is not
-// decided here.
+// Makes signed requests to a bucket and reads their answers: GetObject, PutObject, DeleteObject,
+// ListObjectsV2. Pure functions over requests and answers. How often and when requests are sent is
+// not decided here.
 //
 // The host and the headers that S3 itself reads (x-amz-*) are signed. Range and conditions are not,
 // as readers check images. There is no HeadObject: it cannot tell an absent object from a wrong
@@ -24,7 +24,7 @@
 
 namespace kvkeep {
 
-// With what and when each request is signed. `at`: of the server, where this machine's is wrong.
+// How each request is signed. `at`: the server's time, where this machine's is wrong.
 struct SigningContext {
   SigV4Signer* signer = nullptr;
   SharedS3Keys keys;
@@ -40,7 +40,7 @@ HttpRequest MakeDelete(const S3Urls& urls, EndpointNumber endpoint, const Signin
 HttpRequest MakeList(const S3Urls& urls, EndpointNumber endpoint, const SigningContext& signing,
                      const ListObjects& list);
 
-// What is set for the bucket: {"lifecycle", ""}, {"versioning", ""}.
+// Asks for a setting of the bucket: {"lifecycle", ""}, {"versioning", ""}.
 HttpRequest MakeBucketQuery(const S3Urls& urls, EndpointNumber endpoint,
                             const SigningContext& signing, const UriQuery& query);
 
@@ -53,12 +53,12 @@ struct S3Answer {
   std::optional<std::chrono::seconds> retry_after;
 };
 
-// Before a body is taken: it is the range asked for. DataLoss when it is another, or one that does
-// not say what it is. All of an object is taken for a range that begins at 0.
+// Checks, before the body is taken, that it is the range asked for. DataLoss if it is another range
+// or an unnamed one. A whole object is accepted for a range that begins at 0.
 absl::Status CheckGetHead(const std::optional<ByteRange>& range, const HttpHead& head);
-// What the head of such an answer says of the object.
+// Reads the object's properties from the head of such an answer.
 ObjectHead ReadObjectHead(const HttpHead& head);
-// A success is one only when all bytes that its head promises came.
+// Reads an answer. A success counts only if all bytes that its head promises came.
 S3Answer ReadAnswer(const ObjectQuestion& question, const HttpAnswer& answer, UnixSeconds now);
 
 }  // namespace kvkeep

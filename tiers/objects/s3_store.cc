@@ -38,7 +38,7 @@ S3Store::~S3Store() {
   }
   engine_.reset();
   engine_gone_ = true;
-  // Nobody else is here any more. What is answered now may hand more over.
+  // No other thread is here any more. A callback of an answer may hand over more requests.
   while (true) {
     TakeOrders();
     if (requests_.empty()) break;
@@ -158,7 +158,8 @@ void S3Store::WakeAt(Request& request, MonotonicTime at) {
   KVKEEP_CHECK(wakes_.emplace(at, request.call).second);
 }
 
-// What waits for its turn may get it when nothing ends: a hold is over, or writes are let in again.
+// A waiting request may get its turn though no request ends: a hold is over, or writes are let in
+// again.
 void S3Store::Arm() {
   if (engine_gone_) return;
   constexpr std::chrono::milliseconds kLookAgain{100};
@@ -217,7 +218,7 @@ UnixSeconds S3Store::ServerTime() const {
 void S3Store::RefuseUnasked(Request& request, ObjectOutcome outcome, absl::string_view code,
                             std::string why) {
   ++counters_.not_asked;
-  // What the last attempt met says more.
+  // The result of the last attempt says more.
   if (request.attempts > 0) return Finish(request);
   request.last = {.outcome = outcome, .error = {std::string(code), std::move(why), ""}};
   Finish(request);
@@ -276,7 +277,7 @@ void S3Store::Publish() {
     counters_.breaker_opened += endpoint->breaker.times_opened();
     counters_.hedges += endpoint->hedger.hedges();
     EndpointState state{.misconfigured = endpoint->breaker.misconfigured()};
-    // While it is probed nobody else is let in.
+    // While it is probed, no other request is let in.
     if (endpoint->breaker.state() == Breaker::State::kProbing) state.ask_at = MonotonicTime::max();
     if (endpoint->breaker.state() == Breaker::State::kOpen) {
       state.ask_at = now() + endpoint->breaker.RetryIn(now());

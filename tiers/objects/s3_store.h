@@ -17,11 +17,11 @@
 // This is no failure, and takes no part of the retry budget.
 //
 // A request that is refused for good may be of one bad object, or show that no request will do. So
-// a name that is absent is asked for in its place: when that is told of, the object or the verb
-// alone is refused; when not, the endpoint is not asked for a while.
+// an absent name is asked for in its place: if the answer is that it is absent, the object or the
+// verb alone is refused; if not, the endpoint is not asked for a while.
 //
-// An endpoint whose breaker is open is not asked. The next one is; if none is left, the answer
-// comes at once. A name asks the same endpoint as long as that is well.
+// An endpoint whose breaker is open is skipped for the next one; if none is left, the answer comes
+// at once. Requests for a name go to the same endpoint as long as that is well.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -48,20 +48,20 @@ namespace kvkeep {
 
 struct S3StoreOptions {
   BreakerOptions breaker;
-  // A server that turns requests down at a rate takes them again within as much: holds of a second
-  // left most of its room unused.
+  // A server that limits the rate of requests takes them again within about this time: holds of a
+  // second left most of its room unused.
   WindowOptions window{.first_hold = std::chrono::milliseconds(100)};
   HedgeOptions hedge;
   RetryOptions retry;
   size_t max_waiting = 4096;  // requests, at an endpoint; more are refused
   std::chrono::milliseconds longest_request{60'000};
   std::chrono::milliseconds first_byte_within{10'000};
-  // An answer that did not end says something of the endpoint when it was waited for so long. One
-  // that did not even begin does from half of that: a search takes a second at most, and its second
-  // round has but the rest.
+  // Waiting this long for the end of an answer counts against the endpoint. Half of it counts if
+  // the answer did not even begin: a search takes a second at most, and its second round has only
+  // the rest.
   std::chrono::milliseconds late_counts_from{1000};
   std::chrono::seconds puts_off_for{60};  // when it is full, or takes no puts
-  // An absent object that was told of so lately proves that a refusal is of one object.
+  // An "absent" answer of this age at most proves that a refusal is of one object.
   std::chrono::milliseconds absent_proves_for{1000};
   std::chrono::milliseconds keys_within{5000}, keys_looked_for_each{50};
 };
@@ -107,7 +107,7 @@ class S3Store final : public ObjectStore {
 
   ObjectCall HandOver(std::unique_ptr<Request> request);
 
-  // All below run on the engine's thread, or in the destructor when that is gone.
+  // All functions below run on the engine's thread, or in the destructor when that is gone.
   void TakeOrders();
   void CancelNow(ObjectCall call);
   void Wake();
@@ -117,14 +117,15 @@ class S3Store final : public ObjectStore {
 
   // `first`: before those that wait.
   void Dispatch(Request& request, bool first = false);
-  // That may be asked before the request's deadline; null: none.
+  // Returns an endpoint that may be asked before the request's deadline, or null.
   Endpoint* Choose(const Request& request);
   bool TurnComes(const Request& request, const Endpoint& endpoint) const;
-  // Some endpoint may be asked by the time of a retry.
+  // Returns whether some endpoint may be asked by the time of a retry.
   bool MayBeAskedSoon(const Request& request) const;
   void RefuseEndpointless(Request& request);
   void Pump(Endpoint& endpoint);
-  // Those that wait there find another endpoint, wait on, or are refused.
+  // Dispatches the requests that wait there anew: each finds another endpoint, waits on, or is
+  // refused.
   void DispatchAnew(Endpoint& endpoint);
   bool StartNext(Endpoint& endpoint, RequestWindow::Kind kind);
   void LeaveQueue(Request& request);
@@ -137,11 +138,11 @@ class S3Store final : public ObjectStore {
   void OnAnswer(Request& request, Attempt& attempt, HttpAnswer http);
   S3Answer Judge(const Request& request, const Attempt& attempt, const HttpAnswer& http) const;
   bool MendsItself(Request& request, const Attempt& attempt, const S3Answer& answer);
-  // What a refusal of one object, or of one verb, is answered with.
+  // Answers a refusal of one object, or of one verb.
   void RefuseAlone(Request& request);
-  // It was waited for so long that its lateness says something of the endpoint.
+  // Returns whether its lateness counts against the endpoint.
   bool WaitedLong(const Attempt& attempt) const;
-  // Reads end that are more than may be under way now, the least advanced ones.
+  // Ends the least advanced reads beyond the number that may be under way now.
   void YieldReads(Endpoint& endpoint);
   void TellWindow(const Attempt& attempt, const S3Answer& answer);
   void TellBreaker(const Request& request, const Attempt& attempt, const S3Answer& answer,
@@ -179,7 +180,7 @@ class S3Store final : public ObjectStore {
   ObjectError last_error_ ABSL_GUARDED_BY(mu_);
   S3StoreCounters shown_ ABSL_GUARDED_BY(mu_);
 
-  // Of the engine's thread.
+  // Fields of the engine's thread.
   SigV4Signer signer_;
   RetryBudget retries_;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;

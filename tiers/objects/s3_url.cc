@@ -21,7 +21,7 @@ constexpr size_t kMaxRegionBytes = 63, kMaxHostBytes = 253, kMaxLabelBytes = 63;
 constexpr size_t kShownBytes = 80;
 
 absl::Status Refuse(absl::string_view field, absl::string_view value, absl::string_view why) {
-  // Only what can be shown: the text goes into a log.
+  // Keeps only printable characters: the text goes into a log.
   std::string shown(value.substr(0, kShownBytes));
   std::replace_if(shown.begin(), shown.end(),
                   [](char c) { return !absl::ascii_isprint(static_cast<unsigned char>(c)); }, '?');
@@ -52,7 +52,7 @@ absl::Status CheckBucket(const std::string& bucket) {
   return absl::OkStatus();
 }
 
-// What is not letter, digit or one of these has a meaning to some server, proxy or shell.
+// Other characters than letters, digits and these have a meaning to some server, proxy or shell.
 absl::Status CheckPrefix(const std::string& prefix) {
   const auto refuse = [&](absl::string_view why) { return Refuse("prefix", prefix, why); };
   if (prefix.size() > S3Urls::kMaxPrefixBytes) {
@@ -168,7 +168,7 @@ absl::StatusOr<S3Urls> S3Urls::Make(const S3UrlOptions& options) {
     for (const Endpoint& other : urls.endpoints_) {
       if (other.origin == endpoint.origin) return Refuse("endpoints", text, "is there twice");
     }
-    // A certificate for *.host is none for a.b.host.
+    // A certificate for *.host does not cover a.b.host.
     if (options.virtual_host && !endpoint.plain && absl::StrContains(options.bucket, ".")) {
       return Refuse("bucket", options.bucket,
                     "has a dot, so no certificate fits its host; set g4.virtual_host: false");

@@ -1,8 +1,8 @@
-// S3Urls: where a bucket is: endpoints, its name, the prefix of its objects, its region; and the
-// address of each object there, as it is sent and as it is signed.
+// S3Urls: the place of a bucket (endpoints, name, prefix of its objects, region) and the address of
+// each object there, as sent and as signed.
 //
-// Made from the configuration, and refused there when no server could take it: an error names the
-// field, what it holds, and the limit. A constant value, hence thread-safe.
+// Made from the configuration, and refused if no server could take it: the error names the field,
+// its value and the limit. A constant value, hence thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -20,14 +20,14 @@ using EndpointNumber = StrongInt<struct EndpointNumberTag, uint32_t>;
 
 // The words of the configuration (g4.*).
 struct S3UrlOptions {
-  std::vector<std::string> endpoints;  // "https://host", "http://host:port"; the same bucket in each
+  std::vector<std::string> endpoints;  // "https://host", "http://host:port"; all of one bucket
   std::string bucket;
   std::string prefix;  // before all names; a '/' is added where there is none at its end
   std::string region = "us-east-1";
   bool virtual_host = false;  // the bucket in the host's name, as AWS wants it, not in the path
 };
 
-// What a request is sent to. `path` and `query` are encoded: the signature covers these very bytes.
+// The target of a request. `path` and `query` are encoded: the signature covers these very bytes.
 struct S3Target {
   std::string origin;  // scheme, host and port
   std::string host;    // the value of the header: without the scheme's own port
@@ -48,7 +48,7 @@ class S3Urls {
   uint32_t endpoints() const { return static_cast<uint32_t>(endpoints_.size()); }
   const std::string& region() const { return region_; }
   const std::string& prefix() const { return prefix_; }
-  // Whether what is sent to one of them can be read on its way.
+  // Returns whether requests to any of them can be read on their way.
   bool any_plain() const;
 
   // REQUIRES: a name, short enough for kMaxKeyBytes.

@@ -27,7 +27,7 @@ class SecretText {
   ~SecretText() { Wipe(); }
 
   bool empty() const { return text_.empty(); }
-  // For who signs with it. Nothing else asks.
+  // Only for code that signs with it.
   absl::string_view reveal() const { return text_; }
   bool operator==(const SecretText& other) const { return text_ == other.text_; }
 

@@ -47,15 +47,15 @@ bool IsPrintable(absl::string_view text) {
   });
 }
 
-// Of one field that is shown to nobody, with a limit.
+// Checks a field that is never shown: at most `most` visible characters.
 absl::Status CheckWord(absl::string_view name, absl::string_view text, size_t most) {
   if (text.size() <= most && IsVisible(text)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(name, " must be 1 to ", most, " characters of ASCII without blanks"));
 }
 
-// A token that a platform renews, whose mode is the platform's, too: its readers are not ours to
-// choose, only whoever could change it.
+// Reads a token that a platform renews. The platform sets its mode, too: we cannot choose its
+// readers, but refuse it if others could change it.
 absl::StatusOr<std::string> ReadToken(const std::string& file) {
   KVKEEP_ASSIGN_OR_RETURN(std::string text,
                           ReadPrivateFile(file, kMaxServiceTokenBytes, Secrecy::kPublic));
@@ -124,7 +124,7 @@ absl::StatusOr<std::unique_ptr<WebIdentityKeySource>> WebIdentityKeySource::Make
 
 absl::StatusOr<S3Keys> WebIdentityKeySource::Ask() {
   KVKEEP_ASSIGN_OR_RETURN(std::string token, ReadToken(token_file_));
-  // In the body, as what is in a URL is written to logs on the way.
+  // Sent in the body, as URLs are written to logs on the way.
   std::string form = EncodeUriQuery({{"Action", "AssumeRoleWithWebIdentity"},
                                      {"RoleArn", role_},
                                      {"RoleSessionName", session_},
@@ -224,7 +224,7 @@ absl::StatusOr<S3Keys> InstanceKeySource::Ask() {
   const std::string roles = absl::StrCat(root_, "/latest/meta-data/iam/security-credentials/");
   KVKEEP_ASSIGN_OR_RETURN(const std::string said,
                           AskFor("the role", {.url = roles, .headers = headers}));
-  // One a line; an instance has one at most.
+  // The answer has one role a line; an instance has one at most.
   const std::vector<absl::string_view> lines = absl::StrSplit(said, absl::MaxSplits('\n', 1));
   const absl::string_view role = absl::StripAsciiWhitespace(lines[0]);
   KVKEEP_RETURN_IF_ERROR(CheckWord("the instance's metadata: the role", role, kMaxRoleNameBytes));

@@ -5,10 +5,10 @@
 //   ContainerKeySource    the agent beside the container (ECS, EKS Pod Identity)
 //   InstanceKeySource     the instance's metadata (EC2), version 2 alone: a token is fetched first
 //
-// Each waits for what it asks, so it is asked on a thread of its own (BackgroundKeySource), and no
-// longer than KeyService::kAnswerWithin for each of three questions at most. Services are asked
-// anew in each Fetch, token files read anew. Errors hold status numbers, codes and names, nothing
-// else of an answer.
+// Each waits for its answers, so it is asked on a thread of its own (BackgroundKeySource). It asks
+// three questions at most, each for KeyService::kAnswerWithin at most. Services are asked anew in
+// each Fetch, token files read anew. Errors hold status numbers, codes and names, nothing else of
+// an answer.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -22,7 +22,7 @@
 
 namespace kvkeep {
 
-// A token of the platform's, and the keys of a role that it stands for.
+// Exchanges a token of the platform's for the keys of its role.
 inline constexpr size_t kMaxServiceTokenBytes = 16 * 1024;
 
 class WebIdentityKeySource final : public S3KeySource {
@@ -74,7 +74,7 @@ class InstanceKeySource final : public S3KeySource {
  private:
   explicit InstanceKeySource(std::unique_ptr<KeyService> service) : service_(std::move(service)) {}
   absl::StatusOr<S3Keys> Ask();
-  // The text of a 200.
+  // Returns the text of an answer with status 200.
   absl::StatusOr<std::string> AskFor(absl::string_view what, HttpRequest request);
 
   const std::unique_ptr<KeyService> service_;

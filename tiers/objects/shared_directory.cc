@@ -32,7 +32,7 @@ absl::Status ToStatusOfErrno(int error, absl::string_view what) {
   return absl::ErrnoToStatus(error, what);
 }
 
-// What the directory's mode makes of the modes below it.
+// Chooses the modes of files and folders below by the directory's mode.
 void ChooseModes(mode_t root, SharedDirectory& directory) {
   mode_t mode = root & (S_ISGID | S_IRWXG | S_IRWXO);
   if ((mode & S_IWOTH) == 0) mode &= ~static_cast<mode_t>(S_IRWXO);
@@ -66,7 +66,7 @@ void ReadMark(absl::string_view wanted, SharedDirectory& directory) {
        {kOthersMark, absl::StrCat("its file .kvkeep does not say '", wanted, "'"), ""});
 }
 
-// Calls for each file below `.new/`, whose name and state it tells.
+// Calls `call` for each file below `.new/`, with its name and state.
 absl::Status ForEachNewFile(const SharedDirectory& directory,
                             absl::FunctionRef<void(int, const char*, const struct stat&)> call) {
   const int fd = openat(directory.root.get(), SharedDirectory::kNewFolder,
@@ -135,7 +135,7 @@ SharedDirectory OpenSharedDirectory(const std::string& path, absl::string_view m
     const int error = errno;
     directory.error = ErrorOfErrno(error, "opening it");
     directory.outcome = OutcomeOfErrno(error);
-    // It is away; an object that is absent would be another matter.
+    // The directory is away, which is not the same as an absent object.
     if (directory.outcome != ObjectOutcome::kMisconfigured) {
       directory.outcome = ObjectOutcome::kBroken;
     }

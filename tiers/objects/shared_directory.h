@@ -1,14 +1,14 @@
-// A directory that the machines of a fleet share, opened: whose it is, what modes its files have,
-// and the files that are being written there.
+// An open directory that the machines of a fleet share: its mark, the modes of its files, and the
+// files that are being written there.
 //
 // The mark is a file `.kvkeep` that holds one line, for a daemon its fleet's name. Where it is
 // absent nothing is read or written: the directory may be the mount point of a file system that is
 // not mounted, and writes would fill another disk. No daemon makes one, so a person says once where
 // a fleet's objects lie (`kvkeep g4 init`).
 //
-// What is made below the directory has its modes, whatever the umask: its group may do what the
-// directory lets it, and others nothing unless they may write there. Set-group-ID is passed on, the
-// sticky bit is not, as any daemon deletes what another one wrote.
+// Files and folders made below the directory take its modes, whatever the umask: its group may do
+// what the directory lets it, and others nothing unless they may write there. Set-group-ID is
+// passed on, the sticky bit is not, as any daemon deletes files of the others.
 //
 // Files that are being written lie below `.new/`, as WRITER.RUN.RANDOM. A writer removes those of
 // its earlier runs when it starts, and a sweep those that nobody has touched for a day.
@@ -36,7 +36,7 @@ struct SharedDirectory {
   UniqueFd root;
   mode_t folder_mode = 0, file_mode = 0;
   std::string mark;  // as it was found
-  // Not kOk: it could not be opened, and this says why.
+  // kOk: the directory is open. Otherwise these two say why it could not be opened.
   ObjectOutcome outcome = ObjectOutcome::kOk;
   ObjectError error;
 };
@@ -44,7 +44,7 @@ struct SharedDirectory {
 ObjectOutcome OutcomeOfErrno(int error);
 // "EACCES", and what it means for `what`.
 ObjectError ErrorOfErrno(int error, absl::string_view what);
-// What somebody has to do about an error of this directory's; empty: nothing that is known.
+// Returns what people have to do about an error of this directory; empty: not known.
 std::string AdviceForDirectory(absl::string_view code, absl::string_view path);
 
 // Blocks as long as the file system does. `mark`: what must be there; empty: any.
@@ -56,8 +56,8 @@ absl::Status MarkSharedDirectory(const std::string& path, absl::string_view mark
 // Makes a folder there, with the directory's mode. Returns 0 or an errno: EEXIST if it is there.
 int MakeFolder(const SharedDirectory& directory, const std::string& name);
 
-// "made by uid 65001 with mode 0700, and this is uid 65002": of `name`, or of the nearest folder
-// around it that can be looked at. Why access was denied, for people.
+// Tells people why access was denied: "made by uid 65001 with mode 0700, and this is uid 65002", of
+// `name` or of the nearest folder around it that can be looked at.
 std::string OwnerOf(const SharedDirectory& directory, std::string name);
 
 // ---- files that are being written ---------------------------------------------------------------
@@ -68,7 +68,7 @@ struct Leftovers {
 
 std::string NameOfNewFile(absl::string_view writer, uint64_t run, uint64_t random);
 // Removes the files of `writer`, but for its present run's; an empty writer has none. Returns what
-// it removed. What cannot be removed stays: it is no reason not to serve.
+// it removed. Files that cannot be removed stay: they are no reason not to serve.
 Leftovers RemoveOwnLeftovers(const SharedDirectory& directory, absl::string_view writer,
                              uint64_t run);
 // Removes the leftovers of all writers whose last change is older than that. The age counts from

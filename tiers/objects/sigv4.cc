@@ -33,12 +33,12 @@ Digest256 Hmac(std::span<const std::byte> key, absl::string_view text) {
   return digest;
 }
 
-// Without blanks around it, and one for each run of them inside.
+// Returns `value` without blanks around it, and with one blank for each run of them inside.
 std::string Trimmed(absl::string_view value) {
   return absl::StrJoin(absl::StrSplit(value, ' ', absl::SkipEmpty()), " ");
 }
 
-// By name in lower case; values of one name are a list, in their order.
+// Returns the headers by name in lower case; values of one name form a list, in their order.
 std::map<std::string, std::string> CanonicalHeaders(const HttpHeaders& headers) {
   std::map<std::string, std::string> canonical;
   for (const auto& [name, value] : headers) {

@@ -2,8 +2,8 @@
 // once, and nothing in it is normalised).
 //
 // Signer keeps the signing key of its region for the day and the keys it was asked with last: four
-// HMACs are saved a request. Thread-safe; no lock is held over more than that. All else is pure.
-// What no server would take (a name or value with control characters) is our bug: KVKEEP_CHECK.
+// HMACs are saved a request. Thread-safe; no lock is held over more than that. All else is pure. A
+// name or value that no server would take (with control characters) is our bug: KVKEEP_CHECK.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -20,23 +20,23 @@
 namespace kvkeep {
 
 inline constexpr absl::string_view kUnsignedPayload = "UNSIGNED-PAYLOAD";
-// Of no bytes.
+// SHA-256 of no bytes, in hexadecimal.
 inline constexpr absl::string_view kEmptyPayloadHash =
     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 std::string Sha256Hex(std::span<const std::byte> bytes);
 
-// What a signature covers. Views: of the caller's.
+// The parts of a request that a signature covers. Views of the caller's memory.
 struct RequestToSign {
   absl::string_view method;
   absl::string_view path;   // as it is sent: EncodeUriPath
   absl::string_view query;  // as it is sent: EncodeUriQuery
-  // All of them are signed. Host is one; what proxies may change is none.
+  // All of these are signed. Must include Host, and no header that proxies may change.
   const HttpHeaders& headers;
   absl::string_view payload_hash;
 };
 
-// Steps of the calculation, for tests and for what `g4 check` says of a signature that is refused.
+// Steps of the calculation, for tests and for the report of `g4 check` on a refused signature.
 std::string CanonicalRequest(const RequestToSign& request);
 std::string StringToSign(UnixSeconds at, absl::string_view scope,
                          absl::string_view canonical_request);
@@ -46,7 +46,7 @@ class SigV4Signer {
   explicit SigV4Signer(std::string region, std::string service = "s3");
   ~SigV4Signer();
 
-  // The value of the Authorization header. `headers` has x-amz-date already, of `at`.
+  // Returns the value of the Authorization header. `headers` already has x-amz-date, of `at`.
   std::string Authorization(const SharedS3Keys& keys, UnixSeconds at, const RequestToSign& request);
 
   // Adds x-amz-date, x-amz-content-sha256, x-amz-security-token where the keys have one, and

@@ -1,7 +1,7 @@
-// StoppableStore: an ObjectStore whose requests all end soon after Stop, while it lives on. For who
-// must have the last answer before it may go, and cannot wait for deadlines.
+// StoppableStore: an ObjectStore whose requests all end soon after Stop, while it lives on. For
+// owners that need the last answer before they may be destroyed, and cannot wait for deadlines.
 //
-// What is asked after Stop is cancelled at once. Thread-safe.
+// Requests after Stop are cancelled at once. Thread-safe.
 #pragma once
 
 #include <absl/container/flat_hash_set.h>
@@ -31,7 +31,7 @@ class StoppableStore final : public ObjectStore {
  private:
   struct UnderWay;
 
-  // After its call has returned, and before its answer is told.
+  // Began runs after the inner call has returned, Ended before the answer is told.
   ObjectCall Began(const std::shared_ptr<UnderWay>& request, ObjectCall call);
   void Ended(UnderWay& request);
   Done Ending(std::shared_ptr<UnderWay> request, Done done);  // Ended, then `done`

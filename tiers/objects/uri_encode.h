@@ -1,6 +1,6 @@
-// URI encoding as S3 wants it signed: every byte but A-Z a-z 0-9 - . _ ~ is %XX, in capitals. What
-// is signed is what is sent: callers encode once and use the same text for both. Nothing is
-// normalised: an object's name may hold "//" or "..". Pure functions.
+// URI encoding as S3 wants it signed: every byte but A-Z a-z 0-9 - . _ ~ is %XX, in capitals.
+// Callers encode once, and sign and send the same text. Nothing is normalised: an object's name may
+// hold "//" or "..". Pure functions.
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -80,7 +80,7 @@ class XmlParser {
     return absl::OkStatus();
   }
 
-  // Behind a tag's name, up to its end; whether it is "/>".
+  // Skips attributes behind a tag's name, up to the tag's end. Sets whether that is "/>".
   absl::Status Attributes(bool* empty) {
     for (;;) {
       const size_t before = left_.size();

@@ -1,4 +1,4 @@
-// XmlElement: a document of elements and text, which is all that S3 says in XML.
+// XmlElement: a document of elements and text, which is all that S3 sends as XML.
 //
 // Strict, as it reads what any server may send: one root, matching tags, the five entities and
 // character references; attributes are skipped. Document types, processing instructions, comments
@@ -22,7 +22,7 @@ struct XmlElement {
 
   // The first child of that name; null when there is none.
   const XmlElement* Child(absl::string_view child) const;
-  // Its text; empty when there is none.
+  // Returns the text of that child; empty when there is none.
   absl::string_view TextOf(absl::string_view child) const;
 };
 

@@ -33,7 +33,8 @@ class AdmitSecondUse final : public AdmissionPolicy {
   Ghosts offered_;
 };
 
-// A debt is paid off by time: one chunk may be larger than all that can be saved.
+// `saved_` may go below 0, as one chunk may be larger than all that can be saved. Time pays it
+// back.
 class AdmitInBudget final : public AdmissionPolicy {
  public:
   explicit AdmitInBudget(const AdmissionOptions& options)
@@ -51,7 +52,7 @@ class AdmitInBudget final : public AdmissionPolicy {
     Save(now);
     saved_ -= static_cast<double>(bytes);
   }
-  // What is saved beyond an hour of the new rate goes at the next question.
+  // The next call caps the saved bytes at an hour of the new rate.
   void SetBytesPerSecond(double rate) override {
     KVKEEP_CHECK(rate > 0);
     per_second_ = rate;

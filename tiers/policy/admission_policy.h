@@ -25,27 +25,28 @@ class AdmissionPolicy {
  public:
   virtual ~AdmissionPolicy() = default;
   virtual absl::string_view name() const = 0;
-  // A chunk that is not in G3 came, or was used: whether it is to be written now. Yes: so it will
-  // be, of that many bytes. No: it may be offered again at its next use.
+  // Returns whether to write a chunk of `bytes` that is not in G3 and has just come or been used.
+  // After true the caller writes it. After false it may offer the chunk again at its next use.
   virtual bool Admit(Fingerprint chunk, uint64_t bytes, MonotonicTime now) = 0;
-  // A chunk of that many bytes is written without being asked about: it has to be.
+  // Accounts for a chunk that is written without a call of Admit, because it has to be.
   virtual void OnWritten(uint64_t /*bytes*/, MonotonicTime /*now*/) {}
-  // AdmissionOptions::bytes_per_second from now on; nothing for a policy that has no use for it.
+  // Replaces AdmissionOptions::bytes_per_second. Policies without a rate ignore it.
   virtual void SetBytesPerSecond(double /*rate*/) {}
 };
 
 struct AdmissionOptions {
-  uint32_t remembered_chunks = 1 << 20;  // second_use: how many that were offered once
+  uint32_t remembered_chunks = 1 << 20;  // second_use: chunks offered once
   double bytes_per_second = 0;           // write_budget: REQUIRES more than 0
   MemoryToucher* toucher = nullptr;      // outlives the policy; null: nothing is touched ahead
 };
 
-// Null for another name than those above.
+// Returns null for a name that is not listed above.
 std::unique_ptr<AdmissionPolicy> MakeAdmissionPolicy(absl::string_view name,
                                                      const AdmissionOptions& options);
 std::vector<std::string> AdmissionPolicyNames();
 
-// What may be written per second so that a drive rated for so many terabytes (1e12) lasts so long.
+// Returns the write rate at which a drive rated for `terabytes_written` (1e12 bytes each) lasts
+// `years`.
 double EnduranceBytesPerSecond(double terabytes_written, double years);
 
 }  // namespace kvkeep

@@ -43,8 +43,8 @@ void ArcPolicy::Erased(ChunkSlot slot, const Node& node, int /*from*/, EraseReas
   TrimGhosts();
 }
 
-// Chunks and ghosts of the first list are at most as many as all chunks, and those of both at most
-// twice as many. More than one more than that come of chunks that were removed: little by little.
+// Limits chunks and ghosts of the first list to the number of all chunks, and of both lists to
+// twice that. Removals may leave a larger excess, which goes little by little.
 void ArcPolicy::TrimGhosts() {
   for (int i = 0; i < 2; ++i) {
     const uint64_t once = ghosts_.size(kOnce), again = ghosts_.size(kAgain);

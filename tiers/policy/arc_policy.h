@@ -2,9 +2,9 @@
 // Overhead Replacement Cache", FAST 2003.
 //
 // Two lists of chunks, those asked for once and those asked for again, each least recently used
-// first, and the ghosts of both. What comes back as a ghost of one list shows that this list was
-// too short, and moves the target: how many of all may be of the first list. Ghosts are at most as
-// many as chunks.
+// first, and the ghosts of both. A chunk that comes back as a ghost of one list shows that this
+// list was too short, and moves the target: how many of all chunks may be in the first list. Ghosts
+// are at most as many as chunks.
 //
 // The capacity of the paper is here the number of chunks that are in: chunks differ in size, and
 // nothing goes before the tier is full.
@@ -19,7 +19,7 @@ class ArcPolicy final : public ListPolicy {
  public:
   explicit ArcPolicy(const PolicyOptions& options);
 
-  // How many chunks of those asked for once there should be; for tests.
+  // Returns how many chunks in the list of those asked for once are aimed at. For tests.
   uint32_t target() const { return target_; }
 
  private:

@@ -1,4 +1,5 @@
-// ChainLearner: what an eviction policy is besides that learns from whole chains ("reuse").
+// ChainLearner: the further interface of an eviction policy that learns from whole chains
+// ("reuse").
 //
 // Its owner tells it each request twice: by EvictionPolicy::OnRequest, in slices, and then whole
 // here. It knows chunks by their fingerprints only, so any other call may come in between. Not
@@ -22,8 +23,8 @@ class ChainLearner {
   class Play {
    public:
     virtual ~Play() = default;
-    // One step: does about the work of `links` links, however long the chain is. Returns whether
-    // there is more to do.
+    // Does about the work of `links` links, however long the chain is. Returns whether there is
+    // more to do.
     virtual bool GoOn(size_t links) = 0;
   };
   static constexpr size_t kWhole = UINT32_MAX;  // links: to the end
@@ -31,19 +32,20 @@ class ChainLearner {
   static constexpr size_t kLongestChain = 512;
 
   virtual ~ChainLearner() = default;
-  // The whole chain of one part of a request, head first; slots are ignored. Not begun yet.
+  // Returns a play, not begun yet, of the whole chain of one part of a request, head first. Slots
+  // are ignored.
   virtual std::unique_ptr<Play> Learn(std::span<const EvictionPolicy::ChainLink> chain,
                                       MonotonicTime now) = 0;
-  // What it has learned, for Load in another process. Empty: nothing worth keeping. Load ignores
-  // what another version has saved.
+  // Returns the learned state, for Load in another process. Empty: nothing worth keeping. Load
+  // ignores the state of another version.
   virtual std::string Save() const = 0;
   virtual void Load(absl::string_view saved) = 0;
 };
 
-// The same object, if it learns from chains; else null.
+// Returns `policy` as a ChainLearner, or null if it does not learn from chains.
 ChainLearner* LearnerIn(EvictionPolicy& policy);
 
-// A request whose chain is at hand whole: told, and learned from.
+// Tells `policy` a request whose whole chain is at hand, and has it learn from the chain.
 void TellRequest(EvictionPolicy& policy, std::span<const EvictionPolicy::ChainLink> chain,
                  MonotonicTime now);
 

@@ -53,8 +53,8 @@ class EvictionPolicy {
 
   virtual ~EvictionPolicy() = default;
 
-  // A request arrived that wants `links`, head first, some present and some not. Present links
-  // count as hit and touched. Told before the inserts that the request causes.
+  // Tells of a request for `links`, head first, some present and some not. Present links count as
+  // hit and touched. Told before the inserts that the request causes.
   virtual void OnRequest(std::span<const ChainLink> links, MonotonicTime now, Slice slice) = 0;
   // `chunk.slot` entered the tier. A chunk whose parent was touched lately is placed just behind it
   // (older), else it is the youngest: new data is not the first to go, unless transient, or the
@@ -74,8 +74,8 @@ class EvictionPolicy {
   // was touched meanwhile. No-op when not parked.
   virtual void Unpark(ChunkSlot slot) = 0;
 
-  // A chunk's place in the order of eviction: of two, the lower goes first, as far as is known. For
-  // saving that order chunk by chunk. REQUIRES: in the policy.
+  // Returns a chunk's place in the order of eviction, for saving that order chunk by chunk. The
+  // chunk with the lower place goes first, as far as is known. REQUIRES: in the policy.
   virtual int64_t Recency(ChunkSlot slot) const = 0;
   // The highest recency so far. A later touch or insert gives a chunk a higher one, unless it
   // leaves the chunk where it is, puts it behind its parent or is transient.
@@ -89,8 +89,8 @@ class EvictionPolicy {
 
 struct PolicyOptions {
   uint32_t max_chunks = 0;  // slots are below this
-  // Where the policy's notes on slots are. Whoever gives slots out tells it of them
-  // (SlotArrays::Use). Null: the policy makes its own, and nothing is touched ahead.
+  // Holds the policy's notes on slots. The owner of the slots calls SlotArrays::Use as it gives
+  // them out. Null: the policy makes its own, and nothing is touched ahead.
   std::shared_ptr<SlotArrays> slots;
   // A policy of the same name and options. Both keep their notes on slots in the same memory,
   // which may outlive that policy. For policies that never have the same slot at once: those that

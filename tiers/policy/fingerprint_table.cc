@@ -38,7 +38,7 @@ void FingerprintTable::Prefetch(std::span<const Key> keys) const {
   }
 }
 
-// The newest bucket gets what is its of the one that stood for it.
+// Moves the nodes that hash to the new bucket into it from the bucket that held them.
 void FingerprintTable::AddBucket(uint64_t added) {
   buckets_[added] = kNone;
   if (added == 0) return;

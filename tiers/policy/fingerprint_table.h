@@ -1,5 +1,5 @@
-// FingerprintTable: fingerprints to small dense numbers, for what policies know of chunks that need
-// not be there.
+// FingerprintTable: maps fingerprints to small dense numbers, for policies' notes on chunks that
+// need not be present.
 //
 // Every call is O(1), growing included: buckets are added, and as many split, with each number that
 // is given for the first time (Litwin's linear hashing), so nothing is ever moved at once. 16 bytes
@@ -29,22 +29,22 @@ class FingerprintTable {
   uint32_t NewOwner() { return ++owners_; }
   static Key KeyOf(Fingerprint fingerprint, uint32_t owner);
 
-  // Its number, below used(); kNone: not there.
+  // Returns the key's number, below used(), or kNone if it has none.
   uint32_t Find(Key key) const { return *const_cast<FingerprintTable*>(this)->LinkTo(key.bits); }
   Key KeyOf(uint32_t number) const { return {nodes_[number].key()}; }
-  // Brings what Find will look at near.
+  // Prefetches the memory that Find of these keys reads.
   void Prefetch(std::span<const Key> keys) const;
-  // A number for it; kNone: full. REQUIRES: not there.
+  // Gives the key a number and returns it; kNone if the table is full. REQUIRES: it has none.
   uint32_t Insert(Key key);
-  // The number may be another's next.
+  // Removes the key. Its number may be given to another key next.
   void Erase(uint32_t number);
-  // How many more there can be.
+  // Returns how many more keys fit.
   uint32_t room() const { return most_ - size_; }
   // Numbers ever given are below this.
   uint32_t used() const { return used_; }
 
  private:
-  // Of those that hold something most hold one or two.
+  // Most buckets that are in use hold one or two nodes.
   static constexpr uint64_t kBucketsPerNumber = 1;
   struct Node {
     uint32_t low, high;  // the key

@@ -15,15 +15,16 @@ namespace kvkeep {
 
 class Ghosts {
  public:
-  // At most `most` at once, of all that share its memory.
+  // `most`: limit of ghosts at once, in all objects that share its memory.
   explicit Ghosts(uint32_t most, MemoryToucher* toucher = nullptr)
       : Ghosts(std::make_shared<Memory>(most, toucher)) {}
-  // None yet, in the other's memory.
+  // Returns an object without ghosts that shares the other's memory.
   static Ghosts Sharing(const Ghosts& other) { return Ghosts(other.memory_); }
 
-  // As the youngest of the list; out of the other list, if it is in one. Nothing when all is full.
+  // Adds it as the youngest of the list, after taking it out of the list that it is in. Does
+  // nothing when the memory is full.
   void Add(int list, Fingerprint fingerprint);
-  // Out, and of which list; nothing when it is no ghost.
+  // Removes the ghost and returns its list, or nullopt if it is no ghost.
   std::optional<int> Take(Fingerprint fingerprint);
   // REQUIRES: size(list) > 0.
   void DropOldest(int list);

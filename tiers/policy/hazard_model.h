@@ -29,39 +29,41 @@ class HazardModel {
   static constexpr int kFeatures = 4;
   using Features = std::array<uint8_t, kFeatures>;  // which weight of each
 
-  // Of a request for a chain: it has `length` chunks, the first `known` of which were known.
+  // Describes a request for a chain of `length` chunks, the first `known` of which were known.
   struct Chain {
     bool continues = false;  // it goes on where an earlier one ended
     uint32_t length = 0;
     uint32_t known = 0;
   };
-  // Of a chunk in it, with so many chunks behind it, that was touched `hits` times before.
+  // Returns the features of a chunk of the chain that has `behind` chunks behind it and was touched
+  // `hits` times before.
   static Features Describe(const Chain& chain, uint32_t behind, uint32_t hits);
   static int Cell(int level, int bucket) { return level * kBuckets + bucket; }
-  // When a chunk leaves the bucket for the next one, in seconds since its touch; it never leaves
-  // the last one.
+  // Returns the seconds since its touch at which a chunk leaves the bucket for the next one. A
+  // chunk never leaves the last bucket.
   static double EndOf(int bucket) { return kEnds[bucket]; }
 
   HazardModel();
 
   int LevelOf(const Features& features) const;
-  // Chunks of that weight are in the cell from now on, or (negative) no more.
+  // Adds chunks of that weight to the cell, or removes them (negative weight).
   void AddLive(int cell, double weight) { live_[cell] += weight; }
   // A chunk was touched in the cell, or lived through it.
   void Touched(const Features& features, int cell, double weight);
   void Outlived(const Features& features, int cell, double weight);
 
-  // Ranks anew, from all that was told. Tens of microseconds; or in parts, each a few of them but
-  // the last, which is some twenty. EstimatePart returns whether there are more; until there are
-  // not, ranks are as they were.
+  // Computes the ranks anew from all observations. Takes tens of microseconds. BeginEstimate and
+  // EstimatePart do it in parts: a few microseconds each, the last one about twenty. EstimatePart
+  // returns whether there are more parts; ranks change after the last one only.
   void Estimate();
   void BeginEstimate() { next_part_ = 0; }
   bool EstimatePart();
-  // 0: the first to go.
+  // Returns the cell's rank. 0: the first to go.
   int RankOf(int cell) const { return ranks_[cell]; }
   int CellOf(int rank) const { return cells_[rank]; }
 
-  // What was learned, for another process; Load refuses (false) what Save did not make.
+  // Returns the learned state for another process. Load returns false for bytes that Save did not
+  // make.
   std::string Save() const;
   bool Load(absl::string_view saved);
 
@@ -76,12 +78,12 @@ class HazardModel {
   void Rank();
   void Age();
 
-  // What is learned.
+  // Learned state.
   std::array<double, kWeights> weights_{};
   std::array<double, kWeights> certainty_{};
   std::array<double, kCells> touched_{};
   std::array<double, kCells> outlived_{};
-  // What is there, and what follows.
+  // Weights of present chunks, and the estimate made of them.
   std::array<double, kCells> live_{};
   std::array<double, kBuckets> common_{};  // chance of a touch in the bucket, of all levels
   std::array<double, kCells> index_{};

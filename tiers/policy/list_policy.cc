@@ -56,7 +56,7 @@ void ListPolicy::Unlink(ChunkSlot slot) {
 
 void ListPolicy::TakeOff(ChunkSlot slot) {
   Node& node = At(slot);
-  // What was in early already keeps its rank: it goes back to where it was.
+  // A chunk already in early keeps its rank, and so goes back to its place.
   if (node.place >= kFirst) node.number = ++last_parked_rank_;
   Unlink(slot);
 }
@@ -74,13 +74,14 @@ void ListPolicy::Touch(ChunkSlot slot) {
 }
 
 bool ListPolicy::PlacedLately(ChunkSlot slot, uint32_t place) const {
-  // The oldest that the ring knows; zero until it is full, and every move is later than that.
+  // Compares with the oldest count in the ring, which is zero, hence before every move, until the
+  // ring is full.
   return At(slot).place == place && At(slot).number > before_request_[requests_ % kLatelyRequests];
 }
 
 void ListPolicy::OnRequest(std::span<const ChainLink> links, MonotonicTime /*now*/, Slice slice) {
   if (slice == Slice::kFirst) before_request_[requests_++ % kLatelyRequests] = moves_;
-  // Far ahead the node is asked of memory, nearer its neighbours, whose names have arrived by then.
+  // Prefetches the node far ahead, and nearer its neighbours, whose slots have arrived by then.
   constexpr size_t kAhead = 16;
   const auto in_policy = [&links](size_t i) {
     return i < links.size() && links[i].slot != kNoSlot;
@@ -179,7 +180,8 @@ ChunkSlot ListPolicy::EarlyNeighbour(int64_t rank) const {
 int64_t ListPolicy::Recency(ChunkSlot slot) const {
   KVKEEP_CHECK(Contains(slot));
   const Node& node = At(slot);
-  // Numbers of the two kinds are not comparable: what is off or early goes before all the others.
+  // The two kinds of numbers are not comparable: chunks that are off or in early go before all
+  // others.
   constexpr int64_t kFarBelow = int64_t{1} << 60;
   return node.place >= kFirst ? node.number : node.number - kFarBelow;
 }

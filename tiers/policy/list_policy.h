@@ -1,4 +1,4 @@
-// ListPolicy: what all policies of the store share: chunks in a few intrusive lists, parking, tail
+// ListPolicy: the base of all policies of the store: chunks in a few intrusive lists, parking, tail
 // first. `lru` is this with one list.
 //
 // Nodes by ChunkSlot in one array, which several policies may share; each is in one of up to 64
@@ -74,28 +74,28 @@ class ListPolicy : public EvictionPolicy {
   // `lists` of them, 1 to kMostLists.
   ListPolicy(const PolicyOptions& options, int lists, Keeps keeps = Keeps::kNodes);
 
-  // To which list's young end the chunk goes that was touched. Node::value is the policy's to
-  // change.
+  // Returns the list to whose young end a touched chunk goes. May change Node::value.
   virtual int ListOfTouched(ChunkSlot slot, Node& node) = 0;
   virtual int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) = 0;
-  // It is out already, of list `from`, or of none, -1; size() is that without it.
+  // Called after the chunk has left list `from` (-1: it was in none). size() no longer counts it.
   virtual void Erased(ChunkSlot slot, const Node& node, int from, EraseReason reason) = 0;
-  // The next to go of the lists; kNoSlot when all of them are empty.
+  // Returns the next chunk of the lists to go, or kNoSlot when all of them are empty.
   virtual ChunkSlot Next() = 0;
-  // The order in which lists are emptied if nothing else happens; for EvictionOrder.
+  // Returns the order in which lists are emptied if nothing else happens. For EvictionOrder.
   virtual std::vector<int> ListOrder() const = 0;
 
   Node& At(ChunkSlot slot) { return memory_->nodes[slot.value()]; }
-  // Of a chunk that is here, or that Erased is told of. REQUIRES: Keeps::kFingerprintsToo.
+  // REQUIRES: the chunk is in the policy, or Erased is being called for it;
+  // Keeps::kFingerprintsToo.
   Fingerprint FingerprintOf(ChunkSlot slot) const { return memory_->fingerprints[slot.value()]; }
-  // -1: in none of the policy's.
+  // Returns -1 if the node is in none of the policy's lists.
   static int ListOf(const Node& node) {
     return node.place >= kFirst ? static_cast<int>(node.place - kFirst) : -1;
   }
   ChunkSlot Oldest(int list) const { return lists_[kFirst + list].oldest; }
-  // Of the policy's own further memory.
+  // Returns the toucher for the policy's own further memory.
   MemoryToucher* toucher() const { return memory_->slots->toucher(); }
-  // To the young end of the list.
+  // Moves the chunk to the young end of the list.
   void Move(ChunkSlot slot, int list);
 
  private:
@@ -105,7 +105,7 @@ class ListPolicy : public EvictionPolicy {
     ChunkSlot youngest = kNoSlot;
   };
 
-  // Those that share memory have the same object.
+  // Memory shared by several policies is one object.
   struct Memory {
     Memory(const PolicyOptions& options, Keeps keeps);
     const std::shared_ptr<SlotArrays> slots;
@@ -114,7 +114,7 @@ class ListPolicy : public EvictionPolicy {
   };
 
   const Node& At(ChunkSlot slot) const { return memory_->nodes[slot.value()]; }
-  // In this one, or one that shares its memory.
+  // Returns whether the slot is in this policy or in one that shares its memory.
   bool Contains(ChunkSlot slot) const;
   // Puts an unlinked chunk just behind `younger`, which is in that list; kNoSlot: at its young end.
   void Link(ChunkSlot slot, uint32_t place, ChunkSlot younger);
@@ -130,7 +130,7 @@ class ListPolicy : public EvictionPolicy {
   uint32_t slot_end_ = 0;  // from here on there was never a node of this policy
   std::vector<List> lists_;
   int64_t moves_ = 0;
-  // Of the last requests: the number of moves before it. A ring.
+  // Ring of the number of moves before each of the last requests.
   std::array<int64_t, kLatelyRequests> before_request_{};
   size_t requests_ = 0;
   int64_t last_parked_rank_ = 0;       // ranks of parked chunks count up from 1

@@ -1,6 +1,7 @@
-// MinPolicy: Belady's MIN, the yardstick: knows the trace that will be played, and gives up what is
-// asked for the latest, the newcomer included (bypass); of one request the deeper chunk. After
-// L. A. Belady, "A study of replacement algorithms for a virtual-storage computer", 1966.
+// MinPolicy: Belady's MIN, the yardstick. It knows the trace that will be played, and gives up the
+// chunk that is asked for the latest, the newcomer included (bypass). Among chunks of one request
+// it gives up the deepest. After L. A. Belady, "A study of replacement algorithms for a
+// virtual-storage computer", 1966.
 //
 // For simulate only: it must be told of exactly the requests of the trace, in order, with the ids
 // as fingerprints. O(log n) a call. Nothing is parked here, and nothing is transient.

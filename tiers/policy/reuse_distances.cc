@@ -14,7 +14,7 @@ ReuseDistances::ReuseDistances(const Options& options) : options_(options) {
 }
 
 void ReuseDistances::Clear() {
-  // One more than stay: a newcomer is in before another is out.
+  // One more than the limit: a newcomer is in before another is out.
   const uint32_t most = options_.most_keys + 1;
   highest_ = options_.highest;
   numbers_.clear();
@@ -73,13 +73,13 @@ void ReuseDistances::Measure(uint64_t hash) {
   KVKEEP_CHECK(up_to >= key.bytes && up_to <= bytes_);
   const auto younger = static_cast<double>(bytes_ - up_to);
   const double distance = younger * weight + static_cast<double>(key.bytes);
-  // Beyond 2^63 all is the same.
+  // Distances beyond 2^63 are all the same.
   const double most = 9.2e18;
   curve_.at[ReuseCurve::BucketOf(static_cast<uint64_t>(std::min(distance, most)))] += weight;
 }
 
 void ReuseDistances::MoveToTop(uint64_t hash) {
-  // First: it may move all of them.
+  // Must come first: it may move all keys.
   const uint32_t place = TakePlace();
   const auto found = numbers_.find(hash);
   const bool known = found != numbers_.end();

@@ -1,10 +1,10 @@
-// ReuseDistances: how far back the chunks lie that are asked for, of a sample of bounded size; so
-// that one pass, or a running daemon, tells the hit ratio of an LRU of every size at once.
+// ReuseDistances: measures, on a sample of bounded size, how long ago requested chunks were last
+// used. So one pass, or a running daemon, tells the hit ratio of an LRU of every size at once.
 //
-// Spatial sampling by hash (SHARDS, Waldspurger et al., FAST '15): a chunk is in the sample when
-// its hash is below a threshold, always or never; distances among those are scaled up by the share
-// that is sampled. When there are more than `most_keys`, the highest hash leaves and is the
-// threshold from then on. What counts is weighted by the share at that time.
+// Spatial sampling by hash (SHARDS, Waldspurger et al., FAST '15): a chunk is in the sample, always
+// or never, when its hash is below a threshold. Distances in the sample are scaled up by the share
+// that is sampled. When the sample has more than `most_keys`, the highest hash leaves and becomes
+// the threshold. Each count is weighted by the share at its time.
 //
 // As the LRU of eviction_policy.h counts: a request's chunks are measured before any of them moves,
 // then its head ends as the youngest. So the head of a chain is never further than its tail, and
@@ -30,30 +30,31 @@ class ReuseDistances {
  public:
   struct Options {
     uint32_t most_keys = 8192;  // at least 1
-    // What is further away than that is forgotten, and cold when it comes again: for one that runs
-    // for ever, so that the sample is of what matters.
+    // Chunks further away than this are forgotten, and cold when they come again. For an object
+    // that runs for ever: it keeps the sample to chunks that matter.
     uint64_t farthest_bytes = UINT64_MAX;
-    uint64_t highest = UINT64_MAX;  // hash in the sample, at the start; later fewer
+    uint64_t highest = UINT64_MAX;  // hash in the sample at the start; falls later
   };
   explicit ReuseDistances(const Options& options);
 
   static uint64_t HashOf(Fingerprint chunk);
-  // Hashes up to this one are in the sample. Never rises, but for Clear.
+  // Returns the threshold: hashes up to it are in the sample. Never rises, except by Clear.
   uint64_t highest() const { return highest_; }
   bool Sampled(Fingerprint chunk) const { return HashOf(chunk) <= highest_; }
 
-  // A request that wants these chunks, head first; the slots don't matter.
+  // Counts a request for these chunks, head first. Slots are ignored.
   void OnRequest(std::span<const EvictionPolicy::ChainLink> chain);
-  // The same for a caller that has sampled by itself: the sampled ones out of `wanted`, as of now
-  // or some time before, head first.
+  // The same for a caller that has sampled by itself, by the present or an earlier highest(): the
+  // hashes of the sampled chunks out of `wanted`, head first.
   void OnRequest(std::span<const uint64_t> sampled_hashes, uint64_t wanted);
-  // The chunk came; nothing when it was there before.
+  // Tells that the chunk came. Does nothing if it was there before.
   void OnStored(Fingerprint chunk, uint64_t bytes);
-  // It is there, and was stored before all this began: nothing is counted. The youngest now.
+  // Tells of a chunk that was stored before counting began. Counts nothing; the chunk becomes the
+  // youngest.
   void OnFound(Fingerprint chunk, uint64_t bytes);
-  // It is gone for another reason than its age, and would be from a tier of any size.
+  // Tells that the chunk is gone for another reason than its age, hence from a tier of any size.
   void OnRemoved(Fingerprint chunk);
-  // As at the beginning.
+  // Returns to the initial state.
   void Clear();
 
   const ReuseCurve& curve() const { return curve_; }

@@ -5,7 +5,7 @@
 namespace kvkeep {
 namespace {
 
-// "Lately", in chunks asked for, and how far ahead of that ARC has to be to lead.
+// "Lately", in requested chunks, and the lead that ARC needs to take over, as a part of that.
 constexpr double kLeastHorizon = 20'000;
 constexpr double kHorizonPerChunk = 20;
 constexpr double kLeadToChange = 0.002;
@@ -58,7 +58,8 @@ void ReusePolicy::Sweep(size_t chunks) {
   }
 }
 
-// In both shadows, one after the other: neither knows of the other. Then who leads.
+// Plays a chain in both shadows, one after the other, as they are independent. Then decides which
+// leads.
 class ReusePolicy::ShadowPlay final : public Play {
  public:
   ShadowPlay(ReusePolicy* policy, std::span<const ChainLink> chain, MonotonicTime now)
@@ -127,7 +128,7 @@ int ReusePolicy::ListOfNew(Node& /*node*/, const NewChunk& chunk, MonotonicTime 
 void ReusePolicy::Erased(ChunkSlot slot, const Node& /*node*/, int /*from*/, EraseReason reason) {
   const Key key = KeyOf(FingerprintOf(slot));
   const uint32_t number = memory_->table.Find(key);
-  // Else it is another chunk's that has the same fingerprint.
+  // Otherwise the number belongs to another chunk with the same fingerprint.
   if (number != kNone && memory_->slots[number] == slot) memory_->table.Erase(number);
   if (reason == EraseReason::kRemoved) {
     hazard_.Drop(key, false);

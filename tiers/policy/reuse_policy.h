@@ -3,9 +3,9 @@
 // better.
 //
 // Two shadow tiers of the same size, one under HazardModel, one under ARC, play every request. The
-// leader is the one that would have had the more chunks at the heads of chains lately. A chunk that
-// the leader does not hold is the first to go: those that it has given up, and newcomers that it
-// would never have let in (bypass). Parking is of the chunks that are really here (ListPolicy).
+// leader is the one that would have had more chunks at the heads of chains lately. A chunk that the
+// leader does not hold is the first to go: those that it has given up, and newcomers that it would
+// never have let in (bypass). Parking is of the chunks that are really here (ListPolicy).
 //
 // The shadows' capacity is the number of chunks here when one was evicted. Both play what requests
 // ask for at once; a chunk that is put without ever having been asked for comes in when it is
@@ -37,7 +37,7 @@ class ReusePolicy final : public ListPolicy, public ChainLearner {
   bool follows_arc() const { return arc_leads_; }
 
  private:
-  static constexpr int kOrphans = 0, kHeld = 1;  // lists: what the leader holds not, and does
+  static constexpr int kOrphans = 0, kHeld = 1;  // lists: not held by the leader, and held
   static constexpr uint32_t kNone = FingerprintTable::kNone;
   using Key = FingerprintTable::Key;
   struct Memory {
@@ -62,10 +62,10 @@ class ReusePolicy final : public ListPolicy, public ChainLearner {
   ShadowTier& leader() { return arc_leads_ ? static_cast<ShadowTier&>(arc_) : hazard_; }
   bool LeaderHolds(ChunkSlot slot) { return leader().Holds(KeyOf(FingerprintOf(slot))); }
   ChunkSlot Find(Key key) const;
-  // What made room in the leader's shadow is an orphan now.
+  // Makes orphans of the chunks that made room in the leader's shadow.
   void Follow();
   void ChooseLeader(double chunks, double arc_is_ahead);
-  // After a change of the leader: some more chunks go where they belong now.
+  // Moves some more chunks to the list where they belong after a change of the leader.
   void Sweep(size_t chunks);
 
   const std::shared_ptr<Memory> memory_;

@@ -29,7 +29,7 @@ ChunkSlot ShadowArc::Insert(Key chunk, ChunkSlot parent, MonotonicTime now) {
   KVKEEP_CHECK(number < memory_->slots->max_slots());
   memory_->slots->Use(memory_->table.used());
   policy_.OnInsert({.slot = slot, .fingerprint = Fingerprint(chunk.bits), .parent = parent}, now);
-  // One more than it brings: so a capacity that has shrunk is reached in the end.
+  // Evicts one chunk more than it brings, so that a capacity that has shrunk is reached in the end.
   for (int i = 0; i < 2 && policy_.size() > capacity_; ++i) {
     const std::optional<Key> victim = Victim();
     KVKEEP_CHECK(victim.has_value());

@@ -24,7 +24,8 @@ class ShadowArc final : public ShadowTier {
   };
   static constexpr Steps kStepsPerLink = 4;  // what Play takes for each link of a chain, about
 
-  // Plays on; returns whether there is more to do. The chain has to be there until there is not.
+  // Goes on with the play; returns whether there is more to do. The chain must live until it
+  // returns false.
   bool Play(Playing& playing, Steps& steps);
   uint32_t Request(std::span<const Key> chain, MonotonicTime now) override;
   void Bring(Key chunk, std::optional<Key> parent, MonotonicTime now) override;
@@ -36,7 +37,7 @@ class ShadowArc final : public ShadowTier {
  private:
   static constexpr uint32_t kNone = FingerprintTable::kNone;
   ChunkSlot Find(Key chunk) const;
-  // Its slot; kNoSlot when it could not stay.
+  // Returns the chunk's slot, or kNoSlot if it could not stay.
   ChunkSlot Insert(Key chunk, ChunkSlot parent, MonotonicTime now);
   void Touch(Playing& playing, Steps& steps);
   void BringAbsent(Playing& playing, Steps& steps);

@@ -20,7 +20,7 @@ constexpr Steps kForget = 5;                          // a ghost
 constexpr Steps kFind = 2, kRegroup = 4, kAdmit = 3;  // a chunk
 constexpr Steps kEstimate = 150;                      // a part
 
-// Of each chunk of a chain that has so many.
+// Returns the weight of each chunk in a chain of so many chunks.
 float WeightOf(uint32_t chain) { return 1.0f / static_cast<float>(chain); }
 
 }  // namespace
@@ -101,7 +101,7 @@ void ShadowHazard::SetAside(uint32_t at) {
   MarkHeld(CellOf(group));
 }
 
-// It was the oldest of its cell, so it is that again.
+// The group was the oldest of its cell, and becomes that again.
 void ShadowHazard::OfferAgain(uint32_t at) {
   Group& group = GroupAt(at);
   if (!group.aside) return;
@@ -207,7 +207,7 @@ void ShadowHazard::AddChild(uint32_t parent) {
 void ShadowHazard::RemoveChild(uint32_t parent) {
   if (parent == kNone) return;
   Record& record = At(parent);
-  // The number may be another chunk's by now, of another owner even.
+  // The number may belong to another chunk by now, even one of another owner.
   if (record.group == kNone || GroupAt(record.group).owner != owner_) return;
   if (record.children == 0 || record.children == kManyChildren) return;
   --record.children;
@@ -344,7 +344,7 @@ bool ShadowHazard::Admit(uint32_t at) {
   UnlinkGhost(at);
   Hold(at, true);
   AddChild(At(at).parent);
-  // One more than it brings: so a capacity that has shrunk is reached in the end.
+  // Evicts one chunk more than it brings, so that a capacity that has shrunk is reached in the end.
   for (int i = 0; i < 2 && held_count_ > capacity_; ++i) {
     const uint32_t worst = Worst();
     KVKEEP_CHECK(worst != kNone);
@@ -368,7 +368,7 @@ bool ShadowHazard::AdvanceSome(Playing& playing, Steps& steps) {
   return moves < most || playing.done == kMovesPerRequest;  // the next request goes on
 }
 
-// Now, as nothing of the request's own is to be forgotten later.
+// Forgets ghosts before the request's own records exist, so that none of those is forgotten.
 bool ShadowHazard::MakeRoom(Playing& playing, Steps& steps) {
   for (; steps > 0; steps -= kForget) {
     if (memory_->table.room() >= playing.chain.size() || ghost_count_ == 0) return true;
@@ -441,8 +441,8 @@ uint32_t ShadowHazard::RecordBefore(const Playing& playing) const {
   return playing.done == 0 ? kNone : memory_->table.Find(playing.chain[playing.done - 1]);
 }
 
-// Of those that are held; the others are told as they come. The first one's is known from before,
-// if it is: engines ask for ends of chains, too.
+// Sets the parents of held chunks; absent ones get theirs as they are admitted. The first chunk
+// keeps the parent it has: engines ask for ends of chains, too.
 bool ShadowHazard::TellParents(Playing& playing, Steps& steps) {
   uint32_t before = RecordBefore(playing);
   for (; playing.done < playing.chain.size() && steps > 0; ++playing.done, --steps) {
@@ -477,7 +477,7 @@ bool ShadowHazard::TrimSome(Playing& playing, Steps& steps) {
   return playing.done == playing.chain.size();
 }
 
-// Who has begun it goes on to its end, unless another one has.
+// A request that began an estimate works on it to its end, unless another request has ended it.
 bool ShadowHazard::EstimateSome(Playing& playing, Steps& steps) {
   if (playing.done == 0) {
     const uint32_t of_capacity = capacity_ == UINT32_MAX ? 0 : capacity_ / 8;

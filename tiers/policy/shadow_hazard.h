@@ -1,16 +1,16 @@
 // ShadowHazard: a shadow tier that gives up what HazardModel thinks is worth the least.
 //
 // Records are of chunks that it holds, and of those it held or heard of lately (ghosts, up to
-// kGhosts times as many): what comes back teaches the model also when it is gone. A group is the
-// chunks that one request touched last and that have equal features: they have one age and so one
-// worth. Groups lie in the model's cells, in the order of time, and move from bucket to bucket as
-// time goes by. The victim is the deepest chunk of the oldest group of the cell with the least
-// rank.
+// kGhosts times as many): a chunk that comes back teaches the model even when it is not held. A
+// group is the chunks that one request touched last and that have equal features: they have one age
+// and so one worth. Groups lie in the model's cells, in the order of time, and move from bucket to
+// bucket as time goes by. The victim is the deepest chunk of the oldest group of the cell with the
+// least rank.
 //
 // Leaf first: a chunk without the one before it in its chain is of no use. A group whose deepest
 // chunk has children that are held is set aside when it is next to go, until they have gone by
-// their own worth. Who is whose child is what requests say; where that is wrong (a chunk was
-// removed, chains contradict each other) a parent may go too soon, or as the last of all.
+// their own worth. Requests tell the parent of a chunk. Where that is wrong (a chunk was removed,
+// chains contradict each other), a parent may go too soon, or last of all.
 //
 // 40 bytes a record, 56 a group; conversation traces have a group for 7 records.
 #pragma once
@@ -40,7 +40,7 @@ class ShadowHazard final : public ShadowTier {
     // Play's own.
     size_t stage = 0, done = 0;  // of the stage: links, or whatever it does one by one
     HazardModel::Chain described;
-    // By features. What is not of this request any more is told by SameGroup.
+    // Groups by features. SameGroup tells whether one is still this request's.
     std::vector<std::pair<HazardModel::Features, uint32_t>> groups;
   };
   static constexpr Steps kStepsPerLink = 10;  // what Play takes for each link of a chain, about
@@ -48,7 +48,8 @@ class ShadowHazard final : public ShadowTier {
   // `shares_memory_with` as PolicyOptions has it.
   ShadowHazard(uint32_t max_chunks, MemoryToucher* toucher, ShadowHazard* shares_memory_with);
 
-  // Plays on; returns whether there is more to do. The chain has to be there until there is not.
+  // Goes on with the play; returns whether there is more to do. The chain must live until it
+  // returns false.
   bool Play(Playing& playing, Steps& steps);
   uint32_t Request(std::span<const Key> chain, MonotonicTime now) override;
   void Bring(Key chunk, std::optional<Key> parent, MonotonicTime now) override;
@@ -105,7 +106,7 @@ class ShadowHazard final : public ShadowTier {
   Record& At(uint32_t record) { return memory_->records[record]; }
   Group& GroupAt(uint32_t group) { return memory_->groups[group]; }
   static int CellOf(const Group& group) { return HazardModel::Cell(group.level, group.bucket); }
-  // Where it is, or belongs, by in_held.
+  // Returns the list in which the group is, or belongs, by in_held.
   List& HeldListOf(const Group& group) { return group.aside ? aside_ : held_cells_[CellOf(group)]; }
 
   // Just behind `younger`, or as the youngest; `links` is in_cell or in_held.
@@ -115,7 +116,8 @@ class ShadowHazard final : public ShadowTier {
   void PlaceGroup(uint32_t group);
   void DisplaceGroup(uint32_t group);
   void MarkHeld(int cell);
-  // It is next, and cannot go for its children; and: it can, or may be able to.
+  // SetAside: the group is next, but cannot go because of its children. OfferAgain: it can go, or
+  // may be able to.
   void SetAside(uint32_t group);
   void OfferAgain(uint32_t group);
 
@@ -123,10 +125,10 @@ class ShadowHazard final : public ShadowTier {
   void Join(uint32_t record, uint32_t group);
   // Also frees a group that is empty then.
   void Leave(uint32_t record);
-  // Of those that its group holds, it is the deepest, or (else) the shallowest from now on.
+  // Makes the record held, as the deepest or else the shallowest of its group's held records.
   void Hold(uint32_t record, bool deepest);
   void Release(uint32_t record);
-  // A held one becomes a ghost.
+  // Turns a held record into a ghost.
   void Evict(uint32_t record);
   void SetParent(uint32_t record, uint32_t parent);
   void AddChild(uint32_t parent);
@@ -136,10 +138,10 @@ class ShadowHazard final : public ShadowTier {
   void ForgetOldestGhost();
   bool TooManyGhosts() const;
   void TrimGhosts();
-  // Whether it stayed.
+  // Returns whether the record stayed.
   bool Admit(uint32_t record);
 
-  // Groups go where their age says, so many at the most; returns how many did.
+  // Moves at most `most` groups to the buckets of their age. Returns how many moved.
   int Advance(MonotonicTime now, int most);
   // Stages of a request, in this order. Each goes on for a slice; returns whether it is over.
   bool AdvanceSome(Playing& playing, Steps& steps);
@@ -155,15 +157,16 @@ class ShadowHazard final : public ShadowTier {
       &ShadowHazard::AdvanceSome, &ShadowHazard::MakeRoom,    &ShadowHazard::FindKnown,
       &ShadowHazard::Regroup,     &ShadowHazard::TellParents, &ShadowHazard::AdmitAbsent,
       &ShadowHazard::TrimSome,    &ShadowHazard::EstimateSome};
-  // Of the chain's chunks before `done`, the last one's record; kNone: there is none.
+  // Returns the record of the chain's chunk just before `done`, or kNone.
   uint32_t RecordBefore(const Playing& playing) const;
-  // The group of the request with those features: it may be gone since, and its number another's.
+  // Returns whether the group is still the request's with those features: it may be gone, and its
+  // number another's.
   bool SameGroup(const Playing& playing, const HazardModel::Features& features,
                  uint32_t group) const;
   void RegroupOne(uint32_t record, const HazardModel::Features& features, Playing& playing);
-  // The record that goes next; kNone: nothing is held.
+  // Returns the record that goes next, or kNone if nothing is held.
   uint32_t Worst();
-  // The group that is next by rank and age, of those not set aside.
+  // Returns the next group by rank and age that is not set aside.
   uint32_t WorstGroup() const;
   void RankAnew();
 

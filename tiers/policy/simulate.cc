@@ -39,8 +39,8 @@ std::unique_ptr<EvictionPolicy> MakePolicy(std::span<const TraceRequest> request
   return MakeEvictionPolicy(name, options);
 }
 
-// Inserts what is absent, head first, until a newcomer is itself the victim. `gone` is told of
-// every chunk that goes.
+// Inserts absent chunks, head first, until a newcomer is itself the victim. Calls `gone` for every
+// chunk that goes.
 template <typename Gone>
 void InsertAbsent(SimulatedTier& tier, const TraceRequest& request, Gone gone) {
   std::optional<uint64_t> parent;
@@ -66,7 +66,7 @@ void Count(const TraceRequest& request, uint64_t leading, TraceResult& result) {
 
 using Place = SimulatedBucket::Place;
 
-// What a request finds where, before it changes that.
+// Tells each bucket where the request finds its chunks, before the request changes that.
 template <typename PlaceOf>
 void TellBuckets(const TraceRequest& request, std::span<SimulatedBucket* const> buckets,
                  PlaceOf place_of) {

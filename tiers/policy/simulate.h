@@ -1,7 +1,7 @@
-// What eviction, admission and write policies would have done on a trace.
+// Simulates eviction, admission and write policies on a trace.
 //
-// The very policy classes that the store runs, over tiers that are nothing but numbers of chunks of
-// equal size, never leased. Deterministic; free functions, thread-safe.
+// Runs the store's own policy classes over tiers that only count chunks, of equal size and never
+// leased. Deterministic; free functions, thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -25,9 +25,9 @@ struct TraceResult {
   double hit_ratio = 0;             // leading_hit_chunks / chunk_refs; 0 when there are none
 };
 
-// Each request counts its leading run, tells the policy its whole chain, then inserts what is
-// absent, head first, until a newcomer is itself the victim: deeper chunks would be of no use.
-// So a request longer than the tier keeps its head. InvalidArgument: `policy` is not in
+// Each request counts its leading run, tells the policy its whole chain, then inserts absent
+// chunks, head first, until a newcomer is itself the victim: deeper chunks would be of no use. So a
+// request longer than the tier keeps its head. InvalidArgument: `policy` is not in
 // SimulatedPolicyNames(), or `capacity_chunks` is not 1 to kMaxSimulatedChunks.
 inline constexpr uint32_t kMaxSimulatedChunks = uint32_t{1} << 28;
 // `buckets` lie behind the tier, each as if it were alone.
@@ -35,7 +35,7 @@ absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests
                                           absl::string_view policy, uint64_t capacity_chunks,
                                           std::span<SimulatedBucket* const> buckets = {});
 
-// Those of EvictionPolicyNames(), and "min": Belady's, which no daemon can have (min_policy.h).
+// Returns EvictionPolicyNames() and "min": Belady's, which no daemon can have (min_policy.h).
 std::vector<std::string> SimulatedPolicyNames();
 
 struct TiersOptions {
@@ -56,8 +56,8 @@ struct TiersResult {
   uint64_t g3_written_bytes = 0;
 };
 
-// Two tiers: what a request finds in G3 alone is brought into G2, what is in neither comes into G2,
-// and what is not in G3 is offered to it. InvalidArgument names the option.
+// Simulates two tiers. Chunks of a request that are in G3 alone, or in neither tier, come into G2;
+// chunks that are not in G3 are offered to it. InvalidArgument names the option.
 absl::StatusOr<TiersResult> SimulateTiers(std::span<const TraceRequest> requests,
                                           const TiersOptions& options);
 

@@ -1,10 +1,11 @@
-// SimulatedBucket: what a bucket of G4 behind one node would have had, and been asked for. Objects
-// are of equal size, and are there for a lifetime from their write, whoever reads them.
+// SimulatedBucket: simulates the contents of a G4 bucket behind one node, and the requests to it.
+// Objects are of equal size, and are there for a lifetime from their write, whoever reads them.
 //
-// It follows the store (tiers/store/remote.cc): what is put is offered at once, or with second_use
-// when a later lookup finds it in G2; what lookups find beyond the node comes into G2, as a put
-// brings it, and is not offered again. So it changes nothing in the node's tiers. Every lookup asks
-// that lacks enough chunks; every write and answer comes before the next request. Not thread-safe.
+// It follows the store (tiers/store/remote.cc): a chunk that is put is offered at once, or with
+// second_use when a later lookup finds it in G2. A chunk that lookups find beyond the node comes
+// into G2, as a put brings it, and is not offered again. So the bucket changes nothing in the
+// node's tiers. Every lookup asks that lacks enough chunks; every write and answer comes before the
+// next request. Not thread-safe.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -23,7 +24,8 @@ struct BucketOptions {
   std::chrono::milliseconds lifetime{std::chrono::hours(7 * 24)};  // of the trace's time
   bool second_use = true;
   uint64_t least_chunks = 2;  // a lookup that lacks fewer does not ask
-  // Questions of a search for so many chunks, of which the first so many are there; null: none.
+  // Returns how many questions a search for `wanted` chunks asks if the first `there` of them are
+  // there. Null: none.
   std::function<uint64_t(uint64_t wanted, uint64_t there)> questions;
 };
 
@@ -41,7 +43,8 @@ class SimulatedBucket {
 
   explicit SimulatedBucket(BucketOptions options) : options_(std::move(options)) {}
 
-  // A request, and where each of its chunks was found on the node: as many places as hash_ids.
+  // Serves a request. `places` says where the node had each of its chunks, one for each of
+  // hash_ids.
   void Serve(const TraceRequest& request, std::span<const Place> places);
   const BucketResult& result() const { return result_; }
   bool second_use() const { return options_.second_use; }

@@ -1,5 +1,5 @@
-// SimulatedTier: a tier that is nothing but a number of chunks of equal size, never leased, under a
-// real eviction policy. Not thread-safe.
+// SimulatedTier: a tier that only counts chunks, of equal size and never leased, under a real
+// eviction policy. Not thread-safe.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -19,7 +19,7 @@ class SimulatedTier {
   SimulatedTier(std::unique_ptr<EvictionPolicy> policy, uint32_t capacity);
 
   bool Contains(uint64_t id) const { return slots_.contains(id); }
-  // A request for that chain, head first.
+  // Tells the policy of a request for that chain, head first.
   void Tell(std::span<const uint64_t> ids, MonotonicTime now);
   // Brings in a chunk that is absent. Returns the chunk that had to go for it, maybe itself; none:
   // there was room. `parent` counts if it is here.

@@ -1,9 +1,9 @@
 // SlotArrays: arrays with an element for each ChunkSlot, which grow together.
 //
 // The store notes things of a slot in several places: the chunk itself, its node in the policy of
-// either tier. Whoever gives slots out says so by Use; then memory for the next ones is touched
-// ahead in all of the arrays (growing_memory.h), and no first use of a slot waits for the kernel.
-// Not thread-safe.
+// either tier. The owner of the slots calls Use as it gives them out; then memory for the next ones
+// is touched ahead in all of the arrays (growing_memory.h), and no first use of a slot waits for
+// the kernel. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -22,20 +22,20 @@ class SlotArrays {
   explicit SlotArrays(uint32_t max_slots, MemoryToucher* toucher = nullptr)
       : max_slots_(max_slots), toucher_(toucher) {}
 
-  // A further array, all zeros; it lives as long as this does.
+  // Adds an array, all zeros, that lives as long as this object.
   template <typename T>
   T* Add() {
     Array& array = arrays_.emplace_back(uint64_t{max_slots_} * sizeof(T), sizeof(T), toucher_);
     array.memory.Use(end_ * array.element);
     return reinterpret_cast<T*>(array.memory.data());
   }
-  // Slots below `end` are given out.
+  // Notes that slots below `end` are given out.
   void Use(uint32_t end) {
     KVKEEP_CHECK(end <= max_slots_);
     end_ = end;
     for (Array& array : arrays_) array.memory.Use(end_ * array.element);
   }
-  // What is noted of the slot is looked at soon: brings it into the CPU's caches.
+  // Brings the slot's elements of all arrays into the CPU's caches.
   void Prefetch(ChunkSlot slot) const {
     for (const Array& array : arrays_) {
       const std::byte* const first = array.memory.data() + slot.value() * array.element;
@@ -45,7 +45,7 @@ class SlotArrays {
   }
 
   uint32_t max_slots() const { return max_slots_; }
-  // Of all arrays: what the toucher was asked for so far.
+  // Returns the bytes that the toucher was asked for so far, for all arrays.
   uint64_t asked_bytes() const {
     uint64_t bytes = 0;
     for (const Array& array : arrays_) bytes += array.memory.asked();

@@ -37,8 +37,8 @@ absl::StatusOr<std::vector<TraceRequest>> ReadTrace(const std::string& path);
 absl::StatusOr<std::vector<TraceRequest>> ParseTrace(std::istream& in, const std::string& name,
                                                      size_t max_requests = kMaxTraceRequests);
 
-// What of the requests a store of full chunks is told: a prompt's last id goes, into
-// partial_chunks, where the prompt ends before that chunk does. It is still asked for, and a miss.
+// Reduces the requests to full chunks, as the store is told of them: where a prompt ends before its
+// last chunk does, moves that id into partial_chunks. It still counts as asked for, and as a miss.
 void KeepFullChunks(std::vector<TraceRequest>& requests, uint64_t tokens_per_chunk);
 
 }  // namespace kvkeep

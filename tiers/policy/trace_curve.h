@@ -1,5 +1,5 @@
-// What a trace asks for, and the hit ratio of an LRU of any size on it, by one pass: for traces
-// where simulate.h, which runs one size at a time, would take too long.
+// Computes, in one pass, what a trace asks for and the hit ratio of an LRU of any size on it. For
+// traces where simulate.h, which runs one size at a time, would take too long.
 //
 // Free functions, thread-safe.
 #pragma once
@@ -19,8 +19,8 @@ struct TraceFacts {
 };
 TraceFacts FactsOf(std::span<const TraceRequest> requests);
 
-// By a sample of `most_keys` chunks, each of `chunk_bytes`, stored when it was first asked for. How
-// many chunks are asked for once is counted, not sampled.
+// Estimates by a sample of `most_keys` chunks, each of `chunk_bytes`, stored when first asked for.
+// Counts, and does not sample, how many chunks are asked for once.
 ReuseCurve CurveOf(std::span<const TraceRequest> requests, uint64_t chunk_bytes,
                    uint32_t most_keys);
 

@@ -1,9 +1,9 @@
 // AskLimits: what all sources over one object store share, whatever keys they have: how many
 // questions are asked in a second, and how many images are being read.
 //
-// Each tenant has an equal share of the questions: what it did not use of that lately is there for
-// it, whatever the others ask. What nobody has a share of any more anybody may use. A tenant counts
-// from its first question on.
+// Each tenant has an equal share of the questions. The part of it that the tenant did not use
+// lately is kept for it, whatever the others ask. Questions in nobody's share are free for any
+// tenant. A tenant counts from its first question on.
 //
 // Thread-safe. O(tenants) a question.
 #pragma once
@@ -36,27 +36,27 @@ class AskLimits {
     MutexLock lock(&mu_);
     return SavedFor(tenant, now) > 0;
   }
-  // Half of what may be asked in a second stays for searches.
+  // Leaves half of the questions of a second to searches.
   bool may_ask_age(MonotonicTime now) {
     MutexLock lock(&mu_);
     return rate_.saved(now) > rate_.per_second() / 2;
   }
-  // So many of `wanted` questions the tenant may ask now, `least` in any case.
+  // Returns how many of `wanted` questions the tenant may ask now: at least `least`.
   uint64_t TakeProbes(uint32_t tenant, uint64_t wanted, uint64_t least, MonotonicTime now) {
     KVKEEP_CHECK(least <= wanted);
     MutexLock lock(&mu_);
     const uint64_t saved = SavedFor(tenant, now);
     const uint64_t may = std::clamp(saved, least, std::max(least, wanted));
     rate_.Take(may);
-    // It owes what it asks in any case. What it took beyond its share was nobody's: it owes none of
-    // that.
+    // The tenant owes the questions that only `least` allowed. Questions beyond its share that were
+    // nobody's cost it nothing.
     const uint64_t owed = may - std::min(may, saved);
     TokenBucket& share = ShareOf(tenant);
     share.Take(std::min(may - owed, share.saved(now)) + owed);
     return may;
   }
 
-  // How many images were being read already.
+  // Returns how many images were being read already.
   uint32_t BeginReading() { return readings_.fetch_add(1, std::memory_order_relaxed); }
   void EndReading() { KVKEEP_CHECK(readings_.fetch_sub(1, std::memory_order_relaxed) > 0); }
 
@@ -82,7 +82,7 @@ class AskLimits {
 
   Mutex mu_;
   TokenBucket rate_ ABSL_GUARDED_BY(mu_);
-  // As many as there are tenants.
+  // One share for each tenant that has asked.
   std::map<uint32_t, TokenBucket> shares_ ABSL_GUARDED_BY(mu_);
   std::atomic<uint32_t> readings_{0};
 };

@@ -20,7 +20,7 @@ struct BucketSource::Finding {
         ends(EndsOf(ids)),
         search(ends.size(), options, wanted == Wanted::kAny) {}
 
-  // Chunks of one key that follow each other: where each such run ends.
+  // Returns the end of each run of consecutive chunks of one key.
   static std::vector<size_t> EndsOf(const std::vector<ChunkId>& ids) {
     std::vector<size_t> ends;
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -30,7 +30,7 @@ struct BucketSource::Finding {
     }
     return ends;
   }
-  // Who stands for a key.
+  // Returns the chunk that stands for a key.
   const ChunkId& last_of(size_t key) const { return ids[ends[key] - 1]; }
 
   const std::vector<ChunkId> ids;
@@ -180,13 +180,13 @@ bool BucketSource::AskRound(const std::shared_ptr<Finding>& finding,
     KVKEEP_CHECK(may <= ask.size());
     declined = ask.size() - may;
     counters_.probes_declined += declined;
-    // Of last keys the first ones go: a sliding window is of use from its end.
+    // A tail drops its first keys: a sliding window is of use from its end.
     if (is_tail) ask.erase(ask.begin(), ask.begin() + static_cast<ptrdiff_t>(declined));
     ask.resize(may);
   }
   bool wait = false;
   {
-    // Before any of the others is asked for: whoever answers the last of them ends the round.
+    // Told before any of the others is asked for, as the last answer ends the round.
     MutexLock lock(&finding->mu);
     for (const size_t key : absent) finding->search.Tell(key, false);
     KVKEEP_CHECK(ask.size() + absent.size() + declined == finding->left);
@@ -238,7 +238,7 @@ void BucketSource::PumpProbes() {
     const auto probe = std::make_shared<Probe>();
     std::tie(probe->finding, probe->key) = std::move(next);
     const Finding& finding = *probe->finding;
-    // One whose turn comes too late is answered by the store, which looks at deadlines first.
+    // The store answers a probe whose turn comes too late, as it looks at deadlines first.
     objects_.Get({.name = NameOf(finding.last_of(probe->key)),
                   .range = ByteRange{0, kHeaderBytes},
                   .deadline = finding.deadline},
@@ -272,7 +272,7 @@ void BucketSource::OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAns
   if (round_over) StartRound(finding, false);
 }
 
-// What is proven wrong is as good as absent, and removed.
+// Treats an object that is proven wrong as absent, and removes it.
 BucketSource::Probed BucketSource::CheckProbe(const ChunkId& id, HeaderProbe& probe,
                                               const ObjectAnswer& answer) {
   if (!answer.ok() || probe.taken < kHeaderBytes) {
@@ -283,9 +283,9 @@ BucketSource::Probed BucketSource::CheckProbe(const ChunkId& id, HeaderProbe& pr
                                      answer.outcome == ObjectOutcome::kThrottled)
               ? &BucketSourceCounters::probes_late
               : &BucketSourceCounters::probes_failed);
-    // Nothing of ours is so small, and the name is.
+    // The name is ours, but none of our objects is so small.
     if (cut) RemoveBad(id);
-    // One that is refused alone (archived, say) is as good as absent.
+    // An object that is refused alone (archived, say) counts as absent.
     const bool none = answer.outcome == ObjectOutcome::kAbsent ||
                       answer.outcome == ObjectOutcome::kRefused;
     if (none) NoteAbsent(id);
@@ -299,7 +299,7 @@ BucketSource::Probed BucketSource::CheckProbe(const ChunkId& id, HeaderProbe& pr
   if (!OpenHeader(keys_.header, probe.page)) return bad(&BucketSourceCounters::bad_seal);
   const absl::StatusOr<ImageHeader> header = DecodeHeader(probe.page, keys_.mac);
   if (absl::IsFailedPrecondition(header.status())) {
-    Count(&BucketSourceCounters::bad_header);  // of a newer kvkeep: it is left alone
+    Count(&BucketSourceCounters::bad_header);  // of a newer kvkeep: leave it alone
     return {.answered = true};
   }
   if (!header.ok()) return bad(&BucketSourceCounters::bad_header);
@@ -307,7 +307,7 @@ BucketSource::Probed BucketSource::CheckProbe(const ChunkId& id, HeaderProbe& pr
   if (!of_it || header->placement.tier != Tier::kG4 || header->placement.place != keys_.id) {
     return bad(&BucketSourceCounters::bad_identity);
   }
-  // The seal says nothing of payload, which checksums without a key would not find changed.
+  // The seal does not cover payload, and checksums without a key would not find a change of it.
   if (!header->encryption.has_value()) return bad(&BucketSourceCounters::bad_plain);
   const ImageShape& shape = header->identity.shape;
   if (probe.head.object_bytes != shape.blocks().value() * kBlockBytes &&

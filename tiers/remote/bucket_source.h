@@ -3,25 +3,25 @@
 // this size. The reader checks the payload, piece by piece.
 //
 // Find reads header pages (a HEAD could not tell an absent object from a wrong bucket, nor a
-// shape). Of up to 32 keys each is asked for; of more, a prefix is searched (prefix_search.h): the
-// highest part of a key stands for the key and those before it. A chunk that was not asked for
-// itself is taken to have the shape of the next one that was; a read finds out. What was absent is
-// taken to be so for a while (presence.h): of a prefix that is known to be absent the first key
-// alone is asked for. A question that is not answered in time says nothing: then the search ends
+// shape). It asks for each of up to 32 keys; among more keys it searches for a prefix
+// (prefix_search.h): the highest part of a key stands for the key and those before it. A chunk that
+// was not asked for itself is taken to have the shape of the next one that was; a read finds out.
+// An absent chunk is taken to be absent for a while (presence.h): if a prefix is known to be
+// absent, only its first key is asked for. If a question is not answered in time, the search ends
 // with what it knows.
 //
-// So many questions are asked in a second (probes_per_second), each tenant's share of them in any
-// case. One that is over that is not asked, and the search ends with what it knows; only its first
-// question of all is always asked.
+// probes_per_second limits the questions; each tenant may always ask its share of them. A question
+// over the limit is not asked, and the search ends with what it knows; only the first question of a
+// search is always asked.
 //
 // Read asks for the whole image at once, or above `whole_up_to` for parts of about the same size,
 // all of the version that the first part is of. While `whole_beside` others are read it is whole at
 // any size: they keep the connections busy. An object that is proven to be cut off, or another
-// chunk's, is removed, else it would stand in the way of its own repair. That an object is not
-// there header_done tells before any piece ends.
+// chunk's, is removed, else it would stand in the way of its own repair. header_done tells that an
+// object is absent before any piece ends.
 //
-// Age reads the header page, so that a bad object counts as none. An object's age is by its time of
-// the last modification and the store's clock, or this machine's where the store tells no time.
+// Age reads the header page, so that a bad object counts as none. It computes an object's age from
+// its last modification and the store's clock, or this machine's where the store tells no time.
 //
 // Write checksums the image inside the call (0.1 to 0.3 ms a MiB) and refuses nothing while the
 // source is writable().
@@ -54,7 +54,7 @@ namespace kvkeep {
 
 struct BucketSourceOptions {
   uint64_t epoch = 0;  // g4.epoch
-  // While it is not certain nothing is readable or writable; outlives the source. Null: there is
+  // Nothing is readable or writable while it is not certain. Outlives the source. Null: there is
   // one epoch.
   const FleetEpoch* begun = nullptr;
   PrefixSearchOptions search;
@@ -63,7 +63,7 @@ struct BucketSourceOptions {
   size_t probes_at_once = 64;
   uint64_t probes_per_second = 0;  // 0: no limit
   size_t presence_entries = 1 << 20;           // 16 bytes each
-  std::chrono::milliseconds absent_for{10'000};  // what was absent is taken to be so
+  std::chrono::milliseconds absent_for{10'000};  // an absent chunk is taken to be so
   uint64_t whole_up_to = 12 * kMiB, part_bytes = 8 * kMiB;  // about that
   uint32_t parts_at_once = 4;                               // of one image
   uint32_t whole_beside = 4;
@@ -78,12 +78,12 @@ struct BucketSourceCounters {
   uint64_t known_absent = 0;  // keys that were not asked for: they were absent a while ago
   uint64_t reads = 0, failed_reads = 0, read_bytes = 0;
   uint64_t writes = 0, failed_writes = 0, written_bytes = 0, already_there = 0;
-  uint64_t replacing_writes = 0;  // of those: of what may be there, whatever is
+  uint64_t replacing_writes = 0;  // of those: replaced whatever was there
   uint64_t removes = 0, failed_removes = 0;
-  // Bad objects, by reason; those that were removed for it.
+  // Bad objects by reason, and how many of them were removed.
   uint64_t bad_seal = 0, bad_header = 0, bad_identity = 0, bad_size = 0, bad_plain = 0;
   uint64_t removed_bad = 0;
-  uint64_t replaced = 0;     // reads of what was another version meanwhile
+  uint64_t replaced = 0;     // reads of an object that was replaced meanwhile
   uint64_t no_versions = 0;  // reads in parts, where the store names no version
 };
 
@@ -92,8 +92,8 @@ class BucketSource final : public RemoteSource {
   // `clock` and `random` outlive this.
   BucketSource(const BucketSourceOptions& options, FleetKeys keys,
                std::unique_ptr<ObjectStore> store, Clock* clock, RandomSource* random);
-  // The same with a store that others ask, too, within `limits`. The store is gone, with all
-  // answers told, before this is.
+  // The same with a store that others ask, too, within `limits`. The store must be destroyed, with
+  // all answers told, before this.
   BucketSource(const BucketSourceOptions& options, FleetKeys keys, ObjectStore* store,
                std::shared_ptr<AskLimits> limits, Clock* clock, RandomSource* random);
   ~BucketSource() override;
@@ -140,13 +140,13 @@ class BucketSource final : public RemoteSource {
 
   // `in_find`: inside the call of Find, where nothing may end.
   void StartRound(const std::shared_ptr<Finding>& finding, bool in_find);
-  // Whether there is something to wait for in this round.
+  // Returns whether there is something to wait for in this round.
   bool AskRound(const std::shared_ptr<Finding>& finding, const std::vector<size_t>& round,
                 bool in_find);
   void EndFinding(Finding& finding);
   void PumpProbes();
   void OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAnswer& answer);
-  // What became of a question. No shape: the chunk is not there, or is proven wrong.
+  // The result of a question. No shape: the chunk is not there, or is proven wrong.
   struct Probed {
     bool answered = false;
     std::optional<ImageShape> shape;

@@ -18,8 +18,7 @@
 namespace kvkeep {
 namespace {
 
-// Below what the names of chunks' objects begin with, so that rights which are given for those are
-// enough.
+// Below the prefix of chunks' names, so that rights for those are enough.
 constexpr absl::string_view kEpochMagic = "KVKEPOCH", kEpochPrefix = "1/epoch/";
 constexpr size_t kNumberAt = 8, kSealAt = 16, kNameDigits = 40;
 
@@ -46,7 +45,7 @@ struct FleetEpoch::Sink final : ObjectSink {
     taken += bytes.size();
     return absl::OkStatus();
   }
-  // None: no node of this fleet wrote it.
+  // Returns the object's number, or nullopt if no node of this fleet wrote it.
   std::optional<uint64_t> NumberBy(const Secret& key) const {
     if (taken != page.size()) return std::nullopt;
     const auto number = LoadAt<uint64_t>(page.data() + kNumberAt);
@@ -59,7 +58,7 @@ struct FleetEpoch::Sink final : ObjectSink {
   size_t taken = 0;
 };
 
-// What a read of one object told.
+// One read of all objects.
 struct FleetEpoch::Round {
   enum class Told : uint8_t { kFailed, kBad, kAbsent, kNumber };  // from the worst
   struct Object {
@@ -86,7 +85,7 @@ struct FleetEpoch::Round {
     for (const Object& object : objects) smallest = std::min(smallest, object.number);
     return smallest;
   }
-  // The first object that could not be read, else the first that says no number.
+  // Returns the first object that could not be read, else the first without a number.
   const Object& worst() const {
     return *std::min_element(objects.begin(), objects.end(), [](const Object& a, const Object& b) {
       return a.told < b.told;
@@ -179,7 +178,7 @@ void FleetEpoch::StartRound(RoundEnd ended) {
 void FleetEpoch::OnRead(const std::shared_ptr<Round>& round, size_t key,
                         const ObjectAnswer& answer) {
   Round::Object& object = round->objects[key];
-  // An object that is too long was cancelled by its sink; one in an archive is refused.
+  // The sink cancels a read of an object that is too long; the store refuses one in an archive.
   const bool there = answer.ok() || answer.outcome == ObjectOutcome::kRefused ||
                      (answer.outcome == ObjectOutcome::kCancelled && answer.given > kObjectBytes);
   const std::optional<uint64_t> number =
@@ -213,12 +212,12 @@ void FleetEpoch::OnRead(const std::shared_ptr<Round>& round, size_t key,
 }
 
 void FleetEpoch::TakeRound(const Round& round) {
-  // What was told counts, whatever the other objects are.
+  // A number that was read counts, whatever the other objects are.
   uint64_t known = number();
   const uint64_t told = round.largest();
   while (known < told && !number_.compare_exchange_weak(known, told)) {
   }
-  // Nobody knows what a damaged object said; who has a number goes on with it.
+  // The number of a damaged object is lost; a node that has a number goes on with it.
   const bool failed =
       round.Any(Round::Told::kFailed) || (round.Any(Round::Told::kBad) && number() == 0);
   MutexLock lock(&mu_);
@@ -250,7 +249,7 @@ void FleetEpoch::Repair(const Round& round) {
     MutexLock lock(&mu_);
     no_repairs_until_ = clock_.Now() + kRefusedFor;
   };
-  // If absent: another node may have begun an epoch since this one read.
+  // With if_absent, as another node may have begun an epoch since this one read.
   if (!absent.empty()) Write(absent, number, /*if_absent=*/true, noted);
   if (!others.empty()) Write(others, number, /*if_absent=*/false, noted);
 }

@@ -1,6 +1,6 @@
-// FleetEpoch: a number that is part of the names of all objects of a fleet (object_name.h). When it
-// grows, which `kvkeep clear --g4` makes it do, all that lies there has other names than those that
-// nodes ask for: it is absent at once, and expires.
+// FleetEpoch: a number that is part of the names of all objects of a fleet (object_name.h). `kvkeep
+// clear --g4` makes it grow. Then nodes ask for other names than those of all objects there: these
+// are absent at once, and expire.
 //
 // The number lies in the same place, in one object for each of the fleet's keys, sealed by that
 // key. Each node reads it every kEvery and takes the largest number that it reads; it never takes a
@@ -10,8 +10,8 @@
 // or becomes so old that a lifecycle rule may take it, is written again. A node that may not write
 // there tries again after kRefusedFor.
 //
-// What was not read for kCertainFor may have grown. Then certain() is false, and the place is taken
-// to be away: so each node that serves from G4 has a new number within kCertainFor.
+// A number that was not read for kCertainFor may have grown. Then certain() is false, and G4 is
+// taken to be away: so each node that serves from G4 has a new number within kCertainFor.
 //
 // Tick comes from one thread, about once a second. All else is thread-safe. No lock is held over a
 // call of the store's or a callback.
@@ -49,22 +49,22 @@ class FleetEpoch {
   static constexpr std::chrono::hours kRefusedFor{1}, kRenewedAfter{24};
   static constexpr size_t kObjectBytes = 48;  // magic, number, HMAC-SHA256 of both
 
-  // `keys`: FleetKeys::epoch of today's key, then of those before. `store` and `clock` outlive
-  // this, but the store has answered all before this is gone.
+  // `keys`: FleetKeys::epoch of today's key, then of earlier keys. `store` and `clock` outlive
+  // this; the store has answered all before this is destroyed.
   FleetEpoch(std::vector<Secret> keys, ObjectStore* store, Clock* clock);
 
-  // Reads the number when it is time to.
+  // Reads the number when that is due.
   void Tick();
   // Begins a new epoch: reads the number, writes a larger one and reads it back. OK: this node has
   // it, and every node has it within kCertainFor. Unavailable, or the store's refusal: this node
   // keeps its number unless it read a larger one; begin again.
   void Begin(Done done);
-  // Waits until a read has ended, well or not, so long at most. REQUIRES: Tick was called.
+  // Waits at most `within` until a read has ended, well or not. REQUIRES: Tick was called.
   void AwaitFirst(std::chrono::milliseconds within);
 
   uint64_t number() const { return number_.load(std::memory_order_acquire); }
   bool certain() const;
-  // Why the last read failed; its code is empty if it did not fail.
+  // Returns why the last read failed; the code is empty if it did not fail.
   ObjectError error() const;
   FleetEpochCounters counters() const;
 
@@ -81,7 +81,7 @@ class FleetEpoch {
   void TakeRound(const Round& round);
   void Repair(const Round& round);
   void WriteLarger(const Round& round, Done done);
-  // Writes `number` under those keys, where it is absent if `if_absent`.
+  // Writes `number` under those keys; with `if_absent`, only where no object is.
   void Write(const std::vector<size_t>& keys, uint64_t number, bool if_absent, Done done);
 
   const std::vector<Secret> keys_;

@@ -1,5 +1,5 @@
 // FleetKeys: what the nodes of a fleet have in common, derived from the one key that they share.
-// Each is independent of the others: whoever has one has none of the rest. Wiped when destroyed.
+// They are independent: one key gives away none of the others. Wiped when destroyed.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -19,7 +19,7 @@ struct FleetKeys {
 
   // `fleet_name`: two fleets with one key and other names share nothing.
   static FleetKeys Derive(const Secret& fleet_key, absl::string_view fleet_name);
-  // What a tenant's payload is encrypted with, and the name that images have for it.
+  // Returns the key that encrypts a tenant's payload, with the name that images have for it.
   static DataKey DeriveDataKey(const Secret& fleet_key, absl::string_view fleet_name,
                                absl::string_view tenant);
 

@@ -11,7 +11,7 @@
 namespace kvkeep {
 namespace {
 
-// Images under the fleet's earlier keys are read with the data keys of those.
+// Images under the fleet's earlier keys are read with data keys derived from these.
 std::unique_ptr<KeyRing> DeriveDataKeys(const G4Options& options, const G4Secrets& secrets) {
   std::vector<KeyRing::TenantKey> keys;
   std::vector<DataKey> earlier;
@@ -27,7 +27,7 @@ std::unique_ptr<KeyRing> DeriveDataKeys(const G4Options& options, const G4Secret
   return KeyRing::Of(std::move(keys), std::move(earlier));
 }
 
-// InvalidArgument: two are the same. Then one could not be dropped without the other.
+// InvalidArgument: two keys are the same, so that one could not be dropped without the other.
 absl::StatusOr<KeySet> DeriveKeySet(const std::string& fleet_name, const G4Secrets& secrets) {
   std::map<Uuid, std::string> whose;
   absl::Status twice;
@@ -88,11 +88,11 @@ std::optional<ObjectStoreHealth> G4::Tick() {
   const bool changed = certain != std::exchange(was_certain_, certain);
   ObjectStoreHealth now = health();
   if (told.has_value()) {
-    // Told before: the store serves now, which the epoch does not let it.
+    // Told before: the store serves again, but the epoch is not certain.
     const bool known = told->state == ObjectStoreHealth::State::kWell && !certain && !changed;
     return known ? std::nullopt : std::optional(std::move(now));
   }
-  // What is wrong with the store itself was told.
+  // Trouble of the store itself was told already.
   const bool epochs = certain ? now.state == ObjectStoreHealth::State::kWell
                               : now.error.code == kNoEpoch;
   return changed && epochs ? std::optional(std::move(now)) : std::nullopt;
@@ -120,7 +120,7 @@ ObjectStoreHealth G4::health() const {
 }
 
 std::optional<absl::Status> G4::NewsOfKeys() {
-  // Without any, the store's health says why.
+  // Without credentials, the store's health says why.
   if (place_.credentials == nullptr || place_.credentials->Current() == nullptr) {
     return std::nullopt;
   }

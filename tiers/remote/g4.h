@@ -36,14 +36,14 @@ struct G4Options {
   std::vector<std::string> tenants;  // which have a data key each
 };
 
-// What those who share it have in common. No two are the same.
+// The secrets that users of one G4 share. All are different.
 struct G4Secrets {
   Secret fleet;
-  std::vector<Secret> previous;           // the fleet's of before, asked in this order
+  std::vector<Secret> previous;           // earlier ones of the fleet, asked in this order
   std::map<std::string, Secret> tenants;  // by name; in place of the fleet's, for their chunks
 };
 
-// How it is, for people, and what was asked of it.
+// State for people, and counters.
 struct G4Snapshot {
   std::string where;  // the bucket's address, or the directory
   ObjectStoreHealth health;
@@ -71,21 +71,21 @@ class G4 {
   RemoteSource* source() { return source_.get(); }
   // Returns the keys that encrypt payloads.
   const KeyRing* keys() const { return keys_.get(); }
-  // Asks whether the store serves, when that is not known. Some: what people are to be told, which
+  // Asks whether the store serves, when that is not known. Returns news for people, if any, which
   // health() says, too.
   std::optional<ObjectStoreHealth> Tick();
-  // What people are to be told of the bucket's keys, each once: why they could not be renewed, so
-  // that those of before are used, or that they are renewed again (OK).
+  // Returns news for people of the bucket's keys, each once: why they could not be renewed, so that
+  // the old ones stay in use, or that they are renewed again (OK).
   std::optional<absl::Status> NewsOfKeys();
   void SetProbesPerSecond(uint64_t probes) { source_->SetProbesPerSecond(probes); }
   // Takes all that lies there out of the fleet's sight (FleetEpoch::Begin).
   void BeginEpoch(absl::AnyInvocable<void(absl::Status) &&> done) {
     epoch_->Begin(std::move(done));
   }
-  // Asks which epoch it is, and waits until that is known, or cannot be known now, so long at most.
-  // Before the first Tick; until it is known nothing is readable or writable.
+  // Asks for the epoch, and waits at most `within` until it is known, or cannot be known now. Call
+  // it before the first Tick. Nothing is readable or writable until the epoch is known.
   void AwaitEpoch(std::chrono::milliseconds within);
-  // All that it was asked for is answered soon, and what it is asked for from here on.
+  // Soon answers all requests under way, and every later one.
   void Stop() { store_->Stop(); }
 
   ObjectStoreHealth health() const;
@@ -98,7 +98,7 @@ class G4 {
   G4() = default;
 
   std::unique_ptr<KeyRing> keys_;
-  // Destroyed from the last to the first: the source, with its store, before what that works with.
+  // Destroyed from the last to the first: the source, with its store, before the things it uses.
   OpenedPlace place_;  // its store is the source's
   std::unique_ptr<HealthWatch> watch_;
   std::unique_ptr<FleetEpoch> epoch_;

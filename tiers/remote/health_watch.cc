@@ -14,12 +14,12 @@ namespace {
 
 using HealthState = ObjectStoreHealth::State;
 
-// An absent object is what a check asks for.
+// A check asks for an absent object, so kAbsent proves that the store serves.
 bool Proves(ObjectOutcome outcome) {
   return outcome == ObjectOutcome::kOk || outcome == ObjectOutcome::kAbsent;
 }
 
-// What a check says that failed again and again, while the store takes itself to be well.
+// Returns the health after repeatedly failed checks of a store that takes itself to be well.
 ObjectStoreHealth HealthOf(ObjectOutcome outcome, const ObjectError& error) {
   const bool passes = outcome == ObjectOutcome::kBroken || outcome == ObjectOutcome::kLate ||
                       outcome == ObjectOutcome::kThrottled;
@@ -48,7 +48,7 @@ struct HealthWatch::Checks {
       wrong.reset();
       return;
     }
-    // It only asked for less, and was not asked.
+    // The store had asked for less, and was not asked.
     if (answer.attempts == 0 && answer.outcome == ObjectOutcome::kThrottled) return;
     ++counters.failed_checks;
     if (++failures >= kFailures) wrong = HealthOf(answer.outcome, answer.error);
@@ -59,7 +59,7 @@ struct HealthWatch::Checks {
   bool proven ABSL_GUARDED_BY(mu) = false;  // an answer says so, and no failure has come since
   MonotonicTime next ABSL_GUARDED_BY(mu){0};
   uint32_t failures ABSL_GUARDED_BY(mu) = 0;  // in a row
-  // Until an answer proves otherwise.
+  // The health told until an answer proves otherwise.
   std::optional<ObjectStoreHealth> wrong ABSL_GUARDED_BY(mu);
   HealthWatchCounters counters ABSL_GUARDED_BY(mu);
 };

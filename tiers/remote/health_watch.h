@@ -1,7 +1,7 @@
-// HealthWatch: how a source is, proven. A store that nobody asks cannot know that it is
+// HealthWatch: the proven health of a source. A store that nobody asks cannot know that it is
 // misconfigured or away, and once its pause is over it says that it is well. So this asks for an
-// object that is not there: soon after the start, and after each failure until one answer proves
-// that the store serves. Until then what was wrong is still told.
+// absent object: soon after the start, and after each failure until one answer proves that the
+// store serves. Until then health() still tells the last trouble.
 //
 // Tick comes from one thread; health and counters are thread-safe. No lock is held over a call of
 // the source's.
@@ -23,15 +23,15 @@ struct HealthWatchCounters {
 
 class HealthWatch {
  public:
-  // Between two checks. So many that fail in a row count, whatever the store makes of them.
+  // Time between two checks. kFailures failures in a row count, whatever the store makes of them.
   static constexpr std::chrono::seconds kBetween{2};
   static constexpr uint32_t kFailures = 3;
 
   // `clock` outlives this, and the source answers all checks before it is gone.
   explicit HealthWatch(const Clock* clock);
 
-  // About once a second. Some: what people should be told, as it differs from what they were told
-  // before: the first proof, another state, another error, or whether it takes puts.
+  // Called about once a second. Returns the health if people should be told it: on the first proof,
+  // another state, another error, or a change of whether the store takes puts.
   std::optional<ObjectStoreHealth> Tick(BucketSource& source);
 
   ObjectStoreHealth health(const BucketSource& source) const;

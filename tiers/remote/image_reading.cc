@@ -13,7 +13,7 @@
 namespace kvkeep {
 namespace {
 
-// Of the byte at `offset`, which is behind the header page.
+// Returns the piece of the byte at `offset`. REQUIRES: the byte is behind the header page.
 size_t PieceAt(const ImageShape& shape, uint64_t offset) {
   KVKEEP_CHECK(offset >= kHeaderBytes && shape.pieces() > 0);
   return std::min((offset - kHeaderBytes) / kPieceBytes, uint64_t{shape.pieces() - 1});
@@ -22,7 +22,7 @@ size_t PieceAt(const ImageShape& shape, uint64_t offset) {
 }  // namespace
 
 absl::Status BucketSource::PartSink::Begin(const ObjectHead& head) {
-  // Cut off, or an image of another shape: who looks for it next finds out which.
+  // The image is cut off or has another shape; the next Find tells which.
   if (head.object_bytes != reading_->bytes) {
     return Refuse(absl::UnavailableError("an image beyond the node has another size than before"));
   }
@@ -84,7 +84,7 @@ absl::Status BucketSource::PartSink::TellHeader() {
   return absl::OkStatus();
 }
 
-// Up to `to`, which lies in the piece of the first byte that was not told of, or ends it.
+// Reports the bytes from told_ up to `to`, which lies in the piece of byte told_, or ends it.
 void BucketSource::PartSink::TellPiece(const absl::Status& status, uint64_t to) {
   KVKEEP_CHECK(told_ >= kHeaderBytes);
   const size_t piece = PieceAt(reading_->request.shape, told_);
@@ -129,15 +129,16 @@ void BucketSource::Read(ReadRequest request) {
   StartPart(reading, 0);
 }
 
-// No part is a sliver: as many as part_bytes goes in, rounded, of the same size.
+// Returns a part size near part_bytes that cuts the image into about equal parts, so that no part
+// is a sliver.
 uint64_t BucketSource::PartBytes(uint64_t image_bytes) const {
   const uint64_t parts = (image_bytes + options_.part_bytes / 2) / options_.part_bytes;
   const uint64_t blocks = image_bytes / kBlockBytes;
   return DivideRoundUp(blocks, std::max<uint64_t>(parts, 1)) * kBlockBytes;
 }
 
-// As many as may be under way; none before the first one has told its version. After a failure the
-// rest is told of without asking.
+// Starts as many parts as may be under way; after the first, none before that one has told its
+// version. After a failure it reports the rest without asking.
 void BucketSource::StartParts(const std::shared_ptr<Reading>& reading) {
   while (true) {
     uint64_t first = 0;
@@ -165,7 +166,7 @@ void BucketSource::StartPart(const std::shared_ptr<Reading>& reading, uint64_t f
   auto sink = std::make_unique<PartSink>(this, reading, first, end);
   PartSink* const into = sink.get();
   GetObject get{.name = reading->name, .deadline = reading->deadline};
-  // Of a whole object no range is asked for: then a server may send its file without a copy.
+  // Asks for a whole object without a range: then a server may send its file without a copy.
   if (end - first < reading->bytes) get.range = ByteRange{first, end - first};
   if (first > 0) {
     MutexLock lock(&reading->mu);

@@ -31,8 +31,8 @@ struct BucketSource::Reading {
   uint32_t under_way ABSL_GUARDED_BY(mu) = 0;
 };
 
-// The bytes of one part. Told of are the header page and, of each piece, what ends with the piece
-// or with the part.
+// Takes the bytes of one part. Reports the header page, and the bytes of each piece when the piece
+// or the part ends.
 class BucketSource::PartSink final : public ObjectSink {
  public:
   PartSink(BucketSource* source, std::shared_ptr<Reading> reading, uint64_t first, uint64_t end)
@@ -42,12 +42,12 @@ class BucketSource::PartSink final : public ObjectSink {
 
   absl::Status Begin(const ObjectHead& head) override;
   absl::Status Take(std::span<const std::byte> bytes) override;
-  // All that was not told of has ended like this.
+  // Reports all bytes not reported yet as ended with `status`.
   void TellRest(const absl::Status& status);
 
   bool first() const { return is_first_; }
   bool complete() const { return at_ == end_; }
-  // Why it refused what came; OK: it did not.
+  // Returns why it refused the answer, or OK.
   const absl::Status& refused() const { return refused_; }
 
  private:

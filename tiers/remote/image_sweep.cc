@@ -42,7 +42,7 @@ class Deletions {
     }
     changed_.NotifyAll();
   }
-  // For so long, or until too many failed.
+  // Waits for `time`, or until too many deletions failed.
   void Pause(std::chrono::nanoseconds time) {
     MutexLock lock(&mu_);
     if (time.count() > 0 && failures_in_row_ < options_.most_failures) changed_.WaitFor(&mu_, time);
@@ -76,7 +76,7 @@ class Deletions {
   std::string last_error_ ABSL_GUARDED_BY(mu_);
 };
 
-// One answer of a store that is waited for.
+// Waits for one answer of a store.
 template <typename Value>
 class Awaited {
  public:
@@ -116,7 +116,7 @@ class Sweep {
         clock_(clock),
         options_(options),
         deletions_(std::make_shared<Deletions>(options)) {}
-  // Of what was begun nothing is under way any more when this returns.
+  // Waits until no deletion is under way.
   ~Sweep() { deletions_->AwaitAll(); }
 
   absl::StatusOr<ImageSweepCounts> Run(
@@ -148,7 +148,7 @@ class Sweep {
   static absl::Status NoProgress(absl::string_view at) {
     return absl::DataLossError(absl::StrCat("a list of the images does not go on after ", at));
   }
-  // The store's, by an object that is put now.
+  // Returns the store's time, told by an object that is put now.
   absl::StatusOr<UnixSeconds> AskTime(RandomSource* random) {
     std::array<std::byte, 8> drawn;
     random->Fill(drawn);
@@ -204,7 +204,7 @@ class Sweep {
       deletions_->Pause(next_due_ - now);
       KVKEEP_RETURN_IF_ERROR(deletions_->status());
     }
-    // What was not deleted in time is not made up for.
+    // Late deletions are not made up for by faster ones.
     next_due_ = std::max(next_due_, clock_->Now()) +
                 std::chrono::nanoseconds(std::chrono::seconds(1)) / options_.deletions_per_second;
     deletions_->Begin();

@@ -1,6 +1,6 @@
 // SweepImages: deletes the images of a bucket or directory that are older than their lifetime, for
-// servers that have no lifecycle rules. Room there is bounded by the age since an image was first
-// written. One that is still used is missed once, and may be written again.
+// servers that have no lifecycle rules. This bounds the room by the age of images since they were
+// first written. An image that is still used is missed once, and may be written again.
 //
 // An object that the sweep puts, and deletes again, tells what time it is at the store. A bucket
 // and an NFS server date by their own clock, so there a machine whose clock is wrong does no harm.
@@ -32,7 +32,7 @@ struct ImageSweepOptions {
   std::chrono::seconds lifetime{0};
   uint32_t deletions_per_second = 100;  // 1 to 10,000
   uint32_t at_once = 16;                // deletions, 1 to 256
-  // After so many failed deletions in a row it gives up.
+  // Number of failed deletions in a row after which it gives up.
   uint32_t most_failures = 20;
   bool dry_run = false;  // counts, deletes nothing
   std::chrono::milliseconds each_within{30'000};  // but for lists, which may look through a shard
@@ -51,8 +51,8 @@ struct ImageSweepCounts {
 };
 
 // `each_page` is told how far it is. Unavailable: the store cannot be listed, tells no time, or
-// takes no deletions. DataLoss: a list does not go on. What `each_page` was told holds. All
-// pointers outlive the call.
+// takes no deletions. DataLoss: a list does not go on. After an error, the counts told to
+// `each_page` hold. All pointers outlive the call.
 absl::StatusOr<ImageSweepCounts> SweepImages(
     ObjectStore& store, Clock* clock, RandomSource* random, const ImageSweepOptions& options,
     absl::FunctionRef<void(const ImageSweepCounts&)> each_page);

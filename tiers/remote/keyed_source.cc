@@ -13,10 +13,11 @@
 namespace kvkeep {
 namespace {
 
-// What a source remembers of what is absent, at the least.
+// Least number of absent chunks that a source remembers.
 constexpr size_t kLeastPresenceEntries = 1 << 14;
 
-// The header of an image of `from` becomes one of `to`. DataLoss, or as DecodeHeader: it is none.
+// Turns the header of an image of `from` into one of `to`. DataLoss, or an error of DecodeHeader:
+// it is no header of `from`.
 absl::Status MoveHeader(const BucketSource& from, const BucketSource& to, HeaderPage page) {
   KVKEEP_ASSIGN_OR_RETURN(ImageHeader header, DecodeHeader(page, from.mac_key()));
   if (header.placement.place != from.place()) {
@@ -102,7 +103,7 @@ void KeyedSource::Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime de
                                         .found = std::move(none)}));
 }
 
-// The next source, for what is not found yet.
+// Asks the next source for the chunks that are not found yet.
 void KeyedSource::Ask(const std::shared_ptr<Finding>& finding) {
   std::vector<ChunkId> missing;
   std::vector<size_t> at;
@@ -139,13 +140,14 @@ void KeyedSource::Read(ReadRequest request) {
   ReadFrom(std::make_shared<const ReadRequest>(std::move(request)), chain, 0);
 }
 
-// Where it was found nobody remembers: one that is not there under a key is read under the next.
+// Nobody remembers under which key it was found: an image that is absent under a key is read under
+// the next one.
 void KeyedSource::ReadFrom(const std::shared_ptr<const ReadRequest>& request, const Chain& chain,
                            size_t at) {
   KVKEEP_CHECK(at < chain.size());
   BucketSource& source = *chain[at];
   const bool last = at + 1 == chain.size();
-  // Of an image that is not there: so many bytes are still to be told of.
+  // Bytes still to be reported of an image that is not there.
   const auto absent = std::make_shared<std::atomic<uint64_t>>(0);
   source.Read({.id = request->id,
                .shape = request->shape,
@@ -193,8 +195,8 @@ void KeyedSource::Write(WriteRequest request) {
 }
 
 void KeyedSource::Remove(const ChunkId& id, std::function<void(absl::Status)> done) {
-  // A tenant that was given a key may have been without it: also what it wrote then must not come
-  // back, should its key be dropped.
+  // A tenant with a key may once have been without it: images that it wrote then must not come back
+  // either, should its key be dropped.
   Chain chain = ChainOf(id);
   if (chain.front() != &fleets()) chain.insert(chain.end(), fleet_.begin(), fleet_.end());
   struct Removal {

@@ -2,15 +2,15 @@
 // earlier ones of the fleet, and keys that tenants have of their own. One BucketSource a key, each
 // with names, seals and MACs of its own.
 //
-// Chunks of a tenant with its own key are asked for and written under that key alone. Those of
-// others are written under the fleet's key. What is not there is asked for under the earlier ones,
-// in order, and read from there; once something was found so, the rest is asked for under the
-// fleet's key again, as a prompt's head may lie under an earlier key and its tail under this one. A
-// chunk is removed under all keys under which it may lie, of a tenant's with its own key under the
-// fleet's, too.
+// Chunks of a tenant with its own key are asked for and written under that key alone. Chunks of
+// other tenants are written under the fleet's key. Chunks absent there are asked for under the
+// earlier keys, in order, and read from there. Once one was found so, the rest is asked for under
+// the fleet's key again, as a prompt's head may lie under an earlier key and its tail under this
+// one. A chunk is removed under all keys under which it may lie: for a tenant with its own key,
+// under the fleet's, too.
 //
 // place() and mac_key() are those of the fleet's key. A header under another key is checked with
-// that key here, and made anew for who reads it; and the other way round for a write.
+// that key here, and made anew for the reader; and the other way round for a write.
 //
 // Thread-safe. No lock is held over a call of the store's or a callback. The destructor has
 // answered all when it returns.
@@ -28,14 +28,14 @@
 
 namespace kvkeep {
 
-// Each of these is of another key.
+// The derived keys of the fleet and of tenants, each from a different key.
 struct KeySet {
   FleetKeys fleet;
-  std::vector<FleetKeys> previous;                // the fleet's of before
+  std::vector<FleetKeys> previous;                // earlier ones of the fleet
   absl::btree_map<uint32_t, FleetKeys> tenants;  // by TenantTagOf
 };
 
-// Of chunks that are not there under the fleet's key.
+// Counters of chunks that are not there under the fleet's key.
 struct PreviousKeyCounters {
   uint64_t searches = 0;  // under one earlier key each
   uint64_t found = 0;     // chunks
@@ -50,8 +50,8 @@ class KeyedSource final : public RemoteSource {
 
   void Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
             std::function<void(Found)> done) override;
-  // Under the key that it is written under: one under an earlier key is not there, so what is used
-  // is written anew under today's key.
+  // Asks under the key that the image would be written under. An image under an earlier key counts
+  // as absent, so used images are written anew under today's key.
   void Age(const ChunkId& id,
            std::function<void(absl::StatusOr<std::chrono::seconds>)> done) override {
     ChainOf(id).front()->Age(id, std::move(done));
@@ -63,15 +63,15 @@ class KeyedSource final : public RemoteSource {
   bool may_find(const NamespaceDigest& ns) const override { return fleets().may_find(ns); }
   bool may_ask_age() const override { return fleets().may_ask_age(); }
   bool TakeQuestion(const NamespaceDigest& ns) override { return fleets().TakeQuestion(ns); }
-  // Under all keys together.
+  // Sets the limit for all keys together.
   void SetProbesPerSecond(uint64_t probes) { fleets().SetProbesPerSecond(probes); }
-  // Under every key.
+  // Returns whether the sources of all keys are writable.
   bool writable() const override;
   uint64_t epoch() const override { return fleets().epoch(); }
   const Uuid& place() const override { return fleets().place(); }
   const MacKey& mac_key() const override { return fleets().mac_key(); }
 
-  // Under the fleet's key. Its health is that of the store, hence of all.
+  // The source under the fleet's key. Its health is the store's, hence that of all sources.
   BucketSource& fleets() const { return *fleet_.front(); }
   BucketSourceCounters counters() const;  // of all keys together
   PreviousKeyCounters previous_counters() const;

@@ -1,10 +1,11 @@
 // ObjectPlace: where images lie, a bucket or a directory that machines share, and the store that is
 // opened there, with what it works with.
 //
-// Opening connects to nothing, but to a service that has a bucket's keys. It waits for those a
-// while; keys that come later, or never, are no error of it.
+// Opening connects to nothing but a service that has a bucket's keys. It waits for the keys a
+// while; keys that come later, or never, are no error.
 //
-// OpenedPlace is a plain value; whoever takes the store out of it destroys that before the rest.
+// OpenedPlace is a plain value. A caller that takes the store out of it destroys the store before
+// the rest.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -28,11 +29,11 @@ namespace kvkeep {
 struct ObjectPlace {
   S3UrlOptions bucket;           // unless it is a directory
   std::string directory;         // empty: it is a bucket
-  std::string fleet;             // whose mark a directory must have; empty: any
-  std::string writer;            // whose its new files are; empty: nobody's
+  std::string fleet;             // a directory must have its mark; empty: any
+  std::string writer;            // owner of its new files; empty: nobody
   S3KeyOptions keys;             // of a bucket
   CurlEngineOptions http;        // likewise
-  std::chrono::milliseconds keys_within{5000};  // what opening waits for the first ones
+  std::chrono::milliseconds keys_within{5000};  // how long opening waits for them
   int directory_threads = 4;     // each waits for the file system
   std::chrono::milliseconds longest_directory_request{60'000};
 };

@@ -28,7 +28,7 @@ std::vector<size_t> PrefixSearch::NextRound() {
     asked = BothEnds();
     if (asked.size() > may_ask) asked.resize(may_ask);
   } else {
-    // All that the limit allows in the last round, and of a run that is short; else some.
+    // Asks all that the limit allows in the last round, or for a short run; else some.
     const bool all = rounds_ + 1 == options_.max_rounds || !looked_at_ends_;
     asked = Spread(all ? may_ask : std::min<size_t>(may_ask, options_.points));
   }
@@ -50,7 +50,7 @@ void PrefixSearch::Tell(size_t position, bool present) {
   } else {
     absent_ = std::min(absent_, position);
   }
-  // What lies behind a hole is no part of the prefix.
+  // Keys behind a hole are no part of the prefix.
   leading_ = 0;
   for (const size_t there : there_) {
     if (there < absent_) leading_ = std::max(leading_, there + 1);
@@ -58,7 +58,7 @@ void PrefixSearch::Tell(size_t position, bool present) {
   KVKEEP_CHECK(leading_ <= absent_);
 }
 
-// Of what is not known: both ends, and what lies 1, 2, 4, ... from them.
+// Returns, of the unknown positions, both ends and those 1, 2, 4, ... away from them.
 std::vector<size_t> PrefixSearch::BothEnds() const {
   KVKEEP_CHECK(leading_ < absent_);
   const size_t first = leading_, last = absent_ - 1;
@@ -72,7 +72,7 @@ std::vector<size_t> PrefixSearch::BothEnds() const {
   return ends;
 }
 
-// At most so many of what is not known, evenly; all where there are no more.
+// Returns at most `most` of the unknown positions, evenly spread; all if there are no more.
 std::vector<size_t> PrefixSearch::Spread(size_t most) const {
   KVKEEP_CHECK(leading_ < absent_ && most > 0);
   const size_t unknown = absent_ - leading_;
@@ -87,7 +87,7 @@ std::vector<size_t> PrefixSearch::Spread(size_t most) const {
   return points;
 }
 
-// The last ones that were not asked for yet, rising.
+// Returns the last positions that were not asked for yet, rising.
 std::vector<size_t> PrefixSearch::Tail(size_t most) const {
   std::vector<size_t> last;
   for (size_t at = keys_; at > 0 && last.size() < most; --at) {

@@ -1,13 +1,13 @@
-// PrefixSearch: how many of a run of keys, from the first, are there, by few questions.
+// PrefixSearch: finds, by few questions, how many of a run of keys are there, from the first.
 //
-// Who writes puts a key after those before it, so presence is a prefix, as far as that goes: one
-// that is there stands for all before it, unless one of those was found to be absent. Questions
-// come in rounds, as each costs a way there and back: both ends of the run and what lies 1, 2, 4,
-// ... from them; then points in what is left; then the rest. A lookup that finds all or nothing,
-// or all but a few, is over after one or two. It stops at a limit and then counts what is sure.
+// Writers put a key after those before it, so presence is mostly a prefix: a key that is there
+// stands for all before it, unless one of them was found to be absent. Questions come in rounds, as
+// each round costs a way there and back: both ends of the run and the keys 1, 2, 4, ... away from
+// them; then points in the rest; then the rest. A lookup that finds all or nothing, or all but a
+// few, is over after one or two rounds. It stops at a limit and then counts what is sure.
 //
-// With `tail`: if the first key is absent and the last one there, the last ones are asked for, each
-// by itself, as many as the limit allows. Of layers with a sliding window only those are put.
+// With `tail`: if the first key is absent and the last one there, the last keys are asked for, each
+// by itself, as many as the limit allows. Layers with a sliding window put only these.
 //
 // A plain value. Thread-compatible.
 #pragma once
@@ -28,14 +28,15 @@ class PrefixSearch {
  public:
   PrefixSearch(size_t keys, const PrefixSearchOptions& options, bool tail = false);
 
-  // The positions of the next round, rising; empty: it is over. Each is answered by Tell before the
-  // next call.
+  // Returns the positions of the next round, rising; empty: the search is over. The caller answers
+  // each by Tell before the next call.
   std::vector<size_t> NextRound();
   void Tell(size_t position, bool present);
 
-  // So many keys, from the first, are believed to be there.
+  // Returns how many keys, from the first, are believed to be there.
   size_t leading() const { return leading_; }
-  // There is no such key, and the last ones were asked for: what was said of each holds.
+  // Returns whether leading() is 0 and the last keys were asked for: each answer holds for its key
+  // alone.
   bool is_tail() const { return is_tail_; }
   uint32_t questions() const { return questions_; }
   uint32_t rounds() const { return rounds_; }

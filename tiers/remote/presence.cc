@@ -26,7 +26,7 @@ void Presence::Note(const ChunkId& id, State state, MonotonicTime now,
   Forget(id);
   const uint64_t hash = hash_(id);
   Set& set = SetOf(hash);
-  // The one that ends first, which those that ended are.
+  // The entry that ends first; ended ones come before all others.
   Entry& entry = *std::min_element(set.begin(), set.end(), [](const Entry& a, const Entry& b) {
     return a.until < b.until;
   });

@@ -1,9 +1,9 @@
-// Presence: what was learned of which chunks a source has, for a while. Bounded: an old entry gives
-// way to a new one. An error is never an entry, and whatever contradicts one replaces it at once,
-// so that nothing is believed to be there for ever.
+// Presence: remembers for a while which chunks a source has or lacks. Bounded: an old entry gives
+// way to a new one. An error is never an entry, and an answer that contradicts an entry replaces it
+// at once, so that nothing is believed to be there for ever.
 //
-// Chunks are told apart by 56 bits of a hash with a secret seed; who believes a false entry meets a
-// miss. A plain value: time comes from the caller. Thread-compatible.
+// Chunks are told apart by 56 bits of a hash with a secret seed; a false entry leads to a miss. A
+// plain value: time comes from the caller. Thread-compatible.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class Presence {
   State Look(const ChunkId& id, MonotonicTime now) const;
   void Note(const ChunkId& id, State state, MonotonicTime now,
             std::chrono::nanoseconds good_for);
-  // What was known of it is not any more.
+  // Drops what is known of the chunk.
   void Forget(const ChunkId& id);
 
   size_t entries() const { return sets_.size() * kWays; }

@@ -65,40 +65,41 @@ class RemoteSource {
     bool replace = false;  // whatever is there; else that may stay, and the write is spared
     uint64_t epoch = 0;    // epoch() when the caller chose the image, which becomes one of that
   };
-  // Of an image whose time the source does not tell.
+  // The age of an image whose time the source does not tell.
   static constexpr std::chrono::seconds kAgeless = std::chrono::seconds::max();
 
   virtual ~RemoteSource() = default;
 
-  // Which answers the caller can use. kLeadingRun: the chunks before the first absent one. kAny: if
-  // the first chunk is absent, also chunks at the end of the run; layers with a sliding window put
-  // only the last chunks of a prompt.
+  // The answers that the caller can use. kLeadingRun: the chunks before the first absent one. kAny:
+  // if the first chunk is absent, also chunks at the end of the run; layers with a sliding window
+  // put only the last chunks of a prompt.
   enum class Wanted : uint8_t { kLeadingRun, kAny };
 
-  // Of one namespace.
+  // REQUIRES: all `ids` are of one namespace.
   virtual void Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
                     std::function<void(Found)> done) = 0;
-  // How long the image has been there. Cheap beside a write.
+  // Tells how long the image has been there. Cheap beside a write.
   virtual void Age(const ChunkId& id,
                    std::function<void(absl::StatusOr<std::chrono::seconds>)> done) = 0;
   virtual void Read(ReadRequest request) = 0;
   virtual void Write(WriteRequest request) = 0;
-  // Grows when all that is there is to be absent from then on: only images of this epoch are found.
+  // Returns a number that grows to make all present images absent: only images of the current epoch
+  // are found.
   virtual uint64_t epoch() const { return 0; }
   // OK, too, if there was no such image. Unavailable, too, if an epoch began meanwhile.
   virtual void Remove(const ChunkId& id, std::function<void(absl::Status)> done) = 0;
 
-  // Whether a read or a write would be answered in good time, as far as the source knows. Never
-  // waits.
+  // Return whether a read or a write would be answered in good time, as far as the source knows.
+  // Never waits.
   virtual bool readable() const = 0;
   virtual bool writable() const = 0;
-  // Whether Find for this namespace, and Age, may ask now, by the source's own rates, of which each
-  // tenant has a share. Age is for the background and leaves some to Find. Who calls Find all the
-  // same learns little. Never waits.
+  // Return whether Find for this namespace, and Age, may ask now by the source's own rates, of
+  // which each tenant has a share. Age is for the background and leaves some to Find. A Find that
+  // is called all the same learns little. Never waits.
   virtual bool may_find(const NamespaceDigest& ns) const = 0;
   virtual bool may_ask_age() const = 0;
-  // Takes one question of what Age may ask, for the removal of a chunk of this namespace that may
-  // not be there. False: not now.
+  // Takes one of Age's questions for the removal of a chunk of this namespace that may not be
+  // there. Returns false if there is none now.
   virtual bool TakeQuestion(const NamespaceDigest&) { return may_ask_age(); }
   // The place that placements of its images name, and the key of their headers' MAC.
   virtual const Uuid& place() const = 0;

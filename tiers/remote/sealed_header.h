@@ -12,9 +12,10 @@
 
 namespace kvkeep {
 
-// In place. REQUIRES: the page's last 32 bytes are zero.
+// Seals the page in place. REQUIRES: its last 32 bytes are zero.
 void SealHeader(const Secret& header_key, RandomSource* random, HeaderPage page);
-// In place. False, and the page is worthless: it was not sealed with this key, or not as it is now.
+// Opens the page in place. Returns false, and leaves the page worthless, if it was not sealed with
+// this key or was changed since.
 bool OpenHeader(const Secret& header_key, HeaderPage page);
 
 }  // namespace kvkeep
