@@ -1,4 +1,4 @@
-// What the tests of the client share: a fake daemon, a client on it, keys and payloads.
+// Helpers of the tests of the client: a fake daemon, a client on it, keys and payloads.
 #pragma once
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,5 @@
-// Who may come in over TCP, as the file says it; what would let in too many, or nobody, is refused.
+// Access over TCP as the file configures it. Settings that would let in too many, or nobody, are
+// refused.
 #include <absl/strings/match.h>
 #include <absl/strings/str_join.h>
 

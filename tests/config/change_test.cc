@@ -1,4 +1,4 @@
-// What a reload may take over.
+// Changes that a reload may take over.
 #include "config/change.h"
 
 #include <algorithm>

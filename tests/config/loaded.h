@@ -1,4 +1,4 @@
-// What loading a file's text comes to, for tests.
+// Results of loading a file's text, for tests.
 #pragma once
 
 #include <absl/strings/str_join.h>

@@ -54,7 +54,7 @@ const std::map<std::string, std::string>& WatchingSamples() {
   return samples;
 }
 
-// Of tenants, the default one too.
+// Sample values of the keys that tenants have, the default tenant too.
 const std::map<std::string, std::string>& TenantSamples() {
   static const std::map<std::string, std::string> samples = {
       {"listen.keys_per_second", "100k"},
@@ -164,7 +164,7 @@ const std::map<std::string, std::string>& Samples() {
   return samples;
 }
 
-// What these keys cannot be set without.
+// Returns the settings that the key at `path` cannot be set without.
 const std::vector<std::string>& Companions(const std::string& path) {
   static const std::vector<std::string> tls = {
       "listen.tcp: 127.0.0.1:7", "listen.certificate_names: [x.example]", "tls.cert_file: /c",

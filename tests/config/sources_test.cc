@@ -1,4 +1,4 @@
-// Who has the last word: defaults, the file, the environment, flags.
+// Precedence of the sources: defaults, the file, the environment, flags.
 #include "config/sources.h"
 
 #include <absl/strings/match.h>
@@ -92,7 +92,7 @@ TEST_CASE("every key outside of lists, and every list, has one variable of its o
     INFO(key.path);
     CHECK(std::count(paths.begin(), paths.end(), key.path) == 1);
   }
-  // Those of the tools are no keys'.
+  // Variables of the tools stand for no key.
   for (const char* taken :
        {"KVKEEP_ENDPOINT", "KVKEEP_ADMIN", "KVKEEP_CACERT", "KVKEEP_CERT", "KVKEEP_KEY",
         "KVKEEP_SERVER_NAME", "KVKEEP_TOKEN_FILE", "KVKEEP_KILL_AT"}) {

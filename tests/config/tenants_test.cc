@@ -1,4 +1,4 @@
-// Who may come in, as the file says it: sockets, users, tenants and their shares.
+// Access as the file configures it: sockets, users, tenants and their shares.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>

@@ -31,7 +31,7 @@ struct KeyState {
   std::atomic<uint32_t> deleting;  // its owner is about to delete it: nobody begins to read
 };
 
-// What clients do.
+// The clients' current task.
 enum class Phase : uint32_t {
   kHold,   // no call
   kCheck,  // a daemon was started: every key is read, and judged
@@ -47,7 +47,7 @@ struct ClientState {
   Count checked, survived;  // keys after a restart; of them, those that had to be there, and were
   Count failed_calls;       // the daemon was gone
   Count slowest_us;
-  // What must not be.
+  // Failures; each must stay 0.
   Count wrong, lost, hung;
   std::array<char, 400> first_failure;
 };

@@ -1,5 +1,5 @@
-// What a version's bytes are: a function of key and version, so that whatever a daemon returns can
-// be judged without keeping a copy. The version stands in front.
+// Payloads of versions: a function of key and version, so that whatever a daemon returns can be
+// judged without keeping a copy. The version stands in front.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ inline std::vector<std::byte> PayloadOf(const KeyName& name, uint32_t version) {
   return payload;
 }
 
-// Of which version these are the bytes, all of them and no others; none: of none.
+// Returns the version whose bytes these are, complete and without others; nullopt: none.
 inline std::optional<uint32_t> VersionOf(const KeyName& name, std::span<const std::byte> bytes) {
   uint64_t version = 0;
   if (bytes.size() < sizeof(version)) return std::nullopt;

@@ -1,6 +1,6 @@
 // Power cuts on a real file system: an ext4 on a disk with a volatile cache (tests/sick), whose
-// unflushed sectors are dropped, cut short, reordered or torn at the cut. What was put durable and
-// acknowledged is there after the next boot; everything else is whole or absent.
+// unflushed sectors are dropped, cut short, reordered or torn at the cut. A chunk that was put
+// durable and acknowledged is there after the next boot; everything else is whole or absent.
 // KVKEEP_CRASH_CYCLES and KVKEEP_CRASH_SEED make it run for longer, and again.
 #include <absl/strings/match.h>
 #include <fcntl.h>

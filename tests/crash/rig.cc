@@ -38,7 +38,7 @@ uint64_t AddressSpaceOf(pid_t process) {
   return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// What fsck said as JSON.
+// Parses fsck's JSON output.
 nlohmann::json ReportOf(const std::string& said) {
   nlohmann::json report = nlohmann::json::parse(said, nullptr, false);
   REQUIRE(report.is_object());
@@ -168,7 +168,8 @@ uint64_t Rig::FailedCalls() const {
 
 AfterCut Rig::CutMemoryAfter(milliseconds load, uint64_t spare_bytes, milliseconds watched) {
   std::this_thread::sleep_for(load);  // under load
-  // A miss may be for want of memory. What it would lose has to be there after the next start.
+  // A miss may be for want of memory. Nothing may be lost: all of it has to be there after the next
+  // start.
   state_->disk_gone = true;
   const uint64_t failed_before = FailedCalls();
   const auto daemon = static_cast<pid_t>(site.Status().pid());
@@ -220,8 +221,8 @@ Rig::Found Rig::Fsck(const std::string& options) {
   const std::string command =
       absl::StrCat("'" KVKEEP_PATH "' fsck ", site.path(site.settings.devices[0].name), " ",
                    options, " --config ", site.config_file(), " >", report, " 2>&1");
-  // What the dead daemon had in the kernel may take a slow disk a while; fsck says so, and waits
-  // for some of it.
+  // A slow disk may take a while with the writes that the dead daemon left in the kernel; fsck says
+  // so, and waits for some of them.
   int status = 0;
   e2e::Eventually(
       [&] {

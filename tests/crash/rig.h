@@ -1,5 +1,5 @@
-// Rig: a daemon, client processes that load it, and what must be true of it, over many kills. What
-// clients find wrong is in the expected state; Judge turns it into failures of the test.
+// Rig: a daemon, client processes that load it, and what must be true of it, over many kills.
+// Clients note errors in the expected state; Judge turns them into failures of the test.
 //
 // For the test's main thread. Clients and daemon die with the Rig, or with the test's process.
 #pragma once
@@ -25,7 +25,7 @@ struct RigOptions {
   uint64_t seed = 1;
 };
 
-// What a run came to; printed at its end.
+// Figures of a run; printed at its end.
 struct Figures {
   uint64_t cycles = 0, fsck_runs = 0;
   uint64_t checked = 0, survived = 0, operations = 0, durable_puts = 0;
@@ -34,12 +34,12 @@ struct Figures {
   uint64_t leaked_blocks = 0;  // of G3: held by a daemon at rest, and of no record
   double slowest_call_ms = 0;
   std::vector<double> ready_ms;
-  // What another Rig came to, too.
+  // Adds the figures of another Rig.
   void Add(const Figures& other);
   std::string ToString() const;
 };
 
-// What became of a daemon whose address space was cut.
+// The fate of a daemon whose address space was cut.
 enum class AfterCut {
   kEnded,     // by itself, as an allocation failed
   kRefused,   // it went on; calls failed
@@ -71,13 +71,13 @@ class Rig {
   void NotePowerCut() { state_->power_cut = state_->disk_gone = true; }
   // Starts a daemon that is to kill itself before it serves.
   void StartAndDie();
-  // What a dead daemon has left is whole, as far as headers tell: `kvkeep fsck` finds nothing. Not
-  // while its disk is gone.
+  // Checks that a dead daemon's files are whole, as far as headers tell: `kvkeep fsck` finds
+  // nothing. Not to be called while its disk is gone.
   void CheckFiles();
-  // What a power cut has left, on the disk that is back: fsck gets to its end, and finds nothing
-  // but chunks whose payload is damaged. Of those there may be some: a removal that was lost with
-  // the power brings back a record whose header is still there, while others of its blocks are
-  // being written by another. Whether one of them had to be there is judged by the clients' next
+  // Checks the files after a power cut, on the disk that is back: fsck gets to its end, and finds
+  // nothing but chunks whose payload is damaged. There may be some: a removal that was lost with
+  // the power brings back a record whose header is still there, while another chunk is being
+  // written to its other blocks. Whether one of them had to be there is judged by the clients' next
   // check.
   void CheckFilesAfterPowerCut();
   uint64_t bad_after_cuts() const { return bad_after_cuts_; }
@@ -99,7 +99,7 @@ class Rig {
     int exit_status = -1;
     std::string said;
   };
-  // What fsck says of the device.
+  // Returns fsck's findings about the device.
   Found Fsck(const std::string& options);
 
   const RigOptions options_;

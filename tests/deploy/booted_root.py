@@ -1,8 +1,8 @@
 """The packages under a real systemd, booted by systemd-nspawn: packages_check.py starts this.
 
-What installed_root.py cannot show: that the units themselves work, with all of their hardening, the
-arena's mounts and the drop-in that binds the service to them. A service of the root's runs PROBE,
-whose answers are compared when the root has gone down again.
+Shows what installed_root.py cannot: that the units themselves work, with all of their hardening,
+the arena's mounts and the drop-in that binds the service to them. A service of the root's runs
+PROBE, whose answers are compared when the root has gone down again.
 """
 
 import os

@@ -23,7 +23,7 @@ ALWAYS = ("apt", "passwd", "mount", "init-system-helpers")
 
 
 def names_of(depends):
-    """Of a Depends field: for each word its alternatives' names."""
+    """Yields for each word of a Depends field the names of its alternatives."""
     for word in filter(None, (part.strip() for part in depends.split(","))):
         yield [re.match(r"[a-z0-9][a-z0-9.+-]*", one.strip()).group(0) for one in word.split("|")]
 

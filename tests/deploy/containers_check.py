@@ -66,7 +66,7 @@ def patched(document, operations):
 
 
 def rendered(folder):
-    """What `kubectl kustomize` makes of a folder; a generated ConfigMap keeps its plain name."""
+    """Returns `kubectl kustomize`'s output for a folder; a generated ConfigMap keeps its name."""
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     documents = []
     for name in kustomization["resources"]:

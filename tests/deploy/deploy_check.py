@@ -166,7 +166,7 @@ class Service(unittest.TestCase):
             done = run(BIN / "kvkeepd", "--check-config", file.name)
             self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.values("RestartPreventExitStatus"), ["78"])
-        # What the default configuration names, the unit makes.
+        # The unit makes the folders that the default configuration names.
         for key, value in (("RuntimeDirectory", "/run/"), ("StateDirectory", "/var/lib/")):
             for name in self.values(key)[0].split():
                 self.assertIn(f"{value}{name}/" if key == "RuntimeDirectory" else value + name,
@@ -220,7 +220,7 @@ class Service(unittest.TestCase):
 
 
 def system_calls(words):
-    """What a SystemCallFilter= stands for: names, and sets of them in sets."""
+    """Returns the calls that a SystemCallFilter= stands for: names, and sets nested in sets."""
     names = set()
     for word in words.split():
         if not word.startswith("@"):

@@ -24,7 +24,7 @@ import time
 
 import scraper
 
-# What the operator of this node wrote: small tiers, G2 on its mount.
+# The operator's configuration of this node: small tiers, G2 on its mount.
 CONFIG = """
 listen: {socket_group: kvkeep-clients}
 g2: {capacity: 96MiB, segment_bytes: 16MiB, arena: mount,
@@ -113,7 +113,7 @@ def lay_out(folder, lower):
     return root
 
 
-# What apt, dpkg, the tools for accounts and mounts, and other packages' triggers keep for
+# Files that apt, dpkg, the tools for accounts and mounts, and other packages' triggers keep for
 # themselves, whatever is installed.
 KEPT_BY_OTHERS = re.compile(
     r"/(var/(lib/(dpkg|apt|systemd/catalog|shells\.state)|cache/(apt|ldconfig|debconf)|log)(/|$)"
@@ -179,7 +179,7 @@ class Root:
         return json.loads(self.as_client("kvkeep", "--json", *words))
 
     def asked_of_systemd(self):
-        """What was to be done since the last time, not what was only asked."""
+        """Returns the actions requested since the last call, without mere queries."""
         log = self.file("/run/systemctl.log")
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)

@@ -73,7 +73,7 @@ class Load(threading.Thread):
 
 
 def on_terminal(*command):
-    """What a program writes to a terminal of that size."""
+    """Returns a program's output on a terminal of ROWS by COLUMNS."""
     pid, terminal = pty.fork()
     if pid == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))

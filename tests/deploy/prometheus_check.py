@@ -54,7 +54,7 @@ def of_a_bucket():
 
 
 def make_g4(folder):
-    """What DAEMON says of G4: a directory, and the fleet's key."""
+    """Makes the G4 that DAEMON configures: a directory, and the fleet's key."""
     (folder / "g4").mkdir()
     (folder / "g4" / ".kvkeep").write_text("checks\n", encoding="utf-8")
     key = folder / "fleet-key"
@@ -85,20 +85,20 @@ def dashboard():
 
 
 def expressions():
-    """Of every panel, with Grafana's variables as a Prometheus query has them."""
+    """Yields every panel's title and query, with Grafana's variables filled in."""
     for panel in dashboard()["panels"]:
         for target in panel.get("targets", []):
             yield panel["title"], picture.expand(target["expr"], rate_interval_seconds=5)
 
 
 def names(expression):
-    """Of the series it asks for; not what stands in quotes."""
+    """Returns the names of the series it asks for, without text in quotes."""
     return set(re.findall(r"\b(?:kvkeep[_:][a-z0-9_:]*|process_[a-z_]+|up)\b",
                           re.sub(r'"[^"]*"', "", expression)))
 
 
 def series_names(text):
-    """Of a scrape: what may be asked for. A histogram is asked for by its parts."""
+    """Returns the series of a scrape that a query may ask for: of a histogram, its parts."""
     found = set()
     for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE):
         parts = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
@@ -293,7 +293,7 @@ class Live(unittest.TestCase):
                 self.assertNotEqual(panel["series"], [])
                 filled = [one for one in panel["series"] if picture.known(one["values"])]
                 self.assertGreaterEqual(len(plot.findall(shown)), len(filled))
-        # Of what never happened in so short a time there is no quantile.
+        # Events that did not happen in so short a time have no quantile.
         self.assertGreater(len(drawn.findall(f".//{svg}polyline")), len(panels))
 
 

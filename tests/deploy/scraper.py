@@ -38,7 +38,7 @@ class Prometheus:
                  "--web.console.libraries="], stdout=log, stderr=log)
 
     def get(self, path, **words):
-        """What its API answers; None where it is not up yet."""
+        """Returns the API's answer; None where it is not up yet."""
         query = urllib.parse.urlencode(words)
         try:
             with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as reply:
@@ -51,7 +51,7 @@ class Prometheus:
         return answer["result"] if answer else []
 
     def value(self, query):
-        """Of the first series; None where there is none."""
+        """Returns the value of the first series; None where there is none."""
         found = self.vector(query)
         return float(found[0]["value"][1]) if found else None
 

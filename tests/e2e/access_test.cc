@@ -1,5 +1,5 @@
-// Who comes in over TCP, how and as whom: TLS, certificates, tokens, grants, admin calls, and what
-// those are told who do not come in. Certificates are made here; everything is on loopback.
+// Access over TCP: TLS, certificates, tokens, grants, admin calls, and the errors of refused
+// clients. Certificates are made here; everything is on loopback.
 #include <absl/strings/escaping.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -323,7 +323,7 @@ TEST_CASE("another CA for clients: the old one's come in no more, the new one's 
   CHECK(secured.WhyNot(by(secured.other_ca)) == "OK");
   CHECK(absl::StrContains(secured.WhyNot(by(secured.ca)),
                           "is signed by CN=ca, the daemon wants one signed by CN=other-ca"));
-  // Who is in goes with the old one: a certificate is asked for in every call.
+  // A connected client loses access with the old CA: every call checks the certificate.
   CHECK(engine.Get(chunk) != client::GetStatus::kHit);
   CHECK(secured.Connect(by(secured.other_ca)).Get(chunk) == client::GetStatus::kHit);
 

@@ -56,7 +56,7 @@ class TwoDevices {
     CHECK(site.AwaitLog("device is offline"));
 
     Engine engine(site);
-    // That sync may have been the other device's: then each header is read first, soon.
+    // The sync that was awaited may be the other device's; each header is then read first, soon.
     CHECK(Eventually([&] { return engine.Find(chunks).any == on_second; }));
     CHECK(engine.Hits(chunks) == on_second);
     CHECK(engine.wrong_bytes == 0);
@@ -200,7 +200,7 @@ TEST_CASE("damage in the middle of an index's log is said, and what was logged b
   REQUIRE(engine.PutAll(chunks, {.durable = true}));
   CHECK(engine.Hits(chunks) == chunks.size());
 
-  // What is there now is sound, over a kill, too.
+  // The chunks are sound now, over a kill too.
   site.Kill();
   site.Start();
   CHECK_FALSE(absl::StrContains(site.Log(), kSaid));

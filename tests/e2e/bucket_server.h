@@ -28,7 +28,7 @@ enum class Bucket : uint8_t {
   kDenies,              // 403
 };
 
-// Of a read's answer that has a body.
+// Returns whether `answer` is that of a read and has a body.
 inline bool HasBody(const HttpRequest& request, const ScriptedAnswer& answer) {
   return request.method == "GET" && answer.status < 300 && !answer.body.empty();
 }
@@ -91,7 +91,7 @@ class FleetFiles {
     WriteForOwner(path("key"), FleetKeyOf('1'));
     WriteForOwner(path("credentials"), "ID\nsecret\n");
   }
-  // What a daemon's config says. Without a write rate nothing is written there.
+  // Returns the g4 section of a daemon's config. Without a write rate nothing is written there.
   std::string Config(const BucketServer& bucket, const std::string& write_rate) const {
     return absl::StrCat("g4: {url: \"", bucket.url(), "\", credentials_file: ",
                         path("credentials"), ", admission: all, write_bytes_per_second: ",

@@ -12,7 +12,7 @@ namespace {
 
 using client::GetStatus;
 
-// What a thread sees that asks all the time.
+// Peaks that a thread sees which polls all the time.
 struct Peaks {
   uint64_t polls = 0, g2_used = 0, g3_used = 0, disk = 0, leased = 0;
 };

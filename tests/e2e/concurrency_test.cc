@@ -80,7 +80,7 @@ class Worker {
     else
       ++tally_->errors;
   }
-  // What a lookup leased is readable, whatever the others do meanwhile.
+  // Leased chunks are readable, whatever the others do meanwhile.
   void GetRun(uint64_t first) {
     std::vector<TestChunk> run;
     for (uint64_t i = 0; i < 6; ++i) run.push_back(ChunkOf((first + i) % kKeys));
@@ -203,7 +203,7 @@ TEST_CASE(
     const uint64_t first = endpoint == settings.tcp ? 1'000 : 1;
     CHECK(PutAndGetAtOnce(engine, first, 8, kBytes) == 8);
     CHECK(site.Counter("connections") - before == kChannels);
-    // That of the engine before it may still end.
+    // The previous engine's session may still be ending.
     CHECK(Eventually([&] { return site.Status().sessions_size() == 1; }));
     CHECK(engine.client().GetStats().sessions_opened == 1);
     if (endpoint == settings.tcp) continue;

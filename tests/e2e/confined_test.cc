@@ -47,7 +47,8 @@ std::set<std::string> SocketsOf(uint64_t pid) {
   return inodes;
 }
 
-// Those of them in a table of /proc/net, a line each; the inode is its field of that number.
+// Returns the lines of a table of /proc/net whose inode (the field numbered `field`) is in
+// `inodes`.
 std::vector<std::string> Lines(const std::set<std::string>& inodes, const std::string& table,
                                size_t field) {
   std::vector<std::string> lines;

@@ -53,7 +53,7 @@ std::string FrameOf(uint8_t type, uint8_t flags, uint32_t stream, absl::string_v
                       std::string(body));
 }
 
-// Of a call to `method`: HPACK without its tables but the fixed one.
+// Returns the headers of a call to `method`, in HPACK that uses only the static table.
 std::string HeadersOf(const std::string& method) {
   const auto text = [](const std::string& value) {
     return absl::StrCat(std::string(1, static_cast<char>(value.size())), value);

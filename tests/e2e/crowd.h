@@ -37,7 +37,7 @@ class Crowd {
     size_t members = 0;
     Manner manner = Manner::kSilent;
     bool churn = false;  // leaves and comes again, all the time
-    // Of kHalfMessage.
+    // For kHalfMessage.
     uint32_t calls = 1;  // of one connection
     uint32_t message_bytes = 0;
     std::string method = "/kvkeep.v1.KvCache/Lookup";
@@ -90,7 +90,7 @@ class Crowd {
   std::thread thread_;
 };
 
-// Of another process, from /proc.
+// Usage of another process, from /proc.
 struct ProcessUsage {
   uint64_t private_bytes = 0;  // RssAnon
   double cpu_seconds = 0;

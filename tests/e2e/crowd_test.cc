@@ -205,7 +205,7 @@ TEST_CASE(
       // Peers of this machine are asked four times more rarely.
       if (address == site.socket()) CHECK(steady_clock::now() - began >= 4 * kPeerTimeout);
     }
-    // That nothing happens is waited for.
+    // Waits to see that nothing happens.
     std::this_thread::sleep_until(idle_since + 5 * kPeerTimeout);
     CHECK(idle.closed() == 0);
   }
@@ -339,7 +339,7 @@ TEST_CASE("messages that never end hold no more than limits.receive_memory, whoe
                   << " MiB held, " << crowd.reset_calls() << " calls reset, " << crowd.closed()
                   << " connections closed; meanwhile " << works << " gets of a client at work, "
                   << scene.site.Counter("sessions_closed") << " sessions lost");
-      // What is freed lies in the allocator for a while.
+      // Freed memory stays in the allocator for a while.
       CHECK((kSanitized || most < 3 * kLimit));
       CHECK(crowd.reset_calls() > 1000);
       REQUIRE(Eventually([&] { return scene.engine->Get(scene.chunk) == GetStatus::kHit; }));

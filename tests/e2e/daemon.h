@@ -110,14 +110,14 @@ class Site {
   bool AwaitLog(const std::string& text, milliseconds timeout = milliseconds(10'000)) const;
 
   v1::StatusResponse Status() const;
-  // Of one tenant, by the name that status shows; empty when there is none of that name.
+  // Returns the status of the tenant that status shows by this name; empty when there is none.
   v1::TenantStatus TenantStatus(const std::string& tenant) const;
   uint64_t Counter(const std::string& name) const;
   client::AdminClient* admin() const { return admin_.get(); }
   // Waits until nothing is dirty. False: something still was after a long time.
   bool AwaitClean() const;
-  // The same, and until a kill loses nothing of it: the first sync of a device tells the next start
-  // that its records are sure. For one device, and a daemon that wrote something to it.
+  // The same, and waits until a kill loses nothing of it: the first sync of a device tells the next
+  // start that its records are sure. For one device, and a daemon that wrote something to it.
   bool AwaitKept() const;
 
  private:

@@ -1,4 +1,4 @@
-// What lies in a device's data file, for tests that damage it. For the test's main thread.
+// The contents of a device's data file, for tests that damage it. For the test's main thread.
 #pragma once
 
 #include <sys/types.h>

@@ -148,7 +148,7 @@ TEST_CASE("every metric is there from the start, every counter at zero") {
   for (const auto& [name, value] : first) {
     const absl::string_view family = absl::string_view(name).substr(0, name.find('{'));
     if (!absl::EndsWith(family, "_total")) continue;
-    // What a daemon does by itself while it starts: its lock, its devices.
+    // Counts of the daemon's own work while it starts: its lock, its devices.
     const bool own = absl::StrContains(name, "lock") || absl::StrContains(name, "_io_") ||
                      absl::StrContains(name, "index_commits") || absl::StrContains(name, "syncs") ||
                      absl::StrContains(name, "buffered_opens") ||

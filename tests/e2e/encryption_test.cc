@@ -140,7 +140,7 @@ TEST_CASE("what was put is on the device in no file, and is hit again after a re
 
 TEST_CASE("turned on later, what lies there stays readable, and nothing is added to it in plain") {
   Vault vault(false);
-  // Of other sizes: payloads of one size are shifts of each other.
+  // The sizes differ, as payloads of one size are shifts of each other.
   const std::vector<TestChunk> before = Chunks(1, 3, 2'000'000), after = Chunks(11, 3, 1'900'001);
   vault.site.Start();
   vault.Put(*vault.Default(), before);

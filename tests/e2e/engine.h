@@ -47,7 +47,7 @@ class Engine {
   // All of them, in streams of some MB, waiting for room when there is none. False: one of them was
   // neither stored nor present in the end.
   bool PutAll(const std::vector<TestChunk>& chunks, client::PutOptions options = {});
-  // What the daemon answered. Bytes that are not the chunk's are counted in `wrong_bytes`.
+  // Returns the daemon's answer. Counts bytes that are not the chunk's in `wrong_bytes`.
   client::GetStatus Get(const TestChunk& chunk, const client::Lease* lease = nullptr,
                         uint32_t index_in_lease = 0);
   // How many of them are hits, all with the right bytes.

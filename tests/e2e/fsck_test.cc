@@ -57,7 +57,7 @@ TEST_CASE("a killed daemon's device is clean, and a running one's is refused") {
     CHECK(report["clean"] == true);
     CHECK(report["good_chunks"] == report["records"]);
     CHECK(report["records"] >= chunks.size());
-    // What "clean" does not say.
+    // "clean" does not vouch for planted bytes.
     CHECK(report["plain_chunks"] == report["good_chunks"]);
     CHECK(absl::StrContains(Fsck(site).text, "bytes that somebody planted are not (encryption"));
     site.Start();

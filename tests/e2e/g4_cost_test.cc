@@ -1,4 +1,4 @@
-// What a bucket costs the calls that what the node has answers: nothing that is seen, whatever the
+// The cost of a bucket to calls that the node can answer alone: nothing measurable, whatever the
 // bucket does.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>

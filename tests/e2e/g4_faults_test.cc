@@ -65,10 +65,11 @@ TEST_CASE("whatever a bucket does, lookups and gets end, and no byte is wrong") 
   const auto took = std::chrono::steady_clock::now() - began;
   CHECK((kSanitized || took < std::chrono::seconds(35)));
   bucket.state = Bucket::kServes;
-  // What was proven wrong was removed there. The others come, once it is asked again.
+  // Images that were proven wrong were removed there. The others come, once the bucket is asked
+  // again.
   const size_t left = bucket.objects();
   CHECK((left == chunks.size() || state == Bucket::kFlips || state == Bucket::kCuts));
-  // Who was denied asks again after a minute: too long for here.
+  // A node that was denied asks again after a minute: too long for this test.
   if (left == chunks.size() && state != Bucket::kDenies) {
     // A search that was cut short by its wait brings a part, and the last few that are missing are
     // not worth a question.

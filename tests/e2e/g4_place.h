@@ -1,4 +1,4 @@
-// What the tests of G4 have in common: files that are for their owner alone, and recalls.
+// Helpers of the tests of G4: files that are for their owner alone, and recalls.
 #pragma once
 
 #include <sys/stat.h>

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kG4ChunkBytes = 300'000;
 
-// What the daemons of a fleet share: a directory and a key.
+// The directory and the key that the daemons of a fleet share.
 struct SharedPlace {
   SharedPlace() {
     MakeG4Directory(objects(), "tests");
@@ -41,7 +41,8 @@ struct SharedPlace {
     }
     return files;
   }
-  // What is being written lies below .new until it is whole. The directory's mark is hidden, too.
+  // An object that is being written lies below .new until it is whole. The directory's mark is
+  // hidden, too.
   static bool IsObject(const fs::directory_entry& entry) {
     return entry.is_regular_file() && entry.path().string().find("/.") == std::string::npos;
   }
@@ -124,7 +125,7 @@ TEST_CASE("what a daemon put is there for another one of its fleet, byte for byt
   CHECK(second.Recall(chunks, chunks.size()) == chunks.size());
   CHECK(second.engine->Hits(chunks) == chunks.size());
   CHECK(second.engine->wrong_bytes == 0);
-  // What is not there is a miss, and stays one.
+  // Chunks that are not there are misses, and stay so.
   CHECK(second.Recall(Chunks(1'000, 4, kG4ChunkBytes), 1) == 0);
   CHECK(second.site.Stop().exit_status == 0);
 }
@@ -150,7 +151,7 @@ TEST_CASE("a lookup that asks leases what another daemon put, and its gets have 
     CHECK(engine.Get(chunks[i], &found->lease, i) == client::GetStatus::kHit);
   }
   CHECK(engine.wrong_bytes == 0);
-  // All is here: nobody is asked. What is nowhere is asked for once.
+  // All is here: nobody is asked. Chunks that are nowhere are asked for once.
   const auto here = engine.client().Lookup(engine.ns(), keys, asks);
   REQUIRE(here.ok());
   CHECK_FALSE(here->remote_asked);
@@ -395,7 +396,8 @@ TEST_CASE("a start says what is wrong with G4's configuration") {
   CHECK_THAT(said(absl::StrCat("g4: {url: \"file://", shared.objects(), "\"}\n",
                                "fleet: {name: a, key_file: /nonexistent/key}\n")),
              Catch::Contains("fleet.key_file"));
-  // Of the keys beside it: one that is not there, of the wrong size, for others to read, the same.
+  // Bad keys beside it: a missing one, one of the wrong size, one that others can read, the same
+  // one twice.
   const auto said_of = [&](const std::string& fleet, const std::string& tenant) {
     return said(absl::StrCat(
         "g4: {url: \"file://", shared.objects(), "\"}\n",

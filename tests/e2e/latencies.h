@@ -10,7 +10,7 @@ namespace kvkeep::e2e {
 struct Latencies {
   std::vector<double> all;  // in the unit of whoever measures
 
-  // That of the share: 0.5 is the median. 0: there are none.
+  // Returns the latency at the quantile `share`: 0.5 is the median. 0 when there are none.
   double At(double share) {
     std::sort(all.begin(), all.end());
     return all.empty() ? 0 : all[static_cast<size_t>(share * static_cast<double>(all.size() - 1))];

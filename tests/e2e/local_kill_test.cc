@@ -25,7 +25,7 @@ constexpr size_t kKills = kSanitized ? 64 : 500;
 constexpr size_t kChunkBytes = 128 << 10;
 constexpr milliseconds kGiveBack{100};
 
-// Of client/local/test_point.h, with how often a round passes there.
+// A point of client/local/test_point.h, with how often a round passes there.
 struct Point {
   const char* name;
   int most;  // the first ones are passed once in a life

@@ -1,4 +1,4 @@
-// Who does not get the local path, and is told why; and that the listener stays whole whoever
+// Clients that do not get the local path, and are told why. The listener stays whole whoever
 // knocks.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -35,7 +35,7 @@ Settings LocalSettings() {
   return settings;
 }
 
-// What `kvkeep ping` says, standard error included.
+// Returns the output of `kvkeep ping`, standard error included.
 std::string Ping(const Site& site, const std::string& path) {
   const std::string command =
       absl::StrCat("'" KVKEEP_PATH "' --endpoint ", site.endpoint(), " --path ", path,

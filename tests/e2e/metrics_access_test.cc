@@ -1,5 +1,5 @@
-// Who may see what of the metrics port of the real daemon; and that nobody keeps its health from
-// the supervisor who asks for it.
+// Access to the metrics port of the real daemon. Nobody can keep its health from the supervisor who
+// asks for it.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <netinet/in.h>
@@ -86,7 +86,7 @@ TEST_CASE("the metrics port names no tenant, model or path; the Unix socket tell
   const std::string shown = HttpGet(watched.port, "/metrics", kNoToken);
   CHECK(absl::StartsWith(shown, "HTTP/1.1 200 "));
   CheckNames(shown, false);
-  // Of the node, all of it.
+  // All metrics of the node are shown.
   CHECK(absl::StrContains(shown, "\nkvkeep_tokens_saved_total 512\n"));
   CHECK(absl::StrContains(shown, "\nkvkeep_read_chunks_total{result=\"hit\",tier=\"g2\"} 2\n"));
   CHECK(absl::StrContains(shown, "\nkvkeep_device_state_info{state=\"ok\"} 1\n"));

@@ -39,7 +39,7 @@ struct QuartersSite {
   Site site;
 };
 
-// What a reader met with: all of its chunks, in G3 mostly, again and again.
+// Figures of a reader that reads all of its chunks, in G3 mostly, again and again.
 struct Readings {
   uint64_t gets = 0, hits = 0, misses = 0, others = 0, whole_lookups = 0, lookups = 0;
   std::vector<double> get_us, lookup_us;
@@ -90,8 +90,8 @@ bool PutToG3(const QuartersSite& shared, Engine& engine, const std::vector<TestC
   return true;
 }
 
-// One disk and few cores for all: slower, but by a bound. A lookup waits for no disk. What else the
-// machine does is in the quiet times before and after as well.
+// One disk and few cores for all: slower, but by a bound. A lookup waits for no disk. The machine's
+// other work is in the quiet times before and after as well.
 void CheckTimes(const Readings& quiet, const Readings& during, const Readings& after) {
   if (kSanitized) return;
   const auto quietly = [&](std::vector<double> Readings::*times) {

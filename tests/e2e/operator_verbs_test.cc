@@ -28,7 +28,7 @@ std::string Tool(const Site& site, const std::string& arguments) {
   return absl::StrCat("'" KVKEEP_PATH "' --admin unix://", site.admin_socket(), " ", arguments);
 }
 
-// Of a verb with --json that ends so.
+// Runs a verb with --json, checks its exit status, and returns its output.
 nlohmann::json Json(const Site& site, const std::string& arguments, int status = 0) {
   const Outcome outcome = RunShell(Tool(site, "--json " + arguments));
   INFO(outcome.output);
@@ -36,7 +36,7 @@ nlohmann::json Json(const Site& site, const std::string& arguments, int status =
   return nlohmann::json::parse(outcome.output);
 }
 
-// What a program writes to a terminal of that size until it ends.
+// Returns a program's output on a terminal of that size until it ends.
 std::string OnTerminal(const std::string& command, uint16_t columns, uint16_t rows) {
   const winsize size{.ws_row = rows, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
   int master = -1;

@@ -137,7 +137,7 @@ bool Pass(BarePeer& peer, UniqueFd passed, const Message&... message) {
   return sent;
 }
 
-// What one peer does with a descriptor: something else each time.
+// Passes a descriptor as one peer: in another way each time.
 void PassByLocal(const Site& site, int round, uid_t user, UniqueFd passed) {
   BarePeer peer(site.local_socket(), SOCK_SEQPACKET, user);
   if (!peer.connected()) return;
@@ -233,7 +233,7 @@ void PassStorm(Site& site, OtherClient& victim, const std::function<void(int)>& 
            const std::function<void()>& end = [] {}) {
   const uint64_t pid = site.Status().pid();
   const bool began = Eventually([&] { return victim.lookups > kLookups; });
-  // What is opened once is open now.
+  // Descriptors that are opened once are open now.
   const bool settled = Eventually([&] { return site.Counter("local_closing_descriptors") == 0; });
   const size_t before = DescriptorsOf(pid, site.path("")).count;
   for (int i = 0; i < kPasses; ++i) pass(i);

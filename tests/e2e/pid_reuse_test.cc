@@ -34,7 +34,7 @@ std::string Describe(const Holdings& held) {
                       " bytes leased, ", held.staging_bytes, " bytes of staging memory");
 }
 
-// Of the sessions of workers, which say who they are: "local:pid=N uid=..".
+// Returns the leased bytes of a worker's sessions, found by their name: "local:pid=N uid=..".
 std::vector<uint64_t> LeasedBySessionsOf(const Site& site, int pid) {
   std::vector<uint64_t> leased;
   const v1::StatusResponse status = site.Status();
@@ -95,7 +95,7 @@ TEST_CASE("a worker with the process number of a dead one has a session of its o
   }
   REQUIRE(second.ReadLine() == "holding");
 
-  // What the second one has, and nothing beside it.
+  // Only the second one's leases are held.
   Holdings now;
   const auto only_its_own = [&] {
     now = HoldingsNow(site);

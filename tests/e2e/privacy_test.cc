@@ -1,5 +1,5 @@
-// What is cached, and what names and guards it, is for its owner: not in the log, however
-// talkative, not in what the daemon tells of itself, not in a core file.
+// Cached data, and the names and keys of it, are for their owner: not in the log, however
+// talkative, not in the daemon's status or metrics, not in a core file.
 #include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
 #include <absl/strings/match.h>
@@ -115,7 +115,7 @@ class Keys {
             .client_name = "secretive",
             .security = {.ca_file = ca_.cert_file(), .token = token}};
   }
-  // Of a daemon that has started.
+  // Adds the secrets of a daemon that has started.
   void AddSecrets(std::vector<std::string>* secrets) const {
     const std::string master(kMaster, 32);
     const auto entries = KeyRing::ParseText(ReadFile(site_.path("state/keyring")));
@@ -130,7 +130,7 @@ class Keys {
     secrets->insert(secrets->end(),
                     {master, kToken, kWrongToken,
                      std::string(reinterpret_cast<const char*>(bytes.data()), Secret::kBytes)});
-    // Of the daemon's private key a line in the middle.
+    // A line from the middle of the daemon's private key.
     const std::string pem = ReadFile(site_.path("daemon.key"));
     secrets->push_back(pem.substr(pem.find('\n') + 1, 48));
   }

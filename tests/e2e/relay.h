@@ -1,5 +1,5 @@
 // Relay: stands between a client and a daemon on TCP, and can be made to do what a machine without
-// power does: nothing. What comes afterwards is taken and dropped; no connection is closed.
+// power does: nothing. Bytes that come afterwards are taken and dropped; no connection is closed.
 #pragma once
 
 #include <arpa/inet.h>

@@ -185,7 +185,7 @@ TEST_CASE(
   CHECK(now.g2().used_bytes() == 16 << 20);
   CHECK(now.devices(0).built_bytes() == 256 << 20);
   CHECK(now.devices(0).directory_bytes() <= 256 << 20);
-  // What goes from the device is gone when its index has forgotten it.
+  // A chunk has left the device when its index has forgotten it.
   CHECK(Eventually([&] { return site.Status().g3().capacity_bytes() == 64 << 20; }));
   CHECK(site.Status().g3().used_bytes() <= 64 << 20);
   CHECK(engine.Get(chunks[39]) == client::GetStatus::kHit);

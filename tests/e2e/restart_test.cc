@@ -1,5 +1,5 @@
-// What was written back, and what was put durable, survives kill -9; what a client held does not,
-// and never turns into bytes of something else.
+// Chunks that were written back or put durable survive kill -9. Leases that a client held do not,
+// and never turn into bytes of something else.
 #include <catch2/catch.hpp>
 
 #include "tests/e2e/engine.h"

@@ -1,5 +1,5 @@
 // A tenant that lets another read its chunks: by both listeners, read and no more, and nothing for
-// who was not let in.
+// tenants that were not let in.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -61,7 +61,7 @@ std::vector<double> LookupTimes(Engine& engine, const std::vector<std::vector<Ch
   std::iota(order.begin(), order.end(), 0);
   std::minstd_rand random(1);
   for (size_t round = 0; round < kRounds; ++round) {
-    // What was asked before is in the caches: none may come after the same other more often.
+    // Keys asked for before are in the caches, so no set may follow the same other set more often.
     std::shuffle(order.begin(), order.end(), random);
     for (const size_t set : order) {
       const auto begin = std::chrono::steady_clock::now();
@@ -103,7 +103,7 @@ TEST_CASE("how long a lookup takes does not tell whether another tenant has the 
       const double nobodys = us[0], others = us[1], hits = us[2];
       WARN("lookups of " << kKeys << " keys, p50: nobody's " << nobodys << " us, another tenant's "
                          << others << ", its own " << hits);
-      // That one's own can be told from a miss shows that the measure sees what it looks for.
+      // The measure works if it can tell one's own keys from a miss.
       told = !kSanitized && !(std::abs(hits - nobodys) > 20 &&
                               std::abs(others - nobodys) < std::abs(hits - nobodys) / 2);
     }
@@ -136,7 +136,7 @@ TEST_CASE("a reader gets what the owner put, by both listeners, and can change n
     Engine own = shared.Connect("reader", path);
     CHECK(own.Find(chunks).any == 0);
   }
-  // What the owner puts and deletes from now on, a reader that is there sees.
+  // A connected reader sees what the owner puts and deletes from now on.
   Engine reader = shared.Connect("reader", PathChoice::kLocal, "owner");
   REQUIRE(owner.PutAll(more));
   CHECK(reader.Hits(more) == more.size());

@@ -82,7 +82,7 @@ class DurablePuts {
         }) {}
   ~DurablePuts() { Stop(); }
   bool any() const { return any_; }
-  // What was acknowledged.
+  // Returns the chunks that were acknowledged.
   const std::vector<TestChunk>& Stop() {
     stop_ = true;
     if (thread_.joinable()) thread_.join();

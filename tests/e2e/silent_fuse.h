@@ -1,9 +1,9 @@
-// SilentFuse: a file of a FUSE server that lets this process open and close it, and answers nothing
-// that any other process asks of it: no fstat(2), no close(2).
+// SilentFuse: a file of a FUSE server that lets this process open and close it, and answers no
+// other process: no fstat(2), no close(2).
 //
-// The server is a process of its own, which dies with this one: who waits for it then waits no
-// more. Open the file when no other process is to be started before End, as that would inherit it
-// for a moment. Mounted in a mount namespace of this thread's.
+// The server is a process of its own, which dies with this one: a process that waits for it then
+// waits no more. Open the file when no other process is to be started before End, as that would
+// inherit it for a moment. Mounted in a mount namespace of this thread's.
 #pragma once
 
 #include <fcntl.h>

@@ -97,7 +97,7 @@ TEST_CASE("slow readers of one tenant hold its part of limits.pinned_bytes; othe
   REQUIRE(a.PutAll(chunks));
   REQUIRE(b.PutAll(chunks));
 
-  // Of all there is they could take all: each session half of it.
+  // Together they could take all there is: each session half of it.
   std::vector<std::unique_ptr<RawSession>> readers;
   for (int i = 0; i < kSessions; ++i) {
     readers.push_back(std::make_unique<RawSession>("unix://" + socket("a")));

@@ -1,5 +1,5 @@
 // A tenant that storms: lookups, puts and gets as fast as it can, by both listeners, far over its
-// rates, and never waits when it is told to. What it gets, and what it costs another tenant.
+// rates, and never waits when it is told to. Measures its service, and its cost to another tenant.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -42,7 +42,7 @@ struct StormSite {
   Site site;
 };
 
-// What a calm client met with: a lookup of all its chunks, a get and a put of one, again and again.
+// Figures of a calm client: a lookup of all its chunks, a get and a put of one, again and again.
 struct Calls {
   uint64_t whole_lookups = 0, hits = 0, put = 0;
   std::vector<double> us;
@@ -68,7 +68,7 @@ Calls Work(Engine& engine, const std::vector<TestChunk>& mine, uint64_t* next) {
   return calls;
 }
 
-// What storming clients were answered.
+// Answers to storming clients.
 struct Stormed {
   std::atomic<uint64_t> served{0}, refused{0}, others{0};
 
@@ -83,7 +83,7 @@ struct Stormed {
   }
 };
 
-// Until told to end. What it puts is new each time, so that each is copied if it is let.
+// Storms until told to end. Each put is of a new chunk, so that each is copied if it is let.
 void Storm(Engine& engine, uint64_t first, const std::atomic<bool>& on, Stormed& stormed) {
   const std::vector<TestChunk> asked = Chunks(first, 200, kStormChunkBytes);
   const std::vector<ChunkKey> keys = KeysOf(asked);
@@ -158,8 +158,8 @@ TEST_CASE(
     CHECK(shared.site.TenantStatus("calm").key_rate_refusals() == 0);
     CHECK(shared.site.TenantStatus("calm").byte_rate_refusals() == 0);
     CHECK(shared.site.TenantStatus("calm").rejected_puts() == 0);
-    // Three more processors are asked for than there may be: slower, but by a bound. What else the
-    // machine does is in the quiet times before and after as well.
+    // Three more processors are asked for than there may be: slower, but by a bound. The machine's
+    // other work is in the quiet times before and after as well.
     if (kSanitized) continue;
     const auto quietly = [&](double part) { return std::max(quiet.At(part), later.At(part)); };
     CHECK(during.At(0.5) < 8 * quietly(0.5) + 2'000);

@@ -15,7 +15,7 @@ using std::chrono::duration_cast;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kPeerTimeout{3'000};  // a third of it is what a busy peer has to answer
-// Of a busy machine. Who waits for gRPC's own timeouts takes 20 s and more.
+// Slack for a busy machine. A daemon that waits for gRPC's own timeouts takes 20 s and more.
 constexpr milliseconds kNoticeSlack{5'000};
 // gRPC's default is to stop asking a peer after two pings without data: long enough for four.
 constexpr milliseconds kIdle{4 * kPeerTimeout};

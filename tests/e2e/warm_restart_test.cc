@@ -125,7 +125,7 @@ TEST_CASE("who is no reader any more sees nothing of what comes after the restar
   site.Start();
   const std::vector<TestChunk> before = Chunks(1, 20, 100'000), after = Chunks(101, 100, 400'000);
   REQUIRE(Engine(site).PutAll(before));
-  // What the handshake gives a reader, and what it keeps for as long as it lives.
+  // Mappings that the handshake gives a reader, kept for as long as it lives.
   std::vector<const std::byte*> mapped;
   constexpr size_t kSegment = 16 << 20, kOwners = 3;
   for (size_t i = 0; i < kOwners; ++i) {

@@ -26,7 +26,7 @@ using client::WatchNews;
 constexpr client::Deadline kLong{20'000};
 constexpr size_t kWatchedChunkBytes = 100'000;
 
-// What somebody knows who watches.
+// The knowledge of a watcher.
 class Picture {
  public:
   explicit Picture(const Site& site) {

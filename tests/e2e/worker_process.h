@@ -11,7 +11,7 @@
 
 namespace kvkeep::e2e {
 
-// Of a daemon with a local path that takes a worker's leases after a second without an answer.
+// Settings of a daemon with a local path that takes a worker's leases after 1 s without an answer.
 inline Settings WithShortGrace() {
   return {.local = true, .limits = "  session_grace: 1s\n  staging_per_session: 2MiB\n"};
 }

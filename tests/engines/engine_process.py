@@ -1,7 +1,7 @@
 """What tests of real engines, and tools/engine-bench, share: their command line; a random-weight
 model, prompts, and an engine in a process.
 
-Who wants an engine runs itself again with --engine MODEL, in the engine's environment: that process
+A test that wants an engine runs itself again with --engine MODEL in the engine's environment, and
 makes the engine and answers lines of its standard input, the name of a prompt each, by JSON.
 """
 
@@ -19,7 +19,7 @@ _OPTIONS = "KVKEEP_TEST_ENGINE"  # of the environment: EngineProcess's `options`
 
 
 def prompt(number, tokens=1000):
-    """Of a vocabulary of 1,000; another one for each number."""
+    """Returns a prompt of a vocabulary of 1,000; another one for each number."""
     return [(i * 37 + i * i + 101 * number) % 990 + 3 for i in range(tokens)]
 
 
@@ -53,7 +53,7 @@ def make_model(folder, seed=0, **other):
 
 
 def make_tokenizer(folder, vocabulary):
-    """Of a word a token, for servers that want one: they are asked in tokens."""
+    """Makes a tokenizer of a word a token, for servers that need one; they are asked in tokens."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -101,7 +101,7 @@ def serve(answer):
 
 
 def environment_of(asked, environment, endpoint, path=()):
-    """Of a process that imports kvkeep and what is in `path`, whose daemon is at `endpoint`."""
+    """Returns the environment of a process that imports kvkeep and `path`, with its daemon."""
     root, build = asked.root.resolve(), asked.build.resolve()
     return dict(
         os.environ, HF_HUB_OFFLINE="1", **environment, KVKEEP_ENDPOINT=endpoint or "",

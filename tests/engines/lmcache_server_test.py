@@ -58,7 +58,7 @@ class Server(lmcache_server.Server):
         super().__init__(LMCACHE, environment(daemon), ["--l2-adapter", adapter(*PLUGIN)])
 
     def adapter(self):
-        """What KvkeepL2.report_status says, wherever LMCache shows it."""
+        """Returns KvkeepL2.report_status, wherever LMCache shows it."""
         def find(tree):
             if isinstance(tree, dict) and tree.get("type") == "KvkeepL2":
                 return tree
@@ -90,7 +90,7 @@ class Engine:
         return self.client.create_request(prompt, f"r{self.asked}-{id(self)}", "test")
 
     def store(self, prompt):
-        """What it stored, as checksums of the chunks: other bytes for each prompt and rank."""
+        """Stores other bytes for each prompt and rank; returns checksums of the chunks."""
         for rank, worker in enumerate(self.client._workers):
             seed = torch.Generator().manual_seed(100 * prompt + rank)
             for tensor in worker.kv_caches.values():
@@ -150,7 +150,7 @@ class LMCacheServer(unittest.TestCase):
         self.server.close()
 
     def clear(self):
-        """Of LMCache's own memory: what is found then was kept by the daemon."""
+        """Clears LMCache's own memory; chunks that are found then were kept by the daemon."""
         self.server.ask("POST", "cache/clear")
 
     def test_bytes_outlive_the_server_the_daemon_and_both(self):

@@ -76,7 +76,7 @@ def make_engine(model, endpoint, environment, options=None):
 
 
 def greedy(model):
-    """Of each prompt, what transformers generates."""
+    """Returns what transformers generates for each prompt."""
     import torch
 
     said = {}
@@ -195,7 +195,7 @@ class BufferOnlySGLangEngine(SGLangEngine):
 
 
 class SplitHeadsSGLangEngine(Engines):
-    """Of one tensor-parallel rank, which has four shards of heads, and of two with two each."""
+    """Engines of one tensor-parallel rank with four shards of heads, and of two with two each."""
 
     chunks = PAGES * 2 * 4
     options = {
@@ -203,8 +203,8 @@ class SplitHeadsSGLangEngine(Engines):
         "hicache_storage_backend_extra_config": json.dumps({**BACKEND, "tp_lcm_size": 4})}
 
     def ranks(self, count):
-        # Of more ranks than NUMA nodes SGLang wants to know the CPUs; without NCCL it takes gloo.
-        # The queue between its ranks would be left in /dev/shm.
+        # With more ranks than NUMA nodes SGLang needs to be told the CPUs; without NCCL it takes
+        # gloo. The queue between its ranks would be left in /dev/shm.
         return self.start({"tp_size": count}, SGLANG_CPU_OMP_THREADS_BIND="0|1",
                           SGLANG_NCCL_SO_PATH="none", TORCHDYNAMO_DISABLE="1",
                           SGLANG_USE_MESSAGE_QUEUE_BROADCASTER="0")

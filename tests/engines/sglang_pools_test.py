@@ -210,7 +210,7 @@ class SGLangPools(Backends):
 
 
 class SplitHeads(Backends):
-    """What is where is read in SGLang's own tensors: K and V, pages, heads, tokens, layers."""
+    """Reads SGLang's own tensors for the layout: K and V, pages, heads, tokens, layers."""
 
     LAYERS, HEADS, SHARDS = 3, 8, 4
 

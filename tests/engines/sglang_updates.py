@@ -8,13 +8,13 @@ import pathlib
 import socket
 import threading
 
-# What needs a GPU is missing: IPC with a checkpoint engine, and memory that is given away.
+# Ways that need a GPU are missing: IPC with a checkpoint engine, and memory that is given away.
 WAYS = ("disk", "tensor", "distributed")
 _JOINED = []  # groups of a distributed update; a name is not used again
 
 
 def line(how, folder=None, **named):
-    """What `update` understands."""
+    """Returns a line that `update` understands."""
     return "update " + json.dumps({"how": how, "folder": str(folder), **named})
 
 

@@ -151,7 +151,8 @@ class Late(OnGpu):
                 self.transfers_.submit_load(10 + job, chunks(keys(8)), blocks(order))
                 self.transfers_.submit_store(1000 + job, blocks(order), chunks(keys(8, first=9)))
         self.assertLess(time.monotonic() - began, 10)
-        # What was sent lies in the socket still when its time is over: nothing more is sent.
+        # Requests already sent still lie in the socket when their time is over: nothing more is
+        # sent.
         for _ in range(3):
             finished = []
             while len(finished) < 400:

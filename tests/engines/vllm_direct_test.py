@@ -197,7 +197,7 @@ class Moving(WithDaemon):
         self.assertEqual(self.ended(transfers), (2, True))
         transfers.submit_load(3, chunks(keys(2)), blocks(list(range(1, 9))))
         self.assertEqual(self.ended(transfers), (3, False))
-        # What would be a mistake of ours is not the end of the engine.
+        # A mistake of ours does not end the engine.
         transfers.submit_load(4, chunks(keys(2)), blocks([1, 2, 3]))
         self.assertEqual(self.ended(transfers), (4, False))
         transfers.submit_store(5, blocks([1, 0, 2, 3]), chunks(keys(1)))
@@ -436,7 +436,7 @@ class Doubtful(unittest.TestCase):
 
 
 class Told(unittest.TestCase):
-    """What chunks of 8 tokens say of themselves, of a prompt of 20; blocks of 4."""
+    """The metadata of chunks of 8 tokens, of a prompt of 20; blocks of 4."""
 
     KEYS = [make_offload_key(bytes([number]) * 32, 0) for number in range(3)]
 

@@ -113,7 +113,7 @@ class VllmEngine(unittest.TestCase):
         return heard, f"tcp://*:{port}"
 
     def check_heard(self, heard, told):
-        """Of each prompt all whole chunks, once, and of nothing else; or of nothing."""
+        """Checks that each prompt's whole chunks were told, once, and nothing else; or nothing."""
         whole, per_block = CHUNKS * vllm_engine.CHUNK_TOKENS, vllm_engine.BLOCK_TOKENS
         expected = len(PROMPTS) * whole // per_block if told else 0
         deadline = time.monotonic() + 30
@@ -133,8 +133,8 @@ class VllmEngine(unittest.TestCase):
         return made
 
     def expect(self, prompts, **options):
-        """Of each prompt what vLLM without kvkeep says, one by one: the same in each test, as all
-        have the same model."""
+        """Asks vLLM without kvkeep for each prompt's answer, one by one: the same in each test, as
+        all have the same model."""
         asked = (tuple(prompts), repr(options))
         if asked not in self.EXPECTED:
             plain = self.engine(None, **options)
@@ -144,7 +144,7 @@ class VllmEngine(unittest.TestCase):
         self.assertEqual(len({tuple(tokens) for tokens in self.expected.values()}), len(prompts))
 
     def ask(self, asked, *prompts):
-        """Of each, how many tokens were not computed."""
+        """Returns how many tokens of each prompt were not computed."""
         said = asked.ask(" ".join(prompts), quiet=len(prompts) > 1)
         self.assertEqual(said["tokens"], [self.expected[prompt] for prompt in prompts])
         return said["cached"]
@@ -258,7 +258,7 @@ class VllmEngine(unittest.TestCase):
                                                        gpu_driver=FAKE_DRIVER)
 
     def engines_of_other_tensor_parallelism_share(self, **options):
-        """What two ranks have stored one loads, and the other way round."""
+        """Checks that one rank loads what two ranks have stored, and the other way round."""
         prompts = [*PROMPTS, "p7"]
         self.expect(prompts)
         daemon, heard = self.daemon_and_router()

@@ -44,7 +44,7 @@ class Events(unittest.TestCase):
         return None if key in self.salted else get_offload_block_hash(key)
 
     def store(self, job, count, first=1, good=True):
-        """Of vLLM's keys; in the daemon if it is good."""
+        """Stores vLLM's keys; they are in the daemon if `good`."""
         hashes = keys(count, first)
         wanted = [make_offload_key(one, 0) for one in hashes]
         self.events.begin(job, wanted, "r")
@@ -54,7 +54,7 @@ class Events(unittest.TestCase):
         return wanted
 
     def take(self):
-        """What is told of: (stored, gone, let go of), as sets of keys; each once."""
+        """Returns the keys that were told of: sets (stored, gone, let go of); each key once."""
         self.completions.poll()
         told = ([], [], [])
         for event in self.events.take():

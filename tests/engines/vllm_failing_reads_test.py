@@ -60,7 +60,7 @@ class FailingReadsTest(unittest.TestCase):
     engine = engines.VllmEngine.engine
 
     def expect(self):
-        """What vLLM without kvkeep says; the same in each test."""
+        """Asks vLLM without kvkeep for the answers; the same in each test."""
         prompts = [name(number) for number in range(PROMPTS) for name in (one, sibling)]
         if not self.EXPECTED:
             plain = self.engine(None)
@@ -80,7 +80,7 @@ class FailingReadsTest(unittest.TestCase):
         return said
 
     def only_on_nvme(self, daemon):
-        """What engines have stored by now is in G3, as far as it is there; nothing is in G2."""
+        """Evicts G2 once all is written back: chunks are in G3, as far as they are kept at all."""
         while daemon.status()["g2"]["dirty_bytes"]:
             time.sleep(0.02)
         subprocess.run([*daemon._tool(), "evict", "--yes", "--tier", "g2", "64MiB"], check=True,
@@ -175,7 +175,7 @@ class FailingReadsTest(unittest.TestCase):
         self.assertGreater(reads.failed, before)
 
     def well_again(self, daemon, asked, options):
-        """What could not be read was stored anew: another engine recalls all of it."""
+        """Checks that unreadable chunks were stored anew: another engine recalls all of them."""
         self.wait_read(daemon)
         self.assertIsNone(daemon.process.poll())
         deadline = time.monotonic() + 120

@@ -62,7 +62,7 @@ class HybridTest(unittest.TestCase):
         return asked.ask(json.dumps({"ask": prompts, "tokens": TOKENS}), quiet=True)
 
     def expect(self, prompts, of_model, **options):
-        """What vLLM without kvkeep says, one by one; the same in each test of a model."""
+        """Asks vLLM without kvkeep, one by one; the same in each test of a model."""
         if of_model not in self.EXPECTED:
             plain = self.engine(None, gpu=64 << 20, **options)
             self.EXPECTED[of_model] = {one: self.said(plain, [one])["tokens"][0]

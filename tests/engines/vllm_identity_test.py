@@ -151,7 +151,7 @@ class VllmIdentity(unittest.TestCase):
         self.assertEqual(asked.ask("reset"), {"reset": True})
         said = asked.ask(PROMPT)
         self.assertEqual((said["tokens"], said["cached"]), (said["expected"], 0))
-        # What it stores now nobody else finds, so it is kept off NVMe.
+        # Nobody else finds the chunks that it stores now, so they are kept off NVMe.
         deadline = time.monotonic() + 30
         while self.daemon.status()["g2"]["chunks"] < 2 * self.stored:
             self.assertLess(time.monotonic(), deadline)

@@ -54,7 +54,7 @@ def engine(model):
 
 
 def session(engine, parts, params):
-    """What a request says to the last part of its input."""
+    """Returns a request's answer to the last part of its input."""
     for part in parts:
         request = engine.input_processor.process_inputs(
             "session", part, params, supported_tasks=engine.get_supported_tasks(), resumable=True)
@@ -86,7 +86,7 @@ class Images(unittest.TestCase):
         return made
 
     def expect(self):
-        """What vLLM without kvkeep says of each, as the model's files are now."""
+        """Asks vLLM without kvkeep for each answer, as the model's files are now."""
         plain = self.engine(None)
         expected = {
             (text, image): self.say(plain, text, image)["tokens"]
@@ -164,7 +164,7 @@ class Images(unittest.TestCase):
                 self.check(False, first, 1, IMAGE, uuid="X")
                 daemon.wait_clean(2 * engines.CHUNKS)
                 self.check(True, second, 0, IMAGE)
-                # What there is to trust: the first test would see it.
+                # The trust that is there to be abused: the first test would see it.
                 self.check(True, second, 1, OTHER_IMAGE, uuid="X", says=IMAGE)
                 for asked in (first, second):
                     asked.close()

@@ -128,7 +128,7 @@ class Requests(unittest.TestCase):
         self.assertEqual(len({tuple(said) for said in self.expected.values()}), len(prompts))
 
     def check(self, asked, prompts, tokens=engine_process.ANSWER_TOKENS, **other):
-        """Of each, how many tokens were not computed."""
+        """Returns how many tokens of each prompt were not computed."""
         said = self.said(asked, prompts, tokens, **other)
         self.assertEqual(said["tokens"], [self.expected[one] for one in prompts])
         return said["cached"]

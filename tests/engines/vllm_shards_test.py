@@ -76,7 +76,7 @@ class Sharded(direct.WithDaemon):
         self.job(second, [1, 2, 3, 4])
         self.job(first, [9, 8, 7, 6], load=True)
         self.assertTrue(torch.equal(ranks[0].block(9), ranks[0].block(1)))
-        # Of one part the first alone stores it, and the job of the other is over at once.
+        # Only the first rank stores a chunk of one part; the other's job is over at once.
         _, first, second = self.same(1)
         self.job(second, [1, 2, 3, 4], parts=1)
         self.job(second, [9, 8, 7, 6], load=True, good=False, parts=1)

@@ -143,7 +143,7 @@ class Weights(unittest.TestCase):
         beside = self.engine(daemon.endpoint, in_process, kind=kind)
         self.check(first, "old", "p0")
         daemon.wait_clean(engines.CHUNKS)
-        # What it stores before any change is everybody's.
+        # Everybody may use the chunks that it stores before any change.
         self.assertGreaterEqual(self.check(beside, "old", "p0"), WHOLE)
         order, model = chosen.sample(ways, len(ways)), "old"
         for number in range(max(ROUNDS, len(ways))):

@@ -66,7 +66,7 @@ class Worker(unittest.TestCase):
         return meta
 
     def step(self, finished=(), **jobs):
-        """What the worker tells of the step: completed, released, failed, and its results."""
+        """Returns the worker's report of the step: completed, released, failed, and its results."""
         meta = self.meta(**jobs)
         self.transfers.finished += finished
         self.worker.handle_preemptions(meta)

@@ -45,7 +45,7 @@ bool IsRocksDb(const void* caller) {
   return dladdr(caller, &info) != 0 && std::strstr(info.dli_fname, "rocksdb") != nullptr;
 }
 
-// What this call is to fail with; 0: nothing.
+// Returns the error that this call must fail with; 0: none.
 int FaultOf(const char* name, const void* caller) {
   if (!is_armed) return 0;
   const bool of_rocksdb = IsRocksDb(caller);
@@ -207,7 +207,7 @@ ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
   KVKEEP_FAIL("pwrite", -1);  // that moves nothing is no error of a write
   return syscall(SYS_pwrite64, fd, data, bytes, offset);
 }
-// What hardened builds call instead.
+// Variants that hardened builds call instead.
 int __open_2(const char* path, int flags) {
   KVKEEP_FAIL("open", -1);
   return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, 0));

@@ -4,8 +4,8 @@
 // A program that links kvkeep_fakes_failing_calls has its file and memory calls (open, fstat,
 // pread, fsync, mmap, ... and liburing's) go through here; without a FailingCalls they are what
 // they were. While one exists, calls of the whole program count, but for writes to standard output
-// and for those of RocksDB: after some failures it ends the process, or keeps files open. Who asks
-// for RocksDB's gets those alone.
+// and for those of RocksDB: after some failures it ends the process, or keeps files open. A
+// test that asks for RocksDB's calls gets only these.
 //
 //   FailEachCall({EIO, ENOSPC}, [&](const CallFault& fault) {
 //     const FailingCalls calls(fault);
@@ -24,7 +24,7 @@
 
 namespace kvkeep {
 
-// What a read or write does instead of failing: it moves nothing, as at the end of a file.
+// Makes a read or write move nothing instead of failing, as at the end of a file.
 inline constexpr int kMovesNothing = -1;
 
 struct CallFault {
@@ -48,7 +48,7 @@ class FailingCalls {
 
 // Runs `attempt` once without a fault, to see what it calls; then for each of these calls and each
 // error, but for no more than the first 12 calls of a name. It returns what failed. Returns how
-// many attempts had one that failed. Of the calls that are `like` this one.
+// many attempts had one that failed. Considers only calls that are `like` this one.
 uint64_t FailEachCall(const std::vector<int>& errors,
                       absl::FunctionRef<std::string(const CallFault&)> attempt,
                       const CallFault& like = {});

@@ -32,7 +32,7 @@ class FakeGpuEndpoint {
   };
 
   void Set(Script script);
-  // Of that name, with so many zero bytes.
+  // Adds memory of that name, with so many zero bytes.
   void AddMemory(uint8_t name, size_t bytes);
   std::vector<std::byte> Read(uint8_t name, uint64_t offset, uint64_t bytes) const;
   void Write(uint8_t name, uint64_t offset, const std::vector<std::byte>& bytes);

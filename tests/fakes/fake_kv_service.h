@@ -1,8 +1,8 @@
 // FakeKvService: kvkeep.v1 over a std::map, with failures on order, and FakeDaemon, which serves it
 // on a Unix socket and can die and come back.
 //
-// What it keeps across restarts are the chunks; sessions, namespaces and leases go, as with the
-// real daemon. Thread-safe.
+// Keeps the chunks across restarts; sessions, namespaces and leases go, as with the real daemon.
+// Thread-safe.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -51,12 +51,12 @@ class FakeKvService final : public v1::KvCache::Service {
   size_t leases() const;
   std::string last_parent_key() const;
 
-  // What answers each Watch from now on; without one it is UNIMPLEMENTED.
+  // Answers each Watch from now on; without a handler it is UNIMPLEMENTED.
   using WatchHandler =
       std::function<grpc::Status(grpc::ServerContext*, grpc::ServerWriter<v1::WatchEvents>*)>;
   void OnWatch(WatchHandler handler);
 
-  // What a restart does.
+  // Forgets sessions, namespaces and leases, as a restart does.
   void NewIncarnation();
   // Ends the streams of all sessions, so that a server can stop.
   void EndSessions(bool end) { end_sessions_ = end; }
@@ -131,7 +131,7 @@ class FakeAdminService final : public v1::Admin::Service {
   std::atomic<int> joining_answers{0};  // so many answers say that the device is joining
   std::atomic<int> g4_state{v1::G4_STATE_UNSPECIFIED};  // that: there is no G4
   std::atomic<bool> g4_takes_puts{true};
-  // What a drain that waits for it leaves; whether the last one did.
+  // The chunks that a drain which waits for G4 leaves; whether the last drain waited.
   std::atomic<uint64_t> g4_left_at_drain{0};
   std::atomic<bool> drain_waited_for_g4{false};
   std::atomic<uint64_t> directory_bytes{0}, device_capacity{1 << 20};

@@ -77,7 +77,7 @@ class FakeLocalDaemon {
   // Flips a byte of the payload in place.
   void Corrupt(const ChunkKey& key, uint32_t part = 0);
 
-  // What came.
+  // Counts of what came.
   int requests(local::Kind kind) const { return requests_[static_cast<size_t>(kind)]; }
   std::atomic<int> connections{0}, pongs{0}, direct_runs{0};
   std::atomic<uint64_t> staging_asked{0};  // last, in bytes

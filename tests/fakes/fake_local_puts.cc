@@ -34,7 +34,7 @@ bool FakeLocalDaemon::AwaitParts(const Connection& connection, const local::PutI
 
 namespace {
 
-// What all kinds of puts have; `parts` is filled of that kind alone.
+// Reads the fields that all kinds of puts have; fills `parts` only for a PutInParts.
 local::PutRequest ReadPut(Kind kind, local::BodyReader& reader, local::PutInParts* parts) {
   if (kind == Kind::kPut) return Read<local::PutRequest>(reader);
   if (kind == Kind::kPutInParts) {

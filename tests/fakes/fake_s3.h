@@ -1,6 +1,6 @@
 // FakeS3: the other side of a bucket, without a network: a request in, an answer out. Strict: it
 // recomputes signatures and checksums, wants the right clock, and takes a name as it was encoded.
-// What servers do differently, and wrongly, is a switch each. Thread-safe; the switches are not.
+// Each way in which servers differ or err is a switch. Thread-safe; the switches are not.
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -166,7 +166,7 @@ void FaultyDevice::State::FlipBit(AlignedBytes& bytes) {
   bytes.data()[random.Below(bytes.size())] ^= std::byte{1} << random.Below(8);
 }
 
-// What goes below, once the fault has had its way; of length 0 when nothing does.
+// Returns the operation that goes to the device below after the fault; of length 0 when none does.
 IoOperation FaultyDevice::State::Damage(Pending& p) {
   const bool read = p.operation.kind == IoOperation::Kind::kRead;
   IoOperation lower{.kind = p.operation.kind,

@@ -75,11 +75,12 @@ class FaultyDevice final : public Device {
 
   // Other faults from now on; FaultOptions() lifts all of them, and what is stuck goes on.
   void set_options(const FaultOptions& options);
-  // What is stuck goes on. Returns how many operations that were.
+  // Lets stuck operations go on. Returns how many there were.
   size_t Unstick();
   // Submits and Syncs fail, Unavailable, while it is gone; what is under way ends as it would.
   void SetGone(bool gone);
-  // What a Sync that drops its data does to the disk, with a seed. Before the first one.
+  // `drop` is what a Sync that drops its data does to the disk, with a seed. Call before the first
+  // one.
   void OnDroppingSync(std::function<void(uint64_t)> drop);
   // As if made with this seed.
   void Reseed(uint64_t seed);

@@ -10,7 +10,8 @@
 
 namespace kvkeep {
 
-// An unsigned number from the environment; `otherwise` when it is not set. What is no number fails.
+// An unsigned number from the environment; `otherwise` when it is not set. Fails on text that is no
+// number.
 inline uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* const text = std::getenv(name);
   if (text == nullptr) return otherwise;

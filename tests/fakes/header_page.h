@@ -1,5 +1,5 @@
-// Header pages that image.cc's encoder does not write: changed ones made right again, and those
-// that a kvkeep of before wrote.
+// Header pages that image.cc's encoder does not write: changed ones made right again, and
+// pages of earlier versions of kvkeep.
 #pragma once
 
 #include "tiers/base/bytes.h"

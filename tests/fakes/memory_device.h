@@ -1,6 +1,6 @@
 // MemoryDevice: a Device over bytes in memory. Operations are applied and their callbacks run on a
 // given Executor, one task each: with a ManualExecutor a test decides order and moment, and drops
-// what a killed process would lose.
+// the tasks that a killed process would lose.
 //
 // The bytes are a MemoryDisk, which outlives the device: opening a second MemoryDevice on it is a
 // restart. With a volatile cache it loses in a power cut what no Sync came after. Destroying the
@@ -44,13 +44,13 @@ class MemoryDisk {
   // syncs succeed in between. Forgot() is true of them until they are written again.
   void SetLies(double of_syncs, uint64_t seed);
   uint64_t lies() const;
-  // The power fails. Of every block written since the last Sync each sector (512 bytes to 4 KiB,
-  // chosen once) holds what some write since then left there, or what it held before: dropped,
-  // torn and reordered. Nothing happens without a volatile cache.
+  // The power fails. Each sector (512 bytes to 4 KiB, chosen once) of every block written since the
+  // last Sync holds what some write since then left there, or what it held before: dropped, torn
+  // and reordered. Nothing happens without a volatile cache.
   void PowerCut(uint64_t seed);
   // The same happens to the drive alone. When `silently`, Forgot() tells of which blocks until they
   // are written again, or the machine has a power cut: a later Sync succeeds and saves nothing of
-  // them, and nobody could know. Of what the drive lied about nobody could know anyway.
+  // them, and nobody could know. Nobody could know anyway about blocks that the drive lied about.
   void Forget(uint64_t seed, bool silently);
   bool Forgot(uint64_t block) const;
   bool IsUnsynced(uint64_t block) const;
@@ -68,7 +68,7 @@ class MemoryDisk {
   AlignedBytes bytes_;
   const bool volatile_cache_;
   mutable Mutex mu_;
-  // What blocks held before each write since the last Sync, the stable content first.
+  // The contents of blocks before each write since the last Sync, the stable content first.
   std::map<uint64_t, std::vector<Block>> unsynced_ ABSL_GUARDED_BY(mu_);
   // Likewise of blocks that are not stable although a Sync came after: the drive lied.
   std::map<uint64_t, std::vector<Block>> lied_about_ ABSL_GUARDED_BY(mu_);

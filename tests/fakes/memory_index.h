@@ -4,7 +4,7 @@
 // over a Kill or a PowerCut and hands it to the next incarnation. It takes the same way through the
 // record format as RocksDB, so that undecodable records can be planted.
 //
-// What a real one leaves after a dead process in the same boot (rocksdb_index.h): every write whose
+// A real index after the death of its process in the same boot (rocksdb_index.h): every write whose
 // commit was answered went to the kernel first, none waits in a buffer of the process. So all of
 // them are there, but for two cases:
 // - A write that failed may have reached the log all the same: the process never saw it, the next
@@ -112,7 +112,7 @@ class MemoryIndex final : public ChunkIndex {
   absl::Status ReadFault();
   static void Apply(const Write& write, State* state);
   static void Apply(const Changes& changes, std::map<std::string, std::string>* to);
-  // Of a call that failed: what of it may be in the log.
+  // Fails a call; `write` is the part of it that may be in the log.
   absl::Status Fail(absl::string_view what, Write write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status FailSync(const StableMark& mark) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // All up to a hole is stable.

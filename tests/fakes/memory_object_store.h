@@ -1,11 +1,11 @@
 // MemoryObjectStore: an object store in memory, with faults by seed. Its objects outlive it, and
 // several stores (nodes) may share them.
 //
-// What is asked for happens step by step on an executor of the test, whose order is any. A put is
-// atomic. With faults it is any bucket that there is: it refuses, throttles, answers late, loses
-// answers to what it did, cuts bodies off, flips bits, hands out another range or an old version,
-// publishes half an object, forgets objects, says of all for a while that they are absent, ignores
-// if_absent, and leaves requests without an answer until their deadline. Not thread-safe.
+// Requests are carried out step by step on an executor of the test, in any order. A put is atomic.
+// With faults it is any bucket that there is: it refuses, throttles, answers late, loses answers
+// to what it did, cuts bodies off, flips bits, hands out another range or an old version, publishes
+// half an object, forgets objects, says of all for a while that they are absent, ignores if_absent,
+// and leaves requests without an answer until their deadline. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -76,14 +76,14 @@ class MemoryObjectStore final : public ObjectStore {
 
   // Requests that are stuck end once their deadline is over. Call it when time has passed.
   void Tick();
-  // Their process died: nobody is answered. What it asked for happens, does not, or, a put, comes
+  // Their process died: nobody is answered. Its requests are carried out or not, or, for a put,
   // late. From then on nothing may be asked.
   void Abandon();
-  // What is random from now on follows from this seed.
+  // Random choices follow from this seed from now on.
   void Reseed(uint64_t seed) { random_ = SeededRandom(seed); }
 
   std::optional<UnixSeconds> date;  // the time that its answers tell; none: they tell none
-  // What it hid until now it hides no more.
+  // Objects that it hid until now are hidden no more.
   void set_faults(const ObjectFaults& faults) {
     faults_ = faults;
     hidden_for_ = 0;

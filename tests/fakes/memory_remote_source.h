@@ -1,9 +1,9 @@
-// MemoryRemoteSource: what lies beyond the node, in memory, with faults; for the store's tests and
+// MemoryRemoteSource: the images beyond the node, in memory, with faults; for the store's tests and
 // the simulator. Its bucket outlives processes, and several nodes may share one.
 //
-// What is asked for happens step by step on an executor of the test, whose order is any. With
-// faults it fails, answers late, lies about what is there, flips bits, hands out another image,
-// publishes half of one, and loses answers to what it did. Not thread-safe.
+// Requests are carried out step by step on an executor of the test, in any order. With faults it
+// fails, answers late, lies about what is there, flips bits, hands out another image, publishes
+// half of one, and loses answers to what it did. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -71,7 +71,7 @@ class MemoryRemoteSource final : public RemoteSource {
   std::optional<Wanted> last_wanted;  // by a search
   uint64_t ages_asked = 0, writes = 0, replacing_writes = 0;
   uint64_t faults_injected() const { return injected_; }
-  // Of the last search and the last read.
+  // Deadlines of the last search and the last read.
   MonotonicTime find_deadline{0}, read_deadline{0};
 
  private:

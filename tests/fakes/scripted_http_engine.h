@@ -1,8 +1,8 @@
-// ScriptedHttpEngine: HttpEngine without a network. What a test's script says of a request is
-// answered step by step on an executor of the test; a request without an answer hangs until it is
-// cancelled, or its deadline has passed. Bodies come in pieces, so that cancels and refusing sinks
-// meet every state. A call is answered once, never inside Start or Cancel. Time is the test's: what
-// is due by it happens in RunDue. Not thread-safe.
+// ScriptedHttpEngine: HttpEngine without a network. A test's script answers requests step by step
+// on an executor of the test; a request without an answer hangs until it is cancelled, or its
+// deadline has passed. Bodies come in pieces, so that cancels and refusing sinks meet every state.
+// A call is answered once, never inside Start or Cancel. Time is the test's: RunDue does what is
+// due by it. Not thread-safe.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// What is read back from media: bytes that a failing drive, another user's hand or another version
-// may have made. Each is refused, or read as something that can be and that writes as it was read.
+// Data read back from media: bytes that a failing drive, another user's hand or another version may
+// have made. Each input is refused, or read as something valid that writes as it was read.
 //
 // The first byte says which; its high bit, that checksums and the MAC are made right first, since
 // no fuzzer would ever guess them and what lies behind them is to be tried as well.

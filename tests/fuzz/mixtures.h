@@ -1,4 +1,4 @@
-// What every build runs of a fuzz target: its seeds, and damaged mixtures of them.
+// Inputs of a fuzz target that every build runs: its seeds, and damaged mixtures of them.
 #pragma once
 
 #include "tests/fakes/seeded_random.h"

@@ -1,4 +1,4 @@
-// What a server of objects may answer, and what an operator may write about one: any bytes. Each is
+// Answers of an object server, and an operator's settings for one: any bytes. Each input is
 // refused, or read as something within its limits that means what was read.
 //
 // The first byte says which.

@@ -3,8 +3,8 @@
 // carry nothing. Streams and threads of gRPC are not in it: socket_test.cc has them.
 //
 // So that bytes found by chance get far, messages are completed: an empty session token or
-// namespace becomes the one that was opened, a lease below 16 one of those granted. What must hold:
-// an answer or an error for everything, right bytes behind every read, every wait for durability
+// namespace becomes the one that was opened, a lease below 16 one of those granted. Checked: an
+// answer or an error for everything, right bytes behind every read, every wait for durability
 // answered, and nothing left behind when the session ends.
 #include <array>
 #include <memory>
@@ -505,7 +505,7 @@ FuzzInput Mistakes() {
       .bytes();
 }
 
-// What an operator asks for between a client's calls, and a client that is told of it.
+// An operator's requests between a client's calls, and a client that is told of them.
 FuzzInput Operator() {
   v1::OpenSessionRequest session;
   session.set_client_name("other");

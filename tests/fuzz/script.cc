@@ -298,7 +298,7 @@ class Runner final : public PeerSink {
     }
   }
 
-  // What is shown of clients is made of strings of protobuf.
+  // Checks that the text shown of clients is valid UTF-8, as protobuf's strings must be.
   void CheckShown() {
     for (const SessionSnapshot& session : world_.store().snapshot().sessions) {
       KVKEEP_CHECK(IsUtf8(session.info.client_name));
@@ -368,7 +368,7 @@ class Runner final : public PeerSink {
     }
   }
 
-  // Ends the puts in parts that are not filled. What is there is looked at between the ticks.
+  // Ends the puts in parts that are not filled. Checks the state between the ticks.
   void PassGrace() {
     for (int i = 0; i < 4; ++i) {
       tick_ += context_->limits.grace;

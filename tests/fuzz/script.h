@@ -1,4 +1,4 @@
-// What a hostile client does, as bytes: the input of the fuzz target local_protocol_fuzz.
+// Actions of a hostile client, as bytes: the input of the fuzz target local_protocol_fuzz.
 //
 // A script is a row of steps, each an opcode and its arguments; whatever the bytes are, they are a
 // script. RunScript plays it to MessageAssembler and LocalPeer over a store in memory and ends the

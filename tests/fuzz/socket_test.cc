@@ -133,7 +133,7 @@ class Stranger {
     random_.Fill(std::as_writable_bytes(std::span(bytes)));
     return bytes;
   }
-  // What the daemon says, thrown away: from what comes within `wait_ms` to a pause.
+  // Discards the daemon's bytes: waits up to `wait_ms` for the first, then reads up to a pause.
   void Hear(int wait_ms) {
     char buffer[65536];
     pollfd readable{.fd = fd_.get(), .events = POLLIN, .revents = 0};

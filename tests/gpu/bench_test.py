@@ -81,7 +81,8 @@ class GpuBenchTest(unittest.TestCase):
             # By cuda-ipc the bytes never pass the client.
             self.assertEqual(total["copied_bytes"], total["bytes"] if path == "pinned" else 0)
         self.assertEqual(len(found["baselines"]), 4)
-        # What the fake's devices have left is a process's own: another's context takes none of it.
+        # Each process has its own count of the fake's free memory: another's context takes none of
+        # it.
         self.assertEqual("daemon_gpu_bytes" in found, path == "cuda-ipc")
 
     def test_for_people_there_is_a_line_a_case_and_what_is_promised_of_it(self):

@@ -1,4 +1,4 @@
-// What kvkeep relies on in NVIDIA's driver, between processes. Each case states the rule;
+// Behaviour of NVIDIA's driver between processes that kvkeep relies on. Each case states the rule;
 // tests/fakes/cuda/README.md says where it is from.
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -187,7 +187,7 @@ TEST_CASE("memory of another process is read and written through its descriptor"
   CHECK(gpu.Read(address, bytes) == Pattern(bytes, 1));
   gpu.Write(address, Pattern(bytes, 2));
   CHECK(exporter.Holds(2));
-  // What is mapped can be had back from its address; memory of cuMemAlloc cannot.
+  // The handle of mapped memory can be retained from its address; that of cuMemAlloc's cannot.
   const auto retain = [&](CUdeviceptr of) {
     return gpu.driver().MemRetainAllocationHandle(&memory, reinterpret_cast<void*>(of));
   };

@@ -1,5 +1,5 @@
-// What kvkeep relies on in NVIDIA's driver, of one process: devices, memory, copies, order. Each
-// case states the rule; tests/fakes/cuda/README.md says where it is from.
+// Behaviour of NVIDIA's driver in one process that kvkeep relies on: devices, memory, copies,
+// order. Each case states the rule; tests/fakes/cuda/README.md says where it is from.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -66,7 +66,7 @@ struct Rig {
   e2e::Site site;
 };
 
-// What is in this process's GPU memory is put, and got back into another part of it.
+// Puts from this process's GPU memory, and gets back into another part of it.
 void CheckServes(Rig& rig, uint64_t name) {
   GpuWorker worker(rig.site.local_socket());
   const CUdeviceptr memory = rig.gpu.Alloc(kMemory);
@@ -407,7 +407,7 @@ TEST_CASE("a worker that frees registered memory, against the rules, harms nobod
   REQUIRE(std::equal(std::begin(again.reserved), std::end(again.reserved), handle.reserved));
   // The old mapping would be given for the new memory: not while it is open.
   CHECK(absl::IsAlreadyExists(other.TryRegister(GpuRangeOf(rig.gpu, again, kMemory, 2)).status()));
-  // What it put stays what it was, what it puts and gets now ends, and nobody waits for it.
+  // Its chunks stay as they were, its puts and gets end, and nobody waits for it.
   CHECK(other.Look(1) == Pattern(kChunk, 1));
   CHECK(AllAre(worker.PutFromGpu(AllChunks(number, 1, 101)), "stored"));
   CHECK(AllAre(worker.GetToGpu(AllChunks(number, 1, 101)), "copied"));

@@ -33,7 +33,7 @@ class SharedClock final : public Clock {
   std::atomic<int64_t> now_{1};
 };
 
-// What a callback says, once.
+// The result of a callback, given once.
 template <typename T>
 class Answer {
  public:

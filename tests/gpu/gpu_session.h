@@ -44,7 +44,7 @@ class GpuSession {
     stream_ = nullptr;
   }
 
-  // Of memory on the device, for MemCreate.
+  // Returns the properties of memory on the device, for MemCreate.
   CUmemAllocationProp Properties() const {
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;

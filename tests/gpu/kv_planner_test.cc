@@ -200,7 +200,7 @@ TEST_CASE("the memory's order has the same bytes, each once, and no run that cou
 }
 
 TEST_CASE("two places of one layout have one payload in the memory's order") {
-  // What a put has read from some blocks, a get writes into others: element to element.
+  // A get writes into other blocks what a put has read from some: element to element.
   const auto format = static_cast<KvFormat>(GENERATE(range(size_t{0}, kKvFormats)));
   CAPTURE(KvFormatName(format));
   const KvShape shape = {.layers = 2,

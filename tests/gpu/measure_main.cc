@@ -246,7 +246,7 @@ class Measurer {
           CU_MEMHOSTREGISTER_PORTABLE | (read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
       const size_t bytes = memory->bytes;
       void* const at = memory->at;
-      // What was asked for is not always what there is (shmem_enabled).
+      // The pages may differ from those asked for (shmem_enabled).
       row["huge_page_bytes"] = HugePageBytes({{memory->at, bytes}});
       const absl::StatusOr<double> seconds =
           Time([&] { return driver_->MemHostRegister(at, bytes, flags); });

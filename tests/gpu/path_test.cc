@@ -146,7 +146,7 @@ TEST_CASE("what cannot be opened anyway opens no context, of this GPU or another
   CHECK(absl::IsInvalidArgument(refusal(DeviceRig::Of(UniqueFd(), PathRig::kBytes))));
   CHECK(t.path->stats().devices == 0);
 
-  // Of the first GPU's memory, as of the second's.
+  // The first GPU's memory, registered as the second's.
   t.uuid.back() ^= std::byte{1};
   const absl::Status other = refusal(DeviceRig::Of(handle, PathRig::kBytes));
   CHECK(absl::IsInvalidArgument(other));

@@ -53,7 +53,7 @@ def package_of(soname):
 
 
 class Elf:
-    """What readelf tells of a binary."""
+    """A binary as readelf describes it."""
 
     def __init__(self, path):
         self.path = pathlib.Path(path)

@@ -170,8 +170,8 @@ def follows(daemon, quick):
 
 
 def simulate(daemon, report, status):
-    """What `kvkeep simulate` says of the trace as it was played, at each tempo: percent of hits,
-    percent of hits from G2, chunks written."""
+    """Returns the result of `kvkeep simulate` for the trace as it was played, at each tempo:
+    percent of hits, percent of hits from G2, chunks written."""
     policy = daemon.policy
     with open(TRACE, encoding="utf-8") as file:
         requests = [json.loads(line) for line in itertools.islice(file, POLICY_REQUESTS)]

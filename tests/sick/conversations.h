@@ -1,5 +1,5 @@
 // Conversations: what engines ask for over a long time. Users talk by turns; each request is all
-// that was said so far, behind one of a few system prompts. Who speaks next, and which prompt a
+// that was said so far, behind one of a few system prompts. The next speaker, and the prompt that a
 // conversation begins with, follow Zipf's law; one that has had its turns is over, another begins.
 //
 // The same options give the same requests for ever. Not thread-safe.

@@ -29,12 +29,12 @@ constexpr milliseconds kThink{4};
 constexpr uint64_t kServedAfter = 10;  // requests, once a fault is over
 constexpr milliseconds kLongestFault{10'000};
 constexpr milliseconds kPatience{90'000};  // an offline device is tried again each 30 s
-// What a run may have more of in its last third than in its second.
+// Limits on growth in a run, from its second third to its last.
 constexpr double kGrownBytes = 24 << 20;
 constexpr double kLostHitPoints = 15;
 constexpr double kMoreThreads = 8;  // gRPC makes some when it is asked much at once, and keeps them
 
-// What strikes a daemon at work for a while, and is over then.
+// A fault that strikes a daemon at work for a while, and is over then.
 struct Fault {
   const char* name;
   std::function<void(SickSite&, milliseconds)> strike;

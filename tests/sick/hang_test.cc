@@ -137,8 +137,8 @@ TEST_CASE("hits in G2 go on as fast while every I/O of G3 hangs", "[times]") {
     Engine engine(sick.site, {.name = "warm", .path = path});
     REQUIRE(engine.PutAll(warm));
     ColdClient cold(sick, path);
-    // What else the machine does says nothing about the daemon, and does not hit every attempt;
-    // what the daemon does, does.
+    // The machine's other work says nothing about the daemon, and does not hit every attempt; the
+    // daemon's own delays do.
     bool good = false;
     for (int attempt = 0; attempt < kAttempts && !good; ++attempt) {
       Comparison comparison(sick, cold, engine, warm);

@@ -85,7 +85,7 @@ TEST_CASE("a dead process's writes hold the lock of their file until they have l
     next = (*engine)->Open(Locked(path));
     return next.ok();
   }));
-  // What was under way has landed, and nothing of it comes any more.
+  // The writes under way have landed, and none comes any more.
   const std::string landed = e2e::ReadFile(path);
   WARN("landed after the kill: " << std::count(landed.begin(), landed.end(), 'n') << " bytes");
   CHECK(std::count(landed.begin(), landed.end(), 'n') > 0);

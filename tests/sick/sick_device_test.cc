@@ -24,7 +24,7 @@ namespace {
 
 using client::GetStatus;
 
-// What a disk may suffer from that stays until it is repaired.
+// An illness of a disk that stays until it is repaired.
 struct Illness {
   const char* name;
   std::function<void(SickDisk&)> strike;

@@ -48,7 +48,7 @@ void Await(const char* what, const std::function<bool()>& condition) {
   }
 }
 
-// What it says goes to `log`.
+// Starts a program; its output goes to `log`.
 pid_t Spawn(std::vector<std::string> words, const std::string& log) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());

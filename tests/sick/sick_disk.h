@@ -17,7 +17,7 @@
 
 namespace kvkeep::sick {
 
-// What keeps such disks from being made here; empty: nothing.
+// Returns what keeps such disks from being made here; empty: nothing.
 std::string WhyNoSickDisk();
 
 class SickDisk {
@@ -32,8 +32,8 @@ class SickDisk {
   void Mount();
   // Whatever state the disk is in: a file system that cannot write any more goes too.
   void Unmount();
-  // That in two steps, for a file system that is in use: it is seen no more, and gone when whoever
-  // has it open lets go of it. LetGo: whether it is; then it can be mounted anew.
+  // Unmounts in two steps, for a file system that is in use: it is seen no more, and gone when the
+  // last process closes it. LetGo: whether it is gone; then it can be mounted anew.
   void Detach();
   bool LetGo() const;
   void RemountReadOnly();
@@ -44,7 +44,7 @@ class SickDisk {
   void Delay(uint32_t kinds, uint32_t microseconds);
   // From now on every request fails at once, those that hang too.
   void Vanish();
-  // Nothing is wrong any more. What is gone is back as it was, or as the power cut left it.
+  // Nothing is wrong any more. A vanished disk is back as it was, or as the power cut left it.
   void Heal();
   // No flush of anything ends any more, and at least one write waits for one: a cut now loses it.
   void HoldFlushes();

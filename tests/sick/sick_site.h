@@ -1,5 +1,5 @@
-// SickSite: a daemon whose G3 lies on a SickDisk. However a test ends, the disk is healed first, so
-// that nothing waits for it, then the daemon dies, then the disk goes.
+// SickSite: a daemon whose G3 lies on a SickDisk. However a test ends, the disk is healed first,
+// so that nothing waits for it, then the daemon dies, then the disk goes.
 #pragma once
 
 #include <signal.h>

@@ -66,7 +66,7 @@ class Writers {
     stop_ = true;
     for (std::thread& thread : threads_) thread.join();
   }
-  // What was acknowledged.
+  // Returns how many chunks were acknowledged.
   uint64_t stored() const { return stored_; }
 
  private:
@@ -117,8 +117,8 @@ class Daemon {
   }
   void BeBesideHung() {
     Restart({disks_.on_hung, disks_.on_well});
-    // Whoever asks it before it is known to hang waits for it: reads and writes of it are under way
-    // from now on, for as long as it hangs.
+    // Callers that ask it before it is known to hang wait for it: reads and writes of it are under
+    // way from now on, for as long as it hangs.
     disks_.hung.Hang(SICK_ALL);
     CallTimes until_known;
     REQUIRE(Eventually(
@@ -148,7 +148,7 @@ class Daemon {
     });
     wrong_bytes_ += hit && buffer_ != e2e::Payload(chunk);
   }
-  // Of the disk that does not hang, since the last start.
+  // Returns the reads of the disk that does not hang, since the last start.
   uint64_t device_reads() const {
     const v1::StatusResponse status = disks_.site.Status();
     return status.devices(status.devices_size() - 1).reads();
@@ -212,7 +212,7 @@ struct Turns {
 };
 
 // Both daemons, each in both places, one after the other: where a machine has much else to do, two
-// that do the same are up to 1.3 times apart for as long as they live.
+// daemons that do the same are up to 1.3 times apart for as long as they live.
 class Comparison {
  public:
   Comparison(std::chrono::milliseconds time, double share) : time_(time), share_(share) {

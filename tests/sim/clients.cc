@@ -1,4 +1,4 @@
-// What the simulation's clients do besides reading: sessions, lookups, puts, deletes.
+// Actions of the simulation's clients besides reading: sessions, lookups, puts, deletes.
 #include <absl/strings/str_cat.h>
 
 #include "tests/sim/simulator.h"
@@ -87,8 +87,9 @@ void Simulator::DoStalled() {
   KVKEEP_CHECK(read.status().code() == absl::StatusCode::kFailedPrecondition);
 }
 
-// Of the client's tenant, with what is being read: reads have no limit. The limit is shared as the
-// arena's segments are, whatever of them may be used now. A share is rounded.
+// Returns the leased bytes of the client's tenant, with chunks that are being read: reads have no
+// limit. The limit is shared as the arena's segments are, however much of them may be used now. A
+// share is rounded.
 Simulator::LeasedBytes Simulator::Leased(const Client& client) {
   const StoreSnapshot now = world_.store().snapshot();
   const StoreOptions options = world_.store().options();
@@ -156,7 +157,7 @@ void Simulator::DoLookup(Client& client) {
                Leased(client).bytes <= std::max(before.limit, before.bytes));
 }
 
-// What comes from beyond the node may fail to: its place in a lease is no promise of bytes.
+// A chunk from beyond the node may fail to come: its place in a lease is no promise of bytes.
 void Simulator::NoteLease(Client& client, const Looked& looked, const LookupResult& result) {
   KVKEEP_CHECK(result.leased_keys <= looked.keys.size());
   if (result.lease.value() == 0) return;

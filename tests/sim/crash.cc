@@ -44,9 +44,9 @@ std::vector<Records> Simulator::AllRecords() {
   return all;
 }
 
-// Of the records that are back those are believed that stand in no doubt. All others the next
-// process has to read whole before it says that they are durable: a write that failed is above the
-// mark, and nothing excuses it. After a power cut the store believes no record.
+// The store believes the returned records that stand in no doubt. All others the next process has
+// to read whole before it says that they are durable: a write that failed is above the mark, and
+// nothing excuses it. After a power cut the store believes no record.
 void Simulator::NoteRevived(const std::vector<Records>& before, bool power) {
   doubted_.clear();
   for (size_t device = 0; device < before.size(); ++device) {
@@ -102,7 +102,7 @@ void Simulator::CheckCleared() {
   const std::set<uint64_t> in_g2 = Stored(&LookupResult::g2_parts);
   const std::set<uint64_t> in_g3 = Stored(&LookupResult::g3_parts);
   for (const uint64_t name : cleared_) {
-    // What was put anew since is another chunk, and of two records either may be taken.
+    // A chunk that was put anew since is another chunk, and either of two records may be taken.
     const bool alone = in_g3.contains(name) && !in_g2.contains(name);
     if (!alone || RecordsOf(name).size() != 1) continue;
     std::optional<absl::Status> told;
@@ -198,7 +198,7 @@ void Simulator::CheckQuotas() {
     const TenantSnapshot& seen = now.tenants[tenant];
     const uint64_t quota = quotas_[tenant] * kBlockBytes;
     if (quota == 0) continue;
-    // What a device brings that joins is above it until the next Tick.
+    // The chunks of a joining device may exceed the quota until the next Tick.
     KVKEEP_CHECK(joined_since_ || seen.g3_used_bytes <= quota);
     // Else the quotas of all are more than there is.
     if (seen.g3_share_bytes == quota && !joined_since_) {
@@ -227,7 +227,7 @@ void Simulator::CheckRecordsInQuota() {
   }
 }
 
-// What becomes of the memory of G2 between two processes. False: not all that was there is kept.
+// Decides the fate of G2's memory between two processes. Returns false if not all of it is kept.
 bool Simulator::KeepArena(bool power) {
   if (power || !world_options_.arena_outlives) return false;
   if (random_.Chance(0.2)) {
@@ -327,10 +327,10 @@ bool Simulator::HasLeft(uint64_t name) {
   });
 }
 
-// What was put durable and acknowledged goes from the indexes only when it is evicted, deleted or
-// found damaged. Where none of that happened in this process it is there, also when it was put
-// anew since. It gives way to what has another shape, once that was evicted from G2 in turn: then
-// that is not there, or was put a third time.
+// A chunk that was put durable and acknowledged leaves the indexes only when it is evicted, deleted
+// or found damaged. Where none of this happened in this process it is there, also when it was put
+// anew since. It gives way to a chunk of another shape, once that one was evicted from G2 in turn:
+// then the new one is not there, or was put a third time.
 void Simulator::CheckPromises() {
   const StoreCounters now = world_.store().snapshot().counters;
   const uint64_t gone = now.g3_evictions + now.stale_records + now.corrupt_chunks +
@@ -349,7 +349,7 @@ void Simulator::CheckPromises() {
   }
 }
 
-// Of a process that begins: what CheckPromises is to find at its end.
+// Notes, when a process begins, what CheckPromises must find at its end.
 void Simulator::NotePromises() {
   promised_.clear();
   const std::set<uint64_t> in_g2 = Stored(&LookupResult::g2_parts);  // perhaps put anew already
@@ -400,7 +400,7 @@ bool Simulator::StopInOrder() {
 }
 
 void Simulator::DoCrash(bool power) {
-  // What a stop left clean a power cut leaves as it was: all but the boot and G2.
+  // A power cut leaves a clean stop's state as it was: all but the boot and G2.
   const bool in_order = power && random_.Chance(0.3) && StopInOrder();
   const bool loses = power && !in_order;
   CountProcess();
@@ -468,18 +468,20 @@ void Simulator::DoCrash(bool power) {
 }
 
 // The removal of an old record may be lost while its blocks were reused. Where another device has
-// the record that was promised, the store reads the one or the other first: who reads just then
-// may be told of the damage, a lease may hold what is damaged. Who asks next has the other one.
+// the record that was promised, the store reads the one or the other first: a client that reads
+// just then may be told of the damage, and a lease may hold the damaged one. The next reader gets
+// the other one.
 void Simulator::DoubtNamesOfTwoRecords() {
   for (uint64_t name = 0; name < spaces_.size() * kNames; ++name) {
     if (RecordsOf(name).size() > 1) unsure_.insert(name);
   }
 }
 
-// In G3; of these names those, too, whose record is kept beneath what G2 has. That is the chunk
-// where it has another shape than the record: of two records the one that was taken may have, and
-// that of a device that is back, as the chunk was put anew while it was away. It is too where the
-// record is not confirmed. What is kept and what an index holds is the same (CheckInvariants).
+// Returns the names in G3, and those of `names` whose record is kept beneath a chunk in G2. A
+// record is kept so where the chunk has another shape than the record. The taken one of two records
+// may have another shape, and so may the record of a device that is back, as the chunk was put anew
+// while the device was away. A record that is not confirmed is kept so, too. Kept records
+// are those that an index holds (CheckInvariants).
 std::set<uint64_t> Simulator::StoredOrBeneath(const std::set<uint64_t>& names) {
   std::set<uint64_t> there = Stored(&LookupResult::g3_parts);
   for (const uint64_t name : Stored(&LookupResult::g2_parts)) {
@@ -511,12 +513,12 @@ void Simulator::ReadDurable(const std::set<uint64_t>& must_be_there) {
   world_.RunToEnd();
   for (const uint64_t name : must_be_there) {
     const auto promise = durable_.find(name);
-    // Of a device that left: what another one has of the chunk since promises nothing.
+    // The device left: a record that another device has of the chunk since promises nothing.
     if (promise == durable_.end() || !world_.attached(promise->second.device)) continue;
     const auto client = std::find_if(clients_.begin(), clients_.end(), [&](const Client& one) {
       return one.tenant == space(name).tenant;
     });
-    // Of two records the one that is read first may be of what the power cut took.
+    // The first-read one of two records may be one whose payload the power cut took.
     bool whole = false;
     for (size_t tries = std::max<size_t>(1, RecordsOf(name).size()); !whole && tries > 0; --tries) {
       auto read = world_.store().Read(client->token, Id(name), LeaseId(0), false);

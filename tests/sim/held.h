@@ -1,4 +1,4 @@
-// What one of the simulation's clients holds: readers, puts in progress, leases. Plain structs.
+// Holdings of one of the simulation's clients: readers, puts in progress, leases. Plain structs.
 #pragma once
 
 #include <map>
@@ -40,13 +40,13 @@ struct HeldPut {
   std::string tail;
   bool durable = false;
 };
-// What a client that stopped responding still has: its session was revoked.
+// Holdings of a client that stopped responding: its session was revoked.
 struct Stalled {
   SessionToken token;
   std::vector<std::shared_ptr<HeldReader>> readers;
   std::vector<HeldPut> puts;
 };
-// What a lookup asked for: keys from the first on, of one namespace.
+// Keys that a lookup asked for: from the first on, of one namespace.
 struct Looked {
   size_t space = 0;    // of its first part
   uint64_t first = 0;  // key

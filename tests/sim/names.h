@@ -1,5 +1,4 @@
-// What the model knows of names: the spaces they are in, what they may hold, what was promised of
-// them.
+// The model's knowledge of names: their spaces, their possible contents, and promises made of them.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +24,7 @@ struct Version {
   uint64_t number;
   ImageShape shape;
 };
-// What a name may hold.
+// The possible contents of a name.
 struct Name {
   std::vector<Version> versions;
   uint64_t deleted_up_to = 0;  // versions up to this one must not be read by new readers

@@ -1,5 +1,5 @@
-// What a put's bytes must be: a function of the chunk's name and the version of the put, so that
-// any byte that comes back can be judged without keeping a copy.
+// A put's payload: a function of the chunk's name and the version of the put, so that any byte that
+// comes back can be judged without keeping a copy.
 #pragma once
 
 #include <algorithm>

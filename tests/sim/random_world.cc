@@ -63,7 +63,7 @@ double UpTo(double most, SeededRandom& random) {
 }
 
 void AddFaults(SeededRandom& random, Scenario& scenario) {
-  // Of the silent ones none in a third of the worlds: what says that it failed must do no harm.
+  // A third of the worlds have no silent faults: there, faults that are reported must do no harm.
   const bool honest = random.Chance(0.33);
   const auto chance = [&random](double most) { return UpTo(most, random); };
   const auto silent = [&](double most) { return honest ? 0.0 : chance(most); };

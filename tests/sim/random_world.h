@@ -33,11 +33,12 @@ struct Scenario {
 Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without = {},
                         const std::string& policy = "lru");
 const std::vector<std::string>& Removable();
-// What is slow, stuck or not attached is no fault: such a world is held to more.
+// A slow, stuck or unattached device is no fault: such a world is held to more.
 bool FreeOfFaults(const Scenario& scenario);
-// What fails says so: no device returns or keeps wrong bytes and says that it is well, nor is one
-// unable to read. What was acknowledged as durable survives a power cut. A drive that lies about
-// syncs is honest all the same: the world knows of what it lied, and all else is held to this.
+// Every failure is reported: no device returns or keeps wrong bytes and says that it is well, nor
+// is one unable to read. Chunks acknowledged as durable survive a power cut. A drive that lies
+// about syncs is honest all the same: the world knows of what it lied, and all else is held to
+// this.
 bool Honest(const Scenario& scenario);
 
 }  // namespace kvkeep

@@ -1,4 +1,4 @@
-// What the simulation's clients read, and what they may find.
+// Reads of the simulation's clients, and what they may find.
 #include <absl/strings/str_cat.h>
 
 #include <cstdio>
@@ -30,7 +30,7 @@ void Simulator::DoRead(Client& client) {
   KVKEEP_CHECK(read.ok());
   ++report_.reads;
   Log(absl::StrCat("read ", name, " outcome ", static_cast<int>(read->outcome)));
-  // What a lease holds is never busy, and a miss only when its promotion failed.
+  // A leased chunk is never busy, and a miss only when its promotion failed.
   KVKEEP_CHECK(!promised || read->outcome != ReadOutcome::kBusy);
   const bool must = promised && !doubted && MustNotFail(name);
   KVKEEP_CHECK(!must || read->outcome == ReadOutcome::kHit);
@@ -45,7 +45,7 @@ bool Simulator::StartRead(Client& client, uint64_t name, ReadResult read, uint64
   held->name = name;
   held->reader = std::move(read.reader);
   held->oldest = oldest;
-  // What is on its way from beyond the node may be another one by now, or damaged there.
+  // A chunk on its way from beyond the node may be another one by now, or damaged there.
   const bool beyond = read.from_g3 && recalled_.contains(name);
   held->must = must || (MustNotFail(name) && !beyond);
   const auto promise = durable_.find(name);
@@ -95,7 +95,7 @@ void Simulator::OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t pie
   KVKEEP_CHECK(known);
 }
 
-// Who was told PRESENT finds it there.
+// Checks that a client that was told PRESENT finds the chunk.
 void Simulator::CheckPresent(Client& client, uint64_t name) {
   const Uninterrupted alone(&alone_);
   const auto read = world_.store().Read(client.token, Id(name), LeaseId(0), false);

@@ -1,5 +1,5 @@
-// Removal: a part of what a seed draws that a run may leave out, by its name. A table of them says
-// what can be left out of a world or a fleet.
+// Removal: a part of what a seed draws that a run may leave out, by its name. A table lists
+// the parts that can be left out of a world or a fleet.
 #pragma once
 
 #include <algorithm>

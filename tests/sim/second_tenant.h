@@ -24,7 +24,7 @@ class SecondTenant {
   size_t FirstSpace(TenantId tenant) const {
     return (tenant.value() > 0 && is_guest() ? 2 : tenant.value()) * own_;
   }
-  // Of a tenant that this process has not got.
+  // Returns whether the space is of a tenant that this process does not have.
   bool IsAway(size_t space) const {
     const size_t first = FirstSpace(TenantId(1));
     return space >= own_ && (!here() || space < first || space >= first + own_);

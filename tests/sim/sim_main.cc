@@ -73,7 +73,7 @@ std::vector<Run> RunsOf(const Arguments& arguments) {
   return runs;
 }
 
-// What is left out of worlds that have only these of all that may be. Ends on a name not known.
+// Returns the removals that leave only the parts named in `only`. Ends on a name not known.
 std::vector<std::string> AllBut(const std::string& only, bool fleet) {
   std::vector<std::string> without = fleet ? FleetRemovable() : Removable();
   const std::vector<std::string> names = absl::StrSplit(only, ',');
@@ -85,7 +85,7 @@ std::vector<std::string> AllBut(const std::string& only, bool fleet) {
   return without;
 }
 
-// What makes the same run again, beside the seed.
+// Returns the arguments, beside the seed, that make the same run again.
 std::string SameRun(const Arguments& arguments, const std::string& policy) {
   return absl::StrCat("--steps ", arguments.steps, " --policy ", policy,
                       arguments.nodes > 1 ? absl::StrCat(" --nodes ", arguments.nodes) : "",

@@ -11,7 +11,7 @@
 namespace kvkeep {
 namespace {
 
-// What an operator may do at any time; false: refused, as what has to stay is more.
+// Draws capacities, as an operator may set at any time; false: refused, as more has to stay.
 bool DrawCapacities(World& world, SeededRandom& random, size_t devices) {
   StoreOptions options = world.store().options();
   const auto draw = [&random](uint64_t built) {
@@ -139,7 +139,7 @@ void Simulator::Act(Client& client, uint64_t pick) {
   }
 }
 
-// What may happen to the devices of a running process.
+// Injects trouble with the devices of a running process.
 void Simulator::DoTrouble() {
   const size_t devices = world_options_.device_blocks.size();
   if (devices == 0) return;
@@ -164,7 +164,7 @@ void Simulator::DoTrouble() {
   }
 }
 
-// A device comes that was not there at the start. What was deleted meanwhile stays deleted
+// A device comes that was not there at the start. A chunk that was deleted meanwhile stays deleted
 // (deleted_up_to); a promise that it has a record of counts again, unless a drive misled the store
 // about another record.
 void Simulator::DoJoin(size_t device) {
@@ -194,7 +194,7 @@ void Simulator::DoJoin(size_t device) {
   Log(absl::StrCat("device ", device, " joins"));
   NoteRevivedOn(device, before);
   if (world_.injected().lost_tails == tails) return;
-  // What its drive forgot of its index is undone as by a crash, deletes too.
+  // Index writes that its drive forgot are undone as by a crash, deletes too.
   for (const auto& [name, record] : RecordsOn(device)) {
     const auto known = before.find(name);
     if (known == before.end() || known->second != record) names_[name].deleted_up_to = 0;
@@ -223,7 +223,7 @@ void Simulator::AddMemory(uint64_t most_blocks) {
   report_.memory_came += came;
 }
 
-// What had to be given under the capacities until now is no breach of those that come.
+// Sets new capacities. Chunks given under the old ones do not breach the new ones.
 bool Simulator::SetCapacities() {
   CheckQuotas();  // of all that happened under the old ones
   const std::vector<TenantSnapshot> before = world_.store().snapshot().tenants;

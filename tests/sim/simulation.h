@@ -3,7 +3,7 @@
 // with the seed printed.
 //
 // Each step draws from the seed and its own number, so steps can be left out and the others stay
-// what they were: that is how a failing run is made short (shrink.h).
+// the same: that is how a failing run is made short (shrink.h).
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ struct SimulationReport {
   uint64_t revived = 0, believed = 0;
   // Beyond the node: asked for; came, did not; written there; found not to be what they should be.
   uint64_t recalls = 0, recalled = 0, failed_recalls = 0, written_beyond = 0, bad_beyond = 0;
-  // Of a fleet: keys that lookups were told to be coming from the bucket.
+  // In a fleet: keys that lookups were told to be coming from the bucket.
   uint64_t came_from_others = 0, bucket_faults = 0;
   // Records that stood in doubt, and over a restart do so no more: told to be durable.
   uint64_t cleared = 0;

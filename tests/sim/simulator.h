@@ -103,7 +103,7 @@ class Simulator {
   void AddMemory(uint64_t most_blocks);
   void CheckRecordsInQuota();
   std::vector<Promise> RecordsOf(uint64_t name);  // in the indexes of attached devices
-  // What was acknowledged as durable under this name is still in the index.
+  // Returns whether the record acknowledged as durable for this name is still in the index.
   bool PromiseHolds(uint64_t name);
   bool HasLeft(uint64_t name);
   bool IsKept(uint64_t name, const Promise& promise);  // its index may not forget it
@@ -113,7 +113,7 @@ class Simulator {
   void NoteRevived(const std::vector<Records>& before, bool power);
   void NoteRevivedOn(size_t device, const Records& before);
   bool IsBelieved(uint64_t name, const Promise& record) const;
-  // What the next process finds in doubt no more; that it says so.
+  // Notes records that the next process finds in doubt no more, and checks that it says so.
   void NoteCleared();
   void CheckCleared();
   std::vector<Records> AllRecords();

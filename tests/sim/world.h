@@ -1,13 +1,14 @@
-// World: what outlives a daemon (disks, indexes, the clock) and one daemon's process on it.
+// World: the things that outlive a daemon (disks, indexes, the clock) and one daemon's process on
+// them.
 //
 // Everything of the process runs on ManualExecutors, in an order the test chooses. Kill() is
 // SIGKILL, PowerCut() takes the machine with it; Start() recovers a new process from what is left.
 // With `arena_outlives`, a kill leaves the memory of G2 as it is; LoseArena() is a mount made anew.
 //
-// Disks have a volatile cache: a power cut takes of it what no Sync came after. A dead process's
-// writes land, or not, before the next one opens the device: on a real machine they hold the locks
-// of its files until they end. With `late_writes` those to a device that the next process has not
-// got land at any time while it runs.
+// Disks have a volatile cache: a power cut takes the writes that no Sync came after. A dead
+// process's writes land, or not, before the next one opens the device: on a real machine they hold
+// the locks of its files until they end. With `late_writes` those to a device that the next process
+// has not got land at any time while it runs.
 #pragma once
 
 #include <functional>
@@ -76,10 +77,10 @@ class World {
   void SetTenants(const std::vector<TenantOptions>& tenants) { options_.store.tenants = tenants; }
   // The device fails in everything, disk and index, while it is gone. REQUIRES: it is attached.
   void SetGone(size_t device, bool gone);
-  // The device loses its power alone, running or between two processes: what was not synced is as
-  // after a power cut, and nobody is told. What the daemon may know of it is why it ended: between
-  // two processes Forgot() is not told either. Its index may lose what was not synced, too: of the
-  // same boot nobody is told of that.
+  // The device loses its power alone, running or between two processes: unsynced data is as after a
+  // power cut, and nobody is told. The daemon may know of it only as the reason why it ended:
+  // between two processes Forgot() is not told either. Its index may lose unsynced writes, too; in
+  // the same boot nobody is told.
   void DriveLosesPower(size_t device);
   // Blocks of this image were lost so under a process that was not told, and not written again; or
   // the drive lied about them.
@@ -92,7 +93,7 @@ class World {
   void SetKeys(std::shared_ptr<KeyRing> keys) { keys_ = std::move(keys); }
   // With the options' encryption: a key for every tenant.
   const std::shared_ptr<KeyRing>& keys() const { return keys_; }
-  // What is random from now on follows from this seed.
+  // Random choices follow from this seed from now on.
   void Reseed(uint64_t seed);
 
   Store& store() { return *store_; }
@@ -108,7 +109,7 @@ class World {
   MemoryArena& arena() { return *arena_; }  // also between two processes, if it outlives one
   MemoryDisk& disk(size_t device = 0) { return *machines_[device].disk; }
   FaultyDevice& device(size_t device = 0) { return *machines_[device].faulty; }
-  // What lies beyond the node: images by name, over all processes; of this process, its source.
+  // The images beyond the node, by name, over all processes; and this process's source of them.
   MemoryBucket& bucket() { return bucket_; }
   MemoryBucketTimes& bucket_times() { return bucket_times_; }
   MemoryRemoteSource& remote() { return *remote_; }
@@ -116,7 +117,7 @@ class World {
   MemoryNvmeDevice& nvme(size_t device = 0) { return *machines_[device].nvme; }
 
   // The medium of the first device rots: bits flip (0), blocks get the bytes of others (1), or
-  // those they had long ago (2). Returns which; 3 without a device.
+  // the bytes they had long ago (2). Returns which; 3 without a device.
   int DamageDisk();
 
   // Between two processes: bits flip in the memory that was kept.
@@ -124,7 +125,7 @@ class World {
 
   // Runs all that is queued, with the disks' own work.
   void RunAll();
-  // That, and nothing stays held or stuck.
+  // The same, and nothing stays held or stuck.
   void RunToEnd();
   // All that was injected so far; the clock is moved by others.
   Injected injected() const;

@@ -39,7 +39,7 @@ def numbers(pattern, text):
 
 
 def added(one, other):
-    """Of two runs: what is bad stays; what one of them does not know is not known."""
+    """Adds the counts of two runs. Errors stay; a count unknown to one run is unknown."""
     counts = [value for value in (one, other) if isinstance(value, int)]
     if any(counts) or len(counts) == 2:
         return sum(counts)
@@ -92,8 +92,8 @@ class Row:
                 return
 
     def take(self, ended, output, log="its log"):
-        """What a run with this exit status (None: it did not end) and output came to. False: no
-        more of this row."""
+        """Takes the result of a run with this exit status (None: it did not end) and output. False:
+        no more of this row."""
         result = self.result
         skipped = re.search(r"^\s*skipped: (.+)$", output, re.MULTILINE)
         text = re.sub(r"\s+", " ", output)  # Catch breaks lines anywhere
@@ -172,7 +172,7 @@ def said(pattern, text):
 
 
 def kept_of(spec, kept):
-    """What is kept of a row, if it is still run in that way."""
+    """Returns the kept result of a row, if the row is still run in that way."""
     result = kept.get(spec["id"])
     return result if result is not None and result["how"] == how(spec) else None
 
@@ -215,7 +215,7 @@ def with_table(text, block):
 
 
 def commit():
-    """Of the sources that run: with a + when they were changed since."""
+    """Returns the commit of the sources that run, with a + when they were changed since."""
     def git(*words):
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True,
                               check=False).stdout.strip()

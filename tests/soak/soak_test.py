@@ -17,8 +17,8 @@ import soak  # noqa: E402
 
 SPECS = json.loads((HERE / "rows.json").read_text())
 
-# Of the rows whose output is read: what their programs printed, the counts in it, and what is told
-# of it. Whoever changes what a program prints changes it here, too.
+# For each row whose output is read: the output of its program, the counts in it, and the text
+# made of it. A change of a program's output must be made here, too.
 RECORDED = {
     "sim": ("""
 400 seeds of 5000 steps, 0 failed: operations 1111755 faults 10667 puts 102094 reads 285633 hits

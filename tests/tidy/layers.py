@@ -25,7 +25,7 @@ def _words(text, variables):
 
 
 def _deps(command, words):
-    """What a command says its first word depends on."""
+    """Returns the dependencies that a command gives its first word."""
     if command == "target_link_libraries":
         return [word for word in words[1:] if word not in ("PUBLIC", "PRIVATE", "INTERFACE")]
     if "DEPS" not in words:

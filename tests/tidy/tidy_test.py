@@ -202,6 +202,12 @@ class Rules(unittest.TestCase):
         self.expect("todo", {"server/main.cc": f"// {word}(#12): later\n"}, count=0)
         self.expect("todo", {"server/main.cc": 'mkdtemp("/x/aXXXXXX");\n'}, count=0)
 
+    def test_comments_say_what_something_is_or_does(self):
+        for begins in ("// Of the others.", "  // Those that wait.", "// Such as it is."):
+            self.expect("riddle", {"server/main.cc": begins + "\n"})
+        self.expect("riddle", {"tests/x.py": "# Who waits.\n# The one that waits.\n"})
+        self.expect("riddle", {"server/main.cc": "// Offers it.\n// Thatcher.\nint of;\n"}, 0)
+
     def test_headers_begin_with_a_comment_and_a_guard(self):
         self.expect("header-comment", {"server/a.h": "#pragma once\n// Late.\n"})
         self.expect("header-guard", {"server/a.h": "// No guard.\n#ifndef A_H\n#endif\n"})

@@ -1,4 +1,4 @@
-// What the doctor says of G4: its files, its bucket or directory, its rate of writes.
+// The doctor's findings about G4: its files, its bucket or directory, its rate of writes.
 #include "tools/kvkeep/doctor_g4.h"
 
 #include <absl/strings/match.h>

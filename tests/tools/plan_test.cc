@@ -36,7 +36,7 @@ TEST_CASE("a fetch beats recomputing above prefill rate times bytes per token") 
   CHECK(fast.seconds_per_token == Approx(25e-6));
   CHECK(fast.times_faster == Approx(4));
   CHECK(fast.pays());
-  // Of 100 us a token, 75 us are gained: 20 tokens make up for 1500 us.
+  // 75 us of 100 us a token are gained: 20 tokens make up for 1500 us.
   CHECK(*fast.least_tokens == Approx(20));
   const FetchVerdict slow = JudgeFetch(kFour, 0.5e9, 0.0015);
   CHECK(slow.times_faster == Approx(0.5));

@@ -243,7 +243,7 @@ TEST_CASE("a live plan is what the daemon's lookups would have found in tiers of
   CHECK(json["sizes"][0]["hit_ratio"] == Approx(0.3));
   CHECK(json["sizes"][0]["written_bytes_per_day"].is_null());
   CHECK(json["sizes"][1]["hit_ratio"] == Approx(0.3));
-  // What it had lost comes again.
+  // Chunks that it had lost come again.
   CHECK(json["sizes"][1]["written_bytes_per_day"] == Approx(24.0 * 700 * (1 << 20)));
   CHECK(json["sizes"][2]["hit_ratio"] == Approx(0.6));
   CHECK(json["sizes"][2]["g2_hit_ratio"] == Approx(0.3));

@@ -53,7 +53,7 @@ class Well {
   const TemporaryDirectory dir_;
 };
 
-// What bash offers for these words, the last of which is being typed.
+// Returns bash's completions for these words, the last of which is being typed.
 std::string Completed(const std::string& words) {
   const TemporaryDirectory dir;
   std::ofstream(dir.path("c")) << Run({"completion", "bash"}).out;

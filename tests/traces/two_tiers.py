@@ -55,7 +55,7 @@ def budget_like(written_bytes, trace):
 
 
 def admissions(kvkeep, trace, policies):
-    """What each admission comes to, at the size in the middle."""
+    """Returns the results of each admission, at the size in the middle."""
     results = {name: simulate(kvkeep, trace, MIDDLE, policies, name) for name in ADMISSIONS[:2]}
     drive = budget_like(results["second_use"]["g3_written_bytes"], trace)
     results["write_budget"] = simulate(kvkeep, trace, MIDDLE, policies, "write_budget", drive)

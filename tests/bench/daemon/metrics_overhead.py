@@ -54,7 +54,7 @@ def scraped(address, count):
 
 
 def cpu_seconds_a_call(binaries, daemon, seconds):
-    """Of daemon and client, in one run of kvkeep-bench."""
+    """Returns CPU seconds a call of daemon and client together, in one run of kvkeep-bench."""
     bench = subprocess.run(
         [BENCH, "get", "--clear", "--client", binaries / "kvkeep-bench-client", "--path", "local",
          "--endpoint", daemon.endpoint,

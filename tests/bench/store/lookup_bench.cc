@@ -60,7 +60,7 @@ std::vector<ChunkKey> Request(bool chain, uint64_t chunks, SeededRandom& random)
   return keys;
 }
 
-// What `run` takes: the fastest tenth, the median and the slowest hundredth.
+// Prints the times of `run`: the fastest tenth, the median and the slowest hundredth.
 template <typename Run>
 void Measure(const char* what, uint64_t chunks, size_t rounds, Run run) {
   for (const bool chain : {true, false}) {

@@ -31,7 +31,7 @@ struct Options {
   uint64_t other = 0;
 };
 
-// What this process has handed to files.
+// Returns the bytes that this process has written to files.
 uint64_t Written() {
   std::ifstream io("/proc/self/io");
   std::string name;

@@ -50,7 +50,7 @@ constexpr size_t kRounds = 1000;
 constexpr size_t kBatch = 256;
 constexpr size_t kParts = 10;  // of the puts
 constexpr auto kBetweenLooks = std::chrono::microseconds(50);
-// Of 8,192 shards nine in ten hold more than two thirds of 2,048, and so have just doubled.
+// Nine in ten of the 8,192 shards hold more than two thirds of 2,048, and so have just doubled.
 constexpr uint64_t kRightAfterGrowth = 11'500'000;
 
 double SecondsOf(clockid_t clock) {
@@ -86,7 +86,7 @@ struct Times {
   }
 };
 
-// Of `rounds` calls, CPU time of this thread.
+// Measures the CPU time of this thread in each of `rounds` calls.
 template <typename Run>
 Times Measure(size_t rounds, Run run) {
   std::vector<double> took;
@@ -166,7 +166,7 @@ class Node {
     KVKEEP_CHECK(reservation.Seal({}).ok());
     executor_.RunAll();
   }
-  // Those that are in NVMe.
+  // Returns how many of the leading keys are in NVMe.
   uint64_t Lookup(const std::vector<ChunkKey>& keys) {
     const std::vector<PartId> parts = {PartId(0)};
     return store_->Lookup(session_, {.chunks = {ns_, keys, parts}})->leading_keys;
@@ -236,8 +236,8 @@ bool DropPageCache() {
   return drop.good();
 }
 
-// What lookups of one key take, in wall time, while all is cleared. With a pause between them, as
-// those of a client have: else most would come right after the one before, which took the lock from
+// Measures the wall time of lookups of one key while all is cleared. Pauses between them, as a
+// client does: without a pause most would come right after the one before, which took the lock from
 // the walk.
 Times LookWhileCleared(Node& node, const std::vector<ChunkKey>& keys) {
   std::atomic<bool> looks = false, cleared = false;

@@ -30,7 +30,7 @@ struct SimulatedDrive {
 class SimulatedBus {
  public:
   explicit SimulatedBus(const SimulatedDrive& drive) : drive_(drive) {}
-  // Of one that comes now; never earlier than that of one that came before.
+  // Returns when an operation that comes now is over; never earlier than the one before it.
   MonotonicTime DoneAt(MonotonicTime now, uint64_t bytes);
 
  private:

@@ -86,7 +86,7 @@ class Daemon:
                 f"unix://{self.dir}/admin.sock", "--json"]
 
     def status(self):
-        """What `kvkeep status` says."""
+        """Returns the output of `kvkeep status`, parsed."""
         asked = [*self._tool(), "status"]
         return json.loads(subprocess.run(asked, check=True, capture_output=True).stdout)
 

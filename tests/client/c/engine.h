@@ -1,4 +1,4 @@
-// What the tests of calls share: a client of the daemon that KVKEEP_ENDPOINT names (daemon.py sets
+// Helpers of the tests of calls: a client of the daemon that KVKEEP_ENDPOINT names (daemon.py sets
 // it), numbered keys, and payloads that follow from the number.
 #pragma once
 

@@ -121,7 +121,7 @@ TEST_CASE("a get frame that is cut short or scrambled is refused or harmless, ne
     auto view = wire::ParseGetFrame(Cut(bytes, random));
     v1::GetFrame generated;
     if (!view.ok()) ++refused;
-    // What the generated parser takes for a whole message, we read the same way.
+    // Our reader agrees with the generated parser on every message that both accept.
     if (view.ok() && generated.ParseFromString(bytes)) RequireSame(*view, generated);
   }
   CHECK(refused > 100);

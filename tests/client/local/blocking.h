@@ -1,4 +1,4 @@
-// What the tests of the local path share: a transport, blocking calls on it, keys and payloads.
+// Helpers of the tests of the local path: a transport, blocking calls on it, keys and payloads.
 #pragma once
 
 #include <sys/mman.h>
@@ -12,7 +12,7 @@
 
 namespace kvkeep::client {
 
-// Of a call that gets no answer: in that time its request has to be with the daemon.
+// Deadline of a call that gets no answer; the daemon must have received its request by then.
 inline constexpr Deadline kUnanswered{500};
 
 inline ChunkKey Key(const std::string& name) { return *ChunkKey::FromBytes(name); }

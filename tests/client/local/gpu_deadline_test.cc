@@ -41,7 +41,7 @@ TEST_CASE("a put's time is absolute by a daemon that can hold it") {
   CHECK(rig.daemon.requests(Kind::kPutFromGpu) == 0);
   REQUIRE(rig.gpu->deadlines_ns().size() == 1);
   const std::chrono::nanoseconds until(rig.gpu->deadlines_ns()[0]);
-  // Of 10 s, but for one that is left to the answer.
+  // The deadline is 10 s away, less 1 s that is left to the answer.
   CHECK(until > began.time_since_epoch());
   CHECK(until < (std::chrono::steady_clock::now() + 10s - 900ms).time_since_epoch());
 }

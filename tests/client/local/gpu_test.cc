@@ -141,7 +141,7 @@ TEST_CASE("runs outside their region, of none or of two GPUs are refused before 
   CHECK(refused({{id, 1, 10}, {GpuRegionId(99), 0, 1}}));
   CHECK(refused({{GpuRegionId(), 0, 1}}));
   CHECK(refused({{id, 0, 10}, {other->id(), 0, 10}}));
-  // What is wrong with a chunk alone rejects that chunk of a put.
+  // An error in a single chunk rejects only that chunk of a put.
   CHECK(rig.PutRuns("a", {}) == PutStatus::kRejected);
   CHECK(rig.PutRuns("a", {{id, 0, 0}}) == PutStatus::kRejected);
   CHECK(rig.PutRuns("a", {{id, 0, 300 * kMiB}}) == PutStatus::kRejected);

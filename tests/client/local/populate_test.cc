@@ -13,7 +13,7 @@
 namespace kvkeep::client {
 namespace {
 
-// Of a memfd whose pages are there.
+// Maps a memfd whose pages are there.
 std::shared_ptr<const MappedFile> File(uint64_t bytes) {
   UniqueFd fd(memfd_create("test", MFD_CLOEXEC));
   REQUIRE(ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0);

@@ -59,7 +59,7 @@ class OptionsTest(unittest.TestCase):
 
 
 class Answer:
-    """Of a lookup, as far as keys_worth_loading looks."""
+    """The answer of a lookup, as far as keys_worth_loading reads it."""
 
     IN_G2, IN_G3 = 1, 2
 
@@ -142,7 +142,7 @@ class BreakerTest(unittest.TestCase):
 
 
 class Daemon:
-    """Of Lookups: it is asked, and answers when the test says so."""
+    """The daemon behind Lookups: records what it is asked, and answers when the test says so."""
 
     def __init__(self):
         self.asked = []  # (keys, request, ended)
@@ -177,7 +177,7 @@ class LookupsTest(unittest.TestCase):
         self.assertEqual(self.want("abc"), [True, False, True])
 
     def decide(self, keys, request, good):
-        """What a request learns of its keys, of which `good` are there if it asks."""
+        """Returns what a request learns of its keys; `good` of them are there if it asks."""
         self.want(keys, request)
         self.lookups.flush()
         if self.daemon.asked:

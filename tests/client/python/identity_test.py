@@ -27,7 +27,7 @@ from kvkeep.vllm_identity import VllmOptions  # noqa: E402
 from weights_rig import LARGE, PAGE, WithModel, safetensors  # noqa: E402
 
 LOGGER = logging.getLogger("test")
-# What says how images, audio and video become input.
+# Files that define how images, audio and video become input.
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json",
               "audio_tokenizer_config.json", "tekken.json")
 
@@ -363,7 +363,7 @@ class Fingerprints(WithModel):
 
 
 class VllmFacts(WithModel):
-    """What vLLM's configuration puts into an identity; no engine is here."""
+    """The parts of vLLM's configuration that go into an identity; without an engine."""
 
     def identity(self, weights="name:x", config=None, **facts):
         made = config or vllm_rig.config(str(self.model), **facts)

@@ -214,7 +214,7 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
         self.assertEqual(self.lookup(slow, first), [True] * 3)
         self.assertEqual(self.load(slow, first, objects(3)), [True] * 3)
         slow.submit_unlock(first)
-        # What DRAM has in whole is found: the first chunk's ranks.
+        # Only a chunk that DRAM has in whole is found: the first one, for each rank.
         self.assertEqual(self.lookup(fast, asked), [True, False, False] * 2)
         self.assertEqual((self.status(fast, "worth_good"), self.status(fast, "lookup_good")),
                          (2, 2))

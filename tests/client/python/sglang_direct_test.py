@@ -68,7 +68,7 @@ KV = HICACHE.PoolName.KV
 
 
 class Tensor:
-    """Of one layer: rows of tokens, in host memory."""
+    """The KV of one layer: rows of tokens, in host memory."""
 
     device = types.SimpleNamespace(type="cpu")
     shape = (PAGES * PAGE, 1, ROW)
@@ -115,7 +115,7 @@ sys.modules["kvkeep.sglang_direct"].MHATokenToKVPool = DevicePool  # what it tak
 
 
 def transfer(count, pages=None, first=1):
-    """Of the pages of a prompt; pages: where they lie."""
+    """Makes a transfer of the pages of a prompt; pages: where they lie."""
     rows = pages and array.array("q", [page * PAGE + token for page in pages
                                        for token in range(PAGE)])
     return [HICACHE.PoolTransfer(KV, device_indices=rows, keys=keys(count, first))]
@@ -143,7 +143,7 @@ class Direct(WithDaemon):
         self.assertEqual(self.ends(linker), [good])
 
     def ends(self, linker):
-        """Of all stores that were begun."""
+        """Waits for the end of all stores that were begun; returns which ended well."""
         deadline = time.monotonic() + 60
         while linker.num_completed_offloads() < len(linker._stores):
             self.assertLess(time.monotonic(), deadline)

@@ -20,7 +20,7 @@ SWA, MAMBA = (HICACHE.PoolName(name) for name in ("swa", "mamba"))
 
 
 class HeadsPool(Pool):
-    """Of one of `ranks` ranks: planes of pages of heads, as SGLang's page_head."""
+    """The pool of one of `ranks` ranks: planes of pages of heads, as SGLang's page_head."""
 
     head_dim = 16
 
@@ -47,14 +47,14 @@ class HeadsPool(Pool):
             plane[page * self.page_bytes:(page + 1) * self.page_bytes] = b"".join(heads)
 
     def heads(self, page):
-        """Of K and of V, the heads' bytes."""
+        """Returns the bytes of each head, for K and for V."""
         at = page * self.page_bytes
         return [[bytes(plane[at + head * HEAD:at + (head + 1) * HEAD])
                  for head in range(self.head_num)] for plane in self.planes]
 
 
 def of_rank(page, ranks, rank):
-    """Of a page of the whole model what a rank computes."""
+    """Returns the part of a whole model's page that a rank computes."""
     count = len(page[0]) // ranks
     return [plane[rank * count:(rank + 1) * count] for plane in page]
 

@@ -24,7 +24,7 @@ MAMBA, INDEXER, SWA = (HICACHE.PoolName(name) for name in ("mamba", "indexer", "
 
 
 def wanted(name, window=0):
-    """What SGLang asks with: of a window it says how long it is, by names that mean nothing."""
+    """Makes SGLang's request. It gives a window's length by as many names that mean nothing."""
     return HICACHE.PoolTransfer(name, keys=["__placeholder__"] * window,
                                 hit_policy=TRAILING if window else ALL)
 

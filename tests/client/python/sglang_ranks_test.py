@@ -93,7 +93,7 @@ class Relay:
 
 
 class Rank:
-    """What one rank asks for, as SGLang would: what is there, as many pages as are; it stores the
+    """Asks for one rank as SGLang would: loads as many pages as are there, and stores the
     rest. `right(rank, key)`: the value of a page's first plane, and the second has another."""
 
     def __init__(self, rank, backend, seed, relay=None):
@@ -158,7 +158,7 @@ class Rank:
             plane[:] = bytes([MARK]) * len(plane)
 
     def check_marks(self):
-        """What a call has given up is not written afterwards."""
+        """Checks that nothing wrote to memory after its call had given up."""
         for plane in self.pool.planes:
             assert plane == bytes([MARK]) * len(plane), "a call that is over wrote into memory"
 

@@ -42,7 +42,7 @@ TEXT_ONLY = {"is_generation": True, "is_multimodal": False, "is_audio_model": Fa
 
 
 def fake_engine():
-    """What SGLang says of an engine; `ENGINE` has what it is asked about."""
+    """Fakes SGLang's account of an engine; `ENGINE` has the values that it returns."""
     signatures.load("sglang").__version__ = "0.5.23"
     context = signatures.load("sglang.srt.runtime_context")
     context.get_server_args, context.get_serving = (lambda: ENGINE), (lambda: SERVING)
@@ -58,7 +58,8 @@ def fake_engine():
             setattr(place, name, lambda *given, **named: DURING(*given, **named))
 
 
-# What SGLang changes weights with, or resets HiCache: (class or None, its functions) of a module.
+# Functions of SGLang that change weights or reset HiCache: (class or None, its functions) by
+# module.
 CHANGING = {
     "model_executor.model_runner_components.weight_updater": ("WeightUpdater", (
         "update_weights_from_disk", "begin_weight_update", "end_weight_update",

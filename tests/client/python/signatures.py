@@ -30,7 +30,8 @@ WANTED = {
     "sglang.srt.configs.model_config": (
         "ModelConfig.from_server_args", "ModelConfig.get_num_kv_heads",
         "ModelConfig.get_swa_num_kv_heads"),
-    # What sglang_changes.py watches; of WeightUpdater it has to know all that write weights.
+    # Functions that sglang_changes.py watches. It must know every method of WeightUpdater that
+    # writes weights.
     "sglang.srt.elastic_ep.expert_backup_client": ("ExpertBackupClient.update_weights",),
     "sglang.srt.managers.cache_controller": ("HiCacheController.reset",),
     "sglang.srt.managers.scheduler_components.weight_updater": ("_export_static_state",),
@@ -72,7 +73,7 @@ WANTED = {
     "vllm.v1.worker.worker_base": ("WorkerBase",),
     "vllm.v1.kv_offload.tiering.base": ("TransferJob", "JobResult", "SecondaryTierManager"),
 }
-# What we read of a class that only its __init__ knows.
+# Attributes that we read and that only the class's __init__ defines.
 ATTRIBUTES = {
     "BlockPool": ("blocks", "num_gpu_blocks"),
     "KVCache": ("layer_num", "page_size", "size", "store_dtype"),
@@ -121,7 +122,7 @@ def _bare(node, indent=""):
 
 
 def _attributes(node):
-    """Those of ATTRIBUTES, as comments."""
+    """Yields the class's ATTRIBUTES, as comments."""
     wanted = ATTRIBUTES.get(node.name, ())
     inits = [item for item in node.body if getattr(item, "name", None) == "__init__"]
     for inner in (inner for init in inits if wanted for inner in ast.walk(init)):

@@ -137,7 +137,7 @@ class Engine:
         self._jobs = 0
 
     def job(self, submit, wanted, promotion, request="r"):
-        """Those of the keys, one a row, that it ended well with."""
+        """Returns the keys that the job ended well with, one a row."""
         self._jobs += 1
         submit(TIERING.TransferJob(
             job_id=self._jobs, keys=wanted, chunk_ids=range(len(wanted)), is_promotion=promotion,

@@ -1,4 +1,4 @@
-// What a transport remembers of its namespaces over sessions.
+// A transport keeps its namespaces over sessions.
 
 #include "client/transport/declared_namespaces.h"
 

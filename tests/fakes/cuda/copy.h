@@ -1,4 +1,4 @@
-// What of the fake driver's copies is not found by a name of cuda.h.
+// The parts of the fake driver's copies that are not found by a name of cuda.h.
 #pragma once
 
 #include <cuda.h>

@@ -15,7 +15,7 @@ NAME = b"kvkeep fake GPU"
 
 
 class FakeGpu:
-    """`library`: the path of the fake's libcuda.so.1. What is not freed goes with the process."""
+    """`library`: the path of the fake's libcuda.so.1. Unfreed memory goes with the process."""
 
     def __init__(self, library):
         self.library = os.fspath(library)

@@ -29,7 +29,7 @@ bool HasName(const std::string& link, const std::string& name);
 // The memory of a range goes, imported or own. REQUIRES: no copy in it.
 void EndRange(State* state, const std::shared_ptr<Range>& range)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu);
-// Of a context that ends.
+// Ends the ranges of a context that ends.
 void EndRanges(State* state, int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu);
 
 }  // namespace kvkeep::fakecuda

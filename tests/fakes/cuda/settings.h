@@ -38,7 +38,7 @@ struct Settings {
   std::vector<Failure> failures;
 };
 
-// Of now. Another object whenever the file changed.
+// Returns the settings of now. Another object whenever the file changed.
 std::shared_ptr<const Settings> CurrentSettings();
 
 }  // namespace kvkeep::fakecuda

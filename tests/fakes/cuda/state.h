@@ -30,7 +30,7 @@ inline constexpr uint64_t kGranularity = 2ull << 20;  // of VMM, and of large al
 
 struct VmmMemory;
 
-// What a device pointer can point into.
+// Memory that a device pointer can point into.
 struct Range {
   enum class Kind { kAllocated, kImported, kReserved };
   Kind kind = Kind::kAllocated;
@@ -66,7 +66,7 @@ struct CopyPart {
   uint64_t bytes = 0;
 };
 
-// What a stream does, in order: copies, then (if there is one) `wait`, then `record`.
+// An operation of a stream, in order: copies, then (if there is one) `wait`, then `record`.
 struct Operation {
   std::vector<CopyPart> parts;
   std::vector<std::shared_ptr<Range>> ranges;  // of the parts, one reference each
@@ -84,7 +84,7 @@ struct Stream {
   std::thread thread;
 };
 
-// What cuMemHostRegister took, and in whose context.
+// Memory that cuMemHostRegister took, and the device of its context.
 struct HostMemory {
   uint64_t bytes = 0;
   int device = 0;
@@ -120,7 +120,7 @@ struct State {
 // Never destroyed: streams' threads may outlive main().
 State& TheState();
 
-// What is undefined behaviour with the real driver: says so, and ends the process if `strict`.
+// Reports undefined behaviour of the real driver, and ends the process if `strict`.
 void Violation(const char* what);
 
 // The range that holds all of [address, address + bytes), or null.
@@ -158,7 +158,7 @@ struct CurrentContext {
 };
 CurrentContext& ThreadContext();
 
-// What the streams of a device had queued is never done. Returns when nothing of it runs.
+// Drops the queued operations of a device's streams. Returns when none of them runs.
 void DropStreams(State* state, int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu);
 // Joins the threads of streams that have ended.
 void JoinEnded(State* state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu);

@@ -1,4 +1,4 @@
-// Who a client over TCP is, by certificate and token; files that say so, and their changes.
+// Identities of clients over TCP, by certificate and token; the files of them, and their changes.
 #include "server/access/credentials.h"
 
 #include <absl/strings/ascii.h>

@@ -1,4 +1,4 @@
-// What the daemon shows over TLS: only what works, and what was there before when the new does not.
+// The daemon's certificate for TLS: only a valid one, and the previous one if the new one is not.
 #include "server/access/tls_identity.h"
 
 #include <absl/strings/match.h>

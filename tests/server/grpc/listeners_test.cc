@@ -1,4 +1,4 @@
-// Who comes in by the gRPC sockets of a whole daemon, and as whom.
+// Access by the gRPC sockets of a whole daemon, and the identities that clients get.
 #include <absl/strings/str_cat.h>
 #include <arpa/inet.h>
 #include <fcntl.h>

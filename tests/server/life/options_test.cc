@@ -131,7 +131,7 @@ TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach
   CHECK(shared.store.tenants[0].readers == std::vector<TenantId>{TenantId(2)});
   CHECK(shared.store.tenants[1].readers == std::vector<TenantId>{TenantId(2), TenantId(0)});
   CHECK(shared.store.tenants[2].readers.empty());
-  // Who has events told of its chunks, each with an equal part of what may wait.
+  // Tenants with events, each with an equal part of the bytes that may wait.
   const DaemonOptions told =
       *ToDaemonOptions(Loaded("g2: {capacity: 8GiB}\nevents: {form: sglang, queued_bytes: 32MiB}\n"
                               "tenants:\n"
@@ -181,7 +181,7 @@ TEST_CASE("kept memory goes to the same clients as before: its owners have anoth
       number(", local: ''", "", ""),
   };
   CHECK(std::set<uint64_t>(all.begin(), all.end()).size() == all.size());
-  // What says nothing of who may map it, or says the same.
+  // Changes that do not concern access to the memory, or that change nothing, keep the number.
   CHECK(number(", keys_per_second: 5", "", "") == all[0]);
   CHECK(number("", ", readers: [default, b]", "") == all[4]);
   CHECK(number("", ", allowed_uids: [2, 1]", "") == all[9]);

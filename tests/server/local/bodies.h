@@ -40,7 +40,7 @@ struct TestGpuChunk {
 
 std::vector<std::byte> HelloBody(const std::string& name = "test",
                                  uint16_t max_version = local::kVersion);
-// Of four parts whose sizes vary.
+// Opens a namespace of four parts whose sizes vary.
 std::vector<std::byte> NamespaceBody();
 std::vector<std::byte> KeysBody(const NamespaceDigest& ns, const std::vector<uint64_t>& names,
                                 LeaseMode mode,
@@ -48,7 +48,7 @@ std::vector<std::byte> KeysBody(const NamespaceDigest& ns, const std::vector<uin
                                 uint64_t request_id = 0, const std::vector<uint32_t>& parts = {0});
 std::vector<std::byte> GpuPutBody(const NamespaceDigest& ns,
                                   const std::vector<TestGpuChunk>& chunks, uint32_t timeout_ms = 0);
-// Of a GpuPutUntil.
+// Returns the body of a GpuPutUntil.
 std::vector<std::byte> GpuPutUntilBody(const NamespaceDigest& ns,
                                        const std::vector<TestGpuChunk>& chunks,
                                        uint64_t deadline_ns);
@@ -61,10 +61,10 @@ std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
                                   const std::vector<TestGpuChunk>& chunks,
                                   const GpuGetHow& how = {});
 std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks);
-// Of a PutUntil.
+// Returns the body of a PutUntil.
 std::vector<std::byte> PutUntilBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks,
                                     uint64_t deadline_ns);
-// Of a PutInParts.
+// Returns the body of a PutInParts.
 std::vector<std::byte> PartsBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks,
                                  uint64_t filled_offset);
 

@@ -36,7 +36,7 @@ class FakeGpuDevice final : public GpuDevice {
   // RunAbandoned.
   void EndOne(CopyEnd end, size_t which = 0);
   void RunAbandoned();
-  // What registrations are refused with from now on.
+  // Refuses registrations with `why` from now on.
   void Refuse(absl::Status why) { refusal_ = std::move(why); }
 
   void Register(GpuMemory memory, RegisterDone done) override;
@@ -94,7 +94,7 @@ class FakeGpuPath final : public GpuPath {
   std::vector<std::shared_ptr<const void>> kept_;
 };
 
-// Of that memory of the fake: what a worker would send.
+// Returns the handle that a worker would send for this memory of the fake.
 std::array<uint8_t, GpuMemory::kHandleBytes> FakeGpuHandle(uint64_t memory);
 
 }  // namespace kvkeep

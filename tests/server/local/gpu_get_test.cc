@@ -64,7 +64,7 @@ TEST_CASE("what one put from GPU memory another gets into it, run by run, with i
   CHECK(t.counters.gpu_pinned_bytes == 0);
 }
 
-// Of a get of one chunk: its runs at `which` go nowhere.
+// Makes the runs at `which` of a get of one chunk go nowhere.
 std::vector<std::byte> Skipping(std::vector<std::byte> body, const std::vector<size_t>& which) {
   for (const size_t run : which) {
     std::byte* const at = body.data() + sizeof(local::GpuGetRequest) + sizeof(local::GpuGetChunk) +

@@ -162,7 +162,8 @@ TEST_CASE("sessions of a tenant have no more registrations than their tenant, ot
   CHECK(t.counters.gpu_over_limit == 2);
   open(modest);
   CHECK(ask(kMiB).ok());
-  // What is given back may be had again, once its handle is closed; so is a session's at its end.
+  // Returned memory may be registered again, once its handle is closed; a session's end returns its
+  // memory.
   t.peer = sessions[1];
   CHECK(t.Unregister(1).status.ok());
   CHECK(ask(kMiB).ok());

@@ -51,7 +51,7 @@ class GpuTester : public PeerTester {
   std::string GetToGpu(const std::vector<TestGpuChunk>& chunks, uint64_t lease = 0) {
     return ReadGpuAnswers(Ask(local::Kind::kGetToGpu, GpuGetBody(ns, chunks, {.lease = lease})));
   }
-  // What a client sees of the chunk by the other way; empty when it is a miss.
+  // Returns the chunk's bytes by an ordinary get, without the GPU; empty when it is a miss.
   std::vector<std::byte> Look(uint64_t name) {
     const TestFound found = Get({name});
     if (found.places.empty()) return {};

@@ -215,7 +215,7 @@ TEST_CASE("a reader gets the owners' segments after its own; a client of version
       CHECK((fcntl(fd.get(), F_GETFL) & O_ACCMODE) == O_RDONLY);
     }
   }
-  // Whose namespaces it may open, the store says.
+  // The store decides whose namespaces it may open.
   const auto open = [&](const std::string& tenant) {
     local::MessageWriter body(0, 0);
     body.Append(local::OpenNamespace{.tokens_per_chunk = 1,
@@ -237,7 +237,7 @@ TEST_CASE("a reader gets the owners' segments after its own; a client of version
   const auto old = connect(1).As<local::Welcome>();
   CHECK(old.shared_segments == 0);
   CHECK(segments() == std::vector<uint32_t>{0, 1});
-  // What was reserved then is not looked at.
+  // Fields that were reserved then are ignored.
   local::MessageWriter body(0, 0);
   body.Append(local::OpenNamespace{
       .tokens_per_chunk = 1, .parts = 1, .model_bytes = 1, .tenant_bytes = 77});

@@ -213,7 +213,7 @@ TEST_CASE("staging memory of all sessions together has a limit, and comes back w
   };
   REQUIRE(ask(3 * kMiB).ok());
   CHECK(other.sent.back().As<local::StagingReply>().bytes == 2 * kMiB);  // what is left
-  // What is replaced counts no more, though its pages are freed later.
+  // Replaced memory counts no more, though its pages are freed later.
   REQUIRE(ask(2 * kMiB).ok());
   CHECK(other.sent.back().As<local::StagingReply>().bytes == 2 * kMiB);
   {

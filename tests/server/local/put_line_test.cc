@@ -1,4 +1,4 @@
-// Who waits for space goes in the order of coming, within a tenant.
+// Puts that wait for space are served in order of arrival, within a tenant.
 #include "server/local/put_line.h"
 
 #include <catch2/catch.hpp>

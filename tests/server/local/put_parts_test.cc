@@ -69,7 +69,7 @@ TEST_CASE("what is there of a put in parts is copied while the rest is written")
   const uint64_t checksum = Xxh3(p.payload);
   const uint64_t id = p.Begin(local::kPutHasChecksum, checksum);
   p.t.RunAll();
-  // What was there a moment ago is not read again: the daemon has it.
+  // The daemon does not read bytes again that it has copied already.
   for (const uint64_t bytes : {kMiB / 2, kMiB, 2 * kMiB + 100}) {
     p.FillTo(bytes);
     const auto copied = static_cast<ptrdiff_t>(bytes / kMiB * kMiB);

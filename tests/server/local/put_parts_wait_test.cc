@@ -1,4 +1,4 @@
-// What ends a put in parts that has no space yet.
+// Events that end a put in parts which has no space yet.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>

@@ -448,7 +448,7 @@ TEST_CASE("a request is timed until its answer, a put until its last chunk is th
   CHECK(slow == std::vector<std::string>{"put test 0"});
   t.Get({1, 2});
   CHECK(count(Operation::kGet) == 1);
-  // What is refused was asked as well.
+  // Refused requests count as asked, too.
   CHECK_FALSE(t.Ask(Kind::kPut, {}).status.ok());
   CHECK(count(Operation::kPut) == 2);
   CHECK_FALSE(t.Ask(Kind::kLookup, {}).status.ok());

@@ -54,7 +54,8 @@ class RandomClient {
     CHECK(pwrite(staging_.get(), &value, sizeof(value), 0) >= -1);
   }
 
-  // Of the last put in parts: more is there, or what cannot be; and maybe the daemon hears of it.
+  // Advances the filled bytes of the last put in parts, or sets an impossible value; may tell the
+  // daemon.
   void FillSome() {
     switch (random_.Below(16)) {
       case 0:

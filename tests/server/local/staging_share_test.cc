@@ -1,4 +1,4 @@
-// What a session gets of the staging memory.
+// The share of the staging memory that a session gets.
 #include "server/local/staging_share.h"
 
 #include <catch2/catch.hpp>

@@ -36,7 +36,7 @@ struct SentMessage {
   void RequireBytes(size_t bytes) const;
 };
 
-// What a get found.
+// A chunk that a get found.
 struct TestPlace {
   local::Place place;
   std::vector<local::ImageRun> runs;
@@ -52,7 +52,7 @@ struct TestFound {
 // A whole message, taken apart; fails the test when it is none.
 SentMessage ReadMessage(std::span<const std::byte> message, std::vector<UniqueFd> descriptors);
 
-// Of a get or lookup.
+// Reads the reply of a get or lookup.
 TestFound ReadFound(const SentMessage& reply);
 // "copied TAIL", "miss", "failed MESSAGE" of every chunk, one after the other, "; " between.
 std::string ReadGpuAnswers(const SentMessage& reply);

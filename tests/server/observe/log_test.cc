@@ -9,7 +9,7 @@
 namespace kvkeep {
 namespace {
 
-// What is written, as text.
+// The log's output, as text.
 struct Written {
   std::ostringstream text;
   spdlog::sink_ptr sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(text);

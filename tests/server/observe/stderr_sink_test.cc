@@ -33,7 +33,7 @@ std::string Drain(int fd) {
 
 std::string Line(int number) { return absl::StrCat("line ", number, " ", std::string(700, 'x')); }
 
-// What was said before, whole lines in order; then the new line, once there is room.
+// Checks that earlier lines arrive whole and in order; then the new line, once there is room.
 void CheckFillsAndGoesOn(int to, int from) {
   StderrSink sink(to);
   int said = 0;

@@ -29,7 +29,7 @@ size_t OpenDescriptors() {
   return count;
 }
 
-// What an acceptor handed on.
+// The connections that an acceptor handed on.
 class Arrivals {
  public:
   Acceptor::Handlers handlers() {

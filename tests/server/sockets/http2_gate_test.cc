@@ -1,4 +1,4 @@
-// What a client of gRPC may send, decided without gRPC and without a clock.
+// Limits on what a client of gRPC may send, tested without gRPC and without a clock.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <sys/epoll.h>

@@ -9,7 +9,7 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
-// What ticks, and answers as it is told.
+// Work that is ticked, and answers as the test says.
 struct Work {
   explicit Work(bool rests = false) : at_rest(rests) {}
 

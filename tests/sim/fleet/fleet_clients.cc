@@ -1,4 +1,4 @@
-// What the clients of a simulated fleet do, and what they may be told.
+// Actions of the clients of a simulated fleet, and the answers that they may get.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -100,7 +100,7 @@ void FleetSimulator::LookupBeyond(Member& member, LookupRequest request, uint64_
       });
 }
 
-// What is here is promised; what is coming is not.
+// Chunks on the node are promised; chunks that are coming are not.
 void FleetSimulator::NoteLease(Member& member, uint64_t first, const LookupResult& result) {
   if (result.lease.value() == 0) return;
   HeldLease held{.id = result.lease, .keys = result.leased_keys};

@@ -1,5 +1,5 @@
-// FleetOptions: what a simulated fleet is made of, and what may happen to it: nodes, the bucket
-// that they share, faults. Drawn from the seed.
+// FleetOptions: the parts of a simulated fleet and the faults that it may meet: nodes, the
+// bucket that they share, faults. Drawn from the seed.
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,7 @@ struct FleetOptions {
   bool kills = false, machines_lost = false;
   bool deletes = false;
 
-  // Whoever reads an object finds it as it was written.
+  // Returns whether every reader of an object finds it as it was written.
   bool objects_are_whole() const {
     return !meddlers && faults.flipped + faults.body_cut + faults.other_range +
                                 faults.half_published ==

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::chrono::seconds kSecond(1);
 
-// What a bucket may be like for a while.
+// Returns the faults of a bucket for a while.
 ObjectFaults RandomOutage(SeededRandom& random, const ObjectFaults& always) {
   ObjectFaults faults = always;
   switch (random.Below(6)) {
@@ -150,7 +150,7 @@ void FleetSimulator::EndOutages() {
   }
 }
 
-// What somebody can do who may write to the bucket and has no key.
+// Acts as somebody who may write to the bucket and has no key.
 void FleetSimulator::Meddle() {
   if (bucket_.now.empty()) return;
   const auto any = [this](auto& map) {

@@ -77,8 +77,8 @@ class FleetSimulator {
   void FinishAll();
   void EndOutages();
   void SettleAll();
-  // What lies in the bucket comes, or is found to be bad and goes. `fresh`: the machine has nothing
-  // else.
+  // Recalls every object in the bucket, or finds it bad and removes it. `fresh`: the machine has
+  // nothing else.
   void RecallAll(Member& member, bool fresh);
   bool RecallOne(Member& member, uint64_t name);
   void Empty(Member& member);
@@ -93,7 +93,7 @@ class FleetSimulator {
   std::vector<PartId> Parts() const;
   void NoteRecalled(Member& member, uint64_t first, size_t keys);
   void Log(const Member& member, const std::string& what);
-  // What a client was told by a call that asks the node alone.
+  // Mixes the answer of a call that asks the node alone into the digest.
   void MixLocal(uint64_t value) {
     report_.local_digest = (report_.local_digest ^ value) * 0x100000001b3;
   }

@@ -30,7 +30,7 @@ class FleetNode {
 
   // Time passes, and the daemon's periodic work is done.
   void Pass(std::chrono::milliseconds time);
-  // Of the bucket, for this node; they outlive processes.
+  // Settings of the bucket for this node; they outlive processes.
   void SetFaults(const ObjectFaults& faults);
   void SetReachable(bool reachable);
   void Reseed(uint64_t seed);

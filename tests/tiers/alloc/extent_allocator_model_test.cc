@@ -54,7 +54,7 @@ class Bitmap {
   uint64_t barrier_;
 };
 
-// What a request of `blocks` must be answered with, judged by the free runs before it.
+// Checks the answer to a request of `blocks` against the free runs before it.
 void CheckAnswer(std::vector<Run> runs, uint64_t blocks, std::optional<BlockNumber> near,
                  const std::optional<ExtentList>& answer) {
   std::stable_sort(runs.begin(), runs.end(),

@@ -34,7 +34,7 @@ TEST_CASE("after looking in vain the next waits are slept through, each time twi
     REQUIRE(Wait(busy, kLong));
     for (int i = 0; i < sleeps; ++i) REQUIRE_FALSE(Wait(busy, kShort));
   }
-  // What comes after a sleep in time, but never to who looks: a peer on the same core.
+  // A peer on the same core: answers come in time after a sleep, but never while polling.
   for (int i = 0; i < 20'000; ++i) {
     const bool poll = busy.ShouldPoll();
     busy.Waited(poll, false, kShort);

@@ -61,7 +61,7 @@ constexpr char kXxh3Secret[] =
 
 using Xxh3Block = std::span<std::byte, 1024>;
 
-// What one block adds to each of XXH3's eight lanes, of its first `stripes` stripes.
+// Returns what the first `stripes` stripes of a block add to each of XXH3's eight lanes.
 std::array<uint64_t, 8> LanesOf(Xxh3Block block, size_t stripes, const std::string& secret) {
   std::array<uint64_t, 8> lanes{};
   for (size_t stripe = 0; stripe < stripes; ++stripe) {

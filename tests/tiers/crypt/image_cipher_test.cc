@@ -37,7 +37,7 @@ std::vector<std::byte> Some(size_t bytes) {
   return some;
 }
 
-// Of the bytes of a unit, in place.
+// Encrypts the bytes of a unit, in place.
 CipherTag Encrypt(const ImageCipher& cipher, size_t unit, std::vector<std::byte>& bytes) {
   AesGcm message = cipher.Unit(Direction::kEncrypt, unit);
   message.Append(bytes, bytes.data());

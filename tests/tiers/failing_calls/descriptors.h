@@ -1,4 +1,4 @@
-// What every test here asks for in the end.
+// The check at the end of every test here.
 #pragma once
 
 #include <absl/status/status.h>

@@ -32,7 +32,7 @@ constexpr int kNoneFailed = 77;  // exit status
 const Uuid kDevice = *Uuid::FromBytes("this device");
 const Uuid kBoot = *Uuid::FromBytes("this boot");
 
-// What a child is told by its environment.
+// Returns what a child is told by its environment.
 std::string Told(const char* name) {
   const char* const value = std::getenv(name);
   REQUIRE(value != nullptr);

@@ -46,7 +46,7 @@ TEST_CASE("a state file that could not be made is made by the next start, and on
     if (failed.empty()) CHECK(first.ok());
     const auto next = LoadOrCreateStoreIdentity(scratch / "state", &random);
     REQUIRE(next.ok());
-    // Who was told an identity keeps it.
+    // An identity that was returned stays the same.
     if (first.ok()) CHECK(next->store_uuid == first->store_uuid);
     return failed;
   });
@@ -106,13 +106,13 @@ TEST_CASE("a key ring that could not be replaced is the old one or the new one, 
       failed = calls.failed();
     }
     INFO(failed << ": " << status.ToString());
-    // What a change that was cut short left need not be there.
+    // Files left by a change that was cut short may be absent.
     CHECK(status.ok() == (failed.empty() || failed == "unlink"));
     CHECK(OpenDescriptors() == before);
     const auto left = KeyRingFile::Read(path);
     REQUIRE(left.ok());
     CHECK((left->size() == 1 || left->size() == 2));
-    // What the daemon works with is what a later start finds.
+    // A later start finds the entries that the daemon works with.
     if (status.ok()) CHECK(entries == left->size());
     auto file = KeyRingFile::Open(path);
     REQUIRE(file.ok());
@@ -122,8 +122,8 @@ TEST_CASE("a key ring that could not be replaced is the old one or the new one, 
   CHECK(FailEachCall({EIO}, attempt) > 10);
 }
 
-// Who replaced it may have been killed before it was durable, and a loss of power would bring back
-// the one that only a master key of before opens.
+// The process that replaced it may have been killed before it was durable, and a power cut would
+// bring back the key ring that only a previous master key opens.
 TEST_CASE("a key ring that is found as it should be is flushed, and its directory, or not taken") {
   const ScratchDir scratch;
   SeededRandom random(2);

@@ -138,7 +138,7 @@ class Flipper {
     disk_.Stop();
   }
 
-  // What the store wrote at its start; it wrote no data.
+  // Restores the files that the store wrote at its start; it wrote no data.
   void Restore() {
     fs::remove_all(disk_.File(kIndexName));
     fs::copy(kept_ / "index", disk_.File(kIndexName), fs::copy_options::recursive);

@@ -291,7 +291,7 @@ TEST_CASE("records that overlap, lie outside, or do not decode are found") {
   for (const FsckFinding& finding : report.findings) {
     const std::string& what = finding.what;
     if (finding.problem == FsckProblem::kOverlap) {
-      // Of two, each may be the one that came second.
+      // Either of the two may be the one that came second.
       const ChunkId other = finding.chunk == disk.Id(20) ? disk.Id(2) : disk.Id(20);
       CHECK(absl::StrContains(what, other.ToString()));
     }

@@ -41,7 +41,7 @@ class StoreOnDisk {
   std::string Get(uint64_t name);
   ChunkId Id(uint64_t name) const { return {ns, MakeKey(name), PartId(0)}; }
 
-  // Of the device that is not in use.
+  // For a device that is not in use.
   FsckReport Check(bool headers_only = false);
   RebuildReport Rebuild();
   FsckOptions fsck_options() const;

@@ -10,7 +10,7 @@
 
 namespace kvkeep {
 
-// What a child found wrong. Its lines are the report.
+// Errors that a child found. Its lines are the report.
 class Findings {
  public:
   // Adds `what` when `holds` is false. Returns `holds`.

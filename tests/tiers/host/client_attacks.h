@@ -1,6 +1,6 @@
-// What a hostile or buggy client may try with the descriptor of a segment. Each attack really
-// tries; the result names those that worked. Run on an unprotected file it names them all, which is
-// how the tests know that the attacks are real.
+// Attacks that a hostile or buggy client may try with the descriptor of a segment. Each attack
+// really tries; the result names those that worked. Run on an unprotected file it names them all,
+// which is how the tests know that the attacks are real.
 #pragma once
 
 #include <cstddef>

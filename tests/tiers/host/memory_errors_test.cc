@@ -95,7 +95,7 @@ void ExpectDeath(const std::function<void()>& body, Findings& findings) {
   findings.Expect(died, absl::StrCat("it lives, or died otherwise: ", status));
 }
 
-// What madvise answers in a process that may be given up.
+// Returns madvise's result in a process that may be given up.
 int PoisonsMemory() {
   const pid_t child = fork();
   if (child == 0) {
@@ -121,7 +121,7 @@ TEST_CASE("a page that a daemon died of is another one after the next start, the
           if (arena == nullptr) _exit(1);
           Fill(*arena);
           const std::string file = room.writable + "/segment.001";
-          // What the mapping shows of the file past its end breaks.
+          // Accesses to the mapping past the end of the file fail with SIGBUS.
           if (truncate(file.c_str(), kBrokenAt) != 0) _exit(2);
           volatile std::byte* const at = arena->SegmentMemory(1).data() + kBrokenAt;
           *at = std::byte{1};

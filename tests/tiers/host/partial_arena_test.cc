@@ -38,7 +38,7 @@ uint64_t Bytes(const std::vector<Extent>& extents) {
   return bytes;
 }
 
-// What the segments' files take.
+// Returns the bytes that the segments' files take.
 uint64_t TakenBytes(const MountRoom& room) {
   uint64_t bytes = 0;
   for (int i = 0; i < 4; ++i) {
@@ -164,7 +164,7 @@ TEST_CASE("an arena of which nobody knows how much has memory is made anew") {
       findings.Expect(absl::StrContains(line, "how much of them has memory is not known"), line);
       findings.Expect(!HasPart(room), "it stays");
     }
-    // That of an arena that is no more says nothing.
+    // A file of an arena that is no more says nothing.
     const std::string line = describe(absl::StrCat("v1:", std::string(32, '0'), ":32768:3"));
     findings.Expect(absl::StrContains(line, "files of an earlier start reused"), line);
   });

@@ -30,7 +30,7 @@ class RawDatabase {
   RawDatabase(const RawDatabase&) = delete;
   RawDatabase& operator=(const RawDatabase&) = delete;
 
-  // Of the default family; no value: removed.
+  // Writes to the default column family; no value: removes the key.
   void Plant(const std::string& key, const std::optional<std::string>& value) {
     KVKEEP_CHECK((value.has_value() ? db_->Put({}, key, *value) : db_->Delete({}, key)).ok());
   }

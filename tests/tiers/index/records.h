@@ -23,7 +23,7 @@ inline IndexRecord NumberedRecord(uint32_t n) {
   return record;
 }
 
-// Of any valid shape, in 1 to 32 extents.
+// Returns a record of any valid shape, in 1 to 32 extents.
 inline IndexRecord RandomRecord(SeededRandom& random) {
   IndexRecord record = NumberedRecord(static_cast<uint32_t>(random.NextU64()));
   record.shape.payload_bytes = static_cast<uint32_t>(random.Between(1, kMaxPayloadBytes));

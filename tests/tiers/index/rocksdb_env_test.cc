@@ -147,7 +147,7 @@ TEST_CASE("what an open finds to compact waits for the first write") {
 TEST_CASE("an index opens while another one's directory cannot be locked yet") {
   const ScratchDir scratch;
   Make(scratch / "hung") = nullptr;
-  // Who opens the file waits until the lease is given back.
+  // An open of the file waits until the lease is given back.
   const UniqueFd lease(open((scratch / "hung/LOCK").c_str(), O_RDWR | O_CLOEXEC));
   const auto handler = std::signal(SIGIO, SIG_IGN);
   REQUIRE(fcntl(lease.get(), F_SETLEASE, F_WRLCK) == 0);

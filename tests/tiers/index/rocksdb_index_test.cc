@@ -247,7 +247,7 @@ TEST_CASE("tables that rot under an open index are an error of every call that r
     const auto scanned = index->Scan([](const IndexRecord&) { return true; });
     CHECK(absl::IsDataLoss(scanned.status()));
   }
-  // Who makes one where one lies reads whose it is.
+  // Creating an index where one exists reads whose it is.
   const auto again = OpenRocksDbIndex(dir, kDevice, {.create = true, .write_buffer_bytes = kMiB});
   INFO(again.status().ToString());
   CHECK(absl::IsDataLoss(again.status()));

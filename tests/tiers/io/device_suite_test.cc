@@ -1,4 +1,4 @@
-// What every Device does, over both engines and the fake of the simulator: a fake that behaves
+// Behaviour of every Device, over both engines and the fake of the simulator: a fake that behaves
 // otherwise would make the tests above it worthless.
 #include <catch2/catch.hpp>
 #include <functional>

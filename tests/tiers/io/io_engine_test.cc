@@ -1,4 +1,5 @@
-// What the engines do beyond moving bytes: limits, preference, registered memory, stopping, idling.
+// Behaviour of the engines beyond moving bytes: limits, preference, registered memory, stopping,
+// idling.
 #include "tiers/io/io_engine.h"
 
 #include <absl/strings/str_cat.h>

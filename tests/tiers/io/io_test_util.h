@@ -1,4 +1,4 @@
-// What the tests of tiers/io share: a file to do I/O on, patterned memory, waiting for callbacks.
+// Helpers of the tests of tiers/io: a file to do I/O on, patterned memory, waiting for callbacks.
 #pragma once
 
 #include <fcntl.h>

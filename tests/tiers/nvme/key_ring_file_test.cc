@@ -154,7 +154,7 @@ TEST_CASE_METHOD(Files,
   CHECK(was == std::string(text.size(), '\0') + "x");
   CHECK(access(unfinished.c_str(), F_OK) != 0);
   CHECK(Read(path) == text);
-  // What is no file of ours is not written to.
+  // A file that is not ours is not written to.
   Write(dir / "other", "something else\n");
   REQUIRE(symlink((dir / "other").c_str(), unfinished.c_str()) == 0);
   CHECK_FALSE(KeyRingFile::Open(path).ok());

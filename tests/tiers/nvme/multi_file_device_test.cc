@@ -28,7 +28,7 @@ struct Seen {
   bool too_few ABSL_GUARDED_BY(mu) = false;       // did
   std::set<int> failing ABSL_GUARDED_BY(mu);      // files whose next sync fails, once
 
-  // Of the syncs since the last call, in order of the files.
+  // Returns the syncs since the last call, in order of the files.
   std::vector<int> TakeSyncs() {
     MutexLock lock(&mu);
     std::vector<int> taken = std::exchange(syncs, {});

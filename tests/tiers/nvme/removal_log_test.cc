@@ -1,4 +1,4 @@
-// What is to be removed beyond the node, in a file that outlives the process.
+// Images to be removed beyond the node, in a file that outlives the process.
 #include "tiers/nvme/removal_log.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// What every ObjectStore does: in memory, in a directory, in a bucket without a network and in one
-// behind sockets. A fake that behaves otherwise would make the tests above it worthless.
+// Behaviour of every ObjectStore: in memory, in a directory, in a bucket without a network and in
+// one behind sockets. A fake that behaves otherwise would make the tests above it worthless.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <set>

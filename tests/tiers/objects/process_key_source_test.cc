@@ -152,7 +152,7 @@ TEST_CASE("a program that others could change is not run, nor one that is not th
 }
 
 TEST_CASE("a program that runs too long is killed, with what it started") {
-  // What it started holds its output open; and it closes that, and goes on.
+  // A child that it started holds its output open; or it closes its output itself, and goes on.
   for (const char* script : {"sleep 1000 & echo $! > \"${0%/*}/pid\"; exit 0",
                              "echo $$ > \"${0%/*}/pid\"; exec >&-; sleep 1000"}) {
     const KeyProgram program(script);

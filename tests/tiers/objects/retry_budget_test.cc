@@ -57,7 +57,7 @@ TEST_CASE("when all fails no more is sent than a tenth beyond what was asked for
   CHECK(sent <= 11'010);
   CHECK(sent >= 11'000);
   CHECK(budget.refused() > 0);
-  // What was saved is bounded, however well it goes.
+  // The saved budget is bounded, however well it goes.
   for (int i = 0; i < 10'000; ++i) budget.CountRequest();
   int retried = 0;
   while (budget.TryRetry(1, seconds(0), seconds(9), 0).has_value()) ++retried;

@@ -1,4 +1,4 @@
-// What S3Store does to a bucket in trouble, in figures: breaker, window, retry budget and hedger as
+// S3Store's load on a bucket in trouble, in figures: breaker, window, retry budget and hedger as
 // they are by default, over a server that takes its time. All time is virtual.
 #include <catch2/catch.hpp>
 
@@ -94,7 +94,7 @@ nanoseconds Around(nanoseconds time, SeededRandom& random) {
   return time * 3 / 4 + nanoseconds(random.Below(static_cast<uint64_t>(time.count()) / 2));
 }
 
-// Who wants objects of it, and what came of that.
+// A bucket over a timed server, with the requests for its objects and their results.
 struct TimedBucket {
   using Server = std::function<TimedAnswer(MonotonicTime now, SeededRandom& random)>;
 
@@ -193,7 +193,7 @@ double Seconds(nanoseconds time) { return std::chrono::duration<double>(time).co
 struct FirstBytes {
   double p99 = 0, hedged = 0;  // seconds; a share
 };
-// Of reads whose answers come after 20 ms, but one in fifty a second later.
+// Measures reads whose answers come after 20 ms, but one in fifty a second later.
 FirstBytes ReadWithStragglers(uint64_t seed, const HedgeOptions& hedge) {
   TimedBucket b(seed, {.hedge = hedge}, [](MonotonicTime, SeededRandom& random) -> TimedAnswer {
     const nanoseconds late = random.Chance(0.02) ? seconds(1) : seconds(0);
@@ -252,7 +252,7 @@ class FetchingNode {
   int asked_ = 0, came_ = 0;
 };
 
-// Of fifty fetches of each of two nodes; flood: beside one that fetches all the time.
+// Measures fifty fetches of each of two nodes; flood: beside one that fetches all the time.
 double FetchP99(uint64_t seed, bool flood) {
   SharedLine line;
   FetchingNode first(seed, &line), second(seed + 1, &line);

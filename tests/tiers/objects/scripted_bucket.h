@@ -1,5 +1,5 @@
 // ScriptedBucket: an S3Store over a FakeS3 on an engine of the test's; answers collected, time by
-// hand. What a test's `instead` answers, the server is not asked.
+// hand. Requests that a test's `instead` answers do not reach the server.
 #pragma once
 
 #include <absl/strings/str_cat.h>
@@ -32,7 +32,7 @@ class SetKeySource final : public S3KeySource {
   const std::shared_ptr<std::string> secret_;
 };
 
-// Such that no two places of it are alike.
+// Returns a text in which no two places are alike.
 inline std::string LongText(size_t bytes) {
   std::string text;
   while (text.size() < bytes) absl::StrAppend(&text, text.size(), ",");
@@ -61,7 +61,7 @@ class TextObjectSink final : public ObjectSink {
 class ScriptedBucket {
  public:
   using Sent = std::vector<HttpRequest>;
-  // What is answered instead; none in it: it hangs.
+  // Answers instead of the server; an answer without a value: the request hangs.
   using Instead = std::function<std::optional<std::optional<ScriptedAnswer>>(const HttpRequest&)>;
 
   explicit ScriptedBucket(S3StoreOptions options = {}, std::vector<std::string> endpoints = {

@@ -1,4 +1,4 @@
-// What holds for every eviction policy, whatever it thinks of who goes first.
+// Properties of every eviction policy, whichever chunk it evicts first.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -62,8 +62,8 @@ TEST_CASE("of a chain that came in one request the tail goes first, under any po
 }
 
 TEST_CASE("a parent outlives its children where chains branch, but under arc") {
-  // That keeps what was asked for once and what was asked for again apart, and takes from either:
-  // a child that came once may be left without its parent.
+  // arc keeps chunks asked for once and chunks asked for again apart, and takes from either: a
+  // child that came once may be left without its parent.
   for (const std::string name : {"lru", "lfu", "reuse"}) {
     CAPTURE(name);
     PolicyTester tester(name);

@@ -1,4 +1,4 @@
-// What a policy's memory comes to for each chunk of a full tier, as the kernel counts it.
+// A policy's memory for each chunk of a full tier, as the kernel counts it.
 #include <sys/wait.h>
 #include <unistd.h>
 

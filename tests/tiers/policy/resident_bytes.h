@@ -1,4 +1,4 @@
-// What this process has in memory, as the kernel counts it.
+// This process's resident memory, as the kernel counts it.
 #pragma once
 
 #include <cstdint>

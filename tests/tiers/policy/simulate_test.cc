@@ -148,7 +148,7 @@ TEST_CASE("MIN knows the trace: it keeps what is asked for soonest, and not what
   REQUIRE(result.ok());
   CHECK(result->leading_hit_chunks == 1);  // 2 pushes 1 out, 3 passes by
   CHECK(SimulateTrace(trace, "min", 2)->leading_hit_chunks == 2);
-  // Of one later request the head is kept.
+  // With one later request, the head is kept.
   CHECK(SimulateTrace(std::vector{Chain({1, 2, 3}), Chain({1, 2, 3})}, "min", 2)
             ->leading_hit_chunks == 2);
 }
@@ -199,7 +199,7 @@ TEST_CASE("reuse has the hit ratios on the conversation trace that it is there f
 
 namespace {
 
-// Who had to go for what the request brought.
+// Serves the request; returns the chunks that had to go for it.
 std::vector<uint64_t> Serve(SimulatedTier& tier, const TraceRequest& request) {
   std::vector<uint64_t> gone;
   std::optional<uint64_t> parent;
@@ -215,7 +215,7 @@ std::vector<uint64_t> Serve(SimulatedTier& tier, const TraceRequest& request) {
   return gone;
 }
 
-// Of what went: how many, and how many of these another tier still holds.
+// Chunks that went: how many, and how many of these another tier still holds.
 struct Gone {
   size_t chunks = 0, held_by_other = 0;
   void Add(const std::vector<uint64_t>& gone, const SimulatedTier& other) {
@@ -247,7 +247,7 @@ TEST_CASE("reuse follows arc where arc does better, and leads again when it does
   REQUIRE(changes.size() == 2);  // there, and back
   CHECK(changes[1] > changes[0] + 200);
   CHECK_FALSE(reuse_policy.follows_arc());
-  // What it gives up is mostly what arc does not hold, as long as it follows: its shadow of arc has
+  // It gives up mostly chunks that arc does not hold, as long as it follows: its shadow of arc has
   // played another past.
   CHECK(following.chunks > 1'000);
   CHECK(following.share() < 0.15);
@@ -295,10 +295,10 @@ TEST_CASE("policies on the conversation trace have the hit ratios of independent
                 {"min", {24.6, 36.6, 36.6, 36.6, 36.6}}});
 }
 
-// At 10 % arc and lfu are 0.3 below what the other simulator found. For arc that is a matter of the
-// order within a request, which definitions leave open: ours touches what is there, then inserts
-// what is absent, head first. A textbook ARC has 26.0 to 26.2 that way, and 26.6 when hits and
-// newcomers are taken in one pass from the tail. For lfu it is likely the same; not tried.
+// At 10 % arc and lfu are 0.3 below what the other simulator found. For arc this is a matter of the
+// order within a request, which definitions leave open: ours touches what is there, then
+// inserts what is absent, head first. A textbook ARC has 26.0 to 26.2 that way, and 26.6 when hits
+// and newcomers are taken in one pass from the tail. For lfu it is likely the same; not tried.
 TEST_CASE("policies on the synthetic trace have the hit ratios of independent simulators") {
   CheckAnchors("tests/traces/synthetic_trace.jsonl", 3'993, 43'924,
                {{"lru", {3.8, 15.7, 26.2, 44.4, 58.9}},
@@ -309,7 +309,7 @@ TEST_CASE("policies on the synthetic trace have the hit ratios of independent si
 
 namespace {
 
-// Of a G2 of so many chunks under LRU.
+// Simulates a bucket beyond a G2 of so many chunks under LRU.
 BucketResult Beyond(std::vector<TraceRequest> requests, uint64_t g2_chunks, BucketOptions options) {
   for (size_t i = 0; i < requests.size(); ++i) requests[i].timestamp = std::chrono::seconds(i);
   SimulatedBucket bucket(std::move(options));
@@ -333,7 +333,7 @@ TEST_CASE("a bucket has what was pushed out of the node, for its lifetime from t
       Beyond(requests, 2, {.lifetime = std::chrono::seconds(2), .second_use = false});
   CHECK(expired.recalled_chunks == 0);
   CHECK(expired.written_chunks == 7);
-  // What the node has needs no bucket; what lies behind a gap is put, and is there already.
+  // Chunks on the node need no bucket; a chunk behind a gap is put, and is there already.
   const BucketResult behind =
       Beyond({Chain({1, 2}), Chain({3, 4}), Chain({9, 2})}, 2, {.second_use = false});
   CHECK(behind.leading_hit_chunks == 0);

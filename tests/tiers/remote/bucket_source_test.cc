@@ -160,7 +160,7 @@ TEST_CASE("no part is a sliver, and beside many others an image is read whole") 
   CHECK(requests(0, 1) == 2);
   for (const GetObject& part : b.store->got) CHECK(part.range->bytes > 4 * kMiB);
   CHECK(requests(0, 5) == 2 * 3 + 2);
-  // Of what is read whole no range is asked for.
+  // Objects that are read whole are asked for without a range.
   const auto whole = [](const GetObject& get) { return !get.range.has_value(); };
   CHECK(std::count_if(b.store->got.begin(), b.store->got.end(), whole) == 2);
   CHECK(requests(4, 5) == 2);
@@ -463,12 +463,12 @@ TEST_CASE("what was absent is not asked for again for a while, but for the first
   CHECK(b.Find(ids) == RemoteSource::Found(20));
   CHECK(b.source->counters().probes == 21);
   CHECK(b.source->counters().known_absent == 19);
-  // What this node writes is known to be there.
+  // An image that this node writes is known to be there.
   Image image = Image::Make(*b.source, Chunk(1), 1000, 3);
   CHECK(b.Write(image).ok());
   CHECK(b.Find({Chunk(0), Chunk(1)})[1].has_value());
   CHECK(b.source->counters().probes == 22);
-  // What another one wrote is found once the time is over.
+  // An image that another node wrote is found once the time is over.
   Bucket other;
   other.source = std::make_unique<BucketSource>(
       BucketSourceOptions{}, KeysOf(0),

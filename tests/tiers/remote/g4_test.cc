@@ -19,7 +19,7 @@ Secret SecretOf(uint8_t number) {
   return Secret(bytes);
 }
 
-// Of a fleet with a key of before and a tenant with its own, in a directory.
+// G4 of a fleet with a previous key and a tenant with its own, in a directory.
 struct G4InDirectory {
   G4InDirectory() {
     options.place.directory = dir.path();
@@ -53,7 +53,7 @@ TEST_CASE("a tenant's data key comes from its own key, the others' from the flee
   CHECK(keys.ForTenant("a")->id == DataKeyId(2, "a"));
   CHECK(keys.ForTenant("b")->id == DataKeyId(0, "b"));
   CHECK(keys.ForTenant("")->id == DataKeyId(0, ""));
-  // What is encrypted with those of before can be read, but for a tenant that has its own.
+  // Images under previous keys can be read, but for a tenant that has its own.
   CHECK(keys.Find(DataKeyId(1, "b")) != nullptr);
   CHECK(keys.Find(DataKeyId(1, "")) != nullptr);
   CHECK(keys.Find(DataKeyId(1, "a")) == nullptr);

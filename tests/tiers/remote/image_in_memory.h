@@ -1,4 +1,4 @@
-// What the tests of sources have in common: images in memory, keys of fleets, and what a read told.
+// Helpers of the tests of sources: images in memory, keys of fleets, and a read's callbacks.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,7 @@ struct Image {
   }
 };
 
-// What a read told, checked to be told once.
+// The callbacks of a read, each checked to come once.
 struct Told {
   std::optional<absl::Status> header;
   std::vector<uint64_t> piece_bytes;

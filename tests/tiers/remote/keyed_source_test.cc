@@ -187,7 +187,7 @@ TEST_CASE("without earlier keys nothing is asked twice, and with them what is ab
       const uint64_t was = plain.store->gets, was_rotated = rotated.store->gets;
       CHECK_FALSE(bucket.Find(plain, {ChunkOf(tenant, 1), ChunkOf(tenant, 2)})[0].has_value());
       CHECK_FALSE(bucket.Find(rotated, {ChunkOf(tenant, 1), ChunkOf(tenant, 2)})[0].has_value());
-      // What is known to be absent is asked for at its head alone, under each key.
+      // An image known to be absent is asked for at its head alone, under each key.
       const uint64_t each = round == 1 ? 2 : 1;
       CHECK(plain.store->gets - was == each);
       CHECK(rotated.store->gets - was_rotated == each * one);

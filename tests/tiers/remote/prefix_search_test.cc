@@ -14,7 +14,7 @@ struct Searched {
   uint32_t questions = 0, rounds = 0;
 };
 
-// Of a run of which the first `there` are there, but those in `holes`.
+// Searches a run whose first `there` keys are there, but for the `holes`.
 Searched SearchIn(size_t keys, size_t there, const PrefixSearchOptions& options = {},
                   const std::set<size_t>& holes = {}) {
   PrefixSearch search(keys, options);
@@ -66,7 +66,7 @@ TEST_CASE("a search of any length stays within its limits, and never finds what 
       CHECK(found.questions <= 48);
       CHECK(found.rounds <= 3);
       if (keys <= 512) CHECK(found.leading == there);
-      // What the limits leave out is little.
+      // The limits leave out little.
       if (keys <= 2048) CHECK(there - found.leading <= 8);
     }
   }

@@ -2,7 +2,7 @@
 //
 // Each node gets 20 prompts of 64 chunks a second: of one another node has put all chunks, of two
 // nobody has any, and 17 are on the node. On paper that is 3,000 searches and 24,000 to 62,000 GETs
-// of them, and 64,000 GETs of images. Bytes are fewer than they would be.
+// for them, and 64,000 GETs of images. Bytes are fewer than they would be.
 #include <catch2/catch.hpp>
 #include <deque>
 

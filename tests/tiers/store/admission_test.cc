@@ -81,7 +81,7 @@ TEST_CASE(
   s.world.clock().Advance(seconds(600));
   s.Lookup({5, 6, 7, 8}, LeaseMode::kNone);  // from the head on
   CHECK(InG3(s, 9) == "012345");
-  // What has to be written is a debt.
+  // A write that must be made is a debt.
   CHECK(s.Durable(6) == "ok");
   s.world.clock().Advance(seconds(800));
   s.Lookup({7}, LeaseMode::kNone);

@@ -1,4 +1,4 @@
-// What a stop in order leaves: a power cut takes nothing of it, until something is committed again.
+// State after a stop in order: a power cut takes nothing of it, until something is committed again.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"

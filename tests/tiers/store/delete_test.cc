@@ -1,4 +1,4 @@
-// What a delete that was told to be over leaves for the process that comes after a kill: nothing.
+// A completed delete leaves nothing for the process that comes after a kill.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"

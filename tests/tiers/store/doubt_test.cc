@@ -1,4 +1,5 @@
-// What is in doubt after a kill or a power cut: how it shrinks, on disk too; what is read first.
+// Records in doubt after a kill or a power cut: how they get fewer, on disk too; which are read
+// first.
 #include <catch2/catch.hpp>
 #include <chrono>
 
@@ -19,7 +20,7 @@ bool InDoubt(StoreTester& s, uint64_t name) {
   return Saved(s).contains(s.world.index().Find(s.Id(name))->sequence);
 }
 
-// Those of the names 0 to 9 that the index has in doubt.
+// Returns the names from 0 to 9 that the index has in doubt.
 std::vector<uint64_t> AllInDoubt(StoreTester& s) {
   std::vector<uint64_t> names;
   for (uint64_t name = 0; name < 10; ++name) {

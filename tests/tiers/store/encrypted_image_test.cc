@@ -46,7 +46,7 @@ class Encryption {
   absl::StatusOr<std::shared_ptr<const EncryptedImage>> Make(const Plain& plain) {
     return EncryptedImage::Make(header_, key_, plain.runs(), MacKey{}, *buffers_, &random_);
   }
-  // Of the encrypted image, by runs that are at most so long.
+  // Decrypts the image, by runs that are at most so long.
   std::vector<std::byte> Decrypted(const EncryptedImage& image, uint64_t most) {
     const absl::StatusOr<ImageHeader> header = DecodeHeader(image.header(), MacKey{});
     REQUIRE(header.ok());

@@ -241,7 +241,7 @@ TEST_CASE("metadata is read from where the chunk is, and brings it nowhere") {
   CHECK(Metadata(s, 1) == tail);
   CHECK(s.Where(1) == "3");
   CHECK(s.counters().promotions == 0);
-  // Of another chunk that came to lie there, or damaged: never told.
+  // Metadata of another chunk that came to lie there, or damaged metadata, is never told.
   s.OnDisk(s.DeviceBlock(1), 1)[0] ^= std::byte{1};
   CHECK(Metadata(s, 1) == "NOT_FOUND");
   s.OnDisk(s.DeviceBlock(1), 1)[0] ^= std::byte{1};

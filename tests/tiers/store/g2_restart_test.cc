@@ -227,7 +227,7 @@ TEST_CASE("header pages that a client copies into its payloads are never taken f
   REQUIRE(s.Put(1) == "stored");
   REQUIRE(s.Put(2) == "stored");
   REQUIRE(MarkedBlocks(s) == std::vector<uint64_t>{0, 2});
-  // What any client can read: a genuine header page and the payload behind it.
+  // Any client can read a genuine header page and the payload behind it.
   const std::vector<std::byte> stolen(BlocksAt(s, 2, 2).begin(), BlocksAt(s, 2, 2).end());
   const uint64_t mark = s.world.arena().live_marks()[2];
   REQUIRE(s.Delete({1, 2}) == 2);

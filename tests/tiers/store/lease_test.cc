@@ -82,7 +82,7 @@ TEST_CASE("max_leased_bytes shortens a lease by whole keys from its end") {
   CHECK(run.leading_keys == 6);
   CHECK(run.leased_keys == 3);
   CHECK(s.counters().leases_shortened == 1);
-  // What is leased already costs nothing more.
+  // A chunk that is leased already costs nothing more.
   CHECK(s.Lookup({0, 1, 2}).leased_keys == 3);
   CHECK(s.Lookup({3, 4}).lease == LeaseId(0));
   CHECK(s.store().snapshot().g2.leased_bytes == 6 * kBlockBytes);

@@ -14,7 +14,7 @@ constexpr uint64_t kLeaseBlocks = 2;                          // a block of payl
 constexpr uint64_t kLeaseBytes = kLeaseBlocks * kBlockBytes;  // of its image
 constexpr uint32_t kMostLeases = 2;                           // of a session
 
-// Of A the sessions one and two, of B the other one. Each tenant's leases may hold eight chunks.
+// A has the sessions one and two, B the other one. Each tenant's leases may hold eight chunks.
 struct LeasesWorld {
   LeasesWorld() {
     for (const uint64_t first : {0, 64}) {

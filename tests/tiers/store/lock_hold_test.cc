@@ -2,10 +2,10 @@
 // as a preempted one says nothing about the code. Other threads look up small prompts meanwhile.
 //
 // Even CPU time has noise (interrupts, a virtual machine's host, which takes 1 ms and more
-// now and then): of some attempts the best counts for each slice of each call, as all do the same
+// now and then): the best of some attempts counts for each slice of each call, as all do the same
 // work. Code that holds the lock too long does so every time, at the same place: before calls were
-// cut into slices, for 6 to 20 ms. What is judged here is a millisecond, so that a busy machine
-// fails no build; the goal is a tenth of it:
+// cut into slices, for 6 to 20 ms. The limit here is a millisecond, so that a busy machine fails no
+// build; the goal is a tenth of it:
 //   KVKEEP_HOLD_LIMIT_US=100 build/release/bin/lock_hold_test        on a quiet machine
 #include <algorithm>
 #include <atomic>
@@ -214,7 +214,8 @@ class Phases {
   std::vector<double> slices_;  // of the phase that runs
   double limit_ = kUsualLimitMicros;
   std::map<std::string, Parts> longest_;
-  // Of whole calls, by part: for what is long in every attempt, though not at the same slice.
+  // Times of whole calls, by part: for calls that are long in every attempt, though not at the same
+  // slice.
   std::map<std::string, std::map<uint64_t, double>> longest_of_calls_;
 };
 
@@ -268,7 +269,7 @@ void OneLargeChunk(Phases& phases) {
   for (const bool scattered : {false, true}) {
     Busy busy({.arena_blocks = kChunks * 17});
     for (uint64_t name = 0; name < kChunks; ++name) busy.Put(name, 1 << 16);
-    // What is left untouched goes first: no two of them are neighbours.
+    // Untouched chunks go first: no two of them are neighbours.
     if (scattered) busy.Lookup(busy.session(), 0, kChunks / 2, LeaseMode::kNone, false, 2);
     phases.Begin(&busy);
     const ReserveResult reserved =

@@ -1,4 +1,4 @@
-// What a lookup says of the time until its chunks are readable.
+// A lookup's estimate of the time until its chunks are readable.
 #include <catch2/catch.hpp>
 #include <numeric>
 

@@ -1,4 +1,4 @@
-// What an operator asks of a store that serves.
+// An operator's requests to a store that serves.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-// Who waits for pieces is told once, when the last of them is ready, and costs nothing before.
+// A waiter for pieces is told once, when the last of them is ready, and costs nothing before.
 #include "tiers/store/piece_waiters.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a policy of eviction has learned, over a restart.
+// The learned state of an eviction policy, over a restart.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"

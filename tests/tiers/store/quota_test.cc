@@ -50,7 +50,7 @@ class Client {
   void PutAll(uint64_t first, uint64_t end) {
     for (uint64_t name = first; name < end; ++name) REQUIRE(Put(name) == "ok");
   }
-  // Of [first, end), how many are in G3.
+  // Returns how many of [first, end) are in G3.
   uint64_t InG3(uint64_t first, uint64_t end) {
     std::vector<ChunkKey> keys;
     for (uint64_t name = first; name < end; ++name) keys.push_back(MakeKey(name));
@@ -126,7 +126,8 @@ TEST_CASE("a chunk larger than the quota stays out of G3, says so, and takes not
 }
 
 TEST_CASE("a flood takes nothing from a tenant within its share, with a quota or without") {
-  // Of 512 blocks: a label, a reserve; green may count on 200, red and blue on half of the rest.
+  // The 512 blocks hold a label and a reserve; green may count on 200, red and blue on half of the
+  // rest.
   World world(ThreeTenants(0, 200));
   world.Start();
   Client red(&world, 0), blue(&world, 1), green(&world, 2);

@@ -1,4 +1,4 @@
-// What a tenant may ask for in a second, and what its leases may hold.
+// Limits on a tenant's requests in a second, and on its leases.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 

@@ -1,4 +1,4 @@
-// What is read from a lower tier: in turns, within the bytes in flight, and how long it will take.
+// Reads from a lower tier: in turns, within the bytes in flight, and the estimate of their time.
 #include "tiers/store/read_lane.h"
 
 #include <catch2/catch.hpp>

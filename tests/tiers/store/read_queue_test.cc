@@ -1,4 +1,4 @@
-// Whose read is next.
+// The order of reads.
 #include "tiers/store/read_queue.h"
 
 #include <catch2/catch.hpp>

@@ -26,7 +26,7 @@ void PutSome(StoreTester& s, uint64_t count, uint64_t from = 0) {
 
 uint64_t Entries(StoreTester& s) { return s.world.index().counted().recency_entries; }
 
-// What is saved of a chunk; nothing: no entry.
+// Returns the saved recency of a chunk; nullopt: no entry.
 std::optional<uint64_t> Saved(StoreTester& s, uint64_t name) {
   const std::map<uint64_t, uint64_t> all = s.world.index().Recency();
   const auto found = all.find(s.world.index().Find(s.Id(name))->sequence.value());
@@ -134,7 +134,7 @@ TEST_CASE("what was saved compares over restarts, whenever it was saved") {
   s.Touch({0});
   s.Pass(seconds(61));
   CHECK(SavedOrder(s, 6) == std::vector<uint64_t>{2, 3, 5, 1, 4, 0});
-  // What came after the last save goes last, and stays before what is touched later.
+  // Chunks that came after the last save go last, and stay before chunks that are touched later.
   PutSome(s, 1, /*from=*/6);
   s.KillAndStart();
   s.Touch({3});

@@ -1,4 +1,4 @@
-// What is beyond the node is written anew before it expires there, if it is used.
+// An image beyond the node is written anew before it expires there, if it is used.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"
@@ -37,7 +37,7 @@ struct Aging {
     Keep();
   }
   RemoteCounters counters() { return *s.store().snapshot().remote; }
-  // What the source was asked for: ages, writes, writes that replace.
+  // Counts of requests to the source: ages, writes, writes that replace.
   std::string Asked() {
     const MemoryRemoteSource& remote = s.world.remote();
     return absl::StrCat(remote.ages_asked, " ", remote.writes, " ", remote.replacing_writes);

@@ -1,5 +1,5 @@
-// What the store refuses before it does anything: options, and calls of sessions that are wrong or
-// gone. Each error names the field, and the limit where there is one.
+// Errors that the store returns before it does anything: for options, and calls of sessions that
+// are wrong or gone. Each error names the field, and the limit where there is one.
 #include <catch2/catch.hpp>
 #include <utility>
 
@@ -82,14 +82,14 @@ TEST_CASE(
     return Store::Create(options, deps).status();
   };
   bool refused = false, made = false, unlearned = false;
-  // Of the few reads of a start each fails once.
+  // Each of the few reads of a start fails once.
   for (uint64_t seed = 1; seed < 200; ++seed) {
     index.Reseed(seed);
     index.SetFaults({.read_error = 0.3});
     const uint64_t failed_before = index.counted().errors;
     const absl::Status status = create();
     executor.RunAll();
-    // What policies had learned is all that a start does without.
+    // A start does without nothing but the learned state of policies.
     unlearned |= status.ok() && index.counted().errors > failed_before;
     (status.ok() ? made : refused) = true;
     if (!status.ok()) CheckError(status, absl::StatusCode::kDataLoss, "read failed");

@@ -1,4 +1,4 @@
-// What was deleted here does not come back from beyond the node.
+// A chunk that was deleted here does not come back from beyond the node.
 #include "tiers/store/remote_removals.h"
 
 #include <catch2/catch.hpp>

@@ -112,7 +112,7 @@ TEST_CASE("who reads a chunk that is being recalled waits for its pieces") {
   CHECK(s.WaitFor(reader, 0, 1) == "ok");
   CHECK(s.Bytes(1, reader) == "hit");
   CHECK(answer == "1");
-  // That was a hit of G4; the next one is of G2. None is a promotion.
+  // The read was a hit of G4; the next one is of G2. Neither is a promotion.
   CHECK(s.Get(1) == "hit");
   CHECK(remote.counters().read_hits == 1);
   CHECK(remote.counters().served_bytes == 4096);

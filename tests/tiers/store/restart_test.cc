@@ -1,4 +1,4 @@
-// What a restart finds: after a kill, after a power cut, after a delete.
+// State that a restart finds: after a kill, after a power cut, after a delete.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"

@@ -19,7 +19,8 @@ NamespaceSpec SpecOf(const std::string& tenant = "") {
   return {.model = "m", .tokens_per_chunk = 16, .parts = 2, .tenant = tenant};
 }
 
-// "a" may read what is "b"'s. Of four sessions these may have one each, the default tenant two.
+// "a" may read what is "b"'s. There may be four sessions: one for each of these tenants, two for
+// the default one.
 StoreOptions WithThreeTenants() {
   StoreOptions options;
   options.max_sessions = 4;

@@ -306,7 +306,7 @@ TEST_CASE("a smaller G3 gives up its oldest, and takes no byte more; a larger on
   s.store().CheckInvariants();
   CHECK(InG3(s, 1, 21) == 0);  // one block of 41 is the device's label
   CHECK(InG3(s, 21, 41) == 20);
-  // What gave way is not gone before the index has forgotten it.
+  // An evicted chunk is not gone before the index has forgotten it.
   CHECK(G3(s) == "81 of 81");
   s.world.HoldIndex(false);
   s.Settle();

@@ -1,8 +1,8 @@
 // Threads that put, look up, read, delete and evict the same few chunks: which version of a chunk
 // was read is told by its bytes, and when each came and went by the clock.
 //
-// What the threads note of versions is relaxed on purpose: it must not order what the store has to.
-// A note that is not seen yet only makes the test miss something.
+// The threads' notes of versions are relaxed on purpose: they must not give an order that the store
+// has to give. A note that is not seen yet only makes the test miss something.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -199,7 +199,7 @@ class Worker {
     return version;
   }
 
-  // What is leased is read, whatever the others do meanwhile.
+  // Leased chunks are readable, whatever the others do meanwhile.
   void ReadRun(uint64_t first) {
     std::vector<ChunkKey> keys;
     for (uint64_t name = first; name < kNames; ++name) keys.push_back(MakeKey(name));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr TenantId kA(0), kB(1), kC(2);
 
-// Who gives so that `taker` gets `more`, of those named: "a", "b", "c", "nobody" or "-".
+// Returns which of `can_give` gives so that `taker` gets `more`: "a", "b", "c", "nobody" or "-".
 std::string Giver(const Shares& shares, TenantId taker, uint64_t more,
                   const std::set<uint32_t>& can_give) {
   const auto giver =

@@ -41,7 +41,7 @@ class StoreTester {
   std::string Get(uint64_t name, LeaseId lease = LeaseId(0));
   // Pins without waiting; an empty reader when it was no hit.
   ChunkReader Pin(uint64_t name, LeaseId lease = LeaseId(0));
-  // What a reader holds now, all of its pieces being ready: "hit", "old" or "wrong".
+  // Judges the bytes of a reader whose pieces are all ready: "hit", "old" or "wrong".
   std::string Bytes(uint64_t name, const ChunkReader& reader);
   // Waits for pieces; "ok", "damaged", "away", "waiting", after running everything.
   std::string WaitFor(ChunkReader& reader, size_t first, size_t count);
@@ -55,7 +55,8 @@ class StoreTester {
   }
   uint64_t Delete(const std::vector<uint64_t>& names);
   void Touch(const std::vector<uint64_t>& names);
-  // Of a WhenDurable that is asked now: "ok", a status code's name, or "waiting".
+  // Returns the answer of a WhenDurable that is asked now: "ok", a status code's name, or
+  // "waiting".
   std::string Durable(uint64_t name);
   void WhenDurable(uint64_t name, std::string* answer);
 

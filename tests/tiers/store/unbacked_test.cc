@@ -1,4 +1,4 @@
-// What no device took at first, and is offered again.
+// Chunks that no device took at first, and that are offered again.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"

@@ -6,7 +6,7 @@
 namespace kvkeep {
 namespace {
 
-// Of the two; 2: on none.
+// Returns which of the two devices has the chunk; 2: none.
 size_t DeviceOf(StoreTester& s, uint64_t name) {
   size_t found = 2;
   for (size_t d = 0; d < 2; ++d) {
@@ -383,7 +383,7 @@ TEST_CASE("what was acknowledged as durable survives a power cut") {
     s.PowerCutAndStart();
     s.RunAll();
     CHECK(s.Get(3) == "hit");
-    // Of the other one its header may have arrived without its payload: never wrong bytes.
+    // The other one's header may have arrived without its payload: never wrong bytes.
     const std::string other = s.Get(6);
     INFO("seed " << seed << ": " << other);
     CHECK((other == "hit" || other == "miss" || other == "damaged"));
@@ -501,7 +501,7 @@ TEST_CASE("what all chunks descend from does not draw them all to one drive") {
   }
   const StoreSnapshot snapshot = s.store().snapshot();
   for (const auto& device : snapshot.devices) CHECK(device.used_bytes >= 280 * kBlockBytes);
-  // Of 700 chunks that have a parent in their chain: most lie beside it.
+  // Most of the 700 chunks with a parent in their chain lie beside it.
   CHECK(moves <= 150);
 }
 

@@ -12,7 +12,7 @@ import unittest
 BENCH = pathlib.Path(__file__).resolve().parents[3] / "tools/bench/kvkeep-bench"
 BUILD = None
 PATIENCE_S = 300
-# What scripts rely on.
+# Keys that scripts rely on.
 REQUEST_KEYS = set("name rates seconds users workers depth get_chunks seed quick model gpu "
                    "kv_bytes_per_token prefill_tokens_per_second tokens_per_chunk rounds "
                    "system_prompt_tokens history_tokens".split())
@@ -42,7 +42,7 @@ def daemon():
 
 class CliTest(unittest.TestCase):
     def run_well(self, *arguments):
-        """What it printed, as JSON."""
+        """Returns its output, parsed as JSON."""
         code, out, err = run(*arguments, "--json")
         self.assertEqual(code, 0, out + err)
         return json.loads(out)

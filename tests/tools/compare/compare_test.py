@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The comparison as a whole: compare_test.py BUILD. That it compares what it says, sees a wrong
-byte, and prints who was there. What the figures are is nobody's business here."""
+"""The comparison as a whole: compare_test.py BUILD. Checks that it compares what it
+says, sees a wrong byte, and prints who was there. The figures themselves are not checked."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class CompareTest(unittest.TestCase):
         self.figures = self.environment / "figures.json"
 
     def compare(self, *arguments, code=0, **environment):
-        """What it printed: tables and progress. The scratch directory is as it was."""
+        """Returns its output: tables and progress. The scratch directory is as it was."""
         ran = subprocess.run(
             [sys.executable, "-B", COMPARE / "compare.py", f"--build={BUILD}", "--peers",
              DICTIONARY, "--scratch", self.scratch, "--json", self.figures, *SMALL, *arguments],
@@ -63,7 +63,7 @@ class CompareTest(unittest.TestCase):
         self.assertIn("Mooncake, 1 MiB", picture)
 
     def check_result(self, operation, name, result):
-        """Who was there measured something, and said what it must."""
+        """Checks that each peer that was there measured something, and said what it must."""
         self.assertEqual(result["rounds"], 2)
         self.assertGreater(result["calls"], 0)
         self.assertGreater(result["p50_us"]["median"], 0)

@@ -22,7 +22,7 @@ def slices(gb_per_s):
 
 
 def discipline(operation, size, batch, gb_per_s):
-    """Of each the rate of every round."""
+    """Makes a discipline of each peer's rate in every round."""
     return Discipline(operation, size, batch,
                       {name: slices([rate] * 3) for name, rate in gb_per_s.items()})
 

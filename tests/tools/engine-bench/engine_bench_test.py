@@ -296,7 +296,8 @@ class ScenarioTest(unittest.TestCase):
         first, second = (prompts[0] for prompts in none.asked)
         self.assertEqual(second[:len(first)], first)
         self.assertEqual(second[len(first):-load.question_tokens], [4] * load.answer_tokens)
-        # Of the first round nobody has anything; another answer than the first arm's is seen.
+        # Nobody has any chunk in the first round; an answer that differs from the first arm's is
+        # seen.
         self.assertEqual([(row["arm"], row["round"], row["answers_as_of_first"])
                           for row in bench.rows], [("kvkeep", 1, 0.0), ("none", 1, 1.0)])
 

@@ -13,7 +13,7 @@ from sglang.srt.managers import cache_controller
 from sglang.srt.mem_cache.pool_host import base, common, mha
 
 
-# Of an engine that a test takes for one of another version.
+# Lets a test make the engine look like another version.
 sglang.__version__ = os.environ.get("KVKEEP_TEST_SGLANG_VERSION", sglang.__version__)
 
 
@@ -108,7 +108,7 @@ cache_controller.device_module = types.SimpleNamespace(
 
 
 def unpinned(function):
-    """Of torch: without memory that a driver would have to pin, as LoRA layers ask for."""
+    """Wraps a function of torch to ignore pin_memory, which LoRA layers ask for."""
     def made(*given, pin_memory=False, **other):
         del pin_memory
         return function(*given, **other)

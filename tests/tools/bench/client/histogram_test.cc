@@ -11,7 +11,7 @@
 namespace kvkeep::bench {
 namespace {
 
-// What the histogram must come near: the value itself, sorted out of all of them.
+// Returns the exact quantile, from the sorted values; the histogram must come near it.
 uint64_t Exact(std::vector<uint64_t> values, double quantile) {
   std::sort(values.begin(), values.end());
   const size_t rank =

@@ -1,4 +1,4 @@
-// What the requests of a pattern came to: counted, added up, sent on; and which jobs are asked for.
+// Results of the requests of a pattern: counted, added up, sent on; and which jobs are asked for.
 #include "tools/bench/client/pattern_measured.h"
 
 #include <absl/strings/match.h>

@@ -1,4 +1,4 @@
-// Who is next, and since when: on times made up, without a clock.
+// The next request, and since when it is due: on times made up, without a clock.
 #include "tools/bench/client/request_order.h"
 
 #include <catch2/catch.hpp>

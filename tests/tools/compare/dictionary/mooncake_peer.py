@@ -20,7 +20,7 @@ class Dictionary(Contestant):
         self.chunks = {}
         self.most_bytes = 0
         self.gets = self.clears = self.rests = 0
-        # Of the get of that number, from 1 on.
+        # Spoils the get of that number, from 1 on.
         self.spoil_get, self.spoil_at = int(os.environ.get("SPOILT_GET", 0)), 0
         self.forgotten = 0  # that a lookup does not find
 
