@@ -1,6 +1,6 @@
 // G4 on a real server of S3's protocol: hidden, as it needs one. tools/g4-server starts a server
-// and runs this; KVKEEP_G4_URL is the bucket, which holds nothing of before, KVKEEP_G4_CREDENTIALS
-// the file with its keys.
+// and runs this. KVKEEP_G4_URL is the bucket, which holds nothing of before;
+// KVKEEP_TEST_G4_CREDENTIALS is the file with its keys.
 #include <absl/strings/str_cat.h>
 
 #include <catch2/catch.hpp>
@@ -17,7 +17,7 @@ struct ServerNode {
       : site({.g2 = "256MiB", .segment_bytes = "64MiB", .devices = {{.capacity = "512MiB"}},
               .local = true}) {
     const char* const url = std::getenv("KVKEEP_G4_URL");
-    const char* const credentials = std::getenv("KVKEEP_G4_CREDENTIALS");
+    const char* const credentials = std::getenv("KVKEEP_TEST_G4_CREDENTIALS");
     REQUIRE(url != nullptr);
     REQUIRE(credentials != nullptr);
     const std::string key = absl::StrCat(dir.path(), "/key-", std::string(1, key_digit));

@@ -438,8 +438,10 @@ TEST_CASE("what is cleared in G4 is found by no node of the fleet, nor by one th
   CHECK(RecallLeading(*later.engine, chunks, kLongWait) == 0);
   // The new epoch is one as the others were.
   const std::vector<TestChunk> more = Chunks(100, 24, kG4ChunkBytes);
+  const size_t before = shared.count();
   REQUIRE(other.engine->PutAll(more));
-  CHECK(Eventually([&] { return RecallLeading(*later.engine, more, kLongWait) == more.size(); }));
+  REQUIRE(Eventually([&] { return shared.count() == before + more.size(); }));
+  CHECK(RecallLeading(*later.engine, more, kLongWait) == more.size());
 }
 
 TEST_CASE("of 1,000 deletes none is found again in G2, G3 or G4, however the daemon ends") {

@@ -69,12 +69,18 @@ TEST_CASE("a socket whose file or directory goes is put at its path again, with 
 
 TEST_CASE("a path that cannot be had is lost, said once, and had again when it is free") {
   Watched watched;
-  std::filesystem::remove(watched.path);
-  SECTION("something else is there") { std::ofstream(watched.path) << "precious"; }
+  // The path is never free: the acceptor's thread would take it.
+  const std::string other_path = watched.dir / "other";
+  absl::StatusOr<UniqueFd> other = absl::NotFoundError("nobody");  // else it is stale, and taken
+  SECTION("something else is there") {
+    std::ofstream(other_path) << "precious";
+    std::filesystem::rename(other_path, watched.path);
+  }
   SECTION("another daemon listens there, whatever its type of socket") {
     const int type = GENERATE(SOCK_STREAM, SOCK_SEQPACKET);
-    const absl::StatusOr<UniqueFd> other = ListenOnUnixSocket({.path = watched.path}, type);
+    other = ListenOnUnixSocket({.path = other_path}, type);
     REQUIRE(other.ok());
+    std::filesystem::rename(other_path, watched.path);
     watched.watch.Look();
     const SocketWatch::News news = watched.NextNews();
     CHECK(absl::IsUnavailable(news.status));
