@@ -172,7 +172,7 @@ class Simulator {
   // Sequences of records that a process had doubts about when it began, by device; names of those
   // that the next one has none about.
   std::vector<std::set<CommitSequence>> in_doubt_;
-  std::set<uint64_t> cleared_;
+  std::vector<std::pair<uint64_t, Promise>> cleared_;
   // Names of the others: somebody soon puts them durable, to see whether they are believed.
   std::set<uint64_t> doubted_;
   std::optional<EventMirror> events_;  // of all namespaces, from some time of this process on
