@@ -310,17 +310,21 @@ def todo(tree):
                               "or do it")
 
 
-def riddle(tree):
-    """A comment says what something is or does: subject, verb, object."""
+def riddles(tree):
+    """Yields each comment that does not say what something is or does: subject, verb, object."""
     for path, text in tree.items():
-        known = any(path.startswith(f"{name}/") for name in KNOWN_RIDDLES)
-        if known or not path.endswith((".h", ".cc", ".py", ".proto")):
+        if not path.endswith((".h", ".cc", ".py", ".proto")):
             continue
         for number, line in enumerate(text.splitlines(), 1):
             begins = re.match(r"\s*(?://|#)\s*(Of|Those|That|Who|Such)\b", line)
             if begins:
                 yield Problem(path, number, "riddle",
                               f"a comment begins with {begins.group(1)}: say what it is or does")
+
+
+def riddle(tree):
+    known = tuple(f"{name}/" for name in KNOWN_RIDDLES)
+    return [problem for problem in riddles(tree) if not problem.path.startswith(known)]
 
 
 def header(tree):
@@ -450,9 +454,7 @@ def stale_ratchets(tree):
         if longest < limit:
             yield f"KNOWN_LONG_LINES: {name} (now {longest})"
     for name in KNOWN_RIDDLES:
-        inside = {path: text for path, text in tree.items() if path.startswith(f"{name}/")}
-        moved = {path.replace("/", "_"): text for path, text in inside.items()}
-        if not list(riddle(moved)):
+        if not any(problem.path.startswith(f"{name}/") for problem in riddles(tree)):
             yield f"KNOWN_RIDDLES: {name}"
     for name in LONG_HEADERS:
         if tree.get(name, "").count("\n") <= MAX_HEADER_LINES:
