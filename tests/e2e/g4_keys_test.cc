@@ -8,33 +8,19 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <cstdlib>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "tests/e2e/engine.h"
 #include "tests/e2e/g4_place.h"
+#include "tests/fakes/scoped_variable.h"
 #include "tests/fakes/served_bucket.h"
 #include "tiers/base/clock.h"
 
 namespace kvkeep::e2e {
 namespace {
-
-// Variables that daemons inherit while it lives.
-class InheritedVariables {
- public:
-  explicit InheritedVariables(std::map<std::string, std::string> variables)
-      : variables_(std::move(variables)) {
-    for (const auto& [name, value] : variables_) setenv(name.c_str(), value.c_str(), 1);
-  }
-  ~InheritedVariables() {
-    for (const auto& [name, value] : variables_) unsetenv(name.c_str());
-  }
-
- private:
-  const std::map<std::string, std::string> variables_;
-};
 
 // A bucket that takes the keys of the present generation alone, and every service that gives them
 // out. Keys last a few seconds, so that they are renewed within a test.
@@ -126,8 +112,9 @@ TEST_CASE("a daemon signs with keys from each source, renews them, and writes no
   for (const char* source : {"instance", "container", "web_identity", "process"}) {
     CAPTURE(source);
     KeyedBucket cloud;
-    WriteForOwner(dir / "keys", absl::StrCat("#!/bin/sh\necho HIDDENwords >&2\n"
-                                             "exec curl -s ", cloud.services("/process"), "\n"));
+    // The bucket refuses the keys of before for a second before the newer ones come.
+    WriteForOwner(dir / "keys", absl::StrCat("#!/bin/sh\necho HIDDENwords >&2\ncurl -s ",
+                                             cloud.services("/process"), "\nsleep 1\n"));
     REQUIRE(chmod((dir / "keys").c_str(), 0700) == 0);
     KeysOfCloud keys{.source = source};
     if (keys.source == "instance") {
@@ -142,7 +129,8 @@ TEST_CASE("a daemon signs with keys from each source, renews them, and writes no
     } else {
       keys.process = dir / "keys";
     }
-    const InheritedVariables inherited(keys.variables);
+    std::list<ScopedVariable> inherited;  // by the daemon
+    for (const auto& [name, value] : keys.variables) inherited.emplace_back(name.c_str(), value);
     Site site;
     site.settings.extra = ConfigOf(cloud, keys, dir.path());
     site.Start();

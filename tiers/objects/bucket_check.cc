@@ -272,8 +272,9 @@ class BucketChecker {
                                                      "", {}}));
     const Seen unknown = Get(Name("a"));
     keys_ = own;
-    Find("keys that it does not know", unknown.Shown(),
-         unknown.Is(ObjectOutcome::kMisconfigured) ? Verdict::kGood : Verdict::kBad,
+    const bool refused =
+        unknown.Is(ObjectOutcome::kDenied) || unknown.Is(ObjectOutcome::kMisconfigured);
+    Find("keys that it does not know", unknown.Shown(), refused ? Verdict::kGood : Verdict::kBad,
          "anybody may read this bucket");
   }
 

@@ -22,7 +22,7 @@ enum class ObjectOutcome : uint8_t {
   kRefused,        // this request will never be taken; others may be
   kThrottled,      // slower
   kFull,           // no room; reads go on
-  kDenied,         // the keys have expired
+  kDenied,         // the keys have expired, or are unknown
   kSkewed,         // this machine's clock, or the server's, is wrong
   kMisconfigured,  // no request will be taken until somebody changes something
   kBroken,         // connection or server failed

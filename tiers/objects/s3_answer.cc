@@ -53,8 +53,10 @@ constexpr std::pair<absl::string_view, ObjectOutcome> kCodes[] = {
     {"TooManyRequests", kThrottled},
 
     {"ExpiredToken", kDenied},
+    {"InvalidAccessKeyId", kDenied},  // rotated keys, whose end nobody announced
     {"InvalidToken", kDenied},
     {"TokenRefreshRequired", kDenied},
+    {"XAdminUserNotFound", kDenied},
     {"RequestTimeTooSkewed", kSkewed},
 
     {"InsufficientStorage", kFull},
@@ -72,7 +74,6 @@ constexpr std::pair<absl::string_view, ObjectOutcome> kCodes[] = {
 
     {"AccessDenied", kMisconfigured},
     {"AuthorizationHeaderMalformed", kMisconfigured},  // another region
-    {"InvalidAccessKeyId", kMisconfigured},
     {"NoSuchBucket", kMisconfigured},
     {"SignatureDoesNotMatch", kMisconfigured},
 };

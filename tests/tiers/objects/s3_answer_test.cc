@@ -52,7 +52,7 @@ TEST_CASE("an answer to one request has one outcome, and only NoSuchKey says abs
       {kListAny, 404, "NoSuchKey", Outcome::kMisconfigured},
       {kGetAny, 404, "", Outcome::kMisconfigured},
       {kGetAny, 404, "NoSuchBucket", Outcome::kMisconfigured},
-      {kGetAny, 404, "XAdminUserNotFound", Outcome::kMisconfigured},
+      {kGetAny, 404, "XAdminUserNotFound", Outcome::kDenied},
       {kGetAny, 403, "NoSuchKey", Outcome::kMisconfigured},
       {kPutNew, 412, "PreconditionFailed", Outcome::kExists},
       {kPutNew, 412, "", Outcome::kExists},
@@ -96,6 +96,7 @@ TEST_CASE("an answer that is about the server or the keys has one outcome, whate
       // Keys and clocks.
       {kGetAny, 400, "ExpiredToken", Outcome::kDenied},
       {kGetAny, 403, "ExpiredToken", Outcome::kDenied},
+      {kGetAny, 403, "InvalidAccessKeyId", Outcome::kDenied},
       {kGetAny, 403, "RequestTimeTooSkewed", Outcome::kSkewed},
       // Somebody has to change something.
       {kGetAny, 403, "AccessDenied", Outcome::kMisconfigured},

@@ -320,7 +320,12 @@ TEST_CASE("keys that have expired are renewed once, and the request sent again w
   SECTION("newer ones are there") {
     b.server.set_keys(
         std::make_shared<const S3Keys>(S3Keys{"ID", SecretText("newer"), "", {}}));
-    b.instead = FirstMeet(1, S3Error(400, "ExpiredToken"));
+    SECTION("and it tells that these have expired") {
+      b.instead = FirstMeet(1, S3Error(400, "ExpiredToken"));
+    }
+    SECTION("and it knows these no longer") {
+      b.instead = FirstMeet(1, S3Error(403, "InvalidAccessKeyId"));
+    }
     *b.secret = "newer";
     CHECK(b.Get({.name = "n"}, &sink)->ok());
     CHECK(sink.text == "hello");
