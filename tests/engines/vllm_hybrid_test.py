@@ -9,8 +9,9 @@ The daemon has room for a part of them, so that it evicts chunks of one KV group
 the other; the engine, in vLLM's default mode, has room for so few requests that it preempts some.
 The tokens are those of vLLM without kvkeep. The direct connector and the tier. Likewise with
 drafters, whose tokens are those of vLLM with the same drafter and without kvkeep: n-grams, and a
-random-weight EAGLE. KVKEEP_ROUNDS: of four prompts at once, how many (12 unless given);
-KVKEEP_SEED: of which ones. Needs the targets kvkeep_c, kvkeepd and kvkeep.
+random-weight EAGLE. KVKEEP_ROUNDS: of four prompts at once, how many (12 unless given; up to four
+times as many, until a request is preempted); KVKEEP_SEED: of which ones. Needs the targets
+kvkeep_c, kvkeepd and kvkeep.
 """
 
 import json
@@ -86,7 +87,7 @@ class HybridTest(unittest.TestCase):
     def hybrid(self, **options):
         engine_process.make_model(self.model, **LAYERS)
         self.expect(PROMPTS, "hybrid")
-        said, cached = self.rounds(self.daemon(**SMALL), options)
+        said, cached = self.rounds(self.daemon(**SMALL), options, until_preempted=True)
         self.assertGreater(said["preempted"], 0)
         self.assertGreater(sum(one > 0 for one in cached), len(cached) // 4)
 
@@ -118,20 +119,23 @@ class HybridTest(unittest.TestCase):
         self.assertGreater(said["drafted"], 0)
         self.assertGreater(sum(one > 0 for one in cached), len(cached) // 8)
 
-    def rounds(self, daemon, options):
-        """What the last engine says, and of each request how much it found."""
+    def rounds(self, daemon, options, until_preempted=False):
+        """Returns what the last engine says, and how much each request found."""
         rounds = int(os.environ.get("KVKEEP_ROUNDS", "12"))
         seed = int(os.environ.get("KVKEEP_SEED", random.randrange(1 << 30)))
         print(f"KVKEEP_SEED={seed}", flush=True)
         drawn, cached, preempted = random.Random(seed), [], 0
         for _ in range(2):  # the second one has found nothing itself
             asked = self.engine(daemon.endpoint, **options)
-            for at in range((rounds + 1) // 2):
+            half = (rounds + 1) // 2
+            for at in range(4 * half):
                 if at % 3 == 2:
                     subprocess.run([*daemon._tool(), "evict", "--yes", "1MiB"], check=True,
                                    capture_output=True)
                 said = self.check(asked, drawn.sample(list(self.expected), 4))
                 cached += said["cached"]
+                if at + 1 >= half and (said["preempted"] or not until_preempted):
+                    break
             preempted += said["preempted"]
             asked.close()
         self.assertIsNone(daemon.process.poll())
