@@ -114,16 +114,18 @@ absl::Status KvService::StartLookup(const Context& context, const v1::LookupRequ
                              .client_request_id = request.client_request_id(),
                              .transient = request.transient(),
                              .beyond = beyond};
-  store_->AskBeyond(subject->session, lookup,
-                    [this, response, subject, lookup, end = std::move(end)](bool asked) {
-                      const absl::StatusOr<LookupResult> result =
-                          store_->Lookup(subject->session, lookup);
-                      response->set_remote_asked(asked);
-                      if (result.ok()) {
-                        ToResponse(*result, subject->chunks.parts.size(), response);
-                      }
-                      end(result.status());
-                    });
+  const auto tell = [response, subject, end = std::move(end)](
+                        const absl::StatusOr<LookupResult>& result) {
+    if (result.ok()) ToResponse(*result, subject->chunks.parts.size(), response);
+    end(result.status());
+  };
+  const auto result = store_->LookupOrSearch(
+      subject->session, lookup, [this, response, subject, again = lookup, tell]() mutable {
+        response->set_remote_asked(true);
+        again.after_search = true;
+        tell(store_->Lookup(subject->session, again));
+      });
+  if (result.has_value()) tell(*result);
   return absl::OkStatus();
 }
 

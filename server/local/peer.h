@@ -126,13 +126,13 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   void OnDeleted(uint64_t number, const absl::Status& status);
   absl::Status ResolveParts();
   void DoReleases();
-  absl::Status Lookup(local::Kind kind, uint64_t id, bool asked);
+  absl::Status ReplyLookup(local::Kind kind, uint64_t id, const LookupResult& found, bool searched);
   absl::Status AddPlaces(const LookupResult& found);
   void UndoLease(const LookupResult& found, bool known);
 
   // ---- peer_beyond.cc
-  absl::Status AskBeyond(const local::Message& message);
-  void OnAsked(uint64_t number, bool asked);
+  absl::Status LookupBeyond(const local::Message& message);
+  void OnSearched(uint64_t number);
 
   // ---- peer_memory.cc
   absl::Status Staging(const local::Message& message);

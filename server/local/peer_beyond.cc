@@ -1,7 +1,5 @@
-// LocalPeer: lookups that ask beyond the node. With nothing to ask they are looked up at once.
-// Otherwise the request is kept until the search is over, and is then looked up like any other, on
-// the loop's thread.
-#include <atomic>
+// LocalPeer: lookups that ask beyond the node. Where the store searches, the request is kept until
+// the search is over. Then it is looked up again, on the loop's thread.
 #include <memory>
 #include <utility>
 
@@ -12,37 +10,24 @@ namespace kvkeep {
 
 using local::Kind;
 
-namespace {
-
-// The state of a question. It may be answered inside the call that asks, or on another thread.
-enum class Question : uint8_t { kBeingAsked, kAnsweredNo, kAnsweredYes, kAwaited };
-
-}  // namespace
-
-absl::Status LocalPeer::AskBeyond(const local::Message& message) {
+absl::Status LocalPeer::LookupBeyond(const local::Message& message) {
   const auto kind = static_cast<Kind>(message.kind);
   // A request that may not be kept is answered from what is here.
   absl::StatusOr<MessageHold> hold = HoldFor(message.body.size());
-  if (!hold.ok()) return Lookup(kind, message.id, false);
   const uint64_t number = next_job_++;
-  const auto question = std::make_shared<std::atomic<Question>>(Question::kBeingAsked);
-  const auto asked = [question, weak = weak_from_this(), loop = context_->loop,
-                      number](bool asked) {
-    Question before = Question::kBeingAsked;
-    if (question->compare_exchange_strong(
-            before, asked ? Question::kAnsweredYes : Question::kAnsweredNo)) {
-      return;
-    }
-    loop->Post([weak, number, asked] {
-      if (const std::shared_ptr<LocalPeer> self = weak.lock()) self->OnAsked(number, asked);
+  const auto searched = [weak = weak_from_this(), loop = context_->loop, number] {
+    loop->Post([weak, number] {
+      if (const std::shared_ptr<LocalPeer> self = weak.lock()) self->OnSearched(number);
     });
   };
-  context_->store->AskBeyond(session_, call_.lookup(), asked);
-  Question now = Question::kBeingAsked;
-  if (!question->compare_exchange_strong(now, Question::kAwaited)) {
-    return Lookup(kind, message.id, now == Question::kAnsweredYes);
+  Store& store = *context_->store;
+  const auto result = hold.ok() ? store.LookupOrSearch(session_, call_.lookup(), searched)
+                                : store.Lookup(session_, call_.lookup());
+  if (result.has_value()) {
+    KVKEEP_RETURN_IF_ERROR(result->status());
+    return ReplyLookup(kind, message.id, **result, /*searched=*/false);
   }
-  // The answer is posted to this thread, so it finds what is noted here.
+  // The end of the search is posted to this thread, so it finds what is noted here.
   asking_[number] = {.kind = kind,
                      .id = message.id,
                      .began = request_began_,
@@ -52,7 +37,7 @@ absl::Status LocalPeer::AskBeyond(const local::Message& message) {
   return absl::OkStatus();
 }
 
-void LocalPeer::OnAsked(uint64_t number, bool asked) {
+void LocalPeer::OnSearched(uint64_t number) {
   const auto found = asking_.find(number);
   if (found == asking_.end()) return;  // the connection ended
   const PeerAsking asking = std::move(found->second);
@@ -61,7 +46,10 @@ void LocalPeer::OnAsked(uint64_t number, bool asked) {
     if (state_ != State::kOpen) return absl::FailedPreconditionError("the session was revoked");
     KVKEEP_RETURN_IF_ERROR(call_.Parse(asking.kind, asking.body));  // other calls came meanwhile
     KVKEEP_RETURN_IF_ERROR(ResolveParts());
-    return Lookup(asking.kind, asking.id, asked);
+    LookupRequest request = call_.lookup();
+    request.after_search = true;
+    KVKEEP_ASSIGN_OR_RETURN(const LookupResult looked, context_->store->Lookup(session_, request));
+    return ReplyLookup(asking.kind, asking.id, looked, /*searched=*/true);
   };
   const absl::Status status = look();
   if (!status.ok()) ReplyError(static_cast<uint16_t>(asking.kind), asking.id, status);

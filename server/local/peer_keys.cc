@@ -24,8 +24,10 @@ absl::Status LocalPeer::Keys(const local::Message& message) {
   }
   KVKEEP_RETURN_IF_ERROR(ResolveParts());
   if (kind == Kind::kLookup || kind == Kind::kGet) {
-    const bool asks = call_.asks_remote() && context_->store->reaches_beyond();
-    return asks ? AskBeyond(message) : Lookup(kind, message.id, false);
+    if (call_.asks_remote() && context_->store->reaches_beyond()) return LookupBeyond(message);
+    KVKEEP_ASSIGN_OR_RETURN(const LookupResult found,
+                            context_->store->Lookup(session_, call_.lookup()));
+    return ReplyLookup(kind, message.id, found, /*searched=*/false);
   }
   if (kind == Kind::kPrefetch) {
     KVKEEP_ASSIGN_OR_RETURN(const PrefetchResult result,
@@ -99,9 +101,8 @@ void LocalPeer::DoReleases() {
   }
 }
 
-absl::Status LocalPeer::Lookup(Kind kind, uint64_t id, bool asked) {
-  KVKEEP_ASSIGN_OR_RETURN(const LookupResult found,
-                          context_->store->Lookup(session_, call_.lookup()));
+absl::Status LocalPeer::ReplyLookup(Kind kind, uint64_t id, const LookupResult& found,
+                                    bool searched) {
   places_.clear();
   runs_.clear();
   bool known = false;
@@ -156,7 +157,7 @@ absl::Status LocalPeer::Lookup(Kind kind, uint64_t id, bool asked) {
   if (asks) {
     reply_.Append(local::RemoteReply{.keys = found.beyond_keys,
                                      .us = WholeMicroseconds(found.beyond_time),
-                                     .asked = asked ? 1u : 0});
+                                     .asked = searched ? 1u : 0});
     append(found.coming_parts);
   }
   SendReply();

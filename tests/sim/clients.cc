@@ -190,21 +190,36 @@ void Simulator::LookupBeyond(Client& client, const Looked& looked, LookupRequest
   }
   ++callbacks_due_;
   Log(absl::StrCat("lookup beyond of ", looked.keys.size(), " from ", looked.first));
-  world_.store().AskBeyond(
-      client.token, request, [this, kept, request, token = client.token, process = process_](bool) {
-        if (process != process_) return;
-        --callbacks_due_;
-        const auto asker = std::find_if(clients_.begin(), clients_.end(),
-                                        [&](const Client& one) { return one.token == token; });
-        // Its session has ended since; or it is in a call, and makes no other one.
-        if (asker == clients_.end() || asker->busy) return;
-        const Uninterrupted alone(&alone_);   // it may be inside of another call
-        const auto result = world_.store().Lookup(token, request);
-        KVKEEP_CHECK(result.ok() || absl::IsResourceExhausted(result.status()));
-        if (!result.ok()) return;
-        KVKEEP_CHECK(result->leading_keys + result->beyond_keys <= kept->keys.size());
-        NoteLease(*asker, *kept, *result);
-      });
+  // Answered at once, or looked up again after the search.
+  const auto take = [this, kept](Client& asker, const absl::StatusOr<LookupResult>& result) {
+    KVKEEP_CHECK(result.ok() || absl::IsResourceExhausted(result.status()));
+    if (!result.ok()) return;
+    KVKEEP_CHECK(result->leading_keys + result->beyond_keys <= kept->keys.size());
+    NoteLease(asker, *kept, *result);
+  };
+  const auto look_again = [this, take, kept, token = client.token,
+                       process = process_](LookupRequest request) {
+    if (process != process_) return;
+    --callbacks_due_;
+    const auto asker = std::find_if(clients_.begin(), clients_.end(),
+                                    [&](const Client& one) { return one.token == token; });
+    // Its session has ended since; or it is in a call, and makes no other one.
+    if (asker == clients_.end() || asker->busy) return;
+    const Uninterrupted alone(&alone_);   // it may be inside of another call
+    take(*asker, world_.store().Lookup(token, request));
+  };
+  if (random_.Chance(0.2)) {
+    world_.store().AskBeyond(client.token, request,
+                             [look_again, request](bool) { look_again(request); });
+    return;
+  }
+  LookupRequest again = request;
+  again.after_search = true;
+  const auto result = world_.store().LookupOrSearch(
+      client.token, request, [look_again, again] { look_again(again); });
+  if (!result.has_value()) return;
+  --callbacks_due_;
+  take(client, *result);
 }
 
 // It may be written back anew, and what comes from there may fail.

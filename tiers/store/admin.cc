@@ -332,7 +332,7 @@ void Core::CheckInvariants() {
     Seen& own = seen[chunk.tenant.value()];
     if (chunk.has_g2_space()) own.blocks += chunk.blocks();
     own.resident += chunk.in_g2();
-    own.evictable += EvictableFromG2(chunk) ? chunk.blocks() : 0;
+    own.evictable += chunk.evictable_from_g2() ? chunk.blocks() : 0;
     own.pinned += chunk.pins > 0 ? chunk.blocks() : 0;
     own.dirty += chunk.dirty() ? chunk.blocks() : 0;
     own.in_policy += chunk.in_g2_policy;

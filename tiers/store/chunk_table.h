@@ -100,6 +100,8 @@ struct Chunk {
   }
   // Its bytes in G2 are in use: by readers, a write-back, or a promotion that writes them.
   bool in_use() const { return pins > 0 || dirty() || being_read() || sending; }
+  // Its copy in G2 may go for the space that it takes.
+  bool evictable_from_g2() const;
   uint64_t blocks() const { return shape.blocks().value(); }
 };
 static_assert(sizeof(Chunk) == 104);

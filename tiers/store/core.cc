@@ -199,7 +199,7 @@ Core::Change::Change(Core* core, ChunkSlot slot)
     : core_(core),
       slot_(slot),
       chunk_(core->table_.at(slot)),
-      was_evictable_(core->EvictableFromG2(chunk_)) {
+      was_evictable_(chunk_.evictable_from_g2()) {
   KVKEEP_CHECK(chunk_.live);
 }
 
@@ -225,9 +225,10 @@ ImagePlacement Core::G2Placement(Generation generation, const ExtentList& extent
           .extents = extents};
 }
 
-bool Core::EvictableFromG2(const Chunk& chunk) {
-  return chunk.in_g2_policy && chunk.in_g2() && !chunk.being_read() &&
-         (chunk.pins == 0 || Planted(Canary::kReuseUnderLease)) && !chunk.dirty() && !chunk.sending;
+// Here, as the simulator plants a bug in it.
+bool Chunk::evictable_from_g2() const {
+  return in_g2_policy && in_g2() && !being_read() &&
+         (pins == 0 || Planted(Canary::kReuseUnderLease)) && !dirty() && !sending;
 }
 
 void Core::Settle(ChunkSlot slot, bool was_evictable) {
@@ -240,7 +241,7 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
       RemoveFromG3(chunk, slot, EvictionPolicy::EraseReason::kRemoved);
     }
   }
-  const bool evictable = EvictableFromG2(chunk);
+  const bool evictable = chunk.evictable_from_g2();
   if (evictable && !was_evictable) {
     pool(chunk).evictable_blocks += chunk.blocks();
     pool(chunk).policy->Unpark(slot);
@@ -373,7 +374,7 @@ void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason 
 
 Core::Evicted Core::EvictOneFromG2(G2Pool& pool) {
   while (const std::optional<ChunkSlot> victim = pool.policy->Victim()) {
-    if (!EvictableFromG2(table_.at(*victim))) {
+    if (!table_.at(*victim).evictable_from_g2()) {
       pool.policy->Park(*victim);
       Count(work::kPark);
       if (Spent()) return Evicted::kSpent;

@@ -68,7 +68,9 @@ class Core final : private ReadSink {
   absl::StatusOr<TenantId> TenantOf(const SessionToken& token);
   absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& token, const NamespaceDigest& ns);
   uint32_t TokensPerChunk(const NamespaceDigest& ns);
-  absl::StatusOr<LookupResult> Lookup(const SessionToken& token, const LookupRequest& request);
+  using SearchedCallback = absl::AnyInvocable<void() &&>;  // null: no search, whatever is missing
+  std::optional<absl::StatusOr<LookupResult>> LookupOrSearch(
+      const SessionToken& token, const LookupRequest& request, SearchedCallback searched);
   absl::Status Release(const SessionToken& token, LeaseId lease, uint32_t keep_keys);
   absl::StatusOr<uint64_t> Touch(const SessionToken& token, const ChunkSet& chunks);
   absl::Status ChargeDiscarded(const SessionToken& token, uint64_t bytes, bool within_rate);
@@ -79,9 +81,8 @@ class Core final : private ReadSink {
   bool BeyondIsQuiet();
   using RecallCallback = absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&>;
   void Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallback done);
-  // Once what is worth it is on its way, or nothing is; true: a search was made.
-  using AskedCallback = absl::AnyInvocable<void(bool) &&>;
-  void AskBeyond(const SessionToken& token, const LookupRequest& request, AskedCallback asked);
+  void AskBeyond(const SessionToken& token, const LookupRequest& request,
+                 absl::AnyInvocable<void(bool) &&> asked);
   absl::StatusOr<ReadResult> Read(const SessionToken& token, const ChunkId& id, LeaseId lease,
                                   bool transient);
   absl::StatusOr<ReserveResult> Reserve(const SessionToken& token, const PutRequest& request);
@@ -126,8 +127,7 @@ class Core final : private ReadSink {
  private:
   friend class Section;
 
-  // ---- core.cc
-  // Those of hold_.
+  // ---- core.cc: shorthands for hold_'s methods, then what all flows share
   void Count(uint32_t units) LOCKED { hold_.Count(units); }
   bool Spent() const LOCKED { return hold_.Spent(); }
   void Later(Hold::Task work) LOCKED { hold_.Later(std::move(work)); }
@@ -136,7 +136,6 @@ class Core final : private ReadSink {
     hold_.CallLater(std::move(callback), std::move(answer));
   }
   void NoteHold(uint64_t held_ns, uint64_t worked_ns) LOCKED;
-  static bool EvictableFromG2(const Chunk& chunk);
   void Settle(ChunkSlot slot, bool was_evictable) LOCKED;
   void Pin(ChunkSlot slot) LOCKED;
   void UnpinLocked(ChunkSlot slot) LOCKED;
@@ -405,8 +404,7 @@ class Core final : private ReadSink {
   struct Arrival;
   struct MetRecord;
   void MakeG3Policies(DeviceTier& tier) LOCKED;
-  // It stays where it is for the life of the core.
-  DeviceTier& TierOf(size_t device);
+  DeviceTier& TierOf(size_t device);  // stays where it is
   absl::Status BeginJoin(DeviceTier& tier, const StoreDeps::DeviceDeps& deps);
   absl::Status Join(DeviceTier& tier);
   absl::StatusOr<Arrival> ReadRecords(DeviceTier& tier, bool at_start);
@@ -448,9 +446,12 @@ class Core final : private ReadSink {
 
   // ---- remote.cc, refresh.cc
   struct Recalling;
+  std::shared_ptr<Recalling> NewRecalling(const LookupRequest& request, SearchedCallback searched);
   absl::Status MayAskBeyond(TenantId asks) LOCKED;
   void BeginRecalling(const SessionToken& token, const Session& session, const NamespaceDigest& ns,
                       Recalling& recalling) LOCKED;
+  bool SearchIfWorth(Section& section, const LookupRequest& request, const LookupState& lookup,
+                     const std::shared_ptr<Recalling>& recalling) LOCKED;
   void NameMissing(Section& section, const LookupState& lookup, size_t first, Recalling& to) LOCKED;
   bool IsWorthAsking(const Recalling& recalling) LOCKED;
   bool IsFaster(const Recalling& recalling, size_t chunks, uint64_t bytes) LOCKED;

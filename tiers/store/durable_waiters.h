@@ -20,8 +20,6 @@
 
 namespace kvkeep::store_internal {
 
-using StatusCallback = absl::AnyInvocable<void(absl::Status) &&>;
-
 class DurableWaiters {
  public:
   explicit DurableWaiters(Hold* hold) : hold_(*hold) {}

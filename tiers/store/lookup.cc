@@ -248,7 +248,9 @@ bool Core::EnsureInG2(Section& section, const ReadQueue::Requester& requester, T
   return true;
 }
 
-absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const LookupRequest& request) {
+std::optional<absl::StatusOr<LookupResult>> Core::LookupOrSearch(const SessionToken& token,
+                                                                 const LookupRequest& request,
+                                                                 SearchedCallback searched) {
   LookupState lookup(request.chunks, options_);
   Grant grant{.request = request, .lookup = lookup};
   if (request.lease_mode != LeaseMode::kNone) grant.Reserve();
@@ -256,23 +258,38 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   // A get waits for what is on its way, whoever asked for it, as Read does.
   const bool gets = request.want_places && request.lease_mode == LeaseMode::kAllPresent;
   if (request.beyond.asks() || gets) lookup.coming_parts.assign(lookup.g2_parts.size(), 0);
+  std::shared_ptr<Recalling> recalling;
+  if (searched != nullptr) recalling = NewRecalling(request, std::move(searched));
   ReuseMeter::Note note(&reuse_);
   Section section(this);
   const TenantId tenant = owners_.OwnerOf(request.chunks.ns);
   bool repeated = false;
   {
     const bool moves_bytes = request.lease_mode != LeaseMode::kNone && request.want_places;
-    KVKEEP_RETURN_IF_ERROR(
-        sessions_.FindFor(token, request.chunks, &Grants::read, moves_bytes).status());
+    const absl::StatusOr<Session*> session =
+        request.after_search
+            ? sessions_.FindUncharged(token, request.chunks, &Grants::read)
+            : sessions_.FindFor(token, request.chunks, &Grants::read, moves_bytes);
+    if (!session.ok()) return session.status();
     grant.holder = leases_.of(token);
     lookup.requester = {grant.holder->tenant, token};
     repeated = grant.holder->FindRequest(request.client_request_id) != LeaseId(0);
     absl::Status allowed = leases_.CheckRoom(*grant.holder);
     if (request.lease_mode != LeaseMode::kNone && !repeated && !allowed.ok()) return allowed;
+    if (repeated || (recalling != nullptr && !MayAskBeyond((*session)->tenant()).ok())) {
+      recalling = nullptr;
+    }
+    // Before the table is looked at: what is deleted from here on is not believed.
+    if (recalling != nullptr) BeginRecalling(token, **session, request.chunks.ns, *recalling);
   }
-  ++counters_.lookups;
-  counters_.lookup_keys += request.chunks.keys.size();
-  FindAll(section, tenant, lookup, !repeated);
+  if (!request.after_search) {
+    ++counters_.lookups;
+    counters_.lookup_keys += request.chunks.keys.size();
+  }
+  FindAll(section, tenant, lookup, !repeated && !request.after_search);
+  if (recalling != nullptr && SearchIfWorth(section, request, lookup, recalling)) {
+    return std::nullopt;
+  }
   const std::chrono::nanoseconds promotion_time = PromotionTime(lookup);  // before it starts any
   counters_.lookup_leading_keys += lookup.leading_keys;
   if (!repeated) {

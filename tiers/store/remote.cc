@@ -21,7 +21,7 @@
 
 namespace kvkeep::store_internal {
 
-// One call of Recall or AskBeyond.
+// One call of Recall, AskBeyond or LookupOrSearch.
 struct Core::Recalling {
   ReadQueue::Requester requester;
   TenantId owner;  // of the namespace
@@ -31,8 +31,8 @@ struct Core::Recalling {
   uint64_t came = 0;
   RecallCallback done;
 
-  // ---- of AskBeyond
-  AskedCallback asked;
+  // ---- of AskBeyond and LookupOrSearch
+  SearchedCallback searched;  // once what is worth it is on its way, or nothing is
   bool head_run = false;  // what is behind a chunk that is not there is of no use
   MonotonicTime asked_at{0}, answer_by{0};
   std::chrono::nanoseconds recompute_per_key{0};  // 0: not known
@@ -48,6 +48,18 @@ std::chrono::nanoseconds Core::Recalling::RecomputeTime(size_t first_ids) const 
   uint64_t keys = 0;
   for (size_t i = 0; i < first_ids; ++i) keys += i == 0 || ids[i].key != ids[i - 1].key;
   return keys * recompute_per_key;
+}
+
+// A search for what a lookup by this request lacks.
+std::shared_ptr<Core::Recalling> Core::NewRecalling(const LookupRequest& request,
+                                                    SearchedCallback searched) {
+  auto recalling = std::make_shared<Recalling>();
+  recalling->searched = std::move(searched);
+  recalling->head_run = request.lease_mode != LeaseMode::kAllPresent;
+  recalling->asked_at = deps_.clock->Now();
+  recalling->recompute_per_key = request.beyond.recompute_per_key;
+  if (request.beyond.recompute_per_key.count() == 0) recalling->wait = request.beyond.wait;
+  return recalling;
 }
 
 absl::Status Core::MayAskBeyond(TenantId asks) {
@@ -94,37 +106,42 @@ void Core::Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallb
 }
 
 void Core::AskBeyond(const SessionToken& token, const LookupRequest& request,
-                     AskedCallback asked) {
+                     absl::AnyInvocable<void(bool) &&> asked) {
   LookupState lookup(request.chunks, options_);
-  auto recalling = std::make_shared<Recalling>();
-  recalling->asked = std::move(asked);
+  lookup.coming_parts.assign(request.chunks.keys.size(), 0);
+  // Told by the search, or here where there is none.
+  const auto tell = std::make_shared<absl::AnyInvocable<void(bool) &&>>(std::move(asked));
+  const auto recalling = NewRecalling(request, [tell] { std::move(*tell)(true); });
   Section section(this);
   const auto not_asked = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    CallLater(std::move(recalling->asked), false);
+    Later([tell] { std::move(*tell)(false); });
   };
-  // What is wrong with the request is said by the lookup that follows.
+  // What is wrong with the request is said by the call that follows.
   const absl::StatusOr<Session*> session =
       sessions_.FindUncharged(token, request.chunks, &Grants::read);
   if (!session.ok() || !sessions_.AskRates(**session, true, false).ok()) return not_asked();
   if (!request.beyond.asks() || !MayAskBeyond((*session)->tenant()).ok()) return not_asked();
-  recalling->head_run = request.lease_mode != LeaseMode::kAllPresent;
-  recalling->asked_at = deps_.clock->Now();
-  recalling->recompute_per_key = request.beyond.recompute_per_key;
-  if (request.beyond.recompute_per_key.count() == 0) recalling->wait = request.beyond.wait;
   BeginRecalling(token, **session, request.chunks.ns, *recalling);
-  lookup.coming_parts.assign(request.chunks.keys.size(), 0);
   FindAll(section, recalling->owner, lookup, false);
+  if (!SearchIfWorth(section, request, lookup, recalling)) not_asked();
+}
+
+// Searches for what the lookup lacks. Returns false, and has ended the recall, if that is not worth
+// it.
+bool Core::SearchIfWorth(Section& section, const LookupRequest& request, const LookupState& lookup,
+                         const std::shared_ptr<Recalling>& recalling) {
   const std::chrono::nanoseconds by_cost =
       recalling->recompute_per_key * static_cast<int64_t>(request.chunks.keys.size());
   PromiseWhatComes(lookup, recalling->asked_at + std::max(by_cost, recalling->wait));
   NameMissing(section, lookup, recalling->head_run ? lookup.reachable_keys : 0, *recalling);
   if (!IsWorthAsking(*recalling)) {
-    not_asked();
-    return EndRecall(*recalling);
+    EndRecall(*recalling);
+    return false;
   }
   recalling->answer_by = recalling->asked_at + request.beyond.wait;
   asking_.push_back(recalling);
   Search(recalling, recalling->answer_by);
+  return true;
 }
 
 // Those whose source is late, as one that hangs may be: what it finds later comes all the same.
@@ -132,11 +149,11 @@ void Core::AnswerOverdue() {
   const MonotonicTime now = deps_.clock->Now();
   std::erase_if(asking_, [&](const std::shared_ptr<Recalling>& recalling) {
     mu_.AssertHeld();
-    if (recalling->asked && now >= recalling->answer_by) {
+    if (recalling->searched && now >= recalling->answer_by) {
       ++remote_->counters.overdue_searches;
-      CallLater(std::exchange(recalling->asked, nullptr), true);
+      Later(std::exchange(recalling->searched, nullptr));
     }
-    return !recalling->asked;
+    return !recalling->searched;
   });
   TellOfLatePromises();
 }
@@ -253,8 +270,8 @@ void Core::OnFound(std::shared_ptr<Recalling> recalling, const RemoteSource::Fou
     // Full: the rest would not fit either, and the first ones of a prompt are worth the most.
     if (!BeginRecall(section, recalling, i, *found[i])) break;
   }
-  if (recalling->asked) {
-    CallLater(std::exchange(recalling->asked, nullptr), true);
+  if (recalling->searched) {
+    Later(std::exchange(recalling->searched, nullptr));
     std::erase(asking_, recalling);  // as many as there are recalls at most
   }
   EndRecall(*recalling);

@@ -59,7 +59,7 @@ void Core::OnScrubbed(ChunkSlot slot, const ChunkId& id, bool transient,
     Change chunk(this, slot);
     chunk->transient = transient;
     if (status.ok()) counters_.scrubbed_bytes += chunk->shape.payload_bytes;
-    if (EvictableFromG2(*chunk)) {
+    if (chunk->evictable_from_g2()) {
       FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
     }
   }

@@ -341,8 +341,18 @@ uint32_t Store::TokensPerChunk(const NamespaceDigest& ns) const {
 }
 absl::StatusOr<LookupResult> Store::Lookup(const SessionToken& session,
                                            const LookupRequest& request) {
-  absl::StatusOr<LookupResult> result = core_->Lookup(session, request);
+  absl::StatusOr<LookupResult> result = *core_->LookupOrSearch(session, request, nullptr);
   if (result.ok() && result->lease.value() != 0) TestPoint("lease-granted");
+  return result;
+}
+std::optional<absl::StatusOr<LookupResult>> Store::LookupOrSearch(
+    const SessionToken& session, const LookupRequest& request,
+    absl::AnyInvocable<void() &&> searched) {
+  if (!request.beyond.asks() || !reaches_beyond()) return Lookup(session, request);
+  auto result = core_->LookupOrSearch(session, request, std::move(searched));
+  if (result.has_value() && result->ok() && (*result)->lease.value() != 0) {
+    TestPoint("lease-granted");
+  }
   return result;
 }
 bool Store::reaches_beyond() const { return core_->reaches_beyond(); }

@@ -20,7 +20,7 @@
 #include <absl/status/statusor.h>
 
 #include <memory>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "tiers/store/events.h"
@@ -48,12 +48,10 @@ class Store {
   // serves. Until that is done its chunks are misses, and nothing is written there. Chunks deleted
   // since the start stay deleted. `done` gets OK, or why the device did not join: then the store
   // has let go of it, and may be given it again. FailedPrecondition at once: the place is taken.
-  void Attach(size_t device, const StoreDeps::DeviceDeps& deps,
-              absl::AnyInvocable<void(absl::Status) &&> done);
+  void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
 
   // A device that was coming (StoreDeps) could not be opened: no durable put waits for it any more.
   void NotComing(size_t device);
-
   // How a device is; nothing when it is away or does not answer. Cheap. When it is kReadOnly or
   // kOffline, opening it anew may help.
   std::optional<DeviceState> StateOfAnswering(size_t device) const;
@@ -62,10 +60,10 @@ class Store {
   // `done`, in a later Tick. FailedPrecondition at once: the device is not here, or the store
   // drains. The index keeps its records. Chunks deleted before stay deleted when the device joins
   // again, unless the drive has lost the end of the index's log.
-  void Detach(size_t device, absl::AnyInvocable<void(absl::Status) &&> done);
+  void Detach(size_t device, StatusCallback done);
 
   Incarnation incarnation() const;
-  StoreOptions options() const;  // as they are now; zeros replaced by what they mean
+  StoreOptions options() const;  // in effect; zeros are replaced by what they mean
   // Takes over what may change while a store runs: the limits of sessions, leases, reserved and
   // dirty bytes; the rates of the scrub and of admitted writes; the admission policy (a new one has
   // learned nothing); the capacities; each tenant's rates, leased bytes and quota of G3. A session
@@ -107,21 +105,27 @@ class Store {
   uint32_t TokensPerChunk(const NamespaceDigest& ns) const;
 
   absl::StatusOr<LookupResult> Lookup(const SessionToken& session, const LookupRequest& request);
-  // Looks for the keys behind the leading ones beyond the node, as request.beyond wants, and begins
-  // to bring what is worth it. A lookup by the same request then finds that coming. `asked` gets
-  // whether there was a search; it may run inside the call where there is nothing to ask.
+  // Lookup, unless request.beyond asks for a search and that is worth it. Then this returns nothing
+  // and looks for the missing keys beyond the node. Once what is worth it is on its way, or the
+  // wait is over, it calls `searched`, later and with no lock held. A Lookup by the same request
+  // with `after_search` set then finds what is coming.
+  std::optional<absl::StatusOr<LookupResult>> LookupOrSearch(
+      const SessionToken& session, const LookupRequest& request,
+      absl::AnyInvocable<void() &&> searched);
+  // The search alone, for who reads chunk by chunk: for the keys behind the leading ones. `asked`
+  // gets whether there was a search; it may run inside the call where there is nothing to ask.
   void AskBeyond(const SessionToken& session, const LookupRequest& request,
                  absl::AnyInvocable<void(bool) &&> asked);
   absl::Status Release(const SessionToken& session, LeaseId lease, uint32_t keep_keys);
   absl::StatusOr<uint64_t> Touch(const SessionToken& session, const ChunkSet& chunks);
-  // Begins to bring them into G2, those beyond the node too, as Recall.
+  // Begins to bring them into G2, from beyond the node too, as Recall.
   absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& session, const ChunkSet& chunks);
   // What is deleted is not found from here on. A kill may bring it back until WhenDeleted answers.
   absl::StatusOr<uint64_t> Delete(const SessionToken& session, const ChunkSet& chunks);
   // Calls `done` once no kill of the process, or with `durable` no loss of power either, brings
   // anything back that was deleted or cleared before. Any error: it might; this may be called again
   // to wait for the same. Of a device that is away or joins a kill may bring chunks back.
-  void WhenDeleted(bool durable, absl::AnyInvocable<void(absl::Status) &&> done);
+  void WhenDeleted(bool durable, StatusCallback done);
 
   // Brings those of these chunks that the node does not have into G2 from beyond it, as far as they
   // are there. `done` gets how many came, once no more will: they are in G2 until they are evicted.
@@ -129,11 +133,9 @@ class Store {
   // store drains.
   void Recall(const SessionToken& session, const ChunkSet& chunks,
               absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done);
-
   bool reaches_beyond() const;  // something lies beyond the node
   // True: all that was asked of what lies beyond the node is answered. Then a drain keeps it so.
   bool beyond_is_quiet() const;
-
   // Pins one chunk for reading. With a lease (not 0) it finds the chunk that the lease holds, even
   // if that was deleted since. FailedPrecondition: the lease is unknown.
   absl::StatusOr<ReadResult> Read(const SessionToken& session, const ChunkId& id, LeaseId lease,
@@ -148,7 +150,7 @@ class Store {
   // Calls `done` once the chunk is on stable storage. NotFound or Unavailable: it will not be, or a
   // power cut may have lost its bytes. The latter is never so of a chunk that a durable put was
   // told to be PRESENT, or has sealed.
-  void WhenDurable(const ChunkId& id, absl::AnyInvocable<void(absl::Status) &&> done);
+  void WhenDurable(const ChunkId& id, StatusCallback done);
 
   // Admin. Clear without a namespace forgets everything, reuse() included; returns how many chunks.
   uint64_t Clear(const std::optional<NamespaceDigest>& ns);
@@ -167,11 +169,10 @@ class Store {
   // without it, no more of that is begun.
   void BeginDrain(bool write_remote = false);
   // Syncs every device a last time; `done` gets the first error. After BeginDrain.
-  void SyncAll(absl::AnyInvocable<void(absl::Status) &&> done);
+  void SyncAll(StatusCallback done);
   // Periodic work (sync interval, retries). The owner calls it about ten times a second. True: the
   // store is at rest, and once a second is enough until StoreDeps::wake is called.
   bool Tick();
-
   // A reader of what enters and leaves the tiers. Watch: in one namespace that the session opened.
   // PermissionDenied: it has no grant to read. ResourceExhausted: the tenant has used up its part
   // of EventLimits::max_readers. WatchAll, for the daemon itself: of one tenant, or of all.
@@ -182,7 +183,6 @@ class Store {
   // alone, encrypted. Any other error: its device failed.
   void ReadMetadata(const ChunkId& id,
                     absl::AnyInvocable<void(absl::StatusOr<std::string>) &&> done);
-
   // Chunks that other tenants' readers were given since the last call.
   std::vector<ForeignRead> TakeForeignReads();
   StoreSnapshot snapshot() const;

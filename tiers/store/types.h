@@ -1,6 +1,7 @@
 // Values that cross the store's interface: requests, answers, limits.
 #pragma once
 
+#include <absl/functional/any_invocable.h>
 #include <absl/status/status.h>
 
 #include <array>
@@ -20,6 +21,7 @@ namespace kvkeep {
 
 using SessionToken = Digest<struct SessionTokenTag, 16>;  // unguessable
 using LeaseId = StrongInt<struct LeaseIdTag, uint64_t>;   // 0: none
+using StatusCallback = absl::AnyInvocable<void(absl::Status) &&>;
 
 // Parts that one call may ask for; a row of the presence bitmap fits one word.
 inline constexpr size_t kMaxPartsPerCall = 64;
@@ -91,6 +93,9 @@ struct LookupRequest {
   // the node counts, whoever asked for it.
   bool want_places = false;
   BeyondOptions beyond;
+  // The request was looked up before, and what was missing was searched for
+  // (Store::LookupOrSearch): it is charged, counted and told to the policies already.
+  bool after_search = false;
 };
 
 // Where a leased chunk lies in G2. It stays there while its lease lives.

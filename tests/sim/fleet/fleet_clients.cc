@@ -85,19 +85,23 @@ void FleetSimulator::LookupBeyond(Member& member, LookupRequest request, uint64_
   ++member.due;
   const MonotonicTime by = member.node->now() + wait;
   member.answer_by.insert(by);
-  member.node->store().AskBeyond(
+  const auto take = [this, &member, first, kept, parts, by, process = member.process](
+                        const absl::StatusOr<LookupResult>& result) {
+    KVKEEP_CHECK(process == member.process && member.due > 0);
+    --member.due;
+    member.answer_by.erase(member.answer_by.find(by));
+    KVKEEP_CHECK(result.ok() || absl::IsResourceExhausted(result.status()));
+    if (!result.ok()) return;
+    KVKEEP_CHECK(result->leading_keys + result->beyond_keys <= kept->size());
+    report_.came_from_others += result->beyond_keys;
+    NoteLease(member, first, *result);
+  };
+  LookupRequest again = request;
+  again.after_search = true;
+  const auto result = member.node->store().LookupOrSearch(
       member.token, request,
-      [this, &member, request, first, kept, parts, by, process = member.process](bool) {
-        KVKEEP_CHECK(process == member.process && member.due > 0);
-        --member.due;
-        member.answer_by.erase(member.answer_by.find(by));
-        const auto result = member.node->store().Lookup(member.token, request);
-        KVKEEP_CHECK(result.ok() || absl::IsResourceExhausted(result.status()));
-        if (!result.ok()) return;
-        KVKEEP_CHECK(result->leading_keys + result->beyond_keys <= kept->size());
-        report_.came_from_others += result->beyond_keys;
-        NoteLease(member, first, *result);
-      });
+      [&member, take, again] { take(member.node->store().Lookup(member.token, again)); });
+  if (result.has_value()) take(*result);
 }
 
 // Chunks on the node are promised; chunks that are coming are not.
