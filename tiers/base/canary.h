@@ -8,7 +8,7 @@ namespace kvkeep {
 
 enum class Canary {
   kVisibleBeforeSealed = 1,  // store.cc: a put is found from its reservation on
-  kReuseUnderLease = 2,      // core.cc: G2 evicts what is pinned
+  kReuseUnderLease = 2,      // chunks.cc: G2 evicts what is pinned
   kReuseBeforeRemoval = 3,   // g3_space.cc: extents of G3 free before the batch that removes them
   kLostWakeUp = 4,           // promote.cc: a promotion that ends starts no other one
   kDoubleFree = 5,           // put.cc: the loser of two puts gives its space back twice

@@ -48,7 +48,7 @@ std::string MessageOf(const DeviceTier& tier) {
 uint64_t Core::Clear(const std::optional<NamespaceDigest>& ns) {
   uint64_t cleared = 0;
   {
-    Section section(this);
+    Section section(&chunks_);
     uint64_t moves = 0;
     do {  // again when a chunk changed its slot meanwhile: it may have been passed by
       moves = moves_;
@@ -79,7 +79,7 @@ StoreSnapshot Core::Snapshot() {
   snapshot.sessions.reserve(sessions);
   infos.reserve(sessions);
   {
-    Section section(this);
+    Section section(&chunks_);
     SnapshotTiers(snapshot);
     SnapshotSessions(section, snapshot, infos);
   }
@@ -89,8 +89,8 @@ StoreSnapshot Core::Snapshot() {
 
 void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   snapshot.counters = counters_;
-  snapshot.lock_hold = lock_hold_.counts();
-  snapshot.lock_wait = lock_wait_.counts();
+  snapshot.lock_hold = chunks_.lock_hold().counts();
+  snapshot.lock_wait = chunks_.lock_wait().counts();
   snapshot.write_back_age = write_back_age_.counts();
   snapshot.life = life_.snapshot();
   snapshot.namespaces = meters_.snapshot();
@@ -298,7 +298,7 @@ void Core::CheckDoubt(const DeviceTier& tier) {
 }
 
 void Core::CheckInvariants() {
-  Section section(this, Section::Kind::kNotMeasured);
+  Section section(&chunks_, Section::Kind::kNotMeasured);
   CheckMarks();
   CheckTold();
   CheckShares();

@@ -1,21 +1,23 @@
-// Core::Change: a scope around changes to one chunk. Included by core.h, which it belongs to.
+// Change: a scope around changes to one chunk.
 #pragma once
 
-#include "tiers/store/core.h"
+#include "tiers/store/chunks.h"
 
 namespace kvkeep::store_internal {
 
 // A change that may alter whether the chunk can be evicted, or end its life, is made inside a
 // Change. When that ends it settles the accounts; from then on the chunk may be gone.
-class Core::Change {
+class Change {
  public:
-  Change(Core* core, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core->mu_);
+  Change(Chunks* chunks, ChunkSlot slot) STORE_LOCKED;
   ~Change();
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
   Chunk& operator*() const { return chunk_; }
   Chunk* operator->() const { return &chunk_; }
 
  private:
-  Core* const core_;
+  Chunks& chunks_;
   const ChunkSlot slot_;
   Chunk& chunk_;
   const bool was_evictable_;

@@ -76,8 +76,7 @@ void Core::PumpIndex(DeviceTier& tier) {
   if (batch->empty()) return;
   tier.commits.Begin(
       *batch,
-      [&](const ChunkId& id)
-          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return HasOtherRecord(tier, id); },
+      [&](const ChunkId& id) STORE_LOCKED { return HasOtherRecord(tier, id); },
       tier.unsaved_recency);
   Later([this, &tier, batch] {
     const auto commit = [this, &tier, batch] {
@@ -123,7 +122,7 @@ void Core::BecomeUnclean(DeviceTier& tier) {
 
 void Core::OnCommitted(DeviceTier& tier, std::shared_ptr<CommitBatch> batch,
                        absl::Status status) {
-  Section section(this);
+  Section section(&chunks_);
   const MonotonicTime now = deps_.clock->Now();
   KVKEEP_CHECK(tier.commits.under_way() && !tier.syncs.clean());
   const bool put_off = batch->synced.ok() && tier.commits.IsPutOff(status, now);
@@ -220,7 +219,7 @@ void Core::OnAddCommitted(DeviceTier& tier, const PendingAdd& add) {
   if (durable_waiters_.Has(add.slot)) {
     tier.syncs.Wait(add.record.sequence, durable_waiters_.Take(add.slot));
   }
-  Change chunk(this, add.slot);
+  Change chunk(&chunks_, add.slot);
   KVKEEP_CHECK(chunk->g3_state == G3State::kCommitting && chunk->device == tier.number);
   KVKEEP_CHECK(chunk->g3_generation == add.record.generation && chunk->id == add.record.id);
   SetG3State(*chunk, G3State::kStored);
@@ -231,7 +230,7 @@ void Core::OnAddCommitted(DeviceTier& tier, const PendingAdd& add) {
 }
 
 void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
-  Section section(this);
+  Section section(&chunks_);
   const ChunkSlot slot = table_.Find(id);
   if (slot != kNoSlot && table_.at(slot).doubtful) SetAside(slot);
   if (slot == kNoSlot || table_.at(slot).unconfirmed || table_.at(slot).doubtful) {
@@ -310,7 +309,7 @@ void Core::NoteFailedSync(DeviceTier& tier, const absl::Status& status) {
 
 void Core::OnSynced(DeviceTier& tier, const StableMark& mark, bool doubt_saved,
                     absl::Status status) {
-  Section section(this);
+  Section section(&chunks_);
   KVKEEP_CHECK(mark.sequence <= tier.commits.committed());
   if (status.ok()) {
     ++counters_.syncs;
@@ -334,7 +333,7 @@ void Core::OnSynced(DeviceTier& tier, const StableMark& mark, bool doubt_saved,
 
 // The next Tick tries again.
 void Core::OnSyncPutOff(DeviceTier& tier) {
-  Section section(this);
+  Section section(&chunks_);
   tier.syncs.PutOff();
   tier.doubt_shrank = true;  // perhaps
   const absl::Status why = absl::UnavailableError("the index takes no sync");
@@ -351,7 +350,7 @@ void Core::PumpLater(LowerTier& tier) {
 
 // The tier stays meanwhile, as Leave waits until it is not pumped.
 void Core::KeepPumping(LowerTier& tier) {
-  Section section(this);
+  Section section(&chunks_);
   while (tier.pump.RunOnce()) {
     if (tier.pump.asked()) section.Yield();
   }
@@ -377,7 +376,7 @@ void Core::NoteIo(LowerTier& tier, bool write, const absl::Status& status) {
 }
 
 bool Core::Tick() {
-  Section section(this, Section::Kind::kMaintenance);
+  Section section(&chunks_, Section::Kind::kMaintenance);
   const MonotonicTime now = deps_.clock->Now();
   const auto passed = std::min(now - last_tick_.value_or(now), kMostOfATick);
   last_tick_ = now;
@@ -413,7 +412,9 @@ bool Core::Tick() {
   WriteForWaiters(section);
   scrubber_.Pay(now);
   ScrubNext(section);
-  return at_rest_ = IsAtRest();
+  const bool at_rest = IsAtRest();
+  chunks_.SetAtRest(at_rest);
+  return at_rest;
 }
 
 // Nothing is under way or waits for its time, but for what may as well be a second late: a device
@@ -428,7 +429,7 @@ bool Core::IsAtRest() const {
 }
 
 void Core::WhenDeleted(bool durable, StatusCallback done) {
-  Section section(this);
+  Section section(&chunks_);
   const auto all = std::make_shared<Gathering>(devices_.size() + 2, std::move(done));
   for (const auto& each : devices_) {
     DeviceTier& tier = *each;
@@ -454,7 +455,7 @@ void Core::WhenDeleted(bool durable, StatusCallback done) {
 
 // Calls `done` once all that is committed now is on stable storage.
 void Core::WhenStable(DeviceTier& tier, StatusCallback done) {
-  Section section(this);
+  Section section(&chunks_);
   if (!tier.here()) return CallLater(std::move(done), absl::UnavailableError("the device left"));
   const CommitSequence committed = tier.commits.committed();
   if (tier.syncs.IsStable(committed)) return CallLater(std::move(done), absl::OkStatus());
@@ -463,7 +464,7 @@ void Core::WhenStable(DeviceTier& tier, StatusCallback done) {
 }
 
 void Core::SyncAll(StatusCallback done) {
-  Section section(this);
+  Section section(&chunks_);
   for (const auto& tier : devices_) {
     if (draining_ && tier->here()) SaveRecency(section, *tier);  // may yield
   }

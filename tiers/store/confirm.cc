@@ -64,7 +64,7 @@ void Core::OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::S
     status = decoded.status();
     if (decoded.ok()) header = *std::move(decoded);
   }
-  Section section(this);
+  Section section(&chunks_);
   DeviceTier& tier = *devices_[table_.at(slot).device];
   tier.confirms.End();
   tier.health.NoteHeard();
@@ -76,7 +76,7 @@ void Core::OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::S
   if (away || again) tier.confirms.AddAgain(confirm, deps_.clock->Now());
   bool detached = false, keyless = false;
   {
-    Change chunk(this, slot);
+    Change chunk(&chunks_, slot);
     KVKEEP_CHECK(chunk->g3_reading && chunk->g3_state == G3State::kStored);
     chunk->g3_reading = false;
     detached = chunk->detached;

@@ -2,7 +2,7 @@
 // them (confirm.cc): which is next, which could not be read and is tried again, how many are being
 // read.
 //
-// Owned by the device's tier; the core's lock protects it.
+// Owned by the device's tier; the store's lock protects it.
 #pragma once
 
 #include <chrono>

@@ -1,12 +1,8 @@
-// Core: the one state machine behind the store's mutex. Internal; the interface is store.h. Its
-// methods are spread over files by flow: README.md says which.
+// Core: what the store does with its chunks (chunks.h) in all tiers. Internal; the interface is
+// store.h. Its methods are spread over files by flow: README.md says which.
 //
-// How the lock is used. Every entry point opens a Section, with one exception: the outcome of one
-// piece of a promotion, as promotions have a lock of their own (promotion.h). Work for the outside
-// (device I/O, executor tasks, callers' callbacks) goes into the hold (hold.h) with Later() and
-// runs on the same thread right after the Section has unlocked. A change to a chunk that may alter
-// whether it can be evicted, or end its life, is made inside a Change. When the Change ends it
-// settles the accounts; from then on the chunk may be gone.
+// Every entry point opens a Section, with one exception: the outcome of one piece of a promotion,
+// as promotions have a lock of their own (promotion.h).
 #pragma once
 
 #include <atomic>
@@ -17,14 +13,11 @@
 #include "tiers/base/executor.h"
 #include "tiers/policy/admission_policy.h"
 #include "tiers/store/cipher_buffers.h"
+#include "tiers/store/change.h"
+#include "tiers/store/chunks.h"
 #include "tiers/store/device_tier.h"
 #include "tiers/store/event_hub.h"
-#include "tiers/store/fair_mutex.h"
-#include "tiers/store/g2_pool.h"
-#include "tiers/store/hold.h"
 #include "tiers/store/leases.h"
-#include "tiers/store/life_samples.h"
-#include "tiers/store/live_marks.h"
 #include "tiers/store/namespace_meters.h"
 #include "tiers/store/owners.h"
 #include "tiers/store/promotion.h"
@@ -32,25 +25,21 @@
 #include "tiers/store/remote_tier.h"
 #include "tiers/store/reuse_meter.h"
 #include "tiers/store/scrubber.h"
+#include "tiers/store/section.h"
 #include "tiers/store/session_table.h"
 #include "tiers/store/shares.h"
-#include "tiers/store/work.h"
 #include "tiers/store/write_backs.h"
 
 // Of a method: the caller holds the lock.
-#define LOCKED ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_)
+#define LOCKED STORE_LOCKED
 
 namespace kvkeep::store_internal {
 
-class Core final : private ReadSink {
+class Core final : private ReadSink, private ChunkHooks {
  public:
   using MetadataCallback = absl::AnyInvocable<void(absl::StatusOr<std::string>) &&>;
 
   Core(const StoreOptions& options, const StoreDeps& deps);
-  ~Core();
-
-  class Section;  // section.h
-  class Change;   // change.h
 
   // ---- store.h, same contracts (join.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
   absl::Status Recover();
@@ -102,7 +91,6 @@ class Core final : private ReadSink {
   StoreSnapshot Snapshot();
   std::vector<ForeignRead> TakeForeignReads();
   ReuseSnapshot Reuse() { return reuse_.snapshot(deps_.clock->Now()); }
-  uint64_t TakeLongestHoldNs();
   // For EventReader, which has a number here. Its events are those of a namespace that the session
   // has open, of a tenant, or of all tenants.
   absl::StatusOr<uint64_t> BeginEvents(const SessionToken& token, const NamespaceDigest& ns);
@@ -117,55 +105,31 @@ class Core final : private ReadSink {
   absl::Status SetLimits(const StoreOptions& options);
   void AddMemory(const std::vector<Extent>& extents);
   Incarnation incarnation() const { return incarnation_; }
-  // Contiguous memory of an image in G2, from `offset`, at most `bytes`.
-  std::span<std::byte> ImageMemory(const ExtentList& extents, uint64_t offset,
-                                   uint64_t bytes) const;
-  HeaderPage HeaderInArena(const ExtentList& extents) const;
-  ImagePlacement G2Placement(Generation generation, const ExtentList& extents) const;
+  Chunks& chunks() { return chunks_; }
   const StoreDeps& deps() const { return deps_; }
 
  private:
-  friend class Section;
-
-  // ---- core.cc: shorthands for hold_'s methods, then what all flows share
-  void Count(uint32_t units) LOCKED { hold_.Count(units); }
-  bool Spent() const LOCKED { return hold_.Spent(); }
-  void Later(Hold::Task work) LOCKED { hold_.Later(std::move(work)); }
+  // ---- core.cc
+  void Count(uint32_t units) LOCKED { chunks_.Count(units); }
+  bool Spent() const LOCKED { return chunks_.Spent(); }
+  void Later(Hold::Task work) LOCKED { chunks_.Later(std::move(work)); }
   template <typename Callback, typename Answer>
   void CallLater(Callback callback, Answer answer) LOCKED {
     hold_.CallLater(std::move(callback), std::move(answer));
   }
-  void NoteHold(uint64_t held_ns, uint64_t worked_ns) LOCKED;
-  void Settle(ChunkSlot slot, bool was_evictable) LOCKED;
-  void Pin(ChunkSlot slot) LOCKED;
-  void UnpinLocked(ChunkSlot slot) LOCKED;
-  void InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) LOCKED;
+  bool HasPool(TenantId tenant) const LOCKED { return chunks_.HasPool(tenant); }
+  G2Pool& pool(TenantId tenant) LOCKED { return chunks_.pool(tenant); }
+  G2Pool& pool(const Chunk& chunk) LOCKED { return chunks_.pool(chunk); }
+  // ChunkHooks
+  void Verify(ChunkSlot slot) LOCKED override;
+  void OnDetached(Chunk& chunk, ChunkSlot slot) LOCKED override;
+  void LeaveG3(Chunk& chunk, ChunkSlot slot) LOCKED override;
+  void OnHomeless(ChunkSlot slot) LOCKED override;
+  void OnChanged(Chunk& chunk) LOCKED override;
+  void OnGone(const Chunk& chunk, ChunkSlot slot) LOCKED override;
   Fingerprint InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent, MonotonicTime now) LOCKED;
-  void NoteGone(const Chunk& chunk, LifeSamples::Where where, EvictionPolicy::EraseReason reason)
-      LOCKED;
-  void SetG2State(Chunk& chunk, G2State to) LOCKED;
-  void FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) LOCKED;
-  // Nobody (shares.h) has no pool: chunks whose tenant is not configured any more are in G3 alone.
-  bool HasPool(TenantId tenant) const LOCKED {
-    return tenant.value() < pools_.size();
-  }
-  G2Pool& pool(TenantId tenant) LOCKED {
-    KVKEEP_CHECK(HasPool(tenant));
-    return *pools_[tenant.value()];
-  }
-  G2Pool& pool(const Chunk& chunk) LOCKED { return pool(chunk.tenant); }
-  // As ChunkTable::Create. The chunk belongs to the owner of its namespace.
-  ChunkSlot CreateChunk(const ChunkId& id, const ImageShape& shape) LOCKED;
-  // Space in the tenant's pool, made by eviction where need be. May yield.
-  std::optional<ExtentList> AllocateG2(Section& section, TenantId tenant, uint64_t blocks,
-                                       ChunkSlot parent) LOCKED;
-  // kSpent: not yet; this hold has done its share of work.
-  enum class Evicted : uint8_t { kOne, kNone, kSpent };
-  Evicted EvictOneFromG2(G2Pool& pool) LOCKED;
-  // From here on the chunk is not found. The records that it replaced go too, so that no restart
-  // finds those.
+  // Chunks::Detach. The records that the chunk replaced go too, so that no restart finds those.
   void DetachChunk(ChunkSlot slot) LOCKED;
-  void DetachOnly(ChunkSlot slot) LOCKED;
   // Has the index forget a record while its blocks stay whose they are.
   void RemoveRecord(DeviceTier& tier, const ChunkId& id) LOCKED;
 
@@ -347,10 +311,8 @@ class Core final : private ReadSink {
   // ---- unbacked.cc
   void WaitUnbacked(ChunkSlot slot, ChunkSlot parent) LOCKED;
   void WaitAgain(ChunkSlot slot, const std::optional<ChunkKey>& parent) LOCKED;
-  ChunkSlot EndUnbackedWait(ChunkSlot slot) LOCKED;
   DeviceTier* EnqueueUnbacked(ChunkSlot slot) LOCKED;
   void PumpUnbacked(DeviceTier& tier) LOCKED;
-  void NoteUnbacked(Chunk& chunk) LOCKED;
   void CheckUnbacked() LOCKED;
 
   // ---- g3_space.cc
@@ -539,7 +501,6 @@ class Core final : private ReadSink {
   const StoreDeps deps_;
   const Incarnation incarnation_;
   const Owners owners_;
-  std::vector<double> parts_;               // of the arena, by TenantId
   std::vector<const DataKey*> write_keys_, remote_write_keys_;  // by TenantId; null: no key ring
   const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
 
@@ -548,53 +509,48 @@ class Core final : private ReadSink {
   Mutex telling_mu_;
   ReuseMeter reuse_;
 
-  // ---- state: protected by mu_
-  FairMutex mu_;
-  StoreOptions limits_ ABSL_GUARDED_BY(mu_);        // the options in effect
-  bool over_quota_ ABSL_GUARDED_BY(mu_) = false;    // somebody may hold more than a new quota
-  bool over_capacity_ ABSL_GUARDED_BY(mu_) = true;  // a tier may hold more than its capacity
-  bool at_rest_ ABSL_GUARDED_BY(mu_) = false;       // and no call came since
-  std::optional<MonotonicTime> last_tick_ ABSL_GUARDED_BY(mu_);
-  Hold hold_ ABSL_GUARDED_BY(mu_);
-  MemoryToucher toucher_;
-  const std::shared_ptr<SlotArrays> slots_;  // what is in it the lock protects
-  ChunkTable table_ ABSL_GUARDED_BY(mu_);
-  Incarnations incarnations_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);   // by TenantId
-  Shares slot_shares_ ABSL_GUARDED_BY(mu_);                           // of the table
-  Shares g3_shares_ ABSL_GUARDED_BY(mu_);                             // of all devices, in blocks
-  std::vector<TenantCounters> tenant_counters_ ABSL_GUARDED_BY(mu_);  // as Shares: Nobody is last
-  std::vector<std::unique_ptr<AdmissionPolicy>> admissions_ ABSL_GUARDED_BY(mu_);  // by TenantId
-  LiveMarks marks_ ABSL_GUARDED_BY(mu_);
-  std::vector<ChunkSlot> unverified_ ABSL_GUARDED_BY(mu_);  // swept from the back; may be gone
-  ChunkSlot sweeping_ ABSL_GUARDED_BY(mu_) = kNoSlot;
-  uint64_t sweep_budget_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // until the next tick
-  Scrubber scrubber_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<DeviceTier>> devices_ ABSL_GUARDED_BY(mu_);
-  SessionTable sessions_ ABSL_GUARDED_BY(mu_);
-  LeaseBook leases_ ABSL_GUARDED_BY(mu_);
-  Puts puts_ ABSL_GUARDED_BY(mu_);
+  // ---- the chunks; references to their state for the chapters of this class
+  Chunks chunks_;
+  Hold& hold_ STORE_GUARDED = chunks_.hold;
+  ChunkTable& table_ STORE_GUARDED = chunks_.table;
+  std::vector<std::unique_ptr<G2Pool>>& pools_ STORE_GUARDED = chunks_.pools;
+  Shares& slot_shares_ STORE_GUARDED = chunks_.slot_shares;
+  LiveMarks& marks_ STORE_GUARDED = chunks_.marks;
+  LifeSamples& life_ STORE_GUARDED = chunks_.life;
+  StoreCounters& counters_ STORE_GUARDED = chunks_.counters;
+  std::vector<TenantCounters>& tenant_counters_ STORE_GUARDED = chunks_.tenant_counters;
+
+  // ---- state: protected by the lock
+  StoreOptions limits_ STORE_GUARDED;        // the options in effect
+  bool over_quota_ STORE_GUARDED = false;    // somebody may hold more than a new quota
+  bool over_capacity_ STORE_GUARDED = true;  // a tier may hold more than its capacity
+  std::optional<MonotonicTime> last_tick_ STORE_GUARDED;
+  Incarnations incarnations_ STORE_GUARDED;
+  Shares g3_shares_ STORE_GUARDED;                             // of all devices, in blocks
+  std::vector<std::unique_ptr<AdmissionPolicy>> admissions_ STORE_GUARDED;  // by TenantId
+  std::vector<ChunkSlot> unverified_ STORE_GUARDED;  // swept from the back; may be gone
+  ChunkSlot sweeping_ STORE_GUARDED = kNoSlot;
+  uint64_t sweep_budget_bytes_ STORE_GUARDED = 0;  // until the next tick
+  Scrubber scrubber_ STORE_GUARDED;
+  std::vector<std::unique_ptr<DeviceTier>> devices_ STORE_GUARDED;
+  SessionTable sessions_ STORE_GUARDED;
+  LeaseBook leases_ STORE_GUARDED;
+  Puts puts_ STORE_GUARDED;
   // A tree: a hash map that grows moves all of its entries under the lock.
-  absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
-  WriteBacks write_backs_ ABSL_GUARDED_BY(mu_);
-  DurableWaiters durable_waiters_ ABSL_GUARDED_BY(mu_){&hold_};
-  ReplacedRecords replaced_ ABSL_GUARDED_BY(mu_);
-  bool wait_for_device_ ABSL_GUARDED_BY(mu_) = false;  // some of durable_waiters_ do
-  uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of chunks to other slots, of devices out
-  bool draining_ ABSL_GUARDED_BY(mu_) = false, drains_to_remote_ ABSL_GUARDED_BY(mu_) = false;
-  StoreCounters counters_ ABSL_GUARDED_BY(mu_);
-  Histogram lock_hold_ ABSL_GUARDED_BY(mu_), lock_wait_ ABSL_GUARDED_BY(mu_);
-  Histogram write_back_age_ ABSL_GUARDED_BY(mu_){kAgeBounds};
-  LifeSamples life_ ABSL_GUARDED_BY(mu_);
-  NamespaceMeters meters_ ABSL_GUARDED_BY(mu_);
-  EventHub events_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<RemoteTier> remote_ ABSL_GUARDED_BY(mu_);  // null: nothing is beyond the node
-  std::vector<std::shared_ptr<Recalling>> asking_ ABSL_GUARDED_BY(mu_);  // lookups wait for these
+  absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ STORE_GUARDED;
+  WriteBacks write_backs_ STORE_GUARDED;
+  DurableWaiters durable_waiters_ STORE_GUARDED{&hold_};
+  ReplacedRecords replaced_ STORE_GUARDED;
+  bool wait_for_device_ STORE_GUARDED = false;  // some of durable_waiters_ do
+  uint64_t moves_ STORE_GUARDED = 0;  // of chunks to other slots, of devices out
+  bool draining_ STORE_GUARDED = false, drains_to_remote_ STORE_GUARDED = false;
+  Histogram write_back_age_ STORE_GUARDED{kAgeBounds};
+  NamespaceMeters meters_ STORE_GUARDED;
+  EventHub events_ STORE_GUARDED;
+  std::unique_ptr<RemoteTier> remote_ STORE_GUARDED;  // null: nothing is beyond the node
+  std::vector<std::shared_ptr<Recalling>> asking_ STORE_GUARDED;  // lookups wait for these
 };
 
 }  // namespace kvkeep::store_internal
 
 #undef LOCKED
-
-#include "tiers/store/change.h"
-#include "tiers/store/section.h"

@@ -37,7 +37,7 @@ absl::Status Core::DecryptUnit(const ImageCipher& cipher, const ImageHeader& hea
   AesGcm message = cipher.Unit(AesGcm::Direction::kDecrypt, unit);
   const uint64_t end = shape.unit_end(unit);
   for (uint64_t at = shape.unit_begin(unit); at < end;) {
-    const std::span<std::byte> run = ImageMemory(extents, at, end - at);
+    const std::span<std::byte> run = chunks_.ImageMemory(extents, at, end - at);
     message.Append(run, run.data());
     at += run.size();
   }

@@ -9,8 +9,8 @@
 // either: after kAnswerPatience it is stuck, and left alone as if it was offline until anything
 // ends, so that nobody waits for it.
 //
-// Owned by the device's tier; the core's lock protects it. Whether the device has joined is not its
-// business.
+// Owned by the device's tier; the store's lock protects it. Whether the device has joined is not
+// its business.
 #pragma once
 
 #include <absl/status/status.h>

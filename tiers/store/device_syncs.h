@@ -10,7 +10,7 @@
 // once that is stable, or will never be. Callbacks run after the hold (hold.h), never under the
 // lock.
 //
-// The device's tier owns it; the core's lock protects it. Core hands the syncs to the device's
+// The device's tier owns it; the store's lock protects it. Core hands the syncs to the device's
 // executor: commit.cc.
 #pragma once
 

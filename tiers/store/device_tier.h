@@ -1,5 +1,5 @@
 // DeviceTier: one device of G3, as the core sees it: its space, its queues, how it is. Plain. The
-// core's lock protects all but `heard`, and `failed_data_sync`, which is the sync executor's.
+// store's lock protects all but `heard`, and `failed_data_sync`, which is the sync executor's.
 #pragma once
 
 #include <absl/status/status.h>

@@ -7,7 +7,7 @@
 // groups that have some, with gaps where others were; where there are too many gaps the smallest
 // are closed again: more doubt, never less.
 //
-// Owned by the device's tier; the core's lock protects it.
+// Owned by the device's tier; the store's lock protects it.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // synced its record: device_syncs.h.
 //
 // A chunk that is given up fails them. Callbacks run after the hold (hold.h), never under the lock.
-// The core's lock protects it.
+// The store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>

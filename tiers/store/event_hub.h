@@ -7,7 +7,7 @@
 // slices; so do all of them when a device came or went.
 //
 // Reads the table, changes nothing of it but those two bits. Calls nobody: a reader is woken
-// through Hold. The core's lock protects it.
+// through Hold. The store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>

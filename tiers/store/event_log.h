@@ -1,7 +1,7 @@
 // EventLog: the last so many events, for readers that each remember how far they are.
 //
 // Has memory only while it is on: whoever turns it on brings it, whoever turns it off takes it, so
-// that none is allocated or freed under the core's lock, which protects it. Append overwrites the
+// that none is allocated or freed under the store's lock, which protects it. Append overwrites the
 // oldest and allocates nothing.
 #pragma once
 

@@ -30,7 +30,7 @@ namespace store_internal {
 absl::StatusOr<uint64_t> Core::BeginEvents(const SessionToken& token, const NamespaceDigest& ns) {
   auto reader = std::make_unique<EventReaderState>();
   EventLog::Memory memory = EventLog::MakeMemory(options_.events.log_entries);
-  Section section(this);
+  Section section(&chunks_);
   KVKEEP_ASSIGN_OR_RETURN(const Session* session, sessions_.Find(token));
   KVKEEP_RETURN_IF_ERROR(sessions_.CheckGrant(*session, &Grants::read));
   KVKEEP_RETURN_IF_ERROR(session->FindNamespace(ns).status());
@@ -54,21 +54,21 @@ uint64_t Core::BeginAllEvents(std::optional<TenantId> tenant) {
     reader->tag = TenantOptions::Tag(options_.tenants[tenant->value()].name);
   }
   EventLog::Memory memory = EventLog::MakeMemory(options_.events.log_entries);
-  Section section(this);
+  Section section(&chunks_);
   return events_.Begin(std::move(reader), memory);
 }
 
 void Core::EndEvents(uint64_t id) {
   EventLog::Memory unused;  // outlives the lock
   std::unique_ptr<EventReaderState> ended;
-  Section section(this);
+  Section section(&chunks_);
   ended = events_.End(id, &unused);
 }
 
 absl::StatusOr<EventBatch> Core::NextEvents(uint64_t id) {
   EventBatch batch;
   batch.events.reserve(EventHub::kMostInBatch + 1);  // a chunk may be in two tiers
-  Section section(this);
+  Section section(&chunks_);
   const std::optional<SessionToken> session = events_.SessionOf(id);
   if (session.has_value()) KVKEEP_RETURN_IF_ERROR(sessions_.Find(*session).status());
   events_.Next(id, &batch);
@@ -76,7 +76,7 @@ absl::StatusOr<EventBatch> Core::NextEvents(uint64_t id) {
 }
 
 void Core::WhenMoreEvents(uint64_t id, absl::AnyInvocable<void() &&> wake) {
-  Section section(this);
+  Section section(&chunks_);
   const std::optional<SessionToken> session = events_.SessionOf(id);
   const bool closed = session.has_value() && !sessions_.IsOpen(*session);
   events_.WhenMore(id, std::move(wake), closed);

@@ -109,7 +109,7 @@ DeviceTier* Core::ChooseDevice(const Chunk& chunk, ChunkSlot parent) {
   return stays ? parents : best;
 }
 
-Core::Evicted Core::EvictOneFromG3(DeviceTier& tier, TenantId from) {
+Evicted Core::EvictOneFromG3(DeviceTier& tier, TenantId from) {
   EvictionPolicy& policy = tier.policy(from);
   while (const std::optional<ChunkSlot> victim = policy.Victim()) {
     if (table_.at(*victim).g3_reading) {
@@ -118,7 +118,7 @@ Core::Evicted Core::EvictOneFromG3(DeviceTier& tier, TenantId from) {
       if (Spent()) return Evicted::kSpent;
       continue;
     }
-    Change chunk(this, *victim);
+    Change chunk(&chunks_, *victim);
     KVKEEP_CHECK(chunk->device == tier.number && chunk->tenant == from);
     ++counters_.g3_evictions;
     ++tenant_counters_[from.value()].g3_evictions;
@@ -152,7 +152,7 @@ Core::Room Core::MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blo
   return Room::kMade;
 }
 
-Core::Evicted Core::EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blocks) {
+Evicted Core::EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blocks) {
   Count(static_cast<uint32_t>(work::kLook * tenant_counters_.size()));
   if (Planted(Canary::kTakesFromAnybody) && tier.CanGive(TenantId(0))) {
     if (tenant.value() > 0) ++tenant_counters_[0].g3_pushed_out;
@@ -213,7 +213,7 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
   KVKEEP_CHECK(chunk.g3_state == G3State::kStored && !chunk.g3_reading);
   DeviceTier& tier = *devices_[chunk.device];
   if (chunk.in_g3_policy) tier.policy(chunk.tenant).OnErase(slot, reason);
-  NoteGone(chunk, LifeSamples::kG3, reason);
+  chunks_.NoteGone(chunk, LifeSamples::kG3, reason);
   chunk.in_g3_policy = false;
   if (Planted(Canary::kReuseBeforeRemoval)) {
     tier.allocator->Free(chunk.g3);

@@ -26,7 +26,7 @@ bool Core::PinForLease(Grant& grant, size_t i) {
   if (!leases_.MayHold(holder, slot)) return false;
   Count(work::kFind);
   leases_.Hold(holder, slot);
-  Pin(slot);
+  chunks_.Pin(slot);
   grant.pinned[i] = true;
   grant.bytes += chunk.blocks() * kBlockBytes;
   grant.payload_bytes += chunk.shape.payload_bytes;
@@ -94,7 +94,7 @@ void Core::PinWhatIsInG2(Section& section, Grant& grant) {
 void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
   const auto& entries = grant.entries;
   const size_t parts = grant.lookup.chunks.parts.size();
-  const auto bring = [&](size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto bring = [&](size_t i) STORE_LOCKED {
     const ChunkSlot slot = entries[i].slot;
     const ChunkSlot parent = i >= parts ? entries[i - parts].slot : kNoSlot;
     const ChunkId id = grant.lookup.id(entries[i].chunk);
@@ -162,7 +162,7 @@ absl::StatusOr<bool> Core::TellKnownLease(Section& section, const SessionToken& 
 
 absl::Status Core::GrantLease(Section& section, const SessionToken& token, TenantId tenant,
                               Grant& grant) {
-  const auto give_back = [&](absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto give_back = [&](absl::Status why) STORE_LOCKED {
     Shorten(section, grant, 0);
     return why;
   };
@@ -229,7 +229,7 @@ void Core::CountServed(const Session* session, const NamespaceDigest& ns, const 
 std::vector<ForeignRead> Core::TakeForeignReads() {
   ForeignReads taken;
   {
-    Section section(this);
+    Section section(&chunks_);
     std::swap(taken, meters_.foreign());
   }
   return taken.Take();

@@ -1,9 +1,8 @@
 // Hold: one hold of the store's lock. How much work it may do, and which tasks it leaves to be run
 // when the lock is let go.
 //
-// Core owns the one Hold and begins it anew with each Section; the store's objects refer to it.
-// Device I/O, executor tasks and callbacks of callers never run under the lock: they go into Later.
-// The core's lock protects it.
+// Chunks owns the one Hold, and each Section begins it anew. Device I/O, executor tasks and
+// callbacks of callers never run under the lock: they go into Later. The store's lock protects it.
 #pragma once
 
 #include <absl/functional/any_invocable.h>

@@ -2,7 +2,7 @@
 // process. Chunks that one process wrote share one, so a chunk keeps two bytes instead of eight.
 //
 // Nothing is ever given back: there are as many as there were starts of which records are left. The
-// core's lock protects it.
+// store's lock protects it.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>

@@ -101,14 +101,14 @@ struct Core::Arrival {
 
 absl::Status Core::Recover() {
   {
-    Section section(this, Section::Kind::kNotMeasured);  // nobody is served yet
+    Section section(&chunks_, Section::Kind::kNotMeasured);  // nobody is served yet
     for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
       auto tier = std::make_unique<DeviceTier>(device, deps_.mac_key, options_, &incarnations_);
       if (deps_.devices[device].coming) {
         tier->coming_until = deps_.clock->Now() + kComingPatience;
       }
       tier->pump.SetWork([this, raw = tier.get()] {
-        mu_.AssertHeld();
+        chunks_.AssertHeld();
         PumpDevice(*raw);
       });
       MakeG3Policies(*tier);
@@ -145,22 +145,22 @@ void Core::MakeG3Policies(DeviceTier& tier) {
     const DeviceTier& first = devices_.empty() ? tier : *devices_.front();
     tier.policies.push_back(MakeEvictionPolicy(
         options_.g3_policy,
-        {.max_chunks = slots_->max_slots(),
-         .slots = slots_,
+        {.max_chunks = chunks_.slots->max_slots(),
+         .slots = chunks_.slots,
          .shares_memory_with = first.policies.empty() ? nullptr : first.policies[0].get()}));
     tier.learners.push_back(LearnerIn(*tier.policies.back()));
   }
 }
 
 DeviceTier& Core::TierOf(size_t device) {
-  Section section(this, Section::Kind::kNotMeasured);
+  Section section(&chunks_, Section::Kind::kNotMeasured);
   return *devices_[device];
 }
 
 std::vector<NvmeDevice*> Core::AttachedDevices() {
   std::vector<NvmeDevice*> devices;
   devices.reserve(deps_.devices.size());
-  Section section(this, Section::Kind::kNotMeasured);
+  Section section(&chunks_, Section::Kind::kNotMeasured);
   for (const auto& tier : devices_) devices.push_back(tier->device);
   return devices;
 }
@@ -180,7 +180,7 @@ absl::Status Core::BeginJoin(DeviceTier& tier, const StoreDeps::DeviceDeps& deps
   const ExtentAllocator::Options space{.capacity = deps.device->capacity_blocks(),
                                        .barrier_blocks = deps.device->barrier_blocks()};
   KVKEEP_RETURN_IF_ERROR(space.Validate());
-  Section section(this, Section::Kind::kMaintenance);
+  Section section(&chunks_, Section::Kind::kMaintenance);
   if (tier.presence != DeviceTier::Presence::kAway) {
     return absl::FailedPreconditionError(
         absl::StrCat("device ", tier.number, " is here already, or joining"));
@@ -247,7 +247,7 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(DeviceTier& tier, bool at_start)
 }
 
 void Core::BeginAdopting(Arrival& arrival, bool damaged) {
-  Section section(this, Section::Kind::kMaintenance);
+  Section section(&chunks_, Section::Kind::kMaintenance);
   // One batch is one section, so one turn: kHoldsOfBatch holds, fewer than a turn may have.
   arrival.at_once = std::max<uint64_t>(1, kHoldsOfBatch * hold_.max_work() / work::kAdopt);
   DeviceTier& tier = *arrival.tier;
@@ -261,14 +261,14 @@ void Core::BeginAdopting(Arrival& arrival, bool damaged) {
 
 bool Core::AdoptBatch(Arrival& arrival) {
   arrival.ClaimBatch();
-  toucher_.Await();  // so that no slot of the batch is touched first under the lock
+  chunks_.toucher.Await();  // so that no slot of the batch is touched first under the lock
   std::vector<AdoptedChunk> adopted;
   std::vector<CommitSequence> doubtful, certain;
   adopted.reserve(arrival.batch.size());
   doubtful.reserve(arrival.batch.size());
   certain.reserve(arrival.batch.size());
   {
-    Section section(this, Section::Kind::kJoin);
+    Section section(&chunks_, Section::Kind::kJoin);
     DeviceTier& tier = *arrival.tier;
     KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kJoining);
     for (size_t i = 0; i < arrival.batch.size(); ++i) {
@@ -317,8 +317,8 @@ void Core::ForgetOldestOfG2(Arrival& arrival) {
     const bool alone = at.g3_state == G3State::kAbsent && !replaced_.HasAny(at.id);
     if (!at.live || at.g2_state != G2State::kUnverified || !alone) continue;
     ++counters_.recovery_dropped_g2_chunks;
-    Change chunk(this, slot);
-    return FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kEvicted);
+    Change chunk(&chunks_, slot);
+    return chunks_.FreeCopy(*chunk, slot, EvictionPolicy::EraseReason::kEvicted);
   }
 }
 
@@ -351,8 +351,8 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const MetRecord& me
     if (stored && ends_it && !Contest(chunk, known)) EndReplaced(chunk);
     return std::nullopt;
   }
-  EndUnbackedWait(slot);
-  Change chunk(this, slot);
+  chunks_.EndUnbackedWait(slot);
+  Change chunk(&chunks_, slot);
   if (chunk->g3_state == G3State::kStored) LayAside(*chunk, slot);
   events_.NoteTiers(*chunk);  // of the device that it was on
   g3_shares_.Take(chunk->tenant, chunk->blocks());
@@ -379,7 +379,7 @@ Core::Becomes Core::WhatBecomesOf(const ChunkId& id, const KnownRecord& record, 
         !record.doubtful && !record.unconfirmed && !chunk.g3_reading && chunk.shape == record.shape;
     return takes_it ? Becomes::kChunk : Becomes::kKept;
   }
-  if (*slot == kNoSlot && !table_.full()) *slot = CreateChunk(id, record.shape);
+  if (*slot == kNoSlot && !table_.full()) *slot = chunks_.Create(id, record.shape);
   if (*slot == kNoSlot) return Becomes::kNothing;
   const bool created = !table_.at(*slot).has_g2_space();
   return created || MayBeStoredToo(*slot, record) ? Becomes::kChunk : Becomes::kKept;
@@ -404,14 +404,14 @@ bool Core::MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const {
 // Ahead of InsertByAge.
 void Core::PrefetchInserts(const Arrival& arrival, size_t i) {
   if (i + kPrefetchAhead >= arrival.adopted.size()) return;
-  slots_->Prefetch(arrival.adopted[i + kPrefetchAhead].slot);
+  chunks_.slots->Prefetch(arrival.adopted[i + kPrefetchAhead].slot);
 }
 
 // The oldest first: so the youngest is the first whose header is read, and of those that the scrub
 // reads. Some may be gone since they were adopted, or are in the order already.
 void Core::InsertByAge(const Arrival& arrival) {
   const MonotonicTime now = deps_.clock->Now();
-  Section section(this, Section::Kind::kJoin);
+  Section section(&chunks_, Section::Kind::kJoin);
   for (size_t i = 0; i < arrival.adopted.size(); ++i) {
     section.YieldIfSpent();
     PrefetchInserts(arrival, i);
@@ -432,7 +432,7 @@ void Core::InsertByAge(const Arrival& arrival) {
 
 void Core::EndJoin(Arrival& arrival) {
   MissedDeletes missed;  // destroyed without the lock
-  Section section(this, Section::Kind::kMaintenance);
+  Section section(&chunks_, Section::Kind::kMaintenance);
   DeviceTier& tier = *arrival.tier;
   KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kJoining && tier.allocator == nullptr);
   counters_.recovery_dropped_chunks += arrival.undecodable;
@@ -460,14 +460,14 @@ void Core::EndJoin(Arrival& arrival) {
 // The quotas or capacities may be smaller than they were. Before any header of a device is read:
 // what is being read cannot go.
 void Core::Trim() {
-  Section section(this, Section::Kind::kMaintenance);
+  Section section(&chunks_, Section::Kind::kMaintenance);
   over_quota_ = over_capacity_ = true;
   TrimToNewQuotas(section);
   TrimToNewCapacities(section);
 }
 
 void Core::NotComing(size_t device) {
-  Section section(this, Section::Kind::kMaintenance);
+  Section section(&chunks_, Section::Kind::kMaintenance);
   DeviceTier& tier = *devices_[device];
   if (tier.presence == DeviceTier::Presence::kAway) tier.coming_until = MonotonicTime(0);
 }

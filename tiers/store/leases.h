@@ -6,7 +6,7 @@
 // one trust domain: its sessions share what its leases may hold as they come.
 //
 // A LeaseHolder outlives its session where a lease is still being granted or worked off: the
-// callers share it. Reads the table, changes no chunk. The core's lock protects it.
+// callers share it. Reads the table, changes no chunk. The store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>

@@ -14,14 +14,14 @@
 namespace kvkeep::store_internal {
 
 std::optional<DeviceState> Core::StateOfAnswering(size_t device) {
-  Section section(this, Section::Kind::kNotMeasured);
+  Section section(&chunks_, Section::Kind::kNotMeasured);
   const DeviceTier& tier = *devices_[device];
   if (!tier.here() || tier.health.stuck()) return std::nullopt;
   return tier.health.state();
 }
 
 void Core::Detach(size_t device, StatusCallback done) {
-  Section section(this);
+  Section section(&chunks_);
   DeviceTier& tier = *devices_[device];
   if (!tier.here() || draining_) {
     return CallLater(std::move(done), absl::FailedPreconditionError(absl::StrCat(
@@ -52,7 +52,7 @@ void Core::LeaveIfQuiet(DeviceTier& tier) {
 }
 
 void Core::Leave(DeviceTier& tier, StatusCallback has_left) {
-  Section section(this, Section::Kind::kMaintenance);
+  Section section(&chunks_, Section::Kind::kMaintenance);
   KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kLeaving && tier.has_left == nullptr);
   KVKEEP_CHECK(!tier.busy() && !tier.commits.under_way() && !tier.syncs.under_way());
   const absl::Status leaves = absl::UnavailableError("the device leaves");
@@ -84,14 +84,14 @@ void Core::Leave(DeviceTier& tier, StatusCallback has_left) {
 // All that the table knows of a device that is not here goes; its index keeps what it has.
 void Core::LetGo(DeviceTier& tier) {
   {
-    Section section(this, Section::Kind::kMaintenance);
+    Section section(&chunks_, Section::Kind::kMaintenance);
     ForgetAll(section, tier);
   }
   MutexLock telling(&telling_mu_);  // who asks it something does so no more after this
 }
 
 void Core::ForgetAll(Section& section, DeviceTier& tier) {
-  const auto any_kept = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto any_kept = [&]() STORE_LOCKED {
     return replaced_.AnyKept(tier.number, std::nullopt);
   };
   // Again while some are left: in a yield a record beneath may have become a chunk that was passed.
@@ -141,7 +141,7 @@ void Core::Forget(ChunkSlot slot) {
 
 void Core::ForgetRecord(ChunkSlot slot) {
   Count(work::kEvict);
-  Change chunk(this, slot);
+  Change chunk(&chunks_, slot);
   KVKEEP_CHECK(!chunk->g3_reading);
   KVKEEP_CHECK(devices_[chunk->device]->joining_blocks >= chunk->blocks());
   devices_[chunk->device]->joining_blocks -= chunk->blocks();

@@ -4,7 +4,7 @@
 // A mark is set once an image is sealed or promoted, header and all, and cleared the moment that it
 // is freed, evicted or deleted, leased or not. It names the placement, so that a header page copied
 // from elsewhere or from an earlier time does not fit it. Each is one aligned store of 8 bytes: a
-// process killed at any point leaves the old one or the new one. Written under the core's lock.
+// process killed at any point leaves the old one or the new one. Written under the store's lock.
 #pragma once
 
 #include <atomic>

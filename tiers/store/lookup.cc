@@ -114,7 +114,7 @@ void Core::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Li
   Count(static_cast<uint32_t>(work::kSample * life_.OnWanted(found, now)));
   const std::span<Link> chain = std::span(lookup.chain).first(found.size());
   std::copy(found.begin(), found.end(), chain.begin());
-  const auto tell = [&](EvictionPolicy& policy, auto in_policy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto tell = [&](EvictionPolicy& policy, auto in_policy) STORE_LOCKED {
     for (size_t i = 0; i < found.size(); ++i) {
       const bool in = found[i].slot != kNoSlot && in_policy(found[i].slot);
       chain[i].slot = in ? found[i].slot : kNoSlot;
@@ -122,13 +122,13 @@ void Core::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Li
     policy.OnRequest(chain, now, slice);
     Count(static_cast<uint32_t>(work::kTouch * found.size()));
   };
-  const auto in_g2 = [&](ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto in_g2 = [&](ChunkSlot slot) STORE_LOCKED {
     return table_.at(slot).in_g2_policy;
   };
   tell(*pool(tenant).policy, in_g2);
   // A hit in G2 refreshes G3's recency too.
   for (const auto& tier : devices_) {
-    const auto in_g3 = [&](ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto in_g3 = [&](ChunkSlot slot) STORE_LOCKED {
       Chunk& chunk = table_.at(slot);
       if (!chunk.in_g3_policy || chunk.device != tier->number) return false;
       if (tier->here()) tier->unsaved_recency.NoteTouched(chunk, slot);
@@ -219,14 +219,14 @@ void Core::OfferAgain(Section& section, const LookupState& lookup) {
 bool Core::EnsureInG2(Section& section, const ReadQueue::Requester& requester, TenantId tenant,
                       ChunkSlot slot, ChunkSlot parent, bool transient) {
   const ChunkId id = table_.at(slot).id;
-  const auto here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto here = [&]() STORE_LOCKED {
     return table_.at(slot).has_g2_space();
   };
   if (here()) return !table_.at(slot).failed();
   if (!InG3(table_.at(slot)) || !HasPool(tenant)) return false;
   const uint32_t yields = section.yields();
   const uint64_t blocks = table_.at(slot).blocks();
-  std::optional<ExtentList> extents = AllocateG2(section, tenant, blocks, parent);
+  std::optional<ExtentList> extents = chunks_.Allocate(section, tenant, blocks, parent);
   if (!extents.has_value()) return false;
   if (section.yields() != yields) {
     const bool still = table_.StillIs(slot, id);
@@ -237,12 +237,12 @@ bool Core::EnsureInG2(Section& section, const ReadQueue::Requester& requester, T
     }
   }
   {
-    Change change(this, slot);
+    Change change(&chunks_, slot);
     KVKEEP_CHECK(change->tenant == tenant);  // in whose pool the space is
     change->g2 = *std::move(extents);
-    SetG2State(*change, G2State::kReading);
+    chunks_.SetG2State(*change, G2State::kReading);
     change->transient = transient;
-    InsertIntoG2Policy(slot, parent);
+    chunks_.InsertIntoPolicy(slot, parent);
   }
   StartPromotion(*devices_[table_.at(slot).device], requester, slot);
   return true;
@@ -261,7 +261,7 @@ std::optional<absl::StatusOr<LookupResult>> Core::LookupOrSearch(const SessionTo
   std::shared_ptr<Recalling> recalling;
   if (searched != nullptr) recalling = NewRecalling(request, std::move(searched));
   ReuseMeter::Note note(&reuse_);
-  Section section(this);
+  Section section(&chunks_);
   const TenantId tenant = owners_.OwnerOf(request.chunks.ns);
   bool repeated = false;
   {
@@ -320,7 +320,7 @@ std::optional<absl::StatusOr<LookupResult>> Core::LookupOrSearch(const SessionTo
 absl::StatusOr<uint64_t> Core::Touch(const SessionToken& token, const ChunkSet& chunks) {
   LookupState lookup(chunks, options_);
   {
-    Section section(this);
+    Section section(&chunks_);
     const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::read);
     if (!session.ok()) return session.status();
     FindAll(section, owners_.OwnerOf(chunks.ns), lookup, true);
@@ -333,7 +333,7 @@ absl::StatusOr<uint64_t> Core::Touch(const SessionToken& token, const ChunkSet& 
 absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const ChunkSet& chunks) {
   LookupState lookup(chunks, options_);
   PrefetchResult result;
-  Section section(this);
+  Section section(&chunks_);
   const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::read);
   if (!session.ok()) return session.status();
   const TenantId tenant = owners_.OwnerOf(chunks.ns);
@@ -374,7 +374,7 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
   constexpr size_t kGroup = 32;  // found together
   std::array<Link, kGroup> found;
   ReuseMeter::Note note(&reuse_);
-  Section section(this);
+  Section section(&chunks_);
   const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::write);
   if (!session.ok()) return session.status();
   const size_t names = chunks.keys.size() * chunks.parts.size();

@@ -57,7 +57,7 @@ struct TailRead {
 }  // namespace
 
 void Core::ReadMetadata(const ChunkId& id, MetadataCallback done) {
-  Section section(this);
+  Section section(&chunks_);
   Count(work::kFind);
   const ChunkSlot slot = table_.Find(id);
   if (slot == kNoSlot) return CallLater(std::move(done), Gone());
@@ -67,7 +67,7 @@ void Core::ReadMetadata(const ChunkId& id, MetadataCallback done) {
   // G3 has it too.
   const bool verified = chunk.g2_state != G2State::kUnverified;
   if (chunk.in_g2() && (verified || !InG3(chunk))) {
-    Pin(slot);
+    chunks_.Pin(slot);
     auto reader = std::make_shared<ChunkReader>();
     reader->core_ = this;
     reader->slot_ = slot.value();

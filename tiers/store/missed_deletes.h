@@ -6,9 +6,9 @@
 // holds at most kMostChunks identities; after one more it covers everything: the device then joins
 // empty, which costs hits and is never wrong.
 //
-// Owned by the device's tier; the core's lock protects it. It frees nothing while it is used, since
-// that takes time: its owner moves it away and destroys it without the lock. In the process's
-// memory alone: a delete of an absent device's chunk does not outlive the process.
+// Owned by the device's tier; the store's lock protects it. It frees nothing while it is used,
+// since that takes time: its owner moves it away and destroys it without the lock. In the
+// process's memory alone: a delete of an absent device's chunk does not outlive the process.
 #pragma once
 
 #include <absl/container/btree_set.h>

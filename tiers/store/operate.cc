@@ -15,7 +15,7 @@ constexpr size_t kMaxNamespaces = 4096;  // told apart; more count as one, witho
 std::vector<NamespaceUse> Core::Namespaces() {
   absl::btree_map<NamespaceDigest, NamespaceUse> found;
   {
-    Section section(this);
+    Section section(&chunks_);
     for (uint32_t i = 0; i < table_.slot_end(); ++i) {
       section.YieldIfSpent();
       Count(work::kFind);
@@ -52,7 +52,7 @@ std::vector<NamespaceUse> Core::Namespaces() {
 }
 
 absl::StatusOr<EvictResult> Core::EvictSome(const EvictRequest& request) {
-  Section section(this);
+  Section section(&chunks_);
   std::vector<uint32_t> tenants;
   for (uint32_t t = 0; t < pools_.size(); ++t) {
     if (request.tenant.empty() || options_.tenants[t].shown_name() == request.tenant) {
@@ -63,7 +63,7 @@ absl::StatusOr<EvictResult> Core::EvictSome(const EvictRequest& request) {
   EvictResult result;
   // Of each in turn, so that all give alike.
   while (!tenants.empty() && result.bytes < request.bytes) {
-    std::erase_if(tenants, [&](uint32_t t) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::erase_if(tenants, [&](uint32_t t) STORE_LOCKED {
       return result.bytes < request.bytes &&
              !EvictOneOf(section, TenantId(t), request.of_g3, result);
     });
@@ -78,7 +78,7 @@ bool Core::EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult
     while (evicted == Evicted::kSpent) {
       section.YieldIfSpent();
       const uint64_t held = of_g3 ? g3_shares_.held(tenant) : pool(tenant).used_blocks();
-      evicted = of_g3 ? EvictOneFromG3(*devices_[place], tenant) : EvictOneFromG2(pool(tenant));
+      evicted = of_g3 ? EvictOneFromG3(*devices_[place], tenant) : chunks_.EvictOne(pool(tenant));
       const uint64_t left = of_g3 ? g3_shares_.held(tenant) : pool(tenant).used_blocks();
       if (evicted != Evicted::kOne) continue;
       ++result.chunks;
@@ -90,7 +90,7 @@ bool Core::EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult
 }
 
 void Core::ScrubRound(uint64_t bytes_per_second) {
-  Section section(this);
+  Section section(&chunks_);
   scrubber_.AskRound(bytes_per_second);
 }
 

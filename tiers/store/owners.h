@@ -1,7 +1,7 @@
 // Owners: which tenant each namespace belongs to, and which tenants may read it.
 //
 // Owns a copy of the tenants as the store was started with them. It never changes after its
-// construction, so any thread may ask, with the core's lock or without.
+// construction, so any thread may ask, with the store's lock or without.
 #pragma once
 
 #include <absl/container/btree_map.h>

@@ -54,7 +54,7 @@ void Load(ChainLearner* learner, absl::string_view learned) {
 void Core::LoadLearned(DeviceTier& tier) {
   const auto saved = tier.device->index().ListMeta(kPrefix);
   if (!saved.ok()) return;
-  Section section(this, Section::Kind::kMaintenance);
+  Section section(&chunks_, Section::Kind::kMaintenance);
   for (uint32_t t = 0; t < options_.tenants.size(); ++t) {
     const std::string g2 = NameOf("g2", options_.tenants[t]);
     const std::string g3 = NameOf("g3", options_.tenants[t]);

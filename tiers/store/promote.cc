@@ -41,7 +41,7 @@ absl::Status Core::ChargeRead(Session& session, bool leased) {
 absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& id, LeaseId lease,
                                       bool transient) {
   ReadResult result;
-  Section section(this);
+  Section section(&chunks_);
   absl::StatusOr<Session*> session = sessions_.Find(token);
   if (!session.ok()) return session.status();
   KVKEEP_RETURN_IF_ERROR(sessions_.CheckGrant(**session, &Grants::read));
@@ -93,7 +93,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
     result.outcome = ReadOutcome::kBusy;
     return result;
   }
-  Pin(slot);
+  chunks_.Pin(slot);
   if (costs_bytes) CountRead(token, tenant, table_.at(slot), from);
   if (lent) pool(owner).lent_blocks += table_.at(slot).blocks();
   result.outcome = ReadOutcome::kHit;
@@ -140,7 +140,7 @@ ChunkSlot Core::FindInLease(Section& section, const SessionToken& token, LeaseId
 }
 
 void Core::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback ready) {
-  Section section(this);
+  Section section(&chunks_);
   const Chunk& chunk = table_.at(slot);
   KVKEEP_CHECK(chunk.pins > 0);
   KVKEEP_CHECK(first <= chunk.shape.pieces() && count <= chunk.shape.pieces() - first);
@@ -173,7 +173,7 @@ void Core::AwaitAll(Promotion& promotion, StatusCallback ready) {
 
 std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& extents) {
   {
-    Section section(this);
+    Section section(&chunks_);
     const auto promotion = promotions_.find(slot);
     if (promotion != promotions_.end()) {
       KVKEEP_CHECK(promotion->second->header() != nullptr);
@@ -183,7 +183,7 @@ std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& ext
     if (table_.at(slot).failed()) return {};
   }
   // Resident: the arena's header page is final. A damaged one (DRAM) yields no checksums.
-  absl::StatusOr<ImageHeader> header = DecodeGuarded(HeaderInArena(extents), deps_.mac_key);
+  absl::StatusOr<ImageHeader> header = DecodeGuarded(chunks_.HeaderInArena(extents), deps_.mac_key);
   if (!header.ok()) return {};
   return std::move(header->identity.piece_checksums);
 }
@@ -254,7 +254,7 @@ void Core::OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status stat
     }
   }
   {
-    Section section(this);
+    Section section(&chunks_);
     Chunk& chunk = table_.at(promotion.slot());
     const bool believed = Planted(Canary::kHeaderBelieved) && status.ok() &&
                           header->identity.shape == chunk.shape;
@@ -302,8 +302,8 @@ void Core::TellFirst(Promotion::Callbacks told, absl::Status status) {
 void Core::WriteArenaHeader(Promotion& promotion) {
   deps_.copy_executor->Post([this, &promotion] {
     const Generation generation(next_generation_++);
-    EncodeHeader({promotion.header()->identity, G2Placement(generation, promotion.to())},
-                 deps_.mac_key, HeaderInArena(promotion.to()));
+    EncodeHeader({promotion.header()->identity, chunks_.PlacementOf(generation, promotion.to())},
+                 deps_.mac_key, chunks_.HeaderInArena(promotion.to()));
     FinishPromotion(promotion, generation);
   });
 }
@@ -311,11 +311,11 @@ void Core::WriteArenaHeader(Promotion& promotion) {
 // Memory that cannot be read has none.
 bool Core::HasChecksum(const ExtentList& extents, uint64_t at, uint64_t bytes,
                        uint64_t wanted) const {
-  const std::span<std::byte> run = ImageMemory(extents, at, bytes);
+  const std::span<std::byte> run = chunks_.ImageMemory(extents, at, bytes);
   if (run.size() == bytes) return GuardedXxh3(run) == wanted;
   std::vector<std::byte> gathered(bytes);  // split over extents: rare
   for (uint64_t done = 0; done < bytes;) {
-    const auto part = ImageMemory(extents, at + done, bytes - done);
+    const auto part = chunks_.ImageMemory(extents, at + done, bytes - done);
     if (!GuardedCopy(gathered.data() + done, part)) return false;
     done += part.size();
   }
@@ -359,14 +359,14 @@ LowerTier& Core::EndReading(ChunkSlot slot, bool good) {
 }
 
 void Core::FinishPromotion(Promotion& promotion, Generation generation) {
-  Section section(this);
+  Section section(&chunks_);
   TellFirst(promotion.EndHeader(), absl::OkStatus());
   const ChunkSlot slot = promotion.slot();
   NoteIo(*promotion.from(), false, absl::OkStatus());
   LowerTier& from = EndReading(slot, true);  // `promotion` is gone from here on
   {
-    Change chunk(this, slot);
-    SetG2State(*chunk, G2State::kResident);
+    Change chunk(&chunks_, slot);
+    chunks_.SetG2State(*chunk, G2State::kResident);
     pool(*chunk).LookAgain(chunk->g2);
     // Every byte was read, and is right.
     if (from.has_records()) scrubber_.NoteReadable(chunk->id);
@@ -383,7 +383,7 @@ void Core::FinishPromotion(Promotion& promotion, Generation generation) {
 }
 
 void Core::EndFailedPromotion(const Promotion& promotion, Promotion::Next end) {
-  Section section(this);
+  Section section(&chunks_);
   TellFirst(std::move(end.told), std::move(end.status));
   const Promotion::Failure failure = promotion.failure();
   KVKEEP_CHECK(!failure.status.ok());
@@ -408,9 +408,9 @@ void Core::EndFailedPromotion(const Promotion& promotion, Promotion::Next end) {
   const bool detached = table_.at(slot).detached;
   const bool unread = away && table_.at(slot).pins == 0;
   {
-    Change chunk(this, slot);
-    SetG2State(*chunk, away ? G2State::kAway : G2State::kFailed);
-    if (!detached && unread) FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
+    Change chunk(&chunks_, slot);
+    chunks_.SetG2State(*chunk, away ? G2State::kAway : G2State::kFailed);
+    if (!detached && unread) chunks_.FreeCopy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
   }
   if (!detached && !unread) away ? LeaveToReaders(slot) : LoseChunk(slot);
   PumpReads(from);

@@ -41,14 +41,14 @@ bool Core::Available(const Chunk& chunk, bool durable) const {
   return chunk.in_g2() || chunk.g2_state == G2State::kReading || InG3(chunk);
 }
 
-Core::Evicted Core::ForgetOne(TenantId tenant, bool of_g3) {
+Evicted Core::ForgetOne(TenantId tenant, bool of_g3) {
   for (const auto& tier : devices_) {
     if (!of_g3) break;
     const Evicted evicted = EvictOneFromG3(*tier, tenant);
     if (evicted != Evicted::kNone) return evicted;
   }
   if (tenant == slot_shares_.nobody()) return Evicted::kNone;
-  return EvictOneFromG2(pool(tenant));
+  return chunks_.EvictOne(pool(tenant));
 }
 
 // Forgets whole chunks, the least valuable of G3 first, until a slot is free: of who has the most
@@ -56,7 +56,7 @@ Core::Evicted Core::ForgetOne(TenantId tenant, bool of_g3) {
 bool Core::MakeRoomInTable(Section& section, TenantId tenant) {
   constexpr int kMostVictims = 64;  // G3 victims that stay because G2 holds them too
   int victims = 0;
-  const auto can_give = [&](TenantId t) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto can_give = [&](TenantId t) STORE_LOCKED {
     const auto gives = [t](const auto& tier) { return tier->CanGive(t); };
     if (victims < kMostVictims && std::any_of(devices_.begin(), devices_.end(), gives)) return true;
     return t != slot_shares_.nobody() && pool(t).policy->Victim().has_value();
@@ -119,7 +119,7 @@ bool Core::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, Te
 
 absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const PutRequest& request) {
   ReserveResult result;
-  Section section(this);
+  Section section(&chunks_);
   KVKEEP_ASSIGN_OR_RETURN(Session * session, sessions_.Find(token));
   KVKEEP_RETURN_IF_ERROR(sessions_.CheckGrant(*session, &Grants::write));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec* ns, session->FindNamespace(request.ns));
@@ -140,7 +140,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   if (request.parent.has_value()) {
     parent = table_.Find({request.ns, *request.parent, request.part});
   }
-  std::optional<ExtentList> extents = AllocateG2(section, tenant, blocks, parent);
+  std::optional<ExtentList> extents = chunks_.Allocate(section, tenant, blocks, parent);
   if (!extents.has_value()) {
     Reject(result, tenant, RejectReason::kNoSpace,
            absl::StrCat("no ", blocks * kBlockBytes, " bytes of G2 can be freed now: of ",
@@ -170,7 +170,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
 }
 
 absl::Status Core::ChargeDiscarded(const SessionToken& token, uint64_t bytes, bool within_rate) {
-  Section section(this);
+  Section section(&chunks_);
   KVKEEP_ASSIGN_OR_RETURN(Session * session, sessions_.Find(token));
   if (!within_rate) {
     KVKEEP_RETURN_IF_ERROR(sessions_.AskRates(*session, /*keys=*/false, /*bytes=*/true));
@@ -189,7 +189,7 @@ void Core::BeginPut(const PendingPut& put, const PutRequest& request, Reservatio
 }
 
 void Core::AbortPut(uint64_t reservation) {
-  Section section(this);
+  Section section(&chunks_);
   const PendingPut put = puts_.End(reservation);
   pool(put.tenant).Free(put.extents);
   ++counters_.puts_aborted;
@@ -198,7 +198,7 @@ void Core::AbortPut(uint64_t reservation) {
 absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& request) {
   TestPoint("seal");
   ReuseMeter::Note note(&reuse_);
-  Section section(this);
+  Section section(&chunks_);
   const ChunkId id{request.ns, request.key, request.part};
   G2Pool& own = pool(puts_.at(reservation).tenant);
   ChunkSlot known = table_.Find(id);
@@ -207,7 +207,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
     MakeRoomInTable(section, puts_.at(reservation).tenant);  // in slices, so all is looked up again
   }
   PendingPut put = puts_.End(reservation);
-  const auto give_up = [&](absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto give_up = [&](absl::Status why) STORE_LOCKED {
     own.Free(put.extents);
     ++counters_.puts_aborted;
     return why;
@@ -228,16 +228,16 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
     ReplaceChunk(known);  // lost, in doubt or out of reach: the new one is sure
   }
   if (table_.full()) return give_up(TableFull(options_));
-  const ChunkSlot slot = CreateChunk(id, request.shape);
+  const ChunkSlot slot = chunks_.Create(id, request.shape);
   KVKEEP_CHECK(slot != kNoSlot && put.blocks == request.shape.blocks().value());
   {
-    Change chunk(this, slot);
+    Change chunk(&chunks_, slot);
     KVKEEP_CHECK(chunk->tenant == put.tenant);  // in whose pool the space is
     chunk->g2 = std::move(put.extents);
-    SetG2State(*chunk, G2State::kResident);
+    chunks_.SetG2State(*chunk, G2State::kResident);
     marks_.Set(chunk->g2, incarnation_, put.generation);
     chunk->transient = request.transient;
-    InsertIntoG2Policy(slot, table_.FindParent(*chunk, request.parent));
+    chunks_.InsertIntoPolicy(slot, table_.FindParent(*chunk, request.parent));
   }
   note.Stored(table_.fingerprint(id), table_.at(slot).blocks() * kBlockBytes);
   ++counters_.puts_stored;

@@ -6,7 +6,7 @@
 // chunk, or back.
 //
 // Guarantees: a number is given once. The accounts are the sums of the reservations, and a session
-// without any has none. Calls nobody. The core's lock protects it.
+// without any has none. Calls nobody. The store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>

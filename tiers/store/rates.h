@@ -5,7 +5,7 @@
 // A call that finds a token goes on, whatever it takes: a large one overdraws, and the next waits
 // until that is paid off. What is refused is refused at once; nothing queues here.
 //
-// A plain value: the core's lock protects it.
+// A plain value: the store's lock protects it.
 #pragma once
 
 #include <absl/status/status.h>

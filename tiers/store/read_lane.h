@@ -3,7 +3,7 @@
 //
 // An image waits in a queue in which tenants and sessions take turns (read_queue.h), is under way
 // once there is room among the bytes in flight, and ends when its last byte is readable, or never
-// will be. The core's lock protects it.
+// will be. The store's lock protects it.
 #pragma once
 
 #include <chrono>

@@ -73,7 +73,7 @@ void Core::SaveRecency(Section& section, DeviceTier& tier) {
 }
 
 void Core::OnRecencySaved(DeviceTier& tier, const RecencySave& save) {
-  Section section(this, Section::Kind::kMaintenance);
+  Section section(&chunks_, Section::Kind::kMaintenance);
   KVKEEP_CHECK(tier.saves > 0);
   --tier.saves;
   counters_.recency_saved_chunks += save.records;
@@ -84,7 +84,7 @@ void Core::OnRecencySaved(DeviceTier& tier, const RecencySave& save) {
 }
 
 void Core::OnLearnedSaved(DeviceTier& tier) {
-  Section section(this, Section::Kind::kMaintenance);
+  Section section(&chunks_, Section::Kind::kMaintenance);
   KVKEEP_CHECK(tier.saves > 0);
   --tier.saves;
 }

@@ -33,8 +33,8 @@ void Core::RecoverG2() {
   // start can tell this process's images from older ones as well.
   std::sort(by_age.begin(), by_age.end());
   for (const auto& [generation, slot] : by_age) {
-    Change chunk(this, slot);
-    InsertIntoG2Policy(slot, kNoSlot);
+    Change chunk(&chunks_, slot);
+    chunks_.InsertIntoPolicy(slot, kNoSlot);
     reuse_.OnFound(table_.fingerprint(chunk->id), chunk->blocks() * kBlockBytes);
     unverified_.push_back(slot);
   }
@@ -48,7 +48,7 @@ std::optional<Core::RecoveredImage> Core::AdoptImage(BlockNumber block) {
   if (owner == pools_.end() || !(*owner)->HasMemory(block)) return std::nullopt;
   const Extent first{block, BlockCount(1)};
   const absl::StatusOr<ImageHeader> header =
-      DecodeGuarded(HeaderInArena({first}), deps_.mac_key);  // also checks the MAC
+      DecodeGuarded(chunks_.HeaderInArena({first}), deps_.mac_key);  // also checks the MAC
   if (!header.ok()) return std::nullopt;
   const ImageIdentity& identity = header->identity;
   const ImagePlacement& placement = header->placement;
@@ -75,10 +75,10 @@ std::optional<Core::RecoveredImage> Core::AdoptImage(BlockNumber block) {
     ForgetReplaced(identity.id);
     return std::nullopt;
   }
-  if (slot == kNoSlot) slot = CreateChunk(identity.id, identity.shape);
-  Change chunk(this, slot);
+  if (slot == kNoSlot) slot = chunks_.Create(identity.id, identity.shape);
+  Change chunk(&chunks_, slot);
   chunk->g2 = placement.extents;
-  SetG2State(*chunk, G2State::kUnverified);
+  chunks_.SetG2State(*chunk, G2State::kUnverified);
   return RecoveredImage{slot, placement.generation};
 }
 

@@ -78,7 +78,7 @@ void Core::PumpAges() {
 
 // The chunk may be gone, or another one that is on its way there itself.
 void Core::OnAge(const ChunkId& id, const absl::StatusOr<std::chrono::seconds>& age) {
-  Section section(this);
+  Section section(&chunks_);
   RemoteTier& remote = *remote_;
   remote.ages.End();
   const ChunkSlot slot = table_.Find(id);

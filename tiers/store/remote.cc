@@ -88,7 +88,7 @@ void Core::Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallb
   LookupState lookup(chunks, options_);
   auto recalling = std::make_shared<Recalling>();
   recalling->done = std::move(done);
-  Section section(this);
+  Section section(&chunks_);
   const absl::StatusOr<Session*> session =
       sessions_.FindUncharged(token, chunks, &Grants::read);
   absl::Status may = session.ok() ? MayAskBeyond((*session)->tenant()) : session.status();
@@ -112,8 +112,8 @@ void Core::AskBeyond(const SessionToken& token, const LookupRequest& request,
   // Told by the search, or here where there is none.
   const auto tell = std::make_shared<absl::AnyInvocable<void(bool) &&>>(std::move(asked));
   const auto recalling = NewRecalling(request, [tell] { std::move(*tell)(true); });
-  Section section(this);
-  const auto not_asked = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  Section section(&chunks_);
+  const auto not_asked = [&]() STORE_LOCKED {
     Later([tell] { std::move(*tell)(false); });
   };
   // What is wrong with the request is said by the call that follows.
@@ -148,7 +148,7 @@ bool Core::SearchIfWorth(Section& section, const LookupRequest& request, const L
 void Core::AnswerOverdue() {
   const MonotonicTime now = deps_.clock->Now();
   std::erase_if(asking_, [&](const std::shared_ptr<Recalling>& recalling) {
-    mu_.AssertHeld();
+    chunks_.AssertHeld();
     if (recalling->searched && now >= recalling->answer_by) {
       ++remote_->counters.overdue_searches;
       Later(std::exchange(recalling->searched, nullptr));
@@ -260,7 +260,7 @@ void Core::EndRecall(Recalling& recalling) {
 }
 
 void Core::OnFound(std::shared_ptr<Recalling> recalling, const RemoteSource::Found& found) {
-  Section section(this);
+  Section section(&chunks_);
   KVKEEP_CHECK(found.size() == recalling->ids.size());
   const size_t wanted = WantedOf(*recalling, found);
   for (size_t i = 0; i < wanted; ++i) {
@@ -308,14 +308,14 @@ bool Core::BeginRecall(Section& section, const std::shared_ptr<Recalling>& recal
   const TenantId owner = recalling->owner;
   if (!HasPool(owner) || !ValidateShape(shape).ok() || !MayRecall(*recalling, id)) return true;
   const uint64_t blocks = shape.blocks().value();
-  const auto may_take = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto may_take = [&]() STORE_LOCKED {
     return pool(owner).recalling_blocks + blocks <=
            pool(owner).capacity_blocks() / RemoteTier::kPartOfG2;
   };
   ChunkSlot parent = i == 0 ? kNoSlot : table_.Find(recalling->ids[i - 1]);
   const bool room = may_take() && (!table_.full() || MakeRoomInTable(section, owner));
   std::optional<ExtentList> extents;
-  if (room) extents = AllocateG2(section, owner, blocks, parent);
+  if (room) extents = chunks_.Allocate(section, owner, blocks, parent);
   if (!extents.has_value()) {
     ++remote_->counters.no_space;
     return false;
@@ -325,15 +325,15 @@ bool Core::BeginRecall(Section& section, const std::shared_ptr<Recalling>& recal
     pool(owner).Free(*extents);
     return true;
   }
-  const ChunkSlot slot = CreateChunk(id, shape);
+  const ChunkSlot slot = chunks_.Create(id, shape);
   KVKEEP_CHECK(slot != kNoSlot);
   {
-    Change chunk(this, slot);
+    Change chunk(&chunks_, slot);
     KVKEEP_CHECK(chunk->tenant == owner);  // in whose pool the space is
     chunk->g2 = *std::move(extents);
-    SetG2State(*chunk, G2State::kReading);
+    chunks_.SetG2State(*chunk, G2State::kReading);
     chunk->recalled = true;
-    InsertIntoG2Policy(slot, kNoSlot);
+    chunks_.InsertIntoPolicy(slot, kNoSlot);
   }
   pool(owner).recalling_blocks += blocks;
   ++recalling->left;
@@ -359,7 +359,7 @@ void Core::EndRecallRead(const Chunk& chunk) {
 
 void Core::OnRecalled(const std::shared_ptr<Recalling>& by, uint64_t bytes,
                       const absl::Status& status) {
-  Section section(this);
+  Section section(&chunks_);
   if (status.ok()) {
     ++by->came;
     ++remote_->counters.recalled_chunks;
@@ -371,7 +371,7 @@ void Core::OnRecalled(const std::shared_ptr<Recalling>& by, uint64_t bytes,
 }
 
 bool Core::BeyondIsQuiet() {
-  Section section(this, Section::Kind::kNotMeasured);
+  Section section(&chunks_, Section::Kind::kNotMeasured);
   return remote_ == nullptr || (!remote_->reads.busy() && !remote_->writes.busy() &&
                                 remote_->recalls.all() == 0 && !remote_->removals.busy() &&
                                 remote_->journal.at_rest() &&
@@ -433,14 +433,14 @@ void Core::StartRemoteWrite(RemoteWrites::Sent sent) {
   const ChunkSlot slot = sent.slot;
   // Its bytes stay, as they do for a reader; what leases may hold is another matter.
   KVKEEP_CHECK(!table_.at(slot).sending && ReadableNow(table_.at(slot)));
-  Change(this, slot)->sending = true;
+  Change(&chunks_, slot)->sending = true;
   const Chunk& chunk = table_.at(slot);
   const uint64_t bytes = chunk.blocks() * kBlockBytes;
   remote_->writes.Begin(chunk.id, bytes);
   Later([this, sent, bytes, g2 = chunk.g2, key = remote_write_keys_[chunk.tenant.value()],
          remote = remote_.get(), placement = remote_->PlacementOf(chunk)] {
     deps_.copy_executor->Post([this, sent, bytes, g2, key, remote, placement] {
-      absl::StatusOr<ImageHeader> header = DecodeGuarded(HeaderInArena(g2), deps_.mac_key);
+      absl::StatusOr<ImageHeader> header = DecodeGuarded(chunks_.HeaderInArena(g2), deps_.mac_key);
       // DRAM went bad: better nowhere else than a wrong image.
       if (!header.ok()) return OnRemoteWritten(sent, bytes, header.status());
       header->placement = placement;
@@ -474,7 +474,7 @@ void Core::SubmitRemoteWrite(RemoteTier& remote, RemoteWrites::Sent sent, ArenaI
 }
 
 void Core::OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::Status& status) {
-  Section section(this);
+  Section section(&chunks_);
   RemoteTier& remote = *remote_;
   Chunk& chunk = table_.at(sent.slot);
   KVKEEP_CHECK(chunk.sending);  // so it is still in that slot
@@ -492,7 +492,7 @@ void Core::OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::
   chunk.beyond = status.ok() ? remote.ages.At(deps_.clock->Now()) : RemoteAges::kUnknown;
   const ChunkId id = chunk.id;
   const bool failed = !status.ok() && !absl::IsAlreadyExists(status);
-  Change(this, sent.slot)->sending = false;
+  Change(&chunks_, sent.slot)->sending = false;
   // Unless it was deleted meanwhile.
   if (failed && !sent.what.replace && table_.Find(id) == sent.slot && remote.OfferAgain(sent)) {
     table_.at(sent.slot).beyond = RemoteAges::kUnderWay;
@@ -511,7 +511,7 @@ void Core::PumpRemovalLog() {
   std::optional<RemovalJournal::Writing> next = remote_->journal.Take();
   if (!next.has_value()) return;
   const auto ended = [this](const absl::Status& status) {
-    Section section(this);
+    Section section(&chunks_);
     if (!status.ok()) ++remote_->counters.failed_removal_notes;
     remote_->journal.End(status, hold_);
     PumpRemovalLog();
@@ -523,7 +523,7 @@ void Core::PumpRemovalLog() {
 }
 
 void Core::OnRemovedFromRemote(const ChunkId& id, const absl::Status& status) {
-  Section section(this);
+  Section section(&chunks_);
   ++(status.ok() ? remote_->counters.removed_chunks : remote_->counters.failed_removals);
   if (remote_->removals.End(id, status.ok())) remote_->journal.Ended(id);
   PumpRemovalLog();

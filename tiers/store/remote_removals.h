@@ -6,7 +6,7 @@
 //
 // A tenant has so many names at most, which are never given up for another one's: HasRoom is asked
 // before a delete. Tenants take turns. Names of chunks that this node did not have are sent after
-// those that it had, and only as fast as the caller says. The core's lock protects it.
+// those that it had, and only as fast as the caller says. The store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>

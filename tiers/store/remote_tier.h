@@ -3,7 +3,7 @@
 //
 // The store does not know which chunks are there. It asks, and trusts bytes once they are verified.
 // A chunk that it recalls becomes a chunk of G2, as after a put. Nothing is promised: a write or a
-// removal that cannot be done is dropped or tried again, and counted. The core's lock protects it;
+// removal that cannot be done is dropped or tried again, and counted. The store's lock protects it;
 // remote.cc works on it.
 #pragma once
 

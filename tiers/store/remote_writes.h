@@ -8,7 +8,7 @@
 // A search takes a chunk that is there to stand for all before it (prefix_search.h). So a chunk is
 // not written when its parent could not be: the names of such parents are kept for a while.
 //
-// The core's lock protects it.
+// The store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_set.h>

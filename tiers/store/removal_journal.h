@@ -5,8 +5,8 @@
 //                        ^                  |
 //                        +----- failed -----+   and who waited for it is told
 //
-// One write is under way at a time. Callbacks run after the hold (hold.h). The core's lock protects
-// it; Core hands the writes to the log: remote.cc.
+// One write is under way at a time. Callbacks run after the hold (hold.h). The store's lock
+// protects it; Core hands the writes to the log: remote.cc.
 #pragma once
 
 #include <absl/status/status.h>

@@ -80,7 +80,7 @@ ExtentList Core::TakeOff(Chunk& chunk, ChunkSlot slot) {
   KVKEEP_CHECK(chunk.g3_state == G3State::kStored && !chunk.g3_reading);
   if (chunk.in_g3_policy) {
     g3_policy(chunk).OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
-    NoteGone(chunk, LifeSamples::kG3, EvictionPolicy::EraseReason::kRemoved);
+    chunks_.NoteGone(chunk, LifeSamples::kG3, EvictionPolicy::EraseReason::kRemoved);
   }
   chunk.in_g3_policy = false;
   KVKEEP_CHECK(devices_[chunk.device]->chunks > 0);
@@ -97,7 +97,7 @@ void Core::ReplaceChunk(ChunkSlot slot) {
   if (chunk.g3_state == G3State::kStored && !Planted(Canary::kReplacedForgotten)) {
     replaced_.Hold({chunk.id, chunk.device}, slot);
   }
-  DetachOnly(slot);
+  chunks_.Detach(slot);
 }
 
 bool Core::KeepReplaced(Chunk& chunk, ChunkSlot slot) {
@@ -131,7 +131,7 @@ void Core::KeepBeneath(ChunkSlot slot, DeviceTier& tier, const ExtentList& exten
 }
 
 bool Core::SetAside(ChunkSlot slot) {
-  Change chunk(this, slot);
+  Change chunk(&chunks_, slot);
   if (!chunk->doubtful || chunk->g3_reading || !chunk->in_g2()) return false;
   LayAside(*chunk, slot);
   return true;
@@ -166,7 +166,7 @@ void Core::EndReplaced(const Chunk& chunk) {
   devices_[chunk.device]->syncs.Wait(
       chunk.g3_sequence, [this, id = chunk.id, device = chunk.device,
                           sequence = chunk.g3_sequence](absl::Status status) {
-        Section section(this);
+        Section section(&chunks_);
         const ChunkSlot now = table_.Find(id);
         // A device gives a sequence once: the same device and sequence are the same record,
         // whatever came in between (evicted, put anew, moved to another slot).
@@ -202,7 +202,7 @@ void Core::ReturnReplaced(ChunkSlot slot) {
   Chunk& chunk = table_.at(slot);
   // A put of another shape took its place for good; a recall is no put. It has no space any more.
   if (chunk.recalled) {
-    NoteUnbacked(chunk);  // with the shape that it was counted with
+    chunks_.NoteUnbacked(chunk);  // with the shape that it was counted with
     chunk.shape = shape;
   }
   if (shape != chunk.shape) return;
@@ -213,13 +213,13 @@ void Core::ReturnReplaced(ChunkSlot slot) {
 
 void Core::LoseChunk(ChunkSlot slot) {
   const ChunkId id = table_.at(slot).id;
-  DetachOnly(slot);
+  chunks_.Detach(slot);
   const std::optional<ReplacedAt> at = SurestOf(replaced_, id);
   if (!at.has_value() || table_.full()) return ForgetReplaced(id);
-  const ChunkSlot fresh = CreateChunk(id, replaced_.Find(*at)->record.shape);
+  const ChunkSlot fresh = chunks_.Create(id, replaced_.Find(*at)->record.shape);
   KVKEEP_CHECK(fresh != kNoSlot);
   ++moves_;
-  Change chunk(this, fresh);
+  Change chunk(&chunks_, fresh);
   BecomeReplaced(fresh, *at);
 }
 
@@ -256,7 +256,7 @@ void Core::FreeWhenStable(DeviceTier& tier, CommitSequence sequence, ExtentList 
   tier.syncs.Wait(sequence, [this, &tier, extents = std::move(extents),
                              frees = tier.frees](absl::Status) {
     // After a failed sync nothing is written to it any more: then it does not matter.
-    Section section(this);
+    Section section(&chunks_);
     tier.Free(extents);
     PumpWrites(tier);
   });
@@ -283,7 +283,7 @@ void Core::ForgetOne(const ReplacedAt& at, bool evicted) {
   if (!tier.commits.under_way()) PumpLater(tier);
 }
 
-Core::Evicted Core::EvictReplaced(DeviceTier& tier, std::optional<TenantId> tenant) {
+Evicted Core::EvictReplaced(DeviceTier& tier, std::optional<TenantId> tenant) {
   Count(work::kFind);
   const std::optional<ReplacedAt> at = replaced_.AnyKept(tier.number, tenant);
   if (!at.has_value()) return Evicted::kNone;

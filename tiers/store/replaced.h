@@ -8,8 +8,8 @@
 //   none --Hold--> held --Keep--> kept --Take--> none
 //     \____________Keep___________/     held --Drop--> none: the chunk that it was removes it
 //
-// A plain part of the core's state: the core's lock protects it. What is kept can be found by whose
-// it is and where, without a walk.
+// A plain part of the core's state: the store's lock protects it. What is kept can be found by
+// whose it is and where, without a walk.
 #pragma once
 
 #include <absl/container/btree_map.h>

@@ -11,8 +11,8 @@
 // What lies further back than eight times both tiers, as they were at the start, is forgotten.
 //
 // Thread-safe, with a lock of its own that nobody takes for chunks outside of the sample: these
-// cost a hash each. Never called with the core's lock held, but for the start: `Note` collects what
-// is to be told after it.
+// cost a hash each. Never called with the store's lock held, but for the start: `Note` collects
+// what is to be told after it.
 #pragma once
 
 #include <absl/container/inlined_vector.h>
@@ -49,7 +49,7 @@ class ReuseMeter {
 
   ReuseSnapshot snapshot(MonotonicTime now) const;
 
-  // What one call did under the core's lock; told when it dies, after the lock was let go of.
+  // What one call did under the store's lock; told when it dies, after the lock was let go of.
   class Note {
    public:
     explicit Note(ReuseMeter* meter) : meter_(*meter) {}

@@ -15,13 +15,13 @@
 namespace kvkeep::store_internal {
 
 void Core::ScrubNext(Section& section) {
-  const auto only_in_g3 = [this](const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto only_in_g3 = [this](const Chunk& chunk) STORE_LOCKED {
     return !chunk.has_g2_space() && InG3(chunk);
   };
-  const auto has_tenant = [this](const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto has_tenant = [this](const Chunk& chunk) STORE_LOCKED {
     return HasPool(chunk.tenant);
   };
-  const auto doubted_twice = [this](const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto doubted_twice = [this](const Chunk& chunk) STORE_LOCKED {
     return DoubtedTwice(chunk);
   };
   scrubber_.BeginLook();
@@ -51,16 +51,16 @@ void Core::ScrubChunk(Section& section, ChunkSlot slot) {
 
 void Core::OnScrubbed(ChunkSlot slot, const ChunkId& id, bool transient,
                       const absl::Status& status) {
-  Section section(this);
+  Section section(&chunks_);
   scrubber_.Ended(true);
   ++counters_.scrubbed_chunks;
   if (absl::IsDataLoss(status)) ++counters_.scrub_damaged_chunks;
   if (table_.StillIs(slot, id)) {
-    Change chunk(this, slot);
+    Change chunk(&chunks_, slot);
     chunk->transient = transient;
     if (status.ok()) counters_.scrubbed_bytes += chunk->shape.payload_bytes;
     if (chunk->evictable_from_g2()) {
-      FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
+      chunks_.FreeCopy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
     }
   }
   ScrubNext(section);

@@ -5,7 +5,7 @@
 // (suspects.h); they come before all, whatever the rate. The third has other chunks in doubt, the
 // most recently used first; they come before the round. One chunk at a time. Reads the table,
 // changes no chunk: the caller reads the chunk that Next names (scrub.cc) and says how that ended.
-// The core's lock protects it.
+// The store's lock protects it.
 #pragma once
 
 #include <absl/functional/function_ref.h>

@@ -1,19 +1,21 @@
-// Core::Section: a hold of the store's lock. Included by core.h, which it belongs to.
+// Section: a hold of the store's lock.
 #pragma once
 
-#include "tiers/store/core.h"
+#include <optional>
+
+#include "tiers/store/chunks.h"
 
 namespace kvkeep::store_internal {
 
 // Holds the lock while it lives; runs the tasks of the hold (hold.h) after unlocking. Nobody holds
 // it for long: work that may be much is done in slices, and the lock is let go between them.
-class ABSL_SCOPED_LOCKABLE Core::Section {
+class ABSL_SCOPED_LOCKABLE Section {
  public:
   // kJoin: a device's records are adopted, thousands of holds on a thread of each device. Such a
   // section is one turn of the lock (fair_mutex.h), or one after another if it is long.
   enum class Kind : uint8_t { kServing, kMaintenance, kJoin, kNotMeasured };
-  explicit Section(Core* core, Kind kind = Kind::kServing)
-      ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  explicit Section(Chunks* chunks, Kind kind = Kind::kServing)
+      ABSL_EXCLUSIVE_LOCK_FUNCTION(store_lock) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   ~Section() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS;
   // Lets go of the lock, runs the hold's tasks, and takes the lock again behind those who wait for
   // it. The caller has to find anew what it knew of the state: only chunks that it has pinned are
@@ -34,10 +36,10 @@ class ABSL_SCOPED_LOCKABLE Core::Section {
   // between two of them on this thread: another device may join there, and this one would wait for
   // itself.
   bool within_turn() const {
-    const bool alone = core_->deps_.between_slices == nullptr;
+    const bool alone = chunks_.deps_.between_slices == nullptr;
     return kind_ == Kind::kJoin && alone && yields_ % kHoldsOfTurn != 0;
   }
-  Core* const core_;
+  Chunks& chunks_;
   const Kind kind_;
   uint32_t yields_ = 0;
   uint64_t waited_ns_ = 0;

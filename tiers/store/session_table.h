@@ -1,12 +1,12 @@
 // SessionTable: the open sessions, the namespaces that each has open, and what each may ask for.
 //
 // Owns the sessions, how many of them each tenant may have, and the rates of each tenant, which its
-// sessions share (rates.h). A session is found by its token; whoever lets go of the core's lock
+// sessions share (rates.h). A session is found by its token; whoever lets go of the store's lock
 // finds it again afterwards, as it may have been closed.
 //
 // Guarantees: a tenant has no more sessions than its part of all, one at least. A session has only
 // namespaces open that its tenant owns or may read. A check that fails for want of a right is
-// counted. Calls nobody but Owners and the clock. The core's lock protects it.
+// counted. Calls nobody but Owners and the clock. The store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>

@@ -9,7 +9,7 @@ namespace kvkeep::store_internal {
 absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
   KVKEEP_RETURN_IF_ERROR(info.Validate(owners_.count()));
   const SessionToken token = deps_.random->Next<SessionToken>();
-  Section section(this);
+  Section section(&chunks_);
   if (draining_) return absl::UnavailableError("the daemon is draining");
   KVKEEP_RETURN_IF_ERROR(sessions_.Open(token, info));
   leases_.Open(token, info.tenant);
@@ -19,7 +19,7 @@ absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
 void Core::CloseSession(const SessionToken& token, bool revoked) {
   std::unique_ptr<Session> ended;  // outlive the lock: freeing them takes time
   std::shared_ptr<LeaseHolder> holder;
-  Section section(this);
+  Section section(&chunks_);
   // Its puts in progress find the session gone when they seal, and give their space back then:
   // their writers may be copying right now.
   ended = sessions_.Close(token, revoked);
@@ -37,7 +37,7 @@ void Core::CloseSession(const SessionToken& token, bool revoked) {
 void Core::UnpinLeased(LeaseHolder& holder, const Lease::Entry& entry) {
   Count(work::kFind);
   leases_.LetGo(holder, entry.slot);
-  UnpinLocked(entry.slot);
+  chunks_.Unpin(entry.slot);
 }
 
 void Core::UnpinAll(Section& section, LeaseHolder& holder,
@@ -51,7 +51,7 @@ void Core::UnpinAll(Section& section, LeaseHolder& holder,
 absl::StatusOr<NamespaceDigest> Core::OpenNamespace(const SessionToken& token,
                                                     const NamespaceSpec& spec) {
   KVKEEP_RETURN_IF_ERROR(spec.Validate());
-  Section section(this);
+  Section section(&chunks_);
   KVKEEP_ASSIGN_OR_RETURN(Session * session, sessions_.Find(token));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest digest, sessions_.OpenNamespace(*session, spec));
   const TenantId owner = owners_.OwnerOf(digest);
@@ -60,21 +60,21 @@ absl::StatusOr<NamespaceDigest> Core::OpenNamespace(const SessionToken& token,
 }
 
 absl::StatusOr<TenantId> Core::TenantOf(const SessionToken& token) {
-  Section section(this);
+  Section section(&chunks_);
   KVKEEP_ASSIGN_OR_RETURN(const Session* session, sessions_.Find(token));
   return session->tenant();
 }
 
 absl::StatusOr<NamespaceSpec> Core::FindNamespace(const SessionToken& token,
                                                   const NamespaceDigest& ns) {
-  Section section(this);
+  Section section(&chunks_);
   KVKEEP_ASSIGN_OR_RETURN(const Session* session, sessions_.Find(token));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec* spec, session->FindNamespace(ns));
   return *spec;
 }
 
 uint32_t Core::TokensPerChunk(const NamespaceDigest& ns) {
-  Section section(this);
+  Section section(&chunks_);
   std::optional<SessionToken> last;
   while (const Session* session = sessions_.Next(last)) {
     const auto spec = session->namespaces.find(ns);
@@ -89,7 +89,7 @@ uint32_t Core::TokensPerChunk(const NamespaceDigest& ns) {
 absl::Status Core::Release(const SessionToken& token, LeaseId lease_id, uint32_t keep_keys) {
   Lease ended;  // outlive the lock: freeing them takes time
   std::shared_ptr<LeaseHolder> holder;
-  Section section(this);
+  Section section(&chunks_);
   for (bool first = true;; first = false) {
     const absl::Status open = sessions_.Find(token).status();
     if (!open.ok()) return first ? open : absl::OkStatus();

@@ -63,11 +63,11 @@ std::vector<Shares::Claim> Core::ClaimsOf(const StoreOptions& options, bool quot
 }
 
 double Core::WriteRate(const StoreOptions& options, size_t tenant) const {
-  return parts_[tenant] * static_cast<double>(options.g3_write_bytes_per_second);
+  return chunks_.part(tenant) * static_cast<double>(options.g3_write_bytes_per_second);
 }
 
 G2Pool::Limits Core::PoolLimits(const StoreOptions& options, size_t tenant) {
-  const double part = parts_[tenant];
+  const double part = chunks_.part(tenant);
   // Rounded up: a share of a limit that allows a chunk must allow one.
   const auto share = [&](uint64_t bytes) {
     return static_cast<uint64_t>(static_cast<double>(bytes / kBlockBytes) * part + 0.5);
@@ -84,7 +84,7 @@ G2Pool::Limits Core::PoolLimits(const StoreOptions& options, size_t tenant) {
 }
 
 void Core::AddMemory(const std::vector<Extent>& extents) {
-  Section section(this, Section::Kind::kMaintenance);
+  Section section(&chunks_, Section::Kind::kMaintenance);
   for (const Extent& extent : extents) {
     for (const auto& own : pools_) {
       if (own->Owns(extent.first)) own->AddMemory(extent);
@@ -114,19 +114,19 @@ void Core::LimitDevice(const StoreOptions& options, size_t device) {
 std::vector<std::unique_ptr<AdmissionPolicy>> Core::MakeAdmissions(
     const StoreOptions& options) {
   std::vector<std::unique_ptr<AdmissionPolicy>> policies;
-  for (size_t t = 0; t < parts_.size(); ++t) {
+  for (size_t t = 0; t < options_.tenants.size(); ++t) {
     AdmissionOptions admission;
-    admission.toucher = &toucher_;
+    admission.toucher = &chunks_.toucher;
     admission.bytes_per_second = WriteRate(options, t);
     admission.remembered_chunks =
-        static_cast<uint32_t>(parts_[t] * static_cast<double>(admission.remembered_chunks));
+        static_cast<uint32_t>(chunks_.part(t) * static_cast<double>(admission.remembered_chunks));
     policies.push_back(MakeAdmissionPolicy(options.g3_admission, admission));
   }
   return policies;
 }
 
 StoreOptions Core::options() {
-  Section section(this);
+  Section section(&chunks_);
   return limits_;
 }
 
@@ -166,11 +166,11 @@ absl::Status Core::SetLimits(const StoreOptions& options) {
   std::vector<std::unique_ptr<AdmissionPolicy>> admissions;  // outlive the lock: then the old ones
   bool changes = false;
   {
-    Section section(this);
+    Section section(&chunks_);
     changes = limits_.g3_admission != now.g3_admission;
   }
   if (changes) admissions = MakeAdmissions(now);
-  Section section(this);
+  Section section(&chunks_);
   KVKEEP_CHECK(now.tenants.size() == pools_.size());
   KVKEEP_RETURN_IF_ERROR(CheckCapacities(now));
   limits_.max_sessions = now.max_sessions;
@@ -240,7 +240,7 @@ void Core::TrimToNewQuotas(Section& section) {
 void Core::TrimToNewCapacities(Section& section) {
   if (!over_capacity_) return;
   for (const auto& own : pools_) {
-    while (own->over_capacity() && EvictOneFromG2(*own) != Evicted::kNone) section.YieldIfSpent();
+    while (own->over_capacity() && chunks_.EvictOne(*own) != Evicted::kNone) section.YieldIfSpent();
   }
   for (const auto& tier : devices_) {
     while (EvictOverCapacity(*tier)) section.YieldIfSpent();

@@ -140,7 +140,7 @@ void ChunkReader::WhenReady(size_t first, size_t count,
 
 std::span<const std::byte> ChunkReader::Payload(uint64_t offset, uint64_t bytes) const {
   KVKEEP_CHECK(offset <= shape_.payload_bytes && bytes <= shape_.payload_bytes - offset);
-  return core_->ImageMemory(extents_, kHeaderBytes + offset, bytes);
+  return core_->chunks().ImageMemory(extents_, kHeaderBytes + offset, bytes);
 }
 
 std::vector<uint64_t> ChunkReader::PieceChecksums() const {
@@ -150,7 +150,7 @@ std::vector<uint64_t> ChunkReader::PieceChecksums() const {
 std::string ChunkReader::Metadata() const {
   std::string metadata;
   while (metadata.size() < shape_.tail_bytes) {
-    const auto run = core_->ImageMemory(extents_, shape_.tail_offset() + metadata.size(),
+    const auto run = core_->chunks().ImageMemory(extents_, shape_.tail_offset() + metadata.size(),
                                         shape_.tail_bytes - metadata.size());
     metadata.append(reinterpret_cast<const char*>(run.data()), run.size());
   }
@@ -181,7 +181,7 @@ void Reservation::Abort() {
 }
 
 std::span<std::byte> Reservation::ImageAt(uint64_t offset, uint64_t bytes) const {
-  return core_->ImageMemory(extents_, offset, bytes);
+  return core_->chunks().ImageMemory(extents_, offset, bytes);
 }
 
 void Reservation::Append(std::span<const std::byte> bytes) {
@@ -267,8 +267,9 @@ absl::StatusOr<SealOutcome> Reservation::Seal(std::span<const std::byte> metadat
                                .created_unix_us = core_->deps().clock->UnixMicros(),
                                .tail_checksum = Xxh3(metadata),
                                .piece_checksums = std::move(checksums)};
-  EncodeHeader({identity, core_->G2Placement(generation_, extents_)}, core_->deps().mac_key,
-               core_->HeaderInArena(extents_));
+  const store_internal::Chunks& chunks = core_->chunks();
+  EncodeHeader({identity, chunks.PlacementOf(generation_, extents_)}, core_->deps().mac_key,
+               chunks.HeaderInArena(extents_));
   if (Planted(Canary::kVisibleBeforeSealed)) {
     core_ = nullptr;
     return SealOutcome::kStored;
@@ -456,7 +457,7 @@ StoreSnapshot Store::snapshot() const {
   }
   return snapshot;
 }
-uint64_t Store::TakeLongestHoldNs() { return core_->TakeLongestHoldNs(); }
+uint64_t Store::TakeLongestHoldNs() { return core_->chunks().TakeLongestHoldNs(); }
 void Store::CheckInvariants() const { core_->CheckInvariants(); }
 
 }  // namespace kvkeep

@@ -2,7 +2,7 @@
 //
 // A copy keeps its record until kMostFailures reads of it have failed, kAgain or more apart. The
 // scrub reads a suspect again when its time has come, whether or not anybody asks for it. Failures
-// are of this process: a restart begins anew. The core's lock protects it.
+// are of this process: a restart begins anew. The store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>

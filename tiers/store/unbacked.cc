@@ -15,12 +15,6 @@ void Core::WaitUnbacked(ChunkSlot slot, ChunkSlot parent) {
   pool(chunk).unbacked.Push(table_, slot, parent);
 }
 
-// Returns near which chunk it was to be written, if it waited.
-ChunkSlot Core::EndUnbackedWait(ChunkSlot slot) {
-  const Chunk& chunk = table_.at(slot);
-  return chunk.waits_unbacked ? pool(chunk).unbacked.Remove(table_, slot) : kNoSlot;
-}
-
 // It was queued, and no device takes writes now.
 void Core::WaitAgain(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
   const Chunk& chunk = table_.at(slot);
@@ -30,7 +24,7 @@ void Core::WaitAgain(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
 }
 
 DeviceTier* Core::EnqueueUnbacked(ChunkSlot slot) {
-  const ChunkSlot near = EndUnbackedWait(slot);
+  const ChunkSlot near = chunks_.EndUnbackedWait(slot);
   const Chunk& chunk = table_.at(slot);
   std::optional<ChunkKey> parent;
   if (near != kNoSlot) {
@@ -64,7 +58,7 @@ void Core::PumpUnbacked(DeviceTier& tier) {
 // All of it, whatever the budget: whoever stops keeps it in G3. What could not be written beyond
 // the node is offered there once more.
 void Core::BeginDrain(bool write_remote) {
-  Section section(this);
+  Section section(&chunks_);
   draining_ = true;
   drains_to_remote_ = write_remote;
   for (uint32_t i = 0; write_remote && remote_ != nullptr && i < table_.slot_end(); ++i) {
@@ -85,18 +79,6 @@ void Core::BeginDrain(bool write_remote) {
       section.YieldIfSpent();
     }
   }
-}
-
-void Core::NoteUnbacked(Chunk& chunk) {
-  const bool unbacked = !devices_.empty() && !chunk.detached && chunk.in_g2() &&
-                        chunk.g3_state == G3State::kAbsent;
-  if (unbacked == chunk.noted_unbacked) return;
-  chunk.noted_unbacked = unbacked;
-  G2Pool& own = pool(chunk);
-  KVKEEP_CHECK(unbacked || (own.unbacked_chunks > 0 && own.unbacked_blocks >= chunk.blocks()));
-  own.unbacked_chunks = unbacked ? own.unbacked_chunks + 1 : own.unbacked_chunks - 1;
-  own.unbacked_blocks = unbacked ? own.unbacked_blocks + chunk.blocks()
-                                 : own.unbacked_blocks - chunk.blocks();
 }
 
 // Who waits is in its tenant's queue, and all that G2 alone holds is counted.

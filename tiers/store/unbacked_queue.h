@@ -2,7 +2,7 @@
 // as there is room in the dirty budget. In the order of arrival, so heads of prefixes come first.
 //
 // Nearly all chunks wait in no queue, so the notes on waiting chunks lie here and not in Chunk. The
-// core's lock protects it.
+// store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>

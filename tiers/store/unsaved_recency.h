@@ -8,7 +8,7 @@
 // A policy's numbers begin anew in each process. So a saved number is the policy's number plus the
 // highest one that an earlier process saved (`base`), and saved numbers of a device always compare.
 //
-// Owned by the device's tier; the core's lock protects it.
+// Owned by the device's tier; the store's lock protects it.
 #pragma once
 
 #include <cstdint>

@@ -33,14 +33,14 @@ bool LiesOn(const ExtentList& extents, BlockNumber block) {
 }  // namespace
 
 void Core::StartVerification(ChunkSlot slot) {
-  Change chunk(this, slot);
+  Change chunk(&chunks_, slot);
   KVKEEP_CHECK(chunk->g2_state == G2State::kUnverified);
   auto promotion = Promotion::InPlace(slot, chunk->shape, chunk->g2);
   KVKEEP_CHECK(promotions_.emplace(slot, std::move(promotion)).second);
-  SetG2State(*chunk, G2State::kVerifying);
+  chunks_.SetG2State(*chunk, G2State::kVerifying);
   Later([this, slot, extents = chunk->g2] {
     deps_.copy_executor->Post([this, slot, extents] {
-      OnArenaHeaderRead(slot, DecodeGuarded(HeaderInArena(extents), deps_.mac_key));
+      OnArenaHeaderRead(slot, DecodeGuarded(chunks_.HeaderInArena(extents), deps_.mac_key));
     });
   });
 }
@@ -48,7 +48,7 @@ void Core::StartVerification(ChunkSlot slot) {
 void Core::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header) {
   Promotion* promotion = nullptr;
   {
-    Section section(this);
+    Section section(&chunks_);
     promotion = promotions_.at(slot).get();
     const Chunk& chunk = table_.at(slot);
     KVKEEP_CHECK(chunk.g2_state == G2State::kVerifying);
@@ -68,13 +68,13 @@ void Core::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header)
 }
 
 void Core::FinishVerification(const Promotion& promotion, Promotion::Next end) {
-  Section section(this);
+  Section section(&chunks_);
   TellFirst(std::move(end.told), std::move(end.status));
   const ChunkSlot slot = promotion.slot();
   KVKEEP_CHECK(promotions_.erase(slot) == 1);
   {
-    Change chunk(this, slot);
-    SetG2State(*chunk, G2State::kResident);
+    Change chunk(&chunks_, slot);
+    chunks_.SetG2State(*chunk, G2State::kResident);
     pool(*chunk).LookAgain(chunk->g2);
   }
   WriteBackIfUnbacked(slot);
@@ -100,17 +100,17 @@ void Core::LeaveToNextUse(ChunkSlot slot) {
 }
 
 void Core::EndFailedVerification(const Promotion& promotion, Promotion::Next end) {
-  Section section(this);
+  Section section(&chunks_);
   TellFirst(std::move(end.told), std::move(end.status));
   const ChunkSlot slot = promotion.slot();
   WithholdBroken(*deps_.arena, pools_);  // before its blocks are free
   KVKEEP_CHECK(promotions_.erase(slot) == 1);
   ++counters_.corrupt_chunks;
   {
-    Change chunk(this, slot);
-    SetG2State(*chunk, G2State::kFailed);
+    Change chunk(&chunks_, slot);
+    chunks_.SetG2State(*chunk, G2State::kFailed);
     if (!chunk->detached && chunk->g3_state == G3State::kStored && chunk->pins == 0) {
-      FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
+      chunks_.FreeCopy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
     }
   }
   const Chunk& chunk = table_.at(slot);
@@ -136,18 +136,18 @@ void Core::LeaveToReaders(ChunkSlot slot) {
   // detached: else its last reader would free the blocks (Settle).
   Chunk copy = old;
   {
-    Change change(this, slot);
+    Change change(&chunks_, slot);
     if (old.in_g3_policy) g3_policy(old).OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
     old.in_g3_policy = false;
     old.g3.clear();
     old.doubtful = false;
     SetG3State(old, G3State::kAbsent);
   }
-  DetachOnly(slot);
-  const ChunkSlot fresh = CreateChunk(copy.id, copy.shape);
+  chunks_.Detach(slot);
+  const ChunkSlot fresh = chunks_.Create(copy.id, copy.shape);
   KVKEEP_CHECK(fresh != kNoSlot);
   ++moves_;
-  Change change(this, fresh);
+  Change change(&chunks_, fresh);
   change->g3 = std::move(copy.g3);
   change->g3_incarnation = copy.g3_incarnation;
   change->g3_generation = copy.g3_generation;

@@ -83,13 +83,13 @@ DeviceTier* Core::EnqueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>
     WaitUnbacked(slot, near);
     return nullptr;
   }
-  EndUnbackedWait(slot);
+  chunks_.EndUnbackedWait(slot);
   if (!forced && !Admit(chunk)) return nullptr;
   if (forced) {
     admissions_[chunk.tenant.value()]->OnWritten(chunk.blocks() * kBlockBytes, deps_.clock->Now());
   }
   {
-    Change change(this, slot);
+    Change change(&chunks_, slot);
     change->unadmitted = false;
     change->device = to->number;
     change->g3_incarnation = *incarnations_.Add(incarnation_);
@@ -174,7 +174,7 @@ void Core::StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
 
 void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
                        const ImagePlacement& placement) {
-  absl::StatusOr<ImageHeader> header = DecodeGuarded(HeaderInArena(g2), deps_.mac_key);
+  absl::StatusOr<ImageHeader> header = DecodeGuarded(chunks_.HeaderInArena(g2), deps_.mac_key);
   const auto fail = [this, slot, write](absl::Status why) {
     write->blames_device = false;
     OnWritten(slot, write->bytes, std::move(why));
@@ -208,7 +208,7 @@ void Core::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g
           .cipher = std::move(cipher),
           .mac_key = deps_.mac_key,
           .source = [this, g2](uint64_t offset,
-                               uint64_t bytes) { return ImageMemory(g2, offset, bytes); },
+                               uint64_t bytes) { return chunks_.ImageMemory(g2, offset, bytes); },
           .device = &write->to->device->io(),
           .executor = deps_.copy_executor,
           .buffers = cipher_buffers_,
@@ -224,7 +224,7 @@ void Core::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g
 
 void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
   std::unique_ptr<WriteBack> done;  // outlives the lock: freeing its page may take time
-  Section section(this);
+  Section section(&chunks_);
   DeviceTier& tier = *write_backs_.at(slot).to;
   tier.NoteHeard();
   tier.writes.End(bytes);
@@ -263,7 +263,7 @@ void Core::GiveUpWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent
   Count(work::kEvict);
   ++counters_.write_backs_cancelled;
   durable_waiters_.Fail(slot, why.ok() ? absl::NotFoundError("the chunk was deleted") : why);
-  Change chunk(this, slot);
+  Change chunk(&chunks_, slot);
   KVKEEP_CHECK(chunk->dirty());
   if (!chunk->g3.empty()) {
     devices_[chunk->device]->allocator->Free(chunk->g3);

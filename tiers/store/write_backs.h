@@ -4,7 +4,7 @@
 //   Begin --> queued (write_lane.h) --BeginWrite--> writing --EndBytes--> committing --> End
 //
 // A chunk is dirty from Begin to End, named by the generation of its write. Generations grow, so
-// the oldest comes first. The core's lock protects it. Chunks that wait for room in the dirty
+// the oldest comes first. The store's lock protects it. Chunks that wait for room in the dirty
 // budget are in their tenants' queues (unbacked_queue.h).
 #pragma once
 

@@ -3,7 +3,7 @@
 //
 // An image waits in the order of the generations, is under way once there is room among the bytes
 // in flight, and ends when its last byte was written, or never will be. The device's tier owns it;
-// the core's lock protects it.
+// the store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>

@@ -1,0 +1,140 @@
+// Chunks: every chunk of a store, the lock that protects them, and their space in G2.
+//
+// Owns the store's lock, the table of chunks, each tenant's pool of G2, and the accounts that
+// follow a chunk from its creation to its end. It decides nothing about other tiers: what they do
+// when a chunk changes it leaves to ChunkHooks.
+//
+// How the lock is used. Every entry point of the store opens a Section (section.h). Work for the
+// outside (device I/O, executor tasks, callers' callbacks) goes into the hold (hold.h) with Later()
+// and runs on the same thread right after the Section has unlocked. A change to a chunk that may
+// alter whether it can be evicted, or end its life, is made inside a Change (change.h). When the
+// Change ends it settles the accounts; from then on the chunk may be gone.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "tiers/base/check.h"
+#include "tiers/base/histogram.h"
+#include "tiers/store/chunk_hooks.h"
+#include "tiers/store/chunk_table.h"
+#include "tiers/store/counters.h"
+#include "tiers/store/fair_mutex.h"
+#include "tiers/store/g2_pool.h"
+#include "tiers/store/hold.h"
+#include "tiers/store/life_samples.h"
+#include "tiers/store/live_marks.h"
+#include "tiers/store/owners.h"
+#include "tiers/store/shares.h"
+#include "tiers/store/store_deps.h"
+#include "tiers/store/store_lock.h"
+#include "tiers/store/work.h"
+
+namespace kvkeep::store_internal {
+
+class Section;
+
+// Of one try to evict. kSpent: not yet; this hold has done its share of work.
+enum class Evicted : uint8_t { kOne, kNone, kSpent };
+
+class Chunks {
+ public:
+  // Tenants' pools take the arena's segments in the order of options.tenants. Their limits are 0
+  // until somebody sets them. `owners` and `hooks` outlive this.
+  Chunks(const StoreOptions& options, const StoreDeps& deps, Incarnation incarnation,
+         std::vector<Shares::Claim> claims, const Owners* owners, ChunkHooks* hooks);
+  ~Chunks();
+  Chunks(const Chunks&) = delete;
+  Chunks& operator=(const Chunks&) = delete;
+
+  // ---- this hold of the lock
+  void Count(uint32_t units) STORE_LOCKED { hold.Count(units); }
+  bool Spent() const STORE_LOCKED { return hold.Spent(); }
+  void Later(Hold::Task task) STORE_LOCKED { hold.Later(std::move(task)); }
+  // Tells the analysis that the lock is held, where it cannot see that.
+  void AssertHeld() ABSL_ASSERT_EXCLUSIVE_LOCK(store_lock) { mu_.AssertHeld(); }
+  // The owner of the store has found that nothing is left to do; over with the next call.
+  void SetAtRest(bool at_rest) STORE_LOCKED { at_rest_ = at_rest; }
+
+  // ---- the life of a chunk
+  // As ChunkTable::Create. The chunk belongs to the owner of its namespace.
+  ChunkSlot Create(const ChunkId& id, const ImageShape& shape) STORE_LOCKED;
+  // From here on the chunk is not found. Its space goes when nobody uses it.
+  void Detach(ChunkSlot slot) STORE_LOCKED;
+  void Pin(ChunkSlot slot) STORE_LOCKED;
+  void Unpin(ChunkSlot slot) STORE_LOCKED;
+  // Counts that a copy has gone, for the samples of lives.
+  void NoteGone(const Chunk& chunk, LifeSamples::Where where, EvictionPolicy::EraseReason reason)
+      STORE_LOCKED;
+
+  // ---- G2
+  // Nobody (shares.h) has no pool: chunks whose tenant is not configured any more are in G3 alone.
+  bool HasPool(TenantId tenant) const STORE_LOCKED { return tenant.value() < pools.size(); }
+  G2Pool& pool(TenantId tenant) STORE_LOCKED {
+    KVKEEP_CHECK(HasPool(tenant));
+    return *pools[tenant.value()];
+  }
+  G2Pool& pool(const Chunk& chunk) STORE_LOCKED { return pool(chunk.tenant); }
+  // The tenant's part of the arena, as it was built.
+  double part(size_t tenant) const { return parts_[tenant]; }
+  // Space in the tenant's pool, near the parent's, made by eviction where need be. None: even if
+  // all went that can there would not be enough. May yield.
+  std::optional<ExtentList> Allocate(Section& section, TenantId tenant, uint64_t blocks,
+                                     ChunkSlot parent) STORE_LOCKED;
+  Evicted EvictOne(G2Pool& from) STORE_LOCKED;
+  void InsertIntoPolicy(ChunkSlot slot, ChunkSlot parent) STORE_LOCKED;
+  // Every change of a chunk's G2 state goes through here.
+  void SetG2State(Chunk& chunk, G2State to) STORE_LOCKED;
+  // Frees the chunk's copy in G2. REQUIRES: inside a Change; nobody uses it.
+  void FreeCopy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) STORE_LOCKED;
+  // The chunk waits for no write-back any more. Returns near which chunk it was to be written, if
+  // it waited.
+  ChunkSlot EndUnbackedWait(ChunkSlot slot) STORE_LOCKED;
+  // Counts in its pool whether G2 alone has the chunk.
+  void NoteUnbacked(Chunk& chunk) STORE_LOCKED;
+  // Contiguous memory of an image in G2, from `offset`, at most `bytes`.
+  std::span<std::byte> ImageMemory(const ExtentList& extents, uint64_t offset,
+                                   uint64_t bytes) const;
+  HeaderPage HeaderInArena(const ExtentList& extents) const;
+  ImagePlacement PlacementOf(Generation generation, const ExtentList& extents) const;
+
+  // ---- the lock's own figures
+  uint64_t TakeLongestHoldNs();
+  const Histogram& lock_hold() const STORE_LOCKED { return lock_hold_; }
+  const Histogram& lock_wait() const STORE_LOCKED { return lock_wait_; }
+
+  // ---- the state, which all objects of the store share
+  Hold hold STORE_GUARDED;
+  MemoryToucher toucher;
+  const std::shared_ptr<SlotArrays> slots;  // what is in it the lock protects
+  ChunkTable table STORE_GUARDED;
+  std::vector<std::unique_ptr<G2Pool>> pools STORE_GUARDED;  // by TenantId
+  Shares slot_shares STORE_GUARDED;                          // of the table
+  LiveMarks marks STORE_GUARDED;
+  LifeSamples life STORE_GUARDED;
+  StoreCounters counters STORE_GUARDED;
+  std::vector<TenantCounters> tenant_counters STORE_GUARDED;  // as Shares: Nobody is last
+
+ private:
+  friend class Section;
+  friend class Change;
+
+  void NoteHold(uint64_t held_ns, uint64_t worked_ns, uint64_t waited_ns) STORE_LOCKED;
+  // Ends a Change.
+  void Settle(ChunkSlot slot, bool was_evictable) STORE_LOCKED;
+
+  const StoreDeps deps_;
+  const Incarnation incarnation_;
+  const Owners& owners_;
+  ChunkHooks& hooks_;
+  std::vector<double> parts_;  // by TenantId; constant
+
+  FairMutex mu_;
+  bool at_rest_ STORE_GUARDED = false;
+  Histogram lock_hold_ STORE_GUARDED, lock_wait_ STORE_GUARDED;
+};
+
+}  // namespace kvkeep::store_internal
