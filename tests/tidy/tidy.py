@@ -402,6 +402,21 @@ def cmake_source(tree):
             yield Problem(path, 1, "cmake-source", f"not built: name it in {build_file}")
 
 
+def planted(tree):
+    """A planted bug exists only where its source is compiled again with it."""
+    build_file = tree.get("tests/sim/CMakeLists.txt", "")
+    again = {f"tiers/{name}/{source}"
+             for name, sources in re.findall(r"kvkeep_plant\((\w+)\s([^)]*)\)", build_file)
+             for source in sources.split()}
+    for path, text in cpp_files(tree):
+        if path.startswith("tiers/") and path != "tiers/base/canary.h" and path not in again:
+            at = cpp_source.strip(text).find("Planted(")
+            if at >= 0:
+                yield Problem(path, text.count("\n", 0, at) + 1, "planted",
+                              "asks Planted(): only sources that kvkeep_plant() names in "
+                              "tests/sim/CMakeLists.txt may, and no header")
+
+
 def local_path(tree):
     # Spelled in halves, or this file would break its own rule.
     pattern = re.compile(r"(?<![\w./~$}-])/(" + "|".join(("wo" + "rk", "ho" + "me", "ro" + "ot"))
@@ -435,7 +450,7 @@ def code_in_data(tree):
 
 RULES = [include_arrow, circle, wall, include_rooted, outside_header, file_length,
          function_length, line_length, whitespace, banned, sleep, todo, riddle, header, file_name,
-         readme, one_title, one_type, cmake_source, local_path, code_in_data]
+         readme, one_title, one_type, cmake_source, planted, local_path, code_in_data]
 
 # ---- running ------------------------------------------------------------------------------------
 

@@ -202,6 +202,14 @@ class Rules(unittest.TestCase):
         self.expect("todo", {"server/main.cc": f"// {word}(#12): later\n"}, count=0)
         self.expect("todo", {"server/main.cc": 'mkdtemp("/x/aXXXXXX");\n'}, count=0)
 
+    def test_planted_bugs_are_in_sources_that_are_compiled_again(self):
+        asks = "int x = Planted(Canary::kA);\n"
+        build = {"tests/sim/CMakeLists.txt": "kvkeep_plant(store a.cc\n  b.cc)\n"}
+        self.expect("planted", {**build, "tiers/store/b.cc": asks}, count=0)
+        self.expect("planted", {**build, "tiers/store/c.cc": asks})
+        self.expect("planted", {**build, "tiers/store/b.h": HEADER + asks})
+        self.expect("planted", {**build, "tiers/store/c.cc": "// Planted(): see b.cc\n"}, count=0)
+
     def test_comments_say_what_something_is_or_does(self):
         for begins in ("// Of the others.", "  // Those that wait.", "// Such as it is."):
             self.expect("riddle", {"server/main.cc": begins + "\n"})
