@@ -21,7 +21,7 @@ enum class Canary {
   kAboveMarkBelieved = 12,   // join.cc: in the same boot no record above the mark is in doubt
   kReplacedForgotten = 13,   // replace.cc: a record goes at once when its chunk is put anew
   kDoubtEndsEarly = 14,      // confirm.cc: a chunk is in doubt no more once its header was read
-  kDeletedRecalled = 15,     // remote.cc: what was deleted is recalled while it is found
+  kDeletedRecalled = 15,     // recaller.cc: what was deleted is recalled while it is found
   // In tiers/remote, found by fleets (tests/sim/fleet).
   kAbsentForEver = 16,       // bucket_source.cc: what was absent once is never asked for again
   kSizeUnchecked = 17,       // bucket_source.cc: a probe does not compare the object's size

@@ -1,7 +1,7 @@
 // SimulatedBucket: simulates the contents of a G4 bucket behind one node, and the requests to it.
 // Objects are of equal size, and are there for a lifetime from their write, whoever reads them.
 //
-// It follows the store (tiers/store/remote.cc): a chunk that is put is offered at once, or with
+// It follows the store (tiers/store/beyond.h): a chunk that is put is offered at once, or with
 // second_use when a later lookup finds it in G2. A chunk that lookups find beyond the node comes
 // into G2, as a put brings it, and is not offered again. So the bucket changes nothing in the
 // node's tiers. Every lookup asks that lacks enough chunks; every write and answer comes before the

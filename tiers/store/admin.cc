@@ -303,7 +303,7 @@ void Core::CheckInvariants() {
   CheckTold();
   CheckShares();
   CheckUnbacked();
-  KVKEEP_CHECK(remote_ == nullptr || asking_.size() <= remote_->recalls.all());
+  KVKEEP_CHECK(remote_ == nullptr || recaller_->waiting_lookups() <= remote_->recalls.all());
   struct Seen {
     uint64_t blocks = 0, resident = 0, evictable = 0, pinned = 0, dirty = 0;
     uint64_t in_policy = 0;

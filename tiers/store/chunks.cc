@@ -79,6 +79,18 @@ Chunks::~Chunks() {
   KVKEEP_CHECK(!hold.has_tasks());
 }
 
+void Chunks::PumpLater(Pump& pump) {
+  if (!pump.Ask()) return;
+  Later([this, &pump] { KeepPumping(pump); });
+}
+
+void Chunks::KeepPumping(Pump& pump) {
+  Section section(this);
+  while (pump.RunOnce()) {
+    if (pump.asked()) section.Yield();
+  }
+}
+
 Change::Change(Chunks* chunks, ChunkSlot slot)
     : chunks_(*chunks),
       slot_(slot),

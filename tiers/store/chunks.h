@@ -28,6 +28,7 @@
 #include "tiers/store/life_samples.h"
 #include "tiers/store/live_marks.h"
 #include "tiers/store/owners.h"
+#include "tiers/store/pump.h"
 #include "tiers/store/shares.h"
 #include "tiers/store/store_deps.h"
 #include "tiers/store/store_lock.h"
@@ -54,6 +55,8 @@ class Chunks {
   void Count(uint32_t units) STORE_LOCKED { hold.Count(units); }
   bool Spent() const STORE_LOCKED { return hold.Spent(); }
   void Later(Hold::Task task) STORE_LOCKED { hold.Later(std::move(task)); }
+  // Has the pump run after this hold, in holds of its own. Its owner stays until it stands still.
+  void PumpLater(Pump& pump) STORE_LOCKED;
   // Tells the analysis that the lock is held, where it cannot see that.
   void AssertHeld() ABSL_ASSERT_EXCLUSIVE_LOCK(store_lock) { mu_.AssertHeld(); }
   // The owner of the store has found that nothing is left to do; over with the next call.
@@ -122,6 +125,7 @@ class Chunks {
   friend class Section;
   friend class Change;
 
+  void KeepPumping(Pump& pump);
   void NoteHold(uint64_t held_ns, uint64_t worked_ns, uint64_t waited_ns) STORE_LOCKED;
   // Ends a Change.
   void Settle(ChunkSlot slot, bool was_evictable) STORE_LOCKED;

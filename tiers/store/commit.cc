@@ -343,19 +343,6 @@ void Core::OnSyncPutOff(DeviceTier& tier) {
   }
 }
 
-void Core::PumpLater(LowerTier& tier) {
-  if (!tier.pump.Ask()) return;
-  Later([this, &tier] { KeepPumping(tier); });
-}
-
-// The tier stays meanwhile, as Leave waits until it is not pumped.
-void Core::KeepPumping(LowerTier& tier) {
-  Section section(&chunks_);
-  while (tier.pump.RunOnce()) {
-    if (tier.pump.asked()) section.Yield();
-  }
-}
-
 void Core::PumpDevice(DeviceTier& tier) {
   PumpIndex(tier);
   PumpReads(tier);
@@ -402,11 +389,8 @@ bool Core::Tick() {
     TrimToNewCapacities(section);
   }
   if (remote_ != nullptr) {
-    remote_->removals.Tend();
-    remote_->journal.Tend();
-    PumpRemovalLog();
-    PumpRemote();
-    AnswerOverdue();
+    beyond_->Tick();
+    recaller_->Tick();
   }
   DropBrokenAndSweep(section);
   WriteForWaiters(section);
@@ -444,9 +428,8 @@ void Core::WhenDeleted(bool durable, StatusCallback done) {
     const bool silent = tier.health.stuck();
     tier.commits.AnswerRemovals(silent ? Silent() : absl::OkStatus(), hold_);
   }
-  if (remote_ != nullptr) {
-    remote_->journal.Wait(durable, [all](const absl::Status& status) { all->End(status); });
-    PumpRemovalLog();
+  if (beyond_ != nullptr) {
+    beyond_->WhenNoted(durable, [all](const absl::Status& status) { all->End(status); });
   } else {
     Later([all] { all->End(absl::OkStatus()); });
   }

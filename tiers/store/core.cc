@@ -22,6 +22,12 @@ uint64_t TierBytes(const StoreOptions& options, const StoreDeps& deps) {
   return bytes;
 }
 
+std::unique_ptr<RemoteTier> RemoteOf(const StoreOptions& options, const StoreDeps& deps) {
+  if (deps.remote == nullptr) return nullptr;
+  const auto number = static_cast<uint16_t>(deps.devices.size());
+  return std::make_unique<RemoteTier>(number, deps.remote, deps.removal_log, options);
+}
+
 }  // namespace
 
 Core::Core(const StoreOptions& options, const StoreDeps& deps)
@@ -39,8 +45,10 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       leases_(options_.max_leases_per_session, &table_, &pools_, &counters_),
       puts_(options_.tenants.size()),
       meters_(options_.tenants.size()),
-      events_(options_.events.log_entries, deps.devices.size(), &table_, &hold_, &counters_) {
+      events_(options_.events.log_entries, deps.devices.size(), &table_, &hold_, &counters_),
+      remote_(RemoteOf(options_, deps)) {
   KVKEEP_CHECK(incarnations_.Add(incarnation_).has_value());
+  std::vector<const DataKey*> keys_beyond;
   for (size_t number = 0; number < pools_.size(); ++number) {
     pools_[number]->limits = PoolLimits(options_, number);
     const std::string& name = options_.tenants[number].name;
@@ -50,16 +58,18 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       return key;
     };
     write_keys_.push_back(key_of(deps.keys));
-    remote_write_keys_.push_back(key_of(deps.remote_keys));
+    keys_beyond.push_back(key_of(deps.remote_keys));
   }
   admissions_ = MakeAdmissions(options_);
-  if (deps_.remote != nullptr) {
-    const auto number = static_cast<uint16_t>(deps_.devices.size());
-    remote_ = std::make_unique<RemoteTier>(number, deps_.remote, deps_.removal_log, options_);
+  if (remote_ != nullptr) {
+    beyond_ = std::make_unique<Beyond>(&chunks_, remote_.get(), deps_, std::move(keys_beyond),
+                                       cipher_buffers_, options_.remote_write_bytes_per_second);
+    recaller_ = std::make_unique<Recaller>(&chunks_, remote_.get(),
+                                           static_cast<Recaller::Host*>(this), deps_.clock);
     remote_->pump.SetWork([this] {
       chunks_.AssertHeld();
       PumpReads(*remote_);
-      PumpRemote();
+      beyond_->Pump();
     });
   }
   scrubber_.SetRate(options_.scrub_bytes_per_second);

@@ -12,6 +12,7 @@
 #include "tiers/base/check.h"
 #include "tiers/base/executor.h"
 #include "tiers/policy/admission_policy.h"
+#include "tiers/store/beyond.h"
 #include "tiers/store/cipher_buffers.h"
 #include "tiers/store/change.h"
 #include "tiers/store/chunks.h"
@@ -22,6 +23,7 @@
 #include "tiers/store/owners.h"
 #include "tiers/store/promotion.h"
 #include "tiers/store/puts.h"
+#include "tiers/store/recaller.h"
 #include "tiers/store/remote_tier.h"
 #include "tiers/store/reuse_meter.h"
 #include "tiers/store/scrubber.h"
@@ -35,7 +37,7 @@
 
 namespace kvkeep::store_internal {
 
-class Core final : private ReadSink, private ChunkHooks {
+class Core final : private ReadSink, private ChunkHooks, private Recaller::Host {
  public:
   using MetadataCallback = absl::AnyInvocable<void(absl::StatusOr<std::string>) &&>;
 
@@ -225,7 +227,7 @@ class Core final : private ReadSink, private ChunkHooks {
   // ---- put.cc
   // Forgets one chunk of the tenant's, for its entry in the table: of G3 if `of_g3`, else of G2.
   Evicted ForgetOne(TenantId tenant, bool of_g3) LOCKED;
-  bool MakeRoomInTable(Section& section, TenantId tenant) LOCKED;
+  bool MakeRoomInTable(Section& section, TenantId tenant) LOCKED override;
   void Reject(ReserveResult& result, TenantId tenant, RejectReason reason, std::string message)
       LOCKED;
   // The put is answered without looking for space: PRESENT, or rejected.
@@ -243,7 +245,7 @@ class Core final : private ReadSink, private ChunkHooks {
   void CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, Tier from) LOCKED;
   ChunkSlot FindInLease(Section&, const SessionToken&, LeaseId, const ChunkId&) LOCKED;
   void StartPromotion(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot,
-                      MonotonicTime deadline = MonotonicTime::max()) LOCKED;
+                      MonotonicTime deadline) LOCKED override;
   void PumpReads(LowerTier& from) LOCKED;
   void BeginReads(LowerTier& from, Promotion& promotion) LOCKED;
   void OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status status) override;
@@ -251,14 +253,14 @@ class Core final : private ReadSink, private ChunkHooks {
   void GoOn(Promotion& promotion, Promotion::Next next);
   // Calls `ready` when those pieces are ready, or the promotion has failed.
   void Await(Promotion&, Promotion::Pieces, StatusCallback ready, Promotion::Patience) LOCKED;
-  void AwaitAll(Promotion& promotion, StatusCallback ready) LOCKED;
+  void AwaitAll(Promotion& promotion, StatusCallback ready) LOCKED override;
   bool HasChecksum(const ExtentList& extents, uint64_t at, uint64_t bytes, uint64_t wanted) const;
   absl::Status VerifyPiece(const ImageIdentity&, const ExtentList&, size_t piece) const;
   void WriteArenaHeader(Promotion& promotion);
   LowerTier& EndReading(ChunkSlot slot, bool good) LOCKED;
   void FinishPromotion(Promotion& promotion, Generation generation);
   void EndFailedPromotion(const Promotion& promotion, Promotion::Next end);
-  void TellFirst(Promotion::Callbacks told, absl::Status status) LOCKED;
+  void TellFirst(Promotion::Callbacks told, absl::Status status) LOCKED override;
 
   // ---- decrypt.cc
   // Null: the key is not in the ring, or there is no ring.
@@ -353,9 +355,8 @@ class Core final : private ReadSink, private ChunkHooks {
   bool IsAtRest() const LOCKED;
   void StartSync(DeviceTier& tier) LOCKED;
   void WhenStable(DeviceTier& tier, StatusCallback done);
-  // A pump has used up its hold: the device's pumps all go on after it, each in holds of its own.
-  void PumpLater(LowerTier& tier) LOCKED;
-  void KeepPumping(LowerTier& tier);
+  // A pump has used up its hold: the tier's pumps all go on after it, each in holds of its own.
+  void PumpLater(LowerTier& tier) LOCKED { chunks_.PumpLater(tier.pump); }
   void PumpDevice(DeviceTier& tier) LOCKED;
   void OnSynced(DeviceTier& tier, const StableMark& mark, bool doubt_saved, absl::Status status);
   void NoteFailedSync(DeviceTier& tier, const absl::Status& status) LOCKED;
@@ -406,43 +407,11 @@ class Core final : private ReadSink, private ChunkHooks {
   void SaveLearned(DeviceTier& tier) LOCKED;
   void OnLearnedSaved(DeviceTier& tier);
 
-  // ---- remote.cc, refresh.cc
-  struct Recalling;
-  std::shared_ptr<Recalling> NewRecalling(const LookupRequest& request, SearchedCallback searched);
+  // ---- recall.cc
   absl::Status MayAskBeyond(TenantId asks) LOCKED;
-  void BeginRecalling(const SessionToken& token, const Session& session, const NamespaceDigest& ns,
-                      Recalling& recalling) LOCKED;
   bool SearchIfWorth(Section& section, const LookupRequest& request, const LookupState& lookup,
-                     const std::shared_ptr<Recalling>& recalling) LOCKED;
-  void NameMissing(Section& section, const LookupState& lookup, size_t first, Recalling& to) LOCKED;
-  bool IsWorthAsking(const Recalling& recalling) LOCKED;
-  bool IsFaster(const Recalling& recalling, size_t chunks, uint64_t bytes) LOCKED;
-  void Search(const std::shared_ptr<Recalling>& recalling, MonotonicTime deadline) LOCKED;
-  size_t WantedOf(Recalling& recalling, const RemoteSource::Found& found) LOCKED;
-  void AnswerOverdue() LOCKED;
-  void Promise(ChunkSlot slot, MonotonicTime until) LOCKED;
-  void PromiseWhatComes(const LookupState& lookup, MonotonicTime until) LOCKED;
-  void TellOfLatePromises() LOCKED;
-  void EndRecall(Recalling& recalling) LOCKED;
-  void OnFound(std::shared_ptr<Recalling> recalling, const RemoteSource::Found& found);
-  bool BeginRecall(Section&, const std::shared_ptr<Recalling>&, size_t i, const ImageShape&) LOCKED;
-  bool MayRecall(const Recalling& recalling, const ChunkId& id) const LOCKED;
-  void OnRecalled(const std::shared_ptr<Recalling>& by, uint64_t bytes, const absl::Status& status);
-  void EndRecallRead(const Chunk& chunk) LOCKED;
-  void PumpRemote() LOCKED;
-  void StartRemoteWrite(RemoteWrites::Sent sent) LOCKED;
-  void SubmitRemoteWrite(RemoteTier& remote, RemoteWrites::Sent sent, ArenaImage image,
-                         ImageHeader header, const DataKey& key);
-  void OnRemoteWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::Status& status);
-  void RemoveFromRemote(const ChunkId& id, RemoteRemovals::Why why) LOCKED;
-  void PumpRemovalLog() LOCKED;
-  void OnRemovedFromRemote(const ChunkId& id, const absl::Status& status);
-  void OfferPutToRemote(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool wanted) LOCKED;
-  void OfferUsed(Section& section, const LookupState& lookup) LOCKED;
-  void OfferToRemote(ChunkSlot slot, const std::optional<ChunkKey>& parent) LOCKED;
-  void OfferToRefresh(ChunkSlot slot) LOCKED;
-  void PumpAges() LOCKED;
-  void OnAge(const ChunkId& id, const absl::StatusOr<std::chrono::seconds>& age);
+                     const RecallingPtr& recalling) LOCKED;
+  Promotion* FindPromotion(ChunkSlot slot) LOCKED override;
 
   // ---- leave.cc
   void LeaveIfQuiet(DeviceTier& tier) LOCKED;
@@ -501,7 +470,7 @@ class Core final : private ReadSink, private ChunkHooks {
   const StoreDeps deps_;
   const Incarnation incarnation_;
   const Owners owners_;
-  std::vector<const DataKey*> write_keys_, remote_write_keys_;  // by TenantId; null: no key ring
+  std::vector<const DataKey*> write_keys_;  // by TenantId; null: no key ring
   const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
 
   // ---- state that has a lock of its own, or needs none
@@ -543,12 +512,15 @@ class Core final : private ReadSink, private ChunkHooks {
   ReplacedRecords replaced_ STORE_GUARDED;
   bool wait_for_device_ STORE_GUARDED = false;  // some of durable_waiters_ do
   uint64_t moves_ STORE_GUARDED = 0;  // of chunks to other slots, of devices out
-  bool draining_ STORE_GUARDED = false, drains_to_remote_ STORE_GUARDED = false;
+  bool draining_ STORE_GUARDED = false;
   Histogram write_back_age_ STORE_GUARDED{kAgeBounds};
   NamespaceMeters meters_ STORE_GUARDED;
   EventHub events_ STORE_GUARDED;
-  std::unique_ptr<RemoteTier> remote_ STORE_GUARDED;  // null: nothing is beyond the node
-  std::vector<std::shared_ptr<Recalling>> asking_ STORE_GUARDED;  // lookups wait for these
+
+  // ---- null: nothing lies beyond the node
+  const std::unique_ptr<RemoteTier> remote_ ABSL_PT_GUARDED_BY(store_lock);
+  std::unique_ptr<Beyond> beyond_;      // set once, by the constructor
+  std::unique_ptr<Recaller> recaller_;  // likewise
 };
 
 }  // namespace kvkeep::store_internal

@@ -105,7 +105,7 @@ class G2Pool {
   UnbackedQueue unbacked;
   // Free, but kept for allocations that make room in slices: nobody else takes them.
   uint64_t gathered_blocks = 0;
-  uint64_t recalling_blocks = 0;  // that recalls (remote.cc) are filling
+  uint64_t recalling_blocks = 0;  // that recalls (recaller.h) are filling
   bool has_learned = false;  // its policy: what an earlier process's had learned
 
  private:

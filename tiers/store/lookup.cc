@@ -30,11 +30,6 @@ Core::LookupState::LookupState(const ChunkSet& set, const StoreOptions& options)
   chain.resize(std::min(found.size(), kMostInSlice + set.parts.size()));
 }
 
-ChunkId Core::LookupState::id(size_t chunk) const {
-  return {chunks.ns, chunks.keys[chunk / chunks.parts.size()],
-          chunks.parts[chunk % chunks.parts.size()]};
-}
-
 bool Core::ReadableNow(const Chunk& chunk) const { return chunk.g2_state == G2State::kResident; }
 
 bool Core::InG3(const Chunk& chunk) const {
@@ -192,7 +187,9 @@ void Core::FindAll(Section& section, TenantId tenant, LookupState& lookup, bool 
   }
   if (touch) TellChains(section, tenant, lookup);
   if (touch && lookup.unadmitted && !draining_) OfferAgain(section, lookup);
-  if (touch && lookup.unused && !draining_) OfferUsed(section, lookup);
+  if (touch && lookup.unused && !draining_) {
+    beyond_->OfferUsed(section, lookup.chunks, lookup.found, lookup.step);
+  }
 }
 
 // Head first, as they came. No device is pumped here: it would evict, and callers have found chunks
@@ -244,7 +241,7 @@ bool Core::EnsureInG2(Section& section, const ReadQueue::Requester& requester, T
     change->transient = transient;
     chunks_.InsertIntoPolicy(slot, parent);
   }
-  StartPromotion(*devices_[table_.at(slot).device], requester, slot);
+  StartPromotion(*devices_[table_.at(slot).device], requester, slot, MonotonicTime::max());
   return true;
 }
 
@@ -258,8 +255,8 @@ std::optional<absl::StatusOr<LookupResult>> Core::LookupOrSearch(const SessionTo
   // A get waits for what is on its way, whoever asked for it, as Read does.
   const bool gets = request.want_places && request.lease_mode == LeaseMode::kAllPresent;
   if (request.beyond.asks() || gets) lookup.coming_parts.assign(lookup.g2_parts.size(), 0);
-  std::shared_ptr<Recalling> recalling;
-  if (searched != nullptr) recalling = NewRecalling(request, std::move(searched));
+  RecallingPtr recalling;
+  if (searched != nullptr) recalling = recaller_->ForLookup(request, std::move(searched));
   ReuseMeter::Note note(&reuse_);
   Section section(&chunks_);
   const TenantId tenant = owners_.OwnerOf(request.chunks.ns);
@@ -280,7 +277,7 @@ std::optional<absl::StatusOr<LookupResult>> Core::LookupOrSearch(const SessionTo
       recalling = nullptr;
     }
     // Before the table is looked at: what is deleted from here on is not believed.
-    if (recalling != nullptr) BeginRecalling(token, **session, request.chunks.ns, *recalling);
+    if (recalling != nullptr) recaller_->Begin(lookup.requester, tenant, *recalling);
   }
   if (!request.after_search) {
     ++counters_.lookups;
@@ -403,8 +400,10 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
         if (section.yields() != yields || (slot != kNoSlot && !table_.StillIs(slot, id))) {
           slot = table_.Find(id);
         }
-        RemoveFromRemote(id, slot == kNoSlot ? RemoteRemovals::Why::kUnseen
-                                             : RemoteRemovals::Why::kDeleted);
+        if (beyond_ != nullptr) {
+          beyond_->Remove(id, slot == kNoSlot ? RemoteRemovals::Why::kUnseen
+                                              : RemoteRemovals::Why::kDeleted);
+        }
         if (slot == kNoSlot) continue;
         DetachChunk(slot);
         note.Removed(table_.fingerprint(id));

@@ -12,7 +12,7 @@ namespace kvkeep::store_internal {
 // What a call is about and, slice by slice, what is found of it.
 struct Core::LookupState {
   LookupState(const ChunkSet& set, const StoreOptions& options);
-  ChunkId id(size_t chunk) const;
+  ChunkId id(size_t chunk) const { return chunks.id(chunk); }
   const ChunkSet& chunks;
   std::vector<Link> found;  // by chunk: key index * parts + part index
   std::vector<Link> chain;  // for a slice, as one of the policies is to see it

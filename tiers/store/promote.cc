@@ -348,7 +348,7 @@ LowerTier& Core::EndReading(ChunkSlot slot, bool good) {
   const std::optional<std::chrono::seconds> age = promotion->second->age();
   promotions_.erase(promotion);
   if (!from.has_records()) {
-    EndRecallRead(chunk);
+    recaller_->OnReadEnded(chunk);
     if (age.has_value()) chunk.beyond = remote_->ages.Of(*age, deps_.clock->Now());
     return from;
   }

@@ -246,7 +246,11 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   if (!request.no_g3) {
     QueueWriteBack(slot, request.parent, request.durable);
   }
-  OfferPutToRemote(slot, request.parent, !request.no_g3);
+  if (beyond_ != nullptr) {
+    beyond_->OfferPut(slot, request.parent, !request.no_g3);
+  } else if (request.no_g3) {
+    table_.at(slot).beyond = RemoteAges::kNever;
+  }
   return SealOutcome::kStored;
 }
 

@@ -10,7 +10,7 @@
 // image is due at an age of 1/2 to 5/8 of it. The byte goes round in 31 lifetimes: a chunk that
 // nobody used for so long may be taken for new once, for 5/8 of a lifetime at most.
 //
-// A plain value: time comes from the caller. The store's lock protects it; refresh.cc works on it.
+// A plain value: time comes from the caller. The store's lock protects it; Beyond works on it.
 #pragma once
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 // The store does not know which chunks are there. It asks, and trusts bytes once they are verified.
 // A chunk that it recalls becomes a chunk of G2, as after a put. Nothing is promised: a write or a
 // removal that cannot be done is dropped or tried again, and counted. The store's lock protects it;
-// remote.cc works on it.
+// Beyond (beyond.h) and Recaller (recaller.h) work on it.
 #pragma once
 
 #include <map>
@@ -62,6 +62,12 @@ class RemoteTier final : public LowerTier {
   bool at_rest() const {
     return !reads.busy() && !writes.busy() && !writes.anyone_waits() && recalls.all() == 0 &&
            removals.at_rest() && journal.at_rest() && !ages.busy() && !ages.anyone_waits();
+  }
+
+  // All that was asked of the source is answered.
+  bool quiet() const {
+    return !reads.busy() && !writes.busy() && recalls.all() == 0 && !removals.busy() &&
+           journal.at_rest() && !ages.busy();
   }
 
   // Whether this chunk is offered to the source once a lookup finds it: it was put, or it is to be

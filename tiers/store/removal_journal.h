@@ -6,7 +6,7 @@
 //                        +----- failed -----+   and who waited for it is told
 //
 // One write is under way at a time. Callbacks run after the hold (hold.h). The store's lock
-// protects it; Core hands the writes to the log: remote.cc.
+// protects it; Beyond (beyond.h) hands the writes to the log.
 #pragma once
 
 #include <absl/status/status.h>

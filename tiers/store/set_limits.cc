@@ -184,8 +184,8 @@ absl::Status Core::SetLimits(const StoreOptions& options) {
   limits_.g3_write_bytes_per_second = now.g3_write_bytes_per_second;
   const uint64_t beyond = now.remote_write_bytes_per_second;
   if (std::exchange(limits_.remote_write_bytes_per_second, beyond) != beyond &&
-      remote_ != nullptr) {
-    remote_->write_rate = TokenBucket(beyond);
+      beyond_ != nullptr) {
+    beyond_->SetWriteRate(beyond);
   }
   limits_.g2_capacity_bytes = now.g2_capacity_bytes;
   limits_.g3_capacity_bytes = now.g3_capacity_bytes;

@@ -69,6 +69,11 @@ struct ChunkSet {
   NamespaceDigest ns;
   std::span<const ChunkKey> keys;  // prefix order, head first
   std::span<const PartId> parts;   // at most kMaxPartsPerCall, all of the namespace's, none twice
+
+  // By number: key x parts + part.
+  ChunkId id(size_t chunk) const {
+    return {ns, keys[chunk / parts.size()], parts[chunk % parts.size()]};
+  }
 };
 
 // What a lookup may ask of what lies beyond the node (Store::AskBeyond).

@@ -60,18 +60,10 @@ void Core::PumpUnbacked(DeviceTier& tier) {
 void Core::BeginDrain(bool write_remote) {
   Section section(&chunks_);
   draining_ = true;
-  drains_to_remote_ = write_remote;
-  for (uint32_t i = 0; write_remote && remote_ != nullptr && i < table_.slot_end(); ++i) {
-    if (remote_->unwritten_chunks() == 0) break;
-    const ChunkSlot slot(i);
-    if (remote_->unwritten(slot) && ReadableNow(table_.at(slot))) {
-      remote_->EndWait(slot);
-      OfferToRemote(slot, std::nullopt);
-    }
-    Count(work::kLook);
-    section.YieldIfSpent();
+  if (remote_ != nullptr) {
+    recaller_->BeginDrain();
+    beyond_->BeginDrain(section, write_remote);
   }
-  if (remote_ != nullptr) PumpLater(*remote_);
   for (const auto& own : pools_) {
     while (own->unbacked.first() != kNoSlot) {
       DeviceTier* const to = EnqueueUnbacked(own->unbacked.first());

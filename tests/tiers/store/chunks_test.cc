@@ -5,88 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "tests/fakes/manual_clock.h"
-#include "tests/fakes/memory_arena.h"
-#include "tests/fakes/seeded_random.h"
-#include "tests/sim/payload.h"
-#include "tiers/store/change.h"
-#include "tiers/store/section.h"
+#include "tests/tiers/store/chunks_world.h"
 
 namespace kvkeep::store_internal {
 namespace {
-
-constexpr TenantId kOnlyTenant(0);
-constexpr uint64_t kImageBlocks = 2;  // a header, and a block of payload
-
-ChunkId ChunkNamed(uint64_t name) { return {NamespaceSpec{}.Digest(""), MakeKey(name), PartId(0)}; }
-
-StoreOptions OneTenant() {
-  StoreOptions options;
-  options.max_chunks = 16;
-  options.tenants = {{.name = "", .g2_segments = 1}};
-  return options;
-}
-
-// Room for four images in G2; what is told to other tiers is noted.
-class ChunksWorld final : private ChunkHooks {
- public:
-  ChunksWorld() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    chunks.pools[0]->limits = {.capacity_blocks = 4 * kImageBlocks};
-    chunks.pools[0]->EndRecovery();
-  }
-  // A chunk that is whole in G2. kNoSlot: there is no space.
-  ChunkSlot Add(uint64_t name) {
-    Section section(&chunks);
-    auto extents = chunks.Allocate(section, kOnlyTenant, kImageBlocks, kNoSlot);
-    if (!extents.has_value()) return kNoSlot;
-    const ChunkSlot slot = chunks.Create(ChunkNamed(name), {.payload_bytes = kBlockBytes});
-    Change chunk(&chunks, slot);
-    chunk->g2 = *std::move(extents);
-    chunks.SetG2State(*chunk, G2State::kResident);
-    chunks.InsertIntoPolicy(slot, kNoSlot);
-    return slot;
-  }
-  std::vector<std::string> TakeTold() { return std::exchange(told_, {}); }
-  uint64_t size() {
-    Section section(&chunks);
-    CHECK(chunks.slot_shares.held(kOnlyTenant) == chunks.table.size());
-    return chunks.table.size();
-  }
-
-  bool gives_home = false;  // a record in G3 is kept of each chunk
-
- private:
-  void Verify(ChunkSlot slot) override STORE_LOCKED {
-    told_.push_back("verify");
-    chunks.SetG2State(chunks.table.at(slot), G2State::kVerifying);
-  }
-  void OnDetached(Chunk&, ChunkSlot) override { told_.push_back("detached"); }
-  void LeaveG3(Chunk& chunk, ChunkSlot) override {
-    told_.push_back("leave G3");
-    chunk.g3_state = G3State::kAbsent;
-  }
-  void OnHomeless(ChunkSlot slot) override STORE_LOCKED {
-    told_.push_back("homeless");
-    if (gives_home) chunks.table.at(slot).g3_state = G3State::kStored;
-  }
-  void OnChanged(Chunk&) override {}
-  void OnGone(const Chunk&, ChunkSlot) override { told_.push_back("gone"); }
-
-  std::vector<std::string> told_;
-  ManualClock clock_;
-  SeededRandom random_{1};
-  MemoryArena arena_{BlockCount(16), BlockCount(16)};
-  const StoreOptions options_ = OneTenant();
-  const Owners owners_{options_.tenants};
-
- public:
-  Chunks chunks{options_,
-                {.clock = &clock_, .random = &random_, .arena = &arena_},
-                Incarnation(7),
-                {Shares::Claim{}, Shares::Claim{.weight = 0}},
-                &owners_,
-                this};
-};
 
 using ToldTiers = std::vector<std::string>;
 
@@ -168,7 +90,7 @@ TEST_CASE("what an earlier process left is verified before it is pinned") {
   ChunksWorld world;
   Section section(&world.chunks);
   Chunks& chunks = world.chunks;
-  const ChunkSlot slot = chunks.Create(ChunkNamed(1), {.payload_bytes = kBlockBytes});
+  const ChunkSlot slot = chunks.Create(ChunksWorld::IdOf(1), {.payload_bytes = kBlockBytes});
   auto extents = chunks.Allocate(section, kOnlyTenant, kImageBlocks, kNoSlot);
   {
     Change chunk(&chunks, slot);

@@ -1,0 +1,84 @@
+// Beyond: what a store writes and removes beyond the node, and when.
+//
+// Chunks that were put, or used again, are offered: they wait for their turn (remote_writes.h), are
+// encrypted on the copy executor and handed to the source. Images that are about to expire there
+// are written anew (remote_ages.h). What is deleted here is removed there, and noted in a log until
+// it is (remote_removals.h, removal_journal.h).
+//
+// Nothing is promised: a write that cannot be done is dropped or offered again, and counted. A
+// deleted chunk does not come back: one that is being written while it is deleted is removed after
+// its write; one that is on its way here, once that has ended. What comes from there: recalls.h.
+//
+// Works on the RemoteTier that it is given. The store's lock protects it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tiers/store/change.h"
+#include "tiers/store/chunks.h"
+#include "tiers/store/cipher_buffers.h"
+#include "tiers/store/remote_tier.h"
+#include "tiers/store/section.h"
+
+namespace kvkeep::store_internal {
+
+class Beyond {
+ public:
+  // `keys`: by TenantId. All are borrowed, but for the buffers.
+  Beyond(Chunks* chunks, RemoteTier* remote, const StoreDeps& deps,
+         std::vector<const DataKey*> keys, std::shared_ptr<CipherBuffers> buffers,
+         uint64_t write_bytes_per_second);
+
+  // ---- writes
+  // A chunk was put. `wanted`: its client wants it there.
+  void OfferPut(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool wanted) STORE_LOCKED;
+  // A lookup has found these links, one for each key and part. `now`: RemoteAges::At() of the
+  // present. May yield.
+  void OfferUsed(Section& section, const ChunkSet& chunks,
+                 std::span<const EvictionPolicy::ChainLink> found, RemoteAges::Mark now)
+      STORE_LOCKED;
+  // 0: nothing is written.
+  void SetWriteRate(uint64_t bytes_per_second) STORE_LOCKED;
+  // The store drains. `writes`: what waits is still written, and what could not be is offered once
+  // more. Else nothing more begins. May yield.
+  void BeginDrain(Section& section, bool writes) STORE_LOCKED;
+
+  // ---- removals
+  // The chunk was deleted here, or its image there is bad.
+  void Remove(const ChunkId& id, RemoteRemovals::Why why) STORE_LOCKED;
+  // Calls `done` once the log has all removals that were asked for. `durable`: and is synced.
+  void WhenNoted(bool durable, StatusCallback done) STORE_LOCKED;
+
+  // Starts what may start now. Called by the tier's pump.
+  void Pump() STORE_LOCKED;
+  // Called about ten times a second.
+  void Tick() STORE_LOCKED;
+
+ private:
+  void PumpLogged() STORE_LOCKED;
+  bool PumpRemovals() STORE_LOCKED;
+  void PumpAges() STORE_LOCKED;
+  void PumpWrites() STORE_LOCKED;
+  void PumpLater() STORE_LOCKED { chunks_.PumpLater(remote_.pump); }
+  void Offer(ChunkSlot slot, const std::optional<ChunkKey>& parent) STORE_LOCKED;
+  void OfferToRefresh(ChunkSlot slot) STORE_LOCKED;
+  void OnAge(const ChunkId& id, const absl::StatusOr<std::chrono::seconds>& age);
+  void StartWrite(RemoteWrites::Sent sent) STORE_LOCKED;
+  void SubmitWrite(RemoteWrites::Sent sent, ArenaImage image, ImageHeader header,
+                   const DataKey& key);
+  void OnWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::Status& status);
+  void OnRemoved(const ChunkId& id, const absl::Status& status);
+
+  Chunks& chunks_;
+  RemoteTier& remote_;
+  const StoreDeps deps_;
+  const std::vector<const DataKey*> keys_;
+  const std::shared_ptr<CipherBuffers> cipher_buffers_;
+  bool writes_ STORE_GUARDED;           // the rate is not 0
+  bool stopped_ STORE_GUARDED = false;  // nothing more begins
+};
+
+}  // namespace kvkeep::store_internal

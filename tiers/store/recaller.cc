@@ -1,0 +1,307 @@
+#include "tiers/store/recaller.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tiers/base/canary.h"
+#include "tiers/base/check.h"
+#include "tiers/store/beyond_limits.h"
+#include "tiers/store/change.h"
+
+namespace kvkeep::store_internal {
+
+std::chrono::nanoseconds Recalling::RecomputeTime(size_t first_ids) const {
+  uint64_t keys = 0;
+  for (size_t i = 0; i < first_ids; ++i) keys += i == 0 || ids[i].key != ids[i - 1].key;
+  return keys * recompute_per_key;
+}
+
+Recaller::Recaller(Chunks* chunks, RemoteTier* remote, Host* host, const Clock* clock)
+    : chunks_(*chunks), remote_(*remote), host_(*host), clock_(*clock) {}
+
+// ---- asking
+
+absl::Status Recaller::MayAsk(TenantId asks) {
+  if (draining_ || !remote_.readable() || !remote_.recalls.May(asks)) {
+    ++remote_.counters.recalls_refused;
+    return absl::UnavailableError(
+        draining_               ? "the daemon is draining"
+        : !remote_.readable()   ? "what lies beyond the node does not answer"
+                                : "too many recalls are under way");
+  }
+  return absl::OkStatus();
+}
+
+RecallingPtr Recaller::ForLookup(const LookupRequest& request,
+                                 absl::AnyInvocable<void() &&> searched) const {
+  auto recalling = std::make_shared<Recalling>();
+  recalling->searched = std::move(searched);
+  recalling->head_run = request.lease_mode != LeaseMode::kAllPresent;
+  recalling->asked_at = clock_.Now();
+  recalling->recompute_per_key = request.beyond.recompute_per_key;
+  if (request.beyond.recompute_per_key.count() == 0) recalling->wait = request.beyond.wait;
+  return recalling;
+}
+
+void Recaller::Begin(const ReadQueue::Requester& requester, TenantId owner,
+                     Recalling& recalling) {
+  recalling.owner = owner;
+  recalling.requester = requester;
+  recalling.began = remote_.removals.BeginSearch();
+  remote_.recalls.Begin(requester.tenant);  // MayAsk has looked
+}
+
+void Recaller::NameMissing(Section& section, const ChunkSet& chunks, Links found, size_t first_key,
+                           Recalling& to) {
+  for (size_t i = first_key * chunks.parts.size(); i < found.size(); ++i) {
+    section.YieldIfSpent();
+    chunks_.Count(work::kLook);
+    if (found[i].slot != kNoSlot) continue;
+    if (to.ids.size() >= RemoteTier::kMostChunksARecall) break;
+    to.ids.push_back(chunks.id(i));
+  }
+}
+
+void Recaller::PromiseWhatComes(const ChunkSet& chunks, Links found, MonotonicTime until) {
+  for (size_t i = 0; i < found.size(); ++i) {
+    const ChunkSlot slot = found[i].slot;
+    if (slot == kNoSlot || !chunks_.table.StillIs(slot, chunks.id(i))) continue;
+    const Chunk& chunk = chunks_.table.at(slot);
+    if (!chunk.recalled || chunk.g2_state != G2State::kReading) continue;
+    if (host_.FindPromotion(slot)->promised() < until) Promise(slot, until);
+  }
+  chunks_.Count(static_cast<uint32_t>(work::kLook * found.size()));
+}
+
+bool Recaller::SearchIfWorth(const RecallingPtr& recalling, std::chrono::nanoseconds wait) {
+  if (!IsWorthAsking(*recalling)) {
+    End(*recalling);
+    return false;
+  }
+  recalling->answer_by = recalling->asked_at + wait;
+  asking_.push_back(recalling);
+  Send(recalling, recalling->answer_by);
+  return true;
+}
+
+void Recaller::Search(const RecallingPtr& recalling) {
+  if (recalling->ids.empty()) return End(*recalling);
+  if (!remote_.MayFind(recalling->ids.front().ns)) {
+    chunks_.hold.CallLater(
+        std::exchange(recalling->done, nullptr),
+        absl::UnavailableError("what lies beyond the node was asked enough for now"));
+    return End(*recalling);
+  }
+  Send(recalling, MonotonicTime::max());
+}
+
+// Whether it may pay to search for them. A turn of a conversation lacks its last few keys alone:
+// nobody is asked for those.
+bool Recaller::IsWorthAsking(const Recalling& recalling) {
+  if (recalling.ids.empty()) return false;
+  chunks_.Count(static_cast<uint32_t>(work::kLook * recalling.ids.size()));
+  const bool cost_known = recalling.recompute_per_key.count() > 0;
+  const size_t least = cost_known ? RemoteTier::kLeastChunksByCost : RemoteTier::kLeastChunks;
+  const bool computable = recalling.recompute_per_key < kNotComputable;
+  if (computable && recalling.ids.size() < least) {
+    ++remote_.counters.declined_few;
+    return false;
+  }
+  if (cost_known && !IsFaster(recalling, recalling.ids.size(), 0)) return false;
+  return remote_.MayFind(recalling.ids.front().ns);
+}
+
+// Whether so many bytes come well before the first of the chunks are computed.
+bool Recaller::IsFaster(const Recalling& recalling, size_t chunks, uint64_t bytes) {
+  const auto wait = remote_.reads.TimeFor(recalling.requester, bytes, false);
+  const std::chrono::nanoseconds recompute = recalling.RecomputeTime(chunks);
+  if (wait <= recompute / 10 * 7) return true;
+  ++remote_.counters.declined_cost;
+  return false;
+}
+
+void Recaller::Send(const RecallingPtr& recalling, MonotonicTime deadline) {
+  ++remote_.counters.searches;
+  remote_.counters.searched_chunks += recalling->ids.size();
+  chunks_.Later([this, recalling, deadline] {
+    const auto wanted = recalling->head_run ? RemoteSource::Wanted::kLeadingRun
+                                            : RemoteSource::Wanted::kAny;
+    remote_.source().Find(recalling->ids, wanted, deadline,
+                          [this, recalling](const RemoteSource::Found& found) {
+                            OnFound(recalling, found);
+                          });
+  });
+}
+
+// ---- bringing
+
+void Recaller::OnFound(RecallingPtr recalling, const RemoteSource::Found& found) {
+  Section section(&chunks_);
+  KVKEEP_CHECK(found.size() == recalling->ids.size());
+  const size_t wanted = WantedOf(*recalling, found);
+  for (size_t i = 0; i < wanted; ++i) {
+    section.YieldIfSpent();
+    chunks_.Count(work::kLook);
+    if (!found[i].has_value()) continue;
+    // Full: the rest would not fit either, and the first ones of a prompt are worth the most.
+    if (!Bring(section, recalling, i, *found[i])) break;
+  }
+  if (recalling->searched) {
+    chunks_.Later(std::exchange(recalling->searched, nullptr));
+    std::erase(asking_, recalling);  // as many as there are recalls at most
+  }
+  End(*recalling);
+}
+
+// Returns how many of the chunks, from the first, are to come here as far as they were found.
+size_t Recaller::WantedOf(Recalling& recalling, const RemoteSource::Found& found) {
+  size_t run = 0;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!found[i].has_value() && recalling.head_run) break;
+    if (!found[i].has_value()) continue;
+    ++remote_.counters.found_chunks;
+    if (ValidateShape(*found[i]).ok()) bytes += found[i]->blocks().value() * kBlockBytes;
+    run = i + 1;
+  }
+  chunks_.Count(static_cast<uint32_t>(work::kLook * found.size()));
+  if (run == 0 || recalling.recompute_per_key.count() == 0) return run;
+  if (!IsFaster(recalling, run, bytes)) return 0;
+  recalling.deadline = recalling.asked_at + recalling.RecomputeTime(run);
+  return run;
+}
+
+bool Recaller::MayBring(const Recalling& recalling, const ChunkId& id) const {
+  return !draining_ && chunks_.table.Find(id) == kNoSlot &&
+         (Planted(Canary::kDeletedRecalled) ||
+          remote_.removals.MayBeBelieved(id, recalling.began));
+}
+
+// False: there is no space. May yield.
+bool Recaller::Bring(Section& section, const RecallingPtr& recalling, size_t i,
+                     const ImageShape& shape) {
+  const ChunkId& id = recalling->ids[i];
+  const TenantId owner = recalling->owner;
+  if (!chunks_.HasPool(owner) || !ValidateShape(shape).ok() || !MayBring(*recalling, id)) {
+    return true;
+  }
+  G2Pool& pool = chunks_.pool(owner);
+  const uint64_t blocks = shape.blocks().value();
+  const auto may_take = [&pool, blocks] {
+    return pool.recalling_blocks + blocks <= pool.capacity_blocks() / RemoteTier::kPartOfG2;
+  };
+  const ChunkSlot parent = i == 0 ? kNoSlot : chunks_.table.Find(recalling->ids[i - 1]);
+  const bool room =
+      may_take() && (!chunks_.table.full() || host_.MakeRoomInTable(section, owner));
+  std::optional<ExtentList> extents;
+  if (room) extents = chunks_.Allocate(section, owner, blocks, parent);
+  if (!extents.has_value()) {
+    ++remote_.counters.no_space;
+    return false;
+  }
+  // Much may have come in between.
+  if (!MayBring(*recalling, id) || chunks_.table.full() || !may_take()) {
+    pool.Free(*extents);
+    return true;
+  }
+  const ChunkSlot slot = chunks_.Create(id, shape);
+  KVKEEP_CHECK(slot != kNoSlot);
+  {
+    Change chunk(&chunks_, slot);
+    KVKEEP_CHECK(chunk->tenant == owner);  // in whose pool the space is
+    chunk->g2 = *std::move(extents);
+    chunks_.SetG2State(*chunk, G2State::kReading);
+    chunk->recalled = true;
+    chunks_.InsertIntoPolicy(slot, kNoSlot);
+  }
+  pool.recalling_blocks += blocks;
+  ++recalling->left;
+  remote_.recalling.insert(id);
+  host_.StartPromotion(remote_, recalling->requester, slot, recalling->deadline);
+  if (recalling->wait.count() > 0) Promise(slot, clock_.Now() + recalling->wait);
+  host_.AwaitAll(*host_.FindPromotion(slot),
+                 [this, recalling, bytes = shape.payload_bytes](const absl::Status& status) {
+                   OnBrought(recalling, bytes, status);
+                 });
+  return true;
+}
+
+void Recaller::OnReadEnded(const Chunk& chunk) {
+  const auto recalling = remote_.recalling.find(chunk.id);
+  KVKEEP_CHECK(chunk.recalled && recalling != remote_.recalling.end());
+  G2Pool& pool = chunks_.pool(chunk);
+  KVKEEP_CHECK(pool.recalling_blocks >= chunk.blocks());
+  pool.recalling_blocks -= chunk.blocks();
+  remote_.recalling.erase(recalling);
+  chunks_.PumpLater(remote_.pump);  // it may be removed there now
+}
+
+void Recaller::OnBrought(const RecallingPtr& by, uint64_t bytes, const absl::Status& status) {
+  Section section(&chunks_);
+  if (status.ok()) {
+    ++by->came;
+    ++remote_.counters.recalled_chunks;
+    remote_.counters.recalled_bytes += bytes;
+  } else {
+    ++remote_.counters.failed_recalls;
+  }
+  End(*by);
+}
+
+// When nothing of it is left.
+void Recaller::End(Recalling& recalling) {
+  KVKEEP_CHECK(recalling.left > 0);
+  if (--recalling.left > 0) return;
+  remote_.removals.EndSearch(recalling.began);
+  remote_.recalls.End(recalling.requester.tenant);
+  if (recalling.done) chunks_.hold.CallLater(std::move(recalling.done), recalling.came);
+}
+
+// ---- waiting
+
+void Recaller::Tick() {
+  const MonotonicTime now = clock_.Now();
+  // Their source is late, as one that hangs may be: what it finds later comes all the same.
+  std::erase_if(asking_, [&](const RecallingPtr& recalling) {
+    chunks_.AssertHeld();
+    if (recalling->searched && now >= recalling->answer_by) {
+      ++remote_.counters.overdue_searches;
+      chunks_.Later(std::exchange(recalling->searched, nullptr));
+    }
+    return !recalling->searched;
+  });
+  TellOfLatePromises();
+}
+
+void Recaller::Promise(ChunkSlot slot, MonotonicTime until) {
+  Promotion& promotion = *host_.FindPromotion(slot);
+  const bool waits =
+      promotion.promised() < MonotonicTime::max() && promotion.promised() > clock_.Now();
+  promotion.Promise(until);
+  if (!waits) remote_.promised.emplace(until, slot);  // else it is looked at again then
+}
+
+// They do not wait longer than they said. What they wait for comes all the same.
+void Recaller::TellOfLatePromises() {
+  const MonotonicTime now = clock_.Now();
+  auto& promised = remote_.promised;
+  while (!promised.empty() && promised.begin()->first <= now && !chunks_.Spent()) {
+    const ChunkSlot slot = promised.begin()->second;
+    promised.erase(promised.begin());
+    chunks_.Count(work::kFind);
+    Promotion* const promotion = host_.FindPromotion(slot);
+    // It may have ended, and the slot be another chunk's.
+    if (promotion == nullptr || promotion->from() != &remote_) continue;
+    const MonotonicTime until = promotion->promised();
+    if (until > now) {
+      if (until < MonotonicTime::max()) promised.emplace(until, slot);
+      continue;
+    }
+    Promotion::Callbacks late = promotion->TakeImpatient();
+    remote_.counters.late_waits += late.size();
+    host_.TellFirst(std::move(late),
+                    absl::UnavailableError("the chunk is late from beyond the node"));
+  }
+}
+
+}  // namespace kvkeep::store_internal
