@@ -321,7 +321,7 @@ void Core::CheckInvariants() {
     KVKEEP_CHECK(chunk.pins == 0 || chunk.has_g2_space());
     KVKEEP_CHECK(chunk.has_g2_space() || chunk.g3_state != G3State::kAbsent);
     KVKEEP_CHECK(!chunk.dirty() || chunk.g2_state == G2State::kResident);
-    KVKEEP_CHECK(chunk.being_read() == promotions_.contains(slot));
+    KVKEEP_CHECK(chunk.being_read() == (filler_.Find(slot) != nullptr));
     KVKEEP_CHECK(!chunk.sending || remote_->writes.IsWriting(chunk.id));
     sending += chunk.sending;
     if (chunk.has_g2_space()) KVKEEP_CHECK(TotalBlocks(chunk.g2) == chunk.shape.blocks());
@@ -354,7 +354,7 @@ void Core::CheckInvariants() {
     KVKEEP_CHECK(own.pinned_blocks == seen[t].pinned && own.dirty_blocks == seen[t].dirty);
     KVKEEP_CHECK(own.policy->size() == seen[t].in_policy);
   }
-  KVKEEP_CHECK(reading == promotions_.size() && writing == write_backs_.writing());
+  KVKEEP_CHECK(reading == filler_.size() && writing == write_backs_.writing());
   KVKEEP_CHECK(sending == (remote_ == nullptr ? 0 : remote_->writes.writing()));
   CheckDevices(g3_blocks, stored);
 }

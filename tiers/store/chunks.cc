@@ -319,6 +319,14 @@ ImagePlacement Chunks::PlacementOf(Generation generation, const ExtentList& exte
           .extents = extents};
 }
 
+void Chunks::WithholdBroken() {
+  for (const BlockNumber block : deps_.arena->TakeBrokenBlocks()) {
+    for (const auto& pool : pools) {
+      if (pool->Owns(block)) pool->Withhold(block);
+    }
+  }
+}
+
 uint64_t Chunks::TakeLongestHoldNs() {
   Section section(this, Section::Kind::kNotMeasured);
   return std::exchange(counters.lock_worked_ns_max, 0);

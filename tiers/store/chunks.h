@@ -11,6 +11,7 @@
 // Change ends it settles the accounts; from then on the chunk may be gone.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -103,6 +104,12 @@ class Chunks {
                                    uint64_t bytes) const;
   HeaderPage HeaderInArena(const ExtentList& extents) const;
   ImagePlacement PlacementOf(Generation generation, const ExtentList& extents) const;
+  // Blocks whose memory the kernel gave up: their pools give them out no more.
+  void WithholdBroken() STORE_LOCKED;
+  // Numbers of images that this process makes; needs no lock.
+  Incarnation incarnation() const { return incarnation_; }
+  Generation NextGeneration() { return Generation(next_generation_++); }
+  void BeginGenerationsAfter(Generation last) { next_generation_ = last.value() + 1; }
 
   // ---- the lock's own figures
   uint64_t TakeLongestHoldNs();
@@ -135,6 +142,7 @@ class Chunks {
   const Owners& owners_;
   ChunkHooks& hooks_;
   std::vector<double> parts_;  // by TenantId; constant
+  std::atomic<uint64_t> next_generation_ = 1;
 
   FairMutex mu_;
   bool at_rest_ STORE_GUARDED = false;

@@ -249,7 +249,7 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
     return;
   }
   durable_waiters_.Add(slot, std::move(done));
-  if (!devices_.empty() && chunk.g2_state == G2State::kUnverified) StartVerification(slot);
+  if (!devices_.empty() && chunk.g2_state == G2State::kUnverified) filler_.Verify(slot);
   if (!devices_.empty() && chunk.being_read()) return;  // written back then
   if (chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident) {
     QueueWriteBack(slot, std::nullopt, true);
@@ -345,7 +345,7 @@ void Core::OnSyncPutOff(DeviceTier& tier) {
 
 void Core::PumpDevice(DeviceTier& tier) {
   PumpIndex(tier);
-  PumpReads(tier);
+  filler_.PumpReads(tier);
   PumpUnbacked(tier);
   PumpWrites(tier);
   PumpConfirms(tier);

@@ -82,7 +82,8 @@ void Core::OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::S
     detached = chunk->detached;
     if (chunk->in_g3_policy) g3_policy(*chunk).Unpark(slot);
     if (status.ok()) status = tier.CheckHeader(header, *chunk);
-    if (status.ok() && header.encryption.has_value() && KeyOf(*header.encryption) == nullptr) {
+    if (status.ok() && header.encryption.has_value() &&
+        verifier_.KeyOf(*header.encryption) == nullptr) {
       keyless = true;
       status = absl::NotFoundError("its key is not in the key ring");
     }

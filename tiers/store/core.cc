@@ -37,6 +37,8 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       owners_(options_.tenants),
       reuse_(TierBytes(options, deps), deps.clock->Now()),
       chunks_(options_, deps, incarnation_, ClaimsOf(options_, false), &owners_, this),
+      verifier_(deps.arena, deps.keys, deps.remote_keys),
+      filler_(&chunks_, &verifier_, deps, this),
       limits_(options_),
       g3_shares_(ClaimsOf(options_, true)),
       scrubber_(&table_, &hold_, &counters_),
@@ -65,10 +67,11 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
     beyond_ = std::make_unique<Beyond>(&chunks_, remote_.get(), deps_, std::move(keys_beyond),
                                        cipher_buffers_, options_.remote_write_bytes_per_second);
     recaller_ = std::make_unique<Recaller>(&chunks_, remote_.get(),
-                                           static_cast<Recaller::Host*>(this), deps_.clock);
+                                           &filler_, static_cast<Recaller::Host*>(this),
+                                           deps_.clock);
     remote_->pump.SetWork([this] {
       chunks_.AssertHeld();
-      PumpReads(*remote_);
+      filler_.PumpReads(*remote_);
       beyond_->Pump();
     });
   }
@@ -106,7 +109,7 @@ Fingerprint Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent, Monotonic
 
 // ---- ChunkHooks
 
-void Core::Verify(ChunkSlot slot) { StartVerification(slot); }
+void Core::Verify(ChunkSlot slot) { filler_.Verify(slot); }
 
 void Core::OnDetached(Chunk& chunk, ChunkSlot slot) {
   if (chunk.in_g3_policy) {

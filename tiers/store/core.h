@@ -1,8 +1,5 @@
 // Core: what the store does with its chunks (chunks.h) in all tiers. Internal; the interface is
 // store.h. Its methods are spread over files by flow: README.md says which.
-//
-// Every entry point opens a Section, with one exception: the outcome of one piece of a promotion,
-// as promotions have a lock of their own (promotion.h).
 #pragma once
 
 #include <atomic>
@@ -18,10 +15,11 @@
 #include "tiers/store/chunks.h"
 #include "tiers/store/device_tier.h"
 #include "tiers/store/event_hub.h"
+#include "tiers/store/filler.h"
+#include "tiers/store/image_verifier.h"
 #include "tiers/store/leases.h"
 #include "tiers/store/namespace_meters.h"
 #include "tiers/store/owners.h"
-#include "tiers/store/promotion.h"
 #include "tiers/store/puts.h"
 #include "tiers/store/recaller.h"
 #include "tiers/store/remote_tier.h"
@@ -37,13 +35,13 @@
 
 namespace kvkeep::store_internal {
 
-class Core final : private ReadSink, private ChunkHooks, private Recaller::Host {
+class Core final : private ChunkHooks, private Filler::Host, private Recaller::Host {
  public:
   using MetadataCallback = absl::AnyInvocable<void(absl::StatusOr<std::string>) &&>;
 
   Core(const StoreOptions& options, const StoreDeps& deps);
 
-  // ---- store.h, same contracts (join.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
+  // ---- store.h, same contracts (join.cc, sessions.cc, lookup.cc, put.cc, read.cc, admin.cc)
   absl::Status Recover();
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
   std::optional<DeviceState> StateOfAnswering(size_t device);
@@ -80,8 +78,6 @@ class Core final : private ReadSink, private ChunkHooks, private Recaller::Host 
   absl::StatusOr<SealOutcome> Seal(uint64_t reservation, const PutRequest& request);
   void AbortPut(uint64_t reservation);
   void WhenDurable(const ChunkId& id, StatusCallback done);
-  void WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback ready);
-  std::vector<uint64_t> PieceChecksums(ChunkSlot slot, const ExtentList& extents);
   void Unpin(ChunkSlot slot, bool lent);
   uint64_t Clear(const std::optional<NamespaceDigest>& ns);
   std::vector<NamespaceUse> Namespaces();
@@ -108,6 +104,7 @@ class Core final : private ReadSink, private ChunkHooks, private Recaller::Host 
   void AddMemory(const std::vector<Extent>& extents);
   Incarnation incarnation() const { return incarnation_; }
   Chunks& chunks() { return chunks_; }
+  Filler& filler() { return filler_; }
   const StoreDeps& deps() const { return deps_; }
 
  private:
@@ -192,7 +189,7 @@ class Core final : private ReadSink, private ChunkHooks, private Recaller::Host 
   struct LookupState;  // lookup_state.h
   std::chrono::nanoseconds PromotionTime(const LookupState& lookup) const LOCKED;
   // Notes which of the key's chunks are still to be read from G3. `found`: of its parts.
-  void NoteToRead(std::span<const Link> found, LookupState& lookup) const LOCKED;
+  void NoteToRead(std::span<const Link> found, LookupState& lookup) LOCKED;
   void FindSlice(LookupState& lookup, size_t begin, size_t end) LOCKED;
   void TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Link> found,
                     EvictionPolicy::Slice slice) LOCKED;
@@ -237,54 +234,26 @@ class Core final : private ReadSink, private ChunkHooks, private Recaller::Host 
   bool Available(const Chunk& chunk, bool durable) const LOCKED;
   void BeginPut(const PendingPut& put, const PutRequest& request, Reservation* reservation) LOCKED;
 
-  // ---- promote.cc
+  // ---- read.cc
   // Whether the reads under this lease of the session's were paid for when it was granted.
   absl::StatusOr<bool> IsPaid(const SessionToken& token, LeaseId lease) const LOCKED;
   absl::Status ChargeRead(Session& session, bool leased) LOCKED;
   void NoteWanted(const ChunkId& id) LOCKED;
   void CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, Tier from) LOCKED;
   ChunkSlot FindInLease(Section&, const SessionToken&, LeaseId, const ChunkId&) LOCKED;
-  void StartPromotion(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot,
-                      MonotonicTime deadline) LOCKED override;
-  void PumpReads(LowerTier& from) LOCKED;
-  void BeginReads(LowerTier& from, Promotion& promotion) LOCKED;
-  void OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status status) override;
-  void OnPieceRead(Promotion&, size_t piece, uint64_t bytes, absl::Status status) override;
-  void GoOn(Promotion& promotion, Promotion::Next next);
-  // Calls `ready` when those pieces are ready, or the promotion has failed.
-  void Await(Promotion&, Promotion::Pieces, StatusCallback ready, Promotion::Patience) LOCKED;
-  void AwaitAll(Promotion& promotion, StatusCallback ready) LOCKED override;
-  bool HasChecksum(const ExtentList& extents, uint64_t at, uint64_t bytes, uint64_t wanted) const;
-  absl::Status VerifyPiece(const ImageIdentity&, const ExtentList&, size_t piece) const;
-  void WriteArenaHeader(Promotion& promotion);
-  LowerTier& EndReading(ChunkSlot slot, bool good) LOCKED;
-  void FinishPromotion(Promotion& promotion, Generation generation);
-  void EndFailedPromotion(const Promotion& promotion, Promotion::Next end);
-  void TellFirst(Promotion::Callbacks told, absl::Status status) LOCKED override;
-
-  // ---- decrypt.cc
-  // Null: the key is not in the ring, or there is no ring.
-  const DataKey* KeyOf(const ImageEncryption& encryption) const;
-  // Decrypts the header's checksums. NotFound: its key is missing. Unauthenticated: its tag does
-  // not match.
-  absl::StatusOr<std::unique_ptr<ImageCipher>> OpenHeader(ImageHeader* header) const;
-  absl::Status DecryptUnit(const ImageCipher& cipher, const ImageHeader& header,
-                           const ExtentList& extents, size_t unit) const;
-  // Verifies pieces [first, end). Of an encrypted image these are one unit's, decrypted first.
-  absl::Status VerifyPieces(const Promotion& promotion, Promotion::Pieces pieces) const;
-  void CountFailure(const Promotion::Failure& failure) LOCKED;
-
-  // ---- verify.cc
+  // ---- filled.cc, sweep.cc; Filler::Host
+  void OnReadEnded(ChunkSlot slot, LowerTier& from, std::optional<std::chrono::seconds> age)
+      LOCKED override;
+  void OnRead(Chunk& chunk, LowerTier& from) LOCKED override;
+  void OnFilled(ChunkSlot slot, LowerTier* from) LOCKED override;
+  bool IsReadAgain(const Chunk& chunk) LOCKED override;
+  void OnSpoilt(ChunkSlot slot, bool stays) LOCKED override;
+  void OnVerified(ChunkSlot slot) LOCKED override;
   void WriteBackIfUnbacked(ChunkSlot slot) LOCKED;
   void LeaveToNextUse(ChunkSlot slot) LOCKED;
-  void StartVerification(ChunkSlot slot) LOCKED;
-  void OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header);
-  void FinishVerification(const Promotion& promotion, Promotion::Next end);
-  void EndFailedVerification(const Promotion& promotion, Promotion::Next end);
   void LeaveToReaders(ChunkSlot slot) LOCKED;
   void DropBrokenAndSweep(Section& section) LOCKED;
   void SweepNext() LOCKED;
-  void SweepOn(ChunkSlot ended) LOCKED;
 
   // ---- scrub.cc
   void ScrubNext(Section& section) LOCKED;
@@ -361,7 +330,7 @@ class Core final : private ReadSink, private ChunkHooks, private Recaller::Host 
   void OnSynced(DeviceTier& tier, const StableMark& mark, bool doubt_saved, absl::Status status);
   void NoteFailedSync(DeviceTier& tier, const absl::Status& status) LOCKED;
   void OnSyncPutOff(DeviceTier& tier);
-  void NoteIo(LowerTier& tier, bool write, const absl::Status& status) LOCKED;
+  void NoteIo(LowerTier& tier, bool write, const absl::Status& status) LOCKED override;
 
   // ---- join.cc
   struct Arrival;
@@ -411,7 +380,6 @@ class Core final : private ReadSink, private ChunkHooks, private Recaller::Host 
   absl::Status MayAskBeyond(TenantId asks) LOCKED;
   bool SearchIfWorth(Section& section, const LookupRequest& request, const LookupState& lookup,
                      const RecallingPtr& recalling) LOCKED;
-  Promotion* FindPromotion(ChunkSlot slot) LOCKED override;
 
   // ---- leave.cc
   void LeaveIfQuiet(DeviceTier& tier) LOCKED;
@@ -474,12 +442,13 @@ class Core final : private ReadSink, private ChunkHooks, private Recaller::Host 
   const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
 
   // ---- state that has a lock of its own, or needs none
-  std::atomic<uint64_t> next_generation_ = 1;
   Mutex telling_mu_;
   ReuseMeter reuse_;
 
   // ---- the chunks; references to their state for the chapters of this class
   Chunks chunks_;
+  const ImageVerifier verifier_;
+  Filler filler_;
   Hold& hold_ STORE_GUARDED = chunks_.hold;
   ChunkTable& table_ STORE_GUARDED = chunks_.table;
   std::vector<std::unique_ptr<G2Pool>>& pools_ STORE_GUARDED = chunks_.pools;
@@ -505,8 +474,6 @@ class Core final : private ReadSink, private ChunkHooks, private Recaller::Host 
   SessionTable sessions_ STORE_GUARDED;
   LeaseBook leases_ STORE_GUARDED;
   Puts puts_ STORE_GUARDED;
-  // A tree: a hash map that grows moves all of its entries under the lock.
-  absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ STORE_GUARDED;
   WriteBacks write_backs_ STORE_GUARDED;
   DurableWaiters durable_waiters_ STORE_GUARDED{&hold_};
   ReplacedRecords replaced_ STORE_GUARDED;

@@ -32,12 +32,6 @@
 
 namespace kvkeep::store_internal {
 
-// Whether a failed read says nothing about the bytes there: the device is gone, or the host is
-// short of memory.
-inline bool IsAway(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
-}
-
 // A durable put waits so long for a device that is being opened, or whose index is being read.
 inline constexpr auto kComingPatience = std::chrono::seconds(30);
 

@@ -75,13 +75,13 @@ void Core::FindSlice(LookupState& lookup, size_t begin, size_t end) {
   }
 }
 
-void Core::NoteToRead(std::span<const Link> found, LookupState& lookup) const {
+void Core::NoteToRead(std::span<const Link> found, LookupState& lookup) {
   for (const Link& link : found) {
     const Chunk& chunk = table_.at(link.slot);
     if (chunk.in_g2()) continue;
     LookupState::ToRead& of_device = lookup.to_read[chunk.device];
     if (chunk.being_read()) {
-      const Promotion& promotion = *promotions_.at(link.slot);
+      const Promotion& promotion = *filler_.Find(link.slot);
       of_device.coming = true;
       of_device.others |= promotion.waits() && promotion.requester() != lookup.requester;
     } else {
@@ -241,7 +241,7 @@ bool Core::EnsureInG2(Section& section, const ReadQueue::Requester& requester, T
     change->transient = transient;
     chunks_.InsertIntoPolicy(slot, parent);
   }
-  StartPromotion(*devices_[table_.at(slot).device], requester, slot, MonotonicTime::max());
+  filler_.Start(*devices_[table_.at(slot).device], requester, slot, MonotonicTime::max());
   return true;
 }
 
@@ -345,7 +345,7 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
     if (ReadableNow(table_.at(slot))) {
       ++result.ready_chunks;
     } else if (table_.at(slot).g2_state == G2State::kUnverified) {
-      StartVerification(slot);
+      filler_.Verify(slot);
       ++result.started_chunks;
     } else if (InG3(table_.at(slot))) {
       // Full: the rest would not fit either.

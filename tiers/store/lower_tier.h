@@ -63,6 +63,12 @@ struct ImageWrite {
   uint64_t epoch = 0;    // RemoteSource's, in a tier that has one
 };
 
+// Whether a failed read says nothing about the bytes there: the device is gone, or the host is
+// short of memory.
+inline bool IsAway(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
+}
+
 class LowerTier {
  public:
   LowerTier(uint16_t number, const MacKey& mac_key, uint64_t most_reads_in_flight_bytes)

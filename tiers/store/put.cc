@@ -160,7 +160,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
 
   const PendingPut put{.session = token,
                        .tenant = tenant,
-                       .generation = Generation(next_generation_++),
+                       .generation = chunks_.NextGeneration(),
                        .extents = *std::move(extents),
                        .blocks = blocks};
   result.outcome = ReserveResult::Outcome::kReserved;

@@ -69,9 +69,4 @@ bool Core::BeyondIsQuiet() {
   return remote_ == nullptr || remote_->quiet();
 }
 
-Promotion* Core::FindPromotion(ChunkSlot slot) {
-  const auto found = promotions_.find(slot);
-  return found == promotions_.end() ? nullptr : found->second.get();
-}
-
 }  // namespace kvkeep::store_internal

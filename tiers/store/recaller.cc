@@ -16,8 +16,13 @@ std::chrono::nanoseconds Recalling::RecomputeTime(size_t first_ids) const {
   return keys * recompute_per_key;
 }
 
-Recaller::Recaller(Chunks* chunks, RemoteTier* remote, Host* host, const Clock* clock)
-    : chunks_(*chunks), remote_(*remote), host_(*host), clock_(*clock) {}
+Recaller::Recaller(Chunks* chunks, RemoteTier* remote, Promotions* promotions, Host* host,
+                   const Clock* clock)
+    : chunks_(*chunks),
+      remote_(*remote),
+      promotions_(*promotions),
+      host_(*host),
+      clock_(*clock) {}
 
 // ---- asking
 
@@ -68,7 +73,7 @@ void Recaller::PromiseWhatComes(const ChunkSet& chunks, Links found, MonotonicTi
     if (slot == kNoSlot || !chunks_.table.StillIs(slot, chunks.id(i))) continue;
     const Chunk& chunk = chunks_.table.at(slot);
     if (!chunk.recalled || chunk.g2_state != G2State::kReading) continue;
-    if (host_.FindPromotion(slot)->promised() < until) Promise(slot, until);
+    if (promotions_.Find(slot)->promised() < until) Promise(slot, until);
   }
   chunks_.Count(static_cast<uint32_t>(work::kLook * found.size()));
 }
@@ -217,9 +222,9 @@ bool Recaller::Bring(Section& section, const RecallingPtr& recalling, size_t i,
   pool.recalling_blocks += blocks;
   ++recalling->left;
   remote_.recalling.insert(id);
-  host_.StartPromotion(remote_, recalling->requester, slot, recalling->deadline);
+  promotions_.Start(remote_, recalling->requester, slot, recalling->deadline);
   if (recalling->wait.count() > 0) Promise(slot, clock_.Now() + recalling->wait);
-  host_.AwaitAll(*host_.FindPromotion(slot),
+  promotions_.AwaitAll(*promotions_.Find(slot),
                  [this, recalling, bytes = shape.payload_bytes](const absl::Status& status) {
                    OnBrought(recalling, bytes, status);
                  });
@@ -274,7 +279,7 @@ void Recaller::Tick() {
 }
 
 void Recaller::Promise(ChunkSlot slot, MonotonicTime until) {
-  Promotion& promotion = *host_.FindPromotion(slot);
+  Promotion& promotion = *promotions_.Find(slot);
   const bool waits =
       promotion.promised() < MonotonicTime::max() && promotion.promised() > clock_.Now();
   promotion.Promise(until);
@@ -289,7 +294,7 @@ void Recaller::TellOfLatePromises() {
     const ChunkSlot slot = promised.begin()->second;
     promised.erase(promised.begin());
     chunks_.Count(work::kFind);
-    Promotion* const promotion = host_.FindPromotion(slot);
+    Promotion* const promotion = promotions_.Find(slot);
     // It may have ended, and the slot be another chunk's.
     if (promotion == nullptr || promotion->from() != &remote_) continue;
     const MonotonicTime until = promotion->promised();
@@ -299,7 +304,7 @@ void Recaller::TellOfLatePromises() {
     }
     Promotion::Callbacks late = promotion->TakeImpatient();
     remote_.counters.late_waits += late.size();
-    host_.TellFirst(std::move(late),
+    promotions_.TellFirst(std::move(late),
                     absl::UnavailableError("the chunk is late from beyond the node"));
   }
 }

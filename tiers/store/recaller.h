@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "tiers/store/chunks.h"
-#include "tiers/store/promotion.h"
+#include "tiers/store/promotions.h"
 #include "tiers/store/remote_tier.h"
 #include "tiers/store/section.h"
 
@@ -58,21 +58,14 @@ class Recaller {
    public:
     // Forgets a chunk if the table is full, for one of the tenant's. False: none can go. May yield.
     virtual bool MakeRoomInTable(Section& section, TenantId tenant) STORE_LOCKED = 0;
-    // Begins to read the chunk into the space that it has.
-    virtual void StartPromotion(LowerTier& from, const ReadQueue::Requester& requester,
-                                ChunkSlot slot, MonotonicTime deadline) STORE_LOCKED = 0;
-    virtual Promotion* FindPromotion(ChunkSlot slot) STORE_LOCKED = 0;  // null: none
-    // Calls `ready` once it is over.
-    virtual void AwaitAll(Promotion& promotion, StatusCallback ready) STORE_LOCKED = 0;
-    // Tells them after this hold.
-    virtual void TellFirst(Promotion::Callbacks told, absl::Status status) STORE_LOCKED = 0;
 
    protected:
     ~Host() = default;
   };
 
   // All are borrowed.
-  Recaller(Chunks* chunks, RemoteTier* remote, Host* host, const Clock* clock);
+  Recaller(Chunks* chunks, RemoteTier* remote, Promotions* promotions, Host* host,
+           const Clock* clock);
 
   // Whether the tenant may ask now. Unavailable: no.
   absl::Status MayAsk(TenantId asks) STORE_LOCKED;
@@ -117,6 +110,7 @@ class Recaller {
 
   Chunks& chunks_;
   RemoteTier& remote_;
+  Promotions& promotions_;
   Host& host_;
   const Clock& clock_;
   std::vector<RecallingPtr> asking_ STORE_GUARDED;  // lookups wait for these

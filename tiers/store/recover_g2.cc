@@ -2,7 +2,7 @@
 //
 // Clients saw all of that memory and wrote the payloads in it, so it is not searched: only a block
 // that is marked (live_marks.h) can begin an image. Its payload is not looked at here; the chunk is
-// kUnverified until it is first wanted, or the sweep comes by (verify.cc).
+// kUnverified until it is first wanted, or the sweep comes by (sweep.cc).
 #include <algorithm>
 
 #include "tiers/base/check.h"
@@ -38,7 +38,7 @@ void Core::RecoverG2() {
     reuse_.OnFound(table_.fingerprint(chunk->id), chunk->blocks() * kBlockBytes);
     unverified_.push_back(slot);
   }
-  if (!by_age.empty()) next_generation_ = by_age.back().first.value() + 1;
+  if (!by_age.empty()) chunks_.BeginGenerationsAfter(by_age.back().first);
 }
 
 std::optional<Core::RecoveredImage> Core::AdoptImage(BlockNumber block) {

@@ -37,14 +37,14 @@ void Core::ScrubChunk(Section& section, ChunkSlot slot) {
   const bool transient = table_.at(slot).transient;
   const TenantId tenant = table_.at(slot).tenant;
   const bool coming = EnsureInG2(section, {tenant, {}}, tenant, slot, kNoSlot, true);
-  const auto promotion = promotions_.find(slot);
+  Promotion* const promotion = filler_.Find(slot);
   // No space; or gone, or somebody wanted it in the meantime.
-  if (!coming || !table_.StillIs(slot, id) || promotion == promotions_.end()) {
+  if (!coming || !table_.StillIs(slot, id) || promotion == nullptr) {
     return scrubber_.Ended(false);
   }
   scrubber_.Reading(table_.at(slot).blocks() * kBlockBytes);
   // Not pinned: where the device goes away, the chunk stays what it was.
-  AwaitAll(*promotion->second, [this, slot, id, transient](const absl::Status& status) {
+  filler_.AwaitAll(*promotion, [this, slot, id, transient](const absl::Status& status) {
     OnScrubbed(slot, id, transient, status);
   });
 }

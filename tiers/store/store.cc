@@ -135,7 +135,7 @@ ChunkReader::~ChunkReader() {
 
 void ChunkReader::WhenReady(size_t first, size_t count,
                             absl::AnyInvocable<void(absl::Status) &&> ready) {
-  core_->WhenReady(ChunkSlot(slot_), first, count, std::move(ready));
+  core_->filler().WhenReady(ChunkSlot(slot_), first, count, std::move(ready));
 }
 
 std::span<const std::byte> ChunkReader::Payload(uint64_t offset, uint64_t bytes) const {
@@ -144,7 +144,7 @@ std::span<const std::byte> ChunkReader::Payload(uint64_t offset, uint64_t bytes)
 }
 
 std::vector<uint64_t> ChunkReader::PieceChecksums() const {
-  return core_->PieceChecksums(ChunkSlot(slot_), extents_);
+  return core_->filler().PieceChecksums(ChunkSlot(slot_), extents_);
 }
 
 std::string ChunkReader::Metadata() const {

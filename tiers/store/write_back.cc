@@ -93,7 +93,7 @@ DeviceTier* Core::EnqueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>
     change->unadmitted = false;
     change->device = to->number;
     change->g3_incarnation = *incarnations_.Add(incarnation_);
-    change->g3_generation = Generation(next_generation_++);
+    change->g3_generation = chunks_.NextGeneration();
     SetG3State(*change, G3State::kQueued);
   }
   to->writes.Push(chunk.g3_generation, {slot, parent}, chunk.blocks());

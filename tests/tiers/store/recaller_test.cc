@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // Reads of promotions end when a test says so.
-class RecallWorld final : private Recaller::Host {
+class RecallWorld final : private Promotions, private Recaller::Host {
  public:
   RecallWorld() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     w.chunks.pools[0]->limits = {.capacity_blocks = 8 * kImageBlocks};
@@ -73,17 +73,17 @@ class RecallWorld final : private Recaller::Host {
   MemoryRemoteSource source{&bucket, &w.executor, 1, {}};
   RemoteTier remote{0, &source, nullptr, w.options};
   std::string told;
-  Recaller recaller{&w.chunks, &remote, this, &w.clock};
+  Recaller recaller{&w.chunks, &remote, this, this, &w.clock};
 
  private:
   bool MakeRoomInTable(Section&, TenantId) override { return false; }
-  void StartPromotion(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot,
-                      MonotonicTime deadline) override STORE_LOCKED {
+  void Start(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot,
+             MonotonicTime deadline) override STORE_LOCKED {
     const Chunk& chunk = w.chunks.table.at(slot);
     promotions_[slot] =
         std::make_unique<Promotion>(&from, requester, slot, chunk.shape, chunk.g2, deadline);
   }
-  Promotion* FindPromotion(ChunkSlot slot) override {
+  Promotion* Find(ChunkSlot slot) override {
     const auto found = promotions_.find(slot);
     return found == promotions_.end() ? nullptr : found->second.get();
   }

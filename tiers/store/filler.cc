@@ -1,0 +1,349 @@
+#include "tiers/store/filler.h"
+
+#include <utility>
+
+#include "tiers/base/canary.h"
+#include "tiers/base/check.h"
+#include "tiers/store/change.h"
+#include "tiers/store/guarded_header.h"
+
+namespace kvkeep::store_internal {
+namespace {
+
+void Tell(Promotion::Callbacks& told, const absl::Status& status) {
+  for (StatusCallback& one : told) std::move(one)(status);
+}
+
+}  // namespace
+
+Filler::Filler(Chunks* chunks, const ImageVerifier* verifier, const StoreDeps& deps, Host* host)
+    : chunks_(*chunks), verifier_(*verifier), deps_(deps), host_(*host) {}
+
+// ---- who waits
+
+void Filler::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback ready) {
+  Section section(&chunks_);
+  const Chunk& chunk = chunks_.table.at(slot);
+  KVKEEP_CHECK(chunk.pins > 0);
+  KVKEEP_CHECK(first <= chunk.shape.pieces() && count <= chunk.shape.pieces() - first);
+  if (chunk.g2_state == G2State::kResident) {
+    chunks_.hold.CallLater(std::move(ready), absl::OkStatus());
+    return;
+  }
+  if (chunk.failed()) {
+    chunks_.hold.CallLater(std::move(ready), chunk.g2_state == G2State::kAway
+                                    ? absl::UnavailableError("the chunk could not be read")
+                                    : absl::DataLossError("the chunk was damaged on its device"));
+    return;
+  }
+  chunks_.Count(static_cast<uint32_t>(work::kLook * count));
+  Promotion& promotion = *promotions_.at(slot);
+  const bool late = promotion.promised() <= deps_.clock->Now();
+  Await(promotion, {first, first + count}, std::move(ready),
+        late ? Promotion::Patience::kNone : Promotion::Patience::kAsPromised);
+}
+
+void Filler::Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready,
+                 Promotion::Patience patience) {
+  std::optional<absl::Status> known = promotion.Await(pieces, patience, ready);
+  if (known.has_value()) chunks_.hold.CallLater(std::move(ready), *std::move(known));
+}
+
+void Filler::AwaitAll(Promotion& promotion, StatusCallback ready) {
+  Await(promotion, {0, promotion.pieces()}, std::move(ready), Promotion::Patience::kToTheEnd);
+}
+
+std::vector<uint64_t> Filler::PieceChecksums(ChunkSlot slot, const ExtentList& extents) {
+  {
+    Section section(&chunks_);
+    const auto promotion = promotions_.find(slot);
+    if (promotion != promotions_.end()) {
+      KVKEEP_CHECK(promotion->second->header() != nullptr);
+      return promotion->second->header()->identity.piece_checksums;
+    }
+    // Its header was never written: that page holds what lay there before, perhaps a valid header.
+    if (chunks_.table.at(slot).failed()) return {};
+  }
+  // Resident: the arena's header page is final. A damaged one (DRAM) yields no checksums.
+  absl::StatusOr<ImageHeader> header = DecodeGuarded(chunks_.HeaderInArena(extents), deps_.mac_key);
+  if (!header.ok()) return {};
+  return std::move(header->identity.piece_checksums);
+}
+
+Promotion* Filler::Find(ChunkSlot slot) {
+  const auto found = promotions_.find(slot);
+  return found == promotions_.end() ? nullptr : found->second.get();
+}
+
+// Before all else that this hold leaves to do: they wait.
+void Filler::TellFirst(Promotion::Callbacks told, absl::Status status) {
+  if (told.empty()) return;
+  chunks_.Later(
+      [told = std::move(told), status = std::move(status)]() mutable { Tell(told, status); });
+}
+
+// ---- reads
+
+void Filler::Start(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot,
+                   MonotonicTime deadline) {
+  Chunk& chunk = chunks_.table.at(slot);
+  KVKEEP_CHECK(chunk.g2_state == G2State::kReading && !chunk.detached);
+  KVKEEP_CHECK(!from.has_records() || (chunk.g3_state == G3State::kStored && !chunk.g3_reading));
+  auto promotion =
+      std::make_unique<Promotion>(&from, requester, slot, chunk.shape, chunk.g2, deadline);
+  from.reads.Ask(requester, slot, promotion->bytes(), deps_.clock->Now());
+  KVKEEP_CHECK(promotions_.emplace(slot, std::move(promotion)).second);
+  chunk.g3_reading |= from.has_records();
+  if (from.has_records()) ++chunks_.counters.promotions;  // recalls have counters of their own
+  PumpReads(from);
+}
+
+void Filler::PumpReads(LowerTier& from) {
+  while (from.reads.anyone_waits()) {
+    if (chunks_.Spent()) return chunks_.PumpLater(from.pump);
+    const ChunkSlot slot = from.reads.next();
+    Promotion& promotion = *promotions_.at(slot);
+    KVKEEP_CHECK(promotion.from() == &from && promotion.waits());
+    if (!from.reads.MayBegin(promotion.bytes())) return;
+    chunks_.Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
+    from.reads.Begin(promotion.bytes());
+    chunks_.counters.promotion_runs += from.NoteRuns(chunks_.table.at(slot));
+    BeginReads(from, promotion);
+  }
+}
+
+void Filler::BeginReads(LowerTier& from, Promotion& promotion) {
+  const Chunk& chunk = chunks_.table.at(promotion.slot());
+  promotion.BeginReads();
+  const HeaderPage page = promotion.header_page().span();
+  if (!promotion.header_page().ok()) {  // then nothing is read, and the chunk stays what it is
+    ++chunks_.counters.allocation_failures;
+    return chunks_.Later([this, &promotion, page] {
+      OnHeaderRead(promotion, page, AlignedPage::NoMemory());
+    });
+  }
+  chunks_.Count(static_cast<uint32_t>(work::kOperation * (1 + promotion.pieces())));
+  ImageRead read{.sink = this,
+                 .promotion = &promotion,
+                 .id = chunk.id,
+                 .shape = chunk.shape,
+                 .extents = chunk.g3,
+                 .header = page,
+                 .to = ArenaImage(deps_.arena, promotion.to()),
+                 .deadline = promotion.deadline()};
+  chunks_.Later([&from, read = std::move(read)]() mutable { from.Read(std::move(read)); });
+}
+
+void Filler::OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status status) {
+  LowerTier& from = *promotion.from();
+  from.NoteHeard();
+  std::unique_ptr<ImageHeader> header;
+  absl::StatusOr<std::unique_ptr<ImageCipher>> cipher(nullptr);  // of a plain image
+  const bool io_ok = status.ok();
+  if (io_ok) {
+    absl::StatusOr<ImageHeader> decoded = DecodeHeader(page, from.mac_key);
+    if (decoded.ok()) {
+      header = std::make_unique<ImageHeader>(*std::move(decoded));
+      if (header->encryption.has_value()) cipher = verifier_.OpenHeader(header.get());
+    } else {
+      status = decoded.status();
+    }
+  }
+  {
+    Section section(&chunks_);
+    Chunk& chunk = chunks_.table.at(promotion.slot());
+    const bool believed = Planted(Canary::kHeaderBelieved) && status.ok() &&
+                          header->identity.shape == chunk.shape;
+    if (status.ok() && !believed) status = from.CheckHeader(*header, chunk);
+    if (status.ok()) status = cipher.status();
+  }
+  GoOn(promotion, status.ok() ? promotion.OnHeader(std::move(header), *std::move(cipher))
+                              : promotion.OnHeaderFailed(std::move(status), !io_ok));
+}
+
+void Filler::OnPieceRead(Promotion& promotion, size_t piece, uint64_t bytes, absl::Status status) {
+  promotion.from()->NoteHeard();
+  GoOn(promotion, promotion.OnPieceRead(piece, bytes, status));
+}
+
+// ---- verification in place
+
+void Filler::Verify(ChunkSlot slot) {
+  Change chunk(&chunks_, slot);
+  KVKEEP_CHECK(chunk->g2_state == G2State::kUnverified);
+  auto promotion = Promotion::InPlace(slot, chunk->shape, chunk->g2);
+  KVKEEP_CHECK(promotions_.emplace(slot, std::move(promotion)).second);
+  chunks_.SetG2State(*chunk, G2State::kVerifying);
+  chunks_.Later([this, slot, extents = chunk->g2] {
+    deps_.copy_executor->Post([this, slot, extents] {
+      OnArenaHeaderRead(slot, DecodeGuarded(chunks_.HeaderInArena(extents), deps_.mac_key));
+    });
+  });
+}
+
+void Filler::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header) {
+  Promotion* promotion = nullptr;
+  {
+    Section section(&chunks_);
+    promotion = promotions_.at(slot).get();
+    const Chunk& chunk = chunks_.table.at(slot);
+    KVKEEP_CHECK(chunk.g2_state == G2State::kVerifying);
+    const bool same = header.ok() && header->identity.id == chunk.id &&
+                      header->identity.shape == chunk.shape &&
+                      header->placement.tier == Tier::kG2 && !header->encryption &&
+                      header->placement.place == deps_.arena->uuid() &&
+                      header->placement.extents == chunk.g2.list();
+    if (header.ok() && !same) {
+      header = absl::DataLossError("the image in memory is of another chunk");
+    }
+  }
+  GoOn(*promotion,
+       header.ok()
+           ? promotion->OnHeader(std::make_unique<ImageHeader>(*std::move(header)), nullptr)
+           : promotion->OnHeaderFailed(absl::DataLossError(header.status().message()), false));
+}
+
+// ---- what comes next
+
+// Without any lock. Where nothing is to be done the promotion may be gone. Each of next.verify is
+// outstanding: the promotion lives until the last of them has run, perhaps before this loop is
+// over, and no end comes with them, as an end means that nothing is outstanding.
+void Filler::GoOn(Promotion& promotion, Promotion::Next next) {
+  for (const Promotion::Pieces& pieces : next.verify) {
+    deps_.copy_executor->Post([this, &promotion, pieces] {
+      GoOn(promotion, promotion.OnVerified(pieces, verifier_.Verify(promotion, pieces)));
+    });
+  }
+  switch (next.end) {
+    case Promotion::Next::End::kFailed:
+      return promotion.in_place() ? EndFailedVerification(promotion, std::move(next))
+                                  : EndFailedPromotion(promotion, std::move(next));
+    case Promotion::Next::End::kAllReady:
+      if (promotion.in_place()) return FinishVerification(promotion, std::move(next));
+      WriteArenaHeader(promotion);
+      break;
+    case Promotion::Next::End::kNone:
+      break;
+  }
+  Tell(next.told, next.status);
+}
+
+void Filler::WriteArenaHeader(Promotion& promotion) {
+  deps_.copy_executor->Post([this, &promotion] {
+    const Generation generation = chunks_.NextGeneration();
+    EncodeHeader({promotion.header()->identity, chunks_.PlacementOf(generation, promotion.to())},
+                 deps_.mac_key, chunks_.HeaderInArena(promotion.to()));
+    FinishPromotion(promotion, generation);
+  });
+}
+
+// ---- ends
+
+LowerTier& Filler::EndReading(ChunkSlot slot, bool good) {
+  const auto promotion = promotions_.find(slot);
+  KVKEEP_CHECK(promotion != promotions_.end() && !promotion->second->waits());
+  LowerTier& from = *promotion->second->from();
+  from.reads.End(promotion->second->bytes(), good, deps_.clock->Now());
+  const std::optional<std::chrono::seconds> age = promotion->second->age();
+  promotions_.erase(promotion);
+  host_.OnReadEnded(slot, from, age);
+  return from;
+}
+
+void Filler::FinishPromotion(Promotion& promotion, Generation generation) {
+  Section section(&chunks_);
+  TellFirst(promotion.EndHeader(), absl::OkStatus());
+  const ChunkSlot slot = promotion.slot();
+  host_.NoteIo(*promotion.from(), false, absl::OkStatus());
+  LowerTier& from = EndReading(slot, true);  // `promotion` is gone from here on
+  {
+    Change chunk(&chunks_, slot);
+    chunks_.SetG2State(*chunk, G2State::kResident);
+    chunks_.pool(*chunk).LookAgain(chunk->g2);
+    host_.OnRead(*chunk, from);
+    if (!chunk->detached) chunks_.marks.Set(chunk->g2, chunks_.incarnation(), generation);
+    if (from.has_records()) chunks_.counters.promoted_bytes += chunk->shape.payload_bytes;
+  }
+  host_.OnFilled(slot, &from);
+  if (!Planted(Canary::kLostWakeUp)) PumpReads(from);
+}
+
+void Filler::EndFailedPromotion(const Promotion& promotion, Promotion::Next end) {
+  Section section(&chunks_);
+  TellFirst(std::move(end.told), std::move(end.status));
+  const Promotion::Failure failure = promotion.failure();
+  KVKEEP_CHECK(!failure.status.ok());
+  CountFailure(failure);
+  const ChunkSlot slot = promotion.slot();
+  // Once a chunk, however many of its reads failed: one bad spot is no broken device.
+  LowerTier& from = *promotion.from();
+  if (from.has_records()) ++chunks_.counters.promotions_failed;  // a recall counts its own
+  if (failure.io) host_.NoteIo(from, false, failure.status);
+  // A read that failed may succeed the next time: a chunk is lost only when reads of it have failed
+  // over and over (suspects.h).
+  const bool suspect = failure.io && from.has_records() && !chunks_.table.at(slot).detached &&
+                       !IsAway(failure.status);
+  const bool away =
+      IsAway(failure.status) || (suspect && host_.IsReadAgain(chunks_.table.at(slot)));
+  if (absl::IsDataLoss(failure.status)) from.NoteBad(chunks_.table.at(slot).id);
+  EndReading(slot, false);  // `promotion` is gone from here on
+  // Damaged (kFailed): the chunk and its record go; readers keep the space until they let go. Out
+  // of reach, or suspect (kAway): nothing is known of the bytes, so the record stays. With readers,
+  // who wait on this slot, it moves to a slot of its own. A recall has no record and goes in any
+  // case.
+  const bool detached = chunks_.table.at(slot).detached;
+  const bool unread = away && chunks_.table.at(slot).pins == 0;
+  {
+    Change chunk(&chunks_, slot);
+    chunks_.SetG2State(*chunk, away ? G2State::kAway : G2State::kFailed);
+    if (!detached && unread) chunks_.FreeCopy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
+  }
+  if (!detached && !unread) host_.OnSpoilt(slot, away);
+  PumpReads(from);
+}
+
+void Filler::FinishVerification(const Promotion& promotion, Promotion::Next end) {
+  Section section(&chunks_);
+  TellFirst(std::move(end.told), std::move(end.status));
+  const ChunkSlot slot = promotion.slot();
+  KVKEEP_CHECK(promotions_.erase(slot) == 1);
+  {
+    Change chunk(&chunks_, slot);
+    chunks_.SetG2State(*chunk, G2State::kResident);
+    chunks_.pool(*chunk).LookAgain(chunk->g2);
+  }
+  host_.OnFilled(slot, nullptr);
+  host_.OnVerified(slot);
+}
+
+void Filler::EndFailedVerification(const Promotion& promotion, Promotion::Next end) {
+  Section section(&chunks_);
+  TellFirst(std::move(end.told), std::move(end.status));
+  const ChunkSlot slot = promotion.slot();
+  chunks_.WithholdBroken();  // before its blocks are free
+  KVKEEP_CHECK(promotions_.erase(slot) == 1);
+  ++chunks_.counters.corrupt_chunks;
+  {
+    Change chunk(&chunks_, slot);
+    chunks_.SetG2State(*chunk, G2State::kFailed);
+    if (!chunk->detached && chunk->g3_state == G3State::kStored && chunk->pins == 0) {
+      chunks_.FreeCopy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
+    }
+  }
+  const Chunk& chunk = chunks_.table.at(slot);
+  if (chunk.live && !chunk.detached && chunk.has_g2_space()) {
+    host_.OnSpoilt(slot, chunk.g3_state == G3State::kStored);
+  }
+  host_.OnVerified(slot);
+}
+
+void Filler::CountFailure(const Promotion::Failure& failure) {
+  if (failure.unauthentic) ++chunks_.counters.unauthentic_chunks;
+  if (failure.keyless) {
+    ++chunks_.counters.keyless_chunks;
+  } else if (!failure.io && !IsAway(failure.status)) {
+    ++chunks_.counters.corrupt_chunks;
+  }
+}
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,99 @@
+// Filler: fills space in G2 with images, and tells when their bytes may be read.
+//
+// A promotion (promotion.h) reads an image from a lower tier, or verifies one that an earlier
+// process left in place: one a chunk, whoever asks. The header is read into a page of its own
+// together with the payload; pieces wait for it to be verified against, and are ready one by one.
+// The arena's own header is written last, when every piece is good.
+//
+// Owns the promotions. What an outcome means for the chunk's other copies its host decides. The
+// store's lock protects it, with one exception: the outcome of one piece takes the promotion's lock
+// alone.
+#pragma once
+
+#include <absl/container/btree_map.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tiers/store/chunks.h"
+#include "tiers/store/image_verifier.h"
+#include "tiers/store/promotions.h"
+#include "tiers/store/section.h"
+
+namespace kvkeep::store_internal {
+
+class Filler final : public Promotions, private ReadSink {
+ public:
+  // What becomes of a chunk. All are called under the lock.
+  class Host {
+   public:
+    // All reads of a chunk from the tier have ended; `age`: how long the image has been there.
+    virtual void OnReadEnded(ChunkSlot slot, LowerTier& from,
+                             std::optional<std::chrono::seconds> age) STORE_LOCKED = 0;
+    // Every byte was read, and is right. Inside the Change that makes the chunk resident.
+    virtual void OnRead(Chunk& chunk, LowerTier& from) STORE_LOCKED = 0;
+    // The chunk has become resident. `from`: null when it was verified in place.
+    virtual void OnFilled(ChunkSlot slot, LowerTier* from) STORE_LOCKED = 0;
+    // A read of it failed. Returns whether it is to be read again later: nothing is known of it.
+    virtual bool IsReadAgain(const Chunk& chunk) STORE_LOCKED = 0;
+    // Its copy in G2 is of no use. `stays`: a copy elsewhere may be whole; else it is damaged.
+    virtual void OnSpoilt(ChunkSlot slot, bool stays) STORE_LOCKED = 0;
+    // A verification is over, well or not.
+    virtual void OnVerified(ChunkSlot slot) STORE_LOCKED = 0;
+    // How the read of a whole image from a tier ended.
+    virtual void NoteIo(LowerTier& tier, bool write, const absl::Status& status) STORE_LOCKED = 0;
+
+   protected:
+    ~Host() = default;
+  };
+
+  // All are borrowed.
+  Filler(Chunks* chunks, const ImageVerifier* verifier, const StoreDeps& deps, Host* host);
+
+  // ---- Promotions
+  void Start(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot,
+             MonotonicTime deadline) STORE_LOCKED override;
+  Promotion* Find(ChunkSlot slot) STORE_LOCKED override;
+  void AwaitAll(Promotion& promotion, StatusCallback ready) STORE_LOCKED override;
+  void TellFirst(Promotion::Callbacks told, absl::Status status) STORE_LOCKED override;
+
+  // Begins to verify a chunk that is kUnverified.
+  void Verify(ChunkSlot slot) STORE_LOCKED;
+  // Starts the reads that may start now. Called by the tier's pump, too.
+  void PumpReads(LowerTier& from) STORE_LOCKED;
+
+  // For readers; they have the chunk pinned. Calls `ready` when those pieces may be read, or never
+  // can be: DataLoss, or Unavailable.
+  void WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback ready);
+  // The checksums of its pieces; empty when they cannot be read.
+  std::vector<uint64_t> PieceChecksums(ChunkSlot slot, const ExtentList& extents);
+
+  size_t size() const STORE_LOCKED { return promotions_.size(); }
+
+ private:
+  void OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status status) override;
+  void OnPieceRead(Promotion& promotion, size_t piece, uint64_t bytes,
+                   absl::Status status) override;
+  void OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header);
+  void BeginReads(LowerTier& from, Promotion& promotion) STORE_LOCKED;
+  void GoOn(Promotion& promotion, Promotion::Next next);
+  void WriteArenaHeader(Promotion& promotion);
+  void Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready,
+             Promotion::Patience patience) STORE_LOCKED;
+  LowerTier& EndReading(ChunkSlot slot, bool good) STORE_LOCKED;
+  void FinishPromotion(Promotion& promotion, Generation generation);
+  void EndFailedPromotion(const Promotion& promotion, Promotion::Next end);
+  void FinishVerification(const Promotion& promotion, Promotion::Next end);
+  void EndFailedVerification(const Promotion& promotion, Promotion::Next end);
+  void CountFailure(const Promotion::Failure& failure) STORE_LOCKED;
+
+  Chunks& chunks_;
+  const ImageVerifier& verifier_;
+  const StoreDeps deps_;
+  Host& host_;
+  // A tree: a hash map that grows moves all of its entries under the lock.
+  absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ STORE_GUARDED;
+};
+
+}  // namespace kvkeep::store_internal
