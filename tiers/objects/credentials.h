@@ -3,7 +3,8 @@
 // Current() never waits: renewing goes on beside it, and the keys there are used until newer ones
 // have come, even past their end (this machine's clock may be the one that is wrong). A renewal is
 // begun when the source says that it changed, at about 80 % of the keys' life, at once when a
-// server called them expired, and after a failure with growing pauses. One is on its way at a time.
+// server called them expired or unknown, and after a failure with growing pauses. One is on its
+// way at a time.
 //
 // Thread-safe. The caller of Tick or Expired asks the source, with no lock held.
 #pragma once

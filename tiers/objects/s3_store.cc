@@ -201,7 +201,10 @@ void S3Store::WakeRequest(Request& request) {
     case Request::Stage::kPausing: return Dispatch(request);
     case Request::Stage::kForKeys:
       if (credentials_.Current() != request.denied_keys) return Dispatch(request);
-      if (now() >= request.keys_until) return Finish(request);
+      // Or nothing newer is to come: the same keys came again, or the source failed.
+      if (now() >= request.keys_until || !credentials_.Expired(request.denied_keys)) {
+        return Finish(request);
+      }
       return WakeAt(request, std::min<MonotonicTime>(now() + options_.keys_looked_for_each,
                                                      request.keys_until));
   }

@@ -7,7 +7,7 @@
 //
 // Nothing is promised: a write that cannot be done is dropped or offered again, and counted. A
 // deleted chunk does not come back: one that is being written while it is deleted is removed after
-// its write; one that is on its way here, once that has ended. What comes from there: recalls.h.
+// its write; one that is on its way here, once that has ended. What comes from there: recaller.h.
 //
 // Works on the RemoteTier that it is given. The store's lock protects it.
 #pragma once

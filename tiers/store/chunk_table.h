@@ -2,9 +2,8 @@
 //
 // Slots are dense, and stable while a chunk lives. The map has its full size from the start: 12
 // bytes for each chunk that there may be. Its pages are touched in the background, if those of
-// slots are. No call takes more than some microseconds, except
-// FindAll, which takes about 50 ns a chunk if all comes from memory. Not thread-safe: the core's
-// lock protects it.
+// slots are. No call takes more than some microseconds, except FindAll, which takes about 50 ns a
+// chunk if all comes from memory. Not thread-safe: the store's lock protects it.
 #pragma once
 
 #include <cstdint>

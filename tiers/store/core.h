@@ -194,7 +194,10 @@ class Core final : private ChunkHooks, private Filler::Host, private Recaller::H
   void TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Link> found,
                     EvictionPolicy::Slice slice) LOCKED;
   void TellChains(Section&, TenantId, LookupState&) LOCKED;  // may yield
-  void FindAll(Section& section, TenantId tenant, LookupState& lookup, bool touch) LOCKED;
+  void TellG2(TenantId tenant, LookupState& lookup, std::span<const Link> found,
+              EvictionPolicy::Slice slice) LOCKED;
+  enum class Tells : uint8_t { kNobody, kG2, kAll };  // which policies of the request
+  void FindAll(Section& section, TenantId tenant, LookupState& lookup, Tells tells) LOCKED;
   // Offers to G3 again what its admission has not wanted so far. May yield.
   void OfferAgain(Section& section, const LookupState& lookup) LOCKED;
   // Sees that the chunk is in G2 or on its way there. False: there is no space, as always for
@@ -445,7 +448,7 @@ class Core final : private ChunkHooks, private Filler::Host, private Recaller::H
   Mutex telling_mu_;
   ReuseMeter reuse_;
 
-  // ---- the chunks; references to their state for the chapters of this class
+  // ---- the chunks; references to their state, for the files of this class
   Chunks chunks_;
   const ImageVerifier verifier_;
   Filler filler_;

@@ -1,4 +1,4 @@
-// EventReaderState: what the core remembers of one reader of events. A plain struct; the core's
+// EventReaderState: what the store remembers of one reader of events. A plain struct; the store's
 // lock protects it.
 #pragma once
 

@@ -1,7 +1,7 @@
 // G2Pool: one tenant's part of the arena - whole segments of it - with its own order of eviction
 // and its own accounts. Tenants never share a segment, nor push each other out of G2.
 //
-// A plain part of the core's state: the store's lock protects it, the core's files keep the
+// A plain part of the store's state: the store's lock protects it, Chunks and others keep the
 // accounts. Extents that go in and out are the arena's, not counted from the pool's start. What it
 // was built with is fixed; how much of that may be used is a limit, which may change.
 #pragma once

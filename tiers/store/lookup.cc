@@ -107,8 +107,8 @@ void Core::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Li
                         EvictionPolicy::Slice slice) {
   const MonotonicTime now = deps_.clock->Now();
   Count(static_cast<uint32_t>(work::kSample * life_.OnWanted(found, now)));
+  TellG2(tenant, lookup, found, slice);
   const std::span<Link> chain = std::span(lookup.chain).first(found.size());
-  std::copy(found.begin(), found.end(), chain.begin());
   const auto tell = [&](EvictionPolicy& policy, auto in_policy) STORE_LOCKED {
     for (size_t i = 0; i < found.size(); ++i) {
       const bool in = found[i].slot != kNoSlot && in_policy(found[i].slot);
@@ -117,10 +117,6 @@ void Core::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Li
     policy.OnRequest(chain, now, slice);
     Count(static_cast<uint32_t>(work::kTouch * found.size()));
   };
-  const auto in_g2 = [&](ChunkSlot slot) STORE_LOCKED {
-    return table_.at(slot).in_g2_policy;
-  };
-  tell(*pool(tenant).policy, in_g2);
   // A hit in G2 refreshes G3's recency too.
   for (const auto& tier : devices_) {
     const auto in_g3 = [&](ChunkSlot slot) STORE_LOCKED {
@@ -131,6 +127,17 @@ void Core::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Li
     };
     tell(tier->policy(tenant), in_g3);
   }
+}
+
+void Core::TellG2(TenantId tenant, LookupState& lookup, std::span<const Link> found,
+                  EvictionPolicy::Slice slice) {
+  const std::span<Link> chain = std::span(lookup.chain).first(found.size());
+  std::copy(found.begin(), found.end(), chain.begin());
+  for (Link& link : chain) {
+    if (link.slot != kNoSlot && !table_.at(link.slot).in_g2_policy) link.slot = kNoSlot;
+  }
+  pool(tenant).policy->OnRequest(chain, deps_.clock->Now(), slice);
+  Count(static_cast<uint32_t>(work::kTouch * found.size()));
 }
 
 // Once all slices are told, to the policies that learn. A chain of each part, as a chunk's parent
@@ -164,14 +171,15 @@ void Core::TellChains(Section& section, TenantId tenant, LookupState& lookup) {
 }
 
 // From the tail to the head, as the policies want it: so no slot has to outlive its slice.
-void Core::FindAll(Section& section, TenantId tenant, LookupState& lookup, bool touch) {
+void Core::FindAll(Section& section, TenantId tenant, LookupState& lookup, Tells tells) {
+  const bool touch = tells == Tells::kAll;
   const bool ages = remote_ != nullptr && remote_->ages.on();
   if (touch && ages && limits_.remote_write_bytes_per_second > 0) {
     lookup.step = remote_->ages.At(deps_.clock->Now());
   }
   const size_t parts = lookup.chunks.parts.size();
-  const size_t policies = 1 + devices_.size();
-  const size_t chunk_work = work::kFind + (touch ? work::kTouch * policies : 0);
+  const size_t policies = touch ? 1 + devices_.size() : tells == Tells::kG2 ? 1 : 0;
+  const size_t chunk_work = work::kFind + work::kTouch * policies;
   // As many as one hold may do, so that each is over after one.
   const size_t chunks = std::min<size_t>(DivideRoundUp(hold_.max_work(), chunk_work), kMostInSlice);
   const size_t slice = DivideRoundUp(chunks, parts);
@@ -182,7 +190,9 @@ void Core::FindAll(Section& section, TenantId tenant, LookupState& lookup, bool 
     if (continued) section.YieldIfSpent();
     FindSlice(lookup, begin, end);
     const auto found = std::span<const Link>(lookup.found).subspan(begin * parts);
-    if (touch) TellPolicies(tenant, lookup, found.first((end - begin) * parts), nth);
+    const auto own = found.first((end - begin) * parts);
+    if (touch) TellPolicies(tenant, lookup, own, nth);
+    if (tells == Tells::kG2) TellG2(tenant, lookup, own, nth);
     end = begin;
   }
   if (touch) TellChains(section, tenant, lookup);
@@ -255,7 +265,7 @@ std::optional<absl::StatusOr<LookupResult>> Core::LookupOrSearch(const SessionTo
   // A get waits for what is on its way, whoever asked for it, as Read does.
   const bool gets = request.want_places && request.lease_mode == LeaseMode::kAllPresent;
   if (request.beyond.asks() || gets) lookup.coming_parts.assign(lookup.g2_parts.size(), 0);
-  RecallingPtr recalling;
+  RecallingPtr recalling, not_asked;  // what their callbacks hold is let go of without the lock
   if (searched != nullptr) recalling = recaller_->ForLookup(request, std::move(searched));
   ReuseMeter::Note note(&reuse_);
   Section section(&chunks_);
@@ -274,7 +284,7 @@ std::optional<absl::StatusOr<LookupResult>> Core::LookupOrSearch(const SessionTo
     absl::Status allowed = leases_.CheckRoom(*grant.holder);
     if (request.lease_mode != LeaseMode::kNone && !repeated && !allowed.ok()) return allowed;
     if (repeated || (recalling != nullptr && !MayAskBeyond((*session)->tenant()).ok())) {
-      recalling = nullptr;
+      recalling.swap(not_asked);
     }
     // Before the table is looked at: what is deleted from here on is not believed.
     if (recalling != nullptr) recaller_->Begin(lookup.requester, tenant, *recalling);
@@ -283,7 +293,9 @@ std::optional<absl::StatusOr<LookupResult>> Core::LookupOrSearch(const SessionTo
     ++counters_.lookups;
     counters_.lookup_keys += request.chunks.keys.size();
   }
-  FindAll(section, tenant, lookup, !repeated && !request.after_search);
+  // What the search has begun to bring came head first: it is put in the order of the request.
+  const Tells tells = request.after_search ? Tells::kG2 : Tells::kAll;
+  FindAll(section, tenant, lookup, repeated ? Tells::kNobody : tells);
   if (recalling != nullptr && SearchIfWorth(section, request, lookup, recalling)) {
     return std::nullopt;
   }
@@ -320,7 +332,7 @@ absl::StatusOr<uint64_t> Core::Touch(const SessionToken& token, const ChunkSet& 
     Section section(&chunks_);
     const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::read);
     if (!session.ok()) return session.status();
-    FindAll(section, owners_.OwnerOf(chunks.ns), lookup, true);
+    FindAll(section, owners_.OwnerOf(chunks.ns), lookup, Tells::kAll);
   }
   return static_cast<uint64_t>(
       std::count_if(lookup.found.begin(), lookup.found.end(),
@@ -335,7 +347,7 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
   if (!session.ok()) return session.status();
   const TenantId tenant = owners_.OwnerOf(chunks.ns);
   const ReadQueue::Requester requester{(*session)->tenant(), token};
-  FindAll(section, tenant, lookup, true);
+  FindAll(section, tenant, lookup, Tells::kAll);
   for (size_t i = 0; i < lookup.found.size(); ++i) {
     section.YieldIfSpent();
     Count(work::kFind);

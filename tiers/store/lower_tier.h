@@ -5,7 +5,8 @@
 //   DeviceTier  one device of G3: space, records, syncs   device_tier.h
 //   RemoteTier  what lies beyond the node: neither space nor records here   remote_tier.h
 //
-// Core calls Read and Write without the lock, NoteHeard with it or without, the others under it.
+// The store calls Read and Write without the lock, NoteHeard with it or without, the others under
+// it.
 // Read and Write return at once. Afterwards they report every byte once, failed bytes too, on any
 // thread, never inside the call. Until then the memory that they were given stays as it is.
 #pragma once

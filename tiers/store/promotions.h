@@ -17,7 +17,7 @@ class Promotions {
   virtual Promotion* Find(ChunkSlot slot) STORE_LOCKED = 0;
   // Calls `ready` once the promotion is over.
   virtual void AwaitAll(Promotion& promotion, StatusCallback ready) STORE_LOCKED = 0;
-  // Tells them after this hold, before whatever else it leaves to do.
+  // Tells them after this hold. Called first, before the hold is given anything else to do.
   virtual void TellFirst(Promotion::Callbacks told, absl::Status status) STORE_LOCKED = 0;
 
  protected:

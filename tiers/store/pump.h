@@ -1,7 +1,7 @@
 // Pump: starts what may start now of one tier, as far as one hold of the lock may go, and again in
 // later holds until nothing is left. One run at a time.
 //
-// No wake-up is lost: a run that is asked for while one is under way comes after it. The core's
+// No wake-up is lost: a run that is asked for while one is under way comes after it. The store's
 // lock protects it; the tier owns it, and stays while it runs.
 #pragma once
 

@@ -11,16 +11,16 @@ namespace kvkeep::store_internal {
 // The keys were charged by who called first.
 void Core::Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallback done) {
   LookupState lookup(chunks, options_);
+  const auto recalling = std::make_shared<Recalling>();
   Section section(&chunks_);
   const absl::StatusOr<Session*> session =
       sessions_.FindUncharged(token, chunks, &Grants::read);
   absl::Status may = session.ok() ? MayAskBeyond((*session)->tenant()) : session.status();
   if (!may.ok()) return CallLater(std::move(done), std::move(may));
-  const auto recalling = std::make_shared<Recalling>();
   recalling->done = std::move(done);
   const TenantId owner = owners_.OwnerOf(chunks.ns);
   recaller_->Begin({(*session)->tenant(), token}, owner, *recalling);
-  FindAll(section, owner, lookup, false);
+  FindAll(section, owner, lookup, Tells::kNobody);
   recaller_->NameMissing(section, chunks, lookup.found, 0, *recalling);
   recaller_->Search(recalling);
 }
@@ -31,6 +31,7 @@ void Core::AskBeyond(const SessionToken& token, const LookupRequest& request,
   lookup.coming_parts.assign(request.chunks.keys.size(), 0);
   // Told by the search, or here where there is none.
   const auto tell = std::make_shared<absl::AnyInvocable<void(bool) &&>>(std::move(asked));
+  RecallingPtr recalling;  // it may be large: its memory goes without the lock
   Section section(&chunks_);
   const auto not_asked = [&]() STORE_LOCKED { Later([tell] { std::move(*tell)(false); }); };
   // What is wrong with the request is said by the call that follows.
@@ -38,11 +39,10 @@ void Core::AskBeyond(const SessionToken& token, const LookupRequest& request,
       sessions_.FindUncharged(token, request.chunks, &Grants::read);
   if (!session.ok() || !sessions_.AskRates(**session, true, false).ok()) return not_asked();
   if (!request.beyond.asks() || !MayAskBeyond((*session)->tenant()).ok()) return not_asked();
-  const RecallingPtr recalling =
-      recaller_->ForLookup(request, [tell] { std::move(*tell)(true); });
+  recalling = recaller_->ForLookup(request, [tell] { std::move(*tell)(true); });
   const TenantId owner = owners_.OwnerOf(request.chunks.ns);
   recaller_->Begin({(*session)->tenant(), token}, owner, *recalling);
-  FindAll(section, owner, lookup, false);
+  FindAll(section, owner, lookup, Tells::kNobody);
   if (!SearchIfWorth(section, request, lookup, recalling)) not_asked();
 }
 

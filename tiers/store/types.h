@@ -76,7 +76,7 @@ struct ChunkSet {
   }
 };
 
-// What a lookup may ask of what lies beyond the node (Store::AskBeyond).
+// What a lookup may ask of what lies beyond the node (Store::LookupOrSearch, AskBeyond).
 struct BeyondOptions {
   // The search may take so long; and a get so long from then on for what was found, when the cost
   // below is not known. 0: nothing is asked.

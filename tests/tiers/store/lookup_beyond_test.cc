@@ -116,6 +116,20 @@ TEST_CASE("a lookup that lacks nothing looks at its keys once, whatever lies bey
   CHECK(other.s.store().snapshot().counters.lookup_keys == before + kNames.size());
 }
 
+TEST_CASE("what a lookup recalled is evicted from its tail, before what was here already") {
+  LostNode node;
+  StoreTester& s = node.s;
+  const auto recall_and_evict = [&](uint64_t chunks) {
+    CHECK(s.Release(node.Ask(kNames, LeaseMode::kLeadingRun, milliseconds(50)).lease).ok());
+    CHECK(node.asked);
+    s.RunAll();
+    REQUIRE(s.store().Evict({.bytes = chunks * 2 * kBlockBytes})->chunks == chunks);
+    return s.Lookup(kNames, LeaseMode::kNone).leading_keys;
+  };
+  CHECK(recall_and_evict(4) == 6);  // all ten were recalled
+  CHECK(recall_and_evict(4) == 6);  // four of them
+}
+
 TEST_CASE("who does not ask is promised nothing that is still on its way") {
   LostNode node;
   StoreTester& s = node.s;
