@@ -83,6 +83,7 @@ void ListPolicy::OnRequest(std::span<const ChainLink> links, MonotonicTime /*now
   if (slice == Slice::kFirst) before_request_[requests_++ % kLatelyRequests] = moves_;
   // Prefetches the node far ahead, and nearer its neighbours, whose slots have arrived by then.
   constexpr size_t kAhead = 16;
+  if (links.size() < kAhead) return TouchFew(links);
   const auto in_policy = [&links](size_t i) {
     return i < links.size() && links[i].slot != kNoSlot;
   };
@@ -97,6 +98,15 @@ void ListPolicy::OnRequest(std::span<const ChainLink> links, MonotonicTime /*now
       }
     }
     if (in_policy(i)) Touch(links[i].slot);
+  }
+}
+
+void ListPolicy::TouchFew(std::span<const ChainLink> links) {
+  for (const ChainLink& link : links) {
+    if (link.slot != kNoSlot) __builtin_prefetch(&At(link.slot));
+  }
+  for (size_t i = links.size(); i-- > 0;) {
+    if (links[i].slot != kNoSlot) Touch(links[i].slot);
   }
 }
 

@@ -121,6 +121,7 @@ class ListPolicy : public EvictionPolicy {
   void Unlink(ChunkSlot slot);
   void TakeOff(ChunkSlot slot);
   void Touch(ChunkSlot slot);
+  void TouchFew(std::span<const ChainLink> links);  // tail first, as OnRequest
   bool PlacedLately(ChunkSlot slot, uint32_t place) const;
   // The member of early that a chunk of this rank belongs just behind.
   ChunkSlot EarlyNeighbour(int64_t rank) const;

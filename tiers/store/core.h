@@ -193,6 +193,8 @@ class Core final : private ChunkHooks, private Filler::Host, private Recaller::H
   void FindSlice(LookupState& lookup, size_t begin, size_t end) LOCKED;
   void TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Link> found,
                     EvictionPolicy::Slice slice) LOCKED;
+  void TellDevices(TenantId tenant, LookupState& lookup, std::span<const Link> found,
+                   MonotonicTime now, EvictionPolicy::Slice slice) LOCKED;
   void TellChains(Section&, TenantId, LookupState&) LOCKED;  // may yield
   void TellG2(TenantId tenant, LookupState& lookup, std::span<const Link> found,
               EvictionPolicy::Slice slice) LOCKED;

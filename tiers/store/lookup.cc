@@ -28,6 +28,7 @@ Core::LookupState::LookupState(const ChunkSet& set, const StoreOptions& options)
   g3_parts.assign(set.keys.size(), 0);
   found.resize(set.keys.size() * set.parts.size());
   chain.resize(std::min(found.size(), kMostInSlice + set.parts.size()));
+  ends_of_device.resize(options.g3_capacity_bytes.size());
 }
 
 bool Core::ReadableNow(const Chunk& chunk) const { return chunk.g2_state == G2State::kResident; }
@@ -108,25 +109,40 @@ void Core::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Li
   const MonotonicTime now = deps_.clock->Now();
   Count(static_cast<uint32_t>(work::kSample * life_.OnWanted(found, now)));
   TellG2(tenant, lookup, found, slice);
+  if (!devices_.empty()) TellDevices(tenant, lookup, found, now, slice);
+}
+
+// A hit in G2 refreshes G3's recency too. Each device's policy is told of its own links, in their
+// order: those of other devices are nothing to it (list_policy.h). So the work grows with the links
+// and with the devices, not with their product.
+void Core::TellDevices(TenantId tenant, LookupState& lookup, std::span<const Link> found,
+                       MonotonicTime now, EvictionPolicy::Slice slice) {
   const std::span<Link> chain = std::span(lookup.chain).first(found.size());
-  const auto tell = [&](EvictionPolicy& policy, auto in_policy) STORE_LOCKED {
-    for (size_t i = 0; i < found.size(); ++i) {
-      const bool in = found[i].slot != kNoSlot && in_policy(found[i].slot);
-      chain[i].slot = in ? found[i].slot : kNoSlot;
-    }
-    policy.OnRequest(chain, now, slice);
-    Count(static_cast<uint32_t>(work::kTouch * found.size()));
+  std::vector<uint32_t>& ends = lookup.ends_of_device;
+  std::fill(ends.begin(), ends.end(), 0);
+  const auto in_g3 = [&](const Link& link) STORE_LOCKED {
+    return link.slot != kNoSlot && table_.at(link.slot).in_g3_policy;
   };
-  // A hit in G2 refreshes G3's recency too.
-  for (const auto& tier : devices_) {
-    const auto in_g3 = [&](ChunkSlot slot) STORE_LOCKED {
-      Chunk& chunk = table_.at(slot);
-      if (!chunk.in_g3_policy || chunk.device != tier->number) return false;
-      if (tier->here()) tier->unsaved_recency.NoteTouched(chunk, slot);
-      return true;
-    };
-    tell(tier->policy(tenant), in_g3);
+  for (const Link& link : found) {
+    if (in_g3(link)) ++ends[table_.at(link.slot).device];
   }
+  uint32_t before = 0;
+  for (uint32_t& end : ends) end = std::exchange(before, before + end);
+  for (const Link& link : found) {
+    if (!in_g3(link)) continue;
+    Chunk& chunk = table_.at(link.slot);
+    chain[ends[chunk.device]++] = link;
+    DeviceTier& tier = *devices_[chunk.device];
+    if (tier.here()) tier.unsaved_recency.NoteTouched(chunk, link.slot);
+  }
+  uint32_t begin = 0;
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    const auto own = chain.subspan(begin, ends[d] - begin);
+    begin = ends[d];
+    if (own.empty() && slice == EvictionPolicy::Slice::kNext) continue;
+    devices_[d]->policy(tenant).OnRequest(own, now, slice);
+  }
+  Count(static_cast<uint32_t>(work::kTouch * found.size() + work::kLook * (devices_.size() - 1)));
 }
 
 void Core::TellG2(TenantId tenant, LookupState& lookup, std::span<const Link> found,
@@ -178,8 +194,9 @@ void Core::FindAll(Section& section, TenantId tenant, LookupState& lookup, Tells
     lookup.step = remote_->ages.At(deps_.clock->Now());
   }
   const size_t parts = lookup.chunks.parts.size();
-  const size_t policies = touch ? 1 + devices_.size() : tells == Tells::kG2 ? 1 : 0;
-  const size_t chunk_work = work::kFind + work::kTouch * policies;
+  // The policies of G2 and of one device.
+  const size_t told = touch ? (devices_.empty() ? 1 : 2) : tells == Tells::kG2 ? 1 : 0;
+  const size_t chunk_work = work::kFind + work::kTouch * told;
   // As many as one hold may do, so that each is over after one.
   const size_t chunks = std::min<size_t>(DivideRoundUp(hold_.max_work(), chunk_work), kMostInSlice);
   const size_t slice = DivideRoundUp(chunks, parts);

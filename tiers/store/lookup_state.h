@@ -15,7 +15,8 @@ struct Core::LookupState {
   ChunkId id(size_t chunk) const { return chunks.id(chunk); }
   const ChunkSet& chunks;
   std::vector<Link> found;  // by chunk: key index * parts + part index
-  std::vector<Link> chain;  // for a slice, as one of the policies is to see it
+  std::vector<Link> chain;  // for a slice, as the policies are to see it
+  std::vector<uint32_t> ends_of_device;  // in chain, where the links of a device end
   std::vector<uint64_t> g2_parts, g3_parts;
   std::vector<uint64_t> coming_parts;  // coming from beyond the node; empty: nobody asks or gets
   uint64_t parts_of(size_t key) const {
