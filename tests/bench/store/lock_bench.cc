@@ -5,14 +5,18 @@
 // chunk from its drive; `hit`, a read of a chunk in G2; `lookup` of 512 keys in G2. Each prints
 // calls a second, takes of the lock and microseconds held by call, and the bucket that 99 of 100
 // waits for the lock were within. Counts of takes are exact; times are this machine's.
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/bench/store/bench_keys.h"
 #include "tests/bench/store/simulated_device.h"
-#include "tests/fakes/seeded_random.h"
 #include "tiers/base/check.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/random.h"
@@ -23,20 +27,12 @@
 namespace kvkeep {
 namespace {
 
-constexpr size_t kLookupKeys = 512;
-
 struct LockAsked {
   int callers = 2, devices = 1;
   uint64_t chunk_bytes = 2 * kMiB, data_bytes = 512 * kMiB;
   double seconds = 1;
   std::string policy = "lru";
 };
-
-ChunkKey LockKeyOf(uint64_t number) {
-  ChunkKey key;
-  SeededRandom(number * 0x9e3779b97f4a7c15 + 7).Fill(std::as_writable_bytes(std::span(key.bytes)));
-  return key;
-}
 
 // A store whose G2 has half of the data, all of which is on the drives.
 class LockNode {
@@ -75,7 +71,7 @@ class LockNode {
 
   void Put(uint64_t number) {
     PutRequest put{.ns = ns_,
-                   .key = LockKeyOf(number),
+                   .key = BenchKey(number),
                    .shape = {.payload_bytes = static_cast<uint32_t>(payload_.size())}};
     for (;;) {
       ReserveResult reserved = store_->Reserve(session_, put).value();
@@ -92,7 +88,7 @@ class LockNode {
   // Returns whether it came from a drive.
   bool Get(uint64_t number) {
     ReadResult read =
-        store_->Read(session_, {ns_, LockKeyOf(number), PartId(0)}, LeaseId(0), false).value();
+        store_->Read(session_, {ns_, BenchKey(number), PartId(0)}, LeaseId(0), false).value();
     if (read.outcome != ReadOutcome::kHit) return false;
     Mutex mu;
     CondVar ready;
@@ -181,7 +177,7 @@ int Run(const LockAsked& asked) {
   Measure("hit", node, asked,
           [&](uint64_t number) { return !node.Get(chunks - 1 - number % hot); });
   std::vector<ChunkKey> keys;
-  for (size_t i = 0; i < kLookupKeys; ++i) keys.push_back(LockKeyOf(i % chunks));
+  for (size_t i = 0; i < kLookupKeys; ++i) keys.push_back(BenchKey(i % chunks));
   Measure("lookup", node, asked, [&](uint64_t) {
     node.Lookup(keys);
     return true;

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "tests/bench/store/bench_keys.h"
 #include "tests/fakes/aliased_arena.h"
 #include "tests/fakes/manual_executor.h"
 #include "tests/fakes/seeded_random.h"
@@ -23,28 +24,20 @@ namespace {
 
 using store_internal::ChunkTable;
 
-constexpr size_t kKeys = 512;
-
 double ThreadMicros() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
 }
 
-ChunkKey KeyOf(uint64_t number) {
-  ChunkKey key;
-  SeededRandom(number * 0x9e3779b97f4a7c15 + 7).Fill(std::as_writable_bytes(std::span(key.bytes)));
-  return key;
-}
-
 // Numbers of chunks in the order in which they are put.
 std::vector<uint64_t> PutOrder(uint64_t chunks, SeededRandom& random) {
-  std::vector<uint64_t> chains((chunks + kKeys - 1) / kKeys);
+  std::vector<uint64_t> chains((chunks + kLookupKeys - 1) / kLookupKeys);
   std::iota(chains.begin(), chains.end(), 0);
   for (size_t i = chains.size(); i > 1; --i) std::swap(chains[i - 1], chains[random.Below(i)]);
   std::vector<uint64_t> order;
   for (const uint64_t chain : chains) {
-    for (uint64_t i = chain * kKeys; i < std::min(chunks, (chain + 1) * kKeys); ++i) {
+    for (uint64_t i = chain * kLookupKeys; i < std::min(chunks, (chain + 1) * kLookupKeys); ++i) {
       order.push_back(i);
     }
   }
@@ -53,9 +46,9 @@ std::vector<uint64_t> PutOrder(uint64_t chunks, SeededRandom& random) {
 
 std::vector<ChunkKey> Request(bool chain, uint64_t chunks, SeededRandom& random) {
   std::vector<ChunkKey> keys;
-  const uint64_t first = random.Below(std::max<uint64_t>(1, chunks / kKeys)) * kKeys;
-  for (size_t i = 0; i < kKeys; ++i) {
-    keys.push_back(KeyOf(chain ? std::min(first + i, chunks - 1) : random.Below(chunks)));
+  const uint64_t first = random.Below(std::max<uint64_t>(1, chunks / kLookupKeys)) * kLookupKeys;
+  for (size_t i = 0; i < kLookupKeys; ++i) {
+    keys.push_back(BenchKey(chain ? std::min(first + i, chunks - 1) : random.Below(chunks)));
   }
   return keys;
 }
@@ -86,7 +79,7 @@ void MeasureTable(uint64_t chunks, size_t rounds) {
   SeededRandom random(1);
   double slowest_us = 0;
   for (const uint64_t number : PutOrder(chunks, random)) {
-    const ChunkId id{{}, KeyOf(number), PartId(0)};
+    const ChunkId id{{}, BenchKey(number), PartId(0)};
     const double before = ThreadMicros();
     KVKEEP_CHECK(table.Create(id, {.payload_bytes = 1}) != kNoSlot);
     const double took = ThreadMicros() - before;
@@ -94,13 +87,13 @@ void MeasureTable(uint64_t chunks, size_t rounds) {
   }
   std::printf("%-14s %8lu chunks  slowest insert %.1f us\n", "table", chunks, slowest_us);
   uint64_t found = 0;
-  std::vector<ChunkTable::Link> links(kKeys);
+  std::vector<ChunkTable::Link> links(kLookupKeys);
   Measure("table", chunks, rounds, [&](const std::vector<ChunkKey>& keys) {
     const std::vector<PartId> parts = {PartId(0)};
     table.FindAll({}, keys, parts, links);
     for (const ChunkTable::Link& link : links) found += link.slot != kNoSlot;
   });
-  KVKEEP_CHECK(found == 2 * rounds * kKeys);
+  KVKEEP_CHECK(found == 2 * rounds * kLookupKeys);
 }
 
 void MeasureStore(uint64_t chunks, size_t rounds) {
@@ -117,8 +110,8 @@ void MeasureStore(uint64_t chunks, size_t rounds) {
       store->OpenNamespace(session, {.model = "bench", .tokens_per_chunk = 16}).value();
   const std::byte payload[1] = {};
   for (const uint64_t number : PutOrder(chunks, random)) {
-    PutRequest put{.ns = ns, .key = KeyOf(number), .shape = {.payload_bytes = 1}};
-    if (number % kKeys != 0) put.parent = KeyOf(number - 1);
+    PutRequest put{.ns = ns, .key = BenchKey(number), .shape = {.payload_bytes = 1}};
+    if (number % kLookupKeys != 0) put.parent = BenchKey(number - 1);
     Reservation reservation = std::move(store->Reserve(session, put)->reservation);
     reservation.Append(payload);
     KVKEEP_CHECK(reservation.Seal({}).ok());
@@ -126,7 +119,7 @@ void MeasureStore(uint64_t chunks, size_t rounds) {
   const std::vector<PartId> parts = {PartId(0)};
   Measure("Store::Lookup", chunks, rounds, [&](const std::vector<ChunkKey>& keys) {
     const auto found = store->Lookup(session, {.chunks = {ns, keys, parts}});
-    KVKEEP_CHECK(found.ok() && found->leading_keys == kKeys);
+    KVKEEP_CHECK(found.ok() && found->leading_keys == kLookupKeys);
   });
 }
 

@@ -28,6 +28,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/bench/store/bench_keys.h"
 #include "tests/fakes/aliased_arena.h"
 #include "tests/fakes/manual_executor.h"
 #include "tests/fakes/memory_nvme_device.h"
@@ -44,7 +45,6 @@ namespace {
 
 constexpr uint64_t kBlocksPerChunk = 2;  // header and payload
 constexpr uint64_t kArenaBlocks = 64 * 1024;
-constexpr size_t kLookupKeys = 512;
 constexpr size_t kPuts = 20'000;
 constexpr size_t kRounds = 1000;
 constexpr size_t kBatch = 256;
@@ -57,12 +57,6 @@ double SecondsOf(clockid_t clock) {
   timespec now{};
   clock_gettime(clock, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-}
-
-ChunkKey KeyOf(uint64_t number) {
-  ChunkKey key;
-  SeededRandom(number * 0x9e3779b97f4a7c15 + 7).Fill(std::as_writable_bytes(std::span(key.bytes)));
-  return key;
 }
 
 // "VmRSS" and the like of this process.
@@ -158,8 +152,8 @@ class Node {
   }
   void Put(uint64_t number) {
     const std::byte payload[1] = {};
-    PutRequest put{.ns = ns_, .key = KeyOf(number), .shape = {.payload_bytes = 1}};
-    if (number % kLookupKeys != 0) put.parent = KeyOf(number - 1);
+    PutRequest put{.ns = ns_, .key = BenchKey(number), .shape = {.payload_bytes = 1}};
+    if (number % kLookupKeys != 0) put.parent = BenchKey(number - 1);
     Reservation reservation = std::move(store_->Reserve(session_, put)->reservation);
     KVKEEP_CHECK(static_cast<bool>(reservation));
     reservation.Append(payload);
@@ -207,7 +201,7 @@ void MakeIndexes(const std::string& dir, uint64_t chunks, size_t devices) {
       IndexBatch batch;
       for (; i < chunks && batch.adds.size() < kBatch; i += devices, ++made) {
         batch.adds.push_back(
-            {.id = {ns, KeyOf(i), PartId(0)},
+            {.id = {ns, BenchKey(i), PartId(0)},
              .shape = {.payload_bytes = 1},
              .incarnation = Incarnation(1),
              .generation = Generation(i + 1),
@@ -302,7 +296,7 @@ void Report(const std::string& dir, uint64_t chunks, size_t devices, bool json) 
   std::vector<std::vector<ChunkKey>> asked(kRounds);
   for (auto& keys : asked) {
     const uint64_t first = random.Below(std::max<uint64_t>(1, chunks - kLookupKeys));
-    for (size_t k = 0; k < kLookupKeys; ++k) keys.push_back(KeyOf((first + k) % chunks));
+    for (size_t k = 0; k < kLookupKeys; ++k) keys.push_back(BenchKey((first + k) % chunks));
   }
   uint64_t found = 0;
   const Times lookup = Measure(kRounds, [&](size_t i) { found += node.Lookup(asked[i]); });
