@@ -320,7 +320,7 @@ void Core::CheckInvariants() {
     KVKEEP_CHECK(chunk.has_g2_space() == !chunk.g2.empty());
     KVKEEP_CHECK(chunk.pins == 0 || chunk.has_g2_space());
     KVKEEP_CHECK(chunk.has_g2_space() || chunk.g3_state != G3State::kAbsent);
-    KVKEEP_CHECK(!chunk.dirty() || chunk.g2_state == G2State::kResident);
+    KVKEEP_CHECK(!chunk.dirty() || chunk.resident());
     KVKEEP_CHECK(chunk.being_read() == (filler_.Find(slot) != nullptr));
     KVKEEP_CHECK(!chunk.sending || remote_->writes.IsWriting(chunk.id));
     sending += chunk.sending;

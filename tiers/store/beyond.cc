@@ -7,11 +7,6 @@
 #include "tiers/store/guarded_header.h"
 
 namespace kvkeep::store_internal {
-namespace {
-
-bool IsResident(const Chunk& chunk) { return chunk.g2_state == G2State::kResident; }
-
-}  // namespace
 
 Beyond::Beyond(Chunks* chunks, RemoteTier* remote, const StoreDeps& deps,
                std::vector<const DataKey*> keys, std::shared_ptr<CipherBuffers> buffers,
@@ -45,7 +40,7 @@ void Beyond::OfferUsed(Section& section, const ChunkSet& chunks,
     const ChunkSlot slot = found[i].slot;
     if (slot == kNoSlot || !remote_.WantsUsed(slot, chunks_.table.at(slot), now)) continue;
     const ChunkId id{chunks.ns, chunks.keys[i / parts], chunks.parts[i % parts]};
-    if (!chunks_.table.StillIs(slot, id) || !IsResident(chunks_.table.at(slot))) continue;
+    if (!chunks_.table.StillIs(slot, id) || !chunks_.table.at(slot).resident()) continue;
     if (remote_.awaits_use(slot)) {
       remote_.EndWait(slot);
       std::optional<ChunkKey> parent;
@@ -94,7 +89,7 @@ void Beyond::BeginDrain(Section& section, bool writes) {
   for (uint32_t i = 0; writes && i < chunks_.table.slot_end(); ++i) {
     if (remote_.unwritten_chunks() == 0) break;
     const ChunkSlot slot(i);
-    if (remote_.unwritten(slot) && IsResident(chunks_.table.at(slot))) {
+    if (remote_.unwritten(slot) && chunks_.table.at(slot).resident()) {
       remote_.EndWait(slot);
       Offer(slot, std::nullopt);
     }
@@ -123,7 +118,7 @@ void Beyond::Pump() {
 
 // What is full takes removals: it gets room by them. Returns false when the hold is spent.
 bool Beyond::PumpRemovals() {
-  // Whoever reads it reads it to its end.
+  // A removal waits until the writes and reads of its image have ended.
   const auto in_use = [this](const ChunkId& id) {
     return remote_.writes.IsWriting(id) || remote_.recalling.contains(id);
   };
@@ -163,7 +158,7 @@ void Beyond::PumpWrites() {
     chunks_.Count(work::kFind);
     const RemoteWrites::Offered next = remote_.writes.next();
     const ChunkSlot slot = chunks_.table.Find(next.id);
-    const bool there = slot != kNoSlot && IsResident(chunks_.table.at(slot)) &&
+    const bool there = slot != kNoSlot && chunks_.table.at(slot).resident() &&
                        !remote_.writes.IsMissing(next.parent);
     if (!there || chunks_.table.at(slot).sending) {
       if (slot != kNoSlot && !there) {
@@ -217,7 +212,7 @@ void Beyond::StartWrite(RemoteWrites::Sent sent) {
   const ChunkSlot slot = sent.slot;
   const Chunk& chunk = chunks_.table.at(slot);
   // Its bytes stay, as they do for a reader; what leases may hold is another matter.
-  KVKEEP_CHECK(!chunk.sending && IsResident(chunk));
+  KVKEEP_CHECK(!chunk.sending && chunk.resident());
   Change(&chunks_, slot)->sending = true;
   const uint64_t bytes = chunk.blocks() * kBlockBytes;
   remote_.writes.Begin(chunk.id, bytes);

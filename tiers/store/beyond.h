@@ -27,7 +27,7 @@ namespace kvkeep::store_internal {
 
 class Beyond {
  public:
-  // `keys`: by TenantId. All are borrowed, but for the buffers.
+  // `keys`: by TenantId. Borrows everything but the buffers.
   Beyond(Chunks* chunks, RemoteTier* remote, const StoreDeps& deps,
          std::vector<const DataKey*> keys, std::shared_ptr<CipherBuffers> buffers,
          uint64_t write_bytes_per_second);
@@ -74,7 +74,7 @@ class Beyond {
 
   Chunks& chunks_;
   RemoteTier& remote_;
-  const StoreDeps deps_;
+  const StoreDeps& deps_;
   const std::vector<const DataKey*> keys_;
   const std::shared_ptr<CipherBuffers> cipher_buffers_;
   bool writes_ STORE_GUARDED;           // the rate is not 0

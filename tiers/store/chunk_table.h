@@ -93,6 +93,8 @@ struct Chunk {
     return recalled && g2_state == G2State::kReading ? Tier::kG4 : Tier::kG3;
   }
   bool failed() const { return g2_state == G2State::kFailed || g2_state == G2State::kAway; }
+  // G2 has the image whole and verified.
+  bool resident() const { return g2_state == G2State::kResident; }
   // It has a Promotion.
   bool being_read() const {
     return g2_state == G2State::kReading || g2_state == G2State::kVerifying;

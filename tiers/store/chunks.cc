@@ -193,7 +193,7 @@ std::optional<ExtentList> Chunks::Allocate(Section& section, TenantId tenant, ui
                                            ChunkSlot parent) {
   G2Pool& from = pool(tenant);
   Count(work::kAllocate);
-  // Of the pool's gathered_blocks: what this call has freed and keeps for itself.
+  // The part of the pool's gathered_blocks that this call has freed and keeps for itself.
   uint64_t mine = 0;
   const auto mine_now = [&](uint64_t blocks_now) {
     KVKEEP_CHECK(from.gathered_blocks >= mine);

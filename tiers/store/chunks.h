@@ -39,13 +39,13 @@ namespace kvkeep::store_internal {
 
 class Section;
 
-// Of one try to evict. kSpent: not yet; this hold has done its share of work.
+// The outcome of one try to evict. kSpent: not yet; this hold has done its share of work.
 enum class Evicted : uint8_t { kOne, kNone, kSpent };
 
 class Chunks {
  public:
   // Tenants' pools take the arena's segments in the order of options.tenants. Their limits are 0
-  // until somebody sets them. `owners` and `hooks` outlive this.
+  // until somebody sets them. `deps`, `owners` and `hooks` outlive this.
   Chunks(const StoreOptions& options, const StoreDeps& deps, Incarnation incarnation,
          std::vector<Shares::Claim> claims, const Owners* owners, ChunkHooks* hooks);
   ~Chunks();
@@ -137,7 +137,7 @@ class Chunks {
   // Ends a Change.
   void Settle(ChunkSlot slot, bool was_evictable) STORE_LOCKED;
 
-  const StoreDeps deps_;
+  const StoreDeps& deps_;
   const Incarnation incarnation_;
   const Owners& owners_;
   ChunkHooks& hooks_;

@@ -251,7 +251,7 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
   durable_waiters_.Add(slot, std::move(done));
   if (!devices_.empty() && chunk.g2_state == G2State::kUnverified) filler_.Verify(slot);
   if (!devices_.empty() && chunk.being_read()) return;  // written back then
-  if (chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident) {
+  if (chunk.g3_state == G3State::kAbsent && chunk.resident()) {
     QueueWriteBack(slot, std::nullopt, true);
   }
   // Either it is on its way now, or no device would take it.

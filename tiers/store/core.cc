@@ -36,9 +36,9 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       incarnation_(deps.random->NextU64()),
       owners_(options_.tenants),
       reuse_(TierBytes(options, deps), deps.clock->Now()),
-      chunks_(options_, deps, incarnation_, ClaimsOf(options_, false), &owners_, this),
+      chunks_(options_, deps_, incarnation_, ClaimsOf(options_, false), &owners_, this),
       verifier_(deps.arena, deps.keys, deps.remote_keys),
-      filler_(&chunks_, &verifier_, deps, this),
+      filler_(&chunks_, &verifier_, deps_, this),
       limits_(options_),
       g3_shares_(ClaimsOf(options_, true)),
       scrubber_(&table_, &hold_, &counters_),
@@ -66,9 +66,8 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
   if (remote_ != nullptr) {
     beyond_ = std::make_unique<Beyond>(&chunks_, remote_.get(), deps_, std::move(keys_beyond),
                                        cipher_buffers_, options_.remote_write_bytes_per_second);
-    recaller_ = std::make_unique<Recaller>(&chunks_, remote_.get(),
-                                           &filler_, static_cast<Recaller::Host*>(this),
-                                           deps_.clock);
+    recaller_ = std::make_unique<Recaller>(&chunks_, remote_.get(), &filler_,
+                                           static_cast<Recaller::Host*>(this), deps_.clock);
     remote_->pump.SetWork([this] {
       chunks_.AssertHeld();
       filler_.PumpReads(*remote_);

@@ -30,7 +30,7 @@
 #include "tiers/store/shares.h"
 #include "tiers/store/write_backs.h"
 
-// Of a method: the caller holds the lock.
+// Marks a method whose caller holds the lock.
 #define LOCKED STORE_LOCKED
 
 namespace kvkeep::store_internal {
@@ -183,7 +183,6 @@ class Core final : private ChunkHooks, private Filler::Host, private Recaller::H
 
   // ---- lookup.cc
   void NoteMissed(const ChunkSet& deleted) LOCKED;
-  bool ReadableNow(const Chunk& chunk) const LOCKED;
   bool InG3(const Chunk& chunk) const LOCKED;
   using Link = EvictionPolicy::ChainLink;
   struct LookupState;  // lookup_state.h
@@ -196,7 +195,7 @@ class Core final : private ChunkHooks, private Filler::Host, private Recaller::H
   void TellDevices(TenantId tenant, LookupState& lookup, std::span<const Link> found,
                    MonotonicTime now, EvictionPolicy::Slice slice) LOCKED;
   void TellChains(Section&, TenantId, LookupState&) LOCKED;  // may yield
-  void TellG2(TenantId tenant, LookupState& lookup, std::span<const Link> found,
+  void TellG2(TenantId tenant, LookupState& lookup, std::span<const Link> found, MonotonicTime now,
               EvictionPolicy::Slice slice) LOCKED;
   enum class Tells : uint8_t { kNobody, kG2, kAll };  // which policies of the request
   void FindAll(Section& section, TenantId tenant, LookupState& lookup, Tells tells) LOCKED;

@@ -26,14 +26,15 @@ void Filler::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallbac
   const Chunk& chunk = chunks_.table.at(slot);
   KVKEEP_CHECK(chunk.pins > 0);
   KVKEEP_CHECK(first <= chunk.shape.pieces() && count <= chunk.shape.pieces() - first);
-  if (chunk.g2_state == G2State::kResident) {
+  if (chunk.resident()) {
     chunks_.hold.CallLater(std::move(ready), absl::OkStatus());
     return;
   }
   if (chunk.failed()) {
-    chunks_.hold.CallLater(std::move(ready), chunk.g2_state == G2State::kAway
-                                    ? absl::UnavailableError("the chunk could not be read")
-                                    : absl::DataLossError("the chunk was damaged on its device"));
+    chunks_.hold.CallLater(std::move(ready),
+                           chunk.g2_state == G2State::kAway
+                               ? absl::UnavailableError("the chunk could not be read")
+                               : absl::DataLossError("the chunk was damaged on its device"));
     return;
   }
   chunks_.Count(static_cast<uint32_t>(work::kLook * count));
@@ -44,7 +45,7 @@ void Filler::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallbac
 }
 
 void Filler::Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready,
-                 Promotion::Patience patience) {
+                   Promotion::Patience patience) {
   std::optional<absl::Status> known = promotion.Await(pieces, patience, ready);
   if (known.has_value()) chunks_.hold.CallLater(std::move(ready), *std::move(known));
 }
@@ -56,10 +57,9 @@ void Filler::AwaitAll(Promotion& promotion, StatusCallback ready) {
 std::vector<uint64_t> Filler::PieceChecksums(ChunkSlot slot, const ExtentList& extents) {
   {
     Section section(&chunks_);
-    const auto promotion = promotions_.find(slot);
-    if (promotion != promotions_.end()) {
-      KVKEEP_CHECK(promotion->second->header() != nullptr);
-      return promotion->second->header()->identity.piece_checksums;
+    if (const Promotion* const promotion = Find(slot); promotion != nullptr) {
+      KVKEEP_CHECK(promotion->header() != nullptr);
+      return promotion->header()->identity.piece_checksums;
     }
     // Its header was never written: that page holds what lay there before, perhaps a valid header.
     if (chunks_.table.at(slot).failed()) return {};

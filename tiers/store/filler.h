@@ -90,7 +90,7 @@ class Filler final : public Promotions, private ReadSink {
 
   Chunks& chunks_;
   const ImageVerifier& verifier_;
-  const StoreDeps deps_;
+  const StoreDeps& deps_;
   Host& host_;
   // A tree: a hash map that grows moves all of its entries under the lock.
   absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ STORE_GUARDED;

@@ -130,7 +130,7 @@ void Core::AddPlaces(Section& section, const std::vector<Lease::Entry>& entries,
     result.places.push_back({.chunk = entry.chunk,
                              .shape = chunk.shape,
                              .extents = chunk.g2,
-                             .readable = ReadableNow(chunk)});
+                             .readable = chunk.resident()});
   }
   if (*next < entries.size()) section.Yield();
 }

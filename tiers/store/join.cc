@@ -488,7 +488,7 @@ void Core::WriteForWaiters(Section& section) {
     const Chunk& chunk = table_.at(*next);
     const bool to_write = durable_waiters_.Has(*next) && chunk.live && !chunk.detached &&
                           chunk.g3_state == G3State::kAbsent &&
-                          chunk.g2_state == G2State::kResident;
+                          chunk.resident();
     if (!to_write) continue;
     QueueWriteBack(*next, std::nullopt, true);
     if (!table_.at(*next).dirty()) WaitForDevice(*next);

@@ -31,8 +31,6 @@ Core::LookupState::LookupState(const ChunkSet& set, const StoreOptions& options)
   ends_of_device.resize(options.g3_capacity_bytes.size());
 }
 
-bool Core::ReadableNow(const Chunk& chunk) const { return chunk.g2_state == G2State::kResident; }
-
 bool Core::InG3(const Chunk& chunk) const {
   return chunk.g3_state == G3State::kStored && !chunk.unconfirmed &&
          devices_[chunk.device]->readable();
@@ -108,7 +106,7 @@ void Core::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Li
                         EvictionPolicy::Slice slice) {
   const MonotonicTime now = deps_.clock->Now();
   Count(static_cast<uint32_t>(work::kSample * life_.OnWanted(found, now)));
-  TellG2(tenant, lookup, found, slice);
+  TellG2(tenant, lookup, found, now, slice);
   if (!devices_.empty()) TellDevices(tenant, lookup, found, now, slice);
 }
 
@@ -146,13 +144,13 @@ void Core::TellDevices(TenantId tenant, LookupState& lookup, std::span<const Lin
 }
 
 void Core::TellG2(TenantId tenant, LookupState& lookup, std::span<const Link> found,
-                  EvictionPolicy::Slice slice) {
+                  MonotonicTime now, EvictionPolicy::Slice slice) {
   const std::span<Link> chain = std::span(lookup.chain).first(found.size());
   std::copy(found.begin(), found.end(), chain.begin());
   for (Link& link : chain) {
     if (link.slot != kNoSlot && !table_.at(link.slot).in_g2_policy) link.slot = kNoSlot;
   }
-  pool(tenant).policy->OnRequest(chain, deps_.clock->Now(), slice);
+  pool(tenant).policy->OnRequest(chain, now, slice);
   Count(static_cast<uint32_t>(work::kTouch * found.size()));
 }
 
@@ -209,7 +207,7 @@ void Core::FindAll(Section& section, TenantId tenant, LookupState& lookup, Tells
     const auto found = std::span<const Link>(lookup.found).subspan(begin * parts);
     const auto own = found.first((end - begin) * parts);
     if (touch) TellPolicies(tenant, lookup, own, nth);
-    if (tells == Tells::kG2) TellG2(tenant, lookup, own, nth);
+    if (tells == Tells::kG2) TellG2(tenant, lookup, own, deps_.clock->Now(), nth);
     end = begin;
   }
   if (touch) TellChains(section, tenant, lookup);
@@ -230,7 +228,7 @@ void Core::OfferAgain(Section& section, const LookupState& lookup) {
     const ChunkSlot slot = lookup.found[i].slot;
     if (slot == kNoSlot || !table_.StillIs(slot, lookup.id(i))) continue;
     const Chunk& chunk = table_.at(slot);
-    if (!chunk.unadmitted || !ReadableNow(chunk) || chunk.g3_state != G3State::kAbsent) continue;
+    if (!chunk.unadmitted || !chunk.resident() || chunk.g3_state != G3State::kAbsent) continue;
     if (chunk.waits_unbacked) continue;
     std::optional<ChunkKey> parent;
     if (i >= parts) parent = chunks.keys[i / parts - 1];
@@ -371,7 +369,7 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
     // Making room for an earlier chunk may have pushed this one out for good.
     const ChunkSlot slot = lookup.found[i].slot;
     if (slot == kNoSlot || !table_.StillIs(slot, lookup.id(i))) continue;
-    if (ReadableNow(table_.at(slot))) {
+    if (table_.at(slot).resident()) {
       ++result.ready_chunks;
     } else if (table_.at(slot).g2_state == G2State::kUnverified) {
       filler_.Verify(slot);

@@ -246,11 +246,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   if (!request.no_g3) {
     QueueWriteBack(slot, request.parent, request.durable);
   }
-  if (beyond_ != nullptr) {
-    beyond_->OfferPut(slot, request.parent, !request.no_g3);
-  } else if (request.no_g3) {
-    table_.at(slot).beyond = RemoteAges::kNever;
-  }
+  if (beyond_ != nullptr) beyond_->OfferPut(slot, request.parent, !request.no_g3);
   return SealOutcome::kStored;
 }
 

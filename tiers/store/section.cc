@@ -37,7 +37,8 @@ std::optional<MonotonicTime> Section::Take(bool after_yield) {
 void Section::Unlock(bool to_yield) {
   if (kind_ != Kind::kNotMeasured) {
     const auto held = static_cast<uint64_t>((chunks_.deps_.clock->Now() - locked_at_).count());
-    // Who held it for so long did not work longer: the clock, a system call, says nothing new then.
+    // A hold cannot have worked for longer than it lasted. Where that is no new maximum, the work
+    // clock, which costs a system call, is not read.
     uint64_t worked = 0;
     if (measured_ && held > chunks_.counters.lock_worked_ns_max) {
       worked = static_cast<uint64_t>((chunks_.deps_.work_clock->Now() - worked_at_).count());

@@ -342,14 +342,12 @@ uint32_t Store::TokensPerChunk(const NamespaceDigest& ns) const {
 }
 absl::StatusOr<LookupResult> Store::Lookup(const SessionToken& session,
                                            const LookupRequest& request) {
-  absl::StatusOr<LookupResult> result = *core_->LookupOrSearch(session, request, nullptr);
-  if (result.ok() && result->lease.value() != 0) TestPoint("lease-granted");
-  return result;
+  return *LookupOrSearch(session, request, nullptr);
 }
 std::optional<absl::StatusOr<LookupResult>> Store::LookupOrSearch(
     const SessionToken& session, const LookupRequest& request,
     absl::AnyInvocable<void() &&> searched) {
-  if (!request.beyond.asks() || !reaches_beyond()) return Lookup(session, request);
+  if (!request.beyond.asks() || !reaches_beyond()) searched = nullptr;
   auto result = core_->LookupOrSearch(session, request, std::move(searched));
   if (result.has_value() && result->ok() && (*result)->lease.value() != 0) {
     TestPoint("lease-granted");

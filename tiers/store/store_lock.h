@@ -15,7 +15,7 @@ inline StoreLock store_lock;
 
 }  // namespace kvkeep::store_internal
 
-// Of a method or a lambda: the caller holds the lock.
+// Marks a method or a lambda whose caller holds the lock.
 #define STORE_LOCKED ABSL_EXCLUSIVE_LOCKS_REQUIRED(::kvkeep::store_internal::store_lock)
-// Of a member: the lock protects it.
+// Marks a member that the lock protects.
 #define STORE_GUARDED ABSL_GUARDED_BY(::kvkeep::store_internal::store_lock)

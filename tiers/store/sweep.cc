@@ -33,7 +33,7 @@ void Core::DropBrokenAndSweep(Section& section) {
           section.YieldIfSpent();
           Count(work::kLook);
           const Chunk& chunk = table_.at(ChunkSlot(i));
-          if (!chunk.live || chunk.detached || chunk.g2_state != G2State::kResident) continue;
+          if (!chunk.live || chunk.detached || !chunk.resident()) continue;
           if (!LiesOn(chunk.g2, block)) continue;
           ++counters_.corrupt_chunks;
           DetachChunk(ChunkSlot(i));

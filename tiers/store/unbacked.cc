@@ -10,7 +10,7 @@ namespace kvkeep::store_internal {
 
 void Core::WaitUnbacked(ChunkSlot slot, ChunkSlot parent) {
   const Chunk& chunk = table_.at(slot);
-  KVKEEP_CHECK(chunk.g2_state == G2State::kResident && chunk.g3_state == G3State::kAbsent);
+  KVKEEP_CHECK(chunk.resident() && chunk.g3_state == G3State::kAbsent);
   if (draining_ || chunk.waits_unbacked) return;
   pool(chunk).unbacked.Push(table_, slot, parent);
 }
@@ -18,7 +18,7 @@ void Core::WaitUnbacked(ChunkSlot slot, ChunkSlot parent) {
 // It was queued, and no device takes writes now.
 void Core::WaitAgain(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
   const Chunk& chunk = table_.at(slot);
-  if (chunk.detached || chunk.g2_state != G2State::kResident) return;
+  if (chunk.detached || !chunk.resident()) return;
   write_backs_.NoteNotTaken(deps_.clock->Now());
   WaitUnbacked(slot, table_.FindParent(chunk, parent));
 }
@@ -83,7 +83,7 @@ void Core::CheckUnbacked() {
     const bool unbacked = !devices_.empty() && !chunk.detached && chunk.in_g2() &&
                           chunk.g3_state == G3State::kAbsent;
     KVKEEP_CHECK(unbacked == chunk.noted_unbacked);
-    KVKEEP_CHECK(!chunk.waits_unbacked || (unbacked && chunk.g2_state == G2State::kResident));
+    KVKEEP_CHECK(!chunk.waits_unbacked || (unbacked && chunk.resident()));
     KVKEEP_CHECK(chunk.waits_unbacked == pool(chunk).unbacked.Has(ChunkSlot(i)));
     waiting[chunk.tenant.value()] += chunk.waits_unbacked;
     waiting_blocks[chunk.tenant.value()] += chunk.waits_unbacked ? chunk.blocks() : 0;

@@ -39,7 +39,7 @@ void Core::SetG3State(Chunk& chunk, G3State state) {
   KVKEEP_CHECK(MayBecome(chunk.g3_state, state));
   const bool was_dirty = chunk.dirty();
   chunk.g3_state = state;
-  KVKEEP_CHECK(!chunk.dirty() || chunk.g2_state == G2State::kResident);
+  KVKEEP_CHECK(!chunk.dirty() || chunk.resident());
   if (chunk.dirty() && !was_dirty) {
     pool(chunk).dirty_blocks += chunk.blocks();
     write_backs_.Begin(chunk.g3_generation, deps_.clock->Now());
@@ -72,7 +72,7 @@ DeviceTier* Core::EnqueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>
                                    bool forced) {
   if (devices_.empty()) return nullptr;
   Chunk& chunk = table_.at(slot);
-  KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident);
+  KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.resident());
   KVKEEP_CHECK(chunk.live && !chunk.detached);
   // Over the budget the newcomer stays unbacked for now: the queue holds the heads of its prefix.
   const bool over = !draining_ && !pool(chunk).MayBeDirty(chunk.blocks());

@@ -28,6 +28,15 @@ inline StoreOptions OneTenant() {
   return options;
 }
 
+// Writes the header of the image of a chunk of one piece, as it lies beyond the node.
+inline void EncodeSharedHeader(const ChunkId& id, const ImageShape& shape, uint64_t checksum,
+                               const MacKey& mac_key, HeaderPage page) {
+  EncodeHeader({.identity = {.id = id, .shape = shape, .piece_checksums = {checksum}},
+                .placement = {.tier = Tier::kG4,
+                              .extents = {Extent{BlockNumber(0), shape.blocks()}}}},
+               mac_key, page);
+}
+
 // Chunks without the rest of a store. G2 has room for eight images, of which four may be used at
 // first; what is told to other tiers is noted.
 class ChunksWorld final : private ChunkHooks {

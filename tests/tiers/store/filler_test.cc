@@ -22,12 +22,7 @@ class OneImageTier final : public LowerTier {
   void EndRead(const absl::Status& header, const absl::Status& piece) {
     ImageRead read = std::move(reads_begun.front());
     reads_begun.erase(reads_begun.begin());
-    EncodeHeader({.identity = {.id = read.id,
-                               .shape = read.shape,
-                               .piece_checksums = {Xxh3(payload)}},
-                  .placement = {.tier = Tier::kG4,
-                                .extents = {Extent{BlockNumber(0), BlockCount(kImageBlocks)}}}},
-                 mac_key, read.header);
+    EncodeSharedHeader(read.id, read.shape, Xxh3(payload), mac_key, read.header);
     const auto to = read.to.Run(kHeaderBytes, kBlockBytes);
     std::memcpy(to.data(), arrives.empty() ? payload.data() : arrives.data(), kBlockBytes);
     read.sink->OnHeaderRead(*read.promotion, read.header, header);

@@ -25,12 +25,8 @@ class RecallWorld final : private Promotions, private Recaller::Host {
     auto image = std::make_shared<std::vector<std::byte>>(kImageBlocks * kBlockBytes);
     bucket[ChunksWorld::IdOf(name)] = image;
     // The source tells shapes by the images' headers.
-    EncodeHeader({.identity = {.id = ChunksWorld::IdOf(name),
-                               .shape = kShape,
-                               .piece_checksums = {0}},
-                  .placement = {.tier = Tier::kG4,
-                                .extents = {Extent{BlockNumber(0), BlockCount(kImageBlocks)}}}},
-                 source.mac_key(), HeaderPage(image->data(), kHeaderBytes));
+    EncodeSharedHeader(ChunksWorld::IdOf(name), kShape, 0, source.mac_key(),
+                       HeaderPage(image->data(), kHeaderBytes));
   }
   RecallingPtr Begin(const std::vector<uint64_t>& names) STORE_LOCKED {
     auto recalling = std::make_shared<Recalling>();
