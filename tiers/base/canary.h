@@ -9,18 +9,18 @@ namespace kvkeep {
 enum class Canary {
   kVisibleBeforeSealed = 1,  // store.cc: a put is found from its reservation on
   kReuseUnderLease = 2,      // chunks.cc: G2 evicts what is pinned
-  kReuseBeforeRemoval = 3,   // g3_space.cc: extents of G3 free before the batch that removes them
+  kReuseBeforeRemoval = 3,   // records.cc: extents of G3 free before the batch that removes them
   kLostWakeUp = 4,           // filler.cc: a promotion that ends starts no other one
   kDoubleFree = 5,           // put.cc: the loser of two puts gives its space back twice
   kChecksumSkipped = 6,      // image_verifier.cc: no piece is compared with its checksum
   kPromiseNotReserved = 7,   // grant.cc: what a lease promises gets no space in G2
   kPresentUnsealed = 8,      // put.cc: PRESENT while a put of that size is under way
-  kQuotaForgotten = 9,       // g3_space.cc: a tenant may hold one chunk more than its quota
-  kTakesFromAnybody = 10,    // g3_space.cc: the first tenant gives, whatever its share
+  kQuotaForgotten = 9,       // device_space.cc: a tenant may hold one chunk more than its quota
+  kTakesFromAnybody = 10,    // device_space.cc: the first tenant gives, whatever its share
   kHeaderBelieved = 11,      // filler.cc: an image of the right shape is taken for the chunk's
-  kAboveMarkBelieved = 12,   // join.cc: in the same boot no record above the mark is in doubt
-  kReplacedForgotten = 13,   // replace.cc: a record goes at once when its chunk is put anew
-  kDoubtEndsEarly = 14,      // confirm.cc: a chunk is in doubt no more once its header was read
+  kAboveMarkBelieved = 12,   // joiner.cc: in the same boot no record above the mark is in doubt
+  kReplacedForgotten = 13,   // records.cc: a record goes at once when its chunk is put anew
+  kDoubtEndsEarly = 14,      // confirmer.cc: a chunk is in doubt no more once its header was read
   kDeletedRecalled = 15,     // recaller.cc: what was deleted is recalled while it is found
   // In tiers/remote, found by fleets (tests/sim/fleet).
   kAbsentForEver = 16,       // bucket_source.cc: what was absent once is never asked for again

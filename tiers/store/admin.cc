@@ -51,21 +51,18 @@ uint64_t Core::Clear(const std::optional<NamespaceDigest>& ns) {
     Section section(&chunks_);
     uint64_t moves = 0;
     do {  // again when a chunk changed its slot meanwhile: it may have been passed by
-      moves = moves_;
-      for (const auto& tier : devices_) {
-        if (tier->here()) continue;
-        ns.has_value() ? tier->missed.AddNamespace(*ns) : tier->missed.AddAll();
-      }
+      moves = chunks_.moves;
+      disk_.tiers.NoteMissed(ns);
       for (uint32_t i = 0; i < table_.slot_end(); ++i) {
         section.YieldIfSpent();
         Count(work::kLook);
         const Chunk& chunk = table_.at(ChunkSlot(i));
         if (!chunk.live || chunk.detached || (ns.has_value() && chunk.id.ns != *ns)) continue;
-        DetachChunk(ChunkSlot(i));
+        disk_.records.Detach(ChunkSlot(i));
         ++cleared;
         ++counters_.deleted_chunks;
       }
-    } while (moves != moves_);
+    } while (moves != chunks_.moves);
   }
   if (!ns.has_value()) reuse_.Clear(deps_.clock->Now());
   return cleared;
@@ -91,11 +88,11 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   snapshot.counters = counters_;
   snapshot.lock_hold = chunks_.lock_hold().counts();
   snapshot.lock_wait = chunks_.lock_wait().counts();
-  snapshot.write_back_age = write_back_age_.counts();
+  snapshot.write_back_age = disk_.committer.write_back_age().counts();
   snapshot.life = life_.snapshot();
   snapshot.namespaces = meters_.snapshot();
-  snapshot.draining = draining_;
-  snapshot.dirty_chunks = write_backs_.dirty();
+  snapshot.draining = chunks_.draining;
+  snapshot.dirty_chunks = disk_.tiers.write_backs.dirty();
   if (remote_ != nullptr) {
     snapshot.remote = remote_->counters;
     snapshot.remote->given_up_removals = remote_->removals.given_up();
@@ -125,17 +122,17 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
     snapshot.g2.Add(g2);
     snapshot.tenants.push_back({.name = own->tenant(),
                                 .g2 = g2,
-                                .g3_used_bytes = g3_shares_.held(tenant) * kBlockBytes,
-                                .g3_quota_bytes = g3_shares_.quota(tenant) * kBlockBytes,
-                                .g3_share_bytes = g3_shares_.share(tenant) * kBlockBytes,
+                                .g3_used_bytes = disk_.tiers.shares.held(tenant) * kBlockBytes,
+                                .g3_quota_bytes = disk_.tiers.shares.quota(tenant) * kBlockBytes,
+                                .g3_share_bytes = disk_.tiers.shares.share(tenant) * kBlockBytes,
                                 .chunks = slot_shares_.held(tenant),
                                 .keys_per_second = sessions_.rates(tenant).keys_per_second(),
                                 .bytes_per_second = sessions_.rates(tenant).bytes_per_second(),
                                 .counters = tenant_counters_[tenant.value()]});
   }
   const MonotonicTime now = deps_.clock->Now();
-  snapshot.oldest_dirty_age = write_backs_.OldestAge(now);
-  for (const auto& tier : devices_) {
+  snapshot.oldest_dirty_age = disk_.tiers.write_backs.OldestAge(now);
+  for (const auto& tier : disk_.tiers.all()) {
     const uint64_t device_used = tier->used_blocks() * kBlockBytes;
     const uint64_t capacity = std::max(tier->capacity_bytes, device_used);
     snapshot.devices.push_back({.state = StateOf(*tier),
@@ -198,7 +195,7 @@ void Core::CheckShares() {
   leases_.CheckInvariants();
   puts_.CheckInvariants();
   std::vector<uint64_t> chunks(tenant_counters_.size()), blocks(tenant_counters_.size());
-  std::vector<std::vector<uint64_t>> in_policy(devices_.size(), chunks);  // by device, tenant
+  std::vector<std::vector<uint64_t>> in_policy(disk_.tiers.size(), chunks);  // by device, tenant
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
     const Chunk& chunk = table_.at(ChunkSlot(i));
     if (!chunk.live) continue;
@@ -208,15 +205,15 @@ void Core::CheckShares() {
     if (!chunk.g3.empty()) blocks[tenant] += chunk.blocks();
     if (chunk.in_g3_policy) ++in_policy[chunk.device][tenant];
   }
-  for (const auto& [at, replaced] : replaced_.all()) {
+  for (const auto& [at, replaced] : disk_.records.kept().all()) {
     blocks[owners_.OwnerOf(at.id.ns).value()] += replaced.blocks();
   }
   for (TenantId tenant(0); tenant.value() < chunks.size(); ++tenant) {
     KVKEEP_CHECK(slot_shares_.held(tenant) == chunks[tenant.value()]);
-    KVKEEP_CHECK(g3_shares_.held(tenant) == blocks[tenant.value()]);
-    KVKEEP_CHECK(over_quota_ || g3_shares_.FitsQuota(tenant, 0));
-    for (size_t d = 0; d < devices_.size(); ++d) {
-      KVKEEP_CHECK(devices_[d]->policy(tenant).size() == in_policy[d][tenant.value()]);
+    KVKEEP_CHECK(disk_.tiers.shares.held(tenant) == blocks[tenant.value()]);
+    KVKEEP_CHECK(disk_.tiers.over_quota || disk_.tiers.shares.FitsQuota(tenant, 0));
+    for (size_t d = 0; d < disk_.tiers.size(); ++d) {
+      KVKEEP_CHECK(disk_.tiers.at(d).policy(tenant).size() == in_policy[d][tenant.value()]);
     }
   }
 }
@@ -228,73 +225,7 @@ void Core::CheckTold() {
     if (!chunk.live) continue;
     events_.Check(chunk);
   }
-  for (uint16_t d = 0; d < devices_.size(); ++d) events_.Check(d, devices_[d]->readable());
-}
-
-// The head of replace.cc has the rules.
-void Core::CheckReplaced(std::vector<uint64_t>& g3_blocks) {
-  replaced_.CheckInvariants();
-  for (const auto& [at, replaced] : replaced_.all()) {
-    const ChunkSlot now = table_.Find(at.id);
-    KVKEEP_CHECK(now != kNoSlot && now != replaced.holder);
-    const Chunk& chunk = table_.at(now);  // stored elsewhere: until that is stable
-    const bool stored = chunk.g3_state == G3State::kStored;
-    KVKEEP_CHECK(!stored || chunk.device != at.device);
-    KVKEEP_CHECK(!stored || !chunk.doubtful || !HasPool(chunk.tenant) || scrubber_.IsInDoubt(now));
-    g3_blocks[at.device] += replaced.blocks();
-    if (replaced.kept()) {
-      KVKEEP_CHECK(replaced.owner == chunk.tenant);
-      continue;
-    }
-    const Chunk& holder = table_.at(replaced.holder);
-    KVKEEP_CHECK(holder.live && holder.detached && holder.id == at.id && holder.g3_reading);
-    KVKEEP_CHECK(holder.g3_state == G3State::kStored && holder.device == at.device);
-  }
-}
-
-// What is taken of each device is its chunks', or on its way out.
-void Core::CheckDevices(std::span<const uint64_t> g3_blocks, std::span<const uint64_t> stored) {
-  for (size_t d = 0; d < devices_.size(); ++d) {
-    const DeviceTier& tier = *devices_[d];
-    if (tier.presence == DeviceTier::Presence::kAway) {
-      KVKEEP_CHECK(g3_blocks[d] + tier.used_blocks() + tier.chunks == 0);
-      KVKEEP_CHECK(tier.commits.freeing_blocks() == 0);
-      KVKEEP_CHECK(stored[d] == 0 && tier.allocator == nullptr);
-      continue;
-    }
-    KVKEEP_CHECK(!tier.here() || tier.allocator != nullptr);
-    if (tier.allocator != nullptr) tier.allocator->CheckInvariants();
-    const ExtentList labels = tier.device->ReservedExtents();
-    const bool begun = tier.allocator != nullptr || tier.joining_blocks > 0;
-    KVKEEP_CHECK(tier.used_blocks() == g3_blocks[d] + tier.commits.freeing_blocks() +
-                                           (begun ? TotalBlocks(labels).value() : 0));
-    KVKEEP_CHECK((over_capacity_ || !tier.over_capacity()) && stored[d] == tier.chunks);
-    if (tier.here()) CheckDoubt(tier);
-  }
-}
-
-// What is in doubt is covered by what is saved of it, or is about to be.
-void Core::CheckDoubt(const DeviceTier& tier) {
-  const Doubtful covered = tier.doubts.Ranges();
-  uint64_t records = 0;
-  const auto check = [&](bool doubtful, CommitSequence sequence) {
-    if (!doubtful || sequence.value() == 0) return;
-    KVKEEP_CHECK(covered.contains(sequence));
-    ++records;
-  };
-  for (uint32_t i = 0; i < table_.slot_end(); ++i) {
-    const Chunk& chunk = table_.at(ChunkSlot(i));
-    const bool stored = chunk.live && chunk.g3_state == G3State::kStored;
-    if (stored && chunk.device == tier.number) check(chunk.doubtful, chunk.g3_sequence);
-  }
-  for (const auto& [at, replaced] : replaced_.all()) {
-    const bool kept = replaced.kept() && at.device == tier.number;
-    check(kept && replaced.record.doubtful, replaced.record.sequence);
-  }
-  for (const PendingRemove& remove : tier.commits.removes()) {
-    check(remove.doubtful, remove.sequence);
-  }
-  KVKEEP_CHECK(records <= tier.doubts.size());
+  for (uint16_t d = 0; d < disk_.tiers.size(); ++d) events_.Check(d, disk_.tiers.at(d).readable());
 }
 
 void Core::CheckInvariants() {
@@ -302,7 +233,6 @@ void Core::CheckInvariants() {
   CheckMarks();
   CheckTold();
   CheckShares();
-  CheckUnbacked();
   KVKEEP_CHECK(remote_ == nullptr || recaller_->waiting_lookups() <= remote_->recalls.all());
   struct Seen {
     uint64_t blocks = 0, resident = 0, evictable = 0, pinned = 0, dirty = 0;
@@ -310,7 +240,7 @@ void Core::CheckInvariants() {
   };
   std::vector<Seen> seen(pools_.size() + 1);  // nobody is last
   uint64_t live = 0, dirty_chunks = 0, reading = 0, writing = 0, sending = 0;
-  std::vector<uint64_t> g3_blocks(devices_.size(), 0), stored(devices_.size(), 0);
+  std::vector<uint64_t> g3_blocks(disk_.tiers.size(), 0), stored(disk_.tiers.size(), 0);
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
     const ChunkSlot slot(i);
     const Chunk& chunk = table_.at(slot);
@@ -341,22 +271,21 @@ void Core::CheckInvariants() {
     writing += chunk.g3_state == G3State::kWriting;
     if (chunk.g3_state == G3State::kStored) ++stored[chunk.device];
   }
-  CheckReplaced(g3_blocks);
   KVKEEP_CHECK(live == table_.size() && live <= options_.max_chunks);
-  KVKEEP_CHECK(dirty_chunks == write_backs_.dirty());
+  KVKEEP_CHECK(dirty_chunks == disk_.tiers.write_backs.dirty());
   for (size_t t = 0; t < pools_.size(); ++t) {
     const G2Pool& own = *pools_[t];
     own.CheckInvariants();
-    KVKEEP_CHECK(over_capacity_ || !own.over_capacity());
+    KVKEEP_CHECK(disk_.tiers.over_capacity || !own.over_capacity());
     const uint64_t reserved = puts_.blocks_of(TenantId(static_cast<uint32_t>(t)));
     KVKEEP_CHECK(own.used_blocks() - own.withheld_blocks() == seen[t].blocks + reserved);
     KVKEEP_CHECK(own.chunks == seen[t].resident && own.evictable_blocks == seen[t].evictable);
     KVKEEP_CHECK(own.pinned_blocks == seen[t].pinned && own.dirty_blocks == seen[t].dirty);
     KVKEEP_CHECK(own.policy->size() == seen[t].in_policy);
   }
-  KVKEEP_CHECK(reading == filler_.size() && writing == write_backs_.writing());
+  KVKEEP_CHECK(reading == filler_.size() && writing == disk_.tiers.write_backs.writing());
   KVKEEP_CHECK(sending == (remote_ == nullptr ? 0 : remote_->writes.writing()));
-  CheckDevices(g3_blocks, stored);
+  disk_.CheckInvariants(std::move(g3_blocks), stored);
 }
 
 }  // namespace store_internal

@@ -56,6 +56,10 @@ class Chunks {
   void Count(uint32_t units) STORE_LOCKED { hold.Count(units); }
   bool Spent() const STORE_LOCKED { return hold.Spent(); }
   void Later(Hold::Task task) STORE_LOCKED { hold.Later(std::move(task)); }
+  template <typename Callback, typename Answer>
+  void CallLater(Callback callback, Answer answer) STORE_LOCKED {
+    hold.CallLater(std::move(callback), std::move(answer));
+  }
   // Has the pump run after this hold, in holds of its own. Its owner stays until it stands still.
   void PumpLater(Pump& pump) STORE_LOCKED;
   // Tells the analysis that the lock is held, where it cannot see that.
@@ -127,6 +131,10 @@ class Chunks {
   LifeSamples life STORE_GUARDED;
   StoreCounters counters STORE_GUARDED;
   std::vector<TenantCounters> tenant_counters STORE_GUARDED;  // as Shares: Nobody is last
+  bool draining STORE_GUARDED = false;  // the store is about to stop: nothing new begins
+  // Grows when a chunk changes its slot, or a device leaves: a walk over the table that yielded may
+  // have passed by a chunk, and begins anew.
+  uint64_t moves STORE_GUARDED = 0;
 
  private:
   friend class Section;

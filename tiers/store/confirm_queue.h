@@ -1,5 +1,5 @@
 // ConfirmQueue: of one device, the chunks whose headers are to be read before anybody is told of
-// them (confirm.cc): which is next, which could not be read and is tried again, how many are being
+// them (confirmer.h): which is next, which could not be read and is tried again, how many are being
 // read.
 //
 // Owned by the device's tier; the store's lock protects it.

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/store/gathering.h"
 
 namespace kvkeep::store_internal {
 namespace {
@@ -28,6 +30,20 @@ std::unique_ptr<RemoteTier> RemoteOf(const StoreOptions& options, const StoreDep
   return std::make_unique<RemoteTier>(number, deps.remote, deps.removal_log, options);
 }
 
+// By TenantId. Null: there is no ring.
+std::vector<const DataKey*> KeysOf(const StoreOptions& options, const KeyRing* ring) {
+  std::vector<const DataKey*> keys;
+  for (const TenantOptions& tenant : options.tenants) {
+    keys.push_back(ring == nullptr ? nullptr : ring->ForTenant(tenant.name));
+    KVKEEP_CHECK(ring == nullptr || keys.back() != nullptr);  // Store::Create has looked
+  }
+  return keys;
+}
+
+// When more than this lies between two ticks, we were stopped, or busy with starting: what a device
+// answered meanwhile nobody heard.
+constexpr std::chrono::nanoseconds kMostOfATick = std::chrono::seconds(1);
+
 }  // namespace
 
 Core::Core(const StoreOptions& options, const StoreDeps& deps)
@@ -37,44 +53,69 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       owners_(options_.tenants),
       reuse_(TierBytes(options, deps), deps.clock->Now()),
       chunks_(options_, deps_, incarnation_, ClaimsOf(options_, false), &owners_, this),
+      events_(options_.events.log_entries, deps.devices.size(), &chunks_.table, &chunks_.hold,
+              &chunks_.counters),
+      scrubber_(&chunks_.table, &chunks_.hold, &chunks_.counters),
       verifier_(deps.arena, deps.keys, deps.remote_keys),
-      filler_(&chunks_, &verifier_, deps_, this),
+      filler_(&chunks_, &verifier_, deps_, &outcomes_),
+      disk_(options_, deps_, ClaimsOf(options_, true), KeysOf(options_, deps.keys),
+            cipher_buffers_,
+            {.chunks = &chunks_,
+             .filler = &filler_,
+             .verifier = &verifier_,
+             .scrubber = &scrubber_,
+             .sweeper = &sweeper_,
+             .events = &events_,
+             .reuse = &reuse_}),
+      sweeper_(deps_, &chunks_, &disk_.tiers, &disk_.records, &filler_, &owners_, &reuse_),
+      promoter_(&chunks_, &disk_.tiers, &filler_),
+      scrub_reader_(&chunks_, &disk_.tiers, &disk_.records, &scrubber_, &promoter_, &filler_),
+      outcomes_(deps.clock, {.chunks = &chunks_,
+                             .tiers = &disk_.tiers,
+                             .records = &disk_.records,
+                             .writes = &disk_.writes,
+                             .scrubber = &scrubber_,
+                             .sweeper = &sweeper_}),
       limits_(options_),
-      g3_shares_(ClaimsOf(options_, true)),
-      scrubber_(&table_, &hold_, &counters_),
       sessions_(options_, ClaimsOf(options_, false), incarnation_,
                 {&owners_, deps_.clock, &counters_, &tenant_counters_}),
       leases_(options_.max_leases_per_session, &table_, &pools_, &counters_),
       puts_(options_.tenants.size()),
       meters_(options_.tenants.size()),
-      events_(options_.events.log_entries, deps.devices.size(), &table_, &hold_, &counters_),
       remote_(RemoteOf(options_, deps)) {
-  KVKEEP_CHECK(incarnations_.Add(incarnation_).has_value());
-  std::vector<const DataKey*> keys_beyond;
-  for (size_t number = 0; number < pools_.size(); ++number) {
-    pools_[number]->limits = PoolLimits(options_, number);
-    const std::string& name = options_.tenants[number].name;
-    const auto key_of = [&name](const KeyRing* ring) {
-      const DataKey* const key = ring == nullptr ? nullptr : ring->ForTenant(name);
-      KVKEEP_CHECK(ring == nullptr || key != nullptr);  // Store::Create has looked
-      return key;
-    };
-    write_keys_.push_back(key_of(deps.keys));
-    keys_beyond.push_back(key_of(deps.remote_keys));
+  for (size_t tenant = 0; tenant < pools_.size(); ++tenant) {
+    pools_[tenant]->limits = PoolLimits(options_, tenant);
   }
-  admissions_ = MakeAdmissions(options_);
-  if (remote_ != nullptr) {
-    beyond_ = std::make_unique<Beyond>(&chunks_, remote_.get(), deps_, std::move(keys_beyond),
-                                       cipher_buffers_, options_.remote_write_bytes_per_second);
-    recaller_ = std::make_unique<Recaller>(&chunks_, remote_.get(), &filler_,
-                                           static_cast<Recaller::Host*>(this), deps_.clock);
-    remote_->pump.SetWork([this] {
-      chunks_.AssertHeld();
-      filler_.PumpReads(*remote_);
-      beyond_->Pump();
-    });
-  }
+  WriteBacker::Admissions admissions = MakeAdmissions(options_);
+  disk_.writes.SwapAdmissions(admissions);
   scrubber_.SetRate(options_.scrub_bytes_per_second);
+  if (remote_ == nullptr) return;
+  beyond_ = std::make_unique<Beyond>(&chunks_, remote_.get(), deps_,
+                                     KeysOf(options_, deps.remote_keys), cipher_buffers_,
+                                     options_.remote_write_bytes_per_second);
+  recaller_ = std::make_unique<Recaller>(&chunks_, remote_.get(), &filler_,
+                                         static_cast<Recaller::Host*>(this), deps_.clock);
+  outcomes_.SetBeyond(remote_.get(), recaller_.get());
+  remote_->pump.SetWork([this] {
+    chunks_.AssertHeld();
+    filler_.PumpReads(*remote_);
+    beyond_->Pump();
+  });
+}
+
+absl::Status Core::Recover() {
+  {
+    Section section(&chunks_, Section::Kind::kNotMeasured);  // nobody is served yet
+    sweeper_.Recover();
+    if (remote_ != nullptr && deps_.removal_log != nullptr) {
+      for (const ChunkId& id : deps_.removal_log->Left()) {
+        // Nobody's waits for the start after which its tenant is back.
+        if (!HasPool(owners_.OwnerOf(id.ns))) continue;
+        remote_->removals.Add(id, RemoteRemovals::Why::kDeleted);
+      }
+    }
+  }
+  return disk_.joiner.JoinAtStart();
 }
 
 void Core::Unpin(ChunkSlot slot, bool lent) {
@@ -85,74 +126,71 @@ void Core::Unpin(ChunkSlot slot, bool lent) {
   chunks_.Unpin(slot);
 }
 
-Fingerprint Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent, MonotonicTime now) {
-  Chunk& chunk = table_.at(slot);
-  KVKEEP_CHECK(!chunk.in_g3_policy);
-  KVKEEP_CHECK(chunk.g3_state == G3State::kStored && !chunk.detached);
-  const bool parent_here = parent != kNoSlot && table_.at(parent).in_g3_policy &&
-                           table_.at(parent).device == chunk.device;
-  const Fingerprint fingerprint = table_.fingerprint(chunk.id);
-  g3_policy(chunk).OnInsert({.slot = slot,
-                             .fingerprint = fingerprint,
-                             .parent = parent_here ? parent : kNoSlot,
-                             .blocks = static_cast<uint32_t>(chunk.blocks()),
-                             .transient = chunk.transient},
-                            now);
-  life_.OnStored(fingerprint, LifeSamples::kG3, now);
-  chunk.in_g3_policy = true;
-  // The join begins with what is saved.
-  DeviceTier& tier = *devices_[chunk.device];
-  if (tier.here()) tier.unsaved_recency.NoteStored(chunk, slot);
-  return fingerprint;
-}
-
 // ---- ChunkHooks
 
 void Core::Verify(ChunkSlot slot) { filler_.Verify(slot); }
 
-void Core::OnDetached(Chunk& chunk, ChunkSlot slot) {
-  if (chunk.in_g3_policy) {
-    g3_policy(chunk).OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
-  }
-  chunk.in_g3_policy = false;
-  // What is being written already ends by itself.
-  if (chunk.g3_state == G3State::kQueued) {
-    devices_[chunk.device]->writes.Remove(chunk.g3_generation);
-    SetG3State(chunk, G3State::kAbsent);
-  }
-  durable_waiters_.Fail(slot, absl::NotFoundError("the chunk was deleted"));
-}
+void Core::OnDetached(Chunk& chunk, ChunkSlot slot) { disk_.tiers.OnDetached(chunk, slot); }
 
 void Core::LeaveG3(Chunk& chunk, ChunkSlot slot) {
-  RemoveFromG3(chunk, slot, EvictionPolicy::EraseReason::kRemoved);
+  disk_.records.Remove(chunk, slot, EvictionPolicy::EraseReason::kRemoved);
 }
 
-void Core::OnHomeless(ChunkSlot slot) { ReturnReplaced(slot); }
+void Core::OnHomeless(ChunkSlot slot) { disk_.records.Return(slot); }
 
 void Core::OnChanged(Chunk& chunk) { events_.NoteTiers(chunk); }
 
 void Core::OnGone(const Chunk& chunk, ChunkSlot slot) {
-  if (!chunk.detached) ForgetReplaced(chunk.id);
-  durable_waiters_.Fail(slot, absl::NotFoundError("the chunk was evicted or deleted"));
+  if (!chunk.detached) disk_.records.Forget(chunk.id);
+  disk_.tiers.durable_waiters.Fail(slot, absl::NotFoundError("the chunk was evicted or deleted"));
   if (remote_ != nullptr) remote_->EndWait(slot);
 }
 
-// ---- detaching
+// ---- what is due
 
-void Core::DetachChunk(ChunkSlot slot) {
-  ForgetReplaced(table_.at(slot).id);
-  // Where it cannot leave G3 at once its record goes before: a delete waits for no reader.
-  const Chunk& chunk = table_.at(slot);
-  const bool stays = chunk.g3_state == G3State::kStored && chunk.g3_reading;
-  if (stays || chunk.g3_state == G3State::kCommitting) {
-    RemoveRecord(*devices_[chunk.device], chunk.id);
+bool Core::Tick() {
+  Section section(&chunks_, Section::Kind::kMaintenance);
+  const MonotonicTime now = deps_.clock->Now();
+  const auto passed = std::min(now - last_tick_.value_or(now), kMostOfATick);
+  last_tick_ = now;
+  disk_.Tick(section, passed);
+  if (remote_ != nullptr) {
+    beyond_->Tick();
+    recaller_->Tick();
   }
-  chunks_.Detach(slot);
+  sweeper_.Tick(section);
+  disk_.writes.WriteForWaiters(section);
+  scrubber_.Pay(now);
+  scrub_reader_.Next(section);
+  const bool at_rest = IsAtRest();
+  chunks_.SetAtRest(at_rest);
+  return at_rest;
 }
 
-void Core::RemoveRecord(DeviceTier& tier, const ChunkId& id) {
-  tier.commits.Remove({id, {}});
-  if (!tier.commits.under_way()) PumpLater(tier);
+bool Core::IsAtRest() const {
+  if (chunks_.draining || scrubber_.on() || !sweeper_.at_rest() || !disk_.at_rest()) return false;
+  return remote_ == nullptr || remote_->at_rest();
+}
+
+// All that waits is written, whatever the budget: whoever stops keeps it in G3. What could not be
+// written beyond the node is offered there once more.
+void Core::BeginDrain(bool write_remote) {
+  Section section(&chunks_);
+  chunks_.draining = true;
+  if (remote_ != nullptr) {
+    recaller_->BeginDrain();
+    beyond_->BeginDrain(section, write_remote);
+  }
+  disk_.writes.DrainUnbacked(section);
+}
+
+void Core::WhenDeleted(bool durable, StatusCallback done) {
+  Section section(&chunks_);
+  if (beyond_ == nullptr) return disk_.committer.WhenRemoved(durable, std::move(done));
+  const auto both = std::make_shared<Gathering>(2, std::move(done));
+  const auto end = [both](const absl::Status& status) { both->End(status); };
+  disk_.committer.WhenRemoved(durable, end);
+  beyond_->WhenNoted(durable, end);
 }
 
 }  // namespace kvkeep::store_internal

@@ -10,8 +10,8 @@
 // once that is stable, or will never be. Callbacks run after the hold (hold.h), never under the
 // lock.
 //
-// The device's tier owns it; the store's lock protects it. Core hands the syncs to the device's
-// executor: commit.cc.
+// The device's tier owns it; the store's lock protects it. Committer hands the syncs to the
+// device's executor.
 #pragma once
 
 #include <absl/status/status.h>

@@ -36,9 +36,9 @@ namespace kvkeep::store_internal {
 inline constexpr auto kComingPatience = std::chrono::seconds(30);
 
 struct DeviceTier final : LowerTier {
-  // Away: the store has no device here. Joining: its records are being read (join.cc); its chunks
+  // Away: the store has no device here. Joining: its records are being read (joiner.h); its chunks
   // are misses, and nothing is written there. Leaving: the same, until nothing is under way
-  // (leave.cc).
+  // (leaver.h).
   enum class Presence : uint8_t { kAway, kJoining, kHere, kLeaving };
 
   DeviceTier(uint16_t of_number, const MacKey& key, const StoreOptions& options,

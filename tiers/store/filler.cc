@@ -27,11 +27,11 @@ void Filler::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallbac
   KVKEEP_CHECK(chunk.pins > 0);
   KVKEEP_CHECK(first <= chunk.shape.pieces() && count <= chunk.shape.pieces() - first);
   if (chunk.resident()) {
-    chunks_.hold.CallLater(std::move(ready), absl::OkStatus());
+    chunks_.CallLater(std::move(ready), absl::OkStatus());
     return;
   }
   if (chunk.failed()) {
-    chunks_.hold.CallLater(std::move(ready),
+    chunks_.CallLater(std::move(ready),
                            chunk.g2_state == G2State::kAway
                                ? absl::UnavailableError("the chunk could not be read")
                                : absl::DataLossError("the chunk was damaged on its device"));
@@ -47,7 +47,7 @@ void Filler::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallbac
 void Filler::Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready,
                    Promotion::Patience patience) {
   std::optional<absl::Status> known = promotion.Await(pieces, patience, ready);
-  if (known.has_value()) chunks_.hold.CallLater(std::move(ready), *std::move(known));
+  if (known.has_value()) chunks_.CallLater(std::move(ready), *std::move(known));
 }
 
 void Filler::AwaitAll(Promotion& promotion, StatusCallback ready) {

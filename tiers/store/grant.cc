@@ -100,7 +100,7 @@ void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
     const ChunkId id = grant.lookup.id(entries[i].chunk);
     if (!table_.StillIs(slot, id)) return false;
     return leases_.MayHold(*grant.holder, slot) &&
-           EnsureInG2(section, grant.lookup.requester, tenant, slot, parent,
+           promoter_.EnsureInG2(section, grant.lookup.requester, tenant, slot, parent,
                       grant.request.transient) &&
            PinForLease(grant, i);
   };

@@ -12,8 +12,8 @@
 // - Whoever waits for removals is answered once the index has all that were asked for before.
 // - Blocks count as being freed from Remove to EndFreeing: nobody else may have them before.
 //
-// The device's tier owns it; the store's lock protects it. Core looks at the chunks, and talks to
-// the index: commit.cc.
+// The device's tier owns it; the store's lock protects it. Committer (committer.h) looks at the
+// chunks, and talks to the index.
 #pragma once
 
 #include <absl/functional/function_ref.h>

@@ -31,11 +31,6 @@ Core::LookupState::LookupState(const ChunkSet& set, const StoreOptions& options)
   ends_of_device.resize(options.g3_capacity_bytes.size());
 }
 
-bool Core::InG3(const Chunk& chunk) const {
-  return chunk.g3_state == G3State::kStored && !chunk.unconfirmed &&
-         devices_[chunk.device]->readable();
-}
-
 void Core::FindSlice(LookupState& lookup, size_t begin, size_t end) {
   const ChunkSet& chunks = lookup.chunks;
   const size_t parts = chunks.parts.size();
@@ -52,7 +47,7 @@ void Core::FindSlice(LookupState& lookup, size_t begin, size_t end) {
       if (chunk.in_g2()) lookup.g2_parts[k] |= uint64_t{1} << p;
       lookup.unadmitted |= chunk.unadmitted;
       lookup.unused |= remote_ != nullptr && remote_->WantsUsed(found[i].slot, chunk, lookup.step);
-      if (InG3(chunk)) lookup.g3_parts[k] |= uint64_t{1} << p;
+      if (disk_.tiers.InG3(chunk)) lookup.g3_parts[k] |= uint64_t{1} << p;
       const bool coming = chunk.recalled && chunk.g2_state == G2State::kReading;
       if (coming && !lookup.coming_parts.empty()) lookup.coming_parts[k] |= uint64_t{1} << p;
     }
@@ -96,8 +91,8 @@ std::chrono::nanoseconds Core::PromotionTime(const LookupState& lookup) const {
     const LookupState::ToRead& of_device = lookup.to_read[d];
     if (!of_device.coming && of_device.bytes == 0) continue;
     // What another one asked for may be the last of all that it did.
-    longest = std::max(
-        longest, devices_[d]->reads.TimeFor(lookup.requester, of_device.bytes, of_device.others));
+    longest = std::max(longest, disk_.tiers.at(d).reads.TimeFor(lookup.requester, of_device.bytes,
+                                                                of_device.others));
   }
   return longest;
 }
@@ -107,7 +102,7 @@ void Core::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Li
   const MonotonicTime now = deps_.clock->Now();
   Count(static_cast<uint32_t>(work::kSample * life_.OnWanted(found, now)));
   TellG2(tenant, lookup, found, now, slice);
-  if (!devices_.empty()) TellDevices(tenant, lookup, found, now, slice);
+  if (!disk_.tiers.empty()) TellDevices(tenant, lookup, found, now, slice);
 }
 
 // A hit in G2 refreshes G3's recency too. Each device's policy is told of its own links, in their
@@ -130,17 +125,18 @@ void Core::TellDevices(TenantId tenant, LookupState& lookup, std::span<const Lin
     if (!in_g3(link)) continue;
     Chunk& chunk = table_.at(link.slot);
     chain[ends[chunk.device]++] = link;
-    DeviceTier& tier = *devices_[chunk.device];
+    DeviceTier& tier = disk_.tiers.of(chunk);
     if (tier.here()) tier.unsaved_recency.NoteTouched(chunk, link.slot);
   }
   uint32_t begin = 0;
-  for (size_t d = 0; d < devices_.size(); ++d) {
+  for (size_t d = 0; d < disk_.tiers.size(); ++d) {
     const auto own = chain.subspan(begin, ends[d] - begin);
     begin = ends[d];
     if (own.empty() && slice == EvictionPolicy::Slice::kNext) continue;
-    devices_[d]->policy(tenant).OnRequest(own, now, slice);
+    disk_.tiers.at(d).policy(tenant).OnRequest(own, now, slice);
   }
-  Count(static_cast<uint32_t>(work::kTouch * found.size() + work::kLook * (devices_.size() - 1)));
+  Count(static_cast<uint32_t>(work::kTouch * found.size() +
+                              work::kLook * (disk_.tiers.size() - 1)));
 }
 
 void Core::TellG2(TenantId tenant, LookupState& lookup, std::span<const Link> found,
@@ -159,9 +155,9 @@ void Core::TellG2(TenantId tenant, LookupState& lookup, std::span<const Link> fo
 void Core::TellChains(Section& section, TenantId tenant, LookupState& lookup) {
   const size_t parts = lookup.chunks.parts.size();
   const size_t keys = lookup.chunks.keys.size();
-  for (size_t policy = 0; policy <= devices_.size(); ++policy) {
+  for (size_t policy = 0; policy <= disk_.tiers.size(); ++policy) {
     ChainLearner* const learner =
-        policy == 0 ? pool(tenant).learner : devices_[policy - 1]->learner(tenant);
+        policy == 0 ? pool(tenant).learner : disk_.tiers.at(policy - 1).learner(tenant);
     if (learner == nullptr) continue;
     for (size_t part = 0; part < parts; ++part) {
       for (size_t begin = 0; begin < keys; begin += ChainLearner::kLongestChain) {
@@ -193,7 +189,7 @@ void Core::FindAll(Section& section, TenantId tenant, LookupState& lookup, Tells
   }
   const size_t parts = lookup.chunks.parts.size();
   // The policies of G2 and of one device.
-  const size_t told = touch ? (devices_.empty() ? 1 : 2) : tells == Tells::kG2 ? 1 : 0;
+  const size_t told = touch ? (disk_.tiers.empty() ? 1 : 2) : tells == Tells::kG2 ? 1 : 0;
   const size_t chunk_work = work::kFind + work::kTouch * told;
   // As many as one hold may do, so that each is over after one.
   const size_t chunks = std::min<size_t>(DivideRoundUp(hold_.max_work(), chunk_work), kMostInSlice);
@@ -211,8 +207,8 @@ void Core::FindAll(Section& section, TenantId tenant, LookupState& lookup, Tells
     end = begin;
   }
   if (touch) TellChains(section, tenant, lookup);
-  if (touch && lookup.unadmitted && !draining_) OfferAgain(section, lookup);
-  if (touch && lookup.unused && !draining_) {
+  if (touch && lookup.unadmitted && !chunks_.draining) OfferAgain(section, lookup);
+  if (touch && lookup.unused && !chunks_.draining) {
     beyond_->OfferUsed(section, lookup.chunks, lookup.found, lookup.step);
   }
 }
@@ -233,41 +229,9 @@ void Core::OfferAgain(Section& section, const LookupState& lookup) {
     std::optional<ChunkKey> parent;
     if (i >= parts) parent = chunks.keys[i / parts - 1];
     Count(work::kRecord);
-    DeviceTier* const to = EnqueueWriteBack(slot, parent, false);
-    if (to != nullptr) PumpLater(*to);
+    DeviceTier* const to = disk_.writes.Enqueue(slot, parent, false);
+    if (to != nullptr) chunks_.PumpLater(to->pump);
   }
-}
-
-bool Core::EnsureInG2(Section& section, const ReadQueue::Requester& requester, TenantId tenant,
-                      ChunkSlot slot, ChunkSlot parent, bool transient) {
-  const ChunkId id = table_.at(slot).id;
-  const auto here = [&]() STORE_LOCKED {
-    return table_.at(slot).has_g2_space();
-  };
-  if (here()) return !table_.at(slot).failed();
-  if (!InG3(table_.at(slot)) || !HasPool(tenant)) return false;
-  const uint32_t yields = section.yields();
-  const uint64_t blocks = table_.at(slot).blocks();
-  std::optional<ExtentList> extents = chunks_.Allocate(section, tenant, blocks, parent);
-  if (!extents.has_value()) return false;
-  if (section.yields() != yields) {
-    const bool still = table_.StillIs(slot, id);
-    const bool fits = still && table_.at(slot).blocks() == blocks;  // else it was put anew
-    if (!fits || here() || !InG3(table_.at(slot))) {  // gone, or another caller was faster
-      pool(tenant).Free(*extents);
-      return still && here() && !table_.at(slot).failed();
-    }
-  }
-  {
-    Change change(&chunks_, slot);
-    KVKEEP_CHECK(change->tenant == tenant);  // in whose pool the space is
-    change->g2 = *std::move(extents);
-    chunks_.SetG2State(*change, G2State::kReading);
-    change->transient = transient;
-    chunks_.InsertIntoPolicy(slot, parent);
-  }
-  filler_.Start(*devices_[table_.at(slot).device], requester, slot, MonotonicTime::max());
-  return true;
 }
 
 std::optional<absl::StatusOr<LookupResult>> Core::LookupOrSearch(const SessionToken& token,
@@ -374,24 +338,13 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
     } else if (table_.at(slot).g2_state == G2State::kUnverified) {
       filler_.Verify(slot);
       ++result.started_chunks;
-    } else if (InG3(table_.at(slot))) {
+    } else if (disk_.tiers.InG3(table_.at(slot))) {
       // Full: the rest would not fit either.
-      if (!EnsureInG2(section, requester, tenant, slot, kNoSlot, false)) break;
+      if (!promoter_.EnsureInG2(section, requester, tenant, slot, kNoSlot, false)) break;
       ++result.started_chunks;
     }
   }
   return result;
-}
-
-// For devices that are away, or joining and not through with their records.
-void Core::NoteMissed(const ChunkSet& deleted) {
-  for (const auto& tier : devices_) {
-    if (tier->here()) continue;
-    Count(static_cast<uint32_t>(work::kFind * deleted.keys.size() * deleted.parts.size()));
-    for (const ChunkKey& key : deleted.keys) {
-      for (const PartId& part : deleted.parts) tier->missed.Add({deleted.ns, key, part});
-    }
-  }
 }
 
 absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet& chunks) {
@@ -421,7 +374,7 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
         if (found[i].slot != kNoSlot) section.YieldIfSpent();
         const ChunkId id{chunks.ns, keys[i], part};
         // In the same hold as the look at the table: a device may come or go in between.
-        NoteMissed({chunks.ns, keys.subspan(i, 1), std::span(&part, 1)});
+        disk_.tiers.NoteMissed({chunks.ns, keys.subspan(i, 1), std::span(&part, 1)});
         ChunkSlot slot = found[i].slot;
         // Another slot's meanwhile; or none, named twice or deleted by another call.
         if (section.yields() != yields || (slot != kNoSlot && !table_.StillIs(slot, id))) {
@@ -432,7 +385,7 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
                                               : RemoteRemovals::Why::kDeleted);
         }
         if (slot == kNoSlot) continue;
-        DetachChunk(slot);
+        disk_.records.Detach(slot);
         note.Removed(table_.fingerprint(id));
         ++deleted;
         ++counters_.deleted_chunks;

@@ -66,7 +66,7 @@ void Core::ReadMetadata(const ChunkId& id, MetadataCallback done) {
   // What a restart left in G2 is verified as a whole before it may be read: not for its tail, where
   // G3 has it too.
   const bool verified = chunk.g2_state != G2State::kUnverified;
-  if (chunk.in_g2() && (verified || !InG3(chunk))) {
+  if (chunk.in_g2() && (verified || !disk_.tiers.InG3(chunk))) {
     chunks_.Pin(slot);
     auto reader = std::make_shared<ChunkReader>();
     reader->core_ = this;
@@ -83,18 +83,18 @@ void Core::ReadMetadata(const ChunkId& id, MetadataCallback done) {
                         });
     });
   }
-  if (!InG3(chunk)) return CallLater(std::move(done), Gone());
+  if (!disk_.tiers.InG3(chunk)) return CallLater(std::move(done), Gone());
   ReadTail(chunk, std::move(done));
 }
 
 void Core::ReadTail(const Chunk& chunk, MetadataCallback done) {
-  KVKEEP_CHECK(InG3(chunk));
+  KVKEEP_CHECK(disk_.tiers.InG3(chunk));
   auto tail = std::make_shared<TailRead>();
   tail->id = chunk.id;
   tail->shape = chunk.shape;
   tail->mac_key = deps_.mac_key;
   tail->done = std::move(done);
-  const DeviceTier& tier = *devices_[chunk.device];
+  const DeviceTier& tier = disk_.tiers.of(chunk);
   tail->counted = tier.tail_reads;
   std::vector<IoOperation> reads;
   const auto read = [&](uint64_t block) {

@@ -28,7 +28,7 @@ std::vector<NamespaceUse> Core::Namespaces() {
       const uint64_t bytes = chunk.blocks() * kBlockBytes;
       ++use.chunks;
       if (chunk.in_g2()) use.g2_bytes += bytes;
-      if (InG3(chunk)) use.g3_bytes += bytes;
+      if (disk_.tiers.InG3(chunk)) use.g3_bytes += bytes;
     }
     std::optional<SessionToken> last;
     while (const Session* session = sessions_.Next(last)) {
@@ -72,14 +72,15 @@ absl::StatusOr<EvictResult> Core::EvictSome(const EvictRequest& request) {
 }
 
 bool Core::EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult& result) {
-  const size_t places = of_g3 ? devices_.size() : 1;
+  const size_t places = of_g3 ? disk_.tiers.size() : 1;
   for (size_t place = 0; place < places; ++place) {
     Evicted evicted = Evicted::kSpent;
     while (evicted == Evicted::kSpent) {
       section.YieldIfSpent();
-      const uint64_t held = of_g3 ? g3_shares_.held(tenant) : pool(tenant).used_blocks();
-      evicted = of_g3 ? EvictOneFromG3(*devices_[place], tenant) : chunks_.EvictOne(pool(tenant));
-      const uint64_t left = of_g3 ? g3_shares_.held(tenant) : pool(tenant).used_blocks();
+      const uint64_t held = of_g3 ? disk_.tiers.shares.held(tenant) : pool(tenant).used_blocks();
+      evicted = of_g3 ? disk_.space.EvictOne(disk_.tiers.at(place), tenant)
+                      : chunks_.EvictOne(pool(tenant));
+      const uint64_t left = of_g3 ? disk_.tiers.shares.held(tenant) : pool(tenant).used_blocks();
       if (evicted != Evicted::kOne) continue;
       ++result.chunks;
       result.bytes += (held - left) * kBlockBytes;

@@ -9,9 +9,9 @@
 // touches it after the read or verification that it had outstanding has ended.
 //
 // Thread-safe by a lock of its own. The outcome of a piece takes this lock and not the store's, so
-// an image of many pieces takes the store's lock as often as an image of one. Core owns promotions,
-// and creates, finds and ends them under the store's lock. That lock may be held when this one is
-// taken, never the other way round.
+// an image of many pieces takes the store's lock as often as an image of one. Filler owns
+// promotions, and creates, finds and ends them under the store's lock. That lock may be held when
+// this one is taken, never the other way round.
 #pragma once
 
 #include <absl/status/status.h>

@@ -37,14 +37,14 @@ bool Core::Available(const Chunk& chunk, bool durable) const {
   // Its data may be gone from the device: rather than read it first, it is written anew.
   if (durable && chunk.doubtful) return false;
   // On its way from beyond the node, where nobody promised it.
-  if (chunk.recalled && chunk.g2_state == G2State::kReading) return InG3(chunk);
-  return chunk.in_g2() || chunk.g2_state == G2State::kReading || InG3(chunk);
+  if (chunk.recalled && chunk.g2_state == G2State::kReading) return disk_.tiers.InG3(chunk);
+  return chunk.in_g2() || chunk.g2_state == G2State::kReading || disk_.tiers.InG3(chunk);
 }
 
 Evicted Core::ForgetOne(TenantId tenant, bool of_g3) {
-  for (const auto& tier : devices_) {
+  for (const auto& tier : disk_.tiers.all()) {
     if (!of_g3) break;
-    const Evicted evicted = EvictOneFromG3(*tier, tenant);
+    const Evicted evicted = disk_.space.EvictOne(*tier, tenant);
     if (evicted != Evicted::kNone) return evicted;
   }
   if (tenant == slot_shares_.nobody()) return Evicted::kNone;
@@ -57,8 +57,7 @@ bool Core::MakeRoomInTable(Section& section, TenantId tenant) {
   constexpr int kMostVictims = 64;  // G3 victims that stay because G2 holds them too
   int victims = 0;
   const auto can_give = [&](TenantId t) STORE_LOCKED {
-    const auto gives = [t](const auto& tier) { return tier->CanGive(t); };
-    if (victims < kMostVictims && std::any_of(devices_.begin(), devices_.end(), gives)) return true;
+    if (victims < kMostVictims && disk_.tiers.CanGive(t)) return true;
     return t != slot_shares_.nobody() && pool(t).policy->Victim().has_value();
   };
   while (table_.full()) {
@@ -91,7 +90,7 @@ bool Core::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, Te
     Reject(result, tenant, RejectReason::kWrongSize, std::string(size.message()));
     return true;
   }
-  if (draining_) {
+  if (chunks_.draining) {
     Reject(result, tenant, RejectReason::kDraining, "the daemon is draining");
     return true;
   }
@@ -225,7 +224,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
     }
     const Chunk& old = table_.at(known);  // its slot is free then, unless it is still read
     if (table_.full() && (old.in_use() || old.g3_reading)) return give_up(TableFull(options_));
-    ReplaceChunk(known);  // lost, in doubt or out of reach: the new one is sure
+    disk_.records.Replace(known);  // lost, in doubt or out of reach: the new one is sure
   }
   if (table_.full()) return give_up(TableFull(options_));
   const ChunkSlot slot = chunks_.Create(id, request.shape);
@@ -244,7 +243,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   counters_.put_bytes += request.shape.payload_bytes;
   TestPoint("sealed");
   if (!request.no_g3) {
-    QueueWriteBack(slot, request.parent, request.durable);
+    disk_.writes.Queue(slot, request.parent, request.durable);
   }
   if (beyond_ != nullptr) beyond_->OfferPut(slot, request.parent, !request.no_g3);
   return SealOutcome::kStored;

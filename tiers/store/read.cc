@@ -48,7 +48,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   absl::Status in_time = costs_bytes ? ChargeRead(**session, leased) : absl::OkStatus();
   if (!in_time.ok()) return in_time;
   if (!leased) NoteWanted(id);  // what a lease holds was asked for when it was granted
-  if (slot == kNoSlot || !(table_.at(slot).has_g2_space() || InG3(table_.at(slot)))) {
+  if (slot == kNoSlot || !(table_.at(slot).has_g2_space() || disk_.tiers.InG3(table_.at(slot)))) {
     ++counters_.read_misses;
     return result;
   }
@@ -65,7 +65,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
     return result;
   }
   const uint32_t yields = section.yields();
-  if (!EnsureInG2(section, {tenant, token}, owner, slot, kNoSlot, transient)) {
+  if (!promoter_.EnsureInG2(section, {tenant, token}, owner, slot, kNoSlot, transient)) {
     const bool gone = section.yields() != yields && !table_.StillIs(slot, id);
     if (gone || table_.at(slot).failed()) {
       ++counters_.read_misses;

@@ -92,7 +92,7 @@ bool Recaller::SearchIfWorth(const RecallingPtr& recalling, std::chrono::nanosec
 void Recaller::Search(const RecallingPtr& recalling) {
   if (recalling->ids.empty()) return End(*recalling);
   if (!remote_.MayFind(recalling->ids.front().ns)) {
-    chunks_.hold.CallLater(
+    chunks_.CallLater(
         std::exchange(recalling->done, nullptr),
         absl::UnavailableError("what lies beyond the node was asked enough for now"));
     return End(*recalling);
@@ -259,7 +259,7 @@ void Recaller::End(Recalling& recalling) {
   if (--recalling.left > 0) return;
   remote_.removals.EndSearch(recalling.began);
   remote_.recalls.End(recalling.requester.tenant);
-  if (recalling.done) chunks_.hold.CallLater(std::move(recalling.done), recalling.came);
+  if (recalling.done) chunks_.CallLater(std::move(recalling.done), recalling.came);
 }
 
 // ---- waiting

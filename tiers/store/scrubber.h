@@ -1,11 +1,11 @@
 // Scrubber: which chunk of G3 is read and checked next, and how many bytes a second may be.
 //
 // Owns the position of the round, the budget in bytes, and three queues. The first has chunks in
-// doubt of which another record is kept (replace.cc), the second those that could not be read
+// doubt of which another record is kept (records.h), the second those that could not be read
 // (suspects.h); they come before all, whatever the rate. The third has other chunks in doubt, the
 // most recently used first; they come before the round. One chunk at a time. Reads the table,
-// changes no chunk: the caller reads the chunk that Next names (scrub.cc) and says how that ended.
-// The store's lock protects it.
+// changes no chunk: ScrubReader (scrub_reader.h) reads the chunk that Next names and says how that
+// ended. The store's lock protects it.
 #pragma once
 
 #include <absl/functional/function_ref.h>

@@ -10,7 +10,7 @@ absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
   KVKEEP_RETURN_IF_ERROR(info.Validate(owners_.count()));
   const SessionToken token = deps_.random->Next<SessionToken>();
   Section section(&chunks_);
-  if (draining_) return absl::UnavailableError("the daemon is draining");
+  if (chunks_.draining) return absl::UnavailableError("the daemon is draining");
   KVKEEP_RETURN_IF_ERROR(sessions_.Open(token, info));
   leases_.Open(token, info.tenant);
   return token;

@@ -95,22 +95,6 @@ void Core::AddMemory(const std::vector<Extent>& extents) {
   for (size_t t = 0; t < pools_.size(); ++t) pools_[t]->limits = PoolLimits(limits_, t);
 }
 
-void Core::LimitDevice(const StoreOptions& options, size_t device) {
-  DeviceTier& tier = *devices_[device];
-  if (tier.presence == DeviceTier::Presence::kAway) return;
-  const NvmeDevice& nvme = *tier.device;
-  const uint64_t built = nvme.capacity_bytes();
-  const uint64_t before = tier.capacity_blocks;
-  tier.capacity_bytes = std::min(options.g3_capacity_bytes[device], built);
-  tier.capacity_blocks =
-      Scaled(nvme.capacity_blocks().value(), tier.capacity_bytes, built);
-  if (before > 0) {
-    tier.writes.SetGiven(Scaled(tier.writes.given_blocks(), tier.capacity_blocks, before));
-  }
-  tier.reserve_blocks =
-      std::min(options_.max_device_writes_in_flight_bytes / kBlockBytes, tier.capacity_blocks / 4);
-}
-
 std::vector<std::unique_ptr<AdmissionPolicy>> Core::MakeAdmissions(
     const StoreOptions& options) {
   std::vector<std::unique_ptr<AdmissionPolicy>> policies;
@@ -137,9 +121,9 @@ absl::Status Core::CheckCapacities(const StoreOptions& options) {
         absl::StrCat("the capacity of G2, ", options.g2_capacity_bytes, " bytes, is more than the ",
                      built, " that were mapped at the start: a restart gives it more"));
   }
-  for (size_t d = 0; d < devices_.size(); ++d) {
-    if (devices_[d]->presence == DeviceTier::Presence::kAway) continue;
-    const NvmeDevice& device = *devices_[d]->device;
+  for (size_t d = 0; d < disk_.tiers.size(); ++d) {
+    if (disk_.tiers.at(d).presence == DeviceTier::Presence::kAway) continue;
+    const NvmeDevice& device = *disk_.tiers.at(d).device;
     const uint64_t capacity = options.g3_capacity_bytes[d];
     if (capacity <= device.capacity_bytes() || capacity == UINT64_MAX) continue;
     return absl::FailedPreconditionError(
@@ -191,15 +175,14 @@ absl::Status Core::SetLimits(const StoreOptions& options) {
   limits_.g3_capacity_bytes = now.g3_capacity_bytes;
   if (std::exchange(limits_.g3_admission, now.g3_admission) != now.g3_admission) {
     if (admissions.empty()) admissions = MakeAdmissions(now);  // another change came in between
-    admissions_.swap(admissions);
+    disk_.writes.SwapAdmissions(admissions);
   }
   sessions_.SetMaxSessions(limits_.max_sessions);
   SetTenantLimits(now);
-  for (size_t d = 0; d < devices_.size(); ++d) LimitDevice(limits_, d);
-  ShareG3();
-  over_quota_ = over_capacity_ = true;
-  TrimToNewQuotas(section);
-  TrimToNewCapacities(section);
+  disk_.space.SetCapacities(limits_.g3_capacity_bytes);
+  disk_.space.Share();
+  disk_.trimmer.NoteChanged();
+  disk_.trimmer.Trim(section);
   return absl::OkStatus();
 }
 
@@ -215,41 +198,13 @@ void Core::SetTenantLimits(const StoreOptions& now) {
     own.g3_quota_bytes = to.g3_quota_bytes;
     pools_[t]->limits = PoolLimits(limits_, t);
     if (limits_.g3_write_bytes_per_second > 0) {
-      admissions_[t]->SetBytesPerSecond(WriteRate(limits_, t));
+      disk_.writes.admission(TenantId(t)).SetBytesPerSecond(WriteRate(limits_, t));
     }
   }
   const std::vector<Shares::Claim> claims = ClaimsOf(limits_, true);
-  for (uint32_t t = 0; t < claims.size(); ++t) g3_shares_.SetQuota(TenantId(t), claims[t].quota);
-}
-
-void Core::TrimToNewQuotas(Section& section) {
-  if (!over_quota_) return;
-  for (const auto& tier : devices_) {
-    for (TenantId tenant(0); tenant != g3_shares_.nobody(); ++tenant) {
-      while (EvictOverQuota(*tier, tenant)) section.YieldIfSpent();
-    }
+  for (uint32_t t = 0; t < claims.size(); ++t) {
+    disk_.tiers.shares.SetQuota(TenantId(t), claims[t].quota);
   }
-  // Of all of them, after the last yield.
-  bool over = false;
-  for (TenantId tenant(0); tenant != g3_shares_.nobody(); ++tenant) {
-    over = over || !g3_shares_.FitsQuota(tenant, 0);
-  }
-  over_quota_ = over;
-}
-
-void Core::TrimToNewCapacities(Section& section) {
-  if (!over_capacity_) return;
-  for (const auto& own : pools_) {
-    while (own->over_capacity() && chunks_.EvictOne(*own) != Evicted::kNone) section.YieldIfSpent();
-  }
-  for (const auto& tier : devices_) {
-    while (EvictOverCapacity(*tier)) section.YieldIfSpent();
-  }
-  // Of all of them, after the last yield: a capacity may have changed in one.
-  bool over = false;
-  for (const auto& tier : devices_) over = over || tier->over_capacity();
-  for (const auto& own : pools_) over = over || own->over_capacity();
-  over_capacity_ = over;
 }
 
 }  // namespace kvkeep::store_internal

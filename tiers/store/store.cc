@@ -306,17 +306,17 @@ void Store::AddMemory(const std::vector<Extent>& extents) { core_->AddMemory(ext
 
 void Store::Attach(size_t device, const StoreDeps::DeviceDeps& deps,
                    absl::AnyInvocable<void(absl::Status) &&> done) {
-  core_->Attach(device, deps, std::move(done));
+  core_->disk().joiner.Attach(device, deps, std::move(done));
 }
 
-void Store::NotComing(size_t device) { core_->NotComing(device); }
+void Store::NotComing(size_t device) { core_->disk().tiers.NotComing(device); }
 
 std::optional<DeviceState> Store::StateOfAnswering(size_t device) const {
-  return core_->StateOfAnswering(device);
+  return core_->disk().tiers.StateOfAnswering(device);
 }
 
 void Store::Detach(size_t device, absl::AnyInvocable<void(absl::Status) &&> done) {
-  core_->Detach(device, std::move(done));
+  core_->disk().leaver.Detach(device, std::move(done));
 }
 
 absl::StatusOr<SessionToken> Store::OpenSession(const SessionInfo& info) {
@@ -404,7 +404,7 @@ absl::Status Store::ChargeDiscarded(const SessionToken& session, uint64_t bytes,
   return core_->ChargeDiscarded(session, bytes, within_rate);
 }
 void Store::WhenDurable(const ChunkId& id, absl::AnyInvocable<void(absl::Status) &&> done) {
-  core_->WhenDurable(id, std::move(done));
+  core_->disk().WhenDurable(id, std::move(done));
 }
 uint64_t Store::Clear(const std::optional<NamespaceDigest>& ns) { return core_->Clear(ns); }
 std::vector<NamespaceUse> Store::Namespaces() { return core_->Namespaces(); }
@@ -415,7 +415,7 @@ absl::StatusOr<EvictResult> Store::Evict(const EvictRequest& request) {
 void Store::ScrubRound(uint64_t bytes_per_second) { core_->ScrubRound(bytes_per_second); }
 void Store::BeginDrain(bool write_remote) { core_->BeginDrain(write_remote); }
 void Store::SyncAll(absl::AnyInvocable<void(absl::Status) &&> done) {
-  core_->SyncAll(std::move(done));
+  core_->disk().SyncAll(std::move(done));
 }
 bool Store::Tick() { return core_->Tick(); }
 absl::StatusOr<EventReader> Store::Watch(const SessionToken& session, const NamespaceDigest& ns) {
@@ -439,8 +439,8 @@ void Store::ReadMetadata(const ChunkId& id,
 StoreSnapshot Store::snapshot() const {
   StoreSnapshot snapshot = core_->Snapshot();
   // Asked outside the lock: it may look at files. No device is let go of meanwhile.
-  MutexLock telling(core_->telling());
-  const std::vector<NvmeDevice*> attached = core_->AttachedDevices();
+  MutexLock telling(core_->disk().leaver.telling());
+  const std::vector<NvmeDevice*> attached = core_->disk().tiers.Attached();
   for (size_t i = 0; i < attached.size(); ++i) {
     NvmeDevice* const nvme = attached[i];
     if (nvme == nullptr) continue;

@@ -28,8 +28,9 @@ namespace kvkeep::store_internal {
 
 struct DeviceTier;
 
-// An image that is being written. Core fills it without the lock, on the copy executor, and nobody
-// else looks at it before the first of its bytes has ended. From then on the lock protects it.
+// An image that is being written. WriteBacker fills it without the lock, on the copy executor, and
+// nobody else looks at it before the first of its bytes has ended. From then on the lock protects
+// it.
 struct WriteBack {
   DeviceTier* to = nullptr;
   bool blames_device = true;  // a failure is the device's, not the arena's

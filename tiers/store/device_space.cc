@@ -1,17 +1,21 @@
-// Space in G3: on which device, within the tenant's quota, and who gives some up (shares.h).
-//
-// Extents are never reused before the index batch that removes their record is committed, nor
-// before their last reader is done. A tenant's quota and share are of what its chunks hold on all
-// devices together: what is on its way out counts no more.
+#include "tiers/store/device_space.h"
+
+#include <absl/numeric/int128.h>
+
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "tiers/base/canary.h"
 #include "tiers/base/check.h"
-#include "tiers/store/core.h"
+#include "tiers/store/change.h"
 
 namespace kvkeep::store_internal {
 namespace {
+
+uint64_t Scaled(uint64_t whole, uint64_t part, uint64_t of) {
+  return static_cast<uint64_t>(absl::uint128(whole) * part / of);
+}
 
 // What a queue may be longer than another's, in chunks, before its device counts as slow.
 constexpr size_t kLongerQueue = 64;
@@ -70,15 +74,19 @@ void ForgiveWhoIsBehind(const std::vector<std::unique_ptr<DeviceTier>>& devices)
 
 }  // namespace
 
-bool Core::AnyJoins() const {
-  return std::any_of(devices_.begin(), devices_.end(), [](const auto& tier) {
-    return tier->presence == DeviceTier::Presence::kJoining;
-  });
-}
+DeviceSpace::DeviceSpace(const StoreOptions& options, Chunks* chunks, DeviceTiers* tiers,
+                         Records* records)
+    : chunks_(*chunks),
+      tiers_(*tiers),
+      records_(*records),
+      most_reserve_blocks_(options.max_device_writes_in_flight_bytes / kBlockBytes),
+      capacities_(options.g3_capacity_bytes) {}
 
-bool Core::HasG3Room(DeviceTier& tier, const Chunk& chunk) {
+// ---- which device, and what gives way there
+
+bool DeviceSpace::HasRoom(DeviceTier& tier, const Chunk& chunk) {
   if (tier.free_blocks() >= chunk.blocks()) return true;
-  return g3_shares_
+  return tiers_.shares
       .ChooseDonor(chunk.tenant, chunk.blocks(), [&tier](TenantId t) { return tier.CanGive(t); })
       .has_value();
 }
@@ -86,20 +94,20 @@ bool Core::HasG3Room(DeviceTier& tier, const Chunk& chunk) {
 // The device that suits best; for a child its parent's, so that recalling a prefix is one long
 // read, as long as that suits nearly as well: what all prompts begin with would draw all of them to
 // one device. Nothing when no device takes writes.
-DeviceTier* Core::ChooseDevice(const Chunk& chunk, ChunkSlot parent) {
+DeviceTier* DeviceSpace::ChooseDevice(const Chunk& chunk, ChunkSlot parent) {
   size_t shortest_queue = SIZE_MAX;
-  for (const auto& tier : devices_) {
+  for (const auto& tier : tiers_.all()) {
     if (tier->writable()) shortest_queue = std::min(shortest_queue, tier->writes.waiting());
   }
-  ForgiveWhoIsBehind(devices_);
+  ForgiveWhoIsBehind(tiers_.all());
   DeviceTier *parents = nullptr, *best = nullptr;
-  if (parent != kNoSlot && table_.at(parent).g3_state != G3State::kAbsent) {
-    parents = devices_[table_.at(parent).device].get();
+  if (parent != kNoSlot && chunks_.table.at(parent).g3_state != G3State::kAbsent) {
+    parents = &tiers_.of(chunks_.table.at(parent));
   }
   Suits parents_suits, best_suits;
-  for (const auto& tier : devices_) {
+  for (const auto& tier : tiers_.all()) {
     if (!tier->writable()) continue;
-    const Suits suits = HowItSuits(*tier, chunk.blocks(), HasG3Room(*tier, chunk), shortest_queue);
+    const Suits suits = HowItSuits(*tier, chunk.blocks(), HasRoom(*tier, chunk), shortest_queue);
     if (parents == tier.get()) parents_suits = suits;
     if (best != nullptr && !(suits > best_suits)) continue;
     best = tier.get();
@@ -109,87 +117,87 @@ DeviceTier* Core::ChooseDevice(const Chunk& chunk, ChunkSlot parent) {
   return stays ? parents : best;
 }
 
-Evicted Core::EvictOneFromG3(DeviceTier& tier, TenantId from) {
+Evicted DeviceSpace::EvictOne(DeviceTier& tier, TenantId from) {
   EvictionPolicy& policy = tier.policy(from);
   while (const std::optional<ChunkSlot> victim = policy.Victim()) {
-    if (table_.at(*victim).g3_reading) {
+    if (chunks_.table.at(*victim).g3_reading) {
       policy.Park(*victim);
-      Count(work::kPark);
-      if (Spent()) return Evicted::kSpent;
+      chunks_.Count(work::kPark);
+      if (chunks_.Spent()) return Evicted::kSpent;
       continue;
     }
     Change chunk(&chunks_, *victim);
     KVKEEP_CHECK(chunk->device == tier.number && chunk->tenant == from);
-    ++counters_.g3_evictions;
-    ++tenant_counters_[from.value()].g3_evictions;
-    RemoveFromG3(*chunk, *victim, EvictionPolicy::EraseReason::kEvicted);
-    Count(work::kEvict);
+    ++chunks_.counters.g3_evictions;
+    ++chunks_.tenant_counters[from.value()].g3_evictions;
+    records_.Remove(*chunk, *victim, EvictionPolicy::EraseReason::kEvicted);
+    chunks_.Count(work::kEvict);
     return Evicted::kOne;
   }
   return Evicted::kNone;
 }
 
-Core::Room Core::MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks) {
-  const uint64_t quota = g3_shares_.quota(tenant);
+DeviceSpace::Room DeviceSpace::MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks) {
+  const uint64_t quota = tiers_.shares.quota(tenant);
   if (quota > 0 && blocks > quota) return Room::kNone;
   // What a device brings that joins may be more: the oldest of all goes when it is here.
-  if (AnyJoins()) {
-    over_quota_ = true;
+  if (tiers_.AnyJoins()) {
+    tiers_.over_quota = true;
     return Room::kMade;
   }
-  while (!g3_shares_.FitsQuota(tenant, Planted(Canary::kQuotaForgotten) ? 0 : blocks)) {
-    if (Spent()) return Room::kLater;
-    Evicted evicted = EvictOneFromG3(tier, tenant);
-    for (size_t d = 0; evicted == Evicted::kNone && d < devices_.size(); ++d) {
-      evicted = EvictOneFromG3(*devices_[d], tenant);
+  while (!tiers_.shares.FitsQuota(tenant, Planted(Canary::kQuotaForgotten) ? 0 : blocks)) {
+    if (chunks_.Spent()) return Room::kLater;
+    Evicted evicted = EvictOne(tier, tenant);
+    for (size_t d = 0; evicted == Evicted::kNone && d < tiers_.size(); ++d) {
+      evicted = EvictOne(tiers_.at(d), tenant);
     }
-    for (size_t d = 0; evicted == Evicted::kNone && d < devices_.size(); ++d) {
-      evicted = EvictReplaced(*devices_[d], tenant);
+    for (size_t d = 0; evicted == Evicted::kNone && d < tiers_.size(); ++d) {
+      evicted = records_.EvictKept(tiers_.at(d), tenant);
     }
     if (evicted == Evicted::kNone) return Room::kNone;
-    if (evicted == Evicted::kOne) ++tenant_counters_[tenant.value()].g3_quota_evictions;
+    if (evicted == Evicted::kOne) ++chunks_.tenant_counters[tenant.value()].g3_quota_evictions;
   }
   return Room::kMade;
 }
 
-Evicted Core::EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blocks) {
-  Count(static_cast<uint32_t>(work::kLook * tenant_counters_.size()));
+Evicted DeviceSpace::EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blocks) {
+  chunks_.Count(static_cast<uint32_t>(work::kLook * chunks_.tenant_counters.size()));
   if (Planted(Canary::kTakesFromAnybody) && tier.CanGive(TenantId(0))) {
-    if (tenant.value() > 0) ++tenant_counters_[0].g3_pushed_out;
-    return EvictOneFromG3(tier, TenantId(0));
+    if (tenant.value() > 0) ++chunks_.tenant_counters[0].g3_pushed_out;
+    return EvictOne(tier, TenantId(0));
   }
   // Whoever turns out to have nothing that can go is not asked again.
   const auto can_give = [&tier](TenantId t) { return tier.CanGive(t); };
-  while (const std::optional<TenantId> from = g3_shares_.ChooseDonor(tenant, blocks, can_give)) {
-    const Evicted evicted = EvictOneFromG3(tier, *from);
+  while (const std::optional<TenantId> from = tiers_.shares.ChooseDonor(tenant, blocks, can_give)) {
+    const Evicted evicted = EvictOne(tier, *from);
     if (evicted == Evicted::kNone) continue;
     if (evicted == Evicted::kOne && *from != tenant) {
-      ++tenant_counters_[from->value()].g3_pushed_out;
+      ++chunks_.tenant_counters[from->value()].g3_pushed_out;
     }
     return evicted;
   }
   return Evicted::kNone;
 }
 
-bool Core::EnsureReserve(DeviceTier& tier, const Chunk& chunk) {
+bool DeviceSpace::EnsureReserve(DeviceTier& tier, const Chunk& chunk) {
   const uint64_t blocks = chunk.blocks();
   if (blocks > tier.capacity_blocks) return true;  // is about to be refused
   const uint64_t wanted = blocks + tier.reserve_blocks;
   while (tier.free_blocks() < wanted) {
     if (EvictOneFor(tier, chunk.tenant, blocks) == Evicted::kNone) return true;
-    if (Spent()) return false;
+    if (chunks_.Spent()) return false;
   }
   return true;
 }
 
-bool Core::AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
+bool DeviceSpace::Allocate(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
   const uint64_t blocks = chunk.blocks();
   KVKEEP_CHECK(chunk.device == tier.number && chunk.g3.empty());
   if (blocks > tier.capacity_blocks) return false;
   std::optional<BlockNumber> near;
-  if (parent != kNoSlot && !table_.at(parent).g3.empty() &&
-      table_.at(parent).device == chunk.device) {
-    near = BlockNumber(table_.at(parent).g3.end_block());
+  if (parent != kNoSlot && !chunks_.table.at(parent).g3.empty() &&
+      chunks_.table.at(parent).device == chunk.device) {
+    near = BlockNumber(chunks_.table.at(parent).g3.end_block());
   }
   std::optional<ExtentList> extents;
   if (tier.used_blocks() + blocks <= tier.capacity_blocks) {
@@ -200,75 +208,71 @@ bool Core::AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
     // the next attempt.
     const bool comes = tier.commits.freeing_blocks() >= blocks;
     if (!comes && EvictOneFor(tier, chunk.tenant, blocks) == Evicted::kNone) {
-      EvictReplaced(tier, std::nullopt);
+      records_.EvictKept(tier, std::nullopt);
     }
     return false;
   }
   chunk.g3 = *std::move(extents);
-  g3_shares_.Take(chunk.tenant, blocks);
+  tiers_.shares.Take(chunk.tenant, blocks);
   return true;
 }
 
-void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {
-  KVKEEP_CHECK(chunk.g3_state == G3State::kStored && !chunk.g3_reading);
-  DeviceTier& tier = *devices_[chunk.device];
-  if (chunk.in_g3_policy) tier.policy(chunk.tenant).OnErase(slot, reason);
-  chunks_.NoteGone(chunk, LifeSamples::kG3, reason);
-  chunk.in_g3_policy = false;
-  if (Planted(Canary::kReuseBeforeRemoval)) {
-    tier.allocator->Free(chunk.g3);
-    chunk.g3.clear();
-  }
-  if (!KeepReplaced(chunk, slot)) {
-    g3_shares_.Give(chunk.tenant, chunk.blocks());
-    const bool evicted = reason == EvictionPolicy::EraseReason::kEvicted;
-    tier.commits.Remove({chunk.id, std::move(chunk.g3), OverwrittenRecord(chunk, slot), evicted,
-                         chunk.g3_sequence, chunk.doubtful});
-  }
-  chunk.g3.clear();
-  chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
-  SetG3State(chunk, G3State::kAbsent);
-  KVKEEP_CHECK(tier.chunks > 0);
-  --tier.chunks;
-  // Many may go in one hold: one batch for them.
-  if (!tier.commits.under_way()) PumpLater(tier);
+// ---- limits
+
+void DeviceSpace::SetCapacities(std::vector<uint64_t> bytes) {
+  KVKEEP_CHECK(bytes.size() == tiers_.size());
+  capacities_ = std::move(bytes);
+  for (const auto& tier : tiers_.all()) Limit(*tier);
 }
 
-void Core::ShareG3() {
+void DeviceSpace::Limit(DeviceTier& tier) {
+  if (tier.presence == DeviceTier::Presence::kAway) return;
+  const uint64_t all = tier.device->capacity_blocks().value();
+  const uint64_t built = tier.device->capacity_bytes();
+  const uint64_t before = tier.capacity_blocks;
+  tier.capacity_bytes = std::min(capacities_[tier.number], built);
+  tier.capacity_blocks = Scaled(all, tier.capacity_bytes, built);
+  if (before > 0) {
+    tier.writes.SetGiven(Scaled(tier.writes.given_blocks(), tier.capacity_blocks, before));
+  }
+  tier.reserve_blocks = std::min(most_reserve_blocks_, tier.capacity_blocks / 4);
+}
+
+void DeviceSpace::Share() {
   uint64_t capacity = 0;
-  for (const auto& tier : devices_) {
+  for (const auto& tier : tiers_.all()) {
     if (tier->presence == DeviceTier::Presence::kAway) continue;
     // Of one that joins, as much as it has brought: else nobody would be above its share meanwhile.
     const bool joins = tier->presence == DeviceTier::Presence::kJoining;
-    const uint64_t space = joins ? std::min(tier->capacity_blocks, tier->joining_blocks)
-                                 : tier->capacity_blocks;
+    const uint64_t space =
+        joins ? std::min(tier->capacity_blocks, tier->joining_blocks) : tier->capacity_blocks;
     const uint64_t labels = TotalBlocks(tier->device->ReservedExtents()).value();
     capacity += space - std::min(space, labels + tier->reserve_blocks);
   }
-  g3_shares_.SetCapacity(capacity);
+  tiers_.shares.SetCapacity(capacity);
 }
 
-bool Core::EvictOverQuota(DeviceTier& tier, TenantId tenant) {
-  if (g3_shares_.FitsQuota(tenant, 0)) return false;
-  Evicted evicted = EvictOneFromG3(tier, tenant);
-  if (evicted == Evicted::kNone) evicted = EvictReplaced(tier, tenant);
-  tenant_counters_[tenant.value()].g3_quota_evictions += evicted == Evicted::kOne;
+bool DeviceSpace::EvictOverQuota(DeviceTier& tier, TenantId tenant) {
+  if (tiers_.shares.FitsQuota(tenant, 0)) return false;
+  Evicted evicted = EvictOne(tier, tenant);
+  if (evicted == Evicted::kNone) evicted = records_.EvictKept(tier, tenant);
+  chunks_.tenant_counters[tenant.value()].g3_quota_evictions += evicted == Evicted::kOne;
   return evicted != Evicted::kNone;
 }
 
-bool Core::EvictOverCapacity(DeviceTier& tier) {
+bool DeviceSpace::EvictOverCapacity(DeviceTier& tier) {
   if (!tier.over_capacity()) return false;
   const auto can_give = [&tier](TenantId tenant) { return tier.CanGive(tenant); };
   Evicted evicted = Evicted::kNone;
   while (evicted == Evicted::kNone) {
-    Count(static_cast<uint32_t>(work::kLook * tenant_counters_.size()));
-    std::optional<TenantId> from = g3_shares_.ChooseDonor(g3_shares_.nobody(), 0, can_give);
+    chunks_.Count(static_cast<uint32_t>(work::kLook * chunks_.tenant_counters.size()));
+    std::optional<TenantId> from = tiers_.shares.ChooseDonor(tiers_.shares.nobody(), 0, can_give);
     // Nobody here is above its share of all devices: then any.
-    for (TenantId tenant(0); !from.has_value() && tenant != g3_shares_.nobody(); ++tenant) {
+    for (TenantId tenant(0); !from.has_value() && tenant != tiers_.shares.nobody(); ++tenant) {
       if (can_give(tenant)) from = tenant;
     }
-    if (!from.has_value()) return EvictReplaced(tier, std::nullopt) == Evicted::kOne;
-    evicted = EvictOneFromG3(tier, *from);
+    if (!from.has_value()) return records_.EvictKept(tier, std::nullopt) == Evicted::kOne;
+    evicted = EvictOne(tier, *from);
   }
   return true;
 }

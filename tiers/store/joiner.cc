@@ -1,21 +1,5 @@
-// A device joins: what its index holds becomes chunks of the table, while the store serves. Also
-// the start, which is G2 and then the same for each device that is there.
-//
-// One thread reads the index and adopts its records in batches, a turn of the lock for each batch
-// and a hold for each slice of it (section.h).
-// Until all are adopted the device's chunks are misses and nothing is written there, so nothing of
-// it is committed, freed or synced. A record meets what happened meanwhile:
-//
-//   nobody knows the chunk          it is stored, from this record
-//   it was deleted meanwhile        the record is removed (missed_deletes.h)
-//   it is in G2 alone               it is stored as well, of the same shape; else, or while it is
-//                                   being written elsewhere, the record is kept beneath it
-//                                   (replace.cc)
-//   it is stored on another device  a record in doubt gives way to one that is not, and so does
-//                                   this one once that one is stable; of two in doubt, or of two
-//                                   sure ones of before, both are kept (replace.cc)
-//
-// A join that fails leaves nothing behind: the device is away again, and may join later.
+#include "tiers/store/joiner.h"
+
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -24,7 +8,7 @@
 #include "tiers/base/canary.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/store/core.h"
+#include "tiers/store/change.h"
 #include "tiers/store/saved_recency.h"
 
 namespace kvkeep::store_internal {
@@ -53,25 +37,25 @@ absl::Status NoteDamage(ChunkIndex& index, StableMark* mark, Doubtful* noted) {
 
 }  // namespace
 
-struct Core::MetRecord {
+struct Joiner::MetRecord {
   IndexRecord record;
   bool claimed = false;  // its blocks are its own: on the device, and no other record's
 };
 
 // Of one device on its way in; the joining thread's own.
-struct Core::Arrival {
+struct Joiner::Arrival {
   DeviceTier* tier = nullptr;
   bool at_start = false;
   ChunkIndex* index = nullptr;
   std::unique_ptr<ExtentAllocator> space;
   StableMark mark;
-  Doubtful noted;     // by the index
-  bool sure = false;  // every record of it, unless it is in doubt
+  Doubtful noted;           // by the index
+  bool sure = false;        // every record of it, unless it is in doubt
   bool doubt_grew = false;  // what is noted does not cover it
   std::vector<CommitSequence> doubtful, certain;
-  DoubtfulRecords doubts;  // those
-  size_t next_to_forget = 0;  // of unverified_, oldest first
-  size_t at_once = 1;  // so many records a batch
+  DoubtfulRecords doubts;     // those
+  size_t next_to_forget = 0;  // for Sweeper::ForgetOldest
+  size_t at_once = 1;         // so many records a batch
   std::vector<MetRecord> batch;
   std::vector<AdoptedChunk> adopted;
   SavedRecency recency;
@@ -84,8 +68,8 @@ struct Core::Arrival {
         space->PrefetchClaim(batch[i + kPrefetchAhead].record.extents);
       }
       const IndexRecord& record = batch[i].record;
-      batch[i].claimed = TotalBlocks(record.extents) == record.shape.blocks() &&
-                         space->Claim(record.extents).ok();
+      batch[i].claimed =
+          TotalBlocks(record.extents) == record.shape.blocks() && space->Claim(record.extents).ok();
     }
   }
   KnownRecord Known(const IndexRecord& record) const {
@@ -99,39 +83,31 @@ struct Core::Arrival {
   }
 };
 
-absl::Status Core::Recover() {
-  {
-    Section section(&chunks_, Section::Kind::kNotMeasured);  // nobody is served yet
-    for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
-      auto tier = std::make_unique<DeviceTier>(device, deps_.mac_key, options_, &incarnations_);
-      if (deps_.devices[device].coming) {
-        tier->coming_until = deps_.clock->Now() + kComingPatience;
-      }
-      tier->pump.SetWork([this, raw = tier.get()] {
-        chunks_.AssertHeld();
-        PumpDevice(*raw);
-      });
-      MakeG3Policies(*tier);
-      devices_.push_back(std::move(tier));
-      events_.NoteReadable(device, false);
-    }
-    RecoverG2();
-    if (remote_ != nullptr && deps_.removal_log != nullptr) {
-      for (const ChunkId& id : deps_.removal_log->Left()) {
-        // Nobody's waits for the start after which its tenant is back.
-        if (!HasPool(owners_.OwnerOf(id.ns))) continue;
-        remote_->removals.Add(id, RemoteRemovals::Why::kDeleted);
-      }
-    }
-  }
-  // Where one cannot be read this core is about to go: nothing may come back to it. So no device is
-  // here, and nothing of it begins, before all of them are read.
+Joiner::Joiner(const StoreOptions& options, const StoreDeps& deps, Parts parts)
+    : options_(options),
+      deps_(deps),
+      chunks_(*parts.chunks),
+      tiers_(*parts.tiers),
+      records_(*parts.records),
+      space_(*parts.space),
+      trimmer_(*parts.trimmer),
+      committer_(*parts.committer),
+      learned_(*parts.learned),
+      leaver_(*parts.leaver),
+      sweeper_(*parts.sweeper),
+      scrubber_(*parts.scrubber),
+      events_(*parts.events),
+      reuse_(*parts.reuse) {}
+
+// Where one cannot be read the store is about to go: nothing may come back to it. So no device is
+// here, and nothing of it begins, before all of them are read.
+absl::Status Joiner::JoinAtStart() {
   std::vector<Arrival> arrivals;
-  for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
-    if (deps_.devices[device].device == nullptr) continue;
-    DeviceTier& tier = TierOf(device);
-    KVKEEP_RETURN_IF_ERROR(BeginJoin(tier, deps_.devices[device]));
-    KVKEEP_ASSIGN_OR_RETURN(Arrival arrival, ReadRecords(tier, /*at_start=*/true));
+  for (const auto& tier : tiers_.all()) {
+    const StoreDeps::DeviceDeps& device = deps_.devices[tier->number];
+    if (device.device == nullptr) continue;
+    KVKEEP_RETURN_IF_ERROR(BeginJoin(*tier, device));
+    KVKEEP_ASSIGN_OR_RETURN(Arrival arrival, ReadRecords(*tier, /*at_start=*/true));
     arrivals.push_back(std::move(arrival));
   }
   Trim();
@@ -139,35 +115,9 @@ absl::Status Core::Recover() {
   return absl::OkStatus();
 }
 
-// One a tenant. A chunk is on one device and of one tenant: they note slots in the same memory.
-void Core::MakeG3Policies(DeviceTier& tier) {
-  for (size_t i = 0; i < tenant_counters_.size(); ++i) {
-    const DeviceTier& first = devices_.empty() ? tier : *devices_.front();
-    tier.policies.push_back(MakeEvictionPolicy(
-        options_.g3_policy,
-        {.max_chunks = chunks_.slots->max_slots(),
-         .slots = chunks_.slots,
-         .shares_memory_with = first.policies.empty() ? nullptr : first.policies[0].get()}));
-    tier.learners.push_back(LearnerIn(*tier.policies.back()));
-  }
-}
-
-DeviceTier& Core::TierOf(size_t device) {
-  Section section(&chunks_, Section::Kind::kNotMeasured);
-  return *devices_[device];
-}
-
-std::vector<NvmeDevice*> Core::AttachedDevices() {
-  std::vector<NvmeDevice*> devices;
-  devices.reserve(deps_.devices.size());
-  Section section(&chunks_, Section::Kind::kNotMeasured);
-  for (const auto& tier : devices_) devices.push_back(tier->device);
-  return devices;
-}
-
-void Core::Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done) {
-  KVKEEP_CHECK(device < deps_.devices.size() && deps.device != nullptr);
-  DeviceTier& tier = TierOf(device);
+void Joiner::Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done) {
+  KVKEEP_CHECK(device < tiers_.size() && deps.device != nullptr);
+  DeviceTier& tier = tiers_.at(device);
   absl::Status begun = BeginJoin(tier, deps);
   if (!begun.ok()) return std::move(done)(begun);
   deps.index_executor->Post([this, &tier, done = std::move(done)]() mutable {
@@ -176,7 +126,7 @@ void Core::Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallba
   });
 }
 
-absl::Status Core::BeginJoin(DeviceTier& tier, const StoreDeps::DeviceDeps& deps) {
+absl::Status Joiner::BeginJoin(DeviceTier& tier, const StoreDeps::DeviceDeps& deps) {
   const ExtentAllocator::Options space{.capacity = deps.device->capacity_blocks(),
                                        .barrier_blocks = deps.device->barrier_blocks()};
   KVKEEP_RETURN_IF_ERROR(space.Validate());
@@ -194,14 +144,14 @@ absl::Status Core::BeginJoin(DeviceTier& tier, const StoreDeps::DeviceDeps& deps
   tier.health = DeviceHealth();
   tier.commits.ForgetRefusals();
   tier.failed_data_sync = absl::OkStatus();
-  LimitDevice(limits_, tier.number);
+  space_.Limit(tier);
   return absl::OkStatus();
 }
 
-absl::Status Core::Join(DeviceTier& tier) {
+absl::Status Joiner::Join(DeviceTier& tier) {
   absl::StatusOr<Arrival> arrival = ReadRecords(tier, /*at_start=*/false);
   if (!arrival.ok()) {
-    LetGo(tier);
+    leaver_.LetGo(tier);
     return arrival.status();
   }
   Trim();
@@ -209,7 +159,7 @@ absl::Status Core::Join(DeviceTier& tier) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Core::Arrival> Core::ReadRecords(DeviceTier& tier, bool at_start) {
+absl::StatusOr<Joiner::Arrival> Joiner::ReadRecords(DeviceTier& tier, bool at_start) {
   NvmeDevice& nvme = *tier.device;
   Arrival arrival{.tier = &tier, .at_start = at_start, .index = &nvme.index()};
   arrival.space = std::make_unique<ExtentAllocator>(ExtentAllocator::Options{
@@ -227,7 +177,7 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(DeviceTier& tier, bool at_start)
   if (damaged) KVKEEP_RETURN_IF_ERROR(NoteDamage(*arrival.index, &arrival.mark, &arrival.noted));
   arrival.adopted.reserve(std::min(arrival.index->stats().records, options_.max_chunks));
   BeginAdopting(arrival, damaged);
-  LoadLearned(tier);
+  learned_.Load(tier);
   bool drains = false;
   KVKEEP_ASSIGN_OR_RETURN(const ChunkIndex::ScanResult scanned,
                           arrival.index->Scan([&](const IndexRecord& record) {
@@ -239,17 +189,17 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(DeviceTier& tier, bool at_start)
   if (drains || !AdoptBatch(arrival)) return absl::CancelledError("the store drains");
   arrival.space->EndRecovery();
   arrival.recency = SavedRecency::Read(*arrival.index, arrival.adopted);
-  arrival.doubts = DoubtfulRecords(std::exchange(arrival.doubtful, {}),
-                                   std::exchange(arrival.certain, {}));
+  arrival.doubts =
+      DoubtfulRecords(std::exchange(arrival.doubtful, {}), std::exchange(arrival.certain, {}));
   InsertByAge(arrival);
   arrival.undecodable = scanned.undecodable;
   return arrival;
 }
 
-void Core::BeginAdopting(Arrival& arrival, bool damaged) {
+void Joiner::BeginAdopting(Arrival& arrival, bool damaged) {
   Section section(&chunks_, Section::Kind::kMaintenance);
   // One batch is one section, so one turn: kHoldsOfBatch holds, fewer than a turn may have.
-  arrival.at_once = std::max<uint64_t>(1, kHoldsOfBatch * hold_.max_work() / work::kAdopt);
+  arrival.at_once = std::max<uint64_t>(1, kHoldsOfBatch * chunks_.hold.max_work() / work::kAdopt);
   DeviceTier& tier = *arrival.tier;
   KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kJoining && tier.chunks == 0);
   const Uuid known_boot = arrival.sure ? deps_.boot_id : arrival.mark.boot_id;
@@ -259,7 +209,7 @@ void Core::BeginAdopting(Arrival& arrival, bool damaged) {
   tier.joining_blocks = TotalBlocks(tier.device->ReservedExtents()).value();
 }
 
-bool Core::AdoptBatch(Arrival& arrival) {
+bool Joiner::AdoptBatch(Arrival& arrival) {
   arrival.ClaimBatch();
   chunks_.toucher.Await();  // so that no slot of the batch is touched first under the lock
   std::vector<AdoptedChunk> adopted;
@@ -273,20 +223,20 @@ bool Core::AdoptBatch(Arrival& arrival) {
     KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kJoining);
     for (size_t i = 0; i < arrival.batch.size(); ++i) {
       section.YieldIfSpent();
-      if (draining_) return false;
+      if (chunks_.draining) return false;
       if (i + kPrefetchAhead < arrival.batch.size()) {
-        table_.PrefetchFind(arrival.batch[i + kPrefetchAhead].record.id);
+        chunks_.table.PrefetchFind(arrival.batch[i + kPrefetchAhead].record.id);
       }
       const IndexRecord& record = arrival.batch[i].record;
-      Count(work::kAdopt);
+      chunks_.Count(work::kAdopt);
       // At the start what G2 alone holds gives way to records; later they to what is there.
-      if (arrival.at_start && table_.full() && table_.Find(record.id) == kNoSlot) {
-        ForgetOldestOfG2(arrival);
+      if (arrival.at_start && chunks_.table.full() && chunks_.table.Find(record.id) == kNoSlot) {
+        sweeper_.ForgetOldest(&arrival.next_to_forget);
       }
       if (deps_.recovered_records != nullptr) ++*deps_.recovered_records;
       ++tier.joined_records;
       tier.commits.NoteRecord(record.sequence);
-      over_quota_ = over_capacity_ = true;  // perhaps: trimmed when the device is here
+      tiers_.over_quota = tiers_.over_capacity = true;  // perhaps: trimmed when the device is here
       const std::optional<ChunkSlot> slot = AdoptRecord(arrival, arrival.batch[i]);
       if (slot.has_value()) adopted.push_back({.sequence = record.sequence, .slot = *slot});
       if (arrival.Known(record).doubtful && record.sequence.value() > 0) {
@@ -296,7 +246,7 @@ bool Core::AdoptBatch(Arrival& arrival) {
         certain.push_back(record.sequence);
       }
     }
-    ShareG3();
+    space_.Share();
   }
   // Its memory grows without the lock.
   arrival.adopted.insert(arrival.adopted.end(), adopted.begin(), adopted.end());
@@ -309,32 +259,19 @@ bool Core::AdoptBatch(Arrival& arrival) {
   return true;
 }
 
-void Core::ForgetOldestOfG2(Arrival& arrival) {
-  while (arrival.next_to_forget < unverified_.size()) {
-    const ChunkSlot slot = unverified_[arrival.next_to_forget++];
-    Count(work::kFind);
-    const Chunk& at = table_.at(slot);
-    const bool alone = at.g3_state == G3State::kAbsent && !replaced_.HasAny(at.id);
-    if (!at.live || at.g2_state != G2State::kUnverified || !alone) continue;
-    ++counters_.recovery_dropped_g2_chunks;
-    Change chunk(&chunks_, slot);
-    return chunks_.FreeCopy(*chunk, slot, EvictionPolicy::EraseReason::kEvicted);
-  }
-}
-
 // The chunk that is stored by this record now, if one is.
-std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const MetRecord& met) {
+std::optional<ChunkSlot> Joiner::AdoptRecord(Arrival& arrival, const MetRecord& met) {
   DeviceTier& tier = *arrival.tier;
   const IndexRecord& record = met.record;
   const bool claimed = met.claimed;
   const KnownRecord known = arrival.Known(record);
   if (claimed) tier.joining_blocks += record.shape.blocks().value();
   const bool usable = claimed && !tier.missed.Covers(record.id) &&
-                      incarnations_.Add(record.incarnation).has_value();
+                      tiers_.incarnations.Add(record.incarnation).has_value();
   ChunkSlot slot = kNoSlot;
   const Becomes becomes = usable ? WhatBecomesOf(record.id, known, &slot) : Becomes::kNothing;
   if (becomes == Becomes::kNothing) {
-    ++counters_.recovery_dropped_chunks;
+    ++chunks_.counters.recovery_dropped_chunks;
     // Its blocks go to others when the index has forgotten it.
     tier.commits.Remove({.id = record.id,
                          .extents = claimed ? record.extents : ExtentList(),
@@ -343,105 +280,98 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const MetRecord& me
     return std::nullopt;
   }
   if (becomes == Becomes::kKept) {
-    KeepBeneath(slot, tier, record.extents, known);
-    const Chunk& chunk = table_.at(slot);
-    const DeviceTier& other = *devices_[chunk.device];
+    records_.KeepBeneath(slot, tier, record.extents, known);
+    const Chunk& chunk = chunks_.table.at(slot);
+    const DeviceTier& other = tiers_.of(chunk);
     const bool ends_it = other.readable() || !other.here();  // then once that one has joined
     const bool stored = chunk.g3_state == G3State::kStored;
-    if (stored && ends_it && !Contest(chunk, known)) EndReplaced(chunk);
+    if (stored && ends_it && !records_.Contest(chunk, known)) records_.EndReplaced(chunk);
     return std::nullopt;
   }
   chunks_.EndUnbackedWait(slot);
   Change chunk(&chunks_, slot);
-  if (chunk->g3_state == G3State::kStored) LayAside(*chunk, slot);
+  if (chunk->g3_state == G3State::kStored) records_.LayAside(*chunk, slot);
   events_.NoteTiers(*chunk);  // of the device that it was on
-  g3_shares_.Take(chunk->tenant, chunk->blocks());
-  StoreBy(*chunk, tier, record.extents, known);
+  tiers_.shares.Take(chunk->tenant, chunk->blocks());
+  tiers_.StoreBy(*chunk, tier, record.extents, known);
   chunk->unadmitted = false;
-  EndReplaced(*chunk);
-  DoubtTwice(slot);
+  records_.EndReplaced(*chunk);
+  records_.DoubtTwice(slot);
   return slot;
 }
 
 // A record whose blocks are its own: of the chunk in `slot`, kept beneath that, or of no use.
-Core::Becomes Core::WhatBecomesOf(const ChunkId& id, const KnownRecord& record, ChunkSlot* slot) {
-  *slot = table_.Find(id);
-  if (*slot != kNoSlot && table_.at(*slot).g3_state == G3State::kStored) {
-    const Chunk& chunk = table_.at(*slot);
-    const DeviceTier& other = *devices_[chunk.device];
+Joiner::Becomes Joiner::WhatBecomesOf(const ChunkId& id, const KnownRecord& record,
+                                      ChunkSlot* slot) {
+  *slot = chunks_.table.Find(id);
+  if (*slot != kNoSlot && chunks_.table.at(*slot).g3_state == G3State::kStored) {
+    const Chunk& chunk = chunks_.table.at(*slot);
+    const DeviceTier& other = tiers_.of(chunk);
     if (!chunk.doubtful) {
       // One that cannot be read, or has not joined itself, may never be read again.
       const bool ends_it = other.syncs.IsStable(chunk.g3_sequence) && other.readable();
-      return ends_it && !Contest(chunk, record) ? Becomes::kNothing : Becomes::kKept;
+      return ends_it && !records_.Contest(chunk, record) ? Becomes::kNothing : Becomes::kKept;
     }
     // A sure one takes the place of one in doubt, which stays beneath until this device is here.
     const bool takes_it =
         !record.doubtful && !record.unconfirmed && !chunk.g3_reading && chunk.shape == record.shape;
     return takes_it ? Becomes::kChunk : Becomes::kKept;
   }
-  if (*slot == kNoSlot && !table_.full()) *slot = chunks_.Create(id, record.shape);
+  if (*slot == kNoSlot && !chunks_.table.full()) *slot = chunks_.Create(id, record.shape);
   if (*slot == kNoSlot) return Becomes::kNothing;
-  const bool created = !table_.at(*slot).has_g2_space();
+  const bool created = !chunks_.table.at(*slot).has_g2_space();
   return created || MayBeStoredToo(*slot, record) ? Becomes::kChunk : Becomes::kKept;
-}
-
-// Both records are sure and of processes before this one, yet a chunk has one record. A drive that
-// lost its power alone may have brought one of them back, whose blocks are another chunk's by now.
-// Only a read tells which one it is.
-bool Core::Contest(const Chunk& chunk, const KnownRecord& record) const {
-  const bool sure = !chunk.doubtful && !record.doubtful && !record.unconfirmed;
-  return sure && incarnations_.At(chunk.g3_incarnation) != incarnation_;
 }
 
 // The chunk is in G2 and in no G3. Who waits until it is durable waits for a write that this record
 // may not be worth.
-bool Core::MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const {
-  const Chunk& chunk = table_.at(slot);
+bool Joiner::MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const {
+  const Chunk& chunk = chunks_.table.at(slot);
   return chunk.g3_state == G3State::kAbsent && chunk.shape == record.shape && chunk.in_g2() &&
-         !record.unconfirmed && !durable_waiters_.Has(slot);
+         !record.unconfirmed && !tiers_.durable_waiters.Has(slot);
 }
 
 // Ahead of InsertByAge.
-void Core::PrefetchInserts(const Arrival& arrival, size_t i) {
+void Joiner::PrefetchInserts(const Arrival& arrival, size_t i) {
   if (i + kPrefetchAhead >= arrival.adopted.size()) return;
   chunks_.slots->Prefetch(arrival.adopted[i + kPrefetchAhead].slot);
 }
 
 // The oldest first: so the youngest is the first whose header is read, and of those that the scrub
 // reads. Some may be gone since they were adopted, or are in the order already.
-void Core::InsertByAge(const Arrival& arrival) {
+void Joiner::InsertByAge(const Arrival& arrival) {
   const MonotonicTime now = deps_.clock->Now();
   Section section(&chunks_, Section::Kind::kJoin);
   for (size_t i = 0; i < arrival.adopted.size(); ++i) {
     section.YieldIfSpent();
     PrefetchInserts(arrival, i);
     const ChunkSlot slot = arrival.adopted[i].slot;
-    const Chunk& chunk = table_.at(slot);
+    const Chunk& chunk = chunks_.table.at(slot);
     const bool still = chunk.live && !chunk.detached && chunk.g3_state == G3State::kStored &&
                        chunk.device == arrival.tier->number &&
                        chunk.g3_sequence == CommitSequence(arrival.adopted[i].sequence);
-    Count(work::kFind + work::kTouch);
+    chunks_.Count(work::kFind + work::kTouch);
     if (!still) continue;
     if (chunk.unconfirmed) arrival.tier->confirms.AddFirst(slot);
     if (chunk.doubtful) scrubber_.AddUnsure(slot);
     if (chunk.in_g3_policy) continue;
-    const Fingerprint fingerprint = InsertIntoG3Policy(slot, kNoSlot, now);
+    const Fingerprint fingerprint = tiers_.InsertIntoPolicy(slot, kNoSlot, now);
     reuse_.OnFound(fingerprint, chunk.blocks() * kBlockBytes);
   }
 }
 
-void Core::EndJoin(Arrival& arrival) {
+void Joiner::EndJoin(Arrival& arrival) {
   MissedDeletes missed;  // destroyed without the lock
   Section section(&chunks_, Section::Kind::kMaintenance);
   DeviceTier& tier = *arrival.tier;
   KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kJoining && tier.allocator == nullptr);
-  counters_.recovery_dropped_chunks += arrival.undecodable;
-  counters_.recovered_chunks += arrival.adopted.size();
-  counters_.missed_delete_overflows += tier.missed.overflowed();
+  chunks_.counters.recovery_dropped_chunks += arrival.undecodable;
+  chunks_.counters.recovered_chunks += arrival.adopted.size();
+  chunks_.counters.missed_delete_overflows += tier.missed.overflowed();
   std::swap(missed, tier.missed);
   tier.commits.EndJoin();
   NoteDoubtful(tier, arrival);
-  counters_.recency_dropped += arrival.recency.dropped;
+  chunks_.counters.recency_dropped += arrival.recency.dropped;
   tier.unsaved_recency.SetMost(deps_.recency_chunks);
   tier.unsaved_recency.Begin(arrival.recency.newest, arrival.recency.saved_to,
                              tier.commits.committed(), tier.newest_recency());
@@ -452,63 +382,24 @@ void Core::EndJoin(Arrival& arrival) {
   tier.presence = DeviceTier::Presence::kHere;
   tier.coming_until = MonotonicTime(0);
   events_.NoteReadable(tier.number, tier.readable());
-  ShareG3();
-  PumpLater(tier);
-  if (tier.syncs.anyone_waits()) StartSync(tier);
+  space_.Share();
+  chunks_.PumpLater(tier.pump);
+  if (tier.syncs.anyone_waits()) committer_.StartSync(tier);
 }
 
 // The quotas or capacities may be smaller than they were. Before any header of a device is read:
 // what is being read cannot go.
-void Core::Trim() {
+void Joiner::Trim() {
   Section section(&chunks_, Section::Kind::kMaintenance);
-  over_quota_ = over_capacity_ = true;
-  TrimToNewQuotas(section);
-  TrimToNewCapacities(section);
-}
-
-void Core::NotComing(size_t device) {
-  Section section(&chunks_, Section::Kind::kMaintenance);
-  DeviceTier& tier = *devices_[device];
-  if (tier.presence == DeviceTier::Presence::kAway) tier.coming_until = MonotonicTime(0);
-}
-
-bool Core::AnyComes() const {
-  const MonotonicTime now = deps_.clock->Now();
-  return std::any_of(devices_.begin(), devices_.end(),
-                     [now](const auto& tier) { return now < tier->coming_until; });
-}
-
-// Chunks that are to be durable and that no device took so far.
-void Core::WriteForWaiters(Section& section) {
-  if (!std::exchange(wait_for_device_, false)) return;
-  std::optional<ChunkSlot> next = durable_waiters_.NextFrom(ChunkSlot(0));
-  for (; next.has_value(); next = durable_waiters_.NextFrom(ChunkSlot(next->value() + 1))) {
-    section.YieldIfSpent();
-    Count(work::kFind);
-    const Chunk& chunk = table_.at(*next);
-    const bool to_write = durable_waiters_.Has(*next) && chunk.live && !chunk.detached &&
-                          chunk.g3_state == G3State::kAbsent &&
-                          chunk.resident();
-    if (!to_write) continue;
-    QueueWriteBack(*next, std::nullopt, true);
-    if (!table_.at(*next).dirty()) WaitForDevice(*next);
-  }
-}
-
-void Core::WaitForDevice(ChunkSlot slot) {
-  if (!durable_waiters_.Has(slot)) return;
-  if (AnyComes()) {
-    wait_for_device_ = true;  // Tick comes back to it
-  } else {
-    durable_waiters_.Fail(slot, absl::UnavailableError("no device takes writes now"));
-  }
+  trimmer_.NoteChanged();
+  trimmer_.Trim(section);
 }
 
 // Of what is above the stable mark nobody knows whether the data survives, or survived, the loss
 // of power: a failed sync or a drive that went away alone may have ended the last process. After a
 // power cut it is every record: the removal of an old one may be lost while its blocks were reused.
 // Kept over restarts, until they were read whole or are gone: too many cost a second write.
-void Core::NoteDoubtful(DeviceTier& tier, Arrival& arrival) {
+void Joiner::NoteDoubtful(DeviceTier& tier, Arrival& arrival) {
   std::swap(tier.doubts, arrival.doubts);
   tier.doubtful = tier.doubts.Ranges();
   // Records to come are in none of it.
@@ -517,15 +408,6 @@ void Core::NoteDoubtful(DeviceTier& tier, Arrival& arrival) {
   tier.doubtful_saved = !arrival.doubt_grew && !beyond;
   tier.doubt_shrank = tier.doubtful_saved && tier.doubtful != arrival.noted;
   tier.doubt_saved_at = deps_.clock->Now();
-}
-
-void Core::EndDoubt(Chunk& chunk) {
-  DeviceTier& tier = *devices_[chunk.device];
-  chunk.doubtful = false;
-  // The kernel's cache may have what a failed write of it never brought to the device; it tells of
-  // that once, perhaps to a process that is no more.
-  if (tier.device->io().direct()) tier.EndDoubt(chunk.g3_sequence);
-  if (!chunk.detached) EndReplaced(chunk);
 }
 
 }  // namespace kvkeep::store_internal

@@ -1,14 +1,10 @@
-// What policies of eviction have learned, kept over a restart beside the records of each device.
-//
-// Named values of the index, "learned.TIER.TAG" with the tenant's tag in hex, version 1: u8
-// version, XXH3-64 of the rest (little-endian), then what the policy said. What G2's policies
-// learned is kept on every device, and taken from the first that has it. Saved with the recency;
-// what cannot be read, is damaged, or of another version or policy, begins anew: only hits suffer.
+#include "tiers/store/learned_state.h"
+
 #include <absl/strings/str_cat.h>
 
 #include "tiers/base/bytes.h"
 #include "tiers/base/checksum.h"
-#include "tiers/store/core.h"
+#include "tiers/store/section.h"
 
 namespace kvkeep::store_internal {
 namespace {
@@ -45,30 +41,33 @@ absl::string_view Decode(absl::string_view value) {
   return value[0] == kVersion && sum == Xxh3(AsBytes(learned)) ? learned : "";
 }
 
-void Load(ChainLearner* learner, absl::string_view learned) {
+void LoadInto(ChainLearner* learner, absl::string_view learned) {
   if (learner != nullptr) learner->Load(learned);
 }
 
 }  // namespace
 
-void Core::LoadLearned(DeviceTier& tier) {
+LearnedState::LearnedState(const std::vector<TenantOptions>& tenants, Chunks* chunks)
+    : tenants_(tenants), chunks_(*chunks) {}
+
+void LearnedState::Load(DeviceTier& tier) {
   const auto saved = tier.device->index().ListMeta(kPrefix);
   if (!saved.ok()) return;
   Section section(&chunks_, Section::Kind::kMaintenance);
-  for (uint32_t t = 0; t < options_.tenants.size(); ++t) {
-    const std::string g2 = NameOf("g2", options_.tenants[t]);
-    const std::string g3 = NameOf("g3", options_.tenants[t]);
+  for (uint32_t t = 0; t < tenants_.size(); ++t) {
+    const std::string g2 = NameOf("g2", tenants_[t]);
+    const std::string g3 = NameOf("g3", tenants_[t]);
     for (const auto& [name, value] : *saved) {
       const absl::string_view learned = Decode(value);
       if (learned.empty()) continue;
-      G2Pool& own = *pools_[t];
-      if (name == g2 && !std::exchange(own.has_learned, true)) Load(own.learner, learned);
-      if (name == g3) Load(tier.learners[t], learned);
+      G2Pool& own = *chunks_.pools[t];
+      if (name == g2 && !std::exchange(own.has_learned, true)) LoadInto(own.learner, learned);
+      if (name == g3) LoadInto(tier.learners[t], learned);
     }
   }
 }
 
-void Core::SaveLearned(DeviceTier& tier) {
+void LearnedState::Save(DeviceTier& tier) {
   std::vector<std::pair<std::string, std::string>> all;
   const auto add = [&all](std::string name, const ChainLearner* learner) {
     if (learner == nullptr) return;
@@ -76,19 +75,25 @@ void Core::SaveLearned(DeviceTier& tier) {
     if (learned.empty() || learned.size() > kMaxBytes) return;
     all.emplace_back(std::move(name), std::move(learned));
   };
-  for (uint32_t t = 0; t < options_.tenants.size(); ++t) {
-    add(NameOf("g2", options_.tenants[t]), pools_[t]->learner);
-    add(NameOf("g3", options_.tenants[t]), tier.learners[t]);
+  for (uint32_t t = 0; t < tenants_.size(); ++t) {
+    add(NameOf("g2", tenants_[t]), chunks_.pools[t]->learner);
+    add(NameOf("g3", tenants_[t]), tier.learners[t]);
   }
   if (all.empty()) return;
   ++tier.saves;
   ChunkIndex* index = &tier.device->index();
-  Later([this, &tier, index, all = std::move(all)]() mutable {
+  chunks_.Later([this, &tier, index, all = std::move(all)]() mutable {
     tier.index_executor->Post([this, &tier, index, all = std::move(all)] {
       for (const auto& [name, learned] : all) SaveIfChanged(*index, name, Encode(learned));
-      OnLearnedSaved(tier);
+      OnSaved(tier);
     });
   });
+}
+
+void LearnedState::OnSaved(DeviceTier& tier) {
+  Section section(&chunks_, Section::Kind::kMaintenance);
+  KVKEEP_CHECK(tier.saves > 0);
+  --tier.saves;
 }
 
 }  // namespace kvkeep::store_internal

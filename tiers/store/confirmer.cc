@@ -1,57 +1,71 @@
-// Records of another boot: each one's header is read before its chunk is promised to anybody.
+#include "tiers/store/confirmer.h"
+
+#include <memory>
+#include <utility>
+
 #include "tiers/base/canary.h"
 #include "tiers/base/check.h"
-#include "tiers/store/core.h"
+#include "tiers/store/change.h"
+#include "tiers/store/section.h"
 
 namespace kvkeep::store_internal {
 
+Confirmer::Confirmer(const StoreDeps& deps, Chunks* chunks, DeviceTiers* tiers, Records* records,
+                     Committer* committer, const ImageVerifier* verifier)
+    : chunks_(*chunks),
+      tiers_(*tiers),
+      records_(*records),
+      committer_(*committer),
+      verifier_(*verifier),
+      deps_(deps) {}
+
 // After a power cut a record may point at blocks whose data never arrived, or that hold another
 // image: a chunk is promised only once its header has been read.
-void Core::PumpConfirms(DeviceTier& tier) {
+void Confirmer::Pump(DeviceTier& tier) {
   if (!tier.here()) return;  // the end of its join comes back to it
   if (tier.confirmed() && tier.confirmed_boot != deps_.boot_id) {
     tier.confirmed_boot = deps_.boot_id;
     // Said at once: who is killed before the next sync would leave records that the next start
     // takes for those of another boot.
     tier.syncs.NoteDirty();
-    StartSync(tier);
+    committer_.StartSync(tier);
   }
   if (!tier.readable()) return;  // Tick comes back to it
   tier.confirms.TakeDue(deps_.clock->Now());
   while (tier.confirms.may_begin()) {
-    if (Spent()) return PumpLater(tier);
+    if (chunks_.Spent()) return chunks_.PumpLater(tier.pump);
     const ConfirmQueue::Entry confirm = *tier.confirms.Next();
     const ChunkSlot slot = confirm.slot;
-    Count(work::kFind);
-    Chunk& chunk = table_.at(slot);
+    chunks_.Count(work::kFind);
+    Chunk& chunk = chunks_.table.at(slot);
     const bool same = chunk.live && chunk.unconfirmed && chunk.device == tier.number;
     if (!same || chunk.g3_reading) continue;
     auto page = std::make_shared<AlignedPage>();
     if (!page->ok()) {
-      ++counters_.allocation_failures;
+      ++chunks_.counters.allocation_failures;
       return tier.confirms.AddAgain(confirm, deps_.clock->Now());
     }
-    Count(work::kStart);
+    chunks_.Count(work::kStart);
     tier.confirms.Begin();
     KVKEEP_CHECK(chunk.g3_state == G3State::kStored);
-    // As a promotion does: while it is set nobody takes the record off (EvictOneFromG3 parks it)
-    // and the device does not leave, so OnConfirmRead finds the same chunk in the slot. The queue
-    // may name a slot that is another chunk's by now: one header more is read.
+    // As a promotion does: while it is set nobody takes the record off (DeviceSpace::EvictOne parks
+    // it) and the device does not leave, so OnRead finds the same chunk in the slot. The queue may
+    // name a slot that is another chunk's by now: one header more is read.
     chunk.g3_reading = true;
     IoOperation read{.kind = IoOperation::Kind::kRead,
                      .offset = DeviceOffset(chunk.g3.first_block().value() * kBlockBytes),
                      .data = page->bytes,
                      .bytes = kHeaderBytes,
                      .done = [this, confirm, page](absl::Status status) {
-                       OnConfirmRead(confirm, *page, std::move(status));
+                       OnRead(confirm, *page, std::move(status));
                      }};
-    Later([io = &tier.device->io(), read = std::move(read)]() mutable {
+    chunks_.Later([io = &tier.device->io(), read = std::move(read)]() mutable {
       io->Submit(std::move(read));
     });
   }
 }
 
-void Core::OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::Status status) {
+void Confirmer::OnRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::Status status) {
   const ChunkSlot slot = confirm.slot;
   ImageHeader header;
   const bool io_ok = status.ok();
@@ -65,13 +79,13 @@ void Core::OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::S
     if (decoded.ok()) header = *std::move(decoded);
   }
   Section section(&chunks_);
-  DeviceTier& tier = *devices_[table_.at(slot).device];
+  DeviceTier& tier = tiers_.of(chunks_.table.at(slot));
   tier.confirms.End();
   tier.health.NoteHeard();
   if (away) {  // that says nothing about the record
-    NoteIo(tier, false, status);
+    tiers_.NoteIo(tier, false, status);
   } else if (io_ok || confirm.failures == 1) {  // one bad spot is no broken device
-    NoteIo(tier, false, io_ok ? absl::OkStatus() : status);
+    tiers_.NoteIo(tier, false, io_ok ? absl::OkStatus() : status);
   }
   if (away || again) tier.confirms.AddAgain(confirm, deps_.clock->Now());
   bool detached = false, keyless = false;
@@ -80,7 +94,7 @@ void Core::OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::S
     KVKEEP_CHECK(chunk->g3_reading && chunk->g3_state == G3State::kStored);
     chunk->g3_reading = false;
     detached = chunk->detached;
-    if (chunk->in_g3_policy) g3_policy(*chunk).Unpark(slot);
+    if (chunk->in_g3_policy) tiers_.policy(*chunk).Unpark(slot);
     if (status.ok()) status = tier.CheckHeader(header, *chunk);
     if (status.ok() && header.encryption.has_value() &&
         verifier_.KeyOf(*header.encryption) == nullptr) {
@@ -88,13 +102,15 @@ void Core::OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::S
       status = absl::NotFoundError("its key is not in the key ring");
     }
     chunk->unconfirmed = !status.ok();  // nobody is told of one that is about to go
-    if (status.ok() && Planted(Canary::kDoubtEndsEarly) && chunk->doubtful) EndDoubt(*chunk);
+    if (status.ok() && Planted(Canary::kDoubtEndsEarly) && chunk->doubtful) {
+      records_.EndDoubt(*chunk);
+    }
   }
   if (!status.ok() && !away && !again && !detached) {
-    ++(keyless ? counters_.keyless_chunks : counters_.stale_records);
-    LoseChunk(slot);
+    ++(keyless ? chunks_.counters.keyless_chunks : chunks_.counters.stale_records);
+    records_.Lose(slot);
   }
-  PumpConfirms(tier);
+  Pump(tier);
 }
 
 }  // namespace kvkeep::store_internal

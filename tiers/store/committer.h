@@ -1,0 +1,81 @@
+// Committer: brings records into the devices' indexes and out of them, and syncs.
+//
+// What is to be added or removed waits in IndexCommits, of each device; PumpIndex makes a batch of
+// it and hands that to the device's index executor. StartSync has the data of a device, then its
+// index, made stable. An outcome changes the chunks: stored, given up, or as before.
+//
+// Owned by Disk (disk.h). The store's lock protects it; outcomes come on the devices' executors and
+// take the lock themselves.
+#pragma once
+
+#include <memory>
+
+#include "tiers/base/histogram.h"
+#include "tiers/store/chunks.h"
+#include "tiers/store/device_tiers.h"
+#include "tiers/store/records.h"
+#include "tiers/store/section.h"
+#include "tiers/store/snapshot.h"
+
+namespace kvkeep::store_internal {
+
+class Committer {
+ public:
+  // Who writes to the devices.
+  class Host {
+   public:
+    // The dirty budget may have room again.
+    virtual void PumpUnbacked(DeviceTier& tier) STORE_LOCKED = 0;
+    // The device may have space again, or takes no writes any more.
+    virtual void PumpWrites(DeviceTier& tier) STORE_LOCKED = 0;
+
+   protected:
+    ~Host() = default;
+  };
+
+  // All are borrowed.
+  Committer(Chunks* chunks, DeviceTiers* tiers, Records* records, const Clock* clock, Host* host);
+
+  // Begins a batch, if one may begin. Called by the device's pump, too.
+  void PumpIndex(DeviceTier& tier) STORE_LOCKED;
+  // Begins a sync, unless one is under way or the device is not here.
+  void StartSync(DeviceTier& tier) STORE_LOCKED;
+  // Gives up all adds that no batch has taken. Returns how many they were. May yield.
+  uint64_t GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why) STORE_LOCKED;
+  // Answers who waits for a device that does not answer. Called about ten times a second.
+  void Tick(DeviceTier& tier) STORE_LOCKED;
+
+  // ---- who waits
+  // Calls `done` once no index has a record that was to be removed up to now. `durable`: and those
+  // removals are stable. A device that is not here learns of them when it joins.
+  void WhenRemoved(bool durable, StatusCallback done) STORE_LOCKED;
+  // Calls `done` once all that is committed now is stable, on all devices.
+  void WhenAllStable(StatusCallback done) STORE_LOCKED;
+
+  // How old chunks were when their record was committed.
+  const Histogram& write_back_age() const STORE_LOCKED { return write_back_age_; }
+
+ private:
+  bool MayBeClean(const DeviceTier& tier) const STORE_LOCKED;
+  void BecomeUnclean(DeviceTier& tier) STORE_LOCKED;
+  void OnCommitted(DeviceTier& tier, std::shared_ptr<CommitBatch> batch, absl::Status status);
+  void EndBatch(DeviceTier& tier, Section& section, const CommitBatch& batch) STORE_LOCKED;
+  void EndFailedBatch(DeviceTier& tier, Section& section, CommitBatch& batch,
+                      const absl::Status& why, bool put_off) STORE_LOCKED;
+  void OnAddCommitted(DeviceTier& tier, const PendingAdd& add) STORE_LOCKED;
+  void RemoveUnsure(DeviceTier& tier, const PendingAdd& add) STORE_LOCKED;
+  void OnSynced(DeviceTier& tier, const StableMark& mark, bool doubt_saved, absl::Status status);
+  void OnSyncPutOff(DeviceTier& tier);
+  void WhenStable(DeviceTier& tier, StatusCallback done);
+  // Frees extents that nothing refers to once `sequence` is stable.
+  void FreeWhenStable(DeviceTier& tier, CommitSequence sequence, ExtentList extents) STORE_LOCKED;
+
+  Chunks& chunks_;
+  DeviceTiers& tiers_;
+  Records& records_;
+  const Clock& clock_;
+  Host& host_;
+  Histogram write_back_age_ STORE_GUARDED{kAgeBounds};
+};
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,70 @@
+// DeviceSpace: space in G3. On which device a chunk is written, within the tenant's quota, and who
+// gives some up for it (shares.h).
+//
+// Extents are never reused before the index batch that removes their record is committed, nor
+// before their last reader is done. A tenant's quota and share are of what its chunks hold on all
+// devices together: what is on its way out counts no more.
+//
+// Owned by Disk (disk.h). The store's lock protects it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tiers/store/chunks.h"
+#include "tiers/store/device_tiers.h"
+#include "tiers/store/records.h"
+
+namespace kvkeep::store_internal {
+
+class DeviceSpace {
+ public:
+  // kNone: there is no room, whatever goes now. kLater: this hold has done its share of work.
+  enum class Room : uint8_t { kMade, kNone, kLater };
+
+  // All are borrowed.
+  DeviceSpace(const StoreOptions& options, Chunks* chunks, DeviceTiers* tiers, Records* records);
+
+  // ---- for a chunk that is to be written
+  // Null: no device takes writes now.
+  DeviceTier* ChooseDevice(const Chunk& chunk, ChunkSlot parent) STORE_LOCKED;
+  // Evicts the tenant's own chunks, on this device first, until its quota has room for so many
+  // blocks.
+  Room MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks) STORE_LOCKED;
+  // Evicts until the device has its reserve of free blocks beside this chunk. Returns false if that
+  // has to go on in another hold.
+  bool EnsureReserve(DeviceTier& tier, const Chunk& chunk) STORE_LOCKED;
+  // Takes space for the chunk, next to its parent if that is possible. Returns false if there is
+  // none now.
+  bool Allocate(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) STORE_LOCKED;
+
+  // ---- eviction
+  // One chunk of the tenant's.
+  Evicted EvictOne(DeviceTier& tier, TenantId from) STORE_LOCKED;
+  // One chunk of a tenant above its quota. Returns false if it is not above, or nothing can go.
+  bool EvictOverQuota(DeviceTier& tier, TenantId tenant) STORE_LOCKED;
+  // One chunk of a device above its capacity. Returns false if it is not above, or nothing can go.
+  bool EvictOverCapacity(DeviceTier& tier) STORE_LOCKED;
+
+  // ---- limits
+  // In bytes of each device's directory. What lies above is evicted by Trimmer.
+  void SetCapacities(std::vector<uint64_t> bytes) STORE_LOCKED;
+  // A device has come: gives it its capacity.
+  void Limit(DeviceTier& tier) STORE_LOCKED;
+  // A device has come or gone, or has another capacity: what tenants share has changed.
+  void Share() STORE_LOCKED;
+
+ private:
+  // Whether there is space for the chunk, or a tenant that would give some.
+  bool HasRoom(DeviceTier& tier, const Chunk& chunk) STORE_LOCKED;
+  // Evicts one chunk of the tenant that has to give (shares.h), so that `tenant` gets its blocks.
+  Evicted EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blocks) STORE_LOCKED;
+
+  Chunks& chunks_;
+  DeviceTiers& tiers_;
+  Records& records_;
+  const uint64_t most_reserve_blocks_;
+  std::vector<uint64_t> capacities_ STORE_GUARDED;  // by device, in bytes
+};
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,101 @@
+// Joiner: lets a device join. What its index holds becomes chunks of the table, while the store
+// serves. Also at the start, for each device that is there.
+//
+// One thread reads the index and adopts its records in batches, a turn of the lock for each batch
+// and a hold for each slice of it (section.h). Until all are adopted the device's chunks are misses
+// and nothing is written there, so nothing of it is committed, freed or synced. A record meets what
+// happened meanwhile:
+//
+//   nobody knows the chunk          it is stored, from this record
+//   it was deleted meanwhile        the record is removed (missed_deletes.h)
+//   it is in G2 alone               it is stored as well, of the same shape; else, or while it is
+//                                   being written elsewhere, the record is kept beneath it
+//                                   (records.h)
+//   it is stored on another device  a record in doubt gives way to one that is not, and so does
+//                                   this one once that one is stable; of two in doubt, or of two
+//                                   sure ones of before, both are kept (records.h)
+//
+// A join that fails leaves nothing behind: the device is away again, and may join later.
+//
+// Owned by Disk (disk.h). The store's lock protects the chunks; an arrival is the joining thread's.
+#pragma once
+
+#include <optional>
+
+#include "tiers/store/chunks.h"
+#include "tiers/store/committer.h"
+#include "tiers/store/device_space.h"
+#include "tiers/store/device_tiers.h"
+#include "tiers/store/learned_state.h"
+#include "tiers/store/leaver.h"
+#include "tiers/store/records.h"
+#include "tiers/store/reuse_meter.h"
+#include "tiers/store/scrubber.h"
+#include "tiers/store/sweeper.h"
+#include "tiers/store/trimmer.h"
+
+namespace kvkeep::store_internal {
+
+class Joiner {
+ public:
+  // What it works on; all are borrowed.
+  struct Parts {
+    Chunks* chunks;
+    DeviceTiers* tiers;
+    Records* records;
+    DeviceSpace* space;
+    Trimmer* trimmer;
+    Committer* committer;
+    LearnedState* learned;
+    Leaver* leaver;
+    Sweeper* sweeper;
+    Scrubber* scrubber;
+    EventHub* events;
+    ReuseMeter* reuse;
+  };
+  Joiner(const StoreOptions& options, const StoreDeps& deps, Parts parts);
+
+  // Joins all devices of StoreDeps. An error: one of them cannot be read, and none is here.
+  absl::Status JoinAtStart();
+  // As Store::Attach.
+  void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
+
+ private:
+  struct Arrival;
+  struct MetRecord;
+  enum class Becomes : uint8_t { kChunk, kKept, kNothing };
+
+  absl::Status BeginJoin(DeviceTier& tier, const StoreDeps::DeviceDeps& deps);
+  absl::Status Join(DeviceTier& tier);
+  absl::StatusOr<Arrival> ReadRecords(DeviceTier& tier, bool at_start);
+  void BeginAdopting(Arrival& arrival, bool damaged);
+  // Returns false if the store drains, so nothing joins any more.
+  bool AdoptBatch(Arrival& arrival);
+  // Returns the chunk that is stored by this record now, if one is.
+  std::optional<ChunkSlot> AdoptRecord(Arrival& arrival, const MetRecord& met) STORE_LOCKED;
+  Becomes WhatBecomesOf(const ChunkId& id, const KnownRecord& record, ChunkSlot* slot)
+      STORE_LOCKED;
+  bool MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const STORE_LOCKED;
+  void PrefetchInserts(const Arrival& arrival, size_t i) STORE_LOCKED;
+  void InsertByAge(const Arrival& arrival);
+  void Trim();
+  void EndJoin(Arrival& arrival);
+  void NoteDoubtful(DeviceTier& tier, Arrival& arrival) STORE_LOCKED;
+
+  const StoreOptions& options_;  // of the start
+  const StoreDeps& deps_;
+  Chunks& chunks_;
+  DeviceTiers& tiers_;
+  Records& records_;
+  DeviceSpace& space_;
+  Trimmer& trimmer_;
+  Committer& committer_;
+  LearnedState& learned_;
+  Leaver& leaver_;
+  Sweeper& sweeper_;
+  Scrubber& scrubber_;
+  EventHub& events_;
+  ReuseMeter& reuse_;
+};
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,57 @@
+// Leaver: lets go of a device while the store serves: it is to be opened anew, or is given up.
+//
+// Nothing begins on it from then on: its chunks are misses, what waits to be written is offered to
+// other devices. What is under way ends by itself; Tick sees when. Then the store lets go of the
+// device. Its index keeps its records; those that were to be removed are remembered as missed
+// deletes (missed_deletes.h), so that none of them is a chunk again when the device joins.
+//
+// Owned by Disk (disk.h). The store's lock protects it.
+#pragma once
+
+#include "tiers/base/mutex.h"
+#include "tiers/store/chunks.h"
+#include "tiers/store/committer.h"
+#include "tiers/store/device_space.h"
+#include "tiers/store/device_tiers.h"
+#include "tiers/store/records.h"
+#include "tiers/store/section.h"
+
+namespace kvkeep::store_internal {
+
+class Leaver {
+ public:
+  // All are borrowed.
+  Leaver(const Clock* clock, Chunks* chunks, DeviceTiers* tiers, Records* records,
+         DeviceSpace* space, Committer* committer, EventHub* events);
+
+  // As Store::Detach. Takes the lock.
+  void Detach(size_t device, StatusCallback done);
+  // Goes on with a device that leaves, once nothing of it is under way. On its index executor, as
+  // it may be long. Called about ten times a second.
+  void Tick(DeviceTier& tier) STORE_LOCKED;
+  // A device cannot join: all that the table knows of it goes, and its index keeps what it has.
+  // Takes the lock.
+  void LetGo(DeviceTier& tier);
+
+  // Who holds it may ask a device that DeviceTiers::Attached names: none is let go of meanwhile.
+  // Taken before the store's lock.
+  Mutex* telling() { return &telling_mu_; }
+
+ private:
+  void Leave(DeviceTier& tier, StatusCallback has_left);
+  void ForgetAll(Section& section, DeviceTier& tier) STORE_LOCKED;
+  // The chunk's part in G3. What G2 has of it is to be written again.
+  void Forget(ChunkSlot slot) STORE_LOCKED;
+  void ForgetRecord(ChunkSlot slot) STORE_LOCKED;
+
+  const Clock& clock_;
+  Chunks& chunks_;
+  DeviceTiers& tiers_;
+  Records& records_;
+  DeviceSpace& space_;
+  Committer& committer_;
+  EventHub& events_;
+  Mutex telling_mu_;
+};
+
+}  // namespace kvkeep::store_internal

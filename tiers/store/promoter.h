@@ -1,0 +1,32 @@
+// Promoter: brings a chunk of G3 into G2.
+//
+// Takes space in its tenant's pool and has the image read (promotions.h). Owns nothing; the store's
+// lock protects what it changes.
+#pragma once
+
+#include "tiers/store/chunks.h"
+#include "tiers/store/device_tiers.h"
+#include "tiers/store/promotions.h"
+#include "tiers/store/section.h"
+
+namespace kvkeep::store_internal {
+
+class Promoter {
+ public:
+  // All are borrowed.
+  Promoter(Chunks* chunks, DeviceTiers* tiers, Promotions* promotions)
+      : chunks_(*chunks), tiers_(*tiers), promotions_(*promotions) {}
+
+  // Sees that the chunk is in G2 or on its way there. Returns false if there is no space, as always
+  // for Nobody's chunks, or if the chunk went while this yielded. May yield. The parent is none, or
+  // pinned by the caller. `tenant` owns the chunk.
+  bool EnsureInG2(Section& section, const ReadQueue::Requester& requester, TenantId tenant,
+                  ChunkSlot slot, ChunkSlot parent, bool transient) STORE_LOCKED;
+
+ private:
+  Chunks& chunks_;
+  DeviceTiers& tiers_;
+  Promotions& promotions_;
+};
+
+}  // namespace kvkeep::store_internal

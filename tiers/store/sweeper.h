@@ -1,0 +1,62 @@
+// Sweeper: takes over the chunks that an earlier process left in G2, and sees that each is verified
+// before long.
+//
+// At the start each image that is marked (live_marks.h) becomes a chunk: one MAC each, O(marks).
+// Clients saw all of that memory and wrote the payloads in it, so it is not searched. The payload
+// is not looked at then; the chunk is kUnverified until it is first wanted, or the sweep comes by.
+// The sweep verifies them one at a time, the most recent first. It also forgets what lies on memory
+// that broke.
+//
+// The store's lock protects it.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tiers/store/chunks.h"
+#include "tiers/store/device_tiers.h"
+#include "tiers/store/filler.h"
+#include "tiers/store/owners.h"
+#include "tiers/store/records.h"
+#include "tiers/store/reuse_meter.h"
+#include "tiers/store/section.h"
+
+namespace kvkeep::store_internal {
+
+class Sweeper {
+ public:
+  // All are borrowed.
+  Sweeper(const StoreDeps& deps, Chunks* chunks, DeviceTiers* tiers, Records* records,
+          Filler* filler, const Owners* owners, ReuseMeter* reuse);
+
+  // Adopts what an earlier process left. REQUIRES: there is no chunk yet.
+  void Recover() STORE_LOCKED;
+  // Forgets the oldest of those that nothing but G2 has, to make room in the table. `next`: the
+  // caller's position among them, 0 at first.
+  void ForgetOldest(size_t* next) STORE_LOCKED;
+
+  // Forgets what lies on broken memory, and goes on. Called about ten times a second. May yield.
+  void Tick(Section& section) STORE_LOCKED;
+  // A verification of this chunk is over, well or not.
+  void OnVerified(ChunkSlot slot) STORE_LOCKED;
+  bool at_rest() const STORE_LOCKED { return unverified_.empty(); }
+
+ private:
+  struct RecoveredImage;
+  // None: the marked block does not begin an image of this arena.
+  std::optional<RecoveredImage> AdoptImage(BlockNumber block) STORE_LOCKED;
+  void GoOn() STORE_LOCKED;
+
+  const StoreDeps& deps_;
+  Chunks& chunks_;
+  DeviceTiers& tiers_;
+  Records& records_;
+  Filler& filler_;
+  const Owners& owners_;
+  ReuseMeter& reuse_;
+  std::vector<ChunkSlot> unverified_ STORE_GUARDED;  // swept from the back; may be gone
+  ChunkSlot sweeping_ STORE_GUARDED = kNoSlot;
+  uint64_t budget_bytes_ STORE_GUARDED = 0;  // until the next tick
+};
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,88 @@
+// WriteBacker: writes chunks from G2 to the devices of G3.
+//
+//   Enqueue --> queued, on a device --> writing --> Committer --> stored
+//      \__ waits unbacked, in its tenant's queue (unbacked_queue.h): offered again
+//
+// Until it is stored the copy in G2 stays. A chunk waits unbacked when the dirty budget is used up
+// or no device takes writes; it stays evictable, so that a flood pushes out nothing that is hot.
+// What the admission does not want is offered again when it is used.
+//
+// Owned by Disk (disk.h). The store's lock protects it. Images are made and encrypted on the copy
+// executor; writes end on any thread and take the lock themselves.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tiers/policy/admission_policy.h"
+#include "tiers/store/cipher_buffers.h"
+#include "tiers/store/committer.h"
+#include "tiers/store/device_space.h"
+#include "tiers/store/device_tiers.h"
+#include "tiers/store/section.h"
+
+namespace kvkeep::store_internal {
+
+class WriteBacker final : public Committer::Host {
+ public:
+  using Admissions = std::vector<std::unique_ptr<AdmissionPolicy>>;  // by TenantId
+
+  // Admits nothing until it has admissions. `keys`: by TenantId; null: images are written as they
+  // are. All pointers are borrowed.
+  WriteBacker(const StoreOptions& options, const StoreDeps& deps, Chunks* chunks,
+              DeviceTiers* tiers, DeviceSpace* space, Committer* committer,
+              std::vector<const DataKey*> keys, std::shared_ptr<CipherBuffers> buffers);
+
+  // ---- one chunk. REQUIRES: it is resident in G2, and not in G3.
+  // Queues its write and has what may begin now begin. `forced`: whatever the dirty budget and the
+  // admission say.
+  void Queue(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced) STORE_LOCKED;
+  // Queues its write. Returns the device that has to be pumped; null: the chunk stays unbacked.
+  DeviceTier* Enqueue(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced)
+      STORE_LOCKED;
+  // Somebody may wait until the chunk is durable, and it is not on its way: they wait for a device
+  // that is coming. If none is, they are told.
+  void WaitForDevice(ChunkSlot slot) STORE_LOCKED;
+
+  // ---- what may go on now
+  void PumpWrites(DeviceTier& tier) STORE_LOCKED override;
+  void PumpUnbacked(DeviceTier& tier) STORE_LOCKED override;
+  // Queues all that waits unbacked, whatever the budget: the store drains. May yield.
+  void DrainUnbacked(Section& section) STORE_LOCKED;
+  // Queues chunks that are to be durable and that no device took so far. May yield.
+  void WriteForWaiters(Section& section) STORE_LOCKED;
+  bool waits_for_device() const STORE_LOCKED { return wait_for_device_; }
+
+  // ---- which chunks are worth a write
+  void SwapAdmissions(Admissions& admissions) STORE_LOCKED { admissions_.swap(admissions); }
+  AdmissionPolicy& admission(TenantId tenant) STORE_LOCKED { return *admissions_[tenant.value()]; }
+
+  // As KVKEEP_CHECK, of what waits unbacked.
+  void CheckInvariants() const STORE_LOCKED;
+
+ private:
+  bool Admit(Chunk& chunk) STORE_LOCKED;
+  // It was queued for a device that takes no writes now. Returns false if no other one does.
+  bool MoveQueued(const WriteLane::Queued& queued) STORE_LOCKED;
+  void StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) STORE_LOCKED;
+  void SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
+                   const ImagePlacement& placement);
+  void SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g2, ImageHeader header);
+  void OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status);
+  DeviceTier* EnqueueUnbacked(ChunkSlot slot) STORE_LOCKED;
+
+  Chunks& chunks_;
+  DeviceTiers& tiers_;
+  DeviceSpace& space_;
+  Committer& committer_;
+  const StoreDeps& deps_;
+  const uint64_t most_in_flight_bytes_;
+  const std::vector<const DataKey*> keys_;
+  const std::shared_ptr<CipherBuffers> cipher_buffers_;
+  Admissions admissions_ STORE_GUARDED;
+  bool wait_for_device_ STORE_GUARDED = false;  // somebody does
+};
+
+}  // namespace kvkeep::store_internal
