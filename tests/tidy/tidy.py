@@ -26,7 +26,6 @@ KNOWN_MISSING = {}
 KNOWN_LONG_LINES = {}
 # Headers beyond MAX_HEADER_LINES: path -> why it is better in one piece.
 LONG_HEADERS = {
-    "tiers/store/core.h": "declares the one state machine whose methods fill 25 files",
     "proto/local/protocol.h": "a wire contract is read as one page",
     "client/c/kvkeep.h": "the C ABI: one file to install, to read and to bind to",
 }

@@ -7,14 +7,14 @@
 namespace kvkeep {
 
 enum class Canary {
-  kVisibleBeforeSealed = 1,  // store.cc: a put is found from its reservation on
+  kVisibleBeforeSealed = 1,  // handles.cc: a put is found from its reservation on
   kReuseUnderLease = 2,      // chunks.cc: G2 evicts what is pinned
   kReuseBeforeRemoval = 3,   // records.cc: extents of G3 free before the batch that removes them
   kLostWakeUp = 4,           // filler.cc: a promotion that ends starts no other one
-  kDoubleFree = 5,           // put.cc: the loser of two puts gives its space back twice
+  kDoubleFree = 5,           // put_calls.cc: the loser of two puts gives its space back twice
   kChecksumSkipped = 6,      // image_verifier.cc: no piece is compared with its checksum
-  kPromiseNotReserved = 7,   // grant.cc: what a lease promises gets no space in G2
-  kPresentUnsealed = 8,      // put.cc: PRESENT while a put of that size is under way
+  kPromiseNotReserved = 7,   // granter.cc: what a lease promises gets no space in G2
+  kPresentUnsealed = 8,      // put_calls.cc: PRESENT while a put of that size is under way
   kQuotaForgotten = 9,       // device_space.cc: a tenant may hold one chunk more than its quota
   kTakesFromAnybody = 10,    // device_space.cc: the first tenant gives, whatever its share
   kHeaderBelieved = 11,      // filler.cc: an image of the right shape is taken for the chunk's

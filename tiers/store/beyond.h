@@ -42,6 +42,7 @@ class Beyond {
       STORE_LOCKED;
   // 0: nothing is written.
   void SetWriteRate(uint64_t bytes_per_second) STORE_LOCKED;
+  bool writes() const STORE_LOCKED { return writes_; }  // the rate is not 0
   // The store drains. `writes`: what waits is still written, and what could not be is offered once
   // more. Else nothing more begins. May yield.
   void BeginDrain(Section& section, bool writes) STORE_LOCKED;

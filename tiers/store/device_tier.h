@@ -1,4 +1,4 @@
-// DeviceTier: one device of G3, as the core sees it: its space, its queues, how it is. Plain. The
+// DeviceTier: one device of G3, as the store sees it: its space, its queues, how it is. Plain. The
 // store's lock protects all but `heard`, and `failed_data_sync`, which is the sync executor's.
 #pragma once
 

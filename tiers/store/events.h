@@ -23,7 +23,7 @@ namespace kvkeep {
 
 class Store;
 namespace store_internal {
-class Core;
+class Watches;
 }
 
 struct EventLimits {
@@ -58,7 +58,7 @@ class EventReader {
   EventReader& operator=(EventReader&& other) noexcept;
   ~EventReader();
 
-  explicit operator bool() const { return core_ != nullptr; }
+  explicit operator bool() const { return watches_ != nullptr; }
   // What comes next, if there is anything; never waits. FailedPrecondition: its session was closed.
   absl::StatusOr<EventBatch> Next();
   // Calls `wake` once when there is more for Next, its session was closed, or the reader is gone;
@@ -67,7 +67,7 @@ class EventReader {
 
  private:
   friend class Store;
-  store_internal::Core* core_ = nullptr;
+  store_internal::Watches* watches_ = nullptr;
   uint64_t id_ = 0;
 };
 

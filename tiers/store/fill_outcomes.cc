@@ -11,14 +11,15 @@ FillOutcomes::FillOutcomes(const Clock* clock, Parts parts)
       records_(*parts.records),
       writes_(*parts.writes),
       scrubber_(*parts.scrubber),
-      sweeper_(*parts.sweeper) {}
+      sweeper_(*parts.sweeper),
+      beyond_(parts.beyond) {}
 
 void FillOutcomes::OnReadEnded(ChunkSlot slot, LowerTier& from,
                        std::optional<std::chrono::seconds> age) {
   Chunk& chunk = chunks_.table.at(slot);
   if (!from.has_records()) {
-    recaller_->OnReadEnded(chunk);
-    if (age.has_value()) chunk.beyond = remote_->ages.Of(*age, clock_.Now());
+    beyond_->recaller.OnReadEnded(chunk);
+    if (age.has_value()) chunk.beyond = beyond_->tier.ages.Of(*age, clock_.Now());
     return;
   }
   KVKEEP_CHECK(chunk.g3_reading && chunk.device == from.number);
@@ -62,7 +63,7 @@ void FillOutcomes::LeaveToNextUse(ChunkSlot slot) {
   if (tiers_.durable_waiters.Has(slot)) return WriteBackIfUnbacked(slot);
   if (tiers_.empty() || chunk.detached || chunk.g3_state != G3State::kAbsent) return;
   chunk.unadmitted = true;
-  ++remote_->counters.recalled_unwritten;
+  ++beyond_->tier.counters.recalled_unwritten;
 }
 
 void FillOutcomes::OnVerified(ChunkSlot slot) { sweeper_.OnVerified(slot); }

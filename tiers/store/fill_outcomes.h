@@ -7,9 +7,9 @@
 // Owns nothing; the store's lock protects what it changes.
 #pragma once
 
+#include "tiers/store/beyond_node.h"
 #include "tiers/store/device_tiers.h"
 #include "tiers/store/filler.h"
-#include "tiers/store/recaller.h"
 #include "tiers/store/records.h"
 #include "tiers/store/scrubber.h"
 #include "tiers/store/sweeper.h"
@@ -27,13 +27,9 @@ class FillOutcomes final : public Filler::Host {
     WriteBacker* writes;
     Scrubber* scrubber;
     Sweeper* sweeper;
+    BeyondNode* beyond;  // null: nothing lies beyond the node
   };
   FillOutcomes(const Clock* clock, Parts parts);
-  // Something lies beyond the node. Called once, before anything is read.
-  void SetBeyond(RemoteTier* remote, Recaller* recaller) {
-    remote_ = remote;
-    recaller_ = recaller;
-  }
 
   // ---- Filler::Host
   void OnReadEnded(ChunkSlot slot, LowerTier& from, std::optional<std::chrono::seconds> age)
@@ -56,8 +52,7 @@ class FillOutcomes final : public Filler::Host {
   WriteBacker& writes_;
   Scrubber& scrubber_;
   Sweeper& sweeper_;
-  RemoteTier* remote_ ABSL_PT_GUARDED_BY(store_lock) = nullptr;  // null: nothing lies beyond
-  Recaller* recaller_ = nullptr;
+  BeyondNode* const beyond_;
 };
 
 }  // namespace kvkeep::store_internal

@@ -1,7 +1,7 @@
 // ForeignReads: who was given chunks of another tenant, between two times that somebody asks.
 //
 // Bounded: an entry a session and namespace, kMost of them; what is more is one entry without a
-// reader. A plain part of the core's state: the store's lock protects it.
+// reader. A plain part of the store's state: the store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>

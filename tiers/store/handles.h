@@ -20,7 +20,9 @@ namespace kvkeep {
 
 class Store;
 namespace store_internal {
-class Core;
+class PutCalls;
+class Reads;
+class MetadataReads;
 }
 
 enum class ReadOutcome : uint8_t { kHit, kMiss, kBusy };
@@ -34,7 +36,7 @@ class ChunkReader {
   ChunkReader& operator=(ChunkReader&& other) noexcept;
   ~ChunkReader();
 
-  explicit operator bool() const { return core_ != nullptr; }
+  explicit operator bool() const { return reads_ != nullptr; }
   const ImageShape& shape() const { return shape_; }
   const ExtentList& extents() const { return extents_; }  // of the image, in the arena
   // Calls `ready` once the pieces [first, first + count) are in place and verified, the last one
@@ -51,9 +53,9 @@ class ChunkReader {
   std::string Metadata() const;
 
  private:
-  friend class store_internal::Core;
-  friend class Store;
-  store_internal::Core* core_ = nullptr;
+  friend class store_internal::Reads;
+  friend class store_internal::MetadataReads;
+  store_internal::Reads* reads_ = nullptr;
   uint32_t slot_ = 0;
   bool lent_ = false;  // to another tenant than the chunk's
   ImageShape shape_;
@@ -71,7 +73,7 @@ class Reservation {
   Reservation& operator=(Reservation&& other) noexcept;
   ~Reservation();
 
-  explicit operator bool() const { return core_ != nullptr; }
+  explicit operator bool() const { return puts_ != nullptr; }
   const ImageShape& shape() const { return request_.shape; }
   // Where the image is to lie in the arena: whoever writes the payload there itself calls
   // ChecksumPiece afterwards.
@@ -99,7 +101,7 @@ class Reservation {
   void Abort();
 
  private:
-  friend class store_internal::Core;
+  friend class store_internal::PutCalls;
   friend class Store;
   struct FilledPiece {
     uint64_t checksum = 0;
@@ -112,7 +114,7 @@ class Reservation {
               AppendBy append);
   // Of payload bytes in place.
   uint64_t Checksum(uint64_t begin, uint64_t end) const;
-  store_internal::Core* core_ = nullptr;
+  store_internal::PutCalls* puts_ = nullptr;
   uint64_t id_ = 0;
   PutRequest request_;
   Generation generation_;

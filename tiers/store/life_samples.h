@@ -7,8 +7,8 @@
 // too many that are not, every second one leaves the sample, for good. The same chunks are sampled
 // in every tier. A chunk that only left a tier since it was deleted, or lost, says nothing.
 //
-// A plain part of the core's state: the store's lock protects it. A chunk that is not sampled costs
-// a comparison, one that is some 100 ns.
+// A plain part of the store's state: the store's lock protects it. A chunk that is not sampled
+// costs a comparison, one that is some 100 ns.
 #pragma once
 
 #include <absl/container/btree_map.h>

@@ -1,16 +1,22 @@
-// What a lookup, and a lease in the making, know while they last: of core.h, for the few files that
-// do them.
+// LookupState: what a call is about and, slice by slice, what is found of it (finder.h).
+//
+// One call owns it, on its stack. Its memory is taken before the lock.
 #pragma once
 
-#include <memory>
+#include <cstdint>
 #include <vector>
 
-#include "tiers/store/core.h"
+#include "tiers/policy/eviction_policy.h"
+#include "tiers/store/read_queue.h"
+#include "tiers/store/remote_ages.h"
+#include "tiers/store/store_options.h"
+#include "tiers/store/types.h"
 
 namespace kvkeep::store_internal {
 
-// What a call is about and, slice by slice, what is found of it.
-struct Core::LookupState {
+struct LookupState {
+  using Link = EvictionPolicy::ChainLink;
+
   LookupState(const ChunkSet& set, const StoreOptions& options);
   ChunkId id(size_t chunk) const { return chunks.id(chunk); }
   const ChunkSet& chunks;
@@ -36,35 +42,6 @@ struct Core::LookupState {
     uint64_t bytes = 0;   // of what has not
   };
   std::vector<ToRead> to_read;
-};
-
-// What one answer hands to a reader, by where it lay before.
-struct Core::Served {
-  struct Part {
-    uint64_t chunks = 0, bytes = 0;
-  };
-  Part g2, g3, g4;
-  void Add(Tier from, uint64_t bytes) {
-    Part& part = from == Tier::kG2 ? g2 : from == Tier::kG3 ? g3 : g4;
-    ++part.chunks;
-    part.bytes += bytes;
-  }
-};
-
-// A lease in the making: its pins are not the session's yet.
-struct Core::Grant {
-  void Reserve();
-  const LookupRequest& request;
-  LookupState& lookup;
-  std::shared_ptr<LeaseHolder> holder;  // the session's; the chunks may be another tenant's
-  LookupResult result;
-  std::vector<Lease::Entry> entries;
-  std::vector<bool> pinned;  // by entry
-  uint32_t keys = 0;
-  uint64_t bytes = 0;          // of images
-  uint64_t payload_bytes = 0;  // of what is pinned
-  Served served;               // with its places
-  bool shortened = false;
 };
 
 }  // namespace kvkeep::store_internal

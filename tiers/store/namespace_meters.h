@@ -6,7 +6,7 @@
 // a meter of their own for good; all others share one, so the sum is right. What is named here can
 // be shown: a model's name is cut, and is ASCII without control characters.
 //
-// A plain part of the core's state: the store's lock protects it.
+// A plain part of the store's state: the store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>

@@ -5,7 +5,7 @@
 // Within a session chunks go in the order in which they were asked for: an engine begins when a
 // prompt is whole, and the first is whole soonest so.
 //
-// A plain part of the core's state: the store's lock protects it.
+// A plain part of the store's state: the store's lock protects it.
 #pragma once
 
 #include <cstdint>

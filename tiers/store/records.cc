@@ -16,10 +16,10 @@
 // are treated alike: a chunk has one record, so a drive that lost its power alone brought one back.
 //
 // Why nothing is lost. Of an entry of replaced_, for a chunk and a device, at all times
-// (CheckReplaced):
+// (CheckInvariants):
 // 1. There is a chunk under its name to be found, which is not stored on that device: what else the
 //    index there has under the name is the entry's record, so no removal of that name is sent
-//    (PumpIndex: `stays`), only an add that overwrites it.
+//    (HasOther), only an add that overwrites it.
 // 2. Its image has its blocks: the allocator has them, no other chunk, and they count as its
 //    owner's; a removal that is sent names them.
 // 3. It ends in one of four ways. The new record overwrites it (TakeReplaced; OverwrittenRecord,

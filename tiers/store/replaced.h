@@ -8,7 +8,7 @@
 //   none --Hold--> held --Keep--> kept --Take--> none
 //     \____________Keep___________/     held --Drop--> none: the chunk that it was removes it
 //
-// A plain part of the core's state: the store's lock protects it. What is kept can be found by
+// A plain part of the store's state: the store's lock protects it. What is kept can be found by
 // whose it is and where, without a walk.
 #pragma once
 

@@ -1,99 +1,111 @@
-// Sessions and namespaces, which are SessionTable's, and the end of leases.
-#include <absl/strings/str_cat.h>
+#include "tiers/store/sessions.h"
+
+#include <utility>
 
 #include "tiers/base/status_macros.h"
-#include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
 
-absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
+Sessions::Sessions(const StoreOptions& options, const std::vector<Shares::Claim>& claims,
+                   const StoreDeps& deps, Chunks* chunks, const Owners* owners, ServedMeter* served,
+                   EventHub* events)
+    : table(options, claims, chunks->incarnation(),
+            {owners, deps.clock, &chunks->counters, &chunks->tenant_counters}),
+      leases(options.max_leases_per_session, &chunks->table, &chunks->pools, &chunks->counters),
+      random_(*deps.random),
+      chunks_(*chunks),
+      owners_(*owners),
+      served_(*served),
+      events_(*events) {}
+
+absl::StatusOr<SessionToken> Sessions::Open(const SessionInfo& info) {
   KVKEEP_RETURN_IF_ERROR(info.Validate(owners_.count()));
-  const SessionToken token = deps_.random->Next<SessionToken>();
+  const SessionToken token = random_.Next<SessionToken>();
   Section section(&chunks_);
   if (chunks_.draining) return absl::UnavailableError("the daemon is draining");
-  KVKEEP_RETURN_IF_ERROR(sessions_.Open(token, info));
-  leases_.Open(token, info.tenant);
+  KVKEEP_RETURN_IF_ERROR(table.Open(token, info));
+  leases.Open(token, info.tenant);
   return token;
 }
 
-void Core::CloseSession(const SessionToken& token, bool revoked) {
+void Sessions::Close(const SessionToken& token, bool revoked) {
   std::unique_ptr<Session> ended;  // outlive the lock: freeing them takes time
   std::shared_ptr<LeaseHolder> holder;
   Section section(&chunks_);
   // Its puts in progress find the session gone when they seal, and give their space back then:
   // their writers may be copying right now.
-  ended = sessions_.Close(token, revoked);
+  ended = table.Close(token, revoked);
   if (ended == nullptr) return;
-  holder = leases_.Close(token, revoked);
+  holder = leases.Close(token, revoked);
   events_.WakeReadersOf(token);
-  // UnpinAll yields, and nobody changes these leases meanwhile: the holder is out of the book, and
-  // who had it before (Release, a grant) looks its session up after each yield and finds none.
+  // LetGoOfAll yields, and nobody changes these leases meanwhile: the holder is out of the book,
+  // and who had it before (Release, a grant) looks its session up after each yield and finds none.
   for (const auto& [id, lease] : holder->leases()) {
-    Count(work::kLook);
-    UnpinAll(section, *holder, lease.entries);
+    chunks_.Count(work::kLook);
+    LetGoOfAll(section, *holder, lease.entries);
   }
 }
 
-void Core::UnpinLeased(LeaseHolder& holder, const Lease::Entry& entry) {
-  Count(work::kFind);
-  leases_.LetGo(holder, entry.slot);
+void Sessions::LetGo(LeaseHolder& holder, const Lease::Entry& entry) {
+  chunks_.Count(work::kFind);
+  leases.LetGo(holder, entry.slot);
   chunks_.Unpin(entry.slot);
 }
 
-void Core::UnpinAll(Section& section, LeaseHolder& holder,
-                    const std::vector<Lease::Entry>& entries) {
+void Sessions::LetGoOfAll(Section& section, LeaseHolder& holder,
+                          const std::vector<Lease::Entry>& entries) {
   for (const Lease::Entry& entry : entries) {
     section.YieldIfSpent();
-    UnpinLeased(holder, entry);
+    LetGo(holder, entry);
   }
 }
 
-absl::StatusOr<NamespaceDigest> Core::OpenNamespace(const SessionToken& token,
-                                                    const NamespaceSpec& spec) {
+absl::StatusOr<NamespaceDigest> Sessions::OpenNamespace(const SessionToken& token,
+                                                        const NamespaceSpec& spec) {
   KVKEEP_RETURN_IF_ERROR(spec.Validate());
   Section section(&chunks_);
-  KVKEEP_ASSIGN_OR_RETURN(Session * session, sessions_.Find(token));
-  KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest digest, sessions_.OpenNamespace(*session, spec));
+  KVKEEP_ASSIGN_OR_RETURN(Session * session, table.Find(token));
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest digest, table.OpenNamespace(*session, spec));
   const TenantId owner = owners_.OwnerOf(digest);
-  meters_.Open(digest, owner, owners_.at(owner).shown_name(), spec);
+  served_.meters.Open(digest, owner, owners_.at(owner).shown_name(), spec);
   return digest;
 }
 
-absl::StatusOr<TenantId> Core::TenantOf(const SessionToken& token) {
+absl::StatusOr<TenantId> Sessions::TenantOf(const SessionToken& token) {
   Section section(&chunks_);
-  KVKEEP_ASSIGN_OR_RETURN(const Session* session, sessions_.Find(token));
+  KVKEEP_ASSIGN_OR_RETURN(const Session* session, table.Find(token));
   return session->tenant();
 }
 
-absl::StatusOr<NamespaceSpec> Core::FindNamespace(const SessionToken& token,
-                                                  const NamespaceDigest& ns) {
+absl::StatusOr<NamespaceSpec> Sessions::FindNamespace(const SessionToken& token,
+                                                      const NamespaceDigest& ns) {
   Section section(&chunks_);
-  KVKEEP_ASSIGN_OR_RETURN(const Session* session, sessions_.Find(token));
+  KVKEEP_ASSIGN_OR_RETURN(const Session* session, table.Find(token));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec* spec, session->FindNamespace(ns));
   return *spec;
 }
 
-uint32_t Core::TokensPerChunk(const NamespaceDigest& ns) {
+uint32_t Sessions::TokensPerChunk(const NamespaceDigest& ns) {
   Section section(&chunks_);
   std::optional<SessionToken> last;
-  while (const Session* session = sessions_.Next(last)) {
+  while (const Session* session = table.Next(last)) {
     const auto spec = session->namespaces.find(ns);
     if (spec != session->namespaces.end()) return spec->second.tokens_per_chunk;
     last = session->token;
-    Count(work::kSession);
+    chunks_.Count(work::kSession);
     section.YieldIfSpent();
   }
   return 0;
 }
 
-absl::Status Core::Release(const SessionToken& token, LeaseId lease_id, uint32_t keep_keys) {
+absl::Status Sessions::Release(const SessionToken& token, LeaseId lease_id, uint32_t keep_keys) {
   Lease ended;  // outlive the lock: freeing them takes time
   std::shared_ptr<LeaseHolder> holder;
   Section section(&chunks_);
   for (bool first = true;; first = false) {
-    const absl::Status open = sessions_.Find(token).status();
+    const absl::Status open = table.Find(token).status();
     if (!open.ok()) return first ? open : absl::OkStatus();
-    holder = leases_.of(token);
+    holder = leases.of(token);
     const Lease* const lease = holder->Find(lease_id);
     if (lease == nullptr) {
       if (!first) return absl::OkStatus();  // another call ended it meanwhile
@@ -103,12 +115,12 @@ absl::Status Core::Release(const SessionToken& token, LeaseId lease_id, uint32_t
     if (lease->entries.empty() || lease->entries.front().key_index >= keep_keys) {
       // All of it: nobody finds it any more, and it is worked off in peace.
       ended = holder->Take(lease_id);
-      UnpinAll(section, *holder, ended.entries);
+      LetGoOfAll(section, *holder, ended.entries);
       return absl::OkStatus();
     }
-    while (!Spent() && lease->entries.back().key_index >= keep_keys) {
-      const uint64_t bytes = table_.at(lease->entries.back().slot).blocks() * kBlockBytes;
-      UnpinLeased(*holder, holder->TakeLast(lease_id, bytes));
+    while (!chunks_.Spent() && lease->entries.back().key_index >= keep_keys) {
+      const uint64_t bytes = chunks_.table.at(lease->entries.back().slot).blocks() * kBlockBytes;
+      LetGo(*holder, holder->TakeLast(lease_id, bytes));
     }
     if (lease->entries.back().key_index < keep_keys) return absl::OkStatus();
     section.Yield();

@@ -9,7 +9,7 @@
 // Beside the tenants there is Nobody, whose TenantId is the number of tenants. It holds what no
 // tenant of this configuration can name, and gives before all others.
 //
-// A plain part of the core's state: the store's lock protects it. O(tenants) a question.
+// A plain part of the store's state: the store's lock protects it. O(tenants) a question.
 #pragma once
 
 #include <absl/functional/function_ref.h>

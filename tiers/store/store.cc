@@ -10,11 +10,11 @@
 #include "tiers/base/canary.h"
 #include "tiers/base/check.h"
 #include "tiers/base/test_point.h"
-#include "tiers/store/core.h"
+#include "tiers/store/store_parts.h"
 
 namespace kvkeep {
 
-using store_internal::Core;
+using store_internal::StoreParts;
 
 namespace {
 
@@ -82,9 +82,9 @@ absl::Status StoreOptions::Validate() const {
     return absl::InvalidArgumentError("g3_write_bytes_per_second is 0: write_budget needs a rate");
   }
   if (max_chunks == 0 || max_chunks > store_internal::ChunkTable::kMostChunks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max_chunks is ", max_chunks, ", allowed are 1 to ",
-                     store_internal::ChunkTable::kMostChunks));
+    return absl::InvalidArgumentError(absl::StrCat("max_chunks is ", max_chunks,
+                                                   ", allowed are 1 to ",
+                                                   store_internal::ChunkTable::kMostChunks));
   }
   if (!std::has_single_bit(life_sample_one_in)) {
     return absl::InvalidArgumentError(
@@ -115,171 +115,7 @@ uint64_t StoreOptions::MaxPayloadBytes(TenantId tenant) const {
   return std::min<uint64_t>(kMaxPayloadBytes, blocks - std::min(blocks, kMostBeside));
 }
 
-// ---------------------------------------------------------------- ChunkReader
-
-ChunkReader::ChunkReader(ChunkReader&& other) noexcept { *this = std::move(other); }
-
-ChunkReader& ChunkReader::operator=(ChunkReader&& other) noexcept {
-  if (core_ != nullptr) core_->Unpin(ChunkSlot(slot_), lent_);
-  core_ = std::exchange(other.core_, nullptr);
-  slot_ = other.slot_;
-  lent_ = other.lent_;
-  shape_ = other.shape_;
-  extents_ = std::move(other.extents_);
-  return *this;
-}
-
-ChunkReader::~ChunkReader() {
-  if (core_ != nullptr) core_->Unpin(ChunkSlot(slot_), lent_);
-}
-
-void ChunkReader::WhenReady(size_t first, size_t count,
-                            absl::AnyInvocable<void(absl::Status) &&> ready) {
-  core_->filler().WhenReady(ChunkSlot(slot_), first, count, std::move(ready));
-}
-
-std::span<const std::byte> ChunkReader::Payload(uint64_t offset, uint64_t bytes) const {
-  KVKEEP_CHECK(offset <= shape_.payload_bytes && bytes <= shape_.payload_bytes - offset);
-  return core_->chunks().ImageMemory(extents_, kHeaderBytes + offset, bytes);
-}
-
-std::vector<uint64_t> ChunkReader::PieceChecksums() const {
-  return core_->filler().PieceChecksums(ChunkSlot(slot_), extents_);
-}
-
-std::string ChunkReader::Metadata() const {
-  std::string metadata;
-  while (metadata.size() < shape_.tail_bytes) {
-    const auto run = core_->chunks().ImageMemory(extents_, shape_.tail_offset() + metadata.size(),
-                                        shape_.tail_bytes - metadata.size());
-    metadata.append(reinterpret_cast<const char*>(run.data()), run.size());
-  }
-  return metadata;
-}
-
-// ---------------------------------------------------------------- Reservation
-
-Reservation::Reservation(Reservation&& other) noexcept { *this = std::move(other); }
-
-Reservation& Reservation::operator=(Reservation&& other) noexcept {
-  Abort();
-  core_ = std::exchange(other.core_, nullptr);
-  id_ = other.id_;
-  request_ = std::move(other.request_);
-  generation_ = other.generation_;
-  extents_ = std::move(other.extents_);
-  copier_ = std::move(other.copier_);
-  filled_ = std::move(other.filled_);
-  return *this;
-}
-
-Reservation::~Reservation() { Abort(); }
-
-void Reservation::Abort() {
-  if (Planted(Canary::kVisibleBeforeSealed)) core_ = nullptr;
-  if (core_ != nullptr) std::exchange(core_, nullptr)->AbortPut(id_);
-}
-
-std::span<std::byte> Reservation::ImageAt(uint64_t offset, uint64_t bytes) const {
-  return core_->chunks().ImageMemory(extents_, offset, bytes);
-}
-
-void Reservation::Append(std::span<const std::byte> bytes) {
-  KVKEEP_CHECK(copier_.bytes() + bytes.size() <= shape().payload_bytes);
-  CopyTo(0, bytes, &copier_, &PayloadCopier::Append);
-}
-
-void Reservation::CopyTo(uint64_t begin, std::span<const std::byte> bytes, PayloadCopier* copier,
-                         AppendBy append) {
-  while (!bytes.empty()) {
-    const auto to = ImageAt(kHeaderBytes + begin + copier->bytes(), bytes.size());
-    (copier->*append)(to.data(), bytes.first(to.size()));
-    bytes = bytes.subspan(to.size());
-  }
-}
-
-absl::Status Reservation::FillPiece(size_t piece, ReadPayload read) {
-  KVKEEP_CHECK(piece < filled_.size() && !filled_[piece].filled);
-  const uint64_t begin = piece * kPieceBytes;
-  const uint64_t bytes = PieceSize(shape().payload_bytes, piece);
-  PayloadCopier copier;
-  absl::Status status = read(begin, bytes, [&](std::span<const std::byte> run) {
-    KVKEEP_CHECK(run.size() <= bytes - copier.bytes());
-    CopyTo(begin, run, &copier, &PayloadCopier::AppendShared);
-  });
-  if (!status.ok()) return status;
-  KVKEEP_CHECK(copier.bytes() == bytes);
-  filled_[piece] = {.checksum = copier.Finish().front(), .filled = true};
-  return absl::OkStatus();
-}
-
-void Reservation::ChecksumPiece(size_t piece) {
-  KVKEEP_CHECK(piece < filled_.size() && !filled_[piece].filled);
-  const uint64_t begin = piece * kPieceBytes;
-  filled_[piece] = {.checksum = Checksum(begin, begin + PieceSize(shape().payload_bytes, piece)),
-                    .filled = true};
-}
-
-uint64_t Reservation::Checksum(uint64_t begin, uint64_t end) const {
-  Xxh3Stream checksum;
-  while (begin < end) {
-    const auto run = ImageAt(kHeaderBytes + begin, end - begin);
-    checksum.Append(run);
-    begin += run.size();
-  }
-  return checksum.Digest();
-}
-
-uint64_t Reservation::PayloadChecksum() const { return Checksum(0, shape().payload_bytes); }
-
-absl::StatusOr<SealOutcome> Reservation::Seal(std::span<const std::byte> metadata) {
-  KVKEEP_CHECK(metadata.size() == shape().tail_bytes);
-  std::vector<uint64_t> checksums;
-  if (copier_.bytes() > 0) {
-    KVKEEP_CHECK(copier_.bytes() == shape().payload_bytes);
-    checksums = copier_.Finish();
-  } else {
-    for (const FilledPiece& piece : filled_) {
-      KVKEEP_CHECK(piece.filled);
-      checksums.push_back(piece.checksum);
-    }
-  }
-  const auto fill = [this](uint64_t begin, uint64_t end, const std::byte* from) {
-    while (begin < end) {
-      const std::span<std::byte> to = ImageAt(begin, end - begin);
-      if (from != nullptr) {
-        std::memcpy(to.data(), from, to.size());
-        from += to.size();
-      } else {
-        std::memset(to.data(), 0, to.size());
-      }
-      begin += to.size();
-    }
-  };
-  // Nothing of an earlier owner of these blocks may stay readable behind the payload.
-  const uint64_t payload_end = kHeaderBytes + uint64_t{shape().payload_bytes};
-  fill(payload_end, shape().blocks().value() * kBlockBytes, nullptr);
-  if (!metadata.empty()) {
-    fill(shape().tail_offset(), shape().tail_offset() + metadata.size(), metadata.data());
-  }
-  const ImageIdentity identity{.id = {request_.ns, request_.key, request_.part},
-                               .shape = shape(),
-                               .created_unix_us = core_->deps().clock->UnixMicros(),
-                               .tail_checksum = Xxh3(metadata),
-                               .piece_checksums = std::move(checksums)};
-  const store_internal::Chunks& chunks = core_->chunks();
-  EncodeHeader({identity, chunks.PlacementOf(generation_, extents_)}, core_->deps().mac_key,
-               chunks.HeaderInArena(extents_));
-  if (Planted(Canary::kVisibleBeforeSealed)) {
-    core_ = nullptr;
-    return SealOutcome::kStored;
-  }
-  return std::exchange(core_, nullptr)->Seal(id_, request_);
-}
-
-// ---------------------------------------------------------------- Store: the core's front
-
-Store::Store(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+Store::Store(std::unique_ptr<StoreParts> parts) : parts_(std::move(parts)) {}
 Store::~Store() = default;
 
 absl::StatusOr<std::unique_ptr<Store>> Store::Create(const StoreOptions& options,
@@ -293,52 +129,52 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(const StoreOptions& options
   valid = CheckKeys(options, deps.keys);
   if (!valid.ok()) return valid;
   KVKEEP_CHECK(deps.remote == nullptr || deps.remote_keys != nullptr);
-  auto core = std::make_unique<Core>(options, deps);
-  absl::Status recovered = core->Recover();
+  auto parts = std::make_unique<StoreParts>(options, deps);
+  absl::Status recovered = parts->Recover();
   if (!recovered.ok()) return recovered;
-  return std::unique_ptr<Store>(new Store(std::move(core)));
+  return std::unique_ptr<Store>(new Store(std::move(parts)));
 }
 
-Incarnation Store::incarnation() const { return core_->incarnation(); }
-StoreOptions Store::options() const { return core_->options(); }
-absl::Status Store::SetLimits(const StoreOptions& options) { return core_->SetLimits(options); }
-void Store::AddMemory(const std::vector<Extent>& extents) { core_->AddMemory(extents); }
+Incarnation Store::incarnation() const { return parts_->chunks.incarnation(); }
+StoreOptions Store::options() const { return parts_->limits.options(); }
+absl::Status Store::SetLimits(const StoreOptions& options) { return parts_->limits.Set(options); }
+void Store::AddMemory(const std::vector<Extent>& extents) { parts_->limits.AddMemory(extents); }
 
 void Store::Attach(size_t device, const StoreDeps::DeviceDeps& deps,
                    absl::AnyInvocable<void(absl::Status) &&> done) {
-  core_->disk().joiner.Attach(device, deps, std::move(done));
+  parts_->disk.joiner.Attach(device, deps, std::move(done));
 }
 
-void Store::NotComing(size_t device) { core_->disk().tiers.NotComing(device); }
+void Store::NotComing(size_t device) { parts_->disk.tiers.NotComing(device); }
 
 std::optional<DeviceState> Store::StateOfAnswering(size_t device) const {
-  return core_->disk().tiers.StateOfAnswering(device);
+  return parts_->disk.tiers.StateOfAnswering(device);
 }
 
 void Store::Detach(size_t device, absl::AnyInvocable<void(absl::Status) &&> done) {
-  core_->disk().leaver.Detach(device, std::move(done));
+  parts_->disk.leaver.Detach(device, std::move(done));
 }
 
 absl::StatusOr<SessionToken> Store::OpenSession(const SessionInfo& info) {
-  return core_->OpenSession(info);
+  return parts_->sessions.Open(info);
 }
-void Store::CloseSession(const SessionToken& session) { core_->CloseSession(session, false); }
-void Store::RevokeSession(const SessionToken& session) { core_->CloseSession(session, true); }
+void Store::CloseSession(const SessionToken& session) { parts_->sessions.Close(session, false); }
+void Store::RevokeSession(const SessionToken& session) { parts_->sessions.Close(session, true); }
 absl::StatusOr<NamespaceDigest> Store::OpenNamespace(const SessionToken& session,
                                                      const NamespaceSpec& spec) {
-  return core_->OpenNamespace(session, spec);
+  return parts_->sessions.OpenNamespace(session, spec);
 }
-std::vector<ForeignRead> Store::TakeForeignReads() { return core_->TakeForeignReads(); }
+std::vector<ForeignRead> Store::TakeForeignReads() { return parts_->served.TakeForeignReads(); }
 
 absl::StatusOr<TenantId> Store::TenantOf(const SessionToken& session) const {
-  return core_->TenantOf(session);
+  return parts_->sessions.TenantOf(session);
 }
 absl::StatusOr<NamespaceSpec> Store::FindNamespace(const SessionToken& session,
                                                    const NamespaceDigest& ns) const {
-  return core_->FindNamespace(session, ns);
+  return parts_->sessions.FindNamespace(session, ns);
 }
 uint32_t Store::TokensPerChunk(const NamespaceDigest& ns) const {
-  return core_->TokensPerChunk(ns);
+  return parts_->sessions.TokensPerChunk(ns);
 }
 absl::StatusOr<LookupResult> Store::Lookup(const SessionToken& session,
                                            const LookupRequest& request) {
@@ -348,99 +184,103 @@ std::optional<absl::StatusOr<LookupResult>> Store::LookupOrSearch(
     const SessionToken& session, const LookupRequest& request,
     absl::AnyInvocable<void() &&> searched) {
   if (!request.beyond.asks() || !reaches_beyond()) searched = nullptr;
-  auto result = core_->LookupOrSearch(session, request, std::move(searched));
+  auto result = parts_->lookups.LookupOrSearch(session, request, std::move(searched));
   if (result.has_value() && result->ok() && (*result)->lease.value() != 0) {
     TestPoint("lease-granted");
   }
   return result;
 }
-bool Store::reaches_beyond() const { return core_->reaches_beyond(); }
+bool Store::reaches_beyond() const { return parts_->beyond != nullptr; }
 
 void Store::AskBeyond(const SessionToken& session, const LookupRequest& request,
                       absl::AnyInvocable<void(bool) &&> asked) {
   if (!request.beyond.asks() || !reaches_beyond()) return std::move(asked)(false);
-  core_->AskBeyond(session, request, std::move(asked));
+  parts_->lookups.AskBeyond(session, request, std::move(asked));
 }
 
 absl::Status Store::Release(const SessionToken& session, LeaseId lease, uint32_t keep_keys) {
-  return core_->Release(session, lease, keep_keys);
+  return parts_->sessions.Release(session, lease, keep_keys);
 }
 absl::StatusOr<uint64_t> Store::Touch(const SessionToken& session, const ChunkSet& chunks) {
-  return core_->Touch(session, chunks);
+  return parts_->lookups.Touch(session, chunks);
 }
-bool Store::beyond_is_quiet() const { return core_->BeyondIsQuiet(); }
+bool Store::beyond_is_quiet() const { return parts_->BeyondIsQuiet(); }
 
 absl::StatusOr<PrefetchResult> Store::Prefetch(const SessionToken& session,
                                                const ChunkSet& chunks) {
-  absl::StatusOr<PrefetchResult> prefetched = core_->Prefetch(session, chunks);
+  absl::StatusOr<PrefetchResult> prefetched = parts_->lookups.Prefetch(session, chunks);
   // What is not here comes when it comes: nobody waits for it.
-  if (prefetched.ok() && core_->reaches_beyond()) core_->Recall(session, chunks, [](auto) {});
+  if (prefetched.ok() && reaches_beyond()) parts_->lookups.Recall(session, chunks, [](auto) {});
   return prefetched;
 }
 void Store::Recall(const SessionToken& session, const ChunkSet& chunks,
                    absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done) {
-  core_->Recall(session, chunks, std::move(done));
+  parts_->lookups.Recall(session, chunks, std::move(done));
 }
 
 absl::StatusOr<uint64_t> Store::Delete(const SessionToken& session, const ChunkSet& chunks) {
-  return core_->Delete(session, chunks);
+  return parts_->deletes.Delete(session, chunks);
 }
 void Store::WhenDeleted(bool durable, absl::AnyInvocable<void(absl::Status) &&> done) {
-  core_->WhenDeleted(durable, std::move(done));
+  parts_->deletes.WhenDeleted(durable, std::move(done));
 }
 absl::StatusOr<ReadResult> Store::Read(const SessionToken& session, const ChunkId& id,
                                        LeaseId lease, bool transient) {
-  return core_->Read(session, id, lease, transient);
+  return parts_->reads.Read(session, id, lease, transient);
 }
 absl::StatusOr<ReserveResult> Store::Reserve(const SessionToken& session,
                                              const PutRequest& request) {
-  absl::StatusOr<ReserveResult> reserved = core_->Reserve(session, request);
+  absl::StatusOr<ReserveResult> reserved = parts_->puts.Reserve(session, request);
   if (Planted(Canary::kVisibleBeforeSealed) && reserved.ok() && reserved->reservation) {
-    core_->Seal(reserved->reservation.id_, request).IgnoreError();
+    parts_->puts.Seal(reserved->reservation.id_, request).IgnoreError();
   }
   return reserved;
 }
 absl::Status Store::ChargeDiscarded(const SessionToken& session, uint64_t bytes, bool within_rate) {
-  return core_->ChargeDiscarded(session, bytes, within_rate);
+  return parts_->puts.ChargeDiscarded(session, bytes, within_rate);
 }
 void Store::WhenDurable(const ChunkId& id, absl::AnyInvocable<void(absl::Status) &&> done) {
-  core_->disk().WhenDurable(id, std::move(done));
+  parts_->disk.WhenDurable(id, std::move(done));
 }
-uint64_t Store::Clear(const std::optional<NamespaceDigest>& ns) { return core_->Clear(ns); }
-std::vector<NamespaceUse> Store::Namespaces() { return core_->Namespaces(); }
-ReuseSnapshot Store::reuse() const { return core_->Reuse(); }
+uint64_t Store::Clear(const std::optional<NamespaceDigest>& ns) {
+  return parts_->deletes.Clear(ns);
+}
+std::vector<NamespaceUse> Store::Namespaces() { return parts_->operators.Namespaces(); }
+ReuseSnapshot Store::reuse() const { return parts_->reuse.snapshot(parts_->deps.clock->Now()); }
 absl::StatusOr<EvictResult> Store::Evict(const EvictRequest& request) {
-  return core_->EvictSome(request);
+  return parts_->operators.Evict(request);
 }
-void Store::ScrubRound(uint64_t bytes_per_second) { core_->ScrubRound(bytes_per_second); }
-void Store::BeginDrain(bool write_remote) { core_->BeginDrain(write_remote); }
+void Store::ScrubRound(uint64_t bytes_per_second) {
+  parts_->operators.ScrubRound(bytes_per_second);
+}
+void Store::BeginDrain(bool write_remote) { parts_->BeginDrain(write_remote); }
 void Store::SyncAll(absl::AnyInvocable<void(absl::Status) &&> done) {
-  core_->disk().SyncAll(std::move(done));
+  parts_->disk.SyncAll(std::move(done));
 }
-bool Store::Tick() { return core_->Tick(); }
+bool Store::Tick() { return parts_->Tick(); }
 absl::StatusOr<EventReader> Store::Watch(const SessionToken& session, const NamespaceDigest& ns) {
-  const absl::StatusOr<uint64_t> id = core_->BeginEvents(session, ns);
+  const absl::StatusOr<uint64_t> id = parts_->watches.Begin(session, ns);
   if (!id.ok()) return id.status();
   EventReader reader;
-  reader.core_ = core_.get();
+  reader.watches_ = &parts_->watches;
   reader.id_ = *id;
   return reader;
 }
 EventReader Store::WatchAll(std::optional<TenantId> tenant) {
   EventReader reader;
-  reader.id_ = core_->BeginAllEvents(tenant);
-  reader.core_ = core_.get();
+  reader.id_ = parts_->watches.BeginAll(tenant);
+  reader.watches_ = &parts_->watches;
   return reader;
 }
 void Store::ReadMetadata(const ChunkId& id,
                          absl::AnyInvocable<void(absl::StatusOr<std::string>) &&> done) {
-  core_->ReadMetadata(id, std::move(done));
+  parts_->metadata.ReadMetadata(id, std::move(done));
 }
 StoreSnapshot Store::snapshot() const {
-  StoreSnapshot snapshot = core_->Snapshot();
+  StoreSnapshot snapshot = parts_->Snapshot();
   // Asked outside the lock: it may look at files. No device is let go of meanwhile.
-  MutexLock telling(core_->disk().leaver.telling());
-  const std::vector<NvmeDevice*> attached = core_->disk().tiers.Attached();
+  MutexLock telling(parts_->disk.leaver.telling());
+  const std::vector<NvmeDevice*> attached = parts_->disk.tiers.Attached();
   for (size_t i = 0; i < attached.size(); ++i) {
     NvmeDevice* const nvme = attached[i];
     if (nvme == nullptr) continue;
@@ -455,7 +295,7 @@ StoreSnapshot Store::snapshot() const {
   }
   return snapshot;
 }
-uint64_t Store::TakeLongestHoldNs() { return core_->chunks().TakeLongestHoldNs(); }
-void Store::CheckInvariants() const { core_->CheckInvariants(); }
+uint64_t Store::TakeLongestHoldNs() { return parts_->chunks.TakeLongestHoldNs(); }
+void Store::CheckInvariants() const { parts_->CheckInvariants(); }
 
 }  // namespace kvkeep

@@ -32,7 +32,7 @@
 namespace kvkeep {
 
 namespace store_internal {
-class Core;
+struct StoreParts;
 }
 
 class Store {
@@ -193,8 +193,8 @@ class Store {
   void CheckInvariants() const;
 
  private:
-  explicit Store(std::unique_ptr<store_internal::Core> core);
-  std::unique_ptr<store_internal::Core> core_;
+  explicit Store(std::unique_ptr<store_internal::StoreParts> parts);
+  std::unique_ptr<store_internal::StoreParts> parts_;
 };
 
 }  // namespace kvkeep

@@ -1,13 +1,11 @@
-// Metadata tails, read by themselves: for the daemon, which tells routers of chunks.
-//
-// In G3 the header page and the tail's blocks are read without a hold on them. Another chunk may be
-// written there meanwhile; then the header, which has a MAC, or the tail's checksum in it says so.
+#include "tiers/store/metadata_reads.h"
+
 #include <atomic>
 #include <deque>
 
 #include "tiers/base/check.h"
 #include "tiers/base/checksum.h"
-#include "tiers/store/core.h"
+#include "tiers/store/section.h"
 
 namespace kvkeep::store_internal {
 namespace {
@@ -19,7 +17,7 @@ struct TailRead {
   ChunkId id;
   ImageShape shape;
   MacKey mac_key{};
-  Core::MetadataCallback done;
+  MetadataReads::Callback done;
   std::deque<AlignedPage> pages;
   std::atomic<size_t> left{0};
   std::atomic<bool> failed{false};
@@ -56,24 +54,28 @@ struct TailRead {
 
 }  // namespace
 
-void Core::ReadMetadata(const ChunkId& id, MetadataCallback done) {
+MetadataReads::MetadataReads(const MacKey& mac_key, Chunks* chunks, DeviceTiers* tiers,
+                             Reads* reads)
+    : mac_key_(mac_key), chunks_(*chunks), tiers_(*tiers), reads_(*reads) {}
+
+void MetadataReads::ReadMetadata(const ChunkId& id, Callback done) {
   Section section(&chunks_);
-  Count(work::kFind);
-  const ChunkSlot slot = table_.Find(id);
-  if (slot == kNoSlot) return CallLater(std::move(done), Gone());
-  const Chunk& chunk = table_.at(slot);
-  if (chunk.shape.tail_bytes == 0) return CallLater(std::move(done), std::string());
+  chunks_.Count(work::kFind);
+  const ChunkSlot slot = chunks_.table.Find(id);
+  if (slot == kNoSlot) return chunks_.CallLater(std::move(done), Gone());
+  const Chunk& chunk = chunks_.table.at(slot);
+  if (chunk.shape.tail_bytes == 0) return chunks_.CallLater(std::move(done), std::string());
   // What a restart left in G2 is verified as a whole before it may be read: not for its tail, where
   // G3 has it too.
   const bool verified = chunk.g2_state != G2State::kUnverified;
-  if (chunk.in_g2() && (verified || !disk_.tiers.InG3(chunk))) {
+  if (chunk.in_g2() && (verified || !tiers_.InG3(chunk))) {
     chunks_.Pin(slot);
     auto reader = std::make_shared<ChunkReader>();
-    reader->core_ = this;
+    reader->reads_ = &reads_;
     reader->slot_ = slot.value();
     reader->shape_ = chunk.shape;
     reader->extents_ = chunk.g2;
-    return Later([reader, done = std::move(done)]() mutable {
+    return chunks_.Later([reader, done = std::move(done)]() mutable {
       reader->WhenReady(reader->shape().pieces() - 1, 1,
                         [reader, done = std::move(done)](absl::Status status) mutable {
                           std::string metadata = status.ok() ? reader->Metadata() : "";
@@ -83,18 +85,18 @@ void Core::ReadMetadata(const ChunkId& id, MetadataCallback done) {
                         });
     });
   }
-  if (!disk_.tiers.InG3(chunk)) return CallLater(std::move(done), Gone());
+  if (!tiers_.InG3(chunk)) return chunks_.CallLater(std::move(done), Gone());
   ReadTail(chunk, std::move(done));
 }
 
-void Core::ReadTail(const Chunk& chunk, MetadataCallback done) {
-  KVKEEP_CHECK(disk_.tiers.InG3(chunk));
+void MetadataReads::ReadTail(const Chunk& chunk, Callback done) {
+  KVKEEP_CHECK(tiers_.InG3(chunk));
   auto tail = std::make_shared<TailRead>();
   tail->id = chunk.id;
   tail->shape = chunk.shape;
-  tail->mac_key = deps_.mac_key;
+  tail->mac_key = mac_key_;
   tail->done = std::move(done);
-  const DeviceTier& tier = disk_.tiers.of(chunk);
+  const DeviceTier& tier = tiers_.of(chunk);
   tail->counted = tier.tail_reads;
   std::vector<IoOperation> reads;
   const auto read = [&](uint64_t block) {
@@ -110,12 +112,12 @@ void Core::ReadTail(const Chunk& chunk, MetadataCallback done) {
   for (uint64_t block = tail->first_block(); block < chunk.blocks(); ++block) read(block);
   for (const AlignedPage& page : tail->pages) {
     if (page.ok()) continue;
-    ++counters_.allocation_failures;
-    return Later([tail] { std::move(tail->done)(AlignedPage::NoMemory()); });
+    ++chunks_.counters.allocation_failures;
+    return chunks_.Later([tail] { std::move(tail->done)(AlignedPage::NoMemory()); });
   }
   tail->left = reads.size();
-  Count(static_cast<uint32_t>(work::kOperation * reads.size()));
-  Later([io = &tier.device->io(), reads = std::move(reads)]() mutable {
+  chunks_.Count(static_cast<uint32_t>(work::kOperation * reads.size()));
+  chunks_.Later([io = &tier.device->io(), reads = std::move(reads)]() mutable {
     for (IoOperation& one : reads) io->Submit(std::move(one));
   });
 }

@@ -1,5 +1,5 @@
-// Limits that may change while the store runs: what they come to for each tenant, and how what is
-// held already is brought within new ones.
+#include "tiers/store/limits.h"
+
 #include <absl/numeric/int128.h>
 #include <absl/strings/str_cat.h>
 
@@ -8,7 +8,6 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
 namespace {
@@ -33,15 +32,15 @@ G2Pool::Limits WithinMemory(const G2Pool::Limits& all, uint64_t there_blocks) {
 
 }  // namespace
 
-StoreOptions Core::ResolveLimits(StoreOptions options, const StoreDeps& deps) {
+StoreOptions Limits::Resolve(StoreOptions options, const StoreDeps& deps) {
   const Arena& arena = *deps.arena;
   if (options.tenants.empty()) options.tenants = {{.g2_segments = arena.segment_count()}};
   if (options.g2_capacity_bytes == 0) options.g2_capacity_bytes = arena.capacity_bytes();
   if (options.g3_capacity_bytes.empty()) {
     for (const StoreDeps::DeviceDeps& device : deps.devices) {
       // All of one that is not there yet.
-      options.g3_capacity_bytes.push_back(
-          device.device != nullptr ? device.device->capacity_bytes() : UINT64_MAX);
+      options.g3_capacity_bytes.push_back(device.device != nullptr ? device.device->capacity_bytes()
+                                                                   : UINT64_MAX);
     }
   }
   const uint64_t capacity = options.g2_capacity_bytes;
@@ -51,7 +50,7 @@ StoreOptions Core::ResolveLimits(StoreOptions options, const StoreDeps& deps) {
   return options;
 }
 
-std::vector<Shares::Claim> Core::ClaimsOf(const StoreOptions& options, bool quotas) {
+std::vector<Shares::Claim> Limits::ClaimsOf(const StoreOptions& options, bool quotas) {
   std::vector<Shares::Claim> claims;
   for (const TenantOptions& tenant : options.tenants) {
     // Less than a block is none, which is not the same as no quota.
@@ -62,11 +61,11 @@ std::vector<Shares::Claim> Core::ClaimsOf(const StoreOptions& options, bool quot
   return claims;
 }
 
-double Core::WriteRate(const StoreOptions& options, size_t tenant) const {
+double Limits::WriteRate(const StoreOptions& options, size_t tenant) const {
   return chunks_.part(tenant) * static_cast<double>(options.g3_write_bytes_per_second);
 }
 
-G2Pool::Limits Core::PoolLimits(const StoreOptions& options, size_t tenant) {
+G2Pool::Limits Limits::PoolLimits(const StoreOptions& options, size_t tenant) {
   const double part = chunks_.part(tenant);
   // Rounded up: a share of a limit that allows a chunk must allow one.
   const auto share = [&](uint64_t bytes) {
@@ -74,7 +73,7 @@ G2Pool::Limits Core::PoolLimits(const StoreOptions& options, size_t tenant) {
   };
   const uint64_t leased = options.tenants[tenant].max_leased_bytes;
   const uint64_t capacity = std::min(options.g2_capacity_bytes, deps_.arena->capacity_bytes());
-  const G2Pool& own = *pools_[tenant];
+  const G2Pool& own = *chunks_.pools[tenant];
   return WithinMemory(
       {.capacity_blocks = Scaled(own.built().value(), capacity, deps_.arena->capacity_bytes()),
        .leased_blocks = leased > 0 ? leased / kBlockBytes : share(options.max_leased_bytes),
@@ -83,21 +82,42 @@ G2Pool::Limits Core::PoolLimits(const StoreOptions& options, size_t tenant) {
       own.there_blocks());
 }
 
-void Core::AddMemory(const std::vector<Extent>& extents) {
-  Section section(&chunks_, Section::Kind::kMaintenance);
-  for (const Extent& extent : extents) {
-    for (const auto& own : pools_) {
-      if (own->Owns(extent.first)) own->AddMemory(extent);
-    }
-    Count(work::kAllocate);
-    section.YieldIfSpent();
+Limits::Limits(const StoreOptions& options, const StoreDeps& deps, Parts parts)
+    : options_(options),
+      deps_(deps),
+      chunks_(*parts.chunks),
+      tiers_(*parts.tiers),
+      space_(*parts.space),
+      trimmer_(*parts.trimmer),
+      writes_(*parts.writes),
+      sessions_(*parts.sessions),
+      scrubber_(*parts.scrubber),
+      beyond_(parts.beyond),
+      limits_(options) {
+  for (size_t tenant = 0; tenant < chunks_.pools.size(); ++tenant) {
+    chunks_.pools[tenant]->limits = PoolLimits(options_, tenant);
   }
-  for (size_t t = 0; t < pools_.size(); ++t) pools_[t]->limits = PoolLimits(limits_, t);
+  WriteBacker::Admissions admissions = MakeAdmissions(options_);
+  writes_.SwapAdmissions(admissions);
+  scrubber_.SetRate(options_.scrub_bytes_per_second);
 }
 
-std::vector<std::unique_ptr<AdmissionPolicy>> Core::MakeAdmissions(
-    const StoreOptions& options) {
-  std::vector<std::unique_ptr<AdmissionPolicy>> policies;
+void Limits::AddMemory(const std::vector<Extent>& extents) {
+  Section section(&chunks_, Section::Kind::kMaintenance);
+  for (const Extent& extent : extents) {
+    for (const auto& own : chunks_.pools) {
+      if (own->Owns(extent.first)) own->AddMemory(extent);
+    }
+    chunks_.Count(work::kAllocate);
+    section.YieldIfSpent();
+  }
+  for (size_t t = 0; t < chunks_.pools.size(); ++t) {
+    chunks_.pools[t]->limits = PoolLimits(limits_, t);
+  }
+}
+
+WriteBacker::Admissions Limits::MakeAdmissions(const StoreOptions& options) {
+  WriteBacker::Admissions policies;
   for (size_t t = 0; t < options_.tenants.size(); ++t) {
     AdmissionOptions admission;
     admission.toucher = &chunks_.toucher;
@@ -109,21 +129,21 @@ std::vector<std::unique_ptr<AdmissionPolicy>> Core::MakeAdmissions(
   return policies;
 }
 
-StoreOptions Core::options() {
+StoreOptions Limits::options() {
   Section section(&chunks_);
   return limits_;
 }
 
-absl::Status Core::CheckCapacities(const StoreOptions& options) {
+absl::Status Limits::CheckCapacities(const StoreOptions& options) {
   const uint64_t built = std::max(options_.g2_capacity_bytes, deps_.arena->capacity_bytes());
   if (options.g2_capacity_bytes > built) {
     return absl::FailedPreconditionError(
         absl::StrCat("the capacity of G2, ", options.g2_capacity_bytes, " bytes, is more than the ",
                      built, " that were mapped at the start: a restart gives it more"));
   }
-  for (size_t d = 0; d < disk_.tiers.size(); ++d) {
-    if (disk_.tiers.at(d).presence == DeviceTier::Presence::kAway) continue;
-    const NvmeDevice& device = *disk_.tiers.at(d).device;
+  for (size_t d = 0; d < tiers_.size(); ++d) {
+    if (tiers_.at(d).presence == DeviceTier::Presence::kAway) continue;
+    const NvmeDevice& device = *tiers_.at(d).device;
     const uint64_t capacity = options.g3_capacity_bytes[d];
     if (capacity <= device.capacity_bytes() || capacity == UINT64_MAX) continue;
     return absl::FailedPreconditionError(
@@ -131,11 +151,11 @@ absl::Status Core::CheckCapacities(const StoreOptions& options) {
                      " bytes, is more than the ", device.capacity_bytes(),
                      " that its files were made for: a restart makes them larger"));
   }
-  for (size_t t = 0; t < pools_.size(); ++t) {
+  for (size_t t = 0; t < chunks_.pools.size(); ++t) {
     const uint64_t capacity = PoolLimits(options, t).capacity_blocks;
-    const uint64_t staying = pools_[t]->used_blocks() - pools_[t]->evictable_blocks;
+    const uint64_t staying = chunks_.pools[t]->used_blocks() - chunks_.pools[t]->evictable_blocks;
     // One that stays as it was may still have to be reached.
-    if (staying <= capacity || capacity >= pools_[t]->limits.capacity_blocks) continue;
+    if (staying <= capacity || capacity >= chunks_.pools[t]->limits.capacity_blocks) continue;
     return absl::ResourceExhaustedError(absl::StrCat(
         "the capacity of G2, of which ", capacity * kBlockBytes, " bytes would be tenant ",
         options.tenants[t].shown_name(), "'s, is less than the ", staying * kBlockBytes,
@@ -144,10 +164,10 @@ absl::Status Core::CheckCapacities(const StoreOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status Core::SetLimits(const StoreOptions& options) {
-  const StoreOptions now = ResolveLimits(options, deps_);
+absl::Status Limits::Set(const StoreOptions& options) {
+  const StoreOptions now = Resolve(options, deps_);
   KVKEEP_CHECK(now.g3_capacity_bytes.size() == deps_.devices.size());
-  std::vector<std::unique_ptr<AdmissionPolicy>> admissions;  // outlive the lock: then the old ones
+  WriteBacker::Admissions admissions;  // outlive the lock: then the old ones
   bool changes = false;
   {
     Section section(&chunks_);
@@ -155,11 +175,11 @@ absl::Status Core::SetLimits(const StoreOptions& options) {
   }
   if (changes) admissions = MakeAdmissions(now);
   Section section(&chunks_);
-  KVKEEP_CHECK(now.tenants.size() == pools_.size());
+  KVKEEP_CHECK(now.tenants.size() == chunks_.pools.size());
   KVKEEP_RETURN_IF_ERROR(CheckCapacities(now));
   limits_.max_sessions = now.max_sessions;
   limits_.max_leases_per_session = now.max_leases_per_session;
-  leases_.SetMostLeases(now.max_leases_per_session);
+  sessions_.leases.SetMostLeases(now.max_leases_per_session);
   limits_.max_leased_bytes = now.max_leased_bytes;
   limits_.max_reserved_bytes = now.max_reserved_bytes;
   limits_.dirty_budget_bytes = now.dirty_budget_bytes;
@@ -169,41 +189,41 @@ absl::Status Core::SetLimits(const StoreOptions& options) {
   const uint64_t beyond = now.remote_write_bytes_per_second;
   if (std::exchange(limits_.remote_write_bytes_per_second, beyond) != beyond &&
       beyond_ != nullptr) {
-    beyond_->SetWriteRate(beyond);
+    beyond_->changes.SetWriteRate(beyond);
   }
   limits_.g2_capacity_bytes = now.g2_capacity_bytes;
   limits_.g3_capacity_bytes = now.g3_capacity_bytes;
   if (std::exchange(limits_.g3_admission, now.g3_admission) != now.g3_admission) {
     if (admissions.empty()) admissions = MakeAdmissions(now);  // another change came in between
-    disk_.writes.SwapAdmissions(admissions);
+    writes_.SwapAdmissions(admissions);
   }
-  sessions_.SetMaxSessions(limits_.max_sessions);
+  sessions_.table.SetMaxSessions(limits_.max_sessions);
   SetTenantLimits(now);
-  disk_.space.SetCapacities(limits_.g3_capacity_bytes);
-  disk_.space.Share();
-  disk_.trimmer.NoteChanged();
-  disk_.trimmer.Trim(section);
+  space_.SetCapacities(limits_.g3_capacity_bytes);
+  space_.Share();
+  trimmer_.NoteChanged();
+  trimmer_.Trim(section);
   return absl::OkStatus();
 }
 
-void Core::SetTenantLimits(const StoreOptions& now) {
-  for (uint32_t t = 0; t < pools_.size(); ++t) {
+void Limits::SetTenantLimits(const StoreOptions& now) {
+  for (uint32_t t = 0; t < chunks_.pools.size(); ++t) {
     const TenantOptions& to = now.tenants[t];
     TenantOptions& own = limits_.tenants[t];
     KVKEEP_CHECK(own.name == to.name);
-    sessions_.SetRates(TenantId(t), to.keys_per_second, to.bytes_per_second);
+    sessions_.table.SetRates(TenantId(t), to.keys_per_second, to.bytes_per_second);
     own.keys_per_second = to.keys_per_second;
     own.bytes_per_second = to.bytes_per_second;
     own.max_leased_bytes = to.max_leased_bytes;
     own.g3_quota_bytes = to.g3_quota_bytes;
-    pools_[t]->limits = PoolLimits(limits_, t);
+    chunks_.pools[t]->limits = PoolLimits(limits_, t);
     if (limits_.g3_write_bytes_per_second > 0) {
-      disk_.writes.admission(TenantId(t)).SetBytesPerSecond(WriteRate(limits_, t));
+      writes_.admission(TenantId(t)).SetBytesPerSecond(WriteRate(limits_, t));
     }
   }
   const std::vector<Shares::Claim> claims = ClaimsOf(limits_, true);
   for (uint32_t t = 0; t < claims.size(); ++t) {
-    disk_.tiers.shares.SetQuota(TenantId(t), claims[t].quota);
+    tiers_.shares.SetQuota(TenantId(t), claims[t].quota);
   }
 }
 

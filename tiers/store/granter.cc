@@ -1,31 +1,32 @@
-// Leases: granted in slices, shortened from the end where not all fits.
-//
-// Three passes over what the lookup found: pin what is in G2, so that making room for the rest does
-// not push it out; bring the rest there, one by one from the head; tell the places. What is not
-// pinned yet may go while the lock is let go of: then it counts as absent.
+#include "tiers/store/granter.h"
+
+#include <algorithm>
+#include <utility>
+
 #include "tiers/base/canary.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/store/core.h"
-#include "tiers/store/lookup_state.h"
 
 namespace kvkeep::store_internal {
 
-void Core::Grant::Reserve() {
+void Grant::Reserve() {
   entries.reserve(lookup.found.size());
   pinned.reserve(lookup.found.size());
   if (request.want_places) result.places.reserve(lookup.found.size());
 }
 
+Granter::Granter(Chunks* chunks, Sessions* sessions, Promoter* promoter, ServedMeter* served)
+    : chunks_(*chunks), sessions_(*sessions), promoter_(*promoter), served_(*served) {}
+
 // Pins unless that would be over a limit of the chunk's tenant or of the session's.
-bool Core::PinForLease(Grant& grant, size_t i) {
+bool Granter::PinForLease(Grant& grant, size_t i) {
   const ChunkSlot slot = grant.entries[i].slot;
-  const Chunk& chunk = table_.at(slot);
+  const Chunk& chunk = chunks_.table.at(slot);
   LeaseHolder& holder = *grant.holder;
   KVKEEP_CHECK(!grant.pinned[i]);
-  if (!leases_.MayHold(holder, slot)) return false;
-  Count(work::kFind);
-  leases_.Hold(holder, slot);
+  if (!sessions_.leases.MayHold(holder, slot)) return false;
+  chunks_.Count(work::kFind);
+  sessions_.leases.Hold(holder, slot);
   chunks_.Pin(slot);
   grant.pinned[i] = true;
   grant.bytes += chunk.blocks() * kBlockBytes;
@@ -33,19 +34,19 @@ bool Core::PinForLease(Grant& grant, size_t i) {
   return true;
 }
 
-void Core::Shorten(Section& section, Grant& grant, size_t end) {
+void Granter::Shorten(Section& section, Grant& grant, size_t end) {
   auto& entries = grant.entries;
   if (end == entries.size()) return;
   KVKEEP_CHECK(end < entries.size() && entries.size() == grant.pinned.size());
   const uint32_t first_lost = entries[end].key_index;
   while (!entries.empty() && entries.back().key_index >= first_lost) {
     if (grant.pinned.back()) {
-      const Chunk& chunk = table_.at(entries.back().slot);
+      const Chunk& chunk = chunks_.table.at(entries.back().slot);
       KVKEEP_CHECK(grant.bytes >= chunk.blocks() * kBlockBytes);
       KVKEEP_CHECK(grant.payload_bytes >= chunk.shape.payload_bytes);
       grant.bytes -= chunk.blocks() * kBlockBytes;
       grant.payload_bytes -= chunk.shape.payload_bytes;
-      UnpinLeased(*grant.holder, entries.back());
+      sessions_.LetGo(*grant.holder, entries.back());
     }
     entries.pop_back();
     grant.pinned.pop_back();
@@ -55,7 +56,7 @@ void Core::Shorten(Section& section, Grant& grant, size_t end) {
   grant.shortened = true;
 }
 
-void Core::PinWhatIsInG2(Section& section, Grant& grant) {
+void Granter::PinWhatIsInG2(Section& section, Grant& grant) {
   LookupState& lookup = grant.lookup;
   const size_t parts = lookup.chunks.parts.size();
   const bool leading = grant.request.lease_mode == LeaseMode::kLeadingRun;
@@ -63,11 +64,11 @@ void Core::PinWhatIsInG2(Section& section, Grant& grant) {
   bool room = true;
   for (uint32_t i = 0; i < grant.keys * parts; ++i) {
     section.YieldIfSpent();
-    Count(work::kLook);
+    chunks_.Count(work::kLook);
     const auto key = static_cast<uint32_t>(i / parts);
     const uint64_t bit = uint64_t{1} << (i % parts);
     if ((lookup.parts_of(key) & bit) == 0) continue;
-    if (section.yields() > 0 && !table_.StillIs(lookup.found[i].slot, lookup.id(i))) {
+    if (section.yields() > 0 && !chunks_.table.StillIs(lookup.found[i].slot, lookup.id(i))) {
       lookup.g2_parts[key] &= ~bit;
       lookup.g3_parts[key] &= ~bit;
       if (!lookup.coming_parts.empty()) lookup.coming_parts[key] &= ~bit;
@@ -85,28 +86,28 @@ void Core::PinWhatIsInG2(Section& section, Grant& grant) {
     }
     grant.entries.push_back({lookup.found[i].slot, key, i});
     grant.pinned.push_back(false);
-    if (room && table_.at(lookup.found[i].slot).has_g2_space()) {
+    if (room && chunks_.table.at(lookup.found[i].slot).has_g2_space()) {
       room = PinForLease(grant, grant.entries.size() - 1);
     }
   }
 }
 
-void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
+void Granter::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
   const auto& entries = grant.entries;
   const size_t parts = grant.lookup.chunks.parts.size();
   const auto bring = [&](size_t i) STORE_LOCKED {
     const ChunkSlot slot = entries[i].slot;
     const ChunkSlot parent = i >= parts ? entries[i - parts].slot : kNoSlot;
     const ChunkId id = grant.lookup.id(entries[i].chunk);
-    if (!table_.StillIs(slot, id)) return false;
-    return leases_.MayHold(*grant.holder, slot) &&
+    if (!chunks_.table.StillIs(slot, id)) return false;
+    return sessions_.leases.MayHold(*grant.holder, slot) &&
            promoter_.EnsureInG2(section, grant.lookup.requester, tenant, slot, parent,
-                      grant.request.transient) &&
+                                grant.request.transient) &&
            PinForLease(grant, i);
   };
   for (size_t i = 0; i < entries.size(); ++i) {
     section.YieldIfSpent();
-    Count(work::kLook);
+    chunks_.Count(work::kLook);
     if (Planted(Canary::kPromiseNotReserved) && !grant.pinned[i]) {
       grant.entries.erase(grant.entries.begin() + static_cast<ptrdiff_t>(i));
       grant.pinned.erase(grant.pinned.begin() + static_cast<ptrdiff_t>(i--));
@@ -115,18 +116,18 @@ void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
     while (i < entries.size() && !grant.pinned[i] && !bring(i)) {
       // Gives up the last key, as a whole: what it held may be what is missing here.
       size_t last = entries.size() - 1;
-      if (!table_.StillIs(entries[i].slot, grant.lookup.id(entries[i].chunk))) last = i;
+      if (!chunks_.table.StillIs(entries[i].slot, grant.lookup.id(entries[i].chunk))) last = i;
       Shorten(section, grant, last);
     }
   }
 }
 
-void Core::AddPlaces(Section& section, const std::vector<Lease::Entry>& entries, size_t* next,
-                     LookupResult& result) {
-  while (*next < entries.size() && !Spent()) {
+void Granter::AddPlaces(Section& section, const std::vector<Lease::Entry>& entries, size_t* next,
+                        LookupResult& result) {
+  while (*next < entries.size() && !chunks_.Spent()) {
     const Lease::Entry& entry = entries[(*next)++];
-    const Chunk& chunk = table_.at(entry.slot);
-    Count(work::kFind + work::kPlace);
+    const Chunk& chunk = chunks_.table.at(entry.slot);
+    chunks_.Count(work::kFind + work::kPlace);
     result.places.push_back({.chunk = entry.chunk,
                              .shape = chunk.shape,
                              .extents = chunk.g2,
@@ -136,11 +137,11 @@ void Core::AddPlaces(Section& section, const std::vector<Lease::Entry>& entries,
 }
 
 // A repeated request is told of the lease it has. False: that is gone.
-absl::StatusOr<bool> Core::TellKnownLease(Section& section, const SessionToken& token,
-                                          Grant& grant) {
+absl::StatusOr<bool> Granter::TellKnownLease(Section& section, const SessionToken& token,
+                                             Grant& grant) {
   LookupResult& result = grant.result;
   for (size_t next = 0;;) {
-    KVKEEP_RETURN_IF_ERROR(sessions_.Find(token).status());
+    KVKEEP_RETURN_IF_ERROR(sessions_.table.Find(token).status());
     const LeaseId known = grant.holder->FindRequest(grant.request.client_request_id);
     if (known == LeaseId(0)) return false;
     if (result.lease != known) {  // as at the first look
@@ -160,8 +161,8 @@ absl::StatusOr<bool> Core::TellKnownLease(Section& section, const SessionToken& 
   }
 }
 
-absl::Status Core::GrantLease(Section& section, const SessionToken& token, TenantId tenant,
-                              Grant& grant) {
+absl::Status Granter::GrantLease(Section& section, const SessionToken& token, TenantId tenant,
+                                 Grant& grant) {
   const auto give_back = [&](absl::Status why) STORE_LOCKED {
     Shorten(section, grant, 0);
     return why;
@@ -173,7 +174,7 @@ absl::Status Core::GrantLease(Section& section, const SessionToken& token, Tenan
   grant.result.places.clear();
   PinWhatIsInG2(section, grant);
   BringTheRest(section, tenant, grant);
-  if (grant.shortened) ++counters_.leases_shortened;
+  if (grant.shortened) ++chunks_.counters.leases_shortened;
   if (grant.entries.empty()) return absl::OkStatus();
   if (grant.request.want_places) {
     const size_t parts = grant.lookup.chunks.parts.size();
@@ -192,63 +193,34 @@ absl::Status Core::GrantLease(Section& section, const SessionToken& token, Tenan
   }
 
   // The session again: it may have been closed, or the same request answered, in between.
-  absl::StatusOr<Session*> session = sessions_.Find(token);
+  absl::StatusOr<Session*> session = sessions_.table.Find(token);
   if (!session.ok()) return give_back(session.status());
   if (grant.holder->FindRequest(grant.request.client_request_id) != LeaseId(0)) {
     absl::Status ok = give_back(absl::OkStatus());
     known = TellKnownLease(section, token, grant);
     return known.ok() ? ok : known.status();
   }
-  absl::Status allowed = leases_.CheckRoom(*grant.holder);
+  absl::Status allowed = sessions_.leases.CheckRoom(*grant.holder);
   if (!allowed.ok()) return give_back(allowed);
   File(**session, grant);
   return absl::OkStatus();
 }
 
-// No session: it was closed meanwhile.
-void Core::CountServed(const Session* session, const NamespaceDigest& ns, const Served& served) {
-  counters_.read_g2_hits += served.g2.chunks;
-  counters_.read_g3_hits += served.g3.chunks;
-  counters_.served_g2_bytes += served.g2.bytes;
-  counters_.served_g3_bytes += served.g3.bytes;
-  if (served.g4.chunks > 0) {
-    remote_->counters.read_hits += served.g4.chunks;
-    remote_->counters.served_bytes += served.g4.bytes;
-  }
-  if (session == nullptr) return;
-  const uint64_t chunks = served.g2.chunks + served.g3.chunks + served.g4.chunks;
-  meters_.Served(ns, session->namespaces.at(ns), chunks);
-  const TenantId owner = owners_.OwnerOf(ns);
-  if (owner == session->tenant() || chunks == 0) return;
-  const uint64_t bytes = served.g2.bytes + served.g3.bytes + served.g4.bytes;
-  counters_.foreign_read_chunks += chunks;
-  counters_.foreign_read_bytes += bytes;
-  meters_.foreign().Add(session->info, ns, owner, chunks, bytes);
-}
-
-std::vector<ForeignRead> Core::TakeForeignReads() {
-  ForeignReads taken;
-  {
-    Section section(&chunks_);
-    std::swap(taken, meters_.foreign());
-  }
-  return taken.Take();
-}
-
 // The lease is from now on the session's.
-void Core::File(Session& session, Grant& grant) {
+void Granter::File(Session& session, Grant& grant) {
   LookupResult& result = grant.result;
   result.leased_keys = grant.keys;
   result.leased_bytes = grant.bytes;
-  result.lease = leases_.File(*grant.holder, {.entries = std::move(grant.entries),
-                                              .client_request_id = grant.request.client_request_id,
-                                              .keys = grant.keys,
-                                              .bytes = grant.bytes,
-                                              .paid = grant.request.want_places});
+  result.lease =
+      sessions_.leases.File(*grant.holder, {.entries = std::move(grant.entries),
+                                            .client_request_id = grant.request.client_request_id,
+                                            .keys = grant.keys,
+                                            .bytes = grant.bytes,
+                                            .paid = grant.request.want_places});
   // Who is told the places reads there and asks nobody any more.
   if (grant.request.want_places) {
-    sessions_.ChargeBytes(session.tenant(), grant.payload_bytes);
-    CountServed(&session, grant.lookup.chunks.ns, grant.served);
+    sessions_.table.ChargeBytes(session.tenant(), grant.payload_bytes);
+    served_.Count(&session, grant.lookup.chunks.ns, grant.served);
   }
 }
 

@@ -1,9 +1,10 @@
-// What an operator asks of a store that serves: whose chunks there are, room made now, a round of
-// the scrub now.
+#include "tiers/store/operator.h"
+
+#include <absl/container/btree_map.h>
+
 #include <algorithm>
 
 #include "tiers/base/check.h"
-#include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
 namespace {
@@ -12,14 +13,23 @@ constexpr size_t kMaxNamespaces = 4096;  // told apart; more count as one, witho
 
 }  // namespace
 
-std::vector<NamespaceUse> Core::Namespaces() {
+Operator::Operator(const StoreOptions& options, Parts parts)
+    : options_(options),
+      chunks_(*parts.chunks),
+      tiers_(*parts.tiers),
+      space_(*parts.space),
+      sessions_(*parts.sessions),
+      owners_(*parts.owners),
+      scrubber_(*parts.scrubber) {}
+
+std::vector<NamespaceUse> Operator::Namespaces() {
   absl::btree_map<NamespaceDigest, NamespaceUse> found;
   {
     Section section(&chunks_);
-    for (uint32_t i = 0; i < table_.slot_end(); ++i) {
+    for (uint32_t i = 0; i < chunks_.table.slot_end(); ++i) {
       section.YieldIfSpent();
-      Count(work::kFind);
-      const Chunk& chunk = table_.at(ChunkSlot(i));
+      chunks_.Count(work::kFind);
+      const Chunk& chunk = chunks_.table.at(ChunkSlot(i));
       if (!chunk.live || chunk.detached) continue;
       const bool room = found.size() < kMaxNamespaces || found.contains(chunk.id.ns);
       NamespaceUse& use = found[room ? chunk.id.ns : NamespaceDigest()];
@@ -28,11 +38,11 @@ std::vector<NamespaceUse> Core::Namespaces() {
       const uint64_t bytes = chunk.blocks() * kBlockBytes;
       ++use.chunks;
       if (chunk.in_g2()) use.g2_bytes += bytes;
-      if (disk_.tiers.InG3(chunk)) use.g3_bytes += bytes;
+      if (tiers_.InG3(chunk)) use.g3_bytes += bytes;
     }
     std::optional<SessionToken> last;
-    while (const Session* session = sessions_.Next(last)) {
-      Count(work::kSession);
+    while (const Session* session = sessions_.table.Next(last)) {
+      chunks_.Count(work::kSession);
       for (const auto& [digest, spec] : session->namespaces) {
         const auto use = found.find(digest);
         if (use == found.end()) continue;
@@ -51,10 +61,10 @@ std::vector<NamespaceUse> Core::Namespaces() {
   return uses;
 }
 
-absl::StatusOr<EvictResult> Core::EvictSome(const EvictRequest& request) {
+absl::StatusOr<EvictResult> Operator::Evict(const EvictRequest& request) {
   Section section(&chunks_);
   std::vector<uint32_t> tenants;
-  for (uint32_t t = 0; t < pools_.size(); ++t) {
+  for (uint32_t t = 0; t < chunks_.pools.size(); ++t) {
     if (request.tenant.empty() || options_.tenants[t].shown_name() == request.tenant) {
       tenants.push_back(t);
     }
@@ -71,16 +81,16 @@ absl::StatusOr<EvictResult> Core::EvictSome(const EvictRequest& request) {
   return result;
 }
 
-bool Core::EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult& result) {
-  const size_t places = of_g3 ? disk_.tiers.size() : 1;
+bool Operator::EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult& result) {
+  const size_t places = of_g3 ? tiers_.size() : 1;
   for (size_t place = 0; place < places; ++place) {
     Evicted evicted = Evicted::kSpent;
     while (evicted == Evicted::kSpent) {
       section.YieldIfSpent();
-      const uint64_t held = of_g3 ? disk_.tiers.shares.held(tenant) : pool(tenant).used_blocks();
-      evicted = of_g3 ? disk_.space.EvictOne(disk_.tiers.at(place), tenant)
-                      : chunks_.EvictOne(pool(tenant));
-      const uint64_t left = of_g3 ? disk_.tiers.shares.held(tenant) : pool(tenant).used_blocks();
+      const uint64_t held = of_g3 ? tiers_.shares.held(tenant) : chunks_.pool(tenant).used_blocks();
+      evicted = of_g3 ? space_.EvictOne(tiers_.at(place), tenant)
+                      : chunks_.EvictOne(chunks_.pool(tenant));
+      const uint64_t left = of_g3 ? tiers_.shares.held(tenant) : chunks_.pool(tenant).used_blocks();
       if (evicted != Evicted::kOne) continue;
       ++result.chunks;
       result.bytes += (held - left) * kBlockBytes;
@@ -90,7 +100,7 @@ bool Core::EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult
   return false;
 }
 
-void Core::ScrubRound(uint64_t bytes_per_second) {
+void Operator::ScrubRound(uint64_t bytes_per_second) {
   Section section(&chunks_);
   scrubber_.AskRound(bytes_per_second);
 }

@@ -1,0 +1,61 @@
+// Reads: the calls that read a single chunk: what they cost, and what they find.
+//
+// Owns nothing. A ChunkReader (handles.h) keeps its chunk pinned, and waits for its bytes, by this.
+// The contracts of the calls stand in store.h. They take the store's lock.
+#pragma once
+
+#include "tiers/store/chunks.h"
+#include "tiers/store/device_tiers.h"
+#include "tiers/store/filler.h"
+#include "tiers/store/handles.h"
+#include "tiers/store/owners.h"
+#include "tiers/store/promoter.h"
+#include "tiers/store/section.h"
+#include "tiers/store/served_meter.h"
+#include "tiers/store/sessions.h"
+
+namespace kvkeep::store_internal {
+
+class Reads {
+ public:
+  // What it works on; all are borrowed.
+  struct Parts {
+    Chunks* chunks;
+    DeviceTiers* tiers;
+    Filler* filler;
+    Promoter* promoter;
+    Sessions* sessions;
+    ServedMeter* served;
+    const Owners* owners;
+  };
+  Reads(const Clock* clock, Parts parts);
+
+  absl::StatusOr<ReadResult> Read(const SessionToken& token, const ChunkId& id, LeaseId lease,
+                                  bool transient);
+
+  // ---- for ChunkReader
+  void Unpin(ChunkSlot slot, bool lent);
+  Filler& filler() const { return filler_; }
+  Chunks& chunks() const { return chunks_; }
+
+ private:
+  // Whether the reads under this lease of the session's were paid for when it was granted.
+  absl::StatusOr<bool> IsPaid(const SessionToken& token, LeaseId lease) const STORE_LOCKED;
+  absl::Status ChargeRead(Session& session, bool leased) STORE_LOCKED;
+  void NoteWanted(const ChunkId& id) STORE_LOCKED;
+  void CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, Tier from)
+      STORE_LOCKED;
+  ChunkSlot FindInLease(Section& section, const SessionToken& token, LeaseId lease,
+                        const ChunkId& id) STORE_LOCKED;
+
+  const Clock& clock_;
+  Chunks& chunks_;
+  DeviceTiers& tiers_;
+  Filler& filler_;
+  Promoter& promoter_;
+  Sessions& sessions_;
+  ServedMeter& served_;
+  const Owners& owners_;
+};
+
+}  // namespace kvkeep::store_internal
