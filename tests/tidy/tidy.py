@@ -16,6 +16,7 @@ import subprocess
 import sys
 
 import cpp_source
+import objects
 from layers import Layers
 
 # ---- ratchets: path -> why it is tolerated ------------------------------------------------------
@@ -31,7 +32,17 @@ LONG_HEADERS = {
 }
 
 # Folders in whose comments sentences still begin as riddles do (riddle below).
-KNOWN_RIDDLES = {"tiers/store": "rewritten with the store's five objects"}
+KNOWN_RIDDLES = {}
+# The store's interfaces by which an object tells another that knows it: class -> why it must.
+STORE_INTERFACES = {
+    "ChunkHooks": "a chunk ends in Chunks, and has parts in other tiers",
+    "Committer::Host": "a commit gives room to writes",
+    "Filler::Host": "what a read means for a chunk's other copies is not the reader's to say",
+    "LowerTier": "devices, and what lies beyond the node, are read alike",
+    "Promotions": "what those who ask for reads see of Filler",
+    "ReadSink": "a tier tells of bytes, whoever asked",
+    "Recaller::Host": "a recall needs a slot of the table",
+}
 
 # ---- limits -------------------------------------------------------------------------------------
 
@@ -387,6 +398,30 @@ def one_type(tree):
             yield Problem(path, 1, "one-type", f"{name} is defined in {sorted(paths)[0]} as well")
 
 
+def known_both_ways(tree):
+    """No two objects of a folder call each other, however long the way back is."""
+    folders = collections.defaultdict(dict)
+    for path, text in tree.items():
+        if path.endswith(".h") and not path.startswith("tests/"):
+            folders[folder(path)][path] = text
+    for headers in folders.values():
+        for one, back in objects.circles(headers):
+            yield Problem(one.path, one.line, "known-both-ways",
+                          f"{one.name} holds {', '.join(back)}, which leads back to it: let one of "
+                          "them own an interface, or a third one do what both need")
+
+
+def store_interface(tree):
+    for path, text in tree.items():
+        if not (path.startswith("tiers/store/") and path.endswith(".h")):
+            continue
+        for name in objects.interfaces(path, text):
+            if name not in STORE_INTERFACES:
+                yield Problem(path, 1, "store-interface",
+                              f"{name} is a new way to call upwards: say in STORE_INTERFACES "
+                              "(tests/tidy/tidy.py) and in tiers/store/README.md why it must be")
+
+
 def cmake_source(tree):
     for path in tree:
         if not path.endswith(".cc") or path.startswith("cmake/"):
@@ -449,7 +484,8 @@ def code_in_data(tree):
 
 RULES = [include_arrow, circle, wall, include_rooted, outside_header, file_length,
          function_length, line_length, whitespace, banned, sleep, todo, riddle, header, file_name,
-         readme, one_title, one_type, cmake_source, planted, local_path, code_in_data]
+         readme, one_title, one_type, known_both_ways, store_interface, cmake_source, planted,
+         local_path, code_in_data]
 
 # ---- running ------------------------------------------------------------------------------------
 
@@ -470,6 +506,10 @@ def stale_ratchets(tree):
     for name in KNOWN_RIDDLES:
         if not any(problem.path.startswith(f"{name}/") for problem in riddles(tree)):
             yield f"KNOWN_RIDDLES: {name}"
+    found = {name for path, text in tree.items() if path.startswith("tiers/store/")
+             and path.endswith(".h") for name in objects.interfaces(path, text)}
+    for name in sorted(set(STORE_INTERFACES) - found):
+        yield f"STORE_INTERFACES: {name}"
     for name in LONG_HEADERS:
         if tree.get(name, "").count("\n") <= MAX_HEADER_LINES:
             yield f"LONG_HEADERS: {name}"

@@ -210,6 +210,25 @@ class Rules(unittest.TestCase):
         self.expect("planted", {**build, "tiers/store/b.h": HEADER + asks})
         self.expect("planted", {**build, "tiers/store/c.cc": "// Planted(): see b.cc\n"}, count=0)
 
+    def test_no_two_objects_know_each_other(self):
+        one = HEADER + "class One {\n private:\n  Two& two_;\n};\n"
+        two = HEADER + "struct Two final : Base {\n  std::unique_ptr<Three> three;\n};\n"
+        three = HEADER + "class Three {\n  const One* one_ = nullptr;\n};\n"
+        around = {"tiers/base/one.h": one, "tiers/base/two.h": two, "tiers/base/three.h": three}
+        self.expect("known-both-ways", around, count=3)
+        self.expect("known-both-ways", {**around, "tiers/base/two.h": HEADER}, count=0)
+        asks = (HEADER + "class Three {\n  One* Find(const One& one);\n"
+                "  struct In {\n    One* o;\n  };\n};\n")
+        self.expect("known-both-ways", {**around, "tiers/base/three.h": asks}, count=0)
+
+    def test_the_store_calls_upwards_by_known_interfaces_alone(self):
+        host = "class Late {\n  class Host {\n    virtual void F() = 0;\n  };\n};\n"
+        readme = {"tiers/store/README.md": "# store\n"}
+        self.expect("store-interface", {**readme, "tiers/store/a.h": HEADER + host})
+        own = HEADER + "class Own {\n public:\n  virtual void F(int a,\n      int b) = 0;\n};\n"
+        self.expect("store-interface", {**readme, "tiers/store/a.h": own})
+        self.expect("store-interface", {"tiers/base/a.h": own}, count=0)
+
     def test_comments_say_what_something_is_or_does(self):
         for begins in ("// Of the others.", "  // Those that wait.", "// Such as it is."):
             self.expect("riddle", {"server/main.cc": begins + "\n"})

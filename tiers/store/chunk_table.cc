@@ -129,7 +129,7 @@ void ChunkTable::Detach(ChunkSlot slot) {
     KVKEEP_CHECK(!entries_[hole].empty());
     hole = Next(hole);
   }
-  // Those behind it move up unless that is before where they belong: probing needs no tombstones.
+  // Entries behind it move up, but not before where they belong: so probing needs no tombstones.
   for (uint64_t i = Next(hole); !entries_[i].empty(); i = Next(i)) {
     if (Behind(Home(entries_[i].tag), i) < Behind(hole, i)) continue;
     entries_[hole] = entries_[i];

@@ -21,7 +21,7 @@ namespace kvkeep::store_internal {
 
 class Committer {
  public:
-  // Who writes to the devices.
+  // The object that writes to the devices.
   class Host {
    public:
     // The dirty budget may have room again.

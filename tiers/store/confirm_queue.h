@@ -35,7 +35,7 @@ class ConfirmQueue {
     if (again_.empty()) again_at_ = now + kAgain;
     again_.push_back(entry);
   }
-  // Those whose time has come are the last of those that wait.
+  // Entries whose time has come wait again, behind all others.
   void TakeDue(MonotonicTime now) {
     if (again_.empty() || now < again_at_) return;
     waiting_.insert(waiting_.end(), again_.begin(), again_.end());
@@ -56,7 +56,7 @@ class ConfirmQueue {
     KVKEEP_CHECK(reading_ > 0);
     --reading_;
   }
-  // Of a read that failed: whether the header may be read once more.
+  // A read failed. Returns whether the header may be read once more.
   static bool TryAgain(Entry& entry) { return ++entry.failures < kMostTries; }
 
   uint32_t reading() const { return reading_; }

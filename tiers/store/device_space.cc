@@ -242,7 +242,8 @@ void DeviceSpace::Share() {
   uint64_t capacity = 0;
   for (const auto& tier : tiers_.all()) {
     if (tier->presence == DeviceTier::Presence::kAway) continue;
-    // Of one that joins, as much as it has brought: else nobody would be above its share meanwhile.
+    // A device that joins counts with what it has brought: else nobody would be above its share
+    // meanwhile.
     const bool joins = tier->presence == DeviceTier::Presence::kJoining;
     const uint64_t space =
         joins ? std::min(tier->capacity_blocks, tier->joining_blocks) : tier->capacity_blocks;

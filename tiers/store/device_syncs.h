@@ -84,8 +84,8 @@ class DeviceSyncs {
     waiting_.emplace(sequence, std::move(done));
   }
   bool anyone_waits() const { return !waiting_.empty(); }
-  // Those whose sequence is stable; unless `failed` is OK the others, too, with that: what was
-  // stable before still is. False: not all, the hold is spent.
+  // Answers waiters whose sequence is stable with OK and, if `failed` is an error, all others with
+  // that. Returns false if the hold was spent before all were answered.
   bool Answer(const absl::Status& failed, Hold& hold) {
     while (!waiting_.empty()) {
       const bool is_stable = IsStable(waiting_.begin()->first);

@@ -36,7 +36,8 @@ class EncryptedImage {
       CipherBuffers& buffers, RandomSource* random);
 
   ConstHeaderPage header() const { return ConstHeaderPage(page_.bytes, kHeaderBytes); }
-  // Of what is behind the header page: from `offset` to the end of its unit, at most `bytes`.
+  // Returns what lies behind the header page, from `offset` to the end of its unit, at most
+  // `bytes`.
   std::span<std::byte> Run(uint64_t offset, uint64_t bytes) const;
 
  private:

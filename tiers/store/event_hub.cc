@@ -122,7 +122,7 @@ void EventHub::NoteTiers(Chunk& chunk) {
   }
   if (g3 != chunk.told_g3) {
     chunk.told_g3 = g3;
-    // Of a device that is away nothing is told: when it is back, all begins anew.
+    // Nothing is told of a device that is away: when it is back, all begins anew.
     if (log_.on() && told_readable_[chunk.device]) Tell({chunk.id, Tier::kG3, g3, metadata});
   }
 }

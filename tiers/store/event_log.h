@@ -42,7 +42,7 @@ class EventLog {
   // Every reader has missed something.
   void Lose() { first_ = ++next_; }
 
-  // Those numbered [first, next) are there. A reader that wants one before them has lost events.
+  // Events numbered [first, next) are there. A reader that wants an earlier one has lost events.
   uint64_t first() const { return first_; }
   uint64_t next() const { return next_; }
   const ChunkEvent& at(uint64_t number) const {

@@ -69,7 +69,7 @@ bool FairMutex::TakeAsFirst(Line& line, const Waiter& self) {
   return true;
 }
 
-// Who waits for a turn lets those in line go first, for so many times.
+// A thread that waits for a turn lets those in line go first, a limited number of times.
 FairMutex::Line& FairMutex::NextLine() {
   if (line_.first == nullptr) return turns_;
   const bool a_turn_may_begin =

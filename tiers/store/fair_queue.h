@@ -81,9 +81,9 @@ class FairQueue {
     const auto known = owners_.find(owner);
     return known == owners_.end() ? nullptr : &known->second.queue;
   }
-  // Of what waits, what may come before the last of this owner's first `own` bytes, with these: of
-  // each other as many turns. Unless it has more to sit out. Looks at kLooked others; of more it
-  // counts all.
+  // Returns an upper bound on the bytes that are served until this owner's next `own` bytes are, if
+  // every other owner gets as many turns and this one has none to sit out. Looks at kLooked other
+  // owners, and counts all that the rest have.
   uint64_t BytesWithin(const Owner& owner, uint64_t own) const {
     const uint64_t turns = RoundUp(own, kTurnBytes);
     uint64_t within = own, unseen = bytes_ - BytesOf(owner);
@@ -113,7 +113,8 @@ class FairQueue {
   using Owners = std::map<Owner, Account>;
   using Order = std::map<Place, typename Owners::iterator>;
 
-  // Those with empty queues whom the others have caught up with; some, as each Take adds one.
+  // Forgets owners with empty queues that the others have caught up with: at most two, as each Take
+  // adds one.
   void Forget() {
     for (int i = 0; i < 2 && !idle_.empty(); ++i) {
       const auto least = idle_.begin();

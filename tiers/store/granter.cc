@@ -217,7 +217,7 @@ void Granter::File(Session& session, Grant& grant) {
                                             .keys = grant.keys,
                                             .bytes = grant.bytes,
                                             .paid = grant.request.want_places});
-  // Who is told the places reads there and asks nobody any more.
+  // A caller that is told the places reads there and asks nobody any more.
   if (grant.request.want_places) {
     sessions_.table.ChargeBytes(session.tenant(), grant.payload_bytes);
     served_.Count(&session, grant.lookup.chunks.ns, grant.served);

@@ -112,7 +112,7 @@ class Reservation {
   using AppendBy = void (PayloadCopier::*)(std::byte*, std::span<const std::byte>);
   void CopyTo(uint64_t begin, std::span<const std::byte> bytes, PayloadCopier* copier,
               AppendBy append);
-  // Of payload bytes in place.
+  // Returns XXH3-64 of payload bytes in place.
   uint64_t Checksum(uint64_t begin, uint64_t end) const;
   store_internal::PutCalls* puts_ = nullptr;
   uint64_t id_ = 0;

@@ -127,7 +127,7 @@ class IndexCommits {
   bool IsPutOff(const absl::Status& answer, MonotonicTime now);
   void NoteTaken() { refused_since_.reset(); }  // the index took something else
   void WaitToRetry(MonotonicTime now) { retry_at_ = now + kRetry; }
-  // Of the batch, from its end: it waits as before, and counts as before.
+  // Puts what the batch has back, from its end: it waits and counts as before.
   void PutBack(PendingAdd add) {
     KVKEEP_CHECK(under_way_);
     adds_.push_front(std::move(add));
@@ -158,7 +158,8 @@ class IndexCommits {
 
   // Blocks of a removal are free, or somebody has them again.
   void EndFreeing(const ExtentList& extents);
-  // Of all removals: also of the batch under way, and of what is committed and not stable yet.
+  // Blocks of all removals, those of the batch under way and of removals that are not stable yet
+  // included.
   uint64_t freeing_blocks() const { return freeing_blocks_; }
 
   CommitSequence committed() const { return committed_; }  // the last one in the index

@@ -42,7 +42,7 @@ struct Joiner::MetRecord {
   bool claimed = false;  // its blocks are its own: on the device, and no other record's
 };
 
-// Of one device on its way in; the joining thread's own.
+// One device on its way in. The joining thread owns it.
 struct Joiner::Arrival {
   DeviceTier* tier = nullptr;
   bool at_start = false;
@@ -395,10 +395,11 @@ void Joiner::Trim() {
   trimmer_.Trim(section);
 }
 
-// Of what is above the stable mark nobody knows whether the data survives, or survived, the loss
-// of power: a failed sync or a drive that went away alone may have ended the last process. After a
-// power cut it is every record: the removal of an old one may be lost while its blocks were reused.
-// Kept over restarts, until they were read whole or are gone: too many cost a second write.
+// Nobody knows whether the data of a record above the stable mark survives a loss of power, or has
+// survived one: a failed sync or a drive that went away alone may have ended the last process.
+// After a power cut every record is in doubt: the removal of an old one may be lost while its
+// blocks were reused. Doubt is kept over restarts until a record was read whole or is gone: too
+// much of it costs a second write.
 void Joiner::NoteDoubtful(DeviceTier& tier, Arrival& arrival) {
   std::swap(tier.doubts, arrival.doubts);
   tier.doubtful = tier.doubts.Ranges();

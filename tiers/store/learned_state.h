@@ -21,7 +21,7 @@ class LearnedState {
   // All are borrowed.
   LearnedState(const std::vector<TenantOptions>& tenants, Chunks* chunks);
 
-  // Of a device that joins; takes the lock.
+  // Loads what a device that joins has saved. Takes the lock.
   void Load(DeviceTier& tier);
   // Hands what changed to the device's index executor.
   void Save(DeviceTier& tier) STORE_LOCKED;

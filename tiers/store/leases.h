@@ -37,7 +37,7 @@ struct Lease {
   mutable size_t read_last = 0;  // where a read found its entry: the next one's is near, mostly
 };
 
-// Who leases: one session, and its leases by LeaseId.
+// One session that leases, and its leases by LeaseId.
 class LeaseHolder {
  public:
   explicit LeaseHolder(TenantId tenant) : tenant(tenant) {}

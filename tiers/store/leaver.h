@@ -33,8 +33,8 @@ class Leaver {
   // Takes the lock.
   void LetGo(DeviceTier& tier);
 
-  // Who holds it may ask a device that DeviceTiers::Attached names: none is let go of meanwhile.
-  // Taken before the store's lock.
+  // While a caller holds it, no device that DeviceTiers::Attached names is let go of. Taken before
+  // the store's lock.
   Mutex* telling() { return &telling_mu_; }
 
  private:

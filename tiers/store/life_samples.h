@@ -2,10 +2,11 @@
 // evicted, and how long after that somebody asks again. What an operator sizes a tier by: chunks
 // that are wanted soon after they went would have been hits of a larger one.
 //
-// Of a sample: the chunks whose fingerprint says so, one in `one_in`, each for all of its life.
-// Memory is bounded by kMost chunks: of what is gone the oldest are forgotten first; when there are
-// too many that are not, every second one leaves the sample, for good. The same chunks are sampled
-// in every tier. A chunk that only left a tier since it was deleted, or lost, says nothing.
+// It looks at a sample: the chunks whose fingerprint says so, one in `one_in`, each for all of its
+// life. The same chunks are sampled in every tier. Memory is bounded by kMost chunks. Chunks that
+// are gone are forgotten first, the oldest before the others. When too many are not gone, every
+// second one leaves the sample for good. A chunk that left a tier since it was deleted, or lost,
+// says nothing.
 //
 // A plain part of the store's state: the store's lock protects it. A chunk that is not sampled
 // costs a comparison, one that is some 100 ns.
@@ -63,7 +64,7 @@ class LifeSamples {
     uint64_t fingerprint;
     MonotonicTime at;
   };
-  using Chunks = absl::btree_map<uint64_t, Sample>;  // by fingerprint
+  using Samples = absl::btree_map<uint64_t, Sample>;  // by fingerprint
 
   void WantedOne(Fingerprint chunk, MonotonicTime now);
   void MakeRoom();
@@ -71,7 +72,7 @@ class LifeSamples {
   void HalveTheSample();
 
   uint64_t mask_;
-  Chunks chunks_;
+  Samples chunks_;
   size_t there_ = 0;       // of chunks_: in a tier
   std::deque<Gone> gone_;  // the others, the oldest first; some are back, or gone again later
   std::array<Histogram, 2> lifetime_{Histogram(kAgeBounds), Histogram(kAgeBounds)};

@@ -34,7 +34,7 @@ class NamespaceMeters {
   // Chunks of it were handed to a reader.
   void Served(const NamespaceDigest& ns, const NamespaceSpec& spec, uint64_t chunks);
 
-  // Of those, what was handed to readers of other tenants.
+  // The part that was handed to readers of other tenants.
   ForeignReads& foreign() { return foreign_; }
   // The shared one last.
   std::vector<NamespaceSnapshot> snapshot() const;

@@ -71,7 +71,7 @@ absl::StatusOr<EvictResult> Operator::Evict(const EvictRequest& request) {
   }
   if (tenants.empty()) return absl::NotFoundError("there is no tenant of that name");
   EvictResult result;
-  // Of each in turn, so that all give alike.
+  // Each in turn, so that all give alike.
   while (!tenants.empty() && result.bytes < request.bytes) {
     std::erase_if(tenants, [&](uint32_t t) STORE_LOCKED {
       return result.bytes < request.bytes &&

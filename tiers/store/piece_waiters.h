@@ -25,7 +25,7 @@ class PieceWaiters {
   using Callbacks = std::vector<Callback>;
   using Ready = absl::FunctionRef<bool(size_t piece)>;
 
-  // Of an image of so many pieces. REQUIRES: nobody waits.
+  // The image has so many pieces. REQUIRES: nobody waits.
   void Resize(size_t pieces) { at_ = std::vector<std::vector<Waiter>>(pieces + 1); }
   // For pieces [first, end). REQUIRES: not all that it waits for is there. `patient`: it waits to
   // the end.

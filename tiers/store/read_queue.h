@@ -29,7 +29,7 @@ class ReadQueue {
 
   void Push(const Requester& requester, ChunkSlot slot, uint64_t bytes);
   bool empty() const { return tenants_.empty(); }
-  // Who is next. REQUIRES: !empty().
+  // The chunk that is read next. REQUIRES: !empty().
   ChunkSlot front() const { return tenants_.front().front().front().slot; }
   void Pop();
 

@@ -205,7 +205,7 @@ bool Records::RestoreReplaced(DeviceTier& tier, PendingRemove& remove) {
 
 void Records::Return(ChunkSlot slot) {
   const std::optional<ReplacedAt> at = SurestOf(replaced_, chunks_.table.at(slot).id);
-  // Of another shape: another put under this key.
+  // A record of another shape is another put under this key.
   if (!at.has_value()) return;
   const ImageShape& shape = replaced_.Find(*at)->record.shape;
   Chunk& chunk = chunks_.table.at(slot);

@@ -39,12 +39,12 @@ class RemoteAges {
   }
 
   bool on() const { return half_.count() > 0; }
-  // Of an image that was written then.
+  // Returns the mark of an image that was written then.
   Mark At(MonotonicTime written) const {
     const uint64_t steps = static_cast<uint64_t>(written.count() + kPast) / step_;
     return static_cast<Mark>(kFirst + steps % kRound);
   }
-  // Of an image that is so old at `now`.
+  // Returns the mark of an image that is so old at `now`.
   Mark Of(std::chrono::seconds age, MonotonicTime now) const {
     if (!on() || age >= std::chrono::duration_cast<std::chrono::seconds>(half_)) return kUnknown;
     return At(now - age);

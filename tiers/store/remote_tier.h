@@ -32,7 +32,7 @@ class RemoteTier final : public LowerTier {
   static constexpr size_t kLeastChunks = 8, kLeastChunksByCost = 2;
   static constexpr uint64_t kPartOfG2 = 4;  // recalls may be filling a 4th of a tenant's pool
 
-  // Of a table of options.max_chunks slots.
+  // `options.max_chunks`: slots of the table.
   RemoteTier(uint16_t of_number, RemoteSource* source, RemovalLog* log,
              const StoreOptions& options)
       : LowerTier(of_number, source->mac_key(), options.max_remote_reads_in_flight_bytes),

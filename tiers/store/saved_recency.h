@@ -21,7 +21,7 @@
 
 namespace kvkeep::store_internal {
 
-// Of a record that a join has adopted.
+// A record that a join has adopted.
 struct AdoptedChunk {
   Halved<uint64_t> rank;  // the lower, the sooner it goes
   Halved<CommitSequence> sequence;

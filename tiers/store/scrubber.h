@@ -38,14 +38,14 @@ class Scrubber {
   Scrubber(const ChunkTable* table, Hold* hold, StoreCounters* counters)
       : table_(*table), hold_(*hold), counters_(*counters) {}
 
-  // Of rounds without end. 0: none.
+  // Rounds follow each other at this rate. 0: there are none.
   void SetRate(uint64_t bytes_per_second) { rate_ = bytes_per_second; }
   // One round from the table's start, at least so fast. 0: no such round any more.
   void AskRound(uint64_t bytes_per_second);
   // A chunk of which another record is kept as well; it may not be so any more by its turn.
   void AddInDoubt(ChunkSlot slot) { in_doubt_.push_back(slot); }
-  // A chunk in doubt, likewise, that goes later than those that were added before.
-  // Of more than kMostUnsure the first are forgotten: a round comes by them all.
+  // A chunk in doubt, likewise, that goes before those that were added earlier. Beyond kMostUnsure
+  // the earliest are forgotten: a round comes by them all.
   void AddUnsure(ChunkSlot slot) {
     unsure_.push_front(slot);
     if (unsure_.size() > kMostUnsure) unsure_.pop_back();
@@ -80,7 +80,7 @@ class Scrubber {
   std::optional<ChunkSlot> NextInDoubt(const Questions& questions);
   std::optional<ChunkSlot> NextUnsure(const Questions& questions);
   std::optional<ChunkSlot> NextSuspect(const Questions& questions);
-  // Of the next slot.
+  // Looks at the next slot.
   std::optional<ChunkSlot> NextOfRound(const Questions& questions);
 
   const ChunkTable& table_;

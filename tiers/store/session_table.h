@@ -90,7 +90,7 @@ class SessionTable {
   // Whether its tenant's rates let it ask for keys, move bytes, or both. ResourceExhausted.
   absl::Status AskRates(Session& session, bool keys, bool bytes);
   void ChargeKeys(Session& session, uint64_t keys);
-  // Of a session that may be closed by now.
+  // The session whose bytes they are may be closed by now.
   void ChargeBytes(TenantId tenant, uint64_t bytes);
   // The session, when it has the grant, and the chunks are such that it may ask for them.
   absl::StatusOr<Session*> FindUncharged(const SessionToken& token, const ChunkSet& chunks,

@@ -58,7 +58,7 @@ std::optional<TenantId> Shares::ChooseDonor(TenantId taker, uint64_t more,
     const TenantId tenant(t);
     const uint64_t held = tenants_[t].held + (tenant == taker ? more : 0);
     const uint64_t above = held - std::min(held, tenants_[t].share);
-    // Of two that are alike, the taker.
+    // On a tie, prefer the taker.
     const bool more_than_most = above > most_above || (above == most_above && tenant == taker);
     if (above == 0 || !more_than_most || !can_give(tenant)) continue;
     most = tenant;

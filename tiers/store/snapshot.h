@@ -27,8 +27,8 @@ struct TierSnapshot {
   uint64_t capacity_bytes = 0, used_bytes = 0, chunks = 0;
   uint64_t to_come_bytes = 0;  // of G2: beyond the capacity, built but without memory yet
   uint64_t leased_bytes = 0, reserved_bytes = 0, dirty_bytes = 0;
-  // Of G2: chunks that no other tier has, and no write of them is under way. Waiting: of these,
-  // those that G3 is to have as soon as the dirty budget has room, or a device takes writes.
+  // G2's chunks that no other tier has, without a write under way. Waiting: the part of them that
+  // G3 is to have as soon as the dirty budget has room, or a device takes writes.
   uint64_t unbacked_chunks = 0, unbacked_bytes = 0, waiting_chunks = 0, waiting_bytes = 0;
   uint64_t allocations = 0, extents_allocated = 0;
 
@@ -65,8 +65,8 @@ struct TenantSnapshot {
   TenantCounters counters;
 };
 
-// Of a namespace that somebody opened since the start; of all that have no number of their own the
-// last one, "other".
+// Names a namespace that somebody opened since the start. The last one, "other", stands for all
+// that have no number of their own.
 struct NamespaceName {
   std::string tenant, model, digest;  // to be shown: printable ASCII
 };

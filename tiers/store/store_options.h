@@ -58,7 +58,7 @@ struct StoreOptions {
   uint64_t max_device_reads_in_flight_bytes = 64 * kMiB;   // each device
   uint64_t max_device_writes_in_flight_bytes = 64 * kMiB;  // each device
   // Beyond the node a connection brings little and a request begins late: many are needed at once.
-  // Of images of 2 MiB these are 48 requests: a quarter of the connections stays for searches and
+  // With images of 2 MiB these are 48 requests: a quarter of the connections stays for searches and
   // writes.
   uint64_t max_remote_reads_in_flight_bytes = 96 * kMiB;
   uint64_t scrub_bytes_per_second = 0;                     // of all devices together; 0: never

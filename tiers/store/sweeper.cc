@@ -67,7 +67,7 @@ void Sweeper::Recover() {
 std::optional<Sweeper::RecoveredImage> Sweeper::AdoptImage(BlockNumber block) {
   const auto owner = std::find_if(chunks_.pools.begin(), chunks_.pools.end(),
                                   [block](const auto& pool) { return pool->Owns(block); });
-  // Of no tenant any more; or not to be touched.
+  // No tenant has the block any more, or it is not to be touched.
   if (owner == chunks_.pools.end() || !(*owner)->HasMemory(block)) return std::nullopt;
   const Extent first{block, BlockCount(1)};
   const absl::StatusOr<ImageHeader> header =

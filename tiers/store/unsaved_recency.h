@@ -116,7 +116,7 @@ class UnsavedRecency {
   std::vector<int64_t> saved_;  // by tenant: numbers up to here are saved, of records up to there
   CommitSequence saved_to_, may_be_saved_;
 
-  // Of the save under way.
+  // The save under way.
   bool saving_ = false, looks_at_all_ = false;
   uint32_t next_ = 0;
   std::deque<ChunkSlot> saved_slots_;

@@ -300,7 +300,7 @@ void WriteBacker::WaitForDevice(ChunkSlot slot) {
   }
 }
 
-// Who waits is in its tenant's queue, and all that G2 alone holds is counted.
+// A chunk that waits is in its tenant's queue, and all that G2 alone holds is counted.
 void WriteBacker::CheckInvariants() const {
   std::vector<uint64_t> waiting(chunks_.pools.size()), waiting_blocks(waiting), chunks(waiting),
       blocks(waiting);

@@ -56,8 +56,8 @@ class WriteLane {
   }
   bool busy() const { return in_flight_bytes_ > 0; }
 
-  // Of all images that were ever pushed; to be compared among devices, so it is set when one of
-  // them changes its capacity or falls behind.
+  // Blocks of all images that were ever pushed. Devices are compared by it, so it is set anew when
+  // one of them changes its capacity or falls behind.
   uint64_t given_blocks() const { return given_blocks_; }
   void SetGiven(uint64_t blocks) { given_blocks_ = blocks; }
 
