@@ -439,7 +439,7 @@ void Simulator::DoCrash(bool power) {
   bool kept = KeepArena(power);
   AttachDevices(&must_be_there);
   NoteCleared();
-  if (loses) DoubtNamesOfTwoRecords();
+  if (loses) DoubtNamesOfOldRecords();
   if (ChangeTenants(&must_be_there, !loses && !drive_cut)) kept = false;
   const std::set<uint64_t> misled = MisledByDrives();
   if (random_.Chance(0.3)) DrawQuotas();
@@ -471,10 +471,13 @@ void Simulator::DoCrash(bool power) {
 // The removal of an old record may be lost while its blocks were reused. Where another device has
 // the record that was promised, the store reads the one or the other first: a client that reads
 // just then may be told of the damage, and a lease may hold the damaged one. The next reader gets
-// the other one.
-void Simulator::DoubtNamesOfTwoRecords() {
+// the other one. If that device was left out, there is the old record alone.
+void Simulator::DoubtNamesOfOldRecords() {
   for (uint64_t name = 0; name < spaces_.size() * kNames; ++name) {
-    if (RecordsOf(name).size() > 1) unsure_.insert(name);
+    const std::vector<Promise> records = RecordsOf(name);
+    const auto promise = durable_.find(name);
+    const bool promised = promise != durable_.end() && records == std::vector{promise->second};
+    if (!records.empty() && !promised) unsure_.insert(name);
   }
 }
 

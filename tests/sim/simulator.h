@@ -122,7 +122,7 @@ class Simulator {
   std::set<uint64_t> Stored(std::vector<uint64_t> LookupResult::*tier);
   std::set<uint64_t> StoredOrBeneath(const std::set<uint64_t>& names);
   std::set<uint64_t> MustOutlive(bool power, const std::set<uint64_t>& in_g2);
-  void DoubtNamesOfTwoRecords();
+  void DoubtNamesOfOldRecords();
 
   std::set<uint64_t> MisledByDrives();
   static void CheckSurvivors(const std::set<uint64_t>& must, const std::set<uint64_t>& there);
