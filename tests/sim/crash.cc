@@ -163,6 +163,7 @@ void Simulator::CountProcess() {
   const StoreCounters counters = world_.store().snapshot().counters;
   report_.promotions += counters.promotions;
   report_.evictions += counters.g2_evictions + counters.g3_evictions;
+  report_.windows += counters.g2_windows_emptied + counters.g3_windows_emptied;
   report_.recovered_in_g2 += counters.recovered_g2_chunks;
   report_.encrypted += counters.write_backs_encrypted;
   report_.unauthentic += counters.unauthentic_chunks;

@@ -129,6 +129,7 @@ TEST_CASE("the simulation reaches what it is meant to test", "[figures]") {
   CHECK(sum.power_cuts > 0);
   CHECK(sum.promotions > 100);
   CHECK(sum.evictions > 100);
+  CHECK(sum.windows > 10);
   CHECK(sum.durable > 10);
   CHECK(sum.corrupt > 0);
   CHECK(sum.recovered_in_g2 > 20);

@@ -349,6 +349,7 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(corrupt, other.corrupt);
   add(promotions, other.promotions);
   add(evictions, other.evictions);
+  add(windows, other.windows);
   add(rejected, other.rejected);
   add(durable, other.durable);
   add(durable_read, other.durable_read);
@@ -389,7 +390,8 @@ std::string SimulationReport::Describe() const {
       "operations ", operations, " faults ", injected.faults(), " puts ", puts, " reads ", reads,
       " hits ", hits, " verified ", verified_bytes, " kills ", kills, " cuts ", power_cuts,
       " after a stop ", stops_in_order,
-      " failed reads ", corrupt, " promotions ", promotions, " evictions ", evictions, " durable ",
+      " failed reads ", corrupt, " promotions ", promotions, " evictions ", evictions,
+      " windows emptied ", windows, " durable ",
       durable, " read after a cut ", durable_read, " looked for ", promises_checked,
       " interrupted ", interruptions, " revoked ", revoked, " attached or not ", attachments,
       " joined ", joins, " left ", leaves,

@@ -29,6 +29,7 @@ struct SimulationReport {
   uint64_t steps = 0, operations = 0;
   uint64_t puts = 0, reads = 0, hits = 0, verified_bytes = 0;
   uint64_t kills = 0, power_cuts = 0, corrupt = 0, promotions = 0, evictions = 0;
+  uint64_t windows = 0;  // parts of tiers that were emptied for one image
   uint64_t stops_in_order = 0;  // before power cuts
   uint64_t rejected = 0, durable = 0, durable_read = 0, promises_checked = 0;
   uint64_t recovered_in_g2 = 0, interruptions = 0;

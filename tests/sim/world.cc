@@ -89,6 +89,7 @@ void World::Start() {
                  .wake = [this] { ++wakes_; },
                  .between_slices = between_slices_,
                  .hold_work = options_.hold_work,
+                 .large_chunks = options_.large_chunks,
                  .recency_chunks = options_.recency_chunks};
   for (size_t d = 0; d < machines_.size(); ++d) {
     deps.devices.push_back(machines_[d].attached ? Open(d) : StoreDeps::DeviceDeps());

@@ -42,7 +42,8 @@ struct WorldOptions {
   // Encryption of what is written; kLater: from the second process on, so that plain images and
   // encrypted ones lie side by side.
   enum class Encryption : uint8_t { kOff, kOn, kLater } encryption = Encryption::kOff;
-  uint32_t hold_work = 0;  // as StoreDeps::hold_work
+  uint32_t hold_work = 0;                  // as StoreDeps::hold_work
+  uint32_t large_chunks = 0;               // as StoreDeps::large_chunks
   uint64_t recency_chunks = 0;             // as StoreDeps::recency_chunks
   std::vector<std::string> later_tenants;  // that SetTenants may name: they have keys
 };

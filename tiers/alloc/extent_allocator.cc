@@ -123,18 +123,31 @@ struct ExtentAllocator::Rep {
     return TakeSized(best, count);
   }
 
-  // Takes the longest runs first, the lowest of equals, which needs the fewest extents; takes the
-  // rest from the run that fits best. Returns an empty list if more than kMaxExtents would be
-  // needed.
-  ExtentList TakeSplit(uint64_t count) {
+  // Returns whether the longest kMaxExtents runs have so many blocks.
+  bool Fits(uint64_t count) const {
     uint64_t reachable = 0;
     size_t runs = 0;
     for (auto run = by_size.rbegin(); run != by_size.rend() && runs < kMaxExtents; ++run, ++runs) {
       reachable += run->first;
-      if (reachable >= count) break;
+      if (reachable >= count) return true;
     }
+    return false;
+  }
+
+  uint64_t FreeIn(uint64_t first, uint64_t end) const {
+    uint64_t free = 0;
+    for (auto run = by_end.upper_bound(first); run != by_end.end() && run->second < end; ++run) {
+      free += std::min(run->first, end) - std::max(run->second, first);
+    }
+    return free;
+  }
+
+  // Takes the longest runs first, the lowest of equals, which needs the fewest extents; takes the
+  // rest from the run that fits best. Returns an empty list if more than kMaxExtents would be
+  // needed.
+  ExtentList TakeSplit(uint64_t count) {
     ExtentList extents;
-    if (reachable < count) return extents;
+    if (!Fits(count)) return extents;
     uint64_t left = count;
     while (left > 0) {
       if (std::optional<Extent> last = TakeBestFit(left)) {
@@ -272,6 +285,16 @@ std::optional<ExtentList> ExtentAllocator::Allocate(BlockCount blocks,
   rep_->stats.extents_allocated += extents.size();
   if (extents.size() > 1) ++rep_->stats.split_allocations;
   return extents;
+}
+
+bool ExtentAllocator::Fits(BlockCount blocks) const {
+  rep_->EndRecovery();
+  return blocks.value() <= rep_->free_blocks && rep_->Fits(blocks.value());
+}
+
+uint64_t ExtentAllocator::FreeIn(const Extent& extent) const {
+  rep_->EndRecovery();
+  return rep_->FreeIn(extent.first.value(), extent.end());
 }
 
 void ExtentAllocator::Free(const ExtentList& extents) {

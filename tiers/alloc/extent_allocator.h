@@ -1,9 +1,9 @@
 // ExtentAllocator: hands out runs of 4 KiB blocks of one tier's space (the arena, or one device).
 //
-// Best fit of one run; split into several extents only when no run fits, so that fragmentation
-// never makes a request fail while blocks are free. A run never crosses a barrier (a multiple of
-// `barrier_blocks`: end of an arena segment, end of a data file). Fully merged: two free neighbours
-// on one side of a barrier are one run.
+// Best fit of one run; split into several extents only when no run fits. Fragmentation makes a
+// request fail if the longest kMaxExtents runs are not enough, however many blocks are free. A run
+// never crosses a barrier (a multiple of `barrier_blocks`: end of an arena segment, end of a data
+// file). Fully merged: two free neighbours on one side of a barrier are one run.
 //
 // Pure state machine: no I/O, no time, no randomness. Not thread-safe: its owner's lock protects
 // it. Freeing what is not allocated is our bug and fails a check, on in release.
@@ -47,6 +47,11 @@ class ExtentAllocator {
   // fit. Several extents come in address order.
   std::optional<ExtentList> Allocate(BlockCount blocks,
                                      std::optional<BlockNumber> near = std::nullopt);
+
+  // Whether Allocate() of so many blocks would succeed.
+  bool Fits(BlockCount blocks) const;
+  // How many of these blocks are free. O(log runs), and the runs among them.
+  uint64_t FreeIn(const Extent& extent) const;
 
   // REQUIRES: every block of `extents` is allocated.
   void Free(const ExtentList& extents);

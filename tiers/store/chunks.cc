@@ -49,6 +49,7 @@ Chunks::Chunks(const StoreOptions& options, const StoreDeps& deps, Incarnation i
       tenant_counters(options.tenants.size() + 1),
       deps_(deps),
       incarnation_(incarnation),
+      large_chunks_(deps.large_chunks == 0 ? WindowSearch::kLargeChunks : deps.large_chunks),
       owners_(*owners),
       hooks_(*hooks) {
   const uint64_t per_segment = deps_.arena->segment_blocks().value();
@@ -56,6 +57,8 @@ Chunks::Chunks(const StoreOptions& options, const StoreDeps& deps, Incarnation i
   const std::vector<Extent> to_come = deps_.arena->ToCome();
   slot_shares.SetCapacity(options.max_chunks);
   uint64_t first = 0;
+  // A chunk is in one pool at most.
+  PlaceIndex::Node* const nodes = slots->Add<PlaceIndex::Node>();
   for (const TenantOptions& tenant : options.tenants) {
     const uint64_t end = std::min(first + tenant.g2_segments * per_segment, all);
     KVKEEP_CHECK(end > first);  // Store::Create has looked
@@ -66,7 +69,8 @@ Chunks::Chunks(const StoreOptions& options, const StoreDeps& deps, Incarnation i
             options.g2_policy,
             {.max_chunks = slots->max_slots(),
              .slots = slots,
-             .shares_memory_with = pools.empty() ? nullptr : pools.front()->policy.get()})));
+             .shares_memory_with = pools.empty() ? nullptr : pools.front()->policy.get()}),
+        nodes));
     for (const Extent& extent : to_come) {
       if (pools.back()->Owns(extent.first)) pools.back()->AwaitMemory(extent);
     }
@@ -154,10 +158,7 @@ void Chunks::Detach(ChunkSlot slot) {
   EndUnbackedWait(slot);
   // Readers may keep the bytes for long; a restart must not bring them back.
   if (chunk->has_g2_space()) marks.Clear(chunk->g2.first_block());
-  if (chunk->in_g2_policy) {
-    pool(*chunk).policy->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
-  }
-  chunk->in_g2_policy = false;
+  EraseFromPolicy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
   hooks_.OnDetached(*chunk, slot);
 }
 
@@ -200,6 +201,7 @@ std::optional<ExtentList> Chunks::Allocate(Section& section, TenantId tenant, ui
     from.gathered_blocks = from.gathered_blocks - mine + blocks_now;
     mine = blocks_now;
   };
+  int windows = 0;
   while (true) {
     // Evict nothing for a request that cannot be met.
     if (from.free_blocks(mine, from.evictable_blocks) < blocks) break;
@@ -216,9 +218,15 @@ std::optional<ExtentList> Chunks::Allocate(Section& section, TenantId tenant, ui
         return extents;
       }
     }
+    const auto keep = [&]() STORE_LOCKED { mine_now(std::min(from.free_blocks(mine), blocks)); };
+    const bool scattered = from.IsLarge(blocks, large_chunks_) && !from.Fits(blocks);
+    if (scattered && windows++ < WindowSearch::kMostWindows) {
+      if (EmptyWindow(section, from, blocks, keep)) continue;
+      windows = WindowSearch::kMostWindows;
+    }
     if (!Spent() && EvictOne(from) == Evicted::kNone) break;
     if (Spent()) {
-      mine_now(std::min(from.free_blocks(mine), blocks));
+      keep();
       section.Yield();
     }
   }
@@ -234,16 +242,90 @@ Evicted Chunks::EvictOne(G2Pool& from) {
       if (Spent()) return Evicted::kSpent;
       continue;
     }
-    Change chunk(this, *victim);
-    KVKEEP_CHECK(&pool(*chunk) == &from);
-    ++counters.g2_evictions;
-    ++tenant_counters[chunk->tenant.value()].g2_evictions;
-    if (chunk->g3_state == G3State::kAbsent) ++counters.unbacked_evictions;
-    FreeCopy(*chunk, *victim, EvictionPolicy::EraseReason::kEvicted);
-    Count(work::kEvict);
+    Evict(from, *victim);
     return Evicted::kOne;
   }
   return Evicted::kNone;
+}
+
+void Chunks::Evict(G2Pool& from, ChunkSlot slot) {
+  Change chunk(this, slot);
+  KVKEEP_CHECK(&pool(*chunk) == &from);
+  ++counters.g2_evictions;
+  ++tenant_counters[chunk->tenant.value()].g2_evictions;
+  if (chunk->g3_state == G3State::kAbsent) ++counters.unbacked_evictions;
+  FreeCopy(*chunk, slot, EvictionPolicy::EraseReason::kEvicted);
+  Count(work::kEvict);
+}
+
+// The places of the chunks that go next, which stay next in line. None, and the hold is spent:
+// those that cannot go are parked, and the next hold goes on.
+std::vector<uint64_t> Chunks::WindowSeeds(G2Pool& from) {
+  std::vector<uint64_t> seeds;
+  std::vector<ChunkSlot> parked;
+  while (seeds.size() < WindowSearch::kMostSeeds && parked.size() < WindowSearch::kMostVictims) {
+    if (Spent()) break;
+    const std::optional<ChunkSlot> victim = from.policy->Victim();
+    if (!victim.has_value()) break;
+    from.policy->Park(*victim);
+    Count(work::kPark);
+    if (!table.at(*victim).evictable_from_g2()) continue;  // as in EvictOne
+    parked.push_back(*victim);
+    const uint64_t seed = from.places.GranuleOf(table.at(*victim).g2.first_block());
+    if (std::find(seeds.begin(), seeds.end(), seed) == seeds.end()) seeds.push_back(seed);
+  }
+  for (const ChunkSlot slot : parked) from.policy->Unpark(slot);
+  return seeds;
+}
+
+WindowSearch::Yield Chunks::LookAt(const G2Pool& from, uint64_t granule) {
+  Count(work::kFind);
+  const auto judge = [&](ChunkSlot slot) STORE_LOCKED {
+    Count(work::kFind);
+    const Chunk& chunk = table.at(slot);
+    std::optional<WindowSearch::Candidate> candidate;
+    if (chunk.evictable_from_g2()) {
+      candidate = {chunk.g2.first().count.value(), from.policy->Newest(),
+                   from.policy->Recency(slot)};
+    }
+    return candidate;
+  };
+  const uint64_t free = from.FreeIn(from.places.ExtentOf(granule));
+  return WindowSearch::LookAt(from.places, granule, free, judge);
+}
+
+bool Chunks::EmptyWindow(Section& section, G2Pool& from, uint64_t blocks,
+                         BeforeYield before_yield) {
+  const auto yield_if_spent = [&]() STORE_LOCKED {
+    if (!Spent()) return false;
+    before_yield();
+    section.Yield();
+    return true;
+  };
+  std::vector<uint64_t> seeds;
+  do {
+    yield_if_spent();
+    seeds = WindowSeeds(from);
+  } while (seeds.empty() && Spent());
+  const int64_t newest = from.policy->Newest();  // what is touched from here on stays
+  WindowSearch search(from.places.granules(), blocks, std::move(seeds));
+  const auto look = [&](uint64_t granule) STORE_LOCKED { return LookAt(from, granule); };
+  while (search.Step(look)) yield_if_spent();
+  if (!search.best().has_value()) return false;
+  for (uint64_t granule = search.best()->begin; granule < search.best()->end; ++granule) {
+    Count(work::kLook);
+    for (ChunkSlot slot = from.places.First(granule); slot != kNoSlot;) {
+      const ChunkSlot next = from.places.Next(slot);
+      Count(work::kLook);
+      const bool goes =
+          table.at(slot).evictable_from_g2() && from.policy->Recency(slot) <= newest;
+      if (goes) Evict(from, slot);
+      // Anew after a yield, as the list may have changed. Only after an eviction: so it ends.
+      slot = goes && yield_if_spent() ? from.places.First(granule) : next;
+    }
+  }
+  ++counters.g2_windows_emptied;
+  return true;
 }
 
 void Chunks::InsertIntoPolicy(ChunkSlot slot, ChunkSlot parent) {
@@ -259,7 +341,15 @@ void Chunks::InsertIntoPolicy(ChunkSlot slot, ChunkSlot parent) {
                                 .transient = chunk.transient},
                                now);
   life.OnStored(fingerprint, LifeSamples::kG2, now);
+  pool(chunk).places.Add(slot, chunk.g2.first_block());
   chunk.in_g2_policy = true;
+}
+
+void Chunks::EraseFromPolicy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {
+  if (!chunk.in_g2_policy) return;
+  pool(chunk).policy->OnErase(slot, reason);
+  pool(chunk).places.Remove(slot, chunk.g2.first_block());
+  chunk.in_g2_policy = false;
 }
 
 void Chunks::SetG2State(Chunk& chunk, G2State to) {
@@ -276,9 +366,8 @@ void Chunks::FreeCopy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason 
   KVKEEP_CHECK(chunk.has_g2_space() && !chunk.dirty() && !chunk.sending);
   EndUnbackedWait(slot);
   KVKEEP_CHECK(chunk.pins == 0 || Planted(Canary::kReuseUnderLease));
-  if (chunk.in_g2_policy) pool(chunk).policy->OnErase(slot, reason);
+  EraseFromPolicy(chunk, slot, reason);
   NoteGone(chunk, LifeSamples::kG2, reason);
-  chunk.in_g2_policy = false;
   marks.Clear(chunk.g2.first_block());  // before anybody else gets the blocks
   pool(chunk).Free(chunk.g2);
   chunk.g2.clear();

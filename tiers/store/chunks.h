@@ -33,6 +33,7 @@
 #include "tiers/store/shares.h"
 #include "tiers/store/store_deps.h"
 #include "tiers/store/store_lock.h"
+#include "tiers/store/window_search.h"
 #include "tiers/store/work.h"
 
 namespace kvkeep::store_internal {
@@ -93,6 +94,9 @@ class Chunks {
   std::optional<ExtentList> Allocate(Section& section, TenantId tenant, uint64_t blocks,
                                      ChunkSlot parent) STORE_LOCKED;
   Evicted EvictOne(G2Pool& from) STORE_LOCKED;
+  // Takes the chunk's copy out of the order of eviction, if it is there.
+  void EraseFromPolicy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
+      STORE_LOCKED;
   void InsertIntoPolicy(ChunkSlot slot, ChunkSlot parent) STORE_LOCKED;
   // Every change of a chunk's G2 state goes through here.
   void SetG2State(Chunk& chunk, G2State to) STORE_LOCKED;
@@ -139,6 +143,16 @@ class Chunks {
  private:
   friend class Section;
   friend class Change;
+  // What a call that waits for space has to do before it lets go of the lock.
+  using BeforeYield = absl::FunctionRef<void()>;
+
+  void Evict(G2Pool& from, ChunkSlot slot) STORE_LOCKED;
+  // Evicts what lies in one part of the pool, so that so many blocks are free there. Returns false
+  // if no part can be emptied so far. May yield.
+  bool EmptyWindow(Section& section, G2Pool& from, uint64_t blocks, BeforeYield before_yield)
+      STORE_LOCKED;
+  std::vector<uint64_t> WindowSeeds(G2Pool& from) STORE_LOCKED;
+  WindowSearch::Yield LookAt(const G2Pool& from, uint64_t granule) STORE_LOCKED;
 
   void KeepPumping(Pump& pump);
   void NoteHold(uint64_t held_ns, uint64_t worked_ns, uint64_t waited_ns) STORE_LOCKED;
@@ -147,6 +161,7 @@ class Chunks {
 
   const StoreDeps& deps_;
   const Incarnation incarnation_;
+  const uint32_t large_chunks_;  // more blocks than so many chunks have are many
   const Owners& owners_;
   ChunkHooks& hooks_;
   std::vector<double> parts_;  // by TenantId; constant

@@ -26,6 +26,7 @@ struct StoreCounters {
   uint64_t promotion_runs = 0;
   uint64_t write_backs = 0, write_backs_failed = 0, write_backs_cancelled = 0;
   uint64_t write_backs_encrypted = 0;
+  uint64_t g2_windows_emptied = 0, g3_windows_emptied = 0;  // for an image that needed one piece
   uint64_t write_backs_moved = 0;  // queued anew, as their device took no writes
   // Times that a chunk was offered to G3 and its admission said no, and the bytes of their images.
   uint64_t second_use_refusals = 0, second_use_refused_bytes = 0;

@@ -74,12 +74,13 @@ void ForgiveWhoIsBehind(const std::vector<std::unique_ptr<DeviceTier>>& devices)
 
 }  // namespace
 
-DeviceSpace::DeviceSpace(const StoreOptions& options, Chunks* chunks, DeviceTiers* tiers,
-                         Records* records)
+DeviceSpace::DeviceSpace(const StoreOptions& options, const StoreDeps& deps, Chunks* chunks,
+                         DeviceTiers* tiers, Records* records)
     : chunks_(*chunks),
       tiers_(*tiers),
       records_(*records),
       most_reserve_blocks_(options.max_device_writes_in_flight_bytes / kBlockBytes),
+      large_chunks_(deps.large_chunks == 0 ? WindowSearch::kLargeChunks : deps.large_chunks),
       capacities_(options.g3_capacity_bytes) {}
 
 // ---- which device, and what gives way there
@@ -126,15 +127,163 @@ Evicted DeviceSpace::EvictOne(DeviceTier& tier, TenantId from) {
       if (chunks_.Spent()) return Evicted::kSpent;
       continue;
     }
-    Change chunk(&chunks_, *victim);
-    KVKEEP_CHECK(chunk->device == tier.number && chunk->tenant == from);
-    ++chunks_.counters.g3_evictions;
-    ++chunks_.tenant_counters[from.value()].g3_evictions;
-    records_.Remove(*chunk, *victim, EvictionPolicy::EraseReason::kEvicted);
-    chunks_.Count(work::kEvict);
+    KVKEEP_CHECK(chunks_.table.at(*victim).tenant == from);
+    Evict(tier, *victim);
     return Evicted::kOne;
   }
   return Evicted::kNone;
+}
+
+void DeviceSpace::Evict(DeviceTier& tier, ChunkSlot slot) {
+  Change chunk(&chunks_, slot);
+  KVKEEP_CHECK(chunk->device == tier.number);
+  ++chunks_.counters.g3_evictions;
+  ++chunks_.tenant_counters[chunk->tenant.value()].g3_evictions;
+  records_.Remove(*chunk, slot, EvictionPolicy::EraseReason::kEvicted);
+  chunks_.Count(work::kEvict);
+}
+
+// ---- room in one piece
+
+std::optional<TenantId> DeviceSpace::WindowDonor(DeviceTier& tier, TenantId taker,
+                                                 uint64_t blocks) {
+  chunks_.Count(static_cast<uint32_t>(work::kLook * chunks_.tenant_counters.size()));
+  const Shares& shares = tiers_.shares;
+  // At its quota a tenant makes room by its own chunks.
+  if (!shares.FitsQuota(taker, blocks) && !tiers_.AnyJoins()) return taker;
+  const auto can_give = [&tier](TenantId t) { return tier.CanGive(t); };
+  const std::optional<TenantId> from = shares.ChooseDonor(taker, blocks, can_give);
+  if (!from.has_value() || *from == taker || *from == shares.nobody()) return from;
+  // It gives what is above its share, and no more.
+  const bool enough = shares.held(*from) >= shares.share(*from) + blocks;
+  return enough ? from : std::nullopt;
+}
+
+// The places of the chunks that go next, which stay next in line. None, and the hold is spent:
+// those that cannot go are parked, and the next hold goes on.
+std::vector<uint64_t> DeviceSpace::WindowSeeds(DeviceTier& tier, TenantId from) {
+  std::vector<uint64_t> seeds;
+  std::vector<ChunkSlot> parked;
+  EvictionPolicy& policy = tier.policy(from);
+  while (seeds.size() < WindowSearch::kMostSeeds && parked.size() < WindowSearch::kMostVictims) {
+    if (chunks_.Spent()) break;
+    const std::optional<ChunkSlot> victim = policy.Victim();
+    if (!victim.has_value()) break;
+    policy.Park(*victim);
+    chunks_.Count(work::kPark);
+    if (chunks_.table.at(*victim).g3_reading) continue;  // as in EvictOne
+    parked.push_back(*victim);
+    const uint64_t seed = tier.places->GranuleOf(chunks_.table.at(*victim).g3.first_block());
+    if (std::find(seeds.begin(), seeds.end(), seed) == seeds.end()) seeds.push_back(seed);
+  }
+  for (const ChunkSlot slot : parked) policy.Unpark(slot);
+  return seeds;
+}
+
+WindowSearch::Yield DeviceSpace::LookAt(const DeviceTier& tier, TenantId from, uint64_t granule) {
+  chunks_.Count(work::kFind);
+  const EvictionPolicy& policy = tier.policy(from);
+  const auto judge = [&](ChunkSlot slot) STORE_LOCKED {
+    chunks_.Count(work::kFind);
+    const Chunk& chunk = chunks_.table.at(slot);
+    std::optional<WindowSearch::Candidate> candidate;
+    if (chunk.tenant == from && !chunk.g3_reading) {
+      candidate = {chunk.g3.first().count.value(), policy.Newest(), policy.Recency(slot)};
+    }
+    return candidate;
+  };
+  const uint64_t free = tier.allocator->FreeIn(tier.places->ExtentOf(granule));
+  return WindowSearch::LookAt(*tier.places, granule, free, judge);
+}
+
+// Returns false if nothing can be looked for now: the hold is spent, or never.
+bool DeviceSpace::BeginSearch(DeviceTier& tier, const Chunk& chunk) {
+  DeviceTier::Emptying& emptying = *tier.emptying;
+  if (emptying.windows >= WindowSearch::kMostWindows || chunks_.Spent()) return false;
+  const std::optional<TenantId> from = WindowDonor(tier, chunk.tenant, chunk.blocks());
+  std::vector<uint64_t> seeds;
+  if (from.has_value()) seeds = WindowSeeds(tier, *from);
+  if (seeds.empty()) {
+    if (!from.has_value() || !chunks_.Spent()) emptying.windows = WindowSearch::kMostWindows;
+    return false;
+  }
+  ++emptying.windows;
+  emptying.from = *from;
+  emptying.newest = tier.policy(*from).Newest();
+  emptying.search.emplace(tier.places->granules(), chunk.blocks(), std::move(seeds));
+  emptying.searched = false;
+  return true;
+}
+
+DeviceSpace::Room DeviceSpace::EmptyWindow(DeviceTier& tier, const Chunk& chunk) {
+  const uint64_t blocks = chunk.blocks();
+  std::optional<DeviceTier::Emptying>& emptying = tier.emptying;
+  if (emptying.has_value() && emptying->image != chunk.g3_generation) emptying.reset();
+  if (!emptying.has_value() && !tier.IsLarge(blocks, large_chunks_)) return Room::kMade;
+  const uint64_t quota = tiers_.shares.quota(chunk.tenant);
+  const bool refused = blocks > tier.capacity_blocks || (quota > 0 && blocks > quota);
+  if (refused || tier.allocator->Fits(BlockCount(blocks))) {
+    emptying.reset();
+    return Room::kMade;
+  }
+  if (!emptying.has_value()) emptying = {.image = chunk.g3_generation};
+  const auto look = [&](uint64_t granule) STORE_LOCKED {
+    return LookAt(tier, emptying->from, granule);
+  };
+  while (true) {
+    if (!emptying->search.has_value() && !BeginSearch(tier, chunk)) {
+      return emptying->windows < WindowSearch::kMostWindows ? Room::kLater : Room::kNone;
+    }
+    while (!emptying->searched) {
+      if (chunks_.Spent()) return Room::kLater;
+      if (emptying->search->Step(look)) continue;
+      emptying->searched = true;
+      emptying->asked = 0;
+      if (emptying->search->best().has_value()) emptying->next = emptying->search->best()->begin;
+    }
+    if (!emptying->search->best().has_value()) {
+      emptying->search.reset();
+      emptying->windows = WindowSearch::kMostWindows;
+      continue;
+    }
+    if (emptying->next < emptying->search->best()->end) {
+      if (!EmptyGranules(tier, chunk.tenant)) return Room::kLater;
+      emptying->asked = tier.commits.asked();
+      ++chunks_.counters.g3_windows_emptied;
+    }
+    if (!tier.commits.HasRemoved(emptying->asked)) return Room::kLater;
+    // All is free, and it is not enough: what was to go did not, or others took it.
+    emptying->search.reset();
+  }
+}
+
+bool DeviceSpace::EmptyGranules(DeviceTier& tier, TenantId taker) {
+  DeviceTier::Emptying& emptying = *tier.emptying;
+  const EvictionPolicy& policy = tier.policy(emptying.from);
+  const Shares& shares = tiers_.shares;
+  for (; emptying.next < emptying.search->best()->end; ++emptying.next) {
+    if (chunks_.Spent()) return false;
+    chunks_.Count(work::kLook);
+    for (ChunkSlot slot = tier.places->First(emptying.next); slot != kNoSlot;) {
+      const ChunkSlot next = tier.places->Next(slot);
+      chunks_.Count(work::kLook);
+      const Chunk& chunk = chunks_.table.at(slot);
+      const bool own = emptying.from == taker;
+      const bool gives = own || emptying.from == shares.nobody() ||
+                         shares.held(emptying.from) > shares.share(emptying.from);
+      // What is touched since the search began stays.
+      const bool goes = gives && chunk.tenant == emptying.from && !chunk.g3_reading &&
+                        policy.Recency(slot) <= emptying.newest;
+      if (goes) {
+        chunks_.tenant_counters[emptying.from.value()].g3_pushed_out += !own;
+        Evict(tier, slot);
+        // Anew in the next hold, as the list may have changed. Only after an eviction: so it ends.
+        if (chunks_.Spent()) return false;
+      }
+      slot = next;
+    }
+  }
+  return true;
 }
 
 DeviceSpace::Room DeviceSpace::MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks) {

@@ -23,7 +23,8 @@ class DeviceSpace {
   enum class Room : uint8_t { kMade, kNone, kLater };
 
   // All are borrowed.
-  DeviceSpace(const StoreOptions& options, Chunks* chunks, DeviceTiers* tiers, Records* records);
+  DeviceSpace(const StoreOptions& options, const StoreDeps& deps, Chunks* chunks,
+              DeviceTiers* tiers, Records* records);
 
   // ---- for a chunk that is to be written
   // Null: no device takes writes now.
@@ -31,6 +32,10 @@ class DeviceSpace {
   // Evicts the tenant's own chunks, on this device first, until its quota has room for so many
   // blocks.
   Room MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks) STORE_LOCKED;
+  // Empties one part of the device for a chunk that is much larger than those that lie there, as
+  // scattered ones would not make room for it in few pieces. kLater: in another hold or, if this
+  // one is not spent, once a batch of removals is committed; kNone: no part can be emptied so far.
+  Room EmptyWindow(DeviceTier& tier, const Chunk& chunk) STORE_LOCKED;
   // Evicts until the device has its reserve of free blocks beside this chunk. Returns false if that
   // has to go on in another hold.
   bool EnsureReserve(DeviceTier& tier, const Chunk& chunk) STORE_LOCKED;
@@ -57,6 +62,16 @@ class DeviceSpace {
  private:
   // Whether there is space for the chunk, or a tenant that would give some.
   bool HasRoom(DeviceTier& tier, const Chunk& chunk) STORE_LOCKED;
+  void Evict(DeviceTier& tier, ChunkSlot slot) STORE_LOCKED;
+  // The tenant whose chunks go for a window of so many blocks of `taker`'s. None: nobody has so
+  // much to give.
+  std::optional<TenantId> WindowDonor(DeviceTier& tier, TenantId taker, uint64_t blocks)
+      STORE_LOCKED;
+  bool BeginSearch(DeviceTier& tier, const Chunk& chunk) STORE_LOCKED;
+  std::vector<uint64_t> WindowSeeds(DeviceTier& tier, TenantId from) STORE_LOCKED;
+  WindowSearch::Yield LookAt(const DeviceTier& tier, TenantId from, uint64_t granule) STORE_LOCKED;
+  // Evicts what can go of the window. Returns false if that has to go on in another hold.
+  bool EmptyGranules(DeviceTier& tier, TenantId taker) STORE_LOCKED;
   // Evicts one chunk of the tenant that has to give (shares.h), so that `tenant` gets its blocks.
   Evicted EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blocks) STORE_LOCKED;
 
@@ -64,6 +79,7 @@ class DeviceSpace {
   DeviceTiers& tiers_;
   Records& records_;
   const uint64_t most_reserve_blocks_;
+  const uint32_t large_chunks_;  // more blocks than so many chunks have are many
   std::vector<uint64_t> capacities_ STORE_GUARDED;  // by device, in bytes
 };
 

@@ -26,8 +26,10 @@
 #include "tiers/store/index_commits.h"
 #include "tiers/store/lower_tier.h"
 #include "tiers/store/missed_deletes.h"
+#include "tiers/store/place_index.h"
 #include "tiers/store/store.h"
 #include "tiers/store/unsaved_recency.h"
+#include "tiers/store/window_search.h"
 #include "tiers/store/write_lane.h"
 
 namespace kvkeep::store_internal {
@@ -78,6 +80,19 @@ struct DeviceTier final : LowerTier {
   uint64_t joined_records = 0;                 // records of its index that its join has read
   std::vector<std::unique_ptr<EvictionPolicy>> policies;  // by tenant, nobody last
   std::vector<ChainLearner*> learners;                    // the same objects, or null
+  std::unique_ptr<PlaceIndex> places;  // of the chunks in the policies; null: it is away
+  // The part of the device that is emptied for the image that is written next, of a large one.
+  struct Emptying {
+    Generation image;                    // of the write
+    int windows = 0;                     // that were looked for so far
+    std::optional<WindowSearch> search;  // none: the next one is still to begin
+    TenantId from{0};                    // whose chunks go
+    int64_t newest = 0;                  // of their policy, when the search began
+    bool searched = false;
+    uint64_t next = 0;   // the granule that is emptied next, once the search is over
+    uint64_t asked = 0;  // removals by the end of that (IndexCommits)
+  };
+  std::optional<Emptying> emptying;
   uint64_t chunks = 0;                                    // stored
   // How many of the allocator's blocks may be used; how many of those are kept free for writes.
   uint64_t capacity_blocks = 0, reserve_blocks = 0;
@@ -137,6 +152,10 @@ struct DeviceTier final : LowerTier {
   static constexpr std::chrono::seconds kDoubtInterval{5};
   bool DoubtIsDue(MonotonicTime now) const {
     return doubt_shrank && now - doubt_saved_at >= kDoubtInterval;
+  }
+  // Whether so many blocks are more than `most` chunks have here, on average.
+  bool IsLarge(uint64_t blocks, uint32_t most) const {
+    return chunks > 0 && blocks * chunks > most * used_blocks();
   }
   bool over_capacity() const { return staying_blocks() > capacity_blocks; }
   EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }

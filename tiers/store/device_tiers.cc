@@ -37,7 +37,8 @@ DeviceTiers::DeviceTiers(const StoreOptions& options, const StoreDeps& deps,
       durable_waiters(&chunks->hold),
       chunks_(*chunks),
       events_(*events),
-      clock_(*deps.clock) {
+      clock_(*deps.clock),
+      place_nodes_(chunks->slots->Add<PlaceIndex::Node>()) {
   KVKEEP_CHECK(incarnations.Add(chunks_.incarnation()).has_value());
   for (uint16_t device = 0; device < deps.devices.size(); ++device) {
     auto tier = std::make_unique<DeviceTier>(device, deps.mac_key, options, &incarnations);
@@ -142,6 +143,10 @@ void DeviceTiers::NotComing(size_t device) {
   if (tier.presence == DeviceTier::Presence::kAway) tier.coming_until = MonotonicTime(0);
 }
 
+std::unique_ptr<PlaceIndex> DeviceTiers::MakePlaces(BlockCount blocks) const {
+  return std::make_unique<PlaceIndex>(BlockNumber(0), blocks, place_nodes_);
+}
+
 // ---- a chunk in G3
 
 bool DeviceTiers::InG3(const Chunk& chunk) const {
@@ -163,15 +168,18 @@ Fingerprint DeviceTiers::InsertIntoPolicy(ChunkSlot slot, ChunkSlot parent, Mono
                          now);
   chunks_.life.OnStored(fingerprint, LifeSamples::kG3, now);
   chunk.in_g3_policy = true;
-  // The join begins with what is saved.
   DeviceTier& tier = of(chunk);
+  tier.places->Add(slot, chunk.g3.first_block());
+  // The join begins with what is saved.
   if (tier.here()) tier.unsaved_recency.NoteStored(chunk, slot);
   return fingerprint;
 }
 
 void DeviceTiers::EraseFromPolicy(Chunk& chunk, ChunkSlot slot,
                                   EvictionPolicy::EraseReason reason) {
-  if (chunk.in_g3_policy) policy(chunk).OnErase(slot, reason);
+  if (!chunk.in_g3_policy) return;
+  policy(chunk).OnErase(slot, reason);
+  of(chunk).places->Remove(slot, chunk.g3.first_block());
   chunk.in_g3_policy = false;
 }
 

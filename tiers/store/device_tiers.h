@@ -40,6 +40,8 @@ class DeviceTiers {
   // The device of the chunk's record, or of its write.
   DeviceTier& of(const Chunk& chunk) const { return *devices_[chunk.device]; }
   bool AnyJoins() const STORE_LOCKED;
+  // Memory to note what begins where on a device of so many blocks. Much; it needs no lock.
+  std::unique_ptr<PlaceIndex> MakePlaces(BlockCount blocks) const;
   // A device is being opened, or joins, and has not taken too long for it.
   bool AnyComes() const STORE_LOCKED;
   bool AnyTakesWrites() const STORE_LOCKED;
@@ -105,6 +107,7 @@ class DeviceTiers {
   Chunks& chunks_;
   EventHub& events_;
   const Clock& clock_;
+  PlaceIndex::Node* const place_nodes_;  // a chunk is on one device at most
   Devices devices_;
 };
 

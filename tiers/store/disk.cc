@@ -11,7 +11,7 @@ Disk::Disk(const StoreOptions& options, const StoreDeps& deps, std::vector<Share
            std::vector<const DataKey*> keys, std::shared_ptr<CipherBuffers> buffers, Parts parts)
     : tiers(options, deps, std::move(claims), parts.chunks, parts.events),
       records(parts.chunks, &tiers, parts.scrubber, parts.events, deps.clock),
-      space(options, parts.chunks, &tiers, &records),
+      space(options, deps, parts.chunks, &tiers, &records),
       trimmer(parts.chunks, &tiers, &space),
       committer(parts.chunks, &tiers, &records, deps.clock, &writes),
       writes(options, deps, parts.chunks, &tiers, &space, &committer, std::move(keys),
@@ -142,6 +142,9 @@ void Disk::CheckInvariants(std::vector<uint64_t> blocks,
     KVKEEP_CHECK(tier.used_blocks() ==
                  taken + tier.commits.freeing_blocks() + (begun ? labels : 0));
     KVKEEP_CHECK(tiers.over_capacity || !tier.over_capacity());
+    uint64_t in_order = 0;
+    for (const auto& policy : tier.policies) in_order += policy->size();
+    KVKEEP_CHECK(tier.places->size() == in_order);
     if (tier.here()) CheckDoubt(tier);
   }
 }

@@ -9,10 +9,11 @@ namespace kvkeep::store_internal {
 
 G2Pool::G2Pool(std::string tenant, BlockNumber first, BlockCount capacity,
                BlockCount segment_blocks, const Limits& pool_limits,
-               std::unique_ptr<EvictionPolicy> eviction_policy)
+               std::unique_ptr<EvictionPolicy> eviction_policy, PlaceIndex::Node* nodes)
     : limits(pool_limits),
       policy(std::move(eviction_policy)),
       learner(LearnerIn(*policy)),
+      places(first, capacity, nodes),
       tenant_(std::move(tenant)),
       first_(first.value()),
       allocator_({.capacity = capacity, .barrier_blocks = segment_blocks}) {
@@ -28,6 +29,10 @@ std::optional<ExtentList> G2Pool::Allocate(BlockCount blocks, std::optional<Bloc
   if (!extents.has_value()) return std::nullopt;
   for (Extent& extent : *extents) extent.first = BlockNumber(extent.first.value() + first_);
   return extents;
+}
+
+uint64_t G2Pool::FreeIn(const Extent& extent) const {
+  return allocator_.FreeIn({BlockNumber(extent.first.value() - first_), extent.count});
 }
 
 void G2Pool::Free(const ExtentList& extents) {

@@ -20,6 +20,7 @@
 #include "tiers/base/extent.h"
 #include "tiers/policy/chain_learner.h"
 #include "tiers/store/packed_extents.h"
+#include "tiers/store/place_index.h"
 #include "tiers/store/types.h"
 #include "tiers/store/unbacked_queue.h"
 
@@ -34,9 +35,10 @@ class G2Pool {
     uint64_t dirty_blocks = 0;
   };
 
-  // The blocks [first, first + capacity); `first` is where a segment begins.
+  // The blocks [first, first + capacity); `first` is where a segment begins. `nodes`: as
+  // PlaceIndex.
   G2Pool(std::string tenant, BlockNumber first, BlockCount capacity, BlockCount segment_blocks,
-         const Limits& limits, std::unique_ptr<EvictionPolicy> policy);
+         const Limits& limits, std::unique_ptr<EvictionPolicy> policy, PlaceIndex::Node* nodes);
 
   std::optional<ExtentList> Allocate(BlockCount blocks, std::optional<BlockNumber> near);
   void Free(const ExtentList& extents);
@@ -88,12 +90,20 @@ class G2Pool {
   bool MayBeDirty(uint64_t blocks) const {
     return dirty_blocks == 0 || dirty_blocks + blocks <= limits.dirty_blocks;
   }
+  // Whether so many blocks are more than `most` chunks have here, on average.
+  bool IsLarge(uint64_t blocks, uint32_t most) const {
+    return policy->size() > 0 && blocks * policy->size() > most * used_blocks();
+  }
+  // Whether its free blocks lie such that so many can be allocated, whatever the limits say.
+  bool Fits(uint64_t blocks) const { return allocator_.Fits(BlockCount(blocks)); }
+  uint64_t FreeIn(const Extent& extent) const;
   const ExtentAllocator::Stats& stats() const { return allocator_.stats(); }
   void CheckInvariants() const;
 
   Limits limits;
   const std::unique_ptr<EvictionPolicy> policy;
   ChainLearner* const learner;    // the same object, or null
+  PlaceIndex places;              // of the chunks in the policy
   uint64_t chunks = 0;            // resident
   uint64_t evictable_blocks = 0;  // of chunks that could go now
   uint64_t pinned_blocks = 0;     // of chunks with pins, each once

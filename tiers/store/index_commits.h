@@ -151,6 +151,9 @@ class IndexCommits {
   }
 
   // ---- who waits for removals
+  // How many removals were asked for so far; whether the index has all that were by then.
+  uint64_t asked() const { return asked_; }
+  bool HasRemoved(uint64_t asked) const { return asked < FirstRemoval(); }
   // Answered when the index has every removal that was asked for up to now.
   void WaitForRemovals(StatusCallback done) { waiting_.emplace_back(asked_, std::move(done)); }
   // Answers whoever's removals the index has; unless `failed` is OK the others, too, with that.

@@ -122,6 +122,7 @@ void StoreParts::CheckInvariants() {
     KVKEEP_CHECK(own.chunks == seen[t].resident && own.evictable_blocks == seen[t].evictable);
     KVKEEP_CHECK(own.pinned_blocks == seen[t].pinned && own.dirty_blocks == seen[t].dirty);
     KVKEEP_CHECK(own.policy->size() == seen[t].in_policy);
+    KVKEEP_CHECK(own.places.size() == seen[t].in_policy);
   }
   KVKEEP_CHECK(reading == filler.size() && writing == disk.tiers.write_backs.writing());
   KVKEEP_CHECK(sending == (beyond == nullptr ? 0 : beyond->tier.writes.writing()));

@@ -130,6 +130,7 @@ absl::Status Joiner::BeginJoin(DeviceTier& tier, const StoreDeps::DeviceDeps& de
   const ExtentAllocator::Options space{.capacity = deps.device->capacity_blocks(),
                                        .barrier_blocks = deps.device->barrier_blocks()};
   KVKEEP_RETURN_IF_ERROR(space.Validate());
+  std::unique_ptr<PlaceIndex> places = tiers_.MakePlaces(space.capacity);
   Section section(&chunks_, Section::Kind::kMaintenance);
   if (tier.presence != DeviceTier::Presence::kAway) {
     return absl::FailedPreconditionError(
@@ -145,6 +146,8 @@ absl::Status Joiner::BeginJoin(DeviceTier& tier, const StoreDeps::DeviceDeps& de
   tier.commits.ForgetRefusals();
   tier.failed_data_sync = absl::OkStatus();
   space_.Limit(tier);
+  KVKEEP_CHECK(tier.places == nullptr);
+  tier.places = std::move(places);
   return absl::OkStatus();
 }
 

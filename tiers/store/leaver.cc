@@ -113,7 +113,9 @@ void Leaver::ForgetAll(Section& section, DeviceTier& tier) {
   const absl::Status away = absl::UnavailableError("the device is away");
   while (!tier.syncs.Answer(away, chunks_.hold)) section.Yield();
   tier.commits.AnswerRemovals(away, chunks_.hold);
-  KVKEEP_CHECK(tier.chunks == 0 && !tier.busy());
+  KVKEEP_CHECK(tier.chunks == 0 && !tier.busy() && tier.places->size() == 0);
+  chunks_.Later([places = std::move(tier.places)] {});  // destroyed without the lock
+  tier.emptying.reset();
   tier.confirms.Clear();
   tier.doubts = {};
   tier.doubt_shrank = false;

@@ -50,7 +50,11 @@ class PackedExtents {
     return is_one() ? ExtentList{one()} : *many();
   }
   operator ExtentList() const { return list(); }  // NOLINT: it is one
-  // REQUIRES: !empty(). Where the image begins; the block behind its last one.
+  // REQUIRES: !empty(). The first extent; where the image begins; the block behind its last one.
+  Extent first() const {
+    KVKEEP_CHECK(!empty());
+    return is_one() ? one() : many()->front();
+  }
   BlockNumber first_block() const {
     KVKEEP_CHECK(!empty());
     return is_one() ? one().first : many()->front().first;

@@ -57,6 +57,9 @@ struct StoreDeps {
   // work. `hold_work`: how much work a slice is; 0: as tiers/store/work.h says.
   std::function<void()> between_slices;
   uint32_t hold_work = 0;
+  // An image counts as large if it has more blocks than so many chunks of its neighbourhood; 0: as
+  // window_search.h says.
+  uint32_t large_chunks = 0;
   uint64_t recency_chunks = 0;  // how many chunks with unsaved recency are remembered; 0: 65,536
 };
 

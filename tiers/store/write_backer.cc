@@ -94,6 +94,10 @@ void WriteBacker::PumpWrites(DeviceTier& tier) {
     const uint64_t bytes = chunk.blocks() * kBlockBytes;
     const uint64_t limit = most_in_flight_bytes_;
     if (!tier.writes.MayBegin(bytes, limit)) return;
+    if (space_.EmptyWindow(tier, chunk) == DeviceSpace::Room::kLater) {
+      if (chunks_.Spent()) chunks_.PumpLater(tier.pump);
+      return;  // else it comes back when the removals are committed
+    }
     const DeviceSpace::Room in_quota = space_.MakeRoomInQuota(tier, chunk.tenant, chunk.blocks());
     if (in_quota == DeviceSpace::Room::kLater) return chunks_.PumpLater(tier.pump);
     if (in_quota == DeviceSpace::Room::kNone) {

@@ -33,6 +33,13 @@ class Bitmap {
   uint64_t free_blocks() const {
     return static_cast<uint64_t>(std::count(taken_.begin(), taken_.end(), false));
   }
+  uint64_t FreeIn(const Extent& extent) const {
+    uint64_t free = 0;
+    for (uint64_t block = extent.first.value(); block < extent.end(); ++block) {
+      free += block < taken_.size() && !taken_[block];
+    }
+    return free;
+  }
   bool IsBarrier(uint64_t block) const { return barrier_ != 0 && block % barrier_ == 0; }
   // Flips blocks from !taken to taken; false when one was not so, or out of range, or the extent
   // crosses a barrier. Then nothing is changed.
@@ -127,7 +134,11 @@ class Comparison {
       near = BlockNumber(held_[random_.Below(held_.size())].back().end());
     }
     const std::vector<Run> runs = bitmap_.FreeRuns();
+    const Extent part{BlockNumber(random_.Below(capacity_)), BlockCount(random_.Between(1, 20))};
+    REQUIRE(allocator_.FreeIn(part) == bitmap_.FreeIn(part));
+    const bool fits = allocator_.Fits(BlockCount(blocks));
     const auto answer = allocator_.Allocate(BlockCount(blocks), near);
+    REQUIRE(fits == answer.has_value());
     CheckAnswer(runs, blocks, near, answer);
     if (!answer.has_value()) return;
     REQUIRE(bitmap_.Mark(*answer, true));

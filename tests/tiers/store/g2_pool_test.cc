@@ -6,7 +6,7 @@ namespace kvkeep::store_internal {
 
 TEST_CASE("a pool claims what lies in it, and nothing of its neighbours") {
   G2Pool pool("", BlockNumber(64), BlockCount(64), BlockCount(64), {},
-              MakeEvictionPolicy("lru", {.max_chunks = 8}));
+              MakeEvictionPolicy("lru", {.max_chunks = 8}), nullptr);
   const auto extent = [](uint64_t first, uint64_t blocks) {
     return Extent{BlockNumber(first), BlockCount(blocks)};
   };
@@ -19,7 +19,7 @@ TEST_CASE("a pool claims what lies in it, and nothing of its neighbours") {
 
 TEST_CASE("a pool gives out what has memory, and the rest piece by piece as it comes") {
   G2Pool pool("", BlockNumber(64), BlockCount(128), BlockCount(64), {.capacity_blocks = 10},
-              MakeEvictionPolicy("lru", {.max_chunks = 8}));
+              MakeEvictionPolicy("lru", {.max_chunks = 8}), nullptr);
   const auto extent = [](uint64_t first, uint64_t blocks) {
     return Extent{BlockNumber(first), BlockCount(blocks)};
   };
@@ -61,7 +61,7 @@ TEST_CASE("a pool gives out what has memory, and the rest piece by piece as it c
 
 TEST_CASE("a block that is withheld is given out no more once it is freed") {
   G2Pool pool("", BlockNumber(64), BlockCount(64), BlockCount(64), {.capacity_blocks = 64},
-              MakeEvictionPolicy("lru", {.max_chunks = 8}));
+              MakeEvictionPolicy("lru", {.max_chunks = 8}), nullptr);
   const auto all = pool.Allocate(BlockCount(64), std::nullopt);
   REQUIRE(all.has_value());
   for (const uint64_t block : {64, 70, 71, 127}) pool.Withhold(BlockNumber(block));

@@ -21,7 +21,7 @@ struct LeasesWorld {
       pools.push_back(std::make_unique<G2Pool>(
           "", BlockNumber(first), BlockCount(64), BlockCount(64),
           G2Pool::Limits{.capacity_blocks = 64, .leased_blocks = 8 * kLeaseBlocks},
-          MakeEvictionPolicy("lru", {.max_chunks = 64})));
+          MakeEvictionPolicy("lru", {.max_chunks = 64}), nullptr));
     }
     book.Open(kLeasesOne, kLeaseA);
     book.Open(kLeasesTwo, kLeaseA);

@@ -245,4 +245,32 @@ TEST_CASE("namespaces tell whose they are, and one tenant's never look like anot
   CHECK(TenantOptions::Tag("") != TenantOptions::Tag("blue"));
 }
 
+TEST_CASE("a large chunk above its tenant's quota is refused, and nothing goes for it") {
+  World world(ThreeTenants(30));
+  world.Start();
+  Client blue(&world, 1), green(&world, 2);
+  blue.PutAll(0, 10);
+  green.PutAll(0, 300);  // the device is full, and green above its share
+  const uint64_t before = world.store().snapshot().counters.g3_evictions;
+  CHECK(blue.Put(100, 36 * kBlockBytes) == "RESOURCE_EXHAUSTED");
+  CHECK(world.store().snapshot().counters.g3_evictions == before);
+  CHECK(blue.InG3(0, 10) == 10);
+}
+
+TEST_CASE("at its quota a tenant makes room for a large chunk by its own chunks alone") {
+  World world(ThreeTenants(100));
+  world.Start();
+  Client blue(&world, 1), green(&world, 2);
+  blue.PutAll(0, 50);
+  green.PutAll(0, 300);
+  for (uint64_t name = 0; name < 50; name += 3) blue.Touch(name);
+  REQUIRE(blue.UsedBlocks() == 100);
+  const uint64_t greens = green.InG3(0, 300);
+  CHECK(blue.Put(100, 40 * kBlockBytes) == "ok");
+  CHECK(green.InG3(0, 300) == greens);
+  CHECK(blue.UsedBlocks() <= 100);
+  CHECK(blue.InG3(0, 50) >= 18);  // a granule, of 32 of them, at most
+  world.store().CheckInvariants();
+}
+
 }  // namespace kvkeep
