@@ -1,7 +1,5 @@
 #include "tiers/store/device_space.h"
 
-#include <absl/numeric/int128.h>
-
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -9,13 +7,10 @@
 #include "tiers/base/canary.h"
 #include "tiers/base/check.h"
 #include "tiers/store/change.h"
+#include "tiers/store/scaled.h"
 
 namespace kvkeep::store_internal {
 namespace {
-
-uint64_t Scaled(uint64_t whole, uint64_t part, uint64_t of) {
-  return static_cast<uint64_t>(absl::uint128(whole) * part / of);
-}
 
 // What a queue may be longer than another's, in chunks, before its device counts as slow.
 constexpr size_t kLongerQueue = 64;

@@ -1,6 +1,5 @@
 #include "tiers/store/limits.h"
 
-#include <absl/numeric/int128.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -8,13 +7,10 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/store/scaled.h"
 
 namespace kvkeep::store_internal {
 namespace {
-
-uint64_t Scaled(uint64_t whole, uint64_t part, uint64_t of) {
-  return static_cast<uint64_t>(absl::uint128(whole) * part / of);
-}
 
 // While not all memory is there, all limits of a tenant are smaller in the same ratio. Up to half
 // of what there is may be reserved, so that large chunks can be put.
