@@ -28,7 +28,8 @@ void ServedMeter::Count(const Session* session, const NamespaceDigest& ns, const
 std::vector<ForeignRead> ServedMeter::TakeForeignReads() {
   ForeignReads taken;
   {
-    Section section(&chunks_);
+    // Asked by each tick, so it wakes no store that is at rest.
+    Section section(&chunks_, Section::Kind::kNotMeasured);
     std::swap(taken, meters.foreign());
   }
   return taken.Take();

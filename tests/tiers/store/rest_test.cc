@@ -45,11 +45,16 @@ TEST_CASE("whoever asks a store at rest for anything wakes its ticker, once") {
   CHECK(s.world.wakes() == before + 2);
 }
 
-TEST_CASE("a tick wakes nobody") {
+TEST_CASE("a tick wakes nobody, nor does what its owner asks at each tick") {
   StoreTester s;
   REQUIRE(TicksToRest(s) <= 100);
   const uint64_t before = s.world.wakes();
-  for (int i = 0; i < 10; ++i) CHECK(TicksToRest(s) == 1);
+  for (int i = 0; i < 10; ++i) {
+    CHECK(TicksToRest(s) == 1);
+    CHECK(s.store().TakeForeignReads().empty());
+    CHECK(s.store().StateOfAnswering(0).has_value());
+    CHECK(s.store().beyond_is_quiet());
+  }
   CHECK(s.world.wakes() == before);
 }
 
