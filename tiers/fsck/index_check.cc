@@ -147,7 +147,7 @@ bool IndexCheck::MayBeStale(CommitSequence sequence, const ImageFault& fault) co
   if (fault.problem == FsckProblem::kUnreadable) return false;
   // Either its data never arrived, also when the drive alone lost its power. Or its removal was
   // lost with the machine's power, and its blocks are another image's now: then its first block has
-  // no header of its own (Core::OnConfirmRead judges by the header as well).
+  // no header of its own (Confirmer::OnRead judges by the header as well).
   return sequence > mark_.sequence || noted_.contains(sequence) ||
          (power_cut_ && fault.is_not_there);
 }

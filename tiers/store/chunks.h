@@ -65,7 +65,7 @@ class Chunks {
   void PumpLater(Pump& pump) STORE_LOCKED;
   // Tells the analysis that the lock is held, where it cannot see that.
   void AssertHeld() ABSL_ASSERT_EXCLUSIVE_LOCK(store_lock) { mu_.AssertHeld(); }
-  // The owner of the store has found that nothing is left to do; over with the next call.
+  // The owner of the store has found that nothing is left to do. The next call ends the rest.
   void SetAtRest(bool at_rest) STORE_LOCKED { at_rest_ = at_rest; }
 
   // ---- the life of a chunk

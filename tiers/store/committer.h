@@ -42,7 +42,8 @@ class Committer {
   void StartSync(DeviceTier& tier) STORE_LOCKED;
   // Gives up all adds that no batch has taken. Returns how many they were. May yield.
   uint64_t GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why) STORE_LOCKED;
-  // Answers who waits for a device that does not answer. Called about ten times a second.
+  // Fails callers that wait for a device that has stopped answering. Called about ten times a
+  // second.
   void Tick(DeviceTier& tier) STORE_LOCKED;
 
   // ---- who waits

@@ -90,7 +90,7 @@ class DeviceTiers {
   void GiveUpWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
                        const absl::Status& why) STORE_LOCKED;
   void WaitUnbacked(ChunkSlot slot, ChunkSlot parent) STORE_LOCKED;
-  // It was queued, and no device takes writes now.
+  // As WaitUnbacked, for a while: no device took it, or its device has left.
   void WaitAgain(ChunkSlot slot, const std::optional<ChunkKey>& parent) STORE_LOCKED;
 
   // ---- the state over all devices

@@ -2,7 +2,8 @@
 //
 // Owns the objects that G3 consists of and puts them together. Each has a header of its own and is
 // reached by its name; Disk itself does what concerns all devices: it pumps a device, ticks, drains
-// and waits. In this order, where each knows only those before it:
+// and waits. In this order, where each knows only those before it (committer knows writes as its
+// host):
 //
 //   tiers      the devices, what each chunk has there, the accounts      device_tiers.h
 //   records    which record is whose, and which are kept beside it       records.h

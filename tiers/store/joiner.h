@@ -11,9 +11,11 @@
 //   it is in G2 alone               it is stored as well, of the same shape; else, or while it is
 //                                   being written elsewhere, the record is kept beneath it
 //                                   (records.h)
-//   it is stored on another device  a record in doubt gives way to one that is not, and so does
-//                                   this one once that one is stable; of two in doubt, or of two
-//                                   sure ones of before, both are kept (records.h)
+//   it is stored on another device  if that record is doubtful and this one is sure, this one
+//                                   becomes the chunk's, and that one goes once this one is stable;
+//                                   if that one is sure, this one goes once that one is stable and
+//                                   can be read; if both are doubtful, or both are sure and of an
+//                                   earlier process, both are kept until a read tells (records.h)
 //
 // A join that fails leaves nothing behind: the device is away again, and may join later.
 //

@@ -51,8 +51,9 @@ class Records {
   bool SetAside(ChunkSlot slot) STORE_LOCKED;
   // Keeps the chunk's own record beside it. REQUIRES: inside a Change of the chunk.
   void LayAside(Chunk& chunk, ChunkSlot slot) STORE_LOCKED;
-  // Removes the records that the chunk's own replaces, unless its add already has; those on other
-  // devices once its own is sure and stable. REQUIRES: it is stored.
+  // Removes older records of the chunk that are kept. On its own device: now, unless committing its
+  // own has overwritten it. On other devices: once its own is not doubtful and has been synced.
+  // REQUIRES: it is stored.
   void EndReplaced(const Chunk& chunk) STORE_LOCKED;
   // Takes the record that an add overwrites, as a removal of the same batch. None: none is kept.
   std::optional<PendingRemove> TakeReplaced(const ReplacedAt& at) STORE_LOCKED;
@@ -66,8 +67,8 @@ class Records {
   Evicted EvictKept(DeviceTier& tier, std::optional<TenantId> tenant) STORE_LOCKED;
   // Removes all records that are kept of the chunk.
   void Forget(const ChunkId& id) STORE_LOCKED;
-  // Whether the index has another record under the name of one that is to go, which may be a
-  // promise by now.
+  // Whether the name is a newer record's on this device, or a kept one's, so that a removal by name
+  // would take the wrong one.
   bool HasOther(const DeviceTier& tier, const ChunkId& id) const STORE_LOCKED;
 
   // ---- doubt

@@ -18,8 +18,8 @@ class ABSL_SCOPED_LOCKABLE Section {
       ABSL_EXCLUSIVE_LOCK_FUNCTION(store_lock) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   ~Section() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS;
   // Lets go of the lock, runs the hold's tasks, and takes the lock again behind those who wait for
-  // it. The caller has to find anew what it knew of the state: only chunks that it has pinned are
-  // where they were. Never inside a Change.
+  // it. The caller has to find anew what it knew of the state: only chunks that it holds are where
+  // they were (README.md says what holds one). Never inside a Change.
   void Yield() ABSL_NO_THREAD_SAFETY_ANALYSIS;
   // Yield, when this hold has done its share of work. Returns whether it did.
   bool YieldIfSpent() ABSL_NO_THREAD_SAFETY_ANALYSIS;

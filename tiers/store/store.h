@@ -1,9 +1,9 @@
 // Store: the chunk table, leases, in-flight operations and movement between G2 and G3.
 //
-// A deterministic core behind one mutex. No call blocks on I/O: the store hands out work to
-// devices, index and executors, and is told the outcome by callbacks. Nothing is read, copied,
-// hashed or committed under the lock, and no callback of a caller runs under it. Time, randomness,
-// devices, index and threads come in through StoreDeps, so a simulator can run it from one seed.
+// One state machine behind one mutex. No call blocks on I/O: the store hands out work to devices,
+// index and executors, and is told the outcome by callbacks. Nothing is read, copied, hashed or
+// committed under the lock, and no callback of a caller runs under it. Time, randomness, devices,
+// index and threads come in through StoreDeps, so a simulator can run it from one seed.
 //
 // What it guarantees: a read returns the whole bytes of one put under that namespace, key and part,
 // or a miss. The capacity of each tier is a hard limit. A leased chunk keeps its place in G2 until
@@ -30,7 +30,6 @@
 #include "tiers/store/types.h"
 
 namespace kvkeep {
-
 namespace store_internal {
 struct StoreParts;
 }

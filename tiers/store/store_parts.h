@@ -1,8 +1,8 @@
 // StoreParts: the objects that a store (store.h) consists of, in the order in which they are built.
 //
-// Each knows those above it, by the pointers that its constructor is given. Two are named before
-// they are there: outcomes, which Filler knows as its host, and sweeper. What concerns all of them
-// is done here: recovery, ticks, the drain, the snapshot. README.md has the picture.
+// Each may point only to those declared before it, with two exceptions: filler gets the address of
+// outcomes, its host, and disk that of sweeper, before they are built. What concerns all of them is
+// done here: recovery, ticks, the drain, the snapshot. README.md has the picture.
 //
 // A method without STORE_LOCKED takes the store's lock.
 #pragma once

@@ -4,7 +4,8 @@
 //      \__ waits unbacked, in its tenant's queue (unbacked_queue.h): offered again
 //
 // Until it is stored the copy in G2 stays. A chunk waits unbacked when the dirty budget is used up
-// or no device takes writes; it stays evictable, so that a flood pushes out nothing that is hot.
+// or no device takes writes; it stays evictable, so that a burst of puts evicts its own chunks
+// rather than hot ones.
 // What the admission does not want is offered again when it is used.
 //
 // Owned by Disk (disk.h). The store's lock protects it. Images are made and encrypted on the copy

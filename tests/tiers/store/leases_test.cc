@@ -33,7 +33,7 @@ struct LeasesWorld {
     table.at(slot).tenant = owner;
     return slot;
   }
-  // As the core does it. False: it may not.
+  // As Granter does it. False: it may not.
   bool Hold(const SessionToken& session, ChunkSlot slot) {
     LeaseHolder& holder = *book.of(session);
     if (!book.MayHold(holder, slot)) return false;

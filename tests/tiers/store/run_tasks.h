@@ -1,4 +1,4 @@
-// RunTasks: what a Hold left to do, as Core's Section does it after the lock is let go of.
+// RunTasks: what a Hold left to do, as Section does it after the lock is let go of.
 #pragma once
 
 #include <optional>
