@@ -90,6 +90,9 @@ class KeyedBucket {
   ScriptedServer services_{[this](ServedConnection& connection, int) { Serve(connection); }};
 };
 
+// Longer than a daemon at rest takes to begin a renewal, and to see how it ended.
+constexpr milliseconds kRenewal{20'000};
+
 struct KeysOfCloud {
   std::string source;
   std::map<std::string, std::string> variables;
@@ -138,16 +141,16 @@ TEST_CASE("a daemon signs with keys from each source, renews them, and writes no
     CHECK(engine.PutAll(Chunks(1, 4, 400'000)));
     CHECK(Eventually([&] { return cloud.objects() == 4; }));
     // Another generation, and the one before is refused by then.
-    CHECK(Eventually([&] { return cloud.given() >= 2; }));
+    CHECK(Eventually([&] { return cloud.given() >= 2; }, kRenewal));
     CHECK(engine.PutAll(Chunks(11, 4, 400'000)));
     CHECK(Eventually([&] { return cloud.objects() == 8; }));
     cloud.gives = false;
-    CHECK(site.AwaitLog("G4's keys could not be renewed"));
+    CHECK(site.AwaitLog("G4's keys could not be renewed", kRenewal));
     CHECK(engine.PutAll(Chunks(21, 4, 400'000)));  // with those of before
     CHECK(Eventually([&] { return cloud.objects() == 12; }));
     CHECK(site.Status().counters().at("g4_failed_key_fetches") >= 1);
     cloud.gives = true;
-    CHECK(site.AwaitLog("G4's keys are renewed again"));
+    CHECK(site.AwaitLog("G4's keys are renewed again", kRenewal));
     CHECK(site.Stop().exit_status == 0);
     CHECK_FALSE(absl::StrContains(site.Log(), "HIDDEN"));
   }
