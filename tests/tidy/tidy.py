@@ -411,15 +411,20 @@ def known_both_ways(tree):
                           "them own an interface, or a third one do what both need")
 
 
-def store_interface(tree):
+def store_interfaces(tree):
+    """Yields the path and the name of each interface of the store."""
     for path, text in tree.items():
-        if not (path.startswith("tiers/store/") and path.endswith(".h")):
-            continue
-        for name in objects.interfaces(path, text):
-            if name not in STORE_INTERFACES:
-                yield Problem(path, 1, "store-interface",
-                              f"{name} is a new way to call upwards: say in STORE_INTERFACES "
-                              "(tests/tidy/tidy.py) and in tiers/store/README.md why it must be")
+        if path.startswith("tiers/store/") and path.endswith(".h"):
+            for name in objects.interfaces(path, text):
+                yield path, name
+
+
+def store_interface(tree):
+    for path, name in store_interfaces(tree):
+        if name not in STORE_INTERFACES:
+            yield Problem(path, 1, "store-interface",
+                          f"{name} is a new way to call upwards: say in STORE_INTERFACES "
+                          "(tests/tidy/tidy.py) and in tiers/store/README.md why it must be")
 
 
 def cmake_source(tree):
@@ -506,9 +511,7 @@ def stale_ratchets(tree):
     for name in KNOWN_RIDDLES:
         if not any(problem.path.startswith(f"{name}/") for problem in riddles(tree)):
             yield f"KNOWN_RIDDLES: {name}"
-    found = {name for path, text in tree.items() if path.startswith("tiers/store/")
-             and path.endswith(".h") for name in objects.interfaces(path, text)}
-    for name in sorted(set(STORE_INTERFACES) - found):
+    for name in sorted(set(STORE_INTERFACES) - {name for _, name in store_interfaces(tree)}):
         yield f"STORE_INTERFACES: {name}"
     for name in LONG_HEADERS:
         if tree.get(name, "").count("\n") <= MAX_HEADER_LINES:

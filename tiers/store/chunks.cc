@@ -201,6 +201,7 @@ std::optional<ExtentList> Chunks::Allocate(Section& section, TenantId tenant, ui
     from.gathered_blocks = from.gathered_blocks - mine + blocks_now;
     mine = blocks_now;
   };
+  const auto keep = [&]() STORE_LOCKED { mine_now(std::min(from.free_blocks(mine), blocks)); };
   int windows = 0;
   while (true) {
     // Evict nothing for a request that cannot be met.
@@ -218,9 +219,11 @@ std::optional<ExtentList> Chunks::Allocate(Section& section, TenantId tenant, ui
         return extents;
       }
     }
-    const auto keep = [&]() STORE_LOCKED { mine_now(std::min(from.free_blocks(mine), blocks)); };
-    const bool scattered = from.IsLarge(blocks, large_chunks_) && !from.Fits(blocks);
-    if (scattered && windows++ < WindowSearch::kMostWindows) {
+    const bool scattered = windows < WindowSearch::kMostWindows &&
+                           IsLarge(blocks, from.policy->size(), from.used_blocks()) &&
+                           !from.Fits(blocks);
+    if (scattered) {
+      ++windows;
       if (EmptyWindow(section, from, blocks, keep)) continue;
       windows = WindowSearch::kMostWindows;
     }
@@ -258,26 +261,6 @@ void Chunks::Evict(G2Pool& from, ChunkSlot slot) {
   Count(work::kEvict);
 }
 
-// The places of the chunks that go next, which stay next in line. None, and the hold is spent:
-// those that cannot go are parked, and the next hold goes on.
-std::vector<uint64_t> Chunks::WindowSeeds(G2Pool& from) {
-  std::vector<uint64_t> seeds;
-  std::vector<ChunkSlot> parked;
-  while (seeds.size() < WindowSearch::kMostSeeds && parked.size() < WindowSearch::kMostVictims) {
-    if (Spent()) break;
-    const std::optional<ChunkSlot> victim = from.policy->Victim();
-    if (!victim.has_value()) break;
-    from.policy->Park(*victim);
-    Count(work::kPark);
-    if (!table.at(*victim).evictable_from_g2()) continue;  // as in EvictOne
-    parked.push_back(*victim);
-    const uint64_t seed = from.places.GranuleOf(table.at(*victim).g2.first_block());
-    if (std::find(seeds.begin(), seeds.end(), seed) == seeds.end()) seeds.push_back(seed);
-  }
-  for (const ChunkSlot slot : parked) from.policy->Unpark(slot);
-  return seeds;
-}
-
 WindowSearch::Yield Chunks::LookAt(const G2Pool& from, uint64_t granule) {
   Count(work::kFind);
   const auto judge = [&](ChunkSlot slot) STORE_LOCKED {
@@ -302,10 +285,14 @@ bool Chunks::EmptyWindow(Section& section, G2Pool& from, uint64_t blocks,
     section.Yield();
     return true;
   };
+  const auto place_of = [&](ChunkSlot slot) STORE_LOCKED {
+    const Chunk& chunk = table.at(slot);
+    return chunk.evictable_from_g2() ? std::optional(chunk.g2.first_block()) : std::nullopt;
+  };
   std::vector<uint64_t> seeds;
   do {
     yield_if_spent();
-    seeds = WindowSeeds(from);
+    seeds = WindowSearch::Seeds(*from.policy, from.places, hold, place_of);
   } while (seeds.empty() && Spent());
   const int64_t newest = from.policy->Newest();  // what is touched from here on stays
   WindowSearch search(from.places.granules(), blocks, std::move(seeds));

@@ -75,6 +75,11 @@ class Chunks {
   void Detach(ChunkSlot slot) STORE_LOCKED;
   void Pin(ChunkSlot slot) STORE_LOCKED;
   void Unpin(ChunkSlot slot) STORE_LOCKED;
+  // Whether an image of so many blocks is large beside so many chunks that use so many blocks: then
+  // one part of their tier is emptied for it (window_search.h).
+  bool IsLarge(uint64_t blocks, uint64_t chunks, uint64_t used_blocks) const {
+    return chunks > 0 && blocks * chunks > large_chunks_ * used_blocks;
+  }
   // Counts that a copy has gone, for the samples of lives.
   void NoteGone(const Chunk& chunk, LifeSamples::Where where, EvictionPolicy::EraseReason reason)
       STORE_LOCKED;
@@ -94,9 +99,6 @@ class Chunks {
   std::optional<ExtentList> Allocate(Section& section, TenantId tenant, uint64_t blocks,
                                      ChunkSlot parent) STORE_LOCKED;
   Evicted EvictOne(G2Pool& from) STORE_LOCKED;
-  // Takes the chunk's copy out of the order of eviction, if it is there.
-  void EraseFromPolicy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
-      STORE_LOCKED;
   void InsertIntoPolicy(ChunkSlot slot, ChunkSlot parent) STORE_LOCKED;
   // Every change of a chunk's G2 state goes through here.
   void SetG2State(Chunk& chunk, G2State to) STORE_LOCKED;
@@ -146,12 +148,14 @@ class Chunks {
   // What a call that waits for space has to do before it lets go of the lock.
   using BeforeYield = absl::FunctionRef<void()>;
 
+  // Takes the chunk's copy out of the order of eviction, if it is there.
+  void EraseFromPolicy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
+      STORE_LOCKED;
   void Evict(G2Pool& from, ChunkSlot slot) STORE_LOCKED;
   // Evicts what lies in one part of the pool, so that so many blocks are free there. Returns false
   // if no part can be emptied so far. May yield.
   bool EmptyWindow(Section& section, G2Pool& from, uint64_t blocks, BeforeYield before_yield)
       STORE_LOCKED;
-  std::vector<uint64_t> WindowSeeds(G2Pool& from) STORE_LOCKED;
   WindowSearch::Yield LookAt(const G2Pool& from, uint64_t granule) STORE_LOCKED;
 
   void KeepPumping(Pump& pump);

@@ -69,13 +69,12 @@ void ForgiveWhoIsBehind(const std::vector<std::unique_ptr<DeviceTier>>& devices)
 
 }  // namespace
 
-DeviceSpace::DeviceSpace(const StoreOptions& options, const StoreDeps& deps, Chunks* chunks,
-                         DeviceTiers* tiers, Records* records)
+DeviceSpace::DeviceSpace(const StoreOptions& options, Chunks* chunks, DeviceTiers* tiers,
+                         Records* records)
     : chunks_(*chunks),
       tiers_(*tiers),
       records_(*records),
       most_reserve_blocks_(options.max_device_writes_in_flight_bytes / kBlockBytes),
-      large_chunks_(deps.large_chunks == 0 ? WindowSearch::kLargeChunks : deps.large_chunks),
       capacities_(options.g3_capacity_bytes) {}
 
 // ---- which device, and what gives way there
@@ -154,27 +153,6 @@ std::optional<TenantId> DeviceSpace::WindowDonor(DeviceTier& tier, TenantId take
   return enough ? from : std::nullopt;
 }
 
-// The places of the chunks that go next, which stay next in line. None, and the hold is spent:
-// those that cannot go are parked, and the next hold goes on.
-std::vector<uint64_t> DeviceSpace::WindowSeeds(DeviceTier& tier, TenantId from) {
-  std::vector<uint64_t> seeds;
-  std::vector<ChunkSlot> parked;
-  EvictionPolicy& policy = tier.policy(from);
-  while (seeds.size() < WindowSearch::kMostSeeds && parked.size() < WindowSearch::kMostVictims) {
-    if (chunks_.Spent()) break;
-    const std::optional<ChunkSlot> victim = policy.Victim();
-    if (!victim.has_value()) break;
-    policy.Park(*victim);
-    chunks_.Count(work::kPark);
-    if (chunks_.table.at(*victim).g3_reading) continue;  // as in EvictOne
-    parked.push_back(*victim);
-    const uint64_t seed = tier.places->GranuleOf(chunks_.table.at(*victim).g3.first_block());
-    if (std::find(seeds.begin(), seeds.end(), seed) == seeds.end()) seeds.push_back(seed);
-  }
-  for (const ChunkSlot slot : parked) policy.Unpark(slot);
-  return seeds;
-}
-
 WindowSearch::Yield DeviceSpace::LookAt(const DeviceTier& tier, TenantId from, uint64_t granule) {
   chunks_.Count(work::kFind);
   const EvictionPolicy& policy = tier.policy(from);
@@ -196,8 +174,14 @@ bool DeviceSpace::BeginSearch(DeviceTier& tier, const Chunk& chunk) {
   DeviceTier::Emptying& emptying = *tier.emptying;
   if (emptying.windows >= WindowSearch::kMostWindows || chunks_.Spent()) return false;
   const std::optional<TenantId> from = WindowDonor(tier, chunk.tenant, chunk.blocks());
+  const auto place_of = [&](ChunkSlot slot) STORE_LOCKED {
+    const Chunk& there = chunks_.table.at(slot);
+    return there.g3_reading ? std::nullopt : std::optional(there.g3.first_block());
+  };
   std::vector<uint64_t> seeds;
-  if (from.has_value()) seeds = WindowSeeds(tier, *from);
+  if (from.has_value()) {
+    seeds = WindowSearch::Seeds(tier.policy(*from), *tier.places, chunks_.hold, place_of);
+  }
   if (seeds.empty()) {
     if (!from.has_value() || !chunks_.Spent()) emptying.windows = WindowSearch::kMostWindows;
     return false;
@@ -214,9 +198,11 @@ DeviceSpace::Room DeviceSpace::EmptyWindow(DeviceTier& tier, const Chunk& chunk)
   const uint64_t blocks = chunk.blocks();
   std::optional<DeviceTier::Emptying>& emptying = tier.emptying;
   if (emptying.has_value() && emptying->image != chunk.g3_generation) emptying.reset();
-  if (!emptying.has_value() && !tier.IsLarge(blocks, large_chunks_)) return Room::kMade;
-  const uint64_t quota = tiers_.shares.quota(chunk.tenant);
-  const bool refused = blocks > tier.capacity_blocks || (quota > 0 && blocks > quota);
+  const bool large = emptying.has_value() ||
+                     chunks_.IsLarge(blocks, tier.chunks, tier.used_blocks());
+  if (!large) return Room::kMade;
+  const bool refused =
+      blocks > tier.capacity_blocks || !tiers_.shares.CanEverHold(chunk.tenant, blocks);
   if (refused || tier.allocator->Fits(BlockCount(blocks))) {
     emptying.reset();
     return Room::kMade;
@@ -239,7 +225,7 @@ DeviceSpace::Room DeviceSpace::EmptyWindow(DeviceTier& tier, const Chunk& chunk)
     if (!emptying->search->best().has_value()) {
       emptying->search.reset();
       emptying->windows = WindowSearch::kMostWindows;
-      continue;
+      return Room::kNone;
     }
     if (emptying->next < emptying->search->best()->end) {
       if (!EmptyGranules(tier, chunk.tenant)) return Room::kLater;
@@ -256,6 +242,7 @@ bool DeviceSpace::EmptyGranules(DeviceTier& tier, TenantId taker) {
   DeviceTier::Emptying& emptying = *tier.emptying;
   const EvictionPolicy& policy = tier.policy(emptying.from);
   const Shares& shares = tiers_.shares;
+  const bool own = emptying.from == taker;
   for (; emptying.next < emptying.search->best()->end; ++emptying.next) {
     if (chunks_.Spent()) return false;
     chunks_.Count(work::kLook);
@@ -263,7 +250,6 @@ bool DeviceSpace::EmptyGranules(DeviceTier& tier, TenantId taker) {
       const ChunkSlot next = tier.places->Next(slot);
       chunks_.Count(work::kLook);
       const Chunk& chunk = chunks_.table.at(slot);
-      const bool own = emptying.from == taker;
       const bool gives = own || emptying.from == shares.nobody() ||
                          shares.held(emptying.from) > shares.share(emptying.from);
       // What is touched since the search began stays.
@@ -282,8 +268,7 @@ bool DeviceSpace::EmptyGranules(DeviceTier& tier, TenantId taker) {
 }
 
 DeviceSpace::Room DeviceSpace::MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks) {
-  const uint64_t quota = tiers_.shares.quota(tenant);
-  if (quota > 0 && blocks > quota) return Room::kNone;
+  if (!tiers_.shares.CanEverHold(tenant, blocks)) return Room::kNone;
   // What a device brings that joins may be more: the oldest of all goes when it is here.
   if (tiers_.AnyJoins()) {
     tiers_.over_quota = true;
@@ -310,7 +295,7 @@ Evicted DeviceSpace::EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blo
     if (tenant.value() > 0) ++chunks_.tenant_counters[0].g3_pushed_out;
     return EvictOne(tier, TenantId(0));
   }
-  // Whoever turns out to have nothing that can go is not asked again.
+  // EvictOne parks chunks that cannot go, so a tenant with no others is not asked again.
   const auto can_give = [&tier](TenantId t) { return tier.CanGive(t); };
   while (const std::optional<TenantId> from = tiers_.shares.ChooseDonor(tenant, blocks, can_give)) {
     const Evicted evicted = EvictOne(tier, *from);

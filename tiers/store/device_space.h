@@ -23,8 +23,7 @@ class DeviceSpace {
   enum class Room : uint8_t { kMade, kNone, kLater };
 
   // All are borrowed.
-  DeviceSpace(const StoreOptions& options, const StoreDeps& deps, Chunks* chunks,
-              DeviceTiers* tiers, Records* records);
+  DeviceSpace(const StoreOptions& options, Chunks* chunks, DeviceTiers* tiers, Records* records);
 
   // ---- for a chunk that is to be written
   // Null: no device takes writes now.
@@ -68,7 +67,6 @@ class DeviceSpace {
   std::optional<TenantId> WindowDonor(DeviceTier& tier, TenantId taker, uint64_t blocks)
       STORE_LOCKED;
   bool BeginSearch(DeviceTier& tier, const Chunk& chunk) STORE_LOCKED;
-  std::vector<uint64_t> WindowSeeds(DeviceTier& tier, TenantId from) STORE_LOCKED;
   WindowSearch::Yield LookAt(const DeviceTier& tier, TenantId from, uint64_t granule) STORE_LOCKED;
   // Evicts what can go of the window. Returns false if that has to go on in another hold.
   bool EmptyGranules(DeviceTier& tier, TenantId taker) STORE_LOCKED;
@@ -79,7 +77,6 @@ class DeviceSpace {
   DeviceTiers& tiers_;
   Records& records_;
   const uint64_t most_reserve_blocks_;
-  const uint32_t large_chunks_;  // more blocks than so many chunks have are many
   std::vector<uint64_t> capacities_ STORE_GUARDED;  // by device, in bytes
 };
 

@@ -153,10 +153,6 @@ struct DeviceTier final : LowerTier {
   bool DoubtIsDue(MonotonicTime now) const {
     return doubt_shrank && now - doubt_saved_at >= kDoubtInterval;
   }
-  // Whether so many blocks are more than `most` chunks have here, on average.
-  bool IsLarge(uint64_t blocks, uint32_t most) const {
-    return chunks > 0 && blocks * chunks > most * used_blocks();
-  }
   bool over_capacity() const { return staying_blocks() > capacity_blocks; }
   EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }
   ChainLearner* learner(TenantId tenant) const { return learners[tenant.value()]; }

@@ -11,7 +11,7 @@ Disk::Disk(const StoreOptions& options, const StoreDeps& deps, std::vector<Share
            std::vector<const DataKey*> keys, std::shared_ptr<CipherBuffers> buffers, Parts parts)
     : tiers(options, deps, std::move(claims), parts.chunks, parts.events),
       records(parts.chunks, &tiers, parts.scrubber, parts.events, deps.clock),
-      space(options, deps, parts.chunks, &tiers, &records),
+      space(options, parts.chunks, &tiers, &records),
       trimmer(parts.chunks, &tiers, &space),
       committer(parts.chunks, &tiers, &records, deps.clock, &writes),
       writes(options, deps, parts.chunks, &tiers, &space, &committer, std::move(keys),

@@ -90,10 +90,6 @@ class G2Pool {
   bool MayBeDirty(uint64_t blocks) const {
     return dirty_blocks == 0 || dirty_blocks + blocks <= limits.dirty_blocks;
   }
-  // Whether so many blocks are more than `most` chunks have here, on average.
-  bool IsLarge(uint64_t blocks, uint32_t most) const {
-    return policy->size() > 0 && blocks * policy->size() > most * used_blocks();
-  }
   // Whether its free blocks lie such that so many can be allocated, whatever the limits say.
   bool Fits(uint64_t blocks) const { return allocator_.Fits(BlockCount(blocks)); }
   uint64_t FreeIn(const Extent& extent) const;

@@ -46,6 +46,10 @@ class Shares {
   uint64_t held(TenantId tenant) const { return of(tenant).held; }
   uint64_t quota(TenantId tenant) const { return of(tenant).quota; }  // 0: none
   uint64_t share(TenantId tenant) const { return of(tenant).share; }
+  // Whether it may hold so much if it holds nothing else.
+  bool CanEverHold(TenantId tenant, uint64_t amount) const {
+    return quota(tenant) == 0 || amount <= quota(tenant);
+  }
   // Whether it may hold so much more.
   bool FitsQuota(TenantId tenant, uint64_t more) const;
   // The tenant to evict from so that `taker` can have `more`: the one furthest above its share,

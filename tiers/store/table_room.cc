@@ -12,8 +12,6 @@ Evicted TableRoom::ForgetOne(TenantId tenant, bool of_g3) {
   return chunks_.EvictOne(chunks_.pool(tenant));
 }
 
-// Forgets whole chunks, the least valuable of G3 first, until a slot is free: of who has the most
-// above its share of the table.
 bool TableRoom::MakeRoomInTable(Section& section, TenantId tenant) {
   constexpr int kMostVictims = 64;  // G3 victims that stay because G2 holds them too
   int victims = 0;
@@ -22,7 +20,7 @@ bool TableRoom::MakeRoomInTable(Section& section, TenantId tenant) {
     return t != chunks_.slot_shares.nobody() && chunks_.pool(t).policy->Victim().has_value();
   };
   while (chunks_.table.full()) {
-    // Whoever turns out to have nothing that can go is not asked again.
+    // Eviction parks chunks that cannot go, so a tenant with no others is not asked again.
     const std::optional<TenantId> from = chunks_.slot_shares.ChooseDonor(tenant, 1, can_give);
     if (!from.has_value()) break;
     const bool of_g3 = victims < kMostVictims;

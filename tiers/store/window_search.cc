@@ -43,6 +43,25 @@ WindowSearch::Yield WindowSearch::LookAt(const PlaceIndex& places, uint64_t gran
   return yield;
 }
 
+std::vector<uint64_t> WindowSearch::Seeds(EvictionPolicy& policy, const PlaceIndex& places,
+                                          Hold& hold, PlaceOf place_of) {
+  std::vector<uint64_t> seeds;
+  std::vector<ChunkSlot> parked;
+  while (seeds.size() < kMostSeeds && parked.size() < kMostVictims && !hold.Spent()) {
+    const std::optional<ChunkSlot> victim = policy.Victim();
+    if (!victim.has_value()) break;
+    policy.Park(*victim);
+    hold.Count(work::kPark);
+    const std::optional<BlockNumber> place = place_of(*victim);
+    if (!place.has_value()) continue;
+    parked.push_back(*victim);
+    const uint64_t seed = places.GranuleOf(*place);
+    if (std::find(seeds.begin(), seeds.end(), seed) == seeds.end()) seeds.push_back(seed);
+  }
+  for (const ChunkSlot slot : parked) policy.Unpark(slot);
+  return seeds;
+}
+
 WindowSearch::WindowSearch(uint64_t granules, uint64_t blocks, std::vector<uint64_t> seeds)
     : granules_(granules), blocks_(blocks), seeds_(std::move(seeds)) {
   KVKEEP_CHECK(seeds_.size() <= kMostSeeds);

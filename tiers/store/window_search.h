@@ -16,6 +16,8 @@
 #include <optional>
 #include <vector>
 
+#include "tiers/policy/eviction_policy.h"
+#include "tiers/store/hold.h"
 #include "tiers/store/place_index.h"
 
 namespace kvkeep::store_internal {
@@ -60,6 +62,13 @@ class WindowSearch {
   // kMostLooked chunks begin there, the others count as one that stays.
   static Yield LookAt(const PlaceIndex& places, uint64_t granule, uint64_t free_blocks,
                       Judge judge);
+
+  // Returns the granules of the policy's next victims, which stay next in line. `place_of`: where a
+  // victim begins; none: it cannot go, and is parked. Empty, and the hold is spent: the next hold
+  // goes on, behind those that are parked.
+  using PlaceOf = absl::FunctionRef<std::optional<BlockNumber>(ChunkSlot)>;
+  static std::vector<uint64_t> Seeds(EvictionPolicy& policy, const PlaceIndex& places, Hold& hold,
+                                     PlaceOf place_of);
 
   // Looks for `blocks` in windows of `granules` granules in all. `seeds`: where they begin.
   WindowSearch(uint64_t granules, uint64_t blocks, std::vector<uint64_t> seeds);
