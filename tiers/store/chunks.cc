@@ -1,6 +1,7 @@
 #include "tiers/store/chunks.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tiers/base/canary.h"
 #include "tiers/store/arena_image.h"
@@ -347,6 +348,12 @@ void Chunks::SetG2State(Chunk& chunk, G2State to) {
   G2Pool& own = pool(chunk);
   KVKEEP_CHECK(!had_image || own.chunks > 0);
   own.chunks = had_image ? own.chunks - 1 : own.chunks + 1;
+}
+
+void Chunks::GiveCopy(Chunk& chunk, TenantId tenant, ExtentList extents, G2State state) {
+  KVKEEP_CHECK(chunk.tenant == tenant);  // the space goes back to the pool that it came from
+  chunk.g2 = std::move(extents);
+  SetG2State(chunk, state);
 }
 
 void Chunks::FreeCopy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {

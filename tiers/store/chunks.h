@@ -102,6 +102,9 @@ class Chunks {
   void InsertIntoPolicy(ChunkSlot slot, ChunkSlot parent) STORE_LOCKED;
   // Every change of a chunk's G2 state goes through here.
   void SetG2State(Chunk& chunk, G2State to) STORE_LOCKED;
+  // Gives the chunk a copy in G2: space from `tenant`'s pool, whose bytes are as `state` says.
+  // REQUIRES: inside a Change; the chunk is `tenant`'s.
+  void GiveCopy(Chunk& chunk, TenantId tenant, ExtentList extents, G2State state) STORE_LOCKED;
   // Frees the chunk's copy in G2. REQUIRES: inside a Change; nobody uses it.
   void FreeCopy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) STORE_LOCKED;
   // The chunk waits for no write-back any more. Returns near which chunk it was to be written, if

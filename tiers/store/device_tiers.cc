@@ -228,13 +228,17 @@ ExtentList DeviceTiers::TakeOff(Chunk& chunk, ChunkSlot slot) {
   const bool in_order = chunk.in_g3_policy;
   EraseFromPolicy(chunk, slot, EvictionPolicy::EraseReason::kRemoved);
   if (in_order) chunks_.NoteGone(chunk, LifeSamples::kG3, EvictionPolicy::EraseReason::kRemoved);
+  ExtentList extents = std::move(chunk.g3);
+  ClearRecord(chunk);
+  return extents;
+}
+
+void DeviceTiers::ClearRecord(Chunk& chunk) {
   KVKEEP_CHECK(of(chunk).chunks > 0);
   --of(chunk).chunks;
-  ExtentList extents = std::move(chunk.g3);
   chunk.g3.clear();
   chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
   SetState(chunk, G3State::kAbsent);
-  return extents;
 }
 
 KnownRecord DeviceTiers::RecordOf(const Chunk& chunk) const {

@@ -79,6 +79,8 @@ class DeviceTiers {
   // Takes its record away; whose the extents are from then on the caller decides. REQUIRES: inside
   // a Change of the chunk; it is stored, and is not being read.
   ExtentList TakeOff(Chunk& chunk, ChunkSlot slot) STORE_LOCKED;
+  // As TakeOff, when it has left the policy and the caller has its extents.
+  void ClearRecord(Chunk& chunk) STORE_LOCKED;
   // REQUIRES: it is stored.
   KnownRecord RecordOf(const Chunk& chunk) const STORE_LOCKED;
   // Has the index forget a record while its blocks stay whose they are.

@@ -28,9 +28,7 @@ bool Promoter::EnsureInG2(Section& section, const ReadQueue::Requester& requeste
   }
   {
     Change change(&chunks_, slot);
-    KVKEEP_CHECK(change->tenant == tenant);  // in whose pool the space is
-    change->g2 = *std::move(extents);
-    chunks_.SetG2State(*change, G2State::kReading);
+    chunks_.GiveCopy(*change, tenant, *std::move(extents), G2State::kReading);
     change->transient = transient;
     chunks_.InsertIntoPolicy(slot, parent);
   }

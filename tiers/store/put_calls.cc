@@ -216,9 +216,7 @@ absl::StatusOr<SealOutcome> PutCalls::Seal(uint64_t reservation, const PutReques
   KVKEEP_CHECK(slot != kNoSlot && put.blocks == request.shape.blocks().value());
   {
     Change chunk(&chunks_, slot);
-    KVKEEP_CHECK(chunk->tenant == put.tenant);  // in whose pool the space is
-    chunk->g2 = std::move(put.extents);
-    chunks_.SetG2State(*chunk, G2State::kResident);
+    chunks_.GiveCopy(*chunk, put.tenant, std::move(put.extents), G2State::kResident);
     chunks_.marks.Set(chunk->g2, chunks_.incarnation(), put.generation);
     chunk->transient = request.transient;
     chunks_.InsertIntoPolicy(slot, chunks_.table.FindParent(*chunk, request.parent));

@@ -213,9 +213,7 @@ bool Recaller::Bring(Section& section, const RecallingPtr& recalling, size_t i,
   KVKEEP_CHECK(slot != kNoSlot);
   {
     Change chunk(&chunks_, slot);
-    KVKEEP_CHECK(chunk->tenant == owner);  // in whose pool the space is
-    chunk->g2 = *std::move(extents);
-    chunks_.SetG2State(*chunk, G2State::kReading);
+    chunks_.GiveCopy(*chunk, owner, *std::move(extents), G2State::kReading);
     chunk->recalled = true;
     chunks_.InsertIntoPolicy(slot, kNoSlot);
   }

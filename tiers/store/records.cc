@@ -88,11 +88,7 @@ void Records::Remove(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason r
     tier.commits.Remove({chunk.id, std::move(chunk.g3), OverwrittenRecord(chunk, slot), evicted,
                          chunk.g3_sequence, chunk.doubtful});
   }
-  chunk.g3.clear();
-  chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
-  tiers_.SetState(chunk, G3State::kAbsent);
-  KVKEEP_CHECK(tier.chunks > 0);
-  --tier.chunks;
+  tiers_.ClearRecord(chunk);
   // Many may go in one hold: one batch for them.
   if (!tier.commits.under_way()) chunks_.PumpLater(tier.pump);
 }

@@ -102,8 +102,7 @@ std::optional<Sweeper::RecoveredImage> Sweeper::AdoptImage(BlockNumber block) {
   }
   if (slot == kNoSlot) slot = chunks_.Create(identity.id, identity.shape);
   Change chunk(&chunks_, slot);
-  chunk->g2 = placement.extents;
-  chunks_.SetG2State(*chunk, G2State::kUnverified);
+  chunks_.GiveCopy(*chunk, tenant, placement.extents, G2State::kUnverified);
   return RecoveredImage{slot, placement.generation};
 }
 
