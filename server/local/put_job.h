@@ -1,17 +1,12 @@
 // PutJob: one put under way: space for its chunks, the copies (on the copy executor but for small
-// ones), the answers.
-// Where payloads come from a GPU, its device copies them, a round at a time, in groups of some MiB;
-// what lies in place is checksummed and sealed while the next groups are on their way.
+// ones), the answers. Where the payloads come from, and which pieces are there, its PutSource
+// knows.
 //
 // A put may have a time after which its client writes the source again (PutPlan::until): each piece
 // that was read is stored only if the clock was not past that then.
 //
 // It goes in rounds: as many chunks as the limit of reserved bytes lets in are copied, then the
 // next ones. Nearly always one round does it. New and Reserve run on the loop, between rounds.
-//
-// For a put in parts only the bytes that are there are copied; it waits for the rest without a
-// thread. The count of bytes stands in memory that the client can take away for a moment, so copy
-// threads read it, not the loop.
 //
 // Small chunks share a task, large ones are split by pieces, so all copy threads work on one. A
 // task is about a piece; a thread does a few of one put, then others get their turn. A round that
@@ -30,13 +25,14 @@
 
 #include "proto/local/message.h"
 #include "server/local/put_plan.h"
+#include "server/local/put_source.h"
 #include "server/requests/chunk_put.h"
 #include "server/requests/gauge.h"
 #include "tiers/base/mutex.h"
 
 namespace kvkeep {
 
-class PutJob : public std::enable_shared_from_this<PutJob> {
+class PutJob : public std::enable_shared_from_this<PutJob>, private PutSource::Put {
  public:
   struct Callbacks {
     std::function<void()> more;               // a round is over, chunks wait: Reserve
@@ -64,11 +60,11 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   void Cancel();
 
   // For a put in parts, of which more may be there: looks, and copies the bytes that came.
-  void Look();
+  void Look() { source_->Look(); }
   // The first piece that is not there; none: nothing is waited for.
-  std::optional<uint64_t> awaited_piece();
+  std::optional<uint64_t> awaited_piece() { return source_->awaited_piece(); }
   // Gives up the missing bytes: their chunk is rejected. Returns false if nothing was waited for.
-  bool GiveUp(const absl::Status& why);
+  bool GiveUp(const absl::Status& why) { return source_->GiveUp(why); }
 
   // Once done: why there are no answers, or they are in the reply.
   const absl::Status& status() const { return status_; }
@@ -78,47 +74,28 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   struct Chunk {
     ChunkPut put;
     std::atomic<uint32_t> pieces_left{0};
-    std::atomic<bool> lost{false};  // some of it did not come from the GPU
+    std::atomic<bool> lost{false};  // its source does not bring all of it; failures_ says why
   };
-  struct Piece {
-    uint32_t chunk = 0, piece = 0;
-  };
-  // The pieces, of pieces_, that a GPU copies at a time.
-  struct Group {
-    size_t first_piece = 0, end_piece = 0;
-    uint64_t bytes = 0;
-    bool fenced = false;  // its copy has ended; under mu_
-  };
+
+  // ---- what the source tells
+  std::shared_ptr<const void> Hold() override { return shared_from_this(); }
+  const ExtentList& extents(size_t chunk) const override;
+  void OnReady(size_t pieces) override;
+  void Lose(size_t chunk, const absl::Status& why) override;
+  void OnFetched() override;
 
   // False: it waits.
   absl::StatusOr<bool> ReserveChunk(const SessionToken& session, size_t index, bool may_wait);
   void PlanTasks(size_t first_chunk);
-  // Asks the GPU for the payloads of this round.
-  void Fetch();
-  void FetchGroup(size_t group, std::vector<GpuRun> runs);
-  void OnFetched(size_t group, const CopyEnd& end);
-  // Called for the last of this round's groups. Returns false if the groups are never all fenced.
-  // The round goes on meanwhile.
-  bool OnAllFetched(bool unfenced);
   // Called when the client's memory is no longer read; tells the client once, if it must be told.
   void DropMemory();
   // This round may be copied on the loop.
-  bool IsSmall() const;
+  bool IsSmall();
   // Posts what may run, as many as are wanted at a time.
   void PostTasks();
-  void RunTasks();
-  // Returns true while more of a put in parts is waited for.
-  bool filling() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RunTasks(PutSource::Wait wait);
   void NoteReadyTasks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // False: nothing was waited for.
-  bool Stop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool StopBecause(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns whether to look again.
-  bool LookOnce(const StagingMemory& staging);
-  // Not OK: the source may have been written before it was read.
-  absl::Status CheckInTime() const;
-  absl::Status Fill(const Piece& piece);
-  void CopyPiece(const Piece& piece);
+  void CopyPiece(const PutPiece& piece, PutSource::Wait wait);
   void FinishChunk(size_t index);
   void OnCopied();
   void AwaitDurable();
@@ -129,31 +106,24 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   PutPlan plan_;
   const Callbacks callbacks_;
   std::vector<Chunk> chunks_;
-  size_t next_chunk_ = 0;                       // not reserved yet
-  std::vector<Piece> pieces_;                   // of this round
-  std::vector<size_t> task_starts_;             // in pieces_; one more: the end
-  std::vector<Group> groups_;                   // of this round, from a GPU
-  PutPlan::ReadBy read_ = &ClientMemory::Read;  // of this round
-  bool dropped_ = false;                        // and told
+  const std::unique_ptr<PutSource> source_;
+  size_t next_chunk_ = 0;         // not reserved yet
+  std::vector<PutPiece> pieces_;  // of this round
+  bool dropped_ = false;          // and told
   std::optional<GaugeHold> copying_;
-  const MonotonicTime deadline_;  // of the GPU's copies
 
   std::atomic<bool> cancelled_{false};
-  std::atomic<bool> given_up_{false};
   std::atomic<size_t> pieces_left_{0};
   std::atomic<size_t> durable_left_{0};
 
   Mutex mu_;
+  std::vector<size_t> task_starts_ ABSL_GUARDED_BY(mu_);  // in pieces_; one more: the end
+  size_t pieces_before_ ABSL_GUARDED_BY(mu_) = 0;         // those of earlier rounds
+  size_t ready_pieces_ ABSL_GUARDED_BY(mu_) = 0;          // of all rounds, the leading ones
   // Tasks of this round that began, were posted, may be posted.
   size_t next_task_ ABSL_GUARDED_BY(mu_) = 0;
   size_t posted_tasks_ ABSL_GUARDED_BY(mu_) = 0;
   size_t ready_tasks_ ABSL_GUARDED_BY(mu_) = 0, running_ ABSL_GUARDED_BY(mu_) = 0;
-  // From a GPU: the leading groups whose copies have ended; copies under way; one never ends.
-  size_t fenced_groups_ ABSL_GUARDED_BY(mu_) = 0, fetches_left_ ABSL_GUARDED_BY(mu_) = 0;
-  bool unfenced_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t filled_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  bool looking_ ABSL_GUARDED_BY(mu_) = false, look_again_ ABSL_GUARDED_BY(mu_) = false;
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;  // in parts: nothing is waited for
   // First failure of each chunk that failed; written while it is copied.
   std::vector<std::pair<size_t, absl::Status>> failures_ ABSL_GUARDED_BY(mu_);
   absl::Status seal_failure_ ABSL_GUARDED_BY(mu_);

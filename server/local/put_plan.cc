@@ -177,6 +177,11 @@ std::span<const std::byte> PutPlan::tail(size_t chunk) const {
   return std::span(tails_).subspan(tail_starts_[chunk], chunks_[chunk].tail_bytes);
 }
 
+absl::Status PutPlan::CheckInTime(const Clock& clock) const {
+  if (until_ == MonotonicTime::max() || clock.Now() <= until_) return absl::OkStatus();
+  return absl::DeadlineExceededError("not read by the put's deadline");
+}
+
 absl::Status PutPlan::ReadPayload(size_t chunk, uint64_t offset, uint64_t bytes, ReadBy read,
                                   ClientMemory::Give give) const {
   return runs_.ForEach(chunks_[chunk].first_run, offset, bytes, [&](const RunTable::Part& part) {

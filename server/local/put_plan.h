@@ -54,6 +54,8 @@ class PutPlan {
   std::chrono::milliseconds timeout() const { return timeout_; }
   // Nothing that was read later is stored; MonotonicTime::max(): no such time.
   MonotonicTime until() const { return until_; }
+  // DeadlineExceeded: it is later than that, so the source may have been written again.
+  absl::Status CheckInTime(const Clock& clock) const;
 
   // Gives payload bytes of a chunk, which the client may write meanwhile. OutOfRange: see
   // ClientMemory. REQUIRES: not from a GPU.
