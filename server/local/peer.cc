@@ -125,11 +125,9 @@ void LocalPeer::Dispatch(local::Message& message) {
     case Kind::kGet:
       return run(counters.gets, Operation::kGet, &LocalPeer::Keys);
     case Kind::kPut:
-      return run(counters.puts, Operation::kPut, &LocalPeer::Put);
     case Kind::kPutUntil:
-      return run(counters.puts, Operation::kPut, &LocalPeer::PutUntil);
     case Kind::kPutInParts:
-      return run(counters.puts, Operation::kPut, &LocalPeer::PutInParts);
+      return run(counters.puts, Operation::kPut, &LocalPeer::Put);
     case Kind::kTouch:
       return run(counters.touches, Operation::kTouch, &LocalPeer::Keys);
     case Kind::kPrefetch:
@@ -143,9 +141,8 @@ void LocalPeer::Dispatch(local::Message& message) {
     case Kind::kUnregisterGpuMemory:
       return run(counters.session_requests, Operation::kSession, &LocalPeer::UnregisterGpu);
     case Kind::kPutFromGpu:
-      return run(counters.gpu_puts, Operation::kPut, &LocalPeer::PutFromGpu);
     case Kind::kPutFromGpuUntil:
-      return run(counters.gpu_puts, Operation::kPut, &LocalPeer::PutFromGpuUntil);
+      return run(counters.gpu_puts, Operation::kPut, &LocalPeer::Put);
     case Kind::kGetToGpu:
       return run(counters.gpu_gets, Operation::kGet, &LocalPeer::GetToGpu);
     default:

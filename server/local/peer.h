@@ -141,9 +141,6 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   absl::Status Register(local::Message& message);
   absl::Status Unregister(const local::Message& message);
   absl::Status Put(const local::Message& message);
-  absl::Status PutUntil(const local::Message& message);
-  absl::Status PutInParts(const local::Message& message);
-  absl::Status StartPut(local::Kind kind, uint64_t id, size_t message_bytes, PutPlan plan);
   absl::StatusOr<MessageHold> HoldFor(size_t message_bytes) const;
   PutJob::Callbacks PutCallbacks(uint64_t number, uint64_t id, SaysCopied tells);
   void TellCopied(uint64_t id);
@@ -160,8 +157,6 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   void OnGpuRegistered(uint64_t id, uint32_t number, const absl::Status& status,
                        GpuRegionPtr region);
   absl::Status UnregisterGpu(const local::Message& message);
-  absl::Status PutFromGpu(const local::Message& message);
-  absl::Status PutFromGpuUntil(const local::Message& message);
   absl::Status GetToGpu(const local::Message& message);
   void OnGpuGetDone(uint64_t number);
 

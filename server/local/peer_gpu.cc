@@ -1,4 +1,4 @@
-// LocalPeer: GPU memory, and the puts and gets of it.
+// LocalPeer: GPU memory, and the gets to it.
 #include <cstring>
 #include <utility>
 
@@ -102,17 +102,6 @@ absl::Status LocalPeer::UnregisterGpu(const local::Message& message) {
     });
   });
   return absl::OkStatus();
-}
-
-absl::Status LocalPeer::PutFromGpu(const local::Message& message) {
-  KVKEEP_ASSIGN_OR_RETURN(PutPlan plan, PutPlan::ParseGpu(message.body, context_->limits, gpu_));
-  return StartPut(Kind::kPutFromGpu, message.id, message.body.size(), std::move(plan));
-}
-
-absl::Status LocalPeer::PutFromGpuUntil(const local::Message& message) {
-  KVKEEP_ASSIGN_OR_RETURN(PutPlan plan,
-                          PutPlan::ParseGpuUntil(message.body, context_->limits, gpu_));
-  return StartPut(Kind::kPutFromGpuUntil, message.id, message.body.size(), std::move(plan));
 }
 
 absl::Status LocalPeer::GetToGpu(const local::Message& message) {

@@ -117,31 +117,18 @@ absl::Status LocalPeer::Unregister(const local::Message& message) {
   return absl::OkStatus();
 }
 
-absl::Status LocalPeer::Put(const local::Message& message) {
-  KVKEEP_ASSIGN_OR_RETURN(PutPlan plan, PutPlan::Parse(message.body, context_->limits, memory_));
-  return StartPut(Kind::kPut, message.id, message.body.size(), std::move(plan));
-}
-
-absl::Status LocalPeer::PutUntil(const local::Message& message) {
-  KVKEEP_ASSIGN_OR_RETURN(PutPlan plan,
-                          PutPlan::ParseUntil(message.body, context_->limits, memory_));
-  return StartPut(Kind::kPutUntil, message.id, message.body.size(), std::move(plan));
-}
-
-absl::Status LocalPeer::PutInParts(const local::Message& message) {
-  KVKEEP_ASSIGN_OR_RETURN(PutPlan plan,
-                          PutPlan::ParseInParts(message.body, context_->limits, memory_));
-  return StartPut(Kind::kPutInParts, message.id, message.body.size(), std::move(plan));
-}
-
 absl::StatusOr<MessageHold> LocalPeer::HoldFor(size_t message_bytes) const {
   MessageHold hold(context_, identity_.messages);
   KVKEEP_RETURN_IF_ERROR(hold.Add(kPutMemory * message_bytes + kPutMemoryBytes));
   return hold;
 }
 
-absl::Status LocalPeer::StartPut(Kind kind, uint64_t id, size_t message_bytes, PutPlan plan) {
-  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, HoldFor(message_bytes));
+absl::Status LocalPeer::Put(const local::Message& message) {
+  const auto kind = static_cast<Kind>(message.kind);
+  const uint64_t id = message.id;
+  KVKEEP_ASSIGN_OR_RETURN(PutPlan plan,
+                          PutPlan::Parse(kind, message.body, context_->limits, memory_, gpu_));
+  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, HoldFor(message.body.size()));
   const uint64_t number = next_job_++;
   const bool early = plan.gpu() != nullptr && version_ >= local::kDeadlinesSince;
   const SaysCopied tells = early ? SaysCopied::kOnceFetched : SaysCopied::kIfDurable;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "proto/local/message.h"
+#include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -70,58 +71,44 @@ absl::Status PutPlan::SetUntil(uint64_t deadline_ns) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PutPlan> PutPlan::Parse(std::span<const std::byte> body, const LocalLimits& limits,
-                                       const SessionMemory& memory) {
-  PutPlan plan;
-  local::PutRequest request;
-  KVKEEP_RETURN_IF_ERROR(plan.ReadHost(body, "PutRequest", limits, memory, &request));
-  return plan;
-}
-
-absl::StatusOr<PutPlan> PutPlan::ParseUntil(std::span<const std::byte> body,
-                                            const LocalLimits& limits,
-                                            const SessionMemory& memory) {
-  PutPlan plan;
-  local::PutUntil request;
-  KVKEEP_RETURN_IF_ERROR(plan.ReadHost(body, "PutUntil", limits, memory, &request));
-  KVKEEP_RETURN_IF_ERROR(plan.SetUntil(request.deadline_ns));
-  return plan;
-}
-
-absl::StatusOr<PutPlan> PutPlan::ParseInParts(std::span<const std::byte> body,
-                                              const LocalLimits& limits,
-                                              const SessionMemory& memory) {
-  PutPlan plan;
-  local::PutInParts request;
-  KVKEEP_RETURN_IF_ERROR(plan.ReadHost(body, "PutInParts", limits, memory, &request));
+absl::Status PutPlan::SetParts(const local::PutInParts& request, const SessionMemory& memory) {
   if (request.chunks != 1) return Invalid("chunks is ", request.chunks, ", in parts it is 1");
-  plan.staging_ = memory.staging();
-  const uint64_t size = plan.staging_ == nullptr ? 0 : plan.staging_->bytes();
+  staging_ = memory.staging();
+  const uint64_t size = staging_ == nullptr ? 0 : staging_->bytes();
   const uint64_t at = request.filled_offset;
   if (at % sizeof(uint64_t) != 0 || at >= size) {
     return Invalid("filled_offset is ", at, ", no word of the ", size, " bytes of staging memory");
   }
-  plan.filled_word_ = at;
-  return plan;
+  filled_word_ = at;
+  return absl::OkStatus();
 }
 
-absl::StatusOr<PutPlan> PutPlan::ParseGpu(std::span<const std::byte> body,
-                                          const LocalLimits& limits, const SessionGpu& memory) {
+absl::StatusOr<PutPlan> PutPlan::Parse(local::Kind kind, std::span<const std::byte> body,
+                                       const LocalLimits& limits, const SessionMemory& memory,
+                                       const SessionGpu& gpu) {
   PutPlan plan;
-  local::GpuPutRequest request;
-  KVKEEP_RETURN_IF_ERROR(plan.ReadGpu(body, "GpuPutRequest", limits, memory, &request));
-  plan.timeout_ = limits.GpuTimeout(request.timeout_ms);
-  return plan;
-}
-
-absl::StatusOr<PutPlan> PutPlan::ParseGpuUntil(std::span<const std::byte> body,
-                                               const LocalLimits& limits,
-                                               const SessionGpu& memory) {
-  PutPlan plan;
-  local::GpuPutUntil request;
-  KVKEEP_RETURN_IF_ERROR(plan.ReadGpu(body, "GpuPutUntil", limits, memory, &request));
-  KVKEEP_RETURN_IF_ERROR(plan.SetUntil(request.deadline_ns));
-  plan.timeout_ = limits.GpuTimeout(0);
+  if (kind == local::Kind::kPut) {
+    local::PutRequest request;
+    KVKEEP_RETURN_IF_ERROR(plan.ReadHost(body, "PutRequest", limits, memory, &request));
+  } else if (kind == local::Kind::kPutUntil) {
+    local::PutUntil request;
+    KVKEEP_RETURN_IF_ERROR(plan.ReadHost(body, "PutUntil", limits, memory, &request));
+    KVKEEP_RETURN_IF_ERROR(plan.SetUntil(request.deadline_ns));
+  } else if (kind == local::Kind::kPutInParts) {
+    local::PutInParts request;
+    KVKEEP_RETURN_IF_ERROR(plan.ReadHost(body, "PutInParts", limits, memory, &request));
+    KVKEEP_RETURN_IF_ERROR(plan.SetParts(request, memory));
+  } else if (kind == local::Kind::kPutFromGpu) {
+    local::GpuPutRequest request;
+    KVKEEP_RETURN_IF_ERROR(plan.ReadGpu(body, "GpuPutRequest", limits, gpu, &request));
+    plan.timeout_ = limits.GpuTimeout(request.timeout_ms);
+  } else {
+    KVKEEP_CHECK(kind == local::Kind::kPutFromGpuUntil);
+    local::GpuPutUntil request;
+    KVKEEP_RETURN_IF_ERROR(plan.ReadGpu(body, "GpuPutUntil", limits, gpu, &request));
+    KVKEEP_RETURN_IF_ERROR(plan.SetUntil(request.deadline_ns));
+    plan.timeout_ = limits.GpuTimeout(0);
+  }
   return plan;
 }
 

@@ -21,21 +21,11 @@ namespace kvkeep {
 
 class PutPlan {
  public:
+  // Parses the body of a put of any kind: Put, PutUntil, PutInParts, PutFromGpu, PutFromGpuUntil.
   // InvalidArgument names the field.
-  static absl::StatusOr<PutPlan> Parse(std::span<const std::byte> body, const LocalLimits& limits,
-                                       const SessionMemory& memory);
-  // Parses a PutInParts.
-  static absl::StatusOr<PutPlan> ParseInParts(std::span<const std::byte> body,
-                                              const LocalLimits& limits,
-                                              const SessionMemory& memory);
-  // Parses a PutUntil.
-  static absl::StatusOr<PutPlan> ParseUntil(std::span<const std::byte> body,
-                                            const LocalLimits& limits, const SessionMemory& memory);
-  // Parse a GpuPutRequest and a GpuPutUntil.
-  static absl::StatusOr<PutPlan> ParseGpu(std::span<const std::byte> body,
-                                          const LocalLimits& limits, const SessionGpu& memory);
-  static absl::StatusOr<PutPlan> ParseGpuUntil(std::span<const std::byte> body,
-                                               const LocalLimits& limits, const SessionGpu& memory);
+  static absl::StatusOr<PutPlan> Parse(local::Kind kind, std::span<const std::byte> body,
+                                       const LocalLimits& limits, const SessionMemory& memory,
+                                       const SessionGpu& gpu);
 
   const NamespaceDigest& ns() const { return ns_; }
   const std::vector<local::PutChunk>& chunks() const { return chunks_; }
@@ -80,6 +70,7 @@ class PutPlan {
   absl::Status ReadGpu(std::span<const std::byte> body, const char* name,
                        const LocalLimits& limits, const SessionGpu& memory, Request* request);
   absl::Status SetUntil(uint64_t deadline_ns);
+  absl::Status SetParts(const local::PutInParts& request, const SessionMemory& memory);
   absl::Status CheckChunks(const RunTable& table);
   absl::Status AddRuns(std::span<const local::PutRun> runs, const SessionMemory& memory);
 

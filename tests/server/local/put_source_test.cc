@@ -48,8 +48,9 @@ struct PartsRow {
                           memory.EndStaging(*std::move(made));
                         });
     t.RunAll();
-    absl::StatusOr<PutPlan> parsed = PutPlan::ParseInParts(
-        PartsBody(t.ns, {{.name = 1, .bytes = kBytesOfAll}}, kWordAt), t.context->limits, memory);
+    const auto body = PartsBody(t.ns, {{.name = 1, .bytes = kBytesOfAll}}, kWordAt);
+    absl::StatusOr<PutPlan> parsed =
+        PutPlan::Parse(local::Kind::kPutInParts, body, t.context->limits, memory, gpu);
     REQUIRE(parsed.ok());
     plan = *std::move(parsed);
     source = std::make_unique<PartsSource>(t.context, &plan, &put);
@@ -67,6 +68,7 @@ struct PartsRow {
   static constexpr uint64_t kWordAt = 8 * kMiB - 8;
   PeerTester t;
   SessionMemory memory{t.context};
+  SessionGpu gpu{t.context, nullptr};
   UniqueFd file;
   PutPlan plan;
   SourcePut put;
@@ -180,10 +182,10 @@ struct GpuRow {
                                                             std::move(begun->hold)));
     });
     t.RunAll();
+    const auto body = GpuPutBody(
+        t.ns, {{.name = 1, .bytes = 9 * kMiB}, {.name = 2, .offset = 9 * kMiB, .bytes = 3 * kMiB}});
     absl::StatusOr<PutPlan> parsed =
-        PutPlan::ParseGpu(GpuPutBody(t.ns, {{.name = 1, .bytes = 9 * kMiB},
-                                            {.name = 2, .offset = 9 * kMiB, .bytes = 3 * kMiB}}),
-                          t.context->limits, memory);
+        PutPlan::Parse(local::Kind::kPutFromGpu, body, t.context->limits, host, memory);
     REQUIRE(parsed.ok());
     plan = *std::move(parsed);
     source = std::make_unique<GpuSource>(t.context, &plan, &put);
@@ -199,6 +201,7 @@ struct GpuRow {
   }
 
   GpuTester t{OneSegment()};
+  SessionMemory host{t.context};
   SessionGpu memory{t.context, nullptr};
   PutPlan plan;
   SourcePut put;
