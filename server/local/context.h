@@ -22,7 +22,7 @@
 
 namespace kvkeep {
 
-struct PeerScratch;  // peer.h
+struct PeerScratch;  // peer_scratch.h
 
 struct LocalContext {
   Store* store = nullptr;

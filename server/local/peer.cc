@@ -31,11 +31,10 @@ uint16_t FirstVersion(Kind kind) {
 
 LocalPeer::LocalPeer(std::shared_ptr<const LocalContext> context, Identity identity, PeerSink* sink)
     : context_(std::move(context)),
-      identity_(std::move(identity)),
-      sink_(sink),
+      replies_(std::make_shared<PeerReplies>(context_, identity.peer, sink)),
+      session_(std::make_shared<PeerSession>(context_, std::move(identity), replies_)),
       memory_(context_),
-      gpu_(context_, identity_.gpu),
-      reply_(context_->scratch->reply),
+      gpu_(context_, session_->identity().gpu),
       call_(context_->scratch->call),
       places_(context_->scratch->places),
       runs_(context_->scratch->runs) {}
@@ -46,15 +45,15 @@ void LocalPeer::OnMessage(local::Message message) {
   // Descriptors that no request took: the last close may wait, so it is not made here.
   const auto close = absl::MakeCleanup([&message, this] {
     for (UniqueFd& fd : message.descriptors) {
-      DescriptorCloser::OfProcess().Close(std::move(fd), identity_.closes);
+      DescriptorCloser::OfProcess().Close(std::move(fd), session_->identity().closes);
     }
   });
-  if (state_ == State::kEnded) return;
+  if (session_->ended()) return;
   if (message.id == 0 || (message.kind & local::kReplyBit) != 0) {
     const auto why = absl::InvalidArgumentError(absl::StrCat(
         "a message of kind ", message.kind, " and id ", message.id, " is not a request"));
-    ReplyError(message.kind, 0, why);
-    sink_->Close(why);
+    replies_->SendError(static_cast<Kind>(message.kind), 0, why);
+    replies_->Close(why);
     return;
   }
   if (static_cast<Kind>(message.kind) == Kind::kHello) {
@@ -62,7 +61,7 @@ void LocalPeer::OnMessage(local::Message message) {
     return;
   }
   if (absl::Status may = CheckMayAsk(message); !may.ok()) {
-    ReplyError(message.kind, message.id, may);
+    replies_->SendError(static_cast<Kind>(message.kind), message.id, may);
     return;
   }
   Dispatch(message);
@@ -71,22 +70,24 @@ void LocalPeer::OnMessage(local::Message message) {
 bool LocalPeer::ready() const {
   const size_t in_flight =
       jobs_.size() + gpu_gets_.size() + asking_.size() + deleting_.size();
-  const bool scarce = identity_.messages != nullptr && identity_.messages->busy();
+  const std::shared_ptr<MessageAccount>& messages = session_->identity().messages;
+  const bool scarce = messages != nullptr && messages->busy();
   return in_flight < (scarce ? 1 : context_->limits.max_puts_in_flight);
 }
 
 absl::Status LocalPeer::Unknown(uint16_t kind) const {
   return absl::UnimplementedError(
-      absl::StrCat("kind ", kind, " is no request of version ", version_));
+      absl::StrCat("kind ", kind, " is no request of version ", session_->version()));
 }
 
 absl::Status LocalPeer::CheckMayAsk(const local::Message& message) const {
-  if (state_ == State::kNew) return absl::FailedPreconditionError("the first request is Hello");
-  if (state_ == State::kRevoked) {
+  if (session_->fresh()) return absl::FailedPreconditionError("the first request is Hello");
+  if (session_->revoked()) {
     return absl::FailedPreconditionError(
         "the session was revoked, as its client did not respond; connect anew");
   }
-  if (version_ < FirstVersion(static_cast<Kind>(message.kind))) return Unknown(message.kind);
+  if (session_->version() < FirstVersion(static_cast<Kind>(message.kind)))
+    return Unknown(message.kind);
   if (static_cast<Kind>(message.kind) == Kind::kRegisterGpuMemory) return absl::OkStatus();
   const bool takes_one = static_cast<Kind>(message.kind) == Kind::kRegisterMemory;
   if (message.descriptors.size() != (takes_one ? 1 : 0)) {
@@ -98,81 +99,77 @@ absl::Status LocalPeer::CheckMayAsk(const local::Message& message) const {
 
 void LocalPeer::Dispatch(local::Message& message) {
   LocalCounters& counters = *context_->counters;
-  const auto run = [&](LocalCounters::Counter& counter, Operation operation, auto method) {
+  const Kind kind = static_cast<Kind>(message.kind);
+  const auto run = [&](LocalCounters::Counter& counter, Operation operation, auto& by,
+                       auto method) {
     counter.fetch_add(1, std::memory_order_relaxed);
-    if (context_->times != nullptr) request_began_ = context_->times->Now();
+    replies_->Begin();
     answered_later_ = false;
-    const absl::Status status = (this->*method)(message);
-    if (!status.ok()) ReplyError(message.kind, message.id, status);
-    const Kind kind = static_cast<Kind>(message.kind);
+    const absl::Status status = (by.*method)(message);
+    if (!status.ok()) replies_->SendError(kind, message.id, status);
     if ((answered_later_ || IsAnsweredLater(kind)) && status.ok()) return;
     const bool of_keys = !IsAnsweredLater(kind) && operation != Operation::kSession;
-    NoteEnd(operation, status.code(), request_began_, of_keys ? call_.chunks().keys.size() : 0);
+    replies_->NoteEnd(operation, status.code(), replies_->began(),
+                      of_keys ? call_.chunks().keys.size() : 0);
   };
-  switch (static_cast<Kind>(message.kind)) {
+  switch (kind) {
     case Kind::kOpenNamespace:
-      return run(counters.session_requests, Operation::kSession, &LocalPeer::OpenNamespace);
+      return run(counters.session_requests, Operation::kSession, *session_,
+                 &PeerSession::OpenNamespace);
     case Kind::kServerInfo:
-      return run(counters.session_requests, Operation::kSession, &LocalPeer::ServerInfo);
+      return run(counters.session_requests, Operation::kSession, *session_,
+                 &PeerSession::ServerInfo);
     case Kind::kStaging:
-      return run(counters.session_requests, Operation::kSession, &LocalPeer::Staging);
+      return run(counters.session_requests, Operation::kSession, *this, &LocalPeer::Staging);
     case Kind::kRegisterMemory:
-      return run(counters.session_requests, Operation::kSession, &LocalPeer::Register);
+      return run(counters.session_requests, Operation::kSession, *this, &LocalPeer::Register);
     case Kind::kUnregisterMemory:
-      return run(counters.session_requests, Operation::kSession, &LocalPeer::Unregister);
+      return run(counters.session_requests, Operation::kSession, *this, &LocalPeer::Unregister);
     case Kind::kLookup:
-      return run(counters.lookups, Operation::kLookup, &LocalPeer::Keys);
+      return run(counters.lookups, Operation::kLookup, *this, &LocalPeer::Keys);
     case Kind::kGet:
-      return run(counters.gets, Operation::kGet, &LocalPeer::Keys);
+      return run(counters.gets, Operation::kGet, *this, &LocalPeer::Keys);
     case Kind::kPut:
     case Kind::kPutUntil:
     case Kind::kPutInParts:
-      return run(counters.puts, Operation::kPut, &LocalPeer::Put);
+      return run(counters.puts, Operation::kPut, *this, &LocalPeer::Put);
     case Kind::kTouch:
-      return run(counters.touches, Operation::kTouch, &LocalPeer::Keys);
+      return run(counters.touches, Operation::kTouch, *this, &LocalPeer::Keys);
     case Kind::kPrefetch:
-      return run(counters.prefetches, Operation::kPrefetch, &LocalPeer::Keys);
+      return run(counters.prefetches, Operation::kPrefetch, *this, &LocalPeer::Keys);
     case Kind::kRelease:
-      return run(counters.releases, Operation::kRelease, &LocalPeer::Keys);
+      return run(counters.releases, Operation::kRelease, *this, &LocalPeer::Keys);
     case Kind::kDelete:
-      return run(counters.deletes, Operation::kDelete, &LocalPeer::Keys);
+      return run(counters.deletes, Operation::kDelete, *this, &LocalPeer::Keys);
     case Kind::kRegisterGpuMemory:
-      return run(counters.session_requests, Operation::kSession, &LocalPeer::RegisterGpu);
+      return run(counters.session_requests, Operation::kSession, *this, &LocalPeer::RegisterGpu);
     case Kind::kUnregisterGpuMemory:
-      return run(counters.session_requests, Operation::kSession, &LocalPeer::UnregisterGpu);
+      return run(counters.session_requests, Operation::kSession, *this, &LocalPeer::UnregisterGpu);
     case Kind::kPutFromGpu:
     case Kind::kPutFromGpuUntil:
-      return run(counters.gpu_puts, Operation::kPut, &LocalPeer::Put);
+      return run(counters.gpu_puts, Operation::kPut, *this, &LocalPeer::Put);
     case Kind::kGetToGpu:
-      return run(counters.gpu_gets, Operation::kGet, &LocalPeer::GetToGpu);
+      return run(counters.gpu_gets, Operation::kGet, *this, &LocalPeer::GetToGpu);
     default:
-      return ReplyError(message.kind, message.id, Unknown(message.kind));
+      return replies_->SendError(kind, message.id, Unknown(message.kind));
   }
 }
 
-void LocalPeer::NoteEnd(Operation operation, absl::StatusCode code, MonotonicTime began,
-                        size_t keys) {
-  if (context_->times == nullptr) return;
-  context_->times->Note({Listener::kLocal, operation, code}, began,
-                        [&] { return Requester{.peer = identity_.peer, .keys = keys}; });
-}
-
-void LocalPeer::ReplyError(uint16_t kind, uint64_t id, const absl::Status& status) {
-  context_->counters->errors.fetch_add(1, std::memory_order_relaxed);
-  sink_->Send(local::StartReply(static_cast<Kind>(kind), id, status).Finish(), {});
-}
-
-void LocalPeer::StartReply(Kind kind, uint64_t id) {
-  reply_.Reset(static_cast<uint16_t>(kind) | local::kReplyBit, id);
-  reply_.Append(local::ReplyHead{});
-}
-
-void LocalPeer::SendReply(std::vector<UniqueFd> descriptors) {
-  sink_->Send(reply_.Finish(), std::move(descriptors));
+void LocalPeer::Hello(const local::Message& message) {
+  context_->counters->session_requests.fetch_add(1, std::memory_order_relaxed);
+  if (!session_->fresh()) {
+    replies_->SendError(Kind::kHello, message.id,
+                        absl::FailedPreconditionError("Hello: this connection has its session"));
+    return;
+  }
+  const absl::Status status = session_->Open(message);
+  if (status.ok()) return;
+  replies_->SendError(Kind::kHello, message.id, status);
+  replies_->Close(status);
 }
 
 bool LocalPeer::OnPutFilled() {
-  if (version_ < local::kPutInPartsSince) return false;
+  if (session_->version() < local::kPutInPartsSince) return false;
   for (const auto& [number, job] : jobs_) job.put->Look();
   return true;
 }
@@ -192,49 +189,38 @@ void LocalPeer::OnTick(MonotonicTime now) {
   }
   if (waiting_.empty()) return;
   // Space may have come free without a notice; puts that waited long enough are answered.
-  context_->scratch->line.Advance(identity_.tenant.value());
+  context_->scratch->line.Advance(session_->identity().tenant.value());
   AdvancePuts();
 }
 
 bool LocalPeer::holds_something() const {
-  return state_ == State::kOpen && (!leases_->empty() || !jobs_.empty() || !gpu_gets_.empty());
+  return session_->open() && (!session_->leases().empty() || !jobs_.empty() || !gpu_gets_.empty());
 }
 
-void LocalPeer::GiveUpHoldings(bool revoked) {
+void LocalPeer::CancelWork() {
   for (const auto& [number, job] : jobs_) job.put->Cancel();
   for (const auto& [number, job] : gpu_gets_) job.get->Cancel();
   gpu_.Clear();
-  // First the word, then the bytes: a client that reads after they are gone sees it.
-  progress_->EndSession();
-  leases_->End();
-  if (revoked) {
-    context_->store->RevokeSession(session_);
-  } else {
-    context_->store->CloseSession(session_);
-  }
 }
 
 void LocalPeer::Revoke(const std::string& why) {
-  if (state_ != State::kOpen) return;
-  state_ = State::kRevoked;
+  if (!session_->open()) return;
   context_->counters->revoked_sessions.fetch_add(1, std::memory_order_relaxed);
-  GiveUpHoldings(true);
+  CancelWork();
+  session_->Revoke();
   AdvancePuts();  // those that wait are refused
-  local::MessageWriter event(static_cast<uint16_t>(Kind::kRevoked), 0);
-  event.AppendText(why);
-  sink_->SendEvent(event.Finish());
+  replies_->SendEvent(Kind::kRevoked, why);
 }
 
 void LocalPeer::NotifyDraining() {
-  if (state_ != State::kOpen) return;
-  sink_->SendEvent(local::MessageWriter(static_cast<uint16_t>(Kind::kDraining), 0).Finish());
+  if (session_->open()) replies_->SendEvent(Kind::kDraining);
 }
 
 void LocalPeer::End() {
-  const State before = std::exchange(state_, State::kEnded);
-  sink_ = nullptr;
-  context_->scratch->line.Leave(identity_.tenant.value(), this);
-  if (before == State::kOpen) GiveUpHoldings(false);
+  replies_->End();
+  context_->scratch->line.Leave(session_->identity().tenant.value(), this);
+  if (session_->open()) CancelWork();
+  session_->End();
   jobs_.clear();
   gpu_gets_.clear();
   asking_.clear();

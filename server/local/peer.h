@@ -13,62 +13,25 @@
 
 #include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "proto/local/message.h"
 #include "server/local/context.h"
 #include "server/local/gpu_get.h"
-#include "server/local/keys_call.h"
-#include "server/local/message_memory.h"
 #include "server/local/peer_jobs.h"
+#include "server/local/peer_replies.h"
+#include "server/local/peer_scratch.h"
+#include "server/local/peer_session.h"
 #include "server/local/put_job.h"
-#include "server/local/put_line.h"
 #include "server/local/session_gpu.h"
-#include "server/local/session_leases.h"
 #include "server/local/session_memory.h"
 
 namespace kvkeep {
 
-// Memory for serving a request, used again for the next one of any peer; and the puts that wait.
-struct PeerScratch {
-  PutLine line;
-  local::MessageWriter reply{0, 0};
-  KeysCall call;
-  std::vector<local::Place> places;
-  std::vector<local::ImageRun> runs;
-};
-
-// Takes a peer's answers. Called from within the peer's methods, on the loop.
-class PeerSink {
- public:
-  virtual ~PeerSink() = default;
-  // A whole message, with the descriptors of its first packet. `message` is good for this call.
-  virtual void Send(std::span<const std::byte> message, std::vector<UniqueFd> descriptors) = 0;
-  // The client's end of a new event socket.
-  virtual absl::StatusOr<UniqueFd> OpenEvents() = 0;
-  virtual void SendEvent(std::span<const std::byte> message) = 0;
-  // Closes the connection after the sent messages. The peer is told by End.
-  virtual void Close(const absl::Status& why) = 0;
-};
-
 class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLine::Waiter {
  public:
-  struct Identity {
-    std::string peer;  // for status and logs
-    TenantId tenant;
-    Grants grants;
-    SegmentRange segments;
-    std::vector<SegmentRange> shared = {};    // of tenants whose chunks it may read
-    std::shared_ptr<StagingAccount> staging;  // of its tenant; null: no limit of its own
-    std::shared_ptr<GpuAccount> gpu;          // likewise
-    std::shared_ptr<MessageAccount> messages = nullptr;  // likewise
-    GpuOwner gpu_owner;                                  // this connection's
-    int process = 0;                     // its number, as the kernel tells; 0: not known
-    absl::Status refusal;                // not OK: what its Hello is answered with
-    DescriptorCloser::Owner closes = 0;  // whose the descriptors are that it passes
-  };
+  using Identity = PeerIdentity;
   // `sink` until End.
   LocalPeer(std::shared_ptr<const LocalContext> context, Identity identity, PeerSink* sink);
   ~LocalPeer();
@@ -78,8 +41,8 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   // are and its tenant has little memory left for messages.
   bool ready() const;
   // Hello was taken: one descriptor may come with a request for it.
-  bool greeted() const { return state_ == State::kOpen || state_ == State::kRevoked; }
-  bool open() const { return state_ == State::kOpen; }
+  bool greeted() const { return session_->open() || session_->revoked(); }
+  bool open() const { return session_->open(); }
   // Leases, puts, gets to GPUs: what others wait for when the client stops.
   bool holds_something() const;
 
@@ -94,31 +57,14 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   void End();
 
  private:
-  enum class State { kNew, kOpen, kRevoked, kEnded };
   using Job = PeerPut;
 
   // ---- peer.cc
   void Dispatch(local::Message& message);
   absl::Status CheckMayAsk(const local::Message& message) const;
   absl::Status Unknown(uint16_t kind) const;
-  // A request that came at `began` has been answered.
-  void NoteEnd(Operation operation, absl::StatusCode code, MonotonicTime began, size_t keys = 0);
-  void ReplyError(uint16_t kind, uint64_t id, const absl::Status& status);
-  void StartReply(local::Kind kind, uint64_t id);
-  void SendReply(std::vector<UniqueFd> descriptors = {});
-  template <typename T>
-  void Reply(local::Kind kind, uint64_t id, const T& body);
-  void GiveUpHoldings(bool revoked);
-
-  // ---- peer_session.cc
   void Hello(const local::Message& message);
-  absl::Status DoHello(const local::Message& message);
-  absl::Status OpenSession(std::string client_name);
-  absl::Status SendWelcome(uint64_t id);
-  absl::Status SendSegments(const SegmentRange& range);
-  uint64_t MostStaging() const;  // of one session
-  absl::Status OpenNamespace(const local::Message& message);
-  absl::Status ServerInfo(const local::Message& message);
+  void CancelWork();
 
   // ---- peer_keys.cc
   absl::Status Keys(const local::Message& message);
@@ -141,7 +87,6 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   absl::Status Register(local::Message& message);
   absl::Status Unregister(const local::Message& message);
   absl::Status Put(const local::Message& message);
-  absl::StatusOr<MessageHold> HoldFor(size_t message_bytes) const;
   PutJob::Callbacks PutCallbacks(uint64_t number, uint64_t id, SaysCopied tells);
   void TellCopied(uint64_t id);
   // Starts the waiting puts that fit, in their order.
@@ -161,22 +106,10 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   void OnGpuGetDone(uint64_t number);
 
   const std::shared_ptr<const LocalContext> context_;
-  const Identity identity_;
-  PeerSink* sink_;
-  State state_ = State::kNew;
-
-  uint16_t version_ = 0;  // once Hello was taken
-  SessionToken session_;
-  std::shared_ptr<ProgressMemory> progress_;
-  std::optional<SessionLeases> leases_;
+  const std::shared_ptr<PeerReplies> replies_;
+  const std::shared_ptr<PeerSession> session_;
   SessionMemory memory_;
   SessionGpu gpu_;
-  struct Namespace {
-    uint32_t parts = 0;
-    uint64_t bytes_per_part = 0;
-  };
-  absl::flat_hash_map<NamespaceDigest, Namespace> namespaces_;
-  MonotonicTime request_began_{0};  // of the one that is being served
   uint64_t next_job_ = 1;
   absl::flat_hash_map<uint64_t, Job> jobs_;  // replies not sent yet
   size_t copying_ = 0;                       // of jobs_
@@ -186,7 +119,6 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   absl::flat_hash_map<uint64_t, PeerDeleting> deleting_;  // likewise
   bool answered_later_ = false;  // the one that is being served
   // The scratch.
-  local::MessageWriter& reply_;
   KeysCall& call_;
   std::vector<local::Place>& places_;
   std::vector<local::ImageRun>& runs_;

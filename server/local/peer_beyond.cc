@@ -13,7 +13,7 @@ using local::Kind;
 absl::Status LocalPeer::LookupBeyond(const local::Message& message) {
   const auto kind = static_cast<Kind>(message.kind);
   // A request that may not be kept is answered from what is here.
-  absl::StatusOr<MessageHold> hold = HoldFor(message.body.size());
+  absl::StatusOr<MessageHold> hold = session_->HoldFor(message.body.size());
   const uint64_t number = next_job_++;
   const auto searched = [weak = weak_from_this(), loop = context_->loop, number] {
     loop->Post([weak, number] {
@@ -21,8 +21,8 @@ absl::Status LocalPeer::LookupBeyond(const local::Message& message) {
     });
   };
   Store& store = *context_->store;
-  const auto result = hold.ok() ? store.LookupOrSearch(session_, call_.lookup(), searched)
-                                : store.Lookup(session_, call_.lookup());
+  const auto result = hold.ok() ? store.LookupOrSearch(session_->token(), call_.lookup(), searched)
+                                : store.Lookup(session_->token(), call_.lookup());
   if (result.has_value()) {
     KVKEEP_RETURN_IF_ERROR(result->status());
     return ReplyLookup(kind, message.id, **result, /*searched=*/false);
@@ -30,7 +30,7 @@ absl::Status LocalPeer::LookupBeyond(const local::Message& message) {
   // The end of the search is posted to this thread, so it finds what is noted here.
   asking_[number] = {.kind = kind,
                      .id = message.id,
-                     .began = request_began_,
+                     .began = replies_->began(),
                      .held = std::make_shared<MessageHold>(*std::move(hold)),
                      .body = {message.body.begin(), message.body.end()}};
   answered_later_ = true;
@@ -43,19 +43,20 @@ void LocalPeer::OnSearched(uint64_t number) {
   const PeerAsking asking = std::move(found->second);
   asking_.erase(found);
   const auto look = [&]() -> absl::Status {
-    if (state_ != State::kOpen) return absl::FailedPreconditionError("the session was revoked");
+    if (!session_->open()) return absl::FailedPreconditionError("the session was revoked");
     KVKEEP_RETURN_IF_ERROR(call_.Parse(asking.kind, asking.body));  // other calls came meanwhile
     KVKEEP_RETURN_IF_ERROR(ResolveParts());
     LookupRequest request = call_.lookup();
     request.after_search = true;
-    KVKEEP_ASSIGN_OR_RETURN(const LookupResult looked, context_->store->Lookup(session_, request));
+    KVKEEP_ASSIGN_OR_RETURN(const LookupResult looked,
+                            context_->store->Lookup(session_->token(), request));
     return ReplyLookup(asking.kind, asking.id, looked, /*searched=*/true);
   };
   const absl::Status status = look();
-  if (!status.ok()) ReplyError(static_cast<uint16_t>(asking.kind), asking.id, status);
+  if (!status.ok()) replies_->SendError(asking.kind, asking.id, status);
   const Operation operation =
       asking.kind == Kind::kLookup ? Operation::kLookup : Operation::kGet;
-  NoteEnd(operation, status.code(), asking.began, call_.chunks().keys.size());
+  replies_->NoteEnd(operation, status.code(), asking.began, call_.chunks().keys.size());
 }
 
 }  // namespace kvkeep

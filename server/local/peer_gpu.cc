@@ -12,7 +12,7 @@ namespace {
 using local::Kind;
 
 GpuMemory ToGpuMemory(const local::RegisterGpuMemory& request, ExpendableFd descriptor,
-                      const LocalPeer::Identity& identity) {
+                      const PeerIdentity& identity) {
   GpuMemory memory;
   static_assert(sizeof(request.handle) == GpuMemory::kHandleBytes);
   std::memcpy(memory.handle.data(), request.handle.data(), memory.handle.size());
@@ -40,12 +40,12 @@ absl::Status LocalPeer::RegisterGpu(local::Message& message) {
   KVKEEP_ASSIGN_OR_RETURN(SessionGpu::Begun begun, gpu_.Begin(request, message.descriptors.size()));
   ExpendableFd descriptor;
   if (!message.descriptors.empty()) {
-    descriptor = ExpendableFd(std::move(message.descriptors[0]), identity_.closes);
+    descriptor = ExpendableFd(std::move(message.descriptors[0]), session_->identity().closes);
   }
   GpuUuid gpu;
   std::memcpy(gpu.data(), request.gpu_uuid.data(), gpu.size());
   context_->gpu->Register(
-      gpu, ToGpuMemory(request, std::move(descriptor), identity_),
+      gpu, ToGpuMemory(request, std::move(descriptor), session_->identity()),
       [context = context_, weak = weak_from_this(), number = begun.number, id = message.id, request,
        hold = std::move(begun.hold)](absl::StatusOr<GpuPath::Registered> registered) mutable {
         // Made here, so that dropping it, even by a loop that has ended, gives the memory back.
@@ -65,27 +65,27 @@ absl::Status LocalPeer::RegisterGpu(local::Message& message) {
 
 void LocalPeer::OnGpuRegistered(uint64_t id, uint32_t number, const absl::Status& status,
                                 GpuRegionPtr region) {
-  if (state_ == State::kEnded) return;
-  if (state_ == State::kRevoked) {
-    ReplyError(static_cast<uint16_t>(Kind::kRegisterGpuMemory), id,
-               absl::FailedPreconditionError("the session was revoked meanwhile"));
+  if (session_->ended()) return;
+  if (session_->revoked()) {
+    replies_->SendError(Kind::kRegisterGpuMemory, id,
+                        absl::FailedPreconditionError("the session was revoked meanwhile"));
     return;
   }
   gpu_.End(number, std::move(region));
   if (!status.ok()) {
     context_->counters->gpu_refusals.fetch_add(1, std::memory_order_relaxed);
-    ReplyError(static_cast<uint16_t>(Kind::kRegisterGpuMemory), id, status);
+    replies_->SendError(Kind::kRegisterGpuMemory, id, status);
     return;
   }
   const LocalLimits& limits = context_->limits;
-  StartReply(Kind::kRegisterGpuMemory, id);
-  reply_.Append(local::RegisterGpuReply{
-      .registration = number,
-      .max_runs = limits.max_put_runs,
-      .max_bytes = limits.max_gpu_bytes,
-      .max_registrations = limits.max_gpu_registrations,
-      .max_timeout_ms = static_cast<uint32_t>(limits.max_gpu_timeout.count())});
-  SendReply();
+  replies_->Start(Kind::kRegisterGpuMemory, id)
+      .Append(local::RegisterGpuReply{
+          .registration = number,
+          .max_runs = limits.max_put_runs,
+          .max_bytes = limits.max_gpu_bytes,
+          .max_registrations = limits.max_gpu_registrations,
+          .max_timeout_ms = static_cast<uint32_t>(limits.max_gpu_timeout.count())});
+  replies_->Send();
 }
 
 absl::Status LocalPeer::UnregisterGpu(const local::Message& message) {
@@ -96,31 +96,29 @@ absl::Status LocalPeer::UnregisterGpu(const local::Message& message) {
   region->Close([loop = context_->loop, weak = weak_from_this(), id = message.id] {
     loop->Post([weak, id] {
       const std::shared_ptr<LocalPeer> self = weak.lock();
-      if (self == nullptr || self->state_ == State::kEnded) return;
-      self->StartReply(Kind::kUnregisterGpuMemory, id);
-      self->SendReply();
+      if (self == nullptr || self->session_->ended()) return;
+      self->replies_->Start(Kind::kUnregisterGpuMemory, id);
+      self->replies_->Send();
     });
   });
   return absl::OkStatus();
 }
 
 absl::Status LocalPeer::GetToGpu(const local::Message& message) {
-  const auto skips = version_ >= local::kSkippedBytesSince ? GpuRuns::Skips::kAllowed
-                                                           : GpuRuns::Skips::kNever;
+  const auto skips = session_->version() >= local::kSkippedBytesSince ? GpuRuns::Skips::kAllowed
+                                                                      : GpuRuns::Skips::kNever;
   KVKEEP_ASSIGN_OR_RETURN(GpuGetPlan plan,
                           GpuGetPlan::Parse(message.body, context_->limits, gpu_, skips));
-  if (!namespaces_.contains(plan.ns)) {
-    return absl::FailedPreconditionError("ns is not of a namespace of this session");
-  }
-  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, HoldFor(message.body.size()));
+  KVKEEP_RETURN_IF_ERROR(session_->PartsOf(plan.ns).status());
+  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, session_->HoldFor(message.body.size()));
   const uint64_t number = next_job_++;
   auto get = std::make_shared<GpuGet>(context_, std::move(plan), [weak = weak_from_this(), number] {
     const std::shared_ptr<LocalPeer> self = weak.lock();
     if (self != nullptr) self->OnGpuGetDone(number);
   });
-  KVKEEP_RETURN_IF_ERROR(get->Start(session_));
+  KVKEEP_RETURN_IF_ERROR(get->Start(session_->token()));
   gpu_gets_[number] = {.id = message.id,
-                       .began = request_began_,
+                       .began = replies_->began(),
                        .held = std::make_shared<MessageHold>(std::move(hold)),
                        .get = std::move(get)};
   return absl::OkStatus();
@@ -131,10 +129,9 @@ void LocalPeer::OnGpuGetDone(uint64_t number) {
   if (found == gpu_gets_.end()) return;  // the connection ended
   const PeerGpuGet job = std::move(found->second);
   gpu_gets_.erase(found);
-  StartReply(Kind::kGetToGpu, job.id);
-  job.get->AppendAnswers(&reply_);
-  SendReply();
-  NoteEnd(Operation::kGet, absl::StatusCode::kOk, job.began, job.get->chunks());
+  job.get->AppendAnswers(&replies_->Start(Kind::kGetToGpu, job.id));
+  replies_->Send();
+  replies_->NoteEnd(Operation::kGet, absl::StatusCode::kOk, job.began, job.get->chunks());
 }
 
 }  // namespace kvkeep

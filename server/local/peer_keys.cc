@@ -18,44 +18,41 @@ absl::Status LocalPeer::Keys(const local::Message& message) {
   KVKEEP_RETURN_IF_ERROR(call_.Parse(kind, message.body));
   DoReleases();
   if (kind == Kind::kRelease) {
-    StartReply(kind, message.id);
-    SendReply();
+    replies_->Start(kind, message.id);
+    replies_->Send();
     return absl::OkStatus();
   }
   KVKEEP_RETURN_IF_ERROR(ResolveParts());
   if (kind == Kind::kLookup || kind == Kind::kGet) {
     if (call_.asks_remote() && context_->store->reaches_beyond()) return LookupBeyond(message);
     KVKEEP_ASSIGN_OR_RETURN(const LookupResult found,
-                            context_->store->Lookup(session_, call_.lookup()));
+                            context_->store->Lookup(session_->token(), call_.lookup()));
     return ReplyLookup(kind, message.id, found, /*searched=*/false);
   }
   if (kind == Kind::kPrefetch) {
     KVKEEP_ASSIGN_OR_RETURN(const PrefetchResult result,
-                            context_->store->Prefetch(session_, call_.chunks()));
-    StartReply(kind, message.id);
-    reply_.Append(local::PrefetchReply{.started_chunks = result.started_chunks,
-                                       .ready_chunks = result.ready_chunks});
+                            context_->store->Prefetch(session_->token(), call_.chunks()));
+    replies_->Start(kind, message.id)
+        .Append(local::PrefetchReply{.started_chunks = result.started_chunks,
+                                     .ready_chunks = result.ready_chunks});
   } else if (kind == Kind::kDelete) {
     return Delete(message.id);
   } else {
     KVKEEP_ASSIGN_OR_RETURN(const uint64_t chunks,
-                            context_->store->Touch(session_, call_.chunks()));
-    StartReply(kind, message.id);
-    reply_.Append(local::CountReply{.chunks = chunks});
+                            context_->store->Touch(session_->token(), call_.chunks()));
+    replies_->Start(kind, message.id).Append(local::CountReply{.chunks = chunks});
   }
-  SendReply();
+  replies_->Send();
   return absl::OkStatus();
 }
 
 // Answers on the loop's thread, once a kill could not bring the chunks back.
 absl::Status LocalPeer::Delete(uint64_t id) {
   KVKEEP_ASSIGN_OR_RETURN(const uint64_t chunks,
-                          context_->store->Delete(session_, call_.chunks()));
+                          context_->store->Delete(session_->token(), call_.chunks()));
   const uint64_t number = next_job_++;
-  deleting_[number] = {.id = id,
-                       .began = request_began_,
-                       .keys = call_.chunks().keys.size(),
-                       .chunks = chunks};
+  deleting_[number] = {
+      .id = id, .began = replies_->began(), .keys = call_.chunks().keys.size(), .chunks = chunks};
   answered_later_ = true;
   context_->store->WhenDeleted(
       /*durable=*/false, [weak = weak_from_this(), loop = context_->loop,
@@ -73,21 +70,18 @@ void LocalPeer::OnDeleted(uint64_t number, const absl::Status& status) {
   const PeerDeleting deleting = found->second;
   deleting_.erase(found);
   if (status.ok()) {
-    StartReply(Kind::kDelete, deleting.id);
-    reply_.Append(local::CountReply{.chunks = deleting.chunks});
-    SendReply();
+    replies_->Start(Kind::kDelete, deleting.id)
+        .Append(local::CountReply{.chunks = deleting.chunks});
+    replies_->Send();
   } else {
-    ReplyError(static_cast<uint16_t>(Kind::kDelete), deleting.id, status);
+    replies_->SendError(Kind::kDelete, deleting.id, status);
   }
-  NoteEnd(Operation::kDelete, status.code(), deleting.began, deleting.keys);
+  replies_->NoteEnd(Operation::kDelete, status.code(), deleting.began, deleting.keys);
 }
 
 absl::Status LocalPeer::ResolveParts() {
-  const auto found = namespaces_.find(call_.ns());
-  if (found == namespaces_.end()) {
-    return absl::FailedPreconditionError("ns is not of a namespace of this session");
-  }
-  if (!call_.names_parts()) call_.NameAllParts(found->second.parts);
+  KVKEEP_ASSIGN_OR_RETURN(const uint32_t parts, session_->PartsOf(call_.ns()));
+  if (!call_.names_parts()) call_.NameAllParts(parts);
   return absl::OkStatus();
 }
 
@@ -95,9 +89,9 @@ absl::Status LocalPeer::ResolveParts() {
 void LocalPeer::DoReleases() {
   for (const local::ReleaseEntry& entry : call_.releases()) {
     const LeaseId lease(entry.lease);
-    if (!leases_->contains(lease)) continue;
-    context_->store->Release(session_, lease, entry.keep_keys).IgnoreError();
-    leases_->Release(lease, entry.keep_keys);
+    if (!session_->leases().contains(lease)) continue;
+    context_->store->Release(session_->token(), lease, entry.keep_keys).IgnoreError();
+    session_->leases().Release(lease, entry.keep_keys);
   }
 }
 
@@ -107,8 +101,8 @@ absl::Status LocalPeer::ReplyLookup(Kind kind, uint64_t id, const LookupResult& 
   runs_.clear();
   bool known = false;
   if (found.lease.value() != 0) {
-    known = leases_->contains(found.lease);
-    leases_->Note(found, call_.chunks().parts.size());
+    known = session_->leases().contains(found.lease);
+    session_->leases().Note(found, call_.chunks().parts.size());
   }
   if (kind == Kind::kGet) {
     if (absl::Status added = AddPlaces(found); !added.ok()) {
@@ -131,17 +125,17 @@ absl::Status LocalPeer::ReplyLookup(Kind kind, uint64_t id, const LookupResult& 
                                                      " bytes, allowed are at most ",
                                                      local::kMaxMessageBytes, "; ask for less"));
   }
-  StartReply(kind, id);
-  reply_.Append(local::LookupReply{.lease = found.lease.value(),
-                                   .leased_bytes = found.leased_bytes,
-                                   .leading_keys = found.leading_keys,
-                                   .leased_keys = found.leased_keys,
-                                   .keys = static_cast<uint32_t>(keys),
-                                   .row_bytes = static_cast<uint32_t>(row_bytes),
-                                   .places = static_cast<uint32_t>(places_.size()),
-                                   .runs = static_cast<uint32_t>(runs_.size())});
+  local::MessageWriter& reply = replies_->Start(kind, id);
+  reply.Append(local::LookupReply{.lease = found.lease.value(),
+                                  .leased_bytes = found.leased_bytes,
+                                  .leading_keys = found.leading_keys,
+                                  .leased_keys = found.leased_keys,
+                                  .keys = static_cast<uint32_t>(keys),
+                                  .row_bytes = static_cast<uint32_t>(row_bytes),
+                                  .places = static_cast<uint32_t>(places_.size()),
+                                  .runs = static_cast<uint32_t>(runs_.size())});
   const auto append = [&](const std::vector<uint64_t>& rows) {
-    std::byte* to = reply_.Extend(keys * row_bytes);
+    std::byte* to = reply.Extend(keys * row_bytes);
     for (const uint64_t row : rows) {  // little-endian: bit p of the word is bit p of the row
       std::memcpy(to, &row, row_bytes);
       to += row_bytes;
@@ -149,18 +143,18 @@ absl::Status LocalPeer::ReplyLookup(Kind kind, uint64_t id, const LookupResult& 
   };
   append(found.g2_parts);
   append(found.g3_parts);
-  reply_.AppendAll(std::span<const local::Place>(places_));
-  reply_.AppendAll(std::span<const local::ImageRun>(runs_));
-  if (version_ >= 3) {
-    reply_.Append(local::LookupCost{.promotion_us = WholeMicroseconds(found.promotion_time)});
+  reply.AppendAll(std::span<const local::Place>(places_));
+  reply.AppendAll(std::span<const local::ImageRun>(runs_));
+  if (session_->version() >= 3) {
+    reply.Append(local::LookupCost{.promotion_us = WholeMicroseconds(found.promotion_time)});
   }
   if (asks) {
-    reply_.Append(local::RemoteReply{.keys = found.beyond_keys,
-                                     .us = WholeMicroseconds(found.beyond_time),
-                                     .asked = searched ? 1u : 0});
+    reply.Append(local::RemoteReply{.keys = found.beyond_keys,
+                                    .us = WholeMicroseconds(found.beyond_time),
+                                    .asked = searched ? 1u : 0});
     append(found.coming_parts);
   }
-  SendReply();
+  replies_->Send();
   return absl::OkStatus();
 }
 
@@ -182,8 +176,9 @@ absl::Status LocalPeer::AddPlaces(const LookupResult& found) {
                        .runs = static_cast<uint32_t>(from.extents.size())};
     if (!from.readable) {
       const ChunkId id{chunks.ns, chunks.keys[key], chunks.parts[from.chunk % chunks.parts.size()]};
-      KVKEEP_ASSIGN_OR_RETURN(place.progress_word, leases_->WordOf(session_, found.lease, id, from,
-                                                                   call_.lookup().transient));
+      KVKEEP_ASSIGN_OR_RETURN(place.progress_word,
+                              session_->leases().WordOf(session_->token(), found.lease, id, from,
+                                                        call_.lookup().transient));
     }
     for (const Extent& extent : from.extents) {
       const uint64_t block = extent.first.value();
@@ -199,8 +194,8 @@ absl::Status LocalPeer::AddPlaces(const LookupResult& found) {
 // The call failed: gives back what it leased; an earlier call's lease stays.
 void LocalPeer::UndoLease(const LookupResult& found, bool known) {
   if (known || found.lease.value() == 0) return;
-  context_->store->Release(session_, found.lease, 0).IgnoreError();
-  leases_->Release(found.lease, 0);
+  context_->store->Release(session_->token(), found.lease, 0).IgnoreError();
+  session_->leases().Release(found.lease, 0);
 }
 
 }  // namespace kvkeep

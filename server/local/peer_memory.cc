@@ -18,20 +18,16 @@ constexpr uint64_t kDefaultStagingChunks = 32;  // a burst of prefill
 // How long a put waits for space that others hold. With the tick at which that is looked at, and
 // the client's own part, it is answered within a second.
 constexpr std::chrono::milliseconds kMostWait{650};
-// A put under way takes so many times the memory of its message, and so much besides.
-constexpr uint64_t kPutMemory = 3;
-constexpr uint64_t kPutMemoryBytes = kKiB;
 
 }  // namespace
 
 StagingWish LocalPeer::WishFor(uint64_t asked) const {
   const LocalLimits& limits = context_->limits;
-  uint64_t chunk = 0;
-  for (const auto& [digest, ns] : namespaces_) chunk = std::max(chunk, ns.bytes_per_part);
+  const uint64_t chunk = session_->LargestChunk();
   StagingWish wish{.bytes = asked,
                    .chunk_bytes = chunk,
                    .named = asked != 0,
-                   .shares = version_ >= local::kSharedStagingSince};
+                   .shares = session_->version() >= local::kSharedStagingSince};
   if (!wish.named && wish.shares) {
     // Chunks that are small need less than the most that a session begins with.
     const uint64_t burst = chunk == 0 ? limits.first_staging_bytes : chunk * kDefaultStagingChunks;
@@ -39,7 +35,7 @@ StagingWish LocalPeer::WishFor(uint64_t asked) const {
   } else if (!wish.named) {
     wish.bytes = chunk == 0 ? limits.default_staging_bytes : chunk * kDefaultStagingChunks;
   }
-  wish.most_bytes = MostStaging();
+  wish.most_bytes = session_->MostStaging();
   return wish;
 }
 
@@ -47,11 +43,10 @@ absl::Status LocalPeer::Staging(const local::Message& message) {
   local::StagingRequest request;
   KVKEEP_RETURN_IF_ERROR(ReadWhole(message, "StagingRequest", &request));
   KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<StagingMemory> old, memory_.BeginStaging());
-  if (request.bytes == local::kNoStaging && version_ >= local::kSharedStagingSince) {
+  if (request.bytes == local::kNoStaging && session_->version() >= local::kSharedStagingSince) {
     memory_.EndStaging(nullptr);  // the last one to know `old` frees its pages
-    StartReply(Kind::kStaging, message.id);
-    reply_.Append(local::StagingReply{.bytes = 0});
-    SendReply();
+    replies_->Start(Kind::kStaging, message.id).Append(local::StagingReply{.bytes = 0});
+    replies_->Send();
     return absl::OkStatus();
   }
   StagingMemory::Done done = [loop = context_->loop, weak = weak_from_this(), id = message.id](
@@ -61,8 +56,8 @@ absl::Status LocalPeer::Staging(const local::Message& message) {
       if (self != nullptr) self->OnStagingMade(id, std::move(made));
     });
   };
-  auto make = [context = context_, account = identity_.staging, wish = WishFor(request.bytes),
-               done = std::move(done)]() mutable {
+  auto make = [context = context_, account = session_->identity().staging,
+               wish = WishFor(request.bytes), done = std::move(done)]() mutable {
     StagingMemory::Make(std::move(context), std::move(account), wish, std::move(done));
   };
   if (old == nullptr) {
@@ -74,7 +69,7 @@ absl::Status LocalPeer::Staging(const local::Message& message) {
 }
 
 void LocalPeer::OnStagingMade(uint64_t id, absl::StatusOr<std::shared_ptr<StagingMemory>> made) {
-  if (state_ == State::kEnded) return;
+  if (session_->ended()) return;
   absl::Status status = made.status();
   std::vector<UniqueFd> descriptors(1);
   if (status.ok()) {
@@ -85,12 +80,11 @@ void LocalPeer::OnStagingMade(uint64_t id, absl::StatusOr<std::shared_ptr<Stagin
   const uint64_t bytes = status.ok() ? (*made)->bytes() : 0;
   memory_.EndStaging(status.ok() ? *std::move(made) : nullptr);
   if (!status.ok()) {
-    ReplyError(static_cast<uint16_t>(Kind::kStaging), id, status);
+    replies_->SendError(Kind::kStaging, id, status);
     return;
   }
-  StartReply(Kind::kStaging, id);
-  reply_.Append(local::StagingReply{.bytes = bytes});
-  SendReply(std::move(descriptors));
+  replies_->Start(Kind::kStaging, id).Append(local::StagingReply{.bytes = bytes});
+  replies_->Send(std::move(descriptors));
 }
 
 absl::Status LocalPeer::Register(local::Message& message) {
@@ -100,11 +94,10 @@ absl::Status LocalPeer::Register(local::Message& message) {
     return absl::ResourceExhaustedError(
         "descriptors: all but the daemon's reserve are in use; raise RLIMIT_NOFILE");
   }
-  ExpendableFd fd(std::move(message.descriptors[0]), identity_.closes);
+  ExpendableFd fd(std::move(message.descriptors[0]), session_->identity().closes);
   KVKEEP_ASSIGN_OR_RETURN(const uint32_t region, memory_.Register(std::move(fd), request.bytes));
-  StartReply(Kind::kRegisterMemory, message.id);
-  reply_.Append(local::RegisterReply{.region = region});
-  SendReply();
+  replies_->Start(Kind::kRegisterMemory, message.id).Append(local::RegisterReply{.region = region});
+  replies_->Send();
   return absl::OkStatus();
 }
 
@@ -112,15 +105,9 @@ absl::Status LocalPeer::Unregister(const local::Message& message) {
   local::UnregisterMemory request;
   KVKEEP_RETURN_IF_ERROR(ReadWhole(message, "UnregisterMemory", &request));
   KVKEEP_RETURN_IF_ERROR(memory_.Unregister(request.region));
-  StartReply(Kind::kUnregisterMemory, message.id);
-  SendReply();
+  replies_->Start(Kind::kUnregisterMemory, message.id);
+  replies_->Send();
   return absl::OkStatus();
-}
-
-absl::StatusOr<MessageHold> LocalPeer::HoldFor(size_t message_bytes) const {
-  MessageHold hold(context_, identity_.messages);
-  KVKEEP_RETURN_IF_ERROR(hold.Add(kPutMemory * message_bytes + kPutMemoryBytes));
-  return hold;
 }
 
 absl::Status LocalPeer::Put(const local::Message& message) {
@@ -128,14 +115,14 @@ absl::Status LocalPeer::Put(const local::Message& message) {
   const uint64_t id = message.id;
   KVKEEP_ASSIGN_OR_RETURN(PutPlan plan,
                           PutPlan::Parse(kind, message.body, context_->limits, memory_, gpu_));
-  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, HoldFor(message.body.size()));
+  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, session_->HoldFor(message.body.size()));
   const uint64_t number = next_job_++;
-  const bool early = plan.gpu() != nullptr && version_ >= local::kDeadlinesSince;
+  const bool early = plan.gpu() != nullptr && session_->version() >= local::kDeadlinesSince;
   const SaysCopied tells = early ? SaysCopied::kOnceFetched : SaysCopied::kIfDurable;
   jobs_[number] = {
       .kind = kind,
       .id = id,
-      .began = request_began_,
+      .began = replies_->began(),
       .held = std::make_shared<MessageHold>(std::move(hold)),
       .put = std::make_shared<PutJob>(context_, std::move(plan), PutCallbacks(number, id, tells))};
   waiting_.push_back(number);
@@ -144,9 +131,9 @@ absl::Status LocalPeer::Put(const local::Message& message) {
 }
 
 void LocalPeer::TellCopied(uint64_t id) {
-  if (state_ != State::kOpen) return;
-  reply_.Reset(static_cast<uint16_t>(Kind::kPutCopied), id);
-  SendReply();
+  if (!session_->open()) return;
+  replies_->StartBare(Kind::kPutCopied, id);
+  replies_->Send();
 }
 
 PutJob::Callbacks LocalPeer::PutCallbacks(uint64_t number, uint64_t id, SaysCopied tells) {
@@ -173,20 +160,21 @@ PutJob::Callbacks LocalPeer::PutCallbacks(uint64_t number, uint64_t id, SaysCopi
 
 void LocalPeer::AdvancePuts() {
   PutLine& line = context_->scratch->line;
-  const uint32_t tenant = identity_.tenant.value();
+  const uint32_t tenant = session_->identity().tenant.value();
   bool on_loop = true;  // for one of them: the others would keep the loop from other peers
   while (!waiting_.empty()) {
     const uint64_t number = waiting_.front();
     Job& job = jobs_.at(number);
     if (job.copying) return;
-    const bool patient = state_ == State::kOpen && !WaitedLong(job);
+    const bool patient = session_->open() && !WaitedLong(job);
     if (patient && !line.MayGo(tenant, this)) return AwaitSpace(job);
-    if (absl::Status status = job.put->Reserve(session_, copying_ > 0 || patient); !status.ok()) {
+    if (absl::Status status = job.put->Reserve(session_->token(), copying_ > 0 || patient);
+        !status.ok()) {
       const Job failed = std::move(job);
       waiting_.pop_front();
       jobs_.erase(number);
-      ReplyError(static_cast<uint16_t>(failed.kind), failed.id, status);
-      NoteEnd(Operation::kPut, status.code(), failed.began);
+      replies_->SendError(failed.kind, failed.id, status);
+      replies_->NoteEnd(Operation::kPut, status.code(), failed.began);
       continue;
     }
     if (!job.put->reserved()) return AwaitSpace(job);
@@ -202,7 +190,7 @@ void LocalPeer::AdvancePuts() {
 
 // Puts of this session or of others are copied, and hold the space.
 void LocalPeer::AwaitSpace(Job& job) {
-  context_->scratch->line.Join(identity_.tenant.value(), this);
+  context_->scratch->line.Join(session_->identity().tenant.value(), this);
   if (job.waits_since.has_value()) return;
   job.waits_since = context_->clock->Now();
   if (copying_ == 0) context_->counters->waited_puts.fetch_add(1, std::memory_order_relaxed);
@@ -222,7 +210,7 @@ void LocalPeer::OnRoundOver(uint64_t number) {
   if (found == jobs_.end() || !std::exchange(found->second.copying, false)) return;
   --copying_;
   AdvancePuts();
-  context_->scratch->line.Advance(identity_.tenant.value());
+  context_->scratch->line.Advance(session_->identity().tenant.value());
 }
 
 void LocalPeer::OnPutDone(uint64_t number, const PutJob& put) {
@@ -233,15 +221,14 @@ void LocalPeer::OnPutDone(uint64_t number, const PutJob& put) {
   copying_ -= job.copying;
   std::erase(waiting_, number);
   if (!put.status().ok()) {
-    ReplyError(static_cast<uint16_t>(job.kind), job.id, put.status());
+    replies_->SendError(job.kind, job.id, put.status());
   } else {
-    StartReply(job.kind, job.id);
-    put.AppendAnswers(&reply_);
-    SendReply();
+    put.AppendAnswers(&replies_->Start(job.kind, job.id));
+    replies_->Send();
   }
-  NoteEnd(Operation::kPut, put.status().code(), job.began);
+  replies_->NoteEnd(Operation::kPut, put.status().code(), job.began);
   AdvancePuts();
-  context_->scratch->line.Advance(identity_.tenant.value());
+  context_->scratch->line.Advance(session_->identity().tenant.value());
 }
 
 }  // namespace kvkeep

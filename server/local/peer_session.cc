@@ -1,30 +1,32 @@
-// LocalPeer: the handshake, namespaces, what the daemon tells of itself.
+#include "server/local/peer_session.h"
+
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "server/local/peer.h"
+#include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
 
 using local::Kind;
 
-void LocalPeer::Hello(const local::Message& message) {
-  context_->counters->session_requests.fetch_add(1, std::memory_order_relaxed);
-  if (state_ != State::kNew) {
-    ReplyError(message.kind, message.id,
-               absl::FailedPreconditionError("Hello: this connection has its session"));
-    return;
-  }
-  const absl::Status status = DoHello(message);
-  if (status.ok()) return;
-  ReplyError(message.kind, message.id, status);
-  sink_->Close(status);
-}
+namespace {
 
-absl::Status LocalPeer::DoHello(const local::Message& message) {
+// A request that is answered later takes so many times the memory of its message, and so much
+// besides.
+constexpr uint64_t kRequestMemory = 3;
+constexpr uint64_t kRequestMemoryBytes = kKiB;
+
+}  // namespace
+
+PeerSession::PeerSession(std::shared_ptr<const LocalContext> context, PeerIdentity identity,
+                         std::shared_ptr<PeerReplies> replies)
+    : context_(std::move(context)), identity_(std::move(identity)), replies_(std::move(replies)) {}
+
+absl::Status PeerSession::Open(const local::Message& message) {
+  KVKEEP_CHECK(fresh());
   KVKEEP_RETURN_IF_ERROR(identity_.refusal);
   local::BodyReader reader(message.body);
   local::Hello hello;
@@ -47,7 +49,7 @@ absl::Status LocalPeer::DoHello(const local::Message& message) {
   }
   const auto name = reader.rest();
   KVKEEP_RETURN_IF_ERROR(
-      OpenSession(std::string(reinterpret_cast<const char*>(name.data()), name.size())));
+      OpenInStore(std::string(reinterpret_cast<const char*>(name.data()), name.size())));
   absl::Status welcomed = SendWelcome(message.id);
   if (welcomed.ok()) welcomed = SendSegments(identity_.segments);
   if (version_ < 2) return welcomed;
@@ -57,9 +59,9 @@ absl::Status LocalPeer::DoHello(const local::Message& message) {
   return welcomed;
 }
 
-absl::Status LocalPeer::OpenSession(std::string client_name) {
+absl::Status PeerSession::OpenInStore(std::string client_name) {
   KVKEEP_ASSIGN_OR_RETURN(progress_, ProgressMemory::Create());
-  KVKEEP_ASSIGN_OR_RETURN(session_,
+  KVKEEP_ASSIGN_OR_RETURN(token_,
                           context_->store->OpenSession({.client_name = std::move(client_name),
                                                         .peer = identity_.peer,
                                                         .tenant = identity_.tenant,
@@ -69,16 +71,16 @@ absl::Status LocalPeer::OpenSession(std::string client_name) {
   return absl::OkStatus();
 }
 
-uint64_t LocalPeer::MostStaging() const {
+uint64_t PeerSession::MostStaging() const {
   const uint64_t own = identity_.staging == nullptr ? UINT64_MAX : identity_.staging->max_bytes;
   return std::min(context_->limits.max_staging_bytes, own);
 }
 
-absl::Status LocalPeer::SendWelcome(uint64_t id) {
+absl::Status PeerSession::SendWelcome(uint64_t id) {
   std::vector<UniqueFd> descriptors;
   KVKEEP_ASSIGN_OR_RETURN(UniqueFd words, progress_->OpenForClient());
   descriptors.push_back(std::move(words));
-  KVKEEP_ASSIGN_OR_RETURN(UniqueFd events, sink_->OpenEvents());
+  KVKEEP_ASSIGN_OR_RETURN(UniqueFd events, replies_->OpenEvents());
   descriptors.push_back(std::move(events));
 
   const StoreOptions store = context_->store->options();
@@ -92,7 +94,7 @@ absl::Status LocalPeer::SendWelcome(uint64_t id) {
       .version = version_,
       .first_segment = own.first,
       .incarnation = context_->store->incarnation().value(),
-      .session_token = session_.bytes,
+      .session_token = token_.bytes,
       .arena_uuid = arena.uuid().bytes,
       .segment_bytes = arena.segment_blocks().value() * kBlockBytes,
       .segments = own.count,
@@ -107,20 +109,20 @@ absl::Status LocalPeer::SendWelcome(uint64_t id) {
       .grace_ms = static_cast<uint32_t>(limits.grace.count()),
       .shared_segments = version_ < 2 ? 0 : shared,
   };
-  StartReply(Kind::kHello, id);
-  reply_.Append(welcome);
+  local::MessageWriter& reply = replies_->Start(Kind::kHello, id);
+  reply.Append(welcome);
   if (version_ >= local::kDeadlinesSince) {
     const auto now = static_cast<uint64_t>(context_->clock->Now().count());
-    reply_.Append(local::ClockReading{.monotonic_ns = now});
+    reply.Append(local::ClockReading{.monotonic_ns = now});
   }
   if (version_ >= local::kChunkLimitSince) {
-    reply_.Append(local::ChunkLimit{.max_payload_bytes = store.MaxPayloadBytes(identity_.tenant)});
+    reply.Append(local::ChunkLimit{.max_payload_bytes = store.MaxPayloadBytes(identity_.tenant)});
   }
-  SendReply(std::move(descriptors));
+  replies_->Send(std::move(descriptors));
   return absl::OkStatus();
 }
 
-absl::Status LocalPeer::SendSegments(const SegmentRange& range) {
+absl::Status PeerSession::SendSegments(const SegmentRange& range) {
   const SegmentRange there = range.CutAt(static_cast<uint32_t>(context_->arena->segment_count()));
   uint32_t next = there.first;
   const uint32_t end = there.first + there.count;
@@ -131,15 +133,15 @@ absl::Status LocalPeer::SendSegments(const SegmentRange& range) {
       KVKEEP_ASSIGN_OR_RETURN(const int fd, context_->arena->OpenForClient(next + i));
       descriptors.emplace_back(fd);
     }
-    reply_.Reset(static_cast<uint16_t>(Kind::kSegments), 0);
-    reply_.Append(local::Segments{.first_segment = next, .count = count});
-    SendReply(std::move(descriptors));
+    replies_->StartBare(Kind::kSegments, 0)
+        .Append(local::Segments{.first_segment = next, .count = count});
+    replies_->Send(std::move(descriptors));
     next += count;
   }
   return absl::OkStatus();
 }
 
-absl::Status LocalPeer::OpenNamespace(const local::Message& message) {
+absl::Status PeerSession::OpenNamespace(const local::Message& message) {
   local::BodyReader reader(message.body);
   local::OpenNamespace wire;
   if (!reader.Read(&wire)) return absl::InvalidArgumentError("OpenNamespace: too short");
@@ -160,24 +162,60 @@ absl::Status LocalPeer::OpenNamespace(const local::Message& message) {
   }
   if (!reader.done()) return absl::InvalidArgumentError("OpenNamespace: bytes after its texts");
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest digest,
-                          context_->store->OpenNamespace(session_, spec));
+                          context_->store->OpenNamespace(token_, spec));
   namespaces_[digest] = {.parts = spec.parts, .bytes_per_part = spec.bytes_per_part};
-  StartReply(Kind::kOpenNamespace, message.id);
-  reply_.Append(local::NamespaceReply{.digest = digest.bytes});
-  SendReply();
+  replies_->Start(Kind::kOpenNamespace, message.id)
+      .Append(local::NamespaceReply{.digest = digest.bytes});
+  replies_->Send();
   return absl::OkStatus();
 }
 
-absl::Status LocalPeer::ServerInfo(const local::Message& message) {
+absl::Status PeerSession::ServerInfo(const local::Message& message) {
   if (!message.body.empty()) return absl::InvalidArgumentError("ServerInfo: it has no body");
-  StartReply(Kind::kServerInfo, message.id);
-  reply_.Append(
+  local::MessageWriter& reply = replies_->Start(Kind::kServerInfo, message.id);
+  reply.Append(
       local::ServerInfoReply{.incarnation = context_->store->incarnation().value(),
                              .state = context_->serving_state(),
                              .version_bytes = static_cast<uint32_t>(context_->version.size())});
-  reply_.AppendText(context_->version);
-  SendReply();
+  reply.AppendText(context_->version);
+  replies_->Send();
   return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> PeerSession::PartsOf(const NamespaceDigest& ns) const {
+  const auto found = namespaces_.find(ns);
+  if (found == namespaces_.end()) {
+    return absl::FailedPreconditionError("ns is not of a namespace of this session");
+  }
+  return found->second.parts;
+}
+
+uint64_t PeerSession::LargestChunk() const {
+  uint64_t chunk = 0;
+  for (const auto& [digest, ns] : namespaces_) chunk = std::max(chunk, ns.bytes_per_part);
+  return chunk;
+}
+
+absl::StatusOr<MessageHold> PeerSession::HoldFor(size_t message_bytes) const {
+  MessageHold hold(context_, identity_.messages);
+  KVKEEP_RETURN_IF_ERROR(hold.Add(kRequestMemory * message_bytes + kRequestMemoryBytes));
+  return hold;
+}
+
+void PeerSession::Revoke() {
+  KVKEEP_CHECK(open());
+  state_ = State::kRevoked;
+  // First the word, then the bytes: a client that reads after they are gone sees it.
+  progress_->EndSession();
+  leases_->End();
+  context_->store->RevokeSession(token_);
+}
+
+void PeerSession::End() {
+  if (std::exchange(state_, State::kEnded) != State::kOpen) return;
+  progress_->EndSession();  // first, as in Revoke
+  leases_->End();
+  context_->store->CloseSession(token_);
 }
 
 }  // namespace kvkeep
