@@ -13,12 +13,6 @@ using local::Kind;
 
 namespace {
 
-// Returns true for requests whose reply comes later; they note their end then.
-bool IsAnsweredLater(Kind kind) {
-  return kind == Kind::kPut || kind == Kind::kPutInParts || kind == Kind::kPutFromGpu ||
-         kind == Kind::kGetToGpu || kind == Kind::kPutUntil || kind == Kind::kPutFromGpuUntil;
-}
-
 // The first version in which a client may ask for it.
 uint16_t FirstVersion(Kind kind) {
   if (kind >= Kind::kRegisterGpuMemory && kind <= Kind::kGetToGpu) return 4;
@@ -33,11 +27,10 @@ LocalPeer::LocalPeer(std::shared_ptr<const LocalContext> context, Identity ident
     : context_(std::move(context)),
       replies_(std::make_shared<PeerReplies>(context_, identity.peer, sink)),
       session_(std::make_shared<PeerSession>(context_, std::move(identity), replies_)),
-      memory_(context_),
-      gpu_(context_, session_->identity().gpu),
-      call_(context_->scratch->call),
-      places_(context_->scratch->places),
-      runs_(context_->scratch->runs) {}
+      keys_(std::make_shared<PeerKeys>(context_, session_, replies_)),
+      memory_(std::make_shared<PeerMemory>(context_, session_, replies_)),
+      gpu_(std::make_shared<PeerGpu>(context_, session_, replies_)),
+      puts_(std::make_shared<PeerPuts>(context_, session_, replies_)) {}
 
 LocalPeer::~LocalPeer() { End(); }
 
@@ -68,8 +61,7 @@ void LocalPeer::OnMessage(local::Message message) {
 }
 
 bool LocalPeer::ready() const {
-  const size_t in_flight =
-      jobs_.size() + gpu_gets_.size() + asking_.size() + deleting_.size();
+  const size_t in_flight = puts_->in_flight() + gpu_->in_flight() + keys_->in_flight();
   const std::shared_ptr<MessageAccount>& messages = session_->identity().messages;
   const bool scarce = messages != nullptr && messages->busy();
   return in_flight < (scarce ? 1 : context_->limits.max_puts_in_flight);
@@ -99,60 +91,88 @@ absl::Status LocalPeer::CheckMayAsk(const local::Message& message) const {
 
 void LocalPeer::Dispatch(local::Message& message) {
   LocalCounters& counters = *context_->counters;
-  const Kind kind = static_cast<Kind>(message.kind);
-  const auto run = [&](LocalCounters::Counter& counter, Operation operation, auto& by,
-                       auto method) {
-    counter.fetch_add(1, std::memory_order_relaxed);
-    replies_->Begin();
-    answered_later_ = false;
-    const absl::Status status = (by.*method)(message);
-    if (!status.ok()) replies_->SendError(kind, message.id, status);
-    if ((answered_later_ || IsAnsweredLater(kind)) && status.ok()) return;
-    const bool of_keys = !IsAnsweredLater(kind) && operation != Operation::kSession;
-    replies_->NoteEnd(operation, status.code(), replies_->began(),
-                      of_keys ? call_.chunks().keys.size() : 0);
-  };
-  switch (kind) {
+  switch (const Kind kind = static_cast<Kind>(message.kind); kind) {
     case Kind::kOpenNamespace:
-      return run(counters.session_requests, Operation::kSession, *session_,
-                 &PeerSession::OpenNamespace);
+      return ServeSession(message, *session_, &PeerSession::OpenNamespace);
     case Kind::kServerInfo:
-      return run(counters.session_requests, Operation::kSession, *session_,
-                 &PeerSession::ServerInfo);
+      return ServeSession(message, *session_, &PeerSession::ServerInfo);
     case Kind::kStaging:
-      return run(counters.session_requests, Operation::kSession, *this, &LocalPeer::Staging);
+      return ServeSession(message, *memory_, &PeerMemory::Staging);
     case Kind::kRegisterMemory:
-      return run(counters.session_requests, Operation::kSession, *this, &LocalPeer::Register);
+      return ServeSession(message, *memory_, &PeerMemory::Register);
     case Kind::kUnregisterMemory:
-      return run(counters.session_requests, Operation::kSession, *this, &LocalPeer::Unregister);
+      return ServeSession(message, *memory_, &PeerMemory::Unregister);
+    case Kind::kRegisterGpuMemory:
+      return ServeSession(message, *gpu_, &PeerGpu::Register);
+    case Kind::kUnregisterGpuMemory:
+      return ServeSession(message, *gpu_, &PeerGpu::Unregister);
     case Kind::kLookup:
-      return run(counters.lookups, Operation::kLookup, *this, &LocalPeer::Keys);
+      return ServeKeys(message, &counters.lookups, Operation::kLookup);
     case Kind::kGet:
-      return run(counters.gets, Operation::kGet, *this, &LocalPeer::Keys);
+      return ServeKeys(message, &counters.gets, Operation::kGet);
+    case Kind::kTouch:
+      return ServeKeys(message, &counters.touches, Operation::kTouch);
+    case Kind::kPrefetch:
+      return ServeKeys(message, &counters.prefetches, Operation::kPrefetch);
+    case Kind::kRelease:
+      return ServeKeys(message, &counters.releases, Operation::kRelease);
+    case Kind::kDelete:
+      return ServeKeys(message, &counters.deletes, Operation::kDelete);
     case Kind::kPut:
     case Kind::kPutUntil:
     case Kind::kPutInParts:
-      return run(counters.puts, Operation::kPut, *this, &LocalPeer::Put);
-    case Kind::kTouch:
-      return run(counters.touches, Operation::kTouch, *this, &LocalPeer::Keys);
-    case Kind::kPrefetch:
-      return run(counters.prefetches, Operation::kPrefetch, *this, &LocalPeer::Keys);
-    case Kind::kRelease:
-      return run(counters.releases, Operation::kRelease, *this, &LocalPeer::Keys);
-    case Kind::kDelete:
-      return run(counters.deletes, Operation::kDelete, *this, &LocalPeer::Keys);
-    case Kind::kRegisterGpuMemory:
-      return run(counters.session_requests, Operation::kSession, *this, &LocalPeer::RegisterGpu);
-    case Kind::kUnregisterGpuMemory:
-      return run(counters.session_requests, Operation::kSession, *this, &LocalPeer::UnregisterGpu);
+      return ServePut(message, &counters.puts);
     case Kind::kPutFromGpu:
     case Kind::kPutFromGpuUntil:
-      return run(counters.gpu_puts, Operation::kPut, *this, &LocalPeer::Put);
+      return ServePut(message, &counters.gpu_puts);
     case Kind::kGetToGpu:
-      return run(counters.gpu_gets, Operation::kGet, *this, &LocalPeer::GetToGpu);
+      return ServeGpuGet(message);
     default:
       return replies_->SendError(kind, message.id, Unknown(message.kind));
   }
+}
+
+void LocalPeer::Begin(LocalCounters::Counter* counter) {
+  counter->fetch_add(1, std::memory_order_relaxed);
+  replies_->Begin();
+}
+
+void LocalPeer::Fail(const local::Message& message, Operation operation, const absl::Status& status,
+                     size_t keys) {
+  replies_->SendError(static_cast<Kind>(message.kind), message.id, status);
+  replies_->NoteEnd(operation, status.code(), replies_->began(), keys);
+}
+
+template <typename Object, typename Method>
+void LocalPeer::ServeSession(local::Message& message, Object& object, Method method) {
+  Begin(&context_->counters->session_requests);
+  const absl::Status status = (object.*method)(message);
+  if (!status.ok()) return Fail(message, Operation::kSession, status);
+  replies_->NoteEnd(Operation::kSession, absl::StatusCode::kOk, replies_->began());
+}
+
+void LocalPeer::ServeKeys(const local::Message& message, LocalCounters::Counter* counter,
+                          Operation operation) {
+  Begin(counter);
+  const absl::StatusOr<PeerKeys::Answered> answered = keys_->Serve(message);
+  if (!answered.ok()) return Fail(message, operation, answered.status(), keys_->keys());
+  if (*answered == PeerKeys::Answered::kLater) return;
+  replies_->NoteEnd(operation, absl::StatusCode::kOk, replies_->began(), keys_->keys());
+}
+
+void LocalPeer::ServePut(const local::Message& message, LocalCounters::Counter* counter) {
+  Begin(counter);
+  absl::StatusOr<PutPlan> plan =
+      PutPlan::Parse(static_cast<Kind>(message.kind), message.body, context_->limits,
+                     memory_->regions(), gpu_->regions());
+  const absl::Status status = plan.ok() ? puts_->Start(message, *std::move(plan)) : plan.status();
+  if (!status.ok()) Fail(message, Operation::kPut, status);
+}
+
+void LocalPeer::ServeGpuGet(const local::Message& message) {
+  Begin(&context_->counters->gpu_gets);
+  const absl::Status status = gpu_->Get(message);
+  if (!status.ok()) Fail(message, Operation::kGet, status);
 }
 
 void LocalPeer::Hello(const local::Message& message) {
@@ -170,37 +190,18 @@ void LocalPeer::Hello(const local::Message& message) {
 
 bool LocalPeer::OnPutFilled() {
   if (session_->version() < local::kPutInPartsSince) return false;
-  for (const auto& [number, job] : jobs_) job.put->Look();
+  puts_->Look();
   return true;
 }
 
-void LocalPeer::OnTick(MonotonicTime now) {
-  for (auto& [number, job] : jobs_) {
-    job.put->Look();
-    const std::optional<uint64_t> awaited = job.put->awaited_piece();
-    if (std::exchange(job.awaited_piece, awaited) != awaited) {
-      job.since = now;
-    } else if (awaited.has_value() && now - job.since >= context_->limits.grace &&
-               job.put->GiveUp(absl::DeadlineExceededError(
-                   absl::StrCat("a put in parts: piece ", *awaited, " did not come for ",
-                                context_->limits.grace.count(), " ms")))) {
-      context_->counters->stalled_puts.fetch_add(1, std::memory_order_relaxed);
-    }
-  }
-  if (waiting_.empty()) return;
-  // Space may have come free without a notice; puts that waited long enough are answered.
-  context_->scratch->line.Advance(session_->identity().tenant.value());
-  AdvancePuts();
-}
-
 bool LocalPeer::holds_something() const {
-  return session_->open() && (!session_->leases().empty() || !jobs_.empty() || !gpu_gets_.empty());
+  return open() && (!session_->leases().empty() || puts_->in_flight() + gpu_->in_flight() > 0);
 }
 
+// Puts first: they name the memory of GPUs that is given back.
 void LocalPeer::CancelWork() {
-  for (const auto& [number, job] : jobs_) job.put->Cancel();
-  for (const auto& [number, job] : gpu_gets_) job.get->Cancel();
-  gpu_.Clear();
+  puts_->Cancel();
+  gpu_->Cancel();
 }
 
 void LocalPeer::Revoke(const std::string& why) {
@@ -208,7 +209,7 @@ void LocalPeer::Revoke(const std::string& why) {
   context_->counters->revoked_sessions.fetch_add(1, std::memory_order_relaxed);
   CancelWork();
   session_->Revoke();
-  AdvancePuts();  // those that wait are refused
+  puts_->Advance();  // those that wait are refused
   replies_->SendEvent(Kind::kRevoked, why);
 }
 
@@ -218,14 +219,11 @@ void LocalPeer::NotifyDraining() {
 
 void LocalPeer::End() {
   replies_->End();
-  context_->scratch->line.Leave(session_->identity().tenant.value(), this);
-  if (session_->open()) CancelWork();
+  if (open()) CancelWork();
   session_->End();
-  jobs_.clear();
-  gpu_gets_.clear();
-  asking_.clear();
-  deleting_.clear();
-  waiting_.clear();
+  puts_->End();
+  gpu_->End();
+  keys_->End();
 }
 
 }  // namespace kvkeep

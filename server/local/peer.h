@@ -1,40 +1,42 @@
 // LocalPeer: the daemon's side of one connection of the local path, without its socket: takes whole
-// messages, answers through a PeerSink. All that the session holds ends with the peer.
+// messages, answers through a PeerSink. It decides what may be asked when, hands each request to
+// the object that serves it, and ends all of them. Everything that the session holds ends with it.
+//
+//   PeerSession   the session: its states, Hello, namespaces, leases
+//   PeerKeys      requests about keys
+//   PeerMemory    memory that puts are read from
+//   PeerPuts      puts under way
+//   PeerGpu       memory of GPUs, and gets to it
+//   PeerReplies   what all of them say to the client
 //
 // One thread, the loop; what others do for it (copies, stable storage) comes back there.
-//
-//   New --Hello--> Open --Revoke--> Revoked      every state --End--> Ended
-//    \--Hello refused--> Ended                   Revoked: requests answer FAILED_PRECONDITION
 #pragma once
 
-#include <absl/container/flat_hash_map.h>
-#include <absl/container/flat_hash_set.h>
 #include <absl/status/status.h>
 
-#include <deque>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "proto/local/message.h"
 #include "server/local/context.h"
-#include "server/local/gpu_get.h"
-#include "server/local/peer_jobs.h"
+#include "server/local/peer_gpu.h"
+#include "server/local/peer_keys.h"
+#include "server/local/peer_memory.h"
+#include "server/local/peer_puts.h"
 #include "server/local/peer_replies.h"
 #include "server/local/peer_scratch.h"
 #include "server/local/peer_session.h"
-#include "server/local/put_job.h"
-#include "server/local/session_gpu.h"
-#include "server/local/session_memory.h"
 
 namespace kvkeep {
 
-class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLine::Waiter {
+class LocalPeer {
  public:
   using Identity = PeerIdentity;
   // `sink` until End.
   LocalPeer(std::shared_ptr<const LocalContext> context, Identity identity, PeerSink* sink);
   ~LocalPeer();
+  LocalPeer(const LocalPeer&) = delete;
+  LocalPeer& operator=(const LocalPeer&) = delete;
 
   void OnMessage(local::Message message);
   // Whether OnMessage is welcome: false while too many puts and gets to GPUs are in flight, or some
@@ -52,76 +54,37 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   // More of a put in parts is there. False: this client has no such puts.
   bool OnPutFilled();
   // Call now and then. Gives up puts in parts of which no piece came for LocalLimits::grace.
-  void OnTick(MonotonicTime now);
+  void OnTick(MonotonicTime now) { puts_->OnTick(now); }
   // The connection is gone. Idempotent.
   void End();
 
  private:
-  using Job = PeerPut;
-
-  // ---- peer.cc
-  void Dispatch(local::Message& message);
+  void Hello(const local::Message& message);
   absl::Status CheckMayAsk(const local::Message& message) const;
   absl::Status Unknown(uint16_t kind) const;
-  void Hello(const local::Message& message);
+  void Dispatch(local::Message& message);
+  // A request of this kind is served from now on.
+  void Begin(LocalCounters::Counter* counter);
+  // Answers the request that is being served with an error.
+  void Fail(const local::Message& message, Operation operation, const absl::Status& status,
+            size_t keys = 0);
+  // Serves a request of the session by a method of one of the objects.
+  template <typename Object, typename Method>
+  void ServeSession(local::Message& message, Object& object, Method method);
+  void ServeKeys(const local::Message& message, LocalCounters::Counter* counter,
+                 Operation operation);
+  void ServePut(const local::Message& message, LocalCounters::Counter* counter);
+  void ServeGpuGet(const local::Message& message);
   void CancelWork();
 
-  // ---- peer_keys.cc
-  absl::Status Keys(const local::Message& message);
-  absl::Status Delete(uint64_t id);
-  void OnDeleted(uint64_t number, const absl::Status& status);
-  absl::Status ResolveParts();
-  void DoReleases();
-  absl::Status ReplyLookup(local::Kind kind, uint64_t id, const LookupResult& found, bool searched);
-  absl::Status AddPlaces(const LookupResult& found);
-  void UndoLease(const LookupResult& found, bool known);
-
-  // ---- peer_beyond.cc
-  absl::Status LookupBeyond(const local::Message& message);
-  void OnSearched(uint64_t number);
-
-  // ---- peer_memory.cc
-  absl::Status Staging(const local::Message& message);
-  StagingWish WishFor(uint64_t asked) const;
-  void OnStagingMade(uint64_t id, absl::StatusOr<std::shared_ptr<StagingMemory>> made);
-  absl::Status Register(local::Message& message);
-  absl::Status Unregister(const local::Message& message);
-  absl::Status Put(const local::Message& message);
-  PutJob::Callbacks PutCallbacks(uint64_t number, uint64_t id, SaysCopied tells);
-  void TellCopied(uint64_t id);
-  // Starts the waiting puts that fit, in their order.
-  void AdvancePuts();
-  void AwaitSpace(Job& job);
-  bool WaitedLong(const Job& job) const;
-  bool TryAgain() override;
-  void OnRoundOver(uint64_t number);
-  void OnPutDone(uint64_t number, const PutJob& put);
-
-  // ---- peer_gpu.cc
-  absl::Status RegisterGpu(local::Message& message);
-  void OnGpuRegistered(uint64_t id, uint32_t number, const absl::Status& status,
-                       GpuRegionPtr region);
-  absl::Status UnregisterGpu(const local::Message& message);
-  absl::Status GetToGpu(const local::Message& message);
-  void OnGpuGetDone(uint64_t number);
-
   const std::shared_ptr<const LocalContext> context_;
+  // Shared, as callbacks hold the objects below while they run, and find them weakly before.
   const std::shared_ptr<PeerReplies> replies_;
   const std::shared_ptr<PeerSession> session_;
-  SessionMemory memory_;
-  SessionGpu gpu_;
-  uint64_t next_job_ = 1;
-  absl::flat_hash_map<uint64_t, Job> jobs_;  // replies not sent yet
-  size_t copying_ = 0;                       // of jobs_
-  std::deque<uint64_t> waiting_;             // jobs with chunks that wait for space, in order
-  absl::flat_hash_map<uint64_t, PeerGpuGet> gpu_gets_;  // replies not sent yet
-  absl::flat_hash_map<uint64_t, PeerAsking> asking_;    // likewise
-  absl::flat_hash_map<uint64_t, PeerDeleting> deleting_;  // likewise
-  bool answered_later_ = false;  // the one that is being served
-  // The scratch.
-  KeysCall& call_;
-  std::vector<local::Place>& places_;
-  std::vector<local::ImageRun>& runs_;
+  const std::shared_ptr<PeerKeys> keys_;
+  const std::shared_ptr<PeerMemory> memory_;
+  const std::shared_ptr<PeerGpu> gpu_;
+  const std::shared_ptr<PeerPuts> puts_;
 };
 
 }  // namespace kvkeep

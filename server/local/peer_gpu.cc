@@ -1,8 +1,8 @@
-// LocalPeer: GPU memory, and the gets to it.
+#include "server/local/peer_gpu.h"
+
 #include <cstring>
 #include <utility>
 
-#include "server/local/peer.h"
 #include "server/local/read_whole.h"
 #include "tiers/base/status_macros.h"
 
@@ -31,13 +31,21 @@ GpuMemory ToGpuMemory(const local::RegisterGpuMemory& request, ExpendableFd desc
 
 }  // namespace
 
-absl::Status LocalPeer::RegisterGpu(local::Message& message) {
+PeerGpu::PeerGpu(std::shared_ptr<const LocalContext> context, std::shared_ptr<PeerSession> session,
+                 std::shared_ptr<PeerReplies> replies)
+    : context_(std::move(context)),
+      session_(std::move(session)),
+      replies_(std::move(replies)),
+      regions_(context_, session_->identity().gpu) {}
+
+absl::Status PeerGpu::Register(local::Message& message) {
   local::RegisterGpuMemory request;
   KVKEEP_RETURN_IF_ERROR(ReadWhole(message, "RegisterGpuMemory", &request));
   if (context_->gpu == nullptr) {
     return absl::FailedPreconditionError("the GPU path of this daemon is off");
   }
-  KVKEEP_ASSIGN_OR_RETURN(SessionGpu::Begun begun, gpu_.Begin(request, message.descriptors.size()));
+  KVKEEP_ASSIGN_OR_RETURN(SessionGpu::Begun begun,
+                          regions_.Begin(request, message.descriptors.size()));
   ExpendableFd descriptor;
   if (!message.descriptors.empty()) {
     descriptor = ExpendableFd(std::move(message.descriptors[0]), session_->identity().closes);
@@ -56,22 +64,22 @@ absl::Status LocalPeer::RegisterGpu(local::Message& message) {
         hold.reset();
         context->loop->Post(
             [weak, number, id, status = registered.status(), region = std::move(region)]() mutable {
-              const std::shared_ptr<LocalPeer> self = weak.lock();
-              if (self != nullptr) self->OnGpuRegistered(id, number, status, std::move(region));
+              const std::shared_ptr<PeerGpu> self = weak.lock();
+              if (self != nullptr) self->OnRegistered(id, number, status, std::move(region));
             });
       });
   return absl::OkStatus();
 }
 
-void LocalPeer::OnGpuRegistered(uint64_t id, uint32_t number, const absl::Status& status,
-                                GpuRegionPtr region) {
+void PeerGpu::OnRegistered(uint64_t id, uint32_t number, const absl::Status& status,
+                           GpuRegionPtr region) {
   if (session_->ended()) return;
   if (session_->revoked()) {
     replies_->SendError(Kind::kRegisterGpuMemory, id,
                         absl::FailedPreconditionError("the session was revoked meanwhile"));
     return;
   }
-  gpu_.End(number, std::move(region));
+  regions_.End(number, std::move(region));
   if (!status.ok()) {
     context_->counters->gpu_refusals.fetch_add(1, std::memory_order_relaxed);
     replies_->SendError(Kind::kRegisterGpuMemory, id, status);
@@ -88,50 +96,58 @@ void LocalPeer::OnGpuRegistered(uint64_t id, uint32_t number, const absl::Status
   replies_->Send();
 }
 
-absl::Status LocalPeer::UnregisterGpu(const local::Message& message) {
+absl::Status PeerGpu::Unregister(const local::Message& message) {
   local::UnregisterGpuMemory request;
   KVKEEP_RETURN_IF_ERROR(ReadWhole(message, "UnregisterGpuMemory", &request));
   KVKEEP_ASSIGN_OR_RETURN(const GpuRegionPtr region,
-                          gpu_.Take(request.registration, request.generation));
+                          regions_.Take(request.registration, request.generation));
   region->Close([loop = context_->loop, weak = weak_from_this(), id = message.id] {
     loop->Post([weak, id] {
-      const std::shared_ptr<LocalPeer> self = weak.lock();
-      if (self == nullptr || self->session_->ended()) return;
-      self->replies_->Start(Kind::kUnregisterGpuMemory, id);
-      self->replies_->Send();
+      if (const std::shared_ptr<PeerGpu> self = weak.lock()) self->OnUnregistered(id);
     });
   });
   return absl::OkStatus();
 }
 
-absl::Status LocalPeer::GetToGpu(const local::Message& message) {
+void PeerGpu::OnUnregistered(uint64_t id) {
+  if (session_->ended()) return;
+  replies_->Start(Kind::kUnregisterGpuMemory, id);
+  replies_->Send();
+}
+
+absl::Status PeerGpu::Get(const local::Message& message) {
   const auto skips = session_->version() >= local::kSkippedBytesSince ? GpuRuns::Skips::kAllowed
                                                                       : GpuRuns::Skips::kNever;
   KVKEEP_ASSIGN_OR_RETURN(GpuGetPlan plan,
-                          GpuGetPlan::Parse(message.body, context_->limits, gpu_, skips));
+                          GpuGetPlan::Parse(message.body, context_->limits, regions_, skips));
   KVKEEP_RETURN_IF_ERROR(session_->PartsOf(plan.ns).status());
   KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, session_->HoldFor(message.body.size()));
-  const uint64_t number = next_job_++;
+  const uint64_t number = next_number_++;
   auto get = std::make_shared<GpuGet>(context_, std::move(plan), [weak = weak_from_this(), number] {
-    const std::shared_ptr<LocalPeer> self = weak.lock();
-    if (self != nullptr) self->OnGpuGetDone(number);
+    const std::shared_ptr<PeerGpu> self = weak.lock();
+    if (self != nullptr) self->OnGetDone(number);
   });
   KVKEEP_RETURN_IF_ERROR(get->Start(session_->token()));
-  gpu_gets_[number] = {.id = message.id,
-                       .began = replies_->began(),
-                       .held = std::make_shared<MessageHold>(std::move(hold)),
-                       .get = std::move(get)};
+  gets_.emplace(number, Getting{.id = message.id,
+                                .began = replies_->began(),
+                                .held = std::move(hold),
+                                .get = std::move(get)});
   return absl::OkStatus();
 }
 
-void LocalPeer::OnGpuGetDone(uint64_t number) {
-  const auto found = gpu_gets_.find(number);
-  if (found == gpu_gets_.end()) return;  // the connection ended
-  const PeerGpuGet job = std::move(found->second);
-  gpu_gets_.erase(found);
+void PeerGpu::OnGetDone(uint64_t number) {
+  const auto found = gets_.find(number);
+  if (found == gets_.end()) return;  // the connection ended
+  const Getting job = std::move(found->second);
+  gets_.erase(found);
   job.get->AppendAnswers(&replies_->Start(Kind::kGetToGpu, job.id));
   replies_->Send();
   replies_->NoteEnd(Operation::kGet, absl::StatusCode::kOk, job.began, job.get->chunks());
+}
+
+void PeerGpu::Cancel() {
+  for (const auto& [number, job] : gets_) job.get->Cancel();
+  regions_.Clear();
 }
 
 }  // namespace kvkeep

@@ -1,10 +1,11 @@
-// LocalPeer: requests about keys.
+#include "server/local/peer_keys.h"
+
 #include <absl/strings/str_cat.h>
 
 #include <cstring>
 #include <utility>
 
-#include "server/local/peer.h"
+#include "server/local/peer_scratch.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/wire_time.h"
@@ -13,61 +14,90 @@ namespace kvkeep {
 
 using local::Kind;
 
-absl::Status LocalPeer::Keys(const local::Message& message) {
+PeerKeys::PeerKeys(std::shared_ptr<const LocalContext> context,
+                   std::shared_ptr<PeerSession> session, std::shared_ptr<PeerReplies> replies)
+    : context_(std::move(context)),
+      session_(std::move(session)),
+      replies_(std::move(replies)),
+      call_(context_->scratch->call),
+      places_(context_->scratch->places),
+      runs_(context_->scratch->runs) {}
+
+absl::StatusOr<PeerKeys::Answered> PeerKeys::Serve(const local::Message& message) {
   const Kind kind = static_cast<Kind>(message.kind);
   KVKEEP_RETURN_IF_ERROR(call_.Parse(kind, message.body));
   DoReleases();
   if (kind == Kind::kRelease) {
     replies_->Start(kind, message.id);
     replies_->Send();
-    return absl::OkStatus();
+    return Answered::kNow;
   }
   KVKEEP_RETURN_IF_ERROR(ResolveParts());
-  if (kind == Kind::kLookup || kind == Kind::kGet) {
-    if (call_.asks_remote() && context_->store->reaches_beyond()) return LookupBeyond(message);
-    KVKEEP_ASSIGN_OR_RETURN(const LookupResult found,
-                            context_->store->Lookup(session_->token(), call_.lookup()));
-    return ReplyLookup(kind, message.id, found, /*searched=*/false);
-  }
-  if (kind == Kind::kPrefetch) {
-    KVKEEP_ASSIGN_OR_RETURN(const PrefetchResult result,
-                            context_->store->Prefetch(session_->token(), call_.chunks()));
-    replies_->Start(kind, message.id)
-        .Append(local::PrefetchReply{.started_chunks = result.started_chunks,
-                                     .ready_chunks = result.ready_chunks});
-  } else if (kind == Kind::kDelete) {
-    return Delete(message.id);
-  } else {
-    KVKEEP_ASSIGN_OR_RETURN(const uint64_t chunks,
-                            context_->store->Touch(session_->token(), call_.chunks()));
-    replies_->Start(kind, message.id).Append(local::CountReply{.chunks = chunks});
-  }
-  replies_->Send();
+  if (kind == Kind::kDelete) return Delete(message.id);
+  if (kind == Kind::kPrefetch) return Prefetch(message.id);
+  if (kind == Kind::kTouch) return Touch(message.id);
+  if (call_.asks_remote() && context_->store->reaches_beyond()) return LookupBeyond(message);
+  KVKEEP_ASSIGN_OR_RETURN(const LookupResult found,
+                          context_->store->Lookup(session_->token(), call_.lookup()));
+  KVKEEP_RETURN_IF_ERROR(ReplyLookup(kind, message.id, found, /*searched=*/false));
+  return Answered::kNow;
+}
+
+absl::Status PeerKeys::ResolveParts() {
+  KVKEEP_ASSIGN_OR_RETURN(const uint32_t parts, session_->PartsOf(call_.ns()));
+  if (!call_.names_parts()) call_.NameAllParts(parts);
   return absl::OkStatus();
 }
 
-// Answers on the loop's thread, once a kill could not bring the chunks back.
-absl::Status LocalPeer::Delete(uint64_t id) {
+// An unknown lease does not fail the request.
+void PeerKeys::DoReleases() {
+  for (const local::ReleaseEntry& entry : call_.releases()) {
+    const LeaseId lease(entry.lease);
+    if (!session_->leases().contains(lease)) continue;
+    context_->store->Release(session_->token(), lease, entry.keep_keys).IgnoreError();
+    session_->leases().Release(lease, entry.keep_keys);
+  }
+}
+
+absl::StatusOr<PeerKeys::Answered> PeerKeys::Prefetch(uint64_t id) {
+  KVKEEP_ASSIGN_OR_RETURN(const PrefetchResult result,
+                          context_->store->Prefetch(session_->token(), call_.chunks()));
+  replies_->Start(Kind::kPrefetch, id)
+      .Append(local::PrefetchReply{.started_chunks = result.started_chunks,
+                                   .ready_chunks = result.ready_chunks});
+  replies_->Send();
+  return Answered::kNow;
+}
+
+absl::StatusOr<PeerKeys::Answered> PeerKeys::Touch(uint64_t id) {
+  KVKEEP_ASSIGN_OR_RETURN(const uint64_t chunks,
+                          context_->store->Touch(session_->token(), call_.chunks()));
+  replies_->Start(Kind::kTouch, id).Append(local::CountReply{.chunks = chunks});
+  replies_->Send();
+  return Answered::kNow;
+}
+
+// ---------------------------------------------------------------- answered later
+
+absl::StatusOr<PeerKeys::Answered> PeerKeys::Delete(uint64_t id) {
   KVKEEP_ASSIGN_OR_RETURN(const uint64_t chunks,
                           context_->store->Delete(session_->token(), call_.chunks()));
-  const uint64_t number = next_job_++;
-  deleting_[number] = {
-      .id = id, .began = replies_->began(), .keys = call_.chunks().keys.size(), .chunks = chunks};
-  answered_later_ = true;
+  const uint64_t number = next_number_++;
+  deleting_[number] = {.id = id, .began = replies_->began(), .keys = keys(), .chunks = chunks};
   context_->store->WhenDeleted(
-      /*durable=*/false, [weak = weak_from_this(), loop = context_->loop,
-                          number](const absl::Status& status) {
+      /*durable=*/false,
+      [weak = weak_from_this(), loop = context_->loop, number](const absl::Status& status) {
         loop->Post([weak, number, status] {
-          if (const std::shared_ptr<LocalPeer> self = weak.lock()) self->OnDeleted(number, status);
+          if (const std::shared_ptr<PeerKeys> self = weak.lock()) self->OnDeleted(number, status);
         });
       });
-  return absl::OkStatus();
+  return Answered::kLater;
 }
 
-void LocalPeer::OnDeleted(uint64_t number, const absl::Status& status) {
+void PeerKeys::OnDeleted(uint64_t number, const absl::Status& status) {
   const auto found = deleting_.find(number);
   if (found == deleting_.end()) return;  // the connection ended
-  const PeerDeleting deleting = found->second;
+  const Deleting deleting = found->second;
   deleting_.erase(found);
   if (status.ok()) {
     replies_->Start(Kind::kDelete, deleting.id)
@@ -79,24 +109,66 @@ void LocalPeer::OnDeleted(uint64_t number, const absl::Status& status) {
   replies_->NoteEnd(Operation::kDelete, status.code(), deleting.began, deleting.keys);
 }
 
-absl::Status LocalPeer::ResolveParts() {
-  KVKEEP_ASSIGN_OR_RETURN(const uint32_t parts, session_->PartsOf(call_.ns()));
-  if (!call_.names_parts()) call_.NameAllParts(parts);
-  return absl::OkStatus();
-}
-
-// An unknown lease does not fail the request.
-void LocalPeer::DoReleases() {
-  for (const local::ReleaseEntry& entry : call_.releases()) {
-    const LeaseId lease(entry.lease);
-    if (!session_->leases().contains(lease)) continue;
-    context_->store->Release(session_->token(), lease, entry.keep_keys).IgnoreError();
-    session_->leases().Release(lease, entry.keep_keys);
+absl::StatusOr<PeerKeys::Answered> PeerKeys::LookupBeyond(const local::Message& message) {
+  const auto kind = static_cast<Kind>(message.kind);
+  // A request that may not be kept is answered from what is here.
+  absl::StatusOr<MessageHold> hold = session_->HoldFor(message.body.size());
+  const uint64_t number = next_number_++;
+  const auto searched = [weak = weak_from_this(), loop = context_->loop, number] {
+    loop->Post([weak, number] {
+      if (const std::shared_ptr<PeerKeys> self = weak.lock()) self->OnSearched(number);
+    });
+  };
+  Store& store = *context_->store;
+  const auto result = hold.ok() ? store.LookupOrSearch(session_->token(), call_.lookup(), searched)
+                                : store.Lookup(session_->token(), call_.lookup());
+  if (result.has_value()) {
+    KVKEEP_RETURN_IF_ERROR(result->status());
+    KVKEEP_RETURN_IF_ERROR(ReplyLookup(kind, message.id, **result, /*searched=*/false));
+    return Answered::kNow;
   }
+  // The end of the search is posted to this thread, so it finds what is noted here.
+  searching_.emplace(number, Searching{.kind = kind,
+                                       .id = message.id,
+                                       .began = replies_->began(),
+                                       .held = *std::move(hold),
+                                       .body = {message.body.begin(), message.body.end()}});
+  return Answered::kLater;
 }
 
-absl::Status LocalPeer::ReplyLookup(Kind kind, uint64_t id, const LookupResult& found,
-                                    bool searched) {
+void PeerKeys::OnSearched(uint64_t number) {
+  const auto found = searching_.find(number);
+  if (found == searching_.end()) return;  // the connection ended
+  const Searching searching = std::move(found->second);
+  searching_.erase(found);
+  const absl::Status status = LookAgain(searching);
+  if (!status.ok()) replies_->SendError(searching.kind, searching.id, status);
+  const Operation operation =
+      searching.kind == Kind::kLookup ? Operation::kLookup : Operation::kGet;
+  replies_->NoteEnd(operation, status.code(), searching.began, keys());
+}
+
+absl::Status PeerKeys::LookAgain(const Searching& searching) {
+  if (!session_->open()) return absl::FailedPreconditionError("the session was revoked");
+  // Other calls came meanwhile.
+  KVKEEP_RETURN_IF_ERROR(call_.Parse(searching.kind, searching.body));
+  KVKEEP_RETURN_IF_ERROR(ResolveParts());
+  LookupRequest request = call_.lookup();
+  request.after_search = true;
+  KVKEEP_ASSIGN_OR_RETURN(const LookupResult found,
+                          context_->store->Lookup(session_->token(), request));
+  return ReplyLookup(searching.kind, searching.id, found, /*searched=*/true);
+}
+
+void PeerKeys::End() {
+  searching_.clear();
+  deleting_.clear();
+}
+
+// ---------------------------------------------------------------- the reply to a lookup
+
+absl::Status PeerKeys::ReplyLookup(Kind kind, uint64_t id, const LookupResult& found,
+                                   bool searched) {
   places_.clear();
   runs_.clear();
   bool known = false;
@@ -158,7 +230,7 @@ absl::Status LocalPeer::ReplyLookup(Kind kind, uint64_t id, const LookupResult& 
   return absl::OkStatus();
 }
 
-absl::Status LocalPeer::AddPlaces(const LookupResult& found) {
+absl::Status PeerKeys::AddPlaces(const LookupResult& found) {
   const ChunkSet chunks = call_.chunks();
   const uint64_t segment_blocks = context_->arena->segment_blocks().value();
   places_.reserve(found.places.size());
@@ -192,7 +264,7 @@ absl::Status LocalPeer::AddPlaces(const LookupResult& found) {
 }
 
 // The call failed: gives back what it leased; an earlier call's lease stays.
-void LocalPeer::UndoLease(const LookupResult& found, bool known) {
+void PeerKeys::UndoLease(const LookupResult& found, bool known) {
   if (known || found.lease.value() == 0) return;
   context_->store->Release(session_->token(), found.lease, 0).IgnoreError();
   session_->leases().Release(found.lease, 0);

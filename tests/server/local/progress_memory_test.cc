@@ -12,7 +12,7 @@
 namespace kvkeep {
 namespace {
 
-constexpr size_t kBytes = local::kProgressWords * sizeof(local::ProgressWord);
+constexpr size_t kWordsBytes = local::kProgressWords * sizeof(local::ProgressWord);
 
 }  // namespace
 
@@ -38,7 +38,7 @@ TEST_CASE("a client reads the words and can change nothing about them") {
   const uint32_t word = *(**memory).TakeWord();
   const absl::StatusOr<UniqueFd> fd = (**memory).OpenForClient();
   REQUIRE(fd.ok());
-  void* const mapped = mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, fd->get(), 0);
+  void* const mapped = mmap(nullptr, kWordsBytes, PROT_READ, MAP_SHARED, fd->get(), 0);
   REQUIRE(mapped != MAP_FAILED);
   const auto* words = static_cast<const volatile local::ProgressWord*>(mapped);
   CHECK(words[word] == 0);
@@ -48,20 +48,21 @@ TEST_CASE("a client reads the words and can change nothing about them") {
   (**memory).EndSession();
   CHECK(words[0] == 1);
 
-  CHECK(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0) == MAP_FAILED);
-  CHECK(mprotect(mapped, kBytes, PROT_READ | PROT_WRITE) != 0);
+  CHECK(mmap(nullptr, kWordsBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0) == MAP_FAILED);
+  CHECK(mprotect(mapped, kWordsBytes, PROT_READ | PROT_WRITE) != 0);
   CHECK(ftruncate(fd->get(), 0) != 0);
   CHECK(fallocate(fd->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) != 0);
-  CHECK(madvise(mapped, kBytes, MADV_REMOVE) != 0);
+  CHECK(madvise(mapped, kWordsBytes, MADV_REMOVE) != 0);
   // Even by one who may reopen it.
   const UniqueFd again(open(("/proc/self/fd/" + std::to_string(fd->get())).c_str(), O_RDWR));
   if (again.valid()) {
-    CHECK(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, again.get(), 0) == MAP_FAILED);
+    CHECK(mmap(nullptr, kWordsBytes, PROT_READ | PROT_WRITE, MAP_SHARED, again.get(), 0) ==
+          MAP_FAILED);
     CHECK(write(again.get(), "x", 1) < 0);
     CHECK(ftruncate(again.get(), 0) != 0);
     CHECK(fallocate(again.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) != 0);
   }
-  munmap(mapped, kBytes);
+  munmap(mapped, kWordsBytes);
 }
 
 TEST_CASE("a word that is taken again begins at zero") {

@@ -38,8 +38,8 @@ struct SourcePut final : PutSource::Put {
 };
 
 // A put in parts of which the test writes the word.
-struct PartsRow {
-  PartsRow() {
+struct PartsPut {
+  PartsPut() {
     REQUIRE(memory.BeginStaging().ok());
     StagingMemory::Make(t.context, nullptr, {.bytes = 8 * kMiB, .most_bytes = kGiB, .named = true},
                         [this](absl::StatusOr<std::shared_ptr<StagingMemory>> made) {
@@ -78,7 +78,7 @@ struct PartsRow {
 }  // namespace
 
 TEST_CASE("parts: a piece is ready once the word says that all of it is there") {
-  PartsRow p;
+  PartsPut p;
   const std::vector<PutPiece> pieces = {{0, 0}, {0, 1}, {0, 2}, {0, 3}};
   p.source->Fetch(pieces);
   p.t.RunAll();
@@ -89,7 +89,7 @@ TEST_CASE("parts: a piece is ready once the word says that all of it is there") 
   p.LookAt(2 * kMiB + 1);
   CHECK(p.put.Take() == "ready:2 ");
   CHECK(p.source->awaited_piece() == 2);
-  p.LookAt(PartsRow::kBytesOfAll);
+  p.LookAt(PartsPut::kBytesOfAll);
   CHECK(p.put.Take() == "ready:all ");
   CHECK_FALSE(p.source->awaited_piece().has_value());
   p.LookAt(0);  // nobody looks any more
@@ -99,7 +99,7 @@ TEST_CASE("parts: a piece is ready once the word says that all of it is there") 
 }
 
 TEST_CASE("parts: looks that are asked for while one is under way are one that follows it") {
-  PartsRow p;
+  PartsPut p;
   p.SetWord(kMiB);
   for (int i = 0; i < 5; ++i) p.source->Look();
   CHECK(p.put.held.use_count() == 2);
@@ -109,7 +109,7 @@ TEST_CASE("parts: looks that are asked for while one is under way are one that f
 }
 
 TEST_CASE("parts: the put hears that bytes are lost before their pieces count as ready") {
-  PartsRow p;
+  PartsPut p;
   p.LookAt(kMiB);
   p.put.Take();
   SECTION("given up, while a look is under way") {
@@ -125,7 +125,7 @@ TEST_CASE("parts: the put hears that bytes are lost before their pieces count as
     CHECK(p.put.lost.message() == "a put in parts: 1048575 bytes after 1048576, of 3146505");
   }
   SECTION("the word is above the payload") {
-    p.LookAt(PartsRow::kBytesOfAll + 1);
+    p.LookAt(PartsPut::kBytesOfAll + 1);
     CHECK(p.put.Take() == "lost:0 ready:all ");
   }
   CHECK_FALSE(p.source->awaited_piece().has_value());
@@ -135,7 +135,7 @@ TEST_CASE("parts: the put hears that bytes are lost before their pieces count as
 }
 
 TEST_CASE("parts: a put that is cancelled loses nothing, and one that lets go looks no more") {
-  PartsRow p;
+  PartsPut p;
   SECTION("cancelled") {
     p.source->Cancel();
     CHECK(p.put.Take() == "ready:all ");
@@ -149,7 +149,7 @@ TEST_CASE("parts: a put that is cancelled loses nothing, and one that lets go lo
 }
 
 TEST_CASE("parts: a look lets go of the memory before it tells, so the client may get other") {
-  PartsRow p;
+  PartsPut p;
   p.source->Look();
   p.source->Drop();
   CHECK(absl::IsFailedPrecondition(p.memory.BeginStaging().status()));
@@ -166,8 +166,8 @@ WorldOptions OneSegment() {
 }
 
 // A put of 9 and of 3 pieces, which the GPU brings by two copies: 8 pieces, and 4.
-struct GpuRow {
-  GpuRow() {
+struct GpuPut {
+  GpuPut() {
     const uint64_t number = t.device().Allocate(std::vector<std::byte>(12 * kMiB));
     t.device().Hold(true);
     const local::RegisterGpuMemory request = GpuTester::Registration(number, 12 * kMiB);
@@ -212,7 +212,7 @@ struct GpuRow {
 }  // namespace
 
 TEST_CASE("gpu: pieces become ready in order, whatever copy ends first, and rounds count on") {
-  GpuRow g;
+  GpuPut g;
   g.source->Fetch(g.pieces);
   REQUIRE(g.t.device().held() == 2);
   CHECK(g.End({}, 1) == "ready:0 ");
@@ -223,14 +223,14 @@ TEST_CASE("gpu: pieces become ready in order, whatever copy ends first, and roun
 }
 
 TEST_CASE("gpu: a copy that came too late, or never, loses each of its chunks once") {
-  GpuRow g;
+  GpuPut g;
   g.source->Fetch(g.pieces);
   CHECK(g.End({.status = absl::DeadlineExceededError("late")}, 1) == "lost:0 lost:1 ready:0 ");
   CHECK(g.End({.status = absl::UnavailableError("broken")}, 0) == "lost:0 fetched ready:12 ");
 }
 
 TEST_CASE("gpu: a copy without an end keeps the put for ever, and the round never ends") {
-  GpuRow g;
+  GpuPut g;
   g.source->Fetch(g.pieces);
   const CopyEnd hangs{.status = absl::DeadlineExceededError("hangs"), .fenced = false};
   SECTION("it is the last one") {
@@ -248,7 +248,7 @@ TEST_CASE("gpu: a copy without an end keeps the put for ever, and the round neve
 }
 
 TEST_CASE("gpu: after the end of the session no copy begins") {
-  GpuRow g;
+  GpuPut g;
   g.source->Cancel();
   g.source->Fetch(g.pieces);
   CHECK(g.t.device().held() == 0);
