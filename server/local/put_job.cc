@@ -15,7 +15,6 @@ namespace {
 
 // Tasks of one put at a time.
 const size_t kParallelTasks = std::clamp<size_t>(std::thread::hardware_concurrency(), 4, 8);
-constexpr size_t kMaxPiecesPerTask = 64;
 // Each chunk is sealed, each run read by a call: what the loop does of them.
 constexpr size_t kLoopChunks = 4, kLoopRuns = 64;
 constexpr size_t kMaxMessageBytes = 512;  // of one answer
@@ -40,6 +39,7 @@ PutJob::PutJob(std::shared_ptr<const LocalContext> context, PutPlan plan, Callba
       callbacks_(std::move(callbacks)),
       chunks_(plan_.chunks().size()),
       source_(MakePutSource(context_, &plan_, this)),
+      tasks_(kParallelTasks),
       copying_(std::in_place, &context_->counters->puts_copying) {}
 
 absl::Status PutJob::Reserve(const SessionToken& session, bool may_wait) {
@@ -49,7 +49,7 @@ absl::Status PutJob::Reserve(const SessionToken& session, bool may_wait) {
     if (!answered) break;
     may_wait = may_wait || chunks_[next_chunk_].put.reservation();
   }
-  PlanTasks(first);
+  PlanRound(first);
   return absl::OkStatus();
 }
 
@@ -82,46 +82,28 @@ absl::StatusOr<bool> PutJob::ReserveChunk(const SessionToken& session, size_t in
   return true;
 }
 
-void PutJob::PlanTasks(size_t first_chunk) {
-  MutexLock lock(&mu_);
-  pieces_before_ += pieces_.size();
-  pieces_.clear();
-  task_starts_.clear();
-  uint64_t task_bytes = 0;
+void PutJob::PlanRound(size_t first_chunk) {
+  std::vector<PutPiece> pieces;
   for (auto c = static_cast<uint32_t>(first_chunk); c < next_chunk_; ++c) {
     if (!chunks_[c].put.reservation()) continue;
-    const ImageShape& shape = chunks_[c].put.reservation().shape();
-    chunks_[c].pieces_left.store(static_cast<uint32_t>(shape.pieces()), std::memory_order_relaxed);
-    for (uint32_t p = 0; p < shape.pieces(); ++p) {
-      const uint64_t bytes = PieceSize(shape.payload_bytes, p);
-      const bool full = task_starts_.empty() || task_bytes + bytes > kPieceBytes ||
-                        pieces_.size() - task_starts_.back() >= kMaxPiecesPerTask;
-      if (full) {
-        task_starts_.push_back(pieces_.size());
-        task_bytes = 0;
-      }
-      task_bytes += bytes;
-      pieces_.push_back({.chunk = c, .piece = p});
-    }
+    const auto count = static_cast<uint32_t>(chunks_[c].put.reservation().shape().pieces());
+    chunks_[c].pieces_left.store(count, std::memory_order_relaxed);
+    for (uint32_t p = 0; p < count; ++p) pieces.push_back({.chunk = c, .piece = p});
   }
-  pieces_left_.store(pieces_.size(), std::memory_order_relaxed);
-  task_starts_.push_back(pieces_.size());
-  next_task_ = posted_tasks_ = running_ = ready_tasks_ = 0;
-  NoteReadyTasks();
+  tasks_.Plan(std::move(pieces), [this](const PutPiece& piece) {
+    return PieceSize(plan_.chunks()[piece.chunk].payload_bytes, piece.piece);
+  });
 }
 
 bool PutJob::Copy(bool on_loop) {
   const bool small = on_loop && IsSmall();
-  if (pieces_.empty()) {
+  if (tasks_.pieces().empty()) {
     OnCopied();
   } else if (small) {
-    {
-      MutexLock lock(&mu_);
-      ready_tasks_ = posted_tasks_ = running_ = 1;
-    }
+    tasks_.PostOnly();
     RunTasks(PutSource::Wait::kNever);  // the loop waits for nobody
   } else {
-    source_->Fetch(pieces_);
+    source_->Fetch(tasks_.pieces());
     PostTasks();
   }
   return small;
@@ -139,19 +121,8 @@ const ExtentList& PutJob::extents(size_t chunk) const {
 }
 
 void PutJob::OnReady(size_t pieces) {
-  {
-    MutexLock lock(&mu_);
-    ready_pieces_ = std::max(ready_pieces_, pieces);
-    NoteReadyTasks();
-  }
+  tasks_.NoteReady(pieces);
   PostTasks();
-}
-
-void PutJob::NoteReadyTasks() {
-  while (ready_tasks_ + 1 < task_starts_.size() &&
-         pieces_before_ + task_starts_[ready_tasks_ + 1] <= ready_pieces_) {
-    ++ready_tasks_;
-  }
 }
 
 void PutJob::Lose(size_t chunk, const absl::Status& why) {
@@ -173,14 +144,9 @@ void PutJob::DropMemory() {
 // ---------------------------------------------------------------- copies
 
 bool PutJob::IsSmall() {
-  if (!source_->MayFillOnLoop()) return false;
-  {
-    MutexLock lock(&mu_);
-    const bool one_task = task_starts_.size() == 2;
-    if (!one_task) return false;
-  }
+  if (!source_->MayFillOnLoop() || tasks_.count() != 1) return false;
   uint64_t chunks = 0, runs = 0, image_bytes = 0;
-  for (const PutPiece& piece : pieces_) {
+  for (const PutPiece& piece : tasks_.pieces()) {
     if (piece.piece > 0) continue;
     ++chunks;
     runs += plan_.chunks()[piece.chunk].runs;
@@ -192,14 +158,7 @@ bool PutJob::IsSmall() {
 }
 
 void PutJob::PostTasks() {
-  size_t more = 0;
-  {
-    MutexLock lock(&mu_);
-    more = std::min(ready_tasks_ - posted_tasks_, kParallelTasks - running_);
-    posted_tasks_ += more;
-    running_ += more;
-  }
-  for (; more > 0; --more) {
+  for (size_t more = tasks_.Post(); more > 0; --more) {
     context_->copy_executor->Post(
         [self = shared_from_this()] { self->RunTasks(PutSource::Wait::kMay); });
   }
@@ -209,20 +168,11 @@ void PutJob::RunTasks(PutSource::Wait wait) {
   const size_t most = source_->tasks_a_run();
   bool again = true;
   for (size_t run = 1; again; ++run) {
-    size_t begin = 0, end = 0;
-    {
-      MutexLock lock(&mu_);
-      begin = task_starts_[next_task_];
-      end = task_starts_[++next_task_];
-    }
-    for (size_t i = begin; i < end; ++i) CopyPiece(pieces_[i], wait);
-    {
-      MutexLock lock(&mu_);
-      again = run < most && posted_tasks_ < ready_tasks_;
-      (again ? ++posted_tasks_ : --running_);
-    }
+    const std::span<const PutPiece> task = tasks_.Take();
+    for (const PutPiece& piece : task) CopyPiece(piece, wait);
+    again = tasks_.End(run < most);
     if (!again) PostTasks();
-    if (pieces_left_.fetch_sub(end - begin, std::memory_order_acq_rel) == end - begin) OnCopied();
+    if (tasks_.NoteDone(task.size())) OnCopied();
   }
 }
 

@@ -9,9 +9,9 @@
 // next ones. Nearly always one round does it. New and Reserve run on the loop, between rounds.
 //
 // Small chunks share a task, large ones are split by pieces, so all copy threads work on one. A
-// task is about a piece; a thread does a few of one put, then others get their turn. A round that
-// is small enough is copied on the loop (LocalLimits::loop_copy_bytes). A chunk is sealed by the
-// thread that copied its last piece. The callbacks run on the loop, never within a call.
+// thread does a few tasks of one put, then others get their turn. A round that is small enough is
+// copied on the loop (LocalLimits::loop_copy_bytes). A chunk is sealed by the thread that copied
+// its last piece. The callbacks run on the loop, never within a call.
 #pragma once
 
 #include <absl/status/status.h>
@@ -26,6 +26,7 @@
 #include "proto/local/message.h"
 #include "server/local/put_plan.h"
 #include "server/local/put_source.h"
+#include "server/local/put_tasks.h"
 #include "server/requests/chunk_put.h"
 #include "server/requests/gauge.h"
 #include "tiers/base/mutex.h"
@@ -51,7 +52,7 @@ class PutJob : public std::enable_shared_from_this<PutJob>, private PutSource::P
   // True if chunks remain unreserved.
   bool waits() const { return next_chunk_ < chunks_.size(); }
   // True if there is a round to copy.
-  bool reserved() const { return !pieces_.empty() || !waits(); }
+  bool reserved() const { return !tasks_.pieces().empty() || !waits(); }
   // Copies the round; on the loop thread if `on_loop` and the round is small. Returns true if it
   // was copied there. REQUIRES: reserved(), and the round before is over.
   bool Copy(bool on_loop);
@@ -86,15 +87,13 @@ class PutJob : public std::enable_shared_from_this<PutJob>, private PutSource::P
 
   // False: it waits.
   absl::StatusOr<bool> ReserveChunk(const SessionToken& session, size_t index, bool may_wait);
-  void PlanTasks(size_t first_chunk);
+  void PlanRound(size_t first_chunk);
   // Called when the client's memory is no longer read; tells the client once, if it must be told.
   void DropMemory();
   // This round may be copied on the loop.
   bool IsSmall();
-  // Posts what may run, as many as are wanted at a time.
   void PostTasks();
   void RunTasks(PutSource::Wait wait);
-  void NoteReadyTasks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CopyPiece(const PutPiece& piece, PutSource::Wait wait);
   void FinishChunk(size_t index);
   void OnCopied();
@@ -107,23 +106,15 @@ class PutJob : public std::enable_shared_from_this<PutJob>, private PutSource::P
   const Callbacks callbacks_;
   std::vector<Chunk> chunks_;
   const std::unique_ptr<PutSource> source_;
-  size_t next_chunk_ = 0;         // not reserved yet
-  std::vector<PutPiece> pieces_;  // of this round
-  bool dropped_ = false;          // and told
+  size_t next_chunk_ = 0;  // not reserved yet
+  PutTasks tasks_;         // of this round
+  bool dropped_ = false;   // and told
   std::optional<GaugeHold> copying_;
 
   std::atomic<bool> cancelled_{false};
-  std::atomic<size_t> pieces_left_{0};
   std::atomic<size_t> durable_left_{0};
 
   Mutex mu_;
-  std::vector<size_t> task_starts_ ABSL_GUARDED_BY(mu_);  // in pieces_; one more: the end
-  size_t pieces_before_ ABSL_GUARDED_BY(mu_) = 0;         // those of earlier rounds
-  size_t ready_pieces_ ABSL_GUARDED_BY(mu_) = 0;          // of all rounds, the leading ones
-  // Tasks of this round that began, were posted, may be posted.
-  size_t next_task_ ABSL_GUARDED_BY(mu_) = 0;
-  size_t posted_tasks_ ABSL_GUARDED_BY(mu_) = 0;
-  size_t ready_tasks_ ABSL_GUARDED_BY(mu_) = 0, running_ ABSL_GUARDED_BY(mu_) = 0;
   // First failure of each chunk that failed; written while it is copied.
   std::vector<std::pair<size_t, absl::Status>> failures_ ABSL_GUARDED_BY(mu_);
   absl::Status seal_failure_ ABSL_GUARDED_BY(mu_);
