@@ -78,10 +78,10 @@ absl::Status LocalPeer::CheckMayAsk(const local::Message& message) const {
     return absl::FailedPreconditionError(
         "the session was revoked, as its client did not respond; connect anew");
   }
-  if (session_->version() < FirstVersion(static_cast<Kind>(message.kind)))
-    return Unknown(message.kind);
-  if (static_cast<Kind>(message.kind) == Kind::kRegisterGpuMemory) return absl::OkStatus();
-  const bool takes_one = static_cast<Kind>(message.kind) == Kind::kRegisterMemory;
+  const Kind kind = static_cast<Kind>(message.kind);
+  if (session_->version() < FirstVersion(kind)) return Unknown(message.kind);
+  if (kind == Kind::kRegisterGpuMemory) return absl::OkStatus();
+  const bool takes_one = kind == Kind::kRegisterMemory;
   if (message.descriptors.size() != (takes_one ? 1 : 0)) {
     return absl::InvalidArgumentError(absl::StrCat(
         message.descriptors.size(), " descriptors came, wanted are ", takes_one ? 1 : 0));
