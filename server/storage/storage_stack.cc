@@ -43,6 +43,12 @@ int CopyThreads(int configured) {
   return std::clamp(cores, 1, kMostCopyThreads);
 }
 
+// Nothing is served yet, so a start may have all cores. More threads than so take no memory faster.
+int StartThreads() {
+  constexpr int kMost = 32;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMost);
+}
+
 absl::StatusOr<Secret> ReadFleetKey(const std::string& path, absl::string_view about) {
   absl::StatusOr<Secret> key = ReadMasterKey(path);
   if (key.ok()) return key;
@@ -204,6 +210,8 @@ absl::Status StorageStack::OpenArena(const DaemonOptions& options) {
   arena.fresh |= !unsure_devices_.empty();
   std::string replaced_because;
   arena.replaced_because = &replaced_because;
+  arena.threads = StartThreads();
+  arena.taken_bytes = &state_->start.memory_bytes;
   const MonotonicTime give_up = RealClock()->Now() + kMemoryPatience;
   absl::StatusOr<std::unique_ptr<Arena>> made = CreateArena(arena, copy_pool_.get());
   if (absl::IsUnavailable(made.status())) {
@@ -211,6 +219,7 @@ absl::Status StorageStack::OpenArena(const DaemonOptions& options) {
   }
   while (absl::IsUnavailable(made.status()) && RealClock()->Now() < give_up) {
     std::this_thread::sleep_for(kMemoryLook);  // for other processes: nobody tells of it
+    state_->start.memory_bytes = 0;
     made = CreateArena(arena, copy_pool_.get());
   }
   KVKEEP_ASSIGN_OR_RETURN(arena_, std::move(made));

@@ -3,7 +3,27 @@
 #include <absl/strings/str_cat.h>
 #include <pthread.h>
 
+#include <utility>
+
+#include "tiers/base/units.h"
+
 namespace kvkeep {
+namespace {
+
+// Says how far a start is; another text each time that it got on.
+std::string Describe(const StartProgress& progress) {
+  std::string told = progress.step.load();
+  const char* before = ": ";
+  const auto add = [&](uint64_t count, absl::string_view what) {
+    if (count > 0) absl::StrAppend(&told, std::exchange(before, ", "), count, what);
+  };
+  add(progress.memory_bytes.load() / kMiB, " MiB taken");
+  add(progress.recovered_images.load(), " chunks found in G2");
+  add(progress.recovered_records.load(), " on devices");
+  return told;
+}
+
+}  // namespace
 
 StartReporter::StartReporter(const ServiceManager* manager, const StartProgress* progress,
                              std::chrono::milliseconds period)
@@ -34,14 +54,10 @@ void StartReporter::Run() {
 }
 
 void StartReporter::Report() {
-  const char* const step = progress_->step.load();
-  const uint64_t records = progress_->recovered_records.load(std::memory_order_relaxed);
-  if (step == last_step_ && records == last_records_) return;  // it does not get on
-  last_step_ = step;
-  last_records_ = records;
-  manager_->TakesLonger(
-      records == 0 ? std::string(step) : absl::StrCat(step, ": ", records, " chunks found so far"),
-      kMoreTime);
+  std::string told = Describe(*progress_);
+  if (told == last_told_) return;  // it does not get on
+  last_told_ = std::move(told);
+  manager_->TakesLonger(last_told_, kMoreTime);
 }
 
 }  // namespace kvkeep

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
+#include <string>
 #include <thread>
 
 #include "server/supervision/service_manager.h"
@@ -32,8 +32,7 @@ class StartReporter {
   const ServiceManager* const manager_;
   const StartProgress* const progress_;
   const std::chrono::milliseconds period_;
-  const char* last_step_ = nullptr;
-  uint64_t last_records_ = 0;
+  std::string last_told_;
   Mutex mu_;
   CondVar stop_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

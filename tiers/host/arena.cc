@@ -3,11 +3,14 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
+#include <atomic>
 #include <utility>
 
 #include "tiers/base/check.h"
 #include "tiers/base/memory_errors.h"
+#include "tiers/base/mutex.h"
 #include "tiers/base/random.h"
+#include "tiers/base/run_on_threads.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena_files.h"
@@ -55,6 +58,11 @@ class SegmentedArena final : public Arena {
 
   std::span<std::byte> Memory(const Extent& extent) override;
   std::span<uint64_t> live_marks() override;
+  bool HasMemory(BlockNumber block) const override {
+    const uint64_t per_segment = segment_blocks().value();
+    return block.value() % per_segment * kBlockBytes <
+           files_->bytes_there(block.value() / per_segment);
+  }
   std::vector<Extent> ToCome() const override;
   std::vector<Extent> TakeMore() override;
   bool SegmentIsWhole(size_t segment) const override {
@@ -244,6 +252,29 @@ absl::StatusOr<Chosen> OpenBacking(const ArenaOptions& options) {
                    absl::StrCat("there is no usable mount (", dirs.status().message(), ")"));
 }
 
+// Maps all segments. An error: of one of them; then others may not have been tried.
+absl::StatusOr<std::vector<Mapping>> MapSegments(const ArenaOptions& options, SegmentFiles& files) {
+  std::vector<Mapping> segments(files.geometry().segment_count());
+  std::atomic<size_t> next = 0;
+  Mutex mu;
+  absl::Status failed;
+  RunOnThreads("kvkeep-arena", options.threads, [&] {
+    for (size_t i = next++; i < segments.size(); i = next++) {
+      absl::StatusOr<Mapping> segment = files.MapSegment(i);
+      if (!segment.ok()) {
+        MutexLock lock(&mu);
+        failed.Update(segment.status());
+        next = segments.size();
+        return;
+      }
+      segments[i] = *std::move(segment);
+      if (options.taken_bytes != nullptr) *options.taken_bytes += files.geometry().bytes_of(i);
+    }
+  });
+  if (!failed.ok()) return failed;
+  return segments;
+}
+
 }  // namespace
 
 absl::Status ArenaOptions::Validate() const {
@@ -268,11 +299,7 @@ absl::StatusOr<std::unique_ptr<Arena>> CreateArena(const ArenaOptions& options,
                                                    Executor* prefault_executor) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
   KVKEEP_ASSIGN_OR_RETURN(Chosen chosen, OpenBacking(options));
-  std::vector<Mapping> segments;
-  for (size_t i = 0; i < chosen.files->geometry().segment_count(); ++i) {
-    KVKEEP_ASSIGN_OR_RETURN(Mapping segment, chosen.files->MapSegment(i));
-    segments.push_back(std::move(segment));
-  }
+  KVKEEP_ASSIGN_OR_RETURN(std::vector<Mapping> segments, MapSegments(options, *chosen.files));
   KVKEEP_ASSIGN_OR_RETURN(Mapping marks, chosen.files->MapMarks());
   KVKEEP_RETURN_IF_ERROR(chosen.files->Finish());
   return std::make_unique<SegmentedArena>(std::move(chosen.files), std::move(segments),

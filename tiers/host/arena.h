@@ -30,6 +30,7 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -62,6 +63,9 @@ struct ArenaOptions {
   // Carries the reason why files of an earlier start were not kept from one attempt to the next: an
   // attempt may remove them and then find no memory. Null: not carried.
   std::string* replaced_because = nullptr;
+  int threads = 1;  // that take memory at once: hugetlbfs clears it meanwhile
+  // Gets the number of bytes that were taken so far; null: not counted.
+  std::atomic<uint64_t>* taken_bytes = nullptr;
 
   absl::Status Validate() const;
 };
@@ -102,6 +106,7 @@ class Arena {
   // daemon.
   virtual std::span<uint64_t> live_marks() = 0;
 
+  virtual bool HasMemory(BlockNumber) const { return true; }
   // Extents that have no memory yet, in order, at most one a segment.
   virtual std::vector<Extent> ToCome() const { return {}; }
   // Takes memory for some of them, as far as there is any, for about a tenth of a second. Returns

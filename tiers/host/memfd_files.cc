@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -49,14 +50,15 @@ absl::StatusOr<UniqueFd> CreateMemfd(const std::string& name, size_t segments) {
 
 class MemfdFiles final : public SegmentFiles {
  public:
-  MemfdFiles(const ArenaGeometry& geometry, const Uuid& uuid) : geometry_(geometry), uuid_(uuid) {}
+  MemfdFiles(const ArenaGeometry& geometry, const Uuid& uuid)
+      : geometry_(geometry), uuid_(uuid), fds_(geometry.segment_count()) {}
 
   const ArenaGeometry& geometry() const override { return geometry_; }
   const Uuid& uuid() const override { return uuid_; }
   absl::StatusOr<Mapping> MapSegment(size_t segment) override;
   absl::StatusOr<Mapping> MapMarks() override { return Mapping(); }
   absl::Status Finish() override {
-    KVKEEP_CHECK(fds_.size() == geometry_.segment_count());
+    KVKEEP_CHECK(mapped_ == geometry_.segment_count());
     return absl::OkStatus();
   }
   absl::StatusOr<int> OpenForClient(size_t segment) override;
@@ -72,10 +74,11 @@ class MemfdFiles final : public SegmentFiles {
   const Uuid uuid_;
   const std::string shmem_enabled_ = ShmemEnabled();
   std::vector<UniqueFd> fds_;
+  std::atomic<size_t> mapped_{0};
 };
 
 absl::StatusOr<Mapping> MemfdFiles::MapSegment(size_t segment) {
-  KVKEEP_CHECK(segment == fds_.size());
+  KVKEEP_CHECK(segment < fds_.size());
   const uint64_t bytes = geometry_.bytes_of(segment);
   const std::string name = absl::StrFormat("kvkeep-g2.%03d", segment);
   KVKEEP_ASSIGN_OR_RETURN(UniqueFd fd, CreateMemfd(name, geometry_.segment_count()));
@@ -92,7 +95,8 @@ absl::StatusOr<Mapping> MemfdFiles::MapSegment(size_t segment) {
                      errno, "; give the arena its two mounts instead"));
   }
   KVKEEP_CHECK((fcntl(fd.get(), F_GET_SEALS) & kSeals) == kSeals);
-  fds_.push_back(std::move(fd));
+  fds_[segment] = std::move(fd);
+  ++mapped_;
   return mapping;
 }
 

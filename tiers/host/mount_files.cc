@@ -18,6 +18,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/memory_errors.h"
+#include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena_files.h"
@@ -47,7 +48,8 @@ class MountFiles final : public SegmentFiles {
       : geometry_(geometry),
         dirs_(std::move(dirs)),
         reuse_(reuse),
-        order_(geometry, dirs_.page_bytes) {}
+        order_(geometry, dirs_.page_bytes),
+        inodes_(geometry.segment_count()) {}
   ~MountFiles() override;
 
   absl::Status Open(RandomSource* random);
@@ -118,13 +120,16 @@ class MountFiles final : public SegmentFiles {
   absl::Status shortage_;            // of memory; OK: all of it is there from the start
   std::atomic<uint64_t> pieces_{0};  // that have memory
   bool finished_ = false;
-  std::vector<std::string> created_;  // names of files made by this start
   std::vector<ino_t> inodes_;         // of the segments, to know them again through readonly_dir
+  std::atomic<size_t> mapped_{0};     // segments
+  Mutex created_mu_;
+  std::vector<std::string> created_ ABSL_GUARDED_BY(created_mu_);  // files made by this start
 };
 
 MountFiles::~MountFiles() {
   // A start that failed halfway gives its memory back; whole arenas stay for the next one.
   if (finished_ || reused_) return;
+  MutexLock lock(&created_mu_);
   for (const std::string& name : created_) unlinkat(dirs_.writable.get(), name.c_str(), 0);
 }
 
@@ -353,7 +358,10 @@ absl::StatusOr<MountFiles::WholeFile> MountFiles::OpenFile(const std::string& na
                      S_IRUSR | S_IWUSR));
   if (!fd.valid()) return Error(absl::StrCat("cannot open ", name), errno);
   if (!reused_) {
-    created_.push_back(name);
+    {
+      MutexLock lock(&created_mu_);
+      created_.push_back(name);
+    }
     if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
       return Error(absl::StrCat("cannot size ", name), errno);
     }
@@ -390,24 +398,25 @@ absl::Status MountFiles::Allocate(int fd, const std::string& name, uint64_t byte
 }
 
 absl::StatusOr<Mapping> MountFiles::MapSegment(size_t segment) {
-  KVKEEP_CHECK(segment == inodes_.size());
+  KVKEEP_CHECK(segment < inodes_.size());
   const uint64_t bytes = geometry_.bytes_of(segment);
   KVKEEP_ASSIGN_OR_RETURN(const WholeFile file,
                           OpenFile(SegmentName(segment), bytes, bytes_there(segment)));
-  inodes_.push_back(file.inode);
+  inodes_[segment] = file.inode;
+  ++mapped_;
   // The mapping keeps the file; the descriptor is not needed again.
   return Mapping::Map(file.fd.get(), bytes, dirs_.page_bytes);
 }
 
 absl::StatusOr<Mapping> MountFiles::MapMarks() {
-  KVKEEP_CHECK(inodes_.size() == geometry_.segment_count() && !finished_);
+  KVKEEP_CHECK(mapped_ == geometry_.segment_count() && !finished_);
   KVKEEP_ASSIGN_OR_RETURN(const WholeFile file,
                           OpenFile(kArenaMarksName, marks_file_bytes(), marks_file_bytes()));
   return Mapping::Map(file.fd.get(), marks_file_bytes(), dirs_.page_bytes);
 }
 
 absl::Status MountFiles::Finish() {
-  KVKEEP_CHECK(inodes_.size() == geometry_.segment_count() && !finished_);
+  KVKEEP_CHECK(mapped_ == geometry_.segment_count() && !finished_);
   if (!shortage_.ok()) {
     TakePieces(order_.pieces());
     // Somebody else took memory after HasRoomFor had seen it.

@@ -1,8 +1,8 @@
 // SegmentFiles: where an arena's segments come from. Two kinds: sealed memfds and files on a mount.
 //
-// The arena calls MapSegment once for every segment, in order, then MapMarks and Finish; after that
-// only bytes_there and OpenForClient, which are thread-safe, and, on one thread, TakeMore. An
-// object destroyed before Finish undoes what it made.
+// The arena calls MapSegment once for every segment, from several threads at once, then MapMarks
+// and Finish; after that only bytes_there and OpenForClient, which are thread-safe, and, on one
+// thread, TakeMore. An object destroyed before Finish undoes what it made.
 #pragma once
 
 #include <absl/status/status.h>

@@ -25,12 +25,23 @@ TEST_CASE("a start that gets on is spoken for; one that does not is not") {
   const StartReporter reporter(&manager, &progress, milliseconds(1));
   CHECK(socket.Next() == Said("starting"));
   CHECK_FALSE(socket.Next(milliseconds(50)).has_value());
+  progress.step = "taking memory for G2";
+  CHECK(socket.Next() == Said("taking memory for G2"));
+  progress.memory_bytes += 3 << 20;
+  CHECK(socket.Next() == Said("taking memory for G2: 3 MiB taken"));
+  progress.memory_bytes += 3 << 20;
+  CHECK(socket.Next() == Said("taking memory for G2: 6 MiB taken"));
+  progress.memory_bytes = 0;
   progress.step = "recovering";
   CHECK(socket.Next() == Said("recovering"));
+  for (const char* images : {"100", "200"}) {
+    progress.recovered_images += 100;
+    CHECK(socket.Next() == Said("recovering: " + std::string(images) + " chunks found in G2"));
+  }
   progress.recovered_records = 12;
-  CHECK(socket.Next() == Said("recovering: 12 chunks found so far"));
+  CHECK(socket.Next() == Said("recovering: 200 chunks found in G2, 12 on devices"));
   progress.recovered_records = 13;
-  CHECK(socket.Next() == Said("recovering: 13 chunks found so far"));
+  CHECK(socket.Next() == Said("recovering: 200 chunks found in G2, 13 on devices"));
   CHECK_FALSE(socket.Next(milliseconds(50)).has_value());
 }
 

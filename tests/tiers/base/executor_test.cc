@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/fakes/manual_executor.h"
+#include "tiers/base/run_on_threads.h"
 
 namespace kvkeep {
 
@@ -36,6 +37,18 @@ TEST_CASE("ManualExecutor runs nothing by itself and drops what a killed process
   executor.Drop();
   CHECK(executor.RunAll() == 0);
   CHECK(ran == 1);
+}
+
+TEST_CASE("work on several threads is over when the call returns") {
+  for (const int threads : {0, 1, 4}) {
+    std::atomic<int> next = 0, done = 0, ran = 0;
+    RunOnThreads("test", threads, [&] {
+      ++ran;
+      while (next++ < 1000) ++done;
+    });
+    CHECK(ran == std::max(threads, 1));
+    CHECK(done == 1000);
+  }
 }
 
 }  // namespace kvkeep

@@ -60,6 +60,23 @@ TEST_CASE("an arena refuses options out of their limits and names the limit") {
                      " makes more than 16384 segments of segment_bytes 2097152"));
 }
 
+TEST_CASE("several threads take an arena's memory, and each segment is told of") {
+  std::atomic<uint64_t> taken = 0;
+  ArenaOptions options = MemfdOptions(15 * kMiB);
+  options.threads = 4;
+  options.taken_bytes = &taken;
+  const auto arena = CreateArena(options, nullptr).value();
+  CHECK(taken == 15 * kMiB);
+  REQUIRE(arena->segment_count() == 8);
+  for (size_t i = 0; i < 8; ++i) arena->SegmentMemory(i)[0] = static_cast<std::byte>(i);
+  for (size_t i = 0; i < 8; ++i) {
+    const UniqueFd fd(arena->OpenForClient(i).value());
+    char byte = 100;
+    CHECK(pread(fd.get(), &byte, 1, 0) == 1);
+    CHECK(byte == static_cast<char>(i));
+  }
+}
+
 TEST_CASE("an arena larger than the machine's memory is refused, not half made") {
   ArenaOptions options = MemfdOptions(15 * kTiB);
   options.segment_bytes = kGiB;

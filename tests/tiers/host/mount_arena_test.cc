@@ -48,6 +48,34 @@ std::vector<std::string> List(const std::string& dir) {
 
 }  // namespace
 
+TEST_CASE("several threads take a mount's memory; a failed start of theirs gives all of it back") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    if (!findings.Expect(room.MountTmpfs("size=16m,mode=0700"), "mount")) return;
+    std::atomic<uint64_t> taken = 0;
+    ArenaOptions options = MountOptions(room, 9 * kMiB);
+    options.threads = 4;
+    options.taken_bytes = &taken;
+    // A directory where a segment's file would be.
+    const std::string in_the_way = room.writable + "/segment.003/x";
+    std::filesystem::create_directories(in_the_way);
+    ExpectError(options, absl::StatusCode::kFailedPrecondition, "segment.003", findings);
+    std::filesystem::remove_all(room.writable + "/segment.003");
+    const std::vector<std::string> left = List(room.writable);
+    findings.Expect(left == std::vector<std::string>{"arena.lock"}, absl::StrJoin(left, " "));
+    for (const bool again : {false, true}) {
+      taken = 0;
+      const auto arena = Open(options, findings);
+      if (arena == nullptr) return;
+      findings.Expect(taken == 9 * kMiB, absl::StrCat(taken.load(), " bytes told of"));
+      for (size_t i = 0; i < arena->segment_count(); ++i) {
+        std::byte& first = arena->SegmentMemory(i)[0];
+        findings.Expect(first == static_cast<std::byte>(again ? i : 0), "a segment's byte");
+        first = static_cast<std::byte>(i);
+      }
+    }
+  });
+}
+
 TEST_CASE("on a mount, too, segments stay out of core dumps and children") {
   InNamespace([](const MountRoom& room, Findings& findings) {
     if (!findings.Expect(room.MountTmpfs("size=16m,mode=0700"), "mount")) return;
