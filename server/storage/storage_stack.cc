@@ -373,6 +373,8 @@ absl::Status StorageStack::OpenStore(const DaemonOptions& options) {
                  .mac_key = identity_.mac_key,
                  .keys = keys_.get(),
                  .recovered_records = &state_->start.recovered_records,
+                 .recovered_images = &state_->start.recovered_images,
+                 .recovery_threads = StartThreads(),
                  .work_clock = ThreadCpuClock(),
                  .work_clock_every = 13,
                  .wake = [this] { wake_(); }};

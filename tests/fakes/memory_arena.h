@@ -27,7 +27,7 @@ class MemoryArena final : public Arena {
     KVKEEP_CHECK(blocks <= BlocksOf(segment));
     there_[segment] = blocks;
   }
-  bool HasMemory(BlockNumber block) const {
+  bool HasMemory(BlockNumber block) const override {
     return block.value() % segment_.value() < there_[block.value() / segment_.value()];
   }
   bool SegmentIsWhole(size_t segment) const override {

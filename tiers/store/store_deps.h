@@ -48,6 +48,8 @@ struct StoreDeps {
   Uuid boot_id;
   // Gets the number of records that the recovery has found so far; null: not counted.
   std::atomic<uint64_t>* recovered_records = nullptr;
+  std::atomic<uint64_t>* recovered_images = nullptr;  // likewise, of images in G2
+  int recovery_threads = 1;                           // that look at these
   // CPU time of the calling thread, for the longest hold of the lock; null: not measured.
   const Clock* work_clock = nullptr;
   uint32_t work_clock_every = 1;  // measures one hold in so many, as each reading is a system call

@@ -133,9 +133,9 @@ StoreParts::StoreParts(const StoreOptions& with, const StoreDeps& from)
               .beyond = beyond.get()}) {}
 
 absl::Status StoreParts::Recover() {
+  sweeper.Recover();
   {
     Section section(&chunks, Section::Kind::kNotMeasured);  // nobody is served yet
-    sweeper.Recover();
     if (beyond != nullptr && deps.removal_log != nullptr) {
       for (const ChunkId& id : deps.removal_log->Left()) {
         // Nobody's waits for the start after which its tenant is back.

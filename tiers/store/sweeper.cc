@@ -1,9 +1,11 @@
 #include "tiers/store/sweeper.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "tiers/base/check.h"
+#include "tiers/base/run_on_threads.h"
 #include "tiers/store/change.h"
 #include "tiers/store/guarded_header.h"
 
@@ -13,6 +15,11 @@ namespace {
 // What the sweep checks between two ticks: 2.5 GB/s at most, so that it leaves the copy pool to the
 // rest.
 constexpr uint64_t kSweepBytesPerTick = 256 * kMiB;
+
+// So much of the arena a thread of a start looks at, before it takes the lock.
+constexpr uint64_t kBlocksAtOnce = 64 * kMiB / kBlockBytes;
+// So many images ahead is the memory of their table entries fetched.
+constexpr size_t kImagesAhead = 8;
 
 bool LiesOn(const ExtentList& extents, BlockNumber block) {
   return std::any_of(extents.begin(), extents.end(), [block](const Extent& extent) {
@@ -34,28 +41,57 @@ Sweeper::Sweeper(const StoreDeps& deps, Chunks* chunks, DeviceTiers* tiers, Reco
 
 // ---- the start
 
+// A marked block, and the image that begins there.
+struct Sweeper::FoundImage {
+  BlockNumber block;
+  bool is_whole = false;  // it is one of this arena; else the rest means nothing
+  ChunkId id;
+  ImageShape shape;
+  Generation generation;
+  ExtentList extents;
+};
+
 struct Sweeper::RecoveredImage {
   ChunkSlot slot;
   Generation generation;
 };
 
 void Sweeper::Recover() {
-  std::vector<std::pair<Generation, ChunkSlot>> by_age;
-  for (BlockNumber block(0); block.value() < chunks_.marks.size(); ++block) {
-    if (chunks_.marks.at(block) == 0) continue;
-    if (const std::optional<RecoveredImage> image = AdoptImage(block)) {
-      by_age.emplace_back(image->generation, image->slot);
-    } else {
-      chunks_.marks.Clear(block);
-      ++chunks_.counters.recovery_dropped_g2_chunks;
+  std::vector<std::pair<Generation, ChunkSlot>> by_age;  // of the lock
+  const uint64_t blocks = deps_.arena->live_marks().size();
+  std::atomic<uint64_t> next = 0;
+  RunOnThreads("kvkeep-recover", deps_.recovery_threads, [&] {
+    for (uint64_t first = next.fetch_add(kBlocksAtOnce); first < blocks;
+         first = next.fetch_add(kBlocksAtOnce)) {
+      const uint64_t end = std::min(first + kBlocksAtOnce, blocks);
+      const std::vector<FoundImage> found = LookAtMarks(BlockNumber(first), BlockNumber(end));
+      if (deps_.recovered_images != nullptr) *deps_.recovered_images += found.size();
+      Section section(&chunks_, Section::Kind::kNotMeasured);
+      for (size_t i = 0; i < found.size(); ++i) {
+        if (i + kImagesAhead < found.size()) {
+          chunks_.table.PrefetchFind(found[i + kImagesAhead].id);
+        }
+        if (const std::optional<RecoveredImage> image = Adopt(found[i])) {
+          by_age.emplace_back(image->generation, image->slot);
+        } else {
+          chunks_.marks.Clear(found[i].block);
+          ++chunks_.counters.recovery_dropped_g2_chunks;
+        }
+      }
     }
-  }
-  chunks_.counters.recovered_g2_chunks = by_age.size();
-  for (const auto& pool : chunks_.pools) pool->EndRecovery();
+  });
   // Recency as of the last placement. Generations go on from the highest one, so that the next
   // start can tell this process's images from older ones as well.
   std::sort(by_age.begin(), by_age.end());
-  for (const auto& [generation, slot] : by_age) {
+  Section section(&chunks_, Section::Kind::kNotMeasured);
+  chunks_.counters.recovered_g2_chunks = by_age.size();
+  for (const auto& pool : chunks_.pools) pool->EndRecovery();
+  unverified_.reserve(by_age.size());
+  for (size_t i = 0; i < by_age.size(); ++i) {
+    if (i + kImagesAhead < by_age.size()) {
+      chunks_.slots->Prefetch(by_age[i + kImagesAhead].second);
+    }
+    const ChunkSlot slot = by_age[i].second;
     Change chunk(&chunks_, slot);
     chunks_.InsertIntoPolicy(slot, kNoSlot);
     reuse_.OnFound(chunks_.table.fingerprint(chunk->id), chunk->blocks() * kBlockBytes);
@@ -64,31 +100,52 @@ void Sweeper::Recover() {
   if (!by_age.empty()) chunks_.BeginGenerationsAfter(by_age.back().first);
 }
 
-std::optional<Sweeper::RecoveredImage> Sweeper::AdoptImage(BlockNumber block) {
-  const auto owner = std::find_if(chunks_.pools.begin(), chunks_.pools.end(),
-                                  [block](const auto& pool) { return pool->Owns(block); });
-  // No tenant has the block any more, or it is not to be touched.
-  if (owner == chunks_.pools.end() || !(*owner)->HasMemory(block)) return std::nullopt;
-  const Extent first{block, BlockCount(1)};
-  const absl::StatusOr<ImageHeader> header =
-      DecodeGuarded(chunks_.HeaderInArena({first}), deps_.mac_key);  // also checks the MAC
-  if (!header.ok()) return std::nullopt;
-  const ImageIdentity& identity = header->identity;
-  const ImagePlacement& placement = header->placement;
-  const bool here =
-      placement.tier == Tier::kG2 && placement.place == deps_.arena->uuid() &&
-      placement.extents[0].first == block &&
-      TotalBlocks(placement.extents) == identity.shape.blocks() &&
-      LiveMarks::Of(placement.incarnation, placement.generation) == chunks_.marks.at(block);
-  if (!here) return std::nullopt;
-  const TenantId tenant(static_cast<uint32_t>(owner - chunks_.pools.begin()));
-  if (owners_.OwnerOf(identity.id.ns) != tenant) return std::nullopt;
+std::vector<Sweeper::FoundImage> Sweeper::LookAtMarks(BlockNumber first, BlockNumber end) const {
+  const LiveMarks marks(deps_.arena->live_marks());
+  std::vector<FoundImage> found;
+  for (BlockNumber block = first; block < end; ++block) {
+    if (marks.at(block) != 0) found.push_back({.block = block});
+  }
+  for (size_t i = 0; i < found.size(); ++i) {
+    // Nobody has read it for long. Its lines come one by one else, as they are waited for.
+    if (i + 1 < found.size()) PrefetchHeader(found[i + 1].block);
+    FoundImage& image = found[i];
+    if (!deps_.arena->HasMemory(image.block)) continue;
+    absl::StatusOr<ImageHeader> header = DecodeGuarded(
+        chunks_.HeaderInArena({{image.block, BlockCount(1)}}), deps_.mac_key);  // and its MAC
+    if (!header.ok()) continue;
+    ImagePlacement& placement = header->placement;
+    const uint64_t mark = LiveMarks::Of(placement.incarnation, placement.generation);
+    image.is_whole = placement.tier == Tier::kG2 && placement.place == deps_.arena->uuid() &&
+                     placement.extents[0].first == image.block &&
+                     TotalBlocks(placement.extents) == header->identity.shape.blocks() &&
+                     mark == marks.at(image.block);
+    image.id = header->identity.id;
+    image.shape = header->identity.shape;
+    image.generation = placement.generation;
+    image.extents = std::move(placement.extents);
+  }
+  return found;
+}
 
-  ChunkSlot slot = chunks_.table.Find(identity.id);
+void Sweeper::PrefetchHeader(BlockNumber block) const {
+  if (!deps_.arena->HasMemory(block)) return;
+  const HeaderPage page = chunks_.HeaderInArena({{block, BlockCount(1)}});
+  for (size_t at = 0; at < page.size(); at += 64) __builtin_prefetch(page.data() + at);
+}
+
+std::optional<Sweeper::RecoveredImage> Sweeper::Adopt(const FoundImage& image) {
+  const auto owner = std::find_if(chunks_.pools.begin(), chunks_.pools.end(),
+                                  [&](const auto& pool) { return pool->Owns(image.block); });
+  if (!image.is_whole || owner == chunks_.pools.end()) return std::nullopt;
+  const TenantId tenant(static_cast<uint32_t>(owner - chunks_.pools.begin()));
+  if (owners_.OwnerOf(image.id.ns) != tenant) return std::nullopt;
+
+  ChunkSlot slot = chunks_.table.Find(image.id);
   if (slot != kNoSlot && chunks_.table.at(slot).has_g2_space()) return std::nullopt;
   if (slot == kNoSlot && chunks_.table.full()) return std::nullopt;
-  if (!(*owner)->Claim(placement.extents).ok()) return std::nullopt;
-  if (slot != kNoSlot && chunks_.table.at(slot).shape != identity.shape) {
+  if (!(*owner)->Claim(image.extents).ok()) return std::nullopt;
+  if (slot != kNoSlot && chunks_.table.at(slot).shape != image.shape) {
     // Another put under this key: deleted before this one, and its removal had not reached the
     // index, or replaced by it.
     records_.Replace(slot);
@@ -96,14 +153,14 @@ std::optional<Sweeper::RecoveredImage> Sweeper::AdoptImage(BlockNumber block) {
   }
   // The detached one keeps its slot while it is removed.
   if (slot == kNoSlot && chunks_.table.full()) {
-    (*owner)->Free(placement.extents);
-    records_.Forget(identity.id);
+    (*owner)->Free(image.extents);
+    records_.Forget(image.id);
     return std::nullopt;
   }
-  if (slot == kNoSlot) slot = chunks_.Create(identity.id, identity.shape);
+  if (slot == kNoSlot) slot = chunks_.Create(image.id, image.shape);
   Change chunk(&chunks_, slot);
-  chunks_.GiveCopy(*chunk, tenant, placement.extents, G2State::kUnverified);
-  return RecoveredImage{slot, placement.generation};
+  chunks_.GiveCopy(*chunk, tenant, image.extents, G2State::kUnverified);
+  return RecoveredImage{slot, image.generation};
 }
 
 void Sweeper::ForgetOldest(size_t* next) {

@@ -1,9 +1,10 @@
 // Sweeper: takes over the chunks that an earlier process left in G2, and sees that each is verified
 // before long.
 //
-// At the start each image that is marked (live_marks.h) becomes a chunk: one MAC each, O(marks).
-// Clients saw all of that memory and wrote the payloads in it, so it is not searched. The payload
-// is not looked at then; the chunk is kUnverified until it is first wanted, or the sweep comes by.
+// At the start each image that is marked (live_marks.h) becomes a chunk: one MAC each, O(marks), on
+// several threads. Clients saw all of that memory and wrote the payloads in it, so it is not
+// searched. The payload is not looked at then; the chunk is kUnverified until it is first wanted,
+// or the sweep comes by.
 // The sweep verifies them one at a time, the most recent first. It also forgets what lies on memory
 // that broke.
 //
@@ -29,8 +30,9 @@ class Sweeper {
   Sweeper(const StoreDeps& deps, Chunks* chunks, DeviceTiers* tiers, Records* records,
           Filler* filler, const Owners* owners, ReuseMeter* reuse);
 
-  // Adopts what an earlier process left. REQUIRES: there is no chunk yet.
-  void Recover() STORE_LOCKED;
+  // Adopts what an earlier process left. Takes the lock. REQUIRES: there is no chunk yet, and
+  // nobody calls the store.
+  void Recover();
   // Forgets the oldest of those that nothing but G2 has, to make room in the table. `next`: the
   // caller's position among them, 0 at first.
   void ForgetOldest(size_t* next) STORE_LOCKED;
@@ -42,9 +44,13 @@ class Sweeper {
   bool at_rest() const STORE_LOCKED { return unverified_.empty(); }
 
  private:
+  struct FoundImage;
   struct RecoveredImage;
-  // None: the marked block does not begin an image of this arena.
-  std::optional<RecoveredImage> AdoptImage(BlockNumber block) STORE_LOCKED;
+  // Returns what is marked among the blocks [first, end). Needs no lock.
+  std::vector<FoundImage> LookAtMarks(BlockNumber first, BlockNumber end) const;
+  void PrefetchHeader(BlockNumber block) const;
+  // None: it cannot be a chunk.
+  std::optional<RecoveredImage> Adopt(const FoundImage& image) STORE_LOCKED;
   void GoOn() STORE_LOCKED;
 
   const StoreDeps& deps_;
