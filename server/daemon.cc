@@ -253,7 +253,7 @@ absl::Status Daemon::Components::Open() {
   KVKEEP_RETURN_IF_ERROR(OpenListeners());
   KVKEEP_RETURN_IF_ERROR(OpenPublishers());
   state.loops.Watch("accept", listeners->acceptor());
-  state.loops.Watch("copy", storage->copy_executor());
+  state.loops.Watch("copy", storage->copy_probe());
   if (local != nullptr) state.loops.Watch("local", local->loop());
   for (Executor* const loop : storage->io().loops()) {
     state.loops.Watch("io", loop, LoopWatch::Waits::kForDisk);

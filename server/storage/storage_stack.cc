@@ -213,14 +213,14 @@ absl::Status StorageStack::OpenArena(const DaemonOptions& options) {
   arena.threads = StartThreads();
   arena.taken_bytes = &state_->start.memory_bytes;
   const MonotonicTime give_up = RealClock()->Now() + kMemoryPatience;
-  absl::StatusOr<std::unique_ptr<Arena>> made = CreateArena(arena, copy_pool_.get());
+  absl::StatusOr<std::unique_ptr<Arena>> made = CreateArena(arena, copy_pool_->background());
   if (absl::IsUnavailable(made.status())) {
     log_->Warn("G2 waits for memory", {{"why", std::string(made.status().message())}});
   }
   while (absl::IsUnavailable(made.status()) && RealClock()->Now() < give_up) {
     std::this_thread::sleep_for(kMemoryLook);  // for other processes: nobody tells of it
     state_->start.memory_bytes = 0;
-    made = CreateArena(arena, copy_pool_.get());
+    made = CreateArena(arena, copy_pool_->background());
   }
   KVKEEP_ASSIGN_OR_RETURN(arena_, std::move(made));
   WarnOfTightMemory();
@@ -419,6 +419,7 @@ bool StorageStack::NothingHeld() const {
          counters.open_session_streams.load() == 0 && counters.open_watch_streams.load() == 0;
 }
 
+  AwaitTurn(*copy_pool_->background());
 bool StorageStack::StopPlaces(MonotonicTime deadline) {
   if (store_ != nullptr) store_->BeginDrain();  // a join that is under way ends
   bool stopped = true;

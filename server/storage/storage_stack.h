@@ -44,6 +44,8 @@ class StorageStack {
   Arena& arena() { return *arena_; }
   IoEngines& io() { return io_; }
   Executor* copy_executor() { return copy_pool_.get(); }
+  // For a sign of life of its threads.
+  Executor* copy_probe() { return copy_pool_->urgent(); }
   // The store's snapshot, and the devices that are configured but not there.
   StoreSnapshot snapshot() const;
   // Returns the state of G4; none if nothing lies beyond the node.

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <future>
 
 #include "tiers/base/check.h"
@@ -34,18 +35,41 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadPool::Post(Task task) {
+void ThreadPool::PostTo(Class its_class, Task task) {
   KVKEEP_CHECK(task != nullptr);
   {
     MutexLock lock(&mu_);
-    queue_.push_back(std::move(task));
+    queues_[its_class].push_back(std::move(task));
   }
   work_or_stop_.NotifyOne();
 }
 
 size_t ThreadPool::queued() const {
   MutexLock lock(&mu_);
-  return queue_.size();
+  size_t queued = 0;
+  for (const std::deque<Task>& queue : queues_) queued += queue.size();
+  return queued;
+}
+
+bool ThreadPool::empty() const {
+  return std::all_of(queues_.begin(), queues_.end(),
+                     [](const auto& queue) { return queue.empty(); });
+}
+
+Executor::Task ThreadPool::TakeNext() {
+  Class next = kBackground;
+  if (!queues_[kUrgent].empty()) {
+    next = kUrgent;
+  } else if (queues_[kBackground].empty()) {
+    next = kUsual;
+  } else if (!queues_[kUsual].empty() && ++passed_over_ < kShare) {
+    next = kUsual;
+  } else {
+    passed_over_ = 0;
+  }
+  Task task = std::move(queues_[next].front());
+  queues_[next].pop_front();
+  return task;
 }
 
 void ThreadPool::Run() {
@@ -53,10 +77,9 @@ void ThreadPool::Run() {
     Task task;
     {
       MutexLock lock(&mu_);
-      while (queue_.empty() && !stopping_) work_or_stop_.Wait(&mu_);
-      if (queue_.empty()) return;
-      task = std::move(queue_.front());
-      queue_.pop_front();
+      while (empty() && !stopping_) work_or_stop_.Wait(&mu_);
+      if (empty()) return;
+      task = TakeNext();
     }
     std::move(task)();
   }

@@ -1,6 +1,7 @@
 #include "tiers/base/executor.h"
 
 #include <catch2/catch.hpp>
+#include <future>
 
 #include "tests/fakes/manual_executor.h"
 #include "tiers/base/run_on_threads.h"
@@ -37,6 +38,40 @@ TEST_CASE("ManualExecutor runs nothing by itself and drops what a killed process
   executor.Drop();
   CHECK(executor.RunAll() == 0);
   CHECK(ran == 1);
+}
+
+TEST_CASE("work that somebody waits for goes first, a sign of life before all; nothing starves") {
+  std::string ran;
+  {
+    ThreadPool pool("test", 1);
+    std::promise<void> began, all_posted;
+    pool.Post([&] {
+      began.set_value();
+      all_posted.get_future().wait();
+    });
+    began.get_future().wait();
+    for (int i = 0; i < 3; ++i) pool.background()->Post([&] { ran += 'b'; });
+    for (int i = 0; i < 20; ++i) pool.Post([&] { ran += '.'; });
+    pool.urgent()->Post([&] { ran += '!'; });
+    CHECK(pool.queued() == 24);
+    all_posted.set_value();
+  }
+  CHECK(ran == "!.......b.......b......b");
+}
+
+TEST_CASE("tasks of one class begin in the order posted, whatever else waits") {
+  std::vector<int> usual, background;
+  {
+    ThreadPool pool("test", 1);
+    for (int i = 0; i < 1000; ++i) {
+      if (i % 10 == 0) pool.background()->Post([&background, i] { background.push_back(i); });
+      pool.Post([&usual, i] { usual.push_back(i); });
+    }
+  }
+  REQUIRE(usual.size() == 1000);
+  REQUIRE(background.size() == 100);
+  CHECK(std::is_sorted(usual.begin(), usual.end()));
+  CHECK(std::is_sorted(background.begin(), background.end()));
 }
 
 TEST_CASE("work on several threads is over when the call returns") {
