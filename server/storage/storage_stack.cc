@@ -385,6 +385,7 @@ absl::Status StorageStack::OpenStore(const DaemonOptions& options) {
     deps.removal_log = removal_log_.get();
   }
   deps.devices.resize(places_.size(), {.coming = true});
+                 .background_executor = copy_pool_->background(),
   const MonotonicTime began = RealClock()->Now();
   to_come_ = arena_->stats().to_come_bytes > 0;
   KVKEEP_ASSIGN_OR_RETURN(store_, Store::Create(ForStore(options), deps));

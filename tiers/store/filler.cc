@@ -39,6 +39,7 @@ void Filler::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallbac
   }
   chunks_.Count(static_cast<uint32_t>(work::kLook * count));
   Promotion& promotion = *promotions_.at(slot);
+  promotion.Hurry();
   const bool late = promotion.promised() <= deps_.clock->Now();
   Await(promotion, {first, first + count}, std::move(ready),
         late ? Promotion::Patience::kNone : Promotion::Patience::kAsPromised);
@@ -91,6 +92,7 @@ void Filler::Start(LowerTier& from, const ReadQueue::Requester& requester, Chunk
   KVKEEP_CHECK(!from.has_records() || (chunk.g3_state == G3State::kStored && !chunk.g3_reading));
   auto promotion =
       std::make_unique<Promotion>(&from, requester, slot, chunk.shape, chunk.g2, deadline);
+  if (requester.session == SessionToken{}) promotion->SetUnhurried();  // the store asks, for itself
   from.reads.Ask(requester, slot, promotion->bytes(), deps_.clock->Now());
   KVKEEP_CHECK(promotions_.emplace(slot, std::move(promotion)).second);
   chunk.g3_reading |= from.has_records();
@@ -168,14 +170,16 @@ void Filler::OnPieceRead(Promotion& promotion, size_t piece, uint64_t bytes, abs
 
 // ---- verification in place
 
-void Filler::Verify(ChunkSlot slot) {
+void Filler::VerifyInPlace(ChunkSlot slot, bool hurried) {
   Change chunk(&chunks_, slot);
   KVKEEP_CHECK(chunk->g2_state == G2State::kUnverified);
   auto promotion = Promotion::InPlace(slot, chunk->shape, chunk->g2);
+  if (!hurried) promotion->SetUnhurried();
+  Executor& executor = ExecutorFor(*promotion);
   KVKEEP_CHECK(promotions_.emplace(slot, std::move(promotion)).second);
   chunks_.SetG2State(*chunk, G2State::kVerifying);
-  chunks_.Later([this, slot, extents = chunk->g2] {
-    deps_.copy_executor->Post([this, slot, extents] {
+  chunks_.Later([this, &executor, slot, extents = chunk->g2] {
+    executor.Post([this, slot, extents] {
       OnArenaHeaderRead(slot, DecodeGuarded(chunks_.HeaderInArena(extents), deps_.mac_key));
     });
   });
@@ -210,7 +214,7 @@ void Filler::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> heade
 // over, and no end comes with them, as an end means that nothing is outstanding.
 void Filler::GoOn(Promotion& promotion, Promotion::Next next) {
   for (const Promotion::Pieces& pieces : next.verify) {
-    deps_.copy_executor->Post([this, &promotion, pieces] {
+    ExecutorFor(promotion).Post([this, &promotion, pieces] {
       GoOn(promotion, promotion.OnVerified(pieces, verifier_.Verify(promotion, pieces)));
     });
   }

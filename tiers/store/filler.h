@@ -58,8 +58,10 @@ class Filler final : public Promotions, private ReadSink {
   void AwaitAll(Promotion& promotion, StatusCallback ready) STORE_LOCKED override;
   void TellFirst(Promotion::Callbacks told, absl::Status status) STORE_LOCKED override;
 
-  // Begins to verify a chunk that is kUnverified.
-  void Verify(ChunkSlot slot) STORE_LOCKED;
+  // Begins to verify a chunk that is kUnverified, which somebody wants.
+  void Verify(ChunkSlot slot) STORE_LOCKED { VerifyInPlace(slot, /*hurried=*/true); }
+  // The same, for nobody so far: other work goes first, until somebody waits for it.
+  void Sweep(ChunkSlot slot) STORE_LOCKED { VerifyInPlace(slot, /*hurried=*/false); }
   // Starts the reads that may start now. Called by the tier's pump, too.
   void PumpReads(LowerTier& from) STORE_LOCKED;
 
@@ -75,9 +77,14 @@ class Filler final : public Promotions, private ReadSink {
   void OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status status) override;
   void OnPieceRead(Promotion& promotion, size_t piece, uint64_t bytes,
                    absl::Status status) override;
+  void VerifyInPlace(ChunkSlot slot, bool hurried) STORE_LOCKED;
   void OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header);
   void BeginReads(LowerTier& from, Promotion& promotion) STORE_LOCKED;
   void GoOn(Promotion& promotion, Promotion::Next next);
+  Executor& ExecutorFor(const Promotion& promotion) const {
+    const bool background = !promotion.hurried() && deps_.background_executor != nullptr;
+    return background ? *deps_.background_executor : *deps_.copy_executor;
+  }
   void WriteArenaHeader(Promotion& promotion);
   void Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready,
              Promotion::Patience patience) STORE_LOCKED;

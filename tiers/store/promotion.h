@@ -16,6 +16,7 @@
 
 #include <absl/status/status.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -63,6 +64,11 @@ class Promotion {
   Promotion(LowerTier* from, const ReadQueue::Requester& requester, ChunkSlot slot,
             const ImageShape& shape, ExtentList to,
             MonotonicTime deadline = MonotonicTime::max());
+
+  // Nobody waits for it so far: the store wants it, for itself. Until Hurry, from any thread.
+  void SetUnhurried() { hurried_ = false; }
+  void Hurry() { hurried_ = true; }
+  bool hurried() const { return hurried_; }
 
   // Null: in place.
   LowerTier* from() const { return from_; }
@@ -139,6 +145,7 @@ class Promotion {
   const MonotonicTime deadline_;
   MonotonicTime promised_ = MonotonicTime::max();
   bool waits_;
+  std::atomic<bool> hurried_ = true;
   AlignedPage header_page_;
   // Set once, before anything is verified.
   std::optional<std::chrono::seconds> age_;

@@ -12,9 +12,9 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// What the sweep checks between two ticks: 2.5 GB/s at most, so that it leaves the copy pool to the
-// rest.
-constexpr uint64_t kSweepBytesPerTick = 256 * kMiB;
+// So many images does the sweep verify at once: more than a pool has threads, so that none of them
+// waits for the next one.
+constexpr size_t kMostSwept = 16;
 
 // So much of the arena a thread of a start looks at, before it takes the lock.
 constexpr uint64_t kBlocksAtOnce = 64 * kMiB / kBlockBytes;
@@ -199,35 +199,44 @@ void Sweeper::Tick(Section& section) {
       } while (moves != chunks_.moves);
     }
   }
-  budget_bytes_ = kSweepBytesPerTick;
   GoOn();
 }
 
-// One at a time, the most recent first: the oldest may be evicted before they are ever read.
+// Only verified chunks become dirty. Such a one waits until the budget has room for it and those
+// under way, and while a device joins, which may have it.
+bool Sweeper::MayBeWritten(const Chunk& chunk) const {
+  if (tiers_.AnyJoins()) return false;
+  const G2Pool& pool = chunks_.pool(chunk);
+  if (to_write_blocks_ == 0) return pool.MayBeDirty(chunk.blocks());
+  return pool.dirty_blocks + to_write_blocks_ + chunk.blocks() <= pool.limits.dirty_blocks;
+}
+
+// The most recent first: the oldest may be evicted before they are ever read.
 void Sweeper::GoOn() {
-  while (sweeping_ == kNoSlot && !unverified_.empty() && budget_bytes_ > 0 && !chunks_.draining) {
+  while (sweeping_.size() < kMostSwept && !unverified_.empty() && !chunks_.draining) {
     if (chunks_.Spent()) return;  // the next Tick goes on: many may be gone already
     chunks_.Count(work::kFind);
     const ChunkSlot slot = unverified_.back();
     const Chunk& chunk = chunks_.table.at(slot);
     if (chunk.live && chunk.g2_state == G2State::kUnverified) {
-      // Only verified ones become dirty: it waits until the budget has room for it, and while a
-      // device joins, which may have it.
       const bool to_be_written = chunk.g3_state == G3State::kAbsent && !tiers_.empty();
-      const bool may_be_written =
-          !tiers_.AnyJoins() && chunks_.pool(chunk).MayBeDirty(chunk.blocks());
-      if (to_be_written && !may_be_written) return;
-      budget_bytes_ -= std::min(budget_bytes_, chunk.blocks() * kBlockBytes);
-      sweeping_ = slot;
-      filler_.Verify(slot);
+      if (to_be_written && !MayBeWritten(chunk)) return;
+      const uint64_t to_write = to_be_written ? chunk.blocks() : 0;
+      to_write_blocks_ += to_write;
+      KVKEEP_CHECK(sweeping_.emplace(slot, to_write).second);
+      chunks_.Count(work::kStart);
+      filler_.Sweep(slot);
     }
     unverified_.pop_back();
   }
 }
 
 void Sweeper::OnVerified(ChunkSlot slot) {
-  if (sweeping_ != slot) return;
-  sweeping_ = kNoSlot;
+  const auto swept = sweeping_.find(slot);
+  if (swept == sweeping_.end()) return;
+  KVKEEP_CHECK(to_write_blocks_ >= swept->second);
+  to_write_blocks_ -= swept->second;
+  sweeping_.erase(swept);
   GoOn();
 }
 

@@ -5,11 +5,14 @@
 // several threads. Clients saw all of that memory and wrote the payloads in it, so it is not
 // searched. The payload is not looked at then; the chunk is kUnverified until it is first wanted,
 // or the sweep comes by.
-// The sweep verifies them one at a time, the most recent first. It also forgets what lies on memory
+// The sweep verifies them, some at once, the most recent first, on threads that nobody waits for.
+// It also forgets what lies on memory
 // that broke.
 //
 // The store's lock protects it.
 #pragma once
+
+#include <absl/container/btree_map.h>
 
 #include <optional>
 #include <vector>
@@ -41,7 +44,7 @@ class Sweeper {
   void Tick(Section& section) STORE_LOCKED;
   // A verification of this chunk is over, well or not.
   void OnVerified(ChunkSlot slot) STORE_LOCKED;
-  bool at_rest() const STORE_LOCKED { return unverified_.empty(); }
+  bool at_rest() const STORE_LOCKED { return unverified_.empty() && sweeping_.empty(); }
 
  private:
   struct FoundImage;
@@ -51,6 +54,7 @@ class Sweeper {
   void PrefetchHeader(BlockNumber block) const;
   // None: it cannot be a chunk.
   std::optional<RecoveredImage> Adopt(const FoundImage& image) STORE_LOCKED;
+  bool MayBeWritten(const Chunk& chunk) const STORE_LOCKED;
   void GoOn() STORE_LOCKED;
 
   const StoreDeps& deps_;
@@ -61,8 +65,8 @@ class Sweeper {
   const Owners& owners_;
   ReuseMeter& reuse_;
   std::vector<ChunkSlot> unverified_ STORE_GUARDED;  // swept from the back; may be gone
-  ChunkSlot sweeping_ STORE_GUARDED = kNoSlot;
-  uint64_t budget_bytes_ STORE_GUARDED = 0;  // until the next tick
+  absl::btree_map<ChunkSlot, uint64_t> sweeping_ STORE_GUARDED;  // and how much of it becomes dirty
+  uint64_t to_write_blocks_ STORE_GUARDED = 0;                   // the sum of these
 };
 
 }  // namespace kvkeep::store_internal

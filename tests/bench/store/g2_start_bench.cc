@@ -56,6 +56,7 @@ void Run(uint64_t chunks, uint64_t payload_bytes, int threads) {
                        .random = &random,
                        .arena = &arena,
                        .copy_executor = &pool,
+                       .background_executor = pool.background(),
                        .recovery_threads = threads};
   Fill(*Store::Create({}, deps).value(), chunks, payload);
 
