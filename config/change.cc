@@ -116,6 +116,7 @@ constexpr const char* kRestart[] = {
     "g2.arena",
     "g2.arena_dir",
     "g2.arena_readonly_dir",
+    "g2.numa",
     "g2.policy",
     "g2.copy_threads",
     "g3.policy",

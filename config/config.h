@@ -48,6 +48,7 @@ struct TlsConfig {
 };
 
 enum class ArenaChoice { kAuto, kMemfd, kMount };
+enum class PlacementChoice { kAuto, kOff, kSpread, kInterleave };
 
 struct G2Config {
   uint64_t capacity_bytes = 64 * kGiB;
@@ -55,6 +56,7 @@ struct G2Config {
   ArenaChoice arena = ArenaChoice::kAuto;
   std::string arena_dir;           // empty: none
   std::string arena_readonly_dir;  // empty: none
+  PlacementChoice numa = PlacementChoice::kAuto;
   std::string policy = "lru";
   double dirty_budget = 0.25;  // of the capacity
   uint64_t copy_threads = 0;   // 0: as many as cores, at most 8

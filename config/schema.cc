@@ -236,6 +236,16 @@ std::vector<ConfigKey> G2Keys() {
           "g2.capacity."),
       Dir("g2.arena_readonly_dir", In(&Config::g2, &G2Config::arena_readonly_dir), Empty::kAllowed,
           "For mount: a read-only bind mount of arena_dir, where clients' descriptors come from."),
+      Choice<PlacementChoice>(
+          "g2.numa", In(&Config::g2, &G2Config::numa),
+          {{"auto", PlacementChoice::kAuto},
+           {"off", PlacementChoice::kOff},
+           {"spread", PlacementChoice::kSpread},
+           {"interleave", PlacementChoice::kInterleave}},
+          "On which NUMA node it lies, where there are several. spread: each segment on the next "
+          "node that has memory; interleave: page by page over all nodes; off: where the kernel "
+          "puts it. auto: spread, or by numactl or NUMAPolicy= if the daemon was started with "
+          "that."),
       Choice<std::string>(
           "g2.policy", In(&Config::g2, &G2Config::policy), AsSaid(EvictionPolicyNames()),
           "Which chunk is evicted from memory next: least recently used (lru), adaptive (arc), "

@@ -35,6 +35,20 @@ GpuMode ToGpuMode(GpuChoice choice) {
   KVKEEP_CHECK(false);
 }
 
+NumaChoice ToNuma(PlacementChoice choice) {
+  switch (choice) {
+    case PlacementChoice::kAuto:
+      return NumaChoice::kAuto;
+    case PlacementChoice::kOff:
+      return NumaChoice::kOff;
+    case PlacementChoice::kSpread:
+      return NumaChoice::kSpread;
+    case PlacementChoice::kInterleave:
+      return NumaChoice::kInterleave;
+  }
+  return NumaChoice::kAuto;
+}
+
 ArenaBacking ToBacking(ArenaChoice choice) {
   switch (choice) {
     case ArenaChoice::kAuto:
@@ -323,7 +337,8 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
                    .segment_bytes = config.g2.segment_bytes,
                    .backing = ToBacking(config.g2.arena),
                    .mount_dir = config.g2.arena_dir,
-                   .readonly_dir = config.g2.arena_readonly_dir};
+                   .readonly_dir = config.g2.arena_readonly_dir,
+                   .numa_choice = ToNuma(config.g2.numa)};
   options.io.mode = ToIoMode(config.g3.io);
   for (const G3PathConfig& path : config.g3.paths) {
     options.devices.push_back(

@@ -221,6 +221,9 @@ void AddConfig(const ServerState& state, Families* out) {
 void AddArena(const Arena::Stats& stats, Families* out) {
   out->Gauge("arena_prefaulted_bytes", "Arena bytes whose pages are there", stats.prefaulted_bytes);
   out->Gauge("arena_huge_page_bytes", "Arena bytes backed by huge pages", stats.huge_page_bytes);
+  out->Gauge("g2_numa_refused_bytes",
+             "Bytes of G2 that the kernel did not place on the NUMA node asked for",
+             stats.numa_refused_bytes);
   out->Counter("arena_memory_errors_total", "Pages of G2 that could not be read (SIGBUS)",
                stats.memory_errors);
   out->Gauge("arena_survives_restart_info", "1 when G2 outlives the daemon",

@@ -54,7 +54,7 @@ const std::map<std::string, std::string>& WatchingSamples() {
   return samples;
 }
 
-// Sample values of the keys that tenants have, the default tenant too.
+// Sample values of the keys that tenants have, the default tenant too, and of TLS.
 const std::map<std::string, std::string>& TenantSamples() {
   static const std::map<std::string, std::string> samples = {
       {"listen.keys_per_second", "100k"},
@@ -86,6 +86,10 @@ const std::map<std::string, std::string>& TenantSamples() {
       {"listen.readers", "[t]"},
       {"listen.gpus", "[]"},
       {"listen.tcp_connection_age", "1h"},
+      {"tls.cert_file", "/etc/cert.pem"},
+      {"tls.key_file", "/etc/key.pem"},
+      {"tls.client_ca_file", "/etc/ca.pem"},
+      {"tls.admin_certificate_names", "[operator.example]"},
       {"tls.client_crl_file", "/etc/crl.pem"},
       {"tenants[].gpus", "[GPU-b21c0c3e-0000-4000-8000-0123456789ab]"},
   };
@@ -108,25 +112,25 @@ const std::map<std::string, std::string>& Samples() {
         {"listen.certificate_names", "[any, spiffe://x/y read]"},
         {"listen.token_file", "/etc/tokens"},
         {"listen.tcp_insecure_plaintext", "true"},
-        {"tls.cert_file", "/etc/cert.pem"},
-        {"tls.key_file", "/etc/key.pem"},
-        {"tls.client_ca_file", "/etc/ca.pem"},
-        {"tls.admin_certificate_names", "[operator.example]"},
         {"g2.segment_bytes", "512MiB"},
         {"limits.connections", "9"},
         {"limits.connections_per_address", "5"},
         {"limits.receive_memory", "100MiB"},
-        {"limits.call_memory", "64MiB"}, {"limits.resets_per_second", "50"},
+        {"limits.call_memory", "64MiB"},
+        {"limits.resets_per_second", "50"},
         {"limits.pinned_bytes", "20%"},
-        {"limits.stall_timeout", "2s"}, {"limits.peer_timeout", "5s"},
+        {"limits.stall_timeout", "2s"},
+        {"limits.peer_timeout", "5s"},
         {"limits.staging_per_session", "2GiB"},
-        {"limits.staging", "7%"}, {"limits.local_memory", "64MiB"},
+        {"limits.staging", "7%"},
+        {"limits.local_memory", "64MiB"},
         {"limits.session_grace", "1m"},
         {"limits.busy_poll_us", "0"},
         {"g2.capacity", "3GiB"},
         {"g2.arena", "memfd"},
         {"g2.arena_dir", "/mnt/rw"},
         {"g2.arena_readonly_dir", "/mnt/ro"},
+        {"g2.numa", "interleave"},
         {"g2.policy", "arc"},
         {"g2.dirty_budget", "12.5%"},
         {"g2.copy_threads", "3"},

@@ -94,6 +94,8 @@ TEST_CASE("the doctor says of each thing in the way what it costs and what to do
   well.Write("/proc/sys/kernel/io_uring_disabled", "2\n");
   CHECK(absl::StrContains(well.Of("io_uring"), "sysctl kernel.io_uring_disabled=0"));
   well.Write("/sys/devices/system/node/online", "0-1\n");
+  CHECK(absl::StartsWith(well.Of("NUMA"), "ok: nodes 0-1; G2 is spread"));
+  well.config.g2.numa = PlacementChoice::kOff;
   CHECK(absl::StartsWith(well.Of("NUMA"), "warn: nodes 0-1"));
   well.Write("/sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
   CHECK(absl::StrContains(well.Of("clock"), "clocksource=tsc"));

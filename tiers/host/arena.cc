@@ -30,9 +30,11 @@ constexpr uint64_t kMaxSegments = 16384;
 
 class SegmentedArena final : public Arena {
  public:
-  SegmentedArena(std::unique_ptr<SegmentFiles> files, std::vector<Mapping> segments, Mapping marks,
-                 std::string reason, Executor* prefault_executor)
+  SegmentedArena(std::unique_ptr<SegmentFiles> files,
+                 std::unique_ptr<const NumaPlacement> placement, std::vector<Mapping> segments,
+                 Mapping marks, std::string reason, Executor* prefault_executor)
       : files_(std::move(files)),
+        placement_(std::move(placement)),
         segments_(std::move(segments)),
         marks_(std::move(marks)),
         reason_(std::move(reason)),
@@ -97,6 +99,7 @@ class SegmentedArena final : public Arena {
 
   // Constant after construction; files_ does its own synchronization.
   const std::unique_ptr<SegmentFiles> files_;
+  const std::unique_ptr<const NumaPlacement> placement_;
   const std::vector<Mapping> segments_;
   const Mapping marks_;  // may be empty
   const std::string reason_;
@@ -175,6 +178,7 @@ Arena::Stats SegmentedArena::stats() const {
   stats.survives_restart = files_->survives_restart();
   stats.reused_segments = files_->reused_segments();
   stats.marks_bytes = marks_.memory().size();
+  stats.numa_refused_bytes = placement_->refused_bytes();
   stats.memory_errors = errors_.errors() + files_->replaced_pages();
   if (prefaulter_ != nullptr) {
     const Prefaulter::Stats prefault = prefaulter_->stats();
@@ -204,6 +208,11 @@ std::string SegmentedArena::describe() const {
   }
   if (now.huge_page_bytes > 0) {
     absl::StrAppend(&line, ", ", now.huge_page_bytes / kMiB, " MiB of it on huge pages");
+  }
+  std::vector<std::byte*> pages;
+  for (const Mapping& segment : segments_) pages.push_back(segment.memory().data());
+  if (const std::string numa = placement_->describe(pages); !numa.empty()) {
+    absl::StrAppend(&line, "; ", numa);
   }
   absl::StrAppend(&line, now.survives_restart ? "; the memory outlives the daemon"
                                               : "; G2 starts cold after every restart");
@@ -253,14 +262,15 @@ absl::StatusOr<Chosen> OpenBacking(const ArenaOptions& options) {
 }
 
 // Maps all segments. An error: of one of them; then others may not have been tried.
-absl::StatusOr<std::vector<Mapping>> MapSegments(const ArenaOptions& options, SegmentFiles& files) {
+absl::StatusOr<std::vector<Mapping>> MapSegments(const ArenaOptions& options, SegmentFiles& files,
+                                                 NumaPlacement& placement) {
   std::vector<Mapping> segments(files.geometry().segment_count());
   std::atomic<size_t> next = 0;
   Mutex mu;
   absl::Status failed;
   RunOnThreads("kvkeep-arena", options.threads, [&] {
     for (size_t i = next++; i < segments.size(); i = next++) {
-      absl::StatusOr<Mapping> segment = files.MapSegment(i);
+      absl::StatusOr<Mapping> segment = files.MapSegment(i, placement);
       if (!segment.ok()) {
         MutexLock lock(&mu);
         failed.Update(segment.status());
@@ -299,12 +309,15 @@ absl::StatusOr<std::unique_ptr<Arena>> CreateArena(const ArenaOptions& options,
                                                    Executor* prefault_executor) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
   KVKEEP_ASSIGN_OR_RETURN(Chosen chosen, OpenBacking(options));
-  KVKEEP_ASSIGN_OR_RETURN(std::vector<Mapping> segments, MapSegments(options, *chosen.files));
+  auto placement = std::make_unique<NumaPlacement>(
+      options.numa == nullptr ? &RealNuma() : options.numa, options.numa_choice);
+  KVKEEP_ASSIGN_OR_RETURN(std::vector<Mapping> segments,
+                          MapSegments(options, *chosen.files, *placement));
   KVKEEP_ASSIGN_OR_RETURN(Mapping marks, chosen.files->MapMarks());
   KVKEEP_RETURN_IF_ERROR(chosen.files->Finish());
-  return std::make_unique<SegmentedArena>(std::move(chosen.files), std::move(segments),
-                                          std::move(marks), std::move(chosen.reason),
-                                          options.prefault ? prefault_executor : nullptr);
+  return std::make_unique<SegmentedArena>(
+      std::move(chosen.files), std::move(placement), std::move(segments), std::move(marks),
+      std::move(chosen.reason), options.prefault ? prefault_executor : nullptr);
 }
 
 }  // namespace kvkeep

@@ -41,6 +41,7 @@
 #include "tiers/base/executor.h"
 #include "tiers/base/extent.h"
 #include "tiers/base/key.h"
+#include "tiers/host/numa.h"
 
 namespace kvkeep {
 
@@ -63,6 +64,8 @@ struct ArenaOptions {
   // Carries the reason why files of an earlier start were not kept from one attempt to the next: an
   // attempt may remove them and then find no memory. Null: not carried.
   std::string* replaced_because = nullptr;
+  Numa* numa = nullptr;  // null: RealNuma
+  NumaChoice numa_choice = NumaChoice::kAuto;
   int threads = 1;  // that take memory at once: hugetlbfs clears it meanwhile
   // Gets the number of bytes that were taken so far; null: not counted.
   std::atomic<uint64_t>* taken_bytes = nullptr;
@@ -87,6 +90,7 @@ class Arena {
     // Pages that could not be read: by this process, or by an earlier one and replaced at the
     // start.
     uint64_t memory_errors = 0;
+    uint64_t numa_refused_bytes = 0;  // that the kernel would not place on the node asked for
     bool survives_restart = false;
   };
 

@@ -55,7 +55,7 @@ class MemfdFiles final : public SegmentFiles {
 
   const ArenaGeometry& geometry() const override { return geometry_; }
   const Uuid& uuid() const override { return uuid_; }
-  absl::StatusOr<Mapping> MapSegment(size_t segment) override;
+  absl::StatusOr<Mapping> MapSegment(size_t segment, NumaPlacement& placement) override;
   absl::StatusOr<Mapping> MapMarks() override { return Mapping(); }
   absl::Status Finish() override {
     KVKEEP_CHECK(mapped_ == geometry_.segment_count());
@@ -77,7 +77,7 @@ class MemfdFiles final : public SegmentFiles {
   std::atomic<size_t> mapped_{0};
 };
 
-absl::StatusOr<Mapping> MemfdFiles::MapSegment(size_t segment) {
+absl::StatusOr<Mapping> MemfdFiles::MapSegment(size_t segment, NumaPlacement& placement) {
   KVKEEP_CHECK(segment < fds_.size());
   const uint64_t bytes = geometry_.bytes_of(segment);
   const std::string name = absl::StrFormat("kvkeep-g2.%03d", segment);
@@ -88,6 +88,7 @@ absl::StatusOr<Mapping> MemfdFiles::MapSegment(size_t segment) {
   // Its pages come with the prefault, in the background: taking them here would hold up the start
   // for most of a second per GiB. CheckMemoryFor has seen that they are there.
   KVKEEP_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd.get(), bytes, kBlockBytes));
+  placement.Place(segment, mapping.memory());
   // The mode keeps other users from reopening it; the seals keep everybody from changing it.
   if (fchmod(fd.get(), S_IRUSR) != 0 || fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
     return absl::FailedPreconditionError(

@@ -56,7 +56,7 @@ class MountFiles final : public SegmentFiles {
 
   const ArenaGeometry& geometry() const override { return geometry_; }
   const Uuid& uuid() const override { return uuid_; }
-  absl::StatusOr<Mapping> MapSegment(size_t segment) override;
+  absl::StatusOr<Mapping> MapSegment(size_t segment, NumaPlacement& placement) override;
   absl::StatusOr<Mapping> MapMarks() override;
   absl::Status Finish() override;
   uint64_t bytes_there(size_t segment) const override {
@@ -99,13 +99,12 @@ class MountFiles final : public SegmentFiles {
   bool TakePiece(const PieceOrder::Piece& piece) const;
   bool whole() const { return pieces_ == order_.pieces(); }
   uint64_t marks_file_bytes() const { return RoundUp(geometry_.marks_bytes(), dirs_.page_bytes); }
-  // A file that is all there: opened, or made with its memory.
+  // A file of full length: opened, or made.
   struct WholeFile {
     UniqueFd fd;
     ino_t inode = 0;
   };
-  // `there`: how many of its bytes are to have memory now.
-  absl::StatusOr<WholeFile> OpenFile(const std::string& name, uint64_t bytes, uint64_t there);
+  absl::StatusOr<WholeFile> OpenFile(const std::string& name, uint64_t bytes);
   absl::Status Allocate(int fd, const std::string& name, uint64_t bytes) const;
 
   const ArenaGeometry geometry_;
@@ -350,9 +349,9 @@ void MountFiles::TakeMore() {
   if (TakePieces(std::max<uint64_t>(kMostAtOnce / order_.piece_bytes(), 1)) > 0) SavePart();
 }
 
-absl::StatusOr<MountFiles::WholeFile> MountFiles::OpenFile(const std::string& name, uint64_t bytes,
-                                                           uint64_t there) {
-  KVKEEP_CHECK(there <= bytes && bytes % dirs_.page_bytes == 0);
+absl::StatusOr<MountFiles::WholeFile> MountFiles::OpenFile(const std::string& name,
+                                                           uint64_t bytes) {
+  KVKEEP_CHECK(bytes % dirs_.page_bytes == 0);
   const int create = reused_ ? 0 : O_CREAT | O_EXCL;
   UniqueFd fd(openat(dirs_.writable.get(), name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | create,
                      S_IRUSR | S_IWUSR));
@@ -366,7 +365,6 @@ absl::StatusOr<MountFiles::WholeFile> MountFiles::OpenFile(const std::string& na
       return Error(absl::StrCat("cannot size ", name), errno);
     }
   }
-  if (there > 0) KVKEEP_RETURN_IF_ERROR(Allocate(fd.get(), name, there));
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) return Error(absl::StrCat("stat of ", name), errno);
   if (!IsWholeFile(info, bytes)) {  // the name may lead elsewhere by now
@@ -397,21 +395,25 @@ absl::Status MountFiles::Allocate(int fd, const std::string& name, uint64_t byte
                errno);
 }
 
-absl::StatusOr<Mapping> MountFiles::MapSegment(size_t segment) {
+absl::StatusOr<Mapping> MountFiles::MapSegment(size_t segment, NumaPlacement& placement) {
   KVKEEP_CHECK(segment < inodes_.size());
   const uint64_t bytes = geometry_.bytes_of(segment);
-  KVKEEP_ASSIGN_OR_RETURN(const WholeFile file,
-                          OpenFile(SegmentName(segment), bytes, bytes_there(segment)));
+  const std::string name = SegmentName(segment);
+  KVKEEP_ASSIGN_OR_RETURN(const WholeFile file, OpenFile(name, bytes));
   inodes_[segment] = file.inode;
   ++mapped_;
   // The mapping keeps the file; the descriptor is not needed again.
-  return Mapping::Map(file.fd.get(), bytes, dirs_.page_bytes);
+  KVKEEP_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(file.fd.get(), bytes, dirs_.page_bytes));
+  placement.Place(segment, mapping.memory());  // the file keeps the policy, for all who map it
+  const uint64_t there = bytes_there(segment);
+  if (there > 0) KVKEEP_RETURN_IF_ERROR(Allocate(file.fd.get(), name, there));
+  return mapping;
 }
 
 absl::StatusOr<Mapping> MountFiles::MapMarks() {
   KVKEEP_CHECK(mapped_ == geometry_.segment_count() && !finished_);
-  KVKEEP_ASSIGN_OR_RETURN(const WholeFile file,
-                          OpenFile(kArenaMarksName, marks_file_bytes(), marks_file_bytes()));
+  KVKEEP_ASSIGN_OR_RETURN(const WholeFile file, OpenFile(kArenaMarksName, marks_file_bytes()));
+  KVKEEP_RETURN_IF_ERROR(Allocate(file.fd.get(), kArenaMarksName, marks_file_bytes()));
   return Mapping::Map(file.fd.get(), marks_file_bytes(), dirs_.page_bytes);
 }
 

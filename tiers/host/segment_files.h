@@ -15,6 +15,7 @@
 #include "tiers/base/key.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/host/mapping.h"
+#include "tiers/host/numa.h"
 
 namespace kvkeep {
 
@@ -35,7 +36,8 @@ class SegmentFiles {
 
   virtual const ArenaGeometry& geometry() const = 0;
   virtual const Uuid& uuid() const = 0;
-  virtual absl::StatusOr<Mapping> MapSegment(size_t segment) = 0;
+  // `placement` is told of the segment before its memory is taken.
+  virtual absl::StatusOr<Mapping> MapSegment(size_t segment, NumaPlacement& placement) = 0;
   // Returns at least marks_bytes(); nothing where the backing does not outlive the daemon.
   virtual absl::StatusOr<Mapping> MapMarks() = 0;
   virtual absl::Status Finish() = 0;

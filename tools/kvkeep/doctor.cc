@@ -137,16 +137,31 @@ Finding IoUring(const Machine& machine) {
   return finding;
 }
 
-Finding Numa(const Machine& machine) {
+Finding NumaNodes(const Config& config, const Machine& machine) {
   Finding finding{.subject = "NUMA"};
   const std::string nodes =
       ReadLine(machine.root + "/sys/devices/system/node/online").value_or("0");
   finding.found = absl::StrCat("nodes ", nodes);
   if (nodes == "0") return finding;
+  switch (config.g2.numa) {
+    case PlacementChoice::kAuto:
+      absl::StrAppend(&finding.found, "; G2 is spread over them, or lies by the daemon's numactl");
+      return finding;
+    case PlacementChoice::kSpread:
+      absl::StrAppend(&finding.found, "; G2 is spread over them");
+      return finding;
+    case PlacementChoice::kInterleave:
+      absl::StrAppend(&finding.found, "; G2's pages are interleaved over them");
+      return finding;
+    case PlacementChoice::kOff:
+      break;
+  }
   finding.state = State::kWarn;
+  absl::StrAppend(&finding.found, "; G2 lies where the kernel puts it");
   finding.to_do =
-      "memory of another node is slower: bind the daemon to that of the GPUs and drives it serves "
-      "(numactl, or NUMAPolicy= and NUMAMask= in its unit)";
+      "memory of another node is slower: g2.numa: spread takes the same of all; or bind the daemon "
+      "to the node of the GPUs and drives it serves (numactl, or NUMAPolicy= and NUMAMask= in its "
+      "unit)";
   return finding;
 }
 
@@ -324,15 +339,12 @@ Machine Machine::This() {
 }
 
 std::vector<Finding> Examine(const Config& config, const Machine& machine) {
-  std::vector<Finding> findings = {Memory(config, machine),
-                                   ExamineServiceMemory(config, machine),
-                                   HugePages(config, machine),
-                                   LockedMemory(config, machine),
-                                   Descriptors(config, machine),
-                                   IoUring(machine),
-                                   Numa(machine),
-                                   Clock(machine),
-                                   ExamineGpus(config, machine)};
+  std::vector<Finding> findings = {
+      Memory(config, machine),      ExamineServiceMemory(config, machine),
+      HugePages(config, machine),   LockedMemory(config, machine),
+      Descriptors(config, machine), IoUring(machine),
+      NumaNodes(config, machine),   Clock(machine),
+      ExamineGpus(config, machine)};
   for (Finding& finding : ExamineSockets(config)) findings.push_back(std::move(finding));
   for (const G3PathConfig& path : config.g3.paths) {
     findings.push_back(Space(path));

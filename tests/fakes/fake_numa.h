@@ -1,0 +1,53 @@
+// FakeNuma: a machine of several NUMA nodes, whose memory lies where it was last asked for. It may
+// refuse.
+#pragma once
+
+#include <map>
+
+#include "tiers/base/mutex.h"
+#include "tiers/host/numa.h"
+
+namespace kvkeep {
+
+class FakeNuma final : public Numa {
+ public:
+  explicit FakeNuma(std::vector<int> nodes) : nodes_(std::move(nodes)) {}
+
+  std::vector<int> Nodes() const override { return nodes_; }
+  bool HasPolicy() const override { return has_policy; }
+  absl::Status Prefer(std::span<std::byte> memory, int node) override {
+    if (refuses) return absl::PermissionDeniedError("mbind");
+    MutexLock lock(&mu_);
+    node_of_[memory.data()] = node;
+    return absl::OkStatus();
+  }
+  absl::Status Interleave(std::span<std::byte> memory, const std::vector<int>& nodes) override {
+    if (refuses) return absl::PermissionDeniedError("mbind");
+    MutexLock lock(&mu_);
+    interleaved_[memory.data()] = nodes;
+    return absl::OkStatus();
+  }
+  std::vector<std::optional<int>> NodesOf(std::span<std::byte* const> pages) const override {
+    std::vector<std::optional<int>> nodes;
+    MutexLock lock(&mu_);
+    for (std::byte* const page : pages) {
+      const auto found = node_of_.find(page);
+      nodes.push_back(found == node_of_.end() ? std::nullopt : std::optional(found->second));
+    }
+    return nodes;
+  }
+  size_t interleaved() const {
+    MutexLock lock(&mu_);
+    return interleaved_.size();
+  }
+
+  bool has_policy = false, refuses = false;  // before it is used
+
+ private:
+  const std::vector<int> nodes_;
+  mutable Mutex mu_;
+  std::map<const std::byte*, int> node_of_ ABSL_GUARDED_BY(mu_);
+  std::map<const std::byte*, std::vector<int>> interleaved_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,115 @@
+#include "tiers/host/numa.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/fakes/fake_numa.h"
+#include "tiers/base/units.h"
+#include "tiers/host/arena.h"
+
+namespace kvkeep {
+namespace {
+
+using Ints = std::vector<int>;
+
+std::unique_ptr<Arena> ArenaOf(FakeNuma* numa, NumaChoice choice, int threads = 1) {
+  return CreateArena({.capacity_bytes = 11 * kMiB,
+                      .segment_bytes = 2 * kMiB,
+                      .backing = ArenaBacking::kMemfd,
+                      .numa = numa,
+                      .numa_choice = choice,
+                      .threads = threads},
+                     nullptr)
+      .value();
+}
+
+std::string NumaOf(const std::unique_ptr<Arena>& arena) {
+  const std::string text = arena->describe();
+  const size_t at = text.find("NUMA: ");
+  return at == std::string::npos ? "" : text.substr(at, text.find("; ", at) - at);
+}
+
+std::vector<std::optional<int>> NodesOfSegments(const FakeNuma& numa, Arena& arena) {
+  std::vector<std::byte*> pages;
+  for (size_t i = 0; i < arena.segment_count(); ++i) {
+    pages.push_back(arena.SegmentMemory(i).data());
+  }
+  return numa.NodesOf(pages);
+}
+
+}  // namespace
+
+TEST_CASE("a list of nodes is read as the kernel writes it") {
+  CHECK(ParseNodeList("0") == Ints{0});
+  CHECK(ParseNodeList("0-2,5,7-8") == Ints{0, 1, 2, 5, 7, 8});
+  for (const char* bad : {"", "x", "1-", "2-1", "-1", "0,x", "1024", "0-99999999999"}) {
+    CHECK(ParseNodeList(bad).empty());
+  }
+}
+
+TEST_CASE("segments go to the nodes in turn; the arena says which lie where") {
+  FakeNuma numa({0, 2});
+  const auto arena = ArenaOf(&numa, NumaChoice::kSpread, 4);
+  CHECK(NodesOfSegments(numa, *arena) == std::vector<std::optional<int>>{0, 2, 0, 2, 0, 2});
+  CHECK(NumaOf(arena) == "NUMA: segments spread over nodes 0,2 (0: 3, 2: 3)");
+  CHECK(arena->stats().numa_refused_bytes == 0);
+}
+
+TEST_CASE("pages are interleaved where that is asked for") {
+  FakeNuma numa({0, 1});
+  const auto arena = ArenaOf(&numa, NumaChoice::kInterleave);
+  CHECK(numa.interleaved() == 6);
+  CHECK(NumaOf(arena) == "NUMA: pages interleaved over nodes 0,1");
+}
+
+TEST_CASE("nothing is placed on one node, by a policy of the process, or where it is off") {
+  FakeNuma one({0}), two({0, 1});
+  CHECK(NumaOf(ArenaOf(&one, NumaChoice::kSpread)).empty());
+  CHECK(NumaOf(ArenaOf(&two, NumaChoice::kOff)) ==
+        "NUMA: segments where the kernel puts them, as g2.numa is off");
+  two.has_policy = true;
+  const auto arena = ArenaOf(&two, NumaChoice::kAuto);
+  CHECK(NumaOf(arena) == "NUMA: segments by the policy with which the daemon was started");
+  CHECK(NodesOfSegments(two, *arena) == std::vector<std::optional<int>>(6));
+  two.has_policy = false;
+  CHECK(NumaOf(ArenaOf(&two, NumaChoice::kAuto)) ==
+        "NUMA: segments spread over nodes 0,1 (0: 3, 1: 3)");
+}
+
+TEST_CASE("where the kernel refuses, G2 has its memory all the same, and says so") {
+  FakeNuma numa({0, 1});
+  numa.refuses = true;
+  for (const NumaChoice choice : {NumaChoice::kSpread, NumaChoice::kInterleave}) {
+    const auto arena = ArenaOf(&numa, choice);
+    arena->SegmentMemory(5)[0] = std::byte{1};
+    CHECK(arena->stats().numa_refused_bytes == 11 * kMiB);
+    CHECK(NumaOf(arena).find("the kernel refused it for 11 MiB") != std::string::npos);
+  }
+}
+
+// Nodes beyond the first one are for a machine that has them.
+TEST_CASE("the kernel's nodes: memory comes from where it is asked for") {
+  Numa& numa = RealNuma();
+  const Ints nodes = numa.Nodes();
+  REQUIRE(!nodes.empty());
+  const auto arena =
+      CreateArena(
+          {.capacity_bytes = 8 * kMiB, .segment_bytes = 2 * kMiB, .backing = ArenaBacking::kMemfd},
+          nullptr)
+          .value();
+  const std::span<std::byte> memory = arena->SegmentMemory(0);
+  std::byte* const pages[] = {memory.data()};
+  CHECK(numa.NodesOf(pages) == std::vector<std::optional<int>>{std::nullopt});
+  for (size_t i = 0; i < nodes.size() && i < 4; ++i) {
+    const std::span<std::byte> segment = arena->SegmentMemory(i);
+    const absl::Status asked = numa.Prefer(segment, nodes[i]);
+    if (absl::IsPermissionDenied(asked) || absl::IsUnimplemented(asked)) return;  // a container
+    CHECK(asked.ok());
+    segment[0] = std::byte{1};
+    std::byte* const page[] = {segment.data()};
+    CHECK(numa.NodesOf(page) == std::vector<std::optional<int>>{nodes[i]});
+  }
+  CHECK(numa.Interleave(arena->SegmentMemory(3), nodes).ok());
+  CHECK_FALSE(numa.Prefer(memory, 1023).ok());
+}
+
+}  // namespace kvkeep
