@@ -238,6 +238,9 @@ void AddIo(const IoEngine::Stats& stats, Families* out) {
   out->Counter("io_bytes_total", "", stats.write_bytes, write);
   out->Counter("io_errors_total", "Device operations that failed", stats.errors);
   out->Counter("io_short_resumed_total", "Short I/O continued", stats.short_resumed);
+  out->Gauge("io_shared_buffers",
+             "Arena segments that rings took over from the ring that pinned them",
+             stats.shared_buffers);
   out->Counter("io_buffers_total", "Operations by kind of memory", stats.fixed_buffer_ios,
                {{"memory", "registered"}});
   out->Counter("io_buffers_total", "", stats.plain_buffer_ios, {{"memory", "plain"}});

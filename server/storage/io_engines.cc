@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep {
 namespace {
 
@@ -20,6 +22,7 @@ void AddTo(const IoEngine::Stats& one, IoEngine::Stats* sum) {
   sum->fixed_buffer_ios += one.fixed_buffer_ios;
   sum->plain_buffer_ios += one.plain_buffer_ios;
   sum->buffer_registration_failures += one.buffer_registration_failures;
+  sum->shared_buffers += one.shared_buffers;
   sum->buffered_opens += one.buffered_opens;
   sum->in_flight += one.in_flight;
   sum->queued += one.queued;
@@ -42,9 +45,33 @@ void IoEngines::Register(IoEngine* engine, std::span<std::byte> memory,
   engine->loop() == nullptr ? task() : engine->loop()->Post(std::move(task));
 }
 
+void IoEngines::Share(std::shared_ptr<SharedBuffers> shared, Executor* executor) {
+  MutexLock lock(&mu_);
+  KVKEEP_CHECK(pinned_ == 0 && executor != nullptr);
+  shared_ = std::move(shared);
+  pinner_ = executor;
+}
+
+// What cannot be pinned here each engine tries by itself, and says why it cannot.
+bool IoEngines::PinNext(Arena& arena) {
+  if (pinning_ != nullptr) {
+    if (!pinning_->done) return false;
+    ++pinned_;
+    pinning_ = nullptr;
+  }
+  if (pinned_ == arena.segment_count() || !arena.SegmentIsWhole(pinned_)) return true;
+  pinning_ = std::make_shared<Registration>();
+  pinner_->Post([shared = shared_, memory = arena.SegmentMemory(pinned_), pinning = pinning_] {
+    pinning->status = shared->Pin(memory);
+    pinning->done = true;
+  });
+  return false;
+}
+
 bool IoEngines::RegisterNext(Arena& arena, absl::FunctionRef<void(const absl::Status&)> failed) {
   MutexLock lock(&mu_);
-  bool all = true;
+  bool all = shared_ == nullptr || entries_.empty() || PinNext(arena);
+  const size_t ready = shared_ == nullptr ? arena.segment_count() : pinned_;
   for (Entry& entry : entries_) {
     if (entry.under_way != nullptr) {
       if (!entry.under_way->done) {
@@ -54,7 +81,7 @@ bool IoEngines::RegisterNext(Arena& arena, absl::FunctionRef<void(const absl::St
       if (!entry.under_way->status.ok()) failed(entry.under_way->status);
       entry.under_way = nullptr;
     }
-    if (entry.segments == arena.segment_count() || !arena.SegmentIsWhole(entry.segments)) continue;
+    if (entry.segments == ready || !arena.SegmentIsWhole(entry.segments)) continue;
     all = false;
     entry.under_way = std::make_shared<Registration>();
     Register(entry.engine.get(), arena.SegmentMemory(entry.segments++), entry.under_way);

@@ -1,9 +1,9 @@
 // IoEngines: the I/O engines of the devices, one for each. A device may block the thread of its
 // ring in a submission; with an engine of its own it holds up no other device.
 //
-// Each engine registers the arena for itself, segment by segment, on its own thread. An engine that
-// is added late registers all of the arena too. The kernel counts the locked memory of each ring
-// anew.
+// Each engine registers the arena, segment by segment, on its own thread. An engine that is added
+// late registers all of the arena too. Where the kernel can (SharedBuffers), a segment is pinned
+// once for all of them. Else it pins it for each, and counts the locked memory of each anew.
 //
 // Owns the engines. Thread-safe. Devices must be destroyed before this, and the arena must stay
 // mapped until this is.
@@ -21,6 +21,7 @@
 #include "tiers/base/mutex.h"
 #include "tiers/host/arena.h"
 #include "tiers/io/io_engine.h"
+#include "tiers/io/shared_buffers.h"
 
 namespace kvkeep {
 
@@ -31,6 +32,9 @@ class IoEngines {
   IoEngines& operator=(const IoEngines&) = delete;
 
   void Add(std::unique_ptr<IoEngine> engine);
+  // From now on each segment is pinned there first, by `executor`; then the engines, which know of
+  // it (IoEngineOptions::shared), take it over. REQUIRES: before RegisterNext.
+  void Share(std::shared_ptr<SharedBuffers> shared, Executor* executor);
 
   // Has each engine register its next segment, unless it is registering one, or the segment's
   // memory is to come (Arena::SegmentIsWhole). `failed` gets the errors; I/O also works on
@@ -60,7 +64,14 @@ class IoEngines {
   static void Register(IoEngine* engine, std::span<std::byte> memory,
                        std::shared_ptr<Registration> registration);
 
+  // Returns false while a segment is being pinned, or one is to be pinned.
+  bool PinNext(Arena& arena) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   mutable Mutex mu_;
+  std::shared_ptr<SharedBuffers> shared_ ABSL_GUARDED_BY(mu_);  // null: each engine pins for itself
+  Executor* pinner_ ABSL_GUARDED_BY(mu_) = nullptr;
+  size_t pinned_ ABSL_GUARDED_BY(mu_) = 0;  // segments, or failed to be
+  std::shared_ptr<Registration> pinning_ ABSL_GUARDED_BY(mu_);
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);
 };
 

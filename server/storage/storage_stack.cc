@@ -298,6 +298,20 @@ bool StorageStack::RegisterSegments() {
   return all;
 }
 
+IoEngineOptions StorageStack::ShareBuffers(const DaemonOptions& options) {
+  IoEngineOptions io = options.io;
+  if (io.mode == IoMode::kThreads || options.devices.size() < 2) return io;
+  absl::StatusOr<std::shared_ptr<SharedBuffers>> shared = SharedBuffers::Create();
+  if (!shared.ok()) {
+    log_->Info("each device's ring pins G2 for itself, which takes up to 6 MiB a GiB and ring",
+               {{"why", std::string(shared.status().message())}});
+    return io;
+  }
+  io_.Share(*shared, copy_pool_->background());
+  io.shared = *std::move(shared);
+  return io;
+}
+
 absl::Status StorageStack::OpenDevices(const DaemonOptions& options) {
   const std::string known_file = options.state_dir + "/devices";
   KVKEEP_ASSIGN_OR_RETURN(KnownDevices known, KnownDevices::Load(known_file));
@@ -318,8 +332,9 @@ absl::Status StorageStack::OpenDevices(const DaemonOptions& options) {
                                      return known_->Add(dir);
                                    },
                                .known_file = known_file};
+  const IoEngineOptions io = ShareBuffers(options);
   for (const NvmeDeviceOptions& device : options.devices) {
-    KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<IoEngine> engine, CreateIoEngine(options.io));
+    KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<IoEngine> engine, CreateIoEngine(io));
     IoEngine* const borrowed = engine.get();
     io_.Add(std::move(engine));
     places_.push_back(std::make_unique<DevicePlace>(device, home, borrowed, log_));
@@ -370,6 +385,7 @@ absl::Status StorageStack::OpenStore(const DaemonOptions& options) {
                  .random = RealRandom(),
                  .arena = arena_.get(),
                  .copy_executor = copy_pool_.get(),
+                 .background_executor = copy_pool_->background(),
                  .mac_key = identity_.mac_key,
                  .keys = keys_.get(),
                  .recovered_records = &state_->start.recovered_records,
@@ -385,7 +401,6 @@ absl::Status StorageStack::OpenStore(const DaemonOptions& options) {
     deps.removal_log = removal_log_.get();
   }
   deps.devices.resize(places_.size(), {.coming = true});
-                 .background_executor = copy_pool_->background(),
   const MonotonicTime began = RealClock()->Now();
   to_come_ = arena_->stats().to_come_bytes > 0;
   KVKEEP_ASSIGN_OR_RETURN(store_, Store::Create(ForStore(options), deps));
@@ -404,6 +419,7 @@ StoreSnapshot StorageStack::snapshot() const {
 
 void StorageStack::PassThroughPools() {
   AwaitTurn(*copy_pool_);
+  AwaitTurn(*copy_pool_->background());
   if (removal_log_ != nullptr) removal_log_->AwaitWritten();
   for (const auto& place : places_) place->PassThrough();
 }
@@ -420,7 +436,6 @@ bool StorageStack::NothingHeld() const {
          counters.open_session_streams.load() == 0 && counters.open_watch_streams.load() == 0;
 }
 
-  AwaitTurn(*copy_pool_->background());
 bool StorageStack::StopPlaces(MonotonicTime deadline) {
   if (store_ != nullptr) store_->BeginDrain();  // a join that is under way ends
   bool stopped = true;

@@ -94,6 +94,8 @@ class StorageStack {
   // Logs changes of G4's state: well, away, misconfigured, full.
   void TellOfG4(const ObjectStoreHealth& health) const;
   void TellOfG4Keys(const absl::Status& renewal) const;
+  // Returns how engines are made: with buffers that all of them share, if the kernel can do that.
+  IoEngineOptions ShareBuffers(const DaemonOptions& options);
   absl::Status OpenDevices(const DaemonOptions& options);
   // OK, or why the start cannot work with this device.
   absl::Status Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const;

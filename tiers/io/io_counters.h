@@ -21,6 +21,7 @@ struct IoCounters {
   Counter fixed_buffer_ios = 0;
   Counter plain_buffer_ios = 0;
   Counter buffer_registration_failures = 0;
+  Counter shared_buffers = 0;
   Counter buffered_opens = 0;
   Counter in_flight = 0, queued = 0;
 
@@ -35,6 +36,7 @@ struct IoCounters {
             .fixed_buffer_ios = fixed_buffer_ios,
             .plain_buffer_ios = plain_buffer_ios,
             .buffer_registration_failures = buffer_registration_failures,
+            .shared_buffers = shared_buffers,
             .buffered_opens = buffered_opens,
             .in_flight = in_flight,
             .queued = queued};

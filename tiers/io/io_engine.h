@@ -25,6 +25,7 @@
 #include "tiers/base/executor.h"
 #include "tiers/io/device.h"
 #include "tiers/io/device_times.h"
+#include "tiers/io/shared_buffers.h"
 
 namespace kvkeep {
 
@@ -34,6 +35,9 @@ struct IoEngineOptions {
   IoMode mode = IoMode::kAuto;
   uint32_t ring_entries = 256;    // power of two, 8..4096
   uint32_t fallback_threads = 4;  // 1..64, of the thread-pool engine
+  // What RegisterBuffer takes over if it is pinned there, in place of pinning it once more. Null:
+  // nothing is shared.
+  std::shared_ptr<const SharedBuffers> shared;
 
   absl::Status Validate() const;
 };
@@ -68,6 +72,7 @@ class IoEngine {
     uint64_t fixed_buffer_ios = 0;             // I/O (cut) that used registered memory
     uint64_t plain_buffer_ios = 0;             // did not
     uint64_t buffer_registration_failures = 0;
+    uint64_t shared_buffers = 0;  // registered by taking over what IoEngineOptions::shared pinned
     uint64_t buffered_opens = 0;  // O_DIRECT not to be had
     uint64_t in_flight = 0;       // I/O (cut) in the kernel now
     uint64_t queued = 0;          // operations not yet wholly in the kernel, now

@@ -27,7 +27,8 @@ using Next = DeviceQueue::Outcome::Next;
 // the inbox.
 class UringEngine final : public IoEngine, private OperationSink, private Executor {
  public:
-  explicit UringEngine(const IoEngineOptions& options) : ring_entries_(options.ring_entries) {}
+  explicit UringEngine(const IoEngineOptions& options)
+      : ring_entries_(options.ring_entries), shared_(options.shared) {}
   ~UringEngine() override;
 
   // REQUIRES: called once, before anything else.
@@ -66,6 +67,8 @@ class UringEngine final : public IoEngine, private OperationSink, private Execut
   bool Turn();
   void TakeInbox();
   void Register(Registration* registration);
+  // Takes over what is pinned for all rings. Returns false if it cannot.
+  bool TakeShared(std::span<std::byte> memory);
   void Enqueue(SubmittedOperation submitted);
   void GiveUpWaiting();
   void IssueDelayed();
@@ -78,6 +81,7 @@ class UringEngine final : public IoEngine, private OperationSink, private Execut
   bool Finished();
 
   const uint32_t ring_entries_;
+  const std::shared_ptr<const SharedBuffers> shared_;  // may be null
   IoCounters counters_;
   FallbackNotes notes_;
 
@@ -188,8 +192,10 @@ absl::Status UringEngine::RegisterBuffer(std::span<std::byte> memory) {
 
 std::string UringEngine::describe() const {
   MutexLock lock(&mu_);
-  return absl::StrCat("io_uring ", features_, ", ", ring_entries_, " entries, ", registered_,
-                      " registered buffers", notes_.ToString());
+  const uint64_t shared = counters_.shared_buffers;
+  return absl::StrCat(
+      "io_uring ", features_, ", ", ring_entries_, " entries, ", registered_, " registered buffers",
+      shared == 0 ? "" : absl::StrCat(", ", shared, " of them shared"), notes_.ToString());
 }
 
 bool UringEngine::Turn() {
@@ -228,9 +234,22 @@ void UringEngine::TakeInbox() {
   for (Task& task : tasks) std::move(task)();
 }
 
+bool UringEngine::TakeShared(std::span<std::byte> memory) {
+  if (shared_ == nullptr) return false;
+  const std::optional<SharedBuffers::Place> place = shared_->Find(memory);
+  if (!place.has_value()) return false;
+  const absl::Status taken = ring_->TakeBuffer(buffers_.next_slot(), place->ring_fd, place->slot);
+  if (taken.ok()) {
+    ++counters_.shared_buffers;
+  } else {
+    notes_.Add(absl::StrCat("pinned once more: ", taken.message()));
+  }
+  return taken.ok();
+}
+
 void UringEngine::Register(Registration* registration) {
   registration->status = buffers_.CheckNext(registration->memory);
-  if (registration->status.ok()) {
+  if (registration->status.ok() && !TakeShared(registration->memory)) {
     registration->status = ring_->RegisterBuffer(buffers_.next_slot(), registration->memory);
   }
   if (!registration->status.ok()) {

@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +22,14 @@ namespace {
 
 constexpr uint64_t kWakeTag = std::numeric_limits<uint64_t>::max();
 constexpr long kBriefNanos = 1'000'000;
+
+// As linux/io_uring.h of 6.13, which is newer than our headers.
+constexpr unsigned kRegisterCloneBuffers = 30;
+constexpr uint32_t kCloneReplaces = 1u << 1;
+struct CloneBuffers {
+  uint32_t src_fd, flags, src_off, dst_off, nr, pad[3];
+};
+static_assert(sizeof(CloneBuffers) == 32);
 
 struct FlagSet {
   unsigned flags;
@@ -72,6 +81,19 @@ absl::StatusOr<std::unique_ptr<UringRing>> UringRing::Create(uint32_t entries,
   if (sparse != 0) {
     ring->buffers_status_ = ErrnoStatus(-sparse, "io_uring: no table for registered buffers");
   }
+  return ring;
+}
+
+absl::StatusOr<std::unique_ptr<UringRing>> UringRing::CreateForBuffers(uint32_t buffer_slots) {
+  std::unique_ptr<UringRing> ring(new UringRing);
+  constexpr unsigned kEntries = 1;  // the kernel insists on one
+  const int made = io_uring_queue_init(kEntries, &ring->ring_, 0);
+  if (made != 0) return SetUpError(-made);
+  ring->ring_made_ = true;
+  const int dontfork = io_uring_ring_dontfork(&ring->ring_);
+  if (dontfork != 0) return SetUpError(-dontfork);
+  const int sparse = io_uring_register_buffers_sparse(&ring->ring_, buffer_slots);
+  if (sparse != 0) return ErrnoStatus(-sparse, "io_uring: no table for registered buffers");
   return ring;
 }
 
@@ -226,6 +248,22 @@ absl::Status UringRing::RegisterBuffer(uint32_t slot, std::span<std::byte> memor
     default:
       return ErrnoStatus(result < 0 ? -result : EIO, what);
   }
+}
+
+absl::Status UringRing::TakeBuffer(uint32_t slot, int from_ring_fd, uint32_t from_slot) {
+  KVKEEP_RETURN_IF_ERROR(buffers_status_);
+  CloneBuffers clone{.src_fd = static_cast<uint32_t>(from_ring_fd),
+                     .flags = kCloneReplaces,
+                     .src_off = from_slot,
+                     .dst_off = slot,
+                     .nr = 1};
+  if (syscall(__NR_io_uring_register, ring_.ring_fd, kRegisterCloneBuffers, &clone, 1) == 0) {
+    return absl::OkStatus();
+  }
+  if (errno == EINVAL) {
+    return absl::UnavailableError("io_uring: this kernel cannot share registered buffers");
+  }
+  return ErrnoStatus(errno, "io_uring: take over a registered buffer");
 }
 
 void UringRing::Wake() {

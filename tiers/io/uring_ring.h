@@ -42,8 +42,12 @@ class UringRing {
   // Unavailable or ResourceExhausted, with what to do, when this kernel or container has no usable
   // io_uring. `entries`: of the submission queue, a power of two.
   static absl::StatusOr<std::unique_ptr<UringRing>> Create(uint32_t entries, uint32_t buffer_slots);
+  // A ring that keeps buffers for others (TakeBuffer) and does no I/O. Any thread may register in
+  // it.
+  static absl::StatusOr<std::unique_ptr<UringRing>> CreateForBuffers(uint32_t buffer_slots);
   ~UringRing();
 
+  int fd() const { return ring_.ring_fd; }
   // I/O prepared and not completed must never exceed this: then no completion can be lost.
   uint32_t max_in_flight() const { return max_in_flight_; }
   // "SINGLE_ISSUER|DEFER_TASKRUN", for describe().
@@ -55,6 +59,9 @@ class UringRing {
   void Enter(Wait wait, std::vector<Completion>* completions);
   // Pins `memory` as buffer `slot`.
   absl::Status RegisterBuffer(uint32_t slot, std::span<std::byte> memory);
+  // Takes over a buffer that another ring of this process has: pinned once for both. Unavailable:
+  // this kernel cannot (Linux before 6.13).
+  absl::Status TakeBuffer(uint32_t slot, int from_ring_fd, uint32_t from_slot);
 
   // Ends an Enter that waits now, or the next one. Any thread, as long as the ring lives.
   void Wake();

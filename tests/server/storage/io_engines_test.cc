@@ -94,6 +94,43 @@ TEST_CASE_METHOD(Fixture, "a segment is registered once all of its memory has co
   CHECK(first == AllSegments());
 }
 
+TEST_CASE_METHOD(Fixture, "where buffers are shared each segment is pinned first, and once") {
+  struct Pins final : SharedBuffers {
+    absl::Status Pin(std::span<std::byte> memory) override {
+      pinned.push_back(memory.data());
+      return pinned.size() == 2 ? absl::ResourceExhaustedError("no more") : absl::OkStatus();
+    }
+    std::optional<Place> Find(std::span<const std::byte>) const override { return std::nullopt; }
+    std::vector<std::byte*> pinned;
+  };
+  const auto pins = std::make_shared<Pins>();
+  ManualExecutor pinner;
+  engines.Share(pins, &pinner);
+  Add("one", &first_loop, &first);
+  Add("two", &second_loop, &second);
+  CHECK_FALSE(Next());
+  CHECK(first_loop.idle());
+  CHECK(pinner.RunAll() == 1);
+  CHECK_FALSE(Next());  // takes that over, and pins the next one
+  CHECK(first_loop.RunAll() == 1);
+  CHECK(second_loop.RunAll() == 1);
+  CHECK(first.size() == 1);
+  CHECK_FALSE(Next());
+  CHECK(first_loop.idle());
+  while (!Next()) {
+    pinner.RunAll();
+    first_loop.RunAll();
+    second_loop.RunAll();
+  }
+  CHECK(pins->pinned == AllSegments());
+  CHECK(first == AllSegments());  // one could not be pinned before
+  CHECK(second == AllSegments());
+  Add("late", &first_loop, &first);
+  while (!Next()) first_loop.RunAll();
+  CHECK(first.size() == 6);
+  CHECK(pins->pinned.size() == 3);
+}
+
 TEST_CASE_METHOD(Fixture, "an engine that does not get on holds up no other") {
   Add("hung", &first_loop, &first);
   Add("well", &second_loop, &second);
