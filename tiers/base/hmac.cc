@@ -1,28 +1,61 @@
 #include "tiers/base/hmac.h"
 
+#include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
+#include <openssl/params.h>
 
 #include <algorithm>
 #include <array>
-#include <climits>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "tiers/base/check.h"
 
 namespace kvkeep {
 
+namespace {
+
+struct FreeMac {
+  void operator()(EVP_MAC_CTX* context) const { EVP_MAC_CTX_free(context); }
+};
+
+// HMAC() looks for its digest under a lock of the library each time, where the threads of a start
+// meet. This looks once a thread. Its end forgets the last key.
+EVP_MAC_CTX* ContextOfThread() {
+  thread_local const std::unique_ptr<EVP_MAC_CTX, FreeMac> context = [] {
+    EVP_MAC* const mac = EVP_MAC_fetch(nullptr, "HMAC", nullptr);
+    KVKEEP_CHECK(mac != nullptr);
+    std::unique_ptr<EVP_MAC_CTX, FreeMac> made(EVP_MAC_CTX_new(mac));
+    EVP_MAC_free(mac);  // the context keeps it
+    std::string digest = "SHA256";
+    const OSSL_PARAM params[] = {
+        OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest.data(), 0),
+        OSSL_PARAM_construct_end()};
+    KVKEEP_CHECK(made != nullptr && EVP_MAC_CTX_set_params(made.get(), params) == 1);
+    return made;
+  }();
+  return context.get();
+}
+
+}  // namespace
+
 void HmacSha256(std::span<const std::byte> key, std::span<const std::byte> text,
                 std::span<std::byte, kHmacSha256Bytes> out) {
-  KVKEEP_CHECK(key.size() <= INT_MAX);
-  unsigned int size = 0;
-  const unsigned char* done =
-      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-           reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-           reinterpret_cast<unsigned char*>(out.data()), &size);
-  KVKEEP_CHECK(done != nullptr && size == out.size());
+  EVP_MAC_CTX* const context = ContextOfThread();
+  // No key would mean: that of before.
+  static constexpr unsigned char kEmpty[1] = {};
+  const auto* const key_bytes =
+      key.empty() ? kEmpty : reinterpret_cast<const unsigned char*>(key.data());
+  size_t size = 0;
+  const bool done =
+      EVP_MAC_init(context, key_bytes, key.size(), nullptr) == 1 &&
+      EVP_MAC_update(context, reinterpret_cast<const unsigned char*>(text.data()), text.size()) ==
+          1 &&
+      EVP_MAC_final(context, reinterpret_cast<unsigned char*>(out.data()), &size, out.size()) == 1;
+  KVKEEP_CHECK(done && size == out.size());
 }
 
 void HkdfSha256(std::span<const std::byte> secret, std::span<const std::byte> salt,
