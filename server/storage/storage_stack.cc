@@ -92,6 +92,7 @@ absl::Status StorageStack::OpenAll(const DaemonOptions& options) {
   KVKEEP_RETURN_IF_ERROR(OpenKeys(options));
   KVKEEP_RETURN_IF_ERROR(OpenG4(options));
   copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads(options.copy_threads));
+  prefault_ = std::make_unique<HeldExecutor>(copy_pool_->background());
   state_->start.step = "opening devices";
   KVKEEP_RETURN_IF_ERROR(OpenDevices(options));
   state_->start.step = "taking memory for G2";
@@ -213,14 +214,14 @@ absl::Status StorageStack::OpenArena(const DaemonOptions& options) {
   arena.threads = StartThreads();
   arena.taken_bytes = &state_->start.memory_bytes;
   const MonotonicTime give_up = RealClock()->Now() + kMemoryPatience;
-  absl::StatusOr<std::unique_ptr<Arena>> made = CreateArena(arena, copy_pool_->background());
+  absl::StatusOr<std::unique_ptr<Arena>> made = CreateArena(arena, prefault_.get());
   if (absl::IsUnavailable(made.status())) {
     log_->Warn("G2 waits for memory", {{"why", std::string(made.status().message())}});
   }
   while (absl::IsUnavailable(made.status()) && RealClock()->Now() < give_up) {
     std::this_thread::sleep_for(kMemoryLook);  // for other processes: nobody tells of it
     state_->start.memory_bytes = 0;
-    made = CreateArena(arena, copy_pool_->background());
+    made = CreateArena(arena, prefault_.get());
   }
   KVKEEP_ASSIGN_OR_RETURN(arena_, std::move(made));
   WarnOfTightMemory();
@@ -404,6 +405,7 @@ absl::Status StorageStack::OpenStore(const DaemonOptions& options) {
   const MonotonicTime began = RealClock()->Now();
   to_come_ = arena_->stats().to_come_bytes > 0;
   KVKEEP_ASSIGN_OR_RETURN(store_, Store::Create(ForStore(options), deps));
+  prefault_->LetGo();  // not before: the recovery takes all cores, and clients wait for it
   for (size_t i = 0; i < places_.size(); ++i) places_[i]->JoinTo(store_.get(), i);
   // Devices that can join soon are there for the first request.
   for (const auto& place : places_) place->AwaitHere(began + kPatience);

@@ -17,6 +17,7 @@
 #include "server/observe/log.h"
 #include "server/observe/server_state.h"
 #include "server/storage/device_place.h"
+#include "server/storage/held_executor.h"
 #include "server/storage/io_engines.h"
 #include "server/storage/known_devices.h"
 #include "tiers/base/executor.h"
@@ -119,6 +120,7 @@ class StorageStack {
   std::unique_ptr<KeyRingFile> key_file_;  // keeps others from changing it; null: no encryption
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<ThreadPool> copy_pool_;
+  std::unique_ptr<HeldExecutor> prefault_;  // in the copy pool, once the store serves
   std::unique_ptr<Arena> arena_;
   IoEngines io_;
   Mutex known_mu_;
