@@ -140,11 +140,10 @@ void WriteBacker::StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& pare
   Chunk& chunk = chunks_.table.at(slot);
   KVKEEP_CHECK(!chunk.g3.empty() && !chunk.detached);
   tiers_.SetState(chunk, G3State::kWriting);
-  WriteBack* const write =
-      tiers_.write_backs.BeginWrite(slot, {.to = tiers_.all()[chunk.device].get(),
-                                           .parent = parent,
-                                           .key = keys_[chunk.tenant.value()],
-                                           .bytes = chunk.blocks() * kBlockBytes});
+  WriteBack* const write = tiers_.write_backs.BeginWrite(slot, chunk.blocks() * kBlockBytes);
+  write->to = &tiers_.of(chunk);
+  write->parent = parent;
+  write->key = keys_[chunk.tenant.value()];
   chunks_.Later(
       [this, slot, write, g2 = chunk.g2, placement = tiers_.of(chunk).PlacementOf(chunk)] {
         deps_.copy_executor->Post(
@@ -155,9 +154,9 @@ void WriteBacker::StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& pare
 void WriteBacker::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
                               const ImagePlacement& placement) {
   absl::StatusOr<ImageHeader> header = DecodeGuarded(chunks_.HeaderInArena(g2), deps_.mac_key);
-  const auto fail = [this, slot, write](absl::Status why) {
+  const auto fail = [this, slot, write](const absl::Status& why) {
     write->blames_device = false;
-    OnWritten(slot, write->bytes, std::move(why));
+    OnWritten(slot, write, write->bytes, why);
   };
   // DRAM went bad: better unbacked than a wrong image.
   if (!header.ok()) return fail(header.status());
@@ -173,8 +172,8 @@ void WriteBacker::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList
                     .extents = placement.extents,
                     .header = write->header_page->span(),
                     .from = ArenaImage(deps_.arena, g2),
-                    .done = [this, slot](uint64_t bytes, absl::Status status) {
-                      OnWritten(slot, bytes, std::move(status));
+                    .done = [this, slot, write](uint64_t bytes, absl::Status status) {
+                      OnWritten(slot, write, bytes, status);
                     }});
 }
 
@@ -195,20 +194,24 @@ void WriteBacker::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const Extent
       .done =
           [this, slot, write](absl::Status status, const Digest128& root) {
             write->root = root;
-            OnWritten(slot, write->bytes, std::move(status));
+            OnWritten(slot, write, write->bytes, status);
           }});
   write->blames_device = encrypted->has_memory();
   encrypted->Start();
 }
 
-void WriteBacker::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
+// Takes the lock for the last bytes, for bytes that failed, and if others wait for this device: the
+// next chunk's first pieces follow this one's last, so that the device is never without work.
+void WriteBacker::OnWritten(ChunkSlot slot, WriteBack* write, uint64_t bytes,
+                            const absl::Status& status) {
+  DeviceTier& tier = *write->to;
+  tier.NoteHeard();
+  if (status.ok() && !tier.writes.waited_for() && write->EndSome(bytes)) return;
   std::unique_ptr<WriteBack> done;  // outlives the lock: freeing its page may take time
   Section section(&chunks_);
-  DeviceTier& tier = *tiers_.write_backs.at(slot).to;
-  tier.NoteHeard();
-  tier.writes.End(bytes);
-  done = tiers_.write_backs.EndBytes(slot, bytes, status);
-  // The next chunk's first pieces follow this one's last: the device is never without work.
+  WriteBacks::Ended ended = tiers_.write_backs.EndBytes(slot, bytes, status);
+  tier.writes.End(ended.bytes);
+  done = std::move(ended.write);
   if (done == nullptr) return PumpWrites(tier);
 
   // Once a chunk, however many of its writes failed.

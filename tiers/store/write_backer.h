@@ -71,7 +71,7 @@ class WriteBacker final : public Committer::Host {
   void SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
                    const ImagePlacement& placement);
   void SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g2, ImageHeader header);
-  void OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status);
+  void OnWritten(ChunkSlot slot, WriteBack* write, uint64_t bytes, const absl::Status& status);
   DeviceTier* EnqueueUnbacked(ChunkSlot slot) STORE_LOCKED;
 
   Chunks& chunks_;

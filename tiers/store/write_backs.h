@@ -11,6 +11,7 @@
 #include <absl/container/btree_map.h>
 #include <absl/status/status.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +31,24 @@ struct DeviceTier;
 
 // An image that is being written. WriteBacker fills it without the lock, on the copy executor, and
 // nobody else looks at it before the first of its bytes has ended. From then on the lock protects
-// it.
+// it, but for the count of bytes that have not ended: all but the last ones may end without the
+// lock. `to` never changes.
 struct WriteBack {
+  explicit WriteBack(uint64_t image_bytes) : bytes(image_bytes), bytes_left_(image_bytes) {}
+
+  // Notes that so many bytes have ended well, which are not the last ones. Returns false, and notes
+  // nothing, if they are. Needs no lock; once it returned true, others may end this.
+  bool EndSome(uint64_t some) {
+    uint64_t left = bytes_left_;
+    do {
+      KVKEEP_CHECK(left >= some);
+      if (left == some) return false;
+    } while (!bytes_left_.compare_exchange_weak(left, left - some));
+    return true;
+  }
+  uint64_t bytes_left() const { return bytes_left_; }
+
+  const uint64_t bytes;  // of the image
   DeviceTier* to = nullptr;
   bool blames_device = true;  // a failure is the device's, not the arena's
   std::optional<ChunkKey> parent;
@@ -39,8 +56,12 @@ struct WriteBack {
   std::unique_ptr<AlignedPage> header_page;  // once there is a header to write
   Digest128 root;
   uint64_t created_unix_us = 0;
-  uint64_t bytes = 0, bytes_left = 0;  // of the image; of that, those that have not ended
-  absl::Status failure;                // the first one
+  absl::Status failure;  // the first one
+
+ private:
+  friend class WriteBacks;
+  std::atomic<uint64_t> bytes_left_;
+  uint64_t told_ = 0;  // of those that have ended: what EndBytes has told
 };
 
 class WriteBacks {
@@ -61,27 +82,28 @@ class WriteBacks {
 
   // ---- being written
   // All of its bytes are left. Stays where it is until they have ended.
-  WriteBack* BeginWrite(ChunkSlot slot, WriteBack write) {
-    KVKEEP_CHECK(write.bytes > 0);
-    write.bytes_left = write.bytes;
-    const auto begun = writing_.emplace(slot, std::make_unique<WriteBack>(std::move(write)));
+  WriteBack* BeginWrite(ChunkSlot slot, uint64_t bytes) {
+    KVKEEP_CHECK(bytes > 0);
+    const auto begun = writing_.emplace(slot, std::make_unique<WriteBack>(bytes));
     KVKEEP_CHECK(begun.second);
     return begun.first->second.get();
   }
-  // REQUIRES: it is being written.
-  const WriteBack& at(ChunkSlot slot) const {
+  struct Ended {
+    uint64_t bytes = 0;                // with those of EndSome since the last call
+    std::unique_ptr<WriteBack> write;  // null: some bytes are left; else it is no more
+  };
+  // Notes that so many of its bytes have ended. REQUIRES: it is being written.
+  Ended EndBytes(ChunkSlot slot, uint64_t bytes, const absl::Status& status) {
     const auto found = writing_.find(slot);
     KVKEEP_CHECK(found != writing_.end());
-    return *found->second;
-  }
-  // So many of its bytes have ended. Null: some are left; else it is no more.
-  std::unique_ptr<WriteBack> EndBytes(ChunkSlot slot, uint64_t bytes, const absl::Status& status) {
-    const auto found = writing_.find(slot);
-    KVKEEP_CHECK(found != writing_.end() && found->second->bytes_left >= bytes);
-    found->second->failure.Update(status);
-    found->second->bytes_left -= bytes;
-    if (found->second->bytes_left > 0) return nullptr;
-    std::unique_ptr<WriteBack> ended = std::move(found->second);
+    WriteBack& write = *found->second;
+    write.failure.Update(status);
+    const uint64_t before = write.bytes_left_.fetch_sub(bytes);
+    KVKEEP_CHECK(before >= bytes);
+    Ended ended{.bytes = write.bytes - (before - bytes) - write.told_};
+    write.told_ += ended.bytes;
+    if (before > bytes) return ended;
+    ended.write = std::move(found->second);
     writing_.erase(found);
     return ended;
   }

@@ -8,6 +8,7 @@
 
 #include <absl/container/btree_map.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -29,8 +30,11 @@ class WriteLane {
   void Push(Generation generation, Queued queued, uint64_t blocks) {
     KVKEEP_CHECK(queue_.emplace(generation, std::move(queued)).second);
     given_blocks_ += blocks;
+    waited_for_ = true;
   }
   bool anyone_waits() const { return !queue_.empty(); }
+  // The same, for whoever has not got the lock; it may be late by a moment.
+  bool waited_for() const { return waited_for_; }
   size_t waiting() const { return queue_.size(); }
   // REQUIRES: anyone_waits().
   std::pair<Generation, Queued> next() const {
@@ -38,7 +42,10 @@ class WriteLane {
     return *queue_.begin();
   }
   // It waits no more. REQUIRES: it does.
-  void Remove(Generation generation) { KVKEEP_CHECK(queue_.erase(generation) == 1); }
+  void Remove(Generation generation) {
+    KVKEEP_CHECK(queue_.erase(generation) == 1);
+    waited_for_ = !queue_.empty();
+  }
 
   // One image may always be under way, however large.
   bool MayBegin(uint64_t bytes, uint64_t most_in_flight) const {
@@ -49,7 +56,8 @@ class WriteLane {
     Remove(generation);
     in_flight_bytes_ += bytes;
   }
-  // So many of them are no more under way.
+  // So many of them are no more under way, as far as the lane is told: while nobody waits, an
+  // image's bytes may be told all at once, with the last ones.
   void End(uint64_t bytes) {
     KVKEEP_CHECK(in_flight_bytes_ >= bytes);
     in_flight_bytes_ -= bytes;
@@ -63,6 +71,7 @@ class WriteLane {
 
  private:
   absl::btree_map<Generation, Queued> queue_;
+  std::atomic<bool> waited_for_{false};
   uint64_t in_flight_bytes_ = 0, given_blocks_ = 0;
 };
 

@@ -24,20 +24,35 @@ TEST_CASE("the oldest of what is dirty is the one whose write was queued first")
 
 TEST_CASE("a write has ended when all of its bytes have, and tells its first failure") {
   WriteBacks writes;
-  WriteBack* const begun = writes.BeginWrite(ChunkSlot(1), {.bytes = 12});
-  CHECK(begun->bytes_left == 12);
-  for (uint32_t slot = 2; slot < 100; ++slot) writes.BeginWrite(ChunkSlot(slot), {.bytes = 1});
-  CHECK(&writes.at(ChunkSlot(1)) == begun);  // others that begin do not move it
+  WriteBack* const begun = writes.BeginWrite(ChunkSlot(1), 12);
+  CHECK(begun->bytes_left() == 12);
+  for (uint32_t slot = 2; slot < 100; ++slot) {
+    CHECK(writes.BeginWrite(ChunkSlot(slot), 1) != begun);
+  }
   CHECK(writes.writing() == 99);
-  CHECK(writes.EndBytes(ChunkSlot(1), 4, absl::OkStatus()) == nullptr);
-  CHECK(writes.EndBytes(ChunkSlot(1), 4, absl::DataLossError("first")) == nullptr);
+  CHECK(writes.EndBytes(ChunkSlot(1), 4, absl::OkStatus()).write == nullptr);
+  CHECK(writes.EndBytes(ChunkSlot(1), 4, absl::DataLossError("first")).write == nullptr);
   const auto ended = writes.EndBytes(ChunkSlot(1), 4, absl::UnavailableError("second"));
-  REQUIRE(ended.get() == begun);
-  CHECK(absl::IsDataLoss(ended->failure));
-  CHECK(ended->bytes == 12);
+  REQUIRE(ended.write.get() == begun);  // others that began did not move it
+  CHECK(absl::IsDataLoss(ended.write->failure));
+  CHECK(ended.write->bytes == 12);
   CHECK(writes.writing() == 98);
-  writes.BeginWrite(ChunkSlot(1), {.bytes = 1});  // the slot may be written again
-  CHECK(writes.EndBytes(ChunkSlot(1), 1, absl::OkStatus())->failure.ok());
+  writes.BeginWrite(ChunkSlot(1), 1);  // the slot may be written again
+  CHECK(writes.EndBytes(ChunkSlot(1), 1, absl::OkStatus()).write->failure.ok());
+}
+
+TEST_CASE("bytes that end without the lock are told with the next ones, and never are the last") {
+  WriteBacks writes;
+  WriteBack* const begun = writes.BeginWrite(ChunkSlot(1), 12);
+  CHECK(begun->EndSome(3));
+  CHECK(writes.EndBytes(ChunkSlot(1), 2, absl::OkStatus()).bytes == 5);
+  CHECK(begun->EndSome(1));
+  CHECK(begun->EndSome(2));
+  CHECK_FALSE(begun->EndSome(4));
+  CHECK(begun->bytes_left() == 4);
+  const auto ended = writes.EndBytes(ChunkSlot(1), 4, absl::OkStatus());
+  CHECK(ended.bytes == 7);
+  CHECK(ended.write != nullptr);
 }
 
 TEST_CASE("what no device took is offered again after a while") {

@@ -17,6 +17,7 @@ TEST_CASE("writes wait in the order of their generations, whoever came first") {
   PushTo(lane, 2, 10);  // it was queued for another device before
   PushTo(lane, 3, 30);
   CHECK(lane.waiting() == 3);
+  CHECK(lane.waited_for());
   CHECK(lane.next().first == Generation(10));
   CHECK(lane.next().second.slot == ChunkSlot(2));
   lane.Remove(Generation(10));
@@ -24,6 +25,7 @@ TEST_CASE("writes wait in the order of their generations, whoever came first") {
   CHECK(lane.next().second.slot == ChunkSlot(1));
   lane.Remove(Generation(20));
   CHECK_FALSE(lane.anyone_waits());
+  CHECK_FALSE(lane.waited_for());
 }
 
 TEST_CASE("a write begins while there is room among the bytes in flight, one at any time") {
