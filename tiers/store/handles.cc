@@ -19,6 +19,7 @@ ChunkReader& ChunkReader::operator=(ChunkReader&& other) noexcept {
   reads_ = std::exchange(other.reads_, nullptr);
   slot_ = other.slot_;
   lent_ = other.lent_;
+  resident_ = std::exchange(other.resident_, false);
   shape_ = other.shape_;
   extents_ = std::move(other.extents_);
   return *this;
@@ -30,6 +31,8 @@ ChunkReader::~ChunkReader() {
 
 void ChunkReader::WhenReady(size_t first, size_t count,
                             absl::AnyInvocable<void(absl::Status) &&> ready) {
+  KVKEEP_CHECK(first <= shape_.pieces() && count <= shape_.pieces() - first);
+  if (resident_) return std::move(ready)(absl::OkStatus());
   reads_->filler().WhenReady(ChunkSlot(slot_), first, count, std::move(ready));
 }
 

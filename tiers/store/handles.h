@@ -57,7 +57,8 @@ class ChunkReader {
   friend class store_internal::MetadataReads;
   store_internal::Reads* reads_ = nullptr;
   uint32_t slot_ = 0;
-  bool lent_ = false;  // to another tenant than the chunk's
+  bool lent_ = false;      // to another tenant than the chunk's
+  bool resident_ = false;  // it was when it was pinned, and so it stays
   ImageShape shape_;
   ExtentList extents_;
 };

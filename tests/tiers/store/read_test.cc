@@ -73,6 +73,25 @@ TEST_CASE("a promotion takes the store's lock as often for eight pieces as for o
   CHECK(taken[0] == taken[1]);
 }
 
+TEST_CASE("pieces of a chunk in G2 are told ready without the store's lock") {
+  StoreTester s(PieceWorld());
+  REQUIRE(s.Put(1, 3 * kMiB) == "stored");
+  ChunkReader reader = s.Pin(1);
+  REQUIRE(reader);
+  const auto takes = [&s] { return s.store().snapshot().lock_hold.count(); };
+  const uint64_t before = takes();
+  const uint64_t of_a_snapshot = takes() - before;
+  Told told(3);
+  told.Ask(reader);
+  CHECK(told.count() == 3);
+  CHECK(told.status[2]->ok());
+  CHECK(takes() - before == 2 * of_a_snapshot);
+  CHECK(s.Delete({1}) == 1);
+  told.Ask(reader);  // it stays as it is for as long as it is held
+  CHECK(told.status[0]->ok());
+  CHECK(s.Bytes(1, reader) == "hit");
+}
+
 TEST_CASE("promotions count the runs of blocks that they read: neighbours in order are one") {
   StoreTester s;
   for (const uint64_t chunk : {1, 2, 3}) PutIntoG3(s, chunk, 4096);  // side by side on the device
