@@ -51,7 +51,8 @@ class Leaver {
   DeviceSpace& space_;
   Committer& committer_;
   EventHub& events_;
-  Mutex telling_mu_;
+  // Protects no data: whoever holds it keeps the devices that DeviceTiers::Attached named alive.
+  Mutex telling_mu_ ABSL_ACQUIRED_BEFORE(store_lock);
 };
 
 }  // namespace kvkeep::store_internal
