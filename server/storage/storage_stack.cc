@@ -433,7 +433,7 @@ bool StorageStack::NothingHeld() const {
   return local.open_connections.load() == 0 && local.puts_copying.load() == 0 &&
          local.gpu_gets_copying.load() == 0 && local.staging_bytes.load() == 0 &&
          io.in_flight == 0 && io.queued == 0 && store_->beyond_is_quiet() &&
-         counters.pinned_chunks.load() == 0 &&
+         store_->learning_is_quiet() && counters.pinned_chunks.load() == 0 &&
          counters.open_get_streams.load() == 0 && counters.open_put_streams.load() == 0 &&
          counters.open_session_streams.load() == 0 && counters.open_watch_streams.load() == 0;
 }

@@ -20,6 +20,8 @@ class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
+  // Takes the lock if nobody has it. Returns whether it did.
+  bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mu_.try_lock(); }
   // Tells the analysis that the caller holds the lock where it cannot see it (callbacks, Locked
   // helpers).
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}

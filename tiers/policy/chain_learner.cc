@@ -2,13 +2,20 @@
 
 namespace kvkeep {
 
-ChainLearner* LearnerIn(EvictionPolicy& policy) { return dynamic_cast<ChainLearner*>(&policy); }
+void CatchUp(ChainLearner& learner) {
+  for (bool more = true; more;) {
+    more = learner.Work(ChainLearner::kWhole);
+    learner.Follow(SIZE_MAX);
+  }
+}
 
 void TellRequest(EvictionPolicy& policy, std::span<const EvictionPolicy::ChainLink> chain,
                  MonotonicTime now) {
   policy.OnRequest(chain, now, EvictionPolicy::Slice::kFirst);
-  ChainLearner* const learner = LearnerIn(policy);
-  if (learner != nullptr && !chain.empty()) learner->Learn(chain, now)->GoOn(ChainLearner::kWhole);
+  ChainLearner* const learner = policy.learner();
+  if (learner == nullptr || chain.empty()) return;
+  learner->Tell(chain, now);
+  CatchUp(*learner);
 }
 
 }  // namespace kvkeep

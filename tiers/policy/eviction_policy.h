@@ -8,7 +8,7 @@
 // Order within a request: an engine that loses the head of a prefix loses all of it. So a request's
 // chunks are touched from the tail to the head, and the head ends as the youngest.
 //
-// A policy that learns from whole chains is a ChainLearner (chain_learner.h) too.
+// A policy that learns from whole chains has a ChainLearner (chain_learner.h) beside it.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -25,6 +25,8 @@
 #include "tiers/policy/slot_arrays.h"
 
 namespace kvkeep {
+
+class ChainLearner;
 
 class EvictionPolicy {
  public:
@@ -67,6 +69,8 @@ class EvictionPolicy {
   // The chunk to give up next, still in the policy until OnErase. None: nothing unparked is left.
   // May return a parked slot, if many were touched while parked; then park it again and retry.
   virtual std::optional<ChunkSlot> Victim() = 0;
+  // Returns whether Victim() has one, without choosing it.
+  virtual bool HasVictim() { return Victim().has_value(); }
   // The victim cannot go now (leased, in flight, dirty): leaves the victim order, keeps its
   // history. REQUIRES: in the policy, and not parked unless Victim() said so.
   virtual void Park(ChunkSlot slot) = 0;
@@ -80,6 +84,8 @@ class EvictionPolicy {
   // The highest recency so far. A later touch or insert gives a chunk a higher one, unless it
   // leaves the chunk where it is, puts it behind its parent or is transient.
   virtual int64_t Newest() const = 0;
+  // Returns what learns for this policy, and perhaps for others; null: nothing does.
+  virtual ChainLearner* learner() { return nullptr; }
 
   size_t size() const { return size_; }  // chunks in the policy, parked ones included
 
@@ -96,6 +102,12 @@ struct PolicyOptions {
   // which may outlive that policy. For policies that never have the same slot at once: those that
   // divide the chunks of one tier among them.
   EvictionPolicy* shares_memory_with = nullptr;
+  // A policy of the same name, options and memory, for other chunks of the same tenant and tier:
+  // its learner is this one's too. Null, or a policy that has none: this one has its own.
+  EvictionPolicy* learns_with = nullptr;
+  // Somebody calls the learner's Work soon after it was told something. Else the policy has it
+  // catch up when a victim is asked for and none is known.
+  bool learns_apart = false;
 };
 
 // Known names: those of EvictionPolicyNames. Null for another name.

@@ -68,6 +68,14 @@ void ListPolicy::Move(ChunkSlot slot, int list) {
   At(slot).number = moves_;
 }
 
+void ListPolicy::MoveBehind(ChunkSlot slot, int list, ChunkSlot parent) {
+  const auto place = static_cast<uint32_t>(kFirst + list);
+  if (parent == kNoSlot || parent == slot || !PlacedLately(parent, place)) return Move(slot, list);
+  Unlink(slot);
+  At(slot).number = At(parent).number;
+  Link(slot, place, parent);
+}
+
 void ListPolicy::Touch(ChunkSlot slot) {
   KVKEEP_CHECK(Contains(slot));
   Move(slot, ListOfTouched(slot, At(slot)));
@@ -155,6 +163,18 @@ std::optional<ChunkSlot> ListPolicy::Victim() {
     if (!At(next).parked || steps == kVictimSteps) return next;
     TakeOff(next);
   }
+}
+
+bool ListPolicy::HasVictim() {
+  if (lists_[kEarly].oldest != kNoSlot) return true;
+  int steps = 0;
+  for (uint32_t place = kFirst; place < lists_.size(); ++place) {
+    for (; lists_[place].oldest != kNoSlot; ++steps) {
+      if (!At(lists_[place].oldest).parked || steps == kVictimSteps) return true;
+      TakeOff(lists_[place].oldest);
+    }
+  }
+  return false;
 }
 
 void ListPolicy::Park(ChunkSlot slot) {

@@ -44,6 +44,7 @@ class ListPolicy : public EvictionPolicy {
   void OnInsert(const NewChunk& chunk, MonotonicTime now) final;
   void OnErase(ChunkSlot slot, EraseReason reason) final;
   std::optional<ChunkSlot> Victim() final;
+  bool HasVictim() final;
   void Park(ChunkSlot slot) final;
   void Unpark(ChunkSlot slot) final;
   int64_t Recency(ChunkSlot slot) const final;
@@ -97,6 +98,9 @@ class ListPolicy : public EvictionPolicy {
   MemoryToucher* toucher() const { return memory_->slots->toucher(); }
   // Moves the chunk to the young end of the list.
   void Move(ChunkSlot slot, int list);
+  // Moves the chunk to where OnInsert would put it as a new one: just behind `parent`, if that is
+  // lately there. `parent`: kNoSlot, or in this policy.
+  void MoveBehind(ChunkSlot slot, int list, ChunkSlot parent);
 
  private:
   static constexpr uint32_t kAbsent = 0, kOff = 1, kEarly = 2, kFirst = 3;

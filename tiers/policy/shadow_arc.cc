@@ -35,8 +35,9 @@ ChunkSlot ShadowArc::Insert(Key chunk, ChunkSlot parent, MonotonicTime now) {
     KVKEEP_CHECK(victim.has_value());
     Drop(*victim, true);
     if (victim->bits == chunk.bits) return kNoSlot;
-    gone_.push_back(*victim);
+    changes_.push_back({.chunk = *victim, .held = false});
   }
+  changes_.push_back({.chunk = chunk, .held = true});
   return slot;
 }
 

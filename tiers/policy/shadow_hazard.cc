@@ -350,8 +350,9 @@ bool ShadowHazard::Admit(uint32_t at) {
     KVKEEP_CHECK(worst != kNone);
     Evict(worst);
     if (worst == at) return false;
-    gone_.push_back(memory_->table.KeyOf(worst));
+    changes_.push_back({.chunk = memory_->table.KeyOf(worst), .held = false});
   }
+  changes_.push_back({.chunk = memory_->table.KeyOf(at), .held = true});
   return true;
 }
 
@@ -527,6 +528,12 @@ void ShadowHazard::Bring(Key chunk, std::optional<Key> parent, MonotonicTime now
 bool ShadowHazard::Holds(Key chunk) const {
   const uint32_t at = memory_->table.Find(chunk);
   return at != kNone && memory_->records[at].held;
+}
+
+std::optional<ShadowTier::Key> ShadowHazard::KeyOf(uint32_t number) const {
+  const uint32_t group = memory_->records[number].group;
+  if (group == kNone || memory_->groups[group].owner != owner_) return std::nullopt;
+  return memory_->table.KeyOf(number);
 }
 
 uint32_t ShadowHazard::WorstGroup() const {

@@ -58,6 +58,11 @@ class ShadowHazard final : public ShadowTier {
   std::optional<Key> Victim() override;
   void Drop(Key chunk, bool evicted) override;
 
+  // Numbers of records are below this. KeyOf returns the chunk whose record has the number, if
+  // there is one.
+  uint32_t numbers() const { return memory_->table.used(); }
+  std::optional<Key> KeyOf(uint32_t number) const;
+
   std::string SaveModel() const { return model_.Save(); }
   bool LoadModel(absl::string_view saved);
 

@@ -1,8 +1,8 @@
 // ShadowTier: simulates a tier under some policy, with fingerprints only: no bytes, nothing parked,
 // and absent chunks of a request come at once.
 //
-// ReusePolicy runs two of them beside each other and lets the better one lead. Fingerprints come as
-// keys of FingerprintTable. Not thread-safe; no call takes time that grows with what it holds.
+// ReuseLearner runs two of them beside each other and lets the better one lead. Fingerprints come
+// as keys of FingerprintTable. Not thread-safe; no call takes time that grows with what it holds.
 //
 // A request can be played a slice at a time, each of so many steps. Between slices it keeps keys
 // only, and looks them up again in each slice: several requests may be on their way, and any call
@@ -45,8 +45,13 @@ class ShadowTier {
   // Drops the chunk if it is held: evicted, or else removed and forgotten.
   virtual void Drop(Key chunk, bool evicted) = 0;
 
-  // Returns the chunks that made room for others since the last call.
-  std::vector<Key> TakeGone() { return std::exchange(gone_, {}); }
+  // A chunk came in, or made room for others.
+  struct Change {
+    Key chunk;
+    bool held = false;  // from then on
+  };
+  // Returns what requests and Bring changed since the last call, in that order.
+  std::vector<Change> TakeChanges() { return std::exchange(changes_, {}); }
 
  protected:
   // Returns for how many of `left` things, of `each` steps, the slice has time: at least one.
@@ -55,7 +60,7 @@ class ShadowTier {
   }
 
   uint32_t capacity_ = UINT32_MAX;
-  std::vector<Key> gone_;
+  std::vector<Change> changes_;
 };
 
 }  // namespace kvkeep

@@ -70,7 +70,8 @@ Chunks::Chunks(const StoreOptions& options, const StoreDeps& deps, Incarnation i
             options.g2_policy,
             {.max_chunks = slots->max_slots(),
              .slots = slots,
-             .shares_memory_with = pools.empty() ? nullptr : pools.front()->policy.get()}),
+             .shares_memory_with = pools.empty() ? nullptr : pools.front()->policy.get(),
+             .learns_apart = true}),
         nodes));
     for (const Extent& extent : to_come) {
       if (pools.back()->Owns(extent.first)) pools.back()->AwaitMemory(extent);

@@ -45,6 +45,7 @@ struct StoreCounters {
   uint64_t recency_saved_chunks = 0, recency_saved_bytes = 0;  // entries of the index
   uint64_t recency_dropped = 0;  // of records that were no more, at the start
   uint64_t recency_walks = 0;  // saves that looked at all chunks, not knowing which were touched
+  uint64_t learning_skipped = 0;  // chains, comings and goings that a policy did not learn from
   uint64_t denied_calls = 0;  // answered PERMISSION_DENIED for want of a grant
   uint64_t foreign_read_chunks = 0, foreign_read_bytes = 0;  // of those served: of another tenant
   uint64_t device_silences = 0;

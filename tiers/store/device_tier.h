@@ -17,7 +17,7 @@
 #include "tiers/index/doubtful.h"
 #include "tiers/io/errno_status.h"
 #include "tiers/nvme/nvme_device.h"
-#include "tiers/policy/chain_learner.h"
+#include "tiers/policy/eviction_policy.h"
 #include "tiers/store/chunk_table.h"
 #include "tiers/store/confirm_queue.h"
 #include "tiers/store/device_health.h"
@@ -79,7 +79,6 @@ struct DeviceTier final : LowerTier {
   std::shared_ptr<char> frees = std::make_shared<char>();       // each pending FreeWhenStable does
   uint64_t joined_records = 0;                 // records of its index that its join has read
   std::vector<std::unique_ptr<EvictionPolicy>> policies;  // by tenant, nobody last
-  std::vector<ChainLearner*> learners;                    // the same objects, or null
   std::unique_ptr<PlaceIndex> places;  // of the chunks in the policies; null: it is away
   // The part of the device that is emptied for the image that is written next, of a large one.
   struct Emptying {
@@ -155,13 +154,12 @@ struct DeviceTier final : LowerTier {
   }
   bool over_capacity() const { return staying_blocks() > capacity_blocks; }
   EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }
-  ChainLearner* learner(TenantId tenant) const { return learners[tenant.value()]; }
   std::vector<int64_t> newest_recency() const {  // by tenant
     std::vector<int64_t> newest;
     for (const auto& policy : policies) newest.push_back(policy->Newest());
     return newest;
   }
-  bool CanGive(TenantId tenant) const { return policy(tenant).Victim().has_value(); }
+  bool CanGive(TenantId tenant) const { return policy(tenant).HasVictim(); }
   // Nothing is left to commit, and every record of the index is confirmed.
   bool settled() const { return commits.settled() && confirmed(); }
   bool confirmed() const { return confirms.empty(); }

@@ -50,7 +50,7 @@ DeviceTiers::DeviceTiers(const StoreOptions& options, const StoreDeps& deps,
 }
 
 // One a tenant, nobody last. A chunk is on one device and of one tenant: so all policies note slots
-// in the same memory.
+// in the same memory. What a tenant asks for is learned once, for all devices.
 void DeviceTiers::MakePolicies(DeviceTier& tier, const StoreOptions& options) {
   for (size_t i = 0; i <= options.tenants.size(); ++i) {
     const DeviceTier& first = devices_.empty() ? tier : *devices_.front();
@@ -58,8 +58,9 @@ void DeviceTiers::MakePolicies(DeviceTier& tier, const StoreOptions& options) {
         options.g3_policy,
         {.max_chunks = chunks_.slots->max_slots(),
          .slots = chunks_.slots,
-         .shares_memory_with = first.policies.empty() ? nullptr : first.policies[0].get()}));
-    tier.learners.push_back(LearnerIn(*tier.policies.back()));
+         .shares_memory_with = first.policies.empty() ? nullptr : first.policies[0].get(),
+         .learns_with = devices_.empty() ? nullptr : first.policies[i].get(),
+         .learns_apart = true}));
   }
 }
 

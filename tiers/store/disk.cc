@@ -17,7 +17,7 @@ Disk::Disk(const StoreOptions& options, const StoreDeps& deps, std::vector<Share
       writes(options, deps, parts.chunks, &tiers, &space, &committer, std::move(keys),
              std::move(buffers)),
       confirmer(deps, parts.chunks, &tiers, &records, &committer, parts.verifier),
-      learned(options.tenants, parts.chunks),
+      learned(options.tenants, parts.chunks, &tiers),
       recency(parts.chunks, &tiers, &learned, deps.clock),
       leaver(deps.clock, parts.chunks, &tiers, &records, &space, &committer, parts.events),
       joiner(options, deps,

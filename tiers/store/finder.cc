@@ -34,6 +34,7 @@ Finder::Finder(const Clock* clock, Parts parts)
       chunks_(*parts.chunks),
       tiers_(*parts.tiers),
       writes_(*parts.writes),
+      learning_(*parts.learning),
       promotions_(*parts.promotions),
       beyond_(parts.beyond) {}
 
@@ -107,6 +108,7 @@ std::chrono::nanoseconds Finder::PromotionTime(const LookupState& lookup) const 
 void Finder::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Link> found,
                           EvictionPolicy::Slice slice) {
   const MonotonicTime now = clock_.Now();
+  lookup.told_at = now;
   chunks_.Count(static_cast<uint32_t>(work::kSample * chunks_.life.OnWanted(found, now)));
   TellG2(tenant, lookup, found, now, slice);
   if (!tiers_.empty()) TellDevices(tenant, lookup, found, now, slice);
@@ -157,36 +159,6 @@ void Finder::TellG2(TenantId tenant, LookupState& lookup, std::span<const Link> 
   chunks_.Count(static_cast<uint32_t>(work::kTouch * found.size()));
 }
 
-// Once all slices are told, to the policies that learn. A chain of each part, as a chunk's parent
-// is of its own part. As many links in one hold as it may play; policies are never replaced.
-void Finder::TellChains(Section& section, TenantId tenant, LookupState& lookup) {
-  const size_t parts = lookup.chunks.parts.size();
-  const size_t keys = lookup.chunks.keys.size();
-  for (size_t policy = 0; policy <= tiers_.size(); ++policy) {
-    ChainLearner* const learner =
-        policy == 0 ? chunks_.pool(tenant).learner : tiers_.at(policy - 1).learner(tenant);
-    if (learner == nullptr) continue;
-    for (size_t part = 0; part < parts; ++part) {
-      for (size_t begin = 0; begin < keys; begin += ChainLearner::kLongestChain) {
-        section.YieldIfSpent();
-        const size_t length = std::min(keys - begin, ChainLearner::kLongestChain);
-        const std::span<Link> chain = std::span(lookup.chain).first(length);
-        for (size_t i = 0; i < length; ++i) {
-          chain[i] = {.fingerprint = lookup.found[(begin + i) * parts + part].fingerprint};
-        }
-        const auto play = learner->Learn(chain, clock_.Now());
-        chunks_.Count(static_cast<uint32_t>(work::kLook * length));
-        const size_t links = DivideRoundUp(chunks_.hold.max_work(), work::kPlay);
-        for (bool more = true; more;) {
-          section.YieldIfSpent();
-          more = play->GoOn(links);
-          chunks_.Count(static_cast<uint32_t>(work::kPlay * links));
-        }
-      }
-    }
-  }
-}
-
 // From the tail to the head, as the policies want it: so no slot has to outlive its slice.
 void Finder::FindAll(Section& section, TenantId tenant, LookupState& lookup, Tells tells) {
   const bool touch = tells == Tells::kAll;
@@ -214,7 +186,7 @@ void Finder::FindAll(Section& section, TenantId tenant, LookupState& lookup, Tel
     if (tells == Tells::kG2) TellG2(tenant, lookup, own, clock_.Now(), nth);
     end = begin;
   }
-  if (touch) TellChains(section, tenant, lookup);
+  if (touch) learning_.Tell(section, tenant, lookup);
   if (touch && lookup.unadmitted && !chunks_.draining) OfferAgain(section, lookup);
   if (touch && lookup.unused && !chunks_.draining) {
     beyond_->changes.OfferUsed(section, lookup.chunks, lookup.found, lookup.step);

@@ -13,6 +13,7 @@
 #include "tiers/store/beyond_node.h"
 #include "tiers/store/chunks.h"
 #include "tiers/store/device_tiers.h"
+#include "tiers/store/learning.h"
 #include "tiers/store/lookup_state.h"
 #include "tiers/store/promotions.h"
 #include "tiers/store/section.h"
@@ -29,6 +30,7 @@ class Finder {
     Chunks* chunks;
     DeviceTiers* tiers;
     WriteBacker* writes;
+    Learning* learning;
     Promotions* promotions;
     BeyondNode* beyond;
   };
@@ -52,13 +54,13 @@ class Finder {
                    MonotonicTime now, Slice slice) STORE_LOCKED;
   void TellG2(TenantId tenant, LookupState& lookup, std::span<const Link> found, MonotonicTime now,
               Slice slice) STORE_LOCKED;
-  void TellChains(Section& section, TenantId tenant, LookupState& lookup) STORE_LOCKED;
   void OfferAgain(Section& section, const LookupState& lookup) STORE_LOCKED;
 
   const Clock& clock_;
   Chunks& chunks_;
   DeviceTiers& tiers_;
   WriteBacker& writes_;
+  Learning& learning_;
   Promotions& promotions_;
   BeyondNode* const beyond_;
 };

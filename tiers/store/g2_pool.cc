@@ -12,7 +12,6 @@ G2Pool::G2Pool(std::string tenant, BlockNumber first, BlockCount capacity,
                std::unique_ptr<EvictionPolicy> eviction_policy, PlaceIndex::Node* nodes)
     : limits(pool_limits),
       policy(std::move(eviction_policy)),
-      learner(LearnerIn(*policy)),
       places(first, capacity, nodes),
       tenant_(std::move(tenant)),
       first_(first.value()),

@@ -18,7 +18,7 @@
 #include "tiers/alloc/extent_allocator.h"
 #include "tiers/base/check.h"
 #include "tiers/base/extent.h"
-#include "tiers/policy/chain_learner.h"
+#include "tiers/policy/eviction_policy.h"
 #include "tiers/store/packed_extents.h"
 #include "tiers/store/place_index.h"
 #include "tiers/store/types.h"
@@ -98,7 +98,6 @@ class G2Pool {
 
   Limits limits;
   const std::unique_ptr<EvictionPolicy> policy;
-  ChainLearner* const learner;    // the same object, or null
   PlaceIndex places;              // of the chunks in the policy
   uint64_t chunks = 0;            // resident
   uint64_t evictable_blocks = 0;  // of chunks that could go now
@@ -112,7 +111,6 @@ class G2Pool {
   // Free, but kept for allocations that make room in slices: nobody else takes them.
   uint64_t gathered_blocks = 0;
   uint64_t recalling_blocks = 0;  // that recalls (recaller.h) are filling
-  bool has_learned = false;  // its policy: what an earlier process's had learned
 
  private:
   ExtentList Relative(ExtentList extents) const;

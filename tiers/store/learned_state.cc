@@ -41,50 +41,51 @@ absl::string_view Decode(absl::string_view value) {
   return value[0] == kVersion && sum == Xxh3(AsBytes(learned)) ? learned : "";
 }
 
-void LoadInto(ChainLearner* learner, absl::string_view learned) {
-  if (learner != nullptr) learner->Load(learned);
-}
-
 }  // namespace
 
-LearnedState::LearnedState(const std::vector<TenantOptions>& tenants, Chunks* chunks)
-    : tenants_(tenants), chunks_(*chunks) {}
+LearnedState::LearnedState(const std::vector<TenantOptions>& tenants, Chunks* chunks,
+                           DeviceTiers* tiers)
+    : chunks_(*chunks) {
+  chunks_.AssertHeld();  // nobody else knows it yet
+  const auto add = [this](std::string name, EvictionPolicy& policy) STORE_LOCKED {
+    if (policy.learner() == nullptr) return;
+    learners_.push_back({.name = std::move(name), .learner = policy.learner()});
+  };
+  for (uint32_t t = 0; t < tenants.size(); ++t) {
+    add(NameOf("g2", tenants[t]), *chunks_.pools[t]->policy);
+    if (!tiers->empty()) add(NameOf("g3", tenants[t]), tiers->at(0).policy(TenantId(t)));
+  }
+}
 
 void LearnedState::Load(DeviceTier& tier) {
   const auto saved = tier.device->index().ListMeta(kPrefix);
   if (!saved.ok()) return;
-  Section section(&chunks_, Section::Kind::kMaintenance);
-  for (uint32_t t = 0; t < tenants_.size(); ++t) {
-    const std::string g2 = NameOf("g2", tenants_[t]);
-    const std::string g3 = NameOf("g3", tenants_[t]);
-    for (const auto& [name, value] : *saved) {
-      const absl::string_view learned = Decode(value);
-      if (learned.empty()) continue;
-      G2Pool& own = *chunks_.pools[t];
-      if (name == g2 && !std::exchange(own.has_learned, true)) LoadInto(own.learner, learned);
-      if (name == g3) LoadInto(tier.learners[t], learned);
+  for (const auto& [name, value] : *saved) {
+    const absl::string_view learned = Decode(value);
+    if (learned.empty()) continue;
+    ChainLearner* learner = nullptr;
+    {
+      Section section(&chunks_, Section::Kind::kMaintenance);
+      for (Named& known : learners_) {
+        if (known.name == name && !std::exchange(known.loaded, true)) learner = known.learner;
+      }
     }
+    if (learner != nullptr) learner->Load(learned);
   }
 }
 
+// Learners are asked on the index executor: they may be busy for a moment.
 void LearnedState::Save(DeviceTier& tier) {
-  std::vector<std::pair<std::string, std::string>> all;
-  const auto add = [&all](std::string name, const ChainLearner* learner) {
-    if (learner == nullptr) return;
-    std::string learned = learner->Save();
-    if (learned.empty() || learned.size() > kMaxBytes) return;
-    all.emplace_back(std::move(name), std::move(learned));
-  };
-  for (uint32_t t = 0; t < tenants_.size(); ++t) {
-    add(NameOf("g2", tenants_[t]), chunks_.pools[t]->learner);
-    add(NameOf("g3", tenants_[t]), tier.learners[t]);
-  }
-  if (all.empty()) return;
+  if (learners_.empty()) return;
   ++tier.saves;
   ChunkIndex* index = &tier.device->index();
-  chunks_.Later([this, &tier, index, all = std::move(all)]() mutable {
-    tier.index_executor->Post([this, &tier, index, all = std::move(all)] {
-      for (const auto& [name, learned] : all) SaveIfChanged(*index, name, Encode(learned));
+  chunks_.Later([this, &tier, index, learners = learners_]() mutable {
+    tier.index_executor->Post([this, &tier, index, learners = std::move(learners)] {
+      for (const Named& known : learners) {
+        const std::string learned = known.learner->Save();
+        if (learned.empty() || learned.size() > kMaxBytes) continue;
+        SaveIfChanged(*index, known.name, Encode(learned));
+      }
       OnSaved(tier);
     });
   });

@@ -28,6 +28,7 @@ struct LookupState {
   uint64_t parts_of(size_t key) const {
     return g2_parts[key] | g3_parts[key] | (coming_parts.empty() ? 0 : coming_parts[key]);
   }
+  MonotonicTime told_at{0};  // when the policies were told
   uint32_t leading_keys = 0;
   uint32_t reachable_keys = 0;  // and those behind that are coming; as many, if that is empty
   uint64_t absent = 0;          // chunks that are in no tier

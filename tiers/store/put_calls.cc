@@ -39,6 +39,7 @@ PutCalls::PutCalls(const StoreOptions& options, const StoreDeps& deps, Parts par
       tiers_(*parts.tiers),
       records_(*parts.records),
       writes_(*parts.writes),
+      learning_(*parts.learning),
       room_(*parts.room),
       sessions_(*parts.sessions),
       reuse_(*parts.reuse),
@@ -224,6 +225,7 @@ absl::StatusOr<SealOutcome> PutCalls::Seal(uint64_t reservation, const PutReques
   note.Stored(chunks_.table.fingerprint(id), chunks_.table.at(slot).blocks() * kBlockBytes);
   ++chunks_.counters.puts_stored;
   chunks_.counters.put_bytes += request.shape.payload_bytes;
+  learning_.AfterPut();
   TestPoint("sealed");
   if (!request.no_g3) {
     writes_.Queue(slot, request.parent, request.durable);

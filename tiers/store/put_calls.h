@@ -11,6 +11,7 @@
 #include "tiers/store/chunks.h"
 #include "tiers/store/device_tiers.h"
 #include "tiers/store/handles.h"
+#include "tiers/store/learning.h"
 #include "tiers/store/puts.h"
 #include "tiers/store/records.h"
 #include "tiers/store/reuse_meter.h"
@@ -28,6 +29,7 @@ class PutCalls {
     DeviceTiers* tiers;
     Records* records;
     WriteBacker* writes;
+    Learning* learning;
     TableRoom* room;
     Sessions* sessions;
     ReuseMeter* reuse;
@@ -61,6 +63,7 @@ class PutCalls {
   DeviceTiers& tiers_;
   Records& records_;
   WriteBacker& writes_;
+  Learning& learning_;
   TableRoom& room_;
   Sessions& sessions_;
   ReuseMeter& reuse_;

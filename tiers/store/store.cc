@@ -206,6 +206,8 @@ absl::StatusOr<uint64_t> Store::Touch(const SessionToken& session, const ChunkSe
 }
 bool Store::beyond_is_quiet() const { return parts_->BeyondIsQuiet(); }
 
+bool Store::learning_is_quiet() const { return parts_->learning.is_quiet(); }
+
 absl::StatusOr<PrefetchResult> Store::Prefetch(const SessionToken& session,
                                                const ChunkSet& chunks) {
   absl::StatusOr<PrefetchResult> prefetched = parts_->lookups.Prefetch(session, chunks);

@@ -135,6 +135,7 @@ class Store {
   bool reaches_beyond() const;  // something lies beyond the node
   // True: all that was asked of what lies beyond the node is answered. Then a drain keeps it so.
   bool beyond_is_quiet() const;
+  bool learning_is_quiet() const;  // no task of it is left: wait for that between drain and end
   // Pins one chunk for reading. With a lease (not 0) it finds the chunk that the lease holds, even
   // if that was deleted since. FailedPrecondition: the lease is unknown.
   absl::StatusOr<ReadResult> Read(const SessionToken& session, const ChunkId& id, LeaseId lease,

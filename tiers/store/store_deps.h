@@ -38,7 +38,8 @@ struct StoreDeps {
   // Keeps what was deleted and is still to be removed there. Null: a process that ends forgets it.
   RemovalLog* removal_log = nullptr;
   Executor* copy_executor = nullptr;  // verifies pieces, encrypts and decrypts
-  // The same for what nobody waits for: the sweep, and the scrub. Null: copy_executor.
+  // The same for what nobody waits for: the sweep, the scrub, and what policies learn. Null:
+  // copy_executor.
   Executor* background_executor = nullptr;
   MacKey mac_key{};
   // Keys by which images are encrypted on the devices. Null: images are written in plain, and

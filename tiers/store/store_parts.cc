@@ -74,10 +74,13 @@ StoreParts::StoreParts(const StoreOptions& with, const StoreDeps& from)
                             .sweeper = &sweeper,
                             .beyond = beyond.get()}),
       served(&chunks, &owners, beyond.get()),
+      learning(deps.background_executor != nullptr ? deps.background_executor : deps.copy_executor,
+               &chunks, &disk.tiers),
       sessions(options, Limits::ClaimsOf(options, false), deps, &chunks, &owners, &served, &events),
       finder(deps.clock, {.chunks = &chunks,
                           .tiers = &disk.tiers,
                           .writes = &disk.writes,
+                          .learning = &learning,
                           .promotions = &filler,
                           .beyond = beyond.get()}),
       granter(&chunks, &sessions, &promoter, &served),
@@ -96,6 +99,7 @@ StoreParts::StoreParts(const StoreOptions& with, const StoreDeps& from)
             .tiers = &disk.tiers,
             .records = &disk.records,
             .writes = &disk.writes,
+            .learning = &learning,
             .room = &room,
             .sessions = &sessions,
             .reuse = &reuse,
@@ -180,6 +184,7 @@ bool StoreParts::Tick() {
     beyond->recaller.Tick();
   }
   sweeper.Tick(section);
+  learning.Tick();
   disk.writes.WriteForWaiters(section);
   scrubber.Pay(now);
   scrub_reader.Next(section);
@@ -190,6 +195,7 @@ bool StoreParts::Tick() {
 
 bool StoreParts::IsAtRest() const {
   if (chunks.draining || scrubber.on() || !sweeper.at_rest() || !disk.at_rest()) return false;
+  if (!learning.at_rest()) return false;
   return beyond == nullptr || beyond->tier.at_rest();
 }
 
@@ -198,6 +204,7 @@ bool StoreParts::IsAtRest() const {
 void StoreParts::BeginDrain(bool write_remote) {
   Section section(&chunks);
   chunks.draining = true;
+  learning.Stop();
   if (beyond != nullptr) {
     beyond->recaller.BeginDrain();
     beyond->changes.BeginDrain(section, write_remote);

@@ -19,6 +19,7 @@
 #include "tiers/store/fill_outcomes.h"
 #include "tiers/store/finder.h"
 #include "tiers/store/granter.h"
+#include "tiers/store/learning.h"
 #include "tiers/store/limits.h"
 #include "tiers/store/lookups.h"
 #include "tiers/store/metadata_reads.h"
@@ -67,6 +68,7 @@ struct StoreParts final : private ChunkHooks {
 
   // ---- calls
   ServedMeter served;
+  Learning learning;
   Sessions sessions;
   Finder finder;
   Granter granter;

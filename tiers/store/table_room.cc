@@ -17,7 +17,7 @@ bool TableRoom::MakeRoomInTable(Section& section, TenantId tenant) {
   int victims = 0;
   const auto can_give = [&](TenantId t) STORE_LOCKED {
     if (victims < kMostVictims && tiers_.CanGive(t)) return true;
-    return t != chunks_.slot_shares.nobody() && chunks_.pool(t).policy->Victim().has_value();
+    return t != chunks_.slot_shares.nobody() && chunks_.pool(t).policy->HasVictim();
   };
   while (chunks_.table.full()) {
     // Eviction parks chunks that cannot go, so a tenant with no others is not asked again.

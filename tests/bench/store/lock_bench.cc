@@ -31,6 +31,7 @@ struct LockAsked {
   int callers = 2, devices = 1;
   uint64_t chunk_bytes = 2 * kMiB, data_bytes = 512 * kMiB;
   double seconds = 1;
+  double lookups_per_second = 0;  // 0: as many as the machine makes
   std::string policy = "lru";
 };
 
@@ -130,17 +131,29 @@ class LockNode {
 };
 
 // Runs `call` with a number of its own, again and again, on each caller's thread. It returns
-// whether the call was of this kind; others are not counted as calls.
+// whether the call was of this kind; others are not counted as calls. `per_second`: so many of all
+// callers; 0: no limit.
 template <typename Call>
-void Measure(const char* kind, LockNode& node, const LockAsked& asked, Call call) {
+void Measure(const char* kind, LockNode& node, const LockAsked& asked, Call call,
+             double per_second = 0) {
   const StoreSnapshot before = node.store().snapshot();
   std::atomic<uint64_t> calls{0}, numbers{0};
   std::vector<std::thread> callers;
-  const MonotonicTime until =
-      RealClock()->Now() + MonotonicTime(static_cast<int64_t>(asked.seconds * 1e9));
+  const MonotonicTime began = RealClock()->Now();
+  const MonotonicTime until = began + MonotonicTime(static_cast<int64_t>(asked.seconds * 1e9));
+  const auto await_turn = [&](uint64_t number) {
+    if (per_second == 0) return;
+    const double turn = static_cast<double>(number) / per_second;
+    const MonotonicTime at = began + MonotonicTime(static_cast<int64_t>(turn * 1e9));
+    while (RealClock()->Now() < at) std::this_thread::yield();
+  };
   for (int i = 0; i < asked.callers; ++i) {
     callers.emplace_back([&] {
-      while (RealClock()->Now() < until) calls += call(numbers++) ? 1 : 0;
+      while (RealClock()->Now() < until) {
+        const uint64_t number = numbers++;
+        await_turn(number);
+        calls += call(number) ? 1 : 0;
+      }
     });
   }
   for (std::thread& caller : callers) caller.join();
@@ -178,10 +191,13 @@ int Run(const LockAsked& asked) {
           [&](uint64_t number) { return !node.Get(chunks - 1 - number % hot); });
   std::vector<ChunkKey> keys;
   for (size_t i = 0; i < kLookupKeys; ++i) keys.push_back(BenchKey(i % chunks));
-  Measure("lookup", node, asked, [&](uint64_t) {
-    node.Lookup(keys);
-    return true;
-  });
+  Measure(
+      "lookup", node, asked,
+      [&](uint64_t) {
+        node.Lookup(keys);
+        return true;
+      },
+      asked.lookups_per_second);
   Measure("get", node, asked, [&](uint64_t number) { return node.Get(number % chunks); });
   Measure("put", node, asked, [&](uint64_t number) {
     node.Put(chunks + number);
@@ -208,12 +224,14 @@ int main(int argc, char** argv) {
       asked.data_bytes = std::strtoull(argv[++i], nullptr, 10) * kvkeep::kMiB;
     } else if (more && std::strcmp(argv[i], "--seconds") == 0) {
       asked.seconds = std::atof(argv[++i]);
+    } else if (more && std::strcmp(argv[i], "--lookups") == 0) {
+      asked.lookups_per_second = std::atof(argv[++i]);
     } else if (more && std::strcmp(argv[i], "--policy") == 0) {
       asked.policy = argv[++i];
     } else {
       std::fprintf(stderr,
                    "kvkeep-lock-bench [--callers N] [--devices N] [--chunk-kib N] [--mib N] "
-                   "[--seconds S] [--policy NAME]\n");
+                   "[--seconds S] [--lookups PER_SECOND] [--policy NAME]\n");
       return 2;
     }
   }

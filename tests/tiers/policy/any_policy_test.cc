@@ -178,6 +178,7 @@ TEST_CASE("any policy names each chunk that can go once, through a long random l
         in.insert(slot);
       }
       if (in.size() >= kSlots * 3 / 4 && random.Chance(0.7)) {
+        REQUIRE(policy->HasVictim() == (parked.size() < in.size()));
         const auto victim = policy->Victim();
         REQUIRE(victim.has_value() == (parked.size() < in.size()));
         if (victim.has_value() && random.Chance(0.3)) {

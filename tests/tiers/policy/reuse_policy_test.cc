@@ -38,7 +38,7 @@ uint64_t PlaySessions(ShadowTier& tier, int rounds) {
       hits += tier.Request(chain, now);
       for (Key& key : chain) key = FingerprintTable::KeyOf(Fingerprint(++once), 1);
       tier.Request(chain, now);
-      tier.TakeGone();
+      tier.TakeChanges();
     }
   }
   return hits;
@@ -56,7 +56,10 @@ TEST_CASE("a shadow tier brings what a request asks for, and tells what it held"
     CHECK(tier.Request(Keys({1, 2, 3}), MonotonicTime(0)) == 0);
     CHECK(tier.Request(Keys({1, 2, 9}), MonotonicTime(1)) == 2);
     CHECK(tier.Request(Keys({8, 2, 3}), MonotonicTime(2)) == 0);
-    CHECK(tier.TakeGone().size() == 1);
+    const auto changes = tier.TakeChanges();
+    CHECK(std::count_if(changes.begin(), changes.end(),
+                        [](const auto& change) { return !change.held; }) == 1);
+    CHECK(changes.size() >= 5);  // with those that came in
     CHECK(tier.Holds(Keys({2})[0]));
     tier.Drop(Keys({2})[0], false);
     CHECK_FALSE(tier.Holds(Keys({2})[0]));
@@ -85,11 +88,11 @@ TEST_CASE("a shadow tier never holds more than its capacity, and a smaller one i
         chain.push_back(FingerprintTable::KeyOf(Fingerprint(first + chain.size()), 1));
       }
       tier.Request(chain, now);
-      for (const Key key : chain) {
-        if (tier.Holds(key)) held.insert(key.bits);
-      }
-      for (const Key key : tier.TakeGone()) {
-        if (!tier.Holds(key)) held.erase(key.bits);  // else it came again
+      for (const ShadowTier::Change& change : tier.TakeChanges()) {
+        if (change.held)
+          held.insert(change.chunk.bits);
+        else
+          held.erase(change.chunk.bits);
       }
       const size_t most = step < 2'500 ? 200 : step < 3'500 ? 1000 : 50;
       REQUIRE(held.size() <= most);
@@ -221,15 +224,16 @@ TEST_CASE("reuse keeps chains apart whose parts are told in turns, with an inser
     REQUIRE(parts.Victim().has_value());
     parts.OnRequest(std::span(a).first(6), now, Slice::kNext);
     parts.OnRequest(std::span(b).first(5), now, Slice::kNext);
-    parts.Learn(a, now)->GoOn(ChainLearner::kWhole);
-    parts.Learn(b, now)->GoOn(ChainLearner::kWhole);
+    parts.learner()->Tell(a, now);
+    parts.learner()->Tell(b, now);
+    CatchUp(*parts.learner());
     if (step < 50) continue;
     const auto victim = whole.Victim();
     REQUIRE(parts.Victim() == victim);
     whole.OnErase(*victim, EvictionPolicy::EraseReason::kEvicted);
     parts.OnErase(*victim, EvictionPolicy::EraseReason::kEvicted);
   }
-  CHECK(parts.Save() == whole.Save());
+  CHECK(parts.learner()->Save() == whole.learner()->Save());
 }
 
 TEST_CASE("a chain that reuse is told in parts, from its tail, is one chain") {
@@ -254,9 +258,9 @@ TEST_CASE("a chain that reuse is told in parts, from its tail, is one chain") {
       parts.OnRequest(part, now, Slice::kNext);
       end = begin;
     }
-    const auto play = parts.Learn(chain, now);
-    while (play->GoOn(1)) {
-    }
+    parts.learner()->Tell(chain, now);
+    while (parts.learner()->Work(1)) parts.learner()->Follow(1);
+    CatchUp(*parts.learner());
     for (size_t i = 0; i < chain.size(); ++i) {
       const uint64_t id = 40 * session + i;
       if (!in.insert(id).second) continue;
@@ -273,7 +277,7 @@ TEST_CASE("a chain that reuse is told in parts, from its tail, is one chain") {
       parts.OnErase(*victim, EvictionPolicy::EraseReason::kEvicted);
     }
   }
-  CHECK(parts.Save() == whole.Save());
+  CHECK(parts.learner()->Save() == whole.learner()->Save());
 }
 
 TEST_CASE("a slice of a play is short, however long the chain is and whatever it brings") {
@@ -287,9 +291,10 @@ TEST_CASE("a slice of a play is short, however long the chain is and whatever it
     for (uint64_t i = 0; i < ChainLearner::kLongestChain; ++i) {
       chain.push_back({.fingerprint = Fingerprint(round / 2 * 1'000 + i)});
     }
-    const auto play = policy.Learn(chain, std::chrono::seconds(30 * round));
+    CatchUp(*policy.learner());
+    policy.learner()->Tell(chain, std::chrono::seconds(30 * round));
     size_t slices = 1;
-    while (play->GoOn(16)) ++slices;
+    while (policy.learner()->Work(16)) ++slices;
     CHECK(slices > chain.size() / 16 / 2);
     CHECK(slices < chain.size() / 16 * 8);
   }
@@ -361,11 +366,11 @@ TEST_CASE("what reuse has learned goes to another one; nothing else does") {
   std::vector<EvictionPolicy::ChainLink> chain;
   for (uint64_t i = 0; i < 5; ++i) chain.push_back({.fingerprint = Fingerprint(i)});
   for (int i = 0; i < 50; ++i) TellRequest(learned, chain, std::chrono::seconds(30 * i));
-  const std::string saved = learned.Save();
-  CHECK(saved != other.Save());
-  other.Load("from elsewhere");
-  other.Load(saved);
-  CHECK(other.Save() == saved);
+  const std::string saved = learned.learner()->Save();
+  CHECK(saved != other.learner()->Save());
+  other.learner()->Load("from elsewhere");
+  other.learner()->Load(saved);
+  CHECK(other.learner()->Save() == saved);
   CHECK(other.size() == 0);
 }
 

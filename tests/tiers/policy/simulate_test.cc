@@ -232,21 +232,21 @@ TEST_CASE("reuse follows arc where arc does better, and leads again when it does
   const auto trace = ReadTrace("tests/traces/synthetic_trace.jsonl");
   REQUIRE(trace.ok());
   auto policy = std::make_unique<ReusePolicy>(PolicyOptions{.max_chunks = kChunks + 1});
-  const ReusePolicy& reuse_policy = *policy;
+  const ReuseLearner& learner = *policy->learner();
   SimulatedTier reuse(std::move(policy), kChunks);
   SimulatedTier arc(MakeEvictionPolicy("arc", {.max_chunks = kChunks + 1}), kChunks);
   std::vector<size_t> changes;  // requests after which another leads
   Gone own, following;          // from reuse, and still in arc
   for (size_t i = 0; i < 2'000; ++i) {
-    const bool follows = reuse_policy.follows_arc();
+    const bool follows = learner.follows_arc();
     Serve(arc, (*trace)[i]);
     (follows ? following : own).Add(Serve(reuse, (*trace)[i]), arc);
-    if (reuse_policy.follows_arc() != follows) changes.push_back(i);
+    if (learner.follows_arc() != follows) changes.push_back(i);
   }
   CAPTURE(changes, own.chunks, own.held_by_other, following.chunks, following.held_by_other);
   REQUIRE(changes.size() == 2);  // there, and back
   CHECK(changes[1] > changes[0] + 200);
-  CHECK_FALSE(reuse_policy.follows_arc());
+  CHECK_FALSE(learner.follows_arc());
   // It gives up mostly chunks that arc does not hold, as long as it follows: its shadow of arc has
   // played another past.
   CHECK(following.chunks > 1'000);

@@ -318,8 +318,7 @@ void WrittenBack(Phases& phases) {
   phases.End("clear with a device");
 }
 
-// Chains of the longest kind that a policy plays by itself, known and new, over a full G2. Nobody
-// else asks: what the policy learned of others meanwhile would cut them up otherwise each time.
+// Chains of the longest kind that is learned from at once, known and new, over a full G2.
 void PlayedChains(Phases& phases) {
   constexpr uint64_t kChunks = kSanitized ? 10'000 : 50'000;
   Busy busy({.arena_blocks = 2 * kChunks, .policy = "reuse", .readers = false});
@@ -335,7 +334,7 @@ void PlayedChains(Phases& phases) {
 
 }  // namespace
 
-TEST_CASE("a chain that reuse plays is cut up as all other work is") {
+TEST_CASE("a lookup yields no more often under reuse than under lru") {
   const auto yields_of_lookup = [](const std::string& policy) {
     Busy busy({.arena_blocks = 4096, .policy = policy, .readers = false});
     for (uint64_t name = 0; name < 1'000; ++name) busy.Put(name);
@@ -343,10 +342,7 @@ TEST_CASE("a chain that reuse plays is cut up as all other work is") {
     busy.Lookup(busy.session(), 0, 512, LeaseMode::kNone);
     return busy.yields() - before;
   };
-  const uint64_t told = yields_of_lookup("lru");
-  const uint64_t played = yields_of_lookup("reuse");
-  CHECK(played > told + 512 * work::kPlay / work::kHold / 2);
-  CHECK(played < told + 512 * work::kPlay / work::kHold * 4);
+  CHECK(yields_of_lookup("reuse") <= yields_of_lookup("lru") + 4);  // what was learned is followed
 }
 
 TEST_CASE("no call holds the store's lock for long, however much it is about") {

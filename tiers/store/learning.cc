@@ -1,0 +1,122 @@
+#include "tiers/store/learning.h"
+
+#include <algorithm>
+
+namespace kvkeep::store_internal {
+namespace {
+
+// One turn plays kLinks links, in some 30 us. A task gives kTurns, so that copies do not wait for
+// it for long.
+constexpr size_t kLinks = 64, kTurns = 8;
+constexpr uint64_t kBatch = 16;   // comings and goings: a task for each would cost more
+constexpr size_t kFollowed = 64;  // judgements between two looks at the clock of the hold
+
+}  // namespace
+
+Learning::Learning(Executor* executor, Chunks* chunks, const DeviceTiers* tiers)
+    : executor_(executor), chunks_(*chunks) {
+  chunks_.AssertHeld();  // nobody else knows it yet
+  for (const auto& pool : chunks_.pools) {
+    ChainLearner* const learner = pool->policy->learner();
+    if (learner != nullptr) tiers_[kG2].learners.Add(learner);
+  }
+  if (tiers->empty()) return;
+  for (const auto& policy : tiers->at(0).policies) {
+    if (policy->learner() != nullptr) tiers_[kG3].learners.Add(policy->learner());
+  }
+}
+
+void Learning::Tell(Section& section, TenantId tenant, LookupState& lookup) {
+  for (Tier& tier : tiers_) {
+    const auto& learners = tier.learners.all();
+    if (tenant.value() >= learners.size()) continue;
+    TellOne(section, *learners[tenant.value()], lookup);
+    Start(tier);
+  }
+}
+
+void Learning::TellOne(Section& section, ChainLearner& learner, LookupState& lookup) {
+  const size_t parts = lookup.chunks.parts.size(), keys = lookup.chunks.keys.size();
+  const MonotonicTime now = lookup.told_at;
+  for (size_t part = 0; part < parts; ++part) {
+    for (size_t begin = 0; begin < keys; begin += ChainLearner::kLongestChain) {
+      section.YieldIfSpent();
+      const size_t length = std::min(keys - begin, ChainLearner::kLongestChain);
+      const auto chain = std::span(lookup.chain).first(length);
+      for (size_t i = 0; i < length; ++i) {
+        chain[i] = {.fingerprint = lookup.found[(begin + i) * parts + part].fingerprint};
+      }
+      learner.Tell(chain, now);
+      chunks_.Count(static_cast<uint32_t>(work::kLook * length));
+    }
+  }
+}
+
+void Learning::AfterPut() {
+  for (Tier& tier : tiers_) {
+    const bool enough =
+        std::any_of(tier.learners.all().begin(), tier.learners.all().end(),
+                    [](const auto* learner) { return learner->waiting() >= kBatch; });
+    if (enough) Start(tier);
+  }
+}
+
+void Learning::Tick() {
+  for (Tier& tier : tiers_) {
+    if (tier.learners.anyone_waits()) Start(tier);
+  }
+}
+
+bool Learning::at_rest() const {
+  return std::none_of(tiers_.begin(), tiers_.end(), [](const Tier& tier) {
+    return tier.running || tier.learners.anyone_waits();
+  });
+}
+
+uint64_t Learning::skipped() const {
+  uint64_t skipped = 0;
+  for (const Tier& tier : tiers_) {
+    for (const ChainLearner* const learner : tier.learners.all()) skipped += learner->skipped();
+  }
+  return skipped;
+}
+
+void Learning::Start(Tier& tier) {
+  if (stopped_ || tier.running.exchange(true)) return;
+  ++tasks_;
+  chunks_.Later([this, &tier] { Post(tier); });
+}
+
+void Learning::Post(Tier& tier) {
+  executor_->Post([this, &tier] { Run(tier); });
+}
+
+// Whoever tells a learner something looks at `running` afterwards, and this looks at the learners
+// after it: so nothing is left lying. Whoever waits for is_quiet() may destroy this as soon as the
+// task is not counted any more.
+void Learning::Run(Tier& tier) {
+  if (!stopped_) {
+    tier.learners.Play(kTurns, kLinks);
+    Follow(tier);
+  }
+  tier.running = false;
+  if (!stopped_ && tier.learners.anyone_waits() && !tier.running.exchange(true)) return Post(tier);
+  --tasks_;
+}
+
+void Learning::Follow(Tier& tier) {
+  const bool any = std::any_of(tier.learners.all().begin(), tier.learners.all().end(),
+                               [](const ChainLearner* learner) { return learner->judged(); });
+  if (!any) return;
+  Section section(&chunks_, Section::Kind::kMaintenance);
+  for (ChainLearner* const learner : tier.learners.all()) {
+    for (bool more = learner->judged(); more;) {
+      section.YieldIfSpent();
+      const size_t followed = learner->Follow(kFollowed);
+      chunks_.Count(static_cast<uint32_t>(work::kFollow * followed));
+      more = followed == kFollowed;
+    }
+  }
+}
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,65 @@
+// Learning: has eviction policies learn from the chains of lookups, without the store's lock.
+//
+// A lookup tells the learners of its tenant, in G2 and in G3 (chain_learner.h), for the price of a
+// copy. On the background executor one task a tier plays what they were told, some links at a time,
+// and takes the lock only to have the policies follow what was judged. What comes while too much
+// waits is skipped and counted.
+//
+// It has nothing to do where no policy learns. Owns no more than which tier's task is under way;
+// learners are their policies'. Public calls come under the store's lock.
+#pragma once
+
+#include <array>
+#include <atomic>
+
+#include "tiers/store/chunks.h"
+#include "tiers/store/device_tiers.h"
+#include "tiers/store/learner_turns.h"
+#include "tiers/store/lookup_state.h"
+#include "tiers/store/section.h"
+
+namespace kvkeep::store_internal {
+
+class Learning {
+ public:
+  // All are borrowed. `executor`: for what nobody waits for.
+  Learning(Executor* executor, Chunks* chunks, const DeviceTiers* tiers);
+
+  // Tells the tenant's learners of a chain for each part of the call, as a chunk's parent is of its
+  // own part. REQUIRES: all that the call asks for was looked up. May yield.
+  void Tell(Section& section, TenantId tenant, LookupState& lookup) STORE_LOCKED;
+  // Chunks come and go without lookups, too. AfterPut has some of them played at once, Tick
+  // whatever waits.
+  void AfterPut() STORE_LOCKED;
+  void Tick() STORE_LOCKED;
+  // Returns whether nothing waits to be played or followed.
+  bool at_rest() const STORE_LOCKED;
+  // The store is about to stop: nothing more is played. Once is_quiet() no task is left that knows
+  // this object; that needs no lock.
+  void Stop() STORE_LOCKED { stopped_ = true; }
+  bool is_quiet() const { return tasks_ == 0; }
+  // Returns how many chains, comings and goings were skipped.
+  uint64_t skipped() const STORE_LOCKED;
+
+ private:
+  // A tier's learners, by TenantId, and its task, which is the only one that plays them.
+  struct Tier {
+    LearnerTurns learners;
+    std::atomic<bool> running{false};
+  };
+  static constexpr size_t kG2 = 0, kG3 = 1, kTiers = 2;
+
+  void TellOne(Section& section, ChainLearner& learner, LookupState& lookup) STORE_LOCKED;
+  void Start(Tier& tier) STORE_LOCKED;
+  void Post(Tier& tier);
+  void Run(Tier& tier);
+  void Follow(Tier& tier);
+
+  Executor* const executor_;
+  Chunks& chunks_;
+  std::array<Tier, kTiers> tiers_;
+  std::atomic<bool> stopped_{false};
+  std::atomic<int> tasks_{0};  // posted and not over
+};
+
+}  // namespace kvkeep::store_internal
