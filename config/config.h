@@ -57,7 +57,7 @@ struct G2Config {
   std::string arena_dir;           // empty: none
   std::string arena_readonly_dir;  // empty: none
   PlacementChoice numa = PlacementChoice::kAuto;
-  std::string policy = "lru";
+  std::string policy = "reuse";
   double dirty_budget = 0.25;  // of the capacity
   uint64_t copy_threads = 0;   // 0: as many as cores, at most 8
 
@@ -84,7 +84,7 @@ enum class IoChoice { kAuto, kUring, kThreads };
 
 struct G3Config {
   std::vector<G3PathConfig> paths = {G3PathConfig{}};  // empty: no G3
-  std::string policy = "lru";
+  std::string policy = "reuse";
   WritePolicyChoice write_policy = WritePolicyChoice::kEager;
   std::string admission = "all";
   uint64_t write_budget_bytes_per_second = 0;  // 0: the endurance alone is the limit

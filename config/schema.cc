@@ -248,8 +248,9 @@ std::vector<ConfigKey> G2Keys() {
           "that."),
       Choice<std::string>(
           "g2.policy", In(&Config::g2, &G2Config::policy), AsSaid(EvictionPolicyNames()),
-          "Which chunk is evicted from memory next: least recently used (lru), adaptive (arc), "
-          "least frequently used (lfu), or what is worth the fewest hits (reuse)."),
+          "Which chunk is evicted from memory next: what is worth the fewest hits, by what was "
+          "learned of when chunks come back (reuse), least recently used (lru), adaptive (arc), or "
+          "least frequently used (lfu)."),
       Fraction("g2.dirty_budget", In(&Config::g2, &G2Config::dirty_budget), kShare,
                "Share of g2.capacity that may wait for its write to G3."),
       Count("g2.copy_threads", In(&Config::g2, &G2Config::copy_threads), {0, 64},
@@ -326,7 +327,8 @@ std::vector<ConfigKey> LimitKeys() {
       Count("limits.max_chunks", In(&Config::limits, &LimitsConfig::max_chunks),
             {1000, 1'000'000'000},
             "Chunks in all tiers together; sizes the tables: 12 bytes each from the start, some "
-            "170 once used (more with g3.policy reuse)."),
+            "170 once used, and for each tier whose policy is reuse 250 more where requests bring "
+            "dozens of chunks, up to 480 where they bring one or two."),
       Count("limits.keys_per_call", In(&Config::limits, &LimitsConfig::keys_per_call), {1, 65536},
             "Keys in one call."),
       Count("limits.sessions", In(&Config::limits, &LimitsConfig::sessions), {1, 65536},

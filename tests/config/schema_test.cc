@@ -137,7 +137,7 @@ const std::map<std::string, std::string>& Samples() {
         {"g3.paths[].dir", "\"/mnt/a: b\\\\c\""},
         {"g3.paths[].capacity", "2TiB"},
         {"g3.paths[].required", "true"},
-        {"g3.policy", "reuse"},
+        {"g3.policy", "lru"},
         {"g3.write_policy", "eager"},  // the only one
         {"g3.admission", "second_use"},
         {"g3.write_budget_bytes_per_second", "40MiB"},

@@ -18,6 +18,7 @@ namespace {
 
 constexpr double kMarksShare = 0.002;          // of G2: what the arena keeps beside the chunks
 constexpr uint64_t kTableBytesPerChunk = 300;  // tests/bench/store: 229 to 293
+constexpr uint64_t kLearnedBytesPerChunk = 480;  // of a tier under reuse: reuse_policy.h
 constexpr uint64_t kTimesCallMemory = 2;        // allocators keep some of what floods took
 constexpr uint64_t kRestBytes = 1 * kGiB;      // code, RocksDB, buffers, connections
 
@@ -72,10 +73,12 @@ std::optional<std::string> ServiceSetting(const std::string& root, absl::string_
 
 uint64_t MemoryOfDaemon(const Config& config) {
   const auto g2 = static_cast<double>(config.g2.capacity_bytes);
+  const uint64_t learning = (config.g2.policy == "reuse") + (config.g3.policy == "reuse");
   return static_cast<uint64_t>(g2 * (1 + kMarksShare + config.limits.staging)) +
          config.limits.receive_memory_bytes + kTimesCallMemory * config.limits.call_memory_bytes +
          config.limits.local_memory_bytes +
-         config.limits.max_chunks * kTableBytesPerChunk + kRestBytes;
+         config.limits.max_chunks * (kTableBytesPerChunk + learning * kLearnedBytesPerChunk) +
+         kRestBytes;
 }
 
 Finding ExamineServiceMemory(const Config& config, const Machine& machine) {
