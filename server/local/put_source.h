@@ -55,12 +55,12 @@ class PutSource {
   virtual ~PutSource() = default;
 
   // Begins a round: OnReady tells which of its pieces may be filled, perhaps within the call.
-  // REQUIRES: `pieces` is not empty; all pieces of the round before were filled.
+  // REQUIRES: `pieces` is not empty; all pieces of the round before were filled or lost.
   virtual void Fetch(std::span<const PutPiece> pieces) = 0;
   // Fills one piece of a chunk's space. An error rejects the chunk; DeadlineExceeded says that the
   // piece was read after the put's deadline. REQUIRES: the piece is ready, or MayFillOnLoop().
   virtual absl::Status Fill(const PutPiece& piece, Wait wait, Reservation* space) = 0;
-  // Lets go of the client's memory. REQUIRES: nothing is fetched or filled any more.
+  // Lets go of the client's memory. REQUIRES: nothing reads that any more.
   virtual void Drop() = 0;
   // Lets nothing further begin. What nobody brings any more counts as ready from now on; the put
   // fills none of it.

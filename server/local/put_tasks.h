@@ -2,9 +2,8 @@
 // share a task and a large one has its own, so a task is about a piece. Tasks begin in order, each
 // once its pieces are ready. It runs nothing itself: the put posts as many tasks as Post says.
 //
-//   Plan -> NoteReady -> Post -> Take -> End -> NoteDone        Plan again, once all pieces are
-//   done
-//              \__________________________/
+//   Plan -> NoteReady -> Post -> Take -> End -> NoteDone
+//              \__________________________/          Plan again, once all pieces are done
 //
 // Thread-safe but for Plan and PostOnly, which come between rounds.
 #pragma once

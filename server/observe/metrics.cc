@@ -323,8 +323,10 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
     lag = std::max(lag, std::chrono::duration<double>(loop.lag).count());
   }
   for (const auto& [loop, seconds] : lags) {
-    out.Gauge("event_loop_lag_seconds", "How long a task waits for a thread, as of the last probe",
-              seconds, {{"loop", loop}});
+    out.Gauge(
+        "event_loop_lag_seconds",
+        "How long a probe waited for a thread; one of the copy pool goes before what waits there",
+        seconds, {{"loop", loop}});
   }
   out.Gauge("serving_info", "1 while puts and new sessions are taken",
             state.serving.load() == v1::SERVING_STATE_SERVING);

@@ -1,7 +1,7 @@
 // LoopWatch: checks whether the daemon's threads still run their tasks.
 //
 // Each loop has one probe under way at most: a task that notes that it ran. A busy loop's lag is
-// the time that a task waits there; the lag of a stuck loop keeps growing. Waiting for a disk is
+// the time that a probe waits there; the lag of a stuck loop keeps growing. Waiting for a disk is
 // not a fault: an index's threads are not watched, and the thread of a device's ring is marked as
 // one that may wait for a disk.
 //

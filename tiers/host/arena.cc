@@ -268,7 +268,8 @@ absl::StatusOr<std::vector<Mapping>> MapSegments(const ArenaOptions& options, Se
   std::atomic<size_t> next = 0;
   Mutex mu;
   absl::Status failed;
-  RunOnThreads("kvkeep-arena", options.threads, [&] {
+  const int threads = std::min<int>(options.threads, static_cast<int>(segments.size()));
+  RunOnThreads("kvkeep-arena", threads, [&] {
     for (size_t i = next++; i < segments.size(); i = next++) {
       absl::StatusOr<Mapping> segment = files.MapSegment(i, placement);
       if (!segment.ok()) {

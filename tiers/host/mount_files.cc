@@ -18,6 +18,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/memory_errors.h"
+#include "tiers/base/memory_toucher.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
@@ -119,8 +120,8 @@ class MountFiles final : public SegmentFiles {
   absl::Status shortage_;            // of memory; OK: all of it is there from the start
   std::atomic<uint64_t> pieces_{0};  // that have memory
   bool finished_ = false;
-  std::vector<ino_t> inodes_;         // of the segments, to know them again through readonly_dir
-  std::atomic<size_t> mapped_{0};     // segments
+  std::vector<ino_t> inodes_;      // of the segments, to know them again through readonly_dir
+  std::atomic<size_t> mapped_{0};  // segments
   Mutex created_mu_;
   std::vector<std::string> created_ ABSL_GUARDED_BY(created_mu_);  // files made by this start
 };
@@ -246,7 +247,7 @@ absl::Status MountFiles::ReplaceBrokenPages() {
 }
 
 // Punches a hole where the page was: its bytes are zeros then, which no image's header and no
-// piece's checksum takes for the original. OpenFile gives the file its memory again.
+// piece's checksum takes for the original. MapSegment gives the file its memory again.
 absl::Status MountFiles::ReplaceBrokenPage(const MemoryErrorNote& note) {
   const bool marks = note.file == kMarksFileNumber;
   if (!marks && note.file >= geometry_.segment_count()) return absl::OkStatus();
@@ -312,8 +313,8 @@ bool MountFiles::HasRoomFor(uint64_t bytes) const {
   struct statfs fs {};
   if (fstatfs(dirs_.writable.get(), &fs) != 0) return false;
   const bool limited = fs.f_blocks != 0;
-  return (!limited || static_cast<uint64_t>(fs.f_bavail) * static_cast<uint64_t>(fs.f_bsize) >=
-                          bytes) &&
+  return (!limited ||
+          static_cast<uint64_t>(fs.f_bavail) * static_cast<uint64_t>(fs.f_bsize) >= bytes) &&
          CheckMemoryFor(bytes + kStaysFreeBytes).ok();
 }
 
@@ -404,8 +405,12 @@ absl::StatusOr<Mapping> MountFiles::MapSegment(size_t segment, NumaPlacement& pl
   ++mapped_;
   // The mapping keeps the file; the descriptor is not needed again.
   KVKEEP_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(file.fd.get(), bytes, dirs_.page_bytes));
-  placement.Place(segment, mapping.memory());  // the file keeps the policy, for all who map it
+  // tmpfs keeps the policy with the file. hugetlbfs keeps it with the mapping alone, so pages have
+  // to be taken through that; what does not come this way is taken below.
+  placement.Place(segment, mapping.memory());
   const uint64_t there = bytes_there(segment);
+  const bool huge = dirs_.page_bytes > kBlockBytes;
+  if (huge) MemoryToucher::TouchNow(mapping.memory().first(there));
   if (there > 0) KVKEEP_RETURN_IF_ERROR(Allocate(file.fd.get(), name, there));
   return mapping;
 }

@@ -41,7 +41,11 @@ class KernelNuma final : public Numa {
     constexpr absl::string_view kName = "Mems_allowed_list:";
     for (std::string line; std::getline(status, line);) {
       absl::string_view rest = line;
-      if (absl::ConsumePrefix(&rest, kName)) return ParseNodeList(absl::StripAsciiWhitespace(rest));
+      if (!absl::ConsumePrefix(&rest, kName)) continue;
+      std::string with_cpus;
+      std::ifstream has_cpu("/sys/devices/system/node/has_cpu");
+      std::getline(has_cpu, with_cpus);
+      return NodesToUse(rest, with_cpus);
     }
     return {};
   }
@@ -98,6 +102,16 @@ std::vector<int> ParseNodeList(absl::string_view list) {
     }
     for (int node = first; node <= last; ++node) nodes.push_back(node);
   }
+  return nodes;
+}
+
+std::vector<int> NodesToUse(absl::string_view allowed, absl::string_view with_cpus) {
+  std::vector<int> nodes = ParseNodeList(absl::StripAsciiWhitespace(allowed));
+  const std::vector<int> known = ParseNodeList(absl::StripAsciiWhitespace(with_cpus));
+  if (known.empty()) return nodes;
+  std::erase_if(nodes, [&known](int node) {
+    return std::find(known.begin(), known.end(), node) == known.end();
+  });
   return nodes;
 }
 

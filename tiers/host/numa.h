@@ -19,8 +19,8 @@ namespace kvkeep {
 class Numa {
  public:
   virtual ~Numa() = default;
-  // Numbers of the nodes whose memory this process may use, in order. One or none: there is nothing
-  // to choose.
+  // Numbers of the nodes whose memory this process may use and that have CPUs, in order: not those
+  // of a GPU's or of CXL memory. One or none: there is nothing to choose.
   virtual std::vector<int> Nodes() const = 0;
   // Returns whether the process was started with a memory policy (numactl, NUMAPolicy=).
   virtual bool HasPolicy() const = 0;
@@ -36,6 +36,9 @@ class Numa {
 Numa& RealNuma();
 // "0-1,3" as 0, 1, 3. Nothing for what is no such list, or names a node above 1023.
 std::vector<int> ParseNodeList(absl::string_view list);
+// Returns the nodes of `allowed` that are in `with_cpus` too, which is empty if the kernel does not
+// say.
+std::vector<int> NodesToUse(absl::string_view allowed, absl::string_view with_cpus);
 
 enum class NumaChoice {
   kAuto,        // spread, unless the process was started with a policy

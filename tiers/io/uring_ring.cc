@@ -252,6 +252,7 @@ absl::Status UringRing::RegisterBuffer(uint32_t slot, std::span<std::byte> memor
 
 absl::Status UringRing::TakeBuffer(uint32_t slot, int from_ring_fd, uint32_t from_slot) {
   KVKEEP_RETURN_IF_ERROR(buffers_status_);
+  // Slots only grow: some kernels drop the buffers behind those that are replaced.
   CloneBuffers clone{.src_fd = static_cast<uint32_t>(from_ring_fd),
                      .flags = kCloneReplaces,
                      .src_off = from_slot,

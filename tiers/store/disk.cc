@@ -105,7 +105,7 @@ void Disk::WhenDurable(const ChunkId& id, StatusCallback done) {
   }
   tiers.durable_waiters.Add(slot, std::move(done));
   if (!tiers.empty() && chunk.g2_state == G2State::kUnverified) filler_.Verify(slot);
-  if (!tiers.empty() && chunk.being_read()) return;  // written back then
+  if (!tiers.empty() && chunk.being_read()) return filler_.Hurry(slot);  // written back then
   if (chunk.g3_state == G3State::kAbsent && chunk.resident()) {
     writes.Queue(slot, std::nullopt, true);
   }

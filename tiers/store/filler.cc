@@ -32,9 +32,9 @@ void Filler::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallbac
   }
   if (chunk.failed()) {
     chunks_.CallLater(std::move(ready),
-                           chunk.g2_state == G2State::kAway
-                               ? absl::UnavailableError("the chunk could not be read")
-                               : absl::DataLossError("the chunk was damaged on its device"));
+                      chunk.g2_state == G2State::kAway
+                          ? absl::UnavailableError("the chunk could not be read")
+                          : absl::DataLossError("the chunk was damaged on its device"));
     return;
   }
   chunks_.Count(static_cast<uint32_t>(work::kLook * count));
@@ -43,6 +43,11 @@ void Filler::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallbac
   const bool late = promotion.promised() <= deps_.clock->Now();
   Await(promotion, {first, first + count}, std::move(ready),
         late ? Promotion::Patience::kNone : Promotion::Patience::kAsPromised);
+}
+
+void Filler::Hurry(ChunkSlot slot) {
+  const auto found = promotions_.find(slot);
+  if (found != promotions_.end()) found->second->Hurry();
 }
 
 void Filler::Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready,
@@ -120,9 +125,8 @@ void Filler::BeginReads(LowerTier& from, Promotion& promotion) {
   const HeaderPage page = promotion.header_page().span();
   if (!promotion.header_page().ok()) {  // then nothing is read, and the chunk stays what it is
     ++chunks_.counters.allocation_failures;
-    return chunks_.Later([this, &promotion, page] {
-      OnHeaderRead(promotion, page, AlignedPage::NoMemory());
-    });
+    return chunks_.Later(
+        [this, &promotion, page] { OnHeaderRead(promotion, page, AlignedPage::NoMemory()); });
   }
   chunks_.Count(static_cast<uint32_t>(work::kOperation * (1 + promotion.pieces())));
   ImageRead read{.sink = this,
@@ -154,8 +158,8 @@ void Filler::OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status st
   {
     Section section(&chunks_);
     Chunk& chunk = chunks_.table.at(promotion.slot());
-    const bool believed = Planted(Canary::kHeaderBelieved) && status.ok() &&
-                          header->identity.shape == chunk.shape;
+    const bool believed =
+        Planted(Canary::kHeaderBelieved) && status.ok() && header->identity.shape == chunk.shape;
     if (status.ok() && !believed) status = from.CheckHeader(*header, chunk);
     if (status.ok()) status = cipher.status();
   }

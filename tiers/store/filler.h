@@ -60,7 +60,9 @@ class Filler final : public Promotions, private ReadSink {
 
   // Begins to verify a chunk that is kUnverified, which somebody wants.
   void Verify(ChunkSlot slot) STORE_LOCKED { VerifyInPlace(slot, /*hurried=*/true); }
-  // The same, for nobody so far: other work goes first, until somebody waits for it.
+  // Somebody wants the chunk that is being read or verified, if it is.
+  void Hurry(ChunkSlot slot) STORE_LOCKED;
+  // Begins to verify it for nobody so far: other work goes first, until somebody waits for it.
   void Sweep(ChunkSlot slot) STORE_LOCKED { VerifyInPlace(slot, /*hurried=*/false); }
   // Starts the reads that may start now. Called by the tier's pump, too.
   void PumpReads(LowerTier& from) STORE_LOCKED;

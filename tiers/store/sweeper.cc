@@ -60,7 +60,9 @@ void Sweeper::Recover() {
   std::vector<std::pair<Generation, ChunkSlot>> by_age;  // of the lock
   const uint64_t blocks = deps_.arena->live_marks().size();
   std::atomic<uint64_t> next = 0;
-  RunOnThreads("kvkeep-recover", deps_.recovery_threads, [&] {
+  const uint64_t ranges = DivideRoundUp(blocks, kBlocksAtOnce);
+  const auto threads = std::min<uint64_t>(static_cast<uint64_t>(deps_.recovery_threads), ranges);
+  RunOnThreads("kvkeep-recover", static_cast<int>(threads), [&] {
     for (uint64_t first = next.fetch_add(kBlocksAtOnce); first < blocks;
          first = next.fetch_add(kBlocksAtOnce)) {
       const uint64_t end = std::min(first + kBlocksAtOnce, blocks);

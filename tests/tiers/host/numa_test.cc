@@ -38,6 +38,13 @@ std::vector<std::optional<int>> NodesOfSegments(const FakeNuma& numa, Arena& are
 
 }  // namespace
 
+TEST_CASE("memory of nodes without CPUs, as of a GPU, is not used") {
+  CHECK(NodesToUse("\t0-3\n", "0-1\n") == std::vector<int>{0, 1});
+  CHECK(NodesToUse("1-9", "0-1") == std::vector<int>{1});
+  CHECK(NodesToUse("0-1", "") == std::vector<int>{0, 1});
+  CHECK(NodesToUse("0-1", "what is this") == std::vector<int>{0, 1});
+}
+
 TEST_CASE("a list of nodes is read as the kernel writes it") {
   CHECK(ParseNodeList("0") == Ints{0});
   CHECK(ParseNodeList("0-2,5,7-8") == Ints{0, 1, 2, 5, 7, 8});
