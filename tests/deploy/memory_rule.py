@@ -7,7 +7,7 @@ import yaml
 
 BYTES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 COUNTS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
-TABLES = 300  # bytes for each of limits.max_chunks
+TABLES, LEARNED = 300, 500  # bytes for each of limits.max_chunks; more, where a policy is reuse
 REST = 1 << 30
 
 
@@ -27,8 +27,10 @@ def needed(binaries, text):
     said, otherwise = yaml.safe_load(text), yaml.safe_load(default)
     g2 = quantity({**otherwise["g2"], **said.get("g2", {})}["capacity"], BYTES)
     limits = {**otherwise["limits"], **said.get("limits", {})}
+    policies = [{**otherwise[tier], **said.get(tier, {})}["policy"] for tier in ("g2", "g3")]
+    tables = TABLES + (LEARNED if "reuse" in policies else 0)
     return int(g2 * (1 + 0.002 + share(limits["staging"]))
                + quantity(limits["receive_memory"], BYTES)
                + 2 * quantity(limits["call_memory"], BYTES)
                + quantity(limits["local_memory"], BYTES)
-               + quantity(limits["max_chunks"], COUNTS) * TABLES + REST)
+               + quantity(limits["max_chunks"], COUNTS) * tables + REST)

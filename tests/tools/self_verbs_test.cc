@@ -183,19 +183,19 @@ TEST_CASE("the doctor says what there is of GPUs, and by which path their worker
 TEST_CASE("the doctor holds the service's memory limit to what the config may come to use") {
   Well well;
   well.config.limits.max_chunks = 1'000'000;
-  // 1 GiB and 0.2 % and 25 % of it, 512 MiB, 2 x 128 MiB, 256 MiB, 300 MB of tables, 1 GiB.
-  CHECK(MemoryOfDaemon(well.config) == 3'791'808'411);
+  // 1 GiB and 0.2 % and 25 % of it, 512 MiB, 2 x 128 MiB, 256 MiB, 800 MB of tables, 1 GiB.
+  CHECK(MemoryOfDaemon(well.config) == 4'291'808'411);
   CHECK(well.Of("memory limit") ==
-        "ok: the daemon may come to use 3.5 GiB; kvkeepd.service has none / ");
+        "ok: the daemon may come to use 4.0 GiB; kvkeepd.service has none / ");
   const std::string unit = "/usr/lib/systemd/system/kvkeepd.service";
   well.Write(unit, "[Service]\nOOMScoreAdjust=-500\n");
   CHECK(absl::StrContains(well.Of("memory limit"),
                           "has none / with OOMScoreAdjust=-500 engines are killed first"));
   const std::string drop_in = "/etc/systemd/system/kvkeepd.service.d/memory.conf";
   well.Write(drop_in, "[Service]\nMemoryMax=3G\n");
-  CHECK(absl::StartsWith(well.Of("memory limit"), "fail: the daemon may come to use 3.5 GiB; "));
-  CHECK(absl::StrContains(well.Of("memory limit"), "MemoryMax=3791808411 or more"));
-  for (const char* enough : {"4G", "3.6G", "4096M", "3791808411", "90%"}) {
+  CHECK(absl::StartsWith(well.Of("memory limit"), "fail: the daemon may come to use 4.0 GiB; "));
+  CHECK(absl::StrContains(well.Of("memory limit"), "MemoryMax=4291808411 or more"));
+  for (const char* enough : {"5G", "4.1G", "4096M", "4291808411", "90%"}) {
     CAPTURE(enough);
     well.Write(drop_in, absl::StrCat("[Service]\nMemoryMax=", enough, "\n"));
     CHECK(absl::StartsWith(well.Of("memory limit"), "ok: "));

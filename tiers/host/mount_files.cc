@@ -107,6 +107,7 @@ class MountFiles final : public SegmentFiles {
   };
   absl::StatusOr<WholeFile> OpenFile(const std::string& name, uint64_t bytes);
   absl::Status Allocate(int fd, const std::string& name, uint64_t bytes) const;
+  absl::Status NoMemoryFor(const std::string& name, uint64_t bytes, int error) const;
 
   const ArenaGeometry geometry_;
   const MountDirs dirs_;
@@ -388,12 +389,15 @@ absl::Status MountFiles::Allocate(int fd, const std::string& name, uint64_t byte
   do {
     rc = fallocate(fd, 0, 0, static_cast<off_t>(bytes));
   } while (rc != 0 && errno == EINTR);
-  if (rc == 0) return absl::OkStatus();
+  return rc == 0 ? absl::OkStatus() : NoMemoryFor(name, bytes, errno);
+}
+
+absl::Status MountFiles::NoMemoryFor(const std::string& name, uint64_t bytes, int error) const {
   return Error(absl::StrFormat("no memory for %s (%d KiB; %d segments in all); mount it with a "
                                "larger size=%s or lower the capacity",
                                name, bytes / kKiB, geometry_.segment_count(),
                                dirs_.hugetlbfs ? ", raise vm.nr_hugepages" : ""),
-               errno);
+               error);
 }
 
 absl::StatusOr<Mapping> MountFiles::MapSegment(size_t segment, NumaPlacement& placement) {
@@ -404,13 +408,15 @@ absl::StatusOr<Mapping> MountFiles::MapSegment(size_t segment, NumaPlacement& pl
   inodes_[segment] = file.inode;
   ++mapped_;
   // The mapping keeps the file; the descriptor is not needed again.
-  KVKEEP_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(file.fd.get(), bytes, dirs_.page_bytes));
+  absl::StatusOr<Mapping> mapped = Mapping::Map(file.fd.get(), bytes, dirs_.page_bytes);
+  // A mapping of hugetlbfs takes its pages, but for where they lie.
+  if (!mapped.ok() && dirs_.hugetlbfs) return NoMemoryFor(name, bytes, ENOMEM);
+  KVKEEP_ASSIGN_OR_RETURN(Mapping mapping, std::move(mapped));
   // tmpfs keeps the policy with the file. hugetlbfs keeps it with the mapping alone, so pages have
   // to be taken through that; what does not come this way is taken below.
   placement.Place(segment, mapping.memory());
   const uint64_t there = bytes_there(segment);
-  const bool huge = dirs_.page_bytes > kBlockBytes;
-  if (huge) MemoryToucher::TouchNow(mapping.memory().first(there));
+  if (dirs_.hugetlbfs) MemoryToucher::TouchNow(mapping.memory().first(there));
   if (there > 0) KVKEEP_RETURN_IF_ERROR(Allocate(file.fd.get(), name, there));
   return mapping;
 }

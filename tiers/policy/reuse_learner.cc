@@ -38,9 +38,10 @@ ReuseLearner::ReuseLearner(uint32_t max_chunks, MemoryToucher* toucher,
                                             : shares_memory_with->memory_),
       owner_(memory_->table.NewOwner()),
       mu_(memory_->mu),
-      hazard_(max_chunks, toucher,
+      // No page of the shadows is touched ahead: nobody waits for who takes one.
+      hazard_(max_chunks, nullptr,
               shares_memory_with == nullptr ? nullptr : &shares_memory_with->hazard_),
-      arc_(max_chunks, toucher,
+      arc_(max_chunks, nullptr,
            shares_memory_with == nullptr ? nullptr : &shares_memory_with->arc_) {
   SetCapacity(0, false);
 }

@@ -18,9 +18,10 @@ namespace {
 
 constexpr double kMarksShare = 0.002;          // of G2: what the arena keeps beside the chunks
 constexpr uint64_t kTableBytesPerChunk = 300;  // tests/bench/store: 229 to 293
-constexpr uint64_t kLearnedBytesPerChunk = 480;  // of a tier under reuse: reuse_policy.h
-constexpr uint64_t kTimesCallMemory = 2;        // allocators keep some of what floods took
-constexpr uint64_t kRestBytes = 1 * kGiB;      // code, RocksDB, buffers, connections
+// Where a tier is under reuse: at most 480 of the tier that has the most chunks (reuse_policy.h).
+constexpr uint64_t kLearnedBytesPerChunk = 500;
+constexpr uint64_t kTimesCallMemory = 2;   // allocators keep some of what floods took
+constexpr uint64_t kRestBytes = 1 * kGiB;  // code, RocksDB, buffers, connections
 
 void ReadSetting(const std::filesystem::path& path, absl::string_view key,
                  std::optional<std::string>* value) {
@@ -73,12 +74,11 @@ std::optional<std::string> ServiceSetting(const std::string& root, absl::string_
 
 uint64_t MemoryOfDaemon(const Config& config) {
   const auto g2 = static_cast<double>(config.g2.capacity_bytes);
-  const uint64_t learning = (config.g2.policy == "reuse") + (config.g3.policy == "reuse");
+  const bool learns = config.g2.policy == "reuse" || config.g3.policy == "reuse";
+  const uint64_t chunk_bytes = kTableBytesPerChunk + (learns ? kLearnedBytesPerChunk : 0);
   return static_cast<uint64_t>(g2 * (1 + kMarksShare + config.limits.staging)) +
          config.limits.receive_memory_bytes + kTimesCallMemory * config.limits.call_memory_bytes +
-         config.limits.local_memory_bytes +
-         config.limits.max_chunks * (kTableBytesPerChunk + learning * kLearnedBytesPerChunk) +
-         kRestBytes;
+         config.limits.local_memory_bytes + config.limits.max_chunks * chunk_bytes + kRestBytes;
 }
 
 Finding ExamineServiceMemory(const Config& config, const Machine& machine) {
@@ -92,9 +92,10 @@ Finding ExamineServiceMemory(const Config& config, const Machine& machine) {
     absl::StrAppend(&finding.found, "; kvkeepd.service has none");
     if (!absl::StartsWith(spared, "-")) return finding;
     finding.state = Finding::State::kWarn;
-    finding.to_do = absl::StrCat("with OOMScoreAdjust=", spared,
-                                 " engines are killed first for what the daemon takes: MemoryMax=",
-                                 wanted, ", or no OOMScoreAdjust");
+    finding.to_do =
+        absl::StrCat("with OOMScoreAdjust=", spared,
+                     " engines are killed first for what the daemon takes: MemoryMax=", wanted,
+                     ", or no OOMScoreAdjust");
     return finding;
   }
   absl::StrAppend(&finding.found, "; kvkeepd.service has ", said);

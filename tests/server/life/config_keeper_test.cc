@@ -150,7 +150,7 @@ TEST_CASE("a file that is wrong or gone changes nothing, and all its errors are 
 TEST_CASE("what the daemon cannot take over is not what it runs by") {
   Kept kept;
   kept.refusal = absl::InvalidArgumentError("the token file is not one");
-  kept.Write("g2: {capacity: 4GiB}\nlog: {level: debug}\n");
+  kept.Write("g2: {capacity: 4GiB, policy: lru}\nlog: {level: debug}\n");
   CHECK(kept.Reload() ==
         "not taken over, so nothing was changed: g2.capacity: 2GiB -> 4GiB, log.level: info -> "
         "debug: the token file is not one");
