@@ -81,10 +81,9 @@ Listeners::Options ToListenerOptions(const DaemonOptions& options) {
 void LogStopped(StorageStack& storage, const Log& log) {
   const Arena::Stats arena = storage.arena().stats();
   if (!arena.survives_restart) return log.Info("stopped");
-  log.Info(
-      "stopped; G2 stays in memory for the next start",
-      {{"held_bytes", absl::StrCat(arena.capacity_bytes - arena.to_come_bytes)},
-       {"to_free_it", "kvkeep arena drop"}});
+  log.Info("stopped; G2 stays in memory for the next start",
+           {{"held_bytes", absl::StrCat(arena.capacity_bytes - arena.to_come_bytes)},
+            {"to_free_it", "kvkeep arena drop"}});
 }
 
 void LogSlow(const SlowRequest& slow, const Log& log) {
@@ -222,14 +221,14 @@ struct Daemon::Components {
   std::unique_ptr<AdminService> admin, tcp_admin;  // tcp_admin: null unless asked for
   std::unique_ptr<LocalEndpoint> local;            // null: no local path
   std::unique_ptr<Listeners> listeners;
-  std::unique_ptr<MetricsTokens> metrics_tokens;   // null: none is known
+  std::unique_ptr<MetricsTokens> metrics_tokens;  // null: none is known
   std::unique_ptr<HttpPages> pages;
   std::vector<std::unique_ptr<Publisher>> publishers;
 };
 
 absl::Status Daemon::Components::Open() {
-  KVKEEP_RETURN_IF_ERROR(PrepareStateDirectory(options.state_dir));
-  KVKEEP_ASSIGN_OR_RETURN(state_lock, LockDirectory(options.state_dir));
+  KVKEEP_RETURN_IF_ERROR(PrepareStateDirectory(options.storage.state_dir));
+  KVKEEP_ASSIGN_OR_RETURN(state_lock, LockDirectory(options.storage.state_dir));
   // Done before the recovery, which may take long, so that a daemon that cannot listen fails at
   // once.
   for (const TenantListener& tenant : options.tenants) {
@@ -245,7 +244,7 @@ absl::Status Daemon::Components::Open() {
   if (!options.tcp_address.empty()) {
     KVKEEP_ASSIGN_OR_RETURN(tcp, TcpAccess::Open(ToTcpAccessOptions(options), &state, &log));
   }
-  KVKEEP_ASSIGN_OR_RETURN(storage, StorageStack::Open(options, &log, &state));
+  KVKEEP_ASSIGN_OR_RETURN(storage, StorageStack::Open(options.storage, &log, &state));
   KVKEEP_ASSIGN_OR_RETURN(gpu, OpenGpuPath(options.gpu, &storage->arena(), RealClock()));
   drainer = std::make_unique<Drainer>(storage->store(), RealClock(), [this] { OnDrainBegins(); });
   state.start.step = "opening sockets";
@@ -368,9 +367,8 @@ HttpPages::Page Daemon::Components::MetricsPage(bool everything) {
 }
 
 absl::Status Daemon::Components::OpenPages() {
-  HttpPages::Options http{.address = options.metrics_address,
-                          .counters = &state.http,
-                          .sockets = &state.sockets};
+  HttpPages::Options http{
+      .address = options.metrics_address, .counters = &state.http, .sockets = &state.sockets};
   if (!options.metrics_socket.path.empty()) http.unix_socket = options.metrics_socket;
   if (http.address.empty() && !http.unix_socket.has_value()) return absl::OkStatus();
   if (!options.metrics_token_file.empty()) {
@@ -459,7 +457,7 @@ absl::Status Daemon::Components::TakeOver(const DaemonOptions& now) {
     KVKEEP_ASSIGN_OR_RETURN(credentials,
                             TcpAccess::LoadCredentials(ToTcpAccessOptions(now).tenants));
   }
-  KVKEEP_RETURN_IF_ERROR(storage->SetLimits(now));
+  KVKEEP_RETURN_IF_ERROR(storage->SetLimits(now.storage));
   // From here on nothing fails.
   log.SetLogLevel(now.log_level);
   state.times.SetSlow(now.slow_operation);

@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalListener(const DaemonOpt
                                                                  StorageStack* storage,
                                                                  GpuPath* gpu, ServerState* state) {
   LocalEndpoint::Options local{.limits = options.local, .version = state->version};
-  const std::vector<TenantOptions>& owners = options.store.tenants;
+  const std::vector<TenantOptions>& owners = options.storage.store.tenants;
   std::vector<SegmentRange> segments(options.tenants.size());  // the whole arena, if it is one
   uint64_t first_segment = 0;
   for (size_t tenant = 0; tenant < owners.size(); ++tenant) {

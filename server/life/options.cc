@@ -3,14 +3,15 @@
 #include <absl/strings/escaping.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/strip.h>
 #include <absl/strings/str_replace.h>
+#include <absl/strings/strip.h>
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
 #include "config/values.h"
+#include "server/life/arena_owners.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
@@ -318,6 +319,31 @@ LocalLimits ToLocalLimits(const Config& config) {
           .busy_poll = std::chrono::microseconds(config.limits.busy_poll_us)};
 }
 
+StorageOptions ToStorageOptions(const Config& config,
+                                const std::vector<TenantListener>& listeners) {
+  StorageOptions options;
+  options.arena = {.capacity_bytes = config.g2.capacity_bytes,
+                   .segment_bytes = config.g2.segment_bytes,
+                   .backing = ToBacking(config.g2.arena),
+                   .mount_dir = config.g2.arena_dir,
+                   .readonly_dir = config.g2.arena_readonly_dir,
+                   .numa_choice = ToNuma(config.g2.numa)};
+  options.io.mode = ToIoMode(config.g3.io);
+  for (const G3PathConfig& path : config.g3.paths) {
+    options.devices.push_back(
+        {.dir = path.dir, .capacity_bytes = path.capacity_bytes, .required = path.required});
+  }
+  options.store = ToStoreOptions(config);
+  options.copy_threads = static_cast<int>(config.g2.copy_threads);
+  options.state_dir = config.state.dir;
+  options.g4 = ToG4(config);
+  options.fleet_keys = ToFleetKeyFiles(config);
+  options.master_key_file = config.encryption.master_key_file;
+  options.previous_master_key_files = config.encryption.previous_master_key_files;
+  options.arena.owners = NameArenaOwners(options.store.tenants, listeners);
+  return options;
+}
+
 }  // namespace
 
 absl::Status CheckTcpAddress(absl::string_view address) {
@@ -333,20 +359,8 @@ absl::Status CheckTcpAddress(absl::string_view address) {
 
 absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   DaemonOptions options;
-  options.arena = {.capacity_bytes = config.g2.capacity_bytes,
-                   .segment_bytes = config.g2.segment_bytes,
-                   .backing = ToBacking(config.g2.arena),
-                   .mount_dir = config.g2.arena_dir,
-                   .readonly_dir = config.g2.arena_readonly_dir,
-                   .numa_choice = ToNuma(config.g2.numa)};
-  options.io.mode = ToIoMode(config.g3.io);
-  for (const G3PathConfig& path : config.g3.paths) {
-    options.devices.push_back(
-        {.dir = path.dir, .capacity_bytes = path.capacity_bytes, .required = path.required});
-  }
-  options.store = ToStoreOptions(config);
-  options.copy_threads = static_cast<int>(config.g2.copy_threads);
   options.tenants = ToTenants(config);
+  options.storage = ToStorageOptions(config, options.tenants);
   options.local = ToLocalLimits(config);
   options.max_connections = config.limits.connections;
   options.max_address_connections = config.limits.connections_per_address;
@@ -374,12 +388,7 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
                             .policy = {}};
   options.metrics_token_file = config.metrics.token_file;
   options.events = ToPublishers(config);
-  options.state_dir = config.state.dir;
   options.gpu = ToGpuMode(config.gpu.mode);
-  options.g4 = ToG4(config);
-  options.fleet_keys = ToFleetKeyFiles(config);
-  options.master_key_file = config.encryption.master_key_file;
-  options.previous_master_key_files = config.encryption.previous_master_key_files;
   options.drain_timeout = config.drain.timeout;
   options.log_format =
       config.log.format == LogFormatChoice::kJson ? LogFormat::kJson : LogFormat::kLogfmt;
@@ -389,12 +398,12 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   if (!options.tcp_address.empty()) {
     KVKEEP_RETURN_IF_ERROR(In("listen", CheckTcpAddress(options.tcp_address)));
   }
-  KVKEEP_RETURN_IF_ERROR(In("g2", options.arena.Validate()));
-  KVKEEP_RETURN_IF_ERROR(In("g3", options.io.Validate()));
-  for (const NvmeDeviceOptions& device : options.devices) {
+  KVKEEP_RETURN_IF_ERROR(In("g2", options.storage.arena.Validate()));
+  KVKEEP_RETURN_IF_ERROR(In("g3", options.storage.io.Validate()));
+  for (const NvmeDeviceOptions& device : options.storage.devices) {
     KVKEEP_RETURN_IF_ERROR(In(absl::StrCat("g3.paths, ", device.dir), device.Validate()));
   }
-  KVKEEP_RETURN_IF_ERROR(In("limits", options.store.Validate()));
+  KVKEEP_RETURN_IF_ERROR(In("limits", options.storage.store.Validate()));
   KVKEEP_RETURN_IF_ERROR(In("limits", options.local.Validate()));
   return options;
 }

@@ -7,8 +7,6 @@
 #include <absl/strings/string_view.h>
 
 #include <chrono>
-#include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +21,8 @@
 #include "server/requests/pin_budget.h"
 #include "server/sockets/http2_connection.h"
 #include "server/sockets/unix_socket.h"
+#include "server/storage/storage_options.h"
 #include "tiers/base/units.h"
-#include "tiers/host/arena.h"
-#include "tiers/io/io_engine.h"
-#include "tiers/nvme/nvme_device.h"
-#include "tiers/remote/g4.h"
-#include "tiers/store/types.h"
 
 namespace kvkeep {
 
@@ -49,19 +43,8 @@ struct TenantListener {
   TenantCredentials credentials = {};
 };
 
-// The files with the keys of G4Secrets.
-struct FleetKeyFiles {
-  std::string fleet;
-  std::vector<std::string> previous;
-  std::map<std::string, std::string> tenants;  // by name
-};
-
 struct DaemonOptions {
-  ArenaOptions arena;
-  IoEngineOptions io;
-  std::vector<NvmeDeviceOptions> devices;
-  StoreOptions store;
-  int copy_threads = 0;                              // 0: as many as cores, at most 8
+  StorageOptions storage;
   std::vector<TenantListener> tenants = {TenantListener{}};  // by TenantId; 0 is the default one
   GpuMode gpu = GpuMode::kAuto;
   LocalLimits local;
@@ -73,19 +56,14 @@ struct DaemonOptions {
   std::chrono::milliseconds stall_timeout{30'000};
   std::chrono::milliseconds peer_timeout{30'000};
   std::string admin_socket_path;
-  std::string tcp_address;  // empty: off
+  std::string tcp_address;                          // empty: off
   std::chrono::milliseconds tcp_connection_age{0};  // 0: any
-  TlsFiles tls;             // of it; cert_file empty: plaintext
+  TlsFiles tls;                                     // of it; cert_file empty: plaintext
   std::vector<std::string> admin_certificate_names;
-  std::string metrics_address;  // empty: off
-  UnixSocketOptions metrics_socket;  // path empty: none
-  std::string metrics_token_file;    // empty: no token is known
+  std::string metrics_address;           // empty: off
+  UnixSocketOptions metrics_socket;      // path empty: none
+  std::string metrics_token_file;        // empty: no token is known
   std::vector<PublisherOptions> events;  // a tenant each; of those whose chunks are told of
-  std::string state_dir;
-  std::optional<G4Options> g4;  // none: nothing lies beyond the node
-  FleetKeyFiles fleet_keys;     // with g4
-  std::string master_key_file;       // encryption at rest; empty: off
-  std::vector<std::string> previous_master_key_files;
   std::chrono::milliseconds drain_timeout{0};
   LogFormat log_format = LogFormat::kLogfmt;
   spdlog::level::level_enum log_level = spdlog::level::info;

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "server/sockets/sockets.h"
-#include "server/storage/arena_owners.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 #include "tiers/host/kernel_facts.h"
@@ -33,9 +32,9 @@ constexpr std::chrono::minutes kRequiredPatience{10};
 // For memory that clients of an earlier daemon still map: they unmap it five seconds after its end.
 constexpr std::chrono::seconds kMemoryPatience{15};
 constexpr std::chrono::milliseconds kMemoryLook{50};
-constexpr std::chrono::seconds kMemoryPeriod{1};  // while it serves
+constexpr std::chrono::seconds kMemoryPeriod{1};    // while it serves
 constexpr std::chrono::seconds kBeyondPatience{2};  // what is on its way there is no loss
-constexpr std::chrono::seconds kStopPatience{5};  // for a device that is just being opened
+constexpr std::chrono::seconds kStopPatience{5};    // for a device that is just being opened
 
 int CopyThreads(int configured) {
   if (configured > 0) return configured;
@@ -75,7 +74,7 @@ absl::StatusOr<G4Secrets> ReadFleetKeys(const FleetKeyFiles& files) {
 StorageStack::StorageStack(const Log* log, ServerState* state) : log_(log), state_(state) {}
 StorageStack::~StorageStack() = default;
 
-absl::StatusOr<std::unique_ptr<StorageStack>> StorageStack::Open(const DaemonOptions& options,
+absl::StatusOr<std::unique_ptr<StorageStack>> StorageStack::Open(const StorageOptions& options,
                                                                  const Log* log,
                                                                  ServerState* state) {
   std::unique_ptr<StorageStack> storage(new StorageStack(log, state));
@@ -86,7 +85,7 @@ absl::StatusOr<std::unique_ptr<StorageStack>> StorageStack::Open(const DaemonOpt
   return opened;
 }
 
-absl::Status StorageStack::OpenAll(const DaemonOptions& options) {
+absl::Status StorageStack::OpenAll(const StorageOptions& options) {
   KVKEEP_ASSIGN_OR_RETURN(identity_,
                           LoadOrCreateStoreIdentity(options.state_dir + "/identity", RealRandom()));
   KVKEEP_RETURN_IF_ERROR(OpenKeys(options));
@@ -101,7 +100,7 @@ absl::Status StorageStack::OpenAll(const DaemonOptions& options) {
   return OpenStore(options);
 }
 
-absl::Status StorageStack::OpenKeys(const DaemonOptions& options) {
+absl::Status StorageStack::OpenKeys(const StorageOptions& options) {
   const std::string ring = options.state_dir + "/keyring";
   if (options.master_key_file.empty()) {
     if (access(ring.c_str(), F_OK) == 0) {
@@ -145,24 +144,21 @@ absl::Status StorageStack::OpenKeys(const DaemonOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status StorageStack::OpenG4(const DaemonOptions& options) {
+absl::Status StorageStack::OpenG4(const StorageOptions& options) {
   if (!options.g4.has_value()) return absl::OkStatus();
   KVKEEP_ASSIGN_OR_RETURN(const G4Secrets secrets, ReadFleetKeys(options.fleet_keys));
   G4Options g4 = *options.g4;
   g4.place.writer = identity_.store_uuid.ToHex();
-  absl::StatusOr<std::unique_ptr<G4>> opened =
-      G4::Open(g4, secrets, RealClock(), RealRandom());
+  absl::StatusOr<std::unique_ptr<G4>> opened = G4::Open(g4, secrets, RealClock(), RealRandom());
   if (!opened.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("g4: ", std::string(opened.status().message())));
+    return absl::InvalidArgumentError(absl::StrCat("g4: ", std::string(opened.status().message())));
   }
   g4_ = *std::move(opened);
   // Objects in G4 are not asked for before the epoch is known; the wait for a place that hangs is
   // short.
   constexpr std::chrono::seconds kEpochWithin{2};
   g4_->AwaitEpoch(kEpochWithin);
-  KVKEEP_ASSIGN_OR_RETURN(removal_log_,
-                          FileRemovalLog::Open(options.state_dir + "/g4-removals"));
+  KVKEEP_ASSIGN_OR_RETURN(removal_log_, FileRemovalLog::Open(options.state_dir + "/g4-removals"));
   if (const size_t left = removal_log_->Left().size(); left > 0) {
     log_->Info("deleted chunks are still to be removed from G4", {{"chunks", absl::StrCat(left)}});
   }
@@ -171,10 +167,10 @@ absl::Status StorageStack::OpenG4(const DaemonOptions& options) {
 
 void StorageStack::TellOfG4(const ObjectStoreHealth& health) const {
   if (health.writable()) return log_->Info("G4 serves", {{"where", g4_->where()}});
-  const char* const message =
-      health.readable()                                   ? "G4 takes no writes"
-      : health.state == ObjectStoreHealth::State::kAway ? "G4 is away: its chunks are misses"
-                                                          : "G4 refuses what it is asked";
+  const char* const message = health.readable() ? "G4 takes no writes"
+                              : health.state == ObjectStoreHealth::State::kAway
+                                  ? "G4 is away: its chunks are misses"
+                                  : "G4 refuses what it is asked";
   log_->Warn(message, {{"where", g4_->where()},
                        {"code", health.error.code},
                        {"why", health.error.message},
@@ -205,9 +201,8 @@ std::optional<G4Snapshot> StorageStack::g4() const {
   return g4_->snapshot();
 }
 
-absl::Status StorageStack::OpenArena(const DaemonOptions& options) {
+absl::Status StorageStack::OpenArena(const StorageOptions& options) {
   ArenaOptions arena = options.arena;
-  arena.owners = NameArenaOwners(options.store.tenants, options.tenants);
   arena.fresh |= !unsure_devices_.empty();
   std::string replaced_because;
   arena.replaced_because = &replaced_because;
@@ -299,7 +294,7 @@ bool StorageStack::RegisterSegments() {
   return all;
 }
 
-IoEngineOptions StorageStack::ShareBuffers(const DaemonOptions& options) {
+IoEngineOptions StorageStack::ShareBuffers(const StorageOptions& options) {
   IoEngineOptions io = options.io;
   if (io.mode == IoMode::kThreads || options.devices.size() < 2) return io;
   absl::StatusOr<std::shared_ptr<SharedBuffers>> shared = SharedBuffers::Create();
@@ -313,7 +308,7 @@ IoEngineOptions StorageStack::ShareBuffers(const DaemonOptions& options) {
   return io;
 }
 
-absl::Status StorageStack::OpenDevices(const DaemonOptions& options) {
+absl::Status StorageStack::OpenDevices(const StorageOptions& options) {
   const std::string known_file = options.state_dir + "/devices";
   KVKEEP_ASSIGN_OR_RETURN(KnownDevices known, KnownDevices::Load(known_file));
   std::set<std::string> unsure = known.dirs();
@@ -365,7 +360,7 @@ absl::Status StorageStack::Judge(const NvmeDeviceOptions& options, const DeviceP
       absl::StrCat(std::string(error->status.message()), " (the device is required)"));
 }
 
-StoreOptions StorageStack::ForStore(const DaemonOptions& options) {
+StoreOptions StorageStack::ForStore(const StorageOptions& options) {
   StoreOptions store = options.store;
   for (const NvmeDeviceOptions& device : options.devices) {
     store.g3_capacity_bytes.push_back(device.capacity_bytes);
@@ -373,7 +368,7 @@ StoreOptions StorageStack::ForStore(const DaemonOptions& options) {
   return store;
 }
 
-absl::Status StorageStack::SetLimits(const DaemonOptions& options) {
+absl::Status StorageStack::SetLimits(const StorageOptions& options) {
   KVKEEP_RETURN_IF_ERROR(store_->SetLimits(ForStore(options)));
   if (g4_ != nullptr && options.g4.has_value()) {
     g4_->SetProbesPerSecond(options.g4->probes_per_second);
@@ -381,7 +376,7 @@ absl::Status StorageStack::SetLimits(const DaemonOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status StorageStack::OpenStore(const DaemonOptions& options) {
+absl::Status StorageStack::OpenStore(const StorageOptions& options) {
   StoreDeps deps{.clock = RealClock(),
                  .random = RealRandom(),
                  .arena = arena_.get(),

@@ -13,13 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "server/life/options.h"
 #include "server/observe/log.h"
 #include "server/observe/server_state.h"
 #include "server/storage/device_place.h"
 #include "server/storage/held_executor.h"
 #include "server/storage/io_engines.h"
 #include "server/storage/known_devices.h"
+#include "server/storage/storage_options.h"
 #include "tiers/base/executor.h"
 #include "tiers/nvme/key_ring_file.h"
 #include "tiers/nvme/removal_log.h"
@@ -34,7 +34,7 @@ class StorageStack {
   // and waits for each `required` one until it is open or cannot be. InvalidArgument: the
   // configuration is wrong. Any other error: the start cannot work. `log` and `state` must outlive
   // the stack.
-  static absl::StatusOr<std::unique_ptr<StorageStack>> Open(const DaemonOptions& options,
+  static absl::StatusOr<std::unique_ptr<StorageStack>> Open(const StorageOptions& options,
                                                             const Log* log, ServerState* state);
   // REQUIRES: AwaitQuiet said true, or the places are stopped.
   ~StorageStack();
@@ -65,7 +65,7 @@ class StorageStack {
   void OnWake(std::function<void()> wake) { wake_ = std::move(wake); }
 
   // Store::SetLimits; an error changes nothing. REQUIRES: the same paths as at Open.
-  absl::Status SetLimits(const DaemonOptions& options);
+  absl::Status SetLimits(const StorageOptions& options);
 
   // Waits until no read, write, commit or callback is under way. REQUIRES: nobody calls the store
   // any more. False: `timeout` passed first. Then this must not be destroyed; only the process can
@@ -74,34 +74,34 @@ class StorageStack {
 
  private:
   StorageStack(const Log* log, ServerState* state);
-  absl::Status OpenAll(const DaemonOptions& options);
+  absl::Status OpenAll(const StorageOptions& options);
   // Ends all attempts to open devices. False: a drive still hangs at `deadline`.
   bool StopPlaces(MonotonicTime deadline);
   // Comes after the devices' locks, which prove that no I/O of a dead process is left. If
   // `unsure_devices_` names any, they may still have such I/O, and the arena takes new pages, which
   // it cannot reach.
-  absl::Status OpenArena(const DaemonOptions& options);
+  absl::Status OpenArena(const StorageOptions& options);
   // Warns once of a cgroup whose limit the arena all but fills.
   void WarnOfTightMemory() const;
   // Encryption at rest: the tenants' keys. InvalidArgument: the master key is not the right one.
-  absl::Status OpenKeys(const DaemonOptions& options);
+  absl::Status OpenKeys(const StorageOptions& options);
   // Returns false while segments are left to register.
   bool RegisterSegments();
   // Looks once a second for memory for the rest of the arena. True: some came, and more may.
   bool TakeMemory();
   void WarnOfPart() const;
   // Opens G4, which lies beyond the node. InvalidArgument: it is configured wrongly.
-  absl::Status OpenG4(const DaemonOptions& options);
+  absl::Status OpenG4(const StorageOptions& options);
   // Logs changes of G4's state: well, away, misconfigured, full.
   void TellOfG4(const ObjectStoreHealth& health) const;
   void TellOfG4Keys(const absl::Status& renewal) const;
   // Returns how engines are made: with buffers that all of them share, if the kernel can do that.
-  IoEngineOptions ShareBuffers(const DaemonOptions& options);
-  absl::Status OpenDevices(const DaemonOptions& options);
+  IoEngineOptions ShareBuffers(const StorageOptions& options);
+  absl::Status OpenDevices(const StorageOptions& options);
   // OK, or why the start cannot work with this device.
   absl::Status Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const;
-  absl::Status OpenStore(const DaemonOptions& options);
-  static StoreOptions ForStore(const DaemonOptions& options);  // with the devices' capacities
+  absl::Status OpenStore(const StorageOptions& options);
+  static StoreOptions ForStore(const StorageOptions& options);  // with the devices' capacities
   void PassThroughPools();
   bool NothingHeld() const;
 
@@ -115,7 +115,7 @@ class StorageStack {
 
   // Destroyed from the last to the first: the store while devices and executors still exist (it
   // points to them), devices before their engines, the arena before the pool that prefaults it.
-  std::unique_ptr<G4> g4_;  // null: nothing lies beyond the node
+  std::unique_ptr<G4> g4_;                       // null: nothing lies beyond the node
   std::unique_ptr<FileRemovalLog> removal_log_;  // null: likewise
   std::unique_ptr<KeyRingFile> key_file_;  // keeps others from changing it; null: no encryption
   std::unique_ptr<KeyRing> keys_;

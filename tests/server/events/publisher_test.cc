@@ -55,7 +55,7 @@ struct Published {
   std::string endpoint, replay;
   explicit Published(EventForm form = EventForm::kVllm) {
     daemon.Stop();
-    endpoint = "ipc://" + daemon.options().state_dir + "/../events";
+    endpoint = "ipc://" + daemon.options().storage.state_dir + "/../events";
     replay = endpoint + "-replay";
     daemon.options().events = {
         {.sockets = {.endpoint = endpoint, .replay_endpoint = replay}, .form = form}};
@@ -153,11 +153,11 @@ TEST_CASE("each tenant's routers are told of its own chunks alone, with numbers 
   TestDaemon daemon;
   daemon.Stop();
   DaemonOptions& options = daemon.options();
-  options.arena.segment_bytes = 16 * kMiB;
-  options.store.tenants = {{.g2_segments = 2}, {.name = "a", .g2_segments = 2}};
+  options.storage.arena.segment_bytes = 16 * kMiB;
+  options.storage.store.tenants = {{.g2_segments = 2}, {.name = "a", .g2_segments = 2}};
   const std::string path = options.tenants[0].grpc.path + ".a";
   options.tenants.push_back({.name = "a", .grpc = {.path = path}});
-  const std::string endpoint = "ipc://" + options.state_dir + "/../events";
+  const std::string endpoint = "ipc://" + options.storage.state_dir + "/../events";
   options.events = {{.sockets = {.endpoint = endpoint}},
                     {.sockets = {.endpoint = endpoint + "-a"}, .tenant = TenantId(1)}};
   daemon.Start();

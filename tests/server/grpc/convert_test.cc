@@ -80,8 +80,8 @@ TEST_CASE("the config's shares become bytes") {
   const absl::StatusOr<DaemonOptions> options = ToDaemonOptions(config);
   INFO(options.status());
   REQUIRE(options.ok());
-  CHECK(options->store.dirty_budget_bytes == 250 * kMiB);
-  CHECK(options->store.max_leased_bytes == 500 * kMiB);
+  CHECK(options->storage.store.dirty_budget_bytes == 250 * kMiB);
+  CHECK(options->storage.store.max_leased_bytes == 500 * kMiB);
 }
 
 }  // namespace kvkeep

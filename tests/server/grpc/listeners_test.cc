@@ -179,8 +179,8 @@ TEST_CASE("whom the policy keeps out is told why, in answer to its first call, a
                      "is [0], allowed_gids is [77]"));
   {
     grpc::ClientContext context;
-    const auto stub = v1::KvCache::NewStub(
-        Over(ConnectAs(kSomeUser, kSomeGroup, daemon.socket_path())));
+    const auto stub =
+        v1::KvCache::NewStub(Over(ConnectAs(kSomeUser, kSomeGroup, daemon.socket_path())));
     const auto events = stub->OpenSession(&context, {});
     v1::SessionEvent event;
     CHECK_FALSE(events->Read(&event));
@@ -245,8 +245,8 @@ TEST_CASE("tenants come in by their own sockets and find their own chunks only")
   TestDaemon daemon;
   daemon.Stop();
   DaemonOptions& options = daemon.options();
-  options.arena.segment_bytes = 16 * kMiB;
-  options.store.tenants = {{.g2_segments = 3}, {.name = "a", .g2_segments = 1}};
+  options.storage.arena.segment_bytes = 16 * kMiB;
+  options.storage.store.tenants = {{.g2_segments = 3}, {.name = "a", .g2_segments = 1}};
   const std::string theirs = options.tenants[0].grpc.path + ".a";
   options.tenants.push_back({.name = "a", .grpc = {.path = theirs}});
   daemon.Start();
@@ -273,8 +273,8 @@ TEST_CASE("a session's token is of no use to another tenant, in any call and by 
   TestDaemon daemon;
   daemon.Stop();
   DaemonOptions& options = daemon.options();
-  options.arena.segment_bytes = 16 * kMiB;
-  options.store.tenants = {{.g2_segments = 3}, {.name = "a", .g2_segments = 1}};
+  options.storage.arena.segment_bytes = 16 * kMiB;
+  options.storage.store.tenants = {{.g2_segments = 3}, {.name = "a", .g2_segments = 1}};
   const std::string theirs = options.tenants[0].grpc.path + ".a";
   options.tenants.push_back({.name = "a", .grpc = {.path = theirs}});
   options.tcp_address = absl::StrCat("127.0.0.1:", FreePort());  // everybody is the default tenant
@@ -291,9 +291,9 @@ TEST_CASE("a session's token is of no use to another tenant, in any call and by 
   REQUIRE(leased.lease_id() != 0);
 
   const bool by_tcp = GENERATE(false, true);
-  TestClient other(by_tcp ? grpc::CreateChannel(options.tcp_address,
-                                                grpc::InsecureChannelCredentials())
-                          : daemon.Channel());
+  TestClient other(
+      by_tcp ? grpc::CreateChannel(options.tcp_address, grpc::InsecureChannelCredentials())
+             : daemon.Channel());
   other.session = owner.session;
   other.ns = owner.ns;
   const std::vector<grpc::Status> answers = AllCalls(other, leased.lease_id());

@@ -35,16 +35,16 @@ inline std::string TestBytes(uint64_t seed, size_t bytes) {
 class TestDaemon {
  public:
   TestDaemon() {
-    options_.arena.capacity_bytes = 64 * kMiB;
-    options_.arena.backing = ArenaBacking::kMemfd;
-    options_.io.mode = IoMode::kThreads;
-    options_.devices = {{.dir = dir_ / "nvme0", .capacity_bytes = 160 * kMiB}};
+    options_.storage.arena.capacity_bytes = 64 * kMiB;
+    options_.storage.arena.backing = ArenaBacking::kMemfd;
+    options_.storage.io.mode = IoMode::kThreads;
+    options_.storage.devices = {{.dir = dir_ / "nvme0", .capacity_bytes = 160 * kMiB}};
     options_.tenants[0].grpc.path = dir_ / "kv.sock";
     options_.admin_socket_path = dir_ / "admin.sock";
-    options_.state_dir = dir_ / "state";
+    options_.storage.state_dir = dir_ / "state";
     options_.drain_timeout = std::chrono::seconds(10);
     options_.log_level = spdlog::level::err;
-    options_.store.max_chunks = 10000;
+    options_.storage.store.max_chunks = 10000;
     Start();
   }
 

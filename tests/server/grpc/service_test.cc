@@ -421,7 +421,7 @@ TEST_CASE("a second daemon with the same state or socket refuses in one line") {
   DaemonOptions other = daemon.options();
   CHECK(Contains(std::string(Daemon::Start(other, "test").status().message()),
                  "in use by another daemon"));
-  other.state_dir += "2";
+  other.storage.state_dir += "2";
   const absl::Status status = Daemon::Start(other, "test").status();
   CHECK(Contains(std::string(status.message()), "kv.sock: in use by another daemon"));
   CHECK_FALSE(Contains(std::string(status.message()), "\n"));
@@ -431,9 +431,9 @@ TEST_CASE(
     "a known device that is broken is shown as offline and done without, unless it is required") {
   TestDaemon daemon;
   daemon.Stop();
-  std::filesystem::resize_file(daemon.options().devices[0].dir + "/superblock", 100);
+  std::filesystem::resize_file(daemon.options().storage.devices[0].dir + "/superblock", 100);
   DaemonOptions required = daemon.options();
-  required.devices[0].required = true;
+  required.storage.devices[0].required = true;
   const absl::Status refused = Daemon::Start(required, "test").status();
   CHECK(refused.code() == absl::StatusCode::kUnavailable);
   CHECK(Contains(std::string(refused.message()), "the device is required"));
@@ -454,9 +454,9 @@ TEST_CASE("over its rate a tenant is told when to come back, and what was put be
   TestDaemon daemon;
   daemon.Stop();
   // Paid off in minutes: the test does not depend on how fast it runs.
-  daemon.options().store.tenants = {
+  daemon.options().storage.store.tenants = {
       {.g2_segments = 1, .keys_per_second = 1'000, .bytes_per_second = 100'000}};
-  daemon.options().arena.segment_bytes = 64 * kMiB;
+  daemon.options().storage.arena.segment_bytes = 64 * kMiB;
   daemon.Start();
   const TestClient client(daemon);
   const std::string payload = TestBytes(1, 10 << 20);
@@ -512,8 +512,8 @@ struct SlowTenant {
 
   SlowTenant() {
     daemon.Stop();
-    daemon.options().store.tenants = {{.g2_segments = 1, .bytes_per_second = 100'000}};
-    daemon.options().arena.segment_bytes = 64 * kMiB;
+    daemon.options().storage.store.tenants = {{.g2_segments = 1, .bytes_per_second = 100'000}};
+    daemon.options().storage.arena.segment_bytes = 64 * kMiB;
     daemon.Start();
     client.emplace(daemon);
     REQUIRE(client->PutChunk(1, "stored").status() == v1::PUT_STATUS_STORED);

@@ -90,7 +90,7 @@ TEST_CASE("what may change is taken over, and told with its values") {
   REQUIRE(kept.Reload() == "ok");
   REQUIRE(kept.taken.size() == 1);
   CHECK(kept.taken[0].log_level == spdlog::level::debug);
-  CHECK(kept.taken[0].store.max_sessions == 7);
+  CHECK(kept.taken[0].storage.store.max_sessions == 7);
   CHECK(DescribeChanges(kept.changes) == "limits.sessions: 1024 -> 7, log.level: info -> debug");
   CHECK(kept.level() == "debug");
   CHECK(kept.hash() != before);
@@ -105,10 +105,10 @@ TEST_CASE("capacities and the admission are taken over, with the limits that are
       "g3: {admission: second_use, paths: [{dir: /var/lib/kvkeep/nvme0, capacity: 1GiB}]}\n");
   REQUIRE(kept.Reload() == "ok");
   REQUIRE(kept.taken.size() == 1);
-  CHECK(kept.taken[0].store.g2_capacity_bytes == kGiB);
-  CHECK(kept.taken[0].store.max_leased_bytes == kGiB / 4);
-  CHECK(kept.taken[0].store.g3_admission == "second_use");
-  CHECK(kept.taken[0].devices[0].capacity_bytes == kGiB);
+  CHECK(kept.taken[0].storage.store.g2_capacity_bytes == kGiB);
+  CHECK(kept.taken[0].storage.store.max_leased_bytes == kGiB / 4);
+  CHECK(kept.taken[0].storage.store.g3_admission == "second_use");
+  CHECK(kept.taken[0].storage.devices[0].capacity_bytes == kGiB);
   CHECK(DescribeChanges(kept.changes) ==
         "g2.capacity: 2GiB -> 1GiB, g3.paths[0].capacity: 1TiB -> 1GiB, g3.admission: all -> "
         "second_use, limits.leased_bytes: 50% -> 25%");

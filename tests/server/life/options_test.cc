@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "server/storage/arena_owners.h"
+#include "server/life/arena_owners.h"
 
 namespace kvkeep {
 namespace {
@@ -27,8 +27,8 @@ TEST_CASE("without tenants the default one has listen's sockets and the whole ar
   CHECK(options.tenants[0].local.path == "/run/kvkeep/local.sock");
   CHECK(options.tenants[0].grpc.mode == 0660);
   CHECK(options.tenants[0].g2_segments == 4);
-  CHECK(options.store.tenants.empty());
-  CHECK(options.arena.segment_bytes == kGiB);
+  CHECK(options.storage.store.tenants.empty());
+  CHECK(options.storage.arena.segment_bytes == kGiB);
   CHECK(options.max_connections == 4096);
   CHECK(options.local.max_staging_bytes == kGiB);
   CHECK(options.local.max_all_staging_bytes == kGiB);  // a quarter
@@ -72,16 +72,16 @@ TEST_CASE("each tenant has its own sockets, peers and segments, in the order of 
   CHECK(a.message_bytes == 40 * kMiB);
   CHECK(options.tenants[2].message_bytes == 32 * kMiB);  // the least
 
-  REQUIRE(options.store.tenants.size() == 3);
-  CHECK(options.store.tenants[0].name.empty());
-  CHECK(options.store.tenants[0].g2_segments == 5);
-  CHECK(options.store.tenants[1].name == "a");
-  CHECK(options.store.tenants[1].g2_segments == 2);
-  CHECK(options.store.tenants[1].g3_quota_bytes == kGiB);
-  CHECK(options.store.tenants[2].g3_quota_bytes == 0);
-  CHECK(options.store.tenants[2].name == "b");
-  CHECK(options.store.tenants[2].g2_segments == 1);
-  CHECK(options.arena.segment_bytes == 256 * kMiB);
+  REQUIRE(options.storage.store.tenants.size() == 3);
+  CHECK(options.storage.store.tenants[0].name.empty());
+  CHECK(options.storage.store.tenants[0].g2_segments == 5);
+  CHECK(options.storage.store.tenants[1].name == "a");
+  CHECK(options.storage.store.tenants[1].g2_segments == 2);
+  CHECK(options.storage.store.tenants[1].g3_quota_bytes == kGiB);
+  CHECK(options.storage.store.tenants[2].g3_quota_bytes == 0);
+  CHECK(options.storage.store.tenants[2].name == "b");
+  CHECK(options.storage.store.tenants[2].g2_segments == 1);
+  CHECK(options.storage.arena.segment_bytes == 256 * kMiB);
   CHECK(options.max_connections == 5);
   CHECK(options.local.max_all_staging_bytes == kGiB);
   CHECK(options.local.grace == std::chrono::seconds(3));
@@ -111,7 +111,7 @@ TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach
   CHECK(listeners[2].gpu_part == 0.125);
   CHECK(options.pinned.tenant_bytes ==
         std::vector<uint64_t>{4 * kGiB / 8 * 5, kGiB, kGiB / 2});  // of half of g2.capacity
-  const auto& tenants = options.store.tenants;
+  const auto& tenants = options.storage.store.tenants;
   CHECK(tenants[0].keys_per_second == 5'000);
   CHECK(tenants[1].bytes_per_second == kGiB);
   CHECK(tenants[1].max_leased_bytes == kGiB);
@@ -128,9 +128,9 @@ TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach
                               "tenants:\n"
                               "  - {name: a, unix: /a, g2_share: 25%, readers: [b, default]}\n"
                               "  - {name: b, unix: /b, g2_share: 25%}\n"));
-  CHECK(shared.store.tenants[0].readers == std::vector<TenantId>{TenantId(2)});
-  CHECK(shared.store.tenants[1].readers == std::vector<TenantId>{TenantId(2), TenantId(0)});
-  CHECK(shared.store.tenants[2].readers.empty());
+  CHECK(shared.storage.store.tenants[0].readers == std::vector<TenantId>{TenantId(2)});
+  CHECK(shared.storage.store.tenants[1].readers == std::vector<TenantId>{TenantId(2), TenantId(0)});
+  CHECK(shared.storage.store.tenants[2].readers.empty());
   // Tenants with events, each with an equal part of the bytes that may wait.
   const DaemonOptions told =
       *ToDaemonOptions(Loaded("g2: {capacity: 8GiB}\nevents: {form: sglang, queued_bytes: 32MiB}\n"
@@ -151,9 +151,9 @@ TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach
   // The default tenant alone.
   const DaemonOptions alone =
       *ToDaemonOptions(Loaded("listen: {bytes_per_second: 1MiB}\ng2: {capacity: 3GiB}"));
-  REQUIRE(alone.store.tenants.size() == 1);
-  CHECK(alone.store.tenants[0].bytes_per_second == kMiB);
-  CHECK(alone.store.tenants[0].g2_segments == 3);
+  REQUIRE(alone.storage.store.tenants.size() == 1);
+  CHECK(alone.storage.store.tenants[0].bytes_per_second == kMiB);
+  CHECK(alone.storage.store.tenants[0].g2_segments == 3);
 }
 
 TEST_CASE("kept memory goes to the same clients as before: its owners have another number else") {
@@ -162,7 +162,7 @@ TEST_CASE("kept memory goes to the same clients as before: its owners have anoth
         Loaded(absl::StrCat("listen: {unix: /d", listen, "}\ng2: {capacity: 4GiB}\ntenants:\n",
                             "  - {name: a, unix: /a, local: /al, g2_share: 25%", a, "}\n",
                             "  - {name: b, unix: /b, local: /bl, g2_share: 25%", b, "}\n")));
-    return NameArenaOwners(options.store.tenants, options.tenants);
+    return NameArenaOwners(options.storage.store.tenants, options.tenants);
   };
   const std::vector<uint64_t> all = {
       number("", "", ""),
@@ -186,15 +186,15 @@ TEST_CASE("kept memory goes to the same clients as before: its owners have anoth
   CHECK(number("", ", readers: [default, b]", "") == all[4]);
   CHECK(number("", ", allowed_uids: [2, 1]", "") == all[9]);
   const DaemonOptions plain = *ToDaemonOptions(Loaded("g2: {capacity: 4GiB}"));
-  CHECK(NameArenaOwners(plain.store.tenants, plain.tenants) == 0);
+  CHECK(NameArenaOwners(plain.storage.store.tenants, plain.tenants) == 0);
 }
 
 TEST_CASE("a tenant has the GPUs of its list, and only the default one passes CUDA IPC's handles") {
-  const DaemonOptions options = *ToDaemonOptions(
-      Loaded("g2: {capacity: 4GiB}\ntenants:\n"
-             "  - {name: a, unix: /a, g2_share: 25%, "
-             "gpus: [GPU-00010203-0405-0607-0809-0a0b0c0d0eff]}\n"
-             "  - {name: b, unix: /b, g2_share: 25%, gpus: []}\n"));
+  const DaemonOptions options =
+      *ToDaemonOptions(Loaded("g2: {capacity: 4GiB}\ntenants:\n"
+                              "  - {name: a, unix: /a, g2_share: 25%, "
+                              "gpus: [GPU-00010203-0405-0607-0809-0a0b0c0d0eff]}\n"
+                              "  - {name: b, unix: /b, g2_share: 25%, gpus: []}\n"));
   const GpuRights& all = options.tenants[0].gpu_rights;
   CHECK(all.all);
   CHECK(all.ipc_handles);

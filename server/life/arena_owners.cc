@@ -1,4 +1,4 @@
-#include "server/storage/arena_owners.h"
+#include "server/life/arena_owners.h"
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
