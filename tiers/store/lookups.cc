@@ -122,6 +122,7 @@ absl::StatusOr<PrefetchResult> Lookups::Prefetch(const SessionToken& token,
     // Making room for an earlier chunk may have pushed this one out for good.
     const ChunkSlot slot = lookup.found[i].slot;
     if (slot == kNoSlot || !chunks_.table.StillIs(slot, lookup.id(i))) continue;
+    filler_.Hurry(slot);  // if the store reads or verifies it for itself
     if (chunks_.table.at(slot).resident()) {
       ++result.ready_chunks;
     } else if (chunks_.table.at(slot).g2_state == G2State::kUnverified) {

@@ -94,7 +94,7 @@ class ChunksWorld final : private ChunkHooks {
   ManualExecutor executor;
   SeededRandom random{1};
   MemoryArena arena{BlockCount(8 * kImageBlocks), BlockCount(8 * kImageBlocks)};
-  const StoreDeps deps{
+  StoreDeps deps{
       .clock = &clock, .random = &random, .arena = &arena, .copy_executor = &executor};
   const Owners owners{options.tenants};
   Chunks chunks{options, deps,    Incarnation(7), {Shares::Claim{}, Shares::Claim{.weight = 0}},

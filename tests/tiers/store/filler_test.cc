@@ -197,4 +197,25 @@ TEST_CASE("what an earlier process left is verified in place before it is served
   CHECK(f.StateOf(slot) == (whole ? "resident" : "gone"));
 }
 
+TEST_CASE("what the store reads for itself stays in the background until somebody wants it") {
+  ManualExecutor background;
+  FillerWorld f;
+  f.w.deps.background_executor = &background;
+  f.StartRead(1);
+  f.tier.EndRead(absl::OkStatus(), absl::OkStatus());
+  CHECK(background.size() == 1);
+  CHECK(f.w.executor.size() == 0);
+  const ChunkSlot wanted = f.StartRead(2);
+  {
+    Section section(&f.w.chunks);
+    f.filler.Hurry(wanted);
+  }
+  f.tier.EndRead(absl::OkStatus(), absl::OkStatus());
+  CHECK(background.size() == 1);
+  CHECK(f.w.executor.size() == 1);
+  background.RunAll();
+  f.w.executor.RunAll();
+  CHECK(f.StateOf(wanted) == "resident");
+}
+
 }  // namespace kvkeep::store_internal
