@@ -185,6 +185,7 @@ TEST_CASE("a tenant that writes ten times its quota costs the others no chunk") 
 TEST_CASE(
     "quotas hold over a restart, and a smaller one takes the oldest before anybody is served") {
   QuartersSite shared;
+  shared.site.settings.g3 = "  policy: lru\n";  // for the order below
   shared.site.Start();
   {
     Engine noisy = shared.Connect("noisy");
