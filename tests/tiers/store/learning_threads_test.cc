@@ -5,6 +5,7 @@
 #include "tests/fakes/aliased_arena.h"
 #include "tests/fakes/seeded_random.h"
 #include "tests/sim/payload.h"
+#include "tiers/base/check.h"
 #include "tiers/base/executor.h"
 #include "tiers/store/store.h"
 
@@ -17,11 +18,11 @@ TEST_CASE("a store that was drained and is quiet leaves no task of its learning 
     SeededRandom random(static_cast<uint64_t>(round) + 1);
     StoreDeps deps{
         .clock = RealClock(), .random = &random, .arena = &arena, .copy_executor = &copy};
-    auto store = Store::Create({.g2_policy = "reuse",
-                                .max_chunks = 10'000,
-                                .max_reserved_bytes = 2'048 * kBlockBytes},
-                               deps)
-                     .value();
+    auto store =
+        Store::Create(
+            {.g2_policy = "reuse", .max_chunks = 10'000, .max_reserved_bytes = 2'048 * kBlockBytes},
+            deps)
+            .value();
     const SessionToken session = store->OpenSession({.client_name = "test"}).value();
     const NamespaceDigest ns =
         store->OpenNamespace(session, {.model = "test", .tokens_per_chunk = 16}).value();
@@ -32,16 +33,15 @@ TEST_CASE("a store that was drained and is quiet leaves no task of its learning 
         for (uint64_t i = 0; i < 40; ++i) {
           std::vector<ChunkKey> keys;
           for (uint64_t k = 0; k < 400; ++k) keys.push_back(MakeKey(1'000 * (i % 7) + k + caller));
-          CHECK(store->Lookup(session, {.chunks = {ns, keys, parts}}).ok());
-          ReserveResult put = store
-                                  ->Reserve(session, {.ns = ns,
-                                                      .key = keys.front(),
-                                                      .shape = {.payload_bytes = 1}})
-                                  .value();
+          KVKEEP_CHECK(store->Lookup(session, {.chunks = {ns, keys, parts}}).ok());
+          ReserveResult put =
+              store
+                  ->Reserve(session, {.ns = ns, .key = keys.front(), .shape = {.payload_bytes = 1}})
+                  .value();
           if (!put.reservation) continue;
           const std::byte payload{1};
           put.reservation.Append(std::span(&payload, 1));
-          CHECK(put.reservation.Seal({}).ok());
+          KVKEEP_CHECK(put.reservation.Seal({}).ok());
         }
       });
     }
