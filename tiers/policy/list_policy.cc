@@ -61,19 +61,19 @@ void ListPolicy::TakeOff(ChunkSlot slot) {
   Unlink(slot);
 }
 
-void ListPolicy::Move(ChunkSlot slot, int list) {
-  Unlink(slot);
-  Link(slot, static_cast<uint32_t>(kFirst + list), kNoSlot);
-  KVKEEP_CHECK(++moves_ < kMostMoves);
-  At(slot).number = moves_;
-}
+void ListPolicy::Move(ChunkSlot slot, int list) { MoveBehind(slot, list, kNoSlot); }
 
 void ListPolicy::MoveBehind(ChunkSlot slot, int list, ChunkSlot parent) {
   const auto place = static_cast<uint32_t>(kFirst + list);
-  if (parent == kNoSlot || parent == slot || !PlacedLately(parent, place)) return Move(slot, list);
   Unlink(slot);
-  At(slot).number = At(parent).number;
-  Link(slot, place, parent);
+  LinkBehind(slot, place, parent == slot ? kNoSlot : parent);
+}
+
+void ListPolicy::LinkBehind(ChunkSlot slot, uint32_t place, ChunkSlot parent) {
+  const bool behind = parent != kNoSlot && PlacedLately(parent, place);
+  Link(slot, place, behind ? parent : kNoSlot);
+  KVKEEP_CHECK(behind || ++moves_ < kMostMoves);
+  At(slot).number = behind ? At(parent).number : moves_;
 }
 
 void ListPolicy::Touch(ChunkSlot slot) {
@@ -134,12 +134,8 @@ void ListPolicy::OnInsert(const NewChunk& chunk, MonotonicTime now) {
   if (chunk.transient) {
     node.number = --last_transient_rank_;
     Link(chunk.slot, kEarly, lists_[kEarly].oldest);
-  } else if (chunk.parent != kNoSlot && PlacedLately(chunk.parent, place)) {
-    node.number = At(chunk.parent).number;
-    Link(chunk.slot, place, chunk.parent);
   } else {
-    node.number = ++moves_;
-    Link(chunk.slot, place, kNoSlot);
+    LinkBehind(chunk.slot, place, chunk.parent);
   }
 }
 

@@ -122,6 +122,8 @@ class ListPolicy : public EvictionPolicy {
   bool Contains(ChunkSlot slot) const;
   // Puts an unlinked chunk just behind `younger`, which is in that list; kNoSlot: at its young end.
   void Link(ChunkSlot slot, uint32_t place, ChunkSlot younger);
+  // Puts an unlinked chunk just behind `parent`, if that is lately there, else at the young end.
+  void LinkBehind(ChunkSlot slot, uint32_t place, ChunkSlot parent);
   void Unlink(ChunkSlot slot);
   void TakeOff(ChunkSlot slot);
   void Touch(ChunkSlot slot);
