@@ -39,10 +39,8 @@ ReuseLearner::ReuseLearner(uint32_t max_chunks, MemoryToucher* toucher,
       owner_(memory_->table.NewOwner()),
       mu_(memory_->mu),
       // No page of the shadows is touched ahead: nobody waits for who takes one.
-      hazard_(max_chunks, nullptr,
-              shares_memory_with == nullptr ? nullptr : &shares_memory_with->hazard_),
-      arc_(max_chunks, nullptr,
-           shares_memory_with == nullptr ? nullptr : &shares_memory_with->arc_) {
+      hazard_(max_chunks, shares_memory_with == nullptr ? nullptr : &shares_memory_with->hazard_),
+      arc_(max_chunks, shares_memory_with == nullptr ? nullptr : &shares_memory_with->arc_) {
   SetCapacity(0, false);
 }
 

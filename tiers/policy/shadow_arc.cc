@@ -9,9 +9,9 @@ constexpr ShadowTier::Steps kTouchSteps = 3, kInsertSteps = 5;
 
 }  // namespace
 
-ShadowArc::ShadowArc(uint32_t max_chunks, MemoryToucher* toucher, ShadowArc* shares_memory_with)
+ShadowArc::ShadowArc(uint32_t max_chunks, ShadowArc* shares_memory_with)
     : memory_(shares_memory_with != nullptr ? shares_memory_with->memory_
-                                            : std::make_shared<Memory>(max_chunks, toucher)),
+                                            : std::make_shared<Memory>(max_chunks)),
       policy_({.max_chunks = max_chunks,
                .slots = memory_->slots,
                .shares_memory_with =

@@ -11,7 +11,7 @@ namespace kvkeep {
 class ShadowArc final : public ShadowTier {
  public:
   // `shares_memory_with` as PolicyOptions has it.
-  ShadowArc(uint32_t max_chunks, MemoryToucher* toucher, ShadowArc* shares_memory_with);
+  ShadowArc(uint32_t max_chunks, ShadowArc* shares_memory_with);
 
   // A request on its way. `leading` is known when it is over.
   struct Playing {
@@ -43,8 +43,8 @@ class ShadowArc final : public ShadowTier {
   void BringAbsent(Playing& playing, Steps& steps);
 
   struct Memory {
-    Memory(uint32_t max_chunks, MemoryToucher* toucher)
-        : table(max_chunks, toucher), slots(std::make_shared<SlotArrays>(max_chunks, toucher)) {}
+    explicit Memory(uint32_t max_chunks)
+        : table(max_chunks), slots(std::make_shared<SlotArrays>(max_chunks)) {}
     FingerprintTable table;  // its numbers are the policy's slots
     const std::shared_ptr<SlotArrays> slots;
   };

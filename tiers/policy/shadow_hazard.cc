@@ -25,22 +25,20 @@ float WeightOf(uint32_t chain) { return 1.0f / static_cast<float>(chain); }
 
 }  // namespace
 
-ShadowHazard::Memory::Memory(uint64_t most, MemoryToucher* toucher)
-    : table(static_cast<uint32_t>(most), toucher),
-      record_memory(most * sizeof(Record), toucher),
-      group_memory(most * sizeof(Group), toucher),
+ShadowHazard::Memory::Memory(uint64_t most)
+    : table(static_cast<uint32_t>(most)),
+      record_memory(most * sizeof(Record)),
+      group_memory(most * sizeof(Group)),
       records(reinterpret_cast<Record*>(record_memory.data())),
       groups(reinterpret_cast<Group*>(group_memory.data())) {
   static_assert(sizeof(Record) == 20 && sizeof(Group) == 56);
 }
 
-ShadowHazard::ShadowHazard(uint32_t max_chunks, MemoryToucher* toucher,
-                           ShadowHazard* shares_memory_with)
+ShadowHazard::ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with)
     : memory_(shares_memory_with != nullptr
                   ? shares_memory_with->memory_
-                  : std::make_shared<Memory>(
-                        std::min<uint64_t>(uint64_t{max_chunks} * (kGhosts + 1), UINT32_MAX - 1),
-                        toucher)) {}
+                  : std::make_shared<Memory>(std::min<uint64_t>(
+                        uint64_t{max_chunks} * (kGhosts + 1), UINT32_MAX - 1))) {}
 
 // ---- groups in cells
 

@@ -46,7 +46,7 @@ class ShadowHazard final : public ShadowTier {
   static constexpr Steps kStepsPerLink = 10;  // what Play takes for each link of a chain, about
 
   // `shares_memory_with` as PolicyOptions has it.
-  ShadowHazard(uint32_t max_chunks, MemoryToucher* toucher, ShadowHazard* shares_memory_with);
+  ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with);
 
   // Goes on with the play; returns whether there is more to do. The chain must live until it
   // returns false.
@@ -98,7 +98,7 @@ class ShadowHazard final : public ShadowTier {
     uint32_t oldest = kNone, youngest = kNone;
   };
   struct Memory {
-    Memory(uint64_t most, MemoryToucher* toucher);
+    explicit Memory(uint64_t most);
     FingerprintTable table;
     GrowingMemory record_memory, group_memory;
     Record* const records;  // by the table's number

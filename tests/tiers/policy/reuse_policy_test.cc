@@ -49,8 +49,8 @@ uint64_t PlaySessions(ShadowTier& tier, int rounds) {
 TEST_CASE("a shadow tier brings what a request asks for, and tells what it held") {
   for (const bool arc : {false, true}) {
     CAPTURE(arc);
-    ShadowHazard hazard(100, nullptr, nullptr);
-    ShadowArc shadow_arc(100, nullptr, nullptr);
+    ShadowHazard hazard(100, nullptr);
+    ShadowArc shadow_arc(100, nullptr);
     ShadowTier& tier = arc ? static_cast<ShadowTier&>(shadow_arc) : hazard;
     tier.SetCapacity(4);
     CHECK(tier.Request(Keys({1, 2, 3}), MonotonicTime(0)) == 0);
@@ -72,8 +72,8 @@ TEST_CASE("a shadow tier brings what a request asks for, and tells what it held"
 TEST_CASE("a shadow tier never holds more than its capacity, and a smaller one is reached") {
   for (const bool arc : {false, true}) {
     CAPTURE(arc);
-    ShadowHazard hazard(1000, nullptr, nullptr);
-    ShadowArc shadow_arc(1000, nullptr, nullptr);
+    ShadowHazard hazard(1000, nullptr);
+    ShadowArc shadow_arc(1000, nullptr);
     ShadowTier& tier = arc ? static_cast<ShadowTier&>(shadow_arc) : hazard;
     SeededRandom random(5);
     std::set<uint64_t> held;  // by what it told
@@ -111,7 +111,7 @@ TEST_CASE(
     "a chunk outlives its children in the hazard shadow, however its own group is thought of") {
   // Sessions that branch off each other at any depth: the parent of a chunk is a chunk of a smaller
   // number, and all of them are asked for with it.
-  ShadowHazard tier(1000, nullptr, nullptr);
+  ShadowHazard tier(1000, nullptr);
   constexpr uint32_t kCapacity = 120;
   tier.SetCapacity(kCapacity);
   SeededRandom random(17);
@@ -159,7 +159,7 @@ TEST_CASE(
 }
 
 TEST_CASE("chunks that were asked for as each other's parents can still go") {
-  ShadowHazard tier(100, nullptr, nullptr);
+  ShadowHazard tier(100, nullptr);
   tier.SetCapacity(4);
   tier.Request(Keys({1, 2}), MonotonicTime(0));
   tier.Request(Keys({2, 1}), MonotonicTime(1));
@@ -174,8 +174,8 @@ TEST_CASE("chunks that were asked for as each other's parents can still go") {
 
 TEST_CASE("the hazard shadow learns to let through what is asked for once") {
   constexpr uint32_t kCapacity = 150;  // all sessions at their longest are 260
-  ShadowHazard hazard(kCapacity, nullptr, nullptr);
-  ShadowArc arc(kCapacity, nullptr, nullptr);
+  ShadowHazard hazard(kCapacity, nullptr);
+  ShadowArc arc(kCapacity, nullptr);
   hazard.SetCapacity(kCapacity);
   arc.SetCapacity(kCapacity);
   const uint64_t of_hazard = PlaySessions(hazard, 100);
@@ -302,8 +302,8 @@ TEST_CASE("a slice of a play is short, however long the chain is and whatever it
 
 TEST_CASE("plays of a shadow may be mixed, dropped, and chunks come and go between their slices") {
   constexpr uint32_t kCapacity = 150;
-  ShadowHazard hazard(400, nullptr, nullptr);
-  ShadowArc arc(400, nullptr, nullptr);
+  ShadowHazard hazard(400, nullptr);
+  ShadowArc arc(400, nullptr);
   SeededRandom random(29);
   struct Request {
     std::vector<Key> chain;
