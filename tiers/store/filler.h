@@ -84,8 +84,7 @@ class Filler final : public Promotions, private ReadSink {
   void BeginReads(LowerTier& from, Promotion& promotion) STORE_LOCKED;
   void GoOn(Promotion& promotion, Promotion::Next next);
   Executor& ExecutorFor(const Promotion& promotion) const {
-    const bool background = !promotion.hurried() && deps_.background_executor != nullptr;
-    return background ? *deps_.background_executor : *deps_.copy_executor;
+    return promotion.hurried() ? *deps_.copy_executor : *deps_.background();
   }
   void WriteArenaHeader(Promotion& promotion);
   void Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready,

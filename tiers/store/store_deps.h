@@ -41,6 +41,9 @@ struct StoreDeps {
   // The same for what nobody waits for: the sweep, the scrub, and what policies learn. Null:
   // copy_executor.
   Executor* background_executor = nullptr;
+  Executor* background() const {
+    return background_executor != nullptr ? background_executor : copy_executor;
+  }
   MacKey mac_key{};
   // Keys by which images are encrypted on the devices. Null: images are written in plain, and
   // encrypted ones are misses. REQUIRES: a key for every tenant.
