@@ -66,8 +66,8 @@ PartsSource::Seen PartsSource::LookOnce(const StagingMemory& staging) {
   } else if (filling() && filled.has_value()) {  // else the next tick or message looks
     filled_bytes_ = *filled;
   }
-  // Whoever stopped the wait makes the missing pieces ready, after the put knows that they are
-  // lost.
+  // The call that stops the wait tells the put that the missing pieces are lost. Only then does it
+  // make them ready.
   seen.ready_pieces = seen.wrong.ok() ? filled_pieces() : kAllPieces;
   seen.again = looking_ = std::exchange(look_again_, false) && filling();
   return seen;

@@ -91,9 +91,9 @@ void Learning::Post(Tier& tier) {
   executor_->Post([this, &tier] { Run(tier); });
 }
 
-// Whoever tells a learner something looks at `running` afterwards, and this looks at the learners
-// after it: so nothing is left lying. Whoever waits for is_quiet() may destroy this as soon as the
-// task is not counted any more.
+// A caller tells a learner first and reads `running` second. This task clears `running` first and
+// reads the learners second. So one of the two sees what was told. The store may be destroyed once
+// the task is no longer counted, so the count is the last thing that the task touches.
 void Learning::Run(Tier& tier) {
   if (!stopped_) {
     tier.learners.Play(kTurns, kLinks);
