@@ -14,7 +14,7 @@ namespace kvkeep {
 namespace {
 
 // One of every 1 + kReadsPerWrite fragments issued while both kinds wait is a write. Writes get the
-// same share of the depth.
+// same share of the depth and of the bytes.
 constexpr uint32_t kReadsPerWrite = 3;
 
 // Returns 1 ms, doubled with each try.
@@ -26,18 +26,15 @@ std::chrono::milliseconds PauseAfter(uint32_t tries) {
 
 }  // namespace
 
-DeviceQueue::DeviceQueue(uint32_t depth, size_t max_io_bytes, IoCounters* counters)
-    : depth_(depth),
-      max_io_bytes_(max_io_bytes),
-      counters_(counters),
-      write_slots_(std::max(1u, depth / (1 + kReadsPerWrite))) {
-  KVKEEP_CHECK(depth > 0);
-  KVKEEP_CHECK(max_io_bytes > 0 && max_io_bytes % kBlockBytes == 0);
+DeviceQueue::DeviceQueue(const Limits& limits, IoCounters* counters)
+    : limits_(limits), counters_(counters) {
+  KVKEEP_CHECK(limits.depth > 0 && limits.max_bytes_out > 0);
+  KVKEEP_CHECK(limits.max_io_bytes > 0 && limits.max_io_bytes % kBlockBytes == 0);
 }
 
 DeviceQueue::~DeviceQueue() {
   KVKEEP_CHECK(!has_waiting());
-  KVKEEP_CHECK(out_ == 0);
+  KVKEEP_CHECK(out_ == 0 && bytes_out_ == 0 && write_bytes_out_ == 0);
 }
 
 void DeviceQueue::Push(IoOperation operation, absl::string_view name,
@@ -54,13 +51,20 @@ void DeviceQueue::Push(IoOperation operation, absl::string_view name,
 DeviceQueue::Waiting* DeviceQueue::Choose() {
   if (reads_.empty()) return writes_.empty() ? nullptr : &writes_;
   if (writes_.empty()) return &reads_;
-  const bool writes_turn = reads_since_write_ >= kReadsPerWrite && writes_out_ < write_slots_;
+  const bool writes_turn = reads_since_write_ >= kReadsPerWrite && !WritesHoldTheirShare();
   return writes_turn ? &writes_ : &reads_;
 }
 
+// They hold nothing: then they may have one fragment, however small their share is.
+bool DeviceQueue::WritesHoldTheirShare() const {
+  constexpr uint32_t kShare = 1 + kReadsPerWrite;
+  return writes_out_ > 0 && (writes_out_ >= limits_.depth / kShare ||
+                             write_bytes_out_ >= limits_.max_bytes_out / kShare);
+}
+
 std::optional<IoFragment> DeviceQueue::Next() {
-  KVKEEP_CHECK(out_ <= depth_);
-  if (out_ == depth_) return std::nullopt;
+  KVKEEP_CHECK(out_ <= limits_.depth);
+  if (out_ == limits_.depth) return std::nullopt;
   Waiting* const waiting = Choose();
   if (waiting == nullptr) return std::nullopt;
 
@@ -69,17 +73,20 @@ std::optional<IoFragment> DeviceQueue::Next() {
   KVKEEP_CHECK(request.cut_bytes < request.operation.bytes);
   fragment.offset = request.operation.offset.value() + request.cut_bytes;
   fragment.data = request.operation.data + request.cut_bytes;
-  fragment.bytes = std::min(max_io_bytes_, request.operation.bytes - request.cut_bytes);
+  fragment.bytes = std::min(limits_.max_io_bytes, request.operation.bytes - request.cut_bytes);
+  if (out_ > 0 && bytes_out_ + fragment.bytes > limits_.max_bytes_out) return std::nullopt;
 
   request.cut_bytes += fragment.bytes;
   ++request.fragments_out;
   ++out_;
+  bytes_out_ += fragment.bytes;
   ++counters_->in_flight;
   if (fragment.is_read()) {
     reads_since_write_ = std::min(reads_since_write_ + 1, kReadsPerWrite);
   } else {
     reads_since_write_ = 0;
     ++writes_out_;
+    write_bytes_out_ += fragment.bytes;
   }
   if (request.cut_bytes == request.operation.bytes) {
     waiting->pop_front();
@@ -105,6 +112,8 @@ DeviceQueue::Outcome DeviceQueue::Progress(IoFragment& fragment, size_t moved) {
   ++counters_->short_resumed;
   // Resume at a block boundary, or O_DIRECT refuses: the bytes of a started block move again.
   const size_t whole = moved / kBlockBytes * kBlockBytes;
+  bytes_out_ -= whole;
+  if (!fragment.is_read()) write_bytes_out_ -= whole;
   fragment.offset += whole;
   fragment.data += whole;
   fragment.bytes -= whole;
@@ -134,12 +143,16 @@ DeviceQueue::Outcome DeviceQueue::Error(IoFragment& fragment, int error) {
 
 DeviceQueue::Outcome DeviceQueue::Finish(IoFragment& fragment, absl::Status status) {
   IoRequest& request = *fragment.request;
-  KVKEEP_CHECK(request.fragments_out > 0 && out_ > 0);
+  KVKEEP_CHECK(request.fragments_out > 0 && out_ > 0 && bytes_out_ >= fragment.bytes);
   --request.fragments_out;
   --out_;
+  bytes_out_ -= fragment.bytes;
   --counters_->in_flight;
-  KVKEEP_CHECK(fragment.is_read() || writes_out_ > 0);
-  if (!fragment.is_read()) --writes_out_;
+  if (!fragment.is_read()) {
+    KVKEEP_CHECK(writes_out_ > 0 && write_bytes_out_ >= fragment.bytes);
+    --writes_out_;
+    write_bytes_out_ -= fragment.bytes;
+  }
 
   if (!status.ok() && request.status.ok()) {
     request.status = std::move(status);

@@ -2,10 +2,11 @@
 // next, cuts it into fragments, and judges results. A pure state machine, no I/O and no threads:
 // both engines and its tests drive it.
 //
-// - At most `depth` fragments are out (in the kernel) at once; the rest waits in order of arrival.
+// - At most `depth` fragments of at most `max_bytes_out` bytes together are out (in the kernel) at
+//   once; the rest waits in order of arrival. One fragment may always be out.
 // - Reads go ahead of writes. While both wait, a write follows at the latest after every third
-//   read, unless writes hold a quarter of the depth already: so writes always advance, and slow
-//   ones cannot take the slots that reads need.
+//   read, unless writes hold a quarter of the depth or of the bytes already: so writes always
+//   advance, and slow ones cannot take the slots that reads need.
 // - Operations above max_io_bytes are cut into fragments and complete as one. After the first
 //   failed fragment no further one of that operation is cut.
 //
@@ -69,14 +70,21 @@ class DeviceQueue {
     std::shared_ptr<IoRequest> completed;  // the operation that ended with it, if one did
   };
 
+  // DeviceOptions says what they mean.
+  struct Limits {
+    uint32_t depth;
+    size_t max_io_bytes;
+    uint64_t max_bytes_out;
+  };
+
   // `counters` outlives the queue.
-  DeviceQueue(uint32_t depth, size_t max_io_bytes, IoCounters* counters);
+  DeviceQueue(const Limits& limits, IoCounters* counters);
   ~DeviceQueue();
 
   // REQUIRES: passed CheckOperation, and counted in counters->queued. `name` lives as long as
   // `file`, if there is one.
   void Push(IoOperation operation, absl::string_view name, std::shared_ptr<OpenDevice> file);
-  // The next fragment to issue; none when nothing waits or `depth` are out.
+  // Returns the next fragment to issue, or none if nothing waits or a limit is reached.
   std::optional<IoFragment> Next();
   // `result` of issuing `fragment`: bytes moved, or a negated errno.
   Outcome OnResult(IoFragment& fragment, int64_t result);
@@ -91,21 +99,20 @@ class DeviceQueue {
   using Waiting = std::deque<std::shared_ptr<IoRequest>>;
 
   Waiting* Choose();
+  bool WritesHoldTheirShare() const;
   Outcome Progress(IoFragment& fragment, size_t moved);
   Outcome Error(IoFragment& fragment, int error);
   Outcome Finish(IoFragment& fragment, absl::Status status);
   void Count(const IoRequest& request);
   static std::string Describe(const IoFragment& fragment);
 
-  const uint32_t depth_;
-  const size_t max_io_bytes_;
+  const Limits limits_;
   IoCounters* const counters_;
-  const uint32_t write_slots_;  // share of the depth that writes get while reads wait
 
   Waiting reads_;  // only the front of each may be partly cut
   Waiting writes_;
-  uint32_t out_ = 0;
-  uint32_t writes_out_ = 0;
+  uint32_t out_ = 0, writes_out_ = 0;             // fragments
+  uint64_t bytes_out_ = 0, write_bytes_out_ = 0;  // bytes of them that have not moved yet
   uint32_t reads_since_write_ = 0;
 };
 

@@ -140,7 +140,8 @@ absl::StatusOr<std::unique_ptr<Device>> OpenEngineDevice(const DeviceOptions& op
     KVKEEP_CHECK(other != nullptr);
     queue = other->QueueOf(sink);
   } else {
-    queue = std::make_shared<DeviceQueue>(options.depth, options.max_io_bytes, counters);
+    queue = std::make_shared<DeviceQueue>(
+        DeviceQueue::Limits{options.depth, options.max_io_bytes, options.max_bytes_out}, counters);
   }
   auto state = std::make_shared<OpenDevice>(std::move(file), options.times, std::move(queue));
   return std::make_unique<EngineDevice>(std::move(state), sink, counters);

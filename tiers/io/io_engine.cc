@@ -26,6 +26,9 @@ absl::Status IoEngineOptions::Validate() const {
 
 absl::Status DeviceOptions::Validate() const {
   if (path.empty()) return absl::InvalidArgumentError("path: must not be empty");
+  if (max_bytes_out < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": max_bytes_out: 0 is not allowed"));
+  }
   if (depth < 1 || depth > 1024) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": depth: ", depth, " is not in 1..1024"));
   }

@@ -47,6 +47,10 @@ struct DeviceOptions {
   uint32_t depth = 32;  // operations in the kernel at once, 1..1024
   // Larger operations are cut into this size; multiple of 4 KiB, at most 1 GiB.
   size_t max_io_bytes = 1 << 20;
+  // Bytes of them in the kernel at once; a single operation may have more. What waits in the kernel
+  // cannot be overtaken by a read any more, and 16 MiB keep a drive busy that takes 14 GB/s for
+  // 1 ms.
+  uint64_t max_bytes_out = 16 << 20;
   bool read_only = false;
   // Takes flock(LOCK_EX | LOCK_NB) on the very file description that I/O goes through, so that I/O
   // of a dead process that is still in flight holds the lock. Unavailable when another has it.
@@ -54,8 +58,8 @@ struct DeviceOptions {
   // Records its operations' times, perhaps with other files'; must outlive the device. Null: none
   // are recorded.
   DeviceTimes* times = nullptr;
-  // Another file of the same drive, open in this engine: they have one queue, with the depth and
-  // the max_io_bytes of the first of them. Null: it is the first.
+  // Another file of the same drive, open in this engine: they have one queue, with the limits
+  // of the first of them. Null: it is the first.
   const Device* beside = nullptr;
 
   absl::Status Validate() const;

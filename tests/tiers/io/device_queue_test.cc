@@ -20,7 +20,10 @@ constexpr size_t kMaxIo = 4 * kBlockBytes;
 // A queue and a kernel that holds fragments until the test completes them.
 class QueueRig {
  public:
-  explicit QueueRig(uint32_t depth) : queue_(depth, kMaxIo, &counters_) {}
+  explicit QueueRig(uint32_t depth, uint64_t max_blocks_out = 1000)
+      : queue_(
+            {.depth = depth, .max_io_bytes = kMaxIo, .max_bytes_out = max_blocks_out * kBlockBytes},
+            &counters_) {}
   ~QueueRig() {  // a queue must end empty
     while (!Issue().empty() || !out_.empty()) CompleteWhole(0);
   }
@@ -70,6 +73,41 @@ TEST_CASE("at most depth fragments are out, the rest waits in order") {
   h.CompleteWhole(1);
   CHECK(h.Issue() == "R");
   CHECK(h.out_.back().offset == 3 * kBlockBytes);
+}
+
+TEST_CASE("at most max_bytes_out are out, whatever the depth, and at least one fragment") {
+  QueueRig h(100, /*max_blocks_out=*/10);
+  h.Push(Kind::kRead, 0, 40);
+  CHECK(h.Issue() == "RR");  // of four blocks each
+  CHECK(h.Complete(0, kBlockBytes).next == Next::kAgain);
+  CHECK(h.Issue().empty());  // seven are out
+  CHECK(h.Complete(0, kBlockBytes).next == Next::kAgain);
+  CHECK(h.Issue() == "R");
+  h.CompleteWhole(0);
+  CHECK(h.Issue().empty());
+  h.CompleteWhole(0);
+  CHECK(h.Issue() == "R");
+  h.Push(Kind::kRead, 50, 1);
+
+  QueueRig narrow(100, /*max_blocks_out=*/1);
+  narrow.Push(Kind::kRead, 0, 8);
+  CHECK(narrow.Issue() == "R");
+  CHECK(narrow.out_[0].bytes == kMaxIo);
+  narrow.CompleteWhole(0);
+  CHECK(narrow.Issue() == "R");
+}
+
+TEST_CASE("large writes never hold more than a quarter of the bytes while reads wait") {
+  QueueRig h(100, /*max_blocks_out=*/32);
+  for (uint64_t i = 0; i < 20; ++i) h.Push(Kind::kWrite, i, 4);
+  for (uint64_t i = 20; i < 60; ++i) h.Push(Kind::kRead, i, 4);
+  CHECK(h.Issue() == "RRRWRRRW");
+  for (int round = 0; round < 20; ++round) {  // only reads complete
+    const auto read =
+        std::find_if(h.out_.begin(), h.out_.end(), [](const IoFragment& f) { return f.is_read(); });
+    h.CompleteWhole(static_cast<size_t>(read - h.out_.begin()));
+    CHECK(h.Issue() == "R");
+  }
 }
 
 TEST_CASE("an operation above max_io_bytes is cut and completes as one") {
@@ -232,7 +270,7 @@ TEST_CASE("whatever the results, every operation completes exactly once") {
   const uint64_t seed = GENERATE(range(1, 40));
   CAPTURE(seed);
   SeededRandom random(seed);
-  QueueRig h(static_cast<uint32_t>(random.Between(1, 9)));
+  QueueRig h(static_cast<uint32_t>(random.Between(1, 9)), random.Between(1, 40));
   uint64_t pushed = 0, completed = 0;
   while (pushed < 200 || completed < pushed) {
     if (pushed < 200 && random.Chance(0.4)) {
