@@ -126,11 +126,10 @@ void Chunks::Settle(ChunkSlot slot, bool was_evictable) {
   }
   const bool evictable = chunk.evictable_from_g2();
   if (evictable && !was_evictable) {
-    pool(chunk).evictable_blocks += chunk.blocks();
+    pool(chunk).evictable_blocks.Take(chunk.blocks());
     pool(chunk).policy->Unpark(slot);
   } else if (!evictable && was_evictable) {
-    KVKEEP_CHECK(pool(chunk).evictable_blocks >= chunk.blocks());
-    pool(chunk).evictable_blocks -= chunk.blocks();
+    pool(chunk).evictable_blocks.Give(chunk.blocks());
   }
   if (IsGone(chunk) && !chunk.detached) hooks_.OnHomeless(slot);
   hooks_.OnChanged(chunk);
@@ -170,15 +169,14 @@ void Chunks::Pin(ChunkSlot slot) {
   Change chunk(this, slot);
   KVKEEP_CHECK(chunk->has_g2_space() && !chunk->failed());
   KVKEEP_CHECK(!chunk->detached || chunk->pins > 0);  // a lease may hold one that was deleted
-  if (chunk->pins++ == 0) pool(*chunk).pinned_blocks += chunk->blocks();
+  if (chunk->pins++ == 0) pool(*chunk).pinned_blocks.Take(chunk->blocks());
 }
 
 void Chunks::Unpin(ChunkSlot slot) {
   Count(work::kPin);
   Change chunk(this, slot);
   KVKEEP_CHECK(chunk->pins > 0);
-  KVKEEP_CHECK(pool(*chunk).pinned_blocks >= chunk->blocks());
-  if (--chunk->pins == 0) pool(*chunk).pinned_blocks -= chunk->blocks();
+  if (--chunk->pins == 0) pool(*chunk).pinned_blocks.Give(chunk->blocks());
 }
 
 void Chunks::NoteGone(const Chunk& chunk, LifeSamples::Where where,
@@ -199,8 +197,8 @@ std::optional<ExtentList> Chunks::Allocate(Section& section, TenantId tenant, ui
   // The part of the pool's gathered_blocks that this call has freed and keeps for itself.
   uint64_t mine = 0;
   const auto mine_now = [&](uint64_t blocks_now) {
-    KVKEEP_CHECK(from.gathered_blocks >= mine);
-    from.gathered_blocks = from.gathered_blocks - mine + blocks_now;
+    from.gathered_blocks.Give(mine);
+    from.gathered_blocks.Take(blocks_now);
     mine = blocks_now;
   };
   const auto keep = [&]() STORE_LOCKED { mine_now(std::min(from.free_blocks(mine), blocks)); };
@@ -346,9 +344,8 @@ void Chunks::SetG2State(Chunk& chunk, G2State to) {
   const bool had_image = chunk.in_g2();
   chunk.g2_state = to;
   if (had_image == chunk.in_g2()) return;
-  G2Pool& own = pool(chunk);
-  KVKEEP_CHECK(!had_image || own.chunks > 0);
-  own.chunks = had_image ? own.chunks - 1 : own.chunks + 1;
+  Account& chunks = pool(chunk).chunks;
+  had_image ? chunks.Give(1) : chunks.Take(1);
 }
 
 void Chunks::GiveCopy(Chunk& chunk, TenantId tenant, ExtentList extents, G2State state) {
@@ -380,10 +377,13 @@ void Chunks::NoteUnbacked(Chunk& chunk) {
   if (unbacked == chunk.noted_unbacked) return;
   chunk.noted_unbacked = unbacked;
   G2Pool& own = pool(chunk);
-  KVKEEP_CHECK(unbacked || (own.unbacked_chunks > 0 && own.unbacked_blocks >= chunk.blocks()));
-  own.unbacked_chunks = unbacked ? own.unbacked_chunks + 1 : own.unbacked_chunks - 1;
-  own.unbacked_blocks = unbacked ? own.unbacked_blocks + chunk.blocks()
-                                 : own.unbacked_blocks - chunk.blocks();
+  if (unbacked) {
+    own.unbacked_chunks.Take(1);
+    own.unbacked_blocks.Take(chunk.blocks());
+  } else {
+    own.unbacked_chunks.Give(1);
+    own.unbacked_blocks.Give(chunk.blocks());
+  }
 }
 
 std::span<std::byte> Chunks::ImageMemory(const ExtentList& extents, uint64_t offset,

@@ -191,11 +191,10 @@ void DeviceTiers::SetState(Chunk& chunk, G3State state) {
   chunk.g3_state = state;
   KVKEEP_CHECK(!chunk.dirty() || chunk.resident());
   if (chunk.dirty() && !was_dirty) {
-    chunks_.pool(chunk).dirty_blocks += chunk.blocks();
+    chunks_.pool(chunk).dirty_blocks.Take(chunk.blocks());
     write_backs.Begin(chunk.g3_generation, clock_.Now());
   } else if (!chunk.dirty() && was_dirty) {
-    KVKEEP_CHECK(chunks_.pool(chunk).dirty_blocks >= chunk.blocks());
-    chunks_.pool(chunk).dirty_blocks -= chunk.blocks();
+    chunks_.pool(chunk).dirty_blocks.Give(chunk.blocks());
     write_backs.End(chunk.g3_generation);
   }
 }

@@ -19,6 +19,7 @@
 #include "tiers/base/check.h"
 #include "tiers/base/extent.h"
 #include "tiers/policy/eviction_policy.h"
+#include "tiers/store/account.h"
 #include "tiers/store/packed_extents.h"
 #include "tiers/store/place_index.h"
 #include "tiers/store/types.h"
@@ -99,18 +100,18 @@ class G2Pool {
   Limits limits;
   const std::unique_ptr<EvictionPolicy> policy;
   PlaceIndex places;              // of the chunks in the policy
-  uint64_t chunks = 0;            // resident
-  uint64_t evictable_blocks = 0;  // of chunks that could go now
-  uint64_t pinned_blocks = 0;     // of chunks with pins, each once
-  uint64_t lent_blocks = 0;       // leased and read by other tenants, each time counted
-  uint64_t borrowed_blocks = 0;   // leased by this one of others' pools
-  uint64_t dirty_blocks = 0;
+  Account chunks;                 // resident
+  Account evictable_blocks;       // of chunks that could go now
+  Account pinned_blocks;          // of chunks with pins, each once
+  Account lent_blocks;            // leased and read by other tenants, each time counted
+  Account borrowed_blocks;        // leased by this one of others' pools
+  Account dirty_blocks;
   // What it has in G2 alone, no write of it under way; and who of these waits for one.
-  uint64_t unbacked_chunks = 0, unbacked_blocks = 0;
+  Account unbacked_chunks, unbacked_blocks;
   UnbackedQueue unbacked;
   // Free, but kept for allocations that make room in slices: nobody else takes them.
-  uint64_t gathered_blocks = 0;
-  uint64_t recalling_blocks = 0;  // that recalls (recaller.h) are filling
+  Account gathered_blocks;
+  Account recalling_blocks;  // that recalls (recaller.h) are filling
 
  private:
   ExtentList Relative(ExtentList extents) const;

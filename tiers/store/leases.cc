@@ -106,17 +106,15 @@ bool LeaseBook::MayHold(const LeaseHolder& holder, ChunkSlot slot) const {
 void LeaseBook::Hold(LeaseHolder& holder, ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
   if (chunk.tenant == holder.tenant) return;
-  pool(chunk.tenant).lent_blocks += chunk.blocks();
-  pool(holder.tenant).borrowed_blocks += chunk.blocks();
+  pool(chunk.tenant).lent_blocks.Take(chunk.blocks());
+  pool(holder.tenant).borrowed_blocks.Take(chunk.blocks());
 }
 
 void LeaseBook::LetGo(LeaseHolder& holder, ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
   if (chunk.tenant == holder.tenant) return;
-  KVKEEP_CHECK(pool(chunk.tenant).lent_blocks >= chunk.blocks());
-  KVKEEP_CHECK(pool(holder.tenant).borrowed_blocks >= chunk.blocks());
-  pool(chunk.tenant).lent_blocks -= chunk.blocks();
-  pool(holder.tenant).borrowed_blocks -= chunk.blocks();
+  pool(chunk.tenant).lent_blocks.Give(chunk.blocks());
+  pool(holder.tenant).borrowed_blocks.Give(chunk.blocks());
 }
 
 LeaseId LeaseBook::File(LeaseHolder& holder, Lease lease) {

@@ -21,9 +21,7 @@ Reads::Reads(const Clock* clock, Parts parts)
 void Reads::Unpin(ChunkSlot slot, bool lent) {
   Section section(&chunks_);
   const Chunk& chunk = chunks_.table.at(slot);
-  G2Pool& own = chunks_.pool(chunk);
-  KVKEEP_CHECK(!lent || own.lent_blocks >= chunk.blocks());
-  if (lent) own.lent_blocks -= chunk.blocks();
+  if (lent) chunks_.pool(chunk).lent_blocks.Give(chunk.blocks());
   chunks_.Unpin(slot);
 }
 
@@ -100,7 +98,7 @@ absl::StatusOr<ReadResult> Reads::Read(const SessionToken& token, const ChunkId&
   }
   chunks_.Pin(slot);
   if (costs_bytes) CountRead(token, tenant, chunks_.table.at(slot), from);
-  if (lent) chunks_.pool(owner).lent_blocks += chunks_.table.at(slot).blocks();
+  if (lent) chunks_.pool(owner).lent_blocks.Take(chunks_.table.at(slot).blocks());
   result.outcome = ReadOutcome::kHit;
   result.reader.reads_ = this;
   result.reader.slot_ = slot.value();

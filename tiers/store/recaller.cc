@@ -217,7 +217,7 @@ bool Recaller::Bring(Section& section, const RecallingPtr& recalling, size_t i,
     chunk->recalled = true;
     chunks_.InsertIntoPolicy(slot, kNoSlot);
   }
-  pool.recalling_blocks += blocks;
+  pool.recalling_blocks.Take(blocks);
   ++recalling->left;
   remote_.recalling.insert(id);
   promotions_.Start(remote_, recalling->requester, slot, recalling->deadline);
@@ -232,9 +232,7 @@ bool Recaller::Bring(Section& section, const RecallingPtr& recalling, size_t i,
 void Recaller::OnReadEnded(const Chunk& chunk) {
   const auto recalling = remote_.recalling.find(chunk.id);
   KVKEEP_CHECK(chunk.recalled && recalling != remote_.recalling.end());
-  G2Pool& pool = chunks_.pool(chunk);
-  KVKEEP_CHECK(pool.recalling_blocks >= chunk.blocks());
-  pool.recalling_blocks -= chunk.blocks();
+  chunks_.pool(chunk).recalling_blocks.Give(chunk.blocks());
   remote_.recalling.erase(recalling);
   chunks_.PumpLater(remote_.pump);  // it may be removed there now
 }

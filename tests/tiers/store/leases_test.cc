@@ -39,13 +39,13 @@ struct LeasesWorld {
     if (!book.MayHold(holder, slot)) return false;
     book.Hold(holder, slot);
     Chunk& chunk = table.at(slot);
-    if (chunk.pins++ == 0) pool(chunk.tenant).pinned_blocks += chunk.blocks();
+    if (chunk.pins++ == 0) pool(chunk.tenant).pinned_blocks.Take(chunk.blocks());
     return true;
   }
   void LetGo(LeaseHolder& holder, ChunkSlot slot) {
     book.LetGo(holder, slot);
     Chunk& chunk = table.at(slot);
-    if (--chunk.pins == 0) pool(chunk.tenant).pinned_blocks -= chunk.blocks();
+    if (--chunk.pins == 0) pool(chunk.tenant).pinned_blocks.Give(chunk.blocks());
   }
   // How many new chunks of its tenant the session may hold beside what it holds.
   int HoldAll(const SessionToken& session, TenantId owner) {
