@@ -242,6 +242,20 @@ TEST_CASE("simulate answers per capacity, and refuses unknown policies and trace
   CHECK(full("1000").json()[0]["hit_ratio"] == Approx(0.2));  // one full chunk a request, of five
   CHECK(full("0").code == kUsage);
   CHECK(Run({"simulate", dir.path("trace"), "--chunks", "1", "--policy", "x"}).code == kUsage);
+  const auto hinted = [&](const std::string& hints, const std::string& option,
+                          const std::string& value) {
+    return Run({"simulate", dir.path("trace"), "--chunks", "10", "--json", "--hints", hints, option,
+                value});
+  };
+  const CliResult with_hints = hinted("oracle:1", "--hint-actions", "retain");
+  CHECK(with_hints.code == kOk);
+  CHECK(with_hints.json()[0]["hit_ratio"].is_number());
+  CHECK(with_hints.json()[0]["demotions"] == 0);
+  CHECK(hinted("oracle:1", "--g3-chunks", "5").code == kUsage);
+  CHECK(hinted("oracle:1", "--hint-actions", "keep").code == kUsage);
+  for (const char* bad : {"oracle", "oracle:", "oracle:2", "oracle:nan", "0.5"}) {
+    CHECK(hinted(bad, "--hint-seed", "2").code == kUsage);
+  }
   CHECK(Run({"simulate", dir.path("none"), "--chunks", "1"}).code == kFailed);
 }
 

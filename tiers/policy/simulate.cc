@@ -77,6 +77,34 @@ void TellBuckets(const TraceRequest& request, std::span<SimulatedBucket* const> 
   for (SimulatedBucket* const bucket : buckets) bucket->Serve(request, places);
 }
 
+absl::StatusOr<SimulatedTier> MakeTier(std::span<const TraceRequest> requests,
+                                       absl::string_view policy, uint64_t capacity_chunks) {
+  KVKEEP_RETURN_IF_ERROR(CheckCapacity("capacity_chunks", capacity_chunks));
+  const auto capacity = static_cast<uint32_t>(capacity_chunks);
+  std::unique_ptr<EvictionPolicy> made = MakePolicy(requests, policy, capacity);
+  if (made == nullptr) return Unknown("policy", policy, SimulatedPolicyNames());
+  return SimulatedTier(std::move(made), capacity);
+}
+
+// `hints`: null for none.
+TraceResult Play(std::span<const TraceRequest> requests, SimulatedTier& tier,
+                 std::span<SimulatedBucket* const> buckets, SimulatedHints* hints) {
+  TraceResult result;
+  for (const TraceRequest& request : requests) {
+    if (hints != nullptr) hints->OnArrival(request);
+    uint64_t leading = 0;
+    while (leading < request.hash_ids.size() && tier.Contains(request.hash_ids[leading])) ++leading;
+    Count(request, leading, result);
+    TellBuckets(request, buckets, [&tier](uint64_t id) {
+      return tier.Contains(id) ? Place::kG2 : Place::kNotOnNode;
+    });
+    tier.Tell(request.hash_ids, request.timestamp);
+    InsertAbsent(tier, request, [](uint64_t) {});
+    if (hints != nullptr) hints->OnServed(request);
+  }
+  return result;
+}
+
 // G2 over G3.
 class SimulatedTiers {
  public:
@@ -129,6 +157,19 @@ class SimulatedTiers {
   TiersResult result_;
 };
 
+absl::Status Check(const HintOptions& options) {
+  if (!(options.right >= 0 && options.right <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("right: ", options.right, ", must be 0 to 1"));
+  }
+  if (!(options.share >= 0 && options.share <= 0.9)) {
+    return absl::InvalidArgumentError(absl::StrCat("share: ", options.share, ", must be 0 to 0.9"));
+  }
+  if (options.retained_for.count() <= 0) {
+    return absl::InvalidArgumentError("retained_for: must be above 0");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Check(const TiersOptions& options) {
   KVKEEP_RETURN_IF_ERROR(CheckCapacity("g2_chunks", options.g2_chunks));
   KVKEEP_RETURN_IF_ERROR(CheckCapacity("g3_chunks", options.g3_chunks));
@@ -161,23 +202,18 @@ std::vector<std::string> SimulatedPolicyNames() {
 absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests,
                                           absl::string_view policy, uint64_t capacity_chunks,
                                           std::span<SimulatedBucket* const> buckets) {
-  KVKEEP_RETURN_IF_ERROR(CheckCapacity("capacity_chunks", capacity_chunks));
-  const auto capacity = static_cast<uint32_t>(capacity_chunks);
-  std::unique_ptr<EvictionPolicy> made = MakePolicy(requests, policy, capacity);
-  if (made == nullptr) return Unknown("policy", policy, SimulatedPolicyNames());
-  SimulatedTier tier(std::move(made), capacity);
-  TraceResult result;
-  for (const TraceRequest& request : requests) {
-    uint64_t leading = 0;
-    while (leading < request.hash_ids.size() && tier.Contains(request.hash_ids[leading])) ++leading;
-    Count(request, leading, result);
-    TellBuckets(request, buckets, [&tier](uint64_t id) {
-      return tier.Contains(id) ? Place::kG2 : Place::kNotOnNode;
-    });
-    tier.Tell(request.hash_ids, request.timestamp);
-    InsertAbsent(tier, request, [](uint64_t) {});
-  }
-  return result;
+  KVKEEP_ASSIGN_OR_RETURN(SimulatedTier tier, MakeTier(requests, policy, capacity_chunks));
+  return Play(requests, tier, buckets, nullptr);
+}
+
+absl::StatusOr<HintResult> SimulateHints(std::span<const TraceRequest> requests,
+                                         absl::string_view policy, uint64_t capacity_chunks,
+                                         const HintOptions& options) {
+  KVKEEP_RETURN_IF_ERROR(Check(options));
+  KVKEEP_ASSIGN_OR_RETURN(SimulatedTier tier, MakeTier(requests, policy, capacity_chunks));
+  SimulatedHints hints(requests, options, &tier);
+  const TraceResult result = Play(requests, tier, {}, &hints);
+  return HintResult{result, hints.counters()};
 }
 
 absl::StatusOr<TiersResult> SimulateTiers(std::span<const TraceRequest> requests,

@@ -14,6 +14,7 @@
 
 #include "tiers/policy/admission_policy.h"
 #include "tiers/policy/simulated_bucket.h"
+#include "tiers/policy/simulated_hints.h"
 #include "tiers/policy/trace.h"
 
 namespace kvkeep {
@@ -34,6 +35,16 @@ inline constexpr uint32_t kMaxSimulatedChunks = uint32_t{1} << 28;
 absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests,
                                           absl::string_view policy, uint64_t capacity_chunks,
                                           std::span<SimulatedBucket* const> buckets = {});
+
+struct HintResult {
+  TraceResult trace;
+  SimulatedHints::Counters hints;
+};
+
+// As SimulateTrace, where somebody gives the tier hints. InvalidArgument names the option.
+absl::StatusOr<HintResult> SimulateHints(std::span<const TraceRequest> requests,
+                                         absl::string_view policy, uint64_t capacity_chunks,
+                                         const HintOptions& options);
 
 // Returns EvictionPolicyNames() and "min": Belady's, which no daemon can have (min_policy.h).
 std::vector<std::string> SimulatedPolicyNames();

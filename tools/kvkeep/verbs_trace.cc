@@ -1,10 +1,13 @@
 // The verbs about traces: replay, through a daemon, and simulate, without one.
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/strip.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "tiers/policy/simulate.h"
@@ -137,7 +140,46 @@ struct SimulateArguments {
   bool full_chunks = false;
   double prefill_tokens_per_second = 10'000;
   double terabytes_written = 0, years = 5;
+  std::string hints;  // "oracle:RIGHT"; empty: none
+  HintOptions hint_options;
+  std::string hint_actions = "both";
+  double hint_seconds = 300;
 };
+
+// Returns RIGHT of "oracle:RIGHT"; none: it is not that.
+std::optional<double> RightOf(absl::string_view hints) {
+  double right = 0;
+  const bool is = absl::ConsumePrefix(&hints, "oracle:") && absl::SimpleAtod(hints, &right);
+  return is && right >= 0 && right <= 1 ? std::optional(right) : std::nullopt;
+}
+
+// With hints; one row, or object, for each size.
+int RunHints(const Cli& cli, const SimulateArguments& arguments,
+             std::span<const TraceRequest> trace) {
+  HintOptions options = arguments.hint_options;
+  options.right = *RightOf(arguments.hints);
+  options.retains = arguments.hint_actions != "demote";
+  options.demotes = arguments.hint_actions != "retain";
+  options.retained_for =
+      std::chrono::milliseconds(static_cast<int64_t>(arguments.hint_seconds * 1e3));
+  Json list = Json::array();
+  std::vector<std::vector<std::string>> rows = {
+      {"CHUNKS", "HIT RATIO", "RETENTIONS", "SHORTENED", "DEMOTIONS"}};
+  for (const uint64_t chunks : arguments.chunks) {
+    const auto result = SimulateHints(trace, arguments.policy, chunks, options);
+    if (!result.ok()) return cli.FailUsage(std::string(result.status().message()));
+    const SimulatedHints::Counters& hints = result->hints;
+    list.push_back(Json::object({{"chunks", chunks},
+                                 {"hit_ratio", result->trace.hit_ratio},
+                                 {"retentions", hints.retentions},
+                                 {"shortened", hints.shortened},
+                                 {"demotions", hints.demotions}}));
+    rows.push_back({absl::StrCat(chunks), absl::StrFormat("%.4f", result->trace.hit_ratio),
+                    absl::StrCat(hints.retentions), absl::StrCat(hints.shortened),
+                    absl::StrCat(hints.demotions)});
+  }
+  return cli.Print(list, FormatTable(rows));
+}
 
 // With a second tier; one row, or object, for each size of the first.
 int RunTiers(const Cli& cli, const SimulateArguments& arguments,
@@ -177,7 +219,11 @@ int RunSimulate(const Cli& cli, const SimulateArguments& arguments) {
   auto trace = ReadTrace(arguments.trace);
   if (!trace.ok()) return FailTrace(cli, trace.status());
   if (arguments.full_chunks) KeepFullChunks(*trace, arguments.tokens_per_chunk);
-  if (arguments.tiers.g3_chunks > 0) return RunTiers(cli, arguments, *trace);
+  if (arguments.tiers.g3_chunks > 0) {
+    if (!arguments.hints.empty()) return cli.FailUsage("--hints: not with --g3-chunks");
+    return RunTiers(cli, arguments, *trace);
+  }
+  if (!arguments.hints.empty()) return RunHints(cli, arguments, *trace);
   Json list = Json::array();
   std::vector<std::vector<std::string>> rows = {{"CHUNKS", "HIT RATIO"}};
   for (uint64_t chunks : arguments.chunks) {
@@ -245,6 +291,25 @@ void AddTiersOptions(CLI::App* verb, SimulateArguments& arguments) {
       ->check(CLI::Range(1.0, 1e9));
 }
 
+// Adds the options of hints.
+void AddHintOptions(CLI::App* verb, SimulateArguments& arguments) {
+  verb->add_option("--hints", arguments.hints,
+                   "oracle:RIGHT: after each request somebody says whether its chain will be asked "
+                   "for again, and is right for that share of them, 0 to 1")
+      ->check([](const std::string& text) {
+        return RightOf(text).has_value() ? "" : "must be oracle:RIGHT, RIGHT from 0 to 1";
+      });
+  verb->add_option("--hint-actions", arguments.hint_actions,
+                   "what hints do: retain chains that will be, demote others, or both")
+      ->check(CLI::IsMember({"retain", "demote", "both"}));
+  verb->add_option("--hint-seconds", arguments.hint_seconds, "how long a chain is retained")
+      ->check(CLI::Range(0.001, 1e9));
+  verb->add_option("--hint-share", arguments.hint_options.share,
+                   "share of the chunks that may be retained")
+      ->check(CLI::Range(0.0, 0.9));
+  verb->add_option("--hint-seed", arguments.hint_options.seed, "other seed: other wrong hints");
+}
+
 }  // namespace
 
 void AddTraceVerbs(CLI::App& app, Cli& cli) {
@@ -265,6 +330,7 @@ void AddTraceVerbs(CLI::App& app, Cli& cli) {
                  "a prompt's last chunk is not stored where the prompt ends within it, as engines "
                  "do; it still counts as asked for");
   AddTiersOptions(verb, *arguments);
+  AddHintOptions(verb, *arguments);
   verb->callback(
       [&cli, arguments] { cli.run = [&cli, arguments] { return RunSimulate(cli, *arguments); }; });
 }
