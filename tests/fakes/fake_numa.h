@@ -27,6 +27,14 @@ class FakeNuma final : public Numa {
     interleaved_[memory.data()] = nodes;
     return absl::OkStatus();
   }
+  absl::Status AskNothing(std::span<std::byte> memory) override {
+    if (refuses) return absl::PermissionDeniedError("mbind");
+    MutexLock lock(&mu_);
+    node_of_.erase(memory.data());
+    interleaved_.erase(memory.data());
+    ++taken_back_;
+    return absl::OkStatus();
+  }
   std::vector<std::optional<int>> NodesOf(std::span<std::byte* const> pages) const override {
     std::vector<std::optional<int>> nodes;
     MutexLock lock(&mu_);
@@ -40,6 +48,11 @@ class FakeNuma final : public Numa {
     MutexLock lock(&mu_);
     return interleaved_.size();
   }
+  // How often AskNothing was called.
+  size_t taken_back() const {
+    MutexLock lock(&mu_);
+    return taken_back_;
+  }
 
   bool has_policy = false, refuses = false;  // before it is used
 
@@ -48,6 +61,7 @@ class FakeNuma final : public Numa {
   mutable Mutex mu_;
   std::map<const std::byte*, int> node_of_ ABSL_GUARDED_BY(mu_);
   std::map<const std::byte*, std::vector<int>> interleaved_ ABSL_GUARDED_BY(mu_);
+  size_t taken_back_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace kvkeep

@@ -88,7 +88,7 @@ absl::StatusOr<Mapping> MemfdFiles::MapSegment(size_t segment, NumaPlacement& pl
   // Its pages come with the prefault, in the background: taking them here would hold up the start
   // for most of a second per GiB. CheckMemoryFor has seen that they are there.
   KVKEEP_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd.get(), bytes, kBlockBytes));
-  placement.Place(segment, mapping.memory());
+  placement.Place(segment, mapping.memory(), /*reused=*/false);
   // The mode keeps other users from reopening it; the seals keep everybody from changing it.
   if (fchmod(fd.get(), S_IRUSR) != 0 || fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
     return absl::FailedPreconditionError(

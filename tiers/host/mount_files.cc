@@ -414,7 +414,7 @@ absl::StatusOr<Mapping> MountFiles::MapSegment(size_t segment, NumaPlacement& pl
   KVKEEP_ASSIGN_OR_RETURN(Mapping mapping, std::move(mapped));
   // tmpfs keeps the policy with the file. hugetlbfs keeps it with the mapping alone, so pages have
   // to be taken through that; what does not come this way is taken below.
-  placement.Place(segment, mapping.memory());
+  placement.Place(segment, mapping.memory(), reused_);
   const uint64_t there = bytes_there(segment);
   if (dirs_.hugetlbfs) MemoryToucher::TouchNow(mapping.memory().first(there));
   if (there > 0) KVKEEP_RETURN_IF_ERROR(Allocate(file.fd.get(), name, there));

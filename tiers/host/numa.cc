@@ -59,6 +59,9 @@ class KernelNuma final : public Numa {
   absl::Status Interleave(std::span<std::byte> memory, const std::vector<int>& nodes) override {
     return Bind(memory, MPOL_INTERLEAVE, nodes);
   }
+  absl::Status AskNothing(std::span<std::byte> memory) override {
+    return Bind(memory, MPOL_DEFAULT, {});
+  }
   std::vector<std::optional<int>> NodesOf(std::span<std::byte* const> pages) const override {
     std::vector<std::optional<int>> nodes(pages.size());
     std::vector<void*> addresses(pages.begin(), pages.end());
@@ -131,10 +134,22 @@ NumaPlacement::NumaPlacement(Numa* numa, NumaChoice choice)
         return What::kOff;
       }()) {}
 
-void NumaPlacement::Place(size_t segment, std::span<std::byte> memory) {
+void NumaPlacement::Place(size_t segment, std::span<std::byte> memory, bool reused) {
   absl::Status placed;
-  if (what_ == What::kSpread) placed = numa_.Prefer(memory, nodes_[segment % nodes_.size()]);
-  if (what_ == What::kInterleave) placed = numa_.Interleave(memory, nodes_);
+  switch (what_) {
+    case What::kOneNode:
+      break;
+    case What::kOff:
+    case What::kOwnPolicy:
+      if (reused) placed = numa_.AskNothing(memory);
+      break;
+    case What::kSpread:
+      placed = numa_.Prefer(memory, nodes_[segment % nodes_.size()]);
+      break;
+    case What::kInterleave:
+      placed = numa_.Interleave(memory, nodes_);
+      break;
+  }
   if (!placed.ok()) refused_bytes_ += memory.size();
 }
 

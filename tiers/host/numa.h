@@ -28,6 +28,8 @@ class Numa {
   // those nodes in turn. REQUIRES: a mapping that begins with a page.
   virtual absl::Status Prefer(std::span<std::byte> memory, int node) = 0;
   virtual absl::Status Interleave(std::span<std::byte> memory, const std::vector<int>& nodes) = 0;
+  // Takes back what was asked for this mapping, and for its file by an earlier process.
+  virtual absl::Status AskNothing(std::span<std::byte> memory) = 0;
   // Returns for each of these pages the node where it lies; none: it is not there, or not known.
   virtual std::vector<std::optional<int>> NodesOf(std::span<std::byte* const> pages) const = 0;
 };
@@ -52,9 +54,9 @@ class NumaPlacement {
  public:
   NumaPlacement(Numa* numa, NumaChoice choice);
 
-  // To be called before the segment's memory is taken. If the kernel refuses, the memory lies where
-  // the kernel puts it.
-  void Place(size_t segment, std::span<std::byte> memory);
+  // To be called before the segment's memory is taken. `reused`: an earlier start may have asked.
+  // If the kernel refuses, the memory lies where the kernel puts it.
+  void Place(size_t segment, std::span<std::byte> memory, bool reused);
 
   uint64_t refused_bytes() const { return refused_bytes_; }
   // Returns what was chosen, why, and how many segments lie on which node by their first pages:

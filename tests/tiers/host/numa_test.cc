@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 
 #include "tests/fakes/fake_numa.h"
+#include "tests/tiers/host/in_namespace.h"
+#include "tests/tiers/host/mounted_arena.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
 
@@ -82,6 +84,28 @@ TEST_CASE("nothing is placed on one node, by a policy of the process, or where i
         "NUMA: segments spread over nodes 0,1 (0: 3, 1: 3)");
 }
 
+TEST_CASE("what an earlier start asked for is taken back where nothing is placed any more") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    if (!findings.Expect(room.MountTmpfs("size=16m,mode=0700"), "mount")) return;
+    FakeNuma numa({0, 1});
+    ArenaOptions options = MountOptions(room, 5 * kMiB);
+    options.numa = &numa;
+    const auto start = [&](NumaChoice choice) {
+      options.numa_choice = choice;
+      const size_t before = numa.taken_back();
+      const auto arena = Open(options, findings);
+      if (arena == nullptr) return size_t{99};
+      findings.Expect(arena->stats().numa_refused_bytes == 0, "refused");
+      return numa.taken_back() - before;
+    };
+    findings.Expect(start(NumaChoice::kOff) == 0, "of new files there is nothing");
+    findings.Expect(start(NumaChoice::kSpread) == 0, "placed");
+    findings.Expect(start(NumaChoice::kOff) == 3, "off");
+    numa.has_policy = true;
+    findings.Expect(start(NumaChoice::kAuto) == 3, "the process has a policy");
+  });
+}
+
 TEST_CASE("where the kernel refuses, G2 has its memory all the same, and says so") {
   FakeNuma numa({0, 1});
   numa.refuses = true;
@@ -116,6 +140,7 @@ TEST_CASE("the kernel's nodes: memory comes from where it is asked for") {
     CHECK(numa.NodesOf(page) == std::vector<std::optional<int>>{nodes[i]});
   }
   CHECK(numa.Interleave(arena->SegmentMemory(3), nodes).ok());
+  CHECK(numa.AskNothing(arena->SegmentMemory(3)).ok());
   CHECK_FALSE(numa.Prefer(memory, 1023).ok());
 }
 
