@@ -8,6 +8,7 @@
 #include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
 #include "tiers/base/hmac.h"
+#include "tiers/base/status_macros.h"
 
 namespace kvkeep {
 namespace {
@@ -37,6 +38,7 @@ constexpr size_t kChecksumsTagAt = kMacAt + kMacBytes;
 constexpr size_t kUnitTagsAt = kChecksumsTagAt + sizeof(CipherTag);
 // The layout documented in the header file; changing it means a new format version.
 static_assert(kRootAt == 2176 && kTierAt == 2192 && kExtentsAt == 2240 && kMacAt == 2752);
+static_assert(kClaimBytes == kMacAt);
 static_assert(kChecksumsTagAt == 2784 && kUnitTagsAt == 2800);
 static_assert(kUnitTagsAt + kMaxCipherUnits * sizeof(CipherTag) <= kHeaderBytes);
 static_assert(kMaxPieces % kMaxCipherUnits == 0);
@@ -110,6 +112,40 @@ absl::StatusOr<ImagePlacement> DecodePlacement(ConstHeaderPage page) {
                                  .count = BlockCount(LoadAt<uint64_t>(at + 8))});
   }
   return placement;
+}
+
+// OK: it is a page of a version that is read, and its identity matches its root checksum.
+absl::Status CheckRoot(ConstHeaderPage page) {
+  if (!HasImageMagic(page)) return absl::DataLossError("no image header here");
+  const uint32_t version = VersionOf(page);
+  if (version < kFormerVersion || version > kEncryptedImageFormatVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("image format version ", version,
+                                                      ", this build reads ", kFormerVersion, " to ",
+                                                      kEncryptedImageFormatVersion));
+  }
+  if (HeaderRoot(page) != ComputeRoot(page)) {
+    return absl::DataLossError("image header: identity does not match its root checksum");
+  }
+  return absl::OkStatus();
+}
+
+// Reads what a page says, if it can be.
+absl::StatusOr<ImageClaim> DecodeFields(ConstHeaderPage page) {
+  const std::byte* const at = page.data();
+  ImageClaim claim;
+  claim.id.ns = LoadDigest<NamespaceDigest>(at + kNamespaceAt);
+  claim.id.key = LoadDigest<ChunkKey>(at + kKeyAt);
+  claim.id.part = PartId(LoadAt<uint32_t>(at + kPartAt));
+  claim.shape.payload_bytes = LoadAt<uint32_t>(at + kPayloadBytesAt);
+  claim.shape.tail_bytes = LoadAt<uint32_t>(at + kTailBytesAt);
+  if (!ValidateShape(claim.shape).ok() || LoadAt<uint32_t>(at + 12) != claim.shape.pieces()) {
+    return absl::DataLossError("image header: impossible sizes");
+  }
+  KVKEEP_ASSIGN_OR_RETURN(claim.placement, DecodePlacement(page));
+  if (const char* why = WhyBadExtents(claim.placement.extents, claim.shape.blocks())) {
+    return absl::DataLossError(absl::StrCat("image header: impossible ", why));
+  }
+  return claim;
 }
 
 }  // namespace
@@ -190,51 +226,36 @@ bool HasImageMagic(ConstHeaderPage page) {
 
 Digest128 HeaderRoot(ConstHeaderPage page) { return LoadAt<Digest128>(page.data() + kRootAt); }
 
+absl::StatusOr<ImageClaim> DecodeClaim(ConstHeaderPage page) {
+  KVKEEP_RETURN_IF_ERROR(CheckRoot(page));
+  return DecodeFields(page);
+}
+
 absl::StatusOr<ImageHeader> DecodeHeader(ConstHeaderPage page, const MacKey& mac_key) {
   const std::byte* const at = page.data();
-  if (!HasImageMagic(page)) return absl::DataLossError("no image header here");
-  const uint32_t version = VersionOf(page);
-  if (version < kFormerVersion || version > kEncryptedImageFormatVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("image format version ", version,
-                                                      ", this build reads ", kFormerVersion, " to ",
-                                                      kEncryptedImageFormatVersion));
-  }
-  if (LoadAt<Digest128>(at + kRootAt) != ComputeRoot(page)) {
-    return absl::DataLossError("image header: identity does not match its root checksum");
-  }
+  KVKEEP_RETURN_IF_ERROR(CheckRoot(page));
   const Mac mac = ComputeMac(page, mac_key);
   if (CRYPTO_memcmp(at + kMacAt, mac.data(), mac.size()) != 0) {
     return absl::DataLossError("image header: does not match its MAC");
   }
+  KVKEEP_ASSIGN_OR_RETURN(ImageClaim claim, DecodeFields(page));
 
   ImageHeader header;
   ImageIdentity& identity = header.identity;
-  identity.id.ns = LoadDigest<NamespaceDigest>(at + kNamespaceAt);
-  identity.id.key = LoadDigest<ChunkKey>(at + kKeyAt);
-  identity.id.part = PartId(LoadAt<uint32_t>(at + kPartAt));
-  identity.shape.payload_bytes = LoadAt<uint32_t>(at + kPayloadBytesAt);
-  identity.shape.tail_bytes = LoadAt<uint32_t>(at + kTailBytesAt);
+  identity.id = claim.id;
+  identity.shape = claim.shape;
   identity.created_unix_us = LoadAt<uint64_t>(at + kCreatedAt);
   identity.tail_checksum = LoadAt<uint64_t>(at + kTailChecksumAt);
-  const uint32_t pieces = LoadAt<uint32_t>(at + 12);
-  if (!ValidateShape(identity.shape).ok() || pieces != identity.shape.pieces()) {
-    return absl::DataLossError("image header: impossible sizes");
-  }
-  if (IsEncrypted(version)) {
+  if (IsEncrypted(VersionOf(page))) {
     header.encryption = DecodeEncryption(at, identity.shape);
     if (header.encryption->key_id.is_zero()) {
       return absl::DataLossError("image header: encrypted, but without the id of a key");
     }
   }
-  identity.piece_checksums.resize(pieces);
-  std::memcpy(identity.piece_checksums.data(), at + kPiecesAt, pieces * sizeof(uint64_t));
-
-  absl::StatusOr<ImagePlacement> placement = DecodePlacement(page);
-  if (!placement.ok()) return placement.status();
-  header.placement = *std::move(placement);
-  if (const char* why = WhyBadExtents(header.placement.extents, identity.shape.blocks())) {
-    return absl::DataLossError(absl::StrCat("image header: impossible ", why));
-  }
+  identity.piece_checksums.resize(identity.shape.pieces());
+  std::memcpy(identity.piece_checksums.data(), at + kPiecesAt,
+              identity.piece_checksums.size() * sizeof(uint64_t));
+  header.placement = std::move(claim.placement);
   return header;
 }
 

@@ -140,6 +140,13 @@ struct ImageHeader {
   std::optional<ImageEncryption> encryption;
 };
 
+// What a header page says of its image and of where it lies, without the checksums.
+struct ImageClaim {
+  ChunkId id;
+  ImageShape shape;
+  ImagePlacement placement;
+};
+
 // Returns why these extents cannot hold an image of so many blocks, or null if they can: 1 to
 // kMaxExtents of them, none empty, none over another, no sum or end that wraps.
 const char* WhyBadExtents(const ExtentList& extents, BlockCount blocks);
@@ -160,5 +167,11 @@ Digest128 HeaderRoot(ConstHeaderPage page);
 // Reads a header page that may hold anything. DataLoss when it is not a header of ours or damaged;
 // FailedPrecondition when it is one of another format version.
 absl::StatusOr<ImageHeader> DecodeHeader(ConstHeaderPage page, const MacKey& mac_key);
+
+// Reads the same of a page without its MAC, which takes most of the time. The identity matches the
+// root, so no damage made it. Anybody may have made it, and the placement may be damaged: it is for
+// who decodes the header before the image is read. Looks at the first kClaimBytes of the page.
+inline constexpr size_t kClaimBytes = 2752;
+absl::StatusOr<ImageClaim> DecodeClaim(ConstHeaderPage page);
 
 }  // namespace kvkeep

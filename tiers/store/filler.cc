@@ -200,7 +200,8 @@ void Filler::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> heade
                       header->identity.shape == chunk.shape &&
                       header->placement.tier == Tier::kG2 && !header->encryption &&
                       header->placement.place == deps_.arena->uuid() &&
-                      header->placement.extents == chunk.g2.list();
+                      header->placement.extents == chunk.g2.list() &&
+                      (chunk.detached || chunks_.marks.IsOf(header->placement));
     if (header.ok() && !same) {
       header = absl::DataLossError("the image in memory is of another chunk");
     }

@@ -1,4 +1,5 @@
-// DecodeGuarded: DecodeHeader of a page in the arena that may be broken memory (memory_errors.h).
+// DecodeGuarded, DecodeClaimGuarded: DecodeHeader and DecodeClaim of a page in the arena that may
+// be broken memory (memory_errors.h).
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -17,6 +18,15 @@ inline absl::StatusOr<ImageHeader> DecodeGuarded(ConstHeaderPage page, const Mac
     return absl::DataLossError("the header's memory cannot be read");
   }
   return DecodeHeader(copy, mac_key);
+}
+
+// The same of what needs no MAC.
+inline absl::StatusOr<ImageClaim> DecodeClaimGuarded(ConstHeaderPage page) {
+  std::array<std::byte, kHeaderBytes> copy;
+  if (!GuardedCopy(copy.data(), page.first(kClaimBytes))) {
+    return absl::DataLossError("the header's memory cannot be read");
+  }
+  return DecodeClaim(copy);
 }
 
 }  // namespace kvkeep::store_internal

@@ -13,6 +13,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/extent.h"
+#include "tiers/base/image.h"
 #include "tiers/base/key.h"
 #include "tiers/base/test_point.h"
 
@@ -28,6 +29,11 @@ class LiveMarks {
 
   uint64_t size() const { return marks_.size(); }
   uint64_t at(BlockNumber block) const { return Ref(block).load(std::memory_order_relaxed); }
+  // Returns whether the mark where this image begins is the one that was set for it. REQUIRES: at
+  // least one extent, inside the arena.
+  bool IsOf(const ImagePlacement& image) const {
+    return at(image.extents[0].first) == Of(image.incarnation, image.generation);
+  }
   // REQUIRES: at least one extent, inside the arena.
   void Set(const ExtentList& image, Incarnation incarnation, Generation generation) {
     KVKEEP_CHECK(!image.empty());

@@ -113,17 +113,14 @@ std::vector<Sweeper::FoundImage> Sweeper::LookAtMarks(BlockNumber first, BlockNu
     if (i + 1 < found.size()) PrefetchHeader(found[i + 1].block);
     FoundImage& image = found[i];
     if (!deps_.arena->HasMemory(image.block)) continue;
-    absl::StatusOr<ImageHeader> header = DecodeGuarded(
-        chunks_.HeaderInArena({{image.block, BlockCount(1)}}), deps_.mac_key);  // and its MAC
-    if (!header.ok()) continue;
-    ImagePlacement& placement = header->placement;
-    const uint64_t mark = LiveMarks::Of(placement.incarnation, placement.generation);
+    absl::StatusOr<ImageClaim> claim =
+        DecodeClaimGuarded(chunks_.HeaderInArena({{image.block, BlockCount(1)}}));
+    if (!claim.ok()) continue;
+    ImagePlacement& placement = claim->placement;
     image.is_whole = placement.tier == Tier::kG2 && placement.place == deps_.arena->uuid() &&
-                     placement.extents[0].first == image.block &&
-                     TotalBlocks(placement.extents) == header->identity.shape.blocks() &&
-                     mark == marks.at(image.block);
-    image.id = header->identity.id;
-    image.shape = header->identity.shape;
+                     placement.extents[0].first == image.block && marks.IsOf(placement);
+    image.id = claim->id;
+    image.shape = claim->shape;
     image.generation = placement.generation;
     image.extents = std::move(placement.extents);
   }
@@ -133,7 +130,7 @@ std::vector<Sweeper::FoundImage> Sweeper::LookAtMarks(BlockNumber first, BlockNu
 void Sweeper::PrefetchHeader(BlockNumber block) const {
   if (!deps_.arena->HasMemory(block)) return;
   const HeaderPage page = chunks_.HeaderInArena({{block, BlockCount(1)}});
-  for (size_t at = 0; at < page.size(); at += 64) __builtin_prefetch(page.data() + at);
+  for (size_t at = 0; at < kClaimBytes; at += 64) __builtin_prefetch(page.data() + at);
 }
 
 std::optional<Sweeper::RecoveredImage> Sweeper::Adopt(const FoundImage& image) {

@@ -1,11 +1,11 @@
 // Sweeper: takes over the chunks that an earlier process left in G2, and sees that each is verified
 // before long.
 //
-// At the start each image that is marked (live_marks.h) becomes a chunk: one MAC each, O(marks), on
-// several threads. Clients saw all of that memory and wrote the payloads in it, so it is not
-// searched. The payload is not looked at then; the chunk is kUnverified until it is first wanted,
-// or the sweep comes by. The sweep verifies them, some at once, the most recent first, on threads
-// that nobody waits for. It also forgets what lies on memory that broke.
+// At the start each image that is marked (live_marks.h) becomes a chunk, in O(marks), on several
+// threads. Clients saw all of that memory and wrote the payloads in it, so it is not searched. The
+// header's MAC and the payload are left for later: the chunk is kUnverified until it is wanted, or
+// the sweep comes by. The sweep verifies them, some at once, the most recent first, on threads that
+// nobody waits for. It also forgets what lies on memory that broke.
 //
 // The store's lock protects it.
 #pragma once

@@ -130,6 +130,22 @@ TEST_CASE_METHOD(ImageFixture, "a flipped bit anywhere in the meaningful header 
   }
 }
 
+TEST_CASE_METHOD(ImageFixture, "what a header claims is read without its MAC, its identity whole") {
+  const ImageHeader header = Header(5 * kPieceBytes, 100, 3);
+  auto page = Encode(header, mac_key);
+  std::fill(page.begin() + kClaimBytes, page.end(), std::byte{0xff});
+  const absl::StatusOr<ImageClaim> claim = DecodeClaim(page);
+  REQUIRE(claim.ok());
+  CHECK(claim->id == header.identity.id);
+  CHECK(claim->shape == header.identity.shape);
+  CHECK(claim->placement == header.placement);
+  page[200] ^= std::byte{1};
+  CHECK(absl::IsDataLoss(DecodeClaim(page).status()));
+  page[200] ^= std::byte{1};
+  page[2240 + 8] ^= std::byte{1};  // the extents do not hold it any more
+  CHECK(absl::IsDataLoss(DecodeClaim(page).status()));
+}
+
 TEST_CASE_METHOD(ImageFixture, "a header made with another secret is refused") {
   const auto page = Encode(Header(4096), mac_key);
   MacKey other = mac_key;

@@ -93,7 +93,7 @@ class ChunksWorld final : private ChunkHooks {
   ManualClock clock;
   ManualExecutor executor;
   SeededRandom random{1};
-  MemoryArena arena{BlockCount(8 * kImageBlocks), BlockCount(8 * kImageBlocks)};
+  MemoryArena arena{BlockCount(8 * kImageBlocks), BlockCount(8 * kImageBlocks), true};
   StoreDeps deps{
       .clock = &clock, .random = &random, .arena = &arena, .copy_executor = &executor};
   const Owners owners{options.tenants};

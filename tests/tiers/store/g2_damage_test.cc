@@ -3,8 +3,47 @@
 
 #include "tests/fakes/broken_page.h"
 #include "tests/tiers/store/warm_world.h"
+#include "tiers/base/bytes.h"
 
 namespace kvkeep {
+
+TEST_CASE("an image whose header names blocks that are not its own is given to nobody") {
+  StoreTester s(WarmWorld(false));
+  for (uint64_t i = 0; i < 32; ++i) REQUIRE(s.Put(i) == "stored");  // G2 is full
+  REQUIRE(s.Delete({4, 10}) == 2);
+  REQUIRE(s.Put(100, 3 * kBlockBytes) == "stored");  // in two parts
+  REQUIRE(MarkedBlocks(s)[4] == 8);
+  std::byte* const second = BlocksAt(s, 8).data() + 2240 + 16;
+  REQUIRE(LoadAt<uint64_t>(second) == 20);
+  SECTION("another image's") {
+    StoreAt<uint64_t>(second, 40);
+    s.KillAndStart();
+    CHECK(s.counters().recovery_dropped_g2_chunks == 1);
+    CHECK(s.Get(100) == "damaged");
+    CHECK(s.Get(20) == "miss");
+  }
+  SECTION("nobody's") {
+    REQUIRE(s.Delete({20}) == 1);
+    StoreAt<uint64_t>(second, 40);
+    s.KillAndStart();
+    CHECK(s.counters().recovery_dropped_g2_chunks == 0);
+    CHECK(s.store().snapshot().g2.used_bytes == 62 * kBlockBytes);
+    CHECK(s.Get(100) == "damaged");
+  }
+  SECTION("none of the arena") {
+    StoreAt<uint64_t>(second, 63);
+    s.KillAndStart();
+    CHECK(s.counters().recovery_dropped_g2_chunks == 1);
+  }
+  CHECK(s.Get(100) == "miss");
+  s.store().CheckInvariants();
+  for (const uint64_t name : {0, 3, 5, 9, 11, 19, 21, 30}) CHECK(s.Get(name) == "hit");
+  s.Put(20);
+  CHECK(s.Get(20) == "hit");
+  REQUIRE(s.Put(100, 3 * kBlockBytes) == "stored");
+  CHECK(s.store().snapshot().g2.used_bytes == 64 * kBlockBytes);
+  CHECK(s.counters().g2_evictions == 0);
+}
 
 TEST_CASE("an image whose header became another chunk's after the start is a miss") {
   StoreTester s(WarmWorld(/*with_device=*/false));
@@ -19,6 +58,31 @@ TEST_CASE("an image whose header became another chunk's after the start is a mis
   CHECK(s.Get(1) == "miss");
   CHECK(s.Get(2) == "hit");
   CHECK(s.counters().corrupt_chunks == 1);
+}
+
+TEST_CASE("an image that an earlier one of its key replaced after the start is a miss") {
+  StoreTester s(WarmWorld(/*with_device=*/false));
+  REQUIRE(s.Put(1) == "stored");
+  const uint64_t first = MarkedBlocks(s).at(0);
+  const std::vector<std::byte> earlier(BlocksAt(s, first, 2).begin(), BlocksAt(s, first, 2).end());
+  REQUIRE(s.Delete({1}) == 1);
+  REQUIRE(s.Put(1) == "stored");
+  REQUIRE(MarkedBlocks(s) == std::vector<uint64_t>{first});
+  s.KillAndStart();
+  std::copy(earlier.begin(), earlier.end(), BlocksAt(s, first, 2).begin());
+  CHECK(s.Get(1) == "damaged");  // the mark is another one's
+  CHECK(s.Get(1) == "miss");
+}
+
+TEST_CASE("a chunk that is deleted while it is verified is whole for who reads it") {
+  StoreTester s(WarmWorld(/*with_device=*/false));
+  REQUIRE(s.Put(1) == "stored");
+  s.KillAndStart();
+  ChunkReader reader = s.Pin(1);
+  REQUIRE(s.Delete({1}) == 1);  // and its mark cleared
+  CHECK(s.WaitFor(reader, 0, 1) == "ok");
+  CHECK(s.Bytes(1, reader) == "hit");
+  CHECK(s.Get(1) == "miss");
 }
 
 TEST_CASE("a header that goes bad in memory is no write to G3 and no checksums for a reader") {

@@ -130,7 +130,12 @@ TEST_CASE("a flipped byte anywhere in a recovered image is found, and becomes a 
   const auto [offset, dropped_at_once] =
       GENERATE(table<uint64_t, bool>({{0, true},              // the magic
                                       {200, true},            // a piece's checksum
-                                      {2760, true},           // the MAC
+                                      {2200, true},           // the number of its extents
+                                      {2208, true},           // the arena
+                                      {2224, true},           // the incarnation
+                                      {2248, true},           // an extent's length
+                                      {2300, false},          // what no extent uses
+                                      {2760, false},          // the MAC
                                       {4096, false},          // payload
                                       {4096 + 4999, false},   // its last byte
                                       {9152 + 99, false}}));  // the metadata
