@@ -42,6 +42,9 @@ int CopyThreads(int configured) {
   return std::clamp(cores, 1, kMostCopyThreads);
 }
 
+// One takes about 1 GB/s by TLS; the line of a large machine has more.
+uint32_t G4Threads() { return std::clamp(std::thread::hardware_concurrency() / 8, 1u, 4u); }
+
 // Nothing is served yet, so a start may have all cores. More threads than so take no memory faster.
 int StartThreads() {
   constexpr int kMost = 32;
@@ -149,6 +152,7 @@ absl::Status StorageStack::OpenG4(const StorageOptions& options) {
   KVKEEP_ASSIGN_OR_RETURN(const G4Secrets secrets, ReadFleetKeys(options.fleet_keys));
   G4Options g4 = *options.g4;
   g4.place.writer = identity_.store_uuid.ToHex();
+  g4.place.http_threads = G4Threads();
   absl::StatusOr<std::unique_ptr<G4>> opened = G4::Open(g4, secrets, RealClock(), RealRandom());
   if (!opened.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("g4: ", std::string(opened.status().message())));

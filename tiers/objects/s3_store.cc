@@ -320,6 +320,24 @@ ObjectStoreHealth S3Store::health() const {
   return health;
 }
 
+void S3StoreCounters::Add(const S3StoreCounters& other) {
+  for (size_t verb = 0; verb < kVerbs; ++verb) {
+    for (size_t i = 0; i < answers[verb].size(); ++i) answers[verb][i] += other.answers[verb][i];
+  }
+  using Counter = uint64_t S3StoreCounters::*;
+  using S = S3StoreCounters;
+  for (const Counter counter :
+       {&S::attempts, &S::retries, &S::retries_refused, &S::hedges, &S::hedges_won,
+        &S::resumed_reads, &S::not_asked, &S::throttled, &S::slow, &S::yielded_reads,
+        &S::breaker_opened, &S::renewed, &S::clock_set, &S::plain_puts, &S::refusals_checked,
+        &S::read_bytes, &S::written_bytes}) {
+    this->*counter += other.*counter;
+  }
+  window += other.window;
+  in_flight += other.in_flight;
+  if (clock_skew_seconds == 0) clock_skew_seconds = other.clock_skew_seconds;
+}
+
 S3StoreCounters S3Store::counters() const {
   MutexLock lock(&mu_);
   return shown_;

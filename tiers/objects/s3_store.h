@@ -82,6 +82,7 @@ struct S3StoreCounters {
   uint64_t read_bytes = 0, written_bytes = 0;
   uint32_t window = 0, in_flight = 0;  // now, of all endpoints
   int64_t clock_skew_seconds = 0;      // the server's clock before ours, by its last answer
+  void Add(const S3StoreCounters& other);  // another store's; the skew where this has none
 };
 
 class S3Store final : public ObjectStore {

@@ -53,6 +53,18 @@ absl::StatusOr<KeySet> DeriveKeySet(const std::string& fleet_name, const G4Secre
   return set;
 }
 
+std::optional<S3StoreCounters> CountersOf(const std::vector<const S3Store*>& stores) {
+  std::optional<S3StoreCounters> all;
+  for (const S3Store* const store : stores) {
+    if (all.has_value()) {
+      all->Add(store->counters());
+    } else {
+      all = store->counters();
+    }
+  }
+  return all;
+}
+
 constexpr char kNoEpoch[] = "EpochNotRead";
 
 }  // namespace
@@ -138,7 +150,7 @@ G4Snapshot G4::snapshot() const {
           .checks = watch_->counters(),
           .epoch = epoch_->number(),
           .epochs = epoch_->counters(),
-          .requests = place_.s3 == nullptr ? std::nullopt : std::optional(place_.s3->counters()),
+          .requests = CountersOf(place_.s3),
           .keys = place_.credentials == nullptr ? std::nullopt
                                                 : std::optional(place_.credentials->counters()),
           .directory = place_.shared == nullptr ? std::nullopt

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tiers/base/clock.h"
 #include "tiers/base/executor.h"
@@ -33,6 +34,9 @@ struct ObjectPlace {
   std::string writer;            // owner of its new files; empty: nobody
   S3KeyOptions keys;             // of a bucket
   CurlEngineOptions http;        // likewise
+  // At most so many threads share out its connections, if there are 16 for each. One takes about
+  // 1 GB/s by TLS.
+  uint32_t http_threads = 1;
   std::chrono::milliseconds keys_within{5000};  // how long opening waits for them
   int directory_threads = 4;     // each waits for the file system
   std::chrono::milliseconds longest_directory_request{60'000};
@@ -43,7 +47,7 @@ struct OpenedPlace {
   std::string where;  // for people: the bucket's address or the directory
   std::unique_ptr<ThreadPool> directory_pool;
   std::unique_ptr<S3Credentials> credentials;  // of a bucket; its owner calls Tick
-  const S3Store* s3 = nullptr;                 // `store`, if it is a bucket's
+  std::vector<const S3Store*> s3;              // of `store`, if it is a bucket's
   const DirectoryStore* shared = nullptr;      // `store`, if it is a directory's
   std::unique_ptr<ObjectStore> store;
 };

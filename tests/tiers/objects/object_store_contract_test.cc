@@ -12,6 +12,7 @@
 #include "tiers/base/crc32c.h"
 #include "tiers/objects/curl_engine.h"
 #include "tiers/objects/directory_store.h"
+#include "tiers/objects/spread_store.h"
 
 namespace kvkeep {
 namespace {
@@ -42,10 +43,15 @@ class ObjectWorld {
           std::make_unique<SetKeySource>(std::make_shared<std::string>("secret")), RealClock(),
           RealRandom());
       credentials_->Tick();
-      store_ = std::make_unique<S3Store>(
-          S3Urls::Make({.endpoints = {server_->url("")}, .bucket = "bucket"}).value(),
-          S3StoreOptions{}, CurlEngine::Make({}, RealClock()).value(), credentials_.get(),
-          RealClock(), RealRandom());
+      const size_t stores = kind == "bucket by three threads" ? 3 : 1;
+      std::vector<std::unique_ptr<ObjectStore>> all;
+      for (size_t i = 0; i < stores; ++i) {
+        all.push_back(std::make_unique<S3Store>(
+            S3Urls::Make({.endpoints = {server_->url("")}, .bucket = "bucket"}).value(),
+            S3StoreOptions{}, CurlEngine::Make({}, RealClock()).value(), credentials_.get(),
+            RealClock(), RealRandom()));
+      }
+      store_ = stores == 1 ? std::move(all.front()) : std::make_unique<SpreadStore>(std::move(all));
     }
   }
 
@@ -138,7 +144,8 @@ std::string Pattern(size_t bytes, uint64_t seed) {
 }
 
 #define EVERY_KIND_OF_STORE() \
-  GENERATE(as<std::string>{}, "memory", "directory", "bucket", "bucket behind sockets")
+  GENERATE(as<std::string>{}, "memory", "directory", "bucket", "bucket behind sockets", \
+           "bucket by three threads")
 
 }  // namespace
 

@@ -74,6 +74,41 @@ TEST_CASE("as many requests go to a bucket at a time as there may be connections
   CHECK((*opened)->snapshot().requests->window == 5);
 }
 
+TEST_CASE("a bucket's connections are shared out among threads, where there are enough") {
+  const ScratchDir keys;
+  const std::string file = absl::StrCat(keys.path(), "/keys");
+  std::ofstream(file) << "ID\nsecret\n";
+  REQUIRE(chmod(file.c_str(), 0600) == 0);
+  ObjectPlace place{.bucket = {.endpoints = {"http://127.0.0.1:9"}, .bucket = "bucket"},
+                    .keys = {.file = file}};
+  const auto threads_of = [&](uint32_t connections, uint32_t threads) {
+    place.http.connections = connections;
+    place.http_threads = threads;
+    const OpenedPlace opened = OpenObjectPlace(place, RealClock(), RealRandom()).value();
+    return opened.s3.size();
+  };
+  CHECK(threads_of(15, 4) == 1);
+  CHECK(threads_of(35, 4) == 2);
+  CHECK(threads_of(64, 4) == 4);
+  CHECK(threads_of(1024, 4) == 4);
+  CHECK(threads_of(64, 1) == 1);
+  CHECK(threads_of(64, 0) == 1);
+}
+
+TEST_CASE("counters of several stores of a bucket are added up") {
+  S3StoreCounters one{.attempts = 1, .read_bytes = 10, .window = 4};
+  one.answers[1][2] = 3;
+  S3StoreCounters other{.retries = 2, .read_bytes = 5, .window = 5, .clock_skew_seconds = -7};
+  other.answers[1][2] = 4;
+  one.Add(other);
+  CHECK(one.attempts == 1);
+  CHECK(one.retries == 2);
+  CHECK(one.read_bytes == 15);
+  CHECK(one.window == 9);
+  CHECK(one.answers[1][2] == 7);
+  CHECK(one.clock_skew_seconds == -7);
+}
+
 TEST_CASE("two keys of G4 that are the same are refused, by their names") {
   G4InDirectory g4;
   const auto said = [&g4] { return std::string(g4.Open().status().message()); };
