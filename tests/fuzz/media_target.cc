@@ -45,22 +45,29 @@ Block TakeBlock(InputReader& input) {
   return block;
 }
 
-void CheckImageHeader(Block page, bool make_right) {
-  if (make_right) MakeHeaderRight(page, kKey);
-  const absl::StatusOr<ImageHeader> header = DecodeHeader(page, kKey);
-  if (!header.ok()) return;
-  const ImageShape& shape = header->identity.shape;
+// All of an image lies somewhere, once.
+void CheckPlaced(const ImageShape& shape, const ExtentList& extents) {
   KVKEEP_CHECK(ValidateShape(shape).ok());
-  KVKEEP_CHECK(header->identity.piece_checksums.size() == shape.pieces());
-  // All of the image lies somewhere, once.
   uint64_t found = 0;
-  for (const Extent& extent : header->placement.extents) {
+  for (const Extent& extent : extents) {
     KVKEEP_CHECK(extent.end() > extent.first.value());
     KVKEEP_CHECK(extent.count.value() <= shape.blocks().value() - found);
     found += extent.count.value();
   }
   KVKEEP_CHECK(found == shape.blocks().value());
-  LocateInImage(header->placement.extents, shape.used_bytes() - 1, 1);
+  LocateInImage(extents, shape.used_bytes() - 1, 1);
+}
+
+void CheckImageHeader(Block page, bool make_right) {
+  if (make_right) MakeHeaderRight(page, kKey);
+  const absl::StatusOr<ImageClaim> claim = DecodeClaim(page);  // a start believes it for a while
+  if (claim.ok()) CheckPlaced(claim->shape, claim->placement.extents);
+  const absl::StatusOr<ImageHeader> header = DecodeHeader(page, kKey);
+  if (!header.ok()) return;
+  const ImageShape& shape = header->identity.shape;
+  KVKEEP_CHECK(claim.ok() && claim->id == header->identity.id && claim->shape == shape);
+  KVKEEP_CHECK(claim->placement == header->placement);
+  KVKEEP_CHECK(header->identity.piece_checksums.size() == shape.pieces());
   Block again;
   EncodeHeader(*header, kKey, again);
   const absl::StatusOr<ImageHeader> read = DecodeHeader(again, kKey);
