@@ -95,7 +95,7 @@ void Confirmer::OnRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::Sta
     chunk->g3_reading = false;
     detached = chunk->detached;
     if (chunk->in_g3_policy) tiers_.policy(*chunk).Unpark(slot);
-    if (status.ok()) status = tier.CheckHeader(header, *chunk);
+    if (status.ok()) status = tier.CheckHeader(header, tier.Expect(*chunk));
     if (status.ok() && header.encryption.has_value() &&
         verifier_.KeyOf(*header.encryption) == nullptr) {
       keyless = true;

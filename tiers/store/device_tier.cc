@@ -82,9 +82,10 @@ ImagePlacement DeviceTier::PlacementOf(const Chunk& chunk) const {
           .extents = chunk.g3};
 }
 
-absl::Status DeviceTier::CheckHeader(const ImageHeader& header, const Chunk& chunk) const {
-  if (header.identity.id == chunk.id && header.identity.shape == chunk.shape &&
-      header.placement == PlacementOf(chunk)) {
+absl::Status DeviceTier::CheckHeader(const ImageHeader& header,
+                                     const ExpectedHeader& expected) const {
+  if (header.identity.id == expected.id && header.identity.shape == expected.shape &&
+      header.placement == expected.placement) {
     return absl::OkStatus();
   }
   return absl::DataLossError("the image on the device is of another chunk or placement");

@@ -51,7 +51,8 @@ struct DeviceTier final : LowerTier {
   // ---- LowerTier
   void Read(ImageRead read) override;
   void Write(ImageWrite write) override;
-  absl::Status CheckHeader(const ImageHeader& header, const Chunk& chunk) const override;
+  absl::Status CheckHeader(const ImageHeader& header,
+                           const ExpectedHeader& expected) const override;
   void NoteBad(const ChunkId&) override {}  // its record goes with the chunk
   bool has_records() const override { return true; }
   ImagePlacement PlacementOf(const Chunk& chunk) const override;

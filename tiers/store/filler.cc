@@ -121,7 +121,7 @@ void Filler::PumpReads(LowerTier& from) {
 
 void Filler::BeginReads(LowerTier& from, Promotion& promotion) {
   const Chunk& chunk = chunks_.table.at(promotion.slot());
-  promotion.BeginReads();
+  promotion.BeginReads(from.Expect(chunk));
   const HeaderPage page = promotion.header_page().span();
   if (!promotion.header_page().ok()) {  // then nothing is read, and the chunk stays what it is
     ++chunks_.counters.allocation_failures;
@@ -155,14 +155,11 @@ void Filler::OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status st
       status = decoded.status();
     }
   }
-  {
-    Section section(&chunks_);
-    Chunk& chunk = chunks_.table.at(promotion.slot());
-    const bool believed =
-        Planted(Canary::kHeaderBelieved) && status.ok() && header->identity.shape == chunk.shape;
-    if (status.ok() && !believed) status = from.CheckHeader(*header, chunk);
-    if (status.ok()) status = cipher.status();
-  }
+  const ExpectedHeader& expected = promotion.expected();
+  const bool believed =
+      Planted(Canary::kHeaderBelieved) && status.ok() && header->identity.shape == expected.shape;
+  if (status.ok() && !believed) status = from.CheckHeader(*header, expected);
+  if (status.ok()) status = cipher.status();
   GoOn(promotion, status.ok() ? promotion.OnHeader(std::move(header), *std::move(cipher))
                               : promotion.OnHeaderFailed(std::move(status), !io_ok));
 }

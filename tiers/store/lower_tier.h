@@ -5,10 +5,10 @@
 //   DeviceTier  one device of G3: space, records, syncs   device_tier.h
 //   RemoteTier  what lies beyond the node: neither space nor records here   remote_tier.h
 //
-// The store calls Read and Write without the lock, NoteHeard with it or without, the others under
-// it.
-// Read and Write return at once. Afterwards they report every byte once, failed bytes too, on any
-// thread, never inside the call. Until then the memory that they were given stays as it is.
+// The store calls Read, Write and CheckHeader without the lock, NoteHeard with it or without, the
+// others under it. Read and Write return at once. Afterwards they report every byte once, failed
+// bytes too, on any thread, never inside the call. Until then the memory that they were given stays
+// as it is.
 #pragma once
 
 #include <absl/status/status.h>
@@ -27,6 +27,13 @@
 namespace kvkeep::store_internal {
 
 class Promotion;
+
+// What the header of a chunk's image in a tier has to say.
+struct ExpectedHeader {
+  ChunkId id;
+  ImageShape shape;
+  ImagePlacement placement;
+};
 
 // Gets the outcomes of a read. The promotion that the read is for lives until all bytes of the read
 // are reported.
@@ -79,8 +86,12 @@ class LowerTier {
   virtual void Read(ImageRead read) = 0;
   virtual void Write(ImageWrite write) = 0;
 
-  // Whether this is the header of the chunk's image in this tier. DataLoss: it is not.
-  virtual absl::Status CheckHeader(const ImageHeader& header, const Chunk& chunk) const = 0;
+  // Whether this is the header of an image in this tier that was expected. DataLoss: it is not.
+  virtual absl::Status CheckHeader(const ImageHeader& header,
+                                   const ExpectedHeader& expected) const = 0;
+  ExpectedHeader Expect(const Chunk& chunk) const {
+    return {chunk.id, chunk.shape, PlacementOf(chunk)};
+  }
   // The image read for this chunk was damaged, or another chunk's.
   virtual void NoteBad(const ChunkId& id) = 0;
   // Whether the store keeps a record of each chunk there. If so, a chunk's extents stay while it is

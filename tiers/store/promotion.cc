@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "tiers/base/check.h"
-#include "tiers/store/lower_tier.h"
 
 namespace kvkeep::store_internal {
 
@@ -28,9 +27,10 @@ std::unique_ptr<Promotion> Promotion::InPlace(ChunkSlot slot, const ImageShape& 
   return std::make_unique<Promotion>(nullptr, ReadQueue::Requester{}, slot, shape, std::move(to));
 }
 
-void Promotion::BeginReads() {
+void Promotion::BeginReads(ExpectedHeader expected) {
   KVKEEP_CHECK(waits_);
   waits_ = false;
+  expected_ = std::move(expected);
   MutexLock lock(&mu_);
   KVKEEP_CHECK(outstanding_ == 0);
   ++outstanding_;  // the header

@@ -28,12 +28,11 @@
 #include "tiers/base/mutex.h"
 #include "tiers/crypt/image_cipher.h"
 #include "tiers/store/aligned_page.h"
+#include "tiers/store/lower_tier.h"
 #include "tiers/store/piece_waiters.h"
 #include "tiers/store/read_queue.h"
 
 namespace kvkeep::store_internal {
-
-class LowerTier;
 
 class Promotion {
  public:
@@ -87,7 +86,8 @@ class Promotion {
   // It waits for its turn until BeginReads. If there is no memory for the header, the read ends
   // there. Both under the store's lock.
   bool waits() const { return waits_; }
-  void BeginReads();
+  void BeginReads(ExpectedHeader expected);
+  const ExpectedHeader& expected() const { return expected_; }  // from then on
   AlignedPage& header_page() { return header_page_; }
   // The header came, with its cipher if it is encrypted; or it failed (`io`: the tier did). From
   // then on the header's page is not outstanding. Not under the store's lock: there may be much to
@@ -147,6 +147,7 @@ class Promotion {
   bool waits_;
   std::atomic<bool> hurried_ = true;
   AlignedPage header_page_;
+  ExpectedHeader expected_;
   // Set once, before anything is verified.
   std::optional<std::chrono::seconds> age_;
   std::unique_ptr<ImageHeader> header_;  // once read and checked

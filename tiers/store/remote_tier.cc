@@ -52,8 +52,9 @@ void RemoteTier::Write(ImageWrite write) {
 
 // One image under a name is as good as another, so incarnation and generation are compared with
 // nothing.
-absl::Status RemoteTier::CheckHeader(const ImageHeader& header, const Chunk& chunk) const {
-  const bool of_it = header.identity.id == chunk.id || Planted(Canary::kIdentityUnchecked);
+absl::Status RemoteTier::CheckHeader(const ImageHeader& header,
+                                     const ExpectedHeader& expected) const {
+  const bool of_it = header.identity.id == expected.id || Planted(Canary::kIdentityUnchecked);
   if (!of_it || header.placement.tier != Tier::kG4 ||
       header.placement.place != source_.place()) {
     return absl::DataLossError("the image beyond the node is of another chunk or place");
@@ -62,7 +63,7 @@ absl::Status RemoteTier::CheckHeader(const ImageHeader& header, const Chunk& chu
   if (!header.encryption.has_value()) {
     return absl::DataLossError("the image beyond the node is not encrypted");
   }
-  if (header.identity.shape == chunk.shape) return absl::OkStatus();
+  if (header.identity.shape == expected.shape) return absl::OkStatus();
   // It is whole as far as anybody knows, and does not fit into what was taken for it.
   return absl::UnavailableError("the image beyond the node is another one than was found");
 }

@@ -47,7 +47,8 @@ class RemoteTier final : public LowerTier {
   // ---- LowerTier
   void Read(ImageRead read) override;
   void Write(ImageWrite write) override;
-  absl::Status CheckHeader(const ImageHeader& header, const Chunk& chunk) const override;
+  absl::Status CheckHeader(const ImageHeader& header,
+                           const ExpectedHeader& expected) const override;
   void NoteBad(const ChunkId& id) override;
   bool has_records() const override { return false; }
   ImagePlacement PlacementOf(const Chunk& chunk) const override;

@@ -29,7 +29,7 @@ class OneImageTier final : public LowerTier {
     read.sink->OnPieceRead(*read.promotion, 0, kBlockBytes, piece);
   }
   void Write(ImageWrite) override {}
-  absl::Status CheckHeader(const ImageHeader&, const Chunk&) const override {
+  absl::Status CheckHeader(const ImageHeader&, const ExpectedHeader&) const override {
     return absl::OkStatus();
   }
   void NoteBad(const ChunkId&) override { ++bad; }

@@ -15,7 +15,7 @@ class SomeTier final : public LowerTier {
   SomeTier() : LowerTier(0, {}, kMiB) {}
   void Read(ImageRead) override {}
   void Write(ImageWrite) override {}
-  absl::Status CheckHeader(const ImageHeader&, const Chunk&) const override { return {}; }
+  absl::Status CheckHeader(const ImageHeader&, const ExpectedHeader&) const override { return {}; }
   void NoteBad(const ChunkId&) override {}
   bool has_records() const override { return true; }
   ImagePlacement PlacementOf(const Chunk&) const override { return {}; }
@@ -40,7 +40,7 @@ struct Rig {
   explicit Rig(const ImageShape& shape = kThreePieces)
       : promotion(&tier, {}, ChunkSlot(7), shape,
                   {Extent{BlockNumber(5), shape.blocks()}}) {
-    promotion.BeginReads();
+    promotion.BeginReads({});
   }
   uint64_t BytesOf(size_t piece) const {
     return piece + 1 < promotion.pieces()
