@@ -21,28 +21,21 @@ Filler::Filler(Chunks* chunks, const ImageVerifier* verifier, const StoreDeps& d
 
 // ---- who waits
 
-void Filler::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback ready) {
-  Section section(&chunks_);
-  const Chunk& chunk = chunks_.table.at(slot);
-  KVKEEP_CHECK(chunk.pins > 0);
-  KVKEEP_CHECK(first <= chunk.shape.pieces() && count <= chunk.shape.pieces() - first);
-  if (chunk.resident()) {
-    chunks_.CallLater(std::move(ready), absl::OkStatus());
-    return;
-  }
-  if (chunk.failed()) {
-    chunks_.CallLater(std::move(ready),
-                      chunk.g2_state == G2State::kAway
-                          ? absl::UnavailableError("the chunk could not be read")
-                          : absl::DataLossError("the chunk was damaged on its device"));
-    return;
-  }
-  chunks_.Count(static_cast<uint32_t>(work::kLook * count));
-  Promotion& promotion = *promotions_.at(slot);
+std::shared_ptr<Promotion> Filler::Share(ChunkSlot slot) const {
+  if (chunks_.table.at(slot).resident()) return nullptr;
+  const auto found = promotions_.find(slot);
+  KVKEEP_CHECK(found != promotions_.end() && chunks_.table.at(slot).pins > 0);
+  return found->second;
+}
+
+void Filler::WhenReady(Promotion& promotion, size_t first, size_t count,
+                       StatusCallback ready) const {
+  KVKEEP_CHECK(first <= promotion.pieces() && count <= promotion.pieces() - first);
   promotion.Hurry();
-  const bool late = promotion.promised() <= deps_.clock->Now();
-  Await(promotion, {first, first + count}, std::move(ready),
-        late ? Promotion::Patience::kNone : Promotion::Patience::kAsPromised);
+  std::optional<absl::Status> known =
+      promotion.Await({first, first + count}, Promotion::Patience::kAsPromised,
+                      deps_.clock->Now(), ready);
+  if (known.has_value()) std::move(ready)(*std::move(known));
 }
 
 void Filler::Hurry(ChunkSlot slot) {
@@ -50,25 +43,19 @@ void Filler::Hurry(ChunkSlot slot) {
   if (found != promotions_.end()) found->second->Hurry();
 }
 
-void Filler::Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready,
-                   Promotion::Patience patience) {
-  std::optional<absl::Status> known = promotion.Await(pieces, patience, ready);
+void Filler::AwaitAll(Promotion& promotion, StatusCallback ready) {
+  std::optional<absl::Status> known =
+      promotion.Await({0, promotion.pieces()}, Promotion::Patience::kToTheEnd,
+                      deps_.clock->Now(), ready);
   if (known.has_value()) chunks_.CallLater(std::move(ready), *std::move(known));
 }
 
-void Filler::AwaitAll(Promotion& promotion, StatusCallback ready) {
-  Await(promotion, {0, promotion.pieces()}, std::move(ready), Promotion::Patience::kToTheEnd);
-}
-
-std::vector<uint64_t> Filler::PieceChecksums(ChunkSlot slot, const ExtentList& extents) {
-  {
-    Section section(&chunks_);
-    if (const Promotion* const promotion = Find(slot); promotion != nullptr) {
-      KVKEEP_CHECK(promotion->header() != nullptr);
-      return promotion->header()->identity.piece_checksums;
-    }
-    // Its header was never written: that page holds what lay there before, perhaps a valid header.
-    if (chunks_.table.at(slot).failed()) return {};
+std::vector<uint64_t> Filler::PieceChecksums(const Promotion* promotion,
+                                             const ExtentList& extents) const {
+  if (promotion != nullptr) {
+    KVKEEP_CHECK(promotion->header() != nullptr);
+    if (!promotion->failure().status.ok()) return {};
+    return promotion->header()->identity.piece_checksums;
   }
   // Resident: the arena's header page is final. A damaged one (DRAM) yields no checksums.
   absl::StatusOr<ImageHeader> header = DecodeGuarded(chunks_.HeaderInArena(extents), deps_.mac_key);
@@ -96,7 +83,7 @@ void Filler::Start(LowerTier& from, const ReadQueue::Requester& requester, Chunk
   KVKEEP_CHECK(chunk.g2_state == G2State::kReading && !chunk.detached);
   KVKEEP_CHECK(!from.has_records() || (chunk.g3_state == G3State::kStored && !chunk.g3_reading));
   auto promotion =
-      std::make_unique<Promotion>(&from, requester, slot, chunk.shape, chunk.g2, deadline);
+      std::make_shared<Promotion>(&from, requester, slot, chunk.shape, chunk.g2, deadline);
   if (requester.session == SessionToken{}) promotion->SetUnhurried();  // the store asks, for itself
   from.reads.Ask(requester, slot, promotion->bytes(), deps_.clock->Now());
   KVKEEP_CHECK(promotions_.emplace(slot, std::move(promotion)).second);
@@ -174,7 +161,7 @@ void Filler::OnPieceRead(Promotion& promotion, size_t piece, uint64_t bytes, abs
 void Filler::VerifyInPlace(ChunkSlot slot, bool hurried) {
   Change chunk(&chunks_, slot);
   KVKEEP_CHECK(chunk->g2_state == G2State::kUnverified);
-  auto promotion = Promotion::InPlace(slot, chunk->shape, chunk->g2);
+  std::shared_ptr<Promotion> promotion = Promotion::InPlace(slot, chunk->shape, chunk->g2);
   if (!hurried) promotion->SetUnhurried();
   Executor& executor = ExecutorFor(*promotion);
   KVKEEP_CHECK(promotions_.emplace(slot, std::move(promotion)).second);

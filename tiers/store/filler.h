@@ -5,9 +5,9 @@
 // together with the payload; pieces wait for it to be verified against, and are ready one by one.
 // The arena's own header is written last, when every piece is good.
 //
-// Owns the promotions. What an outcome means for the chunk's other copies its host decides. The
-// store's lock protects it, with one exception: the outcome of one piece takes the promotion's lock
-// alone.
+// Owns the promotions, and shares them with readers. What an outcome means for the chunk's other
+// copies its host decides. The store's lock protects it, with one exception: the outcome of a
+// header or of one piece, and who waits for it, take the promotion's lock alone.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -67,11 +67,13 @@ class Filler final : public Promotions, private ReadSink {
   // Starts the reads that may start now. Called by the tier's pump, too.
   void PumpReads(LowerTier& from) STORE_LOCKED;
 
-  // For readers; they have the chunk pinned. Calls `ready` when those pieces may be read, or never
+  // For a reader that pins the chunk: what its bytes come by. Null: the chunk is resident.
+  std::shared_ptr<Promotion> Share(ChunkSlot slot) const STORE_LOCKED;
+  // For readers, without the store's lock. Calls `ready` when those pieces may be read, or never
   // can be: DataLoss, or Unavailable.
-  void WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback ready);
-  // The checksums of its pieces; empty when they cannot be read.
-  std::vector<uint64_t> PieceChecksums(ChunkSlot slot, const ExtentList& extents);
+  void WhenReady(Promotion& promotion, size_t first, size_t count, StatusCallback ready) const;
+  // The checksums of its pieces; empty when they cannot be read. `promotion`: as Share.
+  std::vector<uint64_t> PieceChecksums(const Promotion* promotion, const ExtentList& extents) const;
 
   size_t size() const STORE_LOCKED { return promotions_.size(); }
 
@@ -87,8 +89,6 @@ class Filler final : public Promotions, private ReadSink {
     return promotion.hurried() ? *deps_.copy_executor : *deps_.background();
   }
   void WriteArenaHeader(Promotion& promotion);
-  void Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready,
-             Promotion::Patience patience) STORE_LOCKED;
   LowerTier& EndReading(ChunkSlot slot, bool good) STORE_LOCKED;
   void FinishPromotion(Promotion& promotion, Generation generation);
   void EndFailedPromotion(const Promotion& promotion, Promotion::Next end);
@@ -101,7 +101,7 @@ class Filler final : public Promotions, private ReadSink {
   const StoreDeps& deps_;
   Host& host_;
   // A tree: a hash map that grows moves all of its entries under the lock.
-  absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ STORE_GUARDED;
+  absl::btree_map<ChunkSlot, std::shared_ptr<Promotion>> promotions_ STORE_GUARDED;
 };
 
 }  // namespace kvkeep::store_internal

@@ -19,7 +19,7 @@ ChunkReader& ChunkReader::operator=(ChunkReader&& other) noexcept {
   reads_ = std::exchange(other.reads_, nullptr);
   slot_ = other.slot_;
   lent_ = other.lent_;
-  resident_ = std::exchange(other.resident_, false);
+  promotion_ = std::move(other.promotion_);
   shape_ = other.shape_;
   extents_ = std::move(other.extents_);
   return *this;
@@ -32,8 +32,10 @@ ChunkReader::~ChunkReader() {
 void ChunkReader::WhenReady(size_t first, size_t count,
                             absl::AnyInvocable<void(absl::Status) &&> ready) {
   KVKEEP_CHECK(first <= shape_.pieces() && count <= shape_.pieces() - first);
-  if (resident_) return std::move(ready)(absl::OkStatus());
-  reads_->filler().WhenReady(ChunkSlot(slot_), first, count, std::move(ready));
+  if (promotion_ == nullptr) return std::move(ready)(absl::OkStatus());
+  // Told that all is ready, the caller may end this reader.
+  const std::shared_ptr<store_internal::Promotion> promotion = promotion_;
+  reads_->filler().WhenReady(*promotion, first, count, std::move(ready));
 }
 
 std::span<const std::byte> ChunkReader::Payload(uint64_t offset, uint64_t bytes) const {
@@ -42,7 +44,7 @@ std::span<const std::byte> ChunkReader::Payload(uint64_t offset, uint64_t bytes)
 }
 
 std::vector<uint64_t> ChunkReader::PieceChecksums() const {
-  return reads_->filler().PieceChecksums(ChunkSlot(slot_), extents_);
+  return reads_->filler().PieceChecksums(promotion_.get(), extents_);
 }
 
 std::string ChunkReader::Metadata() const {

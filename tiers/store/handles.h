@@ -7,6 +7,7 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ namespace kvkeep {
 class Store;
 namespace store_internal {
 class PutCalls;
+class Promotion;
 class Reads;
 class MetadataReads;
 }
@@ -58,7 +60,8 @@ class ChunkReader {
   store_internal::Reads* reads_ = nullptr;
   uint32_t slot_ = 0;
   bool lent_ = false;      // to another tenant than the chunk's
-  bool resident_ = false;  // it was when it was pinned, and so it stays
+  // What its bytes come by. Null: it was resident when it was pinned, and so it stays.
+  std::shared_ptr<store_internal::Promotion> promotion_;
   ImageShape shape_;
   ExtentList extents_;
 };

@@ -75,6 +75,7 @@ void MetadataReads::ReadMetadata(const ChunkId& id, Callback done) {
     reader->slot_ = slot.value();
     reader->shape_ = chunk.shape;
     reader->extents_ = chunk.g2;
+    reader->promotion_ = reads_.filler().Share(slot);
     return chunks_.Later([reader, done = std::move(done)]() mutable {
       reader->WhenReady(reader->shape().pieces() - 1, 1,
                         [reader, done = std::move(done)](absl::Status status) mutable {

@@ -162,13 +162,25 @@ bool Promotion::AreReady(const Pieces& pieces) const {
   return std::all_of(at(pieces.first), at(pieces.end), [](const Piece& one) { return one.ready; });
 }
 
+MonotonicTime Promotion::promised() const {
+  MutexLock lock(&mu_);
+  return promised_;
+}
+
+void Promotion::Promise(MonotonicTime until) {
+  MutexLock lock(&mu_);
+  promised_ = until;
+  told_late_ = false;
+}
+
 std::optional<absl::Status> Promotion::Await(const Pieces& pieces, Patience patience,
-                                             PieceWaiters::Callback& ready) {
+                                             MonotonicTime now, PieceWaiters::Callback& ready) {
   KVKEEP_CHECK(pieces.first <= pieces.end && pieces.end <= pieces_.size());
   MutexLock lock(&mu_);
   if (AreReady(pieces)) return absl::OkStatus();
   if (!failure_.status.ok()) return told_failure();
-  if (patience == Patience::kNone) return absl::UnavailableError("the chunk is late");
+  const bool late = told_late_ || promised_ <= now;
+  if (late && patience == Patience::kAsPromised) return absl::UnavailableError("the chunk is late");
   waiters_.Add(
       pieces.first, pieces.end, patience == Patience::kToTheEnd,
       [this](size_t piece) { return IsReady(piece); }, std::move(ready));
@@ -177,6 +189,7 @@ std::optional<absl::Status> Promotion::Await(const Pieces& pieces, Patience pati
 
 Promotion::Callbacks Promotion::TakeImpatient() {
   MutexLock lock(&mu_);
+  told_late_ = true;
   return waiters_.TakeImpatient();
 }
 

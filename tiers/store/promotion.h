@@ -9,9 +9,10 @@
 // touches it after the read or verification that it had outstanding has ended.
 //
 // Thread-safe by a lock of its own. The outcome of a piece takes this lock and not the store's, so
-// an image of many pieces takes the store's lock as often as an image of one. Filler owns
-// promotions, and creates, finds and ends them under the store's lock. That lock may be held when
-// this one is taken, never the other way round.
+// an image of many pieces takes the store's lock as often as an image of one. Filler creates, finds
+// and ends promotions under the store's lock. That lock may be held when this one is taken, never
+// the other way round. Readers share a promotion with Filler, so they wait without the store's
+// lock, and it may outlive its end.
 #pragma once
 
 #include <absl/status/status.h>
@@ -76,9 +77,9 @@ class Promotion {
   ChunkSlot slot() const { return slot_; }
   const ExtentList& to() const { return to_; }
   MonotonicTime deadline() const { return deadline_; }
-  // When who waits is told that it is late, while it goes on; max(): never. Under the store's lock.
-  MonotonicTime promised() const { return promised_; }
-  void Promise(MonotonicTime until) { promised_ = until; }
+  // When who waits is told that it is late, while it goes on; max(): never.
+  MonotonicTime promised() const;
+  void Promise(MonotonicTime until);
   uint64_t bytes() const { return shape_.blocks().value() * kBlockBytes; }
   size_t pieces() const { return shape_.pieces(); }
 
@@ -117,11 +118,12 @@ class Promotion {
   Failure failure() const;
 
   // Waits for all of those pieces; with the last piece, for the header in the arena as well. None:
-  // it has taken the callback. Else the outcome, and the callback is still the caller's.
-  enum class Patience : uint8_t { kToTheEnd, kAsPromised, kNone };
-  std::optional<absl::Status> Await(const Pieces& pieces, Patience patience,
+  // it has taken the callback. Else the outcome, and the callback is still the caller's. May be
+  // called when all has ended, by who shares it.
+  enum class Patience : uint8_t { kToTheEnd, kAsPromised };
+  std::optional<absl::Status> Await(const Pieces& pieces, Patience patience, MonotonicTime now,
                                     PieceWaiters::Callback& ready);
-  // The callbacks that wait as long as is promised.
+  // The callbacks that wait as long as is promised. Until another Promise nobody waits so.
   Callbacks TakeImpatient();
 
  private:
@@ -143,7 +145,6 @@ class Promotion {
   const ImageShape shape_;
   const ExtentList to_;
   const MonotonicTime deadline_;
-  MonotonicTime promised_ = MonotonicTime::max();
   bool waits_;
   std::atomic<bool> hurried_ = true;
   AlignedPage header_page_;
@@ -158,6 +159,8 @@ class Promotion {
   bool header_there_ ABSL_GUARDED_BY(mu_);
   std::vector<Piece> pieces_;  // guarded by mu_, as IsReady is asked by waiters_
   size_t ready_ ABSL_GUARDED_BY(mu_) = 0;
+  MonotonicTime promised_ ABSL_GUARDED_BY(mu_) = MonotonicTime::max();
+  bool told_late_ ABSL_GUARDED_BY(mu_) = false;
   // Pieces to read, verifications, headers.
   uint32_t outstanding_ ABSL_GUARDED_BY(mu_) = 0;
   Failure failure_ ABSL_GUARDED_BY(mu_);

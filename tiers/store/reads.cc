@@ -103,7 +103,7 @@ absl::StatusOr<ReadResult> Reads::Read(const SessionToken& token, const ChunkId&
   result.reader.reads_ = this;
   result.reader.slot_ = slot.value();
   result.reader.lent_ = lent;
-  result.reader.resident_ = chunks_.table.at(slot).resident();
+  result.reader.promotion_ = filler_.Share(slot);
   result.reader.shape_ = chunks_.table.at(slot).shape;
   result.reader.extents_ = chunks_.table.at(slot).g2;
   return result;

@@ -69,6 +69,7 @@ class FillerWorld final : private Filler::Host {
   void Pin(ChunkSlot slot) {
     Section section(&w.chunks);
     w.chunks.Pin(slot);
+    reader = filler.Share(slot);
   }
   void Unpin(ChunkSlot slot) {
     Section section(&w.chunks);
@@ -87,9 +88,9 @@ class FillerWorld final : private Filler::Host {
     Section section(&w.chunks);
     return w.chunks.table.at(slot).g2.list();
   }
-  // Appends what a reader is told.
-  void Await(ChunkSlot slot) {
-    filler.WhenReady(slot, 0, 1, [this](const absl::Status& status) {
+  // Appends what the reader that pinned last is told.
+  void Await() {
+    filler.WhenReady(*reader, 0, 1, [this](const absl::Status& status) {
       told.push_back(status.ok() ? "ready" : std::string(absl::StatusCodeToString(status.code())));
     });
   }
@@ -98,6 +99,7 @@ class FillerWorld final : private Filler::Host {
   OneImageTier tier;
   ImageVerifier verifier{&w.arena, nullptr, nullptr};
   Filler filler{&w.chunks, &verifier, w.deps, this};
+  std::shared_ptr<Promotion> reader;
   std::vector<std::string> told, host_told;
 
  private:
@@ -127,8 +129,8 @@ TEST_CASE("readers of a chunk share one read, and are told once its bytes are ch
   FillerWorld f;
   const ChunkSlot slot = f.StartRead(1);
   f.Pin(slot);
-  f.Await(slot);
-  f.Await(slot);
+  f.Await();
+  f.Await();
   REQUIRE(f.tier.reads_begun.size() == 1);
   f.tier.EndRead(absl::OkStatus(), absl::OkStatus());
   CHECK(f.told.empty());  // its bytes are not checked yet
@@ -137,10 +139,11 @@ TEST_CASE("readers of a chunk share one read, and are told once its bytes are ch
   CHECK(f.told == Heard{"ready", "ready"});
   CHECK(f.StateOf(slot) == "resident");
   CHECK(f.host_told == Heard{"io", "read ended", "read", "filled"});
-  f.Await(slot);
+  f.Await();
   CHECK(f.told.size() == 3);  // at once
-  CHECK(f.filler.PieceChecksums(slot, f.ExtentsOf(slot)) ==
-        std::vector<uint64_t>{Xxh3(f.tier.payload)});
+  const std::vector<uint64_t> checksums{Xxh3(f.tier.payload)};
+  CHECK(f.filler.PieceChecksums(f.reader.get(), f.ExtentsOf(slot)) == checksums);
+  CHECK(f.filler.PieceChecksums(nullptr, f.ExtentsOf(slot)) == checksums);
   f.Unpin(slot);
 }
 
@@ -149,13 +152,16 @@ TEST_CASE("bytes that do not match their checksum reach nobody, and spoil the co
   f.tier.arrives.assign(kBlockBytes, std::byte{8});
   const ChunkSlot slot = f.StartRead(1);
   f.Pin(slot);
-  f.Await(slot);
+  f.Await();
   f.tier.EndRead(absl::OkStatus(), absl::OkStatus());
   f.w.executor.RunAll();
   CHECK(f.told == Heard{"DATA_LOSS"});
   CHECK(f.tier.bad == 1);
   CHECK(f.host_told == Heard{"read ended", "spoilt"});
   CHECK(f.StateOf(slot) == "failed");  // its reader keeps the space
+  f.Await();
+  CHECK(f.told == Heard{"DATA_LOSS", "DATA_LOSS"});
+  CHECK(f.filler.PieceChecksums(f.reader.get(), f.ExtentsOf(slot)).empty());
   f.Unpin(slot);
   CHECK(f.StateOf(slot) == "gone");
 }

@@ -61,7 +61,7 @@ struct Rig {
   // "waits", or what it was told at once.
   std::string Await(size_t first, size_t end, PieceWaiters::Callback ready) {
     const std::optional<absl::Status> known =
-        promotion.Await({first, end}, Promotion::Patience::kToTheEnd, ready);
+        promotion.Await({first, end}, Promotion::Patience::kToTheEnd, MonotonicTime(0), ready);
     return known.has_value() ? known->ToString() : "waits";
   }
   std::string Await(size_t first, size_t end) {
@@ -200,6 +200,24 @@ TEST_CASE("a header that is not believed says why the promotion failed") {
   CHECK(rig.Read(2).end == Next::End::kFailed);
 }
 
+TEST_CASE("once who waits was told that it is late, nobody waits before it is promised again") {
+  Rig rig;
+  const auto await = [&](int64_t now) {
+    PieceWaiters::Callback ready = [](const absl::Status&) {};
+    const auto known = rig.promotion.Await({0, 1}, Promotion::Patience::kAsPromised,
+                                           MonotonicTime(now), ready);
+    return known.has_value() ? known->ToString() : "waits";
+  };
+  rig.promotion.Promise(MonotonicTime(10));
+  CHECK(await(9) == "waits");
+  CHECK(await(10) == "UNAVAILABLE: the chunk is late");
+  CHECK(rig.promotion.TakeImpatient().size() == 1);
+  CHECK(await(9) == "UNAVAILABLE: the chunk is late");  // it had looked at the clock before
+  CHECK(rig.Await(0, 1) == "waits");                    // to the end
+  rig.promotion.Promise(MonotonicTime(20));
+  CHECK(await(19) == "waits");
+}
+
 TEST_CASE("an image in place has its bytes and its end, and waits for its header alone") {
   const auto promotion = Promotion::InPlace(ChunkSlot(3), kThreePieces, {});
   CHECK(promotion->in_place());
@@ -211,7 +229,8 @@ TEST_CASE("an image in place has its bytes and its end, and waits for its header
     CHECK((next.end == Next::End::kAllReady) == (piece == 2));
   }
   PieceWaiters::Callback nobody = [](const absl::Status&) {};
-  CHECK(promotion->Await({0, 3}, Promotion::Patience::kToTheEnd, nobody) == absl::OkStatus());
+  CHECK(promotion->Await({0, 3}, Promotion::Patience::kToTheEnd, MonotonicTime(0), nobody) ==
+        absl::OkStatus());
 }
 
 TEST_CASE("an image in place whose header is another's has failed at once") {

@@ -73,6 +73,25 @@ TEST_CASE("a promotion takes the store's lock as often for eight pieces as for o
   CHECK(taken[0] == taken[1]);
 }
 
+TEST_CASE("a read from G3 takes the store's lock when it begins, when it ends, and to let go") {
+  StoreTester s(PieceWorld());
+  PutIntoG3(s, 1, 3 * kPieceBytes);
+  const auto takes = [&s] { return s.counters().lock_acquisitions; };
+  const uint64_t before = takes();
+  const uint64_t of_a_look = takes() - before;
+  {
+    ChunkReader reader = s.Pin(1);
+    Told told(3);
+    told.Ask(reader);
+    s.world.executor().RunAll();
+    s.RunAll();
+    CHECK(told.count() == 3);
+    CHECK(told.status[2]->ok());
+    CHECK(reader.PieceChecksums().size() == 3);
+  }
+  CHECK(takes() - before == 3 + 2 * of_a_look);
+}
+
 TEST_CASE("pieces of a chunk in G2 are told ready without the store's lock") {
   StoreTester s(PieceWorld());
   REQUIRE(s.Put(1, 3 * kMiB) == "stored");
