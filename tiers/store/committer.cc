@@ -324,6 +324,7 @@ void Committer::WhenRemoved(bool durable, StatusCallback done) {
     });
     const absl::Status silent = tier.health.stuck() ? Silent() : absl::OkStatus();
     tier.commits.AnswerRemovals(silent, chunks_.hold);
+    PumpIndex(tier);  // removals that may wait do so no more
   }
   chunks_.Later([all] { all->End(absl::OkStatus()); });
 }

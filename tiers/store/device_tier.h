@@ -153,6 +153,12 @@ struct DeviceTier final : LowerTier {
   bool DoubtIsDue(MonotonicTime now) const {
     return doubt_shrank && now - doubt_saved_at >= kDoubtInterval;
   }
+  // Nobody waits for the space of what is to be removed, and a write under way brings a batch that
+  // the removals may be in.
+  bool removals_may_wait() const {
+    return writes.busy() && !writes.anyone_waits() &&
+           2 * commits.freeing_blocks() <= reserve_blocks;
+  }
   bool over_capacity() const { return staying_blocks() > capacity_blocks; }
   EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }
   std::vector<int64_t> newest_recency() const {  // by tenant

@@ -89,8 +89,11 @@ void Records::Remove(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason r
                          chunk.g3_sequence, chunk.doubtful});
   }
   tiers_.ClearRecord(chunk);
+  // Room that a write makes is removed with the write's own record (WriteBacker::PumpWrites).
+  const bool for_a_write = reason == EvictionPolicy::EraseReason::kEvicted &&
+                           (tier.writes.busy() || tier.writes.anyone_waits());
   // Many may go in one hold: one batch for them.
-  if (!tier.commits.under_way()) chunks_.PumpLater(tier.pump);
+  if (!tier.commits.under_way() && !for_a_write) chunks_.PumpLater(tier.pump);
 }
 
 void Records::Replace(ChunkSlot slot) {

@@ -77,6 +77,11 @@ DeviceTier* WriteBacker::Enqueue(ChunkSlot slot, const std::optional<ChunkKey>& 
 }
 
 void WriteBacker::PumpWrites(DeviceTier& tier) {
+  BeginWrites(tier);
+  if (!tier.removals_may_wait()) committer_.PumpIndex(tier);
+}
+
+void WriteBacker::BeginWrites(DeviceTier& tier) {
   while (tier.writes.anyone_waits()) {
     if (chunks_.Spent()) return chunks_.PumpLater(tier.pump);
     const auto [generation, next] = tier.writes.next();

@@ -65,6 +65,8 @@ class WriteBacker final : public Committer::Host {
 
  private:
   bool Admit(Chunk& chunk) STORE_LOCKED;
+  // Begins what may begin of the queue, and gives up what no device takes.
+  void BeginWrites(DeviceTier& tier) STORE_LOCKED;
   // It was queued for a device that takes no writes now. Returns false if no other one does.
   bool MoveQueued(const WriteLane::Queued& queued) STORE_LOCKED;
   void StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) STORE_LOCKED;
