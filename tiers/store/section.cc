@@ -49,8 +49,7 @@ void Section::Unlock(bool to_yield) {
   if (kind_ == Kind::kJoin && !(to_yield && within_turn())) chunks_.mu_.EndTurn();
   chunks_.mu_.Unlock();
   if (woke_ && chunks_.deps_.wake) chunks_.deps_.wake();
-  if (!work.has_value()) return;
-  for (auto& item : *work) std::move(item)();
+  if (work.has_value()) std::move(*work).Run();
 }
 
 void Section::Yield() {

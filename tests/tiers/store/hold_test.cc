@@ -33,4 +33,16 @@ TEST_CASE("what a hold leaves to do is taken once, in order, and may leave more"
   CHECK_FALSE(hold.has_tasks());
 }
 
+TEST_CASE("a hold may leave any number of tasks, and they run in their order") {
+  Hold hold(1);
+  std::string done;
+  for (char task = 'a'; task <= 'l'; ++task) hold.Later([&done, task] { done += task; });
+  CHECK(RunTasks(hold));
+  CHECK(done == "abcdefghijkl");
+  CHECK_FALSE(hold.has_tasks());
+  hold.Later([&done] { done = "anew"; });
+  CHECK(RunTasks(hold));
+  CHECK(done == "anew");
+}
+
 }  // namespace kvkeep::store_internal

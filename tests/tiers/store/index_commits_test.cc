@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
+#include "tests/tiers/store/run_tasks.h"
+
 namespace kvkeep::store_internal {
 namespace {
 
@@ -207,9 +209,7 @@ TEST_CASE("who waits for removals is told when the index has all of before, or w
   const auto answer = [&](const absl::Status& failed) {
     hold.Begin();
     device.commits.AnswerRemovals(failed, hold);
-    if (auto tasks = hold.TakeTasks()) {
-      for (Hold::Task& task : *tasks) std::move(task)();
-    }
+    RunTasks(hold);
   };
   device.commits.Remove(RemoveOf(1));
   wait("first");

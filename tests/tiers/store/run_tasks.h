@@ -12,7 +12,7 @@ namespace kvkeep::store_internal {
 inline bool RunTasks(Hold& hold) {
   std::optional<Hold::Tasks> tasks = hold.TakeTasks();
   if (!tasks.has_value()) return false;
-  for (Hold::Task& task : *tasks) std::move(task)();
+  std::move(*tasks).Run();
   return true;
 }
 
