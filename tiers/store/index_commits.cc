@@ -76,7 +76,7 @@ void IndexCommits::Begin(CommitBatch& batch, absl::FunctionRef<bool(const ChunkI
   absl::btree_set<ChunkId> named;
   for (PendingAdd& add : batch.adds) {
     add.record.sequence = ++assigned_;
-    named.insert(add.record.id);
+    if (!batch.removes.empty()) named.insert(add.record.id);
   }
   // A number of its own, for who waits until it is stable.
   if (batch.adds.empty()) ++assigned_;

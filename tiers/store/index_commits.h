@@ -56,10 +56,11 @@ struct PendingRemove {
   uint64_t number = 0;         // of the removal: IndexCommits gives it
 };
 
+// At most IndexCommits::kMostRecords of each. Mostly one: a vector of one costs one small block.
 struct CommitBatch {
-  std::deque<PendingAdd> adds;
-  std::deque<PendingRemove> removes;
-  std::deque<ChunkId> forget;             // of the removes: whose record is to go
+  std::vector<PendingAdd> adds;
+  std::vector<PendingRemove> removes;
+  std::vector<ChunkId> forget;            // of the removes: whose record is to go
   std::vector<CommitSequence> forgotten;  // whose recency is to go
   CommitSequence last;
   // It overwrites a record that may be promised: its data has to be stable before, since the index
@@ -173,9 +174,9 @@ class IndexCommits {
   // The number of the first removal that the index does not have.
   uint64_t FirstRemoval() const;
 
+  uint64_t freeing_blocks_ = 0;  // first, beside what DeviceTier has
   std::deque<PendingAdd> adds_;
   std::deque<PendingRemove> removes_;
-  uint64_t freeing_blocks_ = 0;
   bool under_way_ = false;
   uint64_t asked_ = 0;          // removals, ever
   uint64_t first_removal_ = 0;  // of the batch under way

@@ -188,7 +188,7 @@ TEST_CASE("the index forgets a name once, and none that an add or another record
   device.commits.Remove(RemoveOf(3));
   device.commits.Add(AddOf(3));
   const CommitBatch batch = device.Begin({ChunkOf(2)});
-  CHECK(batch.forget == std::deque<ChunkId>{ChunkOf(1)});
+  CHECK(batch.forget == std::vector<ChunkId>{ChunkOf(1)});
   CHECK(batch.forgotten == std::vector<CommitSequence>{CommitSequence(4), CommitSequence(5)});
   const IndexBatch records = batch.Records();
   CHECK(records.removes == std::vector<ChunkId>{ChunkOf(1)});
