@@ -119,6 +119,12 @@ class Chunks {
   ImagePlacement PlacementOf(Generation generation, const ExtentList& extents) const;
   // Blocks whose memory the kernel gave up: their pools give them out no more.
   void WithholdBroken() STORE_LOCKED;
+  // The table is asked for this chunk, or for what is in this slot, soon. They need no lock, which
+  // is held for less time so.
+  void PrefetchFind(const ChunkId& id) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    table.PrefetchFind(id);
+  }
+  void Prefetch(ChunkSlot slot) const ABSL_NO_THREAD_SAFETY_ANALYSIS { table.Prefetch(slot); }
   // Numbers of images that this process makes; needs no lock.
   Incarnation incarnation() const { return incarnation_; }
   Generation NextGeneration() { return Generation(next_generation_++); }

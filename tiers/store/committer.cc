@@ -90,6 +90,8 @@ void Committer::BecomeUnclean(DeviceTier& tier) {
 
 void Committer::OnCommitted(DeviceTier& tier, std::shared_ptr<CommitBatch> batch,
                             absl::Status status) {
+  for (const PendingAdd& add : batch->adds) chunks_.Prefetch(add.slot);
+  tier.Prefetch();
   Section section(&chunks_);
   const MonotonicTime now = clock_.Now();
   KVKEEP_CHECK(tier.commits.under_way() && !tier.syncs.clean());

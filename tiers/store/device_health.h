@@ -52,14 +52,14 @@ class DeviceHealth {
   std::string message() const;  // why it is not well
 
  private:
-  DeviceState state_ = DeviceState::kOk;
   std::string message_;
   uint32_t read_errors_ = 0, write_errors_ = 0;  // in a row
   MonotonicTime retry_at_{0};
-  bool failed_sync_ = false;
-  bool heard_ = false;                      // since the last NoteTime
   std::chrono::nanoseconds silent_for_{0};  // while there was something to hear of
-  bool stuck_ = false;
+  bool heard_ = false;                      // since the last NoteTime
+  // Looked at for each chunk that is written, of all devices: last, beside what is in DeviceTier.
+  DeviceState state_ = DeviceState::kOk;
+  bool failed_sync_ = false, stuck_ = false;
 };
 
 }  // namespace kvkeep::store_internal

@@ -331,6 +331,7 @@ bool DeviceSpace::Allocate(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
   std::optional<ExtentList> extents;
   if (tier.used_blocks() + blocks <= tier.capacity_blocks) {
     extents = tier.allocator->Allocate(BlockCount(blocks), near);
+    tier.NoteTaken();
   }
   if (!extents.has_value()) {
     // Too scattered even for many extents, or what gives way is not gone yet: make more room, for

@@ -23,6 +23,15 @@ DeviceOffset Begin(const ExtentList& extents) {
 
 }  // namespace
 
+void DeviceTier::Prefetch() const {
+  constexpr uintptr_t kLine = 64;
+  const auto begin = reinterpret_cast<uintptr_t>(&presence) - sizeof(uint64_t);
+  const auto end = reinterpret_cast<uintptr_t>(&commits) + sizeof(uint64_t);
+  for (uintptr_t line = begin / kLine * kLine; line < end; line += kLine) {
+    __builtin_prefetch(reinterpret_cast<const void*>(line));
+  }
+}
+
 void DeviceTier::Read(ImageRead read) {
   Device& io = device->io();
   ReadSink* const sink = read.sink;

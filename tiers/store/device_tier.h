@@ -65,15 +65,25 @@ struct DeviceTier final : LowerTier {
   uint32_t NoteRuns(const Chunk& chunk) override;
 
   const Incarnations* const incarnations;  // of the chunks
+  // What is looked at of all devices for each chunk that is written (Prefetch) lies together, from
+  // the end of `health` to the beginning of `commits`.
+  DeviceHealth health;
+  Presence presence = Presence::kAway;
+  std::unique_ptr<ExtentAllocator> allocator;  // once it is here
+  uint64_t taken_blocks = 0;                   // of the allocator: NoteTaken
+  uint64_t joining_blocks = 0;                 // taken blocks, while there is no allocator
+  // How many of the allocator's blocks may be used; how many of those are kept free for writes.
+  uint64_t capacity_blocks = 0, reserve_blocks = 0;
+  WriteLane writes;
+  IndexCommits commits;
+  void Prefetch() const;
+
   // Null: it is away. They change under the lock, and only while nothing of the device is under
   // way: its work reads them without the lock.
   NvmeDevice* device = nullptr;
   Executor* index_executor = nullptr;  // StoreDeps::DeviceDeps has their contracts
   Executor* sync_executor = nullptr;
-  Presence presence = Presence::kAway;
   MissedDeletes missed;                        // until it is here
-  std::unique_ptr<ExtentAllocator> allocator;  // once it is here
-  uint64_t joining_blocks = 0;                 // taken blocks, while there is no allocator
   MonotonicTime coming_until{0};               // it is waited for until then; zero: it is not
   StatusCallback has_left;                     // called when a device that leaves has left
   std::shared_ptr<char> tail_reads = std::make_shared<char>();  // each tail read holds a copy
@@ -94,9 +104,7 @@ struct DeviceTier final : LowerTier {
   };
   std::optional<Emptying> emptying;
   uint64_t chunks = 0;                                    // stored
-  // How many of the allocator's blocks may be used; how many of those are kept free for writes.
-  uint64_t capacity_blocks = 0, reserve_blocks = 0;
-  uint64_t capacity_bytes = 0;  // the same as configured: of the directory
+  uint64_t capacity_bytes = 0;  // its capacity as configured: of the directory
 
   ConfirmQueue confirms;
   Uuid confirmed_boot;  // the boot for which every record is sure; goes into the stable mark
@@ -106,14 +114,11 @@ struct DeviceTier final : LowerTier {
   bool doubt_shrank = false;   // since it was saved
   MonotonicTime doubt_saved_at{0};
   uint64_t read_up_to = UINT64_MAX;  // the block behind the last promotion's image
-  WriteLane writes;
-  IndexCommits commits;
   DeviceSyncs syncs;
   MonotonicTime last_recency{0};
   UnsavedRecency unsaved_recency;
   uint32_t saves = 0;  // under way: of recency, and of what policies learned
 
-  DeviceHealth health;
   std::atomic<bool> heard = false;  // some I/O has ended since health was last told
   absl::Status failed_data_sync;    // the sync executor's own
 
@@ -125,8 +130,11 @@ struct DeviceTier final : LowerTier {
   }
   bool here() const { return presence == Presence::kHere; }
   uint64_t used_blocks() const {
-    if (allocator == nullptr) return joining_blocks;
-    return allocator->capacity().value() - allocator->free_blocks().value();
+    return allocator == nullptr ? joining_blocks : taken_blocks;
+  }
+  // After each call that took space of the allocator, or gave some back.
+  void NoteTaken() {
+    taken_blocks = allocator->capacity().value() - allocator->free_blocks().value();
   }
   // Free once the removals under way are committed.
   uint64_t free_blocks() const {
@@ -141,6 +149,7 @@ struct DeviceTier final : LowerTier {
   void Free(const ExtentList& extents) {
     commits.EndFreeing(extents);
     allocator->Free(extents);
+    NoteTaken();
   }
   // A record that was in doubt is sure now, or gone from the index.
   void EndDoubt(CommitSequence sequence) {

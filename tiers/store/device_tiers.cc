@@ -272,6 +272,7 @@ void DeviceTiers::GiveUpWriteBack(ChunkSlot slot, const std::optional<ChunkKey>&
   KVKEEP_CHECK(chunk->dirty());
   if (!chunk->g3.empty()) {
     of(*chunk).allocator->Free(chunk->g3);
+    of(*chunk).NoteTaken();
     shares.Give(chunk->tenant, chunk->blocks());
   }
   chunk->g3.clear();

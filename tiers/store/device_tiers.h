@@ -37,6 +37,10 @@ class DeviceTiers {
   bool empty() const { return devices_.empty(); }
   size_t size() const { return devices_.size(); }
   DeviceTier& at(size_t device) const { return *devices_[device]; }
+  // ChooseDevice comes soon (device_space.h). Needs no lock.
+  void PrefetchAll() const {
+    for (const auto& tier : devices_) tier->Prefetch();
+  }
   // The device of the chunk's record, or of its write.
   DeviceTier& of(const Chunk& chunk) const { return *devices_[chunk.device]; }
   bool AnyJoins() const STORE_LOCKED;

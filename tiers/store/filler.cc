@@ -244,6 +244,7 @@ LowerTier& Filler::EndReading(ChunkSlot slot, bool good) {
 }
 
 void Filler::FinishPromotion(Promotion& promotion, Generation generation) {
+  chunks_.Prefetch(promotion.slot());
   Section section(&chunks_);
   TellFirst(promotion.EndHeader(), absl::OkStatus());
   const ChunkSlot slot = promotion.slot();

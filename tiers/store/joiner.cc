@@ -381,6 +381,7 @@ void Joiner::EndJoin(Arrival& arrival) {
   tier.last_recency = deps_.clock->Now();
   tier.syncs.EndJoin(tier.last_recency);
   tier.allocator = std::move(arrival.space);
+  tier.NoteTaken();
   tier.joining_blocks = 0;
   tier.presence = DeviceTier::Presence::kHere;
   tier.coming_until = MonotonicTime(0);

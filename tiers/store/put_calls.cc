@@ -100,6 +100,7 @@ bool PutCalls::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns
 absl::StatusOr<ReserveResult> PutCalls::Reserve(const SessionToken& token,
                                                 const PutRequest& request) {
   ReserveResult result;
+  chunks_.PrefetchFind({request.ns, request.key, request.part});
   Section section(&chunks_);
   KVKEEP_ASSIGN_OR_RETURN(Session * session, sessions_.table.Find(token));
   KVKEEP_RETURN_IF_ERROR(sessions_.table.CheckGrant(*session, &Grants::write));
@@ -181,8 +182,11 @@ void PutCalls::Abort(uint64_t reservation) {
 absl::StatusOr<SealOutcome> PutCalls::Seal(uint64_t reservation, const PutRequest& request) {
   TestPoint("seal");
   ReuseMeter::Note note(&reuse_);
-  Section section(&chunks_);
   const ChunkId id{request.ns, request.key, request.part};
+  // The payload has pushed all of this out of the cache.
+  chunks_.PrefetchFind(id);
+  if (!request.no_g3) tiers_.PrefetchAll();
+  Section section(&chunks_);
   G2Pool& own = chunks_.pool(pending.at(reservation).tenant);
   ChunkSlot known = chunks_.table.Find(id);
   const bool present = known != kNoSlot && Available(chunks_.table.at(known), request.durable);

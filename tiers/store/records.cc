@@ -80,6 +80,7 @@ void Records::Remove(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason r
   chunks_.NoteGone(chunk, LifeSamples::kG3, reason);
   if (Planted(Canary::kReuseBeforeRemoval)) {
     tier.allocator->Free(chunk.g3);
+    tier.NoteTaken();
     chunk.g3.clear();
   }
   if (!KeepReplaced(chunk, slot)) {

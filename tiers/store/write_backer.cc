@@ -212,6 +212,8 @@ void WriteBacker::OnWritten(ChunkSlot slot, WriteBack* write, uint64_t bytes,
   DeviceTier& tier = *write->to;
   tier.NoteHeard();
   if (status.ok() && !tier.writes.waited_for() && write->EndSome(bytes)) return;
+  chunks_.Prefetch(slot);
+  tier.Prefetch();
   std::unique_ptr<WriteBack> done;  // outlives the lock: freeing its page may take time
   Section section(&chunks_);
   WriteBacks::Ended ended = tiers_.write_backs.EndBytes(slot, bytes, status);
