@@ -109,22 +109,24 @@ void Filler::PumpReads(LowerTier& from) {
 void Filler::BeginReads(LowerTier& from, Promotion& promotion) {
   const Chunk& chunk = chunks_.table.at(promotion.slot());
   promotion.BeginReads(from.Expect(chunk));
-  const HeaderPage page = promotion.header_page().span();
-  if (!promotion.header_page().ok()) {  // then nothing is read, and the chunk stays what it is
-    ++chunks_.counters.allocation_failures;
-    return chunks_.Later(
-        [this, &promotion, page] { OnHeaderRead(promotion, page, AlignedPage::NoMemory()); });
-  }
   chunks_.Count(static_cast<uint32_t>(work::kOperation * (1 + promotion.pieces())));
-  ImageRead read{.sink = this,
-                 .promotion = &promotion,
-                 .id = chunk.id,
-                 .shape = chunk.shape,
-                 .extents = chunk.g3,
-                 .header = page,
-                 .to = ArenaImage(deps_.arena, promotion.to()),
-                 .deadline = promotion.deadline()};
-  chunks_.Later([&from, read = std::move(read)]() mutable { from.Read(std::move(read)); });
+  chunks_.Later([this, &promotion] { Read(promotion); });
+}
+
+void Filler::Read(Promotion& promotion) {
+  const bool has_page = promotion.TakeHeaderPage();
+  const HeaderPage page = promotion.header_page().span();
+  // Without a page nothing is read, and the chunk stays what it is.
+  if (!has_page) return OnHeaderRead(promotion, page, AlignedPage::NoMemory());
+  const ExpectedHeader& expected = promotion.expected();
+  promotion.from()->Read({.sink = this,
+                          .promotion = &promotion,
+                          .id = expected.id,
+                          .shape = expected.shape,
+                          .extents = expected.placement.extents,
+                          .header = page,
+                          .to = ArenaImage(deps_.arena, promotion.to()),
+                          .deadline = promotion.deadline()});
 }
 
 void Filler::OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status status) {
@@ -262,12 +264,13 @@ void Filler::FinishPromotion(Promotion& promotion, Generation generation) {
   if (!Planted(Canary::kLostWakeUp)) PumpReads(from);
 }
 
-void Filler::EndFailedPromotion(const Promotion& promotion, Promotion::Next end) {
+void Filler::EndFailedPromotion(Promotion& promotion, Promotion::Next end) {
   Section section(&chunks_);
   TellFirst(std::move(end.told), std::move(end.status));
   const Promotion::Failure failure = promotion.failure();
   KVKEEP_CHECK(!failure.status.ok());
   CountFailure(failure);
+  chunks_.counters.allocation_failures += !promotion.header_page().ok();
   const ChunkSlot slot = promotion.slot();
   // Once a chunk, however many of its reads failed: one bad spot is no broken device.
   LowerTier& from = *promotion.from();

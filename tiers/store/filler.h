@@ -84,6 +84,7 @@ class Filler final : public Promotions, private ReadSink {
   void VerifyInPlace(ChunkSlot slot, bool hurried) STORE_LOCKED;
   void OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header);
   void BeginReads(LowerTier& from, Promotion& promotion) STORE_LOCKED;
+  void Read(Promotion& promotion);
   void GoOn(Promotion& promotion, Promotion::Next next);
   Executor& ExecutorFor(const Promotion& promotion) const {
     return promotion.hurried() ? *deps_.copy_executor : *deps_.background();
@@ -91,7 +92,7 @@ class Filler final : public Promotions, private ReadSink {
   void WriteArenaHeader(Promotion& promotion);
   LowerTier& EndReading(ChunkSlot slot, bool good) STORE_LOCKED;
   void FinishPromotion(Promotion& promotion, Generation generation);
-  void EndFailedPromotion(const Promotion& promotion, Promotion::Next end);
+  void EndFailedPromotion(Promotion& promotion, Promotion::Next end);
   void FinishVerification(const Promotion& promotion, Promotion::Next end);
   void EndFailedVerification(const Promotion& promotion, Promotion::Next end);
   void CountFailure(const Promotion::Failure& failure) STORE_LOCKED;

@@ -34,12 +34,17 @@ void Promotion::BeginReads(ExpectedHeader expected) {
   MutexLock lock(&mu_);
   KVKEEP_CHECK(outstanding_ == 0);
   ++outstanding_;  // the header
-  if (!header_page_.ok()) return;
+}
+
+bool Promotion::TakeHeaderPage() {
+  if (!header_page_.emplace().ok()) return false;
+  MutexLock lock(&mu_);
   for (size_t piece = 0; piece < pieces_.size(); ++piece) {
     // The last piece brings the metadata tail with it.
     pieces_[piece].bytes_left = shape_.piece_end(piece) - shape_.piece_begin(piece);
     ++outstanding_;
   }
+  return true;
 }
 
 Promotion::Next Promotion::OnHeader(std::unique_ptr<ImageHeader> header,
@@ -60,7 +65,7 @@ Promotion::Next Promotion::OnHeaderFailed(absl::Status why, bool io) {
   MutexLock lock(&mu_);
   KVKEEP_CHECK(outstanding_ > 0 && header_ == nullptr);
   --outstanding_;
-  failure_.io |= io && header_page_.ok();
+  failure_.io |= io && header_page_->ok();
   io ? failure_.status.Update(why) : NoteFailure(std::move(why));
   TellFailure(next);
   return next;

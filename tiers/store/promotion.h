@@ -84,12 +84,14 @@ class Promotion {
   size_t pieces() const { return shape_.pieces(); }
 
   // ---- its reads
-  // It waits for its turn until BeginReads. If there is no memory for the header, the read ends
-  // there. Both under the store's lock.
+  // It waits for its turn until BeginReads. Both under the store's lock.
   bool waits() const { return waits_; }
   void BeginReads(ExpectedHeader expected);
   const ExpectedHeader& expected() const { return expected_; }  // from then on
-  AlignedPage& header_page() { return header_page_; }
+  // Next, not under the store's lock: takes memory for the header. Returns false if there is none:
+  // the header is all that is outstanding.
+  bool TakeHeaderPage();
+  AlignedPage& header_page() { return *header_page_; }  // from then on
   // The header came, with its cipher if it is encrypted; or it failed (`io`: the tier did). From
   // then on the header's page is not outstanding. Not under the store's lock: there may be much to
   // verify.
@@ -147,7 +149,7 @@ class Promotion {
   const MonotonicTime deadline_;
   bool waits_;
   std::atomic<bool> hurried_ = true;
-  AlignedPage header_page_;
+  std::optional<AlignedPage> header_page_;
   ExpectedHeader expected_;
   // Set once, before anything is verified.
   std::optional<std::chrono::seconds> age_;

@@ -41,6 +41,7 @@ struct Rig {
       : promotion(&tier, {}, ChunkSlot(7), shape,
                   {Extent{BlockNumber(5), shape.blocks()}}) {
     promotion.BeginReads({});
+    REQUIRE(promotion.TakeHeaderPage());
   }
   uint64_t BytesOf(size_t piece) const {
     return piece + 1 < promotion.pieces()
