@@ -121,6 +121,7 @@ bool Records::KeepReplaced(Chunk& chunk, ChunkSlot slot) {
 // the new record's. Until that is on stable storage a power cut brings this one back, which may be
 // all that keeps a promise. So its blocks are not free before (Committer::FreeWhenStable).
 std::optional<KnownRecord> Records::OverwrittenRecord(const Chunk& chunk, ChunkSlot slot) const {
+  if (!chunk.detached) return std::nullopt;
   const ChunkSlot now = chunks_.table.Find(chunk.id);
   if (now == kNoSlot || now == slot) return std::nullopt;
   const Chunk& anew = chunks_.table.at(now);
