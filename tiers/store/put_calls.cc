@@ -97,10 +97,21 @@ bool PutCalls::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns
   return false;
 }
 
+// A result is large: it is made and moved without the lock.
 absl::StatusOr<ReserveResult> PutCalls::Reserve(const SessionToken& token,
                                                 const PutRequest& request) {
   ReserveResult result;
   chunks_.PrefetchFind({request.ns, request.key, request.part});
+  KVKEEP_RETURN_IF_ERROR(ReserveSpace(token, request, result));
+  if (result.reservation) {
+    result.reservation.request_ = request;
+    result.reservation.filled_.resize(request.shape.pieces());
+  }
+  return result;
+}
+
+absl::Status PutCalls::ReserveSpace(const SessionToken& token, const PutRequest& request,
+                                    ReserveResult& result) {
   Section section(&chunks_);
   KVKEEP_ASSIGN_OR_RETURN(Session * session, sessions_.table.Find(token));
   KVKEEP_RETURN_IF_ERROR(sessions_.table.CheckGrant(*session, &Grants::write));
@@ -112,11 +123,11 @@ absl::StatusOr<ReserveResult> PutCalls::Reserve(const SessionToken& token,
   if (absl::Status in_time = sessions_.table.AskRates(*session, true, true); !in_time.ok()) {
     Reject(result, tenant, RejectReason::kLimit, std::string(in_time.message()));
     result.over_rate = true;
-    return result;
+    return absl::OkStatus();
   }
   const bool answered_at_once = AnsweredAtOnce(request, *ns, tenant, result);
   if (!result.ask_again) sessions_.table.ChargeKeys(*session, 1);
-  if (answered_at_once) return result;
+  if (answered_at_once) return absl::OkStatus();
   const uint64_t blocks = request.shape.blocks().value();
   ChunkSlot parent = kNoSlot;
   if (request.parent.has_value()) {
@@ -128,7 +139,7 @@ absl::StatusOr<ReserveResult> PutCalls::Reserve(const SessionToken& token,
            absl::StrCat("no ", blocks * kBlockBytes, " bytes of G2 can be freed now: of ",
                         own.capacity_blocks() * kBlockBytes,
                         " all else is leased, in flight or dirty"));
-    return result;
+    return absl::OkStatus();
   }
   if (section.yields() > 0) {  // much may have come in between
     const absl::StatusOr<Session*> again = sessions_.table.Find(token);
@@ -136,7 +147,7 @@ absl::StatusOr<ReserveResult> PutCalls::Reserve(const SessionToken& token,
         !again.ok() || AnsweredAtOnce(request, (*again)->namespaces.at(request.ns), tenant, result);
     if (answered) own.Free(*extents);
     if (!again.ok()) return again.status();
-    if (answered) return result;
+    if (answered) return absl::OkStatus();
     session = *again;
   }
 
@@ -146,9 +157,12 @@ absl::StatusOr<ReserveResult> PutCalls::Reserve(const SessionToken& token,
                        .extents = *std::move(extents),
                        .blocks = blocks};
   result.outcome = ReserveResult::Outcome::kReserved;
-  BeginPut(put, request, &result.reservation);
+  result.reservation.puts_ = this;
+  result.reservation.id_ = pending.Begin(put);
+  result.reservation.generation_ = put.generation;
+  result.reservation.extents_ = put.extents;
   sessions_.table.ChargeBytes(session->tenant(), request.shape.payload_bytes);
-  return result;
+  return absl::OkStatus();
 }
 
 absl::Status PutCalls::ChargeDiscarded(const SessionToken& token, uint64_t bytes,
@@ -160,16 +174,6 @@ absl::Status PutCalls::ChargeDiscarded(const SessionToken& token, uint64_t bytes
   }
   sessions_.table.ChargeBytes(session->tenant(), bytes);
   return absl::OkStatus();
-}
-
-void PutCalls::BeginPut(const PendingPut& put, const PutRequest& request,
-                        Reservation* reservation) {
-  reservation->puts_ = this;
-  reservation->id_ = pending.Begin(put);
-  reservation->request_ = request;
-  reservation->generation_ = put.generation;
-  reservation->extents_ = put.extents;
-  reservation->filled_.resize(request.shape.pieces());
 }
 
 void PutCalls::Abort(uint64_t reservation) {

@@ -56,8 +56,9 @@ class PutCalls {
   // The put is answered without looking for space: PRESENT, or rejected.
   bool AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, TenantId tenant,
                       ReserveResult& result) STORE_LOCKED;
-  void BeginPut(const PendingPut& put, const PutRequest& request, Reservation* reservation)
-      STORE_LOCKED;
+  // Takes the lock. The reservation has its number, and lacks what is the request's.
+  absl::Status ReserveSpace(const SessionToken& token, const PutRequest& request,
+                            ReserveResult& result);
 
   Chunks& chunks_;
   DeviceTiers& tiers_;
