@@ -166,7 +166,10 @@ void StoreParts::OnChanged(Chunk& chunk) { events.NoteTiers(chunk); }
 
 void StoreParts::OnGone(const Chunk& chunk, ChunkSlot slot) {
   if (!chunk.detached) disk.records.Forget(chunk.id);
-  disk.tiers.durable_waiters.Fail(slot, absl::NotFoundError("the chunk was evicted or deleted"));
+  DurableWaiters& waiters = disk.tiers.durable_waiters;
+  if (waiters.Has(slot)) {  // an error takes memory, and nearly always nobody waits
+    waiters.Fail(slot, absl::NotFoundError("the chunk was evicted or deleted"));
+  }
   if (beyond != nullptr) beyond->tier.EndWait(slot);
 }
 
