@@ -117,6 +117,12 @@ std::vector<Sweeper::FoundImage> Sweeper::LookAtMarks(BlockNumber first, BlockNu
         DecodeClaimGuarded(chunks_.HeaderInArena({{image.block, BlockCount(1)}}));
     if (!claim.ok()) continue;
     ImagePlacement& placement = claim->placement;
+    // The mark and the root leave one extent no choice. Of others they know the first block alone,
+    // and blocks that are claimed wrongly are taken from good images.
+    if (placement.extents.size() > 1 &&
+        !DecodeGuarded(chunks_.HeaderInArena({{image.block, BlockCount(1)}}), deps_.mac_key).ok()) {
+      continue;
+    }
     image.is_whole = placement.tier == Tier::kG2 && placement.place == deps_.arena->uuid() &&
                      placement.extents[0].first == image.block && marks.IsOf(placement);
     image.id = claim->id;
