@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "server/sockets/sockets.h"
+#include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 #include "tiers/host/kernel_facts.h"
@@ -207,6 +209,8 @@ std::optional<G4Snapshot> StorageStack::g4() const {
 
 absl::Status StorageStack::OpenArena(const StorageOptions& options) {
   ArenaOptions arena = options.arena;
+  // Images of another store would be found, and fail when they are read.
+  arena.owners ^= Xxh3(std::as_bytes(std::span(identity_.store_uuid.bytes)));
   arena.fresh |= !unsure_devices_.empty();
   std::string replaced_because;
   arena.replaced_because = &replaced_because;

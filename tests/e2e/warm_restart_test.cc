@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 
 #include "tests/e2e/arena_mounts.h"
@@ -179,7 +180,8 @@ TEST_CASE("who is no reader any more sees nothing of what comes after the restar
   site.Start();
   CHECK(site.Counter("recovered_g2_chunks") == (kept ? before.size() : 0));
   // The log comes by a pipe, in its own time.
-  const std::string changed = "the tenants' shares, or who may map them, changed";
+  const std::string changed =
+      "the store's identity, the tenants' shares, or who may map them, changed";
   CHECK((kept || Eventually([&] { return absl::StrContains(site.Log(), changed); })));
   CHECK(absl::StrContains(site.Log(), changed) != kept);
   REQUIRE(Engine(site).PutAll(after));
@@ -187,6 +189,23 @@ TEST_CASE("who is no reader any more sees nothing of what comes after the restar
   CHECK(std::any_of(after.begin(), after.end(), sees) == kept);
   CHECK(sees(before[7]));  // the old memory is as it was
   for (const std::byte* segment : mapped) munmap(const_cast<std::byte*>(segment), kSegment);
+}
+
+TEST_CASE("where the store has another identity G2 starts cold, and nothing of it is promised") {
+  ArenaMounts mounts;
+  if (!mounts.Make("size=80m,mode=0700,huge=never")) return;
+  Site site(mounts.With({.g2 = "64MiB", .devices = {}}));
+  site.Start();
+  const std::vector<TestChunk> chunks = Chunks(1, 20, 100'000);
+  REQUIRE(Engine(site).PutAll(chunks));
+  REQUIRE(site.Stop().exit_status == 0);
+  REQUIRE(std::filesystem::remove(site.path("state/identity")));
+  site.Start();
+  CHECK(site.Counter("recovered_g2_chunks") == 0);
+  CHECK(Eventually([&] { return absl::StrContains(site.Log(), "the store's identity"); }));
+  REQUIRE(Engine(site).PutAll(chunks));  // none is answered PRESENT
+  CHECK(Engine(site).Hits(chunks) == chunks.size());
+  CHECK(site.Counter("corrupt_chunks") == 0);
 }
 
 TEST_CASE("with a known device away G2 starts cold, in new files, and says why") {

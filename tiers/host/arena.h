@@ -55,8 +55,8 @@ struct ArenaOptions {
   std::string mount_dir;     // tmpfs or hugetlbfs, writable; empty: none
   std::string readonly_dir;  // read-only bind mount of mount_dir
   bool prefault = true;      // touch every page in the background
-  // A number that identifies who owns which segments and who may map them. Files of an earlier
-  // start are kept only if their number is the same.
+  // A number that identifies whose store it is, who owns which segments and who may map them. Files
+  // of an earlier start are kept only if their number is the same.
   uint64_t owners = 0;
   // Remove the files of an earlier start. The new ones have other pages, which no I/O of a dead
   // process can reach.

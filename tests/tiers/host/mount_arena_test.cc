@@ -250,7 +250,7 @@ TEST_CASE("files of another geometry, or not whole, are replaced under a new uui
                  "their format is v9, this daemon's is v2");
     owners = 1;
     expect_fresh(14 * kMiB, "segments that change hands",
-                 "the tenants' shares, or who may map them, changed");
+                 "the store's identity, the tenants' shares, or who may map them, changed");
     fresh = true;
     expect_fresh(14 * kMiB, "being asked to", "a fresh arena was asked for");
     findings.Expect(std::filesystem::exists(path("notes.txt")), "removed a file that is not ours");
