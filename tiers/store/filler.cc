@@ -53,8 +53,8 @@ void Filler::AwaitAll(Promotion& promotion, StatusCallback ready) {
 std::vector<uint64_t> Filler::PieceChecksums(const Promotion* promotion,
                                              const ExtentList& extents) const {
   if (promotion != nullptr) {
-    KVKEEP_CHECK(promotion->header() != nullptr);
     if (!promotion->failure().status.ok()) return {};
+    KVKEEP_CHECK(promotion->header() != nullptr);
     return promotion->header()->identity.piece_checksums;
   }
   // Resident: the arena's header page is final. A damaged one (DRAM) yields no checksums.
@@ -240,6 +240,7 @@ LowerTier& Filler::EndReading(ChunkSlot slot, bool good) {
   LowerTier& from = *promotion->second->from();
   from.reads.End(promotion->second->bytes(), good, deps_.clock->Now());
   const std::optional<std::chrono::seconds> age = promotion->second->age();
+  promotion->second->EndReads();
   promotions_.erase(promotion);
   host_.OnReadEnded(slot, from, age);
   return from;
@@ -251,7 +252,7 @@ void Filler::FinishPromotion(Promotion& promotion, Generation generation) {
   TellFirst(promotion.EndHeader(), absl::OkStatus());
   const ChunkSlot slot = promotion.slot();
   host_.NoteIo(*promotion.from(), false, absl::OkStatus());
-  LowerTier& from = EndReading(slot, true);  // `promotion` is gone from here on
+  LowerTier& from = EndReading(slot, true);  // `promotion` may be gone from here on
   {
     Change chunk(&chunks_, slot);
     chunks_.SetG2State(*chunk, G2State::kResident);
@@ -283,7 +284,7 @@ void Filler::EndFailedPromotion(Promotion& promotion, Promotion::Next end) {
   const bool away =
       IsAway(failure.status) || (suspect && host_.IsReadAgain(chunks_.table.at(slot)));
   if (absl::IsDataLoss(failure.status)) from.NoteBad(chunks_.table.at(slot).id);
-  EndReading(slot, false);  // `promotion` is gone from here on
+  EndReading(slot, false);  // `promotion` may be gone from here on
   // Damaged (kFailed): the chunk and its record go; readers keep the space until they let go. Out
   // of reach, or suspect (kAway): nothing is known of the bytes, so the record stays. With readers,
   // who wait on this slot, it moves to a slot of its own. A recall has no record and goes in any

@@ -178,12 +178,18 @@ void Promotion::Promise(MonotonicTime until) {
   told_late_ = false;
 }
 
+void Promotion::EndReads() {
+  header_page_.reset();
+  cipher_.reset();
+}
+
 std::optional<absl::Status> Promotion::Await(const Pieces& pieces, Patience patience,
                                              MonotonicTime now, PieceWaiters::Callback& ready) {
   KVKEEP_CHECK(pieces.first <= pieces.end && pieces.end <= pieces_.size());
   MutexLock lock(&mu_);
-  if (AreReady(pieces)) return absl::OkStatus();
+  // First: who is told OK may ask for the checksums, which a promotion that has failed has not.
   if (!failure_.status.ok()) return told_failure();
+  if (AreReady(pieces)) return absl::OkStatus();
   const bool late = told_late_ || promised_ <= now;
   if (late && patience == Patience::kAsPromised) return absl::UnavailableError("the chunk is late");
   waiters_.Add(

@@ -119,6 +119,10 @@ class Promotion {
   };
   Failure failure() const;
 
+  // Frees what only reads and verifications use, when all have ended: readers may keep the
+  // promotion for long.
+  void EndReads();
+
   // Waits for all of those pieces; with the last piece, for the header in the arena as well. None:
   // it has taken the callback. Else the outcome, and the callback is still the caller's. May be
   // called when all has ended, by who shares it.

@@ -182,6 +182,18 @@ TEST_CASE("a promotion that failed verifies nothing more, and ends with what is 
   CHECK(rig.Read(2).end == Next::End::kFailed);
 }
 
+TEST_CASE(
+    "who asks a promotion that has failed for pieces that were ready is told of the failure") {
+  Rig rig;
+  rig.promotion.OnHeader(Header(kThreePieces), nullptr);
+  rig.Come(0);
+  rig.Come(1);
+  CHECK(rig.Await(0, 2) == "OK");
+  rig.promotion.OnPieceRead(2, rig.BytesOf(2), absl::DataLossError("EIO"));
+  rig.promotion.EndReads();
+  CHECK(rig.Await(0, 2) == "UNAVAILABLE: EIO");  // a miss to clients, and no damage
+}
+
 TEST_CASE("a header that is not believed says why the promotion failed") {
   Rig rig;
   SECTION("the tier could not read it") {
