@@ -316,7 +316,9 @@ void Committer::WhenRemoved(bool durable, StatusCallback done) {
   const auto all = std::make_shared<Gathering>(tiers_.size() + 1, std::move(done));
   for (const auto& each : tiers_.all()) {
     DeviceTier& tier = *each;
-    if (!tier.here()) {  // tier.missed has what was deleted
+    // A device that is away: tier.missed has what was deleted. One that leaves may still have the
+    // removal of a chunk that was evicted before it was deleted, and may lose that.
+    if (!tier.here() && tier.commits.removes().empty()) {
       chunks_.Later([all] { all->End(absl::OkStatus()); });
       continue;
     }
