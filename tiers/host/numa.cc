@@ -141,7 +141,8 @@ void NumaPlacement::Place(size_t segment, std::span<std::byte> memory, bool reus
       break;
     case What::kOff:
     case What::kOwnPolicy:
-      if (reused) placed = numa_.AskNothing(memory);
+      // Where the kernel refuses that, there is mostly nothing to take back.
+      if (reused) numa_.AskNothing(memory).IgnoreError();
       break;
     case What::kSpread:
       placed = numa_.Prefer(memory, nodes_[segment % nodes_.size()]);
