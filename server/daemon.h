@@ -27,8 +27,8 @@ class Daemon {
   // KVKEEPD_DUMPABLE=1.
   static void PrepareProcess();
 
-  // `config_source` is for the log. `config` is what `options` were made of, and a reload reads its
-  // sources again; none: there is nothing to reload. InvalidArgument: the configuration is wrong
+  // `config_source` names the config in the log. `options` were made of `config`, whose sources a
+  // reload reads again; none: a reload is refused. InvalidArgument: the configuration is wrong
   // (kExitConfig). Any other error: kExitFailure. The message is one line: what, where, what to do.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const DaemonOptions& options,
                                                        const std::string& config_source,

@@ -12,8 +12,8 @@
 
 namespace kvkeep {
 
-// Null when no tenant has a socket for it. `storage`, `gpu` and `state` must outlive the endpoint,
-// and StorageStack::AwaitQuiet comes between its Stop and their end. Errors: see
+// Returns null when no tenant has a socket for it. `storage`, `gpu` and `state` must outlive the
+// endpoint, and StorageStack::AwaitQuiet comes between its Stop and their end. Errors: see
 // LocalEndpoint::Start.
 absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalListener(const DaemonOptions& options,
                                                                  StorageStack* storage,

@@ -2,9 +2,9 @@
 //
 //   msg=audit call=Clear who="pid=7 uid=0 gid=0" what="all namespaces" outcome=OK
 //
-// Written whatever log.level is. Calls that only look (Status), and refused calls, come in great
-// numbers from monitoring and from scanners: a caller's first one has a line, then one a minute has
-// a line that says how many it stands for. Thread-safe.
+// Lines are written at any log.level. Monitoring and scanners make many calls that only read
+// (Status) or are refused: a caller's first one has a line, then one a minute has a line that says
+// how many calls it stands for. Thread-safe.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -29,7 +29,7 @@ class AuditLog {
     std::string who;
     std::string what;
     std::string outcome;      // "OK", or the status
-    std::string repeated_by;  // not empty: one of many; what its like have in common
+    std::string repeated_by;  // key by which repeated calls share lines; empty: each has its own
   };
   void Write(const Entry& entry);
 

@@ -24,7 +24,7 @@ namespace kvkeep {
 class ClientCertificates {
  public:
   static constexpr time_t kRememberFor = 10;  // seconds
-  static constexpr size_t kMost = 4096;       // over it everything is looked at anew
+  static constexpr size_t kMost = 4096;       // results; beyond it all of them are dropped
 
   explicit ClientCertificates(std::shared_ptr<const TlsIdentity> identity)
       : identity_(std::move(identity)) {}
@@ -47,7 +47,7 @@ class ClientCertificates {
   const std::shared_ptr<const TlsIdentity> identity_;
   Mutex mu_;
   std::shared_ptr<const Trusted> trusted_ ABSL_GUARDED_BY(mu_);
-  // By the SHA-256 of both.
+  // By the SHA-256 of both arguments of Check.
   absl::flat_hash_map<std::array<unsigned char, 32>, Found> found_ ABSL_GUARDED_BY(mu_);
 };
 

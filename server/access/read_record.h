@@ -1,11 +1,12 @@
-// ReadRecord: the audit's lines of reads of another tenant's chunks: a line at the first read of a
-// reader in a namespace, then one a minute that says how much it read since, while it does.
+// ReadRecord: writes the audit lines of reads of another tenant's chunks: a line at the first read
+// of a reader in a namespace, then one for each minute with reads that says how much was read.
 //
 //   msg=audit call=ReadOther who="local:pid=7 uid=5 gid=5" what="tenant b read 12 chunks, 4096
 //   bytes of payload, of tenant a, namespace 0123..." outcome=OK
 //
-// A reader is what a session's peer is (process or address and name), with its tenant. Bounded:
-// beyond kMost at once, the others share a record. For one thread.
+// A reader is a session's peer (process, or address and name) with its tenant. There are at most
+// kMost records at a time; further readers share one for each tenant that they read. For one
+// thread.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -36,7 +37,8 @@ class ReadRecord {
   void Note(const std::vector<ForeignRead>& reads);
 
  private:
-  using Key = std::tuple<std::string, TenantId, NamespaceDigest, TenantId>;  // peer, its tenant, of
+  // The peer, its tenant, the namespace that it read, and that namespace's tenant.
+  using Key = std::tuple<std::string, TenantId, NamespaceDigest, TenantId>;
   struct Count {
     MonotonicTime next_line{0};
     uint64_t chunks = 0, bytes = 0;  // not said yet

@@ -24,7 +24,7 @@ namespace kvkeep {
 struct TlsFiles {
   std::string cert_file, key_file;
   std::string client_ca_file;   // empty: clients show no certificate
-  std::string client_crl_file;  // of theirs; empty: none is looked at
+  std::string client_crl_file;  // revoked client certificates; empty: none is checked
 };
 
 class TlsIdentity {

@@ -1,5 +1,5 @@
-// Msgpack: values appended to a string in MessagePack, as much of it as events need. Each value in
-// its shortest form, as msgspec writes them.
+// Msgpack: appends values to a string in MessagePack: the types that events need. Each value has
+// its shortest form, as msgspec writes it.
 #pragma once
 
 #include <absl/strings/string_view.h>

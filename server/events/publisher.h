@@ -1,15 +1,15 @@
 // Publisher: tells routers over ZeroMQ which blocks one tenant's chunks hold in G2 and in G3, as
 // vLLM and SGLang tell of theirs.
 //
-// Only chunks whose metadata names their tokens (v1::ChunkMetadata) are told of. A new subscriber
-// makes the publisher begin anew: "all cleared", then all that is there, then changes. So does a
-// start of the daemon, as subscribers come back then, and a reader of events that fell behind. With
-// no subscriber nothing is read, kept or sent.
+// Only chunks whose metadata names their tokens (v1::ChunkMetadata) are told of. For a new
+// subscriber the publisher starts over: "all cleared", then every chunk that is there, then
+// changes. It also starts over when the daemon starts, since subscribers reconnect then, and when
+// its reader of events fell behind. With no subscriber nothing is read, kept or sent.
 //
-// A thread of its own, which alone uses the sockets. It neither waits for the store nor holds it
-// up: a subscriber too slow for its queue loses messages, sees it by their numbers, and asks again.
-// When too much waits for all subscribers together, every one is disconnected, and is told all anew
-// when it is back.
+// The publisher's own thread alone uses the sockets. It neither waits for the store nor holds it
+// up. A subscriber that is too slow for its queue loses messages, sees the gap in their numbers,
+// and asks for them again. When the messages queued for all subscribers exceed the limit, every
+// subscriber is disconnected, and gets everything anew when it reconnects.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -76,15 +76,16 @@ class Publisher {
 
   // Below: touched by the thread only.
   EventReader reader_;
-  std::shared_ptr<std::atomic<bool>> more_;  // whether it has more, once it waits
+  std::shared_ptr<std::atomic<bool>> more_;  // true if reader_ has more, once it waits
   bool reader_waits_ = false;
-  bool announcing_ = false;  // what is there is being told: who joins meanwhile waits for its end
+  bool announcing_ = false;  // tells what is there; new subscribers wait for the end
   std::shared_ptr<Resolving> resolving_;
   uint64_t shown_subscribers_ = 0, shown_bytes_ = 0;
-  // The most blocks that a chunk of a namespace had: so many are removed with one. A chunk whose
-  // client names more than there can be would make every removal that long.
+  // The most blocks that a chunk of each namespace had: a removal removes that many. A client that
+  // names more blocks than a chunk can have would make every removal that long.
   absl::flat_hash_map<NamespaceDigest, uint64_t> most_blocks_;
-  // Tokens of a chunk, by namespace; those that no session has open are asked for in each batch.
+  // Tokens of a chunk, by namespace. A namespace that no session has open is asked for in each
+  // batch.
   absl::flat_hash_map<NamespaceDigest, uint32_t> tokens_per_chunk_;
   std::thread thread_;
 };

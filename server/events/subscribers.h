@@ -1,18 +1,18 @@
 // Subscribers: the publisher's two ZeroMQ sockets. One publishes, and knows when somebody
 // subscribes or leaves. The other answers subscribers that ask for messages again (replays).
 //
-// A message that waits, for subscribers or as an answer, is held once, however many wait for it.
-// All that waits is bounded together: beyond queued_bytes every subscriber is disconnected
-// (DropAll). A subscriber that reads comes back at once, another when it reads again. One
-// subscriber alone cannot reach that limit: its queue holds a quarter of it, and messages that come
-// while it is full are lost to it, as it sees by the numbers. An answer fits into an empty queue. A
-// subscriber that asks again before it has read the last answer may get a part of the next, without
-// its end.
+// A queued message is held once, however many subscribers or answers wait for it. Queued payloads
+// have one limit: beyond queued_bytes every subscriber is disconnected (DropAll). A subscriber that
+// reads reconnects at once, any other when it reads again. One subscriber alone cannot reach the
+// limit: its queue holds a quarter of it. Messages that come while the queue is full are lost to
+// that subscriber, which sees the gap in the numbers. A replay fits into an empty queue. A
+// subscriber that asks for another replay before it has read the last one may get only a part of
+// it, without its end.
 //
 // One thread. Messages have three frames: topic, number (8 bytes, big endian), payload. A request
 // for a replay is an empty frame, then the first number wanted in 8 bytes. Each message of the
 // answer is an empty frame, topic, number, payload; the last has no topic, number -1 and no
-// payload. All as of vLLM (0.33) and SGLang (0.5.23).
+// payload. These are the formats of vLLM (0.33) and SGLang (0.5.23).
 #pragma once
 
 #include <absl/status/status.h>
@@ -38,9 +38,9 @@ struct SubscriberOptions {
   mode_t ipc_mode = 0600;
   std::string ipc_group;  // empty: the daemon's
   std::string topic = "kv-events";
-  uint64_t queued_bytes = 256 * kMiB;  // payloads that wait, of all subscribers together
-  uint64_t replay_bytes = 64 * kMiB;   // of the last messages, kept for replays; half as
-                                       // many messages at most as wait for one subscriber
+  uint64_t queued_bytes = 256 * kMiB;  // limit of queued payloads, for all subscribers together
+  uint64_t replay_bytes = 64 * kMiB;   // of the last messages, kept for replays; at most half
+                                       // as many messages as may wait for one subscriber
 };
 
 // The publisher keeps payloads to this many bytes, except for a single chunk that needs more.
@@ -75,9 +75,9 @@ class Subscribers {
   // queued message, some hundred bytes, which QueuedMessages bounds for each connection.
   uint64_t queued_bytes() const { return queued_->load(std::memory_order_relaxed); }
   bool over_limit() const { return queued_bytes() > options_.queued_bytes; }
-  // Ends every connection, which gives back all that waits; Wait tells who comes back. Returns
-  // how many subscriptions there were. While the endpoints cannot be had again there are none:
-  // each Wait tries.
+  // Ends every connection, which gives back all that waits; Wait tells who comes back. Returns how
+  // many subscriptions there were. Until the endpoints can be bound again there are no subscribers;
+  // each Wait tries to bind them.
   uint64_t DropAll();
 
  private:
@@ -97,10 +97,10 @@ class Subscribers {
   void SendPayload(void* socket, Message& message);  // the last frame
 
   const SubscriberOptions options_;
-  // Null: the endpoints cannot be had now.
+  // Null while the endpoints cannot be bound.
   void* context_ = nullptr;
   void* publish_ = nullptr;
-  void* replay_ = nullptr;  // null also: there is none
+  void* replay_ = nullptr;  // null also without a replay endpoint
   // ZeroMQ's own threads count down.
   const std::shared_ptr<std::atomic<uint64_t>> queued_ = std::make_shared<std::atomic<uint64_t>>(0);
   uint64_t count_ = 0;

@@ -1,6 +1,6 @@
 // CudaDevice: a GpuDevice over NVIDIA's driver, with one thread that makes all driver calls.
 //
-// The thread opens and closes handles, gives copies to one of two streams (one a direction), and
+// The thread opens and closes handles, gives copies to one of two streams (one per direction), and
 // asks the driver for their events. It alone may wait for the driver; Copy plans on the caller's
 // thread, Tick and stats take only the lock. Answers go to options.executor.
 //
@@ -47,10 +47,9 @@ struct CudaDeviceOptions {
   size_t max_runs = 65536;  // of one copy
   size_t max_batch = 4096;  // pieces in one call of the driver
   std::chrono::nanoseconds fence_timeout = std::chrono::seconds(5);
-  // The least time that it sleeps between two looks at copies under way. If nothing has begun or
-  // ended for long, it sleeps a sixteenth of that time, up to max_poll_interval: an end is seen
-  // late by at most a sixteenth of the wait for it, and long copies are not polled thousands of
-  // times.
+  // The shortest sleep between two polls of copies under way. If nothing has begun or ended for a
+  // time, the thread sleeps a sixteenth of that time, up to max_poll_interval: it sees an end late
+  // by at most a sixteenth of the wait for it, and does not poll long copies thousands of times.
   std::chrono::nanoseconds poll_interval = std::chrono::microseconds(20);
   std::chrono::nanoseconds max_poll_interval = std::chrono::milliseconds(1);
   // Strikes of all devices, including replaced ones; null: breaks are charged to no tenant.
@@ -85,8 +84,8 @@ class CudaDevice final : public GpuDevice {
   struct Registration {
     GpuRegistrationId id;
     GpuMemory memory;
-    RegisterDone opened;    // until it is
-    ImportedMemory import;  // once it is
+    RegisterDone opened;    // empty once it is open
+    ImportedMemory import;  // once it is open
     GpuRange range;
     bool open = false;
     bool closing = false;
@@ -102,7 +101,7 @@ class CudaDevice final : public GpuDevice {
     absl::InlinedVector<GpuRegistrationId, 2> registrations;
     bool issued = false;      // the driver may know of it
     bool ended = false;       // its end was told
-    absl::Status submitted;   // why not all of it was given to the driver
+    absl::Status submitted;   // not OK: why not all of it was given to the driver
     CUevent event = nullptr;  // the driver thread's
   };
   using JobPtr = std::shared_ptr<Job>;
@@ -174,7 +173,7 @@ class CudaDevice final : public GpuDevice {
   std::deque<RegistrationPtr> to_open_ ABSL_GUARDED_BY(mu_);
   std::deque<RegistrationPtr> to_close_ ABSL_GUARDED_BY(mu_);  // no copy uses them any more
   std::deque<JobPtr> queued_ ABSL_GUARDED_BY(mu_);
-  std::vector<JobPtr> issued_ ABSL_GUARDED_BY(mu_);  // in the order they were
+  std::vector<JobPtr> issued_ ABSL_GUARDED_BY(mu_);  // in the order of issue
   Stats stats_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;  // last: runs on all of the above

@@ -2,8 +2,8 @@
 // ArenaPinner.
 //
 // Three threads besides the devices' own: one opens devices, one registers the arena, one runs the
-// answers. Devices are kept until Stop, broken ones too, so that whoever has a registration may ask
-// its device until then.
+// answers. Devices, broken ones too, are kept until Stop, so that the holder of a registration can
+// use its device until then.
 #pragma once
 
 #include <cuda.h>
@@ -28,7 +28,7 @@ struct CudaPathOptions {
   std::chrono::nanoseconds register_timeout = std::chrono::seconds(30);
   std::chrono::nanoseconds fence_timeout = std::chrono::seconds(5);
   size_t max_pending = 1024;   // registrations that wait and are not late
-  size_t max_strikes = 8;      // of one tenant, each a context that broke: then it is refused
+  size_t max_strikes = 8;      // of a tenant, one for each broken context; then it is refused
   size_t max_runs = 1u << 17;  // of one copy: those of a request, cut where the arena's extents end
 
   absl::Status Validate() const;

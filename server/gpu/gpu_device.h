@@ -1,14 +1,13 @@
 // GpuDevice: the seam to one GPU. It opens the memory that workers register and copies between that
-// and the arena. CudaDevice is the real one; a test's may be anything.
+// and the arena. CudaDevice is the real one; tests have their own.
 //
 // Guarantees:
 //   - Nothing here waits for a GPU: every call returns at once, and every answer is a callback on
 //     the executor that the device was made with, exactly once unless it says otherwise.
-//   - A copy ends done, or cancelled and fenced, never just late. A late one is told as
-//     DeadlineExceeded after it has ended for good. Only when the driver itself hangs, no fence can
-//     be had: then CopyEnd says so, and the memory of both sides stays as it is until the process
-//     ends.
-//   - A handle is opened once a registration, and closed when the copies that use it have ended.
+//   - A copy ends either done, or cancelled and fenced. A late one is reported as DeadlineExceeded
+//     after it has ended for good. Only if the driver itself hangs, no fence is possible: CopyEnd
+//     says so, and the memory of both sides stays as it is until the process ends.
+//   - A handle is opened once per registration, and closed when the copies that use it have ended.
 //
 // Thread-safe. No CUDA in this header.
 #pragma once
@@ -34,14 +33,15 @@ namespace kvkeep {
 
 // The owner of a registration: one session. Two sessions never share a mapping.
 using GpuOwner = StrongInt<struct GpuOwnerTag, uint64_t>;
-// The tenant of a session, which is charged with what its memory does to a GPU (gpu_strikes.h).
+// The tenant of a session, which is charged with contexts that its memory breaks (gpu_strikes.h).
 using GpuTenant = StrongInt<struct GpuTenantTag, uint32_t>;
 
 // The arena's memory, borrowed. All segments but the last have segment_bytes.
 struct GpuArena {
   std::vector<std::span<std::byte>> segments;
   uint64_t segment_bytes = 0;
-  // Whether a segment has all of its memory, and may be registered with the driver; null: all have.
+  // Returns whether a segment has all of its memory, so that it may be registered with the driver.
+  // Null: all have.
   std::function<bool(size_t)> is_whole = nullptr;
 
   absl::Status Validate() const;
@@ -67,7 +67,7 @@ struct GpuMemory {
   uint64_t bytes = 0;                            // of the range
   GpuOwner owner;
   GpuTenant tenant;
-  int process = 0;  // the worker, as the kernel tells of its socket; 0: not known
+  int process = 0;  // the worker's number, which the kernel knows by its socket; 0: not known
 
   // InvalidArgument names the field. Says nothing of what the handle really is.
   absl::Status Validate() const;
@@ -82,8 +82,8 @@ struct GpuCopy {
 };
 
 struct CopyEnd {
-  // OK: every byte is there. DeadlineExceeded: too late. Aborted: a registration or the device
-  // went. Unavailable: the device is broken. Otherwise the error in the runs.
+  // OK: every byte is there. DeadlineExceeded: too late. Aborted: a registration or the device is
+  // gone. Unavailable: the device is broken. Otherwise the error in the runs.
   absl::Status status;
   // True if the copy no longer reads or writes the memory of either side.
   bool fenced = true;

@@ -41,7 +41,7 @@ class GpuPath {
     uint64_t broken = 0;         // of those ever opened, given up on
     GpuDevice::Stats sum;        // of all that were ever opened; `broken` is of the last one
     uint64_t pinned_bytes = 0;   // of the arena, registered with the driver
-    uint64_t refused_bytes = 0;  // of it, that the driver did not take
+    uint64_t refused_bytes = 0;  // of the arena, that the driver did not take
     uint64_t unanswered = 0;     // registrations that the driver did not answer to in time
     uint64_t kept = 0;           // requests kept for ever, see KeepForEver
     uint64_t tenants_off = 0;    // that are refused, as they broke contexts (gpu_strikes.h)
@@ -57,8 +57,8 @@ class GpuPath {
   // Keeps `holder`, the memory of a copy that cannot be ended, for ever: the copy may still read or
   // write it.
   virtual void KeepForEver(std::shared_ptr<const void> holder) = 0;
-  // Call on one thread, as often as Store::Tick; it returns the same. There is no rest while a GPU
-  // is in use, as copies have deadlines.
+  // Call on one thread, as often as Store::Tick; it returns the same. While a GPU is in use it
+  // finds no rest, as copies have deadlines.
   virtual bool Tick() = 0;
   virtual Stats stats() const = 0;
   // One line: "on, ..." or "off: why".

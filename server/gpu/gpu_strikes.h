@@ -27,9 +27,10 @@ class GpuStrikes {
  public:
   explicit GpuStrikes(size_t most) : most_(most) {}
 
-  // A context broke with work of these with the driver; each may be named more than once.
+  // Records that a context broke while the driver had work of these tenants; each may be named more
+  // than once.
   void NoteBreak(std::vector<GpuTenant> with_the_driver);
-  // Whether work of these two may be with the driver at once.
+  // Returns whether the driver may have work of both tenants at once.
   bool MayBeBeside(GpuTenant one, GpuTenant other) const;
   // Unavailable: this tenant has used up its strikes.
   absl::Status Check(GpuTenant tenant) const;
@@ -44,7 +45,7 @@ class GpuStrikes {
 
   const size_t most_;
   mutable Mutex mu_;
-  absl::flat_hash_map<GpuTenant, Known> known_ ABSL_GUARDED_BY(mu_);  // who had to do with a break
+  absl::flat_hash_map<GpuTenant, Known> known_ ABSL_GUARDED_BY(mu_);  // involved in a break
 };
 
 }  // namespace kvkeep

@@ -6,7 +6,7 @@
 
 namespace kvkeep {
 
-// Returns the reason; empty: nothing is hidden, or it cannot be known. `root` stands before /proc
+// Returns the reason; empty: nothing is hidden, or it cannot be known. `root` is a prefix of /proc
 // and /dev.
 std::string WhyGpusAreHidden(const std::string& root);
 

@@ -1,7 +1,7 @@
 // ImportedMemory: memory of another process, opened in this one's context.
 //
-// Known refusals are told from each other here, each with what the operator can do. All calls need
-// the device's context current on the calling thread, and take as long as the driver takes.
+// Each known refusal has its own message, which says what the operator can do. All calls need the
+// device's context current on the calling thread, and take as long as the driver takes.
 #pragma once
 
 #include <absl/status/status.h>
@@ -33,7 +33,7 @@ absl::StatusOr<ImportedMemory> ImportMemory(const GpuDriver& driver, CUdevice de
 // REQUIRES: no copy uses it.
 absl::Status CloseMemory(const GpuDriver& driver, const ImportedMemory& memory);
 
-// Whether the device is a part of a GPU (MIG), where handles do not work between processes.
+// Returns whether the device is a part of a GPU (MIG), where handles do not work between processes.
 absl::StatusOr<bool> IsMigInstance(const GpuDriver& driver, CUdevice device);
 
 }  // namespace kvkeep

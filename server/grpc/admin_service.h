@@ -40,7 +40,7 @@ class AdminService final : public v1::Admin::CallbackService {
     std::function<void(absl::AnyInvocable<void(absl::Status) &&>)> clear_g4;
     std::function<StoreSnapshot()> snapshot;  // the store's, and devices that it does not know
     std::function<StatusFacts()> facts;
-    Callers* callers = nullptr;  // of the listeners that this is the service of
+    Callers* callers = nullptr;  // of the listeners that have this service
     AuditLog* audit = nullptr;
     // ConfigKeeper's.
     std::string config_file;

@@ -1,5 +1,5 @@
-// A session's token stands for the session only in calls of its own tenant: to know a token does
-// not make a caller the tenant that opened the session.
+// A session's token is valid only in calls of the tenant that opened the session: knowing a token
+// does not make a caller that tenant.
 //
 // Thread-safe.
 #pragma once
@@ -14,7 +14,7 @@ namespace kvkeep {
 
 // Returns the session that the field `session_token` names, for a call of `caller`.
 // InvalidArgument: it is not a token. FailedPrecondition: no open session has it, or the session is
-// another tenant's, which is counted and told in the same words.
+// another tenant's. The latter is counted, and has the same message.
 absl::StatusOr<SessionToken> CheckSession(Store* store, ServerCounters* counters, TenantId caller,
                                           absl::string_view token);
 

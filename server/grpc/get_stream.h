@@ -49,7 +49,7 @@ class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                         public std::enable_shared_from_this<GetStream> {
  public:
   static constexpr size_t kWindowChunks = 2;
-  static constexpr size_t kFramePieces = 2;  // more: less is done at the same time
+  static constexpr size_t kFramePieces = 2;  // with more, less is done at the same time
 
   // `plan` or the error that the call ends with. `store` and `state` must outlive the call.
   static GetStream* Start(Store* store, ServerState* state, grpc::CallbackServerContext* context,
@@ -95,7 +95,7 @@ class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void SendPieces(Chunk* chunk);
   GetFrameHeader HeaderOf(const Chunk& chunk, v1::ChunkStatus status) const;
   void Send(const GetFrameHeader& header, std::vector<grpc::Slice> payload);
-  void Drop();  // all that is pinned, and the place among those who wait
+  void Drop();  // gives up all pins, and the wait for room
   void FinishWith(const absl::Status& status);
 
   Store* const store_;

@@ -93,7 +93,7 @@ class KvService final : public kv_service_internal::Base {
 
   Store* const store_;
   ServerState* const state_;
-  Callers* const callers_;  // of the listeners that this is the service of
+  Callers* const callers_;  // of the listeners that have this service
   SessionStreams sessions_;
 };
 

@@ -1,16 +1,16 @@
 // Listeners: the gRPC servers of a daemon. One serves clients on a Unix socket for each tenant, one
 // serves Admin on a socket of its own, mode 0600, and one serves TCP when asked for: clients, Admin
 // where certificates are named for it, TLS or not. All have health and reflection, which over TCP
-// answer to whoever gets through the handshake.
+// answer every client that completes the handshake.
 //
 // Connections are accepted here. The peer of a Unix socket is known: connections of the client
 // server are in ServerState::peers before gRPC gets them. A peer that a socket's policy keeps out
 // gets the reason as the answer to its first call, and never reaches gRPC (Refusals).
 //
-// Limits on what peers cost, whoever they are: a number of connections per listener; memory for
-// messages that are on their way in (above it calls are cut off); memory for calls (Http2Gate).
-// Silence, half a preface or a lost machine cost a connection for peer_timeout; over Unix sockets,
-// where no machine is lost, for four times that.
+// Limits for all peers: a number of connections per listener; memory for messages that are on their
+// way in (above it calls are cut off); memory for calls (Http2Gate). A silent peer, half a preface
+// or a lost machine occupies a connection for peer_timeout; over Unix sockets, where no machine can
+// be lost, for four times that.
 #pragma once
 
 #include <absl/status/status.h>
@@ -52,7 +52,7 @@ class Listeners {
     uint64_t receive_memory_bytes = 512 * kMiB;
     Http2Limits http2;
     std::chrono::milliseconds peer_timeout{30'000};
-    std::chrono::milliseconds tcp_connection_age{0};  // the most; 0: any
+    std::chrono::milliseconds tcp_connection_age{0};  // limit; 0: none
   };
   struct Deps {
     KvService* kv = nullptr;

@@ -20,8 +20,8 @@ struct PutFrameView {
   uint64_t payload_bytes = 0;
 };
 
-// Means the same as the generated parser for every message, fields in any order. InvalidArgument
-// when malformed. The view's payload points into `runs`.
+// Returns what the generated parser would make of the message, with its fields in any order.
+// InvalidArgument: it is malformed. The view's payload points into `runs`.
 absl::StatusOr<PutFrameView> ParsePutFrame(std::span<const WireRun> runs);
 
 }  // namespace kvkeep

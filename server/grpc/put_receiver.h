@@ -1,4 +1,4 @@
-// PutReceiver: what a Put stream says, frame by frame, turned into reservations of the store.
+// PutReceiver: turns a Put stream, frame by frame, into reservations of the store.
 //
 // Knows nothing of gRPC's streams: frames come in as memory runs, finished chunks go out as
 // results. Payload bytes are copied once, from the frame straight into the reserved place. One
@@ -37,7 +37,8 @@ class PutReceiver {
   // client broke the protocol (InvalidArgument), its session is gone (FailedPrecondition), or its
   // tenant is over a rate (ResourceExhausted).
   absl::StatusOr<std::optional<FinishedChunk>> OnFrame(std::span<const WireRun> frame);
-  // The client sent its last frame. InvalidArgument when a chunk is unfinished; it is aborted.
+  // Ends the stream after the client's last frame. InvalidArgument: a chunk is unfinished; it is
+  // aborted.
   absl::Status OnEnd();
 
  private:

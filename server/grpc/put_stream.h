@@ -1,11 +1,11 @@
 // PutStream: one Put call. Reads frames ahead, feeds them to a PutReceiver, sends results in order.
 //
-// Bounds: two frames read and not yet taken (each at most the receive limit of the server), 64
-// results that wait for their turn, for stable storage or for the client; over these the stream is
-// not read, so flow control holds the client. A client that sends nothing, or does not take its
-// results, for limits.stall_timeout is told so and its call ends. Time in which the client waits
-// for results that are not ready does not count. Lives until gRPC has let go of it (OnDone) and the
-// store of its durable chunks has answered.
+// At most two frames are read and not yet taken (each at most the receive limit of the server), and
+// at most 64 results wait for their turn, for stable storage or for the client. At these limits the
+// stream is not read, so flow control holds the client. A client that sends nothing, or does not
+// take its results, for limits.stall_timeout is told so and its call ends. Time in which the client
+// waits for results that are not ready does not count. Lives until gRPC has let go of it (OnDone)
+// and the store of its durable chunks has answered.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>

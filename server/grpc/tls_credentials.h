@@ -9,8 +9,9 @@
 
 namespace kvkeep {
 
-// Each handshake uses identity->current(); connections that are there go on with what they began
-// with. For one port. AllowTls13Only comes first. The credentials must outlive the server.
+// Returns credentials for one port; they must outlive the server. Each handshake uses
+// identity->current(); existing connections keep what they began with. REQUIRES: AllowTls13Only was
+// called.
 std::shared_ptr<grpc::ServerCredentials> MakeTlsServerCredentials(
     std::shared_ptr<const TlsIdentity> identity);
 

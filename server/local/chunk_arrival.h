@@ -1,8 +1,8 @@
 // ChunkArrival: one leased chunk on its way from G3. Counts the leading pieces that are there in a
 // progress word, as the store reports them.
 //
-// The store's threads call it, and it lives as long as they may do so. After End, from the
-// session's thread, it no longer writes its word.
+// The store's threads call it, and it lives as long as they may. After End, which the session's
+// thread calls, it no longer writes its word.
 #pragma once
 
 #include <absl/status/status.h>
@@ -22,9 +22,9 @@ class ChunkArrival : public std::enable_shared_from_this<ChunkArrival> {
 
   // Asks for every piece. The lease keeps the chunk in place, so the reader is not kept.
   void Follow(ChunkReader reader);
-  // The chunk is lost: a miss.
+  // Reports that the chunk is lost: a miss.
   void Fail();
-  // No word is written after this.
+  // Ends the reports: the word is not written after this.
   void End();
 
  private:

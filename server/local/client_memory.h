@@ -25,8 +25,8 @@ class ClientMemory {
   // memory was cut by its owner. REQUIRES: offset + bytes <= this->bytes().
   using Give = absl::FunctionRef<void(std::span<const std::byte> run)>;
   virtual absl::Status Read(uint64_t offset, uint64_t bytes, Give give) const = 0;
-  // The same by a system call, in runs that fit a cache. Where the owner punches a hole, whoever
-  // touches a mapping waits until that is done, 0.2 s where 512 MiB were punched; a call does not.
+  // Like Read, but by a system call, in runs that fit a cache. While the owner punches a hole, a
+  // touch of a mapping waits until that is done, 0.2 s for 512 MiB; a call does not.
   virtual absl::Status ReadByCall(uint64_t offset, uint64_t bytes, Give give) const = 0;
 
  protected:
@@ -36,10 +36,10 @@ class ClientMemory {
 };
 
 // A memfd made here for one session; the client maps it read-write, the daemon read-only. It cannot
-// shrink, so reading it cannot fault: where its client punched a hole, a page is made anew. Where
-// that can fail (LocalLimits::staging_by_calls) nothing of it is mapped here. When the last user is
-// gone its pages are freed on the copy executor, even while the client still maps it: what the
-// client touches then is its own.
+// shrink, so reading it cannot fault: where its client punched a hole, a page is made anew. If that
+// can fail (LocalLimits::staging_by_calls), the daemon does not map it. When the last user is gone,
+// the copy executor frees its pages, even while the client still maps it: pages that the client
+// touches later are its own.
 class StagingMemory final : public ClientMemory {
  public:
   // Makes the pages present on the copy executor, slice by slice; `done` is called there, with the
@@ -48,8 +48,8 @@ class StagingMemory final : public ClientMemory {
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<StagingMemory>>) &&>;
   static void Make(std::shared_ptr<const LocalContext> context,
                    std::shared_ptr<StagingAccount> account, const StagingWish& wish, Done done);
-  // Gives `last` up and calls `freed` on the copy executor when its pages are. REQUIRES: not
-  // shared.
+  // Gives `last` up, and calls `freed` on the copy executor when its pages are freed. REQUIRES:
+  // `last` is the only reference.
   static void GiveUp(std::shared_ptr<StagingMemory> last, absl::AnyInvocable<void() &&> freed);
   ~StagingMemory() override;
   StagingMemory(const StagingMemory&) = delete;
@@ -62,7 +62,7 @@ class StagingMemory final : public ClientMemory {
   // too. None: the word is changing, or cannot be read. REQUIRES: offset is a multiple of 8, below
   // bytes().
   std::optional<uint64_t> ReadWord(uint64_t offset) const;
-  // Read-write, for the client.
+  // Returns a read-write descriptor for the client.
   absl::StatusOr<UniqueFd> Duplicate() const;
 
  private:
@@ -71,7 +71,7 @@ class StagingMemory final : public ClientMemory {
   static absl::StatusOr<std::unique_ptr<StagingMemory>> Create(
       std::shared_ptr<const LocalContext> context, std::shared_ptr<StagingAccount> account,
       uint64_t bytes);
-  // Over a limit of several sessions.
+  // ResourceExhausted: over the limit of all sessions or of the tenant.
   absl::Status CheckLimits() const;
   static void Populate(std::shared_ptr<StagingMemory> memory, uint64_t from, Done done);
   absl::Status Map();
@@ -85,7 +85,7 @@ class StagingMemory final : public ClientMemory {
   const uint64_t bytes_of_all_;     // with this one, when it was made
   const uint64_t bytes_of_tenant_;  // likewise
   UniqueFd fd_;
-  std::byte* mapped_ = nullptr;  // null: it is read by calls alone
+  std::byte* mapped_ = nullptr;  // null: it is read by calls only
   absl::AnyInvocable<void() &&> freed_;
 };
 

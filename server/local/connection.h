@@ -1,14 +1,14 @@
 // LocalConnection: a peer with its sockets: packets in and out, bounded both ways, and whether its
 // client is alive. One thread, the endpoint's.
 //
-// A client that does not read its replies is not read from until it has; one that lets more than
-// max_unsent_bytes pile up is cut off, as is one that leaves them, or half a message, for the
-// time of grace. Memory of half messages and replies is charged to the tenant's account. A
-// client that holds something is pinged; any message of it is an answer.
+// A client that does not read its replies is not read from until it does. It is cut off when more
+// than max_unsent_bytes pile up, or when replies or half a message wait for longer than the time of
+// grace. Memory of half messages and replies is charged to the tenant's account. A client that
+// holds something is pinged; any message from it counts as an answer.
 //
-// A peer may pass one descriptor with a whole RegisterMemory or RegisterGpuMemory. Any other ends
-// the connection. None is closed here, nor are the sockets, in whose queues some may lie: who
-// closes it last may wait for it (descriptor_closer.h).
+// A peer may pass one descriptor with a whole RegisterMemory or RegisterGpuMemory. Any other
+// descriptor ends the connection. Descriptors are not closed here, nor are the sockets, whose
+// queues may contain some: the last close of a descriptor may have to wait (descriptor_closer.h).
 #pragma once
 
 #include <absl/status/status.h>
@@ -33,7 +33,7 @@ class LocalConnection final : private PeerSink {
   // State that connections share besides the context. Borrowed.
   struct Round {
     EventLoop* loop = nullptr;
-    std::vector<uint64_t> touched;  // ids of those to be settled at the end of the round
+    std::vector<uint64_t> touched;  // ids of connections to settle at the end of the round
     std::vector<std::byte> spare;   // for a message of several packets
   };
   // `process`: see WatchPeer; may be invalid.
@@ -41,18 +41,18 @@ class LocalConnection final : private PeerSink {
                   ExpendableFd socket, UniqueFd process, LocalPeer::Identity identity,
                   MonotonicTime now);
   ~LocalConnection() override;
-  // ResourceExhausted: the kernel watches no more.
+  // ResourceExhausted: the kernel cannot watch more sockets.
   absl::Status Start();
 
   void OnEvent(Channel channel, uint32_t events, std::span<std::byte> buffer, MonotonicTime now);
   void OnTick(std::span<std::byte> buffer, MonotonicTime now);
   void NotifyDraining() { peer_->NotifyDraining(); }
-  // At the end of a round in which it was touched: waits for what it needs next. False: it is
-  // closed, destroy it.
+  // Ends a round in which it was touched: has the loop watch for what it needs next. Returns false
+  // if it is closed and must be destroyed.
   bool Settle();
 
  private:
-  // Half a message, or some that is thrown away.
+  // Returns whether half a message is there, or one is being thrown away.
   bool in_message() const { return skipping_ > 0 || !assembler_.idle(); }
 
   struct Unsent {  // one packet
@@ -66,7 +66,7 @@ class LocalConnection final : private PeerSink {
   void Close(const absl::Status& why) override;
 
   void ReadSocket(std::span<std::byte> buffer, MonotonicTime now);
-  // The packet is of no use, or of a message that is thrown away.
+  // Returns whether the packet is useless, or part of a message that is thrown away.
   bool Skip(std::span<const std::byte> packet, MonotonicTime now);
   void OnPacket(std::span<const std::byte> packet, std::vector<UniqueFd> passed, MonotonicTime now);
   bool TakesDescriptor(std::span<const std::byte> packet) const;
@@ -86,22 +86,22 @@ class LocalConnection final : private PeerSink {
   const uint64_t id_;
   const MonotonicTime opened_;
   const GaugeHold open_;
-  const DescriptorCloser::Owner closes_;  // whose its descriptors are
+  const DescriptorCloser::Owner closes_;  // whom its descriptors are charged to
   ExpendableFd socket_, events_;
   UniqueFd process_;
   MessageHold half_, unsent_held_;
   const std::shared_ptr<LocalPeer> peer_;
   local::MessageAssembler assembler_;
   uint64_t skipping_ = 0;                        // bytes left of a message that is thrown away
-  std::optional<MonotonicTime> half_since_;      // half a message is there since
+  std::optional<MonotonicTime> half_since_;      // when half a message was first there
   std::deque<Unsent> unsent_;
-  std::optional<MonotonicTime> unsent_since_;    // the first of these was tried
+  std::optional<MonotonicTime> unsent_since_;    // when the first of these was tried
   bool socket_watched_ = false, events_watched_ = false;
   uint32_t watched_ = 0;
   bool touched_ = false;
   bool closed_ = false;
   MonotonicTime heard_;                      // when the client last said something
-  std::optional<MonotonicTime> unanswered_;  // when it was pinged, not having answered since
+  std::optional<MonotonicTime> unanswered_;  // when the ping that it has not answered was sent
 };
 
 }  // namespace kvkeep

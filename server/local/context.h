@@ -45,7 +45,7 @@ struct StagingAccount {
   explicit StagingAccount(uint64_t most) : max_bytes(most) {}
   const uint64_t max_bytes;
   std::atomic<uint64_t> bytes{0};
-  std::atomic<uint64_t> areas{0};  // of so many sessions
+  std::atomic<uint64_t> areas{0};  // sessions that have some
 };
 
 // A tenant's part of the arena: segments [first, first + count).

@@ -1,4 +1,4 @@
-// LocalCounters: what the local path counts. Thread-safe.
+// LocalCounters: counters of the local path. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ struct LocalCounters {
   Counter gpu_get_bytes{0};      // copied to GPUs
   Counter gpu_refusals{0};       // registrations refused
   Counter gpu_over_limit{0};     // registrations, gets and copies over a limit
-  Counter gpu_denied{0};         // registrations of what their tenant may not use
+  Counter gpu_denied{0};         // registrations that their tenant may not make
   Counter gpu_kept_requests{0};  // for ever: their copies cannot be ended
   Counter arriving_chunks{0};    // leased while on their way from G3
   // Gauges: now.
@@ -41,9 +41,9 @@ struct LocalCounters {
   Counter gpu_registered_bytes{0};
   Counter progress_words{0};
   Counter message_bytes{0};        // half messages, puts not done, replies not read
-  Counter closing_descriptors{0};  // not closed yet: a peer's, or of connections that ended
+  Counter closing_descriptors{0};  // not closed yet: passed by peers, or of ended connections
   Counter staging_bytes{0};
-  Counter staging_areas{0};  // of so many sessions
+  Counter staging_areas{0};  // sessions with staging memory
   Counter registered_bytes{0};
 };
 

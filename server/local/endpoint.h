@@ -1,10 +1,10 @@
 // LocalEndpoint: the listener of the local path: a SEQPACKET socket for every tenant, one thread
 // that serves them all.
 //
-// The peer's identity comes from the kernel. A peer that is not allowed, or one too many, has its
-// Hello answered with the reason, as long as few wait for that: these take no place of an admitted
-// client, and one user cannot take all of their places. The process behind a connection is watched,
-// so that a forked child that inherited the socket does not keep a dead client's leases.
+// The peer's identity comes from the kernel. A peer that is not allowed, or exceeds the limit, gets
+// the reason as the answer to its Hello, as long as few such peers wait. They take no place of an
+// admitted client, and one user cannot take all of their places. The process behind a connection is
+// watched, so that a forked child that inherited the socket does not keep a dead client's leases.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -52,7 +52,8 @@ class LocalEndpoint {
     GpuPath* gpu = nullptr;         // null: there is none
     RequestTimes* times = nullptr;  // null: not noted
     Clock* clock = nullptr;
-    // Looks at the sockets; has forgotten them before the endpoint stops. Null: nobody does.
+    // Watches the sockets until it forgets them, which must be before the endpoint stops. Null:
+    // nothing watches them.
     SocketWatch* sockets = nullptr;
     std::function<uint32_t()> serving_state;
   };
@@ -62,11 +63,11 @@ class LocalEndpoint {
                                                               const Deps& deps);
   ~LocalEndpoint();
 
-  // Tells every session. Thread-safe.
+  // Tells every session that the daemon drains. Thread-safe.
   void NotifyDraining();
   // Sets the limit of connections by a tenant's listener from now on.
   void SetMaxConnections(TenantId tenant, uint32_t connections);
-  // Runs tasks on the one thread; destroys them once that has stopped.
+  // Runs tasks on the endpoint's thread; destroys them once that has stopped.
   Executor* loop() { return loop_.get(); }
   // Closes every connection and joins the thread. Copies under way end later. Idempotent.
   void Stop();
@@ -79,7 +80,7 @@ class LocalEndpoint {
     std::shared_ptr<GpuAccount> gpu;
     std::shared_ptr<MessageAccount> messages;
     size_t open = 0;  // connections by it
-    // Further connections that only wait to be told why they are refused, in all and by user.
+    // Further connections that only wait for the reason of their refusal: all, and by user.
     size_t refused = 0;
     absl::flat_hash_map<uid_t, size_t> refused_of = {};
   };
@@ -96,9 +97,9 @@ class LocalEndpoint {
   void OnEvent(uint64_t key, uint32_t events);
   void Accept(size_t listener);
   void Admit(size_t number, ExpendableFd socket);
-  // Why this peer is not let in.
+  // Returns why this peer is not let in; OK if it is.
   absl::Status Judge(const Listener& listener, const absl::StatusOr<PeerCredentials>& peer) const;
-  // Whether one more may wait to be told why it is refused.
+  // Returns whether one more peer of `user` may wait for the reason of its refusal.
   static bool HasPlaceForRefused(const Listener& listener, uid_t user);
   void GiveBackPlace(const Connected& closed);
   void PauseAccepting();

@@ -1,9 +1,9 @@
-// GpuAccount: what the sessions of one tenant have of the GPU path, and may have: the part of what
-// all may (LocalLimits) that it has of G2 too. Nobody's part is another's to take. Thread-safe.
+// GpuAccount: how much one tenant's sessions use of the GPU path, and the limits. A tenant's part
+// of LocalLimits is the same as its part of G2; no tenant can use another's. Thread-safe.
 //
-// Take refuses with ResourceExhausted, which names the limit, what the tenant has and what it may;
-// what was taken is given back in the same amount. One request may exceed the part in copies and in
-// bytes that gets hold, as it could otherwise be too large for ever.
+// A Take call over a limit returns ResourceExhausted, which names the limit, the tenant's use and
+// its part. The caller gives back the amount that it took. One request may exceed the part in
+// copies and in bytes that gets hold, as it could otherwise be too large for ever.
 #pragma once
 
 #include <absl/status/status.h>
@@ -19,12 +19,13 @@
 
 namespace kvkeep {
 
-// Which GPUs a tenant's sessions may name, and how.
+// The GPUs that a tenant's sessions may name, and how.
 struct GpuRights {
   bool all = true;
   std::vector<GpuUuid> gpus = {};  // unless all
-  // Handles of CUDA IPC are bytes: whoever knows those of another process's memory can pass them,
-  // and has the daemon read and write it. A descriptor can only be passed by a process that has it.
+  // Handles of CUDA IPC are bytes: a client that knows the handle of another process's memory can
+  // pass it, and have the daemon read and write that memory. A descriptor can only be passed by a
+  // process that has it.
   bool ipc_handles = true;
 
   // PermissionDenied says what is not allowed.
@@ -39,7 +40,7 @@ class GpuAccount {
     uint64_t get_bytes = 0;  // of chunks that gets under way hold
     uint64_t copies = 0;     // under way
   };
-  // `part` of what all may have, of each at least one.
+  // Returns `part` of each of these limits, at least one.
   static Most PartOf(const LocalLimits& limits, double part);
 
   explicit GpuAccount(const Most& most, GpuRights rights = {})
@@ -48,16 +49,16 @@ class GpuAccount {
   const GpuRights& rights() const { return rights_; }
   absl::Status TakeRegistration(uint64_t bytes);
   void GiveRegistration(uint64_t bytes);
-  // Whatever it wants, where no other get holds any.
+  // Takes any amount if no other get holds bytes.
   absl::Status TakeGet(uint64_t bytes);
   void GiveGet(uint64_t bytes) { get_bytes_.fetch_sub(bytes); }
-  // `whose`: the request that it is for. One at a time has more than the part, from its first copy
-  // that is over it on until EndCopies; it is never refused.
+  // `whose`: the request of the copy. One request at a time may exceed the part, from its first
+  // copy over it until EndCopies; it is never refused.
   absl::Status TakeCopy(const void* whose);
   void GiveCopy() { copies_.fetch_sub(1); }
   void EndCopies(const void* whose);
 
-  // Returns the bytes that a get may still hold; without limit if no other get holds any.
+  // Returns how many bytes a further get may hold; without limit if no other get holds any.
   uint64_t get_room() const;
   bool unused() const;
 

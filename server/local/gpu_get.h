@@ -1,8 +1,8 @@
 // GpuGet: one get to a GPU under way: its chunks are pinned, each piece is copied to the client's
-// memory as soon as it is in place, the answers are told when the last copy has ended.
+// memory as soon as it is in place, and the answers follow when the last copy has ended.
 //
-// Parse, Start and the answers: on the loop. In between threads of the store and of the device call
-// it; it lives as long as they may.
+// Parse, Start and the answers run on the loop. In between, threads of the store and of the device
+// call it; it lives as long as they may.
 #pragma once
 
 #include <absl/status/status.h>
@@ -53,7 +53,7 @@ class GpuGet : public std::enable_shared_from_this<GpuGet> {
  private:
   struct Chunk {
     ChunkReader reader;  // empty: a miss, or it failed before
-    bool lost = false;   // a piece of it is: a miss
+    bool lost = false;   // a piece of it is lost: a miss
     absl::Status failure;
   };
   struct Piece {
@@ -74,7 +74,7 @@ class GpuGet : public std::enable_shared_from_this<GpuGet> {
   GpuGetPlan plan_;
   const std::function<void()> done_;
   const MonotonicTime deadline_;
-  std::vector<Chunk> chunks_;  // what threads write of it, under the lock
+  std::vector<Chunk> chunks_;  // threads write it under the lock
   std::optional<GaugeHold> copying_, pinned_bytes_;
   std::shared_ptr<GpuAccount> account_;  // that gave taken_bytes_
   uint64_t taken_bytes_ = 0;

@@ -27,14 +27,14 @@ class GpuSource final : public PutSource {
   // Checksums the piece, which is in its place.
   absl::Status Fill(const PutPiece& piece, Wait wait, Reservation* space) override;
   void Drop() override;
-  // Copies that the device has end first.
+  // Copies that the device has already end first.
   void Cancel() override { cancelled_.store(true, std::memory_order_relaxed); }
   // The GPU brings pieces faster than a few threads checksum them, and a checksum takes a third of
   // the time of a copy.
   size_t tasks_a_run() const override { return 4; }
 
  private:
-  // What one copy of the device is to bring.
+  // One copy for the device.
   struct Order {
     std::vector<GpuRun> runs;
     std::vector<uint32_t> chunks;  // whose pieces they are, in order, each once

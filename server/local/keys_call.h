@@ -1,6 +1,6 @@
-// KeysCall: a request about keys (lookup, get, touch, prefetch, release, delete), read from its
-// body, where its keys stay. Its vectors are used again for the next one. Checks that the store
-// makes are left to it.
+// KeysCall: a parsed request about keys (lookup, get, touch, prefetch, release, delete). The keys
+// stay in the request's body; the vectors are reused for the next request. Checks that the store
+// makes are left to the store.
 #pragma once
 
 #include <absl/status/status.h>
@@ -15,9 +15,9 @@ namespace kvkeep {
 
 class KeysCall {
  public:
-  // InvalidArgument names the field. `kind`: one of the six. `body` until the last use.
+  // InvalidArgument names the field. `kind`: one of the six. `body` must live until the last use.
   absl::Status Parse(local::Kind kind, std::span<const std::byte> body);
-  // Parts that were not named are all of the namespace.
+  // Names all `parts` of the namespace. For a request that names none.
   void NameAllParts(uint32_t parts);
 
   bool names_parts() const { return !parts_.empty(); }
@@ -31,7 +31,7 @@ class KeysCall {
   absl::Status CheckRemote(local::Kind kind) const;
 
   local::KeysRequest request_;
-  local::RemoteAsk ask_;  // no wait: it does not ask
+  local::RemoteAsk ask_;  // no wait: it does not ask beyond the node
   std::vector<local::ReleaseEntry> releases_;
   std::vector<PartId> parts_;
   std::span<const ChunkKey> keys_;  // in the body

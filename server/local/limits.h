@@ -1,4 +1,4 @@
-// LocalLimits: what one client of the local path, and all of them, may hold and ask for.
+// LocalLimits: limits on what one client of the local path, and all clients, may hold and ask for.
 #pragma once
 
 #include <absl/status/status.h>
@@ -10,7 +10,7 @@
 
 namespace kvkeep {
 
-// A put of the largest message, with what is made of it, fits.
+// Enough for a put of the largest message and everything made of it.
 inline constexpr uint64_t kLeastMessageBytes = 32 * kMiB;
 
 struct LocalLimits {
@@ -23,7 +23,7 @@ struct LocalLimits {
   uint64_t max_staging_bytes = kGiB;           // of one session
   uint64_t max_all_staging_bytes = 0;          // of all sessions; 0: a quarter of G2
   uint64_t first_staging_bytes = 4 * kMiB;     // what a session begins with; room for a chunk
-  uint64_t default_staging_bytes = 64 * kMiB;  // before version 6; asked for with 0, sizes vary
+  uint64_t default_staging_bytes = 64 * kMiB;  // the same before version 6, if chunk sizes vary
   uint32_t max_gpu_registrations = 512;        // of one session
   uint64_t max_gpu_bytes = kTiB;               // registered by one session
   // Limits of all sessions together; each tenant has its part of them (gpu_account.h).
@@ -33,13 +33,14 @@ struct LocalLimits {
   uint64_t max_gpu_get_bytes = 0;         // of all gets to GPUs under way; 0: a quarter of G2
   uint64_t max_unsent_bytes = 16 * kMiB;  // of replies a client does not read
   // Staging memory is not mapped, but read by calls, which cost more. For vm.overcommit_memory 2:
-  // there a page may not be had where a client punched a hole, and touching a mapping is SIGBUS.
+  // there memory may be missing for a page where a client punched a hole, and a touch of the
+  // mapping is SIGBUS.
   bool staging_by_calls = false;
   // The limit of all connections for half messages, puts not done and replies not read. A tenant
   // has its part.
   uint64_t max_message_bytes = 256 * kMiB;
-  // A put from staging memory of a few chunks and runs, whose images have at most so many bytes, is
-  // copied by the endpoint's thread itself: to wake a copy thread, and to be woken by it, takes
+  // A put from staging memory of a few chunks and runs, whose images have at most this many bytes,
+  // is copied by the endpoint's thread itself: waking a copy thread, and being woken by it, takes
   // longer. 0: none.
   uint64_t loop_copy_bytes = 80 * kKiB;
   // A client that holds something and answers nothing for this long is revoked. One that leaves a
@@ -47,8 +48,8 @@ struct LocalLimits {
   std::chrono::milliseconds grace{10'000};
   std::chrono::milliseconds handshake_timeout{5'000};
   std::chrono::milliseconds max_gpu_timeout{30'000};  // of one put or get
-  // How long the endpoint's thread may look for requests before it sleeps, while they come as
-  // close behind each other; 0: never.
+  // How long the endpoint's thread may poll for requests before it sleeps, while requests follow
+  // each other that closely; 0: never.
   std::chrono::microseconds busy_poll{50};
 
   // Returns the timeout of a put or get that asks for `asked_ms` milliseconds.

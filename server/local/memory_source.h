@@ -1,5 +1,5 @@
-// MemorySource: payloads in memory of the client, staging or registered, that are all there when
-// the put comes. Thread-safe.
+// MemorySource: payloads in memory of the client, staging or registered, that are complete when the
+// put comes. Thread-safe.
 #pragma once
 
 #include "server/local/context.h"

@@ -1,8 +1,8 @@
-// MessageHold: what messages of a connection hold of the daemon's memory: one that is half there,
-// puts that are not done, replies that the client does not read. All that all connections hold has
-// one limit, LocalLimits::max_message_bytes, and each tenant its part of that.
+// MessageHold: the daemon's memory that messages of a connection hold: half a message, puts that
+// are not done, and replies that the client has not read. All connections together have one limit,
+// LocalLimits::max_message_bytes, and each tenant has its part of it.
 //
-// Thread-safe, but for one hold, which is for one thread.
+// Accounts are thread-safe; a hold is for one thread.
 #pragma once
 
 #include <absl/status/status.h>
@@ -19,7 +19,7 @@ namespace kvkeep {
 // The account of one tenant.
 struct MessageAccount {
   explicit MessageAccount(uint64_t most) : max_bytes(most) {}
-  // So much is in use that a client with work under way should wait.
+  // Returns whether so much is in use that a client with work under way should wait.
   bool busy() const { return bytes.load(std::memory_order_relaxed) > max_bytes / 2; }
 
   const uint64_t max_bytes;
@@ -28,7 +28,7 @@ struct MessageAccount {
 
 class MessageHold {
  public:
-  // `account` null: no part of its own.
+  // `account` null: the tenant has no limit of its own.
   MessageHold(std::shared_ptr<const LocalContext> context, std::shared_ptr<MessageAccount> account)
       : context_(std::move(context)), account_(std::move(account)) {}
   ~MessageHold() { Clear(); }
@@ -38,7 +38,7 @@ class MessageHold {
         bytes_(std::exchange(other.bytes_, 0)) {}
   MessageHold& operator=(MessageHold&&) = delete;
 
-  // ResourceExhausted names the limit; nothing was added then.
+  // ResourceExhausted names the limit, and adds nothing.
   absl::Status Add(uint64_t bytes);
   // REQUIRES: bytes <= bytes().
   void Remove(uint64_t bytes);

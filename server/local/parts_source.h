@@ -1,8 +1,8 @@
-// PartsSource: the payload of a put in parts: one chunk in staging memory, of which more is written
-// while it is copied.
+// PartsSource: the payload of a put in parts: one chunk in staging memory, which the client goes on
+// writing while it is copied.
 //
-// How many bytes are there stands in a word of that memory. The client can take the memory away for
-// a moment, so copy threads read the word, never the loop. One look is under way at a time; one
+// A word of that memory says how many bytes are there. The client can take the memory away for a
+// moment, so copy threads read the word, never the loop. One look is under way at a time; a look
 // that is asked for meanwhile follows it.
 //
 //   waiting --the word says all--> all is there

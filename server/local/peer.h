@@ -1,15 +1,14 @@
 // LocalPeer: the daemon's side of one connection of the local path, without its socket: takes whole
-// messages, answers through a PeerSink. It decides what may be asked when, hands each request to
-// the object that serves it, and ends all of them. Everything that the session holds ends with it.
+// messages, answers through a PeerSink. It decides which requests are allowed in which state, hands
+// each to the object that serves it, and ends all of them. Everything that the session holds ends
+// with it.
 //
-//   PeerSession   the session: its states, Hello, namespaces, leases
-//   PeerKeys      requests about keys
-//   PeerMemory    memory that puts are read from
-//   PeerPuts      puts under way
-//   PeerGpu       memory of GPUs, and gets to it
-//   PeerReplies   what all of them say to the client
+//   PeerSession the session: its states, Hello, namespaces, leases PeerKeys requests about keys
+//   PeerMemory memory that puts are read from PeerPuts puts under way PeerGpu memory of GPUs, and
+//   gets to it PeerReplies the messages of all of them to the client
 //
-// One thread, the loop; what others do for it (copies, stable storage) comes back there.
+// One thread, the loop; the results of other threads' work (copies, stable storage) come back
+// there.
 #pragma once
 
 #include <absl/status/status.h>
@@ -39,23 +38,23 @@ class LocalPeer {
   LocalPeer& operator=(const LocalPeer&) = delete;
 
   void OnMessage(local::Message message);
-  // Whether OnMessage is welcome: false while too many puts and gets to GPUs are in flight, or some
-  // are and its tenant has little memory left for messages.
+  // Returns whether OnMessage may be called: false while too many puts and gets to GPUs are in
+  // flight, or some are and its tenant has little memory left for messages.
   bool ready() const;
-  // Hello was taken: one descriptor may come with a request for it.
+  // Returns whether Hello was taken: from then on one descriptor may come with a request for it.
   bool greeted() const { return session_->open() || session_->revoked(); }
   bool open() const { return session_->open(); }
-  // Leases, puts, gets to GPUs: what others wait for when the client stops.
+  // Returns whether the client has leases, puts or gets to GPUs: others wait for these if it stops.
   bool holds_something() const;
 
-  // The client stopped: gives back all that it holds, and tells it `why`.
+  // Gives back all that the client holds, because it stopped, and tells it `why`.
   void Revoke(const std::string& why);
   void NotifyDraining();
-  // More of a put in parts is there. False: this client has no such puts.
+  // Call when more of a put in parts is there. Returns false if this client has no such puts.
   bool OnPutFilled();
-  // Call now and then. Gives up puts in parts of which no piece came for LocalLimits::grace.
+  // Call now and then. Gives up puts in parts that got no piece for LocalLimits::grace.
   void OnTick(MonotonicTime now) { puts_->OnTick(now); }
-  // The connection is gone. Idempotent.
+  // Call when the connection is gone. Idempotent.
   void End();
 
  private:
@@ -63,9 +62,9 @@ class LocalPeer {
   absl::Status CheckMayAsk(const local::Message& message) const;
   absl::Status Unknown(uint16_t kind) const;
   void Dispatch(local::Message& message);
-  // A request of this kind is served from now on.
+  // Begins to serve a request, which `counter` counts.
   void Begin(LocalCounters::Counter* counter);
-  // Answers the request that is being served with an error.
+  // Answers the request being served with an error.
   void Fail(const local::Message& message, Operation operation, const absl::Status& status,
             size_t keys = 0);
   // Serves a request of the session by a method of one of the objects.
@@ -78,7 +77,7 @@ class LocalPeer {
   void CancelWork();
 
   const std::shared_ptr<const LocalContext> context_;
-  // Shared, as callbacks hold the objects below while they run, and find them weakly before.
+  // Shared: callbacks find the objects below by weak pointers, and hold them while they run.
   const std::shared_ptr<PeerReplies> replies_;
   const std::shared_ptr<PeerSession> session_;
   const std::shared_ptr<PeerKeys> keys_;

@@ -1,5 +1,5 @@
 // PeerGpu: one peer's memory of GPUs, and the gets that copy chunks there. One thread, the loop's;
-// what GPUs answer comes back there and finds this weakly, as the connection may be gone.
+// the answers of GPUs come back there and hold this weakly, as the connection may be gone.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -26,17 +26,17 @@ class PeerGpu : public std::enable_shared_from_this<PeerGpu> {
   // Takes the descriptor, if one came with the message.
   absl::Status Register(local::Message& message);
   absl::Status Unregister(const local::Message& message);
-  // Notes its own end, unless it fails here.
+  // Notes its own end, unless it returns an error.
   absl::Status Get(const local::Message& message);
 
   // What the session's puts from GPUs may name.
   const SessionGpu& regions() const { return regions_; }
   // Returns how many gets are not answered yet.
   size_t in_flight() const { return gets_.size(); }
-  // The session is over: gets begin no further copy, and the registrations are given back. Puts
+  // Ends the session's part: gets begin no further copy, and the registrations are given back. Puts
   // that name them must be cancelled before.
   void Cancel();
-  // The connection is gone: nothing more is answered.
+  // Call when the connection is gone: nothing more is answered.
   void End() { gets_.clear(); }
 
  private:

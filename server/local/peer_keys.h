@@ -1,9 +1,9 @@
 // PeerKeys: one peer's requests about keys: lookup, get, touch, prefetch, release, delete. Most are
-// answered at once. A delete is answered once a kill could not bring the chunks back. A lookup that
-// reaches beyond the node waits for the store's search; its request is kept until then, and looked
-// up again.
+// answered at once. A delete is answered once a kill of the daemon could not bring the chunks back.
+// A lookup that reaches beyond the node waits for the store's search; its request is kept until
+// then, and looked up again.
 //
-// One thread, the loop's. The store's answers come back there and find this weakly, as the
+// One thread, the loop's. The store's answers come back there and hold this weakly, as the
 // connection may be gone.
 #pragma once
 
@@ -31,12 +31,12 @@ class PeerKeys : public std::enable_shared_from_this<PeerKeys> {
   // Serves one of the six requests. kLater: the reply, and the note of its end, come later.
   enum class Answered { kNow, kLater };
   absl::StatusOr<Answered> Serve(const local::Message& message);
-  // Returns how many keys the request named that was served last.
+  // Returns the number of keys in the request served last.
   size_t keys() const { return call_.chunks().keys.size(); }
 
   // Returns how many requests are not answered yet.
   size_t in_flight() const { return searching_.size() + deleting_.size(); }
-  // The connection is gone: nothing more is answered.
+  // Call when the connection is gone: nothing more is answered.
   void End();
 
  private:
@@ -53,10 +53,10 @@ class PeerKeys : public std::enable_shared_from_this<PeerKeys> {
     uint64_t id = 0;  // of the message
     MonotonicTime began{0};
     size_t keys = 0;
-    uint64_t chunks = 0;  // that went
+    uint64_t chunks = 0;  // deleted
   };
 
-  // Parts that the request does not name are all of its namespace.
+  // Names all parts of the namespace if the request names none.
   absl::Status ResolveParts();
   void DoReleases();
   absl::StatusOr<Answered> Prefetch(uint64_t id);

@@ -31,7 +31,7 @@ class PeerMemory : public std::enable_shared_from_this<PeerMemory> {
   const SessionMemory& regions() const { return regions_; }
 
  private:
-  // Returns how much staging memory to make, of which the client asked for `asked` bytes.
+  // Returns how much staging memory to make for a client that asked for `asked` bytes.
   StagingWish WishFor(uint64_t asked) const;
   void OnStagingMade(uint64_t id, absl::StatusOr<std::shared_ptr<StagingMemory>> made);
 

@@ -1,11 +1,11 @@
-// PeerPuts: one peer's puts that are not answered yet, from message to reply. A put waits for space
-// in the order of arrival: behind the session's own puts, and where others of its tenant hold the
-// space, in PutLine.
+// PeerPuts: one peer's puts that are not answered yet, from message to reply. Puts wait for space
+// in the order of arrival: behind the session's own puts and, where other sessions of the tenant
+// hold the space, in PutLine.
 //
 //   waiting --Reserve--> copying --OnRoundOver, chunks wait--> waiting
 //                           \---OnPutDone---> answered, gone
 //
-// One thread, the loop's. A put's callbacks find this weakly, as the connection may be gone.
+// One thread, the loop's. A put's callbacks hold this weakly, as the connection may be gone.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -35,10 +35,10 @@ class PeerPuts : public std::enable_shared_from_this<PeerPuts>, private PutLine:
   // ResourceExhausted: there is no memory for the message.
   absl::Status Start(const local::Message& message, PutPlan plan);
 
-  // More of the puts in parts may be there.
+  // Call when more of the puts in parts may be there.
   void Look();
-  // Call now and then. Gives up puts in parts of which no piece came for LocalLimits::grace; those
-  // that waited too long for space are answered.
+  // Call now and then. Gives up puts in parts that got no piece for LocalLimits::grace, and answers
+  // puts that waited too long for space.
   void OnTick(MonotonicTime now);
   // Starts the waiting puts that fit, in their order. After the end of the session they are
   // refused.
@@ -46,9 +46,9 @@ class PeerPuts : public std::enable_shared_from_this<PeerPuts>, private PutLine:
   // Returns how many puts are not answered yet.
   size_t in_flight() const { return jobs_.size(); }
 
-  // The session is over: skips the copies that have not begun.
+  // Skips the copies that have not begun, at the end of the session.
   void Cancel();
-  // The connection is gone: nothing more is answered. Idempotent.
+  // Call when the connection is gone: nothing more is answered. Idempotent.
   void End();
 
  private:
@@ -62,7 +62,7 @@ class PeerPuts : public std::enable_shared_from_this<PeerPuts>, private PutLine:
     MessageHold held;
     std::shared_ptr<PutJob> put;
     std::optional<MonotonicTime> waits_since;  // for space
-    // In parts: which piece was waited for at a tick, and since when.
+    // For a put in parts: the piece that it waited for at a tick, and since when.
     std::optional<uint64_t> awaited_piece;
     MonotonicTime since{0};
   };

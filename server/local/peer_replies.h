@@ -1,5 +1,5 @@
-// PeerReplies: what one peer says to its client. It builds messages in memory that all peers share,
-// hands them to a PeerSink, and notes how long requests took. One thread, the loop's.
+// PeerReplies: builds one peer's messages to its client, in memory that all peers share, hands them
+// to a PeerSink, and notes how long requests took. One thread, the loop's.
 //
 //   Begin -> Start, append to the message, Send; or SendError -> NoteEnd, perhaps much later
 #pragma once
@@ -22,12 +22,13 @@ namespace kvkeep {
 class PeerSink {
  public:
   virtual ~PeerSink() = default;
-  // A whole message, with the descriptors of its first packet. `message` is good for this call.
+  // Sends a whole message, with the descriptors of its first packet. `message` is valid during this
+  // call.
   virtual void Send(std::span<const std::byte> message, std::vector<UniqueFd> descriptors) = 0;
-  // The client's end of a new event socket.
+  // Returns the client's end of a new event socket.
   virtual absl::StatusOr<UniqueFd> OpenEvents() = 0;
   virtual void SendEvent(std::span<const std::byte> message) = 0;
-  // Closes the connection after the sent messages. The peer is told by End.
+  // Closes the connection after the sent messages. LocalPeer::End tells the peer.
   virtual void Close(const absl::Status& why) = 0;
 };
 
@@ -36,18 +37,18 @@ class PeerReplies {
   // `peer` names the client for logs. `sink` is used until End.
   PeerReplies(std::shared_ptr<const LocalContext> context, std::string peer, PeerSink* sink);
 
-  // A request is served from now on.
+  // Begins the time of a request.
   void Begin();
-  // When that was. A reply that is sent later remembers it for NoteEnd.
+  // Returns when the request began. A reply that is sent later keeps it for NoteEnd.
   MonotonicTime began() const { return began_; }
-  // The request that began then has been answered.
+  // Notes that the request that began at `began` has been answered.
   void NoteEnd(Operation operation, absl::StatusCode code, MonotonicTime began, size_t keys = 0);
 
-  // Starts the reply to a request; what follows its head is appended to what is returned.
+  // Starts the reply to a request. The caller appends what follows its head to the result.
   local::MessageWriter& Start(local::Kind kind, uint64_t id);
   // Starts a message that is no reply, or one that precedes the reply.
   local::MessageWriter& StartBare(local::Kind kind, uint64_t id);
-  // Sends what was started last.
+  // Sends the message that was started last.
   void Send(std::vector<UniqueFd> descriptors = {});
   void SendError(local::Kind kind, uint64_t id, const absl::Status& status);
 
@@ -55,7 +56,7 @@ class PeerReplies {
   // Sends an event with this text.
   void SendEvent(local::Kind kind, const std::string& text = "");
   void Close(const absl::Status& why) { sink_->Close(why); }
-  // The connection is gone; nothing is sent after that.
+  // Call when the connection is gone: nothing is sent after that.
   void End() { sink_ = nullptr; }
 
  private:

@@ -1,5 +1,5 @@
-// PeerScratch: what the peers of one loop share: memory for serving a request, used again for the
-// next one of any peer, and the line of puts that wait for space. One thread, the loop's.
+// PeerScratch: state that the peers of one loop share: memory for serving a request, reused for the
+// next request of any peer, and the line of puts that wait for space. One thread, the loop's.
 #pragma once
 
 #include <vector>

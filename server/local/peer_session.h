@@ -1,9 +1,10 @@
-// PeerSession: the session that one client's Hello opened: which tenant's it is, what both sides
-// speak, its namespaces and leases, and whether it still is. One thread, the loop's.
+// PeerSession: the session that one client's Hello opened: its tenant, protocol version,
+// namespaces, leases and state. One thread, the loop's.
 //
 //   New --Open--> Open --Revoke--> Revoked      every state --End--> Ended
 //
-// Revoke and End give the session's leases back. Whoever owns puts and GPU memory ends them before.
+// Revoke and End give the session's leases back. The owners of puts and GPU memory end these
+// before.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -36,9 +37,9 @@ struct PeerIdentity {
   std::shared_ptr<GpuAccount> gpu;                     // likewise
   std::shared_ptr<MessageAccount> messages = nullptr;  // likewise
   GpuOwner gpu_owner;                                  // this connection's
-  int process = 0;                     // its number, as the kernel tells; 0: not known
-  absl::Status refusal;                // not OK: what its Hello is answered with
-  DescriptorCloser::Owner closes = 0;  // whose the descriptors are that it passes
+  int process = 0;                     // its number, from the kernel; 0: not known
+  absl::Status refusal;                // not OK: the answer to its Hello
+  DescriptorCloser::Owner closes = 0;  // whom descriptors that it passes are charged to
 };
 
 class PeerSession {
@@ -59,24 +60,25 @@ class PeerSession {
   bool ended() const { return state_ == State::kEnded; }
 
   const PeerIdentity& identity() const { return identity_; }
-  // The version of the protocol that both speak. REQUIRES: Hello was taken.
+  // Returns the version of the protocol in use. REQUIRES: Hello was taken.
   uint16_t version() const { return version_; }
-  // REQUIRES of this and leases(): the session is open, or was.
+  // REQUIRES, also for leases(): the session is or was open.
   const SessionToken& token() const { return token_; }
   SessionLeases& leases() { return *leases_; }
   // Returns how many parts a namespace has. FailedPrecondition: the session did not open it.
   absl::StatusOr<uint32_t> PartsOf(const NamespaceDigest& ns) const;
-  // Returns the size of a chunk in that namespace of the session where it is largest; 0: none says.
+  // Returns the largest chunk size that the session's namespaces declare; 0: none declares one.
   uint64_t LargestChunk() const;
   // Returns how much staging memory the session may have.
   uint64_t MostStaging() const;
-  // Returns memory for a request that is answered later, by the size of its message.
+  // Takes memory for a request that is answered later, by the size of its message.
   // ResourceExhausted names the limit.
   absl::StatusOr<MessageHold> HoldFor(size_t message_bytes) const;
 
-  // The client does not respond: its bytes are others' from now on. REQUIRES: open().
+  // Revokes the session of a client that does not respond: its bytes may go to others from now on.
+  // REQUIRES: open().
   void Revoke();
-  // The connection is gone. Idempotent.
+  // Call when the connection is gone. Idempotent.
   void End();
 
  private:

@@ -19,16 +19,16 @@ namespace kvkeep {
 
 class ProgressMemory {
  public:
-  // ResourceExhausted: no memory or descriptor to be had.
+  // ResourceExhausted: no memory or descriptor is left.
   static absl::StatusOr<std::shared_ptr<ProgressMemory>> Create();
   ~ProgressMemory();
   ProgressMemory(const ProgressMemory&) = delete;
   ProgressMemory& operator=(const ProgressMemory&) = delete;
 
-  // A read-only descriptor for the client.
+  // Returns a read-only descriptor for the client.
   absl::StatusOr<UniqueFd> OpenForClient() const;
 
-  // A word of value 0; none when all are in use.
+  // Returns an unused word, with value 0; none when all are in use.
   std::optional<uint32_t> TakeWord();
   void GiveBack(uint32_t word);
 

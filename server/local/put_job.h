@@ -1,12 +1,12 @@
-// PutJob: one put under way: space for its chunks, the copies (on the copy executor but for small
-// ones), the answers. Where the payloads come from, and which pieces are there, its PutSource
-// knows.
+// PutJob: one put under way. It reserves space for the chunks, copies them (on the copy executor,
+// except for small ones), and makes the answers. Its PutSource has the payloads, and knows which
+// pieces are there.
 //
-// A put may have a time after which its client writes the source again (PutPlan::until): each piece
-// that was read is stored only if the clock was not past that then.
+// A put may have a time after which its client writes the source again (PutPlan::until): a piece is
+// stored only if it was read by then.
 //
-// It goes in rounds: as many chunks as the limit of reserved bytes lets in are copied, then the
-// next ones. Nearly always one round does it. New and Reserve run on the loop, between rounds.
+// A put goes in rounds: each copies as many chunks as the limit of reserved bytes lets in. Nearly
+// always one round is enough. The constructor and Reserve run on the loop, between rounds.
 //
 // Small chunks share a task, large ones are split by pieces, so all copy threads work on one. A
 // thread does a few tasks of one put, then others get their turn. A round that is small enough is
@@ -38,16 +38,16 @@ class PutJob : public std::enable_shared_from_this<PutJob>, private PutSource::P
   struct Callbacks {
     std::function<void()> more;               // a round is over, chunks wait: Reserve
     std::function<void()> fetched;            // nothing more is read; once; may be null
-    std::function<void()> copied;             // durable chunks only: memory was read, wait goes on
+    std::function<void()> copied;             // before `done`, if only durable chunks are awaited
     std::function<void(const PutJob&)> done;  // once; nothing of the client's memory is read then
   };
 
   // The timeout of a GPU's plan begins now.
   PutJob(std::shared_ptr<const LocalContext> context, PutPlan plan, Callbacks callbacks);
 
-  // Reserves space for the next chunks, as many as fit. One that is over the limit of reserved
-  // bytes waits for those of this round and, when `may_wait`, for the session's other puts; else it
-  // is rejected. An error is the whole put's.
+  // Reserves space for the next chunks, as many as fit. A chunk over the limit of reserved bytes
+  // waits for the chunks of this round and, if `may_wait`, for the session's other puts; otherwise
+  // it is rejected. An error fails the whole put.
   absl::Status Reserve(const SessionToken& session, bool may_wait);
   // True if chunks remain unreserved.
   bool waits() const { return next_chunk_ < chunks_.size(); }
@@ -60,14 +60,14 @@ class PutJob : public std::enable_shared_from_this<PutJob>, private PutSource::P
   // Call on the loop.
   void Cancel();
 
-  // For a put in parts, of which more may be there: looks, and copies the bytes that came.
+  // For a put in parts: looks whether more bytes are there, and copies them.
   void Look() { source_->Look(); }
-  // The first piece that is not there; none: nothing is waited for.
+  // Returns the first piece that is not there; none if nothing is waited for.
   std::optional<uint64_t> awaited_piece() { return source_->awaited_piece(); }
   // Gives up the missing bytes: their chunk is rejected. Returns false if nothing was waited for.
   bool GiveUp(const absl::Status& why) { return source_->GiveUp(why); }
 
-  // Once done: why there are no answers, or they are in the reply.
+  // Returns, once done, why there are no answers; OK: AppendAnswers has them.
   const absl::Status& status() const { return status_; }
   void AppendAnswers(local::MessageWriter* reply) const;
 
@@ -78,19 +78,19 @@ class PutJob : public std::enable_shared_from_this<PutJob>, private PutSource::P
     std::atomic<bool> lost{false};  // its source does not bring all of it; failures_ says why
   };
 
-  // ---- what the source tells
+  // ---- calls of the source
   std::shared_ptr<const void> Hold() override { return shared_from_this(); }
   const ExtentList& extents(size_t chunk) const override;
   void OnReady(size_t pieces) override;
   void Lose(size_t chunk, const absl::Status& why) override;
   void OnFetched() override;
 
-  // False: it waits.
+  // Returns false if the chunk waits.
   absl::StatusOr<bool> ReserveChunk(const SessionToken& session, size_t index, bool may_wait);
   void PlanRound(size_t first_chunk);
   // Called when the client's memory is no longer read; tells the client once, if it must be told.
   void DropMemory();
-  // This round may be copied on the loop.
+  // Returns whether this round may be copied on the loop.
   bool IsSmall();
   void PostTasks();
   void RunTasks(PutSource::Wait wait);
@@ -108,7 +108,7 @@ class PutJob : public std::enable_shared_from_this<PutJob>, private PutSource::P
   const std::unique_ptr<PutSource> source_;
   size_t next_chunk_ = 0;  // not reserved yet
   PutTasks tasks_;         // of this round
-  bool dropped_ = false;   // and told
+  bool dropped_ = false;   // memory was dropped, and the client told
   std::optional<GaugeHold> copying_;
 
   std::atomic<bool> cancelled_{false};

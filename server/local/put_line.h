@@ -3,7 +3,7 @@
 // put that comes while others wait goes behind them, so that many small puts do not keep a large
 // one waiting for ever.
 //
-// It knows nothing of space or time: the waiters look at both. One thread, that of the loop.
+// It knows nothing of space or time: the waiters look at both. One thread, the loop's.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -22,13 +22,13 @@ class PutLine {
     virtual bool TryAgain() = 0;
   };
 
-  // Whether no other waiter is before this one.
+  // Returns whether no other waiter is before this one.
   bool MayGo(uint32_t tenant, const Waiter* waiter) const;
   // A waiter that is in the line already keeps its place.
   void Join(uint32_t tenant, Waiter* waiter);
   // No-op for a waiter that is not in the line.
   void Leave(uint32_t tenant, const Waiter* waiter);
-  // Some space came free: waiters try again in order, up to the first that goes on waiting.
+  // Call when space came free: waiters try again in order, up to the first that goes on waiting.
   void Advance(uint32_t tenant);
 
  private:

@@ -1,5 +1,5 @@
-// PutPlan: a put request, taken apart and checked whole before anything is done: every run lies in
-// memory that is there, every chunk is the sum of its runs. The store decides what may be stored.
+// PutPlan: a parsed put request, checked whole before anything is done: every run lies in memory
+// that exists, and every chunk is the sum of its runs. The store decides what may be stored.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -31,20 +31,21 @@ class PutPlan {
   const std::vector<local::PutChunk>& chunks() const { return chunks_; }
   std::span<const std::byte> tail(size_t chunk) const;
 
-  // Its only chunk is still being written by the client.
+  // Returns whether the client still writes its only chunk.
   bool in_parts() const { return filled_word_.has_value(); }
-  // All of it lies in staging memory.
+  // Returns whether all of it lies in staging memory.
   bool in_staging() const { return in_staging_; }
-  // Where the client says how much is there. REQUIRES: in_parts(); for staging: before DropMemory.
+  // Return the offset of the word that says how many bytes are there, and its memory. REQUIRES:
+  // in_parts(); for staging(): before DropMemory.
   uint64_t filled_word() const { return *filled_word_; }
   std::shared_ptr<const StagingMemory> staging() const { return staging_; }
 
-  // Not null: the payloads come from a GPU, by copies of these runs, within the time.
+  // Returns the runs to copy from a GPU within timeout(); null: the payloads are in host memory.
   const GpuRuns* gpu() const { return gpu_.has_value() ? &*gpu_ : nullptr; }
   std::chrono::milliseconds timeout() const { return timeout_; }
-  // Nothing that was read later is stored; MonotonicTime::max(): no such time.
+  // Returns the time until which bytes may be read to be stored; MonotonicTime::max(): any.
   MonotonicTime until() const { return until_; }
-  // DeadlineExceeded: it is later than that, so the source may have been written again.
+  // DeadlineExceeded: until() has passed, so the source may have been written again.
   absl::Status CheckInTime(const Clock& clock) const;
 
   // Gives payload bytes of a chunk, which the client may write meanwhile. OutOfRange: see

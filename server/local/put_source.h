@@ -1,4 +1,4 @@
-// PutSource: where the payloads of one put come from. There are three kinds: memory of the client
+// PutSource: the source of one put's payloads. There are three kinds: memory of the client
 // (MemorySource), staging memory that the client is still writing (PartsSource) and memory of a GPU
 // (GpuSource). A source says which pieces of the put may be filled, and fills them. The put keeps
 // rounds, space, seals and answers (put_job.h).
@@ -41,7 +41,7 @@ class PutSource {
     // The first `pieces` of the put may be filled, counted over all rounds. A number that is not
     // above an earlier one says nothing new, so calls may overtake each other.
     virtual void OnReady(size_t pieces) = 0;
-    // Some of a chunk does not come, so the put rejects the chunk. Called before OnReady for that
+    // Part of a chunk does not come, so the put rejects the chunk. Called before OnReady for that
     // piece, which is not filled then.
     virtual void Lose(size_t chunk, const absl::Status& why) = 0;
     // This round reads nothing more of the client's memory. Called before OnReady for its last
@@ -49,7 +49,7 @@ class PutSource {
     virtual void OnFetched() = 0;
   };
   static constexpr size_t kAllPieces = std::numeric_limits<size_t>::max();
-  // Whether Fill may wait for whoever owns the memory.
+  // Says whether Fill may wait for the owner of the memory.
   enum class Wait { kMay, kNever };
 
   virtual ~PutSource() = default;
@@ -62,17 +62,17 @@ class PutSource {
   virtual absl::Status Fill(const PutPiece& piece, Wait wait, Reservation* space) = 0;
   // Lets go of the client's memory. REQUIRES: nothing reads that any more.
   virtual void Drop() = 0;
-  // Lets nothing further begin. What nobody brings any more counts as ready from now on; the put
-  // fills none of it.
+  // Begins nothing further. Pieces that do not come any more count as ready from now on; the put
+  // does not fill them.
   virtual void Cancel() {}
 
   // Returns true if pieces may be filled without Fetch and without waiting (Wait::kNever).
   virtual bool MayFillOnLoop() const { return false; }
-  // How many tasks of the put a thread does before other puts get their turn.
+  // Returns how many tasks of the put a thread does before other puts get their turn.
   virtual size_t tasks_a_run() const { return 1; }
 
-  // ---- of a put in parts; others wait for no bytes
-  // Looks how much is there now, and tells the put.
+  // ---- for a put in parts; others wait for no bytes Looks how many bytes are there now, and tells
+  // the put.
   virtual void Look() {}
   // Returns the first piece that is not there; none if nothing is waited for.
   virtual std::optional<uint64_t> awaited_piece() { return std::nullopt; }

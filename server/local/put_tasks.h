@@ -1,4 +1,4 @@
-// PutTasks: the pieces of one put's round, cut into tasks, and which of them run. Small pieces
+// PutTasks: cuts the pieces of one put's round into tasks, and says which may run. Small pieces
 // share a task and a large one has its own, so a task is about a piece. Tasks begin in order, each
 // once its pieces are ready. It runs nothing itself: the put posts as many tasks as Post says.
 //

@@ -1,4 +1,4 @@
-// ReadWhole: a message whose body is one struct and nothing else.
+// ReadWhole: reads a message whose body is one struct and nothing else.
 #pragma once
 
 #include <absl/status/status.h>

@@ -1,4 +1,4 @@
-// RunTable: the runs of a request in a row, and which of them each chunk has. Numbers only: the
+// RunTable: the runs of a request in order, and which of them each chunk has. Numbers only: the
 // owner knows by index which memory a run lies in.
 #pragma once
 
@@ -23,7 +23,7 @@ class RunTable {
   void Add(uint32_t memory, uint64_t offset, uint32_t bytes);
   size_t size() const { return runs_.size(); }
 
-  // InvalidArgument, with the chunk's number: its runs are not there, or have another sum.
+  // InvalidArgument, with the chunk's number: its runs do not exist, or have another sum.
   absl::Status CheckChunk(size_t chunk, uint32_t first_run, uint32_t runs,
                           uint32_t payload_bytes) const;
   // Calls `each` for consecutive parts of the bytes [offset, offset + bytes) of the chunk that
@@ -37,7 +37,7 @@ class RunTable {
     uint64_t offset = 0;
   };
   std::vector<Run> runs_;
-  std::vector<uint64_t> starts_ = {0};  // of every run in the row of all; one more: the end
+  std::vector<uint64_t> starts_ = {0};  // of each run, counted over all; one more: the end
 };
 
 }  // namespace kvkeep

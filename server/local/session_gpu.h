@@ -36,8 +36,9 @@ class GpuRegion {
   GpuRegistrationId id() const { return registered_.id; }
   uint64_t bytes() const { return bytes_; }
   uint64_t generation() const { return generation_; }
-  // Calls `closed`, on any thread, when the handle is; copies that the driver does not have yet are
-  // cancelled. Once, on the endpoint's thread; if nobody did, the last holder does.
+  // Closes the handle, then calls `closed`, on any thread. Copies that the driver does not have yet
+  // are cancelled. Call at most once, on the endpoint's thread; if nobody does, the last holder
+  // closes the handle.
   void Close(GpuDevice::UnregisterDone closed);
 
  private:
@@ -58,21 +59,21 @@ class SessionGpu {
     std::shared_ptr<GpuRegistrationHold> hold;  // of its tenant's account, for the region
   };
 
-  // `account`: of its tenant; null: no limit but the session's and all's.
+  // `account`: of its tenant; null: only the limits of the session and of all sessions hold.
   SessionGpu(std::shared_ptr<const LocalContext> context, std::shared_ptr<GpuAccount> account);
 
   // Checks a registration against the limits and takes a number for it; from here on it counts.
   // `descriptors`: how many came with it.
   absl::StatusOr<Begun> Begin(const local::RegisterGpuMemory& request, size_t descriptors);
-  // How it ended; null: refused.
+  // Ends a registration with its region; null: it was refused.
   void End(uint32_t number, GpuRegionPtr region);
 
   // InvalidArgument: no such number, or of another generation.
   absl::StatusOr<GpuRegionPtr> Find(uint32_t number, uint64_t generation) const;
-  // Out of the table. FailedPrecondition: a request names it.
+  // Takes a region out of the table. FailedPrecondition: a request names it.
   absl::StatusOr<GpuRegionPtr> Take(uint32_t number, uint64_t generation);
-  // The session is over: its handles are closed as soon as nothing is under way in them. Requests
-  // that name them must be cancelled before.
+  // Ends the session's part: its handles are closed as soon as nothing is under way in them.
+  // Requests that name them must be cancelled before.
   void Clear();
 
  private:
@@ -92,27 +93,27 @@ class SessionGpu {
 // The runs of a request, in memory of one GPU.
 class GpuRuns {
  public:
-  // Whether a run may be bytes that go nowhere (local::kSkippedBytes).
+  // Says whether a run may be bytes that go nowhere (local::kSkippedBytes).
   enum class Skips { kNever, kAllowed };
   // InvalidArgument names the run.
   static absl::StatusOr<GpuRuns> Check(std::span<const local::GpuMemoryRun> runs,
                                        const SessionGpu& memory, Skips skips);
 
   const RunTable& table() const { return table_; }
-  // A run is of one chunk: else few bytes of a message would be copies without end. `of_chunks`:
-  // how many all chunks have together.
+  // Checks that each run belongs to one chunk: otherwise a few bytes of a message could ask for any
+  // number of copies. `of_chunks`: the runs of all chunks together.
   absl::Status CheckCount(uint64_t of_chunks) const;
   GpuDevice* device() const { return regions_.front()->device(); }
   const std::shared_ptr<GpuAccount>& account() const { return regions_.front()->account(); }
-  // A copy between the arena and this memory, counted for its tenant: over its limit, where another
-  // request is over it already, it ends at once, on this thread. REQUIRES: not dropped before
-  // `done` was called.
+  // Copies between the arena and this memory; the copy is charged to the tenant. If that exceeds
+  // the tenant's limit, and another request exceeds it already, the copy ends at once, on this
+  // thread. REQUIRES: Drop is not called before `done`.
   void Copy(GpuCopy copy, LocalCounters* counters, GpuDevice::CopyDone done) const;
   // Adds the copies between the bytes [offset, offset + bytes) of a chunk's payload, which begins
-  // at `first_run`, and where its image lies in the arena; of what is skipped none.
+  // at `first_run`, and where its image lies in the arena; skipped bytes have no copies.
   void Append(uint32_t first_run, uint64_t offset, uint64_t bytes, const ExtentList& extents,
               std::vector<GpuRun>* copies) const;
-  // Lets go of the memory: no copy of it is under way.
+  // Lets go of the memory. REQUIRES: no copy of it is under way.
   void Drop() {
     regions_.clear();
     copies_.reset();

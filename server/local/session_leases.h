@@ -1,5 +1,5 @@
-// SessionLeases: what the local path remembers of a session's leases: the progress words of chunks
-// that were still on their way. Words go back with their lease.
+// SessionLeases: the progress words of a session's leased chunks that were still on their way.
+// Words go back with their lease.
 //
 // The store is the authority on leases; this follows it. One thread.
 #pragma once
@@ -26,16 +26,16 @@ class SessionLeases {
   bool empty() const { return leases_.empty(); }
   bool contains(LeaseId lease) const { return leases_.contains(lease.value()); }
 
-  // Notes a lease that the store granted, or granted earlier to the same request. REQUIRES: with
-  // its places, the first time.
+  // Notes a lease that the store granted, or granted earlier to the same request. REQUIRES: the
+  // first time, `granted` has its places.
   void Note(const LookupResult& granted, size_t parts);
-  // The word that tells of a chunk of a noted lease which was not readable: the same for the same
-  // chunk. ResourceExhausted when there is no word left.
+  // Returns the progress word of a chunk in a noted lease that was not readable; the same chunk has
+  // the same word. ResourceExhausted when there is no word left.
   absl::StatusOr<uint32_t> WordOf(const SessionToken& session, LeaseId lease, const ChunkId& id,
                                   const ChunkPlace& place, bool transient);
-  // Chunks of keys from `keep_keys` on are no longer leased.
+  // Ends the lease of chunks whose keys are at `keep_keys` or later.
   void Release(LeaseId lease, uint32_t keep_keys);
-  // Nothing is leased any more.
+  // Ends all leases.
   void End();
 
  private:

@@ -1,5 +1,5 @@
-// SessionMemory: the memory that one session's puts may name, by region number. One thread; puts
-// that run keep what they read.
+// SessionMemory: the memory that one session's puts may name, by region number. One thread; running
+// puts keep the memory that they read.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -22,12 +22,12 @@ class SessionMemory {
   // Installs the staging memory that was made; null if that failed.
   void EndStaging(std::shared_ptr<StagingMemory> staging);
 
-  // The number of the new region.
+  // Returns the number of the new region.
   absl::StatusOr<uint32_t> Register(ExpendableFd fd, uint64_t bytes);
   // InvalidArgument: no such region; FailedPrecondition: a put reads it.
   absl::Status Unregister(uint32_t region);
 
-  // Null: there is none.
+  // Returns null if there is no such region.
   std::shared_ptr<const ClientMemory> Find(uint32_t region) const;
   std::shared_ptr<const StagingMemory> staging() const { return staging_; }
 

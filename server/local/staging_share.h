@@ -20,24 +20,24 @@ namespace kvkeep {
 struct StagingWish {
   uint64_t bytes = 0;
   uint64_t chunk_bytes = 0;  // of the session's largest namespace; 0: sizes vary
-  uint64_t most_bytes = 0;   // of one session
+  uint64_t most_bytes = 0;   // limit of one session
   bool named = false;        // by the client; else what a session begins with
-  bool shares = false;       // its client asks again, and puts without staging memory, too
+  bool shares = false;       // its client can ask again, and can put without staging memory
 };
 
 // The staging memory of the other sessions under one limit.
 struct StagingUse {
   uint64_t limit_bytes = 0;
   uint64_t held_bytes = 0;
-  uint64_t sessions = 0;  // that have some
-  // It is shared by tenants, which have limits of their own: sessions of one make no part of
-  // another's smaller.
+  uint64_t sessions = 0;  // with some of it
+  // True if tenants share the limit, which also have limits of their own: the sessions of one
+  // tenant make no part of another's smaller.
   bool tenants = false;
 };
 
-// The least that is of use to a client that shares; of another one a page.
+// Returns the least memory that is of use to a client that shares; to any other, one page.
 uint64_t LeastStaging(const StagingWish& wish);
-// Whole pages. 0: not even that is left.
+// Returns whole pages; 0 if not even LeastStaging is left.
 uint64_t StagingShare(const StagingWish& wish, std::span<const StagingUse> uses);
 
 }  // namespace kvkeep

@@ -58,10 +58,10 @@ class Log {
   void Always(absl::string_view message, Fields fields = {}) const;
   // Drops events below `level` from now on.
   void SetLogLevel(spdlog::level::level_enum level) { logger_->set_level(level); }
-  // Logs how many lines were suppressed at sites that are quiet since, and how many stderr did not
-  // take. Call about once a second, from one thread.
+  // Logs how many lines were suppressed at sites that have been quiet since, and how many lines
+  // stderr did not take. Call about once a second, from one thread.
   void TellUnsaid();
-  // Lines that stderr did not take.
+  // Returns the number of lines that stderr did not take.
   uint64_t dropped() const { return stderr_ == nullptr ? 0 : stderr_->dropped(); }
 
  private:

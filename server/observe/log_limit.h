@@ -23,7 +23,7 @@ class LogLimit {
  public:
   static constexpr uint64_t kBurst = 64;  // as many devices as there may be
   static constexpr std::chrono::seconds kRefill{1};
-  static constexpr std::chrono::seconds kQuiet{10};  // then what is unsaid is said by itself
+  static constexpr std::chrono::seconds kQuiet{10};  // then unsaid lines have a line of their own
   static constexpr size_t kMaxSites = 256;
 
   // Returns none if the line must not be written. Otherwise returns how many lines of the site were
@@ -41,7 +41,7 @@ class LogLimit {
  private:
   struct Site {
     uint64_t left = kBurst;
-    MonotonicTime refilled_at{0};  // as of when `left` is
+    MonotonicTime refilled_at{0};  // the time of `left`
     MonotonicTime last{0};
     uint64_t unsaid = 0;
   };

@@ -1,4 +1,4 @@
-// How the daemon names things to people: in metrics, statuses and messages alike. Free functions.
+// The names of things in metrics, statuses and messages. Free functions.
 #pragma once
 
 #include <string>

@@ -39,7 +39,7 @@ struct ServerCounters {
   Counter pin_waits{0};                     // gets that waited for others to be sent
   Counter connections{0}, refused_connections{0};  // of gRPC
   Counter accept_pauses{0};                        // for want of descriptors
-  // Connections that Http2Gate did not read for a while, and cut off, by why.
+  // Connections that Http2Gate did not read for a while, or cut off, by reason.
   Counter held_for_resets{0}, held_for_memory{0}, held_for_frames{0};
   Counter cut_for_memory{0}, cut_before_ack{0}, cut_for_header_block{0}, cut_for_settings{0},
       cut_for_frame{0};
@@ -55,7 +55,7 @@ struct ServerCounters {
   Counter pinned_chunks{0}, pinned_bytes{0};  // by Get streams, unsent slices included
   Counter call_memory_bytes{0};               // of gRPC's calls
   Counter tls_not_after_seconds{0};           // when the TLS certificate expires; 0: none
-  Counter lost_sockets{0};                    // that nobody new can reach
+  Counter lost_sockets{0};                    // that no new client can reach
 };
 
 // The peer of a connection by a client socket.
@@ -115,7 +115,7 @@ struct ServerState {
   std::atomic<bool> local_path{false};  // there is a listener to it
   // By tenant; null without a listener. Do not read before local_path is set.
   std::vector<std::shared_ptr<MessageAccount>> local_messages;
-  // Null: none.
+  // Returns null if the tenant has no listener.
   const MessageAccount* MessagesOf(size_t tenant) const {
     const bool there = local_path.load(std::memory_order_acquire);
     return there && tenant < local_messages.size() ? local_messages[tenant].get() : nullptr;

@@ -32,7 +32,7 @@ class StderrSink final : public spdlog::sinks::sink {
   // Like log, for a line whose loss does not matter. Returns false if it was not written; the loss
   // is not counted.
   bool TryLine(absl::string_view line);
-  // Lines that were not written.
+  // Returns the number of lines that were not written.
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
  private:

@@ -6,8 +6,9 @@
 //
 // A get asks before it pins a chunk, and says afterwards how large it is: each session may exceed
 // the limits by one chunk. Waiting gets are woken in turn, and sessions take turns. A get that ends
-// while it waits must call Leave, else it would be kept. The end of a pin calls nothing back, as it
-// may be anywhere inside gRPC: Poke, which must be called soon after, wakes waiters.
+// while it waits must call Leave; otherwise the budget would keep it. The end of a pin calls
+// nothing back, as it may come anywhere inside gRPC: Poke, which must be called soon after, wakes
+// waiters.
 //
 // Thread-safe. Must outlive its holds.
 #pragma once
@@ -70,7 +71,7 @@ class PinBudget {
 
   explicit PinBudget(const Limits& limits) : limits_(limits) {}
 
-  // Whether the session may pin one more chunk now.
+  // Returns whether the session may pin one more chunk now.
   bool HasRoom(const Holder& holder);
   // Like HasRoom. If there is no room, Poke calls `wake` once when asking again may help, and
   // `ticket` is for Leave. A woken waiter that no longer needs room must call Poke.
@@ -117,8 +118,8 @@ class PinBudget {
   std::atomic<uint64_t> waiting_{0};
   mutable Mutex mu_;
   Limits limits_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<TenantId, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // that ever held or waited
-  Sessions sessions_ ABSL_GUARDED_BY(mu_);                              // those that hold or wait
+  absl::flat_hash_map<TenantId, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // ever held or waited
+  Sessions sessions_ ABSL_GUARDED_BY(mu_);                              // all that hold or wait
   uint64_t next_turn_ ABSL_GUARDED_BY(mu_) = 1;
   Ticket next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
 };

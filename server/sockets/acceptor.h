@@ -1,4 +1,4 @@
-// Acceptor: one thread that listens on Unix sockets, learns who connects, and on TCP sockets.
+// Acceptor: one thread that listens on Unix sockets, whose peers it identifies, and on TCP sockets.
 //
 // Every connection is handed on with its peer and the verdict of the socket's policy; the handler
 // decides what becomes of it. Closing it never waits, whatever its peer has passed already
@@ -31,11 +31,11 @@ namespace kvkeep {
 class Acceptor final : public Executor {
  public:
   struct Connection {
-    size_t socket = 0;     // index of the Unix socket it came in by; their number: TCP
+    size_t socket = 0;     // index of its Unix socket; the number of Unix sockets: TCP
     ExpendableFd fd;       // non-blocking, close-on-exec
     PeerCredentials peer;  // by Unix sockets
     std::string address;   // by TCP: the peer's, without its port; of IPv6 the first 64 bits
-    absl::Status allowed;  // the policy's word; Unavailable: the kernel does not tell who it is
+    absl::Status allowed;  // the policy's verdict; Unavailable: the kernel does not know the peer
   };
   // Both run on the acceptor's thread.
   struct Handlers {
@@ -44,7 +44,7 @@ class Acceptor final : public Executor {
     absl::AnyInvocable<void(absl::Status)> failed;
   };
 
-  // Listens on all of them; `tcp` do already. Errors as ListenOnUnixSocket.
+  // Listens on all `sockets`; those of `tcp` listen already. Errors as ListenOnUnixSocket.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Open(std::vector<UnixSocketOptions> sockets,
                                                         Handlers handlers,
                                                         std::vector<UniqueFd> tcp = {});
@@ -62,7 +62,7 @@ class Acceptor final : public Executor {
   // Returns false if the thread must end.
   bool RunTasks();
   void Wake();
-  // Accepts some of the waiting connections; false: a resource is missing to go on.
+  // Accepts some of the waiting connections. Returns false if it lacks a resource to go on.
   bool AcceptFrom(int listening, size_t socket);
   void HandOn(size_t socket, ExpendableFd fd, std::string address);
 

@@ -1,4 +1,4 @@
-// ConnectionTable: what is known of connections that we accepted and gave to gRPC by descriptor.
+// ConnectionTable: facts about connections that we accepted and gave to gRPC by descriptor.
 //
 // gRPC calls such a connection "fd:N" and closes N only when the last call of the connection is
 // over. So inside a call "fd:N" is that call's own connection, and Find returns no other, if it was
@@ -39,14 +39,14 @@ class ConnectionTable {
     size_t limit = 0;
   };
 
-  // `fd`: an open connection, guarded. False, and nothing added: one of its groups is full, or the
-  // number is too high to be guarded.
+  // `fd`: an open connection, guarded. Returns false, and adds nothing, if one of its groups is
+  // full or the number is too high to be guarded.
   bool Add(int fd, const std::vector<Group>& groups, T value) {
     const GuardId guard = GuardOf(fd);
     if (guard == GuardId::kNone) return false;
     Entry entry{{}, guard, std::move(value)};
     for (const Group& group : groups) entry.groups.push_back(group.name);
-    Drop(fd);  // its number is used again: that one is closed
+    Drop(fd);  // the earlier connection with this number is closed
     if (Full(groups)) Sweep();
     if (Full(groups)) return false;
     MutexLock lock(&mu_);
@@ -61,7 +61,8 @@ class ConnectionTable {
     return found != counts_.end() && found->second >= group.limit;
   }
 
-  // `peer`: as gRPC says it inside a call. None: not a connection that was added here.
+  // Returns the value of the connection that gRPC calls `peer` inside a call; none if it was not
+  // added here.
   std::optional<T> Find(absl::string_view peer) const {
     int fd = -1;
     if (!absl::ConsumePrefix(&peer, "fd:") || !absl::SimpleAtoi(peer, &fd)) return std::nullopt;
@@ -114,7 +115,7 @@ class ConnectionTable {
     }
   }
 
-  static constexpr int kSweepShare = 25;  // of the time, one part
+  static constexpr int kSweepShare = 25;  // sweeps take one part in this many of the time
 
   std::chrono::steady_clock::time_point next_sweep_;  // Add's thread
   mutable Mutex mu_;

@@ -23,13 +23,14 @@ namespace kvkeep {
 
 class DescriptorCloser {
  public:
-  // Whom descriptors are charged to: a listener, or one user at a listener. Any distinct numbers.
+  // The account that descriptors are charged to: a listener, or one user at a listener. Any
+  // distinct numbers.
   using Owner = uint64_t;
   struct Options {
     size_t max_threads = 16;
     size_t owner_threads = 3;
     size_t owner_waiting = 64;  // more, and the owner is Full
-    size_t max_waiting = 1024;  // of all owners: more, and each that has any is
+    size_t max_waiting = 1024;  // of all owners: more, and each owner that has any is Full
     std::chrono::milliseconds patience{2};
     std::chrono::milliseconds rest{1000};  // a thread with nothing to do ends after it
   };

@@ -1,4 +1,4 @@
-// The last descriptors of the process are not for connections: files, devices, the index and
+// Connections do not get the last descriptors of the process: files, devices, the index and
 // existing connections need some.
 #pragma once
 

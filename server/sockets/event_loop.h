@@ -1,4 +1,4 @@
-// EventLoop: epoll and a queue of tasks: what a thread with many sockets waits for.
+// EventLoop: epoll and a queue of tasks, for a thread with many sockets.
 //
 // Post is thread-safe. All else is for the one thread.
 #pragma once
@@ -22,15 +22,15 @@ namespace kvkeep {
 
 class EventLoop final : public Executor {
  public:
-  // ResourceExhausted: no descriptor to be had.
-  // `busy_poll`: how long the thread may look for events before it sleeps (busy_poll.h).
+  // ResourceExhausted: no descriptor is left. `busy_poll`: how long the thread may look for events
+  // before it sleeps (busy_poll.h).
   static absl::StatusOr<std::shared_ptr<EventLoop>> Create(BusyPoll::Duration busy_poll);
 
-  // One wake-up for all that is posted before the thread looks.
+  // All tasks posted before the thread looks share one wake-up.
   void Post(Task task) override;
 
-  // `events`: EPOLLIN, EPOLLOUT or 0 (the end is told in any case), level-triggered. `key` is not
-  // 0.
+  // `events`: EPOLLIN, EPOLLOUT or 0 (a hang-up is reported in any case), level-triggered. `key` is
+  // not 0.
   absl::Status Watch(int fd, uint64_t key, uint32_t events);
   void Change(int fd, uint64_t key, uint32_t events);
   void Forget(int fd);

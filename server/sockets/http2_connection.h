@@ -32,7 +32,7 @@ enum class Http2Hold : uint8_t {
   kFrames,  // too many frames that carry nothing
 };
 inline constexpr size_t kHttp2Holds = 4;  // kNone with them
-// Returns the name that counters and the log have.
+// Returns its name in counters and the log.
 absl::string_view Http2HoldName(Http2Hold hold);
 
 struct Http2Limits {

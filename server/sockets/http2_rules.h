@@ -28,7 +28,7 @@ enum class Http2Fault : uint8_t {
   kFrame,  // a large frame that is neither DATA nor headers
 };
 inline constexpr size_t kHttp2Faults = 6;  // kNone with them
-// Returns the name that counters and the log have.
+// Returns its name in counters and the log.
 absl::string_view Http2FaultName(Http2Fault fault);
 
 class Http2Rules {

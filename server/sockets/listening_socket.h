@@ -25,7 +25,7 @@ class SocketFile {
   explicit SocketFile(std::string path) : path_(std::move(path)) {}
 
   const std::string& path() const { return path_; }
-  // Whether the path leads to the socket.
+  // Returns whether the path leads to the socket.
   bool InPlace() const;
 
  private:
@@ -52,8 +52,8 @@ class ListeningSocket {
   const UnixSocketOptions& options() const { return options_; }
   const std::shared_ptr<SocketFile>& file() const { return file_; }
 
-  // Listens at the path anew, by the same descriptor: epoll has forgotten it then. Connections that
-  // wait to be accepted are cut off. On an error all is as before; errors as ListenOnUnixSocket.
+  // Listens at the path anew, by the same descriptor, which epoll forgets. Connections that wait to
+  // be accepted are cut off. On an error all is as before; errors as ListenOnUnixSocket.
   absl::Status Renew();
 
  private:

@@ -12,10 +12,10 @@
 
 namespace kvkeep {
 
-// As recvmsg(2) with no room for what may come beside the bytes: that is closed for this owner.
-// ECONNRESET: the owner is Full, nothing was received.
+// Calls recvmsg(2) without room for anything beside the bytes: descriptors that come are closed for
+// this owner. ECONNRESET: the owner is Full, nothing was received.
 ssize_t ReceiveBytes(int socket, msghdr* message, int flags, DescriptorCloser::Owner owner);
-// The same as recv(2).
+// Like recv(2).
 ssize_t ReceiveBytes(int socket, std::span<char> buffer, int flags, DescriptorCloser::Owner owner);
 
 }  // namespace kvkeep

@@ -1,9 +1,9 @@
 // Refusals: tells gRPC clients why a socket's policy keeps them out, without gRPC.
 //
 // A refused client gets our SETTINGS, the reason as the answer to its first call (gRPC over HTTP/2:
-// trailers only), and GOAWAY; then its connection is closed. It costs 4 KiB and two
-// seconds at most, whatever it sends, and there are 64 at a time; one more is closed unanswered.
-// One thread of its own. Thread-safe.
+// trailers only), and GOAWAY; then its connection is closed. It costs 4 KiB and two seconds at
+// most, whatever it sends, and there are 64 at a time; any further client is closed unanswered. One
+// thread of its own. Thread-safe.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -31,7 +31,7 @@ class Refusals {
   static constexpr size_t kReadBytes = 4096;  // from one client
   static constexpr std::chrono::milliseconds kPatience{2'000};
 
-  // ResourceExhausted: no descriptor to be had.
+  // ResourceExhausted: no descriptor is left.
   static absl::StatusOr<std::unique_ptr<Refusals>> Start();
   ~Refusals();  // closes what is left
   Refusals(const Refusals&) = delete;

@@ -1,5 +1,6 @@
-// SocketWatch: whether the paths of the daemon's sockets still lead to them. A socket whose file is
-// gone serves whom it has and is found by nobody new; the daemon itself would not notice.
+// SocketWatch: checks whether the paths of the daemon's sockets still lead to them. A socket whose
+// file is gone serves the clients it has, but no new client finds it; the daemon itself would not
+// notice.
 //
 // Look has the listener put such a socket at its path again. A socket that cannot be put there,
 // because another daemon listens there or the directory is gone, is lost; each Look tries again.
@@ -22,8 +23,8 @@ namespace kvkeep {
 class SocketWatch {
  public:
   using Done = std::function<void(const absl::Status&)>;
-  // Posts the renewal of the socket to the thread that accepts, which then says how it went. Does
-  // not wait. Done must not be called once this is gone.
+  // Posts the renewal of the socket to the thread that accepts, which then calls Done with the
+  // result. Does not wait. Done must not be called once this is gone.
   using Renew = std::function<void(Done)>;
 
   void Watch(std::shared_ptr<const SocketFile> file, Renew renew);
@@ -35,12 +36,12 @@ class SocketWatch {
 
   struct News {
     std::string path;
-    absl::Status status;  // OK: it is reached by its path again; else why not
+    absl::Status status;  // OK: its path leads to it again; otherwise why not
   };
   // Returns the changes since the last call.
   std::vector<News> TakeNews();
-  size_t lost() const;        // sockets that nobody new can reach now
-  uint64_t renewals() const;  // that went well
+  size_t lost() const;        // sockets that no new client can reach now
+  uint64_t renewals() const;  // successful ones
 
  private:
   struct Watched {

@@ -1,4 +1,4 @@
-// Unix sockets that know their peers: who may connect, and who did. Used by every listener.
+// Unix sockets that know their peers: which may connect, and which did. Used by every listener.
 //
 // The peer's identity comes from the kernel (SO_PEERCRED), as of connect(2), never from the client.
 // No state; thread-safe.
@@ -43,7 +43,7 @@ struct UnixSocketOptions {
 
 // Listens on options.path with `type` (SOCK_STREAM, SOCK_SEQPACKET), non-blocking, close-on-exec.
 // The file is never there with a wider mode than asked for. InvalidArgument: the path or group is
-// wrong; Unavailable: in use by another daemon, or cannot be had.
+// wrong. Unavailable: another daemon uses it, or it cannot be made.
 absl::StatusOr<UniqueFd> ListenOnUnixSocket(const UnixSocketOptions& options, int type);
 
 // Sets whether peers of this socket may pass descriptors (SO_PASSRIGHTS): if not, the sender's call
@@ -52,13 +52,13 @@ absl::StatusOr<UniqueFd> ListenOnUnixSocket(const UnixSocketOptions& options, in
 // KVKEEPD_ANY_DESCRIPTOR, for tests.
 bool TakeDescriptors(int socket, bool take);
 
-// Unavailable when the kernel does not tell.
+// Returns the peer's credentials. Unavailable: the kernel does not tell.
 absl::StatusOr<PeerCredentials> PeerOf(int connected_socket);
 
-// A descriptor that becomes readable when the process that connected ends, whoever inherited its
-// sockets. Not valid: it cannot be watched (another PID namespace before Linux 6.5, no descriptor
-// to be had). Cancelled: it has ended. Before Linux 6.5 the process is found by its number, which
-// may be another's by now if the process has ended.
+// Returns a descriptor that becomes readable when the process that connected ends, even if others
+// inherited its sockets. Not valid: the process cannot be watched (another PID namespace before
+// Linux 6.5, no descriptor left). Cancelled: the process has ended. Before Linux 6.5 the process is
+// found by its number, which may be another's by now if the process has ended.
 absl::StatusOr<UniqueFd> WatchPeer(int connected_socket);
 
 }  // namespace kvkeep

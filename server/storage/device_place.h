@@ -1,9 +1,10 @@
 // DevicePlace: one device that the configuration names. It opens the device, has the store take it
 // in, and tries again as long as that fails. So a drive that is locked, hung or not mounted joins
 // by itself when it can. A device whose I/O fails while it is here is opened anew (failure_watch.h
-// says when): if it cannot be read, in any case; if it takes no writes, as after a failed write of
-// the index, once its file system takes writes again or is unmounted. A device whose files were
-// removed while it is here serves what it has, and is shown as degraded until the daemon ends.
+// says when). A device that cannot be read is opened anew in any case. A device that takes no
+// writes, as after a failed write of the index, is opened anew once its file system takes writes
+// again or is unmounted. A device whose files were removed while it is here serves what it has, and
+// is shown as degraded until the daemon ends.
 //
 //   opening --locked--> locked --the index is open--> open --the store has read it--> here
 //    ^  ^                  |                           |                                |
@@ -40,11 +41,11 @@ class DevicePlace {
   // The store's identity and its notes of known devices. The functions may be called on any thread.
   struct Home {
     StoreIdentity identity;
-    // Whether this store has had a device in the directory. If so, an empty directory is a file
-    // system that is not mounted.
+    // Returns whether this store has had a device in the directory. If so, an empty directory is a
+    // file system that is not mounted.
     std::function<bool(const std::string& dir)> knows;
-    std::function<absl::Status(const std::string& dir)> note;  // it has a device there now
-    std::string known_file;                                    // with the notes; for messages
+    std::function<absl::Status(const std::string& dir)> note;  // records a device there
+    std::string known_file;                                    // with the records; for messages
   };
   enum class Step : uint8_t { kOpening, kLocked, kOpen, kHere, kFailed };
 
@@ -59,14 +60,15 @@ class DevicePlace {
   // Returns whether this process has the device's locks: then no I/O of an earlier process is under
   // way there. Waits until that is known, at most until `deadline`.
   bool AwaitLocks(MonotonicTime deadline);
-  // Waits until the first attempt to open the device has ended. False: `deadline` came first.
+  // Waits until the first attempt to open the device has ended. Returns false if `deadline` came
+  // first.
   bool AwaitOpened(MonotonicTime deadline);
   // Waits until the device is here or has failed, at most until `deadline`.
   void AwaitHere(MonotonicTime deadline);
-  // Why the last attempt failed, if it did.
+  // Returns why the last attempt failed; none if it did not.
   std::optional<NvmeDevice::OpenError> error() const;
 
-  // From now on the device joins `store`, as its device `number`, whenever it is open. The store
+  // Has the device join `store`, as its device `number`, whenever it is open from now on. The store
   // must live until Stop has said true.
   void JoinTo(Store* store, size_t number);
   // Logs what is wrong with the device now, and its changes from now on. Called when the daemon is
@@ -77,23 +79,23 @@ class DevicePlace {
   // Waits until each executor has run everything that was posted before.
   void PassThrough();
 
-  // Ends all attempts. False: the thread had not ended by `deadline`. Then this must not be
-  // destroyed; only the process can be ended.
+  // Ends all attempts. Returns false if the thread had not ended by `deadline`: then this must not
+  // be destroyed; only the process can be ended.
   bool Stop(MonotonicTime deadline);
 
  private:
   void Run();
   void Attempt();
   void JoinStore(Store* store, size_t number);
-  // Waits until the device that is here is to be opened anew. False: Stop came.
+  // Waits until the device that is here is to be opened anew. Returns false if Stop came.
   bool AwaitFailure(Store* store, size_t number);
-  // Whether the path of the superblock still leads to the one that was opened.
+  // Checks whether the path of the superblock still leads to the one that was opened.
   void LookAtFiles();
   std::string SuperblockPath() const;
   std::string AfreshAdvice() const;
   bool MayBeOpened() const;
   bool LetGo(Store* store, size_t number);
-  bool SleepFor(std::chrono::nanoseconds time);  // false: Stop came
+  bool SleepFor(std::chrono::nanoseconds time);  // returns false if Stop came
   void Fail(NvmeDevice::OpenError error);
   void NoteError(NvmeDevice::OpenError error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Enter(Step step);

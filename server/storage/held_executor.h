@@ -20,7 +20,7 @@ class HeldExecutor final : public Executor {
     if (held_) return tasks_.push_back(std::move(task));
     executor_.Post(std::move(task));
   }
-  // From now on tasks are posted as they come, after those that were kept.
+  // Posts the tasks that were kept; from now on tasks are posted as they come.
   void LetGo() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     held_ = false;

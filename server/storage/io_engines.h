@@ -2,8 +2,9 @@
 // ring in a submission; with an engine of its own it holds up no other device.
 //
 // Each engine registers the arena, segment by segment, on its own thread. An engine that is added
-// late registers all of the arena too. Where the kernel can (SharedBuffers), a segment is pinned
-// once for all of them. Else it pins it for each, and counts the locked memory of each anew.
+// late registers all of the arena too. If the kernel can (SharedBuffers), it pins a segment once
+// for all of them. Otherwise it pins the segment for each engine, and counts its locked memory each
+// time.
 //
 // Owns the engines. Thread-safe. Devices must be destroyed before this, and the arena must stay
 // mapped until this is.
@@ -32,21 +33,21 @@ class IoEngines {
   IoEngines& operator=(const IoEngines&) = delete;
 
   void Add(std::unique_ptr<IoEngine> engine);
-  // From now on each segment is pinned there first, by `executor`; then the engines, which know of
-  // it (IoEngineOptions::shared), take it over. REQUIRES: before RegisterNext.
+  // Has `executor` pin each segment in `shared` first; then the engines, which were made with it
+  // (IoEngineOptions::shared), take the segment over. REQUIRES: before RegisterNext.
   void Share(std::shared_ptr<SharedBuffers> shared, Executor* executor);
 
-  // Has each engine register its next segment, unless it is registering one, or the segment's
-  // memory is to come (Arena::SegmentIsWhole). `failed` gets the errors; I/O also works on
-  // unregistered memory. Returns true if nothing is left to register and nothing is under way.
-  // Waits for no engine. REQUIRES: one thread, always the same arena.
+  // Has each engine register its next segment, unless it is registering one, or the segment lacks
+  // memory (Arena::SegmentIsWhole). `failed` gets the errors; I/O also works on unregistered
+  // memory. Returns true if nothing is left to register and nothing is under way. Waits for no
+  // engine. REQUIRES: one thread, always the same arena.
   bool RegisterNext(Arena& arena, absl::FunctionRef<void(const absl::Status&)> failed);
 
   // Returns the sums over all engines.
   IoEngine::Stats stats() const;
   // One line for the log. Engines that describe themselves alike appear once, with their number.
   std::string describe() const;
-  // The threads of the engines that have one of their own.
+  // Returns the threads of the engines that have one of their own.
   std::vector<Executor*> loops() const;
 
  private:

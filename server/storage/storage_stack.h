@@ -1,7 +1,7 @@
 // StorageStack: arena, I/O engines, devices, executors and the store over them, built in order and
 // torn down in the order that leaves no callback without its object.
 //
-// Threads: a copy pool; for every device its I/O engine's and those of its place (device_place.h).
+// Threads: a copy pool; for every device those of its I/O engine and of its place (device_place.h).
 // Maintenance (Tick) is the caller's, from one thread. Not thread-safe itself; the store is.
 #pragma once
 
@@ -45,49 +45,51 @@ class StorageStack {
   Arena& arena() { return *arena_; }
   IoEngines& io() { return io_; }
   Executor* copy_executor() { return copy_pool_.get(); }
-  // For a sign of life of its threads.
+  // Runs probes on the pool's threads (LoopWatch).
   Executor* copy_probe() { return copy_pool_->urgent(); }
-  // The store's snapshot, and the devices that are configured but not there.
+  // Returns the store's snapshot, with the devices that are configured but not there.
   StoreSnapshot snapshot() const;
   // Returns the state of G4; none if nothing lies beyond the node.
   std::optional<G4Snapshot> g4() const;
   // Hides all that lies in G4 from the fleet: see G4::BeginEpoch. `done` runs on the copy executor.
   void ClearG4(absl::AnyInvocable<void(absl::Status) &&> done);
 
-  // The store's periodic work, and the arena's registration for I/O, segment by segment. A segment
+  // Does the store's periodic work, and registers the arena for I/O, segment by segment. A segment
   // is registered once its pages are there, as pinning missing pages would hold up the I/O threads.
   // Call it as often as Store::Tick; it returns the same.
   bool Tick();
-  // The daemon is about to serve. Logs the devices that are not here, and from now on those that
-  // come or fail.
+  // Logs the devices that are not here, and from now on devices that come or fail. Call when the
+  // daemon is about to serve.
   void BeginLog();
-  // As StoreDeps::wake. Before the first Tick.
+  // Sets what StoreDeps::wake calls. Call before the first Tick.
   void OnWake(std::function<void()> wake) { wake_ = std::move(wake); }
 
-  // Store::SetLimits; an error changes nothing. REQUIRES: the same paths as at Open.
+  // Calls Store::SetLimits; an error changes nothing. REQUIRES: the same paths as at Open.
   absl::Status SetLimits(const StorageOptions& options);
 
   // Waits until no read, write, commit or callback is under way. REQUIRES: nobody calls the store
-  // any more. False: `timeout` passed first. Then this must not be destroyed; only the process can
-  // be ended.
+  // any more. Returns false if `timeout` passed first: then this must not be destroyed; only the
+  // process can be ended.
   bool AwaitQuiet(std::chrono::nanoseconds timeout);
 
  private:
   StorageStack(const Log* log, ServerState* state);
   absl::Status OpenAll(const StorageOptions& options);
-  // Ends all attempts to open devices. False: a drive still hangs at `deadline`.
+  // Ends all attempts to open devices. Returns false if a drive still hangs at `deadline`.
   bool StopPlaces(MonotonicTime deadline);
-  // Comes after the devices' locks, which prove that no I/O of a dead process is left. If
-  // `unsure_devices_` names any, they may still have such I/O, and the arena takes new pages, which
-  // it cannot reach.
+  // REQUIRES: the devices' locks were taken, which prove that no I/O of a dead process is left. If
+  // `unsure_devices_` names devices, these may still have such I/O, and the arena takes new pages,
+  // which that I/O cannot reach.
   absl::Status OpenArena(const StorageOptions& options);
   // Warns once of a cgroup whose limit the arena all but fills.
   void WarnOfTightMemory() const;
-  // Encryption at rest: the tenants' keys. InvalidArgument: the master key is not the right one.
+  // Opens the tenants' keys, for encryption at rest. InvalidArgument: the master key is not the
+  // right one.
   absl::Status OpenKeys(const StorageOptions& options);
   // Returns false while segments are left to register.
   bool RegisterSegments();
-  // Looks once a second for memory for the rest of the arena. True: some came, and more may.
+  // Looks once a second for memory for the rest of the arena. Returns true if some came, and more
+  // may.
   bool TakeMemory();
   void WarnOfPart() const;
   // Opens G4, which lies beyond the node. InvalidArgument: it is configured wrongly.
@@ -98,7 +100,7 @@ class StorageStack {
   // Returns how engines are made: with buffers that all of them share, if the kernel can do that.
   IoEngineOptions ShareBuffers(const StorageOptions& options);
   absl::Status OpenDevices(const StorageOptions& options);
-  // OK, or why the start cannot work with this device.
+  // Returns OK, or why the start cannot work with this device.
   absl::Status Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const;
   absl::Status OpenStore(const StorageOptions& options);
   static StoreOptions ForStore(const StorageOptions& options);  // with the devices' capacities

@@ -1,4 +1,4 @@
-// HttpCounters: what the pages over HTTP count.
+// HttpCounters: counters of the pages over HTTP.
 #pragma once
 
 #include <atomic>

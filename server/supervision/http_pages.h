@@ -32,7 +32,7 @@ class HttpPages {
  public:
   static constexpr size_t kMostConnections = 256;
   static constexpr size_t kMostWaiting = 16;  // for guarded pages; more are answered 503
-  static constexpr std::chrono::seconds kRequestTime{5};  // until a request is there
+  static constexpr std::chrono::seconds kRequestTime{5};  // until a request is complete
   static constexpr std::chrono::seconds kReplyTime{10};   // until its answer is taken
 
   struct Page {

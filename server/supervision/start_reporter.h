@@ -1,6 +1,6 @@
-// StartReporter: while a daemon starts, tells the service manager how far it is, and that it needs
-// more time for as long as it gets on. For a start that hangs it asks for no more time: the
-// manager's own limit ends it.
+// StartReporter: while a daemon starts, tells the service manager how far it is, and asks for more
+// time as long as it makes progress. A start that hangs gets no more time: the manager's own limit
+// ends it.
 #pragma once
 
 #include <chrono>
