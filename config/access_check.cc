@@ -1,4 +1,4 @@
-// Finds conflicts between the keys that say who comes in over TCP (cross_check.h).
+// Finds conflicts between the keys for access over TCP (cross_check.h).
 #include <absl/container/flat_hash_map.h>
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>

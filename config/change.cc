@@ -24,7 +24,7 @@ constexpr const char* kLive[] = {
     "tenants[].bytes_per_second",
     "tenants[].leased_bytes",
     "tenants[].connections",
-    // Up to what memory and files were made for.
+    // Limited by the size for which memory and files were made.
     "g2.capacity",
     "g3.paths[].capacity",
     "g2.dirty_budget",

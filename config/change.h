@@ -1,5 +1,5 @@
-// Tells for every key of the schema whether a running daemon takes over a new value. Also compares
-// two configs, key by key.
+// Says for every key of the schema whether a running daemon takes over a new value, and compares
+// two configs key by key.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -17,10 +17,11 @@ enum class ConfigChange {
   kRestart,  // a reload that finds another value is refused
 };
 
-// By the key's path in the schema ("tenants[].g3_quota"); none: nobody has said so yet.
+// Returns the change of the key with this path in the schema ("tenants[].g3_quota"); none if the
+// key is not classified.
 std::optional<ConfigChange> ChangeOf(absl::string_view path);
 
-// Every path that has been classified, in no order: as many as the schema has keys.
+// Returns every path that is classified, in no order: as many as the schema has keys.
 std::vector<std::string> ClassifiedPaths();
 
 struct ConfigDifference {
@@ -29,8 +30,8 @@ struct ConfigDifference {
   ConfigChange change = ConfigChange::kRestart;
 };
 
-// In the order of the schema. Entries of lists are compared by their place: a list with entries
-// more or less is one difference.
+// Returns the differences in the order of the schema. Entries of lists are compared by their place:
+// a list with another number of entries is one difference.
 std::vector<ConfigDifference> DiffConfigs(const Config& before, const Config& after);
 
 }  // namespace kvkeep

@@ -1,4 +1,4 @@
-// Config: what an operator can say about a kvkeep daemon, as plain values.
+// Config: the configuration of a kvkeep daemon, as plain values.
 //
 // One YAML file, every key optional; a key that is not set has the default written here. The keys,
 // their limits and their one-line docs are one table (schema.h), which drives parsing, checking and
@@ -33,7 +33,7 @@ struct ListenConfig {
   std::string admin_path = "/run/kvkeep-admin/admin.sock";
   std::string tcp_address;  // host:port; empty: off
   bool tcp_insecure_plaintext = false;
-  std::chrono::milliseconds tcp_connection_age{86'400'000};  // 0: any
+  std::chrono::milliseconds tcp_connection_age{86'400'000};  // 0: no limit
   AccessConfig access;        // of the default tenant
   TenantLimitsConfig limits;  // of the default tenant
   bool operator==(const ListenConfig&) const = default;
@@ -154,13 +154,14 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-// A config, or every error there is: "file:line:col: message", in the order of the file; errors
-// that belong to no place are "file: message".
+// A config, or all of its errors: "file:line:col: message", in the order of the file; errors
+// without a place are "file: message".
 struct LoadResult {
   std::optional<Config> config;     // set exactly when there are no errors
   std::vector<std::string> errors;  // at most kMaxConfigErrors, then how many more there are
   // Where each value was set ("FILE:7", "environment KVKEEP_G2_CAPACITY", "flag --g2.capacity"), by
-  // the key's path with the numbers of list entries ("g3.paths[0].dir"). Not there: the default.
+  // the key's path with the numbers of list entries ("g3.paths[0].dir"). Values without an entry
+  // have the default.
   std::map<std::string, std::string> origins;
   std::vector<std::string> warnings;
 };
@@ -168,19 +169,20 @@ inline constexpr size_t kMaxConfigErrors = 100;
 inline constexpr size_t kMaxConfigBytes = 256 * kKiB;
 inline constexpr size_t kMaxG3Paths = 64, kMaxTenants = 64;
 
-// How many segments of G2 each tenant has: first the default one's, then those of config.tenants in
-// their order. Every tenant but the default one has its share rounded down.
+// Returns the number of G2's segments of each tenant: first the default tenant's, then those of
+// config.tenants in their order. The share of every tenant but the default one is rounded down.
 std::vector<uint64_t> TenantSegments(const Config& config);
 
-// Bytes that may be written to G3 a second: the configured budget or what the endurance allows,
-// whichever is lower. 0: no limit.
+// Returns the bytes that may be written to G3 a second: the configured budget or what the endurance
+// allows, whichever is lower. 0: no limit.
 uint64_t WriteBudget(const G3Config& g3);
 
 // `filename` is for messages only.
 LoadResult LoadConfig(absl::string_view text, absl::string_view filename);
 LoadResult LoadConfigFile(const std::string& path);
 
-// A config as YAML that loads to the same config; PrintDefaultConfig with its docs as comments.
+// Return a config as YAML that loads to the same config; PrintDefaultConfig with its docs as
+// comments.
 std::string PrintConfig(const Config& config);
 std::string PrintDefaultConfig();
 

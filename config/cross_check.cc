@@ -26,7 +26,7 @@ struct KeyAndPath {
   std::string key, path;
 };
 
-// As the file system would read it, symbolic links aside: "/a//b/." is "/a/b".
+// Returns the path as the file system reads it, symbolic links aside: "/a//b/." is "/a/b".
 std::string Normal(const std::string& path) {
   std::string normal = std::filesystem::path(path).lexically_normal().string();
   if (normal.size() > 1 && normal.back() == '/') normal.pop_back();
@@ -120,7 +120,8 @@ void CheckNoG4(const Config& config, std::vector<Conflict>& conflicts) {
   }
 }
 
-// A source of keys that is named has what it needs, and what others need is not there for nothing.
+// Checks that the named source of keys has what it needs, and that nothing is set for other
+// sources.
 void CheckG4Keys(const G4Config& g4, std::vector<Conflict>& conflicts) {
   const auto check = [&](const std::string& source, const std::string& key,
                          const std::string& value) {
@@ -161,14 +162,14 @@ void CheckG4(const Config& config, std::vector<Conflict>& conflicts) {
   }
 }
 
-// Where one tenant's events are told, or would be.
+// The endpoints of one tenant's events, set or not.
 struct EventListener {
   std::string prefix;  // of its keys
   const std::string& publish;
   const std::string& replay;
 };
 
-// The default tenant's, then the others'.
+// Returns the default tenant's endpoints, then those of the others.
 std::vector<EventListener> EventListeners(const Config& config) {
   std::vector<EventListener> listeners = {
       {"events.", config.events.zmq_endpoint, config.events.zmq_replay_endpoint}};
@@ -180,13 +181,13 @@ std::vector<EventListener> EventListeners(const Config& config) {
   return listeners;
 }
 
-// Empty: it is no Unix socket.
+// Returns an empty path if the endpoint is no Unix socket.
 std::string IpcPath(absl::string_view endpoint) {
   return absl::ConsumePrefix(&endpoint, "ipc://") ? std::string(endpoint) : "";
 }
 
-// Each publisher has an equal part of what may wait: with less than this its queues are short of
-// messages, and answers to who asks again hold next to nothing.
+// Each publisher has an equal part of the queued bytes. With less than this its queues are short of
+// messages, and replays hold next to nothing.
 constexpr uint64_t kLeastQueuedBytes = 4 * kMiB;
 
 void CheckQueuedBytes(const Config& config, std::vector<Conflict>& conflicts) {
@@ -211,7 +212,7 @@ void CheckEncryption(const EncryptionConfig& encryption, std::vector<Conflict>& 
       "nothing would be encrypted; set both");
 }
 
-// Every socket there is, in the order in which they are told.
+// Returns every socket, in the order in which conflicts are reported.
 std::vector<KeyAndPath> Sockets(const Config& config) {
   std::vector<KeyAndPath> sockets = {{"listen.unix", config.listen.unix_path},
                                      {"listen.local", config.listen.local_path},
@@ -326,7 +327,7 @@ void CheckReaders(const Config& config, std::vector<Conflict>& conflicts) {
   }
 }
 
-// Limits of one tenant that promise more than there is.
+// Finds limits of a tenant that promise more than there is.
 void CheckTenantLimits(const Config& config, std::vector<Conflict>& conflicts) {
   const std::vector<uint64_t> segments = TenantSegments(config);
   const auto staging =

@@ -1,4 +1,4 @@
-// Finds conflicts between values that are each right by themselves.
+// Finds conflicts between values that are each valid by themselves.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 namespace kvkeep {
 
 struct Conflict {
-  // Paths of the keys it is between, "g3.paths[1].dir"; the one to blame first.
+  // Paths of the keys in conflict, "g3.paths[1].dir"; the key to blame first.
   std::vector<std::string> keys;
   std::string message;
 };
 
 std::vector<Conflict> FindConflicts(const Config& config);
 
-// One more, for whoever looks for them.
+// Adds a conflict. For the checks.
 void AddConflict(std::vector<Conflict>& conflicts, std::vector<std::string> keys,
                  absl::string_view message);
 
-// Adds the conflicts between the keys that say who comes in over TCP (access_check.cc).
+// Adds the conflicts between the keys for access over TCP (access_check.cc).
 void FindAccessConflicts(const Config& config, std::vector<Conflict>& conflicts);
 
 }  // namespace kvkeep

@@ -17,19 +17,19 @@ namespace {
 constexpr char kReferenceHead[] =
     "# Configuration reference\n\n"
     "Made from the schema by `kvkeepd --print-config-reference`; a test fails when it is stale.\n\n"
-    "One YAML file (`kvkeepd --config FILE`), every key optional. Above it stand variables of the\n"
-    "environment, and above those flags, with names by one rule: `g2.capacity` is\n"
+    "One YAML file (`kvkeepd --config FILE`), every key optional. Environment variables override\n"
+    "the file, and flags override both, with names by one rule: `g2.capacity` is\n"
     "`KVKEEP_G2_CAPACITY` and `--g2.capacity`. Keys of list entries (`tenants[]`, `g3.paths[]`)\n"
-    "have none; the list as a whole has, with YAML as its value:\n"
-    "`KVKEEP_G3_PATHS='[{dir: /nvme0, capacity: 1TiB}]'`. `kvkeep config show --effective` prints\n"
-    "each value with where it was said.\n\n"
+    "have neither; the list as a whole has both, with YAML as its value:\n"
+    "`KVKEEP_G3_PATHS='[{dir: /nvme0, capacity: 1TiB}]'`. `kvkeep config show --effective`\n"
+    "prints each value with its source.\n\n"
     "Sizes: `64GiB`, `512MiB`, `4096`; `GB` is decimal. Counts: `4M`, `64k`, `64Ki`. Times:\n"
     "`250ms`, `15s`, `1m`. Shares: `25%`.\n\n"
-    "**live**: `systemctl reload kvkeepd` (SIGHUP) or `kvkeep config reload` takes a new value "
-    "over.\n"
-    "A reload that finds another value of any other key is refused as a whole, and names it.\n";
+    "**live**: `systemctl reload kvkeepd` (SIGHUP) or `kvkeep config reload` takes over a new\n"
+    "value. A reload that finds another value of any other key is refused as a whole, and names\n"
+    "the key.\n";
 
-// In a cell of a table.
+// Returns `text` for a cell of a table.
 std::string Cell(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"|", "\\|"}, {"\n", " "}});
 }
@@ -39,7 +39,7 @@ std::string Row(const ConfigKey& key) {
   const ConfigList* list = FindConfigList(key.list());
   std::string shown;
   if (!key.when_missing.empty()) {
-    shown = "must be said";
+    shown = "required";
   } else {
     if (list != nullptr) list->resize(defaults, 1);
     shown = absl::StrCat("`", key.get(defaults, 0), "`");
@@ -54,7 +54,7 @@ std::string Row(const ConfigKey& key) {
 std::vector<EffectiveValue> EffectiveValues(const LoadResult& loaded) {
   KVKEEP_CHECK(loaded.config.has_value());
   Config config = *loaded.config;
-  Config pristine;  // of nobody's word
+  Config pristine;  // the defaults of a daemon without any file
   std::vector<EffectiveValue> values;
   for (const ConfigKey& key : ConfigKeys()) {
     const ConfigList* list = FindConfigList(key.list());

@@ -1,4 +1,4 @@
-// The config of a daemon that was given none.
+// The config of a daemon that is started without one.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -12,7 +12,7 @@ namespace kvkeep {
 // The user's environment: a daemon without any file keeps small tiers under the user's directory.
 struct UserEnvironment {
   std::string home;            // $HOME
-  std::string xdg_state_home;  // $XDG_STATE_HOME; a relative one does not count
+  std::string xdg_state_home;  // $XDG_STATE_HOME; a relative path is ignored
 
   // Returns this process's environment; the home is the effective user's if $HOME is not set.
   static UserEnvironment OfProcess();

@@ -1,4 +1,4 @@
-// EventsConfig: what routers are told, and where. Plain values, part of Config.
+// EventsConfig: the events for routers and their endpoints. Plain values, part of Config.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// G4Config, RemoteConfig, FleetConfig: the fourth tier, beyond the node, what it is asked, and what
-// the nodes that share it have in common. Plain values, part of Config.
+// G4Config, RemoteConfig, FleetConfig: the fourth tier, beyond the node; limits of requests to it;
+// and what the nodes that share it have in common. Plain values, part of Config.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ struct G4Config {
   std::string prefix;            // before the names of all objects
   std::string region = "us-east-1";
   bool virtual_host = false;     // the bucket in the host's name
-  std::string credentials = "auto";  // where its keys come from
+  std::string credentials = "auto";  // source of its keys
   std::string credentials_file;
   std::string credential_process;  // a command
   std::string ca_file;           // empty: the system's
@@ -22,8 +22,8 @@ struct G4Config {
   uint64_t connections = 64;
   uint64_t write_bytes_per_second = 0;  // 0: nothing is written there
   std::string admission = "second_use";
-  std::chrono::milliseconds lifetime{0};  // 0: nothing expires there, as far as we know
-  uint64_t epoch = 0;                   // another one, and it is empty
+  std::chrono::milliseconds lifetime{0};  // 0: objects do not expire
+  uint64_t epoch = 0;                     // another value makes G4 empty
   bool operator==(const G4Config&) const = default;
 };
 
@@ -37,7 +37,7 @@ struct RemoteConfig {
 struct FleetConfig {
   std::string name;      // with another one nothing is shared
   std::string key_file;  // the same on each of them
-  std::vector<std::string> previous_key_files;  // of before, asked in this order
+  std::vector<std::string> previous_key_files;  // earlier ones, asked in this order
   bool operator==(const FleetConfig&) const = default;
 };
 

@@ -5,8 +5,8 @@
 namespace kvkeep::config_internal {
 namespace {
 
-// As YAML: quoted where a plain word would be read as something else. No checked text has control
-// characters, so these two escapes are enough.
+// Returns the text as YAML, in quotes if a plain word would be read as something else. Checked
+// texts have no control characters, so these two escapes are enough.
 std::string YamlString(const std::string& text) {
   constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._:-";
   const bool plain = !text.empty() && text.back() != ':' && text.front() != '-' &&

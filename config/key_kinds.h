@@ -18,7 +18,7 @@
 
 namespace kvkeep::config_internal {
 
-// Returns choices that are kept as the names they are said by.
+// Returns choices whose values are their names.
 inline std::vector<std::pair<std::string, std::string>> AsSaid(
     const std::vector<std::string>& names) {
   std::vector<std::pair<std::string, std::string>> choices;
@@ -26,7 +26,7 @@ inline std::vector<std::pair<std::string, std::string>> AsSaid(
   return choices;
 }
 
-// Where a value lives in a Config.
+// The place of a value in a Config.
 template <typename T>
 using Place = std::function<T&(Config& config, size_t entry)>;
 

@@ -1,4 +1,4 @@
-// LimitsConfig: what clients may take of the daemon. Plain values, part of Config.
+// LimitsConfig: limits on what clients may take of the daemon. Plain values, part of Config.
 #pragma once
 
 #include <chrono>

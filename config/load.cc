@@ -1,4 +1,4 @@
-// From YAML text to a Config or every error in it (config.h).
+// Makes a Config of YAML text, or finds all of its errors (config.h).
 #include <absl/container/flat_hash_map.h>
 #include <absl/container/flat_hash_set.h>
 #include <absl/functional/function_ref.h>
@@ -34,7 +34,7 @@ namespace {
 struct Position {
   int line = 0;
   int column = 0;
-  size_t setting = 0;  // above the file: which one, from 1
+  size_t setting = 0;  // number of the setting outside of the file, from 1; 0: the file
 };
 
 bool Before(const Position& a, const Position& b) {
@@ -92,7 +92,7 @@ class Loader {
       : filename_(filename), config_(std::move(base)) {}
 
   void Read(absl::string_view text);
-  // Above what was read.
+  // Overrides what was read.
   void Set(const ConfigSetting& setting);
   LoadResult Finish();
 
@@ -106,7 +106,7 @@ class Loader {
                                        const YAML::Node& key, const YAML::Node& value)>;
 
   void Parse(const std::string& text);
-  // Runs `read`, and lets no exception of YAML's out.
+  // Runs `read`, and catches the exceptions of the YAML library.
   void Guarded(const char* what, absl::FunctionRef<void()> read);
   Position PositionOf(const YAML::Mark& mark) const;
   std::string Where(const Position& at) const;
@@ -190,7 +190,7 @@ void Loader::Set(const ConfigSetting& setting) {
                                     WhatToDoIfGone(setting.path)));
 }
 
-// Forgets what was said of the list's entries: it was about other entries.
+// Forgets what is known of the list's entries: they were other entries.
 void Loader::ForgetList(const ConfigList& list) {
   const std::string prefix = absl::StrCat(list.path, "[");
   const auto is_its = [&](const std::string& path) { return absl::StartsWith(path, prefix); };
@@ -296,13 +296,13 @@ void Loader::ReadListEntry(const ConfigList& list, const Place& entry, const YAM
     if (key.list() != list.path || key.when_missing.empty()) continue;
     const std::string shown = absl::StrCat(entry.shown, ".", key.name());
     if (positions_.count(shown) != 0) continue;
-    failed_.insert(shown);  // what the field holds is nobody's word
+    failed_.insert(shown);  // the field holds no value that somebody set
     if (!is_map) continue;
     Fail(PositionOf(node.Mark()), absl::StrCat(shown, ": is missing; ", key.when_missing));
   }
 }
 
-// A list of scalars as one text, "[1, 2]"; none: it is something else.
+// Returns a list of scalars as one text, "[1, 2]"; none if the node is something else.
 std::optional<std::string> ListText(const YAML::Node& node) {
   if (!node.IsSequence()) return std::nullopt;
   std::vector<std::string> items;
@@ -361,7 +361,7 @@ void Loader::VisitMap(const Place& parent, const YAML::Node& map, Visit visit) {
   }
 }
 
-// yaml-cpp skips every line that begins with %, whatever it says: a slip would be lost in silence.
+// yaml-cpp skips every line that begins with %, so a slip would be lost in silence.
 void Loader::ReportDirectives(const std::string& text) {
   int number = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -372,7 +372,7 @@ void Loader::ReportDirectives(const std::string& text) {
   }
 }
 
-// yaml-cpp speaks of tabs in some places only, and elsewhere of what they led to.
+// yaml-cpp reports tabs in some places only, and elsewhere reports what they led to.
 void Loader::ReportTabs(const std::string& text) {
   int number = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -390,7 +390,7 @@ void Loader::ReportConflicts() {
     const bool meaningless =
         std::any_of(conflict.keys.begin(), conflict.keys.end(),
                     [this](const std::string& key) { return failed_.count(key) > 0; });
-    if (meaningless) continue;  // its own error is told already
+    if (meaningless) continue;  // its own error is reported already
     Position position;
     for (const std::string& key : conflict.keys) {
       const auto found = positions_.find(key);
@@ -432,7 +432,7 @@ LoadResult Loader::Finish() {
   return result;
 }
 
-// A file's text. One byte more than allowed is read, so that a longer file is seen to be one.
+// Returns a file's text. Reads one byte more than allowed, so that a longer file is detected.
 std::optional<std::string> ReadText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxConfigBytes + 1, '\0');

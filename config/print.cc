@@ -1,4 +1,4 @@
-// A config as YAML (config.h).
+// Prints a config as YAML (config.h).
 #include <absl/strings/str_cat.h>
 #include <absl/strings/string_view.h>
 

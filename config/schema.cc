@@ -68,61 +68,64 @@ std::vector<ConfigKey> ListenKeys() {
       Socket("listen.local", In(&Config::listen, &ListenConfig::local_path), Empty::kAllowed,
              "Unix socket of the local path: engine workers on this host, shared memory."),
       Mode("listen.socket_mode", InAccess(&Config::listen, &AccessConfig::socket_mode),
-           "Mode of these two sockets' files."),
+           "Mode of the files of these two sockets."),
       Group("listen.socket_group", InAccess(&Config::listen, &AccessConfig::socket_group),
-            "Group of these two sockets' files."),
+            "Group of the files of these two sockets."),
       Numbers("listen.allowed_uids", InAccess(&Config::listen, &AccessConfig::allowed_uids),
-              "Users who may connect there; with both lists empty whoever the mode lets."),
+              "Users that may connect there. With both lists empty, any user that the mode allows "
+              "may."),
       Numbers("listen.allowed_gids", InAccess(&Config::listen, &AccessConfig::allowed_gids),
-              "Groups who may: of the peer's process, not its supplementary ones."),
+              "Groups that may connect there: the group of the peer's process, not its "
+              "supplementary groups."),
       Choice<GrantChoice>("listen.socket_grant",
                           InAccess(&Config::listen, &AccessConfig::socket_grant), GrantNames(),
                           "What sessions by these two sockets may do: read is get and lookup, "
                           "write is put and delete."),
       Names("listen.certificate_names", InAccess(&Config::listen, &AccessConfig::certificate_names),
             true,
-            "DNS or URI names in client certificates that are the default tenant's; any is every "
-            "certificate of tls.client_ca_file. NAME read or NAME write grants no more than that."),
+            "DNS or URI names in the default tenant's client certificates; any is every "
+            "certificate of tls.client_ca_file. NAME read or NAME write grants only that."),
       Dir("listen.token_file", InAccess(&Config::listen, &AccessConfig::token_file),
           Empty::kAllowed,
-          "Tokens that are the default tenant's: a line each, the token's SHA-256 in hex, then "
-          "read or write if it grants no more. Read again when it changes."),
+          "Tokens of the default tenant, one a line: the token's SHA-256 in hex, then read or "
+          "write if it grants only that. Read again when it changes."),
       Names("listen.readers", InAccess(&Config::listen, &AccessConfig::readers), false,
-            "Tenants whose clients may read, and no more than read, the default tenant's chunks by "
-            "naming it; by the local path they map all of its G2. [] for none."),
+            "Tenants whose clients may read the default tenant's chunks, and only read, by naming "
+            "it. By the local path they map all of its G2. [] for none."),
       Gpus("listen.gpus", InAccess(&Config::listen, &AccessConfig::gpus),
            "GPUs whose memory the default tenant's workers may register, by UUID; [all] for any, "
            "[] for none."),
       Socket("listen.admin", In(&Config::listen, &ListenConfig::admin_path), Empty::kRefused,
              "Unix socket of the admin calls, mode 0600: for the daemon's user and root. Its "
-             "directory holds no tenant's socket: who is given such a directory whole, as a "
-             "container's root is, would be root there too."),
+             "directory holds no tenant's socket: root in a container that is given the whole "
+             "directory would be root there too."),
       Address("listen.tcp", In(&Config::listen, &ListenConfig::tcp_address),
-              "TCP address of the gRPC service. Needs tls, and clients that say who they are, "
+              "TCP address of the gRPC service. Needs tls, and clients that identify themselves, "
               "unless it is a loopback address."),
-      Duration("listen.tcp_connection_age",
-               In(&Config::listen, &ListenConfig::tcp_connection_age),
+      Duration("listen.tcp_connection_age", In(&Config::listen, &ListenConfig::tcp_connection_age),
                {std::chrono::milliseconds(0), std::chrono::hours(480)},
-               "How old a connection by TCP may become: then its client makes another, which shows "
-               "who it is anew; what still goes on a minute later is ended. 0: any."),
+               "Maximum age of a TCP connection. Its client then makes another, and identifies "
+               "itself anew; calls that still run a minute later are ended. 0: no limit."),
       Bool("listen.tcp_insecure_plaintext",
            In(&Config::listen, &ListenConfig::tcp_insecure_plaintext),
-           "true: listen.tcp may be any address without tls. Whoever reaches it reads, changes and "
-           "deletes what the default tenant has, and sees all that is sent."),
+           "true: listen.tcp may be any address without tls. Anyone who reaches it can read, "
+           "change and delete the default tenant's chunks, and sees all that is sent."),
   };
 }
 
 std::vector<ConfigKey> TlsKeys() {
   return {
       Dir("tls.cert_file", In(&Config::tls, &TlsConfig::cert_file), Empty::kAllowed,
-          "The daemon's certificate and those between it and its root, PEM."),
+          "The daemon's certificate and the certificates between it and its root, PEM."),
       Dir("tls.key_file", In(&Config::tls, &TlsConfig::key_file), Empty::kAllowed,
           "Its private key, PEM, without a password; others may have no access to the file."),
       Dir("tls.client_ca_file", In(&Config::tls, &TlsConfig::client_ca_file), Empty::kAllowed,
-          "Mutual TLS: certificates, PEM, one of which must have signed a client's."),
+          "Mutual TLS: CA certificates, PEM, one of which must have signed a client's "
+          "certificate."),
       Dir("tls.client_crl_file", In(&Config::tls, &TlsConfig::client_crl_file), Empty::kAllowed,
-          "Client certificates that were revoked: CRLs, PEM, of each CA that issues such. Read "
-          "again when it changes. Clients of a CA whose CRL is missing or expired are refused."),
+          "Revoked client certificates: CRLs, PEM, of each CA that issues client certificates. "
+          "Read again when it changes. Clients of a CA whose CRL is missing or expired are "
+          "refused."),
       Names("tls.admin_certificate_names", In(&Config::tls, &TlsConfig::admin_certificate_names),
             false, "Names in client certificates that may make admin calls over TCP; [] for none."),
   };
@@ -134,19 +137,23 @@ std::vector<ConfigKey> DefaultTenantLimitKeys() {
   return {
       Count("listen.keys_per_second", InLimits(&Config::listen, &Limits::keys_per_second),
             kKeyRates,
-            "Chunks that the default tenant's clients together may look up, put or get in a "
-            "second; over it calls are refused until it is paid off. Of that all sessions that ask "
-            "have equal shares; what they leave is anybody's. 0: no limit."),
+            "Chunks that the default tenant's clients may look up, put or get in a second; above "
+            "it calls are refused until it is paid off. Sessions have equal shares, and may use "
+            "what others leave. 0: no limit."),
       Size("listen.bytes_per_second", InLimits(&Config::listen, &Limits::bytes_per_second),
-           kByteRates, "Payload that they may put and get in a second, likewise. 0: no limit."),
+           kByteRates,
+           "Payload that the default tenant's clients may put and get in a second, by the same "
+           "rules. 0: no limit."),
       Size("listen.leased_bytes", InLimits(&Config::listen, &Limits::leased_bytes), kTenantBytes,
-           "Bytes that their leases may hold; 0: of limits.leased_bytes, as of g2.capacity."),
+           "Bytes that the default tenant's leases may hold. 0: the same part of "
+           "limits.leased_bytes as of g2.capacity."),
       Size("listen.staging", InLimits(&Config::listen, &Limits::staging_bytes), kTenantBytes,
-           "Staging memory of their local sessions; 0: of limits.staging, as of g2.capacity."),
+           "Staging memory of the default tenant's local sessions. 0: the same part of "
+           "limits.staging as of g2.capacity."),
       Count("listen.connections", InLimits(&Config::listen, &Limits::connections),
             kTenantConnections,
-            "Connections of each of these two sockets at once; 0: limits.connections of the first, "
-            "and of the second a part of limits.sessions, as of g2.capacity."),
+            "Connections of each of these two sockets at once. 0: limits.connections for the "
+            "first; for the second the same part of limits.sessions as of g2.capacity."),
   };
 }
 
@@ -170,7 +177,8 @@ std::vector<ConfigKey> TenantKeys() {
   return {
       MustSay(Text("tenants[].name", InTenant(&TenantConfig::name), "a name",
                    "1 to 32 of a-z, 0-9 and -", CheckTenantName, Empty::kRefused,
-                   "Its name. Another name makes another tenant, which finds none of its chunks."),
+                   "The tenant's name. Another name makes another tenant, which finds none of this "
+                   "one's chunks."),
               "give the tenant a name"),
       MustSay(Socket("tenants[].unix", InTenant(&TenantConfig::unix_path), Empty::kRefused,
                      "As listen.unix, for this tenant alone."),
@@ -197,20 +205,20 @@ std::vector<ConfigKey> TenantKeys() {
            "As listen.gpus. Memory of these tenants comes as a descriptor only, never as a handle "
            "of CUDA IPC."),
       MustSay(Fraction("tenants[].g2_share", InTenant(&TenantConfig::g2_share), kTenantShare,
-                       "Its share of g2.capacity, rounded down to whole segments, and of "
-                       "what all may have of the GPU path."),
+                       "The tenant's share of g2.capacity, rounded down to whole segments, and of "
+                       "the limits of the GPU path."),
               "say how much of g2.capacity is this tenant's, like 25%"),
       Size("tenants[].g3_quota", InTenant(&TenantConfig::g3_quota_bytes), {0, 65536 * kTiB},
-           "Bytes of G3 that its chunks may hold, over all paths; at it, its own oldest go. Others "
-           "take nothing of it. 0: no limit; of what the quotas leave, who has more than goes with "
-           "its part of g2.capacity gives first when a path is full."),
+           "Bytes of G3 that its chunks may hold, over all paths; above it its own oldest go. "
+           "Others take none of it. 0: no limit; when a path is full, tenants above their part, as "
+           "of g2.capacity, give first."),
       Dir("tenants[].g4_key_file", InTenant(&TenantConfig::g4_key_file), Empty::kAllowed,
-          "A key as fleet.key_file, in its place for this tenant's chunks in G4: nodes without it "
-          "neither find nor read them. Without the file they are lost. Empty: the fleet's key."),
+          "Key of this tenant's chunks in G4, instead of fleet.key_file: nodes without it neither "
+          "find nor read them. Without the file they are lost. Empty: the fleet's key."),
       Endpoint(
           "tenants[].zmq", InTenant(&TenantConfig::zmq_endpoint),
-          "As events.zmq, of this tenant's chunks alone: for a router an instance of its own. tcp "
-          "wants events.zmq_insecure, on loopback too: users of other tenants reach that."),
+          "As events.zmq, for this tenant's chunks alone: to a router, an instance of its own. tcp "
+          "needs events.zmq_insecure, even on loopback, which users of other tenants reach."),
       Endpoint("tenants[].zmq_replay", InTenant(&TenantConfig::zmq_replay_endpoint),
                "As events.zmq_replay."),
   };
@@ -219,18 +227,18 @@ std::vector<ConfigKey> TenantKeys() {
 std::vector<ConfigKey> G2Keys() {
   return {
       Size("g2.capacity", In(&Config::g2, &G2Config::capacity_bytes), {kMiB, 16 * kTiB},
-           "Host memory for chunks: a hard limit, taken at the start. A reload takes up to that; "
-           "over a smaller one the least valuable goes at once. The memory stays until a restart."),
+           "Host memory for chunks: a hard limit, taken at the start. A reload may set any value "
+           "up to that; above a lower one the least valuable chunks go at once. The memory stays "
+           "until a restart."),
       SizeInUnits("g2.segment_bytes", In(&Config::g2, &G2Config::segment_bytes), {2 * kMiB, kGiB},
                   2 * kMiB,
-                  "It is taken, mapped and given to tenants in segments of this size; a chunk may "
-                  "lie across them."),
-      Choice<ArenaChoice>(
-          "g2.arena", In(&Config::g2, &G2Config::arena),
-          {{"auto", ArenaChoice::kAuto},
-           {"memfd", ArenaChoice::kMemfd},
-           {"mount", ArenaChoice::kMount}},
-          "Where that memory comes from. mount outlives the daemon, memfd does not."),
+                  "Size of the segments in which G2 is taken, mapped and given to tenants; a chunk "
+                  "may lie across them."),
+      Choice<ArenaChoice>("g2.arena", In(&Config::g2, &G2Config::arena),
+                          {{"auto", ArenaChoice::kAuto},
+                           {"memfd", ArenaChoice::kMemfd},
+                           {"mount", ArenaChoice::kMount}},
+                          "Source of G2's memory. mount outlives the daemon, memfd does not."),
       Dir("g2.arena_dir", In(&Config::g2, &G2Config::arena_dir), Empty::kAllowed,
           "For mount: a private tmpfs (huge=always) or hugetlbfs, with 0.2 % more than "
           "g2.capacity."),
@@ -242,20 +250,18 @@ std::vector<ConfigKey> G2Keys() {
            {"off", PlacementChoice::kOff},
            {"spread", PlacementChoice::kSpread},
            {"interleave", PlacementChoice::kInterleave}},
-          "On which NUMA node it lies, where there are several. spread: each segment on the next "
-          "node that has memory; interleave: page by page over all nodes; off: where the kernel "
-          "puts it. auto: spread, or by numactl or NUMAPolicy= if the daemon was started with "
-          "that."),
-      Choice<std::string>(
-          "g2.policy", In(&Config::g2, &G2Config::policy), AsSaid(EvictionPolicyNames()),
-          "Which chunk is evicted from memory next: what is worth the fewest hits, by what was "
-          "learned of when chunks come back (reuse), least recently used (lru), adaptive (arc), or "
-          "least frequently used (lfu)."),
+          "NUMA nodes of G2. spread: each segment on the next node that has memory; interleave: "
+          "page by page over all; off: as the kernel places it. auto: spread, unless numactl or "
+          "NUMAPolicy= sets a policy."),
+      Choice<std::string>("g2.policy", In(&Config::g2, &G2Config::policy),
+                          AsSaid(EvictionPolicyNames()),
+                          "Chunk that is evicted from memory next: the one that promises the "
+                          "fewest hits, by when chunks came back (reuse), least recently used "
+                          "(lru), adaptive (arc), or least frequently used (lfu)."),
       Fraction("g2.dirty_budget", In(&Config::g2, &G2Config::dirty_budget), kShare,
                "Share of g2.capacity that may wait for its write to G3."),
       Count("g2.copy_threads", In(&Config::g2, &G2Config::copy_threads), {0, 64},
-            "Threads that copy and checksum what is put, and verify; 0: as many as cores, at most "
-            "8."),
+            "Threads that copy, checksum and verify chunks. 0: as many as cores, at most 8."),
   };
 }
 
@@ -263,49 +269,51 @@ std::vector<ConfigKey> G3Keys() {
   return {
       MustSay(
           Dir("g3.paths[].dir", InG3Path(&G3PathConfig::dir), Empty::kRefused,
-              "Directory on XFS or ext4, best a device of its own. Must be said for every path."),
+              "Directory on XFS or ext4, best on a device of its own. Required for every path."),
           "say where this path is"),
       Size("g3.paths[].capacity", InG3Path(&G3PathConfig::capacity_bytes), {64 * kMiB, 1024 * kTiB},
-           "Bytes that the directory may hold, index included. Over a smaller one the least "
-           "valuable goes, its files stay as large as they are; a larger one than these takes a "
+           "Bytes that the directory may hold, index included. Above a lowered limit the least "
+           "valuable chunks go, and the files keep their size; a limit above that size takes a "
            "restart."),
       Bool("g3.paths[].required", InG3Path(&G3PathConfig::required),
            "Refuse to start when this path is broken, instead of starting without it."),
       Choice<std::string>("g3.policy", In(&Config::g3, &G3Config::policy),
                           AsSaid(EvictionPolicyNames()),
-                          "Which chunk is evicted from NVMe next; see g2.policy."),
+                          "Chunk that is evicted from NVMe next; see g2.policy."),
       Choice<WritePolicyChoice>("g3.write_policy", In(&Config::g3, &G3Config::write_policy),
                                 {{"eager", WritePolicyChoice::kEager}},
                                 "When a chunk is written to NVMe."),
-      Choice<std::string>(
-          "g3.admission", In(&Config::g3, &G3Config::admission), AsSaid(AdmissionPolicyNames()),
-          "Which chunk is worth a write to NVMe: each (all), one that is used again (second_use), "
-          "or each within a budget of bytes (write_budget). Durable puts are always written."),
+      Choice<std::string>("g3.admission", In(&Config::g3, &G3Config::admission),
+                          AsSaid(AdmissionPolicyNames()),
+                          "Chunks that are worth a write to NVMe: all (all), chunks that are used "
+                          "again (second_use), or all within a budget of bytes (write_budget). "
+                          "Durable puts are always written."),
       Size("g3.write_budget_bytes_per_second",
            In(&Config::g3, &G3Config::write_budget_bytes_per_second), {0, 64 * kGiB},
-           "For write_budget: written a second on all paths, in parts as of g2.capacity; or 0."),
+           "For write_budget: bytes written a second on all paths; each tenant has the same part "
+           "as of g2.capacity. Or 0."),
       Count("g3.endurance_tbw", In(&Config::g3, &G3Config::endurance_tbw), {0, 100'000'000},
             "For write_budget: terabytes that all drives together are rated to take; or 0."),
       Count("g3.endurance_years", In(&Config::g3, &G3Config::endurance_years), {1, 100},
-            "And how many years they are to last so."),
+            "For write_budget: years that the drives are to last with g3.endurance_tbw."),
       Choice<IoChoice>(
           "g3.io", In(&Config::g3, &G3Config::io),
           {{"auto", IoChoice::kAuto}, {"uring", IoChoice::kUring}, {"threads", IoChoice::kThreads}},
-          "How it is read and written; auto falls back from io_uring to threads."),
+          "How devices are read and written; auto falls back from io_uring to threads."),
       Size("g3.scrub_bytes_per_second", In(&Config::g3, &G3Config::scrub_bytes_per_second),
            {0, 64 * kGiB},
-           "How much of NVMe is read in the background to find what has rotted; 0: nothing."),
+           "Bytes of NVMe read a second in the background, to find damaged chunks. 0: none."),
 
       Dir("encryption.master_key_file", In(&Config::encryption, &EncryptionConfig::master_key_file),
           Empty::kAllowed,
-          "32 random bytes, or 64 hexadecimal digits: wraps the tenants' keys in "
-          "state.dir/keyring. "
-          "Others may have no access to the file. Empty: chunks lie on NVMe as they are."),
+          "32 random bytes, or 64 hexadecimal digits, which wrap the tenants' keys in "
+          "state.dir/keyring. Others may have no access to the file. Empty: chunks on NVMe are not "
+          "encrypted."),
       Paths("encryption.previous_master_key_files",
             In(&Config::encryption, &EncryptionConfig::previous_master_key_files),
             kMaxPreviousMasterKeys,
-            "Master keys of before. What they wrapped is wrapped by encryption.master_key_file at "
-            "the next start; after that start they are of no use here."),
+            "Former master keys. Keys that they wrapped are wrapped by encryption.master_key_file "
+            "at the next start; after that start they are not needed."),
   };
 }
 
@@ -315,9 +323,9 @@ std::vector<ConfigKey> GpuKeys() {
                         {{"auto", GpuChoice::kAuto},
                          {"off", GpuChoice::kOff},
                          {"required", GpuChoice::kRequired}},
-                        "Copies between GPU memory of workers by the local path and G2: auto does "
-                        "them where NVIDIA's driver is found, required does not start without it. "
-                        "A GPU is touched when a worker registers its memory."),
+                        "Copies between workers' GPU memory and G2, by the local path. auto: if "
+                        "NVIDIA's driver is found; required: no start without it. A GPU is touched "
+                        "when a worker registers its memory."),
   };
 }
 
@@ -326,13 +334,13 @@ std::vector<ConfigKey> LimitKeys() {
   return {
       Count("limits.max_chunks", In(&Config::limits, &LimitsConfig::max_chunks),
             {1000, 1'000'000'000},
-            "Chunks in all tiers together; sizes the tables: 12 bytes each from the start, some "
-            "170 once used, and for each tier whose policy is reuse 250 more where requests bring "
-            "dozens of chunks, up to 480 where they bring one or two."),
+            "Chunks in all tiers together. Sizes the tables: 12 bytes a chunk from the start, some "
+            "170 once used; each tier with policy reuse adds 250, or up to 480 if requests bring "
+            "only one or two chunks."),
       Count("limits.keys_per_call", In(&Config::limits, &LimitsConfig::keys_per_call), {1, 65536},
             "Keys in one call."),
       Count("limits.sessions", In(&Config::limits, &LimitsConfig::sessions), {1, 65536},
-            "Sessions at once; of these each tenant has its part, as of g2.capacity."),
+            "Sessions at once; each tenant has the same part of them as of g2.capacity."),
       Count("limits.leases_per_session", In(&Config::limits, &LimitsConfig::leases_per_session),
             {1, 1'000'000}, "Leases of one session at once."),
       Fraction("limits.leased_bytes", In(&Config::limits, &LimitsConfig::leased_bytes), kShare,
@@ -343,31 +351,31 @@ std::vector<ConfigKey> LimitKeys() {
             "gRPC connections of one Unix socket, or by listen.tcp, at once."),
       Count("limits.connections_per_address",
             In(&Config::limits, &LimitsConfig::connections_per_address), {0, 65536},
-            "Of those by listen.tcp, from one address (IPv6: one /64). 0: a quarter of "
-            "limits.connections, or all where listen.tcp is a loopback address."),
+            "Connections by listen.tcp from one address (IPv6: one /64) at once. 0: a quarter of "
+            "limits.connections, or all of them if listen.tcp is a loopback address."),
       Size("limits.receive_memory", In(&Config::limits, &LimitsConfig::receive_memory_bytes),
            {64 * kMiB, kTiB},
-           "Memory for gRPC's messages on their way in; over it calls are cut off, any of them."),
+           "Memory for gRPC's messages on their way in; above it any call may be cut off."),
       Size("limits.call_memory", In(&Config::limits, &LimitsConfig::call_memory_bytes),
            {16 * kMiB, 64 * kGiB},
-           "Memory for gRPC's calls, some 19 KiB each. Above a third of it connections that begin "
-           "many calls are held back; above it they are cut off."),
+           "Memory for gRPC's calls, some 19 KiB each. Above a third of it, connections that begin "
+           "many calls are held back; above all of it, they are cut off."),
       Count("limits.resets_per_second", In(&Config::limits, &LimitsConfig::resets_per_second),
             {0, 1'000'000},
-            "gRPC calls that one user at a Unix socket, or one address, may reset in a second; its "
+            "gRPC calls that one user at a Unix socket, or one address, may reset in a second; "
             "connections that reset more are held back. 0: no limit."),
-      Fraction("limits.pinned_bytes", In(&Config::limits, &LimitsConfig::pinned_bytes), kShare,
-               "Share of g2.capacity that gets by gRPC may hold while they are sent: each tenant "
-               "its part, as of g2.capacity, half of that one session; more of its gets wait."),
+      Fraction(
+          "limits.pinned_bytes", In(&Config::limits, &LimitsConfig::pinned_bytes), kShare,
+          "Share of g2.capacity that gets by gRPC may hold while they are sent. Each tenant has "
+          "the same part as of g2.capacity, and one session half of that; further gets wait."),
       Duration("limits.stall_timeout", In(&Config::limits, &LimitsConfig::stall_timeout),
                {milliseconds(100), milliseconds(3'600'000)},
-               "A get whose client does not take a frame, or a put whose client sends none, for "
-               "this long is ended."),
+               "A get whose client takes no frame, or a put whose client sends none, for this long "
+               "is ended."),
       Duration("limits.peer_timeout", In(&Config::limits, &LimitsConfig::peer_timeout),
                {milliseconds(300), milliseconds(3'600'000)},
-               "A gRPC connection by TCP from which no answer comes for this long is closed, by a "
-               "Unix socket after four times this long, and what its sessions hold is given "
-               "back."),
+               "A gRPC connection that gives no answer for this long by TCP, or four times this "
+               "long by a Unix socket, is closed, and what its sessions hold is given back."),
       Size("limits.staging_per_session",
            In(&Config::limits, &LimitsConfig::staging_per_session_bytes), {2 * kMiB, 64 * kGiB},
            "Staging memory of one local session, from which its puts are read."),
@@ -375,16 +383,17 @@ std::vector<ConfigKey> LimitKeys() {
                "Staging memory of all sessions together: a share of g2.capacity, on top of it."),
       Size("limits.local_memory", In(&Config::limits, &LimitsConfig::local_memory_bytes),
            {32 * kMiB, 64 * kGiB},
-           "Memory for what local clients have half sent, for puts under way and for replies not "
-           "read: each tenant its part, as of g2.capacity, at least 32MiB; more is refused."),
+           "Memory for local clients' half-sent messages, puts under way and unread replies. Each "
+           "tenant has the same part as of g2.capacity, at least 32MiB; requests beyond it are "
+           "refused."),
       Duration("limits.session_grace", In(&Config::limits, &LimitsConfig::session_grace),
                {milliseconds(100), milliseconds(3'600'000)},
-               "A local client that answers no ping for this long loses its leases. A put in parts "
-               "to which nothing was added for this long is rejected. Who leaves half a message, "
-               "or its replies unread, for this long is cut off."),
+               "A local client that answers no ping for this long loses its leases. One that "
+               "leaves half a message, or replies unread, is cut off after it. A put in parts that "
+               "got nothing for this long is rejected."),
       Count("limits.busy_poll_us", In(&Config::limits, &LimitsConfig::busy_poll_us), {0, 1000},
-            "How long the local path's thread looks for requests before it sleeps, while they come "
-            "one right after the other. 0: never; saves a core's time, costs latency."),
+            "How long the local path's thread polls for requests before it sleeps, while they "
+            "follow each other that closely. 0: never; saves CPU time, costs latency."),
   };
 }
 
@@ -392,36 +401,34 @@ std::vector<ConfigKey> ServiceKeys() {
   using std::chrono::milliseconds;
   return {
       Address("metrics.listen", In(&Config::metrics, &MetricsConfig::listen_address),
-              "HTTP address of /metrics, /healthz and /readyz. Without metrics.token_file /metrics "
-              "names no tenants, models, namespaces and paths there: it shows their sums."),
+              "HTTP address of /metrics, /healthz and /readyz. Without metrics.token_file, "
+              "/metrics names no tenants, models, namespaces or paths there: it shows their sums."),
       Socket("metrics.unix", In(&Config::metrics, &MetricsConfig::unix_path), Empty::kAllowed,
              "Unix socket of the same pages, /metrics with all labels; mode 0600."),
       Group("metrics.socket_group", In(&Config::metrics, &MetricsConfig::socket_group),
             "Group of that socket's file, which then has mode 0660."),
       Dir("metrics.token_file", In(&Config::metrics, &MetricsConfig::token_file), Empty::kAllowed,
-          "Tokens with which /metrics is shown by TCP, with all labels, and without which it is "
-          "not (401): a line each, the token's SHA-256 in hex. Read again when it changes."),
+          "Tokens for /metrics by TCP: with one it shows all labels, without one it is refused "
+          "(401). One a line, the token's SHA-256 in hex. Read again when it changes."),
 
-      Endpoint(
-          "events.zmq", In(&Config::events, &EventsConfig::zmq_endpoint),
-          "Where routers subscribe to what the default tenant's chunks hold: ZeroMQ, like "
-          "tcp://127.0.0.1:5557. Tokens of prompts are told to whoever can connect; the file of "
-          "an ipc one has the mode and group of that tenant's other sockets."),
+      Endpoint("events.zmq", In(&Config::events, &EventsConfig::zmq_endpoint),
+               "ZeroMQ endpoint for routers: events of the default tenant's chunks, with the "
+               "tokens of prompts, for all that can connect. tcp://127.0.0.1:5557, or ipc with the "
+               "mode and group of its other sockets."),
       Endpoint("events.zmq_replay", In(&Config::events, &EventsConfig::zmq_replay_endpoint),
-               "Where they ask for messages that they missed."),
+               "ZeroMQ endpoint where routers ask for messages that they missed."),
       Choice<EventFormChoice>(
           "events.form", In(&Config::events, &EventsConfig::form),
           {{"vllm", EventFormChoice::kVllm}, {"sglang", EventFormChoice::kSglang}},
-          "As whose engine's events they read: vLLM's are maps, SGLang's arrays."),
+          "Engine whose format events have: vLLM's are maps, SGLang's arrays."),
       Bool("events.zmq_insecure", In(&Config::events, &EventsConfig::zmq_insecure),
-           "true: these may be any addresses, and tenants' may be on tcp. Whoever reaches them "
-           "reads the tokens of prompts."),
-      Size(
-          "events.queued_bytes", In(&Config::events, &EventsConfig::queued_bytes),
-          {16 * kMiB, 64 * kGiB},
-          "What may wait for subscribers that read too slowly, all together, each tenant's an "
-          "equal part, of at least 4MiB; a quarter for one of them, which loses what is more. Over "
-          "it all are let go, and told all anew."),
+           "true: these endpoints may have any address, and tenants' endpoints may be tcp. Anyone "
+           "who reaches them reads the tokens of prompts."),
+      Size("events.queued_bytes", In(&Config::events, &EventsConfig::queued_bytes),
+           {16 * kMiB, 64 * kGiB},
+           "Bytes queued for slow subscribers. Tenants have equal parts, of at least 4MiB; one "
+           "subscriber's queue has a quarter of it, and loses more. Above it all subscribers are "
+           "disconnected, and start over."),
 
       Choice<LogLevelChoice>("log.level", In(&Config::log, &LogConfig::level),
                              {{"trace", LogLevelChoice::kTrace},
@@ -433,12 +440,12 @@ std::vector<ConfigKey> ServiceKeys() {
       Choice<LogFormatChoice>(
           "log.format", In(&Config::log, &LogConfig::format),
           {{"logfmt", LogFormatChoice::kLogfmt}, {"json", LogFormatChoice::kJson}},
-          "How a line looks."),
+          "Format of a line."),
       Duration("log.slow_operation", In(&Config::log, &LogConfig::slow_operation),
                {milliseconds(0), milliseconds(3'600'000)},
-               "A request that takes this long is logged, with who asked and for how many keys. "
-               "The time of a stream by gRPC, and of a put in parts by the local path, has the "
-               "client's part in it. 0: none is."),
+               "A request that takes this long is logged, with its client and number of keys. The "
+               "time of a gRPC stream, and of a put in parts by the local path, includes the "
+               "client's part. 0: none is logged."),
 
       Dir("state.dir", In(&Config::state, &StateConfig::dir), Empty::kRefused,
           "The daemon's own small files: identity, secret."),
@@ -471,17 +478,19 @@ std::string ConfigKey::shown_path(size_t entry) const {
 
 const std::vector<ConfigSection>& ConfigSections() {
   static const std::vector<ConfigSection> sections = {
-      {"listen", "Where clients come in: those of the default tenant."},
+      {"listen", "Addresses of the daemon, and limits of the default tenant."},
       {"tls", "TLS 1.3 of listen.tcp. The files are read again when they change."},
-      {"tenants", "More tenants: own sockets, chunks of their own, whole segments of G2."},
+      {"tenants",
+       "More tenants, with their own sockets and chunks, and with whole segments of G2."},
       {"g2", "G2, host DRAM."},
       {"g3", "G3, local NVMe."},
-      {"encryption", "AES-256-GCM of what is written to G3 from now on, a key for each tenant."},
+      {"encryption",
+       "AES-256-GCM for chunks written to G3 from now on, with a key for each tenant."},
       {"g4", "G4, object storage that the nodes of a fleet share. Needs fleet."},
-      {"remote", "What is asked of G4."},
+      {"remote", "Requests to G4."},
       {"fleet", "The nodes that share G4."},
       {"gpu", "Memory of GPUs."},
-      {"limits", "Limits; a call above one is refused with a message that names it."},
+      {"limits", "Limits. A call above one is refused with a message that names it."},
       {"metrics", "Prometheus metrics."},
       {"events", "KV events for routers, over ZeroMQ."},
       {"log", "The log, on standard error."},

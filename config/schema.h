@@ -1,8 +1,8 @@
 // The schema: every key of the config file in one table.
 //
-// A key's default is what its field holds in Config{}, so nothing is written twice. Parsing,
+// A key's default is the value of its field in Config{}, so nothing is written twice. Parsing,
 // checking, printing, suggestions for misspelt keys and the tests all read this table; a new key
-// takes one line in it, and what config/README.md lists.
+// takes one line in it, and the steps that config/README.md lists.
 #pragma once
 
 #include <absl/status/status.h>
@@ -26,10 +26,10 @@ struct ConfigKey {
   std::string wanted;  // "a size"
   // `entry`: index in the list, for keys of list entries. InvalidArgument names value and limits.
   std::function<absl::Status(absl::string_view text, Config& config, size_t entry)> set;
-  // The value as YAML, which `set` takes too.
+  // Returns the value as YAML, which `set` takes too.
   std::function<std::string(Config& config, size_t entry)> get;
   ConfigShape shape = ConfigShape::kScalar;
-  std::string when_missing = "";  // of a list entry's key that must be said: what to do
+  std::string when_missing = "";  // of a required key of list entries: what to do
 
   absl::string_view section() const;           // "g2", "g3", "tenants"
   absl::string_view list() const;              // "g3.paths" for a key of its entries, else empty
@@ -55,7 +55,7 @@ struct ConfigSection {
   std::string doc;
 };
 
-// In the order in which they are printed; the keys of a section stand together.
+// Return the tables in the order in which they are printed; the keys of a section stand together.
 const std::vector<ConfigSection>& ConfigSections();
 const std::vector<ConfigKey>& ConfigKeys();
 const std::vector<ConfigList>& ConfigLists();

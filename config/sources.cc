@@ -13,8 +13,8 @@
 namespace kvkeep {
 namespace {
 
-// Whether somebody who set this variable meant a key: it begins like those of a section. Others
-// that begin with KVKEEP_ are the tools' own.
+// Returns whether the variable was meant for a key: it begins like the variables of a section.
+// Others that begin with KVKEEP_ are the tools' own.
 bool LooksLikeKey(absl::string_view name) {
   const auto& sections = ConfigSections();
   return std::any_of(sections.begin(), sections.end(), [&](const ConfigSection& section) {

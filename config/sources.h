@@ -1,10 +1,10 @@
-// ConfigSources: all that says what a daemon's config is, the stronger the later: built-in
+// ConfigSources: the sources of a daemon's config, each stronger than the one before: built-in
 // defaults, the file, variables of the environment, flags of the command line.
 //
 // One rule makes the names of all variables and flags out of the schema's paths: g2.capacity is
-// KVKEEP_G2_CAPACITY and --g2.capacity, with the value as the file has it. A list of maps is named
-// as a whole, its value is YAML: KVKEEP_G3_PATHS='[{dir: /nvme0, capacity: 1TiB}]'; keys of its
-// entries have no names. Plain values.
+// KVKEEP_G2_CAPACITY and --g2.capacity, with the value as the file has it. A list of maps has names
+// as a whole, with YAML as its value: KVKEEP_G3_PATHS='[{dir: /nvme0, capacity: 1TiB}]'; keys of
+// its entries have no names. Plain values.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -18,7 +18,7 @@
 
 namespace kvkeep {
 
-// A value that is said outside of the file.
+// A value that is set outside of the file.
 struct ConfigSetting {
   std::string path;    // of a key, or of a list of maps
   std::string value;   // as in the file
@@ -28,15 +28,15 @@ struct ConfigSetting {
 struct ConfigSources {
   std::string file;                     // empty: none, so the embedded default
   UserEnvironment user;                 // of the embedded default
-  std::vector<ConfigSetting> settings;  // each above those before it
-  std::vector<std::string> warnings;    // what looks as if it was meant for us
+  std::vector<ConfigSetting> settings;  // each overrides those before it
+  std::vector<std::string> warnings;    // variables that look like keys and are none
 
-  // Adds what the environment says, as `environ` has it: "NAME=value".
+  // Adds the settings in an environment, which has the form of `environ`: "NAME=value".
   void AddEnvironment(const char* const* environment);
   void AddFlag(const std::string& path, const std::string& value);
 };
 
-// The paths that can be set so: those of keys that are not of list entries, and of lists.
+// Returns the paths that variables and flags can set: keys that are not of list entries, and lists.
 std::vector<std::string> SettablePaths();
 std::string VariableName(absl::string_view path);  // "KVKEEP_G2_CAPACITY"
 

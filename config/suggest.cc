@@ -18,7 +18,7 @@ constexpr GoneKey kGoneKeys[] = {
     {"g4.encryption", "what is written to G4 is always encrypted; take the key out"},
 };
 
-// Every path that exists: sections, lists, keys; parents before children.
+// Returns every path that exists: sections, lists, keys; parents before children.
 std::vector<std::string> AllPaths() {
   std::vector<std::string> paths;
   for (const ConfigSection& section : ConfigSections()) {
@@ -42,7 +42,7 @@ SplitPath SplitAtLastDot(absl::string_view path) {
   return {path.substr(0, dot), path.substr(dot + 1)};
 }
 
-// A misspelling changes few letters of a word; more of them make it another word.
+// Returns how many letters a misspelling of `name` may change; more changes make it another word.
 size_t AllowedDistance(absl::string_view name) {
   return name.size() <= 3 ? 1 : name.size() <= 7 ? 2 : 3;
 }

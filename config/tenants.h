@@ -10,9 +10,9 @@ namespace kvkeep {
 
 enum class GrantChoice { kReadWrite, kRead, kWrite };
 
-// Identifies a tenant's clients. By Unix socket: the mode and group of its file, and numbers that
-// the kernel's word on the peer is checked against; both lists empty: any peer that the mode lets
-// connect. Over TCP: names in certificates, and tokens.
+// Identifies a tenant's clients. By Unix socket: by the mode and group of its file, and by lists of
+// the uids and gids that a peer may have; with both lists empty, any peer that the mode lets
+// connect. Over TCP: by names in certificates, and by tokens.
 struct AccessConfig {
   uint32_t socket_mode = 0660;
   std::string socket_group;  // name or number; empty: the daemon's
@@ -22,12 +22,12 @@ struct AccessConfig {
   std::vector<std::string> certificate_names;  // "NAME", "NAME read" or "NAME write"
   std::string token_file;                      // empty: none
   std::vector<std::string> readers;            // names of other tenants that may read its chunks
-  std::vector<std::string> gpus = {"all"};     // UUIDs of those that its workers may register
+  std::vector<std::string> gpus = {"all"};     // UUIDs of GPUs that its workers may register
 
   bool operator==(const AccessConfig&) const = default;
 };
 
-// Limits of a tenant's clients together, whichever way they come. 0: no limit of its own.
+// Limits of a tenant's clients together, by all listeners. 0: no limit of its own.
 struct TenantLimitsConfig {
   uint64_t keys_per_second = 0;
   uint64_t bytes_per_second = 0;
@@ -38,8 +38,8 @@ struct TenantLimitsConfig {
   bool operator==(const TenantLimitsConfig&) const = default;
 };
 
-// A tenant beside the default one, whose sockets are ListenConfig's and whose part of G2 is what
-// the others leave.
+// A tenant beside the default one. The default tenant has ListenConfig's sockets, and the part of
+// G2 that the others leave.
 struct TenantConfig {
   std::string name;
   std::string unix_path;

@@ -50,7 +50,7 @@ struct NumberAndUnit {
   absl::string_view unit;  // empty: none
 };
 
-// "64GiB", "64 GiB". None: no whole number in front, or more than 64 bits.
+// Splits "64GiB" or "64 GiB". Returns none without a whole number in front, or beyond 64 bits.
 std::optional<NumberAndUnit> Split(absl::string_view text) {
   const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   NumberAndUnit result;
@@ -185,7 +185,7 @@ std::string FormatNumbers(const std::vector<uint32_t>& numbers) {
 
 namespace {
 
-// Letters and digits of ASCII, and these.
+// Returns whether `text` has only ASCII letters, ASCII digits and characters of `these`.
 bool IsAlphanumericOr(absl::string_view these, absl::string_view text) {
   return std::all_of(text.begin(), text.end(), [these](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains(these, c);
@@ -210,7 +210,7 @@ absl::Status CheckName(absl::string_view item, bool grants) {
   return Wrong(item, "is not a name with its grant: write NAME, NAME read or NAME write");
 }
 
-// As nvidia-smi -L shows it.
+// Checks a UUID in the form of nvidia-smi -L.
 absl::Status CheckGpu(absl::string_view item) {
   constexpr char kWanted[] =
       "is not a GPU's UUID: write it as nvidia-smi -L does, like "
@@ -232,7 +232,7 @@ absl::Status CheckGpu(absl::string_view item) {
 
 namespace {
 
-// Each once; `what` is what they are called.
+// Parses a list without duplicates; `what` names its items in messages.
 absl::StatusOr<std::vector<std::string>> ParseList(
     absl::string_view text, const char* what, const char* example, size_t most,
     absl::FunctionRef<absl::Status(absl::string_view)> check) {

@@ -1,7 +1,7 @@
 // The values of a config file as text: sizes, counts, shares, times, addresses, paths.
 //
-// Parse... returns InvalidArgument whose message starts with the quoted text and says what would be
-// right. Format... gives text that Parse... reads back to the same value.
+// Parse... returns InvalidArgument whose message starts with the quoted text and says what is
+// valid. Format... returns text that Parse... reads back as the same value.
 #pragma once
 
 #include <absl/status/status.h>
@@ -15,7 +15,7 @@
 
 namespace kvkeep {
 
-// 'text', cut and escaped so that a message stays one readable line.
+// Returns `text` in quotes, cut and escaped so that a message stays one readable line.
 std::string QuoteForMessage(absl::string_view text);
 
 // 4096, 512MiB, 64GiB, 1TiB; KB, MB, GB, TB are decimal.
@@ -48,10 +48,10 @@ absl::StatusOr<bool> ParseBool(absl::string_view text);
 absl::Status CheckAddress(absl::string_view text);
 // Absolute, without control characters; at most kMaxPathBytes.
 absl::Status CheckPath(absl::string_view text);
-// Also fits the kernel's sockaddr_un.
+// Checks a path as CheckPath, and that it fits the kernel's sockaddr_un.
 absl::Status CheckSocketPath(absl::string_view text);
 
-// A tenant's: 1 to 32 of a-z, 0-9 and '-', as it becomes part of metrics and log lines.
+// A tenant's name: 1 to 32 of a-z, 0-9 and '-', as it becomes part of metrics and log lines.
 absl::Status CheckTenantName(absl::string_view text);
 // tcp:// and an address, or ipc:// and a socket's path.
 absl::Status CheckZmqEndpoint(absl::string_view text);
@@ -62,7 +62,7 @@ struct G4Place {
   std::string directory;  // empty: it is a bucket
   std::string endpoint, bucket;
 };
-// REQUIRES: CheckG4Url takes it.
+// REQUIRES: CheckG4Url(url) is OK.
 G4Place SplitG4Url(absl::string_view url);
 // Checks that the prefix can begin the names of objects, and makes no file name with another
 // meaning.
@@ -74,19 +74,20 @@ absl::Status CheckProxy(absl::string_view text);
 absl::Status CheckCommand(absl::string_view text);
 // A region, a fleet: 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'.
 absl::Status CheckPlainName(absl::string_view text);
-// A group's name or number as such; whether there is one is not looked at.
+// A group's name or number; does not check that the group exists.
 absl::Status CheckGroupName(absl::string_view text);
 
 // [engine.example, spiffe://x/y read]: at most kMaxNames DNS or URI names, none twice; with
 // `grants` each may be followed by read or write.
 absl::StatusOr<std::vector<std::string>> ParseNames(absl::string_view text, bool grants);
-// Without commas, so that a list of them is one.
+// Paths without commas, which separate them.
 absl::StatusOr<std::vector<std::string>> ParsePaths(absl::string_view text, size_t most);
 // [GPU-8-4-4-4-12 hex digits, MIG-...], [all] or [].
 absl::StatusOr<std::vector<std::string>> ParseGpus(absl::string_view text);
 std::string FormatNames(const std::vector<std::string>& names);
 
-// Whether an address that CheckAddress takes is this host's own: localhost, 127.0.0.0/8, [::1].
+// Returns whether an address that CheckAddress takes is this host's own: localhost, 127.0.0.0/8,
+// [::1].
 bool IsLoopbackAddress(absl::string_view address);
 
 inline constexpr size_t kMaxNumbers = 64;

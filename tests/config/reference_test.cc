@@ -29,7 +29,7 @@ TEST_CASE("the reference has a row for each key, with its default, its limits an
   CHECK(absl::StrContains(page,
                           "| `log.level` | `info` | one of trace, debug, info, warn, error | "
                           "live | The least severe events that are logged. |"));
-  CHECK(absl::StrContains(page, "| `tenants[].name` | must be said | 1 to 32 of a-z, 0-9 and - |"));
+  CHECK(absl::StrContains(page, "| `tenants[].name` | required | 1 to 32 of a-z, 0-9 and - |"));
 }
 
 }  // namespace kvkeep
