@@ -32,14 +32,18 @@ void AddTier(const char* tier, const TierSnapshot& snapshot, Families* out) {
 }
 
 void AddUnbacked(const TierSnapshot& g2, Families* out) {
-  out->Gauge("g2_to_come_bytes", "Bytes that G2 has beyond its capacity once their memory is free",
+  out->Gauge("g2_to_come_bytes", "Bytes that G2 gains when their memory becomes free",
              g2.to_come_bytes);
-  out->Gauge("unbacked_chunks", "Chunks that G2 alone holds, no write of them under way",
+  out->Gauge("unbacked_chunks", "Chunks that only G2 holds, with no write under way",
              g2.unbacked_chunks);
-  out->Gauge("unbacked_bytes", "Bytes of these", g2.unbacked_bytes);
-  out->Gauge("unbacked_waiting_chunks", "Of these, what is written as soon as there is room for it",
+  out->Gauge("unbacked_bytes", "Bytes of chunks that only G2 holds, with no write under way",
+             g2.unbacked_bytes);
+  out->Gauge("unbacked_waiting_chunks",
+             "Unbacked chunks that are written as soon as there is room for them",
              g2.waiting_chunks);
-  out->Gauge("unbacked_waiting_bytes", "Bytes of these", g2.waiting_bytes);
+  out->Gauge("unbacked_waiting_bytes",
+             "Bytes of unbacked chunks that are written as soon as there is room",
+             g2.waiting_bytes);
 }
 
 // As many series as the configuration has tenants.
@@ -56,26 +60,27 @@ void AddTenant(const TenantSnapshot& tenant, const PinBudget::Use& pins,
   out->Gauge("quota_limit_bytes", "Bytes of a tier that a tenant may hold; 0: no quota",
              tenant.g2.capacity_bytes, g2);
   out->Gauge("quota_limit_bytes", "", tenant.g3_quota_bytes, g3);
-  out->Gauge("quota_share_bytes", "Bytes of G3 up to which no other tenant takes any",
+  out->Gauge("quota_share_bytes", "Bytes of G3 that no other tenant takes from a tenant",
              tenant.g3_share_bytes, g3);
   out->Gauge("tenant_chunks", "Chunks of a tenant, in any tier", tenant.chunks, with({}));
   out->Gauge("tenant_pinned_bytes", "Payload bytes pinned by a tenant's Get calls now", pins.bytes,
              with({}));
   if (messages != nullptr) {
-    out->Gauge("tenant_local_message_bytes",
-               "Memory of a tenant's half messages, of puts that are not done and of replies not "
-               "read, by the local path",
-               messages->bytes.load(std::memory_order_relaxed), with({}));
+    out->Gauge(
+        "tenant_local_message_bytes",
+        "Memory of a tenant's half messages, unfinished puts and unread replies, by the local path",
+        messages->bytes.load(std::memory_order_relaxed), with({}));
     out->Gauge("tenant_local_message_limit_bytes",
-               "What it may become: the tenant's part of limits.local_memory", messages->max_bytes,
-               with({}));
+               "Limit of tenant_local_message_bytes: the tenant's part of limits.local_memory",
+               messages->max_bytes, with({}));
   }
   out->Counter("tenant_pin_waits_total",
-               "Times a tenant's Get waited for others of it to be sent: its part of "
+               "Times that a tenant's Get waited for its others to be sent, because of its part of "
                "limits.pinned_bytes",
                pins.waits, with({}));
   const TenantCounters& counters = tenant.counters;
-  out->Counter("quota_rejections_total", "What a tenant's limits kept out", counters.puts_rejected,
+  out->Counter("quota_rejections_total",
+               "Puts, write-backs and calls that a tenant's limits refused", counters.puts_rejected,
                with({{"what", "put"}}));
   out->Counter("quota_rejections_total", "", counters.g3_quota_refusals,
                with({{"what", "write_back"}}));
@@ -84,8 +89,8 @@ void AddTenant(const TenantSnapshot& tenant, const PinBudget::Use& pins,
   out->Counter("quota_rejections_total", "", counters.byte_rate_refusals,
                with({{"what", "bytes_per_second"}}));
   const char* const evictions = "tenant_evicted_chunks_total";
-  out->Counter(evictions, "Chunks of a tenant that were evicted, and for what",
-               counters.g2_evictions, with({{"tier", "g2"}, {"reason", "own"}}));
+  out->Counter(evictions, "Evicted chunks of a tenant, by reason", counters.g2_evictions,
+               with({{"tier", "g2"}, {"reason", "own"}}));
   out->Counter(evictions, "", counters.g3_quota_evictions,
                with({{"tier", "g3"}, {"reason", "quota"}}));
   out->Counter(evictions, "", counters.g3_pushed_out,
@@ -115,8 +120,8 @@ void AddDevice(const DeviceSnapshot& device, Families* out) {
 void AddDeviceTimes(const DeviceSnapshot& device, Families* out) {
   const auto add = [&](const char* operation, const HistogramCounts& counts) {
     out->Histogram("device_operation_duration_seconds",
-                   "Operations of a device, from when they are handed to it until they are done",
-                   counts, {{"path", device.path}, {"operation", operation}});
+                   "Operations of a device, from submission to completion", counts,
+                   {{"path", device.path}, {"operation", operation}});
   };
   add("read", device.times.read);
   add("write", device.times.write);
@@ -128,9 +133,10 @@ void AddIndex(const DeviceSnapshot& device, Families* out) {
   const IndexStats& index = device.index;
   out->Gauge("rocksdb_table_bytes", "Live table files of a device's index", index.table_bytes,
              labels);
-  out->Gauge("rocksdb_memtable_bytes", "What of the index is not in a table file yet",
+  out->Gauge("rocksdb_memtable_bytes", "Bytes of a device's index that are not in a table file yet",
              index.memtable_bytes, labels);
-  out->Gauge("rocksdb_pending_compaction_bytes", "What of the index is to be rewritten, estimated",
+  out->Gauge("rocksdb_pending_compaction_bytes",
+             "Estimated bytes of a device's index that compactions have to rewrite",
              index.pending_compaction_bytes, labels);
   out->Gauge("rocksdb_running_compactions", "Compactions of the index under way", index.compactions,
              labels);
@@ -140,10 +146,10 @@ void AddIndex(const DeviceSnapshot& device, Families* out) {
   out->Counter("rocksdb_background_errors_total", "Flushes and compactions that failed",
                index.background_errors, labels);
   out->Counter("rocksdb_log_damages_total",
-               "Damaged places that the start met in the log of a device's index; what was logged "
-               "behind is lost",
+               "Damaged places that the start found in the log of a device's index; the log behind "
+               "them is lost",
                index.log_damages, labels);
-  out->Counter("rocksdb_stalls_total", "Times the index began to slow down or to stop writes",
+  out->Counter("rocksdb_stalls_total", "Times that the index began to slow down or to stop writes",
                index.slowed_writes, {{"path", device.path}, {"kind", "slowdown"}});
   out->Counter("rocksdb_stalls_total", "", index.stopped_writes,
                {{"path", device.path}, {"kind", "stop"}});
@@ -161,7 +167,7 @@ void AddRequests(const RequestTimes& times, Families* out) {
         Labels with_code = labels;
         with_code.push_back({"code", absl::StatusCodeToString(kRequestCodes[code])});
         out->Counter(
-            "requests_total", "Requests by how they ended; UNKNOWN: any other way",
+            "requests_total", "Requests by status code; UNKNOWN: any other code",
             times.count(static_cast<Listener>(listener), static_cast<Operation>(operation), code),
             with_code);
       }
@@ -175,14 +181,16 @@ void AddLife(const LifeSnapshot& life, Families* out) {
       out->Histogram(name, help, counts[tier], {{"tier", kTierNames[tier]}});
     }
   };
-  add("chunk_lifetime_seconds", "How long evicted chunks had been in the tier; of a sample",
+  add("chunk_lifetime_seconds", "Time that evicted chunks had been in the tier; of a sample",
       life.lifetime);
   add("chunk_idle_before_evict_seconds",
-      "How long nobody had asked for a chunk when it was evicted; of a sample", life.idle);
+      "Time since a chunk was last asked for when it was evicted; of a sample", life.idle);
   add("chunk_wanted_again_seconds",
-      "How long after its eviction from the tier a chunk was asked for again; of a sample",
+      "Time from a chunk's eviction from the tier until it was asked for again; of a sample",
       life.wanted_again);
-  out->Gauge("chunk_sample_ratio", "Part of the chunks that these three are about",
+  out->Gauge("chunk_sample_ratio",
+             "Part of the chunks in the samples of chunk_lifetime, chunk_idle_before_evict and "
+             "chunk_wanted_again",
              1.0 / static_cast<double>(life.one_in));
 }
 
@@ -207,22 +215,24 @@ void AddProcess(const ProcessStats& process, Families* out) {
 }
 
 void AddConfig(const ServerState& state, Families* out) {
-  out->Gauge("recovery_duration_seconds", "How long this start took to find what the tiers hold",
+  out->Gauge("recovery_duration_seconds",
+             "Time that this start took to find the chunks in the tiers",
              static_cast<double>(state.start.recovery_ns.load()) / 1e9);
-  out->Gauge("config_hash_info", "1; what the configuration in effect is, as a hash", 1,
+  out->Gauge("config_hash_info", "1; the label has the hash of the configuration in effect", 1,
              {{"hash", state.config.hash()}});
-  out->Gauge("config_last_reload_successful", "Whether the last try to read the config was taken",
+  out->Gauge("config_last_reload_successful", "1 if the last reload of the config was successful",
              state.config.last_reload_ok.load());
   out->Gauge("config_last_reload_success_timestamp_seconds",
-             "Unix time when a config was last taken, at the start or later",
+             "Unix time when a config last took effect, at the start or by a reload",
              state.config.last_success_unix_seconds.load());
 }
 
 void AddArena(const Arena::Stats& stats, Families* out) {
-  out->Gauge("arena_prefaulted_bytes", "Arena bytes whose pages are there", stats.prefaulted_bytes);
+  out->Gauge("arena_prefaulted_bytes", "Arena bytes whose pages are present",
+             stats.prefaulted_bytes);
   out->Gauge("arena_huge_page_bytes", "Arena bytes backed by huge pages", stats.huge_page_bytes);
   out->Gauge("g2_numa_refused_bytes",
-             "Bytes of G2 that the kernel did not place on the NUMA node asked for",
+             "Bytes of G2 that the kernel did not place on the requested NUMA node",
              stats.numa_refused_bytes);
   out->Counter("arena_memory_errors_total", "Pages of G2 that could not be read (SIGBUS)",
                stats.memory_errors);
@@ -244,7 +254,8 @@ void AddIo(const IoEngine::Stats& stats, Families* out) {
   out->Counter("io_buffers_total", "Operations by kind of memory", stats.fixed_buffer_ios,
                {{"memory", "registered"}});
   out->Counter("io_buffers_total", "", stats.plain_buffer_ios, {{"memory", "plain"}});
-  out->Counter("io_buffered_opens_total", "Files opened without O_DIRECT: it was not to be had",
+  out->Counter("io_buffered_opens_total",
+               "Files opened without O_DIRECT, which the file system does not support",
                stats.buffered_opens);
   out->Gauge("io_in_flight_operations", "Operations in the kernel now", stats.in_flight);
   out->Gauge("io_queued_operations", "Operations waiting in the engine now", stats.queued);
@@ -252,58 +263,65 @@ void AddIo(const IoEngine::Stats& stats, Families* out) {
 
 void AddGpu(const GpuPath::Stats& stats, Families* out) {
   const GpuDevice::Stats& sum = stats.sum;
-  out->Gauge("gpu_path_on_info", "1 when NVIDIA's driver is loaded: status says why not", stats.on);
+  out->Gauge("gpu_path_on_info", "1 when NVIDIA's driver is loaded; kvkeep status says why not",
+             stats.on);
   out->Gauge("gpu_devices", "GPUs with a context of the daemon", stats.devices,
              {{"state", "good"}});
   out->Gauge("gpu_devices", "", stats.broken, {{"state", "given_up"}});
-  out->Gauge("gpu_refused_tenants", "Tenants that use no GPU any more, as they broke contexts",
+  out->Gauge("gpu_refused_tenants",
+             "Tenants that may use no GPU any more, because they broke contexts",
              stats.tenants_off);
-  out->Gauge("gpu_arena_bytes", "Bytes of G2 that were given to the driver", stats.pinned_bytes,
-             {{"state", "registered"}});
+  out->Gauge("gpu_arena_bytes", "Bytes of G2 given to NVIDIA's driver for registration",
+             stats.pinned_bytes, {{"state", "registered"}});
   out->Gauge("gpu_arena_bytes", "", stats.refused_bytes, {{"state", "refused"}});
   out->Gauge("gpu_open_handles", "Ranges of workers' GPU memory that are open", sum.registrations);
-  out->Counter("gpu_refused_handles_total", "Ranges that the driver did not open",
+  out->Counter("gpu_refused_handles_total",
+               "Ranges of workers' GPU memory that the driver did not open",
                sum.refused_registrations, {{"reason", "refused"}});
   out->Counter("gpu_refused_handles_total", "", stats.unanswered, {{"reason", "no_answer"}});
-  out->Gauge("gpu_copies_waiting", "Copies not given to the driver yet", sum.queued_copies);
-  out->Gauge("gpu_copies_issued", "Copies that the driver has", sum.issued_copies);
+  out->Gauge("gpu_copies_waiting", "Copies between GPUs and G2 not given to the driver yet",
+             sum.queued_copies);
+  out->Gauge("gpu_copies_issued", "Copies between GPUs and G2 that the driver has",
+             sum.issued_copies);
   out->Counter("gpu_copies_total", "Copies between GPUs and G2", sum.done_copies,
                {{"result", "done"}});
   out->Counter("gpu_copies_total", "", sum.failed_copies, {{"result", "failed"}});
-  out->Counter("gpu_late_copies_total", "Of the failed ones: over their deadline", sum.late_copies);
-  out->Counter("gpu_abandoned_copies_total", "Of these: the driver never ended them",
+  out->Counter("gpu_late_copies_total", "Failed copies that were over their deadline",
+               sum.late_copies);
+  out->Counter("gpu_abandoned_copies_total", "Failed copies that the driver never ended",
                sum.abandoned_copies);
-  out->Counter("gpu_copied_bytes_total", "Bytes of copies that were done", sum.bytes_to_arena,
-               {{"direction", "to_g2"}});
+  out->Counter("gpu_copied_bytes_total", "Bytes of the completed copies between GPUs and G2",
+               sum.bytes_to_arena, {{"direction", "to_g2"}});
   out->Counter("gpu_copied_bytes_total", "", sum.bytes_to_gpu, {{"direction", "to_gpu"}});
   out->Counter("gpu_pieces_total", "Pieces that the driver was asked to copy", sum.pieces);
-  out->Counter("gpu_submits_total", "Calls by which it was", sum.submits);
+  out->Counter("gpu_submits_total", "Calls of the driver for these pieces", sum.submits);
 }
 
 void AddHttp(const HttpCounters& http, Families* out) {
   const char* const dropped = "http_dropped_connections_total";
-  out->Counter(dropped, "Connections of the metrics port that were closed without an answer",
-               http.slow, {{"reason", "slow"}});
+  out->Counter(dropped, "Connections of the metrics port closed without an answer", http.slow,
+               {{"reason", "slow"}});
   out->Counter(dropped, "", http.crowded_out, {{"reason", "crowded_out"}});
-  out->Counter("http_unauthorised_requests_total",
-               "Requests for this page without a token that is known", http.unauthorised);
+  out->Counter("http_unauthorised_requests_total", "Requests for this page without a known token",
+               http.unauthorised);
 }
 
 void AddEvents(const PublisherCounters& events, Families* out) {
   out->Counter("zmq_messages_total", "Messages published to routers", events.messages);
-  out->Counter("zmq_blocks_total", "Blocks told of in them", events.stored_blocks,
+  out->Counter("zmq_blocks_total", "Blocks in the messages to routers", events.stored_blocks,
                {{"event", "stored"}});
   out->Counter("zmq_blocks_total", "", events.removed_blocks, {{"event", "removed"}});
-  out->Counter("zmq_announcements_total", "Times that all was told anew", events.announcements);
+  out->Counter("zmq_announcements_total", "Times that all chunks were announced anew",
+               events.announcements);
   out->Counter("zmq_untold_chunks_total",
-               "Chunks not told of: their metadata could not be read, says no tokens, or names "
-               "more blocks than a chunk can have",
+               "Chunks not announced, because their metadata could not be read, names no tokens, "
+               "or names more blocks than a chunk can have",
                events.untold_chunks);
-  out->Counter("zmq_replays_total", "Answers to who asked for messages again", events.replays);
+  out->Counter("zmq_replays_total", "Replays of messages to subscribers", events.replays);
   out->Counter("zmq_dropped_subscribers_total",
-               "Subscriptions ended as too much waited for all of them together",
+               "Subscriptions ended because too much waited for all subscribers together",
                events.dropped_subscribers);
-  out->Gauge("zmq_queued_bytes", "Bytes that wait for subscribers", events.queued_bytes);
+  out->Gauge("zmq_queued_bytes", "Bytes waiting for subscribers", events.queued_bytes);
   out->Gauge("zmq_subscribers", "Subscriptions now", events.subscribers);
 }
 
@@ -325,7 +343,7 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   for (const auto& [loop, seconds] : lags) {
     out.Gauge(
         "event_loop_lag_seconds",
-        "How long a probe waited for a thread; one of the copy pool goes before what waits there",
+        "Time that a probe waited for a thread; a probe of the copy pool goes ahead of its queue",
         seconds, {{"loop", loop}});
   }
   out.Gauge("serving_info", "1 while puts and new sessions are taken",
@@ -347,7 +365,8 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   out.Histogram("store_lock_wait_duration_seconds",
                 "Waits for the store's lock, one before each hold; 0: it was free",
                 input.store.lock_wait);
-  out.Histogram("write_back_age_seconds", "From the seal of a chunk until it was written to G3",
+  out.Histogram("write_back_age_seconds",
+                "Time from the seal of a chunk until it was written to G3",
                 input.store.write_back_age);
   AddLife(input.store.life, &out);
   AddNamespaces(input.store.namespaces, &out);
@@ -355,7 +374,8 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   AddProcess(input.process, &out);
   AddEvents(state.events, &out);
   out.Gauge("dirty_chunks", "Chunks not yet written back", input.store.dirty_chunks);
-  out.Gauge("oldest_dirty_age_seconds", "How long the oldest of them has waited; 0: there is none",
+  out.Gauge("oldest_dirty_age_seconds",
+            "Time that the oldest dirty chunk has waited; 0: there is none",
             std::chrono::duration<double>(input.store.oldest_dirty_age).count());
   AddUnbacked(input.store.g2, &out);
   out.Gauge("encryption_buffer_bytes", "Memory that write-backs encrypt into",
