@@ -38,7 +38,7 @@ class PutJob : public std::enable_shared_from_this<PutJob>, private PutSource::P
   struct Callbacks {
     std::function<void()> more;               // a round is over, chunks wait: Reserve
     std::function<void()> fetched;            // nothing more is read; once; may be null
-    std::function<void()> copied;             // before `done`, if only durable chunks are awaited
+    std::function<void()> copied;  // before `done`: all is read, durable chunks are awaited
     std::function<void(const PutJob&)> done;  // once; nothing of the client's memory is read then
   };
 
