@@ -48,8 +48,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kTick{100}, kRest{1'000};  // of the periodic work; at rest
 constexpr milliseconds kCloseGrace{2'000};        // for calls under way, once everything is drained
 constexpr std::chrono::seconds kQuietTimeout{20};
-constexpr std::chrono::seconds kStuck{30};  // a thread that runs nothing for so long
-// How often threads are asked for a sign of life: they wake up for it.
+constexpr std::chrono::seconds kStuck{30};  // a thread that runs nothing for this long is stuck
+// Time between probes of the threads, each of which wakes its thread.
 constexpr std::chrono::seconds kProbePeriod{4};
 
 sigset_t SetOf(std::initializer_list<int> numbers) {
@@ -115,7 +115,7 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// Alive: /healthz. A supervisor that checks this page ends a stuck daemon, as the watchdog does.
+// Makes /healthz. A supervisor that checks this page ends a stuck daemon, as the watchdog does.
 HttpPages::Page HealthPage(const std::vector<LoopWatch::Lag>& loops) {
   HttpPages::Page page{.body = "ok\n"};
   for (const LoopWatch::Lag& loop : loops) {
@@ -126,7 +126,7 @@ HttpPages::Page HealthPage(const std::vector<LoopWatch::Lag>& loops) {
   return page;
 }
 
-// Names no path: anybody may see this page.
+// Makes /readyz. It names no path, as anybody may see this page.
 HttpPages::Page ReadyPage(const ServerState& state) {
   const v1::ServingState serving = state.serving.load();
   if (serving == v1::SERVING_STATE_DRAINING) return {.status = 503, .body = "draining\n"};
@@ -137,9 +137,9 @@ HttpPages::Page ReadyPage(const ServerState& state) {
           .body = absl::StrCat(lost, " Unix sockets cannot be reached: the log says which\n")};
 }
 
-// No core files, and nobody but root may look into the memory: it holds KV bytes, session tokens
-// and the MAC key. For debugging KVKEEPD_DUMPABLE=1 leaves it open; the arena is in no core file
-// even so.
+// Returns false unless KVKEEPD_DUMPABLE=1 is set, for debugging. The memory holds KV bytes, session
+// tokens and the MAC key: by default there are no core files, and only root may look into it. The
+// arena is never in a core file.
 bool MayBeDumped() {
   const char* const said = std::getenv("KVKEEPD_DUMPABLE");
   return said != nullptr && absl::string_view(said) == "1";
@@ -200,7 +200,7 @@ struct Daemon::Components {
   // No call reaches the store after this. Idempotent.
   void StopServing();
 
-  const DaemonOptions options;  // as it was started; TakeOver changes what they became
+  const DaemonOptions options;  // from the start; TakeOver changes the components
   Log log;
   ServerState state;
   ConfigKeeper config;
@@ -213,7 +213,7 @@ struct Daemon::Components {
   bool told_of_stuck_loop = false;  // likewise
   UniqueFd state_lock;
   std::unique_ptr<TcpAccess> tcp;  // null: no TCP
-  std::unique_ptr<Ticker> ticker;  // the storage wakes it: it goes after that
+  std::unique_ptr<Ticker> ticker;  // destroyed after the storage, which wakes it
   std::unique_ptr<StorageStack> storage;
   std::unique_ptr<GpuPath> gpu;
   std::unique_ptr<Drainer> drainer;
@@ -505,7 +505,7 @@ void Daemon::Components::StopServing() {
   if (ticker != nullptr) ticker->Stop();
   const bool quiet = storage == nullptr || storage->AwaitQuiet(kQuietTimeout);
   if (quiet && (gpu == nullptr || gpu->Stop(kQuietTimeout))) return;
-  // Ending while writes are under way loses nothing, as a kill would not; waiting for ever would.
+  // Like a kill, an end while writes are under way loses nothing; a wait for ever would.
   log.Error("stopped with work under way: a device or the GPU's driver does not answer",
             {{"waited_seconds", absl::StrCat(kQuietTimeout.count())}});
   _exit(kExitFailure);

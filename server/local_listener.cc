@@ -7,8 +7,7 @@
 namespace kvkeep {
 namespace {
 
-// Returns the segments of the tenants that let `reader` read their chunks. It maps all that they
-// have in G2.
+// Returns the segments of the tenants that let `reader` read their chunks; it maps all of their G2.
 std::vector<SegmentRange> SharedWith(TenantId reader, const std::vector<TenantOptions>& owners,
                                      const std::vector<SegmentRange>& segments) {
   std::vector<SegmentRange> shared;

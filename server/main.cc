@@ -34,7 +34,7 @@ void Say(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) std::fprintf(stderr, "kvkeepd: %s\n", line.c_str());
 }
 
-// Returns the one line of a start that fails.
+// Returns the one line that a failed start prints.
 absl::Status FirstError(const LoadResult& loaded, const std::string& file) {
   std::string line = loaded.errors.front();
   if (loaded.errors.size() > 1) {
@@ -88,7 +88,8 @@ void AddConfigFlags(CLI::App* app, ConfigSources* sources) {
 }  // namespace kvkeep
 
 int main(int argc, char** argv) {
-  // Debian's Abseil looks for lock cycles at each lock of gRPC's: 2 % of what a put costs.
+  // Debian's Abseil looks for lock cycles at each of gRPC's locks, which is 2 % of the cost of a
+  // put.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   CLI::App app(
       "kvkeepd: keeps the KV cache of LLM inference engines of this node in DRAM and NVMe");

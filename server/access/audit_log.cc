@@ -8,7 +8,7 @@ namespace kvkeep {
 namespace {
 
 constexpr std::chrono::seconds kLineEvery{60};
-constexpr size_t kMaxCallers = 256;  // more start anew: a line too many, never one too few
+constexpr size_t kMaxCallers = 256;  // beyond it counts start anew, which writes lines too many
 
 }  // namespace
 

@@ -13,7 +13,7 @@ namespace kvkeep {
 namespace {
 
 constexpr std::chrono::seconds kRefusalLineEvery{10};
-constexpr size_t kMaxNames = 64;  // of one certificate; more are not looked at
+constexpr size_t kMaxNames = 64;  // of one certificate; further names are ignored
 
 absl::string_view View(const grpc::string_ref& text) { return {text.data(), text.size()}; }
 

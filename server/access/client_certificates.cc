@@ -32,7 +32,7 @@ OwnedX509<STACK_OF(X509)> AllOf(absl::string_view pem) {
   while (X509* next = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
     sk_X509_push(all.get(), next);
   }
-  ERR_clear_error();  // of the end
+  ERR_clear_error();  // the end of the file is an error to OpenSSL
   return all;
 }
 

@@ -74,7 +74,7 @@ absl::StatusOr<Credentials::Tokens> Credentials::ReadTokens(const std::string& p
         words[0].find_first_not_of("0123456789abcdefABCDEF") == absl::string_view::npos;
     const bool granted =
         words.size() == 1 || (words.size() == 2 && (words[1] == "read" || words[1] == "write"));
-    if (!hex || !granted) {  // not quoted: somebody may have put the token itself there
+    if (!hex || !granted) {  // the line is not quoted, as it may be the token itself
       return absl::InvalidArgumentError(
           absl::StrCat(path, ":", number,
                        ": is not a token's line: write the token's SHA-256 as 64 hex digits, then "

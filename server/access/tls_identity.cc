@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<Owned<X509>>> Certificates(const std::string& file,
   return all;
 }
 
-// A key with a password is one that we cannot read.
+// Makes a key with a password unreadable.
 int NoPassword(char*, int, int, void*) { return 0; }
 
 std::string SerialOf(const X509* certificate) {
@@ -171,15 +171,15 @@ std::optional<absl::Status> TlsIdentity::Reload() {
 }
 
 absl::Status AllowTls13Only() {
-  // Defaults of every SSL_CTX made later, as in openssl.cnf. gRPC sets its lowest version (1.2)
-  // over ours, but not the bits that switch versions off, which are what "Protocol" is.
+  // Defaults of every SSL_CTX made later, as in openssl.cnf. gRPC overrides our lowest version with
+  // its own (1.2), but not the bits that switch versions off, which "Protocol" sets.
   constexpr char kDefaults[] =
       "kvkeep = kvkeep_sect\n"
       "[kvkeep_sect]\nssl_conf = ssl_sect\n"
       "[ssl_sect]\nsystem_default = tls13_sect\n"
       "[tls13_sect]\nProtocol = -TLSv1.2, -TLSv1.1, -TLSv1, -SSLv3\n"
       "CipherString = DEFAULT@SECLEVEL=2\n";
-  OPENSSL_init_ssl(OPENSSL_INIT_LOAD_CONFIG, nullptr);  // the system's first: ours is to stay
+  OPENSSL_init_ssl(OPENSSL_INIT_LOAD_CONFIG, nullptr);  // the system's config first, then ours
   const Owned<BIO> bio(BIO_new_mem_buf(kDefaults, -1));
   const Owned<CONF> conf(NCONF_new(nullptr));
   const bool loaded = conf != nullptr && NCONF_load_bio(conf.get(), bio.get(), nullptr) == 1 &&

@@ -13,15 +13,15 @@
 namespace kvkeep {
 namespace {
 
-constexpr size_t kMostNamespaces = 65'536;  // of which it is known how many blocks a chunk has
+constexpr size_t kMostNamespaces = 65'536;  // whose blocks a chunk are remembered
 // Subscribers that join within this time of an announcement share the next one.
 constexpr std::chrono::milliseconds kGather{200};
-// Metadata read at once: each may pin a chunk, and have it verified, for that long.
+// Reads of metadata at a time: each may pin a chunk, and have it verified, while it lasts.
 constexpr size_t kMostReads = 16;
-// One chunk more may come on top of it.
+// A message is full at this size; one more chunk may exceed it.
 constexpr size_t kEnoughForMessage = kMessageBytes / 2;
 
-// The longest that an event may be in a message: names of fields, then numbers in MessagePack.
+// Returns the most bytes of an event in a message: names of fields, then numbers in MessagePack.
 constexpr size_t BytesOf(uint64_t blocks, size_t tokens) { return 200 + blocks * 9 + tokens * 5; }
 
 }  // namespace
@@ -30,7 +30,7 @@ constexpr size_t BytesOf(uint64_t blocks, size_t tokens) { return 200 + blocks *
 struct Publisher::Waker {
   void Wake() const {
     const uint64_t one = 1;
-    // Full: it is readable already.
+    // If the counter is full, the descriptor is readable already.
     [[maybe_unused]] const ssize_t written = write(fd.get(), &one, sizeof(one));
   }
   void Clear() const {
@@ -45,10 +45,10 @@ struct Publisher::Resolving {
   EventBatch batch;
   std::vector<absl::StatusOr<std::string>> metadata;  // by event
   std::atomic<size_t> left{0};
-  size_t next = 0;  // the first that was not looked at yet
+  size_t next = 0;  // the first event that was not looked at yet
 
-  // A chunk in both tiers, or one stored during an announcement, has events in a row; metadata is
-  // read for one of them.
+  // Returns whether an event is of the same chunk as the one before, so that its metadata is read
+  // once. A chunk in both tiers, or stored during an announcement, has events in a row.
   bool IsAgain(size_t i) const {
     const std::vector<ChunkEvent>& events = batch.events;
     return i > 0 && events[i].stored && events[i - 1].stored && events[i - 1].id == events[i].id;
@@ -65,7 +65,8 @@ absl::StatusOr<std::unique_ptr<Publisher>> Publisher::Start(const PublisherOptio
   auto waker = std::make_shared<Waker>();
   waker->fd = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!waker->fd.valid()) return absl::ResourceExhaustedError("no descriptor for an eventfd");
-  // Microseconds since 1970: no process publishes a message in each.
+  // Numbers begin at the microseconds since 1970, as no process publishes a message each
+  // microsecond.
   KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Subscribers> sockets,
                           Subscribers::Open(options.sockets, clock->UnixMicros()));
   std::unique_ptr<Publisher> publisher(
@@ -119,7 +120,7 @@ void Publisher::Run() {
     if (news.woken) waker_->Clear();
     if (news.joined) announce_at = std::min(announce_at, clock_->Now() + kGather);
     counters_->replays += news.replays;
-    DropIfOver();  // who asks again and does not read
+    DropIfOver();  // replays that a subscriber does not read count, too
     ShowGauges(sockets_->count(), sockets_->queued_bytes());
   }
   reader_ = EventReader();
@@ -143,7 +144,7 @@ bool Publisher::Step() {
   if (reader_waits_ && !more_->exchange(false)) return false;
   reader_waits_ = false;
   absl::StatusOr<EventBatch> batch = reader_.Next();
-  KVKEEP_CHECK(batch.ok());  // it is of no session
+  KVKEEP_CHECK(batch.ok());  // the reader belongs to no session
   if (batch->tells()) {
     resolving_ = std::make_shared<Resolving>();
     resolving_->batch = *std::move(batch);
@@ -153,7 +154,7 @@ bool Publisher::Step() {
   }
   if (batch->more) return true;
   reader_waits_ = true;
-  // Its own flag: the wake of a reader that was given up may still come.
+  // Each wait has its own flag, as the wake of a reader that was given up may still come.
   reader_.WhenMore([waker = waker_, more = more_] {
     *more = true;
     waker->Wake();
@@ -244,10 +245,11 @@ uint64_t Publisher::MostBlocks(const NamespaceDigest& ns) {
   return known->second == 0 ? kMostBlocks : known->second;
 }
 
-// Removes the namespace's most blocks: for a chunk that had fewer, the names beyond are nobody's.
+// Removes as many blocks as any chunk of the namespace had; for a chunk with fewer blocks, the
+// further names are unused.
 size_t Publisher::AddRemoved(const ChunkEvent& event, std::vector<BlockEvent>& out) {
   const auto most = most_blocks_.find(event.id.ns);
-  if (most == most_blocks_.end()) return 0;  // nothing of it was ever told
+  if (most == most_blocks_.end()) return 0;  // no chunk of it was ever told
   const bool joins = !out.empty() && out.back().kind == BlockEvent::Kind::kRemoved &&
                      out.back().tier == event.tier;
   if (!joins) out.push_back({.kind = BlockEvent::Kind::kRemoved, .tier = event.tier});

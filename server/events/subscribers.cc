@@ -21,9 +21,9 @@ namespace {
 
 constexpr uint64_t kEnd = UINT64_MAX;      // -1
 constexpr int kMostReplaysAtOnce = 4;      // between two messages
-constexpr int64_t kMostAskedBytes = 1024;  // of a frame that somebody sends us
-constexpr uint64_t kQueueParts = 4;        // of queued_bytes: one subscriber has one of them
-constexpr std::chrono::milliseconds kTryAgain{200};  // to have the endpoints
+constexpr int64_t kMostAskedBytes = 1024;  // of a frame that a subscriber sends
+constexpr uint64_t kQueueParts = 4;        // of queued_bytes; one subscriber has one part
+constexpr std::chrono::milliseconds kTryAgain{200};  // to bind the endpoints
 
 std::string BigEndian(uint64_t number) {
   std::string bytes;
@@ -37,7 +37,7 @@ uint64_t FromBigEndian(absl::string_view bytes) {
   return number;
 }
 
-// All frames of the next message; nothing when there is none.
+// Returns all frames of the next message; none if there is no message.
 std::optional<std::vector<std::string>> Receive(void* socket) {
   std::vector<std::string> frames;
   for (int more = 1; more != 0;) {
@@ -67,7 +67,7 @@ bool Send(void* socket, std::initializer_list<absl::string_view> frames, int mor
 
 }  // namespace
 
-// A payload that somebody waits for, counted once however many they are.
+// A payload in queues, counted once however many queues have it.
 struct Subscribers::Waiting {
   Waiting(std::shared_ptr<const std::string> held, std::shared_ptr<std::atomic<uint64_t>> counted)
       : payload(std::move(held)), queued(std::move(counted)) {
@@ -77,7 +77,7 @@ struct Subscribers::Waiting {
   Waiting& operator=(const Waiting&) = delete;
   ~Waiting() { queued->fetch_sub(payload->size(), std::memory_order_relaxed); }
 
-  // ZeroMQ has it no more.
+  // Called when ZeroMQ no longer has the payload.
   static void Taken(void*, void* hint) { delete static_cast<std::shared_ptr<Waiting>*>(hint); }
 
   const std::shared_ptr<const std::string> payload;
@@ -119,14 +119,15 @@ absl::Status Subscribers::Bind(void** socket, int type, const std::string& endpo
   zmq_setsockopt(*socket, ZMQ_MAXMSGSIZE, &most, sizeof(most));
   zmq_setsockopt(*socket, ZMQ_LINGER, &none, sizeof(none));
   zmq_setsockopt(*socket, ZMQ_SNDHWM, &queued, sizeof(queued));
-  // Told of every subscriber, not of the first one alone.
+  // Reports every subscription, not the first one alone.
   if (type == ZMQ_XPUB) zmq_setsockopt(*socket, ZMQ_XPUB_VERBOSER, &yes, sizeof(yes));
   // A send to a subscriber that does not read fails, instead of being dropped in silence.
   if (type == ZMQ_ROUTER) zmq_setsockopt(*socket, ZMQ_ROUTER_MANDATORY, &yes, sizeof(yes));
   absl::string_view path = endpoint;
   UniqueFd listener;
   if (absl::ConsumePrefix(&path, "ipc://")) {
-    // Ours: ZeroMQ would unlink whatever is there, and leave the file to the umask.
+    // The socket is made here: ZeroMQ would unlink any file at the path, and leave the mode to the
+    // umask.
     KVKEEP_ASSIGN_OR_RETURN(listener, ListenOnUnixSocket({.path = std::string(path),
                                                           .mode = options_.ipc_mode,
                                                           .group = options_.ipc_group},
@@ -154,7 +155,7 @@ void Subscribers::Close() {
 
 uint64_t Subscribers::DropAll() {
   Close();
-  (void)BindAll();  // else Wait tries again
+  (void)BindAll();  // if it fails, Wait tries again
   return std::exchange(count_, 0);
 }
 
@@ -175,7 +176,7 @@ Subscribers::News Subscribers::Wait(int wake, std::chrono::milliseconds timeout)
 bool Subscribers::ReadSubscriptions() {
   bool joined = false;
   while (const auto frames = Receive(publish_)) {
-    const std::string& said = frames->front();  // 1 and a topic: subscribes; 0 and it: leaves
+    const std::string& said = frames->front();  // 1 and a topic: subscribes; 0 and a topic: leaves
     if (said.empty()) continue;
     if (said[0] == 1) {
       joined = true;

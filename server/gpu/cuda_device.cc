@@ -126,7 +126,7 @@ void CudaDevice::Unregister(GpuRegistrationId id, UnregisterDone done) {
     return;
   }
   const RegistrationPtr registration = found->second;
-  KVKEEP_CHECK(registration->open);  // its id is known to nobody before
+  KVKEEP_CHECK(registration->open);  // no caller has its id before
   registration->closed = std::move(done);
   CancelQueued(absl::AbortedError(absl::StrCat("registration ", id.value(), " was given back")),
                id);
@@ -147,7 +147,7 @@ void CudaDevice::Copy(GpuCopy copy, CopyDone done) {
   }
   const JobPtr job = *std::move(planned);
   job->done = std::move(done);
-  // Since it was planned, any of this may have come about. Its registrations are there: Plan has
+  // Any of these may have happened since the copy was planned. Its registrations still exist: Plan
   // counted the copy in them, so none is closed before LetGo.
   bool given_back = false;
   for (const GpuRegistrationId id : job->registrations) {
@@ -170,7 +170,7 @@ void CudaDevice::Copy(GpuCopy copy, CopyDone done) {
   work_.NotifyAll();
 }
 
-// The registrations of the job are held from here on: LetGo gives them back.
+// Plans a copy, and holds its registrations from here on; LetGo gives them back.
 absl::StatusOr<CudaDevice::JobPtr> CudaDevice::Plan(GpuCopy* copy) {
   auto job = std::make_shared<Job>();
   job->direction = copy->direction;
@@ -271,8 +271,8 @@ void CudaDevice::Tick() {
   for (const JobPtr& job : issued_) {
     if (job->ended || now < job->deadline + 2 * options_.fence_timeout) continue;
     ++stats_.late_copies;
-    // The driver's thread may be ending this very copy: who is first under mu_ tells its end. Told
-    // unfenced although it was fenced, memory is kept for nothing, which is the safe side.
+    // The driver's thread may be ending this very copy: whichever thread is first under mu_ tells
+    // its end. If a fenced copy is told as unfenced, memory is kept for nothing, which is safe.
     if (broken_.ok()) {
       broken_ = absl::UnavailableError("the GPU's driver does not answer, and could not be reset");
     }

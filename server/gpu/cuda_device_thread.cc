@@ -41,7 +41,7 @@ absl::Status CudaDevice::Start() {
   KVKEEP_RETURN_IF_ERROR(driver_->DevicePrimaryCtxRetain(&context_, device_));
   KVKEEP_RETURN_IF_ERROR(driver_->CtxSetCurrent(context_));
   for (CUstream& stream : streams_) {
-    // A stream of its own: batches refuse the null stream, and nobody else's work is waited for.
+    // Streams of its own: batches refuse the null stream, and waits then include no other work.
     KVKEEP_RETURN_IF_ERROR(driver_->StreamCreate(&stream, unsigned{CU_STREAM_NON_BLOCKING}));
   }
   return absl::OkStatus();
@@ -49,7 +49,7 @@ absl::Status CudaDevice::Start() {
 
 void CudaDevice::Run() {
   pthread_setname_np(pthread_self(), "kvkeep-gpu");
-  // Else the kernel may wake it 50 us later than poll_interval says, to save power.
+  // Otherwise the kernel may wake it 50 us later than poll_interval says, to save power.
   (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
   const absl::Status started = Start();
   {
@@ -73,8 +73,8 @@ bool CudaDevice::MayGo(GpuTenant tenant) const {
 
 bool CudaDevice::MayIssue() const {
   if (queued_.empty() || issued_.size() >= options_.max_issued_copies) return false;
-  // A registration that waits until no work of others is under way would wait for ever, if they
-  // went on.
+  // A registration that waits until no work of other tenants is under way would wait for ever if
+  // they went on.
   const auto waits = [this](const RegistrationPtr& other) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !MayGo(other->memory.tenant);
   };
@@ -119,7 +119,7 @@ void CudaDevice::Work() {
     EndQueuedBefore(clock_->Now());
     close = NextToClose();
     open = NextToOpen();
-    // A registration that is opened or closed now would be with the driver at the same time as the
+    // The driver would have a registration that is opened or closed now at the same time as the
     // copy.
     const auto beside = [this](const RegistrationPtr& other) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return other == nullptr || options_.strikes == nullptr || queued_.empty() ||
@@ -144,8 +144,8 @@ CudaDevice::RegistrationPtr CudaDevice::NextToClose() {
   return nullptr;
 }
 
-// Handles of the same bytes may be of different memory: the driver gives the mapping that is open
-// already to whoever opens a second one. So another session's must be closed first.
+// Handles with the same bytes may be of different memory: for the second one the driver returns the
+// mapping that is open already. So another session's handle must be closed first.
 bool CudaDevice::Clashes(const Registration& registration, bool* for_good) const {
   if (registration.memory.kind != GpuMemory::Kind::kIpcHandle) return false;
   for (const auto& [id, other] : registrations_) {
@@ -176,7 +176,7 @@ CudaDevice::RegistrationPtr CudaDevice::NextToOpen() {
           std::move(next->opened),
           absl::AlreadyExistsError("another session has registered a handle of the same bytes"));
     } else {
-      to_open_.push_back(std::move(next));  // after that one is closed
+      to_open_.push_back(std::move(next));  // after the other one is closed
     }
   }
   return nullptr;
@@ -268,7 +268,7 @@ void CudaDevice::IssueOne(const JobPtr& job) {
       std::erase(issued_, job);
     }
   }
-  if (event.ok() && !recorded.ok()) broken.Update(recorded);  // no way to know when it is through
+  if (event.ok() && !recorded.ok()) broken.Update(recorded);  // nothing would tell its end
   if (!broken.ok()) GiveUp(broken, job->tenant);
 }
 

@@ -124,7 +124,7 @@ absl::StatusOr<CudaDevice*> CudaPath::DeviceOf(const GpuUuid& gpu, const GpuMemo
       }
     }
   }
-  // A context takes memory of the GPU: not for what cannot be opened anyway.
+  // A context takes memory of the GPU, so none is made for memory that cannot be opened anyway.
   KVKEEP_RETURN_IF_ERROR(CudaDevice::CheckBeforeOpen(*driver_, gpu, memory));
   return OpenDevice(gpu);
 }
@@ -148,7 +148,8 @@ absl::StatusOr<CudaDevice*> CudaPath::OpenDevice(const GpuUuid& gpu) {
   return opened;
 }
 
-// One registration serves all contexts. It goes with the context that made it.
+// Registers the arena. One registration serves all contexts, and ends with the context that made
+// it.
 void CudaPath::PinBy(CudaDevice* device) {
   std::shared_ptr<ArenaPinner> old;
   {
@@ -161,7 +162,7 @@ void CudaPath::PinBy(CudaDevice* device) {
     }
     old = std::move(pinner_);
   }
-  old.reset();  // waits for the segment that it is at
+  old.reset();  // waits for the segment under way
   auto pinner = std::make_shared<ArenaPinner>(
       driver_.get(), device->device(),
       ArenaPinner::Memory{.segments = options_.arena.segments, .is_whole = options_.arena.is_whole},
@@ -233,7 +234,7 @@ void CudaPath::CloseAll() {
     devices.swap(devices_);
     pinner.swap(pinner_);
   }
-  devices.clear();  // first: copies under way need the arena as it is
+  devices.clear();  // first, as copies under way need the registered arena
   pinner.reset();
 }
 

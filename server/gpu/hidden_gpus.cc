@@ -12,7 +12,7 @@
 namespace kvkeep {
 
 std::string WhyGpusAreHidden(const std::string& root) {
-  // The kernel module's own list, which no sandbox of /dev takes away.
+  // The kernel module's own list, which a sandbox of /dev does not hide.
   std::error_code none;
   size_t gpus = 0;
   std::filesystem::directory_iterator gpu(root + "/proc/driver/nvidia/gpus", none);
@@ -20,7 +20,7 @@ std::string WhyGpusAreHidden(const std::string& root) {
     gpus += gpu->is_directory(none);
   }
   if (gpus == 0) return "";
-  const char* const node = "/dev/nvidiactl";  // the first that the driver opens
+  const char* const node = "/dev/nvidiactl";  // the first device that the driver opens
   const UniqueFd opened(open((root + node).c_str(), O_RDWR | O_CLOEXEC));
   if (opened.valid()) return "";
   const int error = errno;

@@ -17,7 +17,7 @@ absl::Status Explained(const absl::Status& status, absl::string_view what) {
   return absl::Status(status.code(), absl::StrCat(status.message(), "; ", what));
 }
 
-// A handle may be of memory of any GPU that this process sees; its registration says which.
+// Checks that memory is on `device`: a handle may be of any GPU that this process sees.
 absl::Status CheckIsOf(const GpuDriver& driver, CUdevice device, CUdeviceptr base) {
   int ordinal = 0;
   CUdevice found = 0;

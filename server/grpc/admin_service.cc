@@ -223,7 +223,7 @@ absl::Status AdminService::Begin(const Context& context, Asked* asked) {
     return absl::OkStatus();
   }
   deps_.state->counters.denied_admin_calls.fetch_add(1, std::memory_order_relaxed);
-  // Not by peer: that has a new port each time.
+  // The peer is no key for repeated calls, as it has a new port each time.
   deps_.audit->Write({.call = asked->call,
                       .who = context.peer(),
                       .what = asked->what,
@@ -241,7 +241,7 @@ void AdminService::Record(const Asked& asked, std::string outcome) {
 }
 
 void AdminService::RecordLook(const Asked& asked) {
-  // A tool is another process each time; its user is not.
+  // A tool is another process each time, but its user is the same.
   const size_t user = asked.who.find(" uid=");
   deps_.audit->Write(
       {.call = asked.call,
@@ -316,7 +316,7 @@ grpc::ServerUnaryReactor* AdminService::Clear(Context* context, const v1::ClearR
   } else if (!deps_.facts().g4.has_value()) {
     may = absl::FailedPreconditionError("g4: nothing lies beyond this node");
   } else {
-    // Before the epoch: what is here is not to be written in the new one.
+    // Before the new epoch begins, so that no chunk of this node is written in it.
     may = DoClear(digest, response);
   }
   if (!may.ok()) {
@@ -325,7 +325,7 @@ grpc::ServerUnaryReactor* AdminService::Clear(Context* context, const v1::ClearR
   }
   deps_.clear_g4([clear, response](const absl::Status& status) {
     response->set_g4(status.ok());
-    // And after it: what was looked for meanwhile came from there.
+    // And after it began, as searches meanwhile may have brought chunks of the old one.
     clear(status);
   });
   return reactor;

@@ -33,7 +33,8 @@ Http2Connection* ConnectionOf(SSL* ssl) {
   if (known == nullptr) {
     Shared shared = Http2Gate::OfProcess().Share(received_last);
     if (shared == nullptr || shared->wire() != Http2Connection::Wire::kTls) return nullptr;
-    // Another's: its own is not known, so it cannot be held, but rules hold for it.
+    // Another SSL object has this connection. The right one is not known, so it cannot be held, but
+    // rules hold for it.
     if (!shared->Claim()) shared = Http2Gate::OfProcess().AddUnknown();
     known = new Shared(std::move(shared));
     SSL_set_ex_data(ssl, Index(), known);

@@ -11,7 +11,7 @@
 namespace kvkeep {
 
 // A pinned chunk, shared by the stream, by questions to the store that are not answered yet and by
-// slices that gRPC has not sent yet. The last one unpins, on whatever thread.
+// slices that gRPC has not sent yet. The last holder unpins it, on any thread.
 struct GetStream::Pin {
   Pin(ChunkReader chunk_reader, const PinBudget::Holder& holder, ServerState* state)
       : share(state->pins.Take(holder, chunk_reader.shape().payload_bytes)),
@@ -102,7 +102,7 @@ void GetStream::Wake(absl::AnyInvocable<void(Events&)> record) {
     record(events_);
   }
   loop_.Run([this] { Step(); });
-  state_->pins.Poke();  // of what was unpinned meanwhile, and here nothing is held
+  state_->pins.Poke();  // for chunks that were unpinned meanwhile; no lock is held here
 }
 
 void GetStream::Step() {
@@ -143,7 +143,7 @@ void GetStream::Step() {
     absl::Status ready = *std::exchange(ready_, std::nullopt);
     if (ready.ok() && chunk.checksums.empty()) {
       chunk.checksums = chunk.pin->reader.PieceChecksums();
-      // None: its header was found damaged after this piece was.
+      // Without checksums: its header was found damaged after this piece was read.
       if (chunk.checksums.size() < chunk.end_piece) ready = absl::DataLossError("header damaged");
     }
     if (ready.ok()) {

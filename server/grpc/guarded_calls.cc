@@ -1,10 +1,10 @@
-// recvmsg(2), close(2) and epoll_ctl(2) of kvkeepd, and of the libraries that it links: they are
-// found before the C library's. For guarded sockets (guarded_sockets.h) DescriptorCloser closes the
-// descriptors that come with a message, and the socket. Bytes of gRPC's connections pass Http2Gate
-// (http2_gate.h). All else is the system call.
+// recvmsg(2), close(2) and epoll_ctl(2) of kvkeepd, and of the libraries that it links: the linker
+// finds them before the C library's. For guarded sockets (guarded_sockets.h) DescriptorCloser
+// closes the descriptors that come with a message, and the socket. Bytes of gRPC's connections pass
+// Http2Gate (http2_gate.h). All else is the system call.
 //
-// gpr_malloc_aligned() and gpr_free_aligned() stand before libgpr's. In gRPC 1.51.1 only the arenas
-// of calls are made by them, so what they hold is what all calls hold.
+// gpr_malloc_aligned() and gpr_free_aligned() replace libgpr's in the same way. In gRPC 1.51.1 only
+// the arenas of calls use them, so they count the memory of all calls.
 #include <grpc/support/alloc.h>
 #include <malloc.h>
 #include <sys/epoll.h>
@@ -31,8 +31,9 @@ constexpr size_t kMostRuns = 64;  // of memory, that one read fills
 ssize_t Receive(int fd, msghdr* message, int flags) {
   const DescriptorCloser::Owner owner = OwnerOfGuarded(fd);
   if (owner == 0 || owner == kNothingPassed) return syscall(SYS_recvmsg, fd, message, flags);
-  // Unix sockets have no error queue. Asked for one, the kernel gives the next bytes instead, here
-  // none of them, and the descriptors that came with them: gRPC does ask, and would keep those.
+  // Unix sockets have no error queue. If asked for it, as gRPC does, the kernel returns the next
+  // bytes instead, here none of them, and the descriptors that came with them, which gRPC would
+  // keep.
   if ((flags & MSG_ERRQUEUE) != 0) {
     errno = EAGAIN;
     return -1;
@@ -40,7 +41,7 @@ ssize_t Receive(int fd, msghdr* message, int flags) {
   return ReceiveBytes(fd, message, flags, owner);
 }
 
-// Returns false where the connection is cut off for what was received.
+// Returns false if the connection is cut off for what was received.
 bool PassRuns(Http2Connection* connection, std::span<const iovec> runs, size_t bytes) {
   for (const iovec& run : runs) {
     const auto* const begin = static_cast<const std::byte*>(run.iov_base);
@@ -135,7 +136,7 @@ extern "C" __attribute__((visibility("default"))) int close(int fd) {
 
 namespace kvkeep {
 
-// Here, so that whoever guards a socket has these calls.
+// Defined here, so that a program that guards sockets links these calls.
 void GuardSocket(int fd, DescriptorCloser::Owner owner) { AddGuard(fd, owner); }
 
 }  // namespace kvkeep

@@ -24,23 +24,23 @@ constexpr int kMaxReceiveBytes = 5 * kMiB + 64 * kKiB;
 constexpr int kHttp2FrameBytes =
     4 * kMiB;  // moves MB payloads 5-10 % faster than the default 16 KiB
 constexpr int kMaxCallsPerConnection = 1024;
-constexpr int kAgeGraceMs = 60'000;  // of calls on a connection that is too old, sessions too
-constexpr int kHandshakeTimeoutMs = 10'000;  // of TLS; who has not shown who he is costs little
+constexpr int kAgeGraceMs = 60'000;  // for calls and sessions on a connection that is too old
+constexpr int kHandshakeTimeoutMs = 10'000;  // of TLS; an unknown client costs little
 constexpr std::chrono::seconds kLineEvery{10};
 constexpr uint64_t kMaxAdminConnections = 64;
-// The kernel tells when a peer on this machine dies. A peer that is stopped or silent is allowed
-// this many times peer_timeout, as each question wakes the daemon up.
+// The kernel tells when a peer on this machine dies. A peer that is stopped or silent has this many
+// times peer_timeout, as each ping wakes the daemon.
 constexpr int kLocalPatience = 4;
 
-// gRPC reports what our one line on a failed start says already. GRPC_VERBOSITY brings its log
-// back.
+// Turns gRPC's log off, as our one line on a failed start says the same. GRPC_VERBOSITY turns it
+// on.
 void QuietGrpcLog() {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
 }
 
-// Holds the gRPC library for the life of the process. Without it the end of the last server shuts
-// the library down, and that may wait 10 s for a poller of its own (seen under load).
-// It polls as Http2Gate wants it to.
+// Holds the gRPC library for the life of the process, and has it poll as Http2Gate needs. Otherwise
+// the end of the last server shuts the library down, which may wait 10 s for a poller of its own
+// (seen under load).
 void KeepGrpcLibrary() {
   static const bool kept =
       (setenv("GRPC_POLL_STRATEGY", "epoll1", /*replace=*/1), grpc_init(), true);
@@ -82,10 +82,10 @@ void Listeners::Configure(grpc::ServerBuilder* builder, Peers peers) {
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, patience - timeout / 3);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout / 3);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // By default gRPC stops asking after two pings without data in between: a session that is idle
-  // would be kept for ever.
+  // By default gRPC stops after two pings without data in between, and would keep an idle session
+  // for ever.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Clients ask as well, and not more often than this.
+  // Clients ping as well, and not more often than this.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, timeout / 6);
 }
 
@@ -131,7 +131,7 @@ absl::Status Listeners::StartTcp() {
 }
 
 absl::Status Listeners::StartAccepting() {
-  // Admin first: whoever finds a client socket open finds the other one open too.
+  // Admin first: once a client socket is open, the admin socket is open too.
   std::vector<UnixSocketOptions> sockets = {
       {.path = options_.admin_socket_path, .mode = 0600, .policy = {.uids = {0, geteuid()}}}};
   for (const Options::Socket& client : options_.sockets) sockets.push_back(client.socket);
@@ -166,7 +166,7 @@ void Listeners::Connected(Acceptor::Connection connection) {
         "descriptors: those that uid ", connection.peer.uid, " passed are not closed yet"));
     return Refuse(std::move(connection), reason);
   }
-  // Connections of the admin server and by TCP are listed only to be counted.
+  // Connections of the admin server and by TCP are in the table only to be counted.
   const bool is_admin = connection.socket == 0;
   ConnectedPeer peer{.credentials = connection.peer, .tenant = TenantId(0), .grants = {}};
   if (!is_admin && !by_tcp(connection)) {
@@ -259,7 +259,8 @@ void Listeners::Refuse(Acceptor::Connection connection, const absl::Status& reas
   } else {
     ++refusals_unsaid_;
   }
-  // A limit is temporary: the connection is closed, so that the client tries again. A policy stays.
+  // A limit is temporary: the connection is closed, so that the client tries again. A policy is
+  // not.
   if (!absl::IsPermissionDenied(reason) || ClosingTooMany(connection)) return;
   refusals_->Add(std::move(connection.fd), reason,
                  PassedByGuarded(connection.socket, connection.peer.uid));

@@ -21,7 +21,7 @@ struct PutReceiver::Chunk {
   std::string metadata;
   std::optional<uint64_t> expected_checksum;
   Xxh3Stream checksum;       // of what arrived, when one is expected
-  bool within_rate = false;  // the store was asked, and let it go on
+  bool within_rate = false;  // the store charged it, and it was within the rate
 };
 
 static_assert(static_cast<int>(ChunkPut::Answer::kStored) == v1::PUT_STATUS_STORED);
@@ -42,7 +42,7 @@ namespace {
 
 absl::Status Invalid(const std::string& message) { return absl::InvalidArgumentError(message); }
 
-// Nothing when the namespace allows this size; else why not.
+// Returns why the namespace does not allow this size; empty if it does.
 std::string WrongSize(uint64_t payload_bytes, const NamespaceSpec& spec) {
   if (payload_bytes < kMinPayloadBytes || payload_bytes > kMaxPayloadBytes) {
     return absl::StrCat("payload_bytes: ", payload_bytes, "; must be ", kMinPayloadBytes, " to ",
@@ -173,8 +173,8 @@ absl::Status PutReceiver::TakePayload(const PutFrameView& frame) {
   chunk_->received_bytes += frame.payload_bytes;
   if (!chunk_->put.reservation()) {
     counters_->put_discarded_bytes.fetch_add(frame.payload_bytes, std::memory_order_relaxed);
-    // Charged with every frame: a client need not send a PRESENT chunk to its end, and may send
-    // one that is too large for ever.
+    // Charged with every frame: a client may stop sending a PRESENT chunk, and may send one that is
+    // too large without end.
     return store_->ChargeDiscarded(session_, frame.payload_bytes, chunk_->within_rate);
   }
   for (const WireRun& run : frame.payload) {

@@ -63,7 +63,7 @@ void PutStream::Wake(absl::AnyInvocable<void(Events&)> record) {
   });
 }
 
-// Each step is a start of its own: something came, or was taken.
+// Starts or stops the clock of the client. Each step starts it anew: something came, or was taken.
 void PutStream::WatchClient() {
   const bool client_is_due = writing_ || (reading_ && results_.empty());
   if (client_is_due && !finished_) {
@@ -115,7 +115,7 @@ void PutStream::Apply(Events events) {
     } else {
       client_done_ = true;
       if (!finished_ && context_->IsCancelled())
-        events.cancelled = true;  // it did not end, it left
+        events.cancelled = true;  // the client left without an end
     }
   }
   for (v1::PutResult& result : events.durable) {
@@ -130,7 +130,7 @@ void PutStream::Apply(Events events) {
   }
   if (events.stalled && !events.read_done && !events.write_done && !end_.has_value()) {
     state_->counters.stalled_streams.fetch_add(1, std::memory_order_relaxed);
-    if (writing_) context_->TryCancel();  // nothing can be said before it is taken
+    if (writing_) context_->TryCancel();  // no status can be sent before the result is taken
     End(absl::DeadlineExceededError(
         absl::StrCat("limits.stall_timeout: the client sent or took nothing for ",
                      state_->stalls.limit().count(), " ms; a chunk in progress was not stored")));
@@ -188,7 +188,8 @@ void PutStream::End(const absl::Status& status) {
 }
 
 void PutStream::FinishWhenIdle() {
-  // Results that are ready were sent before; those that wait for stable storage are not waited for.
+  // Results that were ready are sent; the call does not wait for others, such as for stable
+  // storage.
   if (writing_ || finished_) return;
   finished_ = true;
   results_.clear();

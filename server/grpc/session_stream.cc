@@ -56,7 +56,7 @@ void SessionStream::Open(absl::StatusOr<Caller> caller, const v1::OpenSessionReq
     end_ = name.status();
     return;
   }
-  // From here on the session stands for who opened it.
+  // From here on the session's token stands for the caller.
   const absl::StatusOr<SessionToken> token = store_->OpenSession({.client_name = *std::move(name),
                                                                   .peer = std::move(caller->who),
                                                                   .tenant = caller->tenant,

@@ -20,7 +20,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
       : identity_(std::move(identity)) {}
 
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {
-    KVKEEP_CHECK(false);  // callers are told apart by server/access/callers.h
+    KVKEEP_CHECK(false);  // server/access/callers.h identifies callers
   }
 
  private:
@@ -46,7 +46,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
       return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     }
     const grpc_ssl_pem_key_cert_pair pair{now->key.c_str(), now->cert_chain.c_str()};
-    // gRPC 1.51 insists on some; where no client certificate is asked for they are not looked at.
+    // gRPC 1.51 requires roots; if no client certificate is wanted, it ignores them.
     const std::string& roots = now->client_ca.empty() ? now->cert_chain : now->client_ca;
     *config = grpc_ssl_server_certificate_config_create(roots.c_str(), &pair, 1);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;

@@ -101,7 +101,7 @@ void WatchStream::SendNext() {
       StartWrite(&message_);
       return;
     }
-    if (batch->more) continue;  // what was read was of other namespaces
+    if (batch->more) continue;  // the events read were of other namespaces
     waiting_ = true;
     reader_.WhenMore(
         [stream = shared_from_this()] { stream->Wake([](News& news) { news.more = true; }); });

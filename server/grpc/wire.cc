@@ -103,7 +103,7 @@ bool WireReader::SkipNested(const WireTag& tag, int depth) {
     case WireType::kBytes:
       return ReadLength(&value) && Advance(value);
     case WireType::kEndGroup:
-      return false;  // of a group that was never opened
+      return false;  // the end of a group that was never opened
     case WireType::kStartGroup:
       break;
   }

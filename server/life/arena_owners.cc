@@ -19,7 +19,7 @@ std::string Sorted(std::vector<T> numbers) {
 }
 
 std::string ReadersOf(const TenantOptions& tenant, const std::vector<TenantOptions>& tenants) {
-  std::vector<std::string> names;  // a number is another tenant's when one before it goes
+  std::vector<std::string> names;  // not numbers, which shift when a tenant is removed
   for (const TenantId reader : tenant.readers) {
     const std::string& name = tenants[reader.value()].name;
     names.push_back(absl::StrCat(name.size(), ":", name));

@@ -51,8 +51,8 @@ ConfigKeeper::ConfigKeeper(std::optional<StartedConfig> started, ServerState* st
 void ConfigKeeper::OnReload(TakeOver take_over) { take_over_ = std::move(take_over); }
 
 absl::StatusOr<ConfigKeeper::Changes> ConfigKeeper::Reload() {
-  // Taken first: a later caller of Ask may have changed the files since they were read, and has
-  // sent a signal for another reload.
+  // Taken first: a later caller of Ask may have changed the files after they were read, and has
+  // signalled another reload.
   std::vector<Done> waiting;
   {
     MutexLock lock(&mu_);
@@ -82,7 +82,7 @@ absl::StatusOr<ConfigKeeper::Changes> ConfigKeeper::TryReload() {
   }
   state_->config.NoteTaken(ConfigHash(*loaded.config), NowInSeconds(*state_));
   MutexLock lock(&mu_);
-  current_ = std::move(loaded);  // also where nothing changed: the lines may have
+  current_ = std::move(loaded);  // even if no value changed: line numbers may have
   return changes;
 }
 

@@ -17,8 +17,8 @@ void Drainer::Start(std::chrono::nanoseconds timeout, bool g4, Done done) {
     wanted = wants_g4_ = wants_g4_ || g4;
   }
   if (begin != nullptr) begin();
-  // A drain under way goes on as it is, unless a new one wants more: the last one to begin has seen
-  // what all earlier ones want.
+  // A drain under way is not begun again unless a new one wants more: the last one to begin covers
+  // all earlier ones.
   for (bool more = begin != nullptr || g4; more;) {
     store_->BeginDrain(wanted);
     MutexLock lock(&mu_);

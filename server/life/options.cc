@@ -156,7 +156,7 @@ StoreOptions ToStoreOptions(const Config& config) {
   return store;
 }
 
-// The URL is one that CheckG4Url (config/values.h) takes.
+// REQUIRES: CheckG4Url (config/values.h) accepts the URL.
 std::optional<G4Options> ToG4(const Config& config) {
   if (config.g4.url.empty()) return std::nullopt;
   G4Options g4{.place = {.keys = {.credentials = config.g4.credentials,
@@ -202,7 +202,7 @@ Grants ToGrants(GrantChoice choice) {
   return {.read = choice != GrantChoice::kWrite, .write = choice != GrantChoice::kRead};
 }
 
-// The config has checked the form.
+// REQUIRES: the config has checked the form.
 GpuUuid ToGpuUuid(absl::string_view text) {
   const std::string digits = absl::StrReplaceAll(text.substr(text.find('-')), {{"-", ""}});
   const std::string bytes = absl::HexStringToBytes(digits);
@@ -235,7 +235,7 @@ TenantListener ToListener(const std::string& name, const std::string& unix_path,
                           .token_file = access.token_file}};
 }
 
-// Returns each tenant's part of resources without a limit of their own: they are divided as G2 is,
+// Returns each tenant's part of resources that have no limit by tenant: they are divided as G2 is,
 // and no tenant can take another's part.
 std::vector<double> TenantParts(const Config& config) {
   const std::vector<uint64_t> segments = TenantSegments(config);

@@ -14,7 +14,7 @@ namespace kvkeep {
 
 absl::Status ClientMemory::ReadFile(const char* what, const UniqueFd& file, uint64_t offset,
                                     uint64_t bytes, Give give) {
-  constexpr uint64_t kReadBytes = 64 * kKiB;  // at a time, so that they are copied from a cache
+  constexpr uint64_t kReadBytes = 64 * kKiB;  // at a time, so that the copy reads from a cache
   thread_local const UndumpedBuffer own(kReadBytes);
   const std::span<std::byte> buffer = own.memory();
   if (buffer.empty()) {

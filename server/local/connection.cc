@@ -19,14 +19,14 @@ using local::Kind;
 
 constexpr int kPingsPerGrace = 4;
 // Packets that are read off a socket before it closes: more than the send buffer of an unprivileged
-// client holds, which is all that bounds them. Fewer packets with descriptors are read, as each
+// client holds, which is their only bound. Fewer packets with descriptors are read, as each
 // descriptor must be closed.
 constexpr int kMaxDrained = 1024;
 constexpr int kMaxDrainedPassing = 64;
 
-// Before Hello no message of a client is longer.
+// The longest message of a client before Hello.
 constexpr uint32_t kMostBeforeHello = 4 * kKiB;
-constexpr size_t kKeptBytes = 256 * kKiB;  // of the memory for messages of several packets
+constexpr size_t kKeptBytes = 256 * kKiB;  // of memory kept for messages of several packets
 
 // Returns the header of the message that begins with this packet.
 local::MessageHeader HeaderOf(std::span<const std::byte> packet) {
@@ -54,9 +54,9 @@ LocalConnection::LocalConnection(std::shared_ptr<const LocalContext> context, Ro
           std::make_shared<LocalPeer>(context_, std::move(identity), static_cast<PeerSink*>(this))),
       heard_(now) {}
 
-// The session ends before the socket closes, as protocol.h promises: only what follows the close
-// tells the client that no put of it is stored any more. The loop forgets the sockets here, as they
-// may be open for a while yet.
+// Ends the session before the socket closes, as protocol.h promises: only the close tells the
+// client that none of its puts is stored any more. The loop forgets the sockets here, as they may
+// stay open for a while.
 LocalConnection::~LocalConnection() {
   peer_->End();
   if (socket_watched_) round_->loop->Forget(socket_.get());
@@ -97,8 +97,8 @@ void LocalConnection::OnEvent(Channel channel, uint32_t events, std::span<std::b
   }
 }
 
-// Unread packets would make close(2) reset the client, which then may not see the last reply. So no
-// more of them may come, either.
+// Reads what is left: unread packets would make close(2) reset the client, which might then miss
+// the last reply. So no more packets may come, either.
 void LocalConnection::ReadOff(std::span<std::byte> buffer) {
   shutdown(socket_.get(), SHUT_RD);
   int passing = 0;
@@ -118,7 +118,7 @@ void LocalConnection::RefuseDescriptors(std::vector<UniqueFd>* passed) {
 }
 
 void LocalConnection::ReadSocket(std::span<std::byte> buffer, MonotonicTime now) {
-  // Up to the end of one message; the rest is told again, after the others had their turn.
+  // Up to the end of one message; the loop reports the rest again, after the others had their turn.
   do {
     std::vector<UniqueFd> passed;
     const absl::StatusOr<std::optional<std::span<const std::byte>>> packet =
@@ -163,7 +163,7 @@ bool LocalConnection::Skip(std::span<const std::byte> packet, MonotonicTime now)
     return true;
   }
   if (header.bytes > local::kMaxMessageBytes || packet.size() != local::kMaxPacketBytes) {
-    return false;  // the assembler says why not
+    return false;  // the assembler refuses it, and says why
   }
   half_since_ = now;
   if (absl::Status held = half_.Add(header.bytes); !held.ok()) {
@@ -266,7 +266,7 @@ absl::StatusOr<UniqueFd> LocalConnection::OpenEvents() {
   }
   events_ = ExpendableFd(UniqueFd(pair[0]), closes_);
   TakeDescriptors(events_.get(), false);
-  TakeDescriptors(socket_.get(), true);  // it is let in: it may register memory
+  TakeDescriptors(socket_.get(), true);  // an admitted client may register memory
   UniqueFd client(pair[1]);
   if (InDescriptorReserve(client.get())) {
     return absl::ResourceExhaustedError(
@@ -352,7 +352,7 @@ void LocalConnection::CheckDeadlines(MonotonicTime now) {
     if (waits && !since->has_value()) *since = now;
     return waits && now - **since >= grace;
   };
-  // While it is not read from, its message cannot come.
+  // While the socket is not read, the rest of its message cannot come.
   const bool half = late(&half_since_, in_message() && (watched_ & EPOLLIN) != 0);
   const bool unread = late(&unsent_since_, !unsent_.empty());
   if (!half && !unread) return;

@@ -21,12 +21,13 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kAcceptsPerEvent = 64;
-// Connections that only wait to be told why they are refused: of a listener, and of one user there.
+// Connections that only wait for the reason of their refusal: of a listener, and of one user there.
 constexpr size_t kMostRefused = 64;
 constexpr size_t kMostRefusedOfUser = 16;
 constexpr milliseconds kLongestTick{250};
 
-// Whose descriptors are closed: a listener's sockets, and what a user passed there.
+// Return the accounts of the closer: for a listener's sockets, and for descriptors that a user
+// passed.
 DescriptorCloser::Owner SocketsOf(size_t listener) { return (uint64_t{2} << 48) + listener; }
 DescriptorCloser::Owner PassedBy(size_t listener, uid_t user) {
   return (uint64_t{1} << 63) + (static_cast<uint64_t>(listener) << 32) + user;
@@ -85,7 +86,7 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> LocalEndpoint::Start(const Option
 
 LocalEndpoint::~LocalEndpoint() { Stop(); }
 
-// Keys of the loop: 1 and on for the listeners, then those of the connections.
+// Listens. Keys of the loop: from 1 on for the listeners, then for the connections.
 absl::Status LocalEndpoint::Listen(const std::vector<ListenerOptions>& listeners) {
   for (const ListenerOptions& listener : listeners) {
     KVKEEP_ASSIGN_OR_RETURN(ListeningSocket socket,
@@ -117,7 +118,7 @@ void LocalEndpoint::WatchBy(SocketWatch* watch) {
     watch->Watch(socket->file(), [this, socket, key = i + 1](SocketWatch::Done done) {
       loop_->Post([this, socket, key, done = std::move(done)] {
         done(socket->Renew());
-        // Where it was not renewed the loop has it already.
+        // If the socket was not renewed, the loop watches it already.
         (void)loop_->Watch(socket->fd(), key, paused_ ? 0 : uint32_t{EPOLLIN});
       });
     });
@@ -199,7 +200,7 @@ void LocalEndpoint::Accept(size_t listener) {
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
-    // A connection stays in the queue, so the socket stays readable: try again at the next tick.
+    // A connection stays in the queue and keeps the socket readable: the next tick tries again.
     if (errno != EAGAIN && errno != EWOULDBLOCK) PauseAccepting();
     return;
   }
@@ -252,8 +253,8 @@ void LocalEndpoint::Admit(size_t number, ExpendableFd socket) {
   const DescriptorCloser::Owner closes = PassedBy(number, user);
   absl::Status refusal = Judge(listener, peer);
   std::optional<uid_t> refused;
-  // Nothing is read from this user, not even the first message of a refused connection: more
-  // descriptors to close would come with it. Closed unread, the socket waits for no file of the
+  // Nothing is read from this user, not even the first message of a refused connection, as more
+  // descriptors to close would come with it. Closing the socket unread waits for no file of the
   // user's.
   if (DescriptorCloser::OfProcess().Full(closes)) {
     counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
@@ -265,7 +266,7 @@ void LocalEndpoint::Admit(size_t number, ExpendableFd socket) {
     refused = user;
   }
   absl::StatusOr<UniqueFd> process = WatchPeer(socket.get());
-  if (!process.ok()) return;  // it came and went; at most a forked child has the other end
+  if (!process.ok()) return;  // the client is gone; at most a forked child has the other end
   const uint64_t id = next_id_++;
   auto connection = std::make_unique<LocalConnection>(
       context_, &round_, id, std::move(socket), *std::move(process),

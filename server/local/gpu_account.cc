@@ -8,7 +8,8 @@
 namespace kvkeep {
 namespace {
 
-// `may_exceed`: of what was had before, where the part is too little.
+// Takes `more`, or names the limit. `may_exceed` decides from the earlier use whether to exceed the
+// part.
 absl::Status Take(
     std::atomic<uint64_t>* have, uint64_t more, uint64_t most, const char* what,
     absl::FunctionRef<bool(uint64_t)> may_exceed = [](uint64_t) { return false; }) {

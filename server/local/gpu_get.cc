@@ -73,7 +73,7 @@ GpuGet::GpuGet(std::shared_ptr<const LocalContext> context, GpuGetPlan plan,
 absl::Status GpuGet::Start(const SessionToken& session) {
   copying_.emplace(&context_->counters->gpu_gets_copying);
   absl::Status status;
-  // No more than may be held is pinned, or brought from G3, for a get that is refused.
+  // For a get that will be refused, no more is pinned, or brought from G3, than may be held.
   const uint64_t room = plan_.runs->account()->get_room();
   const uint64_t most = context_->limits.max_gpu_get_bytes;
   const uint64_t before = context_->counters->gpu_pinned_bytes.load(std::memory_order_relaxed);
@@ -111,7 +111,8 @@ absl::Status GpuGet::Pin(const SessionToken& session, size_t index) {
   return absl::OkStatus();
 }
 
-// Checks the size of the reply, and the bytes that such gets may hold, in all and of their tenant.
+// Checks the size of the reply, and the bytes that gets may hold: all gets, and those of the
+// tenant.
 absl::Status GpuGet::CheckSizes() {
   uint64_t reply = sizeof(local::MessageHeader) + sizeof(local::ReplyHead) +
                    sizeof(local::GpuGetReply) +
@@ -212,7 +213,7 @@ void GpuGet::Copy(std::vector<Piece> pieces) {
                        PieceSize(wire.payload_bytes, piece.piece),
                        chunks_[piece.chunk].reader.extents(), &copy.runs);
   }
-  if (copy.runs.empty()) return OnCopied(pieces, {});  // all of it is skipped
+  if (copy.runs.empty()) return OnCopied(pieces, {});  // all runs are skipped
   plan_.runs->Copy(std::move(copy), context_->counters,
                    [self = shared_from_this(), pieces = std::move(pieces)](const CopyEnd& end) {
                      self->OnCopied(pieces, end);

@@ -8,8 +8,8 @@
 namespace kvkeep {
 namespace {
 
-// Limits of one copy of a GPU, which the last piece may exceed: enough to keep it busy, few
-// enough that several are under way and that the last one's checksums take no long time.
+// Limits of one copy by a GPU, which the last piece may exceed: large enough to keep it busy, and
+// small enough that several are under way and the last one's checksums are short.
 constexpr size_t kMaxFetchRuns = 4096;
 constexpr uint64_t kMaxFetchBytes = 8 * kMiB;
 
@@ -81,9 +81,9 @@ void GpuSource::OnCopied(size_t group, const std::vector<uint32_t>& chunks, cons
     last = --copies_left_ == 0;
     unfenced = unfenced_;
   }
-  // As long as this group is not noted the round goes on, and nobody else touches the plan.
+  // Until this group is noted, the round goes on and no other thread touches the plan.
   if (last && unfenced) {
-    // The space of what is not fenced is nobody else's, ever. Nothing behind it is sealed.
+    // The space of an unfenced copy is never used again. Nothing behind it is sealed.
     context_->counters->gpu_kept_requests.fetch_add(1, std::memory_order_relaxed);
     context_->gpu->KeepForEver(put_->Hold());
     return;

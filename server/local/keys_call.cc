@@ -65,7 +65,7 @@ absl::Status KeysCall::CheckRemote(Kind kind) const {
 }
 
 void KeysCall::NameAllParts(uint32_t parts) {
-  // One more than allowed is enough for the store to refuse them.
+  // One part more than allowed is enough for the store to refuse the call.
   for (uint32_t part = 0; part < parts && part <= kMaxPartsPerCall; ++part) {
     parts_.emplace_back(part);
   }

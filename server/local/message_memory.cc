@@ -7,7 +7,7 @@
 namespace kvkeep {
 namespace {
 
-// Adds, unless that makes more than `most`.
+// Adds `bytes` unless the sum exceeds `most`.
 bool AddUpTo(std::atomic<uint64_t>& held, uint64_t bytes, uint64_t most) {
   const uint64_t before = held.fetch_add(bytes, std::memory_order_relaxed);
   if (before <= most && bytes <= most - before) return true;

@@ -30,7 +30,7 @@ absl::Status PartsSource::Fill(const PutPiece& piece, Wait wait, Reservation* sp
 }
 
 void PartsSource::Drop() {
-  Stop();  // first: a look takes the memory only while it waits for more
+  Stop();  // first, as a look uses the memory only while more is waited for
   memory_.Drop();
 }
 
@@ -50,7 +50,7 @@ void PartsSource::Look() {
           Tell(seen);
           seen = LookOnce(*staging);
         }
-        staging = nullptr;  // before the answer, after which the client may want another one
+        staging = nullptr;  // before the answer, after which the client may ask for new memory
         Tell(seen);
       });
 }

@@ -13,7 +13,7 @@ using local::Kind;
 
 namespace {
 
-// The first version in which a client may ask for it.
+// Returns the first version of the protocol with this kind of request.
 uint16_t FirstVersion(Kind kind) {
   if (kind >= Kind::kRegisterGpuMemory && kind <= Kind::kGetToGpu) return 4;
   if (kind == Kind::kPutInParts) return local::kPutInPartsSince;
@@ -35,7 +35,7 @@ LocalPeer::LocalPeer(std::shared_ptr<const LocalContext> context, Identity ident
 LocalPeer::~LocalPeer() { End(); }
 
 void LocalPeer::OnMessage(local::Message message) {
-  // Descriptors that no request took: the last close may wait, so it is not made here.
+  // Hands on descriptors that no request took: their last close may wait, so it is not done here.
   const auto close = absl::MakeCleanup([&message, this] {
     for (UniqueFd& fd : message.descriptors) {
       DescriptorCloser::OfProcess().Close(std::move(fd), session_->identity().closes);
@@ -209,7 +209,7 @@ void LocalPeer::Revoke(const std::string& why) {
   context_->counters->revoked_sessions.fetch_add(1, std::memory_order_relaxed);
   CancelWork();
   session_->Revoke();
-  puts_->Advance();  // those that wait are refused
+  puts_->Advance();  // waiting puts are refused
   replies_->SendEvent(Kind::kRevoked, why);
 }
 

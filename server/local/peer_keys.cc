@@ -111,7 +111,7 @@ void PeerKeys::OnDeleted(uint64_t number, const absl::Status& status) {
 
 absl::StatusOr<PeerKeys::Answered> PeerKeys::LookupBeyond(const local::Message& message) {
   const auto kind = static_cast<Kind>(message.kind);
-  // A request that may not be kept is answered from what is here.
+  // A request that may not be kept is answered from this node.
   absl::StatusOr<MessageHold> hold = session_->HoldFor(message.body.size());
   const uint64_t number = next_number_++;
   const auto searched = [weak = weak_from_this(), loop = context_->loop, number] {
@@ -127,7 +127,7 @@ absl::StatusOr<PeerKeys::Answered> PeerKeys::LookupBeyond(const local::Message& 
     KVKEEP_RETURN_IF_ERROR(ReplyLookup(kind, message.id, **result, /*searched=*/false));
     return Answered::kNow;
   }
-  // The end of the search is posted to this thread, so it finds what is noted here.
+  // The end of the search is posted to this thread, so it finds this entry.
   searching_.emplace(number, Searching{.kind = kind,
                                        .id = message.id,
                                        .began = replies_->began(),
@@ -236,7 +236,7 @@ absl::Status PeerKeys::AddPlaces(const LookupResult& found) {
   places_.reserve(found.places.size());
   for (const ChunkPlace& from : found.places) {
     const size_t key = from.chunk / chunks.parts.size();
-    // The lease of an earlier call with the same client_request_id.
+    // Checks the lease of an earlier call with the same client_request_id.
     if (key >= chunks.keys.size()) {
       return absl::InvalidArgumentError(
           "client_request_id: it names a lease on other keys than these");
@@ -263,7 +263,7 @@ absl::Status PeerKeys::AddPlaces(const LookupResult& found) {
   return absl::OkStatus();
 }
 
-// The call failed: gives back what it leased; an earlier call's lease stays.
+// Gives back what a failed call leased; an earlier call's lease stays.
 void PeerKeys::UndoLease(const LookupResult& found, bool known) {
   if (known || found.lease.value() == 0) return;
   context_->store->Release(session_->token(), found.lease, 0).IgnoreError();

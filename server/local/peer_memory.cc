@@ -31,7 +31,7 @@ StagingWish PeerMemory::WishFor(uint64_t asked) const {
                    .named = asked != 0,
                    .shares = session_->version() >= local::kSharedStagingSince};
   if (!wish.named && wish.shares) {
-    // Chunks that are small need less than the most that a session begins with.
+    // Small chunks need less than the limit for the first staging memory of a session.
     const uint64_t burst = chunk == 0 ? limits.first_staging_bytes : chunk * kDefaultStagingChunks;
     wish.bytes = std::max(std::min(burst, limits.first_staging_bytes), chunk + kBlockBytes);
   } else if (!wish.named) {
@@ -64,7 +64,7 @@ absl::Status PeerMemory::Staging(const local::Message& message) {
   };
   if (old == nullptr) {
     make();
-  } else {  // first its pages, so that both need not fit
+  } else {  // its pages are freed first, so that both need not fit
     StagingMemory::GiveUp(std::move(old), std::move(make));
   }
   return absl::OkStatus();

@@ -12,8 +12,8 @@ namespace {
 
 using local::Kind;
 
-// How long a put waits for space that others hold. With the tick at which that is looked at, and
-// the client's own part, it is answered within a second.
+// How long a put waits for space that others hold. With the tick that checks it, and the client's
+// own part, it is answered within a second.
 constexpr std::chrono::milliseconds kMostWait{650};
 
 }  // namespace
@@ -109,7 +109,7 @@ PutJob::Callbacks PeerPuts::CallbacksOf(uint64_t number, uint64_t id, SaysCopied
 }
 
 void PeerPuts::Advance() {
-  bool on_loop = true;  // for one of them: the others would keep the loop from other peers
+  bool on_loop = true;  // for one put only: more would keep the loop from other peers
   while (!waiting_.empty()) {
     const uint64_t number = waiting_.front();
     Job& job = jobs_.at(number);
@@ -136,7 +136,7 @@ void PeerPuts::Advance() {
   line().Leave(tenant(), this);
 }
 
-// Puts of this session or of others are copied, and hold the space.
+// Lets a job wait for space that puts under way hold, of this session or of others.
 void PeerPuts::AwaitSpace(Job& job) {
   line().Join(tenant(), this);
   if (job.waits_since.has_value()) return;

@@ -14,8 +14,8 @@ using local::Kind;
 
 namespace {
 
-// A request that is answered later takes so many times the memory of its message, and so much
-// besides.
+// A request that is answered later takes this many times the memory of its message, and this much
+// more.
 constexpr uint64_t kRequestMemory = 3;
 constexpr uint64_t kRequestMemoryBytes = kKiB;
 
@@ -205,7 +205,8 @@ absl::StatusOr<MessageHold> PeerSession::HoldFor(size_t message_bytes) const {
 void PeerSession::Revoke() {
   KVKEEP_CHECK(open());
   state_ = State::kRevoked;
-  // First the word, then the bytes: a client that reads after they are gone sees it.
+  // First the word, then the bytes: a client that reads the bytes after they are gone sees the
+  // word.
   progress_->EndSession();
   leases_->End();
   context_->store->RevokeSession(token_);

@@ -43,7 +43,7 @@ absl::StatusOr<std::shared_ptr<ProgressMemory>> ProgressMemory::Create() {
   std::shared_ptr<ProgressMemory> memory(
       new ProgressMemory(std::move(fd), static_cast<ProgressWord*>(mapped)));
   madvise(mapped, kBytes, MADV_DONTFORK);
-  // The mode keeps other users from reopening it, the seals keep everybody from changing it.
+  // The mode keeps other users from reopening it; the seals keep everybody from changing it.
   if (fchmod(memory->fd_.get(), S_IRUSR) != 0 ||
       fcntl(memory->fd_.get(), F_ADD_SEALS, kProgressSeals) != 0) {
     return Failed("sealing (F_SEAL_FUTURE_WRITE needs Linux 5.1)");
@@ -89,7 +89,7 @@ void ProgressMemory::Publish(uint32_t word, ProgressWord value) {
 }
 
 void ProgressMemory::EndSession() {
-  // An exchange and not a store: later writes (of those who get the freed memory) stay behind it.
+  // An exchange and not a store: later writes, by new users of the freed memory, stay behind it.
   std::atomic_ref<ProgressWord>(words_[0]).exchange(1, std::memory_order_seq_cst);
   Wake(&words_[0]);
 }

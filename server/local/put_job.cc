@@ -13,9 +13,9 @@
 namespace kvkeep {
 namespace {
 
-// Tasks of one put at a time.
+// Tasks of one put that run at a time.
 const size_t kParallelTasks = std::clamp<size_t>(std::thread::hardware_concurrency(), 4, 8);
-// Each chunk is sealed, each run read by a call: what the loop does of them.
+// The most that the loop copies itself: it seals each chunk, and reads each run by a call.
 constexpr size_t kLoopChunks = 4, kLoopRuns = 64;
 constexpr size_t kMaxMessageBytes = 512;  // of one answer
 
@@ -101,7 +101,7 @@ bool PutJob::Copy(bool on_loop) {
     OnCopied();
   } else if (small) {
     tasks_.PostOnly();
-    RunTasks(PutSource::Wait::kNever);  // the loop waits for nobody
+    RunTasks(PutSource::Wait::kNever);  // the loop must not wait
   } else {
     source_->Fetch(tasks_.pieces());
     PostTasks();
@@ -114,7 +114,7 @@ void PutJob::Cancel() {
   source_->Cancel();
 }
 
-// ---------------------------------------------------------------- what the source tells
+// ---------------------------------------------------------------- calls of the source
 
 const ExtentList& PutJob::extents(size_t chunk) const {
   return chunks_[chunk].put.reservation().extents();
@@ -136,7 +136,7 @@ void PutJob::OnFetched() {
 }
 
 void PutJob::DropMemory() {
-  source_->Drop();  // first: who hears of it may unregister it
+  source_->Drop();  // first, as a client that is told may unregister the memory
   if (!callbacks_.fetched || std::exchange(dropped_, true)) return;
   context_->loop->Post([self = shared_from_this()] { self->callbacks_.fetched(); });
 }
@@ -180,7 +180,7 @@ void PutJob::CopyPiece(const PutPiece& piece, PutSource::Wait wait) {
   Chunk& chunk = chunks_[piece.chunk];
   absl::Status status;
   if (chunk.lost.load(std::memory_order_relaxed)) {
-    // It is known why.
+    // failures_ says why.
   } else if (cancelled_.load(std::memory_order_relaxed)) {
     status = absl::CancelledError("the session ended");
   } else {
@@ -193,7 +193,7 @@ void PutJob::CopyPiece(const PutPiece& piece, PutSource::Wait wait) {
   if (chunk.pieces_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishChunk(piece.chunk);
 }
 
-// Every piece of it is done, by whichever threads.
+// Ends a chunk all of whose pieces are done.
 void PutJob::FinishChunk(size_t index) {
   Chunk& chunk = chunks_[index];
   const local::PutChunk& wire = plan_.chunks()[index];

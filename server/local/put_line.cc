@@ -22,7 +22,7 @@ void PutLine::Leave(uint32_t tenant, const Waiter* waiter) {
 }
 
 void PutLine::Advance(uint32_t tenant) {
-  // Each turn is one that goes, so that its space is gone, or the last one.
+  // Each turn removes a waiter from the line, or is the last one.
   for (auto line = lines_.find(tenant); line != lines_.end(); line = lines_.find(tenant)) {
     Waiter* const first = line->second.front();
     if (!first->TryAgain()) {

@@ -12,8 +12,8 @@
 namespace kvkeep {
 namespace {
 
-// The files that have seals are those of memory: memfds, tmpfs, hugetlbfs. Reading one of a disk, a
-// network or a FUSE daemon could take for ever; so could fstat, which comes after.
+// Only files in memory have seals: memfds, tmpfs, hugetlbfs. Reading a file of a disk, a network or
+// a FUSE daemon could take for ever; so could fstat, which comes after this check.
 absl::Status CheckIsMemory(int fd) {
   struct stat info {};
   if (fcntl(fd, F_GET_SEALS) < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {

@@ -125,7 +125,7 @@ absl::StatusOr<GpuRegionPtr> SessionGpu::Find(uint32_t number, uint64_t generati
 
 absl::StatusOr<GpuRegionPtr> SessionGpu::Take(uint32_t number, uint64_t generation) {
   KVKEEP_ASSIGN_OR_RETURN(GpuRegionPtr region, Find(number, generation));
-  // Only this thread gives them to requests: a count that is down does not grow.
+  // Only this thread gives regions to requests, so a low count does not grow.
   if (region.use_count() > 2) {
     return absl::FailedPreconditionError(
         absl::StrCat("a put or get of registration ", number, " is not answered"));
@@ -205,7 +205,7 @@ void GpuRuns::Copy(GpuCopy copy, LocalCounters* counters, GpuDevice::CopyDone do
   }
   device()->Copy(std::move(copy), [copies = copies_, done = std::move(done)](CopyEnd end) mutable {
     copies->Give();
-    copies.reset();  // may be the last: what follows may be another request
+    copies.reset();  // may be the last holder; what follows may be another request
     std::move(done)(std::move(end));
   });
 }

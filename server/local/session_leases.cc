@@ -23,7 +23,8 @@ void SessionLeases::Note(const LookupResult& granted, size_t parts) {
   found->second.first_key = granted.places.front().chunk / found->second.parts;
 }
 
-// A read by the lease's key may find another chunk, put after a delete.
+// Returns whether a read found the leased chunk: by key it may find another one, put after a
+// delete.
 bool SessionLeases::IsAt(const ChunkReader& reader, const ChunkPlace& place) const {
   if (reader.shape() != place.shape) return false;
   const ByteRun payload = LocateInImage(place.extents, kHeaderBytes, 1);

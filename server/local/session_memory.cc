@@ -17,7 +17,7 @@ absl::StatusOr<std::shared_ptr<StagingMemory>> SessionMemory::BeginStaging() {
   if (making_staging_) {
     return absl::FailedPreconditionError("staging memory of this session is being made");
   }
-  // Only puts share it, and they are started by this thread: a count of one does not grow.
+  // Only puts share it, and only this thread starts puts, so a count of one does not grow.
   if (staging_.use_count() > 1) {
     return absl::FailedPreconditionError("a put reads the staging memory");
   }

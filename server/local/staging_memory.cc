@@ -1,5 +1,5 @@
-// StagingMemory: sealed against shrinking, prefaulted and freed in slices so that no task takes
-// long.
+// StagingMemory: seals it against shrinking, and prefaults and frees it in slices, so that no task
+// takes long.
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -28,7 +28,7 @@ absl::Status Failed(const char* what, uint64_t bytes) {
       absl::StrCat("staging memory of ", bytes, " bytes: ", what, ": ", std::strerror(errno)));
 }
 
-// A read of a hole of shared memory makes its page, as MADV_POPULATE_READ does.
+// Makes pages, as MADV_POPULATE_READ does: reading a hole of shared memory makes its page.
 void TouchByReading(const std::byte* from, uint64_t bytes) {
   for (uint64_t at = 0; at < bytes; at += kBlockBytes) {
     static_cast<void>(*static_cast<const volatile std::byte*>(from + at));
@@ -96,7 +96,7 @@ absl::Status StagingMemory::Map() {
   void* const mapped = mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd_.get(), 0);
   if (mapped == MAP_FAILED) return Failed("mmap", bytes_);
   mapped_ = static_cast<std::byte*>(mapped);
-  // Hints: without them it works too.
+  // These are hints, so failures do not matter.
   for (const int advice : {MADV_DONTFORK, MADV_DONTDUMP, MADV_HUGEPAGE}) {
     madvise(mapped, bytes_, advice);
   }
@@ -117,7 +117,7 @@ void StagingMemory::Make(std::shared_ptr<const LocalContext> context,
                     .held_bytes = account->bytes.load(std::memory_order_acquire),
                     .sessions = account->areas.load(std::memory_order_acquire)});
   }
-  // If too little is left, asking for the least makes the error name the exceeded limit.
+  // If too little is left, a request for the least makes the error name the exceeded limit.
   const uint64_t share = StagingShare(wish, uses);
   const uint64_t bytes = share > 0 ? share : LeastStaging(wish);
   absl::StatusOr<std::unique_ptr<StagingMemory>> made =
@@ -195,8 +195,8 @@ std::optional<uint64_t> StagingMemory::ReadWord(uint64_t offset) const {
   return __atomic_load_n(reinterpret_cast<const uint64_t*>(mapped_ + offset), __ATOMIC_ACQUIRE);
 }
 
-// A call promises no more than bytes: one that came within a store could have some of the old value
-// and some of the new. So the word is read until two reads agree.
+// A system call does not read a word atomically: during a store it could return some bytes of the
+// old value and some of the new. So the word is read until two reads agree.
 std::optional<uint64_t> StagingMemory::ReadWordByCall(uint64_t offset) const {
   constexpr int kTries = 4;
   std::optional<uint64_t> before;
@@ -205,7 +205,7 @@ std::optional<uint64_t> StagingMemory::ReadWordByCall(uint64_t offset) const {
     const ssize_t got = pread(fd_.get(), &value, sizeof(value), static_cast<off_t>(offset));
     if (got != sizeof(value)) return std::nullopt;
     if (before == value) {
-#ifndef __SANITIZE_THREAD__  // it knows no fences, and sees nothing of another process's stores
+#ifndef __SANITIZE_THREAD__  // it knows no fences, and does not see another process's stores
       std::atomic_thread_fence(std::memory_order_acquire);
 #endif
       return value;

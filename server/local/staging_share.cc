@@ -14,7 +14,8 @@ uint64_t RoomOf(const StagingUse& use) {
   return limit - std::min(limit, use.held_bytes);
 }
 
-// Returns this session's part: the other sessions have some, and one more is to come.
+// Returns the limit divided by the number of sessions: those that have some, this one, and one to
+// come.
 uint64_t PartOf(const StagingUse& use) {
   const bool alone = use.sessions == 0;
   return use.tenants || alone ? use.limit_bytes : use.limit_bytes / (use.sessions + 2);
@@ -23,7 +24,7 @@ uint64_t PartOf(const StagingUse& use) {
 }  // namespace
 
 uint64_t LeastStaging(const StagingWish& wish) {
-  // A chunk, and the page with the word of a put in parts: with less there is no put.
+  // A put needs a chunk, and the page with the word of a put in parts.
   const uint64_t chunk = wish.shares ? wish.chunk_bytes + kBlockBytes : 1;
   return RoundUp(std::clamp<uint64_t>(chunk, 1, std::max<uint64_t>(wish.bytes, 1)), kBlockBytes);
 }

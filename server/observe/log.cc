@@ -19,7 +19,7 @@ bool NeedsQuotes(absl::string_view value) {
   return false;
 }
 
-// A JSON string; logfmt quotes the same way.
+// Returns a JSON string; logfmt quotes the same way.
 std::string Quoted(absl::string_view value) {
   std::string out = "\"";
   for (const char c : value) {

@@ -34,7 +34,7 @@ void AddTo(const ClientMetric& from, ClientMetric& sum) {
   }
 }
 
-// Divided, not multiplied: 100 ns is 1e-07 s then, not 1.0000000000000001e-07.
+// Divides rather than multiplies, so that 100 ns is 1e-07 s, not 1.0000000000000001e-07.
 double Seconds(uint64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e9; }
 
 }  // namespace
@@ -68,7 +68,7 @@ void MetricFamilies::Histogram(const char* name, const char* help, const Histogr
     histogram.bucket.push_back(
         {.cumulative_count = so_far, .upper_bound = Seconds(counts.bounds->bound(i))});
   }
-  // The serializer adds the bucket of all.
+  // The serializer adds the bucket "+Inf".
   histogram.sample_count = counts.count();
   histogram.sample_sum = Seconds(counts.sum);
 }

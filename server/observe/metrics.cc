@@ -46,7 +46,7 @@ void AddUnbacked(const TierSnapshot& g2, Families* out) {
              g2.waiting_bytes);
 }
 
-// As many series as the configuration has tenants.
+// Adds one tenant's series; the configuration bounds their number.
 void AddTenant(const TenantSnapshot& tenant, const PinBudget::Use& pins,
                const MessageAccount* messages, Families* out) {
   const std::string name = ShownTenant(tenant.name);
@@ -194,7 +194,7 @@ void AddLife(const LifeSnapshot& life, Families* out) {
              1.0 / static_cast<double>(life.one_in));
 }
 
-// As many series as NamespaceMeters allows.
+// Adds the series of namespaces; NamespaceMeters bounds their number.
 void AddNamespaces(const std::vector<NamespaceSnapshot>& namespaces, Families* out) {
   const auto add = [out](const NamespaceName& name, double tokens) {
     out->Counter("tokens_saved_total", "Tokens whose chunks were handed to readers", tokens,
@@ -334,7 +334,7 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   out.Gauge("build_info", "1; the version is in the label", 1, {{"version", state.version}});
   const auto uptime = std::chrono::duration<double>(state.clock->Now() - state.started);
   out.Gauge("uptime_seconds", "Time since the start", uptime.count());
-  // Each is there from the first scrape on: a loop that does not exist has no lag.
+  // Every loop has a series from the first scrape on; a loop that does not exist has no lag.
   std::map<std::string, double> lags = {{"accept", 0}, {"copy", 0}, {"io", 0}, {"local", 0}};
   for (const LoopWatch::Lag& loop : state.loops.lags()) {
     double& lag = lags[loop.loop];

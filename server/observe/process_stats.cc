@@ -33,7 +33,8 @@ double BootUnixSeconds() {
   return 0;
 }
 
-// The fields of /proc/self/stat from the third on: the second, the name, may hold anything.
+// Reads the fields of /proc/self/stat from the third on, as the second, the name, may hold
+// anything.
 void ReadStat(ProcessStats* stats) {
   const std::string stat = ReadAll("/proc/self/stat");
   const size_t name_end = stat.rfind(')');

@@ -22,7 +22,7 @@ StderrSink::StderrSink(int fd) : fd_(fd) {
   // O_NONBLOCK on stderr itself would affect every process that shares it, such as a shell.
   own_ = UniqueFd(open(absl::StrCat("/proc/self/fd/", fd).c_str(),
                        O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (own_.valid()) kind_ = Kind::kNonBlocking;  // else it is another user's, as su(1) leaves it
+  if (own_.valid()) kind_ = Kind::kNonBlocking;  // fails for another user's, which su(1) leaves
 }
 
 void StderrSink::log(const spdlog::details::log_msg& message) {
@@ -62,7 +62,7 @@ ssize_t StderrSink::WriteOnce(absl::string_view text) const {
     case Kind::kAsked:
       break;
   }
-  // A pipe that says so takes PIPE_BUF bytes at once.
+  // A pipe that polls as writable takes PIPE_BUF bytes at once.
   pollfd writable{.fd = fd_, .events = POLLOUT, .revents = 0};
   if (poll(&writable, 1, 0) != 1 || (writable.revents & POLLOUT) == 0) return 0;
   return write(fd_, text.data(), std::min<size_t>(text.size(), PIPE_BUF));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kWakesAtOnce = 64;
 
-// A wake may run code that pokes again. One Poke per thread at a time, else waiters in a row would
+// A wake may run code that pokes again. A thread runs one Poke at a time; otherwise waiters would
 // be woken one inside the other.
 thread_local bool poking = false;
 
@@ -17,7 +17,7 @@ thread_local bool poking = false;
 
 uint64_t PinBudget::LimitOf(TenantId tenant) const {
   if (tenant.value() >= limits_.tenant_bytes.size()) return UINT64_MAX;
-  constexpr uint64_t kLeast = 2;  // who holds nothing may always pin something
+  constexpr uint64_t kLeast = 2;  // a session that holds nothing may always pin a chunk
   return std::max(kLeast, limits_.tenant_bytes[tenant.value()]);
 }
 
@@ -112,11 +112,11 @@ void PinBudget::GiveBack(const Holder& holder, uint64_t bytes) {
 PinBudget::Sessions::iterator PinBudget::InTurn() {
   auto next = sessions_.end();
   for (const auto& [id, tenant] : tenants_) {
-    if (tenant.bytes >= LimitOf(id)) continue;  // however many of its sessions wait
+    if (tenant.bytes >= LimitOf(id)) continue;  // no session of this tenant has room
     for (const auto& [turn, token] : tenant.turns) {
       const auto session = sessions_.find(token);
       KVKEEP_CHECK(session != sessions_.end() && !session->second.waiting.empty());
-      if (!Room(id, session->second.bytes)) continue;  // one at most: it holds half of the limit
+      if (!Room(id, session->second.bytes)) continue;  // at most one, as it holds half of the limit
       if (next == sessions_.end() || turn < next->second.turn) next = session;
       break;
     }
@@ -129,7 +129,7 @@ PinBudget::Wake PinBudget::Next() {
   const auto session = InTurn();
   if (session == sessions_.end()) return {};
   Session& mine = session->second;
-  if (mine.waiting.size() > 1) {  // the others' turn comes after those of all who wait now
+  if (mine.waiting.size() > 1) {  // its other waiters' turn comes after all sessions waiting now
     auto& turns = tenants_[mine.tenant].turns;
     turns.erase(std::exchange(mine.turn, next_turn_++));
     turns[mine.turn] = session->first;

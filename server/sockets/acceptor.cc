@@ -21,10 +21,10 @@
 namespace kvkeep {
 namespace {
 
-constexpr int kPauseMs = 100;  // after a failure: what was missing may be there again
+constexpr int kPauseMs = 100;  // after a failure, until the next attempt
 constexpr int kAtOnce = 64;    // from one socket, before the others are looked at
 
-// A connection that went away before it was accepted is no failure of ours.
+// Returns whether the connection went away before it was accepted, which is no failure of ours.
 bool ConnectionIsGone(int error) {
   return error == ECONNABORTED || error == EPROTO || error == EINTR || error == EPERM;
 }
@@ -133,7 +133,7 @@ bool Acceptor::AcceptFrom(int listening, size_t socket) {
           absl::UnavailableError(absl::StrCat(name, ": cannot accept: ", std::strerror(errno))));
       return false;
     }
-    // This one is closed and the others wait: each pause closes one at most.
+    // This connection is closed, and the others wait: each pause closes at most one.
     if (InDescriptorReserve(fd.get())) {
       handlers_.failed(absl::ResourceExhaustedError(absl::StrCat(
           name, ": descriptors: all but the daemon's reserve are in use; raise RLIMIT_NOFILE")));
@@ -147,7 +147,7 @@ bool Acceptor::AcceptFrom(int listening, size_t socket) {
 void Acceptor::HandOn(size_t socket, ExpendableFd fd, std::string address) {
   Connection connection{.socket = socket, .fd = std::move(fd), .address = std::move(address)};
   if (socket < sockets_.size()) {
-    WidenSendBuffer(connection.fd.get());  // those of TCP the kernel fits itself
+    WidenSendBuffer(connection.fd.get());  // the kernel tunes the buffers of TCP itself
     const absl::StatusOr<PeerCredentials> peer = PeerOf(connection.fd.get());
     if (peer.ok()) {
       connection.peer = *peer;

@@ -24,7 +24,8 @@ namespace {
 
 constexpr size_t kStackBytes = 256 << 10;
 
-// A signal that nothing else in the process uses: I/O libraries and the C library take lower ones.
+// Returns a signal that nothing else in the process uses: I/O libraries and the C library take
+// lower ones.
 int InterruptSignal() { return SIGRTMIN + 9; }
 
 // Installs a handler without SA_RESTART, so that the signal ends a wait.
@@ -47,7 +48,7 @@ class Interrupts {
     event.sigev_notify = SIGEV_THREAD_ID;
     event.sigev_signo = InterruptSignal();
     event.sigev_notify_thread_id = static_cast<int>(syscall(SYS_gettid));
-    made_ = timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;  // else waits are as they are
+    made_ = timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;  // if not, nothing ends waits
   }
   ~Interrupts() {
     if (made_) timer_delete(timer_);
@@ -109,7 +110,7 @@ class DescriptorCloser::Shared : public std::enable_shared_from_this<Shared> {
  private:
   struct OfOwner {
     std::deque<UniqueFd> waiting;
-    size_t busy = 0;  // threads that close one of its
+    size_t busy = 0;  // threads that close one of its descriptors descriptors
   };
   struct Job {
     Owner owner = 0;
@@ -122,7 +123,7 @@ class DescriptorCloser::Shared : public std::enable_shared_from_this<Shared> {
     return !owner.waiting.empty() && owner.busy < options_.owner_threads;
   }
 
-  // Owners take turns.
+  // Returns the owner whose turn is next.
   Owners::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const auto serves = [this](const auto& entry) { return MayServe(entry.second); };
     const auto after = owners_.upper_bound(last_);
@@ -208,7 +209,7 @@ class DescriptorCloser::Shared : public std::enable_shared_from_this<Shared> {
   mutable Mutex mu_;
   CondVar work_;
   Owners owners_ ABSL_GUARDED_BY(mu_);
-  Owner last_ ABSL_GUARDED_BY(mu_) = 0;  // whose turn was last
+  Owner last_ ABSL_GUARDED_BY(mu_) = 0;  // the owner that had the last turn
   size_t waiting_ ABSL_GUARDED_BY(mu_) = 0, busy_ ABSL_GUARDED_BY(mu_) = 0;
   size_t threads_ ABSL_GUARDED_BY(mu_) = 0, idle_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -11,10 +11,11 @@ constexpr int kMost = 1 << 20;  // descriptors: as many as a process usually may
 struct Slot {
   uint64_t id;
   DescriptorCloser::Owner owner;
-  int epoll;  // and one; 0: none
+  int epoll;  // its epoll plus one; 0: none
 };
 
-// By descriptor. Zeros before anything runs, as it has no constructor: close(2) is called early.
+// By descriptor. It has no constructor, so it is zero before any code runs: close(2) is called
+// early.
 std::array<Slot, kMost> slots;
 std::atomic<uint64_t> last_id{0};
 

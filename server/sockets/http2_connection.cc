@@ -5,12 +5,12 @@
 namespace kvkeep {
 namespace {
 
-constexpr uint32_t kFreshHeaders = 64;  // a connection may send, however much calls hold
-constexpr uint32_t kFewHeaders = 8;     // in one read; who sends no more is cut off last
-constexpr uint32_t kFewResets = 16;     // who sent no more is read, whatever its owner's others do
+constexpr uint32_t kFreshHeaders = 64;  // that a connection may send, however much calls hold
+constexpr uint32_t kFewHeaders = 8;     // in one read; a client that sends no more is cut off last
+constexpr uint32_t kFewResets = 16;     // a client that sent no more is read, whatever others do
 constexpr std::chrono::milliseconds kLongestMemoryHold{100};
 
-// Calls hold so much: connections are held; held ones are read again; all that send are cut off.
+// Returns the memory of calls above which connections are held; below it they are read again.
 uint64_t Brake(const Http2Limits& limits) { return limits.call_memory_bytes / 3; }
 uint64_t Release(const Http2Limits& limits) { return Brake(limits) / 4 * 3; }
 uint64_t CutAll(const Http2Limits& limits) { return limits.call_memory_bytes / 2 * 3; }

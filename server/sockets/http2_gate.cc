@@ -12,12 +12,13 @@ namespace kvkeep {
 namespace {
 
 constexpr int kMostDescriptors = 1 << 20;  // as guarded_sockets.cc: higher ones are not served
-constexpr size_t kMostOwners = 4096;       // whose resets are counted apart
-constexpr size_t kMostNotices = 16;        // that nobody has taken
+constexpr size_t kMostOwners = 4096;       // with a budget of resets of their own
+constexpr size_t kMostNotices = 16;        // not taken yet
 constexpr std::chrono::milliseconds kResumeTick{5};
 constexpr std::chrono::seconds kNoticeEvery{10};
 
-// By descriptor. Nulls before anything runs, as it has no constructor: close(2) is called early.
+// By descriptor. It has no constructor, so it is null before any code runs: close(2) is called
+// early.
 std::array<std::atomic<Http2Connection*>, kMostDescriptors> connections;
 
 MonotonicTime Now() { return RealClock()->Now(); }
@@ -43,7 +44,7 @@ void Http2Gate::SetLimits(const Http2Limits& limits) {
 std::shared_ptr<ResetBudget> Http2Gate::ResetsOf(const std::string& owner) {
   const auto found = resets_.find(owner);
   if (found != resets_.end()) return found->second;
-  // A budget is kept while it is not full: who connects anew does not get a new one.
+  // A budget is kept while it is not full, so that a new connection does not bring a new one.
   if (resets_.size() >= kMostOwners) {
     const MonotonicTime now = Now();
     absl::erase_if(resets_, [now](const auto& entry) {
@@ -132,7 +133,7 @@ void Http2Gate::CutOff(Http2Connection* connection, Http2Fault fault) {
         .peer = connection->peer(),
         .reason = Http2FaultName(fault),
         .frames = connection->frames()});
-  // By TLS the descriptor may be closed by now, and its number another's.
+  // With TLS the descriptor may be closed by now, and its number reused.
   if (Find(connection->fd()) == connection) shutdown(connection->fd(), SHUT_RDWR);
 }
 

@@ -50,7 +50,7 @@ ListeningSocket::~ListeningSocket() {
 }
 
 absl::Status ListeningSocket::Renew() {
-  if (file_->InPlace()) return absl::OkStatus();  // else it would find itself there
+  if (file_->InPlace()) return absl::OkStatus();  // otherwise it would find its own socket in use
   KVKEEP_ASSIGN_OR_RETURN(const UniqueFd fd, ListenOnUnixSocket(options_, type_));
   if (dup3(fd.get(), fd_.get(), O_CLOEXEC) < 0) {
     return absl::UnavailableError(

@@ -11,7 +11,7 @@
 namespace kvkeep {
 namespace {
 
-// SCM_MAX_FD, and room for what else may come.
+// Room for SCM_MAX_FD descriptors, and for other control messages.
 constexpr size_t kControlBytes = CMSG_SPACE(253 * sizeof(int)) + 256;
 
 void CloseAllIn(msghdr* message, DescriptorCloser::Owner owner) {
@@ -37,7 +37,7 @@ ssize_t ReceiveBytes(int socket, msghdr* message, int flags, DescriptorCloser::O
   msghdr own = *message;
   own.msg_control = control.data();
   own.msg_controllen = control.size();
-  // The system call: recvmsg may be ours, and call this (guarded_calls.cc).
+  // The system call itself: recvmsg may be ours, which calls this (guarded_calls.cc).
   const ssize_t received = syscall(SYS_recvmsg, socket, &own, flags | MSG_CMSG_CLOEXEC);
   if (received < 0) return received;
   CloseAllIn(&own, owner);

@@ -54,7 +54,8 @@ std::string PercentEncoded(absl::string_view text) {
   return out;
 }
 
-// A string of a header field, as it is (RFC 7541, section 5.2): its length has a prefix of 7 bits.
+// Returns a literal string of a header field (RFC 7541, section 5.2); its length has a prefix of 7
+// bits.
 std::string HeaderString(absl::string_view text) {
   constexpr size_t kPrefix = 127;
   std::string out(1, static_cast<char>(std::min(text.size(), kPrefix)));
@@ -66,13 +67,13 @@ std::string HeaderString(absl::string_view text) {
   return absl::StrCat(out, text);
 }
 
-// A header field without indexing, its name spelled out (RFC 7541, section 6.2.2).
+// Returns a header field without indexing, with its name (RFC 7541, section 6.2.2).
 std::string Field(absl::string_view name, absl::string_view value) {
   return absl::StrCat(absl::string_view("\0", 1), HeaderString(name), HeaderString(value));
 }
 
 void Send(int fd, absl::string_view bytes) {
-  // A peer that leaves no room in a new socket's buffer does not read: the rest is dropped.
+  // A peer that leaves no room in a new socket's buffer does not read, so the rest is dropped.
   (void)!send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -81,7 +82,7 @@ void Send(int fd, absl::string_view bytes) {
 std::string RefusalOf(uint32_t stream, const absl::Status& reason) {
   const std::string message = PercentEncoded(
       absl::string_view(reason.message().data(), reason.message().size()));
-  // HPACK's static table has ":status 200" whole, and the name of content-type.
+  // HPACK's static table has ":status 200" with its value, and the name of content-type.
   const std::string block =
       absl::StrCat("\x88", "\x0f\x10", HeaderString("application/grpc"),
                    Field("grpc-status", absl::StrCat(static_cast<int>(reason.code()))),
@@ -131,7 +132,7 @@ bool Refusals::GoOn(Refused* refused) {
   if (got < 0) return errno == EAGAIN || errno == EINTR;
   if (got == 0) return false;
   refused->read_bytes += static_cast<size_t>(got);
-  if (refused->call.has_value()) return true;  // answered: it is read until it closes
+  if (refused->call.has_value()) return true;  // answered; it is read until it closes
   refused->reader.Read(std::as_bytes(room.first(static_cast<size_t>(got))),
                        [refused](const FrameHead& head) {
     if (head.type == FrameType::kSettings && !head.is_ack() && !refused->acknowledged) {

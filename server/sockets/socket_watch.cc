@@ -46,7 +46,7 @@ void SocketWatch::NoteInPlace(const SocketFile* file) {
 }
 
 void SocketWatch::NoteGone(const SocketFile* file) {
-  MutexLock lock(&mu_);  // so that it is not forgotten, and gone, meanwhile; Renew does not wait
+  MutexLock lock(&mu_);  // keeps ForgetAll from returning meanwhile; Renew does not wait
   Watched* const one = Find(file);
   if (one == nullptr) return;
   one->lost = true;
@@ -62,7 +62,7 @@ void SocketWatch::NoteRenewed(const SocketFile* file, const absl::Status& status
   one->renewing = false;
   one->lost = !status.ok();
   const std::string why(status.message());
-  if (!status.ok() && one->told == why) return;  // what stays the same is told once
+  if (!status.ok() && one->told == why) return;  // the same failure is reported once
   one->told = why;
   news_.push_back({file->path(), status});
 }

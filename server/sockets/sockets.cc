@@ -27,8 +27,8 @@ absl::Status Failed(const std::string& path, const char* what, int error, const 
       absl::StrCat(path, ": ", what, ": ", std::strerror(error), "; ", advice));
 }
 
-// A killed daemon holds its lock until the kernel has taken its memory apart, which takes a while
-// for a large arena. Its name is gone by then: /proc shows no command line any more.
+// A killed daemon holds its lock until the kernel has freed its memory, which takes a while for a
+// large arena. Meanwhile /proc shows no command line any more.
 constexpr std::chrono::seconds kDyingHolderWait{60};
 constexpr std::chrono::seconds kLockWait{1};
 
@@ -36,11 +36,11 @@ bool HolderIsDying(int lock_fd) {
   char pid[32] = {};
   if (pread(lock_fd, pid, sizeof(pid) - 1, 0) <= 0) return false;
   std::ifstream command_line(absl::StrCat("/proc/", std::strtol(pid, nullptr, 10), "/cmdline"));
-  // Unreadable: it just went, or is in another PID namespace, where we cannot tell.
+  // Unreadable: the process just ended, or is in another PID namespace, which hides it.
   return command_line.is_open() && command_line.peek() == std::ifstream::traits_type::eof();
 }
 
-// Whether some process accepts connections there. An error: cannot tell.
+// Returns whether some process accepts connections there. An error: it cannot be determined.
 absl::StatusOr<bool> SomebodyListens(const std::string& path) {
   const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return Failed(path, "cannot make a socket", errno, "raise the descriptor limit");
@@ -48,7 +48,7 @@ absl::StatusOr<bool> SomebodyListens(const std::string& path) {
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.data(), path.size());
   if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return true;
-  // Its queue is full, but somebody has one; or it is of another type: a local path's.
+  // A listener exists: its queue is full, or it is of another type, as the local path's is.
   if (errno == EAGAIN || errno == EPROTOTYPE) return true;
   if (errno == ECONNREFUSED || errno == ENOENT) return false;
   return Failed(path, "cannot tell whether the socket is in use", errno,
@@ -72,7 +72,7 @@ absl::Status MakeDirectory(const std::string& dir, mode_t mode) {
 
 absl::Status PrepareStateDirectory(const std::string& dir) {
   KVKEEP_RETURN_IF_ERROR(MakeDirectory(dir, kPrivateDirectoryMode));
-  // May be a symbolic link, as systemd's state directories are.
+  // The directory may be a symbolic link, as systemd's state directories are.
   const UniqueFd fd(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) {
     return Failed(dir, "cannot open the state directory", errno, "make it accessible");
@@ -98,7 +98,7 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& dir) {
       return absl::UnavailableError(absl::StrCat(
           dir, ": in use by another daemon; stop it, or give this one its own state directory"));
     }
-    // For a killed daemon to be gone: nobody tells us when it is.
+    // Waits for a killed daemon to be gone, which nothing reports.
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   const std::string pid = absl::StrCat(getpid(), "\n");

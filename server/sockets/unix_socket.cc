@@ -103,7 +103,7 @@ absl::StatusOr<UniqueFd> WatchPeer(int connected_socket) {
   int pidfd = -1;  // close-on-exec by itself, as is the other one
   socklen_t length = sizeof(pidfd);
   if (getsockopt(connected_socket, SOL_SOCKET, kSoPeerPidfd, &pidfd, &length) != 0) {
-    // A kernel of today answers for those that have ended, too; from 6.5 on they were an error.
+    // Current kernels answer for ended processes, too; from 6.5 on it was an error at first.
     if (errno == ESRCH || errno == EINVAL) return HasEnded();
     if (errno != ENOPROTOOPT) return UniqueFd();
     const absl::StatusOr<PeerCredentials> peer = PeerOf(connected_socket);

@@ -18,7 +18,7 @@ namespace {
 // Time until the next attempt to open a device. A device in use or not mounted waits kPause; others
 // wait longer with each failed attempt, since each may read all of the index.
 constexpr std::chrono::seconds kPause{2}, kLongestPause{60};
-constexpr std::chrono::seconds kLook{1};  // at a device that is here
+constexpr std::chrono::seconds kLook{1};  // between looks at a device that is here
 
 template <typename Condition>
 void AwaitUntil(CondVar& changed, Mutex* mu, MonotonicTime deadline, Condition condition)
@@ -145,7 +145,7 @@ void DevicePlace::JoinStore(Store* store, size_t number) {
   const uint64_t chunks = store->snapshot().devices[number].chunks;
   MutexLock lock(&mu_);
   step_ = Step::kHere;
-  failures_ = 0;  // a join may fail as well, time after time
+  failures_ = 0;  // only here, as joins may fail again and again, too
   changed_.NotifyAll();
   if (!logs_) return;
   log_->Info("a device has joined", {{"path", options_.dir},
@@ -166,7 +166,7 @@ bool DevicePlace::AwaitFailure(Store* store, size_t number) {
   return false;
 }
 
-// A device whose directory was emptied works until its files are closed.
+// Checks the device's files: a device whose directory was emptied works until they are closed.
 void DevicePlace::LookAtFiles() {
   const bool gone = FileAt(SuperblockPath()) != superblock_;
   MutexLock lock(&mu_);
@@ -250,7 +250,7 @@ void DevicePlace::NoteError(NvmeDevice::OpenError error) {
   error_ = std::move(error);
   ++failures_;
   const bool drains = absl::IsCancelled(error_->status);
-  if (logs_ && !said && !stopping_ && !drains) LogError();  // what stays the same is said once
+  if (logs_ && !said && !stopping_ && !drains) LogError();  // the same error is logged once
   step_ = Step::kFailed;
   changed_.NotifyAll();
 }

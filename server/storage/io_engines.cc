@@ -52,7 +52,7 @@ void IoEngines::Share(std::shared_ptr<SharedBuffers> shared, Executor* executor)
   pinner_ = executor;
 }
 
-// What cannot be pinned here each engine tries by itself, and says why it cannot.
+// Pins the next segment. If that fails, each engine tries by itself, and reports its own error.
 bool IoEngines::PinNext(Arena& arena) {
   if (pinning_ != nullptr) {
     if (!pinning_->done) return false;

@@ -21,7 +21,7 @@ absl::Status Failed(const std::string& path, const char* what, int error) {
 }
 
 absl::Status Write(const std::string& path, const std::string& text) {
-  unlink(path.c_str());  // of an Add that was cut short
+  unlink(path.c_str());  // a leftover of an interrupted Add
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.valid()) return Failed(path, "make", errno);
   for (size_t at = 0; at < text.size();) {

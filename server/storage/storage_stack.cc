@@ -19,7 +19,7 @@
 namespace kvkeep {
 namespace {
 
-// Unless configured: each checksums 11 GB/s, and a GPU brings 55.
+// Default limit: each thread checksums 11 GB/s, and a GPU brings 55.
 constexpr int kMostCopyThreads = 8;
 // The least memory that a daemon takes beside its arena: buffers of gRPC and RocksDB, tables,
 // threads.
@@ -27,15 +27,16 @@ constexpr uint64_t kBesideArenaBytes = 256 * kMiB;
 // Work may hop between threads while AwaitQuiet looks at them one after the other (device -> index
 // -> sync is the longest way), so one quiet look proves nothing.
 constexpr int kQuietLooks = 4;
-// For locks of devices, which prove that G2's memory may be kept; and for joins. A start serves
-// within half a second, whatever the devices do.
+// How long a start waits for locks of devices, which prove that G2's memory may be kept, and for
+// joins. A start serves within half a second, whatever the devices do.
 constexpr std::chrono::milliseconds kPatience{200};
 constexpr std::chrono::minutes kRequiredPatience{10};
-// For memory that clients of an earlier daemon still map: they unmap it five seconds after its end.
+// How long a start waits for memory that clients of an earlier daemon still map: they unmap it five
+// seconds after its end.
 constexpr std::chrono::seconds kMemoryPatience{15};
 constexpr std::chrono::milliseconds kMemoryLook{50};
 constexpr std::chrono::seconds kMemoryPeriod{1};    // while it serves
-constexpr std::chrono::seconds kBeyondPatience{2};  // what is on its way there is no loss
+constexpr std::chrono::seconds kBeyondPatience{2};  // for G4; unfinished writes are no loss
 constexpr std::chrono::seconds kStopPatience{5};    // for a device that is just being opened
 
 int CopyThreads(int configured) {
@@ -44,10 +45,12 @@ int CopyThreads(int configured) {
   return std::clamp(cores, 1, kMostCopyThreads);
 }
 
-// One takes about 1 GB/s by TLS; the line of a large machine has more.
+// Returns how many threads ask a bucket. One takes about 1 GB/s by TLS; the line of a large machine
+// has more.
 uint32_t G4Threads() { return std::clamp(std::thread::hardware_concurrency() / 8, 1u, 4u); }
 
-// Nothing is served yet, so a start may have all cores. More threads than so take no memory faster.
+// Returns the threads of a start: it may use all cores, as nothing is served yet. More threads do
+// not take memory faster.
 int StartThreads() {
   constexpr int kMost = 32;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMost);
@@ -85,7 +88,7 @@ absl::StatusOr<std::unique_ptr<StorageStack>> StorageStack::Open(const StorageOp
   std::unique_ptr<StorageStack> storage(new StorageStack(log, state));
   const absl::Status opened = storage->OpenAll(options);
   if (opened.ok()) return storage;
-  // A thread that hangs with a drive cannot be ended, only the process.
+  // A thread that hangs with a drive cannot be ended; only the process can.
   if (!storage->StopPlaces(RealClock()->Now() + kStopPatience)) storage.release();
   return opened;
 }
@@ -160,8 +163,8 @@ absl::Status StorageStack::OpenG4(const StorageOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("g4: ", std::string(opened.status().message())));
   }
   g4_ = *std::move(opened);
-  // Objects in G4 are not asked for before the epoch is known; the wait for a place that hangs is
-  // short.
+  // Objects in G4 are not asked for before the epoch is known; a G4 that hangs delays the start
+  // only briefly.
   constexpr std::chrono::seconds kEpochWithin{2};
   g4_->AwaitEpoch(kEpochWithin);
   KVKEEP_ASSIGN_OR_RETURN(removal_log_, FileRemovalLog::Open(options.state_dir + "/g4-removals"));
@@ -222,7 +225,7 @@ absl::Status StorageStack::OpenArena(const StorageOptions& options) {
     log_->Warn("G2 waits for memory", {{"why", std::string(made.status().message())}});
   }
   while (absl::IsUnavailable(made.status()) && RealClock()->Now() < give_up) {
-    std::this_thread::sleep_for(kMemoryLook);  // for other processes: nobody tells of it
+    std::this_thread::sleep_for(kMemoryLook);  // for other processes, whose end nothing reports
     state_->start.memory_bytes = 0;
     made = CreateArena(arena, prefault_.get());
   }
@@ -459,7 +462,7 @@ bool StorageStack::AwaitQuiet(std::chrono::nanoseconds timeout) {
     const bool before = NothingHeld();
     PassThroughPools();
     quiet_looks = before && NothingHeld() ? quiet_looks + 1 : 0;
-    // For I/O and callbacks to end.
+    // Waits for I/O and callbacks to end.
     if (quiet_looks == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return true;

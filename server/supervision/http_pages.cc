@@ -30,7 +30,7 @@ using std::chrono::steady_clock;
 constexpr uint64_t kFirstConnection = 1'000;  // keys below are those of listening sockets
 constexpr int kMostAcceptedAtOnce = 64;
 constexpr auto kLingerTime = std::chrono::seconds(1);      // after the answer, for the client's end
-constexpr auto kPause = std::chrono::milliseconds(100);    // no descriptor is to be had
+constexpr auto kPause = std::chrono::milliseconds(100);    // while no descriptor is free
 constexpr auto kPeerTimeout = std::chrono::seconds(20);    // of TCP, beyond any time here
 
 const char* Reason(int status) {
@@ -63,7 +63,7 @@ DescriptorCloser::Owner PassedBy(int connection) {
 
 struct HttpConnection {
   ExpendableFd fd;
-  DescriptorCloser::Owner passed = 0;  // of what comes by it; 0: nothing does
+  DescriptorCloser::Owner passed = 0;  // charged with descriptors that come by it; 0: none come
   bool trusted = false;  // by the Unix socket
   bool head_only = false;
   Phase phase = Phase::kReading;
@@ -144,7 +144,7 @@ class EpollPages final : public HttpPages {
   void OnEvent(uint64_t key, uint32_t events) {
     if (key < kFirstConnection) return Accept(key);
     const auto found = connections_.find(key);
-    if (found == connections_.end()) return;  // dropped for one that came just now
+    if (found == connections_.end()) return;  // dropped for a newer connection
     HttpConnection& connection = found->second;
     switch (connection.phase) {
       case Phase::kReading:
@@ -153,7 +153,7 @@ class EpollPages final : public HttpPages {
         return Write(key, connection);
       case Phase::kLingering:
         return Linger(key, connection);
-      case Phase::kMaking:  // nothing is asked for but the end
+      case Phase::kMaking:  // only a hang-up is of interest
         if ((events & (EPOLLHUP | EPOLLERR)) != 0) Drop(key);
     }
   }
@@ -186,7 +186,7 @@ class EpollPages final : public HttpPages {
     }
   }
 
-  // Without a pause a socket with a waiting connection would wake this thread again at once.
+  // Pauses accepting: otherwise a waiting connection would wake this thread again at once.
   void Pause(size_t socket) {
     if (!paused_until_.has_value()) paused_until_ = steady_clock::now() + kPause;
     loop_->Change(listener(socket), socket + 1, 0);
@@ -199,15 +199,15 @@ class EpollPages final : public HttpPages {
     for (size_t i = 0; i < listeners(); ++i) loop_->Change(listener(i), i + 1, EPOLLIN);
   }
 
-  // The loop forgets it first: it may be open for a while yet (descriptor_closer.h).
+  // The loop forgets the connection first, as it may stay open for a while (descriptor_closer.h).
   void Drop(uint64_t key) {
     const auto found = connections_.find(key);
     loop_->Forget(found->second.fd.get());
     connections_.erase(found);
   }
 
-  // Answered connections go first, then ones without a complete request: an honest client asks at
-  // once.
+  // Drops answered connections first, then those without a complete request, as an honest client
+  // sends it at once.
   void DropOldest() {
     for (const Phase phase : {Phase::kLingering, Phase::kReading, Phase::kWriting}) {
       for (const auto& [key, connection] : connections_) {

@@ -16,7 +16,7 @@ void LoopWatch::ForgetAll() {
 }
 
 void LoopWatch::Poll() {
-  MutexLock lock(&mu_);  // so that no loop is forgotten, and gone, meanwhile; Post does not wait
+  MutexLock lock(&mu_);  // keeps ForgetAll from returning meanwhile; Post does not wait
   for (const Loop& loop : loops_) {
     {
       MutexLock probe_lock(&loop.probe->mu);

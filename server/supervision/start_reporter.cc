@@ -10,7 +10,7 @@
 namespace kvkeep {
 namespace {
 
-// Says how far a start is; another text each time that it got on.
+// Returns a text of the start's progress, which differs whenever there was some.
 std::string Describe(const StartProgress& progress) {
   std::string told = progress.step.load();
   const char* before = ": ";
@@ -55,7 +55,7 @@ void StartReporter::Run() {
 
 void StartReporter::Report() {
   std::string told = Describe(*progress_);
-  if (told == last_told_) return;  // it does not get on
+  if (told == last_told_) return;  // no progress
   last_told_ = std::move(told);
   manager_->TakesLonger(last_told_, kMoreTime);
 }

@@ -40,7 +40,7 @@ void Ticker::WaitFor(std::chrono::nanoseconds time, bool or_woken) {
 bool Ticker::AwaitNext(bool at_rest) {
   MutexLock lock(&mu_);
   if (at_rest) WaitFor(periods_.rest, true);
-  // A wake does not tick at once: ongoing work would make it tick all the time.
+  // A wake does not tick at once: ongoing work would then tick all the time.
   if (!at_rest || woken_) WaitFor(periods_.work, false);
   woken_ = false;
   return !stopping_;
