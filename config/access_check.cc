@@ -106,7 +106,7 @@ void CheckCallers(const Config& config, Conflicts& conflicts) {
     if (access.socket_grant == GrantChoice::kWrite && !tenant.local_path->empty()) {
       const std::string key = tenant.prefix + "socket_grant", local = tenant.prefix + "local";
       AddConflict(conflicts, {key, local},
-                  absl::StrCat(key, ": write: who comes by ", local,
+                  absl::StrCat(key, ": write: a client by ", local,
                                " maps the tenant's G2 and reads it; set ", local, ": \"\""));
     }
   }
@@ -118,13 +118,13 @@ void CheckCallers(const Config& config, Conflicts& conflicts) {
   if (somebody || config.tls.cert_file.empty() || listen.tcp_address.empty()) return;
   if (!config.tls.client_ca_file.empty()) {
     AddConflict(conflicts, {"tls.client_ca_file", "listen.certificate_names"},
-                "tls.client_ca_file: no certificate is anybody's yet; set "
+                "tls.client_ca_file: no certificate belongs to a tenant yet; set "
                 "listen.certificate_names (any: each that it signed), or a tenant's");
   } else if (!IsLoopbackAddress(listen.tcp_address)) {
-    AddConflict(conflicts, {"tls.cert_file", "listen.token_file", "listen.certificate_names"},
-                "tls.cert_file: TLS alone lets everybody in; say who is who with "
-                "listen.token_file, or tls.client_ca_file and "
-                "listen.certificate_names, or a tenant's");
+    AddConflict(
+        conflicts, {"tls.cert_file", "listen.token_file", "listen.certificate_names"},
+        "tls.cert_file: TLS alone admits every client; identify clients with listen.token_file, or "
+        "tls.client_ca_file and listen.certificate_names, or a tenant's");
   }
 }
 

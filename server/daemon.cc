@@ -121,7 +121,7 @@ HttpPages::Page HealthPage(const std::vector<LoopWatch::Lag>& loops) {
   for (const LoopWatch::Lag& loop : loops) {
     if (loop.lag < kStuck || loop.waits == LoopWatch::Waits::kForDisk) continue;
     if (std::exchange(page.status, 503) == 200) page.body.clear();
-    absl::StrAppend(&page.body, "thread ", loop.loop, " does not get on\n");
+    absl::StrAppend(&page.body, "thread ", loop.loop, " is stuck\n");
   }
   return page;
 }
@@ -290,9 +290,9 @@ void Daemon::Components::LookAtSockets() {
   state.counters.renewed_sockets = state.sockets.renewals();
   for (const SocketWatch::News& news : state.sockets.TakeNews()) {
     if (news.status.ok()) {
-      log.Warn("a socket is reached by its path again; its file had gone", {{"path", news.path}});
+      log.Warn("a socket was made anew at its path; its file was gone", {{"path", news.path}});
     } else {
-      log.Error("nobody new can reach a socket: its path leads elsewhere",
+      log.Error("no new client can reach a socket: its path leads elsewhere",
                 {{"path", news.path},
                  {"why", std::string(news.status.message())},
                  {"to_do", "clear the path or bring its directory back; it is tried again"}});
@@ -309,7 +309,7 @@ void Daemon::Components::SignOfLife() {
   for (const LoopWatch::Lag& loop : state.loops.lags()) {
     if (loop.waits == LoopWatch::Waits::kForDisk || loop.lag < *manager.watchdog() / 2) continue;
     if (!std::exchange(told_of_stuck_loop, true)) {
-      log.Error("a thread does not get on: the service manager is told no longer",
+      log.Error("a thread is stuck: the service manager gets no more signs of life",
                 {{"thread", loop.loop}});
     }
     return;

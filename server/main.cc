@@ -80,8 +80,8 @@ void AddConfigFlags(CLI::App* app, ConfigSources* sources) {
   }
   app->footer(
       "Every key of the config is a flag, too: --g2.capacity 64GiB; and a variable of the\n"
-      "environment: KVKEEP_G2_CAPACITY=64GiB. Flags stand above variables, and those above the\n"
-      "file. All keys: --print-config-reference.");
+      "environment: KVKEEP_G2_CAPACITY=64GiB. Flags override variables, and variables override\n"
+      "the file. All keys: --print-config-reference.");
 }
 
 }  // namespace

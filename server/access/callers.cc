@@ -46,7 +46,7 @@ absl::StatusOr<std::optional<absl::string_view>> TokenOf(const Callers::Context&
 }
 
 absl::Status UnknownPeer() {
-  return absl::UnauthenticatedError("it is not known who is connected");
+  return absl::UnauthenticatedError("the peer of this connection is not known");
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ absl::StatusOr<Caller> Credentials::Identify(const Presented& presented) const {
   if (open_) return Caller{.tenant = TenantId(0), .grants = {}, .who = "anybody"};
   return absl::UnauthenticatedError(
       certificate ? "no tenant has any of the certificate's names; show a token, or another"
-                  : "say who you are: a token, or a certificate with a DNS or URI name");
+                  : "identify yourself by a token, or by a certificate with a DNS or URI name");
 }
 
 std::vector<Credentials::News> Credentials::Reload() {

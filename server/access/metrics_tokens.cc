@@ -19,7 +19,7 @@ bool MetricsTokens::Knows(absl::string_view token) {
     if (news.status.ok()) {
       log_->Info("tokens of metrics read again", {{"file", news.file}});
     } else {
-      log_->Error("changed tokens of metrics cannot be used; the ones before stay in use",
+      log_->Error("changed tokens of metrics cannot be used; the previous ones stay in use",
                   {{"reason", std::string(news.status.message())}});
     }
   }

@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<TcpAccess>> TcpAccess::Open(const Options& option
                           LoadCredentials(options.tenants));
   const bool loopback = IsLoopbackAddress(options.address);
   if (!tls && !loopback) {
-    log->Warn("TCP without TLS: whoever reaches the port may read, change and delete everything",
+    log->Warn("TCP without TLS: anyone who reaches the port may read, change and delete everything",
               {{"address", options.address}, {"because", "listen.tcp_insecure_plaintext"}});
   }
   std::shared_ptr<ClientCertificates> certificates;
@@ -91,7 +91,7 @@ void TcpAccess::Tell(const std::string& file, const absl::Status& status) {
   (status.ok() ? counters.credential_reloads : counters.credential_reload_failures)
       .fetch_add(1, std::memory_order_relaxed);
   if (status.ok()) return log_->Info("credentials read again", {{"file", file}});
-  log_->Error("changed credentials cannot be used; the ones before stay in use",
+  log_->Error("changed credentials cannot be used; the previous ones stay in use",
               {{"reason", std::string(status.message())}});
 }
 

@@ -34,7 +34,7 @@ absl::Status GpuStrikes::Check(GpuTenant tenant) const {
   const auto found = known_.find(tenant);
   if (found == known_.end() || found->second.strikes < most_) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("this tenant uses no GPU until the daemon starts again: its memory or copies "
+      absl::StrCat("this tenant may use no GPU until the daemon starts again: its memory or copies "
                    "broke the context of one ",
                    found->second.strikes, " times"));
 }

@@ -89,7 +89,7 @@ absl::StatusOr<ConfigKeeper::Changes> ConfigKeeper::TryReload() {
 void ConfigKeeper::Note(const absl::StatusOr<Changes>& reloaded) {
   if (!reloaded.ok()) {
     state_->config.NoteRefused();
-    log_->Error("config not reloaded; the one of before stays",
+    log_->Error("config not reloaded; the previous one stays in use",
                 {{"reason", std::string(reloaded.status().message())}});
     return;
   }

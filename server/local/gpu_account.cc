@@ -19,7 +19,7 @@ absl::Status Take(
   have->fetch_sub(more);
   return absl::ResourceExhaustedError(
       absl::StrCat(what, ": sessions of this tenant have ", before, ", ", more,
-                   " more are wanted, its part of what all may have is ", most,
+                   " more are wanted, its part of the limit of all tenants is ", most,
                    " (as its part of g2.capacity)"));
 }
 
@@ -35,8 +35,8 @@ absl::Status GpuRights::Check(const GpuUuid& gpu, bool ipc_handle) const {
   }
   if (ipc_handle && !ipc_handles) {
     return absl::PermissionDeniedError(
-        "handles of CUDA IPC are taken from the default tenant only, as they are not bound to who "
-        "passes them: pass a descriptor (cuMemCreate, cuMemExportToShareableHandle)");
+        "handles of CUDA IPC are accepted from the default tenant only, as they are not bound to "
+        "their sender: pass a descriptor (cuMemCreate, cuMemExportToShareableHandle)");
   }
   return absl::OkStatus();
 }

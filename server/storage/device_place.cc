@@ -95,8 +95,8 @@ void DevicePlace::Attempt() {
   if (opened.device == nullptr) return Fail(std::move(opened.error));
   if (const uint64_t damages = opened.device->index().stats().log_damages; damages > 0) {
     log_->Warn(
-        "the log of a device's index is damaged: what was logged behind is lost, durable "
-        "chunks too; each chunk is looked at before it is trusted",
+        "the log of a device's index is damaged: what was logged after the damage is lost, durable "
+        "chunks too; each chunk is checked before it is trusted",
         {{"path", options.dir}, {"damaged_places", absl::StrCat(damages)}});
   }
   if (absl::Status noted = home_.note(options.dir); !noted.ok()) {

@@ -140,12 +140,12 @@ absl::Status StorageStack::OpenKeys(const StorageOptions& options) {
   if (absl::IsInvalidArgument(keys.status())) return about(keys.status());
   if (!keys.ok()) return keys.status();
   keys_ = *std::move(keys);
-  log_->Info("what is written to G3 is encrypted",
+  log_->Info("chunks written to G3 are encrypted",
              {{"key_ring", ring},
               {"keys", absl::StrCat(keys_->size())},
               {"new_keys", absl::StrCat(keys_->size() - before)}});
   if (!options.previous_master_key_files.empty()) {
-    log_->Info("all keys are wrapped by the master key: those of before are of no use here",
+    log_->Info("all keys are wrapped by the master key: previous master keys are not needed here",
                {{"were_needed", previous->empty() ? "no" : "yes"},
                 {"to_do", "take them out of encryption.previous_master_key_files"}});
   }
@@ -179,7 +179,7 @@ void StorageStack::TellOfG4(const ObjectStoreHealth& health) const {
   const char* const message = health.readable() ? "G4 takes no writes"
                               : health.state == ObjectStoreHealth::State::kAway
                                   ? "G4 is away: its chunks are misses"
-                                  : "G4 refuses what it is asked";
+                                  : "G4 refuses requests";
   log_->Warn(message, {{"where", g4_->where()},
                        {"code", health.error.code},
                        {"why", health.error.message},
@@ -189,7 +189,7 @@ void StorageStack::TellOfG4(const ObjectStoreHealth& health) const {
 
 void StorageStack::TellOfG4Keys(const absl::Status& renewal) const {
   if (renewal.ok()) return log_->Info("G4's keys are renewed again", {{"where", g4_->where()}});
-  log_->Warn("G4's keys could not be renewed: those of before are used",
+  log_->Warn("G4's keys could not be renewed: the previous ones are used",
              {{"where", g4_->where()}, {"why", std::string(renewal.message())}});
 }
 

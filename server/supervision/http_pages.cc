@@ -265,7 +265,7 @@ class EpollPages final : public HttpPages {
     }
     if (!maker->second.guarded) return Reply(key, connection, maker->second.make(false));
     if (waiting_ >= kMostWaiting) {
-      return Reply(key, connection, {.status = 503, .body = "too many ask for this page\n"});
+      return Reply(key, connection, {.status = 503, .body = "too many requests for this page\n"});
     }
     ++waiting_;
     connection.phase = Phase::kMaking;
@@ -282,7 +282,7 @@ class EpollPages final : public HttpPages {
     if (trusted || options_.knows_token == nullptr) return make(trusted);
     if (token.has_value() && options_.knows_token(*token)) return make(true);
     Count(&HttpCounters::unauthorised);
-    return {.status = 401, .body = "a token that is known is needed for this page\n"};
+    return {.status = 401, .body = "this page needs a known token\n"};
   }
 
   void OnMade(uint64_t key, const Page& page) {

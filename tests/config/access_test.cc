@@ -49,7 +49,7 @@ TEST_CASE("TLS that says of nobody who they are is refused beyond loopback, with
                           "TLS alone lets everybody in"));
   CHECK(absl::StrContains(
       ErrorsOf(absl::StrCat("listen: {tcp: 127.0.0.1:9000}", tls, ", client_ca_file: /a}")),
-      "no certificate is anybody's yet"));
+      "no certificate belongs to a tenant yet"));
   CHECK(ErrorsOf(absl::StrCat("listen: {tcp: 0.0.0.0:9000, certificate_names: [any]}", tls,
                               ", client_ca_file: /a}")) == "");
 }
@@ -70,7 +70,7 @@ TEST_CASE("what is of no use alone is refused with what is missing") {
       {"listen: {tcp: 127.0.0.1:9, tcp_insecure_plaintext: true, token_file: /t}\n"
        "tls: {cert_file: /c, key_file: /k}",
        "listen.tcp_insecure_plaintext: says that there is no TLS"},
-      {"listen: {socket_grant: write}", "listen.socket_grant: write: who comes by listen.local"},
+      {"listen: {socket_grant: write}", "listen.socket_grant: write: a client by listen.local"},
   };
   for (const auto& wrong : cases) {
     INFO(wrong.text);

@@ -252,7 +252,8 @@ TEST_CASE("a token that is taken back is refused from the next call on, its succ
   const SecurityOptions security{.ca_file = secured.ca.cert_file(), .token_file = file};
   Engine engine = secured.Connect(security);
   CHECK(engine.Put(chunk).status == client::PutStatus::kStored);
-  CHECK(absl::StrContains(secured.WhyNot({.ca_file = secured.ca.cert_file()}), "say who you are"));
+  CHECK(
+      absl::StrContains(secured.WhyNot({.ca_file = secured.ca.cert_file()}), "identify yourself"));
 
   const std::string next = "token-of-tenant-a-000002";
   WriteSecret(secured.site.path("tokens-a"), HashLine(next));

@@ -74,7 +74,7 @@ TEST_CASE("a wrong bucket or wrong keys are told of, once, with what to do, and 
     CHECK(g4.error_message() == "so it is");
     CHECK_THAT(g4.what_to_do(), Catch::Contains(wrong.to_do));
     CHECK(g4.retry_in_ms() > 1'000);
-    CHECK(site.AwaitLog("G4 refuses what it is asked"));
+    CHECK(site.AwaitLog("G4 refuses requests"));
     const std::string metrics = HttpGet(port, "/metrics");
     CHECK_THAT(metrics, Catch::Contains("\nkvkeep_g4_state{state=\"misconfigured\"} 1\n"));
     CHECK_THAT(metrics, Catch::Contains("\nkvkeep_g4_state{state=\"well\"} 0\n"));
@@ -85,7 +85,7 @@ TEST_CASE("a wrong bucket or wrong keys are told of, once, with what to do, and 
     CHECK(engine.Hits(chunks) == chunks.size());
     CHECK(site.Stop().exit_status == 0);
     const std::string log = site.Log();
-    CHECK(Occurrences(log, "G4 refuses what it is asked") == 1);
+    CHECK(Occurrences(log, "G4 refuses requests") == 1);
     CHECK_THAT(log, Catch::Contains("code=" + wrong.code));
     CHECK_THAT(log, Catch::Contains(wrong.to_do));
   }

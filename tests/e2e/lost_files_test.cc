@@ -64,7 +64,7 @@ TEST_CASE("sockets that are removed under a daemon are there again, each with it
   for (size_t i = 0; i < sockets.size(); ++i) {
     INFO(sockets[i]);
     CHECK(Eventually([&] { return ModeOf(sockets[i]) == modes[i]; }, kPatience));
-    CHECK(site.AwaitLog(absl::StrCat("its file had gone\" path=", sockets[i])));
+    CHECK(site.AwaitLog(absl::StrCat("its file was gone\" path=", sockets[i])));
   }
   Engine engine(site);
   CHECK(engine.client().path().path == client::Path::kLocal);

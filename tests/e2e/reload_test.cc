@@ -129,7 +129,7 @@ TEST_CASE("a config that is wrong, or needs a restart, changes nothing of what r
   const std::string good = ReadFile(site.config_file());
   WriteFile(site.config_file(), good + "log: {level: loud}\n");
   site.Signal(SIGHUP);
-  REQUIRE(site.AwaitLog("config not reloaded; the one of before stays"));
+  REQUIRE(site.AwaitLog("config not reloaded; the previous one stays in use"));
   CHECK(site.AwaitLog("log.level: 'loud' is not one of"));
   CHECK(metric("kvkeep_config_last_reload_successful 0"));
   CHECK(Value(site, "log.level") == "info");

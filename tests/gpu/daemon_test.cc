@@ -520,7 +520,7 @@ TEST_CASE("a tenant that breaks the context again and again loses the GPU path, 
   }
   const absl::Status refused = first.TryRegister(rig.Of(0, generation), fd.get()).status();
   CHECK(absl::IsUnavailable(refused));
-  CHECK(absl::StrContains(refused.message(), "this tenant uses no GPU until the daemon starts"));
+  CHECK(absl::StrContains(refused.message(), "this tenant may use no GPU until the daemon starts"));
   CHECK(absl::StrContains(rig.site.Status().gpu(), "refused to 1 tenants"));
   CHECK(first.Put(900, MakePayload(900, 1, 5000)) == "stored");
   const uint32_t number = standard.Register(rig.Of(0, 1), theirs.get());

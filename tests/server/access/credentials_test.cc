@@ -113,7 +113,7 @@ TEST_CASE("a token makes the caller its tenant; one that nobody knows is nobody'
     INFO(bad);
     CHECK(Refused(world.Identify(Token(bad)), "the token is not known"));
   }
-  CHECK(Refused(world.Identify({}), "say who you are"));
+  CHECK(Refused(world.Identify({}), "identify yourself"));
 }
 
 TEST_CASE("with both the token decides, and may not be another tenant's than the certificate") {
@@ -139,7 +139,7 @@ TEST_CASE("any certificate is the default tenant's only where the config says so
   CHECK(any->Identify({.dns_names = {"x"}, .uri_names = {}, .token = {}})->tenant == TenantId(0));
   CHECK(any->Identify({.dns_names = {"b.example"}, .uri_names = {}, .token = {}})->tenant ==
         TenantId(1));
-  CHECK(Refused(any->Identify({}), "say who you are"));
+  CHECK(Refused(any->Identify({}), "identify yourself"));
   // With no credentials anywhere everybody is.
   const auto none =
       *Credentials::Load({{}, {.tenant = "b", .certificate_names = {}, .token_file = ""}});

@@ -150,9 +150,10 @@ TEST_CASE("sessions of a tenant have no more registrations than their tenant, ot
   open(greedy);
   const absl::Status bytes = ask(2 * kMiB + 1);
   CHECK(absl::IsResourceExhausted(bytes));
-  CHECK(absl::StrContains(bytes.message(),
-                          "bytes of registered GPU memory: sessions of this tenant have 2097152, "
-                          "2097153 more are wanted, its part of what all may have is 4194304"));
+  CHECK(absl::StrContains(
+      bytes.message(),
+      "bytes of registered GPU memory: sessions of this tenant have 2097152, 2097153 more are "
+      "wanted, its part of the limit of all tenants is 4194304"));
   CHECK(ask(1).ok());
   CHECK(ask(1).ok());
   const absl::Status number = ask(1);
