@@ -1,8 +1,8 @@
-// AdminClient: the operator's client, on the daemon's admin socket, or over TCP with a
-// certificate that the daemon takes for it. Blocking; thread-safe.
+// AdminClient: the operator's client, on the daemon's admin socket, or over TCP with a certificate
+// that the daemon accepts for admin calls. Blocking; thread-safe.
 //
-// No session and no background work: each call connects when it has to and ends by its deadline.
-// UNAVAILABLE: nobody listens on the socket. Replies are the generated messages: for tools.
+// It has no session and no background work: each call connects if needed and ends by its deadline.
+// UNAVAILABLE: nobody listens on the socket. Replies are the generated messages, for tools.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -22,8 +22,8 @@ class AdminClient {
   AdminClient(const std::string& endpoint, Deadline deadline, const SecurityOptions& security = {});
 
   absl::StatusOr<v1::StatusResponse> Status();
-  // Forgets the chunks of one namespace; null: of all. `g4`: also all that the fleet has in G4;
-  // only without a namespace.
+  // Forgets the chunks of one namespace; null: of all. `g4`: also forgets all chunks that the fleet
+  // has in G4; only without a namespace.
   absl::StatusOr<v1::ClearResponse> Clear(const NamespaceDigest* ns, bool g4 = false);
   // Waits for dirty chunks at most `timeout` (zero: as the daemon is configured), which replaces
   // the usual deadline when it is longer. `g4`: waits as long for writes to G4, too.
@@ -42,7 +42,7 @@ class AdminClient {
                                                                       const Request&, Response*),
                                 const Request& request, Deadline deadline);
   std::unique_ptr<grpc::ClientContext> NewContext(Deadline deadline) const;
-  // As absl::Status, with what TLS has to do with it.
+  // Returns the absl::Status, with an explanation if TLS is the cause.
   absl::Status ErrorOf(const grpc::Status& status) const;
 
   const std::string endpoint_;

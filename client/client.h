@@ -10,22 +10,22 @@
 //
 // Guarantees:
 // * Never wrong bytes: a chunk is kHit only when its bytes arrived whole and matched the daemon's
-//   checksums. Everything else is a miss under some name.
+//   checksums. Every other status is a kind of miss.
 // * Never a hang: every call ends by its deadline. While the daemon is known to be away, calls
 //   fail at once with UNAVAILABLE; treat that as a miss.
-// * No call has too many keys: one with more than the daemon takes in a request
-//   (limits.keys_per_call) is made as several requests, from the head on, one after the other. It
-//   has one answer, one lease and one deadline all the same.
+// * No call has too many keys: a call with more keys than the daemon takes in a request
+//   (limits.keys_per_call) becomes several requests, from the head on, one after the other. It
+//   still has one answer, one lease and one deadline.
 // * After the daemon comes back the client finds it (backoff from 50 ms to 2 s), opens a new
 //   session and declares its namespaces anew. Leases of the old session are dead: a get under
 //   one is FAILED_PRECONDITION, never bytes of something else.
 //
-// Two paths lead to the daemon. The local path (kLocal) is shared memory; it is there on the
-// daemon's host if the daemon lets us. By it a get needs no copy (Acquire) and a put one, from
-// staging or registered memory (else two); lookups, leases and the rest are small messages. The
-// other path is gRPC. PathChoice::kAuto tries the local path first and starts gRPC only when that
-// is absent or refused; from then on each call takes the local path while it is connected.
-// Client::path says which and why. GPU memory: GpuPath (gpu_path.h).
+// Two paths lead to the daemon. The local path (kLocal) is shared memory; it exists on the daemon's
+// host if the daemon allows it. On it a get needs no copy (Acquire), and a put needs one, from
+// staging or registered memory (otherwise two); lookups, leases and the rest are small messages.
+// The other path is gRPC. PathChoice::kAuto tries the local path first and starts gRPC only when
+// that is absent or refused; from then on each call takes the local path while it is connected.
+// Client::path says which path, and why. GPU memory: GpuPath (gpu_path.h).
 //
 // Threads: all methods of Client are thread-safe; one thread at a time uses a Lease. A callback
 // runs exactly once: on a thread of the client or of gRPC; on the local path also on a thread of
@@ -38,8 +38,9 @@
 //
 // Errors of calls, as absl::Status: UNAVAILABLE (away, recovering, draining), DEADLINE_EXCEEDED,
 // RESOURCE_EXHAUSTED (the message names the limit), UNAUTHENTICATED (over TCP: the daemon does not
-// know us), PERMISSION_DENIED (it does, and we may not), FAILED_PRECONDITION (dead lease),
-// INVALID_ARGUMENT (names the field), CANCELLED (the client is being destroyed), INTERNAL.
+// know the client), PERMISSION_DENIED (it knows the client, which may not do this),
+// FAILED_PRECONDITION (dead lease), INVALID_ARGUMENT (names the field), CANCELLED (the client is
+// being destroyed), INTERNAL.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -64,7 +65,7 @@ class Namespace {
   Namespace() = default;
   bool valid() const { return state_ != nullptr; }
   const NamespaceSpec& spec() const;
-  // As the daemon computed it; zero while it has not been reached yet.
+  // Returns the digest that the daemon computed; zero while it has not been reached yet.
   NamespaceDigest digest() const;
 
  private:
@@ -91,7 +92,7 @@ class Client {
   // too: the namespace is declared when the daemon is back. The same spec gives the same namespace.
   absl::StatusOr<Namespace> OpenNamespace(const NamespaceSpec& spec, Deadline deadline = {});
 
-  // Whether a session is open. Only a hint: the next call may still find the daemon away.
+  // Returns whether a session is open. Only a hint: the next call may still find the daemon away.
   bool connected() const;
   // Waits until a session is open; false when `timeout` passed first.
   bool WaitConnected(Deadline timeout) const;
@@ -102,7 +103,7 @@ class Client {
   void Lookup(const Namespace& ns, Keys keys, const LookupOptions& options,
               Callback<LookupResult> done);
   void Get(const Namespace& ns, Keys keys, GetOptions options, Callback<GetResult> done);
-  // Leases chunks and lays them open in the daemon's memory. Local path only, else
+  // Leases chunks and makes them readable in the daemon's memory. Local path only, else
   // FAILED_PRECONDITION. See shared_memory.h.
   void Acquire(const Namespace& ns, Keys keys, const AcquireOptions& options,
                Callback<Acquired> done);
@@ -110,15 +111,15 @@ class Client {
   // Over gRPC one call is one stream.
   void Put(const Namespace& ns, std::vector<PutChunk> chunks, const PutOptions& options,
            Callback<PutResult> done);
-  // "Still hot in HBM": makes the chunks recently used. Answers how many were there.
+  // "Still hot in HBM": makes the chunks recently used. Returns how many were there.
   void Touch(const Namespace& ns, Keys keys, Parts parts, Deadline deadline,
              Callback<uint64_t> done);
   void Prefetch(const Namespace& ns, Keys keys, Parts parts, Deadline deadline,
                 Callback<PrefetchResult> done);
-  // Answers how many chunks are gone.
+  // Returns how many chunks were deleted.
   void Delete(const Namespace& ns, Keys keys, Parts parts, Deadline deadline,
               Callback<uint64_t> done);
-  // As ~Lease, but tells when the daemon has the lease back.
+  // Like ~Lease, but reports when the daemon has the lease back.
   void Release(Lease lease, DoneCallback done);
   void GetServerInfo(Deadline deadline, Callback<ServerInfo> done);
 
@@ -136,12 +137,13 @@ class Client {
   absl::Status Release(Lease lease);
   absl::StatusOr<ServerInfo> GetServerInfo();
 
-  // Memory from which the daemon takes puts, without a copy by this process. Local path only, else
-  // FAILED_PRECONDITION. RESOURCE_EXHAUSTED: no room now, or over the daemon's limit.
+  // Returns memory that the daemon reads puts from, without a copy by this process. Local path
+  // only, else FAILED_PRECONDITION. RESOURCE_EXHAUSTED: no room now, or over the daemon's limit.
   absl::StatusOr<StagingBuffer> AllocateStaging(uint64_t bytes);
   // `fd` is a memfd or a file of shared memory, mapped from its beginning at `mapping`, which stays
   // mapped while the registration lives. The descriptor stays the caller's. This succeeds while the
-  // daemon is away too: it is registered when that is back; puts of it are copied until then.
+  // daemon is away, too: the memory is registered when the daemon is back, and puts from it are
+  // copied until then.
   absl::StatusOr<RegisteredMemory> RegisterMemory(int fd, std::span<const std::byte> mapping,
                                                   const RegisterOptions& options = {});
 

@@ -7,18 +7,19 @@
 //   gpu.Put(ns, {{.key = key, .runs = runs}});
 //   gpu.Get(ns, {{.key = key, .runs = other_runs}});
 //
-// Two ways. With registered memory the daemon copies, and this process does nothing. With a pinned
-// arena (client/gpu/pinned_arena.h) this process copies by itself, from chunks that it has
+// There are two ways. With registered memory the daemon copies, and this process does nothing. With
+// a pinned arena (client/gpu/pinned_arena.h) this process copies by itself, from chunks that it has
 // acquired.
 //
 // Order. Synchronise the stream that wrote a put's source, or last used a get's target, before the
-// call. Leave those bytes alone until the call has ended; if it ended with DEADLINE_EXCEEDED or
-// UNAVAILABLE, until no region that it named is GpuRegion::in_use; a put's bytes in `reused`
-// regions only until its deadline. A get that is no kHit may have left anything in its runs.
+// call. Leave those bytes alone until the call has ended. If it ended with DEADLINE_EXCEEDED or
+// UNAVAILABLE, leave them alone until GpuRegion::in_use is false for every region that it named;
+// bytes of a put in `reused` regions only until its deadline. A get that is no kHit may leave
+// anything in its runs.
 //
-// Local path only, elsewhere FAILED_PRECONDITION. Every refusal says why, and the ways without a
-// GPU path serve the same chunks. UNIMPLEMENTED and FAILED_PRECONDITION: it will not be had with
-// this daemon. Borrows the client, which must outlive it; cheap to make. Thread-safe.
+// Local path only, elsewhere FAILED_PRECONDITION. Every refusal says why, and the calls without a
+// GPU path serve the same chunks. UNIMPLEMENTED and FAILED_PRECONDITION: this daemon will never
+// have a GPU path. Borrows the client, which must outlive it; cheap to make. Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -36,7 +37,7 @@ namespace kvkeep::client {
 
 // Memory of this process on one of its GPUs, in one allocation.
 struct GpuRange {
-  uint64_t address = 0;  // as the driver has it
+  uint64_t address = 0;  // the driver's
   uint64_t bytes = 0;
   std::string library = "libcuda.so.1";  // the driver: a name that the loader looks up, or a path
   bool reused = false;                   // as GpuMemory's
@@ -51,10 +52,9 @@ class GpuPath {
   absl::StatusOr<PinnedArena> PinArena(const PinArenaOptions& options);
 
   // REQUIRES: a context is current on this thread, as for all that works with that memory. If the
-  // driver does not give the memory away, or the daemon does not take it, the error has their
-  // words.
+  // driver does not export the memory, or the daemon refuses it, the error has their message.
   absl::StatusOr<GpuRegion> Register(const GpuRange& range, Deadline deadline = {});
-  // The same for a caller that has exported the memory from the driver itself.
+  // Registers memory that the caller has exported from the driver itself.
   absl::StatusOr<GpuRegion> Register(GpuMemory memory, Deadline deadline = {});
 
   // PutOptions::checksum is INVALID_ARGUMENT: the bytes do not come here. A chunk whose bytes did

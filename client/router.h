@@ -1,7 +1,7 @@
 // Router: the transports of one client, and which of them a call takes. Internal.
 //
-// The local transport is made first, if there can be one; the gRPC transport only when the local
-// path turned out absent or refused. Both live as long as the router. Thread-safe.
+// The local transport is made first, if there can be one; the gRPC transport is made only when the
+// local path is absent or refused. Both live as long as the router. Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -30,18 +30,18 @@ struct NamespaceState {
 
 class Router {
  public:
-  // Valid options.
+  // REQUIRES: options.Validate() is OK.
   explicit Router(ClientOptions options);
   ~Router();
 
-  // The transport for a call that begins now. Never null: when no transport is connected, this is
-  // one whose calls fail with the reason.
+  // Returns the transport for a call that begins now. Never null: if no transport is connected, its
+  // calls fail with the reason.
   Transport* Pick();
-  // The same for a call that gRPC does not have. While the daemon is away, or comes back, this is
-  // the local transport, whose calls are UNAVAILABLE. On the gRPC transport these calls fail, with
-  // the message that they take the local path.
+  // Like Pick, for a call that gRPC does not have. While the daemon is away, or comes back, returns
+  // the local transport, whose calls are UNAVAILABLE. On the gRPC transport these calls fail with a
+  // message that they need the local path.
   Transport* PickForLocal();
-  // The transport of a path, for calls under a lease that it granted.
+  // Returns the transport of a path, for calls under a lease that it granted.
   Transport* Of(Path path);
   PathInfo path();
 
@@ -61,7 +61,7 @@ class Router {
 
   absl::StatusOr<std::shared_ptr<NamespaceState>> OpenNamespace(const NamespaceSpec& spec,
                                                                 Deadline deadline);
-  // The namespace as `transport` knows it, opened there first if need be.
+  // Returns the namespace as `transport` knows it, opened there first if needed.
   absl::StatusOr<std::shared_ptr<NamespaceBinding>> Bind(const std::shared_ptr<NamespaceState>& ns,
                                                          Transport* transport);
 

@@ -1,5 +1,5 @@
-// Watch: which chunks enter and leave the daemon's tiers in one namespace. For programs that keep a
-// picture of them: a router, an operator's tool.
+// Watch: reports which chunks of one namespace enter and leave the daemon's tiers. For programs
+// that track the tiers' contents: a router, an operator's tool.
 //
 //   auto watch = Watch::Open({.client = {.endpoint = "unix:///run/kvkeep/kvkeep.sock"},
 //                             .ns = {.model = "m", .tokens_per_chunk = 256}}).value();
@@ -11,18 +11,17 @@
 //   }
 //
 // Guarantees:
-// * A caller that applies the events in their order has, once the snapshot has ended, what a lookup
-//   would find. No event is left out or told twice: a stream whose numbers are not in order is
-//   given up.
-// * When all is told anew, `begins` says so and why: the daemon is another one, the connection was
-//   lost, the caller was too slow, or a device of G3 went away or came back.
-// * A daemon that went away is found again (backoff as Client's). Before anything else Next says
-//   once, by UNAVAILABLE, that it went.
-// * The daemon waits for no caller. This side keeps one message, besides what gRPC buffers.
+// * A caller that applies the events in order knows, once the snapshot has ended, what a lookup
+//   would find. No event is left out or repeated: a stream whose numbers are out of order is given
+//   up.
+// * When a new snapshot begins, `begins` says so and why: the daemon was restarted, the connection
+//   was lost, the caller was too slow, or a device of G3 went away or came back.
+// * After the daemon went away, the watch reconnects (with Client's backoff). Before anything else
+//   Next reports once, by UNAVAILABLE, that it went away.
+// * The daemon waits for no caller. The client keeps one message, besides what gRPC buffers.
 //
-// A Watch always uses gRPC, with a session of its own: the local path has no such call. If a daemon
-// on the same host hangs after its first message, and does not die, it looks like one that has
-// nothing to tell.
+// A Watch always uses gRPC, with a session of its own: the local path has no such call. A daemon on
+// the same host that hangs after its first message, and does not die, looks like one without news.
 //
 // Threads: one in the background. Next by one thread at a time; the rest is thread-safe.
 #pragma once
@@ -61,7 +60,7 @@ struct WatchEvent {
 };
 
 enum class WatchBegin {
-  kNo,           // it goes on from what was told before
+  kNo,           // continues the events before
   kFirst,        // of this Watch
   kReconnected,  // to the same daemon
   kNewDaemon,    // it was restarted
@@ -70,8 +69,8 @@ enum class WatchBegin {
 absl::string_view WatchBeginName(WatchBegin begin);  // "first", "reconnected"
 
 struct WatchNews {
-  WatchBegin begins = WatchBegin::kNo;  // else: forget all, a snapshot begins, mixed with changes
-  bool snapshot_end = false;            // with these events the snapshot is whole
+  WatchBegin begins = WatchBegin::kNo;  // not kNo: forget all; a snapshot begins, with changes
+  bool snapshot_end = false;            // with these events the snapshot is complete
   uint64_t epoch = 0;                   // the daemon's incarnation
   uint64_t sequence = 0;                // of the first event, from 0 with each connection
   std::vector<WatchEvent> events;
@@ -80,9 +79,9 @@ struct WatchNews {
 class Watch {
  public:
   struct Stats {
-    uint64_t connects = 0;        // that came as far as a first message
-    uint64_t begins = 0;          // how often all was told anew
-    uint64_t events = 0;          // told by Next
+    uint64_t connects = 0;        // connections with a first message
+    uint64_t begins = 0;          // snapshots that began
+    uint64_t events = 0;          // returned by Next
     uint64_t broken_streams = 0;  // given up: the daemon broke the protocol
   };
 
@@ -92,13 +91,13 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Waits for what comes next. After any error but CANCELLED it may be called again.
-  // DEADLINE_EXCEEDED: nothing has changed within `timeout`. UNAVAILABLE: the daemon is away; this
-  // comes at once when it is new, else after `timeout`. CANCELLED: Cancel was called. Any other
-  // error is the daemon's answer, and it is asked again after a while: PERMISSION_DENIED,
+  // Waits for the next news. After any error but CANCELLED it may be called again.
+  // DEADLINE_EXCEEDED: nothing has changed within `timeout`. UNAVAILABLE: the daemon is away;
+  // returns at once the first time, then after `timeout`. CANCELLED: Cancel was called. Any other
+  // error is the daemon's answer; the watch asks again after a while: PERMISSION_DENIED,
   // UNAUTHENTICATED, INVALID_ARGUMENT (the namespace), RESOURCE_EXHAUSTED (sessions, watches).
   absl::StatusOr<WatchNews> Next(Deadline timeout);
-  // Ends a Next that waits, and each one from now on.
+  // Ends the Next that waits, and every later one.
   void Cancel();
   Stats GetStats() const;
 
@@ -106,18 +105,18 @@ class Watch {
   explicit Watch(WatchOptions options) : options_(std::move(options)) {}
 
   void Run();
-  // Connects and hands over what comes; returns, when that is over, why.
+  // Connects and hands over messages until the connection ends. Returns why it ended.
   absl::Status RunSession();
   absl::Status AwaitOpen(const SessionStream& session);
   absl::StatusOr<std::string> OpenNamespace(v1::KvCache::Stub* stub, const std::string& token,
                                             const std::string& authorization);
   absl::Status ReadAll(v1::KvCache::Stub* stub, const v1::WatchRequest& request,
                        const std::string& authorization);
-  // Makes it the call that Cancel ends; false: it is too late.
+  // Makes `context` the call that Cancel ends. Returns false if it is too late.
   bool Begin(grpc::ClientContext* context, const std::string& authorization);
   void End();
   WatchBegin WhyAnew(uint64_t epoch, bool first_message) const;
-  // Waits until the caller has taken what came before; false: it never will.
+  // Waits until the caller has taken the news before. Returns false if it never will.
   bool HandOver(WatchNews news);
   void GoneAway(const absl::Status& why);
 
@@ -129,8 +128,8 @@ class Watch {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   grpc::ClientContext* call_ ABSL_GUARDED_BY(mu_) = nullptr;  // under way
   std::optional<WatchNews> news_ ABSL_GUARDED_BY(mu_);        // not taken yet
-  bool watching_ ABSL_GUARDED_BY(mu_) = false;                // the daemon tells us
-  bool away_told_ ABSL_GUARDED_BY(mu_) = false;               // that it does not
+  bool watching_ ABSL_GUARDED_BY(mu_) = false;                // the daemon sends news
+  bool away_told_ ABSL_GUARDED_BY(mu_) = false;               // Next has said that it is away
   absl::Status away_ ABSL_GUARDED_BY(mu_) = absl::UnavailableError("not connected yet");
   absl::Status untold_ ABSL_GUARDED_BY(mu_);  // for Next to return
   Stats stats_ ABSL_GUARDED_BY(mu_);

@@ -1,7 +1,7 @@
 // Arguments of callers in C, checked and converted to the C++ client's types.
 //
-// Everything is INVALID_ARGUMENT with the field's name when it is wrong. The results refer to the
-// caller's memory, as the calls do. Stateless.
+// A wrong argument is INVALID_ARGUMENT with the field's name. The results refer to the caller's
+// memory, as the calls do. Stateless.
 #pragma once
 
 #include <absl/status/status.h>
@@ -34,10 +34,11 @@ struct ChunkSelection {
 };
 absl::StatusOr<ChunkSelection> SelectionOf(const kvkeep_keys& given);
 
-// Bits of `known` are set in `flags`, no others.
+// Checks that `flags` has no bits but those of `known`.
 absl::Status CheckFlags(uint32_t flags, uint32_t known);
 
-// The client, and a request in today's struct. `first`: the size that it was first published with.
+// Checks the client, and returns the request in today's struct. `first`: the size of its first
+// version.
 template <typename Request>
 absl::StatusOr<Request> RequestOf(const kvkeep_client* client, const Request* given,
                                   size_t first = sizeof(Request)) {
@@ -55,7 +56,7 @@ absl::Status CheckChunkList(const Request& request) {
   return absl::OkStatus();
 }
 
-// The chunks of a list that was checked, each by `convert`, which is told its place.
+// Returns the chunks of a list that was checked, each converted by `convert`, which gets its index.
 template <typename Chunk, typename Request, typename Convert>
 absl::StatusOr<std::vector<Chunk>> ChunksOf(const Request& request, Convert convert) {
   std::vector<Chunk> chunks;
@@ -67,7 +68,7 @@ absl::StatusOr<std::vector<Chunk>> ChunksOf(const Request& request, Convert conv
   return chunks;
 }
 
-// `runs` of one chunk; the caller's index of it is for messages.
+// Convert one chunk; the caller's index of it is for messages.
 absl::StatusOr<PutChunk> PutChunkOf(const kvkeep_put_chunk& given, size_t index);
 absl::StatusOr<GpuPutChunk> GpuPutChunkOf(const kvkeep_gpu_put_chunk& given, size_t index);
 absl::StatusOr<GpuGetChunk> GpuGetChunkOf(const kvkeep_gpu_get_chunk& given, size_t index);
@@ -76,7 +77,7 @@ absl::StatusOr<std::vector<std::span<std::byte>>> DestinationsOf(const kvkeep_ge
 // `flags`: of kvkeep_put_request, checked before.
 PutOptions PutOptionsOf(uint32_t flags, uint32_t deadline_ms);
 
-// Where metadata is to go, or null. Each room that has bytes has an address.
+// Checks the rooms for metadata, or null: each room that has bytes has an address.
 absl::Status CheckMetadataRooms(const kvkeep_buffer* rooms, uint64_t chunks);
 
 }  // namespace kvkeep::client

@@ -35,10 +35,10 @@ struct kvkeep_lease {
 
 namespace kvkeep::client {
 
-// A struct's size beyond this is no newer version but garbage.
+// A struct of more bytes is not a newer version but garbage.
 inline constexpr uint32_t kMaxStructBytes = 4096;
 
-// Copies what fits into `error`, which may be null; answers the code.
+// Copies what fits into `error`, which may be null. Returns the code.
 int Report(const absl::Status& status, absl::string_view note, kvkeep_error* error);
 inline int Report(const absl::Status& status, kvkeep_error* error) {
   return Report(status, "", error);
@@ -47,7 +47,8 @@ inline int Report(const absl::Status& status, kvkeep_error* error) {
 absl::Status IsNull(absl::string_view field);
 
 // The sizes of a versioned struct. A caller's struct, of a header of any age, is read into today's:
-// fields that an older header lacks are zero. `first`: bytes of its first version, the least taken.
+// fields that an older header lacks are zero. `first`: bytes of its first version, the least
+// accepted.
 struct StructSize {
   size_t first, ours;
 };
@@ -62,12 +63,12 @@ absl::StatusOr<T> CopyIn(absl::string_view name, const T* given, size_t first = 
   return copy;
 }
 
-// A reply as large as the caller knows it: fields that we do not know are zero, those that the
-// caller does not know are not written.
+// A reply of the caller's size: fields that this library does not know become zero, and fields that
+// the caller does not know are not written.
 template <typename T>
 class Reply {
  public:
-  // `first`: the size that it was first published with.
+  // `first`: the size of its first version.
   static absl::StatusOr<Reply> Of(absl::string_view name, T* given, size_t first = sizeof(T)) {
     if (given == nullptr) return IsNull(name);
     if (given->size < first || given->size > kMaxStructBytes) {
@@ -90,7 +91,7 @@ class Reply {
   uint32_t size_;
 };
 
-// Copies `text`, cut off at its room, with the zero at its end.
+// Copies `text`, cut off to fit `room`, with a zero at its end.
 void CopyText(absl::string_view text, char* to, size_t room);
 
 // Runs `body`, which returns a code. Turns an exception (mostly out of memory) into a code.
@@ -105,10 +106,10 @@ int Guarded(kvkeep_error* error, Body body) {
   }
 }
 
-// Told once how a call has ended; a call that is OK may still have something to say.
+// Called once with a call's end; a call that is OK may still have a note.
 using Finish = absl::AnyInvocable<void(const absl::Status& status, absl::string_view note) &&>;
 
-// The end of one call, awaited.
+// The end of one call, for a thread that waits for it.
 class Ending {
  public:
   void Tell(const absl::Status& status, absl::string_view note);
@@ -121,7 +122,8 @@ class Ending {
   kvkeep_error outcome_ ABSL_GUARDED_BY(mu_) = {};
 };
 
-// `start(Finish)` starts a call. Not OK: it did not, and Finish will not be used.
+// Starts a call by `start(Finish)` and waits for its end. If `start` is not OK, no call started,
+// and Finish is not used.
 template <typename Start>
 int Blocking(kvkeep_error* error, Start start) {
   return Guarded(error, [&] {

@@ -1,8 +1,8 @@
-// CompletionQueue: where asynchronous calls report, with an event fd that is readable while
-// completions wait. Implements kvkeep_queue (kvkeep.h).
+// CompletionQueue: takes the completions of asynchronous calls, with an event fd that is readable
+// while completions wait. Implements kvkeep_queue (kvkeep.h).
 //
-// A call reserves its place before it starts and fills it when it ends, so that no completion is
-// ever lost for want of room. Shared by the handle and the calls in flight. Thread-safe.
+// A call reserves its place before it starts and fills it when it ends, so that there is room for
+// every completion. Shared by the handle and the calls in flight. Thread-safe.
 #pragma once
 
 #include <absl/status/status.h>

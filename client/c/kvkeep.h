@@ -1,6 +1,6 @@
 // kvkeep.h: the C ABI of the kvkeep client, library libkvkeep-client.so. For C, Rust, Python's
-// ctypes and whatever else binds to C; C++ programs of this repository use client/client.h. Memory
-// of GPUs: kvkeep_gpu.h, kvkeep_kv.h, kvkeep_pin.h.
+// ctypes and other languages that bind to C; C++ programs of this repository use client/client.h.
+// GPU memory: kvkeep_gpu.h, kvkeep_kv.h, kvkeep_pin.h.
 //
 //   kvkeep_error error;
 //   kvkeep_client* client;
@@ -25,29 +25,28 @@
 //   if (got.status == KVKEEP_GET_HIT) use(back, got.bytes);
 //
 // Guarantees (more in client/client.h, which it wraps):
-// * Never wrong bytes: a HIT is the whole bytes of one put under that key, all else is a miss.
+// * Never wrong bytes: a HIT is the whole bytes of one put under that key; all else is a miss.
 // * Never a hang: every call ends by its deadline. While the daemon is known to be away, calls fail
-//   at once with UNAVAILABLE: take it for a miss. A daemon that comes back is found again.
+//   at once with UNAVAILABLE: treat it as a miss. The client reconnects when the daemon comes back.
 //
 // Results. A function that returns int and takes `error` returns a kvkeep_code; 0 is OK. `error`
-// may be NULL; else it gets the same code and a message. The message is whole text of UTF-8, cut
-// off at its room, with a zero at its end; "" says nothing. No state per thread; no exception
-// crosses the border.
+// may be NULL; else it gets the same code and a message: valid UTF-8, cut off to fit, with a zero
+// at its end, or "". There is no state per thread, and no exception crosses the border.
 //
-// Two forms. kvkeep_X blocks. kvkeep_X_async returns when its request is on its way: at once,
-// unless the daemon reads nothing and more than a socket holds (some 100 KiB of keys) waits for it;
-// then by the call's deadline. OK: exactly one completion comes out of `queue`, with the call's
-// code, its message and `user_data`. Not OK: the call was refused; nothing was started and
-// no completion comes. A request struct is copied before the function returns. The memory it points
-// to, and the reply, must stay where they are until the completion. The reply and the array of
-// outcomes are written before the completion can be seen. After a refusal neither is written. After
-// any other error the fields of a reply are zero, and outcomes say what became of each chunk.
+// Two forms. kvkeep_X blocks. kvkeep_X_async returns when its request is on its way: at once, or by
+// the call's deadline if the daemon reads nothing and more than a socket holds (some 100 KiB of
+// keys) waits for it. OK: exactly one completion comes out of `queue`, with the call's code, its
+// message and `user_data`. Not OK: the call was refused; nothing was started and no completion
+// comes. A request struct is copied before the function returns. The memory it points to, and the
+// reply, must stay in place until the completion. The reply and the array of outcomes are written
+// before the completion can be seen. After a refusal neither is written. After any other error the
+// fields of a reply are zero, and each chunk has its outcome.
 //
 // Memory. The caller owns each handle that it gets (by `out`, or in a reply) and ends it with the
 // one function named for that; these functions take NULL. Handles may be ended in any order.
-// Namespaces, leases, acquired chunks, staging and registered memory may outlive their client; they
-// are useless then, and memory that they show stays mapped. Two things must not be ended early: a
-// queue with calls in flight (kvkeep_queue_destroy refuses), and anything given to such a call.
+// Namespaces, leases, acquired chunks, staging and registered memory may outlive their client: they
+// are useless then, but the memory that they show stays mapped. Two things must not be ended early:
+// a queue with calls in flight (kvkeep_queue_destroy refuses), and anything given to such a call.
 //
 // Threads. Every function may be called on any thread, at the same time as others on the same
 // handle, with two exceptions: no function may run on a handle that is being ended, and one lease
@@ -55,9 +54,9 @@
 // opened.
 //
 // Versions. Structs that begin with `size` may grow at the end: set it to sizeof, and set the
-// fields that you do not use to zero. A library newer than your header reads the fields that you
-// know. An older one refuses fields that it does not know, unless they are zero. All else is fixed
-// for this KVKEEP_ABI_VERSION, enum values too.
+// fields that you do not use to zero. A newer library reads the fields of your header. An older one
+// refuses fields that it does not know, unless they are zero. All else is fixed for this
+// KVKEEP_ABI_VERSION, enum values too.
 #pragma once
 
 #include <stdint.h>
@@ -94,8 +93,8 @@ typedef enum kvkeep_code {
   KVKEEP_UNIMPLEMENTED = 12,
   KVKEEP_INTERNAL = 13,
   KVKEEP_UNAVAILABLE = 14,     // the daemon is away, recovering or draining
-  KVKEEP_DATA_LOSS = 15,       // the bytes turned out damaged: a miss
-  KVKEEP_UNAUTHENTICATED = 16  // over TCP: the daemon does not know us
+  KVKEEP_DATA_LOSS = 15,       // the bytes are damaged: a miss
+  KVKEEP_UNAUTHENTICATED = 16  // over TCP: the daemon does not know the client
 } kvkeep_code;
 
 const char* kvkeep_code_name(int code);  // "UNAVAILABLE"; never NULL
@@ -127,8 +126,8 @@ typedef struct kvkeep_const_buffer {
   uint64_t bytes;
 } kvkeep_const_buffer;
 
-// Which chunks a call is about: the keys in prefix order, head of the prompt first, times the parts
-// (none twice). Arrays "per chunk" are in the order keys x parts: chunk = key * parts + part.
+// The chunks of a call: the keys in prefix order, head of the prompt first, times the parts (none
+// twice). Arrays "per chunk" are in the order keys x parts: chunk = key * parts + part.
 typedef struct kvkeep_keys {
   const kvkeep_namespace* ns;
   const kvkeep_key* keys;
@@ -140,7 +139,7 @@ typedef struct kvkeep_keys {
 // ---------------------------------------------------------------- client
 
 typedef enum kvkeep_path {
-  KVKEEP_PATH_AUTO = 0,  // local where the daemon offers it, else gRPC
+  KVKEEP_PATH_AUTO = 0,  // local if the daemon offers it, else gRPC
   KVKEEP_PATH_GRPC = 1,
   KVKEEP_PATH_LOCAL = 2  // shared memory and a socket of small messages; same host only
 } kvkeep_path;
@@ -160,7 +159,7 @@ typedef struct kvkeep_client_options {
   const char* cert_file;    // PEM: our certificate, for mutual TLS
   const char* key_file;     // PEM: its key
   const char* server_name;  // in the daemon's certificate, instead of the endpoint's host
-  const char* token_file;   // holds the token that says who we are
+  const char* token_file;   // holds the client's token
 } kvkeep_client_options;
 
 // Waits for the first session at most the default deadline; a daemon that is away is no error.
@@ -171,9 +170,9 @@ int kvkeep_connect(const kvkeep_client_options* options, kvkeep_client** out, kv
 // of the caller any more.
 void kvkeep_client_destroy(kvkeep_client* client);
 
-// 1 or 0: whether a session is open. Only a hint: the next call may still find the daemon away.
+// Returns 1 if a session is open, else 0. A hint: the next call may find the daemon away.
 int kvkeep_connected(const kvkeep_client* client);
-// Waits until a session is open: 1; 0 when the time has passed first.
+// Waits until a session is open. Returns 1, or 0 if the time passed first.
 int kvkeep_wait_connected(const kvkeep_client* client, uint32_t timeout_ms);
 
 typedef struct kvkeep_path_info {
@@ -199,8 +198,7 @@ int kvkeep_stats(const kvkeep_client* client, kvkeep_client_stats* stats, kvkeep
 
 // ---------------------------------------------------------------- namespaces
 
-// The meaning and owner of the bytes under a key. All of it goes into the namespace's digest.
-// NULL texts are empty.
+// The meaning and owner of the bytes under a key: the fields of its digest. NULL texts are empty.
 typedef struct kvkeep_namespace_spec {
   uint32_t size;
   uint32_t tokens_per_chunk;  // required
@@ -213,7 +211,7 @@ typedef struct kvkeep_namespace_spec {
   uint32_t parts;           // 0: 1
   uint32_t reserved;
   // Added later: read only if `size` covers it. The name of another tenant that lets ours read
-  // ("default": the one without a name); puts and deletes there are PERMISSION_DENIED. NULL: ours.
+  // ("default": the default tenant); puts and deletes there are PERMISSION_DENIED. NULL: ours.
   const char* tenant;
 } kvkeep_namespace_spec;
 
@@ -223,7 +221,7 @@ typedef struct kvkeep_namespace_spec {
 int kvkeep_namespace_open(kvkeep_client* client, const kvkeep_namespace_spec* spec,
                           uint32_t deadline_ms, kvkeep_namespace** out, kvkeep_error* error);
 void kvkeep_namespace_close(kvkeep_namespace* ns);
-// As the daemon computed it; zero while it has not been reached yet.
+// Writes the digest that the daemon computed; zero while it has not been reached yet.
 void kvkeep_namespace_digest(const kvkeep_namespace* ns, uint8_t digest[16]);
 
 // ---------------------------------------------------------------- completions
@@ -252,26 +250,27 @@ typedef struct kvkeep_completion {
 #define KVKEEP_MAX_QUEUE_CAPACITY 65536u
 
 // A queue takes the completions of asynchronous calls, of one client or of several. `capacity`: the
-// most calls that are in flight or whose completion waits, 1 to KVKEEP_MAX_QUEUE_CAPACITY. A call
-// beyond it is refused with RESOURCE_EXHAUSTED.
+// most calls in flight and completions that wait, 1 to KVKEEP_MAX_QUEUE_CAPACITY. A call beyond it
+// is refused with RESOURCE_EXHAUSTED.
 int kvkeep_queue_create(uint32_t capacity, kvkeep_queue** out, kvkeep_error* error);
 // FAILED_PRECONDITION, and the queue stays, while calls are in flight: destroy their client first,
 // or wait for them. Completions that wait are dropped; their replies were written.
 int kvkeep_queue_destroy(kvkeep_queue* queue, kvkeep_error* error);
-// A descriptor for epoll and its like: readable while completions wait. Only kvkeep_queue_poll and
-// _wait may read it; it may be readable when they find nothing. The queue owns it: do not close it.
+// Returns a descriptor for epoll and the like: readable while completions wait. Only
+// kvkeep_queue_poll and _wait may read it; it may be readable when they find nothing. Do not close
+// it: the queue does.
 int kvkeep_queue_fd(const kvkeep_queue* queue);
-// Takes up to `max` completions, in the order in which calls ended; returns how many, at once.
+// Takes up to `max` completions, in the order in which calls ended. Returns how many, at once.
 uint32_t kvkeep_queue_poll(kvkeep_queue* queue, kvkeep_completion* out, uint32_t max);
-// The same, but waits until there is one; 0 when the time has passed.
+// Like poll, but waits until there is a completion. Returns 0 when the time has passed.
 uint32_t kvkeep_queue_wait(kvkeep_queue* queue, kvkeep_completion* out, uint32_t max,
                            uint32_t timeout_ms);
 
 // ---------------------------------------------------------------- lookup and leases
 
 typedef enum kvkeep_lease_mode {
-  KVKEEP_LEASE_NONE = 0,         // only tell
-  KVKEEP_LEASE_LEADING_RUN = 1,  // lease the leading keys whose parts are all there
+  KVKEEP_LEASE_NONE = 0,         // only report
+  KVKEEP_LEASE_LEADING_RUN = 1,  // lease the leading keys with all of their parts
   KVKEEP_LEASE_ALL_PRESENT = 2   // lease every chunk that is there
 } kvkeep_lease_mode;
 
@@ -284,32 +283,32 @@ typedef struct kvkeep_lookup_request {
   uint32_t deadline_ms;  // 0: the client's
   kvkeep_keys keys;
   uint32_t lease_mode;
-  uint32_t transient;       // 1: what is promoted for it is the first to be evicted
+  uint32_t transient;       // 1: chunks promoted for it are the first to be evicted
   uint8_t* presence;        // per chunk: KVKEEP_IN_ bits, 0 is a miss; NULL: not wanted
   uint64_t presence_bytes;  // its room, at least one byte a chunk
-  // Keys behind the leading ones are looked for beyond the node, for so long at most, and brought
-  // into DRAM; 0: nothing is asked; at most 10 s.
+  // How long, at most, to search beyond the node for keys after the leading ones, which are then
+  // brought into DRAM; 0: no search; at most 10 s.
   uint32_t remote_wait_us;
   // Time to recompute a missing key: a chunk that would arrive later is not brought. 0: not known;
-  // 60 s, the most: it cannot be computed, so that a single missing chunk is looked for as well.
+  // 60 s, the most: it cannot be computed, so even a single missing chunk is searched for.
   uint32_t recompute_us_per_key;
 } kvkeep_lookup_request;
 
 typedef struct kvkeep_lookup_reply {
   uint32_t size;
-  uint32_t leading_keys;  // keys from the head whose asked parts are all there
+  uint32_t leading_keys;  // keys from the head with all of the parts asked for
   // Keys whose chunks are leased. Less than leading_keys when the promise did not fit: get these,
   // release, look the rest up again.
   uint32_t leased_keys;
-  // Estimate: until the leading keys are all readable in DRAM; 0: they are.
+  // Estimated time until the leading keys are all readable in DRAM; 0: they are.
   uint32_t promotion_us;
   uint64_t leased_bytes;
   kvkeep_lease* lease;  // the caller's; NULL: nothing was leased
-  // With remote_wait_us: keys behind the leading ones that are on their way, and an estimate until
-  // they are in DRAM. Leased as the leading ones; a chunk that does not come is a miss.
+  // With remote_wait_us: keys after the leading ones that are on their way, and the estimated time
+  // until they are in DRAM. Leased like the leading ones; a chunk that does not come is a miss.
   uint32_t remote_keys;
   uint32_t remote_us;
-  uint32_t remote_asked;  // 1: there was a search; else none was worth it, or could be made
+  uint32_t remote_asked;  // 1: there was a search; 0: none was worth it, or possible
   uint32_t reserved;
 } kvkeep_lookup_reply;
 
@@ -319,16 +318,16 @@ int kvkeep_lookup_async(kvkeep_client* client, const kvkeep_lookup_request* requ
                         kvkeep_lookup_reply* reply, kvkeep_queue* queue, void* user_data,
                         kvkeep_error* error);
 
-// A lease is the promise that the chunks of a lookup's keys stay readable.
-// 1 or 0: whether it holds. 0: it is released, or its session is over.
+// A lease is the promise that the chunks of a lookup's keys stay readable. Returns 1 if the lease
+// holds; 0 if it is released, or its session is over.
 int kvkeep_lease_alive(const kvkeep_lease* lease);
 // Keeps the chunks of the first `keep_keys` keys and gives the others back, in the background. A
 // get under way misses the chunks that are given back.
 void kvkeep_lease_shrink(kvkeep_lease* lease, uint32_t keep_keys);
 // Gives all back in the background and ends the handle. Gets that use it must have completed.
 void kvkeep_lease_release(kvkeep_lease* lease);
-// The same, but tells when the daemon has the lease back. The handle is ended whatever the code is,
-// unless the code is INVALID_ARGUMENT or the call was refused.
+// Like kvkeep_lease_release, but reports when the daemon has the lease back. Any code ends the
+// handle, except INVALID_ARGUMENT or a refusal of the call.
 int kvkeep_release(kvkeep_client* client, kvkeep_lease* lease, kvkeep_error* error);
 int kvkeep_release_async(kvkeep_client* client, kvkeep_lease* lease, kvkeep_queue* queue,
                          void* user_data, kvkeep_error* error);
@@ -340,8 +339,8 @@ typedef enum kvkeep_get_status {
   KVKEEP_GET_HIT = 1,         // the destination holds the whole bytes (or range) of one put
   KVKEEP_GET_MISS = 2,
   KVKEEP_GET_CORRUPT = 3,   // did not match its checksums: use none of it
-  KVKEEP_GET_BUSY = 4,      // there, but no room in DRAM to read it into now
-  KVKEEP_GET_TOO_SMALL = 5  // the destination cannot hold it; payload_bytes says what it takes
+  KVKEEP_GET_BUSY = 4,      // present, but there is no room in DRAM to read it into now
+  KVKEEP_GET_TOO_SMALL = 5  // the destination cannot hold it; payload_bytes says what it needs
 } kvkeep_get_status;
 
 typedef struct kvkeep_get_outcome {
@@ -351,9 +350,9 @@ typedef struct kvkeep_get_outcome {
   uint64_t bytes;          // delivered to the destination; 0 unless HIT
 } kvkeep_get_outcome;
 
-#define KVKEEP_GET_TRANSIENT 1u  // what is promoted for it is the first to be evicted
-#define KVKEEP_GET_NO_VERIFY 2u  // do not compare checksums once more on this side
-#define KVKEEP_GET_NO_REMOTE 4u  // what lies beyond the node (G4) is a miss at once
+#define KVKEEP_GET_TRANSIENT 1u  // chunks promoted for it are the first to be evicted
+#define KVKEEP_GET_NO_VERIFY 2u  // do not verify checksums in the client, too
+#define KVKEEP_GET_NO_REMOTE 4u  // chunks beyond the node (G4) are misses at once
 
 typedef struct kvkeep_get_request {
   uint32_t size;
@@ -370,16 +369,16 @@ typedef struct kvkeep_get_request {
   const kvkeep_buffer* metadata;  // or NULL: not wanted. A HIT whose metadata does not fit is
                                   // TOO_SMALL; KVKEEP_MAX_METADATA_BYTES always suffice
   uint64_t chunk_count;           // of these arrays: keys x parts
-  // Or NULL: one buffer a chunk. How many of `destinations` each chunk fills, one after the other;
-  // the bytes of a buffer whose data is NULL go nowhere.
+  // The number of `destinations` that each chunk fills, one after the other; NULL: one each. The
+  // bytes for a buffer whose data is NULL are skipped.
   const uint32_t* run_counts;
-  // Without a lease, chunks that the node does not have are looked for beyond it and got once they
-  // have come: for so long at most, and no longer than half of the deadline. 0: 1 s; at most 10 s.
+  // Without a lease, chunks that the node does not have are searched for beyond it, for at most
+  // this long and half of the deadline, and got once they have come. 0: 1 s; at most 10 s.
   uint32_t remote_wait_us;
   uint32_t reserved;
 } kvkeep_get_request;
 
-// Not OK: the call broke off; chunks whose outcome is not UNFINISHED are good all the same.
+// Not OK: the call broke off; chunks whose outcome is not UNFINISHED are still good.
 int kvkeep_get(kvkeep_client* client, const kvkeep_get_request* request, kvkeep_error* error);
 int kvkeep_get_async(kvkeep_client* client, const kvkeep_get_request* request, kvkeep_queue* queue,
                      void* user_data, kvkeep_error* error);
@@ -389,7 +388,7 @@ int kvkeep_get_async(kvkeep_client* client, const kvkeep_get_request* request, k
 typedef enum kvkeep_put_status {
   KVKEEP_PUT_UNFINISHED = 0,  // the call ended first; its code says why
   KVKEEP_PUT_STORED = 1,
-  KVKEEP_PUT_PRESENT = 2,  // was there already, or another writer won: as good as stored
+  KVKEEP_PUT_PRESENT = 2,  // was present already, or another writer won: as good as stored
   KVKEEP_PUT_REJECTED = 3  // not stored; the call's message says why, for the first such chunk
 } kvkeep_put_status;
 
@@ -408,7 +407,7 @@ typedef struct kvkeep_put_chunk {
 #define KVKEEP_PUT_DURABLE 1u    // answered after the chunks are on stable storage
 #define KVKEEP_PUT_TRANSIENT 2u  // first to be evicted
 #define KVKEEP_PUT_NO_G3 4u      // keep in DRAM only
-#define KVKEEP_PUT_CHECKSUM 8u   // send a checksum along, compared with what arrived
+#define KVKEEP_PUT_CHECKSUM 8u   // send a checksum, which the daemon checks
 
 typedef struct kvkeep_put_request {
   uint32_t size;
@@ -420,9 +419,9 @@ typedef struct kvkeep_put_request {
   uint32_t* outcomes;  // kvkeep_put_status of each chunk
 } kvkeep_put_request;
 
-// The payload is read until the completion, wherever it lies; runs in staging or registered memory
+// The payload is read until the completion, in any memory; runs in staging or registered memory
 // (below) reach the daemon without a copy by this process. OK says that every chunk has an outcome,
-// not that it is stored; with an OK the message may be why the first rejected one was.
+// not that it is stored; its message may say why the first rejected chunk was rejected.
 int kvkeep_put(kvkeep_client* client, const kvkeep_put_request* request, kvkeep_error* error);
 int kvkeep_put_async(kvkeep_client* client, const kvkeep_put_request* request, kvkeep_queue* queue,
                      void* user_data, kvkeep_error* error);
@@ -459,7 +458,7 @@ int kvkeep_prefetch(kvkeep_client* client, const kvkeep_keys_request* request,
 int kvkeep_prefetch_async(kvkeep_client* client, const kvkeep_keys_request* request,
                           kvkeep_prefetch_reply* reply, kvkeep_queue* queue, void* user_data,
                           kvkeep_error* error);
-// The reply says how many chunks are gone.
+// The reply says how many chunks were deleted.
 int kvkeep_delete(kvkeep_client* client, const kvkeep_keys_request* request,
                   kvkeep_count_reply* reply, kvkeep_error* error);
 int kvkeep_delete_async(kvkeep_client* client, const kvkeep_keys_request* request,
@@ -468,14 +467,14 @@ int kvkeep_delete_async(kvkeep_client* client, const kvkeep_keys_request* reques
 
 // ------------------------------ in place: the local path only, FAILED_PRECONDITION on the other
 
-// Chunks leased and laid open in the daemon's memory, to be read in place. As in any mapped memory,
-// a page with an uncorrectable error raises SIGBUS in the thread that reads it. It can happen here,
-// and in gets by the local path, which copy from there. The library handles no signal: a process
-// that cannot bear SIGBUS takes the gRPC path (KVKEEP_PATH_GRPC).
+// Leased chunks that are read in place, in the daemon's memory. As in any mapped memory, a page
+// with an uncorrectable error raises SIGBUS in the thread that reads it. This can happen here, and
+// in gets by the local path, which copy from there. The library handles no signal: a process that
+// must not get SIGBUS takes the gRPC path (KVKEEP_PATH_GRPC).
 typedef struct kvkeep_acquired kvkeep_acquired;
 
-#define KVKEEP_ACQUIRE_ALL_PRESENT 1u  // lease every chunk that is there, not only the leading run
-#define KVKEEP_ACQUIRE_TRANSIENT 2u    // what is promoted for it is the first to be evicted
+#define KVKEEP_ACQUIRE_ALL_PRESENT 1u  // lease every present chunk, not only the leading run
+#define KVKEEP_ACQUIRE_TRANSIENT 2u    // chunks promoted for it are the first to be evicted
 
 typedef struct kvkeep_acquire_request {
   uint32_t size;
@@ -512,20 +511,20 @@ typedef struct kvkeep_chunk_view {
   uint32_t reserved;
 } kvkeep_chunk_view;
 
-// The leased chunks, in the order keys x parts: `chunk_count` views, which live as long as the
-// handle. Readable as far as kvkeep_acquired_ready says.
+// Returns the leased chunks, in the order keys x parts: `chunk_count` views, which live as long as
+// the handle. They can be read as far as kvkeep_acquired_ready says.
 const kvkeep_chunk_view* kvkeep_acquired_chunks(const kvkeep_acquired* acquired);
-// How many pieces (1 MiB, the last one shorter) of chunk `index` can be read now, from the first.
-// No call to the daemon. All of them for a chunk that was in G2.
+// Returns how many pieces (1 MiB, the last one shorter) of chunk `index` can be read now, from the
+// first: all of them for a chunk that was in G2. Makes no call to the daemon.
 uint32_t kvkeep_acquired_ready(const kvkeep_acquired* acquired, uint32_t index);
-// Waits until that many pieces can be read; UINT32_MAX: all. DATA_LOSS: the chunk turned out
-// damaged or its device failed: a miss. FAILED_PRECONDITION: the lease is revoked.
+// Waits until that many pieces can be read; UINT32_MAX: all. DATA_LOSS: the chunk is damaged or its
+// device failed: a miss. FAILED_PRECONDITION: the lease is revoked.
 int kvkeep_acquired_wait(const kvkeep_acquired* acquired, uint32_t index, uint32_t pieces,
                          uint32_t timeout_ms, kvkeep_error* error);
-// 1 or 0: whether the bytes read up to now are good. 0 once the daemon has revoked the lease (this
-// process was stopped for long) or is gone. Ask after reading, before use.
+// Returns 1 if the bytes read so far are good; 0 once the daemon has revoked the lease (this
+// process was stopped for long) or is gone. Call it after reading, before use.
 int kvkeep_acquired_valid(const kvkeep_acquired* acquired);
-// 1 or 0: whether chunk `index` is all there and matches its checksums, as the daemon has verified.
+// Returns 1 if chunk `index` is complete and matches its checksums, else 0.
 int kvkeep_acquired_verify(const kvkeep_acquired* acquired, uint32_t index);
 
 typedef struct kvkeep_copy_request {
@@ -538,8 +537,8 @@ typedef struct kvkeep_copy_request {
 } kvkeep_copy_request;
 
 // Copies the payload from `offset` on into the buffers, one after the other, each piece as soon as
-// it is there; OUT_OF_RANGE when they take more than there is. OK: the bytes are good, no need to
-// ask kvkeep_acquired_valid; not OK: the buffers may hold anything.
+// it is there. OUT_OF_RANGE: they need more bytes than there are. OK: the bytes are good, without a
+// kvkeep_acquired_valid; not OK: the buffers may hold anything.
 int kvkeep_acquired_copy(const kvkeep_acquired* acquired, const kvkeep_copy_request* request,
                          kvkeep_error* error);
 
@@ -550,19 +549,20 @@ typedef struct kvkeep_staging kvkeep_staging;
 // when no put that names it is in flight.
 int kvkeep_staging_allocate(kvkeep_client* client, uint64_t bytes, kvkeep_buffer* memory,
                             kvkeep_staging** out, kvkeep_error* error);
-// 1: a put has ended without an answer, and may still be read. Do not change what it named (freeing
-// is always safe). A daemon of protocol 8 with our CLOCK_MONOTONIC: 0 from the put's deadline on.
+// Returns 1 if a put ended without an answer, and may still be read: do not change its bytes
+// (freeing is safe). With a daemon of protocol 8 on our CLOCK_MONOTONIC: 0 after the put's
+// deadline.
 int kvkeep_staging_in_use(const kvkeep_staging* staging);
 void kvkeep_staging_free(kvkeep_staging* staging);
 
 // The caller's memfd or shm file, mapped from its beginning while the registration lives: runs of
-// puts in `mapping` are read from the file itself. The descriptor stays the caller's. With the
-// daemon away it is registered later, puts are copied. End it with kvkeep_memory_unregister.
+// puts in `mapping` are read from the file itself. The descriptor stays the caller's. While the
+// daemon is away puts are copied, and it is registered later. End it with kvkeep_memory_unregister.
 typedef struct kvkeep_memory kvkeep_memory;
 int kvkeep_memory_register(kvkeep_client* client, int fd, const void* mapping, uint64_t bytes,
                            kvkeep_memory** out, kvkeep_error* error);
 // Registers memory that is written again once its put has ended and it is not in use, at the latest
-// at the put's deadline. A daemon that cannot keep to it (kvkeep_staging_in_use) is sent copies.
+// at the put's deadline. A daemon that cannot support it (kvkeep_staging_in_use) gets copies.
 int kvkeep_memory_register_reused(kvkeep_client* client, int fd, const void* mapping,
                                   uint64_t bytes, kvkeep_memory** out, kvkeep_error* error);
 int kvkeep_memory_in_use(const kvkeep_memory* memory);  // as kvkeep_staging_in_use

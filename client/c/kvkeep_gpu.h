@@ -15,10 +15,10 @@
 //
 // The daemon copies; the bytes never pass this process. Order: synchronise the stream that wrote a
 // put's source, or last used a get's target, before the call. Leave those bytes alone until the
-// call has ended. If it ended with DEADLINE_EXCEEDED or UNAVAILABLE, leave them alone until no
-// region that it named is kvkeep_gpu_region_in_use, or until its kvkeep_gpu_use is not; a put's
-// bytes in KVKEEP_GPU_REUSED regions only until its deadline. A get that is no HIT may have left
-// anything in its runs.
+// call has ended. If it ended with DEADLINE_EXCEEDED or UNAVAILABLE, leave them alone until
+// kvkeep_gpu_region_in_use is 0 for each region that it named, or until its kvkeep_gpu_use_in_use
+// is 0; bytes of a put in KVKEEP_GPU_REUSED regions only until its deadline. A get that is no HIT
+// may leave anything in its runs.
 //
 // If there is no GPU path, the call that registers or pins fails with the reason, and so does every
 // call after it. NOT_FOUND: no driver, or no such device. UNIMPLEMENTED: this driver, device,
@@ -49,7 +49,7 @@ typedef struct kvkeep_gpu_region kvkeep_gpu_region;
 typedef struct kvkeep_gpu_range {
   uint32_t size;
   uint32_t deadline_ms;  // 0: the client's
-  uint64_t address;      // as the driver has it: a CUdeviceptr, a torch tensor's data_ptr()
+  uint64_t address;      // the driver's: a CUdeviceptr, a torch tensor's data_ptr()
   uint64_t bytes;
   const char* driver;  // a name that the loader looks up, or a path; NULL: libcuda.so.1
   uint32_t flags;      // KVKEEP_GPU_
@@ -58,32 +58,32 @@ typedef struct kvkeep_gpu_range {
 
 // Makes the range known to the daemon, now and after every reconnect. REQUIRES: a context of its
 // device is current on this thread. The daemon sees all of the allocation. End it with
-// kvkeep_gpu_region_free.
-// If the call ends with DEADLINE_EXCEEDED or UNAVAILABLE the daemon may have opened the memory all
-// the same. It copies nothing of it, but keeps it open until it sees the end of its session with
-// this client (kvkeep_client_destroy ends it), at the latest until its process ends. Nothing tells
-// when that is: keep the memory for as long as both may live.
+// kvkeep_gpu_region_free. If the call ends with DEADLINE_EXCEEDED or UNAVAILABLE, the daemon may
+// have opened the memory anyway. It copies none of it, but keeps it open until it sees the end of
+// its session with this client (kvkeep_client_destroy ends it), or until its process ends. Nothing
+// tells when that is: keep the memory for as long as both may live.
 int kvkeep_gpu_register(kvkeep_client* client, const kvkeep_gpu_range* range,
                         kvkeep_gpu_region** out, kvkeep_error* error);
-// The number by which runs name the region. Numbers are not reused: a run of a region that is gone
-// is INVALID_ARGUMENT.
+// Returns the number by which runs name the region. Numbers are not reused: a run of a region that
+// is gone is INVALID_ARGUMENT.
 uint64_t kvkeep_gpu_region_id(const kvkeep_gpu_region* region);  // 0: NULL
-// 1: the daemon may still read or write the region, as a call that named it has no answer.
+// Returns 1 if the daemon may still read or write the region, because a call that named it has no
+// answer.
 int kvkeep_gpu_region_in_use(const kvkeep_gpu_region* region);
-// OK: as far as is known, the next call finds the region registered, or registers it. Otherwise the
-// error says why not.
+// Returns OK if, as far as is known, the next call finds the region registered, or registers it.
+// Otherwise the error says why not.
 int kvkeep_gpu_region_usable(const kvkeep_gpu_region* region, kvkeep_error* error);
-// Returns when the daemon has closed it: only after an OK may the memory be freed.
+// Returns when the daemon has closed the region: only after an OK may the memory be freed.
 // FAILED_PRECONDITION: in use. DEADLINE_EXCEEDED: the daemon has not answered yet, to this or to a
 // registration that was under way; an answer that comes later counts. UNAVAILABLE: the session is
-// over, and the daemon's process may still have it open. Ask again: a timeout of 0 does not wait.
-// The handle stays, of no other use.
+// over, and the daemon's process may still have it open. Call again later; a timeout of 0 does not
+// wait. The handle stays, but has no other use.
 int kvkeep_gpu_unregister(kvkeep_gpu_region* region, uint32_t timeout_ms, kvkeep_error* error);
 // Ends the handle; unregisters the region in the background unless that was done.
 void kvkeep_gpu_region_free(kvkeep_gpu_region* region);
 
-// Bytes of registered memory. In a get also bytes of the payload that go nowhere: region 0, offset
-// 0 (FAILED_PRECONDITION: the daemon's protocol is before 8). A chunk has at least one other run.
+// Bytes of registered memory. In a get, a run with region 0 and offset 0 skips bytes of the payload
+// (FAILED_PRECONDITION: the daemon's protocol is before 8). A chunk has at least one other run.
 typedef struct kvkeep_gpu_run {
   uint64_t region;  // kvkeep_gpu_region_id
   uint64_t offset;  // in the registered range
@@ -98,10 +98,11 @@ typedef struct kvkeep_gpu_run {
 // call, or for several. May be freed at any time.
 typedef struct kvkeep_gpu_use kvkeep_gpu_use;
 int kvkeep_gpu_use_create(kvkeep_gpu_use** out, kvkeep_error* error);
-// 0: no call that was given it and has ended reads or writes any more. The daemon has answered, or
-// its process has ended.
+// Returns 0 once no ended call that was given it reads or writes any more: the daemon has answered,
+// or its process has ended.
 int kvkeep_gpu_use_in_use(const kvkeep_gpu_use* use);
-// 1: an answer may still come. 0: none will; after a broken connection it may yet be in use.
+// Returns 1 if an answer may still come, 0 if none will; after a broken connection the memory may
+// still be in use.
 int kvkeep_gpu_use_is_awaited(const kvkeep_gpu_use* use);
 void kvkeep_gpu_use_free(kvkeep_gpu_use* use);
 
@@ -110,7 +111,7 @@ typedef struct kvkeep_gpu_put_chunk {
   kvkeep_key parent_key;  // the key before this one in its prefix, if has_parent
   uint32_t part;
   uint32_t has_parent;
-  const kvkeep_gpu_run* runs;  // one behind the other the payload; all runs of a call of one GPU
+  const kvkeep_gpu_run* runs;  // the payload, in order; all runs of a call are of one GPU
   uint64_t run_count;
   const void* metadata;
   uint64_t metadata_bytes;  // at most KVKEEP_MAX_METADATA_BYTES
@@ -122,7 +123,7 @@ typedef struct kvkeep_gpu_put_request {
   const kvkeep_namespace* ns;
   const kvkeep_gpu_put_chunk* chunks;
   uint32_t chunk_count;
-  uint32_t flags;      // KVKEEP_PUT_ but CHECKSUM: the bytes do not come here
+  uint32_t flags;      // KVKEEP_PUT_; not CHECKSUM, as the bytes do not come here
   uint32_t* outcomes;  // kvkeep_put_status of each chunk
   const kvkeep_gpu_use* use;  // or NULL
 } kvkeep_gpu_put_request;
@@ -137,7 +138,7 @@ typedef struct kvkeep_gpu_get_chunk {
   kvkeep_key key;
   uint32_t part;
   uint32_t reserved;
-  const kvkeep_gpu_run* runs;  // together the payload's size: a chunk of another size is no HIT
+  const kvkeep_gpu_run* runs;  // of the payload's size: a chunk of another size is no HIT
   uint64_t run_count;
 } kvkeep_gpu_get_chunk;
 
@@ -145,7 +146,7 @@ typedef struct kvkeep_gpu_get_request {
   uint32_t size;
   uint32_t deadline_ms;
   const kvkeep_namespace* ns;
-  const kvkeep_lease* lease;  // or NULL; what it holds is found, also if deleted since
+  const kvkeep_lease* lease;  // or NULL; chunks that it holds are found, even if deleted since
   const kvkeep_gpu_get_chunk* chunks;
   uint32_t chunk_count;
   uint32_t flags;                 // KVKEEP_GET_TRANSIENT: need not stay in DRAM
@@ -167,7 +168,7 @@ typedef struct kvkeep_gpu_stats {
   uint64_t registered_again;  // with a new session
   uint64_t refused;           // registrations, at first and again
   uint64_t unanswered;        // puts and gets that ended without the daemon's answer
-  uint64_t bytes_put;         // of chunks that were stored, or were there
+  uint64_t bytes_put;         // of chunks that were stored, or were there already already
   uint64_t bytes_got;
 } kvkeep_gpu_stats;
 

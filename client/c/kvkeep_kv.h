@@ -8,8 +8,8 @@
 //                              .tensors = &tensor, .tensor_count = 1};
 //   if (kvkeep_kv_planner_create(&layout, &planner, &error)) return fail(error.message);
 //
-// The runs, one behind the other, are the chunk's payload. A payload stored in the memory's
-// order means something only to the same layout: name that in kvkeep_namespace_spec.layout.
+// The runs, one after the other, are the chunk's payload. A payload stored in the memory's order is
+// of use only to the same layout: name that in kvkeep_namespace_spec.layout.
 #pragma once
 
 #include <kvkeep_gpu.h>
@@ -49,10 +49,10 @@ typedef struct kvkeep_kv_layout {
   uint32_t heads;       // of this rank; 1 for LATENT
   uint32_t head_bytes;  // of one head of K, or of V
   uint32_t order;       // kvkeep_kv_order
-  // Where the tensors lie in registered memory: one, NL or 2NL, as the format has them.
+  // The tensors' places in registered memory: one, NL or 2NL of them, by the format.
   const kvkeep_gpu_run* tensors;
-  // NULL: the tensors have no gaps. Else steps in bytes of layer, K to V, block, slot and head;
-  // those that pick a tensor are ignored.
+  // NULL: the tensors have no gaps. Otherwise the strides in bytes of layer, K to V, block, slot
+  // and head; those of axes that pick a tensor are ignored.
   const uint64_t* strides;
   uint32_t tensor_count;
   uint32_t reserved;
@@ -60,11 +60,11 @@ typedef struct kvkeep_kv_layout {
 
 typedef struct kvkeep_kv_planner kvkeep_kv_planner;
 
-// All is checked: elements that overlap or lie outside their tensor are INVALID_ARGUMENT. The
+// Checks everything: elements that overlap or lie outside their tensor are INVALID_ARGUMENT. The
 // planner keeps no region alive. End it with kvkeep_kv_planner_free.
 int kvkeep_kv_planner_create(const kvkeep_kv_layout* layout, kvkeep_kv_planner** out,
                              kvkeep_error* error);
-// Payload bytes of one token: every layer's K and V.
+// Returns the payload bytes of one token: every layer's K and V.
 uint64_t kvkeep_kv_planner_bytes_per_token(const kvkeep_kv_planner* planner);
 
 // Token t lies in block block_table[t / block_tokens], slot t % block_tokens.
@@ -79,18 +79,18 @@ typedef struct kvkeep_kv_plan_request {
   uint64_t room;         // KVKEEP_MAX_GPU_RUNS always suffice
 } kvkeep_kv_plan_request;
 
-// `run_count`: how many were written; with OUT_OF_RANGE nothing was, and it says how much room it
-// takes. RESOURCE_EXHAUSTED: more than KVKEEP_MAX_GPU_RUNS.
+// `run_count`: the number of runs written. OUT_OF_RANGE: none was written, and it says how much
+// room they need. RESOURCE_EXHAUSTED: more than KVKEEP_MAX_GPU_RUNS.
 int kvkeep_kv_plan(const kvkeep_kv_planner* planner, const kvkeep_kv_plan_request* request,
                    uint64_t* run_count, kvkeep_error* error);
 void kvkeep_kv_planner_free(kvkeep_kv_planner* planner);
 
-// Where the pages of some layers lie; a page is a block's part of one layer, in one piece. The page
-// of layer l and block b begins at offset + l * layer_stride + b * block_stride.
+// The places of the pages of some layers; a page is a block's part of one layer, in one piece. The
+// page of layer l and block b begins at offset + l * layer_stride + b * block_stride.
 typedef struct kvkeep_page_tensor {
   uint64_t region;  // kvkeep_gpu_region_id
   uint64_t offset;
-  uint64_t bytes;  // from there on; every page lies within
+  uint64_t bytes;  // from offset on; every page lies within
   uint32_t layers;
   uint32_t blocks;
   uint64_t layer_stride;  // bytes
@@ -108,13 +108,13 @@ typedef struct kvkeep_page_layout {
 
 typedef struct kvkeep_page_planner kvkeep_page_planner;
 
-// For whole blocks, whatever lies in a page. The payload is [block][tensor][layer][shard of the
-// page], the same for all strides. Pages of a tensor that overlap or lie outside it are
-// INVALID_ARGUMENT; that tensors do not overlap each other, and no block is named twice, is the
-// caller's to see to. End it with kvkeep_page_planner_free.
+// A planner of whole blocks, for pages with any contents. The payload is
+// [block][tensor][layer][shard of the page], the same for all strides. Pages of a tensor that
+// overlap or lie outside it are INVALID_ARGUMENT; the caller ensures that tensors do not overlap
+// each other, and that no block is named twice. End it with kvkeep_page_planner_free.
 int kvkeep_page_planner_create(const kvkeep_page_layout* layout, kvkeep_page_planner** out,
                                kvkeep_error* error);
-// Payload bytes of one block: one shard of every page.
+// Returns the payload bytes of one block: one shard of every page.
 uint64_t kvkeep_page_planner_bytes_per_block(const kvkeep_page_planner* planner);
 
 typedef struct kvkeep_page_plan_request {

@@ -1,5 +1,5 @@
 // kvkeep_watch.h: the C ABI of a watch: which chunks enter and leave the daemon's tiers in one
-// namespace. For programs that keep a picture of them, such as a router. Part of kvkeep.h.
+// namespace. For programs that track the tiers' contents, such as a router. Part of kvkeep.h.
 //
 //   kvkeep_watch* watch;
 //   if (kvkeep_watch_open(&options, &spec, &watch, &error)) return fail(error.message);
@@ -10,9 +10,10 @@
 //     for (uint64_t i = 0; i < news.event_count; ++i) apply(&news.events[i]);
 //   }
 //
-// A caller that applies the events in order has, once the snapshot has ended, what a lookup finds.
-// No event is left out or told twice. A daemon that went away is found again. It always uses gRPC,
-// with a session of its own. Threads: next by one at a time; the rest is thread-safe.
+// A caller that applies the events in order knows, once the snapshot has ended, what a lookup
+// finds. No event is left out or repeated. After the daemon went away the watch reconnects. It
+// always uses gRPC, with a session of its own. Threads: one at a time calls next; the rest is
+// thread-safe.
 #pragma once
 
 #include <kvkeep.h>
@@ -34,7 +35,8 @@ typedef struct kvkeep_watch_event {
   uint16_t stored;  // 1: it is there; 0: it is gone
 } kvkeep_watch_event;
 
-// Any value but GOES_ON: forget all, a snapshot begins, mixed with changes. The value says why.
+// Any value but GOES_ON: forget all events before; a snapshot begins, mixed with changes. The value
+// says why.
 typedef enum kvkeep_watch_begin {
   KVKEEP_WATCH_GOES_ON = 0,
   KVKEEP_WATCH_FIRST = 1,        // of this watch
@@ -46,7 +48,7 @@ typedef enum kvkeep_watch_begin {
 typedef struct kvkeep_watch_news {
   uint32_t size;
   uint32_t begins;        // kvkeep_watch_begin
-  uint32_t snapshot_end;  // 1: with these events the snapshot is whole
+  uint32_t snapshot_end;  // 1: with these events the snapshot is complete
   uint32_t reserved;
   uint64_t epoch;  // the daemon's incarnation
   uint64_t event_count;
@@ -57,14 +59,14 @@ typedef struct kvkeep_watch_news {
 // with kvkeep_watch_free.
 int kvkeep_watch_open(const kvkeep_client_options* options, const kvkeep_namespace_spec* spec,
                       kvkeep_watch** out, kvkeep_error* error);
-// Waits for what comes next, at most timeout_ms. DEADLINE_EXCEEDED: nothing has changed.
-// UNAVAILABLE: the daemon is away; this comes at once when it is new, else after the timeout.
-// CANCELLED: kvkeep_watch_cancel was called. Any other error is the daemon's answer, and it is
-// asked again after a while: PERMISSION_DENIED, UNAUTHENTICATED, INVALID_ARGUMENT (the namespace),
+// Waits for the next news, at most timeout_ms. DEADLINE_EXCEEDED: nothing has changed. UNAVAILABLE:
+// the daemon is away; it returns at once the first time, then after the timeout. CANCELLED:
+// kvkeep_watch_cancel was called. Any other error is the daemon's answer; the watch asks again
+// after a while: PERMISSION_DENIED, UNAUTHENTICATED, INVALID_ARGUMENT (the namespace),
 // RESOURCE_EXHAUSTED (sessions, watches).
 int kvkeep_watch_next(kvkeep_watch* watch, uint32_t timeout_ms, kvkeep_watch_news* news,
                       kvkeep_error* error);
-// Ends a next that waits, and each one from now on.
+// Ends the kvkeep_watch_next that waits, and every later one.
 void kvkeep_watch_cancel(kvkeep_watch* watch);
 void kvkeep_watch_free(kvkeep_watch* watch);
 

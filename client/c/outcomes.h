@@ -1,4 +1,5 @@
-// Outcomes of a put's or get's chunks, in C: the same for memory of the host and of a GPU.
+// Writes the outcomes of a put's or get's chunks, in C: the same for memory of the host and of a
+// GPU.
 //
 // Writes at most as many as the caller's array holds. Stateless.
 #pragma once
@@ -15,7 +16,7 @@ namespace kvkeep::client {
 // TOO_SMALL.
 void WriteOutcomes(const GetResult& got, std::span<kvkeep_get_outcome> outcomes,
                    const kvkeep_buffer* metadata);
-// Answers why the first rejected chunk was, or "".
+// Returns why the first rejected chunk was rejected, or "".
 std::string WriteOutcomes(const PutResult& put, std::span<uint32_t> outcomes);
 
 }  // namespace kvkeep::client

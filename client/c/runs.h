@@ -20,7 +20,7 @@ inline absl::Status CheckTensors(const void* tensors, uint32_t count) {
       absl::StrCat("tensor_count: ", count, ", 1 to ", kMaxTensors, " are possible"));
 }
 
-// OutOfRange: there is not so much room, and nothing was written. `run_count` is told anyway.
+// OutOfRange: there is not enough room, and nothing was written. Sets `run_count` in any case.
 inline absl::Status WriteRuns(std::span<const GpuRun> runs, kvkeep_gpu_run* to, uint64_t room,
                               uint64_t* run_count) {
   *run_count = runs.size();

@@ -1,6 +1,6 @@
-// GpuRun: bytes of registered GPU memory, as puts and gets name them. Numbers only.
+// GpuRun: bytes of registered GPU memory, named by puts and gets. Numbers only.
 //
-// A get's run of no region is bytes of the payload that go nowhere; its offset is 0.
+// A get's run of no region skips bytes of the payload; its offset is 0.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// GpuUse: whether the daemon may still use what calls name that have ended without its answer.
+// GpuUse: says whether the daemon may still use memory of calls that ended without its answer.
 //
-// Given to puts and gets with their options: one, or one for several. The runs of a call that ended
-// by its deadline, or as its connection broke, may still be read or written: in_use() until the
-// daemon has answered, or its process has ended. Before a call has ended it says nothing.
-// Thread-safe.
+// Puts and gets take it in their options; several calls may share one. The runs of a call that
+// ended by its deadline, or because its connection broke, may still be read or written: in_use() is
+// true until the daemon has answered, or its process has ended. It says nothing about calls that
+// have not ended. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ class GpuUse {
   GpuUse();
   ~GpuUse();
   bool in_use();
-  // Whether the memory is in use and an answer may still come, as the connection is there.
+  // Returns whether the memory is in use and an answer may still come, as the connection exists.
   bool is_awaited();
 
-  // For the transport. A message goes out; it was answered, or (`left_to`) never will be.
+  // For the transport: a message goes out; it was answered, or (`left_to`) never will be.
   void Begin();
   void End(std::shared_ptr<const DaemonProcess> left_to);
 

@@ -1,4 +1,4 @@
-// Values of the GPU path's calls: what a put and a get of GPU memory say.
+// Arguments and counts of the GPU path's calls.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace kvkeep::client {
 struct GpuPutChunk {
   ChunkKey key;
   uint32_t part = 0;
-  std::vector<GpuRun> runs;  // one behind the other the payload
+  std::vector<GpuRun> runs;  // the payload, in order
   std::optional<ChunkKey> parent_key;
   std::string metadata;  // at most 16 KiB
 };
@@ -31,13 +31,13 @@ struct GpuPutOptions {
 struct GpuGetChunk {
   ChunkKey key;
   uint32_t part = 0;
-  // Together the payload's size, which the caller has to know. Some may be of no region.
+  // Their sum is the payload's size, which the caller has to know. Some may be of no region.
   std::vector<GpuRun> runs;
 };
 
 struct GpuGetOptions {
-  const Lease* lease = nullptr;  // what it holds is found, also if deleted since
-  bool transient = false;        // what comes from G3 need not stay in G2
+  const Lease* lease = nullptr;  // chunks that it holds are found, even if deleted since
+  bool transient = false;        // chunks that come from G3 need not stay in G2
   Deadline deadline{0};
   std::shared_ptr<GpuUse> use;  // of this get, perhaps of others too; may be null
 };

@@ -1,11 +1,10 @@
-// KvLayout: where an engine's paged KV memory has which element. Numbers only: no driver, no
+// KvLayout: the place of each element in an engine's paged KV memory. Numbers only: no driver, no
 // memory, no engine's types.
 //
-// An element is named by five axes: its layer, K or V, the block, the slot (its token's place in
-// the block) and the head; behind them lie head_bytes bytes in a row. Some axes pick the tensor,
-// the others are strides within it. The formats are those of the engines, in their notation: NL
-// layers, NB blocks, BS tokens a block, NH heads, HS elements a head. Values; thread-safe as these
-// are.
+// Five axes name an element: its layer, K or V, the block, the slot (its token's place in the
+// block) and the head; an element is head_bytes bytes in a row. Some axes pick the tensor, the
+// others are strides within it. The formats are those of the engines, in their notation: NL layers,
+// NB blocks, BS tokens a block, NH heads, HS elements a head. Plain values.
 #pragma once
 
 #include <absl/status/status.h>
@@ -47,7 +46,7 @@ struct KvShape {
   uint32_t head_bytes = 0;  // of one head of K, or of V
 };
 
-// Where one tensor lies in registered memory.
+// The place of one tensor in registered memory.
 struct KvTensor {
   GpuRegionId region;
   uint64_t offset = 0;
@@ -57,26 +56,28 @@ struct KvTensor {
 struct KvLayout {
   struct Axis {
     uint64_t extent = 1;
-    uint64_t stride = 0;  // bytes; nothing where the axis picks the tensor
+    uint64_t stride = 0;  // bytes; ignored if the axis picks the tensor
     bool picks_tensor = false;
   };
 
-  // A layout without gaps. REQUIRES: Validate of the result, as the shape may be anything.
+  // Returns a layout without gaps. The caller must Validate the result, as the shape may be
+  // anything.
   static KvLayout Dense(KvFormat format, const KvShape& shape, std::vector<KvTensor> tensors);
 
-  // By KvAxis. For tensors with gaps, or in another order than their format's, write the strides.
+  // By KvAxis. For tensors with gaps, or in an order that is not their format's, set the strides.
   std::array<Axis, kKvAxes> axes;
   uint64_t head_bytes = 0;
-  // In the order kv, layer of the axes that pick a tensor.
+  // In the order of the axes that pick a tensor: kv, layer.
   std::vector<KvTensor> tensors;
 
   const Axis& axis(KvAxis which) const { return axes[static_cast<size_t>(which)]; }
   Axis& axis(KvAxis which) { return axes[static_cast<size_t>(which)]; }
 
-  // InvalidArgument names what is wrong: an empty axis, elements that overlap or lie outside their
-  // tensor, slots that are not inside their block. After it no offset of an element overflows.
+  // InvalidArgument names the fault: an empty axis, elements that overlap or lie outside their
+  // tensor, slots that are not inside their block. In a valid layout no offset of an element
+  // overflows.
   absl::Status Validate() const;
-  // The axes from the one whose steps are largest; what picks the tensor comes first.
+  // Returns the axes by descending stride; axes that pick the tensor come first.
   std::array<KvAxis, kKvAxes> MemoryOrder() const;
 };
 

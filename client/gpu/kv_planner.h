@@ -1,18 +1,18 @@
-// KvPlanner: a chunk's tokens, by an engine's block table, as the fewest runs of registered memory.
-// Pure: it knows numbers, no driver and no memory.
+// KvPlanner: turns a chunk's tokens, by an engine's block table, into the fewest runs of registered
+// memory. Pure: it knows numbers, no driver and no memory.
 //
 //   KvPlanner planner = KvPlanner::Make({.layout = KvLayout::Dense(format, shape,
 //   tensors)}).value();
 //   // Chunk 3 of a prompt, of 256 tokens:
 //   auto runs = planner.Plan({.block_table = table, .first_token = 3 * 256, .tokens = 256});
 //
-// The runs, one behind the other, are the chunk's payload. Which element comes first there is the
-// order: by kMemory the one that the memory has, which gives the longest runs; what is stored then
-// means something only to the same layout, so name it in NamespaceSpec::layout. By kCanonical it is
-// [2][layers][tokens][heads x dim] for every layout, at the price of shorter runs.
+// The runs, one after the other, are the chunk's payload, in one of two orders. kMemory is the
+// memory's order, which gives the longest runs; such a payload is of use only to the same layout,
+// so name that in NamespaceSpec::layout. kCanonical is [2][layers][tokens][heads x dim] for every
+// layout, at the price of shorter runs.
 //
-// Runs that are adjacent in memory and in the payload are one. Everything is checked, without
-// overflow: a wrong table or range is INVALID_ARGUMENT. Thread-safe: all constant.
+// Runs that are adjacent in memory and in the payload are joined. All checks are overflow-safe: a
+// wrong table or range is INVALID_ARGUMENT. Thread-safe, as it is constant.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -51,7 +51,7 @@ class KvPlanner {
  public:
   static absl::StatusOr<KvPlanner> Make(KvPlannerOptions options);
 
-  // Payload bytes of one token: every layer's K and V.
+  // Returns the payload bytes of one token: every layer's K and V.
   uint64_t bytes_per_token() const { return bytes_per_token_; }
   // RESOURCE_EXHAUSTED: more runs than max_runs.
   absl::StatusOr<std::vector<GpuRun>> Plan(const KvTokens& what) const;

@@ -6,16 +6,15 @@
 //   for each view: wait for its pieces, cuMemcpyHtoDAsync from its runs on a stream of yours;
 //   synchronise the stream, then ask acquired.valid(), and only then use the bytes.
 //
-// Nothing depends on it but speed: memory that is not registered, or not yet, is copied all the
-// same, slower. A daemon that came back with another arena, or after so long that this process has
-// let go of its mapping, has none of it registered: Covers says so, and PinArena is called again.
-// The other way, puts, needs no pin of ours: register memory of your own (Client::RegisterMemory)
-// that you have pinned.
+// Only speed depends on it: memory that is not registered, or not yet, is copied more slowly. If
+// the daemon came back with another arena, or after this process has let go of its mapping, none of
+// it is registered: Covers says so; call PinArena again. Puts need no pin of the arena: register
+// memory of your own (Client::RegisterMemory) that you have pinned.
 //
-// Move-only. It does not keep the mapping: when the session is gone, and with it the last lease on
-// the memory, all is unregistered before it is unmapped. Copies are made under a lease, so none is
-// under way then; nor may one be when this is destroyed, which unregisters all, too. Does nothing
-// in a child of fork(). The const methods are thread-safe.
+// Move-only. It does not keep the mapping: when the session and the last lease on the memory are
+// gone, all is unregistered before it is unmapped. Copies run under a lease, so none is under way
+// then. None may be under way either when this is destroyed, which also unregisters all. Does
+// nothing in a child of fork(). The const methods are thread-safe.
 #pragma once
 
 #include <absl/status/status.h>
@@ -33,7 +32,7 @@ namespace kvkeep::client {
 struct ArenaMap;
 
 struct PinArenaOptions {
-  int device = 0;                        // its ordinal in this process
+  int device = 0;                        // the GPU's ordinal in this process
   std::string library = "libcuda.so.1";  // a name that the loader looks up, or a path
 
   absl::Status Validate() const;
@@ -54,10 +53,10 @@ class [[nodiscard]] PinnedArena {
   PinnedArena& operator=(PinnedArena&& other) noexcept;
 
   Stats stats() const;
-  // Whether all of `run` is registered now.
+  // Returns whether all of `run` is registered now.
   bool Covers(std::span<const std::byte> run) const;
-  // Waits until every segment was tried. DEADLINE_EXCEEDED; FAILED_PRECONDITION once all of it is
-  // unregistered; else the first refusal.
+  // Waits until every segment was tried. Returns DEADLINE_EXCEEDED, FAILED_PRECONDITION once all of
+  // it is unregistered, or the first refusal.
   absl::Status Await(Deadline timeout) const;
 
   // The driver's part.

@@ -24,7 +24,7 @@ class RunList {
       runs_.push_back(run);
     }
   }
-  // One run more was there than max_runs: what is taken is not all.
+  // Returns whether there were more than max_runs runs, so that Take does not return all.
   bool full() const { return full_; }
   std::vector<GpuRun> Take() { return std::move(runs_); }
 

@@ -1,5 +1,5 @@
-// WorkerGpu: the seam to the driver in a worker's own process: what makes its memory known to the
-// daemon, and what registers its mapping of the arena.
+// WorkerGpu: the seam to the driver in a worker's own process: exports its memory for the daemon,
+// and registers its mapping of the arena.
 //
 // The driver is opened at run time; without one, or in a build without CUDA's headers, Load says
 // why. Thread-safe. No CUDA in this header; addresses and ordinals are the driver's.
@@ -27,15 +27,14 @@ class WorkerGpu {
 
   virtual ~WorkerGpu() = default;
 
-  // Exports [address, address + bytes), which lies in one allocation, for the daemon.
-  // REQUIRES: a context is current on this thread, as in all that works with that memory.
-  // INVALID_ARGUMENT: no such memory, or none that can be given away. UNIMPLEMENTED: not on this
-  // device (MIG).
+  // Exports [address, address + bytes), which lies in one allocation, for the daemon. REQUIRES: a
+  // context is current on this thread, as for all uses of that memory. INVALID_ARGUMENT: no such
+  // memory, or it cannot be exported. UNIMPLEMENTED: not on this device (MIG).
   virtual absl::StatusOr<GpuMemory> Export(uint64_t address, uint64_t bytes) = 0;
 
   // Registers memory that is mapped read-only, in the background, for all contexts of this process.
   // The memory must outlive the pin. UNIMPLEMENTED: the device cannot register such memory.
-  // NOT_FOUND: no device of that number.
+  // NOT_FOUND: no device has that number.
   virtual absl::StatusOr<std::unique_ptr<PinnedArena::Pin>> PinReadOnly(
       int device, std::vector<std::span<std::byte>> segments) = 0;
 };

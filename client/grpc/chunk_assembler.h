@@ -1,5 +1,5 @@
-// ChunkAssembler: puts the frames of a get together, in the caller's memory, and decides for each
-// chunk whether its bytes may be used. Internal; knows nothing of gRPC's calls.
+// ChunkAssembler: assembles the frames of a get in the caller's memory, and decides for each chunk
+// whether its bytes may be used. Internal; knows nothing of gRPC's calls.
 //
 // The daemon is not trusted: a frame that breaks the protocol ends the get, bytes that do not match
 // their checksums make their chunk kCorrupt. Every payload byte is copied once, and checksummed in
@@ -19,7 +19,7 @@ namespace kvkeep::client {
 
 class ChunkAssembler {
  public:
-  // `keys` and `parts` (the number asked for) of the get.
+  // `keys` and `parts`: the numbers of keys and of parts asked for.
   ChunkAssembler(GetOptions options, size_t keys, size_t parts);
 
   // INTERNAL: the frame breaks the protocol; the get must end.
@@ -35,7 +35,7 @@ class ChunkAssembler {
   struct Progress {
     bool started = false;
     bool finished = false;
-    GetStatus fate = GetStatus::kHit;  // what the last frame will make of it
+    GetStatus fate = GetStatus::kHit;  // its status once the last frame has come
     uint64_t expected = 0;             // bytes of the range asked for
     uint64_t received = 0;
     Destination destination;
@@ -43,7 +43,7 @@ class ChunkAssembler {
 
   absl::Status Begin(size_t chunk, const wire::GetFrameView& frame);
   absl::Status AcceptBytes(size_t chunk, const wire::GetFrameView& frame);
-  // False: the bytes do not match the frame's checksums.
+  // Returns false if the bytes do not match the frame's checksums.
   bool Copy(const wire::GetFrameView& frame, Destination& to) const;
   void Finish(size_t chunk, GetStatus status);
 

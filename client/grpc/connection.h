@@ -1,11 +1,11 @@
 // Connection: one connection to the daemon, as a gRPC channel, that can be broken off.
 //
-// gRPC ends no call before the socket has taken what the call is writing, whatever its deadline: a
-// put to a daemon that is stopped would wait for it for ever, and so would the memory it refers to.
-// Over a Unix socket the descriptor is ours, and Break makes every call on it end. Over TCP the
-// kernel does that after a third of ClientOptions::peer_timeout.
+// gRPC ends no call, whatever its deadline, before the socket has taken what the call is writing: a
+// put to a stopped daemon would wait for ever, and hold the memory it refers to. Over a Unix socket
+// the descriptor is ours, and Break ends every call on it. Over TCP the kernel does that after a
+// third of ClientOptions::peer_timeout.
 //
-// Thread-safe. Calls keep the channel; whoever holds a Connection can break it.
+// Thread-safe. Calls keep the channel; any holder of the Connection can break it.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -24,8 +24,8 @@ namespace kvkeep::client {
 
 class Connection {
  public:
-  // `endpoint` as in ClientOptions; `security` is for TCP. UNAVAILABLE: plainly nobody listens
-  // there; INVALID_ARGUMENT: a file of `security` cannot be used.
+  // `endpoint` as in ClientOptions; `security` is for TCP. UNAVAILABLE: nobody listens there;
+  // INVALID_ARGUMENT: a file of `security` cannot be used.
   static absl::StatusOr<std::unique_ptr<Connection>> Open(const std::string& endpoint,
                                                           const SecurityOptions& security,
                                                           std::chrono::milliseconds peer_timeout);
@@ -34,11 +34,11 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
-  // Goes with every call, as metadata "authorization"; empty: none.
+  // Returns the metadata "authorization" of every call; empty: none.
   const std::string& authorization() const { return authorization_; }
-  // Nothing is sent or received any more; calls end with UNAVAILABLE.
+  // Breaks the connection: nothing is sent or received any more, and calls end with UNAVAILABLE.
   void Break();
-  // Over a Unix socket: whether the daemon has closed it. Over TCP gRPC connects again by itself.
+  // Returns whether the daemon has closed the Unix socket. Over TCP gRPC reconnects by itself.
   bool closed() const;
 
  private:

@@ -1,11 +1,11 @@
-// GrpcClient: what all gRPC calls of one client share - the session with the daemon, the
+// GrpcClient: state that all gRPC calls of one client share: the session with the daemon, the
 // namespaces, and the register of calls in flight. Internal to the library.
 //
 // One thread per client (session_keeper.h) opens a session and waits for its end. Every session has
 // channels of its own: calls of an old session can never reach a new one, and dropping the channels
 // closes the connections for certain.
 //
-// Thread-safe. Held by the client, its calls, leases and namespaces; works until Shutdown.
+// Thread-safe. The client, its calls, leases and namespaces hold it; it works until Shutdown.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -36,14 +36,14 @@ class InFlightCall {
   // Thread-safe, at any time. The call's callback still runs, soon.
   void Cancel();
   const std::shared_ptr<SessionId>& session_id() const { return session_id_; }
-  // gRPC should have ended it by then.
+  // Returns the time by which gRPC should have ended the call.
   std::chrono::steady_clock::time_point overdue_at() const { return overdue_at_; }
 
  protected:
   InFlightCall(std::shared_ptr<GrpcClient> grpc_client, SessionPtr session, Deadline deadline);
   // Valid until Disconnect.
   grpc::ClientContext* context();
-  // Lets go of the connection: all that could keep gRPC's memory alive.
+  // Lets go of the connection and everything else that could keep gRPC's memory alive.
   void Disconnect();
 
   const std::shared_ptr<GrpcClient> grpc_client_;
@@ -58,8 +58,8 @@ class InFlightCall {
 
 absl::Status FromGrpc(const grpc::Status& status);
 
-// gRPC 1.51 shuts down when its last user in the process goes, and may then wait 10 s for a poller
-// of its own. Call this before making a channel: then gRPC never shuts down.
+// Keeps gRPC from ever shutting down; call it before making a channel. gRPC 1.51 shuts down when
+// its last user in the process goes, and may then wait 10 s for a poller of its own.
 void KeepGrpcLoaded();
 
 class SessionStream;
@@ -77,7 +77,7 @@ class GrpcClient : public std::enable_shared_from_this<GrpcClient>,
   using Keeper = SessionKeeper<const Session>;
   using Ready = Keeper::Ready;
   Keeper& keeper() { return keeper_; }
-  // The session named, if it is still the current one; else null.
+  // Returns the session with this id if it is still the current one; else null.
   SessionPtr FindSession(const std::shared_ptr<SessionId>& id);
   absl::StatusOr<DeclaredNamespaces::Ptr> OpenNamespace(const NamespaceSpec& spec,
                                                         Deadline deadline);
@@ -87,16 +87,17 @@ class GrpcClient : public std::enable_shared_from_this<GrpcClient>,
   // Takes the call out and runs its callback; the call may be gone afterwards. REQUIRES: it has
   // disconnected.
   void End(InFlightCall* call, absl::AnyInvocable<void() &&> callback);
-  // End, but on a thread where gRPC holds no locks.
+  // Like Like End, but on a thread where gRPC holds no locks.
   void EndLater(InFlightCall* call, absl::AnyInvocable<void() &&> callback);
 
   // Ends the session, if it is still the current one, and all its calls. A new one follows.
   void TearDown(const SessionId& id);
-  // A put has ended, but gRPC still refers to its memory: should that last, the session is torn
-  // down.
+  // Notes that gRPC still refers to the memory of a put that has ended. If that lasts, the session
+  // is torn down.
   void SlicesAreLate(SessionId& id);
 
-  // `done` may be empty. A lease whose session is over needs no release: OK.
+  // Releases a lease; `done` may be empty. A lease whose session is over needs no release, and is
+  // OK.
   void ReleaseLease(const std::shared_ptr<SessionId>& id, uint64_t lease_id, uint32_t keep_keys,
                     DoneCallback done = nullptr);
 
@@ -113,7 +114,7 @@ class GrpcClient : public std::enable_shared_from_this<GrpcClient>,
   absl::StatusOr<NamespaceDigest> AskToOpen(const SessionPtr& session, const NamespaceSpec& spec,
                                             Deadline deadline) override;
   absl::StatusOr<std::shared_ptr<Session>> Connect(uint64_t epoch);
-  // Until the daemon has sent the session's token.
+  // Waits until the daemon has sent the session's token.
   absl::Status AwaitOpened(const std::shared_ptr<Session>& session, SessionStream* stream);
   absl::Status Publish(const SessionPtr& session, const SessionStream& stream);
   void WaitForEnd(const SessionPtr& session, SessionStream* stream);
@@ -122,10 +123,10 @@ class GrpcClient : public std::enable_shared_from_this<GrpcClient>,
 
   const ClientOptions options_;
   Keeper keeper_;                      // its thread runs from Start to Shutdown
-  std::unique_ptr<ThreadPool> later_;  // for what must not run on gRPC's threads; likewise
+  std::unique_ptr<ThreadPool> later_;  // for work that gRPC's threads must not run; likewise
 
   mutable Mutex mu_;
-  CondVar changed_;   // what the session's thread looks at
+  CondVar changed_;   // signals the session's thread
   CondVar all_done_;  // running_ is 0
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t torn_down_epoch_ ABSL_GUARDED_BY(mu_) = 0;

@@ -15,25 +15,25 @@
 
 namespace kvkeep::client {
 
-// The identity of a session, for objects that only need to recognize it: leases.
+// The identity of a session, for leases, which only need to recognize it.
 struct SessionId {
   std::string token;
-  uint64_t epoch = 0;  // counts this client's tries to open one, from 1
+  uint64_t epoch = 0;  // counts this client's attempts to open a session, from 1
   std::atomic<bool> over{false};
-  std::atomic<int> late_puts{0};  // ended puts of it whose memory gRPC still refers to
+  std::atomic<int> late_puts{0};  // its ended puts whose memory gRPC still refers to
 };
 
-// A session with the daemon and the connections that it uses: the first for its stream and small
-// calls, all of them in turn for payload. The daemon knows a call by the session's token, whichever
-// connection it comes by. Constant once published, but for whose turn it is.
+// A session with the daemon and its connections: the first one for its stream and small calls, all
+// of them in turn for payload. The daemon recognizes a call by the session's token, on any
+// connection. Constant once published, except for `turn`.
 struct Session {
   uint64_t epoch() const { return id->epoch; }
   bool over() const { return id->over; }
   void Break() const {
     for (const auto& connection : connections) connection->Break();
   }
-  // Whether any connection but the first has closed. The first one ends with the session's stream,
-  // which tells why.
+  // Returns whether any connection but the first has closed. The first one ends with the session's
+  // stream, which tells why.
   bool lost_connection() const {
     return std::any_of(connections.begin() + 1, connections.end(),
                        [](const auto& connection) { return connection->closed(); });

@@ -1,7 +1,7 @@
 // GrpcTransport: the way to the daemon over gRPC, on its Unix socket or TCP. Internal.
 //
-// A thin layer: the session, the namespaces and the calls in flight are GrpcClient's, each
-// payload call has its own file (get_call.h, put_call.h). Making one starts gRPC in the process.
+// A thin layer: GrpcClient has the session, the namespaces and the calls in flight; each payload
+// call has its own file (get_call.h, put_call.h). Making one starts gRPC in the process.
 #pragma once
 
 #include <memory>

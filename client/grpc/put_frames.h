@@ -1,9 +1,9 @@
 // PutFrames: cuts the chunks of a put into the frames of its stream. Internal; knows nothing of
 // gRPC's calls.
 //
-// Payload is referenced, never copied: each frame's slices point into the caller's memory, and the
-// given guard is told of every slice that is made and, through gRPC, of every one that is gone.
-// Not thread-safe, except for SliceGuard.
+// Payload is referenced, never copied: each frame's slices point into the caller's memory. The
+// guard is told of every slice that is made and, through gRPC, of every slice that is gone. Not
+// thread-safe, except for SliceGuard.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>

@@ -1,7 +1,7 @@
 // SessionStream: the stream that keeps a session open, for as long as it runs. Internal.
 //
-// Thread-safe. `changed` runs, without a lock of the stream held, after each change of what the
-// accessors say.
+// Thread-safe. `changed` runs after each change of what the accessors return, with no lock of the
+// stream held.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -29,7 +29,7 @@ class SessionStream final : public grpc::ClientReadReactor<v1::SessionEvent> {
   void Start(v1::KvCache::Stub* stub, absl::string_view client_name,
              const std::string& authorization);
   void Cancel() { context_.TryCancel(); }
-  // Blocks until the stream is over; comes soon after Cancel. Returns why it ended.
+  // Blocks until the stream is over, which is soon after Cancel. Returns why it ended.
   absl::Status WaitDone();
 
   bool opened() const;  // the daemon sent the session's token

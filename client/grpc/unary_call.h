@@ -13,7 +13,7 @@ class UnaryCall final : public InFlightCall {
  public:
   using Method = void (v1::KvCache::StubInterface::async_interface::*)(
       grpc::ClientContext*, const Request*, Response*, std::function<void(grpc::Status)>);
-  // The request is handed back for a repeat of the call.
+  // `done` gets the request back, to repeat the call.
   using Done = absl::AnyInvocable<void(absl::Status, Request&, Response&) &&>;
 
   // `done` runs exactly once, also when the call cannot start.

@@ -1,4 +1,4 @@
-// WatchCall: the stream of a Watch, for a thread that waits for one message after the other.
+// WatchCall: the stream of a Watch, for a thread that waits for one message after another.
 // Internal.
 //
 // Nothing is read ahead: Next asks for the next message. One thread; cancelling the context from
@@ -23,11 +23,11 @@ class WatchCall final : public grpc::ClientReadReactor<v1::WatchEvents> {
 
   // Waits for the next message. kLate: `limit` has passed, and the call is cancelled.
   Read Next(v1::WatchEvents* message, std::chrono::steady_clock::time_point limit);
-  // Waits until the call is over, as it soon is after kOver, kLate or a cancel: why.
+  // Waits until the call is over, which is soon after kOver, kLate or a cancel. Returns why.
   grpc::Status Finish();
 
  private:
-  bool AwaitRead(std::chrono::steady_clock::time_point limit);  // false: `limit` has passed
+  bool AwaitRead(std::chrono::steady_clock::time_point limit);  // returns false after `limit`
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
 
@@ -36,7 +36,7 @@ class WatchCall final : public grpc::ClientReadReactor<v1::WatchEvents> {
   Mutex mu_;
   CondVar changed_;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
-  bool read_ ABSL_GUARDED_BY(mu_) = false;  // what the last read came to
+  bool read_ ABSL_GUARDED_BY(mu_) = false;  // the last read brought a message
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status status_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,8 +1,8 @@
 // The two payload messages of kvkeep.v1, PutFrame and GetFrame, without a copy of the payload.
 //
-// Plain Protobuf on the wire: the small fields are written and read by the generated code or by a
-// field walk, the payload (the last field) stays where it is. Tests compare both with the
-// generated parser. Received bytes are never trusted: every length is checked before use.
+// The wire format is plain Protobuf: the generated code or a field walk writes and reads the small
+// fields, and the payload (the last field) stays where it is. Tests compare both with the generated
+// parser. Received bytes are never trusted: every length is checked before use.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -21,12 +21,12 @@ class MessageLite;
 
 namespace kvkeep::client::wire {
 
-// `head` is a serialized message without its payload field (number 15); the result is the same
-// message with `payload` in it. The slices are referenced, not copied.
+// Returns the message `head`, which lacks its payload field (number 15), with `payload` in it. The
+// slices are referenced, not copied.
 grpc::ByteBuffer AppendPayload(const google::protobuf::MessageLite& head,
                                std::vector<grpc::Slice> payload);
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);
-// False: malformed.
+// Returns false if the message is malformed.
 bool Parse(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
 
 // A GetFrame whose payload points into the slices it holds.

@@ -1,7 +1,7 @@
 // Await: turns a call with a callback into one that waits. Internal to the library.
 //
-// Completion<T> is what a thread waits on. A transport that reads its replies on the waiting
-// threads (local/session.h) wakes one through it, too: hence Waiting.
+// A thread waits on a Completion<T>. A transport that reads its replies on the waiting threads
+// (local/session.h) also wakes a thread through it, as a Waiting.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ struct Waiting {
   Mutex mu;
   CondVar changed;
   std::atomic<bool> done{false};          // set under mu, after the result
-  bool lead ABSL_GUARDED_BY(mu) = false;  // it is this thread's turn to read replies
+  bool lead ABSL_GUARDED_BY(mu) = false;  // this thread's turn to read replies has come
 
   void Wait() {
     MutexLock lock(&mu);
@@ -42,7 +42,8 @@ struct Completion : Waiting {
   std::optional<T> result;  // constant once done
 };
 
-// Runs `start(done)` and waits for what is given to `done`. The calls' deadlines end the wait.
+// Runs `start(done)`, waits for the value given to `done`, and returns it. The calls' deadlines end
+// the wait.
 template <typename T, typename Start>
 T Await(Start&& start) {
   Completion<T> completion;

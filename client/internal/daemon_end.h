@@ -1,9 +1,9 @@
 // DaemonEnd: the socket of a session, kept to know when the daemon has closed its end, possibly
-// long after the session and its mappings are gone: this keeps none of them.
+// long after the session and its mappings are gone, which this does not keep.
 //
 // Thread-safe.
 //
-// DaemonEnds: the daemon ends that may still read memory named by puts. Its owner locks.
+// DaemonEnds: the daemon ends that may still read memory named by puts. The owner locks it.
 #pragma once
 
 #include <chrono>
@@ -20,8 +20,8 @@ class DaemonEnd {
   explicit DaemonEnd(GuardedFd socket) : socket_(std::move(socket)) {}
 
   int socket() const { return socket_.get(); }
-  // Whether the daemon has closed it: nothing that was put on this connection can be stored any
-  // more (protocol.h, "The end").
+  // Returns whether the daemon has closed it: then no put on this connection can be stored any more
+  // (protocol.h, "The end").
   bool Left() const;
 
  private:
@@ -32,9 +32,9 @@ class DaemonEnd {
 class DaemonEnds {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // `until`: what is read later is not stored; Time::max(): there is no such time.
+  // `until`: the daemon does not store what it reads later; Time::max(): there is no such time.
   void Add(std::shared_ptr<const DaemonEnd> connection, Time until = Time::max());
-  // Forgets those that have left, or whose time is over.
+  // Forgets the ends that have left, or whose time is over, and returns whether none remains.
   bool empty();
 
  private:
@@ -42,7 +42,7 @@ class DaemonEnds {
     std::shared_ptr<const DaemonEnd> connection;
     Time until;
   };
-  std::vector<Entry> entries_;  // of each connection one
+  std::vector<Entry> entries_;  // one for each connection
 };
 
 }  // namespace kvkeep::client

@@ -1,9 +1,9 @@
 // Keeps the descriptors and mappings of a local connection out of children of fork().
 //
 // In the child, every registered descriptor is closed before fork() returns there, so that the
-// daemon sees the parent's connection end when the parent ends. Whatever else the library holds in
-// the child is left alone: its locks may be held by threads that are not there. Objects remember
-// the process they were made in and ask InChild before they touch anything.
+// daemon sees the parent's connection end when the parent ends. The child leaves everything else of
+// the library alone: locks may be held by threads that do not exist there. Objects remember the
+// process they were made in and ask InChild before they touch anything.
 #pragma once
 
 #include <sys/types.h>

@@ -2,8 +2,8 @@
 // read-only, and the socket whose end makes them void.
 //
 // Segments are kept over a reconnect when the daemon hands out the same files again. Memory stays
-// mapped while anybody holds the Mappings; whether it still means anything is asked with alive().
-// Mappings are absent from children of fork() and from core dumps. Thread-safe.
+// mapped while anybody holds the Mappings; Alive() says whether it is still valid. Mappings are
+// absent from children of fork() and from core dumps. Thread-safe.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -24,11 +24,11 @@
 
 namespace kvkeep::client {
 
-// A use of mapped memory, such as a registration with a driver, that does not keep it mapped.
+// A use of mapped memory that does not keep it mapped, such as a registration with a driver.
 class MappingUse {
  public:
   virtual ~MappingUse() = default;
-  // The memory is about to be unmapped. Returns when nothing of this is left.
+  // Called when the memory is about to be unmapped. Returns when the use has ended.
   virtual void End() = 0;
 };
 
@@ -45,7 +45,7 @@ class MappedFile {
 
   std::span<std::byte> memory() const { return memory_; }  // writable only when mapped so
   bool IsFile(const UniqueFd& fd) const;                   // the same file as `fd`
-  bool whole() const { return whole_; }  // all its pages were there when it was mapped
+  bool whole() const { return whole_; }  // all pages were there when it was mapped
   // A use must be ended before it is destroyed.
   void AddUse(std::weak_ptr<MappingUse> use) const;
 
@@ -62,7 +62,7 @@ class MappedFile {
   mutable std::vector<std::weak_ptr<MappingUse>> uses_ ABSL_GUARDED_BY(mu_);
 };
 
-// The arena's segments of one tenant, and of those that let it read.
+// The arena's segments of one tenant, and of tenants that let it read.
 struct ArenaMap {
   Uuid uuid;
   uint32_t first_segment = 0;
@@ -70,7 +70,7 @@ struct ArenaMap {
   std::vector<std::shared_ptr<const MappedFile>> segments;
   absl::flat_hash_map<uint32_t, std::shared_ptr<const MappedFile>> shared;  // by number
 
-  // The bytes of a segment, as numbered in the arena; empty: not one of ours.
+  // Returns the bytes of a segment by its number in the arena; empty: not one of ours.
   std::span<const std::byte> Segment(uint32_t number) const {
     if (number >= first_segment && number - first_segment < segments.size()) {
       return segments[number - first_segment]->memory();
@@ -97,12 +97,13 @@ class Mappings {
   void WaitProgress(uint32_t word, local::ProgressWord seen,
                     std::chrono::nanoseconds timeout) const;
 
-  // Whether everything read from the segments under a lease, up to now, was good: the session was
-  // neither revoked nor ended. Asks the kernel about the socket: a daemon that died says nothing.
+  // Returns whether everything read from the segments under a lease so far was good: the session
+  // was neither revoked nor ended. Asks the kernel about the socket, as a daemon that died says
+  // nothing.
   bool Alive() const;
   // Tells the daemon that we leave. REQUIRES: SetOver was called.
   void Leave() const;
-  // A cheaper one, for leases: as far as this process has noticed.
+  // A cheaper check, for leases: whether this process has noticed that the session is over.
   bool over() const { return over_.load(std::memory_order_acquire) || mark_.InChild(); }
   void SetOver() { over_.store(true, std::memory_order_release); }
 

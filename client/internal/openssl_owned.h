@@ -1,4 +1,4 @@
-// Internal: what OpenSSL hands out and somebody must free, and reading it from PEM. Free functions.
+// Owners of OpenSSL's objects, and functions that read them from PEM. Internal.
 #pragma once
 
 #include <openssl/bio.h>
@@ -21,9 +21,9 @@ struct OpensslFree {
 template <typename T>
 using Owned = std::unique_ptr<T, OpensslFree>;
 
-// To read `text`, which must outlive it.
+// Returns a BIO that reads `text`, which must outlive it.
 Owned<BIO> Over(const std::string& text);
-// The first certificate in it; null: there is none.
+// Returns the first certificate in `pem`; null if there is none.
 Owned<X509> FirstCertificate(const std::string& pem);
 
 }  // namespace kvkeep::client

@@ -1,7 +1,7 @@
-// DaemonProcess: whether the process at the other end of a connection has certainly ended.
+// DaemonProcess: says whether the process at the other end of a connection has certainly ended.
 //
-// A closed socket does not prove it where the daemon writes into memory that it has opened: a copy
-// by the GPU's driver may still be under way. A pidfd, taken while the connection lives, tells.
+// A closed socket does not prove it if the daemon writes into memory that it has opened: a copy by
+// the GPU's driver may still be under way. A pidfd, taken while the connection lives, does.
 // Thread-safe.
 #pragma once
 
@@ -20,24 +20,24 @@ namespace kvkeep::client {
 
 class DaemonProcess {
  public:
-  // A descriptor that is readable once the process at the socket's other end has ended.
+  // Returns a descriptor that is readable once the process at the socket's other end has ended.
   using Watch = std::function<absl::StatusOr<UniqueFd>(int socket)>;
-  // The kernel's: SO_PEERPIDFD, or pidfd_open of the process that SO_PEERCRED names.
-  // FAILED_PRECONDITION: it tells of none, as from another PID namespace on kernels before 6.5.
+  // The Watch of the kernel: SO_PEERPIDFD, or pidfd_open of the process that SO_PEERCRED names.
+  // FAILED_PRECONDITION: the kernel names none, as for another PID namespace before Linux 6.5.
   static absl::StatusOr<UniqueFd> OpenPidfd(int socket);
 
-  // UNAVAILABLE: the connection is over, so that whom the kernel named may be another one.
+  // UNAVAILABLE: the connection is over, so the kernel may have named another process.
   static absl::StatusOr<std::shared_ptr<const DaemonProcess>> Of(const Mappings& connection,
                                                                  const Watch& watch);
 
   explicit DaemonProcess(UniqueFd pidfd);
   bool Ended() const;
-  // Whether a process that was watched later is certainly this one. Kernels before 6.9 do not tell
-  // of one in another PID namespace: false.
+  // Returns whether a process that was watched later is certainly this one. Always false for a
+  // process in another PID namespace before Linux 6.9.
   bool IsAlso(const DaemonProcess& later) const;
 
  private:
-  // A number of the process. One of all processes since the machine started, or its PID.
+  // A number of the process: unique since the machine started (`for_ever`), or its PID.
   struct Identity {
     bool for_ever = false;
     uint64_t number = 0;  // 0: not known
@@ -52,7 +52,7 @@ class DaemonProcess {
 class DaemonProcesses {
  public:
   void Add(std::shared_ptr<const DaemonProcess> daemon);
-  // Forgets those that have ended.
+  // Forgets processes that have ended, and returns whether none remains.
   bool empty();
   size_t size() const { return daemons_.size(); }
 

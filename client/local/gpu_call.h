@@ -1,10 +1,10 @@
-// GpuCall: one put from, or get to, GPU memory: its regions, its messages, their answers. The
-// base of both kinds, which are in gpu_calls.cc. Internal.
+// GpuCall: one put from, or get to, GPU memory: its regions, its messages, their answers. The base
+// class of both, which are in gpu_calls.cc. Internal.
 //
 // The bytes never come here: the daemon copies. A call is one message, or several when it names
 // more chunks or runs than the daemon takes at once; it ends when all have ended, by its deadline.
 // The daemon is given less time, so that a late copy is cancelled and answered before that. A put's
-// time is absolute where the daemon can hold it: what it then reads later is stored by nobody.
+// time is absolute if the daemon supports that: it does not store what it reads later.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -33,25 +33,26 @@ class GpuCall : public std::enable_shared_from_this<GpuCall> {
     uint32_t index = 0;  // in the call
     const std::vector<GpuRun>* runs = nullptr;
     uint64_t payload_bytes = 0;
-    size_t wire_bytes = 0;  // beside its runs
-    uint64_t lease = 0;     // the daemon's, of a get: one message names one
+    size_t wire_bytes = 0;  // without its runs
+    uint64_t lease = 0;     // of a get, the daemon's number: a message names one lease
   };
 
   virtual ~GpuCall() = default;
 
-  // Checks runs and finds their regions: INVALID_ARGUMENT names what is wrong. Nothing is sent.
+  // Checks runs and finds their regions: INVALID_ARGUMENT names the fault. Sends nothing.
   absl::Status Prepare(std::vector<Item> items);
-  // Whether Send needs no wait: every region is registered with this session.
+  // Returns whether Send need not wait, as every region is registered with this session.
   bool IsBound() const;
-  // Registers what is not, and waits for that; then Send.
+  // Registers regions that are not registered, waits for that, then calls Send.
   void BindAndSend();
-  // Everything that follows is a callback. REQUIRES: IsBound.
+  // Sends the messages; all later steps are callbacks. REQUIRES: IsBound.
   void Send();
 
-  // Ends it with that; nothing was sent.
+  // Ends the call with an error. Nothing was sent.
   void Refuse(absl::Status why) { Complete(std::move(why)); }
 
-  // The bytes that runs are together. INVALID_ARGUMENT: empty ones, more than a chunk may have.
+  // Returns the sum of the runs' bytes. INVALID_ARGUMENT: an empty run, or more than a chunk may
+  // have.
   static absl::StatusOr<uint64_t> PayloadBytes(const std::vector<GpuRun>& runs);
 
  protected:
@@ -63,13 +64,14 @@ class GpuCall : public std::enable_shared_from_this<GpuCall> {
     NamespaceDigest ns;
     Items items;
     uint32_t timeout_ms = 0;
-    uint64_t until_ns = 0;                  // of a put: by the daemon's clock; 0: it cannot say
+    uint64_t until_ns = 0;                  // of a put: by the daemon's clock; 0: not supported
     std::vector<local::GpuMemoryRun> runs;  // of all items, in order
   };
   virtual void Write(const Body& body, local::MessageWriter* writer) const = 0;
-  // INTERNAL: the reply breaks the protocol. Calls for different items, perhaps at the same time.
+  // Reads a reply. INTERNAL: it breaks the protocol. May be called for different items at the same
+  // time.
   virtual absl::Status Read(LocalSession::Reply& reply, Items items) = 0;
-  // All have ended; `error`: the first one that did not end well, which its items know nothing of.
+  // Called when all messages have ended. `error`: the first failure, which its items do not have.
   virtual void Complete(absl::Status error) = 0;
 
   const What what_;

@@ -25,7 +25,7 @@
 
 namespace kvkeep::client {
 
-// As one session's daemon knows a region.
+// A region's registration with one session's daemon.
 struct GpuBinding {
   uint64_t epoch = 0;  // of the session; 0: none
   uint64_t generation = 0;
@@ -45,24 +45,25 @@ struct LocalGpuRegion {
   const ForkMark mark{};
 
   bool in_use();
-  // Why that session's daemon is not to be asked now; OK: it is.
+  // Returns why that session's daemon must not be asked now; OK if it may be.
   absl::Status RefusedBy(uint64_t epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Waits until nobody registers it and the daemon has answered every registration and its end.
+  // Waits until no thread registers it, and the daemon has answered every registration and every
+  // end of one.
   absl::Status AwaitAnswers(LocalSession::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   Mutex mu;
   CondVar changed;
   bool binding ABSL_GUARDED_BY(mu) = false;  // a thread is registering it
   bool closed ABSL_GUARDED_BY(mu) = false;   // unregistered: no call is sent any more
-  bool left ABSL_GUARDED_BY(mu) = false;     // and nobody will ask for it again
+  bool left ABSL_GUARDED_BY(mu) = false;     // its owner is gone, too
   GpuBinding now ABSL_GUARDED_BY(mu);
-  uint64_t ending ABSL_GUARDED_BY(mu) = 0;  // the generation whose end is asked for; 0: none
+  uint64_t ending ABSL_GUARDED_BY(mu) = 0;  // the generation being unregistered; 0: none
   uint64_t refused_epoch ABSL_GUARDED_BY(mu) = 0;
   absl::Status refused ABSL_GUARDED_BY(mu);
   LocalSession::Time ask_again ABSL_GUARDED_BY(mu);  // of refused_epoch's daemon
   Backoff backoff ABSL_GUARDED_BY(mu);
-  int asked ABSL_GUARDED_BY(mu) = 0;  // registrations, and ends of them, that are not answered
-  // Daemons that never answered one, or that had it before the one of `now`: they may have it open.
+  int asked ABSL_GUARDED_BY(mu) = 0;  // registrations, and ends of them, without an answer
+  // Daemons that may have it open: they never answered, or had it before the daemon of `now`.
   DaemonProcesses open_at ABSL_GUARDED_BY(mu);
   int unanswered ABSL_GUARDED_BY(mu) = 0;  // puts and gets that name it
   // Daemons that had calls when their connection broke.
@@ -70,18 +71,18 @@ struct LocalGpuRegion {
 };
 using LocalGpuRegionPtr = std::shared_ptr<LocalGpuRegion>;
 
-// Keeps the regions of one message in use until it is answered. Destroyed without an answer, as the
-// connection broke, it leaves them in use until the daemon's process has ended.
+// Keeps the regions of one message in use until it is answered. If it is destroyed without an
+// answer, because the connection broke, they stay in use until the daemon's process has ended.
 class GpuHold {
  public:
-  // `use`: told of the same; may be null.
+  // `use` gets the same notices; may be null.
   GpuHold(std::shared_ptr<const DaemonProcess> daemon, std::vector<LocalGpuRegionPtr> regions,
           std::shared_ptr<GpuUse> use);
   ~GpuHold();
   GpuHold(const GpuHold&) = delete;
   GpuHold& operator=(const GpuHold&) = delete;
 
-  // Nothing reads or writes the memory any more, or nothing was sent.
+  // Call when nothing reads or writes the memory any more, or nothing was sent.
   void Answered();
   bool answered() const { return let_; }
 
@@ -94,8 +95,9 @@ class GpuHold {
   std::atomic<bool> let_{false};
 };
 
-// One registration that the daemon was asked for, or to end: counts until it has answered. Gone
-// without that, as the connection broke, the daemon's process may have the memory open.
+// One request to register a region, or to end its registration: counts until the daemon has
+// answered. If it is destroyed before, because the connection broke, the daemon's process may have
+// the memory open.
 class GpuAsked {
  public:
   GpuAsked(std::shared_ptr<const DaemonProcess> daemon, LocalGpuRegionPtr region);
@@ -104,7 +106,7 @@ class GpuAsked {
   GpuAsked& operator=(const GpuAsked&) = delete;
 
   void Told() { told_ = true; }
-  // It came too late, and is ended by another request.
+  // The answer came too late, and another request ends the registration.
   void AskedAgain() { told_ = false; }
 
  private:
@@ -115,21 +117,21 @@ class GpuAsked {
 using GpuAskedPtr = std::shared_ptr<GpuAsked>;
 
 local::MessageWriter UnregisterMessage(uint64_t id, const GpuBinding& known);
-// In the background: refused while a call of it is not answered; the session's end does it then.
-// `asked`: counts until it is answered; may be null.
+// Unregisters in the background. While a call of the region is not answered the daemon refuses;
+// then the session's end unregisters. `asked` counts until the answer; may be null.
 void SendUnregister(const GpuBinding& known, GpuAskedPtr asked);
 
 class GpuRegions {
  public:
-  // `wait`: before a daemon that had no room is asked again.
+  // `wait`: until a daemon that had no room is asked again.
   GpuRegions(DaemonProcess::Watch watch, const Backoff& wait)
       : watch_(std::move(watch)), wait_(wait) {}
 
   absl::StatusOr<LocalGpuRegionPtr> Register(const LocalSessionPtr& session, GpuMemory memory,
                                              LocalSession::Time deadline);
-  // Null: no such region, or its owner is done with it.
+  // Returns null if there is no such region, or its owner is done with it.
   LocalGpuRegionPtr Find(GpuRegionId id);
-  // Registered with this session and not refused: no need to wait.
+  // Returns whether the region is registered with this session and not refused: no need to wait.
   static bool IsBound(const LocalSession& session, LocalGpuRegion* region);
   absl::StatusOr<GpuBinding> Bind(const LocalSessionPtr& session, const LocalGpuRegionPtr& region,
                                   LocalSession::Time deadline);

@@ -1,4 +1,4 @@
-// Greet: from a socket's path to an open session's parts: Hello, Welcome, segments, mappings.
+// Greet: opens a session at a socket's path: Hello, Welcome, segments, mappings.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -17,7 +17,7 @@ namespace kvkeep::client {
 
 struct Greeting {
   local::Welcome welcome;
-  // How far the daemon's clock may be from ours; none: it is another one, or not known.
+  // The most that the daemon's clock may differ from ours; none: it is another clock, or not known.
   std::optional<std::chrono::nanoseconds> clock_doubt;
   local::ChunkLimit chunk_limit{.max_payload_bytes = kMaxPayloadBytes};
   std::shared_ptr<Mappings> mappings;  // holds the socket
@@ -27,15 +27,15 @@ struct Greeting {
 struct GreetingOptions {
   std::string socket;
   std::string client_name;
-  // The arena of the session before; segments that are still the same files are taken over from it.
+  // The arena of the session before; segments that are still the same files are reused.
   std::shared_ptr<const ArenaMap> known_arena;
   std::chrono::steady_clock::time_point deadline;
-  const std::atomic<bool>* stop = nullptr;  // gives up, CANCELLED, soon after it is true
+  const std::atomic<bool>* stop = nullptr;  // once true, gives up soon with CANCELLED
 };
 
 // NOT_FOUND: there is no such socket. PERMISSION_DENIED: we may not connect, or the daemon refused
 // us, with its reason. UNIMPLEMENTED: no version in common, or not a socket of this kind.
-// UNAVAILABLE: nobody listens, or it hung up. INTERNAL: what it said makes no sense.
+// UNAVAILABLE: nobody listens, or it hung up. INTERNAL: it broke the protocol.
 absl::StatusOr<Greeting> Greet(const GreetingOptions& options);
 
 }  // namespace kvkeep::client

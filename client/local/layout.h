@@ -1,6 +1,6 @@
-// Layout: from the places in a daemon's reply to pointers into the mapped segments.
+// Layout: turns the places in a daemon's reply into pointers into the mapped segments.
 //
-// Nothing the daemon says becomes a pointer unchecked: INTERNAL names what is wrong. No state.
+// Every place is checked before it becomes a pointer: INTERNAL names the fault. No state.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -17,7 +17,7 @@
 
 namespace kvkeep::client {
 
-// A leased chunk. Pointers are good while the Mappings live.
+// A leased chunk. Pointers are valid while the Mappings live.
 struct LaidChunk {
   uint32_t chunk = 0;
   uint32_t payload_bytes = 0;
@@ -32,7 +32,7 @@ struct Layout {
   std::vector<LaidChunk> chunks;
   std::vector<std::span<const std::byte>> runs;  // of images: header page, payload, tail
 
-  // `places` and `runs` as they came; chunks below `chunk_limit` were asked for.
+  // `places` and `runs` are the daemon's; chunks below `chunk_limit` were asked for.
   static absl::StatusOr<Layout> Build(const Mappings& mappings,
                                       std::span<const local::Place> places,
                                       std::span<const local::ImageRun> runs, uint64_t chunk_limit);
@@ -44,14 +44,14 @@ struct Layout {
   ChunkView View(const LaidChunk& chunk) const;
 };
 
-// How many leading pieces of a chunk can be read. DATA_LOSS: the chunk is lost, a miss.
+// Returns how many leading pieces of a chunk can be read. DATA_LOSS: the chunk is lost, a miss.
 absl::StatusOr<size_t> PiecesReady(const Mappings& mappings, const LaidChunk& chunk);
-// Waits until so many can be read. DATA_LOSS, DEADLINE_EXCEEDED; FAILED_PRECONDITION: the lease is
-// gone.
+// Waits until that many pieces can be read. DATA_LOSS, DEADLINE_EXCEEDED; FAILED_PRECONDITION: the
+// lease is gone.
 absl::Status WaitForPieces(const Mappings& mappings, const LaidChunk& chunk, size_t pieces,
                            std::chrono::steady_clock::time_point deadline);
 
-// Part of an image, as the runs that it lies in.
+// Returns the runs of a part of an image.
 using ByteRuns = absl::InlinedVector<std::span<const std::byte>, 1>;
 ByteRuns CutImage(std::span<const std::span<const std::byte>> image, uint64_t offset,
                   uint64_t bytes);

@@ -1,8 +1,9 @@
-// LocalGet: one get into the caller's memory: leases, copies out of the arena, checks, gives back.
+// LocalGet: one get into the caller's memory: leases chunks, copies them out of the arena, checks
+// them, and gives the lease back.
 //
-// Without a lease of the caller's it takes leases of its own, as many keys at a time as the daemon
-// grants. It copies the whole chunks of a lease first, so a chunk whose bytes do not come in time
-// costs none of the others. Blocks; runs on one thread. Internal.
+// Without a lease of the caller's it takes leases of its own, for as many keys at a time as the
+// daemon grants. It copies the complete chunks of a lease first, so that a chunk whose bytes do not
+// come in time costs no other chunk. Blocks; runs on one thread. Internal.
 #pragma once
 
 #include <memory>
@@ -35,10 +36,10 @@ class LocalGet {
  private:
   absl::Status RunLeased();
   absl::Status RunUnleased();
-  // Finishes the keys [begin, ...) that `found` says something final about; returns the first of
-  // the others.
+  // Finishes the keys from `begin` on whose outcome `found` decides. Returns the first of the
+  // others.
   absl::StatusOr<size_t> Take(size_t begin, const Found& found);
-  // Delivers a chunk that is whole, and leaves one that is coming to DeliverLate, which waits.
+  // Delivers a complete chunk, and leaves one that is on its way to DeliverLate, which waits.
   absl::Status DeliverOrPutOff(size_t chunk, const Layout& layout, const LaidChunk& laid);
   absl::Status DeliverLate(const Layout& layout);
   // Copies a chunk that lies in `layout`. Not OK: the get cannot go on.
@@ -52,12 +53,12 @@ class LocalGet {
     ++finished_;
   }
 
-  // Nobody else was given its memory while it was read.
+  // Checks that the chunk's memory was not given to others while it was read.
   absl::Status CheckHeld(size_t chunk) const;
 
   What what_;
   const Destinations destinations_;
-  const LocalLease* lease_ = nullptr;  // that it goes under, if there is one
+  const LocalLease* lease_ = nullptr;  // the caller's, if there is one
   GetResult result_;
   size_t finished_ = 0;
   std::vector<std::pair<size_t, const LaidChunk*>> late_;

@@ -1,4 +1,4 @@
-// LocalLease: what the local transport keeps of a lease: its session, and where the chunks lie.
+// LocalLease: the local transport's state of a lease: its session, and the places of the chunks.
 #pragma once
 
 #include <atomic>
@@ -31,8 +31,8 @@ class LocalLease final : public LeaseState {
     kept_keys_.store(keep_keys);
     if (!mark_.InChild()) session_->QueueRelease(id_, keep_keys);
   }
-  // Whether the key was not given back. Bytes read before are good only if this still holds, as
-  // with Mappings::Alive, which is to be asked first.
+  // Returns whether the key was not given back. Bytes read before are good only if this still
+  // holds; check Mappings::Alive first.
   bool Keeps(size_t key) const { return key < kept_keys_.load(); }
   Path path() const override { return Path::kLocal; }
 

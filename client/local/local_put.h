@@ -1,5 +1,5 @@
-// LocalPut: one put call: its chunks in one or several messages, through staging memory where the
-// daemon cannot read the caller's memory itself. Blocks; runs on one thread. Internal.
+// LocalPut: one put call: sends its chunks in one or several messages, through staging memory if
+// the daemon cannot read the caller's memory itself. Blocks; runs on one thread. Internal.
 #pragma once
 
 #include <deque>
@@ -28,7 +28,7 @@ class LocalPut {
 
   // Not OK: no chunk has an outcome.
   absl::StatusOr<PutResult> Run();
-  // If nothing has to be copied and one message takes it all, sends it without waiting and returns
+  // If nothing has to be copied and all fits one message, sends it without waiting and returns
   // true. Otherwise returns false and does nothing.
   static bool TrySend(What& what, Callback<PutResult>& done);
 
@@ -39,7 +39,7 @@ class LocalPut {
     LocalSession::Blocking blocking;
   };
 
-  // Not OK: the put cannot go on. A chunk that cannot be put has its outcome.
+  // Adds a chunk; a chunk that cannot be put gets its outcome. Not OK: the put cannot go on.
   absl::Status AddChunk(uint32_t index);
   absl::StatusOr<std::span<std::byte>> Stage(uint64_t bytes, std::shared_ptr<StagingArea>* area);
   void Flush();

@@ -1,13 +1,12 @@
 // LocalTransport: the way to the daemon through shared memory and its local socket. Internal; no
-// gRPC in it. Lives from the first try to connect until it is destroyed, over all sessions.
+// gRPC in it. Lives from the first attempt to connect until it is destroyed, over all sessions.
 //
 // One background thread (session_keeper.h) connects and serves the session (session.h). Calls that
-// only exchange messages run on the thread that reads their reply. Gets and puts copy: those with a
-// callback do it on two worker threads, started with the first of them; the blocking ones, on the
-// thread of the caller.
+// only exchange messages run on the thread that reads their reply. Gets and puts copy: with a
+// callback, on two worker threads that the first one starts; blocking ones, on the caller's thread.
 //
-// After fork() every call in the child answers FAILED_PRECONDITION; nothing of the parent's is
-// touched, its memory in the child is left alone. Thread-safe.
+// After fork() every call in the child returns FAILED_PRECONDITION; nothing of the parent's is
+// touched, nor its memory in the child. Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -42,7 +41,7 @@ class LocalTransport final : public Transport, private SessionKeeper<LocalSessio
     Deadline backoff_min{50};
     Deadline backoff_max{2'000};
     std::chrono::microseconds busy_poll{100};
-    Deadline staging_idle{2'000};  // then staging memory is given back
+    Deadline staging_idle{2'000};  // after it unused staging memory is given back
     DaemonProcess::Watch watch_daemon = DaemonProcess::OpenPidfd;
   };
   explicit LocalTransport(Options options);
@@ -55,7 +54,7 @@ class LocalTransport final : public Transport, private SessionKeeper<LocalSessio
   absl::Status why_away() const override;
   ServerLimits limits() const override;
   ClientStats stats() const override;
-  // Areas of memory of our own that puts went through, as the daemon had no staging memory.
+  // Returns the number of own memory areas that puts used because the daemon had no staging memory.
   uint64_t own_staging_areas() const { return put_memory_->own_areas(); }
   void RunBlocking(absl::FunctionRef<void()> start, Waiting* waiting) override;
 
@@ -89,23 +88,23 @@ class LocalTransport final : public Transport, private SessionKeeper<LocalSessio
  private:
   using Keeper = SessionKeeper<LocalSession>;
   using Ready = Keeper::Ready;
-  // The open session, or why there is none.
+  // Returns the open session, or why there is none.
   absl::StatusOr<LocalSessionPtr> CurrentSession();
   absl::StatusOr<Ready> Prepare(Ns ns);
   LocalSession::Time DeadlineOf(Deadline deadline) const;
   static ServerLimits LimitsOf(const LocalSession& session);
 
-  // Touch, Prefetch and Delete.
+  // Makes a Touch, Prefetch or Delete.
   template <typename T, typename Wire>
   void KeysCall(local::Kind kind, Ns ns, Keys keys, Parts parts, Deadline deadline,
                 Callback<T> done);
-  // A leased or plain lookup; `done` gets the session too.
+  // Makes a leased or plain lookup; `done` gets the session too.
   using FoundCallback = absl::AnyInvocable<void(const LocalSessionPtr&, absl::StatusOr<Found>) &&>;
   void Find(local::Kind kind, const Ready& ready, const KeysQuery& query,
             LocalSession::Time deadline, FoundCallback done);
   template <typename Call>
   void StartGpu(const std::shared_ptr<Call>& call, const NamespaceSpec& spec);
-  // Runs `work` here when this thread waits for it anyway, else on a worker.
+  // Runs `work` here if this thread waits for it anyway, else on a worker.
   void RunOrPost(absl::AnyInvocable<void() &&> work);
 
   // ---- the background thread

@@ -1,8 +1,9 @@
-// Populate: maps the arena's pages into this process ahead, slice by slice, so that the first gets
-// and reads in place do not fault for each 64 KiB. Up to kMostBytes: page tables of 4 KiB pages are
-// a five-hundredth of what they map, in every worker; the rest is mapped as it is touched. So is a
-// segment of which the daemon had not yet made all pages when it was mapped: to read a hole of
-// shared memory makes its page, and whoever makes it is charged for it. Internal; one thread.
+// Populate: maps the arena's pages into this process ahead of use, slice by slice, so that the
+// first gets and reads in place do not fault for each 64 KiB. It maps up to kMostBytes, as page
+// tables of 4 KiB pages take a five-hundredth of the memory they map, in every worker; the rest is
+// mapped when it is touched. So is a segment whose pages the daemon had not all made when it was
+// mapped: reading a hole of shared memory makes its page, and the maker is charged for it.
+// Internal; one thread.
 #pragma once
 
 #include <memory>
@@ -20,7 +21,7 @@ class Populate {
       : arena_(std::move(arena)), most_bytes_(most_bytes) {}
 
   bool done() const { return done_; }
-  // Maps the next slice: some tenths of a millisecond. REQUIRES: !done().
+  // Maps the next slice, which takes some tenths of a millisecond. REQUIRES: !done().
   void Step();
 
   uint64_t bytes() const { return bytes_; }  // mapped so far

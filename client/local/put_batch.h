@@ -1,5 +1,5 @@
-// PutBatch: one put message under construction, and what keeps its memory from being used again.
-// Internal.
+// PutBatch: one put message under construction, and the hold that keeps its memory from being
+// reused. Internal.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -17,10 +17,9 @@
 
 namespace kvkeep::client {
 
-// Keeps the memory that a put names until the daemon reads it no more, or stores nothing that it
-// reads later (EndsAt). Shared by the call's two ends: its reply, and its deadline. Destroyed
-// without knowing, as the connection broke, it leaves the memory in use until the daemon's end is
-// closed.
+// Keeps the memory that a put names until the daemon no longer reads it, or stores nothing that it
+// reads later (EndsAt). Shared by the call's two ends: its reply, and its deadline. If the
+// connection broke before either, the memory stays in use until the daemon's end is closed.
 class PutHold {
  public:
   explicit PutHold(std::shared_ptr<const DaemonEnd> connection)
@@ -33,19 +32,21 @@ class PutHold {
   void AddStaged(std::shared_ptr<StagingArea> area, std::span<std::byte> range);
   // Adds memory of the caller's.
   void AddDirect(const PutMemory::Direct& direct);
-  // Whether the put names memory of the caller's, who must learn when that may be changed again.
+  // Returns whether the put names memory of the caller's, who must learn when that may be changed
+  // again.
   bool has_direct() const { return direct_staging_ != nullptr || !regions_.empty(); }
-  // Whether that memory is the caller's by the deadline in any case: RegisterOptions::reused.
+  // Returns whether the caller gets that memory back by the deadline in any case:
+  // RegisterOptions::reused.
   bool has_reused() const;
-  // The daemon stores nothing that it reads after `until`. Call before the put is sent.
+  // Notes that the daemon stores nothing that it reads after `until`. Call before the put is sent.
   void EndsAt(LocalSession::Time until) { until_ = until; }
-  // The daemon has read everything, or was never told.
+  // Call when the daemon has read everything, or the put was never sent.
   void Copied();
-  // Between these two calls a thread of ours still writes the ranges: they go back afterwards.
+  // Between these two calls a thread of ours still writes the ranges, which go back afterwards.
   void BeginFilling();
   void EndFilling();
-  // No reply came by the deadline, or before the connection broke: the caller hears of it, and the
-  // daemon may still read. Nothing happens after Copied; after EndsAt's time it is Copied.
+  // Call when no reply came by the deadline, or before the connection broke: the caller is told,
+  // and the daemon may still read. No-op after Copied; like Copied after EndsAt's time.
   void Late();
 
  private:
@@ -53,7 +54,7 @@ class PutHold {
 
   const std::shared_ptr<const DaemonEnd> connection_;
   struct Range {
-    std::shared_ptr<StagingArea> area;  // not always one: it may change between two chunks
+    std::shared_ptr<StagingArea> area;  // may differ between two chunks
     std::span<std::byte> memory;
   };
   std::vector<Range> ranges_;
@@ -76,17 +77,16 @@ class PutBatch {
 
   bool empty() const { return chunks_.empty(); }
   uint64_t staged_bytes() const { return staged_bytes_; }
-  // Whether the daemon would take one more chunk in this message.
+  // Returns whether the daemon would accept one more chunk in this message.
   bool HasRoomFor(const PutChunk& chunk) const;
 
-  // Adds a chunk: `direct[i]` says where the daemon reads run i; runs without are copied into
-  // `staged`, which holds exactly them and is from `area`. `index`: of the chunk in its call.
+  // Adds a chunk. `direct[i]`: where the daemon reads run i; runs without it are copied into
+  // `staged`, a range of `area` of exactly their size. `index`: of the chunk in its call.
   void Add(uint32_t index, const PutChunk& chunk,
            const std::vector<std::optional<PutMemory::Direct>>& direct,
            const std::shared_ptr<StagingArea>& area, std::span<std::byte> staged);
-  // The same for the only chunk of a batch, which is copied while the daemon reads it: by
-  // FillParts, after Send. `word`: a range of `area` for a u64, in which the daemon sees how much
-  // is there.
+  // Like Add, for the only chunk of a batch: FillParts copies it after Send, while the daemon reads
+  // it. `word`: a range of `area` for a u64 that tells the daemon how many bytes are there.
   void AddInParts(uint32_t index, const PutChunk& chunk,
                   const std::vector<std::optional<PutMemory::Direct>>& direct,
                   const std::shared_ptr<StagingArea>& area, std::span<std::byte> staged,
@@ -97,9 +97,9 @@ class PutBatch {
     PutOutcome outcome;
   };
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::vector<Outcome>>) &&>;
-  // Sends it, once.
+  // Sends the message. Call once.
   void Send(LocalSession::Time deadline, Done done);
-  // Copies the chunk that AddInParts left to be copied; does nothing without one.
+  // Copies the chunk of AddInParts; no-op without one.
   void FillParts();
 
  private:

@@ -12,7 +12,8 @@
 namespace kvkeep::client {
 
 uint32_t PutFlagsOf(const PutOptions& options, bool has_parent);
-// The outcomes of the chunks of one message, in order. INTERNAL: the reply breaks the protocol.
+// Returns the outcomes of the chunks of one message, in order. INTERNAL: the reply breaks the
+// protocol.
 absl::StatusOr<std::vector<PutOutcome>> ReadPutReply(LocalSession::Reply& reply, size_t chunks);
 // Returns the call's answer: an error alone if no chunk has an outcome.
 absl::StatusOr<PutResult> PutResultOf(PutResult result);

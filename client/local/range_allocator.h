@@ -1,6 +1,6 @@
-// RangeAllocator: hands out ranges of a space of bytes, first fit, and joins what comes back.
+// RangeAllocator: hands out ranges of a space of bytes, first fit, and joins ranges that come back.
 //
-// For staging memory: few ranges, each large, living for one put. Not thread-safe.
+// For staging memory, with few large ranges that each live for one put. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class RangeAllocator {
   // Offsets and sizes are rounded up to `alignment`, a power of two.
   RangeAllocator(uint64_t bytes, uint64_t alignment);
 
-  // The offset of a range of at least `bytes`; none: no gap is long enough now.
+  // Returns the offset of a range of at least `bytes`; none if no gap is long enough now.
   std::optional<uint64_t> Allocate(uint64_t bytes);
   // REQUIRES: `offset` came from Allocate and was not freed since.
   void Free(uint64_t offset);

@@ -1,5 +1,4 @@
-// Requests of the local protocol as this library makes them, and their replies as it reads them.
-// Internal; no state of its own.
+// Makes requests of the local protocol, and reads their replies. Internal; no state of its own.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -27,13 +26,13 @@ struct KeysQuery {
   size_t part_count = 0;  // of `parts`, or of the namespace
   LeaseMode lease = LeaseMode::kNone;
   bool transient = false;
-  local::RemoteAsk remote = {};  // with a wait: where the daemon knows that
+  local::RemoteAsk remote = {};  // used if it has a wait, and the daemon knows it
 };
 
-// Whether its request and its reply have the part that is about what lies beyond the node.
+// Returns whether the request and its reply have the part about G4.
 bool AsksRemote(const LocalSession& session, const KeysQuery& query);
 
-// A lookup's or get's reply, checked. The lease in it is the caller's to give back.
+// A checked reply to a lookup or get. The caller must give its lease back.
 struct Found {
   uint64_t lease = 0;
   uint64_t leased_bytes = 0;
@@ -44,8 +43,8 @@ struct Found {
   std::string g2_bits;
   std::string g3_bits;
   local::RemoteReply remote;
-  std::string remote_bits;  // empty: it was not asked for
-  std::shared_ptr<const Layout> layout;  // of what is leased
+  std::string remote_bits;  // empty: not asked for
+  std::shared_ptr<const Layout> layout;  // of the leased chunks
 
   bool present(size_t key, size_t part) const {
     const size_t at = key * row_bytes + part / 8;
@@ -53,14 +52,14 @@ struct Found {
   }
 };
 
-// A request of `kind` about keys; queued releases go along with it. Good until this thread makes
-// the next one: the memory is used again.
+// Returns a request of `kind` about keys, which takes queued releases along. Valid until this
+// thread makes the next one, which reuses the memory.
 local::MessageWriter& KeysMessage(LocalSession& session, local::Kind kind, uint64_t id,
                                   const KeysQuery& query);
 // INTERNAL: the reply breaks the protocol.
 absl::StatusOr<Found> ReadFound(LocalSession::Reply& reply, LocalSession& session, size_t keys,
                                 size_t parts, bool leased, bool asks_remote);
-// Gives back the lease in a reply that came too late. True: there was one.
+// Gives back the lease in a reply that came too late. Returns whether there was one.
 bool ReleaseLate(LocalSession& session, LocalSession::Reply& reply);
 
 template <typename T>
@@ -77,8 +76,8 @@ inline absl::Status ProtocolStatus(const absl::Status& status) {
   return absl::IsInternal(status) ? status : absl::OkStatus();
 }
 
-// Sends a request and waits for its reply, reading the socket on this thread where it can. `told`:
-// the daemon answered, also after the deadline, or nothing was sent; see
+// Sends a request and waits for its reply, reading the socket on this thread if it can. Calls
+// `told` when the daemon has answered, even after the deadline, or nothing was sent; see
 // LocalSession::Call::copied.
 template <typename T>
 absl::StatusOr<T> Ask(const LocalSessionPtr& session, local::Kind kind, uint64_t id,
@@ -100,7 +99,7 @@ absl::StatusOr<T> Ask(const LocalSessionPtr& session, local::Kind kind, uint64_t
                            return absl::OkStatus();
                          }
                          absl::StatusOr<T> value = read(*reply);
-                         // Before Set: the waiter, and what is captured, may be gone after it.
+                         // Before Set, after which the waiter and the captures may be gone.
                          const absl::Status broken =
                              value.ok() ? absl::OkStatus() : ProtocolStatus(value.status());
                          completion.Set(std::move(value));

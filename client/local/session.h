@@ -1,5 +1,5 @@
 // LocalSession: one connection to the daemon's local socket: requests in flight, the thread that
-// reads their replies, releases that wait for company, and the event socket.
+// reads their replies, releases that wait for a request to go along with, and the event socket.
 //
 // Threads. A thread that waits for its call reads the socket itself (ReadUntil): no hop to another
 // thread. When several wait, one reads for all, and hands the reading on when its own call is done.
@@ -34,22 +34,24 @@ namespace kvkeep::client {
 class LocalSession : public std::enable_shared_from_this<LocalSession> {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // A reply behind its head, with the descriptors that came along. Not OK: what the call answers.
-  // Returns INTERNAL when the reply breaks the protocol: the session ends then.
+  // The body of a reply, with the descriptors that came with it.
   struct Reply {
     local::BodyReader body;
     std::vector<UniqueFd> descriptors;
   };
+  // Gets the reply, or the call's error. Returns INTERNAL if the reply breaks the protocol, which
+  // ends the session.
   using Done = absl::AnyInvocable<absl::Status(absl::StatusOr<Reply>) &&>;
 
   struct Call {
     local::Kind kind{};
     Time deadline;
     Done done;
-    // For a reply after the deadline. Destroyed unrun with the session.
+    // Called for a reply after the deadline. Destroyed unrun with the session.
     absl::AnyInvocable<void(Reply) &&> late;
-    // A put's memory is not read (any more): the daemon said so or answered, before `done` or
-    // `late`, or nothing was sent. Destroyed unrun with the session: nobody knows. May be empty.
+    // Called when a put's memory is no longer read: the daemon said so or answered, before `done`
+    // or `late`, or nothing was sent. Destroyed unrun with the session, if that is unknown. May be
+    // empty.
     absl::AnyInvocable<void()> copied;
   };
 
@@ -59,22 +61,22 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   const local::Welcome& welcome() const { return welcome_; }
   uint64_t max_payload_bytes() const { return max_payload_bytes_; }  // of a chunk
   const std::shared_ptr<Mappings>& mappings() const { return mappings_; }
-  uint64_t epoch() const { return epoch_; }  // counts this client's tries to open one, from 1
+  uint64_t epoch() const { return epoch_; }  // counts this client's attempts to open one, from 1
   bool over() const { return mappings_->over(); }
-  // Whether the daemon takes absolute deadlines, by the same clock as ours.
+  // Returns whether the daemon takes absolute deadlines, by the same clock as ours.
   bool holds_deadlines() const { return clock_doubt_.has_value(); }
-  // A call's deadline as the daemon can hold it by its own clock, not later; 0: it cannot.
+  // Returns a call's deadline by the daemon's clock, or earlier; 0: the daemon cannot hold one.
   uint64_t DeadlineNs(Time deadline) const;
 
-  // The header's id of a request to be sent.
+  // Returns the id for the header of a request.
   uint64_t NextId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
   // Sends a request and runs call.done with its reply. `fds` are not taken over.
   void Send(uint64_t id, local::MessageWriter& request, Call call, std::span<const int> fds = {});
 
-  // Has the daemon look at how much of a put in parts is there.
+  // Has the daemon look how much of a put in parts is there.
   void TellOfParts();
 
-  // On the thread that is going to wait: what Send registers in here is awaited by ReadUntil.
+  // For a thread that is going to wait: ReadUntil awaits the call that Send registers here.
   struct Blocking {
     std::shared_ptr<LocalSession> session;  // null: nothing was sent
     Time deadline;
@@ -87,21 +89,23 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
    private:
     Blocking* const before_;
   };
-  // Whether this thread is inside a BlockingScope; ends it: only the next call is meant.
+  // Returns whether this thread is inside a BlockingScope, and ends that, as it is for the next
+  // call only.
   static bool TakeBlocking();
-  // Reads replies, for all, until `waiting` is done: its call ends by `deadline`.
+  // Reads replies, for all threads, until `waiting` is done; its call ends by `deadline`.
   void ReadUntil(Waiting* waiting, Time deadline);
 
   // Gives back all but the first `keep_keys` keys of a lease, with the next request or soon.
   void QueueRelease(uint64_t lease, uint32_t keep_keys);
-  // Takes what is queued, to go along with a request.
+  // Takes the queued releases, to go along with a request.
   std::vector<local::ReleaseEntry> TakeReleases();
-  // Sends what is queued, and `also`, in a message of its own; `done` with the daemon's answer.
+  // Sends the queued releases, and `also`, in a message of their own; `done` gets the daemon's
+  // answer.
   void SendReleases(std::optional<local::ReleaseEntry> also, Time deadline,
                     absl::AnyInvocable<void(absl::Status) &&> done);
 
-  // The background thread's part: returns when the session is over, with the reason. Calls `tend`
-  // now and then, after Nudge and at the time that it answers.
+  // Runs the background thread's part; returns the reason when the session is over. Calls `tend`
+  // now and then, after Nudge, and at the time that `tend` returns.
   using Tend = absl::FunctionRef<Time()>;
   absl::Status Serve(Tend tend);
   // Wakes Serve to tend.
@@ -109,9 +113,9 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
     nudged_.store(true, std::memory_order_release);
     Wake();
   }
-  // Ends the session: `why` is the reason, calls in flight answer with `for_calls`. The first one
-  // counts. Returns after all callbacks of calls that were in flight have returned, except of
-  // those that run on other threads now.
+  // Ends the session for the reason `why`; calls in flight end with `for_calls`. Only the first
+  // call counts. Returns after the callbacks of all calls in flight, except callbacks that run on
+  // other threads now.
   void Break(const absl::Status& why, const absl::Status& for_calls);
   void Break(const absl::Status& why) { Break(why, why); }
   // Waits until no callback runs any more. REQUIRES: Break was called.
@@ -132,20 +136,20 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   Turn TakeTurn(Waiting* waiting, Time deadline);
   void LeaveReading();
   void HandOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // REQUIRES: this thread is the reader. False: nothing was there.
+  // Reads a message. Returns false if there was none. REQUIRES: this thread is the reader.
   bool ReadSome(int flags);
   bool ReadBy(Time deadline);
   bool SleepAndRead(Time deadline);
   void Dispatch(local::Message message);
   void Finish(Call call, absl::StatusOr<Reply> reply);
-  // A request of which nothing was sent.
+  // Withdraws a request of which nothing was sent.
   void Withdraw(uint64_t id);
   // Ends calls whose deadline has passed.
   void ExpireOverdue();
 
   struct Plan {
     bool closed = false;
-    bool read = false;     // the reading is ours: nobody waits, and there is something to come
+    bool read = false;     // the thread must read: no other thread waits, and replies are due
     bool release = false;  // queued releases are due
     Time wake_at = Time::max();
   };
@@ -161,7 +165,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   const std::shared_ptr<Mappings> mappings_;
   const int socket_;  // of the mappings
   const GuardedFd events_;
-  const GuardedFd wake_;  // an eventfd: the background thread has something new to look at
+  const GuardedFd wake_;  // an eventfd that wakes the background thread
   std::atomic<uint64_t> next_id_{2};
   std::atomic<bool> nudged_{false};
 
@@ -183,7 +187,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   std::vector<Waiting*> followers_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, Pending> calls_ ABSL_GUARDED_BY(mu_);
   std::vector<local::ReleaseEntry> releases_ ABSL_GUARDED_BY(mu_);
-  Time releases_since_ ABSL_GUARDED_BY(mu_);  // of the oldest
+  Time releases_since_ ABSL_GUARDED_BY(mu_);  // the oldest one's
   Time last_release_ ABSL_GUARDED_BY(mu_);
   bool ticking_ ABSL_GUARDED_BY(mu_) = false;  // the background thread looks every millisecond
 };

@@ -1,11 +1,11 @@
-// StagingArea: the session's staging memory, handed out in ranges, or memory of this process that
-// stands in for it. LocalRegion: memory of the caller's that the daemon knows. All of them are what
-// puts are read from without a copy by the daemon's socket.
+// StagingArea: the session's staging memory, handed out in ranges, or memory of this process in its
+// place. LocalRegion: memory of the caller's that the daemon knows. The daemon reads puts from all
+// of them, without a copy through its socket.
 //
-// A range is never handed out again while a put still fills it, or what the daemon reads of it may
-// be stored: a put whose answer has not come by its deadline defers all frees until the answer is
-// there, unless the daemon stores nothing that it reads later (PutHold::EndsAt). When
-// the connection breaks first, the area is closed for good, and in use until the daemon's end is
+// A range is never handed out again while a put still fills it, or while the daemon may store what
+// it reads there: a put whose answer has not come by its deadline defers all frees until the answer
+// is there, unless the daemon stores nothing that it reads later (PutHold::EndsAt). If the
+// connection breaks first, the area is closed for good, and stays in use until the daemon's end is
 // closed. Thread-safe.
 #pragma once
 
@@ -29,8 +29,8 @@ namespace kvkeep::client {
 class StagingArea {
  public:
   using Clock = std::chrono::steady_clock;
-  // `region`: its number in the session. `gone`: called when it is destroyed, in the process that
-  // made it.
+  // `region`: its number in the session. `gone` is called when the area is destroyed, in the
+  // process that made it.
   explicit StagingArea(std::shared_ptr<const MappedFile> file,
                        uint32_t region = local::kStagingRegion,
                        absl::AnyInvocable<void() &&> gone = nullptr);
@@ -44,15 +44,15 @@ class StagingArea {
   bool Contains(std::span<const std::byte> run) const;
 
   std::optional<std::span<std::byte>> TryAllocate(uint64_t bytes);
-  // None: no room by then, or the area was closed.
+  // Returns none if there was no room by the deadline, or the area was closed.
   std::optional<std::span<std::byte>> AllocateUntil(uint64_t bytes, Clock::time_point deadline);
   void Free(std::span<std::byte> range);
-  // Closes it when all of it is free, for which it waits until `deadline`, handing nothing out
-  // meanwhile; else false, and nothing changes.
+  // Waits until `deadline` for all of it to be free, handing nothing out meanwhile, and closes it.
+  // Returns false, and changes nothing, if it does not become free.
   bool Retire(Clock::time_point deadline = {});
-  // When a range was last asked for or came back; none: some are out, or kept back.
+  // Returns when a range was last asked for or came back; none if some are out, or kept back.
   std::optional<Clock::time_point> idle_since() const;
-  // Nothing is handed out any more, nobody waits for room.
+  // Hands out nothing any more, and ends all waits for room.
   void Close();
 
   // While any Deferral lives, freed ranges are kept back.
@@ -64,10 +64,10 @@ class StagingArea {
    private:
     const std::shared_ptr<StagingArea> area_;
   };
-  // A put was sent on a connection that broke before its answer: closes it, and what is in it is in
-  // use until the daemon has left, or until `until`.
+  // Closes the area, for a put that was sent on a connection that broke before its answer. It stays
+  // in use until the daemon has left, or until `until`.
   void LeaveTo(std::shared_ptr<const DaemonEnd> connection, DaemonEnds::Time until);
-  // Whether a put that has ended may still be read from it.
+  // Returns whether the daemon may still read a put that has ended from it.
   bool in_use() const;
 
  private:
@@ -84,12 +84,12 @@ class StagingArea {
   int deferrals_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<uint64_t> kept_back_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  int retiring_ ABSL_GUARDED_BY(mu_) = 0;  // calls that wait for it to be free
+  int retiring_ ABSL_GUARDED_BY(mu_) = 0;  // Retire calls that wait
   Clock::time_point last_use_ ABSL_GUARDED_BY(mu_) = Clock::now();
   mutable DaemonEnds left_to_ ABSL_GUARDED_BY(mu_);
 };
 
-// Ranges of an area that go back when it is destroyed.
+// Ranges of an area, which go back when this is destroyed.
 class StagedRanges {
  public:
   explicit StagedRanges(std::shared_ptr<StagingArea> area) : area_(std::move(area)) {}
@@ -113,9 +113,9 @@ struct LocalRegion {
   std::span<const std::byte> mapping;  // constant
   bool reused = false;                 // likewise: RegisterOptions
   GuardedFd fd;                        // ours; to register it again after a reconnect
-  std::atomic<int> late_puts{0};       // ended without an answer, perhaps still read
+  std::atomic<int> late_puts{0};       // puts that ended without an answer, perhaps still read
 
-  // As of StagingArea.
+  // Like StagingArea's.
   void LeaveTo(std::shared_ptr<const DaemonEnd> connection, DaemonEnds::Time until);
   bool in_use();
 

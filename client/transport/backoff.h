@@ -1,6 +1,6 @@
-// Backoff: how long to wait before the next try, to open a session mostly. Doubles from the least
-// wait to the most, with a jitter of a quarter either way, so that the engines of a node do not
-// come back all at once; after a session that was a good one it begins anew. Not thread-safe.
+// Backoff: the wait before the next attempt, mostly to open a session. It doubles from the shortest
+// wait to the longest, with a jitter of a quarter either way, so that the engines of a node do not
+// come back all at once; after a good session it starts again. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,10 @@ class Backoff {
   // REQUIRES: 0 < min <= max.
   Backoff(Deadline min, Deadline max) : min_(min), max_(max), next_(min) {}
 
-  // Starts again from the shortest wait, after a try that succeeded.
+  // Starts again from the shortest wait, after an attempt that succeeded.
   void Reset() { next_ = min_; }
-  // The wait, after a try whose session, if it came to be, ended `lived` after the try began.
+  // Returns the wait after an attempt whose session, if there was one, ended `lived` after the
+  // attempt began.
   Deadline After(std::chrono::steady_clock::duration lived) {
     constexpr std::chrono::seconds kGoodSession{1};
     if (lived > kGoodSession) next_ = min_;

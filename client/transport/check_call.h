@@ -19,12 +19,12 @@ inline size_t PartCount(const NamespaceSpec& spec, Parts parts) {
 // INVALID_ARGUMENT names the field and its limit. REQUIRES: no NeedsSlices (split_calls.h).
 absl::Status CheckKeys(Keys keys, size_t parts, const ServerLimits& limits);
 absl::Status CheckDestinations(const GetOptions& options, size_t chunks);
-// How long a get that begins now has the daemon look beyond the node.
+// Returns how long a get that begins now has the daemon look beyond the node.
 std::chrono::microseconds RemoteWaitOf(const GetOptions& options,
                                        std::chrono::steady_clock::time_point deadline);
-absl::Status LeaseIsDead();  // what a call under such a lease answers
+absl::Status LeaseIsDead();  // the error of a call under a dead lease
 
-// Why the daemon would surely reject the chunk; empty: it may take it.
+// Returns why the daemon would surely reject the chunk; empty if it may accept it.
 struct PutFacts {
   uint64_t payload_bytes = 0;
   uint32_t part = 0;

@@ -1,5 +1,5 @@
 // DeclaredNamespaces: the namespaces of one transport, which it declares anew in each session, and
-// what the daemon answered. A list for the lock of whoever owns it; each namespace is thread-safe.
+// the daemon's answers. The owner locks the list; each namespace is thread-safe.
 #pragma once
 
 #include <absl/status/status.h>
@@ -24,14 +24,14 @@ class DeclaredNamespace final : public NamespaceBinding {
 
   const NamespaceSpec& spec() const { return spec_; }
   NamespaceDigest digest() const override;
-  // Whether the daemon has answered in the session of that number, whatever it said.
+  // Returns whether the daemon has answered in the session of that number, with any answer.
   bool AnsweredIn(uint64_t epoch) const;
-  // Its digest in that session. UNAVAILABLE: there is no answer yet. Else why it was refused.
+  // Returns its digest in that session. UNAVAILABLE: there is no answer yet. Otherwise the refusal.
   absl::StatusOr<NamespaceDigest> DigestIn(uint64_t epoch) const;
-  absl::Status refusal() const;  // the last answer's; OK: it was taken, or there is none
+  absl::Status refusal() const;  // of the last answer; OK: it was accepted, or there is none
 
-  // Takes the daemon's answer in that session. A refusal is an answer too, and no reason to end the
-  // session. Any other error is none: it is returned, and changes nothing.
+  // Takes the daemon's answer in that session. A refusal is an answer, too, and no reason to end
+  // the session. Any other error is no answer: it is returned, and changes nothing.
   absl::Status TakeAnswer(uint64_t epoch, const absl::StatusOr<NamespaceDigest>& answer);
 
  private:
@@ -47,7 +47,7 @@ class DeclaredNamespaces {
   using Ptr = std::shared_ptr<DeclaredNamespace>;
   static constexpr size_t kMost = 1024;
 
-  // The one with this spec, added if it is new. RESOURCE_EXHAUSTED: there are kMost.
+  // Returns the namespace with this spec, added if it is new. RESOURCE_EXHAUSTED: there are kMost.
   absl::StatusOr<Ptr> Add(const NamespaceSpec& spec);
   void Remove(const Ptr& ns);
   // Returns the namespaces without an answer in the session of that number.

@@ -1,4 +1,4 @@
-// Where a get's chunks go: for each one span of the caller's, or several that its bytes fill one
+// Destinations of a get's chunks: each chunk goes to one span of the caller's, or fills several one
 // after the other, some of which may be skipped (GetOptions). Internal.
 #pragma once
 
@@ -20,14 +20,14 @@ class Destination {
   using Runs = absl::Span<const std::span<std::byte>>;
 
   Destination() = default;
-  // One span.
+  // A destination of one span.
   explicit Destination(std::span<std::byte> whole) : whole_(whole), bytes_(whole.size()) {}
-  // They stay where they are until this is gone.
+  // A destination of several spans. `runs` must outlive it.
   explicit Destination(Runs runs);
 
   uint64_t bytes() const { return bytes_; }
-  // Copies the next bytes. `checksums`: takes all of them, what is skipped too; may be null.
-  // REQUIRES: they fit.
+  // Copies the next bytes. `checksums` gets all of them, even skipped ones; may be null. REQUIRES:
+  // they fit.
   void Fill(std::span<const std::byte> bytes, PayloadCopier* checksums);
 
  private:
@@ -38,7 +38,7 @@ class Destination {
   Runs runs_;
   uint64_t bytes_ = 0;
   size_t next_ = 0;    // run
-  uint64_t done_ = 0;  // of it
+  uint64_t done_ = 0;  // bytes of that run
 };
 
 // Destinations of all chunks of a call.
@@ -47,11 +47,12 @@ class Destinations {
   // REQUIRES: CheckDestinations.
   explicit Destinations(const GetOptions& options);
 
-  // For `bytes` bytes. Asks GetOptions::allocate, if there is one: once for each chunk.
+  // Returns the destination of `bytes` bytes. Asks GetOptions::allocate, if there is one, once for
+  // each chunk.
   Destination Of(GetOptions& options, size_t chunk, uint64_t bytes) const;
 
  private:
-  std::vector<size_t> starts_;  // of the runs of each chunk; empty: one each
+  std::vector<size_t> starts_;  // of each chunk's runs; empty: one run each
 };
 
 }  // namespace kvkeep::client

@@ -1,9 +1,9 @@
 // SessionKeeper: the session that a transport keeps with the daemon. Internal to the library.
 //
 // One thread has the transport open a session, declare the client's namespaces in it, and wait for
-// its end; then it starts over after a backoff. Calls get the session that is open, or are told why
-// there is none, at once. `Session` has `uint64_t epoch() const`, the number it was opened with,
-// and `bool over() const`: no call of it can be answered any more. Thread-safe.
+// its end; then it starts over after a backoff. Calls get the open session at once, or the reason
+// why there is none. `Session` has `uint64_t epoch() const`, the number it was opened with, and
+// `bool over() const`: true if none of its calls can be answered any more. Thread-safe.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -36,7 +36,7 @@ class SessionKeeper {
 
   struct Options {
     std::string where;          // the daemon's address, for messages
-    Deadline default_deadline;  // of what it asks by itself
+    Deadline default_deadline;  // of its own requests
     Deadline backoff_min, backoff_max;
   };
   struct Ready {
@@ -57,31 +57,32 @@ class SessionKeeper {
                                                       Deadline deadline) = 0;
   };
 
-  // `opener` outlives it.
+  // `opener` must outlive it.
   SessionKeeper(Options options, Opener* opener) : options_(std::move(options)), opener_(opener) {}
   ~SessionKeeper() { KVKEEP_CHECK(!thread_.joinable()); }
 
   void Start() {
     thread_ = std::thread([this] { Run(); });
   }
-  // No session is given out or opened any more. Returns the sessions that are open or being opened,
-  // for the transport to end. Then call Join.
+  // Opens and hands out no more sessions. Returns the sessions that are open or being opened, for
+  // the transport to end. Then call Join.
   std::vector<Ptr> Stop() ABSL_LOCKS_EXCLUDED(mu_);
   void Join() { thread_.join(); }
   const std::atomic<bool>& stopping() const { return stopping_; }
 
   // ---- for Opener::RunSession
 
-  // The session answers; its namespaces are not declared yet. Not OK: the client is being
+  // Notes a session that answers, before its namespaces are declared. Not OK: the client is being
   // destroyed.
   absl::Status Begin(const Ptr& session) ABSL_LOCKS_EXCLUDED(mu_);
-  // Declares the namespaces that are not yet, and lets calls have the session from now on. False:
-  // something came in between, another try is due. `prepared` runs under the keeper's lock.
+  // Declares the undeclared namespaces, and lets calls have the session from now on. Returns false
+  // if something came in between: try again. `prepared` runs under the keeper's lock.
   absl::StatusOr<bool> Publish(const Ptr& session, const ServerLimits& limits,
                                absl::FunctionRef<bool()> prepared) ABSL_LOCKS_EXCLUDED(mu_);
-  // It is given to no more calls.
+  // Gives the session to no more calls.
   void Withdraw() ABSL_LOCKS_EXCLUDED(mu_);
-  // Declares what the daemon has not answered to in this session. Not OK: it did not answer now.
+  // Declares the namespaces that the daemon has not answered in this session. Not OK: it did not
+  // answer now.
   absl::Status DeclareAll(const Ptr& session) ABSL_LOCKS_EXCLUDED(mu_);
   bool AllDeclared(const Ptr& session) const ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
@@ -90,9 +91,10 @@ class SessionKeeper {
 
   // ---- for calls
 
-  // Returns when the first try to open a session has ended one way or the other, or at `timeout`.
+  // Returns when the first attempt to open a session has succeeded or failed, or at `timeout`.
   absl::Status WaitFirstAttempt(Deadline timeout) ABSL_LOCKS_EXCLUDED(mu_);
-  // A session that is over stands here until its thread has ended it, and another one follows.
+  // Waits for a session that is open and not over: a session that is over stays here until its
+  // thread has ended it, and another one follows.
   bool WaitConnected(Deadline timeout) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status why_away() const ABSL_LOCKS_EXCLUDED(mu_) {  // OK: a session is open
     MutexLock lock(&mu_);
@@ -108,18 +110,18 @@ class SessionKeeper {
     stats->failed_fast = failed_fast_;
   }
 
-  // The open session, or why there is none. Counts a call.
+  // Returns the open session, or why there is none. Counts a call.
   absl::StatusOr<Ptr> Current() ABSL_LOCKS_EXCLUDED(mu_);
-  // It, and what the namespace is called there.
+  // Returns the open session, and the namespace's digest there.
   absl::StatusOr<Ready> Prepare(Transport::Ns binding);
-  // Null: none is open.
+  // Returns null if no session is open.
   Ptr session() const ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     return stopping_ ? nullptr : session_;
   }
-  // The namespace, declared now if a session is open, else by each session to come. `undeclared`:
-  // the session in which the daemon did not answer, and why. Not OK: it was refused, or there are
-  // too many.
+  // Returns the namespace, declared now if a session is open, and by each later session. Sets
+  // `undeclared` to the session in which the daemon did not answer, and why. Not OK: it was
+  // refused, or there are too many.
   struct Undeclared {
     Ptr session;
     absl::Status why;
@@ -137,7 +139,7 @@ class SessionKeeper {
   absl::Status Declare(const Ptr& session, DeclaredNamespace* ns, Deadline deadline);
 
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  // True: it is to stop.
+  // Returns true if the keeper stops.
   bool SleepUntil(Time time) ABSL_LOCKS_EXCLUDED(mu_);
 
   const Options options_;

@@ -1,7 +1,7 @@
-// SplitLease: what the leases of a lookup are together that was made as several requests
-// (split_calls.h). To its holder it is one lease, over all of the lookup's keys. Internal.
+// SplitLease: the leases of a lookup that was made as several requests (split_calls.h). To its
+// holder it is one lease on all of the lookup's keys. Internal.
 //
-// Thread-compatible, and Shrink may run beside a get under the lease, as with a single one.
+// Thread-compatible; Shrink may run while a get under the lease does, as for a single lease.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ class SplitLease final : public LeaseState {
  public:
   // The keys of one request, as far as they are leased.
   struct Slice {
-    Lease lease;  // none: nothing was there to be leased
+    Lease lease;  // none: there was nothing to lease
     uint32_t first_key = 0;
     uint32_t keys = 0;
-    uint32_t kept = 0;  // of `keys`, by the daemon; the rest was given back
+    uint32_t kept = 0;  // of `keys`, by the daemon; others were given back
   };
 
-  // Slices without a gap, from key 0 on. REQUIRES: one of them has a lease.
+  // `slices`: without a gap, from key 0 on. REQUIRES: one of them has a lease.
   explicit SplitLease(std::vector<Slice> slices);
   ~SplitLease() override;
 
@@ -34,7 +34,7 @@ class SplitLease final : public LeaseState {
   const SplitLease* split() const override { return this; }
 
   const std::vector<Slice>& slices() const { return slices_; }
-  // Leaves nothing to be released here: each lease that is still kept.
+  // Returns each lease that is still kept, and leaves nothing to be released here.
   std::vector<Lease> TakeLeases() &&;
 
  private:
@@ -45,7 +45,7 @@ inline bool IsSplit(const Lease* lease) {
   return lease != nullptr && lease->state() != nullptr && lease->state()->split() != nullptr;
 }
 
-// Gives the leases back by `transport`; `done` gets the first error, once all were answered.
+// Gives the leases back by `transport`; `done` gets the first error once all are answered.
 void ReleaseAll(Transport* transport, std::vector<Lease> leases, DoneCallback done);
 
 }  // namespace kvkeep::client

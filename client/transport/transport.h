@@ -1,7 +1,7 @@
-// Transport: one way to the daemon. Two kinds: gRPC (grpc_transport.h), shared memory and a
-// SEQPACKET socket (local/local_transport.h). Client picks one for every call.
+// Transport: one way to the daemon. There are two: gRPC (grpc_transport.h), and shared memory with
+// a SEQPACKET socket (local/local_transport.h). Client picks one for every call.
 //
-// Same contracts as the methods of Client with the same name. Thread-safe.
+// Methods have the contracts of Client's methods with the same name. Thread-safe.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -24,7 +24,7 @@ namespace kvkeep::client {
 
 struct ArenaMap;
 
-// A namespace as one transport knows it: declared in its current session, or to be.
+// A namespace as one transport knows it: declared in its current session, or about to be.
 class NamespaceBinding {
  public:
   virtual ~NamespaceBinding() = default;
@@ -46,8 +46,8 @@ class Transport {
  public:
   virtual ~Transport() = default;  // as ~Client
 
-  // Waits for the outcome of the first try to open a session, at most `timeout`. Not OK: why there
-  // is none yet. PERMISSION_DENIED is final.
+  // Waits for the outcome of the first attempt to open a session, at most `timeout`. Not OK: why
+  // there is no session yet. PERMISSION_DENIED is final.
   virtual absl::Status WaitFirstAttempt(Deadline timeout) = 0;
   virtual bool WaitConnected(Deadline timeout) = 0;
   virtual absl::Status why_away() const = 0;  // OK when connected
@@ -80,7 +80,7 @@ class Transport {
   virtual void GetServerInfo(Deadline deadline, Callback<ServerInfo> done) = 0;
 
   // Local path only; FAILED_PRECONDITION elsewhere.
-  virtual absl::StatusOr<std::shared_ptr<const ArenaMap>> Arena() = 0;  // of the session of now
+  virtual absl::StatusOr<std::shared_ptr<const ArenaMap>> Arena() = 0;  // the open session's
   virtual void Acquire(Ns ns, const NamespaceSpec& spec, Keys keys, const AcquireOptions& options,
                        Callback<Acquired> done) = 0;
   virtual absl::StatusOr<GpuRegion> RegisterGpuMemory(GpuMemory memory, Deadline deadline) = 0;

@@ -19,22 +19,22 @@ using Callback = absl::AnyInvocable<void(absl::StatusOr<T>) &&>;
 using DoneCallback = absl::AnyInvocable<void(absl::Status) &&>;
 
 struct LookupResult {
-  uint32_t leading_keys = 0;  // keys from the head whose asked parts are all there
+  uint32_t leading_keys = 0;  // keys from the head with all of the parts asked for
   // Keys whose chunks are leased. Less than leading_keys when the promise did not fit: get these,
   // release, look the rest up again.
   uint32_t leased_keys = 0;
-  // Estimate: until the leading keys are all readable in DRAM; 0: they are, or the daemon is older
-  // than that answer.
+  // Estimated time until the leading keys are all readable in DRAM; 0: they are, or the daemon is
+  // older than that answer.
   uint32_t promotion_us = 0;
-  // With LookupOptions::remote_wait: keys behind the leading ones that are on their way from beyond
-  // the node, and an estimate until they are in DRAM. Leased as the leading ones; a chunk that
-  // does not come is a miss when it is got.
+  // With LookupOptions::remote_wait: keys after the leading ones that are on their way from beyond
+  // the node, and the estimated time until they are in DRAM. They are leased like the leading ones;
+  // a chunk that does not come is a miss for a get.
   uint32_t remote_keys = 0;
   uint32_t remote_us = 0;
-  bool remote_asked = false;  // there was a search; else none was worth it, or could be made
+  bool remote_asked = false;  // false: no search was worth it, or possible
   Lease lease;
 
-  // Whether the chunk of keys[key], part number `part` of those asked for, is in DRAM / on NVMe.
+  // Return whether a chunk is in DRAM or on NVMe: of keys[key], and the `part`-th part asked for.
   bool in_g2(size_t key, size_t part = 0) const { return Bit(g2_bits, key, part); }
   bool in_g3(size_t key, size_t part = 0) const { return Bit(g3_bits, key, part); }
   bool present(size_t key, size_t part = 0) const { return in_g2(key, part) || in_g3(key, part); }
@@ -57,7 +57,7 @@ struct ClientStats {
   uint64_t corrupt_chunks = 0;  // dropped here: bytes did not match their checksums
   uint64_t bytes_received = 0;  // payload delivered by gets
   uint64_t bytes_sent = 0;      // payload of finished puts
-  uint64_t late_slices = 0;     // puts whose memory gRPC held beyond the end of the call
+  uint64_t late_slices = 0;     // puts whose memory gRPC held after the end of the call
   // Sessions that this client ended: unknown to the daemon, or with memory that gRPC held.
   uint64_t sessions_torn_down = 0;
   uint64_t leases_reclaimed = 0;  // granted by a lookup whose reply was lost, then given back

@@ -1,5 +1,5 @@
 // Lease: the promise that the chunks leased by a lookup stay readable: the chunks of its leading
-// keys, or all that were there (LeaseMode).
+// keys, or all chunks that were there (LeaseMode).
 //
 // Move-only; released on destruction (in the background, best effort: the session's end releases it
 // in any case). One thread at a time.
@@ -15,14 +15,15 @@ namespace kvkeep::client {
 
 class SplitLease;
 
-// A transport's state of a lease that it granted. Thread-compatible.
+// The state that a transport keeps of a lease that it granted. Thread-compatible.
 class LeaseState {
  public:
   virtual ~LeaseState() = default;
   virtual bool alive() const = 0;  // its session is open
   virtual void Shrink(uint32_t keep_keys) = 0;
   virtual Path path() const = 0;  // of the transport that granted it
-  // Not null: it is several of the daemon's (client/transport/split_lease.h).
+  // Returns not null if it consists of several leases of the daemon
+  // (client/transport/split_lease.h).
   virtual const SplitLease* split() const { return nullptr; }
 };
 
@@ -41,7 +42,7 @@ class [[nodiscard]] Lease {
     return *this;
   }
 
-  // False: nothing was leased, released already, or its session is over.
+  // Returns false if nothing was leased, it was released, or its session is over.
   bool alive() const { return state_ != nullptr && state_->alive(); }
   uint32_t keys() const { return state_ == nullptr ? 0 : keys_; }
   uint64_t bytes() const { return state_ == nullptr ? 0 : bytes_; }  // as leased by the lookup
@@ -60,7 +61,7 @@ class [[nodiscard]] Lease {
       : state_(std::move(state)), keys_(keys), bytes_(bytes) {}
   const LeaseState* state() const { return state_.get(); }
   LeaseState* state() { return state_.get(); }
-  // Leaves an empty lease behind: what happens to the promise is the caller's business.
+  // Takes the state, and leaves an empty lease behind. The caller releases the promise.
   std::unique_ptr<LeaseState> TakeState() && { return std::move(state_); }
 
  private:

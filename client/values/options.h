@@ -18,8 +18,9 @@ struct ClientOptions {
   Deadline default_deadline{5'000};
   Deadline backoff_min{50};  // before the first try to reconnect; doubles, with jitter
   Deadline backoff_max{2'000};
-  // Local path: how long a thread that waits for a reply looks for it before it sleeps, while that
-  // pays (tiers/base/busy_poll.h). Longer than the daemon's way there: it may be asleep. 0: never.
+  // Local path: how long a thread that waits for a reply polls for it before it sleeps, while that
+  // pays (tiers/base/busy_poll.h). Longer than the daemon's own poll, as the daemon may be asleep.
+  // 0: never.
   std::chrono::microseconds busy_poll{100};
   PathChoice path = PathChoice::kAuto;
   std::string local_socket;  // of the local path; empty: local.sock beside the Unix socket
@@ -30,7 +31,7 @@ struct ClientOptions {
   absl::Status Validate() const;
 };
 
-// The local path's socket; empty: there can be none, as the endpoint is no Unix socket.
+// Returns the local path's socket; empty if there can be none, as the endpoint is no Unix socket.
 std::string LocalSocketOf(const ClientOptions& options);
 
 }  // namespace kvkeep::client

@@ -3,8 +3,8 @@
 //
 // All of it works only while the client is on the local path (Client::path); elsewhere the calls
 // answer FAILED_PRECONDITION. Objects here may outlive the client and its session; the memory they
-// show stays mapped until they are gone. A page of it with an uncorrectable memory error raises
-// SIGBUS in the thread that reads it, as one of the process's own would; nothing here handles that.
+// show stays mapped until they are gone. A page with an uncorrectable memory error raises SIGBUS in
+// the thread that reads it, as in any memory; nothing here handles that.
 #pragma once
 
 #include <absl/container/inlined_vector.h>
@@ -48,8 +48,8 @@ struct ChunkView {
   }
 };
 
-// Chunks leased and laid open. Move-only; gives the lease back when destroyed. The const methods
-// are thread-safe.
+// Leased chunks that can be read in place. Move-only; gives the lease back when destroyed. The
+// const methods are thread-safe.
 class [[nodiscard]] Acquired {
  public:
   Acquired() = default;
@@ -58,21 +58,22 @@ class [[nodiscard]] Acquired {
 
   uint32_t leading_keys = 0;  // as LookupResult
   uint32_t leased_keys = 0;
-  std::vector<ChunkView> chunks;  // of what was leased, in the order keys x parts
+  std::vector<ChunkView> chunks;  // the leased ones, in the order keys x parts
   Lease lease;
 
-  // How many pieces of chunks[view], from the first, can be read now. From a word in shared memory:
-  // no call to the daemon. All of them for a chunk that was in G2.
+  // Returns how many pieces of chunks[view], from the first, can be read now: all of them for a
+  // chunk that was in G2. Reads a word in shared memory; makes no call to the daemon.
   size_t pieces_ready(size_t view) const;
-  // Waits until that many can be. DATA_LOSS: the chunk turned out damaged or its device failed: a
-  // miss. DEADLINE_EXCEEDED. FAILED_PRECONDITION: the lease is revoked.
+  // Waits until that many pieces can be read. DATA_LOSS: the chunk is damaged or its device failed:
+  // a miss. DEADLINE_EXCEEDED: not within `timeout`. FAILED_PRECONDITION: the lease is revoked.
   absl::Status WaitPieces(size_t view, size_t pieces, Deadline timeout) const;
   absl::Status WaitAll(Deadline timeout) const;
-  // Whether what was read up to now is good. False once the daemon revoked the lease (this process
-  // was stopped for longer than the grace period) or is gone: ask after reading, before use.
+  // Returns whether the bytes read so far are good. False once the daemon revoked the lease (this
+  // process was stopped for longer than the grace period) or is gone: call it after reading, before
+  // use.
   bool valid() const;
-  // Whether the bytes of chunks[view] match the checksums in its header. For tools and tests: the
-  // daemon has verified them. REQUIRES: all pieces ready.
+  // Returns whether the bytes of chunks[view] match the checksums in its header. For tools and
+  // tests, as the daemon has verified them. REQUIRES: all pieces are ready.
   bool Verify(size_t view) const;
 
   // For the transport.
@@ -95,10 +96,10 @@ class [[nodiscard]] StagingBuffer {
   StagingBuffer& operator=(StagingBuffer&& other) noexcept;
 
   std::span<std::byte> memory() const { return memory_; }
-  // True: a put ended by its deadline, or as the connection broke, and the daemon may still read
-  // from the session's staging memory. Bytes that such a put named must not be changed now: what
-  // it stores could be neither the old nor the new ones. A daemon that takes absolute deadlines
-  // (protocol 8, and the same clock as here) stores nothing that it read after the put's: there it
+  // Returns true if a put ended by its deadline, or because the connection broke, and the daemon
+  // may still read from the session's staging memory. Do not change bytes that such a put named: it
+  // could store a mix of the old and the new ones. A daemon that takes absolute deadlines (protocol
+  // 8, and the same clock as here) stores nothing that it reads after the put's deadline, so this
   // is false from then on. Destroying the buffer is always safe.
   bool in_use() const;
 
@@ -111,14 +112,14 @@ class [[nodiscard]] StagingBuffer {
 };
 
 struct RegisterOptions {
-  // The caller writes the memory again as soon as a put of it has ended and in_use() is false, and
-  // can wait for that no longer than until the put's deadline. A daemon that cannot promise it (see
-  // StagingBuffer::in_use) is sent copies, as if the memory were not registered.
+  // The caller writes the memory again as soon as its put has ended and in_use() is false, and
+  // cannot wait for that beyond the put's deadline. A daemon that cannot promise it (see
+  // StagingBuffer::in_use) gets copies, as if the memory were not registered.
   bool reused = false;
 };
 
-// A memfd of the caller's that the daemon knows: runs inside `mapping` are read by the daemon from
-// the file itself. Move-only; ends the registration when destroyed.
+// A memfd of the caller's that the daemon knows: the daemon reads runs inside `mapping` from the
+// file itself. Move-only; ends the registration when destroyed.
 class [[nodiscard]] RegisteredMemory {
  public:
   RegisteredMemory() = default;
@@ -127,7 +128,7 @@ class [[nodiscard]] RegisteredMemory {
   RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
 
   std::span<const std::byte> mapping() const { return mapping_; }
-  bool in_use() const;  // as of StagingBuffer
+  bool in_use() const;  // as StagingBuffer::in_use
 
   // For the transport.
   explicit RegisteredMemory(std::shared_ptr<LocalRegion> region);

@@ -1,4 +1,4 @@
-// Values that go in and out of the client library: what a lookup, a get and a put ask and answer.
+// Arguments and results of the client library: of lookups, gets and puts.
 //
 // Plain values without any gRPC or generated type in them. Spans refer to memory of the caller and
 // must stay valid until the call's callback has run (or the blocking call has returned).
@@ -32,15 +32,15 @@ enum class Path {
   kGrpc,   // streams, over the daemon's Unix socket or TCP
   kLocal,  // shared memory and a socket of small messages; same host only
 };
-enum class PathChoice { kAuto, kGrpc, kLocal };  // kAuto: local where the daemon offers it
+enum class PathChoice { kAuto, kGrpc, kLocal };  // kAuto: local if the daemon offers it
 absl::string_view PathName(Path path);
 
 struct PathInfo {
-  Path path = Path::kGrpc;  // the one that calls take now
+  Path path = Path::kGrpc;  // the path that calls take now
   std::string why;          // for people: "local: SOCKET", "grpc: no local socket at ..."
 };
 
-// The meaning and owner of the bytes under a key. All of it goes into the namespace's digest.
+// The meaning and owner of the bytes under a key. All fields go into the namespace's digest.
 struct NamespaceSpec {
   std::string model;  // required
   std::string dtype;
@@ -50,7 +50,7 @@ struct NamespaceSpec {
   uint32_t parts = 1;
   std::string hash_algorithm;
   std::string hash_seed;
-  // The name of another tenant that lets ours read ("default": the one without a name). Puts and
+  // The name of another tenant that lets ours read ("default": the default tenant). Puts and
   // deletes there are PERMISSION_DENIED. Empty: our own tenant.
   std::string tenant = {};
 
@@ -58,24 +58,24 @@ struct NamespaceSpec {
 };
 
 enum class LeaseMode {
-  kNone,        // only tell
-  kLeadingRun,  // lease the leading keys whose parts are all there
+  kNone,        // only report
+  kLeadingRun,  // lease the leading keys with all of their parts
   kAllPresent,  // lease every chunk that is there
 };
 
-// As LookupOptions::recompute_per_key: the caller has no other way to the bytes. Then few missing
-// chunks, or a single one, are looked for as well; else eight at least, or two whose cost is known.
+// A value of LookupOptions::recompute_per_key: the caller cannot compute the bytes. Then even a
+// single missing chunk is searched for; otherwise at least eight, or two whose cost is known.
 inline constexpr std::chrono::microseconds kNotComputable = std::chrono::seconds(60);
 
 struct LookupOptions {
   Parts parts;
   LeaseMode lease = LeaseMode::kNone;
-  bool transient = false;  // read once: what is promoted for it is the first to be evicted
-  // Keys behind the leading ones are looked for beyond the node, for so long at most, and brought
-  // into DRAM. 0: nothing is asked; nor of a daemon that has nothing there. At most 10 s.
+  bool transient = false;  // read once: chunks promoted for it are the first to be evicted
+  // How long, at most, to search beyond the node for keys after the leading ones, which are then
+  // brought into DRAM. 0: no search; nor if nothing lies beyond the node. At most 10 s.
   std::chrono::microseconds remote_wait{0};
-  // The time that it takes to recompute a missing key: a chunk that would arrive later than that is
-  // not brought. 0: not known; at most kNotComputable.
+  // Time to recompute a missing key: a chunk that would arrive later than that is not brought. 0:
+  // not known; at most kNotComputable.
   std::chrono::microseconds recompute_per_key{0};
   Deadline deadline{0};
 };
@@ -86,8 +86,8 @@ enum class GetStatus {
   // The bytes did not match their checksums: use none of them. On the local path only this process
   // finds that; a chunk that the daemon found damaged is a kMiss there.
   kCorrupt,
-  kBusy,        // there, but no room in DRAM to read it into now
-  kTooSmall,    // the destination cannot hold it; payload_bytes says what it takes
+  kBusy,        // present, but there is no room in DRAM to read it into now
+  kTooSmall,    // the destination cannot hold it; payload_bytes says what it needs
   kUnfinished,  // the call ended before this chunk was whole; GetResult::error says why
 };
 absl::string_view GetStatusName(GetStatus status);
@@ -110,19 +110,19 @@ struct GetOptions {
   bool metadata = false;
   bool transient = false;
   bool verify = true;  // compare XXH3 of the delivered bytes with the daemon's
-  // Without a lease, chunks that the node does not have are looked for beyond it (G4), as by a
-  // lookup in mode kAllPresent, and got once they have come. The search takes so long at most, and
-  // no longer than half of the deadline: what the node has is got by then in any case. 0: they are
-  // misses at once, as they are where nothing lies beyond the node. At most 10 s.
+  // Without a lease, chunks that the node does not have are searched for beyond it (G4), as by a
+  // lookup in mode kAllPresent, and got once they have come. The search takes at most this long,
+  // and at most half of the deadline, so that chunks of the node are got in any case. 0: they are
+  // misses at once, as they are if nothing lies beyond the node. At most 10 s.
   std::chrono::microseconds remote_wait = std::chrono::seconds(1);
   Deadline deadline{0};
-  // Where the bytes go. Either one span per chunk, in the order keys x parts; or a function that is
-  // asked once for each chunk that is there, on the thread that delivers it, for at least `bytes`
+  // Destinations of the bytes. Either one span per chunk, in the order keys x parts; or a function
+  // that is asked once for each present chunk, on the thread that delivers it, for at least `bytes`
   // bytes. An empty span skips the chunk (kTooSmall). Destinations of chunks that are no kHit may
   // hold anything afterwards.
   absl::Span<const std::span<std::byte>> destinations;
-  // Not empty: how many of the `destinations` each chunk has, of all chunks. Its bytes fill them
-  // one after the other; the bytes for a span whose data() is null go nowhere.
+  // If not empty, the number of `destinations` of each chunk. A chunk's bytes fill them one after
+  // the other; the bytes for a span whose data() is null are skipped.
   absl::Span<const uint32_t> destination_runs;
   absl::AnyInvocable<std::span<std::byte>(size_t chunk, uint64_t bytes)> allocate;
 };
@@ -154,7 +154,7 @@ struct PutOptions {
   bool durable = false;    // answered after the chunks are on stable storage
   bool transient = false;  // first to be evicted
   bool no_g3 = false;      // keep in DRAM only
-  bool checksum = false;   // also send XXH3 of each payload, checked against what arrived
+  bool checksum = false;   // also send XXH3 of each payload, which the daemon checks
   Deadline deadline{0};
 };
 
