@@ -62,7 +62,7 @@ absl::StatusOr<v1::DrainResponse> AdminClient::Drain(Deadline timeout, bool g4) 
   v1::DrainRequest request;
   request.set_timeout_ms(static_cast<uint64_t>(timeout.count()));
   request.set_g4(g4);
-  // One second more than the daemon takes: it should be the one to say that time was up.
+  // One second more than the daemon's timeout, so that the daemon reports it.
   return Call(&v1::Admin::Stub::Drain, request,
               std::max(deadline_, timeout + std::chrono::seconds(1)));
 }

@@ -13,12 +13,13 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// A daemon that listens answers the handshake at once; one that does not must not hold up a client
-// that can use gRPC.
+// How long a client that can use gRPC waits for the local path. A daemon that listens answers the
+// handshake at once.
 constexpr Deadline kFirstLocalTry{1'000};
 constexpr Deadline kLookForPathEvery{10};
 
-// Nobody listens, or we may not: waiting does not help, as it would with a daemon that restarts.
+// Returns whether nobody listens, or we may not connect: unlike for a daemon that restarts, waiting
+// does not help.
 bool AbsentOrRefused(const absl::Status& why) {
   return absl::IsNotFound(why) || absl::IsPermissionDenied(why) || absl::IsUnimplemented(why);
 }
@@ -57,7 +58,7 @@ Router::Router(ClientOptions options)
 }
 
 Router::~Router() {
-  // In a child of fork() its thread is not there and its locks may be held: leave it as it is.
+  // In a child of fork() its thread does not exist and its locks may be held, so it is leaked.
   if (local_ != nullptr && local_->forked()) (void)local_.release();
 }
 
@@ -97,7 +98,7 @@ Transport* Router::PickForLocal() {
   Transport* const picked = Pick();
   if (local_ == nullptr || picked == local_.get()) return picked;
   const absl::Status away = local_->why_away();
-  // No socket: of a daemon that has none, or of one that is not running or just starting.
+  // No socket: the daemon has none, is not running, or is just starting.
   const bool gone = absl::IsNotFound(away) && (local_->stats().sessions_opened > 0 ||
                                                !picked->WaitConnected(Deadline(0)));
   return gone || !AbsentOrRefused(away) ? local_.get() : picked;
@@ -134,7 +135,7 @@ bool Router::WaitConnected(Deadline timeout) {
   while (true) {
     Transport* const picked = Pick();
     const auto left = std::chrono::duration_cast<Deadline>(give_up - steady_clock::now());
-    // In short steps: either of the two may be the one that comes back.
+    // In short steps, as either of the two may come back.
     if (picked->WaitConnected(std::clamp(left, Deadline(0), kLookForPathEvery))) return true;
     if (left <= Deadline(0)) return false;
   }

@@ -19,14 +19,14 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// An answer of a daemon that is there, and will be the same the next time.
+// Returns whether the error is a running daemon's answer, which will be the same the next time.
 bool IsAnswer(const absl::Status& status) {
   return absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status) ||
          absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status) ||
          absl::IsUnimplemented(status);
 }
 
-// False: a change that this client does not know.
+// Returns false for a change that this client does not know.
 bool FillChange(v1::ChunkChange change, WatchEvent& event) {
   switch (change) {
     case v1::CHUNK_CHANGE_G2_STORED:
@@ -44,7 +44,7 @@ bool FillChange(v1::ChunkChange change, WatchEvent& event) {
   return true;
 }
 
-// INTERNAL: no message that a daemon sends which keeps to the protocol.
+// INTERNAL: the message breaks the protocol.
 absl::StatusOr<WatchNews> FromWire(const v1::WatchEvents& message, uint64_t sequence) {
   const auto count = static_cast<size_t>(message.changes_size());
   if (message.keys().size() != count * ChunkKey::kSize ||
@@ -192,7 +192,7 @@ absl::Status Watch::RunSession() {
   }
   session.Cancel();
   connection->Break();
-  (void)session.WaitDone();  // cancelled by us, or for the reason that `status` has
+  (void)session.WaitDone();  // cancelled by us, or ended for the reason in `status`
   return ExplainedByTls(std::move(status), options.endpoint, options.security,
                         options.default_deadline);
 }
@@ -241,9 +241,9 @@ absl::Status Watch::ReadAll(v1::KvCache::Stub* stub, const v1::WatchRequest& req
   WatchCall call(stub, &context, &request);
   v1::WatchEvents message;
   uint64_t sequence = 0;
-  bool first = true, left = false;  // left: by us
+  bool first = true, left = false;  // left: this side ends the call
   absl::Status broken;
-  // A daemon's first message comes at once, the others when something changes.
+  // The daemon sends the first message at once, the others when something changes.
   auto limit = steady_clock::now() + options_.client.default_deadline;
   WatchCall::Read read;
   while ((read = call.Next(&message, limit)) == WatchCall::Read::kMessage) {
@@ -266,7 +266,7 @@ absl::Status Watch::ReadAll(v1::KvCache::Stub* stub, const v1::WatchRequest& req
     MutexLock lock(&mu_);
     ++stats_.broken_streams;
   }
-  if (left) context.TryCancel();  // else the daemon's reason would be lost
+  if (left) context.TryCancel();  // only then, or the daemon's reason would be lost
   const grpc::Status status = call.Finish();
   End();
   if (!broken.ok()) return broken;

@@ -26,7 +26,7 @@ std::string Field(size_t index, absl::string_view name) {
   return absl::StrCat("chunks[", index, "].", name);
 }
 
-// Chunks of host memory and of a GPU's have the same fields but for their runs.
+// For chunks of host memory and of GPU memory, which have the same fields except for their runs.
 template <typename Given>
 absl::Status CheckRuns(const Given& given, size_t index) {
   if (given.runs == nullptr) return IsNull(Field(index, "runs"));
@@ -37,7 +37,7 @@ absl::Status CheckRuns(const Given& given, size_t index) {
   return absl::OkStatus();
 }
 
-// All but the runs.
+// Converts all fields but the runs.
 template <typename Chunk, typename Given>
 absl::StatusOr<Chunk> ToPut(const Given& given, size_t index) {
   KVKEEP_RETURN_IF_ERROR(CheckRuns(given, index));

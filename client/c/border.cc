@@ -10,7 +10,7 @@ static_assert(static_cast<int>(absl::StatusCode::kUnauthenticated) == KVKEEP_UNA
 
 void CopyText(absl::string_view text, char* to, size_t room) {
   size_t bytes = std::min(text.size(), room - 1);
-  // Not amid a character of UTF-8.
+  // Does not cut a character of UTF-8.
   while (bytes < text.size() && bytes > 0 && (static_cast<uint8_t>(text[bytes]) & 0xC0) == 0x80) {
     --bytes;
   }
@@ -49,7 +49,7 @@ void Ending::Tell(const absl::Status& status, absl::string_view note) {
   MutexLock lock(&mu_);
   Report(status, note, &outcome_);
   done_ = true;
-  told_.NotifyOne();  // with the lock held: once it is let go, this object may be gone
+  told_.NotifyOne();  // with the lock held: once it is released, this object may be gone
 }
 
 int Ending::Await(kvkeep_error* error) {

@@ -65,14 +65,14 @@ void CompletionQueue::Complete(const kvkeep_completion& ended) {
 
 void CompletionQueue::Signal() {
   const uint64_t one = 1;
-  // It fails only when the counter is full, and then the fd is readable as it should be.
+  // It fails only when the counter is full, and then the fd is already readable.
   while (write(fd_, &one, sizeof(one)) < 0 && errno == EINTR) {
   }
 }
 
-// The fd is cleared before the queue is emptied. In the other order this would happen: we empty it;
-// a call completes and signals; we clear the fd; nobody ever looks again. In this one the worst is
-// a signal whose completion is gone already, and the next Poll clears it.
+// Clears the fd before it empties the queue. The other order could lose a wake-up: Poll empties the
+// queue, a call completes and signals, Poll clears the fd. This order can at worst leave a signal
+// whose completion is gone already, which the next Poll clears.
 uint32_t CompletionQueue::Poll(kvkeep_completion* out, uint32_t max) {
   if (max == 0) return 0;
   uint64_t signals = 0;

@@ -5,7 +5,7 @@
 #include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
 
-// The views and what they point to are laid out once; all constant from then on.
+// The views and the memory they point to are laid out once, and constant from then on.
 struct kvkeep_acquired {
   kvkeep::client::Acquired impl;
   std::vector<kvkeep_const_buffer> runs;  // of all views, one after the other
@@ -30,7 +30,7 @@ std::unique_ptr<kvkeep_acquired> LayOut(Acquired acquired) {
   for (const ChunkView& chunk : handle->impl.chunks) {
     runs += chunk.runs.size() + chunk.metadata.size();
   }
-  handle->runs.reserve(runs);  // so that they stay where they are
+  handle->runs.reserve(runs);  // so that they stay in place
   const auto lay = [&](const auto& spans) {
     const size_t first = handle->runs.size();
     for (const auto& span : spans) handle->runs.push_back({span.data(), span.size()});
@@ -96,7 +96,7 @@ absl::Status WaitPieces(const kvkeep_acquired* acquired, uint32_t index, uint32_
 
 // ---------------------------------------------------------------- copies
 
-// The caller's buffers, filled from the first on.
+// Fills the caller's buffers from the first on.
 class Scatter {
  public:
   explicit Scatter(std::span<const kvkeep_buffer> to) : to_(to) {}
@@ -115,7 +115,7 @@ class Scatter {
 
  private:
   std::span<const kvkeep_buffer> to_;
-  uint64_t at_ = 0;  // in the first of them
+  uint64_t at_ = 0;  // in the first buffer
 };
 
 // Appends bytes [begin, end) of a chunk's payload.

@@ -96,7 +96,8 @@ class CudaWorkerGpu final : public WorkerGpu {
     return bytes;
   }
 
-  // Memory of cuMemCreate has no legacy handle, and a file descriptor where its owner asked for it.
+  // Memory of cuMemCreate has no legacy handle, and has a file descriptor if its owner asked for
+  // it.
   absl::StatusOr<GpuMemory> ExportMapped(uint64_t address, GpuMemory memory,
                                          const absl::Status& no_handle) const {
     CUmemGenericAllocationHandle mapped = 0;

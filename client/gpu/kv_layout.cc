@@ -18,7 +18,7 @@ constexpr std::array<absl::string_view, kKvAxes> kAxisNames = {"layer", "kv", "b
 struct Form {
   KvFormat format;
   absl::string_view name;
-  // From the outermost on; the first `tensor_axes` of them pick the tensor.
+  // From the outermost on; the first `tensor_axes` axes pick the tensor.
   std::array<KvAxis, kKvAxes> order;
   size_t tensor_axes;
 };
@@ -92,7 +92,7 @@ absl::Status KvLayout::Validate() const {
   const bool slots_inside = axis(kSlot).stride < axis(kBlock).stride ||
                             (axis(kSlot).stride == axis(kBlock).stride && axis(kSlot).extent == 1);
   if (!slots_inside) return Wrong(kSlot, "does not lie within a block");
-  // From the smallest steps on: each must go beyond all that the smaller ones reach.
+  // From the smallest stride on: each must go beyond the reach of the smaller ones.
   uint64_t reach = head_bytes;
   const std::array<KvAxis, kKvAxes> order = MemoryOrder();
   for (auto which = order.rbegin(); which != order.rend(); ++which) {

@@ -20,11 +20,11 @@ struct KvPlanner::Part {
   uint64_t slots = 0;
 };
 
-// An element, as far as the axes above a level say.
+// The position of an element by the axes above a level.
 struct KvPlanner::Position {
   uint64_t tensor = 0;
   uint64_t offset = 0;         // in the tensor
-  const Part* part = nullptr;  // null: above the block's axis
+  const Part* part = nullptr;  // null above the block's axis
 };
 
 class KvPlanner::Output {
@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<KvPlanner::Part>> KvPlanner::Parts(const KvTokens& wh
   return parts;
 }
 
-// The bytes below `level`, where they lie in one piece in the order of the payload; 0: they do not.
+// Returns the bytes below `level` if they lie in one piece in the order of the payload, else 0.
 uint64_t KvPlanner::InOnePiece(size_t level, uint64_t slots) const {
   uint64_t bytes = options_.layout.head_bytes;
   for (size_t i = kKvAxes; i-- > level;) {

@@ -22,7 +22,7 @@ absl::Status CheckTensor(const PageTensor& tensor, uint32_t shards) {
     return absl::InvalidArgumentError(
         absl::StrCat("page_bytes is ", tensor.page_bytes, ", shards are ", shards));
   }
-  // From the smaller steps on: each goes beyond all that the ones before reach.
+  // From the smaller stride on: each goes beyond the reach of the ones before.
   Steps inner = {"layer_stride", tensor.layers, tensor.layer_stride};
   Steps outer = {"block_stride", tensor.blocks, tensor.block_stride};
   if (inner.stride > outer.stride) std::swap(inner, outer);
@@ -48,7 +48,7 @@ absl::Status CheckTensor(const PageTensor& tensor, uint32_t shards) {
   return absl::OkStatus();
 }
 
-// One shard of every page. REQUIRES: the tensors are right.
+// Returns the bytes of one shard of every page. REQUIRES: the tensors are valid.
 absl::StatusOr<uint64_t> BytesOfBlock(const PagePlannerOptions& options) {
   uint64_t all = 0;
   for (const PageTensor& tensor : options.tensors) {

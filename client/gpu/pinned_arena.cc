@@ -16,12 +16,12 @@
 namespace kvkeep::client {
 namespace {
 
-// The longest wait that holds up the end of a pin.
+// The longest wait by which Await may delay the end of a pin.
 constexpr std::chrono::milliseconds kAwaitSlice{20};
 
 }  // namespace
 
-// The pin, shared by its owner and the mapped segments: whoever goes first ends it.
+// The pin, shared by its owner and the mapped segments; the first of them to go ends it.
 class PinnedArena::State final : public MappingUse {
  public:
   explicit State(std::unique_ptr<Pin> pin) : pin_(std::move(pin)) {}
@@ -45,7 +45,7 @@ class PinnedArena::State final : public MappingUse {
     changed_.NotifyAll();
   }
 
-  // Null: it has ended. Else it lasts until Done.
+  // Returns the pin, which lasts until Done; null if it has ended.
   const Pin* Use() {
     if (mark_.InChild()) return nullptr;
     MutexLock lock(&mu_);
@@ -64,7 +64,7 @@ class PinnedArena::State final : public MappingUse {
   CondVar changed_;
   std::unique_ptr<Pin> pin_ ABSL_GUARDED_BY(mu_);
   int users_ ABSL_GUARDED_BY(mu_) = 0;
-  bool ending_ ABSL_GUARDED_BY(mu_) = false;  // and not yet unregistered
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;  // it ends, and is not yet unregistered
 };
 
 absl::Status PinArenaOptions::Validate() const {

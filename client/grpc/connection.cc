@@ -67,11 +67,11 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(
   grpc::ChannelArguments args = Arguments();
   absl::string_view path = endpoint;
   if (!absl::ConsumePrefix(&path, "unix:")) {
-    // gRPC sets the timeout for what was sent and not confirmed to the second one, too.
+    // gRPC uses the second value also as the timeout for unacknowledged data.
     const auto timeout = static_cast<int>(peer_timeout.count());
     args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, timeout - timeout / 3);
     args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout / 3);
-    // By default gRPC stops asking after two pings without data in between.
+    // By default gRPC stops after two pings without data in between.
     args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     KVKEEP_ASSIGN_OR_RETURN(TcpSecurity tcp, SecurityOf(security, &args));
     return std::unique_ptr<Connection>(
@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(
   const int socket_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket_fd < 0) return Failed(path, "cannot make a socket");
   WidenSendBuffer(socket_fd);
-  // Either at once or not at all, on a Unix socket.
+  // On a Unix socket connect succeeds at once or not at all.
   if (connect(socket_fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     const absl::Status failed = Failed(path, "connect");
     close(socket_fd);

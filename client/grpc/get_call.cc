@@ -3,8 +3,8 @@
 namespace kvkeep::client {
 namespace {
 
-// A server-streaming method is on the wire a bidirectional one whose client writes once: that is
-// how the generic stub reaches it.
+// On the wire a server-streaming method is a bidirectional one whose client writes once, which the
+// generic stub can call.
 constexpr char kGetMethod[] = "/kvkeep.v1.KvCache/Get";
 
 }  // namespace
@@ -43,7 +43,7 @@ void GetCall::OnReadDone(bool ok) {
         frame.ok() ? assembler_.Accept(*frame) : absl::InternalError(frame.status().message());
     if (!broken_.ok()) context()->TryCancel();
   }
-  in_.Clear();  // early: gRPC then reuses the memory for what is arriving
+  in_.Clear();  // early, so that gRPC reuses the memory for arriving data
   StartRead(&in_);
 }
 

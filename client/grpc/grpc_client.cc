@@ -18,7 +18,7 @@ namespace {
 using std::chrono::steady_clock;
 
 // How long gRPC may hold a finished put's memory, or a call beyond its deadline, before the
-// connection is broken off to get it back.
+// connection is broken to get it back.
 constexpr std::chrono::milliseconds kLateGrace{200};
 constexpr std::chrono::milliseconds kLookEvery{200};
 
@@ -67,7 +67,7 @@ void InFlightCall::Disconnect() {
     MutexLock lock(&mu_);
     context = std::move(context_);
   }
-  context.reset();  // it holds the channel too, and must not be the last to do so (see RunSession)
+  context.reset();  // it holds the channel too, and must not be the last holder (see RunSession)
   session_.reset();
 }
 
@@ -113,7 +113,8 @@ absl::StatusOr<std::shared_ptr<Session>> GrpcClient::Connect(uint64_t epoch) {
     connections.push_back(std::move(connection));
   }
   // The last user of a session may be a callback, on a thread of gRPC. Destroying the last channel
-  // of the process there makes gRPC 1.51 wait for that very thread and crash: do it elsewhere.
+  // of the process there makes gRPC 1.51 wait for that very thread and crash, so another thread
+  // does it.
   std::shared_ptr<Session> session(
       new Session, [this](Session* last) { later_->Post([last] { delete last; }); });
   session->stub = v1::KvCache::NewStub(connections[0]->channel());
@@ -139,7 +140,7 @@ absl::Status GrpcClient::RunSession(uint64_t epoch) {
   keeper_.Withdraw();
   const bool lost = session->lost_connection();
   stream.Cancel();
-  // Whatever still runs on this connection is of no use: a lookup's lease would be dead on arrival.
+  // Calls that still run on this connection are useless: a lookup's lease would be dead on arrival.
   session->Break();
   const absl::Status ended = stream.WaitDone();
   CancelCallsOf(session->id.get());
@@ -148,7 +149,7 @@ absl::Status GrpcClient::RunSession(uint64_t epoch) {
                            : ExplainedByTls(std::move(status), options_.endpoint, options_.security,
                                             options_.default_deadline);
   }
-  // It was us who cancelled the stream.
+  // The stream was cancelled by this client.
   if (lost && absl::IsCancelled(ended)) {
     return absl::UnavailableError("one of the session's connections was lost");
   }
@@ -179,7 +180,7 @@ absl::Status GrpcClient::Publish(const SessionPtr& session, const SessionStream&
         keeper_.Publish(session, session->limits, [&stream] { return !stream.done(); }));
     if (published) return absl::OkStatus();
   }
-  return stream.status();  // OK: WaitForEnd sees that it is over
+  return stream.status();  // if OK, WaitForEnd sees that it is over
 }
 
 absl::StatusOr<NamespaceDigest> GrpcClient::AskToOpen(const SessionPtr& session,
@@ -220,10 +221,11 @@ void GrpcClient::WaitForEnd(const SessionPtr& session, SessionStream* stream) {
         counters.sessions_torn_down.fetch_add(1);
         return;
       }
-      // Not told when a call gets overdue: so it looks.
+      // Nothing signals when a call becomes overdue, so it looks.
       changed_.WaitFor(&mu_, kLookEvery);
     }
-    // A namespace whose declaration was lost (its caller's deadline): try until the daemon has it.
+    // Declares namespaces whose declaration was lost (its caller's deadline), until the daemon has
+    // them.
     if (declare) keeper_.DeclareAll(session).IgnoreError();
   }
 }
@@ -260,7 +262,7 @@ absl::Status GrpcClient::Begin(std::shared_ptr<InFlightCall> call) {
 
 void GrpcClient::End(InFlightCall* call, absl::AnyInvocable<void() &&> callback) {
   const std::shared_ptr<GrpcClient> self =
-      shared_from_this();  // the callback may drop the last other one
+      shared_from_this();  // the callback may drop the last other reference
   std::shared_ptr<InFlightCall> keep;
   {
     MutexLock lock(&mu_);

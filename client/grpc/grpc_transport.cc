@@ -21,7 +21,7 @@ std::string Pack(Keys keys) {
   return {reinterpret_cast<const char*>(keys.data()), keys.size() * ChunkKey::kSize};
 }
 
-// The fields that all calls about keys share.
+// Sets the fields that all calls about keys share.
 template <typename Request>
 Request KeysRequest(const GrpcClient::Ready& ready, Keys keys, Parts parts) {
   Request request;
@@ -32,8 +32,8 @@ Request KeysRequest(const GrpcClient::Ready& ready, Keys keys, Parts parts) {
   return request;
 }
 
-// A session that the daemon does not know any more (its half of the stream broke unseen) would
-// fail every call: start a new one.
+// Starts a new session if the daemon no longer knows this one (its half of the stream broke
+// unseen), as every call would fail.
 void CheckSession(GrpcClient& grpc_client, const SessionId& id, const absl::Status& status) {
   if (absl::IsFailedPrecondition(status)) grpc_client.TearDown(id);
 }
@@ -54,8 +54,8 @@ v1::LeaseMode ToWire(LeaseMode mode) {
   return v1::LEASE_MODE_NONE;
 }
 
-// A leased lookup whose reply was lost may have left a lease behind: repeating it with the same id
-// answers with that lease, which is then released.
+// Releases the lease that a leased lookup without a reply may have left: repeating the lookup with
+// the same id returns that lease.
 void ReclaimLostLease(const std::shared_ptr<GrpcClient>& grpc_client,
                       const std::shared_ptr<SessionId>& id, const v1::LookupRequest& request) {
   SessionPtr session = grpc_client->FindSession(id);
@@ -201,7 +201,7 @@ void GrpcTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
           return std::move(done)(std::move(status));
         }
         LookupResult result;
-        if (response.lease_id() != 0) {  // first: a lease that we refuse is released, too
+        if (response.lease_id() != 0) {  // first, so that a lease that we refuse is released, too
           result.lease =
               Lease(std::make_unique<GrpcLease>(std::move(grpc_client), id, response.lease_id()),
                     std::max(1u, response.leased_keys()), response.leased_bytes());
@@ -242,7 +242,7 @@ void GrpcTransport::Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions 
   auto request = KeysRequest<v1::GetRequest>(*ready, keys, options.parts);
   const bool leased = options.lease != nullptr;
   if (leased) {
-    // The lease of an old session may have the number of another one's lease in the new session.
+    // A lease of an old session may have the number of another lease in the new session.
     const auto* lease = static_cast<const GrpcLease*>(options.lease->state());
     if (!options.lease->alive() || lease->session() != ready->session->id) {
       return std::move(done)(LeaseIsDead());

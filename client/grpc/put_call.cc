@@ -54,7 +54,7 @@ void PutCall::Start(std::shared_ptr<GrpcClient> grpc_client, GrpcClient::Ready r
                     const PutOptions& options, Callback<PutResult> done) {
   auto call = std::make_shared<PutCall>(grpc_client, std::move(ready), spec, std::move(chunks),
                                         options, std::move(done));
-  if (call->frames_.done()) {  // nothing that could be sent
+  if (call->frames_.done()) {  // there is nothing to send
     std::move(call->done_)(std::move(call->result_));
     return;
   }
@@ -111,8 +111,8 @@ void PutCall::OnDone(const grpc::Status& grpc_status) {
   status_ = broken_.ok() ? FromGrpc(grpc_status) : broken_;
   out_.Clear();
   Disconnect();
-  // From here on Gone may complete the call on another thread, except while the call's own
-  // reference is held: SlicesAreLate comes before it is given up.
+  // From here on Gone may complete the call on another thread unless the call holds its own
+  // reference, so SlicesAreLate comes before that is given up.
   if (references_.load() > 1) {
     late_ = true;
     grpc_client_->SlicesAreLate(*session_id_);

@@ -11,7 +11,7 @@
 namespace kvkeep::client {
 namespace {
 
-// Less than the daemon takes: it copies one frame while the next is coming.
+// Less than the daemon accepts, so that it copies one frame while the next is coming.
 constexpr uint64_t kMaxFrameBytes = 2 * kMiB;
 
 void FillChunkHeader(const PutChunk& chunk, const PutOptions& options, v1::PutChunkHeader* header) {

@@ -29,8 +29,8 @@ struct FreeAddresses {
   void operator()(addrinfo* info) const { freeaddrinfo(info); }
 };
 
-// OpenSSL writes to sockets in a way that raises SIGPIPE when the other side is gone. It comes to
-// the thread that wrote, so keeping it off this one leaves the program's own handling alone.
+// Blocks SIGPIPE on this thread: OpenSSL's writes raise it when the other side is gone. The signal
+// goes to the thread that wrote, so the program's own handling is unaffected.
 class SigpipeHeldOff {
  public:
   SigpipeHeldOff() {
@@ -60,7 +60,7 @@ bool AwaitReady(int fd, short events, Clock::time_point give_up) {
   return poll(&polled, 1, static_cast<int>(left.count())) == 1;
 }
 
-// Not valid: nobody listens there, or not in time.
+// Returns an invalid descriptor if nobody listens there in time.
 UniqueFd ConnectTo(const std::string& endpoint, Clock::time_point give_up) {
   const std::string host = HostOf(endpoint);
   const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
@@ -141,7 +141,7 @@ class Probe {
       const Owned<X509> owned(next);
       X509_STORE_add_cert(SSL_CTX_get_cert_store(context_.get()), next);
     }
-    // The handshake goes on, so that more can be said; the result is looked at afterwards.
+    // The handshake continues, so that the message can say more; the result is checked afterwards.
     SSL_CTX_set_verify(context_.get(), SSL_VERIFY_NONE, nullptr);
     if (own_ != nullptr) {
       const Owned<BIO> bio = Over(material.key);
@@ -160,7 +160,7 @@ class Probe {
     return ssl;
   }
 
-  // 0: go on; else SSL_get_error's word for why not.
+  // Returns 0 to go on, else SSL_get_error's reason.
   int Wait(int result, int fd, Clock::time_point give_up) {
     const int error = SSL_get_error(ssl_.get(), result);
     if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) return error;
@@ -217,7 +217,7 @@ class Probe {
 
   std::string JudgeOurs() const {
     const STACK_OF(X509_NAME)* wanted = SSL_get0_peer_CA_list(ssl_.get());
-    if (sk_X509_NAME_num(wanted) <= 0) return "";  // it does not ask
+    if (sk_X509_NAME_num(wanted) <= 0) return "";  // it does not want one
     std::vector<std::string> names;
     bool known = false;
     for (int i = 0; i < sk_X509_NAME_num(wanted); ++i) {
@@ -241,7 +241,7 @@ class Probe {
                         signers);
   }
 
-  // In TLS 1.3 the other side judges our certificate when for us all is done.
+  // In TLS 1.3 the other side checks our certificate when our side has finished.
   std::string AwaitFirstByte(int fd, Clock::time_point give_up) {
     char byte = 0;
     while (true) {

@@ -10,7 +10,7 @@ WatchCall::WatchCall(v1::KvCache::Stub* stub, grpc::ClientContext* context,
                      const v1::WatchRequest* request)
     : context_(context) {
   stub->async()->Watch(context, request, this);
-  AddHold();  // reads are asked for outside of gRPC's callbacks, until Finish
+  AddHold();  // reads start outside of gRPC's callbacks, until Finish
   StartCall();
 }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kPayloadField = 15;
 enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 
-// Walks the bytes of a message that lies in several slices.
+// Reads the bytes of a message that lies in several slices.
 class Cursor {
  public:
   explicit Cursor(const std::vector<grpc::Slice>& slices) : slices_(slices) {
@@ -35,7 +35,7 @@ class Cursor {
     return false;
   }
 
-  // Calls `run` for the next `size` bytes, slice by slice. False when there are not that many.
+  // Calls `run` for the next `size` bytes, slice by slice. Returns false if there are fewer.
   template <typename F>
   bool Take(uint64_t size, F&& run) {
     if (size > left_) return false;

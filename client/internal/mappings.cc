@@ -51,7 +51,8 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(const UniqueFd
   if (at == MAP_FAILED) {
     return absl::ErrnoToStatus(errno, absl::StrCat("mmap of ", bytes, " bytes of shared memory"));
   }
-  // Neither fails on a fresh mapping; without the first, a child could read what is not its own.
+  // Neither fails on a fresh mapping. Without the first, a child could read memory that is not its
+  // own.
   KVKEEP_CHECK(madvise(at, bytes, MADV_DONTFORK) == 0);
   (void)madvise(at, bytes, MADV_DONTDUMP);
   return std::shared_ptr<const MappedFile>(
@@ -60,7 +61,7 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(const UniqueFd
 }
 
 MappedFile::~MappedFile() {
-  if (mark_.InChild()) return;  // there is nothing at this address, or something else
+  if (mark_.InChild()) return;  // the mapping is not at this address in the child
   std::vector<std::weak_ptr<MappingUse>> uses;
   {
     MutexLock lock(&mu_);
@@ -99,7 +100,7 @@ void Mappings::WaitProgress(uint32_t word, local::ProgressWord seen,
                             std::chrono::nanoseconds timeout) const {
   const timespec limit{.tv_sec = timeout.count() / 1'000'000'000,
                        .tv_nsec = timeout.count() % 1'000'000'000};
-  // Every outcome is the same to the caller, who looks at the word again.
+  // The result does not matter, as the caller reads the word again.
   (void)syscall(SYS_futex, &words_[word], FUTEX_WAIT, seen, &limit, nullptr, 0);
 }
 
@@ -113,7 +114,7 @@ bool Mappings::Alive() const {
   return poll(&state, 1, 0) == 0;
 }
 
-// The reading side stays open: shut by us, it would look as if the daemon had left.
+// Keeps the reading side open: if it were shut, it would look as if the daemon had left.
 void Mappings::Leave() const { shutdown(socket(), SHUT_WR); }
 
 }  // namespace kvkeep::client

@@ -1,4 +1,4 @@
-// Acquired: chunks in place, and how far each of them is.
+// Acquired: chunks in place, and their pieces that can be read.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// The longest one futex wait: how soon the end of the daemon is noticed.
+// The longest single futex wait, after which the end of the daemon is noticed.
 constexpr std::chrono::milliseconds kLongestWait{50};
 
 }  // namespace

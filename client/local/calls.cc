@@ -1,5 +1,5 @@
 // The calls of LocalTransport that exchange one message each: lookup, acquire, touch, prefetch,
-// delete, release, and what there is to say about the daemon.
+// delete, release and server info.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ PrefetchResult Convert(const local::PrefetchReply& said, PrefetchResult*) {
   return {.started_chunks = said.started_chunks, .ready_chunks = said.ready_chunks};
 }
 
-// Returns the chunks that an acquire in slices has leased, one layout behind the other.
+// Returns the chunks that an acquire in slices has leased, one layout after the other.
 absl::StatusOr<Acquired> LaidOpen(const LocalSessionPtr& session, LookupResult found,
                                   size_t parts) {
   auto layout = std::make_shared<Layout>();
@@ -124,7 +124,7 @@ void LocalTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
             .parts = {options.parts.begin(), options.parts.end()},
             .part_count = parts};
   }
-  // A leased lookup is a get: its places are kept, so that a get under the lease asks nobody.
+  // A leased lookup is a get: it keeps the places, so that a get under the lease sends no request.
   Find(leased ? Kind::kGet : Kind::kLookup, *ready,
        {.ns = ready->digest,
         .keys = keys,

@@ -21,7 +21,7 @@ namespace kvkeep::client {
 namespace {
 
 constexpr int kSoPeerPidfd = 77;  // Linux 6.5: newer than our headers
-constexpr long kPidfdOpen = 434;  // Linux 5.3: as well
+constexpr long kPidfdOpen = 434;  // Linux 5.3: newer than our headers, too
 // Linux 6.9: pidfds have a file system of their own, with an inode for each process. Before, all
 // of them have the same one.
 constexpr decltype(statfs::f_type) kPidfsMagic = 0x50494446;
@@ -50,7 +50,7 @@ absl::StatusOr<UniqueFd> DaemonProcess::OpenPidfd(int socket) {
 absl::StatusOr<std::shared_ptr<const DaemonProcess>> DaemonProcess::Of(const Mappings& connection,
                                                                        const Watch& watch) {
   KVKEEP_ASSIGN_OR_RETURN(UniqueFd pidfd, watch(connection.socket()));
-  // Its end is still open: so far nobody else can have had its number.
+  // Its end is still open, so no other process can have had its number so far.
   if (!connection.Alive()) return absl::UnavailableError("GPU path: the session is over");
   return std::make_shared<const DaemonProcess>(std::move(pidfd));
 }
@@ -80,7 +80,7 @@ bool DaemonProcess::IsAlso(const DaemonProcess& later) const {
   if (mine.number == 0 || mine.number != other.number || mine.for_ever != other.for_ever) {
     return false;
   }
-  return mine.for_ever || !Ended();  // nobody else gets its PID before that
+  return mine.for_ever || !Ended();  // no other process gets its PID before that
 }
 
 bool DaemonProcess::Ended() const {

@@ -113,7 +113,7 @@ void GpuCall::BindAndSend() {
 void GpuCall::Send() {
   max_runs_ = max_timeout_ms_ = UINT32_MAX;
   for (auto& [id, each] : regions_) {
-    // Registered: it answers at once, unless its owner went away.
+    // As it is registered, Bind returns at once, unless its owner went away.
     const auto known = what_.regions->Bind(what_.session, each.region, what_.deadline);
     if (!known.ok()) return Complete(known.status());
     each.known = *known;
@@ -176,7 +176,7 @@ void GpuCall::SendGroup(Items items) {
     body.until_ns =
         what_.session->DeadlineNs(std::min(steady_clock::now() + given, what_.deadline));
     if (body.until_ns > 0) kind = Kind::kPutFromGpuUntil;
-    // The rest of its time is within the doubt about the daemon's clock.
+    // The time left is less than the doubt about the daemon's clock.
     if (body.until_ns == 0 && has_reused()) {
       return Ended(absl::DeadlineExceededError("gpu: no time left for this put"));
     }

@@ -102,12 +102,12 @@ class GpuPut final : public GpuCall {
   const std::vector<GpuPutChunk> chunks_;
   const PutOptions options_;
   Callback<PutResult> done_;
-  PutResult result_;  // each chunk's by whoever reads its answer
+  PutResult result_;  // each chunk's outcome is written by the reader of its answer
 };
 
 // ---------------------------------------------------------------- get
 
-// The daemon's lease under which a get of a key goes; 0: under none.
+// Finds the daemon's lease for a get of a key; 0: none.
 class LeaseOfKey {
  public:
   LeaseOfKey() = default;
@@ -130,7 +130,7 @@ class LeaseOfKey {
     return made;
   }
 
-  // A key that none of several holds goes under any of them.
+  // A key that none of several leases holds is got under any of them.
   uint64_t Of(const ChunkKey& key) const {
     const auto found = by_key_.find(key);
     return found == by_key_.end() ? last_ : found->second;
@@ -253,7 +253,7 @@ class GpuGet final : public GpuCall {
   const bool transient_;
   const LeaseOfKey lease_;
   Callback<GetResult> done_;
-  GetResult result_;  // each chunk's by whoever reads its answer
+  GetResult result_;  // each chunk's outcome is written by the reader of its answer
 };
 
 }  // namespace
@@ -269,7 +269,7 @@ absl::StatusOr<GpuRegion> LocalTransport::RegisterGpuMemory(GpuMemory memory, De
 
 GpuStats LocalTransport::gpu_stats() const { return gpu_regions_->stats(); }
 
-// Registers what is not registered yet on a thread that may wait.
+// Registers regions that are not registered yet on a thread that may wait.
 template <typename Call>
 void LocalTransport::StartGpu(const std::shared_ptr<Call>& call, const NamespaceSpec& spec) {
   if (absl::Status bad = call->Check(spec); !bad.ok()) return call->Refuse(std::move(bad));

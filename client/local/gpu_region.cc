@@ -17,7 +17,7 @@ absl::Status SessionIsOver() {
       "GPU region: the session is over, and the daemon's process may still have it open");
 }
 
-// OK: every daemon that may have it open without being asked to close it has ended.
+// Returns OK if every daemon that may have it open, and was not asked to close it, has ended.
 absl::Status MayBeOpen(LocalGpuRegion* region) {
   MutexLock lock(&region->mu);
   return region->open_at.empty() ? absl::OkStatus() : SessionIsOver();

@@ -23,7 +23,7 @@ absl::StatusOr<local::RegisterGpuReply> ReadRegistered(LocalSession::Reply& repl
   return said;
 }
 
-// Whether the same daemon may grant at another time what it refused now.
+// Returns whether the same daemon may accept later what it refused now.
 bool MayPass(const absl::Status& refused) {
   return absl::IsResourceExhausted(refused) || absl::IsUnavailable(refused);
 }
@@ -235,11 +235,11 @@ absl::StatusOr<GpuBinding> GpuRegions::Bind(const LocalSessionPtr& session,
     if (known.ok() && region->left) {
       abandoned = *known;
     } else if (known.ok()) {
-      // One process closes what a session had before what a later one has; another may be dying
-      // in the driver still.
+      // A process closes an earlier session's memory before a later session's; another process may
+      // still be ending in the driver.
       const std::shared_ptr<const DaemonProcess>& before = region->now.daemon;
       if (before != nullptr && !before->IsAlso(*known->daemon)) region->open_at.Add(before);
-      region->now = *known;  // also if closed meanwhile: whoever does that waits for it
+      region->now = *known;  // even if closed meanwhile: the closer waits for it
       region->backoff.Reset();
       if (region->closed) known = absl::FailedPreconditionError("GPU region: unregistered");
     } else if (!absl::IsDeadlineExceeded(known.status())) {

@@ -22,11 +22,11 @@ using std::chrono::steady_clock;
 constexpr uint64_t kHelloId = 1;
 constexpr uint32_t kMaxSegments = 64 * 1024;
 constexpr uint32_t kMaxWords = 16 << 20;
-// How long a receive blocks at most: how soon a deadline, or a stop, is noticed.
+// The longest that a receive blocks, after which a deadline or a stop is noticed.
 constexpr timeval kReceiveTick{.tv_sec = 0, .tv_usec = 50'000};
 constexpr timeval kConnectTimeout{.tv_sec = 1, .tv_usec = 0};
-// The most doubt about the daemon's clock. The doubt shortens every deadline: more would take too
-// much of a put's time.
+// The most doubt about the daemon's clock. The doubt shortens every deadline, so more would take
+// too much of a put's time.
 constexpr std::chrono::seconds kMostDoubt{1};
 
 absl::Status ConnectFailed(const std::string& path, int error) {
@@ -65,7 +65,7 @@ absl::StatusOr<UniqueFd> ConnectTo(const std::string& path) {
   return fd;
 }
 
-// The messages of a handshake, one by one. All of them fit into one packet.
+// Receives the messages of a handshake, one by one. Each fits into one packet.
 class Receiver {
  public:
   Receiver(int socket, const GreetingOptions& options) : socket_(socket), options_(options) {}
@@ -122,7 +122,7 @@ absl::Status CheckWelcome(const local::Welcome& welcome) {
   return absl::OkStatus();
 }
 
-// `clock`, and the greeting's limit of a chunk, stay as they are where none came.
+// Reads Welcome. `clock`, and the greeting's limit of a chunk, stay as they are if none came.
 absl::Status ReadWelcome(local::Message& message, Greeting* greeting,
                          std::optional<local::ClockReading>* clock) {
   local::BodyReader reader(message.body);
@@ -140,7 +140,8 @@ absl::Status ReadWelcome(local::Message& message, Greeting* greeting,
   return CheckWelcome(*welcome);
 }
 
-// The daemon read its clock between these two: protocol.h, ClockReading.
+// Returns the doubt about the daemon's clock, which it read between the two times (protocol.h,
+// ClockReading).
 std::optional<std::chrono::nanoseconds> ClockDoubt(const local::ClockReading& daemons,
                                                    steady_clock::time_point before,
                                                    steady_clock::time_point after) {

@@ -20,7 +20,7 @@ absl::Status GetIsCutOff() {
   return absl::UnavailableError("get: the session ended or was revoked while bytes were copied");
 }
 
-// Index of each asked part within the parts of the lease.
+// Returns the index of each part asked for within the parts of the lease.
 absl::StatusOr<std::vector<size_t>> PartsWithin(Parts asked, size_t count,
                                                 const std::vector<uint32_t>& leased) {
   std::vector<size_t> at(count);
@@ -128,8 +128,8 @@ absl::Status LocalGet::RunUnleased() {
 }
 
 absl::StatusOr<size_t> LocalGet::Take(size_t begin, const Found& found) {
-  // Nothing leased though something is there: no room to read it into. Otherwise keys behind the
-  // leased ones are asked for again, once these are given back.
+  // If nothing is leased though something is there, there is no room to read it into. Otherwise
+  // later keys are asked for again once the leased ones are given back.
   const size_t keys = what_.keys.size() - begin;
   const size_t covered = found.leased_keys == 0 ? keys : found.leased_keys;
   const LaidChunk* laid = found.layout->chunks.data();
@@ -162,7 +162,7 @@ absl::Status LocalGet::DeliverLate(const Layout& layout) {
   for (const auto& [chunk, laid] : std::exchange(late_, {})) {
     const absl::Status delivered = Deliver(chunk, layout, *laid);
     if (!delivered.ok() && !absl::IsDeadlineExceeded(delivered)) return delivered;
-    late.Update(delivered);  // those behind it may be whole by now
+    late.Update(delivered);  // later chunks may be complete by now
   }
   return late;
 }
@@ -191,7 +191,7 @@ absl::Status LocalGet::Deliver(size_t chunk, const Layout& layout, const LaidChu
       outcome.metadata.append(reinterpret_cast<const char*>(run.data()), run.size());
     }
   }
-  // Last of all: what was read before is good only if this still holds.
+  // Last, as the bytes read before are good only if this still holds.
   copied.Update(CheckHeld(chunk));
   if (absl::IsDataLoss(copied)) {
     outcome.metadata.clear();
@@ -231,7 +231,8 @@ absl::Status LocalGet::Copy(const Layout& layout, const LaidChunk& laid, uint64_
     const uint64_t bytes = std::min<uint64_t>(PieceSize(laid.payload_bytes, piece), end - offset);
     KVKEEP_RETURN_IF_ERROR(WaitForPieces(mappings, laid, piece + 1, what_.deadline));
     for (const auto run : CutImage(view.runs, offset, bytes)) {
-      // Written anew only once it is not held any more, and then nothing of this counts.
+      // The memory is written anew only when it is no longer held, and then these bytes do not
+      // count.
       to.Fill(run, what_.options.verify ? &copier : nullptr);
     }
     offset += bytes;

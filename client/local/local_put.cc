@@ -11,20 +11,20 @@
 namespace kvkeep::client {
 namespace {
 
-// A batch goes off when it fills this part of the staging memory, so that filling the next one and
-// reading this one go on at the same time.
+// A batch is sent when it fills this part of the staging memory, so that the next one is filled
+// while the daemon reads this one.
 constexpr uint64_t kBatchesInStaging = 4;
-// ... or so many bytes, which take long enough that a message more is little beside them.
+// A batch is also sent at this many bytes, beside which the cost of a message is small.
 constexpr uint64_t kMostStagedBytes = 8 * kMiB;
-// How long a chunk waits for room that others of this client take, before it goes another way.
+// How long a chunk waits for room that other puts of this client hold, before it goes another way.
 constexpr std::chrono::milliseconds kPatience{100};
-// A chunk with at least this many bytes to copy is sent alone, and while it is copied.
+// A chunk with at least this many bytes to copy is sent alone, while it is copied.
 constexpr uint64_t kInPartsFrom = 4 * kMiB;
 
 struct Runs {
   std::vector<std::optional<PutMemory::Direct>> direct;
   uint64_t to_copy = 0;
-  bool reused = false;  // some of it is the caller's again by the deadline
+  bool reused = false;  // the caller gets some of it back by the deadline
 };
 
 Runs FindRuns(PutMemory& memory, const LocalSession& session, const PutChunk& chunk) {
@@ -114,7 +114,7 @@ absl::StatusOr<std::span<std::byte>> LocalPut::Stage(uint64_t bytes,
   PutMemory& memory = *what_.memory;
   while (true) {
     if ((!batch_->empty() || !sent_.empty()) && memory.Changes(what_.session, bytes)) {
-      // Our own earlier chunks would keep a larger area from being had.
+      // Our own earlier chunks would prevent a larger area.
       if (!batch_->empty()) Flush();
       while (!sent_.empty()) AwaitOldest();
     }
@@ -174,7 +174,7 @@ void LocalPut::Note(absl::StatusOr<std::vector<PutBatch::Outcome>> outcomes) {
 }
 
 bool LocalPut::TrySend(What& what, Callback<PutResult>& done) {
-  for (const PutChunk& chunk : what.chunks) {  // first, as building it is not for nothing then
+  for (const PutChunk& chunk : what.chunks) {  // first, before the message is built
     for (const auto& run : chunk.runs) {
       if (!what.memory->Find(*what.session, run).has_value()) return false;
     }
@@ -241,7 +241,7 @@ absl::StatusOr<RegisteredMemory> LocalTransport::RegisterMemory(
   if (mapping.empty()) return absl::InvalidArgumentError("mapping: empty");
   KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<LocalRegion> region,
                           put_memory_->MakeRegion(fd, mapping, options));
-  put_memory_->Keep(region);  // a session that opens after this registers it
+  put_memory_->Keep(region);  // a session that opens from now on registers it
   const absl::StatusOr<LocalSessionPtr> session = CurrentSession();
   absl::Status known = session.status();
   if (known.ok()) known = put_memory_->Register(*session, region, DeadlineOf(Deadline(0)));

@@ -17,8 +17,9 @@ using std::chrono::steady_clock;
 
 constexpr int kWorkers = 2;
 constexpr uint64_t kMaxPartsPerCall = 64;
-// A daemon that is back by then and has kept its arena finds it mapped. One that needs another
-// arena gets the memory of this one, as far as no lease holds it.
+// How long the arena stays mapped after a session. If the daemon comes back with the same arena by
+// then, it is still mapped; afterwards a daemon that needs another arena gets this memory back, as
+// far as no lease holds it.
 constexpr std::chrono::seconds kKeepArena{5};
 
 absl::Status Forked() {
@@ -46,7 +47,7 @@ LocalTransport::~LocalTransport() {
     MutexLock lock(&mu_);
     workers = std::move(workers_);
   }
-  workers.reset();  // what is queued runs, and ends at once
+  workers.reset();  // queued work runs, and ends at once
   keeper_.Join();
 }
 
@@ -181,7 +182,7 @@ absl::StatusOr<std::shared_ptr<NamespaceBinding>> LocalTransport::OpenNamespace(
   Keeper::Undeclared undeclared;
   absl::StatusOr<DeclaredNamespaces::Ptr> ns = keeper_.OpenNamespace(spec, deadline, &undeclared);
   if (undeclared.session != nullptr) {
-    // The daemon may or may not know it: a new session makes that certain.
+    // It is unknown whether the daemon has it; a new session makes that certain.
     undeclared.session->Break(absl::UnavailableError(
         absl::StrCat("a namespace could not be declared: ", undeclared.why.ToString())));
   }

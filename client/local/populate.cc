@@ -22,7 +22,7 @@ void Populate::Step() {
   }
   const std::span<std::byte> memory = arena_->segments[segment_]->memory();
   const uint64_t slice = std::min<uint64_t>(kSliceBytes, memory.size() - offset_);
-  // Whatever it says: without it, pages are mapped as they are touched.
+  // Failures do not matter: pages are then mapped when they are touched.
   if (madvise(memory.data() + offset_, slice, MADV_POPULATE_READ) != 0) {
     done_ = true;
     return;

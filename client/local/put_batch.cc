@@ -17,7 +17,7 @@ using local::Kind;
 
 // Limit of a batch, which leaves a message room for its fixed part and the largest chunk.
 constexpr size_t kMaxBatchBytes = local::kMaxMessageBytes - 64 * kKiB;
-// After so many the daemon is told: what it copies at a time.
+// The bytes after which the daemon is told of progress: what it copies at a time.
 constexpr uint64_t kPartBytes = kPieceBytes;
 
 }  // namespace

@@ -20,12 +20,12 @@ using local::Kind;
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kUnregisterDeadline{5};
-// How much staging memory puts may want, and how much of what one session may have.
+// The chunks of staging memory that puts may want, and their part of a session's limit.
 constexpr uint64_t kWantedChunks = 32;
 constexpr uint64_t kMostWanted = 64 * kMiB;
-// How long puts may take to let go of an area that a larger one is to replace.
+// How long puts may take to let go of an area that a larger one replaces.
 constexpr std::chrono::milliseconds kRetire{50};
-// After the daemon had no memory, or less than was wanted.
+// Wait after the daemon had no memory, or less than was wanted.
 constexpr std::chrono::milliseconds kAskAgain{250};
 constexpr std::chrono::milliseconds kGrowAgain{1'000};  // twice as long each time
 constexpr std::chrono::milliseconds kGrowAgainAtMost{32'000};
@@ -65,7 +65,7 @@ absl::StatusOr<std::shared_ptr<StagingArea>> AskFor(const LocalSessionPtr& sessi
         TestPoint("staging-mapped");
         return std::make_shared<StagingArea>(std::move(file));
       });
-  // A put that ended by its deadline: the memory is ours again, and the daemon still reads it.
+  // A put ended by its deadline: the memory is ours again, but the daemon still reads it.
   if (absl::IsFailedPrecondition(area.status())) {
     return absl::ResourceExhaustedError(area.status().message());
   }
@@ -94,8 +94,8 @@ void Unregister(const LocalSessionPtr& session, uint32_t region) {
   const uint64_t id = session->NextId();
   local::MessageWriter writer(static_cast<uint16_t>(Kind::kUnregisterMemory), id);
   writer.Append(local::UnregisterMemory{.region = region});
-  // In the background. Refused while a put that ended by its deadline is still read: then the
-  // session's end does it.
+  // In the background. If the daemon refuses, because it still reads a put that ended by its
+  // deadline, the session's end unregisters it.
   session->Send(id, writer,
                 {.kind = Kind::kUnregisterMemory,
                  .deadline = steady_clock::now() + kUnregisterDeadline,
@@ -104,7 +104,7 @@ void Unregister(const LocalSessionPtr& session, uint32_t region) {
                  .copied = nullptr});
 }
 
-// Nobody waits for the answer.
+// Gives the staging memory back, without waiting for the answer.
 void GiveBackStaging(const LocalSessionPtr& session) {
   const uint64_t id = session->NextId();
   local::MessageWriter writer(static_cast<uint16_t>(Kind::kStaging), id);
@@ -200,7 +200,7 @@ absl::StatusOr<std::shared_ptr<StagingArea>> PutMemory::Area(const LocalSessionP
     absl::StatusOr<AreaPtr> own = MakeOwn(session, chunk_bytes, deadline);
     if (own.ok() || !absl::IsResourceExhausted(own.status())) area = std::move(own);
     MutexLock lock(&mu_);
-    if (!area.ok() && Fits(area_, *session, chunk_bytes)) area = area_;  // there is room sometime
+    if (!area.ok() && Fits(area_, *session, chunk_bytes)) area = area_;  // room comes free later
   }
   EndAsking(session);
   return area;
@@ -225,13 +225,13 @@ absl::StatusOr<PutMemory::AreaPtr> PutMemory::Replace(const LocalSessionPtr& ses
   }
   {
     MutexLock lock(&mu_);
-    area_ = nullptr;  // retired: nobody can name a range of it once there is a new one
-    ask_at_ = grow_at_ = steady_clock::now() + kAskAgain;  // unless it goes well
+    area_ = nullptr;  // retired, as no put can name a range of it once there is a new area
+    ask_at_ = grow_at_ = steady_clock::now() + kAskAgain;  // unless it succeeds
   }
   KVKEEP_ASSIGN_OR_RETURN(AreaPtr area, AskFor(session, wanted, deadline));
   if (area->memory().size() < least && wanted < least) {
-    // Room for several of them, so that filling one goes on while another is read; each may want a
-    // word beside it (LocalPut).
+    // Room for several chunks, so that one is filled while another is read; each may need a word
+    // beside it (LocalPut).
     const uint64_t with_word = RoundUp(least, kBlockBytes) + kBlockBytes;
     area = nullptr;  // the daemon replaces it
     KVKEEP_ASSIGN_OR_RETURN(
@@ -239,7 +239,7 @@ absl::StatusOr<PutMemory::AreaPtr> PutMemory::Replace(const LocalSessionPtr& ses
                      deadline));
   }
   MutexLock lock(&mu_);
-  area_ = area;  // though it may be too small for this chunk
+  area_ = area;  // even if it is too small for this chunk
   if (area->memory().size() < least) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "staging memory: ", least, " bytes at once; the daemon has ", area->memory().size(),
@@ -272,7 +272,7 @@ absl::StatusOr<PutMemory::AreaPtr> PutMemory::MakeOwn(const LocalSessionPtr& ses
         if (const LocalSessionPtr known = weak.lock(); known != nullptr) Unregister(known, number);
       });
   own_areas_.fetch_add(1, std::memory_order_relaxed);
-  AreaPtr before;  // it goes with its last range, and not under the lock
+  AreaPtr before;  // freed with its last range, without the lock
   MutexLock lock(&mu_);
   if (epoch_ == session->epoch()) before = std::exchange(own_, area);
   return area;
@@ -342,7 +342,7 @@ PutMemory::Time PutMemory::Tend(const LocalSessionPtr& session) {
   const Time now = steady_clock::now();
   Time next = Time::max();
   bool give_back = false;
-  AreaPtr own;  // its end is told to the daemon, without the lock
+  AreaPtr own;  // its end, which the daemon is told of, comes without the lock
   {
     MutexLock lock(&mu_);
     if (epoch_ != session->epoch()) return next;
@@ -408,7 +408,7 @@ std::vector<std::shared_ptr<LocalRegion>> PutMemory::Kept() {
 void PutMemory::RegisterAgain(const LocalSessionPtr& session, LocalSession::Time deadline) {
   for (const auto& region : Kept()) {
     (void)region->in_use();  // lets go of connections that have ended
-    // Not OK: puts from it are copied into staging memory, as any other.
+    // On an error puts from it are copied into staging memory, as any other.
     (void)Register(session, region, deadline);
   }
 }
@@ -453,7 +453,8 @@ std::optional<PutMemory::Direct> PutMemory::Find(const LocalSession& session,
     if (!le(all.data(), run.data()) || !le(run.data() + run.size(), all.data() + all.size())) {
       continue;
     }
-    // Each owner wants to know when it is its own again, and be it of a part that another has too.
+    // Each owner must learn when its memory is its own again, even a part that another owner has
+    // too.
     if (region->reused && !session.holds_deadlines()) return std::nullopt;
     {
       MutexLock lock_region(&region->mu);

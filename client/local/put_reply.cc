@@ -9,7 +9,7 @@
 namespace kvkeep::client {
 namespace {
 
-const char* ReasonName(uint8_t reason) {  // as the gRPC path says it: kvkeep.v1.RejectReason
+const char* ReasonName(uint8_t reason) {  // as on the gRPC path: kvkeep.v1.RejectReason
   switch (reason) {
     case 1:
       return "REJECT_REASON_NO_SPACE";

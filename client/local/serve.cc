@@ -104,7 +104,7 @@ void LocalSession::ReadInBackground() {
     if (reading_ || closed_) return;
     reading_ = true;
   }
-  // All that is there, unless a thread that waits wants to read itself.
+  // Reads all replies that are there, unless a waiting thread wants to read.
   while (ReadSome(MSG_DONTWAIT)) {
     MutexLock lock(&mu_);
     if (waiters_ > 0) break;
@@ -138,7 +138,7 @@ bool LocalSession::ReadEvents() {
                          std::string(AsText(bytes.subspan(sizeof(header)))))));
         return false;
       default:
-        break;  // kDraining: what follows it ends the session; or of a later version
+        break;  // kDraining, after which the session ends; or an event of a later version
     }
   }
 }
@@ -180,7 +180,7 @@ absl::Status LocalSession::Serve(Tend tend) {
         if (nudged_.exchange(false, std::memory_order_acquire)) tend_at = Time();
       }
       if (fds[1].revents != 0) (void)ReadEvents();
-      if (fds[2].revents != 0) ReadInBackground();  // its last words may tell why it hung up
+      if (fds[2].revents != 0) ReadInBackground();  // its last message may say why it hung up
       if ((fds[2].revents & (POLLHUP | POLLERR)) != 0) {
         Break(absl::UnavailableError("the daemon closed the connection"));
       }

@@ -83,7 +83,7 @@ void LocalSession::Send(uint64_t id, local::MessageWriter& request, Call call,
   }
   bool started = false;
   absl::Status sent = Transmit(request.Finish(), fds, deadline, &started);
-  if (blocking == nullptr) Wake();  // it may have to read, and has a deadline to keep
+  if (blocking == nullptr) Wake();  // the thread may have to read, and has a deadline to keep
   if (sent.ok()) return;
   if (started || !absl::IsDeadlineExceeded(sent)) {
     return Break(absl::UnavailableError(absl::StrCat("local socket: ", sent.message())));
@@ -136,7 +136,7 @@ absl::Status LocalSession::Transmit(std::span<const std::byte> message, std::spa
       continue;
     }
     if (!absl::IsResourceExhausted(sent)) break;
-    Wake();  // the daemon may wait for somebody to read its replies
+    Wake();  // the daemon may wait until its replies are read
     pollfd room{.fd = socket_, .events = POLLOUT, .revents = 0};
     const timespec limit = Until(deadline);
     const int ready = ppoll(&room, 1, &limit, nullptr);
@@ -151,7 +151,7 @@ absl::Status LocalSession::Transmit(std::span<const std::byte> message, std::spa
 
 void LocalSession::TellOfParts() {
   local::MessageWriter told(static_cast<uint16_t>(Kind::kPutFilled), 0);
-  // No room: the daemon looks by itself, too. Broken: the other socket will say so.
+  // If there is no room, the daemon looks by itself. If it is broken, the other socket reports it.
   (void)local::SendPacket(events_.get(), told.Finish(), {}, MSG_DONTWAIT);
 }
 
@@ -173,7 +173,7 @@ void LocalSession::ReadUntil(Waiting* waiting, Time deadline) {
     HandOver();
   }
   if (turn == Turn::kOverdue) ExpireOverdue();
-  waiting->Wait();  // done, or whoever ends the call is at it
+  waiting->Wait();  // it is done, or another thread is ending it
 }
 
 LocalSession::Turn LocalSession::TakeTurn(Waiting* waiting, Time deadline) {
@@ -261,7 +261,7 @@ bool LocalSession::ReadSome(int flags) {
 void LocalSession::Dispatch(local::Message message) {
   constexpr auto kCopied = static_cast<uint16_t>(Kind::kPutCopied);
   local::BodyReader body(message.body);
-  if (message.id == 0) {  // why it is going to hang up
+  if (message.id == 0) {  // the reason why the daemon will hang up
     return Break(absl::InternalError(absl::StrCat("local: the daemon ends the session: ",
                                                   local::ReadReplyStatus(&body).ToString())));
   }

@@ -111,7 +111,7 @@ void LocalRegion::LeaveTo(std::shared_ptr<const DaemonEnd> connection, DaemonEnd
 
 bool LocalRegion::in_use() {
   if (mark.InChild()) return false;
-  if (late_puts > 0) return true;  // before the other: it is lowered after LeaveTo
+  if (late_puts > 0) return true;  // checked first, as it is lowered after LeaveTo
   MutexLock lock(&mu);
   return !left_to.empty();
 }

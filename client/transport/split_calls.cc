@@ -20,14 +20,14 @@ using std::chrono::steady_clock;
 
 // ---------------------------------------------------------------- one request after the other
 
-// Kept by the callback of the request that is under way.
+// A call in slices. The callback of the request under way keeps it alive.
 class Slices : public std::enable_shared_from_this<Slices> {
  public:
   explicit Slices(LongCall call) : call_(std::move(call)) {}
   virtual ~Slices() = default;
 
-  // Sends requests until one of them is not answered at once. A loop, as one that the transport
-  // answers inside the call must not go one frame deeper for each slice.
+  // Sends requests until one of them is not answered at once. A loop, so that requests that the
+  // transport answers inside the call do not nest one frame deeper for each slice.
   void Run() {
     const std::shared_ptr<Slices> self = shared_from_this();
     do {
@@ -45,7 +45,8 @@ class Slices : public std::enable_shared_from_this<Slices> {
 
   bool over() const { return done_keys_ == call_.keys.size(); }
   Keys NextKeys() const { return call_.keys.subspan(done_keys_, call_.slice); }
-  // Until the deadline, in whole milliseconds, which requests are given; 0: it is over.
+  // Returns the time until the deadline, in whole milliseconds, as requests take it; 0: none is
+  // left.
   Deadline Left() const {
     const auto left = std::chrono::ceil<Deadline>(call_.deadline - steady_clock::now());
     return std::max(left, Deadline(0));
@@ -57,7 +58,7 @@ class Slices : public std::enable_shared_from_this<Slices> {
 
   const LongCall call_;
   size_t done_keys_ = 0;  // from the head
-  absl::Status error_;    // of a request: the call ends with it
+  absl::Status error_;    // of a request, which ends the call
 
  private:
   enum class Phase { kAsking, kWaiting, kAnswered };
@@ -66,7 +67,7 @@ class Slices : public std::enable_shared_from_this<Slices> {
 
 // ---------------------------------------------------------------- lookup
 
-// Whether a lookup in mode kAllPresent has leased all that it found.
+// Returns whether a lookup in mode kAllPresent has leased all chunks that it found.
 bool CoversAll(const LookupResult& found, size_t keys, size_t parts) {
   if (found.leased_keys == keys) return true;
   for (size_t key = found.leased_keys; key < keys; ++key) {
@@ -110,7 +111,8 @@ class LookupSlices final : public Slices {
         });
   }
 
-  // One wait for all slices. Behind a key that is nowhere there is no run to be completed.
+  // Returns what is left of the wait, which all slices share; 0 after a key that is nowhere, as no
+  // run can be completed then.
   microseconds RemoteWaitLeft() const {
     if (!in_run_ || options_.remote_wait.count() <= 0) return microseconds(0);
     const auto waited = std::chrono::floor<microseconds>(steady_clock::now() - began_);
@@ -120,7 +122,7 @@ class LookupSlices final : public Slices {
   void Failed(const absl::Status& status) {
     const bool no_more_leases = leasing_ && !leased_.empty() && absl::IsResourceExhausted(status);
     if (no_more_leases) {
-      leasing_ = false;  // the same keys again
+      leasing_ = false;  // look up the same keys again, without a lease
     } else {
       error_ = status;
     }
@@ -130,7 +132,7 @@ class LookupSlices final : public Slices {
     const size_t bytes = count * all_.row_bytes;
     for (const auto bits :
          {&LookupResult::g2_bits, &LookupResult::g3_bits, &LookupResult::remote_bits}) {
-      (found.*bits).resize(bytes);  // left out where it says nothing
+      (found.*bits).resize(bytes);  // left out if all bits are zero
       all_.*bits += found.*bits;
     }
     all_.remote_asked |= found.remote_asked;
@@ -146,7 +148,7 @@ class LookupSlices final : public Slices {
       all_.promotion_us = options_.lease == LeaseMode::kNone
                               ? all_.promotion_us + found.promotion_us
                               : std::max(all_.promotion_us, found.promotion_us);
-    } else {  // there, but behind keys that are not yet
+    } else {  // present, but after keys that are not yet
       all_.remote_keys += found.leading_keys;
       all_.remote_us = std::max(all_.remote_us, found.promotion_us);
     }
@@ -172,7 +174,7 @@ class LookupSlices final : public Slices {
   }
 
   void Fail() {
-    leased_.clear();  // gives them back
+    leased_.clear();  // gives the leases back
     std::move(done_)(error_);
   }
 
@@ -190,7 +192,7 @@ class LookupSlices final : public Slices {
   const bool whole_;
   const steady_clock::time_point began_;
   bool leasing_;
-  bool in_run_ = true;  // every key up to now is there, or comes from beyond the node
+  bool in_run_ = true;  // every key so far is present, or comes from beyond the node
   bool has_lease_ = false;
   uint64_t bytes_ = 0;
   std::vector<SplitLease::Slice> leased_;
@@ -248,21 +250,21 @@ class GetSlices final : public Slices {
             .allocate = nullptr};
   }
 
-  // From the lease of all to the one that holds the next keys, and cuts their number to its own.
-  // False: nothing of these keys was there to be leased.
+  // Replaces the lease of all keys by the one that holds the next keys, and cuts their number to
+  // its own. Returns false if there was nothing to lease of these keys.
   bool ToLeaseOfSlice(GetOptions* options, size_t* count) const {
     const LeaseState* const state = options_.lease->state();
     const SplitLease* const split = state == nullptr ? nullptr : state->split();
     if (split == nullptr) return true;
     const uint32_t at = options->first_key;
     for (const SplitLease::Slice& slice : split->slices()) {
-      if (at - slice.first_key >= slice.keys) continue;  // also where it begins behind `at`
+      if (at - slice.first_key >= slice.keys) continue;  // also true if it begins after `at`
       options->lease = &slice.lease;
       options->first_key = at - slice.first_key;
       *count = std::min<size_t>(*count, slice.keys - options->first_key);
       return slice.lease.state() != nullptr;
     }
-    return true;  // it says that these keys are not its own
+    return true;  // the get reports that these keys are not the lease's
   }
 
   void SetDestinations(size_t first, size_t chunks, GetOptions* options) {
@@ -308,7 +310,7 @@ class GetSlices final : public Slices {
   }
 
   GetOptions options_;
-  size_t done_runs_ = 0;  // destinations of done_keys_, where chunks have several
+  size_t done_runs_ = 0;  // destinations of done_keys_, if chunks have several
   GetResult all_;
   Callback<GetResult> done_;
 };

@@ -31,7 +31,7 @@ void SplitLease::Shrink(uint32_t keep_keys) {
     const uint32_t kept = std::min(slice.keys, keep_keys - std::min(keep_keys, slice.first_key));
     if (kept >= slice.kept) continue;
     slice.kept = kept;
-    // Not Lease::Shrink, which ends the state: a get may have it.
+    // Not Lease::Shrink, which ends the state, as a get may hold it.
     if (LeaseState* const state = slice.lease.state(); state != nullptr) state->Shrink(kept);
   }
 }
@@ -56,7 +56,7 @@ void ReleaseAll(Transport* transport, std::vector<Lease> leases, DoneCallback do
     Mutex mu;
     size_t left ABSL_GUARDED_BY(mu) = 0;
     absl::Status error ABSL_GUARDED_BY(mu);
-    DoneCallback done;  // of who ends the last one
+    DoneCallback done;  // called by the end of the last one
   };
   if (leases.empty()) return std::move(done)(absl::OkStatus());
   const auto shared = std::make_shared<Shared>();

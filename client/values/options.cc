@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kLocalSocketName[] = "local.sock";
 constexpr uint32_t kMaxChannels = 16;
-constexpr size_t kMaxUnixPathBytes = 107;  // sockaddr_un::sun_path without its end
+constexpr size_t kMaxUnixPathBytes = 107;  // sockaddr_un::sun_path without its zero
 constexpr size_t kMaxClientNameBytes = 128;
 constexpr std::chrono::milliseconds kMostBusyPoll{1};
 
