@@ -1,8 +1,8 @@
-// Building, cutting and reading messages of the local protocol. Both ends use it.
+// Builds, sends, receives and reads messages of the local protocol. Both ends use it.
 //
 // MessageWriter builds one message; SendMessage and Receive move its packets over a socket;
-// MessageAssembler puts packets together again; BodyReader reads a body that may hold anything.
-// None is thread-safe; none keeps a descriptor that it was not told to.
+// MessageAssembler joins packets; BodyReader reads a body with any contents. None is thread-safe;
+// none keeps a descriptor that it was not told to.
 #pragma once
 
 #include <absl/status/status.h>
@@ -40,20 +40,20 @@ class MessageWriter {
   }
   void AppendText(absl::string_view text) { AppendBytes(text.data(), text.size()); }
   void AppendBytes(const void* data, size_t bytes);
-  // Zeroed room for `bytes`, to be filled in place before the next Append.
+  // Returns zeroed room for `bytes`, to be filled in place before the next Append.
   std::byte* Extend(size_t bytes);
 
-  // The whole message. REQUIRES: not more than kMaxMessageBytes.
+  // Returns the whole message. REQUIRES: it has at most kMaxMessageBytes.
   std::span<const std::byte> Finish();
 
  private:
   std::vector<std::byte> bytes_;
 };
 
-// A reply's header and head; `status` not OK: the whole reply.
+// Writes a reply's header and head; if `status` is not OK, the whole reply.
 MessageWriter StartReply(Kind kind, uint64_t id, const absl::Status& status = absl::OkStatus());
 
-// A whole message, taken off the wire.
+// A received message.
 struct Message {
   uint16_t kind = 0;
   uint64_t id = 0;
@@ -61,19 +61,19 @@ struct Message {
   std::vector<UniqueFd> descriptors;
 };
 
-// Puts packets together. InvalidArgument: the framing is broken, the connection is of no use.
+// Joins packets. InvalidArgument: the framing is broken, and the connection is of no use.
 class MessageAssembler {
  public:
-  // `max_message_bytes`: a longer one is an error.
+  // A message longer than `max_message_bytes` is an error.
   explicit MessageAssembler(size_t max_message_bytes = kMaxMessageBytes)
       : max_message_bytes_(max_message_bytes) {}
-  // The message that this packet completed, if any. A message in one packet is not copied: its body
-  // then lies in `packet`.
+  // Returns the message that this packet completes, if any. A message in one packet is not copied:
+  // its body lies in `packet`.
   absl::StatusOr<std::optional<Message>> Take(std::span<const std::byte> packet,
                                               std::vector<UniqueFd> descriptors);
-  bool idle() const { return wanted_ == 0; }  // no message is half there
-  // Memory for the next message of several packets, and back; so that many assemblers may share it.
-  // REQUIRES: idle(); TakeBack: the last message is not used any more.
+  bool idle() const { return wanted_ == 0; }  // no message is incomplete
+  // Lend and take back memory for the next message of several packets, so that many assemblers
+  // share it. REQUIRES: idle(); for TakeBack: the last message is no longer used.
   void Lend(std::vector<std::byte> memory) { partial_ = std::move(memory); }
   std::vector<std::byte> TakeBack() { return std::exchange(partial_, {}); }
 
@@ -84,7 +84,7 @@ class MessageAssembler {
   std::vector<UniqueFd> descriptors_;
 };
 
-// Reads a body front to back. After a false nothing more is to be read.
+// Reads a body front to back. After a call returns false, nothing more may be read.
 class BodyReader {
  public:
   explicit BodyReader(std::span<const std::byte> body) : left_(body) {}
@@ -97,7 +97,7 @@ class BodyReader {
     left_ = left_.subspan(sizeof(T));
     return true;
   }
-  // `count` values. False, and nothing taken, when the body is shorter.
+  // Reads `count` values. Returns false, and reads nothing, if the body is shorter.
   template <typename T>
   bool ReadAll(uint64_t count, std::vector<T>* values) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -115,7 +115,8 @@ class BodyReader {
   std::span<const std::byte> left_;
 };
 
-// The status in a reply's head; leaves the reader behind it. Internal when the body is too short.
+// Returns the status in a reply's head, and leaves the reader behind it. Internal: the body is too
+// short.
 absl::Status ReadReplyStatus(BodyReader* reader);
 
 // Sends one packet with descriptors (not taken over). Unavailable: the peer is gone.
@@ -130,13 +131,13 @@ struct Packet {
   std::span<const std::byte> bytes;  // in the buffer given
   std::vector<UniqueFd> descriptors;
 };
-// Receives one packet into `buffer` (kMaxPacketBytes). None: nothing there (MSG_DONTWAIT).
-// Unavailable: the peer closed. InvalidArgument: longer than a packet may be, or more descriptors
-// than arrived whole.
+// Receives one packet into `buffer` (kMaxPacketBytes). Returns none if there is nothing
+// (MSG_DONTWAIT). Unavailable: the peer closed. InvalidArgument: the packet is too long, or not all
+// of its descriptors arrived.
 absl::StatusOr<std::optional<Packet>> ReceivePacket(int socket, std::span<std::byte> buffer,
                                                     int flags);
-// The same from a peer that may pass anything: all that it passed is in `passed`, with an error
-// too, for the caller to close where that may wait.
+// Like the other Receive, from a peer that may pass anything: `passed` has all descriptors, even
+// after an error, for the caller to close where it may wait.
 absl::StatusOr<std::optional<std::span<const std::byte>>> ReceivePacket(
     int socket, std::span<std::byte> buffer, int flags, std::vector<UniqueFd>* passed);
 

@@ -3,37 +3,38 @@
 //
 // Messages. One message is a MessageHeader and its body, cut into packets of kMaxPacketBytes (the
 // last one shorter); messages of one direction never interleave. A request gets exactly one reply
-// with its id, unless its kind says "no reply"; replies may come out of order. A reply's body
-// starts with a ReplyHead; an error's ends with its text (codes as in kvkeep.v1).
-// A client that breaks the framing is disconnected, after a reply with id 0 that says why when
-// possible. So is one that sends more than 4 KiB in a message before Hello was answered, leaves a
-// message half sent for the grace period, or passes a descriptor with anything but a RegisterMemory
-// or RegisterGpuMemory of one packet; before Hello was answered the kernel may refuse to pass any.
+// with its id, unless its kind says "no reply". Replies may come out of order. A reply's body
+// starts with a ReplyHead; an error's ends with its text (codes as in kvkeep.v1). A client that
+// breaks the framing is disconnected, after a reply with id 0 that says why when possible. So is a
+// client that sends more than 4 KiB in a message before Hello was answered, leaves a message half
+// sent for the grace period, or passes a descriptor with anything but a RegisterMemory or
+// RegisterGpuMemory of one packet. Before Hello was answered the kernel may refuse to pass
+// descriptors.
 //
 // Handshake. The client sends Hello; the daemon answers Welcome, then at once the tenant's segments
-// in Segments messages, each of one packet with at most kMaxDescriptorsPerPacket descriptors. With
-// Welcome come two descriptors: the progress words (read-only, see ProgressWords) and the event
-// socket (SEQPACKET), on which the daemon says what nobody asked for. On that one the client sends
-// Pong and PutFilled only. A peer that is not allowed gets a reply with PERMISSION_DENIED and its
+// in Segments messages, each of one packet with at most kMaxDescriptorsPerPacket descriptors.
+// Welcome brings two descriptors: the progress words (read-only, see ProgressWord) and the event
+// socket (SEQPACKET), on which the daemon sends unrequested messages. On it the client sends only
+// Pong and PutFilled. A peer that is not allowed gets a reply with PERMISSION_DENIED and its
 // reason.
 //
-// A get is a leased lookup that also tells where the leased chunks lie; the client maps the
-// segments read-only and reads in place. Bytes are good while the lease lives: a client that was
-// stopped longer than the grace period loses its leases, which the session word says; so it looks
-// at that word after it has read. A put names runs of the session's staging memory, or of memory
-// that the client registered; the daemon reads every byte of it once, into place, and checksums
-// what it placed.
+// A get is a leased lookup that also returns the places of the leased chunks; the client maps the
+// segments read-only and reads in place. Bytes are valid while the lease lives. A client that was
+// stopped for longer than the grace period loses its leases; the session word says so, and the
+// client reads that word after the bytes. A put names runs of the session's staging memory, or of
+// memory that the client registered; the daemon reads every byte once, into its place, and
+// checksums the placed bytes.
 //
-// The end. The daemon ends the session in its store, after which no put of it can be stored any
-// more, before it closes its end of the socket, and it never shuts one direction alone. So memory
-// that an unanswered put names may be read, and what is read be stored, until the client sees the
-// daemon's end closed, or the put's absolute deadline is over (PutUntil): only then may it change.
-// A client that gives a connection up shuts its own writing side, not the reading one, so that it
-// can see that.
+// The end. The daemon first ends the session in its store, after which no put of it can be stored
+// any more, and then closes its end of the socket; it never shuts one direction alone. So the
+// daemon may read memory that an unanswered put names, and store it, until the client sees the
+// daemon's end closed, or the put's absolute deadline is over (PutUntil). The client must not
+// change the memory before. A client that gives a connection up shuts its own writing side, not the
+// reading side, so that it can see that.
 //
 // Version 2 is version 1 and namespaces of other tenants: OpenNamespace::tenant_bytes,
 // Welcome::shared_segments and the Segments after the tenant's own. In version 1 these fields are
-// reserved: sent as zero, not looked at. Version 3 is version 2 and a LookupCost in the replies to
+// reserved: sent as zero, and ignored. Version 3 is version 2 and a LookupCost in the replies to
 // Lookup and Get. Version 4 is version 3 and the requests of the GPU path, kRegisterGpuMemory to
 // kGetToGpu; a daemon without that path refuses every registration, with the reason. Version 5 is
 // version 4 and puts in parts, kPutInParts and kPutFilled. Version 6 is version 5 and staging
@@ -43,8 +44,8 @@
 // from a GPU, and gets to a GPU that skip bytes, kSkippedBytes. Version 9 is version 8 and a
 // ChunkLimit behind the ClockReading.
 //
-// Everything is checked by the reader; what lies in memory that the other side can write is read
-// once. Structs are copied in and out with memcpy: a body has no alignment.
+// The reader checks everything, and reads memory that the other side can write once. Structs are
+// copied in and out with memcpy, as a body has no alignment.
 #pragma once
 
 #include <array>
@@ -114,11 +115,11 @@ struct MessageHeader {
   uint32_t bytes = 0;  // of the message, this header included
   uint16_t kind = 0;
   uint16_t reserved = 0;
-  uint64_t id = 0;  // chosen by the client, echoed; 0 is not a request's
+  uint64_t id = 0;  // chosen by the client, and echoed; a request's is not 0
 };
 
 struct ReplyHead {
-  uint32_t code = 0;  // absl::StatusCode; not 0: the rest of the body is the message
+  uint32_t code = 0;  // absl::StatusCode; if not 0, the rest of the body is the message
   uint32_t reserved = 0;
 };
 
@@ -126,22 +127,22 @@ struct ReplyHead {
 
 struct Hello {
   uint32_t magic = kMagic;
-  uint16_t min_version = kFirstVersion;  // the daemon takes the highest that both know
+  uint16_t min_version = kFirstVersion;  // the daemon picks the highest version that both know
   uint16_t max_version = kVersion;
   uint32_t name_bytes = 0;  // client_name follows, UTF-8
   uint32_t reserved = 0;
 };
 
-// How the mapping of segments is laid out: segment n of the arena has `segment_bytes`, the last
-// one may be shorter. A tenant has the segments [first_segment, first_segment + segments). After
-// these come the segments of the tenants that let this one read: runs of ascending numbers, none
-// twice, `shared_segments` together. They are of use with namespaces of those tenants.
+// The layout of segments: segment n of the arena has `segment_bytes`; the last one may be shorter.
+// A tenant has the segments [first_segment, first_segment + segments). After these come the
+// segments of the tenants that let this one read: runs of ascending numbers, none twice,
+// `shared_segments` together, for namespaces of those tenants.
 struct Welcome {
   uint32_t version = kVersion;
   uint32_t first_segment = 0;
   uint64_t incarnation = 0;
   std::array<uint8_t, 16> session_token{};  // for status and logs; the socket is the authority
-  std::array<uint8_t, 16> arena_uuid{};     // the same one after a restart: mappings stay good
+  std::array<uint8_t, 16> arena_uuid{};     // if the same after a restart, mappings stay valid
   uint64_t segment_bytes = 0;
   uint32_t segments = 0;
   uint32_t progress_words = 0;
@@ -156,16 +157,17 @@ struct Welcome {
   uint32_t shared_segments = 0;  // version 2
 };
 
-// Behind Welcome, from version 8 on: the daemon's CLOCK_MONOTONIC when it answered. The client
-// reads its own clock before it sends Hello and after it has Welcome. A reading outside of these
-// two shows that a time namespace shifts a clock: then the client names no absolute deadlines.
-// Otherwise it takes the time between the two off each absolute deadline that it names.
+// After Welcome, from version 8 on: the daemon's CLOCK_MONOTONIC when it answered. The client reads
+// its own clock before it sends Hello and after it has Welcome. A reading outside of these two
+// shows that a time namespace shifts a clock: then the client names no absolute deadlines.
+// Otherwise it subtracts the time between the two from each absolute deadline that it names.
 struct ClockReading {
   uint64_t monotonic_ns = 0;
 };
 
-// Behind that, from version 9 on: the largest payload that a chunk can have, as
-// kvkeep.v1.Limits.max_payload_bytes. Until then a client knows only what no daemon takes.
+// After ClockReading, from version 9 on: the largest payload of a chunk, as
+// kvkeep.v1.Limits.max_payload_bytes. Before version 9 a client knows only the limit of all
+// daemons.
 struct ChunkLimit {
   uint64_t max_payload_bytes = 0;
 };
@@ -208,22 +210,22 @@ struct ServerInfoReply {
 // (shared, works on a read-only mapping). Words are given back with the lease they belong to.
 using ProgressWord = uint32_t;
 inline constexpr ProgressWord kProgressFailed = 0x8000'0000;
-inline constexpr uint32_t kNoProgressWord = 0;  // in a place: the whole chunk is readable now
+inline constexpr uint32_t kNoProgressWord = 0;  // in a Place: the whole chunk is readable now
 inline constexpr uint32_t kProgressWords = 65536;
 
-// From version 6 on a session begins with little, 0, and names a size once its puts wait for room:
-// it gets at most its part, which is smaller the more sessions have some. A client whose puts have
-// not used it for a while gives it back, kNoStaging. One that gets none registers memory of its own
-// and puts from that: RESOURCE_EXHAUSTED is no reason to refuse a put.
+// From version 6 on a session begins with little (0), and names a size once its puts wait for room.
+// It gets at most its part, which shrinks as more sessions have some. A client whose puts have not
+// used it for a while gives it back (kNoStaging). A client that gets none registers memory of its
+// own and puts from that: RESOURCE_EXHAUSTED is no reason to refuse a put.
 inline constexpr uint64_t kNoStaging = UINT64_MAX;
 struct StagingRequest {
-  // 0: what a session begins with. Before version 6: 32 chunks of the session's largest namespace,
-  // or the daemon's default when sizes vary; less where the daemon has little of it.
-  // Replaces the staging memory there is; FAILED_PRECONDITION while a put reads it.
+  // 0: the size that a session begins with. Before version 6: 32 chunks of the session's largest
+  // namespace, or the daemon's default if sizes vary; less if the daemon has little. Replaces the
+  // present staging memory; FAILED_PRECONDITION while a put reads it.
   uint64_t bytes = 0;
 };
 struct StagingReply {
-  // As given: less than was asked for when the daemon has little; at most max_staging_bytes. The
+  // The bytes given: fewer than asked for if the daemon has little; at most max_staging_bytes. The
   // descriptor is read-write. 0, without a descriptor: given back.
   uint64_t bytes = 0;
 };
@@ -232,7 +234,7 @@ struct RegisterMemory {  // a memfd (or shm file) of the client; the daemon read
   uint64_t bytes = 0;
 };
 struct RegisterReply {
-  uint32_t region = 0;  // not 0, not used again in this session
+  uint32_t region = 0;  // not 0, and not reused in this session
   uint32_t reserved = 0;
 };
 struct UnregisterMemory {  // FAILED_PRECONDITION while a put reads it
@@ -253,9 +255,9 @@ struct KeysRequest {
   uint8_t lease_mode = 0;  // of kvkeep.v1.LeaseMode
   uint8_t transient = 0;
   uint32_t releases = 0;
-  uint32_t asks_remote = 0;  // version 7: 1 for a lookup or get that asks; before it is reserved
+  uint32_t asks_remote = 0;  // version 7: 1 for a lookup or get that asks; reserved before
 };
-// As in kvkeep.v1.LookupRequest. The reply waits for the search, as long as that says.
+// As in kvkeep.v1.LookupRequest. The reply waits for the search, for at most `wait_us`.
 struct RemoteAsk {
   uint32_t wait_us = 0;  // above 0
   uint32_t recompute_us_per_key = 0;
@@ -267,8 +269,8 @@ struct ReleaseEntry {
 };
 
 // Followed by the two bitmaps of kvkeep.v1.LookupResponse (keys * row_bytes each, G2 then G3), then
-// `places` Place, then `runs` ImageRun, and from version 3 on a LookupCost; where it was asked for,
-// a RemoteReply and the bitmap of what is coming. A lookup has no places.
+// `places` Place, then `runs` ImageRun, and from version 3 on a LookupCost; if asked for, a
+// RemoteReply and the bitmap of chunks on their way. A lookup has no places.
 struct LookupReply {
   uint64_t lease = 0;  // 0: nothing was leased
   uint64_t leased_bytes = 0;
@@ -307,9 +309,9 @@ struct ImageRun {
 
 // ---------------------------------------------------------------- put
 
-// Followed by `chunks` PutChunk, `runs` PutRun, and the metadata tails one after the other. A
-// session's chunks over the limit of reserved bytes wait for its own earlier ones, and for part of
-// a second for other sessions' chunks; then they are rejected.
+// Followed by `chunks` PutChunk, `runs` PutRun, and the metadata tails one after the other. Chunks
+// over the limit of reserved bytes wait for the session's earlier chunks, and for part of a second
+// for other sessions' chunks; then they are rejected.
 struct PutRequest {
   std::array<uint8_t, 16> ns{};
   uint32_t chunks = 0;
@@ -320,7 +322,7 @@ enum PutFlags : uint32_t {
   kPutDurable = 2,
   kPutTransient = 4,
   kPutNoG3 = 8,
-  kPutHasChecksum = 16,  // XXH3-64 of the payload: checked against what was placed
+  kPutHasChecksum = 16,  // XXH3-64 of the payload, which the daemon checks
 };
 struct PutChunk {
   std::array<uint8_t, 32> key{};
@@ -341,15 +343,16 @@ struct PutRun {
 };
 
 // A put of one chunk that is sent before its bytes are where its runs say, so that the daemon
-// copies those that are there while the client writes the next ones. Followed as PutRequest. How
-// many bytes of the payload are there, from its first, stands in a u64 of the staging memory: the
+// copies bytes that are there while the client writes the next ones. Followed as PutRequest. A u64
+// of the staging memory holds the number of payload bytes that are there, from the first: the
 // client stores it (release) after them, never less than before, in the end all, and sends
-// kPutFilled. The client need not wait for room for it: the daemon looks by itself now and then.
+// kPutFilled. If there is no room for that message, the client need not wait: the daemon looks by
+// itself now and then.
 //
-// Bytes that are not there are not read. The answer comes when all were copied, or earlier if the
-// daemon does not want the chunk; the word and the runs are the client's again with it. A word that
-// shrank or is above the payload, or no further MiB in Welcome::grace_ms: the chunk is rejected, as
-// NOT_COPIED.
+// The daemon does not read bytes that are not there. The answer comes when all were copied, or
+// earlier if the daemon does not want the chunk; with it the word and the runs are the client's
+// again. If the word shrinks or exceeds the payload, or no further MiB comes in Welcome::grace_ms,
+// the chunk is rejected as NOT_COPIED.
 struct PutInParts {
   std::array<uint8_t, 16> ns{};
   uint32_t chunks = 1;
@@ -358,7 +361,7 @@ struct PutInParts {
 };
 
 // A PutRequest with an absolute deadline. After it the client may write the memory again, even if
-// the daemon hangs or never answers. The daemon may still read the memory then, but it looks at its
+// the daemon hangs or never answers. The daemon may still read the memory then, but it checks its
 // clock after each piece, and rejects a chunk with a piece that was read late, as NOT_COPIED. The
 // memory stays registered until the put is answered.
 struct PutUntil {
@@ -368,8 +371,8 @@ struct PutUntil {
   uint64_t deadline_ns = 0;  // of CLOCK_MONOTONIC, see ClockReading; 0: INVALID_ARGUMENT
 };
 
-// Followed by `chunks` PutAnswer, then their messages one after the other. When it comes, nothing
-// of the client's memory is read any more.
+// Followed by `chunks` PutAnswer, then their messages one after the other. From then on the daemon
+// reads none of the client's memory.
 struct PutReply {
   uint32_t chunks = 0;
   uint32_t reserved = 0;
@@ -391,45 +394,45 @@ struct PutAnswer {
 //     readable). A closed socket is not enough: a copy may still be under way.
 // The daemon cancels late copies and answers soon after the deadline. If the GPU's driver hangs, a
 // copy cannot be ended and no reply comes: then only the second condition releases the bytes, and a
-// client that cannot wait for it must leave them unused. A put by GpuPutUntil is the exception: its
+// client that cannot wait for it must not use them. The exception is a put by GpuPutUntil: its
 // source may be written from its deadline on, as a chunk is sealed only if its copy was seen to end
-// before. To free that memory the client still has to wait for one of the two conditions.
+// before. To free that memory the client must still wait for one of the two conditions.
 //
-// A put is sealed only when every byte came within the deadline; else its chunk is rejected, as
-// NOT_COPIED, and was never there for anyone. The daemon checksums what it placed.
+// A chunk is sealed only if every byte came within the deadline; else it is rejected as NOT_COPIED,
+// and no reader ever finds it. The daemon checksums the placed bytes.
 //
-// Refusals. UNIMPLEMENTED, FAILED_PRECONDITION: never here, as the text says (no driver, MIG, a
-// process id that is the daemon's own). UNAVAILABLE: the GPU or its driver broke, now or later.
-// RESOURCE_EXHAUSTED: a limit. INVALID_ARGUMENT: the message is wrong. In each case the shared
-// memory serves the same chunks.
+// Refusals. UNIMPLEMENTED, FAILED_PRECONDITION: never possible here, for the reason in the text (no
+// driver, MIG, a process id that is the daemon's own). UNAVAILABLE: the GPU or its driver broke,
+// now or later. RESOURCE_EXHAUSTED: a limit. INVALID_ARGUMENT: the message is wrong. In each case
+// the shared memory serves the same chunks.
 enum GpuMemoryKind : uint32_t {
   kGpuIpcHandle = 1,   // of cuIpcGetMemHandle; no descriptor comes
-  kGpuDescriptor = 2,  // of cuMemExportToShareableHandle; it comes with the message
+  kGpuDescriptor = 2,  // of cuMemExportToShareableHandle; comes with the message
 };
-// Answered when the driver has opened the memory, or certainly does not, however long that takes:
-// until then the client may not free it, even after its own deadline. It ends a registration that
-// was answered after that deadline by UnregisterGpuMemory.
+// Answered when the driver has opened the memory, or certainly will not, however long that takes:
+// until then the client must not free it, even after its own deadline. A client ends a registration
+// that was answered after that deadline by UnregisterGpuMemory.
 struct RegisterGpuMemory {
-  std::array<uint8_t, 16> gpu_uuid{};  // as cuDeviceGetUuid says: ordinals differ by process
+  std::array<uint8_t, 16> gpu_uuid{};  // from cuDeviceGetUuid, as ordinals differ by process
   std::array<uint8_t, 64> handle{};    // kGpuIpcHandle, else zero
   uint64_t allocation_bytes = 0;       // of the whole allocation that is exported
   uint64_t offset = 0;                 // of the range in the allocation
   uint64_t bytes = 0;                  // of the range: at most RegisterGpuReply::max_bytes in all
-  // Not 0. The client counts its registrations, over all its connections: none has the number of
-  // another, so that one of an earlier connection is told from that of this one.
+  // Not 0. The client counts its registrations over all its connections, so that each has its own
+  // number, and one of an earlier connection differs from all of this one.
   uint64_t generation = 0;
   uint32_t kind = 0;  // GpuMemoryKind
   uint32_t reserved = 0;
 };
 struct RegisterGpuReply {
-  uint32_t registration = 0;       // not 0, not used again in this session
+  uint32_t registration = 0;       // not 0, and not reused in this session
   uint32_t max_runs = 0;           // of one put or get
   uint64_t max_bytes = 0;          // registered by one session
   uint32_t max_registrations = 0;  // of one session
-  uint32_t max_timeout_ms = 0;     // of one put or get; a longer one is cut to it
+  uint32_t max_timeout_ms = 0;     // of one put or get; a longer timeout is cut to it
 };
 // Answered when the handle is closed: only then may the client free the memory. FAILED_PRECONDITION
-// while a put or get of it is not answered.
+// while a put or get that names it is not answered.
 struct UnregisterGpuMemory {
   uint32_t registration = 0;
   uint32_t reserved = 0;
@@ -437,26 +440,27 @@ struct UnregisterGpuMemory {
 };
 
 // A piece of a chunk's payload in the client's memory. All runs of one request are of one GPU, and
-// each is of one chunk: chunks that have more together than `runs` are INVALID_ARGUMENT.
+// each belongs to one chunk: if the chunks have more runs together than `runs`, that is
+// INVALID_ARGUMENT.
 struct GpuMemoryRun {
   uint32_t registration = 0;
   uint32_t bytes = 0;
   uint64_t offset = 0;      // in the registered range
-  uint64_t generation = 0;  // of the registration; another: INVALID_ARGUMENT
+  uint64_t generation = 0;  // of the registration; another value is INVALID_ARGUMENT
 };
 
 // Followed by `chunks` PutChunk, `runs` GpuMemoryRun, and the metadata tails one after the other.
-// The rest is as with PutRequest.
+// Otherwise like PutRequest.
 struct GpuPutRequest {
   std::array<uint8_t, 16> ns{};
   uint32_t chunks = 0;
   uint32_t runs = 0;
-  uint32_t timeout_ms = 0;  // from when it is read on; 0: RegisterGpuReply::max_timeout_ms
+  uint32_t timeout_ms = 0;  // from its receipt on; 0: RegisterGpuReply::max_timeout_ms
   uint32_t reserved = 0;
 };
 
-// As GpuPutRequest, with an absolute deadline, after which no source is any more of use: see Order
-// above. RegisterGpuReply::max_timeout_ms holds too.
+// Like GpuPutRequest, with an absolute deadline, after which the client may write the sources (see
+// Order above). RegisterGpuReply::max_timeout_ms applies too.
 struct GpuPutUntil {
   std::array<uint8_t, 16> ns{};
   uint32_t chunks = 0;
@@ -466,16 +470,16 @@ struct GpuPutUntil {
 
 // Followed by `chunks` GpuGetChunk and `runs` GpuMemoryRun. No lease is needed or left: the daemon
 // holds each chunk while it is copied. From version 8 on a run whose registration is kSkippedBytes
-// names bytes of the payload that go nowhere; its offset and generation are 0. At least one run of
-// a request is not of this kind.
+// skips bytes of the payload; its offset and generation are 0. At least one run of a request is not
+// of this kind.
 inline constexpr uint32_t kSkippedBytes = 0;
 struct GpuGetRequest {
   std::array<uint8_t, 16> ns{};
-  uint64_t lease = 0;  // of this session: what it holds is found, also if deleted since; 0: none
+  uint64_t lease = 0;  // of this session: its chunks are found, even if deleted since; 0: none
   uint32_t chunks = 0;
   uint32_t runs = 0;
   uint32_t timeout_ms = 0;  // as GpuPutRequest's
-  uint8_t transient = 0;    // 1: what comes from G3 need not stay in G2
+  uint8_t transient = 0;    // 1: chunks that come from G3 need not stay in G2
   std::array<uint8_t, 3> reserved{};
 };
 struct GpuGetChunk {
@@ -494,7 +498,7 @@ struct GpuGetReply {
 enum GpuGetStatus : uint8_t {
   kGpuGetCopied = 1,
   kGpuGetMiss = 2,
-  kGpuGetFailed = 3,  // with a message. Its runs may hold anything, as those of a miss from G3
+  kGpuGetFailed = 3,  // with a message; its runs may hold anything, as for a miss from G3
 };
 struct GpuGetAnswer {
   uint8_t status = 0;  // GpuGetStatus
