@@ -365,8 +365,7 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   out.Histogram("store_lock_wait_duration_seconds",
                 "Waits for the store's lock, one before each hold; 0: it was free",
                 input.store.lock_wait);
-  out.Histogram("write_back_age_seconds",
-                "Time from the seal of a chunk until it was written to G3",
+  out.Histogram("write_back_age_seconds", "Time from a chunk's seal until it was written to G3",
                 input.store.write_back_age);
   AddLife(input.store.life, &out);
   AddNamespaces(input.store.namespaces, &out);
@@ -374,8 +373,7 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   AddProcess(input.process, &out);
   AddEvents(state.events, &out);
   out.Gauge("dirty_chunks", "Chunks not yet written back", input.store.dirty_chunks);
-  out.Gauge("oldest_dirty_age_seconds",
-            "Time that the oldest dirty chunk has waited; 0: there is none",
+  out.Gauge("oldest_dirty_age_seconds", "Wait of the oldest dirty chunk; 0: there is none",
             std::chrono::duration<double>(input.store.oldest_dirty_age).count());
   AddUnbacked(input.store.g2, &out);
   out.Gauge("encryption_buffer_bytes", "Memory that write-backs encrypt into",
