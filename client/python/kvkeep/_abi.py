@@ -1,9 +1,9 @@
-"""kvkeep.h in ctypes: its structs, its functions, and where the library is found.
+"""kvkeep.h in ctypes: its structs, its functions, and the place of the library.
 
 Nothing here decides anything. The structs are those of client/c/kvkeep.h and of the headers beside
 it, field for field; tests/client/python compares their sizes and offsets with the headers', as a C
 compiler sees them.
-ctypes lets go of the GIL for the time of every call.
+ctypes releases the GIL during every call.
 """
 
 import ctypes
@@ -230,7 +230,7 @@ _CALLS = {
 
 
 def _paths():
-    """Where the library may be, best first: said so, in the wheel, of the system."""
+    """Returns the library's possible paths, best first: configured, the wheel's, the system's."""
     said = os.environ.get("KVKEEP_CLIENT_LIBRARY")
     if said:
         return [said]
@@ -239,7 +239,7 @@ def _paths():
 
 
 def load():
-    """The library, its functions declared. OSError: there is none, or it is of another ABI."""
+    """Returns the library with declared functions. OSError: there is none, or its ABI differs."""
     tried = []
     for path in _paths():
         try:
@@ -262,7 +262,7 @@ def load():
 
 
 def _function(library, path, name, result, arguments):
-    """Declared. OSError: an older library of this ABI, which only grows."""
+    """Returns the declared function. OSError: an older library of this ABI, which only grows."""
     try:
         function = getattr(library, "kvkeep_" + name)
     except AttributeError:
@@ -272,5 +272,5 @@ def _function(library, path, name, result, arguments):
 
 
 def make(kind, **values):
-    """A struct that begins with its own size."""
+    """Returns a struct that begins with its own size."""
     return kind(size=ctypes.sizeof(kind), **values)

@@ -1,10 +1,11 @@
-"""The asyncio form: the same calls, awaited. No thread is used: ends of calls come by an eventfd.
+"""The asyncio form: the same calls, awaited. No thread is used: an eventfd signals the ends of
+calls.
 
     async with kvkeep.aio.Calls(client) as calls:
         found = await calls.lookup(ns, keys, lease=True)
 
-A task that is cancelled while it waits does not end its call: that goes on to its own end, and what
-it was given stays untouched by us until then.
+A task that is cancelled while it waits does not end its call: the call goes on, and uses its
+arguments until its own end.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ class Calls:
         await self.close()
 
     async def close(self):
-        """Waits for the calls under way, each of which has its own timeout. Idempotent."""
+        """Waits for the calls under way, each by its own timeout. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -70,7 +71,7 @@ class Calls:
         return self.run(gpu.gpu_get(ns, chunks, **options))
 
     def run(self, call):
-        """Starts a call of kvkeep.calls; a future of its result."""
+        """Starts a call of kvkeep.calls. Returns a future of its result."""
         future = self._loop.create_future()
 
         def ended(result, mistake):

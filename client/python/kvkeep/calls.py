@@ -1,4 +1,4 @@
-"""Calls: a request, the memory it names, and what its end means. Blocking and asyncio run the same.
+"""Calls: a request, the memory it names, and the meaning of its end, for blocking and asyncio.
 
 A call is made, run once, and finished with the code it ended with. Its keys, buffers and reply live
 as long as the call object does: the runner holds it until it is over.
@@ -38,7 +38,7 @@ class PutStatus(enum.IntEnum):
 
 
 class Result:
-    """`error`: why the call broke off, or None. Then what it does not say is a miss."""
+    """`error`: why the call broke off, or None. Chunks without an outcome are misses."""
 
     def __init__(self, error=None):
         self.error: Optional[errors.KvkeepError] = error
@@ -52,15 +52,15 @@ class Result:
 class Found(Result):
     """A lookup's answer.
 
-    leading_keys: keys from the head of the prefix whose parts are all there.
-    leased_keys: how many of them the lease covers; fewer when the promise did not fit.
-    promotion_us: estimate, until the leading keys are all readable in DRAM; 0: they are.
-    remote_keys: of a lookup with remote_wait: keys behind the leading ones that are on their way
-        from beyond the node. They are leased likewise; a chunk that does not come is a miss.
-    remote_us: estimate, until they are in DRAM. remote_asked: whether there was a search.
+    leading_keys: keys from the head of the prefix with all of their parts.
+    leased_keys: how many of them the lease covers; fewer if the promise did not fit.
+    promotion_us: estimated time until the leading keys are all readable in DRAM; 0: they are.
+    remote_keys: with remote_wait, keys after the leading ones that are on their way from beyond the
+        node. They are leased too; a chunk that does not come is a miss.
+    remote_us: estimated time until they are in DRAM. remote_asked: whether there was a search.
     presence: a byte for each chunk (key * parts + part): IN_G2 | IN_G3 | COMING, 0 is a miss.
-    parts: of each key that were asked for.
-    leased: of each chunk, whether it is there and the lease covers it.
+    parts: the parts of each key that were asked for.
+    leased: for each chunk, whether it is present and the lease covers it.
     lease: to be released (it is a context manager), or None.
     """
 
@@ -81,8 +81,8 @@ class Found(Result):
 
 
 class Got(Result):
-    """A get's answer: of each chunk `statuses`, `nbytes` delivered, `payload_bytes`, `metadata` if
-    asked for. Lists are made when they are asked for: a get may be of thousands of chunks."""
+    """A get's answer, for each chunk: `statuses`, `nbytes` delivered, `payload_bytes`, `metadata`
+    if asked for. Lists are made on demand, as a get may have thousands of chunks."""
 
     def __init__(self, error, outcomes, metadata):
         super().__init__(error)
@@ -102,18 +102,18 @@ class Got(Result):
 
     @property
     def hits(self):
-        """How many chunks were delivered."""
+        """Returns how many chunks were delivered."""
         return self.good.count(True)
 
     @property
     def good(self):
-        """Whether each chunk was delivered."""
+        """Returns whether each chunk was delivered."""
         hit = int(GetStatus.HIT)
         return [outcome.status == hit for outcome in self._outcomes]
 
 
 class Stored(Result):
-    """A put's answer: `statuses` of each chunk; `why` the first rejected one was."""
+    """A put's answer: each chunk's `statuses`; `why` the first rejected one was rejected."""
 
     def __init__(self, error, outcomes, why):
         super().__init__(error)
@@ -122,12 +122,12 @@ class Stored(Result):
 
     @property
     def stored(self):
-        """How many chunks are kept now."""
+        """Returns how many chunks are stored now."""
         return sum(self.good)
 
     @property
     def good(self):
-        """Whether each chunk is kept now."""
+        """Returns whether each chunk is stored now."""
         return [status in (PutStatus.STORED, PutStatus.PRESENT) for status in self.statuses]
 
 
@@ -158,8 +158,8 @@ class Chunk(NamedTuple):
 
 
 class Call:
-    """`structs` are the arguments of the C function between the client and the error. One that is
-    about no chunk at all is `empty`: it is finished without being run."""
+    """`structs` are the C function's arguments between the client and the error. A call about no
+    chunk is `empty`: it is finished without being run."""
 
     def __init__(self, name, structs, kept, finish, empty=False):
         self.name = name
@@ -169,18 +169,18 @@ class Call:
         self._finish = finish
 
     def limit(self, timeout):
-        """For one that was not run yet: another timeout than it was made with."""
+        """Changes the timeout of a call that was not run yet."""
         self.structs[0].deadline_ms = milliseconds(timeout)
 
     def finish(self, error, message):
-        """The result; raises `error` when it is a mistake of the caller's."""
+        """Returns the result; raises `error` if it is a mistake of the caller's."""
         if error is not None and not errors.is_miss(error):
             raise error
         return self._finish(error, message)
 
 
 def milliseconds(timeout):
-    """0, the client's default, for None."""
+    """Returns the timeout in milliseconds; 0, the client's default, for None."""
     return 0 if timeout is None else max(1, int(min(timeout * 1000, _LONGEST_MS)))
 
 
@@ -193,8 +193,8 @@ def _keys_struct(ns, keys, parts):
 
 
 class MetadataRooms:
-    """Where a get's metadata goes: as much as there may be of each chunk. Where it is not `wanted`,
-    `buffers` is None."""
+    """Room for a get's metadata: the most that each chunk may have. Without `wanted`, `buffers` is
+    None."""
 
     def __init__(self, count, wanted):
         self._texts, self.buffers = None, None
@@ -205,7 +205,7 @@ class MetadataRooms:
                 *((ctypes.addressof(text), len(text)) for text in self._texts))
 
     def said(self, outcomes):
-        """Each chunk's metadata, b"" for one that is no HIT; None when it was not wanted."""
+        """Returns each chunk's metadata, b"" for one that is no HIT; None if it was not wanted."""
         if self._texts is None:
             return None
         return [text.raw[:outcome.metadata_bytes] if outcome.status == GetStatus.HIT else b""
@@ -218,7 +218,7 @@ def put_flags(durable, transient, no_g3, checksum=False):
 
 
 def _microseconds(seconds):
-    """Rounded up, so that a little is not none."""
+    """Returns microseconds, rounded up so that a small time is not 0."""
     return min(max(math.ceil(seconds * 1e6), 0), 2**32 - 1)
 
 
@@ -263,7 +263,7 @@ def get(ns, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, p
 
 
 def fill_put_chunk(struct, chunk):
-    """All but the runs, of a chunk of host memory or of a GPU's; what to keep until it is put."""
+    """Fills all but the runs, for host or GPU memory. Returns what to keep until the put ends."""
     struct.key = key_arrays.pack([chunk.key])[0]
     if chunk.parent is not None:
         struct.parent_key, struct.has_parent = key_arrays.pack([chunk.parent])[0], 1

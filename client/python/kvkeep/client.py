@@ -6,8 +6,8 @@
     with ns.lookup(keys, lease=True).lease as lease: ...
 
 Guarantees, those of client/client.h: never wrong bytes, never a hang (every call ends by its
-timeout), and while the daemon is known to be away calls end at once with misses. A daemon that
-comes back is found again by itself. Thread-safe; calls release the GIL. A child of fork must make
+timeout), and while the daemon is known to be away calls end at once with misses. The client
+reconnects when the daemon comes back. Thread-safe; calls release the GIL. A child of fork must make
 its own client.
 """
 
@@ -22,7 +22,7 @@ _PATHS = {"auto": 0, "grpc": 1, "local": 2}
 
 
 def default_endpoint():
-    """$KVKEEP_ENDPOINT, else the socket of the Debian package's daemon."""
+    """Returns $KVKEEP_ENDPOINT, else the socket of the Debian package's daemon."""
     return os.environ.get("KVKEEP_ENDPOINT", "unix:///run/kvkeep/kvkeep.sock")
 
 
@@ -31,7 +31,7 @@ def _text(value):
 
 
 class Path(NamedTuple):
-    """How calls travel now, and why."""
+    """The path that calls take now, and why."""
 
     name: str
     why: str
@@ -51,9 +51,10 @@ class Stats(NamedTuple):
 class Client:
     """A connection to one daemon, made again whenever it breaks.
 
-    endpoint: "unix:///path" or "host:port"; without one $KVKEEP_ENDPOINT, else the package's socket.
-    timeout: of calls that set none, in seconds.
-    path: "auto" (local where the daemon offers it, else gRPC), "local" or "grpc".
+    endpoint: "unix:///path" or "host:port"; without one $KVKEEP_ENDPOINT, or the
+        package's socket.
+    timeout: in seconds, of calls without one.
+    path: "auto" (local if the daemon offers it, else gRPC), "local" or "grpc".
     TLS and tokens, over TCP: ca_file turns TLS on; files are read at every connect.
     """
 
@@ -75,7 +76,7 @@ class Client:
         self.handle = handle.value
 
     def close(self):
-        """Ends what is in flight and gives all leases back. Idempotent."""
+        """Ends the calls in flight and gives all leases back. Idempotent."""
         handle, self.handle = self.handle, None
         if handle is not None and self.is_ours():
             self.library.kvkeep_client_destroy(handle)
@@ -90,37 +91,37 @@ class Client:
         self.close()
 
     def is_ours(self):
-        """False in a child of fork, which must leave handles alone."""
+        """Returns False in a child of fork, which must leave handles alone."""
         return os.getpid() == self._pid
 
     @property
     def connected(self):
-        """Only a hint: the next call may still find the daemon away."""
+        """Returns whether a session is open. A hint: the next call may find the daemon away."""
         return bool(self.library.kvkeep_connected(self.usable()))
 
     def wait_connected(self, timeout=5.0):
-        """Waits until a session is open; False when the timeout passed first."""
+        """Waits until a session is open. Returns False if the timeout passed first."""
         return bool(self.library.kvkeep_wait_connected(self.usable(), int(timeout * 1000)))
 
     @property
     def path(self):
-        """How calls travel now, and why: a `Path`."""
+        """Returns the path that calls take now, and why: a `Path`."""
         info = _abi.make(_abi.PathInfo)
         self._must(self.library.kvkeep_client_path, self.usable(), ctypes.byref(info))
         return Path("local" if info.path == _PATHS["local"] else "grpc", info.why.decode())
 
     def stats(self):
-        """Counts of this client since it was made: a `Stats`."""
+        """Returns counts of this client since it was made: a `Stats`."""
         found = _abi.make(_abi.ClientStats)
         self._must(self.library.kvkeep_stats, self.usable(), ctypes.byref(found))
         return Stats(*(getattr(found, name) for name in Stats._fields))
 
     def gpu_stats(self):
-        """Counts of the GPU path: a `GpuStats`."""
+        """Returns counts of the GPU path: a `GpuStats`."""
         return gpu.stats(self)
 
     def server_info(self, timeout=None):
-        """The daemon's limits, version and state, by name."""
+        """Returns the daemon's limits, version and state, by name."""
         info = _abi.make(_abi.ServerInfo)
         self._must(self.library.kvkeep_get_server_info, self.usable(),
                    calls.milliseconds(timeout), ctypes.byref(info))
@@ -130,12 +131,12 @@ class Client:
 
     def namespace(self, model, *, tokens_per_chunk, dtype="", layout="", hash_algorithm="",
                   hash_seed="", bytes_per_part=0, parts=1, tenant=None, timeout=None):
-        """A `Namespace`: the meaning of the bytes under a key. All arguments tell namespaces apart.
-        Works while the daemon is away, too.
+        """Returns a `Namespace`: the meaning of the bytes under a key. Each argument distinguishes
+        namespaces. Works while the daemon is away, too.
 
         bytes_per_part: every put must have this size; 0: sizes vary.
         parts: ranks, KV groups or pipeline stages that are kept under one key.
-        tenant: another one's name, if it lets ours read; nothing can be put or deleted there.
+        tenant: the name of another tenant that lets ours read; puts and deletes there fail.
         """
         return Namespace(self, _abi.make(
             _abi.NamespaceSpec, model=_text(model), tokens_per_chunk=tokens_per_chunk,
@@ -144,7 +145,7 @@ class Client:
             tenant=_text(tenant)), timeout)
 
     def grpc_options(self):
-        """This client's, as kvkeep_watch_open takes them."""
+        """Returns this client's options in the form for kvkeep_watch_open."""
         options = _abi.ClientOptions()
         ctypes.pointer(options)[0] = self.options
         options.path = _PATHS["grpc"]
@@ -161,11 +162,11 @@ class Client:
                            error.message.decode(errors="replace"))
 
     def exception(self, error):
-        """The exception for an error of the C ABI."""
+        """Returns the exception for an error of the C ABI."""
         return errors.of(self.library, error)
 
     def usable(self):
-        """The handle, to call functions of the C ABI with."""
+        """Returns the handle for functions of the C ABI."""
         if self.handle is None:
             raise ValueError("this client is closed")
         if not self.is_ours():
@@ -199,32 +200,33 @@ class Namespace:
 
     @property
     def digest(self):
-        """16 bytes, as the daemon computed them; zero while it has not been reached yet."""
+        """Returns the 16 bytes that the daemon computed; zero while it has not been reached yet."""
         digest = (ctypes.c_uint8 * 16)()
         self.client.library.kvkeep_namespace_digest(self.handle, digest)
         return bytes(digest)
 
     def lookup(self, keys, *, parts=None, lease=None, transient=False, remote_wait=0,
                recompute_per_key=0, timeout=None):
-        """A `Found`. lease: None, "leading" (or True: the leading keys) or "all" chunks there are.
+        """Returns a `Found`. lease: None, "leading" (or True: the leading keys) or "all" present
+        chunks.
 
-        remote_wait: seconds, at most 10, that the daemon may look for keys behind the leading ones
-        beyond the node. recompute_per_key: seconds to recompute a missing key, 0 if not known: a
-        chunk that would arrive later is not brought. 60, the most: it cannot be computed;
-        otherwise a few missing chunks are not looked for."""
+        remote_wait: seconds, at most 10, that the daemon may search beyond the node for keys after
+        the leading ones. recompute_per_key: seconds to recompute a missing key, 0 if not known: a
+        chunk that would arrive later is not brought. 60, the most: it cannot be computed; otherwise
+        a few missing chunks are not searched for."""
         return self.client.run(calls.lookup(
             self, keys, parts=parts, lease=lease, transient=transient, remote_wait=remote_wait,
             recompute_per_key=recompute_per_key, timeout=timeout))
 
     def get(self, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, pieces=0,
             transient=False, verify=True, metadata=False, remote_wait=1, timeout=None):
-        """Copies chunks into buffers, one a chunk or a list that its bytes fill one after the other
-        (`memory.skip` of what is to go nowhere): a `Got`. With a lease, keys must be the lease's
-        from first_key on. Buffers of chunks that are no HIT may hold anything.
+        """Copies chunks into buffers, and returns a `Got`. A chunk has one buffer, or a list that
+        its bytes fill one after the other (`memory.skip` for bytes to skip). With a lease, keys
+        must be the lease's from first_key on. Buffers of chunks that are no HIT may hold anything.
 
-        remote_wait: seconds, at most 10 and half of the timeout, that the daemon may look beyond
+        remote_wait: seconds, at most 10 and half of the timeout, that the daemon may search beyond
         the node for chunks that it lacks; they are got once they have come. 0: they are misses. Has
-        no effect with a lease, and where nothing lies beyond the node."""
+        no effect with a lease, or if nothing lies beyond the node."""
         return self.client.run(calls.get(
             self, keys, into, parts=parts, lease=lease, first_key=first_key,
             first_piece=first_piece, pieces=pieces, transient=transient, verify=verify,
@@ -232,27 +234,27 @@ class Namespace:
 
     def put(self, chunks, *, durable=False, transient=False, no_g3=False, checksum=False,
             timeout=None):
-        """Stores `Chunk`s, or (key, payload) pairs: a `Stored`. durable: answered after they are on
-        stable storage."""
+        """Stores `Chunk`s, or (key, payload) pairs, and returns a `Stored`. durable: answered after
+        they are on stable storage."""
         return self.client.run(calls.put(
             self, chunks, durable=durable, transient=transient, no_g3=no_g3, checksum=checksum,
             timeout=timeout))
 
     def touch(self, keys, *, parts=None, timeout=None):
-        """They are still of use elsewhere: a `Counted`."""
+        """Marks chunks as still used elsewhere. Returns a `Counted`."""
         return self.client.run(calls.touch(self, keys, parts=parts, timeout=timeout))
 
     def prefetch(self, keys, *, parts=None, timeout=None):
-        """Starts reading chunks that are not in DRAM from NVMe: a `Prefetched`."""
+        """Starts reading chunks that are not in DRAM from NVMe. Returns a `Prefetched`."""
         return self.client.run(calls.prefetch(self, keys, parts=parts, timeout=timeout))
 
     def delete(self, keys, *, parts=None, timeout=None):
-        """Takes them out of all tiers: a `Counted`, once no kill of the daemon brings them back."""
+        """Removes chunks from all tiers. Returns a `Counted` once no kill brings them back."""
         return self.client.run(calls.delete(self, keys, parts=parts, timeout=timeout))
 
     def acquire(self, keys, *, parts=None, all_present=False, transient=False, timeout=None):
-        """Leases chunks and shows them in place: an `Acquired`. On the local path only: over gRPC
-        it is a mistake; while the daemon is away it is a miss, as all calls are."""
+        """Leases chunks to read them in place, and returns an `Acquired`. On the local path only:
+        over gRPC it is a mistake; while the daemon is away it is a miss, as all calls are."""
         return self.client.run(calls.acquire(
             self, keys, parts=parts, all_present=all_present, transient=transient,
             timeout=timeout))
@@ -260,16 +262,16 @@ class Namespace:
     def gpu_put(self, chunks, *, durable=False, transient=False, no_g3=False, use=None,
                 timeout=None):
         """Stores `GpuChunk`s, or (key, runs) pairs, that the daemon reads from registered GPU
-        memory: a `Stored`. kvkeep.gpu says when that memory may be touched again."""
+        memory, and returns a `Stored`. kvkeep.gpu says when that memory may be touched again."""
         return self.client.run(gpu.gpu_put(
             self, chunks, durable=durable, transient=transient, no_g3=no_g3, use=use,
             timeout=timeout))
 
     def gpu_get(self, chunks, *, lease=None, transient=False, metadata=False, use=None,
                 timeout=None):
-        """Has the daemon copy chunks into registered GPU memory: a `Got`. The runs of a chunk have
-        its payload's size together, or it is no HIT. use: a GpuUse, to ask when this gets no
-        answer."""
+        """Has the daemon copy chunks into registered GPU memory, and returns a `Got`. The runs of a
+        chunk must add up to its payload's size, or it is no HIT. use: a GpuUse, to ask if this gets
+        no answer."""
         return self.client.run(gpu.gpu_get(
             self, chunks, lease=lease, transient=transient, metadata=metadata, use=use,
             timeout=timeout))

@@ -1,6 +1,6 @@
-"""Calls that are started and looked for later: the base of asyncio and engines' own loops.
+"""Calls that are started and polled later: the base of asyncio and engines' own loops.
 
-Ends of calls come out of one queue of the C ABI, whose `fd` is readable while there are some. Not
+Ends of calls come out of one queue of the C ABI, whose `fd` is readable while it has some. Not
 thread-safe: one thread, or a lock, around start and poll.
 """
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Completions:
-    """Calls of one client. capacity: how many at once; more are refused, as RESOURCE_EXHAUSTED."""
+    """Calls of one client. capacity: the most at once; more are refused with RESOURCE_EXHAUSTED."""
 
     def __init__(self, client, capacity=1024):
         self._client, self._library = client, client.library
@@ -34,13 +34,13 @@ class Completions:
 
     @property
     def pending(self):
-        """Calls that were started and whose end was not told yet."""
+        """Returns how many calls were started and have not ended yet."""
         return len(self._started)
 
     def start(self, call, ended):
         """Runs a call of kvkeep.calls. `ended(result, exception)`, one of which is None, is called
-        by poll, or by this when the call was refused; what it raises is logged. The call's
-        arguments stay alive till then."""
+        by poll, or here if the call was refused; its exceptions are logged. The call's arguments
+        stay alive until then."""
         if call.empty:
             _tell(ended, call.finish(None, ""), None)
             return
@@ -54,8 +54,8 @@ class Completions:
             self._end(number, error)
 
     def start_all(self, calls, ended):
-        """Runs several calls; `ended` gets a (result, exception) for each, in their order, when the
-        last of them is over."""
+        """Runs several calls; `ended` gets a (result, exception) for each, in order, when all have
+        ended."""
         outcomes, left = [None] * len(calls), [len(calls)]
 
         def one_ended(at, result, mistake):
@@ -70,13 +70,13 @@ class Completions:
             ended(outcomes)
 
     def poll(self):
-        """Tells of every call that has ended by now. Does not wait."""
+        """Reports every call that has ended. Does not wait."""
         while count := self._library.kvkeep_queue_poll(self._queue, self._out, _AT_ONCE):
             for completion in self._out[:count]:
                 self._end(completion.user_data, completion.error)
 
     def wait(self, timeout):
-        """Polls until nothing is pending any more; False: the time was over first."""
+        """Polls until nothing is pending. Returns False if the time was over first."""
         deadline = time.monotonic() + timeout
         readable = select.poll()  # select() takes no descriptor above 1,023
         readable.register(self.fd, select.POLLIN)
@@ -107,7 +107,7 @@ class Completions:
 
 
 def _tell(ended, result, mistake):
-    """A callback that raises loses its own call's end, and no other."""
+    """Calls `ended`, which may raise: that loses its own call's end, and no other."""
     try:
         ended(result, mistake)
     except Exception:  # pylint: disable=broad-except  # the caller's

@@ -1,4 +1,4 @@
-"""Common code of the engines' adapters: options, the way to the daemon, and when not to ask.
+"""Common code of the engines' adapters: options, the connection, and when not to ask the daemon.
 
 No engine is imported here. Nothing here waits for longer than a lookup's timeout.
 """
@@ -16,13 +16,13 @@ _MOST_CHUNK_BYTES = 256 << 20  # that any daemon takes
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of every adapter, as the engine's flag gives them.
+    """Options of every adapter, from the engine's flag.
 
     endpoint: of the daemon; the node's unless given. path: auto, local or grpc.
-    name: tells apart engines that nothing else tells apart: see each adapter.
-    timeout_s: of a batch of loads or stores. lookup_timeout_s: after that it is a miss.
+    name: distinguishes engines that nothing else distinguishes: see each adapter.
+    timeout_s: of a batch of loads or stores. lookup_timeout_s: after which a lookup is a miss.
     remote_wait_s: how long a lookup may wait for chunks beyond the node. It does not wait if
-    nothing lies there or can be asked. 0: nothing is asked.
+    nothing lies there or can be asked. 0: no search.
     """
 
     # Fields in seconds that are not above 0 and up to 3600.
@@ -46,7 +46,7 @@ class Options:
 
     @classmethod
     def of(cls, given):
-        """From a mapping; ValueError names what is not known."""
+        """Makes options of a mapping. ValueError names an unknown key."""
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(given) - known)
         if unknown:
@@ -60,11 +60,11 @@ def _is_number(value, above, most=float("inf")):
 
 @dataclasses.dataclass(frozen=True)
 class PrefillOptions(Options):
-    """Options of adapters that know how many tokens a key stands for.
+    """Options of adapters that know the number of tokens of a key.
 
-    prefill_tokens_per_s: how fast the engine computes. A chunk that only NVMe has is then a miss if
-    fetching it saves less than min_saving_s against computing it; that takes one lookup more.
-    None: whatever is there is a hit.
+    prefill_tokens_per_s: the engine's speed. A chunk that only NVMe has is then a miss if fetching
+    it saves less than min_saving_s against computing it; that takes one more lookup. None: every
+    present chunk is a hit.
     """
 
     OWN_LIMITS: ClassVar = (*Options.OWN_LIMITS, "prefill_tokens_per_s", "min_saving_s")
@@ -83,13 +83,13 @@ class PrefillOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class LeaseOptions(PrefillOptions):
-    """lease_s: how long what a lookup found is held for an engine that does not let go of it."""
+    """lease_s: how long found chunks are held for an engine that does not release them."""
 
     lease_s: float = 30.0
 
 
 def require_name(options, engine):
-    """ValueError: there is none, and the engine says nothing that could stand in its place."""
+    """ValueError: there is no name, and the engine has nothing that could replace it."""
     if not options.name:
         raise ValueError(
             f'kvkeep: {engine} does not say which weights, adapters, RoPE or version its engines '
@@ -97,8 +97,8 @@ def require_name(options, engine):
 
 
 def asks_remote(options, tokens_per_key=None):
-    """A lookup's arguments for chunks beyond the node: the daemon brings those that come sooner
-    than they are computed."""
+    """Returns a lookup's arguments for chunks beyond the node: the daemon brings chunks that come
+    sooner than they are computed."""
     rate = getattr(options, "prefill_tokens_per_s", None)
     known = rate is not None and tokens_per_key
     return {"remote_wait": options.remote_wait_s,
@@ -106,12 +106,12 @@ def asks_remote(options, tokens_per_key=None):
 
 
 def keys_worth_loading(options, found, tokens_per_key, together=None):
-    """How many of the keys that a lookup found, from the head on, are worth a load.
+    """Returns how many of the keys that a lookup found, from the head on, are worth a load.
 
-    All of the leading ones, with the keys behind that come from beyond the node, which the daemon
-    has judged; or, if reading the leading ones from NVMe saves too little, the keys before the
-    first one that DRAM does not have. `together`: so many chunks in a row, and not the parts of
-    one key, are of use as a whole only: that many count as a key here.
+    These are the leading keys, and later keys that come from beyond the node, which the daemon has
+    judged; or, if reading the leading ones from NVMe saves too little, the keys before the first
+    one that DRAM does not have. `together`: this many chunks in a row, not the parts of one key,
+    are only useful as a whole, and count as a key here.
     """
     together = together or found.parts
     leading = (found.leading_keys + found.remote_keys) * found.parts // together
@@ -127,7 +127,7 @@ def keys_worth_loading(options, found, tokens_per_key, together=None):
 
 
 def connect(options, who, logger):
-    """The client of an engine that is called `who`; says in the engine's log how it goes."""
+    """Returns the client of an engine with the name `who`, and reports to the engine's log."""
     client = Client(options.endpoint, name=who[:128], path=options.path, timeout=options.timeout_s)
     if client.wait_connected(options.lookup_timeout_s):
         logger.info("kvkeep: %s", client.path.why)
@@ -137,9 +137,9 @@ def connect(options, who, logger):
 
 
 def check_chunk_bytes(client, nbytes, what, timeout=1.0):
-    """For an adapter's start: ValueError where the daemon can never store a chunk of so many bytes.
-    It names `what` the chunk is, the limit, and the way out. A daemon that is away says nothing.
-    One that is older than this check says the limit of all daemons, whatever its memory takes."""
+    """For an adapter's start. ValueError: the daemon can never store a chunk of this many bytes; it
+    names the chunk (`what`), the limit, and the remedy. While the daemon is away this checks
+    nothing. A daemon older than this check reports the limit of all daemons, not its memory's."""
     try:
         most = client.server_info(timeout)["max_payload_bytes"]
     except errors.KvkeepError:
@@ -157,9 +157,9 @@ def check_chunk_bytes(client, nbytes, what, timeout=1.0):
 class Breaker:
     """Keeps an engine from waiting for a daemon that hangs.
 
-    After a call that ran out of time calls are given up before they are made, except one every
-    `retry_s`; when one is answered, all are made again. A daemon that is away needs none of this:
-    the client knows it is, and says so at once. Thread-safe.
+    After a call that timed out, calls are given up before they are made, except one every
+    `retry_s`; once one is answered, all are made again. While the daemon is away the client itself
+    fails calls at once. Thread-safe.
     """
 
     def __init__(self, retry_s=5.0, clock=time.monotonic):
@@ -179,7 +179,7 @@ class Breaker:
             return False
 
     def heard(self, error):
-        """A call has ended: `error` of its result, or None."""
+        """Notes that a call has ended. error: of its result, or None."""
         with self._lock:
             if isinstance(error, errors.DeadlineExceeded):
                 self._next = self._clock() + self._retry_s

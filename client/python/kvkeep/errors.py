@@ -20,11 +20,11 @@ class InvalidArgument(KvkeepError, ValueError):
 
 
 class PermissionDenied(KvkeepError, PermissionError):
-    """This client may not, by the daemon's configuration."""
+    """The daemon's configuration does not allow this client to do this."""
 
 
 class FailedPrecondition(KvkeepError):
-    """A lease that is over, or a call that only the local path has."""
+    """The lease is over, or only the local path has the call."""
 
 
 class Unavailable(KvkeepError, ConnectionError):
@@ -32,7 +32,7 @@ class Unavailable(KvkeepError, ConnectionError):
 
 
 class DeadlineExceeded(KvkeepError, TimeoutError):
-    """The call's time was over first."""
+    """The call's time was over before its answer."""
 
 
 class ResourceExhausted(KvkeepError):
@@ -58,7 +58,7 @@ def make(code, message):
 
 
 def of(library, error):
-    """The exception for an error of the C ABI."""
+    """Returns the exception for an error of the C ABI."""
     return make(library.kvkeep_code_name(error.code).decode(),
                 error.message.decode(errors="replace"))
 

@@ -7,12 +7,12 @@
 `planner`: kvkeep.KvPlanner. The bytes never pass this process.
 
 Order: synchronise the stream that wrote a put's source, or last used a get's target, before the
-call. Leave those bytes alone until the call is over; where its `error` is not None, until no region
-that it named is `in_use`, or until its GpuUse is not; a put's of `reused` regions until its
-deadline. A get that is no HIT may have left anything in its runs. A call keeps the regions that it
-names, and so their memory, until it is over.
+call. Leave those bytes alone until the call is over. If its `error` is not None, leave them alone
+until `in_use` is false for all regions that it named, or for its GpuUse; bytes of a put in `reused`
+regions until its deadline. A get that is no HIT may leave anything in its runs. A call keeps the
+regions that it names, and so their memory, until it is over.
 
-Where there is no GPU path (no driver, no local path, a GPU that gives no memory away, a daemon that
+Without a GPU path (no driver, no local path, a GPU whose memory cannot be exported, a daemon that
 has it off) a `KvkeepError` says why, at once or from any later call: the calls of `kvkeep.calls`
 serve the same chunks. A failure of a healthy path, as when the daemon is away, is a miss as always.
 """
@@ -28,8 +28,8 @@ from kvkeep.memory import Pointer, locate
 
 
 class GpuRun(NamedTuple):
-    """`nbytes` at `offset` of the registered memory that has the number `region`. In a get, of
-    region 0: bytes of the payload that go nowhere."""
+    """`nbytes` at `offset` of the registered memory with the number `region`. In a get, region 0
+    skips bytes of the payload."""
 
     region: int
     offset: int
@@ -37,7 +37,7 @@ class GpuRun(NamedTuple):
 
 
 class GpuRuns(collections.abc.Sequence):
-    """GpuRuns that make one payload, as the C ABI has them: as a planner gives them."""
+    """The runs of one payload in the form of the C ABI, which planners return."""
 
     def __init__(self, runs: Iterable[GpuRun]):
         runs = list(runs)
@@ -50,13 +50,13 @@ class GpuRuns(collections.abc.Sequence):
 
     @classmethod
     def adopt(cls, array, count: int, regions: frozenset) -> "GpuRuns":
-        """The first of an array that nobody writes any more, of these regions."""
+        """Returns the first runs of an array that nobody writes any more, of these regions."""
         made = cls(())
         made.array, made.regions = (_abi.GpuRun * count).from_buffer(array), regions
         return made
 
     def within(self, before: int, after: int) -> "GpuRuns":
-        """Runs for a get of a chunk with so many more bytes before and after, which go nowhere."""
+        """Returns runs for a get of a chunk with this many bytes more before and after, to skip."""
         if not before and not after:
             return self
         array = (_abi.GpuRun * (len(self) + 2))()
@@ -78,13 +78,13 @@ class GpuRuns(collections.abc.Sequence):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the payload."""
+        """Returns the bytes of the payload."""
         return sum(run.bytes for run in self.array)
 
 
 class GpuChunk(NamedTuple):
-    """One chunk: `runs` are one GpuRun, or several that make one payload; of one GPU in all of a
-    call. `parent` and `metadata` are a put's."""
+    """One chunk: `runs` are one GpuRun, or several that make one payload; all runs of a call are of
+    one GPU. `parent` and `metadata` are for puts."""
 
     key: bytes
     runs: Union[GpuRun, GpuRuns, Iterable[GpuRun]]
@@ -94,8 +94,8 @@ class GpuChunk(NamedTuple):
 
 
 def _is_over(left):
-    """Ends the handle of a region that the daemon is known to have closed; asks it to close the
-    others, without waiting."""
+    """Ends the handle of a region that the daemon has closed for certain, or asks the daemon to
+    close it, without waiting."""
     client, handle, _ = left
     error = _abi.Error()
     if not client.is_ours() or client.library.kvkeep_gpu_unregister(
@@ -110,8 +110,8 @@ _left = parked.Parked(_is_over)
 
 
 class _Registered:
-    """A region's handle and memory, kept by the region, by its calls, and by who uses the handle
-    just now; let go of when the last of them is done."""
+    """A region's handle and memory. The region, its calls and present users of the handle keep it;
+    the last of them releases it."""
 
     def __init__(self, client, handle, memory):
         self._client, self.handle, self._memory = client, handle, memory
@@ -125,18 +125,18 @@ class _Registered:
 
 
 class GpuRegion:
-    """GPU memory of this process that the daemon knows, over reconnects. Thread-safe.
+    """GPU memory of this process that is registered with the daemon, over reconnects. Thread-safe.
 
     memory: a CUDA tensor, or a `Pointer` to memory of the driver's: within one allocation of at
     least 2 MiB, all of which the daemon sees. Kept alive until this is closed. A context of its
-    device must be current on this thread, as it is where torch has used that device.
-    driver: libcuda.so.1 under another name.
+    device must be current on this thread, as it is once torch has used that device.
+    driver: another name of libcuda.so.1.
     reused: the source of a put may be written again once its call and its deadline are over, even
-    if the daemon did not answer. Puts fail where the daemon could then store the new bytes.
+    if the daemon did not answer. Puts fail if the daemon could then store the new bytes.
 
-    Close it before the memory is freed, and before the client: a context manager does. One that is
-    forgotten is given back in the background: a thread of this module keeps its memory until the
-    daemon has closed it, or its process has ended.
+    Close it before the memory is freed, and before the client, as a context manager does. A region
+    that is forgotten is given back in the background: a thread of this module keeps its memory
+    until the daemon has closed it, or the daemon's process has ended.
     """
 
     def __init__(self, client, memory: Union[Pointer, object], *,
@@ -158,17 +158,18 @@ class GpuRegion:
 
     @property
     def id(self) -> int:
-        """The number by which runs name the region; 0 once it is closed."""
+        """Returns the number by which runs name the region; 0 once it is closed."""
         return self._ask(self._library.kvkeep_gpu_region_id)
 
     @property
     def in_use(self) -> bool:
-        """Whether the daemon may still read or write it: a call that named it has no answer."""
+        """Returns whether the daemon may still read or write it, as a call has no answer."""
         return bool(self._ask(self._library.kvkeep_gpu_region_in_use))
 
     @property
     def why_not(self) -> Optional[errors.KvkeepError]:
-        """None: as far as known the next call finds it registered, or registers it."""
+        """Returns why it cannot be used; None if the next call finds it registered, or registers
+        it."""
         error = _abi.Error()
         if self._ask(self._library.kvkeep_gpu_region_usable, ctypes.byref(error)) == 0:
             return None
@@ -179,11 +180,11 @@ class GpuRegion:
         return function(registered.handle if registered is not None else None, *more)
 
     def run(self, offset: int = 0, nbytes: Optional[int] = None) -> GpuRun:
-        """Bytes of it; to its end without `nbytes`."""
+        """Returns a run of it; without `nbytes` to its end."""
         return GpuRun(self.id, offset, self.nbytes - offset if nbytes is None else nbytes)
 
     def run_of(self, part) -> GpuRun:
-        """Where a tensor, or `Pointer`, lies in it. ValueError: not within it."""
+        """Returns the run of a tensor or `Pointer` in it. ValueError: not within it."""
         address, nbytes = _locate(part)
         offset = address - self.address
         if not 0 <= offset <= self.nbytes - nbytes:
@@ -192,10 +193,10 @@ class GpuRegion:
         return GpuRun(self.id, offset, nbytes)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Returns when the daemon has closed it: then the memory may be freed. Raises where that is
-        not certain, and keeps the memory, for no call any more: FAILED_PRECONDITION, it is in use;
-        DEADLINE_EXCEEDED, the daemon has not answered; UNAVAILABLE, its process may still have it
-        open. Try again, or forget it. Idempotent."""
+        """Returns when the daemon has closed it: then the memory may be freed. If that is not
+        certain it raises, and keeps the memory, but not for calls: FAILED_PRECONDITION, it is in
+        use; DEADLINE_EXCEEDED, the daemon has not answered; UNAVAILABLE, its process may still have
+        it open. Try again, or forget it. Idempotent."""
         registered = self._registered
         if registered is None or not self._client.is_ours():
             return
@@ -225,7 +226,7 @@ def _locate(owner):
 
 
 class GpuUse(Handle):
-    """Whether the daemon may still use what calls name that were given this and have ended without
+    """Says whether the daemon may still use memory of calls that were given this and ended without
     its answer."""
 
     def __init__(self, client):
@@ -236,13 +237,13 @@ class GpuUse(Handle):
 
     @property
     def in_use(self) -> bool:
-        """False: it has answered, or its process has ended."""
+        """Returns False once the daemon has answered, or its process has ended."""
         kept = self.kept
         return bool(self._client.library.kvkeep_gpu_use_in_use(kept.handle))
 
     @property
     def is_awaited(self) -> bool:
-        """An answer may still come. Where it is False though it is in use, the connection broke."""
+        """Returns whether an answer may still come. False while in use: the connection broke."""
         kept = self.kept
         return bool(self._client.library.kvkeep_gpu_use_is_awaited(kept.handle))
 
@@ -275,7 +276,7 @@ def _chunks(chunks: Iterable) -> Iterator[GpuChunk]:
 
 
 def _fill_runs(struct, runs, client):
-    """Fills `struct`. Returns what to keep until the call is over: the runs, and their regions."""
+    """Fills `struct`. Returns the runs and their regions, to keep until the call is over."""
     runs = GpuRuns.of([runs] if isinstance(runs, GpuRun) else runs)
     struct.runs, struct.run_count = runs.array, len(runs)
     return runs, [client.gpu_regions.get(region) for region in runs.regions]
@@ -322,7 +323,7 @@ def gpu_get(ns, chunks, *, lease=None, transient=False, metadata=False, use=None
 
 
 class PinStats(NamedTuple):
-    """first_refusal: why the driver did not take the first segment that it refused, or None."""
+    """first_refusal: why the driver refused the first segment that it refused, or None."""
 
     finished: bool  # every segment was tried
     pinned_bytes: int
@@ -332,7 +333,7 @@ class PinStats(NamedTuple):
 
 class PinnedArena(Handle):
     """This process's mapping of the daemon's memory, registered with the GPU's driver in the
-    background: copies from the runs of acquired chunks to the GPU then go at the speed of the bus.
+    background: copies from the runs of acquired chunks to the GPU then run at the speed of the bus.
 
     Only speed depends on it. End it (a context manager does) when copies from it have ended.
     Thread-safe: calls made while it ends are answered before the end.
@@ -349,7 +350,7 @@ class PinnedArena(Handle):
         super().__init__(client, handle.value, self._library.kvkeep_pinned_arena_free)
 
     def wait(self, timeout: float = 60.0) -> None:
-        """Until every segment was tried; raises the first refusal."""
+        """Waits until every segment was tried; raises the first refusal."""
         kept, error = self.kept, _abi.Error()
         if self._library.kvkeep_pinned_arena_wait(kept.handle, calls.milliseconds(timeout),
                                                   ctypes.byref(error)) != 0:
@@ -366,7 +367,7 @@ class PinnedArena(Handle):
                         self._client.exception(refusal) if refusal.code != 0 else None)
 
     def covers(self, run) -> bool:
-        """Whether all of a run of an AcquiredChunk is registered now. No longer after a daemon came
-        back with another arena, or after seconds: pin again."""
+        """Returns whether all of a run of an AcquiredChunk is registered now. It no longer is after
+        the daemon came back with another arena, or after seconds: pin again."""
         kept, (address, nbytes, _) = self.kept, locate(run)
         return bool(self._library.kvkeep_pinned_arena_covers(kept.handle, address, nbytes))

@@ -1,9 +1,9 @@
-"""Handles of the C ABI, each of which is ended once, when nobody uses it any more."""
+"""Handles of the C ABI. Each is ended once, when it has no user any more."""
 
 
 class Kept:
-    """A handle, kept by its owner and by everybody who uses it just now; the last one ends it, in
-    the process that has it from the daemon."""
+    """A handle, kept by its owner and its present users; the last one ends it, in the process that
+    got it from the daemon."""
 
     def __init__(self, client, handle, end):
         self._client = client  # keeps the library's client until we are gone
@@ -19,8 +19,8 @@ _RELEASED = Kept(None, None, None)
 
 
 class Handle:
-    """Has a handle until its release, by any thread. A user takes `kept` first and holds it as long
-    as it uses the handle: a release meanwhile ends the handle later."""
+    """Has a handle until its release, by any thread. A user first takes `kept` and holds it while
+    it uses the handle: a release meanwhile ends the handle later."""
 
     kept = _RELEASED  # also of what was never made
 

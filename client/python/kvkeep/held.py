@@ -1,4 +1,4 @@
-"""Leases for engines that let go of keys, not of lookups; or that never say when they are done."""
+"""Leases for engines that release keys, not lookups, or that never say when they are done."""
 
 import collections
 import threading
@@ -12,10 +12,10 @@ class _Held:
 
 
 class HeldLeases:
-    """Leases of lookups, each held until all its keys were let go of, `limit_s` at the longest.
+    """Leases of lookups, each held until all its keys were released, for at most `limit_s`.
 
-    A key that several lookups found is let go of once for each, the oldest first. Leases that run
-    out are given back by a thread of this. Thread-safe.
+    A key that several lookups found is released once for each, the oldest first. A thread of this
+    gives back leases that run out. Thread-safe.
     """
 
     def __init__(self, limit_s):
@@ -33,7 +33,7 @@ class HeldLeases:
             return len(self._in_order)
 
     def hold(self, lease, keys):
-        """Takes the lease over, for these keys."""
+        """Takes over the lease, for these keys."""
         with self._changed:
             if keys and not self._closed:
                 held = _Held(lease, keys, time.monotonic() + self._limit_s)
@@ -45,7 +45,7 @@ class HeldLeases:
         lease.release()
 
     def let_go(self, keys):
-        """Drops one hold of each key. Keys that nobody holds are ignored."""
+        """Drops one hold of each key. Keys without a hold are ignored."""
         over = []
         with self._changed:
             for key in keys:
@@ -55,7 +55,7 @@ class HeldLeases:
             held.lease.release()
 
     def close(self):
-        """Gives all of them back. Idempotent."""
+        """Gives all leases back. Idempotent."""
         with self._changed:
             self._closed = True
             over = list(self._in_order)
@@ -67,7 +67,7 @@ class HeldLeases:
             held.lease.release()
 
     def _drop(self, held, key, over):
-        """REQUIRES: the lock. One hold of a key; `over` gets a lease that holds nothing more."""
+        """Drops one hold of a key; `over` gets a lease without holds. REQUIRES: the lock."""
         holders = self._by_key[key]
         holders.remove(held)
         if not holders:

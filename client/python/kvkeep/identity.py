@@ -1,12 +1,12 @@
-"""A digest of all that KV bytes depend on: the namespace of an engine's chunks.
+"""A digest of everything that KV bytes depend on: the namespace of an engine's chunks.
 
     identity = Identity("vllm", version, weights=fingerprint(path).id, config=..., dtype=..., ...)
     client.namespace(identity.model, layout=identity.layout, ...)
 
-Two engines share chunks exactly where their identities have the same digest. Facts go in by name,
-in a canonical form: the order of a dict's keys does not count, a value without a stable form is an
-error. No engine is imported here, and nothing else that is not in the standard library, apart from
-huggingface_hub where a model is named by its name in the hub.
+Two engines share chunks exactly if their identities have the same digest. Facts have names and a
+canonical form: the order of a dict's keys does not matter, and a value without a stable form is an
+error. Imports no engine, and nothing outside of the standard library but huggingface_hub, for a
+model that is named as in the hub.
 """
 
 import dataclasses
@@ -33,18 +33,18 @@ _ROPE_KEYS = ("rope_scaling", "rope_parameters")
 
 
 class Identity:
-    """engine and version: who made the bytes. facts: all that changes a byte or its meaning."""
+    """engine and version: the maker of the bytes. facts: all that changes a byte or its meaning."""
 
     def __init__(self, engine, version, **facts):
         self.facts = canonical({"format": FORMAT, "engine": engine, "version": version, **facts})
         self.digest = digest_of(self.facts)
 
     def __str__(self):
-        """The JSON that the digest is of: two that differ say in what."""
+        """Returns the JSON that is digested, which shows how two identities differ."""
         return json.dumps(self.facts, sort_keys=True, indent=1, ensure_ascii=False)
 
     def name_of(self, config):
-        """A name for a model with this model_config, so that people tell namespaces apart."""
+        """Returns a name for a model with this model_config, for people."""
         kinds = config.get("architectures") or [config.get("model_type") or "model"]
         return f"{kinds[0]} {self.digest[:16]}"
 
@@ -55,7 +55,7 @@ class Identity:
 
 
 def digest_of(value):
-    """SHA-256 in hex of a value in canonical form."""
+    """Returns the SHA-256 in hex of a value in canonical form."""
     return hashlib.sha256(_text(value).encode()).hexdigest()
 
 
@@ -64,7 +64,8 @@ def _text(value):
 
 
 def canonical(value, at="identity"):
-    """The value as JSON has it, the same in every process. TypeError: it has no such form."""
+    """Returns the value in JSON's terms, the same in every process. TypeError: it has no such
+    form."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, enum.Enum):  # before the types that one may be, too
@@ -111,7 +112,7 @@ def _canonical_of_many(value, at):
 
 
 def model_config(config):
-    """A transformers configuration, or the dict of one, without the place that it was read from."""
+    """Returns a transformers configuration, or its dict, without the place it was read from."""
     plain = config.to_dict() if hasattr(config, "to_dict") else config
     return canonical(_stripped(plain), "config")
 
@@ -125,8 +126,8 @@ def _stripped(value):
 
 
 def rope_depends_on_length(config):
-    """Whether the longest sequence that an engine takes changes the angles of a model_config's
-    RoPE; of kinds that are not known here it may."""
+    """Returns whether the engine's longest sequence changes the angles of a model_config's RoPE;
+    true for unknown kinds."""
     if isinstance(config, list):
         return any(map(rope_depends_on_length, config))
     if not isinstance(config, dict):
@@ -148,13 +149,13 @@ def _depends_on_length(rope):
 
 
 def engine_version(package):
-    """As the package itself says it, else as it was installed."""
+    """Returns the version that the package itself reports, else the installed one."""
     said = getattr(sys.modules.get(package), "__version__", None)
     return said if isinstance(said, str) else importlib.metadata.version(package)
 
 
 def check_engine(package, logger):
-    """The version. ValueError: it was not tested, unless the environment takes it all the same."""
+    """Returns the version. ValueError: it was not tested, and the environment does not allow it."""
     version, tested = engine_version(package), TESTED[package]
     if (version + ".").startswith(tested + "."):
         return version
@@ -164,7 +165,7 @@ def check_engine(package, logger):
 
 
 def take_unchecked(why, logger):
-    """Says so in the log. ValueError: the environment does not take what was not checked."""
+    """Logs that something was not checked. ValueError: the environment does not allow that."""
     if os.environ.get(UNCHECKED) != "1":
         raise ValueError(f"{why}. Use a kvkeep for it, or set {UNCHECKED}=1 to take it as it is")
     logger.warning("%s; %s=1", why, UNCHECKED)

@@ -4,7 +4,7 @@ from kvkeep import _abi
 
 
 def pack(keys):
-    """An array of the C ABI's keys. Keys are bytes (shorter ones are filled up with zeros)."""
+    """Returns an array of the C ABI's keys. Keys are bytes (shorter ones are zero-padded)."""
     for key in keys:
         if not 1 <= len(key) <= _abi.KEY_BYTES:
             raise ValueError(f"a key has 1 to {_abi.KEY_BYTES} bytes, not {len(key)}")

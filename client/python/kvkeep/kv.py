@@ -1,12 +1,12 @@
-"""KvPlanner: tokens of a sequence, by an engine's block table, as the fewest runs of GPU memory.
+"""KvPlanner: turns tokens of a sequence, by an engine's block table, into the fewest GPU runs.
 
     planner = kvkeep.KvPlanner(kvkeep.KvFormat.LAYERS_KV_BLOCKS, layers=32, blocks=4096,
                                block_tokens=16, heads=8, head_bytes=256,
                                tensors=[region.run_of(tensor) for tensor in kv_cache])
     runs = planner.plan(block_table, first_token=3 * 256, tokens=256)
 
-The runs, one behind the other, are the chunk's payload. In the memory's order they are the longest,
-and mean something only to the same layout: `layout` of the namespace should name it.
+The runs, one after the other, are the chunk's payload. In the memory's order they are the longest,
+but the payload is of use only to the same layout: `layout` of the namespace should name it.
 """
 
 import ctypes
@@ -44,9 +44,9 @@ class KvPlanner(Planner):
     """For one layout. Numbers only: asks no daemon and no driver. Thread-safe.
 
     heads: of this rank; 1 for LATENT. head_bytes: of one head of K, or of V.
-    tensors: where they lie in registered memory (GpuRegion.run_of): one, NL or 2NL of them.
-    strides: steps in bytes of layer, K to V, block, slot and head, for tensors with gaps; of those
-    that pick a tensor nothing is read.
+    tensors: their places in registered memory (GpuRegion.run_of): one, NL or 2NL of them.
+    strides: in bytes, of layer, K to V, block, slot and head, for tensors with gaps; those that
+    pick a tensor are ignored.
     """
 
     KIND = "kv"
@@ -66,11 +66,12 @@ class KvPlanner(Planner):
 
     @property
     def bytes_per_token(self) -> int:
-        """Payload bytes of one token: every layer's K and V."""
+        """Returns the payload bytes of one token: every layer's K and V."""
         return self._library.kvkeep_kv_planner_bytes_per_token(self._handle)
 
     def plan(self, block_table: Sequence[int], first_token: int, tokens: int) -> GpuRuns:
-        """Token t lies in block block_table[t // block_tokens], slot t % block_tokens."""
+        """Returns the runs. Token t lies in block block_table[t // block_tokens], slot t %
+        block_tokens."""
         table = (ctypes.c_uint32 * len(block_table))(*block_table)
         return self._plan(_abi.KvPlanRequest, block_table=table, block_count=len(table),
                           first_token=first_token, tokens=tokens)

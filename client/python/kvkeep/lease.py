@@ -1,7 +1,7 @@
 """Leases: the daemon's promise that chunks stay readable; and chunks read in place.
 
-Both are context managers. One that is forgotten is given back when it is collected, and at the
-latest when the client goes. One is used by one thread at a time.
+Both are context managers. A forgotten one is given back when it is collected, or when the client is
+closed. One thread at a time may use one.
 """
 
 import ctypes
@@ -11,14 +11,14 @@ from kvkeep.handle import Handle
 
 
 class Lease(Handle):
-    """On the keys of a lookup."""
+    """A lease on the keys of a lookup."""
 
     def __init__(self, client, handle):
         super().__init__(client, handle, client.library.kvkeep_lease_release)
 
     @property
     def alive(self):
-        """False: released, or its session is over; what it covered may be gone."""
+        """Returns False if it is released, or its session is over: its chunks may be gone."""
         kept = self.kept
         return kept.handle is not None and bool(
             self._client.library.kvkeep_lease_alive(kept.handle))
@@ -30,13 +30,13 @@ class Lease(Handle):
 
 
 def _show(buffer):
-    """The memory itself, read-only: nothing is copied."""
+    """Returns the memory itself, read-only, without a copy."""
     array = (ctypes.c_ubyte * buffer.bytes).from_address(buffer.data or 0)
     return memoryview(array).cast("B").toreadonly()
 
 
 class AcquiredChunk:
-    """One chunk in the daemon's memory. `index` is its number within what was acquired."""
+    """One chunk in the daemon's memory. `index` is its number among the acquired chunks."""
 
     def __init__(self, owner, index, view):
         self._owner, self.index = owner, index
@@ -48,30 +48,31 @@ class AcquiredChunk:
 
     @property
     def view(self):
-        """The payload in one piece; nearly always there. ValueError: it lies in several `runs`."""
+        """Returns the payload in one piece. ValueError: it lies in several `runs`, which is
+        rare."""
         if len(self.runs) != 1:
             raise ValueError(f"this chunk lies in {len(self.runs)} runs: use runs, or copy_into")
         return self.runs[0]
 
     @property
     def metadata(self):
-        """A copy; to be read once the whole chunk is there."""
+        """Returns a copy; read it once the whole chunk is there."""
         return b"".join(ctypes.string_at(data, nbytes) for data, nbytes in self._metadata)
 
     @property
     def ready_pieces(self):
-        """How many pieces of 1 MiB can be read now, from the first. Asks nobody."""
+        """Returns how many pieces of 1 MiB can be read now, from the first. Makes no call."""
         kept = self._owner.kept
         return self._owner.library.kvkeep_acquired_ready(kept.handle, self.index)
 
     def wait(self, pieces=None, timeout=5.0):
-        """Until that many pieces, or all, are there. DATA_LOSS: it turned out damaged, a miss."""
+        """Waits until that many pieces, or all, are there. DATA_LOSS: it is damaged, a miss."""
         self._owner.must("wait", self.index, 0xFFFFFFFF if pieces is None else pieces,
                          int(timeout * 1000))
 
     def copy_into(self, buffers, offset=0, timeout=5.0):
         """Copies the payload from `offset` on, each piece as soon as it is there. Copied bytes are
-        good: there is no need to ask `valid`. An exception: the buffers may hold anything."""
+        good without a call of `valid`. After an exception the buffers may hold anything."""
         array, kept = memory.runs(buffers, writable=True)
         request = _abi.make(_abi.CopyRequest, index=self.index, offset=offset, to=array,
                             to_count=len(array), timeout_ms=int(timeout * 1000))
@@ -84,10 +85,10 @@ class AcquiredChunk:
 
 
 class Acquired(Handle):
-    """Chunks that are leased and can be read in place, as a lookup's answer.
+    """Leased chunks that can be read in place, and a lookup's answer.
 
-    Views end with the release: reading one later is a ValueError, and an array made of one (numpy's
-    frombuffer, torch's) makes the release a BufferError: drop it first.
+    Views end with the release: reading one later is a ValueError. An array made of one (numpy's or
+    torch's frombuffer) makes the release a BufferError, so drop it first.
     """
 
     def __init__(self, error, client, reply):
@@ -102,8 +103,8 @@ class Acquired(Handle):
 
     @property
     def valid(self):
-        """Whether the bytes read up to now are good: ask after reading, before use. False once the
-        daemon revoked the lease (this process was stopped for long) or is gone."""
+        """Returns whether the bytes read so far are good: call it after reading, before use. False
+        once the daemon revoked the lease (this process was stopped for long) or is gone."""
         kept = self.kept
         return kept.handle is not None and bool(self.library.kvkeep_acquired_valid(kept.handle))
 
@@ -113,7 +114,7 @@ class Acquired(Handle):
         super().release()
 
     def must(self, function, *arguments):
-        """Calls kvkeep_acquired_`function`; raises what is not OK."""
+        """Calls kvkeep_acquired_`function`; raises an exception if it is not OK."""
         kept = self.kept
         if kept.handle is None:
             raise errors.make("FAILED_PRECONDITION", "this was released already")

@@ -1,4 +1,4 @@
-"""Memory as a call takes it: addresses and lengths, of whatever holds bytes.
+"""Memory in the form for calls: addresses and lengths, of any object that holds bytes.
 
 Anything with the buffer protocol (bytes, bytearray, memoryview, numpy arrays, mmap), anything with
 `data_ptr()` and `nbytes` (torch tensors), or a `Pointer`. Contiguous; nothing is copied. An
@@ -12,14 +12,14 @@ from kvkeep import _abi
 
 
 class Pointer(NamedTuple):
-    """`nbytes` at `address`; whoever says so keeps them there until the call is over."""
+    """`nbytes` at `address`; the caller keeps them there until the call is over."""
 
     address: int
     nbytes: int
 
 
 def skip(nbytes):
-    """So many of a chunk's bytes go nowhere: in the list of a get's buffers for it."""
+    """Skips this many of a chunk's bytes, in the list of a get's buffers for it."""
     return Pointer(0, nbytes)
 
 
@@ -43,7 +43,7 @@ _release_buffer.restype = None
 
 
 class _Locked:
-    """A buffer that its owner may neither free nor resize for as long as this lives."""
+    """A buffer that its owner can neither free nor resize while this lives."""
 
     def __init__(self, owner, writable):
         self._held = None
@@ -59,7 +59,7 @@ class _Locked:
 
 
 def locate(owner, writable=False):
-    """(address, nbytes, what to keep until the call is over)."""
+    """Returns (address, nbytes, object to keep until the call is over)."""
     if isinstance(owner, Pointer):
         return owner.address, owner.nbytes, owner
     data_ptr = getattr(owner, "data_ptr", None)
@@ -78,7 +78,7 @@ def _are_several(owners):
 
 
 class Located:
-    """A get's buffers, of each chunk one, `skip`s too: located once, for any number of gets."""
+    """A get's buffers, one for each chunk, `skip`s too: located once, for any number of gets."""
 
     def __init__(self, owners):
         self.array, self._kept = runs(list(owners), writable=True)
@@ -88,7 +88,7 @@ class Located:
         return len(self.array)
 
     def first(self, count):
-        """The buffers of the first `count` chunks."""
+        """Returns the buffers of the first `count` chunks."""
         made = Located(())
         made._kept = self
         made.array = (_abi.Buffer * count).from_buffer(self.array)
@@ -97,8 +97,8 @@ class Located:
 
 
 def runs_of_each(into):
-    """A get's buffers, of each chunk one, or a list of them that its bytes fill one after the
-    other, or Located: (array of Buffer, what to keep, how many each has or None for one)."""
+    """into: a get's buffers, one for each chunk, or a list that its bytes fill one after the other,
+    or Located. Returns (array of Buffer, object to keep, each chunk's number or None for one)."""
     if isinstance(into, Located):
         return into.array, into, into.counts
     if not any(map(_are_several, into)):
@@ -110,7 +110,7 @@ def runs_of_each(into):
 
 
 def runs(owners, writable=False):
-    """One owner, or a list of them that make one payload: (array of Buffer, what to keep)."""
+    """owners: one, or a list that makes one payload. Returns (array of Buffer, object to keep)."""
     if not _are_several(owners):
         owners = [owners]
     located = [locate(owner, writable) for owner in owners]

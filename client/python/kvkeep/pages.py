@@ -1,11 +1,11 @@
-"""PagePlanner: whole blocks of paged KV memory as the fewest runs, whatever is in a page.
+"""PagePlanner: turns whole blocks of paged KV memory, with any pages, into the fewest runs.
 
     planner = kvkeep.PagePlanner([kvkeep.PageTensor(
         region.run(t.offset, t.size), layers=t.layers, blocks=blocks, page_bytes=t.page,
         layer_stride=t.layer_stride, block_stride=t.block_stride) for t in tensors])
     runs = planner.plan(blocks_of_the_chunk)
 
-A page is what a block has of one layer, in one piece. The payload is [block][tensor][layer][page],
+A page is a block's part of one layer, in one piece. The payload is [block][tensor][layer][page],
 the same bytes for all strides.
 """
 
@@ -20,8 +20,8 @@ from kvkeep.plans import Planner
 
 @dataclass(frozen=True)
 class PageTensor:
-    """Where the pages of some layers lie: that of layer l and block b begins at
-    l * layer_stride + b * block_stride bytes of `run`, in which every page lies."""
+    """The places of the pages of some layers: the page of layer l and block b begins at byte l *
+    layer_stride + b * block_stride of `run`, in which every page lies."""
 
     run: GpuRun
     layers: int
@@ -34,8 +34,8 @@ class PageTensor:
 class PagePlanner(Planner):
     """For one memory. Numbers only: asks no daemon and no driver. Thread-safe.
 
-    tensors: in the order of the payload, of as many blocks each.
-    shards: equal parts of each page, in its order: heads, where a page's outermost axis is these.
+    tensors: in the order of the payload, all of as many blocks.
+    shards: equal parts of each page, in its order: heads, if these are a page's outermost axis.
     """
 
     KIND = "page"
@@ -52,11 +52,11 @@ class PagePlanner(Planner):
 
     @property
     def bytes_per_block(self) -> int:
-        """Payload bytes of one block: one shard of every page."""
+        """Returns the payload bytes of one block: one shard of every page."""
         return self._library.kvkeep_page_planner_bytes_per_block(self._handle)
 
     def plan(self, blocks: Sequence[int], shard: int = 0) -> GpuRuns:
-        """The runs of these blocks, in the order of their tokens."""
+        """Returns the runs of these blocks, in the order of their tokens."""
         numbers = (ctypes.c_uint32 * len(blocks))(*blocks)
         return self._plan(_abi.PagePlanRequest, shard=shard, blocks=numbers,
                           block_count=len(numbers))

@@ -1,9 +1,9 @@
 """Memory of this process that the daemon reads in place, so that a put of it is one copy.
 
-    of_mapping(client, address, nbytes)  # what is there already: files of memory, as /dev/shm's
+    of_mapping(client, address, nbytes)  # existing files in memory, such as /dev/shm's
 
-While the daemon is away memory can be registered too. Until it is back, and where the daemon cannot
-promise what `in_use` says, puts are copied as any other.
+While the daemon is away memory can be registered too. Until it is back, or if the daemon cannot
+promise what `in_use` says, puts are copied as usual.
 """
 
 import collections
@@ -22,11 +22,11 @@ _Mapping = collections.namedtuple("_Mapping", "address bytes shared offset file 
 
 
 class RegisteredMemory(Handle):
-    """`nbytes` at `address`, which map the file `fd` from its beginning: a memfd, or one of
-    /dev/shm. They stay mapped for as long as this lives.
+    """`nbytes` at `address`, which map the file `fd` from its beginning: a memfd, or a file of
+    /dev/shm. They must stay mapped while this lives.
 
-    reused: they are written again as soon as a put of them has ended, at its deadline at the
-    latest, and `in_use` is False."""
+    reused: they are written again as soon as their put has ended, at its deadline at the latest,
+    and `in_use` is False."""
 
     def __init__(self, client, fd, address, nbytes, reused=False):
         self.address, self.nbytes = address, nbytes
@@ -40,17 +40,17 @@ class RegisteredMemory(Handle):
 
     @property
     def in_use(self):
-        """Whether a put that has ended without an answer may still be read, and stored: its bytes
-        must not change until then. False at its deadline, if the daemon takes such."""
+        """Returns whether a put that ended without an answer may still be read and stored: do not
+        change its bytes while it is True. False from its deadline on, if the daemon takes
+        deadlines."""
         kept = self.kept  # while it is used: another thread may release it now
         return kept.handle is not None and bool(
             self._client.library.kvkeep_memory_in_use(kept.handle))
 
 
 def of_mapping(client, address, nbytes, reused=False):
-    """Registers this process's shared memory in that range, whoever has mapped it: a list of
-    RegisteredMemory, one for each file. ValueError: it is not shared, or no descriptor of it can be
-    had."""
+    """Registers this process's shared memory in that range, by any mapper. Returns a list of
+    RegisteredMemory, one for each file. ValueError: it is not shared, or has no descriptor here."""
     made = []
     for mapping in _files_at(address, nbytes):
         fd = _open(mapping)
@@ -65,7 +65,7 @@ def of_mapping(client, address, nbytes, reused=False):
 
 
 def _files_at(address, nbytes):
-    """Each file's mapping, whole."""
+    """Returns each file's whole mapping."""
     at, end, found = address, address + nbytes, []
     for mapping in _whole_mappings():
         if mapping.address <= at < mapping.address + mapping.bytes and at < end:
@@ -80,7 +80,7 @@ def _files_at(address, nbytes):
 
 
 def _whole_mappings():
-    """The mappings as they were made: pieces that the kernel has split are joined."""
+    """Returns the mappings as they were made: joins pieces that the kernel has split."""
     last = None
     for mapping in _mappings():
         if last is not None and last.shared == mapping.shared and last.file == mapping.file and (
@@ -107,7 +107,7 @@ def _mappings():
 
 
 def _open(mapping):
-    """A descriptor of the file: of one that is open, as its name may be gone; else by its name."""
+    """Returns a descriptor of the file: from an open one, as its name may be gone, else by name."""
     for name in os.listdir("/proc/self/fd"):
         try:
             if os.readlink(f"/proc/self/fd/{name}") != mapping.path:

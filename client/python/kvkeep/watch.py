@@ -1,12 +1,12 @@
-"""Watch: which chunks enter and leave the daemon's tiers in one namespace.
+"""Watch: reports which chunks of one namespace enter and leave the daemon's tiers.
 
     with kvkeep.Watch(ns) as watch:
         while (news := watch.next(timeout=5.0)) is not None:
             if news.begins != Begin.GOES_ON: known.clear()
             for event in news.events: apply(event, known)
 
-A caller that applies the events in their order has, once the snapshot has ended, what a lookup
-would find. No event is left out or told twice. A daemon that went away is found again.
+A caller that applies the events in order knows, once the snapshot has ended, what a lookup would
+find. No event is left out or repeated. After the daemon went away the watch reconnects.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from kvkeep import _abi, calls, errors
 
 
 class Begin(enum.IntEnum):
-    """Any value but GOES_ON: forget all, a snapshot begins, mixed with changes."""
+    """Any value but GOES_ON: forget all; a snapshot begins, mixed with changes."""
 
     GOES_ON = 0
     FIRST = 1        # of this Watch
@@ -36,7 +36,7 @@ class WatchEvent(NamedTuple):
 
 
 class News(NamedTuple):
-    """snapshot_end: with these events the snapshot is whole. epoch: the daemon's incarnation."""
+    """snapshot_end: with these events the snapshot is complete. epoch: the daemon's incarnation."""
 
     begins: Begin
     snapshot_end: bool
@@ -45,8 +45,8 @@ class News(NamedTuple):
 
 
 class Watch:
-    """ns: a Namespace, whose client lives longer. Always by gRPC, with a session of its own. next
-    by one thread at a time, and cancel beside it."""
+    """ns: a Namespace, whose client must outlive this. Always uses gRPC, with a session of its own.
+    One thread at a time calls next; another may call cancel."""
 
     def __init__(self, ns):
         self._client, self._library, self._handle = ns.client, ns.client.library, None
@@ -57,10 +57,10 @@ class Watch:
         self._handle = handle.value
 
     def next(self, timeout=5.0):
-        """The News that come next; None: nothing has changed within the timeout (0: it does not
-        wait), or `cancel` was called. Unavailable: the daemon is away; at once when that is new,
-        else after the timeout. Any other KvkeepError is the daemon's answer; it is asked again
-        after a while."""
+        """Returns the next News; None if nothing has changed within the timeout (0: it does not
+        wait), or `cancel` was called. Unavailable: the daemon is away; raised at once the first
+        time, then after the timeout. Any other KvkeepError is the daemon's answer; the watch asks
+        again after a while."""
         if self._handle is None:
             raise ValueError("this watch is closed")
         self._client.usable()
@@ -77,7 +77,7 @@ class Watch:
             for one in news.events[:news.event_count]])
 
     def cancel(self):
-        """Ends a `next` that waits, and each one from now on."""
+        """Ends the `next` that waits, and every later one."""
         if self._client.is_ours():
             self._library.kvkeep_watch_cancel(self._handle)
 
