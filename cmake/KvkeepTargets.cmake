@@ -67,8 +67,8 @@ endfunction()
 # kvkeep_test_entry(NAME PROGRAM [CASES spec] [TIMES] [FIGURES] [PLAIN] [LABELS ...] [TIMEOUT s]
 # [PROCESSORS n]): one ctest entry, of those cases of a program; [#x_test] are those in x_test.cc.
 # It is taken for one that mostly waits, of which three share a core (tools/test). One that computes all
-# the time, or should not be disturbed by that, says PROCESSORS 3: it is a core's only one. Those begin
-# first: later there would never be three places at once. Sanitized builds judge no times, so there it
+# the time, or should not be disturbed by that, says PROCESSORS 3: it is a core's only one. They begin
+# first: later three places would never be free at once. Sanitized builds judge no times, so there it
 # is one of all.
 # TIMES: cases tagged [times] judge times, and are an entry of their own that runs alone, NAME_times.
 # FIGURES: sanitized builds leave out cases tagged [figures]: whole traces or hundreds of runs, whose
