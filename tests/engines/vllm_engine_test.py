@@ -188,7 +188,7 @@ class VllmEngine(unittest.TestCase):
         self.ask(first, "p0")  # it has seen two daemons
 
     def test_direct_routers_hear_the_engine_itself(self):
-        """Of what it has stored, with vLLM's own events; of what the daemon has lost, as gone."""
+        """Stored chunks, with vLLM's own events; chunks that the daemon lost, as removed."""
         self.expect(PROMPTS)
         own, endpoint = self.hears_engines()
         daemon, heard = self.daemon_and_router()

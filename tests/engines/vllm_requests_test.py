@@ -239,7 +239,7 @@ class Requests(unittest.TestCase):
         self.assertGreater(loading, 6)
 
     def test_direct_salted(self):
-        """Who has not the salt finds nothing."""
+        """A request without the salt finds nothing."""
         self.expect(["p0"])
         daemon = self.daemon()
         first = self.engine(daemon.endpoint, **DIRECT)

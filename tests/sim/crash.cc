@@ -496,8 +496,8 @@ std::set<uint64_t> Simulator::StoredOrBeneath(const std::set<uint64_t>& names) {
 }
 
 // A device that is back has the record that was promised, but meanwhile the chunk came to another
-// one as well, from G2. That one's drive forgot it between the write and the sync, and told nobody:
-// its record stands in no doubt, and the store gives the other one up for it, as it may.
+// one as well, from G2. Its drive forgot the chunk between the write and the sync, and reported
+// nothing. Its record is in no doubt, and the store gives up the other copy for it, as it may.
 std::set<uint64_t> Simulator::MisledByDrives() {
   std::set<uint64_t> misled;
   for (const auto& [name, promise] : durable_) {

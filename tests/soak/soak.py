@@ -20,11 +20,13 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
+MAX_CELL = 200  # characters of what a row printed that its table shows; soak.json has all
 COLUMNS = ("wrong", "hangs", "leaks")
 ASSERTED = "asserted"  # in rows.json: the test fails at the first, and prints no count
 NONE = "none"  # what that comes to when it held
@@ -192,7 +194,7 @@ def cells(spec, result):
     else:
         told_seeds = ""
     return [cycles, *(f"{result[column]}" for column in COLUMNS),
-            ", ".join(told + result["told"]) or "-",
+            textwrap.shorten(", ".join(told + result["told"]), MAX_CELL, placeholder=" …") or "-",
             f"{result['date']} at {result['commit']}{told_seeds}"]
 
 

@@ -30,8 +30,8 @@ PR_SET_PDEATHSIG = 1
 
 
 def free_port():
-    """Of TCP on loopback: free now. Below those that the kernel gives to whoever connects, which
-    would take it before its server binds it; at random, as tests run side by side."""
+    """Returns a TCP port of loopback that is free now. It is below the kernel's ephemeral ports,
+    which a client could take before the server binds; at random, as tests run side by side."""
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
         below = range(10_000, int(file.read().split()[0]))
     for port in [*random.sample(below, min(100, len(below))), 0]:  # 0: any

@@ -2,7 +2,7 @@
 """What engines ask of our adapters: the signatures of their classes, recorded beside this.
 
     signatures.py check [PACKAGES]    recorded/ against the packages in that folder; this Python's
-                                      own unless given. Those that are not there are passed over
+                                      own unless given. Absent packages are skipped
     signatures.py record PACKAGES     writes recorded/ anew, of the packages that are there
 
 A record is a stub: classes, fields, functions and defaults, without bodies, and members of enums.
