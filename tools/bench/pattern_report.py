@@ -114,7 +114,7 @@ def _percent(share):
 ROWS_BEFORE = {
     "offered, GB/s": lambda run: _gb(run.offered_bytes_per_second),
     "the drive alone, GB/s": lambda run: _gb(run.device_bytes_per_second),
-    "of it, read in bursts": lambda run: _percent(run.peak_share_of_device),
+    "share of the drive, in bursts": lambda run: _percent(run.peak_share_of_device),
     "recalled, GB/s": lambda run: _gb(run.loaded.per_second("recalled_bytes")),
     "stored, GB/s": lambda run: _gb(run.loaded.per_second("stored_bytes")),
     "chunks asked for that were there":
