@@ -8,7 +8,7 @@ import re
 
 # Order matters: a quote inside a comment is no string, a // inside a string is no comment, and
 # the apostrophe in 1'000 is no character literal.
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)
       |(?P<raw>R"(?P<delimiter>[^(\s"]*)\(.*?\)(?P=delimiter)")
       |(?P<number>\b\d[\w']*)
@@ -30,7 +30,7 @@ def _blank(match):
 
 def strip(text):
     """The code without comments and with empty literals, line for line where it was."""
-    return _TOKEN.sub(_blank, text)
+    return TOKEN.sub(_blank, text)
 
 
 def includes(text):

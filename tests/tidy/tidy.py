@@ -17,6 +17,7 @@ import sys
 
 import cpp_source
 import objects
+import prose
 from layers import Layers
 
 # ---- ratchets: path -> why it is tolerated ------------------------------------------------------
@@ -31,8 +32,10 @@ LONG_HEADERS = {
     "client/c/kvkeep.h": "the C ABI: one file to install, to read and to bind to",
 }
 
-# Folders in whose comments sentences still begin as riddles do (riddle below).
-KNOWN_RIDDLES = {}
+# Top folders -> how many of their sentences still begin as riddles do (riddle below).
+KNOWN_RIDDLES = {"tiers": 32}
+# Top folders -> how many cells of their tables are still longer than prose.MAX_CELL.
+KNOWN_LONG_CELLS = {}
 # The store's interfaces by which an object tells another that knows it: class -> why it must.
 STORE_INTERFACES = {
     "ChunkHooks": "a chunk ends in Chunks, and has parts in other tiers",
@@ -321,20 +324,41 @@ def todo(tree):
 
 
 def riddles(tree):
-    """Yields each comment that does not say what something is or does: subject, verb, object."""
+    """Yields each sentence of a comment or page that does not begin with what it is about."""
     for path, text in tree.items():
-        if not path.endswith((".h", ".cc", ".py", ".proto")):
-            continue
-        for number, line in enumerate(text.splitlines(), 1):
-            begins = re.match(r"\s*(?://|#)\s*(Of|Those|That|Who|Such)\b", line)
-            if begins:
-                yield Problem(path, number, "riddle",
-                              f"a comment begins with {begins.group(1)}: say what it is or does")
+        for number, word in prose.beginnings(path, text):
+            yield Problem(path, number, "riddle",
+                          f"a sentence begins with {word}: name its subject")
+
+
+def long_cells(tree):
+    for path, text in tree.items():
+        if path.endswith(".md"):
+            for number, length in prose.long_cells(text):
+                yield Problem(path, number, "long-cell",
+                              f"{length} characters in a table's cell, at most {prose.MAX_CELL}: "
+                              "make it a list, or say it below the table")
+
+
+def by_top_folder(problems):
+    found = collections.defaultdict(list)
+    for problem in problems:
+        found[problem.path.rpartition("/")[0].partition("/")[0]].append(problem)
+    return found
+
+
+def beyond(known, problems):
+    """Returns the problems of the top folders that have more of them than `known` tolerates."""
+    return [problem for name, found in by_top_folder(problems).items()
+            if len(found) > known.get(name, 0) for problem in found]
 
 
 def riddle(tree):
-    known = tuple(f"{name}/" for name in KNOWN_RIDDLES)
-    return [problem for problem in riddles(tree) if not problem.path.startswith(known)]
+    return beyond(KNOWN_RIDDLES, riddles(tree))
+
+
+def long_cell(tree):
+    return beyond(KNOWN_LONG_CELLS, long_cells(tree))
 
 
 def header(tree):
@@ -488,9 +512,9 @@ def code_in_data(tree):
 
 
 RULES = [include_arrow, circle, wall, include_rooted, outside_header, file_length,
-         function_length, line_length, whitespace, banned, sleep, todo, riddle, header, file_name,
-         readme, one_title, one_type, known_both_ways, store_interface, cmake_source, planted,
-         local_path, code_in_data]
+         function_length, line_length, whitespace, banned, sleep, todo, riddle, long_cell, header,
+         file_name, readme, one_title, one_type, known_both_ways, store_interface, cmake_source,
+         planted, local_path, code_in_data]
 
 # ---- running ------------------------------------------------------------------------------------
 
@@ -508,9 +532,12 @@ def stale_ratchets(tree):
         longest = max((len(line) for line in tree.get(name, "").splitlines()), default=0)
         if longest < limit:
             yield f"KNOWN_LONG_LINES: {name} (now {longest})"
-    for name in KNOWN_RIDDLES:
-        if not any(problem.path.startswith(f"{name}/") for problem in riddles(tree)):
-            yield f"KNOWN_RIDDLES: {name}"
+    for what, known, problems in (("KNOWN_RIDDLES", KNOWN_RIDDLES, riddles(tree)),
+                                  ("KNOWN_LONG_CELLS", KNOWN_LONG_CELLS, long_cells(tree))):
+        found = by_top_folder(problems)
+        for name, limit in known.items():
+            if len(found[name]) < limit:
+                yield f"{what}: {name} (now {len(found[name])})"
     for name in sorted(set(STORE_INTERFACES) - {name for _, name in store_interfaces(tree)}):
         yield f"STORE_INTERFACES: {name}"
     for name in LONG_HEADERS:

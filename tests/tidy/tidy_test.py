@@ -229,11 +229,36 @@ class Rules(unittest.TestCase):
         self.expect("store-interface", {**readme, "tiers/store/a.h": own})
         self.expect("store-interface", {"tiers/base/a.h": own}, count=0)
 
-    def test_comments_say_what_something_is_or_does(self):
-        for begins in ("// Of the others.", "  // Those that wait.", "// Such as it is."):
+    def test_no_sentence_of_a_comment_begins_as_a_riddle(self):
+        for begins in ("// Of the others.", "  // Those that wait.", "int a;  // Such as it is.",
+                       "// It waits.\n//\n// Who waits.", "// It waits (if so). That\n// is it.",
+                       "// Either:\n// - Those that wait.", "/* It waits. Of it. */"):
             self.expect("riddle", {"server/main.cc": begins + "\n"})
         self.expect("riddle", {"tests/x.py": "# Who waits.\n# The one that waits.\n"})
-        self.expect("riddle", {"server/main.cc": "// Offers it.\n// Thatcher.\nint of;\n"}, 0)
+        self.expect("riddle", {"tests/x.py": 'def f():\n    \"\"\"Of one.\"\"\"\n'})
+        self.expect("riddle", {"server/CMakeLists.txt":
+                               GOOD["server/CMakeLists.txt"] + "# Of it.\n"})
+        good = ("// Offers it.\n// Thatcher. It is one\n// Of Babel's.\nint of;\n"
+                'const char* k = "Of it. Those";\n')
+        self.expect("riddle", {"server/main.cc": good}, 0)
+
+    def test_no_sentence_of_a_page_begins_as_a_riddle(self):
+        for begins in ("Those that wait.", "It waits.\nThat is it.", "- Who waits.", "## Who waits",
+                       "| a | Of it |\n", "**Such** as it is.", "1. It waits. Those do not."):
+            self.expect("riddle", {"server/README.md": f"# server\n\n{begins}\n"})
+        good = "# server\n\n```\nOf it.\n```\n\nOften. Thatcher, who is one\nOf us. 1.5. It.\n"
+        self.expect("riddle", {"server/README.md": good}, 0)
+
+    def test_no_cell_of_a_table_is_a_paragraph(self):
+        page = "# server\n\n| a | b |\n|---|---|\n| {} | {} |\n"
+        for long, count in ((200, 0), (201, 1)):
+            cells = page.format("x" * long, "a\\|b" + "x" * 196)
+            self.expect("long-cell", {"server/README.md": cells}, count)
+
+    def test_a_folder_may_have_as_many_problems_as_it_is_known_to_have(self):
+        two = {"tiers/base/key.cc": "// Of it. Those do.\n", "server/main.cc": "// It does.\n"}
+        for known, count in (({}, 2), ({"server": 2}, 2), ({"tiers": 1}, 2), ({"tiers": 2}, 0)):
+            self.assertEqual(len(tidy.beyond(known, tidy.riddles({**GOOD, **two}))), count)
 
     def test_headers_begin_with_a_comment_and_a_guard(self):
         self.expect("header-comment", {"server/a.h": "#pragma once\n// Late.\n"})
@@ -370,6 +395,9 @@ class Machinery(unittest.TestCase):
         name = next(iter(tidy.KNOWN_LONG_LINES), None)
         if name:
             self.assertTrue(any(name in note for note in tidy.stale_ratchets({name: "short\n"})))
+        told = list(tidy.stale_ratchets({}))
+        for name in tidy.KNOWN_RIDDLES:
+            self.assertIn(f"KNOWN_RIDDLES: {name} (now 0)", told)
 
     def test_zz_every_rule_fired_in_a_test_above(self):
         source = pathlib.Path(tidy.__file__).read_text(encoding="utf-8")
