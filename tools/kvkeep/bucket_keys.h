@@ -1,4 +1,4 @@
-// A bucket on the command line, and its access keys, for verbs that ask one.
+// A bucket on the command line, and its access keys, for verbs that use one.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -20,11 +20,11 @@ struct BucketAsked {
   S3KeyOptions keys;
   CurlEngineOptions http;
 };
-// The options but for endpoint and bucket, which verbs name as they like. `asked` lives as long as
+// Adds the options other than endpoint and bucket, which each verb adds itself. `asked` outlives
 // the verb.
 void AddBucketOptions(CLI::App& verb, BucketAsked& asked);
 
-// Waits for them (key_choice.h). NotFound: there is no source, or it has nothing.
+// Waits for the keys (key_choice.h). NotFound: there is no source, or it has no keys.
 absl::StatusOr<SharedS3Keys> FindBucketKeys(const S3KeyOptions& keys, const std::string& region,
                                             const CurlEngineOptions& http);
 

@@ -1,5 +1,5 @@
-// CapacityWatch: asks the daemon's status again and again, and counts every time that a tier or a
-// device holds more than its capacity. A daemon that is away is no violation.
+// CapacityWatch: polls the daemon's status, and counts every time that a tier or a device holds
+// more than its capacity. A daemon that is away is no violation.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace kvkeep::tools {
 class CapacityWatch {
  public:
   struct Findings {
-    uint64_t polls = 0;  // that were answered
+    uint64_t polls = 0;  // answered ones
     uint64_t violations = 0;
     std::string first_violation;
     uint64_t resident_chunks_g2 = 0;  // by the last answer
@@ -22,7 +22,7 @@ class CapacityWatch {
 
   CapacityWatch(const std::string& admin_endpoint, client::Deadline timeout);
   ~CapacityWatch();
-  // Asks once more and ends the watch.
+  // Polls once more and ends the watch.
   Findings Stop();
 
  private:
@@ -33,7 +33,7 @@ class CapacityWatch {
   Mutex mu_;
   CondVar stop_now_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  Findings findings_;  // of the thread; of others once it has joined
+  Findings findings_;  // used by the thread, by others once it has joined
   std::thread thread_;
 };
 

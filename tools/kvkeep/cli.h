@@ -29,9 +29,9 @@ struct Terminal {
   std::ostream& err;
   bool progress = false;  // err is a terminal
   bool can_ask = false;   // stdin is a terminal
-  bool live = false;      // out is one, on which a view may be drawn again and again
-  bool color = false;     // and in colours: NO_COLOR is not set
-  // The present size of `out`: people change it.
+  bool live = false;      // out is a terminal, on which a view may be redrawn
+  bool color = false;     // out is a terminal, and NO_COLOR is not set
+  // Returns the present size of `out`, which may change.
   std::function<ScreenSize()> size = [] { return ScreenSize{}; };
 };
 
@@ -48,29 +48,30 @@ class Cli {
   std::string endpoint;
   std::string admin_endpoint;
   std::string namespace_name = "cli";
-  std::string tenant;  // whose namespace; empty: our own
+  std::string tenant;  // owner of the namespace; empty: this client's tenant
   std::string timeout_text = "5s";
   std::string path_text = "auto";
   client::SecurityOptions security;
   bool json = false;
   Terminal terminal;
-  std::function<int()> run;  // set by the verb that was asked for
+  std::function<int()> run;  // set by the given verb
 
   client::Deadline timeout() const;
   client::PathChoice path() const;
   client::AdminClient Admin() const;
-  // Connected, or UNAVAILABLE: a person wants to know now.
+  // Returns a connected client, or UNAVAILABLE at once: a person waits for the answer.
   absl::StatusOr<std::unique_ptr<client::Client>> Connect() const;
-  // The namespace of put, get, lookup and delete: model --namespace, one part, sizes vary; of get
-  // and lookup perhaps another tenant's.
+  // Opens the namespace of put, get, lookup and delete: model --namespace, one part, any sizes; for
+  // get and lookup it may be another tenant's.
   absl::StatusOr<client::Namespace> OpenNamespace(client::Client& client) const;
-  // Says what went wrong and returns the exit code for it.
+  // Prints the error and returns its exit code.
   int Fail(const absl::Status& status) const;
   int FailUsage(const std::string& message) const;
-  // The same for a verb that works on files: an invalid argument came from the command line.
+  // As Fail, for a verb that works on files: an invalid argument came from the command line.
   int FailAtFiles(const absl::Status& status) const;
-  // Asks whether to do what cannot be undone ("forget all chunks"); where nobody can be asked, says
-  // that --yes is wanted. False: it is not to be done, which has been said: kUsage.
+  // Asks whether to do `what` ("forget all chunks"), which cannot be undone; without a terminal,
+  // prints that --yes is required. Returns false if it must not be done: the message is printed,
+  // and the exit code is kUsage.
   bool Agreed(const std::string& what) const;
   // Prints `value` with --json, else `text`; returns `code`.
   int Print(const Json& value, const std::string& text, int code = kOk) const;

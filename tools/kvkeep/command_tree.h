@@ -1,5 +1,5 @@
-// The verbs and options of a command line as plain values, and what is made of them: completions
-// for shells, a manual page. Pure; cli.cc fills it from CLI11's tree.
+// The verbs and options of a command line as plain values, and completions for shells and a manual
+// page made from them. Pure; cli.cc fills it from CLI11's tree.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -25,10 +25,10 @@ struct Command {
   std::vector<Command> commands;
 };
 
-// For "bash", "zsh" or "fish"; none for others.
+// Returns the script for "bash", "zsh" or "fish"; none for other shells.
 std::optional<std::string> CompletionScript(absl::string_view shell, const Command& root);
 
-// Section 1, as troff.
+// Returns the manual page, of section 1, as troff.
 std::string ManualPage(const Command& root, const std::string& version);
 
 }  // namespace kvkeep::tools

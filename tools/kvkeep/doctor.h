@@ -1,7 +1,7 @@
-// The doctor: findings on this machine for a daemon with a given config, each with what to do. It
-// looks at the kernel's files and at the directories of the config, and changes nothing but for an
-// unnamed file of a page below each path of G3, which is gone at once. It measures the paths' speed
-// only on request, with a larger file of the same kind.
+// The doctor: findings on this machine for a daemon with a given config, each with a remedy. It
+// reads the kernel's files and the directories of the config. It changes nothing, except that it
+// makes an unnamed file of a page below each path of G3, which vanishes at once. It measures the
+// paths' speed only on request, with a larger file of the same kind.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -24,12 +24,12 @@ struct Finding {
 };
 const char* StateWord(Finding::State state);  // "ok", "warn", "fail"
 
-// Facts about the process and the machine, so that tests can give their own.
+// Facts about the process and the machine; tests can set their own.
 struct Machine {
-  std::string root;           // before /proc and /sys; empty: the real ones
+  std::string root;           // prefix of /proc and /sys; empty: the real ones
   uint64_t locked_limit = 0;  // RLIMIT_MEMLOCK in bytes; UINT64_MAX: none
-  uint64_t descriptor_limit = UINT64_MAX;  // RLIMIT_NOFILE that the daemon may raise its own to
-  bool io_uring = true;       // the kernel sets one up
+  uint64_t descriptor_limit = UINT64_MAX;  // hard RLIMIT_NOFILE, up to which the daemon may go
+  bool io_uring = true;                    // the kernel can set up a ring
   bool clock_is_kept = true;  // by NTP or the like
   bool cuda_driver = false;   // libcuda.so.1 can be loaded
   int64_t now_seconds = 0;    // Unix time
@@ -40,12 +40,13 @@ struct Machine {
 std::vector<Finding> Examine(const Config& config, const Machine& machine);
 
 struct MeasuredPath {
-  std::string dir;  // as the config has it
+  std::string dir;  // as in the config
   absl::StatusOr<DiskSpeed> speed;
 };
-// Each path of G3, one after the other.
+// Measures each path of G3, one after the other.
 std::vector<MeasuredPath> MeasurePaths(const Config& config, const DiskSpeedOptions& options);
-// Against what the config wants of them, and what `kvkeep plan` supposes where nobody says more.
+// Compares the speeds with what the config requires, and with what `kvkeep plan` assumes by
+// default.
 std::vector<Finding> JudgeSpeeds(const Config& config, const std::vector<MeasuredPath>& paths);
 
 }  // namespace kvkeep::tools

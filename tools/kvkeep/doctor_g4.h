@@ -1,7 +1,7 @@
-// The doctor's word on G4: whether the daemon can read the files that it needs for it, whether the
-// bucket or directory serves, and whether the rate of writes fits the network. A bucket is asked
-// once, for an object that is not there; `kvkeep g4 check` tries more. In a directory files are
-// made beside those of other users, and removed again (tiers/objects/directory_check.h).
+// The doctor's findings on G4: whether the daemon can read the files that G4 needs, whether the
+// bucket or directory serves, and whether the rate of writes fits the network. A bucket gets one
+// request, for an object that does not exist; `kvkeep g4 check` tries more. In a directory the
+// doctor makes files beside other users' files, and removes them (tiers/objects/directory_check.h).
 #pragma once
 
 #include <vector>
@@ -11,10 +11,10 @@
 
 namespace kvkeep::tools {
 
-// None where the config has no G4. Blocks for about 5 seconds at most.
+// Returns no finding if the config has no G4. Blocks for about 5 seconds at most.
 //
-// If this process is root's, it looks at files as the user of kvkeepd.service; all its threads have
-// that user meanwhile. Otherwise it looks as its own user, who should be the daemon's.
+// If this process is root's, it checks files as the user of kvkeepd.service; all its threads have
+// that user meanwhile. Otherwise it checks as its own user, which should be the daemon's.
 std::vector<Finding> ExamineG4(const Config& config, const Machine& machine);
 
 }  // namespace kvkeep::tools

@@ -1,12 +1,12 @@
-// The doctor's word on GPUs: how many there are, by which path their workers copy, and what stands
-// between the daemon and them. Looks at /dev and at kvkeepd.service (doctor_service.h).
+// The doctor's finding on GPUs: their number, the path by which workers copy, and obstacles between
+// the daemon and the GPUs. Reads /dev and kvkeepd.service (doctor_service.h).
 #pragma once
 
 #include "tools/kvkeep/doctor.h"
 
 namespace kvkeep::tools {
 
-// Tells what the daemon will do with GPUs. The daemon's status says whether it can: it needs more
+// Says what the daemon will do with GPUs. The daemon's status says whether it can, which takes more
 // than the library.
 Finding ExamineGpus(const Config& config, const Machine& machine);
 

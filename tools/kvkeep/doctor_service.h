@@ -1,5 +1,5 @@
-// The doctor's word on kvkeepd.service: what its unit and drop-ins say, and whether its memory
-// limit is enough for a config. Reads files; asks no systemd.
+// The doctor's finding on kvkeepd.service: settings of its unit and drop-ins, and whether its
+// memory limit is enough for a config. Reads files; does not call systemd.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -12,16 +12,17 @@
 
 namespace kvkeep::tools {
 
-// The value of KEY= that counts for kvkeepd.service: of the first unit of that name, then of every
-// drop-in, by file name. `root` stands before the paths. Nothing: none of them says it.
+// Returns the effective value of KEY= for kvkeepd.service: from the first unit of that name, then
+// from every drop-in, by file name. `root` is a prefix of the paths. Nothing if none sets it.
 std::optional<std::string> ServiceSetting(const std::string& root, absl::string_view key);
 
-// The most memory of a daemon with this config, in bytes: G2 with its marks, staging memory, gRPC's
-// messages, the chunks' tables, and the rest. deploy/README.md has it as a rule ("Size").
+// Returns the most memory of a daemon with this config, in bytes: G2 with its marks, staging
+// memory, gRPC's messages, the chunks' tables, and the rest. deploy/README.md has the rule
+// ("Size").
 uint64_t MemoryOfDaemon(const Config& config);
 
-// Checks that the service's memory limit is enough, and that without one the service is not spared
-// at the cost of others when memory is short.
+// Checks that the service's memory limit is enough, and that a service without a limit is not
+// exempt from being killed when memory is short.
 Finding ExamineServiceMemory(const Config& config, const Machine& machine);
 
 }  // namespace kvkeep::tools

@@ -1,6 +1,6 @@
-// The doctor's word on sockets: whether a container that is given the directory of one tenant's
-// sockets gets another tenant's or the admin's with it. Looks at the config and at the mode of the
-// admin socket's directory.
+// The doctor's findings on sockets: whether a container that gets the directory of one tenant's
+// sockets also gets another tenant's or the admin's. Reads the config and the mode of the admin
+// socket's directory.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace kvkeep::tools {
 
-// One finding of the admin socket; one of the tenants' where there are several.
+// Returns a finding on the admin socket, and one on the tenants' sockets if there are several.
 std::vector<Finding> ExamineSockets(const Config& config);
 
 }  // namespace kvkeep::tools

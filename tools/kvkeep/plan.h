@@ -1,9 +1,9 @@
-// `kvkeep plan`: what G2 and G3 of several sizes would do for a workload, and what that is worth.
+// `kvkeep plan`: predicts the effect of G2 and G3 of several sizes on a workload, and its value.
 //
 // A hit is a chunk in the leading run of its request, as the daemon's `lookup_leading_keys` counts.
-// Two ways to tell (README.md says how exact they are): the simulator of tiers/policy runs the
-// policies themselves, one pair of sizes at a time; a curve of reuse distances tells all sizes at
-// once, of LRU and a G3 that takes every chunk as it comes. Pure functions.
+// It predicts in two ways (README.md says how exact they are). The simulator of tiers/policy runs
+// the policies themselves, one pair of sizes at a time. A curve of reuse distances predicts all
+// sizes at once, for LRU and a G3 that takes every chunk. Pure functions.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -26,35 +26,36 @@ struct PlanSize {
   uint64_t g2_bytes = 0;
   uint64_t g3_bytes = 0;  // 0: no G3
 };
-// A power of two close to it, at least 1 MiB.
+// Returns a power of two close to `bytes`, at least 1 MiB.
 uint64_t RoundPlanSize(double bytes);
-// Each with each, the smallest G3 first. Where a list is empty: from a quarter of `g2_about` to
-// four times as much; none, and from half of `g3_about` to four times as much.
+// Returns each pair of a G2 and a G3, the smallest G3 first. An empty `g2` stands for a quarter of
+// `g2_about` to four times as much; an empty `g3` for 0, and half of `g3_about` to four times as
+// much.
 std::vector<PlanSize> PlanSizes(std::vector<uint64_t> g2, std::vector<uint64_t> g3,
                                 uint64_t g2_about, uint64_t g3_about);
 
-// The requests of the period that was looked at.
+// The requests of the observed period.
 struct PlanWorkload {
   double seconds = 0;
   double requests = 0;
   double wanted_chunks = 0;
   double chunk_bytes = 0;
   double tokens_per_chunk = 0;
-  // Counted on instead of as many as there were in `seconds`; 0: as many.
+  // Expected requests; 0: as many as in `seconds`.
   double requests_per_day = 0;
 
-  // The length of the period in days; 0: not known.
+  // Returns the length of the period in days; 0: not known.
   double days() const;
 };
 
 struct PlanPrediction {
   PlanSize size;
   double hit_ratio = 0;      // in either tier
-  double g2_hit_ratio = 0;   // of that, in G2
+  double g2_hit_ratio = 0;   // part of hit_ratio from G2
   double written_bytes = 0;  // to G3
 };
 PlanPrediction PredictByCurve(const ReuseCurve& curve, double chunk_bytes, const PlanSize& size);
-// `options` but for its sizes, of which none needs to be more than `distinct_chunks`.
+// Uses `options` with the sizes of `size`, each at most `distinct_chunks`.
 absl::StatusOr<PlanPrediction> PredictBySimulation(std::span<const TraceRequest> trace,
                                                    uint64_t distinct_chunks,
                                                    const TiersOptions& options,
@@ -64,10 +65,10 @@ struct PlanAssumptions {
   PlanDeployment deployment;
   double g2_bytes_per_second = 25e9, g3_bytes_per_second = 6e9;
   double seconds_per_fetch = 0.0005;
-  double terabytes_written = 0;  // that the drives are rated for; 0: not known
+  double terabytes_written = 0;  // the drives' rating; 0: not known
   double write_amplification = 1;
   PlanPrices prices;
-  std::string transport = "local";  // of engines to the daemon, one of CpuTransports()
+  std::string transport = "local";  // from engines to the daemon, one of CpuTransports()
 
   FetchVerdict g2_fetch() const {
     return JudgeFetch(deployment, g2_bytes_per_second, seconds_per_fetch);
@@ -77,14 +78,14 @@ struct PlanAssumptions {
   }
 };
 
-// A day of it; without what is not known.
+// A day of a prediction; unknown values are absent.
 struct PlanRow {
   PlanPrediction prediction;
   std::optional<double> written_bytes_per_day;
   std::optional<double> drive_years;
-  // Prefill that is not done: hits in a tier that is slower than recomputing save nothing.
+  // Prefill that is saved: hits in a tier that is slower than recomputing save nothing.
   std::optional<double> tokens_saved_per_day;
-  std::optional<double> requests_saved_per_day;  // as many whole prompts
+  std::optional<double> requests_saved_per_day;  // the same in whole prompts
   std::optional<double> gpu_hours_saved_per_day;
   std::optional<double> joules_saved_per_day, dollars_saved_per_day;
   std::optional<double> tier_dollars_per_day;

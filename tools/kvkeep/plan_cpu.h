@@ -1,5 +1,5 @@
-// The CPU time of a gigabyte on each way through the daemon, as kvkeep-bench cpu measured it once
-// (cpu_costs.json says where and when), and the cores that follow from it. Pure functions.
+// The CPU time of a gigabyte on each path through the daemon, from a measurement of kvkeep-bench
+// cpu (cpu_costs.json says where and when), and the cores that follow from it. Pure functions.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -18,25 +18,25 @@ struct CpuCostOfPath {
 struct CpuCosts {
   std::string origin;
   std::vector<CpuCostOfPath> paths;
-  // REQUIRES: it is there, as ParseCpuCosts has seen to.
+  // REQUIRES: the path exists, as ParseCpuCosts has checked.
   const CpuCostOfPath& of(absl::string_view path) const;
 };
 
-// InvalidArgument: not such a file, or a path is missing.
+// InvalidArgument: not a file of this kind, or a path is missing.
 absl::StatusOr<CpuCosts> ParseCpuCosts(absl::string_view json);
 const CpuCosts& KnownCpuCosts();
 
-// Ways from an engine to the daemon: local, unix, tcp.
+// Returns the transports from an engine to the daemon: local, unix, tcp.
 std::vector<std::string> CpuTransports();
 
-// Payload, a second.
+// Payload a second.
 struct PlanTraffic {
   double got_bytes = 0, put_bytes = 0, promoted_bytes = 0, written_bytes = 0;
 };
 struct PlanCores {
   double daemon = 0, clients = 0;
 };
-// Cores that this keeps busy.
+// Returns the cores that this traffic keeps busy.
 PlanCores CoresOf(const CpuCosts& costs, absl::string_view transport, const PlanTraffic& traffic);
 
 // cpu_costs.json's text.

@@ -1,9 +1,9 @@
-// G4 in a plan: what a bucket behind one node's tiers would bring, and what it would cost a month.
+// G4 in a plan: the hits that a bucket behind one node's tiers would add, and its cost a month.
 // Pure functions.
 //
 // Requests and bytes are counted by simulation (tiers/policy/simulated_bucket.h), and scaled from
-// the days that the trace stands for to a month of 365.25 / 12 days. A GiB has 2^30 bytes, as S3's
-// GB has. Per month:
+// the days that the trace stands for to a month of 365.25 / 12 days. A GiB has 2^30 bytes, like
+// S3's GB. Per month:
 //
 //     GETs    = questions of searches (tiers/remote/prefix_search.h) + reads of chunks recalled:
 //               one each, and above 12 MiB one for each 8 MiB (tiers/remote/bucket_source.h)
@@ -12,8 +12,8 @@
 //               has run for a lifetime)
 //     $       = PUTs x put + GETs x get + GiB stored x storage + GiB read x traffic
 //
-// Not counted: what other nodes of the fleet put and read, writes that are dropped for their rate,
-// objects that are overwritten. The bucket is empty as the trace begins.
+// Not counted: puts and reads of the fleet's other nodes, writes that are dropped for their rate,
+// and overwritten objects. The bucket is empty when the trace begins.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ namespace kvkeep::tools {
 struct G4Prices {
   double put_dollars_per_1000 = 0.005, get_dollars_per_1000 = 0.0004;
   double storage_dollars_per_gib_month = 0.023;
-  double traffic_dollars_per_gib = 0;  // of what is read
+  double traffic_dollars_per_gib = 0;  // for reads
 };
 
 struct G4Assumptions {
@@ -40,24 +40,24 @@ struct G4Assumptions {
   G4Prices prices;
 };
 
-// Questions of a search for so many chunks, of which the first so many are there.
+// Returns the requests of a search for `wanted` chunks, the first `there` of which exist.
 uint64_t QuestionsOfSearch(uint64_t wanted, uint64_t there);
 
-// Buckets of both admissions. `days`: that the trace of so many seconds stands for; above 0, both.
+// Returns buckets of both admissions. The trace of `seconds` stands for `days`; both are above 0.
 std::vector<SimulatedBucket> MakePlanBuckets(const G4Assumptions& assumptions, double days,
                                              double seconds);
 
-// A month of it.
+// A month of G4.
 struct G4Row {
   PlanSize size;
   std::string admission;    // "all", "second_use"
   double hit_ratio = 0;     // in G2, G3 or G4
-  double g4_hit_ratio = 0;  // of that, more than without G4
+  double g4_hit_ratio = 0;  // part of hit_ratio that only G4 adds
   double puts = 0, gets = 0;
   double written_bytes = 0, read_bytes = 0;
-  double stored_bytes = 0;  // not of a month: at any time
+  double stored_bytes = 0;  // at any time
   double dollars = 0;
-  // Prefill that G4's own hits save; none: the rate of prefill, or the GPU's price, is not known.
+  // Prefill saved by G4's own hits; none: the rate of prefill, or the GPU's price, is not known.
   std::optional<double> gpu_hours_saved, dollars_saved;
 };
 // REQUIRES: workload.days() > 0.

@@ -1,5 +1,5 @@
-// The models and GPUs that `plan` knows by name: models.json, which says where each number is from,
-// as it was when this binary was built. Free functions, thread-safe.
+// The models and GPUs that `plan` knows by name, from models.json at build time. The file has the
+// source of each number. Free functions, thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -14,7 +14,7 @@ struct PlanModel {
   std::string name, source;
   double kv_bytes_per_token = 0;
   double active_parameters = 0;
-  double gpus = 1;   // of one deployment, at least so many
+  double gpus = 1;   // the least of one deployment
   double mfu = 0.5;  // share of the peak that prefill gets
 };
 
@@ -29,11 +29,11 @@ struct PlanModels {
   std::vector<PlanGpu> gpus;
 };
 
-// Parses a file like models.json; InvalidArgument says what is wrong with it.
+// Parses a file like models.json. InvalidArgument names the mistake.
 absl::StatusOr<PlanModels> ParsePlanModels(absl::string_view json);
 const PlanModels& KnownPlanModels();
 
-// InvalidArgument names those that are known.
+// InvalidArgument lists the known names.
 absl::StatusOr<PlanModel> FindPlanModel(absl::string_view name);
 absl::StatusOr<PlanGpu> FindPlanGpu(absl::string_view name);
 

@@ -15,8 +15,8 @@ namespace kvkeep::tools {
 struct Plan {
   std::string source;             // the trace's path, or the daemon's admin endpoint
   std::string method;             // "simulate" or "sample"
-  std::string policies;           // what was assumed of both tiers, in words
-  std::string model, model_from;  // its name, and where its numbers are from; may be empty
+  std::string policies;           // assumed policies of both tiers, in words
+  std::string model, model_from;  // its name, and the source of its numbers; may be empty
   std::string gpu, gpu_from;
   PlanWorkload workload;
   PlanAssumptions assumptions;

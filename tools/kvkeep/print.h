@@ -1,4 +1,4 @@
-// How tools print: JSON whose keys keep their order, tables, bars. Pure functions.
+// Output of tools: JSON whose keys keep their order, tables, bars. Pure functions.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,17 +9,16 @@ namespace kvkeep::tools {
 
 using Json = nlohmann::ordered_json;
 
-// Makes text that others chose safe for a terminal: replaces control characters, which the terminal
-// would obey, by '?'.
+// Makes untrusted text safe for a terminal: replaces control characters by '?'.
 std::string Printable(const std::string& text);
 
-// Rows of cells to aligned columns; the first row is the head. Cells are Printable.
+// Formats rows of cells as aligned columns; the first row is the head. Makes cells Printable.
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
 
-// "[#####.....]": so much of it is full; `columns` in all, at least 3.
+// Returns a bar like "[#####.....]", full by `share`; `columns` wide, at least 3.
 std::string FormatBar(double share, size_t columns);
 
-// "42.0%"; "-" of nothing.
+// Returns a percentage like "42.0%"; "-" if `whole` is 0.
 std::string FormatShare(double part, double whole);
 
 // Size of a terminal.
@@ -27,11 +26,11 @@ struct ScreenSize {
   size_t columns = 80, rows = 24;
 };
 
-// The first `columns` of each line, whose colours take none.
+// Returns the first `columns` of each line; colours take none.
 std::string CutLines(const std::string& text, size_t columns);
 
 enum class Color { kNone, kGreen, kYellow, kRed, kBold };
-// `text` in that colour where `enabled`.
+// Returns `text` in the colour if `enabled`.
 std::string InColor(const std::string& text, Color color, bool enabled);
 
 }  // namespace kvkeep::tools

@@ -1,13 +1,13 @@
 // Replay: plays a request trace through a running daemon as an engine would, and checks every byte.
 //
-// Each request looks its whole chain up with a lease on the leading run, gets that run, compares it
-// with what the generator says, puts the rest, and releases. Worker threads take the requests in
-// the trace's order; each has a client, hence a session, of its own.
+// Each request looks up its whole chain with a lease on the leading run, gets that run, compares it
+// with the generator's bytes, puts the rest, and releases the lease. Worker threads take the
+// requests in the trace's order; each has its own client, and so its own session.
 //
 //   auto report = Replay(options, trace, progress);   // blocks until done
 //
-// A daemon that goes away makes misses. With `tolerate_restart` the replay waits for it to return;
-// without, it ends with UNAVAILABLE.
+// While the daemon is away, calls are misses. With `tolerate_restart` the replay waits for it to
+// return; otherwise it ends with UNAVAILABLE.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -28,17 +28,17 @@ struct ReplayOptions {
   std::string endpoint;
   std::string admin_endpoint;                     // for check_capacity and settle
   std::vector<uint64_t> chunk_sizes = {2 << 20};  // an id has one of them, chosen by hash
-  uint64_t seed = 1;                              // other seed: other keys, sizes and bytes
+  uint64_t seed = 1;                              // of keys, sizes and bytes
   int concurrency = 1;
   bool check_capacity = false;  // poll the daemon's status for used > capacity
-  // A request begins when all that was put before it is in G3: what a policy may evict does then
-  // not hang on how fast the disk is. DEADLINE_EXCEEDED when that takes longer than the timeout.
+  // A request begins when all earlier puts are in G3, so that evictions do not depend on the disk's
+  // speed. DEADLINE_EXCEEDED if that takes longer than the timeout.
   bool settle = false;
   client::Deadline settle_timeout{60'000};
   bool tolerate_restart = false;
-  // How long a lookup may look for chunks beyond the node (G4); 0: it does not. At most 10 s.
+  // How long a lookup may search for chunks beyond the node (G4); 0: no search. At most 10 s.
   client::Deadline remote_wait{0};
-  client::Deadline timeout{5'000};  // of small calls; those that move bytes get 30 s at least
+  client::Deadline timeout{5'000};  // of small calls; calls that move bytes get 30 s at least
   client::Deadline restart_timeout{30'000};
   std::string model = "kvkeep-replay";  // of the namespace
   client::PathChoice path = client::PathChoice::kAuto;
@@ -47,21 +47,21 @@ struct ReplayOptions {
 struct ReplayReport {
   uint64_t requests = 0;
   uint64_t chunk_refs = 0;
-  uint64_t leading_hit_chunks = 0;  // of leading runs, delivered whole
-  uint64_t g2_hits = 0;             // of those, in G2 when looked up; in both tiers counts here
+  uint64_t leading_hit_chunks = 0;  // chunks of leading runs, delivered whole
+  uint64_t g2_hits = 0;             // hits that G2 had at the lookup, even if G3 had them too
   uint64_t g3_hits = 0;
-  uint64_t g4_hits = 0;         // of those, on their way from beyond the node when looked up
+  uint64_t g4_hits = 0;         // hits on their way from beyond the node at the lookup
   uint64_t put_chunks = 0;      // stored
   uint64_t present_chunks = 0;  // puts answered PRESENT
   uint64_t rejected = 0;
   std::map<std::string, uint64_t> rejected_because;  // the same by reason
-  std::string first_rejection;                       // with all that was said
-  uint64_t wrong_bytes = 0;       // delivered as a hit, and not what was put
-  uint64_t corrupt_chunks = 0;    // did not match their checksums: never delivered
-  // Leased, there when looked up, and yet no hit, while the daemon was there. A chunk on its way
-  // from beyond the node that did not come is a miss.
+  std::string first_rejection;                       // its whole message
+  uint64_t wrong_bytes = 0;                          // delivered as a hit, but differ from the put
+  uint64_t corrupt_chunks = 0;                       // with wrong checksums: never delivered
+  // Chunks that were leased and present at the lookup, but no hit, while the daemon was up. A chunk
+  // on its way from beyond the node that does not come is a miss.
   uint64_t lost_promises = 0;
-  uint64_t unleased_windows = 0;  // got without a lease, since none was granted
+  uint64_t unleased_windows = 0;  // got without a lease, as none was granted
   uint64_t unavailable = 0;       // calls that found the daemon away, or past their deadline
   uint64_t failed_calls = 0;      // with any other error
   std::string first_failure;
@@ -69,7 +69,7 @@ struct ReplayReport {
   uint64_t bytes_put = 0;
   double get_seconds = 0;  // sum over the threads
   double put_seconds = 0;
-  double seconds = 0;                // by the clock on the wall
+  double seconds = 0;                // wall time
   std::vector<double> lookup_us;     // one sample a request
   std::vector<double> get_chunk_us;  // one sample a chunk: its get call's time, shared evenly
   uint64_t status_polls = 0;
@@ -94,7 +94,7 @@ double Percentile(std::vector<double>& samples, double fraction);
 
 using ReplayProgress = absl::AnyInvocable<void(uint64_t requests_done)>;
 
-// `progress` is called now and then, by one thread at a time.
+// Calls `progress` from time to time, from one thread at a time.
 absl::StatusOr<ReplayReport> Replay(const ReplayOptions& options,
                                     std::span<const TraceRequest> requests,
                                     ReplayProgress progress);

@@ -1,7 +1,7 @@
 // ReplayWorker: one engine of a replay: plays requests, one after the other. Not thread-safe.
 //
-// Payload memory is one buffer that is used again and again, at least one chunk large: a long run
-// is got and put in batches that fit into it.
+// Payloads share one buffer of at least one chunk: a long run is got and put in batches that fit
+// into it.
 #pragma once
 
 #include <absl/status/status.h>
@@ -20,7 +20,8 @@ class ReplayWorker {
   static absl::StatusOr<std::unique_ptr<ReplayWorker>> Create(const ReplayOptions& options,
                                                               int number);
 
-  // Not OK only when the replay has to end: the daemon is away and not to be waited for.
+  // Returns an error only if the replay must end: the daemon is away, and restarts are not
+  // tolerated.
   absl::Status Play(const TraceRequest& request);
   ReplayReport TakeReport() { return std::move(report_); }
 
@@ -35,8 +36,8 @@ class ReplayWorker {
   Chain MakeChain(const TraceRequest& request) const;
   // Gets the leading run and returns how many chunks of it were delivered.
   absl::Status GetLeadingRun(const Chain& chain, size_t* delivered);
-  // Keys [begin, end), all of them in `lease`, if there is one. Keys before `promised` were there
-  // when they were leased; the others were on their way from beyond the node.
+  // Keys [begin, end), all of them in `lease`, if there is one. Keys before `promised` were present
+  // at the lookup; the others were on their way from beyond the node.
   struct Window {
     size_t begin, promised, end;
     const client::Lease* lease;
@@ -46,9 +47,10 @@ class ReplayWorker {
   size_t CheckBatch(const Chain& chain, size_t begin, const client::GetResult& result,
                     const std::vector<std::span<std::byte>>& to, size_t promised);
   absl::Status PutRest(const Chain& chain, size_t begin);
-  // As many chunks from `begin` on, up to `end`, as fit into the buffer; at least one.
+  // Returns room for as many chunks from `begin` on, up to `end`, as fit into the buffer; at least
+  // one.
   std::vector<std::span<std::byte>> Batch(const Chain& chain, size_t begin, size_t end);
-  // Counts a failed call. Waits for the daemon where that is wanted.
+  // Counts a failed call. Waits for the daemon if restarts are tolerated.
   absl::Status Failed(const absl::Status& status);
   client::Deadline payload_deadline() const;
 

@@ -1,4 +1,4 @@
-// Line charts as SVG text: what `plan` draws. No library, and a diff of it can be read.
+// Line charts as SVG text, for `plan`. No library; diffs are readable.
 //
 // Pure functions. Panels stand one above the other; x is a number of bytes, on a logarithmic axis.
 #pragma once

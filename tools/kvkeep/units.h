@@ -1,5 +1,5 @@
-// Parses what people type: sizes, durations, keys, default sockets. Pure functions, except for
-// DefaultSocket, which looks at the environment and the file system.
+// Parses sizes, durations, keys and default sockets on the command line. Pure functions, except for
+// DefaultSocket, which reads the environment and the file system.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -16,26 +16,27 @@ namespace kvkeep::tools {
 
 // "1", "4096", "256KiB", "2MiB", "1.5GiB": powers of 1024 only, a whole number of bytes.
 absl::StatusOr<uint64_t> ParseSize(absl::string_view text);
-// For checks of command lines: what is wrong with it; empty: nothing.
+// Returns the mistake in a command line's text; empty if there is none.
 std::string BadSize(const std::string& text);
 std::string BadSizeAboveZero(const std::string& text);
-// One size or several with commas, each 1 byte to 256 MiB: the sizes of chunks.
+// Parses one size of chunks or several with commas, each 1 byte to 256 MiB.
 absl::StatusOr<std::vector<uint64_t>> ParseChunkSizes(absl::string_view text);
 // "5s", "500ms", "2m", "36h", "7d", or a bare number of seconds; above zero, up to 366 days.
 absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text);
 std::string BadDuration(const std::string& text);  // as BadSize
-// How long the daemon may look beyond the node: as ParseDuration, or 0; at most 10 s, its limit.
+// Parses how long the daemon may search beyond the node: as ParseDuration, or 0; at most 10 s, its
+// limit.
 absl::StatusOr<std::chrono::milliseconds> ParseRemoteWait(absl::string_view text);
 std::string BadRemoteWait(const std::string& text);
 std::string FormatBytes(uint64_t bytes);
 
-// 64 hexadecimal digits are the key itself; any other text is hashed to one by SHA-256.
+// Returns the key of 64 hexadecimal digits; hashes any other text to a key by SHA-256.
 ChunkKey ParseKey(absl::string_view text);
 ChunkKey Sha256Key(absl::string_view text);
 
-// Where the daemon listens: `variable` of the environment, else SYSTEM_DIR/NAME when it exists (or
-// cannot be seen, as an admin socket by others: the caller is to be told that), else the embedded
-// default's $XDG_STATE_HOME (or ~/.local/state)/kvkeep/NAME.
+// Returns where the daemon listens: `variable` of the environment, else SYSTEM_DIR/NAME if it
+// exists (or is not accessible, as another user's admin socket, so that the caller gets that
+// error), else the embedded default's $XDG_STATE_HOME (or ~/.local/state)/kvkeep/NAME.
 std::string DefaultSocket(const char* variable, absl::string_view name,
                           absl::string_view system_dir = "/run/kvkeep");
 // $KVKEEP_ADMIN, /run/kvkeep-admin/admin.sock, or the embedded default's.

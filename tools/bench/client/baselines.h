@@ -1,6 +1,6 @@
 // Speed of the machine without kvkeep, measured in the same minutes as kvkeep: copies of cold
-// memory, and messages thrown back and forth over a socket between two processes. Every figure of
-// the table is a ratio to one of these. One thread uses an object.
+// memory, and messages sent back and forth over a socket between two processes. Every figure of the
+// table is a ratio to one of these. One thread uses an object.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -25,8 +25,8 @@ class ColdCopy {
   static absl::StatusOr<std::unique_ptr<ColdCopy>> Create(uint64_t bytes,
                                                           const std::string& mount_dir);
 
-  // One copy is of `size` bytes by one thread; several threads copy different ones.
-  // REQUIRES: size not more than the regions.
+  // Each thread copies `size` bytes at a time; threads copy different bytes. REQUIRES: size is at
+  // most the regions' size.
   Measured Run(uint64_t size, int threads, double seconds);
   uint64_t huge_page_bytes() const;
 
@@ -37,38 +37,39 @@ class ColdCopy {
 
   const SharedPages source_;
   const SharedPages target_;
-  uint64_t round_ = 0;  // where the next run goes on
+  uint64_t round_ = 0;  // at which the next run continues
 };
 
-// Bytes of this machine's last-level caches; 32 MiB when it does not say.
+// Returns the bytes of this machine's last-level caches; 32 MiB if it does not report them.
 uint64_t LastLevelCacheBytes();
-// Memory that is cold when it was gone through: four times that, at least 256 MiB.
+// Returns a size of memory that is cold after one pass over it: four times the caches, at least //
+// 256 MiB.
 uint64_t ColdBytes();
 
-// How many bytes a call of the local protocol puts on the socket and gets back, from the structs of
-// proto/local/protocol.h: what a bare ping-pong must carry to be compared with it.
+// The bytes that a call of the local protocol sends and receives, from the structs of
+// proto/local/protocol.h. A bare ping-pong carries as many, to be compared with the call.
 struct MessageSizes {
   size_t request_bytes = 0;
   size_t reply_bytes = 0;
 };
-// A get of `keys` present chunks, one part and one run each, which gives the lease of an earlier
-// one back on the way.
+// Returns the sizes of a get of `keys` present chunks, of one part and one run each, which also
+// releases the lease of an earlier get.
 MessageSizes GetMessages(size_t keys);
-// A lookup of `keys` keys with one part, without a lease.
+// Returns the sizes of a lookup of `keys` keys with one part, without a lease.
 MessageSizes LookupMessages(size_t keys);
-// A put of `chunks` chunks of one run each, without metadata.
+// Returns the sizes of a put of `chunks` chunks of one run each, without metadata.
 MessageSizes PutMessages(size_t chunks);
 
-// A process of our own on the other end of a SEQPACKET socket that answers each request, whatever
-// it holds, with a reply; both block in the kernel. Longer messages go in packets as the local
-// protocol cuts them. The process ends with the object.
+// A child process on the other end of a SEQPACKET socket that answers each request, with any
+// content, with a reply; both block in the kernel. Longer messages are split into packets as in the
+// local protocol. The process ends with the object.
 class PingPong {
  public:
   static absl::StatusOr<std::unique_ptr<PingPong>> Start(MessageSizes sizes);
   ~PingPong();
   PingPong(const PingPong&) = delete;
 
-  // With `depth` requests under way. Unavailable: the other process is gone.
+  // Keeps `depth` requests under way. Unavailable: the other process is gone.
   absl::StatusOr<Measured> Run(int depth, double seconds);
 
  private:
@@ -80,13 +81,13 @@ class PingPong {
   const int pid_;
 };
 
-// Commands for a process that has not touched gRPC: a ping-pong forks. Regions and processes are
-// made at the first call and used again in every round.
-// "cold copy" {size, threads, seconds, region_bytes, mount_dir}: Measured, and region_bytes and
-// huge_page_bytes of the regions, which grow where they must; mount_dir is the arena's, or empty
-// for memfd. "ping-pong" {verb, keys, depth, seconds}: Measured, and request_bytes, reply_bytes:
-// the messages of a call on so many keys. "touch" {bytes, threads, mount_dir}: {bytes, seconds} of
-// fresh pages. "machine": {cpus, last_level_cache_bytes, cold_bytes}.
+// Adds commands for a process that has not used gRPC, as a ping-pong forks. Regions and processes
+// are made at the first call and reused in every round. "cold copy" {size, threads, seconds,
+// region_bytes, mount_dir}: Measured, and region_bytes and huge_page_bytes of the regions, which
+// grow if needed; mount_dir is the arena's, or empty for memfd. "ping-pong" {verb, keys, depth,
+// seconds}: Measured, and request_bytes, reply_bytes: the messages of a call on `keys` keys.
+// "touch" {bytes, threads, mount_dir}: {bytes, seconds} of fresh pages. "machine": {cpus,
+// last_level_cache_bytes, cold_bytes}.
 void AddBaselineCommands(Commands* commands);
 
 }  // namespace kvkeep::bench

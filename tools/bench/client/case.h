@@ -13,10 +13,10 @@ namespace kvkeep::bench {
 
 enum class Verb {
   kGet,     // chunks that are in G2
-  kPut,     // fresh keys each time; what was there is evicted
+  kPut,     // fresh keys each time; older chunks are evicted
   kLookup,  // present keys, no lease
   kMixed,   // gets, puts and lookups by the weights below
-  kPieces,  // one chunk at a time, waited for piece by piece: for chunks that are in G3
+  kPieces,  // one chunk at a time, awaited piece by piece: for chunks that are in G3
 };
 NLOHMANN_JSON_SERIALIZE_ENUM(Verb, {{Verb::kGet, "get"},
                                     {Verb::kPut, "put"},
@@ -29,12 +29,12 @@ struct CaseSpec {
   uint64_t size = 0;   // payload of a chunk
   uint32_t batch = 1;  // keys of a call
   uint32_t depth = 1;  // calls in flight per client
-  uint64_t keys = 0;   // chunks 0 to keys - 1 are there; gets and lookups are of these
+  uint64_t keys = 0;   // chunks 0 to keys - 1 are present; gets and lookups use these
   bool verify = true;
-  bool verify_all = false;  // every byte of every call, not of some
+  bool verify_all = false;  // every byte of every call, not of a sample
   bool no_g3 = true;        // puts stay in DRAM
   std::vector<uint32_t> mix = {8, 1, 1};  // of kMixed: weights of get, put and lookup
-  // On a GPU (gpu_memory.h): how a chunk lies there, and the verb is kGet or kPut; 0: on the host.
+  // A chunk's layout on a GPU (gpu_memory.h), for kGet and kPut only; 0: on the host.
   uint64_t run_bytes = 0;
   uint32_t adjacent = 1;
 

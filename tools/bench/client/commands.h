@@ -1,6 +1,6 @@
-// Commands: what this program can be told, by name. A command is a JSON object on a line of
-// standard input, with its name under "do"; its answer is one on a line of standard output,
-// {"error": words} of one that failed. tools/measure/processes.py is the other side. One thread.
+// Commands: the commands of this program, by name. A command is a JSON object on a line of standard
+// input, with its name under "do". The answer is an object on a line of standard output, {"error":
+// words} if the command failed. tools/measure/processes.py is the other side. One thread.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -18,11 +18,11 @@ class Commands {
  public:
   using Command = absl::AnyInvocable<absl::StatusOr<Json>(const Json& arguments)>;
 
-  // REQUIRES: no other of that name.
+  // REQUIRES: no other command has that name.
   void Add(const std::string& name, Command command);
-  // Answers a command. If nobody added the command, or it lacks an argument, the answer says so.
+  // Answers a command. The answer is an error if the command is unknown or lacks an argument.
   Json Answer(const std::string& line);
-  // Until there are no more.
+  // Answers commands until the end of `commands`.
   void Serve(std::istream& commands, std::ostream& answers);
 
  private:

@@ -1,10 +1,11 @@
 // GpuMemory: one client's memory for the paths cuda-ipc and pinned, laid out as an engine's paged
 // KV memory: chunks in runs, some adjacent, then a gap.
 //
-// On the GPU there is a place for every chunk of a call. On the host there is as much, known to the
-// driver: what plain copies go between, and what checks read into. By cuda-ipc the daemon knows the
-// GPU's memory; by pinned the client's mapping of the arena, and staging memory for puts, are known
-// to the driver here. One thread. Ends with the process: nothing is given back before.
+// The GPU has a place for every chunk of a call. The host has as much memory, registered with the
+// driver, for plain copies and checks. With cuda-ipc the GPU's memory is registered with the
+// daemon. With pinned the client's mapping of the arena, and staging memory for puts, are
+// registered with this process's driver. One thread. Memory is given back only when the process
+// ends.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -27,10 +28,10 @@ enum class GpuWay {
   kDaemonCopies,  // cuda-ipc: from and to registered GPU memory
   kWorkerCopies,  // pinned: the client, from the arena and to staging memory
 };
-// Returns the way that --path names; nothing: another path.
+// Returns the way that --path names; nothing for another path.
 std::optional<GpuWay> GpuWayOf(const std::string& path);
 
-// How a chunk lies on the GPU.
+// A chunk's layout on the GPU.
 struct GpuLayout {
   uint64_t run_bytes = 0;
   uint32_t adjacent = 1;  // runs without a gap between them
@@ -50,22 +51,22 @@ class GpuMemory {
     uint64_t call_bytes = 0;  // payload of the largest call
     std::string mount_dir;    // of the arena; empty: memfd
   };
-  // A refusal by the driver or the daemon is returned as it was said.
+  // Returns a refusal by the driver or the daemon unchanged.
   static absl::StatusOr<std::unique_ptr<GpuMemory>> Open(client::Client* client,
                                                          const Options& options);
 
   GpuWay way() const { return options_.way; }
   const std::string& device() const { return worker_->device(); }
-  // The GPU's memory that went when the daemon opened it: the daemon's context, if it had none
-  // before. With kWorkerCopies 0. Includes what others took of that GPU at that moment.
+  // GPU memory that was taken when the daemon opened it: the daemon's context, if it had none
+  // before. 0 with kWorkerCopies. Includes memory that other processes took at that moment.
   uint64_t daemon_bytes() const { return daemon_bytes_; }
 
-  // Stretches of the chunk at `place` of a call; chunks of a call are of one size.
+  // Returns the stretches of the chunk at `place` of a call; a call's chunks have one size.
   static std::vector<GpuStretch> Stretches(uint64_t place, uint64_t size, const GpuLayout& layout);
-  // The same, run by run, for the daemon. REQUIRES: kDaemonCopies.
+  // Returns the same, run by run, for the daemon. REQUIRES: kDaemonCopies.
   std::vector<client::GpuRun> Runs(uint64_t place, uint64_t size, const GpuLayout& layout) const;
 
-  // Copies all of a chunk between there and `host`, which holds its payload from `from` on.
+  // Parts of chunks to copy between the GPU and `host`, which holds the payload from `from` on.
   struct Part {
     uint64_t place = 0;
     uint64_t size = 0;  // of the chunk
@@ -74,7 +75,7 @@ class GpuMemory {
     std::span<std::byte> host;  // only read when it goes to the GPU
   };
   absl::Status Copy(GpuCopyWay way, std::span<const Part> parts);
-  // Host memory that the driver knows, for a call's chunks.
+  // Host memory registered with the driver, for a call's chunks.
   std::span<std::byte> host() const { return host_.memory(); }
   // For puts. REQUIRES: kWorkerCopies.
   std::span<std::byte> staging() const { return staging_.memory(); }

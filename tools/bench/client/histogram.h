@@ -1,8 +1,8 @@
-// LatencyHistogram: how long things took, in memory that does not grow, to within 1.6 %.
+// LatencyHistogram: a histogram of durations in bounded memory, exact to 1.6 %.
 //
-// 64 buckets per power of two, as HdrHistogram has them; below 128 ns every nanosecond has its own.
-// Histograms of several threads are added up; as JSON a histogram goes whole to kvkeep-bench, which
-// tells quantiles (histogram.py). Not thread-safe.
+// It has 64 buckets per power of two, as HdrHistogram has; below 128 ns every nanosecond has its
+// own. Histograms of several threads are added up. kvkeep-bench gets the whole histogram as JSON
+// and computes quantiles (histogram.py). Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class LatencyHistogram {
   uint64_t min_ns() const { return count_ == 0 ? 0 : min_; }
   uint64_t max_ns() const { return max_; }
 
-  // Whole: buckets (number and count of those that are not empty), min, max and sum.
+  // Writes the whole histogram: buckets (number and count of non-empty ones), min, max and sum.
   friend void to_json(nlohmann::ordered_json& json, const LatencyHistogram& histogram);
 
  private:

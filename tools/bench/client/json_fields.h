@@ -1,8 +1,7 @@
-// JSON of plain structs by one list of their fields, which serves every use: to JSON and back, as
-// it goes from one process to another, and sums.
+// Converts plain structs to JSON and back, and adds them up, by one list of their fields.
 //
-// A struct names them with KVKEEP_FIELDS, or has a function as that makes: it calls
-// visit(name, s.field...) for each field, of one object or of several side by side.
+// A struct lists its fields with KVKEEP_FIELDS, or has a function like the one that the macro
+// makes: it calls visit(name, s.field...) for each field, of one object or of several side by side.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@ namespace kvkeep::bench {
 
 using Json = nlohmann::ordered_json;
 
-// The macros below are what the library's own DEFINE_TYPE is made of, which knows no ordered_json.
+// The library's own DEFINE_TYPE consists of the macros below, but does not support ordered_json.
 #define KVKEEP_VISIT_FIELD(field) visit(#field, s.field...);
 #define KVKEEP_FIELDS(...)                                                          \
   template <typename Visit, typename... S>                                          \
@@ -42,7 +41,7 @@ T FieldsFromJson(const Json& json) {
   return value;
 }
 
-// Numbers and histograms are added up; of words the first ones stay.
+// Adds up numbers and histograms; keeps the first non-empty string.
 template <typename T>
 void AddFields(const T& other, T* sum) {
   const auto add = [](const char*, auto& mine, const auto& theirs) {

@@ -1,23 +1,23 @@
-// Patterns of load as the field describes them: who asks for which chunks, and when. Pure functions
-// of their options and seed, so that every process that knows these makes the same requests.
+// Patterns of load as the field describes them: which user asks for which chunks, and when. Pure
+// functions of their options and seed, so that all processes make the same requests.
 //
-// A request is what a user's prompt makes an engine do: recall the prompt's chunks in order, as far
-// as they are there, compute and store the others, and store what the answer adds. Chunks are
+// A request is an engine's work for a user's prompt: recall the prompt's chunks in order, as far as
+// they are present, compute and store the others, and store the answer's chunks. Chunks are
 // numbers; equal numbers are equal chunks.
 //
-// pm1753 (open loop): what a drive behind 280 users on 8 workers sees. A user's prompt is recalled
-// whole, from the first chunk to the last (sequential within a session); users follow one another
-// in a shuffled order (interleaved between sessions). Requests come at random, at a given rate on
-// average; a fifth of the time is a burst, in which twice the average rate comes, five requests at
-// the same moment (five times the queue depth). A user begins with a document, each request adds to
-// it, until the conversation is as long as it gets: then the user asks anew about the same
-// document. Stored chunks are 8 % of all chunks recalled and stored.
+// pm1753 (open loop): the load of a drive behind 280 users on 8 workers. A user's prompt is
+// recalled whole, from the first chunk to the last (sequential within a session); users follow one
+// another in a shuffled order (interleaved between sessions). Requests come at random, at a given
+// rate on average; a fifth of the time is a burst, in which twice the average rate comes, five
+// requests at the same moment (five times the queue depth). A user begins with a document, and each
+// request adds to it, until the conversation has its full length. Then the user asks anew about the
+// same document. Stored chunks are 8 % of all chunks recalled and stored.
 //
 // sessions (closed loop): multi-round questions and answers, as serving benchmarks play them. All
-// users share a system prompt, each has a history of his own; a request adds a question and an
-// answer, and a user has so many rounds before somebody new takes his place. Requests come at a
-// rate of all users together (QPS); a user never asks before the last answer. The users begin in
-// different rounds, and the chunks of their earlier rounds are there.
+// users share a system prompt, and each has a history. A request adds a question and an answer.
+// After `rounds` requests a new user takes a user's place. Requests come at a rate of all users
+// together (QPS); a user never asks before the last answer. The users begin in different rounds,
+// and the chunks of their earlier rounds are present.
 #pragma once
 
 #include <absl/status/status.h>
@@ -36,7 +36,7 @@ NLOHMANN_JSON_SERIALIZE_ENUM(PatternKind, {{PatternKind::kPm1753, "pm1753"},
                                            {PatternKind::kSessions, "sessions"}})
 // REQUIRES: one of these names.
 inline PatternKind PatternNamed(const std::string& name) { return Json(name).get<PatternKind>(); }
-// A user begins no request before the last one has ended, and none is late for it.
+// Returns whether a user begins no request before the last one has ended, which makes none late.
 inline bool IsClosedLoop(PatternKind kind) { return kind == PatternKind::kSessions; }
 
 inline constexpr uint32_t kMaxPatternUsers = 100'000;
@@ -50,8 +50,8 @@ struct PatternOptions {
   double seconds = 30;
   uint64_t seed = 1;
 
-  // pm1753. A user's document is of so many chunks, evenly spread, and the conversation grows to
-  // twice that.
+  // pm1753. A user's document has this many chunks, evenly distributed, and the conversation grows
+  // to twice that.
   std::array<uint32_t, 2> document_chunks = {12, 22};  // at least and at most
   double written_share = 0.08;  // of all chunks recalled and stored
   double burst_every_seconds = 5;
@@ -59,7 +59,7 @@ struct PatternOptions {
   double burst_rate = 2;     // times the average
   uint32_t burst_requests_at_once = 5;
 
-  // sessions. Whole chunks of tokens alone are stored.
+  // sessions. Only whole chunks of tokens are stored.
   uint32_t rounds = 10;
   uint64_t tokens_per_chunk = 256;
   uint64_t system_prompt_tokens = 1'000;
@@ -74,11 +74,11 @@ struct PatternOptions {
   absl::Status Validate() const;
 };
 
-// For a report: without what that kind has no use for.
+// Returns the options for a report, without the ones that this kind does not use.
 Json ToReport(const PatternOptions& options);
 
 struct PromptRequest {
-  double at_seconds = 0;  // since the start; a closed loop may not be able to keep it
+  double at_seconds = 0;  // since the start; a closed loop may be late
   uint32_t user = 0;
   bool in_burst = false;
   std::vector<uint64_t> prompt;  // chunks, in order
@@ -86,10 +86,10 @@ struct PromptRequest {
 };
 
 struct Pattern {
-  std::vector<uint64_t> before;  // chunks that are there at the start, in the order of their coming
+  std::vector<uint64_t> before;         // chunks that are present at the start, in order of arrival
   std::vector<PromptRequest> requests;  // by time
 
-  // How many different chunks there are at the end.
+  // Returns how many different chunks there are at the end.
   uint64_t DistinctChunks() const;
 };
 
@@ -99,7 +99,7 @@ inline uint32_t WorkerOf(const PatternOptions& options, uint32_t user) {
   return user % options.workers;
 }
 
-// Position of a chunk in its prompt.
+// Returns the position of a chunk in its prompt.
 uint64_t PositionOf(uint64_t chunk);
 
 }  // namespace kvkeep::bench

@@ -1,4 +1,4 @@
-// PatternMeasured: what the requests of a pattern came to. Added up over threads. Plain values.
+// PatternMeasured: the results of a pattern's requests. Added up over threads. Plain values.
 #pragma once
 
 #include <algorithm>
@@ -11,27 +11,27 @@
 
 namespace kvkeep::bench {
 
-// A reader who waits longer than this for his next chunk is stalled.
+// A reader that waits longer than this for its next chunk is stalled.
 inline constexpr double kStallSeconds = 0.1;
 
 // Outcome of one prompt.
 struct Recall {
   uint64_t asked_chunks = 0;
-  // How long a reader in order waited for each chunk that was there; for the first one, since the
-  // request was due.
+  // A sequential reader's waits for the chunks that were present; the first one counts from when
+  // the request was due.
   std::vector<double> waits_seconds;
   uint64_t bytes = 0;
-  bool from_nvme = false;        // not all of it was in memory when it was asked for
-  double recompute_seconds = 0;  // of what was found; 0: not known
+  bool from_nvme = false;        // some of it was not in memory at the request
+  double recompute_seconds = 0;  // for the chunks found; 0: not known
 };
 
 struct PatternMeasured {
-  double seconds = 0;  // until the last request ended; of several workers the longest
+  double seconds = 0;  // until the last request ended; the longest of several workers
   double client_cpu_seconds = 0;
   uint64_t requests = 0;
   uint64_t asked_chunks = 0, found_chunks = 0, stored_chunks = 0, refused_chunks = 0;
   uint64_t recalled_bytes = 0, stored_bytes = 0;
-  uint64_t prefixes = 0;  // prompts of which at least one chunk was there
+  uint64_t prefixes = 0;  // prompts with at least one chunk present
   uint64_t prefixes_from_nvme = 0;
   uint64_t faster_prefixes = 0;  // than recomputing them
   uint64_t stalls = 0;           // waits longer than kStallSeconds
@@ -39,10 +39,10 @@ struct PatternMeasured {
   uint64_t verified_bytes = 0, wrong_bytes = 0;
   std::string first_failure;
   LatencyHistogram chunk_wait;  // a reader's wait for the next chunk
-  LatencyHistogram chunk;       // until a chunk was there, since the request was due
-  LatencyHistogram prefix;      // until all of the prefix was, since then
-  LatencyHistogram store;       // of what was missing and of the answer, since the recall ended
-  LatencyHistogram began_late;  // how late we began what was due: our own fault, and counted above
+  LatencyHistogram chunk;       // from when the request was due to a chunk's arrival
+  LatencyHistogram prefix;      // from then to the arrival of the whole prefix
+  LatencyHistogram store;       // of missing chunks and the answer, since the recall ended
+  LatencyHistogram began_late;  // the player's own delay in beginning; included above
 
   KVKEEP_FIELDS(seconds, client_cpu_seconds, requests, asked_chunks, found_chunks, stored_chunks,
                 refused_chunks, recalled_bytes, stored_bytes, prefixes, prefixes_from_nvme,

@@ -1,5 +1,5 @@
-// PatternRequest: a pattern of load as asked for on the command line, and the jobs that come of it.
-// Plain values; pure functions.
+// PatternRequest: a pattern of load from the command line, and the jobs that it makes. Plain
+// values; pure functions.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -13,9 +13,9 @@
 
 namespace kvkeep::bench {
 
-// 0: the pattern's own.
+// The command line's options. 0: the pattern's own value.
 struct PatternRequest {
-  std::string name;           // empty: no pattern is asked for
+  std::string name;           // empty: no pattern
   std::vector<double> rates;  // requests a second of all users together; a run for each
   double seconds = 0;
   uint32_t users = 0;
@@ -23,9 +23,9 @@ struct PatternRequest {
   uint32_t depth = 0;  // requests of a worker at a time
   uint32_t get_chunks = 8;
   uint64_t seed = 1;
-  bool quick = false;  // everything small: that it works, not what it can do
+  bool quick = false;  // everything small: to see that it works, not how fast it is
 
-  // A chunk is what a model keeps of so many tokens, and recomputing it is that model's prefill.
+  // A chunk is a model's KV of tokens_per_chunk tokens; recomputing it is that model's prefill.
   std::string model = "llama-3.1-8b", gpu = "h100";
   double kv_bytes_per_token = 0, prefill_tokens_per_second = 0;  // instead of the model's
   uint64_t tokens_per_chunk = 0;
@@ -66,10 +66,10 @@ struct PatternJob {
   }
 };
 
-// A job for each rate. InvalidArgument names the option.
+// Returns a job for each rate. InvalidArgument names the option.
 absl::StatusOr<std::vector<PatternJob>> JobsOf(const PatternRequest& request);
 
-// Bytes that `chunks` of that pattern take in a tier, images' headers included.
+// Returns the bytes that `chunks` of the pattern take in a tier, images' headers included.
 uint64_t WorkingSetBytes(const PatternJob& job, uint64_t chunks);
 
 // "pattern jobs" {request: PatternRequest}: {model: PatternModel, jobs: [{job: PatternJob, pattern:

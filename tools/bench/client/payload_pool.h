@@ -1,6 +1,6 @@
-// PayloadPool: the payloads that puts are made of, one after the other in one memory. On the local
-// path staging memory: what a put names there is read by the daemon alone. Elsewhere, and for
-// loads, the process's own. One thread fills it; any may read.
+// PayloadPool: the payloads of puts, one after the other in one memory. On the local path it is
+// staging memory, which only the daemon reads in a put. On other paths, and for loads, it is the
+// process's own memory. One thread fills it; any thread may read.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -30,7 +30,7 @@ class PayloadPool {
     return std::make_unique<PayloadPool>(*std::move(buffer));
   }
 
-  // As many payloads of `size` bytes as there is room for. Does nothing where they are there.
+  // Fills the pool with payloads of `size` bytes, unless it has them already.
   void Fill(uint64_t seed, uint64_t size) {
     if (filled_with_ == size) return;
     filled_with_ = size;

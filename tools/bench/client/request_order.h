@@ -1,10 +1,10 @@
-// RequestOrder: which request of a worker's users is the next, and since when it is due.
+// RequestOrder: chooses the next request of a worker's users, and tells when it was due.
 //
-// A user's requests never overlap. In an open loop a request may have to wait for its user's
-// last one, or for a free player. It is due since it was meant to begin: latencies counted from
-// there leave nothing out (no coordinated omission). In a closed loop a user asks when both its
-// time has come and the last answer is there: it is due since then. Times are seconds since the
-// load's start. Not thread-safe; knows no clock.
+// A user's requests never overlap. In an open loop a request may have to wait for its user's last
+// one, or for a free player. It is due from its planned begin: latencies that count from there
+// leave nothing out (no coordinated omission). In a closed loop a user asks when both its time has
+// come and the last answer has arrived, and the request is due from then. Times are seconds since
+// the load's start. Not thread-safe; has no clock.
 #pragma once
 
 #include <cstddef>
@@ -29,19 +29,20 @@ class RequestOrder {
   // `requests`, by time, stay where they are.
   RequestOrder(std::span<const PromptRequest* const> requests, bool closed_loop);
 
-  // When the next request that could begin is due; none: all have begun, or their users are busy.
+  // Returns when the next request that could begin is due; none: all have begun, or their users are
+  // // busy.
   std::optional<double> NextDue() const;
-  // Begins that one. REQUIRES: there is one, and its time has come.
+  // Begins the request of NextDue. REQUIRES: there is one, and its time has come.
   Due Begin(double now_seconds);
   // Reports that the user's request has ended.
   void Ended(uint32_t user, double now_seconds);
-  // No request is left that has not begun.
+  // Returns whether every request has begun.
   bool AllBegun() const { return left_ == 0; }
 
  private:
   struct Ready {
     double since;
-    size_t number;  // of equal times the one that stands first
+    size_t number;  // orders requests of equal times
     const PromptRequest* request;
     bool operator>(const Ready& other) const {
       return since != other.since ? since > other.since : number > other.number;

@@ -1,10 +1,10 @@
 // RequestPlayer: plays one request of a pattern through the client library, as an engine would:
-// recalls the prompt, compares every byte of it, stores what was missing and the answer.
+// recalls the prompt, compares every byte of it, and stores the missing chunks and the answer.
 //
-// On the local path a prefix is leased and read in place: a chunk is there when its last piece is.
-// Over gRPC it is leased and got in calls of some chunks each, as far as our memory goes: a chunk
-// is there when its call has ended. While bytes are compared the clock stands; reads ahead that the
-// daemon has begun go on, which only matters to prefixes of several calls' memory. Blocking; one
+// On the local path a prefix is leased and read in place: a chunk has arrived with its last piece.
+// Over gRPC it is leased and got in calls of some chunks each, as many as fit the buffer: a chunk
+// has arrived when its call has ended. The clock stands while bytes are compared. Reads ahead that
+// the daemon has begun go on, which only matters to prefixes larger than the buffer. Blocking; one
 // thread each.
 #pragma once
 
@@ -24,9 +24,9 @@ namespace kvkeep::bench {
 struct PlayerContext {
   ClientContext* side = nullptr;
   PatternJob job;
-  const PayloadPool* pool = nullptr;  // what puts are made of
+  const PayloadPool* pool = nullptr;  // payloads of puts
 
-  // The key of a chunk. No load and no case of the same seed has it.
+  // Returns the key of a chunk. No load or case of the same seed uses it.
   ChunkKey KeyOf(uint64_t chunk) const;
 };
 
@@ -34,16 +34,18 @@ class RequestPlayer {
  public:
   explicit RequestPlayer(const PlayerContext* context) : context_(*context) {}
 
-  // `due_at` in WallSeconds(). Everything is counted in `measured`. Not `stores`: only recalls.
+  // Plays a request and adds its results to `measured`. `due_at` is in WallSeconds(). Without
+  // `stores` // it only recalls.
   void Play(const PromptRequest& request, double due_at, bool stores, PatternMeasured* measured);
-  // Chunk after chunk, each the child of the one before. The first failure; refusals are counted.
+  // Stores chunks in order, each the child of the one before. Returns the first failure; counts //
+  // refusals.
   absl::Status Store(const std::vector<uint64_t>& chunks, size_t first, size_t count,
                      PatternMeasured* measured);
 
  private:
   class Watch;
 
-  // How many chunks from the head were there.
+  // Returns how many chunks from the head were present.
   absl::StatusOr<size_t> ReadPrefix(const PromptRequest& request, double due_at,
                                     PatternMeasured* measured);
   absl::Status ReadInPlace(const std::vector<ChunkKey>& keys, Watch* watch, Recall* recall,
@@ -52,7 +54,7 @@ class RequestPlayer {
                               Watch* watch, Recall* recall, PatternMeasured* measured);
   absl::Status ReadByCopy(const std::vector<ChunkKey>& keys, Watch* watch, Recall* recall,
                           PatternMeasured* measured);
-  // One buffer full, chunks [first, end) of the lease.
+  // Fills the buffer with chunks [first, end) of the lease.
   absl::Status FillBuffer(const std::vector<ChunkKey>& keys, const client::Lease& lease,
                           size_t first, size_t end, Watch* watch, Recall* recall);
 

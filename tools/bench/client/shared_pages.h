@@ -1,7 +1,7 @@
 // SharedPages: memory of the page kind that a daemon's arena has, to measure copies on.
 //
-// Without a directory a memfd, mapped and advised as the arena does it; with one, a nameless file
-// in it (the arena's mount). Every page is there before Create returns. Not given to children.
+// Without a directory it is a memfd, mapped and advised as the arena; with one, a nameless file in
+// the directory (the arena's mount). Create touches every page. Children do not inherit it.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -20,14 +20,14 @@ class SharedPages {
  public:
   // `mount_dir` may be empty. ResourceExhausted: not enough memory there.
   static absl::StatusOr<SharedPages> Create(uint64_t bytes, const std::string& mount_dir);
-  // The same without its pages, for Touch.
+  // Creates the memory without touching its pages, for Touch.
   static absl::StatusOr<SharedPages> CreateUntouched(uint64_t bytes, const std::string& mount_dir);
 
-  // Brings all pages there, by so many threads; nobody may have touched them before.
+  // Touches all pages with `threads` threads. REQUIRES: no page was touched before.
   absl::Status Touch(int threads);
 
   std::span<std::byte> memory() const { return mapping_.memory(); }
-  // How many of these bytes the kernel backs with huge pages (smaps).
+  // Returns how many of these bytes the kernel backs with huge pages (smaps).
   uint64_t huge_page_bytes() const;
 
  private:
