@@ -219,7 +219,7 @@ class Pod(unittest.TestCase):
             file.flush()
             done = run(BIN / "kvkeep", "--json", "doctor", "--config", file.name)
         findings = {one["subject"]: one["found"] for one in json.loads(done.stdout)["findings"]}
-        self.assertIn(f"may come to use {wanted / (1 << 30):.1f} GiB", findings["memory limit"])
+        self.assertIn(f"may use up to {wanted / (1 << 30):.1f} GiB", findings["memory limit"])
 
     def test_no_engine_is_given_the_admin_socket_with_its_tenants(self):
         default = yaml.safe_load(run(BIN / "kvkeepd", "--print-default-config").stdout)

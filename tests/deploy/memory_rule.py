@@ -1,4 +1,4 @@
-"""How much memory a daemon may come to use with a config: deploy/README.md's rule ("Size")."""
+"""The most memory of a daemon with a config: deploy/README.md's rule ("Size")."""
 
 import re
 import subprocess

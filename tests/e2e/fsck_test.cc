@@ -59,7 +59,7 @@ TEST_CASE("a killed daemon's device is clean, and a running one's is refused") {
     CHECK(report["records"] >= chunks.size());
     // "clean" does not vouch for planted bytes.
     CHECK(report["plain_chunks"] == report["good_chunks"]);
-    CHECK(absl::StrContains(Fsck(site).text, "bytes that somebody planted are not (encryption"));
+    CHECK(absl::StrContains(Fsck(site).text, "but not planted bytes (encryption"));
     site.Start();
   }
   CHECK(Engine(site).Hits(chunks) == chunks.size());

@@ -210,9 +210,9 @@ TEST_CASE("a table of models that lacks something is refused by its field") {
   CHECK(message("[") == "not a JSON object with models and gpus");
   CHECK(absl::StrContains(
       message(R"({"models": [{"name": "a", "source": "b", "layers": 0}], "gpus": []})"),
-      "layers: a number above 0 is wanted"));
+      "layers: must be a number above 0"));
   CHECK(absl::StrContains(message(R"({"models": [{"name": "a"}], "gpus": []})"),
-                          "source: a text is wanted"));
+                          "source: must be a string"));
   CHECK(ParsePlanModels(R"({"models": [], "gpus": []})").ok());
 }
 

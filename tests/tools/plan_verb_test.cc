@@ -219,7 +219,7 @@ TEST_CASE("without a model, with one that is unknown, or a trace that is not the
   const SmallTrace trace;
   const CliResult none = Run({"plan", trace.path()});
   CHECK(none.code == kUsage);
-  CHECK(absl::StrContains(none.err, "--model or --kv-bytes-per-token is wanted"));
+  CHECK(absl::StrContains(none.err, "--model or --kv-bytes-per-token is required"));
   CHECK(Run({"plan", trace.path(), "--model", "x"}).code == kUsage);
   CHECK(trace.Plan({"--gpu", "x"}).code == kUsage);
   CHECK(trace.Plan({"--g2", "0"}).code == kUsage);

@@ -83,8 +83,7 @@ TEST_CASE("on a machine where all is well the doctor finds nothing to do") {
 TEST_CASE("the doctor says of each thing in the way what it costs and what to do") {
   Well well;
   well.Write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always advise [never]\n");
-  CHECK(
-      absl::StartsWith(well.Of("huge pages"), "warn: for shared memory: never / G2 will be on 4"));
+  CHECK(absl::StartsWith(well.Of("huge pages"), "warn: for shared memory: never / G2 will use 4"));
   well.Write("/proc/meminfo", "MemAvailable: 1048576 kB\n");  // G2, but not what is beside it
   CHECK(absl::StartsWith(well.Of("memory"), "fail: 1.0 GiB available"));
   well.machine.locked_limit = 8 << 20;
@@ -120,8 +119,8 @@ TEST_CASE("the doctor takes what a device has of its file system already for the
 
 TEST_CASE("the doctor says that encryption alone finds planted bytes on a drive") {
   Well well;
-  CHECK(absl::StartsWith(well.Of("integrity of G3"), "ok: in plain: faults are found, bytes "));
-  CHECK(absl::StrContains(well.Of("integrity of G3"), "encryption.master_key_file finds both"));
+  CHECK(absl::StartsWith(well.Of("integrity of G3"), "ok: in plain: detects faults, "));
+  CHECK(absl::StrContains(well.Of("integrity of G3"), "encryption.master_key_file detects both"));
   well.config.encryption.master_key_file = "/k";
   CHECK(absl::StartsWith(well.Of("integrity of G3"), "ok: encrypted: "));
   well.config.g3.paths.clear();
@@ -186,14 +185,14 @@ TEST_CASE("the doctor holds the service's memory limit to what the config may co
   // 1 GiB and 0.2 % and 25 % of it, 512 MiB, 2 x 128 MiB, 256 MiB, 800 MB of tables, 1 GiB.
   CHECK(MemoryOfDaemon(well.config) == 4'291'808'411);
   CHECK(well.Of("memory limit") ==
-        "ok: the daemon may come to use 4.0 GiB; kvkeepd.service has none / ");
+        "ok: the daemon may use up to 4.0 GiB; kvkeepd.service has none / ");
   const std::string unit = "/usr/lib/systemd/system/kvkeepd.service";
   well.Write(unit, "[Service]\nOOMScoreAdjust=-500\n");
   CHECK(absl::StrContains(well.Of("memory limit"),
                           "has none / with OOMScoreAdjust=-500 engines are killed first"));
   const std::string drop_in = "/etc/systemd/system/kvkeepd.service.d/memory.conf";
   well.Write(drop_in, "[Service]\nMemoryMax=3G\n");
-  CHECK(absl::StartsWith(well.Of("memory limit"), "fail: the daemon may come to use 4.0 GiB; "));
+  CHECK(absl::StartsWith(well.Of("memory limit"), "fail: the daemon may use up to 4.0 GiB; "));
   CHECK(absl::StrContains(well.Of("memory limit"), "MemoryMax=4291808411 or more"));
   for (const char* enough : {"5G", "4.1G", "4096M", "4291808411", "90%"}) {
     CAPTURE(enough);
@@ -234,7 +233,7 @@ TEST_CASE("the doctor warns where one directory has the sockets of two tenants, 
   well.config.tenants[1].local_path = "/run/kvkeep-tenants/a/local.sock";
   CHECK(absl::StartsWith(
       well.Of("tenants' sockets"),
-      "warn: those of a lie in /run/kvkeep-tenants/a, with those of b / whoever is given"));
+      "warn: those of a lie in /run/kvkeep-tenants/a, with those of b / a pod that gets"));
   well.config.tenants[1].local_path = "/run/kvkeep/b/local.sock";
   CHECK(absl::StartsWith(well.Of("tenants' sockets"),
                          "warn: those of b lie in /run/kvkeep, with those of default / "));
@@ -257,7 +256,7 @@ TEST_CASE("the doctor judges the paths' speed by what the config wants and plan 
   CHECK(judged({{"/a", fast}, {"/b", fast}}) ==
         "speed of /a: ok: writes 2.00 GB/s, reads 3.00 GB/s, by 1.0 GiB / \n"
         "speed of /b: ok: writes 2.00 GB/s, reads 3.00 GB/s, by 1.0 GiB / \n"
-        "reads of G3: ok: 6.00 GB/s of all paths, kvkeep plan supposes 6.00 GB/s / \n");
+        "reads of G3: ok: 6.00 GB/s for all paths, kvkeep plan assumes 6.00 GB/s / \n");
   CHECK(absl::StrContains(judged({{"/a", fast}}), "reads of G3: warn: 3.00 GB/s"));
   CHECK(absl::StrContains(judged({{"/a", fast}}), "kvkeep plan --g3-gb-s 3.00"));
   config.g3.admission = "write_budget";

@@ -9,21 +9,23 @@
 namespace kvkeep::tools {
 
 void AddBucketOptions(CLI::App& verb, BucketAsked& asked) {
-  verb.add_option("--prefix", asked.urls.prefix, "before the names of all objects");
-  verb.add_option("--region", asked.urls.region, "what requests are signed for")
+  verb.add_option("--prefix", asked.urls.prefix, "prefix of the names of all objects");
+  verb.add_option("--region", asked.urls.region, "region that requests are signed for")
       ->capture_default_str();
   verb.add_flag("--virtual-host", asked.urls.virtual_host,
-                "the bucket in the host's name, as AWS wants it");
-  verb.add_option("--credentials", asked.keys.credentials, "where the keys come from")
-      ->check(CLI::IsMember({"auto", "file", "process", "environment", "web_identity", "container",
-                             "instance"}))
+                "put the bucket in the host's name, as AWS requires");
+  verb.add_option("--credentials", asked.keys.credentials, "source of the keys")
+      ->check(CLI::IsMember(
+          {"auto", "file", "process", "environment", "web_identity", "container", "instance"}))
       ->capture_default_str();
-  verb.add_option("--credentials-file", asked.keys.file,
-                  "two lines, key id and secret, readable by you alone; else the environment's "
-                  "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what --credentials says");
+  verb.add_option(
+      "--credentials-file", asked.keys.file,
+      "two lines, key id and secret, readable by you alone; by default the environment's "
+      "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the source of --credentials");
   verb.add_option("--credential-process", asked.keys.process,
-                  "a program that prints the keys: as g4.credential_process");
-  verb.add_option("--ca-file", asked.http.ca_file, "who certified the server; else the system's");
+                  "program that prints the keys, like g4.credential_process");
+  verb.add_option("--ca-file", asked.http.ca_file,
+                  "PEM file of the server's CA; by default the system's CAs");
   verb.add_option("--proxy", asked.http.proxy, "http://host:port, as g4.proxy");
 }
 

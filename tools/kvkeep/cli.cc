@@ -95,8 +95,8 @@ int Cli::Print(const Json& value, const std::string& text, int code) const {
 
 void AddTenant(CLI::App* verb, Cli& cli) {
   verb->add_option("--tenant", cli.tenant,
-                   "whose namespace, of those that let this one read; default is the one without "
-                   "name. Else the tenant of the socket or certificate");
+                   "owner of the namespace, which lets this tenant read; 'default' is the tenant "
+                   "without a name. By default the tenant of the socket or certificate");
 }
 
 namespace {
@@ -104,15 +104,17 @@ namespace {
 // As etcdctl calls them.
 void AddSecurityOptions(CLI::App& app, client::SecurityOptions* security) {
   app.add_option("--cacert", security->ca_file,
-                 "over TCP: PEM file of the CA of the daemon's certificate; turns TLS on")
+                 "PEM file of the CA of the daemon's certificate, over TCP; turns TLS on")
       ->envname("KVKEEP_CACERT");
-  app.add_option("--cert", security->cert_file, "PEM file of our certificate, for mutual TLS")
+  app.add_option("--cert", security->cert_file,
+                 "PEM file of the client's certificate, for mutual TLS")
       ->envname("KVKEEP_CERT");
-  app.add_option("--key", security->key_file, "PEM file of its key")->envname("KVKEEP_KEY");
+  app.add_option("--key", security->key_file, "PEM file of the certificate's key")
+      ->envname("KVKEEP_KEY");
   app.add_option("--server-name", security->server_name,
-                 "name to find in the daemon's certificate instead of the endpoint's host")
+                 "expected name in the daemon's certificate, instead of the endpoint's host")
       ->envname("KVKEEP_SERVER_NAME");
-  app.add_option("--token-file", security->token_file, "file that holds the token to show")
+  app.add_option("--token-file", security->token_file, "file with the token to present")
       ->envname("KVKEEP_TOKEN_FILE");
 }
 
@@ -138,7 +140,7 @@ int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
       });
   app.add_option(
          "--path", cli.path_text,
-         "how bytes travel: grpc, local (shared memory), or auto: local where it is offered")
+         "path of bytes: grpc, local (shared memory), or auto: local if the daemon offers it")
       ->check(CLI::IsMember({"auto", "grpc", "local"}));
   AddSecurityOptions(app, &cli.security);
   app.add_flag("--json", cli.json, "print JSON with stable keys instead of tables");

@@ -53,7 +53,7 @@ std::optional<std::string> ReadLine(const std::string& path) {
 Finding HugePages(const Config& config, const Machine& machine) {
   Finding finding{.subject = "huge pages"};
   if (config.g2.arena == ArenaChoice::kMount) {
-    finding.found = "those of the mount " + config.g2.arena_dir;
+    finding.found = "pages of the mount " + config.g2.arena_dir;
     return finding;
   }
   const std::string path = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
@@ -63,7 +63,7 @@ Finding HugePages(const Config& config, const Machine& machine) {
     return finding;
   }
   finding.state = State::kWarn;
-  finding.to_do = absl::StrCat("G2 will be on 4 KiB pages: echo advise > ", path,
+  finding.to_do = absl::StrCat("G2 will use 4 KiB pages: echo advise > ", path,
                                ", or give it a mount with huge pages (deploy/README.md)");
   return finding;
 }
@@ -110,7 +110,7 @@ Finding Memory(const Config& config, const Machine& machine) {
   const std::optional<uint64_t> available = MemAvailable(machine.root);
   if (!available.has_value()) {
     finding.state = State::kWarn;
-    finding.found = "/proc/meminfo does not say";
+    finding.found = "unknown: /proc/meminfo does not report it";
     finding.to_do = "mount /proc";
     return finding;
   }
@@ -119,7 +119,8 @@ Finding Memory(const Config& config, const Machine& machine) {
                                FormatBytes(config.g2.capacity_bytes));
   if (*available >= wanted) return finding;
   finding.state = State::kFail;
-  finding.to_do = "lower g2.capacity, or free memory; not so where a running daemon has it already";
+  finding.to_do =
+      "lower g2.capacity, or free memory; ignore this if a running daemon has the memory already";
   return finding;
 }
 
@@ -130,10 +131,11 @@ Finding IoUring(const Machine& machine) {
       ReadLine(machine.root + "/proc/sys/kernel/io_uring_disabled").value_or("0");
   finding.state = State::kWarn;
   finding.found = "cannot be used";
-  finding.to_do = disabled != "0"
-                      ? "threads will do the I/O, at more CPU: sysctl kernel.io_uring_disabled=0"
-                      : "threads will do the I/O, at more CPU: a newer kernel, or a seccomp "
-                        "profile that allows it";
+  finding.to_do =
+      disabled != "0"
+          ? "threads will do the I/O, at more CPU: set sysctl kernel.io_uring_disabled=0"
+          : "threads will do the I/O, at more CPU: use a newer kernel, or a seccomp profile that "
+            "allows it";
   return finding;
 }
 
@@ -159,9 +161,9 @@ Finding NumaNodes(const Config& config, const Machine& machine) {
   finding.state = State::kWarn;
   absl::StrAppend(&finding.found, "; G2 lies where the kernel puts it");
   finding.to_do =
-      "memory of another node is slower: g2.numa: spread takes the same of all; or bind the daemon "
-      "to the node of the GPUs and drives it serves (numactl, or NUMAPolicy= and NUMAMask= in its "
-      "unit)";
+      "memory of another node is slower: set g2.numa: spread to use all nodes evenly; or bind the "
+      "daemon to the node of the GPUs and drives it serves (numactl, or NUMAPolicy= and NUMAMask= "
+      "in its unit)";
   return finding;
 }
 
@@ -173,13 +175,14 @@ Finding Clock(const Machine& machine) {
   finding.found = absl::StrCat(source, machine.clock_is_kept ? ", synchronised" : ", on its own");
   if (machine.now_seconds < kFirstSaneSecond) {
     finding.state = State::kFail;
-    finding.to_do = "it is before 2024: set it, as certificates and logs go by it";
+    finding.to_do = "it is before 2024: set it, as certificates and logs depend on it";
   } else if (source == "hpet" || source == "acpi_pm") {
     finding.state = State::kWarn;
-    finding.to_do = "reading it is slow, thousands of times a second: clocksource=tsc at boot";
+    finding.to_do =
+        "reading it is slow, and happens thousands of times a second: boot with clocksource=tsc";
   } else if (!machine.clock_is_kept) {
     finding.state = State::kWarn;
-    finding.to_do = "certificates and logs go by it: systemd-timesyncd or chrony";
+    finding.to_do = "certificates and logs depend on it: run systemd-timesyncd or chrony";
   }
   return finding;
 }
@@ -215,7 +218,8 @@ Finding Space(const G3PathConfig& path) {
   } else if (free < path.capacity_bytes &&
              !std::filesystem::exists(absl::StrCat(path.dir, "/", kSuperblockName))) {
     finding.state = State::kWarn;
-    finding.to_do = "what else lies there takes of it: a file system of its own, or less capacity";
+    finding.to_do =
+        "other files take space there: use a file system of its own, or lower the capacity";
   }
   return finding;
 }
@@ -233,7 +237,7 @@ Finding DirectIo(const G3PathConfig& path) {
   const int fd = open(parent.c_str(), O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
   if (fd >= 0) {
     close(fd);
-    finding.found = "can be had";
+    finding.found = "available";
     return finding;
   }
   const int why = errno;
@@ -244,7 +248,7 @@ Finding DirectIo(const G3PathConfig& path) {
     return finding;
   }
   finding.state = State::kWarn;
-  finding.to_do = "what is read and written goes through the page cache: XFS or ext4 on a drive";
+  finding.to_do = "I/O goes through the page cache: use XFS or ext4 on a drive";
   return finding;
 }
 
@@ -252,9 +256,9 @@ Finding DirectIo(const G3PathConfig& path) {
 Finding Integrity(const Config& config) {
   Finding finding{.subject = "integrity of G3"};
   finding.found = config.encryption.master_key_file.empty()
-                      ? "in plain: faults are found, bytes that somebody plants on a drive are "
-                        "not; encryption.master_key_file finds both"
-                      : "encrypted: faults are found, and bytes that somebody plants on a drive";
+                      ? "in plain: detects faults, but not bytes planted on a drive; "
+                        "encryption.master_key_file detects both"
+                      : "encrypted: detects faults, and bytes planted on a drive";
   return finding;
 }
 
@@ -272,7 +276,8 @@ Finding SpeedOf(const MeasuredPath& path) {
   if (!path.speed.ok()) {
     finding.state = State::kWarn;
     finding.found = absl::StrCat("not measured: ", std::string(path.speed.status().message()));
-    finding.to_do = "XFS or ext4 with room there, as the daemon's user; or fewer --disk-bytes";
+    finding.to_do =
+        "use XFS or ext4 with free space, and run this as the daemon's user; or lower --disk-bytes";
     return finding;
   }
   finding.found = absl::StrCat("writes ", GbPerSecond(path.speed->write_bytes_per_second),
@@ -285,12 +290,12 @@ Finding Reads(double measured) {
   const double supposed = PlanAssumptions{}.g3_bytes_per_second;
   Finding finding{
       .subject = "reads of G3",
-      .found = absl::StrCat(GbPerSecond(measured), " of all paths, kvkeep plan supposes ",
+      .found = absl::StrCat(GbPerSecond(measured), " for all paths, kvkeep plan assumes ",
                             GbPerSecond(supposed))};
   if (measured >= supposed) return finding;
   finding.state = State::kWarn;
   finding.to_do = absl::StrFormat(
-      "whether a fetch beats recompute is told by kvkeep plan --g3-gb-s %.2f", measured / 1e9);
+      "see whether a fetch beats recomputing: kvkeep plan --g3-gb-s %.2f", measured / 1e9);
   return finding;
 }
 
@@ -298,12 +303,13 @@ Finding Writes(const G3Config& g3, double measured) {
   const auto wanted = static_cast<double>(WriteBudget(g3));
   Finding finding{
       .subject = "writes of G3",
-      .found = absl::StrCat(GbPerSecond(measured), " of all paths, the write budget is ",
+      .found = absl::StrCat(GbPerSecond(measured), " for all paths, the write budget is ",
                             GbPerSecond(wanted))};
   if (measured >= wanted) return finding;
   finding.state = State::kWarn;
   finding.to_do =
-      "chunks will wait for their write, and go unwritten: lower the write budget, or add a path";
+      "chunks will wait for their write, and may be evicted unwritten: lower the write budget, or "
+      "add a path";
   return finding;
 }
 

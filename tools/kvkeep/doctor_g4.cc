@@ -85,8 +85,8 @@ Finding OfFile(std::string subject, const absl::Status& read, std::string ready,
 
 Finding FleetKey(const std::string& subject, const std::string& file) {
   return OfFile(subject, ReadMasterKey(file).status(), absl::StrCat(file, " can be read"),
-                "the daemon will not start: the same 32 random bytes on every node of the fleet, "
-                "chmod 0600, owned by the daemon's user; look as that user, or as root");
+                "the daemon will not start: use the same 32 random bytes on every node of the "
+                "fleet, chmod 0600, owned by the daemon's user; run this as that user, or as root");
 }
 
 void AddFleetKeys(const Config& config, std::vector<Finding>& findings) {
@@ -105,26 +105,28 @@ Finding Credentials(const S3KeyOptions& options, const absl::Status& read) {
   const std::string& file = options.file;
   if (!file.empty()) {
     return OfFile("G4 credentials", read, absl::StrCat(file, " can be read"),
-                  "G4 will refuse all: key id and secret, a line each, chmod 0600, owned by the "
-                  "daemon's user; look as that user, or as root");
+                  "G4 will refuse all requests: use key id and secret, a line each, chmod 0600, "
+                  "owned by the daemon's user; run this as that user, or as root");
   }
   if (!options.process.empty() && getuid() != geteuid()) {
     return {.subject = "G4 credentials",
             .state = State::kWarn,
             .found = "root does not run g4.credential_process for the daemon's user",
-            .to_do = "as that user: kvkeep g4 check --credential-process COMMAND"};
+            .to_do = "run as that user: kvkeep g4 check --credential-process COMMAND"};
   }
   if (!options.process.empty()) {
     return OfFile("G4 credentials", read, "g4.credential_process prints them",
-                  "G4 will refuse all: run the command as the daemon's user");
+                  "G4 will refuse all requests: run the command as the daemon's user");
   }
-  Finding finding = OfFile("G4 credentials", read,
-                           options.credentials == "instance" ? "in the instance's metadata"
-                                                             : "by this environment", "");
+  Finding finding = OfFile(
+      "G4 credentials", read,
+      options.credentials == "instance" ? "in the instance's metadata" : "from this environment",
+      "");
   if (read.ok()) return finding;
   finding.state = State::kWarn;  // the daemon's environment is another one
-  finding.to_do = "set g4.credentials_file, or see to it that the daemon's environment has keys, "
-                  "or the variables of the source that g4.credentials names";
+  finding.to_do =
+      "set g4.credentials_file, or make sure that the daemon's environment has keys, or the "
+      "variables of g4.credentials' source";
   return finding;
 }
 
@@ -168,7 +170,7 @@ Finding WriteRate(const G4Config& g4, const Machine& machine) {
   if (g4.write_bytes_per_second == 0) {
     finding.state = State::kWarn;
     finding.found = "none: g4.write_bytes_per_second is 0";
-    finding.to_do = "set it, unless this node shall only read what others write";
+    finding.to_do = "set it, unless this node must only read other nodes' chunks";
     return finding;
   }
   finding.found = absl::StrCat(FormatBytes(g4.write_bytes_per_second), " a second at most");
@@ -197,7 +199,7 @@ Finding OfBucket(const std::string& where, const BucketFinding& told) {
   finding.state =
       told.verdict == BucketFinding::Verdict::kBad ? State::kFail : State::kWarn;
   finding.to_do = clock ? absl::StrCat("set this machine's clock or the server's: ", told.means)
-                        : absl::StrCat(told.means, "; kvkeep g4 check tries it in full");
+                        : absl::StrCat(told.means, "; kvkeep g4 check tests all of it");
   return finding;
 }
 

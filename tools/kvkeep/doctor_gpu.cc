@@ -48,7 +48,7 @@ Finding ExamineGpus(const Config& config, const Machine& machine) {
     absl::StrAppend(&finding.found, "GPU workers copy by gRPC, as listen.local is off");
     if (devices == 0) return finding;
     finding.state = Finding::State::kWarn;
-    finding.to_do = "the local path takes less time and CPU for a copy: set listen.local";
+    finding.to_do = "set listen.local: the local path takes less time and CPU for a copy";
   } else if (config.gpu.mode != GpuChoice::kOff && machine.cuda_driver) {
     absl::StrAppend(&finding.found, "the daemon copies for GPU workers that register memory by ",
                     config.listen.local_path);

@@ -84,7 +84,7 @@ uint64_t MemoryOfDaemon(const Config& config) {
 Finding ExamineServiceMemory(const Config& config, const Machine& machine) {
   const uint64_t wanted = MemoryOfDaemon(config);
   Finding finding{.subject = "memory limit",
-                  .found = absl::StrCat("the daemon may come to use ", FormatBytes(wanted))};
+                  .found = absl::StrCat("the daemon may use up to ", FormatBytes(wanted))};
   const std::string said = ServiceSetting(machine.root, "MemoryMax").value_or("");
   const bool none = said.empty() || said == "infinity";
   if (none) {

@@ -55,7 +55,7 @@ Finding AdminSocket(const Config& config) {
       finding.state = Finding::State::kWarn;
       finding.found = absl::StrCat("in ", theirs, ", with the sockets of tenant ", tenant.name);
       finding.to_do =
-          "whoever is given that directory whole, a container's root, is the daemon's admin: "
+          "a container's root that gets the whole directory is the daemon's admin: put "
           "listen.admin in a directory of its own, like /run/kvkeep-admin";
       return finding;
     }
@@ -66,7 +66,7 @@ Finding AdminSocket(const Config& config) {
   finding.state = Finding::State::kWarn;
   absl::StrAppendFormat(&finding.found, ", mode %04o", info.st_mode & 07777);
   finding.to_do = absl::StrCat(
-      "others can get there, and only the socket's own mode keeps them out: chmod 0700 ", dir);
+      "other users can enter it, and only the socket's own mode keeps them out: chmod 0700 ", dir);
   return finding;
 }
 
@@ -83,8 +83,8 @@ Finding TenantsSockets(const Config& config) {
           finding.found = absl::StrCat("those of ", tenant.name, " lie in ", whole,
                                        ", with those of ", other.name);
           finding.to_do =
-              "whoever is given that directory whole, as pods are, can be both (in Kubernetes a "
-              "uid is no tenant): a directory for each, like /run/kvkeep-tenants/NAME";
+              "a pod that gets the whole directory can act as both (in Kubernetes a uid is no "
+              "tenant): use a directory for each, like /run/kvkeep-tenants/NAME";
           return finding;
         }
       }

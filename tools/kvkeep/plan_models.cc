@@ -19,7 +19,7 @@ absl::StatusOr<std::string> Text(const Json& entry, const char* field) {
   if (found != entry.end() && found->is_string() && found->get<std::string>() != "") {
     return found->get<std::string>();
   }
-  return absl::InvalidArgumentError(absl::StrCat(entry.dump(), ": ", field, ": a text is wanted"));
+  return absl::InvalidArgumentError(absl::StrCat(entry.dump(), ": ", field, ": must be a string"));
 }
 
 // `otherwise` where it is not said; below 0: it has to be.
@@ -30,7 +30,7 @@ absl::StatusOr<double> Number(const Json& entry, const char* field, double other
     return found->get<double>();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(entry.dump(), ": ", field, ": a number above 0 is wanted"));
+      absl::StrCat(entry.dump(), ": ", field, ": must be a number above 0"));
 }
 
 absl::StatusOr<PlanModel> ParseModel(const Json& entry) {

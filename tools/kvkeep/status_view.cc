@@ -60,7 +60,7 @@ std::string G4Text(const v1::G4Status& g4) {
   const bool well = g4.state() == v1::G4_STATE_WELL;
   std::string text = absl::StrCat("G4: ", g4.where(), ", ", G4StateText(g4));
   if (!well && g4.retry_in_ms() > 0) {
-    absl::StrAppend(&text, ", asked again in ", (g4.retry_in_ms() + 999) / 1000, " s");
+    absl::StrAppend(&text, ", next request in ", (g4.retry_in_ms() + 999) / 1000, " s");
   }
   absl::StrAppend(&text, "; ", g4.recalled_chunks(), " hits, ", FormatBytes(g4.recalled_bytes()),
                   "; ", g4.written_chunks(), " written, ", FormatBytes(g4.written_bytes()), "\n");
@@ -249,11 +249,11 @@ std::string StatusText(const v1::StatusResponse& status) {
   if (!status.io_engine().empty()) absl::StrAppend(&text, "I/O: ", status.io_engine(), "\n");
   if (!status.gpu().empty()) absl::StrAppend(&text, "GPU: ", status.gpu(), "\n");
   if (const uint64_t lost = CounterOf(status, "lost_sockets"); lost > 0) {
-    absl::StrAppend(&text, lost, " of its Unix sockets cannot be reached by those who are not ",
-                    "connected yet: its log says which, why, and what to do\n");
+    absl::StrAppend(&text, lost, " of its Unix sockets cannot be reached by new ",
+                    "clients: its log says which, why, and what to do\n");
   }
   if (const uint64_t lines = CounterOf(status, "dropped_log_lines"); lines > 0) {
-    absl::StrAppend(&text, lines, " lines of its log were dropped: stderr did not take them\n");
+    absl::StrAppend(&text, lines, " lines of its log were dropped: stderr was blocked\n");
   }
   absl::StrAppend(
       &text, "\n",
@@ -263,7 +263,7 @@ std::string StatusText(const v1::StatusResponse& status) {
   if (const uint64_t to_come = status.g2().to_come_bytes(); to_come > 0) {
     absl::StrAppend(&text, "G2 has ", FormatBytes(status.g2().capacity_bytes()), " of ",
                     FormatBytes(status.g2().capacity_bytes() + to_come),
-                    ": the rest is taken when clients of an earlier daemon let go of it\n");
+                    ": the rest follows when clients of an earlier daemon release it\n");
   }
   if (status.g2().unbacked_chunks() > 0) {
     absl::StrAppend(&text, "in G2 alone: ", status.g2().unbacked_chunks(), " chunks, ",

@@ -59,7 +59,7 @@ int Drain(const Cli& cli, bool g4) {
     const auto status = admin.Status();
     const bool too_old = status.ok() && status->has_g4();
     cli.terminal.err << (too_old ? "kvkeep: the daemon is too old for this kvkeep: it did not wait "
-                                   "for what is to be written to G4\n"
+                                   "for writes to G4\n"
                                  : "kvkeep: the daemon has no G4\n");
     return cli.Print(json, text + "\n", left == 0 && !too_old ? kOk : kFailed);
   }
@@ -77,7 +77,7 @@ int Drain(const Cli& cli, bool g4) {
   if (removals > 0) {
     cli.terminal.err << "kvkeep: " << removals << " deleted chunks were not removed from G4"
                      << WhyNotInG4(admin) << " within --timeout " << cli.timeout_text
-                     << "; the next start of the daemon goes on with them\n";
+                     << "; the daemon continues with them after its next start\n";
   }
   const bool all = left == 0 && left_for_g4 == 0 && removals == 0;
   return cli.Print(json, text + "\n", all ? kOk : kFailed);
@@ -91,12 +91,12 @@ void AddAdminVerbs(CLI::App& app, Cli& cli) {
   });
   auto yes = std::make_shared<bool>(false);
   CLI::App* clear = app.add_subcommand(
-      "clear", "forget all chunks of G2 and G3; G4 keeps its (admin socket)");
+      "clear", "forget all chunks of G2 and G3; G4 keeps its chunks (admin socket)");
   clear->add_flag("--yes", *yes, "do not ask");
   auto all = std::make_shared<bool>(false);
   clear->add_flag("--g4", *all,
-                  "and all that the fleet has in G4: every node misses it within a minute; what "
-                  "other nodes have in G2 and G3 they keep");
+                  "also forget the fleet's chunks in G4: every node misses them within a minute; "
+                  "other nodes keep their G2 and G3");
   clear->callback([&cli, yes, all] {
     cli.run = [&cli, yes, all] { return Clear(cli, *yes, *all); };
   });
@@ -104,8 +104,7 @@ void AddAdminVerbs(CLI::App& app, Cli& cli) {
   CLI::App* drain =
       app.add_subcommand("drain", "write dirty chunks back and stop taking puts (admin socket)");
   drain->add_flag("--g4", *g4,
-                  "once puts have ended, and for --timeout at most, wait until what is to be "
-                  "written to G4 is as well");
+                  "once puts have ended, also wait for writes to G4, for --timeout at most");
   drain->callback([&cli, g4] { cli.run = [&cli, g4] { return Drain(cli, *g4); }; });
   app.add_subcommand("version", "print the version of this tool")->callback([&cli] {
     cli.run = [&cli] {

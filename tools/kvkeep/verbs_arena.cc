@@ -31,12 +31,12 @@ absl::StatusOr<Config> Load(const std::string& file) {
 absl::StatusOr<std::string> FindDir(const Where& where) {
   if (!where.dir.empty()) return where.dir;
   if (where.config.empty()) {
-    return absl::InvalidArgumentError("say where: --config FILE or --dir DIR");
+    return absl::InvalidArgumentError("give --config FILE or --dir DIR");
   }
   KVKEEP_ASSIGN_OR_RETURN(const Config config, Load(where.config));
   if (!config.g2.arena_dir.empty()) return config.g2.arena_dir;
-  return absl::NotFoundError(absl::StrCat(
-      where.config, ": g2.arena_dir is not set, so nothing of G2 outlives the daemon"));
+  return absl::NotFoundError(
+      absl::StrCat(where.config, ": g2.arena_dir is not set, so G2 does not outlive the daemon"));
 }
 
 // The daemon's admin socket: as the command line says, else as the file does.
@@ -70,7 +70,8 @@ int PrintMount(const Cli& cli, const std::string& dir, const ArenaRemains& remai
     absl::StrAppend(&text, "no identity: the next start makes it anew\n");
   }
   if (!remains.in_use && remains.held_bytes > 0) {
-    absl::StrAppend(&text, "the next start uses it again; 'kvkeep arena drop' gives it back\n");
+    absl::StrAppend(&text,
+                    "the next start uses it again; 'kvkeep arena drop' gives the memory back\n");
   }
   return cli.Print({{"source", "mount"},
                     {"dir", dir},
@@ -116,7 +117,7 @@ int DropRemains(const Cli& cli, const Where& where, bool yes) {
                                      dropped->files);
   if (dropped->still_held_bytes > 0) {
     absl::StrAppend(&text, FormatBytes(dropped->still_held_bytes),
-                    " more come back when the clients that map them end\n");
+                    " more are given back when the clients that map them end\n");
   }
   return cli.Print({{"dir", *dir},
                     {"files", dropped->files},
@@ -136,11 +137,11 @@ void AddArenaVerbs(CLI::App& app, Cli& cli) {
   where->admin_is_given = [admin = app.get_option("--admin")] { return admin->count() > 0; };
   auto yes = std::make_shared<bool>(false);
   CLI::App* status = arena->add_subcommand(
-      "status", "what is held, and by whom: from the daemon, or from the mount without one");
-  CLI::App* drop = arena->add_subcommand("drop", "give the memory back, when no daemon uses it");
+      "status", "show the memory and its holder: from the daemon, or from the mount without one");
+  CLI::App* drop = arena->add_subcommand("drop", "give the memory back, if no daemon uses it");
   for (CLI::App* verb : {status, drop}) {
-    CLI::Option* config =
-        verb->add_option("--config", where->config, "the daemon's file, which says where it is");
+    CLI::Option* config = verb->add_option("--config", where->config,
+                                           "the daemon's config file, which names the directory");
     verb->add_option("--dir", where->dir, "its g2.arena_dir itself")->excludes(config);
   }
   drop->add_flag("--yes", *yes, "do not ask");

@@ -233,20 +233,20 @@ void AddChunkVerbs(CLI::App& app, Cli& cli) {
   get->add_option("KEY", arguments->key, kKeyHelp)->required();
   get->add_option("-o,--output", arguments->output, "file to write; - is stdout")->required();
   AddRemoteWait(get, &arguments->remote_wait,
-                "what the node lacks is looked for beyond it (G4), for so long at most and half of "
-                "--timeout; 0: it is not there");
+                "the longest search beyond the node (G4) for missing chunks, at most half of "
+                "--timeout; 0: no search");
   get->callback([&cli, arguments] {
     cli.run = [&cli, arguments] {
       return Get(cli, arguments->key, arguments->output, *ParseRemoteWait(arguments->remote_wait));
     };
   });
 
-  CLI::App* lookup = AddVerb(app, cli, "lookup", "tell where chunks are");
+  CLI::App* lookup = AddVerb(app, cli, "lookup", "show where chunks are");
   AddTenant(lookup, cli);
   lookup->add_option("KEY", arguments->keys, kKeyHelp)->required();
   AddRemoteWait(lookup, &arguments->remote_wait,
-                "what the node lacks is looked for beyond it (G4), and brought into DRAM, for so "
-                "long at most and half of --timeout; 0: nobody is asked");
+                "the longest search beyond the node (G4) for missing chunks, which are brought "
+                "into DRAM, at most half of --timeout; 0: no search");
   lookup->callback([&cli, arguments] {
     cli.run = [&cli, arguments] {
       return Lookup(cli, arguments->keys, *ParseRemoteWait(arguments->remote_wait));

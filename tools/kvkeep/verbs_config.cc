@@ -50,14 +50,14 @@ void AddConfigVerbs(CLI::App& app, Cli& cli) {
   config->fallthrough();
   auto effective = std::make_shared<bool>(false);
   CLI::App* show = config->add_subcommand(
-      "show", "what was said of it, and where: file and line, environment, flag");
-  show->add_flag("--effective", *effective, "all values, those that nobody said too");
+      "show", "show the values that were set, and where: file and line, environment, flag");
+  show->add_flag("--effective", *effective, "all values, defaults too");
   show->callback(
       [&cli, effective] { cli.run = [&cli, effective] { return Show(cli, *effective); }; });
   config
       ->add_subcommand("reload",
-                       "read it again and take over what may change while the daemon runs, as a "
-                       "whole or not at all; as SIGHUP does")
+                       "read the file again and apply the keys that may change while the daemon "
+                       "runs, all or none; like SIGHUP")
       ->callback([&cli] { cli.run = [&cli] { return Reload(cli); }; });
 }
 

@@ -132,11 +132,11 @@ int WatchChunks(const Cli& cli, const Watching& watching) {
 
 void AddEventsVerb(CLI::App& app, Cli& cli) {
   auto watching = std::make_shared<Watching>();  // kept by the callback
-  CLI::App* watch = app.add_subcommand(
-      "watch",
-      "tell which chunks of a namespace are in which tier, then each that comes or goes, as it "
-      "happens; a namespace is all that its engine declared. Finds a daemon again that went away. "
-      "With --json an object a line");
+  CLI::App* watch =
+      app.add_subcommand("watch",
+                         "print which chunks of a namespace are in which tier, then each one that "
+                         "comes or goes; a namespace is everything that its engine declared. "
+                         "Reconnects to a daemon that went away. With --json an object a line");
   watch->add_option("--namespace", cli.namespace_name, "model name of the namespace");
   AddTenant(watch, cli);
   client::NamespaceSpec& ns = watching->ns;
@@ -151,8 +151,8 @@ void AddEventsVerb(CLI::App& app, Cli& cli) {
   watch->add_option("--hash-algorithm", ns.hash_algorithm, "of the declaration");
   watch->add_option("--hash-seed", watching->hash_seed, "of the declaration, in hexadecimal")
       ->check(BadHex);
-  watch->add_option("--count", watching->count, "events; 0: until it is interrupted");
-  watch->add_flag("--snapshot", watching->snapshot, "end when all that is there was told");
+  watch->add_option("--count", watching->count, "number of events; 0: until interrupted");
+  watch->add_flag("--snapshot", watching->snapshot, "end after the snapshot");
   watch->callback(
       [&cli, watching] { cli.run = [&cli, watching] { return WatchChunks(cli, *watching); }; });
 }

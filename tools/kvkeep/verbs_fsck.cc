@@ -75,7 +75,7 @@ absl::StatusOr<FsckOptions> MakeOptions(const Cli& cli, const FsckAsked& asked) 
   absl::StatusOr<StoreIdentity> identity = LoadStoreIdentity(file);
   if (absl::IsNotFound(identity.status())) {
     return absl::NotFoundError(absl::StrCat(
-        file, ": no such state file; say whose device it is: --config FILE or --identity FILE"));
+        file, ": no such state file; give the daemon's: --config FILE or --identity FILE"));
   }
   if (absl::IsFailedPrecondition(identity.status())) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -141,8 +141,8 @@ int PrintCheck(const Cli& cli, const FsckOptions& options, const FsckReport& rep
   }
   if (report.plain_chunks > 0) {
     absl::StrAppendFormat(&text,
-                          "%d of the good ones are in plain: faults are found there, bytes that "
-                          "somebody planted are not (encryption finds both)\n",
+                          "%d of the good ones are in plain: this detects faults, but not planted "
+                          "bytes (encryption detects both)\n",
                           report.plain_chunks);
   }
   absl::StrAppendFormat(&text, "%s of data: %s used, %s free", FormatBytes(report.data_bytes),
@@ -191,7 +191,7 @@ int PrintRebuild(const Cli& cli, const FsckOptions& options, const RebuildReport
   }
   if (!report.old_index.empty()) {
     absl::StrAppend(&text, "the old index is in ", report.old_index,
-                    "; remove it when nobody wants to look at it\n");
+                    "; remove it when it is not needed any more\n");
   }
   return cli.Print({{"dir", options.dir},
                     {"marked_images", report.marked_images},
@@ -246,20 +246,22 @@ void AddFsckVerb(CLI::App& app, Cli& cli) {
       "findings, 2 cannot check");
   auto asked = std::make_shared<FsckAsked>();
   fsck->add_option("DIR", asked->dir, "the device's directory, as in g3.paths")->required();
-  CLI::Option* config = fsck->add_option("--config", asked->config,
-                                         "the daemon's file, which says where its state is");
-  fsck->add_option("--identity", asked->identity, "its state file itself: state.dir/identity")
+  CLI::Option* config = fsck->add_option(
+      "--config", asked->config, "the daemon's config file, which names its state directory");
+  fsck->add_option("--identity", asked->identity, "the daemon's state file: state.dir/identity")
       ->excludes(config);
   CLI::Option* headers =
       fsck->add_flag("--headers-only", asked->headers_only, "fast: index and headers, no payloads");
   fsck->add_flag("--rebuild-index", asked->rebuild,
-                 "make a lost index anew from the images that the device's live map names; keeps "
-                 "the old one beside it. What was deleted, cleared or evicted stays away; after a "
-                 "power cut, what was so a second before")
+                 "rebuild a lost index from the images in the device's live map; keeps the old one "
+                 "beside it. Deleted, cleared and evicted chunks stay away; after a power cut, the "
+                 "ones of a second before")
       ->excludes(headers);
   fsck->add_flag("--yes", asked->yes, "do not ask");
-  fsck->add_option("--threads", asked->threads, "that read and check")->check(CLI::Range(1, 64));
-  fsck->add_option("--max-findings", asked->max_findings, "to list; all are counted")
+  fsck->add_option("--threads", asked->threads, "number of threads that read and check")
+      ->check(CLI::Range(1, 64));
+  fsck->add_option("--max-findings", asked->max_findings,
+                   "number of findings to list; all are counted")
       ->check(CLI::Range(1, 1'000'000));
   fsck->callback([&cli, asked] { cli.run = [&cli, asked] { return RunFsck(cli, *asked); }; });
 }

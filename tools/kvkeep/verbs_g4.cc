@@ -73,17 +73,18 @@ int RunG4Check(const Cli& cli, const CheckAsked& asked) {
 void AddG4InitVerb(CLI::App& g4, Cli& cli) {
   CLI::App* init = g4.add_subcommand(
       "init",
-      "make a shared directory a fleet's: writes its mark, without which no daemon uses it, so "
-      "that a mount that is missing is not taken for it. Once for a fleet, on any node");
+      "make a shared directory a fleet's: writes its mark. Without the mark no daemon uses it, so "
+      "a missing mount is not mistaken for it. Once for a fleet, on any node");
   auto asked = std::make_shared<CheckAsked>();
-  init->add_option("--directory", asked->directory, "it is there already")->required();
+  init->add_option("--directory", asked->directory, "an existing directory")->required();
   init->add_option("--fleet", asked->fleet, "fleet.name of the nodes")->required();
   init->callback([&cli, asked] {
     cli.run = [&cli, asked] {
       const absl::Status marked = MarkSharedDirectory(asked->directory, asked->fleet);
       if (!marked.ok()) return cli.FailAtFiles(marked);
-      return cli.Print({{"directory", asked->directory}, {"fleet", asked->fleet}},
-                       absl::StrCat(asked->directory, " is of the fleet '", asked->fleet, "'\n"));
+      return cli.Print(
+          {{"directory", asked->directory}, {"fleet", asked->fleet}},
+          absl::StrCat(asked->directory, " belongs to the fleet '", asked->fleet, "'\n"));
     };
   });
 }
@@ -101,11 +102,12 @@ void AddG4Verbs(CLI::App& app, Cli& cli) {
       "would be lost or mixed, or nothing works");
   auto asked = std::make_shared<CheckAsked>();
   check->add_option("ENDPOINT", asked->urls.endpoints[0], "https://host or http://host:port");
-  check->add_option("BUCKET", asked->urls.bucket, "its name; it is there already");
-  check->add_option("--directory", asked->directory, "a shared directory, in place of a bucket");
-  check->add_option("--fleet", asked->fleet, "of a directory: the fleet whose it must be");
-  check->add_option("--lifetime", asked->lifetime, "what g4.lifetime is to be: 7d; compared with "
-                    "the bucket's rules")
+  check->add_option("BUCKET", asked->urls.bucket, "its name; it must exist");
+  check->add_option("--directory", asked->directory, "a shared directory, instead of a bucket");
+  check->add_option("--fleet", asked->fleet, "the fleet that the directory must belong to");
+  check
+      ->add_option("--lifetime", asked->lifetime,
+                   "intended g4.lifetime: 7d; compared with the bucket's rules")
       ->check(BadDuration);
   AddBucketOptions(*check, *asked);
   check->callback([&cli, asked] { cli.run = [&cli, asked] { return RunG4Check(cli, *asked); }; });

@@ -73,7 +73,7 @@ int RunG4Sweep(const Cli& cli, SweepAsked& asked) {
       absl::StrCat(deleted, " ", counts->deleted, " images, ", FormatBytes(counts->deleted_bytes),
                    "\nkept ", counts->kept, " images, ", FormatBytes(counts->kept_bytes), "\n");
   if (leftovers.files > 0) {
-    absl::StrAppend(&text, deleted, " ", leftovers.files, " files that were never finished, ",
+    absl::StrAppend(&text, deleted, " ", leftovers.files, " unfinished files, ",
                     FormatBytes(leftovers.bytes), "\n");
   }
   if (counts->others > 0) absl::StrAppend(&text, "left alone ", counts->others, " other objects\n");
@@ -98,13 +98,12 @@ int RunG4Sweep(const Cli& cli, SweepAsked& asked) {
 void AddG4SweepVerb(CLI::App& g4, Cli& cli) {
   CLI::App* sweep = g4.add_subcommand(
       "sweep",
-      "delete images that are older than their lifetime, where the server has no lifecycle rules. "
-      "May run anywhere, and twice. Touches nothing but images of kvkeep's, and in a "
-      "directory files that were never finished");
+      "delete images that are older than their lifetime, for servers without lifecycle rules. May "
+      "run anywhere, and twice. Touches only kvkeep's images, and in a directory unfinished files");
   auto asked = std::make_shared<SweepAsked>();
   sweep->add_option("ENDPOINT", asked->bucket.urls.endpoints[0], "https://host or http://host:port");
   sweep->add_option("BUCKET", asked->bucket.urls.bucket, "its name");
-  sweep->add_option("--directory", asked->directory, "a shared directory, in place of a bucket");
+  sweep->add_option("--directory", asked->directory, "a shared directory, instead of a bucket");
   sweep->add_option("--older-than", asked->older_than, "their lifetime: 36h, 7d; an hour or more")
       ->check(BadDuration)
       ->required();

@@ -115,7 +115,7 @@ int Verify(const Cli& cli, const Verifying& asked) {
   auto now = admin.Status();
   while (now.ok() && now->scrub().asked_for() && !asked.no_wait) {
     if (now->incarnation() != before->incarnation()) {
-      return cli.Fail(absl::UnavailableError("the daemon was started anew: begin again"));
+      return cli.Fail(absl::UnavailableError("the daemon restarted: run this again"));
     }
     if (cli.terminal.progress) {
       cli.terminal.err << "\r"
@@ -134,16 +134,15 @@ int Verify(const Cli& cli, const Verifying& asked) {
 
 void AddEvict(CLI::App& app, Cli& cli) {
   auto asked = std::make_shared<Evicting>();
-  CLI::App* evict = app.add_subcommand(
-      "evict",
-      "give up the chunks that would go next, now; from g2 those that are not on NVMe yet "
-      "are gone (admin socket)");
-  evict->add_option("BYTES", asked->bytes, "at least so many: 512MiB, 10GiB")
+  CLI::App* evict = app.add_subcommand("evict",
+                                       "evict the chunks that would go next, now; from g2, chunks "
+                                       "that are not on NVMe yet are lost (admin socket)");
+  evict->add_option("BYTES", asked->bytes, "at least this many: 512MiB, 10GiB")
       ->required()
       ->check(BadSizeAboveZero);
   evict->add_option("--tier", asked->tier, "where")->check(CLI::IsMember({"g2", "g3"}));
   evict->add_option("--tenant", asked->tenant,
-                    "of this one alone; default is the one without name");
+                    "only chunks of this tenant; " default " is the tenant without a name");
   evict->add_flag("--yes", asked->yes, "do not ask");
   evict->callback([&cli, asked] { cli.run = [&cli, asked] { return Evict(cli, *asked); }; });
 }
@@ -152,24 +151,27 @@ void AddVerify(CLI::App& app, Cli& cli) {
   auto asked = std::make_shared<Verifying>();
   CLI::App* verify = app.add_subcommand(
       "verify",
-      "read and check once, while the daemon serves, all that NVMe alone holds; what is "
-      "damaged becomes a miss. Exit code 1: something was (admin socket)");
-  verify->add_option("--bytes-per-second", asked->rate, "at most so many")->check(BadSizeAboveZero);
-  CLI::Option* no_wait = verify->add_flag("--no-wait", asked->no_wait, "begin it, and look later");
-  verify->add_flag("--stop", asked->stop, "end the one that is under way")->excludes(no_wait);
+      "read and check once, while the daemon serves, all chunks that only NVMe has; damaged chunks "
+      "become misses. Exit code 1: some were damaged (admin socket)");
+  verify->add_option("--bytes-per-second", asked->rate, "the most bytes a second")
+      ->check(BadSizeAboveZero);
+  CLI::Option* no_wait = verify->add_flag("--no-wait", asked->no_wait, "start it and do not wait");
+  verify->add_flag("--stop", asked->stop, "stop the running one")->excludes(no_wait);
   verify->callback([&cli, asked] { cli.run = [&cli, asked] { return Verify(cli, *asked); }; });
 }
 
 }  // namespace
 
 void AddInspectVerbs(CLI::App& app, Cli& cli) {
-  app.add_subcommand("sessions", "who is connected, and what each holds (admin socket)")
+  app.add_subcommand("sessions", "show the connected clients, and what each holds (admin socket)")
       ->callback([&cli] { cli.run = [&cli] { return ShowSessions(cli, false); }; });
-  app.add_subcommand("leases", "which sessions hold chunks in place, and how much (admin socket)")
+  app.add_subcommand("leases",
+                     "show the sessions that hold chunks in place, and how much (admin socket)")
       ->callback([&cli] { cli.run = [&cli] { return ShowSessions(cli, true); }; });
-  app.add_subcommand("namespaces", "whose chunks there are; looks at every chunk (admin socket)")
+  app.add_subcommand("namespaces",
+                     "show the chunks of each namespace; looks at every chunk (admin socket)")
       ->callback([&cli] { cli.run = [&cli] { return Namespaces(cli); }; });
-  app.add_subcommand("quota", "what each tenant has, may have, and was refused (admin socket)")
+  app.add_subcommand("quota", "show what each tenant has, may have, and was refused (admin socket)")
       ->callback([&cli] { cli.run = [&cli] { return Quota(cli); }; });
   AddEvict(app, cli);
   AddVerify(app, cli);

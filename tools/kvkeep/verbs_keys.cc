@@ -29,7 +29,7 @@ std::string NameOf(const std::string& tenant) { return tenant.empty() ? kDefault
 absl::StatusOr<std::string> FindRing(const KeysAsked& asked) {
   if (!asked.file.empty()) return asked.file;
   if (asked.config.empty()) {
-    return absl::InvalidArgumentError("say whose keys: --config FILE or --file KEYRING");
+    return absl::InvalidArgumentError("give --config FILE or --file KEYRING");
   }
   const LoadResult loaded = LoadConfigFile(asked.config);
   if (loaded.config.has_value()) return loaded.config->state.dir + "/keyring";
@@ -53,7 +53,7 @@ int ListKeys(const Cli& cli, const KeysAsked& asked) {
 bool Confirmed(const Cli& cli, const KeysAsked& asked) {
   if (asked.yes) return true;
   cli.terminal.err << "Drop the key of tenant " << asked.tenant
-                   << "? What it wrote to G3 can then never be read again. [y/N] ";
+                   << "? Its chunks on G3 can then never be read again. [y/N] ";
   cli.terminal.err.flush();
   std::string answer;
   std::getline(std::cin, answer);
@@ -98,13 +98,13 @@ void AddKeysVerbs(CLI::App& app, Cli& cli) {
   keys->require_subcommand(1);
   keys->fallthrough();
   auto asked = std::make_shared<KeysAsked>();
-  CLI::App* list = keys->add_subcommand("list", "which tenants have a key");
+  CLI::App* list = keys->add_subcommand("list", "show the tenants that have a key");
   CLI::App* drop = keys->add_subcommand(
-      "drop", "forget a tenant's key, and with it all that the tenant has on G3");
+      "drop", "forget a tenant's key, and with it all chunks of the tenant on G3");
   for (CLI::App* verb : {list, drop}) {
-    CLI::Option* config =
-        verb->add_option("--config", asked->config, "the daemon's file, which says where they are");
-    verb->add_option("--file", asked->file, "its key ring itself (state.dir/keyring)")
+    CLI::Option* config = verb->add_option("--config", asked->config,
+                                           "the daemon's config file, which names the key ring");
+    verb->add_option("--file", asked->file, "the daemon's key ring (state.dir/keyring)")
         ->excludes(config);
   }
   drop->add_option("tenant", asked->tenant, "its name; @default for the default tenant")

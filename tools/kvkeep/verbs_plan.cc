@@ -75,7 +75,7 @@ absl::Status Assume(const PlanArguments& asked, Plan& plan) {
   if (asked.prefill_rate > 0) deployment.prefill_tokens_per_second = asked.prefill_rate;
   if (deployment.kv_bytes_per_token > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "--model or --kv-bytes-per-token is wanted; models known by name are ",
+      "--model or --kv-bytes-per-token is required; known models are ",
       absl::StrJoin(KnownPlanModels().models, ", ",
                     [](std::string* out, const PlanModel& model) { out->append(model.name); })));
 }
@@ -126,7 +126,7 @@ absl::Status PredictAll(const Cli& cli, const PlanArguments& asked,
   if (curve && asked.g4) return absl::InvalidArgumentError("--g4: say --method simulate");
   if (curve && !CurveKnows(tiers)) {
     return absl::InvalidArgumentError(
-        "--method sample knows lru and admission all only: say --method simulate");
+        "--method sample only supports lru and admission all: use --method simulate");
   }
   plan.method = curve ? "sample" : "simulate";
   plan.policies = absl::StrCat("G2 ", tiers.g2_policy, ", G3 ", tiers.g3_policy, ", admission ",
@@ -163,7 +163,7 @@ absl::Status PlanOfTrace(const Cli& cli, const PlanArguments& asked,
                    .tokens_per_chunk = asked.tokens_per_chunk,
                    .requests_per_day = asked.requests_per_day};
   if (asked.g4 && plan.workload.days() * plan.workload.seconds <= 0) {
-    return absl::InvalidArgumentError("--g4: the requests of the trace are all of one time");
+    return absl::InvalidArgumentError("--g4: all requests of the trace have the same time");
   }
   if (asked.g4) plan.g4 = PlanG4{.assumptions = asked.g4_assumptions};
   plan.curve = CurveOf(trace, static_cast<uint64_t>(chunk_bytes), kSampledKeys);
@@ -197,8 +197,7 @@ absl::Status PlanLive(const Cli& cli, const PlanArguments& asked, Plan& plan) {
   const double chunk_bytes = plan.curve.mean_bytes();
   if (told.wanted_chunks() == 0 || chunk_bytes <= 0) {
     return absl::FailedPreconditionError(
-        "the daemon has not been asked for anything, or stored nothing, since its start or the "
-        "last clear");
+        "the daemon has had no requests, or stored nothing, since its start or the last clear");
   }
   plan.source = cli.admin_endpoint;
   plan.method = "sample";
@@ -235,7 +234,7 @@ int Told(const Cli& cli, const PlanArguments& asked, const Plan& plan) {
 int RunLivePlan(const Cli& cli, const PlanArguments& asked) {
   Plan plan;
   if (asked.method == "simulate" || asked.g4 || !CurveKnows(asked.tiers)) {
-    return cli.FailUsage("--live knows lru, admission all and no G4, by samples");
+    return cli.FailUsage("--live only supports lru and admission all, by samples, without G4");
   }
   if (const absl::Status known = Assume(asked, plan); !known.ok()) {
     return cli.FailUsage(std::string(known.message()));
@@ -248,7 +247,7 @@ int RunLivePlan(const Cli& cli, const PlanArguments& asked) {
 
 int RunPlan(const Cli& cli, const PlanArguments& asked) {
   if (asked.live != asked.trace.empty()) {
-    return cli.FailUsage("one of TRACE and --live is wanted");
+    return cli.FailUsage("give either TRACE or --live");
   }
   if (asked.live) return RunLivePlan(cli, asked);
   auto trace = ReadTrace(asked.trace);
@@ -271,30 +270,30 @@ void AddTierOptions(CLI::App* verb, PlanArguments& asked) {
   const std::string policies = absl::StrJoin(EvictionPolicyNames(), ", ");
   verb->add_option("--g2-policy", asked.tiers.g2_policy, absl::StrCat("one of ", policies));
   verb->add_option("--g3-policy", asked.tiers.g3_policy, absl::StrCat("one of ", policies));
-  verb->add_option(
-      "--admission", asked.tiers.admission,
-      absl::StrCat("what is written to G3: one of ", absl::StrJoin(AdmissionPolicyNames(), ", ")));
+  verb->add_option("--admission", asked.tiers.admission,
+                   absl::StrCat("which chunks are written to G3: one of ",
+                                absl::StrJoin(AdmissionPolicyNames(), ", ")));
   verb->add_option("--method", asked.method,
-                   "simulate: the policies themselves, at each size; sample: sampled reuse "
-                   "distances, lru alone; auto: the first, unless it would take long")
+                   "simulate: run the policies at each size; sample: sampled reuse distances, lru "
+                   "only; auto: simulate, unless it would take long")
       ->check(CLI::IsMember({"auto", "simulate", "sample"}));
   verb->add_option("--tokens-per-chunk", asked.tokens_per_chunk, "of the trace")
       ->check(CLI::Range(1.0, 1e6));
   verb->add_option("--requests-per-day", asked.requests_per_day,
-                   "count on so many; else on as many as there were");
+                   "expected requests a day; by default as in the trace");
 }
 
 // The model, and what fetches and recomputes.
 void AddModelOptions(CLI::App* verb, PlanArguments& asked) {
-  verb->add_option("--model", asked.model, "one of those that tools/kvkeep/models.json knows");
+  verb->add_option("--model", asked.model, "a model of tools/kvkeep/models.json");
   verb->add_option("--kv-bytes-per-token", asked.kv_bytes_per_token,
                    "of all ranks together, instead of the model's")
       ->check(CLI::Range(1.0, 1e9));
   verb->add_option("--prefill-rate", asked.prefill_rate,
                    "tokens a second of the deployment, as measured, instead of the model's")
       ->check(CLI::Range(1.0, 1e9));
-  verb->add_option("--gpu", asked.gpu, "one of those that models.json knows");
-  verb->add_option("--gpus", asked.gpus, "of the deployment; 0: as many as the model wants")
+  verb->add_option("--gpu", asked.gpu, "a GPU of models.json");
+  verb->add_option("--gpus", asked.gpus, "GPUs of the deployment; 0: as many as the model needs")
       ->check(CLI::Range(0.0, 1e5));
   verb->add_option("--precision", asked.precision, "of prefill")
       ->check(CLI::IsMember({"bf16", "fp8"}));
@@ -303,11 +302,11 @@ void AddModelOptions(CLI::App* verb, PlanArguments& asked) {
   verb->add_option("--transport", asked.assumptions.transport,
                    "from engines to the daemon, for the cores that both need: local, unix, tcp")
       ->check(CLI::IsMember(CpuTransports()));
-  verb->add_option("--g2-gb-s", asked.g2_gigabytes, "GB a second from G2 into the GPUs")
+  verb->add_option("--g2-gb-s", asked.g2_gigabytes, "GB a second from G2 to the GPUs")
       ->check(CLI::Range(1e-3, 1e6));
-  verb->add_option("--g3-gb-s", asked.g3_gigabytes, "and from G3")->check(CLI::Range(1e-3, 1e6));
-  verb->add_option("--fetch-us", asked.fetch_microseconds,
-                   "microseconds that a fetch takes beside its bytes")
+  verb->add_option("--g3-gb-s", asked.g3_gigabytes, "GB a second from G3 to the GPUs")
+      ->check(CLI::Range(1e-3, 1e6));
+  verb->add_option("--fetch-us", asked.fetch_microseconds, "fixed microseconds of a fetch")
       ->check(CLI::Range(0.0, 1e9));
 }
 
@@ -316,23 +315,24 @@ void AddPriceOptions(CLI::App* verb, PlanArguments& asked) {
   PlanPrices& prices = asked.assumptions.prices;
   const auto known = CLI::Range(0.0, 1e12);
   verb->add_option("--tbw", asked.assumptions.terabytes_written,
-                   "terabytes that all drives together are rated to take")
+                   "rated terabytes written of all drives together")
       ->check(known);
   verb->add_option("--write-amplification", asked.assumptions.write_amplification,
-                   "bytes that drives write for one of ours")
+                   "bytes that drives write for each byte of kvkeep's")
       ->check(CLI::Range(1.0, 100.0));
   verb->add_option("--gpu-price", prices.gpu_dollars_per_hour, "$ an hour of one GPU")
       ->check(known);
-  verb->add_option("--gpu-watts", prices.gpu_watts, "of one at prefill; 0: as models.json says")
+  verb->add_option("--gpu-watts", prices.gpu_watts,
+                   "watts of a GPU at prefill; 0: as in models.json")
       ->check(known);
-  verb->add_option("--cache-watts", prices.cache_watts, "that the tiers draw, all the time")
+  verb->add_option("--cache-watts", prices.cache_watts, "constant watts of the tiers")
       ->check(known);
   verb->add_option("--dram-price", prices.dram_dollars_per_gib, "$ a GiB of G2")->check(known);
   verb->add_option("--nvme-price", prices.nvme_dollars_per_terabyte, "$ a terabyte of G3")
       ->check(known);
   verb->add_option("--years", prices.years,
-                   "that both are paid off in, or while drives last; for write_budget, that these "
-                   "are to last")
+                   "years in which both are paid off, drives within their life; for write_budget, "
+                   "the years that drives must last")
       ->check(CLI::Range(0.01, 100.0));
 }
 
@@ -343,21 +343,21 @@ void AddG4Options(CLI::App* verb, PlanArguments& asked) {
                  "with a bucket behind each size: hits, requests, bytes and $ a month, for both "
                  "admissions of G4");
   verb->add_option("--g4-lifetime", asked.g4_assumptions.lifetime_days,
-                   "days that an object is there, by the bucket's rule")
+                   "days that an object lives, by the bucket's rule")
       ->capture_default_str()
       ->check(CLI::Range(0.001, 36'500.0));
   verb->add_option("--g4-put-price", prices.put_dollars_per_1000,
-                   "$ for 1,000 PUTs; this and the others by default as S3 Standard, us-east-1")
+                   "$ for 1,000 PUTs; the default prices are S3 Standard's, us-east-1")
       ->capture_default_str()
       ->check(price);
   verb->add_option("--g4-get-price", prices.get_dollars_per_1000, "$ for 1,000 GETs")
       ->capture_default_str()
       ->check(price);
   verb->add_option("--g4-storage-price", prices.storage_dollars_per_gib_month,
-                   "$ for a GiB (S3's GB) that is stored for a month")
+                   "$ for a GiB (S3's GB) stored for a month")
       ->capture_default_str()
       ->check(price);
-  verb->add_option("--g4-traffic-price", prices.traffic_dollars_per_gib, "$ for a GiB that is read")
+  verb->add_option("--g4-traffic-price", prices.traffic_dollars_per_gib, "$ for a GiB read")
       ->capture_default_str()
       ->check(price);
 }
@@ -373,12 +373,12 @@ void AddPlanVerb(CLI::App& app, Cli& cli) {
       "lookups "
       "(admin socket)");
   verb->add_option("TRACE", asked->trace, "JSON lines with hash_ids");
-  verb->add_flag("--live", asked->live, "of what the daemon has been asked for since its start");
+  verb->add_flag("--live", asked->live, "plan for the daemon's requests since its start");
   AddTierOptions(verb, *asked);
   AddModelOptions(verb, *asked);
   AddPriceOptions(verb, *asked);
   AddG4Options(verb, *asked);
-  verb->add_option("--svg", asked->svg, "file to draw it into");
+  verb->add_option("--svg", asked->svg, "file to write a chart to");
   verb->callback([&cli, asked] { cli.run = [&cli, asked] { return RunPlan(cli, *asked); }; });
 }
 

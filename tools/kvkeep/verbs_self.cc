@@ -113,19 +113,20 @@ Command ToCommand(const CLI::App& app) {
 
 void AddSelfVerbs(CLI::App& app, Cli& cli) {
   auto asked = std::make_shared<DoctorAsked>();
-  CLI::App* doctor = app.add_subcommand(
-      "doctor",
-      "what of this machine is in the way of a daemon, and what to do: memory, huge pages, "
-      "limits, io_uring, clock, GPUs, the paths of G3, G4 (its files, and whether it answers). "
-      "Exit code 1: something is");
-  doctor->add_option("--config", asked->config,
-                     "the daemon's file; else /etc/kvkeep/kvkeep.yaml, else the built-in default");
+  CLI::App* doctor =
+      app.add_subcommand("doctor",
+                         "check this machine for a daemon, and say what to do: memory, huge pages, "
+                         "limits, io_uring, clock, GPUs, the paths of G3, G4 (its files, and "
+                         "whether it answers). Exit code 1: a check failed");
+  doctor->add_option(
+      "--config", asked->config,
+      "the daemon's config file; else /etc/kvkeep/kvkeep.yaml, else the built-in default");
   doctor->add_flag("--disk-speed", asked->disk_speed,
-                   "measure how fast each path of G3 is written and read, with a file that is gone "
-                   "at the end; slows down who uses the drive meanwhile");
+                   "measure the write and read speed of each path of G3, with a temporary file; "
+                   "slows down other users of the drive meanwhile");
   doctor
       ->add_option("--disk-bytes", asked->disk_bytes,
-                   "for that: written to each path, at most a tenth of what is free there; 512MiB")
+                   "bytes to write to each path, at most a tenth of its free space; 512MiB")
       ->check(BadSizeAboveZero);
   doctor->callback([&cli, asked] { cli.run = [&cli, asked] { return Doctor(cli, *asked); }; });
 

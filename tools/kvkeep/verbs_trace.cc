@@ -249,17 +249,17 @@ void AddReplay(CLI::App& app, Cli& cli) {
       ->check([](const std::string& text) {
         return std::string(ParseChunkSizes(text).status().message());
       });
-  verb->add_option("--requests", arguments->requests, "at most so many requests; 0: all");
-  verb->add_option("--skip", arguments->skip, "leave out so many requests at the beginning");
+  verb->add_option("--requests", arguments->requests, "the most requests; 0: all");
+  verb->add_option("--skip", arguments->skip, "requests to skip at the beginning");
   verb->add_option("--concurrency", arguments->options.concurrency, "threads, each with a session")
       ->check(CLI::Range(1, kMaxConcurrency));
-  verb->add_option("--seed", arguments->options.seed, "other seed: other keys and bytes");
+  verb->add_option("--seed", arguments->options.seed, "of keys and bytes");
   verb->add_flag("--check-capacity", arguments->options.check_capacity,
-                 "watch the admin status; fail when a tier or device is over its capacity");
+                 "poll the admin status; fail if a tier or device is over its capacity");
   verb->add_flag("--settle", arguments->options.settle,
-                 "begin a request when all that was put before it is in G3, by the admin status");
+                 "begin a request when all earlier puts are in G3, by the admin status");
   verb->add_option("--remote-wait", arguments->remote_wait,
-                   "lookups look beyond the node (G4), for so long at most: 200ms, up to 10s")
+                   "the longest search of a lookup beyond the node (G4): 200ms, up to 10s")
       ->check(BadRemoteWait);
   verb->add_flag("--tolerate-restart", arguments->options.tolerate_restart,
                  "go on when the daemon goes away and comes back within 30 s");
@@ -271,21 +271,20 @@ void AddReplay(CLI::App& app, Cli& cli) {
 void AddTiersOptions(CLI::App* verb, SimulateArguments& arguments) {
   TiersOptions& tiers = arguments.tiers;
   verb->add_option("--g3-chunks", tiers.g3_chunks, "capacity of a second tier, below --chunks");
-  verb->add_option("--g3-policy", tiers.g3_policy, "its policy, as --policy, but for min");
-  verb->add_option(
-      "--admission", tiers.admission,
-      absl::StrCat("what is written there: one of ", absl::StrJoin(AdmissionPolicyNames(), ", ")));
-  verb->add_option(
-      "--write-policy", tiers.write_policy,
-      "when: eager, as the daemon does, or on_evict, as it leaves the first tier: what "
-      "that would save, no daemon can be told to");
+  verb->add_option("--g3-policy", tiers.g3_policy, "its policy, as --policy, except min");
+  verb->add_option("--admission", tiers.admission,
+                   absl::StrCat("which chunks are written to the second tier: one of ",
+                                absl::StrJoin(AdmissionPolicyNames(), ", ")));
+  verb->add_option("--write-policy", tiers.write_policy,
+                   "when: eager, like the daemon, or on_evict, when a chunk leaves the first tier: "
+                   "a what-if that no daemon supports");
   verb->add_option("--chunk-bytes", arguments.chunk_bytes, "bytes written for a chunk")
       ->check([](const std::string& text) {
         return std::string(ParseChunkSizes(text).status().message());
       });
   verb->add_option("--tbw", arguments.terabytes_written,
-                   "for write_budget: terabytes that the drive is rated to take");
-  verb->add_option("--years", arguments.years, "and how long it is to last")
+                   "rated terabytes written of the drive, for write_budget");
+  verb->add_option("--years", arguments.years, "years that the drive must last, for write_budget")
       ->check(CLI::Range(0.01, 100.0));
   verb->add_option("--prefill-rate", arguments.prefill_tokens_per_second, "tokens a second")
       ->check(CLI::Range(1.0, 1e9));
@@ -324,11 +323,11 @@ void AddTraceVerbs(CLI::App& app, Cli& cli) {
       ->delimiter(',')
       ->required();
   verb->add_option("--tokens-per-chunk", arguments->tokens_per_chunk,
-                   "of the trace: for --full-chunks and the prefill saved")
+                   "of the trace, for --full-chunks and the saved prefill")
       ->check(CLI::Range(1, 1 << 20));
-  verb->add_flag("--full-chunks", arguments->full_chunks,
-                 "a prompt's last chunk is not stored where the prompt ends within it, as engines "
-                 "do; it still counts as asked for");
+  verb->add_flag(
+      "--full-chunks", arguments->full_chunks,
+      "do not store a prompt's partial last chunk, as engines do; it still counts as requested");
   AddTiersOptions(verb, *arguments);
   AddHintOptions(verb, *arguments);
   verb->callback(

@@ -73,7 +73,7 @@ int Wait(const Cli& cli, const Waiting& asked) {
     if (!status.ok() && late) return cli.Fail(status.status());
     if (status.ok() && status->state() == v1::SERVING_STATE_SERVING) {
       if (const std::string path = UnknownPath(asked, *status); !path.empty()) {
-        return cli.FailUsage(absl::StrCat("--device: the daemon has none at ", path));
+        return cli.FailUsage(absl::StrCat("--device: the daemon has no device at ", path));
       }
       std::string now;
       bool joined = true;
@@ -86,7 +86,7 @@ int Wait(const Cli& cli, const Waiting& asked) {
       if (cli.terminal.progress && now != told) cli.terminal.err << now;
       told = now;
     } else if (late) {
-      return cli.Fail(absl::UnavailableError("the daemon answers, and does not serve"));
+      return cli.Fail(absl::UnavailableError("the daemon answers, but does not serve"));
     }
     std::this_thread::sleep_for(kLookEvery);  // for the daemon
   }
@@ -97,10 +97,11 @@ int Wait(const Cli& cli, const Waiting& asked) {
 void AddWaitVerb(CLI::App& app, Cli& cli) {
   auto asked = std::make_shared<Waiting>();
   CLI::App* wait = app.add_subcommand(
-      "wait", "until the daemon serves and, with --device, devices have joined (admin socket)");
-  wait->add_option("--device", asked->devices, "its path; may be given more than once");
-  wait->add_flag("--devices", asked->all_devices, "all of them");
-  wait->add_option("--for", asked->patience, "at most so long: 500ms, 5s, 2m")
+      "wait",
+      "wait until the daemon serves and, with --device, devices have joined (admin socket)");
+  wait->add_option("--device", asked->devices, "the device's path; may be given more than once");
+  wait->add_flag("--devices", asked->all_devices, "all devices");
+  wait->add_option("--for", asked->patience, "the longest wait: 500ms, 5s, 2m")
       ->check(BadDuration)
       ->capture_default_str();
   wait->callback([&cli, asked] { cli.run = [&cli, asked] { return Wait(cli, *asked); }; });

@@ -58,19 +58,18 @@ void AddWatchVerbs(CLI::App& app, Cli& cli) {
   auto watching = std::make_shared<TopAsked>();
   CLI::App* top = app.add_subcommand(
       "top",
-      "the daemon at work, drawn again and again: hit ratio, bytes, how full the tiers are, "
-      "devices, sessions; rows as of stat where there is no terminal (admin socket)");
-  top->add_option("--interval", watching->interval, "between two looks")->check(BadDuration);
-  top->add_option("--count", watching->count, "looks; 0: until it is interrupted");
+      "show the daemon at work, redrawn at each interval: hit ratio, bytes, use of the tiers, "
+      "devices, sessions; without a terminal rows like stat's (admin socket)");
+  top->add_option("--interval", watching->interval, "between two updates")->check(BadDuration);
+  top->add_option("--count", watching->count, "number of updates; 0: until interrupted");
   top->callback([&cli, watching] {
     cli.run = [&cli, watching] { return Watch(cli, *watching, cli.terminal.live && !cli.json); };
   });
-  CLI::App* stat = app.add_subcommand(
-      "stat",
-      "a row of numbers each so often, like vmstat; with --json an object a line (admin "
-      "socket)");
+  CLI::App* stat = app.add_subcommand("stat",
+                                      "print a row of numbers at each interval, like vmstat; with "
+                                      "--json an object a line (admin socket)");
   stat->add_option("INTERVAL", watching->interval, "1, 500ms, 5s")->check(BadDuration);
-  stat->add_option("COUNT", watching->count, "rows; 0: until it is interrupted");
+  stat->add_option("COUNT", watching->count, "number of rows; 0: until interrupted");
   stat->callback(
       [&cli, watching] { cli.run = [&cli, watching] { return Watch(cli, *watching, false); }; });
 }
