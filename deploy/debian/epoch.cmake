@@ -1,5 +1,5 @@
-# Read by cpack before all else: the time that every file in a package bears, so that the same
-# binaries make the same packages. Debian's habit is that of the changelog's newest entry.
+# cpack reads this first: the time of every file in a package, so that the same binaries make the
+# same packages. As is usual in Debian, it is the time of the changelog's newest entry.
 if(NOT DEFINED ENV{SOURCE_DATE_EPOCH})
   execute_process(COMMAND dpkg-parsechangelog -l ${CMAKE_CURRENT_LIST_DIR}/changelog -S Timestamp
                   OUTPUT_VARIABLE epoch OUTPUT_STRIP_TRAILING_WHITESPACE

@@ -161,7 +161,7 @@ def time_series(panel, x, y, width, height):
         out.append(f'<line x1="{left}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}" class="grid"/>'
                    f'<text x="{left - 5}" y="{at + 4:.1f}" text-anchor="end">'
                    f'{escape(in_unit(most * part, panel["unit"]))}</text>')
-    # What moved most is drawn and named first: many series stay at zero.
+    # Series that moved most are drawn and named first, as many stay at zero.
     series = sorted(panel["series"], key=lambda one: -max(known(one["values"]) or [0]))
     for i, one in enumerate(series):
         color = COLORS[i % len(COLORS)]
