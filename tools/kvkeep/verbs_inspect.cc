@@ -1,5 +1,5 @@
-// The operator's questions - sessions, leases, namespaces, quota - and what he can do about the
-// answers: evict, verify.
+// The verbs for an operator's questions (sessions, leases, namespaces, quota) and for remedies
+// (evict, verify).
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -142,7 +142,7 @@ void AddEvict(CLI::App& app, Cli& cli) {
       ->check(BadSizeAboveZero);
   evict->add_option("--tier", asked->tier, "where")->check(CLI::IsMember({"g2", "g3"}));
   evict->add_option("--tenant", asked->tenant,
-                    "only chunks of this tenant; " default " is the tenant without a name");
+                    "only chunks of this tenant; 'default' is the tenant without a name");
   evict->add_flag("--yes", asked->yes, "do not ask");
   evict->callback([&cli, asked] { cli.run = [&cli, asked] { return Evict(cli, *asked); }; });
 }
