@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kPollEvery{100};
 
-// "" when `used` is within `capacity`; a tier that is switched off has neither.
+// Returns "" if `used` is within `capacity`; a tier that is switched off has neither.
 std::string Excess(absl::string_view what, uint64_t used, uint64_t capacity) {
   if (used <= capacity) return "";
   return absl::StrCat(what, " holds ", used, " bytes of ", capacity);

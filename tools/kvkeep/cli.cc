@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<client::Client>> Cli::Connect() const {
                                                    .path = path(),
                                                    .security = security}));
   if (!connected->connected()) {
-    // The reason is in the answer to any call.
+    // Any call's answer has the reason.
     const absl::Status reason = connected->GetServerInfo().status();
     return reason.ok() ? absl::UnavailableError(absl::StrCat("no session with ", endpoint))
                        : reason;
@@ -101,7 +101,7 @@ void AddTenant(CLI::App* verb, Cli& cli) {
 
 namespace {
 
-// As etcdctl calls them.
+// The options have etcdctl's names.
 void AddSecurityOptions(CLI::App& app, client::SecurityOptions* security) {
   app.add_option("--cacert", security->ca_file,
                  "PEM file of the CA of the daemon's certificate, over TCP; turns TLS on")

@@ -8,8 +8,8 @@
 namespace kvkeep::tools {
 namespace {
 
-// Calls `visit` for a command and all below it; `path` is "" for the root, then "config", "config
-// show".
+// Calls `visit` for a command and all its subcommands; `path` is "" for the root, then "config",
+// "config show".
 void Walk(const Command& command, const std::string& path,
           absl::FunctionRef<void(const Command&, const std::string&)> visit) {
   visit(command, path);
@@ -18,7 +18,7 @@ void Walk(const Command& command, const std::string& path,
   }
 }
 
-// Words that may stand after `command`, besides files: verbs, and its options with the root's.
+// Returns the words that may follow `command`, besides files: verbs, its options and the root's.
 std::vector<std::string> WordsAfter(const Command& command, const Command& root) {
   std::vector<std::string> words;
   for (const Command& below : command.commands) words.push_back(below.name);
@@ -34,7 +34,7 @@ std::vector<std::string> WordsAfter(const Command& command, const Command& root)
   return words;
 }
 
-// The body of a shell's case over the verbs typed so far.
+// Returns the body of a shell's case over the verbs typed so far.
 std::string Cases(const Command& root) {
   std::string cases;
   Walk(root, "", [&](const Command& command, const std::string& path) {
@@ -109,7 +109,7 @@ std::string Fish(const Command& root) {
   return script;
 }
 
-// A line that begins with a dot or quote would be a request of troff's.
+// Escapes text for troff: a line that begins with a dot or quote would be a request.
 std::string Troff(const std::string& text) {
   const std::string plain = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}, {"\n", " "}});
   const bool request = !plain.empty() && (plain[0] == '.' || plain[0] == '\'');

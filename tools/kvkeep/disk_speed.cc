@@ -41,7 +41,7 @@ struct FreeMemory {
 };
 using Buffer = std::unique_ptr<char, FreeMemory>;
 
-// A buffer of random bytes, which no drive can compress.
+// Returns a buffer of random bytes, which no drive can compress.
 Buffer RandomBuffer(uint64_t bytes, uint64_t seed) {
   Buffer buffer(static_cast<char*>(std::aligned_alloc(kPage, bytes)));
   KVKEEP_CHECK(buffer != nullptr);
@@ -126,7 +126,7 @@ absl::StatusOr<DiskSpeed> MeasureDiskSpeed(const std::string& dir,
   const UniqueFd file(open(dir.c_str(), O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600));
   if (file.get() < 0) return absl::ErrnoToStatus(errno, dir);
   const uint64_t pieces = options.bytes / options.piece_bytes;
-  // As the data files of a device: what is measured is no search for space.
+  // Allocates like a device's data files, so that no search for space is measured.
   const auto bytes = static_cast<off_t>(pieces * options.piece_bytes);
   if (fallocate(file.get(), 0, 0, bytes) != 0 && errno != EOPNOTSUPP) {
     return absl::ErrnoToStatus(errno, dir);
@@ -137,7 +137,7 @@ absl::StatusOr<DiskSpeed> MeasureDiskSpeed(const std::string& dir,
   }
   const Run writing(file.get(), true, options, pieces, buffers);
   KVKEEP_RETURN_IF_ERROR(writing.status());
-  // Pieces are taken in turn, and those taken are written: they are the front of the file.
+  // Pieces are taken in order, so the written ones are the front of the file.
   const Run reading(file.get(), false, options, writing.done_pieces(), buffers);
   KVKEEP_RETURN_IF_ERROR(reading.status());
   return DiskSpeed{.written_bytes = writing.done_pieces() * options.piece_bytes,

@@ -42,7 +42,7 @@ using State = Finding::State;
 constexpr int64_t kFirstSaneSecond = 1'704'067'200;  // 2024: before this code was written
 constexpr uint64_t kBesideArenaBytes = 256 * kMiB;   // what the daemon takes beside G2
 
-// Nothing: there is no such file.
+// Returns nothing if the file does not exist.
 std::optional<std::string> ReadLine(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -86,8 +86,8 @@ Finding LockedMemory(const Config& config, const Machine& machine) {
   return finding;
 }
 
-// Without a mount each segment of G2 takes one, in the daemon; clients take them one packet after
-// the other.
+// Without a mount each segment of G2 takes a descriptor in the daemon; clients receive them one
+// packet after the other.
 Finding Descriptors(const Config& config, const Machine& machine) {
   constexpr uint64_t kOthers = 512;  // devices, index, connections
   const uint64_t segments = DivideRoundUp(config.g2.capacity_bytes, config.g2.segment_bytes);
@@ -187,7 +187,7 @@ Finding Clock(const Machine& machine) {
   return finding;
 }
 
-// Where the directory is, or will be made.
+// Returns the directory, or the nearest parent that exists.
 std::string ExistingParent(const std::string& dir) {
   std::filesystem::path path(dir);
   std::error_code ignored;
@@ -252,7 +252,7 @@ Finding DirectIo(const G3PathConfig& path) {
   return finding;
 }
 
-// Tells which changes to the bytes on the paths the checks find.
+// Says which changes to the bytes on the paths the checks detect.
 Finding Integrity(const Config& config) {
   Finding finding{.subject = "integrity of G3"};
   finding.found = config.encryption.master_key_file.empty()
@@ -336,7 +336,7 @@ Machine Machine::This() {
   getrlimit(RLIMIT_NOFILE, &files);
   machine.descriptor_limit = files.rlim_max == RLIM_INFINITY ? UINT64_MAX : files.rlim_max;
   machine.io_uring = CanSetUpRing();
-  timex clock{};  // asks only
+  timex clock{};  // only reads
   const int kept = adjtimex(&clock);
   machine.clock_is_kept = kept >= 0 && (clock.status & STA_UNSYNC) == 0;
   machine.now_seconds = std::time(nullptr);

@@ -41,8 +41,8 @@ Finding Failed(std::string subject, std::string found, std::string to_do) {
           .to_do = std::move(to_do)};
 }
 
-// Root can be the daemon's user for a while, and see what that one may read. Group and groups come
-// first and go last, as only root may set them.
+// Lets root act as the daemon's user for a while, to see what that user may read. It sets group and
+// groups first and resets them last, as only root may set them.
 class AsUserOfService {
  public:
   explicit AsUserOfService(const Machine& machine) {
@@ -74,7 +74,7 @@ class AsUserOfService {
   std::vector<gid_t> groups_;
 };
 
-// The finding on a file of secrets; `ready` says what is in it.
+// Returns the finding on a file of secrets; `ready` describes a good one.
 Finding OfFile(std::string subject, const absl::Status& read, std::string ready,
                std::string to_do) {
   if (!read.ok()) {
@@ -123,14 +123,14 @@ Finding Credentials(const S3KeyOptions& options, const absl::Status& read) {
       options.credentials == "instance" ? "in the instance's metadata" : "from this environment",
       "");
   if (read.ok()) return finding;
-  finding.state = State::kWarn;  // the daemon's environment is another one
+  finding.state = State::kWarn;  // the daemon's environment may differ
   finding.to_do =
       "set g4.credentials_file, or make sure that the daemon's environment has keys, or the "
       "variables of g4.credentials' source";
   return finding;
 }
 
-// As the daemon's user: files of others are read, and files are made beside them.
+// Checks as the daemon's user: reads files of other users, and makes files beside them.
 Finding Directory(const std::string& directory, const std::string& fleet) {
   Finding finding{.subject = absl::StrCat("G4 at ", directory)};
   for (const BucketFinding& told : CheckDirectory(directory, fleet)) {
@@ -190,7 +190,7 @@ Finding WriteRate(const G4Config& g4, const Machine& machine) {
 
 Finding OfBucket(const std::string& where, const BucketFinding& told) {
   const bool clock = told.what.find("clock") != std::string::npos;
-  // By a status number; else the client says why there is none.
+  // An answer begins with a status number; otherwise the client says why there is none.
   const bool answered = !told.says.empty() && absl::ascii_isdigit(told.says.front());
   Finding finding{.subject = clock ? "G4's clock" : absl::StrCat("G4 at ", where),
                   .found = clock ? absl::StrCat(told.says, " beside this machine's")
@@ -246,7 +246,7 @@ std::vector<Finding> ExamineG4(const Config& config, const Machine& machine) {
     }
   }
   findings.push_back(WriteRate(g4, machine));
-  if (!keys.ok()) return findings;  // a bucket is asked with its keys alone
+  if (!keys.ok()) return findings;  // a bucket needs its keys
   for (Finding& finding : AskServer(g4, place, *keys)) findings.push_back(std::move(finding));
   return findings;
 }

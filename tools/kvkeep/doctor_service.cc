@@ -33,7 +33,8 @@ void ReadSetting(const std::filesystem::path& path, absl::string_view key,
   }
 }
 
-// As systemd writes sizes: "84G" is 84 GiB. Nothing: no number of bytes (a share, "infinity").
+// Parses a size of systemd's: "84G" is 84 GiB. Returns nothing if it is no number of bytes (a
+// share, "infinity").
 std::optional<uint64_t> SystemdSize(absl::string_view text) {
   constexpr absl::string_view kUnits = "KMGT";
   uint64_t unit = 1;

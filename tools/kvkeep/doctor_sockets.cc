@@ -13,7 +13,7 @@ namespace {
 
 constexpr mode_t kOthers = 0077;
 
-// A tenant, and where its sockets lie.
+// A tenant, and the directories of its sockets.
 struct SocketsOfTenant {
   std::string name;
   std::vector<std::string> dirs;
@@ -39,7 +39,7 @@ std::vector<SocketsOfTenant> SocketsOfAll(const Config& config) {
   return all;
 }
 
-// Whether a container that is given `whole` also has `dir`.
+// Returns whether a container that gets `whole` also has `dir`.
 bool Within(const std::string& dir, const std::string& whole) {
   return dir == whole || absl::StartsWith(dir, whole == "/" ? whole : absl::StrCat(whole, "/"));
 }
@@ -47,7 +47,7 @@ bool Within(const std::string& dir, const std::string& whole) {
 Finding AdminSocket(const Config& config) {
   Finding finding{.subject = "admin socket"};
   const std::string dir = DirectoryOf(config.listen.admin_path);
-  // The embedded default lies there: the daemon keeps others out of its state directory.
+  // The embedded default is there: the daemon keeps other users out of its state directory.
   const bool in_state = dir == (std::filesystem::path(config.state.dir) / "").parent_path();
   for (const SocketsOfTenant& tenant : SocketsOfAll(config)) {
     for (const std::string& theirs : tenant.dirs) {

@@ -28,19 +28,19 @@ std::string Count(double count) {
   return count < 100'000 ? absl::StrFormat("%.0f", count) : absl::StrFormat("%.0fk", count / 1000);
 }
 
-// Without spaces, so that rows are what awk reads.
+// Returns text without spaces, so that awk can read rows.
 std::string Bytes(double bytes) {
   std::string text = FormatBytes(static_cast<uint64_t>(bytes));
   text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
   return text;
 }
 
-// Full is what a cache should be; over its capacity it is only while that is made smaller.
+// A full cache is normal; it is over its capacity only while the capacity shrinks.
 Color ColorOf(double share) { return share <= 1 ? Color::kGreen : Color::kYellow; }
 
 constexpr size_t kWide = 132;  // columns from which a tier has one line, however long
 
-// On a wide screen what moves stands behind it, else below.
+// Shows the rates behind the tier on a wide screen, else below it.
 std::string TierLines(const char* name, const v1::TierStatus& tier, const std::string& moves,
                       size_t columns, bool color) {
   const bool wide = columns >= kWide;
@@ -52,7 +52,7 @@ std::string TierLines(const char* name, const v1::TierStatus& tier, const std::s
                          moves, tier.hits());
 }
 
-// The fourth tier has no size of its own: how it is, and what moves. Nothing where there is none.
+// Shows G4, which has no size: its state and rates. Empty without G4.
 std::string G4Line(const Flow& flow, const v1::StatusResponse& now, bool color) {
   if (!now.has_g4()) return "";
   const std::string state = G4StateText(now.g4());
@@ -62,12 +62,12 @@ std::string G4Line(const Flow& flow, const v1::StatusResponse& now, bool color) 
                       Count(flow.g4_hits), " hits/s\n");
 }
 
-// "1.23 ms", or nothing to tell of.
+// Returns text like "1.23 ms", or "-".
 std::string Took(double seconds) {
   return seconds > 0 ? absl::StrFormat("%.2f ms", seconds * 1000) : "-";
 }
 
-// The slowest first; what is wrong with one stands last, as it may be long.
+// Lists the slowest devices first; a device's error is last in its line, as it may be long.
 std::string Devices(const Flow& flow, const v1::StatusResponse& now, size_t most, bool color) {
   std::vector<std::pair<DeviceFlow, const v1::DeviceStatus*>> devices;
   for (const v1::DeviceStatus& device : now.devices()) {
@@ -276,7 +276,7 @@ std::string TopScreen(const Flow& flow, const v1::StatusResponse& now, const Scr
                                          Count(flow.g3_evictions), " evicted/s"),
                             size.columns, color),
                   G4Line(flow, now, color));
-  // The last row stays empty: the cursor is there, and what comes when this is interrupted.
+  // The last row stays empty, for the cursor, and the shell's output after an interrupt.
   const size_t rows = std::max<size_t>(size.rows, 2) - 1;
   const size_t left = rows - std::min(rows, LinesOf(text));
   absl::StrAppend(&text, Devices(flow, now, std::max<size_t>(1, left / 2), color), "\n");

@@ -43,7 +43,7 @@ uint64_t CountWrongBytes(uint64_t seed, uint64_t id, std::span<const std::byte> 
   for (size_t at = 0; at < got.size(); at += sizeof(uint64_t), state += kStep) {
     const size_t size = std::min(sizeof(uint64_t), got.size() - at);
     const uint64_t word = Mix(state);
-    uint64_t found = word;  // what lies beyond the payload's end counts as right
+    uint64_t found = word;  // bytes beyond the payload's end count as right
     std::memcpy(&found, got.data() + at, size);
     for (uint64_t difference = word ^ found; difference != 0; difference >>= 8) {
       wrong += (difference & 0xFF) != 0;

@@ -40,7 +40,7 @@ double PlanWorkload::days() const {
 
 PlanPrediction PredictByCurve(const ReuseCurve& curve, double chunk_bytes, const PlanSize& size) {
   const auto g2 = static_cast<double>(size.g2_bytes), g3 = static_cast<double>(size.g3_bytes);
-  // G3 has all that is in G2, as long as it is the larger one.
+  // G3 has everything that G2 has, if it is larger.
   PlanPrediction prediction{.size = size,
                             .hit_ratio = curve.HitRatio(std::max(g2, g3)),
                             .g2_hit_ratio = curve.HitRatio(g2)};
@@ -77,7 +77,7 @@ absl::StatusOr<PlanPrediction> PredictBySimulation(std::span<const TraceRequest>
   return prediction;
 }
 
-// All that was asked for moves: what is there is got, what is not is put.
+// All requested chunks move: present ones are got, missing ones are put.
 PlanTraffic TrafficOf(const PlanWorkload& workload, const PlanPrediction& prediction) {
   const double seconds = workload.days() * kSecondsPerDay;
   const double wanted = workload.wanted_chunks * workload.chunk_bytes / seconds;

@@ -85,7 +85,7 @@ PlanCores CoresOf(const CpuCosts& costs, absl::string_view transport, const Plan
   };
   add(costs.of(absl::StrCat(transport, " get")), traffic.got_bytes, true);
   add(costs.of(absl::StrCat(transport, " put")), traffic.put_bytes, true);
-  // Its client is the engine that got the bytes.
+  // The promotion's client is the engine that got the bytes.
   add(costs.of("promotion"), traffic.promoted_bytes, false);
   add(costs.of("write-back"), traffic.written_bytes, false);
   return cores;

@@ -124,7 +124,7 @@ std::string PlanG4Text(const PlanG4& g4) {
                     absl::StrFormat("%.1f", row.gpu_hours_saved.value_or(0)),
                     absl::StrFormat("%.2f", row.dollars_saved.value_or(0))});
   }
-  // Columns of which nothing is known say nothing: the last ones.
+  // Drops the last columns if they are unknown.
   for (auto& row : rows) row.resize(row.size() - (hours ? (dollars ? 0 : 1) : 2));
   return absl::StrCat("with G4, whose objects live for ", g4.assumptions.lifetime_days, " days\n\n",
                       FormatTable(rows));

@@ -22,7 +22,7 @@ absl::StatusOr<std::string> Text(const Json& entry, const char* field) {
   return absl::InvalidArgumentError(absl::StrCat(entry.dump(), ": ", field, ": must be a string"));
 }
 
-// `otherwise` where it is not said; below 0: it has to be.
+// Returns the field's number, or `otherwise` if it is absent; below 0 the field is required.
 absl::StatusOr<double> Number(const Json& entry, const char* field, double otherwise = -1) {
   const auto found = entry.find(field);
   if (found == entry.end() && otherwise >= 0) return otherwise;

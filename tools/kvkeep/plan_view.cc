@@ -15,7 +15,7 @@ namespace {
 Json OrNull(const std::optional<double>& value) {
   return value.has_value() ? Json(*value) : Json();
 }
-// 0 is what is not known.
+// Returns null for 0, which stands for unknown.
 Json KnownOrNull(double value) { return value > 0 ? Json(value) : Json(); }
 
 std::string Or(const std::optional<double>& value, int decimals, double scale = 1) {
@@ -55,7 +55,7 @@ Json RowJson(const PlanRow& row) {
           {"client_cores", row.cores.has_value() ? Json(row.cores->clients) : Json()}};
 }
 
-// Where the curve says something: from the first distance to the last.
+// Returns the points between the first and the last distance of the curve.
 std::vector<std::pair<double, double>> CurvePoints(const ReuseCurve& curve) {
   size_t first = 0, last = ReuseCurve::kBuckets;
   while (first < last && curve.at[first] == 0) ++first;
@@ -176,7 +176,7 @@ std::string PlanText(const Plan& plan) {
                     row.cores.has_value() ? absl::StrFormat("%.2g", row.cores->daemon) : "-",
                     row.cores.has_value() ? absl::StrFormat("%.2g", row.cores->clients) : "-"});
   }
-  // Columns of which nothing is known say nothing.
+  // Drops columns whose values are all unknown.
   for (size_t column = rows[0].size(); column-- > 2;) {
     const bool unknown = std::all_of(rows.begin() + 1, rows.end(),
                                      [&](const auto& row) { return row[column] == "-"; });

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kSettlePollEvery{1};
 
-// Until G2 holds nothing that is still to be written to G3.
+// Waits until G2 has no chunk that is still to be written to G3.
 absl::Status AwaitSettled(client::AdminClient& admin, client::Deadline timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (true) {
@@ -31,7 +31,7 @@ absl::Status AwaitSettled(client::AdminClient& admin, client::Deadline timeout) 
       return absl::DeadlineExceededError(
           absl::StrCat("g2 has ", dirty, " dirty bytes left after ", timeout.count(), " ms"));
     }
-    std::this_thread::sleep_for(kSettlePollEvery);  // for the daemon's writes: nobody tells of them
+    std::this_thread::sleep_for(kSettlePollEvery);  // for the daemon's writes: there is no event
   }
 }
 
@@ -66,7 +66,7 @@ void ReplayReport::Add(ReplayReport&& other) {
 
 void ReplayReport::NoteRejection(const std::string& message) {
   ++rejected;
-  // "REASON: details", or what the client itself says, likewise.
+  // Messages are "REASON: details", from the daemon and from the client.
   ++rejected_because[message.substr(0, message.find(':'))];
   if (first_rejection.empty()) first_rejection = message;
 }

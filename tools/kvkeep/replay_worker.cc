@@ -99,7 +99,7 @@ absl::Status ReplayWorker::Failed(const absl::Status& status) {
 absl::Status ReplayWorker::GetLeadingRun(const Chain& chain, size_t* delivered) {
   const client::Keys keys(chain.keys);
   size_t done = 0;
-  // The first lookup says what was where; later ones only lease what did not fit before.
+  // The first lookup counts the tiers; later ones only lease what did not fit before.
   for (bool first = true;; first = false) {
     const auto began = steady_clock::now();
     auto found = client_->Lookup(
@@ -111,7 +111,7 @@ absl::Status ReplayWorker::GetLeadingRun(const Chain& chain, size_t* delivered) 
     }
     if (first) report_.lookup_us.push_back(SecondsSince(began) * 1e6);
     const bool leased = found->leased_keys > 0;
-    // Chunks on their way come into the lease's space: without a lease they cannot be got.
+    // Chunks on their way arrive in the lease's space: without a lease they cannot be got.
     const size_t reach = found->leading_keys + (leased ? found->remote_keys : 0);
     if (reach == 0) break;
     if (!leased) ++report_.unleased_windows;
@@ -128,7 +128,7 @@ absl::Status ReplayWorker::GetLeadingRun(const Chain& chain, size_t* delivered) 
     }
     const bool broke_off = next < done + window;
     done = next;
-    // Waited for: what it gives back is what the next window needs.
+    // Waits, as the next window needs the space that this gives back.
     if (leased) (void)client_->Release(std::move(found->lease));
     if (broke_off || window == reach) break;
   }
@@ -182,7 +182,7 @@ size_t ReplayWorker::CheckBatch(const Chain& chain, size_t begin, const client::
     const client::GetOutcome& outcome = result.chunks[i];
     const uint64_t size = chain.sizes[begin + i];
     if (outcome.status == GetStatus::kCorrupt) ++report_.corrupt_chunks;
-    // A chunk that does not fit has not the size that was put under this key.
+    // A chunk that does not fit has another size than the one put under this key.
     if (outcome.status == GetStatus::kTooSmall) report_.wrong_bytes += outcome.payload_bytes;
     if (outcome.status != GetStatus::kHit) {
       if (begin + i < promised) ++report_.lost_promises;

@@ -23,7 +23,7 @@ std::string Escaped(const std::string& text) {
   return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
 }
 
-// A round distance between lines, of which six at most fit below `top`.
+// Returns a round distance between lines, at most six of which fit below `top`.
 double NiceStep(double top) {
   for (double decade = 1e-3; decade < 1e18; decade *= 10) {
     for (const double digit : {1, 2, 5}) {

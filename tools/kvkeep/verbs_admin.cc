@@ -36,7 +36,7 @@ int Clear(const Cli& cli, bool yes, bool g4) {
                    g4 && !cleared->g4() ? kFailed : kOk);
 }
 
-// Why chunks were not written to G4, as far as it says so.
+// Returns why chunks were not written to G4, if the daemon reports it.
 std::string WhyNotInG4(client::AdminClient& admin) {
   const auto status = admin.Status();
   return status.ok() && status->has_g4() ? absl::StrCat(" (", G4StateText(status->g4()), ")") : "";

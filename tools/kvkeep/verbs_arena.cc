@@ -1,4 +1,4 @@
-// The memory of G2 where it outlives the daemon: arena status, arena drop.
+// The verbs for G2's memory that outlives the daemon: arena status, arena drop.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
@@ -27,7 +27,7 @@ absl::StatusOr<Config> Load(const std::string& file) {
   return absl::InvalidArgumentError(absl::StrJoin(loaded.errors, "\n"));
 }
 
-// The mount's directory. InvalidArgument: neither was said, or the file is no good.
+// Returns the mount's directory. InvalidArgument: neither option was given, or the file is invalid.
 absl::StatusOr<std::string> FindDir(const Where& where) {
   if (!where.dir.empty()) return where.dir;
   if (where.config.empty()) {
@@ -39,7 +39,7 @@ absl::StatusOr<std::string> FindDir(const Where& where) {
       absl::StrCat(where.config, ": g2.arena_dir is not set, so G2 does not outlive the daemon"));
 }
 
-// The daemon's admin socket: as the command line says, else as the file does.
+// Returns the daemon's admin socket: from the command line, else from the file.
 absl::StatusOr<std::string> FindAdmin(const Cli& cli, const Where& where) {
   if (where.config.empty() || where.admin_is_given()) return cli.admin_endpoint;
   KVKEEP_ASSIGN_OR_RETURN(const Config config, Load(where.config));

@@ -123,8 +123,8 @@ std::vector<ChunkKey> ParseKeys(const std::vector<std::string>& names) {
   return keys;
 }
 
-// Which of the keys that `found` does not have lie beyond the node; they are brought into G2. The
-// search ends well before --timeout does.
+// Returns which of the keys that `found` lacks are beyond the node, and brings them into G2. The
+// search ends well before --timeout.
 absl::StatusOr<std::vector<bool>> LookBeyond(const Cli& cli, client::Client& client,
                                              const client::Namespace& ns,
                                              const std::vector<ChunkKey>& keys,

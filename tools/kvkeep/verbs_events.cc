@@ -1,4 +1,4 @@
-// The verb that tells what enters and leaves the tiers, as it happens: watch.
+// The verb that prints chunks as they enter and leave the tiers: watch.
 #include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
@@ -23,7 +23,7 @@ struct Watching {
   client::NamespaceSpec ns = {.tokens_per_chunk = 1};
   std::string bytes_per_part = "0", hash_seed;
   uint64_t count = 0;     // events; 0: until it is interrupted
-  bool snapshot = false;  // until all that is there was told
+  bool snapshot = false;  // only until the snapshot's end
 };
 
 std::string BadHex(const std::string& text) {
@@ -38,7 +38,7 @@ class Teller {
  public:
   Teller(const Cli& cli, const Watching& watching) : cli_(cli), watching_(watching) {}
 
-  // False: that was all that was asked for.
+  // Returns false once everything requested is printed.
   bool Tell(const WatchNews& news) {
     if (news.begins != WatchBegin::kNo) Begin(news);
     for (const WatchEvent& event : news.events) {
@@ -94,7 +94,7 @@ class Teller {
 };
 
 int WatchChunks(const Cli& cli, const Watching& watching) {
-  constexpr client::Deadline kQuiet{60'000};  // nothing new in so long is nothing to tell of
+  constexpr client::Deadline kQuiet{60'000};  // without news for this long it goes on silently
   client::WatchOptions options{.client = {.endpoint = cli.endpoint,
                                           .client_name = "kvkeep watch",
                                           .default_deadline = cli.timeout(),
@@ -125,7 +125,7 @@ int WatchChunks(const Cli& cli, const Watching& watching) {
       cli.terminal.out.flush();
     }
   }
-  return kOk;  // who reads has enough
+  return kOk;  // the reader has closed the pipe
 }
 
 }  // namespace

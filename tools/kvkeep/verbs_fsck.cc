@@ -1,4 +1,4 @@
-// kvkeep fsck: checks a G3 device while no daemon uses it, and makes its index anew.
+// kvkeep fsck: checks a G3 device while no daemon uses it, and rebuilds its index.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
@@ -17,7 +17,7 @@
 namespace kvkeep::tools {
 namespace {
 
-// Exit codes of this verb alone, as fsck commands have always had them.
+// Exit codes of this verb, in the tradition of fsck commands.
 enum FsckExit : int { kClean = 0, kFindings = 1, kCannotCheck = 2 };
 
 struct FsckAsked {
@@ -43,7 +43,7 @@ absl::StatusOr<Config> FindConfig(const FsckAsked& asked) {
   return absl::InvalidArgumentError(absl::StrJoin(loaded.errors, "\n"));
 }
 
-// Where the daemon keeps the secret that its images are signed with.
+// Returns the file in which the daemon keeps the secret that signs its images.
 absl::StatusOr<std::string> IdentityFile(const FsckAsked& asked) {
   if (!asked.identity.empty()) return asked.identity;
   KVKEEP_ASSIGN_OR_RETURN(const Config config, FindConfig(asked));

@@ -1,5 +1,5 @@
-// kvkeep g4 check: what a bucket's server does, or a shared directory, tried on it before a daemon
-// trusts it. kvkeep g4 init: makes a directory a fleet's.
+// kvkeep g4 check: tries a bucket's server, or a shared directory, before a daemon trusts it.
+// kvkeep g4 init: makes a directory a fleet's.
 #include <absl/strings/str_cat.h>
 
 #include <CLI/CLI.hpp>
@@ -61,7 +61,7 @@ int RunG4Check(const Cli& cli, const CheckAsked& asked) {
   const absl::StatusOr<SharedS3Keys> keys =
       FindBucketKeys(asked.keys, asked.urls.region, asked.http);
   if (!keys.ok()) return cli.FailAtFiles(keys.status());
-  // A body is cut off while it is sent, not while it waits to be wanted.
+  // The check cuts a body off while it is sent, not while it waits for the server.
   CurlEngineOptions http = asked.http;
   http.expect_continue_from_bytes = UINT64_MAX;
   const auto engine = CurlEngine::Make(http, RealClock());

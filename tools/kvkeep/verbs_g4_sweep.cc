@@ -1,5 +1,5 @@
-// kvkeep g4 sweep: deletes images that are older than their lifetime, where a server has no
-// lifecycle rules.
+// kvkeep g4 sweep: deletes images that are older than their lifetime, for servers without lifecycle
+// rules.
 #include <absl/strings/str_cat.h>
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@
 namespace kvkeep::tools {
 namespace {
 
-// Longer than any write takes: nobody will finish an older leftover.
+// Longer than any write takes: no writer finishes an older leftover.
 constexpr std::chrono::hours kLeftoverAge{24};
 
 struct SweepAsked {
@@ -34,7 +34,7 @@ absl::StatusOr<OpenedPlace> OpenSwept(const SweepAsked& asked) {
                           .directory_threads = static_cast<int>(asked.sweep.at_once),
                           .longest_directory_request = asked.sweep.list_within};
   KVKEEP_ASSIGN_OR_RETURN(OpenedPlace opened, OpenObjectPlace(place, RealClock(), RealRandom()));
-  // A daemon would go on, and ask for them again; this asks once.
+  // A daemon would go on, and request keys again; this verb requests them once.
   if (opened.credentials != nullptr) KVKEEP_RETURN_IF_ERROR(opened.credentials->status());
   return opened;
 }

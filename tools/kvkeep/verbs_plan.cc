@@ -1,5 +1,5 @@
-// The verb plan: what tiers of several sizes would do and be worth, from a trace or from what a
-// daemon has been asked for.
+// The verb plan: predicts the effect and value of tiers of several sizes, from a trace or from a
+// daemon's requests.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -21,7 +21,7 @@ namespace kvkeep::tools {
 namespace {
 
 constexpr uint32_t kSampledKeys = 65'536;
-// References times sizes: beyond that (about a minute) the sampled curve has to do.
+// References times sizes: above this (about a minute) the sampled curve is used.
 constexpr double kMostSimulated = 1.5e8;
 
 struct PlanArguments {
@@ -84,7 +84,7 @@ TiersOptions SimulatedTiersOf(const PlanArguments& asked, const Plan& plan) {
   TiersOptions tiers = asked.tiers;
   tiers.chunk_bytes = static_cast<uint64_t>(plan.workload.chunk_bytes);
   if (asked.assumptions.terabytes_written > 0 && plan.workload.seconds > 0) {
-    // A second of the trace is more or less than one of the daemon's.
+    // A second of the trace may be more or less than a second of the daemon.
     const double faster = plan.workload.days() * kSecondsPerDay / plan.workload.seconds;
     tiers.admission_options.bytes_per_second =
         faster * EnduranceBytesPerSecond(
@@ -98,7 +98,7 @@ bool CurveKnows(const TiersOptions& tiers) {
   return tiers.g2_policy == "lru" && tiers.g3_policy == "lru" && tiers.admission == "all";
 }
 
-// One size, with the buckets behind it when they are asked for.
+// Predicts one size, with the buckets behind it if --g4 is set.
 absl::Status PredictOne(const PlanArguments& asked, std::span<const TraceRequest> trace,
                         uint64_t distinct, TiersOptions tiers, const PlanSize& size, Plan& plan) {
   std::vector<SimulatedBucket> buckets;
@@ -173,7 +173,7 @@ absl::Status PlanOfTrace(const Cli& cli, const PlanArguments& asked,
   return PredictAll(cli, asked, trace, facts.distinct_chunks, sizes, plan);
 }
 
-// Converts a daemon's answer back to the curve that it was made of.
+// Converts a daemon's answer back to its curve.
 ReuseCurve CurveToldBy(const v1::ShowReuseResponse& told) {
   ReuseCurve curve;
   curve.requests = told.lookups();
@@ -283,7 +283,7 @@ void AddTierOptions(CLI::App* verb, PlanArguments& asked) {
                    "expected requests a day; by default as in the trace");
 }
 
-// The model, and what fetches and recomputes.
+// Adds the options for the model, fetches and recomputing.
 void AddModelOptions(CLI::App* verb, PlanArguments& asked) {
   verb->add_option("--model", asked.model, "a model of tools/kvkeep/models.json");
   verb->add_option("--kv-bytes-per-token", asked.kv_bytes_per_token,
@@ -310,7 +310,7 @@ void AddModelOptions(CLI::App* verb, PlanArguments& asked) {
       ->check(CLI::Range(0.0, 1e9));
 }
 
-// Adds the options for drives, prices and powers. Costs without a price are not told.
+// Adds the options for drives, prices and powers. Costs without a price are not shown.
 void AddPriceOptions(CLI::App* verb, PlanArguments& asked) {
   PlanPrices& prices = asked.assumptions.prices;
   const auto known = CLI::Range(0.0, 1e12);

@@ -23,7 +23,7 @@ struct DoctorAsked {
   std::string disk_bytes = "512MiB";
 };
 
-// Numbers where they could be had.
+// Returns the measured numbers, where there are any.
 Json PathsJson(const std::vector<MeasuredPath>& paths) {
   Json list = Json::array();
   for (const MeasuredPath& path : paths) {

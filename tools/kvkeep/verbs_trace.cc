@@ -146,14 +146,14 @@ struct SimulateArguments {
   double hint_seconds = 300;
 };
 
-// Returns RIGHT of "oracle:RIGHT"; none: it is not that.
+// Returns RIGHT of "oracle:RIGHT"; none if the text is something else.
 std::optional<double> RightOf(absl::string_view hints) {
   double right = 0;
   const bool is = absl::ConsumePrefix(&hints, "oracle:") && absl::SimpleAtod(hints, &right);
   return is && right >= 0 && right <= 1 ? std::optional(right) : std::nullopt;
 }
 
-// With hints; one row, or object, for each size.
+// Simulates hints; one row, or object, for each size.
 int RunHints(const Cli& cli, const SimulateArguments& arguments,
              std::span<const TraceRequest> trace) {
   HintOptions options = arguments.hint_options;
@@ -181,7 +181,7 @@ int RunHints(const Cli& cli, const SimulateArguments& arguments,
   return cli.Print(list, FormatTable(rows));
 }
 
-// With a second tier; one row, or object, for each size of the first.
+// Simulates a second tier; one row, or object, for each size of the first.
 int RunTiers(const Cli& cli, const SimulateArguments& arguments,
              std::span<const TraceRequest> trace) {
   TiersOptions options = arguments.tiers;

@@ -1,4 +1,4 @@
-// The verb wait: until the daemon serves, and devices have joined.
+// The verb wait: waits until the daemon serves, and devices have joined.
 #include <absl/strings/str_cat.h>
 
 #include <CLI/CLI.hpp>
@@ -38,7 +38,7 @@ std::string LineOf(const v1::DeviceStatus& device) {
   return absl::StrCat(line, "\n");
 }
 
-// A path that the daemon has no device at; empty: there is none.
+// Returns a path at which the daemon has no device; empty if there is none.
 std::string UnknownPath(const Waiting& asked, const v1::StatusResponse& status) {
   for (const std::string& path : asked.devices) {
     const bool known = std::any_of(

@@ -1,4 +1,4 @@
-// The verbs that look again and again: top, stat.
+// The verbs that poll the daemon's status: top, stat.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 
@@ -20,19 +20,19 @@ struct TopAsked {
 
 constexpr uint64_t kRowsBetweenHeads = 20;
 
-// Over the last one, in one write and line by line: a half or an empty screen would flicker.
+// Draws over the last screen, in one write and line by line, as a partial or empty screen flickers.
 void DrawScreen(const std::string& text, std::ostream& out) {
   out << absl::StrCat("\033[H", absl::StrReplaceAll(text, {{"\n", "\033[K\n"}}), "\033[J");
 }
 
-// One more look at the daemon, `interval` after the last.
+// Polls the daemon at each `interval`, and prints what it did.
 int Watch(const Cli& cli, const TopAsked& watching, bool screen) {
   client::AdminClient admin = cli.Admin();
   auto before = admin.Status();
   if (!before.ok()) return cli.Fail(before.status());
   const std::chrono::milliseconds interval = *ParseDuration(watching.interval);
   for (uint64_t row = 0; watching.count == 0 || row < watching.count; ++row) {
-    std::this_thread::sleep_for(interval);  // for time to pass: what is shown is rates
+    std::this_thread::sleep_for(interval);  // as rates need time to pass
     auto now = admin.Status();
     if (!now.ok()) return cli.Fail(now.status());
     const Flow flow = FlowBetween(*before, *now);
@@ -46,7 +46,7 @@ int Watch(const Cli& cli, const TopAsked& watching, bool screen) {
       out << FlowLine(FlowRow(flow, *now));
     }
     out.flush();
-    if (!out) return kOk;  // who reads has enough
+    if (!out) return kOk;  // the reader has closed the pipe
     before = std::move(now);
   }
   return kOk;

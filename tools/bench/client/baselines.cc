@@ -39,7 +39,7 @@ constexpr uint64_t kCaches = 4;
 
 }  // namespace
 
-// As the kernel tells, not sysconf: that one counts a virtual machine's cores wrongly.
+// Reads the kernel's files, as sysconf counts a virtual machine's cores wrongly.
 uint64_t LastLevelCacheBytes() {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   std::string text;  // "32768K"
@@ -119,8 +119,8 @@ constexpr size_t LookupReplyBytes(size_t keys) {
   return kReplyHead + sizeof(local::LookupReply) + kBitmaps * keys + sizeof(local::LookupCost);
 }
 
-// A message of `bytes` bytes, in packets. False: the other end is gone. Only system calls: the
-// partner runs this after a fork.
+// Sends a message of `bytes` bytes in packets. Returns false if the other end is gone. Makes only
+// system calls, as the partner runs this after a fork.
 bool SendAll(int socket, const std::byte* data, size_t bytes) {
   while (bytes > 0) {
     const size_t packet = std::min(bytes, local::kMaxPacketBytes);

@@ -36,7 +36,7 @@ Json Commands::Answer(const std::string& line) {
 
 void Commands::Serve(std::istream& commands, std::ostream& answers) {
   for (std::string line; std::getline(commands, line);) {
-    // A status' message may hold anything: bad UTF-8 must not end us.
+    // A status' message may hold anything: bad UTF-8 must not end the process.
     answers << Answer(line).dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
   }
 }

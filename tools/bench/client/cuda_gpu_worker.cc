@@ -51,7 +51,7 @@ class CudaGpuWorker final : public GpuWorker {
       submitted = SubmitCopies(*opened_.driver, batch, to, opened_.stream).status;
       pieces = pieces.subspan(count);
     }
-    // Also after a refusal: copies taken before it are under way.
+    // Waits also after a refusal: earlier copies are under way.
     absl::Status done = opened_.driver->StreamSynchronize(opened_.stream);
     submitted.Update(std::move(done));
     return submitted;

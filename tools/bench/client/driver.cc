@@ -25,7 +25,7 @@ void Count(const CallResult& result, double took, Measured* measured) {
   if (result.first_piece_ns > 0) measured->first_piece.Record(result.first_piece_ns);
 }
 
-// One call after the other on this thread, for so many seconds of calls.
+// Makes one call after the other on this thread, for `seconds` of calls.
 void RunAlone(Operation& operation, double seconds, uint64_t max_ops, Measured* measured) {
   int failures_in_a_row = 0;
   for (uint64_t n = 0; n < max_ops && measured->seconds < seconds; ++n) {
@@ -40,7 +40,7 @@ void RunAlone(Operation& operation, double seconds, uint64_t max_ops, Measured* 
   }
 }
 
-// Several calls at once: each operation begins its next call where the last one ended.
+// Makes several calls at once: each operation begins its next call when its last one has ended.
 class Slots {
  public:
   Slots(double end, uint64_t max_ops, Measured* measured)
@@ -72,7 +72,7 @@ class Slots {
       const double now = WallSeconds();
       MutexLock lock(&mu_);
       Count(result, now - began, measured_);
-      // A call that failed may have failed at once, inside Start: begin no other one there.
+      // A failed call may have failed inside Start: begin no other call here.
       if (!result.status.ok() || now >= end_ || left_ == 0) {
         if (--under_way_ == 0) idle_.NotifyAll();
         return;

@@ -14,7 +14,7 @@ namespace kvkeep::bench {
 namespace {
 
 constexpr client::Deadline kMappingPinPatience{300'000};
-constexpr uint64_t kGap = 2;  // a stretch and as much that is left alone
+constexpr uint64_t kGap = 2;  // a stretch and a gap of the same size
 
 }  // namespace
 
@@ -49,8 +49,8 @@ absl::Status GpuMemory::OpenWay(client::Client* client) {
   }
   KVKEEP_ASSIGN_OR_RETURN(pinned_, path.PinArena({}));
   KVKEEP_RETURN_IF_ERROR(pinned_.Await(kMappingPinPatience));
-  // The first request sets the size of a session's staging area: beside the part that stays ours
-  // there must be room for the load, which would otherwise wait for ever.
+  // The first request sets the size of a session's staging area: it must also have room for the
+  // load, which would otherwise wait for ever.
   KVKEEP_RETURN_IF_ERROR(client->AllocateStaging(2 * options_.call_bytes).status());
   KVKEEP_ASSIGN_OR_RETURN(staging_, client->AllocateStaging(options_.call_bytes));
   return worker_->PinHost(staging_.memory());

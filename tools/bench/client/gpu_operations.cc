@@ -1,7 +1,7 @@
-// The operations of the paths cuda-ipc and pinned: chunks go between the cache and a GPU. A put
-// moves to the host, a get to the GPU. One call at a time. By cuda-ipc the daemon copies; by pinned
-// the client does: from its mapping of the arena, and for puts to staging memory, which the daemon
-// then reads.
+// The operations of the paths cuda-ipc and pinned: they move chunks between the cache and a GPU. A
+// put copies to the host, a get to the GPU. One call at a time. With cuda-ipc the daemon copies.
+// With pinned the client copies: from its mapping of the arena, and for puts to staging memory,
+// which the daemon then reads.
 #include <absl/strings/str_cat.h>
 
 #include <utility>
@@ -25,7 +25,7 @@ class GpuOperation : public Operation {
 
  protected:
   bool daemon_copies() const { return memory_.way() == GpuWay::kDaemonCopies; }
-  // The whole chunk at `place`, or the part of it that lies at `host`.
+  // Returns the whole chunk at `place`, or its part at `host`.
   GpuMemory::Part PartOf(uint64_t place, std::span<std::byte> host, uint64_t from = 0) const {
     return {.place = place, .size = spec_.size, .layout = layout_, .from = from, .host = host};
   }
@@ -37,7 +37,7 @@ class GpuOperation : public Operation {
   const CaseSpec spec_;
   GpuMemory& memory_;
   const GpuLayout layout_{.run_bytes = spec_.run_bytes, .adjacent = spec_.adjacent};
-  std::vector<ChunkKey> keys_;  // of the last call made up
+  std::vector<ChunkKey> keys_;  // of the last prepared call
 };
 
 class GpuPut final : public GpuOperation {

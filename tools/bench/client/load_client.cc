@@ -26,8 +26,8 @@ constexpr uint64_t kLoadCallBytes = 32 * kMiB;
 constexpr uint64_t kLoadCallChunks = 4096;
 constexpr double kOneCallSeconds = 1e-9;  // a slice that ends with its first call
 
-// Tunes this process's malloc, as an engine's is, and connects. Unavailable; FailedPrecondition
-// when path local is not to be had.
+// Tunes this process's malloc like an engine's, and connects. Unavailable; FailedPrecondition if
+// the path local is not available.
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectTo(const ClientTarget& target,
                                                           std::string client_name) {
   client::TuneMallocForPayloads();
@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<client::Client>> ConnectTo(const ClientTarget& ta
   return connected;
 }
 
-// The namespace that clients of the same seed share.
+// Returns the namespace that clients of the same seed share.
 client::NamespaceSpec NamespaceOf(const ClientTarget& target) {
   return {.model = absl::StrCat("bench ", target.seed), .dtype = "bytes", .tokens_per_chunk = 256};
 }

@@ -1,5 +1,6 @@
-// kvkeep-bench-client: what tools/bench/kvkeep-bench measures with, a process for each client of a
-// daemon, one for baselines, one that asks the daemon how it is. It answers commands (commands.h).
+// kvkeep-bench-client: the processes with which tools/bench/kvkeep-bench measures: one for each
+// client of a daemon, one for baselines, one for the daemon's status. It answers commands
+// (commands.h).
 #include <ext/stdio_filebuf.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@ int main() {
   kvkeep::bench::AddDaemonCommands(&commands);
   kvkeep::bench::AddLoadCommands(&commands);
   kvkeep::bench::AddPatternRequestCommands(&commands);
-  // Output of libraries goes to stderr: it is no answer.
+  // Output of libraries goes to stderr, as it is no answer.
   __gnu_cxx::stdio_filebuf<char> to_answers(dup(STDOUT_FILENO), std::ios::out);
   dup2(STDERR_FILENO, STDOUT_FILENO);
   std::ostream answers(&to_answers);

@@ -64,7 +64,7 @@ class Lookup final : public OneCall<Lookup, client::LookupResult> {
  public:
   Lookup(ClientContext* context, const CaseSpec& spec) : OneCall(context, spec) {}
 
-  void Prepare() override {  // a run of keys, anywhere: its entries lie all over the table
+  void Prepare() override {  // a run of keys, anywhere: its entries are spread over the table
     const uint64_t n = context_.calls.fetch_add(1);
     const uint64_t first =
         tools::MixIds(context_.seed + context_.number, n) % (spec_.keys - spec_.batch + 1);
@@ -81,7 +81,7 @@ class Lookup final : public OneCall<Lookup, client::LookupResult> {
     return {.status = absl::NotFoundError(absl::StrCat("lookup: only ", result->leading_keys,
                                                        " of ", spec_.batch, " keys are there"))};
   }
-  VerifyResult Verify(uint64_t) override { return {}; }  // each answer was judged as it came
+  VerifyResult Verify(uint64_t) override { return {}; }  // each answer was judged on arrival
 };
 
 class CopyingGet final : public OneCall<CopyingGet, client::GetResult> {
@@ -132,7 +132,7 @@ class CopyingGet final : public OneCall<CopyingGet, client::GetResult> {
 
 // ---------------------------------------------------------------- gets in place
 //
-// Gets by the local path: chunks are leased and laid open, not copied.
+// Gets by the local path: chunks are leased and read in place, not copied.
 
 size_t PiecesOf(uint64_t size) { return DivideRoundUp(size, kPieceBytes); }
 
@@ -150,7 +150,7 @@ VerifyResult ComparePiece(const ClientContext& context, const ChunkKey& key,
     }
     at += run.size();
   }
-  // A run that is missing: as wrong as can be.
+  // A missing run: all its bytes count as wrong.
   return {.bytes = end - begin, .wrong = all.wrong + (end - begin - all.bytes)};
 }
 
@@ -161,7 +161,7 @@ class InPlaceGet : public OneCall<InPlaceGet, client::Acquired> {
   void Prepare() override {
     next_keys_ = LoadedKeys(context_, spec_.size, NextFirst(&context_, spec_), spec_.batch);
   }
-  // The lease of the call before goes back on the way.
+  // Releases the lease of the previous call.
   template <typename... Callback>
   auto Ask(Callback&&... done) {
     held_ = client::Acquired();
@@ -185,7 +185,7 @@ class InPlaceGet : public OneCall<InPlaceGet, client::Acquired> {
     }
     return {.chunks = spec_.batch, .bytes = spec_.batch * spec_.size};
   }
-  // Some pieces of each chunk, others each time; all of them when there are few.
+  // Compares some pieces of each chunk, others each time; all of them if there are few.
   VerifyResult Verify(uint64_t budget_bytes) override {
     VerifyResult all;
     if (held_.chunks.empty()) return all;
@@ -198,7 +198,7 @@ class InPlaceGet : public OneCall<InPlaceGet, client::Acquired> {
         all.Add(ComparePiece(context_, keys_[view.chunk], view, wanted == pieces ? i : piece));
       }
     }
-    // A lease that was revoked meanwhile promised nothing.
+    // A lease that was revoked meanwhile gives no promise.
     return held_.valid() ? all : VerifyResult{};
   }
 
@@ -290,7 +290,7 @@ ChunkKey FreshKey(const ClientContext& context, uint64_t number, uint64_t payloa
 
 uint64_t NextFirst(ClientContext* context, const CaseSpec& spec) {
   const uint64_t batches = spec.keys / spec.batch;
-  // Clients begin far from each other: one that follows another finds that one's chunks in G2.
+  // Clients begin far from each other, as a client that follows another finds its chunks in G2.
   const uint64_t start = context->number * batches / context->clients;
   return (start + context->calls.fetch_add(1)) % batches * spec.batch;
 }
@@ -340,7 +340,7 @@ VerifyResult ReadBack(ClientContext* context, std::span<const ChunkKey> keys, ui
     options.deadline = kCallDeadline;
     options.destinations = to;
     const auto got = context->client->Get(context->ns, {&keys[i], 1}, std::move(options));
-    // Evicted meanwhile is no mistake.
+    // A chunk that was evicted meanwhile is no mistake.
     if (!got.ok() || got->chunks[0].status != GetStatus::kHit) continue;
     all.Add(Compare(*context, keys[i], memory, 0));
   }

@@ -75,13 +75,13 @@ uint64_t PositionOf(uint64_t chunk) { return chunk & ((1u << kPositionBits) - 1)
 
 namespace {
 
-// Number of the chunk at `position` of a prompt; `run`: chunks that belong together.
+// Returns the number of the chunk at `position` of a prompt. `run`: chunks that belong together.
 uint64_t ChunkNumber(uint64_t run, uint64_t position) {
   KVKEEP_CHECK(position < 1u << kPositionBits);
   return run << kPositionBits | position;
 }
 
-// Numbers that look random, one after the other, the same for the same seed.
+// A sequence of pseudorandom numbers, the same for the same seed.
 class Draws {
  public:
   explicit Draws(uint64_t seed) : seed_(seed) {}
@@ -101,7 +101,7 @@ class Draws {
 
 // ---------------------------------------------------------------- pm1753
 
-// A user's conversation up to now: his document, and the chunks added since he began on it anew.
+// A user's conversation so far: the document, and the chunks added since the user began it anew.
 struct Conversation {
   uint32_t document_chunks = 0;
   uint32_t added_chunks = 0;
@@ -116,7 +116,7 @@ class Pm1753 {
     Pattern pattern;
     Begin(&pattern);
     const double period = options_.burst_every_seconds, share = options_.burst_share;
-    // The burst is the middle of each period, so that a short run has one too.
+    // The burst is in the middle of each period, so that a short run has one too.
     for (double start = 0; start < options_.seconds; start += period) {
       const double from = start + period * (1 - share) / 2, to = from + period * share;
       AddPhase(start, from, /*burst=*/false, &pattern);
@@ -127,7 +127,7 @@ class Pm1753 {
   }
 
  private:
-  // Gaps forget where they began: each phase may draw them anew.
+  // Gaps have no memory, so each phase may draw them anew.
   void AddPhase(double from, double to, bool burst, Pattern* pattern) {
     const uint32_t at_once = burst ? options_.burst_requests_at_once : 1;
     const double mean = at_once / Rate(burst);
@@ -136,14 +136,14 @@ class Pm1753 {
       for (uint32_t i = 0; i < at_once; ++i) pattern->requests.push_back(NextRequest(at, burst));
     }
   }
-  // Rate of requests, such that bursts and the time between them come to the average.
+  // Returns the rate of requests; bursts and the time between them add up to the average.
   double Rate(bool burst) const {
     const double share = options_.burst_share;
     const double between = (1 - share * options_.burst_rate) / (1 - share);
     return options_.requests_per_second * (burst ? options_.burst_rate : between);
   }
 
-  // Users begin anywhere in their conversations, and all that they have said is there.
+  // Users begin anywhere in their conversations, and all their earlier chunks are present.
   void Begin(Pattern* pattern) {
     conversations_.resize(options_.users);
     for (uint32_t user = 0; user < options_.users; ++user) {
@@ -188,8 +188,8 @@ class Pm1753 {
     PromptRequest request{.at_seconds = at, .user = NextUser(), .in_burst = in_burst};
     Conversation& one = conversations_[request.user];
     request.prompt = PromptOf(request.user);
-    // Owed chunks add up over all users until they are whole: the share holds however short a
-    // prompt is.
+    // Owed chunks add up over all users until they are whole, so the share also holds for short
+    // prompts.
     owed_ += static_cast<double>(request.prompt.size()) * options_.written_share /
              (1 - options_.written_share);
     const auto added = static_cast<uint32_t>(owed_);
@@ -269,12 +269,12 @@ class Sessions {
         .run = ++runs_,
         .history_tokens = draws_.Between(options_.history_tokens[0], options_.history_tokens[1])};
   }
-  // Tokens when that round's answer is there.
+  // Returns the tokens at the end of a round.
   uint64_t AfterRound(const Session& session, uint32_t round) const {
     return options_.system_prompt_tokens + session.history_tokens +
            (round + 1) * (options_.question_tokens + options_.answer_tokens);
   }
-  // From that chunk on, the whole ones of so many tokens.
+  // Returns the whole chunks of `tokens` tokens, from chunk `first` on.
   std::vector<uint64_t> Chunks(const Session& session, uint64_t first, uint64_t tokens,
                                uint64_t shared) const {
     std::vector<uint64_t> chunks;

@@ -19,7 +19,7 @@
 namespace kvkeep::bench {
 namespace {
 
-constexpr uint64_t kPoolBytes = 32 * kMiB;  // what puts are made of, at least two of them
+constexpr uint64_t kPoolBytes = 32 * kMiB;  // payloads of puts, at least two
 constexpr uint64_t kMostPayloads = 64;
 
 // Plays a worker's requests with several players at a time.
@@ -45,7 +45,7 @@ class Play {
  private:
   double Now() const { return WallSeconds() - begin_at_; }
 
-  // Waits until a request is due and begins it. None: no request is left.
+  // Waits until a request is due and begins it. Returns none if no request is left.
   std::optional<RequestOrder::Due> NextRequest() {
     MutexLock lock(&mu_);
     while (!order_.AllBegun()) {
@@ -73,7 +73,7 @@ class Play {
       changed_.NotifyAll();
     }
     MutexLock lock(&mu_);
-    changed_.NotifyAll();  // the last request has begun: nobody waits for another
+    changed_.NotifyAll();  // the last request has begun: end the other waits
     all_.Add(mine);
   }
 
@@ -90,7 +90,7 @@ class Worker {
  public:
   explicit Worker(ClientContext* side) : side_(*side) { context_.side = side; }
 
-  // Makes the pattern; the other commands are about it.
+  // Makes the pattern that the other commands use.
   absl::StatusOr<Json> Prepare(const Json& command) {
     const PatternJob job = FieldsFromJson<PatternJob>(command.at("job"));
     KVKEEP_RETURN_IF_ERROR(job.pattern.Validate());
@@ -107,14 +107,14 @@ class Worker {
     pool_->Fill(side_.seed, bytes);
     context_.pool = pool_.get();
     if (side_.local) {
-      // The first put makes the session's staging memory, which takes as long as touching it: an
-      // engine's start, not a request's store.
+      // The first put makes the session's staging memory, which takes as long as touching it:
+      // part of an engine's start, not of a request's store.
       KVKEEP_RETURN_IF_ERROR(side_.client->AllocateStaging(bytes).status());
     }
     return Json::object();
   }
 
-  // Stores some of the chunks that are there before.
+  // Stores some of the chunks that exist before the load.
   absl::StatusOr<Json> Store(const Json& command) {
     RequestPlayer player(&context_);
     PatternMeasured measured;

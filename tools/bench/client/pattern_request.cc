@@ -12,7 +12,7 @@
 namespace kvkeep::bench {
 namespace {
 
-// The job that is played by default.
+// Returns the default job.
 PatternJob UsualJob(PatternKind kind, bool quick) {
   PatternJob job{.pattern = {.kind = kind}};
   PatternOptions& usual = job.pattern;

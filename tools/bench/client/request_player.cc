@@ -20,7 +20,7 @@ constexpr uint64_t kPutCallBytes = 32 * kMiB;
 
 }  // namespace
 
-// A clock that stands while we do what no engine would.
+// A clock that stops during work that an engine would not do.
 class RequestPlayer::Watch {
  public:
   explicit Watch(double since) : last_(since) {}
@@ -78,7 +78,7 @@ absl::Status RequestPlayer::ReadInPlace(const std::vector<ChunkKey>& keys, Watch
                                                      {.deadline = kCallDeadline}));
     if (held.leased_keys == 0) break;
     KVKEEP_RETURN_IF_ERROR(WaitAndCompare(keys, held, watch, recall, measured));
-    // The rest was not leased for want of space only: the next call may have it.
+    // The rest was not leased only because space was short: the next call may lease it.
     if (held.leased_keys == held.leading_keys) break;
   }
   return absl::OkStatus();
@@ -104,9 +104,9 @@ absl::Status RequestPlayer::WaitAndCompare(const std::vector<ChunkKey>& keys,
       at += run.size();
     }
     all.bytes += chunk_bytes();
-    if (at != chunk_bytes()) all.wrong += chunk_bytes();  // as wrong as can be
+    if (at != chunk_bytes()) all.wrong += chunk_bytes();  // all of it counts as wrong
   }
-  // A lease that was revoked meanwhile promised nothing.
+  // A lease that was revoked meanwhile gives no promise.
   if (!held.valid()) return absl::AbortedError("a lease was revoked while it was read");
   measured->verified_bytes += all.bytes;
   measured->wrong_bytes += all.wrong;
@@ -170,7 +170,7 @@ absl::Status RequestPlayer::FillBuffer(const std::vector<ChunkKey>& keys,
       return absl::DataLossError(
           absl::StrCat("get of a leased chunk: ", client::GetStatusName(outcome.status)));
     }
-    // They are there together: a reader in order waited for the first of them.
+    // They arrive together: a sequential reader waited for the first of them.
     recall->waits_seconds.push_back(watch->Lap());
     recall->waits_seconds.resize(recall->waits_seconds.size() + count - 1);
   }

@@ -2,8 +2,8 @@
 // frames of kvkeep's size, on a socket with kvkeep's buffers at both ends and with its malloc
 // settings. It keeps nothing and checks nothing.
 //
-// One stream a process, to a server that is forked for it and dies with it. One thread; to be
-// started before anything else here touches gRPC.
+// One stream a process, to a server that is forked for it and dies with it. One thread. Start it
+// before anything else in the process uses gRPC.
 #include <absl/synchronization/mutex.h>
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -35,7 +35,7 @@ constexpr uint64_t kFrameBytes = 2 * kMiB;
 constexpr int kHttp2FrameBytes = 4 << 20;
 constexpr char kSend = 'G', kDrop = 'P';
 
-// Asks the server to send so many bytes, or says that so many will come.
+// Asks the server to send this many bytes, or announces this many.
 struct Request {
   char what = 0;
   uint64_t bytes = 0;
@@ -45,13 +45,13 @@ grpc::ByteBuffer Copied(const void* data, size_t bytes) {
   const grpc::Slice slice(data, bytes);
   return grpc::ByteBuffer(&slice, 1);
 }
-// Without a copy: the memory outlives the call.
+// Wraps bytes without a copy: the memory outlives the call.
 grpc::ByteBuffer Borrowed(const void* data, size_t bytes) {
   const grpc::Slice slice(data, bytes, grpc::Slice::STATIC_SLICE);
   return grpc::ByteBuffer(&slice, 1);
 }
 
-// One stream, for as long as the client wants: requests come, bytes go or are dropped.
+// One stream, until the client ends it: the server gets requests, and sends or drops bytes.
 class Pump final : public grpc::ServerGenericBidiReactor {
  public:
   explicit Pump(const std::vector<std::byte>& bytes) : bytes_(bytes) { StartRead(&incoming_); }
