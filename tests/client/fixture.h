@@ -27,7 +27,7 @@ inline PutChunk Chunk(const ChunkKey& key, const std::vector<std::byte>& payload
   return {.key = key, .part = part, .runs = {payload}};
 }
 
-// Polls: what happens in the daemon and in the background tells nobody.
+// Polls, as the daemon and the background send no events.
 template <typename F>
 bool Eventually(F&& condition, int timeout_ms = 5'000) {
   for (int i = 0; i < timeout_ms / 2; ++i) {

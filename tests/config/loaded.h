@@ -11,7 +11,7 @@
 
 namespace kvkeep {
 
-// A line for each error; empty when there is none.
+// Returns a line for each error; empty if there is none.
 inline std::string ErrorsOf(absl::string_view text) {
   const LoadResult result = LoadConfig(text, "kv.yaml");
   CHECK(result.config.has_value() == result.errors.empty());

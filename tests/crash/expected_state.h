@@ -1,9 +1,9 @@
-// ExpectedState: what a daemon must remember and must not, kept outside of it: in a file that the
-// test and its clients map. A client's process writes what it knows of its own keys, before and
-// after each call; so the log is right wherever the daemon was killed.
+// ExpectedState: what a daemon must and must not remember, in a file that the test and its clients
+// map. A client's process writes the state of its own keys before and after each call, so the file
+// is right whenever the daemon is killed.
 //
-// A key's versions are numbered. A version's bytes follow from key and version (payload.h); it is
-// stored by a put and ends with a delete, or when the next one is put after it was lost.
+// A key's versions are numbered. A version's bytes follow from key and version (payload.h). A put
+// stores it, and a delete ends it; so does the next version's put, after the version was lost.
 //
 // Threads and processes: fields are atomic, each with one writer (deleting and readers apart).
 #pragma once
@@ -22,19 +22,19 @@ using Version = std::atomic<uint32_t>;  // 0: none
 
 struct KeyState {
   Version attempted;  // the last one whose put has begun
-  Version exact;      // the one there is, while it is known
-  Version kept;       // has to survive a kill: it was seen in G3, or is durable
-  Version durable;    // has to survive a power cut: put durable, and acknowledged
-  // Not served any more, they and all before them: in this life of the daemon; in any.
+  Version exact;      // the present version, while it is known
+  Version kept;       // must survive a kill: it was seen in G3, or is durable
+  Version durable;    // must survive a power cut: put durable, and acknowledged
+  // Versions up to these are not served any more: in this process of the daemon, and in any.
   Version dead, sure_dead;
   std::atomic<uint32_t> readers;   // other clients that read it now
-  std::atomic<uint32_t> deleting;  // its owner is about to delete it: nobody begins to read
+  std::atomic<uint32_t> deleting;  // its owner is about to delete it: no new reader begins
 };
 
 // The clients' current task.
 enum class Phase : uint32_t {
   kHold,   // no call
-  kCheck,  // a daemon was started: every key is read, and judged
+  kCheck,  // a daemon was started: every key is read and checked
   kLoad,
   kEnd,
 };
@@ -42,9 +42,9 @@ enum class Phase : uint32_t {
 using Count = std::atomic<uint64_t>;
 
 struct ClientState {
-  std::atomic<uint32_t> turn;  // the last one that it has come to, or is done with
+  std::atomic<uint32_t> turn;  // the last one that it reached or finished
   Count puts, durable_puts, gets, hits, lookups, acquires, deletes, cross_reads;
-  Count checked, survived;  // keys after a restart; of them, those that had to be there, and were
+  Count checked, survived;  // keys after a restart; keys among them that had to survive, and did
   Count failed_calls;       // the daemon was gone
   Count slowest_us;
   // Failures; each must stay 0.
@@ -53,12 +53,12 @@ struct ClientState {
 };
 
 struct Shared {
-  std::atomic<uint32_t> turn;  // counted up with every change of the phase
+  std::atomic<uint32_t> turn;  // incremented with every change of the phase
   std::atomic<Phase> phase;
-  std::atomic<bool> keeps;      // G3 evicts nothing: what is kept must be there
+  std::atomic<bool> keeps;      // G3 evicts nothing: kept versions must be there
   std::atomic<bool> power_cut;  // before this check
-  std::atomic<bool> disk_gone;  // now: a miss says nothing
-  std::atomic<bool> tears;      // power is cut in this run: what is not durable may be damaged
+  std::atomic<bool> disk_gone;  // now: a miss proves nothing
+  std::atomic<bool> tears;  // power is cut in this run: chunks that are not durable may be damaged
   std::array<ClientState, kMaxClients> clients;
   std::array<std::array<KeyState, kMaxKeys>, kMaxClients> keys;
 };
@@ -66,7 +66,7 @@ struct Shared {
 // The mapping. Made by the test, opened by clients.
 class ExpectedState {
  public:
-  // Aborts when the file cannot be had: there is no test without it.
+  // Aborts if the file cannot be opened: there is no test without it.
   static ExpectedState Make(const std::string& path) { return ExpectedState(path, true); }
   static ExpectedState Open(const std::string& path) { return ExpectedState(path, false); }
   ~ExpectedState();

@@ -1,12 +1,11 @@
-// Load: one client of the crash tests. Puts, reads, looks up, leases and deletes chunks of its own
-// keys, reads those of others, and writes down in the expected state what it was told and what it
-// saw that must not be.
+// Load: one client of the crash tests. It puts, reads, looks up, leases and deletes chunks of its
+// own keys, and reads other clients' chunks. It records answers and errors in the expected state.
 //
-// Which version of a key may be served: one that was put and is not dead. A version is dead when
-// its delete was answered: for this life of the daemon, since a kill undoes a delete whose removal
-// no index has yet. It is dead for good once a durable put that began later was acknowledged: one
-// device's removals go ahead of its adds. So there is one device, and nobody reads (which delays a
-// removal) what is being deleted. One thread.
+// A version of a key may be served if it was put and is not dead. A version is dead when its delete
+// was answered, in this process of the daemon, since a kill undoes a delete whose removal no index
+// has yet. It is dead for good once a durable put that began later was acknowledged, as a device's
+// removals go ahead of its adds. So there is one device, and no client reads (which delays a
+// removal) a chunk that is being deleted. One thread.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -34,10 +33,10 @@ class Load {
  public:
   Load(const LoadOptions& options, Shared* shared);
 
-  // Reads every own key after a start of the daemon. Ends early when the turn is over: that daemon
+  // Reads every own key after a start of the daemon. Ends early if the turn is over, as that daemon
   // died.
   void Check(uint32_t turn);
-  // One call, or a few.
+  // Makes one call, or a few.
   void Step();
 
  private:
@@ -63,7 +62,7 @@ class Load {
   void DeleteOne(uint32_t key);
 
   Seen Get(const KeyName& name, const client::Lease* lease, uint32_t index_in_lease);
-  // Judges what a read of an own key brought, and notes what is known now.
+  // Checks a read of an own key, and records what is known now.
   void Judge(uint32_t key, const Seen& seen);
   void CheckKey(uint32_t key);
   // Runs a call, takes its time, counts its failure.
@@ -80,7 +79,7 @@ class Load {
   uint32_t checking_ = 0;      // the turn of the check under way
   std::string last_failure_;   // of a call
   std::string tried_;          // by the check of what is lost now, in words
-  std::vector<bool> present_;  // by key: as far as is known
+  std::vector<bool> present_;  // by key, as far as known
   std::vector<std::byte> buffer_;
 };
 

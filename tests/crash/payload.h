@@ -1,5 +1,5 @@
-// Payloads of versions: a function of key and version, so that whatever a daemon returns can be
-// judged without keeping a copy. The version stands in front.
+// Payloads of versions: a function of key and version, so that a daemon's answers can be checked
+// without a copy. The payload begins with the version.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ inline uint64_t Mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// Half of them small, some of several pieces; about 300 KiB on average.
+// Returns a payload's size: half are small, some have several pieces; about 300 KiB on average.
 inline size_t SizeOf(const KeyName& name, uint32_t version) {
   const uint64_t random = Mix(name.seed(version));
   const uint64_t kind = random % 8, rest = random / 8;

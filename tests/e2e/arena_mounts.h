@@ -15,7 +15,7 @@ namespace kvkeep::e2e {
 
 class ArenaMounts {
  public:
-  // False, and said aloud, where nobody may mount.
+  // Returns false, and prints why, if this process may not mount.
   bool Make(const std::string& options, bool hugetlbfs = false) {
     static const bool entered = EnterMountNamespace();
     if (!entered) {

@@ -1,4 +1,4 @@
-// BarePeer: a connection to one of the daemon's Unix sockets that says what no library would.
+// BarePeer: a connection to one of the daemon's Unix sockets that sends what no library would send.
 #pragma once
 
 #include <sys/resource.h>
@@ -20,8 +20,8 @@
 
 namespace kvkeep::e2e {
 
-// Daemons that are started while this lives run as on Linux before 6.16, which takes all that peers
-// pass.
+// While this lives, new daemons run as on Linux before 6.16, which accepts all descriptors that
+// peers pass.
 class OlderKernel {
  public:
   explicit OlderKernel(bool older) {
@@ -33,7 +33,7 @@ class OlderKernel {
   static constexpr const char* kVariable = "KVKEEPD_ANY_DESCRIPTOR";
 };
 
-// To what the system lets us have; the usual soft limit is 1024.
+// Raises the limit of descriptors to the system's; the usual soft limit is 1024.
 inline void RaiseOurDescriptors() {
   rlimit files{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
@@ -52,7 +52,7 @@ class BarePeer {
   bool connected() const { return socket_.valid(); }
   int fd() const { return socket_.get(); }
 
-  // False: the kernel, or the daemon, did not take it.
+  // Returns false if the kernel, or the daemon, did not take it.
   bool Send(std::span<const std::byte> packet, std::span<const int> fds = {}) {
     return local::SendPacket(socket_.get(), packet, fds, MSG_DONTWAIT).ok();
   }
@@ -62,7 +62,7 @@ class BarePeer {
     message.Append(body);
     return Send(message.Finish(), fds);
   }
-  // The first packet of a message of so many bytes, with nothing in it.
+  // Returns the first packet of a message of this size, without content.
   std::vector<std::byte> FirstPacket(uint32_t message_bytes) {
     std::vector<std::byte> packet(local::kMaxPacketBytes);
     const local::MessageHeader header{
@@ -70,7 +70,7 @@ class BarePeer {
     std::memcpy(packet.data(), &header, sizeof(header));
     return packet;
   }
-  // A session; the status of the answer.
+  // Opens a session. Returns the status of the answer.
   absl::Status Hello() {
     if (!Send(local::Kind::kHello, local::Hello{})) return absl::UnavailableError("not sent");
     const auto reply = Receive();
@@ -78,7 +78,7 @@ class BarePeer {
     local::BodyReader body((**reply).bytes.subspan(sizeof(local::MessageHeader)));
     return local::ReadReplyStatus(&body);
   }
-  // Its descriptors are kept: without the event socket there is no session.
+  // Receives a packet and keeps its descriptors: without the event socket there is no session.
   absl::StatusOr<std::optional<local::Packet>> Receive() {
     auto packet = local::ReceivePacket(socket_.get(), buffer_, 0);
     if (packet.ok() && packet->has_value()) {

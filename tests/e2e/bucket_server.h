@@ -1,5 +1,5 @@
-// A bucket over HTTP, strict as a server of S3's protocol is, that a test has fail in one way or
-// another, and a daemon that has it as its G4.
+// A bucket over HTTP, as strict as a server of S3's protocol, which can fail in several ways; and a
+// daemon with the bucket as its G4.
 #pragma once
 
 #include <absl/strings/str_cat.h>
@@ -28,7 +28,7 @@ enum class Bucket : uint8_t {
   kDenies,              // 403
 };
 
-// Returns whether `answer` is that of a read and has a body.
+// Returns whether `answer` answers a read and has a body.
 inline bool HasBody(const HttpRequest& request, const ScriptedAnswer& answer) {
   return request.method == "GET" && answer.status < 300 && !answer.body.empty();
 }
@@ -84,7 +84,7 @@ class BucketServer {
   }};
 };
 
-// The files that a daemon on it needs, for any number of daemons of one fleet.
+// The files that daemons of one fleet need for the bucket.
 class FleetFiles {
  public:
   FleetFiles() {

@@ -1,8 +1,8 @@
-// Crowd: thousands of connections to one listener of a daemon, held by one thread of this process,
-// none of them as polite as a library: silent ones, half a preface, calls whose message never ends.
+// Crowd: thousands of hostile connections to one listener of a daemon, held by one thread of this
+// process: silent ones, half a preface, calls whose message never ends.
 //
-// It speaks just enough of HTTP/2 to be taken for a client: acknowledges settings and pings, and
-// sends no more than flow control allows. Its descriptors are this process's: RaiseDescriptorLimit.
+// It speaks enough HTTP/2 to pass as a client: it acknowledges settings and pings, and sends no
+// more than flow control allows. Its descriptors are this process's: call RaiseDescriptorLimit.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -19,7 +19,7 @@
 
 namespace kvkeep::e2e {
 
-// The soft limit up to the hard one; says so when that is below `wanted`. Answers what there is.
+// Raises the soft limit to the hard one; prints a warning if that is below `wanted`. Returns it.
 size_t RaiseDescriptorLimit(size_t wanted);
 
 class Crowd {
@@ -36,7 +36,7 @@ class Crowd {
     int type = SOCK_STREAM;
     size_t members = 0;
     Manner manner = Manner::kSilent;
-    bool churn = false;  // leaves and comes again, all the time
+    bool churn = false;  // disconnects and reconnects all the time
     // For kHalfMessage.
     uint32_t calls = 1;  // of one connection
     uint32_t message_bytes = 0;
@@ -51,7 +51,7 @@ class Crowd {
   uint64_t closed() const { return closed_; }       // by the daemon, so far
   uint64_t sent_bytes() const { return sent_; }     // of messages that have not ended
   uint64_t reset_calls() const { return resets_; }  // by the daemon, of kHalfMessage
-  // Connections that are closed are not made anew from now on.
+  // From now on closed connections are not made anew.
   void StopComing() { coming_ = false; }
 
  private:
@@ -71,7 +71,7 @@ class Crowd {
   void Run();
   bool Join();  // one more; false: not now
   void Leave(int fd);
-  void Say(Member* member);  // what it says first
+  void Say(Member* member);  // sends its first bytes
   void StartCalls(Member* member);
   void Hear(Member* member, uint32_t events);
   void TakeFrames(Member* member);

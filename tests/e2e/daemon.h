@@ -1,6 +1,6 @@
-// Site: one daemon's directories and configuration, over as many starts of the real kvkeepd as a
-// test wants. Everything lies below one scratch directory that goes away with the Site, and the
-// daemon dies with the Site, or with the test's process however that ends.
+// Site: one daemon's directories and configuration, over any number of starts of the real kvkeepd.
+// Everything is below one scratch directory, which is removed with the Site. The daemon dies with
+// the Site, or with the test's process however that ends.
 //
 // For the test's main thread; Status and path may be used on any thread while a daemon runs.
 #pragma once

@@ -1,11 +1,11 @@
-// FailingCalls: system calls that fail when a test says so, so that the arm of every errno is
-// taken.
+// FailingCalls: system calls that fail on request of a test, so that it covers every errno's
+// branch.
 //
-// A program that links kvkeep_fakes_failing_calls has its file and memory calls (open, fstat,
-// pread, fsync, mmap, ... and liburing's) go through here; without a FailingCalls they are what
-// they were. While one exists, calls of the whole program count, but for writes to standard output
-// and for those of RocksDB: after some failures it ends the process, or keeps files open. A
-// test that asks for RocksDB's calls gets only these.
+// The file and memory calls (open, fstat, pread, fsync, mmap, ... and liburing's) of a program that
+// links kvkeep_fakes_failing_calls go through here; without a FailingCalls they are unchanged.
+// While one exists, calls of the whole program count, except writes to standard output and
+// RocksDB's calls: after some failures RocksDB ends the process, or keeps files open. A test can
+// ask for RocksDB's calls instead, and gets only these.
 //
 //   FailEachCall({EIO, ENOSPC}, [&](const CallFault& fault) {
 //     const FailingCalls calls(fault);
@@ -13,7 +13,7 @@
 //     return calls.failed();
 //   });
 //
-// One at a time. Thread-safe: calls of other threads count as well.
+// Only one may exist at a time. Thread-safe: calls of other threads count as well.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -28,11 +28,11 @@ namespace kvkeep {
 inline constexpr int kMovesNothing = -1;
 
 struct CallFault {
-  uint64_t number = UINT64_MAX;  // of the calls, or of those of that name
+  uint64_t number = UINT64_MAX;  // of all calls, or of the calls of that name
   std::string only = {};         // a call's name; empty: any
   int error = 0;                 // errno
-  bool and_later = false;        // so do all later ones, of any name or of that one
-  bool of_rocksdb = false;       // RocksDB's calls, and no others
+  bool and_later = false;        // all later calls fail too, of any name or of `only`
+  bool of_rocksdb = false;       // only RocksDB's calls
 };
 
 class FailingCalls {
@@ -42,13 +42,13 @@ class FailingCalls {
   FailingCalls(const FailingCalls&) = delete;
   FailingCalls& operator=(const FailingCalls&) = delete;
 
-  // The name of the first call that failed; empty: none did.
+  // Returns the name of the first call that failed; empty if none did.
   std::string failed() const;
 };
 
-// Runs `attempt` once without a fault, to see what it calls; then for each of these calls and each
-// error, but for no more than the first 12 calls of a name. It returns what failed. Returns how
-// many attempts had one that failed. Considers only calls that are `like` this one.
+// Runs `attempt` once without a fault, to record its calls; then once for each of these calls and
+// each error, for the first 12 calls of a name at most. `attempt` returns the name of the failed
+// call. Returns how many attempts had a failed call. Considers only calls that are `like` this one.
 uint64_t FailEachCall(const std::vector<int>& errors,
                       absl::FunctionRef<std::string(const CallFault&)> attempt,
                       const CallFault& like = {});

@@ -1,5 +1,5 @@
 // FakeGpuEndpoint: the GPU path of a FakeLocalDaemon. "GPU memory" is bytes of this process, named
-// by the first byte of a handle; chunks are a map. It answers at once, or as its script says.
+// by the first byte of a handle; chunks are a map. It answers at once, or as its script requires.
 // Thread-safe.
 #pragma once
 
@@ -22,7 +22,7 @@ class FakeGpuEndpoint {
   struct Script {
     absl::Status refuse;       // registrations
     bool silent = false;       // puts and gets have no answer
-    uint32_t max_runs = 1000;  // of one message: more is INVALID_ARGUMENT
+    uint32_t max_runs = 1000;  // of one message: more are INVALID_ARGUMENT
     uint32_t max_timeout_ms = 30'000;
     std::set<uint32_t> fail_parts;  // gets of these parts fail, puts are rejected
   };
@@ -32,11 +32,11 @@ class FakeGpuEndpoint {
   };
 
   void Set(Script script);
-  // Adds memory of that name, with so many zero bytes.
+  // Adds memory of that name with `bytes` zero bytes.
   void AddMemory(uint8_t name, size_t bytes);
   std::vector<std::byte> Read(uint8_t name, uint64_t offset, uint64_t bytes) const;
   void Write(uint8_t name, uint64_t offset, const std::vector<std::byte>& bytes);
-  // The connection, with all that is registered, is over.
+  // Ends the connection with all its registrations.
   void Forget();
 
   std::vector<Registration> registrations() const;  // of this connection, in order

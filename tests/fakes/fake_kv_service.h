@@ -1,8 +1,8 @@
-// FakeKvService: kvkeep.v1 over a std::map, with failures on order, and FakeDaemon, which serves it
-// on a Unix socket and can die and come back.
+// FakeKvService: kvkeep.v1 over a std::map, with failures on request; and FakeDaemon, which serves
+// it on a Unix socket and can die and come back.
 //
-// Keeps the chunks across restarts; sessions, namespaces and leases go, as with the real daemon.
-// Thread-safe.
+// It keeps the chunks across restarts, and loses sessions, namespaces and leases, like the real
+// daemon. Thread-safe.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -29,22 +29,22 @@ class FakeKvService final : public v1::KvCache::Service {
     std::atomic<bool> hang_put{false};         // reads nothing, answers nothing
     std::atomic<bool> hang_session{false};     // OpenSession sends no event
     std::atomic<bool> forget_sessions{false};  // every token is unknown, the streams stay
-    std::atomic<int> corrupt_gets{0};          // so many chunks are sent with one byte flipped
+    std::atomic<int> corrupt_gets{0};          // this many chunks are sent with one byte flipped
     std::atomic<bool> wrong_bytes{false};      // as above, with checksums that match: a liar
-    std::atomic<int> corrupt_midway{0};  // so many chunks become CORRUPT after their first frame
-    std::atomic<int> end_get_after{-1};  // so many frames, then the stream ends
+    std::atomic<int> corrupt_midway{0};  // this many chunks become CORRUPT after their first frame
+    std::atomic<int> end_get_after{-1};  // frames after which the stream ends
     std::atomic<int> end_get_code{0};    // with this code
     std::atomic<bool> reject_puts{false};
     std::atomic<bool> skip_part_of_frame{false};  // breaks the protocol: an offset too far
     std::atomic<uint32_t> max_leased_keys{UINT32_MAX};
     std::atomic<bool> in_g3{false};  // lookups say G3 instead of G2
-    // All is beyond the node: on its way for lookups and gets that wait, else not there.
+    // Everything is beyond the node: on its way for lookups and gets that wait, else absent.
     std::atomic<bool> in_g4{false};
     std::atomic<uint64_t> max_frame_bytes{4 << 20};
   };
   Script script;
 
-  // Counters of what was asked.
+  // Counters of requests.
   std::atomic<int> sessions_opened{0}, namespaces_opened{0}, lookups{0}, gets{0}, put_streams{0},
       releases{0};
   size_t chunks() const;
@@ -101,7 +101,7 @@ class FakeKvService final : public v1::KvCache::Service {
   std::vector<uint32_t> PartsOf(const std::string& digest,
                                 const google::protobuf::RepeatedField<uint32_t>& asked) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // False: the stream is to end.
+  // Returns false if the stream must end.
   bool SendChunk(const v1::GetRequest& request, v1::GetFrame frame, const Chunk& chunk, int* frames,
                  grpc::ServerWriter<v1::GetFrame>* writer);
   v1::PutResult Store(const std::string& digest, const v1::PutChunkHeader& header,
@@ -127,11 +127,11 @@ class FakeAdminService final : public v1::Admin::Service {
  public:
   explicit FakeAdminService(FakeKvService* kv) : kv_(kv) {}
   std::atomic<uint64_t> g2_used{4096}, g2_capacity{1 << 20}, g2_to_come{0};
-  std::atomic<int> dirty_answers{0};  // so many answers say that 4096 bytes are dirty
-  std::atomic<int> joining_answers{0};  // so many answers say that the device is joining
-  std::atomic<int> g4_state{v1::G4_STATE_UNSPECIFIED};  // that: there is no G4
+  std::atomic<int> dirty_answers{0};    // this many answers report 4096 dirty bytes
+  std::atomic<int> joining_answers{0};  // this many answers report that the device is joining
+  std::atomic<int> g4_state{v1::G4_STATE_UNSPECIFIED};  // UNSPECIFIED: there is no G4
   std::atomic<bool> g4_takes_puts{true};
-  // The chunks that a drain which waits for G4 leaves; whether the last drain waited.
+  // The chunks left by a drain that waits for G4; whether the last drain waited.
   std::atomic<uint64_t> g4_left_at_drain{0};
   std::atomic<bool> drain_waited_for_g4{false};
   std::atomic<uint64_t> directory_bytes{0}, device_capacity{1 << 20};
@@ -142,21 +142,21 @@ class FakeAdminService final : public v1::Admin::Service {
                      v1::ClearResponse* response) override;
   grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest*,
                      v1::DrainResponse* response) override;
-  // One change; where `refuse_reload`, FAILED_PRECONDITION.
+  // Reports one change; FAILED_PRECONDITION with `refuse_reload`.
   grpc::Status ReloadConfig(grpc::ServerContext*, const v1::ReloadConfigRequest*,
                             v1::ReloadConfigResponse* response) override;
   grpc::Status ShowConfig(grpc::ServerContext*, const v1::ShowConfigRequest*,
                           v1::ShowConfigResponse* response) override;
   grpc::Status ListNamespaces(grpc::ServerContext*, const v1::ListNamespacesRequest*,
                               v1::ListNamespacesResponse* response) override;
-  // As asked, in one chunk.
+  // Evicts the requested bytes, in one chunk.
   grpc::Status Evict(grpc::ServerContext*, const v1::EvictRequest* request,
                      v1::EvictResponse* response) override;
-  // Done at once; finds `damaged` chunks.
+  // Is done at once; finds `damaged` chunks.
   grpc::Status Verify(grpc::ServerContext*, const v1::VerifyRequest* request,
                       v1::VerifyResponse*) override;
-  // Over an hour 10 lookups of 1000 chunks of 1 MiB: 400 for the first time, 300 within 1 MiB, 300
-  // within 16 GiB; so a smaller cache hits 30 %. Nothing of it where `unused`.
+  // Reports 10 lookups of 1000 chunks of 1 MiB over an hour: 400 for the first time, 300 within 1
+  // MiB, 300 within 16 GiB; so a smaller cache hits 30 %. Reports nothing with `unused`.
   grpc::Status ShowReuse(grpc::ServerContext*, const v1::ShowReuseRequest*,
                          v1::ShowReuseResponse* response) override;
 

@@ -1,5 +1,5 @@
 // FakeLocalDaemon: the daemon's side of the local protocol over a std::map and a few memfds, with
-// failures on order. It can die and come back, with the same arena or another.
+// failures on request. It can die and come back, with the same arena or another.
 //
 // One thread a connection. Chunks, once put, never move; there is no eviction. Thread-safe.
 #pragma once
@@ -31,26 +31,27 @@ class FakeLocalDaemon {
   struct Script {
     std::atomic<bool> refuse{false};        // Hello: PERMISSION_DENIED
     std::atomic<bool> hang_hello{false};    // no answer to it
-    std::atomic<int> slow_hello_ms{0};      // so late
-    std::atomic<uint16_t> version{local::kVersion};  // the highest that it knows
-    std::atomic<int64_t> clock_shift_ns{0};          // its clock is so far ahead
+    std::atomic<int> slow_hello_ms{0};      // the delay of the answer
+    std::atomic<uint16_t> version{local::kVersion};  // the highest version that it supports
+    std::atomic<int64_t> clock_shift_ns{0};          // how far its clock is ahead
     std::atomic<uint16_t> hold{0};          // requests of this kind wait for Let()
     std::atomic<bool> from_g3{false};       // chunks of gets have a progress word, at 0
-    std::atomic<bool> split_images{false};  // new chunks lie in two runs
+    std::atomic<bool> split_images{false};  // new chunks have two runs
     std::atomic<uint32_t> max_leased_keys{UINT32_MAX};
     std::atomic<uint64_t> default_staging{4 * kMiB};
     std::atomic<uint64_t> max_staging{8 * kMiB};
-    std::atomic<bool> no_staging{false};  // RESOURCE_EXHAUSTED to who asks for some
+    std::atomic<bool> no_staging{false};  // requests for it get RESOURCE_EXHAUSTED
     std::atomic<uint32_t> max_put_chunks{1000};
     std::atomic<bool> say_copied{false};  // PutCopied at once, the reply waits for Let()
-    std::atomic<bool> linger{false};      // does not close its end of a connection that was left
+    std::atomic<bool> linger{false};      // does not close its end of a closed connection
   };
   Script script;
-  // Changes a reply (or Segments) before it is sent. Set it while no client is connected, or asks.
+  // Changes a reply (or Segments) before it is sent. Set it while no client has a request.
   using Tamper = std::function<void(local::Kind kind, std::vector<std::byte>* message)>;
   void SetTamper(Tamper tamper);
 
-  // Answers requests that this fake knows nothing of; no answer: none is sent. Script::hold works.
+  // Answers requests that this fake does not support; no value: no answer is sent. Script::hold
+  // works.
   using Other =
       std::function<std::optional<local::MessageWriter>(local::Kind kind, local::Message& message)>;
   void SetOther(Other other) {
@@ -66,10 +67,10 @@ class FakeLocalDaemon {
   void Stop();          // closes all connections; the socket's file stays, as after a kill
   void RemoveSocket();  // as after a stop
   void NewArena();      // while stopped
-  void Let();           // answers what is held
+  void Let();           // answers held requests
   void Ping();
   void Revoke(const std::string& why);
-  // As its copy threads would: visible to who waits.
+  // Sets progress like the copy threads: waiting clients see it.
   void SetProgress(uint32_t word, local::ProgressWord value);
 
   void AddChunk(const std::string& model, const ChunkKey& key, uint32_t part,
@@ -77,7 +78,7 @@ class FakeLocalDaemon {
   // Flips a byte of the payload in place.
   void Corrupt(const ChunkKey& key, uint32_t part = 0);
 
-  // Counts of what came.
+  // Counts of received requests.
   int requests(local::Kind kind) const { return requests_[static_cast<size_t>(kind)]; }
   std::atomic<int> connections{0}, pongs{0}, direct_runs{0};
   std::atomic<uint64_t> staging_asked{0};  // last, in bytes

@@ -1,4 +1,4 @@
-// FakeNuma: a machine of several NUMA nodes, whose memory lies where it was last asked for. It may
+// FakeNuma: a machine of several NUMA nodes, whose memory is on the last requested node. It may
 // refuse.
 #pragma once
 

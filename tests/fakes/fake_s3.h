@@ -1,6 +1,6 @@
-// FakeS3: the other side of a bucket, without a network: a request in, an answer out. Strict: it
-// recomputes signatures and checksums, wants the right clock, and takes a name as it was encoded.
-// Each way in which servers differ or err is a switch. Thread-safe; the switches are not.
+// FakeS3: a bucket's server without a network: it turns a request into an answer. It is strict: it
+// recomputes signatures and checksums, requires the right clock, and takes a name as encoded. A
+// switch exists for each way in which servers differ or fail. Thread-safe; the switches are not.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -23,12 +23,12 @@ class FakeS3 {
     UnixSeconds modified;
   };
 
-  // `keys`: what requests are to be signed with. `clock` outlives this.
+  // `keys`: the keys that must sign requests. `clock` outlives this.
   FakeS3(const Clock* clock, SharedS3Keys keys) : clock_(*clock), keys_(std::move(keys)) {}
 
   ScriptedAnswer Serve(const HttpRequest& request, std::string body);
 
-  // Keys of the bucket, prefix included.
+  // Returns the objects of the bucket by key, prefix included.
   std::map<std::string, Object> objects() const;
   void Change(const std::string& key, const std::string& body);
   void set_keys(SharedS3Keys keys);
@@ -43,7 +43,7 @@ class FakeS3 {
   std::string lifecycle =           // its rules
       "<LifecycleConfiguration><Rule><Filter/><Status>Enabled</Status>"
       "<Expiration><Days>7</Days></Expiration></Rule></LifecycleConfiguration>";
-  bool knows_settings = true;       // else it lists the bucket when asked for them, as Swift does
+  bool knows_settings = true;       // else it answers with a list of the bucket, as Swift does
   size_t page = 1000;               // of a list
 
  private:

@@ -1,13 +1,12 @@
 // FaultyDevice: a Device that wraps another and fails as disks do, by a seed: the same seed and the
 // same order of calls give the same faults.
 //
-// Works on copies of the caller's memory, so that the device below never touches memory of a
-// "process" that Kill() ended. Operations first wait their turns on `executor`, then go below;
-// their callbacks run where the device below runs its own, or on `executor` when their telling is
-// delayed.
+// It works on copies of the caller's memory, so that the device below never touches memory of a
+// "process" that Kill() ended. Operations first wait their turn on `executor`, then go below. Their
+// callbacks run where the device below runs its own, or on `executor` if they are delayed.
 //
-// An operation may get stuck: then it goes on only when Unstick() says so, or ends with the
-// process. A device may be gone: what it is asked then fails at once, until it is back.
+// An operation may get stuck: then it goes on only after Unstick(), or ends with the process. A
+// device may be gone: requests then fail at once, until it is back.
 //
 // For a simulated restart give the disk an executor of its own: Kill(), drop the process's
 // executor, run the disk's until it is idle, open a new device on the same MemoryDisk.
@@ -27,22 +26,22 @@
 
 namespace kvkeep {
 
-// Probabilities, each for one operation. At most one of the faults of its kind hits an operation.
+// Probabilities, each for one operation. An operation has at most one fault of its kind.
 struct FaultOptions {
   double read_error = 0;          // DataLoss, nothing read
-  double corrupt_read = 0;        // one bit of what is read is flipped; the medium stays right
+  double corrupt_read = 0;        // one bit read is flipped; the medium stays right
   double short_read = 0;          // only some blocks from the start are read; reported OK
   double misdirected_read = 0;    // another place is read, block-aligned; reported OK
   double write_error = 0;         // DataLoss, nothing written
-  double corrupt_write = 0;       // one bit of what is written is flipped; reported OK
+  double corrupt_write = 0;       // one bit written is flipped; reported OK
   double torn_write = 0;          // only some blocks from the start are written (perhaps none)
   double misdirected_write = 0;   // written to another place, block-aligned; reported OK
   double torn_reported_ok = 0.5;  // of the torn writes; the others report DataLoss
-  double delay = 0;               // goes below, or is told, some turns of the executor later
+  double delay = 0;               // goes below, or is reported, some turns of the executor later
   uint32_t max_delay_turns = 16;
-  double stuck = 0;       // goes below, or is told, only after Unstick()
+  double stuck = 0;       // goes below, or is reported, only after Unstick()
   double sync_error = 0;  // DataLoss, nothing made stable; of each Sync
-  double sync_drops = 0;  // of those: what was to be made stable is lost, and later ones succeed
+  double sync_drops = 0;  // of failed syncs: the data is lost, and later syncs succeed
   double sync_lies = 0;   // OK, nothing made stable; of each Sync
   bool host_short = false;  // read and write errors are the kernel's, which was short of memory
 };
@@ -67,22 +66,22 @@ class FaultyDevice final : public Device {
   uint64_t size_bytes() const override;
   bool direct() const override;
 
-  // As SIGKILL to the process that uses the device: callbacks not run yet never are (they are
-  // destroyed; one running on another thread ends), its memory is not touched again. Each write
-  // not handed below yet is written whole, or some of its blocks are, or none; those below end
-  // there as they will. Later Submits are dropped.
+  // Acts like SIGKILL to the process that uses the device. Pending callbacks never run (they are
+  // destroyed; one running on another thread ends), and its memory is not touched again. A write
+  // that has not gone below is written whole, in part, or not at all; writes below end there as
+  // they will. Later Submits are dropped.
   void Kill();
 
-  // Other faults from now on; FaultOptions() lifts all of them, and what is stuck goes on.
+  // Sets the faults from now on; FaultOptions() ends all faults, and stuck operations go on.
   void set_options(const FaultOptions& options);
   // Lets stuck operations go on. Returns how many there were.
   size_t Unstick();
-  // Submits and Syncs fail, Unavailable, while it is gone; what is under way ends as it would.
+  // While it is gone, Submits and Syncs fail with Unavailable; operations under way end as usual.
   void SetGone(bool gone);
-  // `drop` is what a Sync that drops its data does to the disk, with a seed. Call before the first
-  // one.
+  // Sets what a Sync that drops its data does to the disk, with a seed. Call it before the first
+  // Sync.
   void OnDroppingSync(std::function<void(uint64_t)> drop);
-  // As if made with this seed.
+  // Continues as if made with this seed.
   void Reseed(uint64_t seed);
   Stats stats() const;
 

@@ -1,5 +1,5 @@
-// Assertions and the main of tests in C. A failed CHECK says where and ends the process: what is
-// still in flight then does not matter. One test is a function; names are sentences.
+// Assertions and the main of tests in C. A failed CHECK prints its place and ends the process, with
+// any calls in flight. One test is a function; names are sentences.
 #pragma once
 
 #include <kvkeep.h>
@@ -9,7 +9,7 @@
 
 #define CHECK(condition) \
   ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition, NULL))
-// A code and, in `error`, the message, when it is not the one expected.
+// Checks a code; prints it with `error`'s message if it is not the expected one.
 #define CHECK_CODE(code, expected, error) \
   ((code) == (expected) ? (void)0         \
                         : check_failed(__FILE__, __LINE__, #code " is " #expected, (error)))

@@ -24,7 +24,7 @@ static inline kvkeep_client* connect_by(kvkeep_path path, const char* where) {
   CHECK(client != NULL && error.code == KVKEEP_OK && error.message[0] == '\0');
   return client;
 }
-// By the path that KVKEEP_PATH names.
+// Connects by the path that KVKEEP_PATH names.
 static inline kvkeep_client* connect_to(const char* where) {
   const char* path = getenv("KVKEEP_PATH");
   if (path == NULL) return connect_by(KVKEEP_PATH_AUTO, where);
@@ -70,7 +70,7 @@ static inline int is_payload(const void* data, size_t bytes, uint32_t number) {
   return same;
 }
 
-// One chunk, part 0, in two runs.
+// Puts one chunk, part 0, in two runs.
 static inline void put_numbered(kvkeep_client* client, kvkeep_namespace* ns, uint32_t number,
                                 size_t bytes) {
   unsigned char* payload = payload_of(number, bytes);

@@ -33,7 +33,7 @@ inline int64_t Millis(std::chrono::steady_clock::time_point since) {
       .count();
 }
 
-// Polls: what happens in the daemon and in the background tells nobody.
+// Polls, as the daemon and the background send no events.
 template <typename F>
 bool Eventually(F&& condition, int timeout_ms = 10'000) {
   for (int i = 0; i < timeout_ms / 2; ++i) {
@@ -44,7 +44,7 @@ bool Eventually(F&& condition, int timeout_ms = 10'000) {
   return condition();
 }
 
-// A transport to whoever listens on a socket, with one namespace.
+// A transport to the listener of a socket, with one namespace.
 struct Blocking {
   explicit Blocking(const std::string& socket, Deadline deadline = Deadline(10'000),
                     DaemonProcess::Watch watch = DaemonProcess::OpenPidfd)
@@ -91,7 +91,7 @@ struct Blocking {
     return Wait<absl::Status>(
         [&](auto done) { transport->Release(std::move(lease), std::move(done)); });
   }
-  // One chunk, whole; what was got is in `back`.
+  // Gets one whole chunk into `back`.
   GetStatus GetOne(const ChunkKey& key, GetOptions options = {}) {
     options.allocate = [this](size_t, uint64_t bytes) {
       back.assign(bytes, std::byte{0});

@@ -21,7 +21,7 @@ struct LocalFixture : FakeDaemonHolder, Blocking {
 // A daemon that takes no absolute deadlines.
 inline void OfVersion7(fakes::FakeLocalDaemon::Script* script) { script->version = 7; }
 
-// Memory of the caller's that the daemon knows.
+// Memory of the caller that is registered with the daemon.
 struct Registered {
   Registered(Blocking& client, size_t bytes, const RegisterOptions& options = {}) {
     const UniqueFd fd(memfd_create("test", MFD_CLOEXEC));

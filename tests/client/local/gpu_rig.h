@@ -27,7 +27,7 @@ inline GpuMemory MemoryOf(uint8_t name) {
   return memory;
 }
 
-// A daemon whose process ends when told, to who watches it.
+// A daemon whose process ends on request, for its watcher.
 class WatchedProcess {
  public:
   DaemonProcess::Watch Watch() const {
@@ -86,15 +86,15 @@ struct GpuRig : EndpointHolder, LocalFixture {
     last = got.ok() ? got->error : got.status();
     return got.ok() ? got->chunks[0].status : GetStatus::kUnfinished;
   }
-  // The daemon stops, and knows no GPU memory when it starts again. Returns when the client has
-  // seen it: else a call goes to the connection that is about to break, and leaves its memory in
+  // Stops the daemon, which has no GPU memory when it starts again. Returns when the client has
+  // seen that: otherwise a call would go to the connection that breaks, and leave its memory in
   // use.
   void LoseDaemon() {
     daemon.Stop();
     REQUIRE(Eventually([this] { return !transport->WaitConnected(Deadline(0)); }));
     gpu->Forget();
   }
-  // Within the registered range.
+  // Writes within the registered range.
   void Write(uint64_t offset, const std::vector<std::byte>& bytes) {
     gpu->Write(kMemory, 4096 + offset, bytes);
   }
