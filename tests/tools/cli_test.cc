@@ -180,11 +180,11 @@ TEST_CASE("status tells how G4 is, what it gave, and what to do when it is not w
                           "5.0 MiB\n    NoSuchBucket: The bucket does not exist\n"
                           "    to do: create the bucket\n"));
   daemon.admin.g4_state = v1::G4_STATE_AWAY;
-  CHECK(absl::StrContains(Run(daemon, {"status"}).out, ", away, asked again in 42 s; 3 hits"));
+  CHECK(absl::StrContains(Run(daemon, {"status"}).out, ", away, next request in 42 s; 3 hits"));
   daemon.admin.g4_state = v1::G4_STATE_MISCONFIGURED;
   const CliResult refuses = Run(daemon, {"status"});
   CHECK(refuses.code == kOk);
-  CHECK(absl::StrContains(refuses.out, ", misconfigured, asked again in 42 s; 3 hits"));
+  CHECK(absl::StrContains(refuses.out, ", misconfigured, next request in 42 s; 3 hits"));
   CHECK(absl::StrContains(refuses.out, "to do: create the bucket\n"));
   const auto json = Run(daemon, {"status", "--json"}).json()["g4"];
   CHECK(json["state"] == "misconfigured");

@@ -209,8 +209,9 @@ TEST_CASE("the doctor warns where one directory has the sockets of two tenants, 
   CHECK(well.Of("admin socket") == "ok: in /run/kvkeep-admin / ");
   CHECK(well.Of("tenants' sockets") == "none");
   well.config.listen.admin_path = "/run/kvkeep/../kvkeep/admin.sock";
-  CHECK(absl::StartsWith(well.Of("admin socket"),
-                         "warn: in /run/kvkeep, with the sockets of tenant default / whoever"));
+  CHECK(
+      absl::StartsWith(well.Of("admin socket"),
+                       "warn: in /run/kvkeep, with the sockets of tenant default / a container's"));
   well.config.listen.admin_path = "/run/kvkeep/admin/admin.sock";  // given with the one above it
   CHECK(absl::StartsWith(well.Of("admin socket"), "warn: in /run/kvkeep, with the sockets of "));
   // The embedded default has all in one directory, which is closed.
