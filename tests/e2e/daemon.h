@@ -41,7 +41,7 @@ struct Settings {
   std::string reserved_bytes = "50%";
   std::string drain_timeout = "15s";
   std::string metrics;         // host:port; empty: off
-  bool metrics_token = true;   // kMetricsToken is known there
+  bool metrics_token = true;   // the daemon accepts kMetricsToken
   std::string metrics_socket;  // empty: none
   std::string tcp;
   std::string socket = "kvkeep.sock";
@@ -51,8 +51,8 @@ struct Settings {
   std::string g3;      // and below g3:
   std::string state = "state";
   std::string extra;      // YAML lines at the end
-  bool dumpable = false;  // KVKEEPD_DUMPABLE: /proc/PID is for others than root to see
-  bool gives_back_soon = false;  // memory that is free, after 1 s and not after 10
+  bool dumpable = false;  // KVKEEPD_DUMPABLE: other users than root may read /proc/PID
+  bool gives_back_soon = false;  // gives free memory back after 1 s, not after 10
 };
 
 // How a process ended.
@@ -72,7 +72,7 @@ class Site {
 
   Settings settings;  // may be changed between starts
 
-  // Below the site's directory; an absolute one stays as it is.
+  // Returns a path below the site's directory; an absolute path stays unchanged.
   std::string path(const std::string& name) const {
     return name[0] == '/' ? name : dir_.path() + "/" + name;
   }
@@ -82,42 +82,43 @@ class Site {
   std::string endpoint() const { return "unix://" + socket(); }
   std::string config_file() const { return path("kvkeep.yaml"); }
 
-  // Starts kvkeepd and waits until it serves. Fails the test, with the daemon's words, when it does
-  // not. Answers the time from the start of the process to the first answer "serving".
+  // Starts kvkeepd and waits until it serves. Otherwise fails the test, with the daemon's messages.
+  // Returns the time from the start of the process to the first answer "serving".
   milliseconds Start();
-  // The same for one that may end by itself before it serves; none when it did.
+  // As Start, for a daemon that may end by itself before it serves; returns none if it did.
   std::optional<milliseconds> TryStart();
   // Starts a kvkeepd that is expected to end by itself.
   Ending StartAndAwaitEnd();
-  bool awaits_joins = true;  // a start, as long as a device joins
-  // Runs in the process of the next start, before it becomes kvkeepd. Only system calls.
+  bool awaits_joins = true;  // a start waits until all devices have joined
+  // Runs in the process of the next start, before it becomes kvkeepd. It may only make system
+  // calls.
   std::function<void()> before_exec;
 
-  // The file that the next start reads, as `settings` say; Start writes it, too.
+  // Writes the file that the next start reads, from `settings`; Start writes it, too.
   void WriteConfig() const;
 
   void Kill();    // SIGKILL, and waits
   Ending Stop();  // SIGTERM, and waits
-  // After SIGSTOP no thread of it runs any more when this returns.
+  // Sends a signal. After SIGSTOP none of its threads runs when this returns.
   void Signal(int number);
   Ending AwaitEnd(milliseconds timeout = milliseconds(60'000));
   bool running() const { return pid_ > 0; }
-  // Whether it has ended, and how; it is not running any more then.
+  // Returns whether it has ended, and how; it is not running any more then.
   bool Ended(Ending* ending);
-  // Whether that signal has ended it; any other end fails the test.
+  // Returns whether that signal has ended it; any other end fails the test.
   bool EndedBySignal(int number);
   std::string Log() const;  // standard error of the last start so far
   bool AwaitLog(const std::string& text, milliseconds timeout = milliseconds(10'000)) const;
 
   v1::StatusResponse Status() const;
-  // Returns the status of the tenant that status shows by this name; empty when there is none.
+  // Returns the status of the tenant of this name; empty if there is none.
   v1::TenantStatus TenantStatus(const std::string& tenant) const;
   uint64_t Counter(const std::string& name) const;
   client::AdminClient* admin() const { return admin_.get(); }
-  // Waits until nothing is dirty. False: something still was after a long time.
+  // Waits until nothing is dirty. Returns false if something still was after a long time.
   bool AwaitClean() const;
-  // The same, and waits until a kill loses nothing of it: the first sync of a device tells the next
-  // start that its records are sure. For one device, and a daemon that wrote something to it.
+  // As above, and waits until a kill loses none of it: the first sync of a device tells the next
+  // start that its records are sure. For one device, to which the daemon has written.
   bool AwaitKept() const;
 
  private:
@@ -128,16 +129,16 @@ class Site {
   std::unique_ptr<client::AdminClient> admin_;
 };
 
-// Polls: what happens in another process tells nobody.
+// Polls, as other processes send no events.
 bool Eventually(const std::function<bool()>& condition,
                 milliseconds timeout = milliseconds(10'000));
 
-// Bytes that a directory's files take on disk.
+// Returns the bytes that a directory's files take on disk.
 uint64_t DiskBytes(const std::string& dir);
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& text);
 inline constexpr char kMetricsToken[] = "token-of-the-tests-for-metrics";
-// The whole reply of a server at 127.0.0.1, header included. An empty token is not sent.
+// Returns the whole reply of a server at 127.0.0.1, header included. Does not send an empty token.
 std::string HttpGet(int port, const std::string& path, const std::string& token = kMetricsToken);
 
 }  // namespace kvkeep::e2e

@@ -1,9 +1,9 @@
 // DaemonFixture: a real kvkeepd as a child process, on a scratch directory, for end-to-end tests.
 //
 // Start waits until GetServerInfo says that it serves. Kill is kill -9; Stop is SIGTERM and waits
-// for the exit status. The directory outlives the process, so Start again is a warm restart. A
-// child that is still there at the end is killed; it also dies with the test (PR_SET_PDEATHSIG).
-// Environment KVKEEPD names the binary; else it is taken from where the test's own binary lies. Not
+// for the exit status. The directory outlives the process, so another Start is a warm restart. A
+// child that still runs at the end is killed; it also dies with the test (PR_SET_PDEATHSIG).
+// Environment KVKEEPD names the binary; by default it is beside the test's own binary. Not
 // thread-safe.
 #pragma once
 
@@ -54,7 +54,7 @@ class DaemonFixture {
   std::string socket_path() const { return dir_ / "kvkeep.sock"; }
   std::string admin_socket_path() const { return dir_ / "admin.sock"; }
   std::string config_path() const { return dir_ / "kvkeep.yaml"; }
-  // All that it wrote to stderr, over all its starts.
+  // Returns everything that it wrote to stderr, over all its starts.
   std::string log() const {
     std::ifstream file(dir_ / "log");
     std::stringstream text;
@@ -75,7 +75,7 @@ class DaemonFixture {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for the daemon to serve
     }
   }
-  // For a start that is meant to fail: its exit status.
+  // Starts a daemon that must fail. Returns its exit status.
   int StartAndWait() {
     Spawn();
     return Wait();
@@ -84,7 +84,7 @@ class DaemonFixture {
     kill(pid_, SIGKILL);
     Wait();
   }
-  // The exit status; 128 + n when a signal n ended it.
+  // Returns the exit status; 128 + n if a signal n ended it.
   int Stop() {
     kill(pid_, SIGTERM);
     return Wait();
@@ -109,7 +109,7 @@ class DaemonFixture {
   }
 
  private:
-  // A channel of its own: after a restart nothing waits for another one's reconnect backoff.
+  // Uses a channel of its own: after a restart nothing waits for another channel's backoff.
   static std::shared_ptr<grpc::Channel> Connect(const std::string& path) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(8 << 20);
@@ -165,7 +165,7 @@ class DaemonFixture {
            response.state() == v1::SERVING_STATE_SERVING && DevicesJoined();
   }
 
-  // Or are offline: none is on its way.
+  // Devices may be offline: none is joining.
   bool DevicesJoined() const {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(500));

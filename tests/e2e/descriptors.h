@@ -15,8 +15,8 @@ struct Descriptors {
   std::string names;  // "2 socket:" and the like, a line each
 };
 
-// Counts open descriptors: sockets, memory, processes and the like. Files below `except` are left
-// out: how many of them an index has open is its own business.
+// Counts open descriptors: sockets, memory, processes and the like. Leaves out files below
+// `except`, as an index may have any number of them open.
 inline Descriptors DescriptorsOf(uint64_t pid, const std::string& except) {
   std::map<std::string, int> names;
   Descriptors all;

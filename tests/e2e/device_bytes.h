@@ -16,7 +16,7 @@ namespace kvkeep::e2e {
 
 inline constexpr size_t kBlock = 4096;
 
-// Where in the file the chunk's payload begins.
+// Returns the offset of the chunk's payload in the file.
 inline off_t FindPayload(int fd, const TestChunk& chunk) {
   const std::vector<std::byte> payload = Payload(chunk);
   std::array<std::byte, kBlock> block;

@@ -1,7 +1,7 @@
-// Engine: a client of the daemon as a test plays it. Chunks are numbered; the number gives key and
-// payload, so that whatever comes back can be verified without keeping it.
+// Engine: a client of the daemon in a test. Chunks are numbered; the number gives key and payload,
+// so that answers can be verified without a copy.
 //
-// Throws no Catch2 assertion, so that it may be used on any thread; one thread at a time.
+// It makes no Catch2 assertion, so any thread may use it; one thread at a time.
 #pragma once
 
 #include <memory>
@@ -42,17 +42,17 @@ class Engine {
   Engine(const Site& site, const Options& options) : Engine(site.endpoint(), options) {}
   static client::NamespaceSpec DefaultSpec() { return {.model = "e2e", .tokens_per_chunk = 256}; }
 
-  // One chunk; kUnfinished when the call failed: `error` says why.
+  // Puts one chunk. Returns kUnfinished if the call failed; `error` says why.
   client::PutOutcome Put(const TestChunk& chunk, client::PutOptions options = {});
-  // All of them, in streams of some MB, waiting for room when there is none. False: one of them was
-  // neither stored nor present in the end.
+  // Puts all chunks, in streams of some MB; waits for room if there is none. Returns false if one
+  // of them was neither stored nor present in the end.
   bool PutAll(const std::vector<TestChunk>& chunks, client::PutOptions options = {});
-  // Returns the daemon's answer. Counts bytes that are not the chunk's in `wrong_bytes`.
+  // Returns the daemon's answer. Counts chunks with wrong bytes in `wrong_bytes`.
   client::GetStatus Get(const TestChunk& chunk, const client::Lease* lease = nullptr,
                         uint32_t index_in_lease = 0);
-  // How many of them are hits, all with the right bytes.
+  // Returns how many of them are hits with the right bytes.
   size_t Hits(const std::vector<TestChunk>& chunks);
-  // One lookup without a lease: which of them are in G2 / G3 / anywhere.
+  // Makes one lookup without a lease. Returns how many are in G2, in G3, and in either.
   struct Presence {
     size_t g2 = 0, g3 = 0, any = 0;
   };

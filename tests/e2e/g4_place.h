@@ -1,4 +1,4 @@
-// Helpers of the tests of G4: files that are for their owner alone, and recalls.
+// Helpers of the tests of G4: files that only their owner may read, and recalls.
 #pragma once
 
 #include <sys/stat.h>
@@ -24,10 +24,10 @@ inline void MakeG4Directory(const std::string& path, const std::string& fleet) {
   WriteFile(path + "/.kvkeep", fleet + "\n");
 }
 
-// A fleet's key, another one for each digit: what is all the same is refused as not random.
+// Returns a fleet's key, another one for each digit: a key of equal bytes is refused as not random.
 inline std::string FleetKeyOf(char digit) { return std::string(32, digit) + std::string(32, '0'); }
 
-// Looks beyond the node, and gets what that leased: how many are hits.
+// Searches beyond the node, and gets the leased chunks. Returns how many are hits.
 inline size_t RecallLeading(Engine& engine, const std::vector<TestChunk>& chunks,
                             std::chrono::microseconds wait) {
   const auto found = engine.client().Lookup(

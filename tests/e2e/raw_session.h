@@ -1,7 +1,7 @@
-// RawSession: a session on the bare wire, for what the client library never does: a put that stops
-// in the middle, a header that no library would send, a lease that nobody gives back.
+// RawSession: a session on the bare wire, for actions that the client library never takes: a put
+// that stops in the middle, a header that no library would send, a lease that is never given back.
 //
-// Throws std::runtime_error when the daemon does not go along. One thread.
+// Throws std::runtime_error if the daemon refuses. One thread.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -23,17 +23,17 @@ class RawSession {
   explicit RawSession(const std::string& endpoint, const std::string& name = "raw");
   ~RawSession();
 
-  // Leases the chunk, for as long as the session lives. Answers the leased bytes.
+  // Leases the chunk until the session ends. Returns the leased bytes.
   uint64_t Lease(const TestChunk& chunk);
   // Starts a put of the chunk and sends the first half of its payload; then nothing more.
   void PutHalf(const TestChunk& chunk);
-  // Starts a get of the chunks and reads none of it.
+  // Starts a get of the chunks and reads nothing.
   void GetUnread(const std::vector<TestChunk>& chunks);
-  // Reads the next frame of the first such get; the bytes of its payload, none at its end.
+  // Reads the next frame of the first of these gets. Returns its payload's bytes; none at the end.
   std::optional<uint64_t> ReadFrame();
-  // How the first put of PutHalf ended, once it has.
+  // Returns how the first put of PutHalf ended, once it has.
   grpc::Status AwaitPutEnd();
-  // The daemon's answer to a put of that many zeros, without any check of our own.
+  // Returns the daemon's answer to a put of that many zeros, without client-side checks.
   v1::PutResult PutZeros(uint64_t number, uint64_t bytes);
 
  private:
@@ -57,7 +57,7 @@ class RawSession {
   std::list<OpenGet> gets_;
 };
 
-// One call with hand-made bytes, for services whose messages are not generated here (health,
+// Makes one call with hand-made bytes, for services whose messages are not generated here (health,
 // reflection).
 absl::StatusOr<std::string> RawCall(const std::string& endpoint, const std::string& method,
                                     const std::string& request);

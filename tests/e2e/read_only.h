@@ -1,14 +1,14 @@
-// A directory made read-only for one process: by a mount in a namespace of its own, since root, as
-// which tests often run, may write to everything else.
+// Makes a directory read-only for one process, by a mount in its own namespace, since tests often
+// run as root, which may write everywhere else.
 #pragma once
 
 #include <string>
 
 namespace kvkeep::e2e {
 
-// For Site::before_exec: only system calls. Ends the process when it does not work.
+// For Site::before_exec: makes only system calls. Ends the process on failure.
 void MountReadOnly(const char* dir);
-// Whether it works here.
+// Returns whether it works here.
 bool ReadOnlyMountsWork(const std::string& dir);
 
 }  // namespace kvkeep::e2e

@@ -1,5 +1,5 @@
-// Relay: stands between a client and a daemon on TCP, and can be made to do what a machine without
-// power does: nothing. Bytes that come afterwards are taken and dropped; no connection is closed.
+// Relay: forwards TCP between a client and a daemon, and can act like a machine that lost its
+// power: from then on it takes and drops bytes, and closes no connection.
 #pragma once
 
 #include <arpa/inet.h>
@@ -33,7 +33,7 @@ class Relay {
   }
 
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-  // The power is gone.
+  // Cuts the power.
   void Vanish() { vanished_ = true; }
 
  private:
@@ -46,7 +46,7 @@ class Relay {
   }
 
   void Run() {
-    constexpr int kLookMs = 5;  // whether it shall stop
+    constexpr int kLookMs = 5;  // between checks for a stop
     while (!stop_) {
       std::vector<pollfd> polled = {{listener_.get(), POLLIN, 0}};
       for (const auto& [one, other] : pairs_) {
@@ -69,7 +69,7 @@ class Relay {
   void Accept() {
     UniqueFd client(accept(listener_.get(), nullptr, nullptr));
     if (vanished_) {
-      lost_.push_back(std::move(client));  // nobody answers there
+      lost_.push_back(std::move(client));  // it gets no answers
       return;
     }
     UniqueFd daemon(socket(AF_INET, SOCK_STREAM, 0));
@@ -78,7 +78,7 @@ class Relay {
     pairs_.emplace_back(std::move(client), std::move(daemon));
   }
 
-  // False: one side has closed.
+  // Returns false if one side has closed.
   bool Pass(size_t pair, bool from_first) {
     const int from = from_first ? pairs_[pair].first.get() : pairs_[pair].second.get();
     const int to = from_first ? pairs_[pair].second.get() : pairs_[pair].first.get();

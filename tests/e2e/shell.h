@@ -1,4 +1,4 @@
-// RunShell: a command of the shell, to its end.
+// RunShell: runs a shell command to its end.
 #pragma once
 
 #include <sys/wait.h>

@@ -1,9 +1,9 @@
 // SilentFuse: a file of a FUSE server that lets this process open and close it, and answers no
 // other process: no fstat(2), no close(2).
 //
-// The server is a process of its own, which dies with this one: a process that waits for it then
-// waits no more. Open the file when no other process is to be started before End, as that would
-// inherit it for a moment. Mounted in a mount namespace of this thread's.
+// The server is a process of its own, which dies with this one; waits for it then end. Start no
+// other process between opening the file and End, as it would inherit the file for a moment.
+// Mounted in a mount namespace of this thread.
 #pragma once
 
 #include <fcntl.h>
@@ -57,13 +57,13 @@ class SilentFuse {
   SilentFuse& operator=(const SilentFuse&) = delete;
 
   bool mounted() const { return server_ > 0; }
-  // One more descriptor of the file.
+  // Opens another descriptor of the file.
   UniqueFd Make() {
     if (!file_.valid()) file_ = UniqueFd(open((dir_ / "file").c_str(), O_RDONLY | O_CLOEXEC));
     REQUIRE(file_.valid());
     return UniqueFd(fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
   }
-  // The server is gone: who waits for it is told so.
+  // Ends the server, which ends waits for it with an error.
   void End() {
     if (!mounted()) return;
     kill(server_, SIGKILL);
@@ -73,7 +73,7 @@ class SilentFuse {
   }
 
  private:
-  // In the child of a process with threads: system calls only.
+  // Runs in the child of a process with threads: makes system calls only.
   static void Serve(int device, pid_t opener) {
     std::array<char, FUSE_MIN_READ_BUFFER + (64 << 10)> buffer;
     while (true) {

@@ -1,5 +1,5 @@
-// WorkerProcess: a client of the local path in a process of its own (local_client_main.cc), to be
-// killed or stopped. Dies with the test.
+// WorkerProcess: a client of the local path in a process of its own (local_client_main.cc), which
+// tests kill or stop. Dies with the test.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,8 @@
 
 namespace kvkeep::e2e {
 
-// Settings of a daemon with a local path that takes a worker's leases after 1 s without an answer.
+// Returns settings of a daemon with a local path that revokes a worker's leases after 1 s without
+// an answer.
 inline Settings WithShortGrace() {
   return {.local = true, .limits = "  session_grace: 1s\n  staging_per_session: 2MiB\n"};
 }
@@ -20,19 +21,19 @@ class WorkerProcess {
  public:
   struct Options {
     std::vector<TestChunk> warm, cold;  // numbered without gaps, all of one size
-    std::string point;                  // where it dies, or "hold"
-    int nth = 1;                        // time that it gets there
-    int pid = 0;                        // its number, see ForkAs, once nobody has it; 0: any
+    std::string point;                  // at which it dies, or "hold"
+    int nth = 1;                        // the visit at which it dies
+    int pid = 0;                        // its number, see ForkAs, once it is free; 0: any
   };
   WorkerProcess(const Site& site, const Options& options);
   ~WorkerProcess();
   WorkerProcess(WorkerProcess&& other) noexcept;
   WorkerProcess& operator=(WorkerProcess&&) = delete;
 
-  // The next line of its standard output; empty when it ended, or said nothing for so long.
+  // Returns the next line of its standard output; empty if it ended, or printed nothing in time.
   std::string ReadLine(milliseconds timeout = milliseconds(30'000));
   void Signal(int number);
-  // Waits for its end: the signal that killed it, or minus its exit status.
+  // Waits for its end. Returns the signal that killed it, or minus its exit status.
   int AwaitEnd();
   int pid() const { return pid_; }
 

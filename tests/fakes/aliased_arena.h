@@ -1,6 +1,6 @@
 // AliasedArena: an Arena of any capacity on a few megabytes of memory, for tests and benchmarks of
-// the store's books. Blocks share memory, so bytes mean nothing: read none back, and let nothing of
-// it reach a device. Memory() may be asked for extents of at most kWindowBlocks.
+// the store's bookkeeping. Blocks share memory, so bytes are meaningless: do not read them back,
+// and do not write them to a device. Memory() takes extents of at most kWindowBlocks.
 #pragma once
 
 #include "tests/fakes/aligned_bytes.h"

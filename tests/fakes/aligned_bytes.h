@@ -16,7 +16,7 @@ class AlignedBytes {
   explicit AlignedBytes(size_t bytes)
       : bytes_(bytes), data_(nullptr, &std::free) {
     KVKEEP_CHECK(bytes > 0 && bytes % kBlockBytes == 0);
-    void* memory = nullptr;  // not aligned_alloc: tests have that fail for the store alone
+    void* memory = nullptr;  // not aligned_alloc, which tests make fail for the store only
     KVKEEP_CHECK(posix_memalign(&memory, kBlockBytes, bytes) == 0);
     data_.reset(static_cast<std::byte*>(memory));
     std::memset(data_.get(), 0, bytes);

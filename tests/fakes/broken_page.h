@@ -1,5 +1,5 @@
-// BrokenPage: a page of memory that raises SIGBUS when it is touched, as one that the kernel gave
-// up on does. Mended, with zeros in it, at the end.
+// BrokenPage: a page of memory that raises SIGBUS when it is touched, like a page that the kernel
+// gave up. Its end repairs the page, with zeros in it.
 #pragma once
 
 #include <sys/mman.h>
@@ -15,7 +15,7 @@ namespace kvkeep {
 
 class BrokenPage {
  public:
-  // `page` begins one, of private memory.
+  // `page` is the begin of a page of private memory.
   explicit BrokenPage(std::byte* page) : page_(page) {
     const UniqueFd empty(memfd_create("broken page", MFD_CLOEXEC));  // all of it is past the end
     KVKEEP_CHECK(empty.valid());

@@ -1,11 +1,11 @@
-// Children that end with _exit would leave their counters of a build for coverage unwritten.
+// WriteCoverage: writes the counters of a build for coverage, in children that end with _exit.
 #pragma once
 
 extern "C" int __llvm_profile_write_file() __attribute__((weak));
 
 namespace kvkeep {
 
-// Nothing in builds of any other kind.
+// Does nothing in other builds.
 inline void WriteCoverage() {
   if (__llvm_profile_write_file != nullptr) __llvm_profile_write_file();
 }

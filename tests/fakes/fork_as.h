@@ -1,7 +1,7 @@
-// ForkAs: fork() with a chosen process number, to be what took the number of another that ended.
+// ForkAs: fork() with a chosen process number, for a process that takes over an ended one's number.
 //
-// Between it and exec or _exit the child makes system calls only: unlike fork() the C library does
-// not know of it.
+// Before exec or _exit the child may only make system calls: unlike fork(), the C library does not
+// know of it.
 #pragma once
 
 #include <linux/sched.h>
@@ -16,8 +16,8 @@
 
 namespace kvkeep {
 
-// As fork(); -1 and errno: EEXIST when there is such a process or thread, not reaped, EPERM or
-// ENOSYS where nobody may choose.
+// As fork(). Returns -1 and errno EEXIST if an unreaped process or thread has the number, EPERM or
+// ENOSYS if the number cannot be chosen.
 inline pid_t ForkAs(pid_t number) {
   clone_args arguments{};
   arguments.exit_signal = SIGCHLD;
@@ -26,7 +26,7 @@ inline pid_t ForkAs(pid_t number) {
   return static_cast<pid_t>(syscall(SYS_clone3, &arguments, sizeof(arguments)));
 }
 
-// Why it cannot be done here; empty when it can.
+// Returns why it cannot be done here; empty if it can.
 inline std::string WhyNoForkAs() {
   pid_t child = fork();
   if (child == 0) _exit(0);

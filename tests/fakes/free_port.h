@@ -1,8 +1,8 @@
 // Ports of 127.0.0.1 for a test's servers.
 //
-// Below those that the kernel gives to whoever connects: a test names its server a port some time
-// before the server binds it, and a connection of another test must not have it by then. At random,
-// as tests run side by side.
+// They are below the kernel's ephemeral ports: a test chooses its server's port some time before
+// the server binds it, and a connection of another test must not take it. At random, as tests run
+// side by side.
 #pragma once
 
 #include <netinet/in.h>
@@ -18,7 +18,7 @@ namespace kvkeep {
 
 // A TCP socket bound to a free port, not listening.
 inline UniqueFd BindFreePort(int* port) {
-  constexpr int kFirst = 10'000;  // servers that are no test's like those below
+  constexpr int kFirst = 10'000;  // other servers like the ports below
   int end = 0;
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> end;
   UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -28,7 +28,8 @@ inline UniqueFd BindFreePort(int* port) {
   socklen_t size = sizeof(address);
   bool bound = false;
   for (int tries = 0; tries < 100 && !bound; ++tries) {
-    // 0, any port: where the kernel's begin so low, or all that were tried are taken.
+    // Falls back to 0, any port, if the kernel's range begins too low, or all tried ports are
+    // taken.
     uint64_t wanted = 0;
     if (end > kFirst + 1'000 && tries < 99) {
       wanted = kFirst + RealRandom()->NextU64() % static_cast<uint64_t>(end - kFirst);
@@ -42,7 +43,7 @@ inline UniqueFd BindFreePort(int* port) {
   return fd;
 }
 
-// One that was free just now.
+// Returns a port that was free just now.
 inline int FreePort() {
   int port = 0;
   BindFreePort(&port);

@@ -1,4 +1,4 @@
-// FromEnvironment: how much of something, or from which seed, a run by hand asks a test for.
+// FromEnvironment: an amount or a seed that a run by hand sets for a test.
 #pragma once
 
 #include <absl/strings/numbers.h>
@@ -10,8 +10,8 @@
 
 namespace kvkeep {
 
-// An unsigned number from the environment; `otherwise` when it is not set. Fails on text that is no
-// number.
+// Returns an unsigned number from the environment; `otherwise` if it is not set. Fails on text that
+// is no number.
 inline uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* const text = std::getenv(name);
   if (text == nullptr) return otherwise;

@@ -8,7 +8,7 @@
 
 namespace kvkeep {
 
-// Root and MAC become those of what the page holds, by the version that it says (image.h).
+// Sets root and MAC to the page's contents, by its version (image.h).
 inline void MakeHeaderRight(HeaderPage page, const MacKey& key) {
   constexpr size_t kVersionAt = 8, kRootAt = 2176, kMacAt = 2752;
   StoreAt<Digest128>(page.data() + kRootAt, Xxh3_128(page.first(kRootAt)));
@@ -16,7 +16,7 @@ inline void MakeHeaderRight(HeaderPage page, const MacKey& key) {
   HmacSha256(key, page.subspan(from, kMacAt - from), page.subspan<kMacAt, kHmacSha256Bytes>());
 }
 
-// Makes a page of version 3 or 4 what version 1 or 2 had in its place.
+// Converts a page of version 3 or 4 to version 1 or 2.
 inline void MakeFormer(HeaderPage page, const MacKey& key) {
   page[8] = std::byte(static_cast<uint8_t>(page[8]) - 2);
   MakeHeaderRight(page, key);

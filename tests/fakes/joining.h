@@ -1,5 +1,5 @@
-// Whether a device of a daemon is still being opened, or its index read: until it has joined its
-// chunks are misses.
+// Returns whether a device of a daemon is still being opened, or its index read. Until it has
+// joined its chunks are misses.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // LingeringSockets: descriptors whose last close waits. Each is a TCP connection over loopback with
-// bytes that its peer never reads, and SO_LINGER: who closes it last waits until they were taken,
-// 100 seconds at most. End resets them all, and ends every such wait.
+// bytes that its peer never reads, and SO_LINGER: the last close waits until they are read, for 100
+// seconds at most. End resets all connections, which ends the waits.
 //
-// Throws std::runtime_error where sockets are not to be had. One thread.
+// Throws std::runtime_error if it cannot open sockets. One thread.
 #pragma once
 
 #include <fcntl.h>

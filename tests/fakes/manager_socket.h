@@ -18,7 +18,7 @@ class ManagerSocket {
 
   ManagerSocket();
   const std::string& path() const { return path_; }
-  // The next one; none: none came in time.
+  // Returns the next message; none if none came in time.
   std::optional<Message> Next(std::chrono::milliseconds patience = std::chrono::seconds(10));
 
  private:

@@ -1,4 +1,4 @@
-// ManualClock: time that moves only when told to. Not thread-safe.
+// ManualClock: a clock that only a test moves. Not thread-safe.
 #pragma once
 
 #include "tiers/base/clock.h"
@@ -13,7 +13,7 @@ class ManualClock final : public Clock {
     return static_cast<uint64_t>(unix_at_start_ + now.count());
   }
   void Advance(MonotonicTime by) { now_ += by; }
-  // Somebody sets the machine's clock; monotonic time goes on as it did.
+  // Sets the machine's wall clock; monotonic time is not affected.
   void StepUnix(std::chrono::microseconds by) { unix_at_start_ += by.count(); }
 
  private:

@@ -1,5 +1,5 @@
-// ManualExecutor: an Executor whose tasks run only when told to, on the caller's thread, in the
-// order the test chooses. The heart of every deterministic test. Not thread-safe.
+// ManualExecutor: an Executor whose tasks run only on request, on the caller's thread, in the order
+// that the test chooses. The heart of every deterministic test. Not thread-safe.
 #pragma once
 
 #include <deque>
@@ -18,7 +18,7 @@ class ManualExecutor final : public Executor {
   void RunOne(size_t index = 0);
   // Runs until nothing is queued, tasks posted meanwhile included. Returns how many ran.
   size_t RunAll();
-  // Destroys what is queued without running it, as a killed process would.
+  // Destroys queued tasks without running them, like a killed process.
   void Drop() { tasks_.clear(); }
 
  private:

@@ -1,6 +1,6 @@
 // MemoryArena: an Arena on the heap, with segments of any size, for tests of the store. With
-// `outlives`, it has marks, as one has that the daemon finds again after a restart: a test hands
-// the same object to one store after the other. A part of its memory may be to come.
+// `outlives` it has marks, like an arena that the daemon finds again after a restart: a test passes
+// the same object to one store after the other. A part of its memory may be still to come.
 #pragma once
 
 #include <fcntl.h>
@@ -22,7 +22,8 @@ class MemoryArena final : public Arena {
     for (size_t i = 0; i < segment_count(); ++i) there_.push_back(BlocksOf(i));
   }
 
-  // So many blocks of the segment have memory; more with TakeMore. REQUIRES: no store uses it.
+  // Gives memory to this many blocks of the segment; TakeMore adds more. REQUIRES: no store uses
+  // it.
   void SetThere(size_t segment, uint64_t blocks) {
     KVKEEP_CHECK(blocks <= BlocksOf(segment));
     there_[segment] = blocks;
@@ -78,7 +79,7 @@ class MemoryArena final : public Arena {
   }
   std::string describe() const override { return "arena=memory"; }
 
-  std::vector<BlockNumber> broken;     // told by the next TakeBrokenBlocks
+  std::vector<BlockNumber> broken;     // returned by the next TakeBrokenBlocks
   uint64_t most_at_once = UINT64_MAX;  // blocks, by one TakeMore
 
  private:

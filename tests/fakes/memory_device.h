@@ -3,10 +3,10 @@
 // the tasks that a killed process would lose.
 //
 // The bytes are a MemoryDisk, which outlives the device: opening a second MemoryDevice on it is a
-// restart. With a volatile cache it loses in a power cut what no Sync came after. Destroying the
-// device waits until its tasks ran or were dropped; it fails after 10 seconds of no progress, since
-// a ManualExecutor that nobody runs would hang the test. Thread-safe when the executor is;
-// operations that overlap must not be in flight at once.
+// restart. With a volatile cache a power cut loses writes after the last Sync. Destroying the
+// device waits until its tasks ran or were dropped; it fails after 10 seconds without progress,
+// since an idle ManualExecutor would hang the test. Thread-safe if the executor is; operations that
+// overlap must not be in flight at once.
 #pragma once
 
 #include <array>
@@ -32,12 +32,12 @@ class MemoryDisk {
   // `bytes`: multiple of kBlockBytes. Zeroed.
   explicit MemoryDisk(size_t bytes, bool volatile_cache = false)
       : bytes_(bytes), volatile_cache_(volatile_cache) {}
-  // For tests that look at or damage what is stored. REQUIRES: nothing in flight there.
+  // For tests that read or damage the stored bytes. REQUIRES: nothing in flight there.
   std::span<std::byte> bytes() { return bytes_.span(); }
 
-  // As a device does it. REQUIRES: whole blocks, inside.
+  // Writes like a device. REQUIRES: whole blocks, inside.
   void Write(uint64_t offset, const std::byte* data, size_t bytes);
-  // All that was written is stable, but for what the drive lies about.
+  // Makes all writes stable, except the ones that the drive lies about.
   void Sync();
   // The share of syncs that are lies: of some blocks, or of all, that were written since the last
   // one the drive says that they are stable, and keeps them only until its power fails, whatever

@@ -1,8 +1,8 @@
 // MemoryIndex: a ChunkIndex in a std::map that can lose what a real one may lose.
 //
 // It stands for the files of the index, so it outlives the store that uses it: a simulator keeps it
-// over a Kill or a PowerCut and hands it to the next incarnation. It takes the same way through the
-// record format as RocksDB, so that undecodable records can be planted.
+// over a Kill or a PowerCut and passes it to the next incarnation. It uses the record format like
+// RocksDB's index, so that undecodable records can be planted.
 //
 // A real index after the death of its process in the same boot (rocksdb_index.h): every write whose
 // commit was answered went to the kernel first, none waits in a buffer of the process. So all of
@@ -34,8 +34,8 @@ class MemoryIndex final : public ChunkIndex {
     double commit_error = 0;    // DataLoss; likewise
     double sync_error = 0;      // DataLoss; nothing became durable for certain
     double sync_lies = 0;       // OK; nothing became durable
-    double sync_forgets = 0;    // OK; from some write since the last sync on nothing became durable
-    double read_error = 0;      // DataLoss; of all that read
+    double sync_forgets = 0;    // OK; nothing became durable from some write since the last sync on
+    double read_error = 0;      // DataLoss; for all reads
     // After a commit or sync that failed, and was not only refused, all fail; what failed may be in
     // the log. Until the process ends, or faults without this are set.
     bool breaks = false;
@@ -53,26 +53,26 @@ class MemoryIndex final : public ChunkIndex {
   explicit MemoryIndex(uint64_t seed = 1) : random_(seed) {}
 
   void SetFaults(const Faults& faults);
-  // The process died: the kernel has all committed writes, and faults end. See above for the rest.
+  // Ends the process: the kernel has all committed writes, and faults end. See above for the rest.
   void Kill();
   // The drive loses its power alone. Without a process that has it open, the next one may find the
   // log shorter at once.
   void DriveForgets(uint64_t seed, bool open);
-  // A power cut now would leave the record as it is.
+  // Returns whether a power cut now would leave the record unchanged.
   bool IsStable(const ChunkId& id) const;
   bool has_hole() const;
-  // A write that was to remove the record failed, and the next process may find that it is gone.
+  // Returns whether a write to remove the record failed, so that the next process may not find it.
   bool MayForget(const ChunkId& id) const;
   // The machine died: of the writes since the last good Sync only a random beginning is kept (the
   // log is written in order). Faults end.
   void PowerCut(uint64_t seed);
   // Damages the stored record, so that Scan counts it as undecodable. REQUIRES: it is stored.
   void DamageRecord(const ChunkId& id);
-  // All records, whatever Scan would say.
+  // Returns all records, even ones that Scan would not return.
   std::vector<IndexRecord> All() const;
-  // The next Scan of this process fails with DataLoss after so many records.
+  // The next Scan of this process fails with DataLoss after this many records.
   void FailNextScan(size_t after);
-  // The next process, and no later one, is told of damage in the log.
+  // Only the next process gets a report of damage in the log.
   void DamageLog();
   size_t unsynced_writes() const;
   std::optional<IndexRecord> Find(const ChunkId& id) const;  // as Scan would visit it
@@ -115,7 +115,7 @@ class MemoryIndex final : public ChunkIndex {
   // Fails a call; `write` is the part of it that may be in the log.
   absl::Status Fail(absl::string_view what, Write write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status FailSync(const StableMark& mark) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // All up to a hole is stable.
+  // Makes everything up to a hole stable.
   void SyncLog() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Some write since the last sync is the first that is lost.
   void MakeHole(SeededRandom& random, bool in_drive) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -2,10 +2,10 @@
 // several stores (nodes) may share them.
 //
 // Requests are carried out step by step on an executor of the test, in any order. A put is atomic.
-// With faults it is any bucket that there is: it refuses, throttles, answers late, loses answers
-// to what it did, cuts bodies off, flips bits, hands out another range or an old version, publishes
-// half an object, forgets objects, says of all for a while that they are absent, ignores if_absent,
-// and leaves requests without an answer until their deadline. Not thread-safe.
+// With faults it acts like any real bucket: it refuses, throttles, answers late, loses answers to
+// finished requests, cuts bodies off, flips bits, returns another range or an old version,
+// publishes half an object, forgets objects, reports all objects absent for a while, ignores
+// if_absent, and leaves requests without an answer until their deadline. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -30,7 +30,7 @@ struct MemoryObjects {
 
   std::map<std::string, Shared> now;
   std::map<std::string, Shared> before;  // what each replaced
-  // Puts of processes that died: they arrive when the test says so, if at all.
+  // Puts of processes that died: they arrive when the test chooses, if at all.
   std::vector<std::pair<std::string, Shared>> late;
   uint64_t versions = 0;
 
@@ -48,7 +48,7 @@ struct ObjectFaults {
   double other_range = 0;     // bytes of another place
   double old_version = 0;     // what was there before
   double half_published = 0;  // of a put, which then fails
-  double gone = 0;            // forgotten, when it is asked for
+  double gone = 0;            // forgotten at a request for it
   double hides_all = 0;       // absent for some requests from now on
   double ignores_if_absent = 0;
   double stuck = 0;  // of requests: no answer before the deadline, see Tick
@@ -74,23 +74,23 @@ class MemoryObjectStore final : public ObjectStore {
   void Cancel(ObjectCall call) override;
   ObjectStoreHealth health() const override { return health_; }
 
-  // Requests that are stuck end once their deadline is over. Call it when time has passed.
+  // Ends stuck requests whose deadline is over. Call it when time has passed.
   void Tick();
-  // Their process died: nobody is answered. Its requests are carried out or not, or, for a put,
-  // late. From then on nothing may be asked.
+  // Ends the process of the requests: none is answered. They are carried out or not, or, for a put,
+  // late. No request may follow.
   void Abandon();
   // Random choices follow from this seed from now on.
   void Reseed(uint64_t seed) { random_ = SeededRandom(seed); }
 
   std::optional<UnixSeconds> date;  // the time that its answers tell; none: they tell none
-  // Objects that it hid until now are hidden no more.
+  // Sets the faults. Objects that it hid are visible again.
   void set_faults(const ObjectFaults& faults) {
     faults_ = faults;
     hidden_for_ = 0;
   }
   void set_health(const ObjectStoreHealth& health) { health_ = health; }
   uint64_t faults_injected() const { return injected_; }
-  // Requests that were handed over, by what they ask for; and what was most under way at once.
+  // Requests by kind, and the most under way at once.
   uint64_t gets = 0, puts = 0, deletes = 0, lists = 0;
   size_t most_at_once = 0;
   std::vector<GetObject> got;  // as they were asked

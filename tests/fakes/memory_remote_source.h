@@ -2,8 +2,8 @@
 // the simulator. Its bucket outlives processes, and several nodes may share one.
 //
 // Requests are carried out step by step on an executor of the test, in any order. With faults it
-// fails, answers late, lies about what is there, flips bits, hands out another image, publishes
-// half of one, and loses answers to what it did. Not thread-safe.
+// fails, answers late, lies about its images, flips bits, returns another image, publishes half an
+// image, and loses answers to finished requests. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -17,14 +17,14 @@
 
 namespace kvkeep {
 
-// Images, header page first. One that is overwritten is whole for who reads it already.
+// Images, header page first. Reads under way see an overwritten image whole.
 using MemoryBucket = std::map<ChunkId, std::shared_ptr<const std::vector<std::byte>>>;
 // When each was written.
 using MemoryBucketTimes = std::map<ChunkId, MonotonicTime>;
 
 struct RemoteFaults {
   double delay = 0;        // of each step: it comes some turns later
-  double hides = 0;        // a search finds what is there not
+  double hides = 0;        // a search does not find an image that is there
   double finds_other = 0;  // or with another shape
   double read_error = 0, corrupt_read = 0, other_read = 0;
   double write_error = 0, half_written = 0, answer_lost = 0;
@@ -42,14 +42,14 @@ class MemoryRemoteSource final : public RemoteSource {
   MemoryRemoteSource(MemoryBucket* bucket, ManualExecutor* executor, uint64_t seed,
                      const RemoteFaults& faults);
 
-  // Deadlines are nothing to it: the test says what comes when.
+  // It ignores deadlines: the test decides when answers come.
   void Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
             std::function<void(Found)> done) override;
   // 0 s for what is there, unless it is told the time.
   void Age(const ChunkId& id,
            std::function<void(absl::StatusOr<std::chrono::seconds>)> done) override;
   void Read(ReadRequest request) override;
-  // Replaces what is there, as if no store knew conditions; but see `keeps`.
+  // Replaces images, like a store without conditions; but see `keeps`.
   void Write(WriteRequest request) override;
   void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
   bool readable() const override { return !Happens(faults_.away); }
@@ -66,8 +66,8 @@ class MemoryRemoteSource final : public RemoteSource {
     written_ = written;
   }
   bool full = false;   // it takes no writes
-  bool asks = true;    // else it has asked enough
-  bool keeps = false;  // what is there, unless a write is to replace it
+  bool asks = true;    // else it refuses more requests
+  bool keeps = false;  // keeps existing images, unless a write must replace them
   std::optional<Wanted> last_wanted;  // by a search
   uint64_t ages_asked = 0, writes = 0, replacing_writes = 0;
   uint64_t faults_injected() const { return injected_; }

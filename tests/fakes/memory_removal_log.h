@@ -1,8 +1,8 @@
-// MemoryRemovalLog: what is to be removed beyond the node, in memory that outlives processes; for
-// the store's tests and the simulator.
+// MemoryRemovalLog: the log of removals beyond the node, in memory that outlives processes; for the
+// store's tests and the simulator.
 //
-// One a process, over the same `left`. A write is done when the executor comes to it: with a
-// process that ends before it is lost. Not thread-safe.
+// Each process has one, over the same `left`. A write is done when the executor runs it, and lost
+// if the process ends before. Not thread-safe.
 #pragma once
 
 #include <set>

@@ -1,5 +1,5 @@
-// NullDevice: takes all writes at once and keeps nothing; reads bring what was there. For what
-// looks at the store's books alone. Thread-safe.
+// NullDevice: accepts all writes at once and stores nothing; reads leave the buffer unchanged. For
+// tests of the store's bookkeeping only. Thread-safe.
 #pragma once
 
 #include <utility>

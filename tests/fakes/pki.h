@@ -34,7 +34,7 @@ class TestCa {
   };
   // Replaces the files of one issued before under this name.
   CertificateFiles Issue(const Request& request) const;
-  // DIR/NAME.crl: these serials are revoked. Its next one is due in so many seconds.
+  // Writes DIR/NAME.crl, which revokes these serials. The next CRL is due in `next_s` seconds.
   std::string Revoke(const std::vector<long>& serials, long next_s = 24 * 3600) const;
 
  private:

@@ -1,7 +1,7 @@
 // PosixIoEngine: an IoEngine of plain pread and pwrite, for tests that need files but no engine.
 //
 // An operation is carried out inside Submit and completes on the executor, so it is as
-// deterministic as that executor is. Thread-safe as far as the executor is.
+// deterministic as the executor. Thread-safe if the executor is.
 #pragma once
 
 #include <fcntl.h>

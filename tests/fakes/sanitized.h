@@ -1,5 +1,5 @@
-// Whether this is a build with sanitizers: everything is several times slower there, so that times
-// mean nothing and what repeats much of the same does less of it.
+// Returns whether this is a build with sanitizers. It is several times slower, so times are
+// meaningless, and tests with many repetitions make fewer.
 #pragma once
 
 namespace kvkeep {

@@ -1,8 +1,8 @@
 // ScriptedHttpEngine: HttpEngine without a network. A test's script answers requests step by step
 // on an executor of the test; a request without an answer hangs until it is cancelled, or its
 // deadline has passed. Bodies come in pieces, so that cancels and refusing sinks meet every state.
-// A call is answered once, never inside Start or Cancel. Time is the test's: RunDue does what is
-// due by it. Not thread-safe.
+// A call is answered once, never inside Start or Cancel. The test controls time: RunDue runs what
+// is due. Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -38,16 +38,16 @@ class ScriptedHttpEngine final : public HttpEngine {
         script_(std::move(script)),
         piece_bytes_(piece_bytes),
         clock_(clock) {}
-  // Cancels what is there, and answers it.
+  // Cancels all calls, and answers them.
   ~ScriptedHttpEngine() override;
 
   HttpCall Start(HttpRequest request, Done done) override;
   void Cancel(HttpCall call) override;
   void RunAt(MonotonicTime at, Executor::Task task) override;
 
-  // Posts what is due: tasks, and the end of calls whose deadline has passed.
+  // Posts due tasks, and the end of calls whose deadline has passed.
   void RunDue();
-  // When something is next; none: nothing is.
+  // Returns when something is due next; none if nothing is.
   std::optional<MonotonicTime> next() const;
 
   size_t started() const { return started_; }

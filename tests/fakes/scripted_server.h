@@ -1,7 +1,7 @@
-// ScriptedServer: an HTTP server of a test, which does what its script says, lies included. One
-// connection a thread; the script gets the connection and may read, send, wait and cut as it likes.
+// ScriptedServer: an HTTP server of a test, which runs its script, lies included. Each connection
+// has a thread; the script gets the connection and may read, send, wait and cut at will.
 //
-// It waits for what clients do, never for time to pass: Drip and AwaitClose look at the socket.
+// It waits for clients, never for time: Drip and AwaitClose watch the socket.
 #pragma once
 
 #include <absl/strings/match.h>
@@ -28,7 +28,7 @@ class ServedConnection {
  public:
   explicit ServedConnection(UniqueFd fd) : fd_(std::move(fd)) {}
 
-  // Up to the blank line; empty when the client has gone.
+  // Reads up to the blank line; empty if the client has gone.
   std::string ReadHead() {
     while (true) {
       if (const size_t end = buffered_.find("\r\n\r\n"); end != std::string::npos) {
@@ -39,7 +39,7 @@ class ServedConnection {
       if (!Fill()) return "";
     }
   }
-  // So many bytes, or fewer when the client has gone.
+  // Reads this many bytes, or fewer if the client has gone.
   std::string ReadBody(size_t bytes) {
     while (buffered_.size() < bytes && Fill()) {
     }
@@ -55,7 +55,7 @@ class ServedConnection {
     }
     return true;
   }
-  // `text` again and again until the client goes; so many milliseconds apart.
+  // Sends `text` repeatedly, at this interval, until the client goes.
   void Drip(const std::string& text, int apart_ms) {
     while (Send(text) && !Gone(apart_ms)) {
     }
@@ -64,14 +64,14 @@ class ServedConnection {
     while (!Gone(1000)) {
     }
   }
-  // Closed so that the client sees a reset.
+  // Closes the connection so that the client sees a reset.
   void Reset() {
     const linger now{.l_onoff = 1, .l_linger = 0};
     setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
     fd_.Reset();
   }
   void ShutDown() { shutdown(fd_.get(), SHUT_RDWR); }
-  // Hands what comes on to a server on this machine, and its answers back, until one of both goes.
+  // Forwards requests to a server on this machine, and its answers back, until one of both closes.
   void RelayTo(int port) {
     const UniqueFd there(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const sockaddr_in address{.sin_family = AF_INET,
@@ -124,7 +124,7 @@ class ScriptedServer {
     KVKEEP_CHECK(listen(fd_.get(), 128) == 0);
     thread_ = std::thread([this] { Accept(); });
   }
-  // The engine of the test is gone by then, or its scripts would wait for ever.
+  // The test's engine must be gone by then, or the scripts would wait for ever.
   ~ScriptedServer() {
     shutdown(fd_.get(), SHUT_RDWR);
     thread_.join();

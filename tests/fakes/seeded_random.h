@@ -20,7 +20,7 @@ class SeededRandom final : public RandomSource {
       out = out.subspan(n);
     }
   }
-  // As after Fill() of so many times eight bytes.
+  // Advances as Fill() of this many times eight bytes would.
   void Skip(uint64_t words) { state_ += words * kStep; }
   // Uniform in [0, bound). REQUIRES: bound > 0.
   uint64_t Below(uint64_t bound) { return Step() % bound; }

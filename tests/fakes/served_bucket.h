@@ -1,4 +1,4 @@
-// A FakeS3 behind sockets: what a connection of a ScriptedServer does.
+// A FakeS3 behind sockets: the script of a ScriptedServer's connection.
 #pragma once
 
 #include <absl/strings/numbers.h>
@@ -14,7 +14,7 @@
 
 namespace kvkeep {
 
-// Changes an answer, or sends something else and says false: then the connection ends.
+// Changes an answer; or sends something else and returns false, which ends the connection.
 using ServedChange =
     std::function<bool(const HttpRequest&, ScriptedAnswer& answer, ServedConnection&)>;
 

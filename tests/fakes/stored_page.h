@@ -1,5 +1,5 @@
-// Pages as some release wrote them, kept as bytes in a test: a format that changes without a new
-// version is seen, which reading back what the same sources wrote never shows.
+// Pages of a release, kept as bytes in a test: they show a format that changes without a new
+// version, which reading back pages of the same sources never shows.
 #pragma once
 
 #include <absl/strings/escaping.h>
@@ -15,7 +15,7 @@ namespace kvkeep {
 
 struct StoredRow {
   size_t at;        // in the page
-  const char* hex;  // what stands there; all else is zero
+  const char* hex;  // its bytes; all others are zero
 };
 
 inline std::array<std::byte, kBlockBytes> StoredPage(std::span<const StoredRow> rows) {
@@ -27,7 +27,7 @@ inline std::array<std::byte, kBlockBytes> StoredPage(std::span<const StoredRow> 
   return page;
 }
 
-// So many bytes, counted up from `first`: what the pages hold where any bytes will do.
+// Returns this many bytes, counted up from `first`, which the pages hold as arbitrary bytes.
 template <typename Bytes>
 Bytes CountedFrom(uint8_t first) {
   Bytes bytes;

@@ -1,5 +1,5 @@
 // ThreadedStore: the real store with real threads over memory: an arena, one disk, thread pools.
-// For what only threads show, and for benchmarks. Restart ends the process in order and starts
+// For tests that need threads, and for benchmarks. Restart ends the process in order and starts
 // another.
 //
 // Calls block until their work is done. For one thread.
@@ -41,7 +41,7 @@ class ThreadedStore {
   Store& store() { return *store_; }
   MemoryDisk& disk() { return *disk_; }
 
-  // Sealed, and on its way to the disk.
+  // Puts a chunk, which is sealed and on its way to the disk.
   void Put(const ChunkKey& key, std::span<const std::byte> payload) {
     const PutRequest request{
         .ns = ns_, .key = key, .shape = {.payload_bytes = static_cast<uint32_t>(payload.size())}};
@@ -51,7 +51,7 @@ class ThreadedStore {
     KVKEEP_CHECK(reserved->reservation.Seal({}).ok());
     put_.push_back(key);
   }
-  // All that was put is on the disk.
+  // Waits until all puts are on the disk.
   void AwaitDurable() {
     std::vector<std::promise<absl::Status>> told(put_.size());
     for (size_t i = 0; i < put_.size(); ++i) {
@@ -62,7 +62,7 @@ class ThreadedStore {
     for (std::promise<absl::Status>& one : told) KVKEEP_CHECK(one.get_future().get().ok());
     put_.clear();
   }
-  // Its promotion begins, unless it is in G2. An empty reader: a miss.
+  // Begins the chunk's promotion, unless it is in G2. Returns an empty reader for a miss.
   ChunkReader Read(const ChunkKey& key) {
     auto read = store_->Read(session_, {ns_, key, PartId(0)}, LeaseId(0), false);
     KVKEEP_CHECK(read.ok() && read->outcome != ReadOutcome::kBusy);
@@ -100,8 +100,7 @@ class ThreadedStore {
     session_ = store_->OpenSession({.client_name = "threaded"}).value();
     ns_ = store_->OpenNamespace(session_, {.model = "m", .tokens_per_chunk = 16}).value();
   }
-  // All threads of a pool at one place: none is in a task any more, nor on its way out of Post to
-  // another pool.
+  // Brings all threads of a pool to one place: none is in a task, or in a Post to another pool.
   static void AwaitIdle(ThreadPool& pool, int threads) {
     const auto all = std::make_shared<std::latch>(threads + 1);
     for (int i = 0; i < threads; ++i) pool.Post([all] { all->arrive_and_wait(); });

@@ -18,7 +18,7 @@ struct BatchArguments {
   CUstream stream = nullptr;
 };
 
-// cuMemcpyBatchAsync as drivers 12.8 and 12.9 have it; 13.0's is the one of cuda.h.
+// cuMemcpyBatchAsync of drivers 12.8 and 12.9; cuda.h has 13.0's.
 CUresult MemcpyBatchAsync12(CUdeviceptr* destinations, CUdeviceptr* sources, size_t* sizes,
                             size_t count, CUmemcpyAttributes* attributes, size_t* first_copies,
                             size_t attribute_count, size_t* refused, CUstream stream);

@@ -1,10 +1,10 @@
-// FakeCuda: what a test says to the fake driver (README.md) in its own process, and in the
-// processes that it starts.
+// FakeCuda: sets the fake driver (README.md) of a test's own process, and of the processes that it
+// starts.
 //
 //   FakeCuda fake;                               // before the driver is loaded
 //   fake.Set("version 12080\nhang stream\n");
 //
-// Its destructor puts the defaults back. One at a time; Set only from the test's thread.
+// Its destructor restores the defaults. One at a time; call Set only from the test's thread.
 #pragma once
 
 #include <cstdio>
@@ -26,7 +26,7 @@ class FakeCuda {
   FakeCuda(const FakeCuda&) = delete;
   FakeCuda& operator=(const FakeCuda&) = delete;
 
-  // From now on these settings, and the defaults for all others.
+  // Uses these settings from now on, and the defaults for all others.
   void Set(const std::string& lines) {
     const std::string fresh = Path() + ".new";
     std::ofstream(fresh) << lines;

@@ -1,5 +1,5 @@
-// State: all that the fake driver knows, of one process. One lock over everything and one condition
-// for every change: a fake is read more often than it is run.
+// State: the whole state of the fake driver in one process. It has one lock and one condition for
+// every change, as a fake is read more often than it is run.
 //
 // A call of the API is: Entry entry(&state, "cuName", needs);
 // if (entry.error() != CUDA_SUCCESS) return ...; then work under entry's lock. Bytes are copied by
@@ -38,12 +38,12 @@ struct Range {
   uint64_t bytes = 0;
   int device = 0;
   UniqueFd memory;                 // the memfd; an importer's own descriptor of it
-  std::string handle;              // kImported: the handle that it was opened by
+  std::string handle;              // kImported: the handle by which it was opened
   int memory_device = 0;           // kImported: where it was allocated
   uint64_t opens = 0;              // kImported
   bool mapped = false;             // kReserved: by cuMemMap
   bool accessible = false;         // kReserved: by cuMemSetAccess
-  std::shared_ptr<VmmMemory> vmm;  // kReserved: what is mapped
+  std::shared_ptr<VmmMemory> vmm;  // kReserved: the mapped memory
   uint64_t copies = 0;             // under way in it
 };
 
@@ -57,7 +57,7 @@ struct VmmMemory {
 
 struct Event {
   uint64_t recorded = 0;   // how often cuEventRecord was called
-  uint64_t completed = 0;  // which of these its stream has reached
+  uint64_t completed = 0;  // the last recording that its stream has reached
 };
 
 struct CopyPart {
@@ -77,14 +77,14 @@ struct Operation {
 struct Stream {
   int device = 0;
   std::deque<Operation> queue;
-  bool running = false;  // one is taken out of the queue and not done
+  bool running = false;  // an operation is out of the queue and not done
   bool closing = false;  // ends when the queue is empty
-  bool dropped = false;  // its context is gone or broken: what is queued is never done
+  bool dropped = false;  // its context is gone or broken: queued work is never done
   bool finished = false;
   std::thread thread;
 };
 
-// Memory that cuMemHostRegister took, and the device of its context.
+// Memory registered with cuMemHostRegister, and the device of its context.
 struct HostMemory {
   uint64_t bytes = 0;
   int device = 0;
@@ -104,7 +104,7 @@ struct State {
   bool initialised ABSL_GUARDED_BY(mu) = false;
   std::vector<Device> devices ABSL_GUARDED_BY(mu);
   std::map<uint64_t, std::shared_ptr<Range>> ranges ABSL_GUARDED_BY(mu);  // by base
-  // Freed addresses by size: the next allocation of that size gets the last one.
+  // Freed addresses by size: the next allocation of a size gets the last one.
   std::map<uint64_t, std::vector<uint64_t>> free_addresses ABSL_GUARDED_BY(mu);
   std::map<uint64_t, HostMemory> registered ABSL_GUARDED_BY(mu);  // by base
   std::map<uint64_t, std::shared_ptr<VmmMemory>> vmm ABSL_GUARDED_BY(mu);
@@ -112,7 +112,7 @@ struct State {
   std::map<CUevent, std::shared_ptr<Event>> events ABSL_GUARDED_BY(mu);
   std::map<CUstream, std::shared_ptr<Stream>> streams ABSL_GUARDED_BY(mu);
   std::vector<std::shared_ptr<Stream>> ended_streams ABSL_GUARDED_BY(mu);  // to be joined
-  // How often each call was made under the settings of now.
+  // How often each call was made under the present settings.
   std::shared_ptr<const Settings> settings ABSL_GUARDED_BY(mu);
   std::map<std::string, uint64_t> calls ABSL_GUARDED_BY(mu);
 };
@@ -123,7 +123,7 @@ State& TheState();
 // Reports undefined behaviour of the real driver, and ends the process if `strict`.
 void Violation(const char* what);
 
-// The range that holds all of [address, address + bytes), or null.
+// Returns the range that holds all of [address, address + bytes), or null.
 std::shared_ptr<Range> FindRange(State* state, uint64_t address, uint64_t bytes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu);
 
@@ -151,7 +151,7 @@ class ABSL_SCOPED_LOCKABLE Entry {
   int device_ = -1;
 };
 
-// The current context of the calling thread; a number that no live context has, if it is gone.
+// Returns the current context of the calling thread; a number of no live context if it is gone.
 struct CurrentContext {
   int device = -1;
   uint64_t number = 0;

@@ -7,8 +7,8 @@
 
 namespace kvkeep::fakecuda {
 
-// `synchronous`: returns when it is done (or its context is broken). INVALID_HANDLE: no such
-// stream, the null stream among them: kvkeep must not use it.
+// `synchronous`: returns when it is done (or its context is broken). INVALID_HANDLE: the stream
+// does not exist, or is the null stream, which kvkeep must not use.
 CUresult Enqueue(State* state, CUstream stream, Operation operation, bool synchronous)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu);
 
