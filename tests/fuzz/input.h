@@ -1,4 +1,4 @@
-// The bytes of a fuzz input, front to back; zeros behind the end.
+// Reads the bytes of a fuzz input, front to back; zeros after the end.
 #pragma once
 
 #include <algorithm>

@@ -1,12 +1,12 @@
 // Actions of a hostile client, as bytes: the input of the fuzz target local_protocol_fuzz.
 //
-// A script is a row of steps, each an opcode and its arguments; whatever the bytes are, they are a
-// script. RunScript plays it to MessageAssembler and LocalPeer over a store in memory and ends the
-// process (KVKEEP_CHECK) when a promise is broken: one reply to each request, only whole and right
-// bytes behind a get's places, descriptors closed, and nothing left behind at the end.
+// A script is a row of steps, each an opcode and its arguments; any bytes are a script. RunScript
+// plays it to MessageAssembler and LocalPeer over a store in memory, and ends the process
+// (KVKEEP_CHECK) if a promise is broken: one reply to each request, only whole and right bytes at a
+// get's places, descriptors closed, and no leak at the end.
 //
-// So that bytes found by chance get far, requests are completed: an all-zero namespace becomes the
-// one that was opened, a release of a lease below 16 means one of those granted so far.
+// So that random bytes get far, requests are completed: an all-zero namespace becomes the open one,
+// and a release of a lease below 16 means one of the leases granted so far.
 #pragma once
 
 #include <cstddef>
@@ -21,21 +21,21 @@ namespace kvkeep {
 enum class ScriptOp : uint8_t {
   kMessage = 0,  // kind u8, descriptors u8, cut u16, repeat u8, size u16, body
   kPacket = 1,   // descriptors u8, size u16: a packet as it is
-  kRun = 2,      // count u8: so many tasks of the daemon's threads; 0: all
+  kRun = 2,      // count u8: tasks to run of the daemon's threads; 0: all
   kMemory = 3,   // how u8: cut or write the memory that puts are read from
-  kTime = 4,     // a tenth of a second and more, all that is due is done
+  kTime = 4,     // a tenth of a second and more, with all due work
   kConnect = 5,  // how u8: a new connection, with Hello or without; revoke; drain
   kGpu = 6,      // how u8: copies wait or not; the oldest that waits ends, well or badly
   kParts = 7,    // how u8, value u16: of the last put in parts, see ScriptParts
 };
 inline constexpr uint8_t kScriptOps = 8;
 
-// `how` of kParts: what is stored in the word that says how much is there, and what the daemon
-// hears of it then. One of each.
+// `how` of kParts: the value stored in the word of the filled bytes, and the message to the daemon.
+// One of each.
 enum ScriptParts : uint8_t {
   kPartsWord = 1,    // `value`
   kPartsAbove = 2,   // far above any payload
-  kPartsLess = 3,    // what it was, less `value`
+  kPartsLess = 3,    // its former value less `value`
   kPartsTold = 4,    // kPutFilled
   kPartsTick = 8,    // a tick
   kPartsGrace = 12,  // two ticks with the time of grace between them
@@ -51,7 +51,7 @@ constexpr uint8_t ScriptFds(ScriptFd kind, uint8_t count = 1) {
 struct ScriptResult {
   uint64_t requests = 0, replies = 0, errors = 0, broken = 0;
   uint64_t stored = 0;       // chunks
-  uint64_t in_parts = 0;     // of them, put in parts
+  uint64_t in_parts = 0;     // chunks put in parts
   uint64_t stalled = 0;      // puts in parts that stood still
   uint64_t checked = 0;      // chunks read in place and found right
   uint64_t copied = 0;       // chunks, to GPU memory

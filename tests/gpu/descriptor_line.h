@@ -12,7 +12,7 @@
 
 namespace kvkeep {
 
-// `descriptor`: -1 for none. It stays the caller's.
+// `descriptor`: -1 for none. The caller keeps it.
 inline bool SendLine(int socket, std::string line, int descriptor) {
   iovec bytes = {.iov_base = line.data(), .iov_len = line.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
@@ -31,7 +31,7 @@ inline bool SendLine(int socket, std::string line, int descriptor) {
   return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(line.size());
 }
 
-// Empty when the other end is closed.
+// Returns empty if the other end is closed.
 inline std::string ReceiveLine(int socket, UniqueFd* descriptor) {
   std::array<char, 512> line;
   iovec bytes = {.iov_base = line.data(), .iov_len = line.size()};

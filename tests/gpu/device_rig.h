@@ -1,5 +1,5 @@
 // DeviceRig: a CudaDevice on the fake driver, with an arena on the heap, a clock that a test moves,
-// and one thread for the answers. Waiting for an answer waits for the answer, not for a time.
+// and one thread for the answers. Waits are for answers, not for times.
 #pragma once
 
 #include <atomic>
@@ -148,7 +148,7 @@ class DeviceRig {
     CHECK(end.fenced);
     return end.status;
   }
-  // Until the driver thread has given so many copies to the driver.
+  // Waits until the driver thread has given this many copies to the driver.
   void AwaitIssued(uint64_t copies) {
     while (device_->stats().issued_copies < copies) std::this_thread::yield();
   }
@@ -169,8 +169,8 @@ class DeviceRig {
   std::unique_ptr<CudaDevice> device_;
 };
 
-// The rig's arena registered with the driver, as ArenaPinner would: then the driver thread does not
-// wait for each copy in the call that begins it.
+// Registers the rig's arena with the driver, like ArenaPinner: the driver thread then does not wait
+// for each copy in the call that begins it.
 class ArenaRegistered {
  public:
   explicit ArenaRegistered(DeviceRig& rig)

@@ -1,5 +1,5 @@
-// Exporter: a process that owns GPU memory, as an engine's worker does (exporter_main.cc). It does
-// one thing at a time, when told, and dies with the test.
+// Exporter: a process that owns GPU memory, like an engine's worker (exporter_main.cc). It takes
+// one command at a time, and dies with the test.
 #pragma once
 
 #include <cuda.h>
@@ -18,14 +18,15 @@ class Exporter {
   Exporter(const Exporter&) = delete;
   Exporter& operator=(const Exporter&) = delete;
 
-  // The legacy handle of new memory that holds Pattern(bytes, seed). One at a time: Free first.
+  // Returns the legacy handle of new memory that holds Pattern(bytes, seed). One at a time: Free
+  // first.
   CUipcMemHandle Alloc(uint64_t bytes, int seed);
-  // The same from cuMemCreate: a descriptor.
+  // As above for memory of cuMemCreate; returns a descriptor.
   UniqueFd AllocVmm(uint64_t bytes, int seed);
-  // Whether its memory holds Pattern(bytes, seed).
+  // Returns whether its memory holds Pattern(bytes, seed).
   bool Holds(int seed);
   void Free();
-  // Free, where that ends the process by its own hand (SIGABRT).
+  // Frees the memory. Returns whether that ended the process by SIGABRT.
   bool DiesFreeing();
   // kill -9, and waits until the process is gone.
   void Kill();

@@ -1,7 +1,7 @@
 // GpuSession: a driver, its first device's context on the calling thread, and a stream.
 //
-// The driver is the one that the loader finds by name; LD_LIBRARY_PATH says whether that is the
-// fake one. Everything of it ends with the object.
+// The loader finds the driver by name; LD_LIBRARY_PATH chooses the fake one. All of the session
+// ends with the object.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -38,7 +38,7 @@ class GpuSession {
   CUdevice device() const { return device_; }
   CUstream stream() const { return stream_; }
 
-  // With the context its stream is gone, whose handle leads nowhere from then on.
+  // Ends the context and its stream, whose handle is invalid from then on.
   void ResetContext() {
     Require(driver_->DevicePrimaryCtxReset(device_));
     stream_ = nullptr;

@@ -1,6 +1,6 @@
 // GpuWorker: an engine's worker on the bare local protocol, in the test's own process: a session of
-// a real kvkeepd, memory of the (fake) GPU, and what it asks for. It keeps the protocol's rule: its
-// memory is written only while no request of it waits for its reply.
+// a real kvkeepd, memory of the (fake) GPU, and requests. It keeps the protocol's rule: it writes
+// its memory only while no request for it waits for a reply.
 #pragma once
 
 #include <poll.h>
@@ -63,7 +63,7 @@ class GpuWorker : public SocketClient {
   std::string GetToGpu(const std::vector<TestGpuChunk>& chunks) {
     return ReadGpuAnswers(Ask(local::Kind::kGetToGpu, GpuGetBody(ns, chunks)));
   }
-  // By shared memory; empty: a miss.
+  // Reads by shared memory; empty for a miss.
   std::vector<std::byte> Look(uint64_t name) {
     const TestFound found = Get({name});
     return found.places.empty() ? std::vector<std::byte>() : Payload(found.places[0]);

@@ -1,5 +1,5 @@
-// Bytes that tell by themselves where they belong: no two pages of a pattern are alike, nor the
-// same page of two patterns.
+// Bytes that identify their place: no two pages of a pattern are equal, nor the same page of two
+// patterns.
 #pragma once
 
 #include <cstddef>

@@ -20,14 +20,14 @@ namespace kvkeep {
 inline constexpr uid_t kSomeUser = 64123;
 inline constexpr gid_t kSomeGroup = 64124;
 
-// False, and said: only root can be somebody else.
+// Returns whether this process is root, which can connect as another user; prints a warning if not.
 inline bool CanBeSomebodyElse() {
   if (geteuid() == 0) return true;
   WARN("skipped: needs root, to connect as another user");
   return false;
 }
 
-// Not valid, with errno set, when connect(2) refuses.
+// Returns an invalid descriptor, with errno set, if connect(2) fails.
 inline UniqueFd ConnectTo(const std::string& path, int type = SOCK_STREAM) {
   UniqueFd fd(socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
@@ -44,7 +44,7 @@ inline UniqueFd ConnectAs(uid_t uid, gid_t gid, const std::string& path, int typ
   UniqueFd fd;
   int error = 0;
   std::thread([&] {
-    // The system calls themselves: libc's functions change all threads.
+    // Makes the system calls directly, as libc's functions change all threads.
     if (syscall(SYS_setresgid, gid, gid, gid) == 0 && syscall(SYS_setresuid, uid, uid, uid) == 0) {
       fd = ConnectTo(path, type);
     }

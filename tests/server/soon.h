@@ -1,5 +1,5 @@
-// Soon: whether something that threads which nobody joins bring about happens within ten seconds,
-// or so many as the test says.
+// Soon: waits for an effect of threads that are never joined, for ten seconds or the test's own
+// limit. Returns whether it happened.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,7 @@
-// Conversations: what engines ask for over a long time. Users talk by turns; each request is all
-// that was said so far, behind one of a few system prompts. The next speaker, and the prompt that a
-// conversation begins with, follow Zipf's law; one that has had its turns is over, another begins.
+// Conversations: engines' requests over a long time. Users talk by turns; each request has the
+// whole conversation, after one of a few system prompts. The next speaker, and a conversation's
+// system prompt, follow Zipf's law. A conversation that has had its turns is over, and another
+// begins.
 //
 // The same options give the same requests for ever. Not thread-safe.
 #pragma once
@@ -26,7 +27,7 @@ class Conversations {
  public:
   struct Options {
     uint64_t seed = 1;
-    uint64_t first_id = 0;  // of what users say; above those of the prompts, which all share
+    uint64_t first_id = 0;  // of users' chunks; above the shared prompts' ids
     size_t users = 20;
     size_t prompts = 12;
     size_t prompt_chunks = 6;

@@ -1,5 +1,5 @@
-// The page that a test and the disk it makes sick (sick_disk.c) share. C, for both sides; every
-// field is written by one of them and read by the other, with atomic loads and stores.
+// The page that a test shares with the disk that it makes sick (sick_disk.c). C, for both sides;
+// one of them writes a field and the other reads it, with atomic loads and stores.
 #pragma once
 
 #include <stdint.h>

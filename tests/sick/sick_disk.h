@@ -3,10 +3,10 @@
 //
 //   sick_disk.so in nbdkit -> nbdfuse (a file) -> losetup --direct-io=on -> ext4, mounted
 //
-// Everything lies below one scratch directory and in this process's own mount namespace; mount,
-// loop device and processes go with the object, or with the test's process however that ends.
+// Everything is below one scratch directory and in this process's own mount namespace. Mount, loop
+// device and processes end with the object, or with the test's process however that ends.
 //
-// One thread. Commands of the system do the work; one that fails is a std::runtime_error.
+// One thread. System commands do the work; a command that fails is a std::runtime_error.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace kvkeep::sick {
 
-// Returns what keeps such disks from being made here; empty: nothing.
+// Returns why sick disks cannot be made here; empty if they can.
 std::string WhyNoSickDisk();
 
 class SickDisk {
@@ -26,14 +26,14 @@ class SickDisk {
   ~SickDisk();
   SickDisk(const SickDisk&) = delete;
 
-  // Where the file system is mounted.
+  // The mount point of the file system.
   std::string dir() const { return scratch_ / "fs"; }
 
   void Mount();
-  // Whatever state the disk is in: a file system that cannot write any more goes too.
+  // Unmounts it in any state of the disk, even if its file system cannot write any more.
   void Unmount();
-  // Unmounts in two steps, for a file system that is in use: it is seen no more, and gone when the
-  // last process closes it. LetGo: whether it is gone; then it can be mounted anew.
+  // Unmounts a file system in use in two steps: it becomes invisible, and ends when the last
+  // process closes it. LetGo returns whether it has ended, so that it can be mounted anew.
   void Detach();
   bool LetGo() const;
   void RemountReadOnly();
@@ -42,15 +42,15 @@ class SickDisk {
   void FailWithEio(uint32_t kinds, uint32_t permille = 1000);
   void Hang(uint32_t kinds);
   void Delay(uint32_t kinds, uint32_t microseconds);
-  // From now on every request fails at once, those that hang too.
+  // From now on every request fails at once, hanging ones too.
   void Vanish();
-  // Nothing is wrong any more. A vanished disk is back as it was, or as the power cut left it.
+  // Ends all faults. A vanished disk is back unchanged, or as the power cut left it.
   void Heal();
-  // No flush of anything ends any more, and at least one write waits for one: a cut now loses it.
+  // Makes all flushes hang. Returns when a write waits for one, which a cut then loses.
   void HoldFlushes();
-  // Gone, with a loss of what was not flushed: `kind` of SICK_CUT_*.
+  // Makes the disk vanish, and lose unflushed data: `kind` of SICK_CUT_*.
   void CutPower(uint32_t kind, uint64_t seed);
-  // The ioctl by which ext4 gives up all I/O at once, as when its drive is lost.
+  // Calls the ioctl by which ext4 gives up all I/O at once, as if its drive were lost.
   void ShutDownFileSystem();
 
   uint32_t hanging() const;

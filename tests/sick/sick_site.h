@@ -1,5 +1,5 @@
-// SickSite: a daemon whose G3 lies on a SickDisk. However a test ends, the disk is healed first,
-// so that nothing waits for it, then the daemon dies, then the disk goes.
+// SickSite: a daemon whose G3 is on a SickDisk. However a test ends, the disk is healed first, so
+// that nothing waits for it; then the daemon dies, and then the disk is removed.
 #pragma once
 
 #include <signal.h>
@@ -23,7 +23,7 @@ using e2e::TestChunk;
 
 inline constexpr size_t kCold = 60, kChunkBytes = 400'000;
 
-// False, and said aloud, where there can be no sick disk.
+// Returns false, and prints why, if no sick disk can be made here.
 inline bool CanBeSick() {
   const std::string why_not = WhyNoSickDisk();
   if (!why_not.empty()) WARN("skipped: " << why_not);
@@ -38,7 +38,7 @@ class SickSite {
   }
   ~SickSite() { disk.Heal(); }
 
-  // `cold` is on the disk and not in G2, `warm` in both; all was put durable.
+  // Puts chunks durable: `cold` ones end up on the disk only, `warm` ones in G2 too.
   void Fill() {
     Engine engine(site);
     REQUIRE(engine.PutAll(cold, {.durable = true}));
@@ -52,14 +52,14 @@ class SickSite {
   bool AwaitStateOtherThan(const std::string& state, milliseconds timeout = milliseconds(20'000)) {
     return Eventually([&] { return State() != state; }, timeout);
   }
-  // It must end by itself and in time, whatever its device does.
+  // Stops the daemon, which must end by itself and in time, whatever its device does.
   void StopInTime() {
     site.Signal(SIGTERM);
     const e2e::Ending end = site.AwaitEnd(milliseconds(60'000));
     INFO(end.err);
     CHECK(end.signal == 0);
   }
-  // The disk is well, and its file system mounted anew.
+  // Heals the disk, and mounts its file system anew.
   void Repair() {
     disk.Heal();
     disk.Unmount();
@@ -81,7 +81,7 @@ class SickSite {
   }
 };
 
-// One of two ways to come by a put that is durable: none, when it was not acknowledged as such.
+// Makes a durable put. Returns whether it was acknowledged: stored, or present.
 inline bool PutDurable(Engine& engine, const TestChunk& chunk) {
   const client::PutOutcome put = engine.Put(chunk, {.durable = true});
   return put.status == client::PutStatus::kStored || put.status == client::PutStatus::kPresent;

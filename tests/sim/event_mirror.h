@@ -1,4 +1,4 @@
-// EventMirror: what a reader of events has been told of, as of the batches it has read.
+// EventMirror: a reader's view of the tiers, from the batches of events that it has read.
 #pragma once
 
 #include <set>
@@ -12,7 +12,7 @@ class EventMirror {
  public:
   explicit EventMirror(EventReader reader) : reader_(std::move(reader)) {}
 
-  // Reads all there is, or so many batches of it.
+  // Reads all batches, or this many.
   absl::Status Read(uint64_t batches = UINT64_MAX) {
     for (bool more = true; more && batches > 0; --batches) {
       const absl::StatusOr<EventBatch> batch = reader_.Next();
@@ -34,7 +34,7 @@ class EventMirror {
     }
     return absl::OkStatus();
   }
-  // "", "2", "3" or "23": the tiers that it is in.
+  // Returns the tiers that have it: "", "2", "3" or "23".
   std::string Where(const ChunkId& id) const {
     std::string where;
     if (there_.contains({id, Tier::kG2})) where += "2";

@@ -14,7 +14,7 @@ namespace kvkeep {
 
 struct RunResult {
   std::string failure;   // the failed check, or the signal; empty: none
-  bool checked = false;  // it is a check of ours that failed, and no crash or hang
+  bool checked = false;  // a check failed; not a crash or hang
   std::string output;    // what it printed
   uint64_t last_step = 0;
   SimulationReport report;  // if it did not fail
@@ -27,7 +27,7 @@ class ForkedRuns {
   explicit ForkedRuns(unsigned jobs) : jobs_(jobs) {}
   ~ForkedRuns() { WaitAll(); }
 
-  // Waits for a free place first. `done` is called by Start or WaitAll.
+  // Waits for a free place first. Start or WaitAll calls `done`.
   void Start(const SimulationOptions& options, Done done);
   void WaitAll();
 

@@ -14,15 +14,15 @@ namespace kvkeep {
 struct HeldReader {
   uint64_t name = 0;
   ChunkReader reader;
-  size_t pieces_left = 0;  // not told yet
+  size_t pieces_left = 0;  // not reported yet
   bool failed = false;
   bool must = false;     // not fail
   bool durable = false;  // somebody was told so: not fail either, unless its device is away
   bool ready() const { return pieces_left == 0 && !failed; }
-  uint64_t version = 0;  // what its bytes turned out to be
+  uint64_t version = 0;  // found by its bytes
   uint64_t oldest = 0;   // versions up to this one were deleted before the read began
 
-  // So many bytes of the payload from `offset` on. REQUIRES: those pieces are ready.
+  // Returns this many bytes of the payload from `offset` on. REQUIRES: these pieces are ready.
   std::vector<std::byte> Payload(uint64_t offset, uint64_t size) const {
     std::vector<std::byte> bytes;
     while (bytes.size() < size) {
@@ -46,7 +46,7 @@ struct Stalled {
   std::vector<std::shared_ptr<HeldReader>> readers;
   std::vector<HeldPut> puts;
 };
-// Keys that a lookup asked for: from the first on, of one namespace.
+// Keys of a lookup: from the first on, of one namespace.
 struct Looked {
   size_t space = 0;    // of its first part
   uint64_t first = 0;  // key

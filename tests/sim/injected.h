@@ -13,7 +13,7 @@ struct Injected {
   struct Kind {
     const char* name;
     uint64_t Injected::*count;
-    bool fault = true;  // false: what a healthy machine does, too
+    bool fault = true;  // false: a healthy machine does it too
   };
 
   // Faults of a device's operations. `refused_gone`: while it was gone.

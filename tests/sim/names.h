@@ -30,7 +30,7 @@ struct Name {
   uint64_t deleted_up_to = 0;  // versions up to this one must not be read by new readers
   uint64_t changes = 0;        // puts that were stored, deletes
 };
-// The record of what was acknowledged as durable.
+// The record of chunks that were acknowledged as durable.
 struct Promise {
   size_t device = 0;
   CommitSequence sequence;

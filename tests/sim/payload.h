@@ -1,5 +1,5 @@
-// A put's payload: a function of the chunk's name and the version of the put, so that any byte that
-// comes back can be judged without keeping a copy.
+// A put's payload: a function of the chunk's name and the put's version, so that any byte read can
+// be checked without a copy.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace kvkeep {
 
-// Not a multiple of SeededRandom's step, with which one name's bytes would be another's, shifted.
+// Not a multiple of SeededRandom's step, which would make one name's bytes another's, shifted.
 inline uint64_t PayloadSeed(uint64_t name, uint64_t version) {
   return name * 0xd6e8feb86659fd93 + version;
 }
@@ -26,7 +26,7 @@ inline std::vector<std::byte> MakePayload(uint64_t name, uint64_t version, size_
   return payload;
 }
 
-// Whether these are its bytes from `offset` on, without making others. REQUIRES: offset % 8 == 0.
+// Returns whether these are its bytes from `offset` on, without a copy. REQUIRES: offset % 8 == 0.
 inline bool IsPayload(uint64_t name, uint64_t version, size_t offset,
                       std::span<const std::byte> bytes) {
   SeededRandom random(PayloadSeed(name, version));

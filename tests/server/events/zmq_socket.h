@@ -1,4 +1,4 @@
-// A socket of ZeroMQ as a router has it.
+// A ZeroMQ socket of a router.
 #pragma once
 
 #include <zmq.h>
@@ -15,10 +15,10 @@ inline uint64_t FromBigEndian(const std::string& bytes) {
   return number;
 }
 
-// One socket of ours; a receive waits ten seconds.
+// A socket whose receive waits ten seconds.
 class Socket {
  public:
-  // `received`: how many messages it takes that nobody reads; 0: without a limit.
+  // `received`: unread messages that it holds; 0: no limit.
   Socket(int type, const std::string& endpoint, int received = 0)
       : socket_(zmq_socket(context_, type)) {
     const int patience = 10'000, none = 0;
@@ -40,13 +40,13 @@ class Socket {
       REQUIRE(zmq_send(socket_, frames[i].data(), frames[i].size(), flags) >= 0);
     }
   }
-  // Lets ZeroMQ do what it has to, as a read does.
+  // Lets ZeroMQ do its work, like a read.
   void Look() const {
     int events = 0;
     size_t size = sizeof(events);
     REQUIRE(zmq_getsockopt(socket_, ZMQ_EVENTS, &events, &size) == 0);
   }
-  // Empty: nothing came.
+  // Returns empty if no message came.
   std::vector<std::string> Receive() {
     std::vector<std::string> frames;
     for (int more = 1; more != 0;) {

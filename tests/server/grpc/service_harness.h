@@ -69,7 +69,7 @@ class TestDaemon {
   std::shared_ptr<grpc::Channel> AdminChannel() const {
     return Connect(options_.admin_socket_path);
   }
-  // Until `condition` holds for the status, at most ten seconds.
+  // Waits until `condition` holds for the status, at most ten seconds.
   template <typename F>
   bool Eventually(F condition) const {
     for (int i = 0; i < 500; ++i) {
@@ -92,7 +92,7 @@ class TestDaemon {
   std::unique_ptr<Daemon> daemon_;
 };
 
-// A session with one namespace of sizes that vary and four parts.
+// A session with one namespace of varying sizes and four parts.
 class TestClient {
  public:
   using PutCall = grpc::ClientReaderWriter<v1::PutFrame, v1::PutResult>;
@@ -146,7 +146,7 @@ class TestClient {
     frame.mutable_chunk()->set_payload_bytes(payload_bytes);
     return frame;
   }
-  // Sends frames, ends the stream; its results and status.
+  // Sends frames and ends the stream. Returns its results and status.
   std::pair<std::vector<v1::PutResult>, grpc::Status> Put(
       const std::vector<v1::PutFrame>& frames) const {
     grpc::ClientContext context;
@@ -159,7 +159,7 @@ class TestClient {
     for (v1::PutResult result; call->Read(&result);) results.push_back(result);
     return {results, call->Finish()};
   }
-  // One chunk in frames of at most 3 MiB, `edit` having its way with the header.
+  // Puts one chunk in frames of at most 3 MiB, with a header changed by `edit`.
   v1::PutResult PutChunk(int key, const std::string& payload,
                          const std::function<void(v1::PutChunkHeader*)>& edit = {}) const {
     std::vector<v1::PutFrame> frames = {FirstFrame(key, payload.size())};

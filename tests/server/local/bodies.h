@@ -10,7 +10,7 @@
 
 namespace kvkeep {
 
-// One chunk of a put, its payload lying in staging memory from `offset` on in `runs` equal runs.
+// One chunk of a put, whose payload is in staging memory from `offset` on in `runs` equal runs.
 struct TestChunk {
   uint64_t name = 0;
   uint64_t offset = 0;
@@ -23,8 +23,8 @@ struct TestChunk {
   uint32_t region = local::kStagingRegion;
 };
 
-// One chunk of a put from, or a get to, GPU memory: of `runs` equal runs, `stride` bytes from one
-// begin to the next; 0: one behind the other.
+// One chunk of a put from, or a get to, GPU memory: `runs` equal runs, `stride` bytes from one
+// begin to the next; 0: adjacent.
 struct TestGpuChunk {
   uint64_t name = 0;
   uint32_t registration = 1;
@@ -35,12 +35,12 @@ struct TestGpuChunk {
   uint64_t stride = 0;
   uint32_t flags = 0;
   std::string tail = "";
-  bool as_before = false;  // its runs are those of the chunk before
+  bool as_before = false;  // its runs equal the previous chunk's
 };
 
 std::vector<std::byte> HelloBody(const std::string& name = "test",
                                  uint16_t max_version = local::kVersion);
-// Opens a namespace of four parts whose sizes vary.
+// Returns a request for a namespace of four parts with varying sizes.
 std::vector<std::byte> NamespaceBody();
 std::vector<std::byte> KeysBody(const NamespaceDigest& ns, const std::vector<uint64_t>& names,
                                 LeaseMode mode,

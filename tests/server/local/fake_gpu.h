@@ -1,6 +1,6 @@
-// FakeGpuPath: a GpuPath with one device in memory, for tests of what uses them. Nothing happens
-// but by the executor it is given; what a copy may not do (bytes outside a registration, one that
-// was given back) ends the process: whoever asks has checked that.
+// FakeGpuPath: a GpuPath with one device in memory, for tests of its users. It works only on the
+// given executor. A forbidden copy (bytes outside a registration, or of a registration that was
+// given back) ends the process, as callers must check that.
 //
 // A handle's first eight bytes are the number that Allocate gave. Not thread-safe.
 #pragma once
@@ -23,17 +23,17 @@ class FakeGpuDevice final : public GpuDevice {
   FakeGpuDevice(Arena* arena, Executor* executor) : arena_(arena), executor_(executor) {}
   ~FakeGpuDevice() override;
 
-  // Memory of a worker; its number, from 0 on.
+  // Allocates memory of a worker. Returns its number, from 0 on.
   uint64_t Allocate(std::vector<std::byte> bytes);
   std::vector<std::byte>& memory(uint64_t number) { return memory_.at(number); }
 
-  // Copies wait until they are told to go on; else each is done by a task of the executor.
+  // Makes copies wait until they are released; otherwise a task of the executor does each.
   void Hold(bool hold) { hold_ = hold; }
   size_t held() const { return held_.size(); }
-  // Registrations that are given back, and still open for the copies in them.
+  // Returns the registrations that are given back, but still open for copies in them.
   size_t given_back() const;
-  // The oldest one ends, or another. With status OK it is done before; not fenced, it goes on:
-  // RunAbandoned.
+  // Ends the oldest copy, or another. With status OK it is done first; if it is not fenced, it goes
+  // on: RunAbandoned.
   void EndOne(CopyEnd end, size_t which = 0);
   void RunAbandoned();
   // Refuses registrations with `why` from now on.
@@ -79,7 +79,7 @@ class FakeGpuPath final : public GpuPath {
 
   FakeGpuDevice& device() { return device_; }
   size_t kept() const { return kept_.size(); }
-  // The test ends.
+  // Drops everything that is kept for ever, at the test's end.
   void DropKept() { kept_.clear(); }
 
   void Register(const GpuUuid& gpu, GpuMemory memory, RegisterDone done) override;

@@ -9,7 +9,7 @@
 
 namespace kvkeep {
 
-inline constexpr uint32_t kBytes = 40'000;  // of a chunk, where a test does not care
+inline constexpr uint32_t kBytes = 40'000;  // of a chunk, if the size does not matter
 
 class GpuTester : public PeerTester {
  public:
@@ -25,7 +25,7 @@ class GpuTester : public PeerTester {
             .generation = generation,
             .kind = local::kGpuIpcHandle};
   }
-  // All of that memory; its number.
+  // Registers all of the memory. Returns its number.
   uint32_t Register(uint64_t memory, uint64_t generation = 1) {
     const SentMessage reply =
         AskFor(local::Kind::kRegisterGpuMemory,
@@ -33,7 +33,7 @@ class GpuTester : public PeerTester {
     REQUIRE(reply.status == absl::OkStatus());
     return reply.As<local::RegisterGpuReply>().registration;
   }
-  // New memory, registered.
+  // Allocates and registers memory.
   uint32_t Add(std::vector<std::byte> bytes) {
     return Register(device().Allocate(std::move(bytes)));
   }
@@ -51,7 +51,7 @@ class GpuTester : public PeerTester {
   std::string GetToGpu(const std::vector<TestGpuChunk>& chunks, uint64_t lease = 0) {
     return ReadGpuAnswers(Ask(local::Kind::kGetToGpu, GpuGetBody(ns, chunks, {.lease = lease})));
   }
-  // Returns the chunk's bytes by an ordinary get, without the GPU; empty when it is a miss.
+  // Returns the chunk's bytes by an ordinary get, without the GPU; empty if it is a miss.
   std::vector<std::byte> Look(uint64_t name) {
     const TestFound found = Get({name});
     if (found.places.empty()) return {};

@@ -1,5 +1,5 @@
-// PeerTester: a LocalPeer without a socket over a World's store: requests go in as messages, what
-// it answers is kept. Nothing happens on other threads; RunAll does the copies and the I/O.
+// PeerTester: a LocalPeer without a socket over a World's store: it takes requests as messages and
+// keeps the answers. It uses no other threads; RunAll does the copies and the I/O.
 #pragma once
 
 #include <deque>
@@ -33,12 +33,12 @@ class PeerTester {
                       const std::function<void(LocalLimits*)>& edit = {});
   ~PeerTester();
 
-  // A new connection of this store; the one there is ends.
+  // Makes a new connection of this store, and ends the present one.
   void Connect(LocalPeer::Identity identity = {.peer = "test"});
-  // Connect, Hello and a namespace of four parts whose sizes vary.
+  // Connects, sends Hello and opens a namespace of four parts with varying sizes.
   void Open(LocalPeer::Identity identity = {.peer = "test"}, uint16_t version = local::kVersion);
 
-  // The reply to one request, everything that is queued having been run.
+  // Runs everything queued. Returns the reply to one request.
   SentMessage Ask(local::Kind kind, std::span<const std::byte> body,
                   std::vector<UniqueFd> descriptors = {});
   template <typename T>
@@ -48,11 +48,11 @@ class PeerTester {
   // Sends only.
   uint64_t Tell(local::Kind kind, std::span<const std::byte> body,
                 std::vector<UniqueFd> descriptors = {});
-  // Takes the reply with this id out of what was sent; fails the test when there is none.
+  // Takes the reply with this id out of the sent messages; fails the test if there is none.
   SentMessage TakeReply(uint64_t id);
   bool HasReply(uint64_t id) const;
   void RunAll();
-  // Until nothing is dirty.
+  // Runs until nothing is dirty.
   void Settle();
 
   std::vector<std::byte> KeysBody(const std::vector<uint64_t>& names, LeaseMode mode,
@@ -70,20 +70,20 @@ class PeerTester {
     return kvkeep::PartsBody(ns, chunks, filled_offset);
   }
 
-  // Staging memory of this size, mapped; at least once before puts.
+  // Maps staging memory of this size; call it at least once before puts.
   std::span<std::byte> Stage(uint64_t bytes);
-  // Fills staging from 0 on, puts one chunk, settled; its answer.
+  // Fills staging memory from 0 on, puts one chunk and settles. Returns its answer.
   std::string PutPayload(uint64_t name, std::span<const std::byte> payload,
                          const std::string& tail = "");
   TestFound Get(const std::vector<uint64_t>& names, uint64_t request_id = 0);
   void Release(uint64_t lease, uint32_t keep_keys = 0);
-  // The chunk's payload as the client would read it from the segments.
+  // Returns the chunk's payload as the client reads it from the segments.
   std::vector<std::byte> Payload(const TestPlace& place) const;
   std::string Tail(const TestPlace& place) const;
-  // As its header page says.
+  // Returns the key in its header page.
   ChunkKey KeyInHeader(const TestPlace& place) const;
   local::ProgressWord Word(uint32_t word) const;
-  // Pushes `name` out of G2 by putting others that stay out of G3.
+  // Evicts `name` from G2 by putting other chunks that stay out of G3.
   void FloodG2();
 
   Store& store() { return world.store(); }

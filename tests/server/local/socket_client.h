@@ -14,7 +14,7 @@
 
 namespace kvkeep {
 
-// Until `condition` holds, at most ten seconds.
+// Waits until `condition` holds, at most ten seconds.
 bool Eventually(const std::function<bool()>& condition);
 
 class EndpointTester {
@@ -38,23 +38,23 @@ class EndpointTester {
   ScratchDir dir_;
 };
 
-// One connection, blocking. Maps what it is given.
+// One blocking connection. It maps the memory that it gets.
 class SocketClient {
  public:
   SocketClient() = default;
-  // Waits until somebody listens.
+  // Waits for a listener.
   explicit SocketClient(const std::string& path);
   ~SocketClient();
   SocketClient(const SocketClient&) = delete;
   SocketClient& operator=(const SocketClient&) = delete;
 
-  // Hello with all that follows, and a namespace.
+  // Sends Hello, handles the handshake, and opens a namespace.
   void Open();
   uint64_t Send(local::Kind kind, std::span<const std::byte> body, std::span<const int> fds = {});
-  // The next message; a bad status, kind 0, when the connection is closed.
+  // Returns the next message; a bad status, kind 0, if the connection is closed.
   SentMessage Receive();
   SentMessage Ask(local::Kind kind, std::span<const std::byte> body, std::span<const int> fds = {});
-  // The kind of the next event; 0 when there is none for `timeout`, or the socket is closed.
+  // Returns the kind of the next event; 0 if there is none for `timeout`, or the socket is closed.
   uint16_t NextEvent(std::chrono::milliseconds timeout);
   void Pong();
 

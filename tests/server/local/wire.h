@@ -1,4 +1,4 @@
-// Messages of the local protocol for tests: what replies say. For the bodies of requests: bodies.h.
+// Messages of the local protocol for tests: contents of replies. bodies.h has bodies of requests.
 #pragma once
 
 #include <absl/status/status.h>
@@ -44,19 +44,19 @@ struct TestPlace {
 struct TestFound {
   local::LookupReply head;
   local::LookupCost cost;
-  local::RemoteReply remote;    // where it was asked for
+  local::RemoteReply remote;   // if it was requested
   std::string g2, g3, coming;  // the bitmaps
   std::vector<TestPlace> places;
 };
 
-// A whole message, taken apart; fails the test when it is none.
+// Parses a whole message; fails the test if it is none.
 SentMessage ReadMessage(std::span<const std::byte> message, std::vector<UniqueFd> descriptors);
 
 // Reads the reply of a get or lookup.
 TestFound ReadFound(const SentMessage& reply);
-// "copied TAIL", "miss", "failed MESSAGE" of every chunk, one after the other, "; " between.
+// Returns "copied TAIL", "miss", "failed MESSAGE" for every chunk, separated by "; ".
 std::string ReadGpuAnswers(const SentMessage& reply);
-// "stored", "present", "rejected 3: message" of every chunk, one after the other.
+// Returns "stored", "present", "rejected 3: message" for every chunk in order.
 std::string ReadAnswers(const SentMessage& reply);
 
 }  // namespace kvkeep

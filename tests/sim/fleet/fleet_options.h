@@ -16,8 +16,8 @@ namespace kvkeep {
 inline constexpr uint64_t kMostNodes = 8;
 
 struct FleetOptions {
-  // kNone: the nodes have no G4. kDead: they have it, and know that it does not answer. With these
-  // two, tasks run as soon as they can, so that both runs make the same calls.
+  // kNone: the nodes have no G4. kDead: they have a G4 that they know does not answer. With these
+  // two, tasks run as soon as possible, so that both runs make the same calls.
   enum class Bucket : uint8_t { kShared, kNone, kDead };
 
   uint64_t seed = 1;
@@ -25,15 +25,15 @@ struct FleetOptions {
   Bucket bucket = Bucket::kShared;
   bool stranger = false;  // the last node has another fleet's key, and the same bucket
   uint32_t parts = 1;
-  WorldOptions world;     // of each node, but for its seed
+  WorldOptions world;  // of each node, except its seed
   BucketSourceOptions source;
   ObjectFaults faults;    // of the bucket, all the time
   bool outages = false;   // the bucket fails in one way for a while, for all nodes or for one
-  bool meddlers = false;  // somebody without the key changes objects
+  bool meddlers = false;  // a program without the key changes objects
   bool kills = false, machines_lost = false;
   bool deletes = false;
 
-  // Returns whether every reader of an object finds it as it was written.
+  // Returns whether every reader of an object finds it unchanged.
   bool objects_are_whole() const {
     return !meddlers && faults.flipped + faults.body_cut + faults.other_range +
                                 faults.half_published ==

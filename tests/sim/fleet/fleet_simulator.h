@@ -1,9 +1,9 @@
-// FleetSimulator: one run of several nodes that share a bucket: their clients, what happens to the
-// nodes and to the bucket, and the model that judges. README.md has the rules; a broken one is a
-// failed check.
+// FleetSimulator: one run of several nodes that share a bucket: their clients, events of the nodes
+// and the bucket, and the model that judges. README.md has the rules; a broken rule is a failed
+// check.
 //
-// The model knows a chunk by its name, a number: of its fleet, its part and its key. Any put under
-// a name, on any node of the fleet, is as good as another.
+// The model names a chunk by a number, for its fleet, part and key. All puts under a name, on any
+// node of the fleet, are equivalent.
 #pragma once
 
 #include <map>
@@ -21,7 +21,7 @@
 
 namespace kvkeep {
 
-// As many nodes as the options say.
+// Runs a fleet with the options' number of nodes.
 SimulationReport RunFleet(const SimulationOptions& options,
                           FleetOptions::Bucket bucket = FleetOptions::Bucket::kShared);
 
@@ -49,7 +49,7 @@ class FleetSimulator {
   void Step();
   void Act(Member& member, uint64_t pick);
   void Connect(Member& member);
-  void LetGo(Member& member);  // of all that its client holds
+  void LetGo(Member& member);  // of everything that its client holds
   void DoLookup(Member& member);
   void LookupBeyond(Member& member, LookupRequest request, uint64_t first,
                     std::vector<ChunkKey> keys);
@@ -70,7 +70,7 @@ class FleetSimulator {
   void DoBucket();  // an outage begins or ends
   void Meddle();
   void CheckReader(const HeldReader& held);
-  // Nobody waits for more than it was told to.
+  // Checks that no call waits longer than its limit.
   void CheckAnswered(const Member& member);
   void CheckAll();
 

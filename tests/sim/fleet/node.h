@@ -17,18 +17,17 @@ namespace kvkeep {
 
 class FleetNode {
  public:
-  // `bucket` outlives it. `fleet`: nodes of one number share a key. A process runs.
+  // Starts a process. `bucket` outlives the node. `fleet`: nodes of one number share a key.
   FleetNode(const FleetOptions& options, size_t number, size_t fleet, MemoryObjects* bucket);
   ~FleetNode();
 
-  // The process dies, with what it asked of the bucket (MemoryObjectStore::Abandon), and another
-  // one starts on what it left. REQUIRES: nobody holds anything of the store's.
+  // Kills the process with its requests to the bucket (MemoryObjectStore::Abandon), and starts
+  // another on what it left. REQUIRES: nothing of the store is held.
   void Restart();
-  // The process dies, and another one starts on a machine that has never seen a chunk. REQUIRES:
-  // likewise.
+  // Kills the process, and starts another on a machine without any chunk. REQUIRES: as above.
   void Replace();
 
-  // Time passes, and the daemon's periodic work is done.
+  // Lets time pass, and does the daemon's periodic work.
   void Pass(std::chrono::milliseconds time);
   // Settings of the bucket for this node; they outlive processes.
   void SetFaults(const ObjectFaults& faults);
@@ -41,7 +40,7 @@ class FleetNode {
   const BucketSource& source() const { return *source_; }
   const MemoryObjectStore& objects() const { return *objects_; }
   MonotonicTime now() { return world_->clock().Now(); }
-  // The object of a chunk, as nodes of this fleet name it.
+  // Returns the name of a chunk's object in this fleet.
   std::string NameOf(const ChunkId& id) const;
 
  private:
