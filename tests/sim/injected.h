@@ -1,5 +1,5 @@
-// Injected: how often a world did each of the things that it may do to a daemon: one counter a
-// kind, so that a kind that never happens is seen.
+// Injected: counts what a world did to a daemon, with one counter a kind, so that tests see a kind
+// that never happens.
 #pragma once
 
 #include <cstdint>
