@@ -4,8 +4,8 @@
 #               ON    an error where they are not
 #               OFF   not built
 #
-# Looked for below $CUDA_HOME, where tools/install-deps puts them, and in an installed toolkit. They
-# are NVIDIA's, under its licence, and part of neither this repository nor a package.
+# The headers are searched below $CUDA_HOME, where tools/install-deps puts them, and in an installed
+# toolkit. They are NVIDIA's, under its licence, and part of neither this repository nor a package.
 set(KVKEEP_GPU AUTO CACHE STRING "Build the GPU path: AUTO, ON or OFF")
 set_property(CACHE KVKEEP_GPU PROPERTY STRINGS AUTO ON OFF)
 set(KVKEEP_CUDA_OLDEST 13000) # the first that has both forms of cuMemcpyBatchAsync

@@ -2,8 +2,8 @@
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-# One setting for libraries and executables, so that they share one precompiled header.
-# -pthread: re2, a dependency of gRPC, asks for it, and a precompiled header fits only equal flags.
+# One setting for libraries and executables, so that they share one precompiled header. -pthread:
+# re2, a dependency of gRPC, needs it, and a precompiled header fits only equal flags.
 add_compile_options(-fPIC -pthread)
 add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-pie>)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
@@ -18,17 +18,18 @@ option(KVKEEP_SANITIZE_ALL "Sanitized builds run every test that can be run ther
 
 add_compile_options(-Wall -Wextra -Werror $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
                     -Wno-missing-field-initializers -fno-omit-frame-pointer)
-# Checks of our own invariants stay on in release (tiers/base/check.h), so NDEBUG changes nothing there.
+# Checks of kvkeep's invariants stay on in release (tiers/base/check.h), so NDEBUG does not affect
+# them.
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
-  # Hardened; tests/hygiene looks for what binaries show of it. _FORTIFY_SOURCE is set by some
-  # distributions' compilers already: undefine first, or it warns.
+  # Hardening; tests/hygiene checks the binaries for it. Some distributions' compilers already set
+  # _FORTIFY_SOURCE: undefine it first to avoid a warning.
   add_compile_options(-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong
                       -fstack-clash-protection -ftrivial-auto-var-init=zero)
   if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
     add_compile_options(-fcf-protection=full)
   endif()
   add_link_options(-Wl,-z,relro,-z,now,-z,noexecstack)
-  # What a failed check says of its place, not of the machine that built it: two builds are alike.
+  # Failed checks print paths without the build machine's directories, so two builds are equal.
   add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
@@ -46,8 +47,8 @@ if(KVKEEP_SANITIZE)
   add_compile_options(-fsanitize=${KVKEEP_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${KVKEEP_SANITIZE})
   add_compile_definitions(KVKEEP_SANITIZED)  # for tests: times and memory say nothing there
-  # A branch at each access through a pointer is half of the compiler's time. The address sanitizer finds
-  # what null and object-size would; alignment is checked with KVKEEP_SANITIZE_ALL alone.
+  # A branch at each access through a pointer takes half of the compiler's time. The address
+  # sanitizer finds what null and object-size would find; only KVKEEP_SANITIZE_ALL checks alignment.
   if(KVKEEP_SANITIZE MATCHES undefined AND NOT KVKEEP_SANITIZE_ALL)
     add_compile_options(-fno-sanitize=null,object-size,alignment)
   endif()
@@ -67,7 +68,7 @@ endif()
 
 find_program(KVKEEP_CCACHE ccache)
 if(KVKEEP_CCACHE)
-  # The sloppiness settings are what ccache's manual asks for with precompiled headers.
+  # ccache's manual requires these sloppiness settings with precompiled headers.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime

@@ -1,10 +1,10 @@
-# Sanitized builds leave out tests that say they may (PLAIN, FIGURES below), but for --thorough.
+# Sanitized builds leave out tests that allow it (PLAIN, FIGURES below), except with --thorough.
 set(KVKEEP_FEWER_TESTS OFF)
 if(KVKEEP_SANITIZE AND NOT KVKEEP_SANITIZE_ALL)
   set(KVKEEP_FEWER_TESTS ON)
 endif()
 
-# The three kinds of target. Each writes its dependencies down, so the linker checks the layering.
+# The three kinds of target. Each lists its dependencies, so the linker checks the layering.
 include(CMakeParseArguments)
 
 # kvkeep_library(NAME SRCS a.cc ... DEPS other targets ...)
@@ -15,7 +15,7 @@ function(kvkeep_library NAME)
     target_include_directories(${NAME} PUBLIC ${CMAKE_SOURCE_DIR})
     target_link_libraries(${NAME} PUBLIC ${ARG_DEPS})
     kvkeep_use_pch(${NAME})
-    if(KVKEEP_TSAN) # only what a test there is made of
+    if(KVKEEP_TSAN) # only libraries that its tests need
       set_target_properties(${NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
     endif()
   else()
@@ -36,8 +36,7 @@ endfunction()
 
 # kvkeep_test(NAME [ONE_THREAD] [TIMES] [FIGURES] [PLAIN] SRCS x_test.cc ... DEPS ... [CASES spec] [LABELS ...]
 #             [TIMEOUT s] [PROCESSORS n]): one Catch2 binary, one ctest entry.
-# ONE_THREAD: nothing in it runs on a second thread, so the thread sanitizer has nothing to see there,
-# and its preset leaves the test out.
+# ONE_THREAD: the test has no second thread, so the thread sanitizer's preset leaves it out.
 function(kvkeep_test NAME)
   cmake_parse_arguments(ARG "ONE_THREAD;TIMES;FIGURES;PLAIN" "CASES;TIMEOUT;PROCESSORS" "SRCS;DEPS;LABELS" ${ARGN})
   if((ARG_ONE_THREAD AND KVKEEP_TSAN) OR (ARG_PLAIN AND KVKEEP_FEWER_TESTS))
@@ -65,16 +64,15 @@ function(kvkeep_test_program NAME)
 endfunction()
 
 # kvkeep_test_entry(NAME PROGRAM [CASES spec] [TIMES] [FIGURES] [PLAIN] [LABELS ...] [TIMEOUT s]
-# [PROCESSORS n]): one ctest entry, of those cases of a program; [#x_test] are those in x_test.cc.
-# It is taken for one that mostly waits, of which three share a core (tools/test). One that computes all
-# the time, or should not be disturbed by that, says PROCESSORS 3: it is a core's only one. They begin
-# first: later three places would never be free at once. Sanitized builds judge no times, so there it
-# is one of all.
-# TIMES: cases tagged [times] judge times, and are an entry of their own that runs alone, NAME_times.
-# FIGURES: sanitized builds leave out cases tagged [figures]: whole traces or hundreds of runs, whose
-# figures take a sanitizer minutes and show it nothing new.
-# PLAIN: sanitized builds leave out all of it. With KVKEEP_SANITIZE_ALL (tools/test --thorough) they
-# leave out neither.
+# [PROCESSORS n]): one ctest entry, of these cases of a program; [#x_test] selects the cases of
+# x_test.cc. By default an entry mostly waits, and three share a core (tools/test). An entry that
+# computes all the time, or must not be disturbed, has PROCESSORS 3 and a core of its own. These
+# begin first, as later three places would never be free at once. Sanitized builds judge no times,
+# so there the setting has no effect. TIMES: cases tagged [times] judge times, and are an entry of
+# their own that runs alone, NAME_times. FIGURES: sanitized builds leave out cases tagged [figures]:
+# whole traces or hundreds of runs, which take a sanitizer minutes and show nothing new. PLAIN:
+# sanitized builds leave out all of it. With KVKEEP_SANITIZE_ALL (tools/test --thorough) they leave
+# out neither.
 function(kvkeep_test_entry NAME PROGRAM)
   cmake_parse_arguments(ARG "TIMES;FIGURES;PLAIN" "CASES;TIMEOUT;PROCESSORS" "LABELS" ${ARGN})
   if(ARG_PLAIN AND KVKEEP_FEWER_TESTS)
@@ -106,8 +104,9 @@ function(kvkeep_test_entry NAME PROGRAM)
   endif()
 endfunction()
 
-# Test cases and the verbs of the CLI are compiled more often than they are run: not optimised as far
-# as what they test and call, and what only fuzz targets need is not in them.
+# Test cases and the verbs of the CLI are compiled more often than they are run, so they are
+# optimised less than the code that they test and call, and have no instrumentation for fuzz
+# targets.
 set(KVKEEP_LIGHT_OPTIMISATION $<$<CONFIG:Release>:-Og>)
 if(KVKEEP_SANITIZE)
   set(KVKEEP_LIGHT_OPTIMISATION -O0)
@@ -116,17 +115,17 @@ if(KVKEEP_SANITIZE)
   endif()
 endif()
 
-# What is above the tiers mostly waits when it runs. In the address sanitizer's build it is not
-# optimised: to compile it at -O1 takes clang two to three times as long.
+# Code above the tiers mostly waits when it runs. In the address sanitizer's build it is not
+# optimised, as -O1 takes clang two to three times as long.
 set(KVKEEP_ABOVE_TIERS "")
 if(KVKEEP_SANITIZE AND NOT KVKEEP_TSAN)
   set(KVKEEP_ABOVE_TIERS -O0)
 endif()
 
-# kvkeep_run_alone(TEST ...): tests that judge times. Sanitized builds judge none: there they run
-# beside each other. The label is for tools/test, which builds nothing meanwhile.
-# kvkeep_run_serially(TEST ...): those that take all the memory or disk there is, and no other test
-# beside them; what is built meanwhile has the lowest priority, and does not matter.
+# kvkeep_run_alone(TEST ...): tests that judge times. Sanitized builds judge none, so there they run
+# beside each other. The label makes tools/test build nothing meanwhile. kvkeep_run_serially(TEST
+# ...): tests that take all memory or disk, with no other test beside them. Builds meanwhile have
+# the lowest priority, and do not matter.
 function(kvkeep_run_alone)
   kvkeep_run_serially(${ARGN})
   if(NOT KVKEEP_SANITIZE)
@@ -139,19 +138,19 @@ function(kvkeep_run_serially)
   endif()
 endfunction()
 
-# kvkeep_compile_together(TARGET ...): sixteen sources at a time, as one. For code that is run rarely and
-# whose compiler's time is nearly all its headers' (CLI11, JSON). All other targets are compiled so
-# where nothing has been compiled before (tools/test --batches: CMAKE_UNITY_BUILD): names in a
+# kvkeep_compile_together(TARGET ...): compiles sixteen sources at a time, as one. For code that is
+# run rarely and whose headers take nearly all of the compiler's time (CLI11, JSON). A first build
+# compiles all other targets this way too (tools/test --batches: CMAKE_UNITY_BUILD): names in a
 # target's unnamed namespaces must differ.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
 function(kvkeep_compile_together)
   set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON)
 endfunction()
 
-# The precompiled header of the current folder's targets, kvkeep_pch (the standard library and the
-# Abseil parts all of us use) or kvkeep_grpc_pch (proto/CMakeLists.txt). Tests have their own of
-# each, with Catch2 in it (suffix _test). A header fits only files that are optimised as it is: all
-# but kvkeep_pch are of what is above the tiers.
+# The precompiled header of the current folder's targets: kvkeep_pch (the standard library and
+# common parts of Abseil) or kvkeep_grpc_pch (proto/CMakeLists.txt). Tests have their own of each,
+# with Catch2 in it (suffix _test). A header fits only files with its own optimisation: all but
+# kvkeep_pch are for code above the tiers.
 set(KVKEEP_PCH kvkeep_pch)
 function(kvkeep_use_pch NAME)
   target_compile_options(${NAME} PRIVATE ${Threads_CFLAGS})

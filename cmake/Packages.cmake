@@ -1,10 +1,10 @@
-# Debian packages, by CPack: what goes into kvkeep, libkvkeep-client1 and libkvkeep-client-dev.
+# Debian packages, by CPack: the contents of kvkeep, libkvkeep-client1 and libkvkeep-client-dev.
 #
 #   tools/packages            builds what is needed and makes them, into dist/
 #
-# A component is a package. What is made from the binaries themselves (manual, completions), and the
-# files' times, are deploy/debian/stage's. Included before any target is defined, for the name of
-# the folder of libraries; the rest is deferred until all are.
+# A component is a package. deploy/debian/stage makes files from the binaries themselves (manual,
+# completions), and sets the files' times. This file is included before any target is defined, for
+# the name of the folder of libraries; the rest is deferred until all targets are defined.
 if(EXISTS /etc/debian_version AND CMAKE_LIBRARY_ARCHITECTURE
    AND "${CMAKE_INSTALL_LIBDIR}" MATCHES "^(lib)?$") # lib: CMake's own default, of an older tree
   set(CMAKE_INSTALL_LIBDIR lib/${CMAKE_LIBRARY_ARCHITECTURE} CACHE PATH "Folder of libraries" FORCE)
@@ -14,7 +14,7 @@ if(NOT KVKEEP_BUILD_GRPC OR KVKEEP_SANITIZE)
   return()
 endif()
 
-# Packages are made of targets that were built before: cpack builds nothing.
+# Packages are made from built targets: cpack builds nothing.
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 set(KVKEEP_DEBIAN ${CMAKE_SOURCE_DIR}/deploy/debian)
 
@@ -30,7 +30,7 @@ function(kvkeep_install_files)
   endforeach()
   install(DIRECTORY ${deploy}/prometheus ${deploy}/grafana DESTINATION share/kvkeep
           COMPONENT kvkeep PATTERN "*.test.yaml" EXCLUDE)
-  # What an operator copies, if at all.
+  # Examples for operators to copy.
   install(FILES ${deploy}/config/arena.yaml DESTINATION share/kvkeep/examples/config
           COMPONENT kvkeep)
   install(DIRECTORY ${deploy}/systemd/kvkeepd.service.d
@@ -51,7 +51,7 @@ cmake_language(DEFER DIRECTORY ${CMAKE_SOURCE_DIR} CALL kvkeep_install_files)
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME kvkeep)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
-# CPack's own word for none: else the project's would stand above each package's.
+# CPack's value for none: otherwise the project's text would precede each package's.
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_NAME} built using CMake")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
@@ -71,7 +71,8 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 
-# What a service, its user and its folders take; a container without systemd has the parts alone.
+# Dependencies of a service, its user and its folders; a container without systemd has only the
+# parts.
 string(JOIN ", " service_depends "init-system-helpers (>= 1.54~)"
        "systemd | systemd-standalone-sysusers | systemd-sysusers"
        "systemd | systemd-standalone-tmpfiles | systemd-tmpfiles")

@@ -1,8 +1,8 @@
 #!/bin/sh
-# fresh_pch.sh COMPILER ARGUMENTS...: compiles a precompiled header, without the one that is there.
+# fresh_pch.sh COMPILER ARGUMENTS...: compiles a precompiled header, ignoring the existing one.
 #
-# ccache preprocesses a header to know it. GCC would then take the old precompiled one in place of
-# the header's text, and ccache would find the old result: a changed header would never be seen.
+# ccache preprocesses a header to identify it. GCC would then use the old precompiled header instead
+# of the text, and ccache would find the old result: a changed header would have no effect.
 set -eu
 before=
 for argument; do
