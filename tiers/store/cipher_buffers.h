@@ -1,9 +1,9 @@
 // CipherBuffers: memory that writes to lower tiers encrypt into. Counted; those of a whole unit are
 // kept for the next write, as pages new from the kernel cost more than the encryption does.
 //
-// At most kMaxKept are kept, 66 MiB: what may be on its way beyond the node (remote_writes.h). Of
-// those to devices fewer are out at a time (encrypted_write.h). Thread-safe; a Buffer keeps the
-// pool.
+// At most kMaxKept are kept, 66 MiB: what may be on its way beyond the node (remote_writes.h).
+// Writes to devices have fewer of them at a time (encrypted_write.h). Thread-safe; a Buffer keeps
+// the pool.
 #pragma once
 
 #include <cstddef>

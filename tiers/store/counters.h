@@ -80,9 +80,9 @@ struct RemoteCounters {
   uint64_t offered_chunks = 0;
   uint64_t dropped_chunks = 0;  // of those: the queue was full, or they were gone at their turn
   uint64_t written_chunks = 0, written_bytes = 0, failed_writes = 0;
-  // Chunks that were used when their images might be older than half a lifetime. Those that were
-  // asked about, and are not. Those that were written anew. Those that were neither: too many
-  // waited, they were gone at their turn, or there was no answer. The others were not there.
+  // Chunks that were used when their images might be older than half a lifetime: all;
+  // found younger when asked about; written anew; neither, as too many waited, they were gone at
+  // their turn, or no answer came. The rest were not there.
   uint64_t aged_chunks = 0, young_chunks = 0;
   uint64_t refreshed_chunks = 0, refreshed_bytes = 0, dropped_refreshes = 0;
   uint64_t removed_chunks = 0, failed_removals = 0;

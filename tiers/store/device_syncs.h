@@ -6,8 +6,8 @@
 //                         +--PutOff-----> the index stalls: another one is due
 //
 // One sync is under way at a time. The mark of one may say that the index is clean (record.h): then
-// nothing is committed before another mark says otherwise. Who waits for a sequence is answered
-// once that is stable, or will never be. Callbacks run after the hold (hold.h), never under the
+// nothing is committed before another mark says otherwise. A waiter for a sequence is answered
+// once it is stable, or will never be. Callbacks run after the hold (hold.h), never under the
 // lock.
 //
 // The device's tier owns it; the store's lock protects it. Committer hands the syncs to the

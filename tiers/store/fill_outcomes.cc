@@ -48,7 +48,8 @@ void FillOutcomes::OnSpoilt(ChunkSlot slot, bool stays) {
   stays ? records_.LeaveToReaders(slot) : records_.Lose(slot);
 }
 
-// It has become resident, and G3 may not have it. Who waits for it to be durable waited for this.
+// It has become resident, and G3 may not have it. Callers that wait for it to be durable waited for
+// this.
 void FillOutcomes::WriteBackIfUnbacked(ChunkSlot slot) {
   const Chunk& chunk = chunks_.table.at(slot);
   if (!chunk.live || chunk.detached || chunk.g3_state != G3State::kAbsent) return;

@@ -26,8 +26,8 @@ Doubtful ReadDoubtful(ChunkIndex& index) {
   return saved.ok() ? DecodeDoubtful(*saved) : Doubtful::All();
 }
 
-// Where the log was damaged nothing that the index says of what is stable or clean is true. Who
-// opens it next finds the damage no more, so that is said for good before a record is believed.
+// Where the log was damaged nothing that the index says of what is stable or clean is true. The
+// next open finds no damage any more, so the damage is noted for good before a record is believed.
 absl::Status NoteDamage(ChunkIndex& index, StableMark* mark, Doubtful* noted) {
   *noted = Doubtful::All();
   *mark = {.boot_id = Uuid{}, .sequence = mark->sequence, .clean = false};
@@ -326,8 +326,8 @@ Joiner::Becomes Joiner::WhatBecomesOf(const ChunkId& id, const KnownRecord& reco
   return created || MayBeStoredToo(*slot, record) ? Becomes::kChunk : Becomes::kKept;
 }
 
-// The chunk is in G2 and in no G3. Who waits until it is durable waits for a write that this record
-// may not be worth.
+// The chunk is in G2 and in no G3. Callers that wait until it is durable wait for a write,
+// which this record may not replace.
 bool Joiner::MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const {
   const Chunk& chunk = chunks_.table.at(slot);
   return chunk.g3_state == G3State::kAbsent && chunk.shape == record.shape && chunk.in_g2() &&

@@ -1,9 +1,9 @@
 // PieceWaiters: who waits for which pieces of an image that is on its way.
 //
 // Each waits at one piece: the last of its own that is not ready yet, as pieces mostly come in
-// order. So a piece that comes costs what is to be told of it, however many wait for others. Who
-// waits for the last piece waits for the end as well: the header in the arena. The promotion's lock
-// protects it.
+// order. So a piece that comes costs what is to be told of it, however many wait for others. A
+// waiter for the last piece waits for the end as well: the header in the arena. The promotion's
+// lock protects it.
 #pragma once
 
 #include <absl/functional/any_invocable.h>

@@ -10,9 +10,9 @@
 //
 // Thread-safe by a lock of its own. The outcome of a piece takes this lock and not the store's, so
 // an image of many pieces takes the store's lock as often as an image of one. Filler creates, finds
-// and ends promotions under the store's lock. That lock may be held when this one is taken, never
-// the other way round. Readers share a promotion with Filler, so they wait without the store's
-// lock, and it may outlive its end.
+// and ends promotions under the store's lock. The store's lock may be held when this one is taken,
+// never the other way round. Readers share a promotion with Filler, so they wait without the
+// store's lock, and it may outlive its end.
 #pragma once
 
 #include <absl/status/status.h>

@@ -24,7 +24,7 @@ class Rates {
   Rates(uint64_t keys_per_second, uint64_t bytes_per_second)
       : keys_(keys_per_second), bytes_(bytes_per_second) {}
 
-  // A rate that stays keeps what is owed of it. Of another one nothing is.
+  // A rate that stays keeps what is owed of it. A rate that changes begins with nothing owed.
   void SetRates(uint64_t keys_per_second, uint64_t bytes_per_second) {
     if (keys_per_second != this->keys_per_second()) keys_ = TokenBucket(keys_per_second);
     if (bytes_per_second != this->bytes_per_second()) bytes_ = TokenBucket(bytes_per_second);

@@ -15,7 +15,7 @@
 // to it), and takes its place if it is not. Two records that are sure, both of earlier processes,
 // are treated alike: a chunk has one record, so a drive that lost its power alone brought one back.
 //
-// Why nothing is lost. Of an entry of replaced_, for a chunk and a device, at all times
+// Why nothing is lost. For an entry of replaced_, of a chunk and a device, this holds at all times
 // (CheckInvariants):
 // 1. There is a chunk under its name to be found, which is not stored on that device: what else the
 //    index there has under the name is the entry's record, so no removal of that name is sent

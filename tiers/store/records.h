@@ -42,7 +42,7 @@ class Records {
 
   // ---- records that are kept
   const ReplacedRecords& kept() const STORE_LOCKED { return replaced_; }
-  // Keeps a record, whose blocks are taken, beside the chunk of its id. That chunk has another
+  // Keeps a record, whose blocks are taken, beside the chunk of its id. The chunk has another
   // record or none.
   void KeepBeneath(ChunkSlot slot, DeviceTier& tier, const ExtentList& extents,
                    const KnownRecord& record) STORE_LOCKED;

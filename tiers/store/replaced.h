@@ -1,6 +1,6 @@
 // ReplacedRecords: records beside those of the chunks themselves, which may be promises: the chunk
 // was put anew, or two devices have one each and neither is sure. records.h says when they come
-// and go. Of one chunk one a device at most.
+// and go. A chunk has at most one on each device.
 //
 // A record is held while its image is still read as the chunk that it was, then kept with the image
 // for itself:

@@ -5,7 +5,7 @@
 // sequence (u64, little-endian) of each chunk, the first to go first; chunks that are not in it
 // came later. Version 2, of a device with more chunks than a value holds: u8 version, the newest
 // sequence at that time (u64), then those of the chunks that go last; a chunk that is not in it
-// goes before them all, unless its sequence is newer. Such a value is converted once: an entry is
+// goes before them all, unless its sequence is newer. An older value is converted once: an entry is
 // saved for each chunk, then the value is removed.
 #pragma once
 

@@ -20,8 +20,8 @@ void Section::Lock(bool after_yield) {
   chunks_.hold.Begin();
 }
 
-// When it began to wait. Who finds the lock free did not, and reads no clock for that; to wait for
-// a turn is no wait either.
+// When it began to wait. A caller that finds the lock free did not, and reads no clock for that;
+// waiting for a turn is no wait either.
 std::optional<MonotonicTime> Section::Take(bool after_yield) {
   FairMutex& mu = chunks_.mu_;
   if (kind_ == Kind::kJoin && !within_turn()) {

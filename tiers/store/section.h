@@ -11,7 +11,7 @@ namespace kvkeep::store_internal {
 // it for long: work that may be much is done in slices, and the lock is let go between them.
 class ABSL_SCOPED_LOCKABLE Section {
  public:
-  // kJoin: a device's records are adopted, thousands of holds on a thread of each device. Such a
+  // kJoin: a device's records are adopted, thousands of holds on a thread of each device. The
   // section is one turn of the lock (fair_mutex.h), or one after another if it is long.
   enum class Kind : uint8_t { kServing, kMaintenance, kJoin, kNotMeasured };
   explicit Section(Chunks* chunks, Kind kind = Kind::kServing)

@@ -123,7 +123,7 @@ class Store {
   absl::StatusOr<uint64_t> Delete(const SessionToken& session, const ChunkSet& chunks);
   // Calls `done` once no kill of the process, or with `durable` no loss of power either, brings
   // anything back that was deleted or cleared before. Any error: it might; this may be called again
-  // to wait for the same. Of a device that is away or joins a kill may bring chunks back.
+  // to wait for the same. A kill may bring chunks back from a device that is away or joins.
   void WhenDeleted(bool durable, StatusCallback done);
 
   // Brings those of these chunks that the node does not have into G2 from beyond it, as far as they

@@ -117,8 +117,8 @@ std::vector<Sweeper::FoundImage> Sweeper::LookAtMarks(BlockNumber first, BlockNu
         DecodeClaimGuarded(chunks_.HeaderInArena({{image.block, BlockCount(1)}}));
     if (!claim.ok()) continue;
     ImagePlacement& placement = claim->placement;
-    // The mark and the root leave one extent no choice. Of others they know the first block alone,
-    // and blocks that are claimed wrongly are taken from good images.
+    // The mark and the root leave one extent no choice. Where there are several, they know the
+    // first block alone, and blocks that are claimed wrongly are taken from good images.
     if (placement.extents.size() > 1 &&
         !DecodeGuarded(chunks_.HeaderInArena({{image.block, BlockCount(1)}}), deps_.mac_key).ok()) {
       continue;
@@ -207,8 +207,8 @@ void Sweeper::Tick(Section& section) {
   GoOn();
 }
 
-// Only verified chunks become dirty. Such a one waits until the budget has room for it and those
-// under way, and while a device joins, which may have it.
+// Only verified chunks become dirty. A verified one waits until the budget has room for it and
+// those under way, and while a device joins, which may have it.
 bool Sweeper::MayBeWritten(const Chunk& chunk) const {
   if (tiers_.AnyJoins()) return false;
   const G2Pool& pool = chunks_.pool(chunk);

@@ -94,8 +94,8 @@ struct LookupRequest {
   LeaseMode lease_mode = LeaseMode::kNone;
   uint64_t client_request_id = 0;  // not 0: a repeat gets the same lease
   bool transient = false;
-  // With a lease: fill LookupResult::places. Of all that is present: what is on its way from beyond
-  // the node counts, whoever asked for it.
+  // With a lease: fill LookupResult::places. Counts all that is present, and what is on its way
+  // from beyond the node, whoever asked for it.
   bool want_places = false;
   BeyondOptions beyond;
   // The request was looked up before, and what was missing was searched for

@@ -1,9 +1,10 @@
 // UnsavedRecency: of one device, which chunks' recency is to be saved, and as what number.
 //
 // Remembers the slots of chunks that were touched or stored since the last save, while they are not
-// too many. After that, and after a save that failed, all chunks are to be looked at. Of the chunks
-// that it names only those are saved whose recency differs from the saved one: a policy's numbers
-// go up, so such a chunk's number is above the highest of the last save, or its record is newer.
+// too many. After that, and after a save that failed, all chunks are to be looked at. Among the
+// chunks that it names, only those are saved whose recency differs from the saved one: a policy's
+// numbers go up, so such a chunk's number is above the highest of the last save, or its record is
+// newer.
 //
 // A policy's numbers begin anew in each process. So a saved number is the policy's number plus the
 // highest one that an earlier process saved (`base`), and saved numbers of a device always compare.
