@@ -140,7 +140,7 @@ endfunction()
 
 # kvkeep_compile_together(TARGET ...): compiles sixteen sources at a time, as one. For code that is
 # run rarely and whose headers take nearly all of the compiler's time (CLI11, JSON). A first build
-# compiles all other targets this way too (tools/test --batches: CMAKE_UNITY_BUILD): names in a
+# compiles all other targets this way too (CMAKE_UNITY_BUILD): names in a
 # target's unnamed namespaces must differ.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
 function(kvkeep_compile_together)

@@ -76,26 +76,30 @@ run() { # WANTED_EXIT_CODE WANTED_LAST_LINE ARGUMENT ...
 }
 tested() { grep '^test\|^fuzz' "$NOTES" | tr '\n' ','; }
 
-run 0 "19 passed, 0 failed"
+run 0 "3 passed, 0 failed"
+[[ "$(tested)" == "test release beside," ]] || fail "more than the tests of the release build"
+run 0 "3 passed, 0 failed" --times
+[[ "$(tested)" == "test release yes," ]] || fail "more than the tests that judge times"
+run 0 "19 passed, 0 failed" --all
 [[ "$(tested)" == "test release beside,test release yes,test asan beside,test asan yes,fuzz,\
 test tsan beside,test tsan yes," ]] || fail "not each stage, once, in order"
-run 0 "12 passed, 0 failed" tsan release
-FAILS="release beside" run 1 "5 passed, 1 failed"
+run 0 "6 passed, 0 failed" tsan release
+FAILS="release beside" run 1 "5 passed, 1 failed" --all
 grep -q '^asan  *not run' "$scratch/out" || fail "what was not run is not said"
-FAILS="asan yes" run 1 "17 passed, 1 failed" --keep-going
+FAILS="asan yes" run 1 "17 passed, 1 failed" --keep-going --all
 [[ "$(tested)" == *"test tsan yes,"* ]] || fail "--keep-going did not go on"
-BREAKS=tsan run 1 "13 passed, 1 failed"
+BREAKS=tsan run 1 "13 passed, 1 failed" --all
 
 said() { grep -qxF "$1" "$scratch/out" || fail "does not say '$1'"; }
 # A test that skipped all it has is none that passed.
-SKIPS="release beside" run 0 "5 passed, 0 failed" release
+SKIPS="release beside" run 0 "2 passed, 0 failed" release
 said "         release: SKIPPED in some_test: 2 x no io_uring here"
 said "         release: SKIPPED in all_test: 1 x needs root, and a"
 said "         release: SKIPPED in all_test: nothing else"
 said "         release: SKIPPED in python_test: 1 x 'no compiler'"
 [[ $(grep -c SKIPPED "$scratch/out") -eq 4 ]] || fail "says more than was skipped"
-SKIPS="release yes" run 1 "5 passed, 1 failed" --no-skips release
-run 0 "6 passed, 0 failed" --no-skips release
+SKIPS="release beside" run 1 "2 passed, 1 failed" --no-skips release
+run 0 "3 passed, 0 failed" --no-skips release
 grep -qE '^release  ok      +0\.[0-9] min$' "$scratch/out" || fail "no minutes of the stage"
 grep -qE '^all +0\.[0-9] min$' "$scratch/out" || fail "no minutes of all"
 echo "each stage had its turn"
