@@ -188,7 +188,7 @@ TEST_CASE("after a wait for memory, why the files of before were not kept is kno
     held.clear();
     const auto arena = Open(options, findings);
     if (arena == nullptr) return;
-    findings.Expect(absl::StrContains(arena->describe(), "replaced (the tenants' shares"),
+    findings.Expect(absl::StrContains(arena->describe(), "replaced (the store's identity"),
                     arena->describe());
   });
 }
