@@ -73,7 +73,7 @@ OUTSIDE_HEADERS = [
     (r"prometheus/|civetweb\.h|CivetServer\.h", ("server", "tests/server")),
     (r"curl/", ("tiers/objects", "tests/tiers/objects")),
     (r"rocksdb/", ("tiers/index", "tests/tiers/index", "tests/tiers/fsck")),
-    (r"liburing", ("tiers/io", "tests/tiers/io")),
+    (r"liburing", ("tiers/io", "tests/tiers/io", "tools/compare/contestants")),
     (r"cuda|nvml|nvtx", ("gpu/", "server/gpu", "client", "tools", "tests/gpu", "tests/fakes/cuda",
                          "tests/client")),
     (r"nlohmann/", ("tiers/objects/key_answers", "tiers/policy/trace", "tiers/policy/simulate",

@@ -29,7 +29,8 @@ from processes import MAX_SOCKET_PATH_BYTES, ChildFailed  # noqa: E402
 from report import Comparison, document, text  # noqa: E402
 
 FAILED, WRONG_USAGE = 1, 2
-BUILT = ("bin/kvkeepd", "bin/kvkeep", "lib/libkvkeep-client.so.1", "lib/libkvkeep-bare-stream.so")
+BUILT = ("bin/kvkeepd", "bin/kvkeep", "bin/kvkeep-bare-drive", "lib/libkvkeep-client.so.1",
+         "lib/libkvkeep-bare-stream.so")
 LOOKUP_CHUNK_BYTES, LOOKUP_BATCH = 4 * KIB, 512
 LOOKUP_KEYS = 16384  # at most, and
 LOOKUP_KEY_BYTES = 64 * KIB  # that a key may take at most, by anybody
@@ -92,7 +93,7 @@ def parse(arguments):
     add("--json", type=pathlib.Path, help="file to write all figures to, and beside it a picture")
     add("--revision", help="of the sources, to be noted with the figures")
     add("--quick", action="store_true",
-        help="3 rounds of 0.1 s: under two minutes, figures are rough; where the machine is too "
+        help="3 rounds of 0.08 s: under two minutes, figures are rough; where the machine is too "
              "slow for that, the last sizes and NVMe are left out")
     add("--no-nvme", action="store_true", help="leave out NVMe and fio")
     options = parser.parse_args(arguments)

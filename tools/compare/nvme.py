@@ -1,10 +1,11 @@
 """NVMe beside fio: how fast kvkeep reads chunks that are on NVMe only and how fast it takes new
 ones when each must be written back, against fio on a file of the same directory and in the same
-state, with blocks of 1 and of 4 MiB.
+state, with blocks of 1 and of 4 MiB, and against a bare loop that moves as much memory as a cache
+has (bare_drive.py).
 
-kvkeep and both fios run once a round each, and the order moves on by one. kvkeep's clients are
-nvme_client.py; they read in bursts, and what the daemon says it read from NVMe is what counts as
-read from there. One thread.
+kvkeep, both fios and the loop run once a round each, and the order moves on by one. kvkeep's
+clients are nvme_client.py; they read in bursts, and what the daemon says it read from NVMe is what
+counts as read from there. One thread.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from bare_drive import BareDrive
 from contest import HERE, environment_of, turns
 from daemon import ROOMY, Daemon
 from figures import MIB, median, ratios
@@ -23,6 +25,7 @@ from plan import READERS
 from processes import Child, cpu_seconds
 
 FIO_BLOCKS = (MIB, 4 * MIB)
+BARE = "bare loop"
 PARTS = ("read", "first fill", "overwrite")
 # At most. Long: at the end of a burst those that are done wait for the last one's chunk.
 BURST_S = 5
@@ -31,10 +34,11 @@ LEAST_FROM_NVME = 0.98  # of what was read; else some came from memory, or two a
 
 @dataclass
 class BesideFio:
-    """kvkeep's rounds, and fio's GB/s by size of block."""
+    """kvkeep's rounds, fio's GB/s by size of block, and the bare loop's."""
 
     kvkeep: list = field(default_factory=list)
     fio: dict = field(default_factory=lambda: {block: [] for block in FIO_BLOCKS})
+    bare: list = field(default_factory=list)
 
     @property
     def better(self):
@@ -47,6 +51,9 @@ class BesideFio:
     def of_fio(self):
         """kvkeep's share, round by round."""
         return ratios(self.rates(), self.better)
+
+    def of_bare(self):
+        return ratios(self.rates(), self.bare)
 
 
 @dataclass
@@ -165,13 +172,16 @@ class Drive:
         return int(self.daemon.metrics('moved_bytes_total{way="promotion"}')[0])
 
 
-def _run_size(options, plan, directory, fio, result):
+def _run_size(options, plan, directory, fio, bare, result):
     size, chunks = result.size, plan.round_bytes // result.size
-    config = {**ROOMY, "g2": {**ROOMY["g2"], "capacity": plan.g2_bytes},
+    # Under lru nothing that is read in turn is in G2 any more when its turn comes again.
+    config = {**ROOMY, "g2": {**ROOMY["g2"], "capacity": plan.g2_bytes, "policy": "lru"},
               "g3": {"admission": "all", "paths": [{"dir": "{dir}/nvme0",
                                                     "capacity": plan.g3_bytes}]}}
     of_fio = {"read": fio.read, "overwrite": fio.overwrite,
               "first fill": lambda block: fio.fill(block, plan.round_bytes)}
+    of_bare = {"read": bare.read, "overwrite": bare.overwrite,
+               "first fill": lambda: bare.fill(plan.round_bytes)}
     with Drive(options.build, directory, config) as drive:
         drive.write_back_until(plan.put_first_bytes, size, chunks)
         bursts = Bursts(drive.readers, size, plan.read_bytes // size, plan.held_bytes)
@@ -187,9 +197,11 @@ def _run_size(options, plan, directory, fio, result):
             if part == "overwrite":  # each byte was written once: what is new takes a place
                 drive.write_back_until(plan.g3_bytes, size, chunks)
             figures = result.parts[part]
-            for _, block in turns(plan.rounds, [*FIO_BLOCKS, None]):
-                if block is not None:
-                    figures.fio[block].append(of_fio[part](block))
+            for _, who in turns(plan.rounds, [*FIO_BLOCKS, BARE, None]):
+                if who in FIO_BLOCKS:
+                    figures.fio[who].append(of_fio[part](who))
+                elif who == BARE:
+                    figures.bare.append(of_bare[part]())
                 else:
                     figures.kvkeep.append(read() if part == "read"
                                           else drive.write_back(size, chunks))
@@ -197,8 +209,9 @@ def _run_size(options, plan, directory, fio, result):
 
 def compare_with_fio(options, plan, directory, results):
     """Adds a result for each size of the plan; it has what was measured also when this fails.
-    FioAbsent, FioFailed, ChildFailed, OSError. `options`: of compare.py."""
+    FioAbsent, FioFailed, BareDriveFailed, ChildFailed, OSError. `options`: of compare.py."""
     fio = Fio(directory, plan.read_bytes, plan.seconds)
+    bare = BareDrive(directory, plan.read_bytes, plan.seconds, plan.bare_memory_bytes)
     for size in plan.sizes:
         results.append(NvmeResult(size))
-        _run_size(options, plan, directory, fio, results[-1])
+        _run_size(options, plan, directory, fio, bare, results[-1])

@@ -10,10 +10,11 @@ LEAST_NVME_SIZE = 4 * MIB
 NVME_SLICES = 4  # a slice beside fio is so many times as long
 # With two chunks of 4 MiB asked for by each 32 MiB are under way; of fio, 16 blocks of 1 or 4 MiB.
 READERS = 4
-QUICK_ROUNDS, QUICK_SLICE_S = 3, 0.1
+QUICK_ROUNDS, QUICK_SLICE_S = 3, 0.08
 QUICK_CAPACITY_BYTES, QUICK_NVME_ROUND_BYTES = 512 * MIB, 128 * MIB
 LEAST_ROUND_BYTES = 64 * MIB
-BESIDE_G2_BYTES = GIB  # clients, fio, and what the daemon has beside the arena
+BARE_MEMORY_BYTES = GIB  # at most, that the bare loop moves: more than caches have
+BESIDE_G2_BYTES = 2 * GIB  # clients, fio, the loop, and what the daemon has beside the arena
 ROOM = 0.9  # of what is free, that a plan may take
 # How long things take, where nothing else runs, memory is touched for the first time at 2 GB/s and
 # the drive moves 1 GB/s: rather more than less.
@@ -22,7 +23,7 @@ FIRST_TOUCHED_PER_S, DRIVE_PER_S = 2e9, 1e9
 SLICES_OF_CALL = 3  # get, lookup+get, put
 WITH_COMPARING = 1.6  # of a slice's seconds; puts are compared in part
 FIO_START_S = 0.2
-NVME_CONTESTANTS = 3  # kvkeep, and fio in two ways
+NVME_CONTESTANTS = 4  # kvkeep, fio in two ways, and the bare loop
 QUICK_S = 120
 
 
@@ -38,6 +39,7 @@ class NvmePlan:
         self.g2_bytes = 2 * self.round_bytes
         # The most that the readers hold on to; each can hold a chunk, and a round has several.
         self.held_bytes = self.g2_bytes // 2
+        self.bare_memory_bytes = min(self.g2_bytes, BARE_MEMORY_BYTES)
         # Bytes that are read: taken in turn, none is in G2 any more when its turn comes again.
         self.read_bytes = 3 * self.g2_bytes
         # And what is put after it, of which G2 is full when reading begins.
@@ -71,9 +73,10 @@ class NvmePlan:
         if not self.sizes:
             return 0
         fio, fill = self.seconds + FIO_START_S, self.round_bytes / DRIVE_PER_S
-        reads = 2 * self.seconds + 2 * fio  # as long again to compare
-        fills = NVME_CONTESTANTS * fill + 2 * FIO_START_S
-        overwrites = fill + 2 * fio
+        bare_start = self.bare_memory_bytes / FIRST_TOUCHED_PER_S
+        reads = 2 * self.seconds + 2 * fio + self.seconds + bare_start  # as long again to compare
+        fills = NVME_CONTESTANTS * fill + 2 * FIO_START_S + bare_start
+        overwrites = fill + 2 * fio + self.seconds + bare_start
         of_size = (START_S + self.g3_bytes / DRIVE_PER_S
                    + self.rounds * (reads + fills + overwrites))
         return self.read_bytes / DRIVE_PER_S + len(self.sizes) * of_size

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 from contest import GRPC, LOCAL, PEERS, STAGING, STREAM
 from figures import bytes_text, median, ratios, spread, summary, table
-from nvme import FIO_BLOCKS
+from nvme import BARE, FIO_BLOCKS
 from targets import call_text, judged
 
 ABSENT = "-"
@@ -116,7 +116,8 @@ def _cpu(comparison):
 
 
 def _nvme(comparison):
-    rows = [["NVMe", "GB/s", "fio 1 MiB", "fio 4 MiB", "x better", "spread", ""]]
+    rows = [["NVMe", "GB/s", "fio 1 MiB", "fio 4 MiB", "x better", BARE, "x bare", "spread",
+             ""]]
     for result in comparison.nvme:
         came = ("REFUSED: only " if result.refused else "") + f"{result.from_nvme:.1%} from NVMe"
         for part, figures in result.parts.items():
@@ -125,7 +126,8 @@ def _nvme(comparison):
                 continue
             rows.append([f"{part} {bytes_text(result.size)}", f"{median(rates):.2f}",
                          *(f"{median(fio):.2f}" for fio in figures.fio.values()),
-                         f"{median(figures.of_fio()):.2f}", _percent(rates),
+                         f"{median(figures.of_fio()):.2f}", f"{median(figures.bare):.2f}",
+                         f"{median(figures.of_bare()):.2f}", _percent(rates),
                          came if part == "read" else ""])
     return rows if comparison.nvme else []
 

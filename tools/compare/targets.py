@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from contest import GRPC, LMCACHE, LOCAL, MEMCPY, MOONCAKE, STAGING, STREAM
 from figures import MIB, bytes_text, median
-from nvme import PARTS
+from nvme import BARE, PARTS
 
 ANY = None
 FIO = "fio"
@@ -21,6 +21,9 @@ RULES = (("get", 32 * MIB, 1, LOCAL, MEMCPY, 0.95),
          ("read", ANY, 1, "kvkeep", FIO, 0.95),
          ("first fill", ANY, 1, "kvkeep", FIO, 0.9),
          ("overwrite", ANY, 1, "kvkeep", FIO, 0.9),
+         ("read", ANY, 1, "kvkeep", BARE, 0.9),
+         ("first fill", ANY, 1, "kvkeep", BARE, 0.9),
+         ("overwrite", ANY, 1, "kvkeep", BARE, 0.9),
          ("first put", ANY, ANY, LOCAL, LMCACHE, 3),
          ("put", MIB, 1, LOCAL, LMCACHE, 1.5),
          ("lookup+get", ANY, ANY, LOCAL, LMCACHE, 1),
@@ -62,7 +65,8 @@ def judged(disciplines, nvme):
                     and ratios):
                 verdicts.append(_verdict(f"{what} {call_text(one)}", ours, theirs, target, ratios))
         for one in nvme if what in PARTS else ():
-            if ratios := one.parts[what].of_fio():
+            part = one.parts[what]
+            if ratios := part.of_bare() if theirs == BARE else part.of_fio():
                 verdicts.append(_verdict(f"NVMe {what} {bytes_text(one.size)}", ours, theirs,
                                          target, ratios, what == "read" and one.refused))
     return verdicts

@@ -14,6 +14,7 @@ import unittest
 from unittest import mock
 
 import made_up  # noqa: F401  (where the rest is)
+from bare_drive import PROGRAM as BARE_PROGRAM
 import compare
 from contest import environment_of
 from figures import MIB
@@ -25,6 +26,7 @@ echo run >> runs
 if [ $(wc -l < runs) -gt $FIO_RESULTS ]; then echo "$FIO_LAST"; exit 1; fi
 echo '{"jobs": [{"read": {"bw_bytes": 2000000000}, "write": {"bw_bytes": 2000000000}}]}'
 """
+BARE_DRIVE = "#!/bin/sh\necho 1600000000\n"
 UNUSABLE = "#!/bin/sh\necho this daemon is unwell\nexit 1\n"
 
 
@@ -36,7 +38,7 @@ class CommandLineTest(unittest.TestCase):
         for name in compare.BUILT:
             file = self.build / name
             file.parent.mkdir(exist_ok=True)
-            file.write_text(UNUSABLE)
+            file.write_text(BARE_DRIVE if name == BARE_PROGRAM else UNUSABLE)
             file.chmod(0o700)
 
     def main(self, *arguments):
@@ -120,6 +122,8 @@ class CommandLineTest(unittest.TestCase):
         (nvme,) = found["nvme"]
         self.assertEqual((nvme["size"], nvme["refused"], nvme["fio_read"]["median"]),
                          (4 * MIB, False, 2))
+        self.assertEqual({one["measured"] for one in found["verdicts"]
+                          if one["theirs"] == "bare loop"}, {1 / 1.6})
         self.assertEqual({one["verdict"] for one in found["verdicts"]}, {"missed"})
         self.assertNotIn("failure", found["about"])
 
@@ -143,12 +147,19 @@ class CommandLineTest(unittest.TestCase):
         (nvme,) = found["nvme"]
         self.assertEqual((nvme["refused"], nvme["read"]["wrong_bytes"], nvme["read"]["rounds"]),
                          (True, 3, 1))
-        self.assertEqual([one["what"] for one in found["verdicts"]], ["NVMe read 4.0 MiB"])
+        self.assertEqual([(one["what"], one["theirs"]) for one in found["verdicts"]],
+                         [("NVMe read 4.0 MiB", "fio"), ("NVMe read 4.0 MiB", "bare loop")])
 
     def test_chunks_that_are_too_large_for_the_rounds_are_left_out_and_it_is_said(self):
         code, said = self.main("--only=memcpy", "--sizes=32MiB", "--nvme-round-mib=64")
         self.assertEqual(code, 0, said)
         self.assertIn("NVMe is left out: rounds of writes are too small for such chunks", said)
+
+    def test_a_bare_loop_that_fails_is_a_failure(self):
+        (self.build / BARE_PROGRAM).write_text(UNUSABLE)
+        code, said, _ = self.compare_with_fio(100)
+        self.assertEqual(code, 1)
+        self.assertIn("bin/kvkeep-bare-drive ended with 1: this daemon is unwell", said)
 
     def test_where_there_is_no_fio_nvme_is_left_out(self):
         code, said, found = self.compare_with_fio(0, there=False)

@@ -145,6 +145,8 @@ class BesideFioTest(unittest.TestCase):
             self.assertEqual(nvme[f"fio_{part}"]["median"],
                              max(one["gb_per_second"]["median"] for one in blocks))
         self.assertIn("NVMe read 4.0 MiB", ran.stdout)
+        self.assertEqual([one["measured"] > 0 for one in found["verdicts"]
+                          if one["theirs"] == "bare loop"], [True] * 3)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,14 @@ class TargetsTest(unittest.TestCase):
             self.assertEqual(verdict_on(both, f"NVMe {part} 4.0 MiB", "fio").verdict, "met")
             self.assertEqual(verdict_on(both, f"NVMe {part} 32.0 MiB", "fio").verdict, "missed")
 
+    def test_nvme_is_judged_beside_a_bare_loop_too(self):
+        both = Comparison(nvme=[nvme_result(4 * MIB, 0.89, 1), nvme_result(32 * MIB, 0.7, 1)])
+        for part in ("read", "first fill", "overwrite"):
+            self.assertEqual(verdict_on(both, f"NVMe {part} 4.0 MiB", "bare loop").verdict, "met")
+            self.assertEqual(verdict_on(both, f"NVMe {part} 32.0 MiB", "bare loop").verdict,
+                             "missed")
+        self.assertIn("1.11", text(both))
+
     def test_reads_that_did_not_come_from_nvme_are_refused_and_the_report_says_so(self):
         for from_nvme, refused in ((0.5, True), (0.97, True), (0.99, False)):
             one = Comparison(names=[MEMCPY], nvme=[nvme_result(4 * MIB, 2.3, from_nvme)])
