@@ -214,8 +214,9 @@ std::string MountFiles::WhyNotReusable(const std::string& id) const {
                         kArenaIdFormat);
   }
   if (parsed->geometry != geometry_) return "capacity or segment size changed";
-  if (parsed->owners != reuse_.owners)
+  if (parsed->owners != reuse_.owners) {
     return "the store's identity, the tenants' shares, or who may map them, changed";
+  }
   for (size_t i = 0; i < geometry_.segment_count(); ++i) {
     if (!IsWhole(SegmentName(i), geometry_.bytes_of(i))) {
       return absl::StrCat(SegmentName(i), " is not whole");

@@ -54,14 +54,9 @@ absl::StatusOr<KeySet> DeriveKeySet(const std::string& fleet_name, const G4Secre
 }
 
 std::optional<S3StoreCounters> CountersOf(const std::vector<const S3Store*>& stores) {
-  std::optional<S3StoreCounters> all;
-  for (const S3Store* const store : stores) {
-    if (all.has_value()) {
-      all->Add(store->counters());
-    } else {
-      all = store->counters();
-    }
-  }
+  if (stores.empty()) return std::nullopt;
+  S3StoreCounters all;
+  for (const S3Store* const store : stores) all.Add(store->counters());
   return all;
 }
 

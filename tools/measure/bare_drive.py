@@ -5,11 +5,10 @@ cache has (kvkeep-bare-drive, tools/compare/contestants/bare_drive.cc). It is as
 import pathlib
 
 from daemon import built
-from fio import FILE, LEAST_BYTES_PER_S, PATIENCE_S
+from fio import FILE, LAST_WORDS, LEAST_BYTES_PER_S, PATIENCE_S
 from processes import run
 
 PROGRAM = "bin/kvkeep-bare-drive"
-LAST_WORDS = 500
 
 
 class BareDriveFailed(OSError):
