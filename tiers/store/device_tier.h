@@ -129,9 +129,7 @@ struct DeviceTier final : LowerTier {
     return failed_data_sync;
   }
   bool here() const { return presence == Presence::kHere; }
-  uint64_t used_blocks() const {
-    return allocator == nullptr ? joining_blocks : taken_blocks;
-  }
+  uint64_t used_blocks() const { return allocator != nullptr ? taken_blocks : joining_blocks; }
   // After each call that took space of the allocator, or gave some back.
   void NoteTaken() {
     taken_blocks = allocator->capacity().value() - allocator->free_blocks().value();
@@ -148,6 +146,10 @@ struct DeviceTier final : LowerTier {
   // and stable if it has to be, or the device leaves.
   void Free(const ExtentList& extents) {
     commits.EndFreeing(extents);
+    GiveBack(extents);
+  }
+  // Frees extents that no removal was counted for.
+  void GiveBack(const ExtentList& extents) {
     allocator->Free(extents);
     NoteTaken();
   }

@@ -271,8 +271,7 @@ void DeviceTiers::GiveUpWriteBack(ChunkSlot slot, const std::optional<ChunkKey>&
   Change chunk(&chunks_, slot);
   KVKEEP_CHECK(chunk->dirty());
   if (!chunk->g3.empty()) {
-    of(*chunk).allocator->Free(chunk->g3);
-    of(*chunk).NoteTaken();
+    of(*chunk).GiveBack(chunk->g3);
     shares.Give(chunk->tenant, chunk->blocks());
   }
   chunk->g3.clear();

@@ -79,8 +79,7 @@ void Records::Remove(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason r
   tiers_.EraseFromPolicy(chunk, slot, reason);
   chunks_.NoteGone(chunk, LifeSamples::kG3, reason);
   if (Planted(Canary::kReuseBeforeRemoval)) {
-    tier.allocator->Free(chunk.g3);
-    tier.NoteTaken();
+    tier.GiveBack(chunk.g3);
     chunk.g3.clear();
   }
   if (!KeepReplaced(chunk, slot)) {
