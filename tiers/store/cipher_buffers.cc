@@ -20,7 +20,7 @@ CipherBuffers::Buffer CipherBuffers::Take(size_t bytes) {
   buffer.bytes_ = bytes;
   {
     MutexLock lock(&mu_);
-    bytes_out_ += bytes;
+    bytes_out_.Take(bytes);
     if (Keeps(bytes) && !kept_.empty()) {
       buffer.memory_ = std::move(kept_.back());
       kept_.pop_back();
@@ -35,8 +35,7 @@ CipherBuffers::Buffer CipherBuffers::Take(size_t bytes) {
 
 void CipherBuffers::Give(Buffer& buffer) {
   MutexLock lock(&mu_);
-  KVKEEP_CHECK(bytes_out_ >= buffer.bytes_);
-  bytes_out_ -= buffer.bytes_;
+  bytes_out_.Give(buffer.bytes_);
   if (buffer.memory_ == nullptr) return;
   if (Keeps(buffer.bytes_) && kept_.size() < kMaxKept) kept_.push_back(std::move(buffer.memory_));
 }

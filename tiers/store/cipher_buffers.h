@@ -14,6 +14,7 @@
 
 #include "tiers/base/mutex.h"
 #include "tiers/base/units.h"
+#include "tiers/store/account.h"
 
 namespace kvkeep::store_internal {
 
@@ -54,7 +55,7 @@ class CipherBuffers : public std::enable_shared_from_this<CipherBuffers> {
 
   mutable Mutex mu_;
   std::vector<Buffer::Memory> kept_ ABSL_GUARDED_BY(mu_);  // of kUnitBytes each
-  uint64_t bytes_out_ ABSL_GUARDED_BY(mu_) = 0;
+  Account bytes_out_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kvkeep::store_internal

@@ -31,7 +31,7 @@ IndexBatch CommitBatch::Records() const {
 }
 
 void IndexCommits::Remove(PendingRemove remove) {
-  freeing_blocks_ += TotalBlocks(remove.extents).value();
+  freeing_blocks_.Take(TotalBlocks(remove.extents).value());
   remove.number = ++asked_;
   removes_.push_back(std::move(remove));
 }
@@ -43,7 +43,7 @@ PendingRemove IndexCommits::TakeRemove() { return TakeFirst(removes_); }
 void IndexCommits::Clear() {
   KVKEEP_CHECK(adds_.empty() && !under_way_);
   removes_.clear();
-  freeing_blocks_ = 0;
+  freeing_blocks_ = {};
 }
 
 CommitBatch IndexCommits::TakeRemoves() {
@@ -62,7 +62,7 @@ std::optional<PendingAdd> IndexCommits::TakeAddFor(const CommitBatch& batch) {
 }
 
 void IndexCommits::RemoveWith(CommitBatch& batch, PendingRemove replaced) {
-  freeing_blocks_ += TotalBlocks(replaced.extents).value();
+  freeing_blocks_.Take(TotalBlocks(replaced.extents).value());
   replaced.with_add = true;
   replaced.number = ++asked_;
   batch.removes.push_back(std::move(replaced));
@@ -118,9 +118,7 @@ void IndexCommits::AnswerRemovals(const absl::Status& failed, Hold& hold) {
 }
 
 void IndexCommits::EndFreeing(const ExtentList& extents) {
-  const uint64_t blocks = TotalBlocks(extents).value();
-  KVKEEP_CHECK(freeing_blocks_ >= blocks);
-  freeing_blocks_ -= blocks;
+  freeing_blocks_.Give(TotalBlocks(extents).value());
 }
 
 }  // namespace kvkeep::store_internal

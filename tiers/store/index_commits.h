@@ -31,6 +31,7 @@
 #include "tiers/base/clock.h"
 #include "tiers/index/chunk_index.h"
 #include "tiers/policy/eviction_policy.h"
+#include "tiers/store/account.h"
 #include "tiers/store/durable_waiters.h"
 #include "tiers/store/hold.h"
 #include "tiers/store/replaced.h"
@@ -174,7 +175,7 @@ class IndexCommits {
   // The number of the first removal that the index does not have.
   uint64_t FirstRemoval() const;
 
-  uint64_t freeing_blocks_ = 0;  // first, beside what DeviceTier has
+  Account freeing_blocks_;  // first, beside what DeviceTier has
   std::deque<PendingAdd> adds_;
   std::deque<PendingRemove> removes_;
   bool under_way_ = false;

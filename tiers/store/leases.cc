@@ -20,7 +20,7 @@ LeaseId LeaseHolder::FindRequest(uint64_t client_request_id) const {
 }
 
 void LeaseHolder::File(LeaseId id, Lease lease) {
-  leased_bytes_ += lease.bytes;
+  leased_bytes_.Take(lease.bytes);
   if (lease.client_request_id != 0) {
     KVKEEP_CHECK(by_request_.emplace(lease.client_request_id, id).second);
   }
@@ -36,8 +36,7 @@ Lease& LeaseHolder::at(LeaseId id) {
 Lease LeaseHolder::Take(LeaseId id) {
   Lease lease = std::move(at(id));
   leases_.erase(id.value());
-  KVKEEP_CHECK(leased_bytes_ >= lease.bytes);
-  leased_bytes_ -= lease.bytes;
+  leased_bytes_.Give(lease.bytes);
   if (lease.client_request_id != 0) KVKEEP_CHECK(by_request_.erase(lease.client_request_id) == 1);
   return lease;
 }
@@ -50,11 +49,11 @@ void LeaseHolder::LimitKeys(LeaseId id, uint32_t keys) {
 Lease::Entry LeaseHolder::TakeLast(LeaseId id, uint64_t bytes) {
   Lease& lease = at(id);
   KVKEEP_CHECK(!lease.entries.empty());
-  KVKEEP_CHECK(lease.bytes >= bytes && leased_bytes_ >= bytes);
+  KVKEEP_CHECK(lease.bytes >= bytes);
   const Lease::Entry entry = lease.entries.back();
   lease.entries.pop_back();
   lease.bytes -= bytes;
-  leased_bytes_ -= bytes;
+  leased_bytes_.Give(bytes);
   return entry;
 }
 

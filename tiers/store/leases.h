@@ -16,6 +16,7 @@
 #include <memory>
 #include <vector>
 
+#include "tiers/store/account.h"
 #include "tiers/store/chunk_table.h"
 #include "tiers/store/counters.h"
 #include "tiers/store/g2_pool.h"
@@ -60,7 +61,7 @@ class LeaseHolder {
  private:
   Lease& at(LeaseId id);
 
-  uint64_t leased_bytes_ = 0;
+  Account leased_bytes_;
   // Trees: one that grows moves a node, and takes memory for one of every few entries.
   absl::btree_map<uint64_t, Lease> leases_;        // by LeaseId
   absl::btree_map<uint64_t, LeaseId> by_request_;  // by client_request_id

@@ -11,6 +11,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/clock.h"
+#include "tiers/store/account.h"
 #include "tiers/store/read_queue.h"
 #include "tiers/store/read_speed.h"
 
@@ -35,12 +36,11 @@ class ReadLane {
   // The next one, of so many bytes.
   void Begin(uint64_t bytes) {
     KVKEEP_CHECK(anyone_waits() && MayBegin(bytes));
-    in_flight_bytes_ += bytes;
+    in_flight_bytes_.Take(bytes);
     queue_.Pop();
   }
   void End(uint64_t bytes, bool good, MonotonicTime now) {
-    KVKEEP_CHECK(in_flight_bytes_ >= bytes);
-    in_flight_bytes_ -= bytes;
+    in_flight_bytes_.Give(bytes);
     speed_.OnEnd(bytes, good, now);
   }
   bool busy() const { return in_flight_bytes_ > 0; }
@@ -58,7 +58,7 @@ class ReadLane {
   const uint64_t most_in_flight_bytes_;
   ReadQueue queue_;
   ReadSpeed speed_;
-  uint64_t in_flight_bytes_ = 0;
+  Account in_flight_bytes_;
 };
 
 }  // namespace kvkeep::store_internal

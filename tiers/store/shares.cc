@@ -39,10 +39,7 @@ void Shares::SetCapacity(uint64_t capacity) {
   }
 }
 
-void Shares::Give(TenantId tenant, uint64_t amount) {
-  KVKEEP_CHECK(of(tenant).held >= amount);
-  of(tenant).held -= amount;
-}
+void Shares::Give(TenantId tenant, uint64_t amount) { of(tenant).held.Give(amount); }
 
 bool Shares::FitsQuota(TenantId tenant, uint64_t more) const {
   const Tenant& own = of(tenant);

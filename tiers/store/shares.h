@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tiers/base/check.h"
+#include "tiers/store/account.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep::store_internal {
@@ -39,7 +40,7 @@ class Shares {
   // 0: none. Before the next SetCapacity.
   void SetQuota(TenantId tenant, uint64_t quota) { of(tenant).quota = quota; }
 
-  void Take(TenantId tenant, uint64_t amount) { of(tenant).held += amount; }
+  void Take(TenantId tenant, uint64_t amount) { of(tenant).held.Take(amount); }
   void Give(TenantId tenant, uint64_t amount);
 
   TenantId nobody() const { return TenantId(static_cast<uint32_t>(tenants_.size() - 1)); }
@@ -62,7 +63,8 @@ class Shares {
   struct Tenant {
     uint64_t quota = 0;
     double weight = 0;
-    uint64_t share = 0, held = 0;
+    uint64_t share = 0;
+    Account held;
   };
   Tenant& of(TenantId tenant) {
     KVKEEP_CHECK(tenant.value() < tenants_.size());

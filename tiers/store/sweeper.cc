@@ -227,7 +227,7 @@ void Sweeper::GoOn() {
       const bool to_be_written = chunk.g3_state == G3State::kAbsent && !tiers_.empty();
       if (to_be_written && !MayBeWritten(chunk)) return;
       const uint64_t to_write = to_be_written ? chunk.blocks() : 0;
-      to_write_blocks_ += to_write;
+      to_write_blocks_.Take(to_write);
       KVKEEP_CHECK(sweeping_.emplace(slot, to_write).second);
       chunks_.Count(work::kStart);
       filler_.Sweep(slot);
@@ -239,8 +239,7 @@ void Sweeper::GoOn() {
 void Sweeper::OnVerified(ChunkSlot slot) {
   const auto swept = sweeping_.find(slot);
   if (swept == sweeping_.end()) return;
-  KVKEEP_CHECK(to_write_blocks_ >= swept->second);
-  to_write_blocks_ -= swept->second;
+  to_write_blocks_.Give(swept->second);
   sweeping_.erase(swept);
   GoOn();
 }

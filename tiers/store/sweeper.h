@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "tiers/store/account.h"
 #include "tiers/store/chunks.h"
 #include "tiers/store/device_tiers.h"
 #include "tiers/store/filler.h"
@@ -64,7 +65,7 @@ class Sweeper {
   ReuseMeter& reuse_;
   std::vector<ChunkSlot> unverified_ STORE_GUARDED;  // swept from the back; may be gone
   absl::btree_map<ChunkSlot, uint64_t> sweeping_ STORE_GUARDED;  // and how much of it becomes dirty
-  uint64_t to_write_blocks_ STORE_GUARDED = 0;                   // the sum of these
+  Account to_write_blocks_ STORE_GUARDED;                        // the sum of these
 };
 
 }  // namespace kvkeep::store_internal

@@ -17,6 +17,7 @@
 #include "tiers/base/check.h"
 #include "tiers/base/key.h"
 #include "tiers/policy/eviction_policy.h"
+#include "tiers/store/account.h"
 
 namespace kvkeep::store_internal {
 
@@ -54,14 +55,11 @@ class WriteLane {
   // One that waits, of so many bytes.
   void Begin(Generation generation, uint64_t bytes) {
     Remove(generation);
-    in_flight_bytes_ += bytes;
+    in_flight_bytes_.Take(bytes);
   }
   // So many of them are no more under way, as far as the lane is told: while nobody waits, an
   // image's bytes may be told all at once, with the last ones.
-  void End(uint64_t bytes) {
-    KVKEEP_CHECK(in_flight_bytes_ >= bytes);
-    in_flight_bytes_ -= bytes;
-  }
+  void End(uint64_t bytes) { in_flight_bytes_.Give(bytes); }
   bool busy() const { return in_flight_bytes_ > 0; }
 
   // Blocks of all images that were ever pushed. Devices are compared by it, so it is set anew when
@@ -72,7 +70,8 @@ class WriteLane {
  private:
   absl::btree_map<Generation, Queued> queue_;
   std::atomic<bool> waited_for_{false};
-  uint64_t in_flight_bytes_ = 0, given_blocks_ = 0;
+  Account in_flight_bytes_;
+  uint64_t given_blocks_ = 0;
 };
 
 }  // namespace kvkeep::store_internal
