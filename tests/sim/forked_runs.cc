@@ -37,7 +37,9 @@ void Judge(int status, RunResult* result) {
   result->checked =
       WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && check != std::string::npos;
   if (!result->checked) {
-    result->failure = absl::StrCat("wait status ", status);
+    const bool hung = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
+    result->failure = hung ? absl::StrCat("hung: not over after ", kMostSeconds, " s")
+                           : absl::StrCat("wait status ", status);
     return;
   }
   const size_t begin = output.rfind('\n', check) + 1;  // npos + 1 is 0

@@ -47,16 +47,18 @@ std::vector<uint64_t> WindowSearch::Seeds(EvictionPolicy& policy, const PlaceInd
                                           Hold& hold, PlaceOf place_of) {
   std::vector<uint64_t> seeds;
   std::vector<ChunkSlot> parked;
-  while (seeds.size() < kMostSeeds && parked.size() < kMostVictims && !hold.Spent()) {
+  while (seeds.size() < kMostSeeds && parked.size() < kMostVictims) {
     const std::optional<ChunkSlot> victim = policy.Victim();
     if (!victim.has_value()) break;
     policy.Park(*victim);
     hold.Count(work::kPark);
     const std::optional<BlockNumber> place = place_of(*victim);
-    if (!place.has_value()) continue;
-    parked.push_back(*victim);
-    const uint64_t seed = places.GranuleOf(*place);
-    if (std::find(seeds.begin(), seeds.end(), seed) == seeds.end()) seeds.push_back(seed);
+    if (place.has_value()) {
+      parked.push_back(*victim);
+      const uint64_t seed = places.GranuleOf(*place);
+      if (std::find(seeds.begin(), seeds.end(), seed) == seeds.end()) seeds.push_back(seed);
+    }
+    if (hold.Spent()) break;  // after one victim at least: so callers that come again get on
   }
   for (const ChunkSlot slot : parked) policy.Unpark(slot);
   return seeds;

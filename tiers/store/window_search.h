@@ -64,8 +64,9 @@ class WindowSearch {
                       Judge judge);
 
   // Returns the granules of the policy's next victims, which stay next in line. `place_of`: where a
-  // victim begins; none: it cannot go, and is parked. Empty, and the hold is spent: the next hold
-  // goes on, behind those that are parked.
+  // victim begins; none: it cannot go, and is parked. Asks for one victim at least, even if the
+  // hold is spent: callers get on. Empty, and the hold is spent: the next hold goes on, behind
+  // those that are parked.
   using PlaceOf = absl::FunctionRef<std::optional<BlockNumber>(ChunkSlot)>;
   static std::vector<uint64_t> Seeds(EvictionPolicy& policy, const PlaceIndex& places, Hold& hold,
                                      PlaceOf place_of);

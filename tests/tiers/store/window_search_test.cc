@@ -1,7 +1,11 @@
 #include "tiers/store/window_search.h"
 
 #include <catch2/catch.hpp>
+#include <optional>
 #include <vector>
+
+#include "tiers/policy/eviction_policy.h"
+#include "tiers/store/hold.h"
 
 namespace kvkeep::store_internal {
 namespace {
@@ -99,6 +103,28 @@ TEST_CASE("a granule in which very many chunks begin is not looked at to its end
   CHECK(judged == WindowSearch::kMostLooked);
   CHECK(yield.blocks == WindowSearch::kMostLooked);
   CHECK(yield.staying == 1);
+}
+
+TEST_CASE("a spent hold still names one victim, or parks one that cannot go") {
+  std::vector<PlaceIndex::Node> nodes(8);
+  PlaceIndex places(BlockNumber(0), BlockCount(640), nodes.data());
+  const auto policy = MakeEvictionPolicy("lru", {.max_chunks = 8});
+  for (uint32_t i = 1; i <= 3; ++i) {
+    policy->OnInsert({.slot = ChunkSlot(i), .fingerprint = Fingerprint(i), .blocks = 1},
+                     MonotonicTime(i));
+  }
+  const auto place_of = [](ChunkSlot slot) {
+    std::optional<BlockNumber> place;  // the first one cannot go
+    if (slot != ChunkSlot(1)) place = BlockNumber(64 * slot.value());
+    return place;
+  };
+  Hold hold(1);
+  hold.Count(1);
+  REQUIRE(hold.Spent());
+  CHECK(WindowSearch::Seeds(*policy, places, hold, place_of).empty());
+  CHECK(policy->Victim() == ChunkSlot(2));
+  CHECK(WindowSearch::Seeds(*policy, places, hold, place_of) == std::vector<uint64_t>{2});
+  CHECK(policy->Victim() == ChunkSlot(2));
 }
 
 TEST_CASE("each granule of a window is looked at once") {
