@@ -5,7 +5,7 @@
            what `kvkeep simulate` says for the number of chunks that G3 held, and within 1.5 of
            what `kvkeep plan --live` says of that size
   policies lru, arc and reuse in both tiers, a part of that trace each: hits, hits from G2 and
-           chunks written to G3 are about those of `kvkeep simulate`
+           chunks written to G3 are about those of `kvkeep simulate`, and reuse has the most hits
   turnover mixed sizes up to 33 MiB, G3 full and turned over ten times, SIGKILL and restart in the
            middle, several clients: no wrong byte, no tier over its capacity, few extents a chunk
 
@@ -32,7 +32,7 @@ POLICY_REQUESTS = 1200  # of the trace, for each policy
 # How far the daemon may be from simulate: points of hits, points of hits from G2, share of chunks
 # written. reuse learns from times, and a tier this small magnifies what differs: simulate's own
 # figures for one trace, played somewhat faster or slower, have a standard deviation of 0.7 and 1.0
-# points. So the median of several tempos counts; and it has to beat the others in both figures.
+# points. So the median of several tempos counts.
 TOLERANCES = {"lru": (0.8, 0.3, 0.02), "arc": (0.8, 0.3, 0.02), "reuse": (3.0, 3.0, 0.06)}
 TEMPOS = (0.5, 0.7, 1, 1.4, 2)
 
@@ -151,9 +151,10 @@ def in_time_of(seconds, requests, path):
             file.write(json.dumps(played) + "\n")
 
 
-def follows(daemon, quick):
-    """One policy in both tiers, against simulate of as many chunks as they held. Returns hits and
-    hits from G2, in percent."""
+def plays(daemon, quick):
+    """One policy in both tiers. Returns what was measured and what simulate says for as many chunks
+    as the tiers held: percent of hits, percent of hits from G2, chunks written to G3. Quick: the
+    second is None."""
     requests = 150 if quick else POLICY_REQUESTS
     daemon.start()
     # Settled: what is dirty cannot go, so what does would hang on how fast the disk is.
@@ -161,12 +162,13 @@ def follows(daemon, quick):
                          "--settle")
     expect(report["wrong_bytes"] == 0 and report["rejected"] == 0, "no wrong byte, no rejection")
     status = daemon.json("status")
-    ratio, from_g2 = (100 * report[hits] / report["chunk_refs"]
-                      for hits in ("leading_hit_chunks", "g2_hits"))
-    if not quick:
-        compare(daemon, report, status, ratio, from_g2)
+    written = status["counters"]["g3_evictions"] + status["g3"]["chunks"]
+    measured = [100 * report[hits] / report["chunk_refs"]
+                for hits in ("leading_hit_chunks", "g2_hits")] + [written]
+    model = None if quick else [statistics.median(said)
+                                for said in zip(*simulate(daemon, report, status))]
     expect(daemon.stop(signal.SIGTERM) == 0, "a clean stop")
-    return ratio, from_g2
+    return measured, model
 
 
 def simulate(daemon, report, status):
@@ -185,28 +187,45 @@ def simulate(daemon, report, status):
                said["g3_written_bytes"] // (16 << 10))
 
 
-def compare(daemon, report, status, ratio, from_g2):
-    policy = daemon.policy
+def claims(policy, measured, model, others):
+    """Returns what has to hold, each with the words for it. `others`: the most hits and hits from
+    G2 of the policies that this one has to beat; none: it has not."""
     apart, apart_g2, apart_written = TOLERANCES[policy]
-    model, model_g2, model_written = map(
-        statistics.median, zip(*simulate(daemon, report, status)))
-    written = status["counters"]["g3_evictions"] + status["g3"]["chunks"]
-    expect(abs(from_g2 - model_g2) <= apart_g2,
+    hits, from_g2, written = measured
+    model_hits, model_g2, model_written = model
+    yield (abs(from_g2 - model_g2) <= apart_g2,
            f"{policy}: from G2 {from_g2:.2f} %, within {apart_g2} of simulate's {model_g2:.2f} %")
-    expect(abs(ratio - model) <= apart and abs(written - model_written) <= apart_written * written,
-           f"{policy}: hits {ratio:.2f} %, within {apart} of simulate's {model:.2f} %; chunks "
+    yield (abs(hits - model_hits) <= apart and
+           abs(written - model_written) <= apart_written * written,
+           f"{policy}: hits {hits:.2f} %, within {apart} of simulate's {model_hits:.2f} %; chunks "
            f"written to G3 {written}, within {apart_written:.0%} of {model_written}")
+    for what, mine, best in zip(("hits", "hits from G2"), measured, others or ()):
+        yield (mine > best,
+               f"{policy} has more {what} than the others: {mine:.2f} % to {best:.2f} %")
 
 
 def policies(options):
-    hits = {policy: run(options, follows, "64MiB", "160MiB", policy, "90%")
-            for policy in TOLERANCES}
+    def play(policy):
+        return run(options, plays, "64MiB", "160MiB", policy, "90%")
+
+    others = [0, 0]
+    for policy in ("lru", "arc"):
+        measured, model = play(policy)
+        if not options.quick:
+            for holds, what in claims(policy, measured, model, None):
+                expect(holds, what)
+        others = [max(pair) for pair in zip(others, measured)]
+    rounds = [play("reuse")]
     if options.quick:
         return
-    for which, what in enumerate(("hits", "hits from G2")):
-        reuse, others = hits["reuse"][which], max(hits["lru"][which], hits["arc"][which])
-        expect(reuse > others,
-               f"reuse has more {what} than lru and arc: {reuse:.2f} % to {others:.2f} %")
+    # It learns beside the lookups, so figures depend on how busy the machine is: by a point of hits
+    # from G2 on most plays, by three on a few. If one is off, four more decide.
+    if not all(holds for holds, _ in claims("reuse", *rounds[0], others)):
+        rounds += [play("reuse") for _ in range(4)]
+    measured, model = ([statistics.median(figure) for figure in zip(*side)]
+                       for side in zip(*rounds))
+    for holds, what in claims("reuse", measured, model, others):
+        expect(holds, what)
 
 
 def turnover(daemon, quick):
