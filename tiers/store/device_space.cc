@@ -92,7 +92,7 @@ bool DeviceSpace::HasRoom(DeviceTier& tier, const Chunk& chunk) {
 DeviceTier* DeviceSpace::ChooseDevice(const Chunk& chunk, ChunkSlot parent) {
   size_t shortest_queue = SIZE_MAX;
   for (const auto& tier : tiers_.all()) {
-    if (tier->writable()) shortest_queue = std::min(shortest_queue, tier->writes.waiting());
+    if (tier->TakesWrites()) shortest_queue = std::min(shortest_queue, tier->writes.waiting());
   }
   ForgiveWhoIsBehind(tiers_.all());
   DeviceTier *parents = nullptr, *best = nullptr;
@@ -101,7 +101,10 @@ DeviceTier* DeviceSpace::ChooseDevice(const Chunk& chunk, ChunkSlot parent) {
   }
   Suits parents_suits, best_suits;
   for (const auto& tier : tiers_.all()) {
-    if (!tier->writable()) continue;
+    if (!tier->TakesWrites()) {
+      if (tier->writable()) tier->syncs.NoteDirty();  // the next sync looks at its index again
+      continue;
+    }
     const Suits suits = HowItSuits(*tier, chunk.blocks(), HasRoom(*tier, chunk), shortest_queue);
     if (parents == tier.get()) parents_suits = suits;
     if (best != nullptr && !(suits > best_suits)) continue;

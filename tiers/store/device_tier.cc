@@ -109,4 +109,10 @@ uint32_t DeviceTier::NoteRuns(const Chunk& chunk) {
   return runs;
 }
 
+std::vector<int64_t> DeviceTier::newest_recency() const {
+  std::vector<int64_t> newest;
+  for (const auto& policy : policies) newest.push_back(policy->Newest());
+  return newest;
+}
+
 }  // namespace kvkeep::store_internal

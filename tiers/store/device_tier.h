@@ -58,6 +58,8 @@ struct DeviceTier final : LowerTier {
   ImagePlacement PlacementOf(const Chunk& chunk) const override;
   bool readable() const override { return here() && health.readable(); }
   bool writable() const override { return here() && health.writable(); }
+  // Writable, and its index has room for more records.
+  bool TakesWrites() const { return writable() && !device->index_over_budget(); }
   void NoteHeard() override { heard = true; }
   void NoteIo(bool write, const absl::Status& status, MonotonicTime now) override {
     health.NoteIo(write, status, now);
@@ -172,11 +174,7 @@ struct DeviceTier final : LowerTier {
   }
   bool over_capacity() const { return staying_blocks() > capacity_blocks; }
   EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }
-  std::vector<int64_t> newest_recency() const {  // by tenant
-    std::vector<int64_t> newest;
-    for (const auto& policy : policies) newest.push_back(policy->Newest());
-    return newest;
-  }
+  std::vector<int64_t> newest_recency() const;  // by tenant
   bool CanGive(TenantId tenant) const { return policy(tenant).HasVictim(); }
   // Nothing is left to commit, and every record of the index is confirmed.
   bool settled() const { return commits.settled() && confirmed(); }

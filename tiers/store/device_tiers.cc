@@ -79,9 +79,8 @@ bool DeviceTiers::AnyComes() const {
 }
 
 bool DeviceTiers::AnyTakesWrites() const {
-  return std::any_of(devices_.begin(), devices_.end(), [](const auto& tier) {
-    return tier->writable() && !tier->device->index_over_budget();
-  });
+  return std::any_of(devices_.begin(), devices_.end(),
+                     [](const auto& tier) { return tier->TakesWrites(); });
 }
 
 bool DeviceTiers::CanGive(TenantId tenant) const {

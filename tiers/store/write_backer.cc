@@ -133,7 +133,6 @@ bool WriteBacker::MoveQueued(const WriteLane::Queued& queued) {
   KVKEEP_CHECK(chunk.g3_state == G3State::kQueued);
   DeviceTier* const to = space_.ChooseDevice(chunk, chunks_.table.FindParent(chunk, queued.parent));
   if (to == nullptr || to->number == chunk.device) return false;
-  if (to->device->index_over_budget()) return false;
   ++chunks_.counters.write_backs_moved;
   chunk.device = to->number;
   to->writes.Push(chunk.g3_generation, queued, chunk.blocks());

@@ -545,6 +545,33 @@ TEST_CASE("what waits for a drive that hangs is written to another one, and dura
   CHECK(std::count(durable.begin(), durable.end(), "ok") == 8);
 }
 
+TEST_CASE("a device whose index is full is passed over while another one takes writes") {
+  WorldOptions options = SmallWorld();
+  options.device_blocks = {300, 400};
+  StoreTester s(options);
+  REQUIRE(s.Put(0) == "stored");
+  s.Settle();
+  const size_t full = DeviceOf(s, 0);
+  s.world.nvme(full).set_index_over_budget(true);
+  // They would go where their parent is.
+  std::vector<std::string> durable(9);
+  for (uint64_t i = 1; i < durable.size(); ++i) {
+    REQUIRE(s.Put(i, 4096, {.durable = true, .parent = 0}) == "stored");
+    s.WhenDurable(i, &durable[i]);
+    s.Settle();
+  }
+  CHECK(std::count(durable.begin(), durable.end(), "ok") == 8);
+  CHECK(s.store().snapshot().devices[full].chunks == 1);
+  CHECK(s.counters().write_backs_moved == 0);
+  // It takes writes again once a sync has found room.
+  s.world.nvme(full).set_index_over_budget(false);
+  for (uint64_t i = 100; i < 104; ++i) {
+    s.Put(i, 4096, {.parent = 0});
+    s.Settle();
+  }
+  CHECK(s.store().snapshot().devices[full].chunks > 1);
+}
+
 TEST_CASE("void entries do not pile up in the queue of a device that is stuck") {
   WorldOptions options = SmallWorld();
   options.store.max_device_writes_in_flight_bytes = 2 * kBlockBytes;
