@@ -160,6 +160,7 @@ int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
   AddTraceVerbs(app, cli);
   AddPlanVerb(app, cli);
   AddSelfVerbs(app, cli);
+  AddSetupVerbs(app, cli);
 
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

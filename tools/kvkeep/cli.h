@@ -96,5 +96,6 @@ void AddWatchVerbs(CLI::App& app, Cli& cli);  // top, stat
 void AddEventsVerb(CLI::App& app, Cli& cli);  // watch
 void AddWaitVerb(CLI::App& app, Cli& cli);    // wait
 void AddSelfVerbs(CLI::App& app, Cli& cli);   // doctor, completion, man
+void AddSetupVerbs(CLI::App& app, Cli& cli);  // init, up, down
 
 }  // namespace kvkeep::tools

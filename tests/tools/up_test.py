@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""From nothing to the first hit: `kvkeep up`, put, get, `kvkeep down`, as a user does it.
+
+Usage: up_test.py DIRECTORY-OF-BINARIES
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve()
+CONFIG = """
+listen:
+  unix: "{0}/kvkeep/kvkeep.sock"
+  local: "{0}/kvkeep/local.sock"
+  admin: "{0}/kvkeep/admin.sock"
+g2: {{capacity: 64MiB, segment_bytes: 64MiB}}
+g3: {{paths: []}}
+metrics: {{listen: ""}}
+state: {{dir: "{0}/kvkeep"}}
+"""
+
+
+class UpTest(unittest.TestCase):
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="kvkeep up ")
+        self.addCleanup(directory.cleanup)
+        self.home = pathlib.Path(directory.name)
+        self.environment = {"HOME": str(self.home), "XDG_STATE_HOME": str(self.home),
+                            "PATH": os.environ["PATH"],
+                            "KVKEEP_ENDPOINT": f"unix://{self.home}/kvkeep/kvkeep.sock",
+                            "KVKEEP_ADMIN": f"unix://{self.home}/kvkeep/admin.sock"}
+        self.config = self.home / "kvkeep.yaml"
+        self.addCleanup(lambda: self.kvkeep("down"))
+
+    def kvkeep(self, *words):
+        return subprocess.run([BIN / "kvkeep", "--json", *words], env=self.environment, text=True,
+                              capture_output=True, timeout=120)
+
+    def up(self, *words):
+        done = self.kvkeep("up", "--log", str(self.home / "log"), *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_up_serves_and_down_stops(self):
+        self.config.write_text(CONFIG.format(self.home))
+        self.assertTrue(self.up("--config", str(self.config))["started"])
+        (self.home / "bytes").write_bytes(b"kept")
+        self.assertEqual(self.kvkeep("put", "a", str(self.home / "bytes")).returncode, 0)
+        got = self.kvkeep("get", "a", "-o", str(self.home / "back"))
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertEqual((self.home / "back").read_bytes(), b"kept")
+        # A second one does nothing, and says which process serves.
+        again = self.up("--config", str(self.config))
+        self.assertFalse(again["started"])
+        self.assertEqual(again["pid"], json.loads(self.kvkeep("status").stdout)["pid"])
+        self.assertEqual(self.kvkeep("down").returncode, 0)
+        self.assertEqual(self.kvkeep("ping").returncode, 4)
+        self.assertEqual(self.kvkeep("down").returncode, 4)
+
+    def test_a_daemon_that_does_not_start_is_told_with_its_log(self):
+        taken = self.home / "kvkeep"
+        taken.mkdir(mode=0o700)
+        (taken / "identity").mkdir()  # no file can be written there
+        self.config.write_text(CONFIG.format(self.home))
+        failed = self.kvkeep("up", "--config", str(self.config), "--log", str(self.home / "log"))
+        self.assertEqual(failed.returncode, 4)
+        self.assertIn("kvkeepd does not start", failed.stderr)
+        self.assertIn("identity", failed.stderr)
+
+    def test_in_the_foreground_it_becomes_the_daemon(self):
+        self.config.write_text(CONFIG.format(self.home))
+        daemon = subprocess.Popen(
+            [BIN / "kvkeep", "up", "--foreground", "--config", str(self.config)],
+            env=self.environment, stderr=subprocess.DEVNULL)
+        self.addCleanup(daemon.kill)
+        self.assertEqual(self.kvkeep("wait").returncode, 0)
+        self.assertEqual(json.loads(self.kvkeep("status").stdout)["pid"], daemon.pid)
+        daemon.terminate()
+        self.assertEqual(daemon.wait(timeout=60), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
