@@ -23,10 +23,11 @@ while [[ $# -gt 0 ]]; do
   case "$1" in
     --test-dir) stage=${2#build/} ;;
     -L) alone=yes ;;
+    -LE) [[ "$2" != *slow* ]] || quick=" quick" ;;
   esac
   shift
 done
-echo "test $stage ${alone:-beside}" >>"$NOTES"
+echo "test $stage ${alone:-beside}${quick:-}" >>"$NOTES"
 mkdir -p "build/$stage/Testing/Temporary"
 [[ "$stage ${alone:-beside}" != "${SKIPS:-}" ]] || cat >"build/$stage/Testing/Temporary/LastTest.log" <<'LOG'
 1/3 Test: some_test
@@ -77,13 +78,14 @@ run() { # WANTED_EXIT_CODE WANTED_LAST_LINE ARGUMENT ...
 tested() { grep '^test\|^fuzz' "$NOTES" | tr '\n' ','; }
 
 run 0 "3 passed, 0 failed"
-[[ "$(tested)" == "test release beside," ]] || fail "more than the tests of the release build"
+[[ "$(tested)" == "test release beside quick," ]] || fail "more than the release build's quick tests"
 run 0 "3 passed, 0 failed" --times
 [[ "$(tested)" == "test release yes," ]] || fail "more than the tests that judge times"
 run 0 "19 passed, 0 failed" --all
 [[ "$(tested)" == "test release beside,test release yes,test asan beside,test asan yes,fuzz,\
 test tsan beside,test tsan yes," ]] || fail "not each stage, once, in order"
 run 0 "6 passed, 0 failed" tsan release
+[[ "$(tested)" == "test tsan beside,test release beside," ]] || fail "slow tests of a stage left out"
 FAILS="release beside" run 1 "5 passed, 1 failed" --all
 grep -q '^asan  *not run' "$scratch/out" || fail "what was not run is not said"
 FAILS="asan yes" run 1 "17 passed, 1 failed" --keep-going --all
