@@ -1,6 +1,7 @@
 """The Python client of this node's KV cache daemon. kvkeep.client has the blocking form, kvkeep.aio
 the form for asyncio. README.md beside this package shows how to start."""
 
+from kvkeep.cache import AsyncCache, Cache, connect, connect_async
 from kvkeep.calls import (Chunk, Counted, Found, GetStatus, Got, Prefetched, PutStatus, Result,
                           Stored)
 from kvkeep.client import Client, Namespace, Path, Stats, default_endpoint
@@ -15,10 +16,12 @@ from kvkeep.pages import PagePlanner, PageTensor
 from kvkeep.watch import Watch
 
 __all__ = [
-    "Acquired", "AcquiredChunk", "Chunk", "Client", "Counted", "DeadlineExceeded",
+    "Acquired", "AcquiredChunk", "AsyncCache", "Cache", "Chunk", "Client", "Counted",
+    "DeadlineExceeded",
     "FailedPrecondition", "Found", "GetStatus", "Got", "GpuChunk", "GpuRegion", "GpuRun", "GpuRuns",
     "GpuStats", "GpuUse", "InvalidArgument", "KvFormat", "KvOrder", "KvPlanner", "KvkeepError",
     "Lease", "Namespace", "PagePlanner", "PageTensor", "Path", "PermissionDenied", "PinStats",
     "PinnedArena", "Pointer", "Prefetched", "PutStatus", "ResourceExhausted", "Result", "Stats",
-    "Stored", "Unavailable", "Watch", "chunk_metadata", "default_endpoint",
+    "Stored", "Unavailable", "Watch", "chunk_metadata", "connect",
+    "connect_async", "default_endpoint",
 ]

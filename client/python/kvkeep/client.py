@@ -21,9 +21,20 @@ from kvkeep import _abi, calls, errors, gpu
 _PATHS = {"auto": 0, "grpc": 1, "local": 2}
 
 
+_SYSTEM_SOCKET = "/run/kvkeep/kvkeep.sock"
+
+
 def default_endpoint():
-    """Returns $KVKEEP_ENDPOINT, else the socket of the Debian package's daemon."""
-    return os.environ.get("KVKEEP_ENDPOINT", "unix:///run/kvkeep/kvkeep.sock")
+    """Returns $KVKEEP_ENDPOINT, else the socket of the system's daemon; of a user's daemon, which
+    `kvkeep up` starts, if there is only that."""
+    if endpoint := os.environ.get("KVKEEP_ENDPOINT"):
+        return endpoint
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):
+        state = os.path.expanduser("~/.local/state")
+    of_user = os.path.join(state, "kvkeep", "kvkeep.sock")
+    only_that = not os.path.exists(_SYSTEM_SOCKET) and os.path.exists(of_user)
+    return f"unix://{of_user if only_that else _SYSTEM_SOCKET}"
 
 
 def _text(value):
@@ -65,9 +76,10 @@ class Client:
         if path not in _PATHS:
             raise ValueError(f"path is one of {', '.join(_PATHS)}, not {path!r}")
         self.library = _abi.load()
+        self.endpoint = endpoint or default_endpoint()
         self.options = _abi.make(
             _abi.ClientOptions, default_deadline_ms=calls.milliseconds(timeout),
-            endpoint=_text(endpoint or default_endpoint()), client_name=_text(name),
+            endpoint=_text(self.endpoint), client_name=_text(name),
             local_socket=_text(local_socket), path=_PATHS[path], ca_file=_text(ca_file),
             cert_file=_text(cert_file), key_file=_text(key_file), server_name=_text(server_name),
             token_file=_text(token_file))

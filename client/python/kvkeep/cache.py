@@ -1,0 +1,287 @@
+"""Cache and AsyncCache: bytes under names, as one has them with redis-py.
+
+    cache = kvkeep.connect()                  # the node's daemon; ConnectionError if there is none
+    cache.put("greeting", b"hello")           # True: these bytes are kept
+    cache.get("greeting")                     # b"hello", or None
+    "greeting" in cache
+    cache.delete("greeting")
+    for name, data in cache.get_many(names): ...
+
+    async with await kvkeep.connect_async() as cache:
+        await cache.get("greeting")
+
+A name is text or bytes of any length. `kvkeep put` and `kvkeep get` of the command line find the
+same chunks under the same names. A chunk never changes: a put under a name that is taken keeps the
+bytes that are there, which is right for what a name determines, as a digest does. A value has at
+most 256 MiB.
+
+Once connected, a daemon that is away is a miss: get returns None, and put False, as for a value
+that its limits do not allow. With `strict` both are exceptions, which name the limit. A Cache is
+thread-safe; an AsyncCache belongs to one event loop.
+"""
+
+import asyncio
+import hashlib
+import itertools
+import re
+from types import TracebackType
+from typing import (Any, AsyncIterator, Dict, Generator, Iterable, Iterator, List, Mapping,
+                    Optional, Tuple, Type, TypeVar, Union)
+
+from kvkeep import aio, calls, errors
+from kvkeep.client import Client, Namespace
+
+Name = Union[str, bytes]
+Data = Union[bytes, bytearray, memoryview]
+T = TypeVar("T")
+# A piece of work that yields the calls it wants run, is sent their results, and returns its own.
+Steps = Generator[calls.Call, Any, T]
+
+_A_KEY = re.compile(r"[0-9a-fA-F]{64}\Z")
+_FIRST_ROOM = 64 * 1024  # bytes for the first value; then as many as the last one had
+_AT_ONCE = 64            # names in one call
+_AT_ONCE_BYTES = 64 << 20
+_MOST_BYTES = 256 << 20
+
+
+def key_of(name: Name) -> bytes:
+    """Returns the key of a name: 32 bytes, or 64 hexadecimal digits, are one; of all else the
+    SHA-256."""
+    if isinstance(name, str):
+        if _A_KEY.match(name):
+            return bytes.fromhex(name)
+        return hashlib.sha256(name.encode()).digest()
+    return bytes(name) if len(name) == 32 else hashlib.sha256(name).digest()
+
+
+def _batches(items: Iterable[T]) -> Iterator[List[T]]:
+    """Yields lists of at most _AT_ONCE items."""
+    rest = iter(items)
+    while batch := list(itertools.islice(rest, _AT_ONCE)):
+        yield batch
+
+
+class _Work:
+    """What both forms do, as Steps."""
+
+    def __init__(self, client: Client, namespace: Namespace, strict: bool) -> None:
+        self._client, self._ns, self._strict = client, namespace, strict
+        self._room = _FIRST_ROOM
+
+    @property
+    def client(self) -> Client:
+        """Returns the client: its path, its counts, the daemon's limits."""
+        return self._client
+
+    def _checked(self, result: Any) -> Any:
+        return result.raise_for_error() if self._strict else result
+
+    def _get(self, names: List[Name], timeout: Optional[float]) -> Steps[List[Optional[bytes]]]:
+        keys = [key_of(name) for name in names]
+        found: List[Optional[bytes]] = [None] * len(keys)
+        rooms = {at: self._room for at in range(len(keys))}
+        while rooms:
+            # The first call learns the sizes of what has no room; each value of its own fits.
+            asked = self._that_fit(rooms)
+            buffers = [bytearray(rooms.pop(at)) for at in asked]
+            got = self._checked((yield calls.get(self._ns, [keys[at] for at in asked], buffers,
+                                                 timeout=timeout)))
+            for at, buffer, status, size in zip(asked, buffers, got.statuses, got.payload_bytes):
+                if status == calls.GetStatus.HIT:
+                    found[at] = bytes(memoryview(buffer)[:size])
+                    self._room = max(size, 1)
+                elif status == calls.GetStatus.TOO_SMALL:
+                    rooms[at] = size
+        return found
+
+    @staticmethod
+    def _that_fit(rooms: Dict[int, int]) -> List[int]:
+        """Returns the first of them whose buffers are together within _AT_ONCE_BYTES, or one."""
+        asked: List[int] = []
+        total = 0
+        for at, room in rooms.items():
+            total += room
+            if asked and total > _AT_ONCE_BYTES:
+                break
+            asked.append(at)
+        return asked
+
+    def _put(self, items: List[Tuple[Name, Data]], durable: bool,
+             timeout: Optional[float]) -> Steps[List[bool]]:
+        """Puts a name that comes twice once, as it has one value."""
+        for name, data in items:
+            size = memoryview(data).nbytes
+            if not 1 <= size <= _MOST_BYTES:
+                raise ValueError(f"{name!r}: a value has 1 to {_MOST_BYTES} bytes, not {size}")
+        keys = [key_of(name) for name, _ in items]
+        chunks = {key: calls.Chunk(key, data) for key, (_, data) in zip(keys, items)}
+        stored = self._checked((yield calls.put(self._ns, list(chunks.values()), durable=durable,
+                                                timeout=timeout)))
+        if self._strict and stored.why:
+            raise errors.make("RESOURCE_EXHAUSTED", stored.why)
+        good = dict(zip(chunks, stored.good))
+        return [good[key] for key in keys]
+
+    def _delete(self, names: List[Name], timeout: Optional[float]) -> Steps[int]:
+        keys = list({key_of(name): None for name in names})
+        deleted = self._checked((yield calls.delete(self._ns, keys, timeout=timeout)))
+        count: int = deleted.chunks
+        return count
+
+    def _exists(self, names: List[Name], timeout: Optional[float]) -> Steps[int]:
+        keys = [key_of(name) for name in names]
+        once = list(dict.fromkeys(keys))
+        found = self._checked((yield calls.lookup(self._ns, once, timeout=timeout)))
+        there = {key for key, present in zip(once, found.presence) if present != 0}
+        return sum(key in there for key in keys)
+
+
+class Cache(_Work):
+    """The blocking form. `connect` makes one."""
+
+    def get(self, name: Name, *, timeout: Optional[float] = None) -> Optional[bytes]:
+        """Returns the bytes under a name; None: a miss."""
+        return self._run(self._get([name], timeout))[0]
+
+    def get_many(self, names: Iterable[Name], *, timeout: Optional[float] = None
+                 ) -> Iterator[Tuple[Name, Optional[bytes]]]:
+        """Yields each name with its bytes, in the order of the names; `timeout` is of each call,
+        which has some of them."""
+        for batch in _batches(names):
+            yield from zip(batch, self._run(self._get(batch, timeout)))
+
+    def put(self, name: Name, data: Data, *, durable: bool = False,
+            timeout: Optional[float] = None) -> bool:
+        """Keeps bytes under a name. Returns whether there are some now: these, or those of an
+        earlier put. durable: only once they are on stable storage."""
+        return self._run(self._put([(name, data)], durable, timeout))[0]
+
+    def put_many(self, items: Union[Mapping[Name, Data], Iterable[Tuple[Name, Data]]], *,
+                 durable: bool = False, timeout: Optional[float] = None) -> int:
+        """Puts each, and returns how many are kept."""
+        pairs = items.items() if isinstance(items, Mapping) else items
+        return sum(sum(self._run(self._put(batch, durable, timeout))) for batch in _batches(pairs))
+
+    def delete(self, *names: Name, timeout: Optional[float] = None) -> int:
+        """Removes names for good, and returns how many were there."""
+        return sum(self._run(self._delete(batch, timeout)) for batch in _batches(names))
+
+    def exists(self, *names: Name, timeout: Optional[float] = None) -> int:
+        """Returns how many of the names are kept on this node; one that comes twice counts
+        twice."""
+        return sum(self._run(self._exists(batch, timeout)) for batch in _batches(names))
+
+    def __contains__(self, name: Name) -> bool:
+        return self.exists(name) == 1
+
+    def close(self) -> None:
+        """Ends the connection. Idempotent."""
+        self._client.close()
+
+    def __enter__(self) -> "Cache":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    def _run(self, steps: Steps[T]) -> T:
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(self._client.run(call))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+class AsyncCache(_Work):
+    """The asyncio form, of one event loop. `connect_async` makes one."""
+
+    def __init__(self, client: Client, namespace: Namespace, strict: bool) -> None:
+        super().__init__(client, namespace, strict)
+        self._calls = aio.Calls(client)
+
+    async def get(self, name: Name, *, timeout: Optional[float] = None) -> Optional[bytes]:
+        """As Cache.get."""
+        return (await self._run(self._get([name], timeout)))[0]
+
+    async def get_many(self, names: Iterable[Name], *, timeout: Optional[float] = None
+                       ) -> AsyncIterator[Tuple[Name, Optional[bytes]]]:
+        """As Cache.get_many."""
+        for batch in _batches(names):
+            for pair in zip(batch, await self._run(self._get(batch, timeout))):
+                yield pair
+
+    async def put(self, name: Name, data: Data, *, durable: bool = False,
+                  timeout: Optional[float] = None) -> bool:
+        """As Cache.put."""
+        return (await self._run(self._put([(name, data)], durable, timeout)))[0]
+
+    async def put_many(self, items: Union[Mapping[Name, Data], Iterable[Tuple[Name, Data]]], *,
+                       durable: bool = False, timeout: Optional[float] = None) -> int:
+        """As Cache.put_many."""
+        pairs = items.items() if isinstance(items, Mapping) else items
+        kept = 0
+        for batch in _batches(pairs):
+            kept += sum(await self._run(self._put(batch, durable, timeout)))
+        return kept
+
+    async def delete(self, *names: Name, timeout: Optional[float] = None) -> int:
+        """As Cache.delete."""
+        return sum([await self._run(self._delete(batch, timeout)) for batch in _batches(names)])
+
+    async def exists(self, *names: Name, timeout: Optional[float] = None) -> int:
+        """As Cache.exists."""
+        return sum([await self._run(self._exists(batch, timeout)) for batch in _batches(names)])
+
+    async def close(self) -> None:
+        """Waits for the calls under way, and ends the connection. Idempotent."""
+        await self._calls.close()
+        self._client.close()
+
+    async def __aenter__(self) -> "AsyncCache":
+        return self
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]],
+                        error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        await self.close()
+
+    async def _run(self, steps: Steps[T]) -> T:
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(await self._calls.run(call))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def _connect(endpoint: Optional[str], namespace: str, timeout: float,
+             options: Dict[str, Any]) -> Tuple[Client, Namespace]:
+    client = Client(endpoint, timeout=timeout, **options)
+    if not client.wait_connected(timeout):
+        client.close()
+        raise errors.make("UNAVAILABLE", f"no daemon answers at {client.endpoint} within "
+                                         f"{timeout:g} s: `kvkeep up` starts one")
+    return client, client.namespace(namespace, tokens_per_chunk=1)
+
+
+def connect(endpoint: Optional[str] = None, *, namespace: str = "cli", timeout: float = 5.0,
+            strict: bool = False, **options: Any) -> Cache:
+    """Returns a `Cache` of the node's daemon, or of the one at `endpoint`.
+
+    namespace: names in different ones are different. The command line's is "cli".
+    timeout: seconds to wait for the daemon, and of each call without one.
+    strict: a call that the daemon does not answer raises, instead of being a miss.
+    options: those of kvkeep.Client, as TLS and tokens.
+    """
+    return Cache(*_connect(endpoint, namespace, timeout, options), strict)
+
+
+async def connect_async(endpoint: Optional[str] = None, *, namespace: str = "cli",
+                        timeout: float = 5.0, strict: bool = False, **options: Any) -> AsyncCache:
+    """As connect, for the running event loop, which it does not hold up."""
+    made = await asyncio.get_running_loop().run_in_executor(
+        None, lambda: _connect(endpoint, namespace, timeout, options))
+    return AsyncCache(*made, strict)

@@ -1,0 +1,160 @@
+"""kvkeep.connect: names and bytes, blocking and with asyncio, on a real daemon.
+
+    cache_test.py SOURCES LIBRARY KVKEEPD
+"""
+
+import asyncio
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+SOURCES, LIBRARY, KVKEEPD = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
+os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
+sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "client" / "c")]
+
+import kvkeep  # noqa: E402
+from daemon import Daemon  # noqa: E402
+from kvkeep.cache import key_of  # noqa: E402
+
+# Shorter and longer than a key, than the first room for a value, than a call's bytes.
+SIZES = [1, 100, 64 * 1024, 64 * 1024 + 1, 3_000_000, 30_000_000, 5]
+
+
+def value(number, size):
+    return (number.to_bytes(4, "little") * (size // 4 + 1))[:size]
+
+
+class Names(unittest.TestCase):
+    def test_a_key_is_itself_and_all_else_is_hashed(self):
+        digest = bytes(range(32))
+        self.assertEqual(key_of(digest), digest)
+        self.assertEqual(key_of(digest.hex()), digest)
+        self.assertEqual(key_of(digest.hex().upper()), digest)
+        for name in ("", "a", "x" * 64, "é", b"a", b"x" * 100_000, digest.hex()[:-1]):
+            self.assertEqual(len(key_of(name)), 32)
+        self.assertEqual(key_of("a"), key_of(b"a"))
+        self.assertNotEqual(key_of(digest.hex() + "\n"), digest)
+
+
+class WithDaemon(unittest.TestCase):
+    def setUp(self):
+        self.daemon = Daemon(KVKEEPD)
+        self.daemon.__enter__()
+        self.addCleanup(self.daemon.__exit__, None, None, None)
+
+    def connect(self, **options):
+        cache = kvkeep.connect(self.daemon.endpoint, timeout=20, **options)
+        self.addCleanup(cache.close)
+        return cache
+
+
+class Blocking(WithDaemon):
+    def test_what_was_put_comes_back_by_each_path(self):
+        for path in ("local", "grpc"):
+            with self.subTest(path=path), self.connect(path=path, namespace=path) as cache:
+                self.assertIsNone(cache.get("greeting"))
+                self.assertNotIn("greeting", cache)
+                self.assertTrue(cache.put("greeting", b"hello"))
+                self.assertEqual(cache.get("greeting"), b"hello")
+                self.assertIn("greeting", cache)
+                self.assertEqual(cache.exists("greeting", "greeting", "none"), 2)
+                # It never changes.
+                self.assertTrue(cache.put("greeting", b"others"))
+                self.assertEqual(cache.get("greeting"), b"hello")
+                self.assertEqual(cache.delete("greeting", "greeting", "none"), 1)
+                self.assertIsNone(cache.get("greeting"))
+
+    def test_values_of_all_sizes_and_many_names(self):
+        cache = self.connect()
+        names = [f"name {i}" for i in range(150)]
+        kept = {name: value(i, SIZES[i % 4] if i >= len(SIZES) else SIZES[i])
+                for i, name in enumerate(names)}
+        self.assertEqual(cache.put_many(kept), len(kept))
+        asked = names[:80] + ["none", names[0]] + names[80:]
+        for name, data in cache.get_many(iter(asked)):
+            self.assertEqual(data, kept.get(name), name)
+        self.assertEqual([cache.get(name) for name in names], list(kept.values()))
+        self.assertEqual(cache.exists(*asked), 151)
+        self.assertEqual(cache.delete(*asked), 150)
+
+    def test_buffers_of_all_kinds_and_mistakes(self):
+        cache = self.connect()
+        self.assertEqual(cache.put_many([("a", bytearray(b"1")), ("b", memoryview(b"2"))]), 2)
+        self.assertEqual(dict(cache.get_many("ab")), {"a": b"1", "b": b"2"})
+        with self.assertRaisesRegex(ValueError, "'empty': a value has 1 to 268435456 bytes"):
+            cache.put("empty", b"")
+        with self.assertRaises(TypeError):
+            cache.put("text", "no bytes")
+        # Above what this daemon's limits allow.
+        self.assertFalse(cache.put("large", bytes(40_000_000)))
+        with self.assertRaisesRegex(kvkeep.ResourceExhausted, "limit is 33554432"):
+            self.connect(strict=True).put("large", bytes(40_000_000))
+        self.assertEqual(cache.delete(), 0)
+        self.assertEqual(list(cache.get_many([])), [])
+
+    def test_the_command_line_has_the_same_names(self):
+        cache = self.connect()
+        cache.put("from python", b"bytes", durable=True)
+        tool = [str(pathlib.Path(KVKEEPD).parent / "kvkeep"), "--endpoint", self.daemon.endpoint]
+        back = f"{self.daemon.dir}/back"
+        subprocess.run([*tool, "get", "from python", "-o", back], check=True, capture_output=True)
+        self.assertEqual(pathlib.Path(back).read_bytes(), b"bytes")
+        subprocess.run([*tool, "put", "from the tool", back], check=True, capture_output=True)
+        self.assertEqual(cache.get("from the tool"), b"bytes")
+
+    def test_a_daemon_that_is_away_is_a_miss_or_with_strict_an_error(self):
+        cache, strict = self.connect(), self.connect(strict=True)
+        cache.put("a", b"1")
+        self.daemon.kill()
+        self.assertIsNone(cache.get("a", timeout=5))
+        self.assertFalse(cache.put("b", b"2", timeout=5))
+        self.assertEqual((cache.exists("a"), cache.delete("a")), (0, 0))
+        for call in (lambda: strict.get("a", timeout=5), lambda: strict.put("a", b"1", timeout=5),
+                     lambda: strict.delete("a"), lambda: "a" in strict):
+            with self.assertRaises(ConnectionError):
+                call()
+        with self.assertRaisesRegex(ConnectionError, "kvkeep up"):
+            kvkeep.connect(self.daemon.endpoint, timeout=0.2)
+
+
+class Asyncio(WithDaemon):
+    def test_the_same_with_asyncio(self):
+        async def use():
+            async with await kvkeep.connect_async(self.daemon.endpoint, timeout=20) as cache:
+                kept = {f"name {i}": value(i, size) for i, size in enumerate(SIZES)}
+                self.assertEqual(await cache.put_many(kept), len(kept))
+                got = await asyncio.gather(*(cache.get(name) for name in kept))
+                self.assertEqual(got, list(kept.values()))
+                found = {name: data async for name, data in cache.get_many([*kept, "none"])}
+                self.assertEqual(found, {**kept, "none": None})
+                self.assertTrue(await cache.put("name 0", b"others"))
+                self.assertEqual(await cache.exists("name 0", "none"), 1)
+                self.assertEqual(await cache.delete("name 0"), 1)
+                self.assertIsNone(await cache.get("name 0"))
+                self.assertIn("local", cache.client.path)
+        asyncio.run(use())
+
+
+class Endpoints(unittest.TestCase):
+    def test_a_users_socket_is_found_if_there_is_no_other(self):
+        with Daemon(KVKEEPD) as daemon:
+            state = pathlib.Path(daemon.dir) / "state home"
+            (state / "kvkeep").mkdir(parents=True)
+            before = dict(os.environ)
+            self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+            os.environ.pop("KVKEEP_ENDPOINT", None)
+            os.environ["XDG_STATE_HOME"] = str(state)
+            system = "unix:///run/kvkeep/kvkeep.sock"
+            self.assertEqual(kvkeep.default_endpoint(), system)
+            (state / "kvkeep" / "kvkeep.sock").touch()
+            of_user = f"unix://{state}/kvkeep/kvkeep.sock"
+            here = os.path.exists("/run/kvkeep/kvkeep.sock")
+            self.assertEqual(kvkeep.default_endpoint(), system if here else of_user)
+            os.environ["KVKEEP_ENDPOINT"] = "unix:///elsewhere"
+            self.assertEqual(kvkeep.default_endpoint(), "unix:///elsewhere")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
