@@ -131,7 +131,7 @@ const std::map<std::string, std::string>& Samples() {
         {"g2.arena_dir", "/mnt/rw"},
         {"g2.arena_readonly_dir", "/mnt/ro"},
         {"g2.numa", "interleave"},
-        {"g2.policy", "arc"},
+        {"g2.policy", "lru"},
         {"g2.dirty_budget", "12.5%"},
         {"g2.copy_threads", "3"},
         {"g3.paths[].dir", "\"/mnt/a: b\\\\c\""},

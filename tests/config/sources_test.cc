@@ -55,7 +55,7 @@ EffectiveValue ValueOf(const ConfigSources& sources, const std::string& key) {
 
 TEST_CASE("a flag stands above a variable, that above the file, that above the default") {
   const Files files;
-  ConfigSources sources = files.With("log: {level: warn}\n\ng2: {capacity: 1GiB, policy: arc}\n");
+  ConfigSources sources = files.With("log: {level: warn}\n\ng2: {capacity: 1GiB, policy: lru}\n");
   CHECK(Loaded(sources).g2.capacity_bytes == kGiB);
   sources = Environment(sources, {"KVKEEP_G2_CAPACITY=2GiB", "KVKEEP_DRAIN_TIMEOUT=3s", "HOME=/"});
   CHECK(Loaded(sources).g2.capacity_bytes == 2 * kGiB);
@@ -63,7 +63,7 @@ TEST_CASE("a flag stands above a variable, that above the file, that above the d
   sources.AddFlag("g2.capacity", "3GiB");
   const Config config = Loaded(sources);
   CHECK(config.g2.capacity_bytes == 3 * kGiB);
-  CHECK(config.g2.policy == "arc");
+  CHECK(config.g2.policy == "lru");
   CHECK(config.log.level == LogLevelChoice::kWarn);
 
   CHECK(ValueOf(sources, "g2.capacity").origin == "flag --g2.capacity");

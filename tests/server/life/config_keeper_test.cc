@@ -117,9 +117,10 @@ TEST_CASE("capacities and the admission are taken over, with the limits that are
 TEST_CASE("one key that needs a restart keeps everything as it was, and each such key is named") {
   Kept kept;
   const std::string before = kept.hash();
-  kept.Write("g2: {capacity: 2GiB, policy: arc}\nlog: {level: debug}\nlimits: {max_chunks: 1M}\n");
+  kept.Write(
+      "g2: {capacity: 2GiB, policy: reuse}\nlog: {level: debug}\nlimits: {max_chunks: 1M}\n");
   CHECK(kept.Reload() ==
-        "needs a restart, so nothing was changed: g2.policy: lru -> arc, limits.max_chunks: "
+        "needs a restart, so nothing was changed: g2.policy: lru -> reuse, limits.max_chunks: "
         "4M -> 1M");
   CHECK(kept.taken.empty());
   CHECK(kept.level() == "info");
