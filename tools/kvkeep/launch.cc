@@ -84,7 +84,11 @@ absl::StatusOr<Peer> PeerAt(const std::string& endpoint) {
   if (!peer.connection.valid()) return Failed("socket", errno);
   const auto* const to = reinterpret_cast<const sockaddr*>(&address);
   if (connect(peer.connection.get(), to, sizeof(address)) != 0) {
-    return Failed(absl::StrCat("no daemon answers at ", endpoint), errno);
+    const int why = errno;
+    return Failed(why == EACCES ? absl::StrCat("this user may not connect to ", endpoint,
+                                               " (listen.socket_group says who may)")
+                                : absl::StrCat("no daemon answers at ", endpoint),
+                  why);
   }
   ucred who{};
   socklen_t size = sizeof(who);

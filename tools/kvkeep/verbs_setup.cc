@@ -101,7 +101,7 @@ int Init(const Cli& cli, const SetupAsked& asked) {
                                 setup.file, "; start the daemon: kvkeep up\n"));
 }
 
-bool PackageHasUnit() {
+bool SystemHasUnit() {
   std::error_code ignored;
   for (const char* const dir :
        {"/etc/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/"}) {
@@ -110,9 +110,9 @@ bool PackageHasUnit() {
   return false;
 }
 
-// Has systemd run the daemon, and again after each boot or login.
+// Has systemd run the daemon. `enable`: and again after each boot or login.
 absl::Status StartService(const SetupFacts& facts, const std::string& binary,
-                          const std::string& config) {
+                          const std::string& config, bool enable) {
   if (!facts.has_systemd) {
     return absl::FailedPreconditionError(
         "--service: this machine does not run systemd; leave it out, or use --foreground");
@@ -124,7 +124,7 @@ absl::Status StartService(const SetupFacts& facts, const std::string& binary,
     all.insert(all.end(), words.begin(), words.end());
     return RunProgram(all);
   };
-  if (!facts.is_root || !PackageHasUnit()) {
+  if (!facts.is_root || !SystemHasUnit()) {
     const std::string dir = facts.is_root ? std::string("/etc/systemd/system")
                                           : absl::StrCat(facts.config_dir, "/../systemd/user");
     const absl::Status written =
@@ -133,7 +133,7 @@ absl::Status StartService(const SetupFacts& facts, const std::string& binary,
     if (!written.ok() && !absl::IsAlreadyExists(written)) return written;
     KVKEEP_RETURN_IF_ERROR(run({"daemon-reload"}));
   }
-  return run({"enable", "--now", kUnit});
+  return enable ? run({"enable", "--now", kUnit}) : run({"start", kUnit});
 }
 
 absl::Status AwaitServing(const Cli& cli, const std::string& admin, pid_t child,
@@ -192,8 +192,11 @@ int Up(const Cli& cli, const SetupAsked& asked) {
   std::string log = asked.log;
   if (log.empty()) log = facts.is_root ? "/var/log/kvkeepd.log" : facts.state_dir + "/kvkeepd.log";
   pid_t child = 0;
-  if (asked.service) {
-    const absl::Status status = StartService(facts, *binary, file);
+  // The package's unit has a user of its own, who could not read what root's daemon leaves.
+  const bool by_unit = asked.service || (facts.is_root && facts.has_systemd &&
+                                         asked.config.empty() && SystemHasUnit());
+  if (by_unit) {
+    const absl::Status status = StartService(facts, *binary, file, asked.service);
     if (!status.ok()) return cli.Fail(status);
   } else {
     const absl::Status made_state = MakeDirectories(facts.state_dir, fs::perms::owner_all);
@@ -212,7 +215,7 @@ int Up(const Cli& cli, const SetupAsked& asked) {
                    absl::StrCat("kvkeepd serves at ", endpoint, ": ",
                                 FormatBytes(loaded.config->g2.capacity_bytes), " of memory, ",
                                 FormatBytes(g3_bytes), " of NVMe\n", "config ", file,
-                                asked.service ? "" : absl::StrCat(", log ", log),
+                                by_unit ? "" : absl::StrCat(", log ", log),
                                 "; stop it: kvkeep down\n", hints()));
 }
 
