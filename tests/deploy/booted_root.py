@@ -51,6 +51,8 @@ kvkeep get kept --output /probe/back
 say bytes 'cmp /probe/back /usr/bin/kvkeep && echo same'
 say reload 'systemctl reload kvkeepd && echo done'
 say admin_after_reload "$admin"
+say down 'kvkeep down >/dev/null && systemctl is-active kvkeepd'
+say up 'kvkeep up >/dev/null && systemctl is-active kvkeepd && stat -c %U /var/lib/kvkeep/identity'
 apt-get --yes install /probe/new.deb >/probe/apt 2>&1
 until_active >/probe/upgraded
 say upgraded "$service"
@@ -128,6 +130,7 @@ def boot(folder, lower, packages):
             ("killed", "1 active serving; recovered 1 chunks of G2"),
             ("bytes", "same"), ("reload", "done"),
             ("engine_after_kill", "reached"), ("engine_after_upgrade", "reached"),
+            ("down", "inactive"), ("up", "active kvkeep"),
             ("tenant", "750"), ("admin", "700 kvkeep"), ("admin_after_reload", "700 kvkeep"),
             ("upgraded", "0 active serving; recovered 1 chunks of G2"),
             ("places", "yes  yes  -"), ("mounts", "0")):
