@@ -7,6 +7,7 @@ Usage: up_test.py DIRECTORY-OF-BINARIES
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -62,6 +63,21 @@ class UpTest(unittest.TestCase):
         self.assertEqual(self.kvkeep("down").returncode, 0)
         self.assertEqual(self.kvkeep("ping").returncode, 4)
         self.assertEqual(self.kvkeep("down").returncode, 4)
+
+    def test_flags_of_engines_are_those_of_the_readme(self):
+        for engine in ("vllm-0.33.0", "sglang-0.5.23", "lmcache-0.5.6"):
+            (self.home / "venv/lib/python3.11/site-packages" / f"{engine}.dist-info").mkdir(
+                parents=True)
+        self.environment["VIRTUAL_ENV"] = str(self.home / "venv")
+        self.config.write_text(CONFIG.format(self.home))
+        hints = self.up("--config", str(self.config))["engines"]
+        told = {hint.split()[0]: json.loads(re.search(r"'(\{.*\})'", hint)[1]) for hint in hints}
+        readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+        shown = [json.loads(text) for text in re.findall(r"'(\{.*?\})'", readme, re.DOTALL)]
+        told["lmcache"]["adapter_params"]["name"] = "X"
+        self.assertEqual(len(told), 3)
+        for engine, flags in told.items():
+            self.assertIn(flags, shown, engine)
 
     def test_a_daemon_that_does_not_start_is_told_with_its_log(self):
         taken = self.home / "kvkeep"

@@ -1,5 +1,6 @@
 // The verbs that give a machine a daemon: init, up, down.
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -156,16 +157,13 @@ absl::Status AwaitServing(const Cli& cli, const std::string& admin, pid_t child,
 int Up(const Cli& cli, const SetupAsked& asked) {
   const SetupFacts facts = GatherFacts(FactSources::OfProcess());
   const Setup setup = ChooseSetup(facts);
-  const auto hints = [&facts] {
-    std::string text;
-    for (const std::string& hint : EngineHints(facts.engines)) absl::StrAppend(&text, hint, "\n");
-    return text;
-  };
+  const std::vector<std::string> flags = EngineHints(facts.engines);
+  const std::string hints = absl::StrCat(absl::StrJoin(flags, "\n"), flags.empty() ? "" : "\n");
   const auto listener = ListenerOf(cli.endpoint);
   if (listener.ok()) {
     return cli.Print(
-        {{"started", false}, {"endpoint", cli.endpoint}, {"pid", *listener}},
-        absl::StrCat("a daemon serves already, process ", *listener, ": kvkeep status\n", hints()));
+        {{"started", false}, {"endpoint", cli.endpoint}, {"pid", *listener}, {"engines", flags}},
+        absl::StrCat("a daemon serves already, process ", *listener, ": kvkeep status\n", hints));
   }
   if (absl::IsPermissionDenied(listener.status())) return cli.Fail(listener.status());
   const std::string file = asked.config.empty() ? setup.file : asked.config;
@@ -211,12 +209,16 @@ int Up(const Cli& cli, const SetupAsked& asked) {
   uint64_t g3_bytes = 0;
   for (const G3PathConfig& path : loaded.config->g3.paths) g3_bytes += path.capacity_bytes;
   const std::string endpoint = absl::StrCat("unix://", loaded.config->listen.unix_path);
-  return cli.Print({{"started", true}, {"endpoint", endpoint}, {"admin", admin}, {"config", file}},
-                   absl::StrCat("kvkeepd serves at ", endpoint, ": ",
-                                FormatBytes(loaded.config->g2.capacity_bytes), " of memory, ",
-                                FormatBytes(g3_bytes), " of NVMe\n", "config ", file,
-                                by_unit ? "" : absl::StrCat(", log ", log),
-                                "; stop it: kvkeep down\n", hints()));
+  return cli.Print(
+      {{"started", true},
+       {"endpoint", endpoint},
+       {"admin", admin},
+       {"config", file},
+       {"engines", flags}},
+      absl::StrCat("kvkeepd serves at ", endpoint, ": ",
+                   FormatBytes(loaded.config->g2.capacity_bytes), " of memory, ",
+                   FormatBytes(g3_bytes), " of NVMe\n", "config ", file,
+                   by_unit ? "" : absl::StrCat(", log ", log), "; stop it: kvkeep down\n", hints));
 }
 
 int Down(const Cli& cli, const SetupAsked& asked) {
