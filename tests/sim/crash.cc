@@ -2,6 +2,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "tests/sim/simulator.h"
 #include "tiers/base/check.h"
@@ -407,6 +408,7 @@ void Simulator::DoCrash(bool power) {
   const bool loses = power && !in_order;
   CountProcess();
   left_.clear();
+  const bool one_left = std::exchange(began_to_leave_, false);
   Log(in_order ? "stop and power cut" : power ? "power cut" : "kill");
   report_.stops_in_order += in_order;
   ++(power ? report_.power_cuts : report_.kills);
@@ -457,8 +459,9 @@ void Simulator::DoCrash(bool power) {
   // A small table may have no room for them all: removed records that come back take theirs.
   const bool room = world_options_.store.max_chunks > 2 * kNames * spaces_.size();
   if (kept && room) CheckSurvivors(in_g2, Stored(&LookupResult::g2_parts));
-  // One index may have lost a removal while another's has the record that took its place.
-  const bool alone_in_table = report_.attachments == 0 && !loses && !drive_cut;
+  // One index may have lost a removal while another's has the record that took its place. A device
+  // that left comes back with records that the table had no more.
+  const bool alone_in_table = report_.attachments == 0 && !one_left && !loses && !drive_cut;
   if (faultless_ && (room || alone_in_table)) {
     world_.RunToEnd();  // headers of unsure records are read first
     CheckSurvivors(must_be_there, StoredOrBeneath(must_be_there));

@@ -214,6 +214,7 @@ void Simulator::DoLeave(size_t device) {
       return one.second.device == device && !IsKept(one.first, one.second);
     });
   });
+  began_to_leave_ |= begun;
   if (begun) Log(absl::StrCat("device ", device, " leaves"));
 }
 

@@ -192,7 +192,7 @@ class Simulator {
   int deleting_ = 0;
   std::vector<std::pair<uint64_t, uint64_t>> sealed_while_deleting_;  // name, version
   bool crashed_ = false;
-  bool joined_since_ = false;  // a device, since this process began
+  bool joined_since_ = false, began_to_leave_ = false;  // a device, since this process began
   uint64_t process_ = 0;  // callbacks of an earlier process do not count
   SimulationReport report_;
 };
