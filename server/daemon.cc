@@ -527,6 +527,7 @@ Daemon::~Daemon() = default;
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& options,
                                                       const std::string& config_source,
                                                       std::optional<StartedConfig> config) {
+  KVKEEP_RETURN_IF_ERROR(CheckPageSize(SystemPageBytes()));
   auto components = std::make_unique<Components>(options, std::move(config));
   {
     const StartReporter reporter(&components->manager, &components->state.start);

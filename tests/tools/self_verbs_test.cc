@@ -73,8 +73,8 @@ std::string Completed(const std::string& words) {
 TEST_CASE("on a machine where all is well the doctor finds nothing to do") {
   const Well well;
   for (const char* subject :
-       {"memory", "memory limit", "huge pages", "locked memory", "descriptors", "io_uring", "NUMA",
-        "clock", "GPU", "admin socket", "space of"}) {
+       {"memory", "memory limit", "pages", "huge pages", "locked memory", "descriptors", "io_uring",
+        "NUMA", "clock", "GPU", "admin socket", "space of"}) {
     INFO(subject);
     CHECK(absl::StartsWith(well.Of(subject), "ok: "));
   }
@@ -88,6 +88,8 @@ TEST_CASE("the doctor says of each thing in the way what it costs and what to do
   CHECK(absl::StartsWith(well.Of("memory"), "fail: 1.0 GiB available"));
   well.machine.locked_limit = 8 << 20;
   CHECK(absl::StartsWith(well.Of("locked memory"), "warn: at most 8.0 MiB"));
+  well.machine.page_bytes = 65536;
+  CHECK(absl::StartsWith(well.Of("pages"), "fail: of 64.0 KiB / boot a kernel"));
   well.machine.io_uring = false;
   CHECK(absl::StrContains(well.Of("io_uring"), "seccomp"));
   well.Write("/proc/sys/kernel/io_uring_disabled", "2\n");

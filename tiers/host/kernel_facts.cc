@@ -7,6 +7,7 @@
 #include <absl/strings/str_split.h>
 #include <absl/strings/string_view.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cinttypes>
@@ -117,6 +118,15 @@ std::string TmpfsHugeOption(dev_t device) {
     return "never";
   }
   return "unknown";
+}
+
+uint64_t SystemPageBytes() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
+
+absl::Status CheckPageSize(uint64_t page_bytes) {
+  if (page_bytes == 4 * kKiB) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("this kernel has pages of ", page_bytes / kKiB,
+                   " KiB; kvkeep runs with pages of 4 KiB only: boot a kernel that has them"));
 }
 
 uint64_t HugePageBytes(const std::vector<std::span<std::byte>>& mappings) {

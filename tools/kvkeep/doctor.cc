@@ -50,6 +50,15 @@ std::optional<std::string> ReadLine(const std::string& path) {
   return std::string(absl::StripAsciiWhitespace(line));
 }
 
+Finding Pages(const Machine& machine) {
+  Finding finding{.subject = "pages",
+                  .found = absl::StrCat("of ", FormatBytes(machine.page_bytes))};
+  if (CheckPageSize(machine.page_bytes).ok()) return finding;
+  finding.state = State::kFail;
+  finding.to_do = "boot a kernel with pages of 4 KiB: the daemon does not start on this one";
+  return finding;
+}
+
 Finding HugePages(const Config& config, const Machine& machine) {
   Finding finding{.subject = "huge pages"};
   if (config.g2.arena == ArenaChoice::kMount) {
@@ -329,6 +338,7 @@ const char* StateWord(Finding::State state) {
 
 Machine Machine::This() {
   Machine machine;
+  machine.page_bytes = SystemPageBytes();
   rlimit locked{};
   getrlimit(RLIMIT_MEMLOCK, &locked);
   machine.locked_limit = locked.rlim_cur == RLIM_INFINITY ? UINT64_MAX : locked.rlim_cur;
@@ -345,12 +355,16 @@ Machine Machine::This() {
 }
 
 std::vector<Finding> Examine(const Config& config, const Machine& machine) {
-  std::vector<Finding> findings = {
-      Memory(config, machine),      ExamineServiceMemory(config, machine),
-      HugePages(config, machine),   LockedMemory(config, machine),
-      Descriptors(config, machine), IoUring(machine),
-      NumaNodes(config, machine),   Clock(machine),
-      ExamineGpus(config, machine)};
+  std::vector<Finding> findings = {Memory(config, machine),
+                                   ExamineServiceMemory(config, machine),
+                                   Pages(machine),
+                                   HugePages(config, machine),
+                                   LockedMemory(config, machine),
+                                   Descriptors(config, machine),
+                                   IoUring(machine),
+                                   NumaNodes(config, machine),
+                                   Clock(machine),
+                                   ExamineGpus(config, machine)};
   for (Finding& finding : ExamineSockets(config)) findings.push_back(std::move(finding));
   for (const G3PathConfig& path : config.g3.paths) {
     findings.push_back(Space(path));

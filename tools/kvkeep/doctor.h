@@ -29,6 +29,7 @@ struct Machine {
   std::string root;           // prefix of /proc and /sys; empty: the real ones
   uint64_t locked_limit = 0;  // RLIMIT_MEMLOCK in bytes; UINT64_MAX: none
   uint64_t descriptor_limit = UINT64_MAX;  // hard RLIMIT_NOFILE, up to which the daemon may go
+  uint64_t page_bytes = 4096;
   bool io_uring = true;                    // the kernel can set up a ring
   bool clock_is_kept = true;  // by NTP or the like
   bool cuda_driver = false;   // libcuda.so.1 can be loaded

@@ -19,6 +19,7 @@
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
+#include "tiers/host/kernel_facts.h"
 
 namespace kvkeep {
 namespace {
@@ -58,6 +59,16 @@ TEST_CASE("an arena refuses options out of their limits and names the limit") {
   CHECK(message(MemfdOptions(too_many)) ==
         absl::StrCat("capacity_bytes ", too_many,
                      " makes more than 16384 segments of segment_bytes 2097152"));
+}
+
+TEST_CASE("pages of another size than 4 KiB are refused by name") {
+  CHECK(CheckPageSize(SystemPageBytes()).ok());
+  CHECK(CheckPageSize(4096).ok());
+  for (const uint64_t bytes : {16384, 65536}) {
+    const absl::Status refused = CheckPageSize(bytes);
+    CHECK(absl::IsFailedPrecondition(refused));
+    CHECK(absl::StrContains(refused.message(), absl::StrCat("pages of ", bytes / 1024, " KiB")));
+  }
 }
 
 TEST_CASE("several threads take an arena's memory, and each segment is told of") {
