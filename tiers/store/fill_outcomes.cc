@@ -44,8 +44,8 @@ bool FillOutcomes::IsReadAgain(const Chunk& chunk) {
   return scrubber_.NoteUnreadable(chunk, clock_.Now());
 }
 
-void FillOutcomes::OnSpoilt(ChunkSlot slot, bool stays) {
-  stays ? records_.LeaveToReaders(slot) : records_.Lose(slot);
+void FillOutcomes::OnSpoilt(ChunkSlot slot, bool keeps_record) {
+  keeps_record ? records_.LeaveToReaders(slot) : records_.Lose(slot);
 }
 
 // It has become resident, and G3 may not have it. Callers that wait for it to be durable waited for

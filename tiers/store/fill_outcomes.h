@@ -1,10 +1,13 @@
-// FillOutcomes: what a chunk's other copies become when it was read into G2, or verified there, or
-// neither could be done (filler.h).
+// FillOutcomes: decides what happens to a chunk's other copies once Filler (filler.h) has read the
+// chunk into G2 or verified it there, or has failed to.
 //
-// A chunk that is whole in G2 and has no record in G3 is written back, unless it was recalled from
-// beyond the node. A chunk whose read failed is read again later, or is lost.
+// - The chunk is whole in G2 and has no record in G3: it is written back. A chunk that was recalled
+//   from beyond the node is not written back before it is used again.
+// - The bytes are damaged: the chunk is detached and its record removed.
+// - The device could not be read: nothing is known of the bytes, so the record stays. The scrub
+//   reads the chunk again later. After several failures the chunk is lost (suspects.h).
 //
-// Owns nothing; the store's lock protects what it changes.
+// Owns nothing. The store's lock protects what it changes.
 #pragma once
 
 #include "tiers/store/beyond_node.h"
@@ -37,7 +40,7 @@ class FillOutcomes final : public Filler::Host {
   void OnRead(Chunk& chunk, LowerTier& from) STORE_LOCKED override;
   void OnFilled(ChunkSlot slot, LowerTier* from) STORE_LOCKED override;
   bool IsReadAgain(const Chunk& chunk) STORE_LOCKED override;
-  void OnSpoilt(ChunkSlot slot, bool stays) STORE_LOCKED override;
+  void OnSpoilt(ChunkSlot slot, bool keeps_record) STORE_LOCKED override;
   void OnVerified(ChunkSlot slot) STORE_LOCKED override;
   void NoteIo(LowerTier& tier, bool write, const absl::Status& status) STORE_LOCKED override;
 

@@ -37,8 +37,9 @@ class Filler final : public Promotions, private ReadSink {
     virtual void OnFilled(ChunkSlot slot, LowerTier* from) STORE_LOCKED = 0;
     // A read of it failed. Returns whether it is to be read again later: nothing is known of it.
     virtual bool IsReadAgain(const Chunk& chunk) STORE_LOCKED = 0;
-    // Its copy in G2 is of no use. `stays`: a copy elsewhere may be whole; else it is damaged.
-    virtual void OnSpoilt(ChunkSlot slot, bool stays) STORE_LOCKED = 0;
+    // The chunk's copy in G2 is of no use. `keeps_record`: its copy in G3 may be whole, so the
+    // record stays. Else the chunk is damaged.
+    virtual void OnSpoilt(ChunkSlot slot, bool keeps_record) STORE_LOCKED = 0;
     // A verification is over, well or not.
     virtual void OnVerified(ChunkSlot slot) STORE_LOCKED = 0;
     // How the read of a whole image from a tier ended.
@@ -69,8 +70,10 @@ class Filler final : public Promotions, private ReadSink {
 
   // For a reader that pins the chunk: what its bytes come by. Null: the chunk is resident.
   std::shared_ptr<Promotion> Share(ChunkSlot slot) const STORE_LOCKED;
-  // For readers, without the store's lock. Calls `ready` when those pieces may be read, or never
-  // can be: DataLoss, or Unavailable.
+  // For readers, without the store's lock. Calls `ready` once. OK: pieces [first, first + count)
+  // may be read. DataLoss: the image is damaged. NotFound: the key of the image is missing. Any
+  // other error, mostly Unavailable: the tier failed, or the chunk is later than was promised and
+  // may still come.
   void WhenReady(Promotion& promotion, size_t first, size_t count, StatusCallback ready) const;
   // The checksums of its pieces; empty when they cannot be read. `promotion`: as Share.
   std::vector<uint64_t> PieceChecksums(const Promotion* promotion, const ExtentList& extents) const;

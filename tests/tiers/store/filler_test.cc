@@ -111,8 +111,8 @@ class FillerWorld final : private Filler::Host {
     host_told.push_back(from == nullptr ? "verified whole" : "filled");
   }
   bool IsReadAgain(const Chunk&) override { return false; }
-  void OnSpoilt(ChunkSlot slot, bool stays) override STORE_LOCKED {
-    host_told.push_back(stays ? "spoilt, a copy stays" : "spoilt");
+  void OnSpoilt(ChunkSlot slot, bool keeps_record) override STORE_LOCKED {
+    host_told.push_back(keeps_record ? "spoilt, a copy stays" : "spoilt");
     w.chunks.Detach(slot);
   }
   void OnVerified(ChunkSlot) override { host_told.push_back("verified"); }
