@@ -20,7 +20,8 @@ using local::Kind;
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kUnregisterDeadline{5};
-// The chunks of staging memory that puts may want, and their part of a session's limit.
+// Puts want staging memory for this many chunks, at most kMostWanted bytes, and at most half of the
+// session's limit.
 constexpr uint64_t kWantedChunks = 32;
 constexpr uint64_t kMostWanted = 64 * kMiB;
 // How long puts may take to let go of an area that a larger one replaces.

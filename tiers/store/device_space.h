@@ -1,9 +1,13 @@
-// DeviceSpace: space in G3. On which device a chunk is written, within the tenant's quota, and who
-// gives some up for it (shares.h).
+// DeviceSpace: space in G3. It chooses the device for a chunk, within the tenant's quota, and the
+// tenant that gives up space for the chunk (shares.h).
 //
-// Extents are never reused before the index batch that removes their record is committed, nor
-// before their last reader is done. A tenant's quota and share are of what its chunks hold on all
-// devices together: what is on its way out counts no more.
+// It evicts chunks and allocates extents, but frees none. Committer frees the extents of a removed
+// record once its batch is in the index. If a later put has replaced the record, Committer frees
+// them once that batch is synced. A chunk that is being read is not evicted. README.md lists who
+// else frees extents ("Which code may free an extent?").
+//
+// A tenant's quota and share limit what its chunks hold on all devices together. An evicted chunk
+// counts no more, although its extents are not free yet.
 //
 // Owned by Disk (disk.h). The store's lock protects it.
 #pragma once

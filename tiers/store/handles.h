@@ -41,9 +41,10 @@ class ChunkReader {
   explicit operator bool() const { return reads_ != nullptr; }
   const ImageShape& shape() const { return shape_; }
   const ExtentList& extents() const { return extents_; }  // of the image, in the arena
-  // Calls `ready` once the pieces [first, first + count) are in place and verified, the last one
-  // with the image's header and tail; perhaps at once on this thread. DataLoss: the chunk was
-  // damaged (it is dropped); Unavailable: its device failed.
+  // Calls `ready` once, perhaps inside this call. OK: pieces [first, first + count) are in place
+  // and verified; with the last piece, the image's header and tail, too. DataLoss: the chunk was
+  // damaged and is dropped. NotFound: the key of the image is missing. Any other error, mostly
+  // Unavailable: the tier failed, or the chunk is later than was promised and may still come.
   void WhenReady(size_t first, size_t count, absl::AnyInvocable<void(absl::Status) &&> ready);
   // The payload from `offset` as far as it lies in one run of memory, at most `bytes`.
   // REQUIRES: WhenReady said OK for the pieces touched.

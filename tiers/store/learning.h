@@ -5,8 +5,11 @@
 // and takes the lock only to have the policies follow what was judged. What comes while too much
 // waits is skipped and counted.
 //
-// It has nothing to do where no policy learns. Owns no more than which tier's task is under way;
-// learners are their policies'. Public calls come under the store's lock.
+// It has nothing to do where no policy learns. Owns the state of each tier's task; each policy owns
+// its learner.
+//
+// The caller of a public method holds the store's lock, except for is_quiet(). A task plays under
+// the learner's own lock, without the store's. It takes the store's lock for Follow.
 #pragma once
 
 #include <array>

@@ -2,10 +2,12 @@
 // before long.
 //
 // At the start each image that is marked (live_marks.h) becomes a chunk, in O(marks), on several
-// threads. Clients saw all of that memory and wrote the payloads in it, so it is not searched. The
-// header's MAC and the payload are left for later: the chunk is kUnverified until it is wanted, or
-// the sweep comes by. The sweep verifies them, some at once, the most recent first, on threads that
-// nobody waits for. It also forgets what lies on memory that broke.
+// threads. Clients saw all of that memory and wrote the payloads in it, so it is not searched. An
+// image in one extent is checked later: its chunk is kUnverified until somebody wants it, or until
+// the sweep verifies the header's MAC and the payload. The MAC of an image in several extents is
+// checked at once, since a wrong list of extents would take blocks from good images. The sweep
+// verifies several chunks at once, the most recent ones first, on threads that nobody waits for. It
+// also forgets chunks on memory that broke.
 //
 // The store's lock protects it.
 #pragma once

@@ -48,17 +48,21 @@ class WindowSearch {
   // For one image; then chunks go in the policy's order.
   static constexpr int kMostWindows = 4;
   static constexpr size_t kMostSeeds = 4;
-  // The policy names so many victims at most, until that many seeds are in granules of their own.
+  // Seeds asks the policy for victims until they lie in kMostSeeds granules, or until kMostVictims
+  // of them have a place. A victim without a place (PlaceOf) does not count.
   static constexpr size_t kMostVictims = 32;
-  // More pieces would not do: an image has at most kMaxExtents.
+  // A window has at most this many chunks that stay. Each one cuts the window into one more piece,
+  // and an image has at most kMaxExtents pieces. The other half is for cuts that a look does not
+  // count: puts that are not sealed, and the further extents of chunks.
   static constexpr uint32_t kMostStaying = kMaxExtents / 2;
 
   static constexpr uint32_t kMostLooked = 64;  // chunks of a granule
-  // An image of more blocks than so many chunks have, on average, is large: the places of chunks
-  // that go one by one would make room for it in more pieces than an image may have.
+  // An image is large if it has more blocks than this many chunks of average size. If chunks go one
+  // by one, an image needs about one piece for each, and it has at most kMaxExtents. The other half
+  // is a margin, as many chunks are smaller than the average.
   static constexpr uint32_t kLargeChunks = kMaxExtents / 2;
 
-  // Returns what emptying the granule gives, of which so many blocks are free now. If more than
+  // Returns what emptying the granule gives; `free_blocks` of its blocks are free now. If more than
   // kMostLooked chunks begin there, the others count as one that stays.
   static Yield LookAt(const PlaceIndex& places, uint64_t granule, uint64_t free_blocks,
                       Judge judge);

@@ -126,7 +126,7 @@ void WriteBacker::BeginWrites(DeviceTier& tier) {
   }
 }
 
-// It was queued for a device that takes no writes now. False: no other one does.
+// The device that the chunk is queued for takes no writes now. Returns false if it was not moved.
 bool WriteBacker::MoveQueued(const WriteLane::Queued& queued) {
   chunks_.Count(work::kEvict);
   Chunk& chunk = chunks_.table.at(queued.slot);

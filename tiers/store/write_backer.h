@@ -67,7 +67,8 @@ class WriteBacker final : public Committer::Host {
   bool Admit(Chunk& chunk) STORE_LOCKED;
   // Begins what may begin of the queue, and gives up what no device takes.
   void BeginWrites(DeviceTier& tier) STORE_LOCKED;
-  // It was queued for a device that takes no writes now. Returns false if no other one does.
+  // Queues the write of a chunk again, on another device, as its device takes no writes now.
+  // Returns false if it was not moved.
   bool MoveQueued(const WriteLane::Queued& queued) STORE_LOCKED;
   void StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) STORE_LOCKED;
   void SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
