@@ -1,11 +1,13 @@
-// Committer: brings records into the devices' indexes and out of them, and syncs.
+// Committer: adds records to the devices' indexes, removes records from them, and syncs.
 //
-// What is to be added or removed waits in IndexCommits, of each device; PumpIndex makes a batch of
-// it and hands that to the device's index executor. StartSync has the data of a device, then its
-// index, made stable. An outcome changes the chunks: stored, given up, or as before.
+// Records that are to be added or removed wait in the IndexCommits of their device. PumpIndex makes
+// a batch of them and hands it to the device's index executor. StartSync makes a device's data
+// stable, then its index. When a batch or a sync has ended, Committer changes the chunks: they are
+// stored, given up, or stay as they were. Once a batch with removals is in the index, it frees
+// their extents.
 //
-// Owned by Disk (disk.h). The store's lock protects it; outcomes come on the devices' executors and
-// take the lock themselves.
+// Owned by Disk (disk.h). The store's lock protects it. Batches and syncs end on the devices'
+// executors and take the lock themselves.
 #pragma once
 
 #include <memory>
@@ -40,20 +42,20 @@ class Committer {
   void PumpIndex(DeviceTier& tier) STORE_LOCKED;
   // Begins a sync, unless one is under way or the device is not here.
   void StartSync(DeviceTier& tier) STORE_LOCKED;
-  // Gives up all adds that no batch has taken. Returns how many they were. May yield.
+  // Gives up all adds that no batch has taken. Returns their number. May yield.
   uint64_t GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why) STORE_LOCKED;
-  // Fails callers that wait for a device that has stopped answering. Called about ten times a
-  // second.
+  // Fails callers that wait for removals on a device that has stopped answering. Called about ten
+  // times a second.
   void Tick(DeviceTier& tier) STORE_LOCKED;
 
   // ---- who waits
-  // Calls `done` once no index has a record that was to be removed up to now. `durable`: and those
-  // removals are stable. A device that is not here learns of them when it joins.
+  // Calls `done` once every index has taken the removals that were asked for up to now. `durable`:
+  // waits until they are stable, too. A device that is not here learns of them when it joins.
   void WhenRemoved(bool durable, StatusCallback done) STORE_LOCKED;
-  // Calls `done` once all that is committed now is stable, on all devices.
+  // Calls `done` once everything that is committed now is stable, on all devices.
   void WhenAllStable(StatusCallback done) STORE_LOCKED;
 
-  // How old chunks were when their record was committed.
+  // Returns how old chunks were when their records were committed.
   const Histogram& write_back_age() const STORE_LOCKED { return write_back_age_; }
 
  private:
@@ -68,7 +70,7 @@ class Committer {
   void OnSynced(DeviceTier& tier, const StableMark& mark, bool doubt_saved, absl::Status status);
   void OnSyncPutOff(DeviceTier& tier);
   void WhenStable(DeviceTier& tier, StatusCallback done);
-  // Frees extents that nothing refers to once `sequence` is stable.
+  // Frees the extents once `sequence` is stable, or a sync has failed.
   void FreeWhenStable(DeviceTier& tier, CommitSequence sequence, ExtentList extents) STORE_LOCKED;
 
   Chunks& chunks_;

@@ -23,58 +23,64 @@ namespace kvkeep::store_internal {
 
 class DeviceSpace {
  public:
-  // kNone: there is no room, whatever goes now. kLater: this hold has done its share of work.
+  // kNone: there is no room, whatever is evicted now. kLater: this hold has done its share of work.
   enum class Room : uint8_t { kMade, kNone, kLater };
 
   // All are borrowed.
   DeviceSpace(const StoreOptions& options, Chunks* chunks, DeviceTiers* tiers, Records* records);
 
   // ---- for a chunk that is to be written
-  // Null: no device takes writes now.
+  // Returns the device that the chunk is to be written to; null: no device takes writes now.
   DeviceTier* ChooseDevice(const Chunk& chunk, ChunkSlot parent) STORE_LOCKED;
-  // Evicts the tenant's own chunks, on this device first, until its quota has room for so many
+  // Evicts the tenant's own chunks, on this device first, until its quota has room for `blocks`
   // blocks.
   Room MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks) STORE_LOCKED;
-  // Empties one part of the device for a chunk that is much larger than those that lie there, as
-  // scattered ones would not make room for it in few pieces. kLater: in another hold or, if this
-  // one is not spent, once a batch of removals is committed; kNone: no part can be emptied so far.
+  // Empties one part of the device for a chunk that is much larger than the chunks there. Evicting
+  // scattered chunks would leave room for it in too many pieces. kLater: go on in another hold or,
+  // if this one is not spent, once a batch of removals is committed. kNone: no part can be emptied
+  // so far.
   Room EmptyWindow(DeviceTier& tier, const Chunk& chunk) STORE_LOCKED;
-  // Evicts until the device has its reserve of free blocks beside this chunk. Returns false if that
-  // has to go on in another hold.
+  // Evicts chunks until the device has room for this chunk and its reserve of free blocks. Returns
+  // false if that has to go on in another hold.
   bool EnsureReserve(DeviceTier& tier, const Chunk& chunk) STORE_LOCKED;
-  // Takes space for the chunk, next to its parent if that is possible. Returns false if there is
-  // none now.
+  // Allocates space for the chunk, next to its parent if possible. Returns false if there is none
+  // now.
   bool Allocate(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) STORE_LOCKED;
 
   // ---- eviction
-  // One chunk of the tenant's.
+  // Evicts one chunk of the tenant's.
   Evicted EvictOne(DeviceTier& tier, TenantId from) STORE_LOCKED;
-  // One chunk of a tenant above its quota. Returns false if it is not above, or nothing can go.
+  // Evicts one chunk of a tenant above its quota. Returns false if it is not above it, or nothing
+  // can be evicted.
   bool EvictOverQuota(DeviceTier& tier, TenantId tenant) STORE_LOCKED;
-  // One chunk of a device above its capacity. Returns false if it is not above, or nothing can go.
+  // Evicts one chunk of a device above its capacity. Returns false if it is not above it, or
+  // nothing can be evicted.
   bool EvictOverCapacity(DeviceTier& tier) STORE_LOCKED;
 
   // ---- limits
-  // In bytes of each device's directory. What lies above is evicted by Trimmer.
+  // Sets the capacity of each device, in bytes of its directory. Trimmer evicts the chunks above
+  // it.
   void SetCapacities(std::vector<uint64_t> bytes) STORE_LOCKED;
-  // A device has come: gives it its capacity.
+  // Gives a device that has come its capacity.
   void Limit(DeviceTier& tier) STORE_LOCKED;
-  // A device has come or gone, or has another capacity: what tenants share has changed.
+  // Computes anew what tenants share, once a device has come or gone or has another capacity.
   void Share() STORE_LOCKED;
 
  private:
-  // Whether there is space for the chunk, or a tenant that would give some.
+  // Returns whether there is space for the chunk, or a tenant that would give some.
   bool HasRoom(DeviceTier& tier, const Chunk& chunk) STORE_LOCKED;
   void Evict(DeviceTier& tier, ChunkSlot slot) STORE_LOCKED;
-  // The tenant whose chunks go for a window of so many blocks of `taker`'s. None: nobody has so
-  // much to give.
+  // Returns the tenant whose chunks are evicted for a window of `blocks` blocks for `taker`. None:
+  // no tenant has that much to give.
   std::optional<TenantId> WindowDonor(DeviceTier& tier, TenantId taker, uint64_t blocks)
       STORE_LOCKED;
   bool BeginSearch(DeviceTier& tier, const Chunk& chunk) STORE_LOCKED;
   WindowSearch::Yield LookAt(const DeviceTier& tier, TenantId from, uint64_t granule) STORE_LOCKED;
-  // Evicts what can go of the window. Returns false if that has to go on in another hold.
+  // Evicts the chunks of the window that may go. Returns false if that has to go on in another
+  // hold.
   bool EmptyGranules(DeviceTier& tier, TenantId taker) STORE_LOCKED;
-  // Evicts one chunk of the tenant that has to give (shares.h), so that `tenant` gets its blocks.
+  // Evicts one chunk of the tenant that has to give up space (shares.h), so that `tenant` gets
+  // `blocks`.
   Evicted EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blocks) STORE_LOCKED;
 
   Chunks& chunks_;

@@ -1,19 +1,19 @@
 // Disk: G3, the chunks that the store keeps on its devices.
 //
-// Owns the objects that G3 consists of and puts them together. Each has a header of its own and is
-// reached by its name; Disk itself does what concerns all devices: it pumps a device, ticks, drains
-// and waits. In this order, where each knows only those before it (committer knows writes as its
-// host):
+// Owns the objects that G3 consists of and puts them together. Each object has a header of its own
+// and is reached by its name. Disk itself does what concerns all devices: it pumps a device, ticks,
+// drains and waits. The list below is in the order of construction. Each object knows only those
+// before it; committer knows writes as its host.
 //
-//   tiers      the devices, what each chunk has there, the accounts      device_tiers.h
-//   records    which record is whose, and which are kept beside it       records.h
-//   space      where a chunk is written, who gives way                   device_space.h
-//   trimmer    what lies above limits that have become smaller           trimmer.h
-//   committer  records into the indexes, syncs                           committer.h
-//   writes     chunks from G2 to a device                                write_backer.h
-//   confirmer  headers of records that another boot left                 confirmer.h
-//   learned, recency   what the next start knows of the order of eviction
-//   leaver, joiner     devices that go and come
+//   tiers      has the devices, each chunk's state there, the accounts   device_tiers.h
+//   records    says which record is a chunk's, and keeps others          records.h
+//   space      chooses a device, and evicts chunks there                 device_space.h
+//   trimmer    evicts chunks above limits that have become smaller       trimmer.h
+//   committer  brings records into the indexes, and syncs                committer.h
+//   writes     writes chunks from G2 to a device                         write_backer.h
+//   confirmer  reads the headers of records that another boot left       confirmer.h
+//   learned, recency   save the order of eviction for the next start
+//   leaver, joiner     let devices go and come
 //
 // The store owns it. The store's lock protects it; a method without STORE_LOCKED takes the lock.
 #pragma once
@@ -38,7 +38,7 @@ namespace kvkeep::store_internal {
 
 class Disk {
  public:
-  // What it works on; all are borrowed.
+  // The objects that it works on. All are borrowed.
   struct Parts {
     Chunks* chunks;
     Filler* filler;
@@ -48,27 +48,27 @@ class Disk {
     EventHub* events;
     ReuseMeter* reuse;
   };
-  // `claims`: of tenants on G3. `keys`: by TenantId; null: images are written as they are. No
-  // device is here before JoinAtStart of `joiner`.
+  // `claims`: each tenant's claim on G3. `keys`: by TenantId; null: images are written without
+  // encryption. No device is here before `joiner` has run JoinAtStart.
   Disk(const StoreOptions& options, const StoreDeps& deps, std::vector<Shares::Claim> claims,
        std::vector<const DataKey*> keys, std::shared_ptr<CipherBuffers> buffers, Parts parts);
 
-  // Goes on with each device. `passed`: since the last call. May yield.
+  // Does the periodic work of each device. `passed`: the time since the last call. May yield.
   void Tick(Section& section, std::chrono::nanoseconds passed) STORE_LOCKED;
-  // Nothing is under way or waits for its time, but for what may as well be a second late: a device
-  // looked at again, recency saved.
+  // Returns whether nothing is under way and nothing waits for its time. Two things may wait, as a
+  // second more does not matter to them: to look at a device again, and to save recency.
   bool at_rest() const STORE_LOCKED;
 
-  // As Store::WhenDurable, Store::SyncAll.
+  // See Store::WhenDurable, Store::SyncAll.
   void WhenDurable(const ChunkId& id, StatusCallback done);
   void SyncAll(StatusCallback done);
 
-  // As KVKEEP_CHECK, of blocks and records on the devices. By device: blocks that chunks have
-  // there, and chunks that are stored there.
+  // Checks the blocks and records on the devices (KVKEEP_CHECK). `blocks`: how many blocks chunks
+  // have on each device. `stored`: how many chunks are stored on each device.
   void CheckInvariants(std::vector<uint64_t> blocks, const std::vector<uint64_t>& stored) const
       STORE_LOCKED;
 
-  // ---- what it consists of
+  // ---- its parts
   DeviceTiers tiers;
   Records records;
   DeviceSpace space;

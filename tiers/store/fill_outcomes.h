@@ -22,7 +22,7 @@ namespace kvkeep::store_internal {
 
 class FillOutcomes final : public Filler::Host {
  public:
-  // What it works on; all are borrowed.
+  // The objects that it works on. All are borrowed.
   struct Parts {
     Chunks* chunks;
     DeviceTiers* tiers;

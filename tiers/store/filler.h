@@ -1,13 +1,14 @@
 // Filler: fills space in G2 with images, and tells when their bytes may be read.
 //
 // A promotion (promotion.h) reads an image from a lower tier, or verifies one that an earlier
-// process left in place: one a chunk, whoever asks. The header is read into a page of its own
-// together with the payload; pieces wait for it to be verified against, and are ready one by one.
-// The arena's own header is written last, when every piece is good.
+// process left in place. A chunk has one promotion at a time, however many callers ask for it. The
+// header is read into a page of its own, together with the payload. Pieces are verified once the
+// header is there, and become ready one by one. The arena's own header is written last, when every
+// piece is good.
 //
-// Owns the promotions, and shares them with readers. What an outcome means for the chunk's other
-// copies its host decides. The store's lock protects it, with one exception: the outcome of a
-// header or of one piece, and who waits for it, take the promotion's lock alone.
+// Owns the promotions, and shares them with readers. Its host decides what an outcome means for the
+// chunk's other copies. The store's lock protects it, with one exception: reporting a header or a
+// piece, and waiting for one, takes the promotion's lock alone.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -25,24 +26,27 @@ namespace kvkeep::store_internal {
 
 class Filler final : public Promotions, private ReadSink {
  public:
-  // What becomes of a chunk. All are called under the lock.
+  // Learns what becomes of a chunk. All methods are called under the lock.
   class Host {
    public:
-    // All reads of a chunk from the tier have ended; `age`: how long the image has been there.
+    // All reads of a chunk from the tier have ended. `age`: how long the image has been in the
+    // tier.
     virtual void OnReadEnded(ChunkSlot slot, LowerTier& from,
                              std::optional<std::chrono::seconds> age) STORE_LOCKED = 0;
-    // Every byte was read, and is right. Inside the Change that makes the chunk resident.
+    // Every byte was read and is right. Called inside the Change that makes the chunk resident.
     virtual void OnRead(Chunk& chunk, LowerTier& from) STORE_LOCKED = 0;
-    // The chunk has become resident. `from`: null when it was verified in place.
+    // The chunk has become resident. `from`: the tier that it came from; null: it was verified in
+    // place.
     virtual void OnFilled(ChunkSlot slot, LowerTier* from) STORE_LOCKED = 0;
-    // A read of it failed. Returns whether it is to be read again later: nothing is known of it.
+    // A read of the chunk failed, so nothing is known of its bytes. Returns whether to read it
+    // again later.
     virtual bool IsReadAgain(const Chunk& chunk) STORE_LOCKED = 0;
     // The chunk's copy in G2 is of no use. `keeps_record`: its copy in G3 may be whole, so the
     // record stays. Else the chunk is damaged.
     virtual void OnSpoilt(ChunkSlot slot, bool keeps_record) STORE_LOCKED = 0;
     // A verification is over, well or not.
     virtual void OnVerified(ChunkSlot slot) STORE_LOCKED = 0;
-    // How the read of a whole image from a tier ended.
+    // The read of a whole image from a tier has ended with `status`.
     virtual void NoteIo(LowerTier& tier, bool write, const absl::Status& status) STORE_LOCKED = 0;
 
    protected:
@@ -59,23 +63,26 @@ class Filler final : public Promotions, private ReadSink {
   void AwaitAll(Promotion& promotion, StatusCallback ready) STORE_LOCKED override;
   void TellFirst(Promotion::Callbacks told, absl::Status status) STORE_LOCKED override;
 
-  // Begins to verify a chunk that is kUnverified, which somebody wants.
+  // Begins to verify a chunk that is kUnverified and that somebody wants.
   void Verify(ChunkSlot slot) STORE_LOCKED { VerifyInPlace(slot, /*hurried=*/true); }
-  // Somebody wants the chunk that is being read or verified, if it is.
+  // Tells the chunk's promotion, if it has one, that somebody wants the chunk.
   void Hurry(ChunkSlot slot) STORE_LOCKED;
-  // Begins to verify it for nobody so far: other work goes first, until somebody waits for it.
+  // Begins to verify a chunk that nobody wants yet. Other work goes first until somebody waits for
+  // it.
   void Sweep(ChunkSlot slot) STORE_LOCKED { VerifyInPlace(slot, /*hurried=*/false); }
   // Starts the reads that may start now. Called by the tier's pump, too.
   void PumpReads(LowerTier& from) STORE_LOCKED;
 
-  // For a reader that pins the chunk: what its bytes come by. Null: the chunk is resident.
+  // For a reader that pins the chunk. Returns the promotion that brings its bytes; null: the chunk
+  // is resident.
   std::shared_ptr<Promotion> Share(ChunkSlot slot) const STORE_LOCKED;
   // For readers, without the store's lock. Calls `ready` once. OK: pieces [first, first + count)
   // may be read. DataLoss: the image is damaged. NotFound: the key of the image is missing. Any
   // other error, mostly Unavailable: the tier failed, or the chunk is later than was promised and
   // may still come.
   void WhenReady(Promotion& promotion, size_t first, size_t count, StatusCallback ready) const;
-  // The checksums of its pieces; empty when they cannot be read. `promotion`: as Share.
+  // Returns the checksums of the chunk's pieces; empty: they cannot be read. `promotion`: as Share
+  // returned it.
   std::vector<uint64_t> PieceChecksums(const Promotion* promotion, const ExtentList& extents) const;
 
   size_t size() const STORE_LOCKED { return promotions_.size(); }

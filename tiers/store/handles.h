@@ -1,5 +1,6 @@
-// ChunkReader and Reservation: what a caller of the store holds while it reads or writes the bytes
-// of one chunk, which it does without the store's lock. Both must be gone before the store is.
+// ChunkReader and Reservation: handles of one chunk, for a caller of the store that reads or writes
+// its bytes. The caller does this without the store's lock. Both must be destroyed before the
+// store.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -46,13 +47,13 @@ class ChunkReader {
   // damaged and is dropped. NotFound: the key of the image is missing. Any other error, mostly
   // Unavailable: the tier failed, or the chunk is later than was promised and may still come.
   void WhenReady(size_t first, size_t count, absl::AnyInvocable<void(absl::Status) &&> ready);
-  // The payload from `offset` as far as it lies in one run of memory, at most `bytes`.
+  // Returns the payload from `offset`, as far as it lies in one run of memory, at most `bytes`.
   // REQUIRES: WhenReady said OK for the pieces touched.
   std::span<const std::byte> Payload(uint64_t offset, uint64_t bytes) const;
-  // REQUIRES: WhenReady said OK for any piece. Empty: another piece, or the header page in memory,
-  // turned out damaged since; the chunk is not to be served.
+  // Returns the checksums of all pieces. Empty: a piece, or the header page in memory, has turned
+  // out damaged since; do not serve the chunk. REQUIRES: WhenReady said OK for any piece.
   std::vector<uint64_t> PieceChecksums() const;
-  // REQUIRES: WhenReady said OK for the last piece.
+  // Returns the metadata tail. REQUIRES: WhenReady said OK for the last piece.
   std::string Metadata() const;
 
  private:
@@ -60,8 +61,8 @@ class ChunkReader {
   friend class store_internal::MetadataReads;
   store_internal::Reads* reads_ = nullptr;
   uint32_t slot_ = 0;
-  bool lent_ = false;      // to another tenant than the chunk's
-  // What its bytes come by. Null: it was resident when it was pinned, and so it stays.
+  bool lent_ = false;      // the reader's tenant is not the chunk's
+  // Brings the chunk's bytes. Null: the chunk was resident when it was pinned, and stays so.
   std::shared_ptr<store_internal::Promotion> promotion_;
   ImageShape shape_;
   ExtentList extents_;
@@ -69,7 +70,7 @@ class ChunkReader {
 
 enum class SealOutcome : uint8_t { kStored, kPresent };
 
-// Space for one chunk in G2, invisible, private to its session. Move-only; aborts when destroyed
+// Space for one chunk in G2. Nobody finds the chunk before Seal. Move-only; aborts when destroyed
 // unsealed. One thread at a time.
 class Reservation {
  public:
@@ -80,28 +81,29 @@ class Reservation {
 
   explicit operator bool() const { return puts_ != nullptr; }
   const ImageShape& shape() const { return request_.shape; }
-  // Where the image is to lie in the arena: whoever writes the payload there itself calls
-  // ChecksumPiece afterwards.
+  // Returns where the image is to lie in the arena. A caller that writes the payload there itself
+  // calls ChecksumPiece afterwards.
   const ExtentList& extents() const { return extents_; }
   uint64_t appended_bytes() const { return copier_.bytes(); }
   // Copies the next payload bytes into place and checksums them.
   // REQUIRES: not more than shape().payload_bytes in all; nobody writes `bytes` meanwhile.
   void Append(std::span<const std::byte> bytes);
-  // The other way to fill a payload: piece by piece, in any order, several at once on different
-  // threads. `read` gives the payload's bytes from `offset` on, in order, in runs of any size, each
-  // good while it is given; others may write them. Its error is returned; the reservation can only
-  // be aborted after one. Each piece once; not together with Append.
+  // The other way to fill a payload: piece by piece, in any order, several pieces at once on
+  // different threads. `read` passes the payload's bytes from `offset` on to `give`, in order, in
+  // runs of any size. A run is valid while `give` runs; others may write to it meanwhile. Returns
+  // the error of `read`; after an error the reservation can only be aborted. Call it once for each
+  // piece, and not together with Append.
   using GivePayload = absl::FunctionRef<void(std::span<const std::byte> run)>;
   using ReadPayload =
       absl::FunctionRef<absl::Status(uint64_t offset, uint64_t bytes, GivePayload give)>;
   absl::Status FillPiece(size_t piece, ReadPayload read);
-  // The same for a piece that is in its place.
+  // Fills a piece whose bytes are in their place already: checksums them.
   void ChecksumPiece(size_t piece);
-  // XXH3-64 of the whole payload in place. REQUIRES: every piece filled.
+  // Returns XXH3-64 of the whole payload in place. REQUIRES: every piece is filled.
   uint64_t PayloadChecksum() const;
-  // Publishes the chunk. `metadata` has shape().tail_bytes. FailedPrecondition when the session was
-  // closed meanwhile (the space is given back). REQUIRES: the whole payload was appended, or every
-  // piece filled.
+  // Publishes the chunk. `metadata` has shape().tail_bytes bytes. FailedPrecondition: the session
+  // was closed meanwhile, and the space is given back. REQUIRES: the whole payload was appended, or
+  // every piece is filled.
   absl::StatusOr<SealOutcome> Seal(std::span<const std::byte> metadata);
   void Abort();
 
@@ -113,7 +115,7 @@ class Reservation {
     bool filled = false;
   };
   std::span<std::byte> ImageAt(uint64_t offset, uint64_t bytes) const;
-  // Copies what comes next by `copier`, with one of its Append, for the payload from `begin` on.
+  // Copies `bytes` to the payload from `begin` on, by a method of `copier`.
   using AppendBy = void (PayloadCopier::*)(std::byte*, std::span<const std::byte>);
   void CopyTo(uint64_t begin, std::span<const std::byte> bytes, PayloadCopier* copier,
               AppendBy append);
@@ -132,14 +134,16 @@ struct ReserveResult {
   enum class Outcome : uint8_t { kReserved, kPresent, kRejected } outcome = Outcome::kRejected;
   RejectReason reason = RejectReason::kNone;
   std::string message;     // names the limit and its value
-  bool over_rate = false;  // the limit is a rate (TenantOptions): other chunks are refused as well
-  bool ask_again = false;  // PutRequest::asks_again: not rejected, over the limit of reserved bytes
+  bool over_rate = false;  // the limit is a rate (TenantOptions), which refuses other chunks, too
+  // Over the limit of reserved bytes, and not rejected: the caller asks again
+  // (PutRequest::asks_again).
+  bool ask_again = false;
   Reservation reservation;
 };
 
 struct ReadResult {
   ReadOutcome outcome = ReadOutcome::kMiss;
-  bool from_g3 = false;  // a promotion was needed, or it is on its way into G2
+  bool from_g3 = false;  // a promotion brings the chunk into G2, from this call or an earlier one
   ChunkReader reader;
 };
 

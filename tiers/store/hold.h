@@ -1,5 +1,5 @@
-// Hold: one hold of the store's lock. How much work it may do, and which tasks it leaves to be run
-// when the lock is let go.
+// Hold: one hold of the store's lock. It counts the work of the hold, and keeps the tasks that run
+// once the lock is unlocked.
 //
 // Chunks owns the one Hold, and each Section begins it anew. Device I/O, executor tasks and
 // callbacks of callers never run under the lock: they go into Later. The store's lock protects it.
@@ -24,9 +24,9 @@ namespace kvkeep::store_internal {
 class Hold {
  public:
   using Task = absl::AnyInvocable<void() &&>;
-  // Most holds leave no more than kInPlace tasks, which cost no memory of their own. The others are
-  // in a deque: it asks malloc for small blocks only. A large one may have malloc tidy up first,
-  // for milliseconds, under the lock.
+  // Most holds leave at most kInPlace tasks, which need no memory of their own. Further tasks go
+  // into a deque, which asks malloc for small blocks only. A request for a large block may make
+  // malloc tidy up first, for milliseconds, under the lock.
   class Tasks {
    public:
     void Add(Task task) {
@@ -38,7 +38,7 @@ class Hold {
       }
     }
     bool empty() const { return first_.empty(); }
-    // In the order of their coming.
+    // Runs the tasks in the order in which they were added.
     void Run() && {
       for (Task& task : first_) std::move(task)();
       if (more_ == nullptr) return;
@@ -54,13 +54,14 @@ class Hold {
   // `max_work`: in units of work.h.
   explicit Hold(uint64_t max_work) : max_work_(max_work) {}
 
-  // Counts work done in this hold. Spent: the hold should end at the next place where the state is
-  // whole.
+  // Counts work done in this hold. If Spent() is true, the hold should end at the next place where
+  // the state is consistent.
   void Count(uint32_t units) { work_ += units; }
   bool Spent() const { return work_ >= max_work_; }
   uint64_t max_work() const { return max_work_; }
 
-  // Runs after the lock was let go of, on the same thread, in this order.
+  // Has the task run once the lock is unlocked, on the same thread. Tasks run in the order of these
+  // calls.
   void Later(Task task) { tasks_.Add(std::move(task)); }
   template <typename Callback, typename Answer>
   void CallLater(Callback callback, Answer answer) {
@@ -74,7 +75,7 @@ class Hold {
     KVKEEP_CHECK(!has_tasks());
     work_ = 0;
   }
-  // None: there are no tasks. Moves no task.
+  // Returns the tasks; none: there are none. Does not move single tasks.
   std::optional<Tasks> TakeTasks() {
     if (tasks_.empty()) return std::nullopt;
     return std::exchange(tasks_, Tasks());

@@ -1,11 +1,11 @@
 // Learning: has eviction policies learn from the chains of lookups, without the store's lock.
 //
-// A lookup tells the learners of its tenant, in G2 and in G3 (chain_learner.h), for the price of a
-// copy. On the background executor one task a tier plays what they were told, some links at a time,
-// and takes the lock only to have the policies follow what was judged. What comes while too much
-// waits is skipped and counted.
+// A lookup tells the learners of its tenant, in G2 and in G3 (chain_learner.h), about its chains,
+// which costs a copy. On the background executor, one task for each tier plays the chains, some
+// links at a time. It takes the lock only to have the policies follow the learners' judgements. A
+// chain that comes while too many wait is skipped and counted.
 //
-// It has nothing to do where no policy learns. Owns the state of each tier's task; each policy owns
+// It does nothing where no policy learns. Owns the state of each tier's task; each policy owns
 // its learner.
 //
 // The caller of a public method holds the store's lock, except for is_quiet(). A task plays under
@@ -25,14 +25,14 @@ namespace kvkeep::store_internal {
 
 class Learning {
  public:
-  // All are borrowed. `executor`: for what nobody waits for.
+  // All are borrowed. `executor`: runs work that nobody waits for.
   Learning(Executor* executor, Chunks* chunks, const DeviceTiers* tiers);
 
-  // Tells the tenant's learners of a chain for each part of the call, as a chunk's parent is of its
-  // own part. REQUIRES: all that the call asks for was looked up. May yield.
+  // Tells the tenant's learners one chain for each part of the call, as a chunk and its parent are
+  // of the same part. REQUIRES: all chunks of the call were looked up. May yield.
   void Tell(Section& section, TenantId tenant, LookupState& lookup) STORE_LOCKED;
-  // Chunks come and go without lookups, too. AfterPut has some of them played at once, Tick
-  // whatever waits.
+  // Chunks come and go without lookups, too, and learners note it. AfterPut has these notes played
+  // once some have gathered; Tick has all of them played.
   void AfterPut() STORE_LOCKED;
   void Tick() STORE_LOCKED;
   // Returns whether nothing waits to be played or followed.

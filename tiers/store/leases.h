@@ -1,12 +1,12 @@
-// LeaseBook: what each session leases, and what that takes of what its tenant's leases may hold.
+// LeaseBook: the leases of each session, and how much of its tenant's limit they use.
 //
-// Owns the leases of every open session, found by number or by the request that asked for them,
-// and the accounts of leases in the pools: what is lent, what is borrowed (G2Pool). Each entry that
-// is held is one pin of its chunk: the caller pins after Hold and unpins after LetGo. A tenant is
-// one trust domain: its sessions share what its leases may hold as they come.
+// Owns the leases of every open session. A lease is found by its number or by the request that
+// asked for it. Owns the accounts of leases in the pools, too: lent and borrowed blocks (G2Pool).
+// Each entry that is held is one pin of its chunk: the caller pins after Hold and unpins after
+// LetGo. A tenant is one trust domain: its sessions share its limit, first come, first served.
 //
-// A LeaseHolder outlives its session where a lease is still being granted or worked off: the
-// callers share it. Reads the table, changes no chunk. The store's lock protects it.
+// A LeaseHolder outlives its session while a lease is still being granted or given back; the
+// callers that do this share it. Reads the table, changes no chunk. The store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -34,26 +34,28 @@ struct Lease {
   uint64_t client_request_id = 0;
   uint32_t keys = 0;  // leading keys covered
   uint64_t bytes = 0;
-  bool paid = false;  // its bytes were charged when it was granted: reads of it are free
-  mutable size_t read_last = 0;  // where a read found its entry: the next one's is near, mostly
+  bool paid = false;  // its bytes were charged when it was granted, so reads of it are free
+  mutable size_t read_last = 0;  // where the last read found its entry; the next is mostly near
 };
 
-// One session that leases, and its leases by LeaseId.
+// A session, with its leases.
 class LeaseHolder {
  public:
   explicit LeaseHolder(TenantId tenant) : tenant(tenant) {}
 
   const auto& leases() const { return leases_; }
   uint64_t leased_bytes() const { return leased_bytes_; }
-  // Null: it has no such lease.
+  // Returns the lease; null: the session has no such lease.
   const Lease* Find(LeaseId id) const;
-  // 0: no lease was granted to that request, or it is gone. None ever is to request 0.
+  // Returns the lease that was granted to the request. 0: none was, or it is gone. Request 0 has no
+  // lease.
   LeaseId FindRequest(uint64_t client_request_id) const;
   void File(LeaseId id, Lease lease);
-  // REQUIRES of all: it has the lease.
+  // REQUIRES, for these three: the session has the lease.
   Lease Take(LeaseId id);
   void LimitKeys(LeaseId id, uint32_t keys);
-  // Its last entry, whose chunk's image has so many bytes. REQUIRES: it has one.
+  // Takes the last entry from the lease. `bytes`: of the image of the entry's chunk. REQUIRES: the
+  // lease has an entry.
   Lease::Entry TakeLast(LeaseId id, uint64_t bytes);
 
   const TenantId tenant;
@@ -71,7 +73,7 @@ class LeaseBook {
  public:
   using Pools = std::vector<std::unique_ptr<G2Pool>>;  // by TenantId
 
-  // All outlive it. `most_leases`: of a session.
+  // All outlive it. `most_leases`: how many leases a session may have.
   LeaseBook(uint32_t most_leases, const ChunkTable* table, const Pools* pools,
             StoreCounters* counters)
       : most_leases_(most_leases), table_(*table), pools_(*pools), counters_(*counters) {}
@@ -80,28 +82,30 @@ class LeaseBook {
 
   // ---- sessions
   void Open(const SessionToken& session, TenantId tenant);
-  // Nobody finds its leases any more; what they hold is to be let go of. REQUIRES of both: open.
+  // Removes the session. The caller has to let go of the chunks that its leases hold. REQUIRES, for
+  // Close and `of`: the session is open.
   std::shared_ptr<LeaseHolder> Close(const SessionToken& session, bool revoked);
   const std::shared_ptr<LeaseHolder>& of(const SessionToken& session) const;
-  // Null when the session is not open, or has no such lease.
+  // Returns the lease; null: the session is not open, or has no such lease.
   const Lease* Find(const SessionToken& session, LeaseId id) const;
 
   // ---- leases
-  // ResourceExhausted when it has as many leases as a session may have.
+  // Returns ResourceExhausted if the session has as many leases as it may have.
   absl::Status CheckRoom(const LeaseHolder& holder) const;
-  // Whether it may hold the chunk once more, by the limits of both tenants.
+  // Returns whether the session may hold the chunk once more, by the limits of its own tenant and
+  // of the chunk's.
   bool MayHold(const LeaseHolder& holder, ChunkSlot slot) const;
   void Hold(LeaseHolder& holder, ChunkSlot slot);
   void LetGo(LeaseHolder& holder, ChunkSlot slot);
-  // The lease, whose entries are held, is from now on the session's.
+  // Gives the lease, whose entries are held, to the session. Returns its number.
   LeaseId File(LeaseHolder& holder, Lease lease);
 
-  // The accounts in the pools and the pins are at least what leases hold: more is in the making, or
-  // of a session that has ended.
+  // Checks that the accounts in the pools and the pins are at least what the leases hold. They may
+  // be more: for leases that are being granted, or sessions that have ended.
   void CheckInvariants() const;
 
  private:
-  struct Held;  // by leases, as CheckInvariants counts it
+  struct Held;  // what CheckInvariants counts
   void CheckHolder(const LeaseHolder& holder, Held& held) const;
   G2Pool& pool(TenantId tenant) const;
 

@@ -1,13 +1,13 @@
 // Recaller: brings chunks from beyond the node into G2.
 //
-// A recall asks the source which of the chunks that this node lacks it has; takes space in G2 and a
-// slot for those; and has them read as any promotion is read. A chunk that does not come is gone
-// again, unless somebody reads it: then that reader is told, and the chunk goes with its last one.
+// A recall asks the source which chunks it has of those that this node lacks. For each of them it
+// takes a slot and space in G2, and starts a promotion. A chunk that does not come is removed
+// again. If readers wait for it, they get the error, and the chunk is removed with its last reader.
 //
 // A deleted chunk does not come back: its name is in RemoteRemovals until its image is removed and
-// the searches that began before are over (MayBring). Removals and writes: beyond.h.
+// the searches that began before are over (MayBring). beyond.h has the removals and writes.
 //
-// Owns the recalls under way; works on the RemoteTier that it is given. The store's lock protects
+// Owns the recalls under way. Works on the RemoteTier that it is given. The store's lock protects
 // it.
 #pragma once
 
@@ -31,20 +31,22 @@ struct Recalling {
   TenantId owner;  // of the namespace
   RemoteRemovals::Moment began = 0;
   std::vector<ChunkId> ids;
-  uint64_t left = 1;  // chunks under way, and the call itself until all were begun
-  uint64_t came = 0;
-  absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done;  // gets how many came; or null
+  uint64_t left = 1;  // chunks under way, plus one for the call until it has begun all of them
+  uint64_t came = 0;  // chunks
+  absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done;  // gets `came`; may be null
 
-  // ---- of a lookup
-  absl::AnyInvocable<void() &&> searched;  // once what is worth it is on its way, or nothing is
-  bool head_run = false;  // what is behind a chunk that is not there is of no use
+  // ---- for a lookup
+  // Called once: when the chunks that are worth it are on their way, when the search has found
+  // none, or at `answer_by`.
+  absl::AnyInvocable<void() &&> searched;
+  bool head_run = false;  // the caller cannot use chunks behind one that is missing
   MonotonicTime asked_at{0}, answer_by{0};
-  std::chrono::nanoseconds recompute_per_key{0};  // 0: not known
-  // So long its caller waits for what the answer promises. 0: until `deadline`.
+  std::chrono::nanoseconds recompute_per_key{0};  // the caller's cost; 0: not known
+  // How long the caller waits for the chunks that the answer promises. 0: until `deadline`.
   std::chrono::nanoseconds wait{0};
-  MonotonicTime deadline{MonotonicTime::max()};  // from then on nobody wants what was begun
+  MonotonicTime deadline{MonotonicTime::max()};  // from then on nobody wants the chunks
 
-  // What it costs not to have the first of its chunks.
+  // Returns how long the caller would compute the first `first_ids` chunks.
   std::chrono::nanoseconds RecomputeTime(size_t first_ids) const;
 };
 using RecallingPtr = std::shared_ptr<Recalling>;
@@ -53,10 +55,11 @@ class Recaller {
  public:
   using Links = std::span<const EvictionPolicy::ChainLink>;
 
-  // What it needs of the rest of the store.
+  // What it needs from the rest of the store.
   class Host {
    public:
-    // Forgets a chunk if the table is full, for one of the tenant's. False: none can go. May yield.
+    // Forgets a chunk if the table is full, to have a slot for a chunk of `tenant`. Returns false
+    // if no chunk can be forgotten. May yield.
     virtual bool MakeRoomInTable(Section& section, TenantId tenant) STORE_LOCKED = 0;
 
    protected:
@@ -67,31 +70,33 @@ class Recaller {
   Recaller(Chunks* chunks, RemoteTier* remote, Promotions* promotions, Host* host,
            const Clock* clock);
 
-  // Whether the tenant may ask now. Unavailable: no.
+  // Returns OK if the tenant may ask now, else Unavailable.
   absl::Status MayAsk(TenantId asks) STORE_LOCKED;
-  // What a lookup by this request would ask.
+  // Returns the recall that a lookup by this request would make.
   RecallingPtr ForLookup(const LookupRequest& request,
                          absl::AnyInvocable<void() &&> searched) const;
-  // Before the table is looked at: what is deleted from here on is not believed. REQUIRES: MayAsk.
+  // Begins a recall. Called before the table is looked at, so that the recall brings no chunk that
+  // is deleted from here on. REQUIRES: MayAsk.
   void Begin(const ReadQueue::Requester& requester, TenantId owner, Recalling& recalling)
       STORE_LOCKED;
-  // Adds those of the chunks that are in no tier, from a key on. May yield.
+  // Adds to the recall the chunks that are in no tier, from the key `first_key` on. May yield.
   void NameMissing(Section& section, const ChunkSet& chunks, Links found, size_t first_key,
                    Recalling& to) STORE_LOCKED;
-  // Others have asked for what is coming; who asks now is promised it as well.
+  // Promises the caller the chunks that other callers have asked for already and that are coming. A
+  // caller that waits is told at `until` at the latest.
   void PromiseWhatComes(const ChunkSet& chunks, Links found, MonotonicTime until) STORE_LOCKED;
-  // Searches for what was named, for a lookup that waits so long. False: it is not worth it, and
-  // the recall has ended.
+  // Searches for the named chunks, for a lookup that waits for `wait`. Returns false if a search is
+  // not worth it; the recall has ended then.
   bool SearchIfWorth(const RecallingPtr& recalling, std::chrono::nanoseconds wait) STORE_LOCKED;
-  // Searches for what was named, for as long as it takes; ends the recall if nothing was, or the
-  // source was asked enough for now.
+  // Searches for the named chunks, however long it takes. Ends the recall if none was named, or if
+  // the source was asked enough for now.
   void Search(const RecallingPtr& recalling) STORE_LOCKED;
 
-  // The last byte of a chunk's read from there has ended. Its space is its own, or free.
+  // The last byte of a recalled chunk's read has ended.
   void OnReadEnded(const Chunk& chunk) STORE_LOCKED;
-  // Answers who has waited as long as it said. Called about ten times a second.
+  // Answers the callers that have waited as long as they said. Called about ten times a second.
   void Tick() STORE_LOCKED;
-  void BeginDrain() STORE_LOCKED { draining_ = true; }  // nothing is asked any more
+  void BeginDrain() STORE_LOCKED { draining_ = true; }  // no recall begins any more
   size_t waiting_lookups() const STORE_LOCKED { return asking_.size(); }
 
  private:
@@ -113,7 +118,7 @@ class Recaller {
   Promotions& promotions_;
   Host& host_;
   const Clock& clock_;
-  std::vector<RecallingPtr> asking_ STORE_GUARDED;  // lookups wait for these
+  std::vector<RecallingPtr> asking_ STORE_GUARDED;  // searches that lookups wait for
   bool draining_ STORE_GUARDED = false;
 };
 

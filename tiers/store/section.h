@@ -7,34 +7,36 @@
 
 namespace kvkeep::store_internal {
 
-// Holds the lock while it lives; runs the tasks of the hold (hold.h) after unlocking. Nobody holds
-// it for long: work that may be much is done in slices, and the lock is let go between them.
+// Holds the lock while it lives, and runs the tasks of the hold (hold.h) after unlocking. Nobody
+// holds the lock for long: a long piece of work is done in slices, with the lock unlocked between
+// them.
 class ABSL_SCOPED_LOCKABLE Section {
  public:
-  // kJoin: a device's records are adopted, thousands of holds on a thread of each device. The
-  // section is one turn of the lock (fair_mutex.h), or one after another if it is long.
+  // kJoin: adopts a device's records, in thousands of holds on a thread of each device. The section
+  // is one turn of the lock (fair_mutex.h), or several turns if it is long.
   enum class Kind : uint8_t { kServing, kMaintenance, kJoin, kNotMeasured };
   explicit Section(Chunks* chunks, Kind kind = Kind::kServing)
       ABSL_EXCLUSIVE_LOCK_FUNCTION(store_lock) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   ~Section() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS;
-  // Lets go of the lock, runs the hold's tasks, and takes the lock again behind those who wait for
-  // it. The caller has to find anew what it knew of the state: only chunks that it holds are where
-  // they were (README.md says what holds one). Never inside a Change.
+  // Unlocks, runs the hold's tasks, and locks again behind the threads that wait for the lock. The
+  // caller then has to look up anew what it knew of the state. Only chunks that it holds are where
+  // they were (README.md says what holds a chunk). Never call it inside a Change.
   void Yield() ABSL_NO_THREAD_SAFETY_ANALYSIS;
-  // Yield, when this hold has done its share of work. Returns whether it did.
+  // Yields if this hold has done its share of work. Returns whether it yielded.
   bool YieldIfSpent() ABSL_NO_THREAD_SAFETY_ANALYSIS;
   uint32_t yields() const { return yields_; }
 
  private:
-  // Some milliseconds: to wake the next one up is worth it, and no device waits for long.
+  // A turn takes some milliseconds: long enough to be worth waking the next thread, and short
+  // enough for the other devices to wait.
   static constexpr uint32_t kHoldsOfTurn = 128;
 
   void Lock(bool after_yield) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   std::optional<MonotonicTime> Take(bool after_yield) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   void Unlock(bool to_yield) ABSL_NO_THREAD_SAFETY_ANALYSIS;
-  // It takes turns, and this turn has more holds. One hold is a turn where a test runs something
-  // between two of them on this thread: another device may join there, and this one would wait for
-  // itself.
+  // Returns whether the section takes turns and its turn has more holds. If a test runs something
+  // between two holds on this thread (between_slices), a turn is one hold: another device may join
+  // there, and would wait for ever for this thread's turn.
   bool within_turn() const {
     const bool alone = chunks_.deps_.between_slices == nullptr;
     return kind_ == Kind::kJoin && alone && yields_ % kHoldsOfTurn != 0;
@@ -46,7 +48,7 @@ class ABSL_SCOPED_LOCKABLE Section {
   MonotonicTime locked_at_{0};
   MonotonicTime worked_at_{0};
   bool measured_ = false;  // worked_at_ was read
-  bool woke_ = false;      // the store was at rest
+  bool woke_ = false;      // the store was at rest before this hold
 };
 
 }  // namespace kvkeep::store_internal

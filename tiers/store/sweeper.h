@@ -34,14 +34,15 @@ class Sweeper {
   Sweeper(const StoreDeps& deps, Chunks* chunks, DeviceTiers* tiers, Records* records,
           Filler* filler, const Owners* owners, ReuseMeter* reuse);
 
-  // Adopts what an earlier process left. Takes the lock. REQUIRES: there is no chunk yet, and
-  // nobody calls the store.
+  // Adopts the images that an earlier process left. Takes the lock. REQUIRES: there is no chunk
+  // yet, and nobody calls the store.
   void Recover();
-  // Forgets the oldest of those that nothing but G2 has, to make room in the table. `next`: the
-  // caller's position among them, 0 at first.
+  // Forgets the oldest unverified chunk that no other tier has, to make room in the table. `next`:
+  // the caller's position among the unverified chunks, 0 at first.
   void ForgetOldest(size_t* next) STORE_LOCKED;
 
-  // Forgets what lies on broken memory, and goes on. Called about ten times a second. May yield.
+  // Forgets chunks on broken memory, and goes on with the sweep. Called about ten times a second.
+  // May yield.
   void Tick(Section& section) STORE_LOCKED;
   // A verification of this chunk is over, well or not.
   void OnVerified(ChunkSlot slot) STORE_LOCKED;
@@ -50,10 +51,10 @@ class Sweeper {
  private:
   struct FoundImage;
   struct RecoveredImage;
-  // Returns what is marked among the blocks [first, end). Needs no lock.
+  // Returns the marked images among the blocks [first, end). Needs no lock.
   std::vector<FoundImage> LookAtMarks(BlockNumber first, BlockNumber end) const;
   void PrefetchHeader(BlockNumber block) const;
-  // None: it cannot be a chunk.
+  // Makes a chunk of the image. None: it cannot be one.
   std::optional<RecoveredImage> Adopt(const FoundImage& image) STORE_LOCKED;
   bool MayBeWritten(const Chunk& chunk) const STORE_LOCKED;
   void GoOn() STORE_LOCKED;
@@ -65,9 +66,9 @@ class Sweeper {
   Filler& filler_;
   const Owners& owners_;
   ReuseMeter& reuse_;
-  std::vector<ChunkSlot> unverified_ STORE_GUARDED;  // swept from the back; may be gone
-  absl::btree_map<ChunkSlot, uint64_t> sweeping_ STORE_GUARDED;  // and how much of it becomes dirty
-  Account to_write_blocks_ STORE_GUARDED;                        // the sum of these
+  std::vector<ChunkSlot> unverified_ STORE_GUARDED;  // swept from the back; some may be gone
+  absl::btree_map<ChunkSlot, uint64_t> sweeping_ STORE_GUARDED;  // with its blocks to be written
+  Account to_write_blocks_ STORE_GUARDED;                        // the sum of those blocks
 };
 
 }  // namespace kvkeep::store_internal

@@ -3,11 +3,11 @@
 //
 // The policy's next victims are the seeds. From the granule of each one, a window grows to the
 // side whose chunks were wanted longest ago, until enough blocks in it are free or can be. The
-// window whose chunks were wanted longest ago, by blocks, is the best one. It says what it expects:
-// the state may change before the window is emptied.
+// window whose chunks were wanted longest ago, weighed by blocks, is the best one. The result is an
+// expectation: the state may change before the window is emptied.
 //
-// One call owns it. Looks at one granule a step, so that the caller can let go of the lock between
-// two; knows blocks, granules and ages, no slot from one step to the next.
+// One call owns it. A step looks at one granule, so the caller can let go of the lock between two
+// steps. From one step to the next the search knows blocks, granules and ages, but no slot.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -29,23 +29,23 @@ struct Window {
 
 class WindowSearch {
  public:
-  // What emptying a granule gives: of chunks that can go, and what is free now.
+  // What emptying a granule gives: the blocks that are free now and those of chunks that can go.
   struct Yield {
     uint64_t blocks = 0;   // free afterwards
-    uint64_t evicted = 0;  // of these, of chunks
-    double age = 0;        // summed over evicted blocks: how long ago they were wanted
-    uint32_t staying = 0;  // chunks that cannot go: they cut the window into pieces
+    uint64_t evicted = 0;  // those of `blocks` that chunks have now
+    double age = 0;        // how long ago the evicted blocks were wanted, summed over them
+    uint32_t staying = 0;  // chunks that cannot go and so cut the window into pieces
   };
   // A chunk that can go, and when it was wanted.
   struct Candidate {
-    uint64_t blocks = 0;              // that lie together with its first one
+    uint64_t blocks = 0;              // of its first extent
     int64_t newest = 0, recency = 0;  // EvictionPolicy::Newest, Recency
   };
-  // None: the chunk has to stay.
+  // Returns none if the chunk has to stay.
   using Judge = absl::FunctionRef<std::optional<Candidate>(ChunkSlot)>;
   using Look = absl::FunctionRef<Yield(uint64_t granule)>;
 
-  // For one image; then chunks go in the policy's order.
+  // How many windows are looked for, for one image. After these, chunks go in the policy's order.
   static constexpr int kMostWindows = 4;
   static constexpr size_t kMostSeeds = 4;
   // Seeds asks the policy for victims until they lie in kMostSeeds granules, or until kMostVictims
@@ -67,20 +67,21 @@ class WindowSearch {
   static Yield LookAt(const PlaceIndex& places, uint64_t granule, uint64_t free_blocks,
                       Judge judge);
 
-  // Returns the granules of the policy's next victims, which stay next in line. `place_of`: where a
-  // victim begins; none: it cannot go, and is parked. Asks for one victim at least, even if the
-  // hold is spent: callers get on. Empty, and the hold is spent: the next hold goes on, behind
-  // those that are parked.
+  // Returns the granules of the policy's next victims. The victims stay next in line. `place_of`
+  // returns where a victim begins, or none if it cannot go; such a victim is parked. Asks for at
+  // least one victim, even in a spent hold, so that callers make progress. If the result is empty
+  // and the hold is spent, call it again in the next hold: it goes on behind the parked victims.
   using PlaceOf = absl::FunctionRef<std::optional<BlockNumber>(ChunkSlot)>;
   static std::vector<uint64_t> Seeds(EvictionPolicy& policy, const PlaceIndex& places, Hold& hold,
                                      PlaceOf place_of);
 
-  // Looks for `blocks` in windows of `granules` granules in all. `seeds`: where they begin.
+  // Looks for `blocks` blocks in a space of `granules` granules. Windows grow from the granules
+  // `seeds`.
   WindowSearch(uint64_t granules, uint64_t blocks, std::vector<uint64_t> seeds);
 
-  // Looks at one granule more. Returns false when every window is known.
+  // Looks at one more granule. Returns false when every window is known.
   bool Step(Look look);
-  // None: no window would be enough.
+  // Returns the best window; none: no window would be enough.
   const std::optional<Window>& best() const { return best_; }
 
  private:
@@ -89,7 +90,7 @@ class WindowSearch {
   void EndWindow();
 
   uint64_t granules_, blocks_;
-  std::vector<uint64_t> seeds_;  // those that are left
+  std::vector<uint64_t> seeds_;  // those without a window so far
   // ---- the window that grows now
   bool growing_ = false;
   Window window_;
@@ -97,7 +98,7 @@ class WindowSearch {
   std::optional<Yield> left_, right_;  // the next granule at either side, once it was looked at
   // ---- the best one so far
   std::optional<Window> best_;
-  double best_age_ = 0;  // a block of it
+  double best_age_ = 0;  // the mean over its evicted blocks
 };
 
 }  // namespace kvkeep::store_internal

@@ -3,13 +3,13 @@
 //   Enqueue --> queued, on a device --> writing --> Committer --> stored
 //      \__ waits unbacked, in its tenant's queue (unbacked_queue.h): offered again
 //
-// Until it is stored the copy in G2 stays. A chunk waits unbacked when the dirty budget is used up
-// or no device takes writes; it stays evictable, so that a burst of puts evicts its own chunks
-// rather than hot ones.
-// What the admission does not want is offered again when it is used.
+// A chunk's copy in G2 stays until the chunk is stored. A chunk waits unbacked when the dirty
+// budget is used up or no device takes writes. It can be evicted meanwhile, so that a burst of puts
+// evicts its own chunks rather than hot ones. A chunk that the admission does not want is offered
+// again when it is used.
 //
 // Owned by Disk (disk.h). The store's lock protects it. Images are made and encrypted on the copy
-// executor; writes end on any thread and take the lock themselves.
+// executor. Writes end on any thread and take the lock themselves.
 #pragma once
 
 #include <memory>
@@ -30,29 +30,31 @@ class WriteBacker final : public Committer::Host {
  public:
   using Admissions = std::vector<std::unique_ptr<AdmissionPolicy>>;  // by TenantId
 
-  // Admits nothing until it has admissions. `keys`: by TenantId; null: images are written as they
-  // are. All pointers are borrowed.
+  // SwapAdmissions comes before the first chunk. `keys`: by TenantId; null: images are written
+  // without encryption. All pointers are borrowed.
   WriteBacker(const StoreOptions& options, const StoreDeps& deps, Chunks* chunks,
               DeviceTiers* tiers, DeviceSpace* space, Committer* committer,
               std::vector<const DataKey*> keys, std::shared_ptr<CipherBuffers> buffers);
 
   // ---- one chunk. REQUIRES: it is resident in G2, and not in G3.
-  // Queues its write and has what may begin now begin. `forced`: whatever the dirty budget and the
-  // admission say.
+  // Queues the chunk's write and begins the writes that may begin now. `forced`: ignores the dirty
+  // budget and the admission.
   void Queue(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced) STORE_LOCKED;
-  // Queues its write. Returns the device that has to be pumped; null: the chunk stays unbacked.
+  // Queues the chunk's write. Returns the device that has to be pumped; null: the chunk stays
+  // unbacked.
   DeviceTier* Enqueue(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced)
       STORE_LOCKED;
-  // Somebody may wait until the chunk is durable, and it is not on its way: they wait for a device
-  // that is coming. If none is, they are told.
+  // For a chunk that is not on its way to a device. Callers that wait until it is durable now wait
+  // for a device that is coming. If none is coming, they get Unavailable.
   void WaitForDevice(ChunkSlot slot) STORE_LOCKED;
 
   // ---- what may go on now
   void PumpWrites(DeviceTier& tier) STORE_LOCKED override;
   void PumpUnbacked(DeviceTier& tier) STORE_LOCKED override;
-  // Queues all that waits unbacked, whatever the budget: the store drains. May yield.
+  // Queues all chunks that wait unbacked, whatever the budget says, since the store drains. May
+  // yield.
   void DrainUnbacked(Section& section) STORE_LOCKED;
-  // Queues chunks that are to be durable and that no device took so far. May yield.
+  // Queues the chunks that are to be durable and that no device took so far. May yield.
   void WriteForWaiters(Section& section) STORE_LOCKED;
   bool waits_for_device() const STORE_LOCKED { return wait_for_device_; }
 
@@ -60,12 +62,12 @@ class WriteBacker final : public Committer::Host {
   void SwapAdmissions(Admissions& admissions) STORE_LOCKED { admissions_.swap(admissions); }
   AdmissionPolicy& admission(TenantId tenant) STORE_LOCKED { return *admissions_[tenant.value()]; }
 
-  // As KVKEEP_CHECK, of what waits unbacked.
+  // Checks the chunks that wait unbacked (KVKEEP_CHECK).
   void CheckInvariants() const STORE_LOCKED;
 
  private:
   bool Admit(Chunk& chunk) STORE_LOCKED;
-  // Begins what may begin of the queue, and gives up what no device takes.
+  // Begins the queued writes that may begin now, and gives up those that no device takes.
   void BeginWrites(DeviceTier& tier) STORE_LOCKED;
   // Queues the write of a chunk again, on another device, as its device takes no writes now.
   // Returns false if it was not moved.
@@ -86,7 +88,7 @@ class WriteBacker final : public Committer::Host {
   const std::vector<const DataKey*> keys_;
   const std::shared_ptr<CipherBuffers> cipher_buffers_;
   Admissions admissions_ STORE_GUARDED;
-  bool wait_for_device_ STORE_GUARDED = false;  // somebody does
+  bool wait_for_device_ STORE_GUARDED = false;  // somebody waits for a device that is coming
 };
 
 }  // namespace kvkeep::store_internal
