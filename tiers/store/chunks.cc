@@ -11,9 +11,9 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// An image comes whole (a put), piece by piece (a promotion), or was left by an earlier process and
-// is verified. What is being read or verified does not go before that has ended; what failed has no
-// way back.
+// An image comes whole by a put, piece by piece by a promotion, or was left by an earlier process
+// and is verified. An image that is being read or verified stays until that has ended. A failed
+// image never becomes readable.
 constexpr bool MayBecome(G2State from, G2State to) {
   using enum G2State;
   switch (from) {
@@ -110,7 +110,7 @@ Change::~Change() {
   chunks_.Settle(slot_, was_evictable_);
 }
 
-// Here, as the simulator plants a bug in it.
+// Defined here, since the simulator plants a bug in it.
 bool Chunk::evictable_from_g2() const {
   return in_g2_policy && in_g2() && !being_read() &&
          (pins == 0 || Planted(Canary::kReuseUnderLease)) && !dirty() && !sending;
@@ -157,7 +157,7 @@ void Chunks::Detach(ChunkSlot slot) {
   KVKEEP_CHECK(chunk->has_g2_space() || chunk->g3_state == G3State::kStored);
   table.Detach(slot);
   EndUnbackedWait(slot);
-  // Readers may keep the bytes for long; a restart must not bring them back.
+  // Readers may keep the bytes for long. A restart must not bring them back.
   if (chunk->has_g2_space()) marks.Clear(chunk->g2.first_block());
   EraseFromPolicy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
   hooks_.OnDetached(*chunk, slot);
@@ -207,8 +207,8 @@ std::optional<ExtentList> Chunks::Allocate(Section& section, TenantId tenant, ui
     // Evict nothing for a request that cannot be met.
     if (from.free_blocks(mine, from.evictable_blocks) < blocks) break;
     if (from.free_blocks(mine) >= blocks) {
-      // Looked up each time: the parent may be among those evicted, or its slot another's. Then the
-      // place is no worse than any.
+      // The parent's place is looked up each time: the parent may have been evicted, or its slot
+      // may be another chunk's. Then the place is as good as any.
       std::optional<BlockNumber> near;
       if (parent != kNoSlot && table.at(parent).has_g2_space()) {
         near = BlockNumber(table.at(parent).g2.end_block());
@@ -294,7 +294,7 @@ bool Chunks::EmptyWindow(Section& section, G2Pool& from, uint64_t blocks,
     yield_if_spent();
     seeds = WindowSearch::Seeds(*from.policy, from.places, hold, place_of);
   } while (seeds.empty() && Spent());
-  const int64_t newest = from.policy->Newest();  // what is touched from here on stays
+  const int64_t newest = from.policy->Newest();  // chunks that are touched from here on stay
   WindowSearch search(from.places.granules(), blocks, std::move(seeds));
   const auto look = [&](uint64_t granule) STORE_LOCKED { return LookAt(from, granule); };
   while (search.Step(look)) yield_if_spent();
@@ -307,7 +307,8 @@ bool Chunks::EmptyWindow(Section& section, G2Pool& from, uint64_t blocks,
       const bool goes =
           table.at(slot).evictable_from_g2() && from.policy->Recency(slot) <= newest;
       if (goes) Evict(from, slot);
-      // Anew after a yield, as the list may have changed. Only after an eviction: so it ends.
+      // Begins anew after a yield, as the list may have changed. Yields only after an eviction, so
+      // the loop ends.
       slot = goes && yield_if_spent() ? from.places.First(granule) : next;
     }
   }

@@ -30,8 +30,8 @@ Committer::Committer(Chunks* chunks, DeviceTiers* tiers, Records* records, const
 // ---- batches
 
 void Committer::PumpIndex(DeviceTier& tier) {
-  if (!tier.here()) return;  // the end of its join comes back to it
-  if (!tier.commits.MayBegin(clock_.Now())) return;  // its end, or Tick, comes back to it
+  if (!tier.here()) return;  // the end of its join calls this again
+  if (!tier.commits.MayBegin(clock_.Now())) return;  // the batch's end, or Tick, calls this again
   if (chunks_.Spent()) return chunks_.PumpLater(tier.pump);
   if (tier.syncs.clean()) return BecomeUnclean(tier);
   const auto batch = std::make_shared<CommitBatch>(tier.commits.TakeRemoves());
@@ -41,7 +41,8 @@ void Committer::PumpIndex(DeviceTier& tier) {
     const Chunk& chunk = chunks_.table.at(add->slot);
     KVKEEP_CHECK(chunk.g3_state == G3State::kCommitting && chunk.device == tier.number);
     KVKEEP_CHECK(chunk.g3_generation == add->record.generation);
-    // Deleted meanwhile: the index never hears of it (its name may be in this batch again).
+    // The chunk was deleted meanwhile, so the index gets no record of it. Another chunk of its name
+    // may be in this batch.
     if (chunk.detached) {
       tiers_.GiveUpWriteBack(add->slot, add->parent, absl::NotFoundError("the chunk was deleted"));
       continue;
@@ -70,13 +71,14 @@ void Committer::PumpIndex(DeviceTier& tier) {
   });
 }
 
-// A record that is kept beneath a chunk may be of another boot, and nobody reads its header.
+// Kept records count, too: one may be of another boot, and nobody reads its header.
 bool Committer::MayBeClean(const DeviceTier& tier) const {
   return tier.settled() && !records_.kept().AnyKept(tier.number, std::nullopt).has_value();
 }
 
-// Before the first commit since the mark that says clean: the end of the sync comes back to it.
-// Where syncs fail nothing can be added; what is to be removed waits until it is opened anew.
+// Called before the first commit after a mark that says that the device is clean. The end of the
+// sync begins the batch. If syncs fail, nothing can be added, and removals wait until the device is
+// opened anew.
 void Committer::BecomeUnclean(DeviceTier& tier) {
   if (!tier.health.sync_failed()) return StartSync(tier);
   tier.commits.AnswerRemovals(tier.health.failed_sync(), chunks_.hold);
@@ -106,7 +108,7 @@ void Committer::OnCommitted(DeviceTier& tier, std::shared_ptr<CommitBatch> batch
   } else {
     EndFailedBatch(tier, section, *batch, status, put_off);
   }
-  tier.commits.End();  // not before the states tell what the index holds
+  tier.commits.End();  // only now, when the chunks' states say what the index has
   tier.commits.AnswerRemovals(put_off ? absl::OkStatus() : status, chunks_.hold);
   PumpIndex(tier);
   host_.PumpUnbacked(tier);  // there is room in the dirty budget now
@@ -114,9 +116,10 @@ void Committer::OnCommitted(DeviceTier& tier, std::shared_ptr<CommitBatch> batch
   if (tier.syncs.anyone_waits()) StartSync(tier);
 }
 
-// The batch is under way until OnCommitted ends it, so no other one begins and the device does not
-// leave while this yields. Its chunks are dirty, so they keep their slots and G2; one that is
-// deleted meanwhile is stored and removed again (OnAddCommitted), or given up.
+// The batch is under way until OnCommitted ends it. So no other batch begins and the device does
+// not leave while this yields. The batch's chunks are dirty, so they keep their slots and their
+// copies in G2. A chunk that is deleted meanwhile is stored and removed again (OnAddCommitted), or
+// given up.
 void Committer::EndBatch(DeviceTier& tier, Section& section, const CommitBatch& batch) {
   ++chunks_.counters.index_commits;
   tier.commits.NoteCommitted(batch);
@@ -142,15 +145,15 @@ void Committer::EndFailedBatch(DeviceTier& tier, Section& section, CommitBatch& 
                                const absl::Status& why, bool put_off) {
   ++chunks_.counters.index_commit_failures;
   tier.commits.WaitToRetry(clock_.Now());
-  // Their extents stay taken until the index has forgotten them. Before the adds are given up, and
-  // without a yield: RestoreReplaced keeps a record again only while the one that was to overwrite
-  // it is committing; later it would be sent for removal. From the back, so that they wait in the
-  // order that they had.
+  // Puts the removals back; their extents stay taken until the index has forgotten the records.
+  // This comes before the adds are given up, and without a yield: RestoreReplaced keeps a record
+  // again only while the add that was to overwrite it is committing. Later the record would be sent
+  // for removal. The loop begins at the back, so that the removals wait in their old order.
   for (auto remove = batch.removes.rbegin(); remove != batch.removes.rend(); ++remove) {
     chunks_.Count(work::kLook);
     if (!records_.RestoreReplaced(tier, *remove)) tier.commits.PutBack(std::move(*remove));
   }
-  // What is written already is not thrown away for an index that stalls.
+  // Data that is written already is not thrown away because an index stalls.
   for (; put_off && !batch.adds.empty(); batch.adds.pop_back()) {
     chunks_.Count(work::kLook);
     tier.commits.PutBack(std::move(batch.adds.back()));
@@ -162,8 +165,8 @@ void Committer::EndFailedBatch(DeviceTier& tier, Section& section, CommitBatch& 
     if (batch.synced.ok() && !absl::IsUnavailable(why)) RemoveUnsure(tier, add);
     tiers_.GiveUpWriteBack(add.slot, add.parent, why);
   }
-  // An index that failed a write may fail all: behind removals that it never takes they would wait
-  // for ever, and keep G2.
+  // An index that failed a write may fail all later ones. Adds would wait for ever behind removals
+  // that the index never takes, and keep their space in G2.
   if (!put_off) chunks_.counters.write_backs_failed += GiveUpAdds(tier, section, why);
 }
 
@@ -177,8 +180,8 @@ uint64_t Committer::GiveUpAdds(DeviceTier& tier, Section& section, const absl::S
   return given_up;
 }
 
-// An add that failed may be in the index's log all the same, for who opens it next: its removal is
-// sent, and its blocks are nobody else's before that.
+// An add that failed may still be in the index's log, where the next process would find it. So the
+// index gets a removal of the record, and no other chunk gets the blocks before that.
 void Committer::RemoveUnsure(DeviceTier& tier, const PendingAdd& add) {
   Chunk& chunk = chunks_.table.at(add.slot);
   KVKEEP_CHECK(chunk.g3_state == G3State::kCommitting && !chunk.g3.empty());
@@ -191,7 +194,7 @@ void Committer::OnAddCommitted(DeviceTier& tier, const PendingAdd& add) {
   ++chunks_.counters.write_backs;
   chunks_.counters.written_back_bytes += add.record.shape.payload_bytes;
   const uint64_t now_us = clock_.UnixMicros();
-  const uint64_t sealed_us = std::min(add.record.created_unix_us, now_us);  // that clock may be set
+  const uint64_t sealed_us = std::min(add.record.created_unix_us, now_us);  // the clock may be set
   write_back_age_.RecordAlone((now_us - sealed_us) * 1000);
   ++tier.chunks;
   if (tiers_.durable_waiters.Has(add.slot)) {
@@ -202,7 +205,7 @@ void Committer::OnAddCommitted(DeviceTier& tier, const PendingAdd& add) {
   KVKEEP_CHECK(chunk->g3_generation == add.record.generation && chunk->id == add.record.id);
   tiers_.SetState(*chunk, G3State::kStored);
   chunk->g3_sequence = add.record.sequence;
-  if (chunk->detached) return;  // deleted meanwhile: removed again when this change settles
+  if (chunk->detached) return;  // deleted meanwhile: the end of this Change removes it again
   records_.EndReplaced(*chunk);
   tiers_.InsertIntoPolicy(add.slot, chunks_.table.FindParent(*chunk, add.parent), clock_.Now());
 }
@@ -217,7 +220,7 @@ void Committer::StartSync(DeviceTier& tier) {
     if (!tier.syncs.Answer(tier.health.failed_sync(), chunks_.hold)) chunks_.PumpLater(tier.pump);
     return;
   }
-  // What is committed now had its data written before: the data goes to stable storage first.
+  // Each record that is committed now had its data written before. The data is synced first.
   const StableMark mark = tier.syncs.Begin(tier.confirmed_boot, tier.commits.committed(),
                                            chunks_.draining, MayBeClean(tier));
   std::optional<Doubtful> save;
@@ -237,7 +240,8 @@ void Committer::StartSync(DeviceTier& tier) {
       if (grew) status = SaveDoubtful(nvme.index(), *save);
       if (absl::IsUnavailable(status)) return OnSyncPutOff(tier);  // the index stalls
       if (status.ok()) status = tier.SyncData();
-      // What a read found whole may have been in the drive's cache alone before.
+      // Only now: before the sync, data that a read found whole may have been in the drive's cache
+      // alone.
       if (status.ok() && save.has_value() && !grew) {
         shrunk = SaveDoubtful(nvme.index(), *save);
       }
@@ -261,8 +265,9 @@ void Committer::OnSynced(DeviceTier& tier, const StableMark& mark, bool doubt_sa
     tier.syncs.End(mark);
     tier.commits.NoteTaken();
     tier.doubtful_saved = true;
-    tier.doubt_shrank |= !doubt_saved;  // the index refused it: that holds up no sync
-    // It began before all was done: who waits for the last one is told after the next.
+    tier.doubt_shrank |= !doubt_saved;  // the index refused it, which holds up no sync
+    // This sync began before the last write ended. Callers that wait for the last sync are told
+    // after the next one.
     if (chunks_.draining && !mark.clean && MayBeClean(tier)) return StartSync(tier);
   } else {
     tier.syncs.EndFailed();
@@ -291,8 +296,8 @@ void Committer::OnSyncPutOff(DeviceTier& tier) {
 void Committer::FreeWhenStable(DeviceTier& tier, CommitSequence sequence, ExtentList extents) {
   tier.syncs.Wait(sequence,
                   [this, &tier, extents = std::move(extents), frees = tier.frees](absl::Status) {
-                    // After a failed sync nothing is written to it any more: then it does not
-                    // matter.
+                    // The status does not matter: after a failed sync nothing is written to the
+                    // device any more.
                     Section section(&chunks_);
                     tier.Free(extents);
                     host_.PumpWrites(tier);
@@ -316,8 +321,9 @@ void Committer::WhenRemoved(bool durable, StatusCallback done) {
   const auto all = std::make_shared<Gathering>(tiers_.size() + 1, std::move(done));
   for (const auto& each : tiers_.all()) {
     DeviceTier& tier = *each;
-    // A device that is away: tier.missed has what was deleted. One that leaves may still have the
-    // removal of a chunk that was evicted before it was deleted, and may lose that.
+    // For a device that is away, tier.missed has the deletes. A device that leaves may still have
+    // to take the removal of a chunk that was evicted before it was deleted, and may lose that
+    // removal.
     if (!tier.here() && tier.commits.removes().empty()) {
       chunks_.Later([all] { all->End(absl::OkStatus()); });
       continue;
@@ -328,7 +334,7 @@ void Committer::WhenRemoved(bool durable, StatusCallback done) {
     });
     const absl::Status silent = tier.health.stuck() ? Silent() : absl::OkStatus();
     tier.commits.AnswerRemovals(silent, chunks_.hold);
-    PumpIndex(tier);  // removals that may wait do so no more
+    PumpIndex(tier);  // so that no removal waits for a write any more
   }
   chunks_.Later([all] { all->End(absl::OkStatus()); });
 }

@@ -12,22 +12,23 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// What a queue may be longer than another's, in chunks, before its device counts as slow.
+// A device counts as slow if its queue is longer by this many chunks than another device's.
 constexpr size_t kLongerQueue = 64;
-constexpr uint64_t kBlocksOfQueued = 256;  // of a chunk that waits: a guess
-// One that was away or slow catches up with no more of itself than this.
+constexpr uint64_t kBlocksOfQueued = 256;  // a guess at the blocks of a chunk that waits
+// A device that was away or slow catches up with at most this part of its capacity.
 constexpr double kMostBehind = 0.25;
-// What a device may be fuller than another, or ahead of it, and still get its chunks' children.
+// A parent's device still gets the child if it is fuller, or was given more, by this part of its
+// capacity than the best device.
 constexpr double kSlack = 1.0 / 16;
 
-// How a device suits a new chunk. While there is space that nobody has to give, devices fill up
-// alike; then all are turned over alike, so that a chunk lives as long on a small device as on a
-// large one. One that cannot keep up gets what it can take.
+// How well a device suits a new chunk. While there is free space, all devices fill up at the same
+// rate, by their capacity. After that all are overwritten at the same rate, so that a chunk lives
+// as long on a small device as on a large one. A slow device gets as much as it can write.
 struct Suits {
-  bool room = false;      // there is some, or somebody would give it
-  bool keeps_up = false;  // the queue is not much longer than others'
-  double free_share = 0;  // what is free for new chunks, of all that it holds
-  double given = 0;       // all that was ever queued for it, of the same
+  bool room = false;      // there is space, or a tenant would give some
+  bool keeps_up = false;  // the queue is not much longer than other devices'
+  double free_share = 0;  // the part of its capacity that is free for new chunks
+  double given = 0;       // the blocks that were ever queued for it, by its capacity
 
   bool operator>(const Suits& other) const {
     return std::tuple(room, keeps_up, free_share, -given) >
@@ -48,7 +49,8 @@ Suits HowItSuits(const DeviceTier& tier, uint64_t blocks, bool room, size_t shor
   const auto capacity = static_cast<double>(std::max<uint64_t>(tier.capacity_blocks, 1));
   const uint64_t taken = tier.reserve_blocks + kBlocksOfQueued * tier.writes.waiting();
   const uint64_t spare = tier.free_blocks() - std::min(tier.free_blocks(), taken);
-  // What an eviction leaves over is no space to fill: it would draw every chunk there.
+  // Space that is too small for the chunk does not count. Else an eviction's remainder would draw
+  // every chunk to this device.
   return {.room = room,
           .keeps_up = tier.writes.waiting() <= shortest_queue + kLongerQueue,
           .free_share = spare >= blocks ? static_cast<double>(spare) / capacity : 0,
@@ -86,9 +88,9 @@ bool DeviceSpace::HasRoom(DeviceTier& tier, const Chunk& chunk) {
       .has_value();
 }
 
-// The device that suits best; for a child its parent's, so that recalling a prefix is one long
-// read, as long as that suits nearly as well: what all prompts begin with would draw all of them to
-// one device. Nothing when no device takes writes.
+// Returns the device that suits best. A child goes to its parent's device if that suits nearly as
+// well, so that reading a prefix is one long read. Without this condition the chunks that all
+// prompts begin with would draw all other chunks to one device. Null: no device takes writes.
 DeviceTier* DeviceSpace::ChooseDevice(const Chunk& chunk, ChunkSlot parent) {
   size_t shortest_queue = SIZE_MAX;
   for (const auto& tier : tiers_.all()) {
@@ -146,12 +148,12 @@ std::optional<TenantId> DeviceSpace::WindowDonor(DeviceTier& tier, TenantId take
                                                  uint64_t blocks) {
   chunks_.Count(static_cast<uint32_t>(work::kLook * chunks_.tenant_counters.size()));
   const Shares& shares = tiers_.shares;
-  // At its quota a tenant makes room by its own chunks.
+  // A tenant at its quota makes room with its own chunks.
   if (!shares.FitsQuota(taker, blocks) && !tiers_.AnyJoins()) return taker;
   const auto can_give = [&tier](TenantId t) { return tier.CanGive(t); };
   const std::optional<TenantId> from = shares.ChooseDonor(taker, blocks, can_give);
   if (!from.has_value() || *from == taker || *from == shares.nobody()) return from;
-  // It gives what is above its share, and no more.
+  // A tenant gives only what it has above its share.
   const bool enough = shares.held(*from) >= shares.share(*from) + blocks;
   return enough ? from : std::nullopt;
 }
@@ -172,7 +174,7 @@ WindowSearch::Yield DeviceSpace::LookAt(const DeviceTier& tier, TenantId from, u
   return WindowSearch::LookAt(*tier.places, granule, free, judge);
 }
 
-// Returns false if nothing can be looked for now: the hold is spent, or never.
+// Returns false if no search can begin: in this hold, as it is spent, or for this image at all.
 bool DeviceSpace::BeginSearch(DeviceTier& tier, const Chunk& chunk) {
   DeviceTier::Emptying& emptying = *tier.emptying;
   if (emptying.windows >= WindowSearch::kMostWindows || chunks_.Spent()) return false;
@@ -236,7 +238,7 @@ DeviceSpace::Room DeviceSpace::EmptyWindow(DeviceTier& tier, const Chunk& chunk)
       ++chunks_.counters.g3_windows_emptied;
     }
     if (!tier.commits.HasRemoved(emptying->asked)) return Room::kLater;
-    // All is free, and it is not enough: what was to go did not, or others took it.
+    // The window is empty, and that is not enough: some chunks stayed, or others took the space.
     emptying->search.reset();
   }
 }
@@ -255,13 +257,14 @@ bool DeviceSpace::EmptyGranules(DeviceTier& tier, TenantId taker) {
       const Chunk& chunk = chunks_.table.at(slot);
       const bool gives = own || emptying.from == shares.nobody() ||
                          shares.held(emptying.from) > shares.share(emptying.from);
-      // What is touched since the search began stays.
+      // A chunk that was touched since the search began stays.
       const bool goes = gives && chunk.tenant == emptying.from && !chunk.g3_reading &&
                         policy.Recency(slot) <= emptying.newest;
       if (goes) {
         chunks_.tenant_counters[emptying.from.value()].g3_pushed_out += !own;
         Evict(tier, slot);
-        // Anew in the next hold, as the list may have changed. Only after an eviction: so it ends.
+        // The next hold begins the granule anew, as its list may have changed. This happens only
+        // after an eviction, so it ends.
         if (chunks_.Spent()) return false;
       }
       slot = next;
@@ -272,7 +275,7 @@ bool DeviceSpace::EmptyGranules(DeviceTier& tier, TenantId taker) {
 
 DeviceSpace::Room DeviceSpace::MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks) {
   if (!tiers_.shares.CanEverHold(tenant, blocks)) return Room::kNone;
-  // What a device brings that joins may be more: the oldest of all goes when it is here.
+  // A device that joins may bring more. Once it is here, the tenant's oldest chunks are evicted.
   if (tiers_.AnyJoins()) {
     tiers_.over_quota = true;
     return Room::kMade;
@@ -313,7 +316,7 @@ Evicted DeviceSpace::EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blo
 
 bool DeviceSpace::EnsureReserve(DeviceTier& tier, const Chunk& chunk) {
   const uint64_t blocks = chunk.blocks();
-  if (blocks > tier.capacity_blocks) return true;  // is about to be refused
+  if (blocks > tier.capacity_blocks) return true;  // Allocate refuses it
   const uint64_t wanted = blocks + tier.reserve_blocks;
   while (tier.free_blocks() < wanted) {
     if (EvictOneFor(tier, chunk.tenant, blocks) == Evicted::kNone) return true;
@@ -337,8 +340,8 @@ bool DeviceSpace::Allocate(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
     tier.NoteTaken();
   }
   if (!extents.has_value()) {
-    // Too scattered even for many extents, or what gives way is not gone yet: make more room, for
-    // the next attempt.
+    // The free space is too scattered even for many extents, or the evicted chunks are not removed
+    // yet. Makes more room, for the next attempt.
     const bool comes = tier.commits.freeing_blocks() >= blocks;
     if (!comes && EvictOneFor(tier, chunk.tenant, blocks) == Evicted::kNone) {
       records_.EvictKept(tier, std::nullopt);
@@ -375,8 +378,8 @@ void DeviceSpace::Share() {
   uint64_t capacity = 0;
   for (const auto& tier : tiers_.all()) {
     if (tier->presence == DeviceTier::Presence::kAway) continue;
-    // A device that joins counts with what it has brought: else nobody would be above its share
-    // meanwhile.
+    // A device that joins counts with the blocks that it has brought. Otherwise no tenant would be
+    // above its share meanwhile.
     const bool joins = tier->presence == DeviceTier::Presence::kJoining;
     const uint64_t space =
         joins ? std::min(tier->capacity_blocks, tier->joining_blocks) : tier->capacity_blocks;
@@ -401,7 +404,7 @@ bool DeviceSpace::EvictOverCapacity(DeviceTier& tier) {
   while (evicted == Evicted::kNone) {
     chunks_.Count(static_cast<uint32_t>(work::kLook * chunks_.tenant_counters.size()));
     std::optional<TenantId> from = tiers_.shares.ChooseDonor(tiers_.shares.nobody(), 0, can_give);
-    // Nobody here is above its share of all devices: then any.
+    // If no tenant on this device is above its share of all devices, any tenant gives.
     for (TenantId tenant(0); !from.has_value() && tenant != tiers_.shares.nobody(); ++tenant) {
       if (can_give(tenant)) from = tenant;
     }

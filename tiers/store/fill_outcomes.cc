@@ -48,8 +48,8 @@ void FillOutcomes::OnSpoilt(ChunkSlot slot, bool keeps_record) {
   keeps_record ? records_.LeaveToReaders(slot) : records_.Lose(slot);
 }
 
-// It has become resident, and G3 may not have it. Callers that wait for it to be durable waited for
-// this.
+// The chunk has become resident, and G3 may not have it. Callers that wait until it is durable
+// waited for this.
 void FillOutcomes::WriteBackIfUnbacked(ChunkSlot slot) {
   const Chunk& chunk = chunks_.table.at(slot);
   if (!chunk.live || chunk.detached || chunk.g3_state != G3State::kAbsent) return;
@@ -57,8 +57,8 @@ void FillOutcomes::WriteBackIfUnbacked(ChunkSlot slot) {
   if (!chunk.dirty()) writes_.WaitForDevice(slot);
 }
 
-// It was recalled. It is there to be recalled again, so a drive is worn for it once it is used here
-// again: a lookup offers it then, as what its admission did not want.
+// The chunk was recalled and can be recalled again. It is written to a drive only once it is used
+// here again: the next lookup offers it, like a chunk that the admission did not want.
 void FillOutcomes::LeaveToNextUse(ChunkSlot slot) {
   Chunk& chunk = chunks_.table.at(slot);
   if (tiers_.durable_waiters.Has(slot)) return WriteBackIfUnbacked(slot);

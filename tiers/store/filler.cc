@@ -68,7 +68,7 @@ Promotion* Filler::Find(ChunkSlot slot) {
   return found == promotions_.end() ? nullptr : found->second.get();
 }
 
-// Before all else that this hold leaves to do: they wait.
+// These come before all other tasks of the hold, since their callers wait.
 void Filler::TellFirst(Promotion::Callbacks told, absl::Status status) {
   if (told.empty()) return;
   chunks_.Later(
@@ -84,7 +84,7 @@ void Filler::Start(LowerTier& from, const ReadQueue::Requester& requester, Chunk
   KVKEEP_CHECK(!from.has_records() || (chunk.g3_state == G3State::kStored && !chunk.g3_reading));
   auto promotion =
       std::make_shared<Promotion>(&from, requester, slot, chunk.shape, chunk.g2, deadline);
-  if (requester.session == SessionToken{}) promotion->SetUnhurried();  // the store asks, for itself
+  if (requester.session == SessionToken{}) promotion->SetUnhurried();  // the store asks for itself
   from.reads.Ask(requester, slot, promotion->bytes(), deps_.clock->Now());
   KVKEEP_CHECK(promotions_.emplace(slot, std::move(promotion)).second);
   chunk.g3_reading |= from.has_records();
@@ -99,7 +99,7 @@ void Filler::PumpReads(LowerTier& from) {
     Promotion& promotion = *promotions_.at(slot);
     KVKEEP_CHECK(promotion.from() == &from && promotion.waits());
     if (!from.reads.MayBegin(promotion.bytes())) return;
-    chunks_.Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
+    chunks_.Count(work::kStart);  // only now, so that one that waits costs the other pumps nothing
     from.reads.Begin(promotion.bytes());
     chunks_.counters.promotion_runs += from.NoteRuns(chunks_.table.at(slot));
     BeginReads(from, promotion);
@@ -116,7 +116,7 @@ void Filler::BeginReads(LowerTier& from, Promotion& promotion) {
 void Filler::Read(Promotion& promotion) {
   const bool has_page = promotion.TakeHeaderPage();
   const HeaderPage page = promotion.header_page().span();
-  // Without a page nothing is read, and the chunk stays what it is.
+  // Without a page nothing is read, and the chunk stays as it is.
   if (!has_page) return OnHeaderRead(promotion, page, AlignedPage::NoMemory());
   const ExpectedHeader& expected = promotion.expected();
   promotion.from()->Read({.sink = this,
@@ -200,9 +200,10 @@ void Filler::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> heade
 
 // ---- what comes next
 
-// Without any lock. Where nothing is to be done the promotion may be gone. Each of next.verify is
-// outstanding: the promotion lives until the last of them has run, perhaps before this loop is
-// over, and no end comes with them, as an end means that nothing is outstanding.
+// Runs without any lock. If `next` has nothing to do, the promotion may be gone. Otherwise each of
+// next.verify is outstanding, so the promotion lives until the last of them has run. This may
+// happen before this loop is over. Then next.end is kNone, because an end means that nothing is
+// outstanding.
 void Filler::GoOn(Promotion& promotion, Promotion::Next next) {
   for (const Promotion::Pieces& pieces : next.verify) {
     ExecutorFor(promotion).Post([this, &promotion, pieces] {
@@ -273,22 +274,23 @@ void Filler::EndFailedPromotion(Promotion& promotion, Promotion::Next end) {
   CountFailure(failure);
   chunks_.counters.allocation_failures += !promotion.header_page().ok();
   const ChunkSlot slot = promotion.slot();
-  // Once a chunk, however many of its reads failed: one bad spot is no broken device.
+  // Counts one failure for the chunk, however many of its reads failed: one bad spot does not mean
+  // that the device is broken.
   LowerTier& from = *promotion.from();
   if (from.has_records()) ++chunks_.counters.promotions_failed;  // a recall counts its own
   if (failure.io) host_.NoteIo(from, false, failure.status);
-  // A read that failed may succeed the next time: a chunk is lost only when reads of it have failed
-  // over and over (suspects.h).
+  // A read that failed may succeed the next time. So a chunk is lost only when several reads of it
+  // have failed over time (suspects.h).
   const bool suspect = failure.io && from.has_records() && !chunks_.table.at(slot).detached &&
                        !IsAway(failure.status);
   const bool away =
       IsAway(failure.status) || (suspect && host_.IsReadAgain(chunks_.table.at(slot)));
   if (absl::IsDataLoss(failure.status)) from.NoteBad(chunks_.table.at(slot).id);
   EndReading(slot, false);  // `promotion` may be gone from here on
-  // Damaged (kFailed): the chunk and its record go; readers keep the space until they let go. Out
-  // of reach, or suspect (kAway): nothing is known of the bytes, so the record stays. With readers,
-  // who wait on this slot, it moves to a slot of its own. A recall has no record and goes in any
-  // case.
+  // kFailed: the bytes are damaged. The chunk and its record are removed; readers keep the space
+  // until they unpin it. kAway: the tier is out of reach, or the chunk is a suspect. Nothing is
+  // known of the bytes, so the record stays. If readers wait on this slot, the record moves to a
+  // slot of its own. A recalled chunk has no record and is removed in both cases.
   const bool detached = chunks_.table.at(slot).detached;
   const bool unread = away && chunks_.table.at(slot).pins == 0;
   {

@@ -18,7 +18,8 @@ void Grant::Reserve() {
 Granter::Granter(Chunks* chunks, Sessions* sessions, Promoter* promoter, ServedMeter* served)
     : chunks_(*chunks), sessions_(*sessions), promoter_(*promoter), served_(*served) {}
 
-// Pins unless that would be over a limit of the chunk's tenant or of the session's.
+// Pins the entry's chunk. Returns false if that would be over a limit of the chunk's tenant or of
+// the session's.
 bool Granter::PinForLease(Grant& grant, size_t i) {
   const ChunkSlot slot = grant.entries[i].slot;
   const Chunk& chunk = chunks_.table.at(slot);
@@ -114,7 +115,7 @@ void Granter::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
       continue;
     }
     while (i < entries.size() && !grant.pinned[i] && !bring(i)) {
-      // Gives up the last key, as a whole: what it held may be what is missing here.
+      // Gives up the whole last key: its space may be what is missing here.
       size_t last = entries.size() - 1;
       if (!chunks_.table.StillIs(entries[i].slot, grant.lookup.id(entries[i].chunk))) last = i;
       Shorten(section, grant, last);
@@ -136,7 +137,7 @@ void Granter::AddPlaces(Section& section, const std::vector<Lease::Entry>& entri
   if (*next < entries.size()) section.Yield();
 }
 
-// A repeated request is told of the lease it has. False: that is gone.
+// Tells a repeated request of the lease that it has. Returns false if it has none.
 absl::StatusOr<bool> Granter::TellKnownLease(Section& section, const SessionToken& token,
                                              Grant& grant) {
   LookupResult& result = grant.result;
@@ -153,7 +154,7 @@ absl::StatusOr<bool> Granter::TellKnownLease(Section& section, const SessionToke
     result.leased_keys = lease.keys;
     result.leased_bytes = lease.bytes;
     if (!grant.request.want_places || next >= lease.entries.size()) {
-      // Shortened while its places were told.
+      // The lease may have been shortened while its places were told.
       while (result.places.size() > lease.entries.size()) result.places.pop_back();
       return true;
     }
@@ -192,7 +193,7 @@ absl::Status Granter::GrantLease(Section& section, const SessionToken& token, Te
     }
   }
 
-  // The session again: it may have been closed, or the same request answered, in between.
+  // Looks the session up again: it may have been closed, or the same request answered, meanwhile.
   absl::StatusOr<Session*> session = sessions_.table.Find(token);
   if (!session.ok()) return give_back(session.status());
   if (grant.holder->FindRequest(grant.request.client_request_id) != LeaseId(0)) {
@@ -206,7 +207,7 @@ absl::Status Granter::GrantLease(Section& section, const SessionToken& token, Te
   return absl::OkStatus();
 }
 
-// The lease is from now on the session's.
+// Gives the lease to the session.
 void Granter::File(Session& session, Grant& grant) {
   LookupResult& result = grant.result;
   result.leased_keys = grant.keys;
@@ -217,7 +218,7 @@ void Granter::File(Session& session, Grant& grant) {
                                             .keys = grant.keys,
                                             .bytes = grant.bytes,
                                             .paid = grant.request.want_places});
-  // A caller that is told the places reads there and asks nobody any more.
+  // A caller that is told the places reads there without asking, so its bytes are charged now.
   if (grant.request.want_places) {
     sessions_.table.ChargeBytes(session.tenant(), grant.payload_bytes);
     served_.Count(&session, grant.lookup.chunks.ns, grant.served);

@@ -29,10 +29,10 @@ std::optional<absl::StatusOr<LookupResult>> Lookups::LookupOrSearch(const Sessio
   Grant grant{.request = request, .lookup = lookup};
   if (request.lease_mode != LeaseMode::kNone) grant.Reserve();
   lookup.to_read.resize(tiers_.size());
-  // A get waits for what is on its way, whoever asked for it, as Read does.
+  // A get waits for chunks that are on their way, whoever asked for them, as Read does.
   const bool gets = request.want_places && request.lease_mode == LeaseMode::kAllPresent;
   if (request.beyond.asks() || gets) lookup.coming_parts.assign(lookup.g2_parts.size(), 0);
-  RecallingPtr recalling, not_asked;  // what their callbacks hold is let go of without the lock
+  RecallingPtr recalling, not_asked;  // above the lock, so that their callbacks die without it
   if (searched != nullptr) recalling = beyond_->recaller.ForLookup(request, std::move(searched));
   ReuseMeter::Note note(&reuse_);
   Section section(&chunks_);
@@ -53,14 +53,14 @@ std::optional<absl::StatusOr<LookupResult>> Lookups::LookupOrSearch(const Sessio
     if (repeated || (recalling != nullptr && !MayAskBeyond((*session)->tenant()).ok())) {
       recalling.swap(not_asked);
     }
-    // Before the table is looked at: what is deleted from here on is not believed.
+    // This comes before the table is looked at, so that no chunk deleted from here on is brought.
     if (recalling != nullptr) beyond_->recaller.Begin(lookup.requester, tenant, *recalling);
   }
   if (!request.after_search) {
     ++chunks_.counters.lookups;
     chunks_.counters.lookup_keys += request.chunks.keys.size();
   }
-  // What the search has begun to bring came head first: it is put in the order of the request.
+  // The search brings chunks head first. G2's policy gets them in the order of the request.
   const Finder::Tells tells = request.after_search ? Finder::Tells::kG2 : Finder::Tells::kAll;
   finder_.FindAll(section, tenant, lookup, repeated ? Finder::Tells::kNobody : tells);
   if (recalling != nullptr && SearchIfWorth(section, request, lookup, recalling)) {
@@ -74,7 +74,7 @@ std::optional<absl::StatusOr<LookupResult>> Lookups::LookupOrSearch(const Sessio
   if (repeated || request.lease_mode != LeaseMode::kNone) {
     absl::Status granted = granter_.GrantLease(section, token, tenant, grant);
     if (!granted.ok()) return granted;
-    // Behind the end of a shortened lease it is asked for again.
+    // The keys behind the end of a shortened lease are asked for again, and count then.
     if (request.want_places && !repeated && !grant.shortened) {
       chunks_.counters.read_misses += lookup.absent;
     }
@@ -86,7 +86,7 @@ std::optional<absl::StatusOr<LookupResult>> Lookups::LookupOrSearch(const Sessio
   result.leading_keys = lookup.leading_keys;
   result.promotion_time = promotion_time;
   result.beyond_keys = lookup.reachable_keys - lookup.leading_keys;
-  // Behind all that waits: others may have asked for it.
+  // For a read behind all that wait: other requesters may have asked for these keys.
   if (result.beyond_keys > 0) {
     result.beyond_time = beyond_->tier.reads.TimeFor(lookup.requester, 0, true);
   }
@@ -119,7 +119,7 @@ absl::StatusOr<PrefetchResult> Lookups::Prefetch(const SessionToken& token,
   for (size_t i = 0; i < lookup.found.size(); ++i) {
     section.YieldIfSpent();
     chunks_.Count(work::kFind);
-    // Making room for an earlier chunk may have pushed this one out for good.
+    // Making room for an earlier chunk may have evicted this one from every tier.
     const ChunkSlot slot = lookup.found[i].slot;
     if (slot == kNoSlot || !chunks_.table.StillIs(slot, lookup.id(i))) continue;
     filler_.Hurry(slot);  // if the store reads or verifies it for itself
@@ -129,7 +129,7 @@ absl::StatusOr<PrefetchResult> Lookups::Prefetch(const SessionToken& token,
       filler_.Verify(slot);
       ++result.started_chunks;
     } else if (tiers_.InG3(chunks_.table.at(slot))) {
-      // Full: the rest would not fit either.
+      // G2 is full, so the other chunks would not fit either.
       if (!promoter_.EnsureInG2(section, requester, tenant, slot, kNoSlot, false)) break;
       ++result.started_chunks;
     }
@@ -139,7 +139,7 @@ absl::StatusOr<PrefetchResult> Lookups::Prefetch(const SessionToken& token,
 
 // ---- beyond the node
 
-// The keys were charged by who called first.
+// The call that came before has charged the keys.
 void Lookups::Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallback done) {
   LookupState lookup(chunks, options_);
   const auto recalling = std::make_shared<Recalling>();
@@ -160,14 +160,14 @@ void Lookups::AskBeyond(const SessionToken& token, const LookupRequest& request,
                         absl::AnyInvocable<void(bool) &&> asked) {
   LookupState lookup(request.chunks, options_);
   lookup.coming_parts.assign(request.chunks.keys.size(), 0);
-  // Told by the search, or here where there is none.
+  // The search calls this, or not_asked if there is no search.
   const auto tell = std::make_shared<absl::AnyInvocable<void(bool) &&>>(std::move(asked));
-  RecallingPtr recalling;  // it may be large: its memory goes without the lock
+  RecallingPtr recalling;  // above the lock: it may be large, and is freed without it
   Section section(&chunks_);
   const auto not_asked = [&]() STORE_LOCKED {
     chunks_.Later([tell] { std::move(*tell)(false); });
   };
-  // What is wrong with the request is said by the call that follows.
+  // The call that follows says what is wrong with the request.
   const absl::StatusOr<Session*> session =
       sessions_.table.FindUncharged(token, request.chunks, &Grants::read);
   if (!session.ok() || !sessions_.table.AskRates(**session, true, false).ok()) return not_asked();

@@ -20,7 +20,7 @@ bool Promoter::EnsureInG2(Section& section, const ReadQueue::Requester& requeste
   if (section.yields() != yields) {
     const bool still = chunks_.table.StillIs(slot, id);
     const bool fits = still && chunks_.table.at(slot).blocks() == blocks;  // else it was put anew
-    // Gone, or another caller was faster.
+    // The chunk is gone, or another caller was faster.
     if (!fits || here() || !tiers_.InG3(chunks_.table.at(slot))) {
       chunks_.pool(tenant).Free(*extents);
       return still && here() && !chunks_.table.at(slot).failed();

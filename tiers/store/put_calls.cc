@@ -48,9 +48,9 @@ PutCalls::PutCalls(const StoreOptions& options, const StoreDeps& deps, Parts par
       deps_(deps) {}
 
 bool PutCalls::Available(const Chunk& chunk, bool durable) const {
-  // Its data may be gone from the device: rather than read it first, it is written anew.
+  // Its data may be gone from the device. The chunk is written anew, and not read first.
   if (durable && chunk.doubtful) return false;
-  // On its way from beyond the node, where nobody promised it.
+  // Nobody has promised a chunk that is still on its way from beyond the node.
   if (chunk.recalled && chunk.g2_state == G2State::kReading) return tiers_.InG3(chunk);
   return chunk.in_g2() || chunk.g2_state == G2State::kReading || tiers_.InG3(chunk);
 }
@@ -97,7 +97,7 @@ bool PutCalls::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns
   return false;
 }
 
-// A result is large: it is made and moved without the lock.
+// A result is large, so it is made and moved without the lock.
 absl::StatusOr<ReserveResult> PutCalls::Reserve(const SessionToken& token,
                                                 const PutRequest& request) {
   ReserveResult result;
@@ -141,7 +141,7 @@ absl::Status PutCalls::ReserveSpace(const SessionToken& token, const PutRequest&
                         " all else is leased, in flight or dirty"));
     return absl::OkStatus();
   }
-  if (section.yields() > 0) {  // much may have come in between
+  if (section.yields() > 0) {  // much may have changed meanwhile
     const absl::StatusOr<Session*> again = sessions_.table.Find(token);
     const bool answered =
         !again.ok() || AnsweredAtOnce(request, (*again)->namespaces.at(request.ns), tenant, result);
@@ -187,7 +187,7 @@ absl::StatusOr<SealOutcome> PutCalls::Seal(uint64_t reservation, const PutReques
   TestPoint("seal");
   ReuseMeter::Note note(&reuse_);
   const ChunkId id{request.ns, request.key, request.part};
-  // The payload has pushed all of this out of the cache.
+  // The payload has evicted this memory from the CPU's caches.
   chunks_.PrefetchFind(id);
   if (!request.no_g3) tiers_.PrefetchAll();
   Section section(&chunks_);
@@ -195,7 +195,7 @@ absl::StatusOr<SealOutcome> PutCalls::Seal(uint64_t reservation, const PutReques
   ChunkSlot known = chunks_.table.Find(id);
   const bool present = known != kNoSlot && Available(chunks_.table.at(known), request.durable);
   if (chunks_.table.full() && !present && sessions_.table.IsOpen(pending.at(reservation).session)) {
-    // In slices, so all is looked up again.
+    // This yields, so everything is looked up again.
     room_.MakeRoomInTable(section, pending.at(reservation).tenant);
   }
   PendingPut put = pending.End(reservation);
@@ -215,10 +215,10 @@ absl::StatusOr<SealOutcome> PutCalls::Seal(uint64_t reservation, const PutReques
       ++chunks_.counters.puts_present;
       return SealOutcome::kPresent;
     }
-    const Chunk& old = chunks_.table.at(known);  // its slot is free then, unless it is still read
+    const Chunk& old = chunks_.table.at(known);  // Replace frees its slot, unless it is in use
     const bool stays = old.in_use() || old.g3_reading;
     if (chunks_.table.full() && stays) return give_up(TableFull(options_));
-    records_.Replace(known);  // lost, in doubt or out of reach: the new one is sure
+    records_.Replace(known);  // the old one is lost, in doubt or out of reach
   }
   if (chunks_.table.full()) return give_up(TableFull(options_));
   const ChunkSlot slot = chunks_.Create(id, request.shape);

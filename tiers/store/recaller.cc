@@ -100,7 +100,7 @@ void Recaller::Search(const RecallingPtr& recalling) {
   Send(recalling, MonotonicTime::max());
 }
 
-// Whether it may pay to search for them. A turn of a conversation lacks its last few keys alone:
+// Returns whether a search may be worth it. A turn of a conversation lacks only its last few keys:
 // nobody is asked for those.
 bool Recaller::IsWorthAsking(const Recalling& recalling) {
   if (recalling.ids.empty()) return false;
@@ -116,7 +116,8 @@ bool Recaller::IsWorthAsking(const Recalling& recalling) {
   return remote_.MayFind(recalling.ids.front().ns);
 }
 
-// Whether so many bytes come well before the first of the chunks are computed.
+// Returns whether `bytes` bytes come well before the caller could have computed the first `chunks`
+// chunks.
 bool Recaller::IsFaster(const Recalling& recalling, size_t chunks, uint64_t bytes) {
   const auto wait = remote_.reads.TimeFor(recalling.requester, bytes, false);
   const std::chrono::nanoseconds recompute = recalling.RecomputeTime(chunks);
@@ -148,17 +149,17 @@ void Recaller::OnFound(RecallingPtr recalling, const RemoteSource::Found& found)
     section.YieldIfSpent();
     chunks_.Count(work::kLook);
     if (!found[i].has_value()) continue;
-    // Full: the rest would not fit either, and the first ones of a prompt are worth the most.
+    // G2 is full, so the others would not fit either. A prompt's first chunks are worth the most.
     if (!Bring(section, recalling, i, *found[i])) break;
   }
   if (recalling->searched) {
     chunks_.Later(std::exchange(recalling->searched, nullptr));
-    std::erase(asking_, recalling);  // as many as there are recalls at most
+    std::erase(asking_, recalling);  // has no more entries than there are recalls
   }
   End(*recalling);
 }
 
-// Returns how many of the chunks, from the first, are to come here as far as they were found.
+// Returns how many of the chunks, from the first one on, are wanted here, if they were found.
 size_t Recaller::WantedOf(Recalling& recalling, const RemoteSource::Found& found) {
   size_t run = 0;
   uint64_t bytes = 0;
@@ -182,7 +183,7 @@ bool Recaller::MayBring(const Recalling& recalling, const ChunkId& id) const {
           remote_.removals.MayBeBelieved(id, recalling.began));
 }
 
-// False: there is no space. May yield.
+// Returns false if there is no space. May yield.
 bool Recaller::Bring(Section& section, const RecallingPtr& recalling, size_t i,
                      const ImageShape& shape) {
   const ChunkId& id = recalling->ids[i];
@@ -204,7 +205,7 @@ bool Recaller::Bring(Section& section, const RecallingPtr& recalling, size_t i,
     ++remote_.counters.no_space;
     return false;
   }
-  // Much may have come in between.
+  // Allocate may have yielded, so much may have changed.
   if (!MayBring(*recalling, id) || chunks_.table.full() || !may_take()) {
     pool.Free(*extents);
     return true;
@@ -234,7 +235,7 @@ void Recaller::OnReadEnded(const Chunk& chunk) {
   KVKEEP_CHECK(chunk.recalled && recalling != remote_.recalling.end());
   chunks_.pool(chunk).recalling_blocks.Give(chunk.blocks());
   remote_.recalling.erase(recalling);
-  chunks_.PumpLater(remote_.pump);  // it may be removed there now
+  chunks_.PumpLater(remote_.pump);  // now its image there may be removed
 }
 
 void Recaller::OnBrought(const RecallingPtr& by, uint64_t bytes, const absl::Status& status) {
@@ -249,7 +250,7 @@ void Recaller::OnBrought(const RecallingPtr& by, uint64_t bytes, const absl::Sta
   End(*by);
 }
 
-// When nothing of it is left.
+// Ends the recall when nothing of it is left.
 void Recaller::End(Recalling& recalling) {
   KVKEEP_CHECK(recalling.left > 0);
   if (--recalling.left > 0) return;
@@ -262,7 +263,7 @@ void Recaller::End(Recalling& recalling) {
 
 void Recaller::Tick() {
   const MonotonicTime now = clock_.Now();
-  // Their source is late, as one that hangs may be: what it finds later comes all the same.
+  // The source of these is late; it may hang. Chunks that it finds later are brought all the same.
   std::erase_if(asking_, [&](const RecallingPtr& recalling) {
     chunks_.AssertHeld();
     if (recalling->searched && now >= recalling->answer_by) {
@@ -279,10 +280,10 @@ void Recaller::Promise(ChunkSlot slot, MonotonicTime until) {
   const bool waits =
       promotion.promised() < MonotonicTime::max() && promotion.promised() > clock_.Now();
   promotion.Promise(until);
-  if (!waits) remote_.promised.emplace(until, slot);  // else it is looked at again then
+  if (!waits) remote_.promised.emplace(until, slot);  // else its entry is moved when it is due
 }
 
-// They do not wait longer than they said. What they wait for comes all the same.
+// Tells callers that have waited as long as they said. The chunks come all the same.
 void Recaller::TellOfLatePromises() {
   const MonotonicTime now = clock_.Now();
   auto& promised = remote_.promised;
@@ -291,7 +292,7 @@ void Recaller::TellOfLatePromises() {
     promised.erase(promised.begin());
     chunks_.Count(work::kFind);
     Promotion* const promotion = promotions_.Find(slot);
-    // It may have ended, and the slot be another chunk's.
+    // The promotion may have ended, and the slot may be another chunk's by now.
     if (promotion == nullptr || promotion->from() != &remote_) continue;
     const MonotonicTime until = promotion->promised();
     if (until > now) {

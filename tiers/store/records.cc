@@ -2,34 +2,36 @@
 // devices have a record of.
 //
 // A chunk is put anew while its record is in doubt, or its device out of reach. The old record may
-// be all that keeps a promise: a chunk that was put durable, and is put once more, has to outlive
-// the loss of power at every moment of the second put. So the old record stays, and its image with
-// it, until one of these: the new chunk's record has overwritten it and is on stable storage; the
-// new chunk is deleted, and the old one with it; its space is wanted and no chunk can be evicted
-// for that. If the new chunk is evicted from G2 before it is in G3, or found damaged, the old
-// record becomes the chunk's again.
+// be all that keeps a promise: if a chunk that was put durable is put once more, it has to survive
+// a loss of power at every moment of the second put. So the old record stays, and its image with
+// it, until one of these has happened: the new chunk's record has overwritten it and is on stable
+// storage; the new chunk is deleted, and the old one with it; its space is wanted and no chunk can
+// be evicted instead. If the new chunk is evicted from G2 before it is in G3, or found damaged, the
+// old record becomes the chunk's again.
 //
-// A power cut in between leaves two records on two devices, and neither is sure: the new one's data
-// may not have arrived, the old one's may be overwritten. One record is taken for the chunk. The
-// other stays, as above, until every byte of the first was read and is right (scrub_reader.h sees
-// to it), and takes its place if it is not. Two records that are sure, both of earlier processes,
-// are treated alike: a chunk has one record, so a drive that lost its power alone brought one back.
+// A power cut in between leaves two records on two devices, and neither is sure: the new record's
+// data may not have arrived, and the old record's data may be overwritten. One record becomes the
+// chunk's. The other is kept until every byte of the first was read and is right (scrub_reader.h
+// has it read). If a byte is wrong, the kept record becomes the chunk's. Two records that are sure,
+// both of earlier processes, are treated alike. A chunk has only one record, so one of the two came
+// back when a drive lost its power alone.
 //
-// Why nothing is lost. For an entry of replaced_, of a chunk and a device, this holds at all times
-// (CheckInvariants):
-// 1. There is a chunk under its name to be found, which is not stored on that device: what else the
-//    index there has under the name is the entry's record, so no removal of that name is sent
-//    (HasOther), only an add that overwrites it.
-// 2. Its image has its blocks: the allocator has them, no other chunk, and they count as its
-//    owner's; a removal that is sent names them.
-// 3. It ends in one of four ways. The new record overwrites it (TakeReplaced; OverwrittenRecord,
-//    where it is still read then): the new data is stable before that is committed, the blocks are
-//    free when the new record is. The new record is stable on another device (EndReplaced). It is
-//    the chunk again (BecomeReplaced). Or nobody is promised it any more: deleted, its space
-//    wanted, or what was put anew has another shape and is gone (Forget, EvictKept).
-// 4. A batch that fails leaves it as it was (RestoreReplaced), unless 3 has come meanwhile.
-// 5. While the chunk itself is in doubt, or both are sure, the scrub has it in its queue, unless it
-//    is nobody's.
+// Why nothing is lost: an entry of replaced_ belongs to a chunk and a device. For each entry this
+// holds at all times (CheckInvariants):
+// 1. A chunk under its name can be found, and is not stored on that device. So the index there has
+//    no record under the name but the entry's. No removal of that name is sent (HasOther). Only an
+//    add may be sent, which overwrites the record.
+// 2. Its image has its blocks: the allocator counts them as taken, no other chunk has them, and
+//    they count as its owner's. A removal that is sent names them.
+// 3. It ends in one of four ways. The new record overwrites it (TakeReplaced; OverwrittenRecord, if
+//    its image is still read then): the new data is stable before that is committed, and the blocks
+//    are free once the new record is stable. Or the new record is stable on another device
+//    (EndReplaced). Or it becomes the chunk's record again (BecomeReplaced). Or nobody relies on it
+//    any more: the chunk is deleted, the space is wanted, or the new chunk had another shape and is
+//    gone (Forget, EvictKept).
+// 4. A batch that fails leaves it as it was (RestoreReplaced), unless 3 has happened meanwhile.
+// 5. While the chunk's own record is in doubt, or both are sure, the scrub has the chunk in its
+//    queue, unless the chunk is nobody's.
 #include "tiers/store/records.h"
 
 #include <utility>
@@ -64,7 +66,7 @@ Records::Records(Chunks* chunks, DeviceTiers* tiers, Scrubber* scrubber, EventHu
 
 void Records::Detach(ChunkSlot slot) {
   Forget(chunks_.table.at(slot).id);
-  // Where it cannot leave G3 at once its record goes before: a delete waits for no reader.
+  // If the chunk cannot leave G3 at once, its record is removed now: a delete waits for no reader.
   const Chunk& chunk = chunks_.table.at(slot);
   const bool stays = chunk.g3_state == G3State::kStored && chunk.g3_reading;
   if (stays || chunk.g3_state == G3State::kCommitting) {
@@ -89,10 +91,10 @@ void Records::Remove(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason r
                          chunk.g3_sequence, chunk.doubtful});
   }
   tiers_.ClearRecord(chunk);
-  // Room that a write makes is removed with the write's own record (WriteBacker::PumpWrites).
+  // If a write makes room, the removal waits for the write's own record (WriteBacker::PumpWrites).
   const bool for_a_write = reason == EvictionPolicy::EraseReason::kEvicted &&
                            (tier.writes.busy() || tier.writes.anyone_waits());
-  // Many may go in one hold: one batch for them.
+  // Later, since many chunks may go in one hold: one batch has all of their removals.
   if (!tier.commits.under_way() && !for_a_write) chunks_.PumpLater(tier.pump);
 }
 
@@ -116,9 +118,10 @@ bool Records::KeepReplaced(Chunk& chunk, ChunkSlot slot) {
   return true;
 }
 
-// Returns the record of a chunk that goes and was put anew on the same device, so that its name is
-// the new record's. Until that is on stable storage a power cut brings this one back, which may be
-// all that keeps a promise. So its blocks are not free before (Committer::FreeWhenStable).
+// For a chunk that leaves G3. Returns its record if the chunk was put anew on the same device, so
+// that the index has the new record under its name. Until the new record is on stable storage, a
+// power cut brings the old one back, and that may be all that keeps a promise. So the old blocks
+// are not free before (Committer::FreeWhenStable).
 std::optional<KnownRecord> Records::OverwrittenRecord(const Chunk& chunk, ChunkSlot slot) const {
   if (!chunk.detached) return std::nullopt;
   const ChunkSlot now = chunks_.table.Find(chunk.id);
@@ -165,19 +168,19 @@ void Records::EndReplaced(const Chunk& chunk) {
   KVKEEP_CHECK(chunk.g3_state == G3State::kStored && !chunk.detached);
   const Replaced* const here = replaced_.Find({chunk.id, chunk.device});
   if (here != nullptr && !here->kept()) {
-    replaced_.Drop({chunk.id, chunk.device});  // its removal finds the new record
+    replaced_.Drop({chunk.id, chunk.device});  // its removal will see the new record
   } else if (here != nullptr) {
     tiers_.QueueRemoval(tiers_.of(chunk), *TakeReplaced({chunk.id, chunk.device}));
   }
   if (chunk.doubtful || !replaced_.HasAny(chunk.id)) return;
-  // On other devices: once it is on stable storage here.
+  // Records on other devices are removed once the chunk's own is on stable storage.
   tiers_.of(chunk).syncs.Wait(
       chunk.g3_sequence, [this, id = chunk.id, device = chunk.device,
                           sequence = chunk.g3_sequence](absl::Status status) {
         Section section(&chunks_);
         const ChunkSlot now = chunks_.table.Find(id);
-        // A device gives a sequence once: the same device and sequence are the same record,
-        // whatever came in between (evicted, put anew, moved to another slot).
+        // A device gives each sequence once. So the same device and sequence mean the same record,
+        // even if the chunk was evicted, put anew, or moved to another slot meanwhile.
         const bool stays = now != kNoSlot && chunks_.table.at(now).g3_state == G3State::kStored &&
                            chunks_.table.at(now).device == device &&
                            chunks_.table.at(now).g3_sequence == sequence;
@@ -185,8 +188,8 @@ void Records::EndReplaced(const Chunk& chunk) {
       });
 }
 
-// Another removal of that name is of a record that was overwritten earlier: the index does not have
-// it any more, whatever becomes of this batch.
+// Only a removal that came with an add can restore a record. Any other removal of that name is for
+// a record that was overwritten earlier, which the index does not have any more.
 bool Records::RestoreReplaced(DeviceTier& tier, PendingRemove& remove) {
   if (!remove.with_add) return false;
   const ChunkSlot now = chunks_.table.Find(remove.id);
@@ -194,10 +197,10 @@ bool Records::RestoreReplaced(DeviceTier& tier, PendingRemove& remove) {
   if (now == kNoSlot) return false;
   if (replaced_.contains({remove.id, tier.number})) return false;
   const Chunk& chunk = chunks_.table.at(now);
-  if (chunk.g3_state != G3State::kCommitting) return false;  // another one's turn
+  if (chunk.g3_state != G3State::kCommitting) return false;  // no longer the add of this batch
   tier.commits.EndFreeing(remove.extents);
   tiers_.shares.Take(chunk.tenant, TotalBlocks(remove.extents).value());
-  tiers_.over_quota = tiers_.over_capacity = true;  // perhaps: it may have shrunk meanwhile
+  tiers_.over_quota = tiers_.over_capacity = true;  // perhaps: a limit may have shrunk meanwhile
   replaced_.Keep({remove.id, tier.number}, chunk.tenant, std::move(remove.extents),
                  *remove.replaced);
   return true;
@@ -205,17 +208,18 @@ bool Records::RestoreReplaced(DeviceTier& tier, PendingRemove& remove) {
 
 void Records::Return(ChunkSlot slot) {
   const std::optional<ReplacedAt> at = SurestOf(replaced_, chunks_.table.at(slot).id);
-  // A record of another shape is another put under this key.
   if (!at.has_value()) return;
   const ImageShape& shape = replaced_.Find(*at)->record.shape;
   Chunk& chunk = chunks_.table.at(slot);
-  // A put of another shape took its place for good; a recall is no put. It has no space any more.
+  // A record of another shape is from another put under this key, which a later put has replaced
+  // for good. But a recall is no put, so a recalled chunk takes the record's shape. It has no space
+  // any more.
   if (chunk.recalled) {
     chunks_.NoteUnbacked(chunk);  // with the shape that it was counted with
     chunk.shape = shape;
   }
   if (shape != chunk.shape) return;
-  // Not the bytes that they wait for.
+  // The waiters wait for other bytes than this record's.
   tiers_.durable_waiters.Fail(slot,
                               absl::NotFoundError("the chunk was evicted before it was written"));
   BecomeReplaced(slot, *at);
@@ -235,12 +239,12 @@ void Records::Lose(ChunkSlot slot) {
 
 void Records::LeaveToReaders(ChunkSlot slot) {
   Chunk& old = chunks_.table.at(slot);
-  // It has no record of its own; one that joined meanwhile may be kept beneath it.
+  // The chunk has no record of its own. One that joined meanwhile may be kept beside it.
   if (old.g3_state != G3State::kStored) return Lose(slot);
   if (old.g3_reading || old.unconfirmed || chunks_.table.full()) return Detach(slot);
-  // The record only changes its slot: device, share and what is kept beneath (by id) count it as
-  // before, so neither TakeOff nor StoreBy, which count. The old slot loses it before it is
-  // detached: else its last reader would free the blocks (Settle).
+  // The record only changes its slot. The device, the shares and the kept records (by id) count it
+  // as before, so this uses neither TakeOff nor StoreBy, which count. The old slot loses the record
+  // before it is detached. Else its last reader would free the blocks (Settle).
   Chunk copy = old;
   {
     Change change(&chunks_, slot);
@@ -267,7 +271,7 @@ void Records::LeaveToReaders(ChunkSlot slot) {
 
 void Records::BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) {
   Chunk& chunk = chunks_.table.at(slot);
-  events_.NoteTiers(chunk);  // of the device that it was on
+  events_.NoteTiers(chunk);  // tells that it has left its old device
   Replaced taken = replaced_.Take(at);
   DeviceTier& tier = tiers_.at(at.device);
   tiers_.StoreBy(chunk, tier, std::move(taken.extents), taken.record);
@@ -284,14 +288,15 @@ void Records::BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) {
 void Records::EndDoubt(Chunk& chunk) {
   DeviceTier& tier = tiers_.of(chunk);
   chunk.doubtful = false;
-  // The kernel's cache may have what a failed write of it never brought to the device; it tells of
-  // that once, perhaps to a process that is no more.
+  // A read through the kernel's cache proves nothing: the cache may have bytes that a failed write
+  // never brought to the device. The kernel reports such a failure once, perhaps to an earlier
+  // process.
   if (tier.device->io().direct()) tier.EndDoubt(chunk.g3_sequence);
   if (!chunk.detached) EndReplaced(chunk);
 }
 
-// A drive that lost its power alone may have brought one of them back, whose blocks are another
-// chunk's by now. Only a read tells which one it is.
+// A drive that lost its power alone may have brought one of the two records back, although another
+// chunk has its blocks by now. Only a read tells which one that is.
 bool Records::Contest(const Chunk& chunk, const KnownRecord& record) const {
   const bool sure = !chunk.doubtful && !record.doubtful && !record.unconfirmed;
   return sure && tiers_.incarnations.At(chunk.g3_incarnation) != chunks_.incarnation();
@@ -299,13 +304,13 @@ bool Records::Contest(const Chunk& chunk, const KnownRecord& record) const {
 
 void Records::DoubtTwice(ChunkSlot slot) {
   const Chunk& chunk = chunks_.table.at(slot);
-  // Nobody's waits for the start after which its tenant is back.
+  // A chunk of Nobody waits for a start at which its tenant is configured again.
   if (!chunks_.HasPool(chunk.tenant)) return;
   if (DoubtedTwice(chunk)) scrubber_.AddInDoubt(slot);
 }
 
-// A sure record ends the others once it is stable. Where it is, and has not, a read tells which one
-// is true (Contest).
+// A sure record ends the others once it is stable. If it is stable and others are still kept, a
+// read tells which one is true (Contest).
 bool Records::DoubtedTwice(const Chunk& chunk) const {
   const bool untold = chunk.doubtful || tiers_.of(chunk).syncs.IsStable(chunk.g3_sequence);
   return untold && replaced_.HasAny(chunk.id);
@@ -313,8 +318,8 @@ bool Records::DoubtedTwice(const Chunk& chunk) const {
 
 // ---- the end of records that are kept
 
-// An add overwrote it, in this batch or when the chunk was put anew while a reader kept the deleted
-// one; or it is kept beneath.
+// The other record overwrote the one to be removed, in this batch, or earlier while a reader kept
+// the deleted chunk. Or it is a kept one.
 bool Records::HasOther(const DeviceTier& tier, const ChunkId& id) const {
   const ChunkSlot now = chunks_.table.Find(id);
   const bool stored = now != kNoSlot && chunks_.table.at(now).device == tier.number &&
@@ -336,7 +341,7 @@ void Records::Forget(const ChunkId& id) {
 }
 
 void Records::ForgetOne(const ReplacedAt& at, bool evicted) {
-  // Its blocks go as any other's when it is let go of.
+  // The chunk that holds it frees the blocks when its last reader is done.
   if (!replaced_.Find(at)->kept()) {
     tiers_.RemoveRecord(tiers_.at(at.device), at.id);
     return replaced_.Drop(at);
@@ -364,7 +369,7 @@ void Records::CheckInvariants(std::vector<uint64_t>& g3_blocks) const {
   for (const auto& [at, replaced] : replaced_.all()) {
     const ChunkSlot now = chunks_.table.Find(at.id);
     KVKEEP_CHECK(now != kNoSlot && now != replaced.holder);
-    const Chunk& chunk = chunks_.table.at(now);  // stored elsewhere: until that is stable
+    const Chunk& chunk = chunks_.table.at(now);  // if stored elsewhere, until that is stable
     const bool stored = chunk.g3_state == G3State::kStored;
     KVKEEP_CHECK(!stored || chunk.device != at.device);
     const bool queued = !chunks_.HasPool(chunk.tenant) || scrubber_.IsInDoubt(now);

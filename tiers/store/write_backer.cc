@@ -24,7 +24,7 @@ WriteBacker::WriteBacker(const StoreOptions& options, const StoreDeps& deps, Chu
 
 // ---- a write-back begins
 
-// What is not worth its write now is asked about again when it is used.
+// A chunk that is not worth its write now is offered again when it is used.
 bool WriteBacker::Admit(Chunk& chunk) {
   AdmissionPolicy& admission = *admissions_[chunk.tenant.value()];
   const uint64_t bytes = chunk.blocks() * kBlockBytes;
@@ -50,7 +50,7 @@ DeviceTier* WriteBacker::Enqueue(ChunkSlot slot, const std::optional<ChunkKey>& 
   Chunk& chunk = chunks_.table.at(slot);
   KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.resident());
   KVKEEP_CHECK(chunk.live && !chunk.detached);
-  // Over the budget the newcomer stays unbacked for now: the queue holds the heads of its prefix.
+  // Over the budget, the new chunk stays unbacked for now: the queue has the heads of its prefix.
   const bool over = !chunks_.draining && !chunks_.pool(chunk).MayBeDirty(chunk.blocks());
   const ChunkSlot near = chunks_.table.FindParent(chunk, parent);
   DeviceTier* const to = space_.ChooseDevice(chunk, near);
@@ -101,7 +101,7 @@ void WriteBacker::BeginWrites(DeviceTier& tier) {
     if (!tier.writes.MayBegin(bytes, limit)) return;
     if (space_.EmptyWindow(tier, chunk) == DeviceSpace::Room::kLater) {
       if (chunks_.Spent()) chunks_.PumpLater(tier.pump);
-      return;  // else it comes back when the removals are committed
+      return;  // else the pump runs again when the removals are committed
     }
     const DeviceSpace::Room in_quota = space_.MakeRoomInQuota(tier, chunk.tenant, chunk.blocks());
     if (in_quota == DeviceSpace::Room::kLater) return chunks_.PumpLater(tier.pump);
@@ -114,14 +114,14 @@ void WriteBacker::BeginWrites(DeviceTier& tier) {
     }
     if (!space_.EnsureReserve(tier, chunk)) return chunks_.PumpLater(tier.pump);
     if (!space_.Allocate(tier, chunk, chunks_.table.FindParent(chunk, next.parent))) {
-      if (tier.commits.freeing_blocks() > 0) return;  // comes back when the removals are committed
+      if (tier.commits.freeing_blocks() > 0) return;  // the commit pumps again
       tier.writes.Remove(generation);
       tiers_.GiveUpWriteBack(next.slot, next.parent,
                              absl::ResourceExhaustedError("no space on the device"));
       continue;
     }
     tier.writes.Begin(generation, bytes);
-    chunks_.Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
+    chunks_.Count(work::kStart);  // only now, so that one that waits costs the other pumps nothing
     StartWrite(next.slot, next.parent);
   }
 }
@@ -162,7 +162,7 @@ void WriteBacker::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList
     write->blames_device = false;
     OnWritten(slot, write, write->bytes, why);
   };
-  // DRAM went bad: better unbacked than a wrong image.
+  // The memory went bad. The chunk stays unbacked rather than get a wrong image.
   if (!header.ok()) return fail(header.status());
   write->created_unix_us = header->identity.created_unix_us;
   header->placement = placement;
@@ -204,8 +204,9 @@ void WriteBacker::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const Extent
   encrypted->Start();
 }
 
-// Takes the lock for the last bytes, for bytes that failed, and if others wait for this device: the
-// next chunk's first pieces follow this one's last, so that the device is never without work.
+// Takes the lock for the last bytes, for bytes that failed, and if other chunks wait for this
+// device. The next chunk's first pieces then follow this one's last, so that the device is never
+// idle.
 void WriteBacker::OnWritten(ChunkSlot slot, WriteBack* write, uint64_t bytes,
                             const absl::Status& status) {
   DeviceTier& tier = *write->to;
@@ -220,7 +221,7 @@ void WriteBacker::OnWritten(ChunkSlot slot, WriteBack* write, uint64_t bytes,
   done = std::move(ended.write);
   if (done == nullptr) return PumpWrites(tier);
 
-  // Once a chunk, however many of its writes failed.
+  // Counts one outcome for the chunk, however many of its writes failed.
   if (done->blames_device) tiers_.NoteIo(tier, true, done->failure);
   chunks_.counters.allocation_failures +=
       !done->blames_device && absl::IsUnavailable(done->failure);
@@ -263,10 +264,10 @@ DeviceTier* WriteBacker::EnqueueUnbacked(ChunkSlot slot) {
 }
 
 void WriteBacker::PumpUnbacked(DeviceTier& tier) {
-  if (!tiers_.write_backs.MayOffer(deps_.clock->Now())) return;  // Tick comes back to it
+  if (!tiers_.write_backs.MayOffer(deps_.clock->Now())) return;  // Tick tries again
   for (const auto& own : chunks_.pools) {
-    // It ends: EnqueueUnbacked takes the first one out, and puts one back only over the budget or
-    // where no device takes writes; both were just asked.
+    // The loop ends: EnqueueUnbacked takes the first chunk out of the queue. It puts the chunk back
+    // only over the budget or if no device takes writes, and both were checked just before.
     while (own->unbacked.first() != kNoSlot) {
       const ChunkSlot slot = own->unbacked.first();
       if (!own->MayBeDirty(chunks_.table.at(slot).blocks())) break;
@@ -307,13 +308,13 @@ void WriteBacker::WriteForWaiters(Section& section) {
 void WriteBacker::WaitForDevice(ChunkSlot slot) {
   if (!tiers_.durable_waiters.Has(slot)) return;
   if (tiers_.AnyComes()) {
-    wait_for_device_ = true;  // Tick comes back to it
+    wait_for_device_ = true;  // Tick tries again
   } else {
     tiers_.durable_waiters.Fail(slot, absl::UnavailableError("no device takes writes now"));
   }
 }
 
-// A chunk that waits is in its tenant's queue, and all that G2 alone holds is counted.
+// Each chunk that waits is in its tenant's queue, and each one that G2 alone has is counted.
 void WriteBacker::CheckInvariants() const {
   std::vector<uint64_t> waiting(chunks_.pools.size()), waiting_blocks(waiting), chunks(waiting),
       blocks(waiting);
