@@ -1,6 +1,6 @@
 // AlignedPage: one 4 KiB page for direct I/O, for headers on their way to or from a lower tier.
 //
-// Not ok: there was no memory for it, and nothing is to be read or written.
+// If it is not ok(), there was no memory for it, and nothing may be read or written.
 #pragma once
 
 #include <absl/status/status.h>

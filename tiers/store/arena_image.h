@@ -1,7 +1,7 @@
-// ArenaImage: the memory of one image in G2, by runs, as far as each is contiguous.
+// ArenaImage: the memory of one image in G2, in contiguous runs.
 //
-// It refers to the arena, and says nothing of who may read or write the memory: its user has that
-// from the store.
+// It refers to the arena. It does not say who may read or write the memory: the store tells its
+// user that.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class ArenaImage {
  public:
   ArenaImage(Arena* arena, ExtentList extents) : arena_(arena), extents_(std::move(extents)) {}
 
-  // Contiguous memory of the image's bytes from `offset`, at most `bytes`.
+  // Returns the memory of the image from `offset`, as far as it is contiguous, at most `bytes`.
   static std::span<std::byte> Run(Arena& arena, const ExtentList& extents, uint64_t offset,
                                   uint64_t bytes) {
     const ByteRun run = LocateInImage(extents, offset, bytes);

@@ -1,13 +1,13 @@
-// Beyond: what a store writes and removes beyond the node, and when.
+// Beyond: writes images beyond the node and removes them there, and decides when.
 //
 // Chunks that were put, or used again, are offered: they wait for their turn (remote_writes.h), are
-// encrypted on the copy executor and handed to the source. Images that are about to expire there
-// are written anew (remote_ages.h). What is deleted here is removed there, and noted in a log until
-// it is (remote_removals.h, removal_journal.h).
+// encrypted on the copy executor, and are handed to the source. Images that are about to expire
+// there are written anew (remote_ages.h). If a chunk is deleted here, its image is removed there. A
+// log has its name until that is done (remote_removals.h, removal_journal.h).
 //
 // Nothing is promised: a write that cannot be done is dropped or offered again, and counted. A
-// deleted chunk does not come back: one that is being written while it is deleted is removed after
-// its write; one that is on its way here, once that has ended. What comes from there: recaller.h.
+// deleted chunk does not come back: if it is being written there, or is on its way here, its image
+// is removed once that has ended. recaller.h brings chunks from there.
 //
 // Works on the RemoteTier that it is given. The store's lock protects it.
 #pragma once
@@ -33,27 +33,28 @@ class Beyond {
          uint64_t write_bytes_per_second);
 
   // ---- writes
-  // A chunk was put. `wanted`: its client wants it there.
+  // Offers a chunk that was put. `wanted`: its client wants it there.
   void OfferPut(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool wanted) STORE_LOCKED;
   // A lookup has found these links, one for each key and part. `now`: RemoteAges::At() of the
   // present. May yield.
   void OfferUsed(Section& section, const ChunkSet& chunks,
                  std::span<const EvictionPolicy::ChainLink> found, RemoteAges::Mark now)
       STORE_LOCKED;
-  // 0: nothing is written.
+  // Sets the rate of writes. 0: nothing is written.
   void SetWriteRate(uint64_t bytes_per_second) STORE_LOCKED;
   bool writes() const STORE_LOCKED { return writes_; }  // the rate is not 0
-  // The store drains. `writes`: what waits is still written, and what could not be is offered once
-  // more. Else nothing more begins. May yield.
+  // For a store that drains. `writes`: chunks that wait are still written, and chunks that could
+  // not be written are offered once more. Else no more writes begin. May yield.
   void BeginDrain(Section& section, bool writes) STORE_LOCKED;
 
   // ---- removals
-  // The chunk was deleted here, or its image there is bad.
+  // Removes the image of a chunk that was deleted here, or whose image there is bad.
   void Remove(const ChunkId& id, RemoteRemovals::Why why) STORE_LOCKED;
-  // Calls `done` once the log has all removals that were asked for. `durable`: and is synced.
+  // Calls `done` once the log has all removals that were asked for. `durable`: waits until it is
+  // synced, too.
   void WhenNoted(bool durable, StatusCallback done) STORE_LOCKED;
 
-  // Starts what may start now. Called by the tier's pump.
+  // Starts the writes and removals that may start now. Called by the tier's pump.
   void Pump() STORE_LOCKED;
   // Called about ten times a second.
   void Tick() STORE_LOCKED;

@@ -1,9 +1,10 @@
 // ChunkTable: every chunk the store knows, found by identity or by slot.
 //
 // Slots are dense, and stable while a chunk lives. The map has its full size from the start: 12
-// bytes for each chunk that there may be. Its pages are touched in the background, if those of
-// slots are. No call takes more than some microseconds, except FindAll, which takes about 50 ns a
-// chunk if all comes from memory. Not thread-safe: the store's lock protects it.
+// bytes for each chunk that the table may have. If the pages of slots are touched in the
+// background, so are the map's. No call takes more than some microseconds, except FindAll, which
+// takes about 50 ns per chunk if all data comes from memory. Not thread-safe: the store's lock
+// protects it.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ enum class G2State : uint8_t {
   kUnverified,  // an earlier process left it whole; its bytes are not checked yet
   kVerifying,   // the same, and its bytes are being checked
   kResident,    // whole and verified
-  kFailed,      // its promotion or check failed while readers hold it: only their pins keep it
+  kFailed,      // its promotion or check failed; only the pins of its readers keep it
   kAway,        // as kFailed, because the tier that it was read from is out of reach
 };
 
@@ -87,7 +88,7 @@ struct Chunk {
     return g2_state == G2State::kResident || g2_state == G2State::kUnverified ||
            g2_state == G2State::kVerifying;
   }
-  // Where a reader's bytes come from. kG4: they are on their way from beyond the node.
+  // Returns where a reader's bytes come from. kG4: they are on their way from beyond the node.
   Tier lies_in() const {
     if (in_g2()) return Tier::kG2;
     return recalled && g2_state == G2State::kReading ? Tier::kG4 : Tier::kG3;
@@ -117,30 +118,30 @@ class ChunkTable {
   ChunkTable(std::shared_ptr<SlotArrays> slots, uint64_t hash_seed);
   ~ChunkTable();
 
-  // kNoSlot when unknown (or detached).
+  // Returns the chunk's slot; kNoSlot: the chunk is unknown or detached.
   ChunkSlot Find(const ChunkId& id) const { return FindHashed(id, hash_(id)); }
   // The part of that key that belongs to the chunk, likewise.
   ChunkSlot FindParent(const Chunk& chunk, const std::optional<ChunkKey>& parent) const {
     return parent.has_value() ? Find({chunk.id.ns, *parent, chunk.id.part}) : kNoSlot;
   }
-  // Whether the slot, which was this chunk's before a yield, still is, findable as such.
+  // Returns whether the slot still is this chunk's after a yield, and the chunk can be found.
   bool StillIs(ChunkSlot slot, const ChunkId& id) const {
     return at(slot).live && !at(slot).detached && at(slot).id == id;
   }
-  // Find for every key x part, key-major, with the memory of many looked at under way at once:
-  // `found` has that many links, each gets the chunk's slot, or kNoSlot, and fingerprint.
+  // Finds the chunk of every key x part, key-major, with the reads of many entries under way at
+  // once. `found` has as many links; each gets the chunk's slot, or kNoSlot, and its fingerprint.
   void FindAll(const NamespaceDigest& ns, std::span<const ChunkKey> keys,
                std::span<const PartId> parts, std::span<Link> found) const;
-  // A new chunk, findable. kNoSlot when the table is full. REQUIRES: Find(id) == kNoSlot.
+  // Creates a chunk that can be found. kNoSlot: the table is full. REQUIRES: Find(id) == kNoSlot.
   ChunkSlot Create(const ChunkId& id, const ImageShape& shape);
-  // From now on the chunk is reached by slot only. REQUIRES: not detached.
+  // Makes the chunk reachable by its slot only. REQUIRES: it is not detached.
   void Detach(ChunkSlot slot);
   // Frees the slot.
   void Destroy(ChunkSlot slot);
 
   Chunk& at(ChunkSlot slot) { return chunks_[slot.value()]; }
   const Chunk& at(ChunkSlot slot) const { return chunks_[slot.value()]; }
-  // Find() or Create() of it comes soon; at() does. Without the lock too.
+  // Fetch memory that Find() or Create(), or at(), reads soon. They need no lock.
   void PrefetchFind(const ChunkId& id) const { PrefetchEntry(hash_(id)); }
   void Prefetch(ChunkSlot slot) const {
     const auto* const first = reinterpret_cast<const std::byte*>(chunks_ + slot.value());
@@ -149,7 +150,7 @@ class ChunkTable {
   }
   uint64_t size() const { return size_; }
   bool full() const { return size_ >= slots_->max_slots(); }
-  // Slots ever used are below this; check `live` when walking.
+  // Returns a bound: all slots ever used are below it. A walk has to check `live`.
   uint32_t slot_end() const { return slot_end_; }
   Fingerprint fingerprint(const ChunkId& id) const { return Fingerprint(hash_(id)); }
 
@@ -165,13 +166,13 @@ class ChunkTable {
   static uint32_t TagOf(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
   uint64_t Home(uint32_t tag) const { return uint64_t{tag} * entries_end_ >> 32; }
   uint64_t Next(uint64_t entry) const { return entry + 1 == entries_end_ ? 0 : entry + 1; }
-  // How far behind `from` an entry is, the end followed by the beginning.
+  // Returns how far behind `from` an entry is; the beginning follows the end.
   uint64_t Behind(uint64_t from, uint64_t entry) const {
     return entry >= from ? entry - from : entry + entries_end_ - from;
   }
   void PrefetchEntry(uint64_t hash) const { __builtin_prefetch(&entries_[Home(TagOf(hash))]); }
   ChunkSlot FindHashed(const ChunkId& id, uint64_t hash) const;
-  // The first chunk whose tag is the hash's, very likely the one: kNoSlot when there is none.
+  // Returns the first chunk whose tag is the hash's, very likely the one; kNoSlot: there is none.
   ChunkSlot Candidate(uint64_t hash) const;
 
   const std::shared_ptr<SlotArrays> slots_;

@@ -1,9 +1,9 @@
-// CipherBuffers: memory that writes to lower tiers encrypt into. Counted; those of a whole unit are
-// kept for the next write, as pages new from the kernel cost more than the encryption does.
+// CipherBuffers: memory that writes to lower tiers encrypt into. It is counted. Buffers of a whole
+// unit are kept for the next write, since new pages from the kernel cost more than the encryption.
 //
-// At most kMaxKept are kept, 66 MiB: what may be on its way beyond the node (remote_writes.h).
-// Writes to devices have fewer of them at a time (encrypted_write.h). Thread-safe; a Buffer keeps
-// the pool.
+// At most kMaxKept buffers are kept, 66 MiB: as many as may be on their way beyond the node
+// (remote_writes.h). Writes to devices use fewer at a time (encrypted_write.h). Thread-safe. A
+// Buffer keeps the pool alive.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ class CipherBuffers : public std::enable_shared_from_this<CipherBuffers> {
   uint64_t bytes_out() const;
 
  private:
-  // Less, and a whole buffer would be a waste.
+  // For less than this a whole buffer would be a waste.
   static bool Keeps(size_t bytes) { return bytes > kUnitBytes / 2 && bytes <= kUnitBytes; }
   void Give(Buffer& buffer);
 

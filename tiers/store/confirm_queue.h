@@ -1,6 +1,6 @@
-// ConfirmQueue: of one device, the chunks whose headers are to be read before anybody is told of
-// them (confirmer.h): which is next, which could not be read and is tried again, how many are being
-// read.
+// ConfirmQueue: the chunks of one device whose headers are to be read before anybody is told of
+// them (confirmer.h). It knows which is next, which could not be read and is tried again, and how
+// many are being read.
 //
 // Owned by the device's tier; the store's lock protects it.
 #pragma once
@@ -30,7 +30,8 @@ class ConfirmQueue {
 
   void Add(ChunkSlot slot) { waiting_.push_back({slot}); }
   void AddFirst(ChunkSlot slot) { waiting_.push_front({slot}); }
-  // It could not be read, for no fault of its own, or may be tried once more: later.
+  // Has a header read again later that could not be read, through no fault of its own, or that may
+  // be tried once more.
   void AddAgain(const Entry& entry, MonotonicTime now) {
     if (again_.empty()) again_at_ = now + kAgain;
     again_.push_back(entry);
@@ -41,7 +42,7 @@ class ConfirmQueue {
     waiting_.insert(waiting_.end(), again_.begin(), again_.end());
     again_.clear();
   }
-  // The next; none: none waits, or as many are being read as may be.
+  // Returns the next entry; none: none waits, or as many are being read as may be.
   std::optional<Entry> Next() {
     if (!may_begin()) return std::nullopt;
     const Entry next = waiting_.front();

@@ -2,8 +2,8 @@
 // promised the chunk.
 //
 // After a power cut a record may point at blocks whose data never arrived, or that hold another
-// image. Which chunk is next is said by the device's ConfirmQueue. A record whose header is another
-// chunk's goes, and its chunk with it.
+// image. The device's ConfirmQueue says which chunk is next. If the header is another chunk's, the
+// record and its chunk are removed.
 //
 // Owned by Disk (disk.h). The store's lock protects it; reads end on any thread and take the lock
 // themselves.
@@ -24,8 +24,8 @@ class Confirmer {
   Confirmer(const StoreDeps& deps, Chunks* chunks, DeviceTiers* tiers, Records* records,
             Committer* committer, const ImageVerifier* verifier);
 
-  // Begins the reads that may begin now. Once all records of the device are confirmed its next sync
-  // says so. Called by the device's pump, too.
+  // Begins the reads that may begin now. Once all records of the device are confirmed, its next
+  // sync writes that into the mark. Called by the device's pump, too.
   void Pump(DeviceTier& tier) STORE_LOCKED;
 
  private:

@@ -1,10 +1,10 @@
 // Deletes: the calls that delete chunks, and those that wait until a delete is final.
 //
-// A chunk is not found any more when Delete returns. No kill brings it back once WhenDeleted has
-// called: its mark in G2 is cleared, the indexes have its removal, and what may lie beyond the node
-// is noted in the log that the next process reads.
+// Lookups do not find a chunk any more once Delete has returned. No kill brings it back once
+// WhenDeleted has called back: its mark in G2 is cleared, the indexes have its removal, and the log
+// that the next process reads has the removal of what may lie beyond the node.
 //
-// Owns nothing; the contracts of the calls stand in store.h. They take the store's lock.
+// Owns nothing. The contracts of the calls are in store.h. The calls take the store's lock.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ namespace kvkeep::store_internal {
 
 class Deletes {
  public:
-  // What it works on; all are borrowed. `beyond`: null: nothing lies beyond the node.
+  // The objects that it works on. All are borrowed. `beyond`: null if nothing lies beyond the node.
   struct Parts {
     Chunks* chunks;
     DeviceTiers* tiers;

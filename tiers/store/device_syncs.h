@@ -1,13 +1,13 @@
-// DeviceSyncs: of one device, what its last sync made stable, whether another one is due, and who
-// waits for that.
+// DeviceSyncs: the syncs of one device. It knows what the last one made stable, whether another one
+// is due, and who waits.
 //
 //   Begin --> under way --+--End------> stable up to the mark
-//                         +--EndFailed--> nothing more will be: DeviceHealth says so
+//                         +--EndFailed--> no later sync follows: DeviceHealth says so
 //                         +--PutOff-----> the index stalls: another one is due
 //
-// One sync is under way at a time. The mark of one may say that the index is clean (record.h): then
-// nothing is committed before another mark says otherwise. A waiter for a sequence is answered
-// once it is stable, or will never be. Callbacks run after the hold (hold.h), never under the
+// One sync is under way at a time. Its mark may say that the index is clean (record.h). Then
+// nothing is committed before another mark says otherwise. A waiter for a sequence is answered once
+// the sequence is stable, or can never be. Callbacks run after the hold (hold.h), never under the
 // lock.
 //
 // The device's tier owns it; the store's lock protects it. Committer hands the syncs to the
@@ -30,7 +30,7 @@ namespace kvkeep::store_internal {
 
 class DeviceSyncs {
  public:
-  // A device joins with that mark, and is here from some time on.
+  // A device begins to join, with this mark; it is here from EndJoin on.
   void BeginJoin(const StableMark& mark) {
     KVKEEP_CHECK(!under_way_);
     stable_ = mark.sequence;
@@ -39,7 +39,7 @@ class DeviceSyncs {
   void EndJoin(MonotonicTime now) { last_ = now; }
 
   // ---- when
-  // There is something that the mark, or what is saved with it, does not say yet.
+  // Notes a change that the mark, or the values saved with it, do not say yet.
   void NoteDirty() { dirty_ = true; }
   bool IsDue(MonotonicTime now, std::chrono::nanoseconds interval) const {
     return anyone_waits() || (dirty_ && now - last_ >= interval);
@@ -49,14 +49,14 @@ class DeviceSyncs {
 
   // ---- a sync
   bool under_way() const { return under_way_; }
-  // Returns what it is to say: so far is the index now. Clean, if that may be said, when the store
-  // drains or it was before.
+  // Returns the mark that the sync is to write. It says that the device is clean if `may_be_clean`,
+  // and the store drains or the last mark said so.
   StableMark Begin(const Uuid& boot, CommitSequence committed, bool drains, bool may_be_clean) {
     KVKEEP_CHECK(!under_way_ && committed >= stable_);
     under_way_ = true;
     dirty_ = false;
     const bool clean = (drains || clean_) && may_be_clean;
-    clean_ |= clean;  // from now on: nobody knows when the index says so
+    clean_ |= clean;  // from now on, as nobody knows when the index has the mark
     return {.boot_id = boot, .sequence = committed, .clean = clean};
   }
   void End(const StableMark& mark) {
@@ -79,13 +79,13 @@ class DeviceSyncs {
   bool clean() const { return clean_; }
 
   // ---- who waits
-  // Answered when `sequence` is stable.
+  // Calls `done` when `sequence` is stable or can never be.
   void Wait(CommitSequence sequence, StatusCallback done) {
     waiting_.emplace(sequence, std::move(done));
   }
   bool anyone_waits() const { return !waiting_.empty(); }
-  // Answers waiters whose sequence is stable with OK and, if `failed` is an error, all others with
-  // that. Returns false if the hold was spent before all were answered.
+  // Answers waiters whose sequence is stable with OK. If `failed` is an error, it answers all
+  // others with that. Returns false if the hold was spent before all were answered.
   bool Answer(const absl::Status& failed, Hold& hold) {
     while (!waiting_.empty()) {
       const bool is_stable = IsStable(waiting_.begin()->first);

@@ -1,11 +1,11 @@
-// DoubtfulRecords: of one device, the records in doubt (tiers/index/doubtful.h), as finely as can
-// be told in bounded memory and written in a bounded value.
+// DoubtfulRecords: the records of one device that are in doubt (tiers/index/doubtful.h), as exactly
+// as bounded memory and a bounded value of the index allow.
 //
-// What a join found in doubt, in groups of about as many records, in the order of their sequences:
-// one record a group where they are few. A record leaves its group when it is in doubt no more, or
-// is gone from the index; a group without any is in doubt no more. What is to be saved covers all
-// groups that have some, with gaps where others were; where there are too many gaps the smallest
-// are closed again: more doubt, never less.
+// The records that a join found in doubt are divided, in the order of their sequences, into groups
+// of about the same size. If there are few, each group has one record. A record leaves its group
+// when it is not in doubt any more, or is gone from the index. A group without records is not in
+// doubt any more. The saved ranges cover all groups that have records, with gaps between them. If
+// there are too many gaps, the smallest are closed again. This means more doubt, never less.
 //
 // Owned by the device's tier; the store's lock protects it.
 #pragma once
@@ -28,15 +28,16 @@ class DoubtfulRecords {
   static constexpr size_t kMostGroups = 8192;  // looked at under one hold
 
   DoubtfulRecords() = default;
-  // The records in doubt, and those in none that lie between them and are not to be covered. In any
-  // order, each once. Takes time: not under a lock. REQUIRES: a record is in doubt where one of
-  // kMostRanges ranges, or the one above all of them, has it: so there are few runs of either.
+  // `doubtful`: the records in doubt. `certain`: the records that are not, which the ranges should
+  // not cover. Both are in any order, each record once. Takes time, so do not call it under a lock.
+  // REQUIRES: the records in doubt are those of at most kMostRanges ranges and of one above all of
+  // these, so that there are few runs of either kind.
   explicit DoubtfulRecords(std::vector<CommitSequence> doubtful,
                            std::vector<CommitSequence> certain = {});
 
-  // REQUIRES: it was one of those in doubt, and did not leave before.
+  // Takes out a record. REQUIRES: it was one of those in doubt, and was not taken out before.
   void Remove(CommitSequence sequence);
-  // Covers those that are left.
+  // Returns ranges that cover the records that are left.
   Doubtful Ranges() const;
   uint64_t size() const { return size_; }
 

@@ -1,7 +1,7 @@
-// DurableWaiters: who waits for a chunk to be in G3. After that they wait for the device to have
-// synced its record: device_syncs.h.
+// DurableWaiters: callbacks that wait until a chunk is in G3. After that they wait until the device
+// has synced its record (device_syncs.h).
 //
-// A chunk that is given up fails them. Callbacks run after the hold (hold.h), never under the lock.
+// If the chunk is given up, they fail. Callbacks run after the hold (hold.h), never under the lock.
 // The store's lock protects it.
 #pragma once
 
@@ -26,16 +26,16 @@ class DurableWaiters {
 
   void Add(ChunkSlot slot, StatusCallback done) { waiting_[slot].push_back(std::move(done)); }
   bool Has(ChunkSlot slot) const { return waiting_.contains(slot); }
-  // The first that is waited for, of this slot and those behind it.
+  // Returns the first slot from this one on that somebody waits for.
   std::optional<ChunkSlot> NextFrom(ChunkSlot slot) const {
     const auto found = waiting_.lower_bound(slot);
     return found == waiting_.end() ? std::nullopt : std::optional(found->first);
   }
-  // They are told why. However many they are, one thing to do after the hold.
+  // Fails the slot's callbacks with `why`. One task after the hold calls all of them.
   void Fail(ChunkSlot slot, const absl::Status& why) {
     if (Has(slot)) hold_.CallLater(Take(slot), why);
   }
-  // All of the chunk's, as one. REQUIRES: Has(slot).
+  // Takes all callbacks of the chunk, as one. REQUIRES: Has(slot).
   StatusCallback Take(ChunkSlot slot) {
     const auto found = waiting_.find(slot);
     KVKEEP_CHECK(found != waiting_.end());
@@ -48,7 +48,7 @@ class DurableWaiters {
 
  private:
   Hold& hold_;
-  // A tree: a hash map that grows moves all of its entries under the lock.
+  // A tree, since a hash map that grows moves all of its entries under the lock.
   absl::btree_map<ChunkSlot, std::deque<StatusCallback>> waiting_;
 };
 

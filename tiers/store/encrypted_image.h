@@ -1,8 +1,8 @@
-// EncryptedImage: one image encrypted as a whole, in buffers of its own, one a unit: for a tier
-// whose header page, which has the tags, is sent before all else.
+// EncryptedImage: one image encrypted as a whole, in buffers of its own, one for each unit. It is
+// for a tier that sends the header page, which has the tags, before all other bytes.
 //
-// The bytes in G2 stay what they are: readers hold leases on them. Constant once made, hence
-// thread-safe; counted with the buffers of write-backs.
+// The bytes in G2 stay as they are, since readers hold leases on them. It is constant once made,
+// hence thread-safe. Its buffers count with those of write-backs.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -21,10 +21,10 @@
 
 namespace kvkeep::store_internal {
 
-// Bytes of an image, from `offset`, as far as they are contiguous, at most `bytes`.
+// Returns the bytes of an image from `offset`, as far as they are contiguous, at most `bytes`.
 using ImageRuns = std::function<std::span<const std::byte>(uint64_t offset, uint64_t bytes)>;
 
-// One unit of `source`, encrypted to `to`; its tag goes into the header.
+// Encrypts one unit of `source` into `to`, and writes its tag into the header.
 void EncryptUnit(const ImageCipher& cipher, const ImageRuns& source, size_t unit, std::byte* to,
                  ImageHeader* header);
 
@@ -36,7 +36,7 @@ class EncryptedImage {
       CipherBuffers& buffers, RandomSource* random);
 
   ConstHeaderPage header() const { return ConstHeaderPage(page_.bytes, kHeaderBytes); }
-  // Returns what lies behind the header page, from `offset` to the end of its unit, at most
+  // Returns the bytes behind the header page, from `offset` to the end of its unit, at most
   // `bytes`.
   std::span<std::byte> Run(uint64_t offset, uint64_t bytes) const;
 

@@ -1,12 +1,13 @@
 // EncryptedWrite: one image on its way from G2 to its device, encrypted on the way.
 //
-// The bytes in G2 stay what they are: readers hold leases on them. Each unit is encrypted into a
-// buffer of this write's own, by the executor, and written from there; up to kLanes units are under
-// way at once. The header page goes last, since it has the tags. So a write needs at most kLanes
-// buffers of a unit each, never more than its image, and those of all writes are counted. Where
-// there is no memory for so many it takes fewer.
+// The bytes in G2 stay as they are, since readers hold leases on them. The executor encrypts each
+// unit into a buffer of this write, and the unit is written from there. Up to kLanes units are
+// under way at once. The header page goes last, since it has the tags. So a write needs at most
+// kLanes buffers of a unit each, and never more than its image has. If there is no memory for
+// kLanes buffers, it takes fewer. The buffers of all writes are counted.
 //
-// Made by std::make_shared, started once; it keeps itself until `done` has run. Thread-safe.
+// Make it with std::make_shared and start it once. It keeps itself alive until `done` has run.
+// Thread-safe.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -40,16 +41,16 @@ class EncryptedWrite : public std::enable_shared_from_this<EncryptedWrite> {
     Device* device = nullptr;
     Executor* executor = nullptr;
     std::shared_ptr<CipherBuffers> buffers;
-    std::function<void()> heard;  // the device ended one of the writes
-    // Once, at the end: the first failure, or OK and the root of the header that was written.
+    std::function<void()> heard;  // called when the device has ended one of the writes
+    // Called once, at the end. Gets the first failure, or OK and the root of the written header.
     absl::AnyInvocable<void(absl::Status, const Digest128& root) &&> done;
   };
 
   explicit EncryptedWrite(Job job);
 
-  // For one unit at a time at least; without, Start ends it with Unavailable.
+  // Returns whether it has memory for at least one unit. If not, Start ends it with Unavailable.
   bool has_memory() const { return !lanes_.empty() && header_page_.ok(); }
-  // On a thread of the executor.
+  // Starts the write. Call it on a thread of the executor.
   void Start();
 
  private:

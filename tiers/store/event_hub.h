@@ -1,13 +1,13 @@
 // EventHub: tells readers, in order, which chunks enter and leave the tiers (events.h).
 //
-// Owns the readers, the log that they read, and what they were told: of each device whether its
-// chunks can be read, of each chunk the bits `told_g2` and `told_g3`. Whoever changes a chunk calls
-// NoteTiers when the change is whole; whoever changes a device's state calls NoteReadable. A
-// reader that has fallen out of the log begins anew with a snapshot, a walk over the table in
-// slices; so do all of them when a device came or went.
+// Owns the readers, the log that they read, and a note of what they were told: for each device,
+// whether its chunks can be read; for each chunk, the bits `told_g2` and `told_g3`. Code that
+// changes a chunk calls NoteTiers when the change is complete. Code that changes a device's state
+// calls NoteReadable. A reader that has fallen out of the log begins anew with a snapshot, a walk
+// over the table in slices. All readers begin anew when a device came or went.
 //
-// Reads the table, changes nothing of it but those two bits. Calls nobody: a reader is woken
-// through Hold. The store's lock protects it.
+// Reads the table, and changes only those two bits of it. Calls nobody: Hold wakes readers. The
+// store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -35,28 +35,30 @@ class EventHub {
   EventHub(uint64_t log_entries, size_t devices, const ChunkTable* table, Hold* hold,
            StoreCounters* counters);
 
-  // Readers of sessions that a tenant has.
+  // Returns how many readers the tenant's sessions have.
   uint64_t SessionReadersOf(TenantId tenant) const;
-  // The number of the new reader. `memory` is taken when it is the first.
+  // Returns the number of the new reader. Takes `memory` if it is the first reader.
   uint64_t Begin(std::unique_ptr<EventReaderState> reader, EventLog::Memory& memory);
-  // Whoever waits for it is woken. `unused`: the log's memory after the last reader's end.
+  // Removes the reader, and wakes its waiter. `unused`: gets the log's memory when the last reader
+  // ends.
   std::unique_ptr<EventReaderState> End(uint64_t reader, EventLog::Memory* unused);
-  // The session that must be open for the reader to go on.
+  // Returns the session that must be open for the reader to go on.
   std::optional<SessionToken> SessionOf(uint64_t reader) const {
     return readers_.at(reader)->session;
   }
-  // Adds what is next: at most kMostInBatch and one, and as much as this hold may do.
+  // Adds the next events to the batch, at most kMostInBatch + 1, and as many as this hold may do.
   static constexpr size_t kMostInBatch = 512;
   void Next(uint64_t reader, EventBatch* batch);
-  // Once: when there is more, when its session is closed, when it ends.
+  // Calls `wake` once: when there are more events, its session is closed, or the reader ends.
   void WhenMore(uint64_t reader, Wake wake, bool session_closed);
   void WakeReadersOf(const SessionToken& token);
 
   void NoteTiers(Chunk& chunk);
-  // Lookups find what is on a device while it can be read: all of its chunks came or went at once.
+  // Notes whether the device can be read now. If that changes, all of its chunks come or go at once
+  // for lookups.
   void NoteReadable(uint16_t device, bool readable);
 
-  // What was told is what lookups find.
+  // Checks that readers were told what lookups find.
   void Check(const Chunk& chunk) const;
   void Check(uint16_t device, bool readable) const;
 

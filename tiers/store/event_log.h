@@ -1,8 +1,8 @@
-// EventLog: the last so many events, for readers that each remember how far they are.
+// EventLog: the last `entries` events. Each reader remembers how far it has read.
 //
-// Has memory only while it is on: whoever turns it on brings it, whoever turns it off takes it, so
-// that none is allocated or freed under the store's lock, which protects it. Append overwrites the
-// oldest and allocates nothing.
+// It has memory only while it is on. The caller of TurnOn brings the memory, and the caller of
+// TurnOff takes it, so that none is allocated or freed under the store's lock, which protects the
+// log. Append overwrites the oldest event and allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class EventLog {
   explicit EventLog(uint64_t entries) : entries_(entries) { KVKEEP_CHECK(entries > 0); }
 
   bool on() const { return memory_ != nullptr; }
-  // The memory that TurnOn takes. Not under the lock.
+  // Returns memory for TurnOn. Do not call it under the lock.
   static Memory MakeMemory(uint64_t entries) { return std::make_unique<ChunkEvent[]>(entries); }
   void TurnOn(Memory memory) {
     KVKEEP_CHECK(!on() && memory != nullptr);
@@ -39,7 +39,7 @@ class EventLog {
     memory_[next_++ % entries_] = event;
     if (next_ - first_ > entries_) first_ = next_ - entries_;
   }
-  // Every reader has missed something.
+  // Makes every reader miss an event.
   void Lose() { first_ = ++next_; }
 
   // Events numbered [first, next) are there. A reader that wants an earlier one has lost events.

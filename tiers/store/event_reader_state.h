@@ -13,14 +13,14 @@
 namespace kvkeep::store_internal {
 
 struct EventReaderState {
-  std::optional<SessionToken> session;  // of one namespace, for a session
-  std::optional<uint32_t> tag;          // of all of one tenant's; neither: of all there are
+  std::optional<SessionToken> session;  // it reads one namespace, for this session
+  std::optional<uint32_t> tag;          // it reads the tenant's namespaces; neither: it reads all
   TenantId tenant{UINT32_MAX};
   NamespaceDigest ns;
   bool anew = true;      // a snapshot is due
-  bool walking = false;  // one is under way
-  ChunkSlot walk{0};     // then: the next slot
-  uint64_t next = 0;     // event
+  bool walking = false;  // a snapshot is under way
+  ChunkSlot walk{0};     // the snapshot's next slot
+  uint64_t next = 0;     // the number of the next event
   absl::AnyInvocable<void() &&> wake;
 
   bool Wants(const ChunkId& id) const {

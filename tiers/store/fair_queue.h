@@ -1,14 +1,14 @@
 // FairQueue: queues whose owners take turns, so that each moves as many bytes as the others while
 // it has any to move.
 //
-// Fair queueing by start times (Goyal, Vin, Cheng, "Start-time fair queueing", SIGCOMM 1996). The
-// owner that has moved least is next. An owner that comes starts with as much as the owner whose
-// turn it is has moved, or with what it has moved itself, if that is more: its account outlives its
-// queue until the others have had as much. A turn is kTurnBytes, or less if there is less; the last
-// item of a turn is taken whole.
+// This is fair queueing by start times (Goyal, Vin, Cheng, "Start-time fair queueing", SIGCOMM
+// 1996). The owner that has moved the fewest bytes is next. A new owner starts with as many bytes
+// as the owner whose turn it is has moved. An owner that comes back starts with its own bytes if
+// those are more: its account outlives its queue until the others have moved as many. A turn is
+// kTurnBytes bytes, or fewer if the queue has fewer. The last item of a turn is taken whole.
 //
-// Queue: anything with empty(); may be a FairQueue. Add and Take cost the logarithm of how many
-// owners there are. Not thread-safe.
+// Queue: any class with empty(), such as a FairQueue. The cost of Add and Take is logarithmic in
+// the number of owners. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class FairQueue {
   bool empty() const { return order_.empty(); }
   uint64_t bytes() const { return bytes_; }  // of all queues
 
-  // The queue whose turn it is; it is not empty. REQUIRES: !empty().
+  // Returns the queue whose turn it is, which is not empty. REQUIRES: !empty().
   Queue& front() {
     KVKEEP_CHECK(!empty());
     return order_.begin()->second->second.queue;
@@ -38,7 +38,7 @@ class FairQueue {
     KVKEEP_CHECK(!empty());
     return order_.begin()->second->second.queue;
   }
-  // So much has left it. REQUIRES: it was that much.
+  // Notes that the caller has taken an item of `bytes` bytes from front().
   void Take(uint64_t bytes) {
     KVKEEP_CHECK(!empty());
     const auto [place, owner] = *order_.begin();
@@ -52,12 +52,12 @@ class FairQueue {
     owner->second.place = {place.moved + taken_, next_number_++};
     (ended ? idle_ : order_).emplace(owner->second.place, owner);
     taken_ = 0;
-    // When nobody waits, nobody has anything to sit out.
+    // If nobody waits, no owner has to sit out a turn.
     now_ = order_.empty() ? idle_.rbegin()->first.moved : order_.begin()->first.moved;
     Forget();
   }
 
-  // The owner's queue, to which the caller adds something of so many bytes.
+  // Returns the owner's queue, to which the caller adds an item of `bytes` bytes.
   Queue& Add(const Owner& owner, uint64_t bytes) {
     const auto [known, is_new] = owners_.try_emplace(owner);
     Account& account = known->second;
@@ -76,7 +76,7 @@ class FairQueue {
     const auto known = owners_.find(owner);
     return known == owners_.end() ? 0 : known->second.bytes;
   }
-  // Null: nothing of that owner's is known.
+  // Returns the owner's queue; null: the owner is not known.
   const Queue* Find(const Owner& owner) const {
     const auto known = owners_.find(owner);
     return known == owners_.end() ? nullptr : &known->second.queue;
@@ -102,7 +102,7 @@ class FairQueue {
 
   struct Place {
     uint64_t moved = 0;   // bytes, when its turn began
-    uint64_t number = 0;  // of equals, who came first
+    uint64_t number = 0;  // of equals, the one that came first is next
     auto operator<=>(const Place&) const = default;
   };
   struct Account {
@@ -113,8 +113,8 @@ class FairQueue {
   using Owners = std::map<Owner, Account>;
   using Order = std::map<Place, typename Owners::iterator>;
 
-  // Forgets owners with empty queues that the others have caught up with: at most two, as each Take
-  // adds one.
+  // Forgets owners with empty queues that the others have caught up with. Two at most are enough,
+  // as each Take adds one at most.
   void Forget() {
     for (int i = 0; i < 2 && !idle_.empty(); ++i) {
       const auto least = idle_.begin();
@@ -125,8 +125,8 @@ class FairQueue {
   }
 
   Owners owners_;
-  Order order_, idle_;  // with something in their queues, and with nothing
-  uint64_t now_ = 0;    // what whoever has the turn had moved when it began
+  Order order_, idle_;  // owners whose queues have items, and owners whose queues are empty
+  uint64_t now_ = 0;    // the bytes that the owner with the turn had moved when the turn began
   uint64_t taken_ = 0;  // in this turn
   uint64_t next_number_ = 0;
   uint64_t bytes_ = 0;

@@ -111,7 +111,7 @@ class Filler final : public Promotions, private ReadSink {
   const ImageVerifier& verifier_;
   const StoreDeps& deps_;
   Host& host_;
-  // A tree: a hash map that grows moves all of its entries under the lock.
+  // A tree, since a hash map that grows moves all of its entries under the lock.
   absl::btree_map<ChunkSlot, std::shared_ptr<Promotion>> promotions_ STORE_GUARDED;
 };
 

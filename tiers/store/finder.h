@@ -1,8 +1,8 @@
 // Finder: looks up the chunks of a call, and tells the eviction policies what was asked for.
 //
-// From the tail to the head, in slices of one hold each, as the policies want it: so no slot has to
-// outlive its slice. Chunks that G3's admission has not wanted so far are offered again, and so is
-// what is to be written beyond the node once it is used.
+// It goes from the tail to the head, as the policies want it, in slices of one hold each. So no
+// slot has to outlive its slice. It offers chunks again that G3's admission has not wanted so far,
+// and chunks that are written beyond the node once they are used.
 //
 // Owns nothing; the store's lock protects what it changes.
 #pragma once
@@ -23,9 +23,9 @@ namespace kvkeep::store_internal {
 
 class Finder {
  public:
-  enum class Tells : uint8_t { kNobody, kG2, kAll };  // which policies of the request
+  enum class Tells : uint8_t { kNobody, kG2, kAll };  // the policies that are told of the request
 
-  // What it works on; all are borrowed. `beyond`: null: nothing lies beyond the node.
+  // The objects that it works on. All are borrowed. `beyond`: null if nothing lies beyond the node.
   struct Parts {
     Chunks* chunks;
     DeviceTiers* tiers;
@@ -38,7 +38,8 @@ class Finder {
 
   // Finds the chunks of the call; `tenant` owns them. May yield.
   void FindAll(Section& section, TenantId tenant, LookupState& lookup, Tells tells) STORE_LOCKED;
-  // How long it takes until all that was found is in G2. Before any read of it is begun.
+  // Returns how long it takes until all chunks that were found are in G2. Call it before any of
+  // their reads begins.
   std::chrono::nanoseconds PromotionTime(const LookupState& lookup) const STORE_LOCKED;
 
  private:
@@ -46,7 +47,7 @@ class Finder {
   using Slice = EvictionPolicy::Slice;
 
   void FindSlice(LookupState& lookup, size_t begin, size_t end) STORE_LOCKED;
-  // Notes which of the key's chunks are still to be read from G3. `found`: of its parts.
+  // Notes which of a key's chunks are still to be read from G3. `found`: the links of its parts.
   void NoteToRead(std::span<const Link> found, LookupState& lookup) STORE_LOCKED;
   void TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Link> found, Slice slice)
       STORE_LOCKED;

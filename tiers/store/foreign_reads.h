@@ -1,7 +1,8 @@
-// ForeignReads: who was given chunks of another tenant, between two times that somebody asks.
+// ForeignReads: which sessions were given chunks of another tenant since the last Take.
 //
-// Bounded: an entry a session and namespace, kMost of them; what is more is one entry without a
-// reader. A plain part of the store's state: the store's lock protects it.
+// It is bounded: it has an entry for each session and namespace, kMost at most. Further reads count
+// in one entry without a reader. It is a plain part of the store's state. The store's lock protects
+// it.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -28,7 +29,7 @@ class ForeignReads {
     read.chunks += chunks;
     read.bytes += bytes;
   }
-  // And forgets them.
+  // Returns the entries and forgets them.
   std::vector<ForeignRead> Take() {
     std::vector<ForeignRead> taken;
     if (reads_.empty()) return taken;

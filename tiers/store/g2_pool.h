@@ -1,9 +1,9 @@
 // G2Pool: one tenant's part of the arena - whole segments of it - with its own order of eviction
 // and its own accounts. Tenants never share a segment, nor push each other out of G2.
 //
-// A plain part of the store's state: the store's lock protects it, Chunks and others keep the
-// accounts. Extents that go in and out are the arena's, not counted from the pool's start. What it
-// was built with is fixed; how much of that may be used is a limit, which may change.
+// It is a plain part of the store's state. The store's lock protects it; Chunks and others keep the
+// accounts. Extents in its interface are those of the arena, not counted from the pool's start. Its
+// size is fixed when it is built. How much of that may be used is a limit, which may change.
 #pragma once
 
 #include <algorithm>
@@ -43,24 +43,24 @@ class G2Pool {
 
   std::optional<ExtentList> Allocate(BlockCount blocks, std::optional<BlockNumber> near);
   void Free(const ExtentList& extents);
-  // Never to be given out again, from when it is freed on: its memory is broken. Whose it is, who
-  // calls TakeBroken finds out.
+  // Withdraws a block whose memory is broken: it is never given out again once it is free. The
+  // caller of TakeBroken finds out which chunk has it.
   void Withhold(BlockNumber block) {
     if (broken_.insert(block.value()).second) newly_broken_.push_back(block);
   }
-  // These have no memory yet: nobody gets them, until they have. REQUIRES: before EndRecovery.
+  // Notes blocks without memory. Nobody gets them before AddMemory. REQUIRES: before EndRecovery.
   void AwaitMemory(const Extent& extent);
   void AddMemory(const Extent& extent);
   bool HasMemory(BlockNumber block) const;
-  // An image became resident that may not have been when TakeBroken told whose memory broke: what
-  // of its blocks is broken is told again.
+  // For an image that has become resident. It may not have been resident when TakeBroken told of
+  // its broken blocks, so they are told again.
   void LookAgain(const PackedExtents& resident);
   std::vector<BlockNumber> TakeBroken() { return std::exchange(newly_broken_, {}); }
-  uint64_t withheld_blocks() const { return withheld_blocks_; }  // of the used ones
+  uint64_t withheld_blocks() const { return withheld_blocks_; }  // count as used
   void EndRecovery() { allocator_.EndRecovery(); }
   // As ExtentAllocator::Claim; OutOfRange also outside this pool.
   absl::Status Claim(const ExtentList& extents);
-  // Whether the block is one of this pool's.
+  // Returns whether the block is one of this pool's.
   bool Owns(BlockNumber block) const;
 
   const std::string& tenant() const { return tenant_; }
@@ -68,30 +68,30 @@ class G2Pool {
   uint64_t to_come_blocks() const { return to_come_blocks_; }
   uint64_t there_blocks() const { return built().value() - to_come_blocks_; }
   uint64_t used_blocks() const { return there_blocks() - allocator_.free_blocks().value(); }
-  // How many blocks may be used: after a change of capacity fewer than were built. If more are in
-  // use, because chunks cannot go yet, that number.
+  // Returns how many blocks may be used. After a change of capacity these are fewer than were
+  // built. If more are in use, because chunks cannot be evicted yet, it returns that number.
   uint64_t capacity_blocks() const { return std::max(limits.capacity_blocks, used_blocks()); }
   bool over_capacity() const { return used_blocks() > limits.capacity_blocks; }
-  // Blocks that are free for a caller that has gathered `own` blocks, once `given_up` more are
-  // given up.
+  // Returns how many blocks are free for a caller that has gathered `own` blocks, once `given_up`
+  // more blocks are given up.
   uint64_t free_blocks(uint64_t own = 0, uint64_t given_up = 0) const {
     KVKEEP_CHECK(own <= gathered_blocks);
     const uint64_t taken = used_blocks() + gathered_blocks - own;
     const uint64_t all = limits.capacity_blocks + given_up;
     return all - std::min(all, taken);
   }
-  // Whether leases of this tenant may hold so many blocks more.
+  // Returns whether leases of this tenant may hold `blocks` more blocks.
   bool MayLease(uint64_t blocks) const {
     return pinned_blocks + borrowed_blocks + blocks <= limits.leased_blocks;
   }
-  // Whether other tenants may hold so many blocks more of it: half is never lent.
+  // Returns whether other tenants may hold `blocks` more blocks of this pool. Half is never lent.
   bool MayLend(uint64_t blocks) const { return lent_blocks + blocks <= limits.leased_blocks / 2; }
-  // Whether so many blocks more may wait for their write-back. One chunk always may: one larger
-  // than the budget would never reach G3.
+  // Returns whether `blocks` more blocks may wait for their write-back. One chunk always may. Else
+  // a chunk larger than the budget would never reach G3.
   bool MayBeDirty(uint64_t blocks) const {
     return dirty_blocks == 0 || dirty_blocks + blocks <= limits.dirty_blocks;
   }
-  // Whether its free blocks lie such that so many can be allocated, whatever the limits say.
+  // Returns whether `blocks` blocks can be allocated by how the free ones lie, without any limits.
   bool Fits(uint64_t blocks) const { return allocator_.Fits(BlockCount(blocks)); }
   uint64_t FreeIn(const Extent& extent) const;
   const ExtentAllocator::Stats& stats() const { return allocator_.stats(); }
@@ -100,16 +100,16 @@ class G2Pool {
   Limits limits;
   const std::unique_ptr<EvictionPolicy> policy;
   PlaceIndex places;              // of the chunks in the policy
-  Account chunks;                 // resident
-  Account evictable_blocks;       // of chunks that could go now
+  Account chunks;                 // resident ones
+  Account evictable_blocks;       // of chunks that could be evicted now
   Account pinned_blocks;          // of chunks with pins, each once
-  Account lent_blocks;            // leased and read by other tenants, each time counted
-  Account borrowed_blocks;        // leased by this one of others' pools
+  Account lent_blocks;            // leased or read by other tenants; each such use counts
+  Account borrowed_blocks;        // that this tenant leases from others' pools
   Account dirty_blocks;
-  // What it has in G2 alone, no write of it under way; and who of these waits for one.
+  // Chunks that only G2 has and that are not being written; those of them that wait for a write.
   Account unbacked_chunks, unbacked_blocks;
   UnbackedQueue unbacked;
-  // Free, but kept for allocations that make room in slices: nobody else takes them.
+  // Free blocks that are kept for allocations that make room in slices. Nobody else takes them.
   Account gathered_blocks;
   Account recalling_blocks;  // that recalls (recaller.h) are filling
 

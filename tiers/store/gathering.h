@@ -1,6 +1,6 @@
 // Gathering: waits for several things to end, and tells once how they ended.
 //
-// Thread-safe. Shared by the callbacks of those things; nobody else owns it.
+// Thread-safe. The callbacks of those things share it, and nobody else owns it.
 #pragma once
 
 #include <absl/status/status.h>
@@ -16,7 +16,7 @@ namespace kvkeep::store_internal {
 
 class Gathering {
  public:
-  // `done` gets the first error once all `of` have ended, on the thread of the last one.
+  // Calls `done` with the first error, or OK, once all `of` have ended, on the thread of the last.
   Gathering(size_t of, StatusCallback done) : left_(of), done_(std::move(done)) {}
 
   void End(const absl::Status& status) {

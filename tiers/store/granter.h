@@ -1,9 +1,10 @@
-// Granter: grants leases for what a lookup found, in slices, shortened from the end where not all
-// fits.
+// Granter: grants leases for the chunks that a lookup found, in slices. If not all of them fit, it
+// shortens the lease from the end.
 //
-// Three passes over what was found: pin what is in G2, so that making room for the rest does not
-// push it out; bring the rest there, one by one from the head; tell the places. What is not pinned
-// yet may go while the lock is let go of: then it counts as absent.
+// It makes three passes over the chunks. The first pins those in G2, so that making room for the
+// others does not evict them. The second brings the others into G2, one by one from the head. The
+// third tells the places. A chunk that is not pinned yet may go during a yield, and then counts as
+// absent.
 //
 // Owns nothing; the store's lock protects what it changes.
 #pragma once
@@ -21,12 +22,12 @@
 
 namespace kvkeep::store_internal {
 
-// A lease in the making: its pins are not the session's yet.
+// A lease that is being granted. Its pins are not the session's yet.
 struct Grant {
   void Reserve();
   const LookupRequest& request;
   LookupState& lookup;
-  std::shared_ptr<LeaseHolder> holder;  // the session's; the chunks may be another tenant's
+  std::shared_ptr<LeaseHolder> holder;  // of the session; another tenant may own the chunks
   LookupResult result;
   std::vector<Lease::Entry> entries;
   std::vector<bool> pinned;  // by entry
@@ -42,18 +43,19 @@ class Granter {
   // All are borrowed.
   Granter(Chunks* chunks, Sessions* sessions, Promoter* promoter, ServedMeter* served);
 
-  // Grants what the request asks for, or tells of the lease that the same request has already.
-  // `tenant` owns the chunks. An error: the session may not have it, or is closed. May yield.
+  // Grants the lease that the request asks for, or tells of the lease that the same request has
+  // already. `tenant` owns the chunks. Returns an error if the session may not have the lease, or
+  // is closed. May yield.
   absl::Status GrantLease(Section& section, const SessionToken& token, TenantId tenant,
                           Grant& grant) STORE_LOCKED;
 
  private:
   bool PinForLease(Grant& grant, size_t i) STORE_LOCKED;
-  // Takes the keys from that of entry `end` on out of the grant.
+  // Removes from the grant the key of entry `end` and all keys behind it.
   void Shorten(Section& section, Grant& grant, size_t end) STORE_LOCKED;
   void PinWhatIsInG2(Section& section, Grant& grant) STORE_LOCKED;
   void BringTheRest(Section& section, TenantId tenant, Grant& grant) STORE_LOCKED;
-  // Adds as many places as this hold may; yields when there are more.
+  // Adds as many places as this hold may, and yields if there are more.
   void AddPlaces(Section& section, const std::vector<Lease::Entry>& entries, size_t* next,
                  LookupResult& result) STORE_LOCKED;
   absl::StatusOr<bool> TellKnownLease(Section& section, const SessionToken& token, Grant& grant)

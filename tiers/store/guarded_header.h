@@ -11,7 +11,7 @@
 
 namespace kvkeep::store_internal {
 
-// DataLoss: it cannot be read, or is no header.
+// Decodes a header. DataLoss: it cannot be read, or is no header.
 inline absl::StatusOr<ImageHeader> DecodeGuarded(ConstHeaderPage page, const MacKey& mac_key) {
   std::array<std::byte, kHeaderBytes> copy;
   if (!GuardedCopy(copy.data(), page)) {
@@ -20,7 +20,7 @@ inline absl::StatusOr<ImageHeader> DecodeGuarded(ConstHeaderPage page, const Mac
   return DecodeHeader(copy, mac_key);
 }
 
-// The same of what needs no MAC.
+// Decodes the part of a header that needs no MAC.
 inline absl::StatusOr<ImageClaim> DecodeClaimGuarded(ConstHeaderPage page) {
   std::array<std::byte, kHeaderBytes> copy;
   if (!GuardedCopy(copy.data(), page.first(kClaimBytes))) {

@@ -1,8 +1,8 @@
-// Incarnations: the random numbers of daemon starts that records name, by small numbers of this
-// process. Chunks that one process wrote share one, so a chunk keeps two bytes instead of eight.
+// Incarnations: gives small numbers to the random numbers of daemon starts that records name. All
+// chunks that one process wrote share a number, so a chunk keeps two bytes instead of eight.
 //
-// Nothing is ever given back: there are as many as there were starts of which records are left. The
-// store's lock protects it.
+// A number is never given back. There is one for each start of which records are left. The store's
+// lock protects it.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -23,9 +23,9 @@ class Incarnations {
  public:
   static constexpr size_t kMost = 65535;
 
-  // Nothing: there is no number left.
+  // Returns the number of this start; none: there is no number left.
   std::optional<IncarnationNumber> Add(Incarnation incarnation) {
-    // Records of one index are mostly of one start after the other.
+    // In an index, most records are from the same start as the one before.
     if (last_.value() < all_.size() && all_[last_.value()] == incarnation) return last_;
     const auto known = numbers_.find(incarnation);
     if (known != numbers_.end()) return last_ = known->second;
@@ -43,7 +43,7 @@ class Incarnations {
  private:
   std::vector<Incarnation> all_;
   absl::flat_hash_map<Incarnation, IncarnationNumber> numbers_;
-  IncarnationNumber last_{0};  // that was found
+  IncarnationNumber last_{0};  // the one that was found last
 };
 
 }  // namespace kvkeep::store_internal

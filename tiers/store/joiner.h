@@ -1,25 +1,26 @@
-// Joiner: lets a device join. What its index holds becomes chunks of the table, while the store
-// serves. Also at the start, for each device that is there.
+// Joiner: lets a device join while the store serves. The records of its index become chunks of the
+// table. A start does this for each device that is there.
 //
-// One thread reads the index and adopts its records in batches, a turn of the lock for each batch
-// and a hold for each slice of it (section.h). Until all are adopted the device's chunks are misses
-// and nothing is written there, so nothing of it is committed, freed or synced. A record meets what
-// happened meanwhile:
+// One thread reads the index and adopts its records in batches. Each batch is a turn of the lock,
+// and each slice of it a hold (section.h). Until all records are adopted, the device's chunks are
+// misses and nothing is written there, so nothing of it is committed, freed or synced. What becomes
+// of a record depends on its chunk, which may have changed meanwhile:
 //
-//   nobody knows the chunk          it is stored, from this record
+//   nobody knows the chunk          the chunk is stored, by this record
 //   it was deleted meanwhile        the record is removed (missed_deletes.h)
-//   it is in G2 alone               it is stored as well, of the same shape; else, or while it is
-//                                   being written elsewhere, the record is kept beneath it
-//                                   (records.h)
+//   it is in G2 alone               it is stored by this record, if the shape is the same; if the
+//                                   shape differs, or the chunk is being written elsewhere, the
+//                                   record is kept beside it (records.h)
 //   it is stored on another device  if that record is doubtful and this one is sure, this one
-//                                   becomes the chunk's, and that one goes once this one is stable;
-//                                   if that one is sure, this one goes once that one is stable and
-//                                   can be read; if both are doubtful, or both are sure and of an
-//                                   earlier process, both are kept until a read tells (records.h)
+//                                   becomes the chunk's, and that one is removed once this one is
+//                                   stable; if that one is sure, this one is removed once that one
+//                                   is stable and can be read; if both are doubtful, or both are
+//                                   sure and of an earlier process, both are kept until a read
+//                                   tells which is true (records.h)
 //
 // A join that fails leaves nothing behind: the device is away again, and may join later.
 //
-// Owned by Disk (disk.h). The store's lock protects the chunks; an arrival is the joining thread's.
+// Owned by Disk (disk.h). The store's lock protects the chunks. The joining thread owns an arrival.
 #pragma once
 
 #include <optional>
@@ -40,7 +41,7 @@ namespace kvkeep::store_internal {
 
 class Joiner {
  public:
-  // What it works on; all are borrowed.
+  // The objects that it works on. All are borrowed.
   struct Parts {
     Chunks* chunks;
     DeviceTiers* tiers;
@@ -57,7 +58,7 @@ class Joiner {
   };
   Joiner(const StoreOptions& options, const StoreDeps& deps, Parts parts);
 
-  // Joins all devices of StoreDeps. An error: one of them cannot be read, and none is here.
+  // Joins all devices of StoreDeps. If one of them cannot be read, returns the error; none is here.
   absl::Status JoinAtStart();
   // As Store::Attach.
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
@@ -84,7 +85,7 @@ class Joiner {
   void EndJoin(Arrival& arrival);
   void NoteDoubtful(DeviceTier& tier, Arrival& arrival) STORE_LOCKED;
 
-  const StoreOptions& options_;  // of the start
+  const StoreOptions& options_;  // as at the start
   const StoreDeps& deps_;
   Chunks& chunks_;
   DeviceTiers& tiers_;

@@ -1,11 +1,12 @@
-// LearnedState: what policies of eviction have learned, kept over a restart beside the records of
-// each device.
+// LearnedState: keeps what eviction policies have learned over a restart, in the index of each
+// device.
 //
-// Named values of the index, "learned.TIER.TAG" with the tenant's tag in hex, version 1: u8
-// version, XXH3-64 of the rest (little-endian), then what the policy said. What G2's policies
-// learned is kept on every device, and taken from the first that has it. What cannot be read, is
-// damaged, or of another version or policy, begins anew: only hits suffer.
-// What a tenant's policies of G3 learned is learned for all devices, and kept on every one, too.
+// It uses named values of the index, "learned.TIER.TAG" with the tenant's tag in hex. Version 1: u8
+// version, XXH3-64 of the rest (little-endian), then the policy's own bytes. Every device keeps the
+// values of G2's policies, and a start takes them from the first device that has them. A tenant's
+// policies of G3 learn for all devices, and every device keeps their values, too. If a value cannot
+// be read, is damaged, or is of another version or policy, the policy begins anew: only hits
+// suffer.
 //
 // Owned by Disk (disk.h).
 #pragma once
@@ -24,14 +25,14 @@ class LearnedState {
   // All are borrowed.
   LearnedState(const std::vector<TenantOptions>& tenants, Chunks* chunks, DeviceTiers* tiers);
 
-  // Loads what a device that joins has saved, where no device was loaded from before. Takes the
+  // Loads the values of a device that joins, into learners that have loaded none before. Takes the
   // lock.
   void Load(DeviceTier& tier);
-  // Hands what changed to the device's index executor.
+  // Hands the values that changed to the device's index executor.
   void Save(DeviceTier& tier) STORE_LOCKED;
 
  private:
-  // A learner, and the name under which what it has learned is kept.
+  // A learner, and the name of its value.
   struct Named {
     std::string name;
     ChainLearner* learner;
@@ -40,7 +41,7 @@ class LearnedState {
   void OnSaved(DeviceTier& tier);
 
   Chunks& chunks_;
-  std::vector<Named> learners_ STORE_GUARDED;  // which and their names are constant
+  std::vector<Named> learners_ STORE_GUARDED;  // the entries and names are constant
 };
 
 }  // namespace kvkeep::store_internal

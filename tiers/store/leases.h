@@ -113,7 +113,7 @@ class LeaseBook {
   const ChunkTable& table_;
   const Pools& pools_;
   StoreCounters& counters_;
-  // A tree: a hash map that grows moves all of its entries under the lock.
+  // A tree, since a hash map that grows moves all of its entries under the lock.
   absl::btree_map<SessionToken, std::shared_ptr<LeaseHolder>> holders_;
   uint64_t next_ = 1;
 };

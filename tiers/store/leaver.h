@@ -26,21 +26,21 @@ class Leaver {
 
   // As Store::Detach. Takes the lock.
   void Detach(size_t device, StatusCallback done);
-  // Goes on with a device that leaves, once nothing of it is under way. On its index executor, as
-  // it may be long. Called about ten times a second.
+  // Goes on with a device that leaves, once nothing of it is under way. This runs on its index
+  // executor, as it may take long. Called about ten times a second.
   void Tick(DeviceTier& tier) STORE_LOCKED;
-  // A device cannot join: all that the table knows of it goes, and its index keeps what it has.
+  // For a device that cannot join. The table forgets all chunks of it; its index keeps its records.
   // Takes the lock.
   void LetGo(DeviceTier& tier);
 
-  // While a caller holds it, no device that DeviceTiers::Attached names is let go of. Taken before
-  // the store's lock.
+  // While a caller holds this, the store does not let go of a device that DeviceTiers::Attached
+  // names. It is taken before the store's lock.
   Mutex* telling() { return &telling_mu_; }
 
  private:
   void Leave(DeviceTier& tier, StatusCallback has_left);
   void ForgetAll(Section& section, DeviceTier& tier) STORE_LOCKED;
-  // The chunk's part in G3. What G2 has of it is to be written again.
+  // Forgets the chunk's part in G3. If G2 has the chunk, it is to be written again.
   void Forget(ChunkSlot slot) STORE_LOCKED;
   void ForgetRecord(ChunkSlot slot) STORE_LOCKED;
 
@@ -51,7 +51,7 @@ class Leaver {
   DeviceSpace& space_;
   Committer& committer_;
   EventHub& events_;
-  // Protects no data: whoever holds it keeps the devices that DeviceTiers::Attached named alive.
+  // Protects no data. It keeps the devices that DeviceTiers::Attached has named alive.
   Mutex telling_mu_ ABSL_ACQUIRED_BEFORE(store_lock);
 };
 

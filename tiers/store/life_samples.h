@@ -1,15 +1,14 @@
-// LifeSamples: how long chunks stay in a tier, how long nobody had asked for them when they were
-// evicted, and how long after that somebody asks again. What an operator sizes a tier by: chunks
-// that are wanted soon after they went would have been hits of a larger one.
+// LifeSamples: measures how long chunks stay in a tier, how long nobody had asked for them when
+// they were evicted, and how long after that somebody asks again. An operator sizes a tier by this:
+// chunks that are wanted soon after they were evicted would have been hits of a larger tier.
 //
-// It looks at a sample: the chunks whose fingerprint says so, one in `one_in`, each for all of its
-// life. The same chunks are sampled in every tier. Memory is bounded by kMost chunks. Chunks that
-// are gone are forgotten first, the oldest before the others. When too many are not gone, every
-// second one leaves the sample for good. A chunk that left a tier since it was deleted, or lost,
-// says nothing.
+// It looks at a sample, one chunk in `one_in`, chosen by fingerprint, each for all of its life. The
+// same chunks are sampled in every tier. Memory is bounded by kMost chunks. Chunks that are gone
+// are forgotten first, the oldest before the others. If too many are not gone, every second one
+// leaves the sample for good. A chunk that was deleted or lost does not count.
 //
-// A plain part of the store's state: the store's lock protects it. A chunk that is not sampled
-// costs a comparison, one that is some 100 ns.
+// It is a plain part of the store's state. The store's lock protects it. A chunk that is not
+// sampled costs a comparison, and one that is costs some 100 ns.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -37,13 +36,13 @@ class LifeSamples {
 
   bool Sampled(Fingerprint chunk) const { return ((chunk.value() >> 20) & mask_) == 0; }
 
-  // The chunk is in that tier from now on, whether or not it was there before.
+  // Notes that the chunk is in the tier from now on, whether or not it was there before.
   void OnStored(Fingerprint chunk, Where where, MonotonicTime now);
-  // It made room for others.
+  // Notes that the chunk was evicted from the tier.
   void OnEvicted(Fingerprint chunk, Where where, MonotonicTime now);
-  // It left for any other reason.
+  // Notes that the chunk left the tier for another reason.
   void OnRemoved(Fingerprint chunk, Where where);
-  // Somebody asks for these, present or not. Returns how many of them are sampled.
+  // Notes that somebody asks for these, present or not. Returns how many of them are sampled.
   size_t OnWanted(std::span<const EvictionPolicy::ChainLink> chunks, MonotonicTime now);
 
   LifeSnapshot snapshot() const;
@@ -73,7 +72,7 @@ class LifeSamples {
 
   uint64_t mask_;
   Samples chunks_;
-  size_t there_ = 0;       // of chunks_: in a tier
+  size_t there_ = 0;       // how many of chunks_ are in a tier
   std::deque<Gone> gone_;  // the others, the oldest first; some are back, or gone again later
   std::array<Histogram, 2> lifetime_{Histogram(kAgeBounds), Histogram(kAgeBounds)};
   std::array<Histogram, 2> idle_{Histogram(kAgeBounds), Histogram(kAgeBounds)};

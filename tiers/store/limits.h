@@ -1,5 +1,5 @@
-// Limits: the options that may change while the store runs, what they come to for each tenant, and
-// how what is held already is brought within new ones.
+// Limits: the options that may change while the store runs. It computes each tenant's limits, and
+// brings what is held already within new ones.
 //
 // Owns the options in effect. The store's lock protects it; a method without STORE_LOCKED takes the
 // lock.
@@ -22,7 +22,7 @@ namespace kvkeep::store_internal {
 
 class Limits {
  public:
-  // What it limits; all are borrowed. `beyond`: null: nothing lies beyond the node.
+  // The objects that it limits. All are borrowed. `beyond`: null if nothing lies beyond the node.
   struct Parts {
     Chunks* chunks;
     DeviceTiers* tiers;
@@ -33,16 +33,16 @@ class Limits {
     Scrubber* scrubber;
     BeyondNode* beyond;
   };
-  // Puts `options` into effect, which are resolved.
+  // Puts `options` into effect. REQUIRES: they are resolved.
   Limits(const StoreOptions& options, const StoreDeps& deps, Parts parts);
 
-  // The options with each default filled in that depends on what there is.
+  // Returns the options with all defaults filled in that depend on memory and devices.
   static StoreOptions Resolve(StoreOptions options, const StoreDeps& deps);
   // A tenant's share of sessions, of the chunk table and of G3 is its share of G2. `quotas`: with
   // its quota of G3.
   static std::vector<Shares::Claim> ClaimsOf(const StoreOptions& options, bool quotas);
 
-  // In effect now.
+  // Returns the options in effect.
   StoreOptions options();
   // As Store::SetLimits, Store::AddMemory.
   absl::Status Set(const StoreOptions& options);
@@ -50,14 +50,14 @@ class Limits {
 
  private:
   absl::Status CheckCapacities(const StoreOptions& options) STORE_LOCKED;
-  // The tenant's part of the bytes that may be written to G3 in a second.
+  // Returns the tenant's part of the bytes per second that may be written to G3.
   double WriteRate(const StoreOptions& options, size_t tenant) const;
   G2Pool::Limits PoolLimits(const StoreOptions& options, size_t tenant) STORE_LOCKED;
-  // By TenantId. They have learned nothing yet.
+  // Returns new admission policies, by TenantId, which have learned nothing yet.
   WriteBacker::Admissions MakeAdmissions(const StoreOptions& options);
   void SetTenantLimits(const StoreOptions& options) STORE_LOCKED;
 
-  const StoreOptions& options_;  // of the start
+  const StoreOptions& options_;  // as at the start
   const StoreDeps& deps_;
   Chunks& chunks_;
   DeviceTiers& tiers_;

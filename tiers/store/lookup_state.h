@@ -1,4 +1,5 @@
-// LookupState: what a call is about and, slice by slice, what is found of it (finder.h).
+// LookupState: the chunks that a call asks for and, slice by slice, what is found of them
+// (finder.h).
 //
 // One call owns it, on its stack. Its memory is taken before the lock.
 #pragma once
@@ -30,17 +31,17 @@ struct LookupState {
   }
   MonotonicTime told_at{0};  // when the policies were told
   uint32_t leading_keys = 0;
-  uint32_t reachable_keys = 0;  // and those behind that are coming; as many, if that is empty
+  uint32_t reachable_keys = 0;  // leading keys, and those behind them that `coming_parts` has
   uint64_t absent = 0;          // chunks that are in no tier
-  bool unadmitted = false;  // some of them is
-  bool unused = false;      // some of them is to be offered beyond the node, now that it is used
+  bool unadmitted = false;  // a chunk that was found is unadmitted
+  bool unused = false;      // a chunk that was found is to be offered beyond the node
   RemoteAges::Mark step = RemoteAges::kUnknown;  // RemoteTier::WantsUsed
   ReadQueue::Requester requester;
-  // By device, of the leading keys; empty: nobody asks.
+  // What is to be read of the leading keys, by device; empty: nobody asks.
   struct ToRead {
-    bool coming = false;  // some of it has been asked for already
+    bool coming = false;  // a part has been asked for already
     bool others = false;  // by another requester, and it still waits
-    uint64_t bytes = 0;   // of what has not
+    uint64_t bytes = 0;   // of the chunks that nobody has asked for
   };
   std::vector<ToRead> to_read;
 };

@@ -1,9 +1,9 @@
-// Lookups: the calls that look chunks up: lookup with its lease, touch, prefetch, and what is
-// searched for beyond the node.
+// Lookups: the calls that look chunks up: lookup with its lease, touch, prefetch, and searches
+// beyond the node.
 //
-// A lookup that searches is over when the search is; the caller then asks again, and is told what
-// is on its way (LookupOrSearch). Owns nothing; the contracts of the calls stand in store.h. They
-// take the store's lock.
+// A lookup that searches ends with its search. The caller then asks again, and is told which chunks
+// are on their way (LookupOrSearch). Owns nothing. The contracts of the calls are in store.h. The
+// calls take the store's lock.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -28,7 +28,7 @@ class Lookups {
   using SearchedCallback = absl::AnyInvocable<void() &&>;
   using RecallCallback = absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&>;
 
-  // What it works on; all are borrowed. `beyond`: null: nothing lies beyond the node.
+  // The objects that it works on. All are borrowed. `beyond`: null if nothing lies beyond the node.
   struct Parts {
     Chunks* chunks;
     DeviceTiers* tiers;
@@ -43,7 +43,7 @@ class Lookups {
   };
   Lookups(const StoreOptions& options, Parts parts);
 
-  // `searched`: null: nothing is searched for, whatever is missing.
+  // If `searched` is null, nothing is searched for, whatever is missing.
   std::optional<absl::StatusOr<LookupResult>> LookupOrSearch(const SessionToken& token,
                                                              const LookupRequest& request,
                                                              SearchedCallback searched);
@@ -55,12 +55,12 @@ class Lookups {
 
  private:
   absl::Status MayAskBeyond(TenantId asks) STORE_LOCKED;
-  // Searches for what the lookup lacks. Returns false, and has ended the recall, if that is not
-  // worth it.
+  // Searches for the chunks that the lookup lacks. If that is not worth it, ends the recall and
+  // returns false.
   bool SearchIfWorth(Section& section, const LookupRequest& request, const LookupState& lookup,
                      const RecallingPtr& recalling) STORE_LOCKED;
 
-  const StoreOptions& options_;  // of the start
+  const StoreOptions& options_;  // as at the start
   Chunks& chunks_;
   DeviceTiers& tiers_;
   Filler& filler_;

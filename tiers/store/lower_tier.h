@@ -5,10 +5,10 @@
 //   DeviceTier  one device of G3: space, records, syncs   device_tier.h
 //   RemoteTier  what lies beyond the node: neither space nor records here   remote_tier.h
 //
-// The store calls Read, Write and CheckHeader without the lock, NoteHeard with it or without, the
-// others under it. Read and Write return at once. Afterwards they report every byte once, failed
-// bytes too, on any thread, never inside the call. Until then the memory that they were given stays
-// as it is.
+// The store calls Read, Write and CheckHeader without the lock, NoteHeard with it or without, and
+// the others under it. Read and Write return at once. Afterwards they report every byte once,
+// failed bytes too, on any thread, never inside the call. Until then the caller keeps the memory
+// that it gave them.
 #pragma once
 
 #include <absl/status/status.h>
@@ -28,7 +28,7 @@ namespace kvkeep::store_internal {
 
 class Promotion;
 
-// What the header of a chunk's image in a tier has to say.
+// What the header of a chunk's image in a tier must say.
 struct ExpectedHeader {
   ChunkId id;
   ImageShape shape;
@@ -64,15 +64,16 @@ struct ImageWrite {
   ImageShape shape;
   ExtentList extents;      // where the image is to lie, in a tier that has extents
   ConstHeaderPage header;  // for this tier; all other bytes come from `from`
-  // Bytes from `offset`, as far as they are contiguous, at most `bytes`; only read.
+  // Returns bytes from `offset`, as far as they are contiguous, at most `bytes`. The tier only
+  // reads them.
   std::function<std::span<std::byte>(uint64_t offset, uint64_t bytes)> from;
   std::function<void(uint64_t bytes, absl::Status status)> done;
-  bool replace = false;  // what lies there under its name, in a tier where anything may
+  bool replace = false;  // overwrite an image of its name, in a tier where there may be one
   uint64_t epoch = 0;    // RemoteSource's, in a tier that has one
 };
 
-// Whether a failed read says nothing about the bytes there: the device is gone, or the host is
-// short of memory.
+// Returns whether a failed read says nothing about the bytes there, since the device is gone or the
+// host is short of memory.
 inline bool IsAway(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
 }
@@ -86,25 +87,25 @@ class LowerTier {
   virtual void Read(ImageRead read) = 0;
   virtual void Write(ImageWrite write) = 0;
 
-  // Whether this is the header of an image in this tier that was expected. DataLoss: it is not.
+  // Returns OK if the header is the expected one of an image in this tier. DataLoss: it is not.
   virtual absl::Status CheckHeader(const ImageHeader& header,
                                    const ExpectedHeader& expected) const = 0;
   ExpectedHeader Expect(const Chunk& chunk) const {
     return {chunk.id, chunk.shape, PlacementOf(chunk)};
   }
-  // The image read for this chunk was damaged, or another chunk's.
+  // Notes that the image read for this chunk was damaged, or another chunk's.
   virtual void NoteBad(const ChunkId& id) = 0;
-  // Whether the store keeps a record of each chunk there. If so, a chunk's extents stay while it is
-  // read, and events tell of it.
+  // Returns whether the store keeps a record of each chunk there. If so, a chunk's extents stay
+  // while it is read, and events tell of the chunk.
   virtual bool has_records() const = 0;
   virtual ImagePlacement PlacementOf(const Chunk& chunk) const = 0;
   virtual bool readable() const = 0;
   virtual bool writable() const = 0;
-  // Some I/O of this tier has ended, well or not.
+  // Notes that some I/O of this tier has ended, well or not.
   virtual void NoteHeard() = 0;
-  // How the read or write of a whole image ended.
+  // Notes how the read or write of a whole image ended.
   virtual void NoteIo(bool write, const absl::Status& status, MonotonicTime now) = 0;
-  // The image is read next. Returns how many runs of the medium its read begins.
+  // Notes that the image is read next. Returns how many runs of the medium its read begins.
   virtual uint32_t NoteRuns(const Chunk& chunk) = 0;
 
   const uint16_t number;  // among the store's lower tiers: devices first

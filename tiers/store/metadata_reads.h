@@ -1,10 +1,9 @@
-// MetadataReads: reads chunks' metadata tails by themselves: for the daemon, which tells routers of
-// chunks.
+// MetadataReads: reads the metadata tails of chunks, for the daemon, which tells routers of chunks.
 //
-// In G3 the header page and the tail's blocks are read without a hold on them. Another chunk may be
-// written there meanwhile; then the header, which has a MAC, or the tail's checksum in it says so.
+// In G3 it reads the header page and the tail's blocks without a hold on them. Another chunk may be
+// written there meanwhile. The header's MAC or the tail's checksum in the header tells that.
 //
-// Owns nothing; takes the store's lock.
+// Owns nothing. Takes the store's lock.
 #pragma once
 
 #include <absl/functional/any_invocable.h>

@@ -1,4 +1,4 @@
-// MissedDeletes: what was deleted while a device was away, so that its records do not bring it
+// MissedDeletes: the deletes while a device was away, so that its records bring no deleted chunk
 // back when the device joins.
 //
 // Every record that a device holds when it joins is older than its absence. So a delete in that
@@ -6,9 +6,9 @@
 // holds at most kMostChunks identities; after one more it covers everything: the device then joins
 // empty, which costs hits and is never wrong.
 //
-// Owned by the device's tier; the store's lock protects it. It frees nothing while it is used,
-// since that takes time: its owner moves it away and destroys it without the lock. In the
-// process's memory alone: a delete of an absent device's chunk does not outlive the process.
+// Owned by the device's tier. The store's lock protects it. It frees nothing while it is used,
+// since that takes time: its owner moves it away and destroys it without the lock. It is in the
+// process's memory alone, so a delete of an absent device's chunk does not outlive the process.
 #pragma once
 
 #include <absl/container/btree_set.h>
@@ -45,7 +45,7 @@ class MissedDeletes {
  private:
   size_t most_chunks_;
   bool all_ = false, overflowed_ = false;
-  // Trees: a hash map that grows moves all of its entries under the lock.
+  // Trees, since a hash map that grows moves all of its entries under the lock.
   absl::btree_set<ChunkId> chunks_;
   absl::btree_set<NamespaceDigest> namespaces_;
 };

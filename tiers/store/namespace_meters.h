@@ -1,12 +1,12 @@
-// NamespaceMeters: what has been served out of each namespace, in tokens: prefill that nobody had
-// to compute. A client says with the namespace how many tokens a chunk is; a chunk of one of
-// several parts is that part of them.
+// NamespaceMeters: the tokens that were served out of each namespace. This is prefill that nobody
+// had to compute. A client says how many tokens a chunk of the namespace has. If the namespace has
+// several parts, a chunk counts as its part of these tokens.
 //
-// Bounded: the first kMost namespaces that are opened, of one tenant at most its part of them, have
-// a meter of their own for good; all others share one, so the sum is right. What is named here can
-// be shown: a model's name is cut, and is ASCII without control characters.
+// It is bounded: the first kMost namespaces that are opened have meters of their own for good,
+// those of one tenant at most its part of them. All others share one meter, so the sum is right.
+// All names can be shown: a model's name is cut, and is ASCII without control characters.
 //
-// A plain part of the store's state: the store's lock protects it.
+// It is a plain part of the store's state. The store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -28,15 +28,16 @@ class NamespaceMeters {
 
   explicit NamespaceMeters(size_t tenants);
 
-  // Before it is counted of; again: nothing happens. `owner` by its name for people.
+  // Adds a namespace. Call it before the namespace is counted; for a known one it does nothing.
+  // `owner`: the tenant's name, as people see it.
   void Open(const NamespaceDigest& ns, TenantId tenant, const std::string& owner,
             const NamespaceSpec& spec);
-  // Chunks of it were handed to a reader.
+  // Counts chunks of the namespace that were handed to a reader.
   void Served(const NamespaceDigest& ns, const NamespaceSpec& spec, uint64_t chunks);
 
-  // The part that was handed to readers of other tenants.
+  // Counts the part that was handed to readers of other tenants.
   ForeignReads& foreign() { return foreign_; }
-  // The shared one last.
+  // Returns the meters; the shared one is last.
   std::vector<NamespaceSnapshot> snapshot() const;
 
  private:

@@ -1,7 +1,7 @@
-// Operator: what an operator asks of a store that serves: whose chunks there are, room made now, a
-// round of the scrub now.
+// Operator: the calls of an operator of a store that serves: list whose chunks there are, make room
+// now, scrub now.
 //
-// Owns nothing. The contracts of the calls stand in store.h. They take the store's lock.
+// Owns nothing. The contracts of the calls are in store.h. The calls take the store's lock.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,7 @@ namespace kvkeep::store_internal {
 
 class Operator {
  public:
-  // What it works on; all are borrowed.
+  // The objects that it works on. All are borrowed.
   struct Parts {
     Chunks* chunks;
     DeviceTiers* tiers;
@@ -39,7 +39,7 @@ class Operator {
   bool EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult& result)
       STORE_LOCKED;
 
-  const StoreOptions& options_;  // of the start
+  const StoreOptions& options_;  // as at the start
   Chunks& chunks_;
   DeviceTiers& tiers_;
   DeviceSpace& space_;

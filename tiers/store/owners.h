@@ -18,20 +18,21 @@ namespace kvkeep::store_internal {
 
 class Owners {
  public:
-  // In the order of their numbers. REQUIRES: no two tags are equal (Store::Create has looked).
+  // `tenants`: in the order of their numbers. REQUIRES: no two tags are equal (Store::Create checks
+  // this).
   explicit Owners(const std::vector<TenantOptions>& tenants);
 
   size_t count() const { return tenants_.size(); }
-  // The number after the last tenant's: the owner of chunks that no configured tenant can name.
+  // Returns the number after the last tenant's. It owns chunks that no configured tenant can name.
   TenantId nobody() const { return TenantId(static_cast<uint32_t>(tenants_.size())); }
   const TenantOptions& at(TenantId tenant) const { return tenants_.at(tenant.value()); }
 
-  // The tenant whose tag the digest begins with; nobody() when there is none.
+  // Returns the tenant whose tag the digest begins with; nobody(): there is none.
   TenantId OwnerOf(const NamespaceDigest& ns) const;
-  // Whether sessions of `reader` may open the namespaces of `owner`: it is the same tenant, or one
-  // of its readers.
+  // Returns whether sessions of `reader` may open the namespaces of `owner`: it is the same tenant,
+  // or one of its readers.
   bool MayRead(TenantId reader, TenantId owner) const;
-  // The tenant by that name, or `own` for none; PermissionDenied when `own` may not read it.
+  // Returns the tenant by its name, or `own` for no name. PermissionDenied: `own` may not read it.
   absl::StatusOr<TenantId> Find(TenantId own, const std::string& name) const;
 
  private:

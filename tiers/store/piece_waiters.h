@@ -1,9 +1,9 @@
 // PieceWaiters: who waits for which pieces of an image that is on its way.
 //
-// Each waits at one piece: the last of its own that is not ready yet, as pieces mostly come in
-// order. So a piece that comes costs what is to be told of it, however many wait for others. A
-// waiter for the last piece waits for the end as well: the header in the arena. The promotion's
-// lock protects it.
+// A waiter waits at one piece: the last one that it wants and that is not ready yet, as pieces
+// mostly come in order. So the cost of a piece that comes does not depend on waiters for other
+// pieces. A waiter for the last piece also waits for the end: the header in the arena. The
+// promotion's lock protects it.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -25,10 +25,10 @@ class PieceWaiters {
   using Callbacks = std::vector<Callback>;
   using Ready = absl::FunctionRef<bool(size_t piece)>;
 
-  // The image has so many pieces. REQUIRES: nobody waits.
+  // Sets the number of pieces of the image. REQUIRES: nobody waits.
   void Resize(size_t pieces) { at_ = std::vector<std::vector<Waiter>>(pieces + 1); }
-  // For pieces [first, end). REQUIRES: not all that it waits for is there. `patient`: it waits to
-  // the end.
+  // Adds a waiter for pieces [first, end). `patient`: it waits to the end. REQUIRES: not all that
+  // it waits for is there.
   void Add(size_t first, size_t end, bool patient, Ready ready, Callback callback) {
     KVKEEP_CHECK(first <= end && end <= pieces());
     Waiter waiter{first, end, patient, std::move(callback)};
@@ -36,8 +36,8 @@ class PieceWaiters {
     KVKEEP_CHECK(at < pieces() || end == pieces());
     at_[at].push_back(std::move(waiter));
   }
-  // The piece is ready. Adds whom nothing is missing any more, `end_there`: nor the end. Returns
-  // how many it looked at.
+  // Notes that the piece is ready. Adds to `told` the waiters that now have all their pieces.
+  // `end_there`: the end is there, too. Returns how many waiters it looked at.
   size_t OnReady(size_t piece, bool end_there, Ready ready, Callbacks* told) {
     KVKEEP_CHECK(piece < pieces());
     std::vector<Waiter> here = std::exchange(at_[piece], {});
@@ -52,7 +52,7 @@ class PieceWaiters {
     }
     return here.size();
   }
-  // The end is there, or it failed: all that still wait.
+  // Takes all waiters, once the end is there or the promotion has failed.
   Callbacks TakeAll() {
     Callbacks all;
     for (std::vector<Waiter>& here : at_) {
@@ -62,7 +62,7 @@ class PieceWaiters {
     return all;
   }
 
-  // All that are not patient.
+  // Takes all waiters that are not patient.
   Callbacks TakeImpatient() {
     Callbacks taken;
     for (std::vector<Waiter>& here : at_) {
@@ -81,7 +81,7 @@ class PieceWaiters {
     Callback callback;
   };
   size_t pieces() const { return at_.size() - 1; }
-  // Below `from`, as those from there on are ready; pieces() when none is missing.
+  // Returns the last piece below `from` that is not ready; pieces(): none is missing.
   size_t LastMissing(const Waiter& waiter, size_t from, Ready ready) const {
     for (size_t piece = from; piece > waiter.first; --piece) {
       if (!ready(piece - 1)) return piece - 1;

@@ -17,9 +17,9 @@ class Promoter {
   Promoter(Chunks* chunks, DeviceTiers* tiers, Promotions* promotions)
       : chunks_(*chunks), tiers_(*tiers), promotions_(*promotions) {}
 
-  // Sees that the chunk is in G2 or on its way there. Returns false if there is no space, as always
-  // for Nobody's chunks, or if the chunk went while this yielded. May yield. The parent is none, or
-  // pinned by the caller. `tenant` owns the chunk.
+  // Makes sure that the chunk is in G2 or on its way there. Returns false if there is no space, as
+  // always for Nobody's chunks, or if the chunk went during a yield. May yield. `parent`: kNoSlot,
+  // or a chunk that the caller has pinned. `tenant` owns the chunk.
   bool EnsureInG2(Section& section, const ReadQueue::Requester& requester, TenantId tenant,
                   ChunkSlot slot, ChunkSlot parent, bool transient) STORE_LOCKED;
 

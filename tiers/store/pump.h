@@ -1,8 +1,8 @@
-// Pump: starts what may start now of one tier, as far as one hold of the lock may go, and again in
-// later holds until nothing is left. One run at a time.
+// Pump: starts the reads and writes of one tier that may start now, as many as one hold of the lock
+// may, and goes on in later holds until none is left. One run at a time.
 //
 // No wake-up is lost: a run that is asked for while one is under way comes after it. The store's
-// lock protects it; the tier owns it, and stays while it runs.
+// lock protects it. The tier owns it, and must live while it runs.
 #pragma once
 
 #include <functional>
@@ -14,18 +14,18 @@ namespace kvkeep::store_internal {
 
 class Pump {
  public:
-  // What a run does. REQUIRES: nobody has asked for one.
+  // Sets the function that a run calls. REQUIRES: nobody has asked for a run.
   void SetWork(std::function<void()> work) {
     KVKEEP_CHECK(!running_);
     work_ = std::move(work);
   }
-  // Asks for a run. Returns whether nobody is there to make it: then the caller has RunOnce called
-  // until that returns false, outside of this hold.
+  // Asks for a run. Returns true if no caller is making runs now. Then this caller has RunOnce
+  // called, outside of this hold, until it returns false.
   bool Ask() {
     asked_ = true;
     return !std::exchange(running_, true);
   }
-  // Makes a run if one was asked for, and returns whether it did. Else the pump stands still.
+  // Makes a run if one was asked for. Returns false if none was; then the pump stands still.
   bool RunOnce() {
     KVKEEP_CHECK(running_);
     running_ = std::exchange(asked_, false);

@@ -23,7 +23,7 @@ namespace kvkeep::store_internal {
 
 class PutCalls {
  public:
-  // What it works on; all are borrowed. `beyond`: null: nothing lies beyond the node.
+  // The objects that it works on. All are borrowed. `beyond`: null if nothing lies beyond the node.
   struct Parts {
     Chunks* chunks;
     DeviceTiers* tiers;
@@ -69,7 +69,7 @@ class PutCalls {
   Sessions& sessions_;
   ReuseMeter& reuse_;
   BeyondNode* const beyond_;
-  const StoreOptions& options_;  // of the start
+  const StoreOptions& options_;  // as at the start
   const StoreDeps& deps_;
 };
 

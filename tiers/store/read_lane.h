@@ -1,5 +1,5 @@
-// ReadLane: the images that are to be read from one lower tier: who is next, how much is under way,
-// how long it takes.
+// ReadLane: the images that are to be read from one lower tier. It knows which is next, how many
+// bytes are under way, and how long reads take.
 //
 // An image waits in a queue in which tenants and sessions take turns (read_queue.h), is under way
 // once there is room among the bytes in flight, and ends when its last byte is readable, or never
@@ -33,7 +33,7 @@ class ReadLane {
   bool MayBegin(uint64_t bytes) const {
     return in_flight_bytes_ == 0 || in_flight_bytes_ + bytes <= most_in_flight_bytes_;
   }
-  // The next one, of so many bytes.
+  // Begins the read of the next image, which has `bytes` bytes.
   void Begin(uint64_t bytes) {
     KVKEEP_CHECK(anyone_waits() && MayBegin(bytes));
     in_flight_bytes_.Take(bytes);
@@ -45,8 +45,8 @@ class ReadLane {
   }
   bool busy() const { return in_flight_bytes_ > 0; }
 
-  // Until `bytes` more, which the requester would ask for now, are readable; `behind_others`: they
-  // or what the requester waits for are behind all that waits.
+  // Returns the time until `bytes` more bytes, which the requester would ask for now, are readable.
+  // `behind_others`: these bytes, or others that the requester waits for, come after all that wait.
   std::chrono::nanoseconds TimeFor(const ReadQueue::Requester& requester, uint64_t bytes,
                                    bool behind_others) const {
     const uint64_t waiting = queue_.bytes();

@@ -1,11 +1,11 @@
-// ReadQueue: promotions of one device that wait, and whose turn it is.
+// ReadQueue: the promotions that wait for one device, in the order of their turns.
 //
 // Requesters take turns (fair_queue.h): tenants first, then the sessions of a tenant. So the long
 // prompts of one engine, or the many engines of one tenant, do not keep everybody else waiting.
 // Within a session chunks go in the order in which they were asked for: an engine begins when a
-// prompt is whole, and the first is whole soonest so.
+// prompt is whole, and this order makes the first prompt whole soonest.
 //
-// A plain part of the store's state: the store's lock protects it.
+// It is a plain part of the store's state. The store's lock protects it.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace kvkeep::store_internal {
 
 class ReadQueue {
  public:
-  // The session's tenant; whose the chunk is does not matter. No session: the store itself, for
-  // that tenant.
+  // `tenant` is the session's, which need not own the chunk. Without a session, the store itself
+  // asks, for that tenant.
   struct Requester {
     TenantId tenant;
     SessionToken session;
@@ -29,13 +29,13 @@ class ReadQueue {
 
   void Push(const Requester& requester, ChunkSlot slot, uint64_t bytes);
   bool empty() const { return tenants_.empty(); }
-  // The chunk that is read next. REQUIRES: !empty().
+  // Returns the chunk that is read next. REQUIRES: !empty().
   ChunkSlot front() const { return tenants_.front().front().front().slot; }
   void Pop();
 
-  uint64_t bytes() const { return tenants_.bytes(); }  // that wait
-  // The most of them that comes before the last of `more` bytes, were this requester to ask for
-  // those now.
+  uint64_t bytes() const { return tenants_.bytes(); }  // of all that wait
+  // Returns an upper bound on the bytes that are read before `more` further bytes, if this
+  // requester asked for those now.
   uint64_t BytesBefore(const Requester& requester, uint64_t more) const;
 
  private:

@@ -1,10 +1,11 @@
-// ReadSpeed: how long one device will take for what is to be read from it, from how long it took.
+// ReadSpeed: estimates how long one device will take for reads, from how long it took for earlier
+// ones.
 //
-// A read counts from the call that wants it until its bytes are readable: in the device's queue, on
-// the device, being verified. While any is under way the device is busy. Busy time comes in spells
-// (one ends when nothing is left, or after kSpell); the speed is the bytes of the last spells over
-// their time, each weighing half as much with every one after it. Before the first it is
-// kFirstGuess. Not thread-safe.
+// A read counts from the call that wants it until its bytes are readable. This covers its time in
+// the device's queue, on the device, and in verification. While a read is under way, the device is
+// busy. Busy time is divided into spells: a spell ends when no read is left, or after kSpell. The
+// speed is the bytes of the last spells over their time. Each spell weighs half as much as the one
+// after it. Before the first spell ends, the speed is kFirstGuess. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -18,18 +19,19 @@ class ReadSpeed {
  public:
   static constexpr double kFirstGuess = 1.0;  // nanoseconds a byte
   static constexpr MonotonicTime kSpell = std::chrono::milliseconds(100);
-  static constexpr MonotonicTime kLongest = std::chrono::hours(1);  // that TimeFor says
+  static constexpr MonotonicTime kLongest = std::chrono::hours(1);  // that TimeFor returns
 
   void OnStart(uint64_t bytes, MonotonicTime now);
-  // REQUIRES: it was started. Failed ones count as time in which nothing came.
+  // REQUIRES: the read was started. A failed read counts as time in which nothing came.
   void OnEnd(uint64_t bytes, bool good, MonotonicTime now);
 
-  // Until `bytes` more are readable, behind all that is under way but `later_bytes` of it.
+  // Returns the time until `bytes` more bytes are readable, behind all bytes that are under way but
+  // `later_bytes` of them.
   std::chrono::nanoseconds TimeFor(uint64_t bytes, uint64_t later_bytes = 0) const;
   uint64_t under_way_bytes() const { return under_way_; }
 
  private:
-  double bytes_ = 0, nanoseconds_ = 0;  // of the spells that ended, as they weigh
+  double bytes_ = 0, nanoseconds_ = 0;  // of the spells that have ended, weighted
   uint64_t under_way_ = 0;
   uint64_t came_ = 0;  // since the spell began
   MonotonicTime spell_began_{0};

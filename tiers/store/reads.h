@@ -1,7 +1,7 @@
-// Reads: the calls that read a single chunk: what they cost, and what they find.
+// Reads: the calls that read a single chunk. It charges them and finds the chunk.
 //
-// Owns nothing. A ChunkReader (handles.h) keeps its chunk pinned, and waits for its bytes, by this.
-// The contracts of the calls stand in store.h. They take the store's lock.
+// Owns nothing. A ChunkReader (handles.h) uses it to unpin its chunk, and to wait for its bytes.
+// The contracts of the calls are in store.h. The calls take the store's lock.
 #pragma once
 
 #include "tiers/store/chunks.h"
@@ -18,7 +18,7 @@ namespace kvkeep::store_internal {
 
 class Reads {
  public:
-  // What it works on; all are borrowed.
+  // The objects that it works on. All are borrowed.
   struct Parts {
     Chunks* chunks;
     DeviceTiers* tiers;
@@ -39,7 +39,7 @@ class Reads {
   Chunks& chunks() const { return chunks_; }
 
  private:
-  // Whether the reads under this lease of the session's were paid for when it was granted.
+  // Returns whether reads under this lease of the session's were charged when it was granted.
   absl::StatusOr<bool> IsPaid(const SessionToken& token, LeaseId lease) const STORE_LOCKED;
   absl::Status ChargeRead(Session& session, bool leased) STORE_LOCKED;
   void NoteWanted(const ChunkId& id) STORE_LOCKED;

@@ -1,9 +1,9 @@
 // RecencySaver: saves the order of eviction of each device's chunks now and then, for the next
 // start.
 //
-// Only what changed since the last save (unsaved_recency.h), one save of a device at a time:
-// nothing is written at rest, and nothing queues up where an index hangs. What policies have
-// learned is saved with it.
+// It saves only what changed since the last save (unsaved_recency.h), one save of a device at a
+// time. So nothing is written at rest, and nothing queues up if an index hangs. It also saves what
+// policies have learned.
 //
 // Owned by Disk (disk.h). The store's lock protects it.
 #pragma once
@@ -20,7 +20,7 @@ class RecencySaver {
   // All are borrowed.
   RecencySaver(Chunks* chunks, DeviceTiers* tiers, LearnedState* learned, const Clock* clock);
 
-  // Both hand what changed to the device's index executor. They may yield. REQUIRES: the device is
+  // Both hand the changes to the device's index executor. They may yield. REQUIRES: the device is
   // here.
   void SaveIfDue(Section& section, DeviceTier& tier) STORE_LOCKED;
   void Save(Section& section, DeviceTier& tier) STORE_LOCKED;

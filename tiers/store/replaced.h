@@ -1,15 +1,14 @@
-// ReplacedRecords: records beside those of the chunks themselves, which may be promises: the chunk
-// was put anew, or two devices have one each and neither is sure. records.h says when they come
-// and go. A chunk has at most one on each device.
+// ReplacedRecords: records beside the chunks' own ones, on which a promise may depend. The chunk
+// was put anew, or two devices have a record each and neither is sure. records.h says when they
+// come and go. A chunk has at most one of them on each device.
 //
-// A record is held while its image is still read as the chunk that it was, then kept with the image
-// for itself:
+// A record is held while its old chunk is still being read. After that it is kept, with its image:
 //
 //   none --Hold--> held --Keep--> kept --Take--> none
-//     \____________Keep___________/     held --Drop--> none: the chunk that it was removes it
+//     \____________Keep___________/     held --Drop--> none: its old chunk removes it
 //
-// A plain part of the store's state: the store's lock protects it. What is kept can be found by
-// whose it is and where, without a walk.
+// It is a plain part of the store's state. The store's lock protects it. A kept record can be found
+// by its owner and its device, without a walk.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -23,7 +22,7 @@
 
 namespace kvkeep::store_internal {
 
-// What a chunk of G3 knows of its record, beside where the image lies.
+// What a chunk of G3 knows of its record, besides the extents.
 struct KnownRecord {
   ImageShape shape;
   Incarnation incarnation;
@@ -38,8 +37,8 @@ struct ReplacedAt {
   auto operator<=>(const ReplacedAt&) const = default;
 };
 struct Replaced {
-  ChunkSlot holder = kNoSlot;  // the chunk it was, while that is still read from G3
-  ExtentList extents;          // else its image
+  ChunkSlot holder = kNoSlot;  // its old chunk, while that is still read from G3 (held)
+  ExtentList extents;          // of its image, once it is kept
   KnownRecord record;          // likewise
   TenantId owner{0};           // likewise
   bool kept() const { return holder == kNoSlot; }
@@ -48,22 +47,22 @@ struct Replaced {
 
 class ReplacedRecords {
  public:
-  // A tree: a hash map that grows moves all of its entries under the lock.
+  // A tree, since a hash map that grows moves all of its entries under the lock.
   using Map = absl::btree_map<ReplacedAt, Replaced>;
 
   const Map& all() const { return records_; }
   bool contains(const ReplacedAt& at) const { return records_.contains(at); }
-  // Null: none.
+  // Returns the record; null: there is none.
   const Replaced* Find(const ReplacedAt& at) const;
-  // The first of the chunk's on a device of this number or a higher one.
+  // Returns the chunk's first record on a device of this number or a higher one.
   std::optional<ReplacedAt> Next(const ChunkId& id, uint32_t device) const;
   bool HasAny(const ChunkId& id) const { return Next(id, 0).has_value(); }
-  // One that is kept on the device, of an owner or of anybody.
+  // Returns a record that is kept on the device, of `owner` or, without one, of any tenant.
   std::optional<ReplacedAt> AnyKept(uint16_t device, std::optional<TenantId> owner) const;
 
-  // REQUIRES: none is there.
+  // REQUIRES: there is no record.
   void Hold(const ReplacedAt& at, ChunkSlot holder);
-  // REQUIRES: none is there, or it is held.
+  // REQUIRES: there is no record, or it is held.
   void Keep(const ReplacedAt& at, TenantId owner, ExtentList extents, const KnownRecord& record);
   // REQUIRES: it is kept.
   Replaced Take(const ReplacedAt& at);

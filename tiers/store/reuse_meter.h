@@ -1,18 +1,20 @@
-// ReuseMeter: how far back the chunks lie that lookups ask for, of the whole daemon; so that an
-// operator sees what larger or smaller tiers would hit (`kvkeep plan --live`).
+// ReuseMeter: measures how long ago, in bytes, the chunks that lookups ask for were used before. It
+// covers the whole daemon. An operator sees from it what larger or smaller tiers would hit (`kvkeep
+// plan --live`).
 //
-// ReuseDistances (tiers/policy) of a sample: one chunk in eight (all, where both tiers are tiny),
-// at most 16,384, some 1.5 MB. What counts:
-//   - a lookup, each chunk of it, and its leading run as found; not a touch or a prefetch,
-//     and not a lookup's repeat. Whosever they are: sizes are the node's.
-//   - what was stored, by its bytes in a tier. What a restart found is known as stored, by age.
-//   - what is deleted is forgotten. A clear of everything begins the measurement anew; one of a
-//     namespace leaves it as it is: its chunks are asked for no more, and get old.
-// What lies further back than eight times both tiers, as they were at the start, is forgotten.
+// It keeps the ReuseDistances (tiers/policy) of a sample: one chunk in eight (all, if both tiers
+// are tiny), at most 16,384, some 1.5 MB.
+//   - Lookups of all tenants count, with each chunk and the leading run that was found. Touches,
+//     prefetches and repeats of a lookup do not count.
+//   - Chunks that were stored count by their bytes in a tier. Chunks that a restart found count as
+//     stored, by age.
+//   - Deleted chunks are forgotten. A clear of everything begins the measurement anew. A clear of a
+//     namespace changes nothing: its chunks are not asked for any more, and get old.
+//   - Uses further back than eight times both tiers, as they were at the start, are forgotten.
 //
-// Thread-safe, with a lock of its own that nobody takes for chunks outside of the sample: these
-// cost a hash each. Never called with the store's lock held, but for the start: `Note` collects
-// what is to be told after it.
+// Thread-safe, with a lock of its own, which nobody takes for chunks outside of the sample: each of
+// these costs a hash. Except at the start, it is never called with the store's lock held: `Note`
+// collects what to tell it after the hold.
 #pragma once
 
 #include <absl/container/inlined_vector.h>
@@ -33,30 +35,31 @@ class ReuseMeter {
   static constexpr uint32_t kMostKeys = 16'384;
   using Link = EvictionPolicy::ChainLink;
 
-  // `tier_bytes`: of both tiers.
+  // `tier_bytes`: the size of both tiers together.
   ReuseMeter(uint64_t tier_bytes, MonotonicTime now);
 
   bool Sampled(Fingerprint chunk) const {
     return ReuseDistances::HashOf(chunk) <= highest_.load(std::memory_order_relaxed);
   }
-  // A lookup of these, of which the first `leading` were there.
+  // Notes a lookup of these chunks, of which the first `leading` were there.
   void OnRequest(std::span<const Link> chain, uint64_t leading);
   void OnStored(Fingerprint chunk, uint64_t bytes);
-  // It was stored before; told from the oldest to the youngest.
+  // Notes a chunk that was stored before. Call it from the oldest chunk to the youngest.
   void OnFound(Fingerprint chunk, uint64_t bytes);
   void OnRemoved(Fingerprint chunk);
   void Clear(MonotonicTime now);
 
   ReuseSnapshot snapshot(MonotonicTime now) const;
 
-  // What one call did under the store's lock; told when it dies, after the lock was let go of.
+  // Notes what one call did under the store's lock. Its destructor runs without the lock, and tells
+  // the meter.
   class Note {
    public:
     explicit Note(ReuseMeter* meter) : meter_(*meter) {}
     ~Note();
     Note(const Note&) = delete;
     Note& operator=(const Note&) = delete;
-    // The links live longer than this.
+    // REQUIRES: the links live longer than this.
     void Asked(std::span<const Link> chain, uint64_t leading);
     void Stored(Fingerprint chunk, uint64_t bytes);
     void Removed(Fingerprint chunk);
@@ -71,7 +74,7 @@ class ReuseMeter {
   };
 
  private:
-  // Since `begun_`. Beside the lock: most lookups have nothing that is sampled.
+  // Since `begun_`. Atomic, without the lock: most lookups have no sampled chunk.
   std::atomic<uint64_t> requests_{0}, wanted_{0}, leading_{0};
   mutable Mutex mu_;
   ReuseDistances distances_ ABSL_GUARDED_BY(mu_);

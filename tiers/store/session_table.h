@@ -116,7 +116,7 @@ class SessionTable {
   uint64_t max_sessions_ = 0;
   Shares shares_;             // of max_sessions_
   std::vector<Rates> rates_;  // by TenantId
-  // A tree: a hash map that grows moves all of its entries under the lock.
+  // A tree, since a hash map that grows moves all of its entries under the lock.
   absl::btree_map<SessionToken, std::unique_ptr<Session>> sessions_;
 };
 

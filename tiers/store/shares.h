@@ -1,15 +1,17 @@
-// Shares: what each tenant holds of something that all of them take from - blocks of G3, slots of
-// the chunk table, sessions -, how much it may hold, and who gives first when there is none left.
+// Shares: divides something that all tenants take from, such as blocks of G3, slots of the chunk
+// table, or sessions. It knows how much each tenant holds and may hold, and which tenant gives
+// first when none is left.
 //
-// A tenant may have a quota: it never takes more. Its share is what it can count on: its quota, or,
-// without one, a part of what the quotas leave, by weight. Shares together are at most the
-// capacity. So a tenant that holds no more than its share never has to give for another; and when
-// all is full while a tenant may still have more, some other tenant holds more than its share.
+// A tenant may have a quota, and never takes more. Its share is the amount that it can count on:
+// its quota or, without one, a part of what the quotas leave, by weight. The shares together are at
+// most the capacity. So a tenant that holds no more than its share never has to give for another.
+// If all is full and a tenant holds less than its share, some other tenant holds more than its own.
 //
 // Beside the tenants there is Nobody, whose TenantId is the number of tenants. It holds what no
 // tenant of this configuration can name, and gives before all others.
 //
-// A plain part of the store's state: the store's lock protects it. O(tenants) a question.
+// It is a plain part of the store's state. The store's lock protects it. A question costs
+// O(tenants).
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -31,13 +33,13 @@ class Shares {
     double weight = 1;
   };
 
-  // By TenantId. Shares are of no capacity yet.
+  // `claims`: by TenantId. All shares are 0 before SetCapacity.
   explicit Shares(const std::vector<Claim>& claims);
 
-  // What there is to share. Quotas that are more than that together count in proportion.
+  // Sets the amount to share. If the quotas together are more, they count in proportion.
   void SetCapacity(uint64_t capacity);
 
-  // 0: none. Before the next SetCapacity.
+  // 0: no quota. It takes effect at the next SetCapacity.
   void SetQuota(TenantId tenant, uint64_t quota) { of(tenant).quota = quota; }
 
   void Take(TenantId tenant, uint64_t amount) { of(tenant).held.Take(amount); }
@@ -47,15 +49,15 @@ class Shares {
   uint64_t held(TenantId tenant) const { return of(tenant).held; }
   uint64_t quota(TenantId tenant) const { return of(tenant).quota; }  // 0: none
   uint64_t share(TenantId tenant) const { return of(tenant).share; }
-  // Whether it may hold so much if it holds nothing else.
+  // Returns whether the tenant may hold `amount` if it holds nothing else.
   bool CanEverHold(TenantId tenant, uint64_t amount) const {
     return quota(tenant) == 0 || amount <= quota(tenant);
   }
-  // Whether it may hold so much more.
+  // Returns whether the tenant may hold `more` in addition.
   bool FitsQuota(TenantId tenant, uint64_t more) const;
-  // The tenant to evict from so that `taker` can have `more`: the one furthest above its share,
-  // where `taker` counts as if it had `more` already. `taker` itself if no tenant is above its
-  // share. Considers tenants that `can_give`; none if that leaves no one.
+  // Returns the tenant to evict from so that `taker` can have `more`: the one furthest above its
+  // share, where `taker` counts as if it had `more` already. Returns `taker` itself if no tenant is
+  // above its share. Considers only tenants for which `can_give` is true; none: there are none.
   std::optional<TenantId> ChooseDonor(TenantId taker, uint64_t more,
                                       absl::FunctionRef<bool(TenantId)> can_give) const;
 

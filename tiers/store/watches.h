@@ -28,7 +28,7 @@ class Watches {
   void WhenMore(uint64_t reader, absl::AnyInvocable<void() &&> wake);
 
  private:
-  const StoreOptions& options_;  // of the start
+  const StoreOptions& options_;  // as at the start
   Chunks& chunks_;
   EventHub& events_;
   Sessions& sessions_;

@@ -115,7 +115,7 @@ class WriteBacks {
 
  private:
   absl::btree_map<Generation, MonotonicTime> since_;
-  // A tree: a hash map that grows moves all of its entries under the lock.
+  // A tree, since a hash map that grows moves all of its entries under the lock.
   absl::btree_map<ChunkSlot, std::unique_ptr<WriteBack>> writing_;
   MonotonicTime offer_again_at_{0};
 };
