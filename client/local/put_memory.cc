@@ -24,9 +24,9 @@ constexpr std::chrono::seconds kUnregisterDeadline{5};
 // session's limit.
 constexpr uint64_t kWantedChunks = 32;
 constexpr uint64_t kMostWanted = 64 * kMiB;
-// How long puts may take to let go of an area that a larger one replaces.
+// How long puts may keep using an area that a larger one replaces.
 constexpr std::chrono::milliseconds kRetire{50};
-// Wait after the daemon had no memory, or less than was wanted.
+// How long to wait before asking again if the daemon had no memory, or less than was wanted.
 constexpr std::chrono::milliseconds kAskAgain{250};
 constexpr std::chrono::milliseconds kGrowAgain{1'000};  // twice as long each time
 constexpr std::chrono::milliseconds kGrowAgainAtMost{32'000};
@@ -61,12 +61,12 @@ absl::StatusOr<std::shared_ptr<StagingArea>> AskFor(const LocalSessionPtr& sessi
         }
         KVKEEP_ASSIGN_OR_RETURN(
             auto file, MappedFile::Map(reply.descriptors[0], true, said.bytes, said.bytes));
-        // Page tables now rather than within the first put. Best effort: Linux 5.14.
+        // Fills the page tables now rather than in the first put. Best effort, from Linux 5.14 on.
         (void)madvise(file->memory().data(), file->memory().size(), MADV_POPULATE_WRITE);
         TestPoint("staging-mapped");
         return std::make_shared<StagingArea>(std::move(file));
       });
-  // A put ended by its deadline: the memory is ours again, but the daemon still reads it.
+  // A put ended by its deadline. Its memory is ours again, but the daemon still reads it.
   if (absl::IsFailedPrecondition(area.status())) {
     return absl::ResourceExhaustedError(area.status().message());
   }
@@ -95,8 +95,8 @@ void Unregister(const LocalSessionPtr& session, uint32_t region) {
   const uint64_t id = session->NextId();
   local::MessageWriter writer(static_cast<uint16_t>(Kind::kUnregisterMemory), id);
   writer.Append(local::UnregisterMemory{.region = region});
-  // In the background. If the daemon refuses, because it still reads a put that ended by its
-  // deadline, the session's end unregisters it.
+  // This does not wait for the answer. The daemon refuses if it still reads a put that ended by its
+  // deadline; then the session's end unregisters the memory.
   session->Send(id, writer,
                 {.kind = Kind::kUnregisterMemory,
                  .deadline = steady_clock::now() + kUnregisterDeadline,
@@ -166,7 +166,7 @@ void PutMemory::EndAsking(const LocalSessionPtr& session) {
     asking_ = false;
     asked_.NotifyAll();
   }
-  session->Nudge();  // after the area is known here: the background thread tends it from now on
+  session->Nudge();  // now that area_ is set, so that the background thread tends the area
 }
 
 absl::StatusOr<std::shared_ptr<StagingArea>> PutMemory::Area(const LocalSessionPtr& session,
@@ -201,7 +201,7 @@ absl::StatusOr<std::shared_ptr<StagingArea>> PutMemory::Area(const LocalSessionP
     absl::StatusOr<AreaPtr> own = MakeOwn(session, chunk_bytes, deadline);
     if (own.ok() || !absl::IsResourceExhausted(own.status())) area = std::move(own);
     MutexLock lock(&mu_);
-    if (!area.ok() && Fits(area_, *session, chunk_bytes)) area = area_;  // room comes free later
+    if (!area.ok() && Fits(area_, *session, chunk_bytes)) area = area_;  // which gets room later
   }
   EndAsking(session);
   return area;
@@ -226,13 +226,13 @@ absl::StatusOr<PutMemory::AreaPtr> PutMemory::Replace(const LocalSessionPtr& ses
   }
   {
     MutexLock lock(&mu_);
-    area_ = nullptr;  // retired, as no put can name a range of it once there is a new area
-    ask_at_ = grow_at_ = steady_clock::now() + kAskAgain;  // unless it succeeds
+    area_ = nullptr;  // retired: no put can name a range of it once there is a new area
+    ask_at_ = grow_at_ = steady_clock::now() + kAskAgain;  // set anew if the call succeeds
   }
   KVKEEP_ASSIGN_OR_RETURN(AreaPtr area, AskFor(session, wanted, deadline));
   if (area->memory().size() < least && wanted < least) {
-    // Room for several chunks, so that one is filled while another is read; each may need a word
-    // beside it (LocalPut).
+    // Asks for room for several chunks, so that one is filled while another is read. Each may need
+    // a word beside it (LocalPut).
     const uint64_t with_word = RoundUp(least, kBlockBytes) + kBlockBytes;
     area = nullptr;  // the daemon replaces it
     KVKEEP_ASSIGN_OR_RETURN(
@@ -240,7 +240,7 @@ absl::StatusOr<PutMemory::AreaPtr> PutMemory::Replace(const LocalSessionPtr& ses
                      deadline));
   }
   MutexLock lock(&mu_);
-  area_ = area;  // even if it is too small for this chunk
+  area_ = area;  // kept even if it is too small for this chunk
   if (area->memory().size() < least) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "staging memory: ", least, " bytes at once; the daemon has ", area->memory().size(),
@@ -273,7 +273,7 @@ absl::StatusOr<PutMemory::AreaPtr> PutMemory::MakeOwn(const LocalSessionPtr& ses
         if (const LocalSessionPtr known = weak.lock(); known != nullptr) Unregister(known, number);
       });
   own_areas_.fetch_add(1, std::memory_order_relaxed);
-  AreaPtr before;  // freed with its last range, without the lock
+  AreaPtr before;  // above the lock, so that it is freed without it
   MutexLock lock(&mu_);
   if (epoch_ == session->epoch()) before = std::exchange(own_, area);
   return area;
@@ -303,7 +303,7 @@ absl::StatusOr<std::span<std::byte>> PutMemory::Buffer(const LocalSessionPtr& se
                                                        uint64_t bytes, Time deadline,
                                                        std::shared_ptr<StagingArea>* area) {
   if (bytes > session->welcome().max_staging_bytes) return TooLarge(*session, bytes);
-  // Buffers are kept: there may be more of them soon.
+  // Buffers are kept, as more of them may be wanted soon.
   const uint64_t wanted =
       Shares(*session)
           ? std::max(bytes, std::min(kMostWanted, session->welcome().max_staging_bytes / 2))
@@ -343,7 +343,7 @@ PutMemory::Time PutMemory::Tend(const LocalSessionPtr& session) {
   const Time now = steady_clock::now();
   Time next = Time::max();
   bool give_back = false;
-  AreaPtr own;  // its end, which the daemon is told of, comes without the lock
+  AreaPtr own;  // above the lock, so that its end, which tells the daemon, comes without it
   {
     MutexLock lock(&mu_);
     if (epoch_ != session->epoch()) return next;
@@ -408,8 +408,8 @@ std::vector<std::shared_ptr<LocalRegion>> PutMemory::Kept() {
 
 void PutMemory::RegisterAgain(const LocalSessionPtr& session, LocalSession::Time deadline) {
   for (const auto& region : Kept()) {
-    (void)region->in_use();  // lets go of connections that have ended
-    // On an error puts from it are copied into staging memory, as any other.
+    (void)region->in_use();  // drops connections that have ended
+    // If this fails, puts from the region are copied into staging memory, as any others.
     (void)Register(session, region, deadline);
   }
 }
@@ -454,7 +454,7 @@ std::optional<PutMemory::Direct> PutMemory::Find(const LocalSession& session,
     if (!le(all.data(), run.data()) || !le(run.data() + run.size(), all.data() + all.size())) {
       continue;
     }
-    // Each owner must learn when its memory is its own again, even a part that another owner has
+    // Each owner must learn when its memory is its own again, even a part that another owner has,
     // too.
     if (region->reused && !session.holds_deadlines()) return std::nullopt;
     {

@@ -14,8 +14,8 @@ using local::Kind;
 
 namespace {
 
-// A request that is answered later takes this many times the memory of its message, and this much
-// more.
+// A request that is answered later takes kRequestMemory times the memory of its message, and
+// kRequestMemoryBytes in addition.
 constexpr uint64_t kRequestMemory = 3;
 constexpr uint64_t kRequestMemoryBytes = kKiB;
 
@@ -205,8 +205,8 @@ absl::StatusOr<MessageHold> PeerSession::HoldFor(size_t message_bytes) const {
 void PeerSession::Revoke() {
   KVKEEP_CHECK(open());
   state_ = State::kRevoked;
-  // First the word, then the bytes: a client that reads the bytes after they are gone sees the
-  // word.
+  // Ends the word before the bytes, so that a client which reads the bytes after they are gone sees
+  // the word.
   progress_->EndSession();
   leases_->End();
   context_->store->RevokeSession(token_);
@@ -214,7 +214,7 @@ void PeerSession::Revoke() {
 
 void PeerSession::End() {
   if (std::exchange(state_, State::kEnded) != State::kOpen) return;
-  progress_->EndSession();  // first, as in Revoke
+  progress_->EndSession();  // before the bytes go, as in Revoke
   leases_->End();
   context_->store->CloseSession(token_);
 }

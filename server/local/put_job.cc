@@ -13,14 +13,15 @@
 namespace kvkeep {
 namespace {
 
-// Tasks of one put that run at a time.
+// How many tasks of one put run at a time.
 const size_t kParallelTasks = std::clamp<size_t>(std::thread::hardware_concurrency(), 4, 8);
-// The most that the loop copies itself: it seals each chunk, and reads each run by a call.
+// How many chunks and runs the loop copies itself. More would block it: it seals each chunk, and
+// reads each run by a call.
 constexpr size_t kLoopChunks = 4, kLoopRuns = 64;
-constexpr size_t kMaxMessageBytes = 512;  // of one answer
+constexpr size_t kMaxMessageBytes = 512;  // of the text in one answer
 
-// The values are kvkeep.v1.RejectReason's: the enumerations agree by design, and a test keeps it
-// so.
+// The values are those of kvkeep.v1.RejectReason. The enumerations agree by design, and a test
+// makes sure that they stay so.
 static_assert(static_cast<int>(RejectReason::kNoSpace) == 1 &&
               static_cast<int>(RejectReason::kNotCopied) == 7);
 
@@ -136,7 +137,7 @@ void PutJob::OnFetched() {
 }
 
 void PutJob::DropMemory() {
-  source_->Drop();  // first, as a client that is told may unregister the memory
+  source_->Drop();  // before the client is told, as it may then unregister the memory
   if (!callbacks_.fetched || std::exchange(dropped_, true)) return;
   context_->loop->Post([self = shared_from_this()] { self->callbacks_.fetched(); });
 }
@@ -180,7 +181,7 @@ void PutJob::CopyPiece(const PutPiece& piece, PutSource::Wait wait) {
   Chunk& chunk = chunks_[piece.chunk];
   absl::Status status;
   if (chunk.lost.load(std::memory_order_relaxed)) {
-    // failures_ says why.
+    // Another piece has failed already; failures_ has its status.
   } else if (cancelled_.load(std::memory_order_relaxed)) {
     status = absl::CancelledError("the session ended");
   } else {
@@ -193,7 +194,7 @@ void PutJob::CopyPiece(const PutPiece& piece, PutSource::Wait wait) {
   if (chunk.pieces_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishChunk(piece.chunk);
 }
 
-// Ends a chunk all of whose pieces are done.
+// Ends a chunk whose pieces are all done.
 void PutJob::FinishChunk(size_t index) {
   Chunk& chunk = chunks_[index];
   const local::PutChunk& wire = plan_.chunks()[index];
@@ -237,7 +238,7 @@ void PutJob::OnCopied() {
   }
   DropMemory();
   AwaitDurable();
-  copying_.reset();  // from here on this thread calls nothing
+  copying_.reset();  // after this the thread makes no more calls
 }
 
 void PutJob::AwaitDurable() {

@@ -23,7 +23,8 @@ namespace {
 constexpr size_t kStepBytes = kMiB;
 constexpr const char* kBadDigest = "BadDigest";
 
-// Returns whether no part of the name is hidden: so none is "..", or a file of this store's own.
+// Returns whether no part of the name begins with a dot. So no part is ".." or one of this store's
+// own files.
 bool IsFileName(absl::string_view name) {
   if (name.empty() || name.size() > kMaxObjectNameBytes) return false;
   for (const absl::string_view part : absl::StrSplit(name, '/')) {
@@ -59,7 +60,7 @@ struct DirectoryStore::Request {
   Work work;
   Done done;
   ListDone list_done;
-  std::atomic<bool> claimed{false};    // by who answers it
+  std::atomic<bool> claimed{false};    // by the thread that answers it
   std::atomic<bool> cancelled{false};
   bool puts = false;
   std::shared_ptr<const SharedDirectory> directory;  // while it has its turn
@@ -71,12 +72,12 @@ struct DirectoryStore::Request {
     answer.outcome = OutcomeOfErrno(error);
     answer.error = ErrorOfErrno(error, what);
   }
-  // Fails at a file or folder. The message tells its owner if access was denied.
+  // Fails the request at a file or folder. If access was denied, the message names its owner.
   void FailAt(int error, absl::string_view what, const std::string& name) {
     Fail(error, what);
     if (error != EACCES && error != EPERM) return;
     absl::StrAppend(&answer.error.message, ": ", OwnerOf(*directory, name));
-    // A failure at one file of another user's says nothing of the other files.
+    // A failure at one file of another user says nothing about other files.
     if (!puts && CanEnter(*directory)) answer.outcome = ObjectOutcome::kRefused;
   }
   void Answer() {
@@ -96,7 +97,7 @@ DirectoryStore::DirectoryStore(const DirectoryStoreOptions& options, Executor* e
   KVKEEP_CHECK(options.max_waiting > 0 && options.longest_request.count() > 0);
 }
 
-// Requests that have their turn end soon. Others are answered here, and their tasks find them so.
+// Requests that have their turn end soon. The others are answered here; their tasks do nothing.
 DirectoryStore::~DirectoryStore() {
   while (true) {
     std::shared_ptr<Request> waits;
@@ -203,7 +204,7 @@ void DirectoryStore::Run(Request& request) {
   ended_.NotifyAll();
 }
 
-// Two requests may open it at the same time: the first one's directory is kept.
+// Two requests may open the directory at the same time. The first one's is kept.
 bool DirectoryStore::Open(Request& request) {
   {
     MutexLock lock(&mu_);
@@ -221,7 +222,7 @@ bool DirectoryStore::Open(Request& request) {
   counters_.leftover_bytes += removed.bytes;
   if (opened->outcome != ObjectOutcome::kOk) {
     ++counters_.unopened;
-    request.puts = false;  // it says as much of reads
+    request.puts = false;  // so that Note counts the failure for reads, too
     request.answer.outcome = opened->outcome;
     request.answer.error = opened->error;
     return false;
@@ -308,15 +309,15 @@ void DirectoryStore::DoPut(Request& request, const PutObject& put) {
   }
   if (error != 0) {
     request.FailAt(error, "making its file", from);
-    // The directory was removed under our hands.
+    // The directory was removed meanwhile.
     if (error == ENOENT) request.answer.outcome = ObjectOutcome::kBroken;
     return;
   }
-  static_cast<void>(fchmod(file.get(), mode));  // the umask; not every file system has modes
+  static_cast<void>(fchmod(file.get(), mode));  // undoes the umask, on file systems with modes
   const bool written = Write(request, file.get(), put);
   file.Reset();
   if (written) Publish(request, put, from);
-  static_cast<void>(unlinkat(request.root(), from.c_str(), 0));  // gone when it was renamed
+  static_cast<void>(unlinkat(request.root(), from.c_str(), 0));  // a renamed file is gone already
 }
 
 bool DirectoryStore::Write(Request& request, int fd, const PutObject& put) {
@@ -376,10 +377,10 @@ void DirectoryStore::DoDelete(Request& request, const std::string& name) {
 
 void DirectoryStore::DoList(Request& request, const ListObjects& list) {
   namespace fs = std::filesystem;
-  std::map<std::string, ListedObject> page;  // the first ones, and one more
+  std::map<std::string, ListedObject> page;  // the page's objects, and one more
   std::error_code error;
   const fs::path root(options_.path);
-  // All names with the prefix lie below its folder. Folders of others are not ours to read.
+  // All names with the prefix lie below its folder. Folders that we may not read are skipped.
   const size_t folder = list.prefix.rfind('/');
   const fs::path top = folder == std::string::npos ? root : root / list.prefix.substr(0, folder);
   constexpr auto kOptions = fs::directory_options::skip_permission_denied;
@@ -414,9 +415,9 @@ void DirectoryStore::DoList(Request& request, const ListObjects& list) {
 
 // ---- health
 
-// Reads go on in a directory that cannot be written, as in a full one.
+// A directory that cannot be written, or is full, can still be read.
 void DirectoryStore::Note(const Request& request) {
-  if (request.answer.error.code == kBadDigest) return;  // of the bytes, not of the directory
+  if (request.answer.error.code == kBadDigest) return;  // it is about the bytes, not the directory
   const ObjectOutcome outcome = request.answer.outcome;
   MutexLock lock(&mu_);
   if (outcome == ObjectOutcome::kFull ||
@@ -426,7 +427,7 @@ void DirectoryStore::Note(const Request& request) {
     return;
   }
   if (outcome != ObjectOutcome::kBroken && outcome != ObjectOutcome::kMisconfigured) return;
-  directory_.reset();  // it may be another one by then
+  directory_.reset();  // when it is back, it may be another one
   away_until_ = clock_.Now() + options_.away_for;
   misconfigured_ = outcome == ObjectOutcome::kMisconfigured;
   error_ = request.answer.error;

@@ -1,4 +1,4 @@
-// How requests get their turn and are sent, and how their answers are handled.
+// The parts of S3Store that give requests their turn, send them, and handle their answers.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -12,18 +12,19 @@ namespace {
 
 using enum ObjectOutcome;
 
-// A server's clock is believed up to this difference from ours. A request signed for another time
-// is valid at that time, for anybody who has it.
+// The largest difference to our clock at which a server's clock is believed. It is limited, because
+// a request that is signed for another time is valid at that time for anybody who has it.
 constexpr std::chrono::seconds kMostClockStep = std::chrono::hours(24);
 
-// Must stay the same on all nodes, for ever: caches of gateways live on it.
+// This hash must stay the same on all nodes, for ever, since the caches of gateways depend on it.
 uint64_t HashOfName(absl::string_view name) {
   uint64_t hash = 14695981039346656037u;  // FNV-1a
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return hash ^ (hash >> 32);
 }
 
-// Rights may be for one verb: a user who may not write or list may read.
+// Returns whether the error may concern this verb alone: a user who may not write or list may still
+// read.
 bool OfThisVerbAlone(ObjectVerb verb, const S3Answer& answer) {
   return verb != ObjectVerb::kGet && answer.error.code == "AccessDenied";
 }
@@ -47,7 +48,7 @@ S3Store::Endpoint* S3Store::Choose(const Request& request) {
   return nullptr;
 }
 
-// Writes wait all the same: their caller would come back with the next one at once.
+// A write waits in any case, since its caller would come back with the next one at once.
 bool S3Store::TurnComes(const Request& request, const Endpoint& endpoint) const {
   return request.writes() || endpoint.window.held_until() < request.deadline;
 }
@@ -215,7 +216,7 @@ HttpRequest S3Store::MakeHttp(const Request& request, Attempt& attempt) {
   }
   http.deadline = request.deadline;
   http.first_byte_within = options_.first_byte_within;
-  // A request that is alone is as fast as it can be.
+  // A request that is alone has no speed limit: it is as fast as it can be.
   const auto kind = request.writes() ? RequestWindow::Kind::kWrite : RequestWindow::Kind::kRead;
   if (attempt.endpoint.window.is_least(kind)) http.least_bytes_per_second = 1;
   return http;
@@ -249,7 +250,7 @@ S3Answer S3Store::Judge(const Request& request, const Attempt& attempt,
   S3Answer answer = ReadAnswer(request.question(), http, ServerTime());
   const bool all_came = request.verb == ObjectVerb::kGet && request.winner == &attempt &&
                         request.promised.has_value() && request.given == *request.promised;
-  // A proxy's page, or a redirect: it has no code of S3's.
+  // An answer without an S3 code is a proxy's page or a redirect.
   if (answer.error.code.empty() && http.head.status >= 300) {
     answer.error.code = absl::StrCat("HTTP ", http.head.status);
   }
@@ -271,13 +272,13 @@ S3Answer S3Store::Judge(const Request& request, const Attempt& attempt,
     answer.error = {};
   } else if (request.verb == ObjectVerb::kGet && answer.outcome == kOk &&
              request.promised.has_value()) {
-    answer.outcome = kBroken;  // it ended well, and too soon
+    answer.outcome = kBroken;  // it ended without an error, but too soon
   }
   return answer;
 }
 
-// Returns whether the request may succeed with newer keys, another clock or no condition, and can
-// still get that.
+// Returns whether the request may succeed with newer keys, another clock or no condition, and has
+// not tried that before.
 bool S3Store::MendsItself(Request& request, const Attempt& attempt, const S3Answer& answer) {
   switch (answer.outcome) {
     case kDenied:
@@ -288,7 +289,7 @@ bool S3Store::MendsItself(Request& request, const Attempt& attempt, const S3Answ
       return true;
     case kSkewed: {
       if (request.clock_set || !answer.head.answered.has_value()) return false;
-      // Without TLS anybody on the way could have signatures made for a time to come.
+      // Without TLS, anybody on the network could make us sign requests for a later time.
       if (!absl::StartsWith(urls_.Bucket(attempt.endpoint.number, {}).origin, "https://")) {
         return false;
       }
@@ -346,7 +347,7 @@ void S3Store::TellWindow(const Attempt& attempt, const S3Answer& answer) {
 }
 
 bool S3Store::WaitedLong(const Attempt& attempt) const {
-  // It waited behind bodies of our own, on a line that they fill.
+  // The request waited behind our own bodies, which fill the line.
   if (!attempt.timed && attempt.endpoint.body_at > attempt.sent_at) return false;
   const auto from = attempt.timed ? options_.late_counts_from : options_.late_counts_from / 2;
   return now() - attempt.sent_at >= from;
@@ -364,7 +365,7 @@ void S3Store::TellBreaker(const Request& request, const Attempt& attempt, const 
     last_error_ = answer.error;
     return breaker.Serves(attempt.ticket, now());
   }
-  // Whatever ended it, a head came as it should.
+  // A cut request counts as served: whatever ended it, its head came in time.
   const bool cut = attempt.timed && (answer.outcome == kCancelled || answer.slow);
   if (then.serves || attempt.lost || cut) {
     return breaker.Serves(attempt.ticket, now());
@@ -389,7 +390,7 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
   const S3Answer answer = Judge(request, attempt, http);
   Endpoint& endpoint = attempt.endpoint;
   counters_.written_bytes += http.sent_bytes;
-  // An attempt that lost, or was dropped for the other's sake, does not decide the request.
+  // An attempt that lost, or was dropped in favor of the other, does not decide the request.
   const bool counts = !attempt.lost && !attempt.dropped;
   const bool mends_itself = counts && MendsItself(request, attempt, answer);
   if (answer.head.answered.has_value()) {
@@ -402,7 +403,7 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
   TellBreaker(request, attempt, answer, counts && !mends_itself);
   const Consequence then = ConsequenceOf(answer.outcome);
   if (then.serves && !attempt.timed && request.verb == ObjectVerb::kGet && counts) {
-    endpoint.hedger.Served(now() - attempt.sent_at);  // absent, mostly
+    endpoint.hedger.Served(now() - attempt.sent_at);  // most of these answers are kAbsent
   }
   const bool was_winner = request.winner == &attempt;
   KVKEEP_CHECK(!was_winner || !attempt.lost);
@@ -463,7 +464,7 @@ void S3Store::Conclude(Request& request) {
 // Returns whether the request is sent again, now or later.
 bool S3Store::Again(Request& request) {
   KVKEEP_CHECK(request.stage == Request::Stage::kSent && request.attempts > 0);
-  // A read goes on where it was, if it knows the version of the bytes it has.
+  // A read continues where it was if it knows the version of the bytes that it has.
   const bool goes_on = request.sink_begun && !request.checks;
   if (goes_on && (!request.promised.has_value() || request.head.etag.empty())) return false;
   const ObjectOutcome outcome = request.last.outcome;
