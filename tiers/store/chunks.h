@@ -109,8 +109,9 @@ class Chunks {
   void GiveCopy(Chunk& chunk, TenantId tenant, ExtentList extents, G2State state) STORE_LOCKED;
   // Frees the chunk's copy in G2. REQUIRES: inside a Change; nobody uses it.
   void FreeCopy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) STORE_LOCKED;
-  // Takes the chunk out of the queue of chunks that wait for a write-back. Returns its parent,
-  // beside which it was to be written; kNoSlot if it did not wait or has no parent.
+  // Takes the chunk out of the queue of chunks that wait for a write-back. Returns the slot of its
+  // parent as noted, which may be another chunk's by now; kNoSlot: it did not wait, or has no
+  // parent.
   ChunkSlot EndUnbackedWait(ChunkSlot slot) STORE_LOCKED;
   // Notes in the chunk's pool whether G2 alone has the chunk.
   void NoteUnbacked(Chunk& chunk) STORE_LOCKED;

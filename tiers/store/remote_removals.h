@@ -1,12 +1,14 @@
-// RemoteRemovals: what was deleted here, and may still be found beyond the node.
+// RemoteRemovals: the chunks that were deleted here and may still be found beyond the node.
 //
 // A chunk that is deleted must not come back by a recall. So its name is kept until its image there
-// is removed, and until every search that began before has ended: what those say of the name is not
-// believed. A name that is being written is removed once that write has ended.
+// is removed, and until every search that began before has ended: such a search is not believed
+// when it finds the name. If an image of the name is being written, it is removed once that write
+// has ended.
 //
-// A tenant has so many names at most, which are never given up for another one's: HasRoom is asked
-// before a delete. Tenants take turns. Names of chunks that this node did not have are sent after
-// those that it had, and only as fast as the caller says. The store's lock protects it.
+// The number of names is limited for each tenant, and a tenant's names are never given up for
+// another tenant's: callers ask HasRoom before a delete. Tenants take turns. Names of chunks that
+// this node did not have are sent after those that it had, and only as fast as the caller allows.
+// The store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -24,8 +26,8 @@ namespace kvkeep::store_internal {
 
 class RemoteRemovals {
  public:
-  static constexpr size_t kMost = 65536;        // of all tenants together, and
-  static constexpr size_t kMostOfOne = 8192;    // so many of each in any case
+  static constexpr size_t kMost = 65536;        // names, divided among the tenants
+  static constexpr size_t kMostOfOne = 8192;    // names that each tenant may have in any case
   static constexpr size_t kMostUnderWay = 16;
   static constexpr size_t kMostAtOnce = 64;  // names that a call looks at, of each tenant
   // A moment in the order of deletes and searches.
@@ -37,34 +39,36 @@ class RemoteRemovals {
       : most_of_tenant_(std::max(kMost / std::max<size_t>(tenants, 1), kMostOfOne)) {}
 
   // ---- deletes
-  // Whether the namespace's tenant may add so many names.
+  // Returns whether the namespace's tenant may add `names` names.
   bool HasRoom(const NamespaceDigest& ns, size_t names) const {
     return LeftOf(TenantTagOf(ns)) + names <= most_of_tenant_;
   }
   size_t most_of_tenant() const { return most_of_tenant_; }
-  // True: it is deleted, and its removal was not waited for before.
+  // Returns true if the chunk is deleted, and no removal of it waited before.
   bool Add(const ChunkId& id, Why why);
-  // The next one to be sent, which is under way then. `writing`: not now, of that name.
-  // `may_send_unseen`: whether that one may be sent now though nobody saw it there.
+  // Returns the next name to be sent, which is then under way. `writing` returns whether an image
+  // of the name is being written; then it is not sent now. `may_send_unseen` returns whether a name
+  // may be sent now although this node did not have the chunk.
   template <typename Writing, typename MaySend>
   std::optional<ChunkId> Next(Writing writing, MaySend may_send_unseen);
-  // True: a deleted one is removed, and nothing is left to be done.
+  // Returns true if the name is a deleted chunk's, its image is removed, and nothing is left to do
+  // for it.
   bool End(const ChunkId& id, bool removed);
-  // Now and then: some of those that failed may be sent again, some that were removed are
-  // forgotten.
+  // Lets some failed removals be sent again, and forgets some names that were removed. Called now
+  // and then.
   void Tend();
 
   // ---- searches
   Moment BeginSearch();
   void EndSearch(Moment began);
-  // What a search that began then says of this name.
+  // Returns whether a search that began at `search` may be believed when it finds this name.
   bool MayBeBelieved(const ChunkId& id, Moment search) const;
 
   size_t size() const { return names_.size(); }
   size_t left() const { return names_.size() - removed_.size(); }  // to be removed
   bool busy() const { return under_way_ > 0; }
   bool at_rest() const { return left() == 0; }
-  uint64_t given_up() const { return given_up_; }  // bad ones that were one too many
+  uint64_t given_up() const { return given_up_; }  // bad images, as too many were to be removed
 
  private:
   struct Name {
@@ -72,7 +76,7 @@ class RemoteRemovals {
     Why why;
     Moment removed = 0;      // 0: it is still to be removed
     Moment sent = 0;         // the last removal
-    bool under_way = false;  // a removal is
+    bool under_way = false;  // a removal is under way
   };
   using Names = absl::btree_map<Moment, ChunkId>;
   struct Tenant {
@@ -93,7 +97,7 @@ class RemoteRemovals {
   uint32_t last_ = 0;                          // whose turn was last
   Names failed_;                               // by when they were deleted
   Names removed_;                              // by when they were removed
-  Moment unbelieved_ = 0;  // searches that began before: some that were removed then are forgotten
+  Moment unbelieved_ = 0;  // earlier searches are not believed: names removed then are forgotten
   absl::btree_set<Moment> searches_;
   size_t under_way_ = 0;
   uint64_t given_up_ = 0;

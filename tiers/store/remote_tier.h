@@ -1,5 +1,5 @@
-// RemoteTier: what lies beyond the node, as the store sees it. A LowerTier without extents, records
-// or space of its own, which also keeps what is to be written and removed there.
+// RemoteTier: the place beyond the node, as the store sees it. It is a LowerTier without extents,
+// records or space of its own. It also keeps the chunks that are to be written and removed there.
 //
 // The store does not know which chunks are there. It asks, and trusts bytes once they are verified.
 // A chunk that it recalls becomes a chunk of G2, as after a put. Nothing is promised: a write or a
@@ -25,14 +25,15 @@ namespace kvkeep::store_internal {
 
 class RemoteTier final : public LowerTier {
  public:
-  // Under way at once. A tenant may have as many as are left for the others, half when it is alone.
+  // Recalls under way at once. A tenant may have as many as it leaves for others: half if it is
+  // alone.
   static constexpr uint32_t kMostRecalls = 512;
-  static constexpr size_t kMostChunksARecall = 4096;  // those behind are not looked for
-  // Fewer are not asked for by a lookup, without and with a cost that the caller told.
+  static constexpr size_t kMostChunksARecall = 4096;  // chunks behind them are not looked for
+  // A lookup does not ask for fewer chunks, without and with a cost that the caller told.
   static constexpr size_t kLeastChunks = 8, kLeastChunksByCost = 2;
-  static constexpr uint64_t kPartOfG2 = 4;  // recalls may be filling a 4th of a tenant's pool
+  static constexpr uint64_t kPartOfG2 = 4;  // recalls may fill a 4th of a tenant's pool at once
 
-  // `options.max_chunks`: slots of the table.
+  // `options.max_chunks`: the slots of the table.
   RemoteTier(uint16_t of_number, RemoteSource* source, RemovalLog* log,
              const StoreOptions& options)
       : LowerTier(of_number, source->mac_key(), options.max_remote_reads_in_flight_bytes),
@@ -59,37 +60,37 @@ class RemoteTier final : public LowerTier {
   uint32_t NoteRuns(const Chunk&) override { return 1; }
 
   RemoteSource& source() const { return source_; }
-  // Nothing is under way, and nothing waits for its time.
+  // Returns whether nothing is under way, and nothing waits for its time.
   bool at_rest() const {
     return !reads.busy() && !writes.busy() && !writes.anyone_waits() && recalls.all() == 0 &&
            removals.at_rest() && journal.at_rest() && !ages.busy() && !ages.anyone_waits();
   }
 
-  // All that was asked of the source is answered.
+  // Returns whether the source has answered all requests.
   bool quiet() const {
     return !reads.busy() && !writes.busy() && recalls.all() == 0 && !removals.busy() &&
            journal.at_rest() && !ages.busy();
   }
 
-  // Whether this chunk is offered to the source once a lookup finds it: it was put, or it is to be
-  // there and is not.
+  // Returns whether this chunk is offered to the source once a lookup finds it: it was put, or it
+  // should be there and is not.
   bool awaits_use(ChunkSlot slot) const {
     return (slot.value() < unused.size() && unused[slot.value()]) || unwritten_[slot.value()];
   }
-  // It is used, or gone.
+  // Ends that: the chunk is used, or gone.
   void EndWait(ChunkSlot slot) {
     if (slot.value() < unused.size()) unused[slot.value()] = false;
     SetUnwritten(slot, false);
   }
-  // It was to be written, could not be, and waits for no turn.
+  // Notes whether the chunk should be written, could not be, and is in no queue.
   void SetUnwritten(ChunkSlot slot, bool unwritten) {
     if (unwritten_[slot.value()] == unwritten) return;
     unwritten_[slot.value()] = unwritten;
     unwritten_chunks_ = unwritten ? unwritten_chunks_ + 1 : unwritten_chunks_ - 1;
   }
-  // After a write of it that failed. Where the place is away or refuses all, that costs the chunk
-  // nothing but time; where others are taken it is the chunk that is refused. False: it waits for
-  // its next use.
+  // Offers a chunk again whose write has failed. If the place takes other chunks, the failure
+  // counts against this chunk; if it is away or refuses all, it does not. Returns false if the
+  // chunk waits for its next use.
   bool OfferAgain(RemoteWrites::Sent sent) {
     sent.what.refusals += writable() ? 1 : 0;
     const bool offered =
@@ -99,23 +100,23 @@ class RemoteTier final : public LowerTier {
   }
   bool unwritten(ChunkSlot slot) const { return unwritten_[slot.value()]; }
   uint64_t unwritten_chunks() const { return unwritten_chunks_; }
-  // Chunks of this node that are to be there, and are not or are not known to be.
+  // Returns how many chunks of this node should be there, and are not known to be.
   uint64_t writes_left() const { return writes.under_way() + unwritten_chunks_; }
 
-  // Whether a search may begin, by how much the source may ask.
+  // Returns whether the source may ask now, so that a search may begin.
   bool MayFind(const NamespaceDigest& ns) {
     if (source_.may_find(ns)) return true;
     ++counters.declined_rate;
     return false;
   }
-  // Whether a use of this chunk offers it to the source. `step`: ages.At() of the present;
+  // Returns whether a use of this chunk offers it to the source. `step`: ages.At() of the present;
   // RemoteAges::kUnknown: nothing is written anew.
   bool WantsUsed(ChunkSlot slot, const Chunk& chunk, RemoteAges::Mark step) const {
     return awaits_use(slot) || (step != RemoteAges::kUnknown && !chunk.transient &&
                                 RemoteAges::IsDue(chunk.beyond, step));
   }
 
-  std::vector<bool> unused;  // by slot; empty: all that is put is offered
+  std::vector<bool> unused;  // by slot: put and not used yet; empty: every put is offered
   RemoteWrites writes;
   RemoteAges ages;
   TokenBucket write_rate;
@@ -148,9 +149,9 @@ class RemoteTier final : public LowerTier {
   };
 
   Recalls recalls;
-  // When who waits for a chunk of a recall is told that it is late.
+  // When waiters for a recalled chunk are told that it is late.
   std::multimap<MonotonicTime, ChunkSlot> promised;
-  std::multiset<ChunkId> recalling;  // chunks on their way: not removed there meanwhile
+  std::multiset<ChunkId> recalling;  // chunks on their way here, not to be removed there now
 
  private:
   std::vector<bool> unwritten_;  // by slot

@@ -1,12 +1,13 @@
-// RemoteWrites: which chunks are to be written beyond the node, and which are being written.
+// RemoteWrites: the chunks that are to be written beyond the node, and those being written.
 //
-// Tenants take turns (fair_queue.h); a tenant's chunks go in the order in which they were offered,
-// and it may have as many in the queue as there is room left for the others. A chunk waits by its
-// name: it may be gone, or another one, when its turn comes. While it is written Chunk::sending
-// keeps its bytes.
+// Tenants take turns (fair_queue.h). A tenant's chunks go in the order in which they were offered,
+// and the tenant may have as many in the queue as there is room left for others. The queue has the
+// chunk's name: the chunk may be gone, or another one, when its turn comes. While it is written,
+// Chunk::sending keeps its bytes.
 //
-// A search takes a chunk that is there to stand for all before it (prefix_search.h). So a chunk is
-// not written when its parent could not be: the names of such parents are kept for a while.
+// A search that finds a chunk assumes that all chunks before it are there, too (prefix_search.h).
+// So a chunk is not written if its parent could not be. The names of such parents are kept for a
+// while.
 //
 // The store's lock protects it.
 #pragma once
@@ -33,21 +34,22 @@ class RemoteWrites {
     ChunkId id;
     TenantId tenant;
     uint64_t bytes = 0;             // of its image
-    std::optional<ChunkId> parent;  // if it has one, and that is known
-    bool replace = false;           // what is there
-    uint32_t refusals = 0;          // of it, by a place that takes others
+    std::optional<ChunkId> parent;  // none: it has none, or the parent is not known
+    bool replace = false;           // overwrite the image there
+    uint32_t refusals = 0;          // by a place that took other chunks
   };
-  // One that is being written.
+  // A chunk that is being written.
   struct Sent {
     ChunkSlot slot;
     Offered what;
     uint64_t epoch;  // RemoteSource's, when it was sent
   };
-  // After so many it is not offered again before its next use.
+  // After this many refusals a chunk is not offered again before its next use.
   static constexpr uint32_t kMostRefusals = 3;
   static constexpr uint64_t kMostBytesInFlight = 64 * kMiB;  // or one image, however large
 
-  // False: the queue has no room, or its parent is missing there: this one is, too.
+  // Queues the chunk. Returns false, and counts it as missing there, if the queue is full or its
+  // parent is missing.
   bool Offer(const Offered& offered) {
     const auto* const own = queue_.Find(offered.tenant);
     const bool room = (own == nullptr ? 0 : own->size()) < kMostQueued - waiting_;
@@ -60,7 +62,7 @@ class RemoteWrites {
     missing_.erase(offered.id);
     return true;
   }
-  // What may be there already leaves room for what is new.
+  // Returns whether there is room for a chunk that may be there already. New chunks have more room.
   bool has_room_for_old() const { return waiting_ < kMostQueued / 4; }
   bool anyone_waits() const { return waiting_ > 0; }
   // REQUIRES: anyone_waits().
@@ -75,7 +77,7 @@ class RemoteWrites {
     queue_.Take(bytes);
     --waiting_;
   }
-  // It did not get there.
+  // Notes that the chunk is not there.
   void NoteMissing(const ChunkId& id) {
     if (!missing_.insert(id).second) return;
     missing_order_.push_back(id);
@@ -100,19 +102,19 @@ class RemoteWrites {
     writing_.erase(found);
     in_flight_bytes_ -= bytes;
   }
-  // An image of that name may land there later.
+  // Returns whether an image of that name is being written, and may be there later.
   bool IsWriting(const ChunkId& id) const { return writing_.contains(id); }
   size_t writing() const { return writing_.size(); }
   bool busy() const { return !writing_.empty(); }
-  // Waiting, or being written.
+  // Returns how many wait or are being written.
   size_t under_way() const { return waiting_ + writing_.size(); }
 
  private:
   FairQueue<TenantId, std::deque<Offered>> queue_;
   size_t waiting_ = 0;
   absl::btree_set<ChunkId> missing_;
-  std::deque<ChunkId> missing_order_;  // of names that were added there
-  absl::btree_multiset<ChunkId> writing_;  // one that was put anew may be so twice
+  std::deque<ChunkId> missing_order_;  // the names of missing_, the oldest first
+  absl::btree_multiset<ChunkId> writing_;  // a chunk that was put anew may be here twice
   uint64_t in_flight_bytes_ = 0;
 };
 

@@ -1,9 +1,10 @@
-// RemovalJournal: brings what is to be removed beyond the node, and what was, into the log that
-// outlives the process (tiers/nvme/removal_log.h), and tells who waits for that.
+// RemovalJournal: writes notes to the log that outlives the process (tiers/nvme/removal_log.h):
+// which images beyond the node are to be removed, and which were. It tells callers that wait for a
+// note.
 //
 //   Deleted, Ended --> waits --Take--> being written --End--> in the log
 //                        ^                  |
-//                        +----- failed -----+   and who waited for it is told
+//                        +----- failed -----+   and its waiters are told
 //
 // One write is under way at a time. Callbacks run after the hold (hold.h). The store's lock
 // protects it; Beyond (beyond.h) hands the writes to the log.
@@ -36,12 +37,12 @@ class RemovalJournal {
 
   void Deleted(const ChunkId& id) { Add({.id = id, .ended = false}); }
   void Ended(const ChunkId& id) { Add({.id = id, .ended = true}); }
-  // Answered once all that was deleted before is in the log; `sync`: on stable storage.
+  // Calls `done` once all earlier deletes are in the log; `sync`: once they are on stable storage.
   void Wait(bool sync, StatusCallback done) {
     waiting_.push_back(std::move(done));
     sync_ |= sync;
   }
-  // The next write, which is under way then. None: one is, or there is nothing to write.
+  // Returns the next write, which is then under way; none: one is, or there is nothing to write.
   std::optional<Writing> Take() {
     const bool wanted = !waiting_.empty() || (!notes_.empty() && !failed_);
     if (under_way_ || !wanted) return std::nullopt;
@@ -56,11 +57,11 @@ class RemovalJournal {
     failed_ = !status.ok();
     for (StatusCallback& done : told_) hold.CallLater(std::move(done), status);
     told_.clear();
-    // They go with the next ones: the log may have some of them twice.
+    // The next write takes these notes again; the log may have some of them twice.
     if (failed_) notes_.insert(notes_.begin(), written_->begin(), written_->end());
     written_.reset();
   }
-  // Now and then: what failed may be written again although nobody waits for it.
+  // Lets failed notes be written again although nobody waits for them. Called now and then.
   void Tend() { failed_ = false; }
   bool at_rest() const { return !under_way_ && waiting_.empty(); }
 
@@ -74,7 +75,7 @@ class RemovalJournal {
   RemovalLog::Notes written_;                   // being written
   std::vector<StatusCallback> waiting_, told_;  // for the next write; for the one under way
   bool sync_ = false, under_way_ = false;
-  bool failed_ = false;  // the last write, and nothing was tried since
+  bool failed_ = false;  // the last write failed, and Tend was not called since
 };
 
 }  // namespace kvkeep::store_internal

@@ -1,11 +1,12 @@
-// ScrubReader: reads and checks chunks that only G3 holds, in turn, so many bytes a second, so that
-// what has rotted there is found before somebody wants it. Which chunk is next Scrubber says.
+// ScrubReader: reads and checks, one after the other and at a limited rate, the chunks that only G3
+// has. So damage is found before somebody wants the chunk. Scrubber says which chunk is next.
 //
-// One at a time, as a promotion of a transient chunk that nobody waits for: what a promotion checks
-// is checked, its damage is dealt with as there, and its space in G2 is given back at once. It may
-// cost G2 the least wanted of its chunks, one chunk's worth of space. What is in G2 as well is left
-// for a later round, as is what cannot be read now. What a tenant left that is no more has no space
-// in G2 and no reader: it is passed by and counted, and goes first when space is wanted (shares.h).
+// A scrub is the promotion of a transient chunk that nobody waits for, one chunk at a time. It
+// makes the checks of a promotion and handles damage like one. Its space in G2 is given back at
+// once. For this space G2 may lose the chunks that it wants least. A chunk that is in G2 as well,
+// or that cannot be read now, is left for a later round. Chunks of a tenant that is not configured
+// any more have no space in G2 and no reader. They are skipped and counted, and are evicted first
+// when space is wanted (shares.h).
 //
 // The store's lock protects it.
 #pragma once

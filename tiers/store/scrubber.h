@@ -1,11 +1,11 @@
-// Scrubber: which chunk of G3 is read and checked next, and how many bytes a second may be.
+// Scrubber: says which chunk of G3 is scrubbed next, and keeps to the rate.
 //
 // Owns the position of the round, the budget in bytes, and three queues. The first has chunks in
-// doubt of which another record is kept (records.h), the second those that could not be read
-// (suspects.h); they come before all, whatever the rate. The third has other chunks in doubt, the
-// most recently used first; they come before the round. One chunk at a time. Reads the table,
-// changes no chunk: ScrubReader (scrub_reader.h) reads the chunk that Next names and says how that
-// ended. The store's lock protects it.
+// doubt of which another record is kept (records.h). The second has chunks that could not be read
+// (suspects.h). These two come before all others, whatever the rate. The third has other chunks in
+// doubt, the most recently used first. They come before the round. One chunk is scrubbed at a time.
+// Scrubber reads the table and changes no chunk: ScrubReader (scrub_reader.h) reads the chunk that
+// Next returns, and reports how that ended. The store's lock protects it.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -25,9 +25,9 @@ namespace kvkeep::store_internal {
 class Scrubber {
  public:
   using Question = absl::FunctionRef<bool(const Chunk&)>;
-  // What the table does not say of a chunk.
+  // Questions about a chunk that the table does not answer.
   struct Questions {
-    Question only_in_g3;  // and can be read from there now
+    Question only_in_g3;  // and it can be read from there now
     Question has_tenant;
     Question doubted_twice;
   };
@@ -38,58 +38,59 @@ class Scrubber {
   Scrubber(const ChunkTable* table, Hold* hold, StoreCounters* counters)
       : table_(*table), hold_(*hold), counters_(*counters) {}
 
-  // Rounds follow each other at this rate. 0: there are none.
+  // Sets the rate at which rounds follow each other. 0: there are none.
   void SetRate(uint64_t bytes_per_second) { rate_ = bytes_per_second; }
-  // One round from the table's start, at least so fast. 0: no such round any more.
+  // Asks for one round from the table's start, at this rate at least. 0: ends such a round.
   void AskRound(uint64_t bytes_per_second);
-  // A chunk of which another record is kept as well; it may not be so any more by its turn.
+  // Adds a chunk of which another record is kept. This may have changed by the chunk's turn.
   void AddInDoubt(ChunkSlot slot) { in_doubt_.push_back(slot); }
-  // A chunk in doubt, likewise, that goes before those that were added earlier. Beyond kMostUnsure
-  // the earliest are forgotten: a round comes by them all.
+  // Adds another chunk in doubt, which goes before those that were added earlier. Beyond
+  // kMostUnsure the earliest are forgotten: a round reads them all.
   void AddUnsure(ChunkSlot slot) {
     unsure_.push_front(slot);
     if (unsure_.size() > kMostUnsure) unsure_.pop_back();
   }
 
-  // A read of the chunk's copy in G3 failed. Returns whether its record is to stay.
+  // Notes that a read of the chunk's copy in G3 failed. Returns whether to keep its record.
   bool NoteUnreadable(const Chunk& chunk, MonotonicTime now);
-  // It was read whole, and is right.
+  // Notes that the chunk was read whole and is right.
   void NoteReadable(const ChunkId& id);
 
-  // The budget grows by what is due since the last time. What was not used is not saved up beyond a
-  // second's; what was too much is paid off first.
+  // Adds to the budget what is due since the last call. At most one second's bytes are saved up. A
+  // debt is paid off first.
   void Pay(MonotonicTime now);
-  // Chunks that cannot be read now are passed by from here on: of those in doubt a limited number.
+  // Begins a look for the next chunk. It skips a limited number of chunks in doubt that cannot be
+  // read now.
   void BeginLook() { put_off_ = 0; }
-  // The next chunk to be read, until Ended is called. None: not now.
+  // Returns the next chunk, which is being read until Ended is called; none: not now.
   std::optional<ChunkSlot> Next(const Questions& questions);
-  // It is under way, and costs so much.
+  // Takes `bytes` from the budget for the read under way.
   void Reading(uint64_t bytes) { budget_bytes_ -= static_cast<double>(bytes); }
-  // It was read, or could not be.
+  // Ends the read. `was_read`: false if the chunk could not be read.
   void Ended(bool was_read);
 
-  // There is something to be read now or later.
+  // Returns whether there are chunks to be read now or later.
   bool on() const {
     return rate_ > 0 || round_rate_ > 0 || !in_doubt_.empty() || !suspects_.empty();
   }
   bool round_asked() const { return round_rate_ > 0; }
-  uint32_t looked_at() const { return next_.value(); }  // slots of this round
+  uint32_t looked_at() const { return next_.value(); }  // slots, in this round
   bool IsInDoubt(ChunkSlot slot) const;
 
  private:
   std::optional<ChunkSlot> NextInDoubt(const Questions& questions);
   std::optional<ChunkSlot> NextUnsure(const Questions& questions);
   std::optional<ChunkSlot> NextSuspect(const Questions& questions);
-  // Looks at the next slot.
+  // Looks at the round's next slot.
   std::optional<ChunkSlot> NextOfRound(const Questions& questions);
 
   const ChunkTable& table_;
   Hold& hold_;
   StoreCounters& counters_;
   uint64_t rate_ = 0;
-  uint64_t round_rate_ = 0;  // asked for until the table's end; 0: nobody did
-  ChunkSlot next_{0};        // to look at
-  double budget_bytes_ = 0;  // below zero after a large one
+  uint64_t round_rate_ = 0;  // asked for until the table's end; 0: no round was asked for
+  ChunkSlot next_{0};        // the slot to look at next
+  double budget_bytes_ = 0;  // below zero after a large chunk
   MonotonicTime paid_until_{0};
   bool reading_ = false;
   bool reading_in_doubt_ = false;

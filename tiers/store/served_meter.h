@@ -1,5 +1,4 @@
-// ServedMeter: counts what answers hand to readers, by where it lay, whose it was and in which
-// namespace.
+// ServedMeter: counts the chunks that answers hand to readers, by tier, owner and namespace.
 //
 // Owns the meters of namespaces. The store's lock protects it.
 #pragma once
@@ -14,7 +13,7 @@
 
 namespace kvkeep::store_internal {
 
-// What one answer hands to a reader, by where it lay before.
+// The chunks that one answer hands to a reader, by the tier that they came from.
 struct Served {
   struct Part {
     uint64_t chunks = 0, bytes = 0;
@@ -31,11 +30,11 @@ struct Served {
 
 class ServedMeter {
  public:
-  // All are borrowed. `beyond`: null: nothing lies beyond the node.
+  // All are borrowed. `beyond`: null if nothing lies beyond the node.
   ServedMeter(Chunks* chunks, const Owners* owners, BeyondNode* beyond)
       : meters(owners->count()), chunks_(*chunks), owners_(*owners), beyond_(beyond) {}
 
-  // No session: it was closed meanwhile.
+  // `session`: null if it was closed meanwhile.
   void Count(const Session* session, const NamespaceDigest& ns, const Served& served) STORE_LOCKED;
   // As Store::TakeForeignReads. Takes the lock.
   std::vector<ForeignRead> TakeForeignReads();

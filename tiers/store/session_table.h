@@ -1,12 +1,12 @@
-// SessionTable: the open sessions, the namespaces that each has open, and what each may ask for.
+// SessionTable: the open sessions, the namespaces that each has open, and its rights and rates.
 //
-// Owns the sessions, how many of them each tenant may have, and the rates of each tenant, which its
-// sessions share (rates.h). A session is found by its token; whoever lets go of the store's lock
-// finds it again afterwards, as it may have been closed.
+// Owns the sessions, the number of sessions that each tenant may have, and the rates of each
+// tenant, which its sessions share (rates.h). A session is found by its token. After a yield a
+// caller has to find it again, as it may have been closed.
 //
-// Guarantees: a tenant has no more sessions than its part of all, one at least. A session has only
-// namespaces open that its tenant owns or may read. A check that fails for want of a right is
-// counted. Calls nobody but Owners and the clock. The store's lock protects it.
+// Guarantees: a tenant has at most its part of all sessions, and may have at least one. A session
+// has only namespaces open that its tenant owns or may read. A check that fails because a right is
+// missing is counted. Calls only Owners and the clock. The store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -31,7 +31,7 @@ namespace kvkeep::store_internal {
 struct Session {
   TenantId tenant() const { return info->tenant; }
   bool HasOpen(const NamespaceDigest& ns) const { return namespaces.contains(ns); }
-  // FailedPrecondition when it is not open.
+  // Returns the declaration. FailedPrecondition: the session does not have the namespace open.
   absl::StatusOr<const NamespaceSpec*> FindNamespace(const NamespaceDigest& ns) const;
 
   const SessionToken token;
@@ -42,7 +42,7 @@ struct Session {
 
 class SessionTable {
  public:
-  static constexpr size_t kMostNamespaces = 256;  // of a session
+  static constexpr size_t kMostNamespaces = 256;  // that a session may have open
 
   // All outlive it.
   struct Uses {
@@ -51,7 +51,7 @@ class SessionTable {
     StoreCounters* counters;
     std::vector<TenantCounters>* tenant_counters;  // by TenantId
   };
-  // `claims`: on the sessions, by TenantId.
+  // `claims`: each tenant's claim on the sessions, by TenantId.
   SessionTable(const StoreOptions& options, const std::vector<Shares::Claim>& claims,
                Incarnation incarnation, const Uses& uses);
 
@@ -67,35 +67,35 @@ class SessionTable {
   const Rates& rates(TenantId tenant) const { return rates_[tenant.value()]; }
 
   // ---- which there are
-  // ResourceExhausted. REQUIRES: no session has the token.
+  // ResourceExhausted: the tenant has too many sessions. REQUIRES: no session has the token.
   absl::Status Open(const SessionToken& token, const SessionInfo& info);
-  // The session, which nobody finds any more; null when there was none.
+  // Removes the session and returns it; null: there is none.
   std::unique_ptr<Session> Close(const SessionToken& token, bool revoked);
-  // FailedPrecondition.
+  // Returns the session. FailedPrecondition: it is not open.
   absl::StatusOr<Session*> Find(const SessionToken& token);
-  // Null when it is not open.
+  // Returns the session; null: it is not open.
   Session* FindOrNull(const SessionToken& token);
   bool IsOpen(const SessionToken& token) const { return sessions_.contains(token); }
-  // For a walk: the one whose token comes after that one, or the first. Null: there is no more.
+  // For a walk. Returns the session whose token follows `after`, or the first; null: no more.
   const Session* Next(const std::optional<SessionToken>& after) const;
 
   // ---- what a session may do
-  // PermissionDenied when its tenant may not read there; ResourceExhausted.
+  // PermissionDenied: its tenant may not read there. ResourceExhausted: too many are open.
   absl::StatusOr<NamespaceDigest> OpenNamespace(Session& session, const NamespaceSpec& spec);
-  // PermissionDenied when it has no such grant.
+  // PermissionDenied: the session does not have the grant.
   absl::Status CheckGrant(const Session& session, bool Grants::*grant);
-  // PermissionDenied in a namespace that is another tenant's.
+  // PermissionDenied: the namespace is another tenant's.
   absl::Status CheckOwn(const Session& session, const NamespaceDigest& ns);
   absl::Status CheckChunkSet(const Session& session, const ChunkSet& chunks) const;
-  // Whether its tenant's rates let it ask for keys, move bytes, or both. ResourceExhausted.
+  // Returns OK if its tenant's rates allow keys, bytes, or both; else ResourceExhausted.
   absl::Status AskRates(Session& session, bool keys, bool bytes);
   void ChargeKeys(Session& session, uint64_t keys);
-  // The session whose bytes they are may be closed by now.
+  // Takes a tenant, as the session may be closed by now.
   void ChargeBytes(TenantId tenant, uint64_t bytes);
-  // The session, when it has the grant, and the chunks are such that it may ask for them.
+  // Returns the session, if it has the grant and may ask for these chunks.
   absl::StatusOr<Session*> FindUncharged(const SessionToken& token, const ChunkSet& chunks,
                                          bool Grants::*grant);
-  // Likewise, when its tenant is within its rates. The keys are charged.
+  // The same, if its tenant is also within its rates. Charges the keys.
   absl::StatusOr<Session*> FindFor(const SessionToken& token, const ChunkSet& chunks,
                                    bool Grants::*grant, bool moves_bytes = false);
 
@@ -107,14 +107,14 @@ class SessionTable {
     return rates_[tenant.value()];
   }
 
-  const Incarnation incarnation_;  // told to who names a session that is not open
+  const Incarnation incarnation_;  // named in the error for a session that is not open
   const uint64_t max_keys_per_call_;
   const Owners& owners_;
   Clock& clock_;
   StoreCounters& counters_;
   std::vector<TenantCounters>& tenant_counters_;
   uint64_t max_sessions_ = 0;
-  Shares shares_;             // of max_sessions_
+  Shares shares_;             // divides max_sessions_
   std::vector<Rates> rates_;  // by TenantId
   // A tree, since a hash map that grows moves all of its entries under the lock.
   absl::btree_map<SessionToken, std::unique_ptr<Session>> sessions_;

@@ -1,8 +1,8 @@
-// Sessions: who uses the store, which namespaces each has open, and what each leases.
+// Sessions: the sessions of a store, with their namespaces and leases.
 //
 // Owns the sessions (session_table.h) and the leases (leases.h), which calls reach by name. A
-// session is found by its token; whoever lets go of the store's lock finds it again afterwards.
-// The methods are calls of store.h, with the same contracts.
+// session is found by its token. After a yield a caller has to find it again. The methods are calls
+// of store.h, with the same contracts.
 //
 // The store's lock protects it; a method without STORE_LOCKED takes the lock.
 #pragma once
@@ -22,7 +22,7 @@ namespace kvkeep::store_internal {
 
 class Sessions {
  public:
-  // `claims`: of tenants on the sessions. All pointers are borrowed.
+  // `claims`: each tenant's claim on the sessions. All pointers are borrowed.
   Sessions(const StoreOptions& options, const std::vector<Shares::Claim>& claims,
            const StoreDeps& deps, Chunks* chunks, const Owners* owners, ServedMeter* served,
            EventHub* events);
@@ -37,7 +37,7 @@ class Sessions {
   uint32_t TokensPerChunk(const NamespaceDigest& ns);
   absl::Status Release(const SessionToken& token, LeaseId lease, uint32_t keep_keys);
 
-  // Ends what one entry of a lease holds.
+  // Ends the hold of one lease entry on its chunk.
   void LetGo(LeaseHolder& holder, const Lease::Entry& entry) STORE_LOCKED;
 
   SessionTable table STORE_GUARDED;

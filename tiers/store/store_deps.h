@@ -1,4 +1,4 @@
-// StoreDeps: what a store works with: time, randomness, memory, devices and threads. A simulator
+// StoreDeps: the time, randomness, memory, devices and threads that a store uses. A simulator
 // supplies its own.
 #pragma once
 
@@ -24,7 +24,7 @@ struct StoreDeps {
     NvmeDevice* device = nullptr;
     Executor* index_executor = nullptr;  // one thread: batches commit in order
     Executor* sync_executor = nullptr;   // may block for a second
-    // Without a device: it is being opened, so durable puts wait for it.
+    // True, without a device: it is being opened, and durable puts wait for it.
     bool coming = false;
   };
   Clock* clock = nullptr;
@@ -32,14 +32,15 @@ struct StoreDeps {
   Arena* arena = nullptr;
   // Empty: G2 only. An entry without a device is a place for one that comes later (Store::Attach).
   std::vector<DeviceDeps> devices;
-  // What lies beyond the node; null: nothing. Its owner stops it before the store is destroyed, so
-  // that every request is answered by then.
+  // The source beyond the node; null: there is none. Its owner stops it before the store is
+  // destroyed, so that every request is answered by then.
   RemoteSource* remote = nullptr;
-  // Keeps what was deleted and is still to be removed there. Null: a process that ends forgets it.
+  // Keeps the deleted chunks that are still to be removed there. Null: a process that ends forgets
+  // them.
   RemovalLog* removal_log = nullptr;
   Executor* copy_executor = nullptr;  // verifies pieces, encrypts and decrypts
-  // The same for what nobody waits for: the sweep, the scrub, and what policies learn. Null:
-  // copy_executor.
+  // The same for work that nobody waits for: the sweep, the scrub, and what policies learn. Null:
+  // copy_executor does it.
   Executor* background_executor = nullptr;
   Executor* background() const {
     return background_executor != nullptr ? background_executor : copy_executor;
@@ -48,24 +49,25 @@ struct StoreDeps {
   // Keys by which images are encrypted on the devices. Null: images are written in plain, and
   // encrypted ones are misses. REQUIRES: a key for every tenant.
   const KeyRing* keys = nullptr;
-  // The same for what is written beyond the node, and what is recalled from there: keys that all
-  // who share it have. REQUIRES: set if `remote` is; what is not encrypted there is a miss.
+  // The same for images that are written beyond the node and recalled from there: all nodes that
+  // share it have these keys. REQUIRES: it is set if `remote` is. An image that is not encrypted
+  // there is a miss.
   const KeyRing* remote_keys = nullptr;
   Uuid boot_id;
   // Gets the number of records that the recovery has found so far; null: not counted.
   std::atomic<uint64_t>* recovered_records = nullptr;
   std::atomic<uint64_t>* recovered_images = nullptr;  // likewise, of images in G2
-  int recovery_threads = 1;                           // that look at these
+  int recovery_threads = 1;                           // threads that look at these
   // CPU time of the calling thread, for the longest hold of the lock; null: not measured.
   const Clock* work_clock = nullptr;
-  uint32_t work_clock_every = 1;  // measures one hold in so many, as each reading is a system call
+  uint32_t work_clock_every = 1;  // measures one hold in this many, as a reading is a system call
   // Runs without the lock when a store at rest (Tick) gets a call; null: not told.
   std::function<void()> wake;
   // For tests. `between_slices` runs where a call has let go of the lock between two slices of its
   // work. `hold_work`: how much work a slice is; 0: as tiers/store/work.h says.
   std::function<void()> between_slices;
   uint32_t hold_work = 0;
-  // An image counts as large if it has more blocks than so many chunks of its neighbourhood; 0: as
+  // An image is large if it has more blocks than this many chunks have on average; 0: as
   // window_search.h says.
   uint32_t large_chunks = 0;
   uint64_t recency_chunks = 0;  // how many chunks with unsaved recency are remembered; 0: 65,536

@@ -15,8 +15,8 @@
 
 namespace kvkeep {
 
-// A tenant: index into StoreOptions::tenants. A session's tenant comes from its socket or
-// certificate, never from what a client says.
+// A tenant's index in StoreOptions::tenants. A session's tenant comes from its socket or
+// certificate, never from the client's words.
 using TenantId = StrongInt<struct TenantIdTag, uint32_t>;
 
 // A tenant owns namespaces and whole segments of the arena, which no other tenant uses. Its name is
@@ -24,30 +24,31 @@ using TenantId = StrongInt<struct TenantIdTag, uint32_t>;
 struct TenantOptions {
   std::string name;  // empty: the default tenant, whose digests are those of a node without tenants
   uint64_t g2_segments = 0;
-  // What its chunks may hold of G3, on all devices together. 0: no quota; the quotas of others are
-  // kept for them, and its share of the rest is in proportion to its part of G2.
+  // The most that its chunks may hold of G3, on all devices together. 0: no quota. Then it shares
+  // what the others' quotas leave, in proportion to its part of G2.
   uint64_t g3_quota_bytes = 0;
-  // What its sessions together may ask for; 0: no limit. See Store.
+  // Limits for its sessions together; 0: no limit. See Store.
   uint64_t keys_per_second = 0;
   uint64_t bytes_per_second = 0;
   uint64_t max_leased_bytes = 0;  // of its leases; 0: its share of StoreOptions::max_leased_bytes
-  // Other tenants that may read its chunks, and no more. They name it in NamespaceSpec::tenant.
+  // Other tenants that may read its chunks, but not write. They name it in NamespaceSpec::tenant.
   std::vector<TenantId> readers = {};
 
-  // "default" for the one that has none.
+  // Returns its name, or "default" if it has none.
   std::string shown_name() const { return name.empty() ? "default" : name; }
 
-  // The digests of all of its namespaces begin with this tag, so that they tell whose they are.
+  // Returns the tag that the digests of all of its namespaces begin with.
   static uint32_t Tag(const std::string& name);
 };
 
 struct StoreOptions {
   std::string g2_policy = "lru";
   std::string g3_policy = "lru";
-  // Which chunks of G2 are written to G3 (admission_policy.h). `durable` puts always are, and with
-  // write_budget they are charged too. Each tenant has its part, as of the arena.
+  // Decides which chunks of G2 are written to G3 (admission_policy.h). `durable` puts always are,
+  // and with write_budget they are charged, too. Each tenant has a part of the budget, as of the
+  // arena.
   std::string g3_admission = "all";
-  uint64_t g3_write_bytes_per_second = 0;  // with write_budget: above 0; of all devices together
+  uint64_t g3_write_bytes_per_second = 0;  // of all devices together; above 0 with write_budget
   uint64_t dirty_budget_bytes = 0;         // 0: a quarter of the arena
   uint64_t max_chunks = 4 << 20;           // entries of the chunk table, 1 to 2.8 billion
   uint32_t max_keys_per_call = 65536;      // keys x parts of one call
@@ -57,15 +58,15 @@ struct StoreOptions {
   uint64_t max_reserved_bytes = 0;  // puts in progress, all sessions; 0: a quarter of the arena
   uint64_t max_device_reads_in_flight_bytes = 64 * kMiB;   // each device
   uint64_t max_device_writes_in_flight_bytes = 64 * kMiB;  // each device
-  // Beyond the node a connection brings little and a request begins late: many are needed at once.
-  // With images of 2 MiB these are 48 requests: a quarter of the connections stays for searches and
-  // writes.
+  // Beyond the node a connection is slow and a request begins late, so many are needed at once.
+  // With images of 2 MiB this allows 48 requests, and leaves a quarter of the connections for
+  // searches and writes.
   uint64_t max_remote_reads_in_flight_bytes = 96 * kMiB;
   uint64_t scrub_bytes_per_second = 0;                     // of all devices together; 0: never
   // Images are written beyond the node at this rate, if something lies there; 0: none.
   uint64_t remote_write_bytes_per_second = TokenBucket::kMaxPerSecond;
   std::chrono::nanoseconds remote_lifetime{0};  // of images there; 0: they do not expire
-  bool remote_second_use = false;  // those that a lookup finds after their put; else all
+  bool remote_second_use = false;  // writes chunks that a lookup finds after their put; else all
   std::chrono::nanoseconds sync_interval = std::chrono::seconds(1);
   uint32_t life_sample_one_in = 64;         // chunks whose life is followed; a power of two
   uint64_t g2_capacity_bytes = 0;           // the part of the arena that may be used; 0: all
@@ -76,8 +77,9 @@ struct StoreOptions {
   std::vector<TenantOptions> tenants;
 
   absl::Status Validate() const;
-  // The largest payload that a chunk of the tenant can have, whatever its metadata is: by its part
-  // of G2 and of what puts in progress and leases may hold. REQUIRES: as Store::options has them.
+  // Returns the largest payload that a chunk of the tenant can have, whatever its metadata is, by
+  // its part of G2 and its limits of reserved and leased bytes. REQUIRES: options as Store::options
+  // returns them.
   uint64_t MaxPayloadBytes(TenantId tenant) const;
 };
 

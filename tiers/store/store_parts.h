@@ -1,8 +1,9 @@
 // StoreParts: the objects that a store (store.h) consists of, in the order in which they are built.
 //
-// Each may point only to those declared before it, with two exceptions: filler gets the address of
-// outcomes, its host, and disk that of sweeper, before they are built. What concerns all of them is
-// done here: recovery, ticks, the drain, the snapshot. README.md has the picture.
+// Each object may point only to those declared before it, with two exceptions: filler gets the
+// address of outcomes, its host, and disk that of sweeper, before they are built. StoreParts itself
+// does what concerns all of them: recovery, ticks, the drain, the snapshot. README.md has the
+// picture.
 //
 // A method without STORE_LOCKED takes the store's lock.
 #pragma once
@@ -37,16 +38,16 @@ namespace kvkeep::store_internal {
 struct StoreParts final : private ChunkHooks {
   StoreParts(const StoreOptions& with, const StoreDeps& from);
 
-  // What an earlier process left in G2, and then each device that is there.
+  // Recovers what an earlier process left in G2, and then each device that is there.
   absl::Status Recover();
-  // As Store's.
+  // See the methods of Store.
   bool Tick();
   void BeginDrain(bool write_remote);
   StoreSnapshot Snapshot();
   bool BeyondIsQuiet();
   void CheckInvariants();
 
-  const StoreOptions options;  // of the start; those that may change: `limits`
+  const StoreOptions options;  // as at the start; `limits` has those that may change
   const StoreDeps deps;
   const Owners owners;
   const std::shared_ptr<CipherBuffers> buffers = std::make_shared<CipherBuffers>();
@@ -90,7 +91,7 @@ struct StoreParts final : private ChunkHooks {
   void OnChanged(Chunk& chunk) STORE_LOCKED override;
   void OnGone(const Chunk& chunk, ChunkSlot slot) STORE_LOCKED override;
 
-  // Nothing is under way, and nothing waits for its time.
+  // Returns whether nothing is under way, and nothing waits for its time.
   bool IsAtRest() const STORE_LOCKED;
   void SnapshotTiers(StoreSnapshot& snapshot) STORE_LOCKED;
   void SnapshotSessions(Section& section, StoreSnapshot& snapshot,

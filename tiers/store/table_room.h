@@ -1,7 +1,7 @@
 // TableRoom: frees a slot of a full table, by forgetting whole chunks.
 //
-// The least valuable of G3 first, of the tenant that is most above its share of the table. Owns
-// nothing; the store's lock protects what it changes.
+// It forgets chunks of the tenant that is most above its share of the table, the least valuable
+// chunks of G3 first. Owns nothing. The store's lock protects what it changes.
 #pragma once
 
 #include "tiers/store/chunks.h"
@@ -18,12 +18,12 @@ class TableRoom final : public Recaller::Host {
   TableRoom(Chunks* chunks, DeviceTiers* tiers, DeviceSpace* space)
       : chunks_(*chunks), tiers_(*tiers), space_(*space) {}
 
-  // Forgets chunks until a slot is free, for one of the tenant's. Returns false if none can go. May
-  // yield.
+  // Forgets chunks until a slot is free for a chunk of `tenant`. Returns false if no chunk can be
+  // forgotten. May yield.
   bool MakeRoomInTable(Section& section, TenantId tenant) STORE_LOCKED override;
 
  private:
-  // Forgets one chunk of the tenant's, of G3 if `of_g3`, else of G2.
+  // Forgets one chunk of the tenant's: one of G3 if `of_g3`, else one of G2.
   Evicted ForgetOne(TenantId tenant, bool of_g3) STORE_LOCKED;
 
   Chunks& chunks_;

@@ -1,7 +1,7 @@
-// Trimmer: evicts what lies above limits that have become smaller, of tenants and of both tiers.
+// Trimmer: evicts the chunks above limits, of tenants and of both tiers, that have become smaller.
 //
-// A chunk that cannot go now, as it is leased or being written, goes at a later call. Whether
-// anything may lie above a limit stands in DeviceTiers (over_quota, over_capacity). Owned by Disk
+// A chunk that cannot be evicted now, as it is leased or being written, is evicted at a later call.
+// DeviceTiers says whether chunks may be above a limit (over_quota, over_capacity). Owned by Disk
 // (disk.h). The store's lock protects it.
 #pragma once
 
@@ -17,9 +17,9 @@ class Trimmer {
   Trimmer(Chunks* chunks, DeviceTiers* tiers, DeviceSpace* space)
       : chunks_(*chunks), tiers_(*tiers), space_(*space) {}
 
-  // A limit, or what it limits, may have changed.
+  // Notes that a limit, or the amount that it limits, may have changed.
   void NoteChanged() STORE_LOCKED { tiers_.over_quota = tiers_.over_capacity = true; }
-  // Evicts what can go. May yield.
+  // Evicts the chunks above the limits that can go. May yield.
   void Trim(Section& section) STORE_LOCKED;
   bool at_rest() const STORE_LOCKED { return !tiers_.over_quota && !tiers_.over_capacity; }
 

@@ -23,10 +23,11 @@ using SessionToken = Digest<struct SessionTokenTag, 16>;  // unguessable
 using LeaseId = StrongInt<struct LeaseIdTag, uint64_t>;   // 0: none
 using StatusCallback = absl::AnyInvocable<void(absl::Status) &&>;
 
-// Parts that one call may ask for; a row of the presence bitmap fits one word.
+// How many parts one call may ask for. A row of the presence bitmap fits one word.
 inline constexpr size_t kMaxPartsPerCall = 64;
 
-// What the bytes under a key mean. The digest covers all, and the tenant's name. Texts are UTF-8.
+// The meaning of the bytes under a key. The digest covers all fields and the tenant's name. Texts
+// are UTF-8.
 struct NamespaceSpec {
   std::string model;
   std::string dtype;
@@ -36,17 +37,17 @@ struct NamespaceSpec {
   uint32_t parts = 1;
   std::string hash_algorithm;
   std::string hash_seed;
-  // The owner: a tenant's name, "default" for the one without a name. Empty: the session's tenant.
+  // The name of the owner; "default": the tenant without a name; empty: the session's tenant.
   std::string tenant = {};
 
   absl::Status Validate() const;  // names the field and its limit
-  // The tenant's tag, then the first 12 bytes of SHA-256 over all fields, length-prefixed, and the
-  // tenant's name if it has one.
+  // Returns the tenant's tag, then the first 12 bytes of SHA-256 over all fields, length-prefixed,
+  // and the tenant's name if it has one.
   NamespaceDigest Digest(const std::string& tenant) const;
 };
 
-// What a session may do with its tenant's chunks. Lookup, touch, prefetch and get are reads, as
-// they tell of chunks; put and delete are writes.
+// The rights of a session to its tenant's chunks. Lookup, touch, prefetch and get are reads, as
+// they tell of chunks. Put and delete are writes.
 struct Grants {
   bool read = true;
   bool write = true;
@@ -64,25 +65,25 @@ struct SessionInfo {
 
 enum class LeaseMode : uint8_t { kNone, kLeadingRun, kAllPresent };
 
-// Keys x parts, key-major: what most calls are about. Views: the caller keeps the memory.
+// Keys x parts, key-major: the chunks of a call. It has views: the caller keeps the memory.
 struct ChunkSet {
   NamespaceDigest ns;
   std::span<const ChunkKey> keys;  // prefix order, head first
   std::span<const PartId> parts;   // at most kMaxPartsPerCall, all of the namespace's, none twice
 
-  // By number: key x parts + part.
+  // Returns the chunk by its number: key index * parts + part index.
   ChunkId id(size_t chunk) const {
     return {ns, keys[chunk / parts.size()], parts[chunk % parts.size()]};
   }
 };
 
-// What a lookup may ask of what lies beyond the node (Store::LookupOrSearch, AskBeyond).
+// How a lookup may search beyond the node (Store::LookupOrSearch, AskBeyond).
 struct BeyondOptions {
-  // The search may take so long; and a get so long from then on for what was found, when the cost
-  // below is not known. 0: nothing is asked.
+  // How long the search may take. If `recompute_per_key` is not known, a get waits for this time
+  // again for the chunks that were found. 0: there is no search.
   std::chrono::nanoseconds wait{0};
-  // What a key costs the caller that is not there. What would take longer to come is left there,
-  // and what was begun ends when that time is over. 0: not known.
+  // How long the caller takes to compute a missing key. Chunks that would take longer to come are
+  // not brought, and reads that have begun end when that time is over. 0: not known.
   std::chrono::nanoseconds recompute_per_key{0};
 
   bool asks() const { return wait.count() > 0; }
@@ -94,25 +95,25 @@ struct LookupRequest {
   LeaseMode lease_mode = LeaseMode::kNone;
   uint64_t client_request_id = 0;  // not 0: a repeat gets the same lease
   bool transient = false;
-  // With a lease: fill LookupResult::places. Counts all that is present, and what is on its way
-  // from beyond the node, whoever asked for it.
+  // With a lease: fill LookupResult::places. The lookup then counts the chunks that are present or
+  // on their way from beyond the node, whoever asked for them.
   bool want_places = false;
   BeyondOptions beyond;
-  // The request was looked up before, and what was missing was searched for
-  // (Store::LookupOrSearch): it is charged, counted and told to the policies already.
+  // The request was looked up before, and the missing chunks were searched for
+  // (Store::LookupOrSearch). So it is charged, counted and told to the policies already.
   bool after_search = false;
 };
 
-// Where a leased chunk lies in G2. It stays there while its lease lives.
+// The place of a leased chunk in G2. The chunk stays there while its lease lives.
 struct ChunkPlace {
   uint32_t chunk = 0;  // key index * parts + part index
   ImageShape shape;
   ExtentList extents;
-  bool readable = false;  // else it is on its way: Read, then ChunkReader::WhenReady
+  bool readable = false;  // false: it is on its way; call Read, then ChunkReader::WhenReady
 };
 
 struct LookupResult {
-  // One word per key; bit p: parts[p] of that key is there.
+  // One word per key. Bit p is set if parts[p] of that key is there.
   std::vector<uint64_t> g2_parts;
   std::vector<uint64_t> g3_parts;
   uint32_t leading_keys = 0;
@@ -121,10 +122,11 @@ struct LookupResult {
   uint64_t leased_bytes = 0;
   std::chrono::nanoseconds promotion_time{0};  // estimate: until the leading keys are all in G2
   // Keys behind the leading ones that are on their way here from beyond the node, if `beyond` asks.
-  // Leased like those, they hold space, not bytes: what does not come is a miss.
+  // They are leased like those, but have only space and no bytes yet. A chunk that does not come is
+  // a miss.
   uint32_t beyond_keys = 0;
-  std::vector<uint64_t> coming_parts;       // as g2_parts; empty: it did not ask
-  std::chrono::nanoseconds beyond_time{0};  // estimate: until they are all in G2
+  std::vector<uint64_t> coming_parts;       // as g2_parts; empty: `beyond` did not ask
+  std::chrono::nanoseconds beyond_time{0};  // estimate: until the beyond_keys are all in G2
   std::vector<ChunkPlace> places;  // of every leased chunk, in the order keys x parts; if wanted
 };
 
@@ -133,19 +135,19 @@ struct PrefetchResult {
   uint64_t ready_chunks = 0;
 };
 
-// What one namespace has.
+// The chunks and sessions of one namespace.
 struct NamespaceUse {
-  NamespaceDigest digest;  // all zero: all namespaces beyond the number that is told apart
+  NamespaceDigest digest;  // all zero: the namespaces beyond the number that is told apart
   std::string tenant;      // empty: the owner is not configured
-  std::string model;       // as a session that has it open declared it; empty: no session has
+  std::string model;       // as a session declared it that has it open; empty: none has it open
   uint64_t sessions = 0;   // sessions that have it open
   uint64_t chunks = 0, g2_bytes = 0, g3_bytes = 0;
 };
 
 struct EvictRequest {
-  bool of_g3 = false;  // else of G2
+  bool of_g3 = false;  // false: chunks of G2
   std::string tenant;  // as status shows it; empty: all tenants in turn
-  uint64_t bytes = 0;  // evict at least so many, if there are
+  uint64_t bytes = 0;  // evict at least this many, if there are as many
 };
 struct EvictResult {
   uint64_t chunks = 0, bytes = 0;
@@ -159,7 +161,7 @@ enum class RejectReason : uint8_t {
   kWrongChecksum,
   kDraining,
   kNotDurable,
-  kNotCopied,  // local path: the bytes did not come, or too late
+  kNotCopied,  // local path: the bytes did not come, or came too late
 };
 
 struct PutRequest {
@@ -171,7 +173,7 @@ struct PutRequest {
   bool transient = false;
   bool no_g3 = false;
   bool durable = false;
-  bool asks_again = false;  // over the limit of reserved bytes: ask_again, and no rejection counted
+  bool asks_again = false;  // over the limit of reserved bytes it gets ask_again, not a rejection
 };
 
 }  // namespace kvkeep

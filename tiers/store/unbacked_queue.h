@@ -1,7 +1,8 @@
-// UnbackedQueue: chunks of one tenant that G2 alone holds, and that are to be written to G3 as soon
-// as there is room in the dirty budget. In the order of arrival, so heads of prefixes come first.
+// UnbackedQueue: the chunks of one tenant that only G2 has, and that are written to G3 as soon as
+// there is room in the dirty budget. They are in the order of arrival, so heads of prefixes come
+// first.
 //
-// Nearly all chunks wait in no queue, so the notes on waiting chunks lie here and not in Chunk. The
+// Most chunks are in no queue, so the fields of a waiting chunk are here and not in Chunk. The
 // store's lock protects it.
 #pragma once
 
@@ -14,8 +15,8 @@ namespace kvkeep::store_internal {
 
 class UnbackedQueue {
  public:
-  // Near `parent` it is written; that may be another's slot by then. REQUIRES: the chunk waits in
-  // none.
+  // Adds a chunk. It is to be written near `parent`, whose slot may be another chunk's by then.
+  // REQUIRES: the chunk waits in no queue.
   void Push(ChunkTable& table, ChunkSlot slot, ChunkSlot parent) {
     Chunk& chunk = table.at(slot);
     KVKEEP_CHECK(!chunk.waits_unbacked);
@@ -25,7 +26,7 @@ class UnbackedQueue {
     KVKEEP_CHECK(waiting_.emplace(slot, Waiting{turn, parent}).second);
     blocks_ += chunk.blocks();
   }
-  // REQUIRES: it waits in this one. Returns its parent.
+  // Removes the chunk. Returns its parent. REQUIRES: the chunk waits in this queue.
   ChunkSlot Remove(ChunkTable& table, ChunkSlot slot) {
     Chunk& chunk = table.at(slot);
     const auto found = waiting_.find(slot);
@@ -38,7 +39,7 @@ class UnbackedQueue {
     return parent;
   }
 
-  // kNoSlot: nobody waits.
+  // Returns the first chunk; kNoSlot: none waits.
   ChunkSlot first() const { return turns_.empty() ? kNoSlot : turns_.begin()->second; }
   uint64_t chunks() const { return waiting_.size(); }
   uint64_t blocks() const { return blocks_; }

@@ -1,13 +1,13 @@
-// UnsavedRecency: of one device, which chunks' recency is to be saved, and as what number.
+// UnsavedRecency: the chunks of one device whose recency is to be saved, and the numbers to save.
 //
-// Remembers the slots of chunks that were touched or stored since the last save, while they are not
-// too many. After that, and after a save that failed, all chunks are to be looked at. Among the
-// chunks that it names, only those are saved whose recency differs from the saved one: a policy's
-// numbers go up, so such a chunk's number is above the highest of the last save, or its record is
-// newer.
+// It remembers the slots of chunks that were touched or stored since the last save, up to a limit.
+// Above the limit, and after a save that failed, the next save looks at all chunks. It writes only
+// chunks whose recency differs from the saved one. A policy's numbers grow, so such a chunk's
+// number is above the highest of the last save, or its record is newer.
 //
 // A policy's numbers begin anew in each process. So a saved number is the policy's number plus the
-// highest one that an earlier process saved (`base`), and saved numbers of a device always compare.
+// highest one that an earlier process saved (`base`). So all saved numbers of a device can be
+// compared.
 //
 // Owned by the device's tier; the store's lock protects it.
 #pragma once
@@ -27,24 +27,24 @@ class UnsavedRecency {
  public:
   static constexpr size_t kMost = 65536;  // slots
 
-  // 0: kMost.
+  // Sets the limit of slots. 0: kMost.
   void SetMost(uint64_t most) { most_ = most == 0 ? kMost : most; }
 
-  // What is saved is of an earlier process: no number above `base`, and all chunks but those whose
-  // record is newer than `saved_to`. `newest` are the policies' numbers by tenant, `committed` the
-  // device's newest record.
+  // Begins with the numbers that an earlier process saved. None is above `base`. All chunks have
+  // one, except those whose record is newer than `saved_to`. `committed`: the device's newest
+  // record. `newest`: the newest numbers of the policies, by tenant.
   void Begin(uint64_t base, CommitSequence saved_to, CommitSequence committed,
              std::vector<int64_t> newest) {
     KVKEEP_CHECK(!saving_);
     slots_.clear();
     base_ = base;
-    saved_to_ = std::min(saved_to, committed);  // what comes later is not in the index yet
+    saved_to_ = std::min(saved_to, committed);  // later records are not in the index yet
     may_be_saved_ = committed;
     saved_ = std::move(newest);
     all_ = saved_to < committed;
   }
 
-  // The chunk came to the device; it may have been noted for another one.
+  // For a chunk that came to this device. It may have been noted for another one before.
   void NoteStored(Chunk& chunk, ChunkSlot slot) {
     chunk.recency_noted = false;
     NoteTouched(chunk, slot);
@@ -60,8 +60,8 @@ class UnsavedRecency {
   size_t noted() const { return slots_.size(); }
   bool saving() const { return saving_; }
 
-  // A save begins; what is noted from now on is for the next one. Returns whether it looks at all
-  // chunks. REQUIRES: the one before has ended.
+  // Begins a save. Chunks that are noted from now on are for the next one. Returns whether the save
+  // looks at all chunks. REQUIRES: the save before has ended.
   bool BeginSave(std::vector<int64_t> newest, CommitSequence committed) {
     KVKEEP_CHECK(!saving_);
     saving_ = true;
@@ -73,7 +73,7 @@ class UnsavedRecency {
     may_be_saved_ = committed;
     return looks_at_all_;
   }
-  // The next to be looked at, which may be another chunk's by now; none: that was all.
+  // Returns the next slot to look at, which may be another chunk's by now; none: that was the last.
   std::optional<ChunkSlot> Next(uint32_t slot_end) {
     if (looks_at_all_) {
       if (next_ >= slot_end) return std::nullopt;
@@ -84,14 +84,14 @@ class UnsavedRecency {
     saved_slots_.pop_front();
     return slot;
   }
-  // Whether the chunk, which is on the device and has that recency, is to be saved.
+  // Returns whether to save the chunk, which is on the device and has this recency.
   bool Take(Chunk& chunk, int64_t recency) {
     const bool noted = chunk.recency_noted;
     chunk.recency_noted = false;
     if (!noted && !looks_at_all_) return false;
     return recency > saved_[chunk.tenant.value()] || chunk.g3_sequence > saved_to_;
   }
-  // What goes before all others is a policy's below zero.
+  // Returns the number to save. Chunks that a policy evicts before all others have numbers below 0.
   uint64_t NumberOf(int64_t recency) const {
     return recency <= 0 ? 0 : base_ + static_cast<uint64_t>(recency);
   }
@@ -106,13 +106,13 @@ class UnsavedRecency {
     }
   }
 
-  // Whether the index may have something of a record, so that it has to be told when that goes.
+  // Returns whether the index may have a number of this record, to be removed with the record.
   bool MayBeSaved(CommitSequence sequence) const { return sequence <= may_be_saved_; }
 
  private:
   size_t most_ = kMost;
   std::deque<ChunkSlot> slots_;
-  bool all_ = false;  // the next save looks at all chunks: slots_ does not tell
+  bool all_ = false;  // the next save looks at all chunks, since slots_ is not complete
   uint64_t base_ = 0;
   std::vector<int64_t> saved_;  // by tenant: numbers up to here are saved, of records up to there
   CommitSequence saved_to_, may_be_saved_;

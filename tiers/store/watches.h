@@ -1,7 +1,7 @@
-// Watches: who may read events (events.h), and EventReader. What is told, EventHub knows
-// (event_hub.h).
+// Watches: the calls that read events (events.h), and EventReader. It decides who may read.
+// EventHub (event_hub.h) has the events.
 //
-// Owns nothing. The contracts of the calls stand in store.h and events.h. They take the store's
+// Owns nothing. The contracts of the calls are in store.h and events.h. The calls take the store's
 // lock.
 #pragma once
 
@@ -18,7 +18,8 @@ class Watches {
   // All pointers are borrowed.
   Watches(const StoreOptions& options, Chunks* chunks, EventHub* events, Sessions* sessions);
 
-  // The number of a new reader: of a namespace that the session has open; of a tenant, or of all.
+  // Both return the number of a new reader: of a namespace that the session has open; of a tenant's
+  // namespaces or, without a tenant, of all.
   absl::StatusOr<uint64_t> Begin(const SessionToken& token, const NamespaceDigest& ns);
   uint64_t BeginAll(std::optional<TenantId> tenant);
 

@@ -1,5 +1,5 @@
-// WriteBacks: the chunks on their way from G2 to G3. Since when each is on its way, which are being
-// written, and when chunks that no device took are offered again.
+// WriteBacks: the chunks on their way from G2 to G3. It knows since when each is on its way, which
+// are being written, and when chunks that no device took are offered again.
 //
 //   Begin --> queued (write_lane.h) --BeginWrite--> writing --EndBytes--> committing --> End
 //
@@ -30,14 +30,14 @@ namespace kvkeep::store_internal {
 struct DeviceTier;
 
 // An image that is being written. WriteBacker fills it without the lock, on the copy executor, and
-// nobody else looks at it before the first of its bytes has ended. From then on the lock protects
-// it, but for the count of bytes that have not ended: all but the last ones may end without the
+// nobody else looks at it before its first bytes have ended. From then on the lock protects it,
+// except for the count of bytes that are left: all bytes but the last ones may end without the
 // lock. `to` never changes.
 struct WriteBack {
   explicit WriteBack(uint64_t image_bytes) : bytes(image_bytes), bytes_left_(image_bytes) {}
 
-  // Notes that so many bytes have ended well, which are not the last ones. Returns false, and notes
-  // nothing, if they are. Needs no lock; once it returned true, others may end this.
+  // Notes that `some` bytes have ended well. If they are the last ones, returns false and notes
+  // nothing. Needs no lock. Once it has returned true, another thread may end this object.
   bool EndSome(uint64_t some) {
     uint64_t left = bytes_left_;
     do {
@@ -52,7 +52,7 @@ struct WriteBack {
   DeviceTier* to = nullptr;
   bool blames_device = true;  // a failure is the device's, not the arena's
   std::optional<ChunkKey> parent;
-  const DataKey* key = nullptr;              // null: written as it is
+  const DataKey* key = nullptr;              // null: written without encryption
   std::unique_ptr<AlignedPage> header_page;  // once there is a header to write
   Digest128 root;
   uint64_t created_unix_us = 0;
@@ -61,7 +61,7 @@ struct WriteBack {
  private:
   friend class WriteBacks;
   std::atomic<uint64_t> bytes_left_;
-  uint64_t told_ = 0;  // of those that have ended: what EndBytes has told
+  uint64_t told_ = 0;  // ended bytes that EndBytes has told
 };
 
 class WriteBacks {
@@ -75,13 +75,13 @@ class WriteBacks {
   }
   void End(Generation generation) { KVKEEP_CHECK(since_.erase(generation) == 1); }
   size_t dirty() const { return since_.size(); }
-  // Zero: there is none.
+  // Returns the age of the oldest; 0: there is none.
   std::chrono::nanoseconds OldestAge(MonotonicTime now) const {
     return since_.empty() ? std::chrono::nanoseconds(0) : now - since_.begin()->second;
   }
 
   // ---- being written
-  // All of its bytes are left. Stays where it is until they have ended.
+  // Begins a write. The object stays where it is until all of its bytes have ended.
   WriteBack* BeginWrite(ChunkSlot slot, uint64_t bytes) {
     KVKEEP_CHECK(bytes > 0);
     const auto begun = writing_.emplace(slot, std::make_unique<WriteBack>(bytes));
@@ -89,10 +89,10 @@ class WriteBacks {
     return begun.first->second.get();
   }
   struct Ended {
-    uint64_t bytes = 0;                // with those of EndSome since the last call
-    std::unique_ptr<WriteBack> write;  // null: some bytes are left; else it is no more
+    uint64_t bytes = 0;                // including those of EndSome since the last call
+    std::unique_ptr<WriteBack> write;  // the write, if it is over; null: some bytes are left
   };
-  // Notes that so many of its bytes have ended. REQUIRES: it is being written.
+  // Notes that `bytes` of its bytes have ended. REQUIRES: it is being written.
   Ended EndBytes(ChunkSlot slot, uint64_t bytes, const absl::Status& status) {
     const auto found = writing_.find(slot);
     KVKEEP_CHECK(found != writing_.end());

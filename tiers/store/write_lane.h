@@ -1,5 +1,5 @@
-// WriteLane: the images that are to be written to one device: who is next, how much is under way,
-// and how much it was ever given.
+// WriteLane: the images that are to be written to one device. It knows which is next, how many
+// bytes are under way, and how many blocks the device was ever given.
 //
 // An image waits in the order of the generations, is under way once there is room among the bytes
 // in flight, and ends when its last byte was written, or never will be. The device's tier owns it;
@@ -34,7 +34,7 @@ class WriteLane {
     waited_for_ = true;
   }
   bool anyone_waits() const { return !queue_.empty(); }
-  // The same, for whoever has not got the lock; it may be late by a moment.
+  // The same, for callers without the lock. It may be late by a moment.
   bool waited_for() const { return waited_for_; }
   size_t waiting() const { return queue_.size(); }
   // REQUIRES: anyone_waits().
@@ -42,7 +42,7 @@ class WriteLane {
     KVKEEP_CHECK(anyone_waits());
     return *queue_.begin();
   }
-  // It waits no more. REQUIRES: it does.
+  // Removes an image. REQUIRES: it waits.
   void Remove(Generation generation) {
     KVKEEP_CHECK(queue_.erase(generation) == 1);
     waited_for_ = !queue_.empty();
@@ -52,18 +52,18 @@ class WriteLane {
   bool MayBegin(uint64_t bytes, uint64_t most_in_flight) const {
     return in_flight_bytes_ == 0 || in_flight_bytes_ + bytes <= most_in_flight;
   }
-  // One that waits, of so many bytes.
+  // Begins the write of an image that waits and that has `bytes` bytes.
   void Begin(Generation generation, uint64_t bytes) {
     Remove(generation);
     in_flight_bytes_.Take(bytes);
   }
-  // So many of them are no more under way, as far as the lane is told: while nobody waits, an
-  // image's bytes may be told all at once, with the last ones.
+  // Notes that `bytes` bytes are not under way any more. While no image waits, the bytes of an
+  // image may be told all at once, with the last ones.
   void End(uint64_t bytes) { in_flight_bytes_.Give(bytes); }
   bool busy() const { return in_flight_bytes_ > 0; }
 
-  // Blocks of all images that were ever pushed. Devices are compared by it, so it is set anew when
-  // one of them changes its capacity or falls behind.
+  // Returns the blocks of all images that were ever pushed. Devices are compared by it, so it is
+  // set anew when a device changes its capacity or falls behind.
   uint64_t given_blocks() const { return given_blocks_; }
   void SetGiven(uint64_t blocks) { given_blocks_ = blocks; }
 
