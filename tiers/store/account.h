@@ -1,6 +1,6 @@
 // Account: how much of something is held, such as blocks that leases pin.
 //
-// Nobody gives back more than was taken. Plain; its owner guards it.
+// It checks that no more is given back than was taken. Its owner guards it.
 #pragma once
 
 #include <cstdint>

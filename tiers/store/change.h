@@ -5,8 +5,8 @@
 
 namespace kvkeep::store_internal {
 
-// A change that may alter whether the chunk can be evicted, or end its life, is made inside a
-// Change. When that ends it settles the accounts; from then on the chunk may be gone.
+// Code opens a Change around each change that may make the chunk evictable or not, or end its life.
+// The end of the Change settles the accounts. From then on the chunk may be gone.
 class Change {
  public:
   Change(Chunks* chunks, ChunkSlot slot) STORE_LOCKED;

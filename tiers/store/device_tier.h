@@ -1,5 +1,5 @@
-// DeviceTier: one device of G3, as the store sees it: its space, its queues, how it is. Plain. The
-// store's lock protects all but `heard`, and `failed_data_sync`, which is the sync executor's.
+// DeviceTier: one device of G3, as the store sees it: its space, queues and health. The store's
+// lock protects all fields but `heard`, and `failed_data_sync`, which is the sync executor's.
 #pragma once
 
 #include <absl/status/status.h>
@@ -34,7 +34,7 @@
 
 namespace kvkeep::store_internal {
 
-// A durable put waits so long for a device that is being opened, or whose index is being read.
+// How long a durable put waits for a device that is being opened, or whose index is being read.
 inline constexpr auto kComingPatience = std::chrono::seconds(30);
 
 struct DeviceTier final : LowerTier {
@@ -67,14 +67,14 @@ struct DeviceTier final : LowerTier {
   uint32_t NoteRuns(const Chunk& chunk) override;
 
   const Incarnations* const incarnations;  // of the chunks
-  // What is looked at of all devices for each chunk that is written (Prefetch) lies together, from
-  // the end of `health` to the beginning of `commits`.
+  // The fields that each write reads of all devices (Prefetch) lie together, from the end of
+  // `health` to the beginning of `commits`.
   DeviceHealth health;
   Presence presence = Presence::kAway;
   std::unique_ptr<ExtentAllocator> allocator;  // once it is here
-  uint64_t taken_blocks = 0;                   // of the allocator: NoteTaken
+  uint64_t taken_blocks = 0;                   // the allocator's; set by NoteTaken
   uint64_t joining_blocks = 0;                 // taken blocks, while there is no allocator
-  // How many of the allocator's blocks may be used; how many of those are kept free for writes.
+  // How many of the allocator's blocks may be used; how many of these are kept free for writes.
   uint64_t capacity_blocks = 0, reserve_blocks = 0;
   WriteLane writes;
   IndexCommits commits;
@@ -93,16 +93,16 @@ struct DeviceTier final : LowerTier {
   uint64_t joined_records = 0;                 // records of its index that its join has read
   std::vector<std::unique_ptr<EvictionPolicy>> policies;  // by tenant, nobody last
   std::unique_ptr<PlaceIndex> places;  // of the chunks in the policies; null: it is away
-  // The part of the device that is emptied for the image that is written next, of a large one.
+  // The part of the device that is emptied for the next image to be written, if that is large.
   struct Emptying {
     Generation image;                    // of the write
-    int windows = 0;                     // that were looked for so far
+    int windows = 0;                     // how many were looked for so far
     std::optional<WindowSearch> search;  // none: the next one is still to begin
-    TenantId from{0};                    // whose chunks go
-    int64_t newest = 0;                  // of their policy, when the search began
+    TenantId from{0};                    // the tenant whose chunks are evicted
+    int64_t newest = 0;                  // its policy's Newest() when the search began
     bool searched = false;
     uint64_t next = 0;   // the granule that is emptied next, once the search is over
-    uint64_t asked = 0;  // removals by the end of that (IndexCommits)
+    uint64_t asked = 0;  // IndexCommits::asked() when it was empty
   };
   std::optional<Emptying> emptying;
   uint64_t chunks = 0;                                    // stored
@@ -112,31 +112,31 @@ struct DeviceTier final : LowerTier {
   Uuid confirmed_boot;  // the boot for which every record is sure; goes into the stable mark
   DoubtfulRecords doubts;
   Doubtful doubtful;           // as the join found it
-  bool doubtful_saved = true;  // in the index; it has to be before the stable mark moves
+  bool doubtful_saved = true;  // in the index; must be true before the stable mark moves
   bool doubt_shrank = false;   // since it was saved
   MonotonicTime doubt_saved_at{0};
   uint64_t read_up_to = UINT64_MAX;  // the block behind the last promotion's image
   DeviceSyncs syncs;
   MonotonicTime last_recency{0};
   UnsavedRecency unsaved_recency;
-  uint32_t saves = 0;  // under way: of recency, and of what policies learned
+  uint32_t saves = 0;  // under way, of recency and of what policies learned
 
   std::atomic<bool> heard = false;  // some I/O has ended since health was last told
   absl::Status failed_data_sync;    // the sync executor's own
 
-  // Runs on the sync executor, so no two run at once. A failed sync stays failed: the kernel tells
-  // of a failure once, and has dropped the pages by then.
+  // Runs on the sync executor, so no two run at once. A failed sync stays failed, as the kernel
+  // reports a failure once, and has dropped the pages by then.
   absl::Status SyncData() {
     if (failed_data_sync.ok()) failed_data_sync = device->io().Sync();
     return failed_data_sync;
   }
   bool here() const { return presence == Presence::kHere; }
   uint64_t used_blocks() const { return allocator != nullptr ? taken_blocks : joining_blocks; }
-  // After each call that took space of the allocator, or gave some back.
+  // Call it after each call that took space of the allocator, or gave some back.
   void NoteTaken() {
     taken_blocks = allocator->capacity().value() - allocator->free_blocks().value();
   }
-  // Free once the removals under way are committed.
+  // Returns the blocks that are free once the removals under way are committed.
   uint64_t free_blocks() const {
     return capacity_blocks - std::min(capacity_blocks, staying_blocks());
   }
@@ -144,8 +144,8 @@ struct DeviceTier final : LowerTier {
     KVKEEP_CHECK(used_blocks() >= commits.freeing_blocks());
     return used_blocks() - commits.freeing_blocks();
   }
-  // Frees the extents of a removal that was counted as being freed (IndexCommits): it is committed,
-  // and stable if it has to be, or the device leaves.
+  // Frees the extents of a removal, which were counted as being freed (IndexCommits). REQUIRES: it
+  // is committed, and stable if it has to be, or the device leaves.
   void Free(const ExtentList& extents) {
     commits.EndFreeing(extents);
     GiveBack(extents);
@@ -155,19 +155,19 @@ struct DeviceTier final : LowerTier {
     allocator->Free(extents);
     NoteTaken();
   }
-  // A record that was in doubt is sure now, or gone from the index.
+  // Notes that a record that was in doubt is sure now, or gone from the index.
   void EndDoubt(CommitSequence sequence) {
     if (sequence.value() == 0) return;  // a damaged record, which was not counted
     doubts.Remove(sequence);
     doubt_shrank = true;
   }
-  // Doubt that shrank is saved so often at most.
+  // Doubt that has shrunk is saved at most this often.
   static constexpr std::chrono::seconds kDoubtInterval{5};
   bool DoubtIsDue(MonotonicTime now) const {
     return doubt_shrank && now - doubt_saved_at >= kDoubtInterval;
   }
-  // Nobody waits for the space of what is to be removed, and a write under way brings a batch that
-  // the removals may be in.
+  // Returns whether removals may wait for the batch that a write under way brings: no write waits
+  // for their space, and they hold at most half of the reserve.
   bool removals_may_wait() const {
     return writes.busy() && !writes.anyone_waits() &&
            2 * commits.freeing_blocks() <= reserve_blocks;
@@ -176,17 +176,17 @@ struct DeviceTier final : LowerTier {
   EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }
   std::vector<int64_t> newest_recency() const;  // by tenant
   bool CanGive(TenantId tenant) const { return policy(tenant).HasVictim(); }
-  // Nothing is left to commit, and every record of the index is confirmed.
+  // Returns whether nothing is left to commit, and every record of the index is confirmed.
   bool settled() const { return commits.settled() && confirmed(); }
   bool confirmed() const { return confirms.empty(); }
   bool anyone_waits() const { return reads.anyone_waits() || writes.anyone_waits(); }
   bool busy() const { return reads.busy() || writes.busy() || confirms.reading() > 0; }
-  // Nothing of it is under way, nor about to start; waiters may be left.
+  // Returns whether nothing of it is under way or about to start; waiters may be left.
   bool quiet() const {
     return !busy() && !anyone_waits() && !commits.under_way() && !syncs.under_way() &&
            saves == 0 && !pump.running() && tail_reads.use_count() == 1;
   }
-  // Nothing of it is under way, and nothing waits for its time.
+  // Returns whether nothing of it is under way, and nothing waits for its time.
   bool at_rest() const {
     const bool doubt_waits = here() && doubt_shrank && !health.sync_failed();
     return !busy() && !anyone_waits() && confirmed() && !commits.under_way() &&

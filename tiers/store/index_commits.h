@@ -1,19 +1,20 @@
-// IndexCommits: what is to be added to one device's index and removed from it, in batches.
+// IndexCommits: the records that are to be added to one device's index or removed from it, in
+// batches.
 //
 //   Add, Remove --> waits --Take--> in the batch under way --NoteCommitted--> in the index
 //                     ^                     |
 //                     +------- PutBack -----+   the index refused the batch
 //
 // It guarantees:
-// - Removals go first, and all of them before any add: an add that came later under the same
-//   identity is never undone by an old removal.
-// - One batch is under way at a time, and the index gets at most kMostRecords records by it.
+// - All removals go before any add. So an old removal never undoes a later add of the same
+//   identity.
+// - One batch is under way at a time, and it has at most kMostRecords records.
 // - Every add has a sequence of its own, above all that the index has.
-// - Whoever waits for removals is answered once the index has all that were asked for before.
-// - Blocks count as being freed from Remove to EndFreeing: nobody else may have them before.
+// - A caller that waits for removals is answered once the index has all that were asked for before.
+// - Blocks count as being freed from Remove to EndFreeing. Nobody else may have them before that.
 //
-// The device's tier owns it; the store's lock protects it. Committer (committer.h) looks at the
-// chunks, and talks to the index.
+// The device's tier owns it. The store's lock protects it. Committer (committer.h) looks at the
+// chunks, and calls the index.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -48,40 +49,42 @@ struct PendingAdd {
 struct PendingRemove {
   ChunkId id;
   ExtentList extents;
-  // By an add of the same batch, or an earlier one: free when that is stable.
+  // Set if an add of this batch or an earlier one replaced the record. Then the extents are free
+  // once that add is stable.
   std::optional<KnownRecord> replaced = std::nullopt;
-  bool evicted = false;        // not deleted, nor found damaged
-  CommitSequence sequence{0};  // of the record; 0: it may not be there
-  bool doubtful = false;       // likewise
-  bool with_add = false;       // of the same batch, which overwrites the record
-  uint64_t number = 0;         // of the removal: IndexCommits gives it
+  bool evicted = false;        // false: deleted, or found damaged
+  CommitSequence sequence{0};  // of the record; 0: the index may not have it
+  bool doubtful = false;       // of the record
+  bool with_add = false;       // an add of the same batch overwrites the record
+  uint64_t number = 0;         // of the removal; IndexCommits sets it
 };
 
-// At most IndexCommits::kMostRecords of each. Mostly one: a vector of one costs one small block.
+// It has at most IndexCommits::kMostRecords of each, mostly one: a vector of one costs one small
+// block.
 struct CommitBatch {
   std::vector<PendingAdd> adds;
   std::vector<PendingRemove> removes;
-  std::vector<ChunkId> forget;            // of the removes: whose record is to go
-  std::vector<CommitSequence> forgotten;  // whose recency is to go
+  std::vector<ChunkId> forget;            // those of `removes` whose records are to be removed
+  std::vector<CommitSequence> forgotten;  // records whose recency is to be removed
   CommitSequence last;
-  // It overwrites a record that may be promised: its data has to be stable before, since the index
-  // may be by itself at any time.
+  // The batch overwrites a record that may be promised. So its data has to be stable before, since
+  // the index may become stable by itself at any time.
   bool sync_first = false;
   absl::Status synced;
 
   bool empty() const { return adds.empty() && removes.empty(); }
-  // For the index; not under the lock.
+  // Returns the batch for the index. Do not call it under the lock.
   IndexBatch Records() const;
 };
 
 class IndexCommits {
  public:
-  static constexpr size_t kMostRecords = 64;  // so many are made or taken note of under one hold
+  static constexpr size_t kMostRecords = 64;  // as many as one hold can make or take note of
   static constexpr std::chrono::seconds kRetry{1};
-  // An index that refuses batches for so long counts as one that fails.
+  // An index that refuses batches for this long counts as one that fails.
   static constexpr std::chrono::seconds kRefusalPatience{30};
 
-  // ---- a device joins: so far is its mark; it has this record; these are all
+  // ---- a device joins: with this mark; it has this record; it has no more
   void BeginJoin(CommitSequence mark) {
     KVKEEP_CHECK(!under_way_ && !anyone_waits() && freeing_blocks_ == 0);
     committed_ = assigned_ = mark;
@@ -98,24 +101,24 @@ class IndexCommits {
   bool anyone_waits() const { return !adds_.empty() || !removes_.empty(); }
   const std::deque<PendingAdd>& adds() const { return adds_; }
   const std::deque<PendingRemove>& removes() const { return removes_; }
-  // The first one, which no batch takes any more. REQUIRES: there is one.
+  // Both take the first one out, so that no batch takes it. REQUIRES: there is one.
   PendingAdd TakeAdd();
   PendingRemove TakeRemove();
-  // The device is let go of. REQUIRES: no add waits, and no batch is under way.
+  // For a device that the store lets go of. REQUIRES: no add waits, and no batch is under way.
   void Clear();
 
   // ---- a batch is made
   bool MayBegin(MonotonicTime now) const {
     return !under_way_ && anyone_waits() && now >= retry_at_;
   }
-  // Its removals.
+  // Returns a batch with the removals that it may have.
   CommitBatch TakeRemoves();
-  // The next add that it may have. None: it is full, or has all that may go with it.
+  // Returns the next add that the batch may have; none: it is full, or no add may go with it.
   std::optional<PendingAdd> TakeAddFor(const CommitBatch& batch);
-  // With an add of the batch, whose record overwrites this one's.
+  // Adds the removal of a record that an add of the batch overwrites.
   void RemoveWith(CommitBatch& batch, PendingRemove replaced);
-  // It is on its way from here on; its adds have their sequences. `keeps` is asked of each removal:
-  // what the index has under that name is another record, which stays.
+  // Begins the batch and gives its adds their sequences. `keeps` is asked for each removal: true if
+  // the index has another record under that name, which has to stay.
   void Begin(CommitBatch& batch, absl::FunctionRef<bool(const ChunkId&)> keeps,
              const UnsavedRecency& recency);
   bool under_way() const { return under_way_; }
@@ -125,11 +128,12 @@ class IndexCommits {
     KVKEEP_CHECK(under_way_ && batch.last >= committed_);
     committed_ = batch.last;
   }
-  // Whether what the index answered so is to be tried again as it is: it refused, and not for long.
+  // Returns whether the batch or sync is to be tried again unchanged: the index refused it, and has
+  // not refused for long.
   bool IsPutOff(const absl::Status& answer, MonotonicTime now);
   void NoteTaken() { refused_since_.reset(); }  // the index took something else
   void WaitToRetry(MonotonicTime now) { retry_at_ = now + kRetry; }
-  // Puts what the batch has back, from its end: it waits and counts as before.
+  // Both put back what the batch has, from its end. It then waits and counts as before.
   void PutBack(PendingAdd add) {
     KVKEEP_CHECK(under_way_);
     adds_.push_front(std::move(add));
@@ -137,42 +141,45 @@ class IndexCommits {
   void PutBack(PendingRemove remove) {
     KVKEEP_CHECK(under_way_);
     remove.with_add = false;
-    // They lie in the order of their numbers: a smaller one makes others wait longer, never less.
+    // Removals are in the order of their numbers. A smaller number makes others wait longer, not
+    // less.
     if (!removes_.empty()) remove.number = std::min(remove.number, removes_.front().number);
     removes_.push_front(std::move(remove));
   }
-  // The states of the chunks tell now what the index holds.
+  // Ends the batch. REQUIRES: the states of the chunks now say what the index has.
   void End() {
     KVKEEP_CHECK(under_way_);
     under_way_ = false;
   }
-  // A device opened anew: how the index was before says nothing.
+  // For a device that was opened anew: earlier refusals say nothing any more.
   void ForgetRefusals() {
     refused_since_.reset();
     retry_at_ = MonotonicTime(0);
   }
 
   // ---- who waits for removals
-  // How many removals were asked for so far; whether the index has all that were by then.
+  // Return how many removals were asked for so far, and whether the index has all of the first
+  // `asked`.
   uint64_t asked() const { return asked_; }
   bool HasRemoved(uint64_t asked) const { return asked < FirstRemoval(); }
-  // Answered when the index has every removal that was asked for up to now.
+  // Calls `done` when the index has every removal that was asked for up to now.
   void WaitForRemovals(StatusCallback done) { waiting_.emplace_back(asked_, std::move(done)); }
-  // Answers whoever's removals the index has; unless `failed` is OK the others, too, with that.
+  // Answers waiters whose removals the index has. If `failed` is an error, answers the others with
+  // it.
   void AnswerRemovals(const absl::Status& failed, Hold& hold);
 
-  // Blocks of a removal are free, or somebody has them again.
+  // Notes that the blocks of a removal are free, or that a chunk has them again.
   void EndFreeing(const ExtentList& extents);
-  // Blocks of all removals, those of the batch under way and of removals that are not stable yet
-  // included.
+  // Returns the blocks of all removals, including those of the batch under way and those that are
+  // not stable yet.
   uint64_t freeing_blocks() const { return freeing_blocks_; }
 
   CommitSequence committed() const { return committed_; }  // the last one in the index
-  // Nothing is to be committed, and what was is all that the index says.
+  // Returns whether nothing is to be committed, and the index says exactly what was committed.
   bool settled() const { return !anyone_waits() && !under_way_ && committed_ == assigned_; }
 
  private:
-  // The number of the first removal that the index does not have.
+  // Returns the number of the first removal that the index does not have.
   uint64_t FirstRemoval() const;
 
   Account freeing_blocks_;  // first, beside what DeviceTier has
