@@ -2,8 +2,8 @@
 // them.
 //
 // A reader first gets every chunk that is there (a snapshot), then each chunk that enters or leaves
-// a tier. A reader that applies the events in order has exactly what a lookup would find. Snapshot
-// and changes may come mixed; each chunk's last event is right all the same.
+// a tier. A reader that applies the events in order knows exactly what a lookup would find. Events
+// of the snapshot and of changes may be mixed; each chunk's last event is right all the same.
 //
 // The store waits for no reader. It keeps the last EventLimits::log_entries events for all readers
 // together. A reader that falls behind by more is told so (begins_anew) and gets a new snapshot; so
@@ -34,23 +34,23 @@ struct EventLimits {
 struct ChunkEvent {
   ChunkId id;
   Tier tier = Tier::kG2;
-  bool stored = false;        // else removed
-  bool has_metadata = false;  // Store::ReadMetadata tells it
+  bool stored = false;        // true: it entered the tier; false: it left
+  bool has_metadata = false;  // Store::ReadMetadata reads it
 
   bool operator==(const ChunkEvent&) const = default;
 };
 
 struct EventBatch {
-  bool begins_anew = false;  // all that was told before is void; a snapshot begins
+  bool begins_anew = false;  // forget all earlier events; a snapshot begins
   bool whole = false;        // the snapshot ends with this batch
-  bool more = false;         // there is more to be read now
+  bool more = false;         // more events can be read now
   std::vector<ChunkEvent> events;
 
-  // False: the batch says nothing but whether there is more.
+  // Returns false if the batch says nothing but whether there is more.
   bool tells() const { return begins_anew || whole || !events.empty(); }
 };
 
-// Move-only; must be gone before the store is. One thread at a time, but for WhenMore's callback.
+// Move-only. Must be destroyed before the store. One thread at a time, but for WhenMore's callback.
 class EventReader {
  public:
   EventReader() = default;  // reads nothing
@@ -59,10 +59,11 @@ class EventReader {
   ~EventReader();
 
   explicit operator bool() const { return watches_ != nullptr; }
-  // What comes next, if there is anything; never waits. FailedPrecondition: its session was closed.
+  // Returns the next events, if there are any. Never waits. FailedPrecondition: its session was
+  // closed.
   absl::StatusOr<EventBatch> Next();
-  // Calls `wake` once when there is more for Next, its session was closed, or the reader is gone;
-  // perhaps at once on this thread. REQUIRES: an earlier one was called.
+  // Calls `wake` once, perhaps inside this call: when there is more for Next, its session was
+  // closed, or the reader is gone. REQUIRES: an earlier `wake` was called.
   void WhenMore(absl::AnyInvocable<void() &&> wake);
 
  private:

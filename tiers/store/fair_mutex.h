@@ -1,25 +1,24 @@
-// FairMutex: the store's lock. A thread that waits for it is not passed by for long.
+// FairMutex: the store's lock. Other threads do not pass a waiting thread for long.
 //
-// A thread that lets go of a plain mutex and takes it again at once has it back before one that
-// sleeps has woken up, time after time. Here waiting threads stand in line:
-//   Lock        takes the lock where it is free, else stands in line
-//   LockInLine  stands in line where there is one, so nobody who waits is passed by
-//   Unlock      lets go of it and wakes the first in line. Until that one is awake anybody else may
-//               have it: nobody waits for a thread that waits for a CPU. But once the first in line
-//               came for it in vain, or was passed by kMostPassed times, it is handed over.
-// To hand it over always would let it lie idle after each hold, for as long as a thread takes to
-// wake up, or to get a CPU.
+// A thread that unlocks a plain mutex and locks it again at once gets it before a sleeping thread
+// has woken up, time after time. Here waiting threads stand in line:
+//   Lock        takes the lock if it is free, else stands in line
+//   LockInLine  stands in line if there is a line, so it passes nobody
+//   Unlock      unlocks and wakes the first in line. Until that thread is awake, any other may take
+//               the lock, so nobody waits for a thread that waits for a CPU. But once the first in
+//               line has tried in vain, or was passed kMostPassed times, it is handed the lock.
+// If the lock were always handed over, it would be idle after each hold, for as long as a thread
+// takes to wake up or to get a CPU.
 //
-// Threads that need thousands of holds each, as those of devices that join, would wake one another
+// Threads that need thousands of holds each, as those of joining devices, would wake one another
 // after each hold. They take turns of many holds:
-//   LockForTurn  takes the lock and begins a turn: when the turn of another thread is over, and
-//                those who stand in line are through or have come first kMostTurnPassed times.
-//                In its turn a thread may unlock and lock: who waits for a turn sleeps meanwhile
-//   EndTurn      by who has the turn, under the lock, before the Unlock that ends it. Forgotten,
-//                whoever asks for a turn sleeps for ever, that thread too
+//   LockForTurn  takes the lock and begins a turn, once the turn of another thread is over, and the
+//                threads in line are done or have gone first kMostTurnPassed times. In its turn a
+//                thread may unlock and lock, while threads that wait for a turn sleep
+//   EndTurn      is called by the thread that has the turn, under the lock, before the Unlock that
+//                ends it. Without it every thread that asks for a turn sleeps for ever
 //
-// Where nobody waits, locking and unlocking are one atomic operation each. Thread-safe, not
-// recursive.
+// If nobody waits, locking and unlocking are one atomic operation each. Thread-safe, not recursive.
 #pragma once
 
 #include <absl/base/thread_annotations.h>
@@ -34,7 +33,8 @@ namespace kvkeep::store_internal {
 class ABSL_LOCKABLE FairMutex {
  public:
   static constexpr uint32_t kMostPassed = 1000;
-  // By those in line, of who waits for a turn: a turn is worth a wait, not one of milliseconds.
+  // How often threads in line go before one that waits for a turn: a turn may wait, but not for
+  // milliseconds.
   static constexpr uint32_t kMostTurnPassed = 50;
 
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
@@ -65,25 +65,25 @@ class ABSL_LOCKABLE FairMutex {
     LeaveToNext();
   }
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
-  // Somebody stands in line, not for a turn.
+  // Returns whether a thread stands in line; threads that wait for a turn do not count.
   bool has_waiters() const { return (word_.load(std::memory_order_relaxed) & kInLine) != 0; }
 
  private:
-  // kTurn: somebody has a turn. kInLine, kForTurn: somebody waits in this line.
+  // kTurn: a thread has a turn. kInLine, kForTurn: a thread waits in this line.
   static constexpr uint32_t kHeld = 1, kTurn = 2, kInLine = 4, kForTurn = 8;
 
-  // On the stack of the thread that waits.
+  // It is on the stack of the waiting thread.
   struct Waiter {
     Waiter* next = nullptr;
     CondVar changed;
-    bool woken = false;                  // and has not looked since
-    bool lost = false;                   // looked, and the lock was taken
-    std::atomic<bool> has_lock = false;  // it was handed over
-    uint32_t passed = 0;                 // times, while it was the first
+    bool woken = false;                  // it was woken, and has not looked since
+    bool lost = false;                   // it looked, and the lock was taken
+    std::atomic<bool> has_lock = false;  // it was handed the lock
+    uint32_t passed = 0;                 // how often it was passed while it was the first
   };
   struct Line {
-    const uint32_t bit;    // set while somebody is in it
-    const uint32_t takes;  // what who leaves it sets, and finds unset
+    const uint32_t bit;    // set while a thread is in the line
+    const uint32_t takes;  // the bits that a thread which leaves it finds unset and sets
     Waiter* first = nullptr;
     Waiter* last = nullptr;
   };
@@ -104,10 +104,10 @@ class ABSL_LOCKABLE FairMutex {
   bool TakeAsFirst(Line& line, const Waiter& self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(line_mu_);
   void RemoveFirst(Line& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(line_mu_);
 
-  // The bits of the lines change under line_mu_, kTurn while the lock is held or taken.
+  // The bits of the lines change under line_mu_; kTurn changes while the lock is held or taken.
   std::atomic<uint32_t> word_{0};
-  Mutex line_mu_;  // for a moment, never for as long as the lock is held
-  // What is in them is protected by line_mu_.
+  Mutex line_mu_;  // held for a moment, never for as long as the lock is held
+  // line_mu_ protects what is in the lines.
   Line line_{kInLine, kHeld};
   Line turns_{kForTurn, kHeld | kTurn};
 };

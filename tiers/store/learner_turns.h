@@ -1,10 +1,10 @@
-// LearnerTurns: the learners of one tier, and whose turn it is to play.
+// LearnerTurns: has the learners of one tier play in turns.
 //
-// Each turn is a call of ChainLearner::Work, for a given number of links; then it is the next
-// learner's turn that has something to play. So a tenant that asks for more than can be played
-// keeps no other one from learning.
+// A turn is a call of ChainLearner::Work, for a given number of links. The next turn is that of the
+// next learner that has something to play. So a tenant that asks for more than can be played does
+// not keep others from learning.
 //
-// Owns no learner. Play is called by one thread at a time; the others by any.
+// Owns no learner. One thread at a time may call Play; any thread may call the others.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace kvkeep::store_internal {
 
 class LearnerTurns {
  public:
-  // Before any other call.
+  // Call it before all other methods.
   void Add(ChainLearner* learner) { learners_.push_back(learner); }
 
   const std::vector<ChainLearner*>& all() const { return learners_; }
@@ -26,7 +26,7 @@ class LearnerTurns {
     return std::any_of(learners_.begin(), learners_.end(),
                        [](const ChainLearner* learner) { return !learner->idle(); });
   }
-  // Gives so many turns of `links` links each, or fewer, when nothing is left to play.
+  // Gives `turns` turns of `links` links each; fewer, if nothing is left to play.
   void Play(size_t turns, size_t links) {
     size_t passed = 0;  // learners in a row that had nothing to play
     while (turns > 0 && passed < learners_.size()) {

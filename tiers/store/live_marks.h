@@ -1,10 +1,11 @@
-// LiveMarks: which blocks of an arena that outlives the daemon begin an image that is whole and
-// wanted. What a restart takes from G2 is what is marked, and nothing else.
+// LiveMarks: marks the blocks of an arena that outlives the daemon at which an image begins that is
+// whole and wanted. A restart takes the marked images from G2, and nothing else.
 //
-// A mark is set once an image is sealed or promoted, header and all, and cleared the moment that it
-// is freed, evicted or deleted, leased or not. It names the placement, so that a header page copied
-// from elsewhere or from an earlier time does not fit it. Each is one aligned store of 8 bytes: a
-// process killed at any point leaves the old one or the new one. Written under the store's lock.
+// A mark is set once an image is sealed or promoted, including its header. It is cleared at the
+// moment that the image is freed, evicted or deleted, even if it is leased. It names the placement,
+// so that a header page copied from elsewhere or from an earlier time does not fit it. Each write
+// is one aligned store of 8 bytes: a process killed at any point leaves the old mark or the new
+// one. Marks are written under the store's lock.
 #pragma once
 
 #include <atomic>
@@ -21,10 +22,10 @@ namespace kvkeep::store_internal {
 
 class LiveMarks {
  public:
-  // Arena::live_marks(). Empty: nothing outlives this daemon, and nothing is marked.
+  // `marks`: Arena::live_marks(). Empty: nothing outlives this daemon, and nothing is marked.
   explicit LiveMarks(std::span<uint64_t> marks) : marks_(marks) {}
 
-  // Never 0.
+  // Returns the mark of a placement, which is never 0.
   static uint64_t Of(Incarnation incarnation, Generation generation);
 
   uint64_t size() const { return marks_.size(); }
@@ -40,7 +41,7 @@ class LiveMarks {
     Store(image[0].first, Of(incarnation, generation));
   }
   void Clear(BlockNumber block) { Store(block, 0); }
-  uint64_t CountSet() const;  // walks all: for tests and the simulator
+  uint64_t CountSet() const;  // walks all marks; for tests and the simulator
 
  private:
   std::atomic_ref<uint64_t> Ref(BlockNumber block) const {

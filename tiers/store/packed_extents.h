@@ -1,7 +1,8 @@
-// PackedExtents: the extents of one image, in 8 bytes as long as it is one extent.
+// PackedExtents: the extents of one image. If the image has one extent, they take 8 bytes.
 //
-// A chunk has two of these, and there are millions of chunks. One extent is its first block and its
-// count; more of them, which is rare, lie in a list of their own. A value: copies are deep.
+// A chunk has two of these, and there are millions of chunks. One extent is stored as its first
+// block and its count. Several extents, which are rare, are in a list of their own. It is a value:
+// copies are deep.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,8 @@ class PackedExtents {
     return is_one() ? ExtentList{one()} : *many();
   }
   operator ExtentList() const { return list(); }  // NOLINT: it is one
-  // REQUIRES: !empty(). The first extent; where the image begins; the block behind its last one.
+  // Return the first extent, its first block, and the block behind the last extent. REQUIRES:
+  // !empty().
   Extent first() const {
     KVKEEP_CHECK(!empty());
     return is_one() ? one() : many()->front();
@@ -65,7 +67,7 @@ class PackedExtents {
   }
 
  private:
-  // The largest image has 65,541 blocks; what is left of the word holds a block number.
+  // The largest image has 65,541 blocks. The rest of the word holds a block number.
   static constexpr int kCountBits = 17;
   static constexpr uint64_t kMostCount = (uint64_t{1} << kCountBits) - 1;
   static constexpr uint64_t kMostFirst = UINT64_MAX >> (kCountBits + 1);
@@ -77,7 +79,7 @@ class PackedExtents {
   }
   ExtentList* many() const { return reinterpret_cast<ExtentList*>(word_); }
 
-  uintptr_t word_ = 0;  // none; one extent; the address of a list
+  uintptr_t word_ = 0;  // 0, one extent, or the address of a list
 };
 
 }  // namespace kvkeep::store_internal

@@ -1,9 +1,9 @@
 // PlaceIndex: which chunks of a tier's space begin in which part of it.
 //
-// The space is a row of blocks, cut into granules of a power of two of them. A chunk is filed by
-// the first block of its image. So whoever needs room in one piece finds what lies there
-// (window_search.h). Add and Remove are O(1). 8 bytes a slot, in memory that the indexes of tiers
-// which divide the slots among them share, and 4 a granule.
+// The space is a row of blocks, divided into granules whose size is a power of two. A chunk is
+// filed by the first block of its image. So code that needs room in one piece finds the chunks
+// there (window_search.h). Add and Remove are O(1). The index takes 8 bytes per slot, in memory
+// that several indexes share if their tiers divide the slots among them, and 4 bytes per granule.
 //
 // The store's lock protects it.
 #pragma once
@@ -28,7 +28,7 @@ class PlaceIndex {
     uint32_t before = 0, after = 0;
   };
 
-  // Knows the blocks [first, first + count). `nodes`: by slot; zeros for slots in no index.
+  // Covers the blocks [first, first + count). `nodes`: by slot; zeros for slots in no index.
   PlaceIndex(BlockNumber first, BlockCount count, Node* nodes)
       : first_(first.value()), count_(count.value()), nodes_(nodes) {
     while ((count_ - 1) >> shift_ >= kMostGranules) ++shift_;
@@ -67,7 +67,7 @@ class PlaceIndex {
     const uint64_t end = std::min(begin + (uint64_t{1} << shift_), count_);
     return {BlockNumber(first_ + begin), BlockCount(end - begin)};
   }
-  // The chunks that begin in the granule: First, then Next until kNoSlot.
+  // Return the chunks that begin in the granule: First, then Next until kNoSlot.
   ChunkSlot First(uint64_t granule) const { return SlotOf(heads_[granule]); }
   ChunkSlot Next(ChunkSlot slot) const { return SlotOf(nodes_[slot.value()].after); }
 

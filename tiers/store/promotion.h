@@ -2,14 +2,14 @@
 // verified in place. It knows which of its pieces are read, which may be verified, which are ready,
 // and who waits for them.
 //
-// A piece is verified once the header and all bytes of the piece are there; of an encrypted image,
-// the pieces of a cipher unit together. A promotion lives until nothing of it is outstanding: no
-// read of a piece, no verification, not the header. Each call that may change this returns what is
-// to be done next (Next). The caller that is told of the end ends the promotion. No other caller
-// touches it after the read or verification that it had outstanding has ended.
+// A piece is verified once the header and all bytes of the piece are there. The pieces of a cipher
+// unit of an encrypted image are verified together. A promotion lives until nothing of it is
+// outstanding: no read of a piece, no verification, and not the header. Each call that may change
+// this returns what to do next (Next). The caller that gets the end ends the promotion. No other
+// caller touches it after its own read or verification has ended.
 //
-// Thread-safe by a lock of its own. The outcome of a piece takes this lock and not the store's, so
-// an image of many pieces takes the store's lock as often as an image of one. Filler creates, finds
+// Thread-safe by a lock of its own. Reporting a piece takes this lock and not the store's, so an
+// image of many pieces takes the store's lock as often as an image of one. Filler creates, finds
 // and ends promotions under the store's lock. The store's lock may be held when this one is taken,
 // never the other way round. Readers share a promotion with Filler, so they wait without the
 // store's lock, and it may outlive its end.
@@ -59,13 +59,14 @@ class Promotion {
 
   // Verifies the image at `to` in G2; its header is read first.
   static std::unique_ptr<Promotion> InPlace(ChunkSlot slot, const ImageShape& shape, ExtentList to);
-  // Reads an image from a tier into the space `to`, for the requester that asked first. From
-  // `deadline` on nobody wants it.
+  // Reads an image from a tier into the space `to`, for the requester that asked first. Nobody
+  // wants the image after `deadline`.
   Promotion(LowerTier* from, const ReadQueue::Requester& requester, ChunkSlot slot,
             const ImageShape& shape, ExtentList to,
             MonotonicTime deadline = MonotonicTime::max());
 
-  // Nobody waits for it so far: the store wants it, for itself. Until Hurry, from any thread.
+  // SetUnhurried: only the store itself wants it, and nobody waits. Hurry, from any thread, ends
+  // this.
   void SetUnhurried() { hurried_ = false; }
   void Hurry() { hurried_ = true; }
   bool hurried() const { return hurried_; }
@@ -77,39 +78,39 @@ class Promotion {
   ChunkSlot slot() const { return slot_; }
   const ExtentList& to() const { return to_; }
   MonotonicTime deadline() const { return deadline_; }
-  // When who waits is told that it is late, while it goes on; max(): never.
+  // Returns when waiters are told that it is late, while it goes on; max(): never.
   MonotonicTime promised() const;
   void Promise(MonotonicTime until);
   uint64_t bytes() const { return shape_.blocks().value() * kBlockBytes; }
   size_t pieces() const { return shape_.pieces(); }
 
   // ---- its reads
-  // It waits for its turn until BeginReads. Both under the store's lock.
+  // It waits for its turn until BeginReads. Call both under the store's lock.
   bool waits() const { return waits_; }
   void BeginReads(ExpectedHeader expected);
   const ExpectedHeader& expected() const { return expected_; }  // from then on
-  // Next, not under the store's lock: takes memory for the header. Returns false if there is none:
-  // the header is all that is outstanding.
+  // Takes memory for the header. Called next, without the store's lock. Returns false if there is
+  // no memory; then only the header is outstanding.
   bool TakeHeaderPage();
   AlignedPage& header_page() { return *header_page_; }  // from then on
-  // The header came, with its cipher if it is encrypted; or it failed (`io`: the tier did). From
-  // then on the header's page is not outstanding. Not under the store's lock: there may be much to
-  // verify.
+  // Note that the header came, with its cipher if it is encrypted, or that it failed. `io`: the
+  // tier failed. The header's page is not outstanding after this. Do not call them under the
+  // store's lock, since there may be much to verify.
   Next OnHeader(std::unique_ptr<ImageHeader> header, std::unique_ptr<ImageCipher> cipher);
   Next OnHeaderFailed(absl::Status why, bool io);
-  // How long the image has been in its tier, if that is told before OnHeader. Asked at the end.
+  // How long the image has been in its tier. NoteAge comes before OnHeader, if at all.
   void NoteAge(std::chrono::seconds age) { age_ = age; }
   std::optional<std::chrono::seconds> age() const { return age_; }
   Next OnPieceRead(size_t piece, uint64_t bytes, const absl::Status& status);
 
   // ---- its verification
   Next OnVerified(const Pieces& pieces, absl::Status status);
-  // For callers that verify, or were told of a piece. Null before OnHeader.
+  // For callers that verify, or were told that a piece is ready. Null before OnHeader.
   const ImageHeader* header() const { return header_.get(); }
   const ImageCipher* cipher() const { return cipher_.get(); }
 
   // ---- its end
-  // The header is in the arena. Returns the callbacks that still waited.
+  // Notes that the header is in the arena. Returns the callbacks that still wait.
   Callbacks EndHeader();
   struct Failure {
     absl::Status status;       // the first failure
@@ -119,17 +120,18 @@ class Promotion {
   };
   Failure failure() const;
 
-  // Frees what only reads and verifications use, when all have ended: readers may keep the
-  // promotion for long.
+  // Frees memory that only reads and verifications use. Called when all of them have ended, since
+  // readers may keep the promotion for long.
   void EndReads();
 
-  // Waits for all of those pieces; with the last piece, for the header in the arena as well. None:
-  // it has taken the callback. Else the outcome, and the callback is still the caller's. May be
-  // called when all has ended, by who shares it.
+  // Waits for all of these pieces and, with the last piece, for the header in the arena. Returns
+  // none if it has taken the callback. Otherwise returns the outcome, and the caller keeps the
+  // callback. Callers that share the promotion may call it after its end.
   enum class Patience : uint8_t { kToTheEnd, kAsPromised };
   std::optional<absl::Status> Await(const Pieces& pieces, Patience patience, MonotonicTime now,
                                     PieceWaiters::Callback& ready);
-  // The callbacks that wait as long as is promised. Until another Promise nobody waits so.
+  // Returns the callbacks that wait as long as promised (kAsPromised). No others wait so before the
+  // next Promise.
   Callbacks TakeImpatient();
 
  private:
@@ -161,13 +163,13 @@ class Promotion {
   std::unique_ptr<ImageCipher> cipher_;  // with the header of an encrypted image
 
   mutable Mutex mu_;
-  // The header is in the arena; waiters for the last piece wait for that too.
+  // The header is in the arena; waiters for the last piece wait for this, too.
   bool header_there_ ABSL_GUARDED_BY(mu_);
   std::vector<Piece> pieces_;  // guarded by mu_, as IsReady is asked by waiters_
   size_t ready_ ABSL_GUARDED_BY(mu_) = 0;
   MonotonicTime promised_ ABSL_GUARDED_BY(mu_) = MonotonicTime::max();
   bool told_late_ ABSL_GUARDED_BY(mu_) = false;
-  // Pieces to read, verifications, headers.
+  // How many pieces to read, verifications and headers.
   uint32_t outstanding_ ABSL_GUARDED_BY(mu_) = 0;
   Failure failure_ ABSL_GUARDED_BY(mu_);
   PieceWaiters waiters_ ABSL_GUARDED_BY(mu_);

@@ -1,5 +1,5 @@
-// Promotions: begins and finds promotions (promotion.h), for objects that do not carry them out.
-// Filler (filler.h) implements it.
+// Promotions: the interface that begins and finds promotions (promotion.h), for objects that do not
+// carry them out. Filler (filler.h) implements it.
 #pragma once
 
 #include "tiers/store/lower_tier.h"
@@ -10,14 +10,14 @@ namespace kvkeep::store_internal {
 
 class Promotions {
  public:
-  // Begins to read the chunk into the space in G2 that it has. From `deadline` on nobody wants it.
+  // Begins to read the chunk into its space in G2. Nobody wants it after `deadline`.
   virtual void Start(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot,
                      MonotonicTime deadline) STORE_LOCKED = 0;
-  // Null: the chunk is neither being read nor being verified.
+  // Returns the chunk's promotion; null: it is neither being read nor being verified.
   virtual Promotion* Find(ChunkSlot slot) STORE_LOCKED = 0;
   // Calls `ready` once the promotion is over.
   virtual void AwaitAll(Promotion& promotion, StatusCallback ready) STORE_LOCKED = 0;
-  // Tells them after this hold. Called first, before the hold is given anything else to do.
+  // Calls the callbacks after this hold. Call it before the hold gets any other task.
   virtual void TellFirst(Promotion::Callbacks told, absl::Status status) STORE_LOCKED = 0;
 
  protected:

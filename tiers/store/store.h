@@ -1,12 +1,12 @@
 // Store: the chunk table, leases, in-flight operations and movement between G2 and G3.
 //
-// One state machine behind one mutex. No call blocks on I/O: the store hands out work to devices,
-// index and executors, and is told the outcome by callbacks. Nothing is read, copied, hashed or
-// committed under the lock, and no callback of a caller runs under it. Time, randomness, devices,
-// index and threads come in through StoreDeps, so a simulator can run it from one seed.
+// It is one state machine behind one mutex. No call blocks on I/O: the store hands out work to
+// devices, index and executors, and callbacks tell it the outcome. Nothing is read, copied, hashed
+// or committed under the lock, and no callback of a caller runs under it. Time, randomness,
+// devices, index and threads come from StoreDeps, so a simulator can run it from one seed.
 //
-// What it guarantees: a read returns the whole bytes of one put under that namespace, key and part,
-// or a miss. The capacity of each tier is a hard limit. A leased chunk keeps its place in G2 until
+// It guarantees: a read returns the whole bytes of one put under that namespace, key and part, or a
+// miss. The capacity of each tier is a hard limit. A leased chunk keeps its place in G2 until
 // the lease ends. A closed session gives back all that it held. Every callback runs once.
 //
 //   put     Reserve -> Reservation::Append ... -> Seal (visible) -> write-back follows by itself
@@ -36,38 +36,37 @@ struct StoreParts;
 
 class Store {
  public:
-  // Recovers the chunks of G2, then those of the devices that are there. Blocks for O(records);
-  // nobody is served yet.
+  // Recovers the chunks of G2 and of the devices that are there. Blocks for O(records).
   static absl::StatusOr<std::unique_ptr<Store>> Create(const StoreOptions& options,
                                                        const StoreDeps& deps);
-  // Waits for nothing: stop devices and executors first (see StoreDeps).
+  // Does not wait. Stop devices and executors first (see StoreDeps).
   ~Store();
 
-  // A device has come to its place. Its records are recovered on its index executor while the store
-  // serves. Until that is done its chunks are misses, and nothing is written there. Chunks deleted
-  // since the start stay deleted. `done` gets OK, or why the device did not join: then the store
-  // has let go of it, and may be given it again. FailedPrecondition at once: the place is taken.
+  // Lets a device join. Its records are recovered on its index executor while the store serves.
+  // Until that is done its chunks are misses, and nothing is written there. Chunks deleted since
+  // the start stay deleted. `done` gets OK, or why the device did not join; then the store has let
+  // go of it, and it may be attached again. FailedPrecondition at once: the place is taken.
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
 
   // A device that was coming (StoreDeps) could not be opened: no durable put waits for it any more.
   void NotComing(size_t device);
-  // How a device is; nothing when it is away or does not answer. Cheap. When it is kReadOnly or
-  // kOffline, opening it anew may help.
+  // Returns the state of a device; none: it is away or does not answer. Cheap. If it is kReadOnly
+  // or kOffline, opening it anew may help.
   std::optional<DeviceState> StateOfAnswering(size_t device) const;
   // Takes a device out of its place, so that it can be opened anew. The store begins nothing on it
-  // any more, waits for what is under way (I/O that hangs, too), then lets go of it and calls
+  // any more, waits until I/O under way has ended (even if it hangs), then lets go of it and calls
   // `done`, in a later Tick. FailedPrecondition at once: the device is not here, or the store
   // drains. The index keeps its records. Chunks deleted before stay deleted when the device joins
   // again, unless the drive has lost the end of the index's log.
   void Detach(size_t device, StatusCallback done);
 
   Incarnation incarnation() const;
-  StoreOptions options() const;  // in effect; zeros are replaced by what they mean
-  // Takes over what may change while a store runs: the limits of sessions, leases, reserved and
-  // dirty bytes; the rates of the scrub and of admitted writes; the admission policy (a new one has
-  // learned nothing); the capacities; each tenant's rates, leased bytes and quota of G3. A session
-  // or tenant above a new limit keeps what it holds and gets no more. Above a new quota or capacity
-  // chunks are evicted at once, in the policies' order. All other options stay as they are.
+  StoreOptions options() const;  // in effect; zeros are replaced by the values that they mean
+  // Takes over the options that may change while a store runs: the limits of sessions, leases,
+  // reserved and dirty bytes; the rates of the scrub and of admitted writes; the admission policy
+  // (a new one has learned nothing); the capacities; each tenant's rates, leased bytes and quota of
+  // G3. A session or tenant above a new limit keeps what it holds and gets no more. Above a new
+  // quota or capacity chunks are evicted at once, in the policies' order.
   //
   // The arena and the devices' files keep their size: a capacity is a limit within it. If one
   // capacity cannot be had, nothing changes. FailedPrecondition: it is more than was built.
@@ -76,9 +75,9 @@ class Store {
   // the snapshot shows the used bytes as capacity. REQUIRES: valid options with the same tenants.
   absl::Status SetLimits(const StoreOptions& options);
 
-  // These extents of the arena have memory now (Arena::TakeMore). Each adds to the G2 of the tenant
-  // that has its segment. Extents without memory count for nobody, and limits are in proportion to
-  // the memory that is there. REQUIRES: each extent once.
+  // Adds extents of the arena that have memory now (Arena::TakeMore). Each adds to the G2 of the
+  // tenant that has its segment. Extents without memory count for nobody, and limits are in
+  // proportion to the memory that is there. REQUIRES: each extent once.
   void AddMemory(const std::vector<Extent>& extents);
 
   // Sessions. ResourceExhausted over max_sessions. Every call below that names a session answers
@@ -89,53 +88,54 @@ class Store {
   void CloseSession(const SessionToken& session);  // no-op when unknown
   // CloseSession for a client that stopped responding. Counts the session and its leases.
   void RevokeSession(const SessionToken& session);
-  // The namespace may be another tenant's that has this session's tenant among its readers. There
-  // the session may read; calls that write are PermissionDenied. Rates and leases are charged to
-  // the session's own tenant. Leases and reads of other tenants hold at most half of what the
-  // owner's own leases may. PermissionDenied: not a reader, or no such tenant; the answer is the
-  // same for both.
+  // A session may open a namespace of another tenant that has the session's tenant among its
+  // readers. There it may read; calls that write are PermissionDenied. Rates and leases are charged
+  // to the session's own tenant. Leases and reads of other tenants hold at most half of what the
+  // owner's own leases may. PermissionDenied: it is not a reader, or there is no such tenant; both
+  // get the same answer.
   absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& session,
                                                 const NamespaceSpec& spec);
-  absl::StatusOr<TenantId> TenantOf(const SessionToken& session) const;  // whose session it is
-  // The declaration of a namespace that this session opened.
+  absl::StatusOr<TenantId> TenantOf(const SessionToken& session) const;
+  // Returns the declaration of a namespace that this session opened.
   absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& session,
                                               const NamespaceDigest& ns) const;
-  // As the sessions say that have the namespace open; 0: none has.
+  // Returns the number that a session with the namespace open declared; 0: no session has it open.
   uint32_t TokensPerChunk(const NamespaceDigest& ns) const;
 
   absl::StatusOr<LookupResult> Lookup(const SessionToken& session, const LookupRequest& request);
-  // Lookup, unless request.beyond asks for a search and that is worth it. Then this returns nothing
-  // and looks for the missing keys beyond the node. Once what is worth it is on its way, or the
-  // wait is over, it calls `searched`, later and with no lock held. A Lookup by the same request
-  // with `after_search` set then finds what is coming.
+  // Does a Lookup, unless request.beyond asks for a search that is worth it. Then this returns none
+  // and searches for the missing keys beyond the node. Once the chunks that are worth it are on
+  // their way, or the wait is over, it calls `searched`, later and with no lock held. A Lookup by
+  // the same request with `after_search` set then finds the chunks that are coming.
   std::optional<absl::StatusOr<LookupResult>> LookupOrSearch(
       const SessionToken& session, const LookupRequest& request,
       absl::AnyInvocable<void() &&> searched);
-  // The search alone, for who reads chunk by chunk: for the keys behind the leading ones. `asked`
-  // gets whether there was a search; it may run inside the call where there is nothing to ask.
+  // Only searches, for the keys behind the leading ones, for a caller that reads chunk by chunk.
+  // `asked` gets whether there was a search; if not, it may run inside the call.
   void AskBeyond(const SessionToken& session, const LookupRequest& request,
                  absl::AnyInvocable<void(bool) &&> asked);
   absl::Status Release(const SessionToken& session, LeaseId lease, uint32_t keep_keys);
   absl::StatusOr<uint64_t> Touch(const SessionToken& session, const ChunkSet& chunks);
-  // Begins to bring them into G2, from beyond the node too, as Recall.
+  // Begins to bring the chunks into G2, from beyond the node, too, as Recall does.
   absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& session, const ChunkSet& chunks);
-  // What is deleted is not found from here on. A kill may bring it back until WhenDeleted answers.
+  // Deletes the chunks: no call finds them from here on. A kill may bring them back before
+  // WhenDeleted has answered.
   absl::StatusOr<uint64_t> Delete(const SessionToken& session, const ChunkSet& chunks);
-  // Calls `done` once no kill of the process, or with `durable` no loss of power either, brings
-  // anything back that was deleted or cleared before. Any error: it might; this may be called again
-  // to wait for the same. A kill may bring chunks back from a device that is away or joins.
+  // Calls `done` once no kill of the process brings back a chunk that was deleted or cleared
+  // before; with `durable`, no loss of power either. An error: one might; call it again to wait for
+  // the same. A kill may bring chunks back from a device that is away or joins.
   void WhenDeleted(bool durable, StatusCallback done);
 
-  // Brings those of these chunks that the node does not have into G2 from beyond it, as far as they
-  // are there. `done` gets how many came, once no more will: they are in G2 until they are evicted.
-  // Unavailable: nothing lies beyond, it does not answer, too many recalls are under way, or the
-  // store drains.
+  // Brings the chunks that the node does not have into G2 from beyond it, if they are there. `done`
+  // gets the number of chunks that came, once no more will come. They stay in G2 until they are
+  // evicted. Unavailable: nothing lies beyond the node, it does not answer, too many recalls are
+  // under way, or the store drains.
   void Recall(const SessionToken& session, const ChunkSet& chunks,
               absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done);
-  bool reaches_beyond() const;  // something lies beyond the node
-  // True: all that was asked of what lies beyond the node is answered. Then a drain keeps it so.
+  bool reaches_beyond() const;  // whether something lies beyond the node
+  // Returns whether the source beyond the node has answered all requests. In a drain it stays true.
   bool beyond_is_quiet() const;
-  bool learning_is_quiet() const;  // no task of it is left: wait for that between drain and end
+  bool learning_is_quiet() const;  // no task of it is left; wait for this after the drain
   // Pins one chunk for reading. With a lease (not 0) it finds the chunk that the lease holds, even
   // if that was deleted since. FailedPrecondition: the lease is unknown.
   absl::StatusOr<ReadResult> Read(const SessionToken& session, const ChunkId& id, LeaseId lease,
@@ -144,50 +144,50 @@ class Store {
   absl::StatusOr<ReserveResult> Reserve(const SessionToken& session, const PutRequest& request);
   // Charges the session's tenant for payload that a put sent although its answer was known, and
   // that was thrown away. `within_rate`: Reserve let this chunk go on, so it may overdraw the rate
-  // as a stored chunk may. Else ResourceExhausted while the tenant is over its bytes a second: then
-  // take no more payload.
+  // as a stored chunk may. If not: ResourceExhausted while the tenant is over its bytes per second;
+  // then take no more payload.
   absl::Status ChargeDiscarded(const SessionToken& session, uint64_t bytes, bool within_rate);
   // Calls `done` once the chunk is on stable storage. NotFound or Unavailable: it will not be, or a
-  // power cut may have lost its bytes. The latter is never so of a chunk that a durable put was
-  // told to be PRESENT, or has sealed.
+  // power cut may have lost its bytes. The latter never happens to a chunk that a durable put has
+  // sealed, or for which it was answered PRESENT.
   void WhenDurable(const ChunkId& id, StatusCallback done);
 
-  // Admin. Clear without a namespace forgets everything, reuse() included; returns how many chunks.
+  // Admin. Returns how many chunks it forgot. No namespace: forgets everything, reuse() included.
   uint64_t Clear(const std::optional<NamespaceDigest>& ns);
   std::vector<NamespaceUse> Namespaces();  // walks all chunks, in slices
-  // How far back the chunks lie that lookups ask for, by a sample. Does not take the store's lock.
+  // Returns how long ago, in bytes, requested chunks were used, by a sample. Takes no store lock.
   ReuseSnapshot reuse() const;
-  // Evicts the chunks that the policy would give up next, as far as they can go now. A chunk of G2
-  // that was not written back is lost. NotFound: no such tenant.
+  // Evicts the chunks that the policy would give up next and that can go now. A chunk of G2 that
+  // was not written back is lost. NotFound: there is no such tenant.
   absl::StatusOr<EvictResult> Evict(const EvictRequest& request);
   // Begins one round of the scrub at the first chunk, at this rate or the configured one, whichever
   // is higher. 0 ends the round. snapshot().scrub tells how far it is.
   void ScrubRound(uint64_t bytes_per_second);
-  // From now on puts and new sessions are refused, and dirty chunks are written back whatever the
-  // budgets say. snapshot().dirty_chunks tells how far that is. `write_remote`: what waits to be
-  // written beyond the node still is (snapshot().remote_writes_left); else, as by a later call
-  // without it, no more of that is begun.
+  // Refuses puts and new sessions from now on, and writes dirty chunks back whatever the budgets
+  // say. snapshot().dirty_chunks tells how far that is. `write_remote`: chunks that wait to be
+  // written beyond the node are still written (snapshot().remote_writes_left). Without it no more
+  // of these writes begin; a later call may end them so.
   void BeginDrain(bool write_remote = false);
   // Syncs every device a last time; `done` gets the first error. After BeginDrain.
   void SyncAll(StatusCallback done);
-  // Periodic work (sync interval, retries). The owner calls it about ten times a second. True: the
-  // store is at rest, and once a second is enough until StoreDeps::wake is called.
+  // Does periodic work (syncs, retries). The owner calls it about ten times a second. Returns
+  // whether the store is at rest; then once a second is enough until StoreDeps::wake is called.
   bool Tick();
-  // A reader of what enters and leaves the tiers. Watch: in one namespace that the session opened.
-  // PermissionDenied: it has no grant to read. ResourceExhausted: the tenant has used up its part
-  // of EventLimits::max_readers. WatchAll, for the daemon itself: of one tenant, or of all.
+  // Return a reader of events. Watch: of one namespace that the session opened. PermissionDenied:
+  // it has no grant to read. ResourceExhausted: the tenant has used up its part of
+  // EventLimits::max_readers. WatchAll, for the daemon itself: of one tenant or of all.
   absl::StatusOr<EventReader> Watch(const SessionToken& session, const NamespaceDigest& ns);
   EventReader WatchAll(std::optional<TenantId> tenant = {});
-  // A chunk's metadata, from G2 or else from G3, by small reads that promote nothing and do not
-  // count as a use. NotFound: there is no such chunk any more. FailedPrecondition: it is in G3
-  // alone, encrypted. Any other error: its device failed.
+  // Reads a chunk's metadata, from G2 or else from G3, by small reads that promote nothing and do
+  // not count as a use. NotFound: there is no such chunk any more. FailedPrecondition: it is in G3
+  // alone and encrypted. Any other error: its device failed.
   void ReadMetadata(const ChunkId& id,
                     absl::AnyInvocable<void(absl::StatusOr<std::string>) &&> done);
-  // Chunks that other tenants' readers were given since the last call.
+  // Returns the chunks that other tenants' readers were given since the last call.
   std::vector<ForeignRead> TakeForeignReads();
   StoreSnapshot snapshot() const;
-  // The longest hold of the lock since the last call, in CPU time; 0 without a work_clock. For
-  // tests: resets StoreCounters::lock_worked_ns_max.
+  // For tests. Returns the longest hold of the lock since the last call, in CPU time; 0 without a
+  // work_clock. Resets StoreCounters::lock_worked_ns_max.
   uint64_t TakeLongestHoldNs();
   // Walks all state; for tests and the simulator. Fails a check when an invariant is broken.
   void CheckInvariants() const;

@@ -1,8 +1,8 @@
-// Suspects: chunks of G3 whose last read failed. A drive may fail once and be well the next time.
+// Suspects: the chunks of G3 whose last read failed. A drive may fail once and work the next time.
 //
 // A copy keeps its record until kMostFailures reads of it have failed, kAgain or more apart. The
-// scrub reads a suspect again when its time has come, whether or not anybody asks for it. Failures
-// are of this process: a restart begins anew. The store's lock protects it.
+// scrub reads a suspect again when it is due, whether or not anybody asks for the chunk. A restart
+// forgets the failures. The store's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -21,11 +21,11 @@ class Suspects {
  public:
   static constexpr uint32_t kMostFailures = 4;
   static constexpr std::chrono::seconds kAgain{10};
-  // Above it the next failed read of a chunk counts as its first.
+  // At most this many suspects. Beyond that a failed read of another chunk is not remembered.
   static constexpr size_t kMost = 1 << 16;
 
-  // A read of the chunk's copy failed. False: it has failed often enough, over time, to be given up
-  // for lost, and is forgotten here.
+  // Notes that a read of the chunk's copy failed. Returns false if reads have failed often enough,
+  // over time, to give the copy up. Then it is forgotten here.
   bool NoteFailed(const Chunk& chunk, MonotonicTime now) {
     const auto [it, added] = failed_.try_emplace(chunk.id);
     Entry& entry = it->second;
@@ -46,10 +46,10 @@ class Suspects {
     return true;
   }
 
-  // It was read whole, and is right. Returns whether it was a suspect.
+  // Notes that the chunk was read whole and is right. Returns whether it was a suspect.
   bool NoteGood(const ChunkId& id) { return failed_.erase(id) > 0; }
 
-  // Whether it failed so recently that another read would tell nothing new.
+  // Returns whether a read failed so recently that another one would tell nothing new.
   bool IsRecent(const Chunk& chunk, MonotonicTime now) const {
     const auto it = failed_.find(chunk.id);
     return it != failed_.end() && it->second.generation == chunk.g3_generation &&
@@ -57,8 +57,8 @@ class Suspects {
   }
 
   bool due(MonotonicTime now) const { return !queue_.empty() && queue_.front().at <= now; }
-  // The first of those that are due; it is due again after kAgain, unless it is found to be good or
-  // lost. None: that one is no suspect any more. REQUIRES: due(now).
+  // Returns the first suspect that is due. It is due again after kAgain, unless it is found to be
+  // good or lost. None: that one is not a suspect any more. REQUIRES: due(now).
   std::optional<ChunkSlot> Next(const ChunkTable& table, MonotonicTime now) {
     const Queued next = queue_.front();
     queue_.pop_front();
@@ -80,8 +80,8 @@ class Suspects {
   struct Entry {
     Generation generation;  // of the copy that could not be read
     uint32_t failures = 0;
-    MonotonicTime counts_from{0};  // failures before it count as one with the last
-    MonotonicTime queued{0};       // its place in the queue, which has no other of it
+    MonotonicTime counts_from{0};  // earlier failures count as one with the last
+    MonotonicTime queued{0};       // its entry in the queue; other entries of the chunk are void
   };
   struct Queued {
     ChunkId id;
