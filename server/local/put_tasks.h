@@ -43,7 +43,7 @@ class PutTasks {
   // The task that this thread took has run. Returns true if the thread must take another one, which
   // `goes_on` allows; else others may be posted in its place.
   bool End(bool goes_on);
-  // Notes that so many pieces are done. Returns true if they were the round's last.
+  // Notes that `pieces` pieces are done. Returns true if they were the round's last.
   bool NoteDone(size_t pieces);
 
  private:

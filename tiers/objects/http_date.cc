@@ -16,7 +16,7 @@ namespace {
 constexpr std::array<absl::string_view, 12> kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                                        "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
 
-// Parses a number of exactly so many digits, and nothing else.
+// Parses a number of exactly `digits` digits, and nothing else.
 std::optional<int> Number(absl::string_view text, size_t digits) {
   int value = 0;
   if (text.size() != digits || !std::all_of(text.begin(), text.end(), absl::ascii_isdigit) ||

@@ -40,7 +40,7 @@ class SpreadStore final : public ObjectStore {
   const std::vector<ObjectStore*> stores_;  // the same, while they are being destroyed, too
   // Held while a store is called, which returns at once: so none is called that is gone.
   mutable Mutex mu_;
-  size_t alive_ ABSL_GUARDED_BY(mu_);  // so many of them, from the first, may be called
+  size_t alive_ ABSL_GUARDED_BY(mu_);  // the first `alive_` of them may be called
   size_t next_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

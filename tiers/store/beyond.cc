@@ -30,7 +30,7 @@ void Beyond::OfferPut(ChunkSlot slot, const std::optional<ChunkKey>& parent, boo
   remote_.unused[slot.value()] = true;
 }
 
-// Head first, so that what is there of a prompt is a prefix.
+// Offers the head first, so that the chunks of a prompt that are there are a prefix of it.
 void Beyond::OfferUsed(Section& section, const ChunkSet& chunks,
                        std::span<const EvictionPolicy::ChainLink> found, RemoteAges::Mark now) {
   const size_t parts = chunks.parts.size();
@@ -109,14 +109,14 @@ void Beyond::Tick() {
 }
 
 void Beyond::Pump() {
-  // What is there beyond the node outlives this process as it is.
+  // Images beyond the node outlive this process, and stay as they are.
   if (stopped_) return;
   if (!PumpRemovals()) return PumpLater();
   PumpAges();
   PumpWrites();
 }
 
-// What is full takes removals: it gets room by them. Returns false when the hold is spent.
+// Sends removals even to a full place, which gets room by them. Returns false if the hold is spent.
 bool Beyond::PumpRemovals() {
   // A removal waits until the writes and reads of its image have ended.
   const auto in_use = [this](const ChunkId& id) {
@@ -136,7 +136,7 @@ bool Beyond::PumpRemovals() {
   return true;
 }
 
-// They are fewer than writes, so that what is new always finds room in the queue.
+// Asks for ages. These are fewer than writes, so that new chunks always find room in the queue.
 void Beyond::PumpAges() {
   while (remote_.ages.MayAsk() && remote_.writes.has_room_for_old() && remote_.readable() &&
          remote_.source().may_ask_age()) {
@@ -154,7 +154,7 @@ void Beyond::PumpWrites() {
   const MonotonicTime now = deps_.clock->Now();
   while (remote_.writes.anyone_waits() && remote_.writable()) {
     if (chunks_.Spent()) return PumpLater();
-    if (remote_.write_rate.Wait(now).has_value()) return;  // Tick comes back to it
+    if (remote_.write_rate.Wait(now).has_value()) return;  // Tick tries again
     chunks_.Count(work::kFind);
     const RemoteWrites::Offered next = remote_.writes.next();
     const ChunkSlot slot = chunks_.table.Find(next.id);
@@ -179,15 +179,15 @@ void Beyond::PumpWrites() {
   }
 }
 
-// The chunk may be gone, or another one that is on its way there itself.
+// The chunk may be gone by now, or another chunk that is on its way there itself.
 void Beyond::OnAge(const ChunkId& id, const absl::StatusOr<std::chrono::seconds>& age) {
   Section section(&chunks_);
   remote_.ages.End();
   const ChunkSlot slot = chunks_.table.Find(id);
   const bool told = age.ok() || absl::IsNotFound(age.status());
-  if (told) PumpLater();  // else at the next tick: it may not be asked at all
+  if (told) PumpLater();  // if not, the next tick goes on: the source may not take questions now
   if (slot == kNoSlot || !told) {
-    if (slot != kNoSlot) chunks_.table.at(slot).beyond = RemoteAges::kUnknown;  // at its next use
+    if (slot != kNoSlot) chunks_.table.at(slot).beyond = RemoteAges::kUnknown;  // asked at its use
     ++remote_.counters.dropped_refreshes;
     return;
   }
@@ -211,7 +211,7 @@ void Beyond::OnAge(const ChunkId& id, const absl::StatusOr<std::chrono::seconds>
 void Beyond::StartWrite(RemoteWrites::Sent sent) {
   const ChunkSlot slot = sent.slot;
   const Chunk& chunk = chunks_.table.at(slot);
-  // Its bytes stay, as they do for a reader; what leases may hold is another matter.
+  // `sending` keeps its bytes, as a pin does, but does not count for what leases may hold.
   KVKEEP_CHECK(!chunk.sending && chunk.resident());
   Change(&chunks_, slot)->sending = true;
   const uint64_t bytes = chunk.blocks() * kBlockBytes;
@@ -220,7 +220,7 @@ void Beyond::StartWrite(RemoteWrites::Sent sent) {
                  placement = remote_.PlacementOf(chunk)] {
     deps_.copy_executor->Post([this, sent, bytes, g2, key, placement] {
       absl::StatusOr<ImageHeader> header = DecodeGuarded(chunks_.HeaderInArena(g2), deps_.mac_key);
-      // DRAM went bad: better nowhere else than a wrong image.
+      // The memory went bad. No image there is better than a wrong one.
       if (!header.ok()) return OnWritten(sent, bytes, header.status());
       header->placement = placement;
       SubmitWrite(sent, ArenaImage(deps_.arena, g2), *std::move(header), *key);
@@ -256,7 +256,7 @@ void Beyond::OnWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::Stat
   Section section(&chunks_);
   RemoteCounters& counters = remote_.counters;
   Chunk& chunk = chunks_.table.at(sent.slot);
-  KVKEEP_CHECK(chunk.sending);  // so it is still in that slot
+  KVKEEP_CHECK(chunk.sending);  // so the chunk is still in that slot
   remote_.writes.End(chunk.id, bytes);
   const bool failed = !status.ok() && !absl::IsAlreadyExists(status);
   if (failed) {
@@ -267,11 +267,11 @@ void Beyond::OnWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::Stat
     (sent.what.replace ? counters.refreshed_bytes : counters.written_bytes) +=
         chunk.shape.payload_bytes;
   }
-  // Nobody told the age of one that was there.
+  // If an image was there already, nobody has told its age.
   chunk.beyond = status.ok() ? remote_.ages.At(deps_.clock->Now()) : RemoteAges::kUnknown;
   const ChunkId id = chunk.id;
   Change(&chunks_, sent.slot)->sending = false;
-  // Unless it was deleted meanwhile.
+  // Offers it again, unless it was deleted meanwhile.
   if (failed && !sent.what.replace && chunks_.table.Find(id) == sent.slot &&
       remote_.OfferAgain(sent)) {
     chunks_.table.at(sent.slot).beyond = RemoteAges::kUnderWay;

@@ -7,16 +7,16 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// How many chunks FindAll is ahead with each of its steps: as many cache lines are on their way.
+// How many chunks each step of FindAll is ahead of the next: as many cache lines are on their way.
 constexpr size_t kAhead = 16;
 constexpr size_t kCacheLine = 64;
 
-// At most two thirds are taken, and one never is, so that every search ends.
+// At most two thirds of the entries are taken, and at least one is free, so that every search ends.
 constexpr uint64_t EntriesFor(uint64_t chunks) { return chunks + chunks / 2 + 2; }
 
 }  // namespace
 
-// All of the map is touched at once: its first use is anywhere.
+// Touches all of the map at once, since its first use may be anywhere.
 ChunkTable::ChunkTable(std::shared_ptr<SlotArrays> slots, uint64_t hash_seed)
     : slots_(std::move(slots)),
       hash_{.seed = hash_seed},
@@ -26,7 +26,7 @@ ChunkTable::ChunkTable(std::shared_ptr<SlotArrays> slots, uint64_t hash_seed)
       chunks_(slots_->Add<Chunk>()) {
   static_assert(sizeof(Entry) == 8);
   KVKEEP_CHECK(slots_->max_slots() > 0 && slots_->max_slots() <= kMostChunks);
-  KVKEEP_CHECK(entries_end_ <= uint64_t{1} << 32);  // of which tags say where entries belong
+  KVKEEP_CHECK(entries_end_ <= uint64_t{1} << 32);  // so that tags say where entries belong
   map_.Use(map_.bytes());
 }
 
@@ -61,8 +61,9 @@ void ChunkTable::FindAll(const NamespaceDigest& ns, std::span<const ChunkKey> ke
       ++key;
     }
   };
-  // Three steps, each some chunks behind the one before, so that what a step reads has arrived:
-  // the hash says which entry, the entry which chunk, the chunk whether it is the one.
+  // There are three steps, each some chunks behind the one before, so that the memory that a step
+  // reads has arrived. The hash says which entry to read, the entry which chunk, and the chunk
+  // whether it is the right one.
   Place to_hash;
   Place to_compare;
   const uint64_t seed = hash_.NamespaceSeed(ns);
@@ -77,7 +78,7 @@ void ChunkTable::FindAll(const NamespaceDigest& ns, std::span<const ChunkKey> ke
     if (i >= kAhead && i - kAhead < end) {
       Link& link = found[i - kAhead];
       link.slot = Candidate(link.fingerprint.value());
-      if (link.slot != kNoSlot) {  // what is looked at of it may lie in two lines
+      if (link.slot != kNoSlot) {  // its fields may be in two cache lines
         const auto* const first = reinterpret_cast<const std::byte*>(&at(link.slot));
         __builtin_prefetch(first);
         __builtin_prefetch(first + kCacheLine - 1);
@@ -88,7 +89,7 @@ void ChunkTable::FindAll(const NamespaceDigest& ns, std::span<const ChunkKey> ke
       const ChunkId wanted{ns, keys[to_compare.key], parts[to_compare.part]};
       to_compare.Advance(parts.size());
       if (link.slot != kNoSlot && at(link.slot).id != wanted) {
-        link.slot = FindHashed(wanted, link.fingerprint.value());  // another one has its tag
+        link.slot = FindHashed(wanted, link.fingerprint.value());  // another chunk has its tag
       }
     }
   }
@@ -129,7 +130,7 @@ void ChunkTable::Detach(ChunkSlot slot) {
     KVKEEP_CHECK(!entries_[hole].empty());
     hole = Next(hole);
   }
-  // Entries behind it move up, but not before where they belong: so probing needs no tombstones.
+  // Entries behind it move up, but not before their own places. So probing needs no tombstones.
   for (uint64_t i = Next(hole); !entries_[i].empty(); i = Next(i)) {
     if (Behind(Home(entries_[i].tag), i) < Behind(hole, i)) continue;
     entries_[hole] = entries_[i];

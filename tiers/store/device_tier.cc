@@ -5,7 +5,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// The image's bytes [at, end), in runs that are contiguous both on the device and in memory.
+// Submits the image's bytes [at, end), in runs that are contiguous on the device and in memory.
 template <typename Memory, typename Submit>
 void ForEachRun(const ExtentList& extents, const Memory& memory, uint64_t at, uint64_t end,
                 Submit submit) {
@@ -36,7 +36,7 @@ void DeviceTier::Read(ImageRead read) {
   Device& io = device->io();
   ReadSink* const sink = read.sink;
   Promotion* const promotion = read.promotion;
-  // All of them are made before the first one is handed over: who is told of that may end the rest.
+  // Makes all of them before it hands over the first: the receiver of an outcome may end the rest.
   std::vector<IoOperation> reads;
   reads.push_back({.kind = IoOperation::Kind::kRead,
                    .offset = Begin(read.extents),
@@ -69,7 +69,7 @@ void DeviceTier::Write(ImageWrite write) {
   const auto add = [&](DeviceOffset offset, std::span<const std::byte> from) {
     writes.push_back({.kind = IoOperation::Kind::kWrite,
                       .offset = offset,
-                      .data = const_cast<std::byte*>(from.data()),  // a write reads it
+                      .data = const_cast<std::byte*>(from.data()),  // a write only reads it
                       .bytes = from.size(),
                       .done = [done, bytes = from.size()](absl::Status status) {
                         (*done)(bytes, std::move(status));

@@ -10,8 +10,8 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// A write-back goes on step by step, and may be given up at any of them. What a record says is
-// stored is so at once.
+// A write-back goes step by step, and may be given up at each step. A chunk that gets its state
+// from a record is stored at once.
 constexpr bool MayBecome(G3State from, G3State to) {
   using enum G3State;
   switch (from) {
@@ -49,8 +49,8 @@ DeviceTiers::DeviceTiers(const StoreOptions& options, const StoreDeps& deps,
   }
 }
 
-// One a tenant, nobody last. A chunk is on one device and of one tenant: so all policies note slots
-// in the same memory. What a tenant asks for is learned once, for all devices.
+// Makes one policy for each tenant; Nobody's is last. A chunk is on one device and of one tenant,
+// so all policies note slots in the same memory. A tenant's policies of all devices learn together.
 void DeviceTiers::MakePolicies(DeviceTier& tier, const StoreOptions& options) {
   for (size_t i = 0; i <= options.tenants.size(); ++i) {
     const DeviceTier& first = devices_.empty() ? tier : *devices_.front();
@@ -89,7 +89,7 @@ bool DeviceTiers::CanGive(TenantId tenant) const {
 }
 
 void DeviceTiers::NoteIo(LowerTier& tier, bool write, const absl::Status& status) {
-  if (IsHostShort(status)) {  // for a while: that says nothing about the device
+  if (IsHostShort(status)) {  // this passes, and says nothing about the device
     ++chunks_.counters.host_short_ios;
     return;
   }
@@ -170,7 +170,7 @@ Fingerprint DeviceTiers::InsertIntoPolicy(ChunkSlot slot, ChunkSlot parent, Mono
   chunk.in_g3_policy = true;
   DeviceTier& tier = of(chunk);
   tier.places->Add(slot, chunk.g3.first_block());
-  // The join begins with what is saved.
+  // While the device joins, the saved recency is right.
   if (tier.here()) tier.unsaved_recency.NoteStored(chunk, slot);
   return fingerprint;
 }
@@ -236,7 +236,7 @@ void DeviceTiers::ClearRecord(Chunk& chunk) {
   KVKEEP_CHECK(of(chunk).chunks > 0);
   --of(chunk).chunks;
   chunk.g3.clear();
-  chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
+  chunk.unconfirmed = chunk.doubtful = false;  // these were about the record
   SetState(chunk, G3State::kAbsent);
 }
 
@@ -254,7 +254,7 @@ void DeviceTiers::RemoveRecord(DeviceTier& tier, const ChunkId& id) {
   QueueRemoval(tier, {id, {}});
 }
 
-// Many may go in one hold: one batch for them.
+// Pumps later, since many chunks may go in one hold: one batch has all of their removals.
 void DeviceTiers::QueueRemoval(DeviceTier& tier, PendingRemove remove) {
   tier.commits.Remove(std::move(remove));
   if (!tier.commits.under_way()) chunks_.PumpLater(tier.pump);

@@ -65,7 +65,7 @@ void Finder::FindSlice(LookupState& lookup, size_t begin, size_t end) {
     if (missing == 0 && reachable == k - begin) ++reachable;
     lookup.absent += static_cast<uint64_t>(std::popcount(missing));
   }
-  // Slices come from the tail: the run goes on where this slice is whole.
+  // Slices come from the tail. If this slice is complete, the run of the slice behind it continues.
   const bool goes_on = leading == end - begin;
   lookup.leading_keys = goes_on ? leading + lookup.leading_keys : leading;
   lookup.reachable_keys = reachable == end - begin ? reachable + lookup.reachable_keys : reachable;
@@ -92,13 +92,13 @@ void Finder::NoteToRead(std::span<const Link> found, LookupState& lookup) {
   }
 }
 
-// Devices read side by side: the slowest says when all is there.
+// Devices read in parallel, so the slowest one determines the time.
 std::chrono::nanoseconds Finder::PromotionTime(const LookupState& lookup) const {
   std::chrono::nanoseconds longest{0};
   for (size_t d = 0; d < lookup.to_read.size(); ++d) {
     const LookupState::ToRead& of_device = lookup.to_read[d];
     if (!of_device.coming && of_device.bytes == 0) continue;
-    // What another one asked for may be the last of all that it did.
+    // A chunk that another requester asked for may be the last one of all its chunks.
     longest = std::max(
         longest, tiers_.at(d).reads.TimeFor(lookup.requester, of_device.bytes, of_device.others));
   }
@@ -114,9 +114,9 @@ void Finder::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const 
   if (!tiers_.empty()) TellDevices(tenant, lookup, found, now, slice);
 }
 
-// A hit in G2 refreshes G3's recency too. Each device's policy is told of its own links, in their
-// order: those of other devices are nothing to it (list_policy.h). So the work grows with the links
-// and with the devices, not with their product.
+// A hit in G2 refreshes G3's recency, too. Each device's policy is told only its own links, in
+// their order, since it ignores those of other devices (list_policy.h). So the work grows with the
+// links plus the devices, not with their product.
 void Finder::TellDevices(TenantId tenant, LookupState& lookup, std::span<const Link> found,
                          MonotonicTime now, EvictionPolicy::Slice slice) {
   const std::span<Link> chain = std::span(lookup.chain).first(found.size());
@@ -159,7 +159,7 @@ void Finder::TellG2(TenantId tenant, LookupState& lookup, std::span<const Link> 
   chunks_.Count(static_cast<uint32_t>(work::kTouch * found.size()));
 }
 
-// From the tail to the head, as the policies want it: so no slot has to outlive its slice.
+// Goes from the tail to the head, as the policies want it. So no slot has to outlive its slice.
 void Finder::FindAll(Section& section, TenantId tenant, LookupState& lookup, Tells tells) {
   const bool touch = tells == Tells::kAll;
   const bool ages = beyond_ != nullptr && beyond_->tier.ages.on();
@@ -170,7 +170,7 @@ void Finder::FindAll(Section& section, TenantId tenant, LookupState& lookup, Tel
   // The policies of G2 and of one device.
   const size_t told = touch ? (tiers_.empty() ? 1 : 2) : tells == Tells::kG2 ? 1 : 0;
   const size_t chunk_work = work::kFind + work::kTouch * told;
-  // As many as one hold may do, so that each is over after one.
+  // A slice has as many chunks as one hold may do.
   const size_t chunks =
       std::min<size_t>(DivideRoundUp(chunks_.hold.max_work(), chunk_work), kMostInSlice);
   const size_t slice = DivideRoundUp(chunks, parts);
@@ -193,8 +193,8 @@ void Finder::FindAll(Section& section, TenantId tenant, LookupState& lookup, Tel
   }
 }
 
-// Head first, as they came. No device is pumped here: it would evict, and callers have found chunks
-// that are theirs until the next yield.
+// Offers chunks head first, in the order of the request. Pumps no device: that would evict chunks,
+// and callers rely on the chunks that they have found until the next yield.
 void Finder::OfferAgain(Section& section, const LookupState& lookup) {
   const ChunkSet& chunks = lookup.chunks;
   const size_t parts = chunks.parts.size();

@@ -14,20 +14,20 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// So many records or chunks ahead is their memory fetched, where it lies in an order of its own.
+// How many records or chunks ahead their memory is fetched, if it is in another order than theirs.
 constexpr size_t kPrefetchAhead = 8;
-// So many holds of the lock a batch of records takes, one after the other: to wait for a turn is
-// rare then, and the batch stays in a core's cache.
+// How many holds of the lock a batch of records takes, one after the other. With this number waits
+// for a turn are rare, and the batch stays in a core's cache.
 constexpr size_t kHoldsOfBatch = 32;
 
-// All of them when it cannot be read.
+// Returns all records if the value cannot be read.
 Doubtful ReadDoubtful(ChunkIndex& index) {
   const absl::StatusOr<std::optional<std::string>> saved = index.GetMeta(kDoubtfulName);
   return saved.ok() ? DecodeDoubtful(*saved) : Doubtful::All();
 }
 
-// Where the log was damaged nothing that the index says of what is stable or clean is true. The
-// next open finds no damage any more, so the damage is noted for good before a record is believed.
+// If the log was damaged, the index's marks of what is stable or clean are not true. The next open
+// finds no damage any more, so the damage is noted for good before any record is believed.
 absl::Status NoteDamage(ChunkIndex& index, StableMark* mark, Doubtful* noted) {
   *noted = Doubtful::All();
   *mark = {.boot_id = Uuid{}, .sequence = mark->sequence, .clean = false};
@@ -39,29 +39,29 @@ absl::Status NoteDamage(ChunkIndex& index, StableMark* mark, Doubtful* noted) {
 
 struct Joiner::MetRecord {
   IndexRecord record;
-  bool claimed = false;  // its blocks are its own: on the device, and no other record's
+  bool claimed = false;  // its blocks are on the device, and no other record has them
 };
 
-// One device on its way in. The joining thread owns it.
+// A device that joins. The joining thread owns it.
 struct Joiner::Arrival {
   DeviceTier* tier = nullptr;
   bool at_start = false;
   ChunkIndex* index = nullptr;
   std::unique_ptr<ExtentAllocator> space;
   StableMark mark;
-  Doubtful noted;           // by the index
-  bool sure = false;        // every record of it, unless it is in doubt
-  bool doubt_grew = false;  // what is noted does not cover it
+  Doubtful noted;           // the doubtful records that the index has noted
+  bool sure = false;        // every record is sure, unless it is in doubt
+  bool doubt_grew = false;  // `noted` does not cover all records in doubt
   std::vector<CommitSequence> doubtful, certain;
-  DoubtfulRecords doubts;     // those
+  DoubtfulRecords doubts;     // made of these
   size_t next_to_forget = 0;  // for Sweeper::ForgetOldest
-  size_t at_once = 1;         // so many records a batch
+  size_t at_once = 1;         // records in a batch
   std::vector<MetRecord> batch;
   std::vector<AdoptedChunk> adopted;
   SavedRecency recency;
   uint64_t undecodable = 0;
 
-  // Needs no lock: the space is nobody else's yet.
+  // Needs no lock, since nobody else uses the space yet.
   void ClaimBatch() {
     for (size_t i = 0; i < batch.size(); ++i) {
       if (i + kPrefetchAhead < batch.size()) {
@@ -99,8 +99,8 @@ Joiner::Joiner(const StoreOptions& options, const StoreDeps& deps, Parts parts)
       events_(*parts.events),
       reuse_(*parts.reuse) {}
 
-// Where one cannot be read the store is about to go: nothing may come back to it. So no device is
-// here, and nothing of it begins, before all of them are read.
+// If a device cannot be read, the store is destroyed, and nothing may call back into it. So no
+// device is here, and no work of one begins, before all of them are read.
 absl::Status Joiner::JoinAtStart() {
   std::vector<Arrival> arrivals;
   for (const auto& tier : tiers_.all()) {
@@ -169,12 +169,12 @@ absl::StatusOr<Joiner::Arrival> Joiner::ReadRecords(DeviceTier& tier, bool at_st
       .capacity = nvme.capacity_blocks(), .barrier_blocks = nvme.barrier_blocks()});
   KVKEEP_RETURN_IF_ERROR(arrival.space->Claim(nvme.ReservedExtents()));
   KVKEEP_ASSIGN_OR_RETURN(arrival.mark, arrival.index->ReadStableMark());
-  // The same boot: what was written is in the page cache or on the device, whatever was synced.
-  // Else no record is sure: the data of a young one may be lost, and so may the removal of an old
-  // one whose blocks were reused since.
-  // Damage in the index's log takes newer records away, and removals too, as a power cut does.
+  // In the same boot, all written data is in the page cache or on the device, whether or not it was
+  // synced. In another boot no record is sure: the data of a young one may be lost, and so may the
+  // removal of an old one whose blocks were reused since. Damage in the index's log loses newer
+  // records and removals, as a power cut does.
   const bool damaged = arrival.index->stats().log_damages > 0;
-  // After a stop that left it clean a power cut took nothing either.
+  // If the last stop left the device clean, a power cut lost nothing either.
   arrival.sure = (arrival.mark.boot_id == deps_.boot_id || arrival.mark.clean) && !damaged;
   arrival.noted = ReadDoubtful(*arrival.index);
   if (damaged) KVKEEP_RETURN_IF_ERROR(NoteDamage(*arrival.index, &arrival.mark, &arrival.noted));
@@ -201,7 +201,8 @@ absl::StatusOr<Joiner::Arrival> Joiner::ReadRecords(DeviceTier& tier, bool at_st
 
 void Joiner::BeginAdopting(Arrival& arrival, bool damaged) {
   Section section(&chunks_, Section::Kind::kMaintenance);
-  // One batch is one section, so one turn: kHoldsOfBatch holds, fewer than a turn may have.
+  // One batch is one section and so one turn. It takes kHoldsOfBatch holds, fewer than a turn may
+  // have.
   arrival.at_once = std::max<uint64_t>(1, kHoldsOfBatch * chunks_.hold.max_work() / work::kAdopt);
   DeviceTier& tier = *arrival.tier;
   KVKEEP_CHECK(tier.presence == DeviceTier::Presence::kJoining && tier.chunks == 0);
@@ -232,14 +233,15 @@ bool Joiner::AdoptBatch(Arrival& arrival) {
       }
       const IndexRecord& record = arrival.batch[i].record;
       chunks_.Count(work::kAdopt);
-      // At the start what G2 alone holds gives way to records; later they to what is there.
+      // At the start, chunks that only G2 has are forgotten for records. Later, records are
+      // dropped.
       if (arrival.at_start && chunks_.table.full() && chunks_.table.Find(record.id) == kNoSlot) {
         sweeper_.ForgetOldest(&arrival.next_to_forget);
       }
       if (deps_.recovered_records != nullptr) ++*deps_.recovered_records;
       ++tier.joined_records;
       tier.commits.NoteRecord(record.sequence);
-      tiers_.over_quota = tiers_.over_capacity = true;  // perhaps: trimmed when the device is here
+      tiers_.over_quota = tiers_.over_capacity = true;  // perhaps: Trimmer looks later
       const std::optional<ChunkSlot> slot = AdoptRecord(arrival, arrival.batch[i]);
       if (slot.has_value()) adopted.push_back({.sequence = record.sequence, .slot = *slot});
       if (arrival.Known(record).doubtful && record.sequence.value() > 0) {
@@ -254,7 +256,7 @@ bool Joiner::AdoptBatch(Arrival& arrival) {
   // Its memory grows without the lock.
   arrival.adopted.insert(arrival.adopted.end(), adopted.begin(), adopted.end());
   arrival.doubtful.insert(arrival.doubtful.end(), doubtful.begin(), doubtful.end());
-  // Without ranges that are noted all in doubt are above all others.
+  // If no ranges are noted, all records in doubt are above all others.
   if (!arrival.noted.ranges.empty()) {
     arrival.certain.insert(arrival.certain.end(), certain.begin(), certain.end());
   }
@@ -262,7 +264,7 @@ bool Joiner::AdoptBatch(Arrival& arrival) {
   return true;
 }
 
-// The chunk that is stored by this record now, if one is.
+// Returns the chunk that is stored by this record now, if one is.
 std::optional<ChunkSlot> Joiner::AdoptRecord(Arrival& arrival, const MetRecord& met) {
   DeviceTier& tier = *arrival.tier;
   const IndexRecord& record = met.record;
@@ -275,7 +277,7 @@ std::optional<ChunkSlot> Joiner::AdoptRecord(Arrival& arrival, const MetRecord& 
   const Becomes becomes = usable ? WhatBecomesOf(record.id, known, &slot) : Becomes::kNothing;
   if (becomes == Becomes::kNothing) {
     ++chunks_.counters.recovery_dropped_chunks;
-    // Its blocks go to others when the index has forgotten it.
+    // Its blocks are freed when the index has forgotten the record.
     tier.commits.Remove({.id = record.id,
                          .extents = claimed ? record.extents : ExtentList(),
                          .sequence = record.sequence,
@@ -294,7 +296,7 @@ std::optional<ChunkSlot> Joiner::AdoptRecord(Arrival& arrival, const MetRecord& 
   chunks_.EndUnbackedWait(slot);
   Change chunk(&chunks_, slot);
   if (chunk->g3_state == G3State::kStored) records_.LayAside(*chunk, slot);
-  events_.NoteTiers(*chunk);  // of the device that it was on
+  events_.NoteTiers(*chunk);  // tells that it has left its old device
   tiers_.shares.Take(chunk->tenant, chunk->blocks());
   tiers_.StoreBy(*chunk, tier, record.extents, known);
   chunk->unadmitted = false;
@@ -303,7 +305,8 @@ std::optional<ChunkSlot> Joiner::AdoptRecord(Arrival& arrival, const MetRecord& 
   return slot;
 }
 
-// A record whose blocks are its own: of the chunk in `slot`, kept beneath that, or of no use.
+// For a record whose blocks are claimed. Returns whether it becomes the record of the chunk in
+// `slot`, is kept beside it, or is of no use.
 Joiner::Becomes Joiner::WhatBecomesOf(const ChunkId& id, const KnownRecord& record,
                                       ChunkSlot* slot) {
   *slot = chunks_.table.Find(id);
@@ -311,11 +314,11 @@ Joiner::Becomes Joiner::WhatBecomesOf(const ChunkId& id, const KnownRecord& reco
     const Chunk& chunk = chunks_.table.at(*slot);
     const DeviceTier& other = tiers_.of(chunk);
     if (!chunk.doubtful) {
-      // One that cannot be read, or has not joined itself, may never be read again.
+      // A device that cannot be read, or has not joined itself, may never be read again.
       const bool ends_it = other.syncs.IsStable(chunk.g3_sequence) && other.readable();
       return ends_it && !records_.Contest(chunk, record) ? Becomes::kNothing : Becomes::kKept;
     }
-    // A sure one takes the place of one in doubt, which stays beneath until this device is here.
+    // A sure record replaces one in doubt, which is kept beside it until this device is here.
     const bool takes_it =
         !record.doubtful && !record.unconfirmed && !chunk.g3_reading && chunk.shape == record.shape;
     return takes_it ? Becomes::kChunk : Becomes::kKept;
@@ -326,22 +329,23 @@ Joiner::Becomes Joiner::WhatBecomesOf(const ChunkId& id, const KnownRecord& reco
   return created || MayBeStoredToo(*slot, record) ? Becomes::kChunk : Becomes::kKept;
 }
 
-// The chunk is in G2 and in no G3. Callers that wait until it is durable wait for a write,
-// which this record may not replace.
+// For a chunk that is in G2 and not in G3. If callers wait until it is durable, they wait for a
+// write, and this record must not replace that.
 bool Joiner::MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const {
   const Chunk& chunk = chunks_.table.at(slot);
   return chunk.g3_state == G3State::kAbsent && chunk.shape == record.shape && chunk.in_g2() &&
          !record.unconfirmed && !tiers_.durable_waiters.Has(slot);
 }
 
-// Ahead of InsertByAge.
+// Fetches memory for InsertByAge.
 void Joiner::PrefetchInserts(const Arrival& arrival, size_t i) {
   if (i + kPrefetchAhead >= arrival.adopted.size()) return;
   chunks_.slots->Prefetch(arrival.adopted[i + kPrefetchAhead].slot);
 }
 
-// The oldest first: so the youngest is the first whose header is read, and of those that the scrub
-// reads. Some may be gone since they were adopted, or are in the order already.
+// Inserts the oldest chunks first. So the youngest is the first whose header is read, and the first
+// that the scrub reads. Some chunks may be gone since they were adopted, or may be in the order
+// already.
 void Joiner::InsertByAge(const Arrival& arrival) {
   const MonotonicTime now = deps_.clock->Now();
   Section section(&chunks_, Section::Kind::kJoin);
@@ -391,23 +395,23 @@ void Joiner::EndJoin(Arrival& arrival) {
   if (tier.syncs.anyone_waits()) committer_.StartSync(tier);
 }
 
-// The quotas or capacities may be smaller than they were. Before any header of a device is read:
-// what is being read cannot go.
+// Evicts what is above quotas and capacities, which may have become smaller. This comes before any
+// header of a device is read, since a chunk that is being read cannot be evicted.
 void Joiner::Trim() {
   Section section(&chunks_, Section::Kind::kMaintenance);
   trimmer_.NoteChanged();
   trimmer_.Trim(section);
 }
 
-// Nobody knows whether the data of a record above the stable mark survives a loss of power, or has
-// survived one: a failed sync or a drive that went away alone may have ended the last process.
-// After a power cut every record is in doubt: the removal of an old one may be lost while its
-// blocks were reused. Doubt is kept over restarts until a record was read whole or is gone: too
-// much of it costs a second write.
+// The data of a record above the stable mark may be lost in a power cut, or may have been lost: a
+// failed sync or a drive that went away alone may have ended the last process. After a power cut
+// every record is in doubt, since the removal of an old one may be lost although its blocks were
+// reused. Doubt is kept over restarts until a record was read whole or is gone. Too much doubt only
+// costs a second write.
 void Joiner::NoteDoubtful(DeviceTier& tier, Arrival& arrival) {
   std::swap(tier.doubts, arrival.doubts);
   tier.doubtful = tier.doubts.Ranges();
-  // Records to come are in none of it.
+  // Records to come must not be in any of these ranges.
   const bool beyond =
       !arrival.noted.ranges.empty() && arrival.noted.ranges.back().to > tier.commits.committed();
   tier.doubtful_saved = !arrival.doubt_grew && !beyond;

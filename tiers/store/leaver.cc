@@ -30,9 +30,9 @@ void Leaver::Detach(size_t device, StatusCallback done) {
   KVKEEP_CHECK(tier.has_left == nullptr);
   tier.presence = DeviceTier::Presence::kLeaving;
   ++chunks_.moves;
-  tier.coming_until = clock_.Now() + kComingPatience;  // again
+  tier.coming_until = clock_.Now() + kComingPatience;  // it is expected back
   tier.has_left = [this, done = std::move(done)](absl::Status status) mutable {
-    { MutexLock telling(&telling_mu_); }  // who asks it something does so no more after this
+    { MutexLock telling(&telling_mu_); }  // waits for callers that ask the device something
     std::move(done)(std::move(status));
   };
   events_.NoteReadable(tier.number, false);
@@ -56,10 +56,10 @@ void Leaver::Leave(DeviceTier& tier, StatusCallback has_left) {
   KVKEEP_CHECK(!tier.busy() && !tier.commits.under_way() && !tier.syncs.under_way());
   const absl::Status leaves = absl::UnavailableError("the device leaves");
   committer_.GiveUpAdds(tier, section, leaves);
-  // Blocks that wait for a sync are free when their waiters are told.
+  // Blocks that wait for a sync are freed when their waiters are answered.
   while (!tier.syncs.Answer(leaves, chunks_.hold)) section.Yield();
   section.Yield();
-  if (tier.frees.use_count() > 1) {  // another thread is about to: a later Tick
+  if (tier.frees.use_count() > 1) {  // another thread is about to free some; a later Tick goes on
     tier.has_left = std::move(has_left);
     return;
   }
@@ -68,7 +68,7 @@ void Leaver::Leave(DeviceTier& tier, StatusCallback has_left) {
     chunks_.Count(work::kEvict);
     const PendingRemove remove = tier.commits.TakeRemove();
     tier.Free(remove.extents);
-    // An evicted chunk may as well be a hit again; too many of them would empty the device.
+    // An evicted chunk may be a hit again. Too many notes of such chunks would empty the device.
     const bool noted = !remove.evicted || tier.missed.roomy();
     if (noted && !records_.HasOther(tier, remove.id)) tier.missed.Add(remove.id);
   }
@@ -85,14 +85,15 @@ void Leaver::LetGo(DeviceTier& tier) {
     Section section(&chunks_, Section::Kind::kMaintenance);
     ForgetAll(section, tier);
   }
-  MutexLock telling(&telling_mu_);  // who asks it something does so no more after this
+  MutexLock telling(&telling_mu_);  // waits for callers that ask the device something
 }
 
 void Leaver::ForgetAll(Section& section, DeviceTier& tier) {
   const auto any_kept = [&]() STORE_LOCKED {
     return records_.kept().AnyKept(tier.number, std::nullopt);
   };
-  // Again while some are left: in a yield a record beneath may have become a chunk that was passed.
+  // Repeats while chunks are left: during a yield a kept record may have become a chunk that the
+  // walk has passed.
   do {
     while (const std::optional<ReplacedAt> at = any_kept()) {
       chunks_.Count(work::kEvict);

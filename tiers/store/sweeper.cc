@@ -12,13 +12,13 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// So many images does the sweep verify at once: more than a pool has threads, so that none of them
-// waits for the next one.
+// How many images the sweep verifies at once. It is more than a pool has threads, so that none of
+// them waits for the next image.
 constexpr size_t kMostSwept = 16;
 
-// So much of the arena a thread of a start looks at, before it takes the lock.
+// How much of the arena a thread of a start looks at before it takes the lock.
 constexpr uint64_t kBlocksAtOnce = 64 * kMiB / kBlockBytes;
-// So many images ahead is the memory of their table entries fetched.
+// How many images ahead the memory of their table entries is fetched.
 constexpr size_t kImagesAhead = 8;
 
 bool LiesOn(const ExtentList& extents, BlockNumber block) {
@@ -44,7 +44,7 @@ Sweeper::Sweeper(const StoreDeps& deps, Chunks* chunks, DeviceTiers* tiers, Reco
 // A marked block, and the image that begins there.
 struct Sweeper::FoundImage {
   BlockNumber block;
-  bool is_whole = false;  // it is one of this arena; else the rest means nothing
+  bool is_whole = false;  // it is an image of this arena; if false, the rest has no meaning
   ChunkId id;
   ImageShape shape;
   Generation generation;
@@ -82,8 +82,8 @@ void Sweeper::Recover() {
       }
     }
   });
-  // Recency as of the last placement. Generations go on from the highest one, so that the next
-  // start can tell this process's images from older ones as well.
+  // The order of placement stands for recency. Generations continue after the highest one, so that
+  // the next start can tell this process's images from older ones, too.
   std::sort(by_age.begin(), by_age.end());
   Section section(&chunks_, Section::Kind::kNotMeasured);
   chunks_.counters.recovered_g2_chunks = by_age.size();
@@ -109,7 +109,7 @@ std::vector<Sweeper::FoundImage> Sweeper::LookAtMarks(BlockNumber first, BlockNu
     if (marks.at(block) != 0) found.push_back({.block = block});
   }
   for (size_t i = 0; i < found.size(); ++i) {
-    // Nobody has read it for long. Its lines come one by one else, as they are waited for.
+    // Nobody has read the header for long. Without this its cache lines would come one by one.
     if (i + 1 < found.size()) PrefetchHeader(found[i + 1].block);
     FoundImage& image = found[i];
     if (!deps_.arena->HasMemory(image.block)) continue;
@@ -117,8 +117,9 @@ std::vector<Sweeper::FoundImage> Sweeper::LookAtMarks(BlockNumber first, BlockNu
         DecodeClaimGuarded(chunks_.HeaderInArena({{image.block, BlockCount(1)}}));
     if (!claim.ok()) continue;
     ImagePlacement& placement = claim->placement;
-    // The mark and the root leave one extent no choice. Where there are several, they know the
-    // first block alone, and blocks that are claimed wrongly are taken from good images.
+    // If there is one extent, the mark and the root allow no other. If there are several, they
+    // determine only the first block, and blocks that are claimed wrongly are taken from good
+    // images.
     if (placement.extents.size() > 1 &&
         !DecodeGuarded(chunks_.HeaderInArena({{image.block, BlockCount(1)}}), deps_.mac_key).ok()) {
       continue;
@@ -151,12 +152,12 @@ std::optional<Sweeper::RecoveredImage> Sweeper::Adopt(const FoundImage& image) {
   if (slot == kNoSlot && chunks_.table.full()) return std::nullopt;
   if (!(*owner)->Claim(image.extents).ok()) return std::nullopt;
   if (slot != kNoSlot && chunks_.table.at(slot).shape != image.shape) {
-    // Another put under this key: deleted before this one, and its removal had not reached the
-    // index, or replaced by it.
+    // The chunk is from another put under this key. It was deleted before this put and its removal
+    // had not reached the index, or this put replaced it.
     records_.Replace(slot);
     slot = kNoSlot;
   }
-  // The detached one keeps its slot while it is removed.
+  // The detached chunk keeps its slot while it is removed.
   if (slot == kNoSlot && chunks_.table.full()) {
     (*owner)->Free(image.extents);
     records_.Forget(image.id);
@@ -183,14 +184,14 @@ void Sweeper::ForgetOldest(size_t* next) {
 
 // ---- the sweep
 
-// What was found whole before its memory broke is forgotten. What is not resident is checked before
-// it is served, and found out then: also by the sweep.
+// Forgets chunks that were found whole before their memory broke. A chunk that is not resident is
+// verified before it is served, or by the sweep, which finds broken memory.
 void Sweeper::Tick(Section& section) {
   chunks_.WithholdBroken();
   for (size_t p = 0; p < chunks_.pools.size(); ++p) {
     for (const BlockNumber block : chunks_.pools[p]->TakeBroken()) {
       uint64_t moves = 0;
-      do {  // again when a chunk changed its slot meanwhile: it may have been passed by
+      do {  // again if a chunk has changed its slot meanwhile: the walk may have missed it
         moves = chunks_.moves;
         for (uint32_t i = 0; i < chunks_.table.slot_end(); ++i) {
           section.YieldIfSpent();
@@ -207,8 +208,9 @@ void Sweeper::Tick(Section& section) {
   GoOn();
 }
 
-// Only verified chunks become dirty. A verified one waits until the budget has room for it and
-// those under way, and while a device joins, which may have it.
+// Returns whether the chunk, which becomes dirty once it is verified, may be verified now. It waits
+// until the dirty budget has room for it and for those under way. It also waits while a device
+// joins, as the device may have it.
 bool Sweeper::MayBeWritten(const Chunk& chunk) const {
   if (tiers_.AnyJoins()) return false;
   const G2Pool& pool = chunks_.pool(chunk);
@@ -216,10 +218,10 @@ bool Sweeper::MayBeWritten(const Chunk& chunk) const {
   return pool.dirty_blocks + to_write_blocks_ + chunk.blocks() <= pool.limits.dirty_blocks;
 }
 
-// The most recent first: the oldest may be evicted before they are ever read.
+// Begins with the most recent chunks: the oldest may be evicted before anybody reads them.
 void Sweeper::GoOn() {
   while (sweeping_.size() < kMostSwept && !unverified_.empty() && !chunks_.draining) {
-    if (chunks_.Spent()) return;  // the next Tick goes on: many may be gone already
+    if (chunks_.Spent()) return;  // the next Tick goes on; many may be gone by then
     chunks_.Count(work::kFind);
     const ChunkSlot slot = unverified_.back();
     const Chunk& chunk = chunks_.table.at(slot);
