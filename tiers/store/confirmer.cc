@@ -20,17 +20,17 @@ Confirmer::Confirmer(const StoreDeps& deps, Chunks* chunks, DeviceTiers* tiers, 
       deps_(deps) {}
 
 // After a power cut a record may point at blocks whose data never arrived, or that hold another
-// image: a chunk is promised only once its header has been read.
+// image. So a chunk is promised only once its header has been read.
 void Confirmer::Pump(DeviceTier& tier) {
-  if (!tier.here()) return;  // the end of its join comes back to it
+  if (!tier.here()) return;  // the end of its join calls this again
   if (tier.confirmed() && tier.confirmed_boot != deps_.boot_id) {
     tier.confirmed_boot = deps_.boot_id;
-    // Said at once: who is killed before the next sync would leave records that the next start
-    // takes for those of another boot.
+    // Syncs the mark at once. If the process were killed before the next sync, the next start would
+    // take the records for those of another boot.
     tier.syncs.NoteDirty();
     committer_.StartSync(tier);
   }
-  if (!tier.readable()) return;  // Tick comes back to it
+  if (!tier.readable()) return;  // Tick calls this again
   tier.confirms.TakeDue(deps_.clock->Now());
   while (tier.confirms.may_begin()) {
     if (chunks_.Spent()) return chunks_.PumpLater(tier.pump);
@@ -48,9 +48,10 @@ void Confirmer::Pump(DeviceTier& tier) {
     chunks_.Count(work::kStart);
     tier.confirms.Begin();
     KVKEEP_CHECK(chunk.g3_state == G3State::kStored);
-    // As a promotion does: while it is set nobody takes the record off (DeviceSpace::EvictOne parks
-    // it) and the device does not leave, so OnRead finds the same chunk in the slot. The queue may
-    // name a slot that is another chunk's by now: one header more is read.
+    // A promotion sets this, too. While it is set, nobody takes the record away
+    // (DeviceSpace::EvictOne parks the chunk) and the device does not leave. So OnRead finds the
+    // same chunk in the slot. The queue may name a slot that is another chunk's by now; then one
+    // header more is read.
     chunk.g3_reading = true;
     IoOperation read{.kind = IoOperation::Kind::kRead,
                      .offset = DeviceOffset(chunk.g3.first_block().value() * kBlockBytes),
@@ -70,8 +71,8 @@ void Confirmer::OnRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::Sta
   ImageHeader header;
   const bool io_ok = status.ok();
   const bool away = IsAway(status);
-  // A spot that cannot be read, or a device that recovers from what ails it: the record may be a
-  // promise, so it has some time.
+  // The record may be a promise, so a spot that cannot be read, or a device that recovers, gets
+  // some time.
   const bool again = !io_ok && !away && ConfirmQueue::TryAgain(confirm);
   if (io_ok) {
     absl::StatusOr<ImageHeader> decoded = DecodeHeader(page.span(), deps_.mac_key);
@@ -82,9 +83,9 @@ void Confirmer::OnRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::Sta
   DeviceTier& tier = tiers_.of(chunks_.table.at(slot));
   tier.confirms.End();
   tier.health.NoteHeard();
-  if (away) {  // that says nothing about the record
+  if (away) {  // this says nothing about the record
     tiers_.NoteIo(tier, false, status);
-  } else if (io_ok || confirm.failures == 1) {  // one bad spot is no broken device
+  } else if (io_ok || confirm.failures == 1) {  // one bad spot: the device counts once
     tiers_.NoteIo(tier, false, io_ok ? absl::OkStatus() : status);
   }
   if (away || again) tier.confirms.AddAgain(confirm, deps_.clock->Now());
@@ -101,7 +102,7 @@ void Confirmer::OnRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::Sta
       keyless = true;
       status = absl::NotFoundError("its key is not in the key ring");
     }
-    chunk->unconfirmed = !status.ok();  // nobody is told of one that is about to go
+    chunk->unconfirmed = !status.ok();  // one that is about to go stays unpromised
     if (status.ok() && Planted(Canary::kDoubtEndsEarly) && chunk->doubtful) {
       records_.EndDoubt(*chunk);
     }

@@ -21,7 +21,7 @@ Deletes::Deletes(const Clock* clock, Parts parts)
       beyond_(parts.beyond) {}
 
 absl::StatusOr<uint64_t> Deletes::Delete(const SessionToken& token, const ChunkSet& chunks) {
-  constexpr size_t kGroup = 32;  // found together
+  constexpr size_t kGroup = 32;  // chunks that are found together
   std::array<EvictionPolicy::ChainLink, kGroup> found;
   ReuseMeter::Note note(&reuse_);
   Section section(&chunks_);
@@ -47,10 +47,11 @@ absl::StatusOr<uint64_t> Deletes::Delete(const SessionToken& token, const ChunkS
       for (size_t i = 0; i < keys.size(); ++i) {
         if (found[i].slot != kNoSlot) section.YieldIfSpent();
         const ChunkId id{chunks.ns, keys[i], part};
-        // In the same hold as the look at the table: a device may come or go in between.
+        // In the same hold as the look at the table, since a device may come or go between holds.
         tiers_.NoteMissed({chunks.ns, keys.subspan(i, 1), std::span(&part, 1)});
         ChunkSlot slot = found[i].slot;
-        // Another slot's meanwhile; or none, named twice or deleted by another call.
+        // The chunk may be in another slot by now. Or there is none, as the call named it twice or
+        // another call has deleted it.
         if (section.yields() != yields || (slot != kNoSlot && !chunks_.table.StillIs(slot, id))) {
           slot = chunks_.table.Find(id);
         }
@@ -83,7 +84,7 @@ uint64_t Deletes::Clear(const std::optional<NamespaceDigest>& ns) {
   {
     Section section(&chunks_);
     uint64_t moves = 0;
-    do {  // again when a chunk changed its slot meanwhile: it may have been passed by
+    do {  // again if a chunk has changed its slot meanwhile: the walk may have missed it
       moves = chunks_.moves;
       tiers_.NoteMissed(ns);
       for (uint32_t i = 0; i < chunks_.table.slot_end(); ++i) {

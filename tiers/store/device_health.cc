@@ -26,7 +26,7 @@ void DeviceHealth::NoteIo(bool write, const absl::Status& status, MonotonicTime 
   retry_at_ = now + kRetry;
 }
 
-// It is never retried as if it had worked: the kernel may have dropped the pages.
+// A failed sync is not tried again, since the kernel may have dropped the pages.
 void DeviceHealth::NoteFailedSync(const absl::Status& status) {
   failed_sync_ = true;
   state_ = DeviceState::kReadOnly;

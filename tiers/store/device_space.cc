@@ -12,13 +12,13 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// A device counts as slow if its queue is longer by this many chunks than another device's.
+// A device counts as slow if its queue is longer than another's by more than this many chunks.
 constexpr size_t kLongerQueue = 64;
 constexpr uint64_t kBlocksOfQueued = 256;  // a guess at the blocks of a chunk that waits
 // A device that was away or slow catches up with at most this part of its capacity.
 constexpr double kMostBehind = 0.25;
-// A parent's device still gets the child if it is fuller, or was given more, by this part of its
-// capacity than the best device.
+// A parent's device still gets the child if it is fuller than the best device, or was given more,
+// by at most this part of its capacity.
 constexpr double kSlack = 1.0 / 16;
 
 // How well a device suits a new chunk. While there is free space, all devices fill up at the same

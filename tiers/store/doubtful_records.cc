@@ -42,7 +42,7 @@ void DoubtfulRecords::Remove(CommitSequence sequence) {
 
 Doubtful DoubtfulRecords::Ranges() const {
   Doubtful doubtful;
-  std::vector<uint64_t> gaps;  // before each range but the first: how many records it is
+  std::vector<uint64_t> gaps;  // how many records lie before each range but the first
   uint64_t gap = 0;
   for (const Group& group : groups_) {
     if (group.left == 0) {
@@ -57,7 +57,7 @@ Doubtful DoubtfulRecords::Ranges() const {
     gap = 0;
   }
   if (doubtful.ranges.size() <= Doubtful::kMostRanges) return doubtful;
-  // The largest gaps stay; of equal ones the first.
+  // The largest gaps stay, and the first ones of equal gaps.
   constexpr size_t kMostGaps = Doubtful::kMostRanges - 1;
   std::vector<uint64_t> sizes = gaps;
   std::nth_element(sizes.begin(), sizes.begin() + (kMostGaps - 1), sizes.end(), std::greater<>());

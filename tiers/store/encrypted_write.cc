@@ -13,12 +13,12 @@ EncryptedWrite::EncryptedWrite(Job job)
       lanes_left_(std::min(units_, kLanes)) {
   const ImageShape& shape = job_.header.identity.shape;
   uint64_t longest = 0;
-  for (size_t unit : {size_t{0}, units_ - 1}) {  // the last one may be the longest: the tail
+  for (size_t unit : {size_t{0}, units_ - 1}) {  // the last one may be longer, by the tail
     longest = std::max(longest, shape.unit_end(unit) - shape.unit_begin(unit));
   }
   for (size_t lane = 0; lane < std::min(units_, kLanes); ++lane) {
     CipherBuffers::Buffer buffer = job_.buffers->Take(longest);
-    if (buffer.data() == nullptr) break;  // with fewer it is slower
+    if (buffer.data() == nullptr) break;  // fewer lanes are only slower
     lanes_.push_back({.buffer = std::move(buffer)});
   }
   lanes_left_ = lanes_.size();

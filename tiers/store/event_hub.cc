@@ -72,8 +72,8 @@ void EventHub::Next(uint64_t id, EventBatch* batch) {
   batch->more = reader.walking || reader.next < log_.next();
 }
 
-// A page of the snapshot: the chunks of the next slots, as they are now. A chunk that changes, or
-// moves to another slot, has events of that.
+// Adds a page of the snapshot: the chunks of the next slots, as they are now. If a chunk changes or
+// moves to another slot, it has events for that.
 void EventHub::Walk(EventReaderState& reader, EventBatch* batch) {
   for (; reader.walk.value() < table_.slot_end(); ++reader.walk) {
     if (batch->events.size() >= kMostInBatch || hold_.Spent()) return;
@@ -122,7 +122,7 @@ void EventHub::NoteTiers(Chunk& chunk) {
   }
   if (g3 != chunk.told_g3) {
     chunk.told_g3 = g3;
-    // Nothing is told of a device that is away: when it is back, all begins anew.
+    // Nothing is told of a device that is away: when it is back, all readers begin anew.
     if (log_.on() && told_readable_[chunk.device]) Tell({chunk.id, Tier::kG3, g3, metadata});
   }
 }
@@ -133,7 +133,7 @@ void EventHub::Tell(const ChunkEvent& event) {
   for (const auto& [id, reader] : readers_) {
     if (reader->Wants(event.id)) {
       WakeReader(*reader);
-    } else if (reader->wake) {  // it has read all: what is others' must not run it out of the log
+    } else if (reader->wake) {  // it has read all: others' events must not count as missed
       reader->next = log_.next();
     }
   }

@@ -7,8 +7,8 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// Some microseconds: many holds end within them, and to sleep and be woken takes longer. Much more
-// would keep a CPU from those who are waited for.
+// This many looks take some microseconds. Many holds end in that time, and to sleep and be woken
+// takes longer. Many more looks would keep a CPU from the thread that has the lock.
 constexpr int kLooks = 300;
 
 void Pause() {
@@ -19,9 +19,10 @@ void Pause() {
 
 }  // namespace
 
-// No wake-up is lost: the line's bit is set before the first look at kHeld, so the holder's Unlock
-// either came before that look, which then finds the lock free, or waits for line_mu_ and finds
-// this waiting. For a turn the same holds of kTurn, which goes while the lock is held.
+// No wake-up is lost: the line's bit is set before the first look at kHeld. So the holder's Unlock
+// either came before that look, which then finds the lock free, or it waits for line_mu_ and finds
+// this thread waiting. For a turn the same is true of kTurn, which is cleared while the lock is
+// held.
 void FairMutex::WaitIn(Line& line) {
   Waiter self;
   line_mu_.Lock();
@@ -38,7 +39,7 @@ void FairMutex::WaitIn(Line& line) {
     if (looks > 0) {
       line_mu_.Unlock();
       looks = LookForIt(self, looks);
-      line_mu_.Lock();  // who handed it over is done with `self` then
+      line_mu_.Lock();  // after this the thread that handed it over does not use `self`
     } else {
       self.changed.Wait(&line_mu_);
     }
@@ -46,7 +47,7 @@ void FairMutex::WaitIn(Line& line) {
   line_mu_.Unlock();
 }
 
-// Until it may have the lock, or has looked so often. Returns how many looks are left.
+// Looks until it may have the lock, `looks` times at most. Returns how many looks are left.
 int FairMutex::LookForIt(const Waiter& self, int looks) const {
   do {
     Pause();
@@ -59,8 +60,9 @@ int FairMutex::LookForIt(const Waiter& self, int looks) const {
 bool FairMutex::TakeAsFirst(Line& line, const Waiter& self) {
   if (line.first != &self) return false;
   uint32_t word = word_.load(std::memory_order_relaxed) & ~line.takes;
-  // Strong: it fails only where somebody has what it takes, or took it since. The bits of the lines
-  // change under line_mu_. kTurn may go meanwhile, but then the lock is held.
+  // A strong exchange fails only if another thread has the bits that it takes, or took them since.
+  // The bits of the lines change under line_mu_. kTurn may be cleared meanwhile, but then the lock
+  // is held.
   if (!word_.compare_exchange_strong(word, word | line.takes, std::memory_order_acquire,
                                      std::memory_order_relaxed)) {
     return false;
@@ -87,9 +89,9 @@ void FairMutex::LeaveToNext() {
   if (first.lost || ++first.passed >= kMostPassed) {
     word_.fetch_or(line.takes, std::memory_order_relaxed);
     RemoveFirst(line);
-    // What was done under the lock is seen by who has it next: both hold line_mu_ in between.
+    // The next holder sees what was done under the lock, since both hold line_mu_ in between.
     first.has_lock.store(true, std::memory_order_relaxed);
-    first.changed.NotifyOne();  // under line_mu_: `first` goes as soon as it sees that
+    first.changed.NotifyOne();  // under line_mu_, as `first` dies soon after it sees this
     return;
   }
   word_.fetch_and(~kHeld, std::memory_order_release);

@@ -33,7 +33,7 @@ void ChunkReader::WhenReady(size_t first, size_t count,
                             absl::AnyInvocable<void(absl::Status) &&> ready) {
   KVKEEP_CHECK(first <= shape_.pieces() && count <= shape_.pieces() - first);
   if (promotion_ == nullptr) return std::move(ready)(absl::OkStatus());
-  // Told that all is ready, the caller may end this reader.
+  // A copy, as `ready` may destroy this reader.
   const std::shared_ptr<store_internal::Promotion> promotion = promotion_;
   reads_->filler().WhenReady(*promotion, first, count, std::move(ready));
 }
@@ -156,7 +156,7 @@ absl::StatusOr<SealOutcome> Reservation::Seal(std::span<const std::byte> metadat
       begin += to.size();
     }
   };
-  // Nothing of an earlier owner of these blocks may stay readable behind the payload.
+  // Clears bytes behind the payload, so that no bytes of an earlier owner stay readable there.
   const uint64_t payload_end = kHeaderBytes + uint64_t{shape().payload_bytes};
   fill(payload_end, shape().blocks().value() * kBlockBytes, nullptr);
   if (!metadata.empty()) {

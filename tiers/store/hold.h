@@ -75,7 +75,7 @@ class Hold {
     KVKEEP_CHECK(!has_tasks());
     work_ = 0;
   }
-  // Returns the tasks; none: there are none. Does not move single tasks.
+  // Returns the tasks; none: there are none, and nothing is moved.
   std::optional<Tasks> TakeTasks() {
     if (tasks_.empty()) return std::nullopt;
     return std::exchange(tasks_, Tasks());

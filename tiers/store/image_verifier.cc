@@ -81,7 +81,7 @@ bool ImageVerifier::HasChecksum(const ExtentList& extents, uint64_t at, uint64_t
                                 uint64_t wanted) const {
   const std::span<std::byte> run = ArenaImage::Run(arena_, extents, at, bytes);
   if (run.size() == bytes) return GuardedXxh3(run) == wanted;
-  std::vector<std::byte> gathered(bytes);  // split over extents: rare
+  std::vector<std::byte> gathered(bytes);  // the tail is split over extents, which is rare
   for (uint64_t done = 0; done < bytes;) {
     const auto part = ArenaImage::Run(arena_, extents, at + done, bytes - done);
     if (!GuardedCopy(gathered.data() + done, part)) return false;

@@ -78,7 +78,7 @@ void IndexCommits::Begin(CommitBatch& batch, absl::FunctionRef<bool(const ChunkI
     add.record.sequence = ++assigned_;
     if (!batch.removes.empty()) named.insert(add.record.id);
   }
-  // A number of its own, for who waits until it is stable.
+  // Gives the batch a number of its own, for callers that wait until it is stable.
   if (batch.adds.empty()) ++assigned_;
   for (const PendingRemove& remove : batch.removes) {
     first_removal_ = std::min(first_removal_, remove.number);

@@ -1,4 +1,4 @@
-// The walk that checks every invariant of a store.
+// Walks a store and checks its invariants.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace kvkeep::store_internal {
 
-// Marked is every image that may be found, and nothing else.
+// Checks that exactly the images that a restart may find are marked.
 void StoreParts::CheckMarks() const {
   if (chunks.marks.size() == 0) return;
   uint64_t images = 0;
@@ -22,7 +22,7 @@ void StoreParts::CheckMarks() const {
   KVKEEP_CHECK(chunks.marks.CountSet() == images);
 }
 
-// The accounts of tenants are right, and no quota is passed.
+// Checks the accounts of tenants, and that no quota is exceeded.
 void StoreParts::CheckShares() {
   sessions.table.CheckInvariants();
   for (const Session* session = sessions.table.Next(std::nullopt); session != nullptr;
@@ -55,7 +55,7 @@ void StoreParts::CheckShares() {
   }
 }
 
-// What events have told is what lookups find.
+// Checks that events have told what lookups find.
 void StoreParts::CheckTold() const {
   for (uint32_t i = 0; i < chunks.table.slot_end(); ++i) {
     const Chunk& chunk = chunks.table.at(ChunkSlot(i));

@@ -12,7 +12,7 @@ namespace {
 constexpr char kPrefix[] = "learned.";
 constexpr char kVersion = 1;
 constexpr size_t kHeadBytes = 1 + sizeof(uint64_t);
-constexpr size_t kMaxBytes = 256 * kKiB;  // of one policy
+constexpr size_t kMaxBytes = 256 * kKiB;  // of one policy's value
 
 std::string NameOf(absl::string_view tier, const TenantOptions& tenant) {
   const uint32_t tag = TenantOptions::Tag(tenant.name);
@@ -26,14 +26,14 @@ std::string Encode(absl::string_view learned) {
   return value;
 }
 
-// What is there already is not written again.
+// Writes the value, unless the index has it already.
 void SaveIfChanged(ChunkIndex& index, const std::string& name, const std::string& value) {
   const absl::StatusOr<std::optional<std::string>> there = index.GetMeta(name);
   if (there.ok() && *there == value) return;
   index.PutMeta(name, value).IgnoreError();
 }
 
-// Empty: nothing usable.
+// Returns the policy's own bytes; empty: the value cannot be used.
 absl::string_view Decode(absl::string_view value) {
   if (value.size() < kHeadBytes || value.size() > kHeadBytes + kMaxBytes) return "";
   const absl::string_view learned = value.substr(kHeadBytes);
@@ -46,7 +46,7 @@ absl::string_view Decode(absl::string_view value) {
 LearnedState::LearnedState(const std::vector<TenantOptions>& tenants, Chunks* chunks,
                            DeviceTiers* tiers)
     : chunks_(*chunks) {
-  chunks_.AssertHeld();  // nobody else knows it yet
+  chunks_.AssertHeld();  // nobody else knows this object yet
   const auto add = [this](std::string name, EvictionPolicy& policy) STORE_LOCKED {
     if (policy.learner() == nullptr) return;
     learners_.push_back({.name = std::move(name), .learner = policy.learner()});
@@ -74,7 +74,7 @@ void LearnedState::Load(DeviceTier& tier) {
   }
 }
 
-// Learners are asked on the index executor: they may be busy for a moment.
+// Asks the learners on the index executor, as they may be busy for a moment.
 void LearnedState::Save(DeviceTier& tier) {
   if (learners_.empty()) return;
   ++tier.saves;

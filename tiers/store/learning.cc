@@ -5,17 +5,17 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// One turn plays kLinks links, in some 30 us. A task gives kTurns, so that copies do not wait for
-// it for long.
+// One turn plays kLinks links, in some 30 us. A task gives kTurns turns, so that copies do not wait
+// long for it.
 constexpr size_t kLinks = 64, kTurns = 8;
-constexpr uint64_t kBatch = 16;   // comings and goings: a task for each would cost more
+constexpr uint64_t kBatch = 16;   // comings and goings that start a task
 constexpr size_t kFollowed = 64;  // judgements between two looks at the clock of the hold
 
 }  // namespace
 
 Learning::Learning(Executor* executor, Chunks* chunks, const DeviceTiers* tiers)
     : executor_(executor), chunks_(*chunks) {
-  chunks_.AssertHeld();  // nobody else knows it yet
+  chunks_.AssertHeld();  // nobody else knows this object yet
   for (const auto& pool : chunks_.pools) {
     ChainLearner* const learner = pool->policy->learner();
     if (learner != nullptr) tiers_[kG2].learners.Add(learner);

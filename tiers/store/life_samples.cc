@@ -27,7 +27,7 @@ void LifeSamples::OnStored(Fingerprint chunk, Where where, MonotonicTime now) {
   Sample& sample = chunks_[chunk.value()];
   if (!sample.there()) {
     ++there_;
-    sample.wanted = now;  // it was put, or brought back, for somebody
+    sample.wanted = now;  // a put or a promotion counts as a request
   }
   sample.stored[where] = now;
   sample.evicted[where] = kNever;
@@ -57,7 +57,7 @@ void LifeSamples::OnRemoved(Fingerprint chunk, Where where) {
   if (sample.there()) return;
   KVKEEP_CHECK(there_ > 0);
   --there_;
-  chunks_.erase(found);  // whoever asks for it again could not have had it
+  chunks_.erase(found);  // a larger tier would not have it either
 }
 
 size_t LifeSamples::OnWanted(std::span<const EvictionPolicy::ChainLink> chunks, MonotonicTime now) {
@@ -82,7 +82,7 @@ void LifeSamples::WantedOne(Fingerprint chunk, MonotonicTime now) {
   if (!sample.known()) chunks_.erase(found);
 }
 
-// For one more chunk.
+// Makes room for one more chunk.
 void LifeSamples::MakeRoom() {
   if (there_ >= kMost / 2) HalveTheSample();
   while (chunks_.size() >= kMost) ForgetOldest();

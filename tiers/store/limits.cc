@@ -12,8 +12,8 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// While not all memory is there, all limits of a tenant are smaller in the same ratio. Up to half
-// of what there is may be reserved, so that large chunks can be put.
+// While a part of the memory is missing, all limits of a tenant are smaller in the same ratio. But
+// up to half of the memory that is there may be reserved, so that large chunks can be put.
 G2Pool::Limits WithinMemory(const G2Pool::Limits& all, uint64_t there_blocks) {
   if (all.capacity_blocks <= there_blocks) return all;
   const auto part = [&](uint64_t blocks) {
@@ -34,7 +34,7 @@ StoreOptions Limits::Resolve(StoreOptions options, const StoreDeps& deps) {
   if (options.g2_capacity_bytes == 0) options.g2_capacity_bytes = arena.capacity_bytes();
   if (options.g3_capacity_bytes.empty()) {
     for (const StoreDeps::DeviceDeps& device : deps.devices) {
-      // All of one that is not there yet.
+      // A device that is not there yet may use all of its capacity.
       options.g3_capacity_bytes.push_back(device.device != nullptr ? device.device->capacity_bytes()
                                                                    : UINT64_MAX);
     }
@@ -49,7 +49,7 @@ StoreOptions Limits::Resolve(StoreOptions options, const StoreDeps& deps) {
 std::vector<Shares::Claim> Limits::ClaimsOf(const StoreOptions& options, bool quotas) {
   std::vector<Shares::Claim> claims;
   for (const TenantOptions& tenant : options.tenants) {
-    // Less than a block is none, which is not the same as no quota.
+    // At least one block: 0 blocks would mean no quota.
     const uint64_t blocks = std::max<uint64_t>(1, tenant.g3_quota_bytes / kBlockBytes);
     claims.push_back({.quota = quotas && tenant.g3_quota_bytes > 0 ? blocks : 0,
                       .weight = static_cast<double>(tenant.g2_segments)});
@@ -63,7 +63,7 @@ double Limits::WriteRate(const StoreOptions& options, size_t tenant) const {
 
 G2Pool::Limits Limits::PoolLimits(const StoreOptions& options, size_t tenant) {
   const double part = chunks_.part(tenant);
-  // Rounded up: a share of a limit that allows a chunk must allow one.
+  // Rounds up, as a share of a limit that allows a chunk must allow one, too.
   const auto share = [&](uint64_t bytes) {
     return static_cast<uint64_t>(static_cast<double>(bytes / kBlockBytes) * part + 0.5);
   };
@@ -150,7 +150,7 @@ absl::Status Limits::CheckCapacities(const StoreOptions& options) {
   for (size_t t = 0; t < chunks_.pools.size(); ++t) {
     const uint64_t capacity = PoolLimits(options, t).capacity_blocks;
     const uint64_t staying = chunks_.pools[t]->used_blocks() - chunks_.pools[t]->evictable_blocks;
-    // One that stays as it was may still have to be reached.
+    // A capacity that stays the same may not have been reached yet.
     if (staying <= capacity || capacity >= chunks_.pools[t]->limits.capacity_blocks) continue;
     return absl::ResourceExhaustedError(absl::StrCat(
         "the capacity of G2, of which ", capacity * kBlockBytes, " bytes would be tenant ",
@@ -163,7 +163,7 @@ absl::Status Limits::CheckCapacities(const StoreOptions& options) {
 absl::Status Limits::Set(const StoreOptions& options) {
   const StoreOptions now = Resolve(options, deps_);
   KVKEEP_CHECK(now.g3_capacity_bytes.size() == deps_.devices.size());
-  WriteBacker::Admissions admissions;  // outlive the lock: then the old ones
+  WriteBacker::Admissions admissions;  // gets the old ones, which are destroyed without the lock
   bool changes = false;
   {
     Section section(&chunks_);
@@ -190,7 +190,7 @@ absl::Status Limits::Set(const StoreOptions& options) {
   limits_.g2_capacity_bytes = now.g2_capacity_bytes;
   limits_.g3_capacity_bytes = now.g3_capacity_bytes;
   if (std::exchange(limits_.g3_admission, now.g3_admission) != now.g3_admission) {
-    if (admissions.empty()) admissions = MakeAdmissions(now);  // another change came in between
+    if (admissions.empty()) admissions = MakeAdmissions(now);  // another call has changed limits
     writes_.SwapAdmissions(admissions);
   }
   sessions_.table.SetMaxSessions(limits_.max_sessions);

@@ -12,7 +12,7 @@ namespace {
 
 absl::Status Gone() { return absl::NotFoundError("there is no such chunk any more"); }
 
-// The reads of one tail: the header page, then the pages that the tail lies in.
+// The reads of one tail: of the header page, and of the tail's pages.
 struct TailRead {
   ChunkId id;
   ImageShape shape;
@@ -21,7 +21,7 @@ struct TailRead {
   std::deque<AlignedPage> pages;
   std::atomic<size_t> left{0};
   std::atomic<bool> failed{false};
-  std::shared_ptr<char> counted;  // by its device
+  std::shared_ptr<char> counted;  // DeviceTier::tail_reads
 
   uint64_t first_block() const { return shape.tail_offset() / kBlockBytes; }
 
@@ -65,8 +65,8 @@ void MetadataReads::ReadMetadata(const ChunkId& id, Callback done) {
   if (slot == kNoSlot) return chunks_.CallLater(std::move(done), Gone());
   const Chunk& chunk = chunks_.table.at(slot);
   if (chunk.shape.tail_bytes == 0) return chunks_.CallLater(std::move(done), std::string());
-  // What a restart left in G2 is verified as a whole before it may be read: not for its tail, where
-  // G3 has it too.
+  // A chunk that a restart left in G2 would have to be verified as a whole before its tail may be
+  // read. If G3 has it too, its tail is read there.
   const bool verified = chunk.g2_state != G2State::kUnverified;
   if (chunk.in_g2() && (verified || !tiers_.InG3(chunk))) {
     chunks_.Pin(slot);

@@ -9,7 +9,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-constexpr size_t kMaxNamespaces = 4096;  // told apart; more count as one, without a digest
+constexpr size_t kMaxNamespaces = 4096;  // listed apart; the others count as one, without digest
 
 }  // namespace
 
@@ -71,7 +71,7 @@ absl::StatusOr<EvictResult> Operator::Evict(const EvictRequest& request) {
   }
   if (tenants.empty()) return absl::NotFoundError("there is no tenant of that name");
   EvictResult result;
-  // Each in turn, so that all give alike.
+  // Takes tenants in turn, so that all give up as many chunks.
   while (!tenants.empty() && result.bytes < request.bytes) {
     std::erase_if(tenants, [&](uint32_t t) STORE_LOCKED {
       return result.bytes < request.bytes &&
