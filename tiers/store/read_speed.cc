@@ -28,7 +28,7 @@ void ReadSpeed::OnEnd(uint64_t bytes, bool good, MonotonicTime now) {
 
 std::chrono::nanoseconds ReadSpeed::TimeFor(uint64_t bytes, uint64_t later_bytes) const {
   const uint64_t all = under_way_ - std::min(under_way_, later_bytes) + bytes;
-  // A device that has brought nothing for long brought hardly a byte, as its spells weigh.
+  // If a device has brought nothing for long, the weighted bytes are hardly one.
   const double a_byte = nanoseconds_ > 0 ? nanoseconds_ / std::max(bytes_, 1.0) : kFirstGuess;
   const double longest = std::chrono::nanoseconds(kLongest).count();
   return std::chrono::nanoseconds(

@@ -56,8 +56,8 @@ absl::StatusOr<ReadResult> Reads::Read(const SessionToken& token, const ChunkId&
     if (!session.ok()) return session.status();
   }
   ChunkSlot slot = chunks_.table.Find(id);
-  // Leased chunks have their space in G2, so the one found is another, put after a delete; or there
-  // is none any more.
+  // A leased chunk has its space in G2. If this one has none, it is another chunk, put after a
+  // delete; or there is no chunk any more.
   if (slot == kNoSlot || !chunks_.table.at(slot).has_g2_space()) {
     slot = in_lease != kNoSlot ? in_lease : slot;
   }
@@ -65,7 +65,7 @@ absl::StatusOr<ReadResult> Reads::Read(const SessionToken& token, const ChunkId&
   const bool costs_bytes = !leased || !*paid;
   absl::Status in_time = costs_bytes ? ChargeRead(**session, leased) : absl::OkStatus();
   if (!in_time.ok()) return in_time;
-  if (!leased) NoteWanted(id);  // what a lease holds was asked for when it was granted
+  if (!leased) NoteWanted(id);  // a leased chunk was asked for when the lease was granted
   const auto in_a_tier = [&](const Chunk& chunk) STORE_LOCKED {
     return chunk.has_g2_space() || tiers_.InG3(chunk);
   };
@@ -79,7 +79,7 @@ absl::StatusOr<ReadResult> Reads::Read(const SessionToken& token, const ChunkId&
     ++chunks_.counters.promotions_shared;
   }
   const TenantId owner = owners_.OwnerOf(id.ns);
-  const bool lent = owner != tenant && !leased;  // leased, it was counted when it was
+  const bool lent = owner != tenant && !leased;  // a lease has counted it already
   if (lent && !chunks_.pool(owner).MayLend(chunks_.table.at(slot).blocks())) {
     ++chunks_.counters.read_busy;
     result.outcome = ReadOutcome::kBusy;
@@ -119,7 +119,7 @@ void Reads::CountRead(const SessionToken& token, TenantId tenant, const Chunk& c
   sessions_.table.ChargeBytes(tenant, chunk.shape.payload_bytes);
   Served served;
   served.Add(from, chunk.shape.payload_bytes);
-  // The session may have been closed while the lock was let go of.
+  // The session may have been closed during a yield.
   served_.Count(sessions_.table.FindOrNull(token), chunk.id.ns, served);
 }
 
@@ -127,7 +127,7 @@ ChunkSlot Reads::FindInLease(Section& section, const SessionToken& token, LeaseI
                              const ChunkId& id) {
   const Lease* held = sessions_.leases.Find(token, lease);
   if (held == nullptr) return kNoSlot;
-  // From where the last one was, in both directions. A lease gets no new entries.
+  // Searches from the last entry in both directions. A lease gets no new entries.
   const size_t from = std::min(held->read_last + 1, held->entries.size());
   for (size_t step = 0;; ++step) {
     section.YieldIfSpent();
@@ -135,7 +135,7 @@ ChunkSlot Reads::FindInLease(Section& section, const SessionToken& token, LeaseI
     held = sessions_.leases.Find(token, lease);
     if (held == nullptr || (step >= from && from + step >= held->entries.size())) return kNoSlot;
     for (const size_t at : {from + step, from - 1 - step}) {
-      if (at >= held->entries.size()) continue;  // below 0 is above all
+      if (at >= held->entries.size()) continue;  // an index below 0 wraps around
       if (chunks_.table.at(held->entries[at].slot).id != id) continue;
       held->read_last = at;
       return held->entries[at].slot;

@@ -13,10 +13,10 @@ constexpr auto kRecencyInterval = std::chrono::seconds(60);
 
 }  // namespace
 
-// One save: its batches are with the index executor, one after the other.
+// One save, whose batches go to the index executor one after the other.
 struct RecencySaver::Batches {
   ChunkIndex* index = nullptr;
-  // The executor's own.
+  // Only the executor uses these.
   absl::Status status;
   uint64_t records = 0, bytes = 0;
 
@@ -35,11 +35,12 @@ RecencySaver::RecencySaver(Chunks* chunks, DeviceTiers* tiers, LearnedState* lea
 
 void RecencySaver::SaveIfDue(Section& section, DeviceTier& tier) {
   const bool due = clock_.Now() - tier.last_recency >= kRecencyInterval;
-  // A drain saves it at its end.
+  // A drain saves at its end.
   if (due && !chunks_.draining && tier.saves == 0) Save(section, tier);
 }
 
-// Slot by slot, in slices: what is touched meanwhile is saved now or by the next save.
+// Goes slot by slot, in slices. Chunks that are touched meanwhile are saved now or by the next
+// save.
 void RecencySaver::Save(Section& section, DeviceTier& tier) {
   tier.last_recency = clock_.Now();
   learned_.Save(tier);
@@ -83,9 +84,9 @@ void RecencySaver::OnSaved(DeviceTier& tier, const Batches& save) {
   --tier.saves;
   chunks_.counters.recency_saved_chunks += save.records;
   chunks_.counters.recency_saved_bytes += save.bytes;
-  // Lost recency costs hits at worst, so a refusal is tried again when it is due.
+  // Lost recency only costs hits, so a refused save waits until the next one is due.
   tier.unsaved_recency.EndSave(save.status.ok());
-  if (chunks_.draining && save.status.ok()) Save(section, tier);  // it came too early for some
+  if (chunks_.draining && save.status.ok()) Save(section, tier);  // for later touches
 }
 
 }  // namespace kvkeep::store_internal

@@ -31,12 +31,12 @@ bool RemoteRemovals::Add(const ChunkId& id, Why why) {
     failed_.erase(name.deleted);
   }
   if (!added && !waited) removed_.erase(name.removed);
-  // What this node had once may be there, whatever it has now.
+  // If this node has ever had the chunk, its image may be there.
   if (!waited || name.why != Why::kDeleted) name.why = why;
   name.deleted = deleted;
   name.removed = 0;
   if (!waited) ++tenants_[tag].left;
-  // One that is under way is too early for what was put since: another one follows it.
+  // A removal under way is too early for an image that was put since, so another one follows.
   if (!name.under_way) Queue(id, name);
   return why != Why::kBad && !noted;
 }

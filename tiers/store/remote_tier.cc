@@ -9,7 +9,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// For who waits, one that is gone is as out of reach as one whose source does not answer.
+// For waiters, an image that is gone is out of reach, as if the source did not answer.
 absl::Status AwayIfGone(absl::Status status) {
   if (!absl::IsNotFound(status)) return status;
   return absl::UnavailableError("the image beyond the node is gone");
@@ -50,8 +50,7 @@ void RemoteTier::Write(ImageWrite write) {
                  .epoch = write.epoch});
 }
 
-// One image under a name is as good as another, so incarnation and generation are compared with
-// nothing.
+// Any image under the name will do, so incarnation and generation are not compared.
 absl::Status RemoteTier::CheckHeader(const ImageHeader& header,
                                      const ExpectedHeader& expected) const {
   const bool of_it = header.identity.id == expected.id || Planted(Canary::kIdentityUnchecked);
@@ -59,12 +58,12 @@ absl::Status RemoteTier::CheckHeader(const ImageHeader& header,
       header.placement.place != source_.place()) {
     return absl::DataLossError("the image beyond the node is of another chunk or place");
   }
-  // Checksums of plain bytes have no key, and the place is nobody's to trust.
+  // Checksums of plain bytes need no key, so anybody who can write there could make them.
   if (!header.encryption.has_value()) {
     return absl::DataLossError("the image beyond the node is not encrypted");
   }
   if (header.identity.shape == expected.shape) return absl::OkStatus();
-  // It is whole as far as anybody knows, and does not fit into what was taken for it.
+  // The image may be whole, but it does not fit into the space that was taken for it.
   return absl::UnavailableError("the image beyond the node is another one than was found");
 }
 

@@ -8,8 +8,8 @@ namespace kvkeep::store_internal {
 namespace {
 
 constexpr uint64_t kTimesTheTiers = 8;
-// Above this an eighth of all chunks is enough, however few there are: a lookup of 512 keys that
-// are all in the sample takes 150 us more.
+// If both tiers have more bytes than this, an eighth of all chunks is sampled, however few there
+// are. A lookup of 512 keys that are all in the sample takes 150 us more.
 constexpr uint64_t kSampledWholeBytes = 256 * kMiB;
 
 uint64_t Highest(uint64_t tier_bytes) {

@@ -18,7 +18,7 @@ constexpr uint64_t kUnsaved = UINT64_MAX;  // rank of a chunk without an entry
 
 CommitSequence SequenceOf(const AdoptedChunk& chunk) { return chunk.sequence; }
 
-// All or a beginning of them.
+// Saves all deltas, or the first ones up to an error.
 absl::Status SaveInBatches(ChunkIndex& index, std::span<const RecencyDelta> deltas) {
   while (!deltas.empty()) {
     const size_t count = std::min(deltas.size(), ChunkIndex::kMostRecencyDeltas);
@@ -29,7 +29,7 @@ absl::Status SaveInBatches(ChunkIndex& index, std::span<const RecencyDelta> delt
   return absl::OkStatus();
 }
 
-// REQUIRES: they are in the order of their sequences, as a scan's are.
+// REQUIRES: `adopted` is in the order of sequences, as a scan's records are.
 absl::Status ReadEntries(ChunkIndex& index, std::vector<AdoptedChunk>& adopted,
                          SavedRecency& found) {
   std::vector<RecencyDelta> nobodys;
@@ -47,12 +47,13 @@ absl::Status ReadEntries(ChunkIndex& index, std::vector<AdoptedChunk>& adopted,
     found.newest = std::max(found.newest, *entry.recency);
     return true;
   });
-  // What is refused goes at another start.
+  // If the index refuses, another start drops them.
   if (scanned.ok() && SaveInBatches(index, nobodys).ok()) found.dropped = nobodys.size();
   return scanned;
 }
 
-// The index may refuse some of it: then the value stays, and what was taken over agrees with it.
+// If the index refuses some entries, the value stays, and the entries that were saved agree with
+// it.
 void TakeOver(ChunkIndex& index, const FormerRecency& former, std::vector<AdoptedChunk>& adopted,
               SavedRecency& found) {
   std::vector<RecencyDelta> deltas;
@@ -106,14 +107,14 @@ SavedRecency SavedRecency::Read(ChunkIndex& index, std::vector<AdoptedChunk>& ad
   const std::optional<FormerRecency> former = FormerRecency::Read(index);
   if (former.has_value()) TakeOver(index, *former, adopted, found);
   if (!read) found.saved_to = CommitSequence(0);
-  // Without an entry: it came after the last save.
+  // A chunk without an entry came after the last save.
   for (AdoptedChunk& chunk : adopted) {
     if (chunk.rank != kUnsaved) continue;
     const uint64_t sequence = SequenceOf(chunk).value();
     chunk.rank = kMostRank + sequence;
     found.saved_to = std::min(found.saved_to, CommitSequence(sequence - 1));
   }
-  // Chunks that came behind their parent have its rank: the tail of a chain goes first.
+  // Chunks that came with their parent have its rank. The tail of a chain is evicted first.
   RadixSort(std::span(adopted), [](const AdoptedChunk& chunk) {
     return absl::MakeUint128(chunk.rank, ~SequenceOf(chunk).value());
   });

@@ -37,12 +37,12 @@ void ScrubReader::Read(Section& section, ChunkSlot slot) {
   const TenantId tenant = chunks_.table.at(slot).tenant;
   const bool coming = promoter_.EnsureInG2(section, {tenant, {}}, tenant, slot, kNoSlot, true);
   Promotion* const promotion = promotions_.Find(slot);
-  // No space; or gone, or somebody wanted it in the meantime.
+  // There was no space, or the chunk is gone, or somebody wanted it meanwhile.
   if (!coming || !chunks_.table.StillIs(slot, id) || promotion == nullptr) {
     return scrubber_.Ended(false);
   }
   scrubber_.Reading(chunks_.table.at(slot).blocks() * kBlockBytes);
-  // Not pinned: where the device goes away, the chunk stays what it was.
+  // Does not pin the chunk, so that it stays as it was if the device goes away.
   promotions_.AwaitAll(*promotion, [this, slot, id, transient](const absl::Status& status) {
     OnRead(slot, id, transient, status);
   });

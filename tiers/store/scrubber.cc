@@ -10,8 +10,8 @@
 namespace kvkeep::store_internal {
 namespace {
 
-constexpr uint64_t kUrgentBytesPerSecond = 64 * kMiB;  // at least: of those in doubt, and suspects
-constexpr size_t kMostPutOff = 64;  // of those in doubt that cannot be read now, in one look
+constexpr uint64_t kUrgentBytesPerSecond = 64 * kMiB;  // at least, for suspects and doubt
+constexpr size_t kMostPutOff = 64;  // chunks in doubt that one look skips, as they cannot be read
 
 }  // namespace
 
@@ -41,7 +41,7 @@ std::optional<ChunkSlot> Scrubber::Next(const Questions& questions) {
       ++counters_.scrub_rounds;
       round_rate_ = 0;
       next_ = ChunkSlot(0);
-      return std::nullopt;  // a round ends a Tick's scrub: an empty table is no work
+      return std::nullopt;  // one round at most a Tick, as the table may be empty
     }
     const std::optional<ChunkSlot> found = doubted     ? NextInDoubt(questions)
                                            : suspected ? NextSuspect(questions)
@@ -70,7 +70,7 @@ std::optional<ChunkSlot> Scrubber::NextInDoubt(const Questions& questions) {
   return std::nullopt;
 }
 
-// What cannot be read now comes again with its next turn.
+// A chunk that cannot be read now comes again at its next turn.
 std::optional<ChunkSlot> Scrubber::NextSuspect(const Questions& questions) {
   hold_.Count(work::kFind);
   const std::optional<ChunkSlot> slot = suspects_.Next(table_, paid_until_);
@@ -81,7 +81,7 @@ std::optional<ChunkSlot> Scrubber::NextSuspect(const Questions& questions) {
   return slot;
 }
 
-// What cannot be read now is left to the round.
+// A chunk that cannot be read now is left to the round.
 std::optional<ChunkSlot> Scrubber::NextUnsure(const Questions& questions) {
   hold_.Count(work::kFind);
   const ChunkSlot slot = unsure_.front();

@@ -20,8 +20,8 @@ void Section::Lock(bool after_yield) {
   chunks_.hold.Begin();
 }
 
-// When it began to wait. A caller that finds the lock free did not, and reads no clock for that;
-// waiting for a turn is no wait either.
+// Takes the lock. Returns when it began to wait; none: it did not wait. A caller that finds the
+// lock free reads no clock. Waiting for a turn does not count as a wait.
 std::optional<MonotonicTime> Section::Take(bool after_yield) {
   FairMutex& mu = chunks_.mu_;
   if (kind_ == Kind::kJoin && !within_turn()) {
@@ -37,8 +37,8 @@ std::optional<MonotonicTime> Section::Take(bool after_yield) {
 void Section::Unlock(bool to_yield) {
   if (kind_ != Kind::kNotMeasured) {
     const auto held = static_cast<uint64_t>((chunks_.deps_.clock->Now() - locked_at_).count());
-    // A hold cannot have worked for longer than it lasted. Where that is no new maximum, the work
-    // clock, which costs a system call, is not read.
+    // A hold cannot have worked for longer than it lasted. If that is no new maximum, the work
+    // clock is not read, as it costs a system call.
     uint64_t worked = 0;
     if (measured_ && held > chunks_.counters.lock_worked_ns_max) {
       worked = static_cast<uint64_t>((chunks_.deps_.work_clock->Now() - worked_at_).count());

@@ -28,7 +28,7 @@ void ServedMeter::Count(const Session* session, const NamespaceDigest& ns, const
 std::vector<ForeignRead> ServedMeter::TakeForeignReads() {
   ForeignReads taken;
   {
-    // Asked by each tick, so it wakes no store that is at rest.
+    // Each tick asks for this, so it must not wake a store that is at rest.
     Section section(&chunks_, Section::Kind::kNotMeasured);
     std::swap(taken, meters.foreign());
   }

@@ -38,7 +38,7 @@ absl::Status SessionTable::Open(const SessionToken& token, const SessionInfo& in
     return absl::ResourceExhaustedError(
         absl::StrCat("sessions: all ", max_sessions_, " are open"));
   }
-  // Each tenant has its part of them, at least one: nobody is locked out by another.
+  // Each tenant has its part of them, at least one, so that no other tenant can lock it out.
   const uint64_t own = std::max<uint64_t>(1, shares_.share(info.tenant));
   if (shares_.held(info.tenant) >= own) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -88,7 +88,7 @@ absl::StatusOr<NamespaceDigest> SessionTable::OpenNamespace(Session& session,
     ++counters_.denied_calls;
     return owner.status();
   }
-  // Some microseconds at most: its texts are short.
+  // This takes some microseconds at most, as the texts are short.
   const NamespaceDigest digest = spec.Digest(owners_.at(*owner).name);
   if (session.namespaces.size() >= kMostNamespaces && !session.HasOpen(digest)) {
     return absl::ResourceExhaustedError(

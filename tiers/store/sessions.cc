@@ -29,17 +29,18 @@ absl::StatusOr<SessionToken> Sessions::Open(const SessionInfo& info) {
 }
 
 void Sessions::Close(const SessionToken& token, bool revoked) {
-  std::unique_ptr<Session> ended;  // outlive the lock: freeing them takes time
+  std::unique_ptr<Session> ended;  // both outlive the lock, as freeing them takes time
   std::shared_ptr<LeaseHolder> holder;
   Section section(&chunks_);
-  // Its puts in progress find the session gone when they seal, and give their space back then:
-  // their writers may be copying right now.
+  // The session's puts in progress give their space back when they seal and find it gone, as their
+  // writers may be copying now.
   ended = table.Close(token, revoked);
   if (ended == nullptr) return;
   holder = leases.Close(token, revoked);
   events_.WakeReadersOf(token);
-  // LetGoOfAll yields, and nobody changes these leases meanwhile: the holder is out of the book,
-  // and who had it before (Release, a grant) looks its session up after each yield and finds none.
+  // LetGoOfAll yields, but nobody changes these leases meanwhile: the holder is out of the book,
+  // and a call that had it before (Release, a grant) looks its session up after each yield and
+  // finds none.
   for (const auto& [id, lease] : holder->leases()) {
     chunks_.Count(work::kLook);
     LetGoOfAll(section, *holder, lease.entries);
@@ -99,7 +100,7 @@ uint32_t Sessions::TokensPerChunk(const NamespaceDigest& ns) {
 }
 
 absl::Status Sessions::Release(const SessionToken& token, LeaseId lease_id, uint32_t keep_keys) {
-  Lease ended;  // outlive the lock: freeing them takes time
+  Lease ended;  // both outlive the lock, as freeing them takes time
   std::shared_ptr<LeaseHolder> holder;
   Section section(&chunks_);
   for (bool first = true;; first = false) {
@@ -113,7 +114,7 @@ absl::Status Sessions::Release(const SessionToken& token, LeaseId lease_id, uint
     }
     holder->LimitKeys(lease_id, keep_keys);
     if (lease->entries.empty() || lease->entries.front().key_index >= keep_keys) {
-      // All of it: nobody finds it any more, and it is worked off in peace.
+      // Ends the whole lease: no other call finds it any more while its entries are let go of.
       ended = holder->Take(lease_id);
       LetGoOfAll(section, *holder, ended.entries);
       return absl::OkStatus();

@@ -1,4 +1,4 @@
-// What a store shows of itself.
+// Makes the snapshot of a store.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -47,8 +47,8 @@ std::string MessageOf(const DeviceTier& tier) {
 
 StoreSnapshot StoreParts::Snapshot() {
   StoreSnapshot snapshot;
-  std::vector<std::shared_ptr<const SessionInfo>> infos;  // of the sessions: strings to be copied
-  // Without the lock, as it may be much; more sessions than now are rare.
+  std::vector<std::shared_ptr<const SessionInfo>> infos;  // the sessions' strings, copied later
+  // Reserves memory without the lock, as it may be much. More sessions than now are rare.
   const uint64_t most = limits.options().max_sessions;
   snapshot.sessions.reserve(most);
   infos.reserve(most);

@@ -211,7 +211,7 @@ bool Store::learning_is_quiet() const { return parts_->learning.is_quiet(); }
 absl::StatusOr<PrefetchResult> Store::Prefetch(const SessionToken& session,
                                                const ChunkSet& chunks) {
   absl::StatusOr<PrefetchResult> prefetched = parts_->lookups.Prefetch(session, chunks);
-  // What is not here comes when it comes: nobody waits for it.
+  // Nobody waits for the chunks that come from beyond the node.
   if (prefetched.ok() && reaches_beyond()) parts_->lookups.Recall(session, chunks, [](auto) {});
   return prefetched;
 }
@@ -280,7 +280,7 @@ void Store::ReadMetadata(const ChunkId& id,
 }
 StoreSnapshot Store::snapshot() const {
   StoreSnapshot snapshot = parts_->Snapshot();
-  // Asked outside the lock: it may look at files. No device is let go of meanwhile.
+  // Asks the devices without the lock, as they may look at files. No device is let go of meanwhile.
   MutexLock telling(parts_->disk.leaver.telling());
   const std::vector<NvmeDevice*> attached = parts_->disk.tiers.Attached();
   for (size_t i = 0; i < attached.size(); ++i) {

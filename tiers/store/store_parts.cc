@@ -22,18 +22,18 @@ uint64_t TierBytes(const StoreOptions& options, const StoreDeps& deps) {
   return bytes;
 }
 
-// By TenantId. Null: there is no ring.
+// Returns the keys by TenantId; null: there is no ring.
 std::vector<const DataKey*> KeysOf(const StoreOptions& options, const KeyRing* ring) {
   std::vector<const DataKey*> keys;
   for (const TenantOptions& tenant : options.tenants) {
     keys.push_back(ring == nullptr ? nullptr : ring->ForTenant(tenant.name));
-    KVKEEP_CHECK(ring == nullptr || keys.back() != nullptr);  // Store::Create has looked
+    KVKEEP_CHECK(ring == nullptr || keys.back() != nullptr);  // Store::Create checks it
   }
   return keys;
 }
 
-// When more than this lies between two ticks, we were stopped, or busy with starting: what a device
-// answered meanwhile nobody heard.
+// If more time than this is between two ticks, the process was stopped, or busy with starting.
+// Nobody heard what a device answered meanwhile.
 constexpr std::chrono::nanoseconds kMostOfATick = std::chrono::seconds(1);
 
 }  // namespace
@@ -141,7 +141,7 @@ absl::Status StoreParts::Recover() {
     Section section(&chunks, Section::Kind::kNotMeasured);  // nobody is served yet
     if (beyond != nullptr && deps.removal_log != nullptr) {
       for (const ChunkId& id : deps.removal_log->Left()) {
-        // Nobody's waits for the start after which its tenant is back.
+        // A chunk of Nobody waits for a start at which its tenant is configured again.
         if (!chunks.HasPool(owners.OwnerOf(id.ns))) continue;
         beyond->tier.removals.Add(id, RemoteRemovals::Why::kDeleted);
       }
@@ -167,7 +167,7 @@ void StoreParts::OnChanged(Chunk& chunk) { events.NoteTiers(chunk); }
 void StoreParts::OnGone(const Chunk& chunk, ChunkSlot slot) {
   if (!chunk.detached) disk.records.Forget(chunk.id);
   DurableWaiters& waiters = disk.tiers.durable_waiters;
-  if (waiters.Has(slot)) {  // an error takes memory, and nearly always nobody waits
+  if (waiters.Has(slot)) {  // checked first, as making an error takes memory
     waiters.Fail(slot, absl::NotFoundError("the chunk was evicted or deleted"));
   }
   if (beyond != nullptr) beyond->tier.EndWait(slot);
@@ -201,8 +201,8 @@ bool StoreParts::IsAtRest() const {
   return beyond == nullptr || beyond->tier.at_rest();
 }
 
-// All that waits is written, whatever the budget: whoever stops keeps it in G3. What could not be
-// written beyond the node is offered there once more.
+// Writes all chunks that wait, whatever the budget says, so that G3 keeps them over the stop.
+// Chunks that could not be written beyond the node are offered there once more.
 void StoreParts::BeginDrain(bool write_remote) {
   Section section(&chunks);
   chunks.draining = true;

@@ -13,7 +13,7 @@ Evicted TableRoom::ForgetOne(TenantId tenant, bool of_g3) {
 }
 
 bool TableRoom::MakeRoomInTable(Section& section, TenantId tenant) {
-  constexpr int kMostVictims = 64;  // G3 victims that stay because G2 holds them too
+  constexpr int kMostVictims = 64;  // victims of G3 that stay, since G2 has them too
   int victims = 0;
   const auto can_give = [&](TenantId t) STORE_LOCKED {
     if (victims < kMostVictims && tiers_.CanGive(t)) return true;

@@ -15,7 +15,7 @@ void Trimmer::TrimToQuotas(Section& section) {
       while (space_.EvictOverQuota(*tier, tenant)) section.YieldIfSpent();
     }
   }
-  // All tenants, after the last yield.
+  // Checks all tenants after the last yield.
   bool over = false;
   for (TenantId tenant(0); tenant != nobody; ++tenant) {
     over = over || !tiers_.shares.FitsQuota(tenant, 0);
@@ -31,7 +31,7 @@ void Trimmer::TrimToCapacities(Section& section) {
   for (const auto& tier : tiers_.all()) {
     while (space_.EvictOverCapacity(*tier)) section.YieldIfSpent();
   }
-  // All of them, after the last yield: a capacity may have changed in one.
+  // Checks all of them after the last yield, as a capacity may have changed in one.
   bool over = false;
   for (const auto& tier : tiers_.all()) over = over || tier->over_capacity();
   for (const auto& own : chunks_.pools) over = over || own->over_capacity();

@@ -1,4 +1,4 @@
-// What clients say of their namespaces and of themselves, checked; and whose a namespace is.
+// Checks what clients say of their namespaces and of themselves, and makes digests of namespaces.
 #include "tiers/store/types.h"
 
 #include <absl/strings/str_cat.h>
@@ -14,7 +14,7 @@
 namespace kvkeep {
 namespace {
 
-// What clients say of themselves is shown: in strings of protobuf, in JSON.
+// These texts are shown in strings of protobuf and in JSON, so they must be UTF-8.
 absl::Status CheckUtf8(const char* field, const std::string& value) {
   const size_t good = Utf8Bytes(value);
   if (good == value.size()) return absl::OkStatus();

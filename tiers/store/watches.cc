@@ -41,7 +41,7 @@ absl::StatusOr<uint64_t> Watches::Begin(const SessionToken& token, const Namespa
   KVKEEP_ASSIGN_OR_RETURN(const Session* session, sessions_.table.Find(token));
   KVKEEP_RETURN_IF_ERROR(sessions_.table.CheckGrant(*session, &Grants::read));
   KVKEEP_RETURN_IF_ERROR(session->FindNamespace(ns).status());
-  // As of sessions, each tenant has its part of the readers.
+  // Each tenant has its part of the readers, as of sessions.
   const uint64_t own = std::max<uint64_t>(1, options_.events.max_readers / chunks_.pools.size());
   if (events_.SessionReadersOf(session->tenant()) >= own) {
     ++chunks_.counters.event_readers_refused;
@@ -66,7 +66,7 @@ uint64_t Watches::BeginAll(std::optional<TenantId> tenant) {
 }
 
 void Watches::End(uint64_t id) {
-  EventLog::Memory unused;  // outlives the lock
+  EventLog::Memory unused;  // both outlive the lock
   std::unique_ptr<EventReaderState> ended;
   Section section(&chunks_);
   ended = events_.End(id, &unused);
