@@ -1,4 +1,4 @@
-// What a lookup may ask at most of what lies beyond the node (BeyondOptions).
+// Limits of a lookup's search beyond the node (BeyondOptions).
 #pragma once
 
 #include <chrono>

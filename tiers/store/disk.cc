@@ -76,7 +76,7 @@ void Disk::Tick(Section& section, std::chrono::nanoseconds passed) {
     if (tier.here() && tier.DoubtIsDue(now)) tier.syncs.NoteDirty();
     if (tier.syncs.IsDue(now, sync_interval_)) committer.StartSync(tier);
   }
-  // While one joins, what is above a limit is known at its end.
+  // While a device joins, it is not known yet what is above a limit.
   if (!tiers.AnyJoins()) trimmer.Trim(section);
 }
 
@@ -105,11 +105,11 @@ void Disk::WhenDurable(const ChunkId& id, StatusCallback done) {
   }
   tiers.durable_waiters.Add(slot, std::move(done));
   if (!tiers.empty() && chunk.g2_state == G2State::kUnverified) filler_.Verify(slot);
-  if (!tiers.empty() && chunk.being_read()) return filler_.Hurry(slot);  // written back then
+  if (!tiers.empty() && chunk.being_read()) return filler_.Hurry(slot);  // it is written after that
   if (chunk.g3_state == G3State::kAbsent && chunk.resident()) {
     writes.Queue(slot, std::nullopt, true);
   }
-  // Either it is on its way now, or no device would take it.
+  // The chunk is on its way now, or no device took it.
   if (!chunks_.table.at(slot).dirty()) writes.WaitForDevice(slot);
 }
 
@@ -121,7 +121,7 @@ void Disk::SyncAll(StatusCallback done) {
   committer.WhenAllStable(std::move(done));
 }
 
-// What is taken of each device is its chunks', or on its way out.
+// Checks that the taken blocks of each device are those of its chunks or are being freed.
 void Disk::CheckInvariants(std::vector<uint64_t> blocks,
                            const std::vector<uint64_t>& stored) const {
   records.CheckInvariants(blocks);
@@ -149,7 +149,7 @@ void Disk::CheckInvariants(std::vector<uint64_t> blocks,
   }
 }
 
-// What is in doubt is covered by what is saved of it, or is about to be.
+// Checks that the saved ranges cover all records in doubt, or are about to.
 void Disk::CheckDoubt(const DeviceTier& tier) const {
   const Doubtful covered = tier.doubts.Ranges();
   uint64_t in_doubt = 0;

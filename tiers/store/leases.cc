@@ -96,7 +96,7 @@ bool LeaseBook::MayHold(const LeaseHolder& holder, ChunkSlot slot) const {
   const Chunk& chunk = table_.at(slot);
   const G2Pool& owner = pool(chunk.tenant);
   const G2Pool& own = pool(holder.tenant);
-  // What is pinned already takes no more of the limit.
+  // A chunk that is pinned already takes no more of the limit.
   if (!owner.MayLease(chunk.pins == 0 ? chunk.blocks() : 0)) return false;
   const bool lent = chunk.tenant != holder.tenant;
   return !lent || (owner.MayLend(chunk.blocks()) && own.MayLease(chunk.blocks()));
@@ -155,7 +155,7 @@ void LeaseBook::CheckInvariants() const {
   Held held{none, none, std::vector<uint64_t>(table_.slot_end())};
   for (const auto& [session, holder] : holders_) CheckHolder(*holder, held);
   for (size_t t = 0; t < pools_.size(); ++t) {
-    KVKEEP_CHECK(pools_[t]->lent_blocks >= held.lent[t]);  // more: is read
+    KVKEEP_CHECK(pools_[t]->lent_blocks >= held.lent[t]);  // more if some are read
     KVKEEP_CHECK(pools_[t]->borrowed_blocks >= held.borrowed[t]);
   }
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {

@@ -1,9 +1,10 @@
-// Leaver: lets go of a device while the store serves: it is to be opened anew, or is given up.
+// Leaver: lets go of a device that is to be opened anew, or is given up, while the store serves.
 //
-// Nothing begins on it from then on: its chunks are misses, what waits to be written is offered to
-// other devices. What is under way ends by itself; Tick sees when. Then the store lets go of the
-// device. Its index keeps its records; those that were to be removed are remembered as missed
-// deletes (missed_deletes.h), so that none of them is a chunk again when the device joins.
+// From then on nothing begins on the device. Its chunks are misses, and chunks that wait to be
+// written to it are offered to other devices. Work under way ends by itself; Tick sees when. Then
+// the store lets go of the device. Its index keeps its records. The deletes that it has not taken
+// are remembered as missed deletes (missed_deletes.h), so that no deleted chunk comes back when the
+// device joins.
 //
 // Owned by Disk (disk.h). The store's lock protects it.
 #pragma once

@@ -37,7 +37,7 @@ struct LookupState {
   bool unused = false;      // a chunk that was found is to be offered beyond the node
   RemoteAges::Mark step = RemoteAges::kUnknown;  // RemoteTier::WantsUsed
   ReadQueue::Requester requester;
-  // What is to be read of the leading keys, by device; empty: nobody asks.
+  // The reads that the leading keys still need, by device; empty: nobody asks.
   struct ToRead {
     bool coming = false;  // a part has been asked for already
     bool others = false;  // by another requester, and it still waits

@@ -43,8 +43,8 @@ class Promotion {
   };
   using Callbacks = PieceWaiters::Callbacks;
 
-  // What the caller has to do now, with no lock held: hand out each of `verify` (outstanding from
-  // now on), act on `end`, then call all of `told` with `status`.
+  // Tells the caller what to do now, with no lock held: hand out each of `verify`, which are
+  // outstanding from now on, act on `end`, then call all of `told` with `status`.
   struct Next {
     enum class End : uint8_t {
       kNone,

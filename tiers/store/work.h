@@ -1,4 +1,4 @@
-// What work under the store's lock costs, and how much of it one hold may do.
+// The cost of work under the store's lock, and the limit of work in one hold.
 //
 // Work is counted, not timed, because the simulator owns time, and a preempted holder says nothing
 // about our code. A unit is some 10 ns, and several times as much if its data is in no cache. A
