@@ -58,7 +58,7 @@ struct DeviceTier final : LowerTier {
   ImagePlacement PlacementOf(const Chunk& chunk) const override;
   bool readable() const override { return here() && health.readable(); }
   bool writable() const override { return here() && health.writable(); }
-  // Writable, and its index has room for more records.
+  // Returns whether it is writable and its index has room for more records.
   bool TakesWrites() const { return writable() && !device->index_over_budget(); }
   void NoteHeard() override { heard = true; }
   void NoteIo(bool write, const absl::Status& status, MonotonicTime now) override {
