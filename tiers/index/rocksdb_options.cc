@@ -88,6 +88,8 @@ rocksdb::Options DatabaseOptions(const RocksDbIndexOptions& options, rocksdb::En
   db.stats_persist_period_sec = 0;
   rocksdb::BlockBasedTableOptions table;
   table.no_block_cache = true;  // read once at start, then only written
+  // RocksDB 9 writes 6 unless told, which Debian 12's RocksDB 7.8 and CheckTableFiles cannot read.
+  table.format_version = 5;
   db.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   return db;
 }

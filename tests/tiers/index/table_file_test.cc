@@ -71,6 +71,15 @@ TEST_CASE("a bit that flips in a table's properties is damage, found before Rock
   CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
 }
 
+TEST_CASE("tables are written in format 5, whatever RocksDB would choose") {
+  const ScratchDir scratch;
+  const std::string bytes = Read(MakeTable(scratch / "index"));
+  constexpr size_t kMagic = 8, kVersion = 4;  // a footer's last fields, little-endian
+  REQUIRE(bytes.size() > kMagic + kVersion);
+  CHECK(bytes.substr(bytes.size() - kMagic) == "\xf7\xcf\xf4\x85\xb7\x41\xe2\x88");
+  CHECK(bytes.substr(bytes.size() - kMagic - kVersion, kVersion) == std::string("\5\0\0\0", 4));
+}
+
 TEST_CASE("a footer that names a block beyond the file is damage, not the end of the process") {
   const ScratchDir scratch;
   const std::string dir = scratch / "index", table = MakeTable(dir);
