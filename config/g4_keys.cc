@@ -42,7 +42,8 @@ std::vector<ConfigKey> G4Keys() {
            "A program that prints keys as JSON, as AWS's credential_process does. It runs without "
            "a shell, for a minute at most. Put no secret here: the config is shown."),
       Dir("g4.ca_file", In(&Config::g4, &G4Config::ca_file), Empty::kAllowed,
-          "CA certificates, PEM, one of which must have signed the server's; empty: the system's."),
+          "CA certificates, PEM, one of which must have signed the server's; empty: the "
+          "system's, or those of SSL_CERT_FILE and SSL_CERT_DIR."),
       Text("g4.proxy", In(&Config::g4, &G4Config::proxy), "a proxy",
            "http://host:port; \"\" for none", CheckProxy, Empty::kAllowed,
            "A forward proxy, asked by CONNECT for https. Without it the bucket is asked directly: "

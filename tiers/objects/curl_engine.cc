@@ -4,11 +4,13 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/objects/curl_transfer.h"
+#include "tiers/objects/trusted_cas.h"
 
 namespace kvkeep {
 namespace {
@@ -41,6 +43,14 @@ bool CurlIsThere() {
   return there;
 }
 
+CurlEngineOptions WithTrustedCas(CurlEngineOptions options) {
+  if (!options.ca_file.empty() || !options.ca_folder.empty()) return options;
+  const TrustedCas system = FindTrustedCas([](const char* name) { return std::getenv(name); });
+  options.ca_file = system.file;
+  options.ca_folder = system.folder;
+  return options;
+}
+
 }  // namespace
 
 void CurlEngine::FreeMulti::operator()(void* multi) const { curl_multi_cleanup(multi); }
@@ -56,7 +66,8 @@ absl::StatusOr<std::unique_ptr<CurlEngine>> CurlEngine::Make(const CurlEngineOpt
   KVKEEP_CHECK(curl_multi_setopt(multi.get(), CURLMOPT_MAXCONNECTS, connections) == CURLM_OK);
   KVKEEP_CHECK(curl_multi_setopt(multi.get(), CURLMOPT_PIPELINING, long{CURLPIPE_NOTHING}) ==
                CURLM_OK);
-  return std::unique_ptr<CurlEngine>(new CurlEngine(options, clock, std::move(multi)));
+  return std::unique_ptr<CurlEngine>(
+      new CurlEngine(WithTrustedCas(options), clock, std::move(multi)));
 }
 
 CurlEngine::CurlEngine(const CurlEngineOptions& options, Clock* clock,

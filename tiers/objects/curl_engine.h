@@ -42,8 +42,9 @@ struct CurlEngineOptions {
   std::chrono::milliseconds slow_for{2000};
   uint64_t expect_continue_from_bytes = kMiB;
   std::chrono::milliseconds continue_within{200};
-  std::string ca_file;  // empty: the system's
-  std::string proxy;    // empty: none
+  // PEM file and folder (trusted_cas.h); both empty: the system's, looked for by Make.
+  std::string ca_file, ca_folder;
+  std::string proxy;  // empty: none
 };
 
 class CurlEngine final : public HttpEngine {

@@ -77,10 +77,13 @@ absl::Status CurlEngine::Transfer::SetOptions(HttpCall call) {
   set.Set(CURLOPT_BUFFERSIZE, kBufferBytes);
   set.Set(CURLOPT_UPLOAD_BUFFERSIZE, kBufferBytes);
   set.Set(CURLOPT_SSLVERSION, long{CURL_SSLVERSION_TLSv1_2});
-  if (!options_.ca_file.empty()) {
-    set.Set(CURLOPT_CAINFO, options_.ca_file.c_str());
-    // Otherwise any authority that the system trusts could sign the server's certificate, too.
-    set.Set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
+  if (!options_.ca_file.empty() || !options_.ca_folder.empty()) {
+    // The one that is not named is set to none: otherwise libcurl's own would count, too.
+    const auto named = [](const std::string& path) {
+      return path.empty() ? nullptr : path.c_str();
+    };
+    set.Set(CURLOPT_CAINFO, named(options_.ca_file));
+    set.Set(CURLOPT_CAPATH, named(options_.ca_folder));
   }
   set.Set(CURLOPT_SOCKOPTFUNCTION, &OnSocket);
   set.Set(CURLOPT_SOCKOPTDATA, this);
@@ -307,7 +310,9 @@ absl::Status CurlEngine::Transfer::Finished(CURLcode code) const {
     case CURLE_WEIRD_SERVER_REPLY:
     case CURLE_BAD_CONTENT_ENCODING: return absl::DataLossError(text());
     case CURLE_PEER_FAILED_VERIFICATION:
-    case CURLE_SSL_CACERT_BADFILE: return absl::FailedPreconditionError(text());
+      return absl::FailedPreconditionError(text());
+    case CURLE_SSL_CACERT_BADFILE:
+      return absl::FailedPreconditionError(absl::StrCat(text(), ": ", options_.ca_file));
     default: break;
   }
   long by_proxy = 0;  // what it answered to CONNECT

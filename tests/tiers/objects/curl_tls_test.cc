@@ -1,4 +1,5 @@
-// The authorities whose signatures of server certificates count: what g4.ca_file names, no others.
+// The authorities whose signatures of server certificates count: what g4.ca_file names, no others;
+// without it the environment's, or the system's.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -20,6 +21,7 @@
 #include <thread>
 
 #include "tests/fakes/pki.h"
+#include "tests/fakes/scoped_variable.h"
 #include "tests/fakes/scratch_dir.h"
 #include "tests/fakes/scripted_server.h"
 #include "tiers/base/unique_fd.h"
@@ -136,6 +138,31 @@ TEST_CASE("with a CA of its own a bucket's server is trusted by that one alone")
   CHECK(by_system.ok());
   CHECK_FALSE(beside_own.ok());
   CHECK(by_own.ok());
+}
+
+TEST_CASE("CAs that the environment names are trusted, and give way to a CA of its own") {
+  const ScratchDir dir;
+  const TestCa named(dir.path(), "named"), own(dir.path(), "own");
+  const TlsServer of_named(named.Issue({.name = "a", .alt_names = "IP:127.0.0.1"}));
+  const TlsServer of_own(own.Issue({.name = "b", .alt_names = "IP:127.0.0.1"}));
+  CHECK_FALSE(Ask(of_named.url(), "").ok());
+  {
+    const ScopedVariable file("SSL_CERT_FILE", named.cert_file());
+    CHECK(Ask(of_named.url(), "").ok());
+    CHECK_FALSE(Ask(of_named.url(), own.cert_file()).ok());
+    CHECK(Ask(of_own.url(), own.cert_file()).ok());
+  }
+  {
+    std::filesystem::create_directory(dir / "folder");
+    Trust(dir / "folder", named.cert_file());
+    const ScopedVariable folder("SSL_CERT_DIR", dir / "folder");
+    CHECK(Ask(of_named.url(), "").ok());
+    CHECK_FALSE(Ask(of_own.url(), "").ok());
+  }
+  const ScopedVariable lost("SSL_CERT_FILE", dir / "lost.pem");
+  const absl::Status without = Ask(of_named.url(), "");
+  CHECK(absl::IsFailedPrecondition(without));
+  CHECK(absl::StrContains(without.message(), dir / "lost.pem"));
 }
 
 TEST_CASE("a bucket by https is asked through a proxy's tunnel, whose own answers are none of it") {
