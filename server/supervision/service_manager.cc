@@ -1,16 +1,53 @@
 #include "server/supervision/service_manager.h"
 
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
-#include <systemd/sd-daemon.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <cstddef>
+#include <cstdlib>
 #include <string>
+
+#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {
 
-void Tell(const std::string& message) { (void)sd_notify(/*unset_environment=*/0, message.c_str()); }
+// Sends one datagram to NOTIFY_SOCKET: a path, or a name in the abstract namespace after an '@'.
+void Tell(absl::string_view message) {
+  const char* const named = std::getenv("NOTIFY_SOCKET");
+  const absl::string_view name = named == nullptr ? "" : named;
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  const bool abstract = absl::StartsWith(name, "@");
+  if (!abstract && !absl::StartsWith(name, "/")) return;
+  if (name.size() >= sizeof(address.sun_path)) return;
+  name.copy(address.sun_path, name.size());
+  if (abstract) address.sun_path[0] = '\0';
+  // An abstract name has no end but the address's; a path ends with a zero.
+  const size_t bytes = offsetof(sockaddr_un, sun_path) + name.size() + (abstract ? 0 : 1);
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return;
+  static_cast<void>(sendto(socket.get(), message.data(), message.size(), MSG_NOSIGNAL,
+                           reinterpret_cast<const sockaddr*>(&address),
+                           static_cast<socklen_t>(bytes)));
+}
+
+// Returns WATCHDOG_USEC where it is a time and meant for this process.
+std::optional<std::chrono::microseconds> WatchdogPeriod() {
+  const char* const period = std::getenv("WATCHDOG_USEC");
+  const char* const process = std::getenv("WATCHDOG_PID");
+  int64_t us = 0, pid = getpid();
+  if (period == nullptr || !absl::SimpleAtoi(period, &us) || us <= 0) return std::nullopt;
+  if (process != nullptr && (!absl::SimpleAtoi(process, &pid) || pid != getpid())) {
+    return std::nullopt;
+  }
+  return std::chrono::microseconds(us);
+}
 
 // The protocol ends a field with its line.
 std::string StatusLine(absl::string_view text) {
@@ -23,12 +60,7 @@ std::string ExtendTimeout(std::chrono::microseconds from_now) {
 
 }  // namespace
 
-ServiceManager::ServiceManager(const Clock* clock) : clock_(clock) {
-  uint64_t period_us = 0;
-  if (sd_watchdog_enabled(/*unset_environment=*/0, &period_us) > 0) {
-    watchdog_ = std::chrono::microseconds(period_us);
-  }
-}
+ServiceManager::ServiceManager(const Clock* clock) : clock_(clock), watchdog_(WatchdogPeriod()) {}
 
 void ServiceManager::Status(absl::string_view text) const { Tell(StatusLine(text)); }
 

@@ -1,5 +1,5 @@
-// ServiceManager: notifies systemd and reads what it asks for (sd_notify(3),
-// sd_watchdog_enabled(3)).
+// ServiceManager: notifies systemd and reads what it asks for, by the protocol of sd_notify(3) and
+// sd_watchdog_enabled(3).
 //
 // Without a manager (NOTIFY_SOCKET is not set) it does nothing. A message that cannot be sent is
 // lost: the manager's time limits cover that. Thread-safe.

@@ -1,12 +1,18 @@
 #include "server/supervision/service_manager.h"
 
+#include <absl/strings/str_cat.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cstddef>
 
 #include "tests/fakes/manager_socket.h"
 #include "tests/fakes/manual_clock.h"
 #include "tests/fakes/scoped_variable.h"
+#include "tests/fakes/scratch_dir.h"
+#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {
@@ -44,6 +50,40 @@ TEST_CASE("the service manager hears what systemd's protocol has words for") {
         Message{{"STOPPING", "1"}, {"STATUS", "draining"}, {"EXTEND_TIMEOUT_USEC", "2000000"}});
   manager.Alive();  // not asked for
   CHECK_FALSE(socket.Next(kAtOnce).has_value());
+}
+
+TEST_CASE("the service manager may listen in the abstract namespace") {
+  const std::string name = absl::StrCat("kvkeep-notify-", getpid());
+  const UniqueFd listening(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  name.copy(address.sun_path + 1, name.size());
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  REQUIRE(bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0);
+  const ScopedVariable set("NOTIFY_SOCKET", absl::StrCat("@", name));
+  ManualClock clock;
+  ServiceManager(&clock).Status("here");
+  char text[64];
+  const ssize_t length = recv(listening.get(), text, sizeof(text), 0);
+  REQUIRE(length > 0);
+  CHECK(std::string(text, static_cast<size_t>(length)) == "STATUS=here");
+}
+
+TEST_CASE("a service manager that cannot be reached costs nothing but the message") {
+  const ScratchDir dir;
+  ManualClock clock;
+  for (const std::string& nowhere :
+       {dir / "nobody", std::string("relative"), std::string(""), "/" + std::string(200, 'x')}) {
+    const ScopedVariable set("NOTIFY_SOCKET", nowhere);
+    ServiceManager(&clock).Ready("serving");
+  }
+}
+
+TEST_CASE("a watchdog's period that is no time asks for nothing") {
+  for (const char* const period : {"", "0", "-5", "soon", "99999999999999999999"}) {
+    const ScopedVariable set("WATCHDOG_USEC", period);
+    ManualClock clock;
+    CHECK_FALSE(ServiceManager(&clock).watchdog().has_value());
+  }
 }
 
 TEST_CASE(
