@@ -30,7 +30,7 @@ function(kvkeep_binary NAME)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${NAME} ${ARG_SRCS})
   target_include_directories(${NAME} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_link_libraries(${NAME} PRIVATE ${ARG_DEPS})
+  target_link_libraries(${NAME} PRIVATE ${KVKEEP_OLD_WAIT} ${ARG_DEPS})
   kvkeep_use_pch(${NAME})
 endfunction()
 
