@@ -62,8 +62,7 @@ class Stats(NamedTuple):
 class Client:
     """A connection to one daemon, made again whenever it breaks.
 
-    endpoint: "unix:///path" or "host:port"; without one $KVKEEP_ENDPOINT, or the
-        package's socket.
+    endpoint: "unix:///path" or "host:port"; without one default_endpoint().
     timeout: in seconds, of calls without one.
     path: "auto" (local if the daemon offers it, else gRPC), "local" or "grpc".
     TLS and tokens, over TCP: ca_file turns TLS on; files are read at every connect.

@@ -137,24 +137,5 @@ class Asyncio(WithDaemon):
         asyncio.run(use())
 
 
-class Endpoints(unittest.TestCase):
-    def test_a_users_socket_is_found_if_there_is_no_other(self):
-        with Daemon(KVKEEPD) as daemon:
-            state = pathlib.Path(daemon.dir) / "state home"
-            (state / "kvkeep").mkdir(parents=True)
-            before = dict(os.environ)
-            self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
-            os.environ.pop("KVKEEP_ENDPOINT", None)
-            os.environ["XDG_STATE_HOME"] = str(state)
-            system = "unix:///run/kvkeep/kvkeep.sock"
-            self.assertEqual(kvkeep.default_endpoint(), system)
-            (state / "kvkeep" / "kvkeep.sock").touch()
-            of_user = f"unix://{state}/kvkeep/kvkeep.sock"
-            here = os.path.exists("/run/kvkeep/kvkeep.sock")
-            self.assertEqual(kvkeep.default_endpoint(), system if here else of_user)
-            os.environ["KVKEEP_ENDPOINT"] = "unix:///elsewhere"
-            self.assertEqual(kvkeep.default_endpoint(), "unix:///elsewhere")
-
-
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)

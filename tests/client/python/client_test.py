@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 SOURCES, LIBRARY, KVKEEPD = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
 os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
@@ -74,6 +75,23 @@ class Metadata(unittest.TestCase):
                 kvkeep.chunk_metadata(tokens, block_size=block)
         self.assertEqual(len(kvkeep.chunk_metadata([1] * 16_375)), 16_383)
         self.assertEqual(kvkeep.chunk_metadata([1] * 16_400), b"")
+
+
+class Endpoint(unittest.TestCase):
+    def test_it_is_the_users_own_daemon_only_where_the_system_has_none(self):
+        with tempfile.TemporaryDirectory() as folder:
+            system, own = f"{folder}/system.sock", f"{folder}/kvkeep/kvkeep.sock"
+            said = {"KVKEEP_ENDPOINT": "", "XDG_STATE_HOME": folder}
+            with mock.patch.dict(os.environ, said), \
+                    mock.patch.object(kvkeep.client, "_SYSTEM_SOCKET", system):
+                self.assertEqual(kvkeep.default_endpoint(), f"unix://{system}", "neither is there")
+                os.mkdir(f"{folder}/kvkeep")
+                pathlib.Path(own).touch()
+                self.assertEqual(kvkeep.default_endpoint(), f"unix://{own}")
+                pathlib.Path(system).touch()
+                self.assertEqual(kvkeep.default_endpoint(), f"unix://{system}")
+                os.environ["KVKEEP_ENDPOINT"] = "unix:///said"
+                self.assertEqual(kvkeep.default_endpoint(), "unix:///said")
 
 
 class WithDaemon(unittest.TestCase):
