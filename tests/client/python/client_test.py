@@ -13,6 +13,7 @@ import pathlib
 import random
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -92,6 +93,16 @@ class Endpoint(unittest.TestCase):
                 self.assertEqual(kvkeep.default_endpoint(), f"unix://{system}")
                 os.environ["KVKEEP_ENDPOINT"] = "unix:///said"
                 self.assertEqual(kvkeep.default_endpoint(), "unix:///said")
+
+
+class Programs(unittest.TestCase):
+    def test_without_a_wheel_the_console_scripts_say_what_is_missing(self):
+        for name in ("kvkeepd", "kvkeep"):
+            done = subprocess.run([sys.executable, "-c", f"from kvkeep import run; run.{name}()"],
+                                  cwd=SOURCES / "client" / "python", capture_output=True, text=True,
+                                  check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, rf"^{name}: .*/kvkeep/bin/{name}: No such file.*wheel")
 
 
 class WithDaemon(unittest.TestCase):
