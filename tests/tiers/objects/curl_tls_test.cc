@@ -9,6 +9,7 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -30,7 +31,8 @@
 namespace kvkeep {
 namespace {
 
-// Takes one connection after the other by TLS, and answers each with 204.
+// Takes one connection after the other by TLS, and answers each with 204. SIGPIPE is ignored
+// meanwhile, as the daemon has it: OpenSSL's writes raise it when the other side is gone.
 class TlsServer {
  public:
   explicit TlsServer(const CertificateFiles& files) : context_(SSL_CTX_new(TLS_server_method())) {
@@ -50,6 +52,7 @@ class TlsServer {
     shutdown(listening_.get(), SHUT_RDWR);
     thread_.join();
     SSL_CTX_free(context_);
+    signal(SIGPIPE, before_);
   }
   std::string url() const { return absl::StrCat("https://127.0.0.1:", port_, "/"); }
   int port() const { return port_; }
@@ -71,6 +74,7 @@ class TlsServer {
     }
   }
 
+  const sighandler_t before_ = signal(SIGPIPE, SIG_IGN);
   SSL_CTX* const context_;
   UniqueFd listening_;
   int port_ = 0;
