@@ -10,6 +10,7 @@ is away, and one that came back. Then `lmcache bench l2` with verification, of b
 the targets kvkeep_c, kvkeepd and kvkeep. About three minutes.
 """
 
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -19,9 +20,6 @@ import unittest
 from unittest import mock
 
 import torch
-from lmcache import lmcache_native
-from lmcache.cli.commands.bench.server_bench.client import ServerBenchClient
-from lmcache.cli.commands.bench.server_bench.config import BenchConfig
 from lmcache.v1.kv_layer_groups import KVLayerGroupsManager
 from lmcache.v1.multiprocess.group_view import EngineGroupInfo
 
@@ -30,8 +28,16 @@ import lmcache_server
 from daemon import Daemon
 from lmcache_server import wait_until
 
+try:
+    from lmcache import lmcache_native
+    from lmcache.cli.commands.bench.server_bench.client import ServerBenchClient
+    from lmcache.cli.commands.bench.server_bench.config import BenchConfig
+except ImportError:  # versions that lack what these tests drive, and have `lmcache bench l2`
+    ServerBenchClient = None
+
 ASKED = engine_process.arguments(__doc__, engine=False)
 ROOT, BUILD = ASKED.root.resolve(), ASKED.build.resolve()
+RECORDED = importlib.metadata.version("lmcache") == "0.5.6"
 LMCACHE = str(pathlib.Path(sys.executable).parent / "lmcache")
 
 def adapter(kind, module, name, **params):
@@ -153,6 +159,7 @@ class LMCacheServer(unittest.TestCase):
         """Clears LMCache's own memory; chunks that are found then were kept by the daemon."""
         self.server.ask("POST", "cache/clear")
 
+    @unittest.skipUnless(ServerBenchClient, "this LMCache has no such client")
     def test_bytes_outlive_the_server_the_daemon_and_both(self):
         self.start()
         self.addCleanup(self.stop)
@@ -191,6 +198,7 @@ class LMCacheServer(unittest.TestCase):
         self.assertEqual(self.server.adapter()["leases"], 0)
         print("both: equal", self.server.adapter())
 
+    @unittest.skipUnless(RECORDED, "another version is recorded")
     def test_the_recorded_signatures_are_those_of_this_lmcache(self):
         check = ROOT / "tests" / "client" / "python" / "signatures.py"
         subprocess.run([sys.executable, "-B", check, "check"], check=True)
@@ -201,6 +209,7 @@ class LMCacheServer(unittest.TestCase):
     def test_lmcache_bench_verifies_what_the_plain_connector_gets(self):
         self.bench(adapter(*NATIVE, short_hashes=True))
 
+    @unittest.skipUnless(ServerBenchClient, "this LMCache has no such client")
     def test_models_whose_layers_lmcache_would_mix_in_one_object_are_refused(self):
         os.environ.update(environment(self.daemon))
         sys.path.insert(0, str(ROOT / "client" / "python"))

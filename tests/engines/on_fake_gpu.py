@@ -50,11 +50,11 @@ def install(library):
 
         @staticmethod
         def zeros(size, *, dtype, device):
-            from kvkeep import vllm_device, vllm_direct
+            from kvkeep import vllm_connector, vllm_device
 
             assert (dtype, torch.device(device).type) == (torch.int8, "cpu")
             fake = FakeDevice(library)
-            vllm_direct.transfers_of = lambda *given: vllm_device.DeviceTransfers(*given, fake)
+            vllm_connector.transfers_of = lambda *given: vllm_device.DeviceTransfers(*given, fake)
             return fake.zeros(size)
 
     utils.torch = Torch()

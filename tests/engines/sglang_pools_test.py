@@ -82,9 +82,9 @@ class Backends(unittest.TestCase):
         self.daemon.start()
         self.addCleanup(self.daemon.__exit__)
         for patched in (  # no engine runs that could say what it is; and the pools are small
-                mock.patch("kvkeep.sglang.identity_of",
+                mock.patch("kvkeep.sglang_storage.identity_of",
                            lambda *_: (Identity("sglang", "0.5.23"), "m")),
-                mock.patch("kvkeep.sglang.has_storage_from_start", lambda: True),
+                mock.patch("kvkeep.sglang_storage.has_storage_from_start", lambda: True),
                 mock.patch("kvkeep.sglang_epochs.weight_version", lambda: "default"),
                 mock.patch.object(base, "HICACHE_HOST_MEMORY_RESERVE_BYTES", 0)):
             patched.start()

@@ -15,7 +15,7 @@ import vllm_direct_test as direct
 from vllm_direct_test import (ASKED, BLOCKS, PER_CHUNK, blocks, chunks, config, engine_of,
                               keys)
 
-from kvkeep.vllm_direct import DirectOptions, check_layout
+from kvkeep.vllm_connector import DirectOptions, check_layout
 from kvkeep.vllm_transfers import KvkeepWorker
 from vllm.v1.core.kv_cache_planning import get_kv_cache_config_from_groups
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, MambaSpec

@@ -12,18 +12,12 @@ model that is named as in the hub.
 import dataclasses
 import enum
 import hashlib
-import importlib.metadata
 import json
 import math
-import os
 import pathlib
-import sys
 
 FORMAT = 1  # of the canonical form and of what adapters put in; another one is another digest
 HASH_BYTES = 32  # of keys that nobody can make two prompts of: SHA-256, blake3
-UNCHECKED = "KVKEEP_UNCHECKED_ENGINE"  # of the environment: 1 takes versions that were not tested
-# Whose classes and bytes were read for the adapters: versions that begin so.
-TESTED = {"vllm": "0.33", "sglang": "0.5.23", "lmcache": "0.5"}
 # Keys of a model's configuration that say where it lay, and who wrote it.
 _NOT_OF_THE_MODEL = frozenset(("_name_or_path", "name_or_path", "_commit_hash",
                                "transformers_version"))
@@ -143,29 +137,3 @@ def _depends_on_length(rope):
     inner = [one for one in rope.values() if isinstance(one, dict)]  # of each kind of layers
     kinds = {rope.get("rope_type", rope.get("type"))}
     return not kinds <= _ROPE_OF_ANY_LENGTH or any(map(_depends_on_length, inner))
-
-
-# ---- engines
-
-
-def engine_version(package):
-    """Returns the version that the package itself reports, else the installed one."""
-    said = getattr(sys.modules.get(package), "__version__", None)
-    return said if isinstance(said, str) else importlib.metadata.version(package)
-
-
-def check_engine(package, logger):
-    """Returns the version. ValueError: it was not tested, and the environment does not allow it."""
-    version, tested = engine_version(package), TESTED[package]
-    if (version + ".").startswith(tested + "."):
-        return version
-    take_unchecked(f"kvkeep: written for {package} {tested}, and this is {version}: what its KV "
-                   "bytes and keys are was not checked", logger)
-    return version
-
-
-def take_unchecked(why, logger):
-    """Logs that something was not checked. ValueError: the environment does not allow that."""
-    if os.environ.get(UNCHECKED) != "1":
-        raise ValueError(f"{why}. Use a kvkeep for it, or set {UNCHECKED}=1 to take it as it is")
-    logger.warning("%s; %s=1", why, UNCHECKED)

@@ -1,4 +1,4 @@
-"""LMCache: kvkeep as an L2 adapter of its server (written against lmcache 0.5.6).
+"""LMCache: kvkeep as an L2 adapter of its server (versions: engine_facts.py).
 
     lmcache server --l1-size-gb N --eviction-policy LRU --l2-adapter '{"type": "plugin",
       "module_path": "kvkeep.lmcache", "class_name": "KvkeepL2", "adapter_params": {"name": "X"}}'
@@ -27,7 +27,6 @@ import os
 import select
 import threading
 
-from lmcache.lmcache_native import Bitmap
 from lmcache.logging import init_logger
 from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
@@ -36,13 +35,15 @@ from lmcache.v1.platform import create_event_notifier
 from kvkeep import calls, errors
 from kvkeep.completions import Completions
 from kvkeep.engine import (
-    Breaker, LeaseOptions, asks_remote, connect, keys_worth_loading, require_name)
+    Breaker, LeaseOptions, NoCalls, asks_remote, connect, keys_worth_loading, require_name)
+from kvkeep.engine_versions import check_engine, engine_version, imported, is_taken, tell_idle
 from kvkeep.held import HeldLeases
-from kvkeep.identity import HASH_BYTES, Identity, check_engine
+from kvkeep.identity import HASH_BYTES, Identity
 from kvkeep.lmcache_groups import refuse_mixed_objects
 from kvkeep.paced import Paced
 
 logger = init_logger(__name__)
+Bitmap = imported("lmcache", "Bitmap")
 
 _CALLS_AT_ONCE = 4096
 _RESULTS_KEPT = 4096  # that nobody asked for, of requests that LMCache gave up
@@ -95,12 +96,14 @@ class KvkeepL2(L2AdapterInterface):
         super().__init__()  # without a capacity: that is the daemon's
         del l1_memory_desc  # its objects say where they are
         self._options = L2Options.of(adapter_params)
-        self._identity = Identity("lmcache", check_engine("lmcache", logger),
-                                  name=self._options.name)
-        refuse_mixed_objects(logger)
+        self._identity = Identity("lmcache", engine_version("lmcache"), name=self._options.name)
+        is_idle = not is_taken("lmcache")  # every task ends at once, as a miss
+        (tell_idle if is_idle else check_engine)("lmcache", logger)
+        if not is_idle:
+            refuse_mixed_objects(logger)
         self._client = connect(self._options, f"lmcache {os.getpid()}", logger)
         self._namespace = functools.lru_cache(_MODELS_AT_ONCE)(self._open_namespace)
-        self._breaker = Breaker()
+        self._breaker = NoCalls() if is_idle else Breaker()
         self._held = HeldLeases(self._options.lease_s)
         self._lock = threading.Lock()  # guards all that follows
         self._completions = Completions(self._client, _CALLS_AT_ONCE)

@@ -5,14 +5,15 @@ needs; the others are its null block, which holds anything. LMCache leaves out a
 blocks alone. But unless it runs with --separate-object-groups, an object has blocks of all layers:
 null blocks are kept in it beside those of attention, and a prefix is found that ends there (LMCache
 issue 4247). Neither the object nor its key tells, so an adapter cannot leave it out: the model is
-refused where the server groups its layers, before the first object.
+refused where the server groups its layers, before the first object. Before 0.5.5 LMCache does not
+tell which layers have states: there an object with several groups of layers is refused.
 """
 
 import functools
 import importlib
 import threading
 
-from kvkeep.identity import take_unchecked
+from kvkeep.engine_versions import engine_version, field, lacks, take_unchecked
 
 _LOCK = threading.Lock()  # guards the class of LMCache's, while it is changed
 
@@ -38,21 +39,37 @@ def _refusing(detect):
     def checked(self, *given, **named):
         objects = detect(self, *given, **named)
         for one in objects:
-            kinds = {_kind(self._kernel_groups[at], self._lmcache_tokens_per_chunk)
+            kinds = {_kind(self._kernel_groups[at], at, self._lmcache_tokens_per_chunk)
                      for at in one.kernel_group_indices}
-            if len(kinds) > 1 and not one.aux:  # those are a connector's own, in one object always
+            windows = [at for at in one.kernel_group_indices
+                       if self._kernel_groups[at].sw_size_tokens != -1]
+            if windows and lacks("lmcache", "windows"):
+                raise ValueError(
+                    f"kvkeep: LMCache {engine_version('lmcache')} keeps blocks that a window has "
+                    "left behind, which the engine has not: tokens would be wrong. Use LMCache "
+                    "0.5.4 or newer for a model with windows")
+            # An object of a connector's own ("aux") is one always.
+            if len(kinds) > 1 and not field("lmcache", one, "ObjectGroupInfo", "aux"):
+                tells = field("lmcache", self._kernel_groups[0], "KernelGroupInfo",
+                              "recurrent_state") is not None
                 raise ValueError(
                     f"kvkeep: LMCache would keep layers with {' and with '.join(sorted(kinds))} "
                     "in one object, and with it blocks that the engine never had: tokens would be "
-                    "wrong. Start lmcache server with --separate-object-groups")
+                    "wrong. "
+                    f"{'Start' if tells else 'Use LMCache 0.5.5 or newer, and start'} lmcache "
+                    "server with --separate-object-groups")
         return objects
 
     checked.kvkeep_refuses = True
     return checked
 
 
-def _kind(group, chunk_tokens):
-    """Text that tells apart groups whose layers have different blocks, as LMCache does."""
+def _kind(group, number, chunk_tokens):
+    """Text that tells apart groups whose layers have different blocks, as LMCache does. Where
+    LMCache does not tell recurrent states from windows, each such group is another kind."""
     window = group.sw_size_tokens
     reach = "no window" if window == -1 else f"a window of {-(-window // chunk_tokens)} chunks"
-    return f"recurrent states, {reach}" if group.recurrent_state else reach
+    recurrent = field("lmcache", group, "KernelGroupInfo", "recurrent_state")
+    if recurrent is None:
+        return f"{reach} or recurrent states (group {number})"
+    return f"recurrent states, {reach}" if recurrent else reach

@@ -1,5 +1,5 @@
 """LMCache: kvkeep as a connector of its adapter `native_plugin`, for servers that lack the type
-`plugin` which kvkeep.lmcache is for (written against lmcache 0.5.6).
+`plugin` which kvkeep.lmcache is for (versions: engine_facts.py).
 
     lmcache server ... --l2-adapter '{"type": "native_plugin",
       "module_path": "kvkeep.lmcache_native", "class_name": "KvkeepConnector",
@@ -22,16 +22,17 @@ import threading
 
 from kvkeep import calls
 from kvkeep.completions import Completions
-from kvkeep.engine import Breaker, Options, asks_remote, connect, require_name
+from kvkeep.engine import Breaker, NoCalls, Options, asks_remote, connect, require_name
+from kvkeep.engine_versions import check_engine, engine_version, is_taken, tell_idle
 from kvkeep.held import HeldLeases
-from kvkeep.identity import HASH_BYTES, Identity, check_engine
+from kvkeep.identity import HASH_BYTES, Identity
 from kvkeep.lmcache_groups import refuse_mixed_objects
 from kvkeep.paced import Paced
 
 logger = logging.getLogger(__name__)
 
 _CALLS_AT_ONCE = 4096
-_NOT_ASKED = "the daemon hangs, or is far behind"
+_NOT_ASKED = "the daemon hangs, or is far behind, or this LMCache is not known"
 _SHORT_HASH = "a chunk hash is short: use LMCache's --hash-algorithm blake3"
 _KEY = re.compile(r"@[0-9a-f]{8}@[0-9a-f]+@([0-9a-f]+)(@[^@]*)?$")  # rank, group, hash, salt
 
@@ -55,15 +56,18 @@ class KvkeepConnector:
 
     def __init__(self, **adapter_params):
         self._options = ConnectorOptions.of(adapter_params)
-        identity = Identity("lmcache", check_engine("lmcache", logger), name=self._options.name)
-        refuse_mixed_objects(logger)
+        identity = Identity("lmcache", engine_version("lmcache"), name=self._options.name)
+        is_idle = not is_taken("lmcache")  # every call ends at once, as a miss
+        (tell_idle if is_idle else check_engine)("lmcache", logger)
+        if not is_idle:
+            refuse_mixed_objects(logger)
         self._client = connect(self._options, f"lmcache {os.getpid()}", logger)
         self._namespace = self._client.namespace(
             "of LMCache's key", tokens_per_chunk=1,  # LMCache's hashes cover it
             layout=f"{identity.layout} lmcache native object 2",
             hash_algorithm="sha256 of LMCache's native key",
             timeout=self._options.lookup_timeout_s)
-        self._breaker = Breaker()
+        self._breaker = NoCalls() if is_idle else Breaker()
         self._held = HeldLeases(self._options.lease_s)
         self._lock = threading.Lock()  # guards all that follows
         self._completions = Completions(self._client, _CALLS_AT_ONCE)

@@ -1,13 +1,14 @@
 """SGLang: what of an engine's configuration changes its KV.
 
-Read in sglang 0.5.23: kvkeep.identity.check_engine is asked first. A value that is missing
-in a configuration is an error, and not a default.
+engine_facts.py has the versions it was read in, and what these lack. Any other value that is
+missing in a configuration is an error, and not a default.
 """
 
 from sglang.srt.arg_groups.model_override_base import resolved_view
 from sglang.srt.configs.model_config import ModelConfig
 from sglang.srt.runtime_context import get_memory, get_server_args, get_serving
 
+from kvkeep.engine_versions import field
 from kvkeep.identity import Identity, model_config, rope_depends_on_length
 from kvkeep.sglang_multimodal import check_text_only
 from kvkeep.weights import check_older_than_engine, fingerprint, locate, weights_of
@@ -37,7 +38,7 @@ def identity_of(version, options, logger):
         "sglang", version, weights=weights.id, name=options.name, config=config, dtype=model.dtype,
         context_length=model.context_len if rope_depends_on_length(config) else None,
         load=(server.load_format, server.model_loader_extra_config, server.custom_weight_loader),
-        server={name: getattr(server, name) for name in _OF_THE_SERVER},
+        server={name: field("sglang", server, "ServerArgs", name) for name in _OF_THE_SERVER},
         drafter=draft and _weights(draft, server.speculative_draft_model_revision, server,
                                    options.weights).id,
         adapters=_adapters(server.lora_paths))

@@ -17,14 +17,18 @@ not.
 """
 
 import hashlib
+import logging
 
 import torch
 import transformers
-from kvkeep.calls import Chunk
+from kvkeep.calls import Chunk, Stored
+from kvkeep.engine_versions import check_engine, is_taken, tell_idle
 from kvkeep.errors import KvkeepError
 from kvkeep.identity import Identity, model_config
 from kvkeep.metadata import chunk_metadata
 from transformers import DynamicCache
+
+logger = logging.getLogger(__name__)
 
 # (layer, key or value, head, token, head dimension), each chunk of tokens by itself.
 LAYOUT = "layer,kv,head,token,dim"
@@ -50,13 +54,17 @@ class CacheKeeper:
             raise ValueError(f"tokens_per_block: {tokens_per_block} does not divide "
                              f"{tokens_per_chunk}, the tokens of a chunk")
         self._config = getattr(model, "config", model)
+        self._is_idle = not is_taken("transformers")
+        if self._is_idle:  # no cache is kept, and none is found
+            tell_idle("transformers", logger)
+            return
         _check_text_only(self._config)
         self._tokens_per_chunk = tokens_per_chunk
         self._tell_tokens, self._tokens_per_block = tell_tokens, tokens_per_block or 0
         self._dtype = dtype or getattr(model, "dtype", None) or self._config.dtype
         config = model_config(self._config)
         identity = Identity(
-            "transformers", transformers.__version__, config=config, layout=LAYOUT,
+            "transformers", check_engine("transformers", logger), config=config, layout=LAYOUT,
             weights=f"name:{name}" if name else _weights_of(model))
         self._ns = client.namespace(
             name or identity.name_of(config), tokens_per_chunk=tokens_per_chunk,
@@ -75,6 +83,8 @@ class CacheKeeper:
 
     def save(self, ids, cache):
         """Keeps what the cache has of `ids`, as far as it is not kept already: a `Stored`."""
+        if self._is_idle:
+            return Stored(None, [], None)
         layers = self._layers(cache)
         known = min(cache.get_seq_length(), len(self._flat(ids)))
         keys = self.keys(self._flat(ids)[:known])
@@ -88,6 +98,8 @@ class CacheKeeper:
     def restore(self, ids):
         """(cache, tokens): the longest prefix of `ids` that is kept, short of the last token, whose
         logits the model is to compute. With nothing kept, or no daemon, an empty cache and 0."""
+        if self._is_idle:
+            return DynamicCache(config=self._config), 0
         keys = self.keys(self._flat(ids)[:-1])
         count = self._ns.lookup(keys).leading_keys if keys else 0
         if count == 0:
@@ -107,7 +119,8 @@ class CacheKeeper:
 
     def _layers(self, cache):
         for number, layer in enumerate(cache.layers):
-            if layer.is_sliding or layer.keys.shape[0] != 1:
+            # A layer that does not say so (DummyLayer) has no keys either.
+            if getattr(layer, "is_sliding", True) or layer.keys.shape[0] != 1:
                 raise ValueError(f"layer {number} is no plain full-attention layer of one sequence")
         return [(layer.keys[0].cpu(), layer.values[0].cpu()) for layer in cache.layers]
 

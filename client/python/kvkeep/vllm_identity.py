@@ -1,7 +1,7 @@
 """vLLM: what of an engine's configuration changes its KV.
 
-Read in vllm 0.33: kvkeep.identity.check_engine is asked first. A value that is missing in a
-configuration is an error, and not a default.
+engine_facts.py has the versions it was read in, and what these lack. Any other value that is
+missing in a configuration is an error, and not a default.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ import sys
 
 from kvkeep import weights as weights_option
 from kvkeep.engine import PrefillOptions
+from kvkeep.engine_versions import field
 from kvkeep.identity import Identity, model_config, rope_depends_on_length
 from kvkeep.vllm_adapters import Adapters  # noqa: F401  # where others look for it
 from kvkeep.weights import beside, check_older_than_engine, weights_of
@@ -132,12 +133,13 @@ def identity_of(vllm_config, kv_cache_config, version, options, logger, specs=No
         parallel={"interleave": parallel.cp_kv_cache_interleave_size,
                   "experts": parallel.enable_expert_parallel,
                   "layers": os.environ.get("VLLM_PP_LAYER_PARTITION")},
-        attention={name: getattr(vllm_config.attention_config, name) for name in _OF_ATTENTION},
+        attention={name: field("vllm", vllm_config.attention_config, "AttentionConfig", name)
+                   for name in _OF_ATTENTION},
         platform=_platform(), host=_cpu_layout(),
         adapters=_adapters(vllm_config.lora_config, model.dtype),
         drafter=_drafter(vllm_config, options.weights),
         hashes=(cache.prefix_caching_hash_algo, hash_seed(),
-                vllm_config.num_hash_lookahead_tokens))
+                field("vllm", vllm_config, "VllmConfig", "num_hash_lookahead_tokens")))
     name = identity.name_of(config)
     logger.info("kvkeep: this engine's KV is %s, of the weights %s", name, weights.id)
     logger.debug("kvkeep: it is made of %s", identity)

@@ -20,6 +20,7 @@ from unittest import mock
 SOURCES = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(SOURCES / "client" / "python"))
 
+import signatures  # noqa: E402
 import vllm_rig  # noqa: E402
 from kvkeep import identity, vllm_identity, weights  # noqa: E402
 from kvkeep.identity import Identity, canonical, model_config  # noqa: E402
@@ -27,6 +28,7 @@ from kvkeep.vllm_identity import VllmOptions  # noqa: E402
 from weights_rig import LARGE, PAGE, WithModel, safetensors  # noqa: E402
 
 LOGGER = logging.getLogger("test")
+signatures.installed("vllm", "0.33.0")
 # Files that define how images, audio and video become input.
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json",
               "audio_tokenizer_config.json", "tekken.json")
@@ -149,28 +151,6 @@ class Models(unittest.TestCase):
                      {"full": {"rope_type": "default"}, "sliding": {"rope_type": "dynamic"}}, "x"):
             self.assertTrue(of(rope), rope)
             self.assertTrue(of(rope, "rope_parameters"), rope)
-
-
-class Versions(unittest.TestCase):
-    def check(self, version, package="vllm"):
-        with mock.patch.dict(sys.modules, {package: types.SimpleNamespace(__version__=version)}):
-            return identity.check_engine(package, LOGGER)
-
-    def test_those_that_were_read_are_taken(self):
-        for version in ("0.33.0", "0.33.7", "0.33.1rc2+cpu"):
-            self.assertEqual(self.check(version), version)
-        self.assertEqual(self.check("0.5.23.post1", "sglang"), "0.5.23.post1")
-
-    def test_others_are_refused_in_words_unless_they_are_asked_for(self):
-        for version in ("0.34.0", "0.3.3", "0.330.0", "1.33.0"):
-            with self.assertRaisesRegex(ValueError, f"vllm 0.33, and this is {version}.*"
-                                                    "KVKEEP_UNCHECKED_ENGINE=1"):
-                self.check(version)
-            with mock.patch.dict(os.environ, {identity.UNCHECKED: "1"}), \
-                    self.assertLogs(LOGGER, "WARNING"):
-                self.assertEqual(self.check(version), version)
-        with self.assertRaises(ValueError):
-            self.check("0.5.24", "sglang")
 
 
 class Fingerprints(WithModel):
@@ -398,7 +378,7 @@ class VllmFacts(WithModel):
                      **(environment or {})}
         envs = types.SimpleNamespace(environment_variables=variables, **variables)
         with mock.patch.dict(sys.modules, {
-                "vllm": types.SimpleNamespace(envs=envs), "vllm.envs": envs,
+                "vllm": types.SimpleNamespace(envs=envs, __version__="0.33.0"), "vllm.envs": envs,
                 "vllm.platforms": types.SimpleNamespace(current_platform=current)}):
             return self.digest()
 

@@ -19,7 +19,7 @@ SOURCES, LIBRARY, KVKEEPD = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
 os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
 sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "client" / "c")]
 
-signatures.load("lmcache").__version__ = "0.5.6"
+signatures.installed("lmcache", "0.5.6")
 from daemon import Daemon  # noqa: E402
 from kvkeep.engine import Breaker  # noqa: E402
 from kvkeep.lmcache_native import KvkeepConnector  # noqa: E402
@@ -167,6 +167,25 @@ class Native(RefusesMixedObjects, unittest.TestCase):
         self.assertEqual(self.run_one(connector, number), (False, [False]))
         self.store(connector)
 
+    def test_a_version_that_is_not_known_keeps_and_finds_nothing(self):
+        self.store(self.connector())
+        with mock.patch.object(sys.modules["lmcache"], "__version__", "0.6.0"):
+            with self.assertLogs("kvkeep", "WARNING") as logged:
+                idle, _ = self.connector(), self.connector()
+            self.assertEqual(len(logged.output), 1)
+            self.assertRegex(logged.output[0], "lmcache 0.6.0 IS NOT KNOWN: kvkeep knows 0.5.6")
+            self.assertEqual(self.exists(idle, keys(1)), (False, [False]))
+            into = views(1)
+            self.assertEqual(self.run_one(idle, idle.submit_batch_get(keys(1), into)),
+                             (False, [False]))
+            self.assertEqual(self.run_one(idle, idle.submit_batch_set(keys(1, 7), into)),
+                             (False, [False]))
+            with mock.patch.dict(os.environ, KVKEEP_UNCHECKED_ENGINE="refuse"), \
+                    self.assertRaisesRegex(ValueError, "0.6.0 is not known"):
+                self.connector()
+            with mock.patch.dict(os.environ, KVKEEP_UNCHECKED_ENGINE="1"):
+                self.assertEqual(self.exists(self.connector(), keys(1, 7)), (True, [False]))
+
     def test_a_typo_is_refused_and_closing_twice_is_nothing(self):
         with self.assertRaisesRegex(ValueError, "leases_s"):
             self.connector(leases_s=1)
@@ -178,9 +197,6 @@ class Native(RefusesMixedObjects, unittest.TestCase):
     def test_what_could_be_taken_for_other_kv_is_refused(self):
         with self.assertRaisesRegex(ValueError, 'give a "name"'):
             self.connector(name=None)
-        with mock.patch.object(sys.modules["lmcache"], "__version__", "0.6.0"), \
-                self.assertRaisesRegex(ValueError, "0.6.0.*KVKEEP_UNCHECKED_ENGINE"):
-            self.connector()
         self.store(self.connector())
         with mock.patch.object(sys.modules["lmcache"], "__version__", "0.5.7"):
             self.assertEqual(self.exists(self.connector(), keys(1)), (True, [False]))

@@ -58,7 +58,7 @@ def fake_lmcache():
     for module in signatures.WANTED:
         if module.startswith("lmcache."):
             signatures.load(module)
-    signatures.load("lmcache").__version__ = "0.5.6"
+    signatures.installed("lmcache", "0.5.6")
     signatures.load("lmcache.lmcache_native").Bitmap = Bitmap
     signatures.load("lmcache.v1.platform").create_event_notifier = Notifier
     signatures.load("lmcache.v1.distributed.internal_api").L2StoreResult = StoreResult
@@ -375,13 +375,30 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
             with self.assertRaisesRegex(ValueError, next(iter(bad))):
                 KvkeepL2({"name": "w", **bad})
 
+    def test_a_version_that_is_not_known_keeps_and_finds_nothing(self):
+        self.store(self.adapter(), keys(1), objects(1))
+        warned = mock.Mock()
+        with mock.patch.object(sys.modules["lmcache"], "__version__", "0.6.0"), \
+                mock.patch.object(sys.modules["kvkeep.lmcache"].logger, "warning", warned):
+            idle, _ = self.adapter(), self.adapter()
+            self.assertEqual(warned.call_count, 1)
+            self.assertRegex(warned.call_args[0][0] % warned.call_args[0][1:],
+                             "lmcache 0.6.0 IS NOT KNOWN: kvkeep knows 0.5.6, .*refuse")
+            self.assertEqual(self.store(idle, keys(2), objects(2)), -1)
+            self.assertEqual(self.lookup(idle, keys(2)), [False, False])
+            with mock.patch.dict(os.environ, KVKEEP_UNCHECKED_ENGINE="1"):
+                self.assertEqual(self.lookup(self.adapter(), keys(2)), [False, False])
+                self.store(self.adapter(), keys(1), objects(1))
+                self.assertEqual(self.lookup(self.adapter(), keys(2)), [True, False])
+            self.assertEqual(self.lookup(idle, keys(2)), [False, False])
+            with mock.patch.dict(os.environ, KVKEEP_UNCHECKED_ENGINE="refuse"), \
+                    self.assertRaisesRegex(ValueError, "0.6.0 is not known"):
+                self.adapter()
+
     def test_what_could_be_taken_for_other_kv_is_refused(self):
         for unnamed in ({}, {"name": ""}):
             with self.assertRaisesRegex(ValueError, 'give a "name"'):
                 KvkeepL2(unnamed)
-        with mock.patch.object(sys.modules["lmcache"], "__version__", "0.6.0"), \
-                self.assertRaisesRegex(ValueError, "0.6.0.*KVKEEP_UNCHECKED_ENGINE"):
-            self.adapter()
         self.store(self.adapter(), keys(1), objects(1))
         with mock.patch.object(sys.modules["lmcache"], "__version__", "0.5.7"):
             self.assertEqual(self.lookup(self.adapter(), keys(1)), [False])

@@ -111,7 +111,7 @@ class DevicePool(POOLS.MHATokenToKVPool):
                 for tensors in (self.k_buffer, self.v_buffer)]
 
 
-sys.modules["kvkeep.sglang_direct"].MHATokenToKVPool = DevicePool  # what it takes is no other one
+sys.modules["kvkeep.sglang_linker"].MHATokenToKVPool = DevicePool  # what it takes is no other one
 
 
 def transfer(count, pages=None, first=1):

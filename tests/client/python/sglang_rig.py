@@ -43,7 +43,7 @@ TEXT_ONLY = {"is_generation": True, "is_multimodal": False, "is_audio_model": Fa
 
 def fake_engine():
     """Fakes SGLang's account of an engine; `ENGINE` has the values that it returns."""
-    signatures.load("sglang").__version__ = "0.5.23"
+    signatures.installed("sglang", "0.5.23")
     context = signatures.load("sglang.srt.runtime_context")
     context.get_server_args, context.get_serving = (lambda: ENGINE), (lambda: SERVING)
     context.get_memory = lambda: MEMORY

@@ -66,7 +66,7 @@ def fake_vllm():
     logger = types.SimpleNamespace(info=lambda *_: None, warning=lambda *_: None,
                                    debug=lambda *_: None)
     signatures.load("vllm.logger").init_logger = lambda _: logger
-    signatures.load("vllm").__version__ = "0.33.0"
+    signatures.installed("vllm", "0.33.0")
     connector = "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector"
     signatures.load(connector).OffloadingConnector.scheduler = None
     common = "vllm.distributed.kv_transfer.kv_connector.v1.offloading.common"
@@ -296,7 +296,7 @@ class Vllm(unittest.TestCase):
                 self.engine(configured)
         self.engine({"load_format": "dummy"}, weights="name:X")
         with mock.patch.object(sys.modules["vllm"], "__version__", "0.34.0"), \
-                self.assertRaisesRegex(ValueError, "0.34.0.*KVKEEP_UNCHECKED_ENGINE"):
+                self.assertRaisesRegex(ValueError, "vllm 0.34.0 is not known"):
             self.engine()
         with self.assertRaisesRegex(ValueError, "KvkeepOffloadingConnector"):  # vLLM's own
             KvkeepTier(spec(), memoryview(bytearray(ROW)).cast("B", (1, ROW)), "kvkeep")

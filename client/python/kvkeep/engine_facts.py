@@ -1,0 +1,83 @@
+"""Which versions of engines are known, and what differs in them: data.
+
+engine_versions.py reads it. A version is known if it begins as a range here and its classes look
+as those that were recorded (engine_records.py): so patch releases and vendors' builds are known,
+unless they changed what adapters use. To add a version: `signatures.py check PACKAGES` prints its
+digest; compare what differs from its record, then run `tests/engines/versions`.
+"""
+
+from types import MappingProxyType
+from typing import Mapping, NamedTuple
+
+
+class Known(NamedTuple):
+    """A version whose classes and bytes were read.
+
+    range: of versions, how they begin. recorded: the one that was read. digest: of its records.
+    absent: "Class.field" of what it lacks and later ones have, and the value that stands for it.
+    without: parts of kvkeep that it gives no place.
+    """
+
+    range: str
+    recorded: str
+    digest: str
+    absent: Mapping = MappingProxyType({})
+    without: tuple = ()
+
+
+_VLLM_BEFORE_33 = {"VllmConfig.num_hash_lookahead_tokens": 0,
+                   "AttentionConfig.minimax_m3_indexer_cp": False}
+# Their workers do not tell a connector that they sleep; their events are of another form.
+_NOT_BEFORE_33 = ("sleep", "events")
+_SGLANG_BEFORE_23 = {"HiCacheStorageConfig.dcp_size": 1}
+# None: whether layers have recurrent states was not told.
+_LMCACHE_BEFORE_5 = {"KernelGroupInfo.recurrent_state": None, "ObjectGroupInfo.aux": False}
+
+# The newest version of each engine comes first.
+KNOWN = {
+    "vllm": (
+        Known("0.33", "0.33.0", "3c1dd400cd976830147655ea2c89923c2547d08a3891fb258c482c876c8ace3d"),
+        Known("0.32", "0.32.0", "0fb0bc06fbf0a3a00e2468a8499c440726b8192c5de9ba7deaaea8e3f549d490",
+              _VLLM_BEFORE_33, _NOT_BEFORE_33),
+        Known("0.31", "0.31.0", "8be48e5222b923bedaaae72a68f64444797b325299547d17c8a743b8ee9dcc20",
+              _VLLM_BEFORE_33, _NOT_BEFORE_33),
+    ),
+    "sglang": (
+        Known("0.5.23", "0.5.23",
+              "a56a260f30b65dc66cf2ed8ed73697d68ab031381b3f769521535c7773648a1c"),
+        # These have no linker_factory, so no flag names a linker of ours.
+        Known("0.5.22", "0.5.22",
+              "da6b0449cfc15cf6d4e9e065875c3a03e11ee31717476e0b7acd7b278b568ff4",
+              _SGLANG_BEFORE_23, ("linker",)),
+        Known("0.5.21", "0.5.21",
+              "57d4d8b3039e5623d62526eb250c518a033ec2413b18d81dad07a46de381781e",
+              {**_SGLANG_BEFORE_23, "ServerArgs.qsa_indexer_dtype": None}, ("linker",)),
+    ),
+    "lmcache": (
+        Known("0.5", "0.5.6", "c995b9c54a51a39882fb7f09390f0882783b729e2b3e70d31a64433899f6c8cd"),
+        Known("0.5", "0.5.5", "5b1ac8450bd6005ec9f582d694dbce4c19fe72757e4c518c746a293eda0fbf0c"),
+        Known("0.5", "0.5.4", "9e4cb1240270fd6c50de8f09692a0862b6f12bba6f600f7df7dbd5e56f5c7d0e",
+              _LMCACHE_BEFORE_5),
+        # These keep null blocks as if they were the engine's.
+        Known("0.5", "0.5.3", "26b5ac528464d999fe847372b9724725217a69455d71341591cf83cc1db2d802",
+              _LMCACHE_BEFORE_5, ("windows",)),
+        Known("0.5", "0.5.2", "5ccfd2b83eef1fad30a3dc8dd295be01dd883b88c6fe5c0bf12de6193202a560",
+              _LMCACHE_BEFORE_5, ("windows",)),
+        Known("0.5", "0.5.1", "5ccfd2b83eef1fad30a3dc8dd295be01dd883b88c6fe5c0bf12de6193202a560",
+              _LMCACHE_BEFORE_5, ("windows",)),
+        Known("0.5", "0.5.0", "04c57492c17c61ff5a8433f08773dcf4e2d84c85d9b8073f512408a043a17be3",
+              _LMCACHE_BEFORE_5, ("windows",)),
+    ),
+    "transformers": (
+        Known("5.24", "5.24.0", "1e8e14ff211614929105c1d597ae1deee4c0b6e9843d87b12e313605f41faa60"),
+        Known("5.23", "5.23.0", "1e8e14ff211614929105c1d597ae1deee4c0b6e9843d87b12e313605f41faa60"),
+        Known("5.22", "5.22.0", "1e8e14ff211614929105c1d597ae1deee4c0b6e9843d87b12e313605f41faa60"),
+    ),
+}
+
+# Names that moved: the modules of an engine that have or had each, the newest first. None at the
+# end: there are versions that have no such thing, and need none.
+PLACES = {
+    "lmcache": {"Bitmap": ("lmcache.lmcache_native", "lmcache.native_storage_ops")},
+    "vllm": {"CacheHitSource": ("vllm.v1.metrics.cache_hit_source", None)},
+}

@@ -1,0 +1,156 @@
+"""Which version of an engine this is, and whether an adapter works with it.
+
+Adapters of a version that engine_facts.py does not know let the engine start, say so once, and
+keep and find nothing: what its bytes and keys are was not read. An operator who would rather not
+start such an engine sets KVKEEP_UNCHECKED_ENGINE=refuse in its environment; =1 takes the version as
+if it were the newest that is known.
+"""
+
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import pathlib
+import sys
+from typing import NamedTuple, Optional
+
+from kvkeep.engine_facts import KNOWN, PLACES, Known
+from kvkeep.engine_records import digest_of
+
+UNCHECKED = "KVKEEP_UNCHECKED_ENGINE"  # of the environment
+
+_logger = logging.getLogger(__name__)
+_told = set()  # versions that tell_idle has told of
+
+
+class Version(NamedTuple):
+    """text: as the engine says it. known: what engine_facts.py has of it; None: nothing, and `why`
+    says what is known in its place."""
+
+    text: str
+    known: Optional[Known]
+    why: str = ""
+
+
+def engine_version(package):
+    """Returns the version that the package itself reports, else the installed one."""
+    said = getattr(sys.modules.get(package), "__version__", None)
+    return said if isinstance(said, str) else importlib.metadata.version(package)
+
+
+def version_of(package):
+    """Returns a Version. It reads the engine's source the first time: half a second at most."""
+    return _judged(package, engine_version(package))
+
+
+@functools.lru_cache(maxsize=64)
+def _judged(package, text):
+    near = [known for known in KNOWN[package] if (text + ".").startswith(known.range + ".")]
+    if near:
+        digest = looks_as(package)
+        found = [known for known in near if known.digest == digest]
+        if found:
+            same = [known for known in found if known.recorded == text]
+            return Version(text, (same or found)[0])
+        why = (f"its classes are not those of "
+               f"{', '.join(known.recorded for known in near)}, which kvkeep knows")
+    else:
+        why = f"kvkeep knows {', '.join(known.recorded for known in KNOWN[package])}"
+    return Version(text, None, why)
+
+
+def looks_as(package):
+    """Returns the digest of the engine's classes; None: they cannot be read."""
+    try:
+        return digest_of(package, _folder_of(package))
+    except (OSError, SyntaxError, ValueError, ImportError, IndexError) as mistake:
+        _logger.warning("kvkeep: the classes of %s cannot be read: %s", package, mistake)
+        return None
+
+
+def _folder_of(package):
+    """The package's folder. It imports no more than is imported already."""
+    module = sys.modules.get(package)
+    places = getattr(module, "__path__", None)
+    if places is None:
+        places = importlib.util.find_spec(package).submodule_search_locations
+    return pathlib.Path(list(places)[0])
+
+
+# ---- what adapters ask
+
+
+def is_taken(package):
+    """Returns whether adapters are to work with this version. False: they keep and find nothing,
+    and `tell_idle` is to be called where the engine's log hears it once. ValueError: the operator
+    asked that an unknown version be refused."""
+    version, asked = version_of(package), os.environ.get(UNCHECKED, "")
+    if asked not in ("", "1", "refuse"):
+        raise ValueError(f'{UNCHECKED}: "refuse" or "1", not {asked!r}')
+    if version.known is not None:
+        return True
+    if asked == "refuse":
+        raise ValueError(f"kvkeep: {package} {version.text} is not known: {version.why}. Use a "
+                         f"kvkeep for it, or unset {UNCHECKED} to let it run without kvkeep")
+    return asked == "1"
+
+
+def tell_idle(package, logger):
+    """Says aloud, once in this process, that this engine's adapter keeps and finds nothing."""
+    version = version_of(package)
+    if (package, version.text) in _told:
+        return
+    _told.add((package, version.text))
+    logger.warning(
+        "kvkeep: %s %s IS NOT KNOWN: %s. NOTHING IS KEPT OR FOUND, the engine runs as without "
+        "kvkeep. Use a kvkeep for this version. %s=refuse refuses the start in place of this",
+        package, version.text, version.why, UNCHECKED)
+
+
+def check_engine(package, logger):
+    """Returns the version's text, for an adapter that works with it. ValueError: it is not one to
+    work with."""
+    version = version_of(package)
+    if not is_taken(package):
+        raise ValueError(f"kvkeep: {package} {version.text} is not known: {version.why}")
+    if version.known is None:
+        logger.warning("kvkeep: %s %s is not known, and is taken as it is (%s=1): %s", package,
+                       version.text, UNCHECKED, version.why)
+    return version.text
+
+
+def take_unchecked(why, logger):
+    """Logs that something was not checked. ValueError: the environment does not allow that."""
+    if os.environ.get(UNCHECKED) != "1":
+        raise ValueError(f"{why}. Use a kvkeep for it, or set {UNCHECKED}=1 to take it as it is")
+    logger.warning("%s; %s=1", why, UNCHECKED)
+
+
+def field(package, owner, kind, name):
+    """Returns owner.name, of a class of this kind; where the engine's version has no such field,
+    the value that stands for it. AttributeError: it is missed for no known reason."""
+    known = version_of(package).known
+    if known is not None and f"{kind}.{name}" in known.absent:
+        return getattr(owner, name, known.absent[f"{kind}.{name}"])
+    return getattr(owner, name)
+
+
+def lacks(package, part):
+    """Returns whether this version gives that part of kvkeep no place."""
+    known = version_of(package).known
+    return known is not None and part in known.without
+
+
+def imported(package, name):
+    """Returns a thing of the engine's that is in one of several places. ImportError: in none."""
+    places = PLACES[package][name]
+    for place in places:
+        if place is None:
+            return None
+        try:
+            return getattr(importlib.import_module(place), name)
+        except (ModuleNotFoundError, AttributeError):
+            continue
+    raise ImportError(f"{package} {engine_version(package)} has no {name} in {', '.join(places)}")

@@ -1,0 +1,62 @@
+"""SGLang: the linker of a version that is not known: it keeps and finds nothing.
+
+It stands in the place of kvkeep.sglang_linker's, and uses nothing of SGLang's but the base class.
+"""
+
+import logging
+
+from sglang.srt.mem_cache.unified_cache.unified_cache_linker import UnifiedCacheLinker
+
+from kvkeep.engine_versions import tell_idle
+
+logger = logging.getLogger(__name__)
+
+
+class _NothingToWaitFor:
+    """A counter of layers of loads, of which there are none."""
+
+    def set_consumer(self, index):
+        pass
+
+    def wait_until(self, threshold):
+        pass
+
+
+class IdleLinker(UnifiedCacheLinker):
+    """Takes any options, as it has none."""
+
+    def __init__(self, server_args, params, *, components, extra_config=None, forward_stream=None):
+        del server_args, params, components, extra_config
+        self.forward_stream, self.pools = forward_stream, {}
+        self.layer_done_counter = _NothingToWaitFor()
+        tell_idle("sglang", logger)
+
+    def lookup(self, rid, transfers):
+        return []
+
+    def load(self, rid, transfers):
+        return False
+
+    def cancel_queued_load(self, rid):
+        return False
+
+    def start_layer_wise_loading(self):
+        return -1
+
+    def finish_layer_wise_loading(self, counter_index):
+        return False
+
+    def offload(self, transfers, session_id=None):
+        return False
+
+    def num_completed_offloads(self):
+        return 0
+
+    def pop_completed_offload(self):
+        return False
+
+    def reset(self):
+        """Nothing is kept."""
+
+    def close(self):
+        """Nothing is open."""

@@ -1,0 +1,307 @@
+"""Which versions of engines adapters work with, and what they do in the others: nothing. On the
+engines' recorded classes, with no daemon; no engine is needed.
+
+    versions_test.py SOURCES LIBRARY
+"""
+
+import importlib
+import logging
+import os
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+SOURCES = pathlib.Path(sys.argv[1])
+os.environ["KVKEEP_CLIENT_LIBRARY"] = sys.argv[2]
+sys.path.insert(0, str(SOURCES / "client" / "python"))
+
+import signatures  # noqa: E402
+from kvkeep import engine_facts, engine_records, engine_versions  # noqa: E402
+from kvkeep.engine_facts import Known  # noqa: E402
+
+LOGGER = logging.getLogger("test")
+WANTED = {"engine": ("Base", "Called.one"), "engine.inner.part": ("Made",)}
+BASE = '''"""An engine."""
+class Base:
+    def ask(self, key: str) -> bool:
+        return key in self
+class Called:
+    def one(self): ...
+    def other(self): ...
+'''
+PART = "@dataclass\nclass Made:\n    size: int = 1\n"
+
+
+class WithEngine(unittest.TestCase):
+    """An engine's package in a folder, which is looked at and never run."""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+        (self.folder / "inner").mkdir()
+        self.write(BASE, PART)
+        for patched in (mock.patch.dict(engine_records.WANTED, WANTED, clear=True),
+                        mock.patch.dict(engine_facts.KNOWN, engine=()),
+                        mock.patch.object(engine_versions, "_told", set()),
+                        mock.patch.dict(os.environ)):
+            patched.start()
+            self.addCleanup(patched.stop)
+        os.environ.pop(engine_versions.UNCHECKED, None)
+        self.engine = types.SimpleNamespace(__path__=[str(self.folder)])
+
+    def write(self, base, part):
+        (self.folder / "__init__.py").write_text(base)
+        (self.folder / "inner" / "part.py").write_text(part)
+
+    def know(self, *known):
+        engine_facts.KNOWN["engine"] = known
+
+    def digest(self):
+        return engine_records.digest_of("engine", self.folder)
+
+    def of(self, version):
+        """The Version of an engine that says it is this one."""
+        engine_versions._judged.cache_clear()
+        self.engine.__version__ = version
+        patched = mock.patch.dict(sys.modules, engine=self.engine)
+        patched.start()
+        self.addCleanup(patched.stop)
+        return engine_versions.version_of("engine")
+
+
+class Versions(WithEngine):
+    def test_a_version_whose_classes_are_the_recorded_ones_is_known(self):
+        self.know(Known("1.3", "1.3.0", "other"), Known("1.2", "1.2.0", self.digest()))
+        for version in ("1.2.0", "1.2.7", "1.2", "1.2.1rc2+cpu"):
+            self.assertEqual(self.of(version).known.recorded, "1.2.0")
+            self.assertTrue(engine_versions.is_taken("engine"))
+            self.assertEqual(engine_versions.check_engine("engine", LOGGER), version)
+
+    def test_a_version_that_looks_otherwise_or_is_of_no_range_is_not(self):
+        self.know(Known("1.3", "1.3.0", "other"), Known("1.2", "1.2.0", self.digest()))
+        for version, why in (("1.3.1", "classes are not those of 1.3.0"),
+                             ("1.4.0", "knows 1.3.0, 1.2.0"), ("1.20.0", "knows"),
+                             ("0.1.dev5", "knows"), ("unknown", "knows")):
+            self.assertIsNone(self.of(version).known)
+            self.assertIn(why, self.of(version).why)
+            self.assertFalse(engine_versions.is_taken("engine"))
+            with self.assertRaisesRegex(ValueError, f"engine {version} is not known"):
+                engine_versions.check_engine("engine", LOGGER)
+
+    def test_only_changes_of_what_adapters_use_count(self):
+        before = self.digest()
+        self.write(BASE.replace("return key in self", "return False") + "class New: ...\n",
+                   "import dataclass\n" + PART)
+        self.assertEqual(self.digest(), before)
+        self.write(BASE.replace("def other(self)", "def other(self, more)"), PART)
+        self.assertEqual(self.digest(), before)
+        for base, part in ((BASE.replace("key: str", "key: str, more"), PART),
+                           (BASE.replace("def one(self)", "def one(self, more)"), PART),
+                           (BASE, PART.replace("int = 1", "int = 2")),
+                           (BASE, PART + "    added: int = 0\n"), (BASE, "")):
+            self.write(base, part)
+            self.assertNotEqual(self.digest(), before)
+        self.write(BASE, PART)
+        (self.folder / "inner" / "part.py").unlink()
+        self.assertNotEqual(self.digest(), before)
+
+    def test_an_engine_that_cannot_be_read_is_not_known(self):
+        self.know(Known("1.2", "1.2.0", self.digest()))
+        self.write("class", PART)
+        with self.assertLogs("kvkeep", "WARNING"):
+            self.assertIsNone(self.of("1.2.0").known)
+        self.engine.__path__ = []
+        with self.assertLogs("kvkeep", "WARNING"):
+            self.assertIsNone(self.of("1.2.0").known)
+
+    def test_several_that_look_alike_are_told_by_their_names(self):
+        self.know(Known("1", "1.2.0", self.digest()), Known("1", "1.1.0", self.digest()))
+        self.assertEqual(self.of("1.1.0").known.recorded, "1.1.0")
+        self.assertEqual(self.of("1.1.1").known.recorded, "1.2.0")
+
+    def test_the_operator_may_refuse_or_take_what_is_not_known(self):
+        self.know(Known("1.2", "1.2.0", self.digest()))
+        self.of("1.4.0")
+        os.environ[engine_versions.UNCHECKED] = "refuse"
+        with self.assertRaisesRegex(ValueError, "engine 1.4.0 is not known: kvkeep knows 1.2.0"):
+            engine_versions.is_taken("engine")
+        os.environ[engine_versions.UNCHECKED] = "1"
+        self.assertTrue(engine_versions.is_taken("engine"))
+        with self.assertLogs(LOGGER, "WARNING") as logged:
+            self.assertEqual(engine_versions.check_engine("engine", LOGGER), "1.4.0")
+        self.assertIn("1.4.0 is not known, and is taken as it is", logged.output[0])
+        os.environ[engine_versions.UNCHECKED] = "yes"
+        with self.assertRaisesRegex(ValueError, '"refuse" or "1", not .yes.'):
+            engine_versions.is_taken("engine")
+        self.of("1.2.0")
+        os.environ[engine_versions.UNCHECKED] = "refuse"
+        self.assertTrue(engine_versions.is_taken("engine"))
+
+    def test_it_is_said_once(self):
+        self.know(Known("1.2", "1.2.0", self.digest()))
+        self.of("1.4.0")
+        with self.assertLogs(LOGGER, "WARNING") as logged:
+            engine_versions.tell_idle("engine", LOGGER)
+            engine_versions.tell_idle("engine", LOGGER)
+        self.assertEqual(len(logged.output), 1)
+        self.assertRegex(logged.output[0], "engine 1.4.0 IS NOT KNOWN: kvkeep knows 1.2.0. NOTHING")
+
+    def test_a_field_that_a_version_lacks_has_its_value(self):
+        self.know(Known("1.2", "1.2.0", self.digest(), {"Made.size": 7}, ("part",)),
+                  Known("1.3", "1.3.0", self.digest()))
+        old, new = types.SimpleNamespace(), types.SimpleNamespace(size=3)
+        for version, has in (("1.2.0", True), ("1.3.0", False), ("1.4.0", False)):
+            self.of(version)
+            self.assertEqual(engine_versions.field("engine", new, "Made", "size"), 3)
+            self.assertEqual(engine_versions.lacks("engine", "part"), has)
+            if has:
+                self.assertEqual(engine_versions.field("engine", old, "Made", "size"), 7)
+            else:
+                with self.assertRaises(AttributeError):
+                    engine_versions.field("engine", old, "Made", "size")
+
+    def test_a_name_that_moved_is_found_where_it_is(self):
+        places = {"Thing": ("engine.new", "engine.old"), "Newer": ("engine.new", None)}
+        old = types.SimpleNamespace(Thing=1)
+        self.of("1.2.0")
+        with mock.patch.dict(engine_versions.PLACES, engine=places):
+            with mock.patch.dict(sys.modules, {"engine.old": old}):
+                self.assertEqual(engine_versions.imported("engine", "Thing"), 1)
+                self.assertIsNone(engine_versions.imported("engine", "Newer"))
+            with self.assertRaisesRegex(ImportError, "engine 1.2.0 has no Thing in engine.new, "):
+                engine_versions.imported("engine", "Thing")
+
+
+class Facts(unittest.TestCase):
+    def test_the_newest_of_each_engine_is_the_recorded_one(self):
+        written = (signatures.RECORDED / "README.md").read_text(encoding="utf-8")
+        for package, known in engine_facts.KNOWN.items():
+            self.assertIn(f"{package} {known[0].recorded}", written)
+            self.assertEqual(len({one.recorded for one in known}), len(known))
+            for one in known:
+                self.assertTrue((one.recorded + ".").startswith(one.range + "."))
+                self.assertRegex(one.digest, "^[0-9a-f]{64}$")
+
+
+class Idle(unittest.TestCase):
+    """Adapters of versions that nobody knows yet, of whose classes the base alone is left."""
+
+    def setUp(self):
+        patched = mock.patch.dict(sys.modules)
+        patched.start()
+        self.addCleanup(patched.stop)
+        for patched in (mock.patch.object(engine_versions, "_told", set()),
+                        mock.patch.dict(os.environ)):
+            patched.start()
+            self.addCleanup(patched.stop)
+        os.environ.pop(engine_versions.UNCHECKED, None)
+
+    def adapter(self, package, version, module, name, *bases):
+        """The class of that name, as an engine loads it."""
+        signatures.load(package).__version__ = version
+        for base in bases:
+            signatures.load(base)
+        sys.modules.pop(f"kvkeep.{module}", None)
+        return getattr(importlib.import_module(f"kvkeep.{module}"), name)
+
+    def refused(self, *given):
+        os.environ[engine_versions.UNCHECKED] = "refuse"
+        with self.assertRaisesRegex(ValueError, "is not known"):
+            self.adapter(*given)
+        del os.environ[engine_versions.UNCHECKED]
+
+    def vllm(self):
+        logger = types.SimpleNamespace(warning=mock.Mock())
+        signatures.load("vllm.logger").init_logger = lambda _: logger
+        base = signatures.load("vllm.distributed.kv_transfer.kv_connector.v1.base")
+        base.KVConnectorMetadata = type("KVConnectorMetadata", (), {})
+        base.KVConnectorRole = types.SimpleNamespace(SCHEDULER=0, WORKER=1)
+        base.KVConnectorBase_V1.__init__ = lambda self, *given: None
+        return logger.warning
+
+    def test_connectors_of_vllm(self):
+        for module, name in (("vllm", "KvkeepOffloadingConnector"),
+                             ("vllm_direct", "KvkeepConnector")):
+            engine_versions._told.clear()
+            warned = self.vllm()
+            sys.modules.pop("kvkeep.vllm_idle", None)
+            made = self.adapter("vllm", "0.34.0", module, name)
+            given = types.SimpleNamespace(), 1, types.SimpleNamespace()
+            made(*given)
+            warned.assert_not_called()  # each worker would
+            scheduler = made(types.SimpleNamespace(), 0, types.SimpleNamespace())
+            made(types.SimpleNamespace(), 0, types.SimpleNamespace())
+            self.assertEqual(warned.call_count, 1)
+            self.assertIn("0.34.0", warned.call_args[0])
+            self.assertEqual(scheduler.get_num_new_matched_tokens(None, 0), (0, False))
+            self.assertEqual(scheduler.request_finished(None, []), (False, None))
+            self.assertEqual(scheduler.request_finished_all_groups(None, ([],)), (False, None))
+            self.assertIsNotNone(scheduler.build_connector_meta(None))
+            self.assertFalse(hasattr(sys.modules[f"kvkeep.{module}"], "KvkeepTier"))
+            self.refused("vllm", "0.34.0", module, name)
+
+    def test_the_storage_of_sglang(self):
+        base = "sglang.srt.mem_cache.hicache_storage"
+        made = self.adapter("sglang", "0.5.24", "sglang", "KvkeepStorage", base)
+        sys.modules[base].PoolTransferResult.empty = classmethod(lambda cls: cls(0, {}))
+        with self.assertLogs("kvkeep", "WARNING") as logged:
+            storage = made(None, {})
+        self.assertIn("sglang 0.5.24 IS NOT KNOWN", logged.output[0])
+        transfers = [types.SimpleNamespace(name="kv", keys=["a", "b"])]
+        self.assertEqual(storage.batch_exists(["a"]), 0)
+        self.assertFalse(storage.exists("a"))
+        self.assertEqual(storage.batch_exists_v2(["a"], transfers).kv_hit_pages, 0)
+        for call in (storage.batch_get_v1, storage.batch_set_v1):
+            self.assertEqual(call(["a", "b"], None), [False, False])
+        for call in (storage.batch_get_v2, storage.batch_set_v2):
+            self.assertEqual(call(transfers), {"kv": [False, False]})
+        self.assertEqual((storage.get("a"), storage.batch_get(["a"])), (None, [None]))
+        self.assertEqual((storage.set("a", 1), storage.batch_set(["a"], [1])), (False, False))
+        storage.close()
+        self.refused("sglang", "0.5.24", "sglang", "KvkeepStorage", base)
+
+    def test_the_linker_of_sglang(self):
+        signatures.load("sglang.srt.mem_cache.unified_cache.unified_cache_linker")
+        made = self.adapter("sglang", "0.5.24", "sglang_direct", "KvkeepLinker")
+        with self.assertLogs("kvkeep", "WARNING"):
+            linker = made(None, None, components=(), forward_stream=5)
+        self.assertEqual((linker.lookup("r", []), linker.load("r", [])), ([], False))
+        self.assertEqual((linker.offload([], None), linker.num_completed_offloads()), (False, 0))
+        self.assertEqual((linker.start_layer_wise_loading(), linker.forward_stream), (-1, 5))
+        linker.reset()
+        linker.close()
+        self.refused("sglang", "0.5.24", "sglang_direct", "KvkeepLinker")
+
+    def test_an_sglang_without_linkers_from_elsewhere_refuses_ours(self):
+        signatures.load("sglang").__version__ = "0.5.22"
+        known = engine_facts.KNOWN["sglang"]
+        with mock.patch.object(engine_versions, "looks_as", lambda _: next(
+                one.digest for one in known if one.recorded == "0.5.22")), \
+                self.assertRaisesRegex(ValueError, "SGLang 0.5.22 takes no linker"):
+            engine_versions._judged.cache_clear()
+            self.adapter("sglang", "0.5.22", "sglang_direct", "KvkeepLinker")
+
+    def test_the_keeper_of_transformers(self):
+        cache = types.SimpleNamespace(layers=[], get_seq_length=lambda: 0)
+        signatures.load("torch")
+        package = signatures.load("transformers")
+        package.DynamicCache, package.PretrainedConfig = lambda config: cache, type("C", (), {})
+        made = self.adapter("transformers", "6.0.0", "transformers", "CacheKeeper")
+        client = mock.Mock()
+        with self.assertLogs("kvkeep", "WARNING") as logged:
+            keeper = made(client, types.SimpleNamespace(config=None))
+        self.assertIn("transformers 6.0.0 IS NOT KNOWN", logged.output[0])
+        self.assertEqual(keeper.restore([1, 2, 3]), (cache, 0))
+        self.assertEqual(keeper.save([1, 2, 3], cache).stored, 0)
+        self.assertEqual(client.mock_calls, [])
+        os.environ[engine_versions.UNCHECKED] = "refuse"
+        with self.assertRaisesRegex(ValueError, "transformers 6.0.0 is not known"):
+            made(client, types.SimpleNamespace(config=None))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
