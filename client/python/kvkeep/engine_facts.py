@@ -36,21 +36,21 @@ _LMCACHE_BEFORE_5 = {"KernelGroupInfo.recurrent_state": None, "ObjectGroupInfo.a
 # The newest version of each engine comes first.
 KNOWN = {
     "vllm": (
-        Known("0.33", "0.33.0", "3c1dd400cd976830147655ea2c89923c2547d08a3891fb258c482c876c8ace3d"),
-        Known("0.32", "0.32.0", "0fb0bc06fbf0a3a00e2468a8499c440726b8192c5de9ba7deaaea8e3f549d490",
+        Known("0.33", "0.33.0", "5cba0f0c47c2a26a324a93f56afd67f2bc794934e96517d2ba6aca065a04f809"),
+        Known("0.32", "0.32.0", "1d8b20ea73d99a879c69f42925f8c410dd11bebaba59c9a8f9804f5a6ed54e8d",
               _VLLM_BEFORE_33, _NOT_BEFORE_33),
-        Known("0.31", "0.31.0", "8be48e5222b923bedaaae72a68f64444797b325299547d17c8a743b8ee9dcc20",
+        Known("0.31", "0.31.0", "66db97f568c4a6606e1b72776e3801820e05ce5811049d51afaa16f137822cc9",
               _VLLM_BEFORE_33, _NOT_BEFORE_33),
     ),
     "sglang": (
         Known("0.5.23", "0.5.23",
-              "a56a260f30b65dc66cf2ed8ed73697d68ab031381b3f769521535c7773648a1c"),
+              "615deb29a4e07187ae926e02388a3e4f8a41d4074d0557502a52382492ce5ced"),
         # These have no linker_factory, so no flag names a linker of ours.
         Known("0.5.22", "0.5.22",
-              "da6b0449cfc15cf6d4e9e065875c3a03e11ee31717476e0b7acd7b278b568ff4",
+              "ce32953ffcdd81886fe1f6e0c1083fcd2ae59685ef9c3a8e32f065e74244b810",
               _SGLANG_BEFORE_23, ("linker",)),
         Known("0.5.21", "0.5.21",
-              "57d4d8b3039e5623d62526eb250c518a033ec2413b18d81dad07a46de381781e",
+              "2f3aa69fd0b47d48f03295c3d15edecb4c8716897f0c6b0dac7e57aee6b08c45",
               {**_SGLANG_BEFORE_23, "ServerArgs.qsa_indexer_dtype": None}, ("linker",)),
     ),
     "lmcache": (

@@ -67,6 +67,29 @@ WANTED = {
     "vllm.v1.worker.worker_base": ("WorkerBase",),
     "vllm.v1.kv_offload.tiering.base": ("TransferJob", "JobResult", "SecondaryTierManager"),
 }
+# Module: classes of which adapters read fields. The names of all their fields count: one that is
+# new may change KV, and an identity would not have it.
+FIELDS = {
+    "sglang.srt.arg_groups.fields.lora": ("Lora",),
+    "sglang.srt.arg_groups.fields.memory": ("Memory",),
+    "sglang.srt.arg_groups.fields.model": ("Model",),
+    "sglang.srt.arg_groups.fields.spec": ("Spec",),
+    "vllm.config.attention": ("AttentionConfig",),
+    "vllm.config.cache": ("CacheConfig",),
+    "vllm.config.lora": ("LoRAConfig",),
+    "vllm.config.model": ("ModelConfig",),
+    "vllm.config.multimodal": ("MultiModalConfig",),
+    "vllm.config.parallel": ("ParallelConfig",),
+    "vllm.config.speculative": ("SpeculativeConfig",),
+    "vllm.config.vllm": ("VllmConfig",),
+    "vllm.v1.kv_cache_interface": (
+        "KVCacheSpec", "AttentionSpec", "FullAttentionSpec", "MLAAttentionSpec",
+        "SlidingWindowSpec", "KVCacheGroupSpec", "KVCacheConfig"),
+    "vllm.v1.kv_offload.base": ("OffloadingEvent", "OffloadingCounterMetadata", "ReqContext"),
+    "vllm.v1.kv_offload.config": (
+        "OffloadingCacheConfig", "OffloadingConfig", "OffloadingGroupConfig",
+        "OffloadingModelConfig", "OffloadingParallelConfig"),
+}
 # Attributes that we read and that only the class's __init__ defines.
 ATTRIBUTES = {
     "BlockPool": ("blocks", "num_gpu_blocks"),
@@ -152,7 +175,11 @@ def stub(source, names):
 def sources(package, folder):
     """Yields (module, its source) of what is recorded of a package; None: it has no such module.
     folder: a pathlib.Path, the package's own."""
-    for module in WANTED:
+    return _sources(WANTED, package, folder)
+
+
+def _sources(modules, package, folder):
+    for module in modules:
         name, *inside = module.split(".")
         if name != package:
             continue
@@ -167,4 +194,16 @@ def digest_of(package, folder):
     for module, source in sources(package, folder):
         text = "absent" if source is None else stub(source, WANTED[module])
         found.update(f"{module}\0{text}\0".encode())
+    for module, source in _sources(FIELDS, package, folder):
+        fields = "absent" if source is None else "\n".join(_fields(source, FIELDS[module]))
+        found.update(f"{module}\0{fields}\0".encode())
     return found.hexdigest()
+
+
+def _fields(source, classes):
+    """Yields "Class.field" of each field of these classes."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and node.name in classes:
+            for item in node.body:
+                if isinstance(item, ast.AnnAssign):
+                    yield f"{node.name}.{ast.unparse(item.target)}"

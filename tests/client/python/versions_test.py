@@ -24,6 +24,7 @@ from kvkeep.engine_facts import Known  # noqa: E402
 
 LOGGER = logging.getLogger("test")
 WANTED = {"engine": ("Base", "Called.one"), "engine.inner.part": ("Made",)}
+FIELDS = {"engine.inner.config": ("Config",)}
 BASE = '''"""An engine."""
 class Base:
     def ask(self, key: str) -> bool:
@@ -45,6 +46,7 @@ class WithEngine(unittest.TestCase):
         (self.folder / "inner").mkdir()
         self.write(BASE, PART)
         for patched in (mock.patch.dict(engine_records.WANTED, WANTED, clear=True),
+                        mock.patch.dict(engine_records.FIELDS, FIELDS, clear=True),
                         mock.patch.dict(engine_facts.KNOWN, engine=()),
                         mock.patch.object(engine_versions, "_told", set()),
                         mock.patch.dict(os.environ)):
@@ -106,6 +108,15 @@ class Versions(WithEngine):
             self.write(base, part)
             self.assertNotEqual(self.digest(), before)
         self.write(BASE, PART)
+        self.assertEqual(self.digest(), before)
+        config = self.folder / "inner" / "config.py"
+        config.write_text("class Config:\n    size: int = 1\n    def of(self): ...\n")
+        with_config = self.digest()
+        config.write_text("class Config:\n    size: int = 2\n    def other(self): ...\n")
+        self.assertEqual(self.digest(), with_config)
+        config.write_text("class Config:\n    size: int = 1\n    more: int = 0\n")
+        self.assertEqual(len({self.digest(), before, with_config}), 3)
+        config.unlink()
         (self.folder / "inner" / "part.py").unlink()
         self.assertNotEqual(self.digest(), before)
 
