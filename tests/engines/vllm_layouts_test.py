@@ -17,9 +17,13 @@ from vllm_direct_test import (ASKED, BLOCKS, PER_CHUNK, blocks, chunks, config, 
 
 from kvkeep.vllm_connector import DirectOptions, check_layout
 from kvkeep.vllm_transfers import KvkeepWorker
-from vllm.v1.core.kv_cache_planning import get_kv_cache_config_from_groups
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, MambaSpec
 from vllm.v1.kv_cache_layout import KVCacheLayout
+
+try:
+    from vllm.v1.core.kv_cache_planning import get_kv_cache_config_from_groups
+except ImportError:  # before 0.33
+    from vllm.v1.core.kv_cache_utils import get_kv_cache_config_from_groups
 
 
 class Layouts(direct.WithDaemon):

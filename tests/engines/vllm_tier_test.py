@@ -9,6 +9,7 @@ between lookup and load, or hangs, is a miss and nothing waits for it; it is fou
 back.
 """
 
+import contextlib
 import os
 import sys
 import threading
@@ -34,6 +35,11 @@ from vllm.v1.kv_offload.base import (LookupResult, ReqContext, ScheduleEndContex
 from vllm.v1.kv_offload.factory import OffloadingSpecFactory  # noqa: E402
 
 
+def locked(manager):
+    """As vLLM's scheduler enters it; versions before 0.33 have no lock."""
+    return getattr(manager, "lock", None) or contextlib.nullcontext()
+
+
 def config(endpoint, **tier):
     return vllm_rig.offloading_config("tiny", layers=2, bytes_per_block=ROW // 16,
                                       cpu_bytes=8 * ROW, tier={"endpoint": endpoint, **tier})
@@ -55,7 +61,7 @@ class Engine:
 
     def step(self):
         begin = time.monotonic()
-        with self.manager.lock:
+        with locked(self.manager):
             self.manager.on_schedule_end(ScheduleEndContext((), ()))
         self.longest_step = max(self.longest_step, time.monotonic() - begin)
 
@@ -64,7 +70,7 @@ class Engine:
         request = ReqContext(uuid.uuid4().hex)
         self.manager.on_new_request(request)
         for at in range(0, len(keys), 4):
-            with self.manager.lock:
+            with locked(self.manager):
                 out = self.manager.prepare_store(keys[at:at + 4], request)
                 for key, slot in zip(out.keys_to_store, out.store_spec.chunk_ids):
                     self.row(slot)[:] = key[:1] * ROW
@@ -78,7 +84,7 @@ class Engine:
         deadline = time.monotonic() + patience
         while True:
             begin = time.monotonic()
-            with self.manager.lock:
+            with locked(self.manager):
                 results = [self.manager.lookup(key, request) for key in keys]
             self.longest_step = max(self.longest_step, time.monotonic() - begin)
             if at_hit is not None and self.tier.lookup(keys[0], request) is LookupResult.HIT:
@@ -93,7 +99,7 @@ class Engine:
 
     def load(self, keys, request):
         """The bytes that the GPU would get."""
-        with self.manager.lock:
+        with locked(self.manager):
             spec = self.manager.prepare_load(keys, request)
             rows = [bytes(self.row(slot)) for slot in spec.chunk_ids]
             self.manager.complete_load(keys, request)
