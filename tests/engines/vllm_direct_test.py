@@ -29,7 +29,7 @@ os.environ.update(KVKEEP_CLIENT_LIBRARY=str(BUILD / "lib" / "libkvkeep-client.so
 sys.path[:0] = [str(ROOT / "client" / "python"), str(ROOT / "tests" / "client" / "c")]
 
 from daemon import Daemon  # noqa: E402
-from kvkeep import errors  # noqa: E402
+from kvkeep import errors, vllm_connector  # noqa: E402
 from kvkeep.metadata import chunk_metadata  # noqa: E402
 from kvkeep.vllm_blocks import Doubts, Pins, Present  # noqa: E402
 from kvkeep.vllm_direct import DirectOptions, KvkeepConnector  # noqa: E402
@@ -250,6 +250,33 @@ class Moving(WithDaemon):
             self.assertLess(time.monotonic(), deadline)
         transfers.submit_load(4, chunks(keys(1)), blocks([1, 2, 3, 4]))
         self.assertEqual(self.ended(transfers), (4, False))
+
+
+class Before33(unittest.TestCase):
+    """Parts of vLLM that tell a connector too little in versions before 0.33."""
+
+    @staticmethod
+    def configure(sleeps=False, **options):
+        vllm_connector._configure(types.SimpleNamespace(
+            kv_transfer_config=types.SimpleNamespace(
+                kv_role="kv_both", kv_load_failure_policy="recompute",
+                kv_connector_extra_config=options),
+            attention_config=types.SimpleNamespace(hisparse_config=None),
+            model_config=types.SimpleNamespace(enable_sleep_mode=sleeps),
+            cache_config=types.SimpleNamespace(get_resolved_kv_cache_layout=lambda: None)), None)
+
+    def test_sleep_and_events_by_the_engine_are_refused(self):
+        for lacks, cases in (
+                (True, (("do not tell a connector that they sleep", {"sleeps": True}),
+                        ('"events": "engine" needs vLLM 0.33', {"events": "engine"}))),
+                (False, ((None, {"sleeps": True}), (None, {"events": "engine"})))):
+            for why, case in cases:
+                # What is not refused goes on, and has no KV groups here.
+                with mock.patch.object(vllm_connector, "lacks", lambda *_, has=lacks: has), \
+                        mock.patch.object(vllm_connector, "check_layout"), \
+                        self.assertRaisesRegex(ValueError if why else AttributeError,
+                                               why or "kv_cache_groups"):
+                    self.configure(**case)
 
 
 class Opening(WithDaemon):
