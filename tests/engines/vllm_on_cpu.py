@@ -1,4 +1,4 @@
-"""What the PyPI wheel of vLLM 0.33 lacks to run on a CPU, in plain torch. For tests only.
+"""What the PyPI wheels of vLLM lack to run on a CPU, in plain torch. For tests only.
 
 The wheel is built for CUDA; `VLLM_TARGET_DEVICE=cpu` makes it take the CPU platform, whose seven
 kernels are not in it. And its offloading worker copies by CUDA streams: HostSpec's copies on the
@@ -6,12 +6,14 @@ host. Import this before an engine is made; vLLM itself does in processes of its
 by vllm_on_cpu-0.dist-info beside this file. KVKEEP_FAKE_DRIVER: KV lies in the memory of that one.
 """
 
+import inspect
 import os
 import pathlib
 import weakref
 
 import torch
 from vllm.model_executor.layers import utils
+from vllm.utils import cpu_triton_utils
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
@@ -68,6 +70,23 @@ def _slot_mapping(starts, positions, block_table, slots, block_size):
         slots[begin:end] = blocks * block_size + where % block_size
 
 
+def _in_either_order(slot_mapping):
+    """vLLM 0.32 calls its own function for a CPU with two arguments changed about."""
+    def ordered(*given, **named):
+        if len(given) > 7 and isinstance(given[6], torch.Tensor):
+            _, _, starts, positions, table, _, slots, block_size = given[:8]
+            return torch.ops._C.compute_slot_mapping_kernel_impl(starts, positions, table, slots,
+                                                                 block_size)
+        return slot_mapping(*given, **named)
+
+    ordered.__signature__ = inspect.signature(slot_mapping)
+    return ordered
+
+
+cpu_triton_utils._compute_slot_mapping_kernel_impl = _in_either_order(
+    cpu_triton_utils._compute_slot_mapping_kernel_impl)
+
+
 # A cache is (blocks, heads, tokens of a block, dim).
 @_kernel("cpu_attn_reshape_and_cache(Tensor key, Tensor value, Tensor(a!) key_cache, "
          "Tensor(b!) value_cache, Tensor slot_mapping, str isa, float k_scale, float v_scale, "
@@ -113,11 +132,11 @@ def _attention(query, key_cache, value_cache, output, starts, lengths, scale, ca
 class HostWorker(OffloadingWorker):
     """One rank's part of a chunk's row: for each block of the chunk, for each tensor, its page."""
 
-    def __init__(self, tensors, blocks_per_chunk, region):
+    def __init__(self, tensors, blocks_per_chunk, region, page_size):
         self._pages = [one.tensor for one in tensors]
         self._blocks_per_chunk, self._finished = blocks_per_chunk, []
         nbytes = sum(page.shape[1] for page in self._pages)
-        begin = region.rank * region.cpu_page_size
+        begin = region.rank * page_size
         rows = region._base.view(region.num_chunks, -1)[:, begin:begin + nbytes * blocks_per_chunk]
         self._rows = rows.unflatten(1, (blocks_per_chunk, nbytes))
 
@@ -166,7 +185,8 @@ class HostSpec(TieringOffloadingSpec):
                 engine_id=self._engine_id, num_chunks=self.num_chunks,
                 rank=self.config.parallel.rank, kv_bytes_per_chunk=self.kv_bytes_per_chunk,
                 cpu_page_size=self.cpu_page_size_per_worker)
-            self._worker = HostWorker(kv_caches.tensors, self.blocks_per_chunk, region)
+            self._worker = HostWorker(kv_caches.tensors, self.blocks_per_chunk, region,
+                                      self.cpu_page_size_per_worker)
             # Nobody shuts down the engines of a test, and a file in /dev/shm is memory.
             weakref.finalize(self._worker, pathlib.Path(region.mmap_path).unlink, missing_ok=True)
         return self._worker

@@ -27,8 +27,9 @@ class Known(NamedTuple):
 
 _VLLM_BEFORE_33 = {"VllmConfig.num_hash_lookahead_tokens": 0,
                    "AttentionConfig.minimax_m3_indexer_cp": False}
-# Their workers do not tell a connector that they sleep; their events are of another form.
-_NOT_BEFORE_33 = ("sleep", "events")
+# Their workers do not tell a connector that they sleep; their events are of another form; and their
+# offloading config does not say which groups have windows.
+_NOT_BEFORE_33 = ("sleep", "events", "window sizes")
 _SGLANG_BEFORE_23 = {"HiCacheStorageConfig.dcp_size": 1}
 # None: whether layers have recurrent states was not told.
 _LMCACHE_BEFORE_5 = {"KernelGroupInfo.recurrent_state": None, "ObjectGroupInfo.aux": False}

@@ -24,7 +24,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
     OffloadingConnectorScheduler)
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.logger import init_logger
-from vllm.v1.kv_cache_interface import SlidingWindowSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
 from vllm.v1.kv_offload.base import (LookupResult, OffloadingManager, OffloadingSpec,
                                      PrepareStoreOutput, RequestOffloadingContext,
                                      get_offload_block_hash, get_offload_group_idx,
@@ -579,7 +579,14 @@ def _configure(vllm_config, kv_cache_config):
         **extra, "blocks_per_chunk": blocks,
         "self_describing_kv_events": options.events == "engine"}
     config = build_offloading_config(ours, kv_cache_config)
-    if blocks > 1 and any(group.sliding_window_size_in_chunks for group in config.groups):
+    if blocks > 1 and _has_windows(config, groups):
         ours.kv_transfer_config.kv_connector_extra_config["blocks_per_chunk"] = 1
         config = build_offloading_config(ours, kv_cache_config)
     return options, config
+
+
+def _has_windows(config, groups):
+    """Whether chunks of several blocks may have some that a window has left behind."""
+    if lacks("vllm", "window sizes"):
+        return not all(isinstance(group.kv_cache_spec, FullAttentionSpec) for group in groups)
+    return any(group.sliding_window_size_in_chunks for group in config.groups)
