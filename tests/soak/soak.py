@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Runs the long versions of the tests that hold the promises, and writes down what they came to.
+"""Runs the long versions of the tests that hold the promises, and records their results.
 
-    tests/soak/soak.py --minutes 25           all rows, once each; what time is left for more seeds
+    tests/soak/soak.py --minutes 25           all rows, once each; then more seeds
     tests/soak/soak.py --minutes 480 --seed 7 longer, from another seed
     tests/soak/soak.py kill fuzz-wire         only these rows
-    tests/soak/soak.py --minutes 25 --keep    and keeps what they came to in soak.json
+    tests/soak/soak.py --minutes 25 --keep    and keeps their results in soak.json
     tests/soak/soak.py --write tests/README.md    runs nothing: writes the table of soak.json there
 
-Each row of rows.json is run once, whatever the time, and with one seed after the other until its
-share of it is over. Its figures are read from its output (README.md): what nothing counted is never
-a 0. Table and logs go to build/soak. Exit status: 0 when each row that was asked for ran and held,
-1 when one failed, 3 when one did not run or skipped all that it has.
+Each row of rows.json runs once, whatever the time, and with one seed after the other until its
+share of it is over. Its figures are read from its output (README.md): what was not counted is never
+a 0. Table and logs go to build/soak. Exit status: 0 when each requested row ran and held, 1 when
+one failed, 3 when one did not run or skipped all of its cases.
 """
 
 import argparse
@@ -26,16 +26,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-MAX_CELL = 200  # characters of what a row printed that its table shows; soak.json has all
+MAX_CELL = 200  # characters of a row's output in the wide table; soak.json has all
 COLUMNS = ("wrong", "hangs", "leaks")
 ASSERTED = "asserted"  # in rows.json: the test fails at the first, and prints no count
-NONE = "none"  # what that comes to when it held
+NONE = "none"  # the result of such a column when the test held
 GRACE_SECONDS = 1800  # beyond a row's share, for one run; then it hangs
 BEGIN, END = "<!-- soak.py --write: begin -->", "<!-- soak.py --write: end -->"
 
 
 def numbers(pattern, text):
-    """All numbers that the pattern's group finds, summed; None: it found none."""
+    """Returns the sum of all numbers that the pattern's group finds, or None if it found none."""
     found = re.findall(pattern, text)
     return sum(int(number.replace(",", "")) for number in found) if found else None
 
@@ -49,7 +49,8 @@ def added(one, other):
 
 
 def how(spec):
-    """The command as one would write it, without the places of this machine and the seed."""
+    """Returns the command as a person would write it, without the places of this machine and the
+    seed."""
     words = [f"{name}={value}" for name, value in spec.get("env", {}).items()
              if "{" not in value] + spec["command"]
     line = " ".join(f"'{word}'" if re.search(r"[ \[*]", word) else word for word in words)
@@ -72,7 +73,7 @@ class Row:
                        "seconds": 0.0}
 
     def run(self, share, seed, out):
-        """Runs it once, and until its share is over."""
+        """Runs the row once, and until its share is over."""
         began = time.monotonic()
         while self.result["runs"] == 0 or time.monotonic() - began < share:
             values = {"bin": f"{self.build}/bin", "build": self.build, "root": ROOT, "seed": seed,
@@ -94,8 +95,8 @@ class Row:
                 return
 
     def take(self, ended, output, log="its log"):
-        """Takes the result of a run with this exit status (None: it did not end) and output. False:
-        no more of this row."""
+        """Takes the result of a run with this exit status (None: it did not end) and output.
+        Returns False if the row must not run again."""
         result = self.result
         skipped = re.search(r"^\s*skipped: (.+)$", output, re.MULTILINE)
         text = re.sub(r"\s+", " ", output)  # Catch breaks lines anywhere
@@ -122,7 +123,8 @@ class Row:
         return not result["status"].startswith(("FAILED", "skipped"))
 
     def read(self, column, text, good, missing):
-        """One column of one run. A run that is not good is believed what it found wrong, no 0."""
+        """Returns one column of one run. A run that is not good counts what it found wrong, but no
+        0."""
         pattern = self.spec.get(column)
         if pattern is None:
             return "-"
@@ -148,14 +150,14 @@ class Row:
 
 
 def run_once(argv, env, timeout, log):
-    """The exit status; None: it did not end."""
+    """Returns the exit status, or None if it did not end."""
     with open(log, "w", encoding="utf-8") as out:
         process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT,
                                    env={**os.environ, **env}, start_new_session=True)
         try:
             return process.wait(timeout)
         except BaseException as stopped:  # its time is over, or ours
-            os.killpg(process.pid, signal.SIGKILL)  # the session that we made
+            os.killpg(process.pid, signal.SIGKILL)  # the session that run_once made
             process.wait()
             if isinstance(stopped, subprocess.TimeoutExpired):
                 return None
@@ -163,7 +165,8 @@ def run_once(argv, env, timeout, log):
 
 
 def said(pattern, text):
-    """The words that the pattern finds first; a group in it is the sum of all that it finds."""
+    """Returns the words that the pattern finds first; a group in it is the sum of everything it
+    finds."""
     match = re.search(pattern, text)
     if match is None:
         return None
@@ -208,8 +211,25 @@ def table(specs, kept):
     return "\n".join(lines) + "\n"
 
 
+def summary(specs, kept):
+    """Returns the table of a page: counts alone. The kept results have commands and output."""
+    lines = ["| row | id | fault | cycles | wrong bytes | hangs | leaks |",
+             "|---|---|---|---|---|---|---|"]
+    when = set()
+    for spec in specs:
+        result = kept_of(spec, kept)
+        cycles, *counts = cells(spec, result)[:1 + len(COLUMNS)]
+        if result is not None and result["runs"] > 0:
+            when.add(f"{result['date']} at {result['commit']}")
+            if result["status"] != "held":
+                cycles += f" ({result['status']})"
+        lines.append("| " + " | ".join([spec["matrix"], f"`{spec['id']}`", spec["fault"], cycles,
+                                        *counts]) + " |")
+    return "\n".join(lines) + f"\n\nRun {'; '.join(sorted(when)) or 'never'}.\n"
+
+
 def with_table(text, block):
-    """The page with this table between its two markers."""
+    """Returns the page with this table between its two markers."""
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         sys.exit(f"soak.py: no place for the table: wants one '{BEGIN}' and one '{END}'")
     before, rest = text.split(BEGIN)
@@ -235,7 +255,7 @@ def save(path, kept):
 
 
 def soak(arguments, specs, chosen):
-    """Runs the rows; the exit status."""
+    """Runs the rows; returns the exit status."""
     arguments.out.mkdir(parents=True, exist_ok=True)
     about = {"date": time.strftime("%Y-%m-%d"), "commit": commit()}
     rows = [Row(spec, arguments.build.resolve()) for spec in chosen]
@@ -281,7 +301,7 @@ def main():
     specs = json.loads(arguments.rows.read_text())
     if arguments.write is not None:
         page = arguments.write.read_text()
-        arguments.write.write_text(with_table(page, table(specs, load(arguments.kept))))
+        arguments.write.write_text(with_table(page, summary(specs, load(arguments.kept))))
         return 0
     unknown = set(arguments.names) - {spec["id"] for spec in specs}
     if unknown:

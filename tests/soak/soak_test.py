@@ -1,6 +1,6 @@
-"""soak.py on rows of its own: what holds, fails, hangs, is skipped, is not there. And the rows as
-they are: they find their figures in what their programs print, and tests/README.md shows what is
-kept."""
+"""soak.py on rows of its own that hold, fail, hang, are skipped, or do not exist. And the real
+rows: they find their figures in their programs' output, and tests/README.md shows the kept
+results."""
 
 import json
 import os
@@ -17,8 +17,8 @@ import soak  # noqa: E402
 
 SPECS = json.loads((HERE / "rows.json").read_text())
 
-# For each row whose output is read: the output of its program, the counts in it, and the text
-# made of it. A change of a program's output must be made here, too.
+# For each row whose output is read: the output of its program, the counts in it, and the text made
+# of it. A change of a program's output must be made here, too.
 RECORDED = {
     "sim": ("""
 400 seeds of 5000 steps, 0 failed: operations 1111755 faults 10667 puts 102094 reads 285633 hits
@@ -127,7 +127,7 @@ class SoakTest(unittest.TestCase):
             return ended, soak.load(out / "soak.json"), soak.load(out / "kept.json")
 
     def one(self, script, wanted, **more):
-        """One row alone: with this exit status, its result."""
+        """Runs one row alone, with this exit status. Returns its result."""
         ended, ran, _ = self.soak([row("a", script, **more)], "--minutes", "0")
         self.assertEqual(ended.returncode, wanted, ended.stdout + ended.stderr)
         return ran["a"]
@@ -261,6 +261,14 @@ class TableTest(unittest.TestCase):
     def test_a_row_that_is_run_in_another_way_now_has_no_figures(self):
         self.assertEqual(self.line({**self.RESULT, "how": "y"}), ["-"] * 5 + ["- |"])
 
+    def test_a_page_has_counts_and_what_did_not_hold(self):
+        def lines(**changed):
+            return soak.summary([self.SPEC], {"a": {**self.RESULT, **changed}}).splitlines()[2:]
+        self.assertTrue(lines()[0].endswith(" | 1,500 kills | 0 | none | - |"), lines())
+        self.assertEqual(lines()[2], "Run D at C.")
+        self.assertIn(" | 1,500 kills (FAILED: x) | ", lines(status="FAILED: x")[0])
+        self.assertEqual(lines(how="y")[2], "Run never.")
+
     def test_it_goes_between_two_markers(self):
         page = f"before\n{soak.BEGIN}\nold\n{soak.END}\nafter\n"
         self.assertEqual(soak.with_table(page, "new\n"),
@@ -300,7 +308,7 @@ class RowsTest(unittest.TestCase):
 
     def test_the_page_shows_what_is_kept(self):
         page = (HERE.parent / "README.md").read_text()
-        block = soak.table(SPECS, soak.load(HERE / "soak.json"))
+        block = soak.summary(SPECS, soak.load(HERE / "soak.json"))
         self.assertEqual(page, soak.with_table(page, block),
                          "run tests/soak/soak.py --write tests/README.md")
 
