@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""tools/site: the site builds, and what is broken in its sources fails the build.
+"""tools/site: the site builds, and anything broken in its sources fails the build.
 
-Its tools come from PyPI. Where they cannot be had, what needs them is skipped.
+Its tools come from PyPI. If they cannot be had, the tests that need them are skipped.
 """
 
 import os
@@ -129,9 +129,18 @@ class Site(unittest.TestCase):
                            ("api/python.html", "Namespace.lookup"),
                            ("source/client/example.cc.html", "int main")):
             self.assertIn(text, words(self.out / page), page)
-        home = self.out / "index.html"
-        self.assertNotIn("How the bytes flow", words(home))  # concepts.html has it now
-        self.assertIn("concepts.html#what-it-promises", (self.out / "comparison.html").read_text())
+        self.assertIn("index.html#what-it-promises", (self.out / "comparison.html").read_text())
+
+    def test_the_first_page_is_the_top_readme_with_its_pictures(self):
+        self.assertEqual(self.built.returncode, 0, self.built.stdout + self.built.stderr)
+        home = (self.out / "index.html").read_text(encoding="utf-8")
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        for heading in re.findall(r"^## (.*)$", readme, re.MULTILINE):
+            self.assertRegex(home, rf">{re.escape(heading)}<a class=.headerlink")
+        self.assertIn('class="mermaid"', home)
+        for picture in re.findall(r"^!\[.*\]\((.*)\)$", readme, re.MULTILINE):
+            self.assertIn(f'src="{picture}"', home)
+            self.assertTrue((self.out / picture).is_file(), picture)
 
     def test_broken_links_and_anchors_unseen_lists_and_a_readme_out_of_reach_fail_the_build(self):
         tree = self.folder / "tree"

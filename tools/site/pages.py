@@ -1,6 +1,6 @@
-"""The site's pages, as a hook of MkDocs: every *.md of the repository at its own path, sections of
-some of them as pages of their own, the API from comments, and each source file that a page links
-to. Links keep working: each is turned to the page that now has what it names."""
+"""The site's pages, as a hook of MkDocs: every *.md of the repository at its own path, some
+sections of them as pages too, the API from comments, and each source file that a page links to.
+Links keep working: each is turned to the page that has what it names."""
 
 import logging
 import os
@@ -8,7 +8,6 @@ import pathlib
 import re
 
 from mkdocs.structure.files import File
-from pymdownx.slugs import slugify
 
 import comments
 import python_api
@@ -17,11 +16,10 @@ ROOT = pathlib.Path(os.environ.get("KVKEEP_SITE_ROOT") or
                     pathlib.Path(__file__).resolve().parents[2])
 _SKIPPED = {".git", "build", "dist", ".cache", "node_modules"}
 
-# Page -> its title and the sections it has, which their own files then lack on the site.
+# Page -> its title and the sections it shows, which their own pages have as well.
 SECTIONS = {
     "concepts.md": ("Concepts", [("README.md", "How the bytes flow"), ("CONTRIBUTING.md", "Words"),
                                  ("README.md", "What it promises")]),
-    "quick-start.md": ("Quick start", [("README.md", "Five minutes, if you know Redis")]),
     "engines.md": ("Engines", [("README.md", "Engines")]),
     "comparison.md": ("How it compares", [("README.md", "How it compares")]),
 }
@@ -46,7 +44,6 @@ _COPIED = (".svg", ".png", ".json", ".yaml")  # shown by the browser as they are
 _LANGUAGES = {".h": "cpp", ".cc": "cpp", ".c": "c", ".py": "python", ".proto": "protobuf"}
 
 _log = logging.getLogger("mkdocs.hooks.pages")  # a warning fails the build
-_slug = slugify(case="lower")
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 _HEADING = re.compile(r"^(#+) +(.*?)\s*$")
 
@@ -100,7 +97,6 @@ class Site:
         self.texts = {}  # page -> Markdown, links turned
         self.copies = set()  # files that are copied as they are
         self.sources = set()  # files that are linked to, each of which gets a page
-        self.moved = {}  # (file, anchor) -> page
         self.headers = {file: page for page, (_, _, files) in HEADERS.items() for file in files}
         self.markdown = {}
         for folder, folders, names in os.walk(root):
@@ -113,21 +109,13 @@ class Site:
     def make(self):
         for file, text in self.markdown.items():
             warn_of_lists(file, text)
+            self.texts[file] = self.turned(text, file, file)
         divided = {file: divide(text) for file, text in self.markdown.items()}
-        for page, (_, sections) in SECTIONS.items():
-            for file, title in sections:
-                for line, prose in _outside_code("\n".join(divided[file][title])):
-                    heading = _HEADING.match(line) if prose else None
-                    if heading:
-                        self.moved[file, _slug(heading.group(2), "-")] = page
         for page, (title, sections) in SECTIONS.items():
             # A section with the page's own title needs no second heading.
             self.texts[page] = f"# {title}\n\n" + "\n\n".join(
-                self.turned("\n".join(divided[file].pop(section)[section == title:]), file, page)
+                self.turned("\n".join(divided[file][section][section == title:]), file, page)
                 for file, section in sections)
-        for file, parts in divided.items():
-            self.texts[file] = "\n\n".join(
-                self.turned("\n".join(lines), file, file) for lines in parts.values())
         for page, (title, language, files) in HEADERS.items():
             self.texts[page] = f"# {title}\n\n" + "\n\n".join(
                 comments.header_page(file, self.read(file), language) for file in files)
@@ -154,16 +142,16 @@ class Site:
             return link
         name, _, anchor = link.partition("#")
         target = os.path.normpath(os.path.join(os.path.dirname(file), name)) if name else file
-        at = self.page_of(target, anchor)
+        at = self.page_of(target)
         if at is None:
             return link  # MkDocs says that there is no such file
         if at == page and anchor:
             return f"#{anchor}"
         return os.path.relpath(at, os.path.dirname(page) or ".") + ("#" + anchor if anchor else "")
 
-    def page_of(self, target, anchor):
+    def page_of(self, target):
         if target in self.markdown:
-            return self.moved.get((target, anchor), target)
+            return target
         if target in self.headers:
             return self.headers[target]
         if not (self.root / target).is_file():
