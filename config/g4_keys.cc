@@ -17,9 +17,7 @@ std::vector<ConfigKey> G4Keys() {
       Text("g4.url", In(&Config::g4, &G4Config::url), "where G4 is",
            "https://host/bucket, http://host:port/bucket or file:///directory; \"\" for off",
            CheckG4Url, Empty::kAllowed,
-           "An S3 bucket, or a shared directory that kvkeep g4 init made the fleet's. Chunks that "
-           "g4.admission picks are written there; lookups that wait, and prefetches, bring chunks "
-           "that this node lacks."),
+           "An S3 bucket, or a shared directory that kvkeep g4 init made the fleet's."),
       Text("g4.prefix", In(&Config::g4, &G4Config::prefix), "a prefix",
            "at most 256 of a-z, A-Z, 0-9, '.', '_', '-' and '/'", CheckG4Prefix, Empty::kAllowed,
            "Prefix of the names of all objects."),
@@ -39,15 +37,15 @@ std::vector<ConfigKey> G4Keys() {
       Text("g4.credential_process", In(&Config::g4, &G4Config::credential_process), "a command",
            "a program's absolute path and its arguments, apart by blanks; \"\" for none",
            CheckCommand, Empty::kAllowed,
-           "A program that prints keys as JSON, as AWS's credential_process does. It runs without "
-           "a shell, for a minute at most. Put no secret here: the config is shown."),
+           "A program that prints keys as AWS's credential_process does, run without a shell for a "
+           "minute at most. Put no secret here: the config is shown."),
       Dir("g4.ca_file", In(&Config::g4, &G4Config::ca_file), Empty::kAllowed,
-          "CA certificates, PEM, one of which must have signed the server's; empty: the "
-          "system's, or those of SSL_CERT_FILE and SSL_CERT_DIR."),
+          "CA certificates of the server, PEM; empty: the system's, or those of SSL_CERT_FILE "
+          "and SSL_CERT_DIR."),
       Text("g4.proxy", In(&Config::g4, &G4Config::proxy), "a proxy",
            "http://host:port; \"\" for none", CheckProxy, Empty::kAllowed,
-           "A forward proxy, asked by CONNECT for https. Without it the bucket is asked directly: "
-           "http_proxy and similar variables of the environment are ignored."),
+           "A forward proxy, asked by CONNECT for https. http_proxy and similar variables of the "
+           "environment are ignored."),
       Count("g4.connections", In(&Config::g4, &G4Config::connections), {1, 1024},
             "Connections to the server at once; writes have a quarter of them at most."),
       Size("g4.write_bytes_per_second", In(&Config::g4, &G4Config::write_bytes_per_second),
@@ -59,15 +57,14 @@ std::vector<ConfigKey> G4Keys() {
       Duration(
           "g4.lifetime", In(&Config::g4, &G4Config::lifetime),
           {std::chrono::days(0), std::chrono::days(3650)},
-          "Age at which objects expire, by a lifecycle rule of the bucket or by kvkeep g4 sweep. "
-          "Chunks that are used after half of it are written anew. 0: they do not expire."),
+          "Age at which objects expire, by a rule of the bucket or by kvkeep g4 sweep. Chunks that "
+          "are used after half of it are written anew. 0: they do not expire."),
       Count("g4.epoch", In(&Config::g4, &G4Config::epoch), {0, 1'000'000'000},
             "Part of the names of objects: with another value G4 is empty at once."),
       Count("remote.probes_per_second", In(&Config::remote, &RemoteConfig::probes_per_second),
             {1, 1'000'000},
-            "Chunks that this node may ask for in a second, under all of its keys together (the "
-            "fleet's, tenants'). A lookup that would ask for more finds less. Each tenant has its "
-            "share in any case."),
+            "Chunks that this node may ask for in a second, under all of its keys together. A "
+            "lookup that would ask for more finds less. Each tenant has its share."),
       Text("fleet.name", In(&Config::fleet, &FleetConfig::name), "a name",
            "1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'; \"\" for none", CheckPlainName,
            Empty::kAllowed,
@@ -78,8 +75,8 @@ std::vector<ConfigKey> G4Keys() {
           "the file."),
       Paths("fleet.previous_key_files", In(&Config::fleet, &FleetConfig::previous_key_files),
             kMaxPreviousFleetKeys,
-            "Former keys of the fleet. Chunks that are not in G4 under fleet.key_file are looked "
-            "for under these, in this order. Name them until their objects have expired."),
+            "Former keys of the fleet, asked for in this order after fleet.key_file. Name them "
+            "until their objects have expired."),
   };
 }
 

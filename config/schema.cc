@@ -71,8 +71,7 @@ std::vector<ConfigKey> ListenKeys() {
       Group("listen.socket_group", InAccess(&Config::listen, &AccessConfig::socket_group),
             "Group of the files of these two sockets."),
       Numbers("listen.allowed_uids", InAccess(&Config::listen, &AccessConfig::allowed_uids),
-              "Users that may connect there. With both lists empty, any user that the mode allows "
-              "may."),
+              "Users that may connect there. With both lists empty, the mode decides."),
       Numbers("listen.allowed_gids", InAccess(&Config::listen, &AccessConfig::allowed_gids),
               "Groups that may connect there: the group of the peer's process, not its "
               "supplementary groups."),
@@ -89,26 +88,24 @@ std::vector<ConfigKey> ListenKeys() {
           "Tokens of the default tenant, one a line: the token's SHA-256 in hex, then read or "
           "write if it grants only that. Read again when it changes."),
       Names("listen.readers", InAccess(&Config::listen, &AccessConfig::readers), false,
-            "Tenants whose clients may read the default tenant's chunks, and only read, by naming "
-            "it. By the local path they map all of its G2. [] for none."),
+            "Tenants whose clients may read the default tenant's chunks by naming it. By the local "
+            "path they map all of its G2."),
       Gpus("listen.gpus", InAccess(&Config::listen, &AccessConfig::gpus),
-           "GPUs whose memory the default tenant's workers may register, by UUID; [all] for any, "
-           "[] for none."),
+           "GPUs whose memory the default tenant's workers may register, by UUID; [] for none."),
       Socket("listen.admin", In(&Config::listen, &ListenConfig::admin_path), Empty::kRefused,
-             "Unix socket of the admin calls, mode 0600: for the daemon's user and root. Its "
-             "directory holds no tenant's socket: root in a container that is given the whole "
-             "directory would be root there too."),
+             "Unix socket of the admin calls, mode 0600: for the daemon's user and root. Keep its "
+             "directory apart from tenants' sockets, as root in a container that has it is admin."),
       Address("listen.tcp", In(&Config::listen, &ListenConfig::tcp_address),
-              "TCP address of the gRPC service. Needs tls, and clients that identify themselves, "
-              "unless it is a loopback address."),
+              "TCP address of the gRPC service. Beyond loopback it needs tls, and clients that "
+              "identify themselves."),
       Duration("listen.tcp_connection_age", In(&Config::listen, &ListenConfig::tcp_connection_age),
                {std::chrono::milliseconds(0), std::chrono::hours(480)},
-               "Maximum age of a TCP connection. Its client then makes another, and identifies "
-               "itself anew; calls that still run a minute later are ended. 0: no limit."),
+               "Maximum age of a TCP connection. Its client then makes another; calls that still "
+               "run a minute later are ended. 0: no limit."),
       Bool("listen.tcp_insecure_plaintext",
            In(&Config::listen, &ListenConfig::tcp_insecure_plaintext),
-           "true: listen.tcp may be any address without tls. Anyone who reaches it can read, "
-           "change and delete the default tenant's chunks, and sees all that is sent."),
+           "true: listen.tcp may be any address without tls. Anyone who reaches it can read and "
+           "delete the default tenant's chunks, and sees all that is sent."),
   };
 }
 
@@ -119,12 +116,10 @@ std::vector<ConfigKey> TlsKeys() {
       Dir("tls.key_file", In(&Config::tls, &TlsConfig::key_file), Empty::kAllowed,
           "Its private key, PEM, without a password; others may have no access to the file."),
       Dir("tls.client_ca_file", In(&Config::tls, &TlsConfig::client_ca_file), Empty::kAllowed,
-          "Mutual TLS: CA certificates, PEM, one of which must have signed a client's "
-          "certificate."),
+          "Mutual TLS: CA certificates of clients, PEM."),
       Dir("tls.client_crl_file", In(&Config::tls, &TlsConfig::client_crl_file), Empty::kAllowed,
           "Revoked client certificates: CRLs, PEM, of each CA that issues client certificates. "
-          "Read again when it changes. Clients of a CA whose CRL is missing or expired are "
-          "refused."),
+          "Clients of a CA whose CRL is missing or expired are refused."),
       Names("tls.admin_certificate_names", In(&Config::tls, &TlsConfig::admin_certificate_names),
             false, "Names in client certificates that may make admin calls over TCP; [] for none."),
   };
@@ -137,8 +132,8 @@ std::vector<ConfigKey> DefaultTenantLimitKeys() {
       Count("listen.keys_per_second", InLimits(&Config::listen, &Limits::keys_per_second),
             kKeyRates,
             "Chunks that the default tenant's clients may look up, put or get in a second; above "
-            "it calls are refused until it is paid off. Sessions have equal shares, and may use "
-            "what others leave. 0: no limit."),
+            "it calls are refused. Sessions have equal shares, and may use what others leave. 0: "
+            "no limit."),
       Size("listen.bytes_per_second", InLimits(&Config::listen, &Limits::bytes_per_second),
            kByteRates,
            "Payload that the default tenant's clients may put and get in a second, by the same "
@@ -176,8 +171,8 @@ std::vector<ConfigKey> TenantKeys() {
   return {
       MustSay(Text("tenants[].name", InTenant(&TenantConfig::name), "a name",
                    "1 to 32 of a-z, 0-9 and -", CheckTenantName, Empty::kRefused,
-                   "The tenant's name. Another name makes another tenant, which finds none of this "
-                   "one's chunks."),
+                   "The tenant's name. Another name makes another tenant, without this one's "
+                   "chunks."),
               "give the tenant a name"),
       MustSay(Socket("tenants[].unix", InTenant(&TenantConfig::unix_path), Empty::kRefused,
                      "As listen.unix, for this tenant alone."),
@@ -208,16 +203,16 @@ std::vector<ConfigKey> TenantKeys() {
                        "the limits of the GPU path."),
               "say how much of g2.capacity is this tenant's, like 25%"),
       Size("tenants[].g3_quota", InTenant(&TenantConfig::g3_quota_bytes), {0, 65536 * kTiB},
-           "Bytes of G3 that its chunks may hold, over all paths; above it its own oldest go. "
-           "Others take none of it. 0: no limit; when a path is full, tenants above their part, as "
-           "of g2.capacity, give first."),
+           "Bytes of G3 that its chunks may hold, over all paths; above it its own oldest go. 0: "
+           "no limit; when a path is full, tenants above their part, as of g2.capacity, give "
+           "first."),
       Dir("tenants[].g4_key_file", InTenant(&TenantConfig::g4_key_file), Empty::kAllowed,
           "Key of this tenant's chunks in G4, instead of fleet.key_file: nodes without it neither "
-          "find nor read them. Without the file they are lost. Empty: the fleet's key."),
+          "find nor read them. Empty: the fleet's key."),
       Endpoint(
           "tenants[].zmq", InTenant(&TenantConfig::zmq_endpoint),
-          "As events.zmq, for this tenant's chunks alone: to a router, an instance of its own. tcp "
-          "needs events.zmq_insecure, even on loopback, which users of other tenants reach."),
+          "As events.zmq, for this tenant's chunks alone. tcp needs events.zmq_insecure, even on "
+          "loopback, which users of other tenants reach."),
       Endpoint("tenants[].zmq_replay", InTenant(&TenantConfig::zmq_replay_endpoint),
                "As events.zmq_replay."),
   };
@@ -226,13 +221,11 @@ std::vector<ConfigKey> TenantKeys() {
 std::vector<ConfigKey> G2Keys() {
   return {
       Size("g2.capacity", In(&Config::g2, &G2Config::capacity_bytes), {kMiB, 16 * kTiB},
-           "Host memory for chunks: a hard limit, taken at the start. A reload may set any value "
-           "up to that; above a lower one the least valuable chunks go at once. The memory stays "
-           "until a restart."),
+           "Host memory for chunks: a hard limit, taken at the start. A reload may lower it: the "
+           "least valuable chunks go at once, the memory at a restart."),
       SizeInUnits("g2.segment_bytes", In(&Config::g2, &G2Config::segment_bytes), {2 * kMiB, kGiB},
                   2 * kMiB,
-                  "Size of the segments in which G2 is taken, mapped and given to tenants; a chunk "
-                  "may lie across them."),
+                  "Size of the segments in which G2 is taken, mapped and given to tenants."),
       Choice<ArenaChoice>("g2.arena", In(&Config::g2, &G2Config::arena),
                           {{"auto", ArenaChoice::kAuto},
                            {"memfd", ArenaChoice::kMemfd},
@@ -254,8 +247,8 @@ std::vector<ConfigKey> G2Keys() {
           "NUMAPolicy= sets a policy."),
       Choice<std::string>("g2.policy", In(&Config::g2, &G2Config::policy), AsSaid({"reuse", "lru"}),
                           "Chunk that is evicted from memory next: the one that promises the "
-                          "fewest hits, by when chunks came back (reuse), or the least recently "
-                          "used (lru). kvkeep simulate compares them on a trace."),
+                          "fewest hits (reuse), or the least recently used (lru). kvkeep simulate "
+                          "compares them on a trace."),
       Fraction("g2.dirty_budget", In(&Config::g2, &G2Config::dirty_budget), kShare,
                "Share of g2.capacity that may wait for its write to G3."),
       Count("g2.copy_threads", In(&Config::g2, &G2Config::copy_threads), {0, 64},
@@ -267,7 +260,7 @@ std::vector<ConfigKey> G3Keys() {
   return {
       MustSay(
           Dir("g3.paths[].dir", InG3Path(&G3PathConfig::dir), Empty::kRefused,
-              "Directory on XFS or ext4, best on a device of its own. Required for every path."),
+              "Directory on XFS or ext4, best on a device of its own."),
           "say where this path is"),
       Size("g3.paths[].capacity", InG3Path(&G3PathConfig::capacity_bytes), {64 * kMiB, 1024 * kTiB},
            "Bytes that the directory may hold, index included. Above a lowered limit the least "
@@ -309,8 +302,8 @@ std::vector<ConfigKey> G3Keys() {
       Paths("encryption.previous_master_key_files",
             In(&Config::encryption, &EncryptionConfig::previous_master_key_files),
             kMaxPreviousMasterKeys,
-            "Former master keys. Keys that they wrapped are wrapped by encryption.master_key_file "
-            "at the next start; after that start they are not needed."),
+            "Former master keys. The next start wraps their keys by encryption.master_key_file; "
+            "after it they are not needed."),
   };
 }
 
@@ -321,8 +314,7 @@ std::vector<ConfigKey> GpuKeys() {
                          {"off", GpuChoice::kOff},
                          {"required", GpuChoice::kRequired}},
                         "Copies between workers' GPU memory and G2, by the local path. auto: if "
-                        "NVIDIA's driver is found; required: no start without it. A GPU is touched "
-                        "when a worker registers its memory."),
+                        "NVIDIA's driver is found; required: no start without it."),
   };
 }
 
@@ -332,8 +324,7 @@ std::vector<ConfigKey> LimitKeys() {
       Count("limits.max_chunks", In(&Config::limits, &LimitsConfig::max_chunks),
             {1000, 1'000'000'000},
             "Chunks in all tiers together. Sizes the tables: 12 bytes a chunk from the start, some "
-            "170 once used; each tier with policy reuse adds 250, or up to 480 if requests bring "
-            "only one or two chunks."),
+            "170 once used; each tier with policy reuse adds 250 to 480."),
       Count("limits.keys_per_call", In(&Config::limits, &LimitsConfig::keys_per_call), {1, 65536},
             "Keys in one call."),
       Count("limits.sessions", In(&Config::limits, &LimitsConfig::sessions), {1, 65536},
@@ -367,12 +358,12 @@ std::vector<ConfigKey> LimitKeys() {
           "the same part as of g2.capacity, and one session half of that; further gets wait."),
       Duration("limits.stall_timeout", In(&Config::limits, &LimitsConfig::stall_timeout),
                {milliseconds(100), milliseconds(3'600'000)},
-               "A get whose client takes no frame, or a put whose client sends none, for this long "
+               "A get whose client takes no frame for this long, or a put whose client sends none, "
                "is ended."),
       Duration("limits.peer_timeout", In(&Config::limits, &LimitsConfig::peer_timeout),
                {milliseconds(300), milliseconds(3'600'000)},
                "A gRPC connection that gives no answer for this long by TCP, or four times this "
-               "long by a Unix socket, is closed, and what its sessions hold is given back."),
+               "long by a Unix socket, is closed, and its sessions end."),
       Size("limits.staging_per_session",
            In(&Config::limits, &LimitsConfig::staging_per_session_bytes), {2 * kMiB, 64 * kGiB},
            "Staging memory of one local session, from which its puts are read."),
@@ -389,8 +380,8 @@ std::vector<ConfigKey> LimitKeys() {
                "leaves half a message, or replies unread, is cut off after it. A put in parts that "
                "got nothing for this long is rejected."),
       Count("limits.busy_poll_us", In(&Config::limits, &LimitsConfig::busy_poll_us), {0, 1000},
-            "How long the local path's thread polls for requests before it sleeps, while they "
-            "follow each other that closely. 0: never; saves CPU time, costs latency."),
+            "How long the local path's thread polls for the next request before it sleeps. 0: "
+            "never; saves CPU time, costs latency."),
   };
 }
 
@@ -399,7 +390,7 @@ std::vector<ConfigKey> ServiceKeys() {
   return {
       Address("metrics.listen", In(&Config::metrics, &MetricsConfig::listen_address),
               "HTTP address of /metrics, /healthz and /readyz. Without metrics.token_file, "
-              "/metrics names no tenants, models, namespaces or paths there: it shows their sums."),
+              "/metrics shows sums, without tenants, models, namespaces or paths."),
       Socket("metrics.unix", In(&Config::metrics, &MetricsConfig::unix_path), Empty::kAllowed,
              "Unix socket of the same pages, /metrics with all labels; mode 0600."),
       Group("metrics.socket_group", In(&Config::metrics, &MetricsConfig::socket_group),
@@ -410,8 +401,8 @@ std::vector<ConfigKey> ServiceKeys() {
 
       Endpoint("events.zmq", In(&Config::events, &EventsConfig::zmq_endpoint),
                "ZeroMQ endpoint for routers: events of the default tenant's chunks, with the "
-               "tokens of prompts, for all that can connect. tcp://127.0.0.1:5557, or ipc with the "
-               "mode and group of its other sockets."),
+               "tokens of prompts, for all that can connect. ipc has the mode and group of its "
+               "other sockets."),
       Endpoint("events.zmq_replay", In(&Config::events, &EventsConfig::zmq_replay_endpoint),
                "ZeroMQ endpoint where routers ask for messages that they missed."),
       Choice<EventFormChoice>(
@@ -424,8 +415,8 @@ std::vector<ConfigKey> ServiceKeys() {
       Size("events.queued_bytes", In(&Config::events, &EventsConfig::queued_bytes),
            {16 * kMiB, 64 * kGiB},
            "Bytes queued for slow subscribers. Tenants have equal parts, of at least 4MiB; one "
-           "subscriber's queue has a quarter of it, and loses more. Above it all subscribers are "
-           "disconnected, and start over."),
+           "subscriber's queue has a quarter of it. Above it all subscribers are disconnected, and "
+           "start over."),
 
       Choice<LogLevelChoice>("log.level", In(&Config::log, &LogConfig::level),
                              {{"trace", LogLevelChoice::kTrace},
@@ -440,9 +431,8 @@ std::vector<ConfigKey> ServiceKeys() {
           "Format of a line."),
       Duration("log.slow_operation", In(&Config::log, &LogConfig::slow_operation),
                {milliseconds(0), milliseconds(3'600'000)},
-               "A request that takes this long is logged, with its client and number of keys. The "
-               "time of a gRPC stream, and of a put in parts by the local path, includes the "
-               "client's part. 0: none is logged."),
+               "A request that takes this long is logged. The time of a gRPC stream, and of a put "
+               "in parts by the local path, includes the client's part. 0: none is logged."),
 
       Dir("state.dir", In(&Config::state, &StateConfig::dir), Empty::kRefused,
           "The daemon's own small files: identity, secret."),
