@@ -30,7 +30,7 @@ VOCABULARY = 32000
 
 
 class CudaMemory:
-    """A GPU's memory, as torch allocates it: where the tensors of the cache are."""
+    """A GPU's memory, as torch allocates it, for the tensors of the cache."""
 
     device = "cuda"
     driver = None  # libcuda.so.1
@@ -46,7 +46,7 @@ class CudaMemory:
         return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def located(self, tensor):
-        """The tensor as GpuRegion takes it."""
+        """Returns the tensor as GpuRegion takes it."""
         return tensor
 
     def synchronize(self):
@@ -61,23 +61,23 @@ class PagedCache:
         shape = (asked.layers, 2, blocks, BLOCK_TOKENS, asked.kv_heads, asked.head_dim)
         self.memory, self.all = memory, memory.zeros(shape, torch.bfloat16)
         self.layers = list(self.all)
-        # Another order in each process: what comes back lies in other blocks.
+        # Another order in each process: returned KV lies in other blocks.
         self.table = random.SystemRandom().sample(range(blocks), blocks // 2)
         on_device = torch.tensor(self.table, device=self.all.device)
         offsets = torch.arange(BLOCK_TOKENS, device=self.all.device)
         self.slots = (on_device[:, None] * BLOCK_TOKENS + offsets).flatten()
 
     def write(self, layer, first, keys_and_values):
-        """[2, tokens, heads, dim] of the tokens from `first` on."""
+        """Writes [2, tokens, heads, dim] of the tokens from `first` on."""
         tokens = keys_and_values.shape[1]
         self._flat(layer)[:, self.slots[first:first + tokens]] = keys_and_values
 
     def read(self, layer, tokens):
-        """[2, tokens, heads, dim] of the first tokens."""
+        """Returns [2, tokens, heads, dim] of the first tokens."""
         return self._flat(layer)[:, self.slots[:tokens]]
 
     def digest(self, tokens):
-        """Digest of the first tokens' K and V, in their order, wherever they lie."""
+        """Returns a digest of the first tokens' K and V, in order, wherever they lie."""
         said = hashlib.sha256()
         for layer in range(len(self.layers)):
             said.update(self.read(layer, tokens).view(torch.uint8).cpu().numpy())
@@ -108,7 +108,7 @@ class Model:
 
     @torch.no_grad()
     def forward(self, ids, cache, first=0):
-        """The logits of the last of `ids`, which are the tokens from `first` on."""
+        """Returns the logits of the last of `ids`, which are the tokens from `first` on."""
         x = self.tokens[ids] + self.places[first:first + len(ids)]
         for at, layer in enumerate(self.layers):
             x = x + self._attend(layer, at, _norm(x), cache, first)
@@ -125,7 +125,8 @@ class Model:
         keys, values = (part.repeat_interleave(self.heads // self.kv_heads, dim=1).transpose(0, 1)
                         for part in cache.read(at, total))
         query = query.view(count, self.heads, self.dim).transpose(0, 1)
-        # One token sees all; a prompt from its begin on, what is before; else as far as it is.
+        # One token sees all earlier ones; so does each token of a prompt, by a causal mask that
+        # begins at `first`.
         seen = None
         if first > 0 and count > 1:
             seen = torch.ones(count, total, dtype=torch.bool, device=x.device).tril(first)
@@ -140,7 +141,7 @@ def _norm(x):
 
 
 class Keeper:
-    """The chunks of one prompt: which runs of the cache they are, and under which keys."""
+    """The chunks of one prompt: their runs of the cache, and their keys."""
 
     def __init__(self, client, cache, asked, prompt):
         form = kvkeep.KvFormat.LAYERS_KV_BLOCKS
@@ -163,7 +164,7 @@ class Keeper:
             self.chunks.append(kvkeep.GpuChunk(prefix.digest(), runs))
 
     def restore(self):
-        """How many tokens of the prompt are in the cache now."""
+        """Returns how many tokens of the prompt are in the cache now."""
         found = self.namespace.lookup(self.keys, lease=True)
         if found.lease is None:
             return 0
@@ -173,29 +174,29 @@ class Keeper:
         return CHUNK_TOKENS * (good.index(False) if False in good else len(good))
 
     def save(self):
-        """How many chunks are kept now."""
+        """Returns how many chunks are kept now."""
         return self._over(self.namespace.gpu_put(self.chunks)).stored
 
     def _over(self, result):
-        """A call that broke off is a miss, once the daemon copies no more. Raises where it may:
-        then a prefill must not write to the cache yet. An engine would leave those blocks alone
-        until the region is not in use, and go on with others."""
+        """Makes a call that broke off a miss, once the daemon copies no more. Raises if the daemon
+        may still copy: then a prefill must not write to the cache yet. An engine would leave those
+        blocks alone until the region is not in use, and go on with others."""
         if self.region.in_use:
             result.raise_for_error()
         return result
 
 
 def first_token(model, cache, ids, tokens):
-    """The logits of the last of `ids`, where `tokens` of them are in the cache."""
+    """Returns the logits of the last of `ids`, with `tokens` of them in the cache."""
     if tokens < len(ids) - 1:
         model.forward(ids[tokens:-1], cache, tokens)
     logits = model.forward(ids[-1:], cache, len(ids) - 1)
-    logits.argmax().item()  # which is there when the GPU has done all of it
+    logits.argmax().item()  # complete when the GPU has done all of it
     return logits
 
 
 def timed(memory, work):
-    """(what it answers, seconds)"""
+    """Returns (its answer, seconds)."""
     memory.synchronize()
     start = time.perf_counter()
     answer = work()
@@ -204,7 +205,7 @@ def timed(memory, work):
 
 
 def run(memory, asked):
-    """The values to print as JSON."""
+    """Returns the values to print as JSON."""
     draw = random.Random(asked.seed)
     prompt, other = (array.array("i", (draw.randrange(VOCABULARY) for _ in range(asked.tokens + 1)))
                      for _ in range(2))
@@ -215,7 +216,7 @@ def run(memory, asked):
     client.wait_connected(30)
     keeper = Keeper(client, cache, asked, prompt)
     with keeper.region:
-        first_token(model, cache, warm_up, 0)  # kernels are loaded, and chosen
+        first_token(model, cache, warm_up, 0)  # loads and chooses kernels
         cache.all.zero_()
         tokens, restore_s = timed(memory, keeper.restore)
         logits, rest_s = timed(memory, lambda: first_token(model, cache, ids, tokens))

@@ -19,7 +19,7 @@ class Calls:
 
     def __init__(self, client, capacity=1024):
         self._loop = asyncio.get_running_loop()
-        self._over = asyncio.Event()  # a call is, whoever still waits for it
+        self._over = asyncio.Event()  # the running call, whether or not anybody still waits
         self._completions = Completions(client, capacity)
         self._closed = False
         self._loop.add_reader(self._completions.fd, self._completions.poll)
@@ -77,7 +77,7 @@ class Calls:
         def ended(result, mistake):
             self._over.set()
             if future.cancelled():
-                return  # nobody has the result: leases in it are given back as it is collected
+                return  # nobody has the result; its leases end when it is collected
             if mistake is not None:
                 future.set_exception(mistake)
             else:

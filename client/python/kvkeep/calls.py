@@ -18,7 +18,7 @@ _LEASE_MODES = {None: 0, False: 0, "leading": 1, True: 1, "all": 2}
 
 
 class GetStatus(enum.IntEnum):
-    """Outcome of a chunk that was asked for. All but HIT are misses."""
+    """Outcome of a requested chunk. All except HIT are misses."""
 
     UNFINISHED = 0
     HIT = 1
@@ -38,7 +38,7 @@ class PutStatus(enum.IntEnum):
 
 
 class Result:
-    """`error`: why the call broke off, or None. Chunks without an outcome are misses."""
+    """`error` says why the call broke off, or is None. Chunks without an outcome are misses."""
 
     def __init__(self, error=None):
         self.error: Optional[errors.KvkeepError] = error
@@ -113,7 +113,7 @@ class Got(Result):
 
 
 class Stored(Result):
-    """A put's answer: each chunk's `statuses`; `why` the first rejected one was rejected."""
+    """A put's answer: each chunk's `statuses`, and `why` the first rejected chunk was rejected."""
 
     def __init__(self, error, outcomes, why):
         super().__init__(error)
@@ -132,7 +132,7 @@ class Stored(Result):
 
 
 class Counted(Result):
-    """How many chunks were touched or deleted."""
+    """The number of chunks that were touched or deleted."""
 
     def __init__(self, error, reply):
         super().__init__(error)
@@ -140,7 +140,7 @@ class Counted(Result):
 
 
 class Prefetched(Result):
-    """How many chunks are being read from NVMe now, and how many were in DRAM already."""
+    """The number of chunks being read from NVMe now, and of those already in DRAM."""
 
     def __init__(self, error, reply):
         super().__init__(error)
@@ -159,7 +159,7 @@ class Chunk(NamedTuple):
 
 class Call:
     """`structs` are the C function's arguments between the client and the error. A call about no
-    chunk is `empty`: it is finished without being run."""
+    chunk is `empty`: it finishes without being run."""
 
     def __init__(self, name, structs, kept, finish, empty=False):
         self.name = name
@@ -169,11 +169,11 @@ class Call:
         self._finish = finish
 
     def limit(self, timeout):
-        """Changes the timeout of a call that was not run yet."""
+        """Changes the timeout of a call that has not run yet."""
         self.structs[0].deadline_ms = milliseconds(timeout)
 
     def finish(self, error, message):
-        """Returns the result; raises `error` if it is a mistake of the caller's."""
+        """Returns the result. Raises `error` if the caller made a mistake."""
         if error is not None and not errors.is_miss(error):
             raise error
         return self._finish(error, message)
@@ -193,8 +193,8 @@ def _keys_struct(ns, keys, parts):
 
 
 class MetadataRooms:
-    """Room for a get's metadata: the most that each chunk may have. Without `wanted`, `buffers` is
-    None."""
+    """Memory for a get's metadata, `wanted` bytes a chunk at most. `buffers` is None if none is
+    wanted."""
 
     def __init__(self, count, wanted):
         self._texts, self.buffers = None, None
@@ -205,7 +205,7 @@ class MetadataRooms:
                 *((ctypes.addressof(text), len(text)) for text in self._texts))
 
     def said(self, outcomes):
-        """Returns each chunk's metadata, b"" for one that is no HIT; None if it was not wanted."""
+        """Returns each chunk's metadata (b"" unless it is a HIT), or None if none was wanted."""
         if self._texts is None:
             return None
         return [text.raw[:outcome.metadata_bytes] if outcome.status == GetStatus.HIT else b""
@@ -218,7 +218,7 @@ def put_flags(durable, transient, no_g3, checksum=False):
 
 
 def _microseconds(seconds):
-    """Returns microseconds, rounded up so that a small time is not 0."""
+    """Returns microseconds, rounded up so that a small time does not become 0."""
     return min(max(math.ceil(seconds * 1e6), 0), 2**32 - 1)
 
 
@@ -263,7 +263,8 @@ def get(ns, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, p
 
 
 def fill_put_chunk(struct, chunk):
-    """Fills all but the runs, for host or GPU memory. Returns what to keep until the put ends."""
+    """Fills everything except the runs, for host or GPU memory. Returns what to keep until the put
+    ends."""
     struct.key = key_arrays.pack([chunk.key])[0]
     if chunk.parent is not None:
         struct.parent_key, struct.has_parent = key_arrays.pack([chunk.parent])[0], 1

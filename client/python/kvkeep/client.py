@@ -71,7 +71,7 @@ class Client:
     def __init__(self, endpoint=None, *, name=None, timeout=5.0, path="auto", local_socket=None,
                  ca_file=None, cert_file=None, key_file=None, server_name=None, token_file=None):
         self._pid, self.handle = os.getpid(), None
-        self.gpu_regions = weakref.WeakValueDictionary()  # kvkeep.gpu's, by what runs name
+        self.gpu_regions = weakref.WeakValueDictionary()  # by the number that runs name
         if path not in _PATHS:
             raise ValueError(f"path is one of {', '.join(_PATHS)}, not {path!r}")
         self.library = _abi.load()

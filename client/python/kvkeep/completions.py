@@ -13,13 +13,14 @@ import time
 
 from kvkeep import _abi
 
-_AT_ONCE = 64  # completions taken in one go
+_AT_ONCE = 64  # completions taken at a time
 
 logger = logging.getLogger(__name__)
 
 
 class Completions:
-    """Calls of one client. capacity: the most at once; more are refused with RESOURCE_EXHAUSTED."""
+    """Calls of one client. capacity: the number of calls under way at once; more are refused with
+    RESOURCE_EXHAUSTED."""
 
     def __init__(self, client, capacity=1024):
         self._client, self._library = client, client.library
@@ -38,9 +39,9 @@ class Completions:
         return len(self._started)
 
     def start(self, call, ended):
-        """Runs a call of kvkeep.calls. `ended(result, exception)`, one of which is None, is called
-        by poll, or here if the call was refused; its exceptions are logged. The call's arguments
-        stay alive until then."""
+        """Starts a call of kvkeep.calls. poll reports its end to `ended(result, exception)`, one of
+        which is None; a refused call is reported here. Exceptions of `ended` are logged. The call's
+        arguments stay alive until its end."""
         if call.empty:
             _tell(ended, call.finish(None, ""), None)
             return
@@ -54,8 +55,8 @@ class Completions:
             self._end(number, error)
 
     def start_all(self, calls, ended):
-        """Runs several calls; `ended` gets a (result, exception) for each, in order, when all have
-        ended."""
+        """Starts several calls. When all have ended, `ended` gets a (result, exception) for each,
+        in order."""
         outcomes, left = [None] * len(calls), [len(calls)]
 
         def one_ended(at, result, mistake):
@@ -76,7 +77,7 @@ class Completions:
                 self._end(completion.user_data, completion.error)
 
     def wait(self, timeout):
-        """Polls until nothing is pending. Returns False if the time was over first."""
+        """Polls until nothing is pending. Returns False if the timeout passed first."""
         deadline = time.monotonic() + timeout
         readable = select.poll()  # select() takes no descriptor above 1,023
         readable.register(self.fd, select.POLLIN)
@@ -89,7 +90,7 @@ class Completions:
         return True
 
     def close(self):
-        """REQUIRES: nothing is pending. Idempotent."""
+        """Closes the queue. REQUIRES: nothing is pending. Idempotent."""
         queue, self._queue = self._queue, None
         error = _abi.Error()
         if queue is not None and self._library.kvkeep_queue_destroy(queue, ctypes.byref(error)):
@@ -107,7 +108,7 @@ class Completions:
 
 
 def _tell(ended, result, mistake):
-    """Calls `ended`, which may raise: that loses its own call's end, and no other."""
+    """Calls `ended`. If it raises, only its own call's end is lost."""
     try:
         ended(result, mistake)
     except Exception:  # pylint: disable=broad-except  # the caller's

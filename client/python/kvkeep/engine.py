@@ -11,7 +11,7 @@ from typing import ClassVar, Optional
 from kvkeep import errors
 from kvkeep.client import Client
 
-_MOST_CHUNK_BYTES = 256 << 20  # that any daemon takes
+_MOST_CHUNK_BYTES = 256 << 20  # accepted by any daemon
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Options:
     nothing lies there or can be asked. 0: no search.
     """
 
-    # Fields in seconds that are not above 0 and up to 3600.
+    # Fields in seconds that are above 0 and at most 3600.
     OWN_LIMITS: ClassVar = ("remote_wait_s",)
 
     endpoint: Optional[str] = None
@@ -46,7 +46,7 @@ class Options:
 
     @classmethod
     def of(cls, given):
-        """Makes options of a mapping. ValueError names an unknown key."""
+        """Makes options from a mapping. A ValueError names an unknown key."""
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(given) - known)
         if unknown:
@@ -60,11 +60,11 @@ def _is_number(value, above, most=float("inf")):
 
 @dataclasses.dataclass(frozen=True)
 class PrefillOptions(Options):
-    """Options of adapters that know the number of tokens of a key.
+    """Options of adapters that know how many tokens a key covers.
 
-    prefill_tokens_per_s: the engine's speed. A chunk that only NVMe has is then a miss if fetching
-    it saves less than min_saving_s against computing it; that takes one more lookup. None: every
-    present chunk is a hit.
+    prefill_tokens_per_s: the engine's speed. With it a chunk that only NVMe has is a miss if
+    fetching it saves less than min_saving_s against computing it; this takes one more lookup. None:
+    every present chunk is a hit.
     """
 
     OWN_LIMITS: ClassVar = (*Options.OWN_LIMITS, "prefill_tokens_per_s", "min_saving_s")
@@ -89,7 +89,7 @@ class LeaseOptions(PrefillOptions):
 
 
 def require_name(options, engine):
-    """ValueError: there is no name, and the engine has nothing that could replace it."""
+    """Raises ValueError if the name is missing and nothing of the engine can replace it."""
     if not options.name:
         raise ValueError(
             f'kvkeep: {engine} does not say which weights, adapters, RoPE or version its engines '
@@ -106,12 +106,12 @@ def asks_remote(options, tokens_per_key=None):
 
 
 def keys_worth_loading(options, found, tokens_per_key, together=None):
-    """Returns how many of the keys that a lookup found, from the head on, are worth a load.
+    """Returns how many of a lookup's keys, counted from the head, are worth a load.
 
-    These are the leading keys, and later keys that come from beyond the node, which the daemon has
-    judged; or, if reading the leading ones from NVMe saves too little, the keys before the first
-    one that DRAM does not have. `together`: this many chunks in a row, not the parts of one key,
-    are only useful as a whole, and count as a key here.
+    The leading keys count, and the keys after them that come from beyond the node, which the daemon
+    has judged. If reading the leading keys from NVMe saves too little, only the keys before the
+    first one that is not in DRAM count. `together`: so many consecutive chunks, which are not parts
+    of one key, are useful only as a whole, and count as one key.
     """
     together = together or found.parts
     leading = (found.leading_keys + found.remote_keys) * found.parts // together
@@ -127,7 +127,7 @@ def keys_worth_loading(options, found, tokens_per_key, together=None):
 
 
 def connect(options, who, logger):
-    """Returns the client of an engine with the name `who`, and reports to the engine's log."""
+    """Returns a client with the name `who`, which reports to the engine's log."""
     client = Client(options.endpoint, name=who[:128], path=options.path, timeout=options.timeout_s)
     if client.wait_connected(options.lookup_timeout_s):
         logger.info("kvkeep: %s", client.path.why)
@@ -137,9 +137,11 @@ def connect(options, who, logger):
 
 
 def check_chunk_bytes(client, nbytes, what, timeout=1.0):
-    """For an adapter's start. ValueError: the daemon can never store a chunk of this many bytes; it
-    names the chunk (`what`), the limit, and the remedy. While the daemon is away this checks
-    nothing. A daemon older than this check reports the limit of all daemons, not its memory's."""
+    """Raises ValueError if the daemon can never store a chunk of this size. For an adapter's start.
+
+    The message names the chunk (`what`), the limit, and the remedy. While the daemon is away
+    nothing is checked. A daemon older than this check reports the limit of all daemons, not its
+    memory's."""
     try:
         most = client.server_info(timeout)["max_payload_bytes"]
     except errors.KvkeepError:
@@ -169,16 +171,16 @@ class NoCalls:
 class Breaker:
     """Keeps an engine from waiting for a daemon that hangs.
 
-    After a call that timed out, calls are given up before they are made, except one every
-    `retry_s`; once one is answered, all are made again. While the daemon is away the client itself
-    fails calls at once. Thread-safe.
+    After a call that timed out, calls are skipped, except one every `retry_s`. Once such a call is
+    answered, all calls are made again. While the daemon is away the client itself fails calls at
+    once. Thread-safe.
     """
 
     def __init__(self, retry_s=5.0, clock=time.monotonic):
         self._retry_s, self._clock = retry_s, clock
         self._lock = threading.Lock()
-        self._next = None  # when to try again; None: closed
-        self.given_up = 0  # calls that were not made
+        self._next = None  # time of the next try; None: closed
+        self.given_up = 0  # number of skipped calls
 
     def allows(self):
         with self._lock:
@@ -191,7 +193,7 @@ class Breaker:
             return False
 
     def heard(self, error):
-        """Notes that a call has ended. error: of its result, or None."""
+        """Notes that a call has ended with this error, or None."""
         with self._lock:
             if isinstance(error, errors.DeadlineExceeded):
                 self._next = self._clock() + self._retry_s

@@ -28,8 +28,8 @@ from kvkeep.memory import Pointer, locate
 
 
 class GpuRun(NamedTuple):
-    """`nbytes` at `offset` of the registered memory with the number `region`. In a get, region 0
-    skips bytes of the payload."""
+    """`nbytes` at `offset` of the registered memory numbered `region`. In a get, region 0 skips
+    bytes of the payload."""
 
     region: int
     offset: int
@@ -42,7 +42,7 @@ class GpuRuns(collections.abc.Sequence):
     def __init__(self, runs: Iterable[GpuRun]):
         runs = list(runs)
         self.array = (_abi.GpuRun * len(runs))(*runs)
-        self.regions = frozenset(run[0] for run in runs)  # at least those that the runs name
+        self.regions = frozenset(run[0] for run in runs)  # at least the regions that the runs name
 
     @classmethod
     def of(cls, runs: Union["GpuRuns", Iterable[GpuRun]]) -> "GpuRuns":
@@ -50,13 +50,14 @@ class GpuRuns(collections.abc.Sequence):
 
     @classmethod
     def adopt(cls, array, count: int, regions: frozenset) -> "GpuRuns":
-        """Returns the first runs of an array that nobody writes any more, of these regions."""
+        """Returns the first runs of an array that is not written any more, with these regions."""
         made = cls(())
         made.array, made.regions = (_abi.GpuRun * count).from_buffer(array), regions
         return made
 
     def within(self, before: int, after: int) -> "GpuRuns":
-        """Returns runs for a get of a chunk with this many bytes more before and after, to skip."""
+        """Returns runs for a get of a chunk that has this many more bytes before and after, to be
+        skipped."""
         if not before and not after:
             return self
         array = (_abi.GpuRun * (len(self) + 2))()
@@ -78,24 +79,24 @@ class GpuRuns(collections.abc.Sequence):
 
     @property
     def nbytes(self) -> int:
-        """Returns the bytes of the payload."""
+        """Returns the payload's size in bytes."""
         return sum(run.bytes for run in self.array)
 
 
 class GpuChunk(NamedTuple):
-    """One chunk: `runs` are one GpuRun, or several that make one payload; all runs of a call are of
+    """One chunk. `runs` is one GpuRun, or several that make one payload; all runs of a call are on
     one GPU. `parent` and `metadata` are for puts."""
 
     key: bytes
     runs: Union[GpuRun, GpuRuns, Iterable[GpuRun]]
     part: int = 0
-    parent: Optional[bytes] = None  # the key before this one in its prefix
+    parent: Optional[bytes] = None  # the previous key of its prefix
     metadata: bytes = b""
 
 
 def _is_over(left):
-    """Ends the handle of a region that the daemon has closed for certain, or asks the daemon to
-    close it, without waiting."""
+    """Ends the handle of a region that the daemon has certainly closed. Otherwise asks the daemon
+    to close it, without waiting."""
     client, handle, _ = left
     error = _abi.Error()
     if not client.is_ours() or client.library.kvkeep_gpu_unregister(
@@ -105,38 +106,38 @@ def _is_over(left):
     return True
 
 
-# (client, handle, memory) of regions that nobody has any more, while the daemon may have them open.
+# (client, handle, memory) of regions that were dropped while the daemon may have them open.
 _left = parked.Parked(_is_over)
 
 
 class _Registered:
-    """A region's handle and memory. The region, its calls and present users of the handle keep it;
-    the last of them releases it."""
+    """A region's handle and memory, shared by the region, its calls and users of the handle. The
+    last one releases it."""
 
     def __init__(self, client, handle, memory):
         self._client, self.handle, self._memory = client, handle, memory
 
     def __del__(self, finalizing=sys.is_finalizing):
         if finalizing():
-            return  # the process ends, and its session with it
+            return  # the process ends, and with it its session
         left = (self._client, self.handle, self._memory)
         if not _is_over(left):
             _left.park(left)
 
 
 class GpuRegion:
-    """GPU memory of this process that is registered with the daemon, over reconnects. Thread-safe.
+    """GPU memory of this process, registered with the daemon over reconnects. Thread-safe.
 
-    memory: a CUDA tensor, or a `Pointer` to memory of the driver's: within one allocation of at
-    least 2 MiB, all of which the daemon sees. Kept alive until this is closed. A context of its
+    memory: a CUDA tensor, or a `Pointer` to the driver's memory. It lies within one allocation of
+    at least 2 MiB, all of which the daemon sees, and is kept alive until close. A context of its
     device must be current on this thread, as it is once torch has used that device.
     driver: another name of libcuda.so.1.
     reused: the source of a put may be written again once its call and its deadline are over, even
-    if the daemon did not answer. Puts fail if the daemon could then store the new bytes.
+    if the daemon did not answer; puts fail if the daemon could still store the new bytes.
 
     Close it before the memory is freed, and before the client, as a context manager does. A region
-    that is forgotten is given back in the background: a thread of this module keeps its memory
-    until the daemon has closed it, or the daemon's process has ended.
+    that is dropped is given back in the background: a thread of this module keeps its memory until
+    the daemon has closed it, or the daemon's process has ended.
     """
 
     def __init__(self, client, memory: Union[Pointer, object], *,
@@ -158,33 +159,34 @@ class GpuRegion:
 
     @property
     def id(self) -> int:
-        """Returns the number by which runs name the region; 0 once it is closed."""
+        """Returns the number by which runs name the region, or 0 once it is closed."""
         return self._ask(self._library.kvkeep_gpu_region_id)
 
     @property
     def in_use(self) -> bool:
-        """Returns whether the daemon may still read or write it, as a call has no answer."""
+        """Returns whether the daemon may still read or write the memory for an unanswered call."""
         return bool(self._ask(self._library.kvkeep_gpu_region_in_use))
 
     @property
     def why_not(self) -> Optional[errors.KvkeepError]:
-        """Returns why it cannot be used; None if the next call finds it registered, or registers
-        it."""
+        """Returns why it cannot be used, or None if the next call finds or makes the
+        registration."""
         error = _abi.Error()
         if self._ask(self._library.kvkeep_gpu_region_usable, ctypes.byref(error)) == 0:
             return None
         return self._client.exception(error)
 
     def _ask(self, function, *more):
-        registered = self._registered  # kept while it is used: another thread may close it now
+        registered = self._registered  # another thread may close it while it is used
         return function(registered.handle if registered is not None else None, *more)
 
     def run(self, offset: int = 0, nbytes: Optional[int] = None) -> GpuRun:
-        """Returns a run of it; without `nbytes` to its end."""
+        """Returns a run of the region, up to its end without `nbytes`."""
         return GpuRun(self.id, offset, self.nbytes - offset if nbytes is None else nbytes)
 
     def run_of(self, part) -> GpuRun:
-        """Returns the run of a tensor or `Pointer` in it. ValueError: not within it."""
+        """Returns the run of a tensor or `Pointer` within the region. Raises ValueError if it lies
+        elsewhere."""
         address, nbytes = _locate(part)
         offset = address - self.address
         if not 0 <= offset <= self.nbytes - nbytes:
@@ -193,10 +195,12 @@ class GpuRegion:
         return GpuRun(self.id, offset, nbytes)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Returns when the daemon has closed it: then the memory may be freed. If that is not
-        certain it raises, and keeps the memory, but not for calls: FAILED_PRECONDITION, it is in
-        use; DEADLINE_EXCEEDED, the daemon has not answered; UNAVAILABLE, its process may still have
-        it open. Try again, or forget it. Idempotent."""
+        """Waits until the daemon has closed the region. Then the memory may be freed.
+
+        Raises if that is not certain, and keeps the memory, though not for calls:
+        FAILED_PRECONDITION, it is in use; DEADLINE_EXCEEDED, the daemon has not answered;
+        UNAVAILABLE, the daemon's process may still have it open. Try again, or drop the region.
+        Idempotent."""
         registered = self._registered
         if registered is None or not self._client.is_ours():
             return
@@ -226,8 +230,8 @@ def _locate(owner):
 
 
 class GpuUse(Handle):
-    """Says whether the daemon may still use memory of calls that were given this and ended without
-    its answer."""
+    """Tells whether the daemon may still use memory of the calls given this that ended
+    unanswered."""
 
     def __init__(self, client):
         handle, error = ctypes.c_void_p(), _abi.Error()
@@ -243,18 +247,19 @@ class GpuUse(Handle):
 
     @property
     def is_awaited(self) -> bool:
-        """Returns whether an answer may still come. False while in use: the connection broke."""
+        """Returns whether an answer may still come. False while in use means that the connection
+        broke."""
         kept = self.kept
         return bool(self._client.library.kvkeep_gpu_use_is_awaited(kept.handle))
 
 
 class GpuStats(NamedTuple):
-    """Counts of a client's GPU path, since the client was made."""
+    """Counts of the GPU path since the client was made."""
 
     registered: int        # at first
-    registered_again: int  # with a new session
-    refused: int           # registrations, at first and again
-    unanswered: int        # puts and gets that ended without the daemon's answer
+    registered_again: int  # in a new session
+    refused: int           # registrations, first and repeated
+    unanswered: int        # puts and gets that ended unanswered
     bytes_put: int
     bytes_got: int
 
@@ -276,7 +281,7 @@ def _chunks(chunks: Iterable) -> Iterator[GpuChunk]:
 
 
 def _fill_runs(struct, runs, client):
-    """Fills `struct`. Returns the runs and their regions, to keep until the call is over."""
+    """Fills `struct`. Returns the runs and their regions, to be kept until the call is over."""
     runs = GpuRuns.of([runs] if isinstance(runs, GpuRun) else runs)
     struct.runs, struct.run_count = runs.array, len(runs)
     return runs, [client.gpu_regions.get(region) for region in runs.regions]
@@ -323,7 +328,7 @@ def gpu_get(ns, chunks, *, lease=None, transient=False, metadata=False, use=None
 
 
 class PinStats(NamedTuple):
-    """first_refusal: why the driver refused the first segment that it refused, or None."""
+    """first_refusal: why the driver first refused a segment, or None."""
 
     finished: bool  # every segment was tried
     pinned_bytes: int
@@ -332,11 +337,12 @@ class PinStats(NamedTuple):
 
 
 class PinnedArena(Handle):
-    """This process's mapping of the daemon's memory, registered with the GPU's driver in the
-    background: copies from the runs of acquired chunks to the GPU then run at the speed of the bus.
+    """The daemon's memory as this process maps it, registered with the GPU's driver in the
+    background.
 
-    Only speed depends on it. End it (a context manager does) when copies from it have ended.
-    Thread-safe: calls made while it ends are answered before the end.
+    Copies from runs of acquired chunks to the GPU then run at the speed of the bus; nothing else
+    depends on it. End it, as a context manager does, when copies from it have ended. Thread-safe:
+    calls made while it ends are answered before the end.
     """
 
     def __init__(self, client, device: int = 0, *, driver: Optional[str] = None):
@@ -350,7 +356,7 @@ class PinnedArena(Handle):
         super().__init__(client, handle.value, self._library.kvkeep_pinned_arena_free)
 
     def wait(self, timeout: float = 60.0) -> None:
-        """Waits until every segment was tried; raises the first refusal."""
+        """Waits until every segment was tried. Raises the first refusal."""
         kept, error = self.kept, _abi.Error()
         if self._library.kvkeep_pinned_arena_wait(kept.handle, calls.milliseconds(timeout),
                                                   ctypes.byref(error)) != 0:
@@ -367,7 +373,7 @@ class PinnedArena(Handle):
                         self._client.exception(refusal) if refusal.code != 0 else None)
 
     def covers(self, run) -> bool:
-        """Returns whether all of a run of an AcquiredChunk is registered now. It no longer is after
-        the daemon came back with another arena, or after seconds: pin again."""
+        """Returns whether all of a run of an AcquiredChunk is registered now. This ends when the
+        daemon comes back with another arena, or stays away for seconds: pin again then."""
         kept, (address, nbytes, _) = self.kept, locate(run)
         return bool(self._library.kvkeep_pinned_arena_covers(kept.handle, address, nbytes))

@@ -2,11 +2,11 @@
 
 
 class Kept:
-    """A handle, kept by its owner and its present users; the last one ends it, in the process that
-    got it from the daemon."""
+    """A handle, kept by its owner and its current users. The last one ends it, in the process that
+    got it."""
 
     def __init__(self, client, handle, end):
-        self._client = client  # keeps the library's client until we are gone
+        self._client = client  # keeps the library's client alive until this is gone
         self.handle = handle
         self._end = end
 
@@ -19,10 +19,10 @@ _RELEASED = Kept(None, None, None)
 
 
 class Handle:
-    """Has a handle until its release, by any thread. A user first takes `kept` and holds it while
-    it uses the handle: a release meanwhile ends the handle later."""
+    """Owns a handle until its release, by any thread. A user takes `kept` first and holds it while
+    it uses the handle; a release meanwhile ends the handle later."""
 
-    kept = _RELEASED  # also of what was never made
+    kept = _RELEASED  # also runs for what was never made
 
     def __init__(self, client, handle, end):
         self._client = client

@@ -8,23 +8,23 @@ import time
 class _Held:
     def __init__(self, lease, keys, until):
         self.lease, self.until = lease, until
-        self.keys = collections.Counter(keys)  # that were not let go of yet
+        self.keys = collections.Counter(keys)  # keys that are still held
 
 
 class HeldLeases:
-    """Leases of lookups, each held until all its keys were released, for at most `limit_s`.
+    """Leases of lookups. Each is held until all its keys were released, for at most `limit_s`.
 
-    A key that several lookups found is released once for each, the oldest first. A thread of this
-    gives back leases that run out. Thread-safe.
+    A key that several lookups found needs a release for each, which end the holds from the oldest
+    on. A thread gives back leases that run out. Thread-safe.
     """
 
     def __init__(self, limit_s):
         self._limit_s = limit_s
         self._changed = threading.Condition()
-        self._by_key = {}  # key: those that hold it, the oldest first
-        self._in_order = collections.OrderedDict()  # _Held: None, as they run out
+        self._by_key = {}  # key: its holds, the oldest first
+        self._in_order = collections.OrderedDict()  # _Held: None, in the order of their ends
         self._closed = False
-        self.ran_out = 0  # leases whose keys were not all let go of in time
+        self.ran_out = 0  # leases that ran out before all their keys were released
         self._thread = threading.Thread(target=self._watch, name="kvkeep-leases", daemon=True)
         self._thread.start()
 
@@ -33,7 +33,7 @@ class HeldLeases:
             return len(self._in_order)
 
     def hold(self, lease, keys):
-        """Takes over the lease, for these keys."""
+        """Takes over a lease on these keys."""
         with self._changed:
             if keys and not self._closed:
                 held = _Held(lease, keys, time.monotonic() + self._limit_s)
@@ -67,7 +67,7 @@ class HeldLeases:
             held.lease.release()
 
     def _drop(self, held, key, over):
-        """Drops one hold of a key; `over` gets a lease without holds. REQUIRES: the lock."""
+        """Drops one hold of a key, and adds a lease without holds to `over`. REQUIRES: the lock."""
         holders = self._by_key[key]
         holders.remove(held)
         if not holders:

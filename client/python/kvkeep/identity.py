@@ -21,13 +21,13 @@ HASH_BYTES = 32  # of keys that nobody can make two prompts of: SHA-256, blake3
 # Keys of a model's configuration that say where it lay, and who wrote it.
 _NOT_OF_THE_MODEL = frozenset(("_name_or_path", "name_or_path", "_commit_hash",
                                "transformers_version"))
-# Kinds of RoPE whose angles do not change with the longest sequence that an engine takes.
+# Kinds of RoPE whose angles do not depend on the longest sequence that an engine takes.
 _ROPE_OF_ANY_LENGTH = frozenset((None, "default", "linear", "llama3", "yarn", "mrope"))
 _ROPE_KEYS = ("rope_scaling", "rope_parameters")
 
 
 class Identity:
-    """engine and version: the maker of the bytes. facts: all that changes a byte or its meaning."""
+    """engine and version made the bytes. facts: everything that changes a byte or its meaning."""
 
     def __init__(self, engine, version, **facts):
         self.facts = canonical({"format": FORMAT, "engine": engine, "version": version, **facts})
@@ -38,7 +38,7 @@ class Identity:
         return json.dumps(self.facts, sort_keys=True, indent=1, ensure_ascii=False)
 
     def name_of(self, config):
-        """Returns a name for a model with this model_config, for people."""
+        """Returns a readable name for the model with this model_config."""
         kinds = config.get("architectures") or [config.get("model_type") or "model"]
         return f"{kinds[0]} {self.digest[:16]}"
 
@@ -58,15 +58,15 @@ def _text(value):
 
 
 def canonical(value, at="identity"):
-    """Returns the value in JSON's terms, the same in every process. TypeError: it has no such
-    form."""
+    """Returns the value in JSON's terms, equal in every process. Raises TypeError if it has
+    none."""
     if value is None or isinstance(value, (bool, str)):
         return value
-    if isinstance(value, enum.Enum):  # before the types that one may be, too
+    if isinstance(value, enum.Enum):  # before the types of which it may be a subtype
         return {"enum": f"{type(value).__qualname__}.{value.name}"}
     if isinstance(value, int):
         return value
-    if isinstance(value, float):  # 1 and 1.0 are one value where people write JSON
+    if isinstance(value, float):  # JSON written by people has 1 and 1.0 for one value
         if value.is_integer() and abs(value) < 2 ** 53:
             return int(value)
         return value if math.isfinite(value) else {"float": repr(value)}
@@ -120,8 +120,8 @@ def _stripped(value):
 
 
 def rope_depends_on_length(config):
-    """Returns whether the engine's longest sequence changes the angles of a model_config's RoPE;
-    true for unknown kinds."""
+    """Returns whether the engine's longest sequence changes the angles of a model_config's RoPE.
+    True for unknown kinds."""
     if isinstance(config, list):
         return any(map(rope_depends_on_length, config))
     if not isinstance(config, dict):
@@ -134,6 +134,6 @@ def rope_depends_on_length(config):
 def _depends_on_length(rope):
     if not isinstance(rope, dict):
         return True
-    inner = [one for one in rope.values() if isinstance(one, dict)]  # of each kind of layers
+    inner = [one for one in rope.values() if isinstance(one, dict)]  # of each kind of layer
     kinds = {rope.get("rope_type", rope.get("type"))}
     return not kinds <= _ROPE_OF_ANY_LENGTH or any(map(_depends_on_length, inner))

@@ -41,11 +41,11 @@ class KvOrder(enum.IntEnum):
 
 
 class KvPlanner(Planner):
-    """For one layout. Numbers only: asks no daemon and no driver. Thread-safe.
+    """A planner for one layout. Works on numbers only, without daemon or driver. Thread-safe.
 
     heads: of this rank; 1 for LATENT. head_bytes: of one head of K, or of V.
     tensors: their places in registered memory (GpuRegion.run_of): one, NL or 2NL of them.
-    strides: in bytes, of layer, K to V, block, slot and head, for tensors with gaps; those that
+    strides: in bytes, of layer, K to V, block, slot and head, for tensors with gaps; strides that
     pick a tensor are ignored.
     """
 
@@ -66,7 +66,7 @@ class KvPlanner(Planner):
 
     @property
     def bytes_per_token(self) -> int:
-        """Returns the payload bytes of one token: every layer's K and V."""
+        """Returns the payload bytes of one token: K and V of every layer."""
         return self._library.kvkeep_kv_planner_bytes_per_token(self._handle)
 
     def plan(self, block_table: Sequence[int], first_token: int, tokens: int) -> GpuRuns:

@@ -18,13 +18,14 @@ class Lease(Handle):
 
     @property
     def alive(self):
-        """Returns False if it is released, or its session is over: its chunks may be gone."""
+        """Returns False if it was released or its session is over, so that its chunks may be
+        gone."""
         kept = self.kept
         return kept.handle is not None and bool(
             self._client.library.kvkeep_lease_alive(kept.handle))
 
     def shrink(self, keep_keys):
-        """Keeps the chunks of the first keys and gives the others back."""
+        """Keeps the chunks of the first keys, and gives the others back."""
         kept = self.kept
         self._client.library.kvkeep_lease_shrink(kept.handle, keep_keys)
 
@@ -48,25 +49,26 @@ class AcquiredChunk:
 
     @property
     def view(self):
-        """Returns the payload in one piece. ValueError: it lies in several `runs`, which is
-        rare."""
+        """Returns the payload in one piece. Raises ValueError if it lies in several `runs`, which
+        is rare."""
         if len(self.runs) != 1:
             raise ValueError(f"this chunk lies in {len(self.runs)} runs: use runs, or copy_into")
         return self.runs[0]
 
     @property
     def metadata(self):
-        """Returns a copy; read it once the whole chunk is there."""
+        """Returns a copy. Read it once the whole chunk is there."""
         return b"".join(ctypes.string_at(data, nbytes) for data, nbytes in self._metadata)
 
     @property
     def ready_pieces(self):
-        """Returns how many pieces of 1 MiB can be read now, from the first. Makes no call."""
+        """Returns how many leading pieces of 1 MiB can be read now. Makes no call."""
         kept = self._owner.kept
         return self._owner.library.kvkeep_acquired_ready(kept.handle, self.index)
 
     def wait(self, pieces=None, timeout=5.0):
-        """Waits until that many pieces, or all, are there. DATA_LOSS: it is damaged, a miss."""
+        """Waits until so many pieces, or all, are there. DATA_LOSS: the chunk is damaged and a
+        miss."""
         self._owner.must("wait", self.index, 0xFFFFFFFF if pieces is None else pieces,
                          int(timeout * 1000))
 
@@ -103,8 +105,8 @@ class Acquired(Handle):
 
     @property
     def valid(self):
-        """Returns whether the bytes read so far are good: call it after reading, before use. False
-        once the daemon revoked the lease (this process was stopped for long) or is gone."""
+        """Returns whether the bytes read so far are good. Call it after reading, before use. False
+        once the daemon is gone, or revoked the lease because this process was stopped for long."""
         kept = self.kept
         return kept.handle is not None and bool(self.library.kvkeep_acquired_valid(kept.handle))
 
@@ -114,7 +116,7 @@ class Acquired(Handle):
         super().release()
 
     def must(self, function, *arguments):
-        """Calls kvkeep_acquired_`function`; raises an exception if it is not OK."""
+        """Calls kvkeep_acquired_`function`. Raises an exception unless it is OK."""
         kept = self.kept
         if kept.handle is None:
             raise errors.make("FAILED_PRECONDITION", "this was released already")

@@ -1,13 +1,13 @@
-"""Lookups of an engine's scheduler: asked for in one step, known in a later one.
+"""Lookups for an engine's scheduler, which asks in one step and gets the answer in a later one.
 
-No thread of ours: beside an engine's loop, which holds the GIL and lets go of it for moments only,
-a thread gets it after 5 ms at best, and a lookup would take it a dozen times. Here the scheduler
-itself starts calls and hears of their ends, which takes microseconds; the waiting is the client
-library's, where there is no GIL.
+There is no thread here. An engine's loop holds the GIL and releases it for moments only, so another
+thread gets it after 5 ms at best, and a lookup would need it a dozen times. Instead the scheduler
+itself starts calls and polls for their ends, in microseconds. The client library waits, without the
+GIL.
 
-No step may be long: no more than `keys_at_once` are in flight (2,048 of them cost 0.3 ms to ask for
-and to hear of), so that their requests fit into the socket of a daemon that hangs; the others wait
-for a later step. Not thread-safe.
+No step may be long. At most `keys_at_once` keys are in flight, so that their requests fit into the
+socket of a daemon that hangs (2,048 keys cost 0.3 ms to ask for and to poll); the others wait for a
+later step. Not thread-safe.
 """
 
 import collections
@@ -16,32 +16,32 @@ _KEYS_AT_ONCE = 2048
 
 
 class _Asked:
-    """A key and who wants to know of it."""
+    """A key, and the requests that want to know of it."""
 
     __slots__ = ("requests", "failed_for", "found", "changed")
 
     def __init__(self):
         self.requests = set()
-        self.failed_for = set()  # requests that could not use it: it is a miss for them
+        self.failed_for = set()  # requests that could not use it, for which it is a miss
         self.found = None  # not known yet
-        self.changed = False  # a miss may have been stored since
+        self.changed = False  # it was a miss and may have been stored since
 
 
 class Lookups:
-    """ask(keys, request, ended): starts to find out; `ended(good)`, with the keys that are there,
-    is called once, at once or from a later poll. flush calls `ask`, want does not."""
+    """ask(keys, request, ended) starts a lookup and calls `ended(good)` once, with the keys that
+    are there, at once or from a later poll. flush calls `ask`; want does not."""
 
     def __init__(self, ask, keys_at_once=_KEYS_AT_ONCE):
         self._ask, self._keys_at_once = ask, keys_at_once
         self._asked = {}  # key: _Asked
         self._of_request = {}  # request: its keys
-        self._waiting = collections.OrderedDict()  # request: keys that were not asked for yet
+        self._waiting = collections.OrderedDict()  # request: keys not asked for yet
         self._in_flight = 0  # keys
 
     def want(self, key, request):
-        """Whether the key is there; None: not known yet. A key that one request found is there for
-        all that ask for as long as one of them lives. A miss is asked for again by the next
-        request, and by the same one where it may have been stored since."""
+        """Returns whether the key is there, or None while that is unknown. A found key is found for
+        all requests that ask while one of them lives. A miss is asked for again by the next
+        request, and by the same one if it may have been stored since."""
         asked = self._asked.get(key)
         if asked is None:
             asked = self._asked[key] = _Asked()
@@ -55,7 +55,7 @@ class Lookups:
         return False if request in asked.failed_for else asked.found
 
     def flush(self):
-        """Asks for what was wanted, as far as there is room: once a step."""
+        """Asks for wanted keys while there is room. Call it once a step."""
         while self._waiting and self._in_flight < self._keys_at_once:
             request, keys = self._waiting.popitem(last=False)
             room = self._keys_at_once - self._in_flight
@@ -66,7 +66,7 @@ class Lookups:
             self._start(request, keys)
 
     def missed(self, keys):
-        """These are not there after all: misses for good for all requests that asked by now."""
+        """Makes these keys misses for all requests that have asked for them."""
         for key in keys:
             asked = self._asked.get(key)
             if asked is not None and asked.found:
@@ -74,18 +74,18 @@ class Lookups:
                 asked.failed_for.update(asked.requests)
 
     def may_be_there(self, keys):
-        """These were stored: who missed them may ask again."""
+        """Notes that these keys were stored: requests that missed them may ask again."""
         for key in keys:
             if key in self._asked:
                 self._asked[key].changed = True
 
     def ask_again(self, request):
-        """The request may ask again for the keys that it missed."""
+        """Lets the request ask again for the keys that it missed."""
         self.may_be_there(self._of_request.get(request, ()))
 
     def forget(self, request):
-        """The request is over. Keys that others wait for too are asked for by one of them; keys
-        that nobody else wants are asked for anew by the next request."""
+        """Ends the request. Another request asks for keys that it wants too. The next request asks
+        anew for the rest."""
         for key in self._of_request.pop(request, ()):
             asked = self._asked[key]
             asked.requests.discard(request)

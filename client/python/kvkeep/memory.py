@@ -1,8 +1,8 @@
-"""Memory in the form for calls: addresses and lengths, of any object that holds bytes.
+"""Converts objects that hold bytes into addresses and lengths for calls.
 
-Anything with the buffer protocol (bytes, bytearray, memoryview, numpy arrays, mmap), anything with
-`data_ptr()` and `nbytes` (torch tensors), or a `Pointer`. Contiguous; nothing is copied. An
-argument is kept alive, and its buffer locked, until the call is over.
+An object has the buffer protocol (bytes, bytearray, memoryview, numpy arrays, mmap), has
+`data_ptr()` and `nbytes` (torch tensors), or is a `Pointer`. It is contiguous; nothing is copied.
+An argument is kept alive, and its buffer locked, until the call is over.
 """
 
 import ctypes
@@ -12,14 +12,14 @@ from kvkeep import _abi
 
 
 class Pointer(NamedTuple):
-    """`nbytes` at `address`; the caller keeps them there until the call is over."""
+    """`nbytes` at `address`. The caller keeps the memory there until the call is over."""
 
     address: int
     nbytes: int
 
 
 def skip(nbytes):
-    """Skips this many of a chunk's bytes, in the list of a get's buffers for it."""
+    """Skips this many of a chunk's bytes, in the list of a get's buffers for that chunk."""
     return Pointer(0, nbytes)
 
 
@@ -49,7 +49,7 @@ class _Locked:
         self._held = None
         view = _PyBuffer()
         _get_buffer(owner, ctypes.byref(view), _PYBUF_WRITABLE if writable else _PYBUF_SIMPLE)
-        self._held = view  # only now: a failed one raised and holds nothing
+        self._held = view  # only now: a failed request raised, and holds nothing
         self.address, self.nbytes = view.buf or 0, view.len
 
     def __del__(self):
@@ -78,7 +78,7 @@ def _are_several(owners):
 
 
 class Located:
-    """A get's buffers, one for each chunk, `skip`s too: located once, for any number of gets."""
+    """A get's buffers, one for each chunk, with `skip`s, located once for any number of gets."""
 
     def __init__(self, owners):
         self.array, self._kept = runs(list(owners), writable=True)
@@ -97,8 +97,9 @@ class Located:
 
 
 def runs_of_each(into):
-    """into: a get's buffers, one for each chunk, or a list that its bytes fill one after the other,
-    or Located. Returns (array of Buffer, object to keep, each chunk's number or None for one)."""
+    """Returns (array of Buffer, object to keep, each chunk's number of buffers or None for one).
+    into: a get's buffers, one for each chunk, or a list that its bytes fill in order, or
+    Located."""
     if isinstance(into, Located):
         return into.array, into, into.counts
     if not any(map(_are_several, into)):
@@ -110,7 +111,8 @@ def runs_of_each(into):
 
 
 def runs(owners, writable=False):
-    """owners: one, or a list that makes one payload. Returns (array of Buffer, object to keep)."""
+    """Returns (array of Buffer, object to keep). owners: one object, or a list that makes one
+    payload."""
     if not _are_several(owners):
         owners = [owners]
     located = [locate(owner, writable) for owner in owners]

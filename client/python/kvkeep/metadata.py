@@ -1,5 +1,5 @@
-"""Metadata of a chunk, by which the daemon tells routers the chunk's tokens (`events.zmq` of its
-configuration): kvkeep.v1.ChunkMetadata of kvkeep.proto."""
+"""Metadata that tells the daemon, and through it routers, a chunk's tokens (`events.zmq`):
+kvkeep.v1.ChunkMetadata of kvkeep.proto."""
 
 from kvkeep._abi import MAX_METADATA_BYTES
 
@@ -7,11 +7,11 @@ FORMAT = 0x316d766b  # "kvm1"
 
 
 def chunk_metadata(token_ids, parent=None, block_size=0, lora_name=""):
-    """Returns bytes for `Chunk.metadata`; b"" if a chunk may not have so many.
+    """Returns bytes for `Chunk.metadata`, or b"" if they would exceed a chunk's limit.
 
-    token_ids: of the chunk, a whole number of blocks. parent: the key before this one in its
-    prefix; None: it is the first. block_size: tokens in a block of the routers'; 0: the chunk is
-    one block. Only one part of a key should have it.
+    token_ids: of the chunk, a whole number of blocks. parent: the previous key of its prefix; None:
+    it is the first. block_size: tokens in a router's block; 0: the chunk is one block. Only one
+    part of a key should have metadata.
     """
     tokens = list(token_ids)
     if not tokens or block_size < 0 or (block_size and len(tokens) % block_size):

@@ -1,17 +1,16 @@
-"""Calls whose requests fit together into the socket of a daemon that hangs.
+"""Limits the calls in flight so that their requests fit into the socket of a daemon that hangs.
 
 The thread that starts a call sends its request itself, and would wait there once the socket is
-full. So no more than `keys_at_once` keys are in flight, one larger group of calls by itself
-excepted; further groups wait here, in their order. A group that waited ends no later than if it had
-started at once: it keeps its caller's memory no longer than that. Guarded by whatever guards the
-completions.
+full. So at most `keys_at_once` keys are in flight, or a single larger group of calls. Further
+groups wait here in order. A group that waited ends no later than if it had started at once, so it
+keeps its caller's memory no longer than that. Guarded by whatever guards the completions.
 """
 
 import collections
 import time
 from typing import Callable, NamedTuple
 
-# Limits of each of an engine's two: loads and stores, and lookups, which wait for neither.
+# Limits of one queue. An engine has two, for transfers and for lookups, which wait for neither.
 _KEYS_AT_ONCE = 1024
 _GROUPS_WAITING = 2048
 
@@ -24,25 +23,25 @@ class _Group(NamedTuple):
 
 
 class Paced:
-    """allows(): whether to ask the daemon at all; what waited is asked for only then. timeout_s:
-    what all calls given to this are made with."""
+    """allows() says whether to ask the daemon at all; it is called when a group starts. timeout_s:
+    the timeout of all calls given to this."""
 
     def __init__(self, completions, allows, timeout_s, keys_at_once=_KEYS_AT_ONCE,
                  groups_waiting=_GROUPS_WAITING, clock=time.monotonic):
         self._completions, self._allows, self._timeout_s = completions, allows, timeout_s
         self._most, self._most_waiting, self._clock = keys_at_once, groups_waiting, clock
-        self._waiting = collections.deque()  # of _Group; as they came, so also as they run out
+        self._waiting = collections.deque()  # _Groups, in order
         self._starting = False  # what waited
         self.in_flight = 0  # keys
-        self.given_up = 0  # groups that came when too many waited, or that waited for too long
+        self.given_up = 0  # groups given up: too many waited, or it waited for too long
 
     def __len__(self):
-        """Groups of calls that wait."""
+        """Returns how many groups of calls wait."""
         return len(self._waiting)
 
     def start_all(self, calls, keys, ended):
-        """As Completions.start_all, at once or when there is room; `ended` gets no outcomes of what
-        was given up."""
+        """Starts calls as Completions.start_all does, at once or when there is room. A group that
+        is given up reports no outcomes to `ended`."""
         if not calls or (not self._waiting and self._fits(keys)):
             self._start(calls, keys, ended)
         elif len(self._waiting) < self._most_waiting:
@@ -51,9 +50,9 @@ class Paced:
             self._give_up(ended)
 
     def poll(self):
-        """Gives up groups that waited for too long. Calls in flight started earlier, with the same
-        timeout, so one of them ends no later than this is needed."""
-        if self._starting:  # from within: the loop below goes on
+        """Gives up groups that waited for too long. A call in flight started earlier with the same
+        timeout, so its end comes in time to trigger this."""
+        if self._starting:  # `ended` may come back here: the loop below goes on
             return
         self._starting = True
         try:

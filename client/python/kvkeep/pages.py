@@ -20,8 +20,8 @@ from kvkeep.plans import Planner
 
 @dataclass(frozen=True)
 class PageTensor:
-    """The places of the pages of some layers: the page of layer l and block b begins at byte l *
-    layer_stride + b * block_stride of `run`, in which every page lies."""
+    """The pages of some layers: the page of layer l and block b begins at byte l * layer_stride + b
+    * block_stride of `run`, in which every page lies."""
 
     run: GpuRun
     layers: int
@@ -32,9 +32,9 @@ class PageTensor:
 
 
 class PagePlanner(Planner):
-    """For one memory. Numbers only: asks no daemon and no driver. Thread-safe.
+    """A planner for one memory. Works on numbers only, without daemon or driver. Thread-safe.
 
-    tensors: in the order of the payload, all of as many blocks.
+    tensors: in the order of the payload, all with as many blocks.
     shards: equal parts of each page, in its order: heads, if these are a page's outermost axis.
     """
 

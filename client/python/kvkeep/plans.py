@@ -1,17 +1,17 @@
-"""Common code of the planners: a handle of the library's, and plans of any number of runs."""
+"""Common code of the planners: a library handle, and plans of any number of runs."""
 
 import ctypes
 
 from kvkeep import _abi, errors
 from kvkeep.gpu import GpuRuns
 
-_FEW = 256  # runs that are room for at first
+_FEW = 256  # runs that fit at first
 
 
 class Planner:
-    """Numbers only: asks no daemon and no driver. Thread-safe."""
+    """Works on numbers only, without daemon or driver. Thread-safe."""
 
-    KIND = ""  # in the names of the library's calls
+    KIND = ""  # part of the names of the library's calls
 
     def __init__(self, layout, regions):
         self._handle, self._room = None, _FEW
@@ -27,10 +27,10 @@ class Planner:
             getattr(self._library, f"kvkeep_{self.KIND}_planner_free")(self._handle)
 
     def _plan(self, kind, **request):
-        """The runs that a request of this kind, without its room, is answered with."""
+        """Returns the runs that answer a request of this kind, whose room is still unset."""
         plan = getattr(self._library, f"kvkeep_{self.KIND}_plan")
         count, error = ctypes.c_uint64(), _abi.Error()
-        room = self._room  # another thread may change it meanwhile
+        room = self._room  # another thread may change the number meanwhile
         while True:
             runs = (_abi.GpuRun * room)()
             asked = _abi.make(kind, runs=runs, room=len(runs), **request)
@@ -39,4 +39,4 @@ class Planner:
                 return GpuRuns.adopt(runs, count.value, self._regions)
             if count.value <= room:
                 raise errors.of(self._library, error)
-            room = self._room = count.value  # OUT_OF_RANGE: as many as there are
+            room = self._room = count.value  # OUT_OF_RANGE: `count` is the number of runs

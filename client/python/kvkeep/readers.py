@@ -1,7 +1,7 @@
-"""Threads that read files, where a file system may hang.
+"""Threads that read files from a file system that may hang.
 
-Neither the end of the process nor another call waits for one that hangs: these are daemon threads,
-and another takes the place of each that has not come back for long.
+These are daemon threads, so the end of the process does not wait for a read that hangs. Another
+thread takes the place of each that has not come back for long, so other calls do not wait either.
 """
 
 import collections
@@ -11,24 +11,24 @@ import time
 
 
 class Readers:
-    """threads: how many calls run at once. hung_after_s: a call that takes longer does not count
-    among them any more. Thread-safe."""
+    """threads: the number of calls that run at once. hung_after_s: a call that takes longer is not
+    counted among them any more. Thread-safe."""
 
     def __init__(self, threads, hung_after_s=60.0, clock=time.monotonic):
         self._at_once, self._hung_after_s, self._clock = threads, hung_after_s, clock
         self._changed = threading.Condition()
         self._calls = collections.deque()  # (Future, function, its arguments)
         self._threads = self._idle = 0
-        self._began = {}  # thread: when the call began that it runs
+        self._began = {}  # thread: when its call began
         self._closed = False
 
     @property
     def running(self):
-        """How many calls run now, with those that hang."""
+        """Returns how many calls run now, including those that hang."""
         return len(self._began)
 
     def submit(self, function, *arguments):
-        """A Future of what the function returns. Does not wait."""
+        """Returns a Future of what the function returns. Does not wait."""
         future = concurrent.futures.Future()
         with self._changed:
             self._calls.append((future, function, arguments))
@@ -37,13 +37,13 @@ class Readers:
         return future
 
     def in_order(self, function, items):
-        """Yields function(*item) of each item, in the order of the items."""
+        """Yields function(*item) for each item, in order."""
         futures = [self.submit(function, *item) for item in items]
         for future in futures:
             yield future.result()
 
     def add_thread(self):
-        """Starts a thread, if a call waits that none of them is free for."""
+        """Starts a thread if a call waits and no thread is free for it."""
         with self._changed:
             now = self._clock()
             hung = sum(now - began > self._hung_after_s for began in self._began.values())
@@ -53,7 +53,7 @@ class Readers:
         threading.Thread(target=self._run, name="kvkeep-reader", daemon=True).start()
 
     def close(self):
-        """Drops the calls that have not begun, and ends the threads. Does not wait."""
+        """Drops calls that have not begun, and ends the threads. Does not wait."""
         with self._changed:
             self._closed = True
             self._calls.clear()
@@ -67,10 +67,10 @@ class Readers:
                 future.set_result(function(*arguments))
             except Exception as mistake:  # pylint: disable=broad-except  # the caller's
                 future.set_exception(mistake)
-            del call, future, function, arguments  # nothing is kept alive while this waits
+            del call, future, function, arguments  # keeps nothing alive while it waits
 
     def _next(self, me):
-        """The next call; None when closed."""
+        """Returns the next call, or None when closed."""
         with self._changed:
             self._began.pop(me, None)
             while not self._calls and not self._closed:

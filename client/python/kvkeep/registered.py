@@ -1,9 +1,9 @@
-"""Memory of this process that the daemon reads in place, so that a put of it is one copy.
+"""Memory of this process that the daemon reads in place, so that a put makes one copy.
 
     of_mapping(client, address, nbytes)  # existing files in memory, such as /dev/shm's
 
-While the daemon is away memory can be registered too. Until it is back, or if the daemon cannot
-promise what `in_use` says, puts are copied as usual.
+Memory can also be registered while the daemon is away. Until it is back, or if the daemon cannot
+promise what `in_use` says, puts copy as usual.
 """
 
 import collections
@@ -17,7 +17,7 @@ from kvkeep.handle import Handle
 
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+)"
                       r"(?: +(.*))?")
-# A part of the address space: `bytes` at `address`, of the file from `offset` on.
+# A part of the address space: `bytes` at `address`, backed by the file from `offset` on.
 _Mapping = collections.namedtuple("_Mapping", "address bytes shared offset file path")
 
 
@@ -25,7 +25,7 @@ class RegisteredMemory(Handle):
     """`nbytes` at `address`, which map the file `fd` from its beginning: a memfd, or a file of
     /dev/shm. They must stay mapped while this lives.
 
-    reused: they are written again as soon as their put has ended, at its deadline at the latest,
+    reused: the memory is written again once its put has ended, at the latest at the put's deadline,
     and `in_use` is False."""
 
     def __init__(self, client, fd, address, nbytes, reused=False):
@@ -40,17 +40,18 @@ class RegisteredMemory(Handle):
 
     @property
     def in_use(self):
-        """Returns whether a put that ended without an answer may still be read and stored: do not
-        change its bytes while it is True. False from its deadline on, if the daemon takes
-        deadlines."""
-        kept = self.kept  # while it is used: another thread may release it now
+        """Returns whether the daemon may still read and store a put that ended unanswered. Do not
+        change its bytes while this is True. It is False from the put's deadline on, if the daemon
+        takes deadlines."""
+        kept = self.kept  # another thread may release it while it is used
         return kept.handle is not None and bool(
             self._client.library.kvkeep_memory_in_use(kept.handle))
 
 
 def of_mapping(client, address, nbytes, reused=False):
-    """Registers this process's shared memory in that range, by any mapper. Returns a list of
-    RegisteredMemory, one for each file. ValueError: it is not shared, or has no descriptor here."""
+    """Registers this process's shared memory in that range, whoever mapped it. Returns a list of
+    RegisteredMemory, one for each file. Raises ValueError if memory is not shared, or has no
+    descriptor here."""
     made = []
     for mapping in _files_at(address, nbytes):
         fd = _open(mapping)
@@ -80,7 +81,7 @@ def _files_at(address, nbytes):
 
 
 def _whole_mappings():
-    """Returns the mappings as they were made: joins pieces that the kernel has split."""
+    """Yields the original mappings: joins pieces that the kernel has split."""
     last = None
     for mapping in _mappings():
         if last is not None and last.shared == mapping.shared and last.file == mapping.file and (
@@ -107,17 +108,18 @@ def _mappings():
 
 
 def _open(mapping):
-    """Returns a descriptor of the file: from an open one, as its name may be gone, else by name."""
+    """Returns a descriptor of the file: an open one, as its name may be gone, else one opened by
+    name."""
     for name in os.listdir("/proc/self/fd"):
         try:
             if os.readlink(f"/proc/self/fd/{name}") != mapping.path:
-                continue  # not even looked at: its file system may hang
+                continue  # not looked at: its file system may hang
             fd = os.dup(int(name))
         except OSError:
             continue  # closed meanwhile
         if _is(os.fstat(fd), mapping.file):
             return fd
-        os.close(fd)  # and another one opened
+        os.close(fd)  # and another one was opened
     try:
         fd = os.open(mapping.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as why:

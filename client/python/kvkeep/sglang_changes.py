@@ -1,10 +1,10 @@
-"""SGLang: sees the weights of a running engine change, in the scheduler's process.
+"""SGLang: notices that the weights of a running engine change, in the scheduler's process.
 
-SGLang 0.5.23 tells a storage backend nothing of an update, and a linker only of a reset. So the
-methods of SGLang's classes through which every update goes are wrapped, once in each process. Each
-call counts as a change: one that fails may have written some weights, and one that puts the old
-weights back cannot be told from others. A change counts when the call begins, so that nothing is
-shared from then on, and again when the call ends, so that what was computed meanwhile is not found.
+SGLang 0.5.23 tells a storage backend nothing of an update, and a linker only of a reset. So this
+module wraps the methods of SGLang's classes that all updates go through, once in each process. Each
+call counts as a change: one that fails may have written some weights, and one that restores the old
+weights looks like any other. A change counts when the call begins, so that nothing is shared from
+then on, and again when it ends, so that what was computed meanwhile is not found.
 
 Some changes cannot be seen: writes into the weights' memory (RDMA, CUDA IPC) without a call of a
 method of SGLang's, and code in the process that calls the model's own load_weights.
@@ -15,25 +15,25 @@ import importlib
 import threading
 
 _UPDATER = "sglang.srt.model_executor.model_runner_components.weight_updater"
-# (module, class or None, names): methods that change weights, or give their memory away. The model
-# runner's updater is called by name at each update; the scheduler's was bound before an attach.
+# (module, class or None, names): methods that change weights or give their memory away. The model
+# runner looks its updater up by name at each update; the scheduler's was bound before an attach.
 _CHANGES = (
     (_UPDATER, "WeightUpdater", (
         "update_weights_from_disk", "begin_weight_update", "end_weight_update",
         "load_weights_from_distributed", "update_weights_from_tensor", "update_weights_from_ipc")),
-    # For experts whose rank was lost.
+    # Methods that reload experts whose rank was lost.
     ("sglang.srt.elastic_ep.expert_backup_client", "ExpertBackupClient", ("update_weights",)),
     # The action "reset_tensors" of check_weights writes random weights.
     ("sglang.srt.utils.weight_checker", "WeightChecker", ("_reset_tensors",)),
-    # release_memory_occupation calls it before the memory of the weights goes away.
+    # release_memory_occupation calls this before the memory of the weights goes away.
     ("sglang.srt.managers.scheduler_components.weight_updater", None, ("_export_static_state",)),
 )
-# HiCache forgets all that it holds, after the threads of its storage have ended.
+# HiCache forgets everything it holds, after the threads of its storage have ended.
 _RESETS = (("sglang.srt.managers.cache_controller", "HiCacheController", ("reset",)),)
 
 
 class Observed:
-    """Counts of what has happened in this process. Thread-safe."""
+    """Counts the changes in this process. Thread-safe."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class Observed:
 
     def begin(self, at_start):
         """Wraps SGLang's methods, the first time. at_start: the engine has not begun to serve.
-        ValueError: SGLang has no such method."""
+        Raises ValueError if SGLang lacks such a method."""
         with self._lock:
             if self._installed:
                 return
@@ -84,7 +84,7 @@ OBSERVED = Observed()
 
 
 def _places(module, kind, names):
-    """Yields (owner, name) of each. ValueError: it is not there."""
+    """Yields (owner, name) for each method. Raises ValueError if one does not exist."""
     for name in names:
         try:
             owner = importlib.import_module(module)

@@ -1,27 +1,27 @@
 """SGLang: pages of an engine's own KV pool as chunks: their bytes, leases, copies.
 
-A page's K is a part of its chunk and its V another one, `[layer][token][head][dim]`: the bytes that
-HiCache's host pools have with the layout page_first_direct, and their namespace (sglang_pages.py).
-So engines that use HiCache share with those that use the linker. A layer of a page is one run of
-memory in the pool's tensor of that layer.
+K and V of a page are two parts of its chunk, `[layer][token][head][dim]`. These bytes and their
+namespace (sglang_pages.py) are those of HiCache's host pools with the layout page_first_direct, so
+engines with HiCache share with engines with the linker. A layer of a page is one run of memory in
+that layer's tensor.
 
-Reading asks nobody: what a lookup leased is copied out of the daemon's memory, which is mapped
-here, and is good only if the lease still held behind the copy. With the last layer each chunk's
-header and checksums are compared, too. Failures of the daemon are exceptions here, KvkeepErrors.
+Reading makes no call: it copies leased pages out of the daemon's memory, which is mapped here. The
+copy is good only if the lease still holds afterwards. With the last layer, each chunk's header and
+checksums are compared too. Failures of the daemon are KvkeepErrors here.
 """
 
 from kvkeep import calls, errors
 from kvkeep.memory import Located, Pointer, skip
 from kvkeep.sglang_pages import KV, PoolPages
 
-# Looked up; a longer prompt is found so far. One packet: of several, one that the socket of a
-# daemon that hangs does not take would end the session, and with it all leases.
+# Keys of one lookup; of a longer prompt only so many are found. They fit into one packet: if a
+# hanging daemon's socket took only some of several packets, the session and its leases would end.
 _CHUNKS_AT_ONCE = 3900
-_READY_S = 0.001  # for chunks that the daemon is just verifying
+_READY_S = 0.001  # for chunks that the daemon is verifying
 
 
 class Planes:
-    """Where the layers' K and V of an MHATokenToKVPool in host memory lie."""
+    """The places of the layers' K and V of an MHATokenToKVPool in host memory."""
 
     def __init__(self, pool):
         self.layers, self._page_tokens = pool.layer_num, pool.page_size
@@ -34,7 +34,8 @@ class Planes:
         self.page_bytes = [nbytes * self.layers for nbytes in self.run_bytes]
 
     def rows(self, indices):
-        """The first row of each page. ValueError: it is not whole pages of the pool's rows."""
+        """Returns the first row of each page. Raises ValueError unless these are whole pages of the
+        pool."""
         step = self._page_tokens
         firsts, lasts = indices[::step].tolist(), indices[step - 1::step].tolist()
         if len(indices) % step or [one + step - 1 for one in firsts] != lasts or any(
@@ -48,7 +49,7 @@ class Planes:
 
 
 class _AsHostPool:
-    """These pages as HiCache's host pool, as their namespace describes it."""
+    """Describes these pages as HiCache's host pool, as their namespace does."""
 
     layout, storage_format_tag = "page_first_direct", None
 
@@ -57,14 +58,14 @@ class _AsHostPool:
         self._sizes = planes.page_bytes
 
     def get_page_buffer_meta(self, indices):
-        """The sizes of one page's pieces; nobody asks for its addresses."""
+        """Returns the sizes of one page's pieces; their addresses are not used."""
         del indices
         return [0] * len(self._sizes), self._sizes
 
 
 class Lost(Exception):
-    """Leased bytes that turned out not to be good. damaged: keys whose chunks are not what was
-    stored: they would be found and lost again."""
+    """Leased bytes turned out to be bad. damaged: keys whose chunks are not what was stored; they
+    would be found and lost again."""
 
     def __init__(self, why, damaged=()):
         super().__init__(why)
@@ -72,8 +73,8 @@ class Lost(Exception):
 
 
 class DevicePages(PoolPages):
-    """link.options: LinkerOptions. lookups: their Breaker; that of `link` is for puts, which have
-    far more time. Thread-safe, each lease on one thread at a time."""
+    """link.options: LinkerOptions. lookups: the Breaker of lookups; that of `link` is for puts,
+    which have far more time. Thread-safe, with each lease on one thread at a time."""
 
     def __init__(self, link, config, pool, lookups):
         self.planes, self._lookups = Planes(pool), lookups
@@ -82,8 +83,8 @@ class DevicePages(PoolPages):
                                 (_CHUNKS_AT_ONCE // len(self._parts)))
 
     def lease(self, keys, timeout):
-        """(lease, pages): every byte of so many leading pages can be read now; no lease of none.
-        Chunks that only NVMe has begin to come. Asks the daemon."""
+        """Returns (lease, how many leading pages can be read now). The lease may be None. Makes
+        chunks that only NVMe has come to DRAM. Calls the daemon."""
         parts = len(self._parts)
         keys = keys[:_CHUNKS_AT_ONCE // parts]
         found = self._namespace.lookup(keys, parts=self._parts, lease="leading", timeout=timeout)
@@ -100,12 +101,13 @@ class DevicePages(PoolPages):
         return found.lease, pages
 
     def holds(self, lease, keys):
-        """Whether a lease on these keys, the first of which it has, holds now. Asks nobody."""
+        """Returns whether a lease on these keys, which are its first ones, holds now. Makes no
+        call."""
         return self._readable(lease, keys[:1]) == 1
 
     def read_layer(self, lease, keys, rows, layer):
-        """Copies a layer of leased pages to these rows. Lost: the rows may hold anything. Waits for
-        nobody."""
+        """Copies a layer of leased pages to these rows. If it raises Lost, the rows may hold
+        anything. Does not wait."""
         last = layer == self.planes.layers - 1
         into = []
         for row in rows:
@@ -128,13 +130,13 @@ class DevicePages(PoolPages):
         raise Lost(f"leased pages could not be read: {got.error or set(got.statuses)}", damaged)
 
     def forget(self, keys, timeout):
-        """Has the daemon delete them, for all engines."""
+        """Makes the daemon delete them, for all engines."""
         self._namespace.delete(list(keys), timeout=timeout)
 
     def store(self, keys, rows, parent, timeout, private=False):
-        """Stores these pages; returns whether all are kept now. parent: the key before them, or
-        None. Pages that are there already, as after a load, are not copied. private: as of put.
-        Waits for the daemon."""
+        """Stores these pages; returns whether all are kept now. parent: the previous key, or None.
+        Does not copy pages that are there already, as after a load. private: as for a put. Waits
+        for the daemon."""
         there = self._there(keys, timeout)
         if there is None:
             return False
@@ -150,7 +152,7 @@ class DevicePages(PoolPages):
         return all(stored.good)
 
     def _there(self, keys, timeout):
-        """Which of these pages the daemon has, by their number; None: it does not say."""
+        """Returns which of these pages the daemon has, by number, or None if it does not answer."""
         parts = len(self._parts)
         found = self._namespace.lookup(keys, parts=self._parts, timeout=timeout)
         self._link.breaker.heard(found.error)
@@ -160,8 +162,9 @@ class DevicePages(PoolPages):
         return {at for at in range(len(keys)) if all(kept[at * parts:(at + 1) * parts])}
 
     def _readable(self, lease, keys):
-        """How many leading pages of a lease can be read at once: one that the daemon has not
-        verified since its start cannot. Each chunk is read to nowhere, which touches no byte."""
+        """Returns how many leading pages of a lease can be read at once. A page that the daemon
+        has not verified since its start cannot. Each chunk is read to nowhere, which touches no
+        byte."""
         into = self._nowhere.first(len(keys) * len(self._parts))
         try:
             got = self._namespace.get(keys, into, parts=self._parts, lease=lease, verify=False,
@@ -173,6 +176,7 @@ class DevicePages(PoolPages):
         return bad // len(self._parts)
 
     def _good(self, got):
-        """Whether each chunk is good. One of another size is not ours, whatever its key says."""
+        """Returns whether each chunk is good. One of another size is not ours, whatever its key
+        says."""
         return [one and nbytes == self.planes.page_bytes[at % len(self._parts)]
                 for at, (one, nbytes) in enumerate(zip(got.good, got.nbytes))]

@@ -1,9 +1,8 @@
-"""SGLang: whose keys an engine's are, everybody's or its own.
+"""SGLang: whether an engine uses shared keys or keys of its own.
 
-An engine whose weights have changed is private: it has keys that nobody else can have, finds
-nothing from before, and shares nothing, until it is started anew. Each further change, and each
-reset of its cache, begins another epoch, as KV from before the reset may be of weights from before
-the change.
+An engine whose weights have changed is private until it is started anew: its keys are its own, so
+it finds nothing from before and shares nothing. Each further change, and each reset of its cache,
+begins another epoch, as KV from before the reset may belong to weights from before the change.
 """
 
 import hashlib
@@ -13,28 +12,28 @@ import threading
 from kvkeep.sglang_changes import OBSERVED
 from kvkeep.sglang_identity import weight_version
 
-SHARED = b""  # the epoch of an engine whose weights are those of its start
+SHARED = b""  # epoch of an engine whose weights are those of its start
 
 
 class Epochs:
-    """logger: hears once that the engine is private. Thread-safe."""
+    """logger: told once that the engine is private. Thread-safe."""
 
     def __init__(self, logger):
         self._logger, self._lock = logger, threading.Lock()
         self._seen, self._epoch = self._look(), SHARED
 
     def now(self):
-        """The epoch, SHARED or bytes that no other process has."""
+        """Returns the epoch: SHARED, or bytes that no other process has."""
         with self._lock:
             if (seen := self._look()) != self._seen:
                 private = self._epoch != SHARED or seen[:2] != self._seen[:2]
                 self._seen = seen
-                if private:  # a reset alone is none: the weights are the same
+                if private:  # a reset alone changes nothing: the weights are the same
                     self._begin("the weights were changed")
             return self._epoch
 
     def begin(self, why):
-        """Begins a private epoch, whatever was seen."""
+        """Begins a private epoch."""
         with self._lock:
             self._begin(why)
 
@@ -51,7 +50,7 @@ class Epochs:
 
 
 def own(epoch, digests):
-    """The digests of page keys as that epoch has them."""
+    """Returns the digests of page keys in that epoch."""
     if epoch == SHARED:
         return digests
     return [hashlib.sha256(epoch + one).digest() for one in digests]

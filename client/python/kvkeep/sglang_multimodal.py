@@ -1,8 +1,8 @@
 """SGLang: refuses models that take images, audio or video.
 
-SGLang's page keys know such an input by 64 bits, which a user can partly choose: hashes may come
-with a request, and 64 bits can be searched. An adapter gets page keys alone, and cannot tell which
-pages are of requests with images. So one user's image could be found as another one's.
+SGLang's page keys identify such an input by 64 bits, which a user can partly choose: a request may
+bring hashes, and 64 bits can be searched. An adapter gets page keys alone, and cannot tell which
+pages belong to requests with images. So one user's image could be found as another one's.
 """
 
 _KINDS = ("is_multimodal", "is_audio_model", "is_image_understandable_model",
@@ -11,15 +11,15 @@ CHOICES = ("refused", "trusted")
 
 
 def check_option(value):
-    """ValueError: it is no value of the option "multimodal"."""
+    """Raises ValueError if the option "multimodal" has another value."""
     if value not in CHOICES:
         raise ValueError(f'multimodal: "refused" or "trusted", not {value!r}')
 
 
 def check_text_only(model, option):
-    """model: SGLang's ModelConfig. ValueError: requests may have other inputs than tokens, and the
-    option does not say that their senders are trusted. --language-only is no way out: an encoder
-    elsewhere sends the images then."""
+    """Raises ValueError if requests may have inputs other than tokens and the option does not trust
+    their senders. model: SGLang's ModelConfig. --language-only does not help, as an encoder
+    elsewhere then sends images."""
     if option == "trusted" or not any(getattr(model, kind) for kind in _KINDS):
         return
     raise ValueError(

@@ -1,10 +1,10 @@
-"""Offers: chunks that the daemon was found to have for requests that wait, and the leases on them.
+"""Offers: the daemon's chunks that were found for waiting requests, and the leases on them.
 
-SGLang asks for a request in every round in which it might begin, and never says that it gave it up.
-So an answer is kept, with its lease, until the request is loaded, asked for with other keys, or
-`hold_s` is over. An answer that left keys out is asked for again soon, and then ever later as long
-as it does not grow: they may have come. It is replaced only by one that is not worse, as the
-holder of a lease needs no daemon. Thread-safe.
+SGLang asks for a request in every round in which it might begin, and never says that it gave one
+up. So an answer is kept, with its lease, until the request is loaded or asked for with other keys,
+or `hold_s` passes. An answer that left keys out is asked for again soon, and then less and less
+often while it does not grow. Only an answer that is as good replaces it, as the holder of a lease
+needs no daemon. Thread-safe.
 """
 
 import collections
@@ -18,7 +18,7 @@ _AGAIN_S, _AGAIN_AT_MOST_S = 0.02, 1.0
 @dataclasses.dataclass
 class _Offer:
     keys: list
-    lease: object  # None: of no page
+    lease: object  # None: on no page
     pages: int
     made: float
     asked: float
@@ -26,20 +26,20 @@ class _Offer:
 
 
 class Offers:
-    """ask(keys): (a lease or None, how many leading pages it holds). holds(lease, keys): whether it
-    still does."""
+    """ask(keys) returns (a lease or None, how many leading pages it holds). holds(lease, keys)
+    returns whether the lease still holds."""
 
     def __init__(self, ask, holds, hold_s, clock=time.monotonic):
         self._ask, self._holds, self._hold_s, self._clock = ask, holds, hold_s, clock
         self._lock = threading.Lock()
-        self._of = collections.OrderedDict()  # request: _Offer, as they run out
+        self._of = collections.OrderedDict()  # request: _Offer, in the order of their ends
 
     def __len__(self):
         with self._lock:
             return len(self._of)
 
     def pages(self, request, keys):
-        """How many leading pages are held for the request now."""
+        """Returns how many leading pages are held for the request now."""
         with self._lock:
             known, now = self._of.get(request), self._clock()
             held = self._held(known, keys)
@@ -55,7 +55,8 @@ class Offers:
             return pages
 
     def take(self, request, keys):
-        """The lease on these leading pages, the caller's from now on; None: they are not held."""
+        """Hands the lease on these leading pages over to the caller, or returns None if they are
+        not held."""
         with self._lock:
             known = self._of.get(request)
             if known is None or known.keys[:len(keys)] != keys or known.pages < len(keys) or (
@@ -67,7 +68,7 @@ class Offers:
             return known.lease
 
     def expire(self):
-        """Gives back what nobody took in time."""
+        """Gives back offers that were not taken in time."""
         with self._lock:
             now = self._clock()
             while self._of:
@@ -82,8 +83,9 @@ class Offers:
                 self._drop(request)
 
     def _held(self, known, keys):
-        """How many of these pages an offer holds; None: it is not of them, or does not hold. SGLang
-        asks for all of a prompt to rank it, and for all but its last token to begin it."""
+        """Returns how many of these pages an offer holds, or None if it is for others or does not
+        hold. SGLang asks for all of a prompt to rank it, and for all but its last token to begin
+        it."""
         if known is None or known.keys[:len(keys)] != keys:
             return None
         pages = min(known.pages, len(keys))

@@ -1,12 +1,13 @@
-"""Pages of a host pool of SGLang's as chunks: their namespace and parts, where their bytes are.
+"""Pages of one of SGLang's host pools as chunks: their namespace and parts, the places of their
+bytes.
 
 A page is a key; its pieces (K and V; the tensors of a Mamba state) are parts of it, on each rank. A
-pool has a namespace of its own, so that the same key in another pool is another chunk, which comes
-and goes by itself. Every failure is a miss. Calls wait for the daemon up to their timeouts, and not
+pool has a namespace of its own, so the same key in another pool is another chunk, which comes and
+goes by itself. Every failure is a miss. Calls wait for the daemon up to their timeouts, and not
 while the breaker is open. Thread-safe.
 
-With SGLang's tp_lcm_size the parts are not of ranks: K and V of each of so many shards of heads, in
-the order of the heads. A rank has some shards in a row, so engines of any tensor parallelism share.
+With SGLang's tp_lcm_size a part is not a rank's: K and V of each shard of heads are parts, in the
+order of the heads. A rank has consecutive shards, so engines of any tensor parallelism share.
 """
 
 import dataclasses
@@ -28,13 +29,13 @@ from kvkeep.sglang_stats import Transfers
 logger = logging.getLogger(__name__)
 
 KV = "kv"  # SGLang's name of the pool that every model has
-_MAMBA = "mamba"  # its states are of a rank also where all ranks have the same K and V
-_DTYPES = ("dtype", "temporal_dtype", "indexer_dtype")  # those that pools say their bytes are of
-_DRAFTS = "draft"  # what SGLang's names of a draft model's pools start with
-_OPAQUE_DTYPES = ("uint8", "int8")  # what SGLang stores every kind of fp8 as
-_CHUNKS_LOOKED_UP = 65_536  # at once, as the daemon takes; a longer prompt is found so far
-_PAGES_AT_ONCE = 128  # in a get or a put: as SGLang does it itself where there is one pool
-_PARTS_AT_ONCE = 64  # of a key, as the daemon takes
+_MAMBA = "mamba"  # the one MLA pool whose bytes differ by rank: its states
+_DTYPES = ("dtype", "temporal_dtype", "indexer_dtype")  # dtypes by which pools describe their bytes
+_DRAFTS = "draft"  # how SGLang's names of a draft model's pools begin
+_OPAQUE_DTYPES = ("uint8", "int8")  # how SGLang stores every kind of fp8
+_CHUNKS_LOOKED_UP = 65_536  # keys the daemon takes at once; a longer prompt is found so far
+_PAGES_AT_ONCE = 128  # pages in a get or a put, as SGLang does it for one pool
+_PARTS_AT_ONCE = 64  # parts of a key that the daemon takes
 
 
 @dataclasses.dataclass
@@ -46,12 +47,13 @@ class Link:
     breaker: Breaker
     held: HeldLeases  # by (pool's name, digest)
     identity: Identity
-    model: str  # what to call it
+    model: str  # the identity's readable name
     transfers: Transfers
 
 
 class PoolPages:
-    """The pages of one pool on one rank. config: a HiCacheStorageConfig; page_tokens: of a key."""
+    """The pages of one pool on one rank. config: a HiCacheStorageConfig; page_tokens: tokens of a
+    key."""
 
     def __init__(self, link, config, name, pool, page_tokens):
         self._link, self._name, self._pool = link, getattr(name, "value", name), pool
@@ -66,20 +68,20 @@ class PoolPages:
         self._namespace = self._open_namespace(config, sizes, ranks)
 
     def count(self, digests):
-        """How many leading pages are there and worth loading. Without a lease, which would bring
-        the others from NVMe, too."""
+        """Returns how many leading pages are there and worth loading. Takes no lease, which would
+        bring the others from NVMe too."""
         found = self._lookup(digests)
         return 0 if found is None else keys_worth_loading(
             self._link.options, found, self._page_tokens)
 
     def there(self, digests):
-        """Whether each page is there."""
+        """Returns whether each page is there."""
         found = self._lookup(digests)
         there = [] if found is None else self._by_page(found.presence)
         return there + [False] * (len(digests) - len(there))
 
     def hold(self, digests):
-        """How many leading pages are there; they are held until they were fetched."""
+        """Returns how many leading pages are there. They are held until they were fetched."""
         found = self._lookup(digests, lease="leading")
         if found is None or found.lease is None:
             return 0
@@ -101,7 +103,7 @@ class PoolPages:
 
     def put(self, digests, host_indices, parent, private=False):
         """Returns whether each page is kept now. parent: the digest before the first one, or None.
-        private: nobody but this process can find it, so NVMe is spared."""
+        private: only this process can find it, so NVMe is spared."""
         parents = [parent, *digests[:-1]]
         return self._in_slices(self._link.transfers.timed_put,
                                functools.partial(self._put_some, private),
@@ -110,7 +112,7 @@ class PoolPages:
     # ---- how
 
     def _lookup(self, digests, lease=None):
-        """A Found; None: not asked."""
+        """Returns a Found, or None if the daemon was not asked."""
         if not digests or not self._link.breaker.allows():
             return None
         most = _CHUNKS_LOOKED_UP // len(self._parts)
@@ -135,7 +137,8 @@ class PoolPages:
         return stored.error, stored.good
 
     def _in_slices(self, timed, call, pages, host_indices):
-        """call(pages, their pieces) gives an error or None, and whether each piece is good."""
+        """Runs call(pages, their pieces), which returns an error or None and whether each piece is
+        good. Returns whether each page is good."""
         step, good = self._pool.page_size, []
         if host_indices is None or len(host_indices) != len(pages) * step:
             logger.error("kvkeep: %d pages of the pool %s come with %d indices: a miss", len(pages),
@@ -153,7 +156,7 @@ class PoolPages:
         return good
 
     def _pieces(self, host_indices):
-        """Where the pages' bytes are: page by page, shard by shard, K before V."""
+        """Returns the places of the pages' bytes: page by page, shard by shard, K before V."""
         return [Pointer(address, nbytes) for address, nbytes in zip(*self._meta(host_indices))]
 
     def _meta(self, host_indices):
@@ -166,7 +169,8 @@ class PoolPages:
         return [all(of_pieces[at:at + step]) for at in range(0, len(of_pieces), step)]
 
     def _open_namespace(self, config, sizes, ranks):
-        """All that changes a page's bytes tells namespaces apart, the number of parts too."""
+        """Returns a namespace's arguments: everything that changes a page's bytes, the number of
+        parts too."""
         options = self._link.options
         dtypes = [str(getattr(self._pool, one)).rsplit(".", maxsplit=1)[-1]
                   for one in _DTYPES if hasattr(self._pool, one)]
@@ -197,8 +201,8 @@ class PoolPages:
 
 class NoPages:
     """A pool without pages here. `good`: the pool has no bytes (DeepSeek V4's first one only
-    numbers the pages of the others), so it has whatever they have, and by itself nothing. Otherwise
-    the pool was refused, or never announced: it has nothing, and keeps nothing."""
+    numbers the pages of the others), so it has whatever they have, and nothing by itself. Otherwise
+    the pool was refused or never announced: it has nothing, and keeps nothing."""
 
     def __init__(self, good):
         self._good = good
@@ -232,20 +236,21 @@ def pages_of(link, config, name, pool, page_tokens):
 
 
 def digest_of(key):
-    """Page keys are SHA-256 in hex; those of the unified scheme say more after it."""
+    """Returns page keys as digests. They are SHA-256 in hex; keys of the unified scheme have more
+    behind it."""
     if len(key) == 64:
         return bytes.fromhex(key)
     return hashlib.sha256(key.encode()).digest()
 
 
 def _replicated(config, name):
-    """Whether one rank writes for all. SGLang does so for models with MLA, Mamba states apart; this
-    is right for pools that are not split by heads."""
+    """Returns whether one rank writes for all. SGLang does so for models with MLA, except Mamba
+    states; this is right for pools that are not split by heads."""
     return config.is_mla_model and name != _MAMBA
 
 
 def _ranks(config, name, pool):
-    """(of how many ranks' bytes a page is, this one's number)"""
+    """Returns (how many ranks' bytes a page has, the number of this rank)."""
     if not _replicated(config, name):
         return config.tp_size, config.tp_rank
     if config.tp_size > 1 and hasattr(pool, "head_num"):
@@ -255,8 +260,8 @@ def _ranks(config, name, pool):
 
 
 def _shards(config, name, pool):
-    """How many shards of heads a page of this rank has; None: none are told apart, without SGLang's
-    tp_lcm_size or where all ranks have the same bytes. ValueError: it cannot be done."""
+    """Returns how many shards of heads this rank's page has, or None without SGLang's tp_lcm_size
+    or where all ranks have the same bytes. Raises ValueError if the pool cannot be split so."""
     if not config.tp_lcm_size or _replicated(config, name):
         return None
     why = _why_not(config.tp_lcm_size, config.tp_size, name, pool)

@@ -1,9 +1,9 @@
-"""Which prefixes an engine with several pools can take up again: pure, it asks nobody.
+"""Computes which prefixes an engine with several pools can take up again, without any calls.
 
-An end is a number of pages. K and V are of use up to every end that they reach without a gap; so
-are pools of the policy "all pages". A pool of "trailing pages" (Mamba states, sliding windows) has
-to have the last few pages before an end, and those alone: it may have one end and not the shorter
-one before it. An engine can take up the ends that are good in all of its pools.
+An end is a number of pages. K and V, and pools of the policy "all pages", can be used up to every
+end that they reach without a gap. A pool of "trailing pages" (Mamba states, sliding windows) needs
+only the last few pages before an end, so it may have an end and lack a shorter one. An engine can
+take up the ends that are good in all of its pools.
 """
 
 from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolTransferResult
@@ -12,7 +12,7 @@ ALL_PAGES = None  # a window that reaches back to the first page
 
 
 def window_of(transfer):
-    """How many pages before an end the pool must have: ALL_PAGES, or a number."""
+    """Returns how many pages before an end the pool must have: ALL_PAGES, or a number."""
     if transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
         return ALL_PAGES
     if transfer.hit_policy == PoolHitPolicy.TRAILING_PAGES:
@@ -21,7 +21,7 @@ def window_of(transfer):
 
 
 def good_ends(there, window):
-    """The good ends in a pool that has the pages where `there` is true."""
+    """Returns the good ends of a pool that has the pages where `there` is true."""
     ends, run = [], 0  # run: pages without a gap before this end
     for end, one in enumerate(there, start=1):
         run = run + 1 if one else 0
@@ -31,9 +31,9 @@ def good_ends(there, window):
 
 
 def restorable(pools, there_of):
-    """A PoolTransferResult. pools: (name, window), that of K and V first. there_of(name, pages):
-    which of so many first pages a pool has; pages None: of all. They are asked in turn, until no
-    end is left."""
+    """Returns a PoolTransferResult. pools: (name, window), K and V first. there_of(name, pages)
+    returns which of the first `pages` pages (None: of all) a pool has. Pools are asked in turn
+    until no end is left."""
     ends, pages, longest = None, None, {}
     for name, window in pools:
         own = good_ends(there_of(name, pages), window)

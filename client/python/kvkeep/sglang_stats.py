@@ -1,6 +1,6 @@
-"""SGLang's metrics of a storage backend, where it has them on: pages, and how fast they came.
+"""SGLang's metrics of a storage backend, where they are on: pages, and how fast they came.
 
-Thread-safe: SGLang gets and puts on threads of its own. Samples that nobody asks for are forgotten,
+Thread-safe: SGLang gets and puts on threads of its own. Samples that are not collected are dropped,
 the oldest first.
 """
 
@@ -8,26 +8,27 @@ import collections
 import threading
 import time
 
-_KEPT = 4096  # transfers of each direction between two questions
+_KEPT = 4096  # transfers of each direction that are kept between two collections
 _GB = 1 << 30  # as SGLang's own backends count
 
 
 class Transfers:
-    """Gets and puts of pages since the last question."""
+    """Gets and puts of pages since the last collection."""
 
     def __init__(self):
         self._lock = threading.Lock()
         self._gets, self._puts = (collections.deque(maxlen=_KEPT) for _ in range(2))
 
     def timed_get(self, call, pages, pieces):
-        """The result of call(pages, pieces): an error or None, and whether each piece is good."""
+        """Returns the result of call(pages, pieces): an error or None, and whether each piece is
+        good."""
         return self._timed(self._gets, call, pages, pieces)
 
     def timed_put(self, call, pages, pieces):
         return self._timed(self._puts, call, pages, pieces)
 
     def taken(self):
-        """SGLang's StorageMetrics of them, which are forgotten."""
+        """Returns them as SGLang's StorageMetrics, and forgets them."""
         # pylint: disable-next=import-outside-toplevel
         from sglang.srt.observability.metrics_collector import StorageMetrics  # moved at times
 

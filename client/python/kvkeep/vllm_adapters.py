@@ -1,12 +1,12 @@
-"""vLLM: which content a request's LoRA adapter has, as the engine loaded it.
+"""vLLM: tells the content of a request's LoRA adapter, as the engine loaded it.
 
 An engine loads an adapter when it is told to, or at the first request that has it, and keeps it by
-its number: it may drop the adapter when others need the room, and load it again unseen. It names
-blocks by the adapter's name and path. So a number has one content until the engine removes it, and
-a name with its path has one content as long as the engine may have blocks of it. Where files or
-requests say otherwise, nothing of such requests is found or kept.
+number. It may drop the adapter when others need the room, and load it again unseen. It names blocks
+by the adapter's name and path. So a number keeps one content until the engine removes it, and a
+name with its path keeps one content as long as the engine may have blocks of it. Where files or
+requests contradict that, nothing of such requests is found or kept.
 
-Files are looked at by threads of this module. No request waits longer for them than a bound.
+Threads of this module look at the files. A request waits for them up to a limit.
 """
 
 import concurrent.futures
@@ -16,13 +16,13 @@ import time
 from kvkeep.readers import Readers
 from kvkeep.weights import fingerprint, locate, signature
 
-_LOOKS = 1000  # at once, each for an adapter of its own
+_LOOKS = 1000  # contents read at once, each of another adapter
 _READS = 4
 
 
 class Adapters:
-    """timeout_s: how long a request waits at most until its adapter's content is known. Methods are
-    for one thread, the scheduler's."""
+    """timeout_s: how long a request waits at most for its adapter's content. Only one thread, the
+    scheduler's, calls methods."""
 
     UNKNOWN = ""  # no chunk of such a request is found or kept
 
@@ -32,13 +32,13 @@ class Adapters:
         self._of_blocks = {}  # (name, path): the _Adapters that blocks of this name may be of
         self._mistaken = _Adapter(None, content=self.UNKNOWN)  # one of them, if it may be any
         self._lock = threading.Lock()
-        # A look is short, and comes before the engine loads: it waits for no other one, nor for
-        # contents to be read.
+        # Looks are short and come before the engine loads, so they wait for no other look and no
+        # read.
         self._looks, self._reads = Readers(_LOOKS), Readers(_READS, timeout_s, clock)
-        self.unknown = 0  # requests whose adapter could not be told
+        self.unknown = 0  # requests whose adapter is unknown
 
     def of(self, lora_request):
-        """A Future: the id of its content, or UNKNOWN. Looks at no file."""
+        """Returns a Future of the id of its adapter's content, or UNKNOWN. Looks at no file."""
         with self._lock:
             adapter = self._begun(lora_request)
             mistaken = adapter.named != _named(lora_request)
@@ -60,8 +60,8 @@ class Adapters:
         return content
 
     def loaded(self, lora_request):
-        """The engine is about to load it, unless it has it. May wait for the file system, for which
-        the engine waits next."""
+        """Notes that the engine is about to load the adapter, unless it has it. May wait for the
+        file system, as the engine does next."""
         with self._lock:
             adapter = self._begun(lora_request)
             again = adapter.used or adapter.signature is not None
@@ -85,27 +85,28 @@ class Adapters:
                                       "path and number")
 
     def removed(self, lora_id):
-        """The engine has it no more."""
+        """Notes that the engine has the adapter no more."""
         with self._lock:
             adapter = self._adapters.pop(lora_id, None)
             if adapter is not None:
                 adapter.removed = True
 
     def blocks_gone(self):
-        """The engine has no block from before: its prefix cache was reset, and no request runs."""
+        """Notes that the engine has no block from before: its prefix cache was reset and no request
+        runs."""
         with self._lock:
             for users in self._of_blocks.values():
                 users[:] = [one for one in users if not one.removed]
 
     def close(self):
-        """Idempotent. Waits for no thread."""
+        """Stops the threads, without waiting. Idempotent."""
         self._looks.close()
         self._reads.close()
 
     # ---- under the lock
 
     def _begun(self, lora_request):
-        """The engine's adapter of this number, added if it is new."""
+        """Returns the engine's adapter of this number, added if it is new."""
         number = lora_request.lora_int_id
         if number not in self._adapters:
             self._adapters[number] = _Adapter(_named(lora_request))
@@ -130,8 +131,8 @@ class Adapters:
             self._looks.submit(self._look, adapter)
 
     def _gave_up(self, adapter):
-        """A request goes on without knowing the adapter: the engine may load it now, and files that
-        are seen later may be others."""
+        """Gives up on an adapter's content when a request goes on without it: the engine may load
+        the adapter now, and the files seen later may differ."""
         if adapter.signature is None:
             self._refuse(adapter, f"its files could not be seen within {self._timeout_s:g} s")
         self._warn(adapter, f"its files could not be read within {self._timeout_s:g} s")
@@ -139,17 +140,18 @@ class Adapters:
             self.unknown += 1
 
     def _look(self, adapter):
-        """Whether the files are as they were when the engine loaded them."""
+        """Looks whether the files are as they were when the engine loaded them, and has new ones
+        read."""
         try:
             path = locate(adapter.named[1])
             seen = signature(path)
-        except ValueError as why:  # the engine finds nothing there, either
+        except ValueError as why:  # the engine finds nothing there either
             self._warn(adapter, str(why))
             with self._lock:
                 waiting = adapter.take_waiting()
             self._settle(self.UNKNOWN, waiting)
             return
-        except Exception as why:  # pylint: disable=broad-except  # nobody hears of it here
+        except Exception as why:  # pylint: disable=broad-except  # goes unseen otherwise
             self._refuse(adapter, str(why))
             return
         with self._lock:
@@ -170,7 +172,7 @@ class Adapters:
         try:
             content = fingerprint(path).id
             changed = signature(path) != adapter.signature
-        except Exception as why:  # pylint: disable=broad-except  # nobody hears of it here
+        except Exception as why:  # pylint: disable=broad-except  # goes unseen otherwise
             self._refuse(adapter, str(why))
             return
         if changed:
@@ -179,12 +181,12 @@ class Adapters:
         self._answer(adapter, f"{content} 3d" if adapter.named[2] else content)
 
     def _refuse(self, adapter, why):
-        """For good: the engine may have another content than its files."""
+        """Refuses the adapter for good: the engine may have another content than its files."""
         self._warn(adapter, why)
         self._answer(adapter, self.UNKNOWN)
 
     def _answer(self, adapter, content):
-        """The adapter has this content from now on, unless it was refused already."""
+        """Sets the adapter's content, unless it was refused already."""
         with self._lock:
             if adapter.content != self.UNKNOWN:
                 adapter.content = content
@@ -198,7 +200,7 @@ class Adapters:
                 self.unknown += settled
 
     def _warn(self, adapter, why):
-        """Once of each adapter."""
+        """Logs the reason, once for each adapter."""
         with self._lock:
             first, adapter.warned = not adapter.warned, True
         if first:
@@ -207,8 +209,8 @@ class Adapters:
 
 
 class Content(concurrent.futures.Future):
-    """The id of the content of a request's adapter. UNKNOWN, if it is not known in time, and from
-    the moment on that it may be another."""
+    """The id of the content of a request's adapter. It is UNKNOWN if the id comes too late, and
+    once the content may be another."""
 
     def __init__(self, adapter, users, clock, deadline, gave_up):
         super().__init__()
@@ -216,15 +218,15 @@ class Content(concurrent.futures.Future):
         self._clock, self._deadline = clock, deadline
 
     def done(self):
-        """Also when the time is over."""
+        """Returns whether the id is known or its time is over."""
         if not super().done() and self._clock() >= self._deadline:
             if self.settle(Adapters.UNKNOWN):
                 self._gave_up(self._adapter)
         return super().done()
 
     def result(self, timeout=None):
-        """The id as of now. TimeoutError: neither is it known within `timeout`, nor is its time
-        over."""
+        """Returns the id, or UNKNOWN. Raises TimeoutError if within `timeout` it is not known and
+        its time is not over."""
         if not self.done():
             left = max(0.0, self._deadline - self._clock())
             try:
@@ -238,7 +240,7 @@ class Content(concurrent.futures.Future):
         return content
 
     def settle(self, content):
-        """Returns whether it was not settled before."""
+        """Settles the id. Returns False if it was settled before."""
         try:
             self.set_result(content)
         except concurrent.futures.InvalidStateError:
@@ -251,10 +253,10 @@ class _Adapter:
 
     def __init__(self, named, content=None):
         self.named = named
-        self.signature = None  # of its files, from before the engine read them
-        self.content = content  # its id; None: not known yet; UNKNOWN: for good
+        self.signature = None  # of its files, as they were before the engine read them
+        self.content = content  # None: not known yet; UNKNOWN: for good
         self.used = self.reading = self.removed = self.warned = False
-        self.waiting, self.asked = [], None  # Contents, and since when they are looked for
+        self.waiting, self.asked = [], None  # Contents, and the time since when they wait
 
     def take_waiting(self):
         """Returns the Contents that wait. REQUIRES: the lock, and an answer for them."""
@@ -263,6 +265,7 @@ class _Adapter:
 
 
 def _named(lora_request):
-    """All that an engine loads an adapter by, and whether it reads the experts' weights as 3D."""
+    """Returns everything that determines how an engine loads an adapter, and whether it reads the
+    experts' weights as 3D."""
     return (lora_request.lora_name, lora_request.lora_path,
             getattr(lora_request, "is_3d_lora_weight", False))

@@ -1,5 +1,5 @@
-"""vLLM: the blocks that the direct connector's scheduler half holds, and keys that it remembers.
-For the scheduler's thread only.
+"""vLLM: blocks that the direct connector's scheduler half holds, and keys that it remembers. For
+the scheduler's thread only.
 """
 
 import collections
@@ -12,16 +12,16 @@ from kvkeep.vllm_transfers import NULL_BLOCK
 
 logger = init_logger(__name__)
 
-# Limits for blocks that may still be written: for how long an idle engine steps all the time to
-# hear that they are not, and their share of vLLM's blocks above which nothing more is loaded.
+# Limits for blocks that may still be written: how long an idle engine steps all the time to hear of
+# their end, and the share of vLLM's blocks above which no load begins.
 _NEW_DOUBTS_S, _MOST_DOUBTS = 60, 0.1
-_NEW_PINS_S = 0.5  # likewise of blocks that stores hold: the daemon may hang
-_PRESENT_KEYS, _PRESENT_S = 1 << 18, 300  # how many are remembered as stored, and for how long
+_NEW_PINS_S = 0.5  # likewise for blocks that stores hold: the daemon may hang
+_PRESENT_KEYS, _PRESENT_S = 1 << 18, 300  # how many stored keys are remembered, and for how long
 
 
 class Pins:
-    """References to vLLM's blocks, by their holders: blocks that stores read are given to nobody
-    else. pool: vLLM's BlockPool; None: there is none, and nothing is to be stored."""
+    """References to vLLM's blocks, by their holders. vLLM reuses no block that a store reads. pool:
+    vLLM's BlockPool; None: there is none, and nothing can be stored."""
 
     def __init__(self, max_part, pool=None, clock=time.monotonic):
         self._max_part, self._pool = max_part, pool
@@ -31,12 +31,12 @@ class Pins:
 
     @property
     def of(self):
-        """How many blocks there are."""
+        """Returns the number of vLLM's blocks."""
         return 0 if self._pool is None else self._pool.num_gpu_blocks
 
     @property
     def room(self):
-        """How many blocks more may be held."""
+        """Returns how many more blocks may be held."""
         return max(int(self._max_part * self.of) - self.blocks, 0)
 
     def hold(self, holder, numbers):
@@ -54,17 +54,17 @@ class Pins:
             self._pool.free_blocks(reversed(blocks))
 
     def note_progress(self):
-        """A store goes on."""
+        """Notes that a store goes on."""
         self._changed = self._clock()
 
     def want_a_step(self):
-        """Whether an idle engine is to step, for stores to go on and to hear which are over. Not
-        where none goes on: vLLM completes no pause, and no sleep, while there is work."""
+        """Returns whether an idle engine must step, for stores to go on and to hear of their ends.
+        False if none goes on, as vLLM completes neither a pause nor a sleep while there is work."""
         return bool(self._held) and self._clock() - self._changed < _NEW_PINS_S
 
     @contextlib.contextmanager
     def given_back(self):
-        """In it nothing is held. REQUIRES: nobody is given a block in it."""
+        """Drops all holds within this context. REQUIRES: no block is given out in it."""
         for blocks in self._held.values():
             self._pool.free_blocks(reversed(blocks))
         try:
@@ -78,11 +78,10 @@ class Pins:
 
 
 class Doubts:
-    """Blocks of loads that have ended and may still be written, as some workers say: references
-    keep them. However many they are."""
+    """Blocks of ended loads that workers say may still be written. References keep all of them."""
 
     def __init__(self, pool, clock=time.monotonic):
-        self._pins, self._workers = Pins(1.0, pool), {}  # job: how many say so
+        self._pins, self._workers = Pins(1.0, pool), {}  # job: number of workers that say so
         self.given_back = self._pins.given_back
         self._clock, self._changed, self._stepped = clock, 0.0, 0.0
 
@@ -92,12 +91,12 @@ class Doubts:
 
     @property
     def are_many(self):
-        """More than may be kept from use: nothing more is to be loaded."""
+        """Returns whether so many blocks are kept that no load may begin."""
         return self.blocks > _MOST_DOUBTS * self._pins.of
 
     def want_a_step(self):
-        """To hear of their end: at first always, then once a second. The daemon may hang for
-        ever, and an idle engine is not to spin for it."""
+        """Returns whether an idle engine must step to hear of their end: at first always, then once
+        a second, as the daemon may hang for ever."""
         now = self._clock()
         if not self._workers or (now - self._changed > _NEW_DOUBTS_S and now - self._stepped < 1):
             return False
@@ -105,7 +104,8 @@ class Doubts:
         return True
 
     def change(self, job, workers, blocks):
-        """So many workers more say it of a job. blocks: of it, while vLLM has them as its own."""
+        """Adds to the number of workers that say it of a job. blocks: the job's, while vLLM has
+        them as its own."""
         now, self._changed = self._workers.get(job, 0) + workers, self._clock()
         if job not in self._workers and now > 0:
             self._pins.hold(job, blocks)
@@ -118,8 +118,8 @@ class Doubts:
 
 
 class Present:
-    """Keys that the daemon had a while ago: not worth another put. An old one may be gone, which
-    costs a store that is not made."""
+    """Keys that the daemon had a while ago, which need no other put. If such a chunk is gone, a
+    store is missed."""
 
     def __init__(self, clock=time.monotonic):
         self._clock, self._since = clock, collections.OrderedDict()

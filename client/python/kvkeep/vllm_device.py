@@ -1,16 +1,17 @@
-"""vLLM: the worker's half of the direct connector for KV in a GPU's memory: the daemon copies.
+"""vLLM: the direct connector's worker half for KV in a GPU's memory, which the daemon copies.
 
-The rank's KV memory is registered with the daemon once, and known over its restarts; a store is a
-gpu_put of runs of it, a load gpu_gets. Bytes pass neither this process nor host memory of vLLM's.
+The rank's KV memory is registered with the daemon once, also over its restarts. A store is a
+gpu_put of runs of that memory, a load is one or more gpu_gets. Bytes pass neither this process nor
+host memory of vLLM's.
 
-Order: a job begins when the GPU has done what the engine had begun before (a CUDA event, asked for
-in hooks: so a job begins up to a step late). After a put's deadline its blocks may be written again
-whether or not the daemon answered: it stores nothing that it read later, or the put is refused
-(`reused` regions). A load that ended without the daemon's answer may still be written. It is a load
-that failed and is `uncertain` until the answer has come, or the daemon's process has ended.
+Order: a job begins when the GPU has done what the engine began before it (a CUDA event, which hooks
+poll: so a job begins up to a step late). After a put's deadline its blocks may be written again
+even without an answer: the daemon stores nothing that it read later, or refuses the put (`reused`
+regions). The blocks of a load that ended without the daemon's answer may still be written. It has
+failed, and is `uncertain` until the answer comes or the daemon's process has ended.
 
-Where the daemon copies nothing of this GPU (it is away, its GPU path is off, MIG, another PID
-namespace) the log says why, no job is begun, and it is asked again.
+If the daemon copies nothing of this GPU (it is away, its GPU path is off, MIG, another PID
+namespace), the log says why, no job begins, and the registration is tried again.
 """
 
 import threading
@@ -27,12 +28,12 @@ from kvkeep.vllm_windows import MOST_RUNS, Job, Windows, cut
 
 logger = init_logger(__name__)
 
-_FIRST_S, _AGAIN_S = 2.0, 5.0  # the engine's start waits for the registration; it is tried again
-_LOG_S = 10.0  # a reason why jobs fail is not told more often
+_FIRST_S, _AGAIN_S = 2.0, 5.0  # the engine's start waits for the registration, which is repeated
+_LOG_S = 10.0  # between two log lines of the same reason for failed jobs
 
 
 def transfers_of(options, config, kv_caches, shards):
-    """The Transfers for the memory that has the KV."""
+    """Returns the Transfers for the kind of memory that has the KV."""
     devices = {tensor.tensor.device for tensor in kv_caches.tensors}
     if {device.type for device in devices} == {"cpu"}:
         return HostTransfers(options, config, kv_caches, shards)
@@ -45,18 +46,18 @@ def transfers_of(options, config, kv_caches, shards):
 class Cuda:
     """Calls to a GPU, besides the driver's calls of the client library."""
 
-    driver = None  # libcuda.so.1 under another name
+    driver = None  # another name of libcuda.so.1
 
     def __init__(self, device):
         self._device = device
 
     def use(self):
-        """Its context is current on this thread."""
+        """Makes its context current on this thread."""
         torch.cuda.set_device(self._device)
 
     @staticmethod
     def fence():
-        """Behind all that this thread's stream was given by now."""
+        """Returns an event behind everything that this thread's stream has been given so far."""
         event = torch.cuda.Event()
         event.record()
         return event
@@ -78,18 +79,18 @@ class DeviceTransfers(Transfers):
         self._device, self._blocks = device, kv_caches.tensors[0].tensor.shape[0]
         storages = [tensor.tensor.untyped_storage() for tensor in kv_caches.tensors]
         self._memory = {storage.data_ptr(): storage.nbytes() for storage in storages}
-        self._logged = {}  # when each reason was told
-        self._refusal = None  # of the registration: the last one
+        self._logged = {}  # reason: when it was last logged
+        self._refusal = None  # of the last registration
         self._planners = self._registering = None
         self._windows = Windows(self._completions, self._call, self._warn, self._over)
-        self._late_stores = []  # jobs whose blocks the daemon may still read to some purpose
-        self._doubtful, self._uncertain = [], {}  # loads; what uncertain() tells
+        self._late_stores = []  # jobs whose blocks the daemon may still read for a put that counts
+        self._doubtful, self._uncertain = [], {}  # loads, for uncertain()
         self.restore()
 
     # ---- the memory
 
     def restore(self):
-        """Registers it, at once or in the background. Idempotent."""
+        """Registers the memory, at once or in the background. Idempotent."""
         if self._planners is not None or (self._registering and self._registering.is_alive()):
             return
         self._regions, self._planners = {}, None  # None: not registered
@@ -100,8 +101,8 @@ class DeviceTransfers(Transfers):
             self._registering.start()
 
     def release(self):
-        """The memory is about to be freed: returns when the daemon has let go of it. KvkeepError:
-        that is not certain within timeout_s; nothing of it is begun any more."""
+        """Returns when the daemon has released the memory, which is about to be freed. Raises
+        KvkeepError if that is uncertain within timeout_s; no further job begins either way."""
         self._closing.set()
         if self._registering.is_alive():
             self._registering.join()
@@ -113,7 +114,7 @@ class DeviceTransfers(Transfers):
             region.close(max(deadline - time.monotonic(), _FIRST_S))
 
     def _register(self, timeout):
-        """Whether it is done."""
+        """Registers the memory. Returns whether all of it is registered."""
         try:
             for address, nbytes in self._memory.items():
                 if address not in self._regions:
@@ -136,7 +137,7 @@ class DeviceTransfers(Transfers):
             pass
 
     def _tensor(self, page):
-        """A group's page as the only layer of a tensor."""
+        """Returns a group's page as the only layer of a tensor."""
         of = next(begin for begin, nbytes in self._memory.items()
                   if begin <= page.address < begin + nbytes)
         return PageTensor(
@@ -229,6 +230,6 @@ class DeviceTransfers(Transfers):
     def shutdown(self):
         try:
             self.release()
-        except errors.KvkeepError as mistake:  # its memory is kept until the daemon has let go
+        except errors.KvkeepError as mistake:  # its memory is kept until the daemon has released it
             logger.warning("kvkeep: the KV memory is still registered: %s", mistake)
         super().shutdown()

@@ -1,9 +1,9 @@
-"""vLLM: which of an engine's KV may be found by others, and until when by the engine itself.
+"""vLLM: whether other engines may find an engine's KV, and how long the engine itself may.
 
-An epoch is a time in which the engine's weights were the same. The shared one has the weights that
-the identity is made of. When these may have changed, and at a reset of the prefix cache, a private
-epoch begins: keys have its random name in them, so the engine finds nothing from before and nobody
-finds what it stores from then on. After a sleep and a wake-up, in which nothing else touched the
+An epoch is a time in which the engine's weights were the same. The shared epoch has the weights of
+the identity. When the weights may have changed, and at a reset of the prefix cache, a private epoch
+begins. Its keys contain a random name, so the engine finds nothing from before, and no other engine
+finds what it stores from then on. After a sleep and a wake-up in which nothing else touched the
 weights, the epoch from before the sleep goes on.
 
 Everything here runs on the scheduler's thread.
@@ -26,8 +26,8 @@ SHARED = ""
 
 @dataclasses.dataclass
 class EngineWorkerMetadata(OffloadingWorkerMetadata):
-    """vLLM's, with what workers tell Epochs. writes: of each rank whose weights were written since
-    last time, the number of the latest write (vllm_weights.writes)."""
+    """vLLM's worker metadata, with workers' news for Epochs. writes: for each rank whose weights
+    were written since last time, the number of the latest write (vllm_weights.writes)."""
 
     writes: dict = dataclasses.field(default_factory=dict)
 
@@ -45,17 +45,17 @@ class EngineWorkerMetadata(OffloadingWorkerMetadata):
 
 
 class Epochs:
-    """began(): is called at the begin of each epoch but the first one. REQUIRES: adapters, as
+    """began() is called when each epoch but the first one begins. REQUIRES: adapters is a
     kvkeep.vllm_adapters.Adapters."""
 
     def __init__(self, vllm_config, options, adapters, began):
         self.name, self.number = SHARED, 0
-        self.known_writes = {}  # rank: the number of its latest write, as far as is known here
+        self.known_writes = {}  # rank: the number of its latest write that is known here
         self._began, self._follows = began, options.on_reset != "ignore"
         self._own_process = _is_own_process()
-        self._touched = False  # something but a sleep may have changed the weights
+        self._touched = False  # something other than a sleep may have changed the weights
         self._before_reset = None  # the epoch before a reset, if vLLM has called no worker since
-        self._before_sleep = None  # the epoch before the reset of a sleep that lasts
+        self._before_sleep = None  # the epoch before the reset of a sleep that still lasts
         self._vllm_config = vllm_config
         self._calls = EngineCalls(vllm_config, changed=self._changed, slept=self._slept,
                                   woke=self._woke, other=self._other,
@@ -70,11 +70,11 @@ class Epochs:
 
     @property
     def private(self):
-        """Whether nobody else finds what is stored now."""
+        """Returns whether no other engine finds what is stored now."""
         return self.name != SHARED
 
     def check(self):
-        """Looks whether weights were written in this process, if the engine's worker is here."""
+        """Checks whether weights were written in this process, if the engine's worker is here."""
         count = writes(self._vllm_config)
         if count is not None:
             self.heard({self._vllm_config.parallel_config.rank: count})
@@ -88,8 +88,8 @@ class Epochs:
             self._changed(f"written by the ranks {sorted(new)}")
 
     def reset(self):
-        """vLLM's prefix cache is reset now. A private epoch always ends with it: between a change
-        and the reset, blocks of the old weights may have been stored."""
+        """Notes that vLLM's prefix cache is reset now, which always ends a private epoch: between a
+        change and the reset, blocks of the old weights may have been stored."""
         if not self._follows and not self._touched:
             return
         self._before_reset = self.name
@@ -108,8 +108,9 @@ class Epochs:
             "before, and shares nothing", why)
 
     def _slept(self):
-        """A sleep resets the prefix cache first. In a process of its own, and without what
-        takes_updates() names, nothing writes weights without a call that is seen."""
+        """Notes that the engine sleeps; the reset of the prefix cache came first. In a process of
+        its own, and without what takes_updates() names, nothing writes weights without a call that
+        is seen."""
         if self._own_process and not self._touched:
             self._before_sleep = self._before_reset
 
@@ -120,7 +121,7 @@ class Epochs:
             logger.info("kvkeep: awake with the weights from before")
 
     def _other(self):
-        """A reset before this call is not that of a sleep."""
+        """Notes another call: a reset before it does not belong to a sleep."""
         self._before_reset = None
 
     def _begin(self, name):
@@ -129,14 +130,14 @@ class Epochs:
 
 
 def _is_own_process():
-    """Whether the engine's user has no code in this process (vLLM's EngineCore)."""
+    """Returns whether no code of the engine's user runs in this process (vLLM's EngineCore)."""
     return (multiprocessing.parent_process() is not None and
             multiprocessing.current_process().name.startswith("EngineCore"))
 
 
 def observe_resets(pool, begins, gone, without=lambda: ()):
-    """From now on `begins()` is called before vLLM's BlockPool is reset, which is done within the
-    context managers of `without()`; and `gone()` after it, if no block is left."""
+    """Wraps vLLM's BlockPool resets from now on. `begins()` is called before a reset, which runs
+    within the context managers of `without()`; `gone()` is called after it if no block is left."""
     reset_pool = pool.reset_prefix_cache
 
     def observed():

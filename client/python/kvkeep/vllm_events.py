@@ -1,17 +1,18 @@
-"""vLLM: what routers hear of the pool by the engine's own stream (the option events, "engine").
+"""vLLM: reports the pool's chunks to routers by the engine's own stream (the option events,
+"engine").
 
-vLLM's publisher tells of a chunk, with its tokens, when this engine has stored or loaded it, and of
-its end when the daemon has it no more. The payload is vLLM's own (offloading/events.py), its medium
-"CPU"; vLLM has taken it down by then, and keeps it until its end is told here: a key has holders
-(jobs, requests that found it, what is told of it), and without any its end is told to vLLM alone.
-Chunks that tokens alone do not find are not reported.
+vLLM's publisher reports a chunk, with its tokens, when this engine has stored or loaded it, and its
+end when the daemon has it no more. The payload is vLLM's own (offloading/events.py), with the
+medium "CPU". vLLM has recorded it by then and keeps it until its end is reported here: a key has
+holders (jobs, requests that found it, its report), and once it has none vLLM alone is told of its
+end. Chunks that tokens alone do not find are not reported.
 
 A Watch tells which chunks come and go. A chunk that it reports as gone is looked up, as its account
-may begin in the middle; a chunk that is there is hardly ever asked for, as that is a use. Both in
-steps, so an idle engine tells later. At most 16,384 chunks are told of at a time; then the one
-that was not stored or loaded for the longest time is told of as gone.
+may begin in the middle; a chunk that is there is hardly ever looked up, as that counts as a use.
+Both happen in steps, so an idle engine reports later. At most 16,384 chunks are reported at a time;
+above that, the one that was not stored or loaded for the longest time is reported as gone.
 
-For the scheduler's thread only; no call waits.
+For the scheduler's thread only. No call waits.
 """
 
 import collections
@@ -27,13 +28,13 @@ from kvkeep.watch import Begin, Watch
 logger = init_logger(__name__)
 
 _MOST = 16_384
-_LOOK_S, _LOOK_FOR_S = 0.05, 0.002  # how often the watch is asked, and for how long at a time
-_CHUNKS_AT_ONCE, _AGAIN_S = 1024, 1.0  # of a lookup: keys times parts; after one that failed
+_LOOK_S, _LOOK_FOR_S = 0.05, 0.002  # how often the watch is polled, and for how long at a time
+_CHUNKS_AT_ONCE, _AGAIN_S = 1024, 1.0  # of a lookup: keys times parts; after a failed one
 
 
 class EngineEvents:
-    """ns: of the group that is told of. completions: of its client. tellable(key, request): the
-    key in the daemon of a key of vLLM's, or None where nothing is to be told."""
+    """ns: the namespace of the reported group. completions: of its client. tellable(key, request)
+    returns the daemon's key for a key of vLLM's, or None if it is not to be reported."""
 
     def __init__(self, ns, completions, tellable, timeout_s, clock=time.monotonic):
         self._ns, self._completions, self._tellable = ns, completions, tellable
@@ -44,25 +45,25 @@ class EngineEvents:
         self.reset()
 
     def reset(self):
-        """vLLM has forgotten all."""
+        """Forgets everything, as vLLM has."""
         self._told.clear()
         self._prepared = {}  # vLLM's key: the daemon's or None; of a job that is about to begin
         self._jobs = {}  # job: {vLLM's key: the daemon's or None}, in the prompt's order
         self._hits = {}  # request: vLLM's keys
         self._held = collections.Counter()  # vLLM's key: holders
         self._loose, self._lost = set(), set()  # vLLM's keys: without a holder; without a payload
-        # The daemon's keys, of jobs and told: followers, and {(part, tier)} by the watch.
+        # Daemon's keys, of jobs and reported: number of followers, and {(part, tier)} by the watch.
         self._followed, self._there = collections.Counter(), {}
-        self._went = set()  # of these, what has left a tier before it was told of
+        self._went = set()  # keys of these that left a tier before they were reported
         self._suspects, self._asked = collections.OrderedDict(), set()  # the daemon's keys
         self._events = []
 
     def __len__(self):
-        """Chunks that are told of."""
+        """Returns the number of reported chunks."""
         return len(self._told)
 
     def hit(self, key, request):
-        """vLLM takes it down now."""
+        """Notes that the request found the chunk, which vLLM records now."""
         hits = self._hits.setdefault(request, set())
         if key not in hits:
             hits.add(key)
@@ -70,11 +71,11 @@ class EngineEvents:
         self._lost.discard(key)
 
     def prepare(self, key, request):
-        """A store of it is about to begin; it may be over with the request by then."""
+        """Notes that a store of it is about to begin. The request may be over by then."""
         self._prepared[key] = self._tellable(key, request)
 
     def begin(self, job, keys, request):
-        """keys: in the prompt's order."""
+        """Notes that a job begins. keys: in the prompt's order."""
         self._jobs[job] = of_job = {}
         for key in keys:
             own = of_job[key] = (self._prepared.pop(key) if key in self._prepared
@@ -89,7 +90,7 @@ class EngineEvents:
         for key, own in of_job.items():
             if good and own is not None and key not in self._lost:
                 self._tell(own, key)
-        for own in reversed(of_job.values()):  # ends of prefixes go first
+        for own in reversed(of_job.values()):  # ends of prefixes first
             if own in self._told:
                 self._told.move_to_end(own)
         for key, own in of_job.items():
@@ -103,7 +104,7 @@ class EngineEvents:
             self._let_go(key)
 
     def take(self):
-        """The OffloadingEvents since last time."""
+        """Returns the OffloadingEvents since last time."""
         now = self._clock()
         if now - self._looked >= _LOOK_S:
             self._looked = now
@@ -141,7 +142,7 @@ class EngineEvents:
         self._events.append(OffloadingEvent([key], Medium.CPU, removed=True))
         self._held[key] -= 1
         if self._held[key]:
-            self._lost.add(key)  # vLLM lets go of it with the event
+            self._lost.add(key)  # vLLM releases it with the event
         else:
             del self._held[key]
         self._unfollow(own)
@@ -168,10 +169,10 @@ class EngineEvents:
             self._went.discard(own)
 
     def _hear(self):
-        """Whether there may be more."""
+        """Polls the watch. Returns whether there may be more."""
         try:
             news = self._watch.next(timeout=0)
-        except errors.KvkeepError as mistake:  # what went meanwhile is told when it is back
+        except errors.KvkeepError as mistake:  # what went meanwhile is reported when it is back
             if not isinstance(mistake, errors.Unavailable) and str(mistake) != self._refused:
                 self._refused = str(mistake)
                 logger.warning("kvkeep: events: the daemon does not say which chunks go: %s",
@@ -200,7 +201,7 @@ class EngineEvents:
         return True
 
     def _suspect(self, own):
-        """Suspects a chunk that was told of and is not there by the watch's account."""
+        """Notes a reported chunk that is gone by the watch's account, so that it is looked up."""
         parts = {part for part, _ in self._there.get(own, ())}
         if own in self._told and len(parts) < self._ns.parts:
             self._suspects[own] = None
@@ -217,7 +218,7 @@ class EngineEvents:
             if error is not None:
                 self._ask_at = self._clock() + _AGAIN_S
             if self._asked is not asked:
-                return  # a reset came between
+                return  # a reset came in between
             self._asked = set()
             for at, key in enumerate(keys):
                 if error is not None:

@@ -1,8 +1,8 @@
 """vLLM: which of its scheduler's keys the daemon has. Shared by the tier and the direct connector.
 
-A key is a block's hash and its KV group; ours has the content of its request's LoRA adapter in it
-too. Lookups are asked for in one step and known in a later one, a call for each group. Leases hold
-the found chunks until the request is over. Not thread-safe; no call waits.
+vLLM's key is a block's hash and its KV group; ours also has the content of its request's LoRA
+adapter. Lookups are asked for in one step and answered in a later one, with a call for each group.
+Leases hold found chunks until the request is over. Not thread-safe; no call waits.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ def hashes(keys):
 
 
 def by_group(keys):
-    """{group: its keys, in order}"""
+    """Returns {group: its keys, in order}."""
     groups = {}
     for key in keys:
         groups.setdefault(get_offload_group_idx(key), []).append(key)
@@ -30,7 +30,7 @@ def by_group(keys):
 
 
 class Groups:
-    """An engine's KV groups, by their numbers, as vLLM's offloading config has them."""
+    """An engine's KV groups by their numbers, as vLLM's offloading config has them."""
 
     def __init__(self, config):
         self._config = config
@@ -43,8 +43,8 @@ class Groups:
         return self._groups[number].tokens_per_block * self._config.cache.blocks_per_chunk
 
     def layout(self, number, shards=None):
-        """The layout of a group's bytes, whoever moves them. The number is a part: a digest says
-        nothing of it. shards: of a page, if given in place of the number of ranks."""
+        """Returns the layout of a group's bytes, whoever moves them. It names no rank, as that is a
+        part. shards: of a page, in place of the number of ranks."""
         config, parallel = self._config, self._config.parallel
         names = "\0".join(self._groups[number].layer_names)
         layers = hashlib.sha256(names.encode()).hexdigest()[:16]
@@ -55,7 +55,7 @@ class Groups:
 
 
 class OwnKeys:
-    """of_request: a Future of its adapter's content, of requests that have one. epochs: Epochs."""
+    """of_request: Futures of adapters' contents, for requests that have one. epochs: Epochs."""
 
     def __init__(self, of_request, stats, epochs):
         self._of_request, self._stats, self._epochs = of_request, stats, epochs
@@ -64,16 +64,17 @@ class OwnKeys:
 
     @property
     def private(self):
-        """Whether nobody else finds what is stored now."""
+        """Returns whether no other engine finds what is stored now."""
         return self._epochs.private
 
     def begin(self, request):
-        """All its KV is computed or loaded from now on. Again where vLLM starts it anew."""
+        """Notes that all the request's KV is computed or loaded from now on. Called again if vLLM
+        starts it anew."""
         self._began[request] = self._epochs.number
 
     def refuse_images(self, request):
-        """Nothing is found or kept for vLLM's request while it has images, audio or video. Its
-        input may come in parts, so it may have some later."""
+        """Finds and keeps nothing of vLLM's request while it has images, audio or video. Its input
+        may come in parts, so it may have some later."""
         self._without_images[request.request_id] = request
 
     def over(self, request):
@@ -81,13 +82,13 @@ class OwnKeys:
         self._without_images.pop(request, None)
 
     def known(self, request):
-        """Whether it is known by now which adapter the request has."""
+        """Returns whether the request's adapter is known by now."""
         adapter = self._of_request.get(request)
         return adapter is None or adapter.done()
 
     def of(self, key, request, operation):
-        """The daemon's key, with the content of the request's adapter and the epoch in it. None:
-        there is none, as nothing is to be found or kept under it."""
+        """Returns the daemon's key, which includes the content of the request's adapter and the
+        epoch. None: nothing may be found or kept under it."""
         of_vllm = self._without_images.get(request)
         if of_vllm is not None and of_vllm.mm_features:
             self._stats.failed(operation, vllm_stats.MULTIMODAL, 1)
@@ -97,7 +98,7 @@ class OwnKeys:
             self._stats.failed(operation, vllm_stats.EPOCH, 1)
             return None
         digest = get_offload_block_hash(key)
-        if len(digest) < HASH_BYTES:  # whoever made it: it is not hard to make another such
+        if len(digest) < HASH_BYTES:  # whoever made it: making another such is not hard
             self._stats.failed(operation, vllm_stats.SHORT_HASH, 1)
             return None
         adapter = self._of_request.get(request)
@@ -114,9 +115,8 @@ class OwnKeys:
 
 
 class Finder:
-    """namespace(group): the group's. tokens_per_key(group): how many a key stands for.
-    found(keys): is told, once, of those of our own that are there and leased; missed(keys), of
-    those that are not there."""
+    """namespace(group) returns the group's. tokens_per_key(group): tokens of a key. found(keys) is
+    called once with the keys of ours that are there and leased, missed(keys) with the others."""
 
     def __init__(self, options, own, completions, stats, logger, *, namespace, tokens_per_key,
                  found=lambda keys: None, missed=lambda keys: None):
@@ -125,16 +125,16 @@ class Finder:
         self._namespace, self._tokens_per_key = namespace, tokens_per_key
         self._found, self._missed = found, missed
         self._breaker = Breaker()
-        self._leases = {}  # request: its leases; only requests that are not over
+        self._leases = {}  # request: its leases; live requests only
         self.reset()
 
     def reset(self):
-        """Forgets all lookups: keys are others now."""
+        """Forgets all lookups, as keys have changed."""
         self._lookups = Lookups(self._find)
 
     @property
     def leases(self):
-        """How many are held."""
+        """Returns the number of held leases."""
         return sum(map(len, self._leases.values()))
 
     def begin(self, request):
@@ -157,15 +157,15 @@ class Finder:
         self._lookups.flush()
 
     def missed(self, own_keys):
-        """These are not there after all."""
+        """Makes these keys misses."""
         self._lookups.missed(own_keys)
 
     def stored(self, own_keys):
-        """These may be there by now."""
+        """Notes that these keys may be there by now."""
         self._lookups.may_be_there(own_keys)
 
     def preempted(self, request):
-        """The chunks that the request missed may be there by now."""
+        """Notes that the chunks that the request missed may be there by now."""
         self._lookups.ask_again(request)
 
     def release(self, request):
@@ -184,7 +184,8 @@ class Finder:
         self._leases.clear()
 
     def _find(self, keys, request, ended):
-        """The `find` of Lookups: a call for each group, which leases chunks for the request."""
+        """The `find` of Lookups: makes a call for each group, which leases chunks for the
+        request."""
         def leased(worth):
             self._look_up(worth, "all", hold, ended)
 
@@ -193,7 +194,7 @@ class Finder:
                 self._leases[request].append(found.lease)
             elif found.lease is not None:
                 found.lease.release()
-            parts = found.parts  # all of a key's, or it is not there
+            parts = found.parts  # all parts of a key, or it is not there
             there = [key for at, key in enumerate(keys)
                      if all(found.leased[at * parts:(at + 1) * parts])]
             self._found(there)
@@ -203,11 +204,11 @@ class Finder:
 
         if self._options.prefill_tokens_per_s is None:
             leased(keys)
-        else:  # without a lease first: that would bring from NVMe what is not worth it
+        else:  # first without a lease, which would bring unworthy chunks from NVMe
             self._look_up(keys, None, self._worth_loading, leased)
 
     def _look_up(self, keys, lease, judge, ended):
-        """ended(those of the keys that `judge` took, in order)."""
+        """Calls ended with the keys that `judge` took, in order."""
         groups = by_group(keys) if self._breaker.allows() else {}
         if not groups:
             self._stats.failed("lookup", vllm_stats.BREAKER, len(keys))

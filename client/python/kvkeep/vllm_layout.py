@@ -1,14 +1,14 @@
-"""vLLM: which layouts of KV memory the direct connector can move, as vLLM's own worker takes them
-to pieces.
+"""vLLM: which layouts of KV memory the direct connector can move, as vLLM's own worker splits them.
 """
 
 from vllm.v1.kv_cache_interface import AttentionSpec
 
 
 def check_layout(layout, kv_cache_config):
-    """ValueError: vLLM's worker (offloading/worker.py) would take other bytes for a page. It takes
-    a page to be one run of bytes; a block's row to have all layers where the blocks of an attention
-    layer lie further apart than its pages; and else a layer's blocks to lie side by side."""
+    """Raises ValueError if vLLM's worker (offloading/worker.py) would take other bytes for a page.
+    The worker assumes that a page is one run of bytes. It assumes that a block's row has all layers
+    if an attention layer's blocks lie further apart than its pages, and otherwise that a layer's
+    blocks lie side by side."""
     wrong = None
     if not (layout.is_block_compact or layout.is_block_outermost):
         wrong = "a page's bytes lie apart"
@@ -24,7 +24,7 @@ def check_layout(layout, kv_cache_config):
 
 
 def _strides(kv_cache_config):
-    """(spec of a layer, from block to block in bytes) of what is offloaded."""
+    """Yields (spec of a layer, bytes from block to block) for the offloaded layers."""
     found = {layer: tensor.block_stride for tensor in kv_cache_config.kv_cache_tensors
              for layer in tensor.layers}
     for number in kv_cache_config.prefix_cacheable_group_ids:

@@ -1,13 +1,13 @@
 """vLLM: the parts of a chunk, and which of them a rank has.
 
-A part is what one rank has; or, with the option tp_parts, a shard: one of so many equal pieces of
-every page as one rank without tensor parallelism would have it, which are whole heads where there
-are as many. Engines of one tp_parts share, whatever their tensor parallelism: a rank has some
-shards in a row. Ranks that hold the same bytes (MLA, more ranks than KV heads) write each once.
+A part is what one rank has. With the option tp_parts it is a shard instead: one of that many equal
+pieces of every page as a single rank would have it, which are whole heads if there are as many.
+Engines with the same tp_parts share at any tensor parallelism, as a rank has consecutive shards.
+Ranks that hold the same bytes (MLA, more ranks than KV heads) write each of them once.
 
-How a rank's page lies in the whole one is vLLM's own derivation (offloading/canonical_mapping.py).
-The scheduler's half, which has no tensors, tells from the configuration whether there is one; a
-worker whose pages turn out to lie otherwise ends its engine at the start.
+vLLM itself derives how a rank's page lies in the whole one (offloading/canonical_mapping.py). The
+scheduler's half has no tensors and tells from the configuration whether there is one. A worker
+whose pages lie otherwise ends its engine at the start.
 """
 
 import dataclasses
@@ -19,14 +19,15 @@ _ATTENTION = (FullAttentionSpec, SlidingWindowSpec)
 
 
 class RankShards(NamedTuple):
-    """all: the parts that a rank has, in a row. written: of these, those that it stores."""
+    """all: a rank's consecutive parts. written: those of them that it stores."""
 
     all: tuple
     written: tuple
 
 
 def shards_of(options, config, vllm_config, kv_cache_config):
-    """How many a page has; None: a part is what one rank has. ValueError: that cannot be."""
+    """Returns how many shards a page has, or None if a part is what one rank has. Raises ValueError
+    if the setting is impossible."""
     shards, ranks = options.tp_parts, config.parallel.tp_size
     if shards is None:
         return None
@@ -72,7 +73,7 @@ def _why_not_spec(spec, heads, ranks):
 
 
 def whole_specs(vllm_config, kv_cache_config):
-    """Each group's spec for the identity: as on one rank that has all heads."""
+    """Returns each group's spec for the identity, as of one rank that has all heads."""
     heads = vllm_config.model_config.get_total_num_kv_heads()
     return [dataclasses.replace(
         spec, page_size_padded=None, max_tp_shards=None,
@@ -81,8 +82,8 @@ def whole_specs(vllm_config, kv_cache_config):
 
 
 def of_rank(shards, rank, refs):
-    """A rank's RankShards of a group. refs: its CanonicalKVCacheRefs. ValueError: they are not as
-    shards_of takes them to be."""
+    """Returns a rank's RankShards of a group. refs: its CanonicalKVCacheRefs. Raises ValueError if
+    they are not as shards_of assumes."""
     if shards is None:
         return RankShards((rank,), (rank,))
     found = {_of_page(shards, ref.mapping) for ref in refs}

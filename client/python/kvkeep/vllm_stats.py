@@ -7,18 +7,18 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import Offl
 from vllm.v1.kv_offload.base import OffloadingCounterMetadata
 
 _FAILURES = "vllm:kvkeep_failed_chunks"
-BREAKER = "daemon_hangs"  # not asked, after a call that ran out of time
+BREAKER = "daemon_hangs"  # skipped, after a call that timed out
 ADAPTER, SHORT_HASH = "adapter_unknown", "short_hash"
 EPOCH = "epoch"  # the request began when the weights may have been others
-MULTIMODAL = "multimodal"  # the request has images or the like: the option "multimodal"
+MULTIMODAL = "multimodal"  # the request has images or the like (option "multimodal")
 NOT_BEGUN = "not_begun"  # the direct connector's
-NOT_LOADED = "not_loaded"  # found, and not read
-MISTAKE = "mistake"  # of the adapter or of who configured it; the log has it
+NOT_LOADED = "not_loaded"  # found, but not read
+MISTAKE = "mistake"  # a mistake of the adapter or its configuration; the log has it
 CONFIG_INFO = ("kvkeep_endpoint", "kvkeep_path", "kvkeep_identity")
 
 
 def definitions():
-    """The metrics, by name."""
+    """Returns the metrics, by name."""
     return {_FAILURES: OffloadingCounterMetadata(
         documentation="Chunks that kvkeep did not find, load or store, and why: a code of its "
                       f"client's errors, {BREAKER}, {ADAPTER}, {SHORT_HASH}, {EPOCH}, "
@@ -27,7 +27,7 @@ def definitions():
 
 
 class Stats:
-    """Since they were taken last."""
+    """Returns the counts since they were taken last."""
 
     def __init__(self):
         self._taken = OffloadingConnectorStats()
@@ -37,7 +37,7 @@ class Stats:
             self._taken.increase_counter(_FAILURES, chunks, (operation, reason))
 
     def ended(self, operation, chunks, result, mistake):
-        """A call about so many has ended: with a result, or for a mistake."""
+        """Counts a call about `chunks` chunks that ended with a result, or with a mistake."""
         if mistake is not None:
             self.failed(operation, MISTAKE, chunks)
         elif result.error is not None:

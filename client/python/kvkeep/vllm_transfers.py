@@ -1,14 +1,14 @@
-"""vLLM: the worker's half of the direct connector: between a rank's KV memory and the daemon.
+"""vLLM: the direct connector's worker half, between a rank's KV memory and the daemon.
 
-KvkeepWorker is what vLLM's hooks call; Transfers move the bytes of its jobs, HostTransfers of KV in
-host memory (CPU engines), where the client library copies, on threads of its own; for KV in a GPU's
-memory there is vllm_device.py. Hooks start calls and hear of their ends; none of them waits. A load
-that failed is a failed load, and not the end of the engine, as it is for vLLM's own worker. A store
-that vLLM wants flushed is reported as completed at once and goes on: the scheduler's half has
-pinned its blocks until it is `released`.
+vLLM's hooks call KvkeepWorker; Transfers move the bytes of its jobs. HostTransfers are for KV in
+host memory (CPU engines), where the client library copies on threads of its own; vllm_device.py is
+for KV in a GPU's memory. Hooks start calls and poll for their ends; none of them waits. A load that
+failed is a failed load, and does not end the engine as in vLLM's own worker. A store that vLLM
+wants flushed is reported as completed at once and goes on: the scheduler's half has pinned its
+blocks until it is `released`.
 
-A chunk's payload is its blocks, one after the other; of a block the pages of its group's layers, as
-the KV cache configuration has them, without padding. So it does not depend on their strides.
+A chunk's payload is its blocks, one after the other. A block is the pages of its group's layers, in
+the order of the KV cache configuration, without padding, so the payload does not depend on strides.
 """
 
 import concurrent.futures
@@ -33,18 +33,18 @@ from kvkeep.vllm_weights import WritesToTell
 
 logger = init_logger(__name__)
 
-NULL_BLOCK = 0  # vLLM's: of what is not there, as behind a sliding window
+NULL_BLOCK = 0  # vLLM's number of a missing block, as behind a sliding window
 
 
 @dataclasses.dataclass
 class ChunksSpec(LoadStoreSpec):
-    """A job, for the workers: for each of its KV groups the namespace, as arguments of
+    """A job for the workers: for each of its KV groups the namespace, as arguments of
     Client.namespace, and the chunks' keys in order."""
 
     groups: dict  # group: (arguments, keys)
     facts: dict = dataclasses.field(default_factory=dict)  # of a store. group: Facts of each key
     only_here: bool = False  # only this engine will find what it stores
-    epoch: int = 0  # the number of the one that its keys are of
+    epoch: int = 0  # number of the epoch of its keys
 
 
 class StepNews(NamedTuple):
@@ -57,11 +57,11 @@ class StepNews(NamedTuple):
 
 @dataclasses.dataclass
 class KvkeepWorkerMetadata(EngineWorkerMetadata):
-    """News of one worker, or all of them, for the scheduler's half since last time. Jobs."""
+    """News of one worker, or all of them, for the scheduler's half since last time, by job."""
 
     released: dict = dataclasses.field(default_factory=dict)  # job: by how many workers
     failed: set = dataclasses.field(default_factory=set)
-    # Loads that have ended and whose blocks may still be written: how many workers more say so.
+    # Ended loads whose blocks may still be written: how many more workers say so.
     uncertain: dict = dataclasses.field(default_factory=dict)
     progress: bool = False  # a call has begun or ended
 
@@ -84,7 +84,7 @@ def _added(one, other):
 
 
 class Page(NamedTuple):
-    """One of a group's pages in each block: block b's is at address + b * stride."""
+    """One of a group's pages in each block: that of block b is at address + b * stride."""
 
     address: int
     stride: int
@@ -92,7 +92,7 @@ class Page(NamedTuple):
 
 
 class PartOfChunk(NamedTuple):
-    """payload: where it lies in memory, as its Transfers has that. parent, metadata: as puts."""
+    """payload: its places, in the form of its Transfers. parent, metadata: as in puts."""
 
     key: bytes
     part: int
@@ -107,14 +107,14 @@ class PartsOfGroup(NamedTuple):
     ns: object  # Namespace
     keys: list
     numbers: tuple  # of the parts
-    parts: list  # PartOfChunk, as keys and then numbers
+    parts: list  # PartOfChunk, by keys and then numbers
     nbytes: int  # of each
     only_here: bool  # ChunksSpec's
 
 
 class Transfers(OffloadingWorker):
-    """Base of all kinds. kv_caches: vLLM's CanonicalKVCaches. shards: of a page, as
-    vllm_shards.shards_of says."""
+    """Base of all kinds. kv_caches: vLLM's CanonicalKVCaches. shards: of a page
+    (vllm_shards.shards_of)."""
 
     def __init__(self, options, config, kv_caches, shards):
         self._options, rank = options, config.parallel.rank
@@ -131,7 +131,7 @@ class Transfers(OffloadingWorker):
                           "a part of a chunk (tokens_per_chunk)", options.lookup_timeout_s)
         self._completions = Completions(self._client, capacity=1024)
         self._opener = concurrent.futures.ThreadPoolExecutor(1, "kvkeep-open")
-        self._namespaces = {}  # arguments: a Future of it
+        self._namespaces = {}  # arguments: Future of the namespace
         self._finished = []
 
     @staticmethod
@@ -143,19 +143,19 @@ class Transfers(OffloadingWorker):
         return of
 
     def _store(self, job_id, groups, moved):
-        """Begins it; its end comes to _finished. groups: of PartsOfGroup; moved: bytes in all."""
+        """Begins it; its end comes to _finished. groups: PartsOfGroup; moved: total bytes."""
         raise NotImplementedError
 
     def _load(self, job_id, groups, moved):
         raise NotImplementedError
 
     def _payload(self, group, blocks, shard):
-        """Where the bytes of a chunk's part lie. blocks: None for what is not there; shard: which
-        one of a rank's own."""
+        """Returns the places of a chunk part's bytes. blocks: None for a missing one; shard: its
+        number among the rank's own."""
         raise NotImplementedError
 
     def fence(self):
-        """Something to ask is_over of: whether all that the engine has begun by now is done."""
+        """Returns a fence for is_over: behind everything that the engine has begun by now."""
         return None
 
     def is_over(self, fence):
@@ -163,8 +163,8 @@ class Transfers(OffloadingWorker):
         return True
 
     def knows(self, chunks):
-        """Whether the namespaces of a job's chunks are open; that begins where they are not, and
-        submit_store and submit_load would wait for it."""
+        """Returns whether the namespaces of a job's chunks are open. Starts to open the others, for
+        which submit_store and submit_load would wait."""
         return all([self._opening(arguments).done() for arguments, _ in chunks.groups.values()])
 
     def submit_store(self, job_id, src_spec, dst_spec):
@@ -176,30 +176,30 @@ class Transfers(OffloadingWorker):
         return True
 
     def get_finished(self):
-        """(job, all of it went well, bytes, seconds)"""
+        """Returns (job, whether all of it went well, bytes, seconds) of jobs that have ended."""
         self._completions.poll()
         finished, self._finished = self._finished, []
         return finished
 
     def refuse(self, job_id):
-        """A job that has failed, as it is not begun."""
+        """Reports a job as failed that does not begin."""
         self._finished.append((job_id, False, 0, 0.0))
 
     @property
     def progress(self):
-        """Changes whenever a call begins or ends."""
+        """A number that changes whenever a call begins or ends."""
         return self._completions.pending, len(self._finished)
 
     def uncertain(self):
-        """Since last time, of loads that have ended. job: 1, its memory may still be written; -1,
-        it is not any more."""
+        """Returns changes for ended loads since last time. job: 1, its memory may still be written;
+        -1, it may not any more."""
         return {}
 
     def release(self):
-        """vLLM frees its KV memory now, or puts it to sleep."""
+        """Stops, as vLLM frees its KV memory now or puts it to sleep."""
 
     def restore(self):
-        """And has it again, at the same addresses."""
+        """Goes on, as vLLM has the memory again, at the same addresses."""
 
     def wait(self, job_ids):
         raise AssertionError("kvkeep: no hook waits")
@@ -207,13 +207,13 @@ class Transfers(OffloadingWorker):
     def shutdown(self):
         if self._completions.wait(self._options.timeout_s):
             self._completions.close()
-        self._opener.shutdown()  # each by its lookup_timeout_s
+        self._opener.shutdown()  # each with its lookup_timeout_s
         self._namespaces.clear()
         self._client.close()
 
     def _start(self, job_id, blocks, chunks, begin, moved_of):
-        """moved_of(a rank's RankShards): the parts. A mistake is a job that failed: it would be the
-        end of the engine."""
+        """Starts a job of the parts that moved_of(a rank's RankShards) returns. A mistake fails the
+        job, as an exception would end the engine."""
         try:
             begin(job_id, *self._located(blocks, chunks, moved_of))
         except Exception:  # pylint: disable=broad-except  # ours, or the library's
@@ -221,8 +221,8 @@ class Transfers(OffloadingWorker):
             self.refuse(job_id)
 
     def _located(self, blocks, chunks, moved_of):
-        """([PartsOfGroup], bytes in all). blocks: the GPULoadStoreSpec, whose groups are in the
-        order of ours."""
+        """Returns ([PartsOfGroup], total bytes). blocks: the GPULoadStoreSpec, whose groups are in
+        our order."""
         groups, moved, numbers = [], 0, iter(blocks.block_ids.tolist())
         for at, (size, first) in enumerate(zip(blocks.group_sizes, blocks.block_indices)):
             of_group = list(itertools.islice(numbers, size))
@@ -239,7 +239,8 @@ class Transfers(OffloadingWorker):
         return groups, moved
 
     def _parts_of(self, group, wanted, keys, blocks, facts):
-        """A chunk's metadata, which all its parts share, comes with the first."""
+        """Yields the parts. A chunk's metadata, which all its parts share, comes with the first
+        one."""
         first = self._parts[group].all[0]
         for key, of_chunk, said in zip(keys, blocks, facts):
             for part in wanted:
@@ -247,8 +248,8 @@ class Transfers(OffloadingWorker):
                                   said.parent, said.metadata() if part == 0 else b"")
 
     def _of_chunks(self, blocks, first, chunks):
-        """Each chunk's blocks. The first chunk may begin before the blocks do, and the last one end
-        behind them: None stands for a block that is not there."""
+        """Returns each chunk's blocks. The first chunk may begin before the blocks do, and the last
+        one end behind them: None stands for a missing block."""
         before = first % self._blocks_per_chunk
         behind = chunks * self._blocks_per_chunk - before - len(blocks)
         if not 0 <= behind < self._blocks_per_chunk or NULL_BLOCK in blocks:
@@ -259,7 +260,8 @@ class Transfers(OffloadingWorker):
                 for at in range(0, len(wanted), self._blocks_per_chunk)]
 
     def _ends(self, job_id, moved, sizes):
-        """The function to call with the outcomes of a job's calls, for chunks of these sizes."""
+        """Returns the function to call with the outcomes of a job's calls, for chunks of these
+        sizes."""
         begin = time.monotonic()
 
         def ended(outcomes):
@@ -268,7 +270,7 @@ class Transfers(OffloadingWorker):
                 if mistake is not None:
                     logger.warning("kvkeep: job %s: %s", job_id, mistake)
                 good = good and mistake is None and all(result.good)
-                # A chunk of another size is no chunk of ours, whatever its key says.
+                # A chunk of another size is not ours, whatever its key says.
                 good = good and all(one == size for one in getattr(result, "nbytes", ()))
             self._finished.append((job_id, good, moved, time.monotonic() - begin))
 
@@ -283,7 +285,7 @@ class Transfers(OffloadingWorker):
     def _namespace(self, arguments):
         try:
             return self._opening(arguments).result()
-        except errors.KvkeepError:  # the next job tries again, and not one a namespace
+        except errors.KvkeepError:  # the next job tries again, for all namespaces at once
             for failed in [other for other, opening in self._namespaces.items()
                            if opening.done() and opening.exception() is not None]:
                 del self._namespaces[failed]
@@ -324,9 +326,9 @@ class HostTransfers(Transfers):
 
 
 class KvkeepWorker(OffloadingConnectorWorker):
-    """vLLM's, but for what it does with jobs. It begins none while the scheduler's half does not
-    know that the weights of this rank were written: its keys are those of the weights before. Loads
-    that are under way then, or when an epoch begins, fail."""
+    """vLLM's worker, with other jobs. It begins no job while the scheduler's half does not know
+    that this rank's weights were written, as the keys are those of the weights before. Loads under
+    way then, or when an epoch begins, fail."""
 
     def __init__(self, spec, vllm_config, kv_cache_config):
         super().__init__(spec, vllm_config, kv_cache_config)
@@ -334,23 +336,22 @@ class KvkeepWorker(OffloadingConnectorWorker):
         self.clear()
 
     def clear(self):
-        """No jobs, and nothing to tell."""
+        """Has no jobs and no news."""
         self._connector_worker_meta = KvkeepWorkerMetadata()
         self._writes = WritesToTell(self._vllm_config, self._rank)
         self._news, self._progress = StepNews(), None
         self._load_jobs = {}  # job: its request
-        self._stale_loads = set()  # of these, what brings KV from before
+        self._stale_loads = set()  # those of them that bring KV from before
         self._loads_fence = None
         self._due_loads = []  # (fence, job, the chunks, the blocks)
         self._queued = []  # stores of this step: (fence, job, the blocks, the chunks)
-        self._due = []  # and of those before
+        self._due = []  # stores of earlier steps
         self._storing = set()  # jobs
-        self._abandoned = set()  # of these, what vLLM has been told of as completed
+        self._abandoned = set()  # those of them that vLLM was told are completed
 
     def handle_preemptions(self, kv_connector_metadata):
-        """Marks the jobs that vLLM wants flushed as completed, as far as vLLM is concerned. Also
-        begins the stores of the last step: its forward has run to its end, or there were no next
-        step."""
+        """Reports the jobs that vLLM wants flushed as completed. Also begins the stores of the last
+        step: its forward has run to its end, as this is the next step."""
         self._hear(kv_connector_metadata)
         self._due += self._queued
         self._queued = []
@@ -358,7 +359,7 @@ class KvkeepWorker(OffloadingConnectorWorker):
         told = self._connector_worker_meta
         for job in kv_connector_metadata.jobs_to_flush or ():
             if kv_connector_metadata.store_jobs.pop(job, None) is not None:
-                told.released[job] = 1  # not begun, and this step overwrites its blocks
+                told.released[job] = 1  # it did not begin, and this step overwrites its blocks
                 told.mark_completed(job)
             elif job in self._storing and job not in self._abandoned:
                 self._abandoned.add(job)
@@ -380,7 +381,7 @@ class KvkeepWorker(OffloadingConnectorWorker):
         self._begin_due()
 
     def prepare_store_kv(self, metadata):
-        """Called also where the forward has raised: nothing may be stored yet."""
+        """Called even if the forward raised, so nothing may be stored yet."""
         if not metadata.store_jobs:
             return
         fence, trusted = self.worker.fence(), self._hear(metadata)
@@ -392,7 +393,7 @@ class KvkeepWorker(OffloadingConnectorWorker):
             self._queued.append((fence, job, entry.src_spec, entry.dst_spec))
 
     def _hear(self, metadata):
-        """Whether the scheduler's half knows which weights this rank has."""
+        """Returns whether the scheduler's half knows which weights this rank has."""
         news = getattr(metadata, "news", self._news)
         if news.epoch != self._news.epoch:
             self._stale_loads.update(self._load_jobs)
@@ -404,7 +405,7 @@ class KvkeepWorker(OffloadingConnectorWorker):
         return getattr(chunks, "epoch", self._news.epoch) == self._news.epoch
 
     def give_up_what_waits(self):
-        """vLLM's KV memory loses its content: jobs that have not begun are no chunks any more."""
+        """Fails jobs that have not begun, as vLLM's KV memory loses its content."""
         for _, job, *_ in (*self._queued, *self._due, *self._due_loads):
             self.worker.refuse(job)
         self._queued, self._due, self._due_loads = [], [], []
@@ -416,7 +417,8 @@ class KvkeepWorker(OffloadingConnectorWorker):
             self._stale_loads.update(self._load_jobs)
 
     def _begin_due(self):
-        """In their order: fences are over in the order in which they were made."""
+        """Begins due jobs whose fences are over. Fences end in the order in which they were
+        made."""
         for due, chunks, begin in ((self._due_loads, 2, self.worker.submit_load),
                                    (self._due, 3, self.worker.submit_store)):
             while due and self.worker.is_over(due[0][0]) and self.worker.knows(due[0][chunks]):

@@ -1,12 +1,12 @@
 """vLLM: how kvkeep notices that the weights of a running engine may have changed.
 
-There are two observers. EngineCalls sees, in the scheduler's process, every call that the engine
+There are two observers. EngineCalls, in the scheduler's process, sees every call that the engine
 makes to its workers: updates, sleep, and code that a user sends. A call that is not known to leave
-the weights alone may have changed them. Writes counts, in a worker's process, how often one of
+the weights alone may have changed them. Writes, in a worker's process, counts how often one of
 vLLM's own functions wrote weights, whoever called it.
 
 Neither sees a tensor that other code writes in place without such a call: a thread of a worker
-extension, memory that was shared by CUDA IPC, a program that has the engine in its own process.
+extension, memory shared by CUDA IPC, a program that has the engine in its own process.
 """
 
 import contextvars
@@ -14,7 +14,7 @@ import functools
 import itertools
 import sys
 
-# Calls to workers after which the weights are those from before.
+# Calls to workers that leave the weights as they are.
 _KEEP_WEIGHTS = frozenset((
     "execute_model", "sample_tokens", "execute_dummy_batch", "take_draft_token_ids",
     "add_lora", "remove_lora", "pin_lora", "list_loras",  # an adapter is part of a request's keys
@@ -37,30 +37,30 @@ _RUNNERS = (("vllm.v1.worker.gpu_model_runner", "GPUModelRunner"),
             ("vllm.v1.worker.gpu.model_runner", "GPUModelRunner"))
 
 _numbers = itertools.count(1)
-# By instance_id of a VllmConfig: the latest write by that engine's worker; and what writes() was
-# when its worker was made.
+# By instance_id of a VllmConfig: the latest write by that engine's worker, and the number of
+# writes() when its worker was made.
 _latest, _at_start = {}, {}
-_latest_of_any = 0  # by a model whose engine is not known
+_latest_of_any = 0  # by a model whose engine is unknown
 _writer = contextvars.ContextVar("kvkeep: instance_id of the engine that writes", default=None)
 _calls = {}  # instance_id: the EngineCalls of that engine
 
 
 def writes(vllm_config):
-    """A number that changes whenever this engine's weights are written in this process; 0 when its
-    worker was made. None: its worker is not in this process."""
+    """Returns a number that changes whenever this engine's weights are written in this process; 0
+    when its worker was made. None: its worker is not in this process."""
     at_start = _at_start.get(vllm_config.instance_id)
     return None if at_start is None else _count(vllm_config.instance_id) - at_start
 
 
 class WritesToTell:
-    """News of a rank's worker for the scheduler's half: the writes of its weights."""
+    """A rank's worker's news for the scheduler's half: the writes of its weights."""
 
     def __init__(self, vllm_config, rank):
         self._vllm_config, self._rank = vllm_config, rank
-        self.latest = 0  # writes(), as it was told
+        self.latest = 0  # writes(), as last reported
 
     def take(self):
-        """{rank: writes()}, if that is another number than before; else nothing."""
+        """Returns {rank: writes()} if the number is new, else nothing."""
         count = writes(self._vllm_config)
         if count in (None, self.latest):
             return {}
@@ -73,7 +73,7 @@ def _count(engine):
 
 
 def observe_writes(vllm_config):
-    """Begins to count for writes(). For the worker of this engine, when it is made."""
+    """Begins to count for writes(). Called for the worker of this engine when it is made."""
     from vllm.model_executor.model_loader.utils import get_model_cls
     from vllm.model_executor.models.utils import AutoWeightsLoader
     from vllm.utils.import_utils import resolve_obj_by_qualname
@@ -94,7 +94,7 @@ def observe_writes(vllm_config):
 
 
 def _counted(method):
-    """The method, which counts as a write before it begins and once it is over."""
+    """Wraps the method so that it counts as a write before it begins and once it is over."""
     @functools.wraps(method)
     def counted(self, *arguments, **named):
         config = getattr(self, "vllm_config", None)  # workers and runners have it, models do not
@@ -118,8 +118,8 @@ def _note_write():
 
 
 def _wrap(holder, name, around):
-    """Puts around(method) in the place of a class's method, where it is defined. Does nothing where
-    there is none, or where it was done before."""
+    """Puts around(method) in the place of a class's method, where it is defined. Does nothing if
+    there is none, or if it was done before."""
     owner = next((one for one in holder.__mro__ if name in vars(one)), None)
     if owner is None or getattr(vars(owner)[name], "kvkeep_wrapped", False):
         return
@@ -129,12 +129,12 @@ def _wrap(holder, name, around):
 
 
 class EngineCalls:
-    """Tells of an engine's calls to its workers, before each is made. Methods run on the thread
-    that calls, which is the scheduler's.
+    """Reports an engine's calls to its workers, before each is made. Methods run on the calling
+    thread, which is the scheduler's.
 
-    changed(why): the weights may have changed. slept(): the engine sleeps, its weights are kept;
+    changed(why): the weights may have changed. slept(): the engine sleeps and keeps its weights;
     woke(): all its memory is back. other(): a call that vLLM does not make between a reset and a
-    sleep. loading(lora_request), removing(lora_id): of an adapter.
+    sleep. loading(lora_request), removing(lora_id): an adapter.
     """
 
     _OF_A_RESET = frozenset(("synchronize_device", "reset_mm_cache", "reset_encoder_cache"))
@@ -150,13 +150,13 @@ class EngineCalls:
         _calls.setdefault(self._id, []).append(self)
 
     def close(self):
-        """Tells of nothing more. Idempotent."""
+        """Reports nothing more. Idempotent."""
         left = [calls for calls in _calls.pop(self._id, ()) if calls is not self]
         if left:
             _calls[self._id] = left
 
     def begins(self, method, args, named):
-        """A call of these to the workers."""
+        """Judges a call to the workers."""
         if method == "sleep":
             self._sleep(_argument(args, named, 0, "level", 1))
         elif method == "wake_up":
@@ -180,7 +180,7 @@ class EngineCalls:
         self._slept()
 
     def _discard(self, tags):
-        """As a sleep of this memory alone."""
+        """Judges a sleep of this memory alone."""
         if set(tags) != {"kv_cache"}:
             self._changed("discard")
             return
@@ -198,7 +198,7 @@ def _observed(collective_rpc):
     @functools.wraps(collective_rpc)
     def observed(self, method, timeout=None, args=(), kwargs=None, *more, **other):
         known = _calls.get(self.vllm_config.instance_id)
-        if known is None:  # an engine without kvkeep, or one whose configuration was made anew
+        if known is None:  # an engine without kvkeep, or one with a new configuration
             known = [calls for of_engine in _calls.values() for calls in of_engine]
         for calls in known:
             calls.begins(method, args, kwargs or {})
@@ -212,8 +212,8 @@ def _argument(args, named, place, name, default):
 
 
 def takes_updates(vllm_config):
-    """Why the weights of this engine are to be changed while it runs; None: it was not made for
-    that."""
+    """Returns why this engine was made to change its weights while it runs, or None if it was
+    not."""
     if getattr(vllm_config, "weight_transfer_config", None) is not None:
         return "it has a weight_transfer_config"
     if getattr(vllm_config.parallel_config, "worker_extension_cls", None):

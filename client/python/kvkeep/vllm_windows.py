@@ -1,11 +1,11 @@
 """vLLM's jobs on GPU memory, cut into calls of which few are under way at a time.
 
-A window is as many parts of a job's chunks as one call names. So few are under way that their
-requests fit into the socket of a daemon that hangs (the thread that starts a call sends its
-request, and would wait there), and that no get asks for more than a daemon has room for. The rest
-waits here, loads before stores, each in its order. A get that the daemon has no room for is tried
-again in halves, for a second. Nothing begins while a call that ended has no answer: its request may
-still lie in the socket. For one thread only.
+A window is as many parts of a job's chunks as one call names. The limit keeps their requests within
+the socket of a daemon that hangs, where the thread that starts a call would wait, and keeps a get
+within the room that a daemon has. The other windows wait here, loads before stores, each kind in
+order. A get that finds no room at the daemon is tried again in halves, for a second. Nothing begins
+while a call that ended has no answer, as its request may still lie in the socket. For one thread
+only.
 """
 
 import collections
@@ -19,33 +19,33 @@ from kvkeep import errors, gpu
 
 logger = init_logger(__name__)
 
-# Limits of a window, and of all that are under way, in bytes of requests and of chunks. A socket
-# has 208 KiB, of which a message takes a few hundred bytes besides.
+# Limits of a window, and of all windows under way, in bytes of requests and of chunks. A socket has
+# 208 KiB, of which a message takes a few hundred bytes more than its content.
 _REQUEST, _REQUESTS_UNDER_WAY = 48 << 10, 96 << 10
 _OF_A_MESSAGE, _OF_A_PART, _OF_A_RUN = 2048, 128, 24
 MOST_RUNS = (192 << 10) // _OF_A_RUN  # of one part, which may be under way alone
 _BYTES, _BYTES_UNDER_WAY = 256 << 20, 512 << 20
-# A get that the daemon has no room for: how often it is tried, and for how long.
+# Tries of a get that finds no room at the daemon, and for how long.
 _AGAIN_S, _NO_ROOM_S = 0.005, 1.0
-# A window with less than that part of its job's time left is not begun: it would only time out.
+# A window does not begin with less than this part of its job's time left: it would only time out.
 _LEAST_TIME = 0.1
-_HUNG_S = 1.0  # for how long what waits does so while the daemon does not answer
+_HUNG_S = 1.0  # how long windows wait while the daemon does not answer
 
 
 @dataclasses.dataclass
 class Job:
-    """begin, until: by time.monotonic(); what has not begun by then is given up."""
+    """begin, until: by time.monotonic(). What has not begun by `until` is given up."""
 
     job_id: int
     is_store: bool
     moved: int  # bytes in all
     begin: float
     until: float
-    windows: int = 0  # that are not over
+    windows: int = 0  # windows that are not over
     good: bool = True
-    only_here: bool = False  # a store whose chunks nobody else will find
-    free_at: float = 0.0  # of a store: when no put of it without an answer counts any more
-    uses: list = dataclasses.field(default_factory=list)  # GpuUse of calls without an answer
+    only_here: bool = False  # a store whose chunks only this engine will find
+    free_at: float = 0.0  # of a store: when no unanswered put of it counts any more
+    uses: list = dataclasses.field(default_factory=list)  # GpuUse of unanswered calls
 
     @property
     def in_use(self):
@@ -54,7 +54,7 @@ class Job:
 
 @dataclasses.dataclass
 class Window:
-    """parts: of PartOfChunk, with GpuRuns."""
+    """parts: PartOfChunks with GpuRuns."""
 
     job: Job
     ns: object
@@ -64,7 +64,7 @@ class Window:
     use: gpu.GpuUse = None  # of a call that has begun
     until: float = 0.0  # of a call that has begun: its deadline, at the latest
     ended: bool = False
-    try_after: float = 0.0  # there was no room
+    try_after: float = 0.0  # the daemon had no room
     try_until: float = 0.0
 
 
@@ -73,7 +73,7 @@ def _request(part):
 
 
 def cut(job, groups):
-    """The windows of a job, of PartsOfGroup."""
+    """Returns the windows of a job, from PartsOfGroup."""
     windows = []
     for of in groups:
         window = None
@@ -89,8 +89,8 @@ def cut(job, groups):
 
 
 class Windows:
-    """make_call(window, timeout): a put or a get of it, with its use. failed(error): of a call.
-    over(job): once, when the last of its windows is over."""
+    """make_call(window, timeout) returns a put or a get of it, and its use. failed(error) is called
+    for each failed call, over(job) once, when its last window is over."""
 
     def __init__(self, completions, make_call, failed, over):
         self._completions, self._make_call = completions, make_call
@@ -105,19 +105,19 @@ class Windows:
 
     def add(self, job, windows):
         job.windows = len(windows)
-        if not windows:  # others of its ranks have it all
+        if not windows:  # another rank has stored all of it
             self._over(job)
         (self._stores if job.is_store else self._loads).extend(windows)
         self.pump()
 
     @property
     def is_hung(self):
-        """Whether a call that ended waits for its answer."""
+        """Returns whether a call that ended waits for its answer."""
         self._hear_late_answers()
         return bool(self._unanswered)
 
     def pump(self):
-        """Begins what there is room for, and gives up what is overdue."""
+        """Begins windows while there is room, and gives up overdue ones."""
         self._hear_late_answers()
         while self._loads and self._begin_first(self._loads):
             pass
@@ -196,7 +196,7 @@ class Windows:
         self._ends(window, error is None and all(result.good))
 
     def _try_again(self, window):
-        """In halves, as long as it has some."""
+        """Tries again in halves, while time is left."""
         now = time.monotonic()
         window.try_until = window.try_until or now + _NO_ROOM_S
         if now >= window.try_until:

@@ -17,7 +17,8 @@ from kvkeep import _abi, calls, errors
 
 
 class Begin(enum.IntEnum):
-    """Any value but GOES_ON: forget all; a snapshot begins, mixed with changes."""
+    """Any value but GOES_ON begins anew: forget everything; a snapshot begins, mixed with
+    changes."""
 
     GOES_ON = 0
     FIRST = 1        # of this Watch
@@ -36,7 +37,7 @@ class WatchEvent(NamedTuple):
 
 
 class News(NamedTuple):
-    """snapshot_end: with these events the snapshot is complete. epoch: the daemon's incarnation."""
+    """snapshot_end: the snapshot is complete with these events. epoch: the daemon's incarnation."""
 
     begins: Begin
     snapshot_end: bool
@@ -57,10 +58,11 @@ class Watch:
         self._handle = handle.value
 
     def next(self, timeout=5.0):
-        """Returns the next News; None if nothing has changed within the timeout (0: it does not
-        wait), or `cancel` was called. Unavailable: the daemon is away; raised at once the first
-        time, then after the timeout. Any other KvkeepError is the daemon's answer; the watch asks
-        again after a while."""
+        """Returns the next News, or None if nothing changed within the timeout (0: does not wait)
+        or `cancel` was called.
+
+        Raises Unavailable if the daemon is away: at once the first time, then after the timeout.
+        Any other KvkeepError is the daemon's answer; the watch asks again after a while."""
         if self._handle is None:
             raise ValueError("this watch is closed")
         self._client.usable()

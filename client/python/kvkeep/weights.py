@@ -1,7 +1,8 @@
-"""Which weights a model or an adapter has: a fingerprint of their files, wherever they lie.
+"""Identifies the weights of a model or an adapter: by a fingerprint of their files, wherever they
+lie.
 
-Where nothing can be read (weights that are made up, or come from elsewhere than a file system) a
-name stands in its place, and is mandatory: equal names mean equal weights.
+If nothing can be read (weights that are made up, or come from elsewhere than a file system), a name
+stands in its place and is mandatory: equal names mean equal weights.
 """
 
 import dataclasses
@@ -15,28 +16,28 @@ import time
 
 from kvkeep.readers import Readers
 
-_WHOLE_BYTES = 1 << 30  # up to so much the whole content is read: less than a second
-_SMALL_BYTES = 64 << 10  # of more than that, tensors of up to so much are read in whole
-_PAGE_BYTES = 4096  # and a page of every larger one
-_PAGES = 4096  # of files that do not say where their tensors are
+_WHOLE_BYTES = 1 << 30  # up to this size all content is read: less than a second
+_SMALL_BYTES = 64 << 10  # beyond that, tensors up to this size are read whole
+_PAGE_BYTES = 4096  # and a page of each larger one
+_PAGES = 4096  # of files that do not describe their tensors
 _BLOCK_BYTES = 4 << 20
-_READS = 256  # of pages and small tensors, one after another on a thread
+_READS = 256  # pages and small tensors that a thread reads in one go
 _THREADS = 8
 _THREADS_FOR_PAGES = 32  # each page is a round trip to a file system over a network
 _MAX_HEADER_BYTES = 100 << 20  # of a safetensors file, as its own library has it
-_SHARDS = (("*.safetensors",), ("*.bin", "*.pt", "*.pth"), ("*.gguf",))  # the first that are there
+_SHARDS = (("*.safetensors",), ("*.bin", "*.pt", "*.pth"), ("*.gguf",))  # the first with a match
 # Files beside the weights that say how to read them (quantize_config.json and such), and how
 # images, audio and video become input (preprocessor_config.json and such; tekken.json for Mistral's
 # models); code that comes with a model, too.
 _SIDE_FILES = ("config.json", "*_config.json", "params.json", "tekken.json", "*.py")
-# Say nothing of KV: tokens are in the keys.
+# Files that KV does not depend on: tokens are in the keys.
 _NOT_OF_KV = ("generation_config.json", "tokenizer_config.json")
 _NOT_WEIGHTS = ("training_args.bin", "optimizer.pt", "scheduler.pt", "optimizer.bin")
 
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """id: tells them from others. changed_ns: when the last of their files changed, by the file
+    """id: distinguishes weights. changed_ns: when the last of their files changed, by the file
     system's clock; 0 for a name, and in the hub's cache, where a revision's files never change."""
 
     id: str
@@ -44,15 +45,16 @@ class Weights:
 
 
 def check_option(value):
-    """ValueError: it is none of "auto", "full" and "name:X"."""
+    """Raises ValueError unless it is "auto", "full" or "name:X"."""
     named = isinstance(value, str) and value.startswith("name:") and value != "name:"
     if value not in ("auto", "full") and not named:
         raise ValueError(f'weights: "auto", "full" or "name:" and a name, not {value!r}')
 
 
 def weights_of(model, option, *, revision=None, cache_dir=None, unreadable=None):
-    """By the option "weights". unreadable: why files say nothing of these weights, if they do not.
-    ValueError says what to do where there is neither a fingerprint nor a name."""
+    """Returns the Weights by the option "weights". unreadable: why files say nothing of these
+    weights, or None. Without a fingerprint and a name it raises ValueError, which says what to
+    do."""
     check_option(option)
     if option.startswith("name:"):
         return Weights(option)
@@ -71,15 +73,17 @@ _IMPORTED_NS = time.time_ns()
 
 
 def check_older_than_engine(weights, model):
-    """ValueError: the files were written after the engine began, which may have loaded others."""
+    """Raises ValueError if the files were written after the engine began, which may have loaded
+    others."""
     if weights.changed_ns > _engine_began_ns():
         raise ValueError(f"kvkeep: the weights of {model!r} were written while the engine was "
                          'starting: start it again, or give "weights": "name:X"')
 
 
 def _engine_began_ns():
-    """Before it read its weights. A process that was made for an engine began then; of one that
-    may have written the weights itself, the import of this is all there is."""
+    """Returns a time before the engine read its weights. A process that was made for an engine
+    began then. A process that may have written the weights itself has only the import of this
+    module."""
     if multiprocessing.parent_process() is None:
         return _IMPORTED_NS
     with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
@@ -89,7 +93,7 @@ def _engine_began_ns():
 
 
 def locate(model, revision=None, cache_dir=None):
-    """The folder or file of a model; one that is named as in the hub lies in its cache."""
+    """Returns a model's folder or file; a model named as in the hub lies in its cache."""
     path = pathlib.Path(model)
     if path.exists():
         return path
@@ -100,12 +104,12 @@ def locate(model, revision=None, cache_dir=None):
     try:
         return pathlib.Path(snapshot_download(model, revision=revision, cache_dir=cache_dir,
                                               local_files_only=True))
-    except Exception as why:  # pylint: disable=broad-except  # it has many
+    except Exception as why:  # pylint: disable=broad-except  # many kinds
         raise ValueError(f"{model} is no path, and not in the hub's cache: {why}") from why
 
 
 def files_of(path):
-    """(those of the weights, those beside them), by name."""
+    """Returns (files of the weights, files beside them), by name."""
     path = pathlib.Path(path)
     if path.is_file():
         return [path], []
@@ -123,8 +127,8 @@ def _side_files(folder):
 
 
 def beside(model, revision=None, cache_dir=None):
-    """A digest of the files beside a model's weights, which need not be there. None: the model is
-    no folder that can be found here."""
+    """Returns a digest of the files beside a model's weights, which may be absent. Returns None if
+    the model is no folder here."""
     try:
         path = locate(model, revision, cache_dir)
     except ValueError:
@@ -138,7 +142,8 @@ def beside(model, revision=None, cache_dir=None):
 
 
 def signature(path):
-    """Says how the files are without reading them: it changes when one is written or replaced."""
+    """Returns a signature of the files, without reading them: it changes when one is written or
+    replaced."""
     shards, side = files_of(path)
     said = [(one.name, one.stat()) for one in shards + side]
     return tuple((name, at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_dev, at.st_ino)
@@ -146,10 +151,9 @@ def signature(path):
 
 
 def fingerprint(path, whole=False):
-    """The Weights, made of names, sizes and content: the same wherever the files lie and whenever
-    they were written. All content counts up to 1 GiB, or if `whole` is asked for. Beyond, it is
-    each safetensors header, each tensor of up to 64 KiB, and a page of 4 KiB from the middle of
-    each larger one."""
+    """Returns the Weights, made of names, sizes and content, wherever and whenever the files were
+    written. All content counts up to 1 GiB, or with `whole`. Beyond that, it is each safetensors
+    header, each tensor of up to 64 KiB, and a page of 4 KiB from the middle of each larger one."""
     before = signature(path)
     shards, side = files_of(path)
     sizes = [one.stat().st_size for one in shards]
@@ -174,13 +178,15 @@ def fingerprint(path, whole=False):
 
 
 def _add(digest, name, content):
-    """With both lengths: no two lists of names and contents give the same bytes."""
+    """Adds both with their lengths, so that no two lists of names and contents give the same
+    bytes."""
     name = name.encode()
     digest.update(struct.pack("<QQ", len(name), len(content)) + name + content)
 
 
 def _name_of(shard, path):
-    """One that was named by itself has no name: only its place has."""
+    """Returns a shard's name; empty for a file that was named by itself, as only its place names
+    it."""
     return "" if pathlib.Path(path).is_file() else shard.name
 
 
@@ -201,7 +207,7 @@ def _samples(shards, sizes):
             places = [("header", 0, at)]
             places += [(f"tensor {name}", *_sample(at + begin, end - begin, _SMALL_BYTES))
                        for begin, end, name in _tensors(header, size - at, shard)]
-        else:  # no header that can be read safely: its head, and pages all over it
+        else:  # no header that is safe to read: its head, and pages all over it
             share = max(1, _PAGES * size // sum(sizes))
             places = [("head", 0, min(size, _PAGE_BYTES))]
             places += [(str(number), *_sample(number * size // share, size // share, _PAGE_BYTES))
@@ -211,17 +217,17 @@ def _samples(shards, sizes):
 
 
 def _sample(begin, nbytes, small):
-    """(where to read, how much): all of a small range, else a page of its middle."""
+    """Returns (where to read, how much): all of a small range, else a page of its middle."""
     if nbytes <= small:
         return begin, nbytes
     return begin + (nbytes - _PAGE_BYTES) // 2, _PAGE_BYTES
 
 
 def _digest_of_places(path, places):
-    """Made of names and bytes. places: as _samples has them."""
+    """Returns a digest of names and bytes. places: as _samples yields them."""
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # reads no more than is asked
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
         for name, begin, nbytes in places:
             content = os.pread(file.fileno(), nbytes, begin)
             if len(content) != nbytes:
@@ -231,7 +237,7 @@ def _digest_of_places(path, places):
 
 
 def _header(file, size, path):
-    """(its bytes, where the data begins)."""
+    """Returns (the header's bytes, where the data begins)."""
     start = file.read(8)
     nbytes = struct.unpack("<Q", start)[0] if len(start) == 8 else size
     if nbytes > min(size - 8, _MAX_HEADER_BYTES):
@@ -240,7 +246,7 @@ def _header(file, size, path):
 
 
 def _tensors(header, data_bytes, path):
-    """(begin, end, name) in the data, in the order that they lie in."""
+    """Returns (begin, end, name) in the data, in the order of their places."""
     try:
         found = sorted((*tensor["data_offsets"], name)
                        for name, tensor in json.loads(header).items() if name != "__metadata__")
