@@ -90,7 +90,7 @@ TEST_CASE("a session that the daemon forgot is replaced") {
   f.daemon.kv.script.forget_sessions = false;
   CHECK(Eventually([&] { return f.client->Lookup(f.ns, {Key("a")}).ok(); }));
   CHECK(f.client->GetStats().sessions_torn_down >= 1);
-  // The old one served as well, once the daemon knew it again.
+  // The old session served as well, once the daemon knew it again.
   CHECK(Eventually([&] { return f.daemon.kv.sessions_opened >= 2; }));
 }
 
@@ -129,11 +129,11 @@ TEST_CASE("the lease of a lookup whose answer came too late is found and given b
   ClientFixture f(Deadline(2'000));
   const std::vector<std::byte> payload = Bytes(100, 1);
   REQUIRE(f.client->Put(f.ns, {Chunk(Key("a"), payload)}).ok());
-  f.daemon.kv.script.hang_lookup = true;  // then it grants the lease all the same
+  f.daemon.kv.script.hang_lookup = true;  // then it grants the lease after all
   auto late = f.client->Lookup(
       f.ns, {Key("a")},
       {.parts = f.part0, .lease = LeaseMode::kLeadingRun, .deadline = Deadline(500)});
-  // The fake notices, and grants.
+  // The fake notices the session and grants the lease.
   CHECK(Eventually([&] { return f.daemon.kv.leases() == 1 || f.daemon.kv.releases >= 1; }));
   f.daemon.kv.script.hang_lookup = false;
   CHECK(absl::IsDeadlineExceeded(late.status()));
@@ -151,7 +151,7 @@ TEST_CASE("bytes that do not match their checksums are never a hit") {
   CHECK(f.client->GetStats().corrupt_chunks == 1);
   f.daemon.kv.script.corrupt_midway = 1;
   CHECK(f.GetOne(Key("a"), back) == GetStatus::kCorrupt);
-  CHECK(f.client->GetStats().corrupt_chunks == 1);  // that one was the daemon's finding
+  CHECK(f.client->GetStats().corrupt_chunks == 1);  // the daemon found that one
   CHECK(f.GetOne(Key("a"), back) == GetStatus::kHit);
   CHECK(back == payload);
 }
@@ -204,7 +204,7 @@ TEST_CASE("a daemon that dies during puts and gets leaves no call hanging and no
         std::vector<std::byte> mine = Bytes(8 * kMiB, 1);
         if (t == 0) {
           (void)f.client->Put(f.ns, {Chunk(Key(absl::StrCat("x", i % 5)), mine)});
-          std::fill(mine.begin(), mine.end(), std::byte{0});  // ours again: asan would see a reader
+          std::fill(mine.begin(), mine.end(), std::byte{0});  // ours again: asan reports readers
           continue;
         }
         std::vector<std::byte> back(8 * kMiB);
@@ -219,7 +219,7 @@ TEST_CASE("a daemon that dies during puts and gets leaves no call hanging and no
   for (int i = 0; i < 4; ++i) {
     const int before = calls;
     for (int k = 0; k < 200 && (k < 3 || calls == before); ++k) {
-      // Some calls should be under way at each death: one at least has begun since the last.
+      // Some calls should be under way at each death: at least one has begun since the last.
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
     f.daemon.Stop();

@@ -1,4 +1,4 @@
-// The client against a daemon that does as it should.
+// The client against a daemon that behaves.
 #include "client/client.h"
 
 #include <catch2/catch.hpp>
@@ -70,7 +70,7 @@ TEST_CASE("a lookup tells part by part what is where, and the leading run") {
   for (const char* key : {"a", "b", "d"}) {
     for (uint32_t part : {0u, 1u}) chunks.push_back(Chunk(Key(key), payload, part));
   }
-  chunks.pop_back();  // of d, only part 0
+  chunks.pop_back();  // part 0 of d only
   REQUIRE(f.client->Put(f.ns, chunks).ok());
   const std::vector<ChunkKey> keys = {Key("a"), Key("b"), Key("c"), Key("d")};
   auto found = f.client->Lookup(f.ns, keys);
@@ -195,7 +195,7 @@ TEST_CASE("bad arguments are named before anything is sent") {
 TEST_CASE("a call about more keys than the daemon takes at once is made as several") {
   ClientFixture f;
   const std::vector<std::byte> payload = Bytes(10, 1);
-  std::vector<ChunkKey> keys;  // x 2 parts: 32,768 of them are what the daemon takes
+  std::vector<ChunkKey> keys;  // x 2 parts: the daemon takes 32,768 of them
   for (size_t i = 0; i < 40'000; ++i) keys.push_back(Key(absl::StrCat(i)));
   std::vector<PutChunk> chunks;
   for (size_t i = 0; i < 36'000; ++i) {
@@ -219,7 +219,7 @@ TEST_CASE("a call about more keys than the daemon takes at once is made as sever
   REQUIRE(got.ok());
   CHECK(got->error.ok());
   for (const GetOutcome& outcome : got->chunks) CHECK(outcome.status == GetStatus::kHit);
-  CHECK(f.daemon.kv.gets == 2);  // one under each of the leases
+  CHECK(f.daemon.kv.gets == 2);  // one under each lease
   CHECK(f.client->Release(std::move(found->lease)).ok());
   CHECK(f.daemon.kv.leases() == 0);
   CHECK(*f.client->Touch(f.ns, keys) == chunks.size());

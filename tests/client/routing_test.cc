@@ -1,4 +1,4 @@
-// Which path a client's calls take, and what it says about it.
+// The path that a client's calls take, and what the client says about it.
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -10,7 +10,7 @@ namespace kvkeep::client {
 
 TEST_CASE("the local path is taken where it is offered, and gRPC is not even started") {
   fakes::FakeLocalDaemon local;
-  // Nobody serves gRPC there.
+  // An endpoint without a gRPC server.
   const std::string endpoint =
       "unix://" + std::filesystem::path(local.socket()).replace_filename("kvkeep.sock").string();
   auto client = Client::Connect({.endpoint = endpoint});  // finds local.sock beside it
@@ -77,7 +77,7 @@ TEST_CASE("a refused client takes gRPC and says why; once let in, it takes the l
 
   local.script.refuse = false;
   REQUIRE(Eventually([&] { return (*client)->path().path == Path::kLocal; }));
-  CHECK((*client)->Lookup(*ns, {Key("a")})->leading_keys == 0);  // another daemon, in this test
+  CHECK((*client)->Lookup(*ns, {Key("a")})->leading_keys == 0);  // another daemon in this test
   // A lease stays with the transport that granted it.
   std::vector<std::byte> back(payload.size());
   std::span<std::byte> to(back);

@@ -1,5 +1,5 @@
-// Watch against a daemon that tells what it is told to, breaks the protocol, refuses, dies and
-// comes back. Against the real one: tests/e2e/watch_test.cc.
+// Watch against a fake daemon that sends given events, breaks the protocol, refuses, dies and comes
+// back. tests/e2e/watch_test.cc has the real daemon.
 #include "client/watch.h"
 
 #include <absl/strings/match.h>
@@ -31,7 +31,7 @@ v1::WatchEvents First(v1::WatchEvents message) {
   return message;
 }
 
-// A fake daemon that sends these messages to whoever watches, and a watch of it.
+// A fake daemon that sends these messages to every watch, and a watch of it.
 struct Rig {
   explicit Rig(std::vector<v1::WatchEvents> messages, const std::string& model = "m") {
     Tell(std::move(messages));
@@ -60,7 +60,7 @@ struct Rig {
     return *std::move(news);
   }
 
-  fakes::FakeDaemon daemon;  // first: it goes last
+  fakes::FakeDaemon daemon;  // first: it is destroyed last
   std::unique_ptr<Watch> watch;
 };
 
@@ -138,7 +138,7 @@ TEST_CASE("a watched daemon that goes away is told of once, and found again") {
   CHECK(rig.Next().begins == WatchBegin::kFirst);
   rig.daemon.Stop();
   CHECK(absl::IsUnavailable(rig.watch->Next(kLong).status()));
-  CHECK(absl::IsUnavailable(rig.watch->Next(Deadline(1)).status()));  // still: once waited for
+  CHECK(absl::IsUnavailable(rig.watch->Next(Deadline(1)).status()));  // still, after a wait
   v1::WatchEvents message = First(Message(0, {"b"}));
   message.set_epoch(8);
   rig.Tell({message});
@@ -198,7 +198,7 @@ TEST_CASE("a watch that is cancelled ends, whether it waits, was told or never c
   CHECK(absl::IsCancelled(waiting.watch->Next(kLong).status()));
 
   const Rig untaken({First(Message(0, {"a"})), Message(1, {"b"}), Message(2, {"c"})});
-  CHECK(untaken.Next().events.size() == 1);  // and goes with the rest untaken
+  CHECK(untaken.Next().events.size() == 1);  // and goes with the rest not taken
 
   fakes::FakeDaemon hangs;
   hangs.kv.script.hang_session = true;

@@ -1,5 +1,5 @@
-// Access over TCP as the file configures it. Settings that would let in too many, or nobody, are
-// refused.
+// Access over TCP as the file configures it. Settings that would admit too many clients, or none,
+// are refused.
 #include <absl/strings/match.h>
 #include <absl/strings/str_join.h>
 

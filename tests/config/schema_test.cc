@@ -168,7 +168,7 @@ const std::map<std::string, std::string>& Samples() {
   return samples;
 }
 
-// Returns the settings that the key at `path` cannot be set without.
+// Returns the settings without which the key at `path` cannot be set.
 const std::vector<std::string>& Companions(const std::string& path) {
   static const std::vector<std::string> tls = {
       "listen.tcp: 127.0.0.1:7", "listen.certificate_names: [x.example]", "tls.cert_file: /c",
@@ -190,7 +190,7 @@ const std::vector<std::string>& Companions(const std::string& path) {
   return absl::StartsWith(path, "tls.") || absl::EndsWith(path, "certificate_names") ? tls : none;
 }
 
-// The lines of `section` among them, but for `path` itself.
+// Returns the lines of `section` among them, except for `path` itself.
 std::string CompanionLines(const std::string& path, const std::string& section) {
   std::string text;
   for (const std::string& line : Companions(path)) {
@@ -209,7 +209,7 @@ std::string CompanionSections(const std::string& path, absl::string_view but) {
   return text;
 }
 
-// A file that sets one key, and what it cannot be set without.
+// Returns a file that sets one key, with the settings that it needs.
 std::string FileWith(const ConfigKey& key, const std::string& value) {
   const std::string line = absl::StrCat(key.name(), ": ", value);
   if (key.list() == "g3.paths") {
@@ -237,7 +237,7 @@ std::string FileWith(const ConfigKey& key, const std::string& value) {
          CompanionSections(key.path, key.section());
 }
 
-// The defaults, with one entry in every list.
+// Returns the defaults, with one entry in every list.
 Config Defaults() {
   Config config;
   config.tenants = {{.name = "t", .unix_path = "/run/t.sock", .g2_share = 0.5}};
@@ -301,7 +301,7 @@ TEST_CASE("every key can be set and changes nothing but itself") {
     REQUIRE(result.config.has_value());
     Config config = *result.config;
 
-    // The value given is what is there now.
+    // The value is the given one now.
     Config same = Defaults();
     const absl::string_view bare = absl::StartsWith(value, "\"")
                                        ? absl::string_view(value).substr(1, value.size() - 2)
@@ -309,7 +309,7 @@ TEST_CASE("every key can be set and changes nothing but itself") {
     const std::string unescaped = bare == "/mnt/a: b\\\\c" ? "/mnt/a: b\\c" : std::string(bare);
     REQUIRE(key.set(unescaped, same, 0).ok());
     CHECK(key.get(config, 0) == key.get(same, 0));
-    if (key.path != "g3.write_policy") {  // of that there is one
+    if (key.path != "g3.write_policy") {  // which exists once
       Config defaults = Defaults();
       CHECK(key.get(config, 0) != key.get(defaults, 0));
     }
@@ -329,7 +329,7 @@ TEST_CASE("every key can be set and changes nothing but itself") {
       CHECK(other.get(config, 0) == other.get(defaults, 0));
     }
 
-    // And it survives being printed.
+    // The value survives being printed.
     const LoadResult again = LoadConfig(PrintConfig(config), "printed");
     INFO(absl::StrJoin(again.errors, "\n"));
     REQUIRE(again.config.has_value());
@@ -358,7 +358,7 @@ TEST_CASE("a config with many paths or tenants, and one with none, survive being
   CHECK(*LoadConfig(PrintConfig(config), "printed").config == config);
 }
 
-constexpr size_t kStep = kSanitized ? 7 : 1;  // of what is much the same, one in so many
+constexpr size_t kStep = kSanitized ? 7 : 1;  // one in so many of similar cases
 
 TEST_CASE("the default without one of its lines, or with one changed, never crashes or hangs") {
   const std::vector<std::string> lines = Lines(PrintDefaultConfig());

@@ -92,7 +92,7 @@ TEST_CASE("every key outside of lists, and every list, has one variable of its o
     INFO(key.path);
     CHECK(std::count(paths.begin(), paths.end(), key.path) == 1);
   }
-  // Variables of the tools stand for no key.
+  // The tools' variables stand for no key.
   for (const char* taken :
        {"KVKEEP_ENDPOINT", "KVKEEP_ADMIN", "KVKEEP_CACERT", "KVKEEP_CERT", "KVKEEP_KEY",
         "KVKEEP_SERVER_NAME", "KVKEEP_TOKEN_FILE", "KVKEEP_KILL_AT"}) {

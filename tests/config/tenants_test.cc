@@ -157,7 +157,7 @@ TEST_CASE("shares become whole segments, and the default tenant has the rest") {
   CHECK(TenantSegments(Good("g2: {capacity: 8704MiB}")) == Segments{9});  // the last one is short
   CHECK(TenantSegments(Good(WithShares({"25%", "50%"}))) == Segments{2, 2, 4});
   CHECK(TenantSegments(Good(WithShares({"24%", "13%"}))) == Segments{6, 1, 1});
-  // 10% is no binary fraction: ten times a tenth of ten must not come out as nine.
+  // 10% is no binary fraction, yet ten times a tenth of ten must not come out as nine.
   Config tenths = Good("g2: {capacity: 10GiB}");
   for (int i = 0; i < 9; ++i) tenths.tenants.push_back({.g2_share = 0.1});
   CHECK(TenantSegments(tenths) == Segments(10, 1));

@@ -1,14 +1,14 @@
-"""Where C++ sources of this tree make or pass on an error: by text, with positions that clang's
-coverage knows."""
+"""Finds the places where C++ sources of this tree make or pass on an error: by text, with positions
+that clang's coverage knows."""
 import bisect
 import re
 
 MACROS = re.compile(r"\bKVKEEP_(RETURN_IF_ERROR|ASSIGN_OR_RETURN)\s*\(")
-# absl::NotFoundError(...) and our own makers, which have no other way out.
+# absl::NotFoundError(...) and our own makers, which always make an error.
 MAKERS = re.compile(
     r"\b(?:absl::\w+Error|absl::ErrnoToStatus|absl::Status|ErrnoStatus|SetUpError|StoppingError"
     r"|OpenError|Error|Wrong|Damaged|AsBroken|About)\s*\(")
-# These pass a success on too: an error only where a condition has said so.
+# These pass on a success too: an error only where a condition has said so.
 PASSERS = re.compile(r"\b(?:Wrap|WrapWrite|FromRocks)\s*\(")
 IF = re.compile(r"\bif\s*(?:constexpr\s*)?\(")
 NOT_OK = re.compile(r"!\s*[^\s&|!]*\.ok\(\)|!\s*\(?\*?\w+[^&|]*\.ok\(\)")
@@ -17,7 +17,7 @@ DECLARES = re.compile(r"(?:^\s*(?:static\s+)?(?!return\b)[A-Za-z_][\w:]*|<|stati
 
 
 def blank(text):
-    """The text with comments and literals blanked, every offset kept."""
+    """Returns the text with comments and literals blanked, every offset kept."""
     out = []
     pattern = re.compile(
         r'//[^\n]*|/\*.*?\*/|R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
@@ -42,14 +42,14 @@ def closing(code, opening):
 
 
 class Site:
-    """One place: `macro` when the error leaves inside a macro that begins there."""
+    """One place. `macro` says that the error leaves inside a macro that begins there."""
 
     def __init__(self, line, column, macro, text):
         self.line, self.column, self.macro, self.text = line, column, macro, text
 
 
 def statement_at(text, code, begin, offset):
-    """The line, and those behind it up to the end of what is open in it, in one line."""
+    """Returns the line, joined with those behind it up to the end of what is open in it."""
     end = text.find("\n", offset)
     while end >= 0 and code.count("(", begin, end) > code.count(")", begin, end):
         end = text.find("\n", end + 1)
@@ -57,7 +57,8 @@ def statement_at(text, code, begin, offset):
 
 
 def sites(text):
-    """All places of a source, in order; one for each arm of the code that only errors take."""
+    """Returns all places of a source, in order; one for each arm of the code that only errors
+    take."""
     code = blank(text)
     starts = [0] + [match.end() for match in re.finditer("\n", text)]
     found = {}
@@ -82,7 +83,7 @@ def sites(text):
             line_start = code.rfind("\n", 0, match.start()) + 1
             before = code[line_start:match.start()]
             if DECLARES.search(before) or re.search(r"(::|\.|->|~|\bis|class|struct) *$", before):
-                continue  # a declaration, or another's
+                continue  # a declaration, or another's name
             statement = max(code.rfind(mark, 0, match.start()) for mark in ";{}") + 1
             if pattern is PASSERS and not any(statement <= arm <= match.start() for arm in arms):
                 continue

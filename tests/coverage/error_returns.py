@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Which error returns of tiers/ no test takes.
+"""Finds error returns of tiers/ that no test takes.
 
 Builds the preset `coverage`, runs the test programs of tiers/, some hundred seeds of the simulator
-and the seeds of the fuzz targets, and compares what ran with what the sources have: cpp_errors.py.
-Prints each place that never ran; fails for one that is not in unreachable.txt, and for an entry
-there that ran, or is of no place any more.
+and the seeds of the fuzz targets, and compares what ran with the places of the sources
+(cpp_errors.py). Prints each place that never ran. Fails for a place that is not in unreachable.txt,
+and for an entry there whose place ran or no longer exists.
 """
 import argparse
 import json
@@ -34,7 +34,7 @@ def run(command, **more):
 
 
 def tool(name):
-    """llvm's tools carry the compiler's version in their name on Debian."""
+    """Returns the name of llvm's tool, which on Debian includes the compiler's version."""
     for candidate in (name, f"{name}-14"):
         if subprocess.run(["which", candidate], stdout=subprocess.DEVNULL).returncode == 0:
             return candidate
@@ -54,8 +54,9 @@ def measure(build, seeds, steps, jobs):
         if binary.name == "kvkeep-sim":
             arguments = ["--seeds", str(seeds), "--steps", str(steps), "--jobs", str(jobs)]
         print(f"running {binary.name} {' '.join(arguments)}", flush=True)
-        # Merged by the program itself, children included. One of index_test's children may not
-        # write files, and leaves half a profile: it gets its own name, which the parent overwrites.
+        # The program itself merges profiles, children included. One of index_test's children may
+        # not write files and leaves half a profile, so it gets a name of its own, which the parent
+        # overwrites.
         kind = "%p" if binary.name == "index_test" else "%2m"
         name = profiles / f"{binary.name}-{kind}.profraw"
         run([binary, *arguments], env={**os.environ, "LLVM_PROFILE_FILE": str(name)},
@@ -76,7 +77,7 @@ def export(build, binaries):
 
 
 class Counts:
-    """How often the code at a place ran, over all functions that were made of it."""
+    """Returns how often the code at a place ran, over all functions made of it."""
 
     def __init__(self, functions, build):
         self.build = build
@@ -93,11 +94,11 @@ class Counts:
                     self.expansions.setdefault(key, []).append((function, region[6]))
 
     def path(self, name):
-        """ccache makes some names relative to where the compiler ran."""
+        """Returns a full path: ccache makes some names relative to where the compiler ran."""
         return os.path.normpath(os.path.join(self.build, name))
 
     def at(self, file, site):
-        """None: nothing was compiled there."""
+        """Returns None if nothing was compiled there."""
         if site.macro:
             return self.of_macro(file, site)
         best, count = None, None
@@ -134,9 +135,10 @@ class Counts:
 
 
 def read_unreachable(path):
-    """{(file, text): how many places of it}; a line `file: text`, then the reason, indented.
+    """Returns {(file, text): number of places}, from lines `file: text`, each with an indented
+    reason.
 
-    All places of that text are out of reach: one, or as many as stand in the line's `(N places)`.
+    All places of that text are out of reach: one, or as many as the line's `(N places)` says.
     """
     entries, reasons, key = {}, {}, None
     for line in path.read_text().split("\n"):

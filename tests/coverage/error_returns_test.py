@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""error_returns.py's judgement, on counts made up here: no build."""
+"""Tests error_returns.py's judgement on made-up counts, without a build."""
 import pathlib
 import tempfile
 import unittest
@@ -25,7 +25,7 @@ SECOND = ('return absl::FailedPreconditionError( absl::StrCat("second ", x));')
 
 
 class Missed:
-    """All ran but what begins in these lines."""
+    """Returns counts by which everything ran except what begins in these lines."""
 
     def __init__(self, *lines):
         self.lines = lines

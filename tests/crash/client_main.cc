@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
     if (phase == Phase::kEnd) return 0;
     if (phase == Phase::kCheck && news) load.Check(turn);
     if (phase == Phase::kLoad) load.Step();
-    if (phase != Phase::kLoad && !news) usleep(500);  // for the test to go on
+    if (phase != Phase::kLoad && !news) usleep(500);  // until the test goes on
     done = turn;
   }
 }

@@ -3,9 +3,10 @@
 // is right whenever the daemon is killed.
 //
 // A key's versions are numbered. A version's bytes follow from key and version (payload.h). A put
-// stores it, and a delete ends it; so does the next version's put, after the version was lost.
+// stores a version. A delete ends it, and so does the next version's put after the version was
+// lost.
 //
-// Threads and processes: fields are atomic, each with one writer (deleting and readers apart).
+// Threads and processes: fields are atomic, each with one writer, except deleting and readers.
 #pragma once
 
 #include <array>
@@ -22,12 +23,12 @@ using Version = std::atomic<uint32_t>;  // 0: none
 
 struct KeyState {
   Version attempted;  // the last one whose put has begun
-  Version exact;      // the present version, while it is known
+  Version exact;      // the current version, while it is known
   Version kept;       // must survive a kill: it was seen in G3, or is durable
   Version durable;    // must survive a power cut: put durable, and acknowledged
-  // Versions up to these are not served any more: in this process of the daemon, and in any.
+  // Versions up to these are not served any more: in this process of the daemon, and ever.
   Version dead, sure_dead;
-  std::atomic<uint32_t> readers;   // other clients that read it now
+  std::atomic<uint32_t> readers;   // number of other clients that read it now
   std::atomic<uint32_t> deleting;  // its owner is about to delete it: no new reader begins
 };
 
@@ -42,7 +43,7 @@ enum class Phase : uint32_t {
 using Count = std::atomic<uint64_t>;
 
 struct ClientState {
-  std::atomic<uint32_t> turn;  // the last one that it reached or finished
+  std::atomic<uint32_t> turn;  // the last phase that the client reached or finished
   Count puts, durable_puts, gets, hits, lookups, acquires, deletes, cross_reads;
   Count checked, survived;  // keys after a restart; keys among them that had to survive, and did
   Count failed_calls;       // the daemon was gone
@@ -63,10 +64,10 @@ struct Shared {
   std::array<std::array<KeyState, kMaxKeys>, kMaxClients> keys;
 };
 
-// The mapping. Made by the test, opened by clients.
+// The mapping. The test creates it, clients open it.
 class ExpectedState {
  public:
-  // Aborts if the file cannot be opened: there is no test without it.
+  // Aborts if the file cannot be opened, as there is no test without it.
   static ExpectedState Make(const std::string& path) { return ExpectedState(path, true); }
   static ExpectedState Open(const std::string& path) { return ExpectedState(path, false); }
   ~ExpectedState();

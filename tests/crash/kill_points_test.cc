@@ -1,6 +1,6 @@
-// The daemon kills itself (KVKEEP_KILL_AT) at each named point of its own: every one at least three
-// times (under the sanitizers once), at its first visit and at later ones, under mixed load. The
-// next start must find all that had to survive, and nothing else.
+// The daemon kills itself (KVKEEP_KILL_AT) at each of its named points: at least three times each
+// (once under sanitizers), at the first visit and at later ones, under mixed load. The next start
+// must find everything that had to survive, and nothing else.
 #include <signal.h>
 
 #include <catch2/catch.hpp>
@@ -43,7 +43,7 @@ constexpr Point kFormatPoints[] = {
     {"superblock-renamed", "it has, the directory is not synced"},
 };
 
-// For starts while it lives.
+// For starts during its life.
 class KillAt {
  public:
   KillAt(const std::string& point, uint64_t visit) {
@@ -56,7 +56,7 @@ Settings SmallSettings() {
   return {.g2 = "48MiB", .devices = {{.capacity = "512MiB"}}, .local = true};
 }
 
-// The first visit, then ever later ones.
+// The first visit, then later and later ones.
 uint64_t Visit(int round, std::mt19937_64& random) {
   return round == 0 ? 1 : 1 + random() % (20 * static_cast<uint64_t>(round));
 }
@@ -76,7 +76,7 @@ TEST_CASE("killed at every named point: nothing wrong, and what had to survive i
       INFO("seed " << seed << ", point " << point.name << ":" << visit << ": " << point.where);
       {
         const KillAt kill_at(point.name, visit);
-        rig.Start();  // false when the start itself passes there so often
+        rig.Start();  // false if the start itself passes there that often
       }
       REQUIRE(rig.AwaitItsEnd(kPatience));
       rig.Judge();

@@ -1,5 +1,5 @@
-// kill -9 at random times under mixed load. KVKEEP_CRASH_CYCLES (in each of the three cases) and
-// KVKEEP_CRASH_SEED make it run for longer, and again.
+// kill -9 at random times under mixed load. KVKEEP_CRASH_CYCLES (kills in each of the three cases)
+// makes it run longer, KVKEEP_CRASH_SEED repeats it.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>

@@ -15,7 +15,7 @@ using client::GetStatus;
 using client::PutStatus;
 using std::chrono::steady_clock;
 
-constexpr client::Deadline kDeadline{20'000};  // of every call: none may take so long
+constexpr client::Deadline kDeadline{20'000};  // of every call: none may take this long
 constexpr auto kConfirmPatience = std::chrono::seconds(10);
 constexpr uint32_t kLeastAsked = 100;  // before a chunk is called lost
 
@@ -286,8 +286,8 @@ void Load::CheckKey(uint32_t key) {
   state.dead = state.sure_dead.load();
   state.exact = 0;
   const uint32_t kept = shared_->keeps ? state.kept.load() : 0;
-  // A record that is not sure yet is promised only when its header was read, soon.
-  // On a machine that stood still for that long it has been asked for often, all the same.
+  // A record that is not sure yet is promised only once its header was read, which happens soon. On
+  // a machine that stood still that long, the daemon was asked often all the same.
   Seen seen;
   uint32_t asked = 0, misses = 0;
   const auto began = steady_clock::now();

@@ -65,7 +65,7 @@ class Load {
   // Checks a read of an own key, and records what is known now.
   void Judge(uint32_t key, const Seen& seen);
   void CheckKey(uint32_t key);
-  // Runs a call, takes its time, counts its failure.
+  // Runs a call, measures its time, counts its failure.
   template <typename Call>
   auto Timed(Call call) -> decltype(call());
   void NoteFailure(const absl::Status& status);
@@ -78,7 +78,7 @@ class Load {
   client::Namespace ns_;
   uint32_t checking_ = 0;      // the turn of the check under way
   std::string last_failure_;   // of a call
-  std::string tried_;          // by the check of what is lost now, in words
+  std::string tried_;          // reason, in words, of the current check for losses
   std::vector<bool> present_;  // by key, as far as known
   std::vector<std::byte> buffer_;
 };

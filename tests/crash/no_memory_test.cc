@@ -1,6 +1,6 @@
-// Allocations fail under mixed load: the daemon's address space is cut to what it has and a little
-// more, while it runs. It goes on, or ends at once; it never hangs, and what it kept is right.
-// KVKEEP_CRASH_CYCLES and KVKEEP_CRASH_SEED make it run for longer, and again.
+// Allocations fail under mixed load: the running daemon's address space is cut to little more than
+// it has. It goes on, or ends at once; it never hangs, and what it kept is right.
+// KVKEEP_CRASH_CYCLES makes the test run longer, KVKEEP_CRASH_SEED repeats it.
 #include <array>
 #include <catch2/catch.hpp>
 #include <random>
@@ -13,8 +13,8 @@ namespace kvkeep::crash {
 namespace {
 
 constexpr uint64_t kCycles = 8;
-constexpr milliseconds kWatched{500};  // how long it runs with that, when it does not end
-// Beyond what it has.
+constexpr milliseconds kWatched{500};  // how long it runs on if it does not end
+// Added to the space that it has.
 constexpr std::array<uint64_t, 6> kSpare = {0, 64 * kKiB, 0, 1 * kMiB, 256 * kKiB, 4 * kMiB};
 
 }  // namespace
@@ -26,7 +26,7 @@ TEST_CASE("allocations that fail under load: it goes on or ends at once, nothing
   Rig rig({.g2 = "48MiB", .devices = {{.capacity = "512MiB"}}, .local = true}, {.seed = seed});
   uint64_t ended = 0, refused = 0, unharmed = 0;
   INFO("seed " << seed);
-  // Some more where the load was so slow that none was felt.
+  // More cuts if the load was so slow that none had an effect.
   for (uint64_t cycle = 0; cycle < (ended + refused > 0 ? cycles : 3 * cycles); ++cycle) {
     const uint64_t spare = kSpare[(seed + cycle) % kSpare.size()];
     INFO("cycle " << cycle << ", " << spare << " bytes to spare");
@@ -37,12 +37,12 @@ TEST_CASE("allocations that fail under load: it goes on or ends at once, nothing
     unharmed += after == AfterCut::kUnharmed;
     rig.Judge();
   }
-  REQUIRE(rig.Start());  // what the last one left is checked, too
+  REQUIRE(rig.Start());  // what the last daemon left is checked, too
   rig.Finish();
   const Figures sum = rig.Sum();
   WARN("seed " << seed << " | ended " << ended << " | refused and went on " << refused
                << " | unharmed " << unharmed << " | " << sum.ToString());
-  CHECK(ended + refused > 0);  // else no allocation failed that anybody noticed
+  CHECK(ended + refused > 0);  // otherwise no failed allocation was noticed
   CHECK(sum.survived > 0);
 }
 

@@ -1,7 +1,7 @@
 // Power cuts on a real file system: an ext4 on a disk with a volatile cache (tests/sick), whose
 // unflushed sectors are dropped, cut short, reordered or torn at the cut. A chunk that was put
-// durable and acknowledged is there after the next boot; everything else is whole or absent.
-// KVKEEP_CRASH_CYCLES and KVKEEP_CRASH_SEED make it run for longer, and again.
+// durable and acknowledged is there after the next boot; every other chunk is whole or absent.
+// KVKEEP_CRASH_CYCLES makes the test run longer, KVKEEP_CRASH_SEED repeats it.
 #include <absl/strings/match.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -23,7 +23,8 @@ namespace {
 
 constexpr uint64_t kCycles = e2e::kSanitized ? 4 : 24;
 
-// The next daemon finds another boot id: its own mount namespace has this file in its place.
+// The next daemon finds another boot id, because its mount namespace has this file in the real
+// one's place.
 void ChangeBootId(Site& site, uint64_t boot) {
   const std::string file = site.path("boot_id");
   e2e::WriteFile(file, "00000000-0000-4000-8000-00000000" + std::to_string(1000 + boot) + "\n");
@@ -59,7 +60,7 @@ TEST_CASE("power is cut under load: what is durable is there, all else is whole 
     std::this_thread::sleep_for(milliseconds(20 + random() % 600));  // under load
     rig.Judge();
     rig.NotePowerCut();
-    if (cycle % 2 == 0) disk.HoldFlushes();  // the others come as they come
+    if (cycle % 2 == 0) disk.HoldFlushes();  // the others come at random
     disk.CutPower(cycle % SICK_CUT_KINDS, random());
     rig.KillAfter(milliseconds(random() % 20));  // nothing may be acknowledged as durable now
     disk.Unmount();

@@ -23,11 +23,11 @@
 namespace kvkeep::crash {
 namespace {
 
-// Longer than any call of a client may take (load.cc).
+// Longer than any client's call may take (load.cc).
 constexpr milliseconds kClientPatience{60'000};
 constexpr milliseconds kDiskPatience{60'000};
-// Nothing changes for so long: longer than from one sync of a device to the next, after which the
-// blocks of removed records come back.
+// How long nothing may change: longer than between two syncs of a device, after which the blocks of
+// removed records come back.
 constexpr milliseconds kLook{250};
 constexpr int kEqualLooks = 8;
 
@@ -45,7 +45,7 @@ nlohmann::json ReportOf(const std::string& said) {
   return report;
 }
 
-// Its soft limit; answers the old one.
+// Sets its soft limit; returns the old one.
 uint64_t SetAddressSpace(pid_t process, uint64_t bytes) {
   rlimit limit{};
   REQUIRE(prlimit(process, RLIMIT_AS, nullptr, &limit) == 0);
@@ -124,7 +124,7 @@ bool Rig::Start() {
 }
 
 void Rig::StartAndCutShort(milliseconds after) {
-  // The timer lives on over exec, and its signal ends the process as SIGKILL would.
+  // The timer survives exec, and its signal ends the process as SIGKILL would.
   site.before_exec = [after] {
     const itimerval timer{
         .it_interval = {},
@@ -168,8 +168,8 @@ uint64_t Rig::FailedCalls() const {
 
 AfterCut Rig::CutMemoryAfter(milliseconds load, uint64_t spare_bytes, milliseconds watched) {
   std::this_thread::sleep_for(load);  // under load
-  // A miss may be for want of memory. Nothing may be lost: all of it has to be there after the next
-  // start.
+  // A miss may be due to a lack of memory. Nothing may be lost: everything has to be there after
+  // the next start.
   state_->disk_gone = true;
   const uint64_t failed_before = FailedCalls();
   const auto daemon = static_cast<pid_t>(site.Status().pid());
@@ -180,16 +180,16 @@ AfterCut Rig::CutMemoryAfter(milliseconds load, uint64_t spare_bytes, millisecon
   if (!ended) {
     SetAddressSpace(daemon, unlimited);
     try {
-      site.Status();  // with all it wants it answers
+      site.Status();  // with all the memory it wants, it answers
     } catch (const std::exception&) {
-      ending = site.AwaitEnd();  // it was about to end; not so soon: it hangs
+      ending = site.AwaitEnd();  // it was about to end; if not soon, it hangs
       ended = true;
     }
     site.Kill();
   }
   INFO("signal " << ending.signal << ", status " << ending.exit_status << ": " << ending.err);
-  // SIGABRT: bad_alloc, which nobody catches. SIGSEGV: gRPC and jemalloc write to what malloc and
-  // mmap did not give them.
+  // SIGABRT: bad_alloc, which is not caught. SIGSEGV: gRPC and jemalloc write to memory that malloc
+  // and mmap did not give them.
   CHECK((!ended || ending.signal == SIGABRT || ending.signal == SIGSEGV));
   HoldClients();
   ++cycles_;
@@ -221,8 +221,8 @@ Rig::Found Rig::Fsck(const std::string& options) {
   const std::string command =
       absl::StrCat("'" KVKEEP_PATH "' fsck ", site.path(site.settings.devices[0].name), " ",
                    options, " --config ", site.config_file(), " >", report, " 2>&1");
-  // A slow disk may take a while with the writes that the dead daemon left in the kernel; fsck says
-  // so, and waits for some of them.
+  // A slow disk may take a while with the writes that the dead daemon left in the kernel. fsck
+  // reports them, and waits for some of them.
   int status = 0;
   e2e::Eventually(
       [&] {
@@ -247,8 +247,8 @@ void Rig::CheckFilesAfterPowerCut() {
   const nlohmann::json report = ReportOf(found.said);
   CHECK(report.value("complete", false));
   const uint64_t bad = report.value("bad_chunks", uint64_t{0});
-  // A page of the live map that the cut tore: the next start writes it anew. Anything else that is
-  // no chunk the daemon finds out by its checksums is a lie about what the cut left behind.
+  // The cut may tear a page of the live map; the next start writes it anew. Any other damage that
+  // the daemon does not find by its checksums is a lie about what the cut left behind.
   const auto findings = report.value("findings", nlohmann::json::array());
   uint64_t torn = 0, payloads = 0;
   for (const auto& finding : findings) {
@@ -266,7 +266,7 @@ void Rig::Finish() {
   HoldClients();
   Judge();
   REQUIRE(site.AwaitClean());
-  // Leases are given back, and removed records' blocks freed, in the background.
+  // The background releases leases and frees removed records' blocks.
   uint64_t held = 0;
   int equal_looks = 0;
   const auto at_rest = [&] {
@@ -275,7 +275,7 @@ void Rig::Finish() {
     const bool rests =
         held == before && now.g2().leased_bytes() + now.g2().reserved_bytes() == 0;
     equal_looks = rests ? equal_looks + 1 : 0;
-    std::this_thread::sleep_for(kLook);  // for the daemon to do what it is about to
+    std::this_thread::sleep_for(kLook);  // for the daemon's pending work
     return equal_looks >= kEqualLooks;
   };
   CHECK(e2e::Eventually(at_rest, kClientPatience));

@@ -1,5 +1,5 @@
-// Rig: a daemon, client processes that load it, and checks of it over many kills. Clients record
-// errors in the expected state; Judge turns them into failures of the test.
+// Rig: a daemon, client processes that load it, and checks over many kills. Clients record errors
+// in the expected state; Judge turns them into failures of the test.
 //
 // For the test's main thread. Clients and daemon die with the Rig, or with the test's process.
 #pragma once
@@ -60,7 +60,7 @@ class Rig {
   void StartAndCutShort(milliseconds after);
   void KillAfter(milliseconds load);
   // Limits its address space, under load, to `spare_bytes` more than it has, and kills it some time
-  // later. Fails if it hangs, or ends for another reason than lack of memory.
+  // later. Fails if it hangs, or ends for a reason other than lack of memory.
   AfterCut CutMemoryAfter(milliseconds load, uint64_t spare_bytes, milliseconds watched);
   // Waits for it to kill itself. Otherwise kills it, and returns false.
   bool AwaitItsEnd(milliseconds patience);
@@ -75,12 +75,12 @@ class Rig {
   // not call it while its disk is gone.
   void CheckFiles();
   // Checks the files after a power cut, on the disk that is back: fsck completes, and finds only
-  // chunks with damaged payloads. There may be some: a removal that was lost with the power brings
-  // back a record whose header is still there, while another chunk is being written to its other
-  // blocks. The clients' next check finds chunks that had to survive.
+  // chunks with damaged payloads. There may be some: a lost removal brings back a record whose
+  // header is still there, while another chunk is being written to its other blocks. The clients'
+  // next check finds chunks that had to survive.
   void CheckFilesAfterPowerCut();
   uint64_t bad_after_cuts() const { return bad_after_cuts_; }
-  // Call it at the end, once the daemon has started again: checks that it comes to rest and leaks
+  // Call it at the end, once the daemon has started again. Checks that it comes to rest and leaks
   // nothing, and after one more kill checks all bytes of the files.
   void Finish();
 

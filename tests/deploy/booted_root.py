@@ -1,8 +1,8 @@
-"""The packages under a real systemd, booted by systemd-nspawn: packages_check.py starts this.
+"""The packages under a real systemd, booted by systemd-nspawn. packages_check.py starts this.
 
-Shows what installed_root.py cannot: that the units themselves work, with all of their hardening,
-the arena's mounts and the drop-in that binds the service to them. A service of the root's runs
-PROBE, whose answers are compared when the root has gone down again.
+Shows what installed_root.py cannot: the units themselves work, with all their hardening, the
+arena's mounts, and the drop-in that binds the service to them. A service of the root runs PROBE,
+whose answers are compared once the root has gone down again.
 """
 
 import os
@@ -20,7 +20,7 @@ Options=huge=always,mode=0700,uid=kvkeep,gid=kvkeep,size=160M,nosuid,nodev,noexe
 PROBE_UNIT = """[Service]
 ExecStart=/probe/run
 """
-# One line an answer: "name: what was said". A step that hangs ends with the root's time limit.
+# Prints one answer a line, "name: text". A step that hangs ends with the root's time limit.
 PROBE = r"""#!/bin/bash
 exec 2>&1 >/probe/answers
 say() { echo "$1: $(eval "$2" 2>&1 | tr '\n' ' ')"; }
@@ -92,7 +92,7 @@ def lay_out(folder, lower, packages):
 
 
 def configure(root):
-    """As deploy/README.md tells an operator who wants G2 to outlive the daemon."""
+    """Sets up a G2 that outlives the daemon, as deploy/README.md tells the operator."""
     root.file("/etc/kvkeep/kvkeep.yaml").write_text(installed_root.CONFIG)
     units = root.file("/etc/systemd/system")
     shutil.copytree(root.file("/usr/share/kvkeep/examples/systemd/kvkeepd.service.d"),

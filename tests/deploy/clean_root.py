@@ -1,9 +1,9 @@
-"""Roots of a Debian with as little in it as a package needs: to install into, and to throw away.
+"""Roots of a Debian with as little in it as a package needs, to install into and to throw away.
 
     from_machine(folder, depends)   of this machine's own installed packages, without a network
     from_mirror(folder, depends)    by mmdebstrap, from the mirror that apt has configured
 
-Both have Debian's essential packages, apt, and what `depends` (names) asks for in turn, and nothing
+Both have Debian's essential packages, apt, and what `depends` (names) needs in turn, and nothing
 else: no file of kvkeep, no user but Debian's own. They are kept in `folder` and only read from then
 on (packages_check.py lays an overlay over them).
 """
@@ -29,7 +29,8 @@ def names_of(depends):
 
 
 def installed():
-    """{name: (its stanza, {field: value})} of what dpkg has unpacked and configured here."""
+    """Returns {name: (its stanza, {field: value})} of what dpkg has unpacked and configured
+    here."""
     packages = {}
     for stanza in STATUS.read_text(encoding="utf-8").split("\n\n"):
         fields = dict(re.findall(r"^([A-Za-z-]+): (.*)$", stanza, re.MULTILINE))
@@ -39,7 +40,7 @@ def installed():
 
 
 def closure(wanted, packages):
-    """Names of all that `wanted`, lists of alternatives, needs in turn: those installed here."""
+    """Returns the installed packages that `wanted`, lists of alternatives, need in turn."""
     provides = {}
     for name, (_, fields) in packages.items():
         for (virtual,) in names_of(fields.get("Provides", "")):
@@ -69,7 +70,7 @@ def info_files(name):
 
 
 def from_machine(folder, depends):
-    """The root; made anew only where the packages of this machine have changed."""
+    """Returns the root, made anew only if the packages of this machine have changed."""
     packages = installed()
     essential = [name for name, (_, fields) in packages.items() if fields.get("Essential") == "yes"]
     names = closure([*names_of(depends), *([name] for name in (*essential, *ALWAYS))], packages)
@@ -127,7 +128,7 @@ def copy_packages(root, names):
 
 
 def make_accounts(root):
-    """As base-passwd makes them in a new system; the machine's own users are not there."""
+    """Makes the accounts of a new system, as base-passwd does, without the machine's own users."""
     masters = root / "usr/share/base-passwd"
     for kind in ("passwd", "group"):
         shutil.copy(masters / f"{kind}.master", root / "etc" / kind)

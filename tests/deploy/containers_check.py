@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""deploy/kubernetes, docker and compose held to the API's schema, to the daemon and to each other.
+"""deploy/kubernetes, docker and compose against the API's schema, the daemon and each other.
 
     containers_check.py --root SOURCES --bin FOLDER_OF_BINARIES --tools FOLDER
 
 The schemas are those inside PyPI's kubernetes-validate, which goes into a virtual environment in
---tools the first time. What cannot be checked (no PyPI, no kubectl, no PyYAML) is skipped aloud.
+--tools the first time. Checks that cannot run (no PyPI, no kubectl, no PyYAML) are skipped with a
+message.
 """
 
 import argparse
@@ -26,7 +27,7 @@ except ImportError:
 
 ROOT = BIN = TOOLS = None
 VALIDATOR = "kubernetes-validate==1.37.0"
-VERSIONS = ("1.30.0", "1.37.0")  # of Kubernetes: the oldest that the manifests are for, the newest
+VERSIONS = ("1.30.0", "1.37.0")  # Kubernetes versions: the oldest that is supported, the newest
 WITHOUT_PRIVILEGE = ("base", "node-arena")
 ALL = WITHOUT_PRIVILEGE + ("node-arena-by-pod",)
 
@@ -50,7 +51,7 @@ def gib(text):
 
 
 def patched(document, operations):
-    """RFC 6902, as much of it as the overlays use."""
+    """Applies RFC 6902, as far as the overlays use it."""
     for operation in operations:
         *path, last = operation["path"].strip("/").split("/")
         there = document
@@ -230,7 +231,7 @@ class Pod(unittest.TestCase):
             mounts = {one["mountPath"]: one for one in pod["containers"][0]["volumeMounts"]}
             volumes = {one["name"]: one for one in pod["volumes"]}
             with self.subTest(manifest=name):
-                # The pod's own, and no folder of the node: no other pod can mount it.
+                # A folder of the pod's own, not of the node: no other pod can mount it.
                 own = mounts[str(admin.parent)]
                 self.assertIn("emptyDir", volumes[own["name"]])
                 script = {one["name"]: one for one in pod["initContainers"]}["folders"]
@@ -240,7 +241,7 @@ class Pod(unittest.TestCase):
                     folder = pathlib.PurePath(socket).parent
                     self.assertIn("hostPath", volumes[mounts[str(folder)]["name"]])
                     self.assertFalse(admin.is_relative_to(folder))
-        # By hand, and to try.
+        # Run by hand, to try it.
         readme = (ROOT / "deploy/README.md").read_text()
         self.assertIn(f"--tmpfs {admin.parent}:mode=0700,uid=64000,gid=64000", readme)
         compose = yaml.safe_load((ROOT / "deploy/compose/compose.yaml").read_text())

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""deploy/ held to itself, to systemd and to a real daemon.
+"""deploy/ against itself, systemd and a real daemon.
 
     deploy_check.py --root SOURCES --bin FOLDER_OF_BINARIES      exit 1 when anything is wrong
 
-What cannot be checked here (no systemd-analyze, no PyYAML, no mount namespaces) is skipped aloud.
+Checks that cannot run here (no systemd-analyze, no PyYAML, no mount namespaces) are skipped with a
+message.
 """
 
 import argparse
@@ -93,7 +94,7 @@ class Units(unittest.TestCase):
             shutil.copy(drop_in, target / drop_in.name.replace(".example", ""))
         names = [folder / name for name in UNITS + (SERVICE,)]
         done = run("systemd-analyze", "verify", "--man=no", *names)
-        # Other units of this machine are not ours to judge.
+        # Other units of this machine are not judged here.
         ours = [line for line in done.stderr.splitlines() if "kvkeep" in line or "arena" in line]
         return "\n".join(ours)
 
@@ -171,7 +172,8 @@ class Service(unittest.TestCase):
             for name in self.values(key)[0].split():
                 self.assertIn(f"{value}{name}/" if key == "RuntimeDirectory" else value + name,
                               default)
-        # The admin socket's directory is nobody else's, and closed: as booted_root.py sees, too.
+        # The admin socket's directory is closed, and no other socket is in it: booted_root.py
+        # checks that too.
         admin = pathlib.PurePath(re.search(r"^  admin: (\S+)$", default, re.MULTILINE).group(1))
         self.assertEqual(self.values("ReadWritePaths"), [f"-{admin.parent}"])
         self.assertIn(f"d {admin.parent} 0700 kvkeep kvkeep -\n",
@@ -220,7 +222,7 @@ class Service(unittest.TestCase):
 
 
 def system_calls(words):
-    """Returns the calls that a SystemCallFilter= stands for: names, and sets nested in sets."""
+    """Returns the calls of a SystemCallFilter=, which has names, and sets nested in sets."""
     names = set()
     for word in words.split():
         if not word.startswith("@"):
@@ -233,7 +235,7 @@ def system_calls(words):
 
 
 def traced(folder):
-    """The system calls of a daemon that starts, serves both listeners and stops."""
+    """Returns the system calls of a daemon that starts, serves both listeners and stops."""
     config, calls = folder / "kv.yaml", folder / "calls"
     config.write_text(TRACED_CONFIG.format(folder))
     with open(folder / "log", "w", encoding="utf-8") as log:
@@ -257,7 +259,7 @@ def traced(folder):
     pid = int(run("pgrep", "-P", str(daemon.pid), "kvkeepd").stdout.split()[0])
     os.kill(pid, signal.SIGTERM)
     assert daemon.wait(60) == 0, (folder / "log").read_text()
-    # "123 name(...", "123 <... name resumed>"; what is left unfinished is named where it began.
+    # "123 name(...", "123 <... name resumed>": an unfinished call is named where it began.
     return set(re.findall(r"^\d+ +([a-z_0-9]+)\(", calls.read_text(), re.MULTILINE))
 
 
@@ -265,7 +267,7 @@ class Daemon(unittest.TestCase):
     def test_the_master_key_may_be_a_credential_of_systemds(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            # As LoadCredential=master.key:... leaves it: for the service's user to read, no more.
+            # LoadCredential=master.key:... leaves a file that the service's user may only read.
             credentials = folder / "run" / "credentials" / SERVICE
             credentials.mkdir(parents=True)
             key = credentials / "master.key"
@@ -293,7 +295,7 @@ class Daemon(unittest.TestCase):
             self.assertEqual((folder / "b").read_bytes(), payload.read_bytes())
             self.assertNotIn(payload.read_bytes()[:64],
                              (folder / "nvme0" / "data.000").read_bytes())
-            # One that others may read is refused, credential or not; so is another one.
+            # A file that others may read is refused, credential or not; so is another one.
             for wrong in ("key for all", "another key"):
                 credentials.chmod(0o700)
                 key.chmod(0o644 if wrong == "key for all" else 0o600)
@@ -362,7 +364,8 @@ def start(folder, **options):
 
 
 def wait_for_line(folder, words, about):
-    """The daemon answers a ping a moment before it logs what it serves."""
+    """Waits for a line of the log: the daemon answers a ping a moment before it logs what it
+    serves."""
     deadline = time.monotonic() + 30
     while words not in (log := (folder / "log").read_text()):
         assert time.monotonic() < deadline, (about, log)
@@ -428,7 +431,7 @@ def a_broken_page_is_a_miss_after_the_restart(folder):
         wait_for_line(folder, ", 1 of their pages taken anew after memory errors", places)
         for name, code in (("good", 0), ("broken", 3)):
             done = run(*tool, "get", name, "--output", folder / "back")
-            # It is found to be damaged once; then it is not there.
+            # The chunk is found damaged once, and is gone then.
             if name == "broken" and done.returncode == 1:
                 done = run(*tool, "get", name, "--output", folder / "back")
             assert done.returncode == code, (name, done.returncode, done.stdout, done.stderr)

@@ -1,9 +1,9 @@
-"""A life of the packages in a clean root, in namespaces of its own: packages_check.py starts this.
+"""A life of the packages in a clean root, in namespaces of its own. packages_check.py starts this.
 
-Installed by apt, started by the unit's own command line as its user, scraped by a real Prometheus
-with the alert rules, replayed against, upgraded and downgraded with G2 and G3 kept, purged without
-a trace. There is no systemd: what it does for the service is done here (class Service), and what
-the packages ask of it goes to a systemctl that writes it down.
+The packages are installed by apt, started by the unit's own command line as its user, scraped by a
+real Prometheus with the alert rules, and replayed against. They are upgraded and downgraded with G2
+and G3 kept, and purged without a trace. There is no systemd: class Service does what it does for
+the service, and a systemctl records what the packages ask of it.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ g2: {capacity: 96MiB, segment_bytes: 16MiB, arena: mount,
      arena_dir: /var/lib/kvkeep/arena/rw, arena_readonly_dir: /var/lib/kvkeep/arena/ro}
 g3: {paths: [{dir: /var/cache/kvkeep/g3, capacity: 256MiB}]}
 """
-# Links in /etc/systemd are made by the real one; that works without a running systemd.
+# The real systemctl makes links in /etc/systemd, which works without a running systemd.
 SYSTEMCTL = """#!/bin/sh
 case "$*" in
   *--root=*) exec systemctl.real "$@" ;;
@@ -61,13 +61,14 @@ def mount(source, target, kind=None, flags=0, data=""):
 
 
 def overlay(lower, upper, work, target):
-    """Whatever the folders are called: a colon ends a layer, a comma an option."""
+    """Mounts an overlay over folders of any names; in its options a colon ends a layer, a comma an
+    option."""
     layer = re.sub(r"([\\:,])", r"\\\1", str(lower))
     mount("overlay", target, "overlay", data=f"lowerdir={layer},upperdir={upper},workdir={work}")
 
 
 def mounts_below(root):
-    """Where in the root something is mounted, as the root names it."""
+    """Returns where in the root something is mounted, as the root names it."""
     found = []
     for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
         path = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code.group(1), 8)), line.split()[4])
@@ -93,7 +94,7 @@ def raise_loopback():
 
 
 def lay_out(folder, lower):
-    """The root: an overlay over `lower`, with what a container has of the kernel's own."""
+    """The root: an overlay over `lower`, with the parts of the kernel that a container has."""
     mount(None, pathlib.Path("/"), flags=MS_REC | MS_PRIVATE)
     mount("tmpfs", folder, "tmpfs", data="size=3G,mode=0755")
     for name in ("upper", "work"):
@@ -122,7 +123,7 @@ KEPT_BY_OTHERS = re.compile(
 
 
 def contents(root):
-    """{path: what it is} of all that a package may leave behind."""
+    """Returns {path: what it is} for everything that a package may leave behind."""
     found = {}
     for folder, folders, files in os.walk(root):
         below = "/" + os.path.relpath(folder, root)
@@ -154,7 +155,7 @@ class Root:
         return int(line.group(1))
 
     def enter(self, uid=0, gid=0, groups=()):
-        """For preexec_fn: into the root, as that user."""
+        """Enters the root as that user, for preexec_fn."""
         def entered():
             os.chroot(self.path)
             os.chdir("/")
@@ -167,7 +168,8 @@ class Root:
         return run(*command, env=self.environment, preexec_fn=self.enter(**user))
 
     def apt(self, *words):
-        """Nothing can be fetched: the root has what the packages need, or apt says so."""
+        """Runs apt, which can fetch nothing: the root has what the packages need, or apt says
+        so."""
         return self.run("apt-get", "--yes", "--quiet", "--allow-downgrades", "-o",
                         "APT::Sandbox::User=root", *words)
 
@@ -218,7 +220,8 @@ class Service:
         mask = int(self.value("UMask"), 8)
 
         def entered():
-            # As far as root may here: some containers' may not. Without it I/O is slower.
+            # Raises limits as far as root may here: some containers' root may not. Without it I/O
+            # is slower.
             with contextlib.suppress(ValueError):
                 resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY,) * 2)
             os.umask(mask)
@@ -270,7 +273,7 @@ class Life:
         shutil.rmtree(there)
 
     def another_version(self, version):
-        """The same daemon, in a package that dpkg takes for another."""
+        """Makes a package of the same daemon that dpkg takes for another version."""
         (old,) = self.packages.glob("kvkeep_*.deb")
         folder = self.root.path.parent / "repacked"
         run("dpkg-deb", "--raw-extract", old, folder)
@@ -295,7 +298,7 @@ class Life:
             found = (there.st_mode & 0o7777, there.st_uid, there.st_gid)
             assert found == (mode, owner, gid), (path, found)
         assert root.run("dpkg", "--verify", "kvkeep", "libkvkeep-client1") == ""
-        # As it is shipped: the daemon of any node would start with it.
+        # The shipped configuration, with which the daemon of any node would start.
         root.run("kvkeepd", "--check-config", "/etc/kvkeep/kvkeep.yaml")
         assert "libkvkeep-client.so.1 " in root.run("ldconfig", "--print-cache")
         page = root.run("zcat", "/usr/share/man/man1/kvkeep.1.gz")
@@ -305,7 +308,7 @@ class Life:
             assert "replay" in root.file(f"/usr/share/{shell}").read_text(), shell
 
     def mount_arena(self):
-        """As the mount units do, with their options but the size."""
+        """Mounts as the mount units do, with their options except the size."""
         for name in ("rw", "ro"):
             unit = self.root.file(
                 f"/usr/lib/systemd/system/var-lib-kvkeep-arena-{name}.mount").read_text()
@@ -316,7 +319,7 @@ class Life:
                           value["Where"])
 
     def check_example(self):
-        """A C program, built against -dev as it is installed, run against the library."""
+        """Builds a C program against -dev as it is installed, and runs it against the library."""
         program = self.root.file("/tmp/example")
         library = next(self.root.file("/usr/lib").glob("*/libkvkeep-client.so"))
         run("gcc", "-I", self.root.file("/usr/include"), "-o", program,
@@ -352,7 +355,7 @@ class Life:
         assert self.root.file("/tmp/back").read_bytes() == self.chunk
 
     def change_version(self, service, package):
-        """apt, with the daemon running; then what systemd would do for `restart`."""
+        """Runs apt while the daemon runs, and then what systemd would do for `restart`."""
         self.install([package])
         asked = self.root.asked_of_systemd()
         assert asked == ["daemon-reload", "restart kvkeepd.service"], asked

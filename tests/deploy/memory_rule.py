@@ -21,7 +21,8 @@ def share(text):
 
 
 def needed(binaries, text):
-    """Bytes, for the configuration `text`; what it does not say, the daemon's own defaults do."""
+    """Returns bytes for the configuration `text`, with the daemon's own defaults for absent
+    keys."""
     default = subprocess.run([str(binaries / "kvkeepd"), "--print-default-config"],
                              capture_output=True, text=True, check=True).stdout
     said, otherwise = yaml.safe_load(text), yaml.safe_load(default)

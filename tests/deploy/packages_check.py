@@ -3,10 +3,10 @@
 
     packages_check.py --root SOURCES --build BUILD [--clean-root machine|mirror]
 
-The root (clean_root.py) is of this machine's own packages, so nothing is fetched; with `mirror` it
-is mmdebstrap's, from the mirror that apt has configured. Everything in it happens in namespaces of
-its own (mounts, processes, network), as root; where those are not permitted, or systemd does not
-boot in them, that is skipped aloud.
+The root (clean_root.py) consists of this machine's own packages, so nothing is fetched; with
+`mirror` it is mmdebstrap's, from the mirror that apt has configured. Everything in it happens in
+namespaces of its own (mounts, processes, network), as root. Where these are not permitted, or
+systemd does not boot in them, the test is skipped with a message.
 """
 
 import argparse
@@ -125,7 +125,7 @@ class Packages(unittest.TestCase):
 class Life(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        """Both lives begin here: each waits most of the time."""
+        """Begins both lives here, as each waits most of the time."""
         need("unshare", "prometheus", "gcc")
         unshare = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child"]
         if os.geteuid() != 0 or run(*unshare, "true").returncode != 0:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The pictures of the READMEs, made anew by hand: the dashboard and `kvkeep top`, at work.
+"""Makes the pictures of the READMEs anew, by hand: the dashboard and `kvkeep top`, at work.
 
     apt-get install python3-rich
     tests/deploy/pictures.py --bin build/release/bin [--seconds 480]
 
-A daemon with small tiers, engines' sessions by the local path beside a replayed trace by gRPC, and
-a Prometheus that scrapes both; after that writes deploy/grafana/kvkeep.svg and
-tools/kvkeep/top.svg. Needs 13 GB of disk below --scratch and some quiet.
+Runs a daemon with small tiers, engines' sessions by the local path beside a replayed trace by gRPC,
+and a Prometheus that scrapes both. Then writes deploy/grafana/kvkeep.svg and tools/kvkeep/top.svg.
+Needs 13 GB of disk below --scratch and a quiet machine.
 """
 
 import argparse
@@ -50,7 +50,7 @@ COLUMNS, ROWS = 132, 24
 
 
 class Load(threading.Thread):
-    """One command again and again, until stop()."""
+    """Runs one command again and again, until stop()."""
 
     def __init__(self, *command):
         super().__init__()
@@ -90,7 +90,7 @@ def on_terminal(*command):
 
 
 def terminal_picture(text, title):
-    """The last screen, as SVG."""
+    """Returns the last screen as SVG."""
     screen = re.sub(r"\x1b\[[KJ]", "", text.rsplit("\x1b[H", 1)[-1]).replace("\r", "").rstrip()
     console = rich.console.Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(rich.text.Text.from_ansi(screen), soft_wrap=True)
@@ -123,7 +123,7 @@ def take(folder, binaries, seconds):
             Load(binaries / "kvkeep", "--endpoint", endpoint, "--path", "grpc", "replay",
                  "--chunk-bytes", "1MiB", ROOT / "tests" / "traces" / "conversation_trace.jsonl"),
         ]
-        time.sleep(seconds)  # this is the time that is shown
+        time.sleep(seconds)  # this is the time in the picture
         recorded = picture.record(prometheus_check.dashboard(), prometheus.url, seconds,
                                   rate_interval_seconds=10)
         screen = on_terminal(binaries / "kvkeep", *sockets, "top", "--count", "2")

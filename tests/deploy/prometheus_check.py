@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""deploy/prometheus, deploy/grafana and RUNBOOK.md held to a real daemon and a real Prometheus.
+"""deploy/prometheus, deploy/grafana and RUNBOOK.md against a real daemon and a real Prometheus.
 
     prometheus_check.py --root SOURCES --bin FOLDER_OF_BINARIES      exit 1 when anything is wrong
 
-Skipped aloud where Prometheus or PyYAML is not installed.
+Skipped with a message if Prometheus or PyYAML is not installed.
 """
 
 import argparse
@@ -48,7 +48,8 @@ def run(*command, **options):
 
 
 def of_a_bucket():
-    """What is shown of requests to a bucket: the daemon here has a directory as its G4."""
+    """Metrics of requests to a bucket, which are absent here: the daemon has a directory as its
+    G4."""
     source = ROOT / "server" / "observe" / "g4_requests.cc"
     return {"kvkeep_" + name for name in re.findall(r'"(g4_\w+)"', source.read_text())}
 
@@ -92,13 +93,13 @@ def expressions():
 
 
 def names(expression):
-    """Returns the names of the series it asks for, without text in quotes."""
+    """Returns the names of the series in a query, without text in quotes."""
     return set(re.findall(r"\b(?:kvkeep[_:][a-z0-9_:]*|process_[a-z_]+|up)\b",
                           re.sub(r'"[^"]*"', "", expression)))
 
 
 def series_names(text):
-    """Returns the series of a scrape that a query may ask for: of a histogram, its parts."""
+    """Returns the series of a scrape that a query may name: for a histogram, its parts."""
     found = set()
     for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE):
         parts = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
@@ -196,7 +197,7 @@ class Live(unittest.TestCase):
         def series(text):
             return {line.rsplit(" ", 1)[0] for line in text.splitlines()
                     if line[:1] not in ("#", "")}
-        # A namespace has its own when it is opened; the sum is there from the start.
+        # A namespace gets its own when it is opened; the sum is there from the start.
         of_namespaces = "kvkeep_tokens_saved_total{"
         first, now = series(self.first_scrape), series(fetch(self.metrics_url))
         self.assertEqual({one for one in now - first if not one.startswith(of_namespaces)}, set())
@@ -280,7 +281,7 @@ class Live(unittest.TestCase):
                 self.assertTrue(panel["fieldConfig"]["defaults"]["unit"], panel["title"])
 
     def test_the_picture_shows_every_panel(self):
-        """As `pictures.py` makes the README's, from what this Prometheus has."""
+        """Makes the dashboard from this Prometheus, as `pictures.py` does for the README."""
         recorded = picture.record(dashboard(), self.prometheus.url, 10, rate_interval_seconds=5)
         drawn = xml.etree.ElementTree.fromstring(picture.draw(recorded))
         svg = "{http://www.w3.org/2000/svg}"

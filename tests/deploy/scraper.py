@@ -18,14 +18,14 @@ scrape_configs:
 
 
 def write_tokens(folder):
-    """The file of metrics.token_file, for a daemon that is to be scraped with all labels."""
+    """Makes the file of metrics.token_file, for a daemon that is scraped with all labels."""
     file = folder / "metrics-tokens"
     file.touch(mode=0o600)
     file.write_text(hashlib.sha256(TOKEN.encode()).hexdigest() + "\n")
 
 
 class Prometheus:
-    """Its files lie in `folder`, it listens on loopback. Ends with stop()."""
+    """A Prometheus with its files in `folder`, listening on loopback. Ends with stop()."""
 
     def __init__(self, folder, rules, scraped_port=9464, port=9090):
         self.url = f"http://127.0.0.1:{port}"
@@ -38,7 +38,7 @@ class Prometheus:
                  "--web.console.libraries="], stdout=log, stderr=log)
 
     def get(self, path, **words):
-        """Returns the API's answer; None where it is not up yet."""
+        """Returns the API's answer, or None if it is not up yet."""
         query = urllib.parse.urlencode(words)
         try:
             with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as reply:
@@ -51,7 +51,7 @@ class Prometheus:
         return answer["result"] if answer else []
 
     def value(self, query):
-        """Returns the value of the first series; None where there is none."""
+        """Returns the value of the first series, or None if there is none."""
         found = self.vector(query)
         return float(found[0]["value"][1]) if found else None
 

@@ -66,7 +66,7 @@ struct Secured {
   }
 
   std::string endpoint() const { return site.settings.tcp; }
-  // With a certificate for this name, signed by the daemon's CA.
+  // Connects with a certificate for this name, signed by the daemon's CA.
   SecurityOptions As(const std::string& name) const {
     const CertificateFiles files = ca.Issue({.name = name, .alt_names = "DNS:" + name});
     return {.ca_file = ca.cert_file(), .cert_file = files.cert, .key_file = files.key};
@@ -74,7 +74,7 @@ struct Secured {
   Engine Connect(const SecurityOptions& security) const {
     return Engine(endpoint(), {.name = "tcp", .security = security});
   }
-  // Why a client with these does not come in; empty: it does.
+  // Returns why a client with these is refused; empty if it is not.
   std::string WhyNot(const SecurityOptions& security) const {
     auto connected = client::Client::Connect({.endpoint = endpoint(),
                                               .client_name = "refused",
@@ -83,7 +83,7 @@ struct Secured {
     if (!connected.ok()) return connected.status().ToString();
     return (*connected)->GetServerInfo().status().ToString();
   }
-  // The serial number of the certificate that a new connection gets.
+  // Returns the serial number of the certificate that a new connection gets.
   std::string Serial() const {
     const Outcome shown =
         RunShell(absl::StrCat("openssl s_client -connect ", endpoint(), " -CAfile ", ca.cert_file(),
@@ -197,7 +197,7 @@ TEST_CASE("over TCP a tenant is known by certificate or token, and finds its own
   CHECK(same_a.Get(chunk) == client::GetStatus::kHit);
   CHECK(b.Get(chunk) == client::GetStatus::kMiss);
   CHECK(b.Find({chunk}).any == 0);
-  // The same tenant as behind its Unix socket, and not the default one.
+  // The tenant is that of its Unix socket, and not the default one.
   Engine local("unix://" + secured.site.path("a.sock"), Engine::Options());
   CHECK(local.Get(chunk) == client::GetStatus::kHit);
   Engine standard(secured.site);
@@ -293,7 +293,7 @@ TEST_CASE(
   CHECK(secured.Serial() == "serial=2222");
   CHECK(engine.Get(chunk) == client::GetStatus::kHit);
   CHECK(engine.client().GetStats().sessions_opened == 1);
-  CHECK(secured.WhyNot({}) != "OK");  // not in plaintext, above all
+  CHECK(secured.WhyNot({}) != "OK");  // above all, not in plaintext
 
   secured.Issue(0x3333);
   CHECK(Eventually([&] { return secured.Serial() == "serial=3333"; }));
@@ -394,7 +394,7 @@ TEST_CASE(
   CHECK(absl::IsPermissionDenied(engine.Status().status()));
   client::AdminClient stranger(secured.endpoint(), patience, {.ca_file = secured.ca.cert_file()});
   CHECK(absl::StrContains(stranger.Status().status().message(), "wants a client certificate"));
-  // To be an operator makes nobody a tenant.
+  // Being an operator makes no peer a tenant.
   CHECK(absl::StrContains(secured.WhyNot(secured.As("operator.example")), "no tenant has any"));
   CHECK(secured.site.Counter("denied_admin_calls") == 2);
 
@@ -427,11 +427,11 @@ TEST_CASE("of every admin call that there is a line is in the audit log, with wh
   CHECK(admin.Verify({}).ok());
   CHECK(admin.Clear(nullptr).ok());
   CHECK(admin.ReloadConfig().ok());
-  CHECK(admin.Drain(milliseconds(0)).ok());  // the last: from now on it takes nothing in
+  CHECK(admin.Drain(milliseconds(0)).ok());  // last, as it puts nothing from now on
   const auto* service =
       google::protobuf::DescriptorPool::generated_pool()->FindServiceByName("kvkeep.v1.Admin");
   REQUIRE(service != nullptr);
-  CHECK(service->method_count() == 9);  // one more is to be called here, too
+  CHECK(service->method_count() == 9);  // one more to be called here
   const std::string who =
       absl::StrCat("who=\"pid=", getpid(), " uid=", geteuid(), " gid=", getegid(), "\"");
   for (int i = 0; i < service->method_count(); ++i) {

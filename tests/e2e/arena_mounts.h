@@ -1,5 +1,5 @@
 // The two mounts of an arena, in this process's own mount namespace, which its daemons inherit.
-// Make is called before the process has any thread.
+// Call Make before the process has any thread.
 #pragma once
 
 #include <sys/mount.h>

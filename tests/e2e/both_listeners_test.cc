@@ -1,4 +1,4 @@
-// A put by gRPC and by shared memory: the same cases, answered the same.
+// The same cases of puts by gRPC and by shared memory get the same answers.
 #include <absl/strings/str_cat.h>
 
 #include <catch2/catch.hpp>
@@ -22,7 +22,7 @@ std::string NameOf(PutStatus status) {
   return names.at(status);
 }
 
-// One answer a line: what the case was, how it ended and why.
+// One answer a line: the case, how it ended, and why.
 class Cases {
  public:
   Cases(const Site& site, PathChoice path) : site_(site), path_(path), engine_(Open({})) {}

@@ -17,13 +17,13 @@ namespace fs = std::filesystem;
 
 constexpr size_t kChunks = 40;
 
-// A daemon with two devices that hold about half of the chunks each; killed.
+// A daemon with two devices that hold about half of the chunks each; killed at the end.
 class TwoDevices {
  public:
   TwoDevices() : site({.devices = {{.name = "nvme0"}, {.name = "nvme1"}}}) {
     site.Start();
     Engine engine(site);
-    // One after the other: what is queued on a device counts when the next one is placed.
+    // Puts one after the other, as what is queued on a device counts when the next chunk is placed.
     for (const TestChunk& chunk : chunks) {
       REQUIRE(engine.PutAll({chunk}));
       REQUIRE(site.AwaitClean());
@@ -33,13 +33,13 @@ class TwoDevices {
     on_second = status.devices(1).chunks();
     REQUIRE(on_second > 0);
     REQUIRE(on_second < kChunks);
-    // A while, so that records are marked sure.
+    // Waits a while, so that records are marked sure.
     REQUIRE(Eventually([this] { return site.Counter("syncs") > 0; }));
     site.Kill();
   }
 
-  // The first device is broken now. Starts, and checks that the second one serves its chunks and
-  // takes new ones, and that the first one says `why`.
+  // The first device is broken now. Starts the daemon. Checks that the second device serves its
+  // chunks and takes new ones, and that the first one reports `why`.
   void CheckServesTheRest(const std::string& why) {
     site.Start();
     const v1::StatusResponse status = site.Status();
@@ -56,18 +56,18 @@ class TwoDevices {
     CHECK(site.AwaitLog("device is offline"));
 
     Engine engine(site);
-    // The sync that was awaited may be the other device's; each header is then read first, soon.
+    // The awaited sync may be the other device's; each header is then read first, soon.
     CHECK(Eventually([&] { return engine.Find(chunks).any == on_second; }));
     CHECK(engine.Hits(chunks) == on_second);
     CHECK(engine.wrong_bytes == 0);
-    CHECK(engine.PutAll(chunks));  // what is lost is put again, on what is left
+    CHECK(engine.PutAll(chunks));  // lost chunks are put again, on the other device
     REQUIRE(site.AwaitKept());
     CHECK(engine.Find(chunks).g3 == kChunks);
     CHECK(engine.Hits(chunks) == kChunks);
     site.Kill();
   }
 
-  // The same, with `required: true`: refuses, in one line.
+  // The same with `required: true`: the start is refused, in one line.
   void CheckRequiredRefuses(const std::string& why) {
     site.settings.devices[0].required = true;
     const Ending end = site.StartAndAwaitEnd();
@@ -90,7 +90,7 @@ TEST_CASE("a known device that is gone") {
   two.CheckRequiredRefuses("No such file or directory");
   two.site.settings.devices[0].required = false;
   two.CheckServesTheRest("No such file or directory");
-  // It is back: what it holds is there again.
+  // The device is back: what it holds is there again.
   fs::remove_all(two.site.path("nvme0"));
   fs::rename(two.site.path("elsewhere"), two.site.path("nvme0"));
   two.site.Start();
@@ -107,7 +107,7 @@ TEST_CASE("a known device whose file system is not mounted: its directory is emp
   two.site.settings.devices[0].required = false;
   two.CheckServesTheRest("missing");
   CHECK(fs::is_empty(two.site.path("nvme0")));  // nothing was formatted
-  // The operator says that it is a new one.
+  // The operator declares it a new one.
   WriteFile(two.site.path("state/devices"), two.site.path("nvme1") + "\n");
   two.site.Start();
   CHECK(two.site.Status().devices(0).state() == "ok");
@@ -135,7 +135,7 @@ TEST_CASE("a known device with a damaged superblock") {
   two.CheckRequiredRefuses("damaged");
   two.site.settings.devices[0].required = false;
   two.CheckServesTheRest("damaged");
-  CHECK(ReadFile(two.site.path("nvme0/superblock")) == block);  // left for a look
+  CHECK(ReadFile(two.site.path("nvme0/superblock")) == block);  // left for inspection
 }
 
 TEST_CASE("a known device with a damaged index") {
@@ -200,7 +200,7 @@ TEST_CASE("damage in the middle of an index's log is said, and what was logged b
   REQUIRE(engine.PutAll(chunks, {.durable = true}));
   CHECK(engine.Hits(chunks) == chunks.size());
 
-  // The chunks are sound now, over a kill too.
+  // The chunks are sound now, also after a kill.
   site.Kill();
   site.Start();
   CHECK_FALSE(absl::StrContains(site.Log(), kSaid));

@@ -19,12 +19,12 @@ namespace kvkeep::e2e {
 enum class Bucket : uint8_t {
   kServes,
   kRefusesConnections,  // resets each
-  kHangs,               // takes requests, answers nothing
+  kHangs,               // accepts requests, answers nothing
   kAbsent,              // 404 to all
-  kHalfBusy,            // 503 to each second one
-  kCuts,                // bodies after a half
-  kFlips,               // a bit of each body
-  kDrips,               // a byte each 20 ms
+  kHalfBusy,            // 503 to every second one
+  kCuts,                // cuts bodies off after half
+  kFlips,               // flips a bit of each body
+  kDrips,               // sends a byte each 20 ms
   kDenies,              // 403
 };
 
@@ -91,7 +91,8 @@ class FleetFiles {
     WriteForOwner(path("key"), FleetKeyOf('1'));
     WriteForOwner(path("credentials"), "ID\nsecret\n");
   }
-  // Returns the g4 section of a daemon's config. Without a write rate nothing is written there.
+  // Returns the g4 section of a daemon's config. Without a write rate the daemon writes nothing
+  // there.
   std::string Config(const BucketServer& bucket, const std::string& write_rate) const {
     return absl::StrCat("g4: {url: \"", bucket.url(), "\", credentials_file: ",
                         path("credentials"), ", admission: all, write_bytes_per_second: ",

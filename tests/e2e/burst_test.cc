@@ -1,4 +1,4 @@
-// More in a burst than the dirty budget holds: G3 has it as soon as the drive can have written it.
+// A burst of more than the dirty budget: G3 has it as soon as the drive can have written it.
 #include <absl/strings/str_cat.h>
 
 #include <catch2/catch.hpp>
@@ -10,7 +10,7 @@
 namespace kvkeep::e2e {
 namespace {
 
-// Seven eighths of G2, as chunks of 1 MiB; with KVKEEP_BURST_MIB G2 is so large.
+// Seven eighths of G2, as chunks of 1 MiB; KVKEEP_BURST_MIB sets G2's size.
 struct Burst {
   Burst() {
     const char* wanted = std::getenv("KVKEEP_BURST_MIB");

@@ -12,7 +12,7 @@ namespace {
 
 using client::GetStatus;
 
-// Peaks that a thread sees which polls all the time.
+// Peaks that a polling thread sees.
 struct Peaks {
   uint64_t polls = 0, g2_used = 0, g3_used = 0, disk = 0, leased = 0;
 };
@@ -45,7 +45,7 @@ TEST_CASE("a flood of ten times G3's capacity stays within every capacity, whole
   uint64_t random = 1, total = 0;
   while (total < 10 * kG3) {
     random = random * 6364136223846793005 + 1442695040888963407;
-    // 64 KiB to 8 MiB, small ones as often as large ones, of no round size.
+    // Sizes of 64 KiB to 8 MiB, small and large ones equally often, none of them round.
     const size_t bytes =
         (size_t{65536} << (random >> 60) % 8) - (random >> 40) % 5000 * ((random >> 59) & 1);
     const size_t clamped = std::clamp<size_t>(bytes, 64 << 10, 8 << 20);
@@ -62,7 +62,7 @@ TEST_CASE("a flood of ten times G3's capacity stays within every capacity, whole
   CHECK(peaks.g2_used <= kG2);
   CHECK(peaks.g3_used <= kG3);
   CHECK(peaks.disk <= kG3);
-  CHECK(peaks.g2_used > kG2 / 2);  // else nothing was tested
+  CHECK(peaks.g2_used > kG2 / 2);  // otherwise nothing was tested
   CHECK(peaks.g3_used > kG3 / 2);
 
   REQUIRE(site.AwaitClean());

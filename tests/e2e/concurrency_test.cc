@@ -41,7 +41,7 @@ class Worker {
         random_(static_cast<uint64_t>(number) * 977 + 5),
         tally_(tally) {}
 
-  // Until then, and on a slow machine for longer, until there was enough of all.
+  // Runs until then, and on a slow machine until there was enough of everything.
   void Run(steady_clock::time_point until) {
     const auto give_up = until + std::chrono::seconds(60);
     while (steady_clock::now() < until || (!tally_->enough() && steady_clock::now() < give_up)) {
@@ -68,7 +68,7 @@ class Worker {
     const client::PutOutcome put =
         engine_.Put(chunk, {.durable = Next() % 10 == 0, .checksum = true});
     ++tally_->puts;
-    // Full, for the moment, is an answer.
+    // "Full for the moment" is a valid answer.
     if (put.status == PutStatus::kUnfinished) ++tally_->errors;
   }
   void Get(const TestChunk& chunk) {
@@ -80,7 +80,7 @@ class Worker {
     else
       ++tally_->errors;
   }
-  // Leased chunks are readable, whatever the others do meanwhile.
+  // Leased chunks are readable, whatever other clients do meanwhile.
   void GetRun(uint64_t first) {
     std::vector<TestChunk> run;
     for (uint64_t i = 0; i < 6; ++i) run.push_back(ChunkOf((first + i) % kKeys));
@@ -108,7 +108,7 @@ class Worker {
 
 TEST_CASE(
     "eight clients on the same chunks for 10 s: no wrong bytes, no broken lease, no leftovers") {
-  // Both tiers are smaller than all chunks together, so that they come and go.
+  // Both tiers are smaller than all chunks together, so that chunks come and go.
   Site site({.g2 = "48MiB", .dirty_budget = "50%", .devices = {{.capacity = "96MiB"}}});
   site.Start();
   Tally tally;
@@ -150,7 +150,7 @@ TEST_CASE(
 }  // namespace
 namespace {
 
-// This process's sockets that are connected to that path, in the order of their numbers.
+// Returns this process's sockets that are connected to that path, ordered by number.
 std::vector<int> SocketsTo(const std::string& path) {
   std::vector<int> sockets;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -207,8 +207,8 @@ TEST_CASE(
     CHECK(Eventually([&] { return site.Status().sessions_size() == 1; }));
     CHECK(engine.client().GetStats().sessions_opened == 1);
     if (endpoint == settings.tcp) continue;
-    // gRPC's end and ours of each. The last one's connection breaks: a new session, as a stream on
-    // it would find no daemon.
+    // gRPC's end and ours of each. The last one's connection breaks: a new session begins, as a
+    // stream on it would find no daemon.
     const std::vector<int> sockets = SocketsTo(site.socket());
     REQUIRE(sockets.size() == 2 * kChannels);
     REQUIRE(shutdown(sockets.back(), SHUT_RDWR) == 0);

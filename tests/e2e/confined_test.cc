@@ -1,4 +1,5 @@
-// A daemon in a sandbox that forbids io_uring, and what a daemon opens to the network by itself.
+// A daemon in a sandbox that forbids io_uring, and the sockets that a daemon opens to the network
+// by itself.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
@@ -20,7 +21,7 @@
 namespace kvkeep::e2e {
 namespace {
 
-// As container runtimes do. System calls only, for Site::before_exec.
+// Forbids it as container runtimes do. Makes system calls only, for Site::before_exec.
 void ForbidIoUring() {
   std::array<sock_filter, 4> code = {{
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
@@ -35,7 +36,7 @@ void ForbidIoUring() {
   }
 }
 
-// The inodes of a process's sockets, as text.
+// Returns the inodes of a process's sockets, as text.
 std::set<std::string> SocketsOf(uint64_t pid) {
   std::set<std::string> inodes;
   const std::string dir = absl::StrCat("/proc/", pid, "/fd");
@@ -91,7 +92,7 @@ TEST_CASE("a daemon that no network was named to has no socket that is seen outs
     INFO(table);
     CHECK(Lines(sockets, table, 9).empty());
   }
-  // Each of the others is bound to a file, or to nothing; '@' is a name that the whole host sees.
+  // Each other socket is bound to a file, or to nothing; '@' is a name that the whole host sees.
   const std::vector<std::string> unix_sockets = Lines(sockets, "unix", 6);
   CHECK(unix_sockets.size() >= 3);
   for (const std::string& line : unix_sockets) {

@@ -1,4 +1,4 @@
-// Bytes that went bad on a device are found before they are served, and only they are lost.
+// Damaged bytes on a device are found before they are served, and only they are lost.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ struct Corruption {
   }
   ~Corruption() { close(fd); }
 
-  // Floods G2 until nothing of ours is in it.
+  // Floods G2 until none of these chunks is in it.
   void PushOut() {
     REQUIRE(engine.PutAll(Chunks(next_flood, 12, 4 << 20)));
     next_flood += 12;
@@ -53,13 +53,13 @@ TEST_CASE("an image overwritten on the device is answered CORRUPT, counted, gone
   for (size_t i = 0; i < c.bad.size(); ++i) {
     INFO("chunk " << i);
     CHECK(c.engine.Get(c.bad[i]) == GetStatus::kCorrupt);
-    // The answer comes with the first bad piece; the chunk goes when the last read has come back.
+    // The answer comes with the first bad piece; the chunk goes when the last read has returned.
     CHECK(Eventually([&] { return c.site.Counter("corrupt_chunks") == i + 1; }));
     CHECK(c.engine.Get(c.bad[i]) == GetStatus::kMiss);
   }
   CHECK(c.engine.Find(c.bad).any == 0);
   CHECK(c.engine.Hits(c.good) == c.good.size());
-  CHECK(c.site.Status().devices(0).state() == "ok");  // the device answered: it is not its fault
+  CHECK(c.site.Status().devices(0).state() == "ok");  // the device answered, so it is not at fault
 
   for (const TestChunk& chunk : c.bad) CHECK(c.engine.Put(chunk).status == PutStatus::kStored);
   REQUIRE(c.site.AwaitClean());
@@ -82,7 +82,8 @@ TEST_CASE("a chunk found bad is still gone after kill -9") {
   Engine after(c.site);
   CHECK(after.Get(c.bad[0]) != GetStatus::kHit);
   CHECK(after.Hits(c.good) == c.good.size());
-  // Found bad once more it goes when its last read has come back: a put before is answered PRESENT.
+  // Found bad once more it goes when its last read has returned: a put before that is answered
+  // PRESENT.
   REQUIRE(Eventually([&] { return after.Find({c.bad[0]}).any == 0; }));
   CHECK(after.Put(c.bad[0]).status == PutStatus::kStored);
   CHECK(after.Hits(c.bad) == c.bad.size());
@@ -95,7 +96,7 @@ TEST_CASE("under a lease a bad chunk is no hit either, and the lease goes on for
                                         {.lease = client::LeaseMode::kLeadingRun});
   REQUIRE(found.ok());
   REQUIRE(found->leased_keys == c.bad.size());
-  // The lease has it read ahead: it may be found bad, and gone, before the get comes.
+  // The lease has it read ahead, so it may be found bad and gone before the get comes.
   const GetStatus got = c.engine.Get(c.bad[1], &found->lease, 1);
   CHECK((got == GetStatus::kCorrupt || got == GetStatus::kMiss));
   for (const uint32_t i : {0u, 2u, 3u}) {

@@ -23,9 +23,9 @@ namespace kvkeep::e2e {
 namespace {
 
 constexpr int kJoinsAtOnce = 64;
-// Over TCP: more than fits a listener's queue would wait for a second and more.
+// Over TCP, more than fits a listener's queue would wait for a second and more.
 constexpr size_t kConnecting = 256;
-constexpr size_t kFrameBytes = 16384;  // of DATA: allowed whatever the daemon's settings are
+constexpr size_t kFrameBytes = 16384;  // of DATA: allowed by any settings of the daemon
 constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 enum Frame : uint8_t {
   kData = 0,
@@ -63,7 +63,7 @@ std::string HeadersOf(const std::string& method) {
                       text("trailers"), literal, text("content-type"), text("application/grpc"));
 }
 
-// The address, in `storage`.
+// Fills `storage` with the address.
 socklen_t Parse(const std::string& address, sockaddr_storage* storage) {
   if (address[0] == '/') {
     auto* const unix_address = reinterpret_cast<sockaddr_un*>(storage);
@@ -128,7 +128,7 @@ void Crowd::Run() {
       if (connecting_ >= kConnecting) break;
       if (!Join()) break;
     }
-    // Never longer: it looks whether it shall stop.
+    // Never waits longer, to see whether it shall stop.
     const int wait = all_here && !options_.churn ? 20 : 1;
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), wait);
     for (int i = 0; i < count; ++i) {

@@ -25,10 +25,10 @@ size_t RaiseDescriptorLimit(size_t wanted);
 class Crowd {
  public:
   enum class Manner {
-    kSilent,       // connects and says nothing
-    kHalfPreface,  // stops in the middle of HTTP/2's first words
+    kSilent,       // connects and sends nothing
+    kHalfPreface,  // stops in the middle of HTTP/2's preface
     kIdle,         // a client without calls
-    kHalfMessage,  // calls whose one message is sent but for its last byte
+    kHalfMessage,  // calls whose one message lacks its last byte
     kHello,        // of the local path: a session without requests
   };
   struct Options {
@@ -48,10 +48,10 @@ class Crowd {
 
   size_t open() const { return open_; }             // connections now
   uint64_t connects() const { return connects_; }   // so far
-  uint64_t closed() const { return closed_; }       // by the daemon, so far
-  uint64_t sent_bytes() const { return sent_; }     // of messages that have not ended
-  uint64_t reset_calls() const { return resets_; }  // by the daemon, of kHalfMessage
-  // From now on closed connections are not made anew.
+  uint64_t closed() const { return closed_; }       // closed by the daemon, so far
+  uint64_t sent_bytes() const { return sent_; }     // sent of messages that have not ended
+  uint64_t reset_calls() const { return resets_; }  // ended by the daemon, of kHalfMessage
+  // From now on closed connections are not replaced.
   void StopComing() { coming_ = false; }
 
  private:
@@ -69,7 +69,7 @@ class Crowd {
   };
 
   void Run();
-  bool Join();  // one more; false: not now
+  bool Join();  // adds one; false: not now
   void Leave(int fd);
   void Say(Member* member);  // sends its first bytes
   void StartCalls(Member* member);

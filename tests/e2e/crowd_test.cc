@@ -1,5 +1,5 @@
-// Thousands of connections that want nothing, or never finish what they say: what they cost the
-// daemon, what a client at work feels of them, and that all of it comes back.
+// Thousands of connections that want nothing, or never finish a message: what they cost the daemon,
+// what an active client feels of them, and that everything comes back.
 #include "tests/e2e/crowd.h"
 
 #include <absl/strings/str_cat.h>
@@ -33,7 +33,8 @@ size_t Members(size_t wanted) {
   return std::min(wanted, RaiseDescriptorLimit(wanted + kOurOwn) - kOurOwn);
 }
 
-// At the other sockets it is the same code of ours with another address: fewer, but by request.
+// The other sockets have the same code with another address: fewer connections there, except by
+// request.
 size_t FewerMembers() { return Members(FromEnvironment("KVKEEP_CROWD", kMembers / 4)); }
 
 Settings CrowdSettings(size_t members) {
@@ -48,7 +49,7 @@ struct Percentiles {
   microseconds p50, p99, max;
 };
 
-// A lookup and a get of 64 KiB, over and over for a while. Every byte is verified.
+// Makes lookups and gets of 64 KiB for a while. Verifies every byte.
 Percentiles Work(Engine* engine, const TestChunk& chunk, milliseconds time) {
   std::vector<microseconds> took;
   const auto end = steady_clock::now() + time;
@@ -65,8 +66,8 @@ Percentiles Work(Engine* engine, const TestChunk& chunk, milliseconds time) {
   return {took[took.size() / 2], took[took.size() * 99 / 100], took.back()};
 }
 
-// With a crowd the client at work may take so much longer than without. Both are of one run, and
-// the best of a few counts: what else the machine does says nothing about the daemon.
+// How much longer than without a crowd the client at work may take. Both are of one run, and the
+// best of a few counts: other load of the machine says nothing about the daemon.
 bool Bearable(const std::function<Percentiles()>& work, const Percentiles& without) {
   Percentiles with = work();
   for (int i = 0; i < 4 && with.p99 > 2 * without.p99; ++i) {
@@ -87,7 +88,7 @@ class Scene {
     REQUIRE(engine->PutAll({chunk}));
     REQUIRE(site.AwaitClean());
     pid = site.Status().pid();
-    Work(engine.get(), chunk, milliseconds(300));  // what is made once is made
+    Work(engine.get(), chunk, milliseconds(300));  // one-time allocations are made
     before = UsageOf(pid);
     descriptors = DescriptorsOf(pid, site.path(""));
     alone = Work(engine.get(), chunk, kWork);
@@ -95,10 +96,10 @@ class Scene {
   Percentiles WorkOn() { return Work(engine.get(), chunk, kWork); }
   double CpuOver(milliseconds time) const {
     const double begin = UsageOf(pid).cpu_seconds;
-    std::this_thread::sleep_for(time);  // nothing is waited for: this is measured
+    std::this_thread::sleep_for(time);  // no waiting: this is measured
     return UsageOf(pid).cpu_seconds - begin;
   }
-  // So many connections that the daemon has taken.
+  // Waits until the daemon has accepted this many connections.
   bool Await(size_t members) const {
     const std::string fds = absl::StrCat("/proc/", pid, "/fd");
     return Eventually(
@@ -117,7 +118,7 @@ class Scene {
     CHECK(engine->Get(chunk) == GetStatus::kHit);
     CHECK(engine->wrong_bytes == 0);
   }
-  // The allocator gives pages back after 1 s without use, and once more 1 s; or 10, as by default.
+  // The allocator gives pages back after 1 s without use, and another 1 s; or 10, by default.
   void CheckMemoryCameBack() const {
     const auto extra = [&] {
       const uint64_t now = UsageOf(pid).private_bytes;
@@ -181,7 +182,7 @@ TEST_CASE("a crowd over TCP costs little, disturbs little, leaves nothing", "[ti
 
 TEST_CASE(
     "who says nothing, or half a preface, is gone after limits.peer_timeout; an idle one stays") {
-  constexpr milliseconds kPeerTimeout{3'000};  // who is idle answers within it, also beside others
+  constexpr milliseconds kPeerTimeout{3'000};  // idle clients answer within it, also beside others
   Settings settings;
   settings.tcp = absl::StrCat("127.0.0.1:", FreePort());
   settings.limits = absl::StrCat("  peer_timeout: ", kPeerTimeout.count(), "ms\n");

@@ -32,7 +32,7 @@ constexpr char kMetricsTokenHash[] =
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kStartPatience{120'000};
-constexpr int kSlowness = kSanitized ? 4 : 1;  // of what is waited for, beside other tests
+constexpr int kSlowness = kSanitized ? 4 : 1;  // for anything waited for, beside other tests
 constexpr milliseconds kPause{2};
 
 bool SomebodyListens(const std::string& socket_path) {
@@ -45,7 +45,7 @@ bool SomebodyListens(const std::string& socket_path) {
   return connected == 0;
 }
 
-// The rest runs between fork and exec: system calls only.
+// The rest runs between fork and exec, so it makes system calls only.
 [[noreturn]] void BecomeDaemon(const char* config, int err, pid_t test, char** environment,
                                const std::function<void()>& prepare) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -283,7 +283,7 @@ bool Site::AwaitLog(const std::string& text, milliseconds timeout) const {
 
 v1::StatusResponse Site::Status() const {
   const absl::StatusOr<v1::StatusResponse> status = admin_->Status();
-  // Not a Catch2 assertion: this is called on many threads.
+  // Not a Catch2 assertion, as many threads call this.
   if (!status.ok()) throw std::runtime_error("Status: " + status.status().ToString());
   return *status;
 }

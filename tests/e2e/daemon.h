@@ -1,6 +1,6 @@
 // Site: one daemon's directories and configuration, over any number of starts of the real kvkeepd.
 // Everything is below one scratch directory, which is removed with the Site. The daemon dies with
-// the Site, or with the test's process however that ends.
+// the Site, or with the test's process, however that ends.
 //
 // For the test's main thread; Status and path may be used on any thread while a daemon runs.
 #pragma once
@@ -31,8 +31,8 @@ struct DeviceSettings {
 
 struct Settings {
   std::string g2 = "64MiB";
-  std::string segment_bytes;       // empty: as configured by default
-  std::string arena;               // memfd, mount, auto; empty: as arena_dir says
+  std::string segment_bytes;       // empty: the default
+  std::string arena;               // memfd, mount, auto; empty: follows arena_dir
   std::string arena_dir;           // a mount; empty: memfd
   std::string arena_readonly_dir;  // a read-only bind mount of it
   std::string dirty_budget = "100%";
@@ -51,7 +51,7 @@ struct Settings {
   std::string g3;      // and below g3:
   std::string state = "state";
   std::string extra;      // YAML lines at the end
-  bool dumpable = false;  // KVKEEPD_DUMPABLE: other users than root may read /proc/PID
+  bool dumpable = false;  // KVKEEPD_DUMPABLE: users other than root may read /proc/PID
   bool gives_back_soon = false;  // gives free memory back after 1 s, not after 10
 };
 
@@ -103,7 +103,7 @@ class Site {
   void Signal(int number);
   Ending AwaitEnd(milliseconds timeout = milliseconds(60'000));
   bool running() const { return pid_ > 0; }
-  // Returns whether it has ended, and how; it is not running any more then.
+  // Returns whether it has ended, and how. If so, it does not run any more.
   bool Ended(Ending* ending);
   // Returns whether that signal has ended it; any other end fails the test.
   bool EndedBySignal(int number);
@@ -117,8 +117,8 @@ class Site {
   client::AdminClient* admin() const { return admin_.get(); }
   // Waits until nothing is dirty. Returns false if something still was after a long time.
   bool AwaitClean() const;
-  // As above, and waits until a kill loses none of it: the first sync of a device tells the next
-  // start that its records are sure. For one device, to which the daemon has written.
+  // As above, and waits until a kill loses none of it: a device's first sync tells the next start
+  // that its records are sure. For one device to which the daemon has written.
   bool AwaitKept() const;
 
  private:

@@ -109,7 +109,8 @@ class DaemonFixture {
   }
 
  private:
-  // Uses a channel of its own: after a restart nothing waits for another channel's backoff.
+  // Uses a channel of its own, so that it does not wait for another channel's backoff after a
+  // restart.
   static std::shared_ptr<grpc::Channel> Connect(const std::string& path) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(8 << 20);
@@ -148,7 +149,7 @@ class DaemonFixture {
     pid_ = fork();
     REQUIRE(pid_ >= 0);
     if (pid_ > 0) return;
-    // The child: only what is safe between fork and exec of a process with threads.
+    // Runs in the child: only calls that are safe between fork and exec of a process with threads.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
     const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -165,7 +166,7 @@ class DaemonFixture {
            response.state() == v1::SERVING_STATE_SERVING && DevicesJoined();
   }
 
-  // Devices may be offline: none is joining.
+  // Devices may be offline, but none is joining.
   bool DevicesJoined() const {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(500));

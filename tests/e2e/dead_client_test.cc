@@ -1,4 +1,4 @@
-// A client that dies gives back all that it held, at once, and disturbs nobody.
+// A client that dies gives back everything that it held, at once, and disturbs no other client.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -78,7 +78,7 @@ TEST_CASE("all that a killed client held is given back within 100 ms") {
     fastest =
         std::min(fastest, std::chrono::duration_cast<milliseconds>(steady_clock::now() - dead));
   }
-  // The best of three: that a busy machine delays one of them says nothing about the daemon.
+  // The best of three counts: a busy machine's delay says nothing about the daemon.
   WARN("given back after " << fastest.count() << " ms");
   CHECK((kSanitized || fastest < milliseconds(100)));
   CHECK(site.Counter("puts_aborted") == 3);

@@ -1,4 +1,4 @@
-// The open descriptors of a process, from /proc: counted, and named for people.
+// The open descriptors of a process, from /proc: their number, and their names for people.
 #pragma once
 
 #include <absl/strings/match.h>
@@ -12,7 +12,7 @@ namespace kvkeep::e2e {
 
 struct Descriptors {
   size_t count = 0;
-  std::string names;  // "2 socket:" and the like, a line each
+  std::string names;  // lines such as "2 socket:"
 };
 
 // Counts open descriptors: sockets, memory, processes and the like. Leaves out files below

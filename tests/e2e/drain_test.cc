@@ -1,4 +1,4 @@
-// How a daemon stops, and what it says about itself: health, reflection, metrics.
+// A daemon's stop, and what it says about itself: health, reflection, metrics.
 #include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
@@ -31,7 +31,7 @@ std::string Health(const std::string& endpoint, const std::string& service) {
   if (!service.empty())
     request = absl::StrCat("\x0a", std::string(1, char(service.size())), service);
   const auto reply = RawCall(endpoint, "/grpc.health.v1.Health/Check", request);
-  // Not found, before the daemon says what the service is.
+  // Not found, before the daemon names the service.
   return reply.ok() ? *reply : reply.status().ToString();
 }
 
@@ -64,7 +64,7 @@ TEST_CASE(
   CHECK_FALSE(absl::StrContains(end.err, "not everything was written back"));
   site.Start();
   Engine after(site);
-  CHECK(after.Find(chunks).g3 == chunks.size());  // at once: a drained device needs no second look
+  CHECK(after.Find(chunks).g3 == chunks.size());  // at once: a drained device needs no second check
   CHECK(after.Hits(chunks) == chunks.size());
   CHECK(after.wrong_bytes == 0);
 }
@@ -80,7 +80,7 @@ TEST_CASE("a second signal stops at once") {
   Site site;
   site.Start();
   RawSession holder(site.endpoint());
-  holder.PutHalf({1, 8 << 20});  // keeps the first signal's stop waiting
+  holder.PutHalf({1, 8 << 20});  // delays the first signal's stop
   REQUIRE(Eventually([&] { return site.Status().g2().reserved_bytes() > 0; }));
   site.Signal(SIGTERM);
   REQUIRE(site.AwaitLog("msg=draining"));
@@ -88,7 +88,7 @@ TEST_CASE("a second signal stops at once") {
   site.Signal(SIGTERM);
   CHECK(site.AwaitEnd().exit_status == 1);
   CHECK((kSanitized || steady_clock::now() - begin < milliseconds(2'000)));
-  site.Start();  // and nothing of that is in the way of the next start
+  site.Start();  // and nothing of it hinders the next start
   CHECK(Engine(site).Put({1, 1000}).status == PutStatus::kStored);
 }
 
@@ -96,7 +96,7 @@ TEST_CASE(
     "while draining, puts and sessions are refused by name, gets are served, health says so") {
   Site site;
   site.Start();
-  // It is said after the listeners opened.
+  // The line comes after the listeners opened.
   CHECK(Eventually([&] { return Health(site.endpoint(), kService) == kServing; }));
   CHECK(Eventually([&] { return Health(site.endpoint(), "") == kServing; }));
   Engine engine(site);
@@ -136,7 +136,7 @@ TEST_CASE("reflection lists the service") {
               "\x3a\x01*");
   REQUIRE(reply.ok());
   CHECK(absl::StrContains(*reply, kService));
-  CHECK_FALSE(absl::StrContains(*reply, "kvkeep.v1.Admin"));  // that is on the admin socket only
+  CHECK_FALSE(absl::StrContains(*reply, "kvkeep.v1.Admin"));  // which is on the admin socket only
 }
 
 TEST_CASE("every metric is there from the start, every counter at zero") {
@@ -148,11 +148,11 @@ TEST_CASE("every metric is there from the start, every counter at zero") {
   for (const auto& [name, value] : first) {
     const absl::string_view family = absl::string_view(name).substr(0, name.find('{'));
     if (!absl::EndsWith(family, "_total")) continue;
-    // Counts of the daemon's own work while it starts: its lock, its devices.
+    // Counters of the daemon's own work while it starts: its lock, its devices.
     const bool own = absl::StrContains(name, "lock") || absl::StrContains(name, "_io_") ||
                      absl::StrContains(name, "index_commits") || absl::StrContains(name, "syncs") ||
                      absl::StrContains(name, "buffered_opens") ||
-                     // Ours, to see that it is up.
+                     // Our connection, to see that it is up.
                      absl::StrContains(name, "connections_total") ||
                      absl::StrContains(name, "admin_calls_total{answer=\"allowed\"}");
     INFO(name);
@@ -167,7 +167,7 @@ TEST_CASE("every metric is there from the start, every counter at zero") {
   }
   const std::map<std::string, double> later = Metrics(port);
   for (const auto& [name, value] : later) {
-    // A namespace's series come with it; what they are, "other" has told from the start.
+    // A namespace's series come with it; "other" has named them from the start.
     if (absl::StrContains(name, "namespace=")) continue;
     INFO(name << " came only with traffic");
     CHECK(first.contains(name));

@@ -1,5 +1,5 @@
 // Encryption at rest with the real daemon: nothing readable on the device, hits with the key,
-// misses without it, and starts that are refused rather than lose anything.
+// misses without it, and starts that are refused instead of losing anything.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
@@ -51,7 +51,8 @@ struct Vault {
   std::unique_ptr<Engine> TenantA() const {
     return std::make_unique<Engine>("unix://" + site.path("a.sock"), Engine::Options());
   }
-  // Puts them with a metadata tail; all are on the device when this returns, also after a kill.
+  // Puts them with a metadata tail. When this returns everything is on the device, also after a
+  // kill.
   void Put(Engine& engine, const std::vector<TestChunk>& chunks) const {
     for (const TestChunk& chunk : chunks) {
       const std::vector<std::byte> payload = Payload(chunk);
@@ -69,7 +70,7 @@ struct Vault {
   Site site;
 };
 
-// How many of these some file below the directory holds.
+// Returns how many of these some file below the directory holds.
 size_t FoundBelow(const std::string& dir, const std::vector<std::string>& needles) {
   std::vector<bool> found(needles.size());
   for (const auto& entry : fs::recursive_directory_iterator(dir)) {
@@ -83,7 +84,7 @@ size_t FoundBelow(const std::string& dir, const std::vector<std::string>& needle
   return static_cast<size_t>(std::count(found.begin(), found.end(), true));
 }
 
-// Some bytes of every piece of every chunk, its first and last ones, and the metadata.
+// Returns some bytes of every piece of every chunk, its first and last ones, and the metadata.
 std::vector<std::string> Patterns(const std::vector<TestChunk>& chunks) {
   std::vector<std::string> patterns = {kTailMark};
   for (const TestChunk& chunk : chunks) {
@@ -96,7 +97,7 @@ std::vector<std::string> Patterns(const std::vector<TestChunk>& chunks) {
   return patterns;
 }
 
-// Flips a bit of the chunk's payload where it lies on the device.
+// Flips a bit of the chunk's payload at its place on the device.
 void FlipBit(const Site& site, const TestChunk& chunk) {
   const int fd = open(site.path("nvme0/data.000").c_str(), O_RDWR | O_CLOEXEC);
   REQUIRE(fd >= 0);
@@ -119,7 +120,7 @@ void FlipBit(const Site& site, const TestChunk& chunk) {
 }  // namespace
 
 TEST_CASE("what was put is on the device in no file, and is hit again after a restart") {
-  const bool on = GENERATE(true, false);  // without encryption all of it is found
+  const bool on = GENERATE(true, false);  // without encryption everything is found
   Vault vault(on);
   const std::vector<TestChunk> chunks = Chunks(1, 6, (2 << 20) + 5000);
   const std::vector<std::string> patterns = Patterns(chunks);
@@ -156,7 +157,7 @@ TEST_CASE("turned on later, what lies there stays readable, and nothing is added
   CHECK(vault.Default()->Hits(after) == after.size());
   vault.site.Kill();
 
-  vault.Encrypt(false);  // turned off again, and said so
+  vault.Encrypt(false);  // turned off again, and reported
   vault.site.Start();
   CHECK(vault.site.AwaitLog("encryption is off"));
   CHECK(vault.Default()->Hits(before) == before.size());
@@ -219,7 +220,7 @@ TEST_CASE("dropping a tenant's key makes its chunks misses for ever, and nobody 
   vault.site.Start();
   CHECK(vault.TenantA()->Hits(chunks) == chunks.size());
   vault.site.Stop();
-  // The old ring, put back, would have brought them back: the key is what was erased.
+  // The old ring, put back, would have brought them back: only the key was erased.
   CHECK(ReadFile(vault.ring()).find(old_ring.substr(old_ring.rfind("key "), 36)) ==
         std::string::npos);
 }
@@ -256,7 +257,7 @@ TEST_CASE("a master key that is wrong, open to others or not there is refused by
 
 namespace {
 
-// The master key is another one from the next start on; the one of before is named, or not.
+// The next start uses another master key; the earlier one is named, or not.
 void Rotate(Vault& vault, char from, char to, bool name_previous) {
   vault.WriteMaster(Hex(to));
   vault.Encrypt(true);
@@ -302,8 +303,8 @@ TEST_CASE("another master key: all is hit again, and the one of before is needed
   CHECK(vault.TenantA()->Hits(chunks) == chunks.size());
   CHECK(vault.site.Counter("keyless_chunks") == 0);
   vault.site.Stop();
-  // The one of before opens nothing any more: a start with it is refused. Without the ring its
-  // chunks are misses, under whatever master key.
+  // The earlier key opens nothing any more: a start with it is refused. Without the ring its chunks
+  // are misses, under any master key.
   vault.WriteMaster(Hex('1'));
   CHECK(vault.site.StartAndAwaitEnd().exit_status == 78);
   fs::remove(vault.ring());
@@ -330,7 +331,7 @@ TEST_CASE("killed while the master key is changed: the same two keys open what i
   }
   const bool renamed = absl::string_view(point) == "keyring-renamed";
   CHECK((ReadFile(vault.ring()) != old_ring) == renamed);
-  // With the ring of before, and with the new one.
+  // With the earlier ring, and with the new one.
   const Outcome checked =
       Kvkeep("fsck " + vault.site.path("nvme0") + " --config " + vault.site.config_file());
   INFO(checked.output);

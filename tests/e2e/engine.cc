@@ -100,7 +100,7 @@ bool Engine::PutAll(const std::vector<TestChunk>& chunks, client::PutOptions opt
         all = false;
         error = absl::ResourceExhaustedError(outcome.message);
       }
-      // For write-backs in the daemon, which make room.
+      // Waits for write-backs in the daemon, which make room.
       if (!all) std::this_thread::sleep_for(milliseconds(5));
     }
     if (!all) return false;
@@ -114,7 +114,7 @@ client::GetStatus Engine::Get(const TestChunk& chunk, const client::Lease* lease
   buffer_.assign(chunk.bytes, std::byte{0});
   const ChunkKey key = Key(chunk.number);
   std::span<std::byte> to(buffer_);
-  // As engines do: what lies beyond the node is looked up.
+  // Looks beyond the node, as engines do.
   auto got = client_->Get(ns_, absl::MakeSpan(&key, 1),
                           {.lease = lease,
                            .first_key = index_in_lease,

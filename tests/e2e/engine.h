@@ -1,5 +1,5 @@
 // Engine: a client of the daemon in a test. Chunks are numbered; the number gives key and payload,
-// so that answers can be verified without a copy.
+// so answers can be verified without a copy.
 //
 // It makes no Catch2 assertion, so any thread may use it; one thread at a time.
 #pragma once

@@ -1,4 +1,4 @@
-// A start that needs another arena beside engines that map the old one, which fills the mount.
+// A start that needs another arena while engines map the old one, which fills the mount.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
@@ -24,7 +24,7 @@ bool HasAll(Site& site) {
   return g2.to_come_bytes() == 0 && g2.capacity_bytes() == kG2;
 }
 
-// In a part of it: more than none, and what is missing is told.
+// The arena has a part of it: more than none, and the missing part is reported.
 void CheckHasPart(Site& site) {
   const v1::TierStatus g2 = site.Status().g2();
   CHECK(g2.capacity_bytes() >= kG2 / 64);
@@ -42,7 +42,7 @@ absl::StatusOr<client::Acquired> PutAndHold(Engine& engine, const TestChunk& chu
   return held;
 }
 
-// The lease keeps what it holds where it was, also when its session is long over.
+// The lease keeps its memory in place, also long after its session.
 bool HoldsBytes(const client::Acquired& held, const TestChunk& chunk) {
   std::vector<std::byte> bytes;
   for (const std::span<const std::byte> run : held.chunks.at(0).runs) {
@@ -84,7 +84,7 @@ TEST_CASE("beside a lease on all of the former arena it serves, and has the rest
   auto held = PutAndHold(engine, chunk);
   REQUIRE(site.AwaitClean());
   site.Kill();
-  // Nobody can tell what a dead process does there: the arena is made anew.
+  // A dead process may still write there, so the arena is made anew.
   std::string block = ReadFile(site.path("nvme0/superblock"));
   block[100] = static_cast<char>(block[100] + 1);
   WriteFile(site.path("nvme0/superblock"), block);

@@ -57,7 +57,7 @@ TEST_CASE("a killed daemon's device is clean, and a running one's is refused") {
     CHECK(report["clean"] == true);
     CHECK(report["good_chunks"] == report["records"]);
     CHECK(report["records"] >= chunks.size());
-    // "clean" does not vouch for planted bytes.
+    // "clean" does not exclude planted bytes.
     CHECK(report["plain_chunks"] == report["good_chunks"]);
     CHECK(absl::StrContains(Fsck(site).text, "but not planted bytes (encryption"));
     site.Start();
@@ -75,7 +75,7 @@ TEST_CASE("a wrecked index is found, rebuilt, and served; what was deleted stays
     REQUIRE(engine.PutAll(deleted));
     REQUIRE(site.AwaitClean());
     REQUIRE(engine.client().Delete(engine.ns(), KeysOf(deleted)).ok());
-    // An index commit comes after the call: the space is back when it is done.
+    // An index commit comes after the call; then the space is back.
     REQUIRE(Eventually([&] { return site.Status().devices(0).chunks() == chunks.size(); }));
     REQUIRE(engine.PutAll(Chunks(950, 1, 1000), {.durable = true}));
   }

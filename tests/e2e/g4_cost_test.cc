@@ -25,7 +25,7 @@ constexpr auto kSegment = std::chrono::milliseconds(kSanitized ? 200 : 700);
 constexpr double kAsFast = 1.2;
 constexpr int kAttempts = 6;
 
-// The names of a daemon's threads.
+// Returns the names of a daemon's threads.
 std::multiset<std::string> ThreadsOf(const Site& site) {
   std::multiset<std::string> names;
   const std::string tasks = absl::StrCat("/proc/", site.Status().pid(), "/task");
@@ -55,8 +55,8 @@ class TimedNode {
     REQUIRE(engine_->PutAll(prompt_));
     REQUIRE(engine_->Hits(prompt_) == prompt_.size());
   }
-  // A prompt that is all here, looked up and leased as an engine does; a get of one of its chunks;
-  // one of a chunk that G3 alone may have.
+  // A lookup and lease of a prompt that is all here, as an engine makes it; a get of one of its
+  // chunks; a get of a chunk that only G3 may have.
   void Measure(NodeTimes& times) {
     const auto end = std::chrono::steady_clock::now() + kSegment;
     while (std::chrono::steady_clock::now() < end) {
@@ -128,12 +128,12 @@ TEST_CASE("what the node has is answered as fast with a bucket as without, also 
   const FleetFiles fleet;
   BucketServer bucket;
   TimedNode with(fleet.Config(bucket, "1MiB"), path), without("", path);
-  // Something is asked for all the time: a prompt that nobody has.
+  // Asks all the time for a prompt that does not exist.
   bucket.state = state;
   Engine asks(with.site());
   REQUIRE(asks.client().Lookup(asks.ns(), KeysOf(Chunks(99'000, 64, kSmallBytes)),
                                {.remote_wait = milliseconds(100)}).ok());
-  // By kind of call, whether it was as fast in some attempt: each has its own bad moments.
+  // For each kind of call, whether some attempt was as fast, as each has its own bad moments.
   std::map<std::string, bool> as_fast;
   const auto all_are = [&as_fast] {
     return !as_fast.empty() && std::all_of(as_fast.begin(), as_fast.end(),

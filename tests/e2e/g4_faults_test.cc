@@ -1,5 +1,5 @@
 // A bucket over HTTP that is down, hangs, lies, refuses or cuts costs misses: never wrong bytes,
-// never a call that does not end, and nothing of what the node has. When it serves again it is used
+// never a call that does not end, and nothing that the node has. Once it serves again it is used
 // again, without a restart.
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -12,7 +12,7 @@ namespace kvkeep::e2e {
 namespace {
 
 constexpr size_t kFaultChunkBytes = 300'000;
-constexpr size_t kWorthAsking = 8;  // missing chunks, where a caller tells no cost
+constexpr size_t kWorthAsking = 8;  // missing chunks, if a caller names no cost
 
 class FaultNode {
  public:
@@ -23,7 +23,7 @@ class FaultNode {
     site.Start();
     engine = std::make_unique<Engine>(site);
   }
-  // Looks beyond, and gets what was leased: how many are hits, with the right bytes.
+  // Searches beyond, and gets the leased chunks. Returns how many are hits with the right bytes.
   size_t Recall(const std::vector<TestChunk>& chunks) {
     return RecallLeading(*engine, chunks, std::chrono::milliseconds(500));
   }
@@ -61,7 +61,7 @@ TEST_CASE("whatever a bucket does, lookups and gets end, and no byte is wrong") 
     CHECK(second.engine->Hits(local) == local.size());
   }
   CHECK(second.engine->wrong_bytes == 0);
-  // A search of 0.5 s each at most, and what gets of what was found take.
+  // A search of at most 0.5 s each, and the time of gets of what was found.
   const auto took = std::chrono::steady_clock::now() - began;
   CHECK((kSanitized || took < std::chrono::seconds(35)));
   bucket.state = Bucket::kServes;
@@ -71,8 +71,8 @@ TEST_CASE("whatever a bucket does, lookups and gets end, and no byte is wrong") 
   CHECK((left == chunks.size() || state == Bucket::kFlips || state == Bucket::kCuts));
   // A node that was denied asks again after a minute: too long for this test.
   if (left == chunks.size() && state != Bucket::kDenies) {
-    // A search that was cut short by its wait brings a part, and the last few that are missing are
-    // not worth a question.
+    // A search that its wait cut short brings a part, and the last few missing chunks are not worth
+    // a search.
     const size_t all = chunks.size() - (kWorthAsking - 1);
     size_t most = 0;
     const bool back = Eventually(

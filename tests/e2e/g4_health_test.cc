@@ -1,5 +1,5 @@
-// How G4 is, as status, log and metrics tell it: within seconds of the start, though nobody has
-// asked for a chunk of it.
+// G4's health in status, log and metrics: within seconds of the start, though no chunk of it was
+// asked for.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -41,7 +41,7 @@ bool AwaitState(const Site& site, v1::G4State state) {
   return Eventually([&] { return site.Status().g4().state() == state; });
 }
 
-// A server that refuses whatever it is asked for, in S3's words.
+// A server that refuses every request, in S3's words.
 std::string RefusalOf(int status, const std::string& code) {
   const std::string body = absl::StrCat("<?xml version=\"1.0\"?><Error><Code>", code,
                                         "</Code><Message>so it is</Message></Error>");

@@ -1,5 +1,5 @@
-// Keys of a bucket from where clouds have them: a daemon gets them, renews them, and writes none of
-// them down.
+// Keys of a bucket from clouds' services: a daemon gets them, renews them, and writes none of them
+// down.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
@@ -22,8 +22,8 @@
 namespace kvkeep::e2e {
 namespace {
 
-// A bucket that takes the keys of the present generation alone, and every service that gives them
-// out. Keys last a few seconds, so that they are renewed within a test.
+// A bucket that accepts only the current generation of keys, and every service that gives them out.
+// Keys last a few seconds, so that they are renewed within a test.
 class KeyedBucket {
  public:
   static constexpr int kLife = 12;  // seconds; renewed after some 10
@@ -115,7 +115,7 @@ TEST_CASE("a daemon signs with keys from each source, renews them, and writes no
   for (const char* source : {"instance", "container", "web_identity", "process"}) {
     CAPTURE(source);
     KeyedBucket cloud;
-    // The bucket refuses the keys of before for a second before the newer ones come.
+    // The bucket refuses the earlier keys for a second before the newer ones come.
     WriteForOwner(dir / "keys", absl::StrCat("#!/bin/sh\necho HIDDENwords >&2\ncurl -s ",
                                              cloud.services("/process"), "\nsleep 1\n"));
     REQUIRE(chmod((dir / "keys").c_str(), 0700) == 0);
@@ -140,13 +140,13 @@ TEST_CASE("a daemon signs with keys from each source, renews them, and writes no
     Engine engine(site);
     CHECK(engine.PutAll(Chunks(1, 4, 400'000)));
     CHECK(Eventually([&] { return cloud.objects() == 4; }));
-    // Another generation, and the one before is refused by then.
+    // Begins another generation; the earlier one is refused by then.
     CHECK(Eventually([&] { return cloud.given() >= 2; }, kRenewal));
     CHECK(engine.PutAll(Chunks(11, 4, 400'000)));
     CHECK(Eventually([&] { return cloud.objects() == 8; }));
     cloud.gives = false;
     CHECK(site.AwaitLog("G4's keys could not be renewed", kRenewal));
-    CHECK(engine.PutAll(Chunks(21, 4, 400'000)));  // with those of before
+    CHECK(engine.PutAll(Chunks(21, 4, 400'000)));  // with the earlier keys
     CHECK(Eventually([&] { return cloud.objects() == 12; }));
     CHECK(site.Status().counters().at("g4_failed_key_fetches") >= 1);
     cloud.gives = true;

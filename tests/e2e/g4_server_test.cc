@@ -1,6 +1,6 @@
-// G4 on a real server of S3's protocol: hidden, as it needs one. tools/g4-server starts a server
-// and runs this. KVKEEP_G4_URL is the bucket, which holds nothing of before;
-// KVKEEP_TEST_G4_CREDENTIALS is the file with its keys.
+// G4 on a real server of S3's protocol. The test is hidden, as it needs one: tools/g4-server starts
+// a server and runs this. KVKEEP_G4_URL is an empty bucket; KVKEEP_TEST_G4_CREDENTIALS is the file
+// with its keys.
 #include <absl/strings/str_cat.h>
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
-// G4 with real daemons, one after the other: what one put is there for the next one, which has
-// nothing of the first but the fleet's key and the place that both share.
+// G4 with real daemons, one after the other: the next one finds what one put, and has nothing of
+// the first but the fleet's key and the place that both share.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 
@@ -46,7 +46,7 @@ struct SharedPlace {
   static bool IsObject(const fs::directory_entry& entry) {
     return entry.is_regular_file() && entry.path().string().find("/.") == std::string::npos;
   }
-  // Whether some file there has these bytes, or its path does.
+  // Returns whether some file there has these bytes, or its path does.
   bool Shows(const std::string& bytes) const {
     for (const auto& entry : fs::recursive_directory_iterator(objects())) {
       if (entry.path().string().find(bytes) != std::string::npos) return true;
@@ -67,7 +67,7 @@ struct G4Node {
     site.Start();
     engine = std::make_unique<Engine>(site);
   }
-  // Asks for them, and waits until as many are found as are there.
+  // Looks them up until as many are found as are there.
   size_t Recall(const std::vector<TestChunk>& chunks, size_t expected) {
     const auto begun = engine->client().Prefetch(engine->ns(), KeysOf(chunks));
     REQUIRE(begun.ok());
@@ -80,7 +80,7 @@ struct G4Node {
 
 constexpr std::chrono::seconds kLongWait{5};
 
-// A node puts them, and ends; its directories are gone with it.
+// A node puts them and ends; its directories go with it.
 void PutByAnotherNode(const SharedPlace& shared, const std::vector<TestChunk>& chunks) {
   G4Node node(shared.Config());
   REQUIRE(node.engine->PutAll(chunks));
@@ -88,7 +88,7 @@ void PutByAnotherNode(const SharedPlace& shared, const std::vector<TestChunk>& c
   CHECK(node.site.Stop().exit_status == 0);
 }
 
-// A node of tenants a and b; `of_a`: more of what is said of a.
+// A node of tenants a and b; `of_a`: more settings of a.
 struct TwoTenants {
   TwoTenants(const SharedPlace& shared, const std::string& of_a)
       : site({.g2 = "64MiB", .segment_bytes = "16MiB"}) {
@@ -151,7 +151,7 @@ TEST_CASE("a lookup that asks leases what another daemon put, and its gets have 
     CHECK(engine.Get(chunks[i], &found->lease, i) == client::GetStatus::kHit);
   }
   CHECK(engine.wrong_bytes == 0);
-  // All is here: nobody is asked. Chunks that are nowhere are asked for once.
+  // Everything is here, so no bucket is asked. Chunks that are nowhere are asked for once.
   const auto here = engine.client().Lookup(engine.ns(), keys, asks);
   REQUIRE(here.ok());
   CHECK_FALSE(here->remote_asked);
@@ -281,15 +281,15 @@ TEST_CASE("a tenant's chunks are there for nodes with its key, and unreadable on
     CHECK(second.a->wrong_bytes == 0);
   }
   {
-    // The key is dropped: the fleet's alone finds b's chunks, and no more.
+    // The key is dropped: the fleet's key alone finds b's chunks, and no more.
     fs::remove(shared.dir.path() + "/key-a");
     const TwoTenants third(shared, "");
     CHECK(RecallLeading(*third.a, of_a, kLongWait) == 0);
     CHECK(RecallLeading(*third.b, of_b, kLongWait) == of_b.size());
     CHECK(third.a->wrong_bytes + third.b->wrong_bytes == 0);
   }
-  CHECK(shared.count() == of_a.size() + of_b.size());  // who cannot read them deletes none
-  // They are whole: with the key again they are there.
+  CHECK(shared.count() == of_a.size() + of_b.size());  // a node that cannot read them deletes none
+  // The objects are whole: with the key again they are found.
   shared.WriteKey("key-a", '3');
   const TwoTenants fourth(shared, key_a);
   CHECK(RecallLeading(*fourth.a, of_a, kLongWait) == of_a.size());
@@ -396,8 +396,7 @@ TEST_CASE("a start says what is wrong with G4's configuration") {
   CHECK_THAT(said(absl::StrCat("g4: {url: \"file://", shared.objects(), "\"}\n",
                                "fleet: {name: a, key_file: /nonexistent/key}\n")),
              Catch::Contains("fleet.key_file"));
-  // Bad keys beside it: a missing one, one of the wrong size, one that others can read, the same
-  // one twice.
+  // Bad keys: a missing one, one of the wrong size, one that others can read, the same one twice.
   const auto said_of = [&](const std::string& fleet, const std::string& tenant) {
     return said(absl::StrCat(
         "g4: {url: \"file://", shared.objects(), "\"}\n",

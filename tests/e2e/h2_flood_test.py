@@ -4,8 +4,9 @@ without a token, and by a user whom the socket's policy refuses.
     h2_flood_test.py BUILD [unittest arguments]
     KVKEEP_FLOOD_SECONDS=10 KVKEEP_FLOOD_CONNECTIONS=64 h2_flood_test.py BUILD    longer, by more
 
-Whatever a peer sends, the daemon's own memory stays below what it had, twice limits.call_memory and
-100 MiB; calls of others go on; a counter moves and a line of the log names the peer.
+Whatever a peer sends, the daemon's own memory stays below its earlier size plus twice
+limits.call_memory and 100 MiB; calls of other clients go on; a counter moves and a line of the log
+names the peer.
 """
 
 import hashlib
@@ -86,15 +87,15 @@ FLOODS = {
                                                                  b"\xbe" * 8000)), True),
 }
 READS_NOTHING = {"answers unread"}
-# Answered as they come, where the machine is fast enough.
+# Answered as they come, if the machine is fast enough.
 MAY_BE_SERVED = {"no path", "table references", "answers unread"}
-# A connection may send 50,000 frames a second that carry nothing: so few connections share this
+# A connection may send 50,000 frames a second that carry nothing. So few connections share this
 # process that each can send more.
 OF_SMALL_FRAMES = {"settings", "priority", "window update", "empty data"}
 
 
 class Flood:
-    """Some connections that send a flood until it is stopped, and connect again when cut off."""
+    """Some connections that send a flood until it is stopped, and reconnect when cut off."""
 
     def __init__(self, name, connect, connections):
         self.name, self._connect, self._stopped = name, connect, threading.Event()
@@ -134,7 +135,7 @@ class Flood:
             self._send_all(peer, out)
 
     def _send_all(self, peer, out):
-        """Also reads, so that the daemon is never held up by what it answers."""
+        """Also reads, so that the daemon's answers never block it."""
         while out and not self._stopped.is_set():
             if self.name not in READS_NOTHING:
                 peer.setblocking(False)
@@ -157,7 +158,7 @@ class Flood:
 
 
 def private_mib(pid):
-    """Memory of the process that is no file's and not shared."""
+    """Returns the process's memory that is no file's and not shared."""
     for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) // 1024
@@ -202,7 +203,7 @@ class FloodTest(unittest.TestCase):
         return moved
 
     def seen(self, daemon, flood, counted, counts):
-        """Whether the flood has begun and, where the gate `counts` it, was held or cut."""
+        """Returns whether the flood has begun and, if the gate `counts` it, was held or cut."""
         return flood.sent_bytes and (not counts or flood.name in MAY_BE_SERVED or
                                      self.moved(daemon, counted))
 

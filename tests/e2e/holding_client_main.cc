@@ -1,4 +1,4 @@
-// A client that holds all that a client can hold, says so, and waits to be killed:
+// A client that holds everything that a client can hold, reports that, and waits to be killed:
 //   e2e_holding_client ENDPOINT LEASED_CHUNK_NUMBER LEASED_CHUNK_BYTES UNFINISHED_PUT_BYTES
 #include <unistd.h>
 

@@ -60,7 +60,7 @@ class Worker {
     PutFromStaging();
     PutRegistered();
     if (engine_.PutAll({{next_++, plan_.bytes}})) engine_.Get(plan_.warm[0]);
-    // Others may have taken what staging memory there is for all sessions.
+    // Others may have taken all the staging memory that there is for all sessions.
     if (std::strcmp(die_at, "part-filled") == 0) engine_.PutAll({{next_++, kLargeBytes}});
     engine_.Find(plan_.warm);
     engine_.client().Release(std::move(warm.lease)).IgnoreError();
@@ -89,7 +89,7 @@ class Worker {
   }
 
  private:
-  // Others push them out of G2 again: most come from G3.
+  // Others push them out of G2 again, so most come from G3.
   std::vector<TestChunk> NextCold() {
     if (plan_.cold.size() <= kColdAtOnce) return plan_.cold;
     const size_t from = next_++ * 7919 % (plan_.cold.size() - kColdAtOnce);
@@ -98,7 +98,7 @@ class Worker {
   }
   void PutFromStaging() {
     auto staging = engine_.client().AllocateStaging(plan_.bytes);
-    // Others may have taken what there is for all sessions.
+    // Others may have taken all that there is for all sessions.
     if (staging.ok()) Put(staging->memory());
   }
   void PutRegistered() {
@@ -111,7 +111,7 @@ class Worker {
     std::copy(payload.begin(), payload.end(), memory.begin());
     std::vector<kvkeep::client::PutChunk> puts(1);
     puts[0] = {.key = kvkeep::e2e::Key(chunk.number), .runs = {memory}};
-    // Durable: the daemon says when the memory was read, before it answers.
+    // A durable put: the daemon says when the memory was read, before it answers.
     auto put = engine_.client().Put(engine_.ns(), std::move(puts), {.durable = next_ % 2 == 0});
     if (!put.ok()) Fail("put", put.status());
   }
@@ -141,7 +141,7 @@ int main(int argc, char** argv) {
     const auto staged = worker.Stage();
     std::printf("holding\n");
     std::fflush(stdout);
-    // Stopped and continued meanwhile: finds out by a word in memory, and goes on in a new session.
+    // Stopped and continued meanwhile: a word in memory says so, and it goes on in a new session.
     while (leased.valid()) usleep(10'000);
     std::printf("revoked\n");
     std::fflush(stdout);

@@ -1,5 +1,5 @@
-// Workers on the local path that die at every point of their life: the daemon has all back at once,
-// and nobody else notices.
+// Workers on the local path that die at every point of their life: the daemon has everything back
+// at once, and no other client notices.
 #include <absl/strings/str_cat.h>
 #include <signal.h>
 
@@ -25,7 +25,7 @@ constexpr size_t kKills = kSanitized ? 64 : 500;
 constexpr size_t kChunkBytes = 128 << 10;
 constexpr milliseconds kGiveBack{100};
 
-// A point of client/local/test_point.h, with how often a round passes there.
+// A point of client/local/test_point.h, and how often a round passes there.
 struct Point {
   const char* name;
   int most;  // the first ones are passed once in a life
@@ -37,7 +37,7 @@ constexpr Point kPoints[] = {
     {"release-queued", 9}, {"release-sent", 5},   {"part-filled", 5},
 };
 
-// All that a session can hold, as the daemon counts it.
+// Everything that a session can hold, as the daemon counts it.
 struct Held {
   std::map<std::string, uint64_t> what;
   bool operator==(const Held&) const = default;
@@ -62,7 +62,7 @@ std::string Describe(const Held& held) {
   return text.str();
 }
 
-// Without what is shared: the arena, staging memory.
+// Without shared memory: the arena, staging memory.
 uint64_t PrivateBytes(uint64_t pid) {
   std::istringstream lines(ReadFile(absl::StrCat("/proc/", pid, "/status")));
   for (std::string word; lines >> word;) {
@@ -74,7 +74,7 @@ uint64_t PrivateBytes(uint64_t pid) {
   return 0;
 }
 
-// Another worker, with leases that it keeps: reads and compares all the time.
+// Another worker, with leases that it keeps, which reads and compares all the time.
 class Bystander {
  public:
   Bystander(const Site& site, std::vector<TestChunk> chunks)
@@ -119,14 +119,14 @@ class Bystander {
 Settings KillSettings() {
   Settings settings;
   settings.local = true;
-  // Staging memory for a batch and the bystander, and yet no room for the cold chunks.
+  // Staging memory for a batch and the bystander, but no room for the cold chunks.
   settings.g2 = "144MiB";
   settings.limits = "  staging_per_session: 6MiB\n  staging: 75%\n";
   settings.devices = {{.capacity = "1GiB"}};
   return settings;
 }
 
-// A batch of workers to their ends. How each ended, when it was not as it should.
+// Runs a batch of workers to their ends. Returns how each wrong end happened.
 std::string RunBatch(const Site& site, size_t first, size_t count,
                      const std::vector<TestChunk>& warm, const std::vector<TestChunk>& cold) {
   std::vector<WorkerProcess> workers;
@@ -184,7 +184,7 @@ TEST_CASE("workers killed at every point give back all they held, and disturb no
         std::chrono::duration<double, std::milli>(steady_clock::now() - dead).count());
     INFO("after " << killed << " kills: " << Describe(now) << "before: " << Describe(before));
     REQUIRE(back);
-    if (killed == 4 * kAtOnce) {  // threads, pools and caches are there now
+    if (killed == 4 * kAtOnce) {  // threads, pools and caches exist now
       descriptors = DescriptorsOf(pid, site.path(""));
       resident = PrivateBytes(pid);
     }

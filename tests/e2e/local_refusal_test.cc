@@ -1,5 +1,4 @@
-// Clients that do not get the local path, and are told why. The listener stays whole whoever
-// knocks.
+// Clients that do not get the local path, and the reasons they get. No client harms the listener.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <sys/socket.h>
@@ -70,7 +69,7 @@ class BareClient {
     session_ = std::move(reply.descriptors);  // without the event socket there is no session
     return status;
   }
-  // Inodes of the segments that come after Welcome.
+  // Returns the inodes of the segments that come after Welcome.
   std::set<ino_t> Segments() {
     std::set<ino_t> inodes;
     while (inodes.size() < welcome.segments) {
@@ -184,7 +183,7 @@ TEST_CASE("a tenant's client gets its own segments only, and cannot name another
   CHECK(second.welcome.first_segment == 12);
   std::set<ino_t> all = first.Segments();
   all.merge(second.Segments());
-  CHECK(all.size() == 16);  // none is with both
+  CHECK(all.size() == 16);  // no session with both
 
   Engine mine(site);
   const std::vector<TestChunk> chunks = Chunks(1, 3, 100'000);
@@ -272,7 +271,7 @@ TEST_CASE("10,000 connects leave no descriptor behind, on neither side") {
       theirs = DescriptorsOf(daemon, site.path(""));
       ours = DescriptorsOf(static_cast<uint64_t>(getpid()), site.path(""));
     }
-    if (i % 4 == 0) {  // leaves before it said anything
+    if (i % 4 == 0) {  // leaves before it sent anything
       REQUIRE(ConnectTo(site.local_socket(), SOCK_SEQPACKET).valid());
       continue;
     }

@@ -1,4 +1,4 @@
-// A worker that is stopped for longer than the grace period loses its leases, and nobody else does.
+// A worker that is stopped for longer than the grace period loses its leases; no other worker does.
 #include <signal.h>
 
 #include <catch2/catch.hpp>
@@ -34,7 +34,7 @@ TEST_CASE("a worker stopped beyond the grace period loses its leases, and finds 
   CHECK(site.Counter("leases_revoked") == 1);
   CHECK(site.Counter("local_revoked_sessions") == 1);
   CHECK(site.Status().g2().leased_bytes() == leased);
-  // The stopped process may write there at any time: it stays until that is over.
+  // The stopped process may write there at any time, so the memory stays until that is over.
   CHECK(site.Counter("local_staging_bytes") == with_worker);
   CHECK(engine.Hits(mine) == 3);
   CHECK(engine.Get(mine[1], &lease->lease, 1) == client::GetStatus::kHit);
@@ -69,7 +69,7 @@ TEST_CASE("a worker stopped for less than the grace period keeps its leases") {
   worker.Signal(SIGSTOP);
   CHECK(worker.ReadLine(milliseconds(1'200)) == "");
   worker.Signal(SIGCONT);
-  CHECK(worker.ReadLine(milliseconds(300)) == "");  // it would say that it lost them
+  CHECK(worker.ReadLine(milliseconds(300)) == "");  // it would report that it lost them
   CHECK(site.Counter("sessions_revoked") == 0);
   CHECK(site.Status().g2().leased_bytes() > 0);
 }

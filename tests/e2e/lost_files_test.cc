@@ -1,4 +1,4 @@
-// Files of the daemon that somebody takes away while it runs; and a log that nobody reads.
+// Files of the daemon that are removed while it runs; and a log without a reader.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
@@ -87,7 +87,7 @@ TEST_CASE("a daemon that another socket keeps from its path is not ready until i
   CHECK(site.Counter("lost_sockets") == 1);
   const std::string page = HttpGet(port, "/readyz");
   CHECK(absl::StrContains(page, "1 Unix sockets cannot be reached"));
-  CHECK_FALSE(absl::StrContains(page, site.socket()));  // anybody may read it
+  CHECK_FALSE(absl::StrContains(page, site.socket()));  // anyone may read it
   REQUIRE(fs::remove(site.socket()));
   CHECK(Eventually([&] { return IsReady(port); }, kPatience));
   CHECK(Engine(site).Put({1, 1000}).status == client::PutStatus::kStored);

@@ -87,7 +87,7 @@ TEST_CASE("every put of many engines at once is kept, and none waits long", "[ti
             << slowest * 1e3 << " ms; " << site.Counter("local_waited_puts")
             << " waited for space, " << (site.Counter("local_registered_bytes") >> 20)
             << " MiB were the clients' own memory\n";
-  // On a machine that is busy with other things all puts are slow.
+  // On a machine that is busy otherwise all puts are slow.
   CHECK((kSanitized || slowest < std::max(1.0, 20 * median)));
   CHECK(site.Status().g2().reserved_bytes() == 0);
 }

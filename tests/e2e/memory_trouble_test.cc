@@ -1,4 +1,4 @@
-// Memory that is not there: a fallback that is said once, or a start that ends with one line.
+// Missing memory: a fallback that is logged once, or a start that ends with one line.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
@@ -46,7 +46,7 @@ void CheckServes(Site& site) {
   CHECK(engine.Hits(chunks) == chunks.size());
 }
 
-// A memory cgroup of version 1 or 2, to start daemons in. Not there: nobody may make one here.
+// A memory cgroup of version 1 or 2, to start daemons in; empty if this process may not make one.
 class MemoryGroup {
  public:
   explicit MemoryGroup(uint64_t limit) {
@@ -64,7 +64,7 @@ class MemoryGroup {
     WARN("skipped: no memory cgroup can be made here");
   }
   ~MemoryGroup() {
-    // Once the last process in it is gone for good.
+    // Once the last process in it has ended for good.
     if (made()) Eventually([this] { return rmdir(dir_.c_str()) == 0; });
   }
 
@@ -89,7 +89,7 @@ class MemoryGroup {
 
 }  // namespace
 
-// First, while this process has no threads yet: they need a mount namespace.
+// First, while this process has no threads yet, as they need a mount namespace.
 TEST_CASE("the arena's mount is too small, or full") {
   ArenaMounts mounts;
   if (!mounts.Make("size=48m,mode=0700")) return;
@@ -129,10 +129,10 @@ TEST_CASE("too little memory may be locked: buffers are not registered, said onc
   site.before_exec = [] {
     const rlimit little{.rlim_cur = 64 * kKiB, .rlim_max = 64 * kKiB};
     if (setrlimit(RLIMIT_MEMLOCK, &little) != 0) _exit(97);
-    prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK);  // root would have it; for others there is none to drop
+    prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK);  // root would have it; others have none to drop
   };
   site.Start();
-  REQUIRE(site.AwaitLog("arena ready"));  // and by what its I/O goes
+  REQUIRE(site.AwaitLog("arena ready"));  // and by the mode of its I/O
   if (!absl::StrContains(site.Log(), "io_uring")) {
     WARN("skipped: no io_uring here");
     return;

@@ -1,5 +1,5 @@
-// Clients of the local path that never finish what they say: what the daemon keeps of it, for how
-// long, and what others feel of it.
+// Clients of the local path that never finish a message: what the daemon keeps of it, for how long,
+// and what other clients feel of it.
 #include <absl/strings/str_cat.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -21,10 +21,10 @@ using client::PathChoice;
 constexpr size_t kPeers = kSanitized ? 100 : 1000;
 constexpr uint64_t kBudget = 64 << 20;
 constexpr uint32_t kLongest = local::kMaxMessageBytes;
-// A sanitizer keeps what was freed: AddressSanitizer's quarantine_size_mb is 256.
+// A sanitizer keeps freed memory: AddressSanitizer's quarantine_size_mb is 256.
 constexpr uint64_t kQuarantine = kSanitized ? 256 << 20 : 0;
 
-// Two tenants, half of everything each: the default one is to be disturbed, by "noisy".
+// Two tenants with half of everything each; "noisy" disturbs the default one.
 void WithTwoTenants(Site* site) {
   site->settings.local = true;
   site->settings.dumpable = true;
@@ -36,7 +36,7 @@ void WithTwoTenants(Site* site) {
                    ", local: ", site->path("noisy-local.sock"), ", g2_share: 50%}\n");
 }
 
-// The daemon's own memory: neither files nor the arena.
+// Returns the daemon's own memory: neither files nor the arena.
 uint64_t PrivateBytes(const Site& site, uint64_t pid) {
   const std::string status = ReadFile(absl::StrCat("/proc/", pid, "/status"));
   const size_t at = status.find("RssAnon:");
@@ -45,7 +45,7 @@ uint64_t PrivateBytes(const Site& site, uint64_t pid) {
   return std::stoull(status.substr(at + 8)) << 10;
 }
 
-// Says the first half of its longest message, as far as it is let.
+// Sends the first half of its longest message, as far as the daemon takes it.
 void SayHalf(BarePeer& peer) {
   std::vector<std::byte> packet = peer.FirstPacket(kLongest);
   for (int i = 0; i < 64; ++i) {
@@ -122,7 +122,7 @@ TEST_CASE("before Hello, and of a client that is refused, no half message is kep
     most = std::max(most, PrivateBytes(site, pid));
   }
   WARN(((most - std::min(most, before)) >> 10) << " KiB for " << kPeers << " of them");
-  // A sanitizer has memory of its own, once, for what is called for the first time.
+  // A sanitizer has memory of its own for everything that is called for the first time.
   CHECK(most - std::min(most, before) < kBudget / (kSanitized ? 4 : 8));
   CHECK(Eventually([&] { return site.Counter("local_open_connections") == 0; }));
   CHECK(site.Counter("local_broken_connections") > 0);
@@ -143,7 +143,7 @@ TEST_CASE("clients that are refused take no place of those that are let in") {
         std::make_unique<BarePeer>(site.local_socket(), SOCK_SEQPACKET, kSomeUser));
     REQUIRE(silent.back()->connected());
   }
-  // Another user finds a place to be told why not.
+  // Another user gets a place to be told the reason.
   BarePeer told(site.local_socket(), SOCK_SEQPACKET, kSomeUser + 1);
   CHECK(absl::IsPermissionDenied(told.Hello()));
   for (int i = 0; i < 4; ++i) {

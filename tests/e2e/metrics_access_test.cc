@@ -1,5 +1,4 @@
-// Access to the metrics port of the real daemon. Nobody can keep its health from the supervisor who
-// asks for it.
+// Access to the metrics port of the real daemon. No client can keep its health from the supervisor.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <netinet/in.h>
@@ -111,7 +110,7 @@ TEST_CASE("where a token is known the metrics port shows all to who has it, to o
   CHECK(absl::StartsWith(HttpGet(watched.port, "/readyz", kNoToken), "HTTP/1.1 200 "));
   CHECK(absl::StrContains(HttpGet(watched.port, "/metrics"),
                           "\nkvkeep_http_unauthorised_requests_total 2\n"));
-  // A token that is taken out of the file is not known any more, without a restart.
+  // A token that is taken out of the file stops working without a restart.
   WriteFile(watched.site.path("metrics-tokens"), std::string(64, 'a') + "\n");
   CHECK(Eventually([&] {
     return absl::StartsWith(HttpGet(watched.port, "/metrics"), "HTTP/1.1 401 ");
@@ -142,7 +141,7 @@ TEST_CASE("health is answered at once, however many clients send half a request 
     if (i % 30 != 29) continue;
     const auto began = std::chrono::steady_clock::now();
     CHECK(absl::StartsWith(HttpGet(port, "/healthz"), "HTTP/1.1 200 "));
-    // The kubelet's patience is 1 s; the half requests have 5.
+    // The kubelet's patience is 1 s; half requests have 5.
     CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(1));
   }
   CHECK(absl::StrContains(HttpGet(port, "/metrics"),

@@ -1,4 +1,4 @@
-// A tenant that writes ten times its quota while others read: what it costs them.
+// A tenant that writes ten times its quota while others read, and its cost to them.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct QuartersSite {
   Site site;
 };
 
-// Figures of a reader that reads all of its chunks, in G3 mostly, again and again.
+// Figures of a reader that reads all of its chunks, mostly in G3, again and again.
 struct Readings {
   uint64_t gets = 0, hits = 0, misses = 0, others = 0, whole_lookups = 0, lookups = 0;
   std::vector<double> get_us, lookup_us;
@@ -79,7 +79,7 @@ void Tell(const char* when, const Readings& readings) {
             << Readings::P99(readings.lookup_us) << " us\n";
 }
 
-// Puts of which all reach G3: no more at a time than may be dirty.
+// Puts of which all reach G3: at most as many at a time as may be dirty.
 bool PutToG3(const QuartersSite& shared, Engine& engine, const std::vector<TestChunk>& chunks) {
   constexpr size_t kAtOnce = 24;
   for (size_t i = 0; i < chunks.size(); i += kAtOnce) {
@@ -90,8 +90,8 @@ bool PutToG3(const QuartersSite& shared, Engine& engine, const std::vector<TestC
   return true;
 }
 
-// One disk and few cores for all: slower, but by a bound. A lookup waits for no disk. The machine's
-// other work is in the quiet times before and after as well.
+// All share one disk and few cores: calls are slower, within a limit. A lookup waits for no disk.
+// The machine's other work is in the quiet times before and after as well.
 void CheckTimes(const Readings& quiet, const Readings& during, const Readings& after) {
   if (kSanitized) return;
   const auto quietly = [&](std::vector<double> Readings::*times) {
@@ -101,7 +101,7 @@ void CheckTimes(const Readings& quiet, const Readings& during, const Readings& a
   CHECK(Readings::P99(during.lookup_us) < 8 * quietly(&Readings::lookup_us) + 10'000);
 }
 
-// Nothing of its G3 went, for whatever reason.
+// Nothing of its G3 went, for any reason.
 void CheckUntouched(const v1::TenantStatus& tenant, uint64_t bytes) {
   INFO(tenant.name());
   CHECK(tenant.g3_evictions() == 0);
@@ -164,7 +164,8 @@ TEST_CASE("a tenant that writes ten times its quota costs the others no chunk") 
     Tell("during the flood", during[i]);
     Tell("after it", after[i]);
     CHECK(quiet[i].misses + during[i].misses + after[i].misses == 0);
-    // There, but no room to read it into at once: only where everything takes several times longer.
+    // The chunk is there, but had no room to be read into at once: only where everything takes
+    // several times longer.
     CHECK((kSanitized || quiet[i].hits == quiet[i].gets));
     CHECK((kSanitized || during[i].hits == during[i].gets));
     CHECK(during[i].whole_lookups == during[i].lookups);
@@ -198,8 +199,8 @@ TEST_CASE(
   shared.site.Start();
   CHECK(shared.site.TenantStatus("noisy").g3_used_bytes() == 32 << 20);
   Engine noisy = shared.Connect("noisy");
-  // The order is that in which the writes ended, and some are under way side by side: those on the
-  // border may have changed places. All that is left is 128 chunks, and they are read.
+  // The order is that in which the writes ended, and some run side by side: chunks on the border
+  // may have changed places. What is left is 128 chunks, and they are read.
   constexpr uint64_t kSideBySide = 64;
   CHECK(noisy.Find(Chunks(1, 272 - kSideBySide, kNoisyChunkBytes)).g3 == 0);
   CHECK(noisy.Find(Chunks(1, 400, kNoisyChunkBytes)).g3 == 128);

@@ -60,7 +60,7 @@ std::string OnTerminal(const std::string& command, uint16_t columns, uint16_t ro
   return out;
 }
 
-// The lines of the last screen, without colours and what clears.
+// Returns the lines of the last screen, without colours and clearing.
 std::vector<std::string> LastScreen(const std::string& out) {
   std::string screen = out.substr(out.rfind("\033[H") + 3), plain;
   for (size_t i = 0; i < screen.size(); ++i) {
@@ -98,7 +98,7 @@ TEST_CASE("namespaces tells whose chunks there are, and evict makes them go from
   CHECK(Json(site, "evict 2MiB --tier g3 --yes")["chunks"] == 2);
   CHECK(engine.Find(Chunks(1, 10, kVerbChunkBytes)).g3 == 8);
   CHECK(RunShell(Tool(site, "evict 1MiB --tenant nobody --yes")).status == 3);
-  CHECK(RunShell(Tool(site, "evict 1MiB < /dev/null")).status == 2);  // nobody to be asked
+  CHECK(RunShell(Tool(site, "evict 1MiB < /dev/null")).status == 2);  // there is no peer to ask
   list = Json(site, "namespaces")["namespaces"];
   CHECK(list[0]["g2_bytes"] == 6 << 20);
   CHECK(list[0]["g3_bytes"] == 8 << 20);
@@ -186,7 +186,7 @@ TEST_CASE("three gets of a chunk are three hits, by whatever paths, in status, t
   const TestChunk chunk{.number = 7, .bytes = 100'000};
   const auto by_grpc = [&](Engine& engine) { return engine.Get(chunk) == client::GetStatus::kHit; };
   const auto by_copy = by_grpc;  // an engine of the local path
-  // Leased, then read twice where it lies: one hit, as the daemon is asked once.
+  // Leased, then read twice in place: one hit, as the daemon is asked once.
   const auto in_place = [&](Engine& engine) {
     const auto found = engine.client().Lookup(engine.ns(), std::vector{Key(7), Key(8)},
                                               {.lease = client::LeaseMode::kLeadingRun});

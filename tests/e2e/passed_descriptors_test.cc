@@ -1,5 +1,5 @@
-// Descriptors whose last close waits, passed to the daemon with whatever a peer may say, by peers
-// that are let in, refused, or one too many: what others feel of it.
+// Descriptors whose last close waits, passed to the daemon with any message, by peers that are
+// admitted, refused, or one too many: what other clients feel of it.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
@@ -36,9 +36,9 @@ using std::chrono::microseconds;
 using std::chrono::steady_clock;
 
 constexpr int kPasses = kSanitized ? 100 : 1000;
-constexpr int kLookups = kSanitized ? 300 : 1500;  // before the passes, and after
+constexpr int kLookups = kSanitized ? 300 : 1500;  // before and after the passes
 constexpr milliseconds kPromised{10};  // p99 of a lookup
-constexpr milliseconds kAnswered{2'000};  // any answer, on a machine that does other things too
+constexpr milliseconds kAnswered{2'000};  // any answer, on a machine that is busy otherwise too
 
 enum class Peers { kAdmitted, kRefused, kTooMany };
 
@@ -56,7 +56,8 @@ Settings PassedSettings(Peers peers, int metrics_port) {
   return settings;
 }
 
-// Whether the daemon says that all its threads get on. Asserts nothing, for any thread.
+// Returns whether the daemon says that all its threads make progress. Makes no assertion, so any
+// thread may call it.
 bool Healthy(int port) {
   const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const timeval patience{.tv_sec = 5, .tv_usec = 0};
@@ -73,10 +74,10 @@ bool Healthy(int port) {
          absl::StrContains(reply.data(), "200 OK");
 }
 
-// A client at work while others do what they do. On a thread of its own.
+// A client at work while others act, on a thread of its own.
 class OtherClient {
  public:
-  // `joins`: it also connects anew, now and then.
+  // `joins`: it also reconnects now and then.
   OtherClient(const Site& site, int metrics_port, bool joins)
       : site_(site),
         metrics_port_(metrics_port),
@@ -92,7 +93,7 @@ class OtherClient {
     stop_ = true;
     if (thread_.joinable()) thread_.join();
   }
-  // After End: the times of all lookups so far, sorted, which are forgotten.
+  // Call it after End. Returns the times of all lookups so far, sorted, and forgets them.
   std::vector<microseconds> Times() {
     std::sort(took_.begin(), took_.end());
     return std::exchange(took_, {});
@@ -128,7 +129,7 @@ class OtherClient {
   std::thread thread_;
 };
 
-// Sends it and lets go of ours, so that the daemon's close is the last. Ours would wait as well.
+// Sends it and closes ours, so that the daemon's close is the last. Ours would wait as well.
 template <typename... Message>
 bool Pass(BarePeer& peer, UniqueFd passed, const Message&... message) {
   const std::array<int, 1> fds{passed.get()};
@@ -137,7 +138,7 @@ bool Pass(BarePeer& peer, UniqueFd passed, const Message&... message) {
   return sent;
 }
 
-// Passes a descriptor as one peer: in another way each time.
+// Passes a descriptor as one peer, in another way each time.
 void PassByLocal(const Site& site, int round, uid_t user, UniqueFd passed) {
   BarePeer peer(site.local_socket(), SOCK_SEQPACKET, user);
   if (!peer.connected()) return;
@@ -177,8 +178,8 @@ void PassByGrpc(const Site& site, int round, uid_t user, UniqueFd passed) {
 
 uid_t UserOf(Peers peers) { return peers == Peers::kTooMany ? geteuid() : kSomeUser; }
 
-// As Pass, of a socket that lingers, to a daemon that may read it sooner than a thread of ours
-// closes ours: a process that ends waits for no lingering socket.
+// As Pass, for a socket that lingers, to a daemon that may read it before a thread of ours closes
+// ours: a process that ends waits for no lingering socket.
 void PassAtOnce(BarePeer& peer, UniqueFd passed, std::span<const std::byte> bytes) {
   std::array<int, 2> go;
   REQUIRE(pipe2(go.data(), O_CLOEXEC) == 0);
@@ -207,7 +208,7 @@ void PassByMetrics(const Site& site, int round, UniqueFd passed) {
   PassAtOnce(peer, std::move(passed), round % 3 == 0 ? bytes : bytes.first(1));
 }
 
-// A daemon whose places are taken where peers are to be one too many, and its victim.
+// A daemon whose places are taken, so that further peers are one too many, and its victim.
 struct Rig {
   Rig(Peers peers, bool by_grpc) : site(PassedSettings(peers, port)) {
     RaiseOurDescriptors();
@@ -227,8 +228,8 @@ struct Rig {
   std::vector<std::unique_ptr<BarePeer>> places;
 };
 
-// A daemon at work, then `pass` so many times; what is felt of it meanwhile and left after it, and
-// after `end`, until which what was passed may wait.
+// A daemon at work; then `pass` this many times. Measures what is felt of it meanwhile and left
+// after it, and after `end`, until which the passed descriptor may wait.
 void PassStorm(Site& site, OtherClient& victim, const std::function<void(int)>& pass,
            const std::function<void()>& end = [] {}) {
   const uint64_t pid = site.Status().pid();
@@ -240,7 +241,7 @@ void PassStorm(Site& site, OtherClient& victim, const std::function<void(int)>& 
   const int passed = victim.lookups;
   const bool went_on = Eventually([&] { return victim.lookups > passed + kLookups; });
   end();
-  victim.End();  // no assertion until here: not while another thread may make one
+  victim.End();  // no assertion until here, as another thread may make one
   Descriptors after;
   const bool closed = Eventually([&] {
     after = DescriptorsOf(pid, site.path(""));
@@ -315,7 +316,7 @@ TEST_CASE("a file of a FUSE server that answers nothing is felt by nobody else",
   PassStorm(
       rig.site, *rig.victim, [&](int i) { pass(rig.site, i, UserOf(peers), fuse.Make()); },
       [&] {
-        // All that it can take are three threads for each of its users and listeners.
+        // It can take three threads at most for each of its users and listeners.
         const int64_t waiting = rig.site.Counter("local_closing_descriptors");
         WARN(waiting << " descriptors wait");
         fuse.End();

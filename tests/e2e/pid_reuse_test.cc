@@ -1,4 +1,4 @@
-// A worker on the local path that dies, and another that has its process number: a session is known
+// A worker on the local path dies, and another one gets its process number: a session is identified
 // by its connection, never by that number.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -59,7 +59,7 @@ TEST_CASE("a worker with the process number of a dead one has a session of its o
   const std::vector<TestChunk> old_ones = Chunks(1, 3, 500'000), new_ones = Chunks(11, 2, 100'000);
   REQUIRE(engine.PutAll(old_ones));
   REQUIRE(engine.PutAll(new_ones));
-  // Its client gives its staging memory back when no put uses it.
+  // The client gives its staging memory back when no put uses it.
   REQUIRE(Eventually([&] { return HoldingsNow(site).staging_bytes == 0; }));
   const Holdings before = HoldingsNow(site);
 
@@ -82,7 +82,7 @@ TEST_CASE("a worker with the process number of a dead one has a session of its o
   SECTION("when the dead one was stopped first, for longer than the grace period") {
     first.Signal(SIGSTOP);
     REQUIRE(Eventually([&] { return site.Counter("sessions_revoked") == 1; }));
-    // Its staging memory stays: as long as it is there it may write to it.
+    // Its staging memory stays while the process may write to it.
     REQUIRE(HoldingsNow(site).staging_bytes == with_first.staging_bytes);
   }
   first.Signal(SIGKILL);
@@ -90,7 +90,7 @@ TEST_CASE("a worker with the process number of a dead one has a session of its o
   WorkerProcess second(site, {.warm = new_ones, .point = "hold", .pid = number});
   REQUIRE(second.pid() == number);
   if (daemon_stopped) {
-    CHECK(second.ReadLine(kBacklog) == "");  // it waits at the listener, or soon will
+    CHECK(second.ReadLine(kBacklog) == "");  // it waits at the listener, or will soon
     site.Signal(SIGCONT);
   }
   REQUIRE(second.ReadLine() == "holding");
@@ -109,7 +109,7 @@ TEST_CASE("a worker with the process number of a dead one has a session of its o
   CHECK(now.leased_bytes - before.leased_bytes >= 2 * 100'000);
   CHECK(LeasedBySessionsOf(site, number) == std::vector{now.leased_bytes - before.leased_bytes});
   CHECK(site.Counter("sessions_closed") == closed + 1);
-  // The end of the first one is not the second one's: beyond the grace period it still has it all.
+  // The first one's end is not the second one's, which still has everything after the grace period.
   CHECK(second.ReadLine(milliseconds(1'200)) == "");
   CHECK(HoldingsNow(site) == now);
   second.Signal(SIGKILL);

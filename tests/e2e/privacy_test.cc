@@ -1,5 +1,5 @@
-// Cached data, and the names and keys of it, are for their owner: not in the log, however
-// talkative, not in the daemon's status or metrics, not in a core file.
+// Cached data, its names and its keys are for their owner: they are not in the log at any level,
+// the daemon's status or metrics, nor a core file.
 #include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
 #include <absl/strings/match.h>
@@ -33,7 +33,7 @@ ChunkKey PrivateKey(int number) {
   return *ChunkKey::FromBytes(absl::StrCat(kKeyMark, absl::Dec(number, absl::kZeroPad8)));
 }
 
-// Marks all over, no two chunks alike.
+// Distinct marks throughout each chunk.
 std::string PrivatePayload(int number) {
   std::string payload = absl::StrCat(number, ": ");
   while (payload.size() < kBytes) payload += kPayloadMark;
@@ -41,7 +41,7 @@ std::string PrivatePayload(int number) {
   return payload;
 }
 
-// How bytes may be written down: as they are, hexadecimal, base64 at each of its three offsets.
+// Ways to write bytes down: raw, hexadecimal, base64 at each of its three offsets.
 std::vector<std::string> Spellings(const std::string& bytes) {
   std::vector<std::string> all = {bytes, absl::BytesToHexString(bytes)};
   all.push_back(absl::AsciiStrToUpper(all[1]));
@@ -52,7 +52,7 @@ std::vector<std::string> Spellings(const std::string& bytes) {
   return all;
 }
 
-// The spelling of one of the secrets that is in `text`; empty: none.
+// Returns the form of a secret that is in `text`; empty: none.
 std::string FindLeak(const std::string& text, const std::vector<std::string>& secrets) {
   for (const std::string& secret : secrets) {
     for (const std::string& spelling : Spellings(secret)) {
@@ -62,7 +62,7 @@ std::string FindLeak(const std::string& text, const std::vector<std::string>& se
   return "";
 }
 
-// Puts, a lookup with a lease, a call that is refused, a delete: by either path. The client, whose
+// Puts, a lookup with a lease, a refused call, a delete, by either path. Returns the client, whose
 // session is open.
 std::unique_ptr<client::Client> Work(const client::ClientOptions& options) {
   auto client = client::Client::Connect(options);
@@ -94,7 +94,7 @@ std::unique_ptr<client::Client> Work(const Site& site, client::PathChoice path) 
   return Work({.endpoint = site.endpoint(), .client_name = "secretive", .path = path});
 }
 
-// Encryption at rest, and TLS with a token by TCP.
+// Encryption at rest, and TLS with a token over TCP.
 class Keys {
  public:
   explicit Keys(Site* site) : site_(*site), ca_(site->path(""), "ca") {
@@ -145,7 +145,7 @@ class Keys {
   std::string hash_;
 };
 
-// Overwrites a part of every image on the device: reads from it then find and log damage.
+// Overwrites a part of every image on the device, so that reads find and log damage.
 void DamageDevice(const Site& site) {
   const int fd = open(site.path("nvme0/data.000").c_str(), O_RDWR | O_CLOEXEC);
   REQUIRE(fd >= 0);
@@ -224,7 +224,7 @@ TEST_CASE("no key, payload, metadata or secret is in the log, the metrics or the
   site.Kill();
   DamageDevice(site);
   site.Start();
-  Work(site, client::PathChoice::kGrpc);  // what is there is read back to be told PRESENT
+  Work(site, client::PathChoice::kGrpc);  // existing chunks are read back to be answered PRESENT
   Engine engine(site, {.spec = {.model = "m", .tokens_per_chunk = 16}});
   for (int i = 0; i < 8; ++i) {
     const ChunkKey key = PrivateKey(100 + i);
@@ -245,7 +245,7 @@ TEST_CASE("a daemon that crashes leaves no core file; where it may, no block of 
     Site site({.g2 = "32MiB", .local = true, .dumpable = dumpable});
     site.before_exec = AllowCore(site);
     site.Start();
-    // Alive over the crash, with a lease and with staging memory that the daemon has mapped.
+    // Alive during the crash, with a lease and with staging memory that the daemon has mapped.
     const auto client = Work(site, client::PathChoice::kLocal);
     auto staging = client->AllocateStaging(kBytes);
     REQUIRE(staging.ok());
@@ -277,7 +277,8 @@ TEST_CASE("a daemon that crashes leaves no core file; where it may, no block of 
     } else {
       const std::string bytes = ReadFile(core);
       CHECK(absl::StrContains(bytes, "secretive"));  // the client's name: it is this daemon's
-      // Not in G2, nor in what it was copied from: all payloads have that in the middle.
+      // It is neither in G2 nor in the memory it was copied from; all payloads have it in the
+      // middle.
       CHECK_FALSE(absl::StrContains(bytes, staged.substr(100, 4096)));
     }
   }

@@ -18,7 +18,7 @@ void Expect(bool happened, const char* what) {
   if (!happened) throw std::runtime_error(std::string("RawSession: ") + what);
 }
 
-// A connection of its own, that takes the largest frames.
+// A connection of its own that takes the largest frames.
 std::shared_ptr<grpc::Channel> OwnChannel(const std::string& endpoint) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -1,4 +1,4 @@
-// How long a daemon with many chunks takes from the start of its process to the first answer.
+// Time that a daemon with many chunks takes from the start of its process to the first answer.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <iostream>
@@ -20,7 +20,7 @@ TEST_CASE("with 100,000 small chunks the daemon serves again in under 2 s") {
     REQUIRE(site.AwaitClean());
     REQUIRE(site.Status().g3().chunks() == chunks.size());
   }
-  // The arena costs time by the GiB, which is none of the recovery's.
+  // The arena costs time by the GiB, which is not recovery's.
   site.settings.g2 = "64MiB";
   milliseconds fastest = milliseconds::max();
   for (int round = 0; round < 3; ++round) {
@@ -29,7 +29,7 @@ TEST_CASE("with 100,000 small chunks the daemon serves again in under 2 s") {
     std::cout << kRecoveredChunks << " chunks: serving again after " << took.count() << " ms\n";
     fastest = std::min(fastest, took);
   }
-  // The best of three: that a busy machine delays one of them says nothing about the daemon.
+  // The best of three counts: a busy machine's delay says nothing about the daemon.
   CHECK((kSanitized || fastest < milliseconds(2'000)));
   CHECK(site.Counter("recovered_chunks") == chunks.size());
   Engine engine(site);

@@ -16,7 +16,7 @@
 namespace kvkeep::e2e {
 namespace {
 
-// The default tenant and "a", which has what `limits` says.
+// The default tenant, and "a" with these `limits`.
 std::string Tenants(const Site& site, const std::string& limits) {
   return absl::StrCat("tenants:\n  - {name: a, unix: ", site.path("a.sock"), ", g2_share: 25%",
                       limits, "}\n");
@@ -38,7 +38,7 @@ std::string Reload(const Site& site) {
   return reloaded.ok() ? "ok" : std::string(reloaded.status().message());
 }
 
-// Puts and gets until it goes; counts what was wrong.
+// Puts and gets until it is destroyed; counts wrong answers.
 class Load {
  public:
   explicit Load(const Site& site)
@@ -101,7 +101,7 @@ TEST_CASE("SIGHUP takes a quota, a rate and the log level over, under load") {
   CHECK(Value(site, "log.level") == "error");
   CHECK(Value(site, "tenants[0].g3_quota") == "4MiB");
 
-  // And back, by an admin call.
+  // Back again, by an admin call.
   const uint64_t rounds = load.rounds();
   site.settings.extra = Tenants(site, "");
   site.WriteConfig();
@@ -134,7 +134,7 @@ TEST_CASE("a config that is wrong, or needs a restart, changes nothing of what r
   CHECK(metric("kvkeep_config_last_reload_successful 0"));
   CHECK(Value(site, "log.level") == "info");
 
-  // The level alone could change: with the rest it may not.
+  // The level alone could change, but not together with the rest.
   site.settings.segment_bytes = "8MiB";
   site.settings.extra = Tenants(site, ", keys_per_second: 7") + "log: {level: debug}\n";
   site.WriteConfig();
@@ -150,7 +150,7 @@ TEST_CASE("a config that is wrong, or needs a restart, changes nothing of what r
   CHECK(Reload(site) == "ok");
   CHECK(metric("kvkeep_config_last_reload_successful 1"));
 
-  // By the tool: what changed, and the exit code of a refusal.
+  // By the tool: the changes, and the exit code of a refusal.
   const std::string tool = absl::StrCat("'" KVKEEP_PATH "' --admin unix://", site.admin_socket());
   const Outcome same = RunShell(tool + " config reload");
   CHECK(same.status == 0);
@@ -194,7 +194,7 @@ TEST_CASE(
   CHECK(site.Status().g2().used_bytes() <= 16 << 20);
   CHECK(site.Status().g3().used_bytes() <= 64 << 20);
 
-  // Less than a lease holds: nothing of it, and nothing else, is taken over.
+  // A value below what a lease holds: nothing is taken over.
   {
     const auto found =
         engine.client().Lookup(engine.ns(), KeysOf(Chunks(1032, 8, (1 << 20) - 4096)),
@@ -219,7 +219,7 @@ TEST_CASE(
   site.WriteConfig();
   CHECK(absl::StrContains(Reload(site), "more than the 67108864 that were mapped at the start"));
 
-  // A smaller one holds over a restart, whatever the device was made for.
+  // A smaller capacity holds over a restart, whatever the device was made for.
   site.settings.g2 = "64MiB";
   site.settings.devices[0].capacity = "64MiB";
   site.WriteConfig();
@@ -264,7 +264,7 @@ TEST_CASE("another token file is taken over, and the one of before lets nobody i
   };
   CHECK(may_come_in("old"));
   CHECK_FALSE(may_come_in("new"));
-  // One that cannot be read refuses the rest as well.
+  // A file that cannot be read refuses the rest as well.
   site.settings.access = absl::StrCat("  token_file: ", site.path("none"), "\n");
   site.settings.extra = "log: {level: debug}\n";
   site.WriteConfig();

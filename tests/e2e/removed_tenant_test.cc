@@ -1,4 +1,4 @@
-// A tenant that left the configuration, and what it had in G3.
+// A tenant that left the configuration, and its chunks in G3.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ TEST_CASE("with a tenant gone from the config the daemon serves, scrubs, and tak
   site.settings.extra.clear();
   site.settings.g3 = "  scrub_bytes_per_second: 64MiB\n";
   site.Start();
-  // Rounds while the device joined came by a part of the chunks, or none.
+  // Rounds that ran while the device joined came by a part of the chunks, or none.
   const uint64_t rounds = site.Counter("scrub_rounds");
   CHECK(Eventually([&] { return site.Counter("scrub_rounds") >= rounds + 2; }));
   CHECK(site.Counter("scrubbed_chunks") >= own.size());
@@ -42,7 +42,7 @@ TEST_CASE("with a tenant gone from the config the daemon serves, scrubs, and tak
     CHECK(engine.Hits(own) == own.size());
   }
 
-  // Back, it finds what nobody wanted the space of.
+  // Once back, the tenant finds chunks whose space was not needed.
   REQUIRE(site.Stop().exit_status == 0);
   site.settings.extra = TenantB(site);
   site.Start();
@@ -66,7 +66,7 @@ TEST_CASE("with a tenant gone from the config the daemon serves, scrubs, and tak
     REQUIRE(engine.PutAll({first, end}));
     REQUIRE(site.AwaitClean());
   }
-  CHECK(engine.Find(own).g3 == own.size());  // all that is to be had: b's had to go
+  CHECK(engine.Find(own).g3 == own.size());  // all the space there is: b's chunks had to go
   CHECK(engine.Find(more).g3 == more.size());
   CHECK(site.Status().tenants(0).g3_evictions() == 0);
   CHECK(site.running());

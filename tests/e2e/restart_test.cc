@@ -26,8 +26,8 @@ TEST_CASE("after kill -9 every chunk that was written back is a hit without a ne
     site.Start();
     CHECK(site.Counter("recovered_chunks") == chunks.size());
     Engine engine(site);
-    // A kill within the first second of a device leaves no mark that says that its records are
-    // sure: the daemon then promises each only after a look at its header, soon after the start.
+    // A kill within a device's first second leaves no mark that its records are sure. The daemon
+    // then promises each record only after it has read its header, soon after the start.
     CHECK(Eventually([&] { return engine.Find(chunks).any == chunks.size(); }));
     CHECK(engine.Hits(chunks) == chunks.size());
     CHECK(engine.wrong_bytes == 0);

@@ -1,5 +1,5 @@
-// A tenant that lets another read its chunks: by both listeners, read and no more, and nothing for
-// tenants that were not let in.
+// A tenant that lets another one read its chunks: by both listeners, read-only, and nothing for
+// other tenants.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -21,9 +21,9 @@ using client::PathChoice;
 using client::PutStatus;
 
 constexpr size_t kLentChunkBytes = 700'000;
-constexpr int kTries = 5;  // to measure while others use the machine: what tells does so in each
+constexpr int kTries = 5;  // to measure while others use the machine: each attempt must show it
 
-// "owner" lets "reader" read; "other" is let in nowhere.
+// "owner" lets "reader" read; "other" may read nowhere.
 struct LendingSite {
   LendingSite() : site({.segment_bytes = "16MiB"}) {
     site.settings.extra = absl::StrCat("tenants:\n", Tenant("owner", ", readers: [reader]"),
@@ -42,7 +42,7 @@ struct LendingSite {
     return Engine("unix://" + site.path(tenant + "/kvkeep.sock"),
                   {.name = tenant, .spec = spec, .path = path});
   }
-  // Why it does not open; "" when it does.
+  // Returns why it does not open; "" if it does.
   std::string WhyNot(const std::string& tenant, PathChoice path, const std::string& of) const {
     Engine own = Connect(tenant, path);
     client::NamespaceSpec spec = Engine::DefaultSpec();
@@ -53,7 +53,7 @@ struct LendingSite {
   Site site;
 };
 
-// How long a lookup of these keys takes, in microseconds; each in its turn, medians of many.
+// Returns how long a lookup of these keys takes, in microseconds: medians of many, taken in turns.
 std::vector<double> LookupTimes(Engine& engine, const std::vector<std::vector<ChunkKey>>& sets) {
   constexpr size_t kRounds = 2'000;
   std::vector<std::vector<double>> took(sets.size());
@@ -61,7 +61,8 @@ std::vector<double> LookupTimes(Engine& engine, const std::vector<std::vector<Ch
   std::iota(order.begin(), order.end(), 0);
   std::minstd_rand random(1);
   for (size_t round = 0; round < kRounds; ++round) {
-    // Keys asked for before are in the caches, so no set may follow the same other set more often.
+    // Keys that were asked for before are in the caches, so no set may follow the same other set
+    // more often.
     std::shuffle(order.begin(), order.end(), random);
     for (const size_t set : order) {
       const auto begin = std::chrono::steady_clock::now();
@@ -103,7 +104,7 @@ TEST_CASE("how long a lookup takes does not tell whether another tenant has the 
       const double nobodys = us[0], others = us[1], hits = us[2];
       WARN("lookups of " << kKeys << " keys, p50: nobody's " << nobodys << " us, another tenant's "
                          << others << ", its own " << hits);
-      // The measure works if it can tell one's own keys from a miss.
+      // The measure works if it can tell the tenant's own keys from a miss.
       told = !kSanitized && !(std::abs(hits - nobodys) > 20 &&
                               std::abs(others - nobodys) < std::abs(hits - nobodys) / 2);
     }
@@ -132,7 +133,7 @@ TEST_CASE("a reader gets what the owner put, by both listeners, and can change n
     const std::vector<ChunkKey> keys = KeysOf(chunks);
     CHECK(absl::IsPermissionDenied(reader.client().Delete(reader.ns(), keys).status()));
     CHECK(reader.wrong_bytes == 0);
-    // Its own namespace of the same words is another one, and its own.
+    // The reader's own namespace of the same name is a separate one.
     Engine own = shared.Connect("reader", path);
     CHECK(own.Find(chunks).any == 0);
   }
@@ -201,7 +202,7 @@ TEST_CASE("chunks of NVMe, leases and a reader's end: the owner keeps what is th
         reader.client().Lookup(reader.ns(), keys, {.lease = client::LeaseMode::kLeadingRun});
     REQUIRE(found.ok());
     CHECK(found->lease.alive());
-    CHECK(found->leased_keys < chunks.size());  // at most a quarter of what it has in G2
+    CHECK(found->leased_keys < chunks.size());  // at most a quarter of its chunks in G2
     CHECK(reader.Get(chunks[0], &found->lease) == GetStatus::kHit);
     CHECK(owner.Hits(chunks) == chunks.size());
   }

@@ -24,8 +24,8 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kPause(1);
 
-// SIGHUP a thousand times a second to the next process of the site, from before its first
-// instruction until it has ended, and SIGTERM once: after that time, when `may_end` says so.
+// Sends SIGHUP a thousand times a second to the next process of the site, from before its first
+// instruction until its end; and SIGTERM once, after that time, if `may_end` allows it.
 class Storm {
  public:
   Storm(Site& site, milliseconds until_term, std::function<bool()> may_end)
@@ -35,7 +35,7 @@ class Storm {
     read_end_ = UniqueFd(ends[0]);
     write_end_ = UniqueFd(ends[1]);
     site.before_exec = [to = ends[1]] {
-      sigset_t signals;  // until the daemon waits for them: without it they would just end it
+      sigset_t signals;  // until the daemon waits for them: before, they would just end it
       sigemptyset(&signals);
       for (const int number : {SIGHUP, SIGTERM}) sigaddset(&signals, number);
       sigprocmask(SIG_BLOCK, &signals, nullptr);
@@ -73,7 +73,7 @@ class Storm {
   std::thread thread_;
 };
 
-// Puts durable chunks one after the other while there is a daemon that takes them.
+// Puts durable chunks one after the other while a daemon accepts them.
 class DurablePuts {
  public:
   explicit DurablePuts(const Site& site, uint64_t first)
@@ -126,7 +126,7 @@ TEST_CASE(
     const milliseconds until_term(random.Below(1200));
     INFO("seed " << seed << ", cycle " << cycle << ": SIGTERM after " << until_term.count());
     DurablePuts puts(site, 1 + cycle * 1'000'000);
-    // Every other daemon ends whenever it may be, the others not before they have served.
+    // Every other daemon ends at any time, the others not before they have served.
     Storm storm(site, until_term, [&] { return cycle % 2 == 1 || puts.any(); });
     const Ending end = site.StartAndAwaitEnd();
     INFO(end.err);

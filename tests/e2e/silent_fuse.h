@@ -2,8 +2,8 @@
 // other process: no fstat(2), no close(2).
 //
 // The server is a process of its own, which dies with this one; waits for it then end. Start no
-// other process between opening the file and End, as it would inherit the file for a moment.
-// Mounted in a mount namespace of this thread.
+// other process between opening the file and End, as it would inherit the file for a moment. The
+// file system is mounted in a mount namespace of this thread.
 #pragma once
 
 #include <fcntl.h>
@@ -63,7 +63,7 @@ class SilentFuse {
     REQUIRE(file_.valid());
     return UniqueFd(fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
   }
-  // Ends the server, which ends waits for it with an error.
+  // Ends the server, and so waits for it, with an error.
   void End() {
     if (!mounted()) return;
     kill(server_, SIGKILL);

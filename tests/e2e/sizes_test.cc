@@ -1,4 +1,4 @@
-// Every size that is allowed comes back exactly, from both tiers; every other is refused by name.
+// Every allowed size comes back exactly, from both tiers; every other size is refused by name.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>

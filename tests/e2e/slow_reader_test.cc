@@ -1,5 +1,5 @@
-// Clients that ask for much and take nothing, or begin and do not go on: what they can hold is
-// bounded, ends by itself, and is theirs.
+// Clients that ask for much and take nothing, or begin and do not go on: what they hold is bounded,
+// ends by itself, and costs no other client.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -38,7 +38,7 @@ TEST_CASE("gets that nobody reads hold limits.pinned_bytes at most, and end afte
   const std::vector<TestChunk> chunks = Chunks(1, kSlowChunks, kSlowChunkBytes);
   REQUIRE(engine.PutAll(chunks));
   REQUIRE(site.AwaitClean());
-  // Else the bystander's puts would drive out what the others ask for.
+  // Otherwise the bystander's puts would evict what the others ask for.
   const auto found = engine.client().Lookup(engine.ns(), KeysOf(chunks),
                                             {.lease = client::LeaseMode::kLeadingRun});
   REQUIRE(found.ok());
@@ -50,7 +50,7 @@ TEST_CASE("gets that nobody reads hold limits.pinned_bytes at most, and end afte
     std::rotate(mine.begin(), mine.begin() + static_cast<int64_t>(i % kSlowChunks), mine.end());
     reader.GetUnread(mine);
   }
-  // The first may be cut already.
+  // The first one may be cut off already.
   REQUIRE(Eventually([&] {
     const v1::StatusResponse status = site.Status();
     return status.counters().at("open_get_streams") + status.counters().at("stalled_streams") >=
@@ -58,12 +58,12 @@ TEST_CASE("gets that nobody reads hold limits.pinned_bytes at most, and end afte
   }));
   REQUIRE(Eventually([&] { return site.Counter("pinned_bytes") >= kSessionBytes; }));
   uint64_t most = 0, hits = 0, number = 1000;
-  // Until the last one is cut: by turns, as each gets room when one before it went.
+  // Until the last one is cut off: they take turns, as each gets room when the one before it ends.
   const auto give_up = steady_clock::now() + milliseconds(60'000);
   while (site.Counter("open_get_streams") > 0 && steady_clock::now() < give_up) {
     most = std::max(most, site.Counter("pinned_bytes"));
     hits += engine.Get(chunks[hits % kSlowChunks]) != GetStatus::kUnfinished;
-    // There is room for others' puts: nothing that could go is kept.
+    // There is room for other clients' puts: nothing that could go is kept.
     REQUIRE(engine.PutAll({{++number, kSlowChunkBytes}}));
   }
   WARN("at most " << (most >> 20) << " MiB pinned, " << site.Counter("stalled_streams")
@@ -97,7 +97,7 @@ TEST_CASE("slow readers of one tenant hold its part of limits.pinned_bytes; othe
   REQUIRE(a.PutAll(chunks));
   REQUIRE(b.PutAll(chunks));
 
-  // Together they could take all there is: each session half of it.
+  // Together they could take everything: each session takes half of it.
   std::vector<std::unique_ptr<RawSession>> readers;
   for (int i = 0; i < kSessions; ++i) {
     readers.push_back(std::make_unique<RawSession>("unix://" + socket("a")));
@@ -142,7 +142,7 @@ TEST_CASE("gets of one session that wait for each other all end well when they a
   std::vector<uint64_t> bytes(6, 0);
   std::vector<std::thread> threads;
   RawSession many(site.endpoint());
-  for (int i = 0; i < 20; ++i) many.GetUnread(chunks);  // and holds what the session may
+  for (int i = 0; i < 20; ++i) many.GetUnread(chunks);  // and holds what the session may hold
   REQUIRE(Eventually([&] { return site.Counter("pin_waits") > 0; }));
   for (uint64_t& sum : bytes) {
     threads.emplace_back([&site, &chunks, &sum] {
@@ -169,7 +169,7 @@ TEST_CASE("a put whose client says no more is ended, and its space is others'") 
   CHECK(status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
   CHECK(absl::StrContains(status.error_message(), "limits.stall_timeout"));
   CHECK(site.Counter("stalled_streams") == 1);
-  CHECK(site.Counter("sessions_closed") == 0);  // the session is as good as ever
+  CHECK(site.Counter("sessions_closed") == 0);  // the session still works
 }
 
 }  // namespace kvkeep::e2e

@@ -24,7 +24,7 @@ milliseconds TimeOf(const std::function<void()>& call) {
   return std::chrono::duration_cast<milliseconds>(steady_clock::now() - begin);
 }
 
-// One with that deadline, which a busy machine may take for its first calls.
+// A client with that deadline, which a busy machine may need for its first calls.
 std::unique_ptr<Engine> TryConnect(const Site& site) {
   try {
     return std::make_unique<Engine>(site, Engine::Options{.deadline = kDeadline});
@@ -36,7 +36,7 @@ std::unique_ptr<Engine> TryConnect(const Site& site) {
 TEST_CASE("calls to a stopped daemon end by their deadline, and after SIGCONT all is well") {
   Site site;
   site.Start();
-  Engine patient(site);  // for what is no matter of the deadline
+  Engine patient(site);  // for what the deadline does not concern
   const std::vector<TestChunk> chunks = Chunks(1, 4, (3 << 20) + 1);
   REQUIRE(patient.PutAll(chunks));
   REQUIRE(site.AwaitClean());
@@ -59,7 +59,7 @@ TEST_CASE("calls to a stopped daemon end by their deadline, and after SIGCONT al
         }) < kDeadline + kSlack);
   CHECK(TimeOf([&] { CHECK_FALSE(engine.client().Delete(engine.ns(), {}).ok()); }) <
         kDeadline + kSlack);
-  // A client that comes meanwhile is let go, too.
+  // A client that connects meanwhile returns, too.
   CHECK(TimeOf([&] {
           auto late = client::Client::Connect(
               {.endpoint = site.endpoint(), .client_name = "late", .default_deadline = kDeadline});
@@ -71,7 +71,7 @@ TEST_CASE("calls to a stopped daemon end by their deadline, and after SIGCONT al
   REQUIRE(Eventually([&] { return engine.Get(chunks[0]) == GetStatus::kHit; }));
   CHECK(patient.Hits(chunks) == chunks.size());
   CHECK(patient.Put({101, 3 << 20}).status == PutStatus::kStored);
-  // The put that was given up left nothing behind, nor did the lookup's lease that nobody took.
+  // The given-up put left nothing behind, nor did the lookup's lease, which no client took.
   CHECK(Eventually([&] {
     const v1::StatusResponse status = site.Status();
     return status.g2().reserved_bytes() == 0 && status.g2().leased_bytes() == 0;

@@ -1,4 +1,4 @@
-// A start that cannot work ends with one line: what, where, what to do, and the right exit status.
+// A start that cannot work ends with one line (what, where, what to do) and the right exit status.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -23,7 +23,7 @@ namespace {
 constexpr int kConfigError = 78;
 constexpr int kStartFailure = 1;
 
-// Without what devices said that joined before it failed.
+// Returns the output without lines of devices that joined before the failure.
 std::string WithoutJoins(const std::string& err) {
   std::vector<absl::string_view> lines = absl::StrSplit(err, '\n');
   std::erase_if(lines, [](absl::string_view line) {
@@ -168,7 +168,7 @@ TEST_CASE("the state directory cannot be written to") {
   CheckFails(site, kStartFailure, {site.path("state"), "Read-only file system", "writable"});
 }
 
-// Nothing is written into a directory that is not ours alone.
+// Nothing is written into a directory that others can write to.
 TEST_CASE("others may write to the state directory, or to G3's") {
   Site site;
   for (const char* name : {"state", "nvme0"}) {

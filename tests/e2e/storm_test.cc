@@ -1,5 +1,5 @@
 // A tenant that storms: lookups, puts and gets as fast as it can, by both listeners, far over its
-// rates, and never waits when it is told to. Measures its service, and its cost to another tenant.
+// rates, without ever waiting when told to. Measures its service, and its cost to another tenant.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -61,7 +61,7 @@ Calls Work(Engine& engine, const std::vector<TestChunk>& mine, uint64_t* next) {
     const Clock::time_point start = Clock::now();
     calls.whole_lookups += engine.Find(mine).any == mine.size();
     calls.hits += engine.Get(wanted) == GetStatus::kHit;
-    // Under keys that are there already: what is put does not push out what is looked up.
+    // Under existing keys, so that puts do not evict what is looked up.
     calls.put += engine.Put(mine[++*next % mine.size()]).status == PutStatus::kPresent;
     calls.us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
   }
@@ -83,7 +83,7 @@ struct Stormed {
   }
 };
 
-// Storms until told to end. Each put is of a new chunk, so that each is copied if it is let.
+// Storms until told to end. Each put is of a new chunk, so that each is copied if it is accepted.
 void Storm(Engine& engine, uint64_t first, const std::atomic<bool>& on, Stormed& stormed) {
   const std::vector<TestChunk> asked = Chunks(first, 200, kStormChunkBytes);
   const std::vector<ChunkKey> keys = KeysOf(asked);
@@ -158,8 +158,8 @@ TEST_CASE(
     CHECK(shared.site.TenantStatus("calm").key_rate_refusals() == 0);
     CHECK(shared.site.TenantStatus("calm").byte_rate_refusals() == 0);
     CHECK(shared.site.TenantStatus("calm").rejected_puts() == 0);
-    // Three more processors are asked for than there may be: slower, but by a bound. The machine's
-    // other work is in the quiet times before and after as well.
+    // This needs up to three more processors than there may be: calls are slower, within a limit.
+    // The machine's other work is in the quiet times before and after as well.
     if (kSanitized) continue;
     const auto quietly = [&](double part) { return std::max(quiet.At(part), later.At(part)); };
     CHECK(during.At(0.5) < 8 * quietly(0.5) + 2'000);

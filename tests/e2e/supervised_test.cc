@@ -1,4 +1,4 @@
-// The daemon under a service manager: what it is told, and when.
+// The daemon's messages to its service manager, and their order.
 #include <signal.h>
 
 #include <catch2/catch.hpp>
@@ -12,7 +12,7 @@ namespace {
 
 using Message = ManagerSocket::Message;
 
-// The next message that has the field; others are passed over.
+// Returns the next message that has the field; skips others.
 std::optional<Message> NextWith(ManagerSocket& socket, const std::string& field,
                                 milliseconds patience = milliseconds(20'000)) {
   while (std::optional<Message> message = socket.Next(patience)) {
@@ -41,7 +41,7 @@ TEST_CASE("the service manager is told of the start, of life, and of the stop") 
   REQUIRE(NextWith(socket, "READY").has_value());
   for (int i = 0; i < 3; ++i) REQUIRE(NextWith(socket, "WATCHDOG").has_value());
 
-  // One that does not run says nothing.
+  // A daemon that does not run sends nothing.
   site.Signal(SIGSTOP);
   while (socket.Next(milliseconds(600)).has_value()) {
   }

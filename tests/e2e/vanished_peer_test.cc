@@ -1,4 +1,4 @@
-// A machine that loses its power says nothing any more, and closes nothing: each side finds out.
+// A machine that loses its power sends nothing any more, and closes nothing: each side notices.
 #include <absl/strings/str_cat.h>
 
 #include <catch2/catch.hpp>
@@ -14,10 +14,11 @@ namespace {
 using std::chrono::duration_cast;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kPeerTimeout{3'000};  // a third of it is what a busy peer has to answer
+constexpr milliseconds kPeerTimeout{3'000};  // a busy peer has to answer within a third of it
 // Slack for a busy machine. A daemon that waits for gRPC's own timeouts takes 20 s and more.
 constexpr milliseconds kNoticeSlack{5'000};
-// gRPC's default is to stop asking a peer after two pings without data: long enough for four.
+// gRPC by default stops asking a peer after two pings without data, so this is long enough for
+// four.
 constexpr milliseconds kIdle{4 * kPeerTimeout};
 
 struct RelayedScene {
@@ -52,7 +53,7 @@ TEST_CASE("what a client held whose machine is gone comes back within limits.pee
            status.sessions_size() == 2;
   };
   REQUIRE(Eventually(held));
-  std::this_thread::sleep_for(kIdle);  // it is there, and has nothing to say
+  std::this_thread::sleep_for(kIdle);  // it is connected, and has nothing to say
   REQUIRE(held());
 
   scene.relay->Vanish();

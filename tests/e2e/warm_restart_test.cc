@@ -1,5 +1,4 @@
-// G2 in segments on a mount outlives the daemon: what was there is served again, every byte
-// verified.
+// G2 in segments on a mount outlives the daemon: its chunks are served again, every byte verified.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
@@ -28,7 +27,7 @@ void FlipByteOf(const TestChunk& chunk, const std::string& arena_dir, size_t seg
   for (size_t i = 0; i < segments; ++i) {
     const UniqueFd fd(open(absl::StrCat(arena_dir, "/segment.00", i).c_str(), O_RDWR | O_CLOEXEC));
     REQUIRE(fd.valid());
-    std::vector<std::byte> there(payload.size());  // whole: payloads of other chunks overlap it
+    std::vector<std::byte> there(payload.size());  // whole, as payloads of other chunks overlap it
     for (off_t at = 0; pread(fd.get(), there.data(), kBlock, at) == kBlock; at += kBlock) {
       if (std::memcmp(there.data(), payload.data(), kBlock) != 0) continue;
       if (pread(fd.get(), there.data(), there.size(), at) < 0 || there != payload) continue;
@@ -40,9 +39,9 @@ void FlipByteOf(const TestChunk& chunk, const std::string& arena_dir, size_t seg
   FAIL("chunk " << chunk.number << " is in no segment");
 }
 
-// Kills and starts the site three times, each of which finds all chunks again; `after` runs after
-// each start. Returns the time of the fastest start: that a busy machine delays one of them says
-// nothing about the daemon.
+// Kills and starts the site three times, and each time finds all chunks again; `after` runs after
+// each start. Returns the time of the fastest start, as a busy machine's delay says nothing about
+// the daemon.
 template <typename After>
 milliseconds FastestRestart(Site& site, const std::vector<TestChunk>& chunks, After after) {
   milliseconds fastest = milliseconds::max();
@@ -137,7 +136,7 @@ TEST_CASE("what a killed daemon had in G2 only reaches G3 after the restart") {
 
 TEST_CASE("who is no reader any more sees nothing of what comes after the restart that says so") {
   ArenaMounts mounts;
-  if (!mounts.Make("size=160m,mode=0700,huge=never")) return;  // what is mapped takes space
+  if (!mounts.Make("size=160m,mode=0700,huge=never")) return;  // mapped memory takes space
   Site site(mounts.With({.g2 = "64MiB", .segment_bytes = "16MiB", .devices = {}}));
   const auto tenants = [&site](const std::string& more) {
     site.settings.extra = absl::StrCat("tenants:\n  - {name: reader, unix: ", site.path("r.sock"),
@@ -149,7 +148,7 @@ TEST_CASE("who is no reader any more sees nothing of what comes after the restar
   site.Start();
   const std::vector<TestChunk> before = Chunks(1, 20, 100'000), after = Chunks(101, 100, 400'000);
   REQUIRE(Engine(site).PutAll(before));
-  // Mappings that the handshake gives a reader, kept for as long as it lives.
+  // A reader's mappings from the handshake, kept for its lifetime.
   std::vector<const std::byte*> mapped;
   constexpr size_t kSegment = 16 << 20, kOwners = 3;
   for (size_t i = 0; i < kOwners; ++i) {
@@ -187,7 +186,7 @@ TEST_CASE("who is no reader any more sees nothing of what comes after the restar
   REQUIRE(Engine(site).PutAll(after));
   CHECK(sees(after[0]) == kept);
   CHECK(std::any_of(after.begin(), after.end(), sees) == kept);
-  CHECK(sees(before[7]));  // the old memory is as it was
+  CHECK(sees(before[7]));  // the old memory is unchanged
   for (const std::byte* segment : mapped) munmap(const_cast<std::byte*>(segment), kSegment);
 }
 

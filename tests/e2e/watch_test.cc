@@ -1,5 +1,5 @@
-// The client library's Watch, and the tool's verb, against the real daemon: who applies what they
-// tell knows what a lookup finds, whatever happens to chunks and to the daemon.
+// The client library's Watch, and the tool's verb, against the real daemon: a reader that applies
+// their events knows what a lookup finds, whatever happens to chunks and to the daemon.
 #include "client/watch.h"
 
 #include <absl/strings/numbers.h>
@@ -26,7 +26,7 @@ using client::WatchNews;
 constexpr client::Deadline kLong{20'000};
 constexpr size_t kWatchedChunkBytes = 100'000;
 
-// The knowledge of a watcher.
+// A watcher's knowledge.
 class Picture {
  public:
   explicit Picture(const Site& site) {
@@ -79,7 +79,7 @@ class Picture {
   std::map<std::pair<ChunkKey, Tier>, bool> there_;
 };
 
-// Whether each of these chunks is where a lookup finds it.
+// Returns whether each of these chunks is where a lookup finds it.
 bool EqualsLookups(const Picture& picture, Engine& engine, const std::vector<TestChunk>& chunks) {
   auto found = engine.client().Lookup(engine.ns(), KeysOf(chunks));
   if (!found.ok()) return false;
@@ -106,7 +106,7 @@ class WatchTool {
     kill(pid_, SIGTERM);
     pclose(pipe_);
   }
-  // The next line of this event; what comes before it is passed over.
+  // Returns the next line of this event; skips lines before it.
   nlohmann::json Await(const std::string& event) {
     while (true) {
       nlohmann::json object = nlohmann::json::parse(Line());

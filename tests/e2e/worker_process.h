@@ -21,9 +21,9 @@ class WorkerProcess {
  public:
   struct Options {
     std::vector<TestChunk> warm, cold;  // numbered without gaps, all of one size
-    std::string point;                  // at which it dies, or "hold"
+    std::string point;                  // where it dies, or "hold"
     int nth = 1;                        // the visit at which it dies
-    int pid = 0;                        // its number, see ForkAs, once it is free; 0: any
+    int pid = 0;                        // its process number, see ForkAs, once that is free; 0: any
   };
   WorkerProcess(const Site& site, const Options& options);
   ~WorkerProcess();

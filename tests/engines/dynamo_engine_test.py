@@ -4,8 +4,8 @@
     KVKEEP_DYNAMO_PYTHON=$(tests/engines/venv dynamo) \\
       $(tests/engines/venv vllm) tests/engines/dynamo_engine_test.py --root . --build build/release
 
-What the connector tells by vLLM's stream ("events": "engine") Dynamo counts as the engine's own
-tokens in DRAM, up to the last whole chunk; what the daemon has lost it counts no more.
+The connector reports chunks by vLLM's stream ("events": "engine"). Dynamo counts them as the
+engine's tokens in DRAM, up to the last whole chunk, and stops counting what the daemon has lost.
 """
 
 import os
@@ -19,7 +19,7 @@ import vllm_engine_test as engines
 from engine_process import PROMPTS
 
 PYTHON = os.environ.get("KVKEEP_DYNAMO_PYTHON")
-# An indexer that has not heard an engine's first message takes none of the others.
+# An indexer that missed an engine's first message takes none of the others.
 SUBSCRIBES_WITHIN_S = 3
 
 
@@ -42,7 +42,8 @@ class DynamoHearsVllm(unittest.TestCase):
             return indexer.tiers(engines.prompt_named(prompt))
 
         def ask_another():
-            """An idle engine tells nothing; and six prompts later it has none of before itself."""
+            """An idle engine reports nothing, and six prompts later it has none of the earlier ones
+            itself."""
             asked.ask(f"p{next(others)}", quiet=True)
 
         time.sleep(SUBSCRIBES_WITHIN_S)

@@ -1,12 +1,12 @@
-"""Dynamo's own indexer fed by the daemon's events over ZeroMQ, held against the daemon's lookups.
+"""Dynamo's own indexer fed by the daemon's events over ZeroMQ, compared with the daemon's lookups.
 
     $(tests/engines/venv dynamo) tests/engines/dynamo_events_test.py --root . --build build/release
 
-Prompts that share prefixes are put, got and deleted at random, more than both tiers hold; then
-1,000 queries: for each the longest match that the indexer tells of, tier by tier, is the one that
-the daemon's lookup has. Again after a SIGKILL and a new start, and after more of the same. Only
-the target `kvkeepd` must be built. With --keeper, a Python that has transformers, also what
-kvkeep.transformers saves there; that wants the target `kvkeep_c`, too.
+Prompts that share prefixes are put, got and deleted at random, more than both tiers hold. Then, in
+1,000 queries, the longest match that the indexer reports, tier by tier, is that of the daemon's
+lookup. The same after a SIGKILL and a new start, and after more prompts. Only the target `kvkeepd`
+must be built. With --keeper, a Python that has transformers, what kvkeep.transformers saves is
+tested too; this also needs the target `kvkeep_c`.
 """
 
 import argparse
@@ -24,11 +24,11 @@ import tempfile
 import time
 import urllib.request
 
-BLOCK = 16  # tokens, of a chunk and of the indexer's blocks
+BLOCK = 16  # tokens of a chunk, and of the indexer's blocks
 PAYLOAD = 60_000
 QUERIES = 1000
 
-# Saves a random cache of each prompt, and says how many tokens of each it finds again.
+# Saves a random cache of each prompt, and prints how many tokens of each it finds again.
 KEEPER = """
 import json, sys
 import kvkeep, torch
@@ -66,7 +66,7 @@ def free_port():
 
 
 def generated(root, folder):
-    """The modules that protoc makes of the daemon's proto."""
+    """Returns the modules that protoc makes of the daemon's proto."""
     from grpc_tools import protoc
     status = protoc.main(["", f"-I{root}/proto", f"--python_out={folder}",
                           f"--grpc_python_out={folder}", f"{root}/proto/kvkeep/v1/kvkeep.proto"])
@@ -77,7 +77,7 @@ def generated(root, folder):
 
 
 class Indexer:
-    """python: of an environment with Dynamo."""
+    """python: the interpreter of an environment with Dynamo."""
 
     def __init__(self, endpoint, python=sys.executable, block=BLOCK):
         self.port = free_port()
@@ -99,12 +99,12 @@ class Indexer:
             return None
 
     def tiers(self, tokens):
-        """{tier: tokens matched up to its end}"""
+        """Returns {tier: tokens matched up to its end}."""
         told = json.loads(self.call("/query", {"token_ids": tokens, "model_name": "m"}))
         return told.get("instances", {}).get("7", {})
 
     def match(self, tokens):
-        """Tokens matched: in DRAM from the head; with what NVMe has from there on."""
+        """Returns matched tokens: in DRAM from the head, and with what NVMe has from there on."""
         of_us = self.tiers(tokens)
         return of_us.get("cpu", 0), of_us.get("disk", 0)
 
@@ -175,7 +175,7 @@ class Daemon:
 
 
 def prompts(chance):
-    """Token lists of whole blocks; many begin as another does."""
+    """Returns token lists of whole blocks; many begin as another does."""
     made = []
     for _ in range(150):
         head = []
@@ -188,7 +188,7 @@ def prompts(chance):
 
 
 def chain(tokens):
-    """(key, parent's key, tokens) of each block of a prompt."""
+    """Returns (key, parent's key, tokens) of each block of a prompt."""
     blocks, parent = [], b""
     for at in range(0, len(tokens), BLOCK):
         mine = tokens[at:at + BLOCK]
@@ -215,7 +215,7 @@ def stir(daemon, all_prompts, chance):
 
 
 def check(daemon, indexer, all_prompts, chance, when):
-    """1,000 queries, once what the indexer was sent has reached it."""
+    """Makes 1,000 queries, once the indexer has everything that was sent."""
     def ask(tokens):
         keys = [key for key, _, _ in chain(tokens)]
         return daemon.match(keys), indexer.match(tokens)
@@ -243,7 +243,7 @@ def check(daemon, indexer, all_prompts, chance, when):
 
 
 def check_keeper(python, root, build, daemon, indexer, chance):
-    """Prompts of which some begin as others do, saved by kvkeep.transformers."""
+    """Makes prompts, some of which begin alike, and has kvkeep.transformers save them."""
     heads = [[chance.randint(50_001, 90_000) for _ in range(64 * 3)] for _ in range(5)]
     asked = [head[:64 * chance.randint(1, 3)] + [chance.randint(50_001, 90_000) for _ in
                                                  range(chance.randint(16, 300))]

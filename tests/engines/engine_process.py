@@ -1,8 +1,9 @@
-"""What tests of real engines, and tools/engine-bench, share: their command line; a random-weight
+"""Common code of the tests of real engines, and of tools/engine-bench: command line, random-weight
 model, prompts, and an engine in a process.
 
-A test that wants an engine runs itself again with --engine MODEL in the engine's environment, and
-makes the engine and answers lines of its standard input, the name of a prompt each, by JSON.
+A test that needs an engine runs itself again with --engine MODEL in the engine's environment. The
+new process makes the engine and answers lines of its standard input, by default the name of a
+prompt each, with JSON.
 """
 
 import argparse
@@ -15,11 +16,11 @@ import tempfile
 
 ANSWER_TOKENS = 8
 LORA_RANK = 8
-_OPTIONS = "KVKEEP_TEST_ENGINE"  # of the environment: EngineProcess's `options`, as JSON
+_OPTIONS = "KVKEEP_TEST_ENGINE"  # environment variable: EngineProcess's `options`, as JSON
 
 
 def prompt(number, tokens=1000):
-    """Returns a prompt of a vocabulary of 1,000; another one for each number."""
+    """Returns a prompt of a vocabulary of 1,000; a different one for each number."""
     return [(i * 37 + i * i + 101 * number) % 990 + 3 for i in range(tokens)]
 
 
@@ -27,7 +28,7 @@ PROMPTS = {f"p{number}": prompt(number) for number in range(3)}
 
 
 def arguments(manual, engine=True):
-    """`engine`: whether the script is run again as one. `tests`: names, as CLASS.METHOD."""
+    """`engine`: whether the script is run again as an engine. `tests`: names, as CLASS.METHOD."""
     parser = argparse.ArgumentParser(description=manual,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("root", "build"):
@@ -39,7 +40,7 @@ def arguments(manual, engine=True):
 
 
 def make_model(folder, seed=0, **other):
-    """A random-weight Llama, without a tokenizer. `other`: of its config."""
+    """Makes a random-weight Llama, without a tokenizer. `other`: keys of its config."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -53,7 +54,7 @@ def make_model(folder, seed=0, **other):
 
 
 def make_tokenizer(folder, vocabulary):
-    """Makes a tokenizer of a word a token, for servers that need one; they are asked in tokens."""
+    """Makes a tokenizer of a word a token, for servers that need one; requests have tokens."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -64,8 +65,8 @@ def make_tokenizer(folder, vocabulary):
 
 
 def make_adapter(folder, seed, merge_into=None):
-    """A random LoRA adapter for make_model's Llama. merge_into: such a one, which then says what
-    it says with the adapter."""
+    """Makes a random LoRA adapter for make_model's Llama. merge_into: makes such a model, which
+    then answers as the model with the adapter does."""
     import torch
     from safetensors.torch import save_file
 
@@ -89,12 +90,12 @@ def make_adapter(folder, seed, merge_into=None):
 
 
 def options():
-    """In the engine's process: what its asker wants of the engine."""
+    """Returns the options of EngineProcess, in the engine's process."""
     return json.loads(os.environ[_OPTIONS])
 
 
 def serve(answer):
-    """In the engine's process: `answer(line)` for every line, until there are no more."""
+    """Calls `answer(line)` for every line, until there are no more, in the engine's process."""
     print("ready", flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(line.strip())), flush=True)
@@ -111,8 +112,8 @@ def environment_of(asked, environment, endpoint, path=()):
 
 
 class EngineProcess:
-    """asked: the test's own arguments (root, build). environment: what the engine wants in it;
-    path: folders for its imports; options: what options() is there."""
+    """asked: the test's own arguments (root, build). environment: variables of the engine;
+    path: folders for its imports; options: what options() returns there."""
 
     def __init__(self, script, asked, model, endpoint, environment, path=(), options=None):
         root, build = asked.root.resolve(), asked.build.resolve()
@@ -130,7 +131,7 @@ class EngineProcess:
             raise
 
     def read(self, wanted):
-        """The next line that begins so; what the engine prints besides is passed over."""
+        """Returns the next line with this beginning; skips the engine's other output."""
         while line := self.process.stdout.readline():
             if line.startswith(wanted):
                 return line

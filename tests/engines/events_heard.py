@@ -1,4 +1,4 @@
-"""A router's view of a daemon: the blocks that its events tell of, read by vLLM's own classes.
+"""A router's view of a daemon: the blocks that its events report, read by vLLM's own classes.
 
 A block is what vLLM's routers know: a hash, the hash before it, and the tokens of one block. Needs
 an environment with vLLM.
@@ -8,8 +8,8 @@ import threading
 
 
 class EventsHeard:
-    """endpoint: the daemon's `events.zmq`, or vLLM's. medium: of all blocks, or of these alone.
-    Hears from the first moment on, in a thread."""
+    """endpoint: the daemon's `events.zmq`, or vLLM's. medium: only blocks of this one, or of all.
+    Listens from the first moment on, in a thread."""
 
     def __init__(self, endpoint, medium=None):
         import msgspec
@@ -25,17 +25,17 @@ class EventsHeard:
         self._again, self._over = zmq.Again, threading.Event()
         self._medium = medium
         self._blocks = {}  # (medium, hash): (hash before it, tokens)
-        self.again = 0  # blocks that were told of while they were there
+        self.again = 0  # blocks that were reported again while they were there
         self._thread = threading.Thread(target=self._hear, daemon=True)
         self._thread.start()
 
     def blocks(self):
-        """{(hash before it, tokens): hash}, whatever the medium."""
+        """Returns {(hash before it, tokens): hash}, whatever the medium."""
         with self._lock:
             return {block: hashed for (_, hashed), block in self._blocks.items()}
 
     def matched(self, tokens, block_tokens):
-        """How many of them, from the first, are told of."""
+        """Returns how many leading blocks are reported."""
         blocks, before = self.blocks(), None
         for begin in range(0, len(tokens), block_tokens):
             before = blocks.get((before, tuple(tokens[begin:begin + block_tokens])))

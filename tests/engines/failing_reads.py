@@ -1,6 +1,6 @@
-"""Reads of G3 that fail while a test says so: failing_reads.c, preloaded into a daemon, and the
-page of shared memory by which it is told. Needs gcc or another cc. The daemon reads with threads:
-io_uring has no function that could be replaced.
+"""Makes reads of G3 fail while a test asks for it: failing_reads.c, preloaded into a daemon, and
+the page of shared memory that controls it. Needs gcc or another cc. The daemon reads with threads,
+as io_uring has no function that could be replaced.
 """
 
 import mmap
@@ -13,7 +13,7 @@ _FIELDS = {name: at * 4 for at, name in enumerate(("fail", "skip", "delay_us", "
 
 
 class FailingReads:
-    """settings: what a daemon's environment needs to have. folder: for the library and the page."""
+    """settings: what a daemon's environment must have. folder: for the library and the page."""
 
     def __init__(self, folder):
         folder, source = pathlib.Path(folder), pathlib.Path(__file__).with_suffix(".c")
@@ -28,13 +28,13 @@ class FailingReads:
                          "KVKEEP_G3_IO": "threads"}
 
     def fail(self, count, after=0):
-        """So many reads fail, `after` so many that do not; 0: none fails any more."""
+        """Fails this many reads after `after` good ones; 0: stops failing."""
         self._set("fail", 0)
         self._set("skip", after)
         self._set("fail", count)
 
     def slow(self, seconds):
-        """Each read takes so much longer."""
+        """Delays each read by this time."""
         self._set("delay_us", round(seconds * 1e6))
 
     @property

@@ -1,5 +1,5 @@
-"""The daemon's messages to routers, as tests/server/events has them byte for byte, read by vLLM's
-own classes; SGLang's arrays by classes of its fields.
+"""Reads the daemon's messages to routers, byte for byte those of tests/server/events, with vLLM's
+own classes, and SGLang's arrays with classes of its fields.
 
     $(tests/engines/venv vllm) tests/engines/kv_events_golden.py
 """

@@ -15,7 +15,7 @@ from daemon import free_port  # noqa: E402
 
 
 def wait_until(what, fails, limit_s=60):
-    """Asks until it is so; the limit is for a test that went wrong."""
+    """Waits until the condition holds; the limit is for failing tests."""
     deadline = time.monotonic() + limit_s
     while not what():
         if time.monotonic() > deadline:
@@ -24,8 +24,8 @@ def wait_until(what, fails, limit_s=60):
 
 
 class Server:
-    """With a memory (L1) of 1 GiB. lmcache: the program; environment: of its process; more: of its
-    command line."""
+    """A server with a memory (L1) of 1 GiB. lmcache: the program; environment: of its process;
+    more: arguments for its command line."""
 
     def __init__(self, lmcache, environment, more=()):
         self.port, self.http, self.log = free_port(), free_port(), tempfile.TemporaryFile("w+")

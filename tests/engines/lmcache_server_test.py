@@ -4,10 +4,10 @@
     uv pip install lmcache==0.5.6
     lmcache_server_test.py --root SOURCES --build build/release    (with that environment's Python)
 
-LMCache's own benchmark client stands for the engine: it stores KV of a prompt, and looks it up and
-gets it back after a restart of the server, a SIGKILL of the daemon, and both; beside a daemon that
-is away, and one that came back. Then `lmcache bench l2` with verification, of both adapters. Needs
-the targets kvkeep_c, kvkeepd and kvkeep. About three minutes.
+LMCache's own benchmark client stands for the engine. It stores KV of a prompt, and looks it up and
+gets it back after a restart of the server, a SIGKILL of the daemon, and both; also while the daemon
+is away, and after it came back. Then `lmcache bench l2` runs with verification, for both adapters.
+Needs the targets kvkeep_c, kvkeepd and kvkeep. About three minutes.
 """
 
 import importlib.metadata
@@ -58,7 +58,7 @@ def environment(daemon):
 
 
 class Server(lmcache_server.Server):
-    """With kvkeep below its own memory."""
+    """A server with kvkeep below its own memory."""
 
     def __init__(self, daemon):
         super().__init__(LMCACHE, environment(daemon), ["--l2-adapter", adapter(*PLUGIN)])
@@ -116,7 +116,7 @@ class Engine:
         return found.hit_chunks
 
     def load(self, prompt):
-        """Gets a prompt's KV into memory that was zeroed before: checksums, as of store."""
+        """Gets a prompt's KV into zeroed memory. Returns checksums, as store does."""
         request = self.request(prompt)
         found = self.client.lookup(request)
         assert found.hit_chunks == CHUNKS, found
@@ -132,8 +132,8 @@ class Engine:
 
 
 def objects(separate, **other):
-    """How many objects LMCache makes of a layer of attention and one with `other`, of a model that
-    registers on a server."""
+    """Returns how many objects LMCache makes of a layer of attention and one with `other`, for a
+    model that registers on a server."""
     infos = [EngineGroupInfo(0, (0,), 16), EngineGroupInfo(1, (1,), 16, **other)]
     return KVLayerGroupsManager(
         [torch.zeros(2, 4, 16, 2, 64) for _ in infos],
@@ -234,7 +234,7 @@ class LMCacheServer(unittest.TestCase):
         asked = [LMCACHE, "bench", "l2", "--l2-adapter", adapter, "--num-keys", "4",
                  "--rounds", "3", "--in-flight", "2", "--data-size-kb", "1024",
                  "--lookup-max-hit-rate", "1.0", "--no-skip-verify"]
-        # It unlocks nothing: all of it must fit what may be leased.
+        # It unlocks nothing, so everything must fit what may be leased.
         done = subprocess.run(asked, env=environment(self.daemon), capture_output=True, text=True,
                               timeout=300, check=True)
         lines = [line.strip() for line in done.stdout.splitlines()]

@@ -1,4 +1,5 @@
-"""vLLM's KV in the device memory of the fake driver (tests/fakes/cuda), which CPUs compute with.
+"""vLLM's KV in the device memory of the fake driver (tests/fakes/cuda), with which the CPU
+computes.
 
 The direct connector takes it for a GPU's, and the daemon copies as it does from a GPU.
 """
@@ -12,11 +13,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "fakes" / "
 
 from fake_gpu import FakeGpu  # noqa: E402
 
-LEAST_ALLOCATION = 2 << 20  # what a daemon may be given
+LEAST_ALLOCATION = 2 << 20  # what may be given to a daemon
 
 
 class FakeDevice:
-    """As kvkeep.vllm_device.Cuda. holding: no fence is over as long as it is True."""
+    """Acts as kvkeep.vllm_device.Cuda. holding: no fence is over while it is True."""
 
     def __init__(self, library):
         self._gpu = FakeGpu(library)
@@ -32,18 +33,19 @@ class FakeDevice:
         return not fence.holding
 
     def zeros(self, nbytes):
-        """A tensor of bytes. Never freed: the fake ends a process that frees what a daemon has."""
+        """Returns a tensor of bytes. It is never freed, as the fake ends a process that frees what
+        a daemon has."""
         address = self._gpu.alloc(max(nbytes, LEAST_ALLOCATION))
         made = torch.frombuffer(self._gpu.view(address, nbytes), dtype=torch.int8)
         return made.zero_()
 
 
 def install(library):
-    """In a rank's process, before its KV memory is allocated."""
+    """Puts KV there: called in a rank's process, before its KV memory is allocated."""
     from vllm.v1.worker import utils
 
     class Torch:
-        """As vLLM's module of allocations has it."""
+        """Acts as vLLM's module of allocations."""
 
         def __getattr__(self, name):
             return getattr(torch, name)

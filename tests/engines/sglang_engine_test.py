@@ -4,14 +4,14 @@
     uv pip install sglang==0.5.23 --override tests/engines/sglang_override.txt
     sglang_engine_test.py --root SOURCES --build build/release     (with that environment's Python)
 
-A random-weight Llama, greedy, then a Mellum, every other layer of which sees a sliding window alone
-and has a pool of its own (interface v2); transformers says what the tokens are. Cold; after the
-engine forgot all it had; while the daemon is killed during a load; away; back; in another engine;
-and with the failures and delays that SGLang itself can inject. All that once more with a HiCache
-whose memory is a buffer alone. Engines of one and of two tensor-parallel ranks, which share by
-tp_lcm_size. An engine whose weights change while it runs. Then engines whose KV differs: none
-finds what another has stored. Engines are processes of their own.
-Needs the targets kvkeep_c, kvkeepd and kvkeep. Some minutes for each model.
+The models are a random-weight Llama, greedy, and a Mellum, every other layer of which has a sliding
+window and a pool of its own (interface v2). transformers computes the expected tokens. The cases: a
+cold start; after the engine forgot everything; the daemon is killed during a load, away, and back;
+another engine; and the failures and delays that SGLang itself can inject. All of them again with a
+HiCache whose memory is only a buffer. Then engines of one and of two tensor-parallel ranks, which
+share by tp_lcm_size, an engine whose weights change while it runs, and engines whose KV differs:
+none finds what another has stored. Engines are processes of their own. Needs the targets kvkeep_c,
+kvkeepd and kvkeep. Some minutes for each model.
 """
 
 import json
@@ -35,8 +35,8 @@ BACKEND = {"backend_name": "kvkeep", "module_path": "kvkeep.sglang", "class_name
 
 
 def engine(model):
-    """In a process of its own. "flush" makes the engine forget, device and host; "update ..." is of
-    sglang_updates. options(): other arguments of it."""
+    """Makes an engine, in a process of its own. "flush" makes it forget, device and host; "update
+    ..." lines are sglang_updates'. options(): further arguments."""
     import sglang
 
     wanted = engine_process.options()
@@ -88,7 +88,8 @@ def greedy(model):
 
 
 def make_hybrid_model(folder):
-    """A random-weight Mellum without experts or a tokenizer; windows of two pages and a half."""
+    """Makes a random-weight Mellum without experts or a tokenizer; windows are two and a half
+    pages."""
     import torch
     from transformers import MellumConfig, MellumForCausalLM
 
@@ -134,7 +135,7 @@ class Engines(unittest.TestCase):
             self.assertEqual(said["storage"], PAGES * PAGE_TOKENS if recalled else 0, asked.said())
 
     def forget(self, asked):
-        """SGLang refuses it while it still stores."""
+        """Makes the engine forget; SGLang refuses that while it still stores."""
         deadline = time.monotonic() + 60
         while not asked.ask("flush")["flushed"]:
             self.assertLess(time.monotonic(), deadline, "the engine is never idle")
@@ -152,7 +153,7 @@ class SGLangEngine(Engines):
         first = self.start()
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
-        self.daemon.wait_clean(len(PROMPTS) * self.chunks)  # stored behind the answers
+        self.daemon.wait_clean(len(PROMPTS) * self.chunks)  # stored after the answers
         self.forget(first)
         self.check(first, "p0", recalled=True)
         self.forget(first)
@@ -174,7 +175,7 @@ class SGLangEngine(Engines):
             self.check(second, prompt, recalled=True)
 
     def test_failures_and_delays_that_sglang_injects_change_no_token(self):
-        # At each call of ours; whole calls of SGLang's storage fail by turns.
+        # At each call of ours; whole calls of SGLang's storage fail in turns.
         asked = self.start(SGLANG_TEST_HICACHE_BACKEND_RANDOM_FAILURE="0.3",
                            SGLANG_TEST_HICACHE_BACKEND_RANDOM_DELAY="0.05")
         for _ in range(4):
@@ -189,7 +190,7 @@ class HybridSGLangEngine(SGLangEngine):
 
 
 class BufferOnlySGLangEngine(SGLangEngine):
-    """HiCache's own memory holds no page, but what is on its way."""
+    """HiCache's own memory only holds pages on their way."""
 
     options = {"hicache_host_memory_mode": "buffer_only", "hicache_size": 1}
 
@@ -204,7 +205,7 @@ class SplitHeadsSGLangEngine(Engines):
 
     def ranks(self, count):
         # With more ranks than NUMA nodes SGLang needs to be told the CPUs; without NCCL it takes
-        # gloo. The queue between its ranks would be left in /dev/shm.
+        # gloo. The queue between its ranks would stay in /dev/shm.
         return self.start({"tp_size": count}, SGLANG_CPU_OMP_THREADS_BIND="0|1",
                           SGLANG_NCCL_SO_PATH="none", TORCHDYNAMO_DISABLE="1",
                           SGLANG_USE_MESSAGE_QUEUE_BROADCASTER="0")
@@ -232,8 +233,8 @@ class SGLangWeights(Engines):
                            self.new: greedy(self.make_model(self.new, seed=1))}
 
     def update(self, asked, how, folder, **named):
-        """Then the engine has the weights of the folder, and finds nothing of others."""
-        self.forget(asked)  # or SGLang's own flush may fail
+        """The engine then has the folder's weights, and finds nothing of other ones."""
+        self.forget(asked)  # otherwise SGLang's own flush may fail
         self.assertTrue(asked.ask(sglang_updates.line(how, folder, **named))["updated"], how)
         self.forget(asked)
         self.expected = self.of_weights[folder]
@@ -255,7 +256,7 @@ class SGLangWeights(Engines):
         first.ask("p0")
         self.update(first, "disk", self.new)
         first.close()
-        # One with the files of the start has what was stored before all that, and nothing else.
+        # An engine with the initial files has what was stored before all that, and nothing else.
         self.expected = self.of_weights[self.model]
         second = self.start()
         self.check(second, "p0", recalled=True)
@@ -276,8 +277,9 @@ class SGLangIdentity(unittest.TestCase):
         self.stored = 0
 
     def check(self, found, expected, model=None, environment=None, **options):
-        """Whether such an engine finds the prompt; whatever it does, it says what the model says.
-        expected: None where nothing but such an engine says the same."""
+        """Checks whether such an engine finds the prompt; its tokens are those of the model in any
+        case.
+        expected: None if only such an engine answers so."""
         asked = make_engine(model or self.model, self.daemon.endpoint, environment or {}, options)
         self.addCleanup(asked.close)
         said = asked.ask("p0")
@@ -302,7 +304,7 @@ class SGLangIdentity(unittest.TestCase):
         self.check(False, first, environment={"KVKEEP_TEST_SGLANG_VERSION": "0.5.23.post9"})
         engine_process.make_model(self.model, seed=1)  # other weights, the same path
         self.check(False, others)
-        for folder in ("model", "elsewhere"):  # the first ones, as they were and elsewhere
+        for folder in ("model", "elsewhere"):  # the first ones, unchanged and elsewhere
             engine_process.make_model(self.folder / folder)
             self.check(True, first, str(self.folder / folder))
 
@@ -316,7 +318,7 @@ class SGLangIdentity(unittest.TestCase):
             engine_process.make_adapter(adapter, seed, merge_into=model)
             return greedy(model)["p0"]
 
-        first, second = tuned(1), tuned(2)  # the second one is what is there now
+        first, second = tuned(1), tuned(2)  # the second one is there now
         self.assertNotEqual(first, second)
         self.check(False, second, **loaded)
         tuned(1)

@@ -5,11 +5,11 @@ model itself, and the bytes those of SGLang's own host pools.
     tests/engines/venv sglang       (prints the Python of SGLang's environment, which runs this)
     sglang_linker_test.py --root SOURCES --build build/release
 
-First on SGLang's own KV pool, allocator and linker classes, beside HiCache's host pool. Then real
-engines with a random-weight Llama, greedy; transformers says what the tokens are. Cold; after the
-engine forgot all it had; in another engine; beside HiCache; while the daemon is killed at some
-moments of requests; away; back. Engines are processes of their own.
-Needs the targets kvkeep_c, kvkeepd and kvkeep. Some minutes.
+First on SGLang's own KV pool, allocator and linker classes, beside HiCache's host pool. Then with
+real engines and a random-weight Llama, greedy; transformers computes the expected tokens. The
+cases: a cold start; after the engine forgot everything; another engine; beside HiCache; the daemon
+killed at some moments of requests, away, and back. Engines are processes of their own. Needs the
+targets kvkeep_c, kvkeepd and kvkeep. Some minutes.
 """
 
 import dataclasses
@@ -55,8 +55,8 @@ HICACHE = {
 
 
 def engine(model):
-    """In a process of its own. "flush" makes the engine forget; "update ..." is of sglang_updates.
-    options(): "hicache", the other way to kvkeep."""
+    """Makes an engine, in a process of its own. "flush" makes it forget; "update ..." lines are
+    sglang_updates'. options(): "hicache" uses kvkeep by HiCache instead."""
     import sglang
 
     kind = HICACHE if engine_process.options().get("hicache") else LINKER
@@ -117,7 +117,7 @@ class LinkerEngine(WithDaemon):
             self.assertEqual(said["cached"], PAGES * PAGE_TOKENS if recalled else 0, asked.said())
 
     def forget(self, asked):
-        """SGLang refuses it while it has something to do."""
+        """Makes the engine forget; SGLang refuses that while it is busy."""
         deadline = time.monotonic() + 60
         while not asked.ask("flush", quiet=True)["flushed"]:
             self.assertLess(time.monotonic(), deadline, "the engine is never idle")
@@ -130,7 +130,8 @@ class LinkerEngine(WithDaemon):
             time.sleep(0.05)
 
     def come(self, asked, prompt):
-        """Asks, and forgets, until what was on NVMe alone is recalled: it is a miss at first."""
+        """Asks, and makes it forget, until chunks that only NVMe had are recalled: at first they
+        are misses."""
         for _ in range(50):
             self.forget(asked)
             said = asked.ask(prompt)
@@ -173,7 +174,7 @@ class LinkerEngine(WithDaemon):
         self.check(self.start(hicache=True), "p1", recalled=True)
 
     def test_no_token_is_of_weights_that_were_there_before(self):
-        """Though "on_reset" says that the weights never change with a reset."""
+        """"on_reset" says here that the weights never change with a reset."""
         with tempfile.TemporaryDirectory() as new:
             old_says = self.expected
             new_says = greedy(engine_process.make_model(new, seed=1))
@@ -185,7 +186,7 @@ class LinkerEngine(WithDaemon):
             for folder, says, named in ((new, new_says, {}), (self.folder, old_says, {}),
                                         (new, new_says, {"flush": False, "version": "2"})):
                 for how in ("disk", "tensor"):
-                    self.forget(first)  # or SGLang's own flush may fail
+                    self.forget(first)  # otherwise SGLang's own flush may fail
                     line = sglang_updates.line(how, folder, **named)
                     self.assertTrue(first.ask(line)["updated"], line)
                     self.forget(first)
@@ -198,7 +199,8 @@ class LinkerEngine(WithDaemon):
             self.check(second, "p1", recalled=False)
 
     def test_a_daemon_killed_at_any_moment_changes_no_token(self):
-        """A request whose load it cuts off ends with SGLang's 503; all others as they should."""
+        """A request whose load the kill cuts off ends with SGLang's 503; all others end as
+        usual."""
         seed = int(os.environ.get("KVKEEP_SEED", random.randrange(2 ** 32)))
         print("seed", seed)
         rng, asked, failed = random.Random(seed), self.start(), 0
@@ -227,8 +229,8 @@ class LinkerEngine(WithDaemon):
 
 
 class LinkerObjects(WithDaemon):
-    """On SGLang's own pool, allocator, linker factory and counter. No model, no engine: it has what
-    a test says of its weights and ranks."""
+    """A linker on SGLang's own pool, allocator, linker factory and counter. It has no model and no
+    engine: a test sets its weights and ranks."""
 
     layers, pages = 3, 24
 
@@ -252,7 +254,7 @@ class LinkerObjects(WithDaemon):
         print("seed", self.seed)
 
     def linker(self):
-        """(linker, its pool, the pool's allocator)"""
+        """Returns (linker, its pool, the pool's allocator)."""
         import torch
         from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
         from sglang.srt.mem_cache.cache_init_params import CacheInitParams
@@ -276,7 +278,7 @@ class LinkerObjects(WithDaemon):
         return made, pool, allocator
 
     def store(self, pages):
-        """(keys, K and V of them by layer)"""
+        """Returns (keys, their K and V by layer)."""
         import torch
         from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
         linker, pool, allocator = self.linker()

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""kvkeep.sglang beside SGLang's own file backend, on SGLang's own host pools: the same answers of
-interface v2, and the same bytes.
+"""kvkeep.sglang compared with SGLang's own file backend, on SGLang's own host pools: the same
+answers of interface v2, and the same bytes.
 
     tests/engines/venv sglang       (prints the Python of SGLang's environment, which runs this)
     sglang_pools_test.py --root SOURCES --build build/release
 
-K and V, a sliding window's K and V, Mamba states, and a pool that has a page for each of K and V.
-Pages at random, lost ones too; then the same with SGLang's injector of failures. Then pools of 1, 2
-and 4 tensor-parallel ranks: what some have stored the others load, the same heads of the same page.
-The seed is printed. No model, no engine. Needs the targets kvkeep_c, kvkeepd and kvkeep.
+The pools are K and V, a sliding window's K and V, Mamba states, and a pool that has a page for each
+of K and V. Pages are random, with some lost; then the same with SGLang's injector of failures. Then
+pools of 1, 2 and 4 tensor-parallel ranks: ranks load what other ranks have stored, the same heads
+of the same page. Prints the seed. No model, no engine. Needs the targets kvkeep_c, kvkeepd and
+kvkeep.
 """
 
 import hashlib
@@ -128,7 +129,7 @@ class SGLangPools(Backends):
                                     keys=[keys[page] for page in pages])
 
     def put(self, backend, name, keys, pages):
-        """By v1 where SGLang does; the file backend has that for K and V by pages alone."""
+        """Uses v1 where SGLang does; the file backend has it for K and V by pages only."""
         pool = self.pools[name]
         if name != KV:
             return backend.batch_set_v2([self.transfer(name, keys, pages)])[name]
@@ -137,7 +138,7 @@ class SGLangPools(Backends):
         return backend.batch_set_v1([keys[page] for page in pages], indices(pool, pages))
 
     def prompt(self, number):
-        """Stores a prompt in part: (its keys, the bytes by (pool, page))."""
+        """Stores a part of a prompt. Returns (its keys, the bytes by (pool, page))."""
         keys = [hashlib.sha256(f"{self.seed} {number} {page}".encode()).hexdigest()
                 for page in range(CHAIN)]
         stored = {}
@@ -149,13 +150,13 @@ class SGLangPools(Backends):
         return keys, stored
 
     def asked(self):
-        """Some of the pools, as SGLang asks for them."""
+        """Returns some of the pools, as SGLang asks for them."""
         pools = [(MAMBA, TRAILING, 1), (SWA, TRAILING, self.rng.randrange(1, 5)), (INDEXER, ALL, 0)]
         return [hicache.PoolTransfer(name, keys=["__placeholder__"] * window, hit_policy=policy)
                 for name, policy, window in self.rng.sample(pools, self.rng.randrange(4))]
 
     def check_bytes(self, backend, keys, stored, name):
-        """Into other pages of the pool than they came from."""
+        """Checks a load into other pages of the pool than the bytes came from."""
         pool, pages = self.pools[name], list(range(CHAIN))
         into = self.rng.sample(pages, CHAIN)
         for page in pages:
@@ -210,12 +211,13 @@ class SGLangPools(Backends):
 
 
 class SplitHeads(Backends):
-    """Reads SGLang's own tensors for the layout: K and V, pages, heads, tokens, layers."""
+    """Pools that are read as SGLang's own tensors: K and V, pages, heads, tokens, layers."""
 
     LAYERS, HEADS, SHARDS = 3, 8, 4
 
     def rank(self, ranks, rank):
-        """A backend of a rank, its pool, that as a tensor, and which of all heads it has."""
+        """Returns a rank's backend, its pool, the pool as a tensor, and which of all heads it
+        has."""
         backend = self.backend(self.config(
             tp_size=ranks, tp_rank=rank, tp_lcm_size=self.SHARDS, is_page_first_layout=False))
         count = self.HEADS // ranks

@@ -1,6 +1,6 @@
 """Changes the weights of a running SGLang engine in each way that SGLang 0.5.23 has on a CPU.
 
-An engine's process calls `update`; a test asks the process for it by the line that `line` makes.
+An engine's process calls `update`; a test sends it the line that `line` makes.
 """
 
 import json
@@ -10,7 +10,7 @@ import threading
 
 # Ways that need a GPU are missing: IPC with a checkpoint engine, and memory that is given away.
 WAYS = ("disk", "tensor", "distributed")
-_JOINED = []  # groups of a distributed update; a name is not used again
+_JOINED = []  # groups of a distributed update; no name is used twice
 
 
 def line(how, folder=None, **named):
@@ -19,10 +19,10 @@ def line(how, folder=None, **named):
 
 
 def update(made, said):
-    """Does what a line says to a sglang.Engine; returns what SGLang answers.
+    """Runs a line on a sglang.Engine; returns what SGLang answers.
 
-    how: of WAYS, to the weights of the model in `folder`, with or without a `version`, and with or
-    without SGLang's own `flush`; "scramble", to random ones.
+    how: one of WAYS, to the weights of the model in `folder`, with or without a `version`, and with
+    or without SGLang's own `flush`; "scramble": to random ones.
     """
     wanted = json.loads(said.removeprefix("update "))
     how, folder = wanted["how"], pathlib.Path(wanted["folder"])

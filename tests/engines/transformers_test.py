@@ -5,8 +5,8 @@
     transformers_test.py --root SOURCES --build build/release --python VENV/bin/python
 
 The logits of a restored prompt are bit for bit those of the computed one: from G2 by the local
-path, from G3 after the daemon was killed, and over gRPC; other weights restore nothing. Models with
-other inputs than text are refused, by transformers' own configurations of them. Prints the times,
+path, from G3 after the daemon was killed, and over gRPC. Other weights restore nothing. Models with
+inputs other than text are refused, by transformers' own configurations of them. Prints the times,
 and how many times faster than the prefill each was; with --check, for a quiet machine, each has to
 be 100 times.
 """
@@ -18,7 +18,7 @@ import pathlib
 import subprocess
 import sys
 
-# Says of each configuration of transformers, as its class makes it, whether a keeper takes it.
+# Prints for each configuration of transformers, as its class makes it, whether a keeper takes it.
 TAKEN = """
 import json
 import kvkeep, transformers
@@ -35,7 +35,7 @@ print(json.dumps(said))
 """
 TEXT = ["LlamaConfig", "Qwen3Config", "Gemma3TextConfig", "Qwen2_5_VLTextConfig", "GPT2Config",
         "DbrxConfig", "MptConfig", "DeepseekV3Config"]
-# Images, also without an encoder of their own, audio, both in a thinker; a translated text.
+# Images, also without an encoder of their own; audio; both in a thinker; a translated text.
 OTHERS = ["LlavaConfig", "Gemma3Config", "Qwen2_5_VLConfig", "FuyuConfig", "ChameleonConfig",
           "Phi4MultimodalConfig", "Qwen2AudioConfig", "GraniteSpeechConfig", "Qwen3OmniMoeConfig",
           "WhisperConfig", "T5Config"]

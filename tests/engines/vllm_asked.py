@@ -1,5 +1,5 @@
-"""What tests of vLLM engines share that ask for prompts by what they are made of, and read the
-engine's own metrics, so that the engine may run in vLLM's default mode, in a process of its own.
+"""Common code of the tests of vLLM engines that describe prompts by their parts and read the
+engine's own metrics. So the engine may run in vLLM's default mode, in a process of its own.
 
 Runs in the engine's process (engine_process.py). Its options: "direct": options of
 kvkeep.vllm_direct, or "tiers": a list of tiers, or neither; "gpu", "cpu": bytes of memory; "llm":
@@ -13,7 +13,7 @@ import time
 import engine_process
 import vllm_engine
 
-# vLLM's default, where a scheduler is in a process of its own.
+# vLLM's default, with the scheduler in a process of its own.
 ENVIRONMENT = {**vllm_engine.ENVIRONMENT, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
 _SUMS = {"vllm:num_preemptions": "preempted", "vllm:spec_decode_num_draft_tokens": "drafted",
          "vllm:spec_decode_num_accepted_tokens": "accepted"}
@@ -21,7 +21,8 @@ _FAILED = "vllm:kvkeep_failed_chunks"
 
 
 def prompt_named(name):
-    """"3:900+103:100": the first 900 tokens of prompt 3, and then 100 of prompt 103."""
+    """Returns a prompt. "3:900+103:100": the first 900 tokens of prompt 3, and then 100 of prompt
+    103."""
     tokens = []
     for part in name.split("+"):
         number, _, count = part.partition(":")
@@ -30,8 +31,8 @@ def prompt_named(name):
 
 
 class Engine:
-    """A line is JSON: {"ask": [prompt], "tokens": N}, all at once; {"reset": 0}: of vLLM's prefix
-    cache."""
+    """An engine. A line is JSON: {"ask": [prompt], "tokens": N} asks for all at once; {"reset": 0}
+    resets vLLM's prefix cache."""
 
     def __init__(self, model):
         options, connector = engine_process.options(), None
@@ -57,7 +58,7 @@ class Engine:
                 "seconds": round(time.monotonic() - begin, 3), **self.metrics()}
 
     def metrics(self):
-        """failed: of kvkeep's operations, how many chunks, by "operation reason"."""
+        """failed: number of chunks of kvkeep's operations, by "operation reason"."""
         sums, failed = dict.fromkeys(_SUMS.values(), 0), {}
         for one in self._llm.get_metrics():
             if one.name in _SUMS:

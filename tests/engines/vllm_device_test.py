@@ -4,8 +4,9 @@
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_device_test.py --root SOURCES --build build/release       (with that environment's Python)
 
-All that holds of host memory (vllm_direct_test.py); what a load may still write is told, a put that
-comes late stores nothing; loads are cut to what a daemon has room for; a daemon that comes later.
+Everything that holds for host memory (vllm_direct_test.py) holds here. The worker reports what a
+load may still write; a late put stores nothing; loads are cut to the daemon's room; a daemon may
+come later.
 """
 
 import os
@@ -41,7 +42,7 @@ class OnGpu(direct.WithDaemon):
         return DeviceTransfers(*arguments, DEVICE)
 
     def stop(self):
-        """All of its threads, or one of them still answers."""
+        """Stops all of its threads, as one of them would still answer."""
         self.daemon.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.daemon.process.pid, os.WSTOPPED)
 
@@ -88,7 +89,7 @@ class Layouts(OnGpu, layouts.Layouts):
 
 
 class Late(OnGpu):
-    """Calls that a daemon which hangs has not answered."""
+    """Returns calls that a hanging daemon has not answered."""
 
     def setUp(self):
         super().setUp()
@@ -140,7 +141,7 @@ class Late(OnGpu):
         self.await_certain(self.transfers_, 3)
 
     def test_a_daemon_that_hangs_holds_no_hook_up(self):
-        """However much is to be moved: no more is sent than its socket has room for."""
+        """However much is to be moved, no more is sent than its socket has room for."""
         self.transfers_._options = direct.DirectOptions(
             endpoint=self.daemon.endpoint, timeout_s=10, store_timeout_s=10)
         self.stop()
@@ -175,8 +176,8 @@ class Late(OnGpu):
         self.await_certain(self.transfers_, 2)
 
     def test_a_put_that_is_read_late_stores_nothing(self):
-        """Its blocks are vLLM's again at its deadline, and have other tokens' KV by the time at
-        which the daemon reads them."""
+        """A store's blocks are vLLM's again at its deadline, and have other tokens' KV by the time
+        at which the daemon reads them."""
         self.stop()
         began = time.monotonic()
         self.transfers_.submit_store(2, blocks([5, 6, 7, 8]), chunks(keys(1, first=2)))
@@ -201,7 +202,7 @@ class Late(OnGpu):
 
 
 class Fenced(OnGpu):
-    """vLLM's jobs begin when the GPU has done what the engine had begun before them."""
+    """vLLM's jobs begin when the GPU has done what the engine began before them."""
 
     def setUp(self):
         super().setUp()
@@ -239,7 +240,7 @@ class Fenced(OnGpu):
         self.until(lambda: 1 in told.released)
         DEVICE.holding = True
         self.step(loads={2: direct.TransferJob("r", chunks(keys(1)), blocks([9, 10, 11, 12]))})
-        self.memory_.fill(3)  # who had the blocks before still writes them
+        self.memory_.fill(3)  # the blocks' earlier user still writes them
         time.sleep(0.1)
         self.step()
         self.assertNotIn(2, told.completed_jobs)
@@ -250,7 +251,7 @@ class Fenced(OnGpu):
 
 
 class Freed(OnGpu):
-    """vLLM's sleep: its KV memory is freed, and there again."""
+    """vLLM's sleep: its KV memory is freed, and comes back."""
 
     def test_the_daemon_lets_go_of_the_memory_and_is_told_of_it_again(self):
         memory = self.memory(False)
@@ -372,7 +373,7 @@ class Registering(OnGpu):
             while not logged.output:
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.01)
-            time.sleep(0.5)  # it is asked again in this time, several times
+            time.sleep(0.5)  # it is asked again several times in this time
             self.assertTrue(transfers._registering.is_alive())
             transfers.submit_load(1, chunks(keys(1)), blocks([1, 2, 3, 4]))
             self.assertEqual(self.ended(transfers), (1, False))

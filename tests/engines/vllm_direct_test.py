@@ -4,9 +4,8 @@
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_direct_test.py --root SOURCES --build build/release       (with that environment's Python)
 
-What the workers move is what is in the blocks, whatever their strides, and nothing else is touched;
-blocks that stores read are given to nobody; what vLLM flushes is completed once; what chunks say of
-themselves.
+Workers move the bytes of the blocks, whatever their strides, and touch nothing else. vLLM reuses no
+block that a store reads, completes what it flushes once, and chunks carry their metadata.
 """
 
 import os
@@ -50,7 +49,7 @@ BLOCKS, PER_CHUNK, PAGES = 40, 4, (4096, 1000)  # the second layer's pages have 
 
 class Memory:
     """A rank's KV: two layers of one group. blocks_first: a block's pages lie side by side. scale:
-    times PAGES. zeros: makes a tensor of so many bytes."""
+    a multiple of PAGES. zeros: makes a tensor of a number of bytes."""
 
     def __init__(self, blocks_first, scale=1,
                  zeros=lambda nbytes: torch.zeros(nbytes, dtype=torch.int8)):
@@ -67,7 +66,8 @@ class Memory:
             [[CanonicalKVCacheRef(at, nbytes) for at, nbytes in enumerate(self.nbytes)]])
 
     def is_of(self, rank, ranks, writers=1):
-        """Its pages are so many of the whole ones; or, of `writers` ranks, have all of them."""
+        """Its pages are this many of the whole ones; or, as one of `writers` ranks, it has all of
+        them."""
         whole, first = (ranks, rank) if writers == 1 else (1, 0)
         self.caches.group_data_refs[0] = [
             CanonicalKVCacheRef(at, nbytes, CanonicalPageMapping(
@@ -91,7 +91,7 @@ def config(rank=0):
 
 
 def engine_of(heads, ranks=1, rank=0):
-    """As much of a VllmConfig as vLLM's derivation of pages looks at."""
+    """The part of a VllmConfig that vLLM's derivation of pages uses."""
     return types.SimpleNamespace(
         instance_id="engine",
         model_config=types.SimpleNamespace(get_total_num_kv_heads=lambda: heads),
@@ -134,7 +134,7 @@ class WithDaemon(unittest.TestCase):
         return made
 
     def ended(self, transfers):
-        """The next job's (number, whether it went well)."""
+        """Returns the next job's (number, whether it went well)."""
         deadline = time.monotonic() + 30
         while not (finished := transfers.get_finished()):
             self.assertLess(time.monotonic(), deadline)
@@ -202,7 +202,7 @@ class Moving(WithDaemon):
         self.assertEqual(self.ended(transfers), (4, False))
         transfers.submit_store(5, blocks([1, 0, 2, 3]), chunks(keys(1)))
         self.assertEqual(self.ended(transfers), (5, False))
-        # A chunk that is there under the key, and smaller, is none of ours.
+        # A smaller chunk under the key is none of ours.
         client = transfers._client
         small = client.namespace("m", tokens_per_chunk=16)
         self.assertEqual(small.put([(keys(1, first=9)[0], b"short")]).stored, 1)
@@ -231,7 +231,7 @@ class Moving(WithDaemon):
         transfers._options = DirectOptions(endpoint=self.daemon.endpoint, timeout_s=3.0,
                                            store_timeout_s=3.0)
         self.daemon.process.send_signal(signal.SIGSTOP)
-        # All of its threads, or one of them still answers.
+        # Stops all of its threads, as one of them would still answer.
         os.waitid(os.P_PID, self.daemon.process.pid, os.WSTOPPED)
         begin = time.monotonic()
         transfers.submit_store(2, blocks([1, 2, 3, 4]), chunks(keys(1, first=2)))
@@ -399,7 +399,7 @@ class Pinned(unittest.TestCase):
 
 
 class Doubtful(unittest.TestCase):
-    """The connector, where workers say that a load's blocks may still be written."""
+    """The connector, while workers say that a load's blocks may still be written."""
 
     def setUp(self):
         self.pool = BlockPool(num_gpu_blocks=20, enable_caching=True, hash_block_size=16)
@@ -418,7 +418,8 @@ class Doubtful(unittest.TestCase):
                                                              preempted_req_ids=None))
 
     def tell(self, request_is_over=False, **told):
-        """As of a step's workers together; vLLM then frees the blocks of requests that are over."""
+        """Reports a step's workers together; vLLM then frees the blocks of requests that are
+        over."""
         scheduler = self.connector.connector_scheduler
         scheduler.update_connector_output.side_effect = lambda _: request_is_over and (
             self.pool.free_blocks(reversed(self.taken)))

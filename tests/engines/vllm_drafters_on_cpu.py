@@ -1,6 +1,6 @@
-"""What the PyPI wheel of vLLM 0.33 lacks to run drafters on a CPU, beside vllm_on_cpu.py: four
-kernels, in plain torch, of greedy requests alone. And a random-weight EAGLE for make_model's Llama.
-For tests only. Import this before an engine is made, and in the process of its core.
+"""Four kernels that the PyPI wheel of vLLM 0.33 lacks to run drafters on a CPU, in addition to
+vllm_on_cpu.py: in plain torch, for greedy requests only. And a random-weight EAGLE for make_model's
+Llama. For tests only. Import this before an engine is made, and in the process of its core.
 """
 
 import json

@@ -1,8 +1,8 @@
 """A vLLM engine on a CPU, for tests and for tools/engine-bench: how it is made, and of what.
 
-Made in a process of its own (engine_process.py) with ENVIRONMENT; this module is imported in the
-asker's process too, so nothing of vLLM is above the functions. KVKEEP_TEST_GPU=1: on a GPU, with
-the kernels of vLLM's own (tools/gpu-check-engines).
+It is made in a process of its own (engine_process.py) with ENVIRONMENT. The asker's process imports
+this module too, so only functions import vLLM. KVKEEP_TEST_GPU=1: on a GPU, with vLLM's own kernels
+(tools/gpu-check-engines).
 """
 
 import json
@@ -26,7 +26,8 @@ ARGUMENTS = {"dtype": "bfloat16" if ON_A_GPU else "float32", "enforce_eager": Tr
 
 
 def offloading(tiers, cpu_bytes=64 << 20):
-    """A KV connector: vLLM's own offloading, with those tiers below `cpu_bytes` of memory."""
+    """Returns a KV connector: vLLM's own offloading, with those tiers below `cpu_bytes` of
+    memory."""
     ours = {"kv_connector": "KvkeepOffloadingConnector", "kv_connector_module_path": "kvkeep.vllm"}
     kvkeep = any(tier["type"] == KVKEEP["type"] for tier in tiers)
     return {**(ours if kvkeep else {"kv_connector": "OffloadingConnector"}), "kv_role": "kv_both",
@@ -37,22 +38,22 @@ def offloading(tiers, cpu_bytes=64 << 20):
 
 
 def direct(**options):
-    """A KV connector: between vLLM's KV memory and the daemon."""
+    """Returns a KV connector: between vLLM's KV memory and the daemon."""
     return {"kv_connector": "KvkeepConnector", "kv_connector_module_path": "kvkeep.vllm_direct",
             "kv_role": "kv_both",
             "kv_connector_extra_config": {"tokens_per_chunk": CHUNK_TOKENS, **options}}
 
 
 def connector_of(kind, **options):
-    """A KV connector: "direct", "tier", or None for none. options: kvkeep's."""
+    """Returns a KV connector: "direct", "tier", or None for none. options: kvkeep's."""
     if kind is None:
         return None
     return direct(**options) if kind == "direct" else offloading([{**KVKEEP, **options}])
 
 
 def make(model, connector=None, events=None, **other):
-    """connector: as of offloading(), None for none. events: where it publishes those of its KV, or
-    None. other: arguments of vllm.LLM."""
+    """connector: as offloading() returns it, or None. events: where the engine publishes those of
+    its KV, or None. other: arguments of vllm.LLM."""
     if not ON_A_GPU:
         import vllm_on_cpu  # noqa: F401  # pylint: disable=unused-import
     from vllm import LLM
@@ -67,7 +68,7 @@ def make(model, connector=None, events=None, **other):
 
 
 def serve_arguments(model, port, connector=None, **other):
-    """The same of vLLM's OpenAI server, on its command line. The model has a tokenizer."""
+    """Returns the same for the command line of vLLM's OpenAI server. The model has a tokenizer."""
     flags = {"model": model, "served_model_name": "m", "host": "127.0.0.1", "port": port,
              **ARGUMENTS, "enable_prompt_tokens_details": True, "disable_uvicorn_access_log": True,
              **other}
@@ -82,7 +83,7 @@ def serve_arguments(model, port, connector=None, **other):
 
 
 def sampling(tokens):
-    """Greedy, and so many."""
+    """Returns greedy sampling of this many tokens."""
     from vllm import SamplingParams
 
     return SamplingParams(temperature=0, max_tokens=tokens, detokenize=False, ignore_eos=True)

@@ -4,12 +4,13 @@
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_engine_test.py --root SOURCES --build build/release       (with that environment's Python)
 
-A random-weight Llama, greedy. Cold; a second engine beside the first; a daemon that is killed while
-an engine loads; one that is back; one that is away. Two tensor-parallel ranks. A daemon so small
-that it evicts what engines still load. Routers that hear of what engines stored. Each of the tier,
-and of the direct connector with KV in host memory and in a GPU's: the fake driver's, which the CPU
-computes with and the daemon copies of (test_gpu_*). Engines are processes of their own. Needs the
-targets kvkeep_c, kvkeepd, kvkeep and kvkeep_fake_cuda. About twenty minutes.
+The model is a random-weight Llama, greedy. The cases: a cold start; a second engine beside the
+first; a daemon that is killed while an engine loads, back, and away; two tensor-parallel ranks; a
+daemon so small that it evicts what engines still load; routers that hear what engines stored. Each
+runs with the tier, and with the direct connector with KV in host memory and in a GPU's: the fake
+driver's, with which the CPU computes and from which the daemon copies (test_gpu_*). Engines are
+processes of their own. Needs the targets kvkeep_c, kvkeepd, kvkeep and kvkeep_fake_cuda. About
+twenty minutes.
 """
 
 import json
@@ -31,14 +32,15 @@ ASKED = engine_process.arguments(__doc__)
 FAKE_DRIVER = ASKED.build / "fake-cuda" / "libcuda.so.1"
 DIRECT = {"direct": {}}
 ON_GPU = {**DIRECT, "gpu_driver": FAKE_DRIVER}
-# A daemon that is stopped is stopped for longer than that.
+# A stopped daemon is stopped for longer than that.
 IMPATIENT = {"direct": {"timeout_s": 0.5, "store_timeout_s": 0.5}}
 CHUNKS = 1000 // vllm_engine.CHUNK_TOKENS  # of a prompt
 LONG_TOKENS = 1900
 
 
 def engine(model):
-    """In a process of its own. A line is names of prompts, which are asked for at once."""
+    """Makes an engine, in a process of its own. A line is names of prompts, which are asked for at
+    once."""
     options = engine_process.options()
     connector = None
     lookup = {"lookup_timeout_s": options.get("lookup_timeout_s", 10)}  # on a busy machine
@@ -64,7 +66,7 @@ def engine(model):
 
 
 def prompt_named(name):
-    """p3: of 1,000 tokens. l3: a long one."""
+    """Names of prompts. p3: of 1,000 tokens. l3: a long one."""
     return engine_process.prompt(int(name[1:]), LONG_TOKENS if name[0] == "l" else 1000)
 
 
@@ -80,7 +82,7 @@ class VllmEngine(unittest.TestCase):
         engine_process.make_model(self.model)
 
     def daemon(self, g2=None, g3=None, **settings):
-        """With other capacities than a test's daemon has, and KVKEEP_* variables."""
+        """Starts a daemon with other capacities, and KVKEEP_* variables."""
         from daemon import Daemon
 
         daemon = Daemon(ASKED.build / "bin" / "kvkeepd", {} if vllm_engine.ON_A_GPU else {
@@ -94,7 +96,7 @@ class VllmEngine(unittest.TestCase):
         return daemon
 
     def daemon_and_router(self):
-        """And who hears of its chunks from the first one on."""
+        """Starts it with a router that hears of its chunks from the first one on."""
         from events_heard import EventsHeard
 
         endpoint = f"ipc://{self.model}/events"
@@ -103,7 +105,8 @@ class VllmEngine(unittest.TestCase):
         return self.daemon(KVKEEP_EVENTS_ZMQ=endpoint), heard
 
     def hears_engines(self):
-        """(who hears of an engine's own events beside those of the GPU, where it publishes them)"""
+        """Returns (a router of an engine's own events beside those of the GPU, if it publishes
+        them)."""
         from daemon import free_port
         from events_heard import EventsHeard
 
@@ -113,7 +116,8 @@ class VllmEngine(unittest.TestCase):
         return heard, f"tcp://*:{port}"
 
     def check_heard(self, heard, told):
-        """Checks that each prompt's whole chunks were told, once, and nothing else; or nothing."""
+        """Checks that each prompt's whole chunks were reported, once, and nothing else; or
+        nothing."""
         whole, per_block = CHUNKS * vllm_engine.CHUNK_TOKENS, vllm_engine.BLOCK_TOKENS
         expected = len(PROMPTS) * whole // per_block if told else 0
         deadline = time.monotonic() + 30
@@ -124,7 +128,7 @@ class VllmEngine(unittest.TestCase):
             self.assertEqual(heard.matched(prompt_named(prompt), per_block), whole)
 
     def engine(self, endpoint, gpu_driver=None, **options):
-        """gpu_driver: KV lies in the device memory of that fake one."""
+        """gpu_driver: KV lies in the device memory of that fake driver."""
         environment = dict(vllm_engine.ENVIRONMENT, **(
             {"KVKEEP_FAKE_DRIVER": str(gpu_driver)} if gpu_driver else {}))
         made = engine_process.EngineProcess(self.SCRIPT, ASKED, self.model, endpoint, environment,
@@ -133,8 +137,8 @@ class VllmEngine(unittest.TestCase):
         return made
 
     def expect(self, prompts, **options):
-        """Asks vLLM without kvkeep for each prompt's answer, one by one: the same in each test, as
-        all have the same model."""
+        """Asks vLLM without kvkeep for each prompt's answer, one by one. It is the same in each
+        test, as all have the same model."""
         asked = (tuple(prompts), repr(options))
         if asked not in self.EXPECTED:
             plain = self.engine(None, **options)
@@ -168,7 +172,7 @@ class VllmEngine(unittest.TestCase):
         first = self.engine(daemon.endpoint, **options)
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
-        daemon.wait_clean(len(PROMPTS) * CHUNKS)  # vLLM stores behind its answers
+        daemon.wait_clean(len(PROMPTS) * CHUNKS)  # vLLM stores after its answers
         self.check_heard(heard, told="direct" in options)
         second = self.engine(daemon.endpoint, **options)  # beside the first
         self.check(second, "p0", recalled=True)
@@ -188,7 +192,8 @@ class VllmEngine(unittest.TestCase):
         self.ask(first, "p0")  # it has seen two daemons
 
     def test_direct_routers_hear_the_engine_itself(self):
-        """Stored chunks, with vLLM's own events; chunks that the daemon lost, as removed."""
+        """Chunks are reported as stored, with vLLM's own events; chunks that the daemon lost, as
+        removed."""
         self.expect(PROMPTS)
         own, endpoint = self.hears_engines()
         daemon, heard = self.daemon_and_router()
@@ -203,7 +208,7 @@ class VllmEngine(unittest.TestCase):
         deadline = time.monotonic() + 60
         while own.blocks():
             self.assertLess(time.monotonic(), deadline)
-            self.ask(first, "p0")  # an idle engine tells nothing
+            self.ask(first, "p0")  # an idle engine reports nothing
         second = self.engine(daemon.endpoint, direct={"events": "none"})
         for prompt in PROMPTS:
             self.check(second, prompt, recalled=False)
@@ -226,22 +231,22 @@ class VllmEngine(unittest.TestCase):
         self.two_tensor_parallel_ranks(**ON_GPU)
 
     def two_tensor_parallel_ranks(self, **options):
-        """Each has half of the heads: a row of one rank in the other's place is other tokens."""
+        """Each rank has half of the heads: a row of the wrong rank gives other tokens."""
         self.expect(PROMPTS, ranks=2)
         daemon, heard = self.daemon_and_router()
         first = self.engine(daemon.endpoint, ranks=2, **options)
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
-        parts = 2 if "direct" in options else 1  # else a row is of both ranks
+        parts = 2 if "direct" in options else 1  # otherwise a row is of both ranks
         daemon.wait_clean(len(PROMPTS) * CHUNKS * parts)
-        self.check_heard(heard, told="direct" in options)  # once, not of each rank
+        self.check_heard(heard, told="direct" in options)  # once, not by each rank
         first.close()
         daemon.restart()
         second = self.engine(daemon.endpoint, ranks=2, **options)
         for prompt in PROMPTS:
             self.check(second, prompt, recalled=True)
         second.close()
-        alone = self.engine(daemon.endpoint, **options)  # its chunks are others, of the same tokens
+        alone = self.engine(daemon.endpoint, **options)  # other chunks of the same tokens
         self.check(alone, "p0", recalled=False)
         alone.close()
         daemon.clear()
@@ -281,9 +286,10 @@ class VllmEngine(unittest.TestCase):
         self.prompts_move_to_another_node_through_a_bucket(**DIRECT)
 
     def prompts_move_to_another_node_through_a_bucket(self, **options):
-        """The first node is gone with its disks; the second has its fleet's key, and nothing else.
-        KVKEEP_TEST_BUCKET: g4.url of a bucket or directory in place of the test's own directory,
-        with KVKEEP_G4_CREDENTIALS_FILE. A model large enough for its prefill to take seconds."""
+        """The first node is gone with its disks; the second has its fleet's key, and nothing
+        else. KVKEEP_TEST_BUCKET: g4.url of a bucket or directory in place of the test's own
+        directory, with KVKEEP_G4_CREDENTIALS_FILE. The model is large enough for its prefill to
+        take seconds."""
         from daemon import Daemon
 
         engine_process.make_model(self.model, hidden_size=512, intermediate_size=2048,
@@ -309,7 +315,7 @@ class VllmEngine(unittest.TestCase):
             self.addCleanup(daemon.__exit__)
             daemon.start()
             asked = self.engine(daemon.endpoint, gpu=512 << 20, cpu=256 << 20, **options)
-            self.ask(asked, "p9")  # what only a first request pays
+            self.ask(asked, "p9")  # costs of the first request only
             seconds[node] = 0
             for prompt in prompts:
                 said = asked.ask(prompt)
@@ -332,8 +338,8 @@ class VllmEngine(unittest.TestCase):
         self.daemon_at_any_moment(**{**ON_GPU, **IMPATIENT})
 
     def daemon_at_any_moment(self, **options):
-        """While an engine, whose own memory has room for few, loads and stores all the time.
-        KVKEEP_MOMENTS: how many; KVKEEP_SEED: of which ones."""
+        """Kills the daemon while an engine, whose own memory has room for few prompts, loads and
+        stores all the time. KVKEEP_MOMENTS: number of kills; KVKEEP_SEED: their moments."""
         moments = int(os.environ.get("KVKEEP_MOMENTS", "20"))
         seed = int(os.environ.get("KVKEEP_SEED", random.randrange(1 << 30)))
         print(f"KVKEEP_SEED={seed}", flush=True)
@@ -341,7 +347,7 @@ class VllmEngine(unittest.TestCase):
         own = {"gpu": 24 << 20, "cpu": 12 << 20}
         self.expect(prompts, **own)
         daemon = self.daemon()
-        # Less than a daemon may be stopped for.
+        # Shorter than a daemon may be stopped.
         asked = self.engine(daemon.endpoint, lookup_timeout_s=1, **own, **options)
         order, what = random.Random(seed), random.Random(seed + 1)
         over, done = threading.Event(), {"kill": 0, "stop": 0}
@@ -384,8 +390,8 @@ class VllmEngine(unittest.TestCase):
         self.chunks_evicted_while_engines_load(**ON_GPU)
 
     def chunks_evicted_while_engines_load(self, **options):
-        """Twice as many chunks as the daemon's tiers hold, for two engines at once whose own
-        memory has room for few. Both ask for any of the prompts, three at a time."""
+        """Twice as many chunks as the daemon's tiers hold, for two engines at once whose own memory
+        has room for few. Both ask for any of the prompts, three at a time."""
         prompts = [f"p{number}" for number in range(36)]
         own = {"gpu": 24 << 20, "cpu": 12 << 20}
         self.expect(prompts, **own)
@@ -398,7 +404,7 @@ class VllmEngine(unittest.TestCase):
             try:
                 for _ in range(24):
                     cached.extend(self.ask(asked, *order.sample(prompts, 3)))
-            except Exception as mistake:  # pylint: disable=broad-except  # the test's thread fails
+            except Exception as mistake:  # pylint: disable=broad-except  # fails the test's thread
                 failed.append(mistake)
 
         both = [threading.Thread(target=load, args=(asked, seed))

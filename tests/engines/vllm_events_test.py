@@ -4,8 +4,8 @@
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_events_test.py --root SOURCES --build build/release       (with that environment's Python)
 
-What is told of as stored is there, and told of once; what the daemon has no more is told of as
-gone, also where it was restarted; what vLLM has taken down of other chunks is let go of.
+A chunk reported as stored is there, and is reported once. A chunk that the daemon has no more is
+reported as gone, also after the daemon's restart. vLLM's records of other chunks are released.
 """
 
 import sys
@@ -37,7 +37,7 @@ class Events(unittest.TestCase):
         self.assertTrue(client.wait_connected(20))
         self.ns = client.namespace("m", tokens_per_chunk=16, parts=2)
         self.completions = Completions(client)
-        self.salted = set()  # keys of vLLM's that nothing is told of
+        self.salted = set()  # keys of vLLM's that are not reported
         self.events = EngineEvents(self.ns, self.completions, self.tellable, 5.0)
         self.addCleanup(self.events.close)
 
@@ -56,7 +56,7 @@ class Events(unittest.TestCase):
         return wanted
 
     def take(self):
-        """Returns the keys that were told of: sets (stored, gone, let go of); each key once."""
+        """Returns the reported keys: sets (stored, gone, released); each key once."""
         self.completions.poll()
         told = ([], [], [])
         for event in self.events.take():
@@ -107,7 +107,7 @@ class Events(unittest.TestCase):
         wanted = self.store(1, 2)
         self.take()
         self.daemon.wait_clean(4)
-        self.daemon.restart()  # what G3 has is there still
+        self.daemon.restart()  # what G3 has is still there
         deadline = time.monotonic() + 3
         while time.monotonic() < deadline:
             stored, gone, _ = self.take()
@@ -121,14 +121,15 @@ class Events(unittest.TestCase):
             wanted = self.store(1, 5)
             self.assertEqual(self.take(), (set(wanted), set(wanted[3:]), set()))
             self.events.begin(2, wanted[1:2], "r")
-            self.events.end(2, True)  # used: it is the latest
+            self.events.end(2, True)  # used, so it is the latest
             other = self.store(3, 2, first=20)
             self.assertEqual(self.take(), (set(other), {wanted[2], wanted[0]}, set()))
         self.events.reset()
         self.assertEqual((len(self.events), self.take()), (0, (set(), set(), set())))
 
     def test_vllm_keeps_what_somebody_still_needs_of_a_chunk(self):
-        """By its own tracker: whoever aborts first, what is told of has its tokens."""
+        """Has a tracker of its own: whichever request is aborted first, reported chunks have their
+        tokens."""
         wanted = [make_offload_key(one, 0) for one in keys(2)]
         self.ns.put([(one, b"payload", part) for one in keys(2) for part in range(2)])
         tracker = OffloadingEventsTracker(OffloadingKVEventsConfig(True, True))
@@ -148,12 +149,12 @@ class Events(unittest.TestCase):
         for key in wanted:
             self.events.hit(key, "r")
         self.events.begin(1, wanted, "r")
-        self.events.over("r")  # its client went while it loads
+        self.events.over("r")  # its client went away while it loads
         self.assertEqual(told(), [])
         self.events.end(1, True)
         self.assertEqual([(name, tokens) for name, _, tokens in told()],
                          [("BlockStored", [0]), ("BlockStored", [1])])
-        for key in wanted:  # another request, that is over soon
+        for key in wanted:  # another request, which is soon over
             self.events.hit(key, "r")
         self.events.over("r")
         self.assertEqual((told(), len(tracker._pending_event_metadata)), ([], 2))

@@ -5,14 +5,14 @@
     vllm_failing_reads_test.py --root SOURCES --build build/release
                                                                 (with that environment's Python)
 
-Prefixes are on NVMe alone. Reads fail at moments that are drawn: the first ones of a lookup's
-lease, those behind the first pieces of a prefix, and whatever comes some milliseconds after the
-request; of one request, and of two at once that share the prefix. Then all of them fail, until the
-device is offline, and is back. The tokens are those of vLLM without kvkeep, every request ends, and
-afterwards the engine and the daemon recall all of it. KVKEEP_ROUNDS: how many (30 unless given);
-KVKEEP_SEED: of which ones. The direct connector, with KV in host memory and in the fake driver's
-(test_gpu_*), and the tier. Needs the targets kvkeep_c, kvkeepd, kvkeep and kvkeep_fake_cuda, and a
-C compiler.
+Prefixes are on NVMe alone. Reads fail at random moments: the first reads of a lookup's lease, reads
+after the first pieces of a prefix, and reads some milliseconds after the request. This is tried for
+one request, and for two at once that share the prefix. Then all reads fail, until the device is
+offline, and comes back. The tokens are those of vLLM without kvkeep, every request ends, and
+afterwards the engine and the daemon recall everything. KVKEEP_ROUNDS: number of rounds (30 by
+default); KVKEEP_SEED: their moments. Tests the direct connector, with KV in host memory and in the
+fake driver's (test_gpu_*), and the tier. Needs the targets kvkeep_c, kvkeepd, kvkeep and
+kvkeep_fake_cuda, and a C compiler.
 """
 
 import json
@@ -35,11 +35,11 @@ WHOLE = 7 * vllm_engine.CHUNK_TOKENS  # of each prompt
 PROMPTS = 8
 BLOCK_BYTES = 4 * 2 * 4 * 32 * 4 * vllm_engine.BLOCK_TOKENS  # of make_model's model
 GPU = 80 * BLOCK_BYTES  # has room for two prompts
-CPU = 24 * vllm_engine.BLOCKS_PER_CHUNK * BLOCK_BYTES  # of the tier: for three
-LONGEST_S = 60.0  # of an answer; a load ends after 30 s at the latest
+CPU = 24 * vllm_engine.BLOCKS_PER_CHUNK * BLOCK_BYTES  # with the tier: for three
+LONGEST_S = 60.0  # for an answer; a load ends after 30 s at the latest
 ALL = (1 << 32) - 1
 LOOKUP = {"lookup_timeout_s": 10}
-DIRECT = {"direct": {**LOOKUP, "max_pinned_part": 0.5}}  # of a prompt all blocks, in one step
+DIRECT = {"direct": {**LOOKUP, "max_pinned_part": 0.5}}  # all blocks of a prompt, in one step
 ON_GPU = {**DIRECT, "gpu_driver": engines.FAKE_DRIVER}
 TIER = {"tiers": [{**vllm_engine.KVKEEP, **LOOKUP}]}
 
@@ -49,7 +49,7 @@ def one(number):
 
 
 def sibling(number):
-    """A prompt that shares the whole chunks of the first one."""
+    """Returns a prompt that shares the whole chunks of the first one."""
     return f"{number}:{WHOLE}+{number + 500}:{1000 - WHOLE}"
 
 
@@ -80,7 +80,7 @@ class FailingReadsTest(unittest.TestCase):
         return said
 
     def only_on_nvme(self, daemon):
-        """Evicts G2 once all is written back: chunks are in G3, as far as they are kept at all."""
+        """Evicts G2 once everything is written back, so that kept chunks are in G3."""
         while daemon.status()["g2"]["dirty_bytes"]:
             time.sleep(0.02)
         subprocess.run([*daemon._tool(), "evict", "--yes", "--tier", "g2", "64MiB"], check=True,
@@ -88,8 +88,8 @@ class FailingReadsTest(unittest.TestCase):
 
     @staticmethod
     def wait_read(daemon):
-        """Until the device is read again: it is opened anew some seconds after it went offline.
-        One that had an error is degraded until it was read or written."""
+        """Waits until the device is read again: it is opened anew some seconds after it went
+        offline. A device that had an error is degraded until it was read or written."""
         deadline = time.monotonic() + 120
         while True:
             states = [device["state"] for device in daemon.status()["devices"]]
@@ -129,8 +129,8 @@ class FailingReadsTest(unittest.TestCase):
         self.assertGreater(done["whole"] + done["part recalled"], 0)
 
     def store_all(self, daemon, asked):
-        """All whole chunks of the prompts are in G3. An engine with so little memory skips some
-        stores, and the last ones of a request go with the next one."""
+        """Waits until all whole chunks of the prompts are in G3. An engine with so little memory
+        skips some stores, and the last ones of a request go with the next one."""
         deadline = time.monotonic() + 120
         while daemon.status()["g3"]["chunks"] < PROMPTS * WHOLE // vllm_engine.CHUNK_TOKENS:
             self.assertLess(time.monotonic(), deadline)
@@ -142,12 +142,12 @@ class FailingReadsTest(unittest.TestCase):
     def one_round(self, at, drawn, daemon, reads, asked, done):
         self.wait_read(daemon)
         self.only_on_nvme(daemon)
-        number = (at + 1) % PROMPTS  # the one that was asked for longest ago: vLLM has it no more
+        number = (at + 1) % PROMPTS  # the one asked for longest ago: vLLM has it no more
         prompts = drawn.choice(([one(number)], [one(number), sibling(number)],
                                 [one(number), one(number)],
                                 [one(number), sibling(number), sibling(number)]))
         reads.slow(drawn.choice((0, 0.002, 0.02)))
-        # Three in a row take the device offline: seldom here.
+        # Three in a row take the device offline, which is rare here.
         fail, after = drawn.choice((1, 1, 2)), drawn.choice((0, 0, 1, 2, 3, 5, 6))
         wait_s = drawn.choice((0, 0, 0, 0.005, 0.02, 0.05))
         before = reads.failed

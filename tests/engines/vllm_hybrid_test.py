@@ -4,14 +4,14 @@
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_hybrid_test.py --root SOURCES --build build/release       (with that environment's Python)
 
-Half of the model's layers see a window. Prompts end at every block and token around a chunk's end.
+Half of the model's layers have a window. Prompts end at every block and token around a chunk's end.
 The daemon has room for a part of them, so that it evicts chunks of one KV group and keeps those of
-the other; the engine, in vLLM's default mode, has room for so few requests that it preempts some.
-The tokens are those of vLLM without kvkeep. The direct connector and the tier. Likewise with
-drafters, whose tokens are those of vLLM with the same drafter and without kvkeep: n-grams, and a
-random-weight EAGLE. KVKEEP_ROUNDS: of four prompts at once, how many (12 unless given; up to four
-times as many, until a request is preempted); KVKEEP_SEED: of which ones. Needs the targets
-kvkeep_c, kvkeepd and kvkeep.
+the other. The engine, in vLLM's default mode, has room for so few requests that it preempts some.
+The tokens are those of vLLM without kvkeep. Tests the direct connector and the tier. With drafters
+(n-grams, and a random-weight EAGLE) the tokens are those of vLLM with the same drafter and without
+kvkeep. KVKEEP_ROUNDS: number of rounds of four prompts at once (12 by default; up to four times as
+many, until a request is preempted); KVKEEP_SEED: which prompts. Needs the targets kvkeep_c, kvkeepd
+and kvkeep.
 """
 
 import json
@@ -32,11 +32,11 @@ WINDOW = BLOCK * 5 // 2
 END = 4 * vllm_engine.CHUNK_TOKENS  # of a chunk
 LENGTHS = [END + blocks * BLOCK + tokens for blocks in range(-2, 3) for tokens in range(-2, 3)]
 PROMPTS = [f"{number % 5}:{length}" for number, length in enumerate(LENGTHS)]
-TOKENS = 48  # of an answer: it goes on behind the end of the next block
+TOKENS = 48  # of an answer: it ends behind the next block
 LAYERS = {"sliding_window": WINDOW, "layer_types": ["full_attention", "sliding_attention"] * 2}
 BLOCK_BYTES = 2 * 2 * 4 * 32 * 4 * BLOCK  # of one of two groups
 LLM = {"max_model_len": 640, "max_num_batched_tokens": 512}
-GPU = 64 * BLOCK_BYTES  # of four requests together some are preempted
+GPU = 64 * BLOCK_BYTES  # some of four requests together are preempted
 LOOKUP = {"lookup_timeout_s": 10}
 DIRECT = {"direct": {**LOOKUP, "max_pinned_part": 0.5}}
 NGRAMS = {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 2,
@@ -120,7 +120,7 @@ class HybridTest(unittest.TestCase):
         self.assertGreater(sum(one > 0 for one in cached), len(cached) // 8)
 
     def rounds(self, daemon, options, until_preempted=False):
-        """Returns what the last engine says, and how much each request found."""
+        """Returns the last engine's answers, and how much each request found."""
         rounds = int(os.environ.get("KVKEEP_ROUNDS", "12"))
         seed = int(os.environ.get("KVKEEP_SEED", random.randrange(1 << 30)))
         print(f"KVKEEP_SEED={seed}", flush=True)

@@ -5,9 +5,10 @@ are those of vLLM without kvkeep.
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_identity_test.py --root SOURCES --build build/release      (with that environment's Python)
 
-Other weights under the same path, another dtype, RoPE scaling, block size, content of a LoRA
-adapter, version of vLLM; and weights that may have changed in place. Each time the same prompt,
-and what was stored first is found again at the end. Needs the targets kvkeep_c, kvkeepd and kvkeep.
+They have other weights under the same path, another dtype, RoPE scaling, block size, content of a
+LoRA adapter or version of vLLM, or weights that may have changed in place. Each gets the same
+prompt, and what was stored first is found again at the end. Needs the targets kvkeep_c, kvkeepd and
+kvkeep.
 """
 
 import pathlib
@@ -25,7 +26,8 @@ CHUNKS = 1000 // vllm_engine.CHUNK_TOKENS  # of it
 
 
 def engine(model):
-    """In a process of its own: first without kvkeep, which says what is expected, then with it."""
+    """Makes an engine, in a process of its own: first without kvkeep, for the expected tokens, then
+    with it."""
     import vllm
     from vllm.lora.request import LoRARequest
 
@@ -91,8 +93,8 @@ class VllmIdentity(unittest.TestCase):
         return asked
 
     def check(self, found, asked=None, **options):
-        """Whether the engine finds the prompt; whatever it does, what it says is right. What it
-        stores is there when this is over. Its tokens."""
+        """Checks whether the engine finds the prompt; its tokens are right in any case. Returns
+        them, once what it stores is there."""
         asked, opened = asked or self.engine(**options), asked is None
         said = asked.ask(PROMPT)
         self.assertEqual(said["tokens"], said["expected"], options)
@@ -115,11 +117,11 @@ class VllmIdentity(unittest.TestCase):
         self.assertNotEqual(differ["RoPE"], differ["first"])  # stale KV would have shown
         engine_process.make_model(self.model, seed=1)
         self.assertNotEqual(self.check(False), differ["first"])  # other weights, the same path
-        # The first ones, as they were and elsewhere.
+        # The first ones, unchanged and elsewhere.
         for folder in ("model", "elsewhere"):
             engine_process.make_model(self.folder / folder)
             self.assertEqual(self.check(True, model=str(self.folder / folder)), differ["first"])
-        # A model of text has none; where there are images, KV depends on it.
+        # A text model has no such file; with images KV depends on it.
         (self.folder / "model" / "preprocessor_config.json").write_text('{"image_mean": [0.5]}')
         self.check(False)
 
@@ -151,7 +153,7 @@ class VllmIdentity(unittest.TestCase):
         self.assertEqual(asked.ask("reset"), {"reset": True})
         said = asked.ask(PROMPT)
         self.assertEqual((said["tokens"], said["cached"]), (said["expected"], 0))
-        # Nobody else finds the chunks that it stores now, so they are kept off NVMe.
+        # No other engine finds the chunks that it stores now, so they are kept off NVMe.
         deadline = time.monotonic() + 30
         while self.daemon.status()["g2"]["chunks"] < 2 * self.stored:
             self.assertLess(time.monotonic(), deadline)
@@ -161,7 +163,7 @@ class VllmIdentity(unittest.TestCase):
 
 
 class DirectIdentity(VllmIdentity):
-    """By the direct connector."""
+    """The same engines with the direct connector."""
 
     DIRECT = True
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Real vLLM engines with a random-weight model of images: whose KV is found, and by whom.
+"""Real vLLM engines with a random-weight model of images: whose KV is found, and by which engine.
 
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_images_test.py --root SOURCES --build build/release      (with that environment's Python)
 
-Direct and with the tier, an engine core in a process of its own. By default nothing of a prompt
-with an image is kept or found, also where two images have one `uuid`, and where the image joins a
-request whose input comes in parts. With "trusted" the second engine finds it, unless the files that
-say how an image becomes input have changed since. Needs the targets kvkeep_c, kvkeepd and kvkeep.
-About six minutes.
+Tests the direct connector and the tier, with the engine core in a process of its own. By default
+nothing of a prompt with an image is kept or found, also if two images have one `uuid`, and if the
+image joins a request whose input comes in parts. With "trusted" the second engine finds it, unless
+the files that define how an image becomes input have changed since. Needs the targets kvkeep_c,
+kvkeepd and kvkeep. About six minutes.
 """
 
 import json
@@ -21,14 +21,15 @@ import vllm_engine
 import vllm_engine_test as engines
 import vllm_vision
 
-WHOLE = engines.CHUNKS * vllm_engine.CHUNK_TOKENS  # of a prompt, which is of 1,000 tokens
+WHOLE = engines.CHUNKS * vllm_engine.CHUNK_TOKENS  # of a prompt, which has 1,000 tokens
 FIRST_TOKENS = 200  # of a request whose input comes in parts
 IMAGE, OTHER_IMAGE = 1, 2  # seeds
 
 
 def engine(model):
-    """In a process of its own. A line is JSON: the number of a text, and an image's seed and uuid
-    where it has one. in_parts: that text's first tokens come first, and get an answer, too."""
+    """Makes an engine, in a process of its own. A line is JSON: the number of a text, and an
+    image's seed and uuid if it has one. in_parts: that text's first tokens come first, and get an
+    answer, too."""
     options = engine_process.options()
     connector = vllm_engine.connector_of(options.get("kind"), lookup_timeout_s=10,
                                          **options.get("extra", {}))
@@ -68,7 +69,7 @@ def session(engine, parts, params):
 
 
 class Images(unittest.TestCase):
-    EXPECTED = []  # of the model as it is made, which is the same in each test
+    EXPECTED = []  # of the initial model, which is the same in each test
 
     def setUp(self):
         sys.path.insert(0, str(engines.ASKED.root / "tests" / "client" / "c"))
@@ -86,7 +87,7 @@ class Images(unittest.TestCase):
         return made
 
     def expect(self):
-        """Asks vLLM without kvkeep for each answer, as the model's files are now."""
+        """Asks vLLM without kvkeep for each answer, with the model's current files."""
         plain = self.engine(None)
         expected = {
             (text, image): self.say(plain, text, image)["tokens"]
@@ -114,13 +115,14 @@ class Images(unittest.TestCase):
         return asked.ask(json.dumps({"text": 0, "image": IMAGE, "in_parts": True}))["tokens"]
 
     def check(self, found, asked, text, image=None, uuid=None, says=None):
-        """Whether it was found. says: the image whose tokens they are, where it is another."""
+        """Checks whether it was found. says: the image that the tokens belong to, if it is
+        another."""
         said = self.say(asked, text, image, uuid)
         self.assertEqual(said["tokens"], self.expected[text, says or image])
         self.assertEqual(said["cached"], WHOLE if found else 0)
 
     def keeps(self, daemon, prompts):
-        """Checks that the daemon keeps just these. REQUIRES: the last prompt was kept."""
+        """Checks that the daemon keeps only these. REQUIRES: the last prompt was kept."""
         daemon.wait_clean(prompts * engines.CHUNKS)
         said = daemon.status()
         self.assertEqual([said[tier]["chunks"] for tier in ("g2", "g3")],
@@ -164,7 +166,7 @@ class Images(unittest.TestCase):
                 self.check(False, first, 1, IMAGE, uuid="X")
                 daemon.wait_clean(2 * engines.CHUNKS)
                 self.check(True, second, 0, IMAGE)
-                # The trust that is there to be abused: the first test would see it.
+                # This trust can be abused: the first test would see it.
                 self.check(True, second, 1, OTHER_IMAGE, uuid="X", says=IMAGE)
                 for asked in (first, second):
                     asked.close()

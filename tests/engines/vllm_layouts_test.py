@@ -27,7 +27,7 @@ except ImportError:  # before 0.33
 
 
 class Layouts(direct.WithDaemon):
-    """KV memory of each of vLLM's layouts, as vLLM's own worker takes it to pieces."""
+    """KV memory of each of vLLM's layouts, as vLLM's own worker splits it."""
 
     LAYERS = 3
 
@@ -41,7 +41,7 @@ class Layouts(direct.WithDaemon):
 
     @staticmethod
     def placed(layout, specs):
-        """Where vLLM places layers of these specs, a group each kind of them."""
+        """Returns where vLLM places layers of these specs, a group for each kind."""
         groups = [KVCacheGroupSpec([f"{number}.{at}" for at in range(specs.count(spec))], spec)
                   for number, spec in enumerate(dict.fromkeys(specs))]
         return get_kv_cache_config_from_groups(types.SimpleNamespace(
@@ -51,7 +51,7 @@ class Layouts(direct.WithDaemon):
             attention_config=types.SimpleNamespace(hisparse_config=None)), groups, 1 << 20)
 
     def registered(self, layout):
-        """(its Transfers, the memory as [layer, block, head, token, content])"""
+        """Returns (its Transfers, the memory as [layer, block, head, token, content])."""
         spec = self.attention()
         sizes, order = (self.LAYERS, BLOCKS, 2, 16, 16), layout.stride_order
         memory = self.zeros(2 * math.prod(sizes)).view(torch.float16).view(

@@ -1,9 +1,10 @@
 """What the PyPI wheels of vLLM lack to run on a CPU, in plain torch. For tests only.
 
-The wheel is built for CUDA; `VLLM_TARGET_DEVICE=cpu` makes it take the CPU platform, whose seven
-kernels are not in it. And its offloading worker copies by CUDA streams: HostSpec's copies on the
-host. Import this before an engine is made; vLLM itself does in processes of its own, as it is told
-by vllm_on_cpu-0.dist-info beside this file. KVKEEP_FAKE_DRIVER: KV lies in the memory of that one.
+The wheel is built for CUDA; `VLLM_TARGET_DEVICE=cpu` makes it take the CPU platform, but it lacks
+that platform's seven kernels. Its offloading worker copies by CUDA streams; HostSpec's copies on
+the host. Import this before an engine is made; vLLM's own processes import it as
+vllm_on_cpu-0.dist-info beside this file tells them. KVKEEP_FAKE_DRIVER: KV lies in that driver's
+memory.
 """
 
 import inspect
@@ -23,11 +24,11 @@ if "KVKEEP_FAKE_DRIVER" in os.environ:
     on_fake_gpu.install(os.environ["KVKEEP_FAKE_DRIVER"])
 
 _library = torch.library.Library("_C", "FRAGMENT")
-utils.check_cpu_sgl_kernel = lambda *_: False  # else its kernels are wanted on a CPU with AMX
+utils.check_cpu_sgl_kernel = lambda *_: False  # otherwise a CPU with AMX needs its kernels
 
 
 def register():
-    """vLLM's plugin: all of it happens at the import."""
+    """vLLM's plugin: everything happens at the import."""
 
 
 def _kernel(schema):
@@ -141,8 +142,8 @@ class HostWorker(OffloadingWorker):
         self._rows = rows.unflatten(1, (blocks_per_chunk, nbytes))
 
     def _copy(self, job_id, on_gpu, chunk_ids, load):
-        """Each KV group has chunks of its own, the first of which may begin before the group's
-        blocks do."""
+        """Returns the rows: each KV group has chunks of its own, the first of which may begin
+        before the group's blocks do."""
         blocks, chunks = iter(on_gpu.block_ids), iter(chunk_ids)
         for size, index in zip(on_gpu.group_sizes, on_gpu.block_indices):
             first, chunk = index % self._blocks_per_chunk, None

@@ -4,9 +4,9 @@
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_requests_test.py --root SOURCES --build build/release     (with that environment's Python)
 
-Preempted while they compute, aborted while they load, with a salt; and a hybrid model, every other
-layer of which sees a window alone. The tokens are those of vLLM without kvkeep. KV lies in host
-memory, or in the fake driver's (test_gpu_*). Needs the targets kvkeep_c, kvkeepd, kvkeep and
+Requests are preempted while they compute, aborted while they load, or have a salt; and a hybrid
+model has a window in every other layer. The tokens are those of vLLM without kvkeep. KV lies in
+host memory, or in the fake driver's (test_gpu_*). Needs the targets kvkeep_c, kvkeepd, kvkeep and
 kvkeep_fake_cuda. About ten minutes.
 """
 
@@ -28,8 +28,9 @@ WINDOW = vllm_engine.BLOCK_TOKENS * 5 // 2
 
 
 class Engine:
-    """In a process of its own. A line is JSON: {"ask": [prompt], "tokens": N, "salt": S}, all at
-    once; {"abort": prompt}, while it loads; {"preempt": prompt}, while it computes; {"reset": 0}.
+    """An engine, in a process of its own. A line is JSON: {"ask": [prompt], "tokens": N, "salt":
+    S}, all at once; {"abort": prompt}, while it loads; {"preempt": prompt}, while it computes;
+    {"reset": 0}.
     """
 
     def __init__(self, model):
@@ -68,8 +69,8 @@ class Engine:
                 "groups": len(self._scheduler.kv_cache_config.kv_cache_groups)}
 
     def preempt(self, prompt):
-        """How many blocks a request loads that is preempted once its prompt is stored, and its
-        tokens."""
+        """Returns how many blocks a request loads that is preempted once its prompt is stored, and
+        its tokens."""
         core, connector = self._engine.engine_core.engine_core, self._scheduler.connector
         build, loaded = connector.build_connector_meta, []
 
@@ -135,7 +136,8 @@ class Requests(unittest.TestCase):
 
     @staticmethod
     def settle(daemon):
-        """Until all is in G3 that engines have stored by now, and for a while nothing new came."""
+        """Waits until everything that engines have stored is in G3, and nothing new came for a
+        while."""
         before = None
         while before != (before := daemon.status()["g3"]["chunks"]) or before == 0:
             daemon.wait_clean(1)
@@ -148,7 +150,7 @@ class Requests(unittest.TestCase):
         self.preempted(**ON_GPU)
 
     def preempted(self, **options):
-        """Four prompts fit, and their answers do not. Prompts come again, so that some load while
+        """Four prompts fit, but not their answers. Prompts come again, so that some load while
         others are preempted."""
         prompts = [f"p{number}" for number in range(6)]
         self.expect(prompts, LONG_ANSWER)
@@ -208,7 +210,7 @@ class Requests(unittest.TestCase):
         daemon.wait_joined()
         self.assertEqual(daemon.status()["g3"]["chunks"], 0)
         deadline = time.monotonic() + 30
-        while daemon.status()["g3"]["chunks"] < engines.CHUNKS:  # the engine is to connect first
+        while daemon.status()["g3"]["chunks"] < engines.CHUNKS:  # the engine has to connect first
             self.assertLess(time.monotonic(), deadline)
             self.check(asked, ["p0"])
             time.sleep(0.5)
@@ -220,7 +222,7 @@ class Requests(unittest.TestCase):
         self.aborted(**ON_GPU)
 
     def aborted(self, **options):
-        """While it loads into blocks that the next request is given."""
+        """Aborts a request while it loads into blocks that the next request gets."""
         prompts = [f"p{number}" for number in range(6)]
         self.expect(prompts)
         daemon = self.daemon()

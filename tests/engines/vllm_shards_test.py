@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""kvkeep.vllm_shards: chunks whose parts are shards of heads, and not of ranks; no GPU, no model.
+"""kvkeep.vllm_shards: chunks whose parts are shards of heads instead of ranks; no GPU, no model.
 
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_shards_test.py --root SOURCES --build build/release       (with that environment's Python)
 
-Which parts ranks have, by vLLM's own derivation, in engines of any tensor parallelism; which
-engines share and which do not; what one rank stores and others load, with a real daemon.
+Tests which parts ranks have, by vLLM's own derivation, in engines of any tensor parallelism; which
+engines share; and, with a real daemon, that ranks load what others stored.
 """
 
 import dataclasses
@@ -99,7 +99,7 @@ class Sharded(direct.WithDaemon):
 
 class ShardsOfEngines(unittest.TestCase):
     """Which parts ranks have, as both halves of engines of any tensor parallelism see it: by vLLM's
-    own derivation, of its own specs."""
+    own derivation, from its own specs."""
 
     TOKENS, SIZE, BLOCKS = 16, 8, 3
 
@@ -109,7 +109,7 @@ class ShardsOfEngines(unittest.TestCase):
         return kind(block_size=self.TOKENS, **{**sizes, **other})
 
     def parts(self, heads, ranks, shards, spec=None, layout="LBHNC", **parallel):
-        """(parts, written) of each rank, and what identity has of the spec."""
+        """Returns (parts, written) of each rank, and the spec as the identity has it."""
         spec = spec or self.spec(heads, ranks)
         of_engine = types.SimpleNamespace(
             groups=(), kv_cache_layout=layout, parallel=types.SimpleNamespace(**{

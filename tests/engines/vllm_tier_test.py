@@ -4,9 +4,9 @@
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_tier_test.py --root SOURCES --build build/release       (with that environment's Python)
 
-What one engine stored is found by another, unless computing it is faster; a daemon that is killed
-between lookup and load, or hangs, is a miss and nothing waits for it; it is found again when it is
-back.
+An engine finds what another one stored, unless computing it is faster. A daemon that hangs, or is
+killed between lookup and load, is a miss, and nothing waits for it; once it is back its chunks are
+found again.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ class Engine:
         self.longest_step = max(self.longest_step, time.monotonic() - begin)
 
     def store(self, keys):
-        """As a request that computed them; what it wrote is each key's first byte."""
+        """Acts as a request that computed them; it writes each key's first byte."""
         request = ReqContext(uuid.uuid4().hex)
         self.manager.on_new_request(request)
         for at in range(0, len(keys), 4):
@@ -80,7 +80,7 @@ class Engine:
         self.manager.on_request_finished(request)
 
     def ask(self, keys, request, patience=20.0, at_hit=None):
-        """Lookups of a waiting request, step by step, until each is decided."""
+        """Makes lookups of a waiting request, step by step, until each is decided."""
         deadline = time.monotonic() + patience
         while True:
             begin = time.monotonic()
@@ -157,7 +157,7 @@ class VllmTier(unittest.TestCase):
         engine = self.engine()
         request = self.request(engine)
         results = engine.ask(self.keys[:4], request, at_hit=self.daemon.kill)
-        # Loads of some may have been over before.
+        # Loads of some may have ended before.
         hits = [key for key, one in zip(self.keys, results) if one is LookupResult.HIT]
         for key, row in zip(hits, engine.load(hits, request) if hits else []):
             self.assertTrue(row == key[:1] * ROW, "wrong bytes")
@@ -197,7 +197,7 @@ class VllmTier(unittest.TestCase):
         self.check_hits(fast, self.keys[:4])  # in DRAM by now
 
     def test_no_thread_of_python_waits_for_the_daemon(self):
-        """Beside an engine's loop it would get the GIL too late."""
+        """A thread beside an engine's loop would get the GIL too late."""
         before = set(threading.enumerate())
         engine = self.engine()
         engine.store(self.keys[:4])

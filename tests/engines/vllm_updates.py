@@ -71,7 +71,7 @@ class Extension:
 
 
 def _merged(tensors):
-    """A checkpoint's tensors as vLLM's Llama holds them."""
+    """Returns a checkpoint's tensors as vLLM's Llama holds them."""
     for name in [name for name in tensors if "q_proj" in name or "gate_proj" in name]:
         parts, merged = (("q_proj", "k_proj", "v_proj"), "qkv_proj") if "q_proj" in name else (
             ("gate_proj", "up_proj"), "gate_up_proj")
@@ -85,7 +85,7 @@ def _reload(llm, folder):
 
 
 def _transfer(llm, folder):
-    """As vllm.entrypoints.rl does, without a pause."""
+    """Updates as vllm.entrypoints.rl does, without a pause."""
     llm.collective_rpc("init_weight_transfer_engine", kwargs={"init_info": {}})
     llm.collective_rpc("start_weight_update")
     llm.collective_rpc("update_weights", kwargs={"update_info": {"folder": folder}})
@@ -93,7 +93,7 @@ def _transfer(llm, folder):
 
 
 def _paused(llm, folder):
-    """Without a reset of caches by the pause itself."""
+    """Updates without a reset of caches by the pause itself."""
     core = llm.llm_engine.engine_core
     if IN_PROCESS:
         core.engine_core.pause_scheduler("keep", False)
@@ -111,19 +111,19 @@ def _extension(llm, folder):
 
 
 def _apply(llm, folder):
-    """Code of the user's, which vLLM takes with VLLM_ALLOW_INSECURE_SERIALIZATION."""
+    """Runs the user's own code, which vLLM takes with VLLM_ALLOW_INSECURE_SERIALIZATION."""
     llm.apply_model(functools.partial(_load, folder=folder))
 
 
 def _colocated(llm, folder):
-    """As trainers do that have the engine in their process: no call to a worker."""
+    """Updates as trainers do that have the engine in their process: no call to a worker."""
     runner = llm.llm_engine.model_executor.driver_worker.worker.model_runner
     with torch.no_grad():
         _load(runner.model, folder=folder)
 
 
 def _colocated_in_place(llm, folder):
-    """Nothing but the reset after it tells of this."""
+    """Updates so that only the reset after it reveals the change."""
     worker = llm.llm_engine.model_executor.driver_worker.worker
     Extension.write_tensors(worker, folder)
 

@@ -7,7 +7,7 @@ and without kernels that vllm_on_cpu.py lacks, unlike most of its other models o
 import json
 import pathlib
 
-IMAGE_TOKENS = 32  # which an image becomes, before the tokens of its prompt
+IMAGE_TOKENS = 32  # of an image, before the tokens of its prompt
 _VOCABULARY, _IMAGE_TOKEN = 1000, 2
 _EDGE = 32  # of an image, in pixels
 
@@ -28,7 +28,7 @@ def make_model(folder, seed=0):
         vision_config=Blip2VisionConfig(**small, image_size=_EDGE, patch_size=8),
         qformer_config=Blip2QFormerConfig(**small, vocab_size=_VOCABULARY),
         num_query_tokens=IMAGE_TOKENS, image_token_index=_IMAGE_TOKEN, initializer_range=0.2))
-    model.query_tokens.data.normal_()  # zeros, as they are made, would all say the same
+    model.query_tokens.data.normal_()  # initial zeros would all give the same answer
     model.save_pretrained(folder)
     _make_processor(folder)
 
@@ -43,7 +43,7 @@ def _make_processor(folder):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="t0", pad_token="t0")
     Blip2Processor(BlipImageProcessorPil(size={"height": _EDGE, "width": _EDGE}), tokenizer,
                    num_query_tokens=IMAGE_TOKENS).save_pretrained(folder)
-    # In a file of its own, as most models have it.
+    # In a file of its own, as for most models.
     whole, images = (pathlib.Path(folder, f"{name}_config.json")
                      for name in ("processor", "preprocessor"))
     said = json.loads(whole.read_text(encoding="utf-8"))
@@ -52,7 +52,7 @@ def _make_processor(folder):
 
 
 def change_processor(folder):
-    """In place: the same pixels become other input."""
+    """Changes it in place: the same pixels become other input."""
     path = pathlib.Path(folder, "preprocessor_config.json")
     said = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**said, "image_mean": [0.1, 0.9, 0.3]}), encoding="utf-8")

@@ -4,11 +4,11 @@
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_weights_test.py --root SOURCES --build build/release     (with that environment's Python)
 
-In vLLM's default, an engine core in a process of its own, and in one process with its user; with
-the direct connector and with the tier. In rounds of an answer, a change of the weights in one of
-vllm_updates.CHANGES, a reset of the prefix cache, and answers, the tokens are those of vLLM without
-kvkeep; those of an engine with the old files beside it, too. A reset and a sleep say and take what
-they do without kvkeep. KVKEEP_ROUNDS: how many rounds of each; unless given, each way once, in half
+Engines run in vLLM's default mode, an engine core in a process of its own, and in one process with
+the user; with the direct connector and with the tier. A round is an answer, a change of the weights
+in one of vllm_updates.CHANGES, a reset of the prefix cache, and answers. The tokens are those of
+vLLM without kvkeep, also for an engine with the old files beside it. A reset and a sleep return and
+take what they do without kvkeep. KVKEEP_ROUNDS: rounds of each; by default each way once, in half
 of the kinds of engines. Needs the targets kvkeep_c, kvkeepd and kvkeep. About ten minutes.
 """
 
@@ -30,13 +30,13 @@ ROUNDS = int(os.environ.get("KVKEEP_ROUNDS", "0"))
 SEED = int(os.environ.get("KVKEEP_SEED", str(random.randrange(1 << 30))))
 WHOLE = engines.CHUNKS * vllm_engine.CHUNK_TOKENS  # tokens of a prompt
 PROMPTS = ("p0", "p1")
-QUICK_S = 1.0  # of a reset or a sleep, above what it takes without kvkeep
+QUICK_S = 1.0  # of a reset or a sleep, beyond its time without kvkeep
 _RESETS = ({}, {"reset_running_requests": True},
            {"reset_running_requests": True, "reset_connector": True})
 
 
 class Engine:
-    """In a process of its own. A line is JSON, a verb and its argument."""
+    """An engine, in a process of its own. A line is JSON, a verb and its argument."""
 
     def __init__(self, model):
         import vllm_updates
@@ -45,7 +45,7 @@ class Engine:
         connector = vllm_engine.connector_of(options.get("kind"), lookup_timeout_s=10,
                                              **options.get("extra", {}))
         made = {}
-        if options.get("updates"):  # else the engine is not made for them
+        if options.get("updates"):  # otherwise the engine is not made for them
             made = {"weight_transfer_config": {"backend": "files"},
                     "worker_extension_cls": "vllm_updates.Extension"}
         self._llm = vllm_engine.make(model, connector, **made)
@@ -117,7 +117,7 @@ class Weights(unittest.TestCase):
         self.assertEqual(len({tuple(said) for said in self.expected.values()}), 4)
 
     def check(self, asked, model, prompt, why=None):
-        """How many tokens were not computed."""
+        """Returns how many tokens were not computed."""
         said = self.tell(asked, "ask", {"prompt": prompt})
         self.assertEqual(said["tokens"], self.expected[model, prompt], (model, prompt, why))
         return said["cached"]
@@ -143,7 +143,7 @@ class Weights(unittest.TestCase):
         beside = self.engine(daemon.endpoint, in_process, kind=kind)
         self.check(first, "old", "p0")
         daemon.wait_clean(engines.CHUNKS)
-        # Everybody may use the chunks that it stores before any change.
+        # Any engine may use the chunks that it stores before a change.
         self.assertGreaterEqual(self.check(beside, "old", "p0"), WHOLE)
         order, model = chosen.sample(ways, len(ways)), "old"
         for number in range(max(ROUNDS, len(ways))):
@@ -204,8 +204,8 @@ class Weights(unittest.TestCase):
                 daemon.__exit__()
 
     def same(self, pair, tokens, verb, argument):
-        """A prompt is answered by an engine without kvkeep and one with it, and at once each is
-        told to do that."""
+        """An engine without kvkeep and one with it answer a prompt, and at once each is told to do
+        that."""
         said = []
         for asked in pair:
             self.tell(asked, "ask", {"prompt": "p0", "tokens": tokens})

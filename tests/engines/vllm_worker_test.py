@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The worker's half of kvkeep.vllm_direct, as vLLM's hooks call it: what it tells of jobs, and
-which ones it does not begin. Run as vllm_direct_test.py is.
+"""The worker's half of kvkeep.vllm_direct, as vLLM's hooks call it: its reports of jobs, and the
+jobs that it does not begin. Run it as vllm_direct_test.py.
 """
 
 import sys
@@ -16,7 +16,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (  # 
 
 
 class Worker(unittest.TestCase):
-    """vLLM's jobs, on transfers that end when told."""
+    """vLLM's jobs, on transfers that end on request."""
 
     class Transfers:
         progress = None  # of calls: none
@@ -150,7 +150,7 @@ class Worker(unittest.TestCase):
         self.assertEqual(self.step(flush=[1]), ([], [], [], [], []))
         self.assertEqual(self.step(finished=[(1, True), (2, True)]), ([2], [1, 2], [], [], []))
         self.assertEqual(self.step(flush=[1, 2]), ([], [], [], [], []))  # too late
-        # New, and flushed in the same step: its blocks are overwritten, so it is not begun.
+        # New, and flushed in the same step: its blocks are overwritten, so it does not begin.
         self.assertEqual(self.step(stores=[5], flush=[5]), ([5], [5], [], [], []))
         self.assertNotIn(5, self.transfers.begun)
         self.step(loads=[6])

@@ -1,5 +1,5 @@
 // BrokenPage: a page of memory that raises SIGBUS when it is touched, like a page that the kernel
-// gave up. Its end repairs the page, with zeros in it.
+// gave up. Its destructor repairs the page, with zeros in it.
 #pragma once
 
 #include <sys/mman.h>
@@ -15,9 +15,9 @@ namespace kvkeep {
 
 class BrokenPage {
  public:
-  // `page` is the begin of a page of private memory.
+  // `page` is the beginning of a page of private memory.
   explicit BrokenPage(std::byte* page) : page_(page) {
-    const UniqueFd empty(memfd_create("broken page", MFD_CLOEXEC));  // all of it is past the end
+    const UniqueFd empty(memfd_create("broken page", MFD_CLOEXEC));  // the page lies past the end
     KVKEEP_CHECK(empty.valid());
     KVKEEP_CHECK(mmap(page_, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                       empty.get(), 0) == page_);

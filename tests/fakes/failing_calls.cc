@@ -33,7 +33,7 @@ struct Armed {
   CallFault fault;
   uint64_t seen = 0;
   const char* failed = nullptr;
-  std::vector<const char*> names;  // of what was seen, without a fault
+  std::vector<const char*> names;  // of the recorded calls, without a fault
 };
 
 std::atomic<bool> is_armed = false;
@@ -108,13 +108,13 @@ uint64_t FailEachCall(const std::vector<int>& errors,
     return real;                                                                            \
   }())
 #define KVKEEP_FAULT(name) kvkeep::FaultOf(name, __builtin_return_address(0))
-// Returns what says that it failed.
+// Returns the value that says that it failed.
 #define KVKEEP_FAIL(name, failure)                       \
   if (const int fault = KVKEEP_FAULT(name); fault > 0) { \
     errno = fault;                                       \
     return failure;                                      \
   }
-// Also at the end of a file.
+// It also stands for the end of a file.
 #define KVKEEP_FAIL_MOVING(name)                          \
   if (const int fault = KVKEEP_FAULT(name); fault != 0) { \
     errno = fault > 0 ? fault : errno;                    \
@@ -204,7 +204,7 @@ ssize_t write(int fd, const void* data, size_t bytes) {
   return syscall(SYS_write, fd, data, bytes);
 }
 ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
-  KVKEEP_FAIL("pwrite", -1);  // that moves nothing is no error of a write
+  KVKEEP_FAIL("pwrite", -1);  // a write that moves nothing is no error
   return syscall(SYS_pwrite64, fd, data, bytes, offset);
 }
 // Variants that hardened builds call instead.
@@ -249,7 +249,7 @@ int ftruncate(int fd, off_t bytes) noexcept {
   return static_cast<int>(syscall(SYS_ftruncate, fd, bytes));
 }
 int flock(int fd, int operation) noexcept {
-  // Letting go never fails.
+  // Releasing never fails.
   if ((operation & LOCK_UN) == 0) KVKEEP_FAIL("flock", -1);
   return static_cast<int>(syscall(SYS_flock, fd, operation));
 }
@@ -314,7 +314,7 @@ int madvise(void* memory, size_t bytes, int advice) noexcept {
   return static_cast<int>(syscall(SYS_madvise, memory, bytes, advice));
 }
 
-// liburing's, which answer with the negative errno.
+// liburing's calls, which answer with the negative errno.
 struct io_uring;
 struct io_uring_params;
 struct io_uring_probe;

@@ -28,7 +28,7 @@ class FakeGpuEndpoint {
   };
   struct Registration {
     local::RegisterGpuMemory said;
-    bool descriptor = false;  // one came with it
+    bool descriptor = false;  // a descriptor came with it
   };
 
   void Set(Script script);
@@ -39,10 +39,10 @@ class FakeGpuEndpoint {
   // Ends the connection with all its registrations.
   void Forget();
 
-  std::vector<Registration> registrations() const;  // of this connection, in order
+  std::vector<Registration> registrations() const;  // requests of this connection, in order
   size_t unregistered() const;
   std::vector<uint32_t> timeouts_ms() const;   // of puts and gets
-  std::vector<uint64_t> deadlines_ns() const;  // of puts with an absolute one
+  std::vector<uint64_t> deadlines_ns() const;  // of puts with an absolute deadline
   std::vector<size_t> message_runs() const;   // of each put and get
 
   // For FakeLocalDaemon::SetOther.

@@ -16,7 +16,7 @@
 namespace kvkeep::fakes {
 namespace {
 
-// A synchronous handler can only ask whether its call was cancelled: so it asks now and then.
+// A synchronous handler can only ask whether its call was cancelled, so it polls.
 void Pause() {
   Mutex mu;
   CondVar never;

@@ -131,7 +131,7 @@ class FakeAdminService final : public v1::Admin::Service {
   std::atomic<int> joining_answers{0};  // this many answers report that the device is joining
   std::atomic<int> g4_state{v1::G4_STATE_UNSPECIFIED};  // UNSPECIFIED: there is no G4
   std::atomic<bool> g4_takes_puts{true};
-  // The chunks left by a drain that waits for G4; whether the last drain waited.
+  // Chunks left by a drain that waits for G4; whether the last drain waited.
   std::atomic<uint64_t> g4_left_at_drain{0};
   std::atomic<bool> drain_waited_for_g4{false};
   std::atomic<uint64_t> directory_bytes{0}, device_capacity{1 << 20};
@@ -152,7 +152,7 @@ class FakeAdminService final : public v1::Admin::Service {
   // Evicts the requested bytes, in one chunk.
   grpc::Status Evict(grpc::ServerContext*, const v1::EvictRequest* request,
                      v1::EvictResponse* response) override;
-  // Is done at once; finds `damaged` chunks.
+  // Ends at once; finds `damaged` chunks.
   grpc::Status Verify(grpc::ServerContext*, const v1::VerifyRequest* request,
                       v1::VerifyResponse*) override;
   // Reports 10 lookups of 1000 chunks of 1 MiB over an hour: 400 for the first time, 300 within 1

@@ -30,7 +30,7 @@ class FakeLocalDaemon {
   // May be changed at any time.
   struct Script {
     std::atomic<bool> refuse{false};        // Hello: PERMISSION_DENIED
-    std::atomic<bool> hang_hello{false};    // no answer to it
+    std::atomic<bool> hang_hello{false};    // requests of this kind get no answer
     std::atomic<int> slow_hello_ms{0};      // the delay of the answer
     std::atomic<uint16_t> version{local::kVersion};  // the highest version that it supports
     std::atomic<int64_t> clock_shift_ns{0};          // how far its clock is ahead
@@ -42,7 +42,7 @@ class FakeLocalDaemon {
     std::atomic<uint64_t> max_staging{8 * kMiB};
     std::atomic<bool> no_staging{false};  // requests for it get RESOURCE_EXHAUSTED
     std::atomic<uint32_t> max_put_chunks{1000};
-    std::atomic<bool> say_copied{false};  // PutCopied at once, the reply waits for Let()
+    std::atomic<bool> say_copied{false};  // PutCopied at once; the reply waits for Let()
     std::atomic<bool> linger{false};      // does not close its end of a closed connection
   };
   Script script;

@@ -13,7 +13,7 @@ namespace kvkeep::fakes {
 
 using local::Kind;
 
-// Waits until all of it is there, but not for a chunk that it has. False: stopped before.
+// Waits until the payload is there, unless it has the chunk. Returns false if stopped before.
 bool FakeLocalDaemon::AwaitParts(const Connection& connection, const local::PutInParts& request,
                                  const local::PutChunk& chunk) {
   const ChunkId id{NamespaceDigest{.bytes = request.ns}, ChunkKey{.bytes = chunk.key},
@@ -104,7 +104,7 @@ void FakeLocalDaemon::HandlePut(Connection& connection, Kind kind, const local::
     MutexLock lock(&connection.mu);
     connection.held.emplace_back(std::move(reply), UniqueFd());
   }
-  // Only now: who hears it may call Let().
+  // Only now, as a client that hears it may call Let().
   if (say_copied) {
     Reply(connection, local::MessageWriter(static_cast<uint16_t>(Kind::kPutCopied), message.id));
   }

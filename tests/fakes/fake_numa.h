@@ -48,7 +48,7 @@ class FakeNuma final : public Numa {
     MutexLock lock(&mu_);
     return interleaved_.size();
   }
-  // How often AskNothing was called.
+  // Number of calls of AskNothing.
   size_t taken_back() const {
     MutexLock lock(&mu_);
     return taken_back_;

@@ -26,12 +26,12 @@ enum class FaultyDevice::Fault {
 
 struct FaultyDevice::Pending {
   IoOperation operation;
-  std::shared_ptr<AlignedBytes> copy;  // what the device below reads or writes, and holds too
+  std::shared_ptr<AlignedBytes> copy;  // memory of its own, which the device below reads or writes
   absl::Status status;
   Fault fault = Fault::kNone;
   uint32_t turns_before = 0;  // until it goes below
-  uint32_t turns_after = 0;   // until it is told
-  bool below = false;         // handed to the device below, or needing it no more
+  uint32_t turns_after = 0;   // until it is reported
+  bool below = false;         // handed to the device below, or no longer in need of it
   bool sticks = false;        // at the end of its turns
   bool stuck = false;
 };

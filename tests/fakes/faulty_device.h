@@ -43,7 +43,7 @@ struct FaultOptions {
   double sync_error = 0;  // DataLoss, nothing made stable; of each Sync
   double sync_drops = 0;  // of failed syncs: the data is lost, and later syncs succeed
   double sync_lies = 0;   // OK, nothing made stable; of each Sync
-  bool host_short = false;  // read and write errors are the kernel's, which was short of memory
+  bool host_short = false;  // read and write errors are the kernel's, for lack of memory
 };
 
 class FaultyDevice final : public Device {

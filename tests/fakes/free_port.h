@@ -1,8 +1,8 @@
 // Ports of 127.0.0.1 for a test's servers.
 //
-// They are below the kernel's ephemeral ports: a test chooses its server's port some time before
-// the server binds it, and a connection of another test must not take it. At random, as tests run
-// side by side.
+// They lie below the kernel's ephemeral ports: a test chooses its server's port some time before
+// the server binds it, and a connection of another test must not take it. They are random, as tests
+// run side by side.
 #pragma once
 
 #include <netinet/in.h>

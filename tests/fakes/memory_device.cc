@@ -116,7 +116,7 @@ struct MemoryDevice::Task {
   Task(Task&&) = default;
   ~Task() {
     if (state == nullptr) return;  // moved from
-    operation.done = nullptr;      // first: what it captured may belong to the device's owner
+    operation.done = nullptr;      // first: its captures may belong to the device's owner
     state->outstanding.Done();
   }
   void operator()();

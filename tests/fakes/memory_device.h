@@ -39,23 +39,23 @@ class MemoryDisk {
   void Write(uint64_t offset, const std::byte* data, size_t bytes);
   // Makes all writes stable, except the ones that the drive lies about.
   void Sync();
-  // The share of syncs that are lies: of some blocks, or of all, that were written since the last
-  // one the drive says that they are stable, and keeps them only until its power fails, whatever
-  // syncs succeed in between. Forgot() is true of them until they are written again.
+  // The share of syncs that are lies: the drive says that some or all blocks written since the last
+  // sync are stable, and keeps them only until its power fails, whatever syncs succeed in between.
+  // Forgot() is true of them until they are written again.
   void SetLies(double of_syncs, uint64_t seed);
   uint64_t lies() const;
   // The power fails. Each sector (512 bytes to 4 KiB, chosen once) of every block written since the
   // last Sync holds what some write since then left there, or what it held before: dropped, torn
   // and reordered. Nothing happens without a volatile cache.
   void PowerCut(uint64_t seed);
-  // The same happens to the drive alone. When `silently`, Forgot() tells of which blocks until they
-  // are written again, or the machine has a power cut: a later Sync succeeds and saves nothing of
-  // them, and nobody could know. Nobody could know anyway about blocks that the drive lied about.
+  // The same happens to the drive alone. When `silently`, Forgot() names the blocks until they are
+  // written again, or the machine has a power cut: a later Sync succeeds and saves nothing of them,
+  // and no caller could know. Blocks that the drive lied about cannot be known anyway.
   void Forget(uint64_t seed, bool silently);
   bool Forgot(uint64_t block) const;
   bool IsUnsynced(uint64_t block) const;
   size_t unsynced_blocks() const;
-  // As Device::direct of what is on it.
+  // As Device::direct of its contents.
   void set_direct(bool direct) { direct_ = direct; }
   bool direct() const { return direct_; }
 

@@ -311,7 +311,7 @@ absl::Status MemoryIndex::FailSync(const StableMark& mark) {
 
 absl::Status MemoryIndex::ReadFault() {
   MutexLock lock(&mu_);
-  // Without a chance nothing is drawn, so that seeds stay what they are.
+  // Without a chance nothing is drawn, so that seeds keep their meaning.
   if (faults_.read_error == 0 || !random_.Chance(faults_.read_error)) return absl::OkStatus();
   ++stats_.errors;
   return absl::DataLossError("memory index: read failed, as the test asked");

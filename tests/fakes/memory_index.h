@@ -4,9 +4,9 @@
 // over a Kill or a PowerCut and passes it to the next incarnation. It uses the record format like
 // RocksDB's index, so that undecodable records can be planted.
 //
-// A real index after the death of its process in the same boot (rocksdb_index.h): every write whose
-// commit was answered went to the kernel first, none waits in a buffer of the process. So all of
-// them are there, but for two cases:
+// After its process has died in the same boot, a real index has every write whose commit was
+// answered: each went to the kernel first, none waits in a buffer of the process (rocksdb_index.h).
+// There are two exceptions:
 // - A write that failed may have reached the log all the same: the process never saw it, the next
 //   one does. After it all writes fail until the index is opened again (Faults::breaks).
 // - The drive lost what the kernel had handed it already (DriveForgets, a lying sync, a sync that
@@ -55,7 +55,7 @@ class MemoryIndex final : public ChunkIndex {
   void SetFaults(const Faults& faults);
   // Ends the process: the kernel has all committed writes, and faults end. See above for the rest.
   void Kill();
-  // The drive loses its power alone. Without a process that has it open, the next one may find the
+  // The drive loses its power alone. If no process has the index open, the next one may find the
   // log shorter at once.
   void DriveForgets(uint64_t seed, bool open);
   // Returns whether a power cut now would leave the record unchanged.
@@ -63,8 +63,8 @@ class MemoryIndex final : public ChunkIndex {
   bool has_hole() const;
   // Returns whether a write to remove the record failed, so that the next process may not find it.
   bool MayForget(const ChunkId& id) const;
-  // The machine died: of the writes since the last good Sync only a random beginning is kept (the
-  // log is written in order). Faults end.
+  // The machine dies: of the writes since the last good Sync only a random beginning is kept, as
+  // the log is written in order. Faults end.
   void PowerCut(uint64_t seed);
   // Damages the stored record, so that Scan counts it as undecodable. REQUIRES: it is stored.
   void DamageRecord(const ChunkId& id);
@@ -117,10 +117,10 @@ class MemoryIndex final : public ChunkIndex {
   absl::Status FailSync(const StableMark& mark) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Makes everything up to a hole stable.
   void SyncLog() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Some write since the last sync is the first that is lost.
+  // Makes some write since the last sync the first one that is lost.
   void MakeHole(SeededRandom& random, bool in_drive) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseHole() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The next process opens it: whether the cache has dropped what lies behind a hole.
+  // The next process opens it. Decides whether the cache has dropped what lies behind a hole.
   void Reopen(SeededRandom& random) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Append(Write write);
 

@@ -17,7 +17,7 @@ struct MemoryObjectStore::Request {
   enum class Kind : uint8_t { kGet, kPut, kDelete, kList };
   Kind kind = Kind::kGet;
   ObjectCall call;
-  GetObject get;  // its name and deadline are those of any request
+  GetObject get;  // it has a name and deadline like any request
   PutObject put;
   ListObjects list;
   ObjectSink* sink = nullptr;

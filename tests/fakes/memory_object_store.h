@@ -34,7 +34,7 @@ struct MemoryObjects {
   std::vector<std::pair<std::string, Shared>> late;
   uint64_t versions = 0;
 
-  // Takes the place of what was under this name.
+  // Replaces what was under this name.
   void Publish(const std::string& name, std::string body, UnixSeconds modified);
   void LandLate(size_t index);  // REQUIRES: index < late.size()
 };
@@ -82,8 +82,8 @@ class MemoryObjectStore final : public ObjectStore {
   // Random choices follow from this seed from now on.
   void Reseed(uint64_t seed) { random_ = SeededRandom(seed); }
 
-  std::optional<UnixSeconds> date;  // the time that its answers tell; none: they tell none
-  // Sets the faults. Objects that it hid are visible again.
+  std::optional<UnixSeconds> date;  // the time in its answers; none: they have none
+  // Sets the faults. Objects that a fault hid are visible again.
   void set_faults(const ObjectFaults& faults) {
     faults_ = faults;
     hidden_for_ = 0;
@@ -93,8 +93,8 @@ class MemoryObjectStore final : public ObjectStore {
   // Requests by kind, and the most under way at once.
   uint64_t gets = 0, puts = 0, deletes = 0, lists = 0;
   size_t most_at_once = 0;
-  std::vector<GetObject> got;  // as they were asked
-  std::set<std::string> refused;  // names that no read is answered of
+  std::vector<GetObject> got;  // in the order of requests
+  std::set<std::string> refused;  // names whose reads get no answer
 
  private:
   struct Request;
@@ -108,7 +108,7 @@ class MemoryObjectStore final : public ObjectStore {
   void StepPut(Request& request);
   void StepDelete(Request& request);
   void StepList(Request& request);
-  // Whether it fails before anything was done.
+  // Returns whether it fails before anything was done.
   bool FailsFirst(Request& request);
   void Answer(Request& request, ObjectOutcome outcome);
   bool Happens(double chance);

@@ -29,7 +29,7 @@ struct RemoteFaults {
   double read_error = 0, corrupt_read = 0, other_read = 0;
   double write_error = 0, half_written = 0, answer_lost = 0;
   double remove_error = 0;
-  double away = 0;  // of asking: it is not readable and not writable
+  double away = 0;  // of requests: it is not readable and not writable
 
   double sum() const {
     return hides + finds_other + read_error + corrupt_read + other_read + write_error +
@@ -45,7 +45,7 @@ class MemoryRemoteSource final : public RemoteSource {
   // It ignores deadlines: the test decides when answers come.
   void Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
             std::function<void(Found)> done) override;
-  // 0 s for what is there, unless it is told the time.
+  // 0 s for existing images, unless it is given the time.
   void Age(const ChunkId& id,
            std::function<void(absl::StatusOr<std::chrono::seconds>)> done) override;
   void Read(ReadRequest request) override;

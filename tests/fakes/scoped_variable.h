@@ -1,4 +1,4 @@
-// ScopedVariable: sets an environment variable until it goes.
+// ScopedVariable: sets an environment variable for its own lifetime.
 #pragma once
 
 #include <cstdlib>

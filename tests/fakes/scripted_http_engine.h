@@ -20,9 +20,9 @@ struct ScriptedAnswer {
   int status = 200;
   HttpHeaders headers;
   std::string body;
-  absl::Status fails;                 // of the way, behind what of the body there is
-  std::optional<size_t> cut_at;       // so much of the body comes
-  bool hangs = false;                 // behind that, and does not end
+  absl::Status fails;                 // of the way, after the body's bytes
+  std::optional<size_t> cut_at;       // how much of the body comes
+  bool hangs = false;                 // after that, and does not end
 };
 
 class ScriptedHttpEngine final : public HttpEngine {
@@ -71,7 +71,7 @@ class ScriptedHttpEngine final : public HttpEngine {
   const Script script_;
   const size_t piece_bytes_;
   const Clock* const clock_;
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what is posted
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for posted tasks
   size_t started_ = 0;
   std::multimap<MonotonicTime, Executor::Task> tasks_;
   std::map<uint64_t, Call> calls_;

@@ -107,7 +107,7 @@ class ThreadedStore {
     all->arrive_and_wait();
   }
 
-  // Work hops from pool to pool; what is left of it then has few hops to go.
+  // Work hops from pool to pool; the rest of it then has few hops to go.
   void Stop() {
     AwaitDurable();
     for (int i = 0; i < 8; ++i) {

@@ -1,4 +1,4 @@
-// Any text as a configuration: every error with the file's name, or a config that prints as a text
+// Any text as a configuration: every error has the file's name, or the config prints as a text
 // which loads to the same one.
 #include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kFile[] = "f.yaml";
 
-// "f.yaml:12:3: what" or "f.yaml: what", on one line.
+// Returns whether it is "f.yaml:12:3: what" or "f.yaml: what", on one line.
 bool IsWellFormed(absl::string_view error) {
   if (error.find('\n') != absl::string_view::npos || !absl::ConsumePrefix(&error, kFile)) {
     return false;

@@ -1,8 +1,8 @@
-// Data read back from media: bytes that a failing drive, another user's hand or another version may
-// have made. Each input is refused, or read as something valid that writes as it was read.
+// Data read back from media: bytes that a failing drive, another user or another version may have
+// made. Each input is refused, or read as something valid that is written as it was read.
 //
-// The first byte says which; its high bit, that checksums and the MAC are made right first, since
-// no fuzzer would ever guess them and what lies behind them is to be tried as well.
+// The first byte chooses the kind. Its high bit makes checksums and the MAC right first, as a
+// fuzzer would never guess them, and the code behind them is to be tried as well.
 #include <cstring>
 
 #include "server/storage/known_devices.h"
@@ -37,7 +37,7 @@ constexpr size_t kBlockChecksumAt = 4088;  // of superblock and label (superbloc
 
 constexpr MacKey kKey{std::byte{7}};
 
-// As long as a block, zeros behind the input's end.
+// Returns the input at a block's length, with zeros behind its end.
 Block TakeBlock(InputReader& input) {
   Block block{};
   const auto bytes = input.Take(block.size());
@@ -45,7 +45,7 @@ Block TakeBlock(InputReader& input) {
   return block;
 }
 
-// All of an image lies somewhere, once.
+// Checks that all of an image lies somewhere, once.
 void CheckPlaced(const ImageShape& shape, const ExtentList& extents) {
   KVKEEP_CHECK(ValidateShape(shape).ok());
   uint64_t found = 0;

@@ -6,7 +6,7 @@
 
 namespace kvkeep {
 
-// Returns how many inputs were run. A return means that none broke a promise.
+// Returns how many inputs were run, if none broke a promise.
 inline size_t RunSeedsAndMixtures(const FuzzTarget& target, size_t mixtures) {
   const std::vector<FuzzInput> seeds = target.seeds();
   for (const FuzzInput& seed : seeds) target.run(seed);

@@ -1,7 +1,7 @@
 // Answers of an object server, and an operator's settings for one: any bytes. Each input is
 // refused, or read as something within its limits that means what was read.
 //
-// The first byte says which.
+// The first byte chooses the kind.
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>

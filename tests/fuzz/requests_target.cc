@@ -1,11 +1,11 @@
-// A client of gRPC, as bytes: a script of messages as they come off the wire, over a store in
-// memory, through the checks and conversions of the daemon; an operator's too, but for those that
-// carry nothing. Streams and threads of gRPC are not in it: socket_test.cc has them.
+// A gRPC client, as bytes: a script of messages as they come off the wire, over a store in memory,
+// through the checks and conversions of the daemon. An operator's messages too, except those
+// without content. Streams and threads of gRPC are tested by socket_test.cc.
 //
-// So that bytes found by chance get far, messages are completed: an empty session token or
-// namespace becomes the one that was opened, a lease below 16 one of those granted. Checked: an
-// answer or an error for everything, right bytes behind every read, every wait for durability
-// answered, and nothing left behind when the session ends.
+// So that random bytes get far, messages are completed: an empty session token or namespace becomes
+// the open one, a lease below 16 one of those granted. Checks: an answer or an error for
+// everything, right bytes behind every read, every wait for durability answered, and nothing left
+// behind when the session ends.
 #include <array>
 #include <memory>
 #include <vector>
@@ -44,7 +44,7 @@ constexpr uint8_t kCalls = 13;
 constexpr size_t kMaxSteps = 300;
 constexpr uint64_t kSmallLease = 16;
 constexpr uint32_t kMaxKeys = 64;
-constexpr auto kTurn = std::chrono::seconds(1);  // all that is due then is due at once
+constexpr auto kTurn = std::chrono::seconds(1);  // everything that is due then is due at once
 
 WorldOptions SmallWorld() {
   WorldOptions options;
@@ -52,7 +52,7 @@ WorldOptions SmallWorld() {
   options.g2_segment_blocks = 32;
   options.device_blocks = {128};
   options.store.max_keys_per_call = kMaxKeys;
-  // A table is made for each input, so it is not one for millions of chunks.
+  // A table is made for each input, so it is small.
   options.store.max_chunks = 64;
   options.store.max_sessions = 4;
   return options;
@@ -107,7 +107,7 @@ class Runner {
   void OpenSession() {
     const absl::StatusOr<SessionToken> session = world_.store().OpenSession({.client_name = "f"});
     KVKEEP_CHECK(session.ok() != draining_);
-    if (draining_) return;  // all goes on with a session that is closed
+    if (draining_) return;  // everything goes on with a closed session
     session_ = *session;
     const absl::StatusOr<NamespaceDigest> ns =
         world_.store().OpenNamespace(session_, {.model = "f", .tokens_per_chunk = 1, .parts = 3});
@@ -121,7 +121,7 @@ class Runner {
     world_.RunAll();  // reads under way are answered
     DropAnswered();
     world_.store().CloseSession(session_);
-    // A reader of events is told.
+    // A reader of events gets them.
     KVKEEP_CHECK(!watch_ || absl::IsFailedPrecondition(watch_.Next().status()));
     watch_ = EventReader();
   }
@@ -229,7 +229,7 @@ class Runner {
     return absl::OkStatus();
   }
 
-  // Its own, and gone again: the limit of sessions is for all of them.
+  // A session of its own, closed again: the limit of sessions is for all of them.
   absl::Status AnotherSession(const std::string& bytes) {
     KVKEEP_ASSIGN_OR_RETURN(const auto request, ParseAdmin<v1::OpenSessionRequest>(bytes));
     KVKEEP_ASSIGN_OR_RETURN(const std::string name, ParseClientName(request.client_name()));
@@ -240,7 +240,7 @@ class Runner {
     return session.status();
   }
 
-  // One at a time; read to its end of now.
+  // One at a time, read to its present end.
   absl::Status Watch(const std::string& bytes) {
     KVKEEP_ASSIGN_OR_RETURN(auto request, Parse<v1::WatchRequest>(bytes));
     if (request.namespace_digest().empty()) request.set_namespace_digest(Text(ns_));
@@ -505,7 +505,7 @@ FuzzInput Mistakes() {
       .bytes();
 }
 
-// An operator's requests between a client's calls, and a client that is told of them.
+// An operator's requests between a client's calls, and a client that hears of them.
 FuzzInput Operator() {
   v1::OpenSessionRequest session;
   session.set_client_name("other");

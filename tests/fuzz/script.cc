@@ -31,7 +31,7 @@ constexpr size_t kRepeatUnit = 32;  // a key
 constexpr size_t kMaxSteps = 400;
 constexpr size_t kSmallLease = 16;
 
-// When those that a peer passed are closed, on other threads.
+// Waits until other threads have closed the descriptors that a peer passed.
 int LowestFreeDescriptor() {
   while (DescriptorCloser::OfProcess().closing() > 0) std::this_thread::yield();
   const int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
@@ -39,7 +39,7 @@ int LowestFreeDescriptor() {
   return fd;
 }
 
-constexpr auto kTurn = std::chrono::seconds(1);  // all that is due then is due at once
+constexpr auto kTurn = std::chrono::seconds(1);  // everything that is due then is due at once
 
 WorldOptions SmallWorld() {
   WorldOptions options;
@@ -173,7 +173,7 @@ class Runner final : public PeerSink {
     for (size_t i = 0; i < times; ++i) body.insert(body.end(), unit.begin(), unit.end());
   }
 
-  // See the header: namespace and leases.
+  // Completes namespace and leases, as the header says.
   void Complete(Kind kind, std::vector<std::byte>& body) const {
     const bool of_puts = kind == Kind::kPut || kind == Kind::kPutInParts ||
                          kind == Kind::kPutFromGpu || kind == Kind::kGetToGpu ||
@@ -317,7 +317,7 @@ class Runner final : public PeerSink {
     return answers.size();
   }
 
-  // Status, message and tail of every chunk, and nothing more.
+  // Checks that the reply has status, message and tail of every chunk, and nothing more.
   void CheckGpuGet(local::BodyReader& body) {
     local::GpuGetReply head;
     std::vector<local::GpuGetAnswer> answers;
@@ -348,7 +348,7 @@ class Runner final : public PeerSink {
       if (pread(staging_.get(), &before, sizeof(before), at) != sizeof(before)) return;
       word = before - value;
     }
-    if (has_word && how % 4 != 0) {  // fails where it is behind the end: that does not grow
+    if (has_word && how % 4 != 0) {  // fails if it is behind the end: the file does not grow
       KVKEEP_CHECK(pwrite(staging_.get(), &word, sizeof(word), at) >= -1);
     }
     if (closed_) return;
@@ -408,7 +408,7 @@ class Runner final : public PeerSink {
     return image;
   }
 
-  // The image is one of a key that was asked for, and its payload is what was checksummed.
+  // Checks that the image is one of a requested key, and its payload what was checksummed.
   void CheckImage(uint64_t id, const local::Place& place, std::span<const std::byte> image) {
     constexpr size_t kKeyAt = 32, kPayloadBytesAt = 68, kPieceSumsAt = 128;
     KVKEEP_CHECK(image.size() >= kHeaderBytes + place.payload_bytes);
@@ -434,7 +434,7 @@ class Runner final : public PeerSink {
     const int fd = how % 2 == 0 ? memory_.get() : staging_.get();
     if (fd < 0) return;
     if (how / 2 % 2 == 0) {
-      // Staging is sealed against it: then it fails.
+      // Staging is sealed against it, so it fails.
       const int cut = ftruncate(fd, how);
       KVKEEP_CHECK(how % 2 == 0 || cut != 0);
       return;

@@ -35,7 +35,7 @@ inline constexpr uint8_t kScriptOps = 8;
 enum ScriptParts : uint8_t {
   kPartsWord = 1,    // `value`
   kPartsAbove = 2,   // far above any payload
-  kPartsLess = 3,    // its former value less `value`
+  kPartsLess = 3,    // its former value minus `value`
   kPartsTold = 4,    // kPutFilled
   kPartsTick = 8,    // a tick
   kPartsGrace = 12,  // two ticks with the time of grace between them

@@ -21,7 +21,7 @@ std::vector<std::byte> Keys(const std::vector<uint64_t>& names, LeaseMode mode,
   return KeysBody(kOpened, names, mode, releases);
 }
 
-// Staging of 64 KiB, and a chunk in it, stored.
+// Staging of 64 KiB, and a stored chunk in it.
 ScriptWriter WithChunk(uint64_t name, uint32_t bytes, uint32_t flags = 0) {
   ScriptWriter script;
   script.Message(Kind::kStaging, Body(local::StagingRequest{.bytes = 65'536}))
@@ -47,7 +47,7 @@ std::vector<uint8_t> RegisteredPut(uint8_t descriptor, bool cut) {
   return script.bytes();
 }
 
-// Leased from G3, pushed out of G2 by others first; the lease ends while pieces arrive.
+// Leased from G3 after other chunks evicted it from G2; the lease ends while pieces arrive.
 std::vector<uint8_t> Arriving() {
   ScriptWriter script = WithChunk(1, 50'000);
   script.Step(ScriptOp::kTime, 0);
@@ -72,8 +72,8 @@ local::RegisterGpuMemory GpuRange(uint64_t bytes, uint64_t generation) {
           .kind = local::kGpuIpcHandle};
 }
 
-// Put from GPU memory and got back into it, copies waiting at times; what is registered is given
-// back under way, at the end, or with the session.
+// Put from GPU memory and got back into it, with copies that wait at times; registrations end under
+// way, at the end, or with the session.
 std::vector<uint8_t> OfGpuMemory(uint8_t how) {
   const std::vector<TestGpuChunk> chunks = {{.name = 1, .bytes = 9000, .runs = 3, .stride = 4096},
                                             {.name = 2, .offset = 30'000, .bytes = 5000}};
@@ -100,7 +100,7 @@ std::vector<uint8_t> OfGpuMemory(uint8_t how) {
   return script.bytes();
 }
 
-// From host and GPU memory, until a time that is over, that passes under way, that never comes.
+// From host and GPU memory, until a time that is over, that passes under way, or that never comes.
 std::vector<uint8_t> OfDeadlines() {
   ScriptWriter script;
   script.Message(Kind::kStaging, Body(local::StagingRequest{.bytes = 65'536}))
@@ -126,7 +126,7 @@ std::vector<uint8_t> OfDeadlines() {
 
 constexpr uint32_t kInParts = 9000;
 
-// A chunk of kInParts put in parts, of which a bit is there.
+// A chunk of kInParts put in parts, with a bit of it there.
 ScriptWriter InParts(uint32_t flags = 0) {
   constexpr uint64_t kWordAt = 65'536 - 8;
   ScriptWriter script;
@@ -154,7 +154,7 @@ std::vector<uint8_t> FilledInParts(int told, uint32_t flags) {
   return script.bytes();
 }
 
-// Ended otherwise, with another behind it.
+// Ended in other ways, with another chunk behind it.
 std::vector<uint8_t> NotFilledInParts(int how, ScriptOp op, uint8_t argument) {
   ScriptWriter script = InParts();
   script.Message(Kind::kPut, PutBody(kOpened, {{.name = 2, .bytes = 5000}}))
@@ -220,7 +220,7 @@ std::vector<std::vector<uint8_t>> SeedScripts() {
                       .Step(ScriptOp::kConnect, 0)
                       .Message(Kind::kDelete, Keys({3}, LeaseMode::kNone))
                       .bytes());
-  // Answered from leases that are still held while the chunk is put anew.
+  // Leases that are still held while the chunk is put anew.
   seeds.push_back(WithChunk(4, 100)
                       .Message(Kind::kGet, Keys({4}, LeaseMode::kAllPresent))
                       .Message(Kind::kDelete, Keys({4}, LeaseMode::kNone))

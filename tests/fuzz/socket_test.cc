@@ -1,7 +1,7 @@
-// The real daemon's gRPC sockets, spoken to by somebody who knows HTTP/2's first words and then
-// says anything: bytes, frames of every type, calls of every method (streams and an operator's,
-// too) with messages made up or cut. The daemon lives, serves others whole chunks meanwhile, and
-// nothing of it stays.
+// The real daemon's gRPC sockets against a peer that sends HTTP/2's preface and then anything:
+// bytes, frames of every type, calls of every method (streams and an operator's, too) with messages
+// made up or cut. The daemon lives, serves whole chunks to other clients meanwhile, and keeps
+// nothing of it.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -25,7 +25,7 @@ constexpr int kConnections = kSanitized ? 150 : 400;
 constexpr char kHello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 enum FrameType : uint8_t { kData = 0, kHeaders = 1, kSettings = 4 };
 
-// All but Drain, of which nothing is a right message too.
+// All calls but Drain, for which an empty message is valid too.
 const std::vector<std::string> kClientCalls = {
     "GetServerInfo", "OpenSession", "OpenNamespace", "Lookup", "Get",   "Put",
     "Touch",         "Prefetch",    "Release",       "Delete", "Watch", "NoSuchCall"};
@@ -72,7 +72,7 @@ class Stranger {
       Hear(0);
     }
     if (!polite_ && random_.Chance(0.5)) shutdown(fd_.get(), SHUT_WR);
-    // An answer to what is right comes, on a busy machine late.
+    // A valid call gets an answer, on a busy machine late.
     Hear(!polite_ ? 0 : answered() ? 20 : 5'000);
   }
   bool answered() const { return heard_ > 0; }
@@ -97,7 +97,7 @@ class Stranger {
       return std::string(1, static_cast<char>(value.size())) + value;
     };
     const std::string literal(1, '\0');
-    // HPACK without its tables but the fixed one.
+    // HPACK with the static table only.
     const std::string headers = "\x83\x86\x04" + text(method) + "\x01" + text("x") + literal +
                                 text("te") + text("trailers") + literal + text("content-type") +
                                 text("application/grpc");
@@ -115,7 +115,7 @@ class Stranger {
     if (polite_ || random_.Chance(0.4)) said += HttpFrame(kData, 1, stream, "");
     return said;
   }
-  // Often fields as a protobuf has them: numbers, and bytes of any length.
+  // Often fields as protobuf has them: numbers, and bytes of any length.
   std::string Message() {
     if (random_.Chance(0.3)) return Bytes(random_.Below(100));
     std::string message;
@@ -147,7 +147,7 @@ class Stranger {
 
   const bool admin_;
   SeededRandom random_;
-  const bool polite_;  // its frames are right, so that it gets to the calls themselves
+  const bool polite_;  // its frames are valid, so that it gets to the calls themselves
   const UniqueFd fd_;
   uint32_t stream_ = 1;
   uint64_t heard_ = 0;

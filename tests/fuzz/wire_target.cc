@@ -1,6 +1,6 @@
-// The two payload messages, read and written by hand for speed, against the generated code: the
-// same messages are accepted, the same fields found, wherever the bytes were cut; what is written
-// parses.
+// The two payload messages, read and written by hand for speed, compared with the generated code:
+// the same messages are accepted and the same fields found, wherever the bytes were cut; what is
+// written parses.
 #include "kvkeep/v1/kvkeep.pb.h"
 #include "server/grpc/get_frame.h"
 #include "server/grpc/put_frame.h"
@@ -12,7 +12,7 @@
 namespace kvkeep {
 namespace {
 
-// Cut wherever `cuts` says, empty runs included.
+// Cuts as `cuts` says, empty runs included.
 std::vector<WireRun> Cut(const std::string& message, uint64_t cuts) {
   std::vector<WireRun> runs;
   WireRun left = AsBytes(message);

@@ -110,7 +110,7 @@ TEST_CASE("destroyed, it has unregistered all, and what it had still to do does 
     CHECK(pinner.stats().pinned_bytes == 2 * kSegment);
   }
   CHECK(left_over.RunAll() == 1);
-  // The driver would refuse what is registered.
+  // The driver would refuse registered memory.
   ArenaPinner again(&rig.driver(), rig.device().device(), {rig.options().arena.segments},
                     &executor);
   executor.RunAll();

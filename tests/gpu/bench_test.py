@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""kvkeep-bench's paths of a GPU, on the fake driver and a real kvkeepd, bench_test.py BUILD: that
-everything is moved, compared and told, never how fast it is."""
+"""kvkeep-bench's GPU paths, on the fake driver and a real kvkeepd: bench_test.py BUILD. Everything
+is moved, compared and reported; speeds are not judged."""
 
 import json
 import os
@@ -23,7 +23,7 @@ class GpuBenchTest(unittest.TestCase):
         self.scratch = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(dir="/var/tmp")))
 
     def run_as(self, *arguments, fake=""):
-        """(exit code, standard output, standard error). `fake`: lines of the fake driver's
+        """Returns (exit code, standard output, standard error). `fake`: lines of the fake driver's
         settings."""
         settings = self.scratch.parent / f"{self.scratch.name}.fake"
         self.addCleanup(settings.unlink, missing_ok=True)
@@ -81,8 +81,8 @@ class GpuBenchTest(unittest.TestCase):
             # By cuda-ipc the bytes never pass the client.
             self.assertEqual(total["copied_bytes"], total["bytes"] if path == "pinned" else 0)
         self.assertEqual(len(found["baselines"]), 4)
-        # Each process has its own count of the fake's free memory: another's context takes none of
-        # it.
+        # Each process has its own count of the fake's free memory, which other processes' contexts
+        # do not change.
         self.assertEqual("daemon_gpu_bytes" in found, path == "cuda-ipc")
 
     def test_for_people_there_is_a_line_a_case_and_what_is_promised_of_it(self):
@@ -111,7 +111,7 @@ class GpuBenchTest(unittest.TestCase):
         total = found["cases"][0]["total"]
         self.assertGreaterEqual(total["ops"], 2)
         self.assertEqual((total["verified_bytes"], total["wrong_bytes"]), (total["bytes"], 0))
-        # 8 MiB a call: a G2 of four of them, at least 64 MiB, and three times as much data.
+        # 8 MiB a call: G2 holds four calls, at least 64 MiB, and the data is three times as much.
         self.assertEqual(found["options"]["g2_bytes"], 64 * MIB)
         self.assertEqual(found["cases"][0]["about"]["keys"], 48)
         self.assertEqual(list(self.scratch.iterdir()), [])

@@ -157,7 +157,7 @@ TEST_CASE("nothing is left over of 10,000 times that memory was opened and close
     gpu.Require(gpu.driver().MemGetInfo(&free, &total));
     return free;
   };
-  once();  // what the first one makes may stay
+  once();  // memory of the first one may stay
   const size_t descriptors = Entries("/proc/self/fd"), mappings = Entries("/proc/self/map_files");
   const size_t before = free_bytes();
   for (int i = 0; i < 10'000; ++i) once();

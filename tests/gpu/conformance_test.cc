@@ -137,7 +137,7 @@ TEST_CASE("an address tells its device, and one of the host none") {
 
 TEST_CASE("a copy whose host memory is registered in part is refused") {
   GpuSession gpu;
-  // Whole pages: registering takes the pages around what is asked for.
+  // Whole pages: registering takes the pages around the range.
   std::vector<std::byte> memory(4 * kMiB);
   auto* const page = reinterpret_cast<std::byte*>(
       (reinterpret_cast<uintptr_t>(memory.data()) + kMiB - 1) / kMiB * kMiB);

@@ -106,7 +106,7 @@ TEST_CASE("whatever the runs are, their bytes are copied, each to its place, by 
   const uint64_t seed = GENERATE(range(1, 40));
   CAPTURE(seed);
   SeededRandom random(seed);
-  // Byte by byte: where in the device each byte of the arena comes from.
+  // Byte by byte: the device's byte of each byte of the arena.
   std::map<uint64_t, uint64_t> wanted, planned;
   std::vector<GpuRun> runs;
   uint64_t arena = random.Below(100'000), offset = random.Below(1000);

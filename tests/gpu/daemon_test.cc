@@ -1,5 +1,5 @@
 // A real kvkeepd on the fake driver: its GPU path from the socket to the GPU and back, and what
-// becomes of everything when a part of it dies, hangs or breaks.
+// happens when a part of it dies, hangs or breaks.
 #include "tests/e2e/daemon.h"
 
 #include <absl/strings/match.h>
@@ -85,7 +85,7 @@ void CheckServes(Rig& rig, uint64_t name) {
   CHECK(worker.GetToGpu({chunk}) == "copied ");
   CHECK(rig.gpu.Read(memory + chunk.offset, kChunk) == Pattern(kChunk, static_cast<int>(name)));
   CHECK(worker.Unregister(number, chunk.generation).ok());
-  GpuSession::Require(rig.gpu.driver().MemFree(memory));  // strict: nobody has it open
+  GpuSession::Require(rig.gpu.driver().MemFree(memory));  // strict: no process has it open
 }
 
 size_t Entries(const std::string& folder) {
@@ -208,7 +208,7 @@ TEST_CASE("a daemon killed during a copy leaves the worker its memory; what it k
   rig.site.Start();
   GpuWorker worker(rig.site.local_socket());
   const uint32_t number = worker.Register(GpuRangeOf(rig.gpu, handle, kMemory, 2));
-  CHECK(number == 1);  // the same as before: only its generation tells
+  CHECK(number == 1);  // equal to the earlier one, except for its generation
   CHECK(absl::StrContains(worker.PutFromGpu(AllChunks(1, 1)), "of generation 2, not 1"));
   CHECK(absl::IsInvalidArgument(worker.Unregister(1, 1)));
   for (const TestGpuChunk& chunk : AllChunks(1, 2, 101)) CHECK(worker.Look(chunk.name).empty());
@@ -223,7 +223,7 @@ TEST_CASE(
   const CUipcMemHandle handle = memory.Alloc(kMemory, 1);
   const uint32_t number = worker.Register(GpuRangeOf(rig.gpu, handle, kMemory, 1));
   REQUIRE(AllAre(worker.PutFromGpu(AllChunks(number, 1)), "stored"));
-  // Or its thread would break the context that comes after the reset, while "sticky" stands.
+  // Otherwise its thread would break the context that comes after the reset, while "sticky" stands.
   REQUIRE(e2e::Eventually([&] { return rig.arena_registered(); }));
   uint32_t timeout_ms = 10'000;  // the copy fails long before
   SECTION("an illegal address") { rig.fake.Set("sticky 700\n"); }
@@ -241,7 +241,7 @@ TEST_CASE(
   rig.fake.Set("");
   CHECK(absl::StrContains(rig.site.Status().gpu(), "1 given up: "));
   CHECK(rig.site.Status().g2().reserved_bytes() == 0);
-  // The old registration stays refused; the chunks that were there are, and no others.
+  // The old registration stays refused; earlier chunks are there, and no others.
   CHECK(absl::StrContains(worker.PutFromGpu(AllChunks(number, 1, 201)), "rejected 7"));
   CHECK(worker.Look(101).empty());
   CHECK(worker.Look(1) == Pattern(kChunk, 1));
@@ -265,7 +265,7 @@ TEST_CASE("a driver call that never returns costs its request the reply, and nob
   CHECK(absl::StrContains(rig.site.Status().gpu(), "1 given up: the GPU's driver does not answer"));
   const auto refused = other.TryRegister(GpuRangeOf(rig.gpu, handle, kMemory, 2));
   CHECK(absl::IsUnavailable(refused.status()));
-  // It comes back after all: for nobody, as others were told that it would not.
+  // It comes back after all, without effect, as clients were told that it would not.
   rig.fake.Set("");
   CHECK(other.Put(100, MakePayload(100, 1, 5000)) == "stored");
   CHECK(other.Look(100) == MakePayload(100, 1, 5000));
@@ -275,8 +275,8 @@ TEST_CASE("a driver call that never returns costs its request the reply, and nob
   CHECK(poll(&reply, 1, 0) == 0);
 }
 
-// Puts with deadlines that some of them miss, and blocks that are used again as soon as the reply
-// is there.
+// Puts with deadlines that some of them miss, and blocks that are reused as soon as the reply is
+// there.
 TEST_CASE("blocks that are reused at once under slow copies never show as wrong bytes") {
   Rig rig;
   rig.fake.Set("copy_delay_us 300\n");
@@ -287,7 +287,7 @@ TEST_CASE("blocks that are reused at once under slow copies never show as wrong 
   GpuSession::Require(rig.gpu.driver().IpcGetMemHandle(&handle, memory));
   const auto range = GpuRangeOf(rig.gpu, handle, kSlots * kChunk, 1);
   const uint32_t number = worker.Register(range);
-  // The handle is open for another session: what it would map is not sure.
+  // The handle is open for another session, so what it would map is uncertain.
   CHECK(absl::IsAlreadyExists(other.TryRegister(range).status()));
   std::array<uint64_t, kSlots> ids{};
   std::vector<uint64_t> stored;
@@ -306,7 +306,7 @@ TEST_CASE("blocks that are reused at once under slow copies never show as wrong 
   for (uint64_t i = 0; i < 200; ++i) {
     size_t slot = i;
     if (i >= kSlots) slot = collect(worker.Receive());
-    // The message's id is the chunk's name, and what its bytes are made of.
+    // The message's id is the chunk's name, and its bytes follow from it.
     const uint64_t name = worker.next_id();
     rig.gpu.Write(memory + slot * kChunk, Pattern(kChunk, static_cast<int>(name)));
     const TestGpuChunk chunk{.name = name,
@@ -331,7 +331,7 @@ TEST_CASE("blocks that are reused at once under slow copies never show as wrong 
 }
 
 // Gets with deadlines that some of them miss, and blocks that are written as soon as the reply is
-// there, then left alone for as long as it takes others.
+// there, and then left alone for a while.
 TEST_CASE("blocks that were got into are never written once their reply is there") {
   Rig rig;
   rig.fake.Set("copy_delay_us 300\n");
@@ -405,9 +405,9 @@ TEST_CASE("a worker that frees registered memory, against the rules, harms nobod
   memory.Free();
   const CUipcMemHandle again = memory.Alloc(kMemory, 2);
   REQUIRE(std::equal(std::begin(again.reserved), std::end(again.reserved), handle.reserved));
-  // The old mapping would be given for the new memory: not while it is open.
+  // The old mapping would be given for the new memory, so it must not be open.
   CHECK(absl::IsAlreadyExists(other.TryRegister(GpuRangeOf(rig.gpu, again, kMemory, 2)).status()));
-  // Its chunks stay as they were, its puts and gets end, and nobody waits for it.
+  // Its chunks stay as they were, its puts and gets end, and no other client waits for it.
   CHECK(other.Look(1) == Pattern(kChunk, 1));
   CHECK(AllAre(worker.PutFromGpu(AllChunks(number, 1, 101)), "stored"));
   CHECK(AllAre(worker.GetToGpu(AllChunks(number, 1, 101)), "copied"));
@@ -487,7 +487,7 @@ TEST_CASE("a tenant registers memory of its GPUs only, by descriptors only, and 
   nothing.bytes = 0;
   CHECK(absl::IsInvalidArgument(standard.TryRegister(nothing).status()));
   CHECK_FALSE(rig.opened());
-  auto neighbours = legacy;  // memory of the first GPU, said to be of the second
+  auto neighbours = legacy;  // memory of the first GPU, declared as the second's
   neighbours.gpu_uuid.back() = 1;
   CHECK(absl::IsInvalidArgument(standard.TryRegister(neighbours).status()));
 

@@ -1,4 +1,4 @@
-// CudaDevice: bytes, both ways, by every convention that drivers have.
+// CudaDevice: bytes, both ways, by every calling convention that drivers have.
 #include <catch2/catch.hpp>
 
 #include "tests/gpu/device_rig.h"
@@ -42,7 +42,7 @@ TEST_CASE("a registration begins where the worker said, and ends there") {
         absl::StatusCode::kInvalidArgument);
 }
 
-// Pages of the worker's memory, taken from its end to its begin.
+// Pages of the worker's memory, taken from its end to its beginning.
 std::vector<GpuRun> Backwards(GpuRegistrationId id, uint64_t bytes, uint64_t page) {
   std::vector<GpuRun> runs;
   for (uint64_t at = 0; at < bytes; at += page) runs.push_back({id, bytes - page - at, at, page});

@@ -1,5 +1,5 @@
-// CudaDevice: copies that fail, come late or never end. Each is told its end once, with whether the
-// memory may be used again.
+// CudaDevice: copies that fail, come late or never end. Each gets its end reported once, with
+// whether the memory may be reused.
 #include <catch2/catch.hpp>
 #include <thread>
 
@@ -61,7 +61,7 @@ TEST_CASE("a copy that takes long is asked for seldom, until another begins") {
   site.rig.fake().Set("hang stream");
   Answer<CopyEnd> first = site.Start();
   while (polls() < 10) std::this_thread::yield();
-  site.rig.clock().Advance(9s);  // 562 ms to the next look
+  site.rig.clock().Advance(9s);  // 562 ms to the next check
   const uint64_t before = polls();
   CHECK_FALSE(first.ComesWithin(50ms));
   CHECK(polls() <= before + 2);  // one that was under way, and it may wake for nothing
@@ -98,7 +98,7 @@ TEST_CASE(
   CheckEnd(first, absl::StatusCode::kUnavailable, true);
   CheckEnd(second, absl::StatusCode::kUnavailable, true);
   CHECK_THAT(site.rig.device().stats().broken, Contains("does not end"));
-  // From now on it says so at once, and takes back what was registered.
+  // From now on it reports that at once, and takes registrations back.
   Answer<CopyEnd> later = site.Start();
   CheckEnd(later, absl::StatusCode::kUnavailable, true);
   CHECK(site.rig.Register(DeviceRig::Of(CUipcMemHandle{}, kMiB)).status().code() ==
@@ -143,7 +143,7 @@ TEST_CASE(
   CHECK_FALSE(site.rig.device().stats().broken.empty());
   Answer<CopyEnd> later = site.Start();
   CheckEnd(later, absl::StatusCode::kUnavailable, true);
-  // Its memory is nobody's: the handle stays open, and is not told to be closed.
+  // The memory belongs to no one: the handle stays open, and is not reported as closed.
   Answer<bool> closed;
   site.rig.device().Unregister(site.id, [done = closed.Callback()]() mutable { done(true); });
   site.rig.fake().Set("");

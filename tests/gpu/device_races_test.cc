@@ -1,5 +1,5 @@
-// CudaDevice under several threads at once: the answers, the bytes, and what the fake driver takes
-// for undefined behaviour (closing memory under a copy ends the process).
+// CudaDevice under several threads at once: the answers, the bytes, and behaviour that the fake
+// driver treats as undefined (closing memory under a copy ends the process).
 #include <catch2/catch.hpp>
 #include <thread>
 
@@ -17,8 +17,8 @@ struct Tally {
   std::atomic<int> done{0};
 };
 
-// A session: registers, copies into its own part of the arena, gives back at any time, and looks at
-// what came once it is told that it did.
+// A session: registers, copies into its own part of the arena, unregisters at any time, and checks
+// the bytes once it is told that they came.
 void Session(DeviceRig* rig, const GpuMemory& like, int number, int rounds, Tally* tally) {
   SeededRandom random(static_cast<uint64_t>(number));
   const uint64_t home = static_cast<uint64_t>(number) * DeviceRig::kSegment;

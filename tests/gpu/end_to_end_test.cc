@@ -1,6 +1,6 @@
-// The GPU path whole, on the fake driver: a worker's process owns the GPU memory, the client
-// registers it, the daemon's endpoint, in a process of its own, opens it and copies. No scripted
-// part.
+// The whole GPU path, on the fake driver: a worker's process owns the GPU memory, the client
+// registers it, and the daemon's endpoint, in a process of its own, opens it and copies. Nothing is
+// scripted.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -75,8 +75,9 @@ struct Daemon {
   std::unique_ptr<LocalEndpoint> endpoint;
 };
 
-// A Daemon in a process of its own: CUDA refuses handles between equal process ids. The process is
-// made at once, as this one must have no threads and no driver then; the daemon in it by Begin.
+// A Daemon in a process of its own, as CUDA refuses handles between equal process ids. The
+// constructor makes the process at once, as this one must have no threads and no driver then; Begin
+// starts the daemon in it.
 class ForkedDaemon {
  public:
   explicit ForkedDaemon(const std::string& socket) {
@@ -111,7 +112,7 @@ class ForkedDaemon {
     int status = 0;
     CHECK(waitpid(pid_, &status, 0) == pid_);
     CHECK(
-        (WIFEXITED(status) && WEXITSTATUS(status) == 0));  // the fake ends it for what is undefined
+        (WIFEXITED(status) && WEXITSTATUS(status) == 0));  // undefined behaviour ends it
   }
   void Kill() {
     REQUIRE(kill(pid_, SIGKILL) == 0);
@@ -190,7 +191,7 @@ TEST_CASE("a chunk goes from one worker's GPU memory through the arena into anot
   };
   GpuRegion from = rig.MustRegister(memory(writer, 1));
   GpuRegion to = rig.MustRegister(memory(reader, 2));
-  // In two runs that are the other way round in the payload, and back.
+  // In two runs that are swapped in the payload, and back.
   const uint64_t half = kBytes / 2;
   CHECK(rig.PutGpu(Key("a"), {{from.id(), half, half}, {from.id(), 0, half}}) ==
         PutStatus::kStored);
@@ -198,12 +199,12 @@ TEST_CASE("a chunk goes from one worker's GPU memory through the arena into anot
   CHECK(rig.GetGpu(Key("a"), {{to.id(), half, half}, {to.id(), 0, half}}) == GetStatus::kHit);
   CHECK(reader.Holds(1));
   CHECK(writer.Holds(1));
-  // The same bytes by shared memory: what the daemon stored is what the worker had.
+  // The same bytes by shared memory: the daemon stored what the worker had.
   CHECK(rig.GetOne(Key("a")) == GetStatus::kHit);
   const std::vector<std::byte> pattern = Pattern(kBytes, 1);
   CHECK(std::equal(rig.back.begin(), rig.back.begin() + half, pattern.begin() + half));
   CHECK(rig.GetGpu(Key("b"), {{to.id(), 0, kBytes}}) == GetStatus::kMiss);
-  // Closed by the daemon before the worker frees it: else the fake ends the worker's process.
+  // The daemon closes it before the worker frees it: otherwise the fake ends the worker's process.
   CHECK(from.Unregister(Deadline(10'000)) == absl::OkStatus());
   CHECK(to.Unregister(Deadline(10'000)) == absl::OkStatus());
   if (!descriptors) {

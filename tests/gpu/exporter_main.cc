@@ -1,12 +1,12 @@
 // A process with GPU memory, for tests of handles between processes. Reads a line at a time from
-// the socket that is its standard input, does it, and answers "ok ..." or what went wrong:
+// the socket that is its standard input, executes it, and answers "ok ..." or the error:
 //
 //   alloc BYTES SEED   new memory that holds Pattern(BYTES, SEED)     ok HANDLE (in hexadecimal)
 //   vmm BYTES SEED     the same of cuMemCreate                        ok, and a descriptor
 //   holds SEED         whether the memory holds Pattern(BYTES, SEED)  ok yes | ok no
 //   free               gives it back                                  ok
 //
-// It knows nothing of kvkeepd: to the driver it is what an engine's worker is.
+// It knows nothing of kvkeepd: to the driver it is like an engine's worker.
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ class Worker {
     return absl::OkStatus();
   }
 
-  // The answer's words after "ok".
+  // Returns the answer's words after "ok".
   absl::StatusOr<std::string> Do(const std::string& line, UniqueFd* to_send) {
     std::istringstream in(line);
     std::string word;

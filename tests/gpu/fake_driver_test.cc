@@ -1,5 +1,5 @@
-// The fake driver where no real one can be asked: failures, hangs, broken contexts on demand, what
-// is undefined behaviour, and rules that a real driver follows only most of the time.
+// The fake driver in cases that no real one can be asked for: failures, hangs and broken contexts
+// on demand, undefined behaviour, and rules that a real driver follows only most of the time.
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -24,7 +24,7 @@ TEST_CASE("new memory of the size of freed memory has a handle of the same bytes
   const CUipcMemHandle old_handle = exporter.Alloc(2 * kMiB, 1);
   exporter.Free();
   CHECK(SameBytes(old_handle, exporter.Alloc(2 * kMiB, 2)));
-  // So who kept the old one reads what is not meant for it.
+  // So a holder of the old one reads what is not meant for it.
   CUdeviceptr memory = 0;
   gpu.Require(gpu.driver().IpcOpenMemHandle(&memory, old_handle, kOpen));
   CHECK(gpu.Read(memory, 2 * kMiB) == Pattern(2 * kMiB, 2));
@@ -68,7 +68,7 @@ TEST_CASE("mapped memory is not used before it is made accessible") {
   CHECK_FALSE(gpu.driver()
                   .MemExportToShareableHandle(static_cast<void*>(&descriptor), memory,
                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0ull)
-                  .ok());  // not asked for when it was made
+                  .ok());  // it was not requested
   gpu.Require(gpu.driver().MemUnmap(address, 2 * kMiB));
   gpu.Require(gpu.driver().MemAddressFree(address, 2 * kMiB));
   gpu.Require(gpu.driver().MemRelease(memory));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tools/gpu-check on the fake driver: it runs to its end, fails where it should, keeps nothing.
 
-Figures of the fake say nothing and are looked at only for being there.
+Figures of the fake mean nothing; they only have to exist.
 """
 
 import argparse
@@ -90,10 +90,10 @@ class GpuCheckTest(unittest.TestCase):
             self.assertGreater(line["fio_gb_s"], 0)
             self.assertGreaterEqual(line["from_g3"], 0.99)
             self.assertEqual((line["verified_bytes"], line["wrong_bytes"]), (line["bytes"], 0))
-            self.assertEqual(line["verdict"], "told")  # the promise is of 32 MiB
+            self.assertEqual(line["verdict"], "told")  # the promise is about 32 MiB
 
     def test_what_is_missing_is_said_and_the_rest_is_measured(self):
-        """An old driver has no batches; beside no fio nothing is told of a drive."""
+        """An old driver has no batches; without fio nothing is reported of a drive."""
         ran = self.dry_run("version 12000\n", PATH=str(self.out))
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
         self.assertIn("| none |", ran.stdout)
@@ -109,7 +109,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("does not hold: an address tells", ran.stdout)
 
     def test_what_is_refused_is_in_the_table_and_fails(self):
-        """By the driver; and a drive that is not there."""
+        """Refusals by the driver, and of a drive that is absent."""
         ran = self.dry_run("read_only_register 0\n", "--g3-dir", str(self.out / "nowhere"))
         self.assertIn("| 4 KiB | read-only | 0 MiB | refused: ", ran.stdout, ran.stderr)
         self.assertIn("kvkeep, pinned: not to be had: ", ran.stdout)
@@ -124,7 +124,7 @@ class GpuCheckTest(unittest.TestCase):
         ran = self.check("--dry-run")
         self.assertEqual(ran.returncode, 1)
         self.assertIn("not kept", ran.stderr)
-        # Not even where the fake answers what was meant for a real one.
+        # Not even if the fake answers what is meant for a real one.
         ran = self.check("--out", str(self.out / "kept"),
                          LD_LIBRARY_PATH=str(ASKED.build / "fake-cuda"))
         self.assertEqual(ran.returncode, 1)

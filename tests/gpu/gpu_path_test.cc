@@ -1,5 +1,5 @@
 // GpuPath, as an engine's worker uses it: a client, the (fake) driver of its process, and a
-// scripted daemon. The daemon's copies are the endpoint's own; what is exported is real.
+// scripted daemon. The daemon's copies are the endpoint's own; exported memory is real.
 #include "client/gpu_path.h"
 
 #include <catch2/catch.hpp>

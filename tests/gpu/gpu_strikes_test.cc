@@ -17,7 +17,7 @@ TEST_CASE("who alone had work with the driver each time a context broke is refus
   CHECK(absl::StrContains(strikes.Check(bad).message(), "broke the context of one 3 times"));
   CHECK(strikes.Check(good).ok());
   CHECK(strikes.tenants_off() == 1);
-  CHECK(strikes.MayBeBeside(bad, good));  // nobody doubted whose fault it was
+  CHECK(strikes.MayBeBeside(bad, good));  // its cause was never in doubt
 }
 
 TEST_CASE("a break of several is nobody's strike, but they are never beside others again") {

@@ -63,7 +63,7 @@ class GpuWorker : public SocketClient {
   std::string GetToGpu(const std::vector<TestGpuChunk>& chunks) {
     return ReadGpuAnswers(Ask(local::Kind::kGetToGpu, GpuGetBody(ns, chunks)));
   }
-  // Reads by shared memory; empty for a miss.
+  // Reads by shared memory. Returns empty for a miss.
   std::vector<std::byte> Look(uint64_t name) {
     const TestFound found = Get({name});
     return found.places.empty() ? std::vector<std::byte>() : Payload(found.places[0]);

@@ -1,4 +1,4 @@
-// Why a process is not shown the machine's GPUs, on folders that stand for /proc and /dev.
+// Reasons why a process does not see the machine's GPUs, on folders that stand for /proc and /dev.
 #include "server/gpu/hidden_gpus.h"
 
 #include <catch2/catch.hpp>

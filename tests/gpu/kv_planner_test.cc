@@ -18,8 +18,8 @@ struct Element {
   uint64_t layer, kv, block, slot, head, byte;
 };
 
-// Element-by-element addressing, straight from the format's name: "NL x [2,NB,BS,NH,HS]" is NL
-// tensors, each row after row. Nothing of KvLayout's strides is used.
+// Addresses element by element, straight from the format's name: "NL x [2,NB,BS,NH,HS]" is NL
+// tensors, each row after row. Does not use KvLayout's strides.
 class NamedTensors {
  public:
   NamedTensors(KvFormat format, const KvShape& shape) : shape_(shape) {
@@ -73,7 +73,7 @@ class NamedTensors {
   bool split_kv_ = false;
 };
 
-// Tensors one behind the other, some in a region of their own, some behind a gap.
+// Places tensors one behind the other, some in a region of their own, some behind a gap.
 std::vector<KvTensor> Place(size_t tensors, uint64_t bytes, SeededRandom& random) {
   std::vector<KvTensor> placed;
   uint64_t region = 1, offset = random.Below(100);
@@ -130,7 +130,7 @@ Case RandomCase(KvFormat format, SeededRandom& random) {
   return made;
 }
 
-// Where each byte of the canonical payload lies: [2][layers][tokens][heads x dim].
+// Returns the place of each byte of the canonical payload: [2][layers][tokens][heads x dim].
 std::vector<Place1> Canonical(const Case& given) {
   const NamedTensors named(given.format, given.shape);
   const KvShape& shape = given.shape;
@@ -200,7 +200,7 @@ TEST_CASE("the memory's order has the same bytes, each once, and no run that cou
 }
 
 TEST_CASE("two places of one layout have one payload in the memory's order") {
-  // A get writes into other blocks what a put has read from some: element to element.
+  // A get writes what a put has read from some blocks into others: element to element.
   const auto format = static_cast<KvFormat>(GENERATE(range(size_t{0}, kKvFormats)));
   CAPTURE(KvFormatName(format));
   const KvShape shape = {.layers = 2,

@@ -1,12 +1,12 @@
 // Measures a GPU, its driver and its bus, for tools/gpu-check. One JSON object on stdout.
 //
-//   gpu_measure export BYTES              holds GPU memory: its handle in hexadecimal, then waits
-//                                         for the end of its standard input
+//   gpu_measure export BYTES              holds GPU memory: prints its handle in hexadecimal, then
+//                                         waits for the end of its standard input
 //   gpu_measure run HANDLE BYTES ROUNDS   measures, with the handle of such a process; BYTES are
-//                                         moved a copy, of which every figure has ROUNDS
+//                                         moved a copy; every figure has ROUNDS copies
 //
 // Every method moves the same bytes in the same round as the plain copy that it is compared with:
-// one asynchronous copy between registered host memory and the device, whole.
+// one asynchronous copy between registered host memory and the device, in one piece.
 #include <absl/strings/escaping.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
@@ -48,7 +48,7 @@ double Median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-// How long `work` takes, in seconds.
+// Returns how long `work` takes, in seconds.
 absl::StatusOr<double> Time(const std::function<absl::Status()>& work) {
   const auto began = steady_clock::now();
   KVKEEP_RETURN_IF_ERROR(work());
@@ -67,7 +67,7 @@ struct HostMemory {
     }
     void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (at == MAP_FAILED) return absl::ErrnoToStatus(errno, "mmap");
-    // A kernel without huge pages refuses to go without them.
+    // A kernel without huge pages refuses to turn them off.
     if (madvise(at, bytes, advice) != 0 && advice == MADV_HUGEPAGE) {
       const absl::Status refused = absl::ErrnoToStatus(errno, "madvise");
       munmap(at, bytes);
@@ -129,7 +129,7 @@ class Measurer {
 
   struct Way {
     bool to_gpu = false;
-    uint64_t run = 0;  // bytes; runs lie one behind the other on the host, with gaps on the device
+    uint64_t run = 0;  // bytes; runs are adjacent on the host, with gaps on the device
   };
 
   absl::Status Submit(const Way& way, std::span<const DeviceCopy> copies) {
@@ -246,7 +246,7 @@ class Measurer {
           CU_MEMHOSTREGISTER_PORTABLE | (read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
       const size_t bytes = memory->bytes;
       void* const at = memory->at;
-      // The pages may differ from those asked for (shmem_enabled).
+      // The pages may differ from the requested ones (shmem_enabled).
       row["huge_page_bytes"] = HugePageBytes({{memory->at, bytes}});
       const absl::StatusOr<double> seconds =
           Time([&] { return driver_->MemHostRegister(at, bytes, flags); });

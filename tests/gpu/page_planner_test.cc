@@ -189,7 +189,7 @@ TEST_CASE("what is wrong with a memory is named") {
   CHECK_THAT(RefusalOf({.tensors = {LayersFirst()}, .max_chunk_bytes = 11}),
              Contains("larger than the 11 bytes"));
   CHECK_THAT(RefusalOf({.tensors = {LayersFirst()}, .max_runs = 0}), Contains("max_runs is 0"));
-  // One layer or block has no steps: its stride says nothing.
+  // One layer or block has no steps: its stride has no meaning.
   CHECK(refusal([](PageTensor& t) { t.layers = 1, t.layer_stride = 0; }).empty());
 }
 

@@ -1,5 +1,5 @@
-// CudaPath on the fake driver: devices opened when they are needed and again when they broke, and a
-// driver that does not answer.
+// CudaPath on the fake driver: devices that are opened when they are needed and again after they
+// broke, and a driver that does not answer.
 #include <absl/strings/match.h>
 
 #include "server/gpu/cuda_path.h"
@@ -47,7 +47,8 @@ class PathRig {
                                   [told = closed.Callback()]() mutable { told(true); });
     closed.Await();
   }
-  // Until every segment of the arena was tried: from then on no other thread calls the driver.
+  // Waits until every segment of the arena was tried: from then on no other thread calls the
+  // driver.
   void AwaitArena() const {
     for (GpuPath::Stats now = path->stats(); now.pinned_bytes + now.refused_bytes < memory_.size();
          now = path->stats()) {
@@ -62,7 +63,7 @@ class PathRig {
     return end;
   }
   CopyEnd Copy(const GpuPath::Registered& registered) { return Start(registered).Await(); }
-  // Until the driver has that many copies.
+  // Waits until the driver has that many copies.
   void AwaitIssued(uint64_t copies) const {
     while (path->stats().sum.issued_copies < copies) std::this_thread::yield();
   }
@@ -161,7 +162,7 @@ TEST_CASE("a tenant whose copies break contexts is refused in the end, and no ot
   const CUipcMemHandle handle = t.worker.Alloc(PathRig::kBytes, 1);
   const CUipcMemHandle theirs = others.Alloc(PathRig::kBytes, 2);
   const GpuTenant bad(1), good(2);
-  for (int strike = -1; strike < 3; ++strike) {  // the first break is of both, and nobody's
+  for (int strike = -1; strike < 3; ++strike) {  // the first break is of both
     INFO("strike " << strike);
     const Registered registered = t.Register(handle, bad).Await();
     const Registered beside = t.Register(theirs, good).Await();
@@ -175,7 +176,7 @@ TEST_CASE("a tenant whose copies break contexts is refused in the end, and no ot
     Answer<CopyEnd> second = t.Start(*beside);
     if (strike < 0) t.AwaitIssued(2);
     if (strike >= 0) CHECK(t.path->stats().sum.issued_copies == 1);  // it waits apart
-    t.clock.Advance(std::chrono::seconds(15));  // over the deadline by the time to fence
+    t.clock.Advance(std::chrono::seconds(15));  // beyond the deadline by the time to fence
     CHECK_FALSE(first.Await().status.ok());
     CHECK_FALSE(second.Await().status.ok());
     t.fake.Set("");
@@ -200,7 +201,7 @@ TEST_CASE("a registration is answered when the driver does, and counted when tha
   t.clock.Advance(std::chrono::seconds(31));
   t.path->Tick();
   t.path->Tick();
-  CHECK(waits.times() == 0);  // it may open the memory yet
+  CHECK(waits.times() == 0);  // it may still open the memory
   CHECK(t.path->stats().unanswered == 1);
   t.fake.Set("");
   const Registered late = waits.Await();
@@ -228,7 +229,7 @@ TEST_CASE("a path that keeps what a copy still uses does not stop") {
   CHECK(holder.use_count() == 2);
   CHECK(t.path->stats().kept == 1);
   CHECK_FALSE(t.path->Stop(std::chrono::seconds(60)));
-  t.path.reset();  // here nothing copies: who keeps it for the reason it is for ends the process
+  t.path.reset();  // nothing copies here: keeping it for the real reason would end the process
 }
 
 TEST_CASE("a path that is off says why to whoever asks") {

@@ -125,7 +125,7 @@ TEST_CASE("destroyed or replaced, all is unregistered and can be registered agai
   PinRig rig;
   { const PinnedArena first = rig.MustPin(); }
   PinnedArena second = rig.MustPin();
-  // The driver refuses what is registered.
+  // The driver refuses registered memory.
   absl::StatusOr<PinnedArena> twice = rig.Pin();
   REQUIRE(twice.ok());
   CHECK(absl::IsAlreadyExists(twice->Await(kLong)));

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The torch example as tools/gpu-check runs it, dry: on the fake driver, with real torch tensors of
-the CPU in its device memory. A prompt's paged KV goes out of one process and comes into another,
-which has the same bytes and says the same logits.
+the CPU in its device memory. A prompt's paged KV goes from one process to another, which has the
+same bytes and computes the same logits.
 
-Wants a Python with torch: $KVKEEP_TORCH_PYTHON, or the one that runs this, or an environment of
-tests/engines/venv, for which it waits while that is being made. Where there is none, what needs it
-is skipped, and says so: exit 77 where the rest is good.
+Needs a Python with torch: $KVKEEP_TORCH_PYTHON, or the one that runs this, or an environment of
+tests/engines/venv, for which it waits while that is being made. Without one, tests that need it are
+skipped with a message: exit 77 if the rest is good.
 """
 
 import argparse
@@ -25,13 +25,13 @@ import gpu_check_torch  # noqa: E402
 ASKED = argparse.ArgumentParser()
 ASKED.add_argument("--build", type=pathlib.Path, required=True)
 ASKED, REST = ASKED.parse_known_args()
-INSTALL_LIMIT_S = 240  # for one who makes an environment just now
+INSTALL_LIMIT_S = 240  # while another test makes an environment
 SKIPPED = 77
 EXAMPLE = ROOT / "client" / "python" / "examples" / "torch_paged_kv.py"
 
 
 def made(engine):
-    """The Python of an engine's environment, or None."""
+    """Returns the Python of an engine's environment, or None."""
     asked = subprocess.run(
         ["timeout", str(INSTALL_LIMIT_S), ROOT / "tests" / "engines" / "venv", "--made", engine],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)

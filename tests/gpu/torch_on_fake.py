@@ -1,5 +1,6 @@
 """The torch example without a GPU: its own code, on tensors of the CPU that lie in the device
-memory of the fake driver. All of it runs but CUDA: registered memory, plans, puts, gets, logits.
+memory of the fake driver. Everything except CUDA runs: registered memory, plans, puts, gets,
+logits.
 
     torch_on_fake.py FAKE_DRIVER [options of the example]
 """
@@ -17,11 +18,12 @@ import torch_paged_kv as example  # noqa: E402
 from fake_gpu import NAME, FakeGpu  # noqa: E402
 from kvkeep import Pointer  # noqa: E402
 
-LEAST_ALLOCATION = 2 << 20  # what the daemon may be given
+LEAST_ALLOCATION = 2 << 20  # what may be given to the daemon
 
 
 class FakeMemory:
-    """As example.CudaMemory; it is never freed, as the fake ends who frees what the daemon has."""
+    """Acts as example.CudaMemory. It is never freed, as the fake ends a process that frees what the
+    daemon has."""
 
     device = "cpu"
     name = NAME.decode()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What ships is hardened, carries no path of the machine that built it, and can be listed.
+"""Shipped binaries are hardened, carry no path of the machine that built them, and can be listed.
 
     hygiene_test.py --root SOURCES --build TREE --release yes|no BINARY...
 
-Exit status 1 when anything is wrong. The build flags are looked for in the binaries; those that a
-binary does not show, in the commands that every source of the tree is compiled with. Without
---release yes only what every build must have is checked.
+Exit status 1 when anything is wrong. The build flags are checked in the binaries; flags that no
+binary shows, in the commands that compile every source of the tree. Without --release yes only the
+flags that every build must have are checked.
 """
 
 import argparse
@@ -24,8 +24,7 @@ BUILD = None
 BINARIES = []
 RELEASE = False
 ENDBR64 = b"\xf3\x0f\x1e\xfa"
-# In no binary are these to be seen: how a stack grows, how far the fortification goes, that
-# locals are zeroed.
+# No binary shows these: how a stack grows, the level of fortification, zeroed locals.
 UNSEEN = ("-fstack-clash-protection", "-D_FORTIFY_SOURCE=3", "-ftrivial-auto-var-init=zero")
 
 
@@ -36,7 +35,7 @@ def run(*words):
 
 @functools.lru_cache(maxsize=None)
 def loaders_cache():
-    """{soname: path}, of this machine's architecture: those come first."""
+    """Returns {soname: path} for this machine's architecture, whose libraries come first."""
     found = {}
     for soname, path in re.findall(r"^\s+(\S+) \(.*\) => (\S+)$", run("ldconfig", "-p"),
                                    re.MULTILINE):
@@ -45,7 +44,8 @@ def loaders_cache():
 
 
 def package_of(soname):
-    """Debian merged /lib into /usr/lib; dpkg knows a file by one of the two names."""
+    """Returns the path that dpkg knows: Debian merged /lib into /usr/lib, and dpkg has one of the
+    two names."""
     path = loaders_cache()[soname].removeprefix("/usr")
     told = subprocess.run(["dpkg", "-S", path, f"/usr{path}"], capture_output=True, text=True,
                           check=False).stdout
@@ -107,7 +107,7 @@ class Binaries(unittest.TestCase):
 
     def test_none_has_a_path_of_the_machine_that_built_it(self):
         if not RELEASE:
-            return  # the others are for those who build them
+            return  # the others are for people who build them
         for binary in BINARIES:
             with self.subTest(binary=binary.name):
                 data = binary.read_bytes()
@@ -172,8 +172,8 @@ class Sbom(unittest.TestCase):
             self.assertLessEqual({entry["ref"], *entry["dependsOn"]}, known)
 
     def test_every_library_that_is_linked_is_in_it_with_its_version(self):
-        # By another way than the script's, which asks ldd: each name that a binary asks for, as
-        # the loader's cache finds it, and dpkg.
+        # Uses another way than the script, which asks ldd: each name that a binary needs, by the
+        # loader's cache, and dpkg.
         versions = {entry["name"]: entry["version"] for entry in self.bom["components"]}
         needed = {soname for binary in BINARIES
                   for soname in re.findall(r"\(NEEDED\).*\[(\S+)\]", Elf(binary).dynamic)}

@@ -1,7 +1,6 @@
 // The wire contract may only grow. The golden file lists every message field, enum value and call
 // of kvkeep.v1 on a line of its own; the contract must match it line by line. A new line is added
-// by regenerating the file, which shows it in the review; a line that goes or changes breaks
-// clients.
+// by regenerating the file, which shows it in the review; a removed or changed line breaks clients.
 #include <google/protobuf/descriptor.h>
 
 #include <catch2/catch.hpp>

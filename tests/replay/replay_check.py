@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Plays real traces through the real daemon and holds the figures to what was promised.
+"""Plays real traces through the real daemon and checks its figures against the promised ones.
 
   agrees   one client, the whole conversation trace: the daemon's hit ratio is within 0.5 points of
-           what `kvkeep simulate` says for the number of chunks that G3 held, and within 1.5 of
-           what `kvkeep plan --live` says of that size
+           that of `kvkeep simulate` for the number of chunks that G3 held, and within 1.5 of
+           that of `kvkeep plan --live` for that size
   policies lru and reuse in both tiers, a part of that trace each: hits, hits from G2 and
            chunks written to G3 are about those of `kvkeep simulate`, and reuse has the most hits
   turnover mixed sizes up to 33 MiB, G3 full and turned over ten times, SIGKILL and restart in the
@@ -30,7 +30,7 @@ TRACE = str(pathlib.Path(__file__).resolve().parents[1] / "traces" / "conversati
 MIB = 1 << 20
 POLICY_REQUESTS = 1200  # of the trace, for each policy
 # How far the daemon may be from simulate: points of hits, points of hits from G2, share of chunks
-# written. reuse learns from times, and a tier this small magnifies what differs: simulate's own
+# written. reuse learns from times, and a tier this small magnifies differences: simulate's own
 # figures for one trace, played somewhat faster or slower, have a standard deviation of 0.7 and 1.0
 # points. So the median of several tempos counts.
 TOLERANCES = {"lru": (0.8, 0.3, 0.02), "reuse": (3.0, 3.0, 0.06)}
@@ -69,7 +69,7 @@ class Daemon:
         sys.exit("kvkeepd does not serve:\n" + (self.directory / "kvkeepd.log").read_text())
 
     def await_session(self):
-        """Until a client is there: a slow machine takes a while to start one."""
+        """Waits for a client, which a slow machine takes a while to start."""
         for _ in range(600):
             if self.json("status")["sessions"]:
                 return
@@ -98,7 +98,7 @@ def expect(condition, what):
 
 
 def plays_as_simulated(daemon, requests):
-    """One play of the trace: how many chunks G3 held."""
+    """Plays the trace once. Returns how many chunks G3 held."""
     report = daemon.json("replay", TRACE, "--chunk-bytes", "16KiB", "--check-capacity", *requests)
     print(json.dumps(report))
     expect(report["wrong_bytes"] == 0, "no wrong byte")
@@ -114,7 +114,8 @@ def plays_as_simulated(daemon, requests):
 
 
 def live_plan_is_off(daemon, held):
-    """Points of hits between what `plan --live` says of what G3 held and what was measured."""
+    """Returns the difference, in points of hits, between `plan --live` for the chunks that G3 held
+    and the measured ratio."""
     plan = daemon.json("plan", "--live", "--kv-bytes-per-token", "32", "--g2", "8MiB",
                        "--g3", str(held * 20 * 1024))  # a header and 16 KiB each
     return 100 * (plan["sizes"][0]["hit_ratio"] - plan["now"]["measured_hit_ratio"])
@@ -123,8 +124,8 @@ def live_plan_is_off(daemon, held):
 def agrees(daemon, quick):
     daemon.start()
     off = []
-    # Each process draws the chunks that its measurement looks at, one in eight, anew: an unlucky
-    # draw is some two points off, so of such a one two more decide.
+    # Each process draws anew the chunks that its measurement samples, one in eight. An unlucky draw
+    # is some two points off, so two more decide about such a one.
     while True:
         held = plays_as_simulated(daemon, ["--requests", "300"] if quick else [])
         if quick:
@@ -142,7 +143,7 @@ def agrees(daemon, quick):
 
 
 def in_time_of(seconds, requests, path):
-    """Writes the trace as a replay plays it that takes so long: less than it was recorded in."""
+    """Writes the trace as a replay of that duration plays it: shorter than its recording."""
     asked, chunks = 0, sum(len(request["hash_ids"]) for request in requests)
     with open(path, "w", encoding="utf-8") as file:
         for request in requests:
@@ -152,12 +153,12 @@ def in_time_of(seconds, requests, path):
 
 
 def plays(daemon, quick):
-    """One policy in both tiers. Returns what was measured and what simulate says for as many chunks
-    as the tiers held: percent of hits, percent of hits from G2, chunks written to G3. Quick: the
-    second is None."""
+    """Plays one policy in both tiers. Returns the measured figures and those of simulate for the
+    chunks that the tiers held: percent of hits, percent of hits from G2, chunks written to G3.
+    Quick: the second is None."""
     requests = 150 if quick else POLICY_REQUESTS
     daemon.start()
-    # Settled: what is dirty cannot go, so what does would hang on how fast the disk is.
+    # Settled: dirty chunks cannot go, so evictions would depend on the disk's speed.
     report = daemon.json("replay", TRACE, "--chunk-bytes", "16KiB", "--requests", str(requests),
                          "--settle")
     expect(report["wrong_bytes"] == 0 and report["rejected"] == 0, "no wrong byte, no rejection")
@@ -172,8 +173,8 @@ def plays(daemon, quick):
 
 
 def simulate(daemon, report, status):
-    """Returns the result of `kvkeep simulate` for the trace as it was played, at each tempo:
-    percent of hits, percent of hits from G2, chunks written."""
+    """Yields the result of `kvkeep simulate` for the trace as it was played, at each tempo: percent
+    of hits, percent of hits from G2, chunks written."""
     policy = daemon.policy
     with open(TRACE, encoding="utf-8") as file:
         requests = [json.loads(line) for line in itertools.islice(file, POLICY_REQUESTS)]
@@ -188,8 +189,8 @@ def simulate(daemon, report, status):
 
 
 def claims(policy, measured, model, others):
-    """Returns what has to hold, each with the words for it. `others`: hits and hits from G2 of the
-    policy that this one has to beat; None: it has not."""
+    """Yields what has to hold, each with its description. `others`: hits and hits from G2 of the
+    policy that this one has to beat; None: there is none."""
     apart, apart_g2, apart_written = TOLERANCES[policy]
     hits, from_g2, written = measured
     model_hits, model_g2, model_written = model

@@ -1,7 +1,6 @@
-// Conversations: engines' requests over a long time. Users talk by turns; each request has the
-// whole conversation, after one of a few system prompts. The next speaker, and a conversation's
-// system prompt, follow Zipf's law. A conversation that has had its turns is over, and another
-// begins.
+// Conversations: engines' requests over a long time. Users take turns; each request has the whole
+// conversation, after one of a few system prompts. The next speaker, and a conversation's system
+// prompt, follow Zipf's law. A conversation that has had its turns is over, and another begins.
 //
 // The same options give the same requests for ever. Not thread-safe.
 #pragma once
@@ -13,7 +12,7 @@
 
 namespace kvkeep::sick {
 
-// Draws 0 to size - 1, the n-th with a chance of 1 / (n + 1) to that of the first.
+// Draws 0 to size - 1, the n-th with 1 / (n + 1) of the first one's chance.
 class Zipf {
  public:
   explicit Zipf(size_t size);

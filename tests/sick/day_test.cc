@@ -1,5 +1,6 @@
-// A day at work: engines that talk, and a fault every minute that the daemon outlives. Nothing is
-// wrong, nothing grows, hits stay as many. A day by hand; here a fault of each kind:
+// A day of work: engines that talk, and every minute a fault that the daemon outlives. Nothing is
+// wrong, nothing grows, and the hit ratio stays. The whole day runs by hand; here it is one fault
+// of each kind:
 //   KVKEEP_DAY_FAULTS=1440 KVKEEP_DAY_PERIOD_SECONDS=60 sick_day_test
 // KVKEEP_DAY_SEED draws other faults and conversations.
 #include <signal.h>
@@ -32,16 +33,16 @@ constexpr milliseconds kPatience{90'000};  // an offline device is tried again e
 // Limits on growth in a run, from its second third to its last.
 constexpr double kGrownBytes = 24 << 20;
 constexpr double kLostHitPoints = 15;
-constexpr double kMoreThreads = 8;  // gRPC makes some when it is asked much at once, and keeps them
+constexpr double kMoreThreads = 8;  // gRPC makes some for many calls at once, and keeps them
 
-// A fault that strikes a daemon at work for a while, and is over then.
+// A fault that strikes a daemon at work for a while, and ends.
 struct Fault {
   const char* name;
   std::function<void(SickSite&, milliseconds)> strike;
 };
 
 void Wait(milliseconds time) {
-  std::this_thread::sleep_for(time);  // the fault, or the load, is to last so long
+  std::this_thread::sleep_for(time);  // how long the fault, or the load, is to last
 }
 
 Fault OfTheDisk(const char* name, std::function<void(SickDisk&)> strike) {
@@ -102,7 +103,7 @@ const std::vector<Fault>& Faults() {
   return *all;
 }
 
-// The daemon after a fault, with nobody connected, and what it did meanwhile.
+// The daemon after a fault, without connections, and its work meanwhile.
 struct Period {
   double hit_percent = 0, private_bytes = 0, descriptors = 0, threads = 0;
 };
@@ -161,7 +162,8 @@ class Load {
   std::vector<std::thread> threads_;  // use all of the above
 };
 
-// At rest: nobody is there, nothing is held or on its way. A connection closes after its session.
+// At rest: no client is there, nothing is held or on its way. A connection closes after its
+// session.
 bool AtRest(const SickSite& sick) {
   const v1::StatusResponse now = sick.site.Status();
   for (const char* open :
@@ -179,7 +181,7 @@ double Median(const std::vector<Period>& periods, size_t begin, size_t count,
   return tools::Percentile(all, 0.5);
 }
 
-// One period: load, a fault that is over in time, and the daemon at work again; then at rest.
+// One period: load, a fault that ends in time, and the daemon at work again; then at rest.
 Period Live(SickSite& sick, std::vector<Conversations>& conversations, const Fault& fault,
             milliseconds period, tools::ReplayReport& sum) {
   const auto began = steady_clock::now();
@@ -216,8 +218,8 @@ Period Live(SickSite& sick, std::vector<Conversations>& conversations, const Fau
   return lived;
 }
 
-// The last third beside the second. The first is only to warm up: caches, and what the allocator
-// keeps.
+// Compares the last third with the second. The first is only to warm up: caches, and memory that
+// the allocator keeps.
 void Judge(const std::vector<Period>& periods, const tools::ReplayReport& sum) {
   const size_t third = periods.size() / 3;
   REQUIRE(third > 0);

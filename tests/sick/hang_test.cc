@@ -1,5 +1,5 @@
 // A disk that answers nothing for many seconds: hits in G2 do not notice, calls that need the disk
-// end in time, the state tells, and all goes on when the disk does.
+// end in time, the state shows it, and everything goes on when the disk does.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -26,7 +26,7 @@ constexpr client::Deadline kShort{1'000};
 constexpr auto kSegment = std::chrono::milliseconds(e2e::kSanitized ? 500 : 1'000);
 constexpr int kAttempts = 6;
 
-// A client that wants chunks of G3, and puts new ones, all the time that it is let.
+// A client that gets chunks of G3, and puts new ones, all the time while it is allowed to.
 class ColdClient {
  public:
   explicit ColdClient(SickSite& sick, PathChoice path = PathChoice::kAuto)
@@ -34,13 +34,13 @@ class ColdClient {
     thread_ = std::thread([this] { Run(); });
   }
   ~ColdClient() { Stop(); }
-  // It makes no call any more when this returns.
+  // Returns when it makes no call any more.
   void Pause() {
     paused_ = true;
     REQUIRE(Eventually([this] { return idle_.load(); }));
   }
   void GoOn() { paused_ = idle_ = false; }
-  // How many bytes were wrong, to its end.
+  // Returns how many bytes were wrong, up to its end.
   uint64_t Stop() {
     stop_ = true;
     if (thread_.joinable()) thread_.join();
@@ -60,7 +60,7 @@ class ColdClient {
         slowest_ms = std::max<int64_t>(slowest_ms,
                                        std::chrono::duration_cast<milliseconds>(took).count() / 2);
       }
-      std::this_thread::sleep_for(milliseconds(2));  // leaves cores to the one that is measured
+      std::this_thread::sleep_for(milliseconds(2));  // leaves cores to the measured one
     }
   }
   Engine engine_;
@@ -69,7 +69,7 @@ class ColdClient {
   std::thread thread_;
 };
 
-// Hits in G2 for one segment: what the client's call takes, not what the test does with the bytes.
+// Hits in G2 for one segment: the time of the client's call, without the test's work on the bytes.
 void Measure(Engine& engine, const std::vector<TestChunk>& warm, Latencies& out) {
   std::vector<std::vector<std::byte>> payloads;
   for (const TestChunk& chunk : warm) payloads.push_back(e2e::Payload(chunk));
@@ -89,9 +89,9 @@ void Measure(Engine& engine, const std::vector<TestChunk>& warm, Latencies& out)
   }
 }
 
-// Hits in G2 beside a G3 that hangs, and beside one that is well: by turns, so that the machine's
-// own moods even out. Nobody else computes in either: who waits for a disk that hangs does not, and
-// while it is well nobody asks.
+// Hits in G2 beside a G3 that hangs, and beside a healthy one: in turns, so that the machine's
+// other load evens out. No other client computes in either: clients that wait for a hanging disk do
+// not, and while it is healthy there are none.
 struct Comparison {
   Latencies healthy, hanging;
 
@@ -120,7 +120,7 @@ struct Comparison {
   }
 };
 
-// How long the disk hangs where it hangs for long: KVKEEP_SICK_HANG_SECONDS, a moment if not said.
+// How long the disk hangs in long hangs: KVKEEP_SICK_HANG_SECONDS, by default a moment.
 std::chrono::seconds LongHang() {
   return std::chrono::seconds(FromEnvironment("KVKEEP_SICK_HANG_SECONDS", 6));
 }
@@ -170,7 +170,7 @@ TEST_CASE("a disk that hangs is shown, kept away from, and taken back when it an
   INFO(sick.site.Status().devices(0).message());
   CHECK(absl::StrContains(sick.site.Status().devices(0).message(), "does not answer"));
   WARN("shown after " << std::chrono::duration<double>(took).count() << " s");
-  // Now nobody waits for it any more.
+  // Now no call waits for it any more.
   const auto begin = steady_clock::now();
   CHECK(engine.Get(sick.cold[1]) == GetStatus::kMiss);
   CHECK_FALSE(PutDurable(engine, {10'001, kChunkBytes}));
@@ -200,7 +200,7 @@ TEST_CASE("a daemon whose disk hangs ends when it is told to") {
   engine.Get(sick.cold[0]);
   engine.Put({10'000, kChunkBytes});
   sick.site.Signal(SIGTERM);
-  // It gives up; the kernel keeps what is left of the process until its last I/O has ended.
+  // It gives up; the kernel keeps the rest of the process until its last I/O has ended.
   CHECK(sick.site.AwaitLog("does not answer", milliseconds(60'000)));
   sick.disk.Heal();
   CHECK(sick.site.AwaitEnd(milliseconds(30'000)).exit_status == 1);

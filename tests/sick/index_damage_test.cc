@@ -1,6 +1,6 @@
-// Bits that flip in the files of a device's index while no daemon runs: the next start serves what
-// is right, or says that the device is offline. A copy of the files is put back each time.
-// KVKEEP_SICK_FLIPS and KVKEEP_CRASH_SEED make it run for longer, and again.
+// Bits that flip in the files of a device's index while no daemon runs: the next start serves right
+// chunks, or reports the device as offline. A copy of the files is put back each time.
+// KVKEEP_SICK_FLIPS makes it run longer, KVKEEP_CRASH_SEED repeats it.
 #include <absl/strings/str_cat.h>
 
 #include <catch2/catch.hpp>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kFlips = e2e::kSanitized ? 4 : 16;
 
-// The index' files that hold anything, by what they are.
+// The index' files that hold anything, by kind.
 std::vector<std::string> Files(const std::string& dir) {
   std::vector<std::string> files;
   for (const fs::directory_entry& file : fs::directory_iterator(dir)) {
@@ -66,7 +66,7 @@ TEST_CASE(
     CHECK((served || (state == "offline" && hits == 0)));
     if (state == "offline") CHECK_FALSE(site.Status().devices(0).message().empty());
     ++outcomes[!served ? "offline" : hits == chunks.size() ? "all served" : "some served"];
-    REQUIRE(engine.PutAll(chunks));  // the daemon is of use
+    REQUIRE(engine.PutAll(chunks));  // the daemon still serves
     CHECK(engine.Hits(chunks) == chunks.size());
     site.Kill();
   }

@@ -1,5 +1,5 @@
-// A process that is killed while the disk holds its writes: the lock on the file stays until the
-// last of them has ended. So nobody who takes the lock first, as a daemon does, ever sees one land.
+// A process is killed while the disk holds its writes: the lock on the file stays until the last of
+// them has ended. So a process that takes the lock first, as a daemon does, never sees one land.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -65,11 +65,11 @@ TEST_CASE("a dead process's writes hold the lock of their file until they have l
   kill(child, SIGKILL);
   const auto engine = CreateIoEngine({});
   REQUIRE(engine.ok());
-  // It is over when the kernel lets go of it; the lock has to be there all the time until then.
+  // It is over when the kernel releases it; the lock has to stay until then.
   int refused = 0, opened = 0;
   for (int i = 0; i < 100; ++i) {
     ++((*engine)->Open(Locked(path)).ok() ? opened : refused);
-    usleep(10'000);  // for the kernel to let go of the lock, which it must not
+    usleep(10'000);  // for the kernel to release the lock, which it must not
   }
   const uint32_t still = disk.hanging();
   disk.Heal();

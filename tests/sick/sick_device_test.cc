@@ -1,6 +1,6 @@
-// The daemon on a disk that fails: what is in G2 goes on being served, nothing wrong is, what can
-// not be made durable is not called so, the state is shown, the end comes in time, and the disk
-// once it is well again is a device as before.
+// The daemon on a disk that fails: G2 goes on being served, no bytes are wrong, nothing is called
+// durable that is not, the state is shown, the end comes in time, and once the disk is healthy
+// again it is a device as before.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -42,8 +42,8 @@ const std::vector<Illness>& Illnesses() {
   return *all;
 }
 
-// Everything a client does, for a while; nothing may be wrong. Whether a durable put was
-// acknowledged is told.
+// Does everything that a client does, for a while; nothing may be wrong. Reports whether a durable
+// put was acknowledged.
 bool Load(SickSite& sick, uint64_t from) {
   Engine engine(sick.site);
   bool durable = false;
@@ -57,7 +57,7 @@ bool Load(SickSite& sick, uint64_t from) {
   return durable;
 }
 
-// The states that the device is in as Prometheus sees it: one, and the one of the status.
+// Returns the states of the device that Prometheus shows: one, equal to the status.
 std::string StateInMetrics(const SickSite& sick) {
   const std::string& address = sick.site.settings.metrics;
   const std::string page =
@@ -85,7 +85,7 @@ struct Hits {
 
 constexpr std::chrono::microseconds kThink{500};
 
-// Gets of what is in G2, one after the other, until told to end.
+// Gets chunks of G2, one after the other, until told to end.
 Hits GetWarm(SickSite& sick, const std::function<bool()>& on) {
   Engine engine(sick.site);
   Hits all;
@@ -94,7 +94,7 @@ Hits GetWarm(SickSite& sick, const std::function<bool()>& on) {
     all.hits += engine.Get(sick.warm[all.gets++ % sick.warm.size()]) == GetStatus::kHit;
     all.slowest = std::max(all.slowest, std::chrono::duration_cast<std::chrono::microseconds>(
                                             std::chrono::steady_clock::now() - begin));
-    std::this_thread::sleep_for(kThink);  // the machine is for others, too
+    std::this_thread::sleep_for(kThink);  // leaves the machine to others, too
   }
   CHECK(engine.wrong_bytes == 0);
   return all;
@@ -139,7 +139,7 @@ TEST_CASE("a disk that cannot be read for a while: misses, and most of it is the
     Engine engine(sick.site);
     CHECK(engine.Hits(sick.cold) == 0);
     CHECK(engine.Hits(sick.warm) == sick.warm.size());
-    // Errors that are far apart, on a slow machine, are not held against it at first.
+    // Errors that are far apart, on a slow machine, have no consequence at first.
     CHECK(Eventually([&] { return sick.State() == "offline" || engine.Hits(sick.cold) > 0; }));
     CHECK(engine.wrong_bytes == 0);
   }
@@ -151,7 +151,7 @@ TEST_CASE("a disk that cannot be read for a while: misses, and most of it is the
   sick.disk.Heal();
   sick.site.Start();
   Engine engine(sick.site);
-  // Three errors until it is left alone, and again each 30 s, when it is tried anew.
+  // Three errors take it offline, and again each 30 s, when it is tried anew.
   const size_t hits = engine.Hits(sick.cold);
   INFO(sick.site.Status().devices(0).ShortDebugString() << "; " << engine.error);
   CHECK(hits + 12 >= kCold);
@@ -197,7 +197,7 @@ TEST_CASE("every I/O takes seconds longer: G2 is not slowed, and what waits come
   SickSite sick;
   sick.Fill();
   sick.disk.Delay(SICK_ALL, static_cast<uint32_t>(delay.count() * 1000));
-  // Nothing is heard of it for 5 s, or it goes on.
+  // It is silent for 5 s, or it goes on.
   const bool silent = delay > std::chrono::milliseconds(5'000);
   std::string put, got;
   std::thread cold([&] {
@@ -219,11 +219,11 @@ TEST_CASE("every I/O takes seconds longer: G2 is not slowed, and what waits come
   WARN(warm.gets << " gets of G2 meanwhile, the slowest took " << warm.slowest.count() << " us");
   CHECK(warm.gets > (e2e::kSanitized ? 20u : 100u));
   CHECK(warm.hits == warm.gets);
-  // None of them has waited for an I/O. A machine that stands still for a second has them wait as
-  // long, so the shorter delays tell nothing of it.
+  // None of them has waited for an I/O. A machine that stands still for a second makes them wait as
+  // long, so the shorter delays prove nothing.
   CHECK((e2e::kSanitized || !silent || warm.slowest < delay / 2));
   CHECK(seen.contains("offline") == silent);
-  if (!silent) {  // what is asked for of a device that is silent may be a miss
+  if (!silent) {  // chunks of a silent device may be misses
     cold.join();
     durable.join();
     CHECK(got == "hit");
@@ -255,7 +255,8 @@ TEST_CASE("a disk that failed is a device as before once it is well, without a r
       CHECK(sick.AwaitStateOtherThan("ok"));
       sick.disk.Heal();
       Engine engine(sick.site);
-      // Until it is mounted anew the daemon must not have it open: an ext4 that gave up stays so.
+      // Until it is mounted anew the daemon must not have it open, as an ext4 that gave up stays
+      // so.
       sick.disk.Detach();
       CHECK(Eventually(
           [&] {
@@ -303,7 +304,7 @@ TEST_CASE("the file system is full: G2 goes on, and the device is back when ther
   const std::string filler = sick.disk.dir() + "/filler";
   {
     const UniqueFd fd(open(filler.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-    for (off_t step = 16 << 20, at = 0; step >= 4096;) {  // all that is left, to the last block
+    for (off_t step = 16 << 20, at = 0; step >= 4096;) {  // all the space, to the last block
       if (fallocate(fd.get(), 0, at, step) == 0) {
         at += step;
       } else {
@@ -325,7 +326,7 @@ TEST_CASE("the file system is full: G2 goes on, and the device is back when ther
   }
   CHECK_FALSE(PutDurable(engine, {20'000, kChunkBytes}));
   CHECK(engine.wrong_bytes == 0);
-  // The index takes nothing after a write of its that failed: with room it is opened anew.
+  // The index takes nothing after a failed write: once there is room it is opened anew.
   std::filesystem::remove(filler);
   CHECK(Eventually([&] { return sick.State() == "ok"; }, milliseconds(60'000)));
   CHECK(engine.Hits(sick.cold) == kCold);

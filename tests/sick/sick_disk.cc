@@ -29,7 +29,7 @@ using std::chrono::steady_clock;
 
 constexpr auto kPatience = std::chrono::seconds(20);
 
-// Output of the command, without its last newline.
+// Returns the command's output, without its last newline.
 std::string Shell(const std::string& command) {
   FILE* const pipe = popen((command + " 2>&1").c_str(), "re");
   if (pipe == nullptr) throw std::runtime_error("popen: " + command);
@@ -144,7 +144,7 @@ SickDisk::~SickDisk() {
 
 void SickDisk::Mount() {
   const std::string loop = Shell("losetup --direct-io=on --find --show " + scratch_ / "nbd/nbd");
-  // Given up here, the loop device goes with its last user: the mount.
+  // Given up here, the loop device ends with its last user, the mount.
   try {
     Shell("mount -o nodiscard " + loop + " " + dir());
   } catch (...) {
@@ -159,7 +159,7 @@ void SickDisk::Unmount() {
   if (!mounted_) return;
   Await("the file system is not in use", [&] { return umount(dir().c_str()) == 0; });
   mounted_ = false;
-  // The kernel lets go of the file when it is done with it.
+  // The kernel releases the file when it is done with it.
   Await("the loop device is gone", [&] { return LetGo(); });
 }
 

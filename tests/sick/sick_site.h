@@ -42,7 +42,7 @@ class SickSite {
   void Fill() {
     Engine engine(site);
     REQUIRE(engine.PutAll(cold, {.durable = true}));
-    REQUIRE(engine.PutAll(Chunks(5'000, 60, kChunkBytes), {.no_g3 = true}));  // push it out of G2
+    REQUIRE(engine.PutAll(Chunks(5'000, 60, kChunkBytes), {.no_g3 = true}));  // evict it from G2
     REQUIRE(engine.PutAll(warm, {.durable = true}));
     const Engine::Presence there = engine.Find(cold);
     REQUIRE(there.g3 == cold.size());

@@ -1,5 +1,5 @@
-// Two disks, one of which hangs: durable puts, write-back and reads of the other go on, as fast as
-// on a daemon that has it alone, over a restart as well.
+// Two disks, one of which hangs: durable puts, write-back and reads of the other one go on, as fast
+// as on a daemon that has it alone, also over a restart.
 #include <absl/strings/str_format.h>
 #include <absl/types/span.h>
 
@@ -20,7 +20,7 @@ namespace kvkeep::sick {
 namespace {
 
 constexpr client::Deadline kShort{1'000};
-constexpr client::Deadline kPatient{10'000};  // of a call that waits for no disk that hangs
+constexpr client::Deadline kPatient{10'000};  // of a call that does not wait for the hanging disk
 constexpr milliseconds kPatience{60'000};  // however busy the machine is
 constexpr size_t kWriters = 4;
 constexpr int kAttempts = 6;
@@ -54,7 +54,7 @@ struct TwoDisks {
   std::string State(int device) const { return site.Status().devices(device).state(); }
 };
 
-// Clients that put new chunks durable, for as long as they live.
+// Clients that put new chunks durable, for their lifetime.
 class Writers {
  public:
   explicit Writers(TwoDisks& disks) {
@@ -83,7 +83,7 @@ class Writers {
   std::vector<std::thread> threads_;
 };
 
-// Calls one after the other, so each is alone. One that fails counts with the time it took.
+// Calls made one after the other, so each is alone. A failed one counts with its time.
 struct Calls {
   Latencies took_ms;
   size_t failed = 0;
@@ -94,10 +94,10 @@ struct CallTimes {
   Calls puts, reads;
 };
 
-// A daemon that has two disks of which one hangs, or the other one alone; and its client: durable
-// puts, gets of what is on the disk that hangs, which are misses, and reads of what is on the other
-// one, of which there is more than G2 holds. Either way that one carries the same load: while its
-// neighbour hangs, it gets all writes.
+// A daemon with two disks of which one hangs, or with the other one alone. Its client makes durable
+// puts, gets of chunks on the hanging disk, which are misses, and reads of chunks on the other one,
+// which holds more than G2. Either way that disk carries the same load: while its neighbour hangs,
+// it gets all writes.
 class Daemon {
  public:
   // It has one disk alone at first.
@@ -117,8 +117,8 @@ class Daemon {
   }
   void BeBesideHung() {
     Restart({disks_.on_hung, disks_.on_well});
-    // Callers that ask it before it is known to hang wait for it: reads and writes of it are under
-    // way from now on, for as long as it hangs.
+    // Callers wait for a disk that is not known to hang yet: its reads and writes are under way
+    // from now on, as long as it hangs.
     disks_.hung.Hang(SICK_ALL);
     CallTimes until_known;
     REQUIRE(Eventually(
@@ -153,7 +153,7 @@ class Daemon {
     const v1::StatusResponse status = disks_.site.Status();
     return status.devices(status.devices_size() - 1).reads();
   }
-  size_t found() const { return found_; }  // of what should not be
+  size_t found() const { return found_; }  // for what should not happen
   size_t wrong_bytes() const { return wrong_bytes_; }
 
  private:
@@ -185,13 +185,13 @@ class Daemon {
   size_t puts_ = 0, reads_ = 0, found_ = 0, wrong_bytes_ = 0;
 };
 
-// Two daemons by turns, a put and a read each: the machine's own moods hit both.
+// Two daemons take turns, a put and a read each: the machine's other load hits both.
 struct Turns {
   CallTimes beside_hung, alone;
 
   Turns(Daemon& first, Daemon& second, std::chrono::milliseconds time) {
     const auto end = std::chrono::steady_clock::now() + time;
-    // A quantile is of some calls, where the machine has so much else to do that each takes long.
+    // A quantile of a few calls, where the machine has so much else to do that each takes long.
     const auto last = end + 4 * time;
     for (bool by_turns = true; std::chrono::steady_clock::now() < end ||
                                (std::chrono::steady_clock::now() < last && alone.puts.size() < 40);
@@ -211,8 +211,8 @@ struct Turns {
   }
 };
 
-// Both daemons, each in both places, one after the other: where a machine has much else to do, two
-// daemons that do the same are up to 1.3 times apart for as long as they live.
+// Both daemons, each in both places, one after the other: on a busy machine, two daemons that do
+// the same are up to 1.3 times apart for their whole life.
 class Comparison {
  public:
   Comparison(std::chrono::milliseconds time, double share) : time_(time), share_(share) {
@@ -242,7 +242,7 @@ class Comparison {
     return absl::StrFormat("%sso p50 %.2f and p%.0f %.2f times", text, Ratio(which, 0.5),
                            100 * share_, Ratio(which, share_));
   }
-  // How many times as long a read takes when the disk itself takes twice as long again.
+  // Returns how many times as long a read takes when the disk itself takes twice as long again.
   double WhenSlow() {
     const double more_ms = 2 * turns_[1].alone.reads.took_ms.At(0.5);
     hung_->SlowDown(more_ms);
@@ -267,7 +267,7 @@ class Comparison {
   }
 
   const std::chrono::milliseconds time_;  // of each of both turns
-  const double share_;  // a quantile: of some hundred calls the p99 is the machine's worst moment
+  const double share_;  // of some hundred calls the p99 is the machine's worst moment
   Daemon one_, other_;
   Daemon *hung_ = &one_, *alone_ = &other_;
   std::vector<Turns> turns_;
@@ -277,7 +277,7 @@ class Comparison {
 
 TEST_CASE("beside a disk that hangs the other one is as fast as it is alone", "[times]") {
   if (!CanBeSick()) return;
-  // The figure for the record is of 60: KVKEEP_SICK_HANG_SECONDS.
+  // The recorded figure is of 60: KVKEEP_SICK_HANG_SECONDS.
   const auto seconds = FromEnvironment("KVKEEP_SICK_HANG_SECONDS", 3);
   Comparison comparison(std::chrono::seconds(seconds), seconds < 10 ? 0.9 : 0.99);
   bool puts = e2e::kSanitized, reads = e2e::kSanitized;
@@ -293,7 +293,7 @@ TEST_CASE("beside a disk that hangs the other one is as fast as it is alone", "[
   CHECK(reads);
   const double when_slow = comparison.WhenSlow();
   WARN("a disk that takes twice as long again: reads " << when_slow << " times");
-  CHECK((e2e::kSanitized || when_slow > kAsFast));  // or all the above would say nothing
+  CHECK((e2e::kSanitized || when_slow > kAsFast));  // otherwise the checks prove nothing
   CHECK(comparison.found() == 0);
   CHECK(comparison.wrong_bytes() == 0);
 }
@@ -311,7 +311,7 @@ TEST_CASE("one disk of two that hangs changes nothing for the other") {
     REQUIRE(Eventually([&] { return writers.stored() > 20; }));
     disks.hung.Hang(kinds);
     REQUIRE(Eventually([&] { return disks.hung.hanging() > 0; }));
-    // Before it is known that the disk hangs: what was under way when it began is not counted.
+    // Before the disk is known to hang: calls under way when it began are not counted.
     const uint64_t at_first = writers.stored();
     CHECK(Eventually([&] { return writers.stored() > at_first + kWriters; }));
     CHECK(Eventually([&] { return disks.State(0) == "offline"; }, kPatience));
@@ -343,7 +343,7 @@ TEST_CASE("a daemon killed while a disk hangs serves the other one, and the firs
   disks.site.awaits_joins = false;
   disks.site.Start();
   CHECK(Eventually([&] { return disks.State(1) == "ok"; }, kPatience));
-  // Its locks are held; or who opens it hangs with it already.
+  // Its locks are held; or a process that opens it hangs with it already.
   const std::string state = disks.State(0);
   CHECK((state == "offline" || state == "joining"));
   Engine engine(disks.site, {.deadline = kPatient});

@@ -1,5 +1,5 @@
-// Which bug this run of kvkeep-sim-canary has: a number of tiers/base/canary.h, in KVKEEP_CANARY;
-// 0: none, to see that nothing else fails in this program.
+// The bug of this run of kvkeep-sim-canary: a number of tiers/base/canary.h, in KVKEEP_CANARY. With
+// 0 there is none, to see that nothing else fails in this program.
 
 #include <absl/strings/numbers.h>
 

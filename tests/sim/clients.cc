@@ -39,7 +39,8 @@ void Simulator::Connect(Client& client) {
   }
 }
 
-// A writer whose session is gone finds out when it seals, or gives up by itself. True: it did.
+// A writer whose session is gone finds out when it seals, or gives up by itself. Returns true if it
+// did.
 bool Simulator::SealStalled(HeldPut& put, const SessionToken& token) {
   if (random_.Chance(0.5)) return false;
   const Uninterrupted no_deletes(&sealing_);
@@ -61,7 +62,7 @@ void Simulator::Disconnect(Client& client) {
   Connect(client);
 }
 
-// It stops responding and loses its session; what it was at goes on, or stays.
+// The client stops responding and loses its session; its calls go on, or stay.
 void Simulator::Revoke(Client& client) {
   constexpr size_t kMostStalled = 4;
   if (stalled_.size() == kMostStalled) return DoStalled();
@@ -75,7 +76,7 @@ void Simulator::Revoke(Client& client) {
   Connect(client);
 }
 
-// One that stalled goes on: what it reads is still right, what it wants is refused.
+// A stalled client goes on: what it reads is still right, its requests are refused.
 void Simulator::DoStalled() {
   if (stalled_.empty()) return;
   Log("stalled client goes on");
@@ -87,9 +88,9 @@ void Simulator::DoStalled() {
   KVKEEP_CHECK(read.status().code() == absl::StatusCode::kFailedPrecondition);
 }
 
-// Returns the leased bytes of the client's tenant, with chunks that are being read: reads have no
-// limit. The limit is shared as the arena's segments are, however much of them may be used now. A
-// share is rounded.
+// Returns the leased bytes of the client's tenant, with chunks that are being read, as reads have
+// no limit. The limit is shared as the arena's segments are, however many of them may be used now.
+// A share is rounded.
 Simulator::LeasedBytes Simulator::Leased(const Client& client) {
   const StoreSnapshot now = world_.store().snapshot();
   const StoreOptions options = world_.store().options();
@@ -134,7 +135,7 @@ void Simulator::DoLookup(Client& client) {
     return;
   }
   const uint64_t mode = random_.Below(3);
-  // The same id only ever for the same request.
+  // The same id only ever belongs to the same request.
   const uint64_t request_id =
       1 + (((space * kNames + first) * 9 + length) * 3 + mode) * 2 + (parts.size() > 1);
   const LookupRequest request{.chunks = chunks,
@@ -205,7 +206,7 @@ void Simulator::LookupBeyond(Client& client, const Looked& looked, LookupRequest
                                     [&](const Client& one) { return one.token == token; });
     // Its session has ended since; or it is in a call, and makes no other one.
     if (asker == clients_.end() || asker->busy) return;
-    const Uninterrupted alone(&alone_);   // it may be inside of another call
+    const Uninterrupted alone(&alone_);   // it may be inside another call
     take(*asker, world_.store().Lookup(token, request));
   };
   if (random_.Chance(0.2)) {
@@ -222,7 +223,7 @@ void Simulator::LookupBeyond(Client& client, const Looked& looked, LookupRequest
   take(client, *result);
 }
 
-// It may be written back anew, and what comes from there may fail.
+// It may be written back anew, and bytes from there may fail.
 void Simulator::NoteRecalled(uint64_t name) {
   recalled_.insert(name);
   ++names_[name].changes;
@@ -291,7 +292,7 @@ void Simulator::DoContinuePut(Client& client) {
     client.puts.push_back(std::move(put));
     return;
   }
-  // From the seal on, whatever its answer, the bytes may be seen.
+  // From the seal on, whatever its answer, readers may see the bytes.
   names_[put.name].versions.push_back({put.version, put.reservation.shape()});
   if (deleting_ > 0) sealed_while_deleting_.emplace_back(put.name, put.version);
   const Uninterrupted no_deletes(&sealing_);
@@ -304,17 +305,17 @@ void Simulator::DoContinuePut(Client& client) {
     CheckPresent(client, put.name);
   }
   if (sealed.ok() && *sealed == SealOutcome::kStored) {
-    // An earlier version was evicted: its promise ended then. Or it is in doubt, or out of reach:
-    // then it holds until this one's takes its place.
+    // An earlier version's promise ended when it was evicted. If it is in doubt, or out of reach,
+    // the promise holds until this one's takes its place.
     ++names_[put.name].changes;
-    if (RecordsOf(put.name).empty()) unsure_.erase(put.name);  // else that one may come back
+    if (RecordsOf(put.name).empty()) unsure_.erase(put.name);  // otherwise that one may come back
     if (!PromiseHolds(put.name)) durable_.erase(put.name);
   }
   if (sealed.ok() && put.durable) AwaitDurable(put.name);
 }
 
-// Not once the store has asked for the record's removal, whatever came of that: the chunk had been
-// evicted, also when it was put anew since.
+// Not once the store has asked for the record's removal, whatever the result: the chunk had been
+// evicted, also if it was put anew since.
 bool Simulator::PromiseHolds(uint64_t name) {
   const auto promise = durable_.find(name);
   return promise != durable_.end() && world_.attached(promise->second.device) &&
@@ -341,7 +342,7 @@ void Simulator::AwaitDurable(uint64_t name) {
     const ExtentList extents = world_.index(records[0].device).Find(Id(name))->extents;
     if (world_.Forgot(records[0].device, extents) ||
         world_.ForgotRecord(records[0].device, Id(name)) || IsBelieved(name, records[0])) {
-      // Its drive lost it between the write and the sync, and told nobody, or lied.
+      // Its drive lost it between the write and the sync without a report, or lied.
       ++report_.forgotten;
       return;
     }
@@ -362,7 +363,7 @@ void Simulator::DoRelease(Client& client) {
   Log(absl::StrCat("release keep ", keep));
   KVKEEP_CHECK(released.ok());
   std::erase_if(lease.names, [keep](const auto& name) { return name.second >= keep; });
-  // With "all present" leases the first keys may be missing: such a lease may have ended.
+  // With "all present" leases the first keys may be missing, as such a lease may have ended.
   const bool alive = world_.store().Release(client.token, lease.id, UINT32_MAX).ok();
   KVKEEP_CHECK(alive == !lease.names.empty());
   if (!alive) client.leases.erase(client.leases.begin() + static_cast<ptrdiff_t>(pick));
@@ -403,7 +404,7 @@ void Simulator::DoDelete(Client& client) {
   const uint64_t last_version = next_version_ - 1;
   bool clear = false;
   const auto forget = [&](uint64_t name) {
-    // A clear leaves what lies beyond the node, and it may come back.
+    // A clear leaves what lies beyond the node, which may come back.
     if (!clear || !scenario_.world.remote) names_[name].deleted_up_to = last_version;
     ++names_[name].changes;
     durable_.erase(name);

@@ -1,4 +1,4 @@
-// The end of a process, what becomes of G2's memory, and what the next one must find.
+// The end of a process, the fate of G2's memory, and what the next process must find.
 #include <absl/strings/str_cat.h>
 
 #include <cstdio>
@@ -45,9 +45,9 @@ std::vector<Records> Simulator::AllRecords() {
   return all;
 }
 
-// The store believes the returned records that stand in no doubt. All others the next process has
-// to read whole before it says that they are durable: a write that failed is above the mark, and
-// nothing excuses it. After a power cut the store believes no record.
+// The store believes returned records that are not in doubt. The next process has to read all
+// others whole before it calls them durable: a write that failed is above the mark, without
+// exception. After a power cut the store believes no record.
 void Simulator::NoteRevived(const std::vector<Records>& before, bool power) {
   doubted_.clear();
   for (size_t device = 0; device < before.size(); ++device) {
@@ -97,14 +97,14 @@ void Simulator::NoteCleared() {
   }
 }
 
-// It was read whole and that was saved, so it is promised again; as for any other promise, it is
-// looked for later and has to be whole.
+// It was read whole, and that was saved, so it is promised again. As any other promise it is looked
+// for later and has to be whole.
 void Simulator::CheckCleared() {
   const std::set<uint64_t> in_g2 = Stored(&LookupResult::g2_parts);
   const std::set<uint64_t> in_g3 = Stored(&LookupResult::g3_parts);
   for (const auto& [name, record] : cleared_) {
-    // A chunk that was put anew since is another chunk, and either of two records may be taken.
-    // What the start evicted, as over a quota, may leave a record that is in doubt.
+    // A chunk that was put anew since is another chunk, and either of two records may be taken. A
+    // chunk that the start evicted, as over a quota, may leave a record in doubt.
     const bool alone = in_g3.contains(name) && !in_g2.contains(name);
     if (!alone || RecordsOf(name) != std::vector{record}) continue;
     std::optional<absl::Status> told;
@@ -133,11 +133,11 @@ std::vector<Promise> Simulator::RecordsOf(uint64_t name) {
 }
 
 void Simulator::CheckEvents() {
-  std::set<NamespaceDigest> present;  // nobody can look up what is of others
+  std::set<NamespaceDigest> present;  // other tenants' chunks cannot be looked up
   for (const Space& one : spaces_) {
     if (one.tenant != kAway) present.insert(one.ns);
   }
-  // A lookup may have a chunk offered to G3 again, which takes the place of another.
+  // A lookup may have a chunk offered to G3 again, where it takes another's place.
   constexpr int kTries = 4;
   if (!events_.has_value()) events_.emplace(world_.store().WatchAll());
   for (int i = 0; i < kTries; ++i) {
@@ -156,9 +156,9 @@ void Simulator::CheckEvents() {
   }
 }
 
-// A process is about to end: what it promised is looked for, what it did goes into the report.
+// A process is about to end: its promises are looked for, its work goes into the report.
 void Simulator::CountProcess() {
-  const Uninterrupted alone(&alone_);  // what is counted and what is found are of one moment
+  const Uninterrupted alone(&alone_);  // counters and findings are of one moment
   CheckPromises();
   pushed_out_.clear();  // the next one counts anew
   const StoreCounters counters = world_.store().snapshot().counters;
@@ -192,8 +192,8 @@ void Simulator::DrawQuotas() {
   }
 }
 
-// No tenant holds more than its quota, nor gave anything for another within it, since the
-// capacities of now were set: while a smaller one was less than all quotas, it had to give.
+// No tenant holds more than its quota, or lost anything for another one within it, since the
+// current capacities were set: while a smaller one was less than all quotas, it had to give.
 void Simulator::CheckQuotas() {
   const StoreSnapshot now = world_.store().snapshot();
   pushed_out_.resize(quotas_.size());
@@ -203,7 +203,7 @@ void Simulator::CheckQuotas() {
     if (quota == 0) continue;
     // The chunks of a joining device may exceed the quota until the next Tick.
     KVKEEP_CHECK(joined_since_ || seen.g3_used_bytes <= quota);
-    // Else the quotas of all are more than there is.
+    // Otherwise the quotas together exceed the capacity.
     if (seen.g3_share_bytes == quota && !joined_since_) {
       KVKEEP_CHECK(seen.counters.g3_pushed_out == pushed_out_[tenant]);
     }
@@ -242,8 +242,8 @@ bool Simulator::KeepArena(bool power) {
   return false;
 }
 
-// Some devices leave between two processes, others are back. A promise of one that left counts
-// again when it is back, if nobody put or deleted the name meanwhile.
+// Some devices leave between two processes, others are back. A promise of a device that left counts
+// again when it is back, unless the name was put or deleted meanwhile.
 void Simulator::AttachDevices(std::set<uint64_t>* must_be_there) {
   for (size_t device = 0; device < world_options_.device_blocks.size(); ++device) {
     const bool leaves =
@@ -261,7 +261,7 @@ void Simulator::AttachDevices(std::set<uint64_t>* must_be_there) {
       } else if (promise != durable_.end() && promise->second == record) {
         must_be_there->insert(name);
       } else {
-        unsure_.insert(name);  // who knows what it missed
+        unsure_.insert(name);  // it may have missed anything
       }
     }
   }
@@ -272,8 +272,9 @@ size_t Simulator::tenants() const {
   return second_.here() ? all : 1;
 }
 
-// The second tenant is another one from now on, or gone: what it had in G3 is nobody's, goes first
-// when space is wanted, and is found again, as far as it is still recorded, by who has its name.
+// The second tenant is another one from now on, or gone. Its chunks in G3 have no owner then, go
+// first when space is needed, and are found again, as far as their records remain, by a tenant with
+// its name.
 bool Simulator::ChangeTenants(std::set<uint64_t>* must_be_there, bool all_kept) {
   const bool changed = scenario_.tenants_change && random_.Chance(0.5) && second_.Draw(random_);
   std::erase_if(*must_be_there, [this](uint64_t name) { return IsAway(name); });
@@ -301,7 +302,7 @@ bool Simulator::ChangeTenants(std::set<uint64_t>* must_be_there, bool all_kept) 
   return true;
 }
 
-// Its unsynced sectors go; of what was acknowledged as durable none may be among them.
+// Its unsynced sectors go; acknowledged durable chunks may not be among them.
 void Simulator::DriveLosesPower(size_t device) {
   Log(absl::StrCat("drive ", device, " loses power"));
   for (const auto& [name, promise] : durable_) {
@@ -331,9 +332,9 @@ bool Simulator::HasLeft(uint64_t name) {
 }
 
 // A chunk that was put durable and acknowledged leaves the indexes only when it is evicted, deleted
-// or found damaged. Where none of this happened in this process it is there, also when it was put
-// anew since. It gives way to a chunk of another shape, once that one was evicted from G2 in turn:
-// then the new one is not there, or was put a third time.
+// or found damaged. If none of this happened in this process it is there, also if it was put anew
+// since. It gives way to a chunk of another shape, once that one was evicted from G2 in turn: then
+// the new one is not there, or was put a third time.
 void Simulator::CheckPromises() {
   const StoreCounters now = world_.store().snapshot().counters;
   const uint64_t gone = now.g3_evictions + now.stale_records + now.corrupt_chunks +
@@ -361,11 +362,11 @@ void Simulator::NotePromises() {
   }
 }
 
-// In G3 after the crash, unless a device leaves: after a power cut only what was acknowledged, and
-// neither evicted nor deleted since.
+// Chunks in G3 after the crash, unless a device leaves: after a power cut only acknowledged durable
+// ones that were neither evicted nor deleted since.
 std::set<uint64_t> Simulator::MustOutlive(bool power, const std::set<uint64_t>& in_g2) {
   std::set<uint64_t> must_be_there = Stored(&LookupResult::g3_parts);
-  // Evicted since, perhaps written again: a record that promises nothing.
+  // Evicted since, perhaps written again: such a record promises nothing.
   std::erase_if(durable_, [this](const auto& one) {
     return world_.attached(one.second.device) && !PromiseHolds(one.first);
   });
@@ -380,8 +381,8 @@ std::set<uint64_t> Simulator::MustOutlive(bool power, const std::set<uint64_t>& 
   return must_be_there;
 }
 
-// As the daemon ends: all is written back as far as it goes, then synced. Whether every index that
-// is open says that it is clean.
+// Ends as the daemon does: everything is written back as far as possible, then synced. Returns
+// whether every open index says that it is clean.
 bool Simulator::StopInOrder() {
   const Uninterrupted alone(&alone_);
   constexpr int kMostTurns = 40;
@@ -403,7 +404,7 @@ bool Simulator::StopInOrder() {
 }
 
 void Simulator::DoCrash(bool power) {
-  // A power cut leaves a clean stop's state as it was: all but the boot and G2.
+  // A power cut leaves a clean stop's state as it was, except the boot and G2.
   const bool in_order = power && random_.Chance(0.3) && StopInOrder();
   const bool loses = power && !in_order;
   CountProcess();
@@ -428,7 +429,7 @@ void Simulator::DoCrash(bool power) {
   power ? world_.PowerCut(in_order) : world_.Kill();
   const bool drive_cut = !power && DrivesLosePower();
   NoteRevived(before, loses);
-  // A delete that had not reached an index is undone by the crash; in G2 none is.
+  // A crash undoes a delete that had not reached an index; in G2 it undoes none.
   const bool has_index = !world_options_.device_blocks.empty() || world_options_.remote;
   for (auto& [name, state] : names_) state.deleted_up_to = has_index ? 0 : state.deleted_up_to;
   if (loses) {
@@ -451,15 +452,15 @@ void Simulator::DoCrash(bool power) {
   world_.store().CheckInvariants();
   CheckQuotas();
   // Its quota is smaller than it was, a device is back, or removals were undone: which of its
-  // chunks went at once is not said.
+  // chunks went at once is open.
   const StoreSnapshot start = world_.store().snapshot();
   std::erase_if(must_be_there, [&](uint64_t name) {
     return start.tenants[space(name).tenant.value()].counters.g3_quota_evictions > 0;
   });
-  // A small table may have no room for them all: removed records that come back take theirs.
+  // A small table may have no room for all of them: removed records that come back take room.
   const bool room = world_options_.store.max_chunks > 2 * kNames * spaces_.size();
   if (kept && room) CheckSurvivors(in_g2, Stored(&LookupResult::g2_parts));
-  // One index may have lost a removal while another's has the record that took its place. A device
+  // One index may have lost a removal while another has the record that took its place. A device
   // that left comes back with records that the table had no more.
   const bool alone_in_table = report_.attachments == 0 && !one_left && !loses && !drive_cut;
   if (faultless_ && (room || alone_in_table)) {
@@ -472,10 +473,10 @@ void Simulator::DoCrash(bool power) {
   if ((power || drive_cut) && honest_ && room && random_.Chance(0.5)) ReadDurable(must_be_there);
 }
 
-// The removal of an old record may be lost while its blocks were reused. Where another device has
-// the record that was promised, the store reads the one or the other first: a client that reads
-// just then may be told of the damage, and a lease may hold the damaged one. The next reader gets
-// the other one. If that device was left out, there is the old record alone.
+// The removal of an old record may be lost while its blocks were reused. If another device has the
+// promised record, the store reads the one or the other first: a client that reads just then may
+// hear of the damage, and a lease may hold the damaged one. The next reader gets the other one. If
+// that device was left out, there is the old record alone.
 void Simulator::DoubtNamesOfOldRecords() {
   for (uint64_t name = 0; name < spaces_.size() * kNames; ++name) {
     const std::vector<Promise> records = RecordsOf(name);
@@ -486,10 +487,10 @@ void Simulator::DoubtNamesOfOldRecords() {
 }
 
 // Returns the names in G3, and those of `names` whose record is kept beneath a chunk in G2. A
-// record is kept so where the chunk has another shape than the record. The taken one of two records
+// record is kept so if the chunk has another shape than the record. The chosen one of two records
 // may have another shape, and so may the record of a device that is back, as the chunk was put anew
-// while the device was away. A record that is not confirmed is kept so, too. Kept records
-// are those that an index holds (CheckInvariants).
+// while the device was away. An unconfirmed record is kept so, too. Kept records are those that an
+// index holds (CheckInvariants).
 std::set<uint64_t> Simulator::StoredOrBeneath(const std::set<uint64_t>& names) {
   std::set<uint64_t> there = Stored(&LookupResult::g3_parts);
   for (const uint64_t name : Stored(&LookupResult::g2_parts)) {
@@ -498,9 +499,10 @@ std::set<uint64_t> Simulator::StoredOrBeneath(const std::set<uint64_t>& names) {
   return there;
 }
 
-// A device that is back has the record that was promised, but meanwhile the chunk came to another
-// one as well, from G2. Its drive forgot the chunk between the write and the sync, and reported
-// nothing. Its record is in no doubt, and the store gives up the other copy for it, as it may.
+// A device that is back has the promised record, but meanwhile the chunk came to another device as
+// well, from G2. The second drive forgot the chunk between the write and the sync, and reported
+// nothing. The record of the first is in no doubt, and the store gives up the other copy for it, as
+// it may.
 std::set<uint64_t> Simulator::MisledByDrives() {
   std::set<uint64_t> misled;
   for (const auto& [name, promise] : durable_) {
@@ -514,19 +516,19 @@ std::set<uint64_t> Simulator::MisledByDrives() {
   return misled;
 }
 
-// After a loss of power: what was acknowledged as durable is not only known, but whole. A record
-// beneath a chunk of another shape, which G2 alone has, goes with it when G2 evicts that.
+// After a loss of power acknowledged durable chunks are not only known, but whole. A record beneath
+// a chunk of another shape, which only G2 has, goes with it when G2 evicts that.
 void Simulator::ReadDurable(const std::set<uint64_t>& must_be_there) {
   const std::set<uint64_t> at_start = Stored(&LookupResult::g3_parts);
   world_.RunToEnd();
   for (const uint64_t name : must_be_there) {
     const auto promise = durable_.find(name);
-    // The device left: a record that another device has of the chunk since promises nothing.
+    // The device left: another device's record of the chunk since then promises nothing.
     if (promise == durable_.end() || !world_.attached(promise->second.device)) continue;
     const auto client = std::find_if(clients_.begin(), clients_.end(), [&](const Client& one) {
       return one.tenant == space(name).tenant;
     });
-    // The first-read one of two records may be one whose payload the power cut took.
+    // The record of two that is read first may have a payload that the power cut took.
     bool whole = false;
     for (size_t tries = std::max<size_t>(1, RecordsOf(name).size()); !whole && tries > 0; --tries) {
       auto read = world_.store().Read(client->token, Id(name), LeaseId(0), false);

@@ -17,7 +17,7 @@
 namespace kvkeep {
 namespace {
 
-// A run takes a tenth of a second, under a sanitizer some seconds: one that takes this long hangs.
+// A run takes a tenth of a second, under a sanitizer some seconds; one that takes this long hangs.
 constexpr unsigned kMostSeconds = 300;
 
 std::string ReadAll(int fd) {

@@ -17,7 +17,7 @@ struct HeldReader {
   size_t pieces_left = 0;  // not reported yet
   bool failed = false;
   bool must = false;     // not fail
-  bool durable = false;  // somebody was told so: not fail either, unless its device is away
+  bool durable = false;  // a client was told so: may not fail, unless its device is away
   bool ready() const { return pieces_left == 0 && !failed; }
   uint64_t version = 0;  // found by its bytes
   uint64_t oldest = 0;   // versions up to this one were deleted before the read began
@@ -57,7 +57,7 @@ struct HeldLease {
   LeaseId id;
   uint32_t keys = 0;
   std::map<uint64_t, uint32_t> names;  // promised ones, with their index in the lookup
-  std::set<uint64_t> unsure;           // of these, as of the lookup: put anew since or not
+  std::set<uint64_t> unsure;           // of these, as the lookup found them: put anew since or not
 };
 
 }  // namespace kvkeep

@@ -28,7 +28,7 @@ struct Version {
 struct Name {
   std::vector<Version> versions;
   uint64_t deleted_up_to = 0;  // versions up to this one must not be read by new readers
-  uint64_t changes = 0;        // puts that were stored, deletes
+  uint64_t changes = 0;        // puts that were stored, and deletes
 };
 // The record of chunks that were acknowledged as durable.
 struct Promise {

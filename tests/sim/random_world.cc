@@ -58,13 +58,13 @@ const Removal<Scenario> kRemovals[] = {
     {"parts", [](Scenario& s) { s.parts = 1; }},
 };
 
-// Every other time 0.
+// 0 in every other case.
 double UpTo(double most, SeededRandom& random) {
   return random.Chance(0.5) ? most * 0.001 * static_cast<double>(random.Below(1001)) : 0.0;
 }
 
 void AddFaults(SeededRandom& random, Scenario& scenario) {
-  // A third of the worlds have no silent faults: there, faults that are reported must do no harm.
+  // A third of the worlds have no silent faults: reported faults must do no harm there.
   const bool honest = random.Chance(0.33);
   const auto chance = [&random](double most) { return UpTo(most, random); };
   const auto silent = [&](double most) { return honest ? 0.0 : chance(most); };
@@ -144,10 +144,10 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
   options.late_writes = true;
   const uint64_t devices = random.Chance(0.1) ? 0 : random.Between(1, 2);
   for (uint64_t d = 0; d < devices; ++d) options.device_blocks.push_back(random.Between(100, 1500));
-  const bool faults = random.Chance(0.5);  // the others are held to more
+  const bool faults = random.Chance(0.5);  // the others must meet more rules
   if (faults) AddFaults(random, scenario);
   if (!faults) options.device_faults.delay = random.Chance(0.5) ? 0.2 : 0;
-  // Some seeds have slow disks: what is read or written ends long after everything around it.
+  // Some seeds have slow disks: reads and writes end long after everything around them.
   options.device_faults.max_delay_turns = random.Chance(0.3) ? 400 : 16;
   options.device_faults.stuck = random.Chance(0.2) ? 0.02 : 0;
   scenario.index_stalls = random.Chance(0.3);
@@ -161,16 +161,16 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
                              {.name = "other", .g2_segments = segments - first}};
   }
   options.store.max_chunks = random.Chance(0.2) ? 24 : 4096;
-  options.store.max_sessions = 64;  // also for who has the least part of them
+  options.store.max_sessions = 64;  // also for the tenant with the smallest part
   options.store.max_leases_per_session = 16;
   options.store.max_device_writes_in_flight_bytes = random.Between(1, 64) * 64 * kKiB;
   options.store.max_device_reads_in_flight_bytes = random.Between(1, 64) * 64 * kKiB;
   options.store.max_remote_reads_in_flight_bytes = options.store.max_device_reads_in_flight_bytes;
   if (random.Chance(0.3)) options.store.scrub_bytes_per_second = random.Between(1, 1000) * kMiB;
-  // Holds so short that what is a few chunks here is cut up as thousands are in a daemon.
+  // Holds so short that a few chunks are cut up here as thousands are in a daemon.
   options.hold_work = random.Chance(0.7) ? static_cast<uint32_t>(random.Between(1, 300)) : 0;
-  // Parts of tiers are emptied for images that are only a little larger than others. Not drawn by
-  // itself: known seeds stay what they were, as far as may be.
+  // Makes stores empty parts of tiers for images that are only a little larger than others. It
+  // draws nothing itself, so that known seeds mostly stay the same.
   options.large_chunks = options.hold_work % 4;
   options.encryption = RandomEncryption(random);
   scenario.quotas = !options.store.tenants.empty() && devices > 0 && random.Chance(0.7);
@@ -179,9 +179,9 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
     options.store.g3_write_bytes_per_second = random.Between(1, 1000);
   }
   scenario.capacities = random.Chance(0.3);
-  // Some so few that their reader falls behind again and again.
+  // Sometimes so few that their reader falls behind again and again.
   options.store.events.log_entries = random.Chance(0.5) ? random.Between(1, 20) : 1000;
-  // Last, so that the worlds without these are what they were.
+  // Last, so that worlds without these stay the same.
   if (faults) {
     options.index_faults.breaks = random.Chance(0.5);
     options.index_tails = random.Chance(0.7);
@@ -189,7 +189,7 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
       options.drives_lie = random.Chance(0.5) ? 0.05 : 0.5;
       options.index_faults.sync_forgets = options.drives_lie;
     }
-    // Soon after most starts, so that what failed lies where others are written after it.
+    // Soon after most starts, so that other writes follow the failed ones.
     if (options.index_faults.breaks && random.Chance(0.3)) options.index_faults.commit_error = 0.1;
   }
   if (!options.store.tenants.empty() && random.Chance(0.5)) LetTenantsChange(random, scenario);

@@ -20,25 +20,23 @@ struct Scenario {
   bool devices_leave = false;      // from one process to the next
   bool devices_join = false;       // likewise, and come back while one runs
   bool index_stalls = false;       // commits end only much later
-  bool quotas = false;             // of G3, other ones from process to process
-  bool tenants_change = false;     // the second is another one, or gone, from process to process
+  bool quotas = false;             // of G3, other ones in each process
+  bool tenants_change = false;     // the second one differs, or is gone, in each process
   bool objects_vanish = false;     // beyond the node, at any time
-  bool capacities = false;         // of the tiers, others while they are in use
+  bool capacities = false;         // of the tiers, changed while they are in use
 };
 
 // Small tiers, so that everything is short of space. Half of the seeds are free of faults.
-// `without` names what is left out all the same (Removable), so that a failure can be narrowed
-// down.
-// `policy` of eviction is that of both tiers.
+// `without` names faults to leave out all the same (Removable), so that a failure can be narrowed
+// down. `policy` is the eviction policy of both tiers.
 Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without = {},
                         const std::string& policy = "lru");
 const std::vector<std::string>& Removable();
-// A slow, stuck or unattached device is no fault: such a world is held to more.
+// A slow, stuck or unattached device is no fault: such a world must meet more rules.
 bool FreeOfFaults(const Scenario& scenario);
-// Every failure is reported: no device returns or keeps wrong bytes and says that it is well, nor
-// is one unable to read. Chunks acknowledged as durable survive a power cut. A drive that lies
-// about syncs is honest all the same: the world knows of what it lied, and all else is held to
-// this.
+// Every failure is reported: no device returns or keeps wrong bytes and reports success, and none
+// is unable to read. Acknowledged durable chunks survive a power cut. A drive that lies about syncs
+// still counts as honest: the world knows its lies, and everything else must meet the rules.
 bool Honest(const Scenario& scenario);
 
 }  // namespace kvkeep

@@ -1,4 +1,4 @@
-// Reads of the simulation's clients, and what they may find.
+// Reads of the simulation's clients, and the results they may get.
 #include <absl/strings/str_cat.h>
 
 #include <cstdio>
@@ -62,7 +62,7 @@ bool Simulator::StartRead(Client& client, uint64_t name, ReadResult read, uint64
   return true;
 }
 
-// A piece that is ready is right at once, whatever becomes of the others.
+// A ready piece is right at once, whatever happens to the others.
 void Simulator::OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t piece,
                              absl::Status status) {
   KVKEEP_CHECK(callbacks_due_ > 0 && held->pieces_left > 0);

@@ -88,7 +88,7 @@ void DropFaults(Script& script, const std::function<bool(const Script&)>& same) 
   }
 }
 
-// Ever smaller runs of steps, until none can go.
+// Removes smaller and smaller runs of steps, until none can go.
 void DropSteps(Script& script, const std::function<bool(const Script&)>& same) {
   for (size_t chunk = std::max<size_t>(1, script.steps.size() / 2); chunk > 0;) {
     bool dropped = false;

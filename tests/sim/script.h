@@ -31,14 +31,14 @@ struct Script {
   }
 };
 
-// `what`: what happened in a step, for those who read it.
+// `what`: what happened in a step, for readers.
 std::string FormatScript(const Script& script, const std::map<uint64_t, std::string>& what);
 // InvalidArgument names the line.
 absl::StatusOr<Script> ParseScript(const std::string& text);
 
-// The shortest script that can be found quickly and fails in the same way: what is left out of the
-// world and steps, as long as the failure stays. `failure` runs a script and says what failed,
-// nothing when nothing did.
+// Returns the shortest script that can be found quickly and fails in the same way: leaves out parts
+// of the world and steps while the failure stays. `failure` runs a script and returns its failure,
+// or nothing.
 Script Shrink(const Script& script, const std::function<std::string(const Script&)>& failure);
 
 }  // namespace kvkeep

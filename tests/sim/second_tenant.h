@@ -1,5 +1,5 @@
-// SecondTenant: who the second tenant of a simulated daemon is, which may change from process to
-// process. Each has spaces of its own: "other" those after the first tenant's, "guest" the next.
+// SecondTenant: the second tenant of a simulated daemon, which may change in each process. Each one
+// has spaces of its own: "other" those after the first tenant's, "guest" the next.
 #pragma once
 
 #include "tests/fakes/seeded_random.h"
@@ -11,10 +11,10 @@ class SecondTenant {
  public:
   enum class Who : uint8_t { kOther, kGuest, kNone };  // kNone: the first one has its memory
 
-  // Each tenant has so many spaces.
+  // Number of spaces of each tenant.
   explicit SecondTenant(size_t own_spaces) : own_(own_spaces) {}
 
-  // Whether it is another one now.
+  // Returns whether it is another one now.
   bool Draw(SeededRandom& random) {
     return std::exchange(who_, static_cast<Who>(random.Below(3))) != who_;
   }

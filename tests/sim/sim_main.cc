@@ -47,7 +47,7 @@ struct Run {
   std::string policy;
 };
 
-// Ends on what cannot be read.
+// Ends on unreadable input.
 std::vector<Run> RunsOf(const Arguments& arguments) {
   std::vector<Run> runs;
   const std::vector<std::string> pinned =
@@ -73,7 +73,7 @@ std::vector<Run> RunsOf(const Arguments& arguments) {
   return runs;
 }
 
-// Returns the removals that leave only the parts named in `only`. Ends on a name not known.
+// Returns the removals that leave only the parts named in `only`. Ends on an unknown name.
 std::vector<std::string> AllBut(const std::string& only, bool fleet) {
   std::vector<std::string> without = fleet ? FleetRemovable() : Removable();
   const std::vector<std::string> names = absl::StrSplit(only, ',');
@@ -85,7 +85,7 @@ std::vector<std::string> AllBut(const std::string& only, bool fleet) {
   return without;
 }
 
-// Returns the arguments, beside the seed, that make the same run again.
+// Returns the arguments, besides the seed, that repeat the run.
 std::string SameRun(const Arguments& arguments, const std::string& policy) {
   return absl::StrCat("--steps ", arguments.steps, " --policy ", policy,
                       arguments.nodes > 1 ? absl::StrCat(" --nodes ", arguments.nodes) : "",
@@ -140,7 +140,7 @@ Arguments Parse(int argc, char** argv) {
     std::exit(2);
   }
   if (arguments.drawn) {
-    arguments.first = 1 + (RealRandom()->NextU64() >> 24);  // short enough to be typed
+    arguments.first = 1 + (RealRandom()->NextU64() >> 24);  // short enough to type
     std::printf("drawn: --first %lu --seeds %lu %s\n", arguments.first, arguments.seeds,
                 SameRun(arguments, arguments.policy).c_str());
     std::fflush(stdout);  // before any run forks
@@ -148,7 +148,7 @@ Arguments Parse(int argc, char** argv) {
   return arguments;
 }
 
-// The lines that a verbose run printed, by step.
+// Returns the lines that a verbose run printed, by step.
 std::map<uint64_t, std::string> StepsOf(const std::string& output) {
   std::map<uint64_t, std::string> what;
   const std::vector<std::string> lines = absl::StrSplit(output, '\n');
@@ -197,7 +197,7 @@ int ShrinkSeed(const Arguments& arguments) {
   return 0;
 }
 
-// One run, here and now: what it prints is seen as it comes.
+// One run in this process: its output is shown as it comes.
 int RunHere(const SimulationOptions& options) {
   setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   std::printf("seed %lu: %s\n", options.seed, RunSimulation(options).Describe().c_str());
@@ -253,7 +253,7 @@ int RunSeeds(const Arguments& arguments) {
     if (!sum.injected.Missing().empty()) return 1;
   }
   if (!arguments.find_failure) return failed == 0 ? 0 : 1;
-  // A crash, a hang or a lack of memory is nothing that a rule of the simulator found.
+  // A crash, a hang or a lack of memory is no rule's finding.
   if (unchecked > 0) std::printf("%lu failed without a failed check\n", unchecked);
   return failed > 0 && unchecked == 0 ? 0 : 1;
 }

@@ -11,7 +11,8 @@
 namespace kvkeep {
 namespace {
 
-// Draws capacities, as an operator may set at any time; false: refused, as more has to stay.
+// Draws capacities, as an operator may set them at any time; returns false if refused, as more has
+// to stay.
 bool DrawCapacities(World& world, SeededRandom& random, size_t devices) {
   StoreOptions options = world.store().options();
   const auto draw = [&random](uint64_t built) {
@@ -62,7 +63,7 @@ ImageShape Simulator::RandomShape() {
   return shape;
 }
 
-// Between two slices of a call of the store: whatever may happen meanwhile.
+// Runs between two slices of a call of the store: anything may happen meanwhile.
 void Simulator::Interrupt() {
   constexpr int kDeepest = 3;
   if (!world_.running() || alone_ > 0 || depth_ == kDeepest || !random_.Chance(0.3)) return;
@@ -116,7 +117,7 @@ void Simulator::Act(Client& client, uint64_t pick) {
     if (!scenario_.capacities) return;
     Log(absl::StrCat("capacities ", SetCapacities()));
   } else if (pick < 780) {
-    // Rarely the machine was suspended, or its clock set.
+    // Rarely the machine is suspended, or its clock set.
     const bool long_time = random_.Chance(0.02);
     report_.injected.suspensions += long_time;
     world_.clock().Advance(
@@ -165,8 +166,8 @@ void Simulator::DoTrouble() {
 }
 
 // A device comes that was not there at the start. A chunk that was deleted meanwhile stays deleted
-// (deleted_up_to); a promise that it has a record of counts again, unless a drive misled the store
-// about another record.
+// (deleted_up_to). A promise of a record there counts again, unless a drive misled the store about
+// another record.
 void Simulator::DoJoin(size_t device) {
   const auto note_misled = [this] {
     for (const uint64_t name : MisledByDrives()) {
@@ -201,8 +202,8 @@ void Simulator::DoJoin(size_t device) {
   }
 }
 
-// It leaves, as a device that failed does before it is opened anew. Promises of it count again when
-// it has joined.
+// It leaves, as a failed device does before it is opened anew. Its promises count again when it has
+// joined.
 void Simulator::DoLeave(size_t device) {
   const bool begun = world_.Leave(device, [this, device, process = process_](absl::Status left) {
     KVKEEP_CHECK(process == process_);
@@ -224,9 +225,9 @@ void Simulator::AddMemory(uint64_t most_blocks) {
   report_.memory_came += came;
 }
 
-// Sets new capacities. Chunks given under the old ones do not breach the new ones.
+// Sets new capacities. Chunks lost under the old ones do not count as a breach of the new ones.
 bool Simulator::SetCapacities() {
-  CheckQuotas();  // of all that happened under the old ones
+  CheckQuotas();  // of everything that happened under the old ones
   const std::vector<TenantSnapshot> before = world_.store().snapshot().tenants;
   for (size_t t = 0; t < quotas_.size(); ++t) pushed_out_[t] = before[t].counters.g3_pushed_out;
   const bool set = DrawCapacities(world_, random_, world_options_.device_blocks.size());
@@ -250,7 +251,7 @@ void Simulator::OpenFailedAnew() {
   }
 }
 
-// All work ends, all is given back, and an emptied store is empty.
+// All work ends, everything is given back, and an emptied store is empty.
 void Simulator::FinishAll() {
   const Uninterrupted alone(&alone_);
   uint64_t attached = 0;
@@ -275,19 +276,19 @@ void Simulator::FinishAll() {
   if (scenario_.world.remote) world_.remote().set_faults({});
   if (scenario_.capacities) SetCapacities();
   AddMemory(UINT64_MAX);
-  world_.Settle();  // a device may leave yet
+  world_.Settle();  // a device may still leave
   OpenFailedAnew();
   for (size_t d = 0; d < world_options_.device_blocks.size(); ++d) {
     if (!world_.attached(d)) world_.store().NotComing(d);
   }
-  world_.Settle();  // who waited for it is told
+  world_.Settle();  // waiters are told
   for (size_t d = 0; d < world_options_.device_blocks.size(); ++d) attached += world_.attached(d);
   KVKEEP_CHECK(callbacks_due_ == 0);
   world_.store().CheckInvariants();
   CheckQuotas();
   CheckRecordsInQuota();
   if (faultless_) CheckCapacities(world_.store());
-  // Nothing waits for room that there is.
+  // Nothing waits for room that exists.
   if (faultless_ && attached > 0) KVKEEP_CHECK(world_.store().snapshot().g2.waiting_chunks == 0);
   durable_.clear();  // nothing is promised any more
   world_.store().Clear(std::nullopt);

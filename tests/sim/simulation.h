@@ -3,7 +3,7 @@
 // with the seed printed.
 //
 // Each step draws from the seed and its own number, so steps can be left out and the others stay
-// the same: that is how a failing run is made short (shrink.h).
+// the same. Leaving steps out makes a failing run short (script.h).
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ struct SimulationOptions {
   bool verbose = false;              // prints each step
   std::vector<uint64_t> only;        // these steps, not 0 to `steps`
   std::vector<std::string> without;  // left out of the world, see random_world.h
-  std::string policy = "lru";        // of eviction, of both tiers
+  std::string policy = "lru";        // of both tiers' eviction
   uint64_t nodes = 1;                // more: a fleet (fleet/fleet_simulator.h)
-  uint64_t* progress = nullptr;      // is told the number of each step before it begins
+  uint64_t* progress = nullptr;      // called with the number of each step before it begins
 };
 
 struct SimulationReport {
@@ -37,23 +37,23 @@ struct SimulationReport {
   uint64_t capacities_set = 0;
   uint64_t memory_came = 0;     // blocks of G2
   uint64_t tenant_changes = 0;  // between two processes
-  uint64_t returned = 0;        // chunks of a tenant that was away, to be found again
-  // Told to a reader of them; began anew; times that what they told was held against lookups.
+  uint64_t returned = 0;        // chunks of an absent tenant, to be found again
+  // Events reported to a reader; new beginnings; comparisons of the reported state with lookups.
   uint64_t events = 0, event_restarts = 0, events_checked = 0;
-  uint64_t forgotten = 0;  // by a drive, and said to be durable
-  // Records that came back with a shorter or a longer log of the same boot, and those of them that
-  // nothing casts doubt on.
+  uint64_t forgotten = 0;  // by a drive, which called them durable
+  // Records that came back with a shorter or a longer log of the same boot, and how many of them
+  // are in no doubt.
   uint64_t revived = 0, believed = 0;
-  // Beyond the node: asked for; came, did not; written there; found not to be what they should be.
+  // Beyond the node: requested; came, did not; written there; found not to be what they should be.
   uint64_t recalls = 0, recalled = 0, failed_recalls = 0, written_beyond = 0, bad_beyond = 0;
   // In a fleet: keys that lookups were told to be coming from the bucket.
   uint64_t came_from_others = 0, bucket_faults = 0;
-  // Records that stood in doubt, and over a restart do so no more: told to be durable.
+  // Records that were in doubt, and are not after a restart: called durable.
   uint64_t cleared = 0;
   uint64_t encrypted = 0, unauthentic = 0;  // written; found changed on their device
   Injected injected;
-  uint64_t digest = 0;  // of all that happened: equal for equal seeds
-  uint64_t local_digest = 0;  // of a fleet: of what calls that ask no bucket were told
+  uint64_t digest = 0;  // of all events: equal for equal seeds
+  uint64_t local_digest = 0;  // of a fleet: of the answers of calls that ask no bucket
 
   void Add(const SimulationReport& other);
   std::string Describe() const;  // one line

@@ -1,7 +1,7 @@
 // Simulator: one run of the simulation (simulation.h): the clients, and the model that judges.
 //
-// Where the store lets go of its lock in the middle of a call, other clients may act: Interrupt()
-// runs a step there. A client that is in a call makes no other one.
+// Where the store yields its lock in the middle of a call, other clients may act: Interrupt() runs
+// a step there. A client that is in a call makes no other one.
 //
 // The model knows a chunk by its name, a number: of a space (namespace and part of a tenant) and of
 // a key in it. Keys are the same in all spaces, bytes are not.
@@ -109,7 +109,7 @@ class Simulator {
   bool IsKept(uint64_t name, const Promise& promise);  // its index may not forget it
   void CheckPromises();
   void NotePromises();
-  // Looks at all that is now recorded and was not `before`, by device.
+  // Looks at everything that is recorded now and was not `before`, by device.
   void NoteRevived(const std::vector<Records>& before, bool power);
   void NoteRevivedOn(size_t device, const Records& before);
   bool IsBelieved(uint64_t name, const Promise& record) const;
@@ -118,7 +118,7 @@ class Simulator {
   void CheckCleared();
   std::vector<Records> AllRecords();
   Records RecordsOn(size_t device);
-  // Present in the tiers whose presence words are given.
+  // Returns whether it is present in the tiers whose presence words are given.
   std::set<uint64_t> Stored(std::vector<uint64_t> LookupResult::*tier);
   std::set<uint64_t> StoredOrBeneath(const std::set<uint64_t>& names);
   std::set<uint64_t> MustOutlive(bool power, const std::set<uint64_t>& in_g2);
@@ -131,7 +131,7 @@ class Simulator {
   void CheckPresent(Client& client, uint64_t name);
   void OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t piece, absl::Status status);
   void FinishAll();
-  void CheckEvents();  // all read, what they told of is what lookups find, in each tier
+  void CheckEvents();  // all read: the reported state is what lookups find, in each tier
   ImageShape RandomShape();
   size_t RandomSpace(const Client& client);
   uint64_t RandomName(const Client& client) {
@@ -153,33 +153,33 @@ class Simulator {
   World world_;
   SeededRandom random_;
   const uint64_t names_end_;   // few names: they meet in many states
-  std::vector<Space> spaces_;  // of a tenant's namespace all parts in a row
+  std::vector<Space> spaces_;  // all parts of a tenant's namespace are adjacent
   SecondTenant second_;
   std::map<uint64_t, Name> names_;
   std::vector<Client> clients_;
   std::vector<Stalled> stalled_;
   std::set<size_t> left_;         // devices, in this process
   std::vector<uint64_t> quotas_;  // of this process, in blocks, by tenant; 0: none
-  // TenantCounters::g3_pushed_out when the capacities of now were set; likewise.
+  // TenantCounters::g3_pushed_out when the current capacities were set; likewise.
   std::vector<uint64_t> pushed_out_;
-  // Acknowledged as durable and not deleted since, with the record that was acknowledged: one that
-  // was evicted from G3 and written back later from G2 has another, which promises nothing.
+  // Acknowledged as durable and not deleted since, with the acknowledged record: a chunk that was
+  // evicted from G3 and written back later from G2 has another record, which promises nothing.
   std::map<uint64_t, Promise> durable_;
   std::map<uint64_t, uint64_t> promised_;  // in this process: changes of the name until then
   // Records that are back after their removal in the same boot, since a drive forgot the end of its
-  // index: what they point at may be reused. Only those that nothing casts doubt on; by device.
+  // index: their blocks may be reused. Only records that are in no doubt; by device.
   std::vector<Records> believed_;
   // Sequences of records that a process had doubts about when it began, by device; names of those
   // that the next one has none about.
   std::vector<std::set<CommitSequence>> in_doubt_;
   std::vector<std::pair<uint64_t, Promise>> cleared_;
-  // Names of the others: somebody soon puts them durable, to see whether they are believed.
+  // Names of the others: a client soon puts them durable, to see whether they are believed.
   std::set<uint64_t> doubted_;
   std::optional<EventMirror> events_;  // of all namespaces, from some time of this process on
-  // Asked for beyond the node, in this process: what comes from there may fail, whatever was
-  // promised of a copy that this node has as well.
+  // Requested from beyond the node, in this process: bytes from there may fail, whatever was
+  // promised of this node's own copy.
   std::set<uint64_t> recalled_;
-  // Told of by records that a power cut may have brought back: their header is right, but blocks
+  // Named by records that a power cut may have brought back: their header is right, but blocks
   // behind it may have been reused since. They may turn out damaged without any fault.
   std::set<uint64_t> unsure_;
   uint64_t next_version_ = 1;
@@ -187,8 +187,8 @@ class Simulator {
   uint64_t callbacks_due_ = 0;
   uint64_t interruptions_ = 0;
   int depth_ = 0;    // calls interrupted by this one
-  int alone_ = 0;    // nothing is to interrupt
-  int sealing_ = 0;  // no deletes meanwhile: nobody could tell which came first
+  int alone_ = 0;    // nothing may interrupt
+  int sealing_ = 0;  // no deletes meanwhile: their order would be unknown
   int deleting_ = 0;
   std::vector<std::pair<uint64_t, uint64_t>> sealed_while_deleting_;  // name, version
   bool crashed_ = false;

@@ -61,7 +61,7 @@ World::World(const WorldOptions& options) : options_(options), random_(options.s
   if (options_.encryption != WorldOptions::Encryption::kOff) {
     keys_ = KeyRing::InMemory(tenants, &random_);
   }
-  SeededRandom beyond(~options.seed);  // what this world draws stays what it was
+  SeededRandom beyond(~options.seed);  // so that this world's draws stay the same
   if (options_.remote) remote_keys_ = KeyRing::InMemory(tenants, &beyond);
   for (const uint64_t blocks : options_.device_blocks) {
     Machine machine;

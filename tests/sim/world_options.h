@@ -1,4 +1,4 @@
-// WorldOptions: what one simulated world is made of, and which faults it may have.
+// WorldOptions: the parts of one simulated world, and the faults that it may have.
 #pragma once
 
 #include <cstdint>
@@ -24,23 +24,23 @@ struct WorldOptions {
   uint64_t g2_segment_blocks = 512;
   bool arena_outlives = false;
   bool g2_in_parts = false;  // a new arena has a part of its memory, drawn; or
-  std::vector<uint64_t> g2_there;  // so many blocks of each segment, where it is not empty
+  std::vector<uint64_t> g2_there;  // this many blocks of each non-empty segment
   std::vector<uint64_t> device_blocks = {2048};
   FaultOptions device_faults;
   double drives_lie = 0;     // of the syncs of a drive, disk and index
-  bool index_tails = false;  // a drive that loses its power alone forgets of the index, too
-  bool late_writes = false;  // else a dead process's land at once
+  bool index_tails = false;  // a drive that loses its power alone also forgets of the index
+  bool late_writes = false;  // otherwise a dead process's land at once
   MemoryIndex::Faults index_faults;
   bool remote = false;  // something lies beyond the node
   RemoteFaults remote_faults;
-  // Instead of that: of each process, what lies beyond the node, and the keys of what is written
-  // there. The process runs the source's tasks.
+  // Instead of that: for each process, what lies beyond the node, and the keys of writes there. The
+  // process runs the source's tasks.
   std::function<std::unique_ptr<RemoteSource>(ManualExecutor*, ManualClock*)> make_source;
   std::shared_ptr<const KeyRing> source_keys;
   // A world is small: memory for the default's millions of chunks would be touched at each start.
   StoreOptions store = {.max_chunks = 10'000};
-  // Encryption of what is written; kLater: from the second process on, so that plain images and
-  // encrypted ones lie side by side.
+  // Encryption of what is written; kLater: from the second process on, so that plain and encrypted
+  // images lie side by side.
   enum class Encryption : uint8_t { kOff, kOn, kLater } encryption = Encryption::kOff;
   uint32_t hold_work = 0;                  // as StoreDeps::hold_work
   uint32_t large_chunks = 0;               // as StoreDeps::large_chunks

@@ -29,12 +29,13 @@ def _blank(match):
 
 
 def strip(text):
-    """The code without comments and with empty literals, line for line where it was."""
+    """Returns the code without comments and with empty literals, on the same lines."""
     return TOKEN.sub(_blank, text)
 
 
 def includes(text):
-    """[(line number, '"' or '<', path)] of the #include lines that are not commented out."""
+    """Returns [(line number, '"' or '<', path)] of the #include lines that are not commented
+    out."""
     found = []
     code = strip(text).splitlines()
     for number, line in enumerate(text.splitlines(), 1):
@@ -54,7 +55,7 @@ _SCOPE = re.compile(
 
 
 def functions(text):
-    """[(name-ish, first line, last line)] of functions at namespace and class level.
+    """Returns [(name-ish, first line, last line)] of functions at namespace and class level.
 
     A brace opens a scope (namespace, class), a function (its head has a parenthesis), or an
     initializer. Inside a function braces are only counted, so lambdas belong to it.

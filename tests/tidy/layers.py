@@ -1,4 +1,4 @@
-"""Which folder may include which: read from the CMakeLists.txt, where it is written down once.
+"""Which folder may include which, read from CMakeLists.txt files.
 
 A folder's targets name others in DEPS (kvkeep_library and its like) or in target_link_libraries. A
 folder may include its own headers and those of every folder that its targets reach so. A folder
@@ -87,18 +87,20 @@ class Layers:
                        for folder, names in of_folder.items()}
 
     def home(self, path):
-        """The folder whose CMakeLists.txt builds this file."""
+        """Returns the folder whose CMakeLists.txt builds this file."""
         folder = path.rpartition("/")[0]
         while folder and folder not in self._homes:
             folder = folder.rpartition("/")[0]
         return folder
 
     def reach(self, folder):
-        """The folders of all that this one's targets link, near and far, and its own."""
+        """Returns the folders of everything that this folder's targets link, directly or not, and
+        itself."""
         return self._reach.get(folder, set()) | {folder}
 
     def circles(self):
-        """Arrows that lead back to where they begin: folder, the next one, who names it."""
+        """Yields arrows that lead back to where they begin: folder, the next one, the target that
+        names it."""
         for folder in sorted(self.arrows):
             for theirs, target in sorted(self.arrows[folder].items()):
                 if folder in _reached(self.arrows, [theirs]):

@@ -1,8 +1,8 @@
-"""Which object knows which: read from the members that the headers of a folder declare.
+"""Which object knows which, read from the members that the headers of a folder declare.
 
-An object calls another one that it holds: a member of that type, a pointer or a reference. So where
-no chain of members leads back to its beginning, no two objects call each other. An interface that
-the caller owns (an abstract class) is no such chain: what implements it is not named there.
+An object calls another one that it holds: a member of that type, a pointer or a reference. So if no
+chain of members leads back to its beginning, no two objects call each other. An interface that the
+caller owns (an abstract class) is no such chain: its implementation is not named there.
 """
 
 import collections
@@ -40,7 +40,7 @@ def _reached(graph, start):
 
 
 def circles(headers):
-    """Yields each class of a folder that is reached from its own members, and what it is so by."""
+    """Yields each class of a folder that its own members lead back to, and the chain."""
     known = {one.name: one for path, text in headers.items() for one in classes(path, text)}
     graph = {name: set(_MEMBER.findall(one.body)) & set(known) - {name}
              for name, one in known.items()}

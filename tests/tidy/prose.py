@@ -12,7 +12,7 @@ import cpp_source
 MAX_CELL = 200
 
 _WORDS = r"(Of|Those|That|Who|Such)\b"
-# Before a sentence: its block's begin, or the end of the one before; then marks that open it.
+# Before a sentence: its block's beginning, or the end of the one before; then marks that open it.
 _BEGINS = re.compile(r"(?:\A|\n[ ]*\n|[.?!:][\"')`*]*\s+|\|\s*|\()(?:[-#>]+\s+)*[\"'`*]*"
                      + _WORDS)
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s|#|\|")  # a line that begins a paragraph of its own

@@ -36,7 +36,7 @@ LONG_HEADERS = {
 KNOWN_RIDDLES = {}
 # Top folders -> how many cells of their tables are still longer than prose.MAX_CELL.
 KNOWN_LONG_CELLS = {}
-# The store's interfaces by which an object tells another that knows it: class -> why it must.
+# The store's interfaces through which an object calls one that knows it: class -> why it must.
 STORE_INTERFACES = {
     "ChunkHooks": "a chunk ends in Chunks, and has parts in other tiers",
     "Committer::Host": "a commit gives room to writes",
@@ -120,7 +120,7 @@ BANNED = [
     (r"(?<!\w)throw\b(?!\s*\()", _under(*_PRODUCTION), "absl::Status"),
 ]
 
-# Sleeping is for what tells nobody when it is done (another process, a busy kernel or RocksDB), and
+# A sleep waits for something that sends no signal (another process, a busy kernel or RocksDB), and
 # says so in a comment on that line or just above it.
 _SLEEP = re.compile(r"\bsleep_(for|until)\s*\(|\babsl::SleepFor\b"
                     r"|(?<![\w.>:])(::)?(u|nano)?sleep\s*\(")
@@ -140,7 +140,7 @@ Problem = collections.namedtuple("Problem", "path line rule message")
 
 
 def read_tree(root):
-    """{path: text} of the files git knows or would add; of all files where there is no git."""
+    """Returns {path: text} of the files that git knows or would add; of all files without git."""
     root = pathlib.Path(root)
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -380,8 +380,8 @@ def file_name(tree):
 
 
 def readme(tree):
-    # tests/ mirrors the tree, so that one page describes all of it; so does proto/, whose folders
-    # only spell the package. cmake/ speaks for itself.
+    # tests/ mirrors the tree, so one page describes all of it; so does proto/, whose folders only
+    # spell the package. cmake/ needs none.
     folders = {path.split("/")[0] if path.startswith(("tests/", "proto/")) else folder(path)
                for path in tree if path.endswith(CPP + (".proto",))}
     for name in sorted(folders - {"cmake"} - set(KNOWN_MISSING)):
@@ -493,7 +493,7 @@ def local_path(tree):
                               f"'{match.group()}...': a path of one machine")
 
 
-# Decoders that run code out of what they decode: the field's worst holes came by them.
+# Decoders that run code from their input caused the field's worst holes.
 _CODE_IN_DATA = re.compile(
     r"\b((c|cloud)?pickle|dill|joblib|marshal|shelve)\b|\btorch\s*\.\s*load\b|"
     r"\byaml\s*\.\s*(unsafe_|full_)?load(_all)?\b|\byaml\.(Unsafe|Full)?Loader\b", re.IGNORECASE)

@@ -15,7 +15,7 @@ import tidy
 
 HEADER = "// What it is.\n#pragma once\n"
 
-# A tree in which every rule has something to look at and nothing to say.
+# A tree in which every rule has something to look at and nothing to report.
 GOOD = {
     "README.md": "# kvkeep\n\n```\n# a comment in an example\n```\n",
     "tiers/base/README.md": "# base\n",
@@ -48,7 +48,8 @@ def function(lines, signature="void F()"):
 
 class Rules(unittest.TestCase):
     def expect(self, rule, changes, count=1):
-        """The good tree with these files added or changed breaks the rule `count` times."""
+        """Checks that the good tree with these files added or changed breaks the rule `count`
+        times."""
         found = [p for p in tidy.check({**GOOD, **changes}) if p.rule == rule]
         self.assertEqual(len(found), count, f"{rule}: {found}")
         if found:

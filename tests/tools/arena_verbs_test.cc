@@ -41,7 +41,7 @@ class LeftArena {
     if (!dir_.empty()) std::filesystem::remove_all(dir_);
   }
 
-  // False, and said: no tmpfs at /dev/shm here.
+  // Returns false, and prints it, if there is no tmpfs at /dev/shm here.
   bool Usable() const {
     if (!on_tmpfs_) WARN("skipped: /dev/shm is no tmpfs that this user may write");
     return on_tmpfs_;
@@ -86,7 +86,7 @@ TEST_CASE("arena status without a daemon reads the mount: what is held, and that
 TEST_CASE("arena drop removes the arena's files and no other, and says how many bytes came back") {
   const LeftArena arena;
   if (!arena.Usable()) return;
-  CHECK(Run({"arena", "drop", "--dir", arena.dir()}).code == kUsage);  // no --yes, nobody to ask
+  CHECK(Run({"arena", "drop", "--dir", arena.dir()}).code == kUsage);  // no --yes, no terminal
   CHECK(arena.files() == 6);
   const CliResult dropped = Run({"arena", "drop", "--dir", arena.dir(), "--yes", "--json"});
   REQUIRE(dropped.code == kOk);

@@ -1,4 +1,4 @@
-// Runs the CLI within the test and keeps what it printed.
+// Runs the CLI within the test and keeps its output.
 #pragma once
 
 #include <catch2/catch.hpp>

@@ -18,7 +18,7 @@ TEST_CASE("wrong usage exits with 2 and a message, help with 0") {
   CHECK(Run({"ping", "--timeout", "soon"}).code == kUsage);
   CHECK(Run({"put", "key"}).code == kUsage);
   CHECK(Run({"get", "key"}).code == kUsage);  // no -o
-  CHECK(Run({"clear"}).code == kUsage);       // no --yes, nobody to ask
+  CHECK(Run({"clear"}).code == kUsage);       // no --yes, and no terminal to ask
   CHECK(Run({"replay", "t", "--chunk-bytes", "1KB"}).code == kUsage);
   CHECK(Run({"replay", "t", "--concurrency", "0"}).code == kUsage);
   CHECK(Run({"replay", "t", "--path", "shm"}).code == kUsage);
@@ -104,7 +104,7 @@ TEST_CASE("get and lookup find what lies beyond the node, unless they are told t
   CHECK(here.code == kNotFound);
   CHECK(here.json()["keys"][0]["g4"] == false);
   CHECK(Run(daemon, {"lookup", "k", "--remote-wait", "11s"}).code == kUsage);
-  // A wait as long as the deadline does not take all of that.
+  // A wait as long as the deadline does not use all of it.
   CHECK(Run(daemon, {"--timeout", "2s", "lookup", "k", "--remote-wait", "10s"}).code == kOk);
 }
 

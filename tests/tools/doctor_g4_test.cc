@@ -37,7 +37,7 @@ class G4Ward {
     std::ofstream(file) << text;
     fs::permissions(file, mode);
   }
-  // "state: found / to do" of that subject.
+  // Returns "state: found / to do" of that subject.
   std::string Of(const std::string& subject) const {
     for (const Finding& finding : ExamineG4(config, machine)) {
       if (!absl::StartsWith(finding.subject, subject)) continue;

@@ -1,4 +1,4 @@
-// kvkeep fsck: what it prints and how it exits, on a device that was just formatted.
+// kvkeep fsck: its output and exit codes, on a device that was just formatted.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>

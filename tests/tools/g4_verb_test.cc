@@ -1,5 +1,5 @@
-// kvkeep g4 init, check and sweep: what they print and how they exit, on a bucket and a
-// directory of the test's.
+// kvkeep g4 init, check and sweep: their output and exit codes, on a bucket and a directory of the
+// test's.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
@@ -12,7 +12,7 @@
 namespace kvkeep::tools {
 namespace {
 
-// The verb on "bucket", with the prefix "kv".
+// Runs the verb on "bucket", with the prefix "kv".
 CliResult RunG4(FakeS3* bucket, const std::string& verb, const std::string& keys,
                 const std::vector<std::string>& more = {}) {
   ScriptedServer server([bucket](ServedConnection& connection, int) {

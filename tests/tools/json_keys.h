@@ -1,4 +1,4 @@
-// The keys of what a verb printed with --json, for tests of what scripts rely on.
+// The keys of a verb's --json output, for tests of what scripts rely on.
 #pragma once
 
 #include <set>

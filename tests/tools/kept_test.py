@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/kept.py makes of results: the same but for digits, a line a row."""
+"""tools/kept.py turns results into the same ones with fewer digits, a line a row."""
 
 import json
 import pathlib

@@ -7,7 +7,7 @@
 
 namespace kvkeep::tools {
 
-// "a.b" for the keys of maps and "a[].b" for those of the entries of lists.
+// Adds "a.b" for the keys of maps and "a[].b" for those of the entries of lists.
 inline void AddKeys(const nlohmann::json& value, const std::string& path,
                     std::set<std::string>& keys) {
   if (value.is_object()) {

@@ -1,4 +1,4 @@
-// The operator's verbs against the fake daemon: what they print, in words and in JSON.
+// The operator's verbs against the fake daemon: their output, in words and in JSON.
 #include <absl/strings/match.h>
 #include <absl/strings/str_replace.h>
 
@@ -90,7 +90,7 @@ TEST_CASE("drain --g4 says what was not written to G4 in time, and why") {
   CHECK(late.json()["g4_chunks_left"] == 3);
   CHECK(late.json()["dirty_chunks_left"] == 0);
   CHECK(late.err == "kvkeep: 3 chunks were not written to G4 (away) within --timeout 10s\n");
-  CHECK(Run(daemon, {"drain"}).code == kOk);  // nobody asked for it
+  CHECK(Run(daemon, {"drain"}).code == kOk);  // it was not requested
 }
 
 TEST_CASE("leases lists the sessions that have some") {
@@ -152,7 +152,7 @@ TEST_CASE("stat prints a head and rows as wide as it, of what happened between t
   CHECK(absl::StrContains(first, "    40.0%        10       100 "));
   CHECK(absl::StrContains(first, " 1.0MiB "));
   CHECK(second == first);
-  // Without a terminal top is the same.
+  // Without a terminal top prints the same.
   CHECK(Run(daemon, {"top", "--interval", "1ms", "--count", "1"}).out ==
         head + "\n" + first + "\n");
   CHECK(Run(daemon, {"stat", "soon"}).code == kUsage);
@@ -324,7 +324,7 @@ TEST_CASE("a wide screen of top has a line a tier, a small one what fits") {
       for (const std::string& line : shown) CHECK(line.size() <= columns);
     }
   }
-  // Half of what is left is the devices'.
+  // Half of the rest belongs to the devices.
   v1::StatusResponse many = BusyDaemon();
   for (int i = 0; i < 60; ++i) *many.add_devices() = many.devices(0);
   CHECK(absl::StrContains(TopScreen(kBusyFlow, many, {.columns = 80, .rows = 24}, false),

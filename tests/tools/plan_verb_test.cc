@@ -1,4 +1,4 @@
-// The verb plan, on traces: what it prints, in words, in JSON and as a picture.
+// The verb plan, on traces: its output, in words, in JSON and as a picture.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
@@ -146,7 +146,7 @@ TEST_CASE("by samples it says the same of lru, and nothing of other policies") {
 }
 
 TEST_CASE("with --g4 a plan says what a bucket has that the node no longer has, and its cost") {
-  // G2 has room for two chunks of 1 MiB: the second request pushes the first one's out.
+  // G2 has room for two chunks of 1 MiB: the second request evicts the first one's.
   const TemporaryDirectory dir;
   std::ofstream(dir.path("trace"))
       << R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})" "\n"
@@ -182,7 +182,7 @@ TEST_CASE("with --g4 a plan says what a bucket has that the node no longer has, 
   CHECK(second_use["hit_ratio"] == 0);
   CHECK(second_use["put_requests_per_month"] == 0);
   CHECK(second_use["dollars_per_month"] == Approx(6 * kTimes / 1000 * 0.0004));
-  // 57.6 minutes: what was written is gone when it is asked for, and is written again.
+  // 57.6 minutes: written chunks are gone when they are asked for, and are written again.
   const auto brief = plan({"--g4-lifetime", "0.04"})["sizes"][0];
   CHECK(brief["g4_hit_ratio"] == 0);
   CHECK(brief["put_requests_per_month"] == Approx(6 * kTimes));

@@ -1,4 +1,4 @@
-// Replay against the fake daemon: what it counts, and that it notices a daemon that lies.
+// Replay against the fake daemon: its counts, and that it notices a lying daemon.
 #include "tools/kvkeep/replay.h"
 
 #include <catch2/catch.hpp>
@@ -77,7 +77,7 @@ TEST_CASE("a replay that may wait gets what comes from beyond the node, window b
     CHECK(report->wrong_bytes == 0);
     CHECK(daemon.kv.leases() == 0);
   }
-  daemon.kv.script.corrupt_gets = 1;  // one that does not come is no promise that was broken
+  daemon.kv.script.corrupt_gets = 1;  // one that does not come breaks no promise
   const auto lost = Play(options, Chains({{1, 2, 3, 4, 5}}));
   REQUIRE(lost.ok());
   CHECK(lost->leading_hit_chunks == 0);
@@ -224,7 +224,7 @@ TEST_CASE("a daemon that dies and comes back costs hits when that is tolerated, 
         daemon.Stop();
         stopped = true;
         if (!tolerate) return;
-        // For those that waited.
+        // For the waiting ones.
         while (held > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for a call to find it away
         daemon.Start();

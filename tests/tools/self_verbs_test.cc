@@ -19,7 +19,7 @@
 namespace kvkeep::tools {
 namespace {
 
-// A machine where all is well for G2 of 1 GiB, as files below a directory.
+// A machine that suits a G2 of 1 GiB, as files below a directory.
 class Well {
  public:
   Well() {
@@ -36,7 +36,7 @@ class Well {
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << text;
   }
-  // "state: found / to do" of that subject.
+  // Returns "state: found / to do" of that subject.
   std::string Of(const std::string& subject) const {
     for (const Finding& finding : Examine(config, machine)) {
       if (!absl::StartsWith(finding.subject, subject)) continue;
@@ -84,7 +84,7 @@ TEST_CASE("the doctor says of each thing in the way what it costs and what to do
   Well well;
   well.Write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always advise [never]\n");
   CHECK(absl::StartsWith(well.Of("huge pages"), "warn: for shared memory: never / G2 will use 4"));
-  well.Write("/proc/meminfo", "MemAvailable: 1048576 kB\n");  // G2, but not what is beside it
+  well.Write("/proc/meminfo", "MemAvailable: 1048576 kB\n");  // G2, but not the memory beside it
   CHECK(absl::StartsWith(well.Of("memory"), "fail: 1.0 GiB available"));
   well.machine.locked_limit = 8 << 20;
   CHECK(absl::StartsWith(well.Of("locked memory"), "warn: at most 8.0 MiB"));
@@ -216,7 +216,7 @@ TEST_CASE("the doctor warns where one directory has the sockets of two tenants, 
                        "warn: in /run/kvkeep, with the sockets of tenant default / a container's"));
   well.config.listen.admin_path = "/run/kvkeep/admin/admin.sock";  // given with the one above it
   CHECK(absl::StartsWith(well.Of("admin socket"), "warn: in /run/kvkeep, with the sockets of "));
-  // The embedded default has all in one directory, which is closed.
+  // The embedded default has everything in one directory, which is closed.
   well.config.state.dir = "/run/kvkeep/admin";
   CHECK(absl::StartsWith(well.Of("admin socket"), "ok: in the state directory, /run/kvkeep/admin"));
 
@@ -267,7 +267,7 @@ TEST_CASE("the doctor judges the paths' speed by what the config wants and plan 
   CHECK(absl::StrContains(judged({{"/a", fast}}), "writes of G3: ok: 2.00 GB/s"));
   config.g3.write_budget_bytes_per_second = 3'000'000'000;
   CHECK(absl::StrContains(judged({{"/a", fast}}), "writes of G3: warn: 2.00 GB/s"));
-  // One that could not be measured: no sum.
+  // A machine that could not be measured: no sum.
   const std::string some = judged({{"/a", fast}, {"/b", absl::UnavailableError("gone")}});
   CHECK(absl::StrContains(some, "speed of /b: warn: not measured: gone"));
   CHECK_FALSE(absl::StrContains(some, "reads of G3"));

@@ -76,7 +76,7 @@ TEST_CASE("init takes a quarter of the memory, and drives of their own") {
   REQUIRE(config.g3.paths.size() == 2);
   CHECK(config.g3.paths[0].dir == "/mnt/nvme0/kvkeep");
   CHECK(config.g3.paths[0].capacity_bytes == 3591 * kGiB);
-  // Others have files there.
+  // Other programs have files there.
   CHECK(config.g3.paths[1].capacity_bytes == 500 * kGiB);
   CHECK(config.g3.admission == "second_use");
   CHECK(config.listen.unix_path == "/run/kvkeep/kvkeep.sock");
@@ -138,7 +138,7 @@ TEST_CASE("a user's daemon keeps all in the user's directories") {
   CHECK(setup.file == "/users/ann b/.config/kvkeep/kvkeep.yaml");
   const Config config = ConfigOf(setup);
   CHECK(config.state.dir == "/users/ann b/.local/state/kvkeep");
-  // Where the CLI looks for them.
+  // Sets where the CLI looks for them.
   CHECK(config.listen.unix_path == "/users/ann b/.local/state/kvkeep/kvkeep.sock");
   CHECK(config.listen.admin_path == "/users/ann b/.local/state/kvkeep/admin.sock");
 }
@@ -217,7 +217,7 @@ TEST_CASE("init writes a file once, with directories that only their owner sees"
   const CliResult printed = Run({"init", "--config", file, "--print"});
   CHECK(printed.code == kOk);
   CHECK_FALSE(std::filesystem::exists(file));
-  if (geteuid() == 0) return;  // else it would make directories of this machine
+  if (geteuid() == 0) return;  // otherwise it would make directories of this machine
   REQUIRE(Run({"init", "--config", file}).code == kOk);
   const CliResult again = Run({"init", "--config", file});
   CHECK(again.code == kFailed);

@@ -56,7 +56,7 @@ class UpTest(unittest.TestCase):
         got = self.kvkeep("get", "a", "-o", str(self.home / "back"))
         self.assertEqual(got.returncode, 0, got.stderr)
         self.assertEqual((self.home / "back").read_bytes(), b"kept")
-        # A second one does nothing, and says which process serves.
+        # A second start does nothing, and names the serving process.
         again = self.up("--config", str(self.config))
         self.assertFalse(again["started"])
         self.assertEqual(again["pid"], json.loads(self.kvkeep("status").stdout)["pid"])

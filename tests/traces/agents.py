@@ -6,7 +6,7 @@
 
 Takes 180 of the sessions, drawn by --seed, and starts each at a moment drawn from --hours. A chunk
 is 512 tokens: eight of their blocks. Blocks are numbered within a session, so sessions share
-nothing: what all of them have in front (tools, system prompt) counts once for each.
+nothing: their common beginning (tools, system prompt) counts once for each.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def chain_of(session, blocks, ids):
 
 
 def requests_of(listed):
-    """Also those of its subagents, whose times count from the session's start."""
+    """Also yields the requests of its subagents, whose times count from the session's start."""
     for request in listed:
         if "hash_ids" in request:
             yield request

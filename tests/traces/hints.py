@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What hints are worth on both traces, as a table for tiers/policy/README.md.
+"""The worth of hints on both traces, as a table for tiers/policy/README.md.
 
     tests/traces/hints.py build/release/bin/kvkeep            # prints it
     tests/traces/hints.py build/release/bin/kvkeep --write    # puts it into the README

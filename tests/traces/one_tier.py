@@ -5,8 +5,8 @@
     tests/traces/one_tier.py build/release/bin/kvkeep --write    # puts it into the README
     tests/traces/one_tier.py build/release/bin/kvkeep --check    # says whether it is there
 
-Every figure is `kvkeep simulate`'s: with each prompt's last chunk as it is, as in the traces, and
-(`full`) with `--full-chunks`, where one that the prompt does not fill is never stored.
+Every figure is `kvkeep simulate`'s: with each prompt's last chunk, as in the traces, and (`full`)
+with `--full-chunks`, which never stores a chunk that the prompt does not fill.
 """
 
 import json

@@ -48,7 +48,7 @@ def simulate(kvkeep, trace, size, policies, admission, more=()):
 
 
 def budget_like(written_bytes, trace):
-    """The drive that lets write_budget write so much over the trace."""
+    """Returns the drive that lets write_budget write this much over the trace."""
     rate = written_bytes / (SAVED_UP_SECONDS + seconds_of(trace))
     terabytes = rate * YEARS * 365.25 * 86_400 / 1e12
     return ["--tbw", f"{terabytes:.9g}", "--years", str(YEARS)]

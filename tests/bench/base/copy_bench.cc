@@ -1,8 +1,8 @@
-// kvkeep-copy-bench: what the copies of the hot paths make of cold memory, beside memcpy.
+// kvkeep-copy-bench: speed of the hot paths' copies from cold memory, beside memcpy.
 //
 // Source and target are larger than the caches, shared memory as the arena's. Chunks of one size
-// are copied one after the other; rounds of all ways take turns. Medians, and the median of the
-// rounds' ratios to memcpy.
+// are copied one after the other; rounds of all ways take turns. Prints medians, and the median of
+// the rounds' ratios to memcpy.
 #include <sys/mman.h>
 
 #include <algorithm>

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""What metrics and logging cost a get on the local path, in CPU time.
+"""CPU time that metrics and logging cost a get on the local path.
 
     metrics_overhead.py BIN_DIR [--pairs 30] [--seconds 2] [--most 1.03]
 
-Two kvkeepd on the same machine: one as it comes (metrics served, logging from info on) and scraped
-once a second, fifteen times as often as usual; the other without an HTTP port and with errors only
-in its log. In pairs, one after the other and the other way round in the next pair, kvkeep-bench
-gets chunks of 1 MiB, one a call, as nothing else shows so much of what a call costs. Said is the
-ratio of CPU time a call, daemon and client together: the median over the pairs, and the middle half
-of them.
-Exit status 1: the median is above --most.
+Two kvkeepd run on the same machine. One has the defaults (metrics served, logging from info on) and
+is scraped once a second, fifteen times as often as usual. The other has no HTTP port and logs
+errors only. kvkeep-bench gets chunks of 1 MiB from both, one a call, as nothing else shows so much
+of a call's cost; the order changes with every pair. Prints the ratio of CPU time a call, daemon and
+client together: the median over the pairs, and their middle half. Exit status 1: the median is
+above --most.
 
-What it cannot show: the counters and histograms themselves count in both, they have no switch.
+The counters and histograms themselves have no switch, so both daemons pay for them.
 """
 
 import argparse
@@ -34,7 +33,7 @@ SCRAPE_SECONDS = 1.0
 
 @contextlib.contextmanager
 def scraped(address, count):
-    """Fetches /metrics again and again meanwhile; `count` gets an item for each time."""
+    """Fetches /metrics again and again; `count` gets an item for each fetch."""
     done = threading.Event()
 
     def fetch():

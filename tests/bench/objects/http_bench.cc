@@ -1,8 +1,8 @@
-// kvkeep-http-bench: how many bytes the one thread of a CurlEngine takes and sends a second, as G4
-// has it: bodies into and out of memory, over loopback, in plain and by TLS.
+// kvkeep-http-bench: bytes a second that the one thread of a CurlEngine takes and sends for G4:
+// bodies into and out of memory, over loopback, in plain and by TLS.
 //
-// The server has threads of its own, so with few cores the time that passes says little. The CPU
-// time of the engine's thread says what it can do when it has a core and the server is fast.
+// The server has threads of its own, so with few cores the elapsed time says little. The CPU time
+// of the engine's thread says what it can do with a core of its own and a fast server.
 #include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
@@ -45,7 +45,7 @@ UniqueFd ListenOnAnyPort(int* port) {
   return fd;
 }
 
-// Answers each GET with so many bytes and each PUT with nothing, for as long as clients ask.
+// Answers each GET with this many bytes and each PUT with nothing, as long as clients ask.
 class Server {
  public:
   Server(uint64_t body_bytes, const CertificateFiles* tls)
@@ -141,11 +141,11 @@ class Server {
   int port_ = 0;
   const UniqueFd listening_;
   SSL_CTX* context_ = nullptr;
-  std::list<std::thread> connections_;  // of the thread that accepts, until that has ended
+  std::list<std::thread> connections_;  // of the accepting thread, until that has ended
   std::thread accepts_;
 };
 
-// Copies a body to where it stays, as a read of G4 does.
+// Copies a body to its final place, as a read of G4 does.
 class Into final : public HttpSink {
  public:
   explicit Into(uint64_t bytes) : memory_(bytes) {}
@@ -171,7 +171,7 @@ double ThreadSeconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
 
-// Keeps `at_once` requests under way until `bytes` are there.
+// Keeps `at_once` requests under way until `bytes` have arrived.
 class Load {
  public:
   Load(HttpEngine* engine, std::string url, bool put, uint64_t body_bytes, uint64_t bytes)
@@ -199,7 +199,7 @@ class Load {
   }
 
  private:
-  // On the engine's thread.
+  // Runs on the engine's thread.
   void Next(const std::shared_ptr<Into>& into) {
     if (left_ == 0) return;
     --left_;

@@ -1,8 +1,8 @@
-// kvkeep-policy-bench: what each eviction policy costs a chunk: CPU time of a request that tells of
-// it, CPU time of its coming in with the eviction that makes room, and memory in a full tier.
+// kvkeep-policy-bench: costs of each eviction policy: CPU time a chunk of a request, CPU time a
+// chunk that comes in (with the eviction that makes room), and memory a chunk of a full tier.
 //
-// The load is policy_load.h's. Each policy has a process of its own. Said of requests: a lookup of
-// 512 keys tells 512 links.
+// The load is policy_load.h's. Each policy runs in a process of its own. A request is a lookup of
+// 512 keys, which tells the policy of 512 links.
 #include <sys/wait.h>
 #include <unistd.h>
 

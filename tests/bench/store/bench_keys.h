@@ -1,4 +1,4 @@
-// Keys of the store's benchmarks: the same for the same number, in every program.
+// Keys of the store's benchmarks. A number gives the same key in every program.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
-// kvkeep-devices-bench: what a store reads from two drives and from one, and writes back to them.
+// kvkeep-devices-bench: speed at which a store reads from two drives and from one, and writes back
+// to them.
 //
-// A machine that measures has one drive, so they are simulated: given latency and bandwidth, in
-// memory (simulated_device.h), under a store with its threads and its verification. Rounds of one
-// drive and of two follow each other. --json: what `kvkeep-bench table --section devices` judges.
+// A measuring machine has one drive, so the drives are simulated: in memory, with given latency and
+// bandwidth (simulated_device.h), under a store with its threads and verification. Rounds of one
+// drive and of two alternate. --json prints what `kvkeep-bench table --section devices` judges.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -29,7 +30,7 @@ std::string List(const std::vector<double>& values) {
 }
 
 int Run(const Asked& asked) {
-  // [0]: of one drive, [1]: of two. GB/s.
+  // GB/s; [0]: of one drive, [1]: of two.
   std::unique_ptr<SimulatedNode> nodes[2];
   double written[2];
   std::vector<double> read[2];
@@ -54,7 +55,7 @@ int Run(const Asked& asked) {
     std::printf("write-back: one drive %.3f GB/s, two %.3f\n", written[0], written[1]);
   }
   std::fflush(stdout);
-  std::_Exit(0);  // stores end with their process here: nothing of theirs is waited for
+  std::_Exit(0);  // stores end with their process here: nothing is waited for
 }
 
 }  // namespace

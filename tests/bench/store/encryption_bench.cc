@@ -1,9 +1,9 @@
-// kvkeep-encryption-bench: what encryption at rest costs in write-back and promotion.
+// kvkeep-encryption-bench: cost of encryption at rest in write-back and promotion.
 //
-// The real store over a disk in memory, so that nothing but the CPU limits it: puts until all is
-// written back (the put's own copy included), then a restart and a promotion of all of it.
-// Rounds with encryption and without take turns; the median of each is printed, in GB per second
-// and per CPU second of the process, and what is left of the plain one.
+// The real store runs over a disk in memory, so that only the CPU limits it: puts until everything
+// is written back (the put's own copy included), then a restart and a promotion of everything.
+// Rounds with encryption and without take turns. Prints the median of each, in GB per second and
+// per CPU second of the process, and the ratio to the plain one.
 #include <time.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// kvkeep-g2-start-bench: how long a start takes over a G2 full of images, and how fast they are
-// verified after it.
+// kvkeep-g2-start-bench: duration of a start over a G2 full of images, and speed of their
+// verification after it.
 #include <time.h>
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 // kvkeep-lock-bench: how often, and for how long, each kind of call takes the store's lock.
 //
-// N callers on threads of their own over simulated drives that take no time, so that the lock is
-// what they wait for. Kinds: `put` of a chunk with its write-back; `get`, a read that promotes the
-// chunk from its drive; `hit`, a read of a chunk in G2; `lookup` of 512 keys in G2. Each prints
-// calls a second, takes of the lock and microseconds held by call, and the bucket that 99 of 100
-// waits for the lock were within. Counts of takes are exact; times are this machine's.
+// N callers on threads of their own use simulated drives that take no time, so that they wait for
+// the lock alone. Kinds: `put` of a chunk with its write-back; `get`, a read that promotes the
+// chunk from its drive; `hit`, a read of a chunk in G2; `lookup` of 512 keys in G2. Prints for each
+// kind calls a second, takes of the lock and microseconds held by call, and the bucket that
+// contains 99 of 100 waits for the lock. Counts of takes are exact; times are this machine's.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -31,7 +31,7 @@ struct LockAsked {
   int callers = 2, devices = 1;
   uint64_t chunk_bytes = 2 * kMiB, data_bytes = 512 * kMiB;
   double seconds = 1;
-  double lookups_per_second = 0;  // 0: as many as the machine makes
+  double lookups_per_second = 0;  // 0: the machine's number
   std::string policy = "lru";
 };
 
@@ -82,11 +82,11 @@ class LockNode {
         KVKEEP_CHECK(reserved.reservation.Seal({}).ok());
         return;
       }
-      store_->Tick();  // all that there is is dirty: the drives have to come after
+      store_->Tick();  // everything is dirty: the drives have to come after
       std::this_thread::yield();
     }
   }
-  // Returns whether it came from a drive.
+  // Returns whether the chunk came from a drive.
   bool Get(uint64_t number) {
     ReadResult read =
         store_->Read(session_, {ns_, BenchKey(number), PartId(0)}, LeaseId(0), false).value();
@@ -108,7 +108,7 @@ class LockNode {
     const std::vector<PartId> parts = {PartId(0)};
     KVKEEP_CHECK(store_->Lookup(session_, {.chunks = {ns_, keys, parts}}).ok());
   }
-  // Until nothing is dirty any more.
+  // Waits until nothing is dirty.
   void Settle() {
     while (store_->snapshot().dirty_chunks > 0) {
       store_->Tick();
@@ -131,8 +131,8 @@ class LockNode {
 };
 
 // Runs `call` with a number of its own, again and again, on each caller's thread. It returns
-// whether the call was of this kind; others are not counted as calls. `per_second`: so many of all
-// callers; 0: no limit.
+// whether the call was of this kind; only such calls are counted. `per_second`: limit of all
+// callers together; 0: none.
 template <typename Call>
 void Measure(const char* kind, LockNode& node, const LockAsked& asked, Call call,
              double per_second = 0) {
@@ -180,7 +180,7 @@ void Measure(const char* kind, LockNode& node, const LockAsked& asked, Call call
 }
 
 int Run(const LockAsked& asked) {
-  // It ends with its process: nothing of its threads is waited for.
+  // The store ends with its process: nothing of its threads is waited for.
   LockNode& node = *new LockNode(asked);
   const uint64_t chunks = node.chunks();
   std::printf("%d callers, %d devices, %s, chunks of %lu KiB\n", asked.callers, asked.devices,

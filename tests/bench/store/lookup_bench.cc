@@ -1,8 +1,8 @@
-// kvkeep-lookup-bench: how long it takes to find 512 keys among many chunks.
+// kvkeep-lookup-bench: time to find 512 keys among many chunks.
 //
-// Two kinds of request: `chain`, 512 keys that were put one after the other, as a prompt is; and
-// `random`, 512 keys of anywhere, the worst case for caches. Chains are put in random order. The
-// time is the thread's CPU time, so that a busy machine adds cold caches only.
+// There are two kinds of request: `chain`, 512 keys that were put one after the other, as a
+// prompt's are; and `random`, 512 keys from anywhere, the worst case for caches. Chains are put in
+// random order. Times are the thread's CPU times, so a busy machine only adds cold caches.
 #include <time.h>
 
 #include <algorithm>

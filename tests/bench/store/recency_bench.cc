@@ -1,10 +1,10 @@
-// kvkeep-recency-bench: what saving the order of eviction writes to an index, by the minute.
+// kvkeep-recency-bench: bytes a minute that saving the order of eviction writes to an index.
 //
-// A real RocksDB with a record of each chunk. Every minute some chunks are touched, anywhere, and
-// their recency is saved, in two ways: `value`, as the version before did, one named value of all
-// sequences in their order; `deltas`, an entry of each chunk that was touched. Counted is what the
-// process hands to files, logs and compactions included, until nothing is under way any more.
-// `--other N`: so many records are added and removed every minute as well, whichever way it is.
+// A real RocksDB has a record of each chunk. Every minute some chunks are touched, anywhere, and
+// their recency is saved in two ways: `value`, as the version before did, one named value with all
+// sequences in order; `deltas`, an entry for each touched chunk. Counts what the process hands to
+// files, logs and compactions included, until nothing is under way any more. `--other N`: adds and
+// removes so many records every minute as well.
 #include <poll.h>
 
 #include <algorithm>
@@ -81,7 +81,7 @@ void AwaitRest(const ChunkIndex& index) {
   for (int quiet = 0; quiet < 5; ++quiet) {
     const IndexStats stats = index.stats();
     if (stats.flushes + stats.compactions > 0) quiet = 0;
-    poll(nullptr, 0, /*timeout=*/50);  // RocksDB's own threads tell nobody
+    poll(nullptr, 0, /*timeout=*/50);  // RocksDB's own threads signal nothing
   }
 }
 

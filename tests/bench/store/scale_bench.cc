@@ -1,16 +1,18 @@
-// kvkeep-scale-bench: what a chunk costs, from ten thousand of them to ten million.
+// kvkeep-scale-bench: costs a chunk, from ten thousand chunks to ten million.
 //
-// For each count: so many records on one device or several (the real RocksDB, in a directory each),
-// the page cache dropped where that is allowed, memory taken and given back, then a start of the
-// store: it serves G2 first, and the devices join, each on a thread of its own. Said are the
-// seconds until G2 was served and until all had joined, memory by entry (resident after the start,
-// and at its most), then CPU times of lookups of 512 keys and of puts that are written back, and
-// the longest that anybody held the store's lock, in CPU time of the holder: of all holds, and of a
-// tenth of the puts (median of ten): what a machine's host or an interrupt takes once is in the
-// former, what the code takes in both. At last all is cleared, in slices, while another thread
-// looks up a key now and then: what that takes it, and the waits for the lock, in wall time. Images
-// are nowhere: the device takes writes and keeps nothing. Each count has a process of its own. The
-// last one is where the table's maps have just grown, so that an entry takes the most.
+// Each count runs in a process of its own. It writes records of that many chunks to one device or
+// several (the real RocksDB, in a directory each), drops the page cache where that is allowed,
+// takes memory and gives it back. Then it starts the store, which serves G2 first while the devices
+// join, each on a thread of its own. Images are nowhere: the device takes writes and keeps nothing.
+// The last count is where the table's maps have just grown, so that an entry takes the most memory.
+//
+// It prints the seconds until G2 was served and until all devices had joined, and memory an entry
+// (resident after the start, and at its most). It prints CPU times of lookups of 512 keys and of
+// puts that are written back. It prints the longest hold of the store's lock, in CPU time of the
+// holder: of all holds, which include what the host or an interrupt takes once, and of a tenth of
+// the puts (median of ten), which show what the code takes. At last it clears everything, in
+// slices, while another thread looks up a key now and then, and prints the wall times of these
+// lookups and of the waits for the lock.
 //
 // --json: an array, which tests/bench/store/scale keeps.
 #include <sys/wait.h>
@@ -59,7 +61,7 @@ double SecondsOf(clockid_t clock) {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
 
-// "VmRSS" and the like of this process.
+// Returns "VmRSS" and the like of this process.
 uint64_t BytesOf(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -92,7 +94,7 @@ Times Measure(size_t rounds, Run run) {
   return Times::Of(std::move(took));
 }
 
-// One device: an index in a directory, and nothing that keeps images.
+// One device: an index in a directory, without images.
 struct Place {
   explicit Place(uint64_t chunks)
       : device((chunks * kBlocksPerChunk + 256 * 1024) * kBlockBytes) {}
@@ -114,7 +116,7 @@ struct Place {
   std::unique_ptr<MemoryNvmeDevice> nvme;
 };
 
-// A store over so many devices, which are to come.
+// A store over this many devices, which are still to come.
 class Node {
  public:
   Node(uint64_t chunks, size_t devices) : arena_(BlockCount(kArenaBlocks)) {
@@ -133,7 +135,7 @@ class Node {
   }
   ~Node() { Settle(); }
 
-  // Each on a thread of its own, as a daemon's devices.
+  // Joins the devices, each on a thread of its own, as a daemon does.
   void Join(const std::string& dir) {
     std::vector<std::thread> threads;
     for (size_t i = 0; i < places_.size(); ++i) {
@@ -189,7 +191,7 @@ class Node {
   NamespaceDigest ns_;
 };
 
-// Records of so many chunks, in turn on each device.
+// Writes records of this many chunks, in turn on each device.
 void MakeIndexes(const std::string& dir, uint64_t chunks, size_t devices) {
   const NamespaceDigest ns = Node(1, 0).ns();
   for (size_t device = 0; device < devices; ++device) {
@@ -214,15 +216,15 @@ void MakeIndexes(const std::string& dir, uint64_t chunks, size_t devices) {
   }
 }
 
-// As a process before would have left it to the next one, in huge pages, as its table had them. The
-// host of a virtual machine may take ten times as long to give memory that nobody has used for a
-// while as the kernel takes to clear it.
+// Takes memory and gives it back in huge pages, as an earlier process leaves its table's. The host
+// of a virtual machine may need ten times as long to give memory that was not used for a while as
+// the kernel needs to clear it.
 void TouchMemory(uint64_t chunks) {
   const GrowingMemory memory(chunks * 300);
   MemoryToucher::TouchNow({memory.data(), memory.bytes()});
 }
 
-// False: not allowed here.
+// Returns false if that is not allowed here.
 bool DropPageCache() {
   sync();
   std::ofstream drop("/proc/sys/vm/drop_caches");
@@ -230,9 +232,9 @@ bool DropPageCache() {
   return drop.good();
 }
 
-// Measures the wall time of lookups of one key while all is cleared. Pauses between them, as a
-// client does: without a pause most would come right after the one before, which took the lock from
-// the walk.
+// Measures the wall time of lookups of one key while everything is cleared. Pauses between them, as
+// a client does: otherwise most would come right after another one, which took the lock from the
+// walk.
 Times LookWhileCleared(Node& node, const std::vector<ChunkKey>& keys) {
   std::atomic<bool> looks = false, cleared = false;
   std::vector<double> took;
@@ -255,7 +257,7 @@ Times LookWhileCleared(Node& node, const std::vector<ChunkKey>& keys) {
   return Times::Of(std::move(took));
 }
 
-// The bucket's upper bound below which so many of all waits are; those since `before`.
+// Returns the upper bound of the bucket below which this share of all waits since `before` lies.
 double WaitUs(const HistogramCounts& before, const HistogramCounts& now, double share) {
   const auto wanted = static_cast<double>(now.count() - before.count()) * share;
   uint64_t seen = 0;
@@ -340,7 +342,7 @@ void Report(const std::string& dir, uint64_t chunks, size_t devices, bool json) 
   std::fflush(stdout);
 }
 
-// In a process of its own, so that memory is that of this step alone.
+// Runs in a process of its own, so that memory is that of this step alone.
 template <typename Run>
 void InChild(Run run) {
   const pid_t child = fork();

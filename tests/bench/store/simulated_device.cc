@@ -12,7 +12,7 @@
 namespace kvkeep {
 namespace {
 
-// Takes everything and knows nothing: no store is ever started on it again.
+// Takes everything and knows nothing: no store is started on it again.
 class ForgetfulIndex final : public ChunkIndex {
  public:
   absl::Status Commit(const IndexBatch&) override { return absl::OkStatus(); }

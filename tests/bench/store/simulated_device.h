@@ -1,11 +1,10 @@
-// SimulatedDevice: a drive of given latency and bandwidth, in memory: what a node with several
-// drives would do, on a machine with none. An NvmeDevice with its Device and an index that nobody
-// reads.
+// SimulatedDevice: a drive of given latency and bandwidth, in memory, for nodes with several drives
+// on a machine without any. It is an NvmeDevice with its Device and an index that is not read.
 //
-// Operations move over its bus one after the other, in the order of their coming, at its bandwidth;
-// each is over when its bytes have moved and the latency has passed since. So many in flight hide
-// the latency, and nothing is faster than the bus. One thread of its own copies the bytes and runs
-// the callbacks. Destroying it waits for what is in flight. Thread-safe, as a Device is.
+// Operations move over its bus one after the other, in order of arrival, at its bandwidth. Each is
+// over when its bytes have moved and the latency has passed since. So many operations in flight
+// hide the latency, and nothing is faster than the bus. One thread of its own copies the bytes and
+// runs the callbacks. The destructor waits for operations in flight. Thread-safe, as a Device is.
 #pragma once
 
 #include <chrono>
@@ -26,7 +25,7 @@ struct SimulatedDrive {
   double bytes_per_second = 0;
 };
 
-// When operations are over, as pure arithmetic.
+// Computes when operations are over, as pure arithmetic.
 class SimulatedBus {
  public:
   explicit SimulatedBus(const SimulatedDrive& drive) : drive_(drive) {}
@@ -69,7 +68,7 @@ class SimulatedDevice final : public NvmeDevice, private Device {
   const std::string dir_ = "simulated";
   Uuid uuid_;
   const std::unique_ptr<ChunkIndex> index_;
-  std::vector<std::byte> bytes_;  // operations that overlap are never in flight at once
+  std::vector<std::byte> bytes_;  // overlapping operations are never in flight at once
   Mutex mu_;
   CondVar work_or_stop_;
   SimulatedBus bus_ ABSL_GUARDED_BY(mu_);

@@ -31,7 +31,7 @@ TEST_CASE("a bus moves one operation after the other, and the latency is hidden 
   const MonotonicTime now = std::chrono::seconds(5);
   CHECK(bus.DoneAt(now, 1'000'000) == now + microseconds(1'100));
   CHECK(bus.DoneAt(now, 1'000'000) == now + microseconds(2'100));
-  // An idle bus saves nothing up.
+  // An idle bus saves no time up.
   const MonotonicTime later = now + microseconds(10'000);
   CHECK(bus.DoneAt(later, 500'000) == later + microseconds(600));
 }

@@ -57,7 +57,7 @@ absl::Status SimulatedNode::Open() {
                  .arena = arena_.get(),
                  .copy_executor = copy_.get()};
   const auto drives = static_cast<uint64_t>(options_.drives);
-  // Headers and tails, what one drive may be ahead of another, and what the store keeps free.
+  // Headers and tails, how far one drive may be ahead of another, and what the store keeps free.
   const uint64_t bytes = RoundUp(options_.data_bytes / drives / 2 * 3 + 64 * kMiB, kBlockBytes);
   for (uint64_t i = 0; i < drives; ++i) {
     drives_.push_back(std::make_unique<SimulatedDevice>(
@@ -169,7 +169,7 @@ std::vector<SimulatedNode::Prompt*> SimulatedNode::AwaitArrived() {
 }
 
 absl::StatusOr<uint64_t> SimulatedNode::ReadWhile(absl::FunctionRef<bool()> more) {
-  // Half of G2: what is pinned never keeps others out.
+  // Half of G2, so that pinned chunks never keep others out.
   const uint64_t window = std::max<uint64_t>(1, prompts() / kDataOfSimulatedG2 / 2);
   std::map<Prompt*, std::unique_ptr<Prompt>> under_way;
   absl::Status wrong;

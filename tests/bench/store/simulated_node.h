@@ -1,9 +1,9 @@
-// SimulatedNode: a store with real threads and memory over simulated drives: what it reads from
-// them together, and writes back to them.
+// SimulatedNode: a store with real threads and memory over simulated drives. It measures the total
+// speed of reads and write-backs.
 //
-// Its data is three times G2 and read in turn, so that it comes from the drives; what does not is
-// not counted. Prompts of some chunks each, a window of them at a time, as many engines ask for
-// them. One thread; it goes with its process, never before.
+// Its data is three times G2 and read in turn, so that it comes from the drives; only such bytes
+// count. It reads prompts of some chunks each, a window of them at a time, as many engines do. One
+// thread; it ends with its process only.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -24,21 +24,20 @@ class SimulatedNode {
  public:
   struct Options {
     int drives = 1;
-    double bytes_per_second = 250e6;  // of each: two of them must not be what the CPUs can do
+    double bytes_per_second = 250e6;  // of each: two together must stay below what the CPUs can do
     std::chrono::nanoseconds latency = std::chrono::microseconds(100);
     uint64_t data_bytes = 0;  // of all drives together
   };
   static absl::StatusOr<std::unique_ptr<SimulatedNode>> Start(const Options& options);
 
-  // Puts the data. GB/s, until all of it was on the drives.
+  // Puts the data. Returns GB/s, until everything was on the drives.
   absl::StatusOr<double> Fill();
-  // GB/s of payload that came from the drives, whole and verified in G2.
-  // REQUIRES: Fill.
+  // Returns GB/s of payload that came from the drives, whole and verified in G2. REQUIRES: Fill.
   absl::StatusOr<double> Read(double seconds);
 
  private:
   struct Prompt;
-  // Prompts whose last chunk has come, told by the store's threads.
+  // Prompts whose last chunk has come, as the store's threads report.
   struct Arrived {
     Mutex mu;
     CondVar some;
@@ -49,13 +48,13 @@ class SimulatedNode {
   absl::Status Open();
   ChunkKey KeyOf(uint64_t prompt, uint64_t chunk) const;
   absl::Status Put(uint64_t prompt, std::span<const std::byte> payload);
-  // Prompts [first, end) are on the drives.
+  // Returns whether prompts [first, end) are on the drives.
   absl::Status AwaitDurable(uint64_t first, uint64_t end);
   absl::StatusOr<std::unique_ptr<Prompt>> Begin();
-  // Reads prompts, a window of them at a time, while there should be `more`. Answers how many
-  // bytes had come from the drives by then.
+  // Reads prompts, a window of them at a time, while `more`. Returns how many bytes came from the
+  // drives meanwhile.
   absl::StatusOr<uint64_t> ReadWhile(absl::FunctionRef<bool()> more);
-  // Some that have; waits for the first.
+  // Returns finished prompts; waits for the first one.
   std::vector<Prompt*> AwaitArrived();
   uint64_t prompts() const;
 
@@ -66,7 +65,7 @@ class SimulatedNode {
   std::unique_ptr<Store> store_;
   SessionToken session_;
   NamespaceDigest ns_;
-  std::vector<uint64_t> order_;  // in which prompts are read, the same each time round
+  std::vector<uint64_t> order_;  // order in which prompts are read, the same each time round
   uint64_t begun_ = 0;
   Arrived arrived_;
 };

@@ -1,5 +1,5 @@
 // Assertions and the main of tests in C. A failed CHECK prints its place and ends the process, with
-// any calls in flight. One test is a function; names are sentences.
+// any calls in flight. A test is a function; its name is a sentence.
 #pragma once
 
 #include <kvkeep.h>

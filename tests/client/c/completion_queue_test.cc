@@ -64,7 +64,7 @@ TEST_CASE("many threads complete and many poll, and nothing is lost or seen twic
   for (uintptr_t c = 0; c < kConsumers; ++c) {
     threads.emplace_back([&, c] {
       kvkeep_completion out[5];
-      // The last completions may go to another consumer: short waits, until all is taken.
+      // Another consumer may take the last completions, so this waits only shortly.
       for (int idle = 0; taken < kEach * kProducers && idle < 100;) {
         const uint32_t got = queue->Wait(out, 5, milliseconds(200));
         idle = got == 0 ? idle + 1 : 0;
@@ -95,8 +95,7 @@ TEST_CASE("many threads complete and many poll, and nothing is lost or seen twic
   CHECK_FALSE(Readable(*queue));
 }
 
-// As an event loop does it: empties the queue, then sleeps on the fd. Every completion is the
-// first.
+// Works as an event loop: empties the queue, then sleeps on the fd. Every completion is the first.
 TEST_CASE("a consumer that empties the queue and sleeps is woken for every completion") {
   constexpr uintptr_t kCount = 20'000;
   const auto queue = CompletionQueue::Create(1).value();

@@ -1,5 +1,5 @@
-"""kvkeep.h from Python with nothing but the standard library: puts, looks up, gets, reads in place,
-completes over an event fd; and a daemon that is killed costs a code, not the process.
+"""kvkeep.h from Python with the standard library alone: puts, lookups, gets, reads in place,
+completions over an event fd. A killed daemon gives a code and does not end the process.
 
     ctypes_test.py LIBRARY KVKEEPD
 """
@@ -89,7 +89,7 @@ def buffer_of(memory):
 
 
 class Engine:
-    """A client of the daemon as a connector would have it."""
+    """A client of the daemon, as a connector has it."""
 
     def __init__(self, endpoint, path=AUTO):
         self.error = Error()

@@ -2,8 +2,8 @@
 
     daemon.py KVKEEPD PROGRAM [ARGUMENT...]   runs PROGRAM with KVKEEP_ENDPOINT set; its exit status
 
-Tests cannot have the daemon's C++ fixture in their own process: it brings the same generated
-Protobuf code as libkvkeep-client.so, and Protobuf takes each only once.
+The daemon's C++ fixture cannot be in the tests' process: it brings the same generated Protobuf code
+as libkvkeep-client.so, and Protobuf takes each file only once.
 """
 
 import ctypes
@@ -30,8 +30,8 @@ PR_SET_PDEATHSIG = 1
 
 
 def free_port():
-    """Returns a TCP port of loopback that is free now. It is below the kernel's ephemeral ports,
-    which a client could take before the server binds; at random, as tests run side by side."""
+    """Returns a TCP port of loopback that is free now. It lies below the kernel's ephemeral ports,
+    which a client could take before the server binds, and is random, as tests run side by side."""
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
         below = range(10_000, int(file.read().split()[0]))
     for port in [*random.sample(below, min(100, len(below))), 0]:  # 0: any
@@ -45,10 +45,10 @@ def free_port():
 
 
 class Daemon:
-    """One daemon's directory, over as many starts as a test wants. A context manager."""
+    """One daemon's directory, over any number of starts. A context manager."""
 
     def __init__(self, binary, settings=None):
-        """`settings`: KVKEEP_* variables, which stand above the file."""
+        """`settings`: KVKEEP_* variables, which override the file."""
         self.settings = settings or {}
         self.binary = str(pathlib.Path(binary).resolve())
         self.dir = tempfile.mkdtemp(prefix="kvkeep-c-")
@@ -81,7 +81,7 @@ class Daemon:
         return pathlib.Path(self.dir, "log").read_text(encoding="utf-8", errors="replace")
 
     def _tool(self):
-        """`kvkeep` as it asks this daemon; the tool must be built too."""
+        """Runs `kvkeep` against this daemon; the tool must be built too."""
         return [str(pathlib.Path(self.binary).parent / "kvkeep"), "--admin",
                 f"unix://{self.dir}/admin.sock", "--json"]
 
@@ -91,19 +91,20 @@ class Daemon:
         return json.loads(subprocess.run(asked, check=True, capture_output=True).stdout)
 
     def wait_joined(self):
-        """Until its devices have joined: it serves before, and what G3 has is a miss till then."""
+        """Waits until its devices have joined. It serves before that, but what G3 has is a miss
+        till then."""
         subprocess.run([*self._tool(), "wait", "--devices"], check=True, capture_output=True)
 
     def restart(self):
-        """Kills it; what it has then is what its devices kept."""
+        """Kills it. Its devices keep what they have then."""
         self.kill()
         self.start()
         self.wait_joined()
 
     def wait_clean(self, chunks):
-        """Until that many chunks are in G3, so that a kill loses none of them: a device's first
-        sync tells the next start that its records are sure. The limit is for a test that went
-        wrong."""
+        """Waits until that many chunks are in G3, so that a kill loses none of them: a device's
+        first sync tells the next start that its records are sure. The limit is for failing
+        tests."""
         deadline = time.monotonic() + 60
         while True:
             said = self.status()
@@ -116,7 +117,7 @@ class Daemon:
             time.sleep(0.05)
 
     def wait_beyond(self, chunks):
-        """Until that many chunks that this daemon was put are in its bucket."""
+        """Waits until that many chunks put here are in its bucket."""
         deadline = time.monotonic() + 60
         while (said := self.status()["g4"])["written_chunks"] < chunks:
             if time.monotonic() > deadline:
@@ -124,7 +125,7 @@ class Daemon:
             time.sleep(0.05)
 
     def clear(self):
-        """Has it forget all chunks."""
+        """Makes it forget all chunks."""
         subprocess.run([*self._tool(), "clear", "--yes"], check=True, capture_output=True)
 
     def kill(self):

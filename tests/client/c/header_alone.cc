@@ -1,5 +1,5 @@
-// kvkeep_kv.h, and with it kvkeep_gpu.h and kvkeep.h, needs nothing before it in C++11; nor does
-// kvkeep_pin.h and kvkeep_watch.h.
+// In C++11, kvkeep_kv.h, which includes kvkeep_gpu.h and kvkeep.h, needs no other header before it;
+// nor do kvkeep_pin.h and kvkeep_watch.h.
 #include <kvkeep_kv.h>
 #include <kvkeep_pin.h>
 #include <kvkeep_watch.h>

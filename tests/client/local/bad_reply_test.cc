@@ -72,7 +72,7 @@ TEST_CASE("a get's reply that makes no sense ends the session, and nothing else"
     });
     const absl::Status status = f.Acquire({Key("a")}).status();
     CAPTURE(status.ToString());
-    // A reply to nobody leaves the call without one, until the session ends.
+    // A reply to an unknown call leaves the real call without one, until the session ends.
     CHECK((absl::IsInternal(status) || absl::IsUnavailable(status)));
     f.daemon.SetTamper(nullptr);
     ++sessions;

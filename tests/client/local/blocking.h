@@ -38,7 +38,7 @@ template <typename F>
 bool Eventually(F&& condition, int timeout_ms = 10'000) {
   for (int i = 0; i < timeout_ms / 2; ++i) {
     if (condition()) return true;
-    // The condition is about another thread.
+    // Returns whether the condition, which is about another thread, came true.
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return condition();

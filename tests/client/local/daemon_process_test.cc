@@ -1,4 +1,4 @@
-// Whether the process at the other end of a connection has ended, and which one it is.
+// Whether the process at the other end of a connection has ended, and which process that is.
 #include "client/local/daemon_process.h"
 
 #include <signal.h>
@@ -46,7 +46,7 @@ TEST_CASE("the kernel tells when the process at a socket's other end has ended")
   const UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   REQUIRE(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
   const int child = fork();
-  if (child == 0) {  // whoever listens is the peer
+  if (child == 0) {  // the listening process is the peer
     listen(listener.get(), 1);
     while (true) pause();
   }

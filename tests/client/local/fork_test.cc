@@ -65,7 +65,7 @@ TEST_CASE("two thousand connections leave no descriptor behind, and none is inhe
   CHECK(inheritable == inheritable_before);
   REQUIRE(Eventually([&] {
     const size_t before = OpenDescriptors();
-    // Two looks that agree: the fake has closed its ends.
+    // Two looks that agree show that the fake has closed its ends.
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     return OpenDescriptors() == before;
   }));

@@ -72,7 +72,7 @@ TEST_CASE("a get fills several runs of each chunk, and skips what nobody wants")
   CHECK(std::equal(head.begin(), head.end(), payload.begin()));
   CHECK(std::equal(tail.begin(), tail.end(), payload.end() - kMiB));
   CHECK(std::equal(payload.begin(), payload.end(), whole.begin()));
-  // One byte too few of one: it is too small, the other is not.
+  // One buffer is a byte too small, the other one is not.
   tail.resize(kMiB - 1);
   const std::vector<std::span<std::byte>> short_by_one = {head, to[1], tail, whole};
   GetOptions again;
@@ -123,7 +123,7 @@ TEST_CASE("a get under a lease asks nobody, and finds chunks that were deleted s
   auto found = f.Lookup({Key("a"), Key("b")}, {.lease = LeaseMode::kLeadingRun});
   REQUIRE(found.ok());
   CHECK(found->leased_keys == 2);
-  CHECK(found->promotion_us == 1234);  // as the fake daemon says, always
+  CHECK(found->promotion_us == 1234);  // the fake daemon always says this
   CHECK(found->in_g2(1));
   const uint64_t deleted = *f.Wait<absl::StatusOr<uint64_t>>(
       [&](auto done) { f.transport->Delete(f.ns, {Key("b")}, {}, Deadline(0), std::move(done)); });
@@ -133,7 +133,7 @@ TEST_CASE("a get under a lease asks nobody, and finds chunks that were deleted s
   CHECK(f.back == b);
   CHECK(f.daemon.requests(local::Kind::kGet) == asked);
   CHECK(f.GetOne(Key("b")) == GetStatus::kMiss);  // without the lease
-  // Not the lease's keys; beyond them.
+  // Not the lease's keys; keys beyond them.
   CHECK(f.GetOne(Key("a"), {.lease = &found->lease, .first_key = 1}) == GetStatus::kUnfinished);
   CHECK(absl::IsInvalidArgument(f.last));
   CHECK(f.GetOne(Key("a"), {.lease = &found->lease, .first_key = 2}) == GetStatus::kUnfinished);
@@ -196,7 +196,7 @@ TEST_CASE("pieces become readable one by one, and a chunk that is lost on its wa
   CHECK(got->pieces_ready(0) == 2);
   CHECK(got->WaitPieces(0, 2, Deadline(0)).ok());
   std::thread later([&] {
-    // Gives the wait below time to begin; it may as well not.
+    // Gives the wait below time to begin, which is not needed.
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     f.daemon.SetProgress(1, 3);
   });
@@ -234,7 +234,7 @@ TEST_CASE("a chunk whose bytes do not come in time costs no other chunk of its g
       lease = std::move(found->lease);
     }
     std::vector<std::span<std::byte>> to(back.begin(), back.end());
-    std::thread later([&] {  // beside the wait for the first
+    std::thread later([&] {  // next to the wait for the first
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       f.daemon.SetProgress(first_word + 2, 1);
     });

@@ -1,5 +1,5 @@
-// The GPU path of the local transport, against a scripted daemon: absolute deadlines of puts, and
-// gets that skip bytes; what daemons of before protocol 8 are not asked for.
+// The GPU path of the local transport, against a scripted daemon: absolute deadlines of puts, gets
+// that skip bytes, and what daemons before protocol 8 are not asked for.
 #include "tests/client/local/gpu_rig.h"
 
 namespace kvkeep::client {
@@ -23,7 +23,7 @@ TEST_CASE("a get skips bytes of its chunks, a put does not") {
   CHECK(rig.Read(5000, 300) == std::vector<std::byte>(before.begin(), before.begin() + 300));
   CHECK(rig.Read(5700, 300) == std::vector<std::byte>(before.begin() + 700, before.end()));
   const int gets = rig.daemon.requests(Kind::kGetToGpu);
-  // Nothing of a chunk, and an offset in nothing.
+  // A run of no chunk, and an offset in nothing.
   CHECK(rig.GetRuns("a", {{GpuRegionId(), 0, 1000}}) == GetStatus::kUnfinished);
   CHECK_THAT(std::string(rig.last.message()), Contains("none that is of a region"));
   CHECK(rig.GetRuns("a", {{GpuRegionId(), 1, 500}, {id, 0, 500}}) == GetStatus::kUnfinished);
@@ -41,7 +41,7 @@ TEST_CASE("a put's time is absolute by a daemon that can hold it") {
   CHECK(rig.daemon.requests(Kind::kPutFromGpu) == 0);
   REQUIRE(rig.gpu->deadlines_ns().size() == 1);
   const std::chrono::nanoseconds until(rig.gpu->deadlines_ns()[0]);
-  // The deadline is 10 s away, less 1 s that is left to the answer.
+  // The deadline is 10 s away, minus the 1 s left to the answer.
   CHECK(until > began.time_since_epoch());
   CHECK(until < (std::chrono::steady_clock::now() + 10s - 900ms).time_since_epoch());
 }

@@ -27,7 +27,7 @@ inline GpuMemory MemoryOf(uint8_t name) {
   return memory;
 }
 
-// A daemon whose process ends on request, for its watcher.
+// A daemon whose process ends on request, as its watcher sees it.
 class WatchedProcess {
  public:
   DaemonProcess::Watch Watch() const {
@@ -47,7 +47,7 @@ struct EndpointHolder {
 };
 
 struct GpuRig : EndpointHolder, LocalFixture {
-  // `watch`: instead of `process`.
+  // `watch` is used instead of `process`.
   explicit GpuRig(Deadline deadline = Deadline(10'000), DaemonProcess::Watch watch = nullptr)
       : LocalFixture(deadline, watch ? std::move(watch) : process.Watch()) {
     gpu->AddMemory(kMemory, 4 * kMiB);
@@ -87,8 +87,7 @@ struct GpuRig : EndpointHolder, LocalFixture {
     return got.ok() ? got->chunks[0].status : GetStatus::kUnfinished;
   }
   // Stops the daemon, which has no GPU memory when it starts again. Returns when the client has
-  // seen that: otherwise a call would go to the connection that breaks, and leave its memory in
-  // use.
+  // noticed: a call before that would use the broken connection, and leave its memory in use.
   void LoseDaemon() {
     daemon.Stop();
     REQUIRE(Eventually([this] { return !transport->WaitConnected(Deadline(0)); }));

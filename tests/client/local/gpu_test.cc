@@ -1,5 +1,5 @@
-// The GPU path of the local transport, against a scripted daemon: what is said to it, what its
-// answers become, and when memory may be used again.
+// The GPU path of the local transport, against a scripted daemon: the requests, the meaning of the
+// answers, and when memory may be used again.
 #include <absl/strings/match.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -162,7 +162,7 @@ TEST_CASE("a daemon that came back is told of the memory again, under a generati
   rig.daemon.Stop();
   rig.gpu->Forget();
   rig.daemon.Start();
-  // The endpoint refuses runs of another generation than that of its registration.
+  // The endpoint refuses runs of a generation other than that of its registration.
   REQUIRE(Eventually([&] {
     return rig.GetRuns("a", {{region.id(), 200, 100}}) == GetStatus::kHit;
   }));
@@ -189,7 +189,7 @@ TEST_CASE("a daemon that came back without its GPU path is asked once, and every
   CHECK(rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kUnfinished);
   CHECK(says_why());
   CHECK(absl::IsFailedPrecondition(region.usable()));
-  CHECK(rig.daemon.requests(Kind::kRegisterGpuMemory) == 2);  // one of each session
+  CHECK(rig.daemon.requests(Kind::kRegisterGpuMemory) == 2);  // one for each session
   CHECK_FALSE(region.in_use());
 }
 
@@ -208,7 +208,7 @@ TEST_CASE("what a daemon has no room for now is asked for again, in the same ses
   };
   REQUIRE(Eventually(refused));
   const int connections = rig.daemon.connections;
-  // Not by every call, but again and again.
+  // Not every call asks, but some do again and again.
   REQUIRE(
       Eventually([&] { return refused() && rig.daemon.requests(Kind::kRegisterGpuMemory) >= 4; }));
   rig.gpu->Set({});
@@ -249,10 +249,10 @@ TEST_CASE("a connection that breaks leaves memory in use until the daemon's proc
   CHECK(absl::IsFailedPrecondition(region.Unregister(Deadline(1000))));
   rig.daemon.Stop();
   CHECK(absl::IsUnavailable(put.Take().status()));
-  // The socket is closed, a copy may still be under way.
+  // The socket is closed, but a copy may still be under way.
   CHECK(region.in_use());
   rig.process.End();
-  CHECK(Eventually([&] { return !region.in_use(); }));  // a call is let go of after its callback
+  CHECK(Eventually([&] { return !region.in_use(); }));  // a call is released after its callback
   CHECK(region.Unregister(Deadline(1000)).ok());
 }
 
@@ -335,7 +335,7 @@ TEST_CASE("a reply that is not about what was asked ends the session, not the pr
   rig.daemon.SetTamper([&](Kind answered, std::vector<std::byte>* message) {
     if (answered != kind) return;
     if (cut > 0) return message->resize(message->size() - cut);
-    StoreAt(message->data() + head, uint32_t{0});  // chunks, or the registration
+    StoreAt(message->data() + head, uint32_t{0});  // of chunks, or of the registration
   });
   const std::vector<GpuRun> runs = {{region.id(), 0, 10}};
   if (kind == Kind::kPutFromGpuUntil) CHECK(rig.PutRuns("a", runs) == PutStatus::kUnfinished);
@@ -384,7 +384,7 @@ TEST_CASE("an end of a registration that was not answered in time may be asked f
     rig.process.End();
     CHECK(region.Unregister(Deadline(20)).ok());
   }
-  // The daemon knows it no more: to ask it twice would have been an error.
+  // The daemon knows the region no more: a second request would have been an error.
   CHECK(rig.daemon.requests(Kind::kUnregisterGpuMemory) == 1);
 }
 
@@ -392,7 +392,7 @@ TEST_CASE("memory that is being registered again is not free before that has bee
   GpuRig rig;
   GpuRegion region = rig.MustRegister();
   rig.LoseDaemon();
-  rig.process.End();  // the daemon of before has it no more
+  rig.process.End();  // the earlier daemon has it no more
   rig.daemon.script.hold = static_cast<uint16_t>(Kind::kRegisterGpuMemory);
   rig.daemon.Start();
   REQUIRE(rig.transport->WaitConnected(Deadline(10'000)));
@@ -407,7 +407,7 @@ TEST_CASE("memory that is being registered again is not free before that has bee
   const absl::StatusOr<PutResult> refused = put.Take();
   CHECK(absl::IsFailedPrecondition(refused.ok() ? refused->error : refused.status()));
   CHECK(region.Unregister(Deadline(10'000)) == absl::OkStatus());
-  CHECK(rig.gpu->unregistered() == 1);  // of the new one: the old went with its connection
+  CHECK(rig.gpu->unregistered() == 1);  // of the new one: the old one went with its connection
 }
 
 TEST_CASE("a registration that was answered too late is undone before its memory is free") {
@@ -441,7 +441,7 @@ TEST_CASE("a region that is dropped is unregistered also while an earlier end is
             PutStatus::kUnfinished);
     REQUIRE(absl::IsDeadlineExceeded(rig.last));
     rig.daemon.script.hold = static_cast<uint16_t>(Kind::kUnregisterGpuMemory);
-    rig.daemon.Let();  // it came too late: its end is asked for
+    rig.daemon.Let();  // it came too late: its end is requested
     REQUIRE(Eventually([&] { return rig.daemon.requests(Kind::kUnregisterGpuMemory) == 1; }));
     REQUIRE(Eventually([&] {
       return rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kStored;

@@ -13,7 +13,7 @@
 namespace kvkeep::client {
 namespace {
 
-// Maps a memfd whose pages are there.
+// Maps a memfd whose pages exist.
 std::shared_ptr<const MappedFile> File(uint64_t bytes) {
   UniqueFd fd(memfd_create("test", MFD_CLOEXEC));
   REQUIRE(ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0);
@@ -26,7 +26,7 @@ std::shared_ptr<const MappedFile> File(uint64_t bytes) {
   return *std::move(file);
 }
 
-// How much of a mapping this process has mapped.
+// Returns how much of a mapping this process has mapped.
 uint64_t MappedBytes(const MappedFile& file) {
   std::ifstream smaps("/proc/self/smaps");
   const auto begin = reinterpret_cast<uintptr_t>(file.memory().data());
@@ -56,12 +56,12 @@ TEST_CASE("the arena's pages are mapped ahead, segment by segment, up to a limit
     WARN("skipped: this kernel maps nothing ahead");
     return;
   }
-  CHECK(mapped(0) / kMiB == 8);  // and perhaps some pages around
+  CHECK(mapped(0) / kMiB == 8);  // and perhaps some pages around it
   while (!populate.done()) populate.Step();
   CHECK(mapped(0) == 20 * kMiB);
   CHECK(mapped(1) == 4 * kMiB);
   CHECK(mapped(2) / kMiB == 8);
-  CHECK(populate.bytes() == 32 * kMiB);  // the slice that passed the limit
+  CHECK(populate.bytes() == 32 * kMiB);  // the slice that exceeded the limit
 }
 
 TEST_CASE("a segment with holes is left alone: to map them would make their pages") {

@@ -1,5 +1,5 @@
 // Staging memory as the daemon's sessions share it: little at first, more when puts wait, given
-// back when idle; and puts where there is none.
+// back when idle; and puts without any.
 #include <thread>
 
 #include "tests/client/local/fixture.h"
@@ -9,7 +9,7 @@ namespace {
 
 using local::Kind;
 
-// Puts `count` chunks of 1 MiB in one call; how many were stored.
+// Puts `count` chunks of 1 MiB in one call. Returns how many were stored.
 size_t PutMany(LocalFixture& f, size_t count, const std::string& name) {
   const std::vector<std::byte> payload = Bytes(kMiB, 1);
   std::vector<PutChunk> chunks;
@@ -45,14 +45,14 @@ TEST_CASE("where the daemon has no staging memory, puts go through memory of the
   CHECK(f.daemon.payload(Key("a9")) == Bytes(kMiB, 1));
   CHECK(f.daemon.direct_runs > 0);
   CHECK(f.transport->own_staging_areas() == 1);
-  // A large one, too; in parts it cannot go.
+  // A large chunk works too; it cannot go in parts.
   const std::vector<std::byte> large = Bytes(7 * kMiB, 2);
   CHECK(f.PutOne(Key("large"), large) == PutStatus::kStored);
   CHECK(f.daemon.payload(Key("large")) == large);
   CHECK(f.daemon.requests(Kind::kPutInParts) == 0);
-  // Buffers are never of it: their owner would not know that it saves nothing.
+  // Buffers never come from it, as their owner would not know that they save nothing.
   CHECK(absl::IsResourceExhausted(f.transport->AllocateStaging(kMiB).status()));
-  // The daemon is asked again, not with each put but soon.
+  // The client asks the daemon again soon, but not with each put.
   const int asked = f.daemon.requests(Kind::kStaging);
   CHECK(asked <= 3 + Millis(began) / 250);
   f.daemon.script.no_staging = false;
@@ -69,7 +69,7 @@ TEST_CASE("where buffers take all staging memory, a put waits a moment and goes 
   REQUIRE(buffer.ok());
   const auto began = std::chrono::steady_clock::now();
   CHECK(f.PutOne(Key("a"), Bytes(kMiB, 1)) == PutStatus::kStored);
-  CHECK(Millis(began) < 5'000);  // nowhere near its deadline
+  CHECK(Millis(began) < 5'000);  // far from its deadline
   CHECK(f.transport->own_staging_areas() == 1);
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("one put takes from a buffer, from staging memory and from the client'
   const std::vector<std::byte> payload = Bytes(2 * kMiB, 1);
   const std::span<const std::byte> all(payload);
   std::copy(payload.begin(), payload.end(), buffer->memory().begin());
-  for (int i = 0; i < 3; ++i) {  // what the first one held is free again
+  for (int i = 0; i < 3; ++i) {  // the first one's memory is free again
     const std::string name = absl::StrCat("mixed ", i);
     auto put = f.Put(
         {{.key = Key(name + "a"), .runs = {all.first(kMiB / 2)}},
@@ -113,7 +113,7 @@ TEST_CASE("staging memory grows once puts wait for room in it") {
   CHECK(PutMany(f, 1, "a") == 1);
   CHECK(f.daemon.requests(Kind::kStaging) == 1);
   for (int i = 0; i < 20 && f.daemon.requests(Kind::kStaging) < 2; ++i) {
-    // Puts that hold the area for too long put it off for a second.
+    // Puts that hold the area too long delay it for a second.
     if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     CHECK(PutMany(f, 12, absl::StrCat("b", i, " ")) == 12);
   }
@@ -155,7 +155,7 @@ TEST_CASE("staging memory that no put uses is given back, and had again") {
   CHECK(Eventually([&] { return f.daemon.staging_asked == local::kNoStaging; }));
   CHECK(PutMany(f, 3, "b") == 3);
   {
-    auto buffer = f.transport->AllocateStaging(kMiB);  // it stays as long as a buffer is out
+    auto buffer = f.transport->AllocateStaging(kMiB);  // it stays while a buffer is out
     REQUIRE(buffer.ok());
     CHECK(f.PutOne(Key("c"), Bytes(kMiB, 1)) == PutStatus::kStored);
     f.daemon.staging_asked = 1;

@@ -14,7 +14,7 @@ constexpr size_t kLarge = 5 * kMiB + 77;
 std::function<void(int part)> on_part;
 std::atomic<int> parts{0};
 
-// Calls `hook` after each part, on the thread that copies.
+// Calls `hook` after each part, on the copying thread.
 class PartHook {
  public:
   explicit PartHook(std::function<void(int part)> hook) {
@@ -55,7 +55,7 @@ TEST_CASE("a large chunk is put in parts, from wherever its runs lie") {
   CHECK(f.daemon.requests(Kind::kPutInParts) == 1);
   CHECK(f.daemon.requests(Kind::kPut) == 3);
   CHECK(parts == 6);
-  // All of the staging memory is free again but for the buffer.
+  // All staging memory but the buffer's is free again.
   CHECK(Eventually([&] { return f.transport->AllocateStaging(7 * kMiB).ok(); }));
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("a put that is answered early keeps its staging memory until nobody wr
   absl::Status meanwhile;
   PartHook hook([&](int part) {
     if (part != 1) return;
-    // Another thread's call reads the put's answer first: it is there already.
+    // Another thread's call reads the put's answer first, so it is there already.
     std::thread([&] {
       CHECK(f.Lookup({Key("none")}).ok());
       meanwhile = f.transport->AllocateStaging(4 * kMiB).status();
@@ -90,7 +90,7 @@ TEST_CASE("a connection that breaks while a chunk is copied ends the put, not th
   CHECK(f.PutOne(Key("a"), Bytes(kLarge, 1)) == PutStatus::kUnfinished);
   CHECK(absl::IsUnavailable(f.last));
   CHECK(noticed);
-  CHECK(parts == 2);  // the others were for nobody
+  CHECK(parts == 2);  // the others had no receiver
   f.daemon.Start();
   REQUIRE(Eventually([&] { return f.transport->stats().sessions_opened == 2; }));
   CHECK(f.PutOne(Key("a"), Bytes(kLarge, 1)) == PutStatus::kStored);

@@ -1,4 +1,5 @@
-// Puts on the local path: through staging memory, from memory the daemon knows, and out of time.
+// Puts on the local path: through staging memory, from memory that the daemon knows, and after the
+// deadline.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -42,7 +43,7 @@ TEST_CASE("a batch larger than the staging memory goes in several messages") {
     CHECK(f.daemon.payload(Key(absl::StrCat("k", i))) == payloads[i]);
   }
   CHECK(f.daemon.requests(local::Kind::kPut) > 3);
-  // Kept from one message to the next; on a busy machine it may rest for long enough to be given
+  // It is kept from one message to the next. On a busy machine it may rest long enough to be given
   // back in between.
   CHECK(f.daemon.requests(local::Kind::kStaging) < f.daemon.requests(local::Kind::kPut));
 }
@@ -73,7 +74,7 @@ TEST_CASE("a chunk larger than the staging memory gets a larger one, up to the d
   CHECK(f.daemon.payload(Key("larger")) == larger);
   CHECK(f.PutOne(Key("too large"), Bytes(9 * kMiB, 3)) == PutStatus::kRejected);
   CHECK(f.message.find(absl::StrCat(8 * kMiB)) != std::string::npos);
-  // While a buffer is out, the memory cannot be replaced: the chunk goes another way.
+  // The memory cannot be replaced while a buffer is out, so the chunk goes another way.
   LocalFixture g;
   auto buffer = g.transport->AllocateStaging(kMiB);
   REQUIRE(buffer.ok());
@@ -88,7 +89,7 @@ TEST_CASE("runs in staging buffers and registered memory are not copied") {
   REQUIRE(buffer.ok());
   const std::vector<std::byte> payload = Bytes(2 * kMiB, 1);
   std::copy(payload.begin(), payload.end(), buffer->memory().begin());
-  // All of the rest is taken: a copy would have no room.
+  // The rest is taken, so a copy would have no room.
   auto rest = f.transport->AllocateStaging(2 * kMiB);
   REQUIRE(rest.ok());
   CHECK(absl::IsResourceExhausted(f.transport->AllocateStaging(1).status()));
@@ -171,7 +172,7 @@ TEST_CASE("memory of the caller's is its own again at the put's deadline, daemon
     CHECK_FALSE(registered.handle.in_use());
   }
   CHECK(f.transport->AllocateStaging(3 * kMiB).ok());
-  f.daemon.Let();  // late, and nothing comes of it
+  f.daemon.Let();  // late, and without effect
   CHECK(f.PutOne(Key("c"), Bytes(100, 1)) == PutStatus::kStored);
 }
 
@@ -207,7 +208,7 @@ TEST_CASE("memory that is reused is read in place only where a put's end is kept
   CHECK(f.daemon.payload(Key("a")) == payload);
   CHECK(f.daemon.direct_runs == (holds ? 1 : 0));
   CHECK(f.daemon.requests(local::Kind::kPutUntil) == (holds ? 1 : 0));
-  // A chunk of which the larger part has to be copied is not put in parts then: these know no end.
+  // A chunk whose larger part has to be copied is not put in parts then, as parts have no end.
   const std::vector<std::byte> more = Bytes(4 * kMiB, 2);
   auto put = f.Put({{.key = Key("b"), .runs = {registered.memory, more}}});
   REQUIRE(put.ok());
@@ -236,7 +237,7 @@ TEST_CASE("memory that is registered twice is in use for both of its owners") {
 }
 
 TEST_CASE("a put of reused memory is not sent when the daemon could not keep its end") {
-  LocalFixture f([](auto* script) { script->slow_hello_ms = 300; });  // so unsure are the clocks
+  LocalFixture f([](auto* script) { script->slow_hello_ms = 300; });  // the clocks differ by this
   Registered registered(f, kMiB, {.reused = true});
   auto put = f.Put({{.key = Key("a"), .runs = {registered.memory}}}, {.deadline = Deadline(200)});
   CHECK(absl::IsDeadlineExceeded(put.status()));

@@ -1,5 +1,5 @@
-// The client against the daemon's own endpoint and store, in one process: that both ends mean the
-// same by the protocol. G2 only; tests/e2e has the whole daemon.
+// The client against the daemon's own endpoint and store, in one process: both ends mean the same
+// by the protocol. G2 only; tests/e2e has the whole daemon.
 #include <catch2/catch.hpp>
 #include <thread>
 
@@ -190,7 +190,7 @@ TEST_CASE("the daemon's endpoint: staging buffers, registered memory, many messa
   }
   munmap(at, 4 * kMiB);
 
-  // More than there is staging memory: 8 MiB, of which 4 are taken.
+  // More than the staging memory: 8 MiB, of which 4 are taken.
   std::vector<PutChunk> chunks;
   for (int i = 0; i < 40; ++i) {
     chunks.push_back({.key = Key(absl::StrCat(i)), .runs = {std::span(payload).first(kMiB)}});
@@ -206,7 +206,7 @@ TEST_CASE("the daemon's endpoint: memory of a put cut off is in use until it can
   auto buffer = f.transport->AllocateStaging(4 * kMiB);
   REQUIRE(buffer.ok());
   const bool daemon_stops = GENERATE(false, true);
-  // Theirs too: they may still look at it after they were told.
+  // The buffers are the copy threads' too, which may still look at them after they were told.
   const auto copy = std::make_shared<std::atomic<bool>>(false);
   for (int thread = 0; thread < 2; ++thread) {
     f.copy_pool->Post([copy] { copy->wait(false); });
@@ -217,7 +217,7 @@ TEST_CASE("the daemon's endpoint: memory of a put cut off is in use until it can
   REQUIRE(Eventually([&] { return f.store->snapshot().g2.reserved_bytes > 0; }));
   std::thread leaves([&] { daemon_stops ? f.endpoint->Stop() : f.transport.reset(); });
   while (!done || buffer->in_use()) std::this_thread::yield();
-  // Already: the copies have not even begun, and nothing of them may be stored.
+  // Already: the copies have not even begun, so nothing of them may be stored.
   CHECK(f.store->snapshot().sessions.empty());
   *copy = true;
   copy->notify_all();
@@ -237,7 +237,7 @@ TEST_CASE("the daemon's endpoint: what it reads after a put's deadline is never 
   const std::span<std::byte> memory(at, kSize);
   auto registered = f.transport->RegisterMemory(fd.get(), memory, {.reused = true});
   REQUIRE(registered.ok());
-  // The copy threads hang for longer than the put has time.
+  // The copy threads hang for longer than the put's time.
   const auto go_on = std::make_shared<std::atomic<bool>>(false);
   for (int thread = 0; thread < 2; ++thread) {
     f.copy_pool->Post([go_on] { go_on->wait(false); });
@@ -246,13 +246,13 @@ TEST_CASE("the daemon's endpoint: what it reads after a put's deadline is never 
   CHECK(absl::IsDeadlineExceeded(put.status()));
   REQUIRE_FALSE(registered->in_use());
   const std::vector<std::byte> other = Bytes(kSize, 2);
-  std::copy(other.begin(), other.end(), memory.begin());  // as it is ours again
+  std::copy(other.begin(), other.end(), memory.begin());  // because it is ours again
   *go_on = true;
   go_on->notify_all();
   CHECK(Eventually([&] { return f.counters.puts_copying == 0; }));
   CHECK(f.GetOne(Key("a")) == GetStatus::kMiss);
   CHECK(f.store->snapshot().g2.reserved_bytes == 0);
-  // And with time enough it is.
+  // With enough time it is stored.
   put = f.Put({{.key = Key("a"), .runs = {memory}}});
   REQUIRE(put.ok());
   CHECK(put->chunks[0].status == PutStatus::kStored);
@@ -279,7 +279,7 @@ TEST_CASE("the daemon's endpoint: with little memory of all kinds, puts go in sm
       CHECK(outcome.status != PutStatus::kRejected);
     }
   }
-  // Larger than what is left beside the other's: it goes through memory of the client's own.
+  // It is larger than what the other session leaves: it goes through the client's own memory.
   CHECK(f.PutOne(Key("large"), Bytes(5 * kMiB / 2, 2)) == PutStatus::kStored);
   CHECK(f.PutOne(Key("too large"), Bytes(4 * kMiB, 2)) == PutStatus::kRejected);
   CHECK(f.message.find("puts in progress") != std::string::npos);
@@ -326,7 +326,7 @@ TEST_CASE("the daemon's endpoint: several threads at once get what was put") {
 }
 
 TEST_CASE("the daemon's endpoint: large chunks of many threads are stored as they were put") {
-  // 8 MiB of staging memory: who finds no room waits, and goes whole or in parts as it comes.
+  // There are 8 MiB of staging memory: a put without room waits, and goes whole or in parts.
   RealFixture f;
   constexpr int kThreads = 4, kRounds = 6;
   std::atomic<int> wrong{0}, stored{0};
@@ -347,11 +347,11 @@ TEST_CASE("the daemon's endpoint: large chunks of many threads are stored as the
           continue;
         }
         stored += put->chunks[1].status == PutStatus::kStored;
-        // Into memory of this thread: GetOne has one buffer for all.
+        // The target is this thread's memory, as GetOne has one buffer for all.
         std::vector<std::byte> back(large.size());
         std::span<std::byte> to(back);
         auto got = f.Get({&key, 1}, {.verify = true, .destinations = absl::MakeSpan(&to, 1)});
-        // Evicted since, perhaps; what comes is right.
+        // It may have been evicted since; bytes that come are right.
         if (!got.ok() || (got->chunks[0].status == GetStatus::kHit && back != large)) ++wrong;
         (void)f.Delete({&key, 1});
       }

@@ -34,7 +34,7 @@ TEST_CASE("releases go with the next request, or alone soon after") {
   f.daemon.AddChunk("m", Key("a"), 0, Bytes(10, 1));
   for (int i = 0; i < 200; ++i) REQUIRE(f.Acquire({Key("a")}).ok());
   CHECK(Eventually([&] { return f.daemon.released().size() == 200; }));
-  // Some found no company when this thread was off the processor for a while.
+  // Some found no company while this thread was off the processor.
   CHECK(f.daemon.requests(Kind::kRelease) < 100);
   const int before = f.daemon.requests(Kind::kRelease);
   auto last = f.Acquire({Key("a")});
@@ -61,8 +61,8 @@ TEST_CASE("a daemon that came back with its arena is found again, mappings and a
   CHECK(fresh->valid());
   CHECK_FALSE(old->valid());
   CHECK_FALSE(old->lease.alive());
-  old->lease.Release();                                 // its number may be another one's by now
-  CHECK(old->chunks[0].contiguous()[0] == payload[0]);  // mapped as long as it is held
+  old->lease.Release();                                 // its number may be another lease's by now
+  CHECK(old->chunks[0].contiguous()[0] == payload[0]);  // mapped while it is held
 
   f.daemon.Stop();
   f.daemon.NewArena();
@@ -80,7 +80,7 @@ TEST_CASE("who waits for a connection waits too while the session before is stil
   f.daemon.script.hold = static_cast<uint16_t>(Kind::kOpenNamespace);
   NamespaceSpec another = f.spec;
   another.model = "another";
-  // The session is broken here, and its own thread has yet to end it.
+  // The session is broken here; its own thread has yet to end it.
   REQUIRE(f.transport->OpenNamespace(another, Deadline(20)).ok());
   f.daemon.script.hold = 0;
   CHECK(f.transport->WaitConnected(Deadline(10'000)));

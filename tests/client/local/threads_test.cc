@@ -1,4 +1,4 @@
-// Many threads on one session: who reads, nobody starves, nothing gets lost.
+// Many threads on one session: which one reads, none starves, nothing gets lost.
 #include "tests/client/local/fixture.h"
 
 namespace kvkeep::client {

@@ -1,5 +1,5 @@
-"""kvkeep/_abi.py against the headers of the C ABI as the C compiler sees them: every struct, every
-field, every function, every number.
+"""kvkeep/_abi.py against the headers of the C ABI as the C compiler sees them: every struct, field,
+function and number.
 
     abi_test.py SOURCES LIBRARY
 """
@@ -30,7 +30,7 @@ def snake(name):
 
 
 def structs():
-    """Ours, by the header's name. A const buffer is a buffer to us."""
+    """Returns our type for the header's name. A const buffer is a buffer to us."""
     return {"kvkeep_" + snake(name): kind for name, kind in vars(_abi).items()
             if isinstance(kind, type) and issubclass(kind, ctypes.Structure)}
 
@@ -87,8 +87,8 @@ class AbiTest(unittest.TestCase):
         header = set(re.findall(r"\bkvkeep_(\w+)\(", text))
         ours = set(_abi._FUNCTIONS) | set(_abi._CALLS) | {f"{name}_async" for name in _abi._CALLS}
         self.assertEqual(ours - header, set())
-        # A queue is waited for by an event loop; a release in the background is enough here; the
-        # daemon has verified what is acquired.
+        # The package leaves these out: an event loop waits for a queue; a release in the background
+        # is enough; the daemon has verified what is acquired.
         self.assertEqual(header - ours, {"queue_wait", "release", "release_async",
                                          "acquired_verify", "get_server_info_async"})
         _abi.load()

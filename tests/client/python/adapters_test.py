@@ -1,4 +1,4 @@
-"""Which content a request's LoRA adapter has, with neither an engine nor a daemon.
+"""Which content a request's LoRA adapter has, without engine or daemon.
 
     adapters_test.py SOURCES
 """
@@ -26,7 +26,7 @@ LOGGER = logging.getLogger("test")
 
 
 class Reading(threading.Event):
-    """In place of a function: hangs until it is set, of the paths that hang."""
+    """Replaces a function: calls for hanging paths wait until the event is set."""
 
     def __init__(self, function):
         super().__init__()
@@ -71,7 +71,7 @@ class AdaptersOfRequests(WithModel):
         safetensors((folder or self.model) / "model-2.safetensors", c=content * 100)
 
     def hanging(self, name, *paths):
-        """The function hangs on the paths, until the test is over or it is set."""
+        """Makes the function hang on the paths, until the test is over or the event is set."""
         reading = Reading(getattr(vllm_adapters, name))
         reading.hangs = {str(path) for path in paths or (self.model,)}
         patch = mock.patch.object(vllm_adapters, name, reading)
@@ -136,7 +136,7 @@ class AdaptersOfRequests(WithModel):
         self.adapters.removed(1)
         self.assertEqual(first.result(), Adapters.UNKNOWN)
         self.load(number=2)
-        self.assert_unknown(number=2)  # the prompt's begin may be computed with the old one
+        self.assert_unknown(number=2)  # the prompt's beginning may be computed with the old one
         self.adapters.blocks_gone()
         self.assertEqual(self.of(number=2), self.id())
         self.assertNotEqual(self.of(number=2), old)
@@ -159,7 +159,7 @@ class AdaptersOfRequests(WithModel):
         self.assertEqual(self.of(other), self.id(other))
 
     def test_other_content_that_is_loaded_in_place_is_unknown(self):
-        """A load that fails leaves the old one, and nothing tells of that."""
+        """A failed load leaves the old adapter, and nothing reports the failure."""
         self.load()
         first = self.ask()
         self.assertEqual(first.result(), self.id())
@@ -184,7 +184,7 @@ class AdaptersOfRequests(WithModel):
         self.assertEqual(self.of(), self.id())
 
     def test_one_that_is_not_there_yet_when_the_engine_is_told_to_load_it(self):
-        """As the engine downloads it."""
+        """Loads an adapter that the engine downloads."""
         self.load(self.root / "later")
         self.make("later")
         self.assertEqual(self.of(self.root / "later"), self.id())
@@ -218,7 +218,7 @@ class AdaptersOfRequests(WithModel):
         self.now = 5.1
         with self.assertLogs(LOGGER, "WARNING"):
             self.assertTrue(all(one.done() for one in [*asked, waits]))
-        self.ask()  # sees that they hang
+        self.ask()  # notices that they hang
         self.wait_for(lambda: self.adapters._adapters[1].content is not None)
         self.assertEqual(self.of(), self.id())
 
@@ -245,7 +245,7 @@ class AdaptersOfRequests(WithModel):
                 self.assertLogs(LOGGER, "WARNING"):
             self.assert_unknown()
             self.load(number=2)
-        self.assert_unknown()  # the engine had no error, perhaps
+        self.assert_unknown()  # the engine may have had no error
         self.assert_unknown(number=2)
 
 

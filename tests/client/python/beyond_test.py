@@ -1,4 +1,4 @@
-"""A get of the package, and of the C library below it, has what another node put.
+"""Gets of the package, and of the C library below it, bring what another node put.
 
     beyond_test.py SOURCES LIBRARY KVKEEPD
 """

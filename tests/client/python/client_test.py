@@ -1,4 +1,4 @@
-"""The package kvkeep against a real daemon, with nothing but the standard library.
+"""The package kvkeep against a real daemon, with the standard library alone.
 
     client_test.py SOURCES LIBRARY KVKEEPD
 """
@@ -40,7 +40,7 @@ def key(number):
 
 
 class Tensor:
-    """As much of a torch tensor as is looked at."""
+    """The part of a torch tensor that is used."""
 
     class Device:
         def __init__(self, kind):
@@ -119,7 +119,7 @@ class WithDaemon(unittest.TestCase):
         return client
 
     def stop(self):
-        """SIGSTOP, and until it has: a thread of it may be at work for a while."""
+        """Sends SIGSTOP, and waits until it works: a thread may run on for a while."""
         self.daemon.process.send_signal(signal.SIGSTOP)
         _, status = os.waitpid(self.daemon.process.pid, os.WUNTRACED)
         self.assertTrue(os.WIFSTOPPED(status))
@@ -128,7 +128,7 @@ class WithDaemon(unittest.TestCase):
         self.daemon.process.send_signal(signal.SIGCONT)
 
     def namespaces(self):
-        """The same namespace by each path."""
+        """Yields the same namespace by each path."""
         for path in PATHS:
             with self.subTest(path=path):
                 client = self.connect(path)
@@ -146,7 +146,7 @@ class Calls(WithDaemon):
             self.assertEqual(ns.put([(keys[0], payloads[0])]).statuses, [PutStatus.PRESENT])
             found = ns.lookup(keys, lease=True)
             self.assertEqual((found.leading_keys, found.leased_keys), (3, 3))
-            self.assertEqual(found.promotion_us, 0)  # all of it is in DRAM
+            self.assertEqual(found.promotion_us, 0)  # everything is in DRAM
             self.assertEqual([there != 0 for there in found.presence], [True] * 3 + [False])
             into = [bytearray(2_000_000) for _ in range(3)]
             with found.lease as lease:
@@ -382,7 +382,7 @@ class Registered(WithDaemon):
         for fd, at in ((self.fd, both), (second, both + self.SIZE)):
             self.assertEqual(at, libc.mmap(at, self.SIZE, mmap.PROT_READ | mmap.PROT_WRITE,
                                            mmap.MAP_SHARED | 0x10, fd, 0))  # MAP_FIXED
-        # The kernel keeps a part that is advised otherwise as a mapping of its own.
+        # The kernel keeps a part with other advice as a mapping of its own.
         libc.madvise(ctypes.c_void_p(both + mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE),
                      mmap.MADV_DONTFORK)
         made = registered.of_mapping(self.client, both + 10, 2 * self.SIZE - 20)
@@ -509,8 +509,8 @@ class DaemonAway(WithDaemon):
                 self.assertEqual(ns.lookup([key(1)]).leading_keys, 1)
 
     def test_an_acquire_is_a_miss_too(self):
-        """By the path that a client picks itself: of a daemon that was killed, or has taken its
-        sockets with it, or never was there."""
+        """Tests the path that a client picks itself, with a daemon that was killed, took its
+        sockets with it, or never existed."""
         ns = self.connect().namespace("model", tokens_per_chunk=256)
         ns.put([(key(1), b"before")])
         self.daemon.kill()
@@ -537,7 +537,8 @@ class DaemonAway(WithDaemon):
             self.assertLess(time.monotonic(), deadline)
 
     def test_lookups_beside_a_daemon_that_hangs_never_wait(self):
-        """More than its socket takes: to send one more would last as long as the timeout."""
+        """More keys than the socket takes, so that sending one more lasts as long as the
+        timeout."""
         limit_s = 5.0
         for ns in self.namespaces():
             completions = Completions(ns.client)

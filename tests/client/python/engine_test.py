@@ -1,4 +1,4 @@
-"""What the engines' adapters share, with neither an engine nor a daemon.
+"""Common code of the engines' adapters, without engine or daemon.
 
     engine_test.py SOURCES LIBRARY
 """
@@ -59,7 +59,7 @@ class OptionsTest(unittest.TestCase):
 
 
 class Answer:
-    """The answer of a lookup, as far as keys_worth_loading reads it."""
+    """A lookup's answer, as far as keys_worth_loading reads it."""
 
     IN_G2, IN_G3 = 1, 2
 
@@ -70,7 +70,7 @@ class Answer:
 
 
 class WorthTest(unittest.TestCase):
-    # 1,000 tokens in a second, 100 a key: a key is worth 100 ms.
+    # 1,000 tokens a second and 100 tokens a key: a key is worth 100 ms.
     OPTIONS = PrefillOptions.of({"prefill_tokens_per_s": 1000})
 
     def worth(self, presence, promotion_us, options=OPTIONS, parts=1, together=None):
@@ -88,7 +88,7 @@ class WorthTest(unittest.TestCase):
     def test_a_fetch_that_takes_longer_than_computing_is_a_miss_from_there_on(self):
         self.assertEqual(self.worth([3, 1, 2, 2], 199_000), 4)
         self.assertEqual(self.worth([3, 1, 2, 2], 201_000), 2)
-        self.assertEqual(self.worth([2, 3, 1], 299_000), 3)  # without the first all is computed
+        self.assertEqual(self.worth([2, 3, 1], 299_000), 3)  # without the first one all is computed
         self.assertEqual(self.worth([2, 3, 1], 301_000), 0)
         self.assertEqual(self.worth([3, 2, 0, 1, 1, 1], 101_000), 1)
 
@@ -142,7 +142,7 @@ class BreakerTest(unittest.TestCase):
 
 
 class Daemon:
-    """The daemon behind Lookups: records what it is asked, and answers when the test says so."""
+    """The daemon behind Lookups: records requests, and answers when the test says so."""
 
     def __init__(self):
         self.asked = []  # (keys, request, ended)
@@ -177,7 +177,7 @@ class LookupsTest(unittest.TestCase):
         self.assertEqual(self.want("abc"), [True, False, True])
 
     def decide(self, keys, request, good):
-        """Returns what a request learns of its keys; `good` of them are there if it asks."""
+        """Returns what a request learns of its keys; `good` keys are there if it asks."""
         self.want(keys, request)
         self.lookups.flush()
         if self.daemon.asked:
@@ -323,9 +323,9 @@ class HeldLeasesTest(unittest.TestCase):
 
 
 class Call(str):
-    """As much of one as is used; its name."""
+    """The part of a call that is used; its name."""
 
-    left = None  # its timeout, where it is not the one that it was made with
+    left = None  # its timeout, if changed since it was made
 
     def limit(self, timeout):
         self.left = timeout
@@ -339,7 +339,7 @@ class PacedTest(unittest.TestCase):
                            clock=self.clock)
 
     def start_all(self, calls, ended):
-        """As Completions does; one that has no calls is over at once, and one that is refused."""
+        """Acts as Completions: a group without calls is over at once, and so is a refused one."""
         if calls and self.refuses:
             ended([("result", None)])
         elif calls:
@@ -447,7 +447,7 @@ class PacedTest(unittest.TestCase):
 
 
 class Queue:
-    """As much of the C ABI as Completions calls. Each call is over at once."""
+    """The part of the C ABI that Completions calls. Each call is over at once."""
 
     def __init__(self):
         self.readable, self._write = os.pipe()

@@ -42,7 +42,7 @@ def payload(number, nbytes=BLOCK):
 
 
 class CudaTensor:
-    """As much of one of torch's as is looked at."""
+    """The part of a torch tensor that is used."""
 
     class Device:
         def __init__(self, kind):
@@ -75,12 +75,13 @@ class WithDaemon(unittest.TestCase):
         return client
 
     def region(self, client):
-        """Memory that lives as long as this process: the fake ends it where the daemon has open
-        what is freed."""
+        """Memory that lives as long as this process: the fake ends the process if the daemon has
+        freed memory open."""
         return kvkeep.GpuRegion(client, kvkeep.Pointer(GPU.alloc(MEMORY), MEMORY), driver=DRIVER)
 
     def watched(self, owner):
-        """A weak reference to what a region has for its memory, and an event: it is gone."""
+        """Returns a weak reference to what a region keeps for its memory, and an event that says it
+        is gone."""
         gone = threading.Event()
         return weakref.ref(owner, lambda _: gone.set()), gone
 
@@ -117,7 +118,7 @@ class Calls(WithDaemon):
             self.assertEqual((got.nbytes, got.metadata), ([2 * BLOCK, 0], [b"tail", b""]))
             self.assertTrue(self.block(target, 40) == payload(1))
             self.assertTrue(self.block(target, 20) == payload(2))
-        # And by the calls for host memory.
+        # Host memory's calls work too.
         into = bytearray(2 * BLOCK)
         self.assertEqual(ns.get([key(1)], [into]).hits, 1)
         self.assertTrue(into == payload(1) + payload(2))
@@ -135,7 +136,7 @@ class Calls(WithDaemon):
             whole = bytes(GPU.view(region.address, layers * layer))
             source, target = planner.plan([7, 2, 30], 0, 40), planner.plan([1, 5, 6], 0, 40)
             self.assertEqual(source.nbytes, 40 * planner.bytes_per_token)
-            self.assertEqual((len(source), len(target)), (12, 8))  # 5 and 6 are neighbours
+            self.assertEqual((len(source), len(target)), (12, 8))  # 5 and 6 are adjacent
             self.assertEqual(self.ns.gpu_put([(key(1), source)]).stored, 1)
             self.assertEqual(self.ns.gpu_get([(key(1), target)]).hits, 1)
             back = bytes(GPU.view(region.address, layers * layer))
@@ -178,7 +179,7 @@ class Calls(WithDaemon):
             self.assertFalse(use.in_use)
 
     def test_a_put_of_reused_memory_is_over_by_its_deadline(self):
-        """And what the daemon reads later is stored by nobody."""
+        """What the daemon reads later is not stored."""
         memory = kvkeep.Pointer(GPU.alloc(MEMORY), MEMORY)
         with kvkeep.GpuRegion(self.client, memory, driver=DRIVER, reused=True) as region:
             self.write(region, 1, payload(1))
@@ -223,7 +224,7 @@ class Calls(WithDaemon):
             with self.assertRaisesRegex(kvkeep.InvalidArgument, "run_count"):
                 self.ns.gpu_put([(key(1), [])])
         with self.assertRaisesRegex(kvkeep.InvalidArgument, "is not registered"):
-            self.ns.gpu_put([(key(1), GpuRun(1, 0, BLOCK))])  # it was the region's
+            self.ns.gpu_put([(key(1), GpuRun(1, 0, BLOCK))])  # it belonged to the region
         host = bytearray(MEMORY)
         address, nbytes, _ = kvkeep.memory.locate(host)
         with self.assertRaises(kvkeep.KvkeepError):
@@ -250,7 +251,7 @@ class Calls(WithDaemon):
 
     def meanwhile(self, question, free, end):
         """From now on other threads end() a handle between a question and its answer. Returns what
-        was freed, and what had been at each answer."""
+        was freed, and what existed at each answer."""
         freed, seen, library = [], [], self.client.library
 
         class Library:
@@ -484,7 +485,7 @@ class Planner(unittest.TestCase):
         planner = self.planner()
 
         class PlannedMeanwhile:
-            """The library, where another thread's plan of many runs comes in between."""
+            """The library, with another thread's plan of many runs in between."""
 
             def __getattr__(self, name):
                 return getattr(library, name)

@@ -1,4 +1,4 @@
-"""What tells engines' KV apart, with neither an engine nor a daemon.
+"""Facts that distinguish engines' KV, without engine or daemon.
 
     identity_test.py SOURCES
 """
@@ -45,7 +45,7 @@ class Spec:
 
 
 def shuffled(value, rng):
-    """The same, with the keys of every dict in another order."""
+    """Returns the value with the keys of every dict in another order."""
     if isinstance(value, dict):
         keys = list(value)
         rng.shuffle(keys)
@@ -93,7 +93,7 @@ class Canonical(unittest.TestCase):
             self.assertEqual(self.digest(**shuffled(self.FACTS, rng)), self.digest())
 
     def test_it_is_the_same_in_every_process_and_version(self):
-        """This digest may change with FORMAT only: else all that is kept is lost without need."""
+        """This digest changes with FORMAT only: otherwise everything kept is lost without need."""
         self.assertEqual(Identity("e", "1", a=[1, 2.5, None, True, b"\0", {"b", "a"}],
                                   b=Spec(16, Kind.FULL), c={1: "x"}).digest,
                          "cfde01e8c10d997e23c8c4935e25a801d4c17dcb14d80d6d614a50d722cd51da")
@@ -155,7 +155,7 @@ class Models(unittest.TestCase):
 
 class Fingerprints(WithModel):
     def pages_only(self):
-        """As of a model that is too large to be read in whole."""
+        """Fingerprints files as of a model that is too large to be read whole."""
         limit = mock.patch.object(weights, "_WHOLE_BYTES", 0)
         limit.start()
         self.addCleanup(limit.stop)
@@ -219,7 +219,7 @@ class Fingerprints(WithModel):
         self.assertNotEqual(self.id(whole=True), full)
 
     def test_an_element_of_any_tensor_counts(self):
-        """20,000 small tensors, and some large ones, of which the page in the middle is read."""
+        """20,000 small tensors, and some large ones, whose middle page is read."""
         self.pages_only()
         sizes = [LARGE if number % 500 == 0 else 100 for number in range(20_000)]
         file = self.model / "model-2.safetensors"
@@ -236,7 +236,7 @@ class Fingerprints(WithModel):
 
         with mock.patch.object(os, "pread", pread):
             self.assertEqual(self.id(), first)
-        self.assertEqual(len(read), 20_000 + 4)  # with two of the other file, and two headers
+        self.assertEqual(len(read), 20_000 + 4)  # with two pages of the other file, and two headers
         self.assertLess(sum(nbytes for _, nbytes in read), 5 << 20)
         for block in rng.sample(range(len(begins)), 5):
             within = rng.randrange(500)
@@ -261,7 +261,7 @@ class Fingerprints(WithModel):
         one = self.root / "one.gguf"
         with open(one, "wb") as file:
             file.truncate(9000 * LARGE)
-        read = []  # not a Mock's call_count, which loses calls that threads make at once
+        read = []  # not a Mock's call_count, which loses concurrent calls
 
         def pread(number, nbytes, at, really=os.pread):
             read.append(at)
@@ -349,7 +349,7 @@ class Fingerprints(WithModel):
 
 
 class VllmFacts(WithModel):
-    """The parts of vLLM's configuration that go into an identity; without an engine."""
+    """The parts of vLLM's configuration that an identity contains; without an engine."""
 
     def identity(self, weights="name:x", config=None, **facts):
         made = config or vllm_rig.config(str(self.model), **facts)
@@ -367,7 +367,7 @@ class VllmFacts(WithModel):
         self.assertEqual(self.digest(), self.digest())
 
     def platform(self, name="cuda", capability="9.0", environment=None):
-        """An engine's digest on this platform."""
+        """Returns an engine's digest on this platform."""
         device = capability and types.SimpleNamespace(as_version_str=lambda: capability)
         current = types.SimpleNamespace(
             device_name=name, get_device_capability=lambda: device,

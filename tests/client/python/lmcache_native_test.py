@@ -49,7 +49,8 @@ class Native(RefusesMixedObjects, unittest.TestCase):
         return self.connector()
 
     def run_one(self, connector, number):
-        """As LMCache's thread does: the event, then what has ended: (well, of each key)."""
+        """Acts as LMCache's thread: waits for the event, then takes what has ended. Returns (good,
+        of each key)."""
         self.assertTrue(select.select([connector.event_fd()], [], [], 30)[0], "no event")
         (ended, well, _, good), = connector.drain_completions()
         self.assertEqual(ended, number)

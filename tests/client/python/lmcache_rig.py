@@ -1,4 +1,5 @@
-"""What tests of both adapters of LMCache share: how LMCache groups layers, on its recorded classes.
+"""Common code of the tests of both LMCache adapters: how LMCache groups layers, on its recorded
+classes.
 """
 
 import types
@@ -19,7 +20,7 @@ ATTENTION, MAMBA, WINDOW = layers(), layers(16, recurrent=True), layers(512)
 
 
 def grouped(kinds, *objects, **more):
-    """How many objects LMCache makes, if it puts those layers into these: numbers of layers."""
+    """Sets how many objects LMCache makes, by the layers' numbers in each."""
     manager = GROUPS.KVLayerGroupsManager([], [])
     manager._kernel_groups, manager._lmcache_tokens_per_chunk = list(kinds), CHUNK_TOKENS
     manager.objects = [GROUPS.ObjectGroupInfo(one, **more) for one in objects]
@@ -35,7 +36,7 @@ def grouped_before(kinds, *objects):
 
 
 def unpatched():
-    """LMCache as it is before any adapter was made."""
+    """Resets LMCache to its state before any adapter was made."""
     return mock.patch.object(GROUPS.KVLayerGroupsManager, "_detect_object_groups",
                              lambda self, engine_group_infos: self.objects)
 

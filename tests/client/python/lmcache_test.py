@@ -22,7 +22,7 @@ sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "cli
 
 
 class Bitmap(list):
-    """As much of LMCache's as is used."""
+    """The part of LMCache's class that is used."""
 
     def __init__(self, size):
         super().__init__([False] * size)
@@ -54,7 +54,7 @@ class StoreResult(int):
 
 
 def fake_lmcache():
-    """The records, and what they cannot say: what runs."""
+    """The records, and the code that they lack."""
     for module in signatures.WANTED:
         if module.startswith("lmcache."):
             signatures.load(module)
@@ -81,7 +81,7 @@ def keys(count, **other):
 
 
 class Object:
-    """As much of a MemoryObj as is used."""
+    """The part of a MemoryObj that is used."""
 
     def __init__(self, fill, nbytes=4096, shape=(2, 1024), dtype="bfloat16"):
         self.memory = bytearray([fill]) * nbytes
@@ -112,7 +112,7 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
         return self.adapter()
 
     def wait(self, fd, query):
-        """As LMCache's controllers do: the event, then the question."""
+        """Acts as LMCache's controllers: waits for the event, then asks."""
         while True:
             self.assertTrue(select.select([fd], [], [], 30)[0], "no event")
             os.eventfd_read(fd)
@@ -131,7 +131,8 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
                          lambda: adapter.query_lookup_and_lock_result(task))
 
     def answers(self, adapter, tasks, fd=None, query=None):
-        """By task, of several that are under way: lookups, unless it is said where to ask."""
+        """Returns results by task, for several that are under way: of lookups, unless another
+        method is given."""
         fd = adapter.get_lookup_and_lock_event_fd() if fd is None else fd
         query, said = query or adapter.query_lookup_and_lock_result, {}
         while len(said) < len(tasks):
@@ -198,7 +199,7 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
         self.assertEqual(self.load(adapter, keys(1), objects(1)), [True])
 
     def of_two_ranks(self, chunks):
-        """Rank by rank, as LMCache asks."""
+        """Asks rank by rank, as LMCache does."""
         return keys(chunks) + keys(chunks, kv_rank=0x01010101)
 
     def test_what_nvme_alone_has_is_found_only_where_that_is_faster_than_computing(self):
@@ -207,10 +208,10 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
         self.daemon.wait_clean(6)
         self.daemon.restart()  # its DRAM is empty
         fast, slow = (self.adapter(prefill_tokens_per_s=rate) for rate in (1e12, 1e-3))
-        for _ in range(2):  # and it is not brought to DRAM for it
+        for _ in range(2):  # and this does not bring it to DRAM
             self.assertEqual(self.lookup(fast, asked), [False] * 6)
         self.assertEqual(self.status(fast, "leases"), 0)
-        first = self.of_two_ranks(1) + keys(2)[1:]  # of the second chunk one rank
+        first = self.of_two_ranks(1) + keys(2)[1:]  # one rank of the second chunk
         self.assertEqual(self.lookup(slow, first), [True] * 3)
         self.assertEqual(self.load(slow, first, objects(3)), [True] * 3)
         slow.submit_unlock(first)
@@ -260,7 +261,7 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
         self.assertEqual(self.load(adapter, keys(1), objects(1)), [True])
 
     def test_what_the_daemon_does_not_promise_is_not_found(self):
-        adapter, asked = self.adapter(), keys(100)  # of the daemon's 128 MiB half may be leased
+        adapter, asked = self.adapter(), keys(100)  # half of the daemon's 128 MiB may be leased
         self.store(adapter, asked, objects(100, nbytes=1 << 20))
         found = self.lookup(adapter, asked)
         self.assertTrue(30 < sum(found) < 64, sum(found))
@@ -274,7 +275,7 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
         adapter = self.adapter()
         self.store(adapter, keys(2), objects(2))
         adapter.delete(keys(1))
-        while not self.status(adapter, "delete_good"):  # nobody is told when it has ended
+        while not self.status(adapter, "delete_good"):  # nothing reports its end
             self.lookup(adapter, keys(2))
         self.assertEqual(self.lookup(adapter, keys(2)), [False, True])
 
@@ -308,7 +309,7 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
             self.assertEqual(self.lookup(adapter, keys(1)), [False])
         self.assertEqual(self.status(adapter, "calls_given_up"), 19)
         self.daemon.process.send_signal(signal.SIGCONT)
-        adapter._breaker = Breaker()  # as if the time of this one had come
+        adapter._breaker = Breaker()  # as if its time had come
         self.assertEqual(self.load(adapter, keys(1), objects(1)), [True])
         deadline = time.monotonic() + 30
         while self.lookup(adapter, keys(1)) != [True]:  # which has 0.2 s
@@ -317,7 +318,7 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
 
     def test_what_is_asked_of_a_daemon_that_hangs_is_bounded(self):
         adapter = self.adapter(lookup_timeout_s=30)  # nothing is given up before it is counted
-        many = keys(200)  # a request fits into the socket, all of them would not
+        many = keys(200)  # one request fits into the socket, all of them do not
         self.store(adapter, many, objects(200))
         self.hang()
         tasks = [adapter.submit_lookup_and_lock_task(many, {}) for _ in range(100)]
@@ -343,7 +344,7 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
         self.assertEqual(self.lookup(adapter, many), [False] * 200)
         with adapter._lock:
             self.assertEqual((adapter._paced.in_flight, len(adapter._paced)), (1000, 5))
-        self.daemon.kill()  # else closing waits for the loads
+        self.daemon.kill()  # otherwise closing waits for the loads
 
     def test_what_waited_for_too_long_is_given_up(self):
         adapter = self.adapter(timeout_s=3600)

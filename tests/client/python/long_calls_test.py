@@ -1,4 +1,4 @@
-"""Calls about more keys than a real daemon takes at once, and chunks larger than it can take.
+"""Calls about more keys than a real daemon takes at once, and chunks that are too large for it.
 
     long_calls_test.py SOURCES LIBRARY KVKEEPD
 """
@@ -43,7 +43,7 @@ class LongCalls(unittest.TestCase):
         self.daemon.clear()
 
     def namespaces(self, stored=range(STORED), parts=1):
-        """A namespace with these keys, by each path."""
+        """Yields a namespace with these keys, by each path."""
         for path in ("grpc", "local"):
             with self.subTest(path=path):
                 client = kvkeep.Client(self.daemon.endpoint, path=path, name="long", timeout=60)
@@ -57,7 +57,7 @@ class LongCalls(unittest.TestCase):
                 yield ns
 
     def leases(self):
-        """How many the daemon holds, once it has back what was given back."""
+        """Returns how many leases the daemon holds, once all releases have arrived."""
         deadline = time.monotonic() + 20
         while True:
             leases = sum(session["leases"] for session in self.daemon.status()["sessions"])

@@ -1,4 +1,4 @@
-"""What a thread keeps until it may go, with neither a GPU nor a daemon.
+"""Objects that a thread keeps until they may be dropped, without GPU or daemon.
 
     parked_test.py SOURCES LIBRARY
 """
@@ -20,12 +20,12 @@ from kvkeep.parked import Parked  # noqa: E402
 
 
 class Memory:
-    """Can be told when it is gone."""
+    """Reports when it is gone."""
 
 
 class ParkedTest(unittest.TestCase):
     def watched(self, ask):
-        """(Parked, what it runs at the end of the process)"""
+        """Returns (Parked, what it runs at the end of the process)."""
         parked = Parked(ask)
         with unittest.mock.patch("atexit.register") as register:
             parked.watch()
@@ -40,7 +40,7 @@ class ParkedTest(unittest.TestCase):
         weakref.finalize(memory, gone.set)
         parked.park(memory)
         del memory
-        parked.park(Memory())  # the thread lets go of the one before
+        parked.park(Memory())  # the thread drops the one before
         self.assertTrue(gone.wait(20))
 
     def test_what_is_not_done_with_outlives_the_thread(self):

@@ -54,7 +54,7 @@ class Changes(WithDaemon):
         second = self.backend()
         self.assertEqual(second.batch_exists(keys(3, first=101)), 0)
         self.assertEqual(second.batch_exists(keys(2, first=111)), 0)
-        self.assertEqual(self.found(second), 3)  # that of the weights of the start
+        self.assertEqual(self.found(second), 3)  # that of the initial weights
 
     def test_a_second_change_and_a_reset_after_one_forget_what_was_stored_between(self):
         for forget in (change, lambda: changing(RESETS).reset()):
@@ -115,7 +115,7 @@ class Changes(WithDaemon):
             self.store(self.first, first=101)
             self.assertEqual(self.first.batch_exists(keys(3, first=101)), 3)
             self.assertEqual(self.backend().batch_exists(keys(3, first=101)), 0)
-        self.assertEqual(self.found(self.first), 0)  # back to the old name: not to its chunks
+        self.assertEqual(self.found(self.first), 0)  # back to the old name, but not to its chunks
         self.assertEqual(self.found(self.backend()), 3)
 
     # ---- a storage that is attached to a running engine
@@ -185,7 +185,7 @@ class Multimodal(WithDaemon):
 
 
 class Config(dict):
-    """As much of a transformers configuration as is asked for."""
+    """The part of a transformers configuration that is used."""
 
     architectures = ["Llava"]
 

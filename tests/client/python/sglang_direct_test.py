@@ -99,14 +99,14 @@ class DevicePool(POOLS.MHATokenToKVPool):
         self.k_buffer, self.v_buffer = ([Tensor() for _ in range(LAYERS)] for _ in range(2))
 
     def fill(self, page, seed):
-        """With bytes that no other page, plane or layer has."""
+        """Fills it with bytes that no other page, plane or layer has."""
         for plane, tensors in enumerate((self.k_buffer, self.v_buffer)):
             for layer, tensor in enumerate(tensors):
                 tensor.rows[page * PAGE * ROW:(page + 1) * PAGE * ROW] = bytes(
                     (seed * 59 + plane * 31 + layer * 7 + at) % 251 for at in range(PAGE * ROW))
 
     def planes(self, page):
-        """A page's K and its V, as HiCache's page_first_direct has them."""
+        """Returns a page's K and its V, as HiCache's page_first_direct has them."""
         return [b"".join(tensor.page(page) for tensor in tensors)
                 for tensors in (self.k_buffer, self.v_buffer)]
 
@@ -115,7 +115,7 @@ sys.modules["kvkeep.sglang_linker"].MHATokenToKVPool = DevicePool  # what it tak
 
 
 def transfer(count, pages=None, first=1):
-    """Makes a transfer of the pages of a prompt; pages: where they lie."""
+    """Makes a transfer of the pages of a prompt; pages: their places."""
     rows = pages and array.array("q", [page * PAGE + token for page in pages
                                        for token in range(PAGE)])
     return [HICACHE.PoolTransfer(KV, device_indices=rows, keys=keys(count, first))]
@@ -123,7 +123,7 @@ def transfer(count, pages=None, first=1):
 
 class Direct(WithDaemon):
     def linker(self, pool=None, components=("FULL",), params=(), **options):
-        """lookup_timeout_s: for a machine that does much else; tests of the time give their own."""
+        """lookup_timeout_s: large, as the machine may be busy; tests of the time give their own."""
         pool = pool or DevicePool()
         made = KvkeepLinker(
             None, types.SimpleNamespace(**{
@@ -143,7 +143,7 @@ class Direct(WithDaemon):
         self.assertEqual(self.ends(linker), [good])
 
     def ends(self, linker):
-        """Waits for the end of all stores that were begun; returns which ended well."""
+        """Waits for the end of all stores that began; returns which ended well."""
         deadline = time.monotonic() + 60
         while linker.num_completed_offloads() < len(linker._stores):
             self.assertLess(time.monotonic(), deadline)
@@ -151,12 +151,12 @@ class Direct(WithDaemon):
         return [linker.pop_completed_offload() for _ in range(linker.num_completed_offloads())]
 
     def load(self, linker, count, into, first=1):
-        """Whether all of it landed."""
+        """Returns whether the whole load landed."""
         self.assertTrue(linker.load("r", transfer(count, into, first)))
         return linker.finish_layer_wise_loading(linker.start_layer_wise_loading())
 
     def come(self, linker):
-        """Until the three pages of a prompt are found for "r"."""
+        """Waits until the three pages of a prompt are found for "r"."""
         deadline = time.monotonic() + 60
         while linker.lookup("r", transfer(3)) != [1, 2, 3]:
             self.assertLess(time.monotonic(), deadline)
@@ -271,7 +271,7 @@ class Direct(WithDaemon):
         self.store(linker)
         self.assertEqual(linker.lookup("r", transfer(3)), [1, 2, 3])
         self.daemon.clear()
-        self.stop()  # and nobody is asked any more
+        self.stop()  # and no call is made any more
         for page in range(PAGES):
             linker.pool.fill(page, 77)
         self.assertTrue(self.load(linker, 3, [4, 5, 6]))
@@ -292,7 +292,7 @@ class Direct(WithDaemon):
     def test_the_scheduler_does_not_wait_for_a_daemon_that_hangs(self):
         self.store(self.linker())
         linker = self.linker(lookup_timeout_s=0.002)
-        linker._lookups._retry_s = 0.0  # each one is made
+        linker._lookups._retry_s = 0.0  # each store is begun
         self.stop()
         self.addCleanup(self.go_on)
         times = []
@@ -362,11 +362,12 @@ class Direct(WithDaemon):
         self.store(linker)
         self.assertEqual(linker.lookup("r", transfer(3)), [1, 2, 3])
         linker.load("r", transfer(3, [4, 5, 6]))
-        linker._loads["r"].keys[1] = linker._loads["r"].keys[0]  # not that of the lease
+        linker._loads["r"].keys[1] = linker._loads["r"].keys[0]  # not the lease's
         self.assertFalse(linker.finish_layer_wise_loading(linker.start_layer_wise_loading()))
 
     def spoil(self, payload):
-        """Changes a byte of it in the daemon's memory, which its files are sealed against."""
+        """Changes a byte of it in the daemon's memory, against whose change its files are
+        sealed."""
         process = pathlib.Path("/proc", str(self.daemon.process.pid))
         with open(process / "mem", "r+b", buffering=0) as memory:
             for line in (process / "maps").read_text(encoding="utf-8").splitlines():
@@ -397,7 +398,7 @@ class Direct(WithDaemon):
     def test_stores_hold_no_more_pages_than_they_may(self):
         linker, go = self.linker(max_pinned_part=0.2), threading.Event()  # 3 pages of 15
         linker._storer.submit(go.wait)
-        self.assertTrue(linker.offload(transfer(5, range(1, 6))))  # one by itself may be larger
+        self.assertTrue(linker.offload(transfer(5, range(1, 6))))  # a single one may be larger
         self.assertFalse(linker.offload(transfer(1, [6], first=11)))
         go.set()
         self.assertEqual(self.ends(linker), [True])
@@ -428,7 +429,7 @@ class Direct(WithDaemon):
         self.store(linker)
         linker.reset()
         self.assertEqual(linker.lookup("r", transfer(3)), [1, 2, 3])
-        with mock.patch.object(SERVING, "weight_version", "7"):  # and here weights were changed
+        with mock.patch.object(SERVING, "weight_version", "7"):  # and the weights changed here
             self.assertEqual(linker.lookup("r", transfer(3)), [])
             self.assertFalse(linker.load("r", transfer(3, [4, 5, 6])))
 
@@ -468,7 +469,8 @@ class Direct(WithDaemon):
         self.assertEqual(puts, [False, True])
 
     def reset_beside(self, linker, name, begin):
-        """How often `name` of the pages was called, which takes as long as a reset lets it."""
+        """Returns how often `name` of the pages was called, with calls as long as a reset lets them
+        be."""
         calls, begun, go, over = [], threading.Event(), threading.Event(), threading.Event()
 
         def slowly(*given):
@@ -493,7 +495,7 @@ class Direct(WithDaemon):
             for first in (1, 101, 201):
                 linker.offload(transfer(2, [1, 2], first))
 
-        self.assertEqual(self.reset_beside(linker, "store", begin), 1)  # the others are not begun
+        self.assertEqual(self.reset_beside(linker, "store", begin), 1)  # the others do not begin
 
     def test_a_reset_returns_when_nothing_writes_the_pool(self):
         linker = self.linker()

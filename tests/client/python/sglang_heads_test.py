@@ -1,5 +1,5 @@
-"""kvkeep.sglang with SGLang's tp_lcm_size: engines of other tensor parallelism share. On SGLang's
-recorded classes, with a real daemon; SGLang itself is not needed.
+"""kvkeep.sglang with SGLang's tp_lcm_size: engines of different tensor parallelism share. On
+SGLang's recorded classes, with a real daemon; SGLang itself is not needed.
 
     sglang_heads_test.py SOURCES LIBRARY KVKEEPD
 """
@@ -14,7 +14,7 @@ from sglang_rig import ENGINE, HICACHE, MODEL, PAGE, Pool, WithDaemon, indices, 
 
 from kvkeep.client import Client
 
-HEADS, HEAD = 8, 64  # KV heads of the model, and bytes that one has in K or in V of a page
+HEADS, HEAD = 8, 64  # KV heads of the model, and bytes of one head in K or in V of a page
 INFO = HICACHE.HiCacheStorageExtraInfo()
 SWA, MAMBA = (HICACHE.PoolName(name) for name in ("swa", "mamba"))
 

@@ -39,11 +39,11 @@ class Answers(unittest.TestCase):
         self.assertEqual([self.offers.pages("r", [1, 2]) for _ in range(3)], [2] * 3)
         self.assertEqual(len(self.asked), 1)
         self.assertEqual(self.offers.pages("s", [1, 2]), 2)  # each request has its own
-        self.assertEqual(self.offers.pages("r", [1, 2, 3]), 2)  # others are asked for
+        self.assertEqual(self.offers.pages("r", [1, 2, 3]), 2)  # other keys are asked for
         self.assertTrue(self.asked[0].released)
         self.assertEqual(len(self.asked), 3)
         self.offers.pages("r", [1, 2, 3])
-        self.now = 0.03  # what was missing may have come
+        self.now = 0.03  # missing pages may have come
         self.there = 3
         self.assertEqual(self.offers.pages("r", [1, 2, 3]), 3)
         self.assertTrue(self.asked[2].released)
@@ -61,7 +61,7 @@ class Answers(unittest.TestCase):
     def test_it_is_replaced_only_by_one_that_is_not_worse_and_asked_for_ever_later(self):
         self.assertEqual(self.offers.pages("r", [1, 2, 3]), 2)
         asked = []
-        for self.there in (0, 1, 2):  # a daemon that hangs; nothing more came
+        for self.there in (0, 1, 2):  # the daemon hangs, and nothing more came
             for _ in range(100):
                 self.now += 0.01
                 self.assertEqual(self.offers.pages("r", [1, 2, 3]), 2)

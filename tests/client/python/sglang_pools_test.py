@@ -24,13 +24,13 @@ MAMBA, INDEXER, SWA = (HICACHE.PoolName(name) for name in ("mamba", "indexer", "
 
 
 def wanted(name, window=0):
-    """Makes SGLang's request. It gives a window's length by as many names that mean nothing."""
+    """Makes SGLang's request, which gives a window's length by as many meaningless names."""
     return HICACHE.PoolTransfer(name, keys=["__placeholder__"] * window,
                                 hit_policy=TRAILING if window else ALL)
 
 
 class Logical(Pool):
-    """Numbers pages, and has no bytes of them."""
+    """A pool that numbers pages and has no bytes."""
 
     layout, dtype = "layer_first", "torch.uint8"
 
@@ -77,7 +77,8 @@ class Pools(WithDaemon):
         return made, pools
 
     def put(self, backend, pools, name, pages, value):
-        """Pages of the prompt of keys(8), by number; each piece tells the pool and the page."""
+        """Puts pages of the prompt of keys(8), by number; each piece tells the pool and the
+        page."""
         for page in pages:
             pools[name].fill(page, value + page)
         transfer = HICACHE.PoolTransfer(name, pools[name].indices(pages),
@@ -94,7 +95,7 @@ class Pools(WithDaemon):
         return found.restorable_prefix_pages
 
     def held(self, backend):
-        """The pages of keys(8), by pool."""
+        """Returns the pages of keys(8), by pool."""
         numbers = {digest_of(key): page for page, key in enumerate(keys(8))}
         pages = {}
         for name, digest in backend._link.held._by_key:
@@ -273,7 +274,7 @@ class Pools(WithDaemon):
         self.put(backend, pools, INDEXER, range(3), 41)
         self.assertEqual(self.find(backend, wanted(INDEXER)), [1, 2, 3])
         self.assertEqual(backend.batch_get_v1(keys(3), indices(range(3)), INFO), [True] * 3)
-        self.assertEqual(backend.batch_exists(keys(3), INFO), 0)  # of nothing but numbers
+        self.assertEqual(backend.batch_exists(keys(3), INFO), 0)  # of numbers alone
         self.assertFalse(backend.exists(keys(1)[0]))
 
     def test_what_could_be_taken_for_other_bytes_is_apart_or_refused(self):

@@ -1,12 +1,13 @@
 """kvkeep.sglang on two ranks that ask for the same pages, one of them by a connection that stalls,
-beside evictions: every call returns by its deadline and raises nothing, what is said to be read is
-the right bytes, and memory is SGLang's again when a call has returned. SGLang's recorded classes
-and a real daemon.
-SGLang issue 30760 is of ranks that know different things and wait forever.
+while chunks are evicted.
 
     sglang_ranks_test.py SOURCES LIBRARY KVKEEPD
 
-KVKEEP_CALLS: of each kind, on each rank (300 unless given); KVKEEP_SEED: which ones.
+Every call returns by its deadline and raises nothing. Pages reported as read have the right bytes,
+and memory is SGLang's again when a call has returned. SGLang issue 30760 is about ranks that know
+different things and wait forever. Uses SGLang's recorded classes and a real daemon.
+
+KVKEEP_CALLS: calls of each kind, on each rank (300 by default); KVKEEP_SEED: which ones.
 """
 
 import contextlib
@@ -25,14 +26,14 @@ from sglang_rig import PIECE, Pool, WithDaemon, indices, keys
 from kvkeep.engine import Breaker
 
 LOOKUP_S, TRANSFER_S, STALL_S = 0.2, 0.4, 1.0
-SLACK_S, LONGEST_S = 0.4, 10.0  # of a machine that is not too busy, and of any
+SLACK_S, LONGEST_S = 0.4, 10.0  # on a machine that is not too busy, and on any
 KEYS, AT_ONCE = 48, 16
-MARK = 0xEE  # of memory that nobody should write
+MARK = 0xEE  # of memory that must not be written
 
 
 class Relay:
-    """Between a client and the daemon's socket. Nothing passes while it stalls, and nothing is
-    lost."""
+    """A proxy between a client and the daemon's socket. Nothing passes while it stalls, and nothing
+    is lost."""
 
     def __init__(self, path, to):
         self.path, self._to, self._over = path, to, False
@@ -45,7 +46,7 @@ class Relay:
         self._thread.start()
 
     def stall(self, seconds, after_bytes):
-        """For so long, once so many bytes more have passed."""
+        """Stalls for this long, once this many more bytes have passed."""
         self._armed = (after_bytes, seconds)
 
     @property
@@ -93,8 +94,8 @@ class Relay:
 
 
 class Rank:
-    """Asks for one rank as SGLang would: loads as many pages as are there, and stores the
-    rest. `right(rank, key)`: the value of a page's first plane, and the second has another."""
+    """Asks for one rank as SGLang would: loads the pages that are there, and stores the rest.
+    `right(rank, key)` returns the value of a page's first plane; the second plane has another."""
 
     def __init__(self, rank, backend, seed, relay=None):
         self.rank, self.backend, self.relay = rank, backend, relay
@@ -111,7 +112,7 @@ class Rank:
             self.mark()
             for _ in range(calls):
                 self.turn()
-        except BaseException as failure:  # pylint: disable=broad-except  # the test's thread fails
+        except BaseException as failure:  # pylint: disable=broad-except  # fails the test's thread
             self.failure = failure
 
     def turn(self):
@@ -125,7 +126,7 @@ class Rank:
         assert 0 <= found <= count
         self.found.append(found)
         self.check_marks()
-        # All of them: what was not found may be there, and what was found may be gone.
+        # All of them: a page not found may have come, and a found one may be gone.
         good = self.timed("get", self.backend.batch_get_v1, wanted, indices(range(count)))
         assert len(good) == count and set(good) <= {True, False}
         for page, one in enumerate(good):
@@ -158,7 +159,7 @@ class Rank:
             plane[:] = bytes([MARK]) * len(plane)
 
     def check_marks(self):
-        """Checks that nothing wrote to memory after its call had given up."""
+        """Checks that no call wrote to memory after it had given up."""
         for plane in self.pool.planes:
             assert plane == bytes([MARK]) * len(plane), "a call that is over wrote into memory"
 
@@ -175,7 +176,7 @@ class SGLangRanks(WithDaemon):
         for rank, more in enumerate(({}, {"endpoint": f"unix://{relay.path}", "path": "grpc"})):
             backend = self.backend(Pool(pages=AT_ONCE), {**options, **more}, tp_size=2,
                                    tp_rank=rank)
-            backend._link.breaker = Breaker(retry_s=0.05)  # so that calls are made that wait
+            backend._link.breaker = Breaker(retry_s=0.05)  # so that some calls wait
             ranks.append(Rank(rank, backend, seed, relay if rank else None))
         over = threading.Event()
         evictor = threading.Thread(target=self.evict, args=(over, random.Random(seed + 2)))
@@ -199,7 +200,7 @@ class SGLangRanks(WithDaemon):
         self.check_well(ranks[1])
 
     def evict(self, over, drawn):
-        """From DRAM what NVMe has too, mostly, and now and then from NVMe."""
+        """Most pages come from DRAM, some from NVMe alone."""
         self.evictions = 0
         while not over.is_set():
             tier = drawn.choice(("g2", "g2", "g3"))
@@ -230,7 +231,7 @@ class SGLangRanks(WithDaemon):
             self.assertGreater(sum(one.waited.values()), 0)
 
     def check_well(self, one):
-        """Checks that the rank that stalled, by itself, finds all again."""
+        """Checks that the rank that stalled finds everything again."""
         time.sleep(STALL_S + 0.2)
         one.backend._link.breaker = Breaker(retry_s=0.05)
         wanted = keys(AT_ONCE)

@@ -1,5 +1,5 @@
-"""What tests of kvkeep.sglang share: SGLang's recorded classes, host pools, and a backend with a
-real daemon. The test that imports it has the arguments SOURCES LIBRARY KVKEEPD.
+"""Common code of the tests of kvkeep.sglang: SGLang's recorded classes, host pools, and a backend
+with a real daemon. The importing test has the arguments SOURCES LIBRARY KVKEEPD.
 """
 
 import array
@@ -21,7 +21,7 @@ sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "cli
 
 signatures.load("sglang.srt.observability.metrics_collector")
 HICACHE = signatures.load("sglang.srt.mem_cache.hicache_storage")
-# As much of torch as is used: the indices of a page.
+# The part of torch that is used: the indices of a page.
 sys.modules["torch"] = types.SimpleNamespace(arange=lambda end: array.array("q", range(end)))
 SERVING = types.SimpleNamespace(weight_version="default")
 MEMORY = types.SimpleNamespace(hicache_storage_backend="dynamic")
@@ -69,7 +69,7 @@ CHANGING = {
     "managers.scheduler_components.weight_updater": (None, ("_export_static_state",)),
     "managers.cache_controller": ("HiCacheController", ("reset",))}
 RESETS = "managers.cache_controller"
-DURING = mock.Mock()  # is called in each of them
+DURING = mock.Mock()  # called in each of them
 
 
 ENGINE = types.SimpleNamespace(**SERVER, of_model=MODEL)
@@ -77,7 +77,7 @@ fake_engine()
 from daemon import Daemon  # noqa: E402
 from kvkeep.sglang import KvkeepStorage  # noqa: E402
 
-PAGE, PIECE = 4, 1024  # tokens, and bytes of K or of V, in a page
+PAGE, PIECE = 4, 1024  # tokens of a page, and bytes of K or of V in it
 
 
 def changing(module):
@@ -87,13 +87,14 @@ def changing(module):
 
 
 def updates():
-    """SGLang's functions that change weights, to be called as SGLang does: by name each time."""
+    """Returns SGLang's functions that change weights, to be called as SGLang does: by name each
+    time."""
     return [lambda *given, on=module, name=name: getattr(changing(on), name)(*given)
             for module, (_, names) in CHANGING.items() for name in names if module != RESETS]
 
 
 class Pool:
-    """As much of a host pool as is used: planes of pages."""
+    """The part of a host pool that is used: planes of pages."""
 
     dtype = "torch.bfloat16"
 
@@ -142,7 +143,7 @@ class WithDaemon(unittest.TestCase):
         self.engine(model_path=str(self.folder / "model"))
 
     def write(self, name, content):
-        """Into the test's folder, before the engine begins."""
+        """Writes files into the test's folder, before the engine begins."""
         (self.folder / name).parent.mkdir(exist_ok=True)
         (self.folder / name).write_bytes(content)
         began = mock.patch("kvkeep.weights._IMPORTED_NS", time.time_ns() + 10 ** 12)
@@ -150,7 +151,7 @@ class WithDaemon(unittest.TestCase):
         self.addCleanup(began.stop)
 
     def engine(self, **other):
-        """Backends that are made now are of such a one."""
+        """Makes later backends belong to such an engine."""
         patched = mock.patch.multiple(ENGINE, **other)
         patched.start()
         self.addCleanup(patched.stop)

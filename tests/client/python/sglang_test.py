@@ -90,10 +90,10 @@ class SGLang(WithDaemon):
         fast, slow = (self.backend(options={"prefill_tokens_per_s": rate})
                       for rate in (1e12, 1e-3))
         self.assertEqual(fast.batch_exists(keys(3)), 0)
-        self.assertEqual(fast.batch_exists(keys(3)), 0)  # and it was not brought to DRAM for it
+        self.assertEqual(fast.batch_exists(keys(3)), 0)  # and it was not brought to DRAM for this
         self.assertEqual(slow.batch_exists(keys(4)), 3)
         self.assertEqual(slow.batch_get_v1(keys(3), indices(range(3))), [True] * 3)
-        self.assertEqual(fast.batch_exists(keys(4)), 3)  # from DRAM it always is
+        self.assertEqual(fast.batch_exists(keys(4)), 3)  # it always is from DRAM
         self.daemon.kill()
         self.assertEqual(fast.batch_exists(keys(3)), 0)
 
@@ -127,7 +127,7 @@ class SGLang(WithDaemon):
         with mock.patch.multiple(ENGINE, model_path=str(self.folder / "elsewhere"),
                                  of_model={**MODEL, "context_len": 4096}):
             self.assertEqual(self.backend(model_name="n").batch_exists(keys(1)), 1)
-        self.write("model/model.bin", b"WEIGHTS")  # others, under the same path
+        self.write("model/model.bin", b"WEIGHTS")  # other weights under the same path
         self.assertEqual(self.backend().batch_exists(keys(1)), 0)
         with mock.patch.multiple(ENGINE, lora_paths=[adapter]):
             self.store(self.backend())
@@ -199,7 +199,7 @@ class SGLang(WithDaemon):
         self.assertEqual(backend.batch_set_v1(keys(3), indices(range(3))), [False] * 3)
         self.assertEqual(backend._link.breaker.given_up, 41)
         self.daemon.process.send_signal(signal.SIGCONT)
-        backend._link.breaker = Breaker()  # as if the time of this one had come
+        backend._link.breaker = Breaker()  # as if its time had come
         self.assertEqual(backend.batch_get_v1(keys(3), indices(range(3))), [True] * 3)
 
     def test_what_it_cannot_keep_is_refused_in_words(self):

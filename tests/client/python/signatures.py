@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What engines ask of our adapters: the signatures of their classes, recorded beside this.
+"""Signatures of the engines' classes that call our adapters, recorded beside this.
 
     signatures.py check [PACKAGES]    recorded/ against the packages in that folder; this Python's
                                       own unless given. Absent packages are skipped

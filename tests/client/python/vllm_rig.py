@@ -1,12 +1,13 @@
-"""What tests of kvkeep.vllm, and tools/engine-bench, share: as much of an engine's configuration as
-is looked at. vLLM itself is imported where it is needed: some tests have its records alone."""
+"""Common code of the tests of kvkeep.vllm, and of tools/engine-bench: the part of an engine's
+configuration that is used. vLLM itself is imported only where it is needed, as some tests have its
+records alone."""
 
 import types
 import uuid
 
 
 def config(model, **other):
-    """As much of a VllmConfig as is used. other: "dtype" and such of any part of it."""
+    """The part of a VllmConfig that is used. other: values of any of its parts, such as "dtype"."""
     parts = {
         "model_config": {
             "model": model, "revision": None, "max_model_len": 2048, "dtype": "float32",
@@ -41,14 +42,14 @@ def config(model, **other):
 
 
 def cache_config(block=16):
-    """As much of a KVCacheConfig as is used."""
+    """The part of a KVCacheConfig that is used."""
     return types.SimpleNamespace(kv_cache_groups=[types.SimpleNamespace(
         layer_names=["l0", "l1"], kv_cache_spec={"block_size": block})])
 
 
 def offloading_config(model, layers, bytes_per_block, cpu_bytes, tier):
-    """vLLM's OffloadingConfig of one rank with a KvkeepTier of these options; chunks of 16 blocks
-    of 16 tokens."""
+    """Returns vLLM's OffloadingConfig of one rank with a KvkeepTier of these options; chunks of 16
+    blocks of 16 tokens."""
     from vllm.v1.kv_offload.config import (OffloadingCacheConfig, OffloadingConfig,
                                            OffloadingGroupConfig, OffloadingModelConfig,
                                            OffloadingParallelConfig)

@@ -39,7 +39,7 @@ class Answer(enum.Enum):
 
 
 class Calls:
-    """As much of an executor of vLLM's as is used."""
+    """The part of vLLM's executor that is used."""
 
     def __init__(self, vllm_config):
         self.vllm_config, self.made = vllm_config, []
@@ -50,14 +50,14 @@ class Calls:
 
 
 class Counters(collections.Counter):
-    """As much of vLLM's OffloadingConnectorStats as is used."""
+    """The part of vLLM's OffloadingConnectorStats that is used."""
 
     def increase_counter(self, name, value, labels):
         self[(name, *labels)] += value
 
 
 def fake_vllm():
-    """The record, and what it cannot say: what runs."""
+    """The record, and the code that it lacks."""
     name = "vllm.v1.kv_offload.tiering.base"
     tiering = sys.modules[name] = types.ModuleType(name)
     tiering.time = time  # of the record's defaults
@@ -102,7 +102,7 @@ def keys(count, first=1, group=0):
 
 
 def spec(canonical=False):
-    """As much of vLLM's OffloadingSpec as is used."""
+    """The part of vLLM's OffloadingSpec that is used."""
     groups = [types.SimpleNamespace(group_id=group, tokens_per_block=16, layer_names=("l0", "l1"))
               for group in range(2)]
     parallel = types.SimpleNamespace(tp_size=1, pp_size=1, pcp_size=1, dcp_size=1)
@@ -114,7 +114,7 @@ def spec(canonical=False):
 
 
 def failed(engine):
-    """Chunks, by (operation, reason), since it was asked last; each of a metric that is declared.
+    """Returns chunks by (operation, reason) since the last call. Every metric must be declared.
     """
     taken = engine.tier.get_stats()
     assert {name for name, *_ in taken} <= set(KvkeepTier.build_metric_definitions({}))
@@ -122,7 +122,7 @@ def failed(engine):
 
 
 class Engine:
-    """A tier as vLLM's manager drives it: a step after the other, on one thread."""
+    """A tier as vLLM's manager drives it: step after step, on one thread."""
 
     def __init__(self, endpoint, vllm_config, block=16, canonical=False, shared=False, **options):
         self.memory = bytearray(ROW * ROWS)
@@ -153,7 +153,7 @@ class Engine:
         return self.job(self.tier.submit_store, wanted, promotion=False)
 
     def load(self, wanted, request="r"):
-        """The rows' first bytes."""
+        """Returns the rows' first bytes."""
         self.memory[:] = bytes(len(self.memory))
         good = self.job(self.tier.submit_load, wanted, promotion=True, request=request)
         rows = [self.memory[row * ROW:(row + 1) * ROW] for row in range(len(wanted))]
@@ -161,7 +161,7 @@ class Engine:
                 for row, key in zip(rows, wanted)]
 
     def ask(self, wanted, request="r"):
-        """Whether each key is there, when all are decided."""
+        """Returns whether each key is there, once all are known."""
         context = types.SimpleNamespace(req_id=request)
         self.tier.on_new_request(context)
         deadline = time.monotonic() + 30
@@ -190,7 +190,7 @@ class Vllm(unittest.TestCase):
         self.write("model.bin", b"weights")
 
     def write(self, name, content):
-        """Into the model's folder, before the engine begins."""
+        """Writes files into the model's folder, before the engine begins."""
         path = pathlib.Path(self.model, name)
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
@@ -241,7 +241,7 @@ class Vllm(unittest.TestCase):
             stop = threading.Timer(random.random() * 0.003, self.daemon.process.send_signal,
                                    (signal.SIGSTOP,))
             stop.start()
-            good = engine.store(stored)  # and it is no job of the tier's any more
+            good = engine.store(stored)  # and the tier no longer has such a job
             stop.join()
             engine.memory[:] = b"\xff" * len(engine.memory)  # vLLM's own again
             self.daemon.process.send_signal(signal.SIGCONT)
@@ -275,13 +275,14 @@ class Vllm(unittest.TestCase):
                 self.assertEqual(self.engine().ask(stored), [False])
         with mock.patch.object(sys.modules["vllm"], "__version__", "0.33.1"):
             self.assertEqual(self.engine().ask(stored), [False])
-        # The same but for where it lies, what is not of KV, or how long a prompt may be.
+        # The same engine except for the model's place, facts that KV does not depend on, or a
+        # prompt's longest length.
         self.assertEqual(self.engine({"max_model_len": 4096}).ask(stored), [True])
         elsewhere = tempfile.TemporaryDirectory()
         self.addCleanup(elsewhere.cleanup)
         pathlib.Path(elsewhere.name, "model.bin").write_bytes(b"weights")
         self.assertEqual(self.engine({"model": elsewhere.name}).ask(stored), [True])
-        # Other weights under the path, of the same size.
+        # Other weights of the same size under the path.
         self.write("model.bin", b"WEIGHTS")
         self.assertEqual(self.engine().ask(stored), [False])
         self.write("model.bin", b"weights")
@@ -322,7 +323,7 @@ class Vllm(unittest.TestCase):
         kept = self.engine(on_reset="ignore")
         kept.tier.epochs.reset()
         self.assertEqual(kept.ask(keys(2)), [True, True])
-        # Once a change was seen, blocks of before may have been stored up to the reset after it.
+        # Once a change was seen, blocks from before may have been stored up to the reset after it.
         kept.tier.epochs.heard({0: 1})
         before = kept.tier.epochs.name
         kept.tier.epochs.reset()
@@ -405,7 +406,7 @@ class Vllm(unittest.TestCase):
         self.assertTrue(epochs.private)
         calls.collective_rpc("wake_up", kwargs={"tags": ["kv_cache"]})
         self.assertFalse(epochs.private)
-        # A reset before it is one of its user's.
+        # A reset before it is the user's own.
         epochs.reset()
         private = epochs.name
         sleep(epochs)
@@ -464,11 +465,11 @@ class Vllm(unittest.TestCase):
         future.result(30)
         self.assertEqual(engine.job(engine.tier.submit_store, keys(1), False), keys(1))
         self.assertEqual(engine.ask(keys(1)), [True])
-        self.assertEqual(engine.load(keys(1)), [b"\0"])  # all of what was stored
+        self.assertEqual(engine.load(keys(1)), [b"\0"])  # everything that was stored
         engine.over()
         self.assertEqual(engine.of.of_request, {})
         self.assertEqual(engine.ask(keys(1), "without"), [False])
-        # Under the same path: the next engine finds what the content has, and no more.
+        # Under the same path the next engine finds what belongs to the content, and no more.
         for content, found in ((b"2", False), (b"1", True)):
             self.write("one/adapter_model.bin", content)
             other = self.engine()
@@ -568,7 +569,7 @@ class Vllm(unittest.TestCase):
         self.assertEqual(engine.ask(keys(3)), [True] * 3)
 
     def test_no_thread_of_python_waits_for_the_daemon(self):
-        """Beside an engine's loop it would get the GIL too late."""
+        """A thread beside an engine's loop would get the GIL too late."""
         before = threading.active_count()
         engine = self.engine()
         engine.store(keys(3))

@@ -32,7 +32,7 @@ class Watching(unittest.TestCase):
     def setUp(self):
         self.daemon = Daemon(KVKEEPD)
         self.daemon.start()
-        self.daemon.wait_joined()  # a device that joins has a Watch begin anew
+        self.daemon.wait_joined()  # a joining device makes a Watch begin anew
         self.addCleanup(self.daemon.__exit__)
         client = kvkeep.Client(self.daemon.endpoint, timeout=20)
         self.addCleanup(client.close)

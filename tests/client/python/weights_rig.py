@@ -1,4 +1,5 @@
-"""What tests of weights and adapters share: a model's folder. kvkeep is in sys.path by then."""
+"""Common code of the tests of weights and adapters: a model's folder. kvkeep is in sys.path by
+then."""
 
 import json
 import os
@@ -10,11 +11,11 @@ import unittest
 from kvkeep import weights
 
 PAGE = 4096
-LARGE = 20 * PAGE  # of a tensor that is not read in whole where a model is large
+LARGE = 20 * PAGE  # size of a tensor that is not read whole if a model is large
 
 
 def safetensors(path, metadata=None, **tensors):
-    """As their own library writes them: name=bytes, each of which is a tensor of bytes."""
+    """Writes tensors as their own library does. name=bytes: a tensor of these bytes."""
     header, at = {"__metadata__": metadata} if metadata else {}, 0
     for name, content in tensors.items():
         header[name] = {"dtype": "U8", "shape": [len(content)],

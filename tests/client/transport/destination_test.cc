@@ -29,7 +29,7 @@ TEST_CASE("bytes fill a chunk's runs one after the other, whatever they come in"
   for (size_t step = 1; step <= 100; ++step) {
     INFO("step " << step);
     std::vector<std::byte> memory(200, std::byte{0xee});
-    // Runs of 7, none, skipped 13, 50 and 30 bytes; the last one is behind a gap.
+    // Runs of 7, none, skipped 13, 50 and 30 bytes; the last one lies behind a gap.
     const std::span<std::byte> all = memory;
     const std::vector<std::span<std::byte>> runs = {all.subspan(10, 7), all.subspan(0, 0),
                                                     std::span<std::byte>(

@@ -1,4 +1,4 @@
-// The keeper of a session, over a transport that a test opens and ends sessions of.
+// The keeper of a session, over a transport whose sessions a test opens and ends.
 
 #include "client/transport/session_keeper.h"
 
@@ -52,11 +52,11 @@ class FakeTransport : public SessionKeeper<FakeSession>::Opener {
   }
 
   std::atomic<bool> away{false};
-  std::atomic<bool> silent{false};   // the daemon answers to no namespace
+  std::atomic<bool> silent{false};   // the daemon answers for no namespace
   std::atomic<bool> refuses{false};  // or refuses each
   std::atomic<bool> hung{false};     // nor does the call return, until the session ends
-  std::atomic<bool> held{false};     // the keeper's thread does not see that a session has ended
-  std::atomic<int> unprepared{0};    // so many tries to publish are in vain
+  std::atomic<bool> held{false};     // the keeper's thread does not notice the end of a session
+  std::atomic<int> unprepared{0};    // this many tries to publish fail
   std::atomic<int> attempts{0};
   std::atomic<int> rests{0};
 

@@ -1,4 +1,4 @@
-// Calls in slices, against a transport that answers from a set of keys, at once or when it is told.
+// Calls in slices, against a transport that answers from a set of keys, at once or on request.
 #include "client/transport/split_calls.h"
 
 #include <absl/strings/str_cat.h>
@@ -21,7 +21,7 @@ std::vector<ChunkKey> Numbered(size_t count) {
   return keys;
 }
 
-// The daemon's side of leases: what each of them keeps.
+// The daemon's side of leases: the chunks that each of them keeps.
 using Held = std::map<uint64_t, uint32_t>;
 
 class TestLease final : public LeaseState {
@@ -30,7 +30,7 @@ class TestLease final : public LeaseState {
       : held_(std::move(held)), id_(id), over_(over) {}
   bool alive() const override { return !*over_; }
   void Shrink(uint32_t keep_keys) override {
-    REQUIRE(held_->contains(id_));  // else it is given back twice
+    REQUIRE(held_->contains(id_));  // otherwise it is given back twice
     (*held_)[id_] = keep_keys;
     if (keep_keys == 0) held_->erase(id_);
   }
@@ -342,7 +342,7 @@ TEST_CASE("a long call has one deadline, and says how far it came") {
                  [&](absl::StatusOr<LookupResult> found) { answer.emplace(std::move(found)); });
   CHECK(t.asked[0].deadline <= Deadline(50));
   while (std::chrono::steady_clock::now() - begin < Deadline(50)) std::this_thread::yield();
-  t.Let();  // the first slice; for the second one there is no time left
+  t.Let();  // the first slice; no time is left for the second
   REQUIRE(answer.has_value());
   CHECK(absl::IsDeadlineExceeded(answer->status()));
   CHECK(answer->status().message() == "the daemon answered for 10 of 40 keys by the deadline");
@@ -509,7 +509,7 @@ TEST_CASE("a call is split where more chunks are asked for than a request may na
   CHECK(NeedsSlices(Keys(keys).first(500), 2, limits));
   CHECK(KeysInRequest(2, limits) == 250);
   CHECK(KeysInRequest(3, limits) == 166);
-  CHECK_FALSE(NeedsSlices(keys, 501, limits));  // a key alone is too much: refused
+  CHECK_FALSE(NeedsSlices(keys, 501, limits));  // one key alone is too much: refused
   CHECK_FALSE(NeedsSlices(keys, 1, {}));        // the daemon did not say
 }
 

@@ -29,7 +29,7 @@ Located Locate(State* state, uint64_t address, uint64_t bytes)
   const uint64_t base = std::prev(after)->first;
   const uint64_t registered = std::prev(after)->second.bytes;
   if (base + registered <= address) return {.place = Place::kPageable};
-  // Partly registered, or by two registrations: refused.
+  // Memory registered only in part, or by two registrations, is refused.
   const bool whole = base <= address && address + bytes <= base + registered;
   if (!whole) return {.place = Place::kNowhere};
   const bool read_only = std::prev(after)->second.read_only;
@@ -42,7 +42,7 @@ struct Transfer {
   uint64_t bytes = 0;
 };
 
-// Adds one copy to `operation`; false if the driver would refuse it.
+// Adds one copy to `operation`; returns false if the driver would refuse it.
 bool Add(State* state, const Transfer& transfer, Operation* operation, bool* pageable)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu) {
   const Located to = Locate(state, transfer.to, transfer.bytes);

@@ -1,4 +1,4 @@
-// Devices and contexts of the fake driver, and what tells of errors.
+// Devices and contexts of the fake driver, and its error names.
 #include <cuda.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ CUcontext ContextHandle(int device, uint64_t number) {
   return reinterpret_cast<CUcontext>(number << 8 | static_cast<uint64_t>(device + 1));
 }
 
-// All that lives in the context goes with it.
+// Everything that lives in the context goes with it.
 void EndContext(State* state, int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu) {
   DropStreams(state, device);
   for (auto it = state->streams.begin(); it != state->streams.end();) {

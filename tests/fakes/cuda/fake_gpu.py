@@ -15,7 +15,7 @@ NAME = b"kvkeep fake GPU"
 
 
 class FakeGpu:
-    """`library`: the path of the fake's libcuda.so.1. Unfreed memory goes with the process."""
+    """`library`: the path of the fake's libcuda.so.1. The process's end frees the rest."""
 
     def __init__(self, library):
         self.library = os.fspath(library)
@@ -40,12 +40,12 @@ class FakeGpu:
         return address.value
 
     def free(self, address):
-        """Ends the process where another one has it open, as the fake does."""
+        """Frees the memory. Ends the process if another one has it open, as the fake does."""
         self._must("cuMemFree_v2", ctypes.c_uint64(address))
 
     @staticmethod
     def view(address, nbytes):
-        """The memory itself, to read and write."""
+        """Returns the memory itself, to read and write."""
         return memoryview((ctypes.c_ubyte * nbytes).from_address(address)).cast("B")
 
     def _must(self, function, *arguments):

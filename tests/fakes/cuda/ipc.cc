@@ -1,6 +1,6 @@
-// Handles of device memory between processes. A handle names process and address, and nothing that
-// tells one allocation at that address from the next. Its memfd is found by name among the
-// descriptors of that process, so it is gone with the process or with cuMemFree.
+// Handles of device memory between processes. A handle names process and address, but does not
+// distinguish allocations at that address. Its memfd is found by name among the descriptors of that
+// process, so it is gone with the process or with cuMemFree.
 #include <cuda.h>
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -13,7 +13,7 @@ namespace {
 
 uint64_t PageRounded(uint64_t bytes) { return (bytes + 4095) & ~uint64_t{4095}; }
 
-// Whether the page at `memory` is mapped, and not writable.
+// Returns whether the page at `memory` is mapped, and not writable.
 bool IsMappedReadOnly(const void* memory) {
   const auto address = reinterpret_cast<uint64_t>(memory);
   std::ifstream maps("/proc/self/maps");
@@ -29,7 +29,7 @@ bool IsMappedReadOnly(const void* memory) {
   return false;
 }
 
-// Whether an importer still has this memory open: each holds a lock on its open file.
+// Returns whether an importer still has this memory open: each holds a lock on its open file.
 bool IsImported(int memory) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;

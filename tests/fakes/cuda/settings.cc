@@ -75,7 +75,7 @@ std::shared_ptr<const Settings> CurrentSettings() {
   static Cache* const cache = new Cache();
   static const char* const path = std::getenv("KVKEEP_FAKE_CUDA");
   struct stat status = {};
-  // One reader at a time: a test's file is small, and nobody measures the fake.
+  // One reader at a time: a test's file is small, and the fake's speed does not matter.
   MutexLock lock(&cache->mu);
   if (path == nullptr || stat(path, &status) != 0) return cache->settings;
   const Seen now = {.inode = status.st_ino,

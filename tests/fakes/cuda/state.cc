@@ -75,7 +75,7 @@ void JoinEnded(State* state) {
   auto& ended = state->ended_streams;
   const auto finished = std::stable_partition(ended.begin(), ended.end(),
                                               [](const auto& stream) { return !stream->finished; });
-  // A finished thread has nothing left to do but to return: it needs no lock for that.
+  // A finished thread only has to return, and needs no lock for that.
   std::for_each(finished, ended.end(), [](const auto& stream) { stream->thread.join(); });
   ended.erase(finished, ended.end());
 }

@@ -24,7 +24,7 @@
 
 namespace kvkeep::fakecuda {
 
-// Settings change in a file, which wakes nobody: who waits looks at them again so often.
+// Settings change in a file, which wakes no thread: waits look at them this often.
 inline constexpr std::chrono::milliseconds kLookAgain(2);
 inline constexpr uint64_t kGranularity = 2ull << 20;  // of VMM, and of large allocations' addresses
 
@@ -112,7 +112,7 @@ struct State {
   std::map<CUevent, std::shared_ptr<Event>> events ABSL_GUARDED_BY(mu);
   std::map<CUstream, std::shared_ptr<Stream>> streams ABSL_GUARDED_BY(mu);
   std::vector<std::shared_ptr<Stream>> ended_streams ABSL_GUARDED_BY(mu);  // to be joined
-  // How often each call was made under the present settings.
+  // Number of calls of each kind under the current settings.
   std::shared_ptr<const Settings> settings ABSL_GUARDED_BY(mu);
   std::map<std::string, uint64_t> calls ABSL_GUARDED_BY(mu);
 };
@@ -129,8 +129,8 @@ std::shared_ptr<Range> FindRange(State* state, uint64_t address, uint64_t bytes)
 
 enum class Needs { kNothing, kInit, kContext };
 
-// The begin of a call: settings, hangs, injected failures, cuInit, the thread's context; and the
-// lock, for as long as it lives.
+// The beginning of a call: settings, hangs, injected failures, cuInit, the thread's context; and
+// the lock, for its lifetime.
 class ABSL_SCOPED_LOCKABLE Entry {
  public:
   Entry(State* state, const char* name, Needs needs) ABSL_EXCLUSIVE_LOCK_FUNCTION(state->mu);
@@ -151,7 +151,7 @@ class ABSL_SCOPED_LOCKABLE Entry {
   int device_ = -1;
 };
 
-// Returns the current context of the calling thread; a number of no live context if it is gone.
+// The calling thread's current context; a number of no live context if it is gone.
 struct CurrentContext {
   int device = -1;
   uint64_t number = 0;

@@ -20,7 +20,7 @@ bool Ready(const Operation& operation) {
   return operation.wait == nullptr || operation.wait->completed >= operation.number;
 }
 
-// Waits out the delay of a copy; false if the stream was dropped meanwhile.
+// Waits for the delay of a copy; returns false if the stream was dropped meanwhile.
 bool Delay(State* state, const Stream& stream, std::chrono::microseconds delay)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu) {
   const auto until = std::chrono::steady_clock::now() + delay;
@@ -41,7 +41,7 @@ void Finish(State* state, const Operation& operation, bool done)
   state->changed.NotifyAll();
 }
 
-// Takes the first operation that may run now; false when there is none and never will be.
+// Takes the first operation that may run now; returns false if there is none and never will be.
 bool Next(State* state, Stream* stream, Operation* operation)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu) {
   while (true) {

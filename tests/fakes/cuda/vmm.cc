@@ -29,7 +29,7 @@ CUmemGenericAllocationHandle AddMemory(State* state, VmmMemory memory)
   return handle;
 }
 
-// The reserved range that is exactly this one; mapping parts of one is not faked.
+// Returns the reserved range that is exactly this one; mapping parts of one is not faked.
 std::shared_ptr<Range> FindReserved(State* state, CUdeviceptr address, size_t bytes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu) {
   std::shared_ptr<Range> range = FindRange(state, address, bytes);
@@ -62,7 +62,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
       prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // Any type of handle is taken, one that the device does not have too; its export fails.
+  // Any type of handle is taken, even one that the device lacks; its export fails.
   VmmMemory memory = {.memory = MakeMemory(kName, bytes),
                       .bytes = bytes,
                       .device = prop->location.id,

@@ -1,4 +1,4 @@
-// Certificates that held when their clients connected, and do not any more.
+// Certificates that were valid when their clients connected, and are not any more.
 #include "server/access/client_certificates.h"
 
 #include <absl/strings/match.h>
@@ -34,7 +34,7 @@ struct CertificateWorld {
     CHECK((status.ok() || absl::IsUnauthenticated(status)));
     return std::string(status.message());
   }
-  // As the daemon's thread does it, until there is news.
+  // Checks as the daemon's thread does, until there is news.
   void Reload() {
     std::optional<absl::Status> news;
     for (int i = 0; i < 4 && !news.has_value(); ++i) news = identity->Reload();

@@ -1,4 +1,4 @@
-// Identities of clients over TCP, by certificate and token; the files of them, and their changes.
+// Identities of clients over TCP, by certificate and token; their files, and changes of these.
 #include "server/access/credentials.h"
 
 #include <absl/strings/ascii.h>
@@ -55,7 +55,7 @@ struct TokenFiles {
   absl::StatusOr<Caller> Identify(const Presented& presented) const {
     return credentials->Identify(presented);
   }
-  // As the daemon's thread does it, until there is news.
+  // Checks as the daemon's thread does, until there is news.
   Credentials::News Reload() const {
     for (int i = 0; i < 4; ++i) {
       auto news = credentials->Reload();
@@ -90,7 +90,7 @@ TEST_CASE("a name in a certificate makes the caller its tenant, with what it gra
   CHECK(uri->grants == Grants{.read = true, .write = false});
   CHECK(world.Identify({.dns_names = {"c.example"}, .uri_names = {}, .token = {}})->grants ==
         Grants{.read = false, .write = true});
-  // URIs are compared as they are, and are no DNS names.
+  // URIs are compared unchanged, and are no DNS names.
   CHECK(Refused(world.Identify({.dns_names = {}, .uri_names = {"spiffe://x/b"}, .token = {}}),
                 "no tenant has"));
   CHECK(Refused(world.Identify({.dns_names = {"spiffe://x/B"}, .uri_names = {}, .token = {}}),
@@ -125,7 +125,7 @@ TEST_CASE("with both the token decides, and may not be another tenant's than the
   CHECK(world.Identify(both)->grants == Grants{.read = true, .write = false});
   both.token = kOther;
   CHECK(Refused(world.Identify(both), "one tenant's, the token another's"));
-  // A certificate of nobody's goes with any token, and not the other way round.
+  // A certificate without a tenant goes with any token, and not the other way round.
   CHECK(world.Identify({.dns_names = {"node7"}, .uri_names = {}, .token = kToken})->tenant ==
         TenantId(1));
   both.token = "an unknown token, long enough";
@@ -140,7 +140,7 @@ TEST_CASE("any certificate is the default tenant's only where the config says so
   CHECK(any->Identify({.dns_names = {"b.example"}, .uri_names = {}, .token = {}})->tenant ==
         TenantId(1));
   CHECK(Refused(any->Identify({}), "identify yourself"));
-  // With no credentials anywhere everybody is.
+  // Without any credentials every client is the default tenant.
   const auto none =
       *Credentials::Load({{}, {.tenant = "b", .certificate_names = {}, .token_file = ""}});
   CHECK(none->open());
@@ -158,7 +158,7 @@ TEST_CASE("a changed token file is read; one that is broken leaves the tokens as
   CHECK_FALSE(world.Identify(Token(kToken)).ok());
   CHECK(world.Identify(Token(kOther)).ok());
 
-  Write(world.dir / "b", kToken + "3\n");  // the token itself: not to be told
+  Write(world.dir / "b", kToken + "3\n");  // the token itself: not to be logged
   const Credentials::News broken = world.Reload();
   CHECK(absl::StrContains(broken.status.message(), "/b:1: is not a token's line"));
   CHECK_FALSE(absl::StrContains(broken.status.message(), kToken));

@@ -53,7 +53,7 @@ TEST_CASE("a reader's first read is a line of the audit, then one a minute count
   t.record->Note({});
   CHECK(t.lines() == 2);
   CHECK(t.said("read 118 chunks, 1180 bytes"));
-  // It stops: nothing is said of that, and its next read is a first one.
+  // It stops: nothing reports that, and its next read is a first one.
   t.clock.Advance(std::chrono::seconds(61));
   t.record->Note({});
   CHECK(t.lines() == 2);

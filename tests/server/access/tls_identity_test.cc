@@ -37,7 +37,7 @@ struct IdentityWorld {
   TlsFiles files;
 };
 
-// As the daemon's thread does it, until there is news.
+// Checks as the daemon's thread does, until there is news.
 absl::Status AwaitReload(TlsIdentity& identity) {
   for (int i = 0; i < 4; ++i) {
     if (const auto news = identity.Reload(); news.has_value()) return *news;

@@ -19,7 +19,7 @@ std::string Encoded(const std::vector<BlockEvent>& events, EventForm form = Even
   return Untimed(EncodeEvents(form, 0, events));
 }
 
-// An event as it lies in a payload: without the head and the rank.
+// Returns an event as it lies in a payload: without the head and the rank.
 std::string Inner(const BlockEvent& event) {
   const std::string one = Encoded({event});
   return one.substr(1, one.size() - 2);
@@ -63,7 +63,7 @@ struct Published {
   }
 };
 
-// Messages until all of these events were told; their numbers rise.
+// Receives messages until all of these events were reported; their numbers rise.
 void Expect(Socket& socket, std::vector<BlockEvent> events, uint64_t* last) {
   std::deque<std::string> wanted;
   for (const BlockEvent& event : events) wanted.push_back(Inner(event));
@@ -112,7 +112,7 @@ TEST_CASE("one after the other may subscribe, to a daemon at rest as well") {
   const TestClient client(published.daemon);
   PutTokens(client, 1, {10, 11});
   for (int i = 0; i < 3; ++i) {
-    // Each is told of all that is there; then nothing happens until the next one comes.
+    // Each one gets everything that is there; then nothing happens until the next one comes.
     Socket first(ZMQ_SUB, published.endpoint);
     uint64_t last = 0;
     Expect(first, {{.kind = Kind::kCleared}, Stored(1, Tier::kG2, {10, 11})}, &last);
@@ -169,7 +169,7 @@ TEST_CASE("each tenant's routers are told of its own chunks alone, with numbers 
   PutTokens(client_a, 1, {10, 11});
   Expect(of_a, {{.kind = Kind::kCleared}, Stored(1, Tier::kG2, {10, 11})}, &last_of_a);
   PutTokens(client, 2, {12, 13});
-  // The other's chunk came first: were it told of, it would be here by now.
+  // The other's chunk came first: were it reported, it would be here by now.
   for (std::string payload;
        payload.find(Inner(Stored(2, Tier::kG2, {12, 13}))) == std::string::npos;) {
     const std::vector<std::string> frames = all.Receive();
@@ -226,7 +226,7 @@ TEST_CASE("chunks whose metadata says nothing of tokens are told to no router") 
 TEST_CASE("a chunk that names too many blocks is not told of, and makes no removal longer") {
   Published published;
   uint64_t last = 0;
-  // One block a token, as many as the namespace's 256 tokens a chunk can be; then too many.
+  // One block a token, as many as the namespace's 256 tokens a chunk can have; then too many.
   const std::vector<uint32_t> most(256, 7), beyond(257, 7), many(8'000, 7);
   const auto deletes = [&](const TestClient& client, int key) {
     v1::DeleteResponse deleted;
@@ -247,8 +247,8 @@ TEST_CASE("a chunk that names too many blocks is not told of, and makes no remov
     Expect(socket, {Stored(4, Tier::kG2, {1}), Stored(4, Tier::kG3, {1})}, &last);
     Expect(socket, {deletes(client, 4)}, &last);
   }
-  // Nobody has the namespace open, so nobody says how many tokens a chunk of it has: the second one
-  // may be right, the third one cannot.
+  // No session has the namespace open, so nothing tells how many tokens a chunk of it has: the
+  // second one may be right, the third one cannot.
   published.daemon.Stop();
   published.daemon.Start();
   Expect(socket,

@@ -1,4 +1,4 @@
-// The publisher's sockets, and what waits for routers that do not read.
+// The publisher's sockets, and messages that wait for routers that do not read.
 #include "server/events/subscribers.h"
 
 #include <absl/strings/match.h>
@@ -50,7 +50,7 @@ TEST_CASE("one who does not read holds less than all may; many are let go, who r
     REQUIRE(idle.size() < 50);
     idle.emplace_back(ZMQ_SUB, rig.endpoint, /*received=*/1);
     rig.AwaitSubscriptions(idle.size() + 1);
-    rig.PublishMany();  // what the earlier ones wait for, this one has not
+    rig.PublishMany();  // the others wait for this, this one does not
     if (idle.size() == 1) CHECK_FALSE(rig.sockets->over_limit());
     most = std::max(most, rig.sockets->queued_bytes());
   }
@@ -60,7 +60,7 @@ TEST_CASE("one who does not read holds less than all may; many are let go, who r
   CHECK(rig.sockets->DropAll() == idle.size() + 1);
   CHECK(rig.sockets->count() == 0);
   CHECK(rig.sockets->queued_bytes() == 0);
-  // A socket subscribes again when its owner looks at it, and not before.
+  // A socket subscribes again only when its owner polls it.
   for (int i = 0; i < 1'000 && rig.sockets->count() == 0; ++i) {
     reads.Look();
     rig.sockets->Wait(-1, std::chrono::milliseconds(10));
@@ -75,14 +75,14 @@ TEST_CASE("who reads gets every message, and nothing waits for it in the end") {
   Socket reader(ZMQ_SUB, rig.endpoint);
   rig.AwaitSubscriptions(1);
   for (uint64_t number = 7; number < 107; ++number) {
-    rig.sockets->Wait(-1, std::chrono::milliseconds(0));  // as the publisher: it sees what went
+    rig.sockets->Wait(-1, std::chrono::milliseconds(0));  // as the publisher does
     rig.sockets->Publish(std::string(kMessageBytes, 'x'));
     const std::vector<std::string> frames = reader.Receive();
     REQUIRE(frames.size() == 3);
     CHECK(FromBigEndian(frames[1]) == number);
     CHECK(frames[2].size() == kMessageBytes);
   }
-  // ZeroMQ lets go of the last one on a thread of its own, soon: when the next one is sent.
+  // ZeroMQ releases the last one on a thread of its own, soon: when the next one is sent.
   while (rig.sockets->queued_bytes() > kMessageBytes) {
     rig.sockets->Wait(-1, std::chrono::milliseconds(0));
     rig.sockets->Publish("");
@@ -126,7 +126,7 @@ TEST_CASE("what waits for who asks again and does not read is counted once, and 
     CHECK(rig.sockets->queued_bytes() <= kept);
   }
   CHECK(rig.sockets->queued_bytes() > 0);
-  // Each has messages of its own now, which are kept for nobody else any more.
+  // Each has messages of its own now, which no other subscriber holds any more.
   while (!rig.sockets->over_limit()) {
     REQUIRE(idle.size() < 50);
     rig.PublishMany();

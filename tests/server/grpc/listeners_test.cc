@@ -29,7 +29,7 @@ size_t OpenDescriptors() {
   return count;
 }
 
-// A channel over a connection made already; calls before its end only.
+// A channel over an existing connection; for calls before its end only.
 std::shared_ptr<grpc::Channel> Over(UniqueFd fd) {
   REQUIRE(fd.valid());
   fcntl(fd.get(), F_SETFL, O_NONBLOCK);
@@ -119,7 +119,7 @@ std::vector<grpc::Status> AllCalls(const TestClient& client, uint64_t lease) {
   return answers;
 }
 
-// True when the other side closes the connection, at most ten seconds from now.
+// Returns true if the other side closes the connection within ten seconds.
 bool IsClosed(const UniqueFd& fd) {
   char byte = 0;
   pollfd readable{fd.get(), POLLIN, 0};
@@ -192,7 +192,7 @@ TEST_CASE("whom the policy keeps out is told why, in answer to its first call, a
   CHECK(ServerInfo(daemon.Channel()).ok());
   CHECK(daemon.Status().counters().at("refused_connections") == 2);
 
-  // Many of them are closed without a word rather than kept.
+  // Many of them are closed without a message instead of kept.
   std::vector<UniqueFd> many;
   for (int i = 0; i < 100; ++i) {
     many.push_back(ConnectAs(kSomeUser, kSomeGroup, daemon.socket_path()));
@@ -235,7 +235,7 @@ TEST_CASE("a missing directory of sockets is made for who may connect, the admin
     REQUIRE(stat((dir / of).c_str(), &info) == 0);
     return info.st_mode & 07777;
   };
-  CHECK(mode("tenants/a") == 0711);  // the socket's own mode and group say who
+  CHECK(mode("tenants/a") == 0711);  // the socket's own mode and group decide
   CHECK(mode("tenants") == 0711);
   CHECK(mode("own") == 0700);
   CHECK(mode("admin") == 0700);
@@ -254,7 +254,7 @@ TEST_CASE("tenants come in by their own sockets and find their own chunks only")
   const TestClient standard(daemon);
   CHECK(standard.PutChunk(1, payload).status() == v1::PUT_STATUS_STORED);
   const TestClient other(grpc::CreateChannel("unix:" + theirs, grpc::InsecureChannelCredentials()));
-  CHECK(other.ns != standard.ns);  // the same words, another tenant
+  CHECK(other.ns != standard.ns);  // the same name, another tenant
   const auto request = other.About<v1::GetRequest>({1});
   const auto [missed, status] = other.Get(request);
   REQUIRE(status.ok());
@@ -277,7 +277,7 @@ TEST_CASE("a session's token is of no use to another tenant, in any call and by 
   options.storage.store.tenants = {{.g2_segments = 3}, {.name = "a", .g2_segments = 1}};
   const std::string theirs = options.tenants[0].grpc.path + ".a";
   options.tenants.push_back({.name = "a", .grpc = {.path = theirs}});
-  options.tcp_address = absl::StrCat("127.0.0.1:", FreePort());  // everybody is the default tenant
+  options.tcp_address = absl::StrCat("127.0.0.1:", FreePort());  // all are the default tenant
   daemon.Start();
   const TestClient owner(grpc::CreateChannel("unix:" + theirs, grpc::InsecureChannelCredentials()));
   CHECK(owner.PutChunk(1, TestBytes(1, 1 << 20)).status() == v1::PUT_STATUS_STORED);
@@ -297,7 +297,7 @@ TEST_CASE("a session's token is of no use to another tenant, in any call and by 
   other.session = owner.session;
   other.ns = owner.ns;
   const std::vector<grpc::Status> answers = AllCalls(other, leased.lease_id());
-  // In the words for a token that nobody has.
+  // With the message for an unknown token.
   other.session = std::string(16, 'x');
   const grpc::Status unknown = other.Get(other.About<v1::GetRequest>({1})).second;
   CHECK(unknown.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
@@ -308,7 +308,7 @@ TEST_CASE("a session's token is of no use to another tenant, in any call and by 
   }
   CHECK(daemon.Status().counters().at("foreign_session_calls") == answers.size());
 
-  // Nothing was done to the session: its chunk is there and its lease holds.
+  // The session is unchanged: its chunk is there and its lease holds.
   for (const grpc::Status& status : AllCalls(owner, leased.lease_id())) CHECK(status.ok());
 }
 
@@ -378,7 +378,7 @@ TEST_CASE("a connection by TCP that is too old is ended, and its client may make
   CHECK(daemon.Status().counters().at("connections") >= 2);
 }
 
-// Fails with a gRPC that takes the memory of calls in another way.
+// Fails with a gRPC that allocates the memory of calls in another way.
 TEST_CASE("what a call holds is metered, and given back at its end") {
   TestDaemon daemon;
   CHECK(ServerInfo(daemon.Channel()).ok());

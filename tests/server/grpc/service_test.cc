@@ -453,7 +453,7 @@ TEST_CASE(
 TEST_CASE("over its rate a tenant is told when to come back, and what was put before is kept") {
   TestDaemon daemon;
   daemon.Stop();
-  // Paid off in minutes: the test does not depend on how fast it runs.
+  // Paid off in minutes, so the test does not depend on its own speed.
   daemon.options().storage.store.tenants = {
       {.g2_segments = 1, .keys_per_second = 1'000, .bytes_per_second = 100'000}};
   daemon.options().storage.arena.segment_bytes = 64 * kMiB;

@@ -1,4 +1,4 @@
-// Watch: what enters and leaves the tiers, over gRPC.
+// Watch: chunks that enter and leave the tiers, over gRPC.
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -7,7 +7,7 @@
 namespace kvkeep {
 namespace {
 
-// One Watch call, and what it has told so far.
+// One Watch call, and the changes that it has reported so far.
 class Watcher {
  public:
   explicit Watcher(const TestClient& client) {
@@ -21,7 +21,7 @@ class Watcher {
     if (call_ != nullptr) call_->Finish();
   }
 
-  // Reads until `condition` holds; false when the call ends before.
+  // Reads until `condition` holds; returns false if the call ends before.
   template <typename F>
   bool Until(F condition) {
     while (!condition()) {
@@ -31,7 +31,7 @@ class Watcher {
     }
     return true;
   }
-  // The tiers that the chunk is in: "", "2", "3", "23".
+  // Returns the tiers that the chunk is in: "", "2", "3", "23".
   std::string Where(int key) const {
     std::string where;
     for (const char tier : {'2', '3'}) {
@@ -134,7 +134,7 @@ TEST_CASE("a watch without a session, or in a namespace that it did not open, is
   CHECK(Watcher(client).Finish().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
   client.ns = "short";
   CHECK(Watcher(client).Finish().error_code() == grpc::StatusCode::INVALID_ARGUMENT);
-  client.session = std::string(16, 'x');  // whose it is comes before what it asks for
+  client.session = std::string(16, 'x');  // the owner is checked before the request
   CHECK(Watcher(client).Finish().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
   client.session = "short";
   CHECK(Watcher(client).Finish().error_code() == grpc::StatusCode::INVALID_ARGUMENT);

@@ -57,7 +57,7 @@ v1::PutFrame RandomFrame(SeededRandom& random) {
   return frame;
 }
 
-// Fields that no version knows: they must be passed over.
+// Fields that no version knows: they must be skipped.
 std::string RandomUnknown(SeededRandom& random) {
   std::string out;
   const uint32_t field = static_cast<uint32_t>(random.Between(16, 5000));
@@ -142,9 +142,9 @@ TEST_CASE("a damaged PutFrame is refused exactly when the generated parser refus
 
 TEST_CASE(
     "tags and lengths are written in as many bytes, and bits, as the generated parser takes") {
-  // A payload of one byte whose length is written in so many.
+  // A payload of one byte whose length is written in this many.
   const auto payload = [](absl::string_view length) { return absl::StrCat("\x7a", length, "p"); };
-  // A tag of field 10 that goes on for more bytes than it needs, or has bits above the 32nd.
+  // A tag of field 10 with more bytes than it needs, or with bits above the 32nd.
   const std::string messages[] = {
       std::string("\xd0\x80\x80\x80\x00\x07", 6),      // five bytes
       std::string("\xd0\x80\x80\x80\x80\x00\x07", 7),  // six

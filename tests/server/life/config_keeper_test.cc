@@ -1,4 +1,5 @@
-// The reload of a config: what is asked to take over, and what is refused before.
+// The reload of a config: values that components are asked to take over, and values that are
+// refused before.
 #include "server/life/config_keeper.h"
 
 #include <absl/strings/match.h>
@@ -16,11 +17,11 @@ namespace {
 
 constexpr char kStart[] = "g2: {capacity: 2GiB, policy: lru}\nlog: {level: info}\n";
 
-// A keeper over a file, and what it had taken over.
+// A keeper over a file, and the values taken over.
 class Kept {
  public:
   Kept() : Kept(Starting{}) { Listen(); }
-  // As it is while the daemon starts.
+  // As during the daemon's start.
   struct Starting {};
   explicit Kept(Starting) : keeper_(Start(), &state_, &log_) {}
   void Listen() {
@@ -31,13 +32,13 @@ class Kept {
   }
   void Write(const std::string& text) const { std::ofstream(file()) << text; }
   std::string file() const { return dir_ / "kv.yaml"; }
-  // "ok", or why not.
+  // Returns "ok", or the reason.
   std::string Reload() {
     const auto reloaded = keeper_.Reload();
     if (reloaded.ok()) changes = *reloaded;
     return reloaded.ok() ? "ok" : std::string(reloaded.status().message());
   }
-  // Its answer is put into `answers`.
+  // Puts its answer into `answers`.
   void Ask() {
     keeper_.Ask([this](const absl::StatusOr<ConfigKeeper::Changes>& reloaded) {
       answers.push_back(reloaded.ok() ? "ok" : std::string(reloaded.status().message()));
@@ -53,7 +54,7 @@ class Kept {
   }
   ConfigKeeper& keeper() { return keeper_; }
 
-  absl::Status refusal;  // of whoever takes over
+  absl::Status refusal;  // of the component that takes over
   std::vector<DaemonOptions> taken;
   ConfigKeeper::Changes changes;
   std::vector<std::string> answers;
@@ -138,7 +139,7 @@ TEST_CASE("a file that is wrong or gone changes nothing, and all its errors are 
   CHECK(absl::StrContains(errors, "kv.yaml:1:14: log.level: 'loud' is not one of"));
   CHECK(absl::StrContains(errors, "\n"));
   CHECK(absl::StrContains(errors, "kv.yaml:2:10: unknown key 'limits.sesions'"));
-  // Right by itself, and not what a component takes.
+  // Valid by itself, but a component refuses it.
   kept.Write("listen: {tcp: '127.0.0.1:0'}\n");
   CHECK(absl::StrContains(kept.Reload(), "listen.tcp"));
   unlink(kept.file().c_str());
@@ -206,7 +207,7 @@ TEST_CASE("who asks before the main thread listens is answered when it does") {
   CHECK(kept.Reload() == "ok");
   CHECK(kept.answers == std::vector<std::string>{"ok"});
 
-  // Nor is it forgotten by a start that fails.
+  // A failed start does not forget it either.
   Kept failed{Kept::Starting{}};
   failed.Ask();
   REQUIRE(sigwait(&hangup, &number) == 0);

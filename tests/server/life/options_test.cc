@@ -117,7 +117,7 @@ TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach
   CHECK(tenants[1].max_leased_bytes == kGiB);
   CHECK(tenants[2].keys_per_second == 0);
   CHECK(options.max_address_connections == 10);
-  // On loopback everybody has the same address.
+  // On loopback all peers have the same address.
   CHECK(ToDaemonOptions(Loaded("listen: {tcp: '127.0.0.1:70'}"))->max_address_connections == 0);
   CHECK(ToDaemonOptions(Loaded("listen: {tcp: '127.0.0.1:70'}\n"
                                "limits: {connections_per_address: 3}"))

@@ -80,7 +80,8 @@ TEST_CASE("words go back with their lease, also while the chunk is on its way") 
   CHECK(t.counters.progress_words == 1);
   t.Release(first.head.lease);
   CHECK(t.counters.progress_words == 0);
-  // The word now tells of another get of the same chunk; the first one's pieces do not count twice.
+  // The word now belongs to another get of the same chunk; the first one's pieces do not count
+  // twice.
   const TestFound second = t.Get({1});
   CHECK(second.places[0].place.progress_word == word);
   t.RunAll();
@@ -123,7 +124,7 @@ TEST_CASE("a chunk put anew under the key of a leased one is not taken for it") 
   const std::vector<std::byte> other = MakePayload(1, 2, kFourPieces);
   const auto staging = t.Stage(kFourPieces);
   std::copy(other.begin(), other.end(), staging.begin());
-  // Leased without places; then deleted and put again while the disk still reads the first.
+  // Leased without places; then deleted and put again while the disk still reads the first one.
   const uint64_t lookup = t.Tell(Kind::kLookup, t.KeysBody({1}, LeaseMode::kAllPresent, {}, 7));
   const TestFound leased = ReadFound(t.TakeReply(lookup));
   REQUIRE(leased.head.lease != 0);

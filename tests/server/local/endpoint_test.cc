@@ -135,10 +135,10 @@ TEST_CASE("a socket's connections are its own: one that is full locks nobody out
     options->listeners.push_back(options->listeners[0]);
     options->listeners[1].socket.path = other;
     options->listeners[1].max_connections = 3;
-    options->limits.max_connections = 1;  // a listener that says how many has so many
+    options->limits.max_connections = 1;  // a listener that limits connections to this many
   });
   t.Start();
-  // One refused client after the other, all of which wait to be told why.
+  // One refused client after the other, all of which wait for the reason.
   std::vector<std::unique_ptr<SocketClient>> crowd;
   for (int i = 0; i < 80; ++i) crowd.push_back(std::make_unique<SocketClient>(t.path()));
   crowd[1]->Open();
@@ -180,7 +180,7 @@ TEST_CASE("garbage is answered with the reason or cut off, and others do not not
     if (i % 2 == 0) client.Open();
     std::vector<std::byte> packet(random.Below(3000) + 1);
     random.Fill(packet);
-    if (i % 4 >= 2 && packet.size() >= 16) {  // framed right: the body is what is wrong
+    if (i % 4 >= 2 && packet.size() >= 16) {  // framed correctly: the body is wrong
       const local::MessageHeader header{.bytes = static_cast<uint32_t>(packet.size()),
                                         .kind = static_cast<uint16_t>(random.Below(20)),
                                         .id = random.Below(3)};
@@ -293,7 +293,7 @@ TEST_CASE("a client that does not read its replies is not read from, then served
   constexpr int kRequests = 500;  // some thirty of them fit into sockets and the daemon
   const auto body =
       KeysBody(client.ns, std::vector<uint64_t>(2000, 1), LeaseMode::kNone, {}, 0, {});
-  // Nothing is read until the sender blocks: the daemon has stopped reading.
+  // Reads nothing until the sender blocks: the daemon has stopped reading.
   std::atomic<int> sent{0};
   std::thread sender([&] {
     for (; sent < kRequests; ++sent) client.Send(Kind::kLookup, body);
@@ -307,7 +307,7 @@ TEST_CASE("a client that does not read its replies is not read from, then served
   const uint64_t lookups = t.counters.lookups;
   CHECK(lookups <= static_cast<uint64_t>(kRequests));
   SocketClient other(t.path());
-  other.Open();  // others are served meanwhile
+  other.Open();  // other clients are served meanwhile
   for (int i = 0; i < kRequests; ++i) REQUIRE(client.Receive().status.ok());
   sender.join();
   CHECK(t.counters.lookups == kRequests);
@@ -344,7 +344,7 @@ TEST_CASE("without a descriptor to be had connections wait, without spinning, un
   waiting.socket = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   low.rlim_cur = static_cast<rlim_t>(waiting.socket.get()) + 1;
   REQUIRE(setrlimit(RLIMIT_NOFILE, &low) == 0);
-  std::vector<UniqueFd> rest;  // what is free below
+  std::vector<UniqueFd> rest;  // the free ones below
   for (int fd = dup(0); fd >= 0; fd = dup(0)) rest.emplace_back(fd);
   sockaddr_storage address{};
   socklen_t length = sizeof(address);

@@ -1,6 +1,6 @@
 // FakeGpuPath: a GpuPath with one device in memory, for tests of its users. It works only on the
-// given executor. A forbidden copy (bytes outside a registration, or of a registration that was
-// given back) ends the process, as callers must check that.
+// given executor. A forbidden copy (bytes outside a registration, or of an ended registration) ends
+// the process, as callers must check that.
 //
 // A handle's first eight bytes are the number that Allocate gave. Not thread-safe.
 #pragma once

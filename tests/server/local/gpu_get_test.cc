@@ -1,4 +1,4 @@
-// Gets to GPU memory: what is copied, and what is said of the rest.
+// Gets to GPU memory: the copies, and the answers for other chunks.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -190,7 +190,7 @@ TEST_CASE("in whatever order slow gets, reuse and ends come, no block is written
       t.RunAll();
       REQUIRE(t.device().held() == 2);
       bool gone = false, reused[2] = {false, false};
-      int ended = 0;  // the device ends them in their order
+      int ended = 0;  // the device ends them in order
       for (const int event : order) {
         if (event == 2) {
           t.peer->End();
@@ -201,7 +201,7 @@ TEST_CASE("in whatever order slow gets, reuse and ends come, no block is written
                                          : CopyEnd{});
         }
         t.RunAll();
-        // Memory of a process that ended is another's when nothing of it is open any more.
+        // Memory of an ended process is another's once nothing of it is open any more.
         if (gone) CHECK((t.device().stats().registrations == 0) == (t.device().held() == 0));
         for (int get = 0; get < 2; ++get) {
           if (reused[get]) {

@@ -1,4 +1,5 @@
-// Puts from GPU memory: what is stored, what never is, and when a client may reuse its blocks.
+// Puts from GPU memory: chunks that are stored, chunks that never are, and when a client may reuse
+// its blocks.
 #include <absl/strings/match.h>
 
 #include <algorithm>
@@ -115,7 +116,7 @@ TEST_CASE("a chunk whose copy fails is rejected, says why, and was never there")
   CHECK(t.Put({{.name = 1, .bytes = kBytes}}) == "stored");
 }
 
-// A put of 11 MiB, which the device copies by two calls: the first one has all of the first chunk
+// A put of 11 MiB, which the device copies by two calls: the first call has all of the first chunk
 // and some of the second one.
 class TwoCopies : public GpuTester {
  public:
@@ -180,7 +181,7 @@ TEST_CASE("a copy that ends before an earlier one gives nothing away") {
   TwoCopies t;
   SECTION("well") {
     t.End({}, 1);
-    CHECK(t.Look(3).empty());  // what is sealed is sealed in order
+    CHECK(t.Look(3).empty());  // seals come in order
     CHECK_FALSE(t.HasReply(t.id));
     t.End({});
     CHECK(ReadAnswers(t.TakeReply(t.id)) == "stored, stored, stored");
@@ -228,7 +229,7 @@ TEST_CASE("a copy that cannot be ended keeps its space for ever, and gets no rep
   CHECK_FALSE(t.HasReply(id));
   CHECK(t.counters.gpu_kept_requests == 1);
   CHECK(t.gpu.kept() == 1);
-  // Another session goes on, in all the rest of G2, while the copy does.
+  // Another session goes on, in the rest of G2, during the copy.
   t.Open();
   CHECK(t.reserved_bytes() == reserved);
   t.Add(MakePayload(2, 1, kMiB));
@@ -271,8 +272,8 @@ TEST_CASE("memory is given back when the puts that name it are answered, and not
   CHECK(t.reserved_bytes() == 0);
 }
 
-// The client of this test keeps the rule: it writes its blocks again only when its put was
-// answered, or when its process is gone, after which nobody waits for the copy.
+// This test's client keeps the rule: it writes its blocks again only when its put was answered, or
+// when its process is gone, after which no one waits for the copy.
 TEST_CASE("a session that ends gives its memory back at once, also under a copy") {
   GpuTester t;
   t.Open();
@@ -294,7 +295,8 @@ TEST_CASE("a session that ends gives its memory back at once, also under a copy"
 }
 
 TEST_CASE("in whatever order slow copies, reuse and ends come, no wrong byte is ever visible") {
-  // 0, 1: the copies of two puts end; 2: the client's process ends, its memory is another's then.
+  // 0, 1: the copies of two puts end; 2: the client's process ends, and its memory is another's
+  // then.
   std::vector<int> order = {0, 1, 2};
   do {
     for (const int late : {-1, 0, 1}) {  // which copy ends too late
@@ -309,7 +311,7 @@ TEST_CASE("in whatever order slow copies, reuse and ends come, no wrong byte is 
       t.RunAll();
       REQUIRE(t.device().held() == 2);
       bool gone = false;
-      int ended = 0;  // the device ends them in their order
+      int ended = 0;  // the device ends them in order
       for (const int event : order) {
         if (event == 2) {
           t.peer->End();

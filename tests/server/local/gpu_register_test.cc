@@ -1,4 +1,4 @@
-// Registrations of GPU memory: who may, what is checked, when it is given back.
+// Registrations of GPU memory: permissions, checks, and when they end.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
@@ -223,7 +223,7 @@ TEST_CASE("of a tenant's requests one at a time has more copies than its part, a
   for (int i = 0; i < 16; ++i) large->Give();
   CHECK(other.Take().ok());
   CHECK(large->Take().ok());
-  CHECK(large->Take().ok());  // it still is the one
+  CHECK(large->Take().ok());  // it still is the same one
   CHECK(absl::IsResourceExhausted(other.Take()));
   large->Give();
   large->Give();
@@ -259,7 +259,7 @@ TEST_CASE("a registration of another connection, number or generation is nobody'
   t.Register(memory, 7);
   CHECK(absl::IsInvalidArgument(t.Unregister(2, 7).status));
   CHECK(absl::IsInvalidArgument(t.Unregister(1, 8).status));
-  t.Open();  // the daemon started again, say: its numbers are the same ones
+  t.Open();  // after a restart, say: its numbers are the same
   t.Register(memory, 8);
   const SentMessage stale = t.Unregister(1, 7);
   CHECK(absl::StrContains(stale.status.message(), "of generation 8, not 7"));

@@ -178,7 +178,7 @@ TEST_CASE("from version 9 on the daemon says how large a chunk can be") {
   REQUIRE(now.body.size() == kBefore + sizeof(local::ChunkLimit));
   local::ChunkLimit limit;
   std::memcpy(&limit, now.body.data() + kBefore, sizeof(limit));
-  // Beside it there is room for a header page and the most metadata.
+  // Besides it there is room for a header page and the largest metadata.
   CHECK(limit.max_payload_bytes == 3 * kMiB - 5 * kBlockBytes);
 }
 

@@ -17,10 +17,10 @@ using local::Kind;
 using std::chrono::milliseconds;
 
 void QuickGrace(LocalEndpoint::Options* options) { options->limits.grace = milliseconds(200); }
-// Where a thread here has to answer within that time.
+// How long a thread here may take to answer.
 void FairGrace(LocalEndpoint::Options* options) { options->limits.grace = milliseconds(1000); }
 
-// A process that runs `body` and then waits for its end. Made before any thread is.
+// A process that runs `body` and then waits for its end. Make it before any thread.
 class Child {
  public:
   explicit Child(const std::function<void()>& body) {
@@ -217,7 +217,7 @@ TEST_CASE("who is cut off while requests of its are unread still sees what it wa
   t.Start();
   SocketClient client(t.path());
   client.Open();
-  // It reads no reply, so in the end the daemon reads no request either.
+  // It reads no reply, so at some point the daemon reads no request either.
   uint64_t id = client.next_id();
   CHECK(Eventually([&] {
     local::MessageWriter request(static_cast<uint16_t>(Kind::kServerInfo), id);

@@ -46,7 +46,7 @@ std::vector<std::byte> OldHello() {
   return {bytes.begin(), bytes.end()};
 }
 
-// A client that cannot do without staging memory.
+// A client that needs staging memory.
 void OpenOld(PeerTester& t, LocalPeer::Identity identity = {.peer = "old"}) {
   t.Connect(std::move(identity));
   REQUIRE(t.AskFor(Kind::kHello, local::Hello{.max_version = 5}).status.ok());
@@ -255,7 +255,7 @@ TEST_CASE("sessions of a tenant have no more staging memory than their tenant, o
     sessions.push_back(std::move(session));
     return sessions.back().get();
   };
-  // Bytes given; 0: refused.
+  // Bytes that were granted; 0: refused.
   const auto ask = [&](Session* session, uint64_t bytes) -> uint64_t {
     t.peer = session->peer;
     const local::StagingRequest body{.bytes = bytes};
@@ -405,7 +405,7 @@ TEST_CASE("a session registers so many memories and so many bytes") {
   PeerTester t(PeerWorld(), [](LocalLimits* limits) {
     limits->max_registrations = 2;
     limits->max_registered_bytes = kMiB;
-    limits->max_staging_bytes = kMiB / 2;  // which is another limit
+    limits->max_staging_bytes = kMiB / 2;  // another limit
   });
   t.Open();
   const UniqueFd fd = Memfd(std::vector<std::byte>(2 * kMiB));

@@ -1,4 +1,4 @@
-// The objects of a peer, each without the peer: who answers when, and what ends with what.
+// The objects of a peer, each without the peer: which one answers when, and what ends together.
 #include <catch2/catch.hpp>
 
 #include "server/local/peer_gpu.h"
@@ -25,7 +25,7 @@ struct BareSession {
     return {.kind = static_cast<uint16_t>(kind), .id = ++id, .body = body};
   }
   absl::Status Hello() { return session->Open(Message(Kind::kHello, HelloBody("bare"))); }
-  // Hello, and the namespace of PeerTester; nothing that was sent is left.
+  // Sends Hello, and opens the namespace of PeerTester; no earlier message is left.
   void Open() {
     REQUIRE(Hello().ok());
     REQUIRE(session->OpenNamespace(Message(Kind::kOpenNamespace, NamespaceBody())).ok());
@@ -196,7 +196,7 @@ TEST_CASE("gpu: a registration that ends after its session is given back, unansw
 
 namespace {
 
-// Puts of one session, of which each chunk takes all the space that sessions may reserve.
+// Puts of one session, each chunk of which takes all the space that sessions may reserve.
 struct SessionPuts : BareSession {
   explicit SessionPuts(PeerTester* tester) : BareSession(tester) {
     Open();

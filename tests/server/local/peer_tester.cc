@@ -39,7 +39,7 @@ PeerTester::PeerTester(const WorldOptions& options, const std::function<void(Loc
   context->clock = &world.clock();
   context->limits.max_gpu_get_bytes = 16 * kMiB;
   context->scratch = std::make_shared<PeerScratch>();
-  context->limits.loop_copy_bytes = 0;  // tests say when copies are made
+  context->limits.loop_copy_bytes = 0;  // tests decide when copies are made
   context->limits.max_staging_bytes = 16 * kMiB;
   context->limits.max_all_staging_bytes = 32 * kMiB;
   context->version = "1.2.3";

@@ -53,7 +53,7 @@ TEST_CASE("a client reads the words and can change nothing about them") {
   CHECK(ftruncate(fd->get(), 0) != 0);
   CHECK(fallocate(fd->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) != 0);
   CHECK(madvise(mapped, kWordsBytes, MADV_REMOVE) != 0);
-  // Even by one who may reopen it.
+  // Not even a process that may reopen it.
   const UniqueFd again(open(("/proc/self/fd/" + std::to_string(fd->get())).c_str(), O_RDWR));
   if (again.valid()) {
     CHECK(mmap(nullptr, kWordsBytes, PROT_READ | PROT_WRITE, MAP_SHARED, again.get(), 0) ==

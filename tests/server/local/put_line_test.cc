@@ -8,7 +8,7 @@
 namespace kvkeep {
 namespace {
 
-// Puts as long as there is room, each time one unit.
+// Puts while there is room, one unit at a time.
 struct LineWaiter final : PutLine::Waiter {
   LineWaiter(PutLine* line, uint32_t tenant, int* room, int puts, char name, std::string* order)
       : line(line), tenant(tenant), room(room), puts(puts), name(name), order(order) {}
@@ -52,7 +52,7 @@ TEST_CASE("puts that wait go one after the other, and nobody overtakes") {
   CHECK(order == "a");
   room = 10;
   line.Advance(0);
-  CHECK(order == "ababa");  // who had its turn goes behind the others
+  CHECK(order == "ababa");  // after its turn it goes behind the others
   CHECK(line.MayGo(0, &b));
   line.Advance(0);  // nobody waits
 }

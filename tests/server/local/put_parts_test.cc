@@ -1,4 +1,4 @@
-// Puts in parts: what is copied when, and what ends one that is not filled.
+// Puts in parts: when bytes are copied, and the end of a put that is not filled.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
@@ -34,7 +34,7 @@ struct Parts {
                                                    .tail = "tail"}},
                                                  kFilledAt));
   }
-  // Writes up to `bytes` of it, and says so.
+  // Writes up to `bytes` of it, and reports that.
   void FillTo(uint64_t bytes) {
     std::copy_n(payload.begin(), bytes, staging.begin());
     SetWord(bytes);
@@ -105,7 +105,7 @@ TEST_CASE("a put in parts that does not move for the time of grace is rejected, 
   p.FillTo(kMiB);
   p.Tick(60);
   p.Tick(60);
-  p.FillTo(2 * kMiB);  // a slow one is none that stands still
+  p.FillTo(2 * kMiB);  // slow, but it does not stand still
   p.Tick(60);
   for (int i = 0; i < 2; ++i) {  // but some bytes are no piece
     CHECK_FALSE(p.t.HasReply(id));
@@ -118,7 +118,7 @@ TEST_CASE("a put in parts that does not move for the time of grace is rejected, 
   CHECK(p.t.counters.stalled_puts == 1);
   p.Tick(500);
   CHECK(p.t.counters.stalled_puts == 1);
-  p.FillTo(kChunkBytes);  // too late; nothing comes of it
+  p.FillTo(kChunkBytes);  // too late, without effect
   CHECK(p.NothingIsLeft());
   p.SetWord(kChunkBytes);
   const uint64_t again = p.Begin();

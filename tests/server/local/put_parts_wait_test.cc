@@ -41,7 +41,7 @@ struct TwoInParts {
     CHECK(t.peer->OnPutFilled());
     t.RunAll();
   }
-  // So much time passes in which the first one moves and the second does not.
+  // Passes this much time, in which the first one moves and the second does not.
   void Tick(int ms) {
     if (++ticks == 2) SetWord(0, kMiB);  // a piece
     now += milliseconds(ms);

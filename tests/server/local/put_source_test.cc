@@ -1,4 +1,4 @@
-// A put's sources: which pieces they call ready, in which order they tell it, and what they hold.
+// A put's sources: the pieces that they call ready, the order of their reports, and what they hold.
 #include <absl/strings/str_cat.h>
 
 #include <catch2/catch.hpp>
@@ -14,7 +14,7 @@
 namespace kvkeep {
 namespace {
 
-// Notes what a source says, each word followed by a blank.
+// Notes a source's reports, each word followed by a blank.
 struct SourcePut final : PutSource::Put {
   std::shared_ptr<const void> Hold() override { return held; }
   const ExtentList& extents(size_t chunk) const override { return places.at(chunk); }
@@ -37,7 +37,7 @@ struct SourcePut final : PutSource::Put {
   std::shared_ptr<const int> held = std::make_shared<int>(0);
 };
 
-// A put in parts of which the test writes the word.
+// A put in parts whose word the test writes.
 struct PartsPut {
   PartsPut() {
     REQUIRE(memory.BeginStaging().ok());
@@ -92,7 +92,7 @@ TEST_CASE("parts: a piece is ready once the word says that all of it is there") 
   p.LookAt(PartsPut::kBytesOfAll);
   CHECK(p.put.Take() == "ready:all ");
   CHECK_FALSE(p.source->awaited_piece().has_value());
-  p.LookAt(0);  // nobody looks any more
+  p.LookAt(0);  // no look any more
   CHECK_FALSE(p.source->GiveUp(absl::AbortedError("late")));
   p.source->Cancel();
   CHECK(p.put.Take().empty());

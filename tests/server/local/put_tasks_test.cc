@@ -16,7 +16,7 @@ void PlanChunks(PutTasks* tasks, uint32_t chunks, uint64_t bytes) {
   tasks->Plan(std::move(pieces), [&](const PutPiece&) { return bytes; });
 }
 
-// Runs one task that was posted; returns whether it was the last of the round.
+// Runs one posted task; returns whether it was the last of the round.
 bool RunOne(PutTasks* tasks) {
   const size_t pieces = tasks->Take().size();
   CHECK_FALSE(tasks->End(false));
@@ -59,7 +59,7 @@ TEST_CASE("put tasks: one is posted once its pieces are ready, so many at a time
   CHECK(tasks.Post() == 1);
   CHECK(tasks.Take()[0].chunk == 0);
   CHECK(tasks.Take()[0].chunk == 1);
-  CHECK(tasks.End(true));  // this thread goes on, in the place of the task that ended
+  CHECK(tasks.End(true));  // this thread goes on, in place of the task that ended
   CHECK(tasks.Post() == 0);
   CHECK(tasks.Take()[0].chunk == 2);
   CHECK_FALSE(tasks.End(false));
@@ -84,7 +84,7 @@ TEST_CASE("put tasks: rounds are counted on, and news of an earlier one changes 
   CHECK(tasks.Post() == 1);
   CHECK_FALSE(RunOne(&tasks));
   CHECK(RunOne(&tasks));
-  PlanChunks(&tasks, 1, kPieceBytes);  // the source said all before
+  PlanChunks(&tasks, 1, kPieceBytes);  // the source reported all before
   CHECK(tasks.Post() == 1);
 }
 

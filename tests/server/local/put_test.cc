@@ -83,7 +83,7 @@ TEST_CASE("many chunks of one put are answered one by one") {
     CHECK(t.Payload(found.places.at(0)) == MakePayload(name, 1, 5000));
     CHECK(t.Tail(found.places.at(0)) == std::to_string(name));
   }
-  // Again: all there, nothing is copied.
+  // Again: everything is there, nothing is copied.
   const uint64_t copied = t.counters.put_bytes;
   const uint64_t again = t.Tell(Kind::kPut, t.PutBody(chunks));
   t.loop->RunAll();
@@ -114,8 +114,8 @@ TEST_CASE("puts over the limit of reserved bytes go chunk after chunk, and in th
   CHECK(t.store().snapshot().g2.reserved_bytes == 0);
   CHECK(t.counters.puts_copying == 0);
   for (uint64_t name : {1, 4, 5}) CHECK(t.Payload(t.Get({name}).places.at(0)) == payload);
-  CHECK(t.store().snapshot().counters.puts_rejected == 0);  // to wait is no rejection
-  // One that fits never, and does not keep the next from its turn.
+  CHECK(t.store().snapshot().counters.puts_rejected == 0);  // waiting is no rejection
+  // A chunk that never fits does not keep the next one from its turn.
   CHECK(absl::StartsWith(ReadAnswers(t.Ask(Kind::kPut, t.PutBody({{.name = 7, .bytes = 3 * kMiB},
                                                                   {.name = 8, .bytes = 100}}))),
                          "rejected"));
@@ -411,7 +411,7 @@ TEST_CASE("chunks over the tenant's rate are rejected one by one, and no put wai
   CHECK(absl::StartsWith(answers, "stored, stored, stored, rejected 2: bytes_per_second: "));
   CHECK(absl::StrContains(answers, "ms, rejected 2: bytes_per_second: "));
   CHECK(t.store().snapshot().tenants[0].counters.byte_rate_refusals == 2);
-  // Its lookups go on, what moves bytes is refused as a whole.
+  // Its lookups go on; requests that move bytes are refused as a whole.
   CHECK(t.Ask(Kind::kLookup, t.KeysBody({1}, LeaseMode::kNone)).status.ok());
   const absl::Status over = t.Ask(Kind::kGet, t.KeysBody({1}, LeaseMode::kLeadingRun)).status;
   CHECK(absl::IsResourceExhausted(over));

@@ -1,4 +1,4 @@
-// Puts with an absolute deadline: what is read later is never stored, so that the client may write
+// Puts with an absolute deadline: bytes read later are never stored, so that the client may write
 // its memory again by then, whatever the daemon does.
 #include <absl/strings/match.h>
 
@@ -15,7 +15,7 @@ using local::Kind;
 constexpr MonotonicTime kSoon = std::chrono::seconds(1);
 constexpr const char* kNotRead = "rejected 7: not read by the put's deadline";
 
-// A session, and what it puts until a second from now.
+// A session, and its puts until a second from now.
 class UntilTester : public GpuTester {
  public:
   explicit UntilTester(const WorldOptions& options = PeerWorld()) : GpuTester(options) { Open(); }
@@ -43,7 +43,7 @@ TEST_CASE("a put until a time is stored when it was read by then") {
   const auto payload = MakePayload(1, 1, 3 * kMiB);
   std::copy(payload.begin(), payload.end(), t.Stage(4 * kMiB).begin());
   const uint64_t id = t.TellUntil({{.name = 1, .bytes = 3 * kMiB}});
-  t.Pass(kSoon);  // by then is by then
+  t.Pass(kSoon);  // the deadline itself counts as reached
   t.RunAll();
   CHECK(ReadAnswers(t.TakeReply(id)) == "stored");
   CHECK(t.Look(1) == payload);
@@ -56,7 +56,7 @@ TEST_CASE("what is read after the put's time is not stored, and its space comes 
       t.TellUntil({{.name = 1, .bytes = 3 * kMiB}, {.name = 2, .offset = 3 * kMiB, .bytes = 100}});
   REQUIRE(t.reserved_bytes() > 0);
   t.Pass(kSoon + MonotonicTime(1));
-  t.RunAll();  // the copies, which nothing keeps from being made
+  t.RunAll();  // the copies, which nothing prevents
   CHECK(ReadAnswers(t.TakeReply(id)) == std::string(kNotRead) + ", " + kNotRead);
   CHECK(t.Look(1).empty());
   CHECK(t.Look(2).empty());
@@ -138,7 +138,7 @@ TEST_CASE("what came from a GPU in time is sealed later than that") {
   const uint64_t id = t.TellGpuUntil({{.name = 1, .bytes = kBytes}});
   t.RunAll();
   t.device().EndOne({});
-  t.Pass(2 * kSoon);  // it is in place, and its checksum is made now
+  t.Pass(2 * kSoon);  // it is in place, and its checksum is computed now
   t.RunAll();
   CHECK(ReadAnswers(t.TakeReply(id)) == "stored");
   CHECK(t.Look(1) == payload);

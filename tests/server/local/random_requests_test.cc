@@ -48,9 +48,9 @@ class RandomClient {
   uint64_t stored_in_parts = 0;
 
  private:
-  // At the begin of the staging memory, where payloads may lie too.
+  // At the beginning of the staging memory, where payloads may lie too.
   void SetWord(uint64_t value) {
-    // Fails where there is too little of it: it does not grow.
+    // Fails if there is too little of it: it does not grow.
     CHECK(pwrite(staging_.get(), &value, sizeof(value), 0) >= -1);
   }
 
@@ -154,7 +154,7 @@ class RandomClient {
     }
   }
 
-  // Every request that was answered had one answer; leases of gets are used in later requests.
+  // Every answered request had one answer; leases of gets are used in later requests.
   void NoteReplies() {
     for (SentMessage& sent : t_.sink.sent) {
       if (sent.is(Kind::kStaging) && sent.status.ok()) staging_ = std::move(sent.descriptors.at(0));
@@ -193,7 +193,7 @@ TEST_CASE("random requests neither crash the daemon nor leave anything behind") 
     t.Open();
     client.Stage(16'384);
     for (int step = 0; step < 150; ++step) client.Step();
-    if (round % 2 == 1) t.Settle();  // written back, so that G2 can let go of it
+    if (round % 2 == 1) t.Settle();  // written back, so that G2 can evict it
     t.store().CheckInvariants();
     if (round % 3 == 0) t.peer->Revoke("test");
     if (round % 2 == 0) t.RunAll();

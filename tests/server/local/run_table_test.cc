@@ -8,7 +8,7 @@
 namespace kvkeep {
 namespace {
 
-// "memory@offset+bytes" of every part.
+// Returns "memory@offset+bytes" of every part.
 std::string PartsOf(const RunTable& table, uint32_t first_run, uint64_t offset, uint64_t bytes) {
   std::string text;
   const absl::Status all = table.ForEach(first_run, offset, bytes, [&](const RunTable::Part& part) {

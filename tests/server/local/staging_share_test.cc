@@ -29,7 +29,7 @@ TEST_CASE("staging: whoever came first leaves room for who comes next") {
   CHECK(Share(More(256 * kMiB), use) == 256 * kMiB);  // alone
   const StagingUse second{.limit_bytes = 256 * kMiB, .held_bytes = 4 * kMiB, .sessions = 1};
   CHECK(Share(More(255 * kMiB), second) == RoundUp(256 * kMiB / 3, kBlockBytes));
-  // Each takes all it can, one after the other: nobody before the limit is spent gets nothing.
+  // Each takes all it can, one after the other: every session gets some before the limit is spent.
   for (; use.sessions < 32; ++use.sessions) {
     const uint64_t share = Share(First(), use);
     INFO(use.sessions << " others have " << use.held_bytes);

@@ -40,7 +40,7 @@ TestFound ReadFound(const SentMessage& reply) {
   REQUIRE(reader.ReadAll(found.head.places, &places));
   REQUIRE(reader.ReadAll(found.head.runs, &runs));
   if (!reader.done()) REQUIRE(reader.Read(&found.cost));  // from version 3 on
-  if (!reader.done()) {  // from version 7 on, where it was asked for
+  if (!reader.done()) {  // from version 7 on, if it was requested
     REQUIRE(reader.Read(&found.remote));
     std::span<const std::byte> bytes;
     REQUIRE(reader.ReadBytes(uint64_t{found.head.keys} * found.head.row_bytes, &bytes));

@@ -14,7 +14,7 @@ namespace kvkeep {
 struct SentMessage {
   uint16_t kind = 0;
   uint64_t id = 0;
-  std::vector<std::byte> body;  // behind the ReplyHead, of a reply
+  std::vector<std::byte> body;  // of a reply, behind the ReplyHead
   absl::Status status;          // of a reply
   std::vector<UniqueFd> descriptors;
 

@@ -8,7 +8,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// How many of these were let through.
+// Returns how many of these were let through.
 uint64_t Ask(LogLimit& limit, const std::string& site, uint64_t times, MonotonicTime now) {
   uint64_t allowed = 0;
   for (uint64_t i = 0; i < times; ++i) allowed += limit.Ask(site, now).has_value();
@@ -39,7 +39,7 @@ TEST_CASE("where nothing comes any more, what was not written is told by itself"
   LogLimit limit;
   Ask(limit, "a", LogLimit::kBurst + 7, seconds(1));
   Ask(limit, "quiet", 1, seconds(1));
-  CHECK(limit.TakeUnsaid(seconds(2)).empty());  // the site may say it itself
+  CHECK(limit.TakeUnsaid(seconds(2)).empty());  // the site may log it itself
   const auto unsaid = limit.TakeUnsaid(seconds(1) + LogLimit::kQuiet);
   REQUIRE(unsaid.size() == 1);
   CHECK(unsaid[0].site == "a");

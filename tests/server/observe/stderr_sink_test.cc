@@ -20,7 +20,7 @@ void Say(StderrSink& sink, const std::string& line) {
   sink.log(spdlog::details::log_msg("kvkeepd", spdlog::level::info, line));
 }
 
-// All that can be read now.
+// Returns everything that can be read now.
 std::string Drain(int fd) {
   fcntl(fd, F_SETFL, O_NONBLOCK);
   std::string all;
@@ -37,7 +37,7 @@ std::string Line(int number) { return absl::StrCat("line ", number, " ", std::st
 void CheckFillsAndGoesOn(int to, int from) {
   StderrSink sink(to);
   int said = 0;
-  while (sink.dropped() < 10) Say(sink, Line(said++));  // else: waits for ever
+  while (sink.dropped() < 10) Say(sink, Line(said++));  // otherwise it waits for ever
   std::string expected;
   for (int i = 0; i < said - 10; ++i) absl::StrAppend(&expected, Line(i), "\n");
   std::string got = Drain(from);
@@ -59,10 +59,10 @@ TEST_CASE("a reader that does not read costs lines and keeps nobody waiting") {
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
   }
   CheckFillsAndGoesOn(ends[1], ends[0]);
-  CHECK((fcntl(ends[1], F_GETFL) & O_NONBLOCK) == 0);  // others may have it
+  CHECK((fcntl(ends[1], F_GETFL) & O_NONBLOCK) == 0);  // other processes may have it
   close(ends[0]);
   StderrSink sink(ends[1]);
-  const sighandler_t before = signal(SIGPIPE, SIG_IGN);  // as the daemon has it
+  const sighandler_t before = signal(SIGPIPE, SIG_IGN);  // as in the daemon
   Say(sink, "nobody is there");
   signal(SIGPIPE, before);
   CHECK(sink.dropped() == 1);

@@ -1,4 +1,4 @@
-// A chunk's put by itself: each way that it can be answered.
+// A chunk's put by itself: each way in which it can be answered.
 #include "server/requests/chunk_put.h"
 
 #include <absl/strings/match.h>
@@ -92,7 +92,7 @@ TEST_CASE("a put that finds the chunk table full at its end is rejected, and end
   Desk desk(options);
   ChunkPut first = desk.Filled(desk.Request(1)), second = desk.Filled(desk.Request(2));
   REQUIRE(first.Seal({}).ok());
-  // It is being read, so that it cannot go.
+  // It is being read, so it cannot go.
   auto read = desk.world.store().Read(desk.session, first.id(), LeaseId(0), false);
   REQUIRE(read->outcome == ReadOutcome::kHit);
   CHECK(second.Seal({}).ok());

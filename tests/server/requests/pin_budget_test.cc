@@ -100,7 +100,7 @@ TEST_CASE("who waits is woken in turn, sessions by turns, and one that is gone i
           if (!there) return false;
           woken.push_back(number);
           holds.push_back(budget.Take(session, 10));
-          budget.Poke();  // as a stream does; wakes nobody inside
+          budget.Poke();  // as a stream does; wakes no other one inside
           return true;
         },
         &ticket));
@@ -111,7 +111,7 @@ TEST_CASE("who waits is woken in turn, sessions by turns, and one that is gone i
   wait(kB, 4);
   holds.clear();
   budget.Poke();
-  CHECK(woken == std::vector<int>{4, 2});  // the turn of the one that is gone is over
+  CHECK(woken == std::vector<int>{4, 2});  // the turn of the ended one is over
   holds.clear();
   budget.Poke();
   CHECK(woken == std::vector<int>{4, 2, 3});

@@ -41,7 +41,7 @@ class Arrivals {
                   changed_.NotifyAll();
                 }};
   }
-  // The next connection; fails the test after ten seconds.
+  // Returns the next connection; fails the test after ten seconds.
   Acceptor::Connection Next() {
     const auto deadline = std::chrono::steady_clock::now() + seconds(10);
     MutexLock lock(&mu_);
@@ -90,7 +90,7 @@ struct stat StatOf(const std::string& path) {
   return info;
 }
 
-// Where other users may look for sockets.
+// A folder where other users may look for sockets.
 struct OpenDir : ScratchDir {
   OpenDir() { REQUIRE(chmod((*this / ".").c_str(), 0755) == 0); }
 };
@@ -198,7 +198,7 @@ TEST_CASE("a peer passes by its user or its group; others are handed on as refus
 }
 
 TEST_CASE("two thousand connects leave no descriptor behind") {
-  // Another thread closes them, and those of the cases before this one.
+  // Another thread closes them, and those of the earlier cases.
   const auto await_closed = [] {
     while (DescriptorCloser::OfProcess().closing() > 0) std::this_thread::yield();
   };

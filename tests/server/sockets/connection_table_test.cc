@@ -59,7 +59,7 @@ TEST_CASE("a table tells of the connection that has the number now, and counts o
   CHECK_FALSE(table.Find(Name(fourth)).has_value());
   CHECK(table.Add(fourth.get(), {{"b", 1}}, "of another group"));
 
-  // A number that is a file's now, or a connection's that is not in the table, is closed.
+  // A number that is a file's now, or that of a connection outside the table, is closed.
   same_number.Reset();
   const UniqueFd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
   REQUIRE(file.get() == number);

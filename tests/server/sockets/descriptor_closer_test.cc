@@ -23,7 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Waits that no signal ends, as far as a test is concerned.
+// A wait that no signal ends, as far as a test is concerned.
 constexpr milliseconds kForEver{3'600'000};
 
 struct Pipe {

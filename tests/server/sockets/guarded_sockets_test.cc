@@ -54,7 +54,7 @@ bool AllClosed() {
 
 }  // namespace
 
-// Issue 26: gRPC's thread was the last to let go, in epoll_wait(2), and waited for what lay unread.
+// Issue 26: gRPC's thread was the last holder, in epoll_wait(2), and waited for unread bytes.
 TEST_CASE("a guarded socket has left its epoll when its close returns, whoever still holds it") {
   const UniqueFd epoll = Epoll();
   Pair pair(kOwner);

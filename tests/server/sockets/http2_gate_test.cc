@@ -1,4 +1,4 @@
-// Limits on what a client of gRPC may send, tested without gRPC and without a clock.
+// Limits on what a gRPC client may send, tested without gRPC and without a clock.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <sys/epoll.h>
@@ -64,7 +64,7 @@ struct Tester {
   Http2Connection::Turn Turn(uint64_t call_bytes = 0) {
     return connection.NextTurn(limits, call_bytes, now);
   }
-  // gRPC works off what it has.
+  // gRPC processes what it has.
   void Yield() {
     while (Turn().kind == Http2Connection::Turn::Kind::kRead &&
            Turn().bytes < Http2Connection::kReadBytes) {

@@ -15,7 +15,7 @@
 namespace kvkeep {
 namespace {
 
-// An acceptor whose socket somebody looks at.
+// An acceptor whose socket is watched.
 struct Watched {
   explicit Watched(mode_t mode = 0600) {
     acceptor = Acceptor::Open({{.path = path, .mode = mode}},
@@ -25,7 +25,7 @@ struct Watched {
     acceptor->WatchBy(&watch);
   }
   ~Watched() { watch.ForgetAll(); }
-  // Until there is some: the acceptor's thread renews.
+  // Waits until there is one, as the acceptor's thread renews it.
   SocketWatch::News NextNews() {
     std::vector<SocketWatch::News> news;
     REQUIRE(Soon([&] {
@@ -69,7 +69,7 @@ TEST_CASE("a socket whose file or directory goes is put at its path again, with 
 
 TEST_CASE("a path that cannot be had is lost, said once, and had again when it is free") {
   Watched watched;
-  // The path is never free: the acceptor's thread would take it.
+  // The path is never free, as the acceptor's thread would take it.
   const std::string other_path = watched.dir / "other";
   absl::StatusOr<UniqueFd> other = absl::NotFoundError("nobody");  // else it is stale, and taken
   SECTION("something else is there") {

@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kLong{60};
 
 MonotonicTime In(std::chrono::nanoseconds time) { return RealClock()->Now() + time; }
 
-// A store without a device, and a directory that one may be in.
+// A store without a device, and a directory that may hold one.
 struct Site {
   ScratchDir scratch;
   Log log{LogFormat::kLogfmt, spdlog::level::off};
@@ -168,7 +168,7 @@ TEST_CASE("a device whose sync failed is opened anew once its file system takes 
   const std::string probe = site.options.dir + "/probe";
   std::filesystem::create_symlink("/dev/full", probe);
   std::this_thread::sleep_for(std::chrono::seconds(7));  // longer than a failure lasts
-  CHECK(site.Seen().state == DeviceState::kReadOnly);    // what it has can be read
+  CHECK(site.Seen().state == DeviceState::kReadOnly);    // its contents can be read
   std::filesystem::remove(probe);
   CHECK(site.Becomes(DeviceState::kOk));
   std::atomic<int> synced{0};  // 1: OK
@@ -185,7 +185,7 @@ TEST_CASE("a device that failed and was unmounted joins when it is mounted again
   std::filesystem::rename(site.options.dir, elsewhere);
   CHECK(Soon([&] { return absl::StrContains(site.Seen().message, "mount it"); }, kLong));
   CHECK(site.Seen().state == DeviceState::kOffline);
-  Locker(elsewhere + "/data.000");  // nobody else has it any more
+  Locker(elsewhere + "/data.000");  // no other process has it any more
   std::filesystem::rename(elsewhere, site.options.dir);
   CHECK(site.Becomes(DeviceState::kOk));
 }

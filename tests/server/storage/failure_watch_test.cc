@@ -8,7 +8,8 @@ namespace {
 using Advice = FailureWatch::Advice;
 using std::chrono::seconds;
 
-// Looks once a second; how long it took to that advice. Other advice before that fails the test.
+// Looks once a second. Returns how long it took to that advice. Other advice before that fails the
+// test.
 struct Watched {
   FailureWatch watch;
   MonotonicTime now{0};

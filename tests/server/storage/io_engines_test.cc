@@ -9,7 +9,7 @@
 namespace kvkeep {
 namespace {
 
-// Registers when its loop is told to run, or at once where it has none.
+// Registers when its loop is told to run, or at once if it has none.
 class FakeEngine final : public IoEngine {
  public:
   FakeEngine(std::string name, Executor* loop, std::vector<std::byte*>* registered)
@@ -86,7 +86,7 @@ TEST_CASE_METHOD(Fixture, "a segment is registered once all of its memory has co
   Add("one", &first_loop, &first);
   CHECK_FALSE(Next());
   first_loop.RunAll();
-  CHECK(Next());  // nothing to be done now
+  CHECK(Next());  // nothing to do now
   CHECK(first_loop.idle());
   CHECK(first.size() == 1);
   arena.TakeMore();

@@ -54,7 +54,7 @@ std::string Request(const std::string& method, const std::string& path,
   return absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: x\r\n", headers, "\r\n");
 }
 
-// All that comes until the server closes.
+// Returns everything that comes until the server closes.
 std::string Hear(const UniqueFd& fd) {
   std::string reply;
   std::array<char, 4096> buffer;
@@ -148,7 +148,7 @@ TEST_CASE("a plain page is answered whoever sends half requests, and however man
   Say(slow.back(), ": x\r\n\r\n");
   CHECK(absl::EndsWith(Hear(slow.back()), "ok"));
   CHECK(counters.slow == 0);
-  // The others until their time is over.
+  // The others wait until their time is over.
   CHECK(Hear(slow[slow.size() - 2]).empty());
   CHECK(counters.slow > 0);
 }

@@ -9,7 +9,7 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
-// Work that is ticked, and answers as the test says.
+// Work that is ticked, with the answers that the test sets.
 struct Work {
   explicit Work(bool rests = false) : at_rest(rests) {}
 

@@ -190,7 +190,7 @@ void FleetSimulator::OnPieceReady(Member& member, const std::shared_ptr<HeldRead
   KVKEEP_CHECK(known);
 }
 
-// All of it is one put's, and it has not changed since it was told ready.
+// All of it is one put's, and unchanged since it was reported ready.
 void FleetSimulator::CheckReader(const HeldReader& held) {
   if (!held.ready()) return;
   const ImageShape& shape = held.reader.shape();

@@ -28,7 +28,7 @@ const Removal<FleetOptions> kFleetRemovals[] = {
 };
 
 ObjectFaults RandomFaults(SeededRandom& random) {
-  // Every other time 0.
+  // 0 in every other case.
   const auto up_to = [&random](double most) {
     return random.Chance(0.5) ? most * 0.001 * static_cast<double>(random.Below(1001)) : 0.0;
   };
@@ -78,7 +78,7 @@ FleetOptions RandomFleet(uint64_t seed, size_t nodes, const std::vector<std::str
   if (random.Chance(0.3)) {
     world.store.remote_write_bytes_per_second = random.Between(1, 64) * 16 * kKiB;
   }
-  if (random.Chance(0.5)) {  // images are written anew when they are half as old
+  if (random.Chance(0.5)) {  // images are written anew at half of this age
     world.store.remote_lifetime = std::chrono::seconds(random.Between(1, 600));
   }
   world.hold_work = random.Chance(0.5) ? static_cast<uint32_t>(random.Between(1, 300)) : 0;

@@ -41,7 +41,7 @@ struct FleetOptions {
   }
 };
 
-// `without`: left out, names of FleetRemovable().
+// `without`: names of FleetRemovable() to leave out.
 FleetOptions RandomFleet(uint64_t seed, size_t nodes, const std::vector<std::string>& without,
                          const std::string& policy);
 const std::vector<std::string>& FleetRemovable();

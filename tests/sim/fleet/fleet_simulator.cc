@@ -150,7 +150,7 @@ void FleetSimulator::EndOutages() {
   }
 }
 
-// Acts as somebody who may write to the bucket and has no key.
+// Acts as a program that may write to the bucket and has no key.
 void FleetSimulator::Meddle() {
   if (bucket_.now.empty()) return;
   const auto any = [this](auto& map) {
@@ -190,7 +190,7 @@ void FleetSimulator::CheckAll() {
     const uint64_t most = fleet_.source.search.max_questions * counters.searches;
     const uint64_t ages = member.node->store().snapshot().remote->aged_chunks;
     KVKEEP_CHECK(counters.probes <= most + ages);
-    // Nobody meddles: then what is not ours is not there under our names.
+    // Without meddlers, foreign objects are not there under our names.
     if (!fleet_.objects_are_whole() || fleet_.outages) continue;
     KVKEEP_CHECK(counters.bad_seal + counters.bad_header + counters.bad_identity +
                      counters.bad_size + counters.bad_plain + counters.removed_bad ==
@@ -201,7 +201,7 @@ void FleetSimulator::CheckAll() {
 // ---- the end
 
 void FleetSimulator::FinishAll() {
-  // A few reads in a row may take so long: then all is answered, whatever the bucket does.
+  // A few reads in a row may take this long: then everything is answered, whatever the bucket does.
   for (int i = 0; i < 300; ++i) PassTime(kSecond);
   for (Member& member : members_) {
     member.node->world().RunAll();
@@ -232,7 +232,7 @@ void FleetSimulator::FinishAll() {
 
 void FleetSimulator::SettleAll() {
   for (int i = 0; i < 1000; ++i) {
-    bool quiet = i >= 20;  // what was absent may be asked for again
+    bool quiet = i >= 20;  // absent objects may be asked for again
     for (Member& member : members_) {
       member.node->Pass(kSecond);
       member.node->world().RunAll();
@@ -244,7 +244,7 @@ void FleetSimulator::SettleAll() {
   KVKEEP_CHECK(false);  // something never ends
 }
 
-// Asked twice: what is bad is found out the first time, and goes.
+// Asked twice: bad objects are found the first time, and go.
 void FleetSimulator::RecallAll(Member& member, bool fresh) {
   for (const auto& [name, versions] : versions_) {
     if (name / kNames / 2 != member.fleet) continue;
@@ -257,12 +257,12 @@ void FleetSimulator::RecallAll(Member& member, bool fresh) {
     ++report_.failed_recalls;
     KVKEEP_CHECK(!fleet_.objects_are_whole() || fleet_.outages);
     SettleAll();
-    // Gone, or somebody has put it anew.
+    // Gone, or put anew.
     KVKEEP_CHECK(!bucket_.now.contains(object) || RecallOne(member, name));
   }
 }
 
-// With the key before it, which may not be there. Its bytes are right if it came.
+// With the key before it, which may not be there. If it came, its bytes are right.
 bool FleetSimulator::RecallOne(Member& member, uint64_t name) {
   Store& store = member.node->store();
   const uint64_t key = name % kNames;

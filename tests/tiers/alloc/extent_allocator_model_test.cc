@@ -1,4 +1,4 @@
-// ExtentAllocator against a bitmap that does the same thing in the plainest way.
+// ExtentAllocator against a bitmap that does the same in the plainest way.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -41,8 +41,8 @@ class Bitmap {
     return free;
   }
   bool IsBarrier(uint64_t block) const { return barrier_ != 0 && block % barrier_ == 0; }
-  // Flips blocks from !taken to taken; false when one was not so, or out of range, or the extent
-  // crosses a barrier. Then nothing is changed.
+  // Flips blocks from !taken to taken. Returns false, and changes nothing, if one was not so or is
+  // out of range, or the extent crosses a barrier.
   bool Mark(const ExtentList& extents, bool taken) {
     std::vector<bool> marked = taken_;
     for (const Extent& extent : extents) {
@@ -100,13 +100,13 @@ class Comparison {
         allocator_({.capacity = BlockCount(capacity), .barrier_blocks = BlockCount(barrier)}),
         bitmap_(capacity, barrier) {}
 
-  // A recovery first: what is there is claimed, and some of it given up.
+  // First a recovery: existing extents are claimed, and some of them given up.
   void Recover(uint64_t steps) {
     for (uint64_t i = 0; i < steps; ++i) {
       random_.Chance(0.8) ? ClaimOne() : FreeOne();
       Compare();
     }
-    if (random_.Chance(0.5)) allocator_.EndRecovery();  // else the first allocation ends it
+    if (random_.Chance(0.5)) allocator_.EndRecovery();  // otherwise the first allocation ends it
   }
   void Step() {
     random_.Chance(0.5) ? AllocateOne() : FreeOne();
@@ -189,7 +189,7 @@ TEST_CASE("ExtentAllocator does what a bitmap does, for any sequence of calls") 
     failures += comparison.stats().failed_allocations;
     claims += comparison.claims();
   }
-  // The sequences must reach what they are there for.
+  // The sequences must reach the cases that they are for.
   CHECK(near_hits > 500);
   CHECK(splits > 500);
   CHECK(failures > 500);

@@ -62,14 +62,14 @@ class Tier {
   ExtentAllocator allocator_;
 };
 
-// Runs `body` in a child process; true when it aborted, as a failed check does.
+// Runs `body` in a child process. Returns true if it aborted, as a failed check does.
 template <typename Body>
 bool Aborts(Body body) {
   std::fflush(nullptr);
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // The message of the failed check is expected: keep it out of the test's output.
+    // The failed check's message is expected, so it stays out of the test's output.
     if (std::freopen("/dev/null", "w", stderr) == nullptr) _exit(2);
     std::signal(SIGABRT, SIG_DFL);  // Catch2's handler would report it as this test's failure
     body();
@@ -150,7 +150,7 @@ TEST_CASE("a run that starts right behind the parent beats the best fit, when it
   tier.Free({{10, 4}, {40, 30}});
   CHECK(tier.Take(4, 40) == "40+4");
   CHECK(tier.stats().near_hits == 1);
-  CHECK(tier.Take(4, 50) == "10+4");  // in the middle of a run is not right behind anything
+  CHECK(tier.Take(4, 50) == "10+4");  // a block within a run is not right behind anything
   CHECK(tier.Take(20, 44) == "44+20");
   CHECK(tier.Take(3, 99) == "64+3");         // taken
   CHECK(tier.Take(1, 1'000'000) == "67+1");  // beyond the tier

@@ -9,7 +9,7 @@ using std::chrono::microseconds;
 
 constexpr microseconds kLimit{50}, kShort{20}, kLong{51};
 
-// A wait as its user has it: looks when it should, in vain when `arrives` is beyond the limit.
+// A wait as a user makes it: polls when it should, in vain if `arrives` is beyond the limit.
 bool Wait(BusyPoll& busy, microseconds arrives) {
   const bool poll = busy.ShouldPoll();
   busy.Waited(poll, poll && arrives <= busy.limit(), arrives);

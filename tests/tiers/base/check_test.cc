@@ -10,13 +10,13 @@
 namespace kvkeep {
 namespace {
 
-// The signal that a process died of whose check failed, with its standard error on `err`.
+// Returns the signal by which a process died whose check failed, and its standard error in `err`.
 int DiesOf(int err) {
   const pid_t pid = fork();
   if (pid == 0) {
     signal(SIGABRT, SIG_DFL);  // Catch's reports it
     dup2(err, STDERR_FILENO);
-    alarm(60);  // else one that hangs stays for ever
+    alarm(60);  // otherwise one that hangs stays for ever
     const int two = 2;
     KVKEEP_CHECK(two == 3);
   }

@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kStep = GrowingMemory::kStepBytes;
 constexpr uint64_t kPage = 4096;
 
-// Whether every page of it is there.
+// Returns whether every page of it exists.
 bool IsThere(const GrowingMemory& memory, uint64_t begin, uint64_t end) {
   std::vector<unsigned char> pages((end - begin + kPage - 1) / kPage);
   REQUIRE(mincore(memory.data() + begin, end - begin, pages.data()) == 0);
@@ -28,7 +28,7 @@ TEST_CASE("growing memory is zeros, all of it can be used, touched or not") {
     CHECK(memory.data()[at] == std::byte{0});
     memory.data()[at] = std::byte{1};
   }
-  memory.Use(2 * kStep);  // nobody touches it ahead
+  memory.Use(2 * kStep);  // nothing touches it ahead
   CHECK(memory.data()[kStep] == std::byte{1});
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("memory that goes while it is being touched waits for that") {
     memory->Use(16 * kStep);
     std::byte* const was = memory->data();
     memory.reset();
-    // Somebody else's, who wants none of it touched.
+    // Memory of another user, which wants none of it touched.
     void* const anew = mmap(was, 16 * kStep, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     REQUIRE(anew == was);

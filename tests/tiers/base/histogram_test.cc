@@ -7,7 +7,7 @@
 namespace kvkeep {
 namespace {
 
-// As its contract says, without any shortcut.
+// Computes it as its contract says, without any shortcut.
 size_t FindSlowly(const HistogramBounds& bounds, uint64_t value) {
   size_t i = 0;
   while (i < bounds.size() && value > bounds.bound(i)) ++i;

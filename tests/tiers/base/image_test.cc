@@ -50,7 +50,7 @@ std::array<std::byte, kHeaderBytes> Encode(const ImageHeader& header, const MacK
   return page;
 }
 
-// XXH3's secret, which is the same for everybody (xxhash.h).
+// XXH3's secret, a constant of the algorithm (xxhash.h).
 constexpr char kXxh3Secret[] =
     "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671f"
     "cb79e64eccc0e578825ad07dccff7221b8084674f743248ee03590e6813a264c"
@@ -76,8 +76,8 @@ std::array<uint64_t, 8> LanesOf(Xxh3Block block, size_t stripes, const std::stri
   return lanes;
 }
 
-// Writes the last 128 bytes of `forged` such that XXH3 cannot tell it from `block`: words that add
-// what is missing to a lane, and whose products are zero.
+// Writes the last 128 bytes of `forged` so that XXH3 cannot distinguish it from `block`: words that
+// add what a lane lacks, and whose products are zero.
 void HideFromXxh3(Xxh3Block block, Xxh3Block forged) {
   const std::string secret = absl::HexStringToBytes(kXxh3Secret);
   const std::array<uint64_t, 8> wanted = LanesOf(block, 16, secret);
@@ -86,7 +86,7 @@ void HideFromXxh3(Xxh3Block block, Xxh3Block forged) {
     uint64_t key14 = 0, key15 = 0;
     std::memcpy(&key14, secret.data() + 14 * 8 + (lane ^ 1) * 8, sizeof(key14));
     std::memcpy(&key15, secret.data() + 15 * 8 + (lane ^ 1) * 8, sizeof(key15));
-    // The high half of one word and the low half of the other are the secret's.
+    // The secret supplies the high half of one word and the low half of the other.
     const uint64_t rest =
         wanted[lane] - there[lane] - (key14 & ~0xffffffffull) - (key15 & 0xffffffff);
     std::byte* const at = forged.data() + 14 * 64 + (lane ^ 1) * 8;
@@ -204,8 +204,8 @@ TEST_CASE_METHOD(ImageFixture, "an identity that was forged below its root is re
   const absl::Status refused = DecodeHeader(forged(page), mac_key).status();
   CHECK(absl::IsDataLoss(refused));
   CHECK_THAT(std::string(refused.message()), Catch::Contains("MAC"));
-  // In versions before 3 the MAC cannot tell, which is why they are written no more. To call a
-  // page one of them does not help.
+  // Before version 3 the MAC cannot tell, so such pages are not written any more. Calling a page
+  // one of these versions does not help.
   auto former = page;
   MakeFormer(former, mac_key);
   CHECK(DecodeHeader(forged(former), mac_key).ok());

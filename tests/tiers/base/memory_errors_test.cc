@@ -1,5 +1,5 @@
 // Memory that cannot be read: a file's mapping past the file's end raises SIGBUS as a broken page
-// does, but for the code. Real errors: tests/tiers/host/memory_errors_test.cc.
+// does, except for the code. Real errors: tests/tiers/host/memory_errors_test.cc.
 #include "tiers/base/memory_errors.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kPages = 4;
 
-// Four pages of bytes; the last two break on demand, and can be mended.
+// Four pages of bytes; the last two break on request, and can be repaired.
 class BreakableMemory {
  public:
   explicit BreakableMemory(const ScratchDir& dir)
@@ -117,7 +117,7 @@ TEST_CASE("an error that nobody has touched is noted, and everything goes on") {
   BreakableMemory memory(dir);
   MemoryWatch watch({{memory.all(), 2}}, OpenDirectory(dir));
   HearOfMemoryErrorsEarly();
-  siginfo_t told{};  // as the kernel sends it; to itself a process may
+  siginfo_t told{};  // as the kernel sends it; a process may send it to itself
   told.si_signo = SIGBUS;
   told.si_code = BUS_MCEERR_AO;
   told.si_addr = memory.pages(1, 1).data();
@@ -144,7 +144,7 @@ TEST_CASE("who touches broken memory unguarded dies of it, and leaves the note")
   }
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
-#ifdef KVKEEP_SANITIZED  // which tell of it, and exit
+#ifdef KVKEEP_SANITIZED  // which report it, and exit
   CHECK(status != 0);
 #else
   CHECK(WIFSIGNALED(status));

@@ -28,7 +28,7 @@ TEST_CASE("a radix sort orders by number, by a second one where that is the same
         INFO("numbers below " << most << ", above " << above << ", " << count << " of them");
         std::vector<Numbered> sorted;
         for (size_t i = 0; i < count; ++i) {
-          // Some far above all others, which then have one first digit.
+          // Some far above all others, which then share one first digit.
           const uint64_t far = random.Below(1000) == 0 ? uint64_t{1} << 63 : 0;
           sorted.push_back({above + far + random.Below(most), i});
         }

@@ -1,4 +1,4 @@
-// Header pages of versions 1 to 4, made by the layout in image.h and not by our encoder.
+// Header pages of versions 1 to 4, made by the layout in image.h instead of our encoder.
 #include <catch2/catch.hpp>
 
 #include "tests/fakes/stored_page.h"
@@ -32,7 +32,7 @@ constexpr StoredRow kEncrypted[] = {
     {2816, "909192939495969798999a9b9c9d9e9f00000000000000000000000000000000"},
 };
 
-// As a kvkeep of before wrote them: their MAC covers the root in place of the identity.
+// As an earlier kvkeep wrote them: their MAC covers the root in place of the identity.
 constexpr StoredRow kFormerPlain[] = {
     {0, "4b564b494d4147450100000002000000101112131415161718191a1b1c1d1e1f"},
     {32, "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"},

@@ -11,7 +11,7 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-// Takes single tokens until there is none; how many.
+// Takes single tokens until there is none. Returns how many.
 uint64_t Drain(TokenBucket& bucket, MonotonicTime now) {
   uint64_t taken = 0;
   while (!bucket.Wait(now).has_value()) {

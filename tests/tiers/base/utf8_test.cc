@@ -49,7 +49,7 @@ TEST_CASE("where a text ends to be UTF-8 is told") {
   CHECK(Utf8Bytes("caf\xe9!") == 3);
   CHECK(Utf8Bytes("caf\xc3") == 3);                         // cut off
   CHECK(Utf8Bytes("a\xf0\x9f\x98\x80z\x80") == 6);          // not begun
-  CHECK(Utf8Bytes("\xf5\x80\x80\x80") == 0);                // above the last one
+  CHECK(Utf8Bytes("\xf5\x80\x80\x80") == 0);                // above the last code point
   CHECK(Utf8Bytes("\xf0\x8f\xbf\xbf") == 0);                // longer than needed
   CHECK(Utf8Bytes(absl::string_view("a\0b", 3)) == 3);
 }

@@ -130,7 +130,7 @@ TEST_CASE("the checksums in a header come back, and only whole") {
 
 TEST_CASE(
     "the same bytes never make the same ciphertext: not in two units, not in two write-backs") {
-  // Zeros encrypt to the key stream itself, so equal runs of it would be a nonce used twice.
+  // Zeros encrypt to the key stream itself, so equal runs of it would reveal a nonce used twice.
   Image image(5 * kPieceBytes, 0);
   std::set<std::vector<std::byte>> streams;
   std::set<std::array<uint8_t, 16>> nonces;

@@ -81,7 +81,7 @@ TEST_CASE("keys of a master key of before are wrapped anew, and stay the same ke
   const auto before = KeyRing::Unwrap(r.entries, r.master);
   REQUIRE(before.ok());
   std::vector<Secret> previous;
-  previous.push_back(r.MakeSecret());  // one that opens nothing is no harm
+  previous.push_back(r.MakeSecret());  // a key that opens nothing does no harm
   previous.push_back(std::move(r.master));
   const Secret current = r.MakeSecret();
   const std::vector<KeyRing::Entry> old = r.entries;
@@ -93,7 +93,7 @@ TEST_CASE("keys of a master key of before are wrapped anew, and stay the same ke
     CHECK(r.entries[i].tenant == old[i].tenant);
     CHECK(r.entries[i].wrapped != old[i].wrapped);
   }
-  const auto after = KeyRing::Unwrap(r.entries, current);  // nobody needs the others any more
+  const auto after = KeyRing::Unwrap(r.entries, current);  // the others are not needed any more
   REQUIRE(after.ok());
   for (const KeyRing::Entry& entry : old) {
     CHECK(BytesOf((*after)->Find(entry.id)->secret) == BytesOf((*before)->Find(entry.id)->secret));

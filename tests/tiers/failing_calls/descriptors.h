@@ -7,10 +7,10 @@
 
 namespace kvkeep {
 
-// Descriptors that this process has open.
+// Returns the descriptors that this process has open.
 size_t OpenDescriptors();
 
-// One line that says something.
+// Checks that it is one line with text.
 bool IsOneLine(const absl::Status& status);
 
 }  // namespace kvkeep

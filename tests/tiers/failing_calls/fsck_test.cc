@@ -70,8 +70,8 @@ TEST_CASE("a rebuild that failed at any call is done by the next one, and no chu
     if (!status.ok()) CHECK(IsOneLine(status));
     if (failed.empty()) CHECK((status.ok() && chunks == kChunks));
     CHECK(OpenDescriptors() == before);
-    // An image that could not be read is left out by that rebuild, and the map forgets it: it is no
-    // chunk any more. Put again for the next attempt.
+    // The rebuild leaves an unreadable image out, and the map forgets it: it is no chunk any more.
+    // It is put again for the next attempt.
     if (status.ok() && chunks < kChunks) {
       CHECK(failed == "pread");
       REQUIRE(store.Start());

@@ -1,4 +1,4 @@
-// The arena and what an arena left, whichever call fails.
+// The arena, and files of an earlier arena, whichever call fails.
 #include <unistd.h>
 
 #include <catch2/catch.hpp>

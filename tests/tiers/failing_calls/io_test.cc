@@ -95,7 +95,7 @@ TEST_CASE("a device that cannot be opened is an error that names it, and no desc
 }
 
 TEST_CASE("O_DIRECT that cannot be taken off again is an error") {
-  // On tmpfs, where it can be asked for and is of no use.
+  // On tmpfs, where it can be requested but is of no use.
   std::string path = "/dev/shm/kvkeep_io_test.XXXXXX";
   const UniqueFd file(mkstemp(path.data()));
   REQUIRE((file.valid() && ftruncate(file.get(), kMiB) == 0));

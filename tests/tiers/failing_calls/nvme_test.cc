@@ -38,7 +38,7 @@ struct Place {
     REQUIRE(result.device != nullptr);
     return std::move(result.device);
   }
-  // With one call failing. Returns which.
+  // Runs it with one call failing. Returns that call's name.
   std::string OpenBadly(const CallFault& fault) {
     const size_t before = OpenDescriptors();
     std::string failed;
@@ -212,7 +212,7 @@ TEST_CASE("a directory that others may look into, and that cannot be closed to t
 
 TEST_CASE("a device whose index cannot be made is formatted by the next start") {
   const std::string report = RunInMountNamespace([](const MountRoom& room, Findings& findings) {
-    // Superblock, lock and data files get the last inodes there are.
+    // Superblock, lock and data files get the last inodes.
     if (!findings.Expect(room.MountTmpfs("size=200m,nr_inodes=9,mode=0700"), "mount")) return;
     Place place;
     place.options.dir = room.writable + "/device";

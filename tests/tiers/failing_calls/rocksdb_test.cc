@@ -1,5 +1,5 @@
 // An index, and a rebuild of one, whichever of RocksDB's calls fails. Each attempt is a process of
-// its own: after a failed write what is left of the database stays until the process ends.
+// its own, as the rest of a database stays until the process ends after a failed write.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ constexpr int kNoneFailed = 77;  // exit status
 const Uuid kDevice = *Uuid::FromBytes("this device");
 const Uuid kBoot = *Uuid::FromBytes("this boot");
 
-// Returns what a child is told by its environment.
+// Returns a value from a child's environment.
 std::string Told(const char* name) {
   const char* const value = std::getenv(name);
   REQUIRE(value != nullptr);
@@ -47,8 +47,7 @@ CallFault ToldFault() {
           .of_rocksdb = true};
 }
 
-// Runs one hidden test case. An assertion of RocksDB's ends the child, and is told of by the
-// status.
+// Runs one hidden test case. An assertion of RocksDB's ends the child, which the status reports.
 int RunChild(const char* test_case, const std::string& dir, const CallFault& fault) {
   const pid_t child = fork();
   if (child == 0) {
@@ -66,8 +65,9 @@ int RunChild(const char* test_case, const std::string& dir, const CallFault& fau
   return how;
 }
 
-// The first call of a name fails, or it and all later ones, then the second, until a child needed
-// no more of them; for each name that matters. Returns how many attempts had one that failed.
+// Makes the first call of a name fail, or it and all later ones, then the second, until a child
+// makes no more such calls; for each name that matters. Returns how many attempts had a failed
+// call.
 uint64_t FailEachOfRocksDb(const std::function<int(const CallFault&)>& attempt) {
   uint64_t failed = 0;
   for (const std::string call : {"write", "fdatasync", "fsync", "rename"}) {
@@ -85,7 +85,7 @@ uint64_t FailEachOfRocksDb(const std::function<int(const CallFault&)>& attempt) 
   return failed;
 }
 
-// The end of a child's test case.
+// Ends a child's test case.
 void JudgeChild(const absl::Status& status, const std::string& failed) {
   INFO(failed << ": " << status.ToString());
   CHECK((status.ok() || IsOneLine(status)));
@@ -96,7 +96,7 @@ void JudgeChild(const absl::Status& status, const std::string& failed) {
 
 std::string AcknowledgedFile(const std::string& dir) { return dir + ".acknowledged"; }
 
-// As long as there are records that were called synced.
+// Writes while there are records that were reported as synced.
 void WriteAcknowledged(const std::string& dir, uint32_t count) {
   std::ofstream(AcknowledgedFile(dir)) << std::string(count, '.');
 }
@@ -175,7 +175,7 @@ TEST_CASE("child: writes an index whose own reads fail for a while", "[.child]")
   };
   const CallFault fault = ToldFault();
   {
-    // Tables are flushed and compacted, each looked at and read: more than a hundred times.
+    // Tables are flushed and compacted, each opened and read: more than a hundred times.
     const FailingCalls calls(fault);
     for (uint32_t n = 0; n < 20 * kRewritten; ++n) {
       until_ok([&] { return (*index)->Commit({.adds = {NumberedRecord(n % kRewritten)}}); });
@@ -263,8 +263,7 @@ TEST_CASE("a check that cannot read the index says so, and not what it says with
   // Two records of the same blocks: their names are looked up in a second pass.
   IndexRecord twin = store.Record(0);
   twin.id.part = PartId(1);
-  // The second time what the first one logged goes into a table, which is read when it is looked
-  // at.
+  // The second time, the first one's log goes into a table, which is read when it is opened.
   for (int i = 0; i < 2; ++i) store.CommitRecords({.adds = {twin}});
   FsckOptions options = store.fsck_options();
   options.threads = 1;

@@ -46,7 +46,7 @@ TEST_CASE("a state file that could not be made is made by the next start, and on
     if (failed.empty()) CHECK(first.ok());
     const auto next = LoadOrCreateStoreIdentity(scratch / "state", &random);
     REQUIRE(next.ok());
-    // An identity that was returned stays the same.
+    // A returned identity stays the same.
     if (first.ok()) CHECK(next->store_uuid == first->store_uuid);
     return failed;
   });
@@ -75,7 +75,7 @@ TEST_CASE("a boot id that cannot be read is an error") {
   FailEachCall({EIO, kMovesNothing}, [](const CallFault& fault) {
     const FailingCalls calls(fault);
     const auto boot_id = ReadBootId();
-    // The read after the last byte moves nothing as it is.
+    // The read after the last byte moves nothing anyway.
     if (fault.error != kMovesNothing) CHECK(boot_id.ok() == calls.failed().empty());
     return calls.failed();
   });

@@ -1,9 +1,9 @@
 // Random bits flip over a device's directory: data, headers, superblock, live map, table files,
-// log, MANIFEST. Each flip is found by fsck, or changes nothing that anybody reads; and whatever
-// the store still serves from that device are the right bytes.
+// log, MANIFEST. fsck finds each flip, or it changes nothing that is read; and whatever the store
+// still serves from that device has the right bytes.
 //
-// KVKEEP_BIT_FLIPS=N flips (default 50), KVKEEP_BIT_FLIPS_SEED=S. Prints its seed, and what came of
-// the flips.
+// KVKEEP_BIT_FLIPS=N flips (default 50), KVKEEP_BIT_FLIPS_SEED=S. Prints its seed, and the results
+// of the flips.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -95,7 +95,7 @@ class Flipper {
     }
   }
 
-  // Nobody reads that bit: what the device says is what it said before.
+  // Nothing reads that bit: the device's answers are the same as before.
   bool IsUnused() {
     if (!absl::StartsWith(file_, "data.")) {
       return absl::StartsWith(file_, "index/") && disk_.Records() == records_;
@@ -172,7 +172,7 @@ TEST_CASE("a flipped bit is found or unused, and never a wrong byte is served") 
     INFO("flip " << i);
     flipper.Flip();
   }
-  CHECK(disk.Check().clean());  // all of them were put right
+  CHECK(disk.Check().clean());  // all of them were repaired
   std::cout << "bit flips: seed " << seed << ", " << flips << " flips: " << flipper.Told() << "\n";
 }
 

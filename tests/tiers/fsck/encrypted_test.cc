@@ -1,5 +1,5 @@
-// fsck of encrypted images: with the keys every byte is checked, without them it says how many are
-// not.
+// fsck of encrypted images: with the keys it checks every byte, without them it reports how many
+// images it did not check.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
@@ -17,7 +17,7 @@ std::shared_ptr<KeyRing> SomeKeys(uint64_t seed) {
   return KeyRing::InMemory({""}, &random);
 }
 
-// A plain chunk and three encrypted ones; stopped.
+// A device with a plain chunk and three encrypted ones; stopped.
 struct Vault : StoreOnDisk {
   Vault() {
     REQUIRE(Start());

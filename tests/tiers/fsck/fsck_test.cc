@@ -39,7 +39,7 @@ StoreOnDisk& FilledDevice(StoreOnDisk& disk) {
   return disk;
 }
 
-// The one finding there is.
+// Returns the only finding.
 FsckFinding OnlyFinding(const FsckReport& report) {
   INFO(Text(report.findings));
   REQUIRE(report.findings.size() == 1);
@@ -63,7 +63,7 @@ TEST_CASE("a device as a kill leaves it is clean, and its bytes add up") {
   uint64_t used = 0;
   for (const auto& [id, record] : disk.Records()) used += record.shape.blocks().value();
   CHECK(report.used_bytes == used * kBlockBytes);
-  CHECK(report.orphaned_images == 1);  // 6 was deleted, its image lies there still
+  CHECK(report.orphaned_images == 1);  // 6 was deleted, but its image is still there
   CHECK(report.orphaned_bytes == 14 * kBlockBytes);
   CHECK(report.label_bytes + report.used_bytes + report.orphaned_bytes + report.free_bytes ==
         report.data_bytes);
@@ -283,7 +283,7 @@ TEST_CASE("records that overlap, lie outside, or do not decode are found") {
   REQUIRE(CountOf(report.findings, FsckProblem::kOverlap) == 1);
   REQUIRE(CountOf(report.findings, FsckProblem::kExtent) == 2);
   REQUIRE(CountOf(report.findings, FsckProblem::kRecord) == 1);
-  // Nothing of 20 lies there, but its record is above the stable mark.
+  // Nothing of 20 is there, but its record is above the stable mark.
   CHECK(CountOf(report.findings, FsckProblem::kHeader, /*notice=*/true) == 1);
   CHECK(report.bad_chunks == 3);
   CHECK(report.stale_chunks == 1);
@@ -291,7 +291,7 @@ TEST_CASE("records that overlap, lie outside, or do not decode are found") {
   for (const FsckFinding& finding : report.findings) {
     const std::string& what = finding.what;
     if (finding.problem == FsckProblem::kOverlap) {
-      // Either of the two may be the one that came second.
+      // Either of the two may be the later one.
       const ChunkId other = finding.chunk == disk.Id(20) ? disk.Id(2) : disk.Id(20);
       CHECK(absl::StrContains(what, other.ToString()));
     }
@@ -312,7 +312,7 @@ TEST_CASE("after a loss of power what was young is stale, and what was safe is d
   FsckReport report = disk.Check();  // the same boot: its drive alone may have lost power
   CHECK(report.bad_chunks == 0);
   CHECK(report.stale_chunks == 1);
-  CHECK(report.doubtful_chunks == 0);  // that is of the good ones
+  CHECK(report.doubtful_chunks == 0);  // one of the good ones
   CHECK(report.clean());
 
   disk.boot_id = *Uuid::FromBytes("the next boot");
@@ -384,13 +384,13 @@ TEST_CASE("what a loss of power left in doubt is told apart for good, as the dae
 }
 
 TEST_CASE("an old record whose blocks are another image's now is stale after a power cut only") {
-  // Where its image began lies the header of the other, or a block of its payload.
+  // Where its image began, there is the header of the other, or a block of its payload.
   for (const uint64_t block : {0, 1, 300}) {
     INFO(block);
     StoreOnDisk disk;
     const IndexRecord other = FilledDevice(disk).Record(3);
     IndexRecord old = disk.Record(5);
-    old.id = disk.Id(6);  // its removal was lost, and so was the other's record, made after that
+    old.id = disk.Id(6);  // its removal was lost, and so was the other's later record
     old.sequence = CommitSequence(1);
     old.generation = Generation(77);
     old.extents = {{BlockNumber(other.extents[0].first.value() + block), BlockCount(2)}};

@@ -1,4 +1,4 @@
-// The index is lost, and made anew from the images: all that was in it, and nothing that was not.
+// A lost index is made anew from the images: with everything that was in it, and nothing else.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
@@ -52,7 +52,7 @@ TEST_CASE("a rebuilt index has the chunks of the lost one, and none that was del
   CHECK(report.chunks == 4);
   CHECK(report.chunk_bytes == 4 * 200'000);
   CHECK(disk.Check().clean());
-  CHECK(disk.Check().orphaned_images == 2);  // the deleted ones, still as whole as ever
+  CHECK(disk.Check().orphaned_images == 2);  // the deleted ones, still whole
   REQUIRE(disk.Start());
   CHECK(GetAll(disk, 6) == "h-hh-h");
   disk.Put(2, 200'000);  // and it takes new ones
@@ -105,7 +105,7 @@ TEST_CASE("a header planted in a payload stays payload") {
   StoreOnDisk disk;
   Fill(disk, 1);
   disk.Stop();
-  // As bad as it gets: a header with the right MAC, made for the very block on which it lies.
+  // The worst case: a header with the right MAC, made for the very block on which it lies.
   const BlockNumber first(6000), planted_at(6003);
   const std::vector<std::byte> inner = MakePayload(51, 1, 4096);
   std::vector<std::byte> outer = MakePayload(50, 1, 8 * kBlockBytes);
@@ -134,8 +134,8 @@ TEST_CASE("of two images that overlap the newer one wins, and of two of a chunk"
   StoreOnDisk disk;
   Fill(disk, 1);
   disk.Stop();
-  // The newer one ends in the block in which the older one begins: both would be whole if they
-  // did not share it, so that only the last block of the newer one's padding tells. Marks of both.
+  // The newer one ends in the block in which the older one begins. Both would be whole if they did
+  // not share it, so only the last block of the newer one's padding shows it. Marks of both.
   const auto write = [&](uint64_t name, uint64_t at, uint64_t generation) {
     const std::vector<std::byte> payload = MakePayload(name, 1, 3 * kBlockBytes);
     const ImageHeader header =
@@ -152,7 +152,7 @@ TEST_CASE("of two images that overlap the newer one wins, and of two of a chunk"
     disk.CommitRecords({.adds = {record}});
   };
   write(60, 6000, 5);
-  write(61, 6003, 6);  // over the end of 60, which is damaged by that
+  write(61, 6003, 6);  // over the end of 60, which this damages
   write(62, 6100, 7);
   write(62, 6200, 8);  // the same chunk at two places: the first record is overwritten
   const absl::StatusOr<FsckReport> before = Fsck(disk.fsck_options());
@@ -237,10 +237,10 @@ TEST_CASE("the old index stays beside the new one, and only the last") {
     const std::string aside = disk.File(kLostIndexName) + path.substr(path.rfind('/'));
     CHECK(disk.Contents()[aside] == what);
   }
-  REQUIRE(disk.Start());  // the daemon does not mind
+  REQUIRE(disk.Start());  // the daemon ignores it
   CHECK(GetAll(disk, 2) == "hh");
   disk.Stop();
-  // A rebuild that was cut short leaves its beginnings; the next one starts again.
+  // An interrupted rebuild leaves its beginnings; the next one starts again.
   fs::create_directory(disk.File(kNewIndexName));
   std::ofstream(disk.File(kNewIndexName) + "/CURRENT") << "nonsense";
   std::ofstream(disk.File(kNewLiveMapName)) << "nonsense";

@@ -128,7 +128,7 @@ std::string StoreOnDisk::Get(uint64_t name) {
   absl::Status ready = absl::UnknownError("stuck");
   reader.WhenReady(0, reader.shape().pieces(), [&](absl::Status status) { ready = status; });
   RunAll();
-  if (absl::IsDataLoss(ready)) return "miss";  // found out on the way: no bytes were given
+  if (absl::IsDataLoss(ready)) return "miss";  // noticed on the way: no bytes were given
   if (!ready.ok()) return ready.ToString();
   std::vector<std::byte> bytes;
   while (bytes.size() < reader.shape().payload_bytes) {

@@ -1,7 +1,7 @@
-// StoreOnDisk: the real store on a real device directory, over many starts, for tests of what lies
-// on the disk. Chunks are numbers; size, payload and metadata follow from the number.
+// StoreOnDisk: the real store on a real device directory, over many starts, for tests of the disk's
+// contents. Chunks are numbers; size, payload and metadata follow from the number.
 //
-// One thread; nothing runs but inside its calls. Stop is what a kill leaves.
+// One thread; everything runs inside its calls. Stop leaves what a kill leaves.
 #pragma once
 
 #include <map>
@@ -26,26 +26,27 @@ class StoreOnDisk {
   StoreOnDisk();
   ~StoreOnDisk();
 
-  // False when the device does not open: `error` says why. REQUIRES: not running.
+  // Returns false if the device does not open: `error` says why. REQUIRES: not running.
   bool Start();
   void Stop();
   NvmeDevice& device() { return *device_; }
 
-  // Written back and synced when it returns.
+  // Puts it; written back and synced on return.
   void Put(uint64_t name, uint32_t payload_bytes, uint32_t tail_bytes = 0);
   void Delete(uint64_t name);
   void Clear();
-  // Records that the store has dropped since Start, as a power cut had left them behind.
+  // Returns the number of records that the store has dropped since Start, as left behind by a power
+  // cut.
   uint64_t stale_records() const { return store_->snapshot().counters.stale_records; }
-  // "hit", "miss", "wrong" (other bytes than were put), else what became of it.
+  // Returns "hit", "miss", "wrong" (other bytes than were put), else the error.
   std::string Get(uint64_t name);
   ChunkId Id(uint64_t name) const { return {ns, MakeKey(name), PartId(0)}; }
 
-  // For a device that is not in use.
+  // Checks a device that is not in use.
   FsckReport Check(bool headers_only = false);
   RebuildReport Rebuild();
   FsckOptions fsck_options() const;
-  // As the index has them. REQUIRES: not running.
+  // Returns the records as the index has them. REQUIRES: not running.
   std::map<ChunkId, IndexRecord> Records();
   IndexRecord Record(uint64_t name) { return Records().at(Id(name)); }
   std::string File(const std::string& name) const { return options.dir + "/" + name; }
@@ -53,15 +54,15 @@ class StoreOnDisk {
   void CommitRecords(const IndexBatch& batch);
   // Writes a whole image, and no record of it.
   void WriteImage(const ImageHeader& header, const std::vector<std::byte>& payload);
-  // A header for a chunk of this payload, placed there.
+  // Makes a header for a chunk of this payload, placed there.
   ImageHeader MakeHeader(uint64_t name, const std::vector<std::byte>& payload,
                          const ExtentList& extents, uint64_t generation) const;
-  // The bytes of the data files from a block on.
+  // Returns the bytes of the data files from a block on.
   std::vector<std::byte> ReadBlocks(BlockNumber first, size_t bytes) const;
   void WriteBlocks(BlockNumber first, std::span<const std::byte> bytes) const;
   void FlipBit(const std::string& file, uint64_t byte, int bit = 0) const;
   void FlipInBlock(BlockNumber block, uint64_t byte_in_block) const;
-  // Every file: path below the directory to its bytes and times.
+  // Returns every file: path below the directory to its bytes and times.
   std::map<std::string, std::string> Contents() const;
 
   ScratchDir scratch;
@@ -72,8 +73,8 @@ class StoreOnDisk {
   Uuid boot_id = *Uuid::FromBytes("boot");
   NamespaceDigest ns;
   absl::Status error;
-  bool device_opened = false;  // when Start failed: then it was the store
-  std::map<uint64_t, std::pair<uint32_t, uint32_t>> sizes;  // of all that was ever put
+  bool device_opened = false;  // if Start failed: then the store was the cause
+  std::map<uint64_t, std::pair<uint32_t, uint32_t>> sizes;  // all that were ever put
 
  private:
   void RunAll() { executor_.RunAll(); }
@@ -89,9 +90,9 @@ class StoreOnDisk {
   SessionToken session_;
 };
 
-// Copies of one of the kinds of problems in a report, notices apart.
+// Counts copies of one of the kinds of problems in a report, notices apart.
 size_t CountOf(const std::vector<FsckFinding>& findings, FsckProblem problem, bool notice = false);
-// All findings, a line each; for INFO.
+// Returns all findings, a line each; for INFO.
 std::string Text(const std::vector<FsckFinding>& findings);
 
 }  // namespace kvkeep

@@ -75,7 +75,7 @@ TEST_CASE("an arena is seen while a daemon uses it and after, and can be dropped
     findings.Expect(dropped->bytes == remains->held_bytes && dropped->files == remains->files,
                     absl::StrCat("dropped ", dropped->bytes));
     findings.Expect(dropped->still_held_bytes == 0, "nobody holds them");
-    // Whatever files an arena has: all are gone, and nothing else.
+    // Whatever files an arena has, all are gone, and nothing else.
     findings.Expect(Names(room.writable) == "arena.lock mine ", Names(room.writable));
     const auto nothing = DropArena(room.writable);
     findings.Expect(nothing.ok() && nothing->files == 0 && nothing->bytes == 0, "twice");

@@ -64,7 +64,7 @@ std::string RunInChild(const std::function<void(Findings&)>& body) {
   KVKEEP_CHECK(child >= 0);
   if (child == 0) {
     close(ends[0]);
-    // A crash is to kill the child, not to be told by Catch2's handlers in the parent's name.
+    // A crash has to kill the child, and not be reported by Catch2's handlers in the parent's name.
     for (const int signal_number : {SIGABRT, SIGSEGV}) signal(signal_number, SIG_DFL);
     Findings findings;
     body(findings);

@@ -1,7 +1,7 @@
 // Runs a piece of a test in a forked child: in a mount namespace of its own, or as another user.
 //
-// The child reports what went wrong as text; nothing of it reaches the parent otherwise. An empty
-// report means that all went well, so a test says: CHECK(RunInChild(...) == "").
+// The child reports errors as text, and nothing else reaches the parent. An empty report means that
+// all went well, so a test says: CHECK(RunInChild(...) == "").
 #pragma once
 
 #include <functional>
@@ -10,10 +10,10 @@
 
 namespace kvkeep {
 
-// Errors that a child found. Its lines are the report.
+// The errors that a child found. Its lines are the report.
 class Findings {
  public:
-  // Adds `what` when `holds` is false. Returns `holds`.
+  // Adds `what` if `holds` is false. Returns `holds`.
   bool Expect(bool holds, const std::string& what);
   std::string ToString() const;
 
@@ -30,17 +30,19 @@ struct MountRoom {
   std::string writable;  // where a mount goes
   std::string readonly;  // where its bind mount goes
 
-  // tmpfs with these options on `writable`, and a read-only bind mount of it on `readonly`.
+  // Mounts tmpfs with these options on `writable`, and a read-only bind mount of it on `readonly`.
   bool MountTmpfs(const std::string& options) const;
   bool MountHugetlbfs(const std::string& options) const;
   bool BindReadonly() const;
 };
 
-// This process gets a mount namespace of its own, which children inherit: as root of the machine,
-// or of a user namespace where ordinary users may have one. False: nobody may. Before any thread.
+// Gives this process a mount namespace of its own, which children inherit: as root of the machine,
+// or of a user namespace where ordinary users may have one. Returns false if neither is allowed.
+// Call it before any thread.
 bool EnterMountNamespace();
 
-// Like RunInChild, with a private mount namespace. `kNotPermitted` when this machine allows none.
+// As RunInChild, with a private mount namespace. Returns `kNotPermitted` if this machine allows
+// none.
 inline constexpr char kNotPermitted[] = "mount namespaces are not permitted here";
 std::string RunInMountNamespace(const std::function<void(const MountRoom&, Findings&)>& body);
 

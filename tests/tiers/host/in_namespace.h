@@ -1,4 +1,4 @@
-// InNamespace: a test case's body where it may mount; says so and passes where nobody may.
+// InNamespace: runs a test case's body where it may mount; otherwise prints that and passes.
 #pragma once
 
 #include <catch2/catch.hpp>

@@ -308,7 +308,7 @@ TEST_CASE("the mount backing says what is missing; auto takes memfd then and rep
 TEST_CASE("an arena larger than a limit on this process's memory is refused with the limit") {
   const std::string report = RunInMountNamespace([](const MountRoom&, Findings& findings) {
     if (!findings.Expect(mount("kvkeep", "/sys/fs/cgroup", "tmpfs", 0, "") == 0, "mount")) return;
-    // Limits of either cgroup version, for whatever group this is in.
+    // Limits of either cgroup version, for any group this is in.
     std::filesystem::create_directory("/sys/fs/cgroup/memory");
     std::ofstream("/sys/fs/cgroup/memory.max") << 3 * kMiB << "\n";
     std::ofstream("/sys/fs/cgroup/memory/memory.limit_in_bytes") << 3 * kMiB << "\n";

@@ -1,6 +1,6 @@
-// Pages of an arena on a mount that nobody can read any more: the next start takes others. Errors
-// are a file's mapping past the file's end; where the kernel makes real ones (root,
-// CONFIG_MEMORY_FAILURE), these.
+// Pages of an arena on a mount that cannot be read any more: the next start takes others. Errors
+// are a file's mapping past the file's end, or real ones where the kernel makes them (root,
+// CONFIG_MEMORY_FAILURE).
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <errno.h>
@@ -56,7 +56,7 @@ size_t NotesIn(const std::string& dir) {
   return notes;
 }
 
-// The page at kBrokenAt reads as zeros, all else is as Fill left it.
+// The page at kBrokenAt reads as zeros; everything else is as Fill left it.
 void ExpectOnlyThatPageNew(const MountRoom& room, Findings& findings) {
   const auto arena = OpenArena(room, findings);
   if (arena == nullptr) return;
@@ -87,7 +87,7 @@ void ExpectDeath(const std::function<void()>& body, Findings& findings) {
   }
   int status = 0;
   waitpid(child, &status, 0);
-#ifdef KVKEEP_SANITIZED  // which tell of it, and exit
+#ifdef KVKEEP_SANITIZED  // which report it, and exit
   const bool died = status != 0;
 #else
   const bool died = WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS;
@@ -128,7 +128,7 @@ TEST_CASE("a page that a daemon died of is another one after the next start, the
         },
         findings);
     findings.Expect(NotesIn(room.writable) == 1, "no note");
-    // The rest of the segment as it was: it was only cut for the sake of the error.
+    // The rest of the segment is unchanged: it was only cut for the error.
     const std::string file = room.writable + "/segment.001";
     std::filesystem::resize_file(file, 2 * kMiB);
     {

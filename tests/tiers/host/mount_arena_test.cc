@@ -55,7 +55,7 @@ TEST_CASE("several threads take a mount's memory; a failed start of theirs gives
     ArenaOptions options = MountOptions(room, 9 * kMiB);
     options.threads = 4;
     options.taken_bytes = &taken;
-    // A directory where a segment's file would be.
+    // A directory in the place of a segment's file.
     const std::string in_the_way = room.writable + "/segment.003/x";
     std::filesystem::create_directories(in_the_way);
     ExpectError(options, absl::StatusCode::kFailedPrecondition, "segment.003", findings);
@@ -153,7 +153,7 @@ TEST_CASE("no attack on a descriptor opened through the read-only mount works, a
     struct stat info {};
     findings.Expect(fstat(*fd, &info) == 0 && info.st_size == kMiB, "length changed");
 
-    // The same attacks through the writable mount do work: it is the bind mount that protects.
+    // The same attacks through the writable mount do work: the bind mount protects.
     const UniqueFd inside(open((room.writable + "/segment.001").c_str(), O_RDWR));
     findings.Expect(SuccessfulAttacks(inside.get(), kMiB) == AllAttacks(),
                     "attacks are no attacks");

@@ -20,7 +20,7 @@ inline ArenaOptions MountOptions(const MountRoom& room, uint64_t capacity_bytes)
   return options;
 }
 
-// The arena, or null and a finding.
+// Returns the arena, or null and a finding.
 inline std::unique_ptr<Arena> Open(const ArenaOptions& options, Findings& findings,
                                    Executor* executor = nullptr) {
   auto arena = CreateArena(options, executor);

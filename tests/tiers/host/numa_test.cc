@@ -117,7 +117,7 @@ TEST_CASE("where the kernel refuses, G2 has its memory all the same, and says so
   }
 }
 
-// Nodes beyond the first one are for a machine that has them.
+// Nodes beyond the first one need a machine that has them.
 TEST_CASE("the kernel's nodes: memory comes from where it is asked for") {
   Numa& numa = RealNuma();
   const Ints nodes = numa.Nodes();

@@ -1,4 +1,4 @@
-// An arena that is made while clients still map the one before: it has the memory there is, and
+// An arena that is made while clients still map the one before: it has the available memory, and
 // takes the rest when it comes.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint64_t kCapacity = 8 * kMiB;  // four segments, whose pieces are 32 KiB
 
-// An arena that was here before; what is returned holds its memory, as clients' mappings do.
+// Makes an earlier arena; the returned objects hold its memory, as clients' mappings do.
 std::vector<UniqueFd> MakeFormer(const MountRoom& room, Findings& findings) {
   std::vector<UniqueFd> held;
   const auto arena = Open(MountOptions(room, kCapacity), findings);
@@ -87,7 +87,7 @@ TEST_CASE("beside clients of before an arena has the memory there is, of each se
     if (arena == nullptr) return;
     executor.RunAll();
     const uint64_t to_come = Bytes(arena->ToCome());
-    // A mebibyte is free, but for the marks.
+    // A mebibyte is free, besides the marks.
     findings.Expect(kCapacity - to_come == 31 * 32 * kKiB, absl::StrCat(to_come, " to come"));
     findings.Expect(arena->stats().to_come_bytes == to_come, "the statistics say otherwise");
     findings.Expect(arena->stats().prefaulted_bytes == kCapacity - to_come, "prefault");
@@ -164,7 +164,7 @@ TEST_CASE("an arena of which nobody knows how much has memory is made anew") {
       findings.Expect(absl::StrContains(line, "how much of them has memory is not known"), line);
       findings.Expect(!HasPart(room), "it stays");
     }
-    // A file of an arena that is no more says nothing.
+    // A file of an ended arena proves nothing.
     const std::string line = describe(absl::StrCat("v1:", std::string(32, '0'), ":32768:3"));
     findings.Expect(absl::StrContains(line, "files of an earlier start reused"), line);
   });

@@ -8,7 +8,7 @@
 namespace kvkeep {
 namespace {
 
-// Takes piece by piece, and compares with what BytesThere says after each.
+// Takes piece by piece, and compares with BytesThere after each.
 void CheckAll(const ArenaGeometry& geometry, uint64_t page_bytes) {
   const PieceOrder order(geometry, page_bytes);
   std::vector<uint64_t> there(geometry.segment_count());

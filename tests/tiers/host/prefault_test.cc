@@ -27,7 +27,7 @@ class Pages {
       : memory_(static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
                 bytes) {
-    // Else one touch could bring 2 MiB at once.
+    // Otherwise one touch could bring 2 MiB at once.
     madvise(memory_.data(), bytes, MADV_NOHUGEPAGE);
   }
   ~Pages() { munmap(memory_.data(), memory_.size()); }

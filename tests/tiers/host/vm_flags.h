@@ -1,4 +1,4 @@
-// VmFlags: what the kernel says of one of this process's mappings.
+// VmFlags: the kernel's flags of one of this process's mappings.
 #pragma once
 
 #include <absl/strings/match.h>
@@ -10,7 +10,7 @@
 
 namespace kvkeep {
 
-// The line of the mapping that starts at `address`; empty: there is none.
+// Returns the line of the mapping that starts at `address`; empty: there is none.
 inline std::string VmFlags(const void* address) {
   const std::string start = absl::StrCat(absl::Hex(reinterpret_cast<uint64_t>(address)), "-");
   std::ifstream smaps("/proc/self/smaps");

@@ -18,7 +18,7 @@ namespace {
 
 const Uuid kOfClosable = *Uuid::FromBytes("this device");
 
-// The machine's, whose logs take no more once they are told to.
+// The machine's file system, whose logs take no more once told to.
 class FullLogs final : public rocksdb::FileSystemWrapper {
  public:
   FullLogs() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}

@@ -19,7 +19,7 @@ class HangingTables final : public rocksdb::FileSystemWrapper {
  public:
   HangingTables() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
 
-  // From now on, for the threads of this name.
+  // Hangs from now on, for the threads of this name.
   void Hang(std::string thread) {
     MutexLock lock(&mu_);
     thread_ = std::move(thread);

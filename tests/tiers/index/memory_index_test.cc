@@ -132,7 +132,7 @@ TEST_CASE(
     index.DriveForgets(seed, /*open=*/true);
     Add(index, 3);
     REQUIRE(index.Sync({.sequence = CommitSequence(3)}).ok());
-    CHECK(ReadAll(index).size() == 3);  // the cache has it all
+    CHECK(ReadAll(index).size() == 3);  // the cache has all of it
     CHECK(index.IsStable(NumberedRecord(1).id));
     const bool hole = index.has_hole();
     CHECK(index.IsStable(NumberedRecord(3).id) == !hole);

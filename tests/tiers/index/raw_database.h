@@ -14,7 +14,7 @@ namespace kvkeep {
 
 class RawDatabase {
  public:
-  // With all column families that it has.
+  // Opens it with all column families that it has.
   explicit RawDatabase(const std::string& dir, const rocksdb::Options& options = {}) {
     std::vector<std::string> names;
     std::vector<rocksdb::ColumnFamilyDescriptor> families;
@@ -35,7 +35,7 @@ class RawDatabase {
     KVKEEP_CHECK((value.has_value() ? db_->Put({}, key, *value) : db_->Delete({}, key)).ok());
   }
   size_t families() const { return handles_.size(); }
-  // By number, in the order in which they were made.
+  // `family`: its number, in the order in which families were made.
   void Plant(size_t family, const std::string& key, const std::string& value) {
     KVKEEP_CHECK(db_->Put({}, handles_[family], key, value).ok());
   }
@@ -45,7 +45,7 @@ class RawDatabase {
   std::vector<rocksdb::ColumnFamilyHandle*> handles_;
 };
 
-// Takes the column family of recency away: the database is one that a former version wrote.
+// Drops the column family of recency, as in a database of a former version.
 inline void MakeFormer(const std::string& dir) {
   const rocksdb::Options options;
   std::vector<rocksdb::ColumnFamilyHandle*> handles;

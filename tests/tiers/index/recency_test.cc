@@ -146,8 +146,8 @@ TEST_CASE("child: commits after recency until a table is written", "[.child]") {
   kill(getpid(), SIGKILL);
 }
 
-// Recency was saved early, records went on until tables of them were written. Then the log holds
-// neither any more.
+// Recency was saved early, and records went on until tables of them were written. Then the log
+// holds neither any more.
 TEST_CASE("when a table of records was written no log is kept for recency") {
   ScratchDir dir;
   RunUntilKilled("child: commits after recency until a table is written", dir / "killed");

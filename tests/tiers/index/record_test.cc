@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kFixedBytes = 60;
 
-// The value of `record` with `bytes` stored at `at`.
+// Returns the value of `record` with `bytes` stored at `at`.
 template <typename T>
 std::string Patched(const IndexRecord& record, size_t at, T bytes) {
   std::string value = EncodeRecordValue(record);
@@ -124,7 +124,7 @@ TEST_CASE("mutated records are refused, or are valid records of their own") {
       continue;
     }
     ++accepted;
-    // Whatever got through satisfies the encoder's checks and has exactly one encoding.
+    // Every decoded record satisfies the encoder's checks and has exactly one encoding.
     CHECK(EncodeRecordValue(*decoded) == value);
   }
   CHECK(refused > 1000);

@@ -28,7 +28,7 @@ namespace {
 const Uuid kOfEnv = *Uuid::FromBytes("this device");
 constexpr uint32_t kRecordsOfABuffer = 500;  // about, with 64 KiB
 
-// However busy the machine is: what it waits for happens at once, or not as long as a disk hangs.
+// Longer than any delay of a busy machine, and shorter than a disk hangs.
 bool InTime(const std::function<bool()>& condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!condition()) {
@@ -48,7 +48,7 @@ std::unique_ptr<ChunkIndex> Make(const std::string& dir,
   return *std::move(index);
 }
 
-// Commits so many, a buffer at a time. False: the index took no more.
+// Commits this many, a buffer at a time. Returns false if the index took no more.
 bool AddAll(ChunkIndex& index, uint32_t buffers) {
   for (uint32_t buffer = 0; buffer < buffers; ++buffer) {
     IndexBatch batch;
@@ -68,7 +68,7 @@ bool AddAll(ChunkIndex& index, uint32_t buffers) {
   return true;
 }
 
-// A sync may wait out a stall, so it has a thread. Where it does not end the disk goes on.
+// A sync may wait out a stall, so it has a thread. If it does not end the disk goes on.
 bool Syncs(ChunkIndex& index, HangingTables& disk) {
   std::future<absl::Status> synced =
       std::async(std::launch::async, [&index] { return index.Sync({}); });
@@ -117,7 +117,7 @@ TEST_CASE("a compaction that hangs on one device holds up no other's commits and
   disk->Hang("kvkeep-compact");
   REQUIRE(AddAll(*hung, 4));
   REQUIRE(InTime([&] { return disk->hanging() > 0; }));
-  // More than an index takes that nobody compacts.
+  // More than an index takes without compaction.
   CHECK(AddAll(*well, 60));
   CHECK(Syncs(*well, *disk));
   CHECK(disk->hanging() > 0);
@@ -125,7 +125,7 @@ TEST_CASE("a compaction that hangs on one device holds up no other's commits and
 
 TEST_CASE("what an open finds to compact waits for the first write") {
   const ScratchDir scratch;
-  // Each open writes a table of what the log has; two are to be compacted, unless that was done
+  // Each open writes a table of the log's contents; two are to be compacted, unless that was done
   // before the index was closed.
   std::unique_ptr<ChunkIndex> index;
   for (int opens = 0; opens < 50; ++opens) {
@@ -138,7 +138,7 @@ TEST_CASE("what an open finds to compact waits for the first write") {
   CHECK(index->stats().records >= kRecordsOfABuffer);
   const uint64_t before = index->stats().table_bytes;
   CHECK(ReadAll(*index).size() == kRecordsOfABuffer);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // else it would have been soon
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // otherwise it would have been soon
   CHECK(index->stats().table_bytes == before);
   REQUIRE(index->Commit({.adds = {NumberedRecord(1)}}).ok());
   CHECK(InTime([&] { return index->stats().table_bytes < before; }));
@@ -165,7 +165,7 @@ TEST_CASE("the threads of an index end with it") {
   const ScratchDir scratch;
   auto index = Make(scratch / "index");
   CHECK(AddAll(*index, 10));
-  // A thread gives itself its name, and the kernel lets go of it, in its own time.
+  // A thread names itself, and the kernel releases it, in its own time.
   CHECK(InTime([] { return ThreadsNamed("kvkeep-flush") == 1; }));
   CHECK(InTime([] { return ThreadsNamed("kvkeep-compact") == 1; }));
   index = nullptr;

@@ -36,7 +36,7 @@ std::unique_ptr<ChunkIndex> Open(const std::string& dir, bool create = false) {
   return *std::move(index);
 }
 
-// Commits, again for as long as the database is stalled: a busy machine may flush slowly.
+// Commits, and repeats while the database is stalled, as a busy machine may flush slowly.
 void Commit(ChunkIndex& index, const IndexBatch& batch) {
   absl::Status committed = index.Commit(batch);
   while (absl::IsUnavailable(committed)) {
@@ -100,8 +100,8 @@ TEST_CASE("a scan stops when the visitor has seen enough") {
   CHECK(seen == 3);
 }
 
-// Run by the test below in a process of its own, with the directory in the environment. (A forked
-// child would lack RocksDB's threads.)
+// The test below runs this in a process of its own, with the directory in the environment. (A
+// forked child would lack RocksDB's threads.)
 TEST_CASE("child: commits until it is killed", "[.child]") {
   const auto index = Open(IndexDirOfChild(), /*create=*/true);
   Add(*index, 0, 500);
@@ -207,8 +207,8 @@ TEST_CASE("damaged files are an error when the index is opened, never wrong reco
 
 namespace {
 
-// Flips a bit of every data block in the first half of each table: what describes a table lies at
-// its end.
+// Flips a bit of every data block in the first half of each table: the description of a table lies
+// at its end.
 void DamageDataBlocks(const std::string& dir) {
   int tables = 0;
   for (const auto& entry : fs::directory_iterator(dir)) {
@@ -247,7 +247,7 @@ TEST_CASE("tables that rot under an open index are an error of every call that r
     const auto scanned = index->Scan([](const IndexRecord&) { return true; });
     CHECK(absl::IsDataLoss(scanned.status()));
   }
-  // Creating an index where one exists reads whose it is.
+  // Creating an index where one exists reads its owner.
   const auto again = OpenRocksDbIndex(dir, kDevice, {.create = true, .write_buffer_bytes = kMiB});
   INFO(again.status().ToString());
   CHECK(absl::IsDataLoss(again.status()));
@@ -326,7 +326,7 @@ TEST_CASE("damage inside the write-ahead log is told, an end in the middle of an
   };
   const std::string kept = dir / "kept";
   fs::copy(dir / "index", kept, fs::copy_options::recursive);
-  // Cut off at any byte of an entry: sound.
+  // A log that is cut off at any byte of an entry is sound.
   const uint64_t bytes = fs::file_size(log());
   for (const uint64_t cut : {uint64_t{1}, uint64_t{5}, uint64_t{50}, bytes / 2, bytes / 2 + 3}) {
     fs::remove_all(dir / "index");
@@ -352,7 +352,7 @@ TEST_CASE("damage inside the write-ahead log is told, an end in the middle of an
       CHECK(index->stats().log_damages > 0);
       CHECK(ReadAll(*index).size() < 600);
     }
-    CHECK(Open(dir / "index")->stats().log_damages == 0);  // what is left is sound
+    CHECK(Open(dir / "index")->stats().log_damages == 0);  // the rest is sound
   }
 }
 
@@ -395,7 +395,7 @@ TEST_CASE("files of the index stay small under churn, and disk_bytes follows the
   const std::string stranger = dir / "index/stranger";
   std::ofstream(stranger).close();
   std::filesystem::resize_file(stranger, 64 * kMiB);
-  CHECK((*index)->disk_bytes() < 64 * kMiB);  // asking looks at no file
+  CHECK((*index)->disk_bytes() < 64 * kMiB);  // the question reads no file
   REQUIRE((*index)->Sync({}).ok());
   CHECK((*index)->disk_bytes() > 64 * kMiB);
   std::filesystem::remove(stranger);
@@ -421,7 +421,7 @@ TEST_CASE("an index tells how much it holds, and where") {
   CHECK(little.background_errors == 0);
   uint32_t next = 100;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (index->stats().table_bytes == 0) {  // until the first is written
+  while (index->stats().table_bytes == 0) {  // until the first one is written
     REQUIRE(std::chrono::steady_clock::now() < deadline);
     Add(*index, next, next + 100);
     next += 100;
@@ -451,7 +451,7 @@ TEST_CASE("options over their limits are refused by name") {
                           "max_open_files"));
 }
 
-// Run by the next one.
+// The next test runs this.
 TEST_CASE("child: commits when no file can grow any more", "[.child]") {
   const auto index = Open(IndexDirOfChild(), /*create=*/true);
   Add(*index, 0, 10);
@@ -466,7 +466,7 @@ TEST_CASE("child: commits when no file can grow any more", "[.child]") {
   CHECK(ReadAll(*index).size() == 10);
 }
 
-// Each write, also one to a log file of RocksDB's own, failed before.
+// Each write failed before, also one to a log file of RocksDB's own.
 TEST_CASE(
     "when nothing can be written any more, every call is an error and none ends the process") {
   ScratchDir dir;
@@ -478,7 +478,7 @@ TEST_CASE(
 
 namespace {
 
-// Behind the index's back; no value: deleted.
+// Changes it without the index; no value: deleted.
 void Plant(const std::string& dir, const std::string& key, std::optional<std::string> value) {
   RawDatabase(dir).Plant(key, value);
 }

@@ -1,5 +1,5 @@
-// A hidden test case ("[.child]") of this binary in a process of its own, to leave an index as
-// kill -9 leaves it. A fresh process: RocksDB's threads do not survive a fork.
+// Runs a hidden test case ("[.child]") of this binary in a process of its own, to leave an index as
+// kill -9 leaves it. The process is fresh, as RocksDB's threads do not survive a fork.
 #pragma once
 
 #include <sys/wait.h>
@@ -12,14 +12,14 @@
 
 namespace kvkeep {
 
-// In the hidden test case: the directory that its runner gave.
+// Returns, in the hidden test case, the directory that its runner gave.
 inline std::string IndexDirOfChild() {
   const char* const dir = std::getenv("KVKEEP_TEST_DIR");
   REQUIRE(dir != nullptr);
   return dir;
 }
 
-// The wait status of a process that runs `test_case` on `index_dir`.
+// Returns the wait status of a process that runs `test_case` on `index_dir`.
 inline int RunChild(const char* test_case, const std::string& index_dir) {
   const pid_t child = fork();
   if (child == 0) {
@@ -32,7 +32,7 @@ inline int RunChild(const char* test_case, const std::string& index_dir) {
   return how;
 }
 
-// Runs a test case that kills itself, if all that it requires before holds.
+// Runs a test case that kills itself, if all its earlier requirements hold.
 inline void RunUntilKilled(const char* test_case, const std::string& index_dir) {
   const int how = RunChild(test_case, index_dir);
   REQUIRE(WIFSIGNALED(how));

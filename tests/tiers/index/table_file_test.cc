@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 const Uuid kTableDevice = *Uuid::FromBytes("this device");
 
-// An index whose records lie in one table file; its name.
+// Makes an index whose records lie in one table file; returns its name.
 std::string MakeTable(const std::string& dir) {
   {
     const auto index = OpenRocksDbIndex(dir, kTableDevice, {.create = true}).value();
@@ -62,11 +62,11 @@ TEST_CASE("a bit that flips in a table's properties is damage, found before Rock
   }
   CHECK(found == named - 3 - first);
   CHECK(passed == 0);
-  // The bit that makes a hash index of it: RocksDB's assert ends the process over that.
+  // The bit that makes it a hash index, over which an assert of RocksDB's ends the process.
   FlipHighBit(table, bytes, named - 3 - 5 - 1);
   CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
   CHECK(absl::IsDataLoss(InspectRocksDbIndex(dir, kTableDevice).status()));
-  FlipHighBit(table, bytes, 0);  // what RocksDB finds by itself is left to it
+  FlipHighBit(table, bytes, 0);  // faults that RocksDB finds are left to it
   CHECK(CheckTableFiles(dir).ok());
   CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
 }
@@ -101,7 +101,7 @@ TEST_CASE("a damaged table that no index names is removed, one that it names sta
   const std::string bytes = Read(table);
   const size_t at = bytes.find("rocksdb.block.based.table.index.type");
   const std::string left = dir + "/000999.sst";
-  FlipHighBit(left, bytes, at);  // as a power cut leaves one that was being made
+  FlipHighBit(left, bytes, at);  // as a power cut leaves an unfinished one
   CHECK(absl::IsDataLoss(CheckTableFiles(dir)));
   REQUIRE(OpenRocksDbIndex(dir, kTableDevice, {}).ok());
   CHECK_FALSE(fs::exists(left));

@@ -37,7 +37,7 @@ class QueueRig {
                  .done = [](absl::Status) {}},
                 "disk", nullptr);
   }
-  // Issues all that may be; returns the kinds as "RRW".
+  // Issues as many as it may; returns the kinds as "RRW".
   std::string Issue() {
     std::string kinds;
     while (std::optional<IoFragment> fragment = queue_.Next()) {
@@ -46,7 +46,7 @@ class QueueRig {
     }
     return kinds;
   }
-  // The `index`th fragment out ends with `result`.
+  // Ends the `index`th issued fragment with `result`.
   DeviceQueue::Outcome Complete(size_t index, int64_t result) {
     DeviceQueue::Outcome outcome = queue_.OnResult(out_[index], result);
     if (outcome.next == Next::kFinished) out_.erase(out_.begin() + static_cast<ptrdiff_t>(index));
@@ -223,7 +223,7 @@ TEST_CASE("interrupted and refused I/O is issued again, with an end") {
     if (outcome.next == Next::kAgainLater) CHECK(outcome.pause >= before);
     CHECK(outcome.pause <= DeviceQueue::kLongestPause);
   }
-  // As long as memory may be short, and less than the store waits for a device that is silent.
+  // As long as memory may be short, and less than the store waits for a silent device.
   CHECK(paused > std::chrono::seconds(3));
   CHECK(paused < std::chrono::seconds(5));
   REQUIRE(outcome.completed != nullptr);

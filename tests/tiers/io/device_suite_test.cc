@@ -1,5 +1,5 @@
-// Behaviour of every Device, over both engines and the fake of the simulator: a fake that behaves
-// otherwise would make the tests above it worthless.
+// Behaviour of every Device, over both engines and the simulator's fake: a fake with other
+// behaviour would make the tests above it worthless.
 #include <catch2/catch.hpp>
 #include <functional>
 #include <thread>
@@ -16,7 +16,7 @@ using Kind = IoOperation::Kind;
 
 constexpr size_t kDeviceBytes = 16 * kMiB;
 
-// One device of each kind, with what it lives on.
+// One device of each kind, with the objects it needs.
 class World {
  public:
   explicit World(const std::string& kind, bool read_only = false) : file_(kDeviceBytes) {
@@ -111,7 +111,8 @@ TEST_CASE("a callback never runs inside Submit, not even that of a refused opera
   AlignedBytes memory(kBlockBytes);
   const size_t bytes = GENERATE(size_t{4096}, size_t{512});  // 512 is refused
   constexpr size_t kLength = 500;
-  // A chain: each callback submits the next. One run inside Submit would be inside another one.
+  // A chain: each callback submits the next. A callback run inside Submit would be inside another
+  // one.
   static thread_local int depth = 0;
   std::atomic<int> nested = 0;
   std::atomic<size_t> left = kLength;
@@ -126,7 +127,7 @@ TEST_CASE("a callback never runs inside Submit, not even that of a refused opera
                         std::move(done)(std::move(status));
                       }));
   };
-  ++depth;  // this thread too must not run one
+  ++depth;  // this thread must not run one either
   next();
   CHECK(completions.Wait(kLength).size() == kLength);
   --depth;

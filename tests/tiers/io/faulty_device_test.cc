@@ -303,7 +303,7 @@ TEST_CASE("after Kill no callback runs, no memory is touched, and writes end in 
     FillPattern(written->span(), 1);
     AlignedBytes copy(8 * kBlockBytes);
     std::memcpy(copy.data(), written->data(), copy.size());
-    auto owned = std::make_shared<int>();  // what callbacks hold is given back
+    auto owned = std::make_shared<int>();  // what callbacks hold is released
     int ran = 0;
     for (uint64_t i = 0; i < 4; ++i) {
       h.device_.Submit(MakeOperation(Kind::kWrite, i * 8 * kBlockBytes, written->span(),

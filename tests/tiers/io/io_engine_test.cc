@@ -33,7 +33,8 @@ std::unique_ptr<Device> OpenOn(IoEngine& engine, const DeviceOptions& options) {
   return *std::move(device);
 }
 
-// Voluntary context switches so far of this process's threads whose name starts with `prefix`.
+// Returns voluntary context switches so far of this process's threads whose name starts with
+// `prefix`.
 uint64_t WakeUps(const std::string& prefix) {
   uint64_t wake_ups = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -51,7 +52,7 @@ uint64_t WakeUps(const std::string& prefix) {
   return wake_ups;
 }
 
-// Processor time of this process so far.
+// Returns the processor time of this process so far.
 double CpuSeconds() {
   rusage used;
   getrusage(RUSAGE_SELF, &used);
@@ -117,14 +118,14 @@ TEST_CASE("an engine that goes before its device ends what waits, and what is as
       if (++done == 1) within.Park();
       if (status.ok()) return;
       unavailable += absl::IsUnavailable(status);
-      // By a callback: the engine is still there.
+      // From a callback, as the engine still exists then.
       write([&](const absl::Status& late) { refused += absl::IsUnavailable(late); });
     });
   }
   // When one of them has ended the others wait behind it, no longer on their way.
   before.Release();
   within.WaitParked();
-  std::thread opener([&] {  // once the destructor has begun, which nothing outside can see
+  std::thread opener([&] {  // once the destructor has begun, which is invisible outside
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     within.Release();
   });
@@ -146,7 +147,7 @@ TEST_CASE("a locked device has one owner at a time, whichever engine it is opene
         absl::StatusCode::kUnavailable);
   CHECK(other_engine->Open({.path = file.path()}).ok());  // a lock binds those who ask for it
   owner = nullptr;
-  // The kernel lets go of the last operation's reference a little after its completion was seen.
+  // The kernel releases the last operation's reference a little after its completion was seen.
   bool taken = false;
   for (int i = 0; i < 200 && !taken; ++i) {
     taken = other_engine->Open({.path = file.path(), .lock = true}).ok();
@@ -301,7 +302,7 @@ TEST_CASE("a large memory is registered buffer by buffer, as far as the kernel h
   auto engine = MakeEngine(IoMode::kUring);
   TempFile file(kMiB);
   auto device = OpenOn(*engine, {.path = file.path()});
-  // Small ones stand for 1 GiB each. One of these more than there are slots.
+  // Small buffers stand for 1 GiB each. One more of them than there are slots.
   constexpr size_t kMost = IoEngine::kMaxRegisteredBuffers;
   AlignedBytes memory((kMost + 1) * kBlockBytes);
   const auto buffer = [&](size_t i) {
@@ -312,7 +313,8 @@ TEST_CASE("a large memory is registered buffer by buffer, as far as the kernel h
   while (registered < kMost && (status = engine->RegisterBuffer(buffer(registered))).ok()) {
     ++registered;
   }
-  // An unprivileged process may have a RLIMIT_MEMLOCK of less than these 64 MiB: from there on.
+  // An unprivileged process may have a RLIMIT_MEMLOCK of less than these 64 MiB, so the test begins
+  // there.
   if (registered < kMost) CHECK(absl::IsResourceExhausted(status));
   REQUIRE(registered > 100);
   CHECK(engine->describe().find(absl::StrCat(registered, " registered buffers")) !=
@@ -330,7 +332,7 @@ TEST_CASE("a large memory is registered buffer by buffer, as far as the kernel h
 }
 
 // Four files of one drive, and a device of another file whose callback holds up the engine's one
-// thread, so that all that is submitted meanwhile is there when it goes on.
+// thread, so that everything submitted meanwhile is there when it goes on.
 struct FourFiles {
   FourFiles(IoMode mode, uint32_t depth) : engine(MakeEngine(mode, /*threads=*/1)) {
     for (const TempFile& file : files) {
@@ -469,7 +471,7 @@ TEST_CASE("destroying an engine completes what waits with Unavailable and waits 
   for (int i = 0; i < 20; ++i) {
     device->Submit(MakeOperation(Kind::kWrite, 0, memory.span(), completions.Expect()));
   }
-  std::thread opener([&] {  // once the destructor has begun, which nothing outside can see
+  std::thread opener([&] {  // once the destructor has begun, which is invisible outside
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     gate.Release();
   });
@@ -480,7 +482,7 @@ TEST_CASE("destroying an engine completes what waits with Unavailable and waits 
   for (const absl::Status& status : statuses) {
     CHECK(status.code() == absl::StatusCode::kUnavailable);
   }
-  device = nullptr;  // after its engine: allowed, as long as nothing is submitted
+  device = nullptr;  // after its engine: allowed, while nothing is submitted
 }
 
 TEST_CASE("one device's backlog does not keep another one waiting") {
@@ -497,7 +499,7 @@ TEST_CASE("one device's backlog does not keep another one waiting") {
   const std::function<void()> write = [&] {
     busy->Submit(MakeOperation(Kind::kWrite, 0, memory.span(), [&](absl::Status) {
       ++written;
-      // It stays as long as it is, however late the read comes.
+      // It stays the same, however late the read comes.
       if (!read_back) return write();
       if (--busy_left == 0) drained.Park();
     }));
@@ -524,7 +526,7 @@ TEST_CASE("an idle engine sleeps") {
   REQUIRE(Read(*device, 0, memory.span()).ok());
   uint64_t before = 0;
   for (int i = 0; i < 100; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // what the read left behind
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for the rest of the read
     if (std::exchange(before, WakeUps("kvkeep-io")) == before) break;
   }
   const double cpu_before = CpuSeconds();

@@ -9,7 +9,7 @@
 namespace kvkeep {
 namespace {
 
-// Addresses only: nothing in this table looks at the memory.
+// Addresses only: nothing in this table reads the memory.
 std::span<std::byte> FakeMemory(uint64_t address, uint64_t bytes) {
   return {reinterpret_cast<std::byte*>(address), bytes};
 }

@@ -60,7 +60,7 @@ TEST_CASE("rings take over what is pinned once, each in an order of its own") {
     for (const size_t i : {0, 1, 2, 3}) REQUIRE(Write(*device, i * kMiB, part(i)).ok());
     CHECK(one->stats().fixed_buffer_ios == 4);
   }
-  one.reset();  // the others keep what they have
+  one.reset();  // the others keep theirs
   std::fill(memory.span().begin(), memory.span().end(), std::byte{0});
   {
     const auto device = Opened(*two, {.path = file.path(), .max_io_bytes = kMiB});

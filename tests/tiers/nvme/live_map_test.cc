@@ -48,7 +48,7 @@ std::vector<BlockNumber> Blocks(const std::vector<uint64_t>& numbers) {
   return blocks;
 }
 
-// An index that tells what the map said when a batch came, and fails when told to.
+// An index that records the map's state when a batch came, and fails on request.
 class SpyIndex final : public ChunkIndex {
  public:
   explicit SpyIndex(std::string path) : path_(std::move(path)) {}
@@ -157,7 +157,7 @@ TEST_CASE("an image is marked after its record is committed, and unmarked before
       live.index->Commit({.adds = {second}, .removes = {first.id}, .freed = Blocks({20})}).ok());
   CHECK(live.spy->images_at_commit.empty());
   CHECK(Images(live.path) == std::set<uint64_t>{40});
-  // Space may come free without a record to remove: it was overwritten.
+  // Space may come free without a record to remove, as it was overwritten.
   REQUIRE(live.index->Commit({.freed = Blocks({40})}).ok());
   CHECK(Images(live.path).empty());
 }
@@ -176,7 +176,7 @@ TEST_CASE("after the first scan the map says what the records say; later ones le
   REQUIRE(live.spy->memory.Commit({.adds = {NumberedRecord(5), NumberedRecord(6)}}).ok());
   {
     LiveMap map = OpenMap(live.path);
-    REQUIRE(map.Set(Blocks({77, 12})).ok());  // of images that the index does not name any more
+    REQUIRE(map.Set(Blocks({77, 12})).ok());  // of images that the index no longer names
   }
   REQUIRE(live.index->Scan(all)->records == 2);
   CHECK(Images(live.path) == std::set<uint64_t>{10, 12});
@@ -190,13 +190,13 @@ TEST_CASE("a map that cannot be written fails the next batch before the index he
   REQUIRE(live.index->Commit({.adds = {NumberedRecord(5)}}).ok());
   // Read errors past its end stand for a drive that fails.
   std::filesystem::resize_file(live.path, 0);
-  CHECK(live.index->Commit({.adds = {NumberedRecord(6)}}).ok());  // applied: it was seen too late
+  CHECK(live.index->Commit({.adds = {NumberedRecord(6)}}).ok());  // applied: noticed too late
   CHECK(live.spy->commits == 2);
   CHECK_FALSE(live.index->Commit({.adds = {NumberedRecord(7)}}).ok());
   CHECK(live.spy->commits == 2);
   std::filesystem::resize_file(live.path, LiveMapBytes(kBlocks));
   CHECK(live.index->Commit({.adds = {NumberedRecord(7)}}).ok());
-  CHECK(Images(live.path) == std::set<uint64_t>{12, 14});  // what was late is there too
+  CHECK(Images(live.path) == std::set<uint64_t>{12, 14});  // the late one is there too
 }
 
 TEST_CASE("a map that could not be put right after the first scan fails batches until it could") {

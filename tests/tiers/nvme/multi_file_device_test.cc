@@ -17,14 +17,14 @@
 namespace kvkeep {
 namespace {
 
-// Remembers what it was asked, and decides what becomes of it.
+// Records requests, and decides their results.
 struct Seen {
   std::vector<std::pair<int, uint64_t>> operations;  // file, offset
   std::vector<IoOperation::Done> done;               // of each
   Mutex mu;
   CondVar changed;
   std::vector<int> syncs ABSL_GUARDED_BY(mu);
-  size_t syncs_together ABSL_GUARDED_BY(mu) = 0;  // none ends before so many have begun
+  size_t syncs_together ABSL_GUARDED_BY(mu) = 0;  // none ends before this many have begun
   bool too_few ABSL_GUARDED_BY(mu) = false;       // did
   std::set<int> failing ABSL_GUARDED_BY(mu);      // files whose next sync fails, once
 
@@ -79,7 +79,7 @@ IoOperation Write(uint64_t offset, size_t bytes) {
           .done = [](const absl::Status&) {}};
 }
 
-// True when `operation` aborts the process.
+// Returns true if `operation` aborts the process.
 bool Dies(IoOperation operation) {
   const pid_t child = fork();
   if (child == 0) {
@@ -174,7 +174,7 @@ TEST_CASE("a sync that fails for one file reaches the others, and the device's f
   const auto device = Make(&seen);
   {
     MutexLock lock(&seen.mu);
-    seen.failing = {2};  // once: what it lost is not told again
+    seen.failing = {2};  // once: its loss is not reported again
   }
   CHECK(device->Sync() == absl::DataLossError("2"));
   CHECK(seen.TakeSyncs() == std::vector<int>{0, 1, 2});
@@ -205,10 +205,10 @@ TEST_CASE("a sync that finds another under way ends after that one") {
     while (seen.syncs.empty()) seen.changed.Wait(&seen.mu);
   }
   std::thread second([&] {
-    of_second = device->Sync();  // of nothing, but what the first syncs is not stable yet
+    of_second = device->Sync();  // of nothing, but the first one's data is not stable yet
     ++ended;
   });
-  // A sleep can only make the test miss something: a second one that does not wait ends within it.
+  // A sleep can only make the test miss something: a second sync that does not wait ends within it.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   CHECK(ended == 0);
   {

@@ -37,7 +37,7 @@ struct World {
     REQUIRE(result.device != nullptr);
     return std::move(result.device);
   }
-  // Opening fails so, with one line that names `part`.
+  // Checks that opening fails so, with one line that names `part`.
   void MustFail(OpenFailure failure, const std::string& part) {
     const NvmeDevice::OpenResult result = Open();
     INFO(result.error.status.ToString());
@@ -169,7 +169,7 @@ TEST_CASE("the whole directory stays below its capacity while the index is used"
   const auto device = world.MustOpen();
   CHECK(device->capacity_bytes() == 64 * kMiB);
   CHECK_FALSE(device->index_over_budget());
-  // Until the index says stop.
+  // Until the index refuses.
   const std::string value(256 * kKiB, 'v');
   int puts = 0;
   for (int refused = 0; puts < 1000 && refused < 60'000 && !device->index_over_budget();) {
@@ -351,7 +351,7 @@ TEST_CASE("places that cannot hold a device") {
       CHECK(fs::is_empty(world.options.dir));
     }
     REQUIRE(chmod(world.options.dir.c_str(), 0755) == 0);
-    world.MustOpen();  // only looked into: it is closed from now on
+    world.MustOpen();  // only inspected: it is closed from now on
     struct stat st;
     REQUIRE(stat(world.options.dir.c_str(), &st) == 0);
     CHECK((st.st_mode & 07777) == 0700);
@@ -483,7 +483,7 @@ TEST_CASE("a growth to what the device or its file system cannot have leaves it 
   World world;
   world.options.file_bytes = kMiB;
   world.MustOpen();
-  world.options.file_bytes = kTiB;  // a device keeps the size that its files were made with
+  world.options.file_bytes = kTiB;  // a device keeps the size of its files
   world.options.capacity_bytes = 1002 * kMiB;
   world.MustFail(OpenFailure::kMisconfigured, "more than 1000 data files");
   World wide;

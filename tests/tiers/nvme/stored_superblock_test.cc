@@ -1,4 +1,4 @@
-// Superblock and label of version 1, made by the layout in superblock.h and not by our encoder.
+// Superblock and label of version 1, made by the layout in superblock.h instead of our encoder.
 #include <catch2/catch.hpp>
 
 #include "tests/fakes/stored_page.h"

@@ -91,7 +91,7 @@ TEST_CASE("an open breaker lets one probe through after its pause, which closes 
   CHECK(b.breaker.RetryIn(b.now).count() == 0);
   b.Fail(Failure::kConnection);
   b.Fail(Failure::kConnection);
-  CHECK(b.breaker.state() == State::kClosed);  // nothing of before counts
+  CHECK(b.breaker.state() == State::kClosed);  // nothing from before counts
 }
 
 TEST_CASE("a probe that fails opens it for twice as long, up to five minutes; a close forgets") {
@@ -125,7 +125,7 @@ TEST_CASE("what somebody has to mend opens it at once, and it is tried each minu
     b.now += pause;
     b.breaker.Misconfigured(b.Sent(), b.now);
   }
-  // Then the server goes away: its pauses are those of a failure, from the first.
+  // Then the server goes away: its pauses are those of a failure, from the first on.
   b.now += seconds(60);
   b.Fail(Failure::kConnection);
   CHECK_FALSE(b.breaker.misconfigured());
@@ -142,7 +142,7 @@ TEST_CASE("a probe that was cancelled gives its turn to the next one at once") {
   const Breaker::Ticket cancelled = b.Sent();
   b.breaker.Abandons(cancelled, b.now);
   const Breaker::Ticket next = b.Sent();
-  b.breaker.Fails(cancelled, Failure::kConnection, b.now);  // says nothing any more
+  b.breaker.Fails(cancelled, Failure::kConnection, b.now);  // reports nothing any more
   CHECK(b.breaker.state() == State::kProbing);
   b.breaker.Serves(next, b.now);
   CHECK(b.breaker.state() == State::kClosed);

@@ -15,7 +15,7 @@ BucketExpiry Read(absl::string_view rules, absl::string_view prefix = "kv/1/") {
   REQUIRE(expiry.has_value());
   return *expiry;
 }
-// Returns the days of rules that are clear.
+// Returns the days of unambiguous rules.
 std::optional<uint32_t> Days(absl::string_view rules, absl::string_view prefix = "kv/1/") {
   const BucketExpiry expiry = Read(rules, prefix);
   CHECK_FALSE(expiry.unclear);

@@ -55,7 +55,7 @@ struct HeldCredentials {
     asked.clear();
     std::move(done)(absl::UnavailableError("nobody there"));
   }
-  // Until it asks; how long that took.
+  // Waits until it asks. Returns how long that took.
   seconds TickUntilAsked() {
     for (seconds passed(0); passed < seconds(100'000); passed += seconds(1)) {
       credentials.Tick();
@@ -148,7 +148,7 @@ TEST_CASE("keys that a server calls expired are renewed at once, and once") {
   CHECK(held.credentials.Expired(one));  // on its way
   CHECK(held.asked.size() == 1);
   held.Answer("one");
-  CHECK(held.credentials.Current() == one);  // the very same: they are what is wrong
+  CHECK(held.credentials.Current() == one);  // the same keys: they are the fault
   CHECK_FALSE(held.credentials.Expired(one));
   CHECK(held.asked.empty());
 
@@ -158,7 +158,7 @@ TEST_CASE("keys that a server calls expired are renewed at once, and once") {
   const SharedS3Keys old = other.credentials.Current();
   CHECK(other.credentials.Expired(old));
   other.Answer("two");
-  CHECK(other.credentials.Expired(old));  // who was signed with the old ones takes the new ones
+  CHECK(other.credentials.Expired(old));  // a request signed with the old ones takes the new ones
   CHECK(other.asked.empty());
   CHECK(other.credentials.Expired(other.credentials.Current()));
   CHECK(other.asked.size() == 1);
@@ -278,7 +278,7 @@ TEST_CASE("of the sources that are there the first one is taken, unless one is n
   all["AWS_WEB_IDENTITY_TOKEN_FILE"] = "/token";
   all["AWS_ROLE_ARN"] = "arn:aws:iam::1:role/r";
   CHECK(says({}, all) == "web");
-  all["AWS_ACCESS_KEY_ID"] = "";  // as good as not set
+  all["AWS_ACCESS_KEY_ID"] = "";  // equivalent to not set
   CHECK(says({}, all) == "web");
   all["AWS_ACCESS_KEY_ID"] = "id";
   CHECK(says({}, all) == "environment");
@@ -311,7 +311,7 @@ TEST_CASE("secret text is moved, and leaves nothing behind") {
 
 namespace {
 
-// Hangs, as a file on a mount that is away, until the test lets it go.
+// Hangs, as a file on an absent mount, until the test releases it.
 struct HangingFile {
   std::atomic<int> fetches{0}, looks{0};
   std::promise<void> go;
@@ -347,7 +347,7 @@ TEST_CASE("keys whose file hangs stop neither who ticks nor who was told that th
   const SharedS3Keys first = credentials.Current();
   REQUIRE(first != nullptr);
   CHECK(first->access_key_id == "ID1");
-  while (file.fetches < 2) {  // until the look has said that they changed
+  while (file.fetches < 2) {  // until the check has reported that they changed
     credentials.Tick();
     std::this_thread::yield();
   }

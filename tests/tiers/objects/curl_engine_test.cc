@@ -34,7 +34,7 @@ struct TextSink final : HttpSink {
   absl::Status begin_status, take_status;
 };
 
-// Answers of several calls, waited for.
+// Answers of several calls, and a wait for them.
 class Answers {
  public:
   HttpEngine::Done Next() {
@@ -78,7 +78,7 @@ class Latch {
   bool open_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Shorter patience than a daemon's, for a server that hangs for ever.
+// Shorter timeouts than a daemon's, for a server that hangs for ever.
 CurlEngineOptions QuickOptions() {
   CurlEngineOptions options;
   options.slow_for = milliseconds(200);
@@ -176,7 +176,7 @@ TEST_CASE("a body that is cut short, too long, or has no end is no whole one") {
   TextSink bad_chunks;
   CHECK_FALSE(GetFrom(Answering("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello"),
                       &bad_chunks).status.ok());
-  TextSink longer;  // what lies beyond the length is nobody's
+  TextSink longer;  // bytes beyond the length belong to no answer
   CHECK(GetFrom(Answering("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello, and more"), &longer)
             .status.ok());
   CHECK(longer.text == "hello");

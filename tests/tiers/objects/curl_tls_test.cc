@@ -1,4 +1,4 @@
-// The authorities whose signatures of server certificates count: what g4.ca_file names, no others;
+// The authorities whose signatures of server certificates count: those of g4.ca_file, no others;
 // without it the environment's, or the system's.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -31,7 +31,7 @@
 namespace kvkeep {
 namespace {
 
-// Takes one connection after the other by TLS, and answers each with 204. SIGPIPE is ignored
+// Accepts one connection after the other by TLS, and answers each with 204. SIGPIPE is ignored
 // meanwhile, as the daemon has it: OpenSSL's writes raise it when the other side is gone.
 class TlsServer {
  public:
@@ -91,7 +91,7 @@ absl::Status Ask(const std::string& url, const std::string& ca_file,
   return told.get_future().get();
 }
 
-// As the system's folder of trusted certificates has it: by the hash of its name.
+// Named as in the system's folder of trusted certificates: by the hash of its name.
 void Trust(const std::string& folder, const std::string& cert_file) {
   FILE* const file = fopen(cert_file.c_str(), "r");
   REQUIRE(file != nullptr);
@@ -119,7 +119,7 @@ TEST_CASE("with a CA of its own a bucket's server is trusted by that one alone")
     WARN("skipped: needs root, and a libcurl with a folder of certificates");
     return;
   }
-  // On a thread with mounts of its own, as is the engine's thread that it starts.
+  // Runs on a thread with mounts of its own, as the engine's thread that it starts has.
   std::filesystem::create_directory(dir / "trusted");
   Trust(dir / "trusted", system.cert_file());
   std::filesystem::copy_file(own.cert_file(), dir / "trusted/ca-certificates.crt");

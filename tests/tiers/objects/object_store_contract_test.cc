@@ -1,5 +1,5 @@
 // Behaviour of every ObjectStore: in memory, in a directory, in a bucket without a network and in
-// one behind sockets. A fake that behaves otherwise would make the tests above it worthless.
+// one behind sockets. A fake with other behaviour would make the tests above it worthless.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <set>
@@ -19,7 +19,7 @@ namespace {
 
 using Outcome = ObjectOutcome;
 
-// A store of each kind, with what it lives on.
+// A store of each kind, with the objects it needs.
 class ObjectWorld {
  public:
   explicit ObjectWorld(const std::string& kind) {
@@ -73,7 +73,7 @@ class ObjectWorld {
       changed_.NotifyAll();
     };
   }
-  // Until all that was noted has come.
+  // Waits until everything that was noted has come.
   void Await() {
     while (memory_ != nullptr && !executor_.idle()) executor_.RunAll();
     if (scripted_ != nullptr) scripted_->Advance(std::chrono::seconds(20));

@@ -23,7 +23,7 @@ constexpr absl::string_view kProcessJson =
     R"({"Version": 1, "AccessKeyId": "ID", "SecretAccessKey": "SECRET", "SessionToken": "TOKEN",)"
     R"( "Expiration": "2040-01-02T05:04:05.5+02:00"})";
 
-// A program of the shell's, in a directory of its own.
+// A shell program in a directory of its own.
 struct KeyProgram {
   explicit KeyProgram(const std::string& script) {
     std::ofstream(path()) << "#!/bin/sh\n" << script << "\n";
@@ -42,7 +42,7 @@ struct KeyProgram {
   ScratchDir dir;
 };
 
-// A process that nobody has waited for yet runs no more.
+// Returns whether the process runs, which one that was not waited for yet does not.
 bool IsRunning(pid_t pid) {
   std::string stat;
   std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/stat")), stat);

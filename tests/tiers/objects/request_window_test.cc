@@ -147,7 +147,7 @@ TEST_CASE("writes have a quarter of the connections, and none when less was aske
   RequestWindow small({.first = 3}, &random);
   CHECK(small.TryStart(Kind::kRead, now).has_value());
   CHECK_FALSE(small.TryStart(Kind::kWrite, now).has_value());
-  RequestWindow tiny({.first = 1, .most = 1}, &random);  // so few connections are nobody's fault
+  RequestWindow tiny({.first = 1, .most = 1}, &random);  // so few connections are no one's fault
   CHECK(tiny.TryStart(Kind::kWrite, now).has_value());
 }
 
@@ -196,7 +196,7 @@ TEST_CASE("writes never take a read's turn, and go in a small window that no rea
 }
 
 TEST_CASE("little is sent beyond what a server takes at a time, and the hold costs more") {
-  // A request takes 20 ms. With a hold of a second a third of what the server takes is used.
+  // A request takes 20 ms. With a hold of a second a third of the server's capacity is used.
   for (const auto& [hold, share] : {std::pair(milliseconds(1000), 0.3),
                                     std::pair(milliseconds(50), 0.7)}) {
     SeededRandom random(5);

@@ -98,7 +98,7 @@ TEST_CASE("an answer that is about the server or the keys has one outcome, whate
       {kGetAny, 403, "ExpiredToken", Outcome::kDenied},
       {kGetAny, 403, "InvalidAccessKeyId", Outcome::kDenied},
       {kGetAny, 403, "RequestTimeTooSkewed", Outcome::kSkewed},
-      // Somebody has to change something.
+      // An operator has to change something.
       {kGetAny, 403, "AccessDenied", Outcome::kMisconfigured},
       {kGetAny, 403, "", Outcome::kMisconfigured},
       {kGetAny, 401, "", Outcome::kMisconfigured},

@@ -1,5 +1,5 @@
-// S3Store's load on a bucket in trouble, in figures: breaker, window, retry budget and hedger as
-// they are by default, over a server that takes its time. All time is virtual.
+// S3Store's load on a bucket in trouble, in figures: breaker, window, retry budget and hedger with
+// their defaults, over a server that takes its time. All time is virtual.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -124,14 +124,14 @@ struct TimedBucket {
       if (then && answer.outcome != ObjectOutcome::kCancelled) then();
     });
   }
-  // So many at a time, each as soon as the one before is answered, for ever.
+  // Keeps this many requests under way for ever: each begins as soon as the one before is answered.
   void WantAllTheTime(int callers) {
     const auto again = [this] {
       engine->RunAt(clock.Now() + milliseconds(1), [this] { WantAllTheTime(1); });
     };
     for (int i = 0; i < callers; ++i) Want(again);
   }
-  // Whatever came of those before.
+  // Whatever the results of those before.
   void WantSteadily(uint64_t count, nanoseconds each) {
     for (uint64_t i = 0; i < count; ++i) {
       Want();
@@ -159,7 +159,7 @@ double PartOf(uint64_t part, uint64_t whole) {
   return static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// Takes so many at a time and turns down what is above, at once.
+// Accepts this many at a time, and refuses more, at once.
 TimedBucket::Server TakesAtATime(size_t most, milliseconds each) {
   const auto ends = std::make_shared<std::multiset<MonotonicTime>>();
   return [most, each, ends](MonotonicTime now, SeededRandom& random) -> TimedAnswer {
@@ -171,7 +171,7 @@ TimedBucket::Server TakesAtATime(size_t most, milliseconds each) {
   };
 }
 
-// Takes so many a second, of a tenth of a second's more than those at once.
+// Accepts this many a second, of a tenth of a second's more at once.
 TimedBucket::Server TakesASecond(uint64_t most, milliseconds each) {
   const auto used_until = std::make_shared<MonotonicTime>(0);
   return [most, each, used_until](MonotonicTime now, SeededRandom& random) -> TimedAnswer {
@@ -182,7 +182,7 @@ TimedBucket::Server TakesASecond(uint64_t most, milliseconds each) {
   };
 }
 
-// The last pause after so many, each twice as long as the one before.
+// Returns the last pause after this many, each twice as long as the one before.
 nanoseconds PauseAfter(uint64_t times, nanoseconds first, nanoseconds longest) {
   for (uint64_t i = 1; i < times && first < longest; ++i) first *= 2;
   return std::min(first, longest);
@@ -193,7 +193,7 @@ double Seconds(nanoseconds time) { return std::chrono::duration<double>(time).co
 struct FirstBytes {
   double p99 = 0, hedged = 0;  // seconds; a share
 };
-// Measures reads whose answers come after 20 ms, but one in fifty a second later.
+// Measures reads whose answers come after 20 ms, except one in fifty a second later.
 FirstBytes ReadWithStragglers(uint64_t seed, const HedgeOptions& hedge) {
   TimedBucket b(seed, {.hedge = hedge}, [](MonotonicTime, SeededRandom& random) -> TimedAnswer {
     const nanoseconds late = random.Chance(0.02) ? seconds(1) : seconds(0);
@@ -207,7 +207,7 @@ FirstBytes ReadWithStragglers(uint64_t seed, const HedgeOptions& hedge) {
           .hedged = PartOf(b.store->counters().hedges, b.wanted)};
 }
 
-// Chunks of 2 MiB at a GB a second for all that ask, in the order in which they come.
+// Chunks of 2 MiB at a GB a second for all requests, in the order of arrival.
 struct SharedLine {
   TimedBucket::Server ForOne() {
     return [this](MonotonicTime now, SeededRandom& random) -> TimedAnswer {
@@ -252,7 +252,7 @@ class FetchingNode {
   int asked_ = 0, came_ = 0;
 };
 
-// Measures fifty fetches of each of two nodes; flood: beside one that fetches all the time.
+// Measures fifty fetches of each of two nodes; flood: beside a node that fetches all the time.
 double FetchP99(uint64_t seed, bool flood) {
   SharedLine line;
   FetchingNode first(seed, &line), second(seed + 1, &line);
@@ -297,7 +297,8 @@ TEST_CASE("a bucket that is down is hardly asked, and is used within two pauses 
   CHECK(b.well == 0);
   CHECK(PartOf(b.sent, b.wanted) <= 0.05);  // 1.1 is promised
 
-  // 503 leaves the breaker alone: the window holds all back, by now as long as it ever does.
+  // 503 does not trip the breaker: the window holds everything back, by now as long as it ever
+  // does.
   const uint64_t opened = b.store->counters().breaker_opened;
   CHECK((opened == 0) == (down.status == 503));
   const nanoseconds pause =
@@ -359,7 +360,7 @@ TEST_CASE("a node that reads all the time makes the others' fetches three times 
   const uint64_t seed = GENERATE(1, 2, 3);
   const double alone = FetchP99(seed, false), beside = FetchP99(seed, true);
   CAPTURE(seed, alone, beside, beside / alone);
-  CHECK(beside / alone > 1.2);  // else it was no flood
+  CHECK(beside / alone > 1.2);  // otherwise it was no flood
   CHECK(beside / alone <= 3);
 }
 

@@ -51,7 +51,7 @@ TEST_CASE("of two that are sent for one read one alone has the sink, in whatever
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     CAPTURE(seed);
     SeededRandom order(seed);
-    // The first one's answer may break off, or be another version's.
+    // The first one's answer may break off, or belong to another version.
     int number = 0;
     b.instead = [&](const HttpRequest& request) -> std::optional<std::optional<ScriptedAnswer>> {
       ScriptedAnswer answer = b.server.Serve(request, "");

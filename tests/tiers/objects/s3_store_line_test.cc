@@ -19,7 +19,7 @@ using std::chrono::seconds;
 constexpr uint64_t kChunk = 2 * kMiB;
 constexpr milliseconds kStep{10};
 
-// Bodies of an object as CurlEngine takes them (curl_engine.h), as fast as its line lets it.
+// Bodies of an object as CurlEngine takes them (curl_engine.h), as fast as its line allows.
 class LineEngine final : public HttpEngine {
  public:
   explicit LineEngine(ManualClock* clock) : clock_(*clock) {}
@@ -50,7 +50,7 @@ class LineEngine final : public HttpEngine {
       return call.second.begins <= clock_.Now();
     }));
   }
-  // So many bytes come of each body.
+  // Bytes that come of each body.
   void Step(uint64_t bytes) {
     const MonotonicTime now = clock_.Now();
     while (!tasks_.empty() && tasks_.begin()->first <= now) {
@@ -151,8 +151,8 @@ class LineSink final : public ObjectSink {
   uint64_t taken = 0;
 };
 
-// Wants chunks, as many at a time as a daemon reads at once, each within 30 seconds; what did not
-// come is wanted again.
+// Requests chunks, as many at a time as a daemon reads at once, each within 30 seconds; a chunk
+// that did not come is requested again.
 class LineNode {
  public:
   LineNode(uint64_t seed, ManualClock* clock, int chunks)

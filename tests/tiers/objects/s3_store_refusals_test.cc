@@ -1,4 +1,4 @@
-// Refusals for good: of one object, of one verb, of all requests.
+// Final refusals: of one object, of one verb, of all requests.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
@@ -18,7 +18,7 @@ using Health = ObjectStoreHealth::State;
 TEST_CASE("what somebody has to mend stops all requests, says what it is, and is tried again") {
   ScriptedBucket b;
   b.Put("n", "hello");
-  b.instead = FirstMeet(2, S3Error(403, "SignatureDoesNotMatch"));  // an absent name is, too
+  b.instead = FirstMeet(2, S3Error(403, "SignatureDoesNotMatch"));  // an absent name is one, too
   TextObjectSink sink;
   std::optional<ObjectAnswer> answer;
   b.store->Get({.name = "n"}, &sink, b.Into(&answer));

@@ -111,7 +111,7 @@ TEST_CASE("no request is sent again beyond its deadline, and one that hangs ends
     CHECK_FALSE(answer.has_value());
     b.Advance(milliseconds(1));
     CHECK(answer->outcome == Outcome::kLate);
-    // Nobody waited long enough for it to say something of the server.
+    // No request waited long enough for the wait to say something of the server.
     CHECK(b.store->health().state == Health::kWell);
   }
   SECTION("nor a turn") {
@@ -261,8 +261,8 @@ TEST_CASE("who could only wait out its deadline while all are held is refused at
   const auto get = [&](size_t i, MonotonicTime deadline) {
     b.store->Get({.name = "n", .deadline = deadline}, &sinks[i], b.Into(&answers[i]));
   };
-  // The first shrinks the window, the second holds: whoever waits for its turn meanwhile is looked
-  // at once more.
+  // The first shrinks the window, the second holds it: requests that wait for their turn meanwhile
+  // are checked once more.
   b.instead = FirstMeet(1, S3Error(503, "SlowDown"));
   get(0, b.clock.Now() + seconds(10));
   b.Settle();
@@ -286,7 +286,7 @@ TEST_CASE("who could only wait out its deadline while all are held is refused at
   REQUIRE(answers[40].has_value());
   CHECK(answers[40]->outcome == Outcome::kThrottled);
   CHECK(b.store->counters().not_asked == refused + 1);
-  std::optional<ObjectAnswer> put;  // would be followed by the next one at once
+  std::optional<ObjectAnswer> put;  // the next one would follow at once
   b.store->Put({.name = "w", .body = {AsBytes("hello")}, .deadline = begun + milliseconds(20)},
                b.Into(&put));
   b.Settle();
@@ -512,7 +512,7 @@ TEST_CASE("what is on its way when the store goes is answered, once each") {
     for (size_t i = 0; i < 30; ++i) {
       b.store->Get({.name = "n"}, &sinks[i], [&, i, done = b.Into(&answers[i])](
                                                  ObjectAnswer told) mutable {
-        if (i == 0) {  // whoever is told may ask again
+        if (i == 0) {  // a caller that gets it may ask again
           b.store->Get({.name = "n"}, &sinks[39], [&](ObjectAnswer answer) {
             again = answer.outcome == Outcome::kCancelled;
           });

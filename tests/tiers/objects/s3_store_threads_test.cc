@@ -1,4 +1,4 @@
-// An S3Store over real connections, asked by several threads at once, as copy threads do.
+// An S3Store over real connections, used by several threads at once, as copy threads do.
 #include <catch2/catch.hpp>
 #include <string>
 #include <thread>

@@ -14,7 +14,7 @@ S3UrlOptions GoodUrl() {
           .region = "eu-central-1"};
 }
 
-// All words in the error's text.
+// Checks that all words are in the error's text.
 void CheckRefused(const S3UrlOptions& options, const std::vector<std::string>& words) {
   const absl::Status status = S3Urls::Make(options).status();
   INFO(status);

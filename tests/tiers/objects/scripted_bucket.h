@@ -1,5 +1,5 @@
-// ScriptedBucket: an S3Store over a FakeS3 on an engine of the test's; answers collected, time by
-// hand. Requests that a test's `instead` answers do not reach the server.
+// ScriptedBucket: an S3Store over a FakeS3 on an engine of the test's; it collects answers, and the
+// test moves time. Requests that a test's `instead` answers do not reach the server.
 #pragma once
 
 #include <absl/strings/str_cat.h>
@@ -61,7 +61,7 @@ class TextObjectSink final : public ObjectSink {
 class ScriptedBucket {
  public:
   using Sent = std::vector<HttpRequest>;
-  // Answers instead of the server; an answer without a value: the request hangs.
+  // Answers instead of the server; without a value the request hangs.
   using Instead = std::function<std::optional<std::optional<ScriptedAnswer>>(const HttpRequest&)>;
 
   explicit ScriptedBucket(S3StoreOptions options = {}, std::vector<std::string> endpoints = {
@@ -84,9 +84,9 @@ class ScriptedBucket {
         options, std::move(scripted), &credentials, &clock, &random);
   }
 
-  // All that happens without time.
+  // Runs everything that happens without time.
   void Settle() { executor.RunAll(); }
-  // All that happens until then, in its order.
+  // Runs everything that happens until then, in order.
   void Advance(MonotonicTime by) {
     const MonotonicTime until = clock.Now() + by;
     Settle();
@@ -111,7 +111,7 @@ class ScriptedBucket {
       Advance(std::max(*engine->next() - clock.Now(), MonotonicTime(0)));
     }
   }
-  // Each to its end, however long that takes.
+  // Waits for each one's end, however long that takes.
   std::optional<ObjectAnswer> Get(GetObject get, ObjectSink* sink) {
     std::optional<ObjectAnswer> answer;
     store->Get(std::move(get), sink, Into(&answer));
@@ -143,7 +143,7 @@ inline ScriptedAnswer S3Error(int status, const char* code) {
   return {.status = status, .body = absl::StrCat("<Error><Code>", code, "</Code></Error>")};
 }
 
-// The first `count` requests meet this, the others the server.
+// Lets the first `count` requests meet this, the others the server.
 inline ScriptedBucket::Instead FirstMeet(size_t count, const ScriptedAnswer& answer) {
   return [count, answer](const HttpRequest&) mutable
          -> std::optional<std::optional<ScriptedAnswer>> {

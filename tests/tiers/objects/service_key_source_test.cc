@@ -1,4 +1,4 @@
-// Keys from services, asked over sockets: STS, a container's agent, an instance's metadata.
+// Keys from services, requested over sockets: STS, a container's agent, an instance's metadata.
 #include "tiers/objects/service_key_source.h"
 
 #include <absl/strings/match.h>
@@ -33,7 +33,7 @@ struct AskedService {
   std::string head, body;
 };
 
-// Answers what a test's function says to each request, and keeps what was asked.
+// Answers each request with a test's function, and keeps the requests.
 class FakeKeyService {
  public:
   struct Says {
@@ -135,7 +135,7 @@ void CheckKeys(const absl::StatusOr<S3Keys>& keys) {
   CHECK(*keys == S3Keys{"ID", SecretText("SECRET"), "TOKEN", UnixSeconds(2'209'086'245)});
 }
 
-// Nothing of what only the service and we may know.
+// Checks that it has nothing that only the service and kvkeep may know.
 void CheckTellsNothing(const absl::Status& status) {
   for (const char* secret : {"SECRET", "TOKEN", "JWT"}) {
     CHECK_FALSE(absl::StrContains(status.ToString(), secret));

@@ -1,5 +1,5 @@
-// A directory that machines share: its mark, the modes and owners of what is made there, and what
-// is left of files that nobody finished.
+// A directory that machines share: its mark, the modes and owners of files made there, and
+// leftovers of unfinished files.
 #include "tiers/objects/shared_directory.h"
 
 #include <absl/strings/match.h>
@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 using Outcome = ObjectOutcome;
 using State = ObjectStoreHealth::State;
 
-// A store of a daemon in a directory that need not be there.
+// A daemon's store in a directory that need not exist.
 struct SharingNode {
   explicit SharingNode(const std::string& path, const std::string& writer = "node-a",
                        uint64_t seed = 1)
@@ -83,7 +83,7 @@ void SetAge(const std::string& path, std::chrono::hours age) {
   REQUIRE(utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
 }
 
-// In a process of another user's, which answers by its exit code.
+// Runs it in a process of another user's, which answers by its exit code.
 bool HoldsAs(uid_t uid, gid_t gid, const std::function<bool()>& holds) {
   const pid_t child = fork();
   REQUIRE(child >= 0);
@@ -106,7 +106,7 @@ TEST_CASE("a directory without its fleet's mark is away, and nothing is written 
   CHECK(node.store.health().state == State::kAway);
   CHECK(node.store.health().error.code == "ENOENT");
 
-  fs::create_directory(path);  // as the mount point of what is not mounted
+  fs::create_directory(path);  // as the mount point of an absent mount
   CHECK(node.Put("1/n").outcome == Outcome::kBroken);
   CHECK(FilesBelow(path) == 0);
   CHECK(node.store.health().state == State::kAway);
@@ -168,7 +168,7 @@ TEST_CASE("what a killed writer left goes at its next start, and nothing of othe
   leave("node-a.0000000000000001.0000000000000002");
   leave("node-aa.0000000000000001.0000000000000003");
   leave("node-b.0000000000000001.0000000000000004");
-  leave("00000000000000ff");  // of a kvkeep of before
+  leave("00000000000000ff");  // of an earlier kvkeep
   SharingNode node(scratch.path());
   CHECK(node.Get("1/n").outcome == Outcome::kAbsent);
   CHECK(node.store.counters().leftover_files == 2);
@@ -240,7 +240,7 @@ TEST_CASE("a file of another user's is refused by itself, and a folder takes no 
     REQUIRE(first.Put("1/n").ok());
     REQUIRE(first.Put("1/m").ok());
   }
-  // As a kvkeep of before left them, by the umask of its service.
+  // As an earlier kvkeep left them, by the umask of its service.
   REQUIRE(chmod((scratch / "1/n").c_str(), 0600) == 0);
   CHECK(HoldsAs(65'002, 65'002, [&] {
     SharingNode second(scratch.path(), "node-b", 2);

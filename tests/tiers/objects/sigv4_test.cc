@@ -52,7 +52,8 @@ struct SuiteRequest {
   HttpHeaders headers;
 };
 
-// As the suite writes requests: not encoded, a header's later lines are further values of it.
+// Parses requests as the suite writes them: not encoded; a header's later lines are further values
+// of it.
 SuiteRequest ParseSuiteRequest(const std::string& text) {
   SuiteRequest request;
   const std::pair<std::string, std::string> halves =
@@ -81,7 +82,7 @@ SuiteRequest ParseSuiteRequest(const std::string& text) {
   return request;
 }
 
-// The words behind the last "Signature=".
+// Returns the words behind the last "Signature=".
 std::string SignatureIn(const std::string& authorization) {
   return authorization.substr(authorization.rfind('=') + 1);
 }

@@ -1,4 +1,4 @@
-// Several stores of the same objects, of which each takes its part of the requests.
+// Several stores of the same objects, each of which takes its part of the requests.
 #include "tiers/objects/spread_store.h"
 
 #include <catch2/catch.hpp>
@@ -39,7 +39,7 @@ struct Spread {
   }
   Counts Puts(int count) { return Asked(&MemoryObjectStore::puts, count); }
   Counts Deletes(int count) { return Asked(&MemoryObjectStore::deletes, count); }
-  // Asks so often, and returns how often each store was asked.
+  // Asks this often, and returns how often each store was asked.
   Counts Asked(uint64_t MemoryObjectStore::*what, int count) {
     Counts counts;
     for (const MemoryObjectStore* const one : stores) counts.push_back(one->*what);
@@ -63,7 +63,7 @@ struct Spread {
   std::unique_ptr<SpreadStore> store;
 };
 
-// Answers nobody before it goes; then all, also what answers ask for.
+// Answers nothing before it goes; then everything, also requests that answers make.
 class SilentStore final : public ObjectStore {
  public:
   ~SilentStore() override {

@@ -1,4 +1,4 @@
-// A store that is told to stop has soon answered all, and goes on answering.
+// A store that is told to stop has soon answered all requests, and goes on answering.
 #include "tiers/objects/stoppable_store.h"
 
 #include <catch2/catch.hpp>

@@ -62,7 +62,7 @@ TEST_CASE("of a chain that came in one request the tail goes first, under any po
 }
 
 TEST_CASE("a parent outlives its children where chains branch, but under arc") {
-  // arc keeps chunks asked for once and chunks asked for again apart, and takes from either: a
+  // arc keeps chunks asked for once and chunks asked for again apart, and evicts from either: a
   // child that came once may be left without its parent.
   for (const std::string name : {"lru", "lfu", "reuse"}) {
     CAPTURE(name);
@@ -185,7 +185,7 @@ TEST_CASE("any policy names each chunk that can go once, through a long random l
           policy->Park(*victim);
           parked.insert(victim->value());
         } else if (victim.has_value()) {
-          // One touched while it was parked may be named again, to be parked again.
+          // A chunk touched while it was parked may be named again, to be parked again.
           if (parked.contains(victim->value())) {
             policy->Park(*victim);
           } else {

@@ -32,7 +32,7 @@ TEST_CASE("a ghost of a chunk asked for once makes the list of such chunks longe
   CHECK(Target(arc) == 0);
   arc.Put("z");
   CHECK(Target(arc) == 1);
-  CHECK(arc.Order() == "bazyx");  // z is one of those asked for again, which give now
+  CHECK(arc.Order() == "bazyx");  // z is in the list of chunks asked for again, which gives now
 }
 
 TEST_CASE("a ghost of a chunk asked for again makes the other list shorter") {
@@ -40,7 +40,7 @@ TEST_CASE("a ghost of a chunk asked for again makes the other list shorter") {
   arc.Put("abcd");
   arc.Request("abcd");
   arc.Put("x");
-  CHECK(arc.Evict(1) == "d");  // one of the first list is no more than the newcomer
+  CHECK(arc.Evict(1) == "d");  // one of the first list is worth no more than the newcomer
   arc.Put("yz");
   CHECK(arc.Evict(1) == "x");
   arc.Put("x");
@@ -55,7 +55,7 @@ TEST_CASE("ARC remembers evicted chunks, not removed ones, and no more than ther
   arc.Erase("z");
   CHECK(arc.Evict(6) == "yxwdcb");
   arc.Put("z");
-  CHECK(Target(arc) == 0);  // removed: it never was
+  CHECK(Target(arc) == 0);  // removed: as if it never was
   arc.Put("y");
   CHECK(Target(arc) == 0);  // its ghost was the oldest of too many
 }

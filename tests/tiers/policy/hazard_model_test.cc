@@ -10,7 +10,7 @@ namespace {
 constexpr HazardModel::Chain kNew{.length = 10};
 constexpr HazardModel::Chain kContinued{.continues = true, .length = 10, .known = 8};
 
-// A chunk of those features was touched in that bucket, or never.
+// A chunk with those features was touched in that bucket, or never.
 void Live(HazardModel& model, const HazardModel::Features& features, int touched_in) {
   const int level = model.LevelOf(features);
   for (int b = 0; b < HazardModel::kBuckets - 1; ++b) {
@@ -37,7 +37,7 @@ TEST_CASE("a model that has learned nothing ranks by recency") {
   HazardModel model;
   const int level = model.LevelOf(HazardModel::Describe(kNew, 5, 0));
   CHECK(level == model.LevelOf(HazardModel::Describe(kContinued, 0, 50)));
-  // The first buckets are of a second altogether.
+  // The first buckets span a second altogether.
   for (int b = 5; b < HazardModel::kBuckets; ++b) {
     CHECK(model.RankOf(HazardModel::Cell(level, b)) <
           model.RankOf(HazardModel::Cell(level, b - 1)));

@@ -33,7 +33,7 @@ TEST_CASE("LFU ages: who was asked for often long ago goes after enough victims"
     lfu.Request(pair);
     gone += lfu.Evict(1);
   }
-  // A pair has the age when it came plus two: with an age of 2 as much as a.
+  // A pair has the age at which it came plus two: with an age of 2 as much as a.
   CHECK(gone == "cbae");
 }
 
@@ -43,7 +43,7 @@ TEST_CASE("LFU counts no further than its ring of lists is long") {
   lfu.Put("b");
   for (int i = 0; i < 1000; ++i) lfu.Request("a");
   for (int i = 0; i < 100; ++i) lfu.Request("b");
-  CHECK(lfu.Order() == "ab");  // both are at the end of it, b since lately
+  CHECK(lfu.Order() == "ab");  // both are at its end, b since recently
   lfu.Put("x");
   CHECK(lfu.Evict(3) == "xab");
 }

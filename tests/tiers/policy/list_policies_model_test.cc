@@ -1,4 +1,4 @@
-// The policies of several lists against plain vectors, searched from their fronts.
+// The policies with several lists against plain vectors, searched from their fronts.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -14,8 +14,8 @@ namespace {
 constexpr uint32_t kSlots = 48;
 constexpr uint64_t kLately = 64;
 
-// Lists by number, the lowest number the first in Order(). Parked chunks stay where they are and
-// are skipped; passed over in their turn, they go aside.
+// Lists by number, the lowest number the first in Order(). Parked chunks stay in place and are
+// skipped; passed over in their turn, they go aside.
 class Plain {
  public:
   struct Entry {
@@ -264,7 +264,7 @@ class Comparison {
       chain.push_back(plain_->Contains(slot) ? ChunkSlot(slot) : kNoSlot);
       links.push_back({.slot = chain.back()});
     }
-    // Now and then a lot of time passes, so that "lately" ends.
+    // Now and then much time passes, so that "lately" ends.
     for (uint64_t i = random_.Chance(0.1) ? random_.Below(80) : 0; i > 0; --i) {
       policy_->OnRequest({}, {}, EvictionPolicy::Slice::kFirst);
       plain_->Request({});

@@ -11,7 +11,7 @@ namespace {
 // Fewer than kUnparkSteps, so that Unpark's bounded search is exact.
 constexpr uint32_t kLruSlots = 48;
 
-// All chunks in one line, the oldest in front. Parked ones stay where they are and are skipped.
+// All chunks in one line, the oldest in front. Parked ones stay in place and are skipped.
 class Line {
  public:
   bool Contains(uint32_t slot) const { return Find(slot) != line_.end(); }
@@ -122,7 +122,7 @@ class LruComparison {
       chain.push_back(line_.Contains(slot) ? ChunkSlot(slot) : kNoSlot);
       links.push_back({.slot = chain.back()});
     }
-    // Now and then a lot of time passes, so that "lately" ends.
+    // Now and then much time passes, so that "lately" ends.
     for (uint64_t i = random_.Chance(0.1) ? random_.Below(80) : 0; i > 0; --i) {
       policy_.OnRequest({}, {}, EvictionPolicy::Slice::kFirst);
       line_.Request({});

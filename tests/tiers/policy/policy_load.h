@@ -1,10 +1,10 @@
-// PolicyLoad: a full tier of some policy under what engines ask of it, for what that costs: CPU
-// time and memory. Conversations that grow by 64 chunks a turn, up to 512, and then make room for a
-// new one; twice as much is talked about as the tier holds, and it is anybody's turn, so that
-// little is in a cache. A request tells its whole chain, and what of it is not there comes in.
+// PolicyLoad: a full tier under some policy and engines' requests, to measure CPU time and memory.
+// Conversations grow by 64 chunks a turn, up to 512, and then make room for a new one. They have
+// twice as many chunks as the tier, and speakers are random, so that caches help little. A request
+// tells its whole chain, and its missing chunks come in.
 //
-// All memory of the load itself is there before its policy is made, so that what the process has
-// more afterwards is the policy's. One thread.
+// All memory of the load itself exists before its policy is made, so any growth of the process
+// after that is the policy's. One thread.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ class PolicyLoad {
  public:
   static constexpr uint32_t kLongest = 512, kGrowth = 64;
   struct Cost {
-    uint64_t requests = 0, told = 0, inserted = 0;  // told: links of the requests
+    uint64_t requests = 0, told = 0, inserted = 0;  // links that requests told
     MonotonicTime telling{0}, inserting{0};         // CPU time; the latter with evictions
   };
 
@@ -41,14 +41,15 @@ class PolicyLoad {
     policy_ = MakeEvictionPolicy(name, {.max_chunks = chunks_ + 1});
     KVKEEP_CHECK(policy_ != nullptr);
   }
-  // Until the tier was turned over some times: what remembers chunks that are gone is full, too.
+  // Plays until the tier was turned over some times, so that memories of evicted chunks are full,
+  // too.
   Cost Fill() {
     Cost cost;
     while (cost.inserted < kTurnover * chunks_) Request(&cost);
     KVKEEP_CHECK(policy_->size() == chunks_);
     return cost;
   }
-  // So many links more, at most eight for each chunk of the tier.
+  // Plays this many more links, at most eight for each chunk of the tier.
   Cost Measure(uint64_t told) {
     KVKEEP_CHECK(told <= kMostTold * chunks_);
     Cost cost;
@@ -58,7 +59,7 @@ class PolicyLoad {
 
  private:
   static constexpr uint64_t kTurnover = 8, kMostTold = 8;
-  // 2 x 512 / 256 of the first conversations; and as many as come in, at the most.
+  // 2 x 512 / 256 of the first conversations, and at most as many that come in.
   static constexpr uint64_t kIdsPerChunk = 4 + kTurnover + kMostTold;
   struct Session {
     uint32_t first_id = 0, length = 0;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kChunks = 200'000;
 
-// In a process of its own: what others left to malloc would be taken for nothing. The answer is
+// Runs in a process of its own, as memory that others left to malloc would not count. The answer is
 // whole bytes, at most 1,000.
 double BytesAChunk(const std::string& name) {
   int pipe_ends[2] = {};
@@ -45,7 +45,7 @@ TEST_CASE("a policy takes the memory that it promises for a chunk, ghosts and sh
     const char* policy;
     double bytes;
   };
-  // Huge pages make it some more than is used.
+  // Huge pages make it somewhat more than is used.
   for (const Promise& promise :
        {Promise{"lru", 30}, {"arc", 75}, {"lfu", 40}, {"reuse", 300}}) {
     const double bytes = BytesAChunk(promise.policy);

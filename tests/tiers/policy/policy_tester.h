@@ -25,7 +25,7 @@ class PolicyTester {
 
   EvictionPolicy& policy() { return *policy_; }
   int64_t Recency(char c) const { return policy_->Recency(Slot(c)); }
-  // A request for a chain; '.' is a chunk that is not in the tier, nor ever was.
+  // Requests a chain; '.' is a chunk that was never in the tier.
   void Request(const std::string& chain) {
     std::vector<EvictionPolicy::ChainLink> links;
     for (const char c : chain) {
@@ -33,7 +33,8 @@ class PolicyTester {
     }
     TellRequest(*policy_, links, now_);
   }
-  // "bcd" behind 'a': b is a's child, c is b's, d is c's. Behind '-': b has no parent here.
+  // Adds chunks. "bcd" behind 'a': b is a's child, c is b's, d is c's. Behind '-': b has no parent
+  // here.
   void Insert(const std::string& chain, char parent = '-', bool transient = false) {
     for (const char c : chain) {
       policy_->OnInsert({.slot = Slot(c),
@@ -46,7 +47,7 @@ class PolicyTester {
     }
   }
   void InsertTransient(const std::string& chain) { Insert(chain, '-', true); }
-  // A request for a chain of which nothing is here.
+  // Requests a chain of which nothing is here.
   void Ask(const std::string& chain) {
     std::vector<EvictionPolicy::ChainLink> links;
     for (const char c : chain) links.push_back({.fingerprint = Print(c)});
@@ -70,12 +71,12 @@ class PolicyTester {
   void Unpark(const std::string& chunks) {
     for (const char c : chunks) policy_->Unpark(Slot(c));
   }
-  // '-' when there is none.
+  // Returns the next victim, or '-' if there is none.
   char Victim() {
     const std::optional<ChunkSlot> slot = policy_->Victim();
     return slot.has_value() ? Letter(*slot) : '-';
   }
-  // So many victims in turn, each gone before the next.
+  // Returns this many victims in turn, each gone before the next.
   std::string Evict(size_t chunks) {
     std::string gone;
     for (; chunks > 0; --chunks) {
@@ -85,7 +86,7 @@ class PolicyTester {
     }
     return gone;
   }
-  // Every victim in turn, parked as the store parks those that cannot go now.
+  // Returns every victim in turn, parked as the store parks those that cannot go now.
   std::string ParkAll() {
     std::string parked;
     for (char victim = Victim(); victim != '-'; victim = Victim()) {

@@ -14,7 +14,7 @@ constexpr uint64_t kSize = 1 << 20;
 class Tester {
  public:
   explicit Tester(ReuseDistances::Options options) : distances(options) {}
-  // Asks for them, and stores what is not there.
+  // Asks for them, and stores missing ones.
   void Request(const std::vector<uint64_t>& ids, uint64_t bytes = kSize) {
     Ask(ids);
     for (const uint64_t id : ids) distances.OnStored(Fingerprint(id), bytes);
@@ -24,7 +24,7 @@ class Tester {
     for (const uint64_t id : ids) chain.push_back({.fingerprint = Fingerprint(id)});
     distances.OnRequest(chain);
   }
-  // Chunks that were found in a tier of so many of kSize.
+  // Returns the chunks that were found in a tier of this many of kSize.
   double Hits(double chunks) const {
     const ReuseCurve& curve = distances.curve();
     return curve.HitRatio(chunks * kSize) * static_cast<double>(curve.wanted);
@@ -134,7 +134,7 @@ TEST_CASE("what lies too far back is forgotten, so that the share that is sample
   CHECK(tester.distances.curve().cold == 10'001);
 }
 
-// Against a list, with chains that share prefixes; more requests than places.
+// Compares with a list, for chains that share prefixes; more requests than places.
 TEST_CASE("with room for all keys every distance is exact") {
   Tester tester({.most_keys = 500});
   std::list<uint64_t> stack;           // youngest first
@@ -173,7 +173,7 @@ TEST_CASE("however many chunks come, so many keys are kept, and the sample keeps
   }
   CHECK(tester.distances.size() == 1'000);
   CHECK(tester.distances.share() == Approx(1'000.0 / kIds).epsilon(0.1));
-  // All come again after all others; so none was kept by less than that.
+  // All come again after all others, so a smaller tier would have kept none.
   CHECK(tester.distances.curve().HitRatio(0.8 * kIds * kSize) < 0.1);
   CHECK(tester.distances.curve().HitRatio(1.2 * kIds * kSize) == Approx(2.0 / 3).margin(0.1));
 }

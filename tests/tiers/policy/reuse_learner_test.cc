@@ -49,7 +49,7 @@ TEST_CASE("policies that learn together have one learner, and each its own victi
 }
 
 TEST_CASE("a tier on two devices gives up what it would give up on one") {
-  // Sessions come back; what passes between them does not. Half of each chain is on each device.
+  // Sessions come back; chunks that pass between them do not. Half of each chain is on each device.
   Pair pair;
   constexpr uint64_t kChunks = 150, kSessions = 20;
   std::map<uint64_t, uint32_t> in;  // print: slot
@@ -95,7 +95,7 @@ TEST_CASE("a tier on two devices gives up what it would give up on one") {
       once += 10;
     }
   }
-  // lru would hold the last 150 of 320 in a round: nothing of what comes back.
+  // lru would hold the last 150 of 320 in a round: none that come back.
   CHECK(hits > asked / 2);
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("a learner skips and counts what it is told beyond its limits, and its
   constexpr uint64_t kFit = ReuseLearner::kMostLinks / 512;
   for (uint64_t i = 0; i < kFit + 10; ++i) learner.Tell(chain, std::chrono::seconds(i));
   CHECK(learner.skipped() == 10);
-  // Chunks come and go while nobody works.
+  // Chunks come and go while the learner does not work.
   for (uint64_t i = 0; i < ReuseLearner::kMostTold; ++i) {
     const auto slot = static_cast<uint32_t>(i % 100);
     if (i >= 100) {
@@ -149,7 +149,7 @@ TEST_CASE("a tenant that only asks takes no hits of one that shares its memory")
         TellRequest(asks, ChainOf(1'000'000 + 512 * i, 512), std::chrono::seconds(i));
       }
     }
-    // Sessions come back; what passes between them does not.
+    // Sessions come back; chunks that pass between them do not.
     constexpr uint64_t kChunks = 150, kSessions = 20;
     std::map<uint64_t, uint32_t> in;
     std::vector<uint32_t> free;

@@ -21,8 +21,8 @@ std::vector<Key> Keys(std::initializer_list<uint64_t> ids) {
   return keys;
 }
 
-// So many sessions; each asks for its chain again `gap` later, longer by one, some times, and
-// between them passes what is asked for once. Returns the hits at the heads of the sessions.
+// Plays this many sessions. Each asks for its chain again `gap` later, longer by one, some times;
+// chunks that are asked for once pass in between. Returns the hits at the heads of the sessions.
 uint64_t PlaySessions(ShadowTier& tier, int rounds) {
   constexpr uint64_t kSessions = 20;
   uint64_t hits = 0, once = 1'000'000;
@@ -109,8 +109,8 @@ TEST_CASE("a shadow tier never holds more than its capacity, and a smaller one i
 
 TEST_CASE(
     "a chunk outlives its children in the hazard shadow, however its own group is thought of") {
-  // Sessions that branch off each other at any depth: the parent of a chunk is a chunk of a smaller
-  // number, and all of them are asked for with it.
+  // Sessions that branch off each other at any depth: the parent of a chunk has a smaller number,
+  // and all parents are asked for with it.
   ShadowHazard tier(1000, nullptr);
   constexpr uint32_t kCapacity = 120;
   tier.SetCapacity(kCapacity);
@@ -136,7 +136,7 @@ TEST_CASE(
       chunk = parents.size() - 1;
     }
     std::vector<Key> chain = chain_to(chunk);
-    // An engine that has the head in its own memory asks for what comes behind it.
+    // An engine that has the head in its own memory asks for the rest.
     if (random.Chance(0.2) && chain.size() > 3 && tier.Holds(chain[2])) {
       chain.erase(chain.begin(), chain.begin() + 2);
     }
@@ -188,7 +188,7 @@ TEST_CASE("reuse gives up a newcomer that its leader would not have let in") {
   tester.Put("abcd");
   tester.Request("abcd");
   CHECK(tester.Evict(1) == "d");
-  // Three fit: a chain of five keeps its head at most, and what is behind that goes at once.
+  // Three fit: a chain of five keeps its head at most, and the rest goes at once.
   tester.Ask("vwxyz");
   char parent = '-';
   for (const char c : std::string("vwx")) {

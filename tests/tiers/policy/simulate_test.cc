@@ -13,7 +13,7 @@ namespace {
 
 TraceRequest Chain(std::vector<uint64_t> ids) { return {.hash_ids = std::move(ids)}; }
 
-// Leading hit chunks of an LRU.
+// Returns the leading hit chunks of an LRU.
 uint64_t Hits(const std::vector<TraceRequest>& requests, uint64_t capacity) {
   const auto result = SimulateTrace(requests, "lru", capacity);
   REQUIRE(result.ok());
@@ -42,7 +42,7 @@ TEST_CASE("a request longer than the tier keeps its head, and only that") {
   CHECK(Hits({Chain({1, 2, 3, 4, 5}), Chain({1, 2, 3, 4, 5})}, 3) == 3);
   CHECK(Hits({Chain({1, 2, 3, 4, 5}), Chain({4}), Chain({5})}, 3) == 0);
   CHECK(Hits({Chain({1, 2}), Chain({1, 2})}, 1) == 1);
-  // It starts over a tier full of others and pushes out all of them, but nothing of its own head.
+  // It starts over a tier full of others and evicts all of them, but nothing of its own head.
   CHECK(Hits({Chain({7, 8, 9}), Chain({1, 2, 3, 4}), Chain({1, 2, 3})}, 3) == 3);
   // 4 is there, then evicted to make room for 2 and 3 before its own turn comes.
   CHECK(Hits({Chain({4}), Chain({1, 2, 3, 4}), Chain({1, 2, 3, 4})}, 3) == 3);
@@ -215,7 +215,7 @@ std::vector<uint64_t> Serve(SimulatedTier& tier, const TraceRequest& request) {
   return gone;
 }
 
-// Chunks that went: how many, and how many of these another tier still holds.
+// Evicted chunks: how many, and how many of these another tier still holds.
 struct Gone {
   size_t chunks = 0, held_by_other = 0;
   void Add(const std::vector<uint64_t>& gone, const SimulatedTier& other) {
@@ -235,7 +235,7 @@ TEST_CASE("reuse follows arc where arc does better, and leads again when it does
   const ReuseLearner& learner = *policy->learner();
   SimulatedTier reuse(std::move(policy), kChunks);
   SimulatedTier arc(MakeEvictionPolicy("arc", {.max_chunks = kChunks + 1}), kChunks);
-  std::vector<size_t> changes;  // requests after which another leads
+  std::vector<size_t> changes;  // requests after which another one leads
   Gone own, following;          // from reuse, and still in arc
   for (size_t i = 0; i < 2'000; ++i) {
     const bool follows = learner.follows_arc();
@@ -247,7 +247,7 @@ TEST_CASE("reuse follows arc where arc does better, and leads again when it does
   REQUIRE(changes.size() == 2);  // there, and back
   CHECK(changes[1] > changes[0] + 200);
   CHECK_FALSE(learner.follows_arc());
-  // It gives up mostly chunks that arc does not hold, as long as it follows: its shadow of arc has
+  // While it follows arc it evicts mostly chunks that arc does not hold, as its shadow of arc has
   // played another past.
   CHECK(following.chunks > 1'000);
   CHECK(following.share() < 0.15);
@@ -295,10 +295,10 @@ TEST_CASE("policies on the conversation trace have the hit ratios of independent
                 {"min", {24.6, 36.6, 36.6, 36.6, 36.6}}});
 }
 
-// At 10 % arc and lfu are 0.3 below what the other simulator found. For arc this is a matter of the
-// order within a request, which definitions leave open: ours touches what is there, then
-// inserts what is absent, head first. A textbook ARC has 26.0 to 26.2 that way, and 26.6 when hits
-// and newcomers are taken in one pass from the tail. For lfu it is likely the same; not tried.
+// At 10 % arc and lfu are 0.3 below the other simulator's result. For arc this depends on the order
+// within a request, which definitions leave open: ours touches present chunks, then inserts absent
+// ones, head first. A textbook ARC has 26.0 to 26.2 that way, and 26.6 when hits and newcomers are
+// taken in one pass from the tail. For lfu it is likely the same; not tried.
 TEST_CASE("policies on the synthetic trace have the hit ratios of independent simulators") {
   CheckAnchors("tests/traces/synthetic_trace.jsonl", 3'993, 43'924,
                {{"lru", {3.8, 15.7, 26.2, 44.4, 58.9}},
@@ -309,7 +309,7 @@ TEST_CASE("policies on the synthetic trace have the hit ratios of independent si
 
 namespace {
 
-// Simulates a bucket beyond a G2 of so many chunks under LRU.
+// Simulates a bucket beyond a G2 of this many chunks under LRU.
 BucketResult Beyond(std::vector<TraceRequest> requests, uint64_t g2_chunks, BucketOptions options) {
   for (size_t i = 0; i < requests.size(); ++i) requests[i].timestamp = std::chrono::seconds(i);
   SimulatedBucket bucket(std::move(options));
@@ -327,7 +327,7 @@ TEST_CASE("a bucket has what was pushed out of the node, for its lifetime from t
   CHECK(result.recalled_chunks == 2);
   CHECK(result.searches == 3);
   CHECK(result.questions == 0);
-  CHECK(result.writes == 5);  // what was recalled is not offered again
+  CHECK(result.writes == 5);  // a recalled chunk is not offered again
   CHECK(result.written_chunks == 5);
   const BucketResult expired =
       Beyond(requests, 2, {.lifetime = std::chrono::seconds(2), .second_use = false});

@@ -39,7 +39,7 @@ uint64_t HitsWithout(const std::vector<TraceRequest>& requests, uint64_t capacit
   return SimulateTrace(requests, "lru", capacity)->leading_hit_chunks;
 }
 
-// A chain that comes back behind others, of which none does.
+// A chain that comes back after others, none of which does.
 const std::vector<TraceRequest> kPaused = {At(0, {1, 2}), At(1, {11, 12}), At(2, {13, 14}),
                                            At(3, {15, 16}), At(50, {1, 2, 3})};
 
@@ -70,7 +70,7 @@ TEST_CASE("a demoted chunk that is asked for is as good as any") {
 TEST_CASE("a retention ends at its time") {
   HintOptions options = Only("retain");
   options.retained_for = seconds(50);
-  CHECK(Hits(kPaused, 4, options) == 2);  // it ends as the request arrives, which finds all
+  CHECK(Hits(kPaused, 4, options) == 2);  // it ends as the request arrives, which finds everything
   std::vector<TraceRequest> later = kPaused;
   later.insert(later.begin() + 4, At(50, {17, 18}));
   later.back().timestamp = seconds(51);

@@ -23,7 +23,7 @@ TEST_CASE("who asks all the time leaves each other tenant its share of the quest
   }
   CHECK(static_cast<double>(quiet) >= 0.9 * static_cast<double>(wanted));
   CHECK(noisy + quiet <= 200 * 10 + 200 + 100);  // a second's, saved up, and a new tenant's share
-  CHECK(noisy + quiet >= 1900);                  // what one does not use the other has
+  CHECK(noisy + quiet >= 1900);                  // the part that one does not use the other has
 }
 
 TEST_CASE("a tenant that is alone may ask all that may be asked, also after others have") {

@@ -43,7 +43,7 @@ class Bucket {
     executor.RunAll();
     return found.value();
   }
-  // Seconds, "none told", or the status' code.
+  // Returns seconds, "none told", or the status' code.
   std::string Age(const ChunkId& id) {
     std::string told;
     source->Age(id, [&](absl::StatusOr<std::chrono::seconds> age) {
@@ -196,7 +196,7 @@ TEST_CASE("an image that is replaced while it is read is read as it was, or fail
       CHECK(read.bytes == image.bytes);
     } else {
       ++failed;
-      // The first part may be of the other one, whole; then its header says so.
+      // The first part may be another image's, whole; then its header says so.
       CHECK((absl::IsUnavailable(told.pieces) || absl::IsDataLoss(*told.header)));
     }
     b.objects.now.begin()->second = before;
@@ -404,7 +404,7 @@ TEST_CASE("of the last chunks those nearest to the end are asked for when not al
   size_t from = 200;
   while (found[from - 1].has_value()) --from;
   CHECK(from < 190);
-  // Both ends were looked at first, 1, 2, 4, ... from the last one.
+  // Both ends were searched first, 1, 2, 4, ... from the last one.
   for (size_t i = 0; i < from; ++i) {
     CAPTURE(i);
     const bool looked_at = i == 199 - 16 || i == 199 - 32 || i < 150;

@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// The key of an epoch, another one for each number.
+// Returns the key of an epoch, another one for each number.
 Secret EpochKey(uint8_t number) {
   const auto bytes = CountedFrom<std::array<std::byte, 32>>(number);
   return Secret(bytes);
@@ -40,7 +40,7 @@ struct EpochNode {
     epoch.Tick();
     place.executor.RunAll();
   }
-  // "" while nobody has told.
+  // Returns "" while nothing was reported.
   std::string Begin() {
     std::string told;
     epoch.Begin([&told](const absl::Status& status) {

@@ -53,7 +53,7 @@ TEST_CASE("a tenant's data key comes from its own key, the others' from the flee
   CHECK(keys.ForTenant("a")->id == DataKeyId(2, "a"));
   CHECK(keys.ForTenant("b")->id == DataKeyId(0, "b"));
   CHECK(keys.ForTenant("")->id == DataKeyId(0, ""));
-  // Images under previous keys can be read, but for a tenant that has its own.
+  // Images under previous keys can be read, except for a tenant that has its own key.
   CHECK(keys.Find(DataKeyId(1, "b")) != nullptr);
   CHECK(keys.Find(DataKeyId(1, "")) != nullptr);
   CHECK(keys.Find(DataKeyId(1, "a")) == nullptr);

@@ -12,7 +12,7 @@ namespace {
 using std::chrono::seconds;
 using Health = ObjectStoreHealth;
 
-// A bucket that somebody watches once a second, and what people were told of it.
+// A bucket that is watched once a second, and the reports about it.
 struct Watched {
   explicit Watched(const ObjectFaults& faults = {}) {
     auto made = std::make_unique<MemoryObjectStore>(&objects, &executor, &clock, 1, faults);
@@ -78,14 +78,14 @@ TEST_CASE("a wrong bucket is told once, and stays wrong until an answer proves o
   CHECK(w.told[0].error.code == "NoSuchBucket");
   CHECK(w.told[0].what_to_do == "mend it");
   CHECK(w.store->gets == 1);  // it is not asked during its pause
-  // The pause is over: that is no proof of anything.
+  // The pause is over, which proves nothing.
   w.store->set_health({});
   CHECK(w.health().state == Health::State::kMisconfigured);
   w.Tick();
   CHECK(w.store->gets == 2);
   CHECK(w.health().error.code == "NoSuchBucket");
   CHECK(w.told.size() == 1);
-  // Somebody has mended it.
+  // The operator has repaired it.
   w.store->set_faults({});
   w.Tick(4);
   CHECK(w.store->gets == 3);

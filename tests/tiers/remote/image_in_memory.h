@@ -28,7 +28,7 @@ inline FleetKeys KeysOf(uint8_t fleet) {
   return FleetKeys::Derive(Secret(bytes), "fleet");
 }
 
-// An image in memory, header page included; contiguous for so many bytes at a time.
+// An image in memory, header page included; contiguous for this many bytes at a time.
 struct Image {
   ChunkId id;
   ImageShape shape;
@@ -79,7 +79,7 @@ inline Image Empty(const Image& like) {
   return {like.id, like.shape, std::vector<std::byte>(like.bytes.size())};
 }
 
-// Both have to be there until all is told.
+// Both have to live until everything was reported.
 inline void StartRead(RemoteSource& source, Image& into, Told* told) {
   told->piece_bytes.resize(into.shape.pieces());
   source.Read({.id = into.id,

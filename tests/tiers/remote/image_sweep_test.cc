@@ -112,7 +112,7 @@ TEST_CASE("a sweep deletes images older than their lifetime, and nothing else") 
   const std::string old = directory.AddImage('a', std::chrono::hours(25));
   const std::string older = directory.AddImage('b', std::chrono::hours(1000));
   const std::string young = directory.AddImage('c', std::chrono::hours(23));
-  // Old, but no name of an image: another shard, too short, capital digits, somebody else's.
+  // Old, but no name of an image: another shard, too short, capital digits, another program's.
   const std::vector<std::string> others = {"1/abc/" + std::string(40, 'd'),
                                            "1/eee/" + std::string(39, 'e'),
                                            "1/eee/" + std::string(40, 'E'), "1/eee/report.txt"};

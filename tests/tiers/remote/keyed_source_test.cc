@@ -21,7 +21,7 @@ ChunkId ChunkOf(absl::string_view tenant, uint8_t number) {
   return id;
 }
 
-// Keys of tenants, and of before, by their numbers.
+// Keys of tenants, and earlier ones, by their numbers.
 struct KeyNumbers {
   uint8_t fleet = 0;
   std::vector<uint8_t> previous = {};
@@ -68,7 +68,7 @@ class KeyedBucket {
     return found.value();
   }
   bool Finds(Node& node, const Image& image) { return Find(node, {image.id})[0] == image.shape; }
-  // As a store reads it: the header has to be one of the source's place, under its MAC key.
+  // Reads it as a store does: the header has to be one of the source's place, under its MAC key.
   absl::Status Read(Node& node, const Image& like) {
     Image into = Empty(like);
     Told told;
@@ -123,7 +123,7 @@ TEST_CASE("a tenant's chunks under its own key are there for those who have it, 
     CHECK(bucket.Finds(*node, of_b));
     CHECK(bucket.Read(*node, of_b).ok());
   }
-  CHECK(bucket.objects.now.size() == 2);  // who cannot read it has removed nothing
+  CHECK(bucket.objects.now.size() == 2);  // a node that cannot read it has removed nothing
   CHECK(bucket.Read(with, of_a).ok());
   // Its writes hide nothing of the others': each finds its own.
   const Image again = bucket.Written(without, of_a.id);
@@ -152,10 +152,10 @@ TEST_CASE("what lies under an earlier key is found and read, and what is put goe
   CHECK(now.source->previous_counters().found == 2);
   for (const Image* image : {&old, &older, &fresh}) CHECK(bucket.Read(now, *image).ok());
   CHECK(absl::IsNotFound(bucket.Read(now, Image::Make(*now.source, Chunk(40), 9'000, 1))));
-  // Put again, it needs the earlier key no more; then this one is asked first.
+  // Put again, it does not need the earlier key any more; then this one is asked first.
   CHECK_FALSE(bucket.Finds(rotated, old));
   bucket.Written(now, old.id, old.shape.payload_bytes);
-  bucket.clock.Advance(std::chrono::minutes(1));  // what was absent is asked for again
+  bucket.clock.Advance(std::chrono::minutes(1));  // absent ones are asked for again
   CHECK(bucket.Finds(rotated, old));
   const uint64_t searches = now.source->previous_counters().searches;
   CHECK(bucket.Finds(now, old));
@@ -209,7 +209,7 @@ TEST_CASE("a removal is one under every key, and fails if one of them does") {
   CHECK(bucket.objects.now.empty());
 }
 
-// Gets wait for the test to say what comes of them.
+// Gets wait for the test to give their results.
 class HeldGets final : public ObjectStore {
  public:
   struct Held {
@@ -260,7 +260,7 @@ TEST_CASE("a first part that begins and is then not there ends a read under seve
   CHECK(absl::IsUnavailable(told.header.value_or(absl::OkStatus())));
 }
 
-// Found by a reader: a later part's "not there" ended the read as if the image had never been.
+// A reader found it: a later part's "not there" ended the read as if the image had never been.
 TEST_CASE("an image that is removed while it is read in parts ends the read under several keys") {
   int cut_short = 0;
   for (int steps = 0; steps < 40; ++steps) {
@@ -296,9 +296,9 @@ TEST_CASE("a read that fails under this key is not tried under an earlier one") 
 TEST_CASE("a header that is not one of its key's is bad, whatever other key of ours it is under") {
   KeyedBucket bucket;
   auto node = bucket.NodeWith({.tenants = {{"a", 1}}});
-  auto sealer = bucket.NodeWith({.fleet = 1});  // hands on what it is given, under the tenant's key
+  auto sealer = bucket.NodeWith({.fleet = 1});  // passes requests on, under the tenant's key
   const ChunkId id = ChunkOf("a", 1);
-  Image image = Image::Make(*node.source, id, 300'000, 1);  // of the fleet's key
+  Image image = Image::Make(*node.source, id, 300'000, 1);  // under the fleet's key
   SECTION("another key's MAC") {}
   SECTION("another place") {
     ImageHeader header = *DecodeHeader(image.header(), node.source->mac_key());

@@ -14,7 +14,7 @@ struct Searched {
   uint32_t questions = 0, rounds = 0;
 };
 
-// Searches a run whose first `there` keys are there, but for the `holes`.
+// Searches a run whose first `there` keys are there, except for the `holes`.
 Searched SearchIn(size_t keys, size_t there, const PrefixSearchOptions& options = {},
                   const std::set<size_t>& holes = {}) {
   PrefixSearch search(keys, options);

@@ -1,8 +1,8 @@
-// A bucket that a thousand nodes share, for a second: how many requests it has to answer.
+// A bucket that a thousand nodes share, for a second, and the number of requests it has to answer.
 //
-// Each node gets 20 prompts of 64 chunks a second: of one another node has put all chunks, of two
-// nobody has any, and 17 are on the node. On paper that is 3,000 searches and 24,000 to 62,000 GETs
-// for them, and 64,000 GETs of images. Bytes are fewer than they would be.
+// Each node gets 20 prompts of 64 chunks a second: another node has put all chunks of one, no node
+// has any of two, and 17 are on the node. On paper that is 3,000 searches and 24,000 to 62,000 GETs
+// for them, and 64,000 GETs of images. There are fewer bytes than in reality.
 #include <catch2/catch.hpp>
 #include <deque>
 
@@ -15,7 +15,7 @@ namespace kvkeep {
 namespace {
 
 constexpr uint64_t kNodes = 1000, kChunksOfPrompt = 64, kPromptsThere = 50;
-constexpr double kPaperDoubt = 0.2;  // of what is on paper
+constexpr double kPaperDoubt = 0.2;  // of the figures on paper
 
 using Prompt = std::vector<ChunkId>;
 
@@ -41,7 +41,7 @@ class Fleet {
     for (uint64_t name = 0; name < kPromptsThere; ++name) PutAll(PromptNamed(name));
   }
 
-  // How many of a prompt's chunks the node found; it reads them all.
+  // Returns how many of a prompt's chunks the node found; it reads them all.
   size_t Serve(uint64_t node, const Prompt& prompt) {
     BucketSource& source = *sources_[node];
     const uint64_t& gets = stores_[node]->gets;

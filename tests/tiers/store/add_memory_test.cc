@@ -8,19 +8,19 @@
 namespace kvkeep {
 namespace {
 
-// So many blocks of the only segment's 64 have memory.
+// This many of the only segment's 64 blocks have memory.
 WorldOptions Part(uint64_t there) {
   WorldOptions options = WarmWorld(false);
   options.g2_there = {there};
   return options;
 }
 
-// "capacity and to come", in blocks.
+// Returns "capacity and to come", in blocks.
 std::string Size(const TierSnapshot& tier) {
   return absl::StrCat(tier.capacity_bytes / kBlockBytes, " and ", tier.to_come_bytes / kBlockBytes);
 }
 
-// Chunks of two blocks each, from `first` on. Returns how many of them G2 holds then.
+// Puts chunks of two blocks each, from `first` on. Returns how many of them G2 holds then.
 uint64_t PutTen(StoreTester& s, uint64_t first) {
   uint64_t there = 0;
   for (uint64_t name = first; name < first + 10; ++name) REQUIRE(s.Put(name) == "stored");
@@ -28,7 +28,7 @@ uint64_t PutTen(StoreTester& s, uint64_t first) {
   return there;
 }
 
-// How many of ten chunks are leased in one lookup.
+// Returns how many of ten chunks are leased in one lookup.
 uint32_t Leased(StoreTester& s, uint64_t first) {
   std::vector<uint64_t> names;
   for (uint64_t name = first; name < first + 10; ++name) names.push_back(name);

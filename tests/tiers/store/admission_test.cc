@@ -1,4 +1,4 @@
-// Admission to G3: what is written, what it is charged to, and that `simulate` tells the same.
+// Admission to G3: which chunks are written, what they are charged to, and that `simulate` agrees.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"
@@ -18,7 +18,7 @@ WorldOptions With(const std::string& admission, uint64_t bytes_per_second = 0) {
   return options;
 }
 
-// Which of the first `count` names are in G3, without using any.
+// Returns which of the first `count` names are in G3, without using any.
 std::string InG3(StoreTester& s, uint64_t count) {
   s.Settle();
   std::string names;
@@ -144,7 +144,7 @@ struct Outcome {
   double hit_percent, written_bytes;
 };
 
-// As a worker would: looks the prompt up, reads what is there, puts what is not.
+// Acts as a worker: looks the prompt up, reads present chunks, puts missing ones.
 Outcome Play(const std::vector<TraceRequest>& trace, const WorldOptions& options) {
   StoreTester s(options);
   std::chrono::milliseconds now{0};
@@ -180,7 +180,7 @@ TEST_CASE("simulate tells what the store does with each admission", "[figures]")
     for (const std::string& admission : AdmissionPolicyNames()) {
       WorldOptions options = With(admission, kRate);
       options.g2_blocks = options.g2_segment_blocks = 2 * kG2Chunks;
-      options.device_blocks = {2 * g3_chunks + 64};  // what is kept free for writes
+      options.device_blocks = {2 * g3_chunks + 64};  // blocks kept free for writes
       options.store.dirty_budget_bytes = options.store.max_reserved_bytes = 0;
       const Outcome store = Play(*trace, options);
       const auto simulated =

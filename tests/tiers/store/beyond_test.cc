@@ -1,4 +1,4 @@
-// Beyond by itself: when something is written and removed beyond the node.
+// Beyond by itself: when images are written and removed beyond the node.
 #include "tiers/store/beyond.h"
 
 #include <catch2/catch.hpp>
@@ -11,7 +11,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// Images in G2 are no valid ones, so no write of them succeeds.
+// Images in G2 are invalid here, so no write of them succeeds.
 struct BeyondWorld {
   BeyondWorld() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     remote.pump.SetWork([this] {

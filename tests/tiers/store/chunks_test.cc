@@ -1,4 +1,4 @@
-// Chunks by themselves: a chunk's life in G2, and what other tiers are told of it.
+// Chunks by themselves: a chunk's life in G2, and what other tiers hear of it.
 #include "tiers/store/chunks.h"
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
 // ChunksWorld: Chunks (tiers/store/chunks.h) without the rest of a store, for tests of the objects
-// that stand on them.
+// above them.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -38,7 +38,7 @@ inline void EncodeSharedHeader(const ChunkId& id, const ImageShape& shape, uint6
 }
 
 // Chunks without the rest of a store. G2 has room for eight images, of which four may be used at
-// first; what is told to other tiers is noted.
+// first; reports to other tiers are noted.
 class ChunksWorld final : private ChunkHooks {
  public:
   ChunksWorld() ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -48,7 +48,7 @@ class ChunksWorld final : private ChunkHooks {
   static ChunkId IdOf(uint64_t name) {
     return {NamespaceSpec{}.Digest(""), MakeKey(name), PartId(0)};
   }
-  // A chunk that is whole in G2. kNoSlot: there is no space.
+  // Makes a chunk that is whole in G2. Returns kNoSlot if there is no space.
   ChunkSlot Add(uint64_t name) {
     Section section(&chunks);
     auto extents = chunks.Allocate(section, kOnlyTenant, kImageBlocks, kNoSlot);

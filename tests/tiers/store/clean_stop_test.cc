@@ -1,4 +1,4 @@
-// State after a stop in order: a power cut takes nothing of it, until something is committed again.
+// State after an orderly stop: a power cut takes nothing of it, until something is committed again.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"
@@ -6,7 +6,7 @@
 namespace kvkeep {
 namespace {
 
-// As the daemon ends.
+// Ends as the daemon does.
 void StopClean(StoreTester& s) {
   s.store().BeginDrain();
   s.Settle();
@@ -47,7 +47,7 @@ TEST_CASE("what was committed after a stop in order makes the next power cut one
   s.RunAll();
   CHECK_FALSE(s.world.index().ReadStableMark()->clean);
   const bool removed = !s.world.index().Find(s.Id(1)).has_value();
-  CHECK(s.world.index().unsynced_writes() == 1);  // that commit: the mark was synced before it
+  CHECK(s.world.index().unsynced_writes() == 1);  // by that commit: the mark was synced before it
   s.world.PowerCut();
   s.world.Start();
   s.Connect();

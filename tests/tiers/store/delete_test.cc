@@ -1,4 +1,4 @@
-// A completed delete leaves nothing for the process that comes after a kill.
+// A completed delete leaves nothing for the process that follows a kill.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"
@@ -13,7 +13,7 @@ void Await(StoreTester& s, bool durable, std::string* told) {
   });
 }
 
-// Runs until that is told, and no further.
+// Runs until that is reported, and no further.
 void RunUntilTold(StoreTester& s, const std::string& told) {
   while (told == "waiting") REQUIRE(s.world.RunOneAtRandom());
 }

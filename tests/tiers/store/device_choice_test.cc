@@ -108,7 +108,7 @@ TEST_CASE("what all chunks descend from does not draw them all to one drive") {
   }
   const StoreSnapshot snapshot = s.store().snapshot();
   for (const auto& device : snapshot.devices) CHECK(device.used_bytes >= 280 * kBlockBytes);
-  // Most of the 700 chunks with a parent in their chain lie beside it.
+  // Most of the 700 chunks with a parent in their chain are adjacent to it.
   CHECK(moves <= 150);
 }
 

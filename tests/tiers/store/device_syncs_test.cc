@@ -10,7 +10,7 @@ namespace {
 
 constexpr MonotonicTime kOneSecond = std::chrono::seconds(1);
 
-// The syncs of one device, and a hold of so much work that answers who waits.
+// The syncs of one device, and a hold of enough work to answer waiters.
 struct Syncing {
   explicit Syncing(uint64_t max_work = 600) : hold(max_work) {}
   void Wait(uint64_t sequence, char name) {
@@ -23,7 +23,7 @@ struct Syncing {
     return syncs.Begin(Uuid{}, CommitSequence(committed), drains, may_be_clean);
   }
   void Sync(uint64_t committed) { syncs.End(Begin(committed)); }
-  // Whether all were answered that could be, and they are told.
+  // Returns whether all waiters that could be were answered, and tells them.
   bool Answer(const absl::Status& failed = absl::OkStatus()) {
     hold.Begin();
     const bool all = syncs.Answer(failed, hold);
@@ -124,7 +124,7 @@ TEST_CASE("clean is said by the sync of a store that drains, and kept until one 
   device.syncs.EndFailed();
   const StableMark mark = device.Begin(1, /*drains=*/true, /*may_be_clean=*/true);
   CHECK(mark.clean);
-  CHECK(device.syncs.clean());  // the index may say so by now
+  CHECK(device.syncs.clean());  // the index may report it by now
   device.syncs.PutOff();
   CHECK(device.syncs.clean());
   device.syncs.End(device.Begin(1, /*drains=*/false, /*may_be_clean=*/true));

@@ -1,5 +1,5 @@
-// Records in doubt after a kill or a power cut: how they get fewer, on disk too; which are read
-// first.
+// Records in doubt after a kill or a power cut: how they become fewer, on disk too, and which are
+// read first.
 #include <catch2/catch.hpp>
 #include <chrono>
 
@@ -116,7 +116,7 @@ TEST_CASE("where reads may come from the kernel's cache they clear nothing on di
   CHECK(s.Get(4) == "hit");
   s.Pass(seconds(7));
   CHECK(InDoubt(s, 4));
-  CHECK(s.Put(5, 4096, {.durable = true}) == "stored");  // not for certain there: written anew
+  CHECK(s.Put(5, 4096, {.durable = true}) == "stored");  // not certain to be there: written anew
   s.Pass(seconds(7));
   CHECK_FALSE(InDoubt(s, 5));
 }
@@ -179,7 +179,7 @@ TEST_CASE("after a power cut the headers of what was used last are read first") 
   REQUIRE(s.Durable(60) == "ok");  // so the order is synced, too
   s.world.PowerCut();
   s.world.Start();
-  // As many reads as there may be are handed out by the first pump, none has ended.
+  // The first pump hands out as many reads as allowed; none has ended.
   s.Connect();
   const auto read = [&s](uint64_t name) { return s.Where(name) == "3"; };
   const auto count = [&read](uint64_t from, uint64_t end) {

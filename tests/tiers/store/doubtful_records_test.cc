@@ -69,7 +69,7 @@ TEST_CASE("however many records leave, what is left is covered, in ranges that c
     }
     DoubtfulRecords doubts(all);
     std::set<CommitSequence> left(all.begin(), all.end());
-    // In runs, as who reads a prompt does.
+    // In runs, as a reader of a prompt reads.
     for (uint64_t i = 0; i < all.size(); i += random.Below(60)) {
       const uint64_t end = std::min<uint64_t>(all.size(), i + random.Below(60));
       for (; i < end; ++i) {

@@ -10,7 +10,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// The bytes of an image behind its header page, as far as the end of an extent of `run` bytes.
+// The bytes of an image behind its header page, up to the end of an extent of `run` bytes.
 class Plain {
  public:
   Plain(const ImageShape& shape, uint64_t run, SeededRandom* random)
@@ -46,7 +46,7 @@ class Encryption {
   absl::StatusOr<std::shared_ptr<const EncryptedImage>> Make(const Plain& plain) {
     return EncryptedImage::Make(header_, key_, plain.runs(), MacKey{}, *buffers_, &random_);
   }
-  // Decrypts the image, by runs that are at most so long.
+  // Decrypts the image, by runs of at most this length.
   std::vector<std::byte> Decrypted(const EncryptedImage& image, uint64_t most) {
     const absl::StatusOr<ImageHeader> header = DecodeHeader(image.header(), MacKey{});
     REQUIRE(header.ok());

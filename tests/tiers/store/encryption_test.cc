@@ -1,5 +1,5 @@
 // Encrypted images on the device: nothing readable there, the same bytes back, and misses where a
-// key or a tag is not what it was.
+// key or a tag differs.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -96,7 +96,7 @@ TEST_CASE("a changed byte of a unit or of a tag is a miss, counted, and goes fro
   s.Settle();
   CHECK(s.Where(1).empty());
   CHECK(s.store().snapshot().g3.chunks == 0);
-  CHECK(s.Put(1, kMiB + 5) == "stored");  // and may come anew
+  CHECK(s.Put(1, kMiB + 5) == "stored");  // and may be put anew
   CHECK(s.Get(1) == "hit");
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("without its key a chunk is a miss, counted, and goes from the device"
   if (confirmed) {
     s.PowerCutAndStart();
     s.Settle();
-    CHECK(s.Where(1).empty());  // known when its header is confirmed, before anybody asks
+    CHECK(s.Where(1).empty());  // known when its header is confirmed, before any read
     CHECK(s.counters().stale_records == 0);
   } else {
     s.KillAndStart();

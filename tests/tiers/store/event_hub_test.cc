@@ -41,7 +41,7 @@ struct HubWorld {
     reader->tenant = TenantId(1);
     return hub.Begin(std::move(reader), memory);
   }
-  // In a hold of its own.
+  // Runs in a hold of its own.
   EventBatch Next(uint64_t reader) {
     hold.Begin();
     EventBatch batch;
@@ -52,7 +52,7 @@ struct HubWorld {
     while (Next(reader).more) {
     }
   }
-  // Whether the reader was woken by `what`.
+  // Returns whether `what` woke the reader.
   template <typename What>
   bool Wakes(uint64_t reader, const What& what) {
     bool woken = false;
@@ -118,7 +118,7 @@ TEST_CASE("a device that comes or goes has every reader begin anew, without or w
   CHECK(batch.events.size() == 1);  // the copy in G2
   w.hub.NoteReadable(1, false);     // as it was
   CHECK_FALSE(w.Next(reader).tells());
-  w.Store(w.Add(2), 1);  // of a device that is away only G2 is told
+  w.Store(w.Add(2), 1);  // of an absent device only G2 is reported
   CHECK(w.Next(reader).events.size() == 1);
   w.hub.NoteReadable(1, true);
   batch = w.Next(reader);

@@ -1,4 +1,4 @@
-// Events: who applies them in order has what lookups find, whatever was missed meanwhile.
+// Events: a reader that applies them in order has what lookups find, whatever was missed meanwhile.
 #include <catch2/catch.hpp>
 
 #include "tests/sim/event_mirror.h"
@@ -215,7 +215,7 @@ TEST_CASE("after a restart the snapshot has what both tiers kept") {
 
 namespace {
 
-// "tail" when it is what StoreTester put, else what is wrong.
+// Returns "tail" if it is what StoreTester put, else the error.
 std::string Metadata(StoreTester& s, uint64_t name) {
   std::string answer = "nothing";
   s.store().ReadMetadata(s.Id(name), [&answer](absl::StatusOr<std::string> metadata) {
@@ -241,7 +241,7 @@ TEST_CASE("metadata is read from where the chunk is, and brings it nowhere") {
   CHECK(Metadata(s, 1) == tail);
   CHECK(s.Where(1) == "3");
   CHECK(s.counters().promotions == 0);
-  // Metadata of another chunk that came to lie there, or damaged metadata, is never told.
+  // Metadata of another chunk that came to lie there, or damaged metadata, is never reported.
   s.OnDisk(s.DeviceBlock(1), 1)[0] ^= std::byte{1};
   CHECK(Metadata(s, 1) == "NOT_FOUND");
   s.OnDisk(s.DeviceBlock(1), 1)[0] ^= std::byte{1};
@@ -256,7 +256,7 @@ TEST_CASE("metadata that a restart left in G2 alone is told when all of the chun
     StoreTester s(WarmWorld(/*with_device=*/false));
     REQUIRE(s.Put(1, 5000, {.tail_bytes = 50}) == "stored");
     s.world.Kill();
-    // Its payload: the tail itself is as it was.
+    // Its payload is changed: the tail itself is as it was.
     if (damaged) BlocksAt(s, MarkedBlocks(s).at(0), 3)[kBlockBytes] ^= std::byte{4};
     s.world.Start();
     s.Connect();

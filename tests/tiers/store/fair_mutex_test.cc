@@ -19,7 +19,7 @@ constexpr uint64_t kTakes = kSanitized ? 200 : 1000;
 constexpr uint64_t kHolds = 10'000;
 
 // A thread that takes the lock kTakes times, each time in line, and keeps it until the test's own
-// thread is in line; how often is told under the lock.
+// thread is in line. It reports the number of takes under the lock.
 class Taker {
  public:
   explicit Taker(FairMutex* mu)
@@ -49,8 +49,8 @@ bool IsFree(FairMutex& mu) {
   return true;
 }
 
-// Until it sleeps, as one does that waits for the lock. Seen three times: other things let a thread
-// sleep for a moment too.
+// Waits until it sleeps, as a thread does that waits for the lock. Seen three times, as other waits
+// are short sleeps too.
 void AwaitSleep(const std::atomic<pid_t>& thread) {
   while (thread == 0) std::this_thread::yield();
   for (int seen = 0; seen < 3; seen = Sleeps(thread) ? seen + 1 : 0) std::this_thread::yield();
@@ -64,7 +64,7 @@ TEST_CASE("who stands in line has the lock before one that let go of it and stan
   mu.Lock();
   Taker taker(&mu);
   for (uint64_t hold = 0; hold < kHolds || !taker.done(); ++hold) {
-    // Each time until the other one is there: else it may come unseen, and one take is not counted.
+    // Waits each time for the other one: otherwise it may come unseen, and one take is not counted.
     while (!mu.has_waiters() && !taker.done()) std::this_thread::yield();
     const uint64_t before = taker.taken();
     const bool somebody = mu.has_waiters();
@@ -85,7 +85,7 @@ TEST_CASE("who stands in line is passed by a limited number of times") {
   Taker taker(&mu);
   uint64_t before = 0;
   while (!taker.done()) {
-    // It is in line when this hold begins; from here on it counts how many more there are.
+    // It is in line when this hold begins; from here on it counts further takes.
     while (!mu.has_waiters() && !taker.done()) std::this_thread::yield();
     mu.Unlock();
     mu.Lock();
@@ -144,7 +144,7 @@ TEST_CASE("who waits for a turn has it though others stand in line all the time"
     in_line.emplace_back([&] {
       while (!over) {
         mu.LockInLine();
-        // Until the other one stands in line: the lock is never free.
+        // Waits until the other one stands in line: the lock is never free.
         while (!mu.has_waiters() && !over) std::this_thread::yield();
         mu.Unlock();
       }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr ImageShape kFilledShape{.payload_bytes = kBlockBytes};
 
-// A tier with one image, whose reads end when a test says so.
+// A tier with one image, whose reads end on request.
 class OneImageTier final : public LowerTier {
  public:
   OneImageTier() : LowerTier(0, MacKey{}, 64 * kMiB) { payload.assign(kBlockBytes, std::byte{7}); }
@@ -52,7 +52,7 @@ class FillerWorld final : private Filler::Host {
   FillerWorld() {
     tier.pump.SetWork([] {});
   }
-  // A chunk that is being read into G2, and waits for nobody.
+  // A chunk that is being read into G2, without waiters.
   ChunkSlot StartRead(uint64_t name) {
     Section section(&w.chunks);
     auto extents = w.chunks.Allocate(section, kOnlyTenant, kImageBlocks, kNoSlot);
@@ -88,7 +88,7 @@ class FillerWorld final : private Filler::Host {
     Section section(&w.chunks);
     return w.chunks.table.at(slot).g2.list();
   }
-  // Appends what the reader that pinned last is told.
+  // Appends reports to the reader that pinned last.
   void Await() {
     filler.WhenReady(*reader, 0, 1, [this](const absl::Status& status) {
       told.push_back(status.ok() ? "ready" : std::string(absl::StatusCodeToString(status.code())));

@@ -66,7 +66,7 @@ TEST_CASE("an image that an earlier one of its key replaced after the start is a
   REQUIRE(MarkedBlocks(s) == std::vector<uint64_t>{first});
   s.KillAndStart();
   std::copy(earlier.begin(), earlier.end(), BlocksAt(s, first, 2).begin());
-  CHECK(s.Get(1) == "damaged");  // the mark is another one's
+  CHECK(s.Get(1) == "damaged");  // the mark belongs to another one
   CHECK(s.Get(1) == "miss");
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("a header that goes bad in memory is no write to G3 and no checksums f
   s.Settle();
   CHECK(s.Where(1) == "2");
   CHECK(s.counters().write_backs_failed == 1);
-  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);  // it is not to blame
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);  // it is not at fault
 }
 
 TEST_CASE("an image whose header's memory cannot be read at the start is a miss") {

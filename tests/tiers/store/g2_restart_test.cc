@@ -1,4 +1,5 @@
-// G2 over a restart: what is served again, and what is not, when the arena outlives the process.
+// G2 over a restart: which chunks are served again, and which are not, when the arena outlives the
+// process.
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -7,7 +8,7 @@
 namespace kvkeep {
 namespace {
 
-// The only image there is.
+// Returns the only image.
 uint64_t OnlyBlock(StoreTester& s) {
   const std::vector<uint64_t> blocks = MarkedBlocks(s);
   REQUIRE(blocks.size() == 1);
@@ -52,7 +53,7 @@ TEST_CASE("after a kill what was in G2 is there again, and a hit once it was ver
     CHECK(s.store().snapshot().g2.chunks == sizes.size());
     for (uint64_t i = 0; i < sizes.size(); ++i) CHECK(s.Where(i) == "2");
     CHECK(s.Put(2) == "present");
-    if (restart == 0) continue;  // once more, without a look at them
+    if (restart == 0) continue;  // once more, without a check of them
     for (uint64_t i = 0; i < sizes.size(); ++i) CHECK(s.Get(i) == "hit");
     CHECK(s.counters().read_g2_hits == sizes.size());
     CHECK(s.counters().read_g3_hits == 0);
@@ -444,7 +445,7 @@ TEST_CASE("recovered chunks are evicted like others, the one placed first goes f
   for (uint64_t i = 0; i <= 10; ++i) CHECK(s.Where(i).empty());
   for (uint64_t i = 11; i < 32; ++i) CHECK(s.Where(i) == "2");
   CHECK(s.Where(100) == "2");
-  // Over two starts, too: the order of placements goes on.
+  // The order of placements also goes on over two starts.
   s.KillAndStart();
   for (uint64_t i = 0; i < 22; ++i) REQUIRE(s.Put(300 + i) == "stored");
   CHECK(s.Where(31).empty());
@@ -473,7 +474,7 @@ TEST_CASE("another put under the key of a stale record wins over it") {
 
 namespace {
 
-// Stores of other options, one after the other, over one arena and without devices.
+// Stores with other options, one after the other, over one arena and without devices.
 struct BareStores {
   ManualClock clock;
   SeededRandom random{5};
@@ -541,9 +542,9 @@ TEST_CASE("every tenant finds its own chunks again, in its own segments") {
   CHECK(snapshot.tenants[1].g2.chunks == 5);
   CHECK(stores.Present(0, 7));
   CHECK_FALSE(stores.Present(1, 7));
-  REQUIRE(stores.Put(0, 100));  // pushes out one of its own
+  REQUIRE(stores.Put(0, 100));  // evicts one of its own
   CHECK(stores.store->snapshot().tenants[1].g2.chunks == 5);
-  // Segments that nobody has any more: nothing in them is kept.
+  // Segments without a tenant: nothing in them is kept.
   stores.Start(Tenants({1}));
   snapshot = stores.store->snapshot();
   CHECK(snapshot.g2.chunks == 8);

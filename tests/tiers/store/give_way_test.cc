@@ -1,4 +1,4 @@
-// What gives way in G3 for a write, and when the index forgets it.
+// Chunks that give way in G3 for a write, and when the index forgets them.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"

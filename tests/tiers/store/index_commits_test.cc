@@ -30,7 +30,7 @@ PendingRemove RemoveOf(uint8_t name, uint64_t blocks = 1, uint64_t sequence = 0)
           .sequence = CommitSequence(sequence)};
 }
 
-// One device's commits; every chunk that is added is still wanted.
+// One device's commits; every added chunk is still wanted.
 struct Committing {
   CommitBatch Take() {
     CommitBatch batch = commits.TakeRemoves();
@@ -256,7 +256,7 @@ TEST_CASE("what is given up is in no batch, and a device that is let go of frees
   device.commits.Remove(RemoveOf(3, 2));
   device.commits.Remove(RemoveOf(4, 2));
   CHECK(device.commits.TakeRemove().id == ChunkOf(3));
-  CHECK(device.commits.freeing_blocks() == 4);  // the one who took it says when they are free
+  CHECK(device.commits.freeing_blocks() == 4);  // the caller that took it says when they are free
   device.commits.Clear();
   CHECK(device.commits.freeing_blocks() == 0);
   CHECK_FALSE(device.commits.anyone_waits());

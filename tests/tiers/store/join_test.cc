@@ -1,4 +1,4 @@
-// Devices that come to their places while a store serves.
+// Devices that join while a store serves.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"
@@ -6,7 +6,7 @@
 namespace kvkeep {
 namespace {
 
-// Two devices, of which the first has chunks 1 to 8 and is not there when the next process starts.
+// Two devices, of which the first has chunks 1 to 8 and is absent when the next process starts.
 WorldOptions FirstIsAway() {
   WorldOptions options = SmallWorld();
   options.arena_outlives = false;
@@ -14,7 +14,7 @@ WorldOptions FirstIsAway() {
   return options;
 }
 
-// The first device leaves, within the time. False: it has not left by then.
+// Makes the first device leave, within the time. Returns false if it has not left by then.
 bool Leaves(StoreTester& s, std::chrono::milliseconds within = std::chrono::milliseconds(300)) {
   bool left = false;
   REQUIRE(s.world.Leave(0, [&left](const absl::Status& status) { left = status.ok(); }));
@@ -36,7 +36,7 @@ struct Away {
     s.world.Start();
     s.Connect();
   }
-  // "joined", the status, or "waiting". The index may fail after so many records.
+  // Returns "joined", the status, or "waiting". The index may fail after this many records.
   std::string Join(std::optional<size_t> fails_after = std::nullopt) {
     std::string answer = "waiting";
     REQUIRE(s.world.Join(0, [&answer](const absl::Status& joined) {
@@ -186,7 +186,7 @@ TEST_CASE("a chunk put anew keeps the record of the device that joins until it i
       s.Settle();
       CHECK_FALSE(s.Get(1) == "miss");
     } else {
-      s.Settle();  // synced: the older record is of no use
+      s.Settle();  // synced: the older record is not needed
       CHECK_FALSE(s.world.index(0).Find(s.Id(1)).has_value());
       CHECK(s.Get(1) == "hit");
     }
@@ -214,7 +214,7 @@ TEST_CASE("a record of another shape stays beneath what G2 holds, and is the chu
   CHECK(s.Get(1) == "hit");
   CHECK(s.Where(1) == "2");
   CHECK(s.world.index(0).Find(s.Id(1)).has_value());
-  REQUIRE(s.Durable(1) == "ok");  // written: the record of before goes
+  REQUIRE(s.Durable(1) == "ok");  // written: the earlier record goes
   s.Settle();
   CHECK(s.Where(1) == "23");
 }
@@ -246,7 +246,7 @@ TEST_CASE("what a device that did not join gave a copy of is written to another 
   s.Settle();
   uint64_t written = 0;
   for (uint64_t i = 1; i <= 8; ++i) written += s.Where(i) == "23";
-  CHECK(written == 6);  // the others wait for nothing: nobody wanted them in G3
+  CHECK(written == 6);  // the others wait for nothing, as none was offered to G3
 }
 
 TEST_CASE("a record on a device that cannot be read ends no other one") {
@@ -282,12 +282,12 @@ TEST_CASE("of two records that are both sure the one whose image is whole is the
       std::fill(image.begin(), image.end(), std::byte{7});
       REQUIRE(away.Join() == "joined");
       CHECK(s.Durable(1) == "ok");
-      if (asked) s.Get(1);  // of the spoiled one it is a miss, once
+      if (asked) s.Get(1);  // the spoiled one is a miss, once
       for (int i = 0; i < 5; ++i) s.Pass(std::chrono::seconds(1));
       s.Settle();
       s.store().CheckInvariants();
       CHECK_FALSE(s.world.index(spoiled).Find(s.Id(1)).has_value());
-      CHECK(s.Get(1) == (spoiled == 1 ? "old" : "hit"));  // of the put that device has
+      CHECK(s.Get(1) == (spoiled == 1 ? "old" : "hit"));  // that device has the put's bytes
     }
   }
 }

@@ -5,7 +5,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// Has so many turns' work; UINT64_MAX: it never ends.
+// Has this many turns' work; UINT64_MAX: it never ends.
 class FakeLearner final : public ChainLearner {
  public:
   explicit FakeLearner(uint64_t work) : work_(work) {}

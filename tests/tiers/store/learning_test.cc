@@ -1,4 +1,4 @@
-// What lookups ask for is learned beside the store's lock, and the policies follow.
+// Requests are learned from without the store's lock, and the policies follow.
 #include <catch2/catch.hpp>
 #include <numeric>
 
@@ -23,8 +23,8 @@ std::vector<uint64_t> NamesFrom(uint64_t first, uint64_t count) {
   return names;
 }
 
-// Ten sessions of four chunks that come back each half minute, and between them what is asked for
-// once. Each chunk that is missing is put. Returns the hits of the sessions in the later rounds.
+// Plays ten sessions of four chunks that come back each half minute, with chunks asked for once in
+// between. Puts each missing chunk. Returns the hits of the sessions in the later rounds.
 uint64_t HitsOfSessions(StoreTester& s) {
   uint64_t once = 1'000'000, hits = 0;
   for (int round = 0; round < 40; ++round) {
@@ -56,7 +56,7 @@ TEST_CASE("a lookup takes the lock as often under reuse as under lru, on any num
     const std::vector<uint64_t> names = NamesFrom(0, 40);
     for (const uint64_t name : names) REQUIRE(s.Put(name) == "stored");
     s.Settle();
-    for (int i = 0; i < 3; ++i) {  // until all that is there is judged
+    for (int i = 0; i < 3; ++i) {  // until everything there is judged
       s.Lookup(names, LeaseMode::kNone);
       s.RunAll();
     }

@@ -1,4 +1,4 @@
-// What is learned while a store with threads of its own is used, and how it ends.
+// Learning while a store with threads of its own is used, and its end.
 #include <catch2/catch.hpp>
 #include <thread>
 

@@ -1,4 +1,4 @@
-// Lookups and leases: what a lease covers, keeps, and gives back.
+// Lookups and leases: the chunks that a lease covers, keeps, and gives back.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"
@@ -82,7 +82,7 @@ TEST_CASE("max_leased_bytes shortens a lease by whole keys from its end") {
   CHECK(run.leading_keys == 6);
   CHECK(run.leased_keys == 3);
   CHECK(s.counters().leases_shortened == 1);
-  // A chunk that is leased already costs nothing more.
+  // An already leased chunk costs nothing more.
   CHECK(s.Lookup({0, 1, 2}).leased_keys == 3);
   CHECK(s.Lookup({3, 4}).lease == LeaseId(0));
   CHECK(s.store().snapshot().g2.leased_bytes == 6 * kBlockBytes);
@@ -257,7 +257,7 @@ TEST_CASE("of a request's chunks the tail goes first") {
       REQUIRE(s.Put(i, 4096, how) == "stored");
     }
     s.Lookup({0, 1, 2, 3}, LeaseMode::kNone);
-    // G2 holds 32 chunks of this size: 28 more fit, each one above that pushes one out.
+    // G2 holds 32 chunks of this size: 28 more fit, each one above that evicts one.
     for (uint64_t i = 0; i < 28 + pushed_out; ++i) {
       REQUIRE(s.Put(100 + i, 4096, {.no_g3 = true}) == "stored");
     }

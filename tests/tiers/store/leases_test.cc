@@ -33,7 +33,7 @@ struct LeasesWorld {
     table.at(slot).tenant = owner;
     return slot;
   }
-  // As Granter does it. False: it may not.
+  // Grants as Granter does. Returns false if it may not.
   bool Hold(const SessionToken& session, ChunkSlot slot) {
     LeaseHolder& holder = *book.of(session);
     if (!book.MayHold(holder, slot)) return false;
@@ -47,13 +47,13 @@ struct LeasesWorld {
     Chunk& chunk = table.at(slot);
     if (--chunk.pins == 0) pool(chunk.tenant).pinned_blocks.Give(chunk.blocks());
   }
-  // How many new chunks of its tenant the session may hold beside what it holds.
+  // Returns how many new chunks of its tenant the session may hold in addition.
   int HoldAll(const SessionToken& session, TenantId owner) {
     int held = 0;
     while (Hold(session, Add(owner))) ++held;
     return held;
   }
-  // A lease on chunks, each a key, that are held now.
+  // Makes a lease on chunks, each a key, that are held now.
   LeaseId Grant(const SessionToken& session, const std::vector<ChunkSlot>& slots,
                 uint64_t request = 0) {
     Lease lease{.client_request_id = request, .keys = static_cast<uint32_t>(slots.size())};
@@ -117,7 +117,7 @@ TEST_CASE("a lease is given up from its end, or taken whole, and then is not fou
   CHECK(holder.Find(lease) == nullptr);
   CHECK(holder.FindRequest(77) == LeaseId(0));
   CHECK(holder.leased_bytes() == 0);
-  CHECK(w.pool(kLeaseA).pinned_blocks == 2 * kLeaseBlocks);  // until they are let go of
+  CHECK(w.pool(kLeaseA).pinned_blocks == 2 * kLeaseBlocks);  // until they are released
   for (const Lease::Entry& entry : taken.entries) w.LetGo(holder, entry.slot);
   CHECK(w.pool(kLeaseA).pinned_blocks == 0);
   w.book.CheckInvariants();
@@ -153,7 +153,7 @@ TEST_CASE("a session may hold all that its tenant may, and half of another's") {
   LeasesWorld w;
   CHECK(w.HoldAll(kLeasesOther, kLeaseA) == 4);
   CHECK(w.HoldAll(kLeasesOther, kLeaseB) == 4);
-  CHECK(w.HoldAll(kLeasesOne, kLeaseA) == 4);  // A's limit counts what is lent
+  CHECK(w.HoldAll(kLeasesOne, kLeaseA) == 4);  // A's limit counts lent chunks
 }
 
 TEST_CASE("a closed session's leases are found by nobody, and what they hold is let go of") {

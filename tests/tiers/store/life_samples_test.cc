@@ -13,7 +13,7 @@ using store_internal::LifeSamples;
 
 constexpr size_t kG2 = 0, kG3 = 1;
 
-// One whose bits choose it up to a sample of one in 2^20.
+// Returns one whose bits choose it up to a sample of one in 2^20.
 Fingerprint Chunk(uint64_t number) { return Fingerprint(number << 44 | number); }
 
 void Want(LifeSamples& life, Fingerprint chunk, MonotonicTime now) {
@@ -21,7 +21,7 @@ void Want(LifeSamples& life, Fingerprint chunk, MonotonicTime now) {
   life.OnWanted(std::span(&link, 1), now);
 }
 
-// The bucket that one value, the only one, fell into: its bound in seconds; -1 for none.
+// Returns the bucket of the only value: its bound in seconds; -1 for none.
 double OnlyBucket(const HistogramCounts& counts) {
   if (counts.count() != 1) return -1;
   size_t i = 0;
@@ -47,7 +47,7 @@ TEST_CASE("of a chunk that is evicted and wanted again all three times are noted
   now = life.snapshot();
   CHECK(OnlyBucket(now.wanted_again[kG2]) == 15);  // 10 s
   CHECK(now.wanted_again[kG3].count() == 0);
-  Want(life, chunk, seconds(65));  // asked for again, but it is the same return
+  Want(life, chunk, seconds(65));  // asked for again, but as part of the same return
   CHECK(life.snapshot().wanted_again[kG2].count() == 1);
   life.OnEvicted(chunk, LifeSamples::kG3, seconds(100));
   Want(life, chunk, hours(10));
@@ -108,7 +108,7 @@ TEST_CASE("a chunk that was evicted twice is forgotten by its second eviction's 
     life.OnStored(Chunk(i), LifeSamples::kG2, seconds(1));
     life.OnEvicted(Chunk(i), LifeSamples::kG2, seconds(2));
   }
-  // Two more: its first eviction is the oldest there is, itself it is not.
+  // Two more: its first eviction is the oldest one, its own is not.
   for (const uint64_t i : {LifeSamples::kMost, LifeSamples::kMost + 1}) {
     life.OnStored(Chunk(i), LifeSamples::kG2, seconds(5));
     life.OnEvicted(Chunk(i), LifeSamples::kG2, seconds(6));

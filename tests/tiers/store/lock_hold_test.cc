@@ -1,10 +1,10 @@
-// The largest calls there are, and how long each holds the store's lock: in CPU time of the holder,
-// as a preempted one says nothing about the code. Other threads look up small prompts meanwhile.
+// The largest calls, and how long each holds the store's lock, in CPU time of the holder, as a
+// preempted one says nothing about the code. Other threads look up small prompts meanwhile.
 //
-// Even CPU time has noise (interrupts, a virtual machine's host, which takes 1 ms and more
-// now and then): the best of some attempts counts for each slice of each call, as all do the same
-// work. Code that holds the lock too long does so every time, at the same place: before calls were
-// cut into slices, for 6 to 20 ms. The limit here is a millisecond, so that a busy machine fails no
+// Even CPU time has noise (interrupts, a virtual machine's host, which takes 1 ms and more now and
+// then): the best of some attempts counts for each slice of each call, as all do the same work.
+// Code that holds the lock too long does so every time, at the same place: before calls were cut
+// into slices, for 6 to 20 ms. The limit here is a millisecond, so that a busy machine fails no
 // build; the goal is a tenth of it:
 //   KVKEEP_HOLD_LIMIT_US=100 build/release/bin/lock_hold_test        on a quiet machine
 #include <algorithm>
@@ -53,8 +53,8 @@ struct Setup {
   bool readers = true;
 };
 
-// A store, a session, and two threads that look up small prompts while it lives, or (no readers)
-// none.
+// A store, a session, and two threads (or, with no readers, none) that look up small prompts while
+// it lives.
 class Busy {
  public:
   explicit Busy(const Setup& setup)
@@ -151,8 +151,8 @@ class Busy {
   std::thread readers_[2];
 };
 
-// The longest hold of each phase, each of its slices' the best of some attempts, and the judgement
-// over them. Whole calls have the usual limit, whatever is asked for.
+// The longest hold of each phase, from the best of some attempts for each of its slices, and the
+// judgement over them. Whole calls have the usual limit, whatever limit is set.
 class Phases {
  public:
   Phases() {
@@ -165,7 +165,7 @@ class Phases {
     store_->TakeLongestHoldNs();
     busy->AtYields([this] { slices_.push_back(Longest()); });
   }
-  // `part`: of a phase of several calls.
+  // `part`: the part of a phase of several calls.
   void End(const std::string& phase, uint64_t part = 0) {
     slices_.push_back(Longest());
     for (size_t slice = 0; slice < slices_.size(); ++slice) {
@@ -196,7 +196,7 @@ class Phases {
 
  private:
   using Parts = std::map<std::pair<uint64_t, size_t>, double>;  // by part and slice
-  // In microseconds, since it was last asked.
+  // In microseconds, since the last call.
   double Longest() { return static_cast<double>(store_->TakeLongestHoldNs()) / 1e3; }
   static const Parts::value_type& Longest(const Parts& parts) {
     return *std::max_element(parts.begin(), parts.end(), [](const auto& one, const auto& other) {
@@ -211,7 +211,7 @@ class Phases {
     return longest;
   }
   Store* store_ = nullptr;
-  std::vector<double> slices_;  // of the phase that runs
+  std::vector<double> slices_;  // of the running phase
   double limit_ = kUsualLimitMicros;
   std::map<std::string, Parts> longest_;
   // Times of whole calls, by part: for calls that are long in every attempt, though not at the same
@@ -263,13 +263,13 @@ void ManySmallChunks(Phases& phases) {
   phases.End("clear of what is left");
 }
 
-// Room for one of 256 MiB is made among chunks of 64 KiB, in one run of blocks or in none.
+// Makes room for a chunk of 256 MiB among chunks of 64 KiB, in one run of blocks or in none.
 void OneLargeChunk(Phases& phases) {
   constexpr uint64_t kChunks = 16'000;
   for (const bool scattered : {false, true}) {
     Busy busy({.arena_blocks = kChunks * 17});
     for (uint64_t name = 0; name < kChunks; ++name) busy.Put(name, 1 << 16);
-    // Untouched chunks go first: no two of them are neighbours.
+    // Untouched chunks go first, and no two of them are adjacent.
     if (scattered) busy.Lookup(busy.session(), 0, kChunks / 2, LeaseMode::kNone, false, 2);
     phases.Begin(&busy);
     const ReserveResult reserved =
@@ -289,12 +289,12 @@ void WrittenBack(Phases& phases) {
     if (name % 100 == 0) phases.End("puts, written back; evictions in both tiers", name);
   }
   REQUIRE(store.snapshot().counters.g3_evictions > 1000);
-  // Out of G2 by now; the first some thousand are kept hot by the readers.
+  // Out of G2 by now; the readers keep the first some thousand hot.
   busy.Lookup(busy.session(), kChunks - 16'000, 5'000, LeaseMode::kLeadingRun);
   busy.RunAll();
   phases.End("5,000 promotions");
   REQUIRE(store.snapshot().counters.promotions > 1000);
-  // One sync before, as freeing what the fake index has logged keeps malloc busy for long.
+  // Syncs once before, as freeing the fake index's log keeps malloc busy for long.
   store.SyncAll([](absl::Status) {});
   busy.RunAll();
   busy.Put(kChunks);
@@ -342,7 +342,7 @@ TEST_CASE("a lookup yields no more often under reuse than under lru") {
     busy.Lookup(busy.session(), 0, 512, LeaseMode::kNone);
     return busy.yields() - before;
   };
-  CHECK(yields_of_lookup("reuse") <= yields_of_lookup("lru") + 4);  // what was learned is followed
+  CHECK(yields_of_lookup("reuse") <= yields_of_lookup("lru") + 4);  // the learned order is followed
 }
 
 TEST_CASE("no call holds the store's lock for long, however much it is about") {

@@ -1,4 +1,5 @@
-// Lookups that ask beyond the node: what comes is told and leased, and promises space, not bytes.
+// Lookups that search beyond the node: chunks that come are reported and leased; space is promised,
+// bytes are not.
 #include <catch2/catch.hpp>
 #include <numeric>
 
@@ -11,7 +12,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// A node that has lost what lies beyond it: chunks 1 to `chunks`.
+// A node that has lost chunks 1 to `chunks`, which lie beyond it.
 struct LostNode {
   explicit LostNode(uint64_t chunks = 10) : s(WithRemote()) {
     for (uint64_t name = 1; name <= chunks; ++name) {
@@ -28,7 +29,7 @@ struct LostNode {
   static WorldOptions WithRemote() {
     WorldOptions options = SmallWorld();
     options.remote = true;
-    options.g2_blocks = 128;  // what is coming may take a quarter
+    options.g2_blocks = 128;  // coming chunks may take a quarter
     options.g2_segment_blocks = 128;
     return options;
   }
@@ -108,7 +109,7 @@ TEST_CASE("a lookup that lacks nothing looks at its keys once, whatever lies bey
   const uint64_t asking = takes([&node] { CHECK(node.Ask(kNames).leading_keys == 10); });
   CHECK_FALSE(node.asked);
   CHECK(asking == plain);
-  // After a search it is looked at again, and counted and told to the policies once.
+  // After a search it is looked up again, and counted and told to the policies once.
   LostNode other;
   const uint64_t before = other.s.store().snapshot().counters.lookup_keys;
   other.Ask(kNames);
@@ -157,7 +158,7 @@ TEST_CASE("a get has what is still on its way too, whoever asked for it, and wai
   REQUIRE(found.places.size() == 10);
   for (const ChunkPlace& place : found.places) CHECK_FALSE(place.readable);
   for (const uint64_t name : kNames) CHECK(s.Get(name, found.lease) == "hit");
-  // The run of an engine that acquires one is of what is here.
+  // The run of an engine that acquires one is of chunks that are here.
   LostNode other;
   other.Ask(kNames);
   LookupRequest run = other.Request(kNames, LeaseMode::kLeadingRun, microseconds(0));

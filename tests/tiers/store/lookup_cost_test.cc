@@ -30,7 +30,7 @@ std::chrono::nanoseconds CostOf(StoreTester& s, const std::vector<uint64_t>& nam
   return s.Lookup(names, LeaseMode::kNone).promotion_time;
 }
 
-// As it is before any read.
+// Returns the estimate before any read.
 std::chrono::nanoseconds Guess(uint64_t images) {
   return store_internal::ReadSpeed().TimeFor(images * kImageBytes);
 }
@@ -46,7 +46,7 @@ TEST_CASE("a lookup costs nothing in G2, and by its bytes where only G3 has them
   CHECK(CostOf(s, {0}) == Guess(1));
   CHECK(CostOf(s, {0, 1, 2, 3}) == Guess(4));
   CHECK(CostOf(s, {0, 10, 1}) == Guess(2));     // one of them is in G2
-  CHECK(CostOf(s, {0, 99, 1, 2}) == Guess(1));  // beyond the leading run nobody waits
+  CHECK(CostOf(s, {0, 99, 1, 2}) == Guess(1));  // nothing waits beyond the leading run
   CHECK(CostOf(s, {99, 0, 1}).count() == 0);
 }
 

@@ -1,4 +1,4 @@
-// Lookups over many devices: what they cost, and what each device's order of eviction is told.
+// Lookups over many devices: their cost, and what each device's order of eviction learns.
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <numeric>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kStoredChunks = 40;
 
-// So many devices, with as many chunks each.
+// This many devices, with as many chunks each.
 WorldOptions ManyDevices(size_t devices) {
   WorldOptions options = SmallWorld();
   options.g2_blocks = options.g2_segment_blocks = 128;
@@ -59,7 +59,7 @@ TEST_CASE("a lookup makes its chunks the youngest of each device, the tail older
     for (uint64_t name = 0; name < kStoredChunks; ++name) {
       if (has(name)) there.push_back(name);
     }
-    std::vector<uint64_t> order;  // in which they go; evictions begin with the first device
+    std::vector<uint64_t> order;  // in the order of eviction; evictions begin with the first device
     while (!there.empty()) {
       REQUIRE(s.store().Evict({.of_g3 = true, .bytes = 1})->chunks == 1);
       s.Settle();

@@ -39,7 +39,7 @@ TEST_CASE("the delete of a namespace covers its chunks, that of everything all")
 TEST_CASE("more deletes than are held cover everything") {
   MissedDeletes missed(2);
   missed.Add(Id(1, 1));
-  missed.Add(Id(1, 1));  // the same again is one
+  missed.Add(Id(1, 1));  // the same again counts once
   missed.Add(Id(1, 2));
   CHECK_FALSE(missed.overflowed());
   CHECK_FALSE(missed.Covers(Id(1, 3)));

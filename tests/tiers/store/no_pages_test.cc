@@ -1,4 +1,5 @@
-// No memory for the pages and buffers of device I/O: a miss, or later, and no device is blamed.
+// No memory for the pages and buffers of device I/O gives a miss, or a later answer, and no device
+// is blamed.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
@@ -10,7 +11,7 @@ bool no_pages = false;
 
 }  // namespace
 
-// Instead of the C library's, for the whole program.
+// Replaces the C library's, for the whole program.
 extern "C" void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
   if (no_pages && alignment == kvkeep::kBlockBytes) return nullptr;
   void* memory = nullptr;

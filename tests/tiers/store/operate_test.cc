@@ -48,7 +48,7 @@ TEST_CASE("as much as was asked for goes from one tier, the oldest first, and st
   evicted = Evicted(s, {.of_g3 = true, .tenant = "default", .bytes = kChunkBytes});
   CHECK(evicted.chunks == 1);
   CHECK(CountIn(s, 1, 11, "3") == 9);
-  // All that there is, when more was asked for.
+  // Everything there is, if more was requested.
   CHECK(Evicted(s, {.bytes = 1 << 30}).chunks == 7);
   CHECK(Evicted(s, {.bytes = 1 << 30}).chunks == 0);
   CHECK(absl::IsNotFound(s.store().Evict({.tenant = "nobody", .bytes = 1}).status()));

@@ -7,7 +7,7 @@ namespace {
 
 constexpr TenantId kOwnerDefault(0), kOwnerA(1), kOwnerB(2);
 
-// A reads what is B's; nobody else reads anything of another.
+// A reads B's chunks; no other tenant reads another's.
 Owners ThreeOwners() {
   return Owners({{.name = ""}, {.name = "a"}, {.name = "b", .readers = {kOwnerA}}});
 }

@@ -1,4 +1,4 @@
-// Puts filled piece by piece, in any order and on several threads: the way of the local path.
+// Puts that are filled piece by piece, in any order and on several threads, as the local path does.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <functional>
@@ -43,7 +43,7 @@ absl::Status Fill(
   return reservation.FillPiece(piece, read);
 }
 
-// As a client that writes on what it has put. Its race with the reader is meant.
+// Acts as a client that writes on what it has put. Its race with the reader is intended.
 __attribute__((no_sanitize("thread"))) void Scribble(std::vector<std::byte>& bytes, uint8_t turn) {
   for (size_t at = 0; at < bytes.size(); at += 61) {
     static_cast<volatile std::byte&>(bytes[at]) = std::byte{turn};
@@ -66,7 +66,7 @@ TEST_CASE("pieces filled last to first by two threads make the chunk that one co
   const std::vector<std::byte> payload = Pattern();
   Reservation reservation;
   REQUIRE(s.Reserve(1, kBytes, &reservation) == "reserved");
-  bool other_ok = false;  // Catch is for one thread
+  bool other_ok = false;  // Catch allows one thread
   std::thread other(
       [&] { other_ok = Fill(reservation, 3, payload).ok() && Fill(reservation, 1, payload).ok(); });
   CHECK(Fill(reservation, 2, payload).ok());
@@ -102,8 +102,8 @@ TEST_CASE("the checksum is of what was placed, whatever the source became meanwh
   for (uint64_t round = 0; round < 8; ++round) {
     Reservation reservation;
     CHECK(s.Reserve(round, kPieceBytes, &reservation) == "reserved");
-    // Between runs too: what was given is another one then, however threads are scheduled. Within a
-    // run it takes the other thread, which has run just before.
+    // Between runs too: the returned piece is another one then, however threads are scheduled.
+    // Within a run it takes the other thread, which has run just before.
     CHECK(Fill(reservation, 0, source, [&] {
             Scribble(source, static_cast<uint8_t>(round));
             await_turn();

@@ -22,7 +22,7 @@ struct Image {
         [this, number = told.size() - 1](const absl::Status&) { ++told[number]; });
     return told.size() - 1;
   }
-  // How many waiters were looked at.
+  // Number of waiters that were checked.
   size_t Come(size_t piece, bool end_there = false) {
     ready[piece] = true;
     PieceWaiters::Callbacks now;

@@ -1,4 +1,4 @@
-// The learned state of an eviction policy, over a restart.
+// An eviction policy's learned state, over a restart.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"
@@ -19,7 +19,7 @@ std::string Saved(StoreTester& s, const std::string& name) {
   return s.world.index().GetMeta(name)->value_or("");
 }
 
-// The name of the default tenant's value of that tier.
+// Returns the name of the default tenant's value of that tier.
 std::string Name(StoreTester& s, const std::string& tier) {
   const auto all = s.world.index().ListMeta("learned." + tier).value();
   return all.empty() ? "" : all[0].first;
@@ -47,7 +47,7 @@ TEST_CASE("what reuse has learned is there after a kill, for both tiers") {
   REQUIRE(Saved(s, g3) != fresh);
   s.KillAndStart();
   CHECK(Saved(s, g2) == learned_g2);
-  CHECK(Saved(s, g3) != fresh);  // where chunks were put back in
+  CHECK(Saved(s, g3) != fresh);  // into which chunks were put back
 }
 
 TEST_CASE("what was learned and is damaged, cut or of another version begins anew") {

@@ -1,4 +1,5 @@
-// An image on its way into G2: what may be verified when, who is told, and when it has ended.
+// An image on its way into G2: which pieces may be verified when, which waiters are told, and when
+// it has ended.
 #include "tiers/store/promotion.h"
 
 #include <catch2/catch.hpp>
@@ -9,7 +10,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// Nobody asks it for anything here: it is a name.
+// Only a name: nothing calls it here.
 class SomeTier final : public LowerTier {
  public:
   SomeTier() : LowerTier(0, {}, kMiB) {}
@@ -59,7 +60,7 @@ struct Rig {
     for (auto& one : next.told) std::move(one)(absl::OkStatus());
     return next;
   }
-  // "waits", or what it was told at once.
+  // Returns "waits", or the answer that came at once.
   std::string Await(size_t first, size_t end, PieceWaiters::Callback ready) {
     const std::optional<absl::Status> known =
         promotion.Await({first, end}, Promotion::Patience::kToTheEnd, MonotonicTime(0), ready);
@@ -87,7 +88,7 @@ TEST_CASE("a piece is verified once, when its header and all of its bytes are th
   CHECK(IsNothing(promotion.OnPieceRead(1, kPieceBytes / 2, absl::OkStatus())));
   CHECK(IsNothing(rig.Read(0)));  // no header yet
   const Next header = promotion.OnHeader(Header(kThreePieces), nullptr);
-  REQUIRE(header.verify.size() == 1);  // half of the second is to come
+  REQUIRE(header.verify.size() == 1);  // half of the second is still to come
   CHECK(header.verify[0].first == 0);
   CHECK(header.verify[0].end == 1);
   const Next rest = promotion.OnPieceRead(1, kPieceBytes / 2, absl::OkStatus());
@@ -173,7 +174,7 @@ TEST_CASE("a promotion that failed verifies nothing more, and ends with what is 
     const Next failed =
         promotion.OnVerified(taken.verify[0], absl::UnauthenticatedError("unit 0"));
     CHECK(failed.told.size() == 1);
-    CHECK(absl::IsDataLoss(failed.status));  // for whoever waits it is as any damage
+    CHECK(absl::IsDataLoss(failed.status));  // for waiters it is like any damage
     CHECK(promotion.failure().unauthentic);
     CHECK_FALSE(promotion.failure().io);
     CHECK(IsNothing(rig.Read(1)));
@@ -225,7 +226,7 @@ TEST_CASE("once who waits was told that it is late, nobody waits before it is pr
   CHECK(await(9) == "waits");
   CHECK(await(10) == "UNAVAILABLE: the chunk is late");
   CHECK(rig.promotion.TakeImpatient().size() == 1);
-  CHECK(await(9) == "UNAVAILABLE: the chunk is late");  // it had looked at the clock before
+  CHECK(await(9) == "UNAVAILABLE: the chunk is late");  // it had read the clock before
   CHECK(rig.Await(0, 1) == "waits");                    // to the end
   rig.promotion.Promise(MonotonicTime(20));
   CHECK(await(19) == "waits");

@@ -78,7 +78,7 @@ TEST_CASE("nothing is visible before the seal") {
   CHECK(s.Where(1).empty());
   CHECK(s.Get(1) == "miss");
   CHECK(s.Put(1, 4096) ==
-        "stored");  // an unsealed put is not PRESENT, a stalled writer blocks nobody
+        "stored");  // an unsealed put is not PRESENT, a stalled writer blocks no other
 }
 
 TEST_CASE("of two writers of one key the first to seal wins, the other is told PRESENT") {

@@ -20,7 +20,7 @@ WorldOptions ThreeTenants(uint64_t blue_quota_blocks, uint64_t green_quota_block
   return options;
 }
 
-// A client of a tenant. Chunks of 4096 bytes take two blocks: with their header page.
+// A client of a tenant. Chunks of 4096 bytes take two blocks, with their header page.
 class Client {
  public:
   Client(World* world, uint32_t tenant) : world_(*world), tenant_(tenant) { Connect(); }
@@ -29,7 +29,7 @@ class Client {
     session_ = store().OpenSession({.client_name = "t", .tenant = TenantId(tenant_)}).value();
     ns_ = store().OpenNamespace(session_, {.model = "test", .tokens_per_chunk = 16}).value();
   }
-  // The answer of a durable put of two blocks, or more: "ok" or a status code's name.
+  // Returns the answer of a durable put of two blocks, or more: "ok" or a status code's name.
   std::string Put(uint64_t name, size_t bytes = 4096) {
     absl::StatusOr<ReserveResult> result =
         store().Reserve(session_, {.ns = ns_,
@@ -138,7 +138,7 @@ TEST_CASE("a flood takes nothing from a tenant within its share, with a quota or
   CHECK(green.InG3(0, 100) == 100);
   CHECK(red.Snapshot().counters.g3_pushed_out == 0);
   CHECK(green.Snapshot().counters.g3_pushed_out == 0);
-  // All that the others do not use is blue's as long as they do not.
+  // Blue may use what the others do not, as long as they do not.
   const uint64_t most = blue.UsedBlocks();
   CHECK(most * kBlockBytes > blue.Snapshot().g3_share_bytes);
   SECTION("and gives back what it has above its share to who asks for it") {
@@ -201,7 +201,7 @@ TEST_CASE("what a tenant left that is no more gives room before all else") {
   CHECK(purple.InG3(0, 100) == 0);
   CHECK(purple.UsedBlocks() == 0);
   CHECK(red.UsedBlocks() == 80);
-  blue.PutAll(0, 150);  // more than its share: still nobody else has to give
+  blue.PutAll(0, 150);  // more than its share: still no other tenant has to give
   CHECK(blue.InG3(0, 150) == 150);
   CHECK(red.InG3(0, 40) == 40);
   CHECK(blue.Snapshot().counters.g3_evictions == 0);

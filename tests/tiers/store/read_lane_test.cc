@@ -43,7 +43,7 @@ TEST_CASE("a lower tier has as many bytes in flight as it may, or one image") {
 
 TEST_CASE("what others wait for is before one's own only as far as turns have it") {
   ReadLane lane(kGiB);
-  // 1 GiB/s, as it turns out.
+  // 1 GiB/s, by the measured time.
   lane.Ask(Requester(1), ChunkSlot(1), kGiB, kStart);
   lane.Begin(kGiB);
   lane.End(kGiB, true, kStart + kSecond);

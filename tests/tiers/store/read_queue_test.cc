@@ -22,7 +22,7 @@ void PushMany(ReadQueue& queue, const ReadQueue::Requester& requester, uint32_t 
   for (int i = 0; i < count; ++i) queue.Push(requester, ChunkSlot(slot), bytes);
 }
 
-// The next `count`, a digit each.
+// Returns the next `count`, a digit each.
 std::string Next(ReadQueue& queue, int count) {
   std::string slots;
   for (int i = 0; i < count; ++i) {
@@ -128,7 +128,7 @@ TEST_CASE("of many thousands that wait, what comes before is counted, at worst a
   ReadQueue::Requester last{.tenant = TenantId(0), .session = {}};
   last.session.bytes[0] = static_cast<uint8_t>(kSessions - 1);
   last.session.bytes[1] = static_cast<uint8_t>((kSessions - 1) >> 8);
-  CHECK(queue.BytesBefore(last, 1) == queue.bytes());  // whose own is counted once, too
+  CHECK(queue.BytesBefore(last, 1) == queue.bytes());  // whose own bytes are counted once, too
   while (!queue.empty()) queue.Pop();
   CHECK(queue.bytes() == 0);
 }

@@ -18,7 +18,7 @@ WorldOptions PieceWorld() {
   return options;
 }
 
-// Which of `pieces` were told ready so far.
+// Notes which of `pieces` were reported ready so far.
 struct Told {
   explicit Told(size_t pieces) : status(pieces) {}
   void Ask(ChunkReader& reader) {
@@ -106,7 +106,7 @@ TEST_CASE("pieces of a chunk in G2 are told ready without the store's lock") {
   CHECK(told.status[2]->ok());
   CHECK(takes() - before == 2 * of_a_snapshot);
   CHECK(s.Delete({1}) == 1);
-  told.Ask(reader);  // it stays as it is for as long as it is held
+  told.Ask(reader);  // it stays the same while it is held
   CHECK(told.status[0]->ok());
   CHECK(s.Bytes(1, reader) == "hit");
 }
@@ -140,7 +140,7 @@ TEST_CASE("each piece is told ready when it is, before the last one is read") {
     last = told.count();
     if (last == 1 || last == 2) {
       early = true;
-      CHECK(s.Where(1) == "3");  // not a hit of G2 before it is whole
+      CHECK(s.Where(1) == "3");  // no hit of G2 before it is whole
       for (size_t i = 0; i < 3; ++i) {
         if (!told.status[i].has_value()) continue;
         const size_t size = i < 2 ? kPieceBytes : 5;
@@ -175,7 +175,7 @@ TEST_CASE("what is being read when its device goes away is there when it is back
   ChunkReader reader = s.Pin(1);
   REQUIRE(reader);
   CHECK(s.WaitFor(reader, 0, 1) == "away");
-  CHECK(s.WaitFor(reader, 0, 1) == "away");  // who asks when it has ended, too
+  CHECK(s.WaitFor(reader, 0, 1) == "away");  // a reader that asks after its end, too
   s.store().CheckInvariants();
   s.world.SetGone(0, false);
   s.Pass(std::chrono::seconds(31));
@@ -295,7 +295,7 @@ TEST_CASE("when one piece turns out damaged the others' readers are told, and no
   s.RunAll();
   REQUIRE(told.count() == 3);
   CHECK(told.status[1]->code() == absl::StatusCode::kDataLoss);
-  // Asked afterwards, it is the same.
+  // Asked afterwards, the answer is the same.
   CHECK(s.WaitFor(reader, 1, 1) == "damaged");
   CHECK(s.Get(1) == "miss");
   CHECK(s.store().snapshot().g2.used_bytes == 769 * kBlockBytes);  // pinned yet
@@ -308,7 +308,7 @@ TEST_CASE("when one piece turns out damaged the others' readers are told, and no
 TEST_CASE("a chunk that fails after its first piece never shows another chunk's checksums") {
   StoreTester s(PieceWorld());
   PutIntoG3(s, 1, 2 * kMiB);
-  // Leaves its header page where the promotion will come to lie.
+  // Leaves its header page at the promotion's later place.
   REQUIRE(s.Put(2, 2 * kMiB, {.no_g3 = true}) == "stored");
   REQUIRE(s.Delete({2}) == 1);
   s.OnDisk(s.DeviceBlock(1) + 1 + 256, 1)[7] ^= std::byte{1};
@@ -370,7 +370,7 @@ TEST_CASE("what one session asks for of a device waits for a turn of another, no
   REQUIRE(s.store().Prefetch(greedy, {s.ns, keys, parts})->started_chunks == kLong);
   const auto late = std::chrono::nanoseconds(s.Lookup({kShort}, LeaseMode::kNone).promotion_time);
   s.Connect();
-  // A turn of the other's, its own chunk, and what is being read: not all 25.
+  // A turn of the other's, its own chunk, and the current read: not all 25.
   const auto fair = s.Lookup({kShort}, LeaseMode::kNone).promotion_time;
   CHECK((fair > late * 9 / 25 && fair < late * 11 / 25));
   ChunkReader reader = s.Pin(kShort);
@@ -380,7 +380,7 @@ TEST_CASE("what one session asks for of a device waits for a turn of another, no
   told.Ask(reader);
   while (told.count() == 0) REQUIRE(s.world.RunOneAtRandom());
   const uint64_t ready = s.store().Prefetch(greedy, {s.ns, keys, parts})->ready_chunks;
-  CHECK(ready >= 7);  // a turn, but for the chunk that was being read when the other came
+  CHECK(ready >= 7);  // a turn, except for the chunk that was being read when the other came
   CHECK(ready <= 9);
   s.RunAll();
   CHECK(s.store().Prefetch(greedy, {s.ns, keys, parts})->ready_chunks == kLong);
@@ -434,7 +434,7 @@ TEST_CASE("a device that answers nothing is shown and left alone until it does")
   CHECK(absl::StrContains(shown.message, "does not answer"));
   CHECK(s.counters().device_silences == 1);
   CHECK(s.Where(1).empty());
-  CHECK(s.WaitFor(reader, 0, 1) == "ok");  // it answers: the chunk that was waited for is whole
+  CHECK(s.WaitFor(reader, 0, 1) == "ok");  // it answers: the awaited chunk is whole
   wait(1);
   CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);
   CHECK(s.Get(1) == "hit");
@@ -450,7 +450,7 @@ TEST_CASE("a time in which nobody looked is no silence of a device") {
   ChunkReader reader = s.Pin(0);
   s.store().Tick();
   CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);
-  // And a pause, as of a process or a machine that was stopped.
+  // And a pause, as of a stopped process or machine.
   s.world.clock().Advance(std::chrono::minutes(10));
   s.store().Tick();
   CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);

@@ -1,4 +1,4 @@
-// Tenants that let others read their chunks: what a reader may, what it may not, and what its
+// Tenants that let others read their chunks: what a reader may do, what it may not, and what its
 // reading can cost the owner.
 #include <absl/strings/match.h>
 
@@ -179,7 +179,7 @@ TEST_CASE("what a reader would write is refused, with the reason, and changes no
   CHECK(s.counters().denied_calls == 3);
   CHECK(blue.Leads(1, 1) == 1);
   CHECK(blue.Leads(5, 1) == 0);
-  // In its own namespaces it writes as ever; and who names itself is no reader.
+  // In its own namespaces it writes as before; and a tenant that names itself is no reader.
   SharingClient own(&s, 0), by_name(&s, 1, "blue");
   CHECK(own.Put(5).ok());
   CHECK(by_name.Put(6).ok());
@@ -195,7 +195,7 @@ TEST_CASE("who was not let in hears the same of a tenant that is there and of on
                      "tenant: there is no 'blue' that lets this session's tenant read"));
   CHECK(nowhere == absl::PermissionDeniedError(
                        "tenant: there is no 'grey' that lets this session's tenant read"));
-  // To be read is not to read.
+  // The right is not mutual.
   CHECK(absl::IsPermissionDenied(blue.Open("default").status()));
   CHECK(absl::IsPermissionDenied(red.Open("green").status()));
   CHECK(absl::IsInvalidArgument(red.Open(std::string(33, 'x')).status()));
@@ -216,7 +216,7 @@ TEST_CASE("readers lease half of what the owner may, and what they hold comes ba
   CHECK(reader.Read(25)->outcome == ReadOutcome::kBusy);
   CHECK(reader.Read(0, leased.lease)->outcome == ReadOutcome::kHit);
   s.store().CheckInvariants();
-  // The owner has the rest, and its own is not in the way of readers' limits.
+  // The owner has the rest, and its own leases do not count against readers' limits.
   const LookupResult own = blue.Lease(10, 20);
   CHECK(own.leased_keys == 8);
   REQUIRE(blue.Release(own.lease).ok());
@@ -234,7 +234,7 @@ TEST_CASE("what is leased of others counts as the reader's own, too") {
   const LookupResult mine = own.Lease(0, 13);  // 26 of 32 blocks
   REQUIRE(mine.leased_keys == 13);
   const LookupResult leased = reader.Lease(0, 8);
-  CHECK(leased.leased_keys == 3);  // all that is left: less than its half
+  CHECK(leased.leased_keys == 3);  // everything that is left: less than its half
   CHECK(own.Lease(13, 1).leased_keys == 0);
   s.store().CheckInvariants();
   REQUIRE(own.Release(mine.lease).ok());

@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Reads of promotions end when a test says so.
+// Reads of promotions end on request.
 class RecallWorld final : private Promotions, private Recaller::Host {
  public:
   RecallWorld() ABSL_NO_THREAD_SAFETY_ANALYSIS {

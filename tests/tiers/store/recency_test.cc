@@ -1,5 +1,4 @@
-// The order of eviction of G3 over a restart: only what changed of it is saved, and all of it comes
-// back.
+// G3's order of eviction over a restart: only its changes are saved, and all of it comes back.
 #include <catch2/catch.hpp>
 #include <chrono>
 
@@ -45,7 +44,7 @@ std::vector<uint64_t> SavedOrder(StoreTester& s, uint64_t names) {
   return order;
 }
 
-// The value of the version before.
+// The value of the earlier version.
 std::string InVersion(char version, const std::vector<uint64_t>& sequences) {
   std::string value(1, version);
   for (const uint64_t one : sequences) {
@@ -56,7 +55,7 @@ std::string InVersion(char version, const std::vector<uint64_t>& sequences) {
   return value;
 }
 
-// Sequences 1 to 9 in the order in which they go.
+// Returns sequences 1 to 9 in the order of eviction.
 std::string Order(MemoryIndex& index) {
   std::vector<AdoptedChunk> adopted;
   for (uint32_t i = 1; i <= 9; ++i) {
@@ -173,7 +172,7 @@ TEST_CASE("of an index that hangs one save waits, and what changed meanwhile is 
   CHECK(s.world.index_executor().size() == 1);
   s.world.HoldIndex(false);
   s.RunAll();
-  CHECK(*Saved(s, 9) < *Saved(s, 0));  // of all touches only the first is saved
+  CHECK(*Saved(s, 9) < *Saved(s, 0));  // only the first of all touches is saved
   s.Pass(seconds(61));
   CHECK(SavedOrder(s, 10) == std::vector<uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
 }

@@ -1,5 +1,5 @@
-// What an earlier process left in G2: threads of the start share it out, and the sweep verifies it
-// behind all other work.
+// An earlier process's chunks in G2: threads of the start share them out, and the sweep verifies
+// them behind all other work.
 #include <atomic>
 #include <catch2/catch.hpp>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kLeft = 30'000;  // two blocks each: several threads have something to look at
 
-// A store over the arena, with a session and a namespace; it has no threads but those of its start.
+// A store over the arena, with a session and a namespace; only its start has threads.
 struct LeftG2 {
   LeftG2(MemoryArena* arena, int threads) {
     StoreOptions options;
@@ -109,7 +109,7 @@ TEST_CASE(
   CHECK(after.executor.size() == 1);
   after.executor.RunAll();
   CHECK(told.ok());
-  // One that the sweep has not come to yet.
+  // A chunk that the sweep has not reached yet.
   ChunkReader other = std::move(
       after.store->Read(after.session, {after.ns, MakeKey(0), PartId(0)}, LeaseId(0), false)
           ->reader);

@@ -22,7 +22,7 @@ WorldOptions WithExpiry() {
 struct Aging {
   explicit Aging(const WorldOptions& options = WithExpiry()) : s(options) { Keep(); }
 
-  // As a store that knows conditions does.
+  // Acts as a store that knows conditions.
   void Keep() { s.world.remote().keeps = true; }
   void Age(hours by) {
     s.world.clock().Advance(by);

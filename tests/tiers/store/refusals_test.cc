@@ -1,5 +1,5 @@
-// Errors that the store returns before it does anything: for options, and calls of sessions that
-// are wrong or gone. Each error names the field, and the limit where there is one.
+// Errors that the store returns before it does anything: for options, and for calls of wrong or
+// ended sessions. Each error names the field, and its limit if there is one.
 #include <catch2/catch.hpp>
 #include <utility>
 
@@ -89,7 +89,7 @@ TEST_CASE(
     const uint64_t failed_before = index.counted().errors;
     const absl::Status status = create();
     executor.RunAll();
-    // A start does without nothing but the learned state of policies.
+    // A start goes on only without the policies' learned state.
     unlearned |= status.ok() && index.counted().errors > failed_before;
     (status.ok() ? made : refused) = true;
     if (!status.ok()) CheckError(status, absl::StatusCode::kDataLoss, "read failed");

@@ -1,4 +1,4 @@
-// A third tier: what lies beyond the node, without extents, records or space of its own.
+// A third tier beyond the node, without extents, records or space of its own.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"
@@ -15,7 +15,7 @@ WorldOptions WithRemote() {
 struct Remote {
   explicit Remote(const WorldOptions& options = WithRemote()) : s(options) {}
 
-  // How many came, "waiting", or the status' message.
+  // Returns how many came, "waiting", or the status' message.
   std::string Recall(const std::vector<uint64_t>& names) {
     std::string answer = "waiting";
     Begin(names, &answer);
@@ -33,7 +33,7 @@ struct Remote {
                                            : std::string(came.status().message());
                      });
   }
-  // Until it has space in an empty G2: the images are found, and none is read.
+  // Runs until it has space in an empty G2: the images are found, and none is read.
   void BeginReading(const std::vector<uint64_t>& names, std::string* answer) {
     Begin(names, answer);
     while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
@@ -186,7 +186,7 @@ TEST_CASE("what is gone, wrong or cut off beyond the node is a miss, and its spa
   CHECK(remote.counters().failed_recalls == 1);
   s.world.remote().set_faults({});
   s.Settle();
-  CHECK(s.world.bucket().size() == (kept == "kept" ? 1 : 0));  // what is bad stands in no one's way
+  CHECK(s.world.bucket().size() == (kept == "kept" ? 1 : 0));  // bad images hinder no other
   CHECK(remote.Recall({1}) == (kept == "kept" ? "1" : "0"));
 }
 
@@ -476,13 +476,13 @@ TEST_CASE("a durable put of what is only on its way from beyond the node is a pu
   remote.BeginReading({1}, &answer);
   CHECK(s.Put(1, 4096, {.durable = true}) == "stored");
   s.RunAll();
-  CHECK(answer == "1");  // it came, to nobody
+  CHECK(answer == "1");  // it came, without a waiter
   CHECK(s.Get(1) == "hit");
   s.store().CheckInvariants();
 }
 
-// The node's copy of chunk 1 is durable on a device that is away, which then joins while an image
-// of chunk 1 is on its way from beyond the node, or has come.
+// The node's copy of chunk 1 is durable on an absent device. The device joins while an image of
+// chunk 1 is on its way from beyond the node, or has come.
 TEST_CASE("what a joining device holds is not lost to a recall") {
   Remote remote;
   StoreTester& s = remote.s;

@@ -1,5 +1,5 @@
 // A chunk put anew while its record is in doubt or its device silent: until the new one is stable
-// the old one outlives whatever comes.
+// the old one survives everything.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"
@@ -7,7 +7,7 @@
 namespace kvkeep {
 namespace {
 
-// Durable, and after a power cut: whether its bytes are all there is not known before it is read.
+// Durable, and after a power cut: whether all its bytes are there is unknown before it is read.
 void PutDurableAndCut(StoreTester& s, uint64_t name, size_t bytes = 4096) {
   REQUIRE(s.Put(name, bytes, {.durable = true}) == "stored");
   s.Settle();
@@ -97,7 +97,7 @@ TEST_CASE("what is put durable twice is there at whatever moment the power fails
     INFO("seed " << seed);
     WorldOptions options = SmallWorld();
     options.seed = seed;
-    options.device_blocks = {96};  // nothing is evicted, and what is let go of is soon used again
+    options.device_blocks = {96};  // nothing is evicted, and freed blocks are soon used again
     StoreTester s(options);
     PutDurableAndCut(s, 1, 20'000);
     uint64_t next = 10;
@@ -234,7 +234,7 @@ TEST_CASE("what was replaced before its header was read is promised again once t
   s.world.device().set_options({});
   s.Settle();
   s.store().CheckInvariants();
-  uint64_t back = 0;  // the others went with what replaced them, as their headers were being read
+  uint64_t back = 0;  // the others went with their replacements, as their headers were being read
   for (uint64_t i = 0; i < kChunks; ++i) {
     if (s.Where(i).empty()) continue;
     CHECK(s.Get(i) == "old");
@@ -322,10 +322,10 @@ TEST_CASE("of two records in doubt the one whose image is whole is the chunk",
     s.Connect();
     s.store().CheckInvariants();
     if (seed % 2 == 0) {
-      const bool at_once = IsThere(s, name);  // else who asks next has the other one
+      const bool at_once = IsThere(s, name);  // otherwise the next reader has the other one
       CHECK((at_once || IsThere(s, name)));
     } else {
-      for (int i = 0; i < 5; ++i) s.Pass(std::chrono::seconds(1));  // nobody asks for it
+      for (int i = 0; i < 5; ++i) s.Pass(std::chrono::seconds(1));  // nothing asks for it
     }
     s.Settle();
     s.store().CheckInvariants();
@@ -349,7 +349,7 @@ TEST_CASE("of two records in doubt one goes also when the chunk was put anew and
     s.world.Start();
     s.Connect();
     s.RunAll();
-    // As stored in G2 only: it does not outlive its eviction.
+    // Counts as stored in G2 only: it does not survive its eviction.
     const std::string again = s.Put(name, 20'000, {.durable = true, .no_g3 = true});
     if (again != "stored" || !IsOn(s, 0, name) || !IsOn(s, 1, name)) continue;
     ++both;
@@ -357,7 +357,7 @@ TEST_CASE("of two records in doubt one goes also when the chunk was put anew and
     s.FloodG2();
     s.store().CheckInvariants();
     REQUIRE(s.Where(name) == "3");
-    for (int i = 0; i < 5; ++i) s.Pass(std::chrono::seconds(1));  // nobody asks for it
+    for (int i = 0; i < 5; ++i) s.Pass(std::chrono::seconds(1));  // nothing asks for it
     s.Settle();
     s.store().CheckInvariants();
     CHECK(IsOn(s, 0, name) != IsOn(s, 1, name));
@@ -407,7 +407,7 @@ TEST_CASE("what was read while it was put anew keeps its blocks until the new re
     INFO("seed " << seed);
     WorldOptions options = SmallWorld();
     options.seed = seed;
-    options.device_blocks = {96};  // what is let go of is soon used again
+    options.device_blocks = {96};  // freed blocks are soon used again
     StoreTester s(options);
     PutDurableAndCut(s, 1, 20'000);
     s.world.device().set_options({.stuck = 1});

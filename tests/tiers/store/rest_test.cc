@@ -1,4 +1,4 @@
-// When the store needs its periodic work rarely, and who says that this is over.
+// When the store needs its periodic work rarely, and what ends that.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"
@@ -6,7 +6,7 @@
 namespace kvkeep {
 namespace {
 
-// Ticks of a tenth of a second until one finds everything at rest; at most so many.
+// Ticks of a tenth of a second until one finds everything at rest; at most this many.
 int TicksToRest(StoreTester& s, int most = 100) {
   for (int ticks = 1; ticks <= most; ++ticks) {
     s.RunAll();

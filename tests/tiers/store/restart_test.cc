@@ -24,7 +24,7 @@ TEST_CASE("after a kill everything that was stored in G3 is a hit") {
 TEST_CASE("a kill before the first sync after a put leaves records that are sure") {
   StoreTester s;
   for (const bool power_cut : {false, true}) {
-    s.RunAll();  // what the start began, no tick
+    s.RunAll();  // work that the start began, no tick
     for (uint64_t i = 0; i < 3; ++i) REQUIRE(s.Put(i, 5000 + power_cut) == "stored");
     s.RunAll();
     s.KillAndStart();
@@ -57,7 +57,7 @@ TEST_CASE("after a power cut records are promised only once their header was rea
   s.store().SyncAll([&](absl::Status status) { synced = status.ok() ? "ok" : "failed"; });
   s.RunAll();
   REQUIRE(synced == "ok");
-  // The data of one never arrived: its record does not hold.
+  // The data of one never arrived, so its record does not hold.
   const auto image = s.OnDisk(s.DeviceBlock(1), 2);
   std::fill(image.begin(), image.end(), std::byte{0});
   s.PowerCutAndStart();
@@ -112,7 +112,7 @@ TEST_CASE("a header that can never be read is given up, and the device is not bl
   s.store().CheckInvariants();
 }
 
-// The last write of a machine, at every place where it may have been cut short.
+// The last write of a machine, cut short at every possible place.
 TEST_CASE("an image that ends at any of its blocks is lost, and no other with it") {
   constexpr size_t kBytes = 50'000;
   constexpr uint64_t kLast = 3;
@@ -388,7 +388,7 @@ TEST_CASE("a batch that removes and one that just ended never disagree on a key 
     for (int i = 0; i < 500; ++i) s.world.RunOneAtRandom();
   };
   REQUIRE(s.Delete({1}) == 1);
-  run_some();  // its record goes at once, its blocks when the reader lets go
+  run_some();  // its record goes at once, its blocks once the reader releases them
   s.world.device().set_options({});
   s.world.HoldIndex(true);
   for (const uint64_t name : {3, 2, 1}) {  // the first batch has 3, the next 2 and 1
@@ -397,7 +397,7 @@ TEST_CASE("a batch that removes and one that just ended never disagree on a key 
   }
   s.world.index_executor().RunOne();
   REQUIRE(s.Where(3) == "23");
-  REQUIRE(s.store().snapshot().g3.chunks == 2);  // 3, and what the reader waits for
+  REQUIRE(s.store().snapshot().g3.chunks == 2);  // 3, and the chunk that waits for the reader
   REQUIRE(s.Delete({2}) == 1);
   CHECK(s.WaitFor(reader, 0, 1) == "ok");
   reader = ChunkReader();  // the deleted 1 leaves, while the batch with the new one is under way

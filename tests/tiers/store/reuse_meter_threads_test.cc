@@ -1,4 +1,4 @@
-// Lookups, puts and an operator's look at once: nothing is counted twice or lost.
+// Lookups, puts and an operator's query at once: nothing is counted twice or lost.
 #include <catch2/catch.hpp>
 #include <thread>
 

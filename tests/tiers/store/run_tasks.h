@@ -1,4 +1,4 @@
-// RunTasks: what a Hold left to do, as Section does it after the lock is let go of.
+// RunTasks: runs what a Hold left to do, as Section does after it has released the lock.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace kvkeep::store_internal {
 
-// False: there was nothing.
+// Returns false if there was nothing.
 inline bool RunTasks(Hold& hold) {
   std::optional<Hold::Tasks> tasks = hold.TakeTasks();
   if (!tasks.has_value()) return false;

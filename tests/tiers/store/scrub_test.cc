@@ -1,4 +1,4 @@
-// The scrub: what only G3 holds is read and checked in turn, within its budget.
+// The scrub reads and checks in turn what only G3 holds, within its budget.
 #include <catch2/catch.hpp>
 #include <chrono>
 
@@ -53,7 +53,7 @@ TEST_CASE("it reads as much as its budget, however long it had nothing to read")
   PutAway(s);
   s.Pass(seconds(2));
   CHECK(s.counters().scrubbed_chunks >= 4);
-  CHECK(s.counters().scrubbed_chunks <= 13);  // a second's, at most, was left of before; and one
+  CHECK(s.counters().scrubbed_chunks <= 13);  // at most a second's was left from before; and one
 }
 
 TEST_CASE("a chunk that rots is found before anybody asks for it, and is a miss from then on") {
@@ -139,7 +139,7 @@ TEST_CASE("what a tenant left that is no more is passed by, and the scrub goes o
   CHECK(s.counters().scrubbed_chunks == kChunks);
   CHECK(s.counters().scrub_skipped_chunks == 8);
   for (uint64_t i = 0; i < kChunks; ++i) CHECK(s.Get(i) == "hit");
-  // Its name is back, and so is what it had.
+  // Its name is back, and so are its chunks.
   s.world.Kill();
   s.world.SetTenants(options.store.tenants);
   s.world.Start();

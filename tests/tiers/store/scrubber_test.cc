@@ -32,7 +32,7 @@ struct World {
     hold.Begin();
     return scrubber.Next({only_in_g3, has_tenant, doubted_twice});
   }
-  // Returns the slots read until there is no more, each of so many bytes.
+  // Returns the slots read until there are no more, each with this many bytes.
   std::vector<ChunkSlot> ReadAll(uint64_t bytes) {
     std::vector<ChunkSlot> read;
     scrubber.BeginLook();

@@ -19,8 +19,8 @@ NamespaceSpec SpecOf(const std::string& tenant = "") {
   return {.model = "m", .tokens_per_chunk = 16, .parts = 2, .tenant = tenant};
 }
 
-// "a" may read what is "b"'s. There may be four sessions: one for each of these tenants, two for
-// the default one.
+// "a" may read "b"'s chunks. There may be four sessions: one for each of these tenants, two for the
+// default one.
 StoreOptions WithThreeTenants() {
   StoreOptions options;
   options.max_sessions = 4;
@@ -36,7 +36,7 @@ struct SessionsWorld {
               {&owners, &clock, &counters, &of_tenants}) {}
   ~SessionsWorld() { table.CheckInvariants(); }
 
-  // "ok", or the message.
+  // Returns "ok", or the message.
   std::string Open(uint8_t name, TenantId tenant) {
     const absl::Status opened = table.Open(TokenOf(name), {.client_name = "t", .tenant = tenant});
     return opened.ok() ? "ok" : std::string(opened.message());

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// One tenant with limits of its own, as wide as those of the store.
+// One tenant with limits of its own, as wide as the store's.
 WorldOptions Wide() {
   WorldOptions options = SmallWorld();
   options.store.tenants = {{.name = "", .g2_segments = 1}};
@@ -32,7 +32,7 @@ StoreOptions Capacities(StoreTester& s, uint64_t g2_blocks, uint64_t g3_blocks =
   return options;
 }
 
-// "used of capacity", in blocks.
+// Returns "used of capacity", in blocks.
 std::string Used(const TierSnapshot& tier) {
   return absl::StrCat(tier.used_bytes / kBlockBytes, " of ", tier.capacity_bytes / kBlockBytes);
 }
@@ -77,7 +77,7 @@ TEST_CASE(
   REQUIRE(s.Put(42, 4096, {.durable = true}) == "stored");
   s.Settle();
   CHECK(InG3(s, 31, 43) == 11);
-  // And a tenant that had a quota may lose it.
+  // A tenant that had a quota may also lose it.
   REQUIRE(s.store().SetLimits(OneTenant(s, {})).ok());
   CHECK(s.store().snapshot().tenants[0].g3_quota_bytes == 0);
   s.store().CheckInvariants();
@@ -129,7 +129,7 @@ TEST_CASE("who is within the limits of before stays; over the new ones nobody ge
   REQUIRE(s.store().SetLimits(options).ok());
   CHECK(s.store().options().max_sessions == 2);
   CHECK(Open(s) == "sessions: all 2 are open");
-  CHECK(s.Put(1) == "stored");  // those that are open serve on
+  CHECK(s.Put(1) == "stored");  // open ones serve on
   options.max_sessions = 3;
   REQUIRE(s.store().SetLimits(options).ok());
   CHECK(Open(s) == "ok");

@@ -1,5 +1,5 @@
-// Threads that put, look up, read, delete and evict the same few chunks: which version of a chunk
-// was read is told by its bytes, and when each came and went by the clock.
+// Threads that put, look up, read, delete and evict the same few chunks. A chunk's bytes tell which
+// version was read, and a clock when each came and went.
 //
 // The threads' notes of versions are relaxed on purpose: they must not give an order that the store
 // has to give. A note that is not seen yet only makes the test miss something.
@@ -88,8 +88,8 @@ struct Counts {
   }
 };
 
-// A put's bytes: its version, then some that only this version of this name has. Compared where
-// they are, as making them anew costs much under a sanitizer.
+// A put's bytes: its version, then some that only this version of this name has. Compared in place,
+// as making them anew costs much under a sanitizer.
 std::span<const std::byte> Rest(uint64_t name, uint64_t version) {
   constexpr size_t kMost = 2 * kMiB, kOffsets = 65'521;
   static const std::vector<std::byte> bytes = MakePayload(0, 0, kMost);
@@ -176,12 +176,12 @@ class Worker {
     if (!history.WasPut(version)) return;
     counts_.stale += history.WasDeletedBefore(version, began);
     counts_.deleted_but_leased += lease != LeaseId(0) && history.WasDeletedBefore(version, Now());
-    // In place, and for as long as it is held.
+    // In place, and unchanged while it is held.
     std::this_thread::yield();
     counts_.changed += Judge(name, read->reader) != version;
   }
 
-  // Which version it is, all of it.
+  // Returns which version all of it is.
   uint64_t Judge(uint64_t name, const ChunkReader& reader) {
     uint64_t version = 0;
     KVKEEP_CHECK(reader.shape().payload_bytes == kSizes[name]);
@@ -236,7 +236,7 @@ class Worker {
 
   Store* const store_;
   std::array<History, kNames>& histories_;
-  const bool ticks_;  // one does what the daemon's maintenance thread does
+  const bool ticks_;  // one thread does the work of the daemon's maintenance thread
   SeededRandom random_;
   SessionToken session_;
   NamespaceDigest ns_;
@@ -245,7 +245,7 @@ class Worker {
 
 // All threads on a store of their own.
 Counts RunRound(uint64_t round) {
-  // All chunks fit into G2, but not with those that are being put beside them.
+  // All chunks fit into G2, but not together with those that are being put.
   ThreadedStore threaded({.g2_blocks = 1'200, .device_blocks = 4'000, .threads = 2});
   Store& store = threaded.store();
   const auto histories = std::make_unique<std::array<History, kNames>>();
@@ -269,7 +269,8 @@ Counts RunRound(uint64_t round) {
 }  // namespace
 
 TEST_CASE("threads on the same chunks read what was stored, whole, and nothing that was deleted") {
-  // How the threads meet is the scheduler's: they go on until all of it happened often enough.
+  // The scheduler decides how the threads meet, so they go on until everything happened often
+  // enough.
   Counts sum;
   uint64_t rarest = 0;
   for (uint64_t round = 0; round < kMostRounds && rarest <= 10; ++round) {

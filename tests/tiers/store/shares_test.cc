@@ -1,4 +1,4 @@
-// Shares: who may hold how much, and who gives first.
+// Shares: how much each tenant may hold, and which gives first.
 #include "tiers/store/shares.h"
 
 #include <catch2/catch.hpp>
@@ -62,7 +62,7 @@ TEST_CASE("who is most above its share gives, and nobody within its share does")
   CHECK(Giver(shares, kA, 10, all) == "b");
   CHECK(Giver(shares, kA, 60, all) == "a");   // it would be further above than b is
   CHECK(Giver(shares, kC, 90, all) == "b");   // c would be at 290 then, b is at 300
-  CHECK(Giver(shares, kC, 100, all) == "c");  // alike: the one that takes
+  CHECK(Giver(shares, kC, 100, all) == "c");  // equal: the one that takes
   SECTION("who is above but has nothing that can go is passed over") {
     CHECK(Giver(shares, kC, 10, {0, 2}) == "c");
     CHECK(Giver(shares, kC, 10, {0}) == "-");  // a is within its share

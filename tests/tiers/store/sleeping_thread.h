@@ -1,4 +1,4 @@
-// Sleeps(): whether a thread of this process sleeps, as one does that waits for a lock.
+// Sleeps(): returns whether a thread of this process sleeps, as one does that waits for a lock.
 #pragma once
 
 #include <sys/types.h>

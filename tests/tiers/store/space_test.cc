@@ -1,5 +1,5 @@
-// A put evicts what lies where it will lie: beside chunks of another size it costs the cache little
-// more than its own bytes.
+// A put evicts what lies where it will lie: beside chunks of another size it evicts little more
+// than its own bytes.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
@@ -33,7 +33,7 @@ uint64_t ImageBytes(size_t payload) {
   return ImageShape{.payload_bytes = static_cast<uint32_t>(payload)}.blocks().value() * kBlockBytes;
 }
 
-// So that the order of eviction says nothing about where chunks lie.
+// Touches chunks so that the order of eviction is unrelated to their places.
 void TouchAtRandom(StoreTester& s, uint64_t names, uint32_t seed) {
   std::vector<uint64_t> order(names);
   for (uint64_t i = 0; i < names; ++i) order[i] = i;
@@ -41,7 +41,7 @@ void TouchAtRandom(StoreTester& s, uint64_t names, uint32_t seed) {
   for (const uint64_t name : order) s.Touch({name});
 }
 
-// How many bytes of small chunks that fill G2 a large put evicts, in its own bytes.
+// Returns how many bytes of small chunks that fill G2 a large put evicts, as a multiple of its own.
 double CostInG2(const Put& put) {
   constexpr uint64_t kG2 = 64 * kMiB;
   StoreTester s(Space(kG2, 0));
@@ -107,7 +107,7 @@ void PutAmongLeased(uint32_t hold_work, size_t every) {
   std::vector<uint64_t> leased;
   for (uint64_t name = 0; name < fits; name += every) leased.push_back(name);
   for (const uint64_t name : leased) REQUIRE(s.Lookup({name}).leased_keys == 1);
-  // What was leased is the first in line, until it turns out that it cannot go.
+  // Leased chunks are the first in line, until they turn out to be stuck.
   std::vector<uint64_t> others;
   for (uint64_t name = 0; name < fits; ++name) {
     if (name % every != 0) others.push_back(name);
@@ -138,7 +138,7 @@ TEST_CASE("a capacity that was made smaller is no reason to empty a part of G2")
   REQUIRE(s.store().SetLimits(limits).ok());
   REQUIRE(s.Put(kFirstLarge, kLarge) == "stored");
   CHECK(s.counters().g2_windows_emptied == 0);
-  // The oldest went, and no more than had to.
+  // The oldest went, and no more than necessary.
   const uint64_t gone = (ImageBytes(kLarge) + ImageBytes(kSmall) - 1) / ImageBytes(kSmall);
   for (uint64_t name = 0; name < 300; ++name) CHECK(s.Where(name).empty() == (name < gone));
 }

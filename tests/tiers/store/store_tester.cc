@@ -111,7 +111,7 @@ ChunkReader StoreTester::Pin(uint64_t name, LeaseId lease) {
 }
 
 std::string StoreTester::WaitFor(ChunkReader& reader, size_t first, size_t count) {
-  // Shared: a callback that comes late finds its answer still there.
+  // Shared: a late callback finds its answer still there.
   auto answer = std::make_shared<std::string>("waiting");
   reader.WhenReady(first, count, [answer](absl::Status status) { *answer = Word(status); });
   RunAll();

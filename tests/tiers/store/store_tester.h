@@ -29,26 +29,27 @@ class StoreTester {
  public:
   explicit StoreTester(const WorldOptions& options = SmallWorld(), uint64_t bytes_per_part = 0);
 
-  // "stored", "present", "no space", "limit", "wrong size", "draining", else the status.
+  // Returns "stored", "present", "no space", "limit", "wrong size", "draining", else the status.
   std::string Put(uint64_t name, size_t bytes = 4096, const PutHow& how = {});
-  // Reserves only; the answer as above, "reserved" when it worked.
+  // Reserves only; returns the answer as above, "reserved" if it worked.
   std::string Reserve(uint64_t name, size_t bytes, Reservation* out, const PutHow& how = {});
-  // Fills and seals; "stored", "present" or the status.
+  // Fills and seals; returns "stored", "present" or the status.
   std::string Seal(uint64_t name, Reservation reservation);
 
-  // Reads the whole chunk and runs everything until it is there: "hit", "old", "miss", "busy",
-  // "damaged", "away" (its device failed), "wrong" (bytes of no put), "stuck", else the status.
+  // Reads the whole chunk and runs everything until it is there. Returns "hit", "old", "miss",
+  // "busy", "damaged", "away" (its device failed), "wrong" (bytes of no put), "stuck", else the
+  // status.
   std::string Get(uint64_t name, LeaseId lease = LeaseId(0));
-  // Pins without waiting; an empty reader when it was no hit.
+  // Pins without waiting; returns an empty reader if it was no hit.
   ChunkReader Pin(uint64_t name, LeaseId lease = LeaseId(0));
   // Judges the bytes of a reader whose pieces are all ready: "hit", "old" or "wrong".
   std::string Bytes(uint64_t name, const ChunkReader& reader);
-  // Waits for pieces; "ok", "damaged", "away", "waiting", after running everything.
+  // Waits for pieces; returns "ok", "damaged", "away", "waiting", after running everything.
   std::string WaitFor(ChunkReader& reader, size_t first, size_t count);
 
   LookupResult Lookup(const std::vector<uint64_t>& names, LeaseMode mode = LeaseMode::kLeadingRun,
                       uint64_t request_id = 0);
-  // "", "2", "3" or "23": the tiers where a lookup finds it.
+  // Returns "", "2", "3" or "23": the tiers where a lookup finds it.
   std::string Where(uint64_t name);
   absl::Status Release(LeaseId lease, uint32_t keep_keys = 0) {
     return store().Release(session, lease, keep_keys);
@@ -64,19 +65,19 @@ class StoreTester {
   void FloodG2();
   void Settle() { world.Settle(); }
   void RunAll() { world.RunAll(); }
-  // Time passes in ticks of a tenth of a second, work is done as it comes.
+  // Passes time in ticks of a tenth of a second, and does work as it comes.
   void Pass(std::chrono::milliseconds time);
 
-  // The process ends in this way and another one starts, with a new session.
+  // Ends the process in this way and starts another one, with a new session.
   void KillAndStart();
   void PowerCutAndStart();
-  // A new session of the same namespace.
+  // Opens a new session of the same namespace.
   void Connect();
 
   ChunkId Id(uint64_t name) const { return {ns, MakeKey(name), PartId(0)}; }
   Store& store() { return world.store(); }
   StoreCounters counters() { return store().snapshot().counters; }
-  // The device block where the image of `name` begins; it must be stored.
+  // Returns the device block where the image of `name` begins; it must be stored.
   uint64_t DeviceBlock(uint64_t name, size_t device = 0);
   std::span<std::byte> OnDisk(uint64_t block, uint64_t blocks, size_t device = 0) {
     return world.disk(device).bytes().subspan(block * kBlockBytes, blocks * kBlockBytes);
@@ -93,7 +94,7 @@ class StoreTester {
   uint64_t next_flood_ = 1'000'000;
 };
 
-// A chunk that only G3 has: put, written back, and read by a process that begins then.
+// Makes a chunk that only G3 has: put, written back, and read by a process that begins then.
 void PutIntoG3(StoreTester& s, uint64_t name, size_t bytes, uint32_t tail_bytes = 0);
 
 }  // namespace kvkeep

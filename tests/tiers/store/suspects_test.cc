@@ -18,7 +18,7 @@ struct Suspected {
     return slot;
   }
   bool Fails(ChunkSlot slot) { return suspects.NoteFailed(table.at(slot), now); }
-  // The first that is due, if one is.
+  // Returns the first one that is due, if any.
   std::optional<ChunkSlot> Next() {
     std::optional<ChunkSlot> next;
     while (!next.has_value() && suspects.due(now)) next = suspects.Next(table, now);

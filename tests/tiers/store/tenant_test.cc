@@ -1,5 +1,4 @@
-// Tenants: their chunks have other names, their G2 is other memory, and neither runs out for the
-// other.
+// Tenants: their chunks have other names, their G2 is other memory, and none uses up another's.
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"
@@ -57,7 +56,7 @@ TEST_CASE("the same declaration of two tenants is two namespaces, and neither na
   REQUIRE(red.Put(1) == ReserveResult::Outcome::kReserved);
   CHECK(red.Find(1).leading_keys == 1);
   CHECK(blue.Find(1).leading_keys == 0);
-  CHECK(blue.Put(1) == ReserveResult::Outcome::kReserved);  // not PRESENT: it would tell
+  CHECK(blue.Put(1) == ReserveResult::Outcome::kReserved);  // PRESENT would reveal it
   const std::vector<ChunkKey> keys = {MakeKey(1)};
   const std::vector<PartId> parts = {PartId(0)};
   // Knowing the digest does not help.

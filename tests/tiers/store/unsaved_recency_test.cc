@@ -16,7 +16,7 @@ struct Device {
     for (Chunk& chunk : chunks) chunk.g3_sequence = CommitSequence(1);
   }
   void Touch(uint32_t slot) { unsaved.NoteTouched(chunks[slot], ChunkSlot(slot)); }
-  // The slots that a save takes when every chunk has that recency.
+  // Returns the slots that a save takes if every chunk has that recency.
   std::vector<uint32_t> Save(int64_t recency, bool saved = true) {
     unsaved.BeginSave({recency}, CommitSequence(9));
     std::vector<uint32_t> taken;
@@ -47,10 +47,10 @@ TEST_CASE("a save looks at all where too much was noted, and takes what is above
   Device d(3);
   for (uint32_t slot = 0; slot < 4; ++slot) d.Touch(slot);
   CHECK(d.unsaved.noted() == 3);
-  CHECK(d.Save(10).empty());  // they were touched, and stayed where they are
+  CHECK(d.Save(10).empty());  // they were touched, and stayed in place
   for (uint32_t slot = 0; slot < 4; ++slot) d.Touch(slot);
   CHECK(d.Save(11).size() == d.chunks.size());
-  d.Touch(1);  // its note did not outlive the look at all
+  d.Touch(1);  // its note did not survive the check at all
   CHECK(d.Save(12) == std::vector<uint32_t>{1});
 }
 

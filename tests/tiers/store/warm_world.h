@@ -1,4 +1,4 @@
-// A world whose arena outlives the store, and where the images in it lie.
+// A world whose arena outlives the store, and the places of the images in it.
 #pragma once
 
 #include <span>

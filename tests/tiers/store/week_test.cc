@@ -21,7 +21,7 @@ class Weeks {
  public:
   explicit Weeks(hours lifetime) : s_(Options(lifetime)) {}
 
-  // A new conversation each hour, used twice. Then what is too old is gone from the bucket.
+  // Begins a conversation each hour, used twice. Then expired objects are gone from the bucket.
   void PassHour() {
     const std::vector<uint64_t> prompt = Prompt(conversations_++);
     for (const uint64_t name : prompt) s_.Put(name);
@@ -34,7 +34,7 @@ class Weeks {
       return now - object.second->modified.value() > std::chrono::seconds(kWeek).count();
     });
   }
-  // Conversations some of whose chunks are in the bucket and can't be reached.
+  // Conversations some of whose chunks are in the bucket and cannot be reached.
   uint64_t CutShort() {
     uint64_t cut = 0;
     for (uint64_t i = conversations_ < kRecent ? 0 : conversations_ - kRecent; i < conversations_;

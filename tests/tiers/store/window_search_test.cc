@@ -12,7 +12,7 @@ namespace {
 
 using Yield = WindowSearch::Yield;
 
-// A granule of ten blocks, all of chunks that were wanted so long ago.
+// A granule of ten blocks, all of chunks last wanted this long ago.
 Yield Old(double age) { return {.blocks = 10, .evicted = 10, .age = 10 * age}; }
 Yield Free() { return {.blocks = 10}; }
 Yield Taken() { return {.staying = 1}; }

@@ -184,7 +184,7 @@ TEST_CASE("a full device turns over: a free reserve is kept and new chunks repla
   s.Settle();
   CHECK(s.counters().write_backs == 200);
   CHECK(s.counters().g3_evictions > 100);
-  // As much as may be in flight is kept free.
+  // The bytes that may be in flight are kept free.
   CHECK(s.store().snapshot().g3.used_bytes <= (101 - 8) * kBlockBytes);
   s.KillAndStart();
   CHECK(s.Get(199) == "hit");
@@ -390,7 +390,7 @@ TEST_CASE("a call ends while reads and writes wait for stuck ones, however short
   REQUIRE(second);
   REQUIRE(s.Put(4) == "stored");
   REQUIRE(s.Put(5) == "stored");
-  s.RunAll();  // of each two one is stuck, the other waits for it
+  s.RunAll();  // one of each two is stuck, the other waits for it
   CHECK(s.Delete({3}) == 1);
   s.world.device().set_options({});
   s.Settle();

@@ -20,8 +20,8 @@ namespace {
 constexpr uint64_t kChunks = 10'000;
 constexpr int kRounds = 1000;
 
-// The time of a store in which one thread walks and another waits. The store reads it under its
-// lock, which is where the walker lets the other one come and sees it wait.
+// The clock of a store in which one thread walks and another waits. The store reads it under its
+// lock, which is where the walker lets the other one in and sees it wait.
 class Watched final : public Clock {
  public:
   MonotonicTime Now() const override {
@@ -48,7 +48,7 @@ class Watched final : public Clock {
     ++slices_;
     looks_ = 0;
   }
-  // For the waiter: false when the walk is over, else it is to ask the store for something now.
+  // For the waiter: returns false if the walk is over, else it has to call the store now.
   bool Come() {
     while (!come_ && !over_) std::this_thread::yield();
     return come_.exchange(false);
@@ -57,14 +57,14 @@ class Watched final : public Clock {
   int late() const { return late_; }  // came in after more than the slice that it saw
 
  private:
-  // The first look at the time after a slice may be before the lock, the second is under it.
+  // The first read of the time after a slice may be before the lock, the second is under it.
   void OnWalker() const {
     if (++looks_ != 2 || waits_ || rounds_ == kRounds) return;
     ++rounds_;
     slices_ = 0;
     waits_ = true;
     come_ = true;
-    // Seen three times, as other things let a thread sleep for a moment too.
+    // Seen three times, as other waits are short sleeps too.
     for (int seen = 0; seen < 3; seen = Sleeps(waiter_) ? seen + 1 : 0) std::this_thread::yield();
   }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The whole of kvkeep-bench against the real daemon, cli_test.py BUILD: that everything works and
-is counted, never how fast it is."""
+"""The whole of kvkeep-bench against the real daemon: cli_test.py BUILD. Everything works and is
+counted; speeds are not checked."""
 
 import json
 import pathlib
@@ -29,7 +29,7 @@ QUANTILE_KEYS = set("count min p50 p99 p999 max mean".split())
 
 
 def run(*arguments):
-    """(exit code, standard output, standard error)."""
+    """Returns (exit code, standard output, standard error)."""
     ran = subprocess.run([BENCH, "--client", BUILD / "bin/kvkeep-bench-client",
                           *map(str, arguments)], capture_output=True, text=True,
                          timeout=PATIENCE_S, check=False)
@@ -81,7 +81,7 @@ class CliTest(unittest.TestCase):
         self.assertIn("kvkeep-bench: client 0: ", err)
         alone = self.run_well("baseline", "--rounds", 2, "--seconds", "0.01", "--size",
                               "64KiB,4MiB", "--region", "4MiB", "--batch", "512")
-        # Ping-pong goes with both sizes.
+        # Ping-pong messages have both sizes.
         self.assertEqual([(one["name"], one["rounds"]) for one in alone["baselines"]],
                          [("memcpy 4.0 MiB, 1 thread", 2), ("memcpy 4.0 MiB, 2 threads", 2),
                           ("memcpy 64.0 KiB, 1 thread", 2), ("memcpy 64.0 KiB, 2 threads", 2),

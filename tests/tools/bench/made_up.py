@@ -1,4 +1,4 @@
-"""What nobody measured: figures as a test wants them. Where tools/bench is, too."""
+"""Made-up figures, as a test needs them. Also adds tools/bench to the path."""
 
 import pathlib
 import sys
@@ -13,7 +13,7 @@ COUNTS = ("chunks", "bytes", "copied_bytes", "failed_ops", "verified_bytes", "wr
 
 
 def histogram(*ns):
-    """As a client answers it; below 128 ns each has a bucket of its own."""
+    """Returns it as a client answers it; below 128 ns each value has a bucket of its own."""
     return {"min": min(ns, default=0), "max": max(ns, default=0), "sum": sum(ns),
             "buckets": [[one, ns.count(one)] for one in sorted(set(ns))]}
 

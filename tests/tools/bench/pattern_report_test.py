@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the requests of a pattern came to: told and judged."""
+"""Results of the requests of a pattern, printed and judged."""
 
 import unittest
 
@@ -33,7 +33,7 @@ def requests(chunk_ns=100, **others):
 
 
 def report(loaded=None, job=None, **of_run):
-    """One rate, of which nothing is wrong."""
+    """Returns one rate, of which nothing is wrong."""
     job = {"job": {**PATTERN, "chunk_bytes": 100, "get_chunks": 8, "depth": 16, "burst_rate": 2,
                    "recompute_seconds_per_chunk": 0.001},
            "pattern": PATTERN, "closed_loop": False, "asked_chunks": 300_000_000,
@@ -78,7 +78,7 @@ class PatternReportTest(unittest.TestCase):
             self.assertIn(word, report(wrong).text())
 
     def test_stalls_and_p99_are_judged_where_bursts_stay_below_the_drives_rate_else_told(self):
-        # Three quarters of what is offered comes from NVMe, and twice as much in bursts.
+        # Three quarters of the load come from NVMe, and twice as much in bursts.
         drive = {"device_bytes_per_second": 1.6e9}
         one = report(**drive)
         self.assertEqual(one.runs[0].offered_share_of_device, 0.625)
@@ -94,7 +94,7 @@ class PatternReportTest(unittest.TestCase):
         self.assertFalse(one.all_ok())
         self.assertEqual(one.document()["table"][1]["target"], "at most 4")
         self.assertIn("MISSED", one.text())
-        # Bursts are more than that; not known.
+        # Bursts are above that; unknown.
         for rate, word in ((1.4e9, "of the drive's rate"), (0, "not known")):
             one = report(device_bytes_per_second=rate)
             self.assertEqual([line.verdict for line in one.lines], ["told", "told"])

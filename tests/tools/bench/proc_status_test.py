@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What /proc tells of a process, and that nothing is taken for 0."""
+"""Reads a process's figures from /proc, and takes nothing for 0."""
 
 import os
 import unittest
@@ -15,7 +15,7 @@ class ProcStatusTest(unittest.TestCase):
         self.assertTrue(wake_ups(os.getpid()))
 
     def test_of_one_that_is_not_there_or_has_ended_nothing_is_taken_for_0(self):
-        ended = os.fork()  # /proc has it until somebody takes note of its end
+        ended = os.fork()  # /proc has it until it is waited for
         if ended == 0:
             os._exit(0)
         os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Figures of kvkeep-bench: added up, judged, told."""
+"""Figures of kvkeep-bench: added up, judged, printed."""
 
 import argparse
 import math
@@ -31,7 +31,7 @@ class MeasuredTest(unittest.TestCase):
                          [1, 50, 99, 100, 100])
         self.assertEqual(one.report(), {"count": 100, "min": 0.001, "p50": 0.05, "p99": 0.099,
                                         "p999": 0.1, "max": 0.1, "mean": 0.0505})
-        # From 128 ns on a bucket is of 2 ns, and of 4 from 256 on: the middle of it is told.
+        # From 128 ns on a bucket has 2 ns, and 4 from 256 on: its middle is printed.
         for bucket, low, middle in ((128, 128, 129), (191, 254, 255), (192, 256, 258)):
             wire = {"min": low, "max": low + 3, "sum": low, "buckets": [[bucket, 1]]}
             self.assertEqual(1e3 * Histogram(wire).quantile_us(0.5), middle)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the comparison's exit code and messages are when something is not as it should be. Nothing
-is built or measured here: builds, programs and figures are made up."""
+"""The comparison's exit code and messages when something is wrong. Nothing is built or measured
+here: builds, programs and figures are made up."""
 
 import contextlib
 import io
@@ -13,14 +13,14 @@ import tempfile
 import unittest
 from unittest import mock
 
-import made_up  # noqa: F401  (where the rest is)
+import made_up  # noqa: F401  (adds the path)
 from bare_drive import PROGRAM as BARE_PROGRAM
 import compare
 from contest import environment_of
 from figures import MIB
 from measured import Slice
 
-# Says a result so often as $FIO_RESULTS says, and then what $FIO_LAST says.
+# Prints a result as often as $FIO_RESULTS says, and then $FIO_LAST.
 FIO = """#!/bin/sh
 echo run >> runs
 if [ $(wc -l < runs) -gt $FIO_RESULTS ]; then echo "$FIO_LAST"; exit 1; fi
@@ -42,7 +42,7 @@ class CommandLineTest(unittest.TestCase):
             file.chmod(0o700)
 
     def main(self, *arguments):
-        """The exit code, and what was said; nothing is left behind."""
+        """Returns the exit code and the output; nothing is left behind."""
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             code = compare.main([f"--build={self.build}", f"--scratch={self.scratch}",
@@ -92,7 +92,7 @@ class CommandLineTest(unittest.TestCase):
         self.assertEqual(compared.names, ["memcpy", "Redis", "files"])
 
     def compare_with_fio(self, results, promoted_bytes=0, wrong_bytes=0, last="", there=True):
-        """The exit code, what was said, and the figures. All are made up but for fio's JSON."""
+        """Returns the exit code, the output, and the figures. All are made up except fio's JSON."""
         fio = self.build / "path/fio"
         fio.parent.mkdir()
         if there:

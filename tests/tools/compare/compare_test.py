@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The comparison as a whole: compare_test.py BUILD. Checks that it compares what it
-says, sees a wrong byte, and prints who was there. The figures themselves are not checked."""
+"""The comparison as a whole: compare_test.py BUILD. Checks that it compares what it says, notices a
+wrong byte, and prints the contestants. The figures themselves are not checked."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class CompareTest(unittest.TestCase):
         self.figures = self.environment / "figures.json"
 
     def compare(self, *arguments, code=0, **environment):
-        """Returns its output: tables and progress. The scratch directory is as it was."""
+        """Returns its output: tables and progress. The scratch directory stays as it was."""
         ran = subprocess.run(
             [sys.executable, "-B", COMPARE / "compare.py", f"--build={BUILD}", "--peers",
              DICTIONARY, "--scratch", self.scratch, "--json", self.figures, *SMALL, *arguments],
@@ -63,7 +63,7 @@ class CompareTest(unittest.TestCase):
         self.assertIn("Mooncake, 1 MiB", picture)
 
     def check_result(self, operation, name, result):
-        """Checks that each peer that was there measured something, and said what it must."""
+        """Checks that each present peer measured something, and printed what it must."""
         self.assertEqual(result["rounds"], 2)
         self.assertGreater(result["calls"], 0)
         self.assertGreater(result["p50_us"]["median"], 0)
@@ -89,10 +89,10 @@ class CompareTest(unittest.TestCase):
         out, err = self.compare("--only=memcpy,LMCache", "--lmcache", self.environment,
                                 "--capacity-mib=64", "--batches=1,8,64", "--rounds=5")
         self.assertIn("LMCache is not there", err)
-        self.assertIn("lmcache_peer.py", err)  # Python says what it did not find
+        self.assertIn("lmcache_peer.py", err)  # Python names what it did not find
         self.assertIn("8 x 1.0 MiB", out)
         self.assertNotIn("64 x 1.0 MiB", out)  # more than a region
-        # 32 MiB in calls of eight: no fifth round, rather than one of nothing.
+        # 32 MiB in calls of eight: no fifth round, instead of one of nothing.
         first_put = self.read()["disciplines"][4]
         self.assertEqual(first_put["operation"], "first put")
         self.assertEqual(first_put["results"]["memcpy"]["rounds"], 4)

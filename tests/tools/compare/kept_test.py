@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The kept figures are of a run of today's tool: they have the keys that it writes, all and no
-others. Red: keep a new run (tools/compare/README.md). peers.json is of an older one, not held."""
+"""The kept figures are of a run of today's tool: they have exactly the keys that it writes. Red:
+keep a new run (tools/compare/README.md). peers.json is of an older run and not checked."""
 
 import json
 import unittest
@@ -12,11 +12,11 @@ from contest import GRPC, LOCAL, MEMCPY, STAGING, STREAM
 from figures import MIB
 from report import Comparison, document
 
-OF_NAMES = ("results", "times_as_fast", "of_stream")  # who took part, and pairs of them
+OF_NAMES = ("results", "times_as_fast", "of_stream")  # contestants, and pairs of them
 
 
 def keys_of(value, path=""):
-    """ "a.b" and "a[].b"; names are "*"."""
+    """Returns "a.b" and "a[].b"; names are "*"."""
     found = set()
     if isinstance(value, list):
         for entry in value:
@@ -37,7 +37,7 @@ class KeptTest(unittest.TestCase):
             [discipline("get", 4 * MIB, 1, dict.fromkeys(names, 1))], [nvme_result(4 * MIB, 1, 1)]))
         kept = json.loads((COMPARE / "compare.json").read_text())
         self.assertEqual(keys_of(kept), keys_of(written))
-        # And what an ordinary run is of.
+        # And an ordinary run's options.
         self.assertEqual({one["operation"] for one in kept["disciplines"]},
                          {"first put", "get", "lookup", "lookup+get", "put"})
         self.assertGreaterEqual(kept["about"]["rounds"], 9)

@@ -1,5 +1,5 @@
-"""A comparison that nobody measured: figures as a test wants them, every part of it there. Where
-tools/compare is, too."""
+"""A made-up comparison: figures as a test needs them, with every part of it. Also adds
+tools/compare to the path."""
 
 import pathlib
 import sys
@@ -16,7 +16,7 @@ from nvme import BesideFio, NvmeResult  # noqa: E402
 
 
 def slices(gb_per_s):
-    """Rounds of so many GB/s, each a second of one call as long as is right for that."""
+    """Returns rounds of this many GB/s, each a second of one call of the length that fits."""
     return [Slice(1, 1, int(rate * 1e9), p50_us=1e6 / rate, p99_us=1e6 / rate)
             for rate in gb_per_s]
 
@@ -28,7 +28,8 @@ def discipline(operation, size, batch, gb_per_s):
 
 
 def nvme_result(size, share, from_nvme):
-    """kvkeep at `share` of fio, whose better blocks had 2 GB/s, and beside a bare loop with 1.6."""
+    """Returns kvkeep at `share` of fio, whose better blocks had 2 GB/s, and beside a bare loop with
+    1.6."""
     def figures():
         return BesideFio(slices([2 * share] * 2), {MIB: [1, 1], 4 * MIB: [2, 2]}, [1.6, 1.6])
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What is read beside fio, with a real daemon: nvme_test.py BUILD. Every byte is compared, bursts
-end together, and what is counted came from NVMe."""
+"""Reads beside fio, with a real daemon: nvme_test.py BUILD. Every byte is compared, bursts end
+together, and counted bytes came from NVMe."""
 
 import json
 import os
@@ -44,7 +44,7 @@ class BurstsTest(unittest.TestCase):
             drive = self.drive(spoilt)
             bursts, calls, wrong = self.bursts(drive), 0, 0
             give_up = time.monotonic() + PATIENCE_S
-            # Until all were read, and again; a busy machine gets few of them in one run.
+            # Until all were read, and again; on a busy machine few of them are in one run.
             while time.monotonic() < give_up and (
                     calls <= CHUNKS or (spoilt is not None and wrong == 0)):
                 one = bursts.run(drive.flag, 0.1)
@@ -103,7 +103,7 @@ class BurstsTest(unittest.TestCase):
 
 
 def why_fio_measures_nothing():
-    """Whatever the comparison makes of it; "": it does."""
+    """Returns the comparison's reason to refuse it; "": there is none."""
     if shutil.which("fio") is None:
         return "there is no fio"
     with tempfile.TemporaryDirectory(dir=SCRATCH) as directory:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/compare plans, how long it reckons that takes, and what it refuses to plan."""
+"""The plans of tools/compare, its estimates of their time, and plans that it refuses."""
 
 import contextlib
 import io
@@ -7,7 +7,7 @@ import pathlib
 import tempfile
 import unittest
 
-import made_up  # noqa: F401  (where the rest is)
+import made_up  # noqa: F401  (adds the path)
 import compare
 from figures import GIB, MIB
 from plan import QUICK_S, QuickBudget
@@ -42,7 +42,7 @@ class PlanTest(unittest.TestCase):
             CONTESTANTS), quick)
 
     def test_quick_leaves_out_what_it_would_be_too_late_for(self):
-        in_time = QuickBudget()  # as reckoned: all of it
+        in_time = QuickBudget()  # as estimated: all of it
         self.assertTrue(all(in_time.has_room_for(20, 20 * step) for step in range(6)))
         self.assertFalse(in_time.has_room_for(20, 101))
         slow = QuickBudget()  # the first step took three times as long: so will the next ones
@@ -73,7 +73,7 @@ class PlanTest(unittest.TestCase):
             self.assertEqual((plan.sizes, plan.too_large), (sizes, too_large))
         wanted = planned("--sizes=64MiB", "--nvme-round-mib=256").nvme
         self.assertEqual(wanted.fitted(80 * GIB, 20 * GIB).sizes, [64 * MIB])
-        self.assertIsNone(wanted.fitted(3 * GIB, 20 * GIB))  # for rounds of 128 MiB there is room
+        self.assertIsNone(wanted.fitted(3 * GIB, 20 * GIB))  # there is room for rounds of 128 MiB
 
     def test_a_scratch_directory_with_too_long_a_path_for_sockets_is_refused(self):
         base = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ratios, targets, tables and the JSON of tools/compare, of figures that nobody measured."""
+"""Ratios, targets, tables and the JSON of tools/compare, from made-up figures."""
 
 import unittest
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The parts of tools/compare/s3 with arms and servers that are made up: rounds, ratios, what an
-arm's commands compare, and how requests are counted. s3_test.cc runs all of it."""
+"""The parts of tools/compare/s3 with made-up arms and servers: rounds, ratios, what an arm's
+commands compare, and how requests are counted. s3_test.cc runs all of it."""
 
 import contextlib
 import io
@@ -100,7 +100,7 @@ class ContestTest(unittest.TestCase):
         self.contest.run(self.arms)
         at = self.log.index(("two", "load"))
         mine = [what for name, what in self.log[:at] if name == "two"]
-        self.assertEqual(mine[-3:], ["begin", "lookup", "lookup"])  # the first of nobody's keys
+        self.assertEqual(mine[-3:], ["begin", "lookup", "lookup"])  # first of unknown keys
 
     def test_a_recall_is_a_lookup_and_a_load_and_a_bare_one_a_load(self):
         self.contest.run(self.arms)

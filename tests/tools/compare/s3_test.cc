@@ -14,7 +14,7 @@
 namespace kvkeep::e2e {
 namespace {
 
-// In a directory of its own.
+// A short run, in a directory of its own.
 struct ShortComparison {
   ScratchDir dir;
   BucketServer bucket;
@@ -58,7 +58,7 @@ TEST_CASE("kvkeep and a bare loop are compared on one bucket, and who is not the
         std::set<std::string>{"bare: load", "bare: put", "bare: recall", "kvkeep: load",
                               "kvkeep: lookup", "kvkeep: lookup+load", "kvkeep: put",
                               "kvkeep: recall"});
-  // Each arm's two runs, the lookup's 20 chunks of kvkeep's: what is loaded came from the bucket.
+  // Each arm's two runs, and 20 chunks of kvkeep's lookup: loaded bytes came from the bucket.
   CHECK(comparison.bucket.requests >= 2 * 2 * 9 * 2 + 2 * 20);
 }
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The loop that drives every contestant, with one that is a dictionary: it measures what it says,
-finds a wrong byte, and answers what the contest reads. Contestants that need nothing beside."""
+finds a wrong byte, and answers what the contest reads. Also the contestants that need no other
+program."""
 
 import ctypes
 import gc
 import tempfile
 import unittest
 
-import made_up  # noqa: F401  (where the rest is)
+import made_up  # noqa: F401  (adds the path)
 from contestant import Commands
 from dictionary.mooncake_peer import Dictionary
 from files_contestant import Files

@@ -1,5 +1,5 @@
-"""What of tools/engine-bench needs no engine: the load, the figures, the report, and in which order
-scenarios ask whom.
+"""The parts of tools/engine-bench that need no engine: the load, the figures, the report, and the
+order in which scenarios ask arms.
 
     engine_bench_test.py SOURCES
 """
@@ -70,7 +70,7 @@ class LoadTest(unittest.TestCase):
 
 class UsersTest(unittest.TestCase):
     def play(self, heard, token, qps=1000.0):
-        """Both halves of the rounds; the users, and when each was asked what."""
+        """Returns both halves of the rounds; the users, and when each was asked what."""
         users, asked = Users(SMALL, qps, heard), []
 
         async def ask(prompt, answer_tokens):
@@ -138,7 +138,7 @@ class FiguresTest(unittest.TestCase):
         self.assertEqual(few, {"ttft_p50_s": 1.0, "ttft_p90_s": 2.0, "ttft_p99_s": 2.0})
 
     def test_a_ratio_is_of_the_same_round(self):
-        # Round by round 2 times, though the rounds differ by far more.
+        # 2 times in each round, though the rounds differ by far more.
         measured = rows(none=[2.0, 20.0, 200.0], kvkeep=[1.0, 10.0, 100.0])
         ratio = figures.ratios(measured, "none")["kvkeep"]
         self.assertEqual([ratio["ttft_s"][one] for one in ("median", "min", "max", "spread")],
@@ -207,7 +207,7 @@ class ReportTest(unittest.TestCase):
 
 
 class FakeArm:
-    """Says its own name, as tokens; keeps what was done with it."""
+    """Answers with its own name, as tokens; keeps the calls."""
 
     def __init__(self, name):
         self.name, self.done, self.asked = name, [], []
@@ -230,7 +230,7 @@ class FakeArm:
 
 
 class FakeServers:
-    """Answer with their arm's name, in tokens, and tell the arm of each start."""
+    """Answer with their arm's name, in tokens, and report each start to the arm."""
 
     def __init__(self, arm):
         self.arm = arm
@@ -296,8 +296,8 @@ class ScenarioTest(unittest.TestCase):
         first, second = (prompts[0] for prompts in none.asked)
         self.assertEqual(second[:len(first)], first)
         self.assertEqual(second[len(first):-load.question_tokens], [4] * load.answer_tokens)
-        # Nobody has any chunk in the first round; an answer that differs from the first arm's is
-        # seen.
+        # No arm has any chunk in the first round; an answer that differs from the first arm's is
+        # noticed.
         self.assertEqual([(row["arm"], row["round"], row["answers_as_of_first"])
                           for row in bench.rows], [("kvkeep", 1, 0.0), ("none", 1, 1.0)])
 

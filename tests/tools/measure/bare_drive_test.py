@@ -14,7 +14,7 @@ from bare_drive import PROGRAM, BareDrive, BareDriveFailed  # noqa: E402
 from daemon import built  # noqa: E402
 
 MIB = 1 << 20
-SIZE, MEMORY = 40 * MIB, 20 * MIB  # neither is a multiple of what is under way
+SIZE, MEMORY = 40 * MIB, 20 * MIB  # neither is a multiple of the pieces under way
 CANNOT = ("Invalid argument", "Operation not permitted", "Function not implemented",
           "Cannot allocate memory")  # no O_DIRECT, no io_uring, no memory to lock
 
@@ -37,7 +37,7 @@ class BareDriveTest(unittest.TestCase):
         self.file.write_bytes(bytes(SIZE))
         for rate in (self.drive.read(), self.drive.overwrite(), self.drive.fill(SIZE)):
             self.assertGreater(rate, 0.001)
-        content = self.file.read_bytes()  # overwritten from its begin on, as far as it came
+        content = self.file.read_bytes()  # overwritten from its beginning, as far as it came
         self.assertEqual(content, (b"\1" * content.count(1)).ljust(SIZE, b"\0"))
         self.assertGreaterEqual(content.count(1), 16 * MIB)
         self.assertEqual(list(self.directory.iterdir()), [self.file])
@@ -53,7 +53,7 @@ class BareDriveTest(unittest.TestCase):
             self.drive.read()
         self.file.write_bytes(bytes(MIB))
         with self.assertRaisesRegex(BareDriveFailed, "read: Input/output error"):
-            self.drive.read()  # it is shorter than was said
+            self.drive.read()  # it is shorter than declared
 
     def test_a_wrong_command_line_is_refused(self):
         for arguments in ([], ["read"], ["erase", "x", "1048576", "1", "16777216"],

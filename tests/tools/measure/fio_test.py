@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fio, where there is one."""
+"""fio, if it is installed."""
 
 import pathlib
 import resource

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Children and servers: what they answer, that failures are said, and that none
-outlives its owner."""
+"""Children and servers: their answers, reports of failures, and that none outlives its owner."""
 
 import os
 import pathlib

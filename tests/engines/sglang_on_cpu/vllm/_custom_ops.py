@@ -1,5 +1,5 @@
 """SGLang's rotary embedding, and HiCache's copies between its pools, in plain torch on a CPU; and
-its attention there, where layers have a pool of their own for a sliding window."""
+its attention there for layers with a pool of their own, for a sliding window."""
 
 import contextlib
 import ctypes
@@ -28,14 +28,14 @@ def rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox):
 
 
 def load_layer(src_ptrs, dst_ptrs, src_indices, dst_indices, layer_id, page_size):
-    """Pages of the host, laid out as page_first_direct, to one layer of the device."""
+    """Copies pages of the host, laid out as page_first_direct, to one layer of the device."""
     pages = src_indices[::page_size] // page_size
     for host, device in zip(src_ptrs, dst_ptrs):
         device[dst_indices] = host[pages, layer_id].flatten(0, 1)
 
 
 def back_up(src_ptrs, dst_ptrs, src_indices, dst_indices, page_size):
-    """All layers of the device, K before V, to pages of the host."""
+    """Copies all layers of the device, K before V, to pages of the host."""
     layers, pages = len(src_ptrs) // 2, dst_indices[::page_size] // page_size
     for number, device in enumerate(src_ptrs):
         rows = device[src_indices]
@@ -45,7 +45,7 @@ def back_up(src_ptrs, dst_ptrs, src_indices, dst_indices, page_size):
 
 def load_layer_of_heads(src_k, dst_k, src_v, dst_v, src_indices, dst_indices, layer_id, page_size,
                         **_):
-    """Tokens of the host, laid out as page_head, to one layer of the device."""
+    """Copies tokens of the host, laid out as page_head, to one layer of the device."""
     pages, tokens = src_indices // page_size, src_indices % page_size
     for host, device in ((src_k, dst_k), (src_v, dst_v)):
         device[dst_indices] = host[:, :, :, layer_id][pages, :, tokens]
@@ -53,7 +53,7 @@ def load_layer_of_heads(src_k, dst_k, src_v, dst_v, src_indices, dst_indices, la
 
 def back_up_heads(src_k_layers, dst_k, src_v_layers, dst_v, src_indices, dst_indices, item_size,
                   page_size, head_num, **_):
-    """All layers of the device, of which there are addresses, to tokens of the host."""
+    """Copies all layers of the device, given by addresses, to tokens of the host."""
     pages, tokens = dst_indices // page_size, dst_indices % page_size
     rows = int(src_indices.max()) + 1
     for addresses, host in ((src_k_layers, dst_k), (src_v_layers, dst_v)):
@@ -64,8 +64,8 @@ def back_up_heads(src_k_layers, dst_k, src_v_layers, dst_v, src_indices, dst_ind
 
 
 def in_the_layers_pool(forward):
-    """A forward that reads the layer's pool by indices of that pool. SGLang's own reads a window's
-    by those of the full one, which are the same for the first prompt only."""
+    """Makes a forward read the layer's pool by indices of that pool. SGLang's own reads a window's
+    pool by those of the full one, which are the same for the first prompt only."""
     def read(self, q, k, v, layer, *rest, **named):
         pool, rows = self.token_to_kv_pool, self.req_to_token_pool
         if not self.use_sliding_window_kv_pool or not pool.layers_mapping[layer.layer_id][1]:
@@ -81,7 +81,7 @@ def in_the_layers_pool(forward):
 
 
 class Done:
-    """A stream or an event of a device that is never behind."""
+    """A stream or an event of a device that never lags behind."""
 
     def __init__(self, *_, **__):
         pass
@@ -101,14 +101,14 @@ mha.transfer_kv_all_layer_direct_lf_pf = back_up
 mha.transfer_kv_per_layer_ph_lf = load_layer_of_heads
 mha.transfer_kv_all_layer_lf_ph = back_up_heads
 common._cuda_host_register = lambda *_, **__: None
-base.HICACHE_HOST_MEMORY_RESERVE_BYTES = 0  # else 10 GB, which a test's pools do not want
+base.HICACHE_HOST_MEMORY_RESERVE_BYTES = 0  # otherwise 10 GB, too much for a test's pools
 cache_controller.device_module = types.SimpleNamespace(
     Event=Done, Stream=Done, current_stream=Done, stream=lambda _: contextlib.nullcontext(),
     synchronize=lambda *_: None)
 
 
 def unpinned(function):
-    """Wraps a function of torch to ignore pin_memory, which LoRA layers ask for."""
+    """Wraps a function of torch so that it ignores pin_memory, which LoRA layers ask for."""
     def made(*given, pin_memory=False, **other):
         del pin_memory
         return function(*given, **other)

@@ -11,7 +11,7 @@
 namespace kvkeep::bench {
 namespace {
 
-// An operation that does as it is told; Start answers on another thread, as the client library.
+// An operation that acts as told; Start answers on another thread, as the client library does.
 class Scripted final : public Operation {
  public:
   struct Script {
@@ -22,13 +22,13 @@ class Scripted final : public Operation {
   };
   explicit Scripted(Script script) : script_(script) {}
   ~Scripted() override {
-    MutexLock lock(&mu_);  // nothing is under way: none of the threads will want it
+    MutexLock lock(&mu_);  // nothing is under way, so no thread will use it
     for (std::thread& thread : threads_) thread.join();
   }
 
   void Prepare() override {
     KVKEEP_CHECK(!under_way_);
-    std::this_thread::sleep_for(script_.prepares_for);  // it is what is measured
+    std::this_thread::sleep_for(script_.prepares_for);  // it is the measured one
     prepared_ = true;
   }
   CallResult Run() override {

@@ -1,4 +1,4 @@
-// How chunks lie on a GPU, and what cases there may be. Numbers only: the paths themselves run on
+// How chunks lie on a GPU, and which cases there may be. Numbers only: the paths themselves run on
 // the fake driver (tests/gpu/bench_test.py).
 #include "tools/bench/client/gpu_memory.h"
 

@@ -19,7 +19,7 @@ uint64_t Exact(std::vector<uint64_t> values, double quantile) {
   return values[rank - 1];
 }
 
-// As histogram.py tells it.
+// Computes it as histogram.py does.
 double Quantile(const LatencyHistogram& histogram, double quantile) {
   const Json json = histogram;
   const double wanted = std::ceil(quantile * static_cast<double>(histogram.count()));

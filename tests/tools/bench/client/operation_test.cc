@@ -8,7 +8,7 @@ namespace kvkeep::bench {
 TEST_CASE("no client begins where another one is") {
   constexpr uint64_t kKeys = 1000;
   for (const uint32_t clients : {1, 2, 3, 4, 8}) {
-    std::set<uint64_t> got;  // by all of them, while each goes a part of the way
+    std::set<uint64_t> got;  // by all of them, while each does a part
     for (uint32_t number = 0; number < clients; ++number) {
       ClientContext context;
       context.number = number;

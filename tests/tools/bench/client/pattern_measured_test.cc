@@ -1,4 +1,5 @@
-// Results of the requests of a pattern: counted, added up, sent on; and which jobs are asked for.
+// Results of the requests of a pattern: counted, added up, sent on; and the jobs that are
+// requested.
 #include "tools/bench/client/pattern_measured.h"
 
 #include <absl/strings/match.h>

@@ -1,4 +1,4 @@
-// The next request, and since when it is due: on times made up, without a clock.
+// The next request, and when it is due: on made-up times, without a clock.
 #include "tools/bench/client/request_order.h"
 
 #include <catch2/catch.hpp>
@@ -49,7 +49,7 @@ TEST_CASE("in a closed loop it is due since the last one ended, or later when th
   CHECK(order.Begin(30).since_seconds == 30);
   order.Ended(7, 31);
   CHECK(order.NextDue() == 40.0);
-  CHECK(order.Begin(45).since_seconds == 40);  // nobody was free: that counts
+  CHECK(order.Begin(45).since_seconds == 40);  // no worker was free: that counts
   order.Ended(7, 46);
   CHECK(order.AllBegun());
 }

@@ -1,5 +1,5 @@
-"""Stands where Mooncake's peer would be: chunks in a dictionary. Spoils what it is told to, by
-$SPOILT_GET for one."""
+"""Stands in for Mooncake's peer: chunks in a dictionary. Spoils what it is told to, such as
+$SPOILT_GET."""
 
 import ctypes
 import os
