@@ -37,6 +37,11 @@ SYSTEM = re.compile(r"(libc|libm|libstdc\+\+|libgcc_s|libz|libpthread|libdl|libr
 PATIENCE = 60  # seconds from an empty root to a chunk that comes back
 SMALL = ("--g2.capacity", "96MiB", "--g2.segment_bytes", "16MiB", "--g3.paths",
          "[{dir: /srv/user/g3, capacity: 256MiB}]")
+NAMES = """
+import kvkeep
+with kvkeep.connect() as cache:
+    assert cache.put("name", b"value") and cache.get("name") == b"value"
+"""
 PUT_AND_GET = """
 import sys, kvkeep
 client = kvkeep.Client()
@@ -185,9 +190,14 @@ def live(folder, lower, wheel):
     life.step("an environment of Python's")
     life.run("pip", "install", "--no-index", f"/tmp/{wheel.name}")
     life.step("pip install")
-    life.use("put")
+    life.run("kvkeep", "up", "--log", "/srv/user/log")
+    life.step("kvkeep up")
+    life.run("/srv/user/kv/bin/python3", "-c", NAMES)
+    life.step("a value came back")
     took = time.monotonic() - life.began
     assert took < PATIENCE, f"{took:.1f} s from nothing to a chunk, of {PATIENCE}"
+    life.run("kvkeep", "down")
+    life.use("put")
     life.use()  # from NVMe
     assert "kvkeepd 0" in life.run("kvkeepd", "--version")
 
