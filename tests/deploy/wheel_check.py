@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The Python wheel: what is in it, and a life of it in a clean root with nothing but pip.
+"""The Python wheel: its contents, and its life in a clean root with nothing but pip.
 
     wheel_check.py --wheel FILE [--clean-root machine|mirror]
 
-tools/wheel runs it on what it made; `cmake -DKVKEEP_WHEEL=FILE` makes a test of it. The root is as
-packages_check.py has it: of this machine's own packages, or of apt's mirror, in namespaces of its
-own. Where those are not permitted, that part is skipped aloud.
+tools/wheel runs it on its result; `cmake -DKVKEEP_WHEEL=FILE` makes a test of it. The root is that
+of packages_check.py: of this machine's own packages, or of apt's mirror, in namespaces of its own.
+Where those are not permitted, that part is skipped, and the output says so.
 """
 
 import argparse
@@ -28,13 +28,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 WHEEL = CONTENT = None
 KIND = "machine"
 IN_NAMESPACE = "--in-namespace"
-# RHEL 9's, the oldest of the systems that the wheel is for.
+# The versions of RHEL 9, the oldest system that the wheel supports.
 NEWEST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13)}
 MOST_BYTES = 22_000_000
-# What the system brings, as manylinux_2_34 has it.
+# Libraries that the system brings, as in manylinux_2_34.
 SYSTEM = re.compile(r"(libc|libm|libstdc\+\+|libgcc_s|libz|libpthread|libdl|librt|ld-linux.*)"
                     r"\.so\.\d+")
-PATIENCE = 60  # seconds from an empty root to a chunk that comes back
+PATIENCE = 60  # seconds from an empty root to a chunk that is read back
 SMALL = ("--g2.capacity", "96MiB", "--g2.segment_bytes", "16MiB", "--g3.paths",
          "[{dir: /srv/user/g3, capacity: 256MiB}]")
 NAMES = """
@@ -135,7 +135,7 @@ class Life(unittest.TestCase):
 
 
 class InRoot:
-    """The life, as a user without rights in the clean root."""
+    """Runs the life, as a user without rights in the clean root."""
 
     USER = 23456
 

@@ -82,7 +82,7 @@ class Backends(unittest.TestCase):
         self.daemon = Daemon(BUILD / "bin" / "kvkeepd")
         self.daemon.start()
         self.addCleanup(self.daemon.__exit__)
-        for patched in (  # no engine runs that could say what it is; and the pools are small
+        for patched in (  # there is no engine to ask, and the pools are small
                 mock.patch("kvkeep.sglang_storage.identity_of",
                            lambda *_: (Identity("sglang", "0.5.23"), "m")),
                 mock.patch("kvkeep.sglang_storage.has_storage_from_start", lambda: True),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""kvkeep.sglang on SGLang's own classes of storage, in each version that is known: what one backend
-kept another finds and gets, by interfaces v1 and v2; a real daemon, no GPU, no model, no engine.
+"""kvkeep.sglang on SGLang's own storage classes, in each known version: one backend finds and gets
+what another one kept, by interfaces v1 and v2. Uses a real daemon, but no GPU, model or engine.
 
     uv pip install sglang==0.5.21 --override tests/engines/sglang_override.txt
     sglang_storage_test.py --root SOURCES --build build/release    (with that environment's Python)
@@ -34,7 +34,7 @@ KEYS = [bytes([at + 1]).hex() * 32 for at in range(PAGES)]
 
 
 class Pool:
-    """As much of a host pool as is used: K and V, a page after the other."""
+    """The used part of a host pool: K and V, a page after the other."""
 
     dtype, layout, page_size = torch.bfloat16, "page_first", PAGE
 

@@ -1,10 +1,9 @@
-"""What the PyPI wheels of vLLM lack to run on a CPU, in plain torch. For tests only.
+"""The parts that vLLM's wheels from PyPI lack to run on a CPU, in plain torch. For tests only.
 
-The wheel is built for CUDA; `VLLM_TARGET_DEVICE=cpu` makes it take the CPU platform, but it lacks
-that platform's seven kernels. Its offloading worker copies by CUDA streams; HostSpec's copies on
-the host. Import this before an engine is made; vLLM's own processes import it as
-vllm_on_cpu-0.dist-info beside this file tells them. KVKEEP_FAKE_DRIVER: KV lies in that driver's
-memory.
+The wheels are built for CUDA; `VLLM_TARGET_DEVICE=cpu` makes them take the CPU platform, but they
+lack that platform's seven kernels. vLLM's offloading worker copies by CUDA streams; HostSpec's
+copies on the host. Import this before an engine is made; vLLM's own processes import it through
+vllm_on_cpu-0.dist-info, beside this file. KVKEEP_FAKE_DRIVER: KV lies in that driver's memory.
 """
 
 import inspect
@@ -72,7 +71,8 @@ def _slot_mapping(starts, positions, block_table, slots, block_size):
 
 
 def _in_either_order(slot_mapping):
-    """vLLM 0.32 calls its own function for a CPU with two arguments changed about."""
+    """Returns a function that takes two arguments in either order: vLLM 0.32 calls its own function
+    for a CPU with them swapped."""
     def ordered(*given, **named):
         if len(given) > 7 and isinstance(given[6], torch.Tensor):
             _, _, starts, positions, table, _, slots, block_size = given[:8]
@@ -188,6 +188,6 @@ class HostSpec(TieringOffloadingSpec):
                 cpu_page_size=self.cpu_page_size_per_worker)
             self._worker = HostWorker(kv_caches.tensors, self.blocks_per_chunk, region,
                                       self.cpu_page_size_per_worker)
-            # Nobody shuts down the engines of a test, and a file in /dev/shm is memory.
+            # A test's engines are not shut down, and a file in /dev/shm is memory.
             weakref.finalize(self._worker, pathlib.Path(region.mmap_path).unlink, missing_ok=True)
         return self._worker

@@ -171,7 +171,7 @@ class Requests(unittest.TestCase):
         self.assertGreater(whole, 3)
 
     def test_a_preempted_request_finds_what_it_stored_itself(self):
-        """As many blocks as with vLLM's own offloading."""
+        """It finds as many blocks as with vLLM's own offloading."""
         self.expect(["p0"], LONG_ANSWER)
         found = {}
         kept = {"on_reset": "ignore"}

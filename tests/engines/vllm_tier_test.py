@@ -36,7 +36,7 @@ from vllm.v1.kv_offload.factory import OffloadingSpecFactory  # noqa: E402
 
 
 def locked(manager):
-    """As vLLM's scheduler enters it; versions before 0.33 have no lock."""
+    """Returns the lock that vLLM's scheduler takes; versions before 0.33 have none."""
     return getattr(manager, "lock", None) or contextlib.nullcontext()
 
 
@@ -98,7 +98,7 @@ class Engine:
             time.sleep(0.002)  # the model would run meanwhile
 
     def load(self, keys, request):
-        """The bytes that the GPU would get."""
+        """Returns the bytes that the GPU would get."""
         with locked(self.manager):
             spec = self.manager.prepare_load(keys, request)
             rows = [bytes(self.row(slot)) for slot in spec.chunk_ids]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A real vLLM that engine_facts.py does not know, as it is told to forget this version: the engine
-starts with kvkeep, its tokens are those without, and nothing is kept or found.
+"""A real vLLM of a version that engine_facts.py is made to forget. The engine starts with kvkeep,
+returns the same tokens as without, and nothing is kept or found.
 
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_unknown_test.py --root SOURCES --build build/release      (with that environment's Python)
@@ -43,7 +43,7 @@ class UnknownVllm(vllm_engine_test.VllmEngine):
 
 
 def load_tests(loader, tests, pattern):
-    """This file's tests alone, and not those that it has from vllm_engine_test."""
+    """Runs the tests of this file, and not those that it imports from vllm_engine_test."""
     del loader, tests, pattern
     return unittest.TestSuite(UnknownVllm(name) for name in (
         "test_nothing_is_kept_or_found", "test_an_operator_may_have_it_refused"))

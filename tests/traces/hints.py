@@ -16,7 +16,7 @@ import two_tiers
 
 BEGIN, END = "<!-- hints.py: begin -->", "<!-- hints.py: end -->"
 ACTIONS = ["retain", "demote", "both"]
-RIGHT = [1, 0.9, 0.7, 0.5]
+RIGHT = [1, 0.7, 0.5]
 
 
 def table(kvkeep):

@@ -19,8 +19,7 @@ README = HERE.parent.parent / "tiers" / "policy" / "README.md"
 BEGIN, END = "<!-- two_tiers.py: begin -->", "<!-- two_tiers.py: end -->"
 
 TRACES = {"conversation": 182_790, "synthetic": 43_924}  # distinct chunks
-POLICIES = [("lru", "lru"), ("arc", "arc"), ("lfu", "lfu"), ("reuse", "lru"),
-            ("reuse", "reuse")]
+POLICIES = [("lru", "lru"), ("reuse", "lru"), ("reuse", "reuse")]  # those that the daemon takes
 ADMISSIONS = ["all", "second_use", "write_budget"]
 SIZES = [(0.01, 0.10), (0.025, 0.25), (0.05, 0.50)]  # of the distinct chunks: G2, G3
 MIDDLE = SIZES[1]

@@ -34,7 +34,8 @@ from kvkeep.client import Client, Namespace
 Name = Union[str, bytes]
 Data = Union[bytes, bytearray, memoryview]
 T = TypeVar("T")
-# A piece of work that yields the calls it wants run, is sent their results, and returns its own.
+# A piece of work that yields the calls it wants run, is sent their results, and returns its own
+# result.
 Steps = Generator[calls.Call, Any, T]
 
 _A_KEY = re.compile(r"[0-9a-fA-F]{64}\Z")
@@ -45,8 +46,8 @@ _MOST_BYTES = 256 << 20
 
 
 def key_of(name: Name) -> bytes:
-    """Returns the key of a name: 32 bytes, or 64 hexadecimal digits, are one; of all else the
-    SHA-256."""
+    """Returns the key of a name: 32 bytes, or 64 hexadecimal digits, are the key itself; otherwise
+    it is the SHA-256."""
     if isinstance(name, str):
         if _A_KEY.match(name):
             return bytes.fromhex(name)
@@ -62,7 +63,7 @@ def _batches(items: Iterable[T]) -> Iterator[List[T]]:
 
 
 class _Work:
-    """What both forms do, as Steps."""
+    """The common code of both forms, as Steps."""
 
     def __init__(self, client: Client, namespace: Namespace, strict: bool) -> None:
         self._client, self._ns, self._strict = client, namespace, strict
@@ -81,7 +82,8 @@ class _Work:
         found: List[Optional[bytes]] = [None] * len(keys)
         rooms = {at: self._room for at in range(len(keys))}
         while rooms:
-            # The first call learns the sizes of what has no room; each value of its own fits.
+            # The first call learns the sizes of values that do not fit; each of these gets a buffer
+            # of its size.
             asked = self._that_fit(rooms)
             buffers = [bytearray(rooms.pop(at)) for at in asked]
             got = self._checked((yield calls.get(self._ns, [keys[at] for at in asked], buffers,
@@ -96,7 +98,7 @@ class _Work:
 
     @staticmethod
     def _that_fit(rooms: Dict[int, int]) -> List[int]:
-        """Returns the first of them whose buffers are together within _AT_ONCE_BYTES, or one."""
+        """Returns the first values whose buffers together fit into _AT_ONCE_BYTES, or one."""
         asked: List[int] = []
         total = 0
         for at, room in rooms.items():
@@ -108,7 +110,7 @@ class _Work:
 
     def _put(self, items: List[Tuple[Name, Data]], durable: bool,
              timeout: Optional[float]) -> Steps[List[bool]]:
-        """Puts a name that comes twice once, as it has one value."""
+        """Puts a name that comes twice only once, as it has one value."""
         for name, data in items:
             size = memoryview(data).nbytes
             if not 1 <= size <= _MOST_BYTES:
@@ -140,20 +142,20 @@ class Cache(_Work):
     """The blocking form. `connect` makes one."""
 
     def get(self, name: Name, *, timeout: Optional[float] = None) -> Optional[bytes]:
-        """Returns the bytes under a name; None: a miss."""
+        """Returns the bytes under a name, or None for a miss."""
         return self._run(self._get([name], timeout))[0]
 
     def get_many(self, names: Iterable[Name], *, timeout: Optional[float] = None
                  ) -> Iterator[Tuple[Name, Optional[bytes]]]:
-        """Yields each name with its bytes, in the order of the names; `timeout` is of each call,
-        which has some of them."""
+        """Yields each name with its bytes, in the order of the names. `timeout` is that of each
+        call, which has some of them."""
         for batch in _batches(names):
             yield from zip(batch, self._run(self._get(batch, timeout)))
 
     def put(self, name: Name, data: Data, *, durable: bool = False,
             timeout: Optional[float] = None) -> bool:
-        """Keeps bytes under a name. Returns whether there are some now: these, or those of an
-        earlier put. durable: only once they are on stable storage."""
+        """Keeps bytes under a name. Returns whether the name has bytes now: these, or those of an
+        earlier put. durable: returns once they are on stable storage."""
         return self._run(self._put([(name, data)], durable, timeout))[0]
 
     def put_many(self, items: Union[Mapping[Name, Data], Iterable[Tuple[Name, Data]]], *,
@@ -167,7 +169,7 @@ class Cache(_Work):
         return sum(self._run(self._delete(batch, timeout)) for batch in _batches(names))
 
     def exists(self, *names: Name, timeout: Optional[float] = None) -> int:
-        """Returns how many of the names are kept on this node; one that comes twice counts
+        """Returns how many of the names are kept on this node; a name that comes twice counts
         twice."""
         return sum(self._run(self._exists(batch, timeout)) for batch in _batches(names))
 
@@ -196,7 +198,7 @@ class Cache(_Work):
 
 
 class AsyncCache(_Work):
-    """The asyncio form, of one event loop. `connect_async` makes one."""
+    """The asyncio form, for one event loop. `connect_async` makes one."""
 
     def __init__(self, client: Client, namespace: Namespace, strict: bool) -> None:
         super().__init__(client, namespace, strict)
@@ -271,17 +273,17 @@ def connect(endpoint: Optional[str] = None, *, namespace: str = "cli", timeout: 
             strict: bool = False, **options: Any) -> Cache:
     """Returns a `Cache` of the node's daemon, or of the one at `endpoint`.
 
-    namespace: names in different ones are different. The command line's is "cli".
-    timeout: seconds to wait for the daemon, and of each call without one.
-    strict: a call that the daemon does not answer raises, instead of being a miss.
-    options: those of kvkeep.Client, as TLS and tokens.
+    namespace: separates names; the command line's is "cli".
+    timeout: seconds to wait for the daemon, and for each call without one.
+    strict: a call that the daemon does not answer raises instead of being a miss.
+    options: those of kvkeep.Client, such as TLS and tokens.
     """
     return Cache(*_connect(endpoint, namespace, timeout, options), strict)
 
 
 async def connect_async(endpoint: Optional[str] = None, *, namespace: str = "cli",
                         timeout: float = 5.0, strict: bool = False, **options: Any) -> AsyncCache:
-    """As connect, for the running event loop, which it does not hold up."""
+    """As connect, for the running event loop, which it does not block."""
     made = await asyncio.get_running_loop().run_in_executor(
         None, lambda: _connect(endpoint, namespace, timeout, options))
     return AsyncCache(*made, strict)

@@ -213,7 +213,7 @@ class MetadataRooms:
 
 
 def put_flags(durable, transient, no_g3, checksum=False):
-    """The bits of the C ABI."""
+    """Returns the bits of the C ABI."""
     return sum(bit for bit, on in ((1, durable), (2, transient), (4, no_g3), (8, checksum)) if on)
 
 

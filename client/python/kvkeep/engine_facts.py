@@ -1,9 +1,9 @@
-"""Which versions of engines are known, and what differs in them: data.
+"""The versions of engines that are known, and their differences: data.
 
-engine_versions.py reads it. A version is known if it begins as a range here and its classes look
-as those that were recorded (engine_records.py): so patch releases and vendors' builds are known,
-unless they changed what adapters use. To add a version: `signatures.py check PACKAGES` prints its
-digest; compare what differs from its record, then run `tests/engines/versions`.
+engine_versions.py reads it. A version is known if it begins as a range here and its classes equal
+the recorded ones (engine_records.py). So patch releases and vendors' builds are known, unless they
+changed what adapters use. To add a version: `signatures.py check PACKAGES` prints its digest;
+compare what differs from its record, then run `tests/engines/versions`.
 """
 
 from types import MappingProxyType
@@ -13,9 +13,10 @@ from typing import Mapping, NamedTuple
 class Known(NamedTuple):
     """A version whose classes and bytes were read.
 
-    range: of versions, how they begin. recorded: the one that was read. digest: of its records.
+    range: the beginning of its versions' names. recorded: the version that was read. digest: of its
+    records.
     absent: "Class.field" of what it lacks and later ones have, and the value that stands for it.
-    without: parts of kvkeep that it gives no place.
+    without: parts of kvkeep that cannot run with it.
     """
 
     range: str
@@ -27,7 +28,7 @@ class Known(NamedTuple):
 
 _VLLM_BEFORE_33 = {"VllmConfig.num_hash_lookahead_tokens": 0,
                    "AttentionConfig.minimax_m3_indexer_cp": False}
-# Their workers do not tell a connector that they sleep; their events are of another form; and their
+# Their workers do not tell a connector that they sleep. Their events have another form. Their
 # offloading config does not say which groups have windows.
 _NOT_BEFORE_33 = ("sleep", "events", "window sizes")
 _SGLANG_BEFORE_23 = {"HiCacheStorageConfig.dcp_size": 1}
@@ -76,8 +77,8 @@ KNOWN = {
     ),
 }
 
-# Names that moved: the modules of an engine that have or had each, the newest first. None at the
-# end: there are versions that have no such thing, and need none.
+# Things that moved: the modules of an engine that have or had each, the newest first. None at the
+# end: some versions have no such thing, and need none.
 PLACES = {
     "lmcache": {"Bitmap": ("lmcache.lmcache_native", "lmcache.native_storage_ops")},
     "vllm": {"CacheHitSource": ("vllm.v1.metrics.cache_hit_source", None)},

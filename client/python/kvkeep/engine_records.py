@@ -1,16 +1,16 @@
-"""Records of engines: what the classes look like that adapters are, are given, or give back.
+"""Records of engines: the classes that adapters extend, get or return.
 
 A record is a stub of a module: classes, fields, functions and defaults, without bodies, and members
 of enums. It is read from the engine's source, which is never imported. digest_of() tells whether an
-installed engine looks as one that was recorded (engine_facts.py). Tests run records in the place of
-an engine that is not installed.
+installed engine looks like a recorded one (engine_facts.py). Tests run records in place of an
+engine that is not installed.
 """
 
 import ast
 import hashlib
 
-# Module: the classes of it that our adapters are, are given, or give back; of a class of which they
-# call a few methods alone, those.
+# Module: its classes that our adapters extend, get or return. If they call only a few methods of a
+# class, those methods.
 WANTED = {
     "lmcache.v1.distributed.api": ("ObjectKey", "MemoryLayoutDesc"),
     "lmcache.v1.distributed.internal_api": ("L2StoreResult", "L1MemoryDesc"),
@@ -62,13 +62,13 @@ WANTED = {
         "PrepareStoreOutput", "OffloadingManager", "BlockIDsLoadStoreSpec",
         "GPULoadStoreSpec", "CanonicalKVCacheTensor", "CanonicalKVCacheRef", "CanonicalKVCaches",
         "OffloadingWorker", "OffloadingSpec", "make_offload_key", "get_offload_group_idx"),
-    # Calls of workers, and what writes weights: vllm_weights.py has to know all of them.
+    # Calls of workers, and functions that write weights: vllm_weights.py has to know all of them.
     "vllm.v1.worker.gpu_worker": ("Worker",),
     "vllm.v1.worker.worker_base": ("WorkerBase",),
     "vllm.v1.kv_offload.tiering.base": ("TransferJob", "JobResult", "SecondaryTierManager"),
 }
-# Module: classes of which adapters read fields. The names of all their fields count: one that is
-# new may change KV, and an identity would not have it.
+# Module: classes of which adapters read fields. The names of all their fields count: a new one may
+# change KV, and an identity would not have it.
 FIELDS = {
     "sglang.srt.arg_groups.fields.lora": ("Lora",),
     "sglang.srt.arg_groups.fields.memory": ("Memory",),
@@ -118,7 +118,7 @@ def _name(decorator):
 
 
 def _bare(node, indent=""):
-    """Lines of a function without its body."""
+    """Yields the lines of a function without its body."""
     if isinstance(node, ast.ClassDef):
         bases = [ast.unparse(base) for base in node.bases]
         yield from _decorators(node, indent)
@@ -158,14 +158,14 @@ def _decorators(node, indent):
 
 
 def stub(source, names):
-    """The record of these classes and functions of a module's source."""
+    """Returns the record of these classes and functions of a module's source."""
     lines = HEAD.splitlines()
     for node in ast.parse(source).body:
         for inner in [node] + (node.body if isinstance(node, ast.If) else []):
             wanted = [name.partition(".") for name in names]
             members = [member for owner, _, member in wanted
                        if owner == getattr(inner, "name", None)]
-            if members and "" not in members:  # some of a class
+            if members and "" not in members:  # some methods of a class
                 inner.body = [item for item in inner.body if getattr(item, "name", "") in members]
             if members:
                 lines += ["", "", *_bare(inner)]
@@ -173,7 +173,8 @@ def stub(source, names):
 
 
 def sources(package, folder):
-    """Yields (module, its source) of what is recorded of a package; None: it has no such module.
+    """Yields (module, its source) for each recorded module of a package; the source is None if the
+    package has no such module.
     folder: a pathlib.Path, the package's own."""
     return _sources(WANTED, package, folder)
 

@@ -1,9 +1,9 @@
-"""Which version of an engine this is, and whether an adapter works with it.
+"""Tells an engine's version, and whether an adapter works with it.
 
-Adapters of a version that engine_facts.py does not know let the engine start, say so once, and
-keep and find nothing: what its bytes and keys are was not read. An operator who would rather not
-start such an engine sets KVKEEP_UNCHECKED_ENGINE=refuse in its environment; =1 takes the version as
-if it were the newest that is known.
+If engine_facts.py does not know the version, adapters let the engine start, say so once, and keep
+and find nothing, because nobody has read what its bytes and keys are.
+KVKEEP_UNCHECKED_ENGINE=refuse in the environment keeps such an engine from starting; =1 treats its
+version as the newest known one.
 """
 
 import functools
@@ -22,12 +22,12 @@ from kvkeep.engine_records import digest_of
 UNCHECKED = "KVKEEP_UNCHECKED_ENGINE"  # of the environment
 
 _logger = logging.getLogger(__name__)
-_told = set()  # versions that tell_idle has told of
+_told = set()  # versions that tell_idle has logged
 
 
 class Version(NamedTuple):
-    """text: as the engine says it. known: what engine_facts.py has of it; None: nothing, and `why`
-    says what is known in its place."""
+    """text: as the engine reports it. known: its entry in engine_facts.py; if None, `why` says what
+    is known instead."""
 
     text: str
     known: Optional[Known]
@@ -41,7 +41,7 @@ def engine_version(package):
 
 
 def version_of(package):
-    """Returns a Version. It reads the engine's source the first time: half a second at most."""
+    """Returns a Version. The first call reads the engine's source, for half a second at most."""
     return _judged(package, engine_version(package))
 
 
@@ -62,7 +62,7 @@ def _judged(package, text):
 
 
 def looks_as(package):
-    """Returns the digest of the engine's classes; None: they cannot be read."""
+    """Returns the digest of the engine's classes, or None if they cannot be read."""
     try:
         return digest_of(package, _folder_of(package))
     except (OSError, SyntaxError, ValueError, ImportError, IndexError) as mistake:
@@ -71,7 +71,7 @@ def looks_as(package):
 
 
 def _folder_of(package):
-    """The package's folder. It imports no more than is imported already."""
+    """Returns the package's folder. Imports nothing that is not imported already."""
     module = sys.modules.get(package)
     places = getattr(module, "__path__", None)
     if places is None:
@@ -79,13 +79,13 @@ def _folder_of(package):
     return pathlib.Path(list(places)[0])
 
 
-# ---- what adapters ask
+# ---- for adapters
 
 
 def is_taken(package):
-    """Returns whether adapters are to work with this version. False: they keep and find nothing,
-    and `tell_idle` is to be called where the engine's log hears it once. ValueError: the operator
-    asked that an unknown version be refused."""
+    """Returns whether adapters work with this version. If not, they keep and find nothing, and call
+    `tell_idle` where the engine's log shows it once. Raises ValueError if the operator wants
+    unknown versions refused."""
     version, asked = version_of(package), os.environ.get(UNCHECKED, "")
     if asked not in ("", "1", "refuse"):
         raise ValueError(f'{UNCHECKED}: "refuse" or "1", not {asked!r}')
@@ -98,7 +98,7 @@ def is_taken(package):
 
 
 def tell_idle(package, logger):
-    """Says aloud, once in this process, that this engine's adapter keeps and finds nothing."""
+    """Logs, once in this process, that this engine's adapter keeps and finds nothing."""
     version = version_of(package)
     if (package, version.text) in _told:
         return
@@ -110,8 +110,8 @@ def tell_idle(package, logger):
 
 
 def check_engine(package, logger):
-    """Returns the version's text, for an adapter that works with it. ValueError: it is not one to
-    work with."""
+    """Returns the version's text, for an adapter that works with it. Raises ValueError for a
+    version that none works with."""
     version = version_of(package)
     if not is_taken(package):
         raise ValueError(f"kvkeep: {package} {version.text} is not known: {version.why}")
@@ -122,15 +122,16 @@ def check_engine(package, logger):
 
 
 def take_unchecked(why, logger):
-    """Logs that something was not checked. ValueError: the environment does not allow that."""
+    """Logs that something was not checked. Raises ValueError unless the environment accepts
+    that."""
     if os.environ.get(UNCHECKED) != "1":
         raise ValueError(f"{why}. Use a kvkeep for it, or set {UNCHECKED}=1 to take it as it is")
     logger.warning("%s; %s=1", why, UNCHECKED)
 
 
 def field(package, owner, kind, name):
-    """Returns owner.name, of a class of this kind; where the engine's version has no such field,
-    the value that stands for it. AttributeError: it is missed for no known reason."""
+    """Returns owner.name, a field of this class, or the value that stands for it if the engine's
+    version has no such field. Raises AttributeError if the field is missing for no known reason."""
     known = version_of(package).known
     if known is not None and f"{kind}.{name}" in known.absent:
         return getattr(owner, name, known.absent[f"{kind}.{name}"])
@@ -138,13 +139,14 @@ def field(package, owner, kind, name):
 
 
 def lacks(package, part):
-    """Returns whether this version gives that part of kvkeep no place."""
+    """Returns whether that part of kvkeep cannot run with this version."""
     known = version_of(package).known
     return known is not None and part in known.without
 
 
 def imported(package, name):
-    """Returns a thing of the engine's that is in one of several places. ImportError: in none."""
+    """Returns a thing of the engine's that is in one of several places. Raises ImportError if none
+    has it."""
     places = PLACES[package][name]
     for place in places:
         if place is None:

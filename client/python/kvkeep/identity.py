@@ -16,9 +16,9 @@ import json
 import math
 import pathlib
 
-FORMAT = 1  # of the canonical form and of what adapters put in; another one is another digest
-HASH_BYTES = 32  # of keys that nobody can make two prompts of: SHA-256, blake3
-# Keys of a model's configuration that say where it lay, and who wrote it.
+FORMAT = 1  # of the canonical form and of what adapters include; a change gives other digests
+HASH_BYTES = 32  # of hashes that resist collisions: SHA-256, blake3
+# Keys of a model's configuration that say where it lay and who wrote it.
 _NOT_OF_THE_MODEL = frozenset(("_name_or_path", "name_or_path", "_commit_hash",
                                "transformers_version"))
 # Kinds of RoPE whose angles do not depend on the longest sequence that an engine takes.

@@ -5,18 +5,18 @@
 
 Chunks in the server's own memory go on into the node's daemon. Every server of the same model and
 layout finds them there, also after a restart of any server or the daemon. Every failure is a miss.
-LMCache tells a model by its name alone: not the weights, adapters, RoPE or version of its engines.
-So a `name` is mandatory here, which stands for them: give another one whenever any of them changes.
-No call here waits for the daemon, but close, and the first one about a model: for a lookup's
-timeout at the longest.
+LMCache tells a model by its name alone, without the weights, adapters, RoPE or version of its
+engines. So a `name`, which stands for them, is mandatory here: give another one whenever any of
+them changes. Only close and the first call about a model wait for the daemon, at most for a
+lookup's timeout.
 
-LMCache's locks are leases: a key that a lookup found stays readable until it is unlocked. Sizes are
-known only with an object in hand, so what an object looks like is kept beside its bytes, and one of
-another size or shape is a miss. Hashes must be the same in every process, and such that nobody can
-make two prompts of one: those of LMCache's default (blake3) are; shorter ones, as of
---hash-algorithm builtin, are never found nor kept. All formats of fp8 look like uint8 here: who has
-several of one model gives each adapter another "name". Eviction is the daemon's: LMCache is told of
-no bytes used here, so its own L2 eviction and quotas never act on this adapter.
+LMCache's locks are leases: a key that a lookup found stays readable until it is unlocked. LMCache
+passes sizes only with an object. So a description of each object is kept beside its bytes, and an
+object of another size or shape is a miss. Hashes must be the same in every process and resist
+collisions, as LMCache's default (blake3) does; shorter ones, as of --hash-algorithm builtin, are
+never found or kept. All formats of fp8 look like uint8 here: with several of one model, give each
+adapter another "name". The daemon evicts. LMCache is told of no bytes used here, so its own L2
+eviction and quotas never act on this adapter.
 """
 
 import collections
@@ -46,16 +46,16 @@ logger = init_logger(__name__)
 Bitmap = imported("lmcache", "Bitmap")
 
 _CALLS_AT_ONCE = 4096
-_RESULTS_KEPT = 4096  # that nobody asked for, of requests that LMCache gave up
+_RESULTS_KEPT = 4096  # that were not collected, of requests that LMCache gave up
 _MODELS_AT_ONCE = 64
-_LOOKUPS = ("lookup", "worth")  # the kinds of tasks that are one
+_LOOKUPS = ("lookup", "worth")  # the kinds of tasks that look up
 
 
 @dataclasses.dataclass(frozen=True)
 class L2Options(LeaseOptions):
-    """name: mandatory. short_hashes: also takes keys of fewer than 32 bytes, which whoever writes a
-    prompt might choose; of use for `lmcache bench`, which counts. chunk_tokens: LMCache's
-    --chunk-size; of use with prefill_tokens_per_s only.
+    """name: mandatory. short_hashes: also takes keys of fewer than 32 bytes, which a user who
+    writes prompts might choose; for `lmcache bench`, which counts. chunk_tokens: LMCache's
+    --chunk-size; only for prefill_tokens_per_s.
     """
 
     chunk_tokens: int = 256
@@ -69,7 +69,7 @@ class L2Options(LeaseOptions):
 
 
 class _Results:
-    """Results of one kind of task that were not asked for yet, and how LMCache hears of them."""
+    """Results of one kind of task that were not collected yet, and how LMCache hears of them."""
 
     def __init__(self):
         self.notifier = create_event_notifier()
@@ -93,8 +93,8 @@ class KvkeepL2(L2AdapterInterface):
     """adapter_params: those of L2Options, all but `name` optional."""
 
     def __init__(self, adapter_params, l1_memory_desc=None):
-        super().__init__()  # without a capacity: that is the daemon's
-        del l1_memory_desc  # its objects say where they are
+        super().__init__()  # without a capacity, which is the daemon's
+        del l1_memory_desc  # its objects have addresses
         self._options = L2Options.of(adapter_params)
         self._identity = Identity("lmcache", engine_version("lmcache"), name=self._options.name)
         is_idle = not is_taken("lmcache")  # every task ends at once, as a miss
@@ -151,7 +151,7 @@ class KvkeepL2(L2AdapterInterface):
         return self._lookups.notifier.fileno()
 
     def submit_lookup_and_lock_task(self, keys, group_layout_descs):
-        del group_layout_descs  # a hint, and not always a true one
+        del group_layout_descs  # a hint, which may be wrong
         digests = [_digest(key) for key in keys]
 
         def lease(ns, at):
@@ -163,7 +163,7 @@ class KvkeepL2(L2AdapterInterface):
             if found.lease is not None:
                 leased = [_held_key(keys[i]) for i, one in zip(at, found.leased) if one]
                 self._held.hold(found.lease, leased)
-            return found.leased  # what is there but was not promised may be gone by the load
+            return found.leased  # present chunks without a promise may be gone by the load
 
         def finish(task, good):
             self._lookups.add(task, _bitmap(good))
@@ -171,7 +171,7 @@ class KvkeepL2(L2AdapterInterface):
         if self._options.prefill_tokens_per_s is None:
             return self._start("lookup", keys, lease, judge, finish)
 
-        # Asked for apart and without a lease: a lease would bring from NVMe what is not worth it.
+        # A separate lookup without a lease, which would bring unworthy chunks from NVMe.
         def ask(ns, at):
             return calls.lookup(ns, [digests[i] for i in _chunk_by_chunk(keys, at)],
                                 timeout=self._options.lookup_timeout_s,
@@ -190,15 +190,16 @@ class KvkeepL2(L2AdapterInterface):
         return asks_remote(self._options, self._options.chunk_tokens * chunks / len(at))
 
     def _worth_loading(self, keys, found, at):
-        """Whether each of those keys is. A chunk is of use when all of its keys are there."""
+        """Returns whether each of those keys is usable. A chunk is usable when all of its keys are
+        there."""
         ordered, chunks = _chunk_by_chunk(keys, at), len({keys[i].chunk_hash for i in at})
         together = len(at) // chunks
-        if together * chunks != len(at):  # groups of unlike reach: each key on its own
+        if together * chunks != len(at):  # groups of unlike reach: each key by itself
             together = 1
         tokens = self._options.chunk_tokens * chunks * together / len(at)
         worth = keys_worth_loading(self._options, found, tokens, together)
         there = {number for number, presence in zip(ordered, found.presence) if presence}
-        if worth < found.leading_keys // together:  # else what is behind a gap is worth it, too
+        if worth < found.leading_keys // together:  # otherwise chunks behind a gap count too
             there &= set(ordered[:worth * together])
         return [number in there for number in at]
 
@@ -264,7 +265,7 @@ class KvkeepL2(L2AdapterInterface):
             self._paced_lookups.drop()
         self._wake.notify()
         self._thread.join()
-        with self._lock:  # nobody starts anything any more
+        with self._lock:  # nothing starts any more
             if self._completions.wait(2 * self._options.timeout_s):  # each has its own timeout
                 self._completions.close()
         self._held.close()
@@ -276,8 +277,8 @@ class KvkeepL2(L2AdapterInterface):
     def _start(self, kind, keys, make, judge, finish):
         """A task: a call for each model of the keys.
 
-        make(namespace, numbers of keys): the call. judge(result, numbers): of each of them, whether
-        it went well. finish(task, of each key whether it did): under the lock, once.
+        make(namespace, numbers of keys) returns the call. judge(result, numbers) returns whether
+        each went well. finish(task, whether each key went well) is called once, under the lock.
         """
         made, numbers = self._make_calls(kind, keys, make, range(len(keys)))
         with self._lock:
@@ -287,8 +288,8 @@ class KvkeepL2(L2AdapterInterface):
             return self._last_task
 
     def _make_calls(self, kind, keys, make, among):
-        """For those of the keys, by their numbers: calls, and the numbers of each. None while the
-        daemon hangs, or of what cannot be read."""
+        """Returns calls for those of the keys, by their numbers, and the numbers of each. None
+        while the daemon hangs, or for unreadable memory."""
         by_model = collections.defaultdict(list)
         for number in among:
             if self._options.short_hashes or len(keys[number].chunk_hash) >= HASH_BYTES:
@@ -300,14 +301,14 @@ class KvkeepL2(L2AdapterInterface):
         try:
             made = [make(self._namespace(model), at) for model, at in by_model.items()]
             return made, list(by_model.values())
-        except Exception as mistake:  # pylint: disable=broad-except  # memory we cannot read
-            if isinstance(mistake, errors.DeadlineExceeded):  # else it was not the daemon
+        except Exception as mistake:  # pylint: disable=broad-except  # unreadable memory
+            if isinstance(mistake, errors.DeadlineExceeded):  # otherwise it was not the daemon
                 self._breaker.heard(mistake)
             logger.warning("kvkeep: a %s of %d keys: %s", kind, len(keys), mistake)
             return [], []
 
     def _run(self, task, kind, keys, made, numbers, judge, finish):
-        """REQUIRES: the lock is held. At once, or when there is room for it."""
+        """Starts a task, at once or when there is room for it. REQUIRES: the lock is held."""
         def ended(outcomes):
             good = [False] * len(keys)
             for at, (result, mistake) in zip(numbers, outcomes):
@@ -315,7 +316,7 @@ class KvkeepL2(L2AdapterInterface):
                     logger.warning("kvkeep: a %s of %d keys: %s", kind, len(at), mistake)
                     continue
                 self._breaker.heard(result.error)
-                try:  # what LMCache gave up it may have changed since
+                try:  # LMCache may have changed it since it gave it up
                     for number, one in zip(at, judge(result, at)):
                         good[number] = one
                 except Exception as broken:  # pylint: disable=broad-except
@@ -358,13 +359,14 @@ class KvkeepL2(L2AdapterInterface):
 
 
 def _digest(key):
-    """All of an ObjectKey but its model. A salt has no "@"."""
+    """Returns all of an ObjectKey but its model. A salt has no "@"."""
     text = f"{key.kv_rank:x}@{key.object_group_id:x}@{key.cache_salt}@"
     return hashlib.sha256(text.encode() + key.chunk_hash).digest()
 
 
 def _chunk_by_chunk(keys, at):
-    """The numbers `at`, with the keys of each chunk in a row, and chunks as they first came."""
+    """Returns the numbers `at`, with the keys of each chunk adjacent, and chunks in the order they
+    first came."""
     first = {}
     for number in at:
         first.setdefault(keys[number].chunk_hash, len(first))
@@ -376,7 +378,7 @@ def _held_key(key):
 
 
 def _layout(one):
-    """Text that tells objects of one size apart."""
+    """Returns text that distinguishes objects of one size."""
     meta = one.metadata
     shapes, dtypes = meta.shapes or [meta.shape], meta.dtypes or [meta.dtype]
     return ";".join(f"{dtype} {tuple(shape)}" for shape, dtype in zip(shapes, dtypes)).encode()

@@ -1,12 +1,12 @@
-"""LMCache: refuses models of which it would keep blocks that an engine never had.
+"""LMCache: refuses models with blocks that an engine never had and LMCache would keep.
 
-An engine keeps those blocks of layers with a window or a recurrent state (Mamba) that it still
+In layers with a window or a recurrent state (Mamba) an engine keeps only the blocks that it still
 needs; the others are its null block, which holds anything. LMCache leaves out an object of null
 blocks alone. But unless it runs with --separate-object-groups, an object has blocks of all layers:
-null blocks are kept in it beside those of attention, and a prefix is found that ends there (LMCache
-issue 4247). Neither the object nor its key tells, so an adapter cannot leave it out: the model is
-refused where the server groups its layers, before the first object. Before 0.5.5 LMCache does not
-tell which layers have states: there an object with several groups of layers is refused.
+LMCache keeps null blocks beside those of attention, and finds a prefix that ends there (LMCache
+issue 4247). Neither the object nor its key tells, so an adapter cannot leave it out. Instead the
+model is refused where the server groups its layers, before the first object. Before 0.5.5 LMCache
+does not tell which layers have states: there an object with several groups of layers is refused.
 """
 
 import functools
@@ -15,12 +15,12 @@ import threading
 
 from kvkeep.engine_versions import engine_version, field, lacks, take_unchecked
 
-_LOCK = threading.Lock()  # guards the class of LMCache's, while it is changed
+_LOCK = threading.Lock()  # guards LMCache's class while it is changed
 
 
 def refuse_mixed_objects(logger):
-    """Has LMCache refuse such models from now on, in this process. ValueError: this LMCache groups
-    layers elsewhere, unless the environment takes it all the same."""
+    """Makes LMCache refuse such models from now on, in this process. Raises ValueError if this
+    LMCache groups layers elsewhere, unless the environment accepts it all the same."""
     try:
         manager = importlib.import_module("lmcache.v1.kv_layer_groups").KVLayerGroupsManager
         detect = manager._detect_object_groups
@@ -48,7 +48,7 @@ def _refusing(detect):
                     f"kvkeep: LMCache {engine_version('lmcache')} keeps blocks that a window has "
                     "left behind, which the engine has not: tokens would be wrong. Use LMCache "
                     "0.5.4 or newer for a model with windows")
-            # An object of a connector's own ("aux") is one always.
+            # A connector's own groups ("aux") are always in one object.
             if len(kinds) > 1 and not field("lmcache", one, "ObjectGroupInfo", "aux"):
                 tells = field("lmcache", self._kernel_groups[0], "KernelGroupInfo",
                               "recurrent_state") is not None
@@ -65,8 +65,9 @@ def _refusing(detect):
 
 
 def _kind(group, number, chunk_tokens):
-    """Text that tells apart groups whose layers have different blocks, as LMCache does. Where
-    LMCache does not tell recurrent states from windows, each such group is another kind."""
+    """Returns text that distinguishes groups whose layers have different blocks, as LMCache
+    does. Where LMCache does not tell recurrent states from windows, each such group is a kind of
+    its own."""
     window = group.sw_size_tokens
     reach = "no window" if window == -1 else f"a window of {-(-window // chunk_tokens)} chunks"
     recurrent = field("lmcache", group, "KernelGroupInfo", "recurrent_state")

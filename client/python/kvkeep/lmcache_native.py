@@ -1,15 +1,15 @@
-"""LMCache: kvkeep as a connector of its adapter `native_plugin`, for servers that lack the type
-`plugin` which kvkeep.lmcache is for (versions: engine_facts.py).
+"""LMCache: kvkeep as a connector of its adapter `native_plugin`, for servers without the type
+`plugin`, for which kvkeep.lmcache is (versions: engine_facts.py).
 
     lmcache server ... --l2-adapter '{"type": "native_plugin",
       "module_path": "kvkeep.lmcache_native", "class_name": "KvkeepConnector",
       "adapter_params": {"name": "X"}}'
 
-Plainer than kvkeep.lmcache, as LMCache tells less. A `name` is mandatory here, too. LMCache never
-unlocks a key: found chunks are held until they were fetched, and for `lease_s` at most. LMCache
-does not describe an object either: one of another size is a miss, and several dtypes or layouts of
-one model need a "name" each. It shares no objects with kvkeep.lmcache. Every failure is a miss, and
-no call waits for the daemon but close, and the first one of all: for a lookup's timeout at most.
+This adapter does less than kvkeep.lmcache, as LMCache passes less. A `name` is mandatory here, too.
+LMCache never unlocks a key: found chunks are held until they were fetched, at most for `lease_s`.
+LMCache does not describe an object either: one of another size is a miss, and several dtypes or
+layouts of one model need a "name" each. It shares no objects with kvkeep.lmcache. Every failure is
+a miss. Only close and the very first call wait for the daemon, at most for a lookup's timeout.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ _KEY = re.compile(r"@[0-9a-f]{8}@[0-9a-f]+@([0-9a-f]+)(@[^@]*)?$")  # rank, grou
 @dataclasses.dataclass(frozen=True)
 class ConnectorOptions(Options):
     """name: mandatory. lease_s: how long found chunks are held for a server that does not fetch
-    them. short_hashes: as of kvkeep.lmcache.
+    them. short_hashes: as in kvkeep.lmcache.
     """
 
     lease_s: float = 30.0
@@ -74,7 +74,7 @@ class KvkeepConnector:
         self._paced, self._paced_lookups = (
             Paced(self._completions, lambda: self._breaker.allows(), timeout_s)
             for timeout_s in (self._options.timeout_s, self._options.lookup_timeout_s))
-        self._answered = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # what needed no daemon
+        self._answered = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # calls without a daemon
         self._events = select.epoll()
         for fd in (self._completions.fd, self._answered):
             self._events.register(fd, select.EPOLLIN)
@@ -93,7 +93,7 @@ class KvkeepConnector:
             if found.lease is not None:
                 self._held.hold(found.lease, [one for one, leased in zip(digests, found.leased)
                                               if leased])
-            return found.leased  # what is there but was not promised may be gone by the load
+            return found.leased  # present chunks without a promise may be gone by the load
 
         return self._start(self._paced_lookups, keys, judge, lambda: calls.lookup(
             self._namespace, digests, lease="all", timeout=self._options.lookup_timeout_s,
@@ -124,7 +124,8 @@ class KvkeepConnector:
                                  timeout=self._options.timeout_s))
 
     def drain_completions(self):
-        """The ended calls: for each (number, whether it went well, why not, and each key)."""
+        """Returns the ended calls: for each (number, whether it went well, why not, and each
+        key)."""
         with self._lock:
             if self._closed:
                 return []
@@ -154,8 +155,8 @@ class KvkeepConnector:
         self._client.close()
 
     def _start(self, paced, keys, judge, make, over=lambda: None, whole=False):
-        """judge(result): of each key, whether it went well. make(): the call. over(): once, at its
-        end. whole: a call of which a part went wrong did not go well."""
+        """judge(result) returns whether each key went well. make() returns the call. over() is
+        called once, at its end. whole: a call with a failed part failed."""
         def ended(outcomes):
             over()
             (result, mistake), = outcomes or [(None, why_not or _NOT_ASKED)]
@@ -194,5 +195,5 @@ class KvkeepConnector:
 
 
 def _digest(key):
-    """Digest of the whole key: model, rank, group, chunk's hash, salt."""
+    """Returns a digest of the whole key: model, rank, group, chunk's hash, salt."""
     return hashlib.sha256(key.encode()).digest()

@@ -5,8 +5,7 @@
       "backend_name": "kvkeep", "module_path": "kvkeep.sglang", "class_name": "KvkeepStorage",
       "interface_v1": 1}'
 
-sglang_storage.py has it. A version of SGLang that is not known runs as without kvkeep
-(sglang_idle.py).
+sglang_storage.py has it. With an unknown version SGLang runs as without kvkeep (sglang_idle.py).
 """
 
 from kvkeep.engine_versions import is_taken

@@ -1,11 +1,11 @@
-"""SGLang: its KV pool and kvkeep, with no host pool of SGLang's between.
+"""SGLang: its KV pool and kvkeep, without a host pool of SGLang's in between.
 
     --enable-unified-cache-external-linker --unified-cache-external-linker-backend dynamic
     --unified-cache-external-linker-config '{"linker": "KvkeepLinker",
       "linker_module_path": "kvkeep.sglang_direct", "linker_extra_config": {}}'
 
-sglang_linker.py has it. A version of SGLang that is not known runs as without kvkeep
-(sglang_idle.py).
+sglang_linker.py has it. With an unknown version SGLang runs as without kvkeep
+(sglang_idle_linker.py).
 """
 
 from kvkeep.engine_versions import engine_version, is_taken, lacks

@@ -1,7 +1,7 @@
-"""SGLang: what of an engine's configuration changes its KV.
+"""SGLang: the parts of an engine's configuration that change its KV.
 
-engine_facts.py has the versions it was read in, and what these lack. Any other value that is
-missing in a configuration is an error, and not a default.
+engine_facts.py has the versions whose configuration was read, and what each lacks. Any other
+missing value is an error, not a default.
 """
 
 from sglang.srt.arg_groups.model_override_base import resolved_view
@@ -25,8 +25,8 @@ _OF_THE_SERVER = ("kv_cache_dtype", "quantization", "quantization_param_path", "
 
 
 def identity_of(version, options, logger):
-    """(Identity, what to call the model). ValueError: the weights can be told by nothing, or keys
-    can be chosen by users."""
+    """Returns (Identity, a readable name of the model). Raises ValueError if nothing identifies the
+    weights, or if users can choose keys."""
     server = resolved_view(get_server_args())
     model = ModelConfig.from_server_args(get_server_args())
     check_text_only(model, options.multimodal)
@@ -49,26 +49,27 @@ def identity_of(version, options, logger):
 
 
 def generates():
-    """Whether the engine's forwards are those of a model that generates."""
+    """Returns whether the engine's forwards are those of a generating model."""
     return ModelConfig.from_server_args(get_server_args()).is_generation
 
 
 def kv_heads(pool):
-    """How many heads of K and V the whole model has in the pool of this name; None: that pool has
-    no heads, or SGLang does not say how many."""
+    """Returns how many heads of K and V the whole model has in the pool of this name. None: that
+    pool has no heads, or SGLang does not say how many."""
     model = ModelConfig.from_server_args(get_server_args())
     counts = {"kv": model.get_num_kv_heads, "swa": model.get_swa_num_kv_heads}
     return counts[pool](1) if pool in counts else None
 
 
 def weight_version():
-    """Another one after weights were changed in a running engine, if who did it said so."""
+    """Returns SGLang's version of the weights, which changes with them in a running engine, if the
+    updater reports it."""
     return get_serving().weight_version
 
 
 def has_storage_from_start():
-    """Whether HiCache's storage was asked for when the engine was started. SGLang says so of one
-    that is attached later only after the attach."""
+    """Returns whether HiCache's storage was requested when the engine was started. For a storage
+    that is attached later, SGLang says so only after the attach."""
     return get_memory().hicache_storage_backend is not None
 
 
@@ -83,8 +84,8 @@ def _weights(path, revision, server, option):
 
 
 def _adapters(paths):
-    """By name and content, of those that are there from the start: in SGLang's page keys they are
-    by name and path. Keys of adapters that are loaded later are of this process alone."""
+    """Returns the initial adapters by name and content; SGLang's page keys have them by name and
+    path. Keys of adapters that are loaded later are this process's alone."""
     found = {}
     for adapter in paths or ():
         try:

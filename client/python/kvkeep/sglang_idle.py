@@ -1,6 +1,6 @@
-"""SGLang: the storage backend of a version that is not known: it keeps and finds nothing.
+"""SGLang: the storage backend for unknown versions, which keeps and finds nothing.
 
-It stands in the place of kvkeep.sglang_storage's, and uses nothing of SGLang's but the base class.
+It replaces the one of kvkeep.sglang_storage, and uses nothing of SGLang's but the base class.
 """
 
 import logging
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class IdleStorage(hicache_storage.HiCacheStorage):
-    """Takes any options, as it has none."""
+    """Accepts any options, and ignores them."""
 
     def __init__(self, storage_config, kwargs):
         del storage_config, kwargs

@@ -1,6 +1,6 @@
-"""SGLang: the linker of a version that is not known: it keeps and finds nothing.
+"""SGLang: the linker for unknown versions, which keeps and finds nothing.
 
-It stands in the place of kvkeep.sglang_linker's, and uses nothing of SGLang's but the base class.
+It replaces the one of kvkeep.sglang_linker, and uses nothing of SGLang's but the base class.
 """
 
 import logging
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class _NothingToWaitFor:
-    """A counter of layers of loads, of which there are none."""
+    """Counts the layers of loads: there are none."""
 
     def set_consumer(self, index):
         pass
@@ -23,7 +23,7 @@ class _NothingToWaitFor:
 
 
 class IdleLinker(UnifiedCacheLinker):
-    """Takes any options, as it has none."""
+    """Accepts any options, and ignores them."""
 
     def __init__(self, server_args, params, *, components, extra_config=None, forward_stream=None):
         del server_args, params, components, extra_config

@@ -1,20 +1,19 @@
-"""SGLang: its KV pool and kvkeep, with no host pool of SGLang's between. kvkeep.sglang_direct has
-the flags, and engine_facts.py the versions.
+"""SGLang: its KV pool and kvkeep, without a host pool of SGLang's in between. kvkeep.sglang_direct
+has the flags, engine_facts.py the versions.
 
-Pages of the pool are put into the node's daemon and copied back into it, layer by layer under
-SGLang's forward. They are the pages of HiCache with the layout page_first_direct, and are shared
-with engines that run it (sglang_device_pages.py). For pools in host memory, of models whose every
-layer attends to everything: other pools are refused at the start.
+The linker puts pages of the pool into the node's daemon and copies them back, layer by layer during
+SGLang's forward. They are the pages of HiCache with the layout page_first_direct, and engines that
+run it share them (sglang_device_pages.py). The linker is for pools in host memory, of models whose
+every layer attends to everything; it refuses other pools at the start.
 
-A load that fails ends its requests with 503, in SGLang. So a page is found only where it is leased
-and can be read now, and a load asks nobody for anything: it fails only where the daemon dies, or
-revokes the lease of a process that was stopped for long, between a lookup and the end of the copy.
-A chunk that only NVMe has is a miss, and begins to come. Every other failure is a miss.
+SGLang ends the requests of a failed load with 503. So a page is found only where it is leased and
+can be read now, and a load makes no call. It fails only if, between a lookup and the end of the
+copy, the daemon dies or revokes the lease of a process that was stopped for long. A chunk that only
+NVMe has is a miss, and begins to come. Every other failure is a miss.
 
 Threads: SGLang's scheduler calls everything here, and waits for the daemon in `lookup` alone, up to
-lookup_timeout_s. One thread gives back what was found and not loaded. Loads are copied by one
-thread, stores by another; both stay in their order, so that all ranks hear of the ends of stores in
-the same one.
+lookup_timeout_s. One thread gives back what was found and not loaded. One thread copies loads and
+another one stores, both in order, so that all ranks hear of the ends of stores in the same order.
 """
 
 import collections
@@ -45,20 +44,21 @@ from kvkeep.sglang_pages import Link, digest_of
 
 logger = logging.getLogger(__name__)
 
-_START_S = 1.0  # the engine's start waits so long for the daemon
-_RETRY_S = 0.5  # between two lookups of a daemon that hangs: each is a stop of the scheduler
-_PAGES_AT_ONCE = 16  # in a put: a close waits for one, and its Python holds the scheduler up
-_LOG_S = 10.0  # a reason for misses is not told more often
+_START_S = 1.0  # how long the engine's start waits for the daemon
+_RETRY_S = 0.5  # between two lookups of a daemon that hangs: each one stops the scheduler
+_PAGES_AT_ONCE = 16  # in a put: a close waits for one, and its Python delays the scheduler
+_LOG_S = 10.0  # between two log lines of the same reason for misses
 
 
 @dataclasses.dataclass(frozen=True)
 class LinkerOptions(Options):
-    """lookup_timeout_s: the scheduler waits no longer. lease_s: how long found pages are held for
-    a request that does not begin. store_timeout_s: of a put; a reset waits for one put.
-    max_pinned_part: of the pool's pages, how many stores may hold; above that none is begun.
-    weights, multimodal: as of StorageOptions. on_reset: "epoch", as the weights may be others from
-    then on: nothing of before is found any more, and nothing is shared; "ignore", for users that
-    only flush: it holds until a change of the weights is seen.
+    """lookup_timeout_s: how long the scheduler waits for a lookup. lease_s: how long found pages
+    are held for a request that does not begin. store_timeout_s: the timeout of a put; a reset waits
+    for one put.
+    max_pinned_part: the part of the pool's pages that stores may hold; above it no store begins.
+    weights, multimodal: as in StorageOptions. on_reset: "epoch": the weights may be others from
+    then on, so nothing from before is found any more and nothing is shared. "ignore": for users
+    that only flush, until a change of the weights is seen.
     """
 
     lookup_timeout_s: float = 0.002
@@ -89,13 +89,13 @@ class LinkerOptions(Options):
 
 
 class _Load(NamedTuple):
-    lease: Optional[Lease]  # None: it was lost
+    lease: Optional[Lease]  # None if it was lost
     keys: list
     rows: list
 
 
 class KvkeepLinker(UnifiedCacheLinker):
-    """extra_config: those of LinkerOptions, all of them optional."""
+    """extra_config: the options of LinkerOptions, all optional."""
 
     def __init__(self, server_args, params, *, components, extra_config=None, forward_stream=None):
         del server_args
@@ -104,7 +104,7 @@ class KvkeepLinker(UnifiedCacheLinker):
         self.forward_stream, self.pools = forward_stream, {PoolName.KV: pool}
         self.layer_done_counter = LayerWiseLoadCounter(pool.layer_num)
         version = check_engine("sglang", logger)
-        OBSERVED.begin(at_start=True)  # nobody can attach a linker later
+        OBSERVED.begin(at_start=True)  # a linker cannot be attached later
         self._options, self._epochs, self._epoch = options, Epochs(logger), SHARED
         identity, model = identity_of(version, options, logger)
         at_start = dataclasses.replace(options, lookup_timeout_s=_START_S)
@@ -122,7 +122,7 @@ class KvkeepLinker(UnifiedCacheLinker):
         self._offers = Offers(self._find, self._pages.holds, options.lease_s)
         self._loads = {}  # request: _Load, queued
         self._most_pages = int(pool.size // pool.page_size * options.max_pinned_part)
-        self._stores = collections.deque()  # (pages, the future of its end)
+        self._stores = collections.deque()  # (pages, future of their store)
         self._held_pages = 0  # of those
         self._stopping, self._logged = threading.Event(), {}
         self._loader, self._storer = (concurrent.futures.ThreadPoolExecutor(1, name)
@@ -138,8 +138,8 @@ class KvkeepLinker(UnifiedCacheLinker):
         return list(range(1, self._offers.pages(rid, keys) + 1)) if keys else []
 
     def load(self, rid, transfers):
-        """Other ranks answer True where this one has lost what it had found a moment ago: with
-        others False would tear them apart, and the load fails instead."""
+        """With several ranks, returns True even if this rank has just lost what it had found: with
+        False here and True elsewhere the ranks would differ. The load fails instead."""
         keys, rows = self._keys(transfers), self._rows(transfers)
         if not keys or len(rows) != len(keys):
             return False
@@ -169,7 +169,7 @@ class KvkeepLinker(UnifiedCacheLinker):
 
     def offload(self, transfers, session_id=None):
         """Begins to store these pages, or returns False. Only SGLang's calls change the budget, in
-        the same order on all ranks: so the ranks agree."""
+        the same order on all ranks, so the ranks agree."""
         del session_id
         keys, rows = self._keys(transfers), self._rows(transfers)
         if not keys or len(rows) != len(keys):
@@ -193,9 +193,9 @@ class KvkeepLinker(UnifiedCacheLinker):
     # ---- the end
 
     def reset(self):
-        """Returns when neither the pool's memory is read nor written: copies end, and the put that
-        is under way, by its timeout; the others are not begun. Pages stored since the weights
-        changed may be of weights from before, whatever on_reset says."""
+        """Returns when the pool's memory is neither read nor written. Copies end, and so does the
+        put under way, by its timeout; the other puts do not begin. Pages stored since the weights
+        changed may have KV of weights from before, whatever on_reset says."""
         self._quiesce()
         self._stores.clear()
         self._held_pages = 0
@@ -217,7 +217,8 @@ class KvkeepLinker(UnifiedCacheLinker):
     # ---- how
 
     def _keys(self, transfers):
-        """Keys of K and V. After the weights changed they are keys of an epoch of this process."""
+        """Returns the keys of K and V. After the weights changed they belong to an epoch of this
+        process."""
         if (epoch := self._epochs.now()) != self._epoch:
             self._epoch = epoch
             self._offers.clear()
@@ -226,7 +227,7 @@ class KvkeepLinker(UnifiedCacheLinker):
                            (wanted.keys if wanted is not None else None) or ()])
 
     def _rows(self, transfers):
-        """The first row of each page; none where SGLang has not given whole pages."""
+        """Returns the first row of each page, or none where SGLang has not given whole pages."""
         try:
             return self._pages.planes.rows(_of_kv(transfers).device_indices)
         except (AttributeError, TypeError, ValueError) as mistake:
@@ -234,12 +235,13 @@ class KvkeepLinker(UnifiedCacheLinker):
             return []
 
     def _expire(self):
-        """On a thread of its own: an engine that is paused calls nothing."""
+        """Gives overdue offers back, on a thread of its own, as a paused engine calls nothing."""
         while not self._closed.wait(min(self._options.lease_s / 4, 1.0)):
             self._offers.expire()
 
     def _find(self, keys):
-        """The `find` of Offers."""
+        """Leases pages, as the `find` of Offers: returns (the lease, how many leading pages it
+        has)."""
         if not self._lookups.allows():
             return None, 0
         try:
@@ -249,7 +251,7 @@ class KvkeepLinker(UnifiedCacheLinker):
             return None, 0
 
     def _copy(self, index, loads):
-        """On the loader's thread."""
+        """Copies a load's pages, on the loader's thread."""
         try:
             if any(load.lease is None for load in loads):
                 raise Lost("what was found is not held any more")
@@ -265,7 +267,7 @@ class KvkeepLinker(UnifiedCacheLinker):
             _release(loads)
 
     def _forget(self, keys):
-        """On the loader's thread, after the load has ended."""
+        """Runs on the loader's thread, after the load has ended."""
         if not keys:
             return
         logger.error("kvkeep: %d pages are not what was stored, and are deleted", len(keys))
@@ -275,7 +277,7 @@ class KvkeepLinker(UnifiedCacheLinker):
             self._warn("delete", mistake)
 
     def _store(self, keys, rows, private):
-        """On the storer's thread. Whether all of it is kept now."""
+        """Returns whether all pages are kept now. Runs on the storer's thread."""
         try:
             for first in range(0, len(keys), _PAGES_AT_ONCE):
                 if self._stopping.is_set() or not self._puts.allows():
@@ -316,7 +318,7 @@ def _release(loads):
 
 
 def _checked_pool(params, components):
-    """The KV pool. ValueError: it is none that this can load and store; HiCache may."""
+    """Returns the KV pool. Raises ValueError if this cannot load and store it; HiCache may."""
     pool, parallel = params.token_to_kv_pool_allocator.get_kvcache(), get_parallel()
     other = sorted(one.name for one in components if one.name != "FULL")
     tensors = (*(getattr(pool, "k_buffer", None) or ()), *(getattr(pool, "v_buffer", None) or ()))

@@ -1,24 +1,24 @@
-"""SGLang: kvkeep as a storage backend of HiCache. kvkeep.sglang has the flags, and engine_facts.py
-the versions.
+"""SGLang: kvkeep as a storage backend of HiCache. kvkeep.sglang has the flags, engine_facts.py the
+versions.
 
-Pages that SGLang writes back go into the node's daemon, from SGLang's own host pools and back into
-them, and are found there by every engine of the same identity (sglang_identity.py: weights,
-configuration, adapters, geometry, version), after any of them, or the daemon, was restarted. Every
-failure is a miss. Calls wait for the daemon, on SGLang's threads for
-storage, up to their timeouts; not at all while it is away, and hardly while it hangs.
+The adapter puts pages that SGLang writes back into the node's daemon, from SGLang's own host pools,
+and gets them back into those pools. Every engine of the same identity finds them
+(sglang_identity.py: weights, configuration, adapters, geometry, version), also after a restart of
+an engine or the daemon. Every failure is a miss. Calls run on SGLang's threads for storage and wait
+for the daemon up to their timeouts; they do not wait while it is away, and hardly while it hangs.
 
 A page is a key; its K and V planes are parts of it, on each rank. With "tp_lcm_size": L beside
-"interface_v1" and --hicache-mem-layout page_head the parts are of L shards of heads instead, and
-engines of any tensor parallelism share that have the same L: a multiple of the ranks of each, which
+"interface_v1" and --hicache-mem-layout page_head the parts are L shards of heads instead. Then
+engines of any tensor parallelism share that have the same L, a multiple of each engine's ranks that
 divides the KV heads.
 
-Models that have pools beside K and V (Mamba states, sliding windows, indexers, drafts) are kept by
-interface v2, pool by pool (sglang_pages.py); a prefix is found as far as all of the pools have what
-they need of it (sglang_prefixes.py). SGLang never says that it is done with what it found: that is
-held until it was fetched, and `lease_s` at the longest.
+Interface v2 keeps models that have pools beside K and V (Mamba states, sliding windows, indexers,
+drafts), pool by pool (sglang_pages.py). A prefix is found as far as every pool has what it needs
+(sglang_prefixes.py). SGLang never says that it is done with what it found, so found pages are held
+until they were fetched, at most for `lease_s`.
 
-After a change of the weights (sglang_changes.py) the engine has keys of its own, and others with
-each further change or reset of HiCache: it finds nothing from before, and shares nothing.
+After a change of the weights (sglang_changes.py) the engine has keys of its own, and new ones after
+each further change or reset of HiCache: it finds nothing from before and shares nothing.
 """
 
 import dataclasses
@@ -45,10 +45,10 @@ _REFUSED = NoPages(good=False)
 
 @dataclasses.dataclass(frozen=True)
 class StorageOptions(LeaseOptions):
-    """weights: "auto", a fingerprint of their files; "full", of every byte of them; or "name:X",
-    mandatory where no files can be read. multimodal: "refused", an engine with a model that takes
-    images, audio or video does not start; "trusted", it does, as nobody makes up images that have
-    another image's key."""
+    """weights: "auto", a fingerprint of their files; "full", a fingerprint of every byte; or
+    "name:X", mandatory where no files can be read. multimodal: "refused": an engine whose model
+    takes images, audio or video does not start. "trusted": it starts, since nobody makes up images
+    that have another image's key."""
 
     weights: str = "auto"
     multimodal: str = "refused"
@@ -60,7 +60,7 @@ class StorageOptions(LeaseOptions):
 
 
 class KvkeepStorage(HiCacheStorage):
-    """"kvkeep" in the extra config: those of StorageOptions, all of them optional."""
+    """Takes the options of StorageOptions, all optional, from "kvkeep" in the extra config."""
 
     def __init__(self, storage_config, kwargs):
         del kwargs
@@ -82,7 +82,7 @@ class KvkeepStorage(HiCacheStorage):
         self._link = Link(connect(options, f"sglang {os.getpid()}", logger), options, Breaker(),
                           HeldLeases(options.lease_s), identity, model, Transfers())
         self._page_tokens = None
-        self._pools = {}  # by SGLang's names of them
+        self._pools = {}  # by SGLang's names
 
     def register_mem_pool_host(self, mem_pool_host):
         super().register_mem_pool_host(mem_pool_host)
@@ -90,13 +90,13 @@ class KvkeepStorage(HiCacheStorage):
         self._register(KV, mem_pool_host)
 
     def register_mem_host_pool_v2(self, host_pool, host_pool_name):
-        if host_pool_name != KV:  # that one is announced both ways
+        if host_pool_name != KV:  # SGLang announces that pool in both ways
             self._register(host_pool_name, host_pool)
 
-    # ---- what SGLang asks for: of models with K and V only, and of K and V of the others
+    # ---- interface v1: models with K and V only, and K and V of other models
 
     def batch_exists(self, keys, extra_info=None):
-        """Leading pages that are there, held until they were fetched."""
+        """Returns how many leading pages are there. They are held until they were fetched."""
         pages, digests = self._pages(KV), own(self._epochs.now(), _digests(keys))
         if isinstance(pages, NoPages):
             return 0
@@ -113,11 +113,11 @@ class KvkeepStorage(HiCacheStorage):
     def batch_set_v1(self, keys, host_indices, extra_info=None):
         return self._put(KV, keys, host_indices, extra_info)
 
-    # ---- and of all pools
+    # ---- interface v2: all pools
 
     def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
-        """Finds the longest end, and holds the pages that each pool needs there until they were
-        fetched. An end at which not all could be held is not found, and nothing is held for it."""
+        """Returns the longest end, and holds the pages that each pool needs there until they were
+        fetched. Skips an end at which not all pages can be held, and holds nothing for it."""
         digests = own(self._epochs.now(), _digests(keys))
         pools = [(KV, ALL_PAGES)]
         pools += [(one.name, window_of(one)) for one in pool_transfers or ()]
@@ -145,7 +145,7 @@ class KvkeepStorage(HiCacheStorage):
                 for one in transfers}
 
     def get_stats(self):
-        """For SGLang's metrics, where they are on: of all pools, since the last question."""
+        """Returns SGLang's metrics of all pools since the last call, or None where they are off."""
         return self._link.transfers.taken() if self._config.enable_storage_metrics else None
 
     def clear(self):
@@ -173,15 +173,16 @@ class KvkeepStorage(HiCacheStorage):
     # ---- how
 
     def _register(self, name, pool):
-        self._pools.pop(name, None)  # where this one is refused, the one before it is gone, too
+        self._pools.pop(name, None)  # once this one is refused, the one before it is gone too
         self._pools[name] = pages_of(self._link, self._config, name, pool, self._page_tokens)
 
     def _pages(self, name):
-        """The pool's pages. SGLang goes on where an attach to a running engine was refused."""
+        """Returns the pool's pages. SGLang goes on where an attach to a running engine was
+        refused."""
         return self._pools.get(name, _REFUSED)
 
     def _get(self, name, keys, host_indices):
-        """Returns whether each page is in the pool now: none if the weights changed meanwhile."""
+        """Returns whether each page is in the pool now: none, if the weights changed meanwhile."""
         epoch = self._epochs.now()
         good = self._pages(name).get(own(epoch, _digests(keys)), host_indices)
         return good if self._epochs.now() == epoch else [False] * len(good)
@@ -194,8 +195,8 @@ class KvkeepStorage(HiCacheStorage):
                                      private=epoch != SHARED)
 
     def _hold(self, pools, digests, seen):
-        """Holds the pages that each pool needs at the end of these pages. Returns False if not all
-        could be held; then nothing is, and pages that could not be held leave `seen`."""
+        """Holds the pages that each pool needs at the end of these pages. If not all can be held,
+        holds nothing, removes the pages that could not be held from `seen`, and returns False."""
         held_now = []
         for name, window in pools:
             first = 0 if window is ALL_PAGES else max(0, len(digests) - window)
@@ -214,7 +215,7 @@ def _digests(keys):
 
 
 def _knows_weights(options):
-    """Whether it is known which weights a running engine has: somebody says so, or they were
+    """Returns whether a running engine's weights are known: the option names them, or they were
     watched since the start and have not changed."""
     return options.weights.startswith("name:") or (
         OBSERVED.since_start and OBSERVED.changes == 0)

@@ -5,15 +5,14 @@
     out = model(ids[:, tokens:], past_key_values=cache, use_cache=True)
     keeper.save(ids, out.past_key_values)
 
-A key is a SHA-256 chain over the tokens, so it covers the whole prefix; the namespace names the
+A key is a SHA-256 chain over the tokens, so it covers the whole prefix. The namespace covers the
 model's weights and adapters as they are in memory when the keeper is made, its configuration, and
 the cache's layout: make another keeper after changing them. One sequence at a time; plain
-full-attention layers only, of models whose only input is text: two images of one size have the same
-tokens. A restored cache has the very bits that were saved. Not thread-safe.
+full-attention layers only, of models whose only input is text, as two images of one size have the
+same tokens. A restored cache has exactly the saved bits. Not thread-safe.
 
-A chunk's metadata says which tokens it is, so that the daemon, where it is configured so, tells
-routers of it. They lie beside its bytes in the daemon, on NVMe too; with tell_tokens=False they do
-not.
+A chunk's metadata has its tokens, so that a daemon with that configuration can report them to
+routers. They lie beside its bytes in the daemon, on NVMe too; with tell_tokens=False they do not.
 """
 
 import hashlib
@@ -32,19 +31,19 @@ logger = logging.getLogger(__name__)
 
 # (layer, key or value, head, token, head dimension), each chunk of tokens by itself.
 LAYOUT = "layer,kv,head,token,dim"
-# Words in the names of what a configuration says of other inputs.
+# Words in names of configurations of other inputs.
 _OTHER_INPUTS = frozenset(("vision", "visual", "image", "images", "img", "video", "audio", "speech",
                            "sound", "multimodal", "mm"))
 _PARTS_OF_TEXT = ("attn_config", "ffn_config")  # nested configurations of a text model's layers
-_WHOLE_BYTES, _PAGE_BYTES = 1 << 28, 4096  # read of weights: all of so much, else pages
+_WHOLE_BYTES, _PAGE_BYTES = 1 << 28, 4096  # up to this size all bytes are read, else pages
 
 
 class CacheKeeper:
     """Keeps caches of one model in the node's daemon.
 
-    model: a transformers model, or its configuration, which then needs a name. name: tells its
-    weights from others'; taken in place of a look at them. Partial chunks at the end are not kept.
-    tokens_per_block: of a block, as routers count them; a whole chunk unless given.
+    model: a transformers model, or its configuration, which then needs a name. name: distinguishes
+    its weights, and replaces a fingerprint of them. Partial chunks at the end are not kept.
+    tokens_per_block: tokens in a router's block; a whole chunk by default.
     """
 
     def __init__(self, client, model, *, name=None, tokens_per_chunk=256, dtype=None,
@@ -73,7 +72,7 @@ class CacheKeeper:
         self._local = lambda: client.path.name == "local"
 
     def keys(self, ids):
-        """One for each whole chunk of tokens, head of the prompt first."""
+        """Returns a key for each whole chunk of tokens, head of the prompt first."""
         tokens, digest, keys = self._flat(ids), b"", []
         for at in range(0, len(tokens) - self._tokens_per_chunk + 1, self._tokens_per_chunk):
             chunk = tokens[at:at + self._tokens_per_chunk]
@@ -82,7 +81,7 @@ class CacheKeeper:
         return keys
 
     def save(self, ids, cache):
-        """Keeps what the cache has of `ids`, as far as it is not kept already: a `Stored`."""
+        """Keeps the chunks of `ids` in the cache that are not kept already. Returns a `Stored`."""
         if self._is_idle:
             return Stored(None, [], None)
         layers = self._layers(cache)
@@ -96,8 +95,9 @@ class CacheKeeper:
         return self._ns.put(chunks, timeout=60)
 
     def restore(self, ids):
-        """(cache, tokens): the longest prefix of `ids` that is kept, short of the last token, whose
-        logits the model is to compute. With nothing kept, or no daemon, an empty cache and 0."""
+        """Returns (cache, tokens): the longest kept prefix of `ids` without the last token, whose
+        logits the model has to compute. With nothing kept, or without a daemon, an empty cache and
+        0."""
         if self._is_idle:
             return DynamicCache(config=self._config), 0
         keys = self.keys(self._flat(ids)[:-1])
@@ -133,7 +133,7 @@ class CacheKeeper:
                 for _ in range(text.num_hidden_layers)]
 
     def _runs(self, layers, number):
-        """Where a chunk's bytes are, in LAYOUT's order: a run for each head."""
+        """Returns the places of a chunk's bytes, in LAYOUT's order: a run for each head."""
         at = slice(number * self._tokens_per_chunk, (number + 1) * self._tokens_per_chunk)
         return [head[at] for layer in layers for tensor in layer for head in tensor]
 
@@ -145,15 +145,15 @@ class CacheKeeper:
                               self._tokens_per_block)
 
     def _read_in_place(self, keys, layers):
-        """From the daemon's memory to where it belongs, one copy, each piece as it arrives. As many
-        leases after each other as it takes: one may be too small for all."""
+        """Copies from the daemon's memory into the cache, one copy, each piece as it arrives. Takes
+        one lease after another if one is too small for all."""
         done = 0
         while done < len(keys):
             with self._ns.acquire(keys[done:], timeout=60) as acquired:
                 for chunk in acquired.chunks:
                     try:
                         chunk.copy_into(self._runs(layers, done), timeout=60)
-                    except KvkeepError:  # damaged, or the daemon is gone: what came before is good
+                    except KvkeepError:  # damaged, or the daemon is gone: earlier chunks are good
                         return done
                     done += 1
                 if not acquired.chunks:
@@ -176,8 +176,8 @@ class CacheKeeper:
 
 
 def _check_text_only(config):
-    """ValueError: the cache depends on more than the tokens. Any nested configuration counts that
-    is not the text model's: whatever it encodes, keys do not have it."""
+    """Raises ValueError if the cache depends on more than the tokens. Any nested configuration
+    other than the text model's counts, as keys do not cover what it encodes."""
     text = config if config.is_encoder_decoder else config.get_text_config()
     found = ["is_encoder_decoder"] if config.is_encoder_decoder else [
         name for name, value in vars(config).items() if value and (
@@ -192,8 +192,8 @@ def _check_text_only(config):
 
 
 def _weights_of(model):
-    """A digest of each tensor's name, shape and type, and 4 KiB from its middle; for small models
-    of all bytes."""
+    """Returns a digest of each tensor's name, shape and type, and 4 KiB from its middle; for small
+    models of all bytes."""
     if not hasattr(model, "state_dict"):
         raise ValueError("CacheKeeper: a configuration does not say which weights there are: give "
                          "the model, or a name, another one for each set of weights")

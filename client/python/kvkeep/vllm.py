@@ -5,7 +5,7 @@
       "kv_connector_extra_config": {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": N,
         "secondary_tiers": [{"type": "KvkeepTier", "module_path": "kvkeep.vllm"}]}}'
 
-vllm_tier.py has it. A version of vLLM that is not known runs as without kvkeep (vllm_idle.py).
+vllm_tier.py has it. With an unknown version vLLM runs as without kvkeep (vllm_idle.py).
 """
 
 from kvkeep.engine_versions import is_taken

@@ -1,15 +1,15 @@
-"""vLLM: its KV memory and kvkeep, with no CPU memory of vLLM's between. kvkeep.vllm_direct has the
-flag, and engine_facts.py the versions.
+"""vLLM: its KV memory and kvkeep, without CPU memory of vLLM's in between. kvkeep.vllm_direct has
+the flag, engine_facts.py the versions.
 
-The scheduler of vLLM's own offloading, which knows hybrid models, windows and drafters, decides
-what to load and store; ours are its OffloadingManager, and the workers (vllm_transfers.py).
-A prompt of any length is found, as far as the daemon has it; host memory holds each byte once.
-KV in a GPU's memory is copied by the daemon, KV in host memory by this process.
+The scheduler of vLLM's own offloading, which handles hybrid models, windows and drafters, decides
+what to load and store. Its OffloadingManager is ours, and so are the workers (vllm_transfers.py). A
+prompt of any length is found, as far as the daemon has it, and host memory holds each byte once.
+The daemon copies KV in a GPU's memory; this process copies KV in host memory.
 
-Every failure is a miss: a request whose load failed is computed, once, and what failed is not asked
-for again. No hook waits for the daemon. A store keeps its blocks by references of its own (Pins)
-until the daemon has read them, so that preemption and reuse have nothing to wait for. Where a load
-into a GPU ended without an answer, references keep its blocks until they are certainly not written.
+Every failure is a miss: a request whose load failed is computed once, and does not ask for the
+failed chunks again. No hook waits for the daemon. A store keeps its blocks by references of its own
+(Pins) until the daemon has read them, so preemption and reuse never wait. If a load into a GPU ends
+unanswered, references keep its blocks until they are certainly not written.
 """
 
 import copy
@@ -51,23 +51,24 @@ from kvkeep.vllm_weights import observe_writes
 logger = init_logger(__name__)
 
 _NO_KEY = make_offload_key(secrets.token_bytes(HASH_BYTES), 0)
-# vLLM's own keys of kv_connector_extra_config, and those that its metrics ask for.
+# vLLM's own keys of kv_connector_extra_config, which its metrics need too.
 _OF_VLLM = frozenset(("offload_prompt_only", "spec_name", "spec_module_path"))
 
 
 @dataclasses.dataclass(frozen=True)
 class DirectOptions(VllmOptions):
     """timeout_s: of a load, after which its request is computed. store_timeout_s: of a store, after
-    which it is given up, and its blocks are vLLM's again.
-    tokens_per_chunk: in whole blocks; with several KV groups or windows a chunk is one block.
-    max_pinned_part: of vLLM's blocks, how many stores may hold; above that none is begun.
-    events: how routers hear which tokens are kept. "daemon": chunks say which tokens they are, and
-    the daemon tells (`events.zmq`). "engine": by vLLM's own stream (vllm_events.py). "none".
-    tp_parts: a chunk has so many parts, shards of heads: engines that have the same share, whatever
-    their tensor parallelism; a multiple of it. None: each rank's part is by itself.
+    which it is given up and its blocks are vLLM's again.
+    tokens_per_chunk: a whole number of blocks; with several KV groups or windows a chunk is one
+    block.
+    max_pinned_part: the part of vLLM's blocks that stores may hold; above it no store begins.
+    events: how routers hear which tokens are kept. "daemon": chunks carry their tokens, and the
+    daemon reports them (`events.zmq`). "engine": by vLLM's own stream (vllm_events.py). "none".
+    tp_parts: a chunk has this many parts, shards of heads, so engines with the same number share at
+    any tensor parallelism; a multiple of each one's. None: each rank's part is by itself.
     kv_layout: asked of vLLM. "LBHNC": a layer's blocks lie side by side; "BLHNC": a block's layers
-    do, which a copy moves in one run; "engine": the one that its attention likes best.
-    Engines of one layout share, and others do not.
+    do, which a copy moves in one run; "engine": the one that its attention prefers. Only engines of
+    one layout share.
     """
 
     store_timeout_s: float = 5.0
@@ -94,7 +95,7 @@ class DirectOptions(VllmOptions):
 
 
 class KvkeepManager(OffloadingManager):
-    """For the scheduler's thread only."""
+    """The offloading scheduler's manager. For the scheduler's thread only."""
 
     def __init__(self, options, config, vllm_config, kv_cache_config):
         self.options, self._config = options, config
@@ -110,16 +111,16 @@ class KvkeepManager(OffloadingManager):
         self._stats = vllm_stats.Stats()
         self._client = connect(options, f"vllm {config.engine_id}", logger)
         self._completions = Completions(self._client, capacity=4096)
-        self._storing = set()  # keys, as vLLM has them
-        self._present = Present()  # keys of our own
-        self._sessions = 0  # with the daemon, so far
-        self._failed = {}  # request: keys that could not be loaded for it; of those that live
-        self.computed = {}  # request that is finished: tokens whose KV is computed
-        self.unstored = set()  # requests of which nothing is stored any more
+        self._storing = set()  # keys in vLLM's form
+        self._present = Present()  # keys in our form
+        self._sessions = 0  # known to be with the daemon
+        self._failed = {}  # request: keys that could not be loaded for it; live requests only
+        self.computed = {}  # finished request: its tokens whose KV is computed
+        self.unstored = set()  # requests that store nothing more
         self.stored_up_to = lambda request, group: 0  # tokens: the connector's
         self.facts = None  # ChunkFacts: the connector's
         self.may_load = lambda: True  # likewise
-        self.events = None  # EngineEvents, where the engine tells
+        self.events = None  # EngineEvents, if the engine reports events
         self._groups = Groups(config)
         self._places = {group: at for at, group in enumerate(self._groups)}  # the workers'
         self.epochs = Epochs(vllm_config, options, self.adapters, self._epoch_began)
@@ -131,13 +132,13 @@ class KvkeepManager(OffloadingManager):
         self._namespace = functools.cache(
             lambda group: self._client.namespace(**dict(self._arguments(group)),
                                                  timeout=self.options.lookup_timeout_s))
-        for group in self._groups:  # now: later it would be the scheduler that waits
+        for group in self._groups:  # now, as the scheduler would wait later
             self._namespace(group)
         self._windows = {group.group_id for group in config.groups if isinstance(
             kv_cache_config.kv_cache_groups[group.group_id].kv_cache_spec, SlidingWindowSpec)}
 
     def _arguments(self, group):
-        """Arguments of Client.namespace: all that tells a group's chunks apart."""
+        """Returns arguments of Client.namespace: everything that distinguishes a group's chunks."""
         config = self._config
         return (
             ("model", self._model), ("dtype", config.model.dtype),
@@ -173,7 +174,8 @@ class KvkeepManager(OffloadingManager):
         return self._chunks(keys, req_context.req_id, "load")
 
     def prepare_store(self, keys, req_context):
-        """An empty list where it cannot be now: None would be asked again in every step."""
+        """Returns an empty list if nothing can be stored now: after None vLLM would ask again in
+        every step."""
         self.epochs.check()
         wanted = [key for key in keys if self._is_to_be_stored(key, req_context)]
         room = self.pins.room // self._config.cache.blocks_per_chunk
@@ -194,10 +196,10 @@ class KvkeepManager(OffloadingManager):
         if key in self._storing or request in self.unstored:
             return False
         end, group = req_context.get_offload_key_position(key), get_offload_group_idx(key)
-        # vLLM takes all of a prompt as computed whose request ended in an error half way.
+        # If a request ended in an error half way, vLLM counts all of its prompt as computed.
         if end is not None and end > self.computed.get(request, end):
             return False
-        # And goes back to what a window has left behind, whose blocks may be others by now.
+        # vLLM also goes back to blocks behind a window, which may be others by now.
         if group in self._windows and end is not None and end <= self.stored_up_to(request, group):
             return False
         own = self.own.of(key, request, "store")
@@ -211,7 +213,7 @@ class KvkeepManager(OffloadingManager):
 
     def on_schedule_end(self, context):
         sessions = self._client.stats().sessions_opened
-        if sessions != self._sessions:  # the daemon may have lost what it had
+        if sessions != self._sessions:  # the daemon may have lost chunks
             self._sessions = sessions
             self._present.clear()
         self._finder.flush()
@@ -229,8 +231,8 @@ class KvkeepManager(OffloadingManager):
         return self._completions.pending > 0
 
     def reset_cache(self):
-        """vLLM forgets its jobs. The reset of its prefix cache, which came first, has begun an
-        epoch."""
+        """Forgets all jobs, as vLLM does. The reset of its prefix cache, which came first, has
+        begun an epoch."""
         self._storing.clear()
         if self.events is not None:
             self.events.reset()
@@ -259,10 +261,10 @@ class KvkeepManager(OffloadingManager):
         self.adapters.close()
         self.epochs.close()
 
-    # ---- of the connector
+    # ---- called by the connector
 
     def preempted(self, request):
-        """It is looked up again, and may find what it has stored itself."""
+        """Looks a preempted request up again. It may find what it has stored itself."""
         if request in self._failed:
             self._finder.preempted(request)
 
@@ -282,15 +284,15 @@ class KvkeepManager(OffloadingManager):
         return None if own is None else get_offload_block_hash(own)
 
     def failed_to_load(self, keys, request):
-        """They are misses for the request from now on."""
+        """Makes these keys misses for the request from now on."""
         self._stats.failed("load", vllm_stats.NOT_LOADED, len(keys))
-        if request in self._failed:  # else it is over
+        if request in self._failed:  # otherwise the request is over
             self._failed[request].update(keys)
         self._finder.missed([own for key in keys
                              if (own := self.own.of(key, request, "load")) is not None])
 
     def stored(self, chunks):
-        """All ranks have stored a job's ChunksSpec."""
+        """Notes that all ranks have stored a job's ChunksSpec."""
         groups = self._config.groups
         keys = [make_offload_key(digest, groups[at].group_id)
                 for at, (_, digests) in chunks.groups.items() for digest in digests]
@@ -298,7 +300,7 @@ class KvkeepManager(OffloadingManager):
         self._finder.stored(keys)
 
     def _chunks(self, keys, request, operation):
-        """A key that has become None since it was taken is one that no chunk has."""
+        """Returns our keys. A key that became None since it was taken names no chunk."""
         return ChunksSpec({
             self._places[group]: (self._arguments(group), hashes(
                 [self.own.of(key, request, operation) or _NO_KEY for key in of_group]))
@@ -335,7 +337,7 @@ class KvkeepConnector(OffloadingConnector):
     `offload_prompt_only`."""
 
     def __init__(self, vllm_config, role, kv_cache_config):
-        # Not the parent's, which makes its own halves.
+        # Skips the parent's constructor, which makes halves of its own.
         KVConnectorBase_V1.__init__(self, vllm_config, role, kv_cache_config)
         options, config = _configure(vllm_config, kv_cache_config)
         self._canonical_layout = False
@@ -349,7 +351,7 @@ class KvkeepConnector(OffloadingConnector):
                                              self._manager.own, options.events == "daemon")
             self._manager.begin_events()
             self._stores = {}  # job: [workers that have not released it, its chunks, request]
-            self._loads = {}  # job: [workers that have not ended it, its blocks, none has failed]
+            self._loads = {}  # job: [workers that have not ended it, its blocks, none failed]
             self._doubts = None  # Doubts, with vLLM's pool
             self._workers = vllm_config.parallel_config.world_size
         else:
@@ -364,7 +366,7 @@ class KvkeepConnector(OffloadingConnector):
         self._manager.pins = Pins(self._manager.options.max_pinned_part, gpu_block_pool)
         self._doubts = Doubts(gpu_block_pool)
         self._manager.may_load = lambda: not self._doubts.are_many
-        # vLLM gives up a reset while anybody holds a block, and would keep KV of old weights.
+        # vLLM gives up a reset while a block is held, and would keep KV of old weights.
         observe_resets(gpu_block_pool, self._manager.epochs.reset,
                        self._manager.adapters.blocks_gone,
                        lambda: (self._manager.pins.given_back(), self._doubts.given_back()))
@@ -387,11 +389,11 @@ class KvkeepConnector(OffloadingConnector):
         meta, pins = super().build_connector_meta(scheduler_output), self._manager.pins
         meta.news = StepNews(self._manager.epochs.number, dict(self._manager.epochs.known_writes))
         for job, entry in meta.store_jobs.items():
-            if job not in (meta.jobs_to_flush or ()):  # else this step overwrites its blocks
+            if job not in (meta.jobs_to_flush or ()):  # otherwise this step overwrites its blocks
                 pins.hold(job, entry.src_spec.block_ids.tolist())
                 self._stores[job] = [self._workers, entry.dst_spec, entry.req_id]
         for request in scheduler_output.finished_req_ids or ():
-            pins.let_go(request)  # what no job took
+            pins.let_go(request)  # keys that no job took
         for job, entry in meta.load_jobs.items():
             self._loads[job] = [self._workers, entry.dst_spec.block_ids.tolist(), True]
         if self._manager.events is not None:
@@ -425,7 +427,7 @@ class KvkeepConnector(OffloadingConnector):
         store = self._stores.get(job)
         if store is None:
             self._tell(job, False)
-            return  # it was not begun
+            return  # the job did not begin
         store[0] -= workers
         if store[0] <= 0:
             del self._stores[job]
@@ -435,7 +437,8 @@ class KvkeepConnector(OffloadingConnector):
             self._tell(job, store[1] is not None)
 
     def _in_order(self, job, request):
-        """A job's keys, as they are in the prompt: who hears of one knows of those before it."""
+        """Returns a job's keys in the prompt's order, so that a router hears of a key after those
+        before it."""
         keys, status = self.scheduler._jobs[job].keys, self.scheduler._req_status.get(request)
         places = {} if status is None else {
             key: at for state in status.group_states for at, key in enumerate(state.offload_keys)}
@@ -446,7 +449,7 @@ class KvkeepConnector(OffloadingConnector):
             self._manager.events.end(job, good)
 
     def _ended(self, job, workers):
-        """vLLM itself forgets its jobs at a reset, while some workers still load."""
+        """Forgets jobs at a reset, as vLLM does, while some workers still load."""
         load = self._loads.get(job)
         if load is not None:
             load[0] -= workers
@@ -469,8 +472,8 @@ class KvkeepConnector(OffloadingConnector):
         return super().request_finished_all_groups(request, block_ids)
 
     def _pin_the_rest(self, request):
-        """vLLM makes the last store jobs of a request in the next step, from blocks that are free
-        by then: they are kept until that. REQUIRES: they are the request's still."""
+        """Keeps the blocks of a request's last store jobs, which vLLM makes in the next step from
+        blocks that are free by then. REQUIRES: the blocks are still the request's."""
         name, scheduler = request.request_id, self.scheduler
         status = scheduler._req_status.get(name)
         if status is None:
@@ -487,15 +490,16 @@ class KvkeepConnector(OffloadingConnector):
             self._manager.pins.hold(name, wanted)
 
     def has_pending_block_frees(self):
-        """Blocks of requests that are gone come free within store_timeout_s."""
+        """Returns whether stores hold blocks of finished requests, which come free within
+        store_timeout_s."""
         known = self.scheduler._req_status
         return any(request not in known or known[request].req.is_finished()
                    for _, _, request in self._stores.values())
 
     def has_pending_push_work(self):
-        """Pins too: their release is told by workers, in a step. Where no store goes on any more,
-        as beside a daemon that hangs, stores are no reason to step: vLLM completes no pause and no
-        sleep before the engine is idle."""
+        """Returns whether an idle engine must step. Workers report the release of pins in a step.
+        Where no store goes on, as beside a daemon that hangs, stores are no reason to step: vLLM
+        completes no pause and no sleep before the engine is idle."""
         pins = self._manager.pins
         if self._doubts.want_a_step():
             return True
@@ -520,13 +524,14 @@ class KvkeepConnector(OffloadingConnector):
         del finished_req_ids
         return self.connector_worker.transfer_results()
 
-    # ---- what vLLM asks of the class
+    # ---- methods that vLLM calls on the class
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config):
-        """vLLM takes another where its attention cannot have this one, and warns."""
+        """Returns the layout to ask vLLM for. vLLM takes another if its attention cannot have this
+        one, and warns."""
         if vllm_config.attention_config.hisparse_config is not None:
-            return super().get_required_kvcache_layout(vllm_config)  # refused later, in words
+            return super().get_required_kvcache_layout(vllm_config)  # refused later, with a reason
         layout = _options(vllm_config.kv_transfer_config).kv_layout
         return None if layout == "engine" else layout
 
@@ -544,7 +549,8 @@ def _options(transfer):
 
 
 def _configure(vllm_config, kv_cache_config):
-    """(DirectOptions, vLLM's OffloadingConfig). ValueError: what cannot be, and the way out."""
+    """Returns (DirectOptions, vLLM's OffloadingConfig). Raises ValueError for impossible settings,
+    with the remedy."""
     transfer = vllm_config.kv_transfer_config
     extra, options = transfer.kv_connector_extra_config, _options(transfer)
     if transfer.kv_role != "kv_both":
@@ -586,7 +592,7 @@ def _configure(vllm_config, kv_cache_config):
 
 
 def _has_windows(config, groups):
-    """Whether chunks of several blocks may have some that a window has left behind."""
+    """Returns whether chunks of several blocks may have some that a window has left behind."""
     if lacks("vllm", "window sizes"):
         return not all(isinstance(group.kv_cache_spec, FullAttentionSpec) for group in groups)
     return any(group.sliding_window_size_in_chunks for group in config.groups)

@@ -1,10 +1,10 @@
-"""vLLM: its KV memory and kvkeep, with no CPU memory of vLLM's between.
+"""vLLM: its KV memory and kvkeep, without CPU memory of vLLM's in between.
 
     --kv-transfer-config '{"kv_connector": "KvkeepConnector",
       "kv_connector_module_path": "kvkeep.vllm_direct", "kv_role": "kv_both",
       "kv_connector_extra_config": {}}'
 
-vllm_connector.py has it. A version of vLLM that is not known runs as without kvkeep (vllm_idle.py).
+vllm_connector.py has it. With an unknown version vLLM runs as without kvkeep (vllm_idle.py).
 """
 
 from kvkeep.engine_versions import is_taken

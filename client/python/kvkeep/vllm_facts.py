@@ -1,8 +1,8 @@
-"""vLLM: what the direct connector's chunks say of themselves: the key before each, and its tokens.
+"""vLLM: facts that the direct connector's chunks carry: the key before each, and its tokens.
 
-The daemon tells routers which tokens a chunk is (`events.zmq`). Only of chunks that whoever has the
-tokens can ask for: not where more than tokens is in a chunk's hash (images, a salt), and not after
-a reset, when nobody else finds them.
+The daemon tells routers which tokens a chunk is (`events.zmq`). A chunk carries them only if its
+tokens suffice to find it: not if its hash covers more than tokens (images, a salt), and not after a
+reset, when no other engine finds it.
 """
 
 import array
@@ -16,10 +16,10 @@ from kvkeep.metadata import chunk_metadata
 
 class Facts(typing.NamedTuple):
     """Facts of a chunk. The worker that stores part 0 encodes the tokens: that takes milliseconds
-    for a long prompt, and the scheduler has none to spare."""
+    for a long prompt, which the scheduler cannot spare."""
 
     parent: typing.Optional[bytes] = None
-    tokens: bytes = b""  # of 32 bits each; none are told of
+    tokens: bytes = b""  # of 32 bits each; without them routers hear nothing
     block_tokens: int = 0
     adapter: str = ""
 
@@ -31,7 +31,7 @@ class Facts(typing.NamedTuple):
 
 
 class OfGroup(typing.NamedTuple):
-    """The state of vLLM's scheduler for a request in one KV group."""
+    """Returns the state of vLLM's scheduler for a request in one KV group."""
 
     request: object
     config: object
@@ -39,7 +39,8 @@ class OfGroup(typing.NamedTuple):
 
 
 def of_group(scheduler, request, group):
-    """scheduler: vLLM's OffloadingConnectorScheduler. None: the request is gone."""
+    """Returns the OfGroup, or None if the request is gone. scheduler: vLLM's
+    OffloadingConnectorScheduler."""
     status = scheduler._req_status.get(request)
     if status is None:
         return None
@@ -48,18 +49,20 @@ def of_group(scheduler, request, group):
 
 
 class ChunkFacts:
-    """scheduler: vLLM's OffloadingConnectorScheduler. own: OwnKeys. Scheduler's thread only."""
+    """Makes the Facts of chunks. scheduler: vLLM's OffloadingConnectorScheduler. own: OwnKeys. For
+    the scheduler's thread only."""
 
     def __init__(self, scheduler, kv_cache_config, own, tell_tokens):
         self._scheduler, self._own = scheduler, own
-        # A prefix is told of once, by the first group that has all of it.
+        # A prefix is reported once, by the first group that has all of it.
         self.told = next((at for at, group in enumerate(kv_cache_config.kv_cache_groups)
                           if isinstance(group.kv_cache_spec, FullAttentionSpec)), None)
         self._block_tokens = (kv_cache_config.kv_cache_groups[self.told].kv_cache_spec.block_size
                               if tell_tokens and self.told is not None else None)
 
     def of(self, key, req_context):
-        """key: vLLM's, of a request that lives. None if it is not a whole chunk of the prompt."""
+        """Returns the Facts of a key, empty if it is not a whole chunk of the prompt. key: vLLM's,
+        of a live request."""
         group = get_offload_group_idx(key)
         known = of_group(self._scheduler, req_context.req_id, group)
         end = req_context.get_offload_key_position(key)
@@ -82,7 +85,7 @@ class ChunkFacts:
                      adapter.lora_name if adapter is not None else "")
 
     def may_tell(self, key, request):
-        """Whether a request's key can be found from its tokens alone."""
+        """Returns whether a request's key can be found from its tokens alone."""
         group = get_offload_group_idx(key)
         known = of_group(self._scheduler, request, group)
         return known is not None and self._tells(known.request, group)

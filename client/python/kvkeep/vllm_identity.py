@@ -1,7 +1,7 @@
-"""vLLM: what of an engine's configuration changes its KV.
+"""vLLM: the parts of an engine's configuration that change its KV.
 
-engine_facts.py has the versions it was read in, and what these lack. Any other value that is
-missing in a configuration is an error, and not a default.
+engine_facts.py has the versions whose configuration was read, and what each lacks. Any other
+missing value is an error, not a default.
 """
 
 import dataclasses
@@ -35,14 +35,15 @@ _OF_MULTIMODAL = ("mm_processor_kwargs", "media_io_kwargs", "interleave_mm_strin
 _OF_A_DRAFTER = ("method", "num_speculative_tokens", "quantization", "kv_cache_dtype",
                  "parallel_drafting", "disable_eagle_block_drop", "attention_backend",
                  "code_revision")
-# Each rank chooses the backend of each layer; the scheduler, which makes the identity, is not told.
-# The choice follows from the model, the page's spec and these, on a platform (_platform).
+# Each rank chooses the backend of each layer; the scheduler, which makes the identity, does not
+# hear of it. The choice follows from the model, the page's spec and these, on a platform
+# (_platform).
 _OF_ATTENTION = ("backend", "backend_per_kind", "indexer_kv_dtype", "flash_attn_version",
                  "use_trtllm_attention", "use_non_causal", "minimax_m3_msa_decode_backend",
                  "minimax_m3_indexer_cp")
-# ROCm's backends lay out one spec in several ways, as these of vllm.envs tell them.
+# ROCm's backends lay out one spec in several ways, which these of vllm.envs choose.
 _OF_ROCM = ("VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT", "VLLM_ROCM_FP8_MFMA_PAGE_ATTN",
-            "VLLM_ROCM_USE_AITER", "VLLM_ROCM_AITER")  # the last two: all that begin so
+            "VLLM_ROCM_USE_AITER", "VLLM_ROCM_AITER")  # the last two: all names with this beginning
 # Options that decide how an engine reads an adapter's files.
 _OF_ADAPTERS = ("lora_dtype", "target_modules", "enable_tower_connector_lora",
                 "enable_mixed_moe_lora_format", "enable_moe_shared_loras")
@@ -50,20 +51,20 @@ _OF_ADAPTERS = ("lora_dtype", "target_modules", "enable_tower_connector_lora",
 
 @dataclasses.dataclass(frozen=True)
 class VllmOptions(PrefillOptions):
-    """weights: "auto", a fingerprint of their files; "full", of every byte of them; or "name:X",
-    mandatory where no files can be read.
+    """weights: "auto", a fingerprint of their files; "full", a fingerprint of every byte; or
+    "name:X", mandatory where no files can be read.
 
-    on_reset: what a reset of vLLM's prefix cache means. "epoch": the weights may have changed, so
-    nothing from before is found, and nothing from then on by others; "ignore": only the changes
-    that are seen (vllm_weights.py) begin an epoch.
+    on_reset: the meaning of a reset of vLLM's prefix cache. "epoch": the weights may have changed,
+    so nothing from before is found, and other engines find nothing from then on. "ignore": only
+    observed changes (vllm_weights.py) begin an epoch.
 
     risk_unseen_weight_updates: an engine that was made for updates of its weights (weight transfer,
-    a worker extension) shares nothing from its start. True: it shares until an update is seen. One
-    that nothing reports then gives wrong tokens to every engine that shares.
+    a worker extension) shares nothing from its start. True: it shares until an update is seen. An
+    unreported update then gives wrong tokens to every engine that shares.
 
     multimodal: "refused": no chunk of a request with images, audio or video is found or kept.
     "trusted": they are, by the items' identity in vLLM, which a user may choose (`uuid`): all users
-    are trusted not to take somebody else's.
+    are trusted not to take another user's.
     """
 
     weights: str = "auto"
@@ -84,8 +85,8 @@ class VllmOptions(PrefillOptions):
 
 
 def check_executor(vllm_config):
-    """ValueError: each rank has a scheduler of its own. vLLM wants these to decide alike, and what
-    they hear of the daemon comes at another time for each."""
+    """Raises ValueError if each rank has a scheduler of its own. vLLM needs these to decide alike,
+    but each hears of the daemon at another time."""
     parallel = vllm_config.parallel_config
     if (getattr(parallel, "distributed_executor_backend", None) == "external_launcher"
             and parallel.world_size > 1):
@@ -96,7 +97,7 @@ def check_executor(vllm_config):
 
 
 def check_hashes(vllm_config, logger):
-    """ValueError: block hashes are such that a user can make two prompts of one key."""
+    """Raises ValueError if a user can make two prompts with one block hash."""
     cache = vllm_config.cache_config
     if cache.prefix_caching_hash_algo not in _CRYPTOGRAPHIC:
         raise ValueError(
@@ -108,13 +109,13 @@ def check_hashes(vllm_config, logger):
 
 
 def hash_seed():
-    """As vLLM will resolve it; it does so only after connectors were made."""
+    """Returns the value as vLLM will resolve it, which happens only after connectors were made."""
     return os.environ.get("PYTHONHASHSEED", _DEFAULT_SEED)
 
 
 def identity_of(vllm_config, kv_cache_config, version, options, logger, specs=None):
-    """(Identity, what to call the model). specs: of the KV groups, in place of their own.
-    ValueError: the weights can be told by nothing."""
+    """Returns (Identity, a readable name of the model). specs: replace those of the KV groups.
+    Raises ValueError if nothing identifies the weights."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
     config = model_config(model.hf_config)
     weights = _weights(model, vllm_config.load_config, options.weights)
@@ -147,7 +148,8 @@ def identity_of(vllm_config, kv_cache_config, version, options, logger, specs=No
 
 
 def _multimodal(model, load):
-    """With the files that say how images become input: a name of the weights says nothing of them.
+    """Returns the facts of multimodal input, with the files that define how images become input: a
+    name of the weights does not cover these.
     """
     if model.multimodal_config is None:
         return None
@@ -158,8 +160,8 @@ def _multimodal(model, load):
 
 
 def _adapters(config, model_dtype):
-    """The values of a LoRAConfig that are not its defaults; None: all are. Engines with LoRA and
-    without share the KV of requests that have no adapter."""
+    """Returns the values of a LoRAConfig that are not its defaults; None: all are. Engines with
+    LoRA and without share the KV of requests that have no adapter."""
     if config is None:
         return None
     return {name: value for name, value in _picked(config, _OF_ADAPTERS).items()
@@ -167,7 +169,7 @@ def _adapters(config, model_dtype):
 
 
 def _platform():
-    """The facts that choose attention backends, besides the configuration."""
+    """Returns the facts that choose attention backends, besides the configuration."""
     platforms = sys.modules.get("vllm.platforms")  # a real engine has it by now
     if platforms is None:
         return None
@@ -189,7 +191,7 @@ def _platform():
 
 
 def _cpu_layout():
-    """The facts of the machine that a CPU's kernels look at, as they lay K out for its instructions
+    """Returns the facts of the machine by which a CPU's kernels lay out K for its instructions
     (v1/attention/backends/cpu_attn.py, _get_attn_isa). None on GPUs."""
     platforms = sys.modules.get("vllm.platforms")  # a real engine has it by now
     if platforms is None or not platforms.current_platform.is_cpu():
@@ -213,7 +215,7 @@ def _weights(model, load, option):
 
 
 def _drafter(vllm_config, option):
-    """The facts of a draft model that has KV of its own; prompts looked up in prompts have none."""
+    """Returns the facts of a draft model with KV of its own; prompt lookup has none."""
     speculative = vllm_config.speculative_config
     if speculative is None:
         return None

@@ -1,7 +1,7 @@
-"""vLLM: the connector of a version that is not known: it keeps and finds nothing.
+"""vLLM: the connector for unknown versions, which keeps and finds nothing.
 
-It stands in the place of the connectors of kvkeep.vllm and kvkeep.vllm_direct, and uses nothing of
-vLLM's but the base class of connectors. CPU memory of vLLM's own offloading is not used either.
+It replaces the connectors of kvkeep.vllm and kvkeep.vllm_direct, and uses nothing of vLLM's but the
+base class of connectors. CPU memory of vLLM's own offloading is not used either.
 """
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1,
@@ -15,7 +15,7 @@ logger = init_logger(__name__)
 
 
 class IdleConnector(KVConnectorBase_V1, SupportsHMA):
-    """Takes any options, as it has none."""
+    """Accepts any options, and ignores them."""
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)

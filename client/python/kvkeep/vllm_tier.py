@@ -1,24 +1,24 @@
-"""vLLM: kvkeep as a secondary tier of its native KV offloading. kvkeep.vllm has the flag, and
+"""vLLM: kvkeep as a secondary tier of its native KV offloading. kvkeep.vllm has the flag,
 engine_facts.py the versions.
 
 KV that vLLM offloads to its own CPU memory goes on into the node's daemon. Every engine of the same
-identity (vllm_identity.py: weights, configuration, geometry, version) finds it there, also after a
-restart of any engine or the daemon. Every failure is a miss: vLLM computes what it does not get. No
-call here waits for the daemon but drain_jobs, shutdown and reset_cache, each of which ends by the
-calls' timeouts. Never entered concurrently, as vLLM promises (SecondaryTierManager); so
-there is no lock here, and no thread, but one that reads the files of LoRA adapters.
+identity finds it there (vllm_identity.py: weights, configuration, geometry, version), also after a
+restart of any engine or the daemon. Every failure is a miss: vLLM computes what it does not get.
+Only drain_jobs, shutdown and reset_cache wait for the daemon, up to the calls' timeouts. vLLM
+promises never to call concurrently (SecondaryTierManager), so there is no lock here, and only one
+thread, which reads the files of LoRA adapters.
 
-The connector is vLLM's own, which tells a tier too little of the engine: ours hands on whose tier
-it is, which adapter and images a request has, and that weights may have changed (vllm_epochs.py).
-Then it also has vLLM forget what its CPU memory keeps, once no tier reads or writes that memory;
-until then nothing is found, and nothing is stored.
+vLLM's own connector tells a tier too little of the engine. Ours hands on which engine it is, which
+adapter and images a request has, and that weights may have changed (vllm_epochs.py). After such a
+change it also makes vLLM forget what its CPU memory keeps, once no tier reads or writes that
+memory; until then nothing is found and nothing is stored.
 
-A HIT is held by a lease from the lookup to the end of its request. Chunks are rows of vLLM's
-primary tier: all ranks of an engine side by side, so that no rank is in a key.
+A lease holds a HIT from the lookup to the end of its request. Chunks are rows of vLLM's primary
+tier, with all ranks of an engine side by side, so keys name no rank.
 
 vLLM's rows are in shared memory, which the daemon reads in place: a store is one copy. vLLM writes
-a row again once its job is finished; so a store that got no answer is finished at its deadline,
-after which the daemon stores nothing that it reads (protocol 8; older ones are sent copies).
+a row again once its job is finished, so a store without an answer is finished only at its deadline,
+after which the daemon stores nothing more of it (protocol 8; older daemons are sent copies).
 """
 
 import contextlib
@@ -48,12 +48,12 @@ logger = init_logger(__name__)
 
 
 class _Engine:
-    """Whose tiers they are."""
+    """The engine that tiers belong to."""
 
     def __init__(self, vllm_config, kv_cache_config):
         self.vllm_config, self.kv_cache_config = vllm_config, kv_cache_config
         self.adapters = Adapters(logger)
-        self.of_request = {}  # a Future of its adapter's content; only requests that have one
+        self.of_request = {}  # Future of its adapter's content, for requests with an adapter
         self.tiers = []
         self.is_stale = False  # vLLM's CPU memory has KV from before the epoch
 
@@ -63,7 +63,7 @@ _ENGINE = contextvars.ContextVar("kvkeep: whose tier is made", default=None)
 
 @contextlib.contextmanager
 def tiers_of(vllm_config, kv_cache_config):
-    """Tiers that are made in it are of this engine: an _Engine."""
+    """Makes tiers created within it belong to this engine, an _Engine."""
     engine = _Engine(vllm_config, kv_cache_config)
     token = _ENGINE.set(engine)
     try:
@@ -73,7 +73,7 @@ def tiers_of(vllm_config, kv_cache_config):
 
 
 class KvkeepOffloadingConnector(OffloadingConnector):
-    """vLLM's, with what KvkeepTier has to know of the engine."""
+    """vLLM's connector, which also hands on what KvkeepTier has to know of the engine."""
 
     def __init__(self, vllm_config, role, kv_cache_config):
         with tiers_of(vllm_config, kv_cache_config) as self._engine:
@@ -116,10 +116,10 @@ class KvkeepOffloadingConnector(OffloadingConnector):
         return super().build_connector_meta(scheduler_output)
 
     def reset_cache(self):
-        """vLLM's own may be called once between two steps."""
+        """vLLM's own method may be called once between two steps."""
         done = self._is_reset or super().reset_cache()
         if self._engine.is_stale:
-            # vLLM would store anew what requests have computed: that may be of other weights.
+            # Otherwise vLLM would store anew what requests have computed, maybe with other weights.
             for status in self.scheduler._req_status.values():
                 if status.req.num_computed_tokens > 0:
                     status.max_offload_tokens = 1
@@ -148,7 +148,7 @@ class KvkeepOffloadingConnector(OffloadingConnector):
         self._forget_what_is_stale()
 
     def _forget_what_is_stale(self):
-        """REQUIRES: vLLM is between two steps."""
+        """Makes vLLM forget what its CPU memory keeps. REQUIRES: vLLM is between two steps."""
         if not self._engine.is_stale:
             return
         ours = self._engine.tiers
@@ -170,7 +170,8 @@ class KvkeepTier(SecondaryTierManager):
     """options: those of VllmOptions, beside "type" in the flag."""
 
     medium = Medium.STORAGE
-    # It is one for all of its hits, most of which this is true of. Older versions ask for none.
+    # vLLM wants one source for all hits of a tier, and most are of host memory. Older versions ask
+    # for none.
     cache_hit_source = getattr(imported("vllm", "CacheHitSource"), "HOST", None)
 
     def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None,
@@ -206,7 +207,7 @@ class KvkeepTier(SecondaryTierManager):
                               namespace=lambda group: self._namespace(group),
                               tokens_per_key=self._groups.tokens_per_key)
         self._namespace = functools.cache(self._open_namespace)
-        for group in self._groups:  # now: later it would be the scheduler that waits
+        for group in self._groups:  # now, as the scheduler would wait later
             self._namespace(group)
         self._engine.tiers.append(self)
 
@@ -218,11 +219,11 @@ class KvkeepTier(SecondaryTierManager):
             return []
 
     def restarts(self, request):
-        """vLLM starts it at token 0."""
+        """Notes a request, which vLLM starts at token 0."""
         self._own.begin(request)
 
     def refuse_images(self, request):
-        """Nothing of vLLM's request is found or kept while it has images, unless the option trusts
+        """Finds and keeps nothing of vLLM's request while it has images, unless the option trusts
         all users."""
         if self._options.multimodal != "trusted":
             self._own.refuse_images(request)
@@ -267,7 +268,7 @@ class KvkeepTier(SecondaryTierManager):
 
     @property
     def is_busy(self):
-        """Whether drain_jobs would wait."""
+        """Returns whether drain_jobs would wait."""
         return self._completions.pending > 0 or bool(self._read_still)
 
     def has_pending_work(self):
@@ -286,14 +287,15 @@ class KvkeepTier(SecondaryTierManager):
         if self._completions.wait(2 * self._options.timeout_s):
             self._completions.close()
             self._registered = []
-            self._view = None  # vLLM's memory is vLLM's again
+            self._view = None  # vLLM may use its memory again
         self._finder.clear()
         self._client.close()
 
     def _submit(self, job, make_call):
-        """One call for each group of the job; a result when the last of them has ended."""
+        """Makes one call for each group of the job, and a result when the last of them has
+        ended."""
         operation = "load" if job.is_promotion else "store"
-        # While vLLM is to forget what it keeps, nothing is stored, for that to happen soon.
+        # Stores nothing while vLLM is to forget what it keeps, which happens only at rest.
         stops = self._engine.is_stale and not job.is_promotion
         own = {key: None if stops else self._own.of(key, job.req_context.req_id, operation)
                for key in job.keys}
@@ -309,7 +311,7 @@ class KvkeepTier(SecondaryTierManager):
                     logger.warning("kvkeep tier: job %s: %s", job.job_id, mistake)
                     continue
                 good.update(key for key, one in zip(keys, result.good) if one)
-                if job.is_promotion and result.error is None:  # else all of them are counted
+                if job.is_promotion and result.error is None:  # otherwise all of them are counted
                     self._stats.failed(operation, vllm_stats.NOT_LOADED,
                                        sum(not one for one in result.good))
             self._finish(job, own, good)
@@ -345,7 +347,7 @@ class KvkeepTier(SecondaryTierManager):
         assert at + self.block_size_bytes <= self._nbytes
         return Pointer(self._address + at, self.block_size_bytes)
 
-    # ---- what it tells of itself
+    # ---- facts and metrics
 
     @classmethod
     def build_metric_definitions(cls, extra_config):
@@ -366,8 +368,8 @@ class KvkeepTier(SecondaryTierManager):
         return dict(zip(vllm_stats.CONFIG_INFO, values))
 
     def _open_namespace(self, group):
-        """All that changes a row's bytes tells namespaces apart: the engine's identity, and how it
-        lays out rows."""
+        """Returns a namespace's arguments: everything that changes a row's bytes, which are the
+        engine's identity and its layout of rows."""
         config = self._config
         return self._client.namespace(
             self._model, dtype=config.model.dtype,
@@ -380,7 +382,8 @@ class KvkeepTier(SecondaryTierManager):
             timeout=self._options.lookup_timeout_s)
 
     def _canonical_format(self):
-        """vLLM's name of the bytes of a canonical page, with their version; None: of no such."""
+        """Returns vLLM's name, with version, of the bytes of a canonical page, or None if it has
+        none."""
         if not self._config.canonical_layout:
             return None
         return canonical_format_id(self._config.kv_cache_layout)

@@ -20,7 +20,8 @@ ATTENTION, MAMBA, WINDOW = layers(), layers(16, recurrent=True), layers(512)
 
 
 def grouped(kinds, *objects, **more):
-    """Sets how many objects LMCache makes, by the layers' numbers in each."""
+    """Returns how many objects LMCache makes of layers of these kinds. objects: the numbers of the
+    kinds in each."""
     manager = GROUPS.KVLayerGroupsManager([], [])
     manager._kernel_groups, manager._lmcache_tokens_per_chunk = list(kinds), CHUNK_TOKENS
     manager.objects = [GROUPS.ObjectGroupInfo(one, **more) for one in objects]
@@ -28,7 +29,7 @@ def grouped(kinds, *objects, **more):
 
 
 def grouped_before(kinds, *objects):
-    """As grouped(), with objects as LMCache had them before 0.5.5."""
+    """Returns the same as grouped(), with objects as LMCache had them before 0.5.5."""
     manager = GROUPS.KVLayerGroupsManager([], [])
     manager._kernel_groups, manager._lmcache_tokens_per_chunk = list(kinds), CHUNK_TOKENS
     manager.objects = [types.SimpleNamespace(kernel_group_indices=one) for one in objects]

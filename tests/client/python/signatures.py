@@ -41,7 +41,7 @@ def load(module):
 
 
 def installed(package, version):
-    """The package is there from now on, in this version, and its classes are the recorded ones."""
+    """Makes the package look installed in this version, with the recorded classes."""
     load(package).__version__ = version
     read = engine_versions.looks_as
     engine_versions.looks_as = (

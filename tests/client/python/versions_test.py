@@ -1,5 +1,5 @@
-"""Which versions of engines adapters work with, and what they do in the others: nothing. On the
-engines' recorded classes, with no daemon; no engine is needed.
+"""The versions of engines that adapters work with, and that they do nothing in others. Runs on the
+engines' recorded classes, without a daemon or an engine.
 
     versions_test.py SOURCES LIBRARY
 """
@@ -37,7 +37,7 @@ PART = "@dataclass\nclass Made:\n    size: int = 1\n"
 
 
 class WithEngine(unittest.TestCase):
-    """An engine's package in a folder, which is looked at and never run."""
+    """An engine's package in a folder, which is read and never imported."""
 
     def setUp(self):
         holder = tempfile.TemporaryDirectory()
@@ -66,7 +66,7 @@ class WithEngine(unittest.TestCase):
         return engine_records.digest_of("engine", self.folder)
 
     def of(self, version):
-        """The Version of an engine that says it is this one."""
+        """Returns the Version of an engine that reports this one."""
         engine_versions._judged.cache_clear()
         self.engine.__version__ = version
         patched = mock.patch.dict(sys.modules, engine=self.engine)
@@ -199,7 +199,7 @@ class Facts(unittest.TestCase):
 
 
 class Idle(unittest.TestCase):
-    """Adapters of versions that nobody knows yet, of whose classes the base alone is left."""
+    """Adapters of unknown versions, which have only the base classes left."""
 
     def setUp(self):
         patched = mock.patch.dict(sys.modules)
@@ -212,7 +212,7 @@ class Idle(unittest.TestCase):
         os.environ.pop(engine_versions.UNCHECKED, None)
 
     def adapter(self, package, version, module, name, *bases):
-        """The class of that name, as an engine loads it."""
+        """Returns the class of that name, as an engine loads it."""
         signatures.load(package).__version__ = version
         for base in bases:
             signatures.load(base)

@@ -155,8 +155,7 @@ TEST_CASE("MIN knows the trace: it keeps what is asked for soonest, and not what
 
 namespace {
 
-// Prefix hit ratio in %, at 1, 5, 10, 25, 50 % of the distinct chunks, as other simulators found it
-// (tests/traces/README.md).
+// Prefix hit ratio in %, at 1, 5, 10, 25, 50 % of the distinct chunks, by other simulators.
 struct Anchor {
   const char* policy;
   std::array<double, 5> percent;
