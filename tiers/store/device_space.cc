@@ -188,7 +188,9 @@ bool DeviceSpace::BeginSearch(DeviceTier& tier, const Chunk& chunk) {
     seeds = WindowSearch::Seeds(tier.policy(*from), *tier.places, chunks_.hold, place_of);
   }
   if (seeds.empty()) {
-    if (!from.has_value() || !chunks_.Spent()) emptying.windows = WindowSearch::kMostWindows;
+    // In another hold only if that one finds a victim: else it would be asked for without end.
+    const bool again = from.has_value() && tier.policy(*from).HasVictim() && chunks_.Spent();
+    if (!again) emptying.windows = WindowSearch::kMostWindows;
     return false;
   }
   ++emptying.windows;

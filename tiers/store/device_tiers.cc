@@ -83,6 +83,12 @@ bool DeviceTiers::AnyTakesWrites() const {
                      [](const auto& tier) { return tier->TakesWrites(); });
 }
 
+void DeviceTiers::LookAtIndexesAgain() {
+  for (const auto& tier : devices_) {
+    if (tier->writable()) tier->syncs.NoteDirty();
+  }
+}
+
 bool DeviceTiers::CanGive(TenantId tenant) const {
   return std::any_of(devices_.begin(), devices_.end(),
                      [tenant](const auto& tier) { return tier->CanGive(tenant); });

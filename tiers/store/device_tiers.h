@@ -49,6 +49,8 @@ class DeviceTiers {
   // Returns whether a device is being opened or joins, and has not taken too long.
   bool AnyComes() const STORE_LOCKED;
   bool AnyTakesWrites() const STORE_LOCKED;
+  // Has each writable device sync, which counts its index's bytes anew.
+  void LookAtIndexesAgain() STORE_LOCKED;
   // Returns whether a device has a chunk of the tenant that may be evicted.
   bool CanGive(TenantId tenant) const STORE_LOCKED;
   // Notes in the tier's health how an I/O ended, and tells others if the health changed.

@@ -271,7 +271,7 @@ void WriteBacker::PumpUnbacked(DeviceTier& tier) {
     while (own->unbacked.first() != kNoSlot) {
       const ChunkSlot slot = own->unbacked.first();
       if (!own->MayBeDirty(chunks_.table.at(slot).blocks())) break;
-      if (!tiers_.AnyTakesWrites()) return;
+      if (!tiers_.AnyTakesWrites()) return tiers_.LookAtIndexesAgain();
       if (chunks_.Spent()) return chunks_.PumpLater(tier.pump);
       if (DeviceTier* const to = EnqueueUnbacked(slot); to != nullptr) chunks_.PumpLater(to->pump);
     }
