@@ -53,6 +53,13 @@ say reload 'systemctl reload kvkeepd && echo done'
 say admin_after_reload "$admin"
 say down 'kvkeep down >/dev/null && systemctl is-active kvkeepd'
 say up 'kvkeep up >/dev/null && systemctl is-active kvkeepd && stat -c %U /var/lib/kvkeep/identity'
+kvkeep down >/dev/null
+mv /etc/kvkeep/kvkeep.yaml /probe/kvkeep.yaml
+kvkeep up >/probe/up 2>&1
+say init 'systemctl is-active kvkeepd; stat -c "%a %U %G" /etc/kvkeep/kvkeep.yaml'
+kvkeep down >/dev/null
+mv /probe/kvkeep.yaml /etc/kvkeep/kvkeep.yaml
+kvkeep up >/dev/null
 apt-get --yes install /probe/new.deb >/probe/apt 2>&1
 until_active >/probe/upgraded
 say upgraded "$service"
@@ -131,6 +138,7 @@ def boot(folder, lower, packages):
             ("bytes", "same"), ("reload", "done"),
             ("engine_after_kill", "reached"), ("engine_after_upgrade", "reached"),
             ("down", "inactive"), ("up", "active kvkeep"),
+            ("init", "active 640 root kvkeep"),
             ("tenant", "750"), ("admin", "700 kvkeep"), ("admin_after_reload", "700 kvkeep"),
             ("upgraded", "0 active serving; recovered 1 chunks of G2"),
             ("places", "yes  yes  -"), ("mounts", "0")):

@@ -146,7 +146,9 @@ TEST_CASE("a user's daemon keeps all in the user's directories") {
 TEST_CASE("the mounts of G2 are used where they are") {
   SetupFacts facts = LargeNode();
   facts.arena_is_mounted = true;
+  facts.arena_bytes = 100 * kGiB;
   const Config config = ConfigOf(ChooseSetup(facts));
+  CHECK(config.g2.capacity_bytes == 99 * kGiB);
   CHECK(config.g2.arena == ArenaChoice::kMount);
   CHECK(config.g2.arena_dir == "/var/lib/kvkeep/arena/rw");
 }
@@ -159,10 +161,13 @@ TEST_CASE("facts: drives by mountinfo and sysfs, engines by their packages") {
   machine.Make("/mnt/my drive");
   machine.Make("/mnt/striped");
   machine.Make("/mnt/mixed");
+  machine.Make("/var/lib/other");
+  machine.Write("/lib/systemd/system/kvkeepd.service", "");
   machine.Make("/data");
   machine.Make("/home");
   machine.Write("/proc/self/mountinfo",
                 "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
+                "12 1 259:1 / /var/lib/other rw - xfs /dev/nvme0n1p1 rw\n"
                 "2 1 259:1 / /mnt/my\\040drive rw,noatime shared:1 - xfs /dev/nvme0n1p1 rw\n"
                 "3 1 259:1 / /mnt/again rw - xfs /dev/nvme0n1p1 rw\n"
                 "4 1 259:1 /inside /mnt/bound rw - xfs /dev/nvme0n1p1 rw\n"
@@ -190,6 +195,7 @@ TEST_CASE("facts: drives by mountinfo and sysfs, engines by their packages") {
   CHECK(facts.available_bytes == 8 * kGiB);
   CHECK(facts.has_systemd);
   CHECK(facts.arena_is_mounted);
+  CHECK(facts.has_unit);
   std::vector<std::string> found;
   for (const LocalFileSystem& each : facts.file_systems) {
     found.push_back(each.mount_point + (each.nvme ? " nvme" : "") + (each.own ? " own" : ""));
@@ -242,13 +248,46 @@ TEST_CASE("up and down say what is wrong") {
 }
 
 TEST_CASE("the unit of --service names this binary and file") {
-  const std::string unit = ServiceUnit("/opt/100% py/kvkeepd", "/etc/kvkeep/kvkeep.yaml", true);
-  CHECK(absl::StrContains(
-      unit, "ExecStart=\"/opt/100%% py/kvkeepd\" --config \"/etc/kvkeep/kvkeep.yaml\"\n"));
-  CHECK(absl::StrContains(unit, "WantedBy=multi-user.target"));
-  const std::string user = ServiceUnit("/b", "/c", false);
-  CHECK(absl::StrContains(user, "WantedBy=default.target"));
-  CHECK_FALSE(absl::StrContains(user, "LimitMEMLOCK"));
+  const auto unit = ServiceUnit("/opt/100% $py \"q\\/kvkeepd", "/etc/kvkeep/kvkeep.yaml", true);
+  REQUIRE(unit.ok());
+  CHECK(absl::StartsWith(*unit, std::string(kUnitIsOurs) + "\n"));
+  CHECK(absl::StrContains(*unit,
+                          "ExecStart=\"/opt/100%% $$py \\\"q\\\\/kvkeepd\" --config "
+                          "\"/etc/kvkeep/kvkeep.yaml\"\n"));
+  CHECK(absl::StrContains(*unit, "WantedBy=multi-user.target"));
+  const auto user = ServiceUnit("/b", "/c", false);
+  REQUIRE(user.ok());
+  CHECK(absl::StrContains(*user, "WantedBy=default.target"));
+  CHECK_FALSE(absl::StrContains(*user, "LimitMEMLOCK"));
+  CHECK(absl::IsInvalidArgument(ServiceUnit("/b\nExecStartPre=/x", "/c", true).status()));
+  CHECK(absl::IsInvalidArgument(ServiceUnit("/b", "c.yaml", true).status()));
+}
+
+TEST_CASE("what cannot be made leaves no config behind") {
+  const TemporaryDirectory dir;
+  const ScopedEnvironment home("HOME", dir.path("home").c_str());
+  const ScopedEnvironment state("XDG_STATE_HOME", nullptr);
+  const ScopedEnvironment config("XDG_CONFIG_HOME", nullptr);
+  std::ofstream(dir.path("home")) << "no directory";
+  const std::string file = dir.path("kvkeep.yaml");
+  if (geteuid() == 0) return;  // else it would make directories of this machine
+  const CliResult failed = Run({"init", "--config", file});
+  CHECK(failed.code == kFailed);
+  CHECK_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("beside the package's unit, init says which directories it may not write to") {
+  SetupFacts facts = LargeNode();
+  facts.file_systems = {{"/mnt/nvme0", "xfs", true, true, 4000 * kGiB, 3990 * kGiB}};
+  for (const std::string& note : ChooseSetup(facts).notes) {
+    CHECK_FALSE(absl::StrContains(note, "ReadWritePaths"));
+  }
+  facts.has_unit = true;
+  CHECK(absl::StrContains(ChooseSetup(facts).notes.back(), "ReadWritePaths=/mnt/nvme0/kvkeep"));
+  facts.file_systems = {{"/", "ext4", false, false, 500 * kGiB, 100 * kGiB}};
+  for (const std::string& note : ChooseSetup(facts).notes) {
+    CHECK_FALSE(absl::StrContains(note, "ReadWritePaths"));
+  }
 }
 
 }  // namespace kvkeep::tools

@@ -64,6 +64,41 @@ class UpTest(unittest.TestCase):
         self.assertEqual(self.kvkeep("ping").returncode, 4)
         self.assertEqual(self.kvkeep("down").returncode, 4)
 
+    def test_of_two_at_once_one_starts_it(self):
+        self.config.write_text(CONFIG.format(self.home))
+        words = ["up", "--config", self.config, "--log", self.home / "log"]
+        both = [subprocess.Popen([BIN / "kvkeep", "--json", *words], env=self.environment,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                for _ in range(2)]
+        said = [process.communicate(timeout=120) for process in both]
+        started = [process.returncode == 0 and json.loads(out)["started"]
+                   for process, (out, _) in zip(both, said)]
+        self.assertEqual(started.count(True), 1, said)
+        self.assertEqual(self.kvkeep("ping").returncode, 0)
+
+    def test_a_config_is_named_from_here_and_one_that_is_there_stays(self):
+        written = subprocess.run([BIN / "kvkeep", "init", "--config", "own.yaml", "--print"],
+                                 env=self.environment, cwd=self.home, capture_output=True)
+        self.assertEqual(written.returncode, 0)
+        (self.home / "own.yaml").write_text(CONFIG.format(self.home))
+        done = subprocess.run([BIN / "kvkeep", "up", "--config", "own.yaml", "--log", "log"],
+                              env=self.environment, cwd=self.home, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # The sockets are where the environment says, so that `down` needs no more.
+        self.assertIn("stop it: kvkeep down", done.stdout)
+        refused = self.kvkeep("init", "--config", str(self.config.with_name("own.yaml")))
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("is there already", refused.stderr)
+
+    def test_a_user_stops_a_daemon_beside_the_packages_directories(self):
+        """The tool finds a user's admin socket where only that daemon listens."""
+        del self.environment["KVKEEP_ADMIN"], self.environment["KVKEEP_ENDPOINT"]
+        if pathlib.Path("/run/kvkeep/kvkeep.sock").exists():
+            self.skipTest("the system's own daemon is on")
+        self.config.write_text(CONFIG.format(self.home))
+        self.assertTrue(self.up("--config", str(self.config))["started"])
+        self.assertEqual(self.kvkeep("down").returncode, 0)
+
     def test_flags_of_engines_are_those_of_the_readme(self):
         for engine in ("vllm-0.33.0", "sglang-0.5.23", "lmcache-0.5.6"):
             (self.home / "venv/lib/python3.11/site-packages" / f"{engine}.dist-info").mkdir(

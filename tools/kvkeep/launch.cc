@@ -1,5 +1,6 @@
 #include "tools/kvkeep/launch.h"
 
+#include <absl/strings/escaping.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -18,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -65,7 +67,7 @@ absl::StatusOr<UniqueFd> OpenLog(const std::string& log) {
 }
 
 struct Peer {
-  UniqueFd connection;  // while it is open, nobody else has the number
+  UniqueFd connection;  // while it is not hung up, the number is still the peer's
   pid_t pid = 0;
 };
 
@@ -103,7 +105,22 @@ absl::StatusOr<Peer> PeerAt(const std::string& endpoint) {
   return peer;
 }
 
+// Returns the path as a word of ExecStart= (systemd.service(5), systemd.syntax(7)).
+absl::StatusOr<std::string> InUnit(const std::string& path) {
+  const bool is_plain =
+      std::none_of(path.begin(), path.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (!is_plain || !absl::StartsWith(path, "/")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a unit of systemd cannot name the path '", absl::CHexEscape(path), "'"));
+  }
+  return absl::StrCat(
+      "\"", absl::StrReplaceAll(path, {{"%", "%%"}, {"$", "$$"}, {"\\", "\\\\"}, {"\"", "\\\""}}),
+      "\"");
+}
+
 }  // namespace
+
+const char kUnitIsOurs[] = "# Written by `kvkeep up --service`.";
 
 absl::StatusOr<std::string> FindDaemonBinary() {
   std::vector<std::string> dirs;
@@ -123,6 +140,7 @@ absl::StatusOr<std::string> FindDaemonBinary() {
 }
 
 absl::StatusOr<pid_t> StartDetached(const LaunchOptions& options) {
+  signal(SIGCHLD, SIG_DFL);  // a parent may have ignored it: then no child can be waited for
   KVKEEP_ASSIGN_OR_RETURN(const UniqueFd log, OpenLog(options.log));
   const UniqueFd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!nothing.valid()) return Failed("/dev/null", errno);
@@ -144,7 +162,7 @@ absl::StatusOr<pid_t> StartDetached(const LaunchOptions& options) {
   return child;
 }
 
-bool HasEnded(pid_t child) { return waitpid(child, nullptr, WNOHANG) == child; }
+bool HasEnded(pid_t child) { return waitpid(child, nullptr, WNOHANG) != 0; }
 
 absl::Status BecomeDaemon(const std::string& binary, const std::string& config) {
   execv(binary.c_str(), Pointers({binary, "--config", config}).data());
@@ -170,6 +188,10 @@ absl::Status StopListener(const std::string& endpoint, std::chrono::milliseconds
   KVKEEP_ASSIGN_OR_RETURN(const Peer peer, PeerAt(endpoint));
   const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   if (!process.valid()) return Failed("pidfd_open", errno);
+  pollfd connected{.fd = peer.connection.get(), .events = 0, .revents = 0};
+  if (poll(&connected, 1, 0) > 0) {
+    return absl::UnavailableError(absl::StrCat("the daemon at ", endpoint, " has just ended"));
+  }
   if (syscall(SYS_pidfd_send_signal, process.get(), SIGTERM, nullptr, 0) != 0) {
     return Failed(absl::StrCat("process ", peer.pid), errno);
   }
@@ -181,49 +203,54 @@ absl::Status StopListener(const std::string& endpoint, std::chrono::milliseconds
 }
 
 absl::Status RunProgram(const std::vector<std::string>& words) {
+  signal(SIGCHLD, SIG_DFL);
   pid_t child = 0;
   const int why =
       posix_spawnp(&child, words[0].c_str(), nullptr, nullptr, Pointers(words).data(), environ);
   if (why != 0) return Failed(words[0], why);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
+  pid_t ended = 0;
+  do {
+    ended = waitpid(child, &status, 0);
+  } while (ended < 0 && errno == EINTR);
+  if (ended == child && WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("`", absl::StrJoin(words, " "), "` failed"));
 }
 
-std::string ServiceUnit(const std::string& binary, const std::string& config, bool is_root) {
-  return absl::StrCat(
-      "# Written by `kvkeep up --service`.\n"
-      "[Unit]\n"
-      "Description=KV cache of this node's inference engines\n"
-      "After=local-fs.target network.target\n"
-      "StartLimitIntervalSec=10min\n"
-      "StartLimitBurst=5\n"
-      "\n"
-      "[Service]\n"
-      "Type=notify\n"
-      "NotifyAccess=main\n"
-      "ExecStart=\"",
-      absl::StrReplaceAll(binary, {{"%", "%%"}}), "\" --config \"",
-      absl::StrReplaceAll(config, {{"%", "%%"}}),
-      "\"\n"
-      "ExecReload=/bin/kill -HUP $MAINPID\n"
-      "Restart=on-failure\n"
-      "RestartSec=1s\n"
-      "# 78: the configuration is wrong.\n"
-      "RestartPreventExitStatus=78\n"
-      "TimeoutStartSec=90s\n"
-      "TimeoutStopSec=30s\n"
-      "WatchdogSec=30s\n"
-      "UMask=0077\n"
-      "LimitCORE=0\n",
-      is_root ? "LimitMEMLOCK=infinity\nLimitNOFILE=1048576\n" : "",
-      "NoNewPrivileges=yes\n"
-      "\n"
-      "[Install]\n"
-      "WantedBy=",
-      is_root ? "multi-user.target" : "default.target", "\n");
+absl::StatusOr<std::string> ServiceUnit(const std::string& binary, const std::string& config,
+                                        bool is_root) {
+  KVKEEP_ASSIGN_OR_RETURN(const std::string program, InUnit(binary));
+  KVKEEP_ASSIGN_OR_RETURN(const std::string file, InUnit(config));
+  return absl::StrCat(kUnitIsOurs,
+                      "\n"
+                      "[Unit]\n"
+                      "Description=KV cache of this node's inference engines\n"
+                      "After=local-fs.target network.target\n"
+                      "StartLimitIntervalSec=10min\n"
+                      "StartLimitBurst=5\n"
+                      "\n"
+                      "[Service]\n"
+                      "Type=notify\n"
+                      "NotifyAccess=main\n"
+                      "ExecStart=",
+                      program, " --config ", file,
+                      "\n"
+                      "ExecReload=/bin/kill -HUP $MAINPID\n"
+                      "Restart=on-failure\n"
+                      "RestartSec=1s\n"
+                      "# 78: the configuration is wrong.\n"
+                      "RestartPreventExitStatus=78\n"
+                      "TimeoutStartSec=90s\n"
+                      "TimeoutStopSec=30s\n"
+                      "WatchdogSec=30s\n"
+                      "UMask=0077\n"
+                      "LimitCORE=0\n",
+                      is_root ? "LimitMEMLOCK=infinity\nLimitNOFILE=1048576\n" : "",
+                      "NoNewPrivileges=yes\n"
+                      "\n"
+                      "[Install]\n"
+                      "WantedBy=",
+                      is_root ? "multi-user.target" : "default.target", "\n");
 }
 
 }  // namespace kvkeep::tools

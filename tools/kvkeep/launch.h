@@ -23,7 +23,7 @@ struct LaunchOptions {
 // Starts a daemon that outlives this process and its terminal. The child is this process's until it
 // ends.
 absl::StatusOr<pid_t> StartDetached(const LaunchOptions& options);
-// Returns whether a child that StartDetached started has ended.
+// Returns whether a child that StartDetached started has ended, or is nobody's child any more.
 bool HasEnded(pid_t child);
 // Becomes the daemon. Returns only if that fails.
 absl::Status BecomeDaemon(const std::string& binary, const std::string& config);
@@ -36,11 +36,15 @@ absl::StatusOr<pid_t> ListenerOf(const std::string& endpoint);
 // delay. DeadlineExceeded: it still runs.
 absl::Status StopListener(const std::string& endpoint, std::chrono::milliseconds patience);
 
-// Runs a program and waits for it. Not ok: it cannot be run, or its exit code is not 0.
+// Runs a program and waits for it. Not ok: it cannot be run, or its exit code is not 0, or is not
+// known.
 absl::Status RunProgram(const std::vector<std::string>& words);
 
+// The first line of ServiceUnit, which says that the file is ours.
+extern const char kUnitIsOurs[];
 // Returns the text of a systemd unit, of the system or of a user, that runs this binary with this
-// file.
-std::string ServiceUnit(const std::string& binary, const std::string& config, bool is_root);
+// file. InvalidArgument: one of them has a control character in its path, or is not absolute.
+absl::StatusOr<std::string> ServiceUnit(const std::string& binary, const std::string& config,
+                                        bool is_root);
 
 }  // namespace kvkeep::tools

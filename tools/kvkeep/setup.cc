@@ -1,5 +1,6 @@
 #include "tools/kvkeep/setup.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@ namespace {
 constexpr uint64_t kLeastG2 = 1 * kGiB;
 constexpr uint64_t kLeastG3 = 1 * kGiB;
 // A cgroup's limit holds G2, staging memory (a quarter of G2 at most) and the rest of the daemon.
+constexpr double kOfMount = 0.998;  // the rest is for the arena's own notes (g2.arena_dir)
 constexpr uint64_t kBesideG2 = 2 * kGiB;
 constexpr double kWithStaging = 1.3;
 // A file system that is so empty was made for this.
@@ -38,6 +40,10 @@ struct Choice {
 };
 
 Choice ChooseG2(const SetupFacts& facts) {
+  if (facts.arena_bytes > 0) {
+    const auto bytes = static_cast<uint64_t>(kOfMount * static_cast<double>(facts.arena_bytes));
+    return {std::max(Rounded(bytes), kSmallSegment), "what its mount holds"};
+  }
   if (!facts.available_bytes.has_value()) {
     return {kLeastG2, "the machine's memory is not known"};
   }
@@ -90,13 +96,22 @@ std::vector<Path> ChooseG3(const SetupFacts& facts) {
   return paths;
 }
 
+// Returns the text as YAML's double-quoted scalar.
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20) {
+      absl::StrAppend(&quoted, "\\x", absl::Hex(c, absl::kZeroPad2));
+      continue;
+    }
     if (c == '"' || c == '\\') quoted += '\\';
     quoted += c;
   }
   return quoted + "\"";
+}
+
+bool IsOfThePackage(const std::string& dir) {
+  return absl::StartsWith(dir, "/var/lib/kvkeep/") || absl::StartsWith(dir, "/var/cache/kvkeep/");
 }
 
 }  // namespace
@@ -147,6 +162,12 @@ Setup ChooseSetup(const SetupFacts& facts) {
                       ", capacity: ", FormatSize(path.bytes), "}\n");
       setup.g3_bytes += path.bytes;
       setup.directories.push_back(path.dir);
+      if (facts.has_unit && !IsOfThePackage(path.dir)) {
+        setup.notes.push_back(absl::StrCat("the unit may not write to ", path.dir,
+                                           " yet: systemctl edit kvkeepd, and add [Service] "
+                                           "ReadWritePaths=",
+                                           path.dir));
+      }
     }
     absl::StrAppend(&yaml,
                     "  # what nobody asks for again is not worth the drive's endurance, which is "

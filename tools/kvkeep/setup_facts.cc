@@ -76,7 +76,7 @@ std::vector<LocalFileSystem> FileSystems(const std::string& root, const std::str
   std::ifstream file(absl::StrCat(root, "/proc/self/mountinfo"));
   std::vector<LocalFileSystem> found;
   std::string around;  // the mount point that `path` is on, of any kind
-  std::vector<std::string> seen;
+  std::vector<std::string> seen;  // devices, of those found
   for (std::string line; std::getline(file, line);) {
     const std::vector<std::string> fields = absl::StrSplit(line, ' ');
     const auto dash = std::find(fields.begin(), fields.end(), "-");
@@ -86,22 +86,27 @@ std::vector<LocalFileSystem> FileSystems(const std::string& root, const std::str
     const std::string& type = *(dash + 1);
     const bool file_system = type == "xfs" || type == "ext4";
     const std::string& device = fields[2];
-    // A bind mount of what is there already counts once, by its first mount.
-    if (!file_system || fields[3] != "/" ||
-        std::find(seen.begin(), seen.end(), device) != seen.end()) {
-      continue;
-    }
+    if (!file_system || fields[3] != "/") continue;
+    // What is mounted twice counts once: by the first mount that is for data, if one is.
+    const size_t at = std::find(seen.begin(), seen.end(), device) - seen.begin();
+    const bool own = !IsOfTheSystem(mount_point);
+    if (at < seen.size() && (found[at].own || !own)) continue;
     const std::string there = absl::StrCat(root, mount_point);
     struct statvfs space {};
     if (access(there.c_str(), W_OK | X_OK) != 0 && !HoldsPath(mount_point, path)) continue;
     if (statvfs(there.c_str(), &space) != 0) continue;
+    const LocalFileSystem one = {.mount_point = mount_point,
+                                 .type = type,
+                                 .nvme = IsNvme(root, device),
+                                 .own = own,
+                                 .total_bytes = uint64_t{space.f_blocks} * space.f_frsize,
+                                 .free_bytes = uint64_t{space.f_bavail} * space.f_frsize};
+    if (at < seen.size()) {
+      found[at] = one;
+      continue;
+    }
     seen.push_back(device);
-    found.push_back({.mount_point = mount_point,
-                     .type = type,
-                     .nvme = IsNvme(root, device),
-                     .own = !IsOfTheSystem(mount_point),
-                     .total_bytes = uint64_t{space.f_blocks} * space.f_frsize,
-                     .free_bytes = uint64_t{space.f_bavail} * space.f_frsize});
+    found.push_back(one);
   }
   // What is no place of its own counts only if the daemon's own directory is there.
   std::erase_if(
@@ -197,8 +202,17 @@ SetupFacts GatherFacts(const FactSources& sources) {
     facts.config_dir = "/etc/kvkeep";
     facts.state_dir = "/var/lib/kvkeep";
     facts.cache_dir = "/var/cache/kvkeep";
+    for (const char* const dir : {"/etc", "/usr/lib", "/lib"}) {
+      facts.has_unit |=
+          fs::exists(absl::StrCat(sources.root, dir, "/systemd/system/kvkeepd.service"), ignored);
+    }
     facts.arena_is_mounted = HasMount(sources.root, "/var/lib/kvkeep/arena/rw") &&
                              HasMount(sources.root, "/var/lib/kvkeep/arena/ro");
+    struct statvfs space {};
+    const std::string arena = absl::StrCat(sources.root, "/var/lib/kvkeep/arena/rw");
+    if (facts.arena_is_mounted && statvfs(arena.c_str(), &space) == 0) {
+      facts.arena_bytes = uint64_t{space.f_blocks} * space.f_frsize;
+    }
   } else {
     facts.config_dir = UserDir(sources.xdg_config_home, sources.home, "/.config");
     facts.state_dir = UserDir(sources.xdg_state_home, sources.home, "/.local/state");

@@ -31,6 +31,8 @@ struct SetupFacts {
   uint64_t memory_limit_bytes = UINT64_MAX;  // the least of all cgroups
   std::string memory_limit_path;             // the file that says it
   bool arena_is_mounted = false;             // the package's two mounts of G2
+  uint64_t arena_bytes = 0;                  // what they hold
+  bool has_unit = false;                     // the system has a kvkeepd.service
   std::vector<LocalFileSystem> file_systems;
   std::vector<FoundEngine> engines;
   // Directories of a daemon that this user starts.

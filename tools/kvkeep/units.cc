@@ -119,23 +119,37 @@ ChunkKey ParseKey(absl::string_view text) {
   return Sha256Key(text);
 }
 
+namespace {
+
+// Returns the path where a user's daemon listens (config/embedded.h).
+std::string UsersSocket(absl::string_view name) {
+  const char* const state = std::getenv("XDG_STATE_HOME");
+  if (state != nullptr && *state == '/') return absl::StrCat(state, "/kvkeep/", name);
+  const char* const home = std::getenv("HOME");
+  return absl::StrCat(home == nullptr ? "" : home, "/.local/state/kvkeep/", name);
+}
+
+}  // namespace
+
 std::string DefaultSocket(const char* variable, absl::string_view name,
                           absl::string_view system_dir) {
   const char* set = std::getenv(variable);
   if (set != nullptr && *set != '\0') return set;
   const std::string system = absl::StrCat(system_dir, "/", name);
   std::error_code error;
-  if (std::filesystem::exists(system, error) || error == std::errc::permission_denied) {
-    return absl::StrCat("unix://", system);
-  }
-  const char* state = std::getenv("XDG_STATE_HOME");
-  if (state != nullptr && *state != '\0') return absl::StrCat("unix://", state, "/kvkeep/", name);
-  const char* home = std::getenv("HOME");
-  return absl::StrCat("unix://", home == nullptr ? "" : home, "/.local/state/kvkeep/", name);
+  const bool is_there = !system_dir.empty() && (std::filesystem::exists(system, error) ||
+                                                error == std::errc::permission_denied);
+  if (is_there) return absl::StrCat("unix://", system);
+  return absl::StrCat("unix://", UsersSocket(name));
 }
 
 std::string DefaultAdminSocket() {
-  return DefaultSocket("KVKEEP_ADMIN", "admin.sock", "/run/kvkeep-admin");
+  std::error_code error;
+  // The package makes the directory of its admin socket, which others cannot look into, even while
+  // its daemon is off: that one is not meant where only a user's daemon listens.
+  const bool only_users = !std::filesystem::exists("/run/kvkeep/kvkeep.sock", error) &&
+                          std::filesystem::exists(UsersSocket("admin.sock"), error);
+  return DefaultSocket("KVKEEP_ADMIN", "admin.sock", only_users ? "" : "/run/kvkeep-admin");
 }
 
 }  // namespace kvkeep::tools

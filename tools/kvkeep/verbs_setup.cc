@@ -2,6 +2,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -9,8 +10,10 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
+#include "config/config.h"
 #include "config/sources.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/unique_fd.h"
@@ -41,32 +44,58 @@ absl::Status MakeDirectories(const fs::path& directory, fs::perms mode) {
   return absl::FailedPreconditionError(absl::StrCat(directory.string(), ": ", error.message()));
 }
 
-// Writes a new file, and nothing over one that is there.
-absl::Status WriteNew(const std::string& file, const std::string& text) {
+absl::Status FileError(const std::string& file) {
+  return absl::FailedPreconditionError(absl::StrCat(file, ": ", std::strerror(errno)));
+}
+
+absl::Status AlreadyThere(const std::string& file) {
+  return absl::AlreadyExistsError(
+      absl::StrCat(file, " is there already, and stays as it is; --print shows a new one"));
+}
+
+// Writes a file, over one that is there only if `over`.
+absl::Status WriteFile(const std::string& file, const std::string& text, bool over) {
   KVKEEP_RETURN_IF_ERROR(MakeDirectories(fs::path(file).parent_path(), fs::perms(0755)));
-  const UniqueFd fd(open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640));
-  if (!fd.valid() && errno == EEXIST) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(file, " is there already, and stays as it is; --print shows a new one"));
-  }
-  const auto failed = [&file] {
-    return absl::FailedPreconditionError(absl::StrCat(file, ": ", std::strerror(errno)));
-  };
-  if (!fd.valid()) return failed();
+  const int how = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (over ? O_TRUNC : O_EXCL);
+  const UniqueFd fd(open(file.c_str(), how, 0640));
+  if (!fd.valid()) return errno == EEXIST ? AlreadyThere(file) : FileError(file);
   if (write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    const absl::Status status = failed();
+    const absl::Status status = FileError(file);
     unlink(file.c_str());
     return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status Apply(const Setup& setup) {
-  KVKEEP_RETURN_IF_ERROR(WriteNew(setup.file, setup.yaml));
-  for (const std::string& directory : setup.directories) {
-    KVKEEP_RETURN_IF_ERROR(MakeDirectories(directory, fs::perms::owner_all));
+// The user of the package's unit, by the owner of its state directory. Root: there is no such user,
+// and nothing is given away.
+struct Owner {
+  uid_t user = 0;
+  gid_t group = 0;
+};
+Owner OwnerOf(const SetupFacts& facts) {
+  struct stat there {};
+  const bool known = facts.has_unit && stat(facts.state_dir.c_str(), &there) == 0;
+  return known ? Owner{there.st_uid, there.st_gid} : Owner{};
+}
+
+// Writes the config last: what it names is there, or nothing has changed but empty directories.
+absl::Status Apply(const Setup& setup, const Owner& owner) {
+  const LoadResult loaded = LoadConfig(setup.yaml, setup.file);
+  if (!loaded.config.has_value()) {
+    return absl::FailedPreconditionError(absl::StrJoin(loaded.errors, "\n"));
   }
-  return absl::OkStatus();
+  std::error_code ignored;
+  if (fs::exists(setup.file, ignored)) return AlreadyThere(setup.file);
+  for (const std::string& directory : setup.directories) {
+    const bool is_new = !fs::exists(directory, ignored);
+    KVKEEP_RETURN_IF_ERROR(MakeDirectories(directory, fs::perms::owner_all));
+    if (!is_new || owner.user == 0) continue;
+    if (chown(directory.c_str(), owner.user, owner.group) != 0) return FileError(directory);
+  }
+  KVKEEP_RETURN_IF_ERROR(WriteFile(setup.file, setup.yaml, false));
+  if (owner.user == 0) return absl::OkStatus();
+  return chown(setup.file.c_str(), 0, owner.group) == 0 ? absl::OkStatus() : FileError(setup.file);
 }
 
 // Returns what the doctor warns of, a line each.
@@ -90,30 +119,37 @@ std::string NotesOf(const Setup& setup) {
 }
 
 int Init(const Cli& cli, const SetupAsked& asked) {
-  Setup setup = ChooseSetup(GatherFacts(FactSources::OfProcess()));
-  if (!asked.config.empty()) setup.file = asked.config;
-  if (asked.print) {
-    return cli.Print({{"file", setup.file}, {"yaml", setup.yaml}, {"notes", setup.notes}},
-                     setup.yaml);
+  const SetupFacts facts = GatherFacts(FactSources::OfProcess());
+  Setup setup = ChooseSetup(facts);
+  if (!asked.config.empty()) setup.file = fs::absolute(asked.config).string();
+  const Json said = {{"file", setup.file}, {"yaml", setup.yaml}, {"notes", setup.notes}};
+  if (asked.print) return cli.Print(said, setup.yaml);
+  if (const absl::Status status = Apply(setup, OwnerOf(facts)); !status.ok()) {
+    return cli.Fail(status);
   }
-  if (const absl::Status status = Apply(setup); !status.ok()) return cli.Fail(status);
-  return cli.Print({{"file", setup.file}, {"yaml", setup.yaml}, {"notes", setup.notes}},
-                   absl::StrCat(setup.yaml, "\n", NotesOf(setup), Warnings(setup.file), "wrote ",
-                                setup.file, "; start the daemon: kvkeep up\n"));
+  return cli.Print(said, absl::StrCat(setup.yaml, "\n", NotesOf(setup), Warnings(setup.file),
+                                      "wrote ", setup.file, "; start the daemon: kvkeep up\n"));
 }
 
-bool SystemHasUnit() {
-  std::error_code ignored;
-  for (const char* const dir :
-       {"/etc/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/"}) {
-    if (fs::exists(absl::StrCat(dir, kUnit), ignored)) return true;
+// Writes the unit that has systemd run this binary. One that we wrote before is replaced; another
+// one stays, and is an error.
+absl::Status WriteUnit(const std::string& file, const std::string& text) {
+  std::ifstream before(file);
+  std::string first;
+  if (before && std::getline(before, first) && first != kUnitIsOurs) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(file, " is there already, and not of kvkeep up: start it by systemctl"));
   }
-  return false;
+  return WriteFile(file, text, true);
 }
 
-// Has systemd run the daemon. `enable`: and again after each boot or login.
-absl::Status StartService(const SetupFacts& facts, const std::string& binary,
-                          const std::string& config, bool enable) {
+struct Service {
+  std::string binary, config;  // of a unit that is ours
+  bool asked = false;          // --service: again after each boot or login
+  bool is_own_config = false;  // --config
+};
+
+absl::Status StartService(const SetupFacts& facts, const Service& service) {
   if (!facts.has_systemd) {
     return absl::FailedPreconditionError(
         "--service: this machine does not run systemd; leave it out, or use --foreground");
@@ -125,100 +161,145 @@ absl::Status StartService(const SetupFacts& facts, const std::string& binary,
     all.insert(all.end(), words.begin(), words.end());
     return RunProgram(all);
   };
-  if (!facts.is_root || !SystemHasUnit()) {
-    const std::string dir = facts.is_root ? std::string("/etc/systemd/system")
-                                          : absl::StrCat(facts.config_dir, "/../systemd/user");
-    const absl::Status written =
-        WriteNew(fs::path(absl::StrCat(dir, "/", kUnit)).lexically_normal().string(),
-                 ServiceUnit(binary, config, facts.is_root));
-    if (!written.ok() && !absl::IsAlreadyExists(written)) return written;
-    KVKEEP_RETURN_IF_ERROR(run({"daemon-reload"}));
+  const fs::path dir = facts.is_root ? fs::path("/etc/systemd/system")
+                                     : fs::path(facts.config_dir).parent_path() / "systemd/user";
+  const std::string file = (dir / kUnit).string();
+  std::ifstream there(file);
+  std::string first;
+  const bool is_ours = there && std::getline(there, first) && first == kUnitIsOurs;
+  if (facts.has_unit && !is_ours) {
+    if (service.is_own_config) {
+      return absl::InvalidArgumentError(
+          "--config: the system's unit runs /etc/kvkeep/kvkeep.yaml; leave --config or --service "
+          "out");
+    }
+    return service.asked ? run({"enable", "--now", kUnit}) : run({"start", kUnit});
   }
-  return enable ? run({"enable", "--now", kUnit}) : run({"start", kUnit});
+  if (!service.asked) return run({"start", kUnit});
+  KVKEEP_ASSIGN_OR_RETURN(const std::string unit,
+                          ServiceUnit(service.binary, service.config, facts.is_root));
+  KVKEEP_RETURN_IF_ERROR(WriteUnit(file, unit));
+  KVKEEP_RETURN_IF_ERROR(run({"daemon-reload"}));
+  KVKEEP_RETURN_IF_ERROR(run({"enable", kUnit}));
+  return run({"restart", kUnit});
 }
 
+// Waits until the daemon serves at `admin`: this child, unless it is 0.
 absl::Status AwaitServing(const Cli& cli, const std::string& admin, pid_t child,
                           const std::string& log, client::Deadline patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   absl::Status last;
   while (std::chrono::steady_clock::now() < deadline) {
-    last = client::AdminClient(admin, cli.timeout()).Status().status();
-    if (last.ok()) return last;
     if (child != 0 && HasEnded(child)) {
       return absl::UnavailableError(
           absl::StrCat("kvkeepd does not start; ", log, " ends with:\n", LastLines(log, 5)));
     }
+    last = client::AdminClient(admin, cli.timeout()).Status().status();
+    const auto listener = ListenerOf(admin);
+    const bool is_it = child == 0 || (listener.ok() && *listener == child);
+    if (last.ok() && is_it) return last;
     std::this_thread::sleep_for(kAskEvery);  // for the daemon's start: there is no event
   }
   return absl::DeadlineExceededError(absl::StrCat("kvkeepd does not serve within --patience ",
                                                   patience.count(), " ms: ", last.message()));
 }
 
+struct Started {
+  std::string config, log;
+  Config loaded;
+  pid_t child = 0;  // 0: systemd runs it
+};
+
+int TellStarted(const Cli& cli, const Started& started, const std::vector<std::string>& flags) {
+  uint64_t g3_bytes = 0;
+  for (const G3PathConfig& path : started.loaded.g3.paths) g3_bytes += path.capacity_bytes;
+  const std::string endpoint = absl::StrCat("unix://", started.loaded.listen.unix_path);
+  const std::string admin = absl::StrCat("unix://", started.loaded.listen.admin_path);
+  std::string text = absl::StrCat("kvkeepd serves at ", endpoint, ": ",
+                                  FormatBytes(started.loaded.g2.capacity_bytes), " of memory, ",
+                                  FormatBytes(g3_bytes), " of NVMe\nconfig ", started.config);
+  if (started.child != 0) absl::StrAppend(&text, ", log ", started.log);
+  const bool is_usual = admin == DefaultAdminSocket();
+  absl::StrAppend(&text, "; stop it: kvkeep ", is_usual ? "" : absl::StrCat("--admin ", admin, " "),
+                  "down\n");
+  for (const std::string& flag : flags) absl::StrAppend(&text, flag, "\n");
+  return cli.Print({{"started", true},
+                    {"endpoint", endpoint},
+                    {"admin", admin},
+                    {"config", started.config},
+                    {"engines", flags}},
+                   text);
+}
+
+// Says that a daemon listens there already.
+int TellThere(const Cli& cli, const std::string& endpoint, pid_t pid,
+              const std::vector<std::string>& flags) {
+  std::string text = absl::StrCat("a daemon serves already at ", endpoint, ", process ", pid, "\n");
+  for (const std::string& flag : flags) absl::StrAppend(&text, flag, "\n");
+  return cli.Print({{"started", false}, {"endpoint", endpoint}, {"pid", pid}, {"engines", flags}},
+                   text);
+}
+
 int Up(const Cli& cli, const SetupAsked& asked) {
   const SetupFacts facts = GatherFacts(FactSources::OfProcess());
-  const Setup setup = ChooseSetup(facts);
   const std::vector<std::string> flags = EngineHints(facts.engines);
-  const std::string hints = absl::StrCat(absl::StrJoin(flags, "\n"), flags.empty() ? "" : "\n");
-  const auto listener = ListenerOf(cli.endpoint);
-  if (listener.ok()) {
-    return cli.Print(
-        {{"started", false}, {"endpoint", cli.endpoint}, {"pid", *listener}, {"engines", flags}},
-        absl::StrCat("a daemon serves already, process ", *listener, ": kvkeep status\n", hints));
+  const bool is_own = !asked.config.empty();
+  if (!is_own) {  // before a config is written: another one may serve here
+    const auto listener = ListenerOf(cli.endpoint);
+    if (listener.ok()) return TellThere(cli, cli.endpoint, *listener, flags);
+    if (absl::IsPermissionDenied(listener.status())) return cli.Fail(listener.status());
   }
-  if (absl::IsPermissionDenied(listener.status())) return cli.Fail(listener.status());
-  const std::string file = asked.config.empty() ? setup.file : asked.config;
+  const Setup setup = ChooseSetup(facts);
+  Started started;
+  started.config = is_own ? fs::absolute(asked.config).string() : setup.file;
   std::error_code ignored;
-  std::string made;
-  if (!fs::exists(file, ignored)) {
-    if (!asked.config.empty()) {
-      return cli.Fail(absl::NotFoundError(
-          absl::StrCat(file, " is not there: kvkeep init --config ", file, " writes it")));
+  if (!fs::exists(started.config, ignored)) {
+    if (is_own) {
+      return cli.Fail(absl::NotFoundError(absl::StrCat(
+          started.config, " is not there: kvkeep init --config ", started.config, " writes it")));
     }
-    if (const absl::Status status = Apply(setup); !status.ok()) return cli.Fail(status);
-    made = absl::StrCat("wrote ", file, "\n", NotesOf(setup), Warnings(file));
+    if (const absl::Status status = Apply(setup, OwnerOf(facts)); !status.ok()) {
+      return cli.Fail(status);
+    }
+    cli.terminal.err << "wrote " << setup.file << "\n" << NotesOf(setup) << Warnings(setup.file);
   }
-  cli.terminal.err << made;
-  const LoadResult loaded = LoadConfigSources({.file = file, .user = UserEnvironment::OfProcess()});
+  LoadResult loaded =
+      LoadConfigSources({.file = started.config, .user = UserEnvironment::OfProcess()});
   if (!loaded.config.has_value()) {
     for (const std::string& error : loaded.errors) cli.terminal.err << "kvkeep: " << error << "\n";
     return kFailed;
   }
+  started.loaded = *std::move(loaded.config);
+  const std::string endpoint = absl::StrCat("unix://", started.loaded.listen.unix_path);
+  if (const auto listener = ListenerOf(endpoint); listener.ok()) {
+    return TellThere(cli, endpoint, *listener, flags);
+  }
   const auto binary = FindDaemonBinary();
   if (!binary.ok()) return cli.Fail(binary.status());
-  if (asked.foreground) return cli.Fail(BecomeDaemon(*binary, file));
+  if (asked.foreground) return cli.Fail(BecomeDaemon(*binary, started.config));
 
-  std::string log = asked.log;
-  if (log.empty()) log = facts.is_root ? "/var/log/kvkeepd.log" : facts.state_dir + "/kvkeepd.log";
-  pid_t child = 0;
   // The package's unit has a user of its own, who could not read what root's daemon leaves.
-  const bool by_unit = asked.service || (facts.is_root && facts.has_systemd &&
-                                         asked.config.empty() && SystemHasUnit());
-  if (by_unit) {
-    const absl::Status status = StartService(facts, *binary, file, asked.service);
+  if (asked.service || (facts.has_unit && facts.has_systemd && !is_own)) {
+    const absl::Status status =
+        StartService(facts, {*binary, started.config, asked.service, is_own});
     if (!status.ok()) return cli.Fail(status);
   } else {
-    const absl::Status made_state = MakeDirectories(facts.state_dir, fs::perms::owner_all);
-    if (!made_state.ok()) return cli.Fail(made_state);
-    const auto started = StartDetached({.binary = *binary, .config = file, .log = log});
-    if (!started.ok()) return cli.Fail(started.status());
-    child = *started;
+    started.log = asked.log;
+    if (started.log.empty()) {
+      started.log = facts.is_root ? "/var/log/kvkeepd.log" : facts.state_dir + "/kvkeepd.log";
+    }
+    const absl::Status made =
+        MakeDirectories(fs::absolute(started.log).parent_path(), fs::perms::owner_all);
+    if (!made.ok()) return cli.Fail(made);
+    const auto child =
+        StartDetached({.binary = *binary, .config = started.config, .log = started.log});
+    if (!child.ok()) return cli.Fail(child.status());
+    started.child = *child;
   }
-  const std::string admin = absl::StrCat("unix://", loaded.config->listen.admin_path);
-  const absl::Status serving = AwaitServing(cli, admin, child, log, *ParseDuration(asked.patience));
-  if (!serving.ok()) return cli.Fail(serving);
-  uint64_t g3_bytes = 0;
-  for (const G3PathConfig& path : loaded.config->g3.paths) g3_bytes += path.capacity_bytes;
-  const std::string endpoint = absl::StrCat("unix://", loaded.config->listen.unix_path);
-  return cli.Print(
-      {{"started", true},
-       {"endpoint", endpoint},
-       {"admin", admin},
-       {"config", file},
-       {"engines", flags}},
-      absl::StrCat("kvkeepd serves at ", endpoint, ": ",
-                   FormatBytes(loaded.config->g2.capacity_bytes), " of memory, ",
-                   FormatBytes(g3_bytes), " of NVMe\n", "config ", file,
-                   by_unit ? "" : absl::StrCat(", log ", log), "; stop it: kvkeep down\n", hints));
+  const std::string admin = absl::StrCat("unix://", started.loaded.listen.admin_path);
+  const absl::Status serving =
+      AwaitServing(cli, admin, started.child, started.log, *ParseDuration(asked.patience));
+  return serving.ok() ? TellStarted(cli, started, flags) : cli.Fail(serving);
 }
 
 int Down(const Cli& cli, const SetupAsked& asked) {
