@@ -1,5 +1,5 @@
 // Behaviour of NVIDIA's driver between processes that kvkeep relies on. Each case states the rule;
-// tests/fakes/cuda/README.md says where it is from.
+// tests/fakes/cuda says where it is from.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <iterator>

@@ -1,5 +1,5 @@
 // Behaviour of NVIDIA's driver in one process that kvkeep relies on: devices, memory, copies,
-// order. Each case states the rule; tests/fakes/cuda/README.md says where it is from.
+// order. Each case states the rule; tests/fakes/cuda says where it is from.
 #include <sys/mman.h>
 #include <unistd.h>
 

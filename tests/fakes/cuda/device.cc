@@ -1,4 +1,14 @@
 // Devices and contexts of the fake driver, and its error names.
+//
+// Rules, and where they are from (README.md):
+// - A call before cuInit: NOT_INITIALIZED (3). Without a current context: INVALID_CONTEXT (201);
+//   with a destroyed one: CONTEXT_IS_DESTROYED (709). [doc]
+// - cuDevicePrimaryCtxReset ends all in the context. The thread that retained it still has to
+//   release it. [doc]
+// - cuDeviceGetUuid returns a MIG instance's own from 11.4 on, before that the whole GPU's.
+//   [doc]
+// - After an error such as 700 every call of the context returns it, and queued work is never
+//   done. [doc]
 #include <cuda.h>
 
 #include <algorithm>

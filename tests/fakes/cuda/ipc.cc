@@ -1,6 +1,20 @@
 // Handles of device memory between processes. A handle names process and address, but does not
 // distinguish allocations at that address. Its memfd is found by name among the descriptors of that
 // process, so it is gone with the process or with cuMemFree.
+//
+// Rules, and where they are from (README.md):
+// - cuIpcGetMemHandle takes the base of a cuMemAlloc. A pointer into it, or memory of cuMemMap:
+//   1. [doc; the error was seen]
+// - cuIpcOpenMemHandle takes only the flag LAZY_ENABLE_PEER_ACCESS. [doc] In the exporting
+//   process, or one with an equal process id: 201. [seen]
+// - A handle opened again in one context: the same address, and one more reference to close. An
+//   equal handle that is still open gives the old mapping. [doc; the second follows from two
+//   others]
+// - cuMemFree before the importer closed: undefined behaviour. [doc] cuIpcCloseMemHandle and
+//   cuMemUnmap under a copy: undefined behaviour. [seen; the second is assumed]
+// - A handle of freed memory, or of a dead process, is refused (1). Opened memory stays while it
+//   is open, even if its exporter was killed. [assumed]
+// - There is no IPC with MIG. [NVIDIA's MIG guide; 801 is assumed]
 #include <cuda.h>
 #include <fcntl.h>
 #include <sys/stat.h>

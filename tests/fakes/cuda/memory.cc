@@ -1,3 +1,19 @@
+// Allocations, and host memory that is registered.
+//
+// Rules, and where they are from (README.md):
+// - cuMemFree waits for copies in that memory. [seen] It refuses an imported pointer (1).
+//   [assumed]
+// - Memory at the address of freed memory may have an equal handle; here it always has. [seen;
+//   the documentation says unique]
+// - cuMemHostRegister of memory that is registered, even in part: ALREADY_REGISTERED (712).
+//   [doc]
+// - Read-only mapped memory takes the flag READ_ONLY, if the device has the attribute. Else
+//   NOT_SUPPORTED [doc] or INVALID_VALUE [assumed].
+// - cuMemHostUnregister within registered memory: INVALID_VALUE (1); elsewhere: NOT_REGISTERED
+//   (713). [seen]
+// - What was registered in a context goes with it. [assumed]
+// - cuPointerGetAttribute of an address that is no device's: INVALID_VALUE. [doc]
+// - cuMemGetInfo counts a device's whole use [doc]; here this process's cuMemAlloc alone.
 #include "tests/fakes/cuda/memory.h"
 
 #include <fcntl.h>

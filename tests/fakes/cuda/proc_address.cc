@@ -1,4 +1,10 @@
 // cuGetProcAddress of the fake driver: which function of which CUDA version this driver has.
+//
+// Rules, and where they are from (README.md):
+// - It gives the version asked for. Beyond the driver's version: INVALID_VALUE. A missing
+//   function: success, a null pointer and a status. [doc]
+// - cuMemcpyBatchAsync has `failIdx` from 12.8 on, and is without it from 13.0 on, both by that
+//   name. [doc]
 #include <cuda.h>
 
 #include <algorithm>

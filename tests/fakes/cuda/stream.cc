@@ -1,4 +1,11 @@
 // Streams and events of the fake driver: one thread a stream, which does what is queued in order.
+//
+// Rules, and where they are from (README.md):
+// - A stream works in order. Streams and the calling thread do not wait for each other. [doc]
+// - cuStreamDestroy returns at once, and queued work is still done. [doc]
+// - cuEventQuery of an event never recorded: success. [doc]
+// - cuStreamDestroy and cuEventDestroy of what went with its context: undefined behaviour, may
+//   crash. [seen]
 #include "tests/fakes/cuda/stream.h"
 
 #include <cuda.h>

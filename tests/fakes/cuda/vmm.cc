@@ -1,4 +1,12 @@
 // Virtual memory management of the fake driver: memory whose handle is a file descriptor.
+//
+// Rules, and where they are from (README.md):
+// - Sizes of cuMemCreate, cuMemAddressReserve and cuMemMap come in steps of the granularity,
+//   with offset 0. [doc]
+// - Mapped memory is usable only after cuMemSetAccess. [doc]
+// - cuMemRetainAllocationHandle of an address without cuMemMap: INVALID_VALUE. [doc]
+// - cuMemCreate takes a handle type that the device lacks, and its export fails. [seen for
+//   FABRIC; 801 is assumed]
 #include <cuda.h>
 #include <fcntl.h>
 #include <sys/mman.h>
