@@ -1,9 +1,39 @@
 // Simulation: random clients against the real store, with faults, crashes and power cuts, from one
-// seed; a plain model judges every answer. README.md has the rules. Breaking one is a failed check,
-// with the seed printed.
+// seed; a plain model judges every answer. A broken rule is a failed check, with the seed printed.
 //
 // Each step draws from the seed and its own number, so steps can be left out and the others stay
 // the same. Leaving steps out makes a failing run short (script.h).
+//
+// Rules:
+// - A read returns the whole bytes, tail included, of one put under that name, and none that
+//   were deleted before it began, except under a lease. Each piece is right when it is reported
+//   ready, and bytes under a reader never change. Tenants, namespaces and parts have the same
+//   keys and different bytes.
+// - What a lease promised is never busy, and without faults always a hit. Leases of a tenant stay
+//   within its share. A client that got PRESENT finds the chunk.
+// - When the process ends, no two records of an index claim the same blocks.
+// - After a kill, G2 on kept memory is there again, whatever the devices do. Bits that flipped
+//   there are never served.
+// - A reader of events, even one too slow for the log, has in the end what lookups find in each
+//   tier.
+// - Every callback runs exactly once, unless the process died.
+// - CheckInvariants always holds: capacity, books, no block lost or used twice. Emptied at the
+//   end, the store is empty.
+// - No tenant's chunks hold more of G3 than its quota. A tenant with a quota that all devices
+//   can hold loses nothing to another tenant.
+// - In an honest world, what was acknowledged as durable, PRESENT or stored survives a power cut
+//   of the machine or of one drive. It is read whole whenever its device is there, and none of
+//   its sectors is ever unsynced.
+// - If a process evicted nothing and found no damage, what was acknowledged as durable has a
+//   record in the end ("looked for" in the summary).
+// - Half of the seeds have no faults, and no read fails there. What was in G3 survives a kill,
+//   even if its device was left out for a while. Only what a power cut may have damaged (not
+//   durable, or on a device that was away) may turn out damaged.
+//
+// Exempt from the durability rule ("forgotten but told durable" in the summary) are data or
+// records that a drive forgot between the write and the successful sync, or lied about, and an old
+// record below the stable mark and in no doubt that is back in the same boot because its removal
+// was forgotten.
 #pragma once
 
 #include <cstdint>

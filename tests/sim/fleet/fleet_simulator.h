@@ -1,9 +1,22 @@
 // FleetSimulator: one run of several nodes that share a bucket: their clients, events of the nodes
-// and the bucket, and the model that judges. README.md has the rules; a broken rule is a failed
-// check.
+// and the bucket, and the model that judges. A broken rule is a failed check.
 //
 // The model names a chunk by a number, for its fleet, part and key. All puts under a name, on any
 // node of the fleet, are equivalent.
+//
+// Rules:
+// - A read returns the whole bytes of one put under that name, by any node of the fleet. Bytes
+//   under a reader never change.
+// - What a lease promised of the node's own chunks is a hit, whatever the bucket does.
+// - Every call is answered, lookups by their deadline, even if the bucket hangs at the end.
+// - A node that knows its bucket to be silent answers as a node without G4.
+// - If no object is damaged, no node takes one for bad, not even a stranger's.
+// - In the end, with a healthy bucket, each node finds every object of its fleet, asked for by
+//   its name and by the one before it. An empty machine does, too. What is missing was bad, and
+//   is removed or put anew by then.
+// - CheckInvariants always holds. Emptied at the end, each store is empty.
+//
+// Deletes are not judged: another node may put the chunk again, or have its write under way.
 #pragma once
 
 #include <map>
