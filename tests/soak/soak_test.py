@@ -264,7 +264,7 @@ class TableTest(unittest.TestCase):
     def test_a_page_has_counts_and_what_did_not_hold(self):
         def lines(**changed):
             return soak.summary([self.SPEC], {"a": {**self.RESULT, **changed}}).splitlines()[2:]
-        self.assertTrue(lines()[0].endswith(" | 1,500 kills | 0 | none | - |"), lines())
+        self.assertTrue(lines()[0].endswith(" | 1,500 kills | 0, none, - |"), lines())
         self.assertEqual(lines()[2], "Run D at C.")
         self.assertIn(" | 1,500 kills (FAILED: x) | ", lines(status="FAILED: x")[0])
         self.assertEqual(lines(how="y")[2], "Run never.")

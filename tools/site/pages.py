@@ -39,7 +39,8 @@ HEADERS = {
 }
 # Modules of the Python package, besides its exports.
 PYTHON_MODULES = ["aio", "completions", "transformers"]
-PYTHON_ADAPTERS = ["vllm", "lmcache", "lmcache_native", "sglang"]
+PYTHON_ADAPTERS = ["vllm", "vllm_tier", "vllm_direct", "vllm_connector", "lmcache",
+                   "lmcache_native", "sglang", "sglang_storage", "sglang_direct", "sglang_linker"]
 _COPIED = (".svg", ".png", ".json", ".yaml")  # shown by the browser as they are
 _LANGUAGES = {".h": "cpp", ".cc": "cpp", ".c": "c", ".py": "python", ".proto": "protobuf"}
 
