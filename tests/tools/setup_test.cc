@@ -76,7 +76,7 @@ TEST_CASE("init takes a quarter of the memory, and drives of their own") {
   REQUIRE(config.g3.paths.size() == 2);
   CHECK(config.g3.paths[0].dir == "/mnt/nvme0/kvkeep");
   CHECK(config.g3.paths[0].capacity_bytes == 3591 * kGiB);
-  // Other programs have files there.
+  // Other programs have files on that drive.
   CHECK(config.g3.paths[1].capacity_bytes == 500 * kGiB);
   CHECK(config.g3.admission == "second_use");
   CHECK(config.listen.unix_path == "/run/kvkeep/kvkeep.sock");
@@ -138,7 +138,7 @@ TEST_CASE("a user's daemon keeps all in the user's directories") {
   CHECK(setup.file == "/users/ann b/.config/kvkeep/kvkeep.yaml");
   const Config config = ConfigOf(setup);
   CHECK(config.state.dir == "/users/ann b/.local/state/kvkeep");
-  // Sets where the CLI looks for them.
+  // The CLI looks for a user's sockets in these places.
   CHECK(config.listen.unix_path == "/users/ann b/.local/state/kvkeep/kvkeep.sock");
   CHECK(config.listen.admin_path == "/users/ann b/.local/state/kvkeep/admin.sock");
 }

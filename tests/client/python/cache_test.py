@@ -18,7 +18,7 @@ import kvkeep  # noqa: E402
 from daemon import Daemon  # noqa: E402
 from kvkeep.cache import key_of  # noqa: E402
 
-# Shorter and longer than a key, than the first room for a value, than a call's bytes.
+# Sizes below and above those of a key, of the first buffer for a value, and of a call's bytes.
 SIZES = [1, 100, 64 * 1024, 64 * 1024 + 1, 3_000_000, 30_000_000, 5]
 
 
@@ -87,7 +87,7 @@ class Blocking(WithDaemon):
             cache.put("empty", b"")
         with self.assertRaises(TypeError):
             cache.put("text", "no bytes")
-        # Above what this daemon's limits allow.
+        # This is above a limit of this daemon.
         self.assertFalse(cache.put("large", bytes(40_000_000)))
         with self.assertRaisesRegex(kvkeep.ResourceExhausted, "limit is 33554432"):
             self.connect(strict=True).put("large", bytes(40_000_000))

@@ -1,5 +1,5 @@
-"""The versions of engines that adapters work with, and that they do nothing in others. Runs on the
-engines' recorded classes, without a daemon or an engine.
+"""Checks with which versions of engines adapters work, and that they do nothing with others. Runs
+on the engines' recorded classes, without a daemon or an engine.
 
     versions_test.py SOURCES LIBRARY
 """

@@ -6,7 +6,7 @@
 namespace kvkeep {
 namespace {
 
-// Returns which of the two devices has the chunk; 2: none.
+// Returns which of the two devices has the chunk, or 2 if none has it.
 size_t DeviceOf(StoreTester& s, uint64_t name) {
   size_t found = 2;
   for (size_t d = 0; d < 2; ++d) {
@@ -143,7 +143,7 @@ TEST_CASE("what waits for a drive that hangs is written to another one, and dura
   }
   CHECK(s.store().snapshot().devices[0].queued_writes >= 2);
   s.Pass(std::chrono::seconds(7));
-  // The one that is on its way to the drive waits for it.
+  // One write is on its way to the drive, so its chunk waits for the drive.
   CHECK(std::count(durable.begin(), durable.end(), "ok") == 7);
   CHECK(std::count(durable.begin(), durable.end(), "waiting") == 1);
   CHECK(s.counters().write_backs_moved >= 2);
@@ -160,7 +160,7 @@ TEST_CASE("a device whose index is full is passed over while another one takes w
   s.Settle();
   const size_t full = DeviceOf(s, 0);
   s.world.nvme(full).set_index_over_budget(true);
-  // They would go where their parent is.
+  // Without the full index, all of these chunks would go to their parent's device.
   std::vector<std::string> durable(9);
   for (uint64_t i = 1; i < durable.size(); ++i) {
     REQUIRE(s.Put(i, 4096, {.durable = true, .parent = 0}) == "stored");
@@ -170,7 +170,7 @@ TEST_CASE("a device whose index is full is passed over while another one takes w
   CHECK(std::count(durable.begin(), durable.end(), "ok") == 8);
   CHECK(s.store().snapshot().devices[full].chunks == 1);
   CHECK(s.counters().write_backs_moved == 0);
-  // It takes writes again once a sync has found room.
+  // The device takes writes again once a sync has found room.
   s.world.nvme(full).set_index_over_budget(false);
   for (uint64_t i = 100; i < 104; ++i) {
     s.Put(i, 4096, {.parent = 0});
