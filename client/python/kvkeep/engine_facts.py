@@ -38,10 +38,10 @@ _LMCACHE_BEFORE_5 = {"KernelGroupInfo.recurrent_state": None, "ObjectGroupInfo.a
 # The newest version of each engine comes first.
 KNOWN = {
     "vllm": (
-        Known("0.33", "0.33.0", "5cba0f0c47c2a26a324a93f56afd67f2bc794934e96517d2ba6aca065a04f809"),
-        Known("0.32", "0.32.0", "1d8b20ea73d99a879c69f42925f8c410dd11bebaba59c9a8f9804f5a6ed54e8d",
+        Known("0.33", "0.33.0", "dd8f49dfc670ba305c3845ff3dccc4a33cb56ba0f07429447f6053f2cf42d942"),
+        Known("0.32", "0.32.0", "c5fec2060ade6ae34ba3a6b3b84ccbb30489e0f0fdbcfa1edfebf0b88cf4ed27",
               _VLLM_BEFORE_33, _NOT_BEFORE_33),
-        Known("0.31", "0.31.0", "66db97f568c4a6606e1b72776e3801820e05ce5811049d51afaa16f137822cc9",
+        Known("0.31", "0.31.0", "4d9c206cd344cb8bc9ad30e7b0418fa094901d3081223168ea0db47f5dc27310",
               _VLLM_BEFORE_33, _NOT_BEFORE_33),
     ),
     "sglang": (

@@ -120,7 +120,7 @@ def _name(decorator):
 def _bare(node, indent=""):
     """Yields the lines of a function without its body."""
     if isinstance(node, ast.ClassDef):
-        bases = [ast.unparse(base) for base in node.bases]
+        bases = [ast.unparse(base).removeprefix("enum.") for base in node.bases]
         yield from _decorators(node, indent)
         known = [base for base in bases if base in _BASES]
         yield f"class {node.name}({', '.join(known)}):" if known else f"class {node.name}:"

@@ -120,6 +120,14 @@ class Versions(WithEngine):
         (self.folder / "inner" / "part.py").unlink()
         self.assertNotEqual(self.digest(), before)
 
+    def test_members_of_enums_count_however_the_enum_is_imported(self):
+        for head in ("import enum\nclass Made(enum.Enum):\n", "class Made(Enum):\n",
+                     "class Made(str, enum.Enum):\n"):
+            self.write(BASE, head + "    ONE = 1\n")
+            before = self.digest()
+            self.write(BASE, head + "    ONE = 2\n")
+            self.assertNotEqual(self.digest(), before, head)
+
     def test_an_engine_that_cannot_be_read_is_not_known(self):
         self.know(Known("1.2", "1.2.0", self.digest()))
         self.write("class", PART)

@@ -21,7 +21,9 @@ class SupportsHMA(ABC):
     ...
 
 
-class KVConnectorRole:
+class KVConnectorRole(Enum):
+    SCHEDULER = 0
+    WORKER = 1
     ...
 
 
