@@ -1,9 +1,11 @@
 """Tells an engine's version, and whether an adapter works with it.
 
 If engine_facts.py does not know the version, adapters let the engine start, say so once, and keep
-and find nothing, because nobody has read what its bytes and keys are.
-KVKEEP_UNCHECKED_ENGINE=refuse in the environment keeps such an engine from starting; =1 treats its
-version as the newest known one.
+and find nothing, because nobody has read what its bytes and keys are. A version without a digit
+("dev", of a source tree) is known if its classes are.
+KVKEEP_UNCHECKED_ENGINE=refuse in the environment keeps such an engine from starting. =1 takes its
+version: it shares with others only if their classes are the same, and lacks what the known versions
+next to it lack.
 """
 
 import functools
@@ -13,6 +15,7 @@ import importlib.util
 import logging
 import os
 import pathlib
+import re
 import sys
 from typing import NamedTuple, Optional
 
@@ -23,6 +26,8 @@ UNCHECKED = "KVKEEP_UNCHECKED_ENGINE"  # of the environment
 
 _logger = logging.getLogger(__name__)
 _told = set()  # versions that tell_idle has logged
+# The numbers, and what makes the version older than its final one.
+_RELEASE = re.compile(r"v?(\d+(?:\.\d+)*)[-_.]?((?:a|b|c|rc|alpha|beta|pre|preview|dev)(?![a-z]))?")
 
 
 class Version(NamedTuple):
@@ -35,9 +40,15 @@ class Version(NamedTuple):
 
 
 def engine_version(package):
-    """Returns the version that the package itself reports, else the installed one."""
+    """Returns the version that the package itself reports, else the installed one, else
+    "unknown"."""
     said = getattr(sys.modules.get(package), "__version__", None)
-    return said if isinstance(said, str) else importlib.metadata.version(package)
+    if isinstance(said, str):
+        return said
+    try:
+        return importlib.metadata.version(package) or "unknown"
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def version_of(package):
@@ -47,7 +58,8 @@ def version_of(package):
 
 @functools.lru_cache(maxsize=64)
 def _judged(package, text):
-    near = [known for known in KNOWN[package] if (text + ".").startswith(known.range + ".")]
+    near = [known for known in KNOWN[package]
+            if not _has_digit(text) or (text + ".").startswith(known.range + ".")]
     if near:
         digest = looks_as(package)
         found = [known for known in near if known.digest == digest]
@@ -59,6 +71,11 @@ def _judged(package, text):
     else:
         why = f"kvkeep knows {', '.join(known.recorded for known in KNOWN[package])}"
     return Version(text, None, why)
+
+
+def _has_digit(text):
+    """Returns whether it is a version's name, and not one word for all of them."""
+    return any(map(str.isdigit, text))
 
 
 def looks_as(package):
@@ -75,7 +92,9 @@ def _folder_of(package):
     module = sys.modules.get(package)
     places = getattr(module, "__path__", None)
     if places is None:
-        places = importlib.util.find_spec(package).submodule_search_locations
+        places = getattr(importlib.util.find_spec(package), "submodule_search_locations", None)
+    if places is None:
+        raise ImportError(f"{package} has no folder")
     return pathlib.Path(list(places)[0])
 
 
@@ -85,7 +104,7 @@ def _folder_of(package):
 def is_taken(package):
     """Returns whether adapters work with this version. If not, they keep and find nothing, and call
     `tell_idle` where the engine's log shows it once. Raises ValueError if the operator wants
-    unknown versions refused."""
+    unknown versions refused, or taken where nothing tells which one it is."""
     version, asked = version_of(package), os.environ.get(UNCHECKED, "")
     if asked not in ("", "1", "refuse"):
         raise ValueError(f'{UNCHECKED}: "refuse" or "1", not {asked!r}')
@@ -94,31 +113,44 @@ def is_taken(package):
     if asked == "refuse":
         raise ValueError(f"kvkeep: {package} {version.text} is not known: {version.why}. Use a "
                          f"kvkeep for it, or unset {UNCHECKED} to let it run without kvkeep")
+    if asked == "1" and not _has_digit(version.text):
+        raise ValueError(
+            f"kvkeep: {package} {version.text} cannot be taken, as {version.text!r} is not a "
+            f"version and {version.why}: nothing tells what its parts can do. Install a released "
+            f"version, or unset {UNCHECKED} to let it run without kvkeep")
     return asked == "1"
 
 
 def tell_idle(package, logger):
-    """Logs, once in this process, that this engine's adapter keeps and finds nothing."""
+    """Logs, once in this process, that this engine's adapter keeps and finds nothing. Returns the
+    version's text."""
     version = version_of(package)
     if (package, version.text) in _told:
-        return
+        return version.text
     _told.add((package, version.text))
     logger.warning(
         "kvkeep: %s %s IS NOT KNOWN: %s. NOTHING IS KEPT OR FOUND, the engine runs as without "
         "kvkeep. Use a kvkeep for this version. %s=refuse refuses the start in place of this",
         package, version.text, version.why, UNCHECKED)
+    return version.text
 
 
 def check_engine(package, logger):
-    """Returns the version's text, for an adapter that works with it. Raises ValueError for a
-    version that none works with."""
+    """Returns the version as an Identity has it, for an adapter that works with it. Raises
+    ValueError for a version that none works with."""
     version = version_of(package)
     if not is_taken(package):
         raise ValueError(f"kvkeep: {package} {version.text} is not known: {version.why}")
     if version.known is None:
         logger.warning("kvkeep: %s %s is not known, and is taken as it is (%s=1): %s", package,
                        version.text, UNCHECKED, version.why)
-    return version.text
+    elif _has_digit(version.text):
+        return version.text
+    digest = looks_as(package)  # as other versions may have this name
+    if digest is None:
+        raise ValueError(f"kvkeep: {package} {version.text} is not known, and its classes cannot "
+                         "be read: nothing tells it from others of this name")
+    return f"{version.text}, classes {digest}"
 
 
 def take_unchecked(why, logger):
@@ -139,9 +171,28 @@ def field(package, owner, kind, name):
 
 
 def lacks(package, part):
-    """Returns whether that part of kvkeep cannot run with this version."""
-    known = version_of(package).known
-    return known is not None and part in known.without
+    """Returns whether that part of kvkeep cannot run with this version. An unknown one lacks what
+    any newer version lacks, and the newest of the older ones."""
+    version = version_of(package)
+    if version.known is not None:
+        return part in version.known.without
+    for known in KNOWN[package]:
+        if part in known.without:
+            return True
+        if _number(known.recorded) <= _number(version.text):
+            break
+    return False
+
+
+def _number(text):
+    """Returns a version's number, to compare with others. A text without one is the oldest."""
+    found = _RELEASE.match(text)
+    if found is None:
+        return (), False
+    numbers = [int(part) for part in found[1].split(".")]
+    while numbers and numbers[-1] == 0:  # 0.33 is 0.33.0
+        numbers.pop()
+    return tuple(numbers), not found[2]
 
 
 def imported(package, name):

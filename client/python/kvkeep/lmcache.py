@@ -36,7 +36,7 @@ from kvkeep import calls, errors
 from kvkeep.completions import Completions
 from kvkeep.engine import (
     Breaker, LeaseOptions, NoCalls, asks_remote, connect, keys_worth_loading, require_name)
-from kvkeep.engine_versions import check_engine, engine_version, imported, is_taken, tell_idle
+from kvkeep.engine_versions import check_engine, imported, is_taken, tell_idle
 from kvkeep.held import HeldLeases
 from kvkeep.identity import HASH_BYTES, Identity
 from kvkeep.lmcache_groups import refuse_mixed_objects
@@ -96,9 +96,9 @@ class KvkeepL2(L2AdapterInterface):
         super().__init__()  # without a capacity, which is the daemon's
         del l1_memory_desc  # its objects have addresses
         self._options = L2Options.of(adapter_params)
-        self._identity = Identity("lmcache", engine_version("lmcache"), name=self._options.name)
         is_idle = not is_taken("lmcache")  # every task ends at once, as a miss
-        (tell_idle if is_idle else check_engine)("lmcache", logger)
+        version = (tell_idle if is_idle else check_engine)("lmcache", logger)
+        self._identity = Identity("lmcache", version, name=self._options.name)
         if not is_idle:
             refuse_mixed_objects(logger)
         self._client = connect(self._options, f"lmcache {os.getpid()}", logger)

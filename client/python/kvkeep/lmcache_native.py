@@ -23,7 +23,7 @@ import threading
 from kvkeep import calls
 from kvkeep.completions import Completions
 from kvkeep.engine import Breaker, NoCalls, Options, asks_remote, connect, require_name
-from kvkeep.engine_versions import check_engine, engine_version, is_taken, tell_idle
+from kvkeep.engine_versions import check_engine, is_taken, tell_idle
 from kvkeep.held import HeldLeases
 from kvkeep.identity import HASH_BYTES, Identity
 from kvkeep.lmcache_groups import refuse_mixed_objects
@@ -56,9 +56,9 @@ class KvkeepConnector:
 
     def __init__(self, **adapter_params):
         self._options = ConnectorOptions.of(adapter_params)
-        identity = Identity("lmcache", engine_version("lmcache"), name=self._options.name)
         is_idle = not is_taken("lmcache")  # every call ends at once, as a miss
-        (tell_idle if is_idle else check_engine)("lmcache", logger)
+        version = (tell_idle if is_idle else check_engine)("lmcache", logger)
+        identity = Identity("lmcache", version, name=self._options.name)
         if not is_idle:
             refuse_mixed_objects(logger)
         self._client = connect(self._options, f"lmcache {os.getpid()}", logger)

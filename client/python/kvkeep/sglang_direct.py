@@ -10,12 +10,12 @@ sglang_linker.py has it. With an unknown version SGLang runs as without kvkeep
 
 from kvkeep.engine_versions import engine_version, is_taken, lacks
 
-if lacks("sglang", "linker"):
+if not is_taken("sglang"):
+    from kvkeep.sglang_idle_linker import IdleLinker as KvkeepLinker
+elif lacks("sglang", "linker"):
     raise ValueError(f"kvkeep: SGLang {engine_version('sglang')} takes no linker from elsewhere: "
                      "use HiCache with the backend kvkeep.sglang (--enable-hierarchical-cache)")
-if is_taken("sglang"):
-    from kvkeep.sglang_linker import KvkeepLinker
 else:
-    from kvkeep.sglang_idle_linker import IdleLinker as KvkeepLinker
+    from kvkeep.sglang_linker import KvkeepLinker
 
 __all__ = ["KvkeepLinker"]

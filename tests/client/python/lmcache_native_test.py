@@ -21,6 +21,7 @@ sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "cli
 
 signatures.installed("lmcache", "0.5.6")
 from daemon import Daemon  # noqa: E402
+from kvkeep import engine_versions  # noqa: E402
 from kvkeep.engine import Breaker  # noqa: E402
 from kvkeep.lmcache_native import KvkeepConnector  # noqa: E402
 from lmcache_rig import RefusesMixedObjects  # noqa: E402
@@ -186,6 +187,9 @@ class Native(RefusesMixedObjects, unittest.TestCase):
                 self.connector()
             with mock.patch.dict(os.environ, KVKEEP_UNCHECKED_ENGINE="1"):
                 self.assertEqual(self.exists(self.connector(), keys(1, 7)), (True, [False]))
+                self.store(self.connector())
+                with mock.patch.object(engine_versions, "looks_as", lambda _: "other classes"):
+                    self.assertEqual(self.exists(self.connector(), keys(1)), (True, [False]))
 
     def test_a_typo_is_refused_and_closing_twice_is_nothing(self):
         with self.assertRaisesRegex(ValueError, "leases_s"):

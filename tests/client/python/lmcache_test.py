@@ -69,6 +69,7 @@ def fake_lmcache():
 
 BASE = fake_lmcache()
 from daemon import Daemon  # noqa: E402
+from kvkeep import engine_versions  # noqa: E402
 from kvkeep.engine import Breaker  # noqa: E402
 from kvkeep.lmcache import KvkeepL2  # noqa: E402
 from lmcache.v1.distributed.api import ObjectKey  # noqa: E402
@@ -391,6 +392,8 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
                 self.assertEqual(self.lookup(self.adapter(), keys(2)), [False, False])
                 self.store(self.adapter(), keys(1), objects(1))
                 self.assertEqual(self.lookup(self.adapter(), keys(2)), [True, False])
+                with mock.patch.object(engine_versions, "looks_as", lambda _: "other classes"):
+                    self.assertEqual(self.lookup(self.adapter(), keys(2)), [False, False])
             self.assertEqual(self.lookup(idle, keys(2)), [False, False])
             with mock.patch.dict(os.environ, KVKEEP_UNCHECKED_ENGINE="refuse"), \
                     self.assertRaisesRegex(ValueError, "0.6.0 is not known"):

@@ -87,7 +87,7 @@ class Versions(WithEngine):
         self.know(Known("1.3", "1.3.0", "other"), Known("1.2", "1.2.0", self.digest()))
         for version, why in (("1.3.1", "classes are not those of 1.3.0"),
                              ("1.4.0", "knows 1.3.0, 1.2.0"), ("1.20.0", "knows"),
-                             ("0.1.dev5", "knows"), ("unknown", "knows")):
+                             ("0.1.dev5", "knows")):
             self.assertIsNone(self.of(version).known)
             self.assertIn(why, self.of(version).why)
             self.assertFalse(engine_versions.is_taken("engine"))
@@ -151,7 +151,8 @@ class Versions(WithEngine):
         os.environ[engine_versions.UNCHECKED] = "1"
         self.assertTrue(engine_versions.is_taken("engine"))
         with self.assertLogs(LOGGER, "WARNING") as logged:
-            self.assertEqual(engine_versions.check_engine("engine", LOGGER), "1.4.0")
+            self.assertEqual(engine_versions.check_engine("engine", LOGGER),
+                             f"1.4.0, classes {self.digest()}")
         self.assertIn("1.4.0 is not known, and is taken as it is", logged.output[0])
         os.environ[engine_versions.UNCHECKED] = "yes"
         with self.assertRaisesRegex(ValueError, '"refuse" or "1", not .yes.'):
@@ -159,6 +160,57 @@ class Versions(WithEngine):
         self.of("1.2.0")
         os.environ[engine_versions.UNCHECKED] = "refuse"
         self.assertTrue(engine_versions.is_taken("engine"))
+
+    def test_trees_of_one_version_text_are_told_by_their_classes(self):
+        self.know(Known("1.2", "1.2.0", self.digest(), without=("part",)))
+        self.write(BASE.replace("key: str", "key: str, more"), PART)
+        newer = self.digest()
+        self.know(Known("1.3", "1.3.0", newer), *engine_facts.KNOWN["engine"])
+        taken = []
+        for base, recorded in ((BASE, "1.2.0"), (BASE.replace("key: str", "key"), None),
+                               (BASE.replace("key: str", "key: str, more"), "1.3.0")):
+            self.write(base, PART)
+            for text in ("unknown", "dev"):
+                version = self.of(text)
+                self.assertEqual(version.known and version.known.recorded, recorded)
+                os.environ[engine_versions.UNCHECKED] = "1"
+                if recorded is None:
+                    with self.assertRaisesRegex(ValueError, f"engine {text}.*is not a version"):
+                        engine_versions.is_taken("engine")
+                    with self.assertRaisesRegex(ValueError, f"engine {text}.*is not a version"):
+                        engine_versions.check_engine("engine", LOGGER)
+                    del os.environ[engine_versions.UNCHECKED]
+                    self.assertFalse(engine_versions.is_taken("engine"))
+                    continue
+                self.assertEqual(engine_versions.lacks("engine", "part"), recorded == "1.2.0")
+                taken.append(engine_versions.check_engine("engine", LOGGER))
+                os.environ[engine_versions.UNCHECKED] = "refuse"
+                self.assertEqual(engine_versions.check_engine("engine", LOGGER), taken[-1])
+        os.environ[engine_versions.UNCHECKED] = "1"
+        for base in (BASE, BASE.replace("key: str", "key")):
+            self.write(base, PART)
+            self.of("1.4.0")
+            taken.append(engine_versions.check_engine("engine", LOGGER))
+        self.assertEqual(len(set(taken)), 6, taken)
+        self.write("class", PART)
+        self.of("1.4.0")
+        with self.assertLogs("kvkeep", "WARNING"), \
+                self.assertRaisesRegex(ValueError, "engine 1.4.0.*cannot be read"):
+            engine_versions.check_engine("engine", LOGGER)
+
+    def test_an_engine_without_a_version_or_a_place_is_not_known(self):
+        self.know(Known("1.2", "1.2.0", "other"))
+        self.assertIsNone(self.of(None).known)
+        self.assertEqual(engine_versions.engine_version("engine"), "unknown")
+        self.assertFalse(engine_versions.is_taken("engine"))
+        self.know(Known("1.2", "1.2.0", self.digest()))
+        self.assertEqual(self.of(None).known.recorded, "1.2.0")
+        self.engine.__path__ = None
+        for found in (None, types.SimpleNamespace(submodule_search_locations=None)):
+            with mock.patch("importlib.util.find_spec", lambda _, found=found: found), \
+                    self.assertLogs("kvkeep", "WARNING") as logged:
+                self.assertIsNone(self.of("1.2.0").known)
+            self.assertIn("the classes of engine cannot be read", logged.output[0])
 
     def test_it_is_said_once(self):
         self.know(Known("1.2", "1.2.0", self.digest()))
@@ -170,8 +222,8 @@ class Versions(WithEngine):
         self.assertRegex(logged.output[0], "engine 1.4.0 IS NOT KNOWN: kvkeep knows 1.2.0. NOTHING")
 
     def test_a_field_that_a_version_lacks_has_its_value(self):
-        self.know(Known("1.2", "1.2.0", self.digest(), {"Made.size": 7}, ("part",)),
-                  Known("1.3", "1.3.0", self.digest()))
+        self.know(Known("1.3", "1.3.0", self.digest()),
+                  Known("1.2", "1.2.0", self.digest(), {"Made.size": 7}, ("part",)))
         old, new = types.SimpleNamespace(), types.SimpleNamespace(size=3)
         for version, has in (("1.2.0", True), ("1.3.0", False), ("1.4.0", False)):
             self.of(version)
@@ -182,6 +234,22 @@ class Versions(WithEngine):
             else:
                 with self.assertRaises(AttributeError):
                     engine_versions.field("engine", old, "Made", "size")
+
+    def test_an_unknown_version_lacks_what_its_neighbours_lack(self):
+        self.know(Known("1.4", "1.4.0", "other"), Known("1.3", "1.3.2", "other", {}, ("new",)),
+                  Known("1.3", "1.3.1", "other", {}, ("new", "middle")),
+                  Known("1.2", "1.2.0", "other", {}, ("old",)))
+        for text, lacking in (
+                ("1.5", ""), ("1.4.0", ""), ("1.4", ""), ("1.4.0+cpu", ""), ("1.4.0.post1", ""),
+                ("1.4.0-custom", ""), ("1.4.1.dev3+g12", ""), ("v1.5", ""),
+                ("1.4.0rc1", "new"), ("1.4.dev2", "new"), ("1.3.9", "new"), ("1.3.2", "new"),
+                ("1.3.1", "new middle"), ("1.3.2rc1", "new middle"),
+                ("1.3.0", "new middle old"), ("1.2", "new middle old"),
+                ("1.1.9", "new middle old"), ("0.1.dev5", "new middle old"),
+                ("nightly-20261130", "new middle old"), ("unknown", "new middle old")):
+            self.of(text)
+            self.assertEqual({part for part in ("new", "middle", "old")
+                              if engine_versions.lacks("engine", part)}, set(lacking.split()), text)
 
     def test_a_name_that_moved_is_found_where_it_is(self):
         places = {"Thing": ("engine.new", "engine.old"), "Newer": ("engine.new", None)}
@@ -204,6 +272,14 @@ class Facts(unittest.TestCase):
             for one in known:
                 self.assertTrue((one.recorded + ".").startswith(one.range + "."))
                 self.assertRegex(one.digest, "^[0-9a-f]{64}$")
+                for other in known:
+                    if other.digest == one.digest:
+                        self.assertEqual((one.absent, one.without), (other.absent, other.without))
+
+    def test_the_newest_version_comes_first(self):
+        for known in engine_facts.KNOWN.values():
+            numbers = [[int(part) for part in one.recorded.split(".")] for one in known]
+            self.assertEqual(numbers, sorted(numbers, reverse=True))
 
 
 class Idle(unittest.TestCase):
@@ -294,6 +370,10 @@ class Idle(unittest.TestCase):
         linker.reset()
         linker.close()
         self.refused("sglang", "0.5.24", "sglang_direct", "KvkeepLinker")
+        self.adapter("sglang", "0.5.20", "sglang_direct", "KvkeepLinker")
+        os.environ[engine_versions.UNCHECKED] = "1"
+        with self.assertRaisesRegex(ValueError, "SGLang 0.5.20 takes no linker"):
+            self.adapter("sglang", "0.5.20", "sglang_direct", "KvkeepLinker")
 
     def test_an_sglang_without_linkers_from_elsewhere_refuses_ours(self):
         signatures.load("sglang").__version__ = "0.5.22"
