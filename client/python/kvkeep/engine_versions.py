@@ -8,6 +8,7 @@ version: it shares with others only if their classes are the same, and lacks wha
 next to it lack.
 """
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
@@ -116,7 +117,7 @@ def is_taken(package):
     if asked == "1" and not _has_digit(version.text):
         raise ValueError(
             f"kvkeep: {package} {version.text} cannot be taken, as {version.text!r} is not a "
-            f"version and {version.why}: nothing tells what its parts can do. Install a released "
+            f"version and {version.why}: nothing tells it from other versions. Install a released "
             f"version, or unset {UNCHECKED} to let it run without kvkeep")
     return asked == "1"
 
@@ -133,6 +134,37 @@ def tell_idle(package, logger):
         "kvkeep. Use a kvkeep for this version. %s=refuse refuses the start in place of this",
         package, version.text, version.why, UNCHECKED)
     return version.text
+
+
+@contextlib.contextmanager
+def needs(package):
+    """Around imports of what an adapter needs of the engine even where it keeps and finds nothing.
+    Raises an ImportError that names the engine's version and what is missing."""
+    try:
+        yield
+    except ImportError as why:
+        raise _cannot_be_idle(package, why) from why
+
+
+def can_be_idle(package):
+    """Decorates an adapter's class. Raises ImportError if the engine's base class asks for methods
+    that this one has not."""
+    def checked(kind):
+        missing = sorted(getattr(kind, "__abstractmethods__", ()))
+        if missing:
+            raise _cannot_be_idle(package, f"{kind.__name__} has no {', '.join(missing)}, and its "
+                                           "base class asks for it")
+        return kind
+
+    return checked
+
+
+def _cannot_be_idle(package, why):
+    is_taken(package)  # raises if the operator wants it refused
+    return ImportError(
+        f"kvkeep: {package} {version_of(package).text} is without something that even an adapter "
+        f"that keeps nothing needs: {why}. Start the engine without kvkeep, or use a kvkeep for "
+        "this version")
 
 
 def check_engine(package, logger):

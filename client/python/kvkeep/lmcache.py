@@ -27,23 +27,28 @@ import os
 import select
 import threading
 
-from lmcache.logging import init_logger
-from lmcache.v1.distributed.internal_api import L2StoreResult
-from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
-from lmcache.v1.platform import create_event_notifier
-
 from kvkeep import calls, errors
 from kvkeep.completions import Completions
 from kvkeep.engine import (
     Breaker, LeaseOptions, NoCalls, asks_remote, connect, keys_worth_loading, require_name)
-from kvkeep.engine_versions import check_engine, imported, is_taken, tell_idle
+from kvkeep.engine_versions import (
+    can_be_idle, check_engine, imported, is_taken, needs, tell_idle)
 from kvkeep.held import HeldLeases
 from kvkeep.identity import HASH_BYTES, Identity
 from kvkeep.lmcache_groups import refuse_mixed_objects
 from kvkeep.paced import Paced
 
+with needs("lmcache"):
+    from lmcache.v1.distributed.internal_api import L2StoreResult
+    from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
+    from lmcache.v1.platform import create_event_notifier
+    Bitmap = imported("lmcache", "Bitmap")
+try:
+    from lmcache.logging import init_logger
+except ImportError:
+    from logging import getLogger as init_logger
+
 logger = init_logger(__name__)
-Bitmap = imported("lmcache", "Bitmap")
 
 _CALLS_AT_ONCE = 4096
 _RESULTS_KEPT = 4096  # that were not collected, of requests that LMCache gave up
@@ -89,6 +94,7 @@ class _Results:
         return ended
 
 
+@can_be_idle("lmcache")
 class KvkeepL2(L2AdapterInterface):
     """adapter_params: those of L2Options, all but `name` optional."""
 

@@ -1,18 +1,21 @@
 """SGLang: the storage backend for unknown versions, which keeps and finds nothing.
 
-It replaces the one of kvkeep.sglang_storage, and uses nothing of SGLang's but the base class.
+It replaces the one of kvkeep.sglang_storage, and needs nothing of SGLang's but the base class.
 """
 
 import logging
 
-from sglang.srt.mem_cache import hicache_storage
+from kvkeep.engine_versions import can_be_idle, needs, tell_idle
 
-from kvkeep.engine_versions import tell_idle
+with needs("sglang"):
+    from sglang.srt.mem_cache import hicache_storage
+    from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
 
 logger = logging.getLogger(__name__)
 
 
-class IdleStorage(hicache_storage.HiCacheStorage):
+@can_be_idle("sglang")
+class IdleStorage(HiCacheStorage):
     """Accepts any options, and ignores them."""
 
     def __init__(self, storage_config, kwargs):

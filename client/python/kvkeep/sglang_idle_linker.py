@@ -1,13 +1,14 @@
 """SGLang: the linker for unknown versions, which keeps and finds nothing.
 
-It replaces the one of kvkeep.sglang_linker, and uses nothing of SGLang's but the base class.
+It replaces the one of kvkeep.sglang_linker, and needs nothing of SGLang's but the base class.
 """
 
 import logging
 
-from sglang.srt.mem_cache.unified_cache.unified_cache_linker import UnifiedCacheLinker
+from kvkeep.engine_versions import can_be_idle, needs, tell_idle
 
-from kvkeep.engine_versions import tell_idle
+with needs("sglang"):
+    from sglang.srt.mem_cache.unified_cache.unified_cache_linker import UnifiedCacheLinker
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +23,7 @@ class _NothingToWaitFor:
         pass
 
 
+@can_be_idle("sglang")
 class IdleLinker(UnifiedCacheLinker):
     """Accepts any options, and ignores them."""
 

@@ -21,11 +21,13 @@ import logging
 import torch
 import transformers
 from kvkeep.calls import Chunk, Stored
-from kvkeep.engine_versions import check_engine, is_taken, tell_idle
+from kvkeep.engine_versions import check_engine, is_taken, needs, tell_idle
 from kvkeep.errors import KvkeepError
 from kvkeep.identity import Identity, model_config
 from kvkeep.metadata import chunk_metadata
-from transformers import DynamicCache
+
+with needs("transformers"):
+    from transformers import DynamicCache
 
 logger = logging.getLogger(__name__)
 

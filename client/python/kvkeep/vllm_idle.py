@@ -1,19 +1,28 @@
 """vLLM: the connector for unknown versions, which keeps and finds nothing.
 
-It replaces the connectors of kvkeep.vllm and kvkeep.vllm_direct, and uses nothing of vLLM's but the
-base class of connectors. CPU memory of vLLM's own offloading is not used either.
+It replaces the connectors of kvkeep.vllm and kvkeep.vllm_direct, and needs nothing of vLLM's but
+the base class of connectors, with its metadata and roles. CPU memory of vLLM's own offloading is
+not used either.
 """
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1,
-                                                               KVConnectorMetadata,
-                                                               KVConnectorRole, SupportsHMA)
-from vllm.logger import init_logger
+from kvkeep.engine_versions import can_be_idle, needs, tell_idle
 
-from kvkeep.engine_versions import tell_idle
+with needs("vllm"):
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+        KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole)
+try:
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import SupportsHMA
+except ImportError:
+    SupportsHMA = object
+try:
+    from vllm.logger import init_logger
+except ImportError:
+    from logging import getLogger as init_logger
 
 logger = init_logger(__name__)
 
 
+@can_be_idle("vllm")
 class IdleConnector(KVConnectorBase_V1, SupportsHMA):
     """Accepts any options, and ignores them."""
 

@@ -4,6 +4,7 @@ on the engines' recorded classes, without a daemon or an engine.
     versions_test.py SOURCES LIBRARY
 """
 
+import abc
 import importlib
 import logging
 import os
@@ -33,6 +34,10 @@ class Called:
     def one(self): ...
     def other(self): ...
 '''
+HICACHE = "sglang.srt.mem_cache.hicache_storage"
+LINKER = "sglang.srt.mem_cache.unified_cache.unified_cache_linker"
+LMCACHE_BASE = "lmcache.v1.distributed.l2_adapters.base"
+VLLM_BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
 PART = "@dataclass\nclass Made:\n    size: int = 1\n"
 
 
@@ -312,7 +317,7 @@ class Idle(unittest.TestCase):
     def vllm(self):
         logger = types.SimpleNamespace(warning=mock.Mock())
         signatures.load("vllm.logger").init_logger = lambda _: logger
-        base = signatures.load("vllm.distributed.kv_transfer.kv_connector.v1.base")
+        base = signatures.load(VLLM_BASE)
         base.KVConnectorMetadata = type("KVConnectorMetadata", (), {})
         base.KVConnectorRole = types.SimpleNamespace(SCHEDULER=0, WORKER=1)
         base.KVConnectorBase_V1.__init__ = lambda self, *given: None
@@ -339,10 +344,80 @@ class Idle(unittest.TestCase):
             self.assertFalse(hasattr(sys.modules[f"kvkeep.{module}"], "KvkeepTier"))
             self.refused("vllm", "0.34.0", module, name)
 
+    def test_a_vllm_whose_names_moved_has_an_idle_connector_all_the_same(self):
+        self.vllm()
+        del sys.modules[VLLM_BASE].SupportsHMA
+        sys.modules["vllm.logger"] = None
+        for module, name in (("vllm", "KvkeepOffloadingConnector"),
+                             ("vllm_direct", "KvkeepConnector")):
+            sys.modules.pop("kvkeep.vllm_idle", None)
+            engine_versions._told.clear()
+            made = self.adapter("vllm", "0.34.0", module, name)
+            with self.assertLogs("kvkeep.vllm_idle", "WARNING") as logged:
+                scheduler = made(types.SimpleNamespace(), 0, types.SimpleNamespace())
+            self.assertIn("vllm 0.34.0 IS NOT KNOWN", logged.output[0])
+            self.assertEqual(scheduler.get_num_new_matched_tokens(None, 0), (0, False))
+
+    def test_what_even_an_idle_adapter_needs_is_named(self):
+        for package, module, place, missing in (
+                ("vllm", "vllm", VLLM_BASE, "KVConnectorBase_V1"),
+                ("vllm", "vllm_direct", VLLM_BASE, "KVConnectorMetadata"),
+                ("sglang", "sglang", HICACHE, "HiCacheStorage"),
+                ("sglang", "sglang_direct", LINKER, "UnifiedCacheLinker"),
+                ("lmcache", "lmcache", LMCACHE_BASE, "L2AdapterInterface"),
+                ("lmcache", "lmcache", "lmcache.lmcache_native", "Bitmap"),
+                ("lmcache", "lmcache", "lmcache.v1.platform", "create_event_notifier"),
+                ("transformers", "transformers", "transformers", "DynamicCache")):
+            for whole in (False, True)[:1 if package == place else 2]:
+                with self.subTest(missing, whole=whole), mock.patch.dict(sys.modules):
+                    self.engine(package)
+                    if whole:
+                        sys.modules[place] = None
+                    else:
+                        delattr(sys.modules[place], missing)
+                    with self.assertRaisesRegex(
+                            ImportError, f"kvkeep: {package} 9.0.0 .*even an adapter that keeps "
+                            f"nothing.*{place if whole else missing}"):
+                        self.adapter(package, "9.0.0", module, "any")
+                    os.environ[engine_versions.UNCHECKED] = "refuse"
+                    with self.assertRaisesRegex(ValueError, f"{package} 9.0.0 is not known"):
+                        self.adapter(package, "9.0.0", module, "any")
+                    del os.environ[engine_versions.UNCHECKED]
+
+    def test_methods_that_an_idle_adapter_has_not_are_named(self):
+        for package, module, place, base in (
+                ("vllm", "vllm_direct", VLLM_BASE, "KVConnectorBase_V1"),
+                ("sglang", "sglang", HICACHE, "HiCacheStorage"),
+                ("sglang", "sglang_direct", LINKER, "UnifiedCacheLinker"),
+                ("lmcache", "lmcache", LMCACHE_BASE, "L2AdapterInterface")):
+            with self.subTest(base), mock.patch.dict(sys.modules):
+                self.engine(package)
+                old, asks = getattr(sys.modules[place], base), abc.abstractmethod(lambda self: None)
+                setattr(sys.modules[place], base, type(old)(base, (old,), {"foresee": asks}))
+                with self.assertRaisesRegex(ImportError, f"{package} 9.0.0 .*foresee"):
+                    self.adapter(package, "9.0.0", module, "any")
+
+    def engine(self, package):
+        """Puts what idle adapters of the package need in place, as if none had been imported."""
+        for idle in ("vllm_idle", "sglang_idle", "sglang_idle_linker"):
+            sys.modules.pop(f"kvkeep.{idle}", None)
+        for module in (HICACHE, LINKER, VLLM_BASE, LMCACHE_BASE):
+            if module.startswith(package + "."):
+                signatures.load(module)
+        if package == "vllm":
+            self.vllm()
+        elif package == "lmcache":
+            for module, name in (("logging", "init_logger"), ("lmcache_native", "Bitmap"),
+                                 ("v1.platform", "create_event_notifier"),
+                                 ("v1.distributed.internal_api", "L2StoreResult")):
+                setattr(signatures.load(f"lmcache.{module}"), name, mock.Mock())
+        elif package == "transformers":
+            signatures.load("torch")
+            signatures.load("transformers").DynamicCache = mock.Mock()
+
     def test_the_storage_of_sglang(self):
-        base = "sglang.srt.mem_cache.hicache_storage"
-        made = self.adapter("sglang", "0.5.24", "sglang", "KvkeepStorage", base)
-        sys.modules[base].PoolTransferResult.empty = classmethod(lambda cls: cls(0, {}))
+        made = self.adapter("sglang", "0.5.24", "sglang", "KvkeepStorage", HICACHE)
+        sys.modules[HICACHE].PoolTransferResult.empty = classmethod(lambda cls: cls(0, {}))
         with self.assertLogs("kvkeep", "WARNING") as logged:
             storage = made(None, {})
         self.assertIn("sglang 0.5.24 IS NOT KNOWN", logged.output[0])
@@ -357,10 +432,10 @@ class Idle(unittest.TestCase):
         self.assertEqual((storage.get("a"), storage.batch_get(["a"])), (None, [None]))
         self.assertEqual((storage.set("a", 1), storage.batch_set(["a"], [1])), (False, False))
         storage.close()
-        self.refused("sglang", "0.5.24", "sglang", "KvkeepStorage", base)
+        self.refused("sglang", "0.5.24", "sglang", "KvkeepStorage", HICACHE)
 
     def test_the_linker_of_sglang(self):
-        signatures.load("sglang.srt.mem_cache.unified_cache.unified_cache_linker")
+        signatures.load(LINKER)
         made = self.adapter("sglang", "0.5.24", "sglang_direct", "KvkeepLinker")
         with self.assertLogs("kvkeep", "WARNING"):
             linker = made(None, None, components=(), forward_stream=5)
