@@ -6,22 +6,29 @@ compiler sees them.
 ctypes releases the GIL during every call.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import pathlib
 from ctypes import (POINTER, c_char, c_char_p, c_int, c_int32, c_uint8, c_uint16, c_uint32,
                     c_uint64, c_void_p)
+from typing import Any, Dict, List, Sequence, Tuple, Type, TypeVar
 
 ABI_VERSION = 1
 KEY_BYTES = 32
 MAX_METADATA_BYTES = 16384
 
 
-def _struct(name, *fields):
+_Struct = TypeVar("_Struct", bound=ctypes.Structure)
+_Field = Tuple[str, Any]  # ctypes's metaclass is of no public type
+
+
+def _struct(name: str, *fields: _Field) -> Type[ctypes.Structure]:
     return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 
-def _sized(name, *fields):
+def _sized(name: str, *fields: _Field) -> Type[ctypes.Structure]:
     return _struct(name, ("size", c_uint32), *fields)
 
 
@@ -153,7 +160,7 @@ _H = c_void_p  # a handle
 _ERROR = POINTER(Error)
 _OUT = POINTER(c_void_p)
 # Name: what it returns, what it takes. Calls with a request have an asynchronous form beside them.
-_FUNCTIONS = {
+_FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "abi_version": (c_uint32, []),
     "version": (c_char_p, []),
     "code_name": (c_char_p, [c_int]),
@@ -216,7 +223,7 @@ _FUNCTIONS = {
     "page_planner_free": (None, [_H]),
     "get_server_info": (c_int, [_H, c_uint32, POINTER(ServerInfo), _ERROR]),
 }
-_CALLS = {
+_CALLS: Dict[str, List[Any]] = {
     "lookup": [POINTER(LookupRequest), POINTER(LookupReply)],
     "get": [POINTER(GetRequest)],
     "put": [POINTER(PutRequest)],
@@ -229,7 +236,7 @@ _CALLS = {
 }
 
 
-def _paths():
+def _paths() -> List[str]:
     """Returns the library's possible paths, best first: configured, the wheel's, the system's."""
     said = os.environ.get("KVKEEP_CLIENT_LIBRARY")
     if said:
@@ -238,7 +245,7 @@ def _paths():
     return [str(pathlib.Path(__file__).with_name("lib") / name), name]
 
 
-def load():
+def load() -> ctypes.CDLL:
     """Returns the library with declared functions. OSError: there is none, or its ABI differs."""
     tried = []
     for path in _paths():
@@ -261,7 +268,8 @@ def load():
     return library
 
 
-def _function(library, path, name, result, arguments):
+def _function(library: ctypes.CDLL, path: str, name: str, result: Any,
+              arguments: List[Any]) -> Any:
     """Returns the declared function. OSError: an older library of this ABI, which only grows."""
     try:
         function = getattr(library, "kvkeep_" + name)
@@ -271,6 +279,11 @@ def _function(library, path, name, result, arguments):
     return function
 
 
-def make(kind, **values):
+def array(kind: Type[_Struct], rows: Sequence[Any]) -> ctypes.Array[_Struct]:
+    """Returns an array of structs, each of the fields in its row."""
+    return (kind * len(rows))(*rows)
+
+
+def make(kind: Type[_Struct], **values: Any) -> _Struct:
     """Returns a struct that begins with its own size."""
     return kind(size=ctypes.sizeof(kind), **values)

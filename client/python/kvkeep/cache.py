@@ -26,17 +26,21 @@ import itertools
 import re
 from types import TracebackType
 from typing import (Any, AsyncIterator, Dict, Generator, Iterable, Iterator, List, Mapping,
-                    Optional, Tuple, Type, TypeVar, Union)
+                    Optional, Sequence, Tuple, Type, TypeVar, Union, cast)
 
 from kvkeep import aio, calls, errors
 from kvkeep.client import Client, Namespace
 
 Name = Union[str, bytes]
 Data = Union[bytes, bytearray, memoryview]
+# A mapping's key type is invariant: one with keys of text is none with names.
+Items = Union[Mapping[str, Data], Mapping[bytes, Data], Mapping[Name, Data],
+              Iterable[Tuple[Name, Data]]]
 T = TypeVar("T")
+N = TypeVar("N", bound=Name)
 # A piece of work that yields the calls it wants run, is sent their results, and returns its own
 # result.
-Steps = Generator[calls.Call, Any, T]
+Steps = Generator[calls.Call[Any], Any, T]
 
 _A_KEY = re.compile(r"[0-9a-fA-F]{64}\Z")
 _FIRST_ROOM = 64 * 1024  # bytes for the first value; then as many as the last one had
@@ -62,6 +66,10 @@ def _batches(items: Iterable[T]) -> Iterator[List[T]]:
         yield batch
 
 
+def _pairs(items: Items) -> Iterable[Tuple[Name, Data]]:
+    return cast(Mapping[Name, Data], items).items() if isinstance(items, Mapping) else items
+
+
 class _Work:
     """The common code of both forms, as Steps."""
 
@@ -77,7 +85,7 @@ class _Work:
     def _checked(self, result: Any) -> Any:
         return result.raise_for_error() if self._strict else result
 
-    def _get(self, names: List[Name], timeout: Optional[float]) -> Steps[List[Optional[bytes]]]:
+    def _get(self, names: Sequence[Name], timeout: Optional[float]) -> Steps[List[Optional[bytes]]]:
         keys = [key_of(name) for name in names]
         found: List[Optional[bytes]] = [None] * len(keys)
         rooms = {at: self._room for at in range(len(keys))}
@@ -145,8 +153,8 @@ class Cache(_Work):
         """Returns the bytes under a name, or None for a miss."""
         return self._run(self._get([name], timeout))[0]
 
-    def get_many(self, names: Iterable[Name], *, timeout: Optional[float] = None
-                 ) -> Iterator[Tuple[Name, Optional[bytes]]]:
+    def get_many(self, names: Iterable[N], *, timeout: Optional[float] = None
+                 ) -> Iterator[Tuple[N, Optional[bytes]]]:
         """Yields each name with its bytes, in the order of the names. `timeout` is that of each
         call, which has some of them."""
         for batch in _batches(names):
@@ -158,11 +166,11 @@ class Cache(_Work):
         earlier put. durable: returns once they are on stable storage."""
         return self._run(self._put([(name, data)], durable, timeout))[0]
 
-    def put_many(self, items: Union[Mapping[Name, Data], Iterable[Tuple[Name, Data]]], *,
-                 durable: bool = False, timeout: Optional[float] = None) -> int:
+    def put_many(self, items: Items, *, durable: bool = False,
+                 timeout: Optional[float] = None) -> int:
         """Puts each, and returns how many are kept."""
-        pairs = items.items() if isinstance(items, Mapping) else items
-        return sum(sum(self._run(self._put(batch, durable, timeout))) for batch in _batches(pairs))
+        return sum(sum(self._run(self._put(batch, durable, timeout)))
+                   for batch in _batches(_pairs(items)))
 
     def delete(self, *names: Name, timeout: Optional[float] = None) -> int:
         """Removes names for good, and returns how many were there."""
@@ -208,8 +216,8 @@ class AsyncCache(_Work):
         """As Cache.get."""
         return (await self._run(self._get([name], timeout)))[0]
 
-    async def get_many(self, names: Iterable[Name], *, timeout: Optional[float] = None
-                       ) -> AsyncIterator[Tuple[Name, Optional[bytes]]]:
+    async def get_many(self, names: Iterable[N], *, timeout: Optional[float] = None
+                       ) -> AsyncIterator[Tuple[N, Optional[bytes]]]:
         """As Cache.get_many."""
         for batch in _batches(names):
             for pair in zip(batch, await self._run(self._get(batch, timeout))):
@@ -220,12 +228,11 @@ class AsyncCache(_Work):
         """As Cache.put."""
         return (await self._run(self._put([(name, data)], durable, timeout)))[0]
 
-    async def put_many(self, items: Union[Mapping[Name, Data], Iterable[Tuple[Name, Data]]], *,
-                       durable: bool = False, timeout: Optional[float] = None) -> int:
+    async def put_many(self, items: Items, *, durable: bool = False,
+                       timeout: Optional[float] = None) -> int:
         """As Cache.put_many."""
-        pairs = items.items() if isinstance(items, Mapping) else items
         kept = 0
-        for batch in _batches(pairs):
+        for batch in _batches(_pairs(items)):
             kept += sum(await self._run(self._put(batch, durable, timeout)))
         return kept
 

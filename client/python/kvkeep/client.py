@@ -11,20 +11,28 @@ reconnects when the daemon comes back. Thread-safe; calls release the GIL. A chi
 its own client.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import weakref
-from typing import NamedTuple
+from typing import (Any, Callable, Dict, Iterable, Literal, NamedTuple, Optional, Sequence, Tuple,
+                    TypeVar, Union)
 
 from kvkeep import _abi, calls, errors, gpu
+from kvkeep.lease import Acquired, Lease
+from kvkeep.memory import Located, Payload
 
 _PATHS = {"auto": 0, "grpc": 1, "local": 2}
+_FilePath = Union[str, "os.PathLike[str]"]
+_Answer = TypeVar("_Answer")
+_Client = TypeVar("_Client", bound="Client")
 
 
 _SYSTEM_SOCKET = "/run/kvkeep/kvkeep.sock"
 
 
-def default_endpoint():
+def default_endpoint() -> str:
     """Returns $KVKEEP_ENDPOINT, else the socket of the system's daemon; of a user's daemon, which
     `kvkeep up` starts, if there is only that."""
     if endpoint := os.environ.get("KVKEEP_ENDPOINT"):
@@ -37,7 +45,7 @@ def default_endpoint():
     return f"unix://{of_user if only_that else _SYSTEM_SOCKET}"
 
 
-def _text(value):
+def _text(value: Optional[_FilePath]) -> Optional[bytes]:
     return None if value is None else os.fspath(value).encode()
 
 
@@ -68,10 +76,16 @@ class Client:
     TLS and tokens, over TCP: ca_file turns TLS on; files are read at every connect.
     """
 
-    def __init__(self, endpoint=None, *, name=None, timeout=5.0, path="auto", local_socket=None,
-                 ca_file=None, cert_file=None, key_file=None, server_name=None, token_file=None):
-        self._pid, self.handle = os.getpid(), None
-        self.gpu_regions = weakref.WeakValueDictionary()  # by the number that runs name
+    def __init__(self, endpoint: Optional[str] = None, *, name: Optional[str] = None,
+                 timeout: float = 5.0, path: Literal["auto", "grpc", "local"] = "auto",
+                 local_socket: Optional[_FilePath] = None, ca_file: Optional[_FilePath] = None,
+                 cert_file: Optional[_FilePath] = None, key_file: Optional[_FilePath] = None,
+                 server_name: Optional[str] = None,
+                 token_file: Optional[_FilePath] = None) -> None:
+        self._pid = os.getpid()
+        self.handle: Optional[int] = None
+        # By the number that runs name.
+        self.gpu_regions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         if path not in _PATHS:
             raise ValueError(f"path is one of {', '.join(_PATHS)}, not {path!r}")
         self.library = _abi.load()
@@ -86,62 +100,64 @@ class Client:
         self._must(self.library.kvkeep_connect, ctypes.byref(self.options), ctypes.byref(handle))
         self.handle = handle.value
 
-    def close(self):
+    def close(self) -> None:
         """Ends the calls in flight and gives all leases back. Idempotent."""
         handle, self.handle = self.handle, None
         if handle is not None and self.is_ours():
             self.library.kvkeep_client_destroy(handle)
 
-    def __enter__(self):
+    def __enter__(self: _Client) -> _Client:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self):
+    def __del__(self) -> None:
         self.close()
 
-    def is_ours(self):
+    def is_ours(self) -> bool:
         """Returns False in a child of fork, which must leave handles alone."""
         return os.getpid() == self._pid
 
     @property
-    def connected(self):
+    def connected(self) -> bool:
         """Returns whether a session is open. A hint: the next call may find the daemon away."""
         return bool(self.library.kvkeep_connected(self.usable()))
 
-    def wait_connected(self, timeout=5.0):
+    def wait_connected(self, timeout: float = 5.0) -> bool:
         """Waits until a session is open. Returns False if the timeout passed first."""
         return bool(self.library.kvkeep_wait_connected(self.usable(), int(timeout * 1000)))
 
     @property
-    def path(self):
+    def path(self) -> Path:
         """Returns the path that calls take now, and why: a `Path`."""
         info = _abi.make(_abi.PathInfo)
         self._must(self.library.kvkeep_client_path, self.usable(), ctypes.byref(info))
         return Path("local" if info.path == _PATHS["local"] else "grpc", info.why.decode())
 
-    def stats(self):
+    def stats(self) -> Stats:
         """Returns counts of this client since it was made: a `Stats`."""
         found = _abi.make(_abi.ClientStats)
         self._must(self.library.kvkeep_stats, self.usable(), ctypes.byref(found))
         return Stats(*(getattr(found, name) for name in Stats._fields))
 
-    def gpu_stats(self):
+    def gpu_stats(self) -> gpu.GpuStats:
         """Returns counts of the GPU path: a `GpuStats`."""
         return gpu.stats(self)
 
-    def server_info(self, timeout=None):
+    def server_info(self, timeout: Optional[float] = None) -> Dict[str, Any]:
         """Returns the daemon's limits, version and state, by name."""
         info = _abi.make(_abi.ServerInfo)
         self._must(self.library.kvkeep_get_server_info, self.usable(),
                    calls.milliseconds(timeout), ctypes.byref(info))
-        values = {name: getattr(info, name) for name, _ in info._fields_[2:]}
+        values = {name: getattr(info, name) for name, *_ in info._fields_[2:]}
         return {name: value.decode() if isinstance(value, bytes) else value
                 for name, value in values.items()}
 
-    def namespace(self, model, *, tokens_per_chunk, dtype="", layout="", hash_algorithm="",
-                  hash_seed="", bytes_per_part=0, parts=1, tenant=None, timeout=None):
+    def namespace(self, model: str, *, tokens_per_chunk: int, dtype: str = "", layout: str = "",
+                  hash_algorithm: str = "", hash_seed: str = "", bytes_per_part: int = 0,
+                  parts: int = 1, tenant: Optional[str] = None,
+                  timeout: Optional[float] = None) -> Namespace:
         """Returns a `Namespace`: the meaning of the bytes under a key. Each argument distinguishes
         namespaces. Works while the daemon is away, too.
 
@@ -155,14 +171,14 @@ class Client:
             hash_seed=_text(hash_seed), bytes_per_part=bytes_per_part, parts=parts,
             tenant=_text(tenant)), timeout)
 
-    def grpc_options(self):
+    def grpc_options(self) -> ctypes.Structure:
         """Returns this client's options in the form for kvkeep_watch_open."""
         options = _abi.ClientOptions()
         ctypes.pointer(options)[0] = self.options
         options.path = _PATHS["grpc"]
         return options
 
-    def run(self, call):
+    def run(self, call: calls.Call[_Answer]) -> _Answer:
         """Runs a call of kvkeep.calls and waits for it."""
         if call.empty:
             return call.finish(None, "")
@@ -172,11 +188,11 @@ class Client:
         return call.finish(self.exception(error) if code != 0 else None,
                            error.message.decode(errors="replace"))
 
-    def exception(self, error):
+    def exception(self, error: ctypes.Structure) -> errors.KvkeepError:
         """Returns the exception for an error of the C ABI."""
         return errors.of(self.library, error)
 
-    def usable(self):
+    def usable(self) -> int:
         """Returns the handle for functions of the C ABI."""
         if self.handle is None:
             raise ValueError("this client is closed")
@@ -184,7 +200,7 @@ class Client:
             raise RuntimeError("this client is of the process before the fork: make another")
         return self.handle
 
-    def _must(self, function, *arguments):
+    def _must(self, function: Callable[..., Any], *arguments: Any) -> None:
         error = _abi.Error()
         if function(*arguments, ctypes.byref(error)) != 0:
             raise self.exception(error)
@@ -194,8 +210,10 @@ class Namespace:
     """Chunks of one meaning. Keys are bytes, head of the prompt first; "per chunk" is in the order
     keys x parts. `parts=None` is all of the namespace's."""
 
-    def __init__(self, client, spec, timeout):
-        self.handle, self.client, self.parts = None, client, max(spec.parts, 1)
+    def __init__(self, client: Client, spec: ctypes.Structure, timeout: Optional[float]) -> None:
+        self.handle: Optional[int] = None
+        self.client = client
+        self.parts: int = max(spec.parts, 1)
         self.spec = spec
         handle, error = ctypes.c_void_p(), _abi.Error()
         code = client.library.kvkeep_namespace_open(
@@ -205,19 +223,20 @@ class Namespace:
             raise client.exception(error)
         self.handle = handle.value
 
-    def __del__(self):
+    def __del__(self) -> None:
         if self.handle is not None and self.client.is_ours():
             self.client.library.kvkeep_namespace_close(self.handle)
 
     @property
-    def digest(self):
+    def digest(self) -> bytes:
         """Returns the 16 bytes that the daemon computed; zero while it has not been reached yet."""
         digest = (ctypes.c_uint8 * 16)()
         self.client.library.kvkeep_namespace_digest(self.handle, digest)
         return bytes(digest)
 
-    def lookup(self, keys, *, parts=None, lease=None, transient=False, remote_wait=0,
-               recompute_per_key=0, timeout=None):
+    def lookup(self, keys: Sequence[bytes], *, parts: Optional[Sequence[int]] = None,
+               lease: calls.LeaseMode = None, transient: bool = False, remote_wait: float = 0,
+               recompute_per_key: float = 0, timeout: Optional[float] = None) -> calls.Found:
         """Returns a `Found`. lease: None, "leading" (or True: the leading keys) or "all" present
         chunks.
 
@@ -229,8 +248,11 @@ class Namespace:
             self, keys, parts=parts, lease=lease, transient=transient, remote_wait=remote_wait,
             recompute_per_key=recompute_per_key, timeout=timeout))
 
-    def get(self, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, pieces=0,
-            transient=False, verify=True, metadata=False, remote_wait=1, timeout=None):
+    def get(self, keys: Sequence[bytes], into: Union[Located, Sequence[Payload]], *,
+            parts: Optional[Sequence[int]] = None, lease: Optional[Lease] = None,
+            first_key: int = 0, first_piece: int = 0, pieces: int = 0, transient: bool = False,
+            verify: bool = True, metadata: bool = False, remote_wait: float = 1,
+            timeout: Optional[float] = None) -> calls.Got:
         """Copies chunks into buffers, and returns a `Got`. A chunk has one buffer, or a list that
         its bytes fill one after the other (`memory.skip` for bytes to skip). With a lease, keys
         must be the lease's from first_key on. Buffers of chunks that are no HIT may hold anything.
@@ -243,43 +265,53 @@ class Namespace:
             first_piece=first_piece, pieces=pieces, transient=transient, verify=verify,
             metadata=metadata, remote_wait=remote_wait, timeout=timeout))
 
-    def put(self, chunks, *, durable=False, transient=False, no_g3=False, checksum=False,
-            timeout=None):
+    def put(self, chunks: Iterable[Union[calls.Chunk, Tuple[bytes, Payload]]], *,
+            durable: bool = False, transient: bool = False, no_g3: bool = False,
+            checksum: bool = False, timeout: Optional[float] = None) -> calls.Stored:
         """Stores `Chunk`s, or (key, payload) pairs, and returns a `Stored`. durable: answered after
         they are on stable storage."""
         return self.client.run(calls.put(
             self, chunks, durable=durable, transient=transient, no_g3=no_g3, checksum=checksum,
             timeout=timeout))
 
-    def touch(self, keys, *, parts=None, timeout=None):
+    def touch(self, keys: Sequence[bytes], *, parts: Optional[Sequence[int]] = None,
+              timeout: Optional[float] = None) -> calls.Counted:
         """Marks chunks as still used elsewhere. Returns a `Counted`."""
         return self.client.run(calls.touch(self, keys, parts=parts, timeout=timeout))
 
-    def prefetch(self, keys, *, parts=None, timeout=None):
+    def prefetch(self, keys: Sequence[bytes], *, parts: Optional[Sequence[int]] = None,
+                 timeout: Optional[float] = None) -> calls.Prefetched:
         """Starts reading chunks that are not in DRAM from NVMe. Returns a `Prefetched`."""
         return self.client.run(calls.prefetch(self, keys, parts=parts, timeout=timeout))
 
-    def delete(self, keys, *, parts=None, timeout=None):
+    def delete(self, keys: Sequence[bytes], *, parts: Optional[Sequence[int]] = None,
+               timeout: Optional[float] = None) -> calls.Counted:
         """Removes chunks from all tiers. Returns a `Counted` once no kill brings them back."""
         return self.client.run(calls.delete(self, keys, parts=parts, timeout=timeout))
 
-    def acquire(self, keys, *, parts=None, all_present=False, transient=False, timeout=None):
+    def acquire(self, keys: Sequence[bytes], *, parts: Optional[Sequence[int]] = None,
+                all_present: bool = False, transient: bool = False,
+                timeout: Optional[float] = None) -> Acquired:
         """Leases chunks to read them in place, and returns an `Acquired`. On the local path only:
         over gRPC it is a mistake; while the daemon is away it is a miss, as all calls are."""
         return self.client.run(calls.acquire(
             self, keys, parts=parts, all_present=all_present, transient=transient,
             timeout=timeout))
 
-    def gpu_put(self, chunks, *, durable=False, transient=False, no_g3=False, use=None,
-                timeout=None):
+    def gpu_put(self, chunks: Iterable[Union[gpu.GpuChunk, Tuple[bytes, gpu.Runs]]], *,
+                durable: bool = False, transient: bool = False, no_g3: bool = False,
+                use: Optional[gpu.GpuUse] = None,
+                timeout: Optional[float] = None) -> calls.Stored:
         """Stores `GpuChunk`s, or (key, runs) pairs, that the daemon reads from registered GPU
         memory, and returns a `Stored`. kvkeep.gpu says when that memory may be touched again."""
         return self.client.run(gpu.gpu_put(
             self, chunks, durable=durable, transient=transient, no_g3=no_g3, use=use,
             timeout=timeout))
 
-    def gpu_get(self, chunks, *, lease=None, transient=False, metadata=False, use=None,
-                timeout=None):
+    def gpu_get(self, chunks: Iterable[Union[gpu.GpuChunk, Tuple[bytes, gpu.Runs]]], *,
+                lease: Optional[Lease] = None, transient: bool = False, metadata: bool = False,
+                use: Optional[gpu.GpuUse] = None,
+                timeout: Optional[float] = None) -> calls.Got:
         """Has the daemon copy chunks into registered GPU memory, and returns a `Got`. The runs of a
         chunk must add up to its payload's size, or it is no HIT. use: a GpuUse, to ask if this gets
         no answer."""

@@ -5,11 +5,14 @@ full, a call returns a result with misses in it, whose `error` says why; `raise_
 that into an exception.
 """
 
+import ctypes
+from typing import Dict, Type
+
 
 class KvkeepError(Exception):
     """`code` is the name of the C ABI's code, such as "UNAVAILABLE"."""
 
-    def __init__(self, code, message):
+    def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}" if message else code)
         self.code = code
         self.message = message
@@ -39,7 +42,7 @@ class ResourceExhausted(KvkeepError):
     """The message names the limit."""
 
 
-_BY_CODE = {
+_BY_CODE: Dict[str, Type[KvkeepError]] = {
     "INVALID_ARGUMENT": InvalidArgument,
     "PERMISSION_DENIED": PermissionDenied,
     "UNAUTHENTICATED": PermissionDenied,
@@ -53,15 +56,15 @@ _MISSES = frozenset(("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "
                      "ABORTED", "DATA_LOSS"))
 
 
-def make(code, message):
+def make(code: str, message: str) -> KvkeepError:
     return _BY_CODE.get(code, KvkeepError)(code, message)
 
 
-def of(library, error):
+def of(library: ctypes.CDLL, error: ctypes.Structure) -> KvkeepError:
     """Returns the exception for an error of the C ABI."""
     return make(library.kvkeep_code_name(error.code).decode(),
                 error.message.decode(errors="replace"))
 
 
-def is_miss(error):
+def is_miss(error: KvkeepError) -> bool:
     return error.code in _MISSES

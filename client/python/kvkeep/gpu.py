@@ -17,14 +17,30 @@ has it off) a `KvkeepError` says why, at once or from any later call: the calls 
 serve the same chunks. A failure of a healthy path, as when the daemon is away, is a miss as always.
 """
 
+from __future__ import annotations
+
 import collections.abc
 import ctypes
 import sys
-from typing import Iterable, Iterator, NamedTuple, Optional, Union
+from typing import (TYPE_CHECKING, Any, Callable, FrozenSet, Iterable, Iterator, List, NamedTuple,
+                    Optional, Protocol, Tuple, TypeVar, Union, cast, overload)
 
 from kvkeep import _abi, calls, errors, keys as key_arrays, parked
-from kvkeep.handle import Handle
-from kvkeep.memory import Pointer, locate
+from kvkeep.handle import Handle, Kept
+from kvkeep.lease import Lease
+from kvkeep.memory import Memory, Pointer, Tensor, locate
+
+if TYPE_CHECKING:
+    from kvkeep.client import Client, Namespace
+
+_Region = TypeVar("_Region", bound="GpuRegion")
+
+
+class GpuTensor(Tensor, Protocol):
+    """A tensor in a GPU's memory: `device.type` is "cuda"."""
+
+    @property
+    def device(self) -> Any: ...
 
 
 class GpuRun(NamedTuple):
@@ -36,32 +52,35 @@ class GpuRun(NamedTuple):
     nbytes: int
 
 
-class GpuRuns(collections.abc.Sequence):
+class GpuRuns(collections.abc.Sequence[GpuRun]):
     """The runs of one payload in the form of the C ABI, which planners return."""
 
-    def __init__(self, runs: Iterable[GpuRun]):
+    def __init__(self, runs: Iterable[GpuRun]) -> None:
         runs = list(runs)
-        self.array = (_abi.GpuRun * len(runs))(*runs)
-        self.regions = frozenset(run[0] for run in runs)  # at least the regions that the runs name
+        self.array = _abi.array(_abi.GpuRun, runs)
+        # At least the regions that the runs name.
+        self.regions: FrozenSet[int] = frozenset(run[0] for run in runs)
 
     @classmethod
-    def of(cls, runs: Union["GpuRuns", Iterable[GpuRun]]) -> "GpuRuns":
+    def of(cls, runs: Iterable[GpuRun]) -> GpuRuns:
         return runs if isinstance(runs, cls) else cls(runs)
 
     @classmethod
-    def adopt(cls, array, count: int, regions: frozenset) -> "GpuRuns":
+    def adopt(cls, array: ctypes.Array[ctypes.Structure], count: int,
+              regions: FrozenSet[int]) -> GpuRuns:
         """Returns the first runs of an array that is not written any more, with these regions."""
         made = cls(())
         made.array, made.regions = (_abi.GpuRun * count).from_buffer(array), regions
         return made
 
-    def within(self, before: int, after: int) -> "GpuRuns":
+    def within(self, before: int, after: int) -> GpuRuns:
         """Returns runs for a get of a chunk that has this many more bytes before and after, to be
         skipped."""
         if not before and not after:
             return self
         array = (_abi.GpuRun * (len(self) + 2))()
-        array[0], array[len(self) + 1] = (0, 0, before), (0, 0, after)
+        array[0] = _abi.GpuRun(0, 0, before)
+        array[len(self) + 1] = _abi.GpuRun(0, 0, after)
         first = ctypes.sizeof(_abi.GpuRun)
         ctypes.memmove(ctypes.addressof(array) + first, self.array, len(self) * first)
         begin, end = 0 if before else 1, len(array) - (0 if after else 1)
@@ -71,7 +90,13 @@ class GpuRuns(collections.abc.Sequence):
     def __len__(self) -> int:
         return len(self.array)
 
-    def __getitem__(self, at):
+    @overload
+    def __getitem__(self, at: int) -> GpuRun: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> List[GpuRun]: ...
+
+    def __getitem__(self, at: Union[int, slice]) -> Union[GpuRun, List[GpuRun]]:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
         run = self.array[at]
@@ -83,18 +108,24 @@ class GpuRuns(collections.abc.Sequence):
         return sum(run.bytes for run in self.array)
 
 
+Runs = Union[GpuRun, Iterable[GpuRun]]
+
+
 class GpuChunk(NamedTuple):
     """One chunk. `runs` is one GpuRun, or several that make one payload; all runs of a call are on
     one GPU. `parent` and `metadata` are for puts."""
 
     key: bytes
-    runs: Union[GpuRun, GpuRuns, Iterable[GpuRun]]
+    runs: Runs
     part: int = 0
     parent: Optional[bytes] = None  # the previous key of its prefix
     metadata: bytes = b""
 
 
-def _is_over(left):
+_Left = Tuple["Client", int, Any]
+
+
+def _is_over(left: _Left) -> bool:
     """Ends the handle of a region that the daemon has certainly closed. Otherwise asks the daemon
     to close it, without waiting."""
     client, handle, _ = left
@@ -114,10 +145,10 @@ class _Registered:
     """A region's handle and memory, shared by the region, its calls and users of the handle. The
     last one releases it."""
 
-    def __init__(self, client, handle, memory):
+    def __init__(self, client: Client, handle: int, memory: Any) -> None:
         self._client, self.handle, self._memory = client, handle, memory
 
-    def __del__(self, finalizing=sys.is_finalizing):
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if finalizing():
             return  # the process ends, and with it its session
         left = (self._client, self.handle, self._memory)
@@ -140,9 +171,9 @@ class GpuRegion:
     the daemon has closed it, or the daemon's process has ended.
     """
 
-    def __init__(self, client, memory: Union[Pointer, object], *,
+    def __init__(self, client: Client, memory: Union[Pointer, GpuTensor], *,
                  driver: Optional[str] = None, reused: bool = False,
-                 timeout: Optional[float] = None):
+                 timeout: Optional[float] = None) -> None:
         self.address, self.nbytes = _locate(memory)
         self._client, self._library = client, client.library
         _left.watch()
@@ -154,13 +185,14 @@ class GpuRegion:
         if self._library.kvkeep_gpu_register(client.usable(), ctypes.byref(request),
                                              ctypes.byref(handle), ctypes.byref(error)) != 0:
             raise client.exception(error)
-        self._registered = _Registered(client, handle.value, memory)
-        client.gpu_regions[self.id] = self._registered
+        registered = _Registered(client, cast(int, handle.value), memory)
+        self._registered: Optional[_Registered] = registered
+        client.gpu_regions[self.id] = registered
 
     @property
     def id(self) -> int:
         """Returns the number by which runs name the region, or 0 once it is closed."""
-        return self._ask(self._library.kvkeep_gpu_region_id)
+        return int(self._ask(self._library.kvkeep_gpu_region_id))
 
     @property
     def in_use(self) -> bool:
@@ -176,7 +208,7 @@ class GpuRegion:
             return None
         return self._client.exception(error)
 
-    def _ask(self, function, *more):
+    def _ask(self, function: Callable[..., Any], *more: Any) -> Any:
         registered = self._registered  # another thread may close it while it is used
         return function(registered.handle if registered is not None else None, *more)
 
@@ -184,7 +216,7 @@ class GpuRegion:
         """Returns a run of the region, up to its end without `nbytes`."""
         return GpuRun(self.id, offset, self.nbytes - offset if nbytes is None else nbytes)
 
-    def run_of(self, part) -> GpuRun:
+    def run_of(self, part: Union[Pointer, GpuTensor]) -> GpuRun:
         """Returns the run of a tensor or `Pointer` within the region. Raises ValueError if it lies
         elsewhere."""
         address, nbytes = _locate(part)
@@ -210,14 +242,14 @@ class GpuRegion:
             raise self._client.exception(error)
         self._registered = None
 
-    def __enter__(self):
+    def __enter__(self: _Region) -> _Region:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def _locate(owner):
+def _locate(owner: Union[Pointer, GpuTensor]) -> Tuple[int, int]:
     if isinstance(owner, Pointer):
         return owner.address, owner.nbytes
     if not hasattr(owner, "data_ptr"):
@@ -233,7 +265,7 @@ class GpuUse(Handle):
     """Tells whether the daemon may still use memory of the calls given this that ended
     unanswered."""
 
-    def __init__(self, client):
+    def __init__(self, client: Client) -> None:
         handle, error = ctypes.c_void_p(), _abi.Error()
         if client.library.kvkeep_gpu_use_create(ctypes.byref(handle), ctypes.byref(error)) != 0:
             raise client.exception(error)
@@ -264,7 +296,7 @@ class GpuStats(NamedTuple):
     bytes_got: int
 
 
-def stats(client) -> GpuStats:
+def stats(client: Client) -> GpuStats:
     found, error = _abi.make(_abi.GpuStats), _abi.Error()
     if client.library.kvkeep_gpu_get_stats(client.usable(), ctypes.byref(found),
                                            ctypes.byref(error)) != 0:
@@ -275,53 +307,67 @@ def stats(client) -> GpuStats:
 # ---------------------------------------------------------------- calls, for Client.run and aio
 
 
-def _chunks(chunks: Iterable) -> Iterator[GpuChunk]:
+def _chunks(chunks: Iterable[Union[GpuChunk, Tuple[bytes, Runs]]]) -> Iterator[GpuChunk]:
     for chunk in chunks:
         yield chunk if isinstance(chunk, GpuChunk) else GpuChunk(*chunk)
 
 
-def _fill_runs(struct, runs, client):
+def _fill_runs(struct: ctypes.Structure, runs: Runs, client: Client) -> object:
     """Fills `struct`. Returns the runs and their regions, to be kept until the call is over."""
     runs = GpuRuns.of([runs] if isinstance(runs, GpuRun) else runs)
     struct.runs, struct.run_count = runs.array, len(runs)
     return runs, [client.gpu_regions.get(region) for region in runs.regions]
 
 
-def gpu_put(ns, chunks, *, durable=False, transient=False, no_g3=False, use=None, timeout=None):
-    chunks = list(_chunks(chunks))
-    use = use.kept if use is not None else None
-    structs, kept = (_abi.GpuPutChunk * len(chunks))(), [ns, use]
-    for at, chunk in zip(structs, chunks):
+def _used(use: Optional[GpuUse]) -> Tuple[Optional[Kept], Optional[int]]:
+    """Returns what to keep until the call is over, and the handle."""
+    kept = use.kept if use is not None else None
+    return kept, kept.handle if kept is not None else None
+
+
+def gpu_put(ns: Namespace, chunks: Iterable[Union[GpuChunk, Tuple[bytes, Runs]]], *,
+            durable: bool = False, transient: bool = False, no_g3: bool = False,
+            use: Optional[GpuUse] = None,
+            timeout: Optional[float] = None) -> calls.Call[calls.Stored]:
+    listed = list(_chunks(chunks))
+    using, use_handle = _used(use)
+    structs = (_abi.GpuPutChunk * len(listed))()
+    kept: List[object] = [ns, using]
+    for at, chunk in zip(structs, listed):
         kept.append((_fill_runs(at, chunk.runs, ns.client), calls.fill_put_chunk(at, chunk)))
-    outcomes = (ctypes.c_uint32 * len(chunks))()
+    outcomes = (ctypes.c_uint32 * len(listed))()
     request = _abi.make(
         _abi.GpuPutRequest, deadline_ms=calls.milliseconds(timeout), ns=ns.handle, chunks=structs,
-        chunk_count=len(chunks), flags=calls.put_flags(durable, transient, no_g3),
-        outcomes=outcomes, use=use.handle if use is not None else None)
+        chunk_count=len(listed), flags=calls.put_flags(durable, transient, no_g3),
+        outcomes=outcomes, use=use_handle)
     return calls.Call("gpu_put", [request], (structs, kept),
                       lambda error, message: calls.Stored(error, outcomes, message),
-                      empty=not chunks)
+                      empty=not listed)
 
 
-def gpu_get(ns, chunks, *, lease=None, transient=False, metadata=False, use=None, timeout=None):
-    chunks = list(_chunks(chunks))
+def gpu_get(ns: Namespace, chunks: Iterable[Union[GpuChunk, Tuple[bytes, Runs]]], *,
+            lease: Optional[Lease] = None, transient: bool = False, metadata: bool = False,
+            use: Optional[GpuUse] = None,
+            timeout: Optional[float] = None) -> calls.Call[calls.Got]:
+    listed = list(_chunks(chunks))
     held = lease.kept if lease is not None else None
-    use = use.kept if use is not None else None
-    structs, kept = (_abi.GpuGetChunk * len(chunks))(), [ns, held, use]
-    for at, chunk in zip(structs, chunks):
+    using, use_handle = _used(use)
+    structs = (_abi.GpuGetChunk * len(listed))()
+    kept: List[object] = [ns, held, using]
+    for at, chunk in zip(structs, listed):
         at.key = key_arrays.pack([chunk.key])[0]
         at.part = chunk.part
         kept.append(_fill_runs(at, chunk.runs, ns.client))
-    outcomes = (_abi.GetOutcome * len(chunks))()
-    rooms = calls.MetadataRooms(len(chunks), metadata)
+    outcomes = (_abi.GetOutcome * len(listed))()
+    rooms = calls.MetadataRooms(len(listed), metadata)
     request = _abi.make(
         _abi.GpuGetRequest, deadline_ms=calls.milliseconds(timeout), ns=ns.handle,
         lease=held.handle if held is not None else None, chunks=structs,
-        chunk_count=len(chunks), flags=1 if transient else 0, outcomes=outcomes,
-        metadata=rooms.buffers, use=use.handle if use is not None else None)
+        chunk_count=len(listed), flags=1 if transient else 0, outcomes=outcomes,
+        metadata=rooms.buffers, use=use_handle)
     return calls.Call("gpu_get", [request], (structs, kept, rooms),
                       lambda error, _: calls.Got(error, outcomes, rooms.said(outcomes)),
-                      empty=not chunks)
+                      empty=not listed)
 
 
 # ---------------------------------------------------------------- the worker copies
@@ -345,7 +391,7 @@ class PinnedArena(Handle):
     calls made while it ends are answered before the end.
     """
 
-    def __init__(self, client, device: int = 0, *, driver: Optional[str] = None):
+    def __init__(self, client: Client, device: int = 0, *, driver: Optional[str] = None) -> None:
         self._library = client.library
         request = _abi.make(_abi.PinRequest, device=device,
                             driver=driver.encode() if driver is not None else None)
@@ -372,7 +418,7 @@ class PinnedArena(Handle):
         return PinStats(bool(found.finished), found.pinned_bytes, found.refused_bytes,
                         self._client.exception(refusal) if refusal.code != 0 else None)
 
-    def covers(self, run) -> bool:
+    def covers(self, run: Memory) -> bool:
         """Returns whether all of a run of an AcquiredChunk is registered now. This ends when the
         daemon comes back with another arena, or stays away for seconds: pin again then."""
         kept, (address, nbytes, _) = self.kept, locate(run)

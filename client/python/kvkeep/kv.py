@@ -53,21 +53,21 @@ class KvPlanner(Planner):
 
     def __init__(self, form: KvFormat, *, layers: int, blocks: int, block_tokens: int,
                  heads: int, head_bytes: int, tensors: Iterable[GpuRun],
-                 strides: Optional[Sequence[int]] = None, order: KvOrder = KvOrder.MEMORY):
+                 strides: Optional[Sequence[int]] = None,
+                 order: KvOrder = KvOrder.MEMORY) -> None:
         located = GpuRuns.of(tensors)
-        if strides is not None:
-            if len(strides) != 5:
-                raise ValueError(f"strides are of five axes, not of {len(strides)}")
-            strides = (ctypes.c_uint64 * 5)(*strides)
+        if strides is not None and len(strides) != 5:
+            raise ValueError(f"strides are of five axes, not of {len(strides)}")
+        axes = (ctypes.c_uint64 * 5)(*strides) if strides is not None else None
         super().__init__(_abi.make(
             _abi.KvLayout, format=form, layers=layers, blocks=blocks, block_tokens=block_tokens,
             heads=heads, head_bytes=head_bytes, order=order, tensors=located.array,
-            strides=strides, tensor_count=len(located)), located.regions)
+            strides=axes, tensor_count=len(located)), located.regions)
 
     @property
     def bytes_per_token(self) -> int:
         """Returns the payload bytes of one token: K and V of every layer."""
-        return self._library.kvkeep_kv_planner_bytes_per_token(self._handle)
+        return int(self._library.kvkeep_kv_planner_bytes_per_token(self._handle))
 
     def plan(self, block_table: Sequence[int], first_token: int, tokens: int) -> GpuRuns:
         """Returns the runs. Token t lies in block block_table[t // block_tokens], slot t %

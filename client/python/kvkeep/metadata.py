@@ -1,12 +1,15 @@
 """Metadata that tells the daemon, and through it routers, a chunk's tokens (`events.zmq`):
 kvkeep.v1.ChunkMetadata of kvkeep.proto."""
 
+from typing import Iterable, Optional
+
 from kvkeep._abi import MAX_METADATA_BYTES
 
 FORMAT = 0x316d766b  # "kvm1"
 
 
-def chunk_metadata(token_ids, parent=None, block_size=0, lora_name=""):
+def chunk_metadata(token_ids: Iterable[int], parent: Optional[bytes] = None, block_size: int = 0,
+                   lora_name: str = "") -> bytes:
     """Returns bytes for `Chunk.metadata`, or b"" if they would exceed a chunk's limit.
 
     token_ids: of the chunk, a whole number of blocks. parent: the previous key of its prefix; None:
@@ -27,7 +30,7 @@ def chunk_metadata(token_ids, parent=None, block_size=0, lora_name=""):
     return said if len(said) <= MAX_METADATA_BYTES else b""
 
 
-def _varint(number):
+def _varint(number: int) -> bytes:
     if not 0 <= number < 1 << 32:
         raise ValueError(f"{number} is no token or size of 32 bits")
     encoded = bytearray()

@@ -40,20 +40,20 @@ class PagePlanner(Planner):
 
     KIND = "page"
 
-    def __init__(self, tensors: Iterable[PageTensor], *, shards: int = 1):
+    def __init__(self, tensors: Iterable[PageTensor], *, shards: int = 1) -> None:
         tensors = list(tensors)
         located = GpuRuns.of(tensor.run for tensor in tensors)
-        pages = (_abi.PageTensor * len(tensors))(*(
+        pages = _abi.array(_abi.PageTensor, [
             (run.region, run.offset, run.bytes, tensor.layers, tensor.blocks, tensor.layer_stride,
              tensor.block_stride, tensor.page_bytes)
-            for run, tensor in zip(located.array, tensors)))
+            for run, tensor in zip(located.array, tensors)])
         super().__init__(_abi.make(_abi.PageLayout, shards=shards, tensors=pages,
                                    tensor_count=len(tensors)), located.regions)
 
     @property
     def bytes_per_block(self) -> int:
         """Returns the payload bytes of one block: one shard of every page."""
-        return self._library.kvkeep_page_planner_bytes_per_block(self._handle)
+        return int(self._library.kvkeep_page_planner_bytes_per_block(self._handle))
 
     def plan(self, blocks: Sequence[int], shard: int = 0) -> GpuRuns:
         """Returns the runs of these blocks, in the order of their tokens."""

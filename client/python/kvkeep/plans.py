@@ -1,6 +1,7 @@
 """Common code of the planners: a library handle, and plans of any number of runs."""
 
 import ctypes
+from typing import Any, FrozenSet, Optional, Type
 
 from kvkeep import _abi, errors
 from kvkeep.gpu import GpuRuns
@@ -13,8 +14,9 @@ class Planner:
 
     KIND = ""  # part of the names of the library's calls
 
-    def __init__(self, layout, regions):
-        self._handle, self._room = None, _FEW
+    def __init__(self, layout: ctypes.Structure, regions: FrozenSet[int]) -> None:
+        self._handle: Optional[int] = None
+        self._room = _FEW
         self._library, self._regions = _abi.load(), regions
         handle, error = ctypes.c_void_p(), _abi.Error()
         create = getattr(self._library, f"kvkeep_{self.KIND}_planner_create")
@@ -22,11 +24,11 @@ class Planner:
             raise errors.of(self._library, error)
         self._handle = handle.value
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             getattr(self._library, f"kvkeep_{self.KIND}_planner_free")(self._handle)
 
-    def _plan(self, kind, **request):
+    def _plan(self, kind: Type[ctypes.Structure], **request: Any) -> GpuRuns:
         """Returns the runs that answer a request of this kind, whose room is still unset."""
         plan = getattr(self._library, f"kvkeep_{self.KIND}_plan")
         count, error = ctypes.c_uint64(), _abi.Error()

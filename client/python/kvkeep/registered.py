@@ -6,19 +6,33 @@ Memory can also be registered while the daemon is away. Until it is back, or if 
 promise what `in_use` says, puts copy as usual.
 """
 
-import collections
+from __future__ import annotations
+
 import ctypes
 import os
 import re
 import stat
+from typing import TYPE_CHECKING, Iterator, List, NamedTuple, Optional, Tuple, cast
 
 from kvkeep import _abi
 from kvkeep.handle import Handle
 
+if TYPE_CHECKING:
+    from kvkeep.client import Client
+
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+)"
                       r"(?: +(.*))?")
-# A part of the address space: `bytes` at `address`, backed by the file from `offset` on.
-_Mapping = collections.namedtuple("_Mapping", "address bytes shared offset file path")
+
+
+class _Mapping(NamedTuple):
+    """A part of the address space: `bytes` at `address`, backed by the file from `offset` on."""
+
+    address: int
+    bytes: int
+    shared: bool
+    offset: int
+    file: Tuple[int, int, int]
+    path: Optional[str]
 
 
 class RegisteredMemory(Handle):
@@ -28,7 +42,8 @@ class RegisteredMemory(Handle):
     reused: the memory is written again once its put has ended, at the latest at the put's deadline,
     and `in_use` is False."""
 
-    def __init__(self, client, fd, address, nbytes, reused=False):
+    def __init__(self, client: Client, fd: int, address: int, nbytes: int,
+                 reused: bool = False) -> None:
         self.address, self.nbytes = address, nbytes
         handle, error = ctypes.c_void_p(), _abi.Error()
         register = (client.library.kvkeep_memory_register_reused if reused
@@ -39,7 +54,7 @@ class RegisteredMemory(Handle):
         super().__init__(client, handle.value, client.library.kvkeep_memory_unregister)
 
     @property
-    def in_use(self):
+    def in_use(self) -> bool:
         """Returns whether the daemon may still read and store a put that ended unanswered. Do not
         change its bytes while this is True. It is False from the put's deadline on, if the daemon
         takes deadlines."""
@@ -48,7 +63,8 @@ class RegisteredMemory(Handle):
             self._client.library.kvkeep_memory_in_use(kept.handle))
 
 
-def of_mapping(client, address, nbytes, reused=False):
+def of_mapping(client: Client, address: int, nbytes: int,
+               reused: bool = False) -> List[RegisteredMemory]:
     """Registers this process's shared memory in that range, whoever mapped it. Returns a list of
     RegisteredMemory, one for each file. Raises ValueError if memory is not shared, or has no
     descriptor here."""
@@ -65,9 +81,10 @@ def of_mapping(client, address, nbytes, reused=False):
     return made
 
 
-def _files_at(address, nbytes):
+def _files_at(address: int, nbytes: int) -> List[_Mapping]:
     """Returns each file's whole mapping."""
-    at, end, found = address, address + nbytes, []
+    at, end = address, address + nbytes
+    found: List[_Mapping] = []
     for mapping in _whole_mappings():
         if mapping.address <= at < mapping.address + mapping.bytes and at < end:
             if not mapping.shared or mapping.offset != 0:
@@ -80,7 +97,7 @@ def _files_at(address, nbytes):
     return found
 
 
-def _whole_mappings():
+def _whole_mappings() -> Iterator[_Mapping]:
     """Yields the original mappings: joins pieces that the kernel has split."""
     last = None
     for mapping in _mappings():
@@ -96,7 +113,7 @@ def _whole_mappings():
         yield last
 
 
-def _mappings():
+def _mappings() -> Iterator[_Mapping]:
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
             match = _MAPPING.match(line.rstrip("\n"))
@@ -107,7 +124,7 @@ def _mappings():
                            int(offset, 16), (int(major, 16), int(minor, 16), int(inode)), path)
 
 
-def _open(mapping):
+def _open(mapping: _Mapping) -> int:
     """Returns a descriptor of the file: an open one, as its name may be gone, else one opened by
     name."""
     for name in os.listdir("/proc/self/fd"):
@@ -121,7 +138,7 @@ def _open(mapping):
             return fd
         os.close(fd)  # and another one was opened
     try:
-        fd = os.open(mapping.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(cast(str, mapping.path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError as why:
         raise ValueError(f"{mapping.path}: no descriptor of it is open here, and {why}") from why
     if _is(os.fstat(fd), mapping.file):
@@ -130,6 +147,6 @@ def _open(mapping):
     raise ValueError(f"{mapping.path}: another file has its name now")
 
 
-def _is(found, file):
+def _is(found: os.stat_result, file: Tuple[int, int, int]) -> bool:
     device = os.major(found.st_dev), os.minor(found.st_dev)
     return stat.S_ISREG(found.st_mode) and (*device, found.st_ino) == file

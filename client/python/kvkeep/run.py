@@ -7,9 +7,10 @@ program's. A unit of systemd names the program itself, kvkeep/bin/kvkeepd.
 import os
 import pathlib
 import sys
+from typing import NoReturn
 
 
-def _become(name):
+def _become(name: str) -> NoReturn:
     program = str(pathlib.Path(__file__).with_name("bin") / name)
     try:
         os.execv(program, [program, *sys.argv[1:]])
@@ -18,9 +19,9 @@ def _become(name):
                  "wheel of tools/wheel")
 
 
-def kvkeepd():
+def kvkeepd() -> NoReturn:
     _become("kvkeepd")
 
 
-def kvkeep():
+def kvkeep() -> NoReturn:
     _become("kvkeep")

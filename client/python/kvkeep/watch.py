@@ -9,11 +9,18 @@ A caller that applies the events in order knows, once the snapshot has ended, wh
 find. No event is left out or repeated. After the daemon went away the watch reconnects.
 """
 
+from __future__ import annotations
+
 import ctypes
 import enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, TypeVar
 
 from kvkeep import _abi, calls, errors
+
+if TYPE_CHECKING:
+    from kvkeep.client import Namespace
+
+_Watch = TypeVar("_Watch", bound="Watch")
 
 
 class Begin(enum.IntEnum):
@@ -42,22 +49,23 @@ class News(NamedTuple):
     begins: Begin
     snapshot_end: bool
     epoch: int
-    events: list
+    events: List[WatchEvent]
 
 
 class Watch:
     """ns: a Namespace, whose client must outlive this. Always uses gRPC, with a session of its own.
     One thread at a time calls next; another may call cancel."""
 
-    def __init__(self, ns):
-        self._client, self._library, self._handle = ns.client, ns.client.library, None
+    def __init__(self, ns: Namespace) -> None:
+        self._client, self._library = ns.client, ns.client.library
+        self._handle: Optional[int] = None
         handle, error, options = ctypes.c_void_p(), _abi.Error(), ns.client.grpc_options()
         if self._library.kvkeep_watch_open(ctypes.byref(options), ctypes.byref(ns.spec),
                                            ctypes.byref(handle), ctypes.byref(error)) != 0:
             raise ns.client.exception(error)
         self._handle = handle.value
 
-    def next(self, timeout=5.0):
+    def next(self, timeout: float = 5.0) -> Optional[News]:
         """Returns the next News, or None if nothing changed within the timeout (0: does not wait)
         or `cancel` was called.
 
@@ -78,22 +86,22 @@ class Watch:
             WatchEvent(bytes(one.key.bytes), one.part, one.tier, bool(one.stored))
             for one in news.events[:news.event_count]])
 
-    def cancel(self):
+    def cancel(self) -> None:
         """Ends the `next` that waits, and every later one."""
         if self._client.is_ours():
             self._library.kvkeep_watch_cancel(self._handle)
 
-    def close(self):
+    def close(self) -> None:
         """REQUIRES: no `next` is under way. Idempotent."""
         handle, self._handle = self._handle, None
         if handle is not None and self._client.is_ours():
             self._library.kvkeep_watch_free(handle)
 
-    def __enter__(self):
+    def __enter__(self: _Watch) -> _Watch:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self):
+    def __del__(self) -> None:
         self.close()
