@@ -104,6 +104,14 @@ class Blocking(WithDaemon):
         subprocess.run([*tool, "put", "from the tool", back], check=True, capture_output=True)
         self.assertEqual(cache.get("from the tool"), b"bytes")
 
+    def test_the_example_prints_what_it_put_and_deleted(self):
+        example = SOURCES / "client" / "python" / "examples" / "names.py"
+        done = subprocess.run(
+            [sys.executable, "-B", example, self.daemon.endpoint], capture_output=True, text=True,
+            check=False, env=os.environ | {"PYTHONPATH": str(SOURCES / "client" / "python")})
+        self.assertEqual(done.stdout.splitlines(), [
+            "b'hello'", "one b'1'", "two b'2'", "three None", "3 deleted", "None"], done.stderr)
+
     def test_a_daemon_that_is_away_is_a_miss_or_with_strict_an_error(self):
         cache, strict = self.connect(), self.connect(strict=True)
         cache.put("a", b"1")
