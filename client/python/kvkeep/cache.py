@@ -10,10 +10,11 @@
     async with await kvkeep.connect_async() as cache:
         await cache.get("greeting")
 
-A name is text or bytes of any length. `kvkeep put` and `kvkeep get` of the command line find the
-same chunks under the same names. A chunk never changes: a put under a name that is taken keeps the
-bytes that are there, which is right for what a name determines, as a digest does. A value has at
-most 256 MiB.
+A name is text or bytes of any length. Text of 64 hexadecimal digits, and bytes that are 32, are a
+key themselves; of other names the SHA-256 is. So `kvkeep put` and `kvkeep get` of the command line
+find the same chunks under the same text. A chunk never changes: a put under a name that is taken
+keeps the bytes that are there, which is right for what a name determines, as a digest does. A value
+has at most 256 MiB.
 
 Once connected, a daemon that is away is a miss: get returns None, and put False, as for a value
 that its limits do not allow. With `strict` both are exceptions, which name the limit. A Cache is
@@ -43,7 +44,9 @@ N = TypeVar("N", bound=Name)
 Steps = Generator[calls.Call[Any], Any, T]
 
 _A_KEY = re.compile(r"[0-9a-fA-F]{64}\Z")
-_FIRST_ROOM = 64 * 1024  # bytes for the first value; then as many as the last one had
+_FIRST_ROOM = 64 * 1024  # bytes for the first value; then as many as the last one had, up to
+_MOST_ROOM = 1 << 20     # this: a larger one takes a second call
+_MOST_CALLS = 1024       # of an AsyncCache at once; others wait for their turn
 _AT_ONCE = 64            # names in one call
 _AT_ONCE_BYTES = 64 << 20
 _MOST_BYTES = 256 << 20
@@ -99,7 +102,7 @@ class _Work:
             for at, buffer, status, size in zip(asked, buffers, got.statuses, got.payload_bytes):
                 if status == calls.GetStatus.HIT:
                     found[at] = bytes(memoryview(buffer)[:size])
-                    self._room = max(size, 1)
+                    self._room = min(max(size, 1), _MOST_ROOM)
                 elif status == calls.GetStatus.TOO_SMALL:
                     rooms[at] = size
         return found
@@ -210,7 +213,9 @@ class AsyncCache(_Work):
 
     def __init__(self, client: Client, namespace: Namespace, strict: bool) -> None:
         super().__init__(client, namespace, strict)
-        self._calls = aio.Calls(client)
+        self._calls = aio.Calls(client, _MOST_CALLS)
+        self._turns = asyncio.Semaphore(_MOST_CALLS)
+        self._closing: Optional["asyncio.Future[None]"] = None
 
     async def get(self, name: Name, *, timeout: Optional[float] = None) -> Optional[bytes]:
         """As Cache.get."""
@@ -246,6 +251,11 @@ class AsyncCache(_Work):
 
     async def close(self) -> None:
         """Waits for the calls under way, and ends the connection. Idempotent."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         await self._calls.close()
         self._client.close()
 
@@ -260,10 +270,27 @@ class AsyncCache(_Work):
         try:
             call = next(steps)
             while True:
-                call = steps.send(await self._calls.run(call))
+                call = steps.send(await self._ended(call))
         except StopIteration as end:
             result: T = end.value
             return result
+
+    async def _ended(self, call: calls.Call[Any]) -> Any:
+        """Returns the result of a call once it has one. A call goes on when its task is cancelled,
+        and keeps its turn so long."""
+        await self._turns.acquire()
+        try:
+            future = self._calls.run(call)
+        except BaseException:
+            self._turns.release()
+            raise
+        future.add_done_callback(self._next)
+        return await asyncio.shield(future)
+
+    def _next(self, future: "asyncio.Future[Any]") -> None:
+        self._turns.release()
+        if not future.cancelled():
+            future.exception()  # nobody else may ask for it
 
 
 def _connect(endpoint: Optional[str], namespace: str, timeout: float,

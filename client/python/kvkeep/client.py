@@ -13,11 +13,13 @@ its own client.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import threading
 import weakref
-from typing import (Any, Callable, Dict, Iterable, Literal, NamedTuple, Optional, Sequence, Tuple,
-                    TypeVar, Union)
+from typing import (Any, Callable, Dict, Iterable, Iterator, Literal, NamedTuple, Optional,
+                    Sequence, Tuple, TypeVar, Union)
 
 from kvkeep import _abi, calls, errors, gpu
 from kvkeep.lease import Acquired, Lease
@@ -84,6 +86,8 @@ class Client:
                  token_file: Optional[_FilePath] = None) -> None:
         self._pid = os.getpid()
         self.handle: Optional[int] = None
+        self._lock = threading.Lock()
+        self._users = 0  # of the handle, in functions of the C ABI
         # By the number that runs name.
         self.gpu_regions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         if path not in _PATHS:
@@ -101,9 +105,14 @@ class Client:
         self.handle = handle.value
 
     def close(self) -> None:
-        """Ends the calls in flight and gives all leases back. Idempotent."""
-        handle, self.handle = self.handle, None
-        if handle is not None and self.is_ours():
+        """Ends the calls in flight and gives all leases back. Idempotent. Calls that other threads
+        wait in go on, each until its own end; the last one ends the connection."""
+        if self.handle is None or not self.is_ours():
+            return
+        with self._lock:
+            handle, self.handle = self.handle, None
+            ends = handle is not None and self._users == 0
+        if ends:
             self.library.kvkeep_client_destroy(handle)
 
     def __enter__(self: _Client) -> _Client:
@@ -122,23 +131,27 @@ class Client:
     @property
     def connected(self) -> bool:
         """Returns whether a session is open. A hint: the next call may find the daemon away."""
-        return bool(self.library.kvkeep_connected(self.usable()))
+        with self.in_use() as handle:
+            return bool(self.library.kvkeep_connected(handle))
 
     def wait_connected(self, timeout: float = 5.0) -> bool:
         """Waits until a session is open. Returns False if the timeout passed first."""
-        return bool(self.library.kvkeep_wait_connected(self.usable(), int(timeout * 1000)))
+        with self.in_use() as handle:
+            return bool(self.library.kvkeep_wait_connected(handle, int(timeout * 1000)))
 
     @property
     def path(self) -> Path:
         """Returns the path that calls take now, and why: a `Path`."""
         info = _abi.make(_abi.PathInfo)
-        self._must(self.library.kvkeep_client_path, self.usable(), ctypes.byref(info))
+        with self.in_use() as handle:
+            self._must(self.library.kvkeep_client_path, handle, ctypes.byref(info))
         return Path("local" if info.path == _PATHS["local"] else "grpc", info.why.decode())
 
     def stats(self) -> Stats:
         """Returns counts of this client since it was made: a `Stats`."""
         found = _abi.make(_abi.ClientStats)
-        self._must(self.library.kvkeep_stats, self.usable(), ctypes.byref(found))
+        with self.in_use() as handle:
+            self._must(self.library.kvkeep_stats, handle, ctypes.byref(found))
         return Stats(*(getattr(found, name) for name in Stats._fields))
 
     def gpu_stats(self) -> gpu.GpuStats:
@@ -148,8 +161,9 @@ class Client:
     def server_info(self, timeout: Optional[float] = None) -> Dict[str, Any]:
         """Returns the daemon's limits, version and state, by name."""
         info = _abi.make(_abi.ServerInfo)
-        self._must(self.library.kvkeep_get_server_info, self.usable(),
-                   calls.milliseconds(timeout), ctypes.byref(info))
+        with self.in_use() as handle:
+            self._must(self.library.kvkeep_get_server_info, handle, calls.milliseconds(timeout),
+                       ctypes.byref(info))
         values = {name: getattr(info, name) for name, *_ in info._fields_[2:]}
         return {name: value.decode() if isinstance(value, bytes) else value
                 for name, value in values.items()}
@@ -184,7 +198,11 @@ class Client:
             return call.finish(None, "")
         error = _abi.Error()
         function = getattr(self.library, "kvkeep_" + call.name)
-        code = function(self.usable(), *map(ctypes.byref, call.structs), ctypes.byref(error))
+        handle = self.begin()
+        try:
+            code = function(handle, *map(ctypes.byref, call.structs), ctypes.byref(error))
+        finally:
+            self.end(handle)
         return call.finish(self.exception(error) if code != 0 else None,
                            error.message.decode(errors="replace"))
 
@@ -192,13 +210,37 @@ class Client:
         """Returns the exception for an error of the C ABI."""
         return errors.of(self.library, error)
 
-    def usable(self) -> int:
-        """Returns the handle for functions of the C ABI."""
-        if self.handle is None:
-            raise ValueError("this client is closed")
-        if not self.is_ours():
+    def begin(self) -> int:
+        """Returns the handle for functions of the C ABI. It stays until `end`: a close in another
+        thread leaves the client's end to the last user."""
+        if not self.is_ours():  # first: a thread that the fork left behind may have had the lock
             raise RuntimeError("this client is of the process before the fork: make another")
-        return self.handle
+        with self._lock:
+            if self.handle is None:
+                raise ValueError("this client is closed")
+            self._users += 1
+            return self.handle
+
+    def end(self, handle: int) -> None:
+        """Gives back what `begin` returned."""
+        with self._lock:
+            self._users -= 1
+            is_last = self._users == 0 and self.handle is None
+        if is_last:
+            self.library.kvkeep_client_destroy(handle)
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[int]:
+        """Gives the handle for functions of the C ABI within its block."""
+        handle = self.begin()
+        try:
+            yield handle
+        finally:
+            self.end(handle)
+
+    def usable(self) -> None:
+        """Raises if this client is closed, or of the process before a fork."""
+        self.end(self.begin())
 
     def _must(self, function: Callable[..., Any], *arguments: Any) -> None:
         error = _abi.Error()
@@ -216,9 +258,10 @@ class Namespace:
         self.parts: int = max(spec.parts, 1)
         self.spec = spec
         handle, error = ctypes.c_void_p(), _abi.Error()
-        code = client.library.kvkeep_namespace_open(
-            client.usable(), ctypes.byref(spec), calls.milliseconds(timeout), ctypes.byref(handle),
-            ctypes.byref(error))
+        with client.in_use() as owner:
+            code = client.library.kvkeep_namespace_open(
+                owner, ctypes.byref(spec), calls.milliseconds(timeout), ctypes.byref(handle),
+                ctypes.byref(error))
         if code != 0:
             raise client.exception(error)
         self.handle = handle.value

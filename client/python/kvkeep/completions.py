@@ -57,10 +57,14 @@ class Completions:
             return
         self._last += 1
         number, error = self._last, _abi.Error()
-        self._started[number] = (call, ended)
         function = getattr(self._library, f"kvkeep_{call.name}_async")
-        code = function(self._client.usable(), *map(ctypes.byref, call.structs), self._queue,
-                        number, ctypes.byref(error))
+        handle = self._client.begin()  # before the call is noted: it may raise
+        try:
+            self._started[number] = (call, ended)
+            code = function(handle, *map(ctypes.byref, call.structs), self._queue, number,
+                            ctypes.byref(error))
+        finally:
+            self._client.end(handle)
         if code != 0:
             self._end(number, error)
 

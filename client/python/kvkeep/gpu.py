@@ -182,8 +182,10 @@ class GpuRegion:
             bytes=self.nbytes, driver=driver.encode() if driver is not None else None,
             flags=1 if reused else 0)
         handle, error = ctypes.c_void_p(), _abi.Error()
-        if self._library.kvkeep_gpu_register(client.usable(), ctypes.byref(request),
-                                             ctypes.byref(handle), ctypes.byref(error)) != 0:
+        with client.in_use() as owner:
+            code = self._library.kvkeep_gpu_register(owner, ctypes.byref(request),
+                                                     ctypes.byref(handle), ctypes.byref(error))
+        if code != 0:
             raise client.exception(error)
         registered = _Registered(client, cast(int, handle.value), memory)
         self._registered: Optional[_Registered] = registered
@@ -298,8 +300,9 @@ class GpuStats(NamedTuple):
 
 def stats(client: Client) -> GpuStats:
     found, error = _abi.make(_abi.GpuStats), _abi.Error()
-    if client.library.kvkeep_gpu_get_stats(client.usable(), ctypes.byref(found),
-                                           ctypes.byref(error)) != 0:
+    with client.in_use() as owner:
+        code = client.library.kvkeep_gpu_get_stats(owner, ctypes.byref(found), ctypes.byref(error))
+    if code != 0:
         raise client.exception(error)
     return GpuStats(*(getattr(found, name) for name in GpuStats._fields))
 
@@ -396,8 +399,10 @@ class PinnedArena(Handle):
         request = _abi.make(_abi.PinRequest, device=device,
                             driver=driver.encode() if driver is not None else None)
         handle, error = ctypes.c_void_p(), _abi.Error()
-        if self._library.kvkeep_arena_pin(client.usable(), ctypes.byref(request),
-                                          ctypes.byref(handle), ctypes.byref(error)) != 0:
+        with client.in_use() as owner:
+            code = self._library.kvkeep_arena_pin(owner, ctypes.byref(request),
+                                                  ctypes.byref(handle), ctypes.byref(error))
+        if code != 0:
             raise client.exception(error)
         super().__init__(client, handle.value, self._library.kvkeep_pinned_arena_free)
 

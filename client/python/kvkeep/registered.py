@@ -48,8 +48,9 @@ class RegisteredMemory(Handle):
         handle, error = ctypes.c_void_p(), _abi.Error()
         register = (client.library.kvkeep_memory_register_reused if reused
                     else client.library.kvkeep_memory_register)
-        if register(client.usable(), fd, address, nbytes, ctypes.byref(handle),
-                    ctypes.byref(error)) != 0:
+        with client.in_use() as owner:
+            code = register(owner, fd, address, nbytes, ctypes.byref(handle), ctypes.byref(error))
+        if code != 0:
             raise client.exception(error)
         super().__init__(client, handle.value, client.library.kvkeep_memory_unregister)
 

@@ -127,7 +127,68 @@ class Blocking(WithDaemon):
             kvkeep.connect(self.daemon.endpoint, timeout=0.2)
 
 
+    def test_a_close_beside_calls_lets_them_end(self):
+        """In a process of its own: the fault was a crash."""
+        program = f"""
+import sys, threading, kvkeep
+for _ in range(40):
+    cache = kvkeep.connect({self.daemon.endpoint!r}, timeout=20)
+    cache.put("a", b"1")
+    def use():
+        try:
+            while True:
+                assert cache.get("a") in (b"1", None)
+        except ValueError:
+            pass  # closed
+    threads = [threading.Thread(target=use) for _ in range(6)]
+    [thread.start() for thread in threads]
+    cache.close()
+    [thread.join(30) for thread in threads]
+    assert not any(thread.is_alive() for thread in threads)
+"""
+        done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", program],
+                              env={**os.environ, "PYTHONPATH": sys.path[0]}, capture_output=True,
+                              text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_small_values_are_cheap_after_a_large_one(self):
+        cache = self.connect()
+        cache.put("large", bytes(20_000_000))
+        self.assertEqual(len(cache.get("large")), 20_000_000)
+        self.assertLessEqual(cache._room, 1 << 20)
+
+
 class Asyncio(WithDaemon):
+    def test_more_calls_than_may_be_at_once_wait_for_their_turn(self):
+        async def use():
+            async with await kvkeep.connect_async(self.daemon.endpoint, timeout=20) as cache:
+                await cache.put("a", b"1")
+                got = await asyncio.gather(*(cache.get("a") for _ in range(2500)))
+                self.assertEqual(set(got), {b"1"})
+                # A task that is cancelled keeps its turn until its call is over, and no longer.
+                for _ in range(3):
+                    tasks = [asyncio.ensure_future(cache.get("a")) for _ in range(1500)]
+                    await asyncio.sleep(0)
+                    [task.cancel() for task in tasks]
+                    await asyncio.gather(*tasks, return_exceptions=True)
+                self.assertEqual(await cache.get("a"), b"1")
+        asyncio.run(use())
+
+    def test_it_closes_once_and_after_a_client_that_is_gone(self):
+        async def use():
+            cache = await kvkeep.connect_async(self.daemon.endpoint, timeout=20)
+            await cache.put("a", b"1")
+            gets = [asyncio.ensure_future(cache.get("a")) for _ in range(300)]
+            await asyncio.sleep(0)
+            await asyncio.gather(cache.close(), cache.close())
+            self.assertEqual(set(await asyncio.gather(*gets)), {b"1"})
+            other = await kvkeep.connect_async(self.daemon.endpoint, timeout=20)
+            other.client.close()
+            with self.assertRaises(ValueError):
+                await other.get("a")
+            await asyncio.wait_for(other.close(), 20)
+        asyncio.run(use())
+
     def test_the_same_with_asyncio(self):
         async def use():
             async with await kvkeep.connect_async(self.daemon.endpoint, timeout=20) as cache:

@@ -484,7 +484,7 @@ class CompletionsTest(unittest.TestCase):
         queue = Queue()
         self.addCleanup(queue.close)
         return Completions(types.SimpleNamespace(
-            library=queue, usable=lambda: None, exception=lambda error: None))
+            library=queue, begin=lambda: None, end=lambda _: None, exception=lambda error: None))
 
     def test_a_process_may_have_many_descriptors_open(self):
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)
