@@ -43,11 +43,11 @@ TEST_CASE("ManualExecutor runs nothing by itself and drops what a killed process
 TEST_CASE("work that somebody waits for goes first, a sign of life before all; nothing starves") {
   std::string ran;
   {
+    std::promise<void> began, all_posted;  // the pool's thread uses them until the pool is gone
     ThreadPool pool("test", 1);
-    std::promise<void> began, all_posted;
-    pool.Post([&] {
+    pool.Post([&began, posted = all_posted.get_future()] {
       began.set_value();
-      all_posted.get_future().wait();
+      posted.wait();
     });
     began.get_future().wait();
     for (int i = 0; i < 3; ++i) pool.background()->Post([&] { ran += 'b'; });
