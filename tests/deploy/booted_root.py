@@ -53,13 +53,6 @@ say reload 'systemctl reload kvkeepd && echo done'
 say admin_after_reload "$admin"
 say down 'kvkeep down >/dev/null && systemctl is-active kvkeepd'
 say up 'kvkeep up >/dev/null && systemctl is-active kvkeepd && stat -c %U /var/lib/kvkeep/identity'
-kvkeep down >/dev/null
-mv /etc/kvkeep/kvkeep.yaml /probe/kvkeep.yaml
-kvkeep up >/probe/up 2>&1
-say init 'systemctl is-active kvkeepd; stat -c "%a %U %G" /etc/kvkeep/kvkeep.yaml'
-kvkeep down >/dev/null
-mv /probe/kvkeep.yaml /etc/kvkeep/kvkeep.yaml
-kvkeep up >/dev/null
 apt-get --yes install /probe/new.deb >/probe/apt 2>&1
 until_active >/probe/upgraded
 say upgraded "$service"
@@ -68,6 +61,11 @@ say tenant 'stat -c %a /run/kvkeep-tenants/blue'
 kvkeep wait --devices >/dev/null
 kvkeep lookup kept >/probe/lookup
 say places "grep -oE '(yes|-) +(yes|-) +(yes|-)$' /probe/lookup"
+kvkeep down >/dev/null
+mv /etc/kvkeep/kvkeep.yaml /probe/kvkeep.yaml
+kvkeep up >/probe/up 2>&1
+say init 'systemctl is-active kvkeepd; stat -c "%a %U %G" /etc/kvkeep/kvkeep.yaml'
+mv /probe/kvkeep.yaml /etc/kvkeep/kvkeep.yaml
 umount /mnt/engine
 apt-get --yes purge kvkeep >>/probe/apt 2>&1
 say purged 'systemctl is-active kvkeepd var-lib-kvkeep-arena-{rw,ro}.mount'
