@@ -70,23 +70,35 @@ bool HoldsPath(const std::string& mount_point, const std::string& path) {
          absl::StartsWith(path, absl::StrCat(mount_point, "/"));
 }
 
-// Returns the file systems of /proc/self/mountinfo (proc(5)) that G3 may lie on, and the one that
-// `path` is on, if it is one of them.
-std::vector<LocalFileSystem> FileSystems(const std::string& root, const std::string& path) {
+struct Mount {
+  std::string device;  // "259:3"
+  std::string from;    // the directory of its file system that is mounted
+  std::string point, type;
+};
+
+// Reads /proc/self/mountinfo (proc(5)), in its order.
+std::vector<Mount> Mounts(const std::string& root) {
   std::ifstream file(absl::StrCat(root, "/proc/self/mountinfo"));
-  std::vector<LocalFileSystem> found;
-  std::string around;  // the mount point that `path` is on, of any kind
-  std::vector<std::string> seen;  // devices, of those found
+  std::vector<Mount> mounts;
   for (std::string line; std::getline(file, line);) {
     const std::vector<std::string> fields = absl::StrSplit(line, ' ');
     const auto dash = std::find(fields.begin(), fields.end(), "-");
     if (fields.size() < 7 || fields.end() - dash < 3) continue;
-    const std::string mount_point = Unescaped(fields[4]);
+    mounts.push_back({fields[2], fields[3], Unescaped(fields[4]), *(dash + 1)});
+  }
+  return mounts;
+}
+
+// Returns the file systems that G3 may lie on, and the one that `path` is on, if it is one of them.
+std::vector<LocalFileSystem> FileSystems(const std::string& root, const std::vector<Mount>& mounts,
+                                         const std::string& path) {
+  std::vector<LocalFileSystem> found;
+  std::string around;             // the mount point that `path` is on, of any kind
+  std::vector<std::string> seen;  // devices, of those found
+  for (const auto& [device, from, mount_point, type] : mounts) {
     if (HoldsPath(mount_point, path) && mount_point.size() >= around.size()) around = mount_point;
-    const std::string& type = *(dash + 1);
     const bool file_system = type == "xfs" || type == "ext4";
-    const std::string& device = fields[2];
-    if (!file_system || fields[3] != "/") continue;
+    if (!file_system || from != "/") continue;
     // What is mounted twice counts once: by the first mount that is for data, if one is.
     const size_t at = std::find(seen.begin(), seen.end(), device) - seen.begin();
     const bool own = !IsOfTheSystem(mount_point);
@@ -114,13 +126,9 @@ std::vector<LocalFileSystem> FileSystems(const std::string& root, const std::str
   return found;
 }
 
-bool HasMount(const std::string& root, const std::string& mount_point) {
-  std::ifstream file(absl::StrCat(root, "/proc/self/mountinfo"));
-  for (std::string line; std::getline(file, line);) {
-    const std::vector<std::string> fields = absl::StrSplit(line, ' ');
-    if (fields.size() > 4 && Unescaped(fields[4]) == mount_point) return true;
-  }
-  return false;
+bool HasMount(const std::vector<Mount>& mounts, absl::string_view mount_point) {
+  return std::any_of(mounts.begin(), mounts.end(),
+                     [mount_point](const Mount& mount) { return mount.point == mount_point; });
 }
 
 // Finds NAME-VERSION.dist-info, as pip writes it, of each engine.
@@ -192,6 +200,7 @@ FactSources FactSources::OfProcess() {
 
 SetupFacts GatherFacts(const FactSources& sources) {
   SetupFacts facts;
+  const std::vector<Mount> mounts = Mounts(sources.root);
   std::error_code ignored;
   facts.is_root = sources.is_root;
   facts.has_systemd = fs::exists(absl::StrCat(sources.root, "/run/systemd/system"), ignored);
@@ -206,8 +215,8 @@ SetupFacts GatherFacts(const FactSources& sources) {
       facts.has_unit |=
           fs::exists(absl::StrCat(sources.root, dir, "/systemd/system/kvkeepd.service"), ignored);
     }
-    facts.arena_is_mounted = HasMount(sources.root, "/var/lib/kvkeep/arena/rw") &&
-                             HasMount(sources.root, "/var/lib/kvkeep/arena/ro");
+    facts.arena_is_mounted = HasMount(mounts, "/var/lib/kvkeep/arena/rw") &&
+                             HasMount(mounts, "/var/lib/kvkeep/arena/ro");
     struct statvfs space {};
     const std::string arena = absl::StrCat(sources.root, "/var/lib/kvkeep/arena/rw");
     if (facts.arena_is_mounted && statvfs(arena.c_str(), &space) == 0) {
@@ -218,7 +227,7 @@ SetupFacts GatherFacts(const FactSources& sources) {
     facts.state_dir = UserDir(sources.xdg_state_home, sources.home, "/.local/state");
     facts.cache_dir = facts.state_dir;
   }
-  facts.file_systems = FileSystems(sources.root, facts.cache_dir);
+  facts.file_systems = FileSystems(sources.root, mounts, facts.cache_dir);
   facts.engines = Engines(sources.python_dirs);
   return facts;
 }

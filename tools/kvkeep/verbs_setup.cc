@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "config/config.h"
@@ -131,16 +132,12 @@ int Init(const Cli& cli, const SetupAsked& asked) {
                                       "wrote ", setup.file, "; start the daemon: kvkeep up\n"));
 }
 
-// Writes the unit that has systemd run this binary. One that we wrote before is replaced; another
-// one stays, and is an error.
-absl::Status WriteUnit(const std::string& file, const std::string& text) {
-  std::ifstream before(file);
-  std::string first;
-  if (before && std::getline(before, first) && first != kUnitIsOurs) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(file, " is there already, and not of kvkeep up: start it by systemctl"));
-  }
-  return WriteFile(file, text, true);
+// Returns the first line of a file; none: it has none, or cannot be read.
+std::optional<std::string> FirstLineOf(const std::string& file) {
+  std::ifstream from(file);
+  std::string line;
+  if (!std::getline(from, line)) return std::nullopt;
+  return line;
 }
 
 struct Service {
@@ -164,9 +161,8 @@ absl::Status StartService(const SetupFacts& facts, const Service& service) {
   const fs::path dir = facts.is_root ? fs::path("/etc/systemd/system")
                                      : fs::path(facts.config_dir).parent_path() / "systemd/user";
   const std::string file = (dir / kUnit).string();
-  std::ifstream there(file);
-  std::string first;
-  const bool is_ours = there && std::getline(there, first) && first == kUnitIsOurs;
+  const std::optional<std::string> first = FirstLineOf(file);
+  const bool is_ours = first == kUnitIsOurs;
   if (facts.has_unit && !is_ours) {
     if (service.is_own_config) {
       return absl::InvalidArgumentError(
@@ -176,9 +172,13 @@ absl::Status StartService(const SetupFacts& facts, const Service& service) {
     return service.asked ? run({"enable", "--now", kUnit}) : run({"start", kUnit});
   }
   if (!service.asked) return run({"start", kUnit});
+  if (first.has_value() && !is_ours) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(file, " is there already, and not of kvkeep up: start it by systemctl"));
+  }
   KVKEEP_ASSIGN_OR_RETURN(const std::string unit,
                           ServiceUnit(service.binary, service.config, facts.is_root));
-  KVKEEP_RETURN_IF_ERROR(WriteUnit(file, unit));
+  KVKEEP_RETURN_IF_ERROR(WriteFile(file, unit, true));
   KVKEEP_RETURN_IF_ERROR(run({"daemon-reload"}));
   KVKEEP_RETURN_IF_ERROR(run({"enable", kUnit}));
   return run({"restart", kUnit});
