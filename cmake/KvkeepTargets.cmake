@@ -65,9 +65,9 @@ endfunction()
 
 # kvkeep_test_entry(NAME PROGRAM [CASES spec] [TIMES] [FIGURES] [PLAIN] [LABELS ...] [TIMEOUT s]
 # [PROCESSORS n]): one ctest entry, of these cases of a program; [#x_test] selects the cases of
-# x_test.cc. By default an entry mostly waits, and three share a core (tools/test). An entry that
-# computes all the time, or must not be disturbed, has PROCESSORS 3 and a core of its own. These
-# begin first, as later three places would never be free at once. Sanitized builds judge no times,
+# x_test.cc. By default an entry mostly waits, and two share a core (tools/test). An entry that
+# computes all the time, or must not be disturbed, has PROCESSORS 2 and a core of its own. These
+# begin first, as later two places would rarely be free at once. Sanitized builds judge no times,
 # so there the setting has no effect. TIMES: cases tagged [times] judge times, and are an entry of
 # their own that runs alone, NAME_times. FIGURES: sanitized builds leave out cases tagged [figures]:
 # whole traces or hundreds of runs, which take a sanitizer minutes and show nothing new. PLAIN:
