@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import hashlib
 import logging
+import re
 
 import torch
 
@@ -36,6 +37,7 @@ _OPAQUE_DTYPES = ("uint8", "int8")  # how SGLang stores every kind of fp8
 _CHUNKS_LOOKED_UP = 65_536  # keys the daemon takes at once; a longer prompt is found so far
 _PAGES_AT_ONCE = 128  # pages in a get or a put, as SGLang does it for one pool
 _PARTS_AT_ONCE = 64  # parts of a key that the daemon takes
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclasses.dataclass
@@ -236,11 +238,11 @@ def pages_of(link, config, name, pool, page_tokens):
 
 
 def digest_of(key):
-    """Returns page keys as digests. They are SHA-256 in hex; keys of the unified scheme have more
-    behind it."""
-    if len(key) == 64:
+    """Returns a page key as a digest. SGLang's are SHA-256 in hex; keys of the unified scheme have
+    more behind it, and are hashed."""
+    if _SHA256.fullmatch(key):
         return bytes.fromhex(key)
-    return hashlib.sha256(key.encode()).digest()
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 def _replicated(config, name):

@@ -39,14 +39,20 @@ class Groups:
     def __iter__(self):
         return iter(self._groups)
 
+    def _group(self, number):
+        if number not in self._groups:
+            raise ValueError(f"kvkeep: a key of the KV group {number}: the engine has "
+                             f"{sorted(self._groups)}")
+        return self._groups[number]
+
     def tokens_per_key(self, number):
-        return self._groups[number].tokens_per_block * self._config.cache.blocks_per_chunk
+        return self._group(number).tokens_per_block * self._config.cache.blocks_per_chunk
 
     def layout(self, number, shards=None):
         """Returns the layout of a group's bytes, whoever moves them. It names no rank, as that is a
         part. shards: of a page, in place of the number of ranks."""
         config, parallel = self._config, self._config.parallel
-        names = "\0".join(self._groups[number].layer_names)
+        names = "\0".join(self._group(number).layer_names)
         layers = hashlib.sha256(names.encode()).hexdigest()[:16]
         ranks = f"tp={parallel.tp_size}" if shards is None else f"shards={shards}"
         return (f"group={number} layers={layers} blocks={config.cache.blocks_per_chunk} "
