@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "client/grpc/connection.h"
+#include "client/grpc/grpc_clash.h"
 #include "client/grpc/grpc_client.h"
 #include "client/grpc/tls_probe.h"
 
@@ -14,6 +15,8 @@ namespace kvkeep::client {
 AdminClient::AdminClient(const std::string& endpoint, Deadline deadline,
                          const SecurityOptions& security)
     : endpoint_(endpoint), deadline_(deadline), security_(security) {
+  unusable_ = CheckGrpcClash();
+  if (!unusable_.ok()) return;
   KeepGrpcLoaded();
   grpc::ChannelArguments arguments;
   absl::StatusOr<TcpSecurity> tcp = TcpSecurity{grpc::InsecureChannelCredentials(), ""};

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "client/grpc/grpc_clash.h"
 #include "client/grpc/grpc_client.h"
 #include "tiers/base/send_buffer.h"
 #include "tiers/base/status_macros.h"
@@ -63,6 +64,7 @@ absl::StatusOr<TcpSecurity> SecurityOf(const SecurityOptions& options,
 absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(
     const std::string& endpoint, const SecurityOptions& security,
     std::chrono::milliseconds peer_timeout) {
+  KVKEEP_RETURN_IF_ERROR(CheckGrpcClash());
   KeepGrpcLoaded();
   grpc::ChannelArguments args = Arguments();
   absl::string_view path = endpoint;

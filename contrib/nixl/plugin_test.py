@@ -280,6 +280,29 @@ class Names(WithDaemon):
             np.testing.assert_array_equal(back[:len(data)], data)
 
 
+class SecondGrpc(WithDaemon):
+    """NIXL's wheel has a gRPC of its own, of another version than that of kvkeep's client. With
+    `--build FOLDER/kvkeep` the client is that of a kvkeep wheel unpacked to FOLDER."""
+
+    def test_a_client_by_grpc_works_or_refuses_and_does_not_crash(self):
+        try:
+            with kvkeep.connect(self.daemon.endpoint, namespace="grpc", path="grpc") as cache:
+                self.assertTrue(cache.put("name", b"value"))
+                self.assertEqual(cache.get("name"), b"value")
+        except kvkeep.Unavailable as error:
+            self.assertIn("a second gRPC in this process", str(error))
+            of_a_wheel = ASKED.build.resolve().parent / "kvkeep.libs"
+            self.assertFalse(of_a_wheel.exists(), error)
+
+    def test_a_client_of_both_paths_keeps_the_local_one(self):
+        with kvkeep.connect(self.daemon.endpoint, namespace="both") as cache:
+            for number in range(3):
+                self.until_done(lambda: cache.put(f"name {number}", b"value") and "DONE")
+                self.assertEqual(cache.get(f"name {number}"), b"value")
+                self.daemon.kill()
+                self.daemon.start()
+
+
 class RandomOperations(WithDaemon):
     def test_a_thousand_are_as_with_a_dictionary(self):
         seed = random.randrange(1 << 32)

@@ -93,6 +93,13 @@ class Wheel(unittest.TestCase):
         for name in files:
             self.assertIsNone(re.match(r"(libstdc\+\+|libgcc_s|libc|libm)[-.]", name), name)
 
+    def test_no_name_is_unique_in_a_process(self):
+        # Else a second gRPC in an engine's process shares objects with ours, and crashes.
+        for path in elf_files():
+            symbols = run("readelf", "--dyn-syms", "--wide", path).stdout
+            self.assertIn("FUNC", symbols, path.name)
+            self.assertNotRegex(symbols, r"\bUNIQUE\b", path.name)
+
     def test_it_is_small(self):
         self.assertLessEqual(WHEEL.stat().st_size, MOST_BYTES)
 

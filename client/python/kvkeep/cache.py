@@ -296,11 +296,13 @@ class AsyncCache(_Work):
 def _connect(endpoint: Optional[str], namespace: str, timeout: float,
              options: Dict[str, Any]) -> Tuple[Client, Namespace]:
     client = Client(endpoint, timeout=timeout, **options)
+    space = client.namespace(namespace, tokens_per_chunk=1)
     if not client.wait_connected(timeout):
+        why = space.lookup([bytes(32)], timeout=0.1).error  # a call is told the reason
         client.close()
         raise errors.make("UNAVAILABLE", f"no daemon answers at {client.endpoint} within "
-                                         f"{timeout:g} s: `kvkeep up` starts one")
-    return client, client.namespace(namespace, tokens_per_chunk=1)
+                                         f"{timeout:g} s: `kvkeep up` starts one ({why})")
+    return client, space
 
 
 def connect(endpoint: Optional[str] = None, *, namespace: str = "cli", timeout: float = 5.0,

@@ -1,0 +1,15 @@
+// Notices that another copy of gRPC in this process has taken over objects of ours. Internal.
+#pragma once
+
+#include <absl/status/status.h>
+
+namespace kvkeep::client {
+
+// Returns FAILED_PRECONDITION, with the other library's path, if a second gRPC for C++ was loaded
+// before ours, as by NIXL's Python package. The loader keeps one object in a process for each name
+// that GCC marks as unique, whatever library it comes from, so our gRPC would use the other one's
+// tables, of another layout, and crash. Call it before gRPC is used. The libraries of our wheel
+// have no unique names, and never clash.
+absl::Status CheckGrpcClash();
+
+}  // namespace kvkeep::client
