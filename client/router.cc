@@ -41,6 +41,7 @@ ClientStats Sum(const ClientStats& a, const ClientStats& b) {
 Router::Router(ClientOptions options)
     : options_(std::move(options)),
       local_socket_(options_.path == PathChoice::kGrpc ? "" : LocalSocketOf(options_)) {
+  const auto until = steady_clock::now() + options_.default_deadline;
   if (!local_socket_.empty()) {
     local_ = std::make_unique<LocalTransport>(
         LocalTransport::Options{.socket = local_socket_,
@@ -51,10 +52,11 @@ Router::Router(ClientOptions options)
                                 .busy_poll = options_.busy_poll});
     const bool only = options_.path == PathChoice::kLocal;
     const Deadline patience =
-        only ? options_.default_deadline : std::min(options_.default_deadline, kFirstLocalTry);
+        only ? options_.default_deadline : std::min(options_.default_deadline / 2, kFirstLocalTry);
     if (local_->WaitFirstAttempt(patience).ok() || only) return;
   }
-  (void)MakeGrpc()->WaitFirstAttempt(options_.default_deadline);
+  const auto left = std::chrono::ceil<Deadline>(until - steady_clock::now());
+  (void)MakeGrpc()->WaitFirstAttempt(std::max(left, Deadline(0)));
 }
 
 Router::~Router() {

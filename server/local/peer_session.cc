@@ -37,7 +37,7 @@ absl::Status PeerSession::Open(const local::Message& message) {
     return absl::InvalidArgumentError("Hello: it comes without descriptors");
   }
   if (hello.min_version > local::kVersion || hello.max_version < local::kFirstVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return absl::UnimplementedError(absl::StrCat(
         "Hello: the client speaks versions ", hello.min_version, " to ", hello.max_version,
         " of the local protocol, this daemon ", local::kFirstVersion, " to ", local::kVersion));
   }

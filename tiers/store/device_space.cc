@@ -352,6 +352,7 @@ bool DeviceSpace::Allocate(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
   }
   chunk.g3 = *std::move(extents);
   tiers_.shares.Take(chunk.tenant, blocks);
+  KVKEEP_CHECK(tier.used_blocks() <= tier.capacity_blocks);
   return true;
 }
 

@@ -77,6 +77,7 @@ TEST_CASE("a Hello that is wrong is answered with the reason, then the connectio
   t.Connect();
   std::vector<std::byte> body;
   std::string reason;
+  auto code = absl::StatusCode::kInvalidArgument;
   SECTION("magic") {
     body = HelloWith([](local::Hello* hello) { hello->magic = 1; });
     reason = "not of the local protocol";
@@ -88,10 +89,12 @@ TEST_CASE("a Hello that is wrong is answered with the reason, then the connectio
   SECTION("only newer versions") {
     body = HelloWith([](local::Hello* hello) { hello->min_version = 98, hello->max_version = 99; });
     reason = "versions 98 to 99";
+    code = absl::StatusCode::kUnimplemented;  // a client then takes gRPC
   }
   SECTION("only older versions") {
     body = HelloWith([](local::Hello* hello) { hello->min_version = 0, hello->max_version = 0; });
     reason = "versions 0 to 0";
+    code = absl::StatusCode::kUnimplemented;
   }
   SECTION("name longer than what came") {
     body = HelloWith([](local::Hello* hello) { hello->name_bytes = 5; });
@@ -112,6 +115,7 @@ TEST_CASE("a Hello that is wrong is answered with the reason, then the connectio
   const SentMessage reply = t.Ask(Kind::kHello, body);
   INFO(reply.status);
   CHECK(absl::StrContains(std::string(reply.status.message()), reason));
+  CHECK(reply.status.code() == code);
   CHECK(t.sink.closed.has_value());
   CHECK(t.store().snapshot().sessions.empty());
 }
