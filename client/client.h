@@ -9,15 +9,16 @@
 //   }
 //
 // Guarantees:
-// * Never wrong bytes: a chunk is kHit only when its bytes arrived whole and matched the daemon's
-//   checksums. Every other status is a kind of miss.
+// * Never wrong bytes: a chunk is kHit only when its bytes arrived whole and, unless
+//   GetOptions::verify is false, matched the daemon's checksums. Every other status is a kind of
+//   miss.
 // * Never a hang: every call ends by its deadline. While the daemon is known to be away, calls
 //   fail at once with UNAVAILABLE; treat that as a miss.
 // * No call has too many keys: a call with more keys than the daemon takes in a request
 //   (limits.keys_per_call) becomes several requests, from the head on, one after the other. It
 //   still has one answer, one lease and one deadline.
-// * After the daemon comes back the client finds it (backoff from 50 ms to 2 s), opens a new
-//   session and declares its namespaces anew. Leases of the old session are dead: a get under
+// * After the daemon comes back the client finds it (by default with a backoff from 50 ms to
+//   2 s), opens a new session and declares its namespaces anew. Leases of the old session are dead: a get under
 //   one is FAILED_PRECONDITION, never bytes of something else.
 //
 // Two paths lead to the daemon. The local path (kLocal) is shared memory; it exists on the daemon's
@@ -29,7 +30,7 @@
 //
 // Threads: all methods of Client are thread-safe; one thread at a time uses a Lease. A callback
 // runs exactly once: on a thread of the client or of gRPC; on the local path also on a thread of
-// yours that waits in a blocking call; or, when the call fails at once, inside the call. It must
+// yours that waits in a blocking call; or, when the call ends at once, inside the call. It must
 // not block, not destroy the client, and not call a blocking form (one without callback).
 //
 // Ownership: memory in spans is the caller's and is used until the callback. Namespaces and leases
@@ -100,8 +101,10 @@ class Client {
   PathInfo path() const;
   Stats GetStats() const;
 
+  // Says which chunks are there, and leases them if asked. Moves no payload but into DRAM.
   void Lookup(const Namespace& ns, Keys keys, const LookupOptions& options,
               Callback<LookupResult> done);
+  // Fills the destinations. A chunk that is not there is kMiss, never an error.
   void Get(const Namespace& ns, Keys keys, GetOptions options, Callback<GetResult> done);
   // Leases chunks and makes them readable in the daemon's memory. Local path only, else
   // FAILED_PRECONDITION. See shared_memory.h.
@@ -114,6 +117,7 @@ class Client {
   // "Still hot in HBM": makes the chunks recently used. Returns how many were there.
   void Touch(const Namespace& ns, Keys keys, Parts parts, Deadline deadline,
              Callback<uint64_t> done);
+  // Begins to bring chunks into DRAM, and waits for none of them.
   void Prefetch(const Namespace& ns, Keys keys, Parts parts, Deadline deadline,
                 Callback<PrefetchResult> done);
   // Returns how many chunks were deleted.

@@ -33,7 +33,8 @@ typedef struct kvkeep_pin_stats {
 // ended.
 int kvkeep_arena_pin(kvkeep_client* client, const kvkeep_pin_request* request,
                      kvkeep_pinned_arena** out, kvkeep_error* error);
-// Waits until every segment was tried. Returns DEADLINE_EXCEEDED, or the first refusal.
+// Waits until every segment was tried. Returns 0 if all is registered, else DEADLINE_EXCEEDED,
+// FAILED_PRECONDITION (it is unregistered again), or the first refusal.
 int kvkeep_pinned_arena_wait(const kvkeep_pinned_arena* arena, uint32_t timeout_ms,
                              kvkeep_error* error);
 int kvkeep_pinned_arena_stats(const kvkeep_pinned_arena* arena, kvkeep_pin_stats* stats,

@@ -1,7 +1,7 @@
 // PinnedArena: this process's read-only mapping of the daemon's arena, registered with the GPU's
 // driver, so that the worker itself copies chunks to its GPU at the speed of the bus.
 //
-//   auto pinned = client->PinArena({.device = 0});        // at start; works in the background
+//   auto pinned = GpuPath(client.get()).PinArena({.device = 0});  // at start; in the background
 //   auto acquired = client->Acquire(ns, keys);
 //   for each view: wait for its pieces, cuMemcpyHtoDAsync from its runs on a stream of yours;
 //   synchronise the stream, then ask acquired.valid(), and only then use the bytes.

@@ -33,9 +33,10 @@ struct GreetingOptions {
   const std::atomic<bool>* stop = nullptr;  // once true, gives up soon with CANCELLED
 };
 
-// NOT_FOUND: there is no such socket. PERMISSION_DENIED: we may not connect, or the daemon refused
-// us, with its reason. UNIMPLEMENTED: no version in common, or not a socket of this kind.
-// UNAVAILABLE: nobody listens, or it hung up. INTERNAL: it broke the protocol.
+// NOT_FOUND: there is no such socket. PERMISSION_DENIED: we may not connect. UNIMPLEMENTED: no
+// version in common, or not a socket of this kind. UNAVAILABLE: nobody listens, it hung up, or no
+// answer came by the deadline. INVALID_ARGUMENT: the path is too long, or not all descriptors came.
+// INTERNAL: it broke the protocol. Any other error is the daemon's refusal, or the system's.
 absl::StatusOr<Greeting> Greet(const GreetingOptions& options);
 
 }  // namespace kvkeep::client

@@ -1,7 +1,7 @@
 // ImportedMemory: memory of another process, opened in this one's context.
 //
-// Each known refusal has its own message, which says what the operator can do. All calls need the
-// device's context current on the calling thread, and take as long as the driver takes.
+// Each known refusal has its own message, with the cause. All calls but CheckImportable need the
+// device's context, current on the calling thread. They take as long as the driver takes.
 #pragma once
 
 #include <absl/status/status.h>
@@ -21,8 +21,9 @@ struct ImportedMemory {
   uint64_t bytes = 0;  // of the whole allocation
 };
 
-// Checks what can be checked without a context. FailedPrecondition: the memory is this process's
-// own, or of a process with the same number. Unimplemented: the device cannot import it.
+// Checks what can be checked of a handle without a context; a descriptor passes.
+// FailedPrecondition: the memory is this process's own, or of a process with the same number.
+// Unimplemented: the device cannot import it.
 absl::Status CheckImportable(const GpuDriver& driver, CUdevice device, const GpuMemory& memory);
 // Errors as CheckImportable's. InvalidArgument: no such memory, it is of another device, or it is
 // smaller than the worker said.

@@ -13,7 +13,9 @@
 //   4088   8  XXH3-64 of bytes 0..4088
 //
 // Magic, version and checksum stay where they are in every later version, so that a damaged block
-// (DataLoss) can be told from one of another version (FailedPrecondition).
+// (DataLoss) can be told from one of another version (FailedPrecondition). There is one superblock,
+// replaced as a whole (device_directory.h). If it or a label is damaged, the device does not open,
+// and fsck cannot make another: empty the directory.
 #pragma once
 
 #include <absl/status/statusor.h>

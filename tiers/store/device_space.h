@@ -3,7 +3,7 @@
 //
 // It evicts chunks and allocates extents, but frees none. Committer frees the extents of a removed
 // record once its batch is in the index. If a later put has replaced the record, Committer frees
-// them once that batch is synced. A chunk that is being read is not evicted. README.md lists who
+// them once that batch is synced or a sync has failed. A chunk that is being read is not evicted. README.md lists who
 // else frees extents ("Which code may free an extent?").
 //
 // A tenant's quota and share limit what its chunks hold on all devices together. An evicted chunk
@@ -23,7 +23,8 @@ namespace kvkeep::store_internal {
 
 class DeviceSpace {
  public:
-  // kNone: there is no room, whatever is evicted now. kLater: this hold has done its share of work.
+  // kMade: go on; there is room, or this step has nothing to do. kNone: this step cannot make room.
+  // kLater: call again in another hold, as this one has done its share of work.
   enum class Room : uint8_t { kMade, kNone, kLater };
 
   // All are borrowed.
@@ -33,7 +34,7 @@ class DeviceSpace {
   // Returns the device that the chunk is to be written to; null: no device takes writes now.
   DeviceTier* ChooseDevice(const Chunk& chunk, ChunkSlot parent) STORE_LOCKED;
   // Evicts the tenant's own chunks, on this device first, until its quota has room for `blocks`
-  // blocks.
+  // blocks. While a device joins it evicts nothing and returns kMade; Trimmer does it later.
   Room MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks) STORE_LOCKED;
   // Empties one part of the device for a chunk that is much larger than the chunks there. Evicting
   // scattered chunks would leave room for it in too many pieces. kLater: go on in another hold or,
@@ -41,20 +42,21 @@ class DeviceSpace {
   // so far.
   Room EmptyWindow(DeviceTier& tier, const Chunk& chunk) STORE_LOCKED;
   // Evicts chunks until the device has room for this chunk and its reserve of free blocks. Returns
-  // false if that has to go on in another hold.
+  // false if that has to go on in another hold. True promises no room: perhaps nothing more can be
+  // evicted, or the chunk is larger than the device.
   bool EnsureReserve(DeviceTier& tier, const Chunk& chunk) STORE_LOCKED;
   // Allocates space for the chunk, next to its parent if possible. Returns false if there is none
-  // now.
+  // now. Then it has evicted a chunk for the next attempt, if one can go and too little is being
+  // removed already.
   bool Allocate(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) STORE_LOCKED;
 
   // ---- eviction
   // Evicts one chunk of the tenant's.
   Evicted EvictOne(DeviceTier& tier, TenantId from) STORE_LOCKED;
   // Evicts one chunk of a tenant above its quota. Returns false if it is not above it, or nothing
-  // can be evicted.
+  // can be evicted; true: call again, as one was evicted or this hold is spent.
   bool EvictOverQuota(DeviceTier& tier, TenantId tenant) STORE_LOCKED;
-  // Evicts one chunk of a device above its capacity. Returns false if it is not above it, or
-  // nothing can be evicted.
+  // Does the same for a device above its capacity.
   bool EvictOverCapacity(DeviceTier& tier) STORE_LOCKED;
 
   // ---- limits

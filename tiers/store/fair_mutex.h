@@ -12,13 +12,16 @@
 //
 // Threads that need thousands of holds each, as those of joining devices, would wake one another
 // after each hold. They take turns of many holds:
-//   LockForTurn  takes the lock and begins a turn, once the turn of another thread is over, and the
-//                threads in line are done or have gone first kMostTurnPassed times. In its turn a
-//                thread may unlock and lock, while threads that wait for a turn sleep
+//   LockForTurn  takes the lock and begins a turn once the turn of another thread is over. Like any
+//                thread it may take a free lock before a woken one; else it goes after threads in
+//                line have gone first kMostTurnPassed times. In its turn a thread may unlock and
+//                lock, while threads that wait for a turn sleep
 //   EndTurn      is called by the thread that has the turn, under the lock, before the Unlock that
 //                ends it. Without it every thread that asks for a turn sleeps for ever
 //
-// If nobody waits, locking and unlocking are one atomic operation each. Thread-safe, not recursive.
+// If nobody waits, locking and unlocking are one atomic operation each. A thread in line looks at
+// the lock for some microseconds before it sleeps. Thread-safe, not recursive. Nothing checks that
+// the caller of Unlock holds the lock.
 #pragma once
 
 #include <absl/base/thread_annotations.h>
@@ -26,6 +29,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "tiers/base/check.h"
 #include "tiers/base/mutex.h"
 
 namespace kvkeep::store_internal {
@@ -51,7 +55,7 @@ class ABSL_LOCKABLE FairMutex {
     }
   }
   void EndTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
-    word_.fetch_and(~kTurn, std::memory_order_relaxed);
+    KVKEEP_CHECK((word_.fetch_and(~kTurn, std::memory_order_relaxed) & kTurn) != 0);
   }
   bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return TakeIfFree(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() {
@@ -64,6 +68,7 @@ class ABSL_LOCKABLE FairMutex {
     }
     LeaveToNext();
   }
+  // Tells the analysis that the lock is held; checks nothing.
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
   // Returns whether a thread stands in line; threads that wait for a turn do not count.
   bool has_waiters() const { return (word_.load(std::memory_order_relaxed) & kInLine) != 0; }

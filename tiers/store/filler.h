@@ -111,7 +111,8 @@ class Filler final : public Promotions, private ReadSink {
   const ImageVerifier& verifier_;
   const StoreDeps& deps_;
   Host& host_;
-  // A tree, since a hash map that grows moves all of its entries under the lock.
+  // Slots do not clash: a promotion holds its chunk's space, so no other chunk gets the slot before
+  // it has ended. A tree, since a hash map that grows moves all of its entries under the lock.
   absl::btree_map<ChunkSlot, std::shared_ptr<Promotion>> promotions_ STORE_GUARDED;
 };
 

@@ -88,7 +88,7 @@ class Promotion {
   // It waits for its turn until BeginReads. Call both under the store's lock.
   bool waits() const { return waits_; }
   void BeginReads(ExpectedHeader expected);
-  const ExpectedHeader& expected() const { return expected_; }  // from then on
+  const ExpectedHeader& expected() const { return expected_; }  // from then on, until EndReads
   // Takes memory for the header. Called next, without the store's lock. Returns false if there is
   // no memory; then only the header is outstanding.
   bool TakeHeaderPage();
@@ -105,7 +105,8 @@ class Promotion {
 
   // ---- its verification
   Next OnVerified(const Pieces& pieces, absl::Status status);
-  // For callers that verify, or were told that a piece is ready. Null before OnHeader.
+  // For callers that verify, or were told that a piece is ready. Null before OnHeader;
+  // the cipher also for a plain image, and after EndReads.
   const ImageHeader* header() const { return header_.get(); }
   const ImageCipher* cipher() const { return cipher_.get(); }
 

@@ -1,5 +1,6 @@
-// Pump: starts the reads and writes of one tier that may start now, as many as one hold of the lock
-// may, and goes on in later holds until none is left. One run at a time.
+// Pump: begins the work of one tier that may begin now (reads, writes, batches of its index), as
+// much as one hold of the lock may, and goes on in later holds until none is left. One run at a
+// time.
 //
 // No wake-up is lost: a run that is asked for while one is under way comes after it. The store's
 // lock protects it. The tier owns it, and must live while it runs.

@@ -1,4 +1,4 @@
-// The check at the end of every test here.
+// Checks of these tests: no descriptor is left open, and an error is one line.
 #pragma once
 
 #include <absl/status/status.h>
@@ -7,7 +7,7 @@
 
 namespace kvkeep {
 
-// Returns the descriptors that this process has open.
+// Returns how many descriptors this process has open.
 size_t OpenDescriptors();
 
 // Checks that it is one line with text.
