@@ -81,8 +81,9 @@ std::vector<ConfigKey> ListenKeys() {
                           "write is put and delete."),
       Names("listen.certificate_names", InAccess(&Config::listen, &AccessConfig::certificate_names),
             true,
-            "DNS or URI names in the default tenant's client certificates; any is every "
-            "certificate of tls.client_ca_file. NAME read or NAME write grants only that."),
+            "DNS or URI names in the default tenant's client certificates. any accepts each "
+            "certificate that tls.client_ca_file signed. NAME read or NAME write grants only "
+            "that."),
       Dir("listen.token_file", InAccess(&Config::listen, &AccessConfig::token_file),
           Empty::kAllowed,
           "Tokens of the default tenant, one a line: the token's SHA-256 in hex, then read or "
@@ -139,15 +140,15 @@ std::vector<ConfigKey> DefaultTenantLimitKeys() {
            "Payload that the default tenant's clients may put and get in a second, by the same "
            "rules. 0: no limit."),
       Size("listen.leased_bytes", InLimits(&Config::listen, &Limits::leased_bytes), kTenantBytes,
-           "Bytes that the default tenant's leases may hold. 0: the same part of "
-           "limits.leased_bytes as of g2.capacity."),
+           "Bytes that the default tenant's leases may hold. 0: limits.leased_bytes in "
+           "proportion to the tenant's g2_share."),
       Size("listen.staging", InLimits(&Config::listen, &Limits::staging_bytes), kTenantBytes,
-           "Staging memory of the default tenant's local sessions. 0: the same part of "
-           "limits.staging as of g2.capacity."),
+           "Staging memory of the default tenant's local sessions. 0: limits.staging in "
+           "proportion to the tenant's g2_share."),
       Count("listen.connections", InLimits(&Config::listen, &Limits::connections),
             kTenantConnections,
-            "Connections of each of these two sockets at once. 0: limits.connections for the "
-            "first; for the second the same part of limits.sessions as of g2.capacity."),
+            "Connections of each of these two sockets at once. 0: limits.connections for "
+            "listen.unix, the tenant's part of limits.sessions for listen.local."),
   };
 }
 
@@ -199,13 +200,14 @@ std::vector<ConfigKey> TenantKeys() {
            "As listen.gpus. Memory of these tenants comes as a descriptor only, never as a handle "
            "of CUDA IPC."),
       MustSay(Fraction("tenants[].g2_share", InTenant(&TenantConfig::g2_share), kTenantShare,
-                       "The tenant's share of g2.capacity, rounded down to whole segments, and of "
-                       "the limits of the GPU path."),
+                       "The tenant's share of g2.capacity, in whole segments, and of the GPU "
+                       "path's limits. The default tenant has the rest. A new tenant or another "
+                       "share makes G2 start cold."),
               "say how much of g2.capacity is this tenant's, like 25%"),
       Size("tenants[].g3_quota", InTenant(&TenantConfig::g3_quota_bytes), {0, 65536 * kTiB},
            "Bytes of G3 that its chunks may hold, over all paths; above it its own oldest go. 0: "
-           "no limit; when a path is full, tenants above their part, as of g2.capacity, give "
-           "first."),
+           "no limit. In a full path, chunks of tenants above their share (as g2_share) are "
+           "evicted first."),
       Dir("tenants[].g4_key_file", InTenant(&TenantConfig::g4_key_file), Empty::kAllowed,
           "Key of this tenant's chunks in G4, instead of fleet.key_file: nodes without it neither "
           "find nor read them. Empty: the fleet's key."),
@@ -258,10 +260,9 @@ std::vector<ConfigKey> G2Keys() {
 
 std::vector<ConfigKey> G3Keys() {
   return {
-      MustSay(
-          Dir("g3.paths[].dir", InG3Path(&G3PathConfig::dir), Empty::kRefused,
-              "Directory on XFS or ext4, best on a device of its own."),
-          "say where this path is"),
+      MustSay(Dir("g3.paths[].dir", InG3Path(&G3PathConfig::dir), Empty::kRefused,
+                  "Directory on XFS or ext4, best on a device of its own."),
+              "say where this path is"),
       Size("g3.paths[].capacity", InG3Path(&G3PathConfig::capacity_bytes), {64 * kMiB, 1024 * kTiB},
            "Bytes that the directory may hold, index included. Above a lowered limit the least "
            "valuable chunks go, and the files keep their size; a limit above that size takes a "
@@ -280,10 +281,11 @@ std::vector<ConfigKey> G3Keys() {
                           "Durable puts are always written."),
       Size("g3.write_budget_bytes_per_second",
            In(&Config::g3, &G3Config::write_budget_bytes_per_second), {0, 64 * kGiB},
-           "For write_budget: bytes written a second on all paths; each tenant has the same part "
-           "as of g2.capacity. Or 0."),
+           "For write_budget: bytes written a second on all paths, divided in proportion to "
+           "g2_share. 0: use g3.endurance_tbw instead."),
       Count("g3.endurance_tbw", In(&Config::g3, &G3Config::endurance_tbw), {0, 100'000'000},
-            "For write_budget: terabytes that all drives together are rated to take; or 0."),
+            "For write_budget: terabytes that all drives together are rated to take. 0: use "
+            "g3.write_budget_bytes_per_second instead."),
       Count("g3.endurance_years", In(&Config::g3, &G3Config::endurance_years), {1, 100},
             "For write_budget: years that the drives are to last with g3.endurance_tbw."),
       Choice<IoChoice>(
@@ -323,12 +325,12 @@ std::vector<ConfigKey> LimitKeys() {
   return {
       Count("limits.max_chunks", In(&Config::limits, &LimitsConfig::max_chunks),
             {1000, 1'000'000'000},
-            "Chunks in all tiers together. Sizes the tables: 12 bytes a chunk from the start, some "
-            "170 once used; each tier with policy reuse adds 250 to 480."),
+            "Chunks in all tiers together. Sizes the tables: 12 bytes a chunk from the start, "
+            "once used up to 800, or 300 if both policies are lru (deploy/README.md, Size)."),
       Count("limits.keys_per_call", In(&Config::limits, &LimitsConfig::keys_per_call), {1, 65536},
             "Keys in one call."),
       Count("limits.sessions", In(&Config::limits, &LimitsConfig::sessions), {1, 65536},
-            "Sessions at once; each tenant has the same part of them as of g2.capacity."),
+            "Sessions at once; each tenant's part is in proportion to its g2_share."),
       Count("limits.leases_per_session", In(&Config::limits, &LimitsConfig::leases_per_session),
             {1, 1'000'000}, "Leases of one session at once."),
       Fraction("limits.leased_bytes", In(&Config::limits, &LimitsConfig::leased_bytes), kShare,
@@ -354,8 +356,8 @@ std::vector<ConfigKey> LimitKeys() {
             "connections that reset more are held back. 0: no limit."),
       Fraction(
           "limits.pinned_bytes", In(&Config::limits, &LimitsConfig::pinned_bytes), kShare,
-          "Share of g2.capacity that gets by gRPC may hold while they are sent. Each tenant has "
-          "the same part as of g2.capacity, and one session half of that; further gets wait."),
+          "Share of g2.capacity that gets by gRPC may hold while they are sent. Each tenant's "
+          "part is in proportion to its g2_share, a session's is half of that; further gets wait."),
       Duration("limits.stall_timeout", In(&Config::limits, &LimitsConfig::stall_timeout),
                {milliseconds(100), milliseconds(3'600'000)},
                "A get whose client takes no frame for this long, or a put whose client sends none, "
@@ -371,9 +373,9 @@ std::vector<ConfigKey> LimitKeys() {
                "Staging memory of all sessions together: a share of g2.capacity, on top of it."),
       Size("limits.local_memory", In(&Config::limits, &LimitsConfig::local_memory_bytes),
            {32 * kMiB, 64 * kGiB},
-           "Memory for local clients' half-sent messages, puts under way and unread replies. Each "
-           "tenant has the same part as of g2.capacity, at least 32MiB; requests beyond it are "
-           "refused."),
+           "Memory for local clients' half-sent messages, puts under way and unread replies. "
+           "Each tenant's part is in proportion to its g2_share, at least 32MiB; requests beyond "
+           "it are refused."),
       Duration("limits.session_grace", In(&Config::limits, &LimitsConfig::session_grace),
                {milliseconds(100), milliseconds(3'600'000)},
                "A local client that answers no ping for this long loses its leases. One that "
