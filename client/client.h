@@ -25,8 +25,8 @@
 // host if the daemon allows it. On it a get needs no copy (Acquire), and a put needs one, from
 // staging or registered memory (otherwise two); lookups, leases and the rest are small messages.
 // The other path is gRPC. PathChoice::kAuto tries the local path first and starts gRPC only when
-// that is absent or refused; from then on each call takes the local path while it is connected.
-// Client::path says which path, and why. GPU memory: GpuPath (gpu_path.h).
+// that is absent or refused. Afterwards each call uses the local path if it is connected, otherwise
+// gRPC. Client::path says which path, and why. GPU memory: GpuPath (gpu_path.h).
 //
 // Threads: all methods of Client are thread-safe; one thread at a time uses a Lease. A callback
 // runs exactly once: on a thread of the client or of gRPC; on the local path also on a thread of
@@ -84,7 +84,7 @@ class Client {
   using Stats = ClientStats;
 
   // Waits for the first session at most the default deadline, and less when the daemon is plainly
-  // away. A daemon that is away is no error. INVALID_ARGUMENT: an option is bad, or a file that
+  // away. A daemon that is away is not an error. INVALID_ARGUMENT: an option is bad, or a file that
   // options.security names.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(ClientOptions options);
   ~Client();

@@ -14,7 +14,7 @@
 // Order. Synchronise the stream that wrote a put's source, or last used a get's target, before the
 // call. Leave those bytes alone until the call has ended. If it ended with DEADLINE_EXCEEDED or
 // UNAVAILABLE, leave them alone until GpuRegion::in_use is false for every region that it named;
-// bytes of a put in `reused` regions only until its deadline. A get that is no kHit may leave
+// bytes of a put in `reused` regions only until its deadline. A get that is not a kHit may leave
 // anything in its runs.
 //
 // Local path only, elsewhere FAILED_PRECONDITION. Every refusal says why, and the calls without a

@@ -86,7 +86,8 @@ class GpuDriver {
   KVKEEP_GPU_FUNCTIONS(KVKEEP_GPU_METHOD)
 #undef KVKEEP_GPU_METHOD
 
-  // By whichever convention there is. Sources are read in stream order; `stream` is no null stream.
+  // By whichever convention there is. Sources are read in stream order. `stream` is not the null
+  // stream.
   // REQUIRES: batch_copy_abi() is not kNone.
   absl::Status MemcpyBatch(const BatchCopy& batch, CUstream stream) const;
 

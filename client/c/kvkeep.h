@@ -162,7 +162,7 @@ typedef struct kvkeep_client_options {
   const char* token_file;   // holds the client's token
 } kvkeep_client_options;
 
-// Waits for the first session at most the default deadline; a daemon that is away is no error.
+// Waits for the first session at most the default deadline; a daemon that is away is not an error.
 // End it with kvkeep_client_destroy.
 int kvkeep_connect(const kvkeep_client_options* options, kvkeep_client** out, kvkeep_error* error);
 // Cancels what is in flight and ends the session, which gives back all leases. Completions come out
@@ -363,7 +363,7 @@ typedef struct kvkeep_get_request {
   uint32_t flags;
   uint32_t first_piece;  // range in pieces of 1 MiB, the same for every chunk
   uint32_t pieces;       // 0: to the end
-  // Per chunk. Destinations of chunks that are no HIT may hold anything afterwards.
+  // Per chunk. Destinations of chunks that are not a HIT may hold anything afterwards.
   const kvkeep_buffer* destinations;
   kvkeep_get_outcome* outcomes;
   const kvkeep_buffer* metadata;  // or NULL: not wanted. A HIT whose metadata does not fit is

@@ -17,7 +17,7 @@
 // put's source, or last used a get's target, before the call. Leave those bytes alone until the
 // call has ended. If it ended with DEADLINE_EXCEEDED or UNAVAILABLE, leave them alone until
 // kvkeep_gpu_region_in_use is 0 for each region that it named, or until its kvkeep_gpu_use_in_use
-// is 0; bytes of a put in KVKEEP_GPU_REUSED regions only until its deadline. A get that is no HIT
+// is 0; bytes of a put in KVKEEP_GPU_REUSED regions only until its deadline. A get that is not HIT
 // may leave anything in its runs.
 //
 // If there is no GPU path, the call that registers or pins fails with the reason, and so does every
@@ -138,7 +138,7 @@ typedef struct kvkeep_gpu_get_chunk {
   kvkeep_key key;
   uint32_t part;
   uint32_t reserved;
-  const kvkeep_gpu_run* runs;  // of the payload's size: a chunk of another size is no HIT
+  const kvkeep_gpu_run* runs;  // of the payload's size: a chunk of another size is not a HIT
   uint64_t run_count;
 } kvkeep_gpu_get_chunk;
 

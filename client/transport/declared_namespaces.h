@@ -31,7 +31,7 @@ class DeclaredNamespace final : public NamespaceBinding {
   absl::Status refusal() const;  // of the last answer; OK: it was accepted, or there is none
 
   // Takes the daemon's answer in that session. A refusal is an answer, too, and no reason to end
-  // the session. Any other error is no answer: it is returned, and changes nothing.
+  // the session. Any other error is not an answer: it is returned, and changes nothing.
   absl::Status TakeAnswer(uint64_t epoch, const absl::StatusOr<NamespaceDigest>& answer);
 
  private:

@@ -118,7 +118,7 @@ struct GetOptions {
   Deadline deadline{0};
   // Destinations of the bytes. Either one span per chunk, in the order keys x parts; or a function
   // that is asked once for each present chunk, on the thread that delivers it, for at least `bytes`
-  // bytes. An empty span skips the chunk (kTooSmall). Destinations of chunks that are no kHit may
+  // bytes. An empty span skips the chunk (kTooSmall). Destinations of chunks that are not kHit may
   // hold anything afterwards.
   absl::Span<const std::span<std::byte>> destinations;
   // If not empty, the number of `destinations` of each chunk. A chunk's bytes fill them one after

@@ -26,11 +26,11 @@
 // checksums the placed bytes.
 //
 // The end. The daemon first ends the session in its store, after which no put of it can be stored
-// any more, and then closes its end of the socket; it never shuts one direction alone. So the
-// daemon may read memory that an unanswered put names, and store it, until the client sees the
-// daemon's end closed, or the put's absolute deadline is over (PutUntil). The client must not
-// change the memory before. A client that gives a connection up shuts its own writing side, not the
-// reading side, so that it can see that.
+// any more, and then closes its end of the socket, both directions at once. Do not reuse a put's
+// memory until the put is answered, the daemon's end is closed, or the put's absolute deadline
+// (PutUntil) has passed: until then the daemon may read the memory and store it. A client that
+// gives a connection up shuts its own writing side, not the reading side, so that it sees the
+// daemon's end close.
 //
 // Version 2 is version 1 and namespaces of other tenants: OpenNamespace::tenant_bytes,
 // Welcome::shared_segments and the Segments after the tenant's own. In version 1 these fields are
@@ -216,7 +216,7 @@ inline constexpr uint32_t kProgressWords = 65536;
 // From version 6 on a session begins with little (0), and names a size once its puts wait for room.
 // It gets at most its part, which shrinks as more sessions have some. A client whose puts have not
 // used it for a while gives it back (kNoStaging). A client that gets none registers memory of its
-// own and puts from that: RESOURCE_EXHAUSTED is no reason to refuse a put.
+// own and puts from that: do not fail a put for RESOURCE_EXHAUSTED.
 inline constexpr uint64_t kNoStaging = UINT64_MAX;
 struct StagingRequest {
   // 0: the size that a session begins with. Before version 6: 32 chunks of the session's largest

@@ -39,7 +39,7 @@
 namespace kvkeep {
 
 struct CudaDeviceOptions {
-  std::array<std::byte, 16> uuid{};  // the driver's order of devices is no identity
+  std::array<std::byte, 16> uuid{};  // the driver's order of devices is not an identity
   GpuArena arena;
   size_t max_registrations = 4096;
   size_t max_queued_copies = 16384;

@@ -46,7 +46,7 @@ class PeerReplies {
 
   // Starts the reply to a request. The caller appends what follows its head to the result.
   local::MessageWriter& Start(local::Kind kind, uint64_t id);
-  // Starts a message that is no reply, or one that precedes the reply.
+  // Starts a message that is not a reply, or one that precedes the reply.
   local::MessageWriter& StartBare(local::Kind kind, uint64_t id);
   // Sends the message that was started last.
   void Send(std::vector<UniqueFd> descriptors = {});

@@ -39,10 +39,10 @@ struct FaultOptions {
   double torn_reported_ok = 0.5;  // of the torn writes; the others report DataLoss
   double delay = 0;               // goes below, or is reported, some turns of the executor later
   uint32_t max_delay_turns = 16;
-  double stuck = 0;       // goes below, or is reported, only after Unstick()
-  double sync_error = 0;  // DataLoss, nothing made stable; of each Sync
-  double sync_drops = 0;  // of failed syncs: the data is lost, and later syncs succeed
-  double sync_lies = 0;   // OK, nothing made stable; of each Sync
+  double stuck = 0;         // goes below, or is reported, only after Unstick()
+  double sync_error = 0;    // DataLoss, nothing made stable; of each Sync
+  double sync_drops = 0;    // share of failed syncs that lose the data; later syncs succeed
+  double sync_lies = 0;     // OK, nothing made stable; of each Sync
   bool host_short = false;  // read and write errors are the kernel's, for lack of memory
 };
 

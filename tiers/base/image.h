@@ -26,9 +26,9 @@
 // and so is all that follows the header page, in units: one piece each, two of them above 64 MiB of
 // payload, three above 128, four above 192; the last one goes to the end of the last block.
 //
-// Versions 1 and 2 are 3 and 4 but for the MAC, which covers bytes 2176..2752: the root stood for
-// the identity, and a writer to the tier can make another identity with that root. They are still
-// read.
+// Versions 1 and 2 differ from 3 and 4 only in the MAC. It covers bytes 2176..2752, so it protects
+// the root but not the identity: a writer to the tier can forge another identity with the same
+// root. They are still read.
 //
 // Identity (up to the root) is made once, at put, and is the same in every tier. Placement is made
 // anew for every place. The MAC key is secret (state file, 0600), so nobody else makes a header
@@ -168,9 +168,9 @@ Digest128 HeaderRoot(ConstHeaderPage page);
 // FailedPrecondition when it is one of another format version.
 absl::StatusOr<ImageHeader> DecodeHeader(ConstHeaderPage page, const MacKey& mac_key);
 
-// Reads the same of a page without its MAC, which takes most of the time. The identity matches the
-// root, so no damage made it. Anybody may have made it, and the placement may be damaged: it is for
-// who decodes the header before the image is read. Looks at the first kClaimBytes of the page.
+// Reads the same of a page without its MAC, which takes most of the time. The root shows that the
+// identity is not damaged, but not who wrote it, and the placement may be damaged. Call
+// DecodeHeader before you read the image. Looks at the first kClaimBytes of the page.
 inline constexpr size_t kClaimBytes = 2752;
 absl::StatusOr<ImageClaim> DecodeClaim(ConstHeaderPage page);
 

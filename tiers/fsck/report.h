@@ -70,7 +70,7 @@ struct FsckReport {
   uint64_t read_bytes = 0;
 
   std::vector<FsckFinding> findings;  // the first of them: FsckOptions::max_findings
-  uint64_t problems = 0;              // all that are no notices
+  uint64_t problems = 0;              // all that are not notices
   uint64_t notices = 0;
 
   bool clean() const { return complete && problems == 0; }

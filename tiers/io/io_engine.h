@@ -47,9 +47,9 @@ struct DeviceOptions {
   uint32_t depth = 32;  // operations in the kernel at once, 1..1024
   // Larger operations are cut into this size; multiple of 4 KiB, at most 1 GiB.
   size_t max_io_bytes = 1 << 20;
-  // Bytes of them in the kernel at once; a single operation may have more. What waits in the kernel
-  // cannot be overtaken by a read any more, and 16 MiB keep a drive busy that takes 14 GB/s for
-  // 1 ms.
+  // Bytes of operations in the kernel at once; a single operation may have more. Reads cannot
+  // overtake operations that are already in the kernel, hence this limit. 16 MiB keep a drive of
+  // 14 GB/s busy for 1 ms.
   uint64_t max_bytes_out = 16 << 20;
   bool read_only = false;
   // Takes flock(LOCK_EX | LOCK_NB) on the very file description that I/O goes through, so that I/O

@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<Secret>> ReadPreviousMasterKeys(
 class KeyRingFile {
  public:
   // Opens the ring; an absent file is an empty ring. Unavailable: another process has it.
-  // FailedPrecondition, DataLoss: the file is no ring of ours.
+  // FailedPrecondition, DataLoss: the file is not a ring of ours.
   static absl::StatusOr<std::unique_ptr<KeyRingFile>> Open(const std::string& path);
   // Reads the ring, also while a daemon has it. NotFound when it is not there.
   static absl::StatusOr<std::vector<KeyRing::Entry>> Read(const std::string& path);

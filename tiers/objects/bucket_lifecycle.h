@@ -20,7 +20,7 @@ struct BucketExpiry {
   bool archived = false;  // that class answers no reads (GLACIER, DEEP_ARCHIVE)
 };
 
-// Reads the answer to GetBucketLifecycleConfiguration; nullopt: it is no such document.
+// Reads the answer to GetBucketLifecycleConfiguration; nullopt: it is another document.
 std::optional<BucketExpiry> ReadExpiry(absl::string_view document, absl::string_view prefix);
 
 }  // namespace kvkeep

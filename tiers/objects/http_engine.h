@@ -6,10 +6,10 @@
 // head and body, time in all, to the first byte and of a body that drips, requests that wait.
 // Thread-safe.
 //
-// A server's refusal is no error here: any status number is an OK answer. Errors are those of the
+// A server's refusal is not an error: any status number is an OK answer. Errors are those of the
 // way there: Unavailable (no connection, or it broke), DeadlineExceeded (too late, too slow),
-// ResourceExhausted (a limit, named), Cancelled, DataLoss (the answer is no HTTP), and the sink's
-// own. Bytes that a sink was given before an error are no whole body.
+// ResourceExhausted (a limit, named), Cancelled, DataLoss (the answer is not HTTP), and the sink's
+// own. Bytes that a sink was given before an error are not a whole body.
 #pragma once
 
 #include <absl/functional/any_invocable.h>

@@ -20,7 +20,7 @@ namespace kvkeep {
 
 // Splits a command into words, as AWS documents it: words are separated by blanks, and a part in
 // double quotes may hold blanks. There are no variables, no '~' and no escapes. InvalidArgument:
-// the first is no absolute path, a quote has no end, or the command is too long.
+// the first is not an absolute path, a quote has no end, or the command is too long.
 absl::StatusOr<std::vector<std::string>> SplitKeyCommand(absl::string_view command);
 
 class ProcessKeySource final : public S3KeySource {

@@ -14,7 +14,7 @@
 //
 // Bodies that are slow share a line, mostly: fewer go at a time then. The reads that are too many,
 // the least advanced ones, end, wait for another turn before all others, and go on where they were.
-// This is no failure, and takes no part of the retry budget.
+// This is not a failure, and takes no part of the retry budget.
 //
 // A request that is refused for good may be of one bad object, or show that no request will do. So
 // an absent name is asked for in its place: if the answer is that it is absent, the object or the

@@ -68,7 +68,7 @@ struct Leftovers {
 
 std::string NameOfNewFile(absl::string_view writer, uint64_t run, uint64_t random);
 // Removes the files of `writer`, but for its present run's; an empty writer has none. Returns what
-// it removed. Files that cannot be removed stay: they are no reason not to serve.
+// it removed. Files that cannot be removed stay: the daemon serves all the same.
 Leftovers RemoveOwnLeftovers(const SharedDirectory& directory, absl::string_view writer,
                              uint64_t run);
 // Removes the leftovers of all writers whose last change is older than that. The age counts from

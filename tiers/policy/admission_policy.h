@@ -4,7 +4,7 @@
 // A pure state machine, as EvictionPolicy; not thread-safe; every call is O(1). By name:
 //
 //     all           every chunk, the first time
-//     second_use    a chunk that was offered before, lately: once is no pattern
+//     second_use    a chunk that was offered before, lately, as once is not a pattern
 //     write_budget  every chunk while the bytes written keep to a rate, saved up for an hour
 #pragma once
 

@@ -81,8 +81,8 @@ class EvictionPolicy {
   // Returns a chunk's place in the order of eviction, for saving that order chunk by chunk. The
   // chunk with the lower place goes first, as far as is known. REQUIRES: in the policy.
   virtual int64_t Recency(ChunkSlot slot) const = 0;
-  // The highest recency so far. A later touch or insert gives a chunk a higher one, unless it
-  // leaves the chunk where it is, puts it behind its parent or is transient.
+  // The highest recency so far. A later touch or insert gives a chunk a higher one. Exceptions: a
+  // touch that does not move the chunk, an insert behind a parent, a transient chunk.
   virtual int64_t Newest() const = 0;
   // Returns what learns for this policy, and perhaps for others; null: nothing does.
   virtual ChainLearner* learner() { return nullptr; }
@@ -99,8 +99,8 @@ struct PolicyOptions {
   // them out. Null: the policy makes its own, and nothing is touched ahead.
   std::shared_ptr<SlotArrays> slots;
   // A policy of the same name and options. Both keep their notes on slots in the same memory,
-  // which may outlive that policy. For policies that never have the same slot at once: those that
-  // divide the chunks of one tier among them.
+  // which may outlive that policy. Use this only for policies that share one tier and never hold
+  // the same slot.
   EvictionPolicy* shares_memory_with = nullptr;
   // A policy of the same name, options and memory, for other chunks of the same tenant and tier:
   // its learner is this one's too. Null, or a policy that has none: this one has its own.

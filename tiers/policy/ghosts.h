@@ -24,7 +24,7 @@ class Ghosts {
   // Adds it as the youngest of the list, after taking it out of the list that it is in. Does
   // nothing when the memory is full.
   void Add(int list, Fingerprint fingerprint);
-  // Removes the ghost and returns its list, or nullopt if it is no ghost.
+  // Removes the ghost and returns its list, or nullopt if it is not a ghost.
   std::optional<int> Take(Fingerprint fingerprint);
   // REQUIRES: size(list) > 0.
   void DropOldest(int list);

@@ -10,13 +10,15 @@
 //
 // A policy says in which list a touched or new chunk goes, and which chunk of its lists is next.
 //
-// - A new chunk goes just behind its parent where that is in the same list since one of the last
-//   kLatelyRequests requests, else it is the youngest there: so the tail of a chain goes first. A
-//   chunk placed behind its parent has the parent's place, so it has its age too. A parent outside
-//   the lists (parked, unparked or transient, and not touched since) has no place among the recent.
-// - A parked chunk is in no list. A touch while parked puts it where the policy wants it, still
-//   parked; should it get to the oldest end, Victim() takes it out again, or has the owner park it
-//   again when there are many.
+// A chunk is *recent* in a list if one of the last kLatelyRequests requests put it there. A parked,
+// unparked or transient chunk is in no list, so it is not recent until it is touched.
+//
+// - A new chunk goes just behind its parent if the parent is recent in the same list. It then has
+//   the parent's age. Otherwise it is the youngest of the list. So the tail of a chain goes first.
+// - A parked chunk is in no list.
+// - A touch of a parked chunk puts it where the policy wants it, still parked.
+// - If such a chunk becomes the oldest, Victim() takes it out again. If there are many of them,
+//   Victim() may return one, and the owner parks it again.
 // - Unpark looks for the place among the other unparked ones from where the last one went. A run
 //   released head first or tail first finds it in one step; after kUnparkSteps steps the place is
 //   good enough.

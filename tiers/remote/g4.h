@@ -2,7 +2,7 @@
 // the keys, credentials and threads that it needs.
 //
 // Open connects to nothing; the first Tick begins to ask whether the store serves. A server that is
-// away, or takes no requests of ours, is no error: health() says so, and what to do.
+// away, or takes no requests of ours, is not an error: health() says so, and what to do.
 //
 // The owner calls Tick about once a second, from one thread; all else is thread-safe. The
 // destructor has answered all that the source was asked.

@@ -2,7 +2,7 @@
 // opened there, with what it works with.
 //
 // Opening connects to nothing but a service that has a bucket's keys. It waits for the keys a
-// while; keys that come later, or never, are no error.
+// while; keys that come later, or never, are not an error.
 //
 // OpenedPlace is a plain value. A caller that takes the store out of it destroys the store before
 // the rest.

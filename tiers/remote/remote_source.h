@@ -13,7 +13,7 @@
 //
 // Errors: NotFound (the image is not there), AlreadyExists (of a write: it is there, and stays as
 // it is), Unavailable (the source does not answer, or is over a limit of its own), DataLoss (what
-// came is no whole image). Any other error says that the source is misconfigured.
+// came is not a whole image). Any other error says that the source is misconfigured.
 #pragma once
 
 #include <absl/status/status.h>

@@ -11,7 +11,7 @@
 
 namespace kvkeep::store_internal {
 
-// Decodes a header. DataLoss: it cannot be read, or is no header.
+// Decodes a header. DataLoss: it cannot be read, or is not a header.
 inline absl::StatusOr<ImageHeader> DecodeGuarded(ConstHeaderPage page, const MacKey& mac_key) {
   std::array<std::byte, kHeaderBytes> copy;
   if (!GuardedCopy(copy.data(), page)) {

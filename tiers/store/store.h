@@ -48,7 +48,7 @@ class Store {
   // go of it, and it may be attached again. FailedPrecondition at once: the place is taken.
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
 
-  // A device that was coming (StoreDeps) could not be opened: no durable put waits for it any more.
+  // An expected device (StoreDeps) could not be opened, so durable puts stop waiting for it.
   void NotComing(size_t device);
   // Returns the state of a device; none: it is away or does not answer. Cheap. If it is kReadOnly
   // or kOffline, opening it anew may help.
@@ -111,7 +111,7 @@ class Store {
       const SessionToken& session, const LookupRequest& request,
       absl::AnyInvocable<void() &&> searched);
   // Only searches, for the keys behind the leading ones, for a caller that reads chunk by chunk.
-  // `asked` gets whether there was a search; if not, it may run inside the call.
+  // `asked` gets whether there was a search. If not, it may be called before this returns.
   void AskBeyond(const SessionToken& session, const LookupRequest& request,
                  absl::AnyInvocable<void(bool) &&> asked);
   absl::Status Release(const SessionToken& session, LeaseId lease, uint32_t keep_keys);
@@ -147,9 +147,9 @@ class Store {
   // as a stored chunk may. If not: ResourceExhausted while the tenant is over its bytes per second;
   // then take no more payload.
   absl::Status ChargeDiscarded(const SessionToken& session, uint64_t bytes, bool within_rate);
-  // Calls `done` once the chunk is on stable storage. NotFound or Unavailable: it will not be, or a
-  // power cut may have lost its bytes. The latter never happens to a chunk that a durable put has
-  // sealed, or for which it was answered PRESENT.
+  // Calls `done` once the chunk is on stable storage. NotFound: there is no such chunk, or a power
+  // cut may have lost its bytes (not those of a chunk that a durable put sealed or found PRESENT).
+  // Unavailable: no device takes it, or its device failed.
   void WhenDurable(const ChunkId& id, StatusCallback done);
 
   // Admin. Returns how many chunks it forgot. No namespace: forgets everything, reuse() included.
