@@ -1,7 +1,7 @@
 // Daemon: a whole kvkeepd in one process, from its options to its end.
 //
 // Start builds everything in order and undoes it when a step fails; RunUntilSignal serves, then
-// drains and stops. One daemon per process: it owns the process's signals.
+// drains and stops. One daemon per process, as it owns the process's signals.
 #pragma once
 
 #include <absl/status/status.h>

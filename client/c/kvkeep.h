@@ -44,7 +44,7 @@
 //
 // Memory. The caller owns each handle that it gets (by `out`, or in a reply) and ends it with the
 // one function named for that; these functions take NULL. Handles may be ended in any order.
-// Namespaces, leases, acquired chunks, staging and registered memory may outlive their client: they
+// Namespaces, leases, acquired chunks, staging and registered memory may outlive their client. They
 // are useless then, but the memory that they show stays mapped. Two things must not be ended early:
 // a queue with calls in flight (kvkeep_queue_destroy refuses), and anything given to such a call.
 //

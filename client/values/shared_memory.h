@@ -97,10 +97,10 @@ class [[nodiscard]] StagingBuffer {
 
   std::span<std::byte> memory() const { return memory_; }
   // Returns true if a put ended by its deadline, or because the connection broke, and the daemon
-  // may still read from the session's staging memory. Do not change bytes that such a put named: it
-  // could store a mix of the old and the new ones. A daemon that takes absolute deadlines (protocol
-  // 8, and the same clock as here) stores nothing that it reads after the put's deadline, so this
-  // is false from then on. Destroying the buffer is always safe.
+  // may still read from the session's staging memory. Do not change bytes that such a put named, or
+  // the daemon could store a mix of the old and the new ones. A daemon that takes absolute
+  // deadlines (protocol 8, and the same clock as here) stores nothing that it reads after the put's
+  // deadline, so this is false from then on. Destroying the buffer is always safe.
   bool in_use() const;
 
   // For the transport.

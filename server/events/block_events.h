@@ -2,7 +2,7 @@
 // carry such events, in the two forms that routers know.
 //
 // A block is named by 64 bits. A chunk's last block has the first 8 bytes of the chunk's key (big
-// endian), each block before it one less than the next: so a child knows its parent's last block
+// endian), each block before it one less than the next, so a child knows its parent's last block
 // from the parent's key alone.
 #pragma once
 

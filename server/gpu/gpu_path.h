@@ -3,7 +3,7 @@
 //
 // A device is opened at the first registration, as its context takes some hundred MiB of the GPU. A
 // broken device is replaced at the next registration; its registrations stay refused. A
-// registration is answered when the driver has opened or refused it, however long that takes: until
+// registration is answered when the driver has opened or refused it, however long that takes. Until
 // then the driver may open the memory at any time. So a driver that hangs keeps only registrations
 // waiting; after a time they are counted.
 //

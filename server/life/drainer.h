@@ -1,6 +1,6 @@
 // Drainer: brings the store to rest. Puts and new sessions end, dirty chunks are written back, and
 // every device is synced. Callers are told how many chunks were left when the time was over. A
-// drain may also wait for G4's pending writes and removals: they are finite, as puts have ended.
+// drain may also wait for G4's pending writes and removals, which are finite, as puts have ended.
 //
 // Poll does the waiting: the maintenance thread calls it. Thread-safe.
 #pragma once

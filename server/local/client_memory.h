@@ -89,7 +89,7 @@ class StagingMemory final : public ClientMemory {
   absl::AnyInvocable<void() &&> freed_;
 };
 
-// A memfd or shm file of the client, read with pread and never mapped: its owner can cut it.
+// A memfd or shm file of the client, read with pread and never mapped, as its owner can cut it.
 class RegisteredMemory final : public ClientMemory {
  public:
   // InvalidArgument: not memory (a file that could block), not readable, or shorter than `bytes`.

@@ -2,7 +2,7 @@
 //
 // A stream registers a clock, starts it when it waits for its client, and stops it after. Tick,
 // called now and then, finds clocks that have run for the limit, and tells their streams, once. A
-// stream need not unregister: it owns its clock.
+// stream need not unregister, because it owns its clock.
 //
 // Thread-safe.
 #pragma once

@@ -1,10 +1,10 @@
 // FailureWatch: judges from the states of a device that is here when to open it anew. Pure.
 //
 // A device that cannot be read (offline) is opened anew when it has failed for a while. A device
-// that takes no writes (read-only) can still be read: its directory is probed first, and the device
-// is opened anew once the directory takes writes. Opening costs a read of the index, so the wait
-// doubles with each time in a row, until the device has been well for long. A degraded device is
-// neither well nor failed: the store tries it again.
+// that takes no writes (read-only) can still be read. So its directory is probed first, and the
+// device is opened anew once the directory takes writes. Opening costs a read of the index, so the
+// wait doubles with each time in a row, until the device has been well for long. A degraded device
+// is neither well nor failed: the store tries it again.
 #pragma once
 
 #include <algorithm>

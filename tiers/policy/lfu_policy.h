@@ -6,8 +6,8 @@
 // but long ago, goes in the end. The lowest priority goes first, and within a priority the least
 // recently used chunk.
 //
-// The number counts to kMostValue: then all priorities lie so near the age that there is one list
-// for each of them, in a ring. No ghosts: a chunk that comes back begins anew.
+// The number counts to kMostValue. So all priorities lie so near the age that there is one list for
+// each of them, in a ring. No ghosts: a chunk that comes back begins anew.
 #pragma once
 
 #include "tiers/policy/list_policy.h"

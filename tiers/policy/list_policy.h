@@ -53,7 +53,7 @@ class ListPolicy : public EvictionPolicy {
   int64_t Newest() const final { return moves_; }
 
   // Slots from the first to go to the last. Parked slots come first, except those touched since,
-  // which are at their touched place. For tests: this call alone takes time that grows with size().
+  // which are at their touched place. For tests, as this call takes time that grows with size().
   // REQUIRES: the policy shares its memory with none.
   std::vector<ChunkSlot> EvictionOrder() const;
 

@@ -3,8 +3,8 @@
 // it gives up the deepest. After L. A. Belady, "A study of replacement algorithms for a
 // virtual-storage computer", 1966.
 //
-// For simulate only: it must be told of exactly the requests of the trace, in order, with the ids
-// as fingerprints. O(log n) a call. Nothing is parked here, and nothing is transient.
+// For simulate only, because it must be told of exactly the requests of the trace, in order, with
+// the ids as fingerprints. O(log n) a call. Nothing is parked here, and nothing is transient.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>

@@ -30,8 +30,8 @@ class ReuseDistances {
  public:
   struct Options {
     uint32_t most_keys = 8192;  // at least 1
-    // Chunks further away than this are forgotten, and cold when they come again. For an object
-    // that runs for ever: it keeps the sample to chunks that matter.
+    // Chunks further away than this are forgotten, and cold when they come again. This keeps the
+    // sample of an object that runs for ever to chunks that matter.
     uint64_t farthest_bytes = UINT64_MAX;
     uint64_t highest = UINT64_MAX;  // hash in the sample at the start; falls later
   };

@@ -2,8 +2,8 @@
 //
 // Records are of chunks that it holds, and of those it held or heard of lately (ghosts, up to
 // kGhosts times as many): a chunk that comes back teaches the model even when it is not held. A
-// group is the chunks that one request touched last and that have equal features: they have one age
-// and so one worth. Groups lie in the model's cells, in the order of time, and move from bucket to
+// group is the chunks that one request touched last and that have equal features. So they have one
+// age and one worth. Groups lie in the model's cells, in the order of time, and move from bucket to
 // bucket as time goes by. The victim is the deepest chunk of the oldest group of the cell with the
 // least rank.
 //
