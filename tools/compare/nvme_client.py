@@ -19,14 +19,16 @@ import time
 
 from kvkeep import Client
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "measure"))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path += [str(HERE.parent / "measure"), str(HERE / "contestants")]
 
+from kvkeep_contestant import staging_memory  # noqa: E402
 from memory import Pages, Payloads, view  # noqa: E402
 from processes import serve  # noqa: E402
 
 PATIENCE_S, ROOM_PATIENCE_S, ROOM_PAUSE_S = 30, 10, 0.02
 ASKED_AT_ONCE = 2
-SOURCE_BYTES, MOST_PAYLOADS = 128 << 20, 64  # that are put from; unlike each other
+SOURCE_BYTES, MOST_PAYLOADS = 64 << 20, 64  # that are put from; unlike each other
 PUT_BYTES = 32 << 20  # of a call
 
 
@@ -36,8 +38,8 @@ def _key(number):
 
 class NvmeClient:
     def __init__(self, endpoint, flag):
-        self._namespace = Client(endpoint, name="nvme", timeout=PATIENCE_S,
-                                 path="local").namespace("compare-nvme", tokens_per_chunk=256)
+        self._client = Client(endpoint, name="nvme", timeout=PATIENCE_S, path="local")
+        self._namespace = self._client.namespace("compare-nvme", tokens_per_chunk=256)
         with open(flag, "r+b") as file:
             self._burst_is_over = mmap.mmap(file.fileno(), 1)
         self._payloads, self._size = None, 0
@@ -56,7 +58,7 @@ class NvmeClient:
         """`spoilt`: a chunk whose last byte is to be another, for tests."""
         self._of_size(size)
         if self._sources is None:
-            self._sources = Pages(size * self._count)
+            self._sources = staging_memory(self._client, size * self._count)
             self._payloads.lay(self._source(number) for number in range(self._count))
         if spoilt is not None:
             view(self._source(spoilt), size)[-1] ^= 1
@@ -67,7 +69,7 @@ class NvmeClient:
         return {}
 
     def _source(self, number):
-        return self._sources.address + number % self._count * self._size
+        return self._sources + number % self._count * self._size
 
     def _put_call(self, chunks):
         """Waits for room: a slow disk may have all of a small G2 dirty."""

@@ -57,6 +57,13 @@ class Caller:
             raise self._client.exception(self.error)
 
 
+def staging_memory(client, size):
+    """Returns the address of staging memory, where an engine lays what it puts. It stays."""
+    memory, staging = _abi.Buffer(), ctypes.c_void_p()
+    Caller(client)("kvkeep_staging_allocate", size, ctypes.byref(memory), ctypes.byref(staging))
+    return memory.data
+
+
 class Call:
     """The keys of a call, and its requests."""
 
@@ -111,9 +118,7 @@ class Kvkeep(Contestant):
     def sources(self, size):
         if not self._stages:
             return super().sources(size)
-        memory, staging = _abi.Buffer(), ctypes.c_void_p()
-        self._call("kvkeep_staging_allocate", size, ctypes.byref(memory), ctypes.byref(staging))
-        return memory.data
+        return staging_memory(self._client, size)
 
     def call_keys(self, first, count):
         return Call(self._namespace.handle, first, count)
