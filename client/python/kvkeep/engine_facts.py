@@ -70,6 +70,13 @@ KNOWN = {
         Known("0.5", "0.5.0", "04c57492c17c61ff5a8433f08773dcf4e2d84c85d9b8073f512408a043a17be3",
               _LMCACHE_BEFORE_5, ("windows",)),
     ),
+    # Read in the repository, as no release could be had: kv_cache_connector.py at 035ab91cad04,
+    # which does what the manual of 1.4.0rc4 says, and kv_cache_layout.py at ae7a72167ae7. A release
+    # whose classes differ is not known.
+    "tensorrt_llm": (
+        Known("1.4", "1.4.0rc4",
+              "659907a852c67414e5c440f853e49b6bec736420d99127004e68990969fe26e7"),
+    ),
     "transformers": (
         Known("5.24", "5.24.0", "1e8e14ff211614929105c1d597ae1deee4c0b6e9843d87b12e313605f41faa60"),
         Known("5.23", "5.23.0", "1e8e14ff211614929105c1d597ae1deee4c0b6e9843d87b12e313605f41faa60"),

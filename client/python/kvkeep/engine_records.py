@@ -41,6 +41,10 @@ WANTED = {
     "sglang.srt.mem_cache.unified_cache.unified_cache_linker": (
         "LayerWiseLoadCounter", "UnifiedCacheLinker", "UnifiedCacheLinkerWrapper"),
     "sglang.srt.observability.metrics_collector": ("StorageMetrics",),
+    "tensorrt_llm._torch.pyexecutor.connectors.kv_cache_connector": (
+        "RequestData", "SchedulerOutput", "KvCacheConnectorWorker", "KvCacheConnectorScheduler"),
+    "tensorrt_llm._torch.pyexecutor.connectors.kv_cache_layout": (
+        "KvCacheBufferRef", "KvCacheRegion", "KvCacheLayerGroupLayout", "KvCacheLayout"),
     "transformers.cache_utils": (
         "DynamicLayer", "DynamicCache", "Cache.get_seq_length", "Cache.update"),
     "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector": ("OffloadingConnector",),

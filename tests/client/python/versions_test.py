@@ -37,6 +37,7 @@ class Called:
 HICACHE = "sglang.srt.mem_cache.hicache_storage"
 LINKER = "sglang.srt.mem_cache.unified_cache.unified_cache_linker"
 LMCACHE_BASE = "lmcache.v1.distributed.l2_adapters.base"
+TRTLLM_BASE = "tensorrt_llm._torch.pyexecutor.connectors.kv_cache_connector"
 VLLM_BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
 PART = "@dataclass\nclass Made:\n    size: int = 1\n"
 
@@ -283,7 +284,7 @@ class Facts(unittest.TestCase):
 
     def test_the_newest_version_comes_first(self):
         for known in engine_facts.KNOWN.values():
-            numbers = [[int(part) for part in one.recorded.split(".")] for one in known]
+            numbers = [engine_versions._number(one.recorded) for one in known]
             self.assertEqual(numbers, sorted(numbers, reverse=True))
 
 
@@ -367,6 +368,7 @@ class Idle(unittest.TestCase):
                 ("lmcache", "lmcache", LMCACHE_BASE, "L2AdapterInterface"),
                 ("lmcache", "lmcache", "lmcache.lmcache_native", "Bitmap"),
                 ("lmcache", "lmcache", "lmcache.v1.platform", "create_event_notifier"),
+                ("tensorrt_llm", "trtllm", TRTLLM_BASE, "KvCacheConnectorWorker"),
                 ("transformers", "transformers", "transformers", "DynamicCache")):
             for whole in (False, True)[:1 if package == place else 2]:
                 with self.subTest(missing, whole=whole), mock.patch.dict(sys.modules):
@@ -389,6 +391,7 @@ class Idle(unittest.TestCase):
                 ("vllm", "vllm_direct", VLLM_BASE, "KVConnectorBase_V1"),
                 ("sglang", "sglang", HICACHE, "HiCacheStorage"),
                 ("sglang", "sglang_direct", LINKER, "UnifiedCacheLinker"),
+                ("tensorrt_llm", "trtllm", TRTLLM_BASE, "KvCacheConnectorScheduler"),
                 ("lmcache", "lmcache", LMCACHE_BASE, "L2AdapterInterface")):
             with self.subTest(base), mock.patch.dict(sys.modules):
                 self.engine(package)
@@ -399,9 +402,9 @@ class Idle(unittest.TestCase):
 
     def engine(self, package):
         """Puts what idle adapters of the package need in place, as if none had been imported."""
-        for idle in ("vllm_idle", "sglang_idle", "sglang_idle_linker"):
+        for idle in ("vllm_idle", "sglang_idle", "sglang_idle_linker", "trtllm_idle"):
             sys.modules.pop(f"kvkeep.{idle}", None)
-        for module in (HICACHE, LINKER, VLLM_BASE, LMCACHE_BASE):
+        for module in (HICACHE, LINKER, TRTLLM_BASE, VLLM_BASE, LMCACHE_BASE):
             if module.startswith(package + "."):
                 signatures.load(module)
         if package == "vllm":
