@@ -18,8 +18,8 @@
 //   (limits.keys_per_call) becomes several requests, from the head on, one after the other. It
 //   still has one answer, one lease and one deadline.
 // * After the daemon comes back the client finds it (by default with a backoff from 50 ms to
-//   2 s), opens a new session and declares its namespaces anew. Leases of the old session are dead: a get under
-//   one is FAILED_PRECONDITION, never bytes of something else.
+//   2 s), opens a new session and declares its namespaces anew. Leases of the old session are dead:
+//   a get under one is FAILED_PRECONDITION, never bytes of something else.
 //
 // Two paths lead to the daemon. The local path (kLocal) is shared memory; it exists on the daemon's
 // host if the daemon allows it. On it a get needs no copy (Acquire), and a put needs one, from

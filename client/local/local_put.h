@@ -29,7 +29,8 @@ class LocalPut {
   // Not OK: no chunk has an outcome.
   absl::StatusOr<PutResult> Run();
   // If nothing has to be copied and all fits one message, sends it without waiting for the
-  // answer (for room in the socket, until the deadline) and returns true. Otherwise returns false and does nothing.
+  // answer (for room in the socket, until the deadline) and returns true. Otherwise returns false
+  // and does nothing.
   static bool TrySend(What& what, Callback<PutResult>& done);
 
  private:

@@ -1,8 +1,9 @@
-// Populate: maps the pages of the tenant's own segments into this process ahead of use, slice by slice, so that the
-// first gets and reads in place do not fault for each 64 KiB. It maps up to kMostBytes, as page
-// tables of 4 KiB pages take a five-hundredth of the memory they map, in every worker; the rest is
-// mapped when it is touched. So is a segment whose pages the daemon had not all made when it was
-// mapped: reading a hole of shared memory makes its page, and the maker is charged for it.
+// Populate: maps the pages of the tenant's own segments into this process ahead of use, slice by
+// slice, so that the first gets and reads in place do not fault for each 64 KiB. It maps up to
+// kMostBytes, as page tables of 4 KiB pages take a five-hundredth of the memory they map, in every
+// worker; the rest is mapped when it is touched. So is a segment whose pages the daemon had not all
+// made when it was mapped: reading a hole of shared memory makes its page, and the maker is charged
+// for it.
 // Internal; one thread.
 #pragma once
 

@@ -11,7 +11,8 @@ namespace kvkeep {
 // contents cannot be trusted, and the start ends. `path` is for the message.
 absl::Status CheckOwnDirectory(int directory, absl::string_view path);
 
-// Sets mode 0700 if others have any right, so that they may not look into it either. Returns the system's error, if any.
+// Sets mode 0700 if others have any right, so that they may not look into it either. Returns the
+// system's error, if any.
 absl::Status KeepOthersOut(int directory, absl::string_view path);
 
 }  // namespace kvkeep

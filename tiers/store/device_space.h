@@ -3,8 +3,8 @@
 //
 // It evicts chunks and allocates extents, but frees none. Committer frees the extents of a removed
 // record once its batch is in the index. If a later put has replaced the record, Committer frees
-// them once that batch is synced or a sync has failed. A chunk that is being read is not evicted. README.md lists who
-// else frees extents ("Which code may free an extent?").
+// them once that batch is synced or a sync has failed. A chunk that is being read is not evicted.
+// README.md lists who else frees extents ("Which code may free an extent?").
 //
 // A tenant's quota and share limit what its chunks hold on all devices together. An evicted chunk
 // counts no more, although its extents are not free yet.
