@@ -1,0 +1,70 @@
+"""Writes a signed apt repository as files, for any web server.
+
+    write(debs, folder, ...)      pool/, dists/SUITE/ with by-hash/, InRelease and Release.gpg
+
+Indices lie under the names of their digests as well (by-hash), so that a client which reads while a
+new release is copied gets a whole one. A version is never replaced by other bytes. Digests are
+SHA-256 only. The same packages and key make the same files.
+"""
+
+import gzip
+import hashlib
+import lzma
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+COMPONENT = "main"
+ORIGIN = "kvkeep"
+
+
+def _pool(debs, folder):
+    pool = folder / "pool" / COMPONENT / "k" / "kvkeep"
+    pool.mkdir(parents=True, exist_ok=True)
+    for deb in debs:
+        there = pool / deb.name
+        if there.exists() and there.read_bytes() != deb.read_bytes():
+            sys.exit(f"release: {deb.name} is in the repository already, with other bytes: a "
+                     "version that was published is never replaced")
+        shutil.copyfile(deb, there)
+
+
+def _stanzas(folder):
+    """Returns the index of all packages in the pool, without the digests that nobody should use."""
+    told = subprocess.run(["dpkg-scanpackages", "--multiversion", "--hash", "sha256", "pool"],
+                          cwd=folder, check=True, capture_output=True, text=True).stdout
+    return told.encode()
+
+
+def _with_digest(path, data):
+    """Writes an index under its name and under its digest's. Returns the digest."""
+    digest = hashlib.sha256(data).hexdigest()
+    by_hash = path.parent / "by-hash" / "SHA256"
+    by_hash.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    (by_hash / digest).write_bytes(data)
+    return digest
+
+
+def write(debs, folder, *, suite, architecture, epoch, signer):
+    """signer: has clear(data) and detached(data), which return armoured signatures' bytes."""
+    _pool([pathlib.Path(deb) for deb in debs], folder)
+    plain = _stanzas(folder)
+    top = folder / "dists" / suite
+    binary = top / COMPONENT / f"binary-{architecture}"
+    binary.mkdir(parents=True, exist_ok=True)
+    sums = []
+    for name, data in (("Packages", plain), ("Packages.gz", gzip.compress(plain, mtime=0)),
+                       ("Packages.xz", lzma.compress(plain))):
+        digest = _with_digest(binary / name, data)
+        sums.append(f" {digest} {len(data)} {(binary / name).relative_to(top)}")
+    date = time.strftime("%a, %d %b %Y %H:%M:%S UTC", time.gmtime(epoch))
+    release = "\n".join([
+        f"Origin: {ORIGIN}", f"Label: {ORIGIN}", f"Suite: {suite}", f"Codename: {suite}",
+        f"Date: {date}", "Acquire-By-Hash: yes", f"Architectures: {architecture}",
+        f"Components: {COMPONENT}", "SHA256:", *sums, ""]).encode()
+    (top / "Release").write_bytes(release)
+    (top / "InRelease").write_bytes(signer.clear(release))
+    (top / "Release.gpg").write_bytes(signer.detached(release))
