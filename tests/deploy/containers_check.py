@@ -164,6 +164,7 @@ class Pod(unittest.TestCase):
             for container in pod["initContainers"] + pod["containers"]:
                 context = container["securityContext"]
                 with self.subTest(manifest=name, container=container["name"]):
+                    self.assertEqual(container["image"], "IMAGE:TAG")
                     if (name, container["name"]) == ("node-arena-by-pod", "mount"):
                         self.assertTrue(context["privileged"])
                         continue
