@@ -92,6 +92,11 @@ class Refusals(unittest.TestCase):
                     lambda text: text.replace(f'"{self.version()}"', '"7.7.7"'))
         self.assertIn("client/python/pyproject.toml 7.7.7", self.refusal())
 
+    def test_a_charts_two_versions_agree(self):
+        self.commit("deploy/helm/kvkeep/Chart.yaml",
+                    lambda text: text.replace("appVersion: ", "appVersion: 7"))
+        self.assertIn("deploy/helm/kvkeep/Chart.yaml none", self.refusal())
+
     def test_golden_files_of_a_tag_stay(self):
         version = self.version()
         must("git", *AUTHOR, "tag", "--annotate", "--message", "x", f"v{version}", cwd=self.clone)
@@ -104,10 +109,10 @@ class Refusals(unittest.TestCase):
         self.assertIn("--tag takes", self.refusal("--tag"))
         self.assertIn("no part nothing", self.refusal("--only", "nothing"))
 
-    def test_sources_and_bill_are_the_same_twice(self):
-        said = must(self.clone / "tools/release", "--check", "--only", "sources,sbom", "--build",
-                    BUILD)
-        self.assertRegex(said, r"5 files, the same bytes twice: sources, sbom")
+    def test_sources_chart_and_bill_are_the_same_twice(self):
+        said = must(self.clone / "tools/release", "--check", "--only", "sources,chart,sbom",
+                    "--build", BUILD)
+        self.assertRegex(said, r"6 files, the same bytes twice: sources, chart, sbom")
 
     def test_the_check_above_can_fail(self):
         self.commit("tools/release", lambda text: text.replace(
