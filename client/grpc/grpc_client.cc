@@ -1,5 +1,6 @@
 #include "client/grpc/grpc_client.h"
 
+#include <absl/strings/match.h>
 #include <grpc/grpc.h>
 
 #include <algorithm>
@@ -31,6 +32,11 @@ void KeepGrpcLoaded() {
 
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
+  // The session's end may overtake the answer of one of its calls.
+  if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION &&
+      absl::StartsWith(status.error_message(), "session_token ")) {
+    return absl::UnavailableError(status.error_message());
+  }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 

@@ -56,6 +56,8 @@ class InFlightCall {
   std::shared_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mu_);
 };
 
+// Returns a call's status as callers of the library know it. UNAVAILABLE also if the daemon had
+// ended the call's session, as when it stops: the token is this library's, no mistake of theirs.
 absl::Status FromGrpc(const grpc::Status& status);
 
 // Keeps gRPC from ever shutting down; call it before making a channel. gRPC 1.51 shuts down when
