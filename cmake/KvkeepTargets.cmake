@@ -126,6 +126,23 @@ endif()
 # beside each other. The label makes tools/test build nothing meanwhile. kvkeep_run_serially(TEST
 # ...): tests that take all memory or disk, with no other test beside them. Builds meanwhile have
 # the lowest priority, and do not matter.
+# kvkeep_test_large_pages(PROGRAM [CASES spec]): entries PROGRAM_16k and PROGRAM_64k, of a program's
+# cases on a kernel whose pages have that size, as far as a library can be one
+# (tests/fakes/large_pages.cc).
+function(kvkeep_test_large_pages PROGRAM)
+  cmake_parse_arguments(ARG "" "CASES" "" ${ARGN})
+  if(KVKEEP_SANITIZE)
+    return()
+  endif()
+  foreach(KIB 16 64)
+    math(EXPR BYTES "1024 * ${KIB}")
+    kvkeep_test_entry(${PROGRAM}_${KIB}k ${PROGRAM} CASES ${ARG_CASES})
+    set_tests_properties(${PROGRAM}_${KIB}k PROPERTIES ENVIRONMENT
+      "LD_PRELOAD=$<TARGET_FILE:kvkeep_large_pages>;KVKEEP_FAKE_PAGE_BYTES=${BYTES}")
+    add_dependencies(${PROGRAM} kvkeep_large_pages)
+  endforeach()
+endfunction()
+
 function(kvkeep_run_alone)
   kvkeep_run_serially(${ARGN})
   if(NOT KVKEEP_SANITIZE)

@@ -37,6 +37,7 @@
 #include "server/version.h"
 #include "tiers/base/memory_errors.h"
 #include "tiers/base/mutex.h"
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/host/kernel_facts.h"
 
@@ -527,7 +528,7 @@ Daemon::~Daemon() = default;
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& options,
                                                       const std::string& config_source,
                                                       std::optional<StartedConfig> config) {
-  KVKEEP_RETURN_IF_ERROR(CheckPageSize(SystemPageBytes()));
+  KVKEEP_RETURN_IF_ERROR(CheckPageSize(PageBytes()));
   auto components = std::make_unique<Components>(options, std::move(config));
   {
     const StartReporter reporter(&components->manager, &components->state.start);

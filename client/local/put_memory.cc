@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "client/local/test_point.h"
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
@@ -263,7 +264,7 @@ absl::StatusOr<PutMemory::AreaPtr> PutMemory::MakeOwn(const LocalSessionPtr& ses
   }
   const uint64_t most = session->welcome().max_staging_bytes;
   const uint64_t wanted = std::min(most, std::max(2 * chunk_bytes, kOwnBytes));
-  const uint64_t bytes = RoundUp(std::max(chunk_bytes, wanted), kBlockBytes);
+  const uint64_t bytes = RoundUp(std::max(chunk_bytes, wanted), PageBytes());
   LocalRegion region;
   KVKEEP_ASSIGN_OR_RETURN(const auto file, OwnMemory(bytes, &region.fd));
   region.mapping = file->memory();

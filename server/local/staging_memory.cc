@@ -16,6 +16,7 @@
 
 #include "server/local/client_memory.h"
 #include "tiers/base/check.h"
+#include "tiers/base/page_bytes.h"
 
 namespace kvkeep {
 namespace {
@@ -30,7 +31,7 @@ absl::Status Failed(const char* what, uint64_t bytes) {
 
 // Makes pages, as MADV_POPULATE_READ does: reading a hole of shared memory makes its page.
 void TouchByReading(const std::byte* from, uint64_t bytes) {
-  for (uint64_t at = 0; at < bytes; at += kBlockBytes) {
+  for (uint64_t at = 0; at < bytes; at += PageBytes()) {
     static_cast<void>(*static_cast<const volatile std::byte*>(from + at));
   }
 }

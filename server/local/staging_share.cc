@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep {
 namespace {
 
-uint64_t WholePages(uint64_t bytes) { return bytes / kBlockBytes * kBlockBytes; }
+uint64_t WholePages(uint64_t bytes) { return bytes / PageBytes() * PageBytes(); }
 
 uint64_t RoomOf(const StagingUse& use) {
   const uint64_t limit = WholePages(use.limit_bytes);
@@ -24,9 +25,9 @@ uint64_t PartOf(const StagingUse& use) {
 }  // namespace
 
 uint64_t LeastStaging(const StagingWish& wish) {
-  // A put needs a chunk, and the page with the word of a put in parts.
+  // A put needs a chunk, and the block with the word of a put in parts.
   const uint64_t chunk = wish.shares ? wish.chunk_bytes + kBlockBytes : 1;
-  return RoundUp(std::clamp<uint64_t>(chunk, 1, std::max<uint64_t>(wish.bytes, 1)), kBlockBytes);
+  return RoundUp(std::clamp<uint64_t>(chunk, 1, std::max<uint64_t>(wish.bytes, 1)), PageBytes());
 }
 
 uint64_t StagingShare(const StagingWish& wish, std::span<const StagingUse> uses) {
@@ -45,7 +46,7 @@ uint64_t StagingShare(const StagingWish& wish, std::span<const StagingUse> uses)
   }
   const uint64_t bytes =
       std::min({std::max<uint64_t>(wish.bytes, 1), most, room, wish.most_bytes});
-  return std::min(RoundUp(bytes, kBlockBytes), room);
+  return std::min(RoundUp(bytes, PageBytes()), room);
 }
 
 }  // namespace kvkeep

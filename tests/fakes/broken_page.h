@@ -8,8 +8,8 @@
 #include <cstddef>
 
 #include "tiers/base/check.h"
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/unique_fd.h"
-#include "tiers/base/units.h"
 
 namespace kvkeep {
 
@@ -19,11 +19,11 @@ class BrokenPage {
   explicit BrokenPage(std::byte* page) : page_(page) {
     const UniqueFd empty(memfd_create("broken page", MFD_CLOEXEC));  // the page lies past the end
     KVKEEP_CHECK(empty.valid());
-    KVKEEP_CHECK(mmap(page_, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+    KVKEEP_CHECK(mmap(page_, PageBytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                       empty.get(), 0) == page_);
   }
   ~BrokenPage() {
-    KVKEEP_CHECK(mmap(page_, kBlockBytes, PROT_READ | PROT_WRITE,
+    KVKEEP_CHECK(mmap(page_, PageBytes(), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page_);
   }
   BrokenPage(const BrokenPage&) = delete;

@@ -83,13 +83,17 @@ TEST_CASE("on a machine where all is well the doctor finds nothing to do") {
 TEST_CASE("the doctor says of each thing in the way what it costs and what to do") {
   Well well;
   well.Write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always advise [never]\n");
-  CHECK(absl::StartsWith(well.Of("huge pages"), "warn: for shared memory: never / G2 will use 4"));
+  CHECK(absl::StartsWith(well.Of("huge pages"),
+                         "warn: for shared memory: never / G2 will use pages of 4"));
   well.Write("/proc/meminfo", "MemAvailable: 1048576 kB\n");  // G2, but not the memory beside it
   CHECK(absl::StartsWith(well.Of("memory"), "fail: 1.0 GiB available"));
   well.machine.locked_limit = 8 << 20;
   CHECK(absl::StartsWith(well.Of("locked memory"), "warn: at most 8.0 MiB"));
   well.machine.page_bytes = 65536;
-  CHECK(absl::StartsWith(well.Of("pages"), "fail: of 64.0 KiB / boot a kernel"));
+  CHECK(well.Of("pages") == "ok: of 64.0 KiB / ");
+  CHECK(absl::StrContains(well.Of("huge pages"), "G2 will use pages of 64.0 KiB: echo advise"));
+  well.machine.page_bytes = 131072;
+  CHECK(absl::StartsWith(well.Of("pages"), "fail: of 128.0 KiB / boot a kernel"));
   well.machine.io_uring = false;
   CHECK(absl::StrContains(well.Of("io_uring"), "seccomp"));
   well.Write("/proc/sys/kernel/io_uring_disabled", "2\n");

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tiers/base/check.h"
+#include "tiers/base/page_bytes.h"
 
 namespace kvkeep {
 
@@ -21,8 +22,10 @@ GrowingMemory::GrowingMemory(uint64_t bytes, MemoryToucher* toucher)
   const auto address = reinterpret_cast<uintptr_t>(memory);
   data_ = mapping_.data() + (kStepBytes - address % kStepBytes) % kStepBytes;
   if (bytes_ < kStepBytes) return;  // not worth a huge page
-  // If it is refused, pages are small.
-  static_cast<void>(madvise(data_, bytes_, MADV_HUGEPAGE));
+  // If it is refused, pages are small. One that is larger than a step would take what nobody uses.
+  if (TransparentHugePageBytes() <= kStepBytes) {
+    static_cast<void>(madvise(data_, bytes_, MADV_HUGEPAGE));
+  }
   Use(0);
 }
 

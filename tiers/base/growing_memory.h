@@ -22,7 +22,7 @@ namespace kvkeep {
 
 class GrowingMemory {
  public:
-  static constexpr uint64_t kStepBytes = 2 << 20;  // a huge page
+  static constexpr uint64_t kStepBytes = 2 << 20;  // a huge page, where pages have 4 KiB
   // Steps touched beyond the memory in use. Two: while one is being touched there is another one to
   // use.
   static constexpr uint64_t kStepsAhead = 2;

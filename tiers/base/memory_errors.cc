@@ -15,6 +15,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/checksum.h"
+#include "tiers/base/page_bytes.h"
 
 namespace kvkeep {
 
@@ -66,6 +67,17 @@ void WriteName(const MemoryErrorNote& note, char* at) {
   *AppendHex(at, note.offset) = '\0';
 }
 
+// Returns whether the memory that the kernel gave up reaches into the guard's: a page, or a huge
+// page of hugetlbfs, whose first address the kernel may tell.
+bool Reaches(const siginfo_t& info, const Guard& guard) {
+  const bool says_size = info.si_code == BUS_MCEERR_AR || info.si_code == BUS_MCEERR_AO;
+  const int bits = says_size ? info.si_addr_lsb : 0;
+  const uintptr_t told = bits > 0 && bits < 48 ? uintptr_t{1} << bits : 1;
+  const uintptr_t bytes = std::max<uintptr_t>(told, PageBytes());
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(info.si_addr) & ~(bytes - 1);
+  return begin < guard.end && guard.begin < begin + bytes;
+}
+
 // Notes an error if the address is in watched memory. Called by the handler.
 void NoteError(uintptr_t address) {
   for (const auto& watch : watches) {
@@ -94,9 +106,7 @@ void OnBusError(int signal, siginfo_t* info, void* context) {
   const bool sent = info->si_code <= 0;  // by kill(2)
   if (!sent) NoteError(address);
   Guard* const guard = guard_of_thread;
-  if (!sent && guard != nullptr && address >= guard->begin && address < guard->end) {
-    siglongjmp(guard->back, 1);
-  }
+  if (!sent && guard != nullptr && Reaches(*info, *guard)) siglongjmp(guard->back, 1);
   errno = error_before;
   if (info->si_code == BUS_MCEERR_AO) return;  // told of; nobody has touched it
   const struct sigaction& before = handler_before;
@@ -110,6 +120,7 @@ void OnBusError(int signal, siginfo_t* info, void* context) {
 
 void InstallHandler() {
   static const bool installed = [] {
+    PageBytes();  // asks the kernel, which the handler must not
     struct sigaction action {};
     action.sa_sigaction = &OnBusError;
     // SIGBUS is not masked while handled, as the way back from a guard is a jump.
@@ -139,11 +150,9 @@ void CopyWords(std::byte* to, std::span<const std::byte> from) {
 template <typename Read>
 __attribute__((noinline)) bool Guarded(std::span<const std::byte> memory, const Read& read) {
   InstallHandler();
-  // The kernel tells the address of the broken page, which may begin before the memory.
-  constexpr uintptr_t kPage = 4096;
   KVKEEP_CHECK(guard_of_thread == nullptr);
   Guard guard;
-  guard.begin = reinterpret_cast<uintptr_t>(memory.data()) & ~(kPage - 1);
+  guard.begin = reinterpret_cast<uintptr_t>(memory.data());
   guard.end = reinterpret_cast<uintptr_t>(memory.data() + memory.size());
 #ifdef __SANITIZE_THREAD__
   constexpr int kWithMask = 1;  // its handler, before ours, has all signals masked

@@ -1,4 +1,4 @@
-// UndumpedBuffer: some pages of memory that core files leave out: for payload bytes on their way.
+// UndumpedBuffer: some memory that core files leave out: for payload bytes on their way.
 // Not thread-safe; made once a thread and used again.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace kvkeep {
 
 class UndumpedBuffer {
  public:
-  // `bytes`: of whole pages.
+  // `bytes`: of whole blocks.
   explicit UndumpedBuffer(size_t bytes) : bytes_(bytes) {
     KVKEEP_CHECK(bytes > 0 && bytes % kBlockBytes == 0);
     void* const at =

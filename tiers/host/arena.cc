@@ -4,11 +4,13 @@
 #include <absl/strings/str_format.h>
 
 #include <atomic>
+#include <set>
 #include <utility>
 
 #include "tiers/base/check.h"
 #include "tiers/base/memory_errors.h"
 #include "tiers/base/mutex.h"
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/random.h"
 #include "tiers/base/run_on_threads.h"
 #include "tiers/base/status_macros.h"
@@ -161,11 +163,16 @@ std::span<uint64_t> SegmentedArena::live_marks() {
 }
 
 std::vector<BlockNumber> SegmentedArena::TakeBrokenBlocks() {
-  std::vector<BlockNumber> blocks;
+  std::set<std::pair<uint64_t, uint64_t>> pages;  // segment and offset
   for (const MemoryErrorNote& note : errors_.TakeNew()) {
     if (note.file >= segments_.size()) continue;  // of the marks
     KVKEEP_CHECK(note.offset < files_->geometry().bytes_of(note.file));
-    blocks.emplace_back(note.file * segment_blocks().value() + note.offset / kBlockBytes);
+    pages.emplace(note.file, note.offset / files_->page_bytes() * files_->page_bytes());
+  }
+  std::vector<BlockNumber> blocks;
+  for (const auto& [segment, offset] : pages) {
+    const Extent run = RunOf(segment, offset, offset + files_->page_bytes());
+    for (uint64_t block = run.first.value(); block < run.end(); ++block) blocks.emplace_back(block);
   }
   return blocks;
 }
@@ -242,7 +249,7 @@ absl::StatusOr<Chosen> OpenMount(const ArenaOptions& options, MountDirs dirs, st
 }
 
 absl::StatusOr<Chosen> OpenMemfd(const ArenaOptions& options, std::string reason) {
-  const ArenaGeometry geometry{options.capacity_bytes / kBlockBytes * kBlockBytes,
+  const ArenaGeometry geometry{options.capacity_bytes / PageBytes() * PageBytes(),
                                options.segment_bytes};
   KVKEEP_ASSIGN_OR_RETURN(auto files, CreateMemfdFiles(geometry, RealRandom()));
   return Chosen{std::move(files), std::move(reason)};

@@ -48,7 +48,7 @@ namespace kvkeep {
 enum class ArenaBacking { kAuto, kMount, kMemfd };
 
 struct ArenaOptions {
-  // At least 1 MiB; rounded down to blocks, on hugetlbfs to its pages. At most 16384 segments.
+  // At least 1 MiB; rounded down to pages, on hugetlbfs to its own. At most 16384 segments.
   uint64_t capacity_bytes = 0;
   uint64_t segment_bytes = 1ull << 30;  // multiple of 2 MiB, at most 1 GiB (one io_uring buffer)
   ArenaBacking backing = ArenaBacking::kAuto;
@@ -125,8 +125,8 @@ class Arena {
   // A read-only descriptor of the segment for a client; the caller closes it.
   virtual absl::StatusOr<int> OpenForClient(size_t segment) = 0;
 
-  // Blocks in which a memory error was met since the last call; only the first thousand errors
-  // count. One thread at a time.
+  // Returns the blocks of pages in which a memory error was met since the last call, in order; only
+  // the first thousand errors count. One thread at a time.
   virtual std::vector<BlockNumber> TakeBrokenBlocks() { return {}; }
 
   virtual Stats stats() const = 0;

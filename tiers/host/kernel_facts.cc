@@ -7,9 +7,9 @@
 #include <absl/strings/str_split.h>
 #include <absl/strings/string_view.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
@@ -120,13 +120,13 @@ std::string TmpfsHugeOption(dev_t device) {
   return "unknown";
 }
 
-uint64_t SystemPageBytes() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
-
 absl::Status CheckPageSize(uint64_t page_bytes) {
-  if (page_bytes == 4 * kKiB) return absl::OkStatus();
+  if (std::has_single_bit(page_bytes) && page_bytes >= 4 * kKiB && page_bytes <= 64 * kKiB) {
+    return absl::OkStatus();
+  }
   return absl::FailedPreconditionError(
       absl::StrCat("this kernel has pages of ", page_bytes / kKiB,
-                   " KiB; kvkeep runs with pages of 4 KiB only: boot a kernel that has them"));
+                   " KiB; kvkeep runs with pages of 4 to 64 KiB: boot a kernel that has them"));
 }
 
 uint64_t HugePageBytes(const std::vector<std::span<std::byte>>& mappings) {

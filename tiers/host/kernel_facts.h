@@ -39,10 +39,8 @@ bool OvercommitIsStrict(const std::string& root = "");
 // The huge= option of the tmpfs mounted as `device`: "always", ...; "never" when it has none.
 std::string TmpfsHugeOption(dev_t device);
 
-// Returns the bytes of this kernel's pages.
-uint64_t SystemPageBytes();
-// FailedPrecondition for pages of another size than 4 KiB, which this code is not made for yet: it
-// maps, and gives back, in steps of 4 KiB.
+// FailedPrecondition unless the bytes of a page (tiers/base/page_bytes.h) are a power of two from
+// 4 to 64 KiB.
 absl::Status CheckPageSize(uint64_t page_bytes);
 
 // Bytes of these mappings of ours that huge pages back (smaps). Walks page tables: not for hot

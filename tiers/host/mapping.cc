@@ -9,13 +9,20 @@
 #include <utility>
 
 #include "tiers/base/check.h"
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep {
 namespace {
 
-// The kernel maps a huge page only where address and file offset agree modulo its size.
-constexpr uint64_t kHugePageBytes = 2 * kMiB;
+constexpr uint64_t kLeastAlignment = 2 * kMiB;
+
+// The kernel maps a huge page only where address and file offset agree modulo its size. Less memory
+// than a huge page gets none, however it is aligned.
+uint64_t AlignmentOf(uint64_t bytes, uint64_t page_bytes) {
+  const uint64_t huge = bytes >= TransparentHugePageBytes() ? TransparentHugePageBytes() : 0;
+  return std::max({page_bytes, huge, kLeastAlignment});
+}
 
 // Address space of `bytes`, aligned, reserved but not usable yet. Null on failure.
 std::byte* ReserveAligned(uint64_t bytes, uint64_t alignment) {
@@ -26,17 +33,17 @@ std::byte* ReserveAligned(uint64_t bytes, uint64_t alignment) {
   std::byte* const start = static_cast<std::byte*>(raw);
   const uint64_t head =
       RoundUp(reinterpret_cast<uint64_t>(start), alignment) - reinterpret_cast<uint64_t>(start);
-  if (head > 0) munmap(start, head);
-  if (head < alignment) munmap(start + head + bytes, alignment - head);
+  if (head > 0) KVKEEP_CHECK(munmap(start, head) == 0);
+  if (head < alignment) KVKEEP_CHECK(munmap(start + head + bytes, alignment - head) == 0);
   return start + head;
 }
 
 }  // namespace
 
 absl::StatusOr<Mapping> Mapping::Map(int fd, uint64_t bytes, uint64_t page_bytes) {
-  KVKEEP_CHECK(std::has_single_bit(page_bytes) && page_bytes >= kBlockBytes);
+  KVKEEP_CHECK(std::has_single_bit(page_bytes) && page_bytes >= PageBytes());
   KVKEEP_CHECK(bytes > 0 && bytes % page_bytes == 0);
-  std::byte* const address = ReserveAligned(bytes, std::max(page_bytes, kHugePageBytes));
+  std::byte* const address = ReserveAligned(bytes, AlignmentOf(bytes, page_bytes));
   if (address == nullptr) {
     return absl::ErrnoToStatus(errno,
                                absl::StrCat("arena: no address space for ", bytes,
@@ -54,8 +61,8 @@ absl::StatusOr<Mapping> Mapping::Map(int fd, uint64_t bytes, uint64_t page_bytes
                                  "arena: cannot keep a segment out of core dumps and children");
     }
   }
-  // Only a hint: a kernel without huge pages says EINVAL, and 4 KiB pages work too.
-  if (page_bytes < kHugePageBytes) madvise(address, bytes, MADV_HUGEPAGE);
+  // Only a hint: a kernel without huge pages says EINVAL, and small pages work too.
+  if (page_bytes == PageBytes()) madvise(address, bytes, MADV_HUGEPAGE);
   return mapping;
 }
 

@@ -14,8 +14,9 @@ namespace kvkeep {
 
 class Mapping {
  public:
-  // Maps the first `bytes` of `fd`. `page_bytes`: of the file system; above 4 KiB it is hugetlbfs,
-  // which needs no hint. REQUIRES: bytes > 0, a multiple of page_bytes; page_bytes a power of two.
+  // Maps the first `bytes` of `fd`. `page_bytes`: of the file system; above PageBytes() it is
+  // hugetlbfs, which needs no hint. REQUIRES: bytes > 0, a multiple of page_bytes, which is a power
+  // of two and at least PageBytes().
   static absl::StatusOr<Mapping> Map(int fd, uint64_t bytes, uint64_t page_bytes);
 
   Mapping() = default;

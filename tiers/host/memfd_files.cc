@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tiers/base/check.h"
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
@@ -62,6 +63,7 @@ class MemfdFiles final : public SegmentFiles {
     return absl::OkStatus();
   }
   absl::StatusOr<int> OpenForClient(size_t segment) override;
+  uint64_t page_bytes() const override { return PageBytes(); }
   bool survives_restart() const override { return false; }
   size_t reused_segments() const override { return 0; }
   std::string replaced_because() const override { return ""; }
@@ -87,7 +89,7 @@ absl::StatusOr<Mapping> MemfdFiles::MapSegment(size_t segment, NumaPlacement& pl
   }
   // Its pages come with the prefault, in the background: taking them here would hold up the start
   // for most of a second per GiB. CheckMemoryFor has seen that they are there.
-  KVKEEP_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd.get(), bytes, kBlockBytes));
+  KVKEEP_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd.get(), bytes, PageBytes()));
   placement.Place(segment, mapping.memory(), /*reused=*/false);
   // The mode keeps other users from reopening it; the seals keep everybody from changing it.
   if (fchmod(fd.get(), S_IRUSR) != 0 || fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {

@@ -11,8 +11,8 @@
 #include <cstring>
 
 #include "tiers/base/own_directory.h"
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/base/units.h"
 #include "tiers/host/mount_files.h"
 
 namespace kvkeep {
@@ -43,8 +43,8 @@ absl::Status CheckWritable(const std::string& path, MountDirs& dirs) {
         path));
   }
   dirs.hugetlbfs = type == HUGETLBFS_MAGIC;
-  dirs.page_bytes = dirs.hugetlbfs ? static_cast<uint64_t>(fs.f_bsize) : kBlockBytes;
-  if (!std::has_single_bit(dirs.page_bytes) || dirs.page_bytes < kBlockBytes) {
+  dirs.page_bytes = static_cast<uint64_t>(fs.f_bsize);
+  if (!std::has_single_bit(dirs.page_bytes) || dirs.page_bytes < PageBytes()) {
     return absl::FailedPreconditionError(
         absl::StrCat("mount_dir ", path, ": strange page size ", dirs.page_bytes));
   }

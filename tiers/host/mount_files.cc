@@ -72,6 +72,7 @@ class MountFiles final : public SegmentFiles {
   UniqueFd OpenNotesDirectory() const override {
     return UniqueFd(openat(dirs_.writable.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   }
+  uint64_t page_bytes() const override { return dirs_.page_bytes; }
   uint64_t replaced_pages() const override { return replaced_pages_; }
   std::string replaced_because() const override { return replaced_because_; }
   std::string describe() const override;

@@ -38,7 +38,7 @@ struct MountDirs {
   UniqueFd writable;
   UniqueFd readonly;
   dev_t device = 0;
-  uint64_t page_bytes = 0;  // hugetlbfs: its page size; tmpfs: 4 KiB
+  uint64_t page_bytes = 0;  // of the file system: tmpfs has the kernel's, hugetlbfs its own
   bool hugetlbfs = false;
 };
 

@@ -10,7 +10,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/mutex.h"
-#include "tiers/base/units.h"
+#include "tiers/base/page_bytes.h"
 #include "tiers/host/kernel_facts.h"
 
 namespace kvkeep {
@@ -39,7 +39,7 @@ SliceResult Populate(std::span<std::byte> slice) {
 }  // namespace
 
 void TouchPages(std::span<std::byte> memory) {
-  for (size_t offset = 0; offset < memory.size(); offset += kBlockBytes) {
+  for (size_t offset = 0; offset < memory.size(); offset += PageBytes()) {
     std::atomic_ref<std::byte> byte(memory[offset]);
     std::byte seen = byte.load(std::memory_order_relaxed);
     // Stores the byte that is there, or fails because somebody else just wrote it: the page is
@@ -151,7 +151,7 @@ void Prefaulter::Add(std::span<std::byte> mapping) {
 }
 
 void Prefaulter::State::AddSlices(std::span<std::byte> mapping) {
-  KVKEEP_CHECK(reinterpret_cast<uint64_t>(mapping.data()) % kBlockBytes == 0);
+  KVKEEP_CHECK(reinterpret_cast<uint64_t>(mapping.data()) % PageBytes() == 0);
   for (size_t offset = 0; offset < mapping.size(); offset += kSliceBytes) {
     slices.push_back(mapping.subspan(offset, std::min(kSliceBytes, mapping.size() - offset)));
   }

@@ -51,6 +51,8 @@ class SegmentFiles {
   // A fresh open file description, close-on-exec.
   virtual absl::StatusOr<int> OpenForClient(size_t segment) = 0;
 
+  // Returns the bytes of the files' pages, of which their lengths are multiples.
+  virtual uint64_t page_bytes() const = 0;
   virtual bool survives_restart() const = 0;
   virtual size_t reused_segments() const = 0;
   // Returns the directory where to note memory errors for the next start; not valid: no next start
@@ -61,7 +63,7 @@ class SegmentFiles {
   // Returns why files of an earlier start were not kept; empty when they were, or when there were
   // none.
   virtual std::string replaced_because() const = 0;
-  // "memfd, 4 KiB pages (...)": which backing and page kind.
+  // "memfd (...)": which backing and page kind.
   virtual std::string describe() const = 0;
 };
 

@@ -25,6 +25,7 @@
 #include <optional>
 #include <sstream>
 
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/units.h"
 #include "tiers/host/kernel_facts.h"
 #include "tiers/nvme/device_names.h"
@@ -55,7 +56,7 @@ Finding Pages(const Machine& machine) {
                   .found = absl::StrCat("of ", FormatBytes(machine.page_bytes))};
   if (CheckPageSize(machine.page_bytes).ok()) return finding;
   finding.state = State::kFail;
-  finding.to_do = "boot a kernel with pages of 4 KiB: the daemon does not start on this one";
+  finding.to_do = "boot a kernel with pages of 4 to 64 KiB: the daemon does not start here";
   return finding;
 }
 
@@ -72,8 +73,9 @@ Finding HugePages(const Config& config, const Machine& machine) {
     return finding;
   }
   finding.state = State::kWarn;
-  finding.to_do = absl::StrCat("G2 will use 4 KiB pages: echo advise > ", path,
-                               ", or give it a mount with huge pages (deploy/README.md)");
+  finding.to_do =
+      absl::StrCat("G2 will use pages of ", FormatBytes(machine.page_bytes), ": echo advise > ",
+                   path, ", or give it a mount with huge pages (deploy/README.md)");
   return finding;
 }
 
@@ -338,7 +340,7 @@ const char* StateWord(Finding::State state) {
 
 Machine Machine::This() {
   Machine machine;
-  machine.page_bytes = SystemPageBytes();
+  machine.page_bytes = PageBytes();
   rlimit locked{};
   getrlimit(RLIMIT_MEMLOCK, &locked);
   machine.locked_limit = locked.rlim_cur == RLIM_INFINITY ? UINT64_MAX : locked.rlim_cur;

@@ -10,6 +10,7 @@
 
 #include "tests/fakes/scratch_dir.h"
 #include "tests/server/local/peer_tester.h"
+#include "tiers/base/page_bytes.h"
 
 namespace kvkeep {
 namespace {
@@ -59,7 +60,7 @@ using local::kNoStaging;
 TEST_CASE("staging memory is as large as asked for, in whole pages, up to the limit") {
   PeerTester t;
   OpenOld(t);
-  CHECK(StagingFor(t, 1) == 4096);
+  CHECK(StagingFor(t, 1) == PageBytes());
   CHECK(StagingFor(t, 3 * kMiB) == 3 * kMiB);
   CHECK(StagingFor(t, 17 * kMiB) == 16 * kMiB);
   CHECK(StagingFor(t, UINT64_MAX) == 16 * kMiB);
@@ -76,9 +77,9 @@ TEST_CASE("before version 6 no size means 32 chunks of the largest namespace, or
   body.AppendText("m");
   REQUIRE(
       t.Ask(Kind::kOpenNamespace, body.Finish().subspan(sizeof(local::MessageHeader))).status.ok());
-  CHECK(StagingFor(t, 0) == RoundUp(320'000, 4096));
+  CHECK(StagingFor(t, 0) == RoundUp(320'000, PageBytes()));
   t.context->limits.max_all_staging_bytes = 1'600'000;  // a quarter is more than that
-  CHECK(StagingFor(t, 0) == RoundUp(320'000, 4096));
+  CHECK(StagingFor(t, 0) == RoundUp(320'000, PageBytes()));
 }
 
 TEST_CASE("before version 6 no size means a quarter of what is left, but room for a chunk") {
@@ -137,7 +138,7 @@ TEST_CASE("a session begins with a chunk of its largest namespace, however large
   body.AppendText("m");
   REQUIRE(
       t.Ask(Kind::kOpenNamespace, body.Finish().subspan(sizeof(local::MessageHeader))).status.ok());
-  CHECK(StagingFor(t, 0) == 3 * kMiB + 4096);
+  CHECK(StagingFor(t, 0) == 3 * kMiB + PageBytes());  // with its word
 }
 
 TEST_CASE("a client can fill its staging memory but not cut it") {
@@ -147,10 +148,11 @@ TEST_CASE("a client can fill its staging memory but not cut it") {
   const int fd = reply.descriptors.at(0).get();
   CHECK(pwrite(fd, "x", 1, 8191) == 1);
   CHECK(ftruncate(fd, 0) != 0);
-  CHECK(ftruncate(fd, 16384) != 0);
+  CHECK(ftruncate(fd, kMiB) != 0);
   CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) != 0);
   // A hole reads as zeros: no fault here.
-  CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8192) == 0);
+  const auto pages = static_cast<off_t>(RoundUp(8192, PageBytes()));
+  CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, pages) == 0);
   CHECK(ReadAnswers(t.Ask(Kind::kPut, t.PutBody({{.name = 1, .bytes = 8192}}))) == "stored");
   CHECK(t.Payload(t.Get({1}).places.at(0)) == std::vector<std::byte>(8192));
 }
@@ -181,14 +183,15 @@ TEST_CASE("where no page may be had, staging memory is read without a mapping") 
       t.Tell(Kind::kPutInParts, t.PartsBody({{.name = 1, .bytes = 3 * kMiB}}, kWordAt));
   t.RunAll();
   CHECK_FALSE(t.HasReply(put));
-  REQUIRE(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2 * kMiB, 4096) == 0);
+  const auto page = static_cast<off_t>(PageBytes());
+  REQUIRE(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2 * kMiB, page) == 0);
   filled = 3 * kMiB;
   REQUIRE(pwrite(fd, &filled, sizeof(filled), kWordAt) == 8);
   CHECK(t.peer->OnPutFilled());
   t.RunAll();
   CHECK(ReadAnswers(t.TakeReply(put)) == "stored");
   auto expected = payload;
-  std::fill_n(expected.begin() + 2 * kMiB, 4096, std::byte(0));
+  std::fill_n(expected.begin() + 2 * kMiB, page, std::byte(0));
   CHECK(t.Payload(t.Get({1}).places.at(0)) == expected);
   CHECK(mapped() != by_calls);
 }

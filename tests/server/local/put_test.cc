@@ -9,6 +9,7 @@
 #include "tests/fakes/manual_clock.h"
 #include "tests/server/local/peer_tester.h"
 #include "tiers/base/checksum.h"
+#include "tiers/base/page_bytes.h"
 
 namespace kvkeep {
 namespace {
@@ -205,7 +206,7 @@ TEST_CASE("a put that is wrong anywhere does nothing and names the field") {
     CHECK(absl::IsInvalidArgument(reply.status));
     return std::string(reply.status.message());
   };
-  const auto says = [](const std::string& message, const char* what) {
+  const auto says = [](const std::string& message, const std::string& what) {
     INFO(message);
     CHECK(absl::StrContains(message, what));
   };
@@ -223,7 +224,9 @@ TEST_CASE("a put that is wrong anywhere does nothing and names the field") {
   says(ask([](Edited* e) { e->chunks[1].runs = UINT32_MAX; }), "its runs end at 4294967296");
   says(ask([](Edited* e) { e->runs[0].region = 9; }), "runs[0].region is 9");
   says(ask([](Edited* e) { e->runs[0].bytes = 0; }), "runs[0].bytes is 0");
-  says(ask([](Edited* e) { e->runs[1].offset = 4097; }), "runs[1]: 4096 bytes at 4097");
+  const uint64_t beyond = RoundUp(8192, PageBytes()) - 4095;
+  says(ask([=](Edited* e) { e->runs[1].offset = beyond; }),
+       absl::StrCat("runs[1]: 4096 bytes at ", beyond));
   says(ask([](Edited* e) { e->runs[1].offset = UINT64_MAX; }), "runs[1]: 4096 bytes at 1844674");
   says(ask([](Edited* e) { e->runs[1].offset = UINT64_MAX - 4095; }), "runs[1]");
   CHECK(absl::IsInvalidArgument(t.Ask(Kind::kPut, std::vector<std::byte>(23)).status));

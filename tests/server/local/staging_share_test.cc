@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
+#include "tests/fakes/scoped_page_bytes.h"
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep {
@@ -28,7 +30,7 @@ TEST_CASE("staging: whoever came first leaves room for who comes next") {
   CHECK(Share(First(), use) == 4 * kMiB);
   CHECK(Share(More(256 * kMiB), use) == 256 * kMiB);  // alone
   const StagingUse second{.limit_bytes = 256 * kMiB, .held_bytes = 4 * kMiB, .sessions = 1};
-  CHECK(Share(More(255 * kMiB), second) == RoundUp(256 * kMiB / 3, kBlockBytes));
+  CHECK(Share(More(255 * kMiB), second) == RoundUp(256 * kMiB / 3, PageBytes()));
   // Each takes all it can, one after the other: every session gets some before the limit is spent.
   for (; use.sessions < 32; ++use.sessions) {
     const uint64_t share = Share(First(), use);
@@ -44,13 +46,13 @@ TEST_CASE("staging: a part is smaller the more sessions have some, but a chunk a
   CHECK(Share(More(16 * kMiB), use) == 2 * kMiB);
   StagingWish large = More(16 * kMiB);
   large.chunk_bytes = 8 * kMiB;
-  CHECK(Share(large, use) == 8 * kMiB + kBlockBytes);  // with its word
+  CHECK(Share(large, use) == 8 * kMiB + PageBytes());  // with its word
 }
 
 TEST_CASE("staging: less than a chunk is nothing to a client that can do without") {
   const StagingUse use{.limit_bytes = 64 * kMiB, .held_bytes = 64 * kMiB - kMiB, .sessions = 3};
   CHECK(Share(First(), use) == 0);
-  CHECK(LeastStaging(First()) == kMiB + kBlockBytes);
+  CHECK(LeastStaging(First()) == kMiB + PageBytes());
   CHECK(Share(First(kMiB - kBlockBytes), use) == kMiB);
   CHECK(Share(First(0), use) == kMiB);  // sizes vary
   const StagingUse full{.limit_bytes = 64 * kMiB, .held_bytes = 80 * kMiB, .sessions = 3};
@@ -78,6 +80,20 @@ TEST_CASE("staging: clients that cannot share get what they name, or a quarter o
   CHECK(Share(old, use) == 64 * kMiB);
   old.bytes = kGiB;
   CHECK(Share(old, use) == 128 * kMiB);
+}
+
+TEST_CASE("staging: what is counted is what the kernel takes, pages however large they are") {
+  const ScopedPageBytes large(64 * kKiB);
+  const StagingUse use{.limit_bytes = kMiB + 60 * kKiB};
+  StagingWish wish{.bytes = 4096, .most_bytes = kGiB, .named = true};
+  CHECK(Share(wish, use) == 64 * kKiB);
+  wish.bytes = 100 * kKiB;
+  CHECK(Share(wish, use) == 128 * kKiB);
+  wish.bytes = 2 * kMiB;
+  CHECK(Share(wish, use) == kMiB);
+  CHECK(LeastStaging(First(8 * kKiB)) == 64 * kKiB);
+  CHECK(LeastStaging(First(64 * kKiB)) == 128 * kKiB);
+  CHECK(Share(First(), {.limit_bytes = kMiB + 60 * kKiB, .held_bytes = 64 * kKiB}) == 0);
 }
 
 }  // namespace kvkeep

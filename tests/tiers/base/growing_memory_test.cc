@@ -7,15 +7,17 @@
 #include <memory>
 #include <vector>
 
+#include "tiers/base/page_bytes.h"
+#include "tiers/base/units.h"
+
 namespace kvkeep {
 namespace {
 
 constexpr uint64_t kStep = GrowingMemory::kStepBytes;
-constexpr uint64_t kPage = 4096;
 
 // Returns whether every page of it exists.
 bool IsThere(const GrowingMemory& memory, uint64_t begin, uint64_t end) {
-  std::vector<unsigned char> pages((end - begin + kPage - 1) / kPage);
+  std::vector<unsigned char> pages(DivideRoundUp(end - begin, PageBytes()));
   REQUIRE(mincore(memory.data() + begin, end - begin, pages.data()) == 0);
   return std::all_of(pages.begin(), pages.end(),
                      [](unsigned char page) { return (page & 1) != 0; });
@@ -65,7 +67,7 @@ TEST_CASE("memory of less than a step is never touched ahead") {
   GrowingMemory memory(kStep - 1, &toucher);
   memory.Use(kStep - 1);
   toucher.Await();
-  CHECK_FALSE(IsThere(memory, 0, kPage));
+  CHECK_FALSE(IsThere(memory, 0, PageBytes()));
 }
 
 TEST_CASE("memory that goes while it is being touched waits for that") {
@@ -80,7 +82,7 @@ TEST_CASE("memory that goes while it is being touched waits for that") {
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     REQUIRE(anew == was);
     toucher.Await();
-    std::vector<unsigned char> pages(16 * kStep / kPage);
+    std::vector<unsigned char> pages(16 * kStep / PageBytes());
     REQUIRE(mincore(anew, 16 * kStep, pages.data()) == 0);
     CHECK(std::none_of(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; }));
     munmap(anew, 16 * kStep);

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +16,7 @@
 
 #include "tests/fakes/scratch_dir.h"
 #include "tiers/base/checksum.h"
-#include "tiers/base/units.h"
+#include "tiers/base/page_bytes.h"
 
 namespace kvkeep {
 namespace {
@@ -28,19 +29,19 @@ class BreakableMemory {
   explicit BreakableMemory(const ScratchDir& dir)
       : file_(open((dir / "memory").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
     Mend();
-    memory_ = static_cast<std::byte*>(mmap(nullptr, kPages * kBlockBytes, PROT_READ | PROT_WRITE,
-                                           MAP_SHARED, file_.get(), 0));
+    memory_ = static_cast<std::byte*>(
+        mmap(nullptr, kPages * PageBytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0));
     REQUIRE(memory_ != MAP_FAILED);
-    std::fill(memory_, memory_ + kPages * kBlockBytes, std::byte{7});
+    std::fill(memory_, memory_ + kPages * PageBytes(), std::byte{7});
   }
-  ~BreakableMemory() { munmap(memory_, kPages * kBlockBytes); }
+  ~BreakableMemory() { munmap(memory_, kPages * PageBytes()); }
 
   std::span<std::byte> pages(size_t first, size_t count) {
-    return {memory_ + first * kBlockBytes, count * kBlockBytes};
+    return {memory_ + first * PageBytes(), count * PageBytes()};
   }
   std::span<std::byte> all() { return pages(0, kPages); }
-  void Break() { REQUIRE(ftruncate(file_.get(), 2 * kBlockBytes) == 0); }
-  void Mend() { REQUIRE(ftruncate(file_.get(), kPages * kBlockBytes) == 0); }
+  void Break() { REQUIRE(ftruncate(file_.get(), 2 * PageBytes()) == 0); }
+  void Mend() { REQUIRE(ftruncate(file_.get(), kPages * PageBytes()) == 0); }
 
  private:
   UniqueFd file_;
@@ -61,12 +62,39 @@ std::vector<MemoryErrorNote> NotesIn(const ScratchDir& dir) {
   return notes;
 }
 
+#ifndef KVKEEP_SANITIZED  // which hold signals back
+siginfo_t told_of{};
+
+void TellOfIt(int) { syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGBUS, &told_of); }
+
+// Returns whether one of many guarded reads was left while this thread was told, as the kernel does
+// it, of an error of 2^bits bytes at `at`.
+bool IsLeft(std::span<const std::byte> read, std::byte* at, short bits) {
+  told_of.si_signo = SIGBUS;
+  told_of.si_code = BUS_MCEERR_AO;
+  told_of.si_addr = at;
+  told_of.si_addr_lsb = bits;
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = TellOfIt;
+  action.sa_flags = SA_NODEFER;
+  REQUIRE(sigaction(SIGALRM, &action, &before) == 0);
+  const itimerval each_ms{{0, 1000}, {0, 1000}}, never{};
+  REQUIRE(setitimer(ITIMER_REAL, &each_ms, nullptr) == 0);
+  bool left = false;
+  for (int i = 0; i < 500 && !left; ++i) left = !GuardedXxh3(read).has_value();
+  setitimer(ITIMER_REAL, &never, nullptr);
+  sigaction(SIGALRM, &before, nullptr);
+  return left;
+}
+#endif
+
 }  // namespace
 
 TEST_CASE("a checksum and a copy of memory that breaks are answered, others are right") {
   const ScratchDir dir;
   BreakableMemory memory(dir);
-  std::vector<std::byte> to(kPages * kBlockBytes);
+  std::vector<std::byte> to(kPages * PageBytes());
   CHECK(GuardedXxh3(memory.all()) == Xxh3(memory.all()));
   CHECK(GuardedCopy(to.data(), memory.all()));
   CHECK(std::equal(to.begin(), to.end(), memory.all().begin()));
@@ -80,6 +108,20 @@ TEST_CASE("a checksum and a copy of memory that breaks are answered, others are 
   memory.Mend();
   CHECK(GuardedXxh3(memory.all()) == Xxh3(memory.all()));
 }
+
+#ifndef KVKEEP_SANITIZED
+TEST_CASE("a huge page that breaks ends reads of all of it, whichever address is told") {
+  constexpr size_t kHuge = 2 << 20;
+  std::vector<std::byte> memory(3 * kHuge, std::byte{7});
+  const auto address = reinterpret_cast<uintptr_t>(memory.data());
+  std::byte* const huge = memory.data() + (kHuge - address % kHuge) % kHuge;
+  const std::span<const std::byte> half(huge + kHuge / 2, kHuge / 2);
+  CHECK(IsLeft(half, huge, 21));
+  CHECK_FALSE(IsLeft(half, huge, 12));
+  CHECK(IsLeft(half, huge + kHuge / 2, 12));
+  CHECK_FALSE(IsLeft(half, huge + kHuge, 21));
+}
+#endif
 
 TEST_CASE("threads that meet broken memory at once each get their own answer") {
   const ScratchDir dir;
@@ -100,7 +142,7 @@ TEST_CASE("threads that meet broken memory at once each get their own answer") {
 TEST_CASE("an error in watched memory is counted and noted, once a place") {
   const ScratchDir dir;
   BreakableMemory memory(dir);
-  const MemoryWatch watch({{memory.pages(0, 1), 3}, {memory.pages(1, 3), 0xffffffff, kBlockBytes}},
+  const MemoryWatch watch({{memory.pages(0, 1), 3}, {memory.pages(1, 3), 0xffffffff, PageBytes()}},
                           OpenDirectory(dir));
   CHECK(watch.errors() == 0);
   memory.Break();
@@ -109,7 +151,7 @@ TEST_CASE("an error in watched memory is counted and noted, once a place") {
   CHECK(watch.errors() == 2);
   const std::vector<MemoryErrorNote> notes = NotesIn(dir);
   REQUIRE(notes.size() == 1);
-  CHECK(notes[0] == MemoryErrorNote{0xffffffff, 3 * kBlockBytes});
+  CHECK(notes[0] == MemoryErrorNote{0xffffffff, 3 * PageBytes()});
 }
 
 TEST_CASE("an error that nobody has touched is noted, and everything goes on") {
@@ -126,7 +168,7 @@ TEST_CASE("an error that nobody has touched is noted, and everything goes on") {
     REQUIRE(syscall(SYS_rt_tgsigqueueinfo, getpid(), thread, SIGBUS, &told) == 0);
   }
   CHECK(watch.errors() == 2);
-  CHECK(watch.TakeNew() == std::vector<MemoryErrorNote>{{2, kBlockBytes}});
+  CHECK(watch.TakeNew() == std::vector<MemoryErrorNote>{{2, PageBytes()}});
   CHECK(watch.TakeNew().empty());
   CHECK(NotesIn(dir).size() == 1);
 }
@@ -152,7 +194,7 @@ TEST_CASE("who touches broken memory unguarded dies of it, and leaves the note")
 #endif
   const std::vector<MemoryErrorNote> notes = NotesIn(dir);
   REQUIRE(notes.size() == 1);
-  CHECK(notes[0] == MemoryErrorNote{5, 2 * kBlockBytes});
+  CHECK(notes[0] == MemoryErrorNote{5, 2 * PageBytes()});
 }
 
 TEST_CASE("a note's name is read as it was written, another file's name is none") {
@@ -161,9 +203,9 @@ TEST_CASE("a note's name is read as it was written, another file's name is none"
     CHECK(MemoryErrorNote::FromName(note.ToName()) == note);
   }
   CHECK(MemoryErrorNote{18, 4096}.ToName() == "arena.error-12-1000");
-  for (const char* other : {"", "arena.error-", "arena.error-1", "arena.error-1-", "arena.error--1",
-                            "arena.error-1-2x", "arena.marks", "segment.000",
-                            "arena.error-1-10000000000000000"}) {
+  for (const char* other :
+       {"", "arena.error-", "arena.error-1", "arena.error-1-", "arena.error--1", "arena.error-1-2x",
+        "arena.marks", "segment.000", "arena.error-1-10000000000000000"}) {
     CAPTURE(other);
     CHECK_FALSE(MemoryErrorNote::FromName(other).has_value());
   }

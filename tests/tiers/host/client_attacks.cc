@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tiers/base/page_bytes.h"
+
 namespace kvkeep {
 namespace {
 
@@ -41,7 +43,8 @@ bool RemovePages(int fd, size_t bytes) {
 bool Write(int fd, size_t) { return pwrite(fd, "x", 1, 0) == 1; }
 
 bool PunchHole(int fd, size_t) {
-  return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) == 0;
+  return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                   static_cast<off_t>(PageBytes())) == 0;
 }
 
 bool AllocatePastEnd(int fd, size_t bytes) {

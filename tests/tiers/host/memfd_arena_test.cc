@@ -16,6 +16,7 @@
 #include "tests/tiers/host/child_process.h"
 #include "tests/tiers/host/client_attacks.h"
 #include "tests/tiers/host/vm_flags.h"
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
@@ -61,10 +62,10 @@ TEST_CASE("an arena refuses options out of their limits and names the limit") {
                      " makes more than 16384 segments of segment_bytes 2097152"));
 }
 
-TEST_CASE("pages of another size than 4 KiB are refused by name") {
-  CHECK(CheckPageSize(SystemPageBytes()).ok());
-  CHECK(CheckPageSize(4096).ok());
-  for (const uint64_t bytes : {16384, 65536}) {
+TEST_CASE("pages of 4 to 64 KiB are taken, those of another size refused by name") {
+  CHECK(CheckPageSize(PageBytes()).ok());
+  for (const uint64_t bytes : {4096, 16384, 65536}) CHECK(CheckPageSize(bytes).ok());
+  for (const uint64_t bytes : {2048, 20480, 131072}) {
     const absl::Status refused = CheckPageSize(bytes);
     CHECK(absl::IsFailedPrecondition(refused));
     CHECK(absl::StrContains(refused.message(), absl::StrCat("pages of ", bytes / 1024, " KiB")));
@@ -97,7 +98,8 @@ TEST_CASE("an arena larger than the machine's memory is refused, not half made")
   CHECK(absl::StrContains(status.message(), "lower the capacity"));
 }
 
-TEST_CASE("capacity is rounded down to blocks and cut into segments, the last one shorter") {
+TEST_CASE("capacity is rounded down to pages and cut into segments, the last one shorter") {
+  const uint64_t page = PageBytes();
   struct Case {
     uint64_t asked, capacity;
     size_t segments;
@@ -105,11 +107,11 @@ TEST_CASE("capacity is rounded down to blocks and cut into segments, the last on
   };
   const Case cases[] = {
       {kMiB, kMiB, 1, kMiB},
-      {kMiB + 4095, kMiB, 1, kMiB},
+      {kMiB + page - 1, kMiB, 1, kMiB},
       {2 * kMiB, 2 * kMiB, 1, 2 * kMiB},
-      {2 * kMiB + 4095, 2 * kMiB, 1, 2 * kMiB},
-      {2 * kMiB + 4096, 2 * kMiB + 4096, 2, 4096},
-      {6 * kMiB - 4096, 6 * kMiB - 4096, 3, 2 * kMiB - 4096},
+      {2 * kMiB + page - 1, 2 * kMiB, 1, 2 * kMiB},
+      {2 * kMiB + page, 2 * kMiB + page, 2, page},
+      {6 * kMiB - page, 6 * kMiB - page, 3, 2 * kMiB - page},
   };
   for (const Case& c : cases) {
     INFO("asked " << c.asked);
@@ -127,7 +129,9 @@ TEST_CASE("capacity is rounded down to blocks and cut into segments, the last on
 }
 
 TEST_CASE("Memory gives the blocks of an extent, which are those of its segment") {
-  const auto arena = MakeArena(4 * kMiB + 8192);
+  const auto arena = MakeArena(4 * kMiB + 2 * PageBytes());
+  const uint64_t blocks = arena->capacity_blocks().value();
+  CHECK(blocks == 1024 + 2 * PageBytes() / kBlockBytes);
   const auto memory = [&](uint64_t first, uint64_t count) {
     return arena->Memory({BlockNumber(first), BlockCount(count)});
   };
@@ -138,22 +142,23 @@ TEST_CASE("Memory gives the blocks of an extent, which are those of its segment"
   CHECK(memory(1024, 2).data() == arena->SegmentMemory(2).data());
   CHECK(memory(1025, 1).size() == 4096);
   // Every block is memory of its own.
-  for (uint64_t block = 0; block < 1026; ++block) {
+  for (uint64_t block = 0; block < blocks; ++block) {
     const auto bytes = memory(block, 1);
     CHECK(std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; }));
     std::fill(bytes.begin(), bytes.end(), static_cast<std::byte>(block % 251 + 1));
   }
-  for (uint64_t block = 0; block < 1026; ++block) {
+  for (uint64_t block = 0; block < blocks; ++block) {
     CHECK(memory(block, 1)[4095] == static_cast<std::byte>(block % 251 + 1));
   }
 }
 
 TEST_CASE("an extent outside the arena or across segments is our bug and stops the process") {
-  const auto arena = MakeArena(2 * kMiB + 8192);
+  const auto arena = MakeArena(2 * kMiB + 2 * PageBytes());
+  const uint64_t end = arena->capacity_blocks().value();
   const Extent bad[] = {
-      {BlockNumber(511), BlockCount(2)},  // across segments
-      {BlockNumber(513), BlockCount(2)},  // past the end
-      {BlockNumber(514), BlockCount(1)},        {BlockNumber(0), BlockCount(0)},
+      {BlockNumber(511), BlockCount(2)},      // across segments
+      {BlockNumber(end - 1), BlockCount(2)},  // past the end
+      {BlockNumber(end), BlockCount(1)},        {BlockNumber(0), BlockCount(0)},
       {BlockNumber(1), BlockCount(UINT64_MAX)},
   };
   for (const Extent& extent : bad) {

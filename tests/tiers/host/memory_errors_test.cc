@@ -18,13 +18,15 @@
 #include "tests/tiers/host/child_process.h"
 #include "tests/tiers/host/in_namespace.h"
 #include "tiers/base/memory_errors.h"
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
 
 namespace kvkeep {
 namespace {
 
-constexpr uint64_t kBrokenAt = 3 * kBlockBytes;  // in segment 1
+// The page that breaks, in segment 1.
+uint64_t BrokenAt() { return 3 * PageBytes(); }
 #ifndef MADV_HWPOISON
 constexpr int MADV_HWPOISON = 100;
 #endif
@@ -56,7 +58,7 @@ size_t NotesIn(const std::string& dir) {
   return notes;
 }
 
-// The page at kBrokenAt reads as zeros; everything else is as Fill left it.
+// The page at BrokenAt() reads as zeros; everything else is as Fill left it.
 void ExpectOnlyThatPageNew(const MountRoom& room, Findings& findings) {
   const auto arena = OpenArena(room, findings);
   if (arena == nullptr) return;
@@ -69,13 +71,13 @@ void ExpectOnlyThatPageNew(const MountRoom& room, Findings& findings) {
   for (size_t i = 0; i < arena->segment_count(); ++i) {
     const auto memory = arena->SegmentMemory(i);
     for (size_t at = 0; at < memory.size(); ++at) {
-      const bool broken = i == 1 && at >= kBrokenAt && at < kBrokenAt + kBlockBytes;
+      const bool broken = i == 1 && at >= BrokenAt() && at < BrokenAt() + PageBytes();
       wrong += memory[at] != (broken ? std::byte{0} : std::byte{7});
     }
   }
   for (const uint64_t mark : arena->live_marks()) wrong += mark != 7;
   findings.Expect(wrong == 0, absl::StrCat(wrong, " bytes are not as they were"));
-  arena->SegmentMemory(1)[kBrokenAt] = std::byte{1};  // it can be used
+  arena->SegmentMemory(1)[BrokenAt()] = std::byte{1};  // it can be used
 }
 
 // Runs `body` in a child that must die of SIGBUS.
@@ -99,10 +101,10 @@ void ExpectDeath(const std::function<void()>& body, Findings& findings) {
 int PoisonsMemory() {
   const pid_t child = fork();
   if (child == 0) {
-    void* const page = mmap(nullptr, kBlockBytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const page =
+        mmap(nullptr, PageBytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     static_cast<volatile char*>(page)[0] = 1;
-    _exit(madvise(page, kBlockBytes, MADV_HWPOISON) == 0 ? 0 : errno);
+    _exit(madvise(page, PageBytes(), MADV_HWPOISON) == 0 ? 0 : errno);
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -122,8 +124,8 @@ TEST_CASE("a page that a daemon died of is another one after the next start, the
           Fill(*arena);
           const std::string file = room.writable + "/segment.001";
           // Accesses to the mapping past the end of the file fail with SIGBUS.
-          if (truncate(file.c_str(), kBrokenAt) != 0) _exit(2);
-          volatile std::byte* const at = arena->SegmentMemory(1).data() + kBrokenAt;
+          if (truncate(file.c_str(), BrokenAt()) != 0) _exit(2);
+          volatile std::byte* const at = arena->SegmentMemory(1).data() + BrokenAt();
           *at = std::byte{1};
         },
         findings);
@@ -133,8 +135,8 @@ TEST_CASE("a page that a daemon died of is another one after the next start, the
     std::filesystem::resize_file(file, 2 * kMiB);
     {
       const UniqueFd fd(open(file.c_str(), O_RDWR | O_CLOEXEC));
-      const std::string sevens(2 * kMiB - kBrokenAt, '\7');
-      findings.Expect(pwrite(fd.get(), sevens.data(), sevens.size(), kBrokenAt) ==
+      const std::string sevens(2 * kMiB - BrokenAt(), '\7');
+      findings.Expect(pwrite(fd.get(), sevens.data(), sevens.size(), BrokenAt()) ==
                           static_cast<ssize_t>(sevens.size()),
                       "pwrite");
     }
@@ -159,16 +161,20 @@ TEST_CASE("notes of marks and of what is no page of this arena are dealt with") 
     findings.Expect(arena->stats().reused_segments == 2, arena->describe());
     findings.Expect(NotesIn(room.writable) == 0, "notes are left");
     const auto marks = arena->live_marks();
-    findings.Expect(marks[0] == 0 && marks[511] == 0 && marks[512] == 7, "wrong marks");
+    size_t wrong = 0;
+    for (size_t i = 0; i < marks.size(); ++i) {
+      wrong += marks[i] != (i < PageBytes() / sizeof(marks[i]) ? 0u : 7u);
+    }
+    findings.Expect(wrong == 0, "wrong marks");
   });
 }
 
-TEST_CASE("an error that the kernel tells of is that block's, one of the marks is no block's") {
+TEST_CASE("an error that the kernel tells of is of its page's blocks, one of the marks of none") {
   InNamespace([](const MountRoom& room, Findings& findings) {
     if (!findings.Expect(room.MountTmpfs("size=16m,mode=0700"), "mount")) return;
     const auto arena = OpenArena(room, findings);
     if (arena == nullptr) return;
-    for (void* const at : {static_cast<void*>(arena->SegmentMemory(1).data() + kBrokenAt + 100),
+    for (void* const at : {static_cast<void*>(arena->SegmentMemory(1).data() + BrokenAt() + 100),
                            static_cast<void*>(arena->live_marks().data())}) {
       siginfo_t told{};
       told.si_signo = SIGBUS;
@@ -177,7 +183,11 @@ TEST_CASE("an error that the kernel tells of is that block's, one of the marks i
       findings.Expect(syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGBUS, &told) == 0,
                       "not sent");
     }
-    findings.Expect(arena->TakeBrokenBlocks() == std::vector{BlockNumber(512 + 3)}, "wrong blocks");
+    std::vector<BlockNumber> blocks;
+    for (uint64_t at = BrokenAt(); at < BrokenAt() + PageBytes(); at += kBlockBytes) {
+      blocks.emplace_back(512 + at / kBlockBytes);
+    }
+    findings.Expect(arena->TakeBrokenBlocks() == blocks, "wrong blocks");
     findings.Expect(arena->TakeBrokenBlocks().empty(), "told twice");
     findings.Expect(arena->stats().memory_errors == 2, "not counted");
     findings.Expect(NotesIn(room.writable) == 2, "not noted");
@@ -198,7 +208,7 @@ TEST_CASE("a page that the kernel poisons is unreadable, noted, and another one 
           const auto arena = OpenArena(room, none);
           if (arena == nullptr) _exit(1);
           Fill(*arena);
-          const auto page = arena->SegmentMemory(1).subspan(kBrokenAt, kBlockBytes);
+          const auto page = arena->SegmentMemory(1).subspan(BrokenAt(), PageBytes());
           if (madvise(page.data(), page.size(), MADV_HWPOISON) != 0) _exit(2);
           if (GuardedXxh3(page).has_value()) _exit(3);
           if (arena->stats().memory_errors != 1) _exit(4);

@@ -17,6 +17,7 @@
 #include "tests/tiers/host/in_namespace.h"
 #include "tests/tiers/host/mounted_arena.h"
 #include "tests/tiers/host/vm_flags.h"
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
@@ -110,12 +111,14 @@ TEST_CASE("on a mount the segments are files with all their memory allocated") {
                           (info.st_mode & 07777) == 0600,
                       absl::StrCat("segment ", i, " is not as it should be"));
     }
+    const auto marks_bytes = static_cast<off_t>(RoundUp(1280 * 8, PageBytes()));
     struct stat marks {};
     stat((room.writable + "/arena.marks").c_str(), &marks);
-    findings.Expect(marks.st_size == 3 * 4096 && marks.st_blocks * 512 == marks.st_size &&
-                        (marks.st_mode & 07777) == 0600,  // 1280 blocks of 8 bytes, in pages
+    findings.Expect(marks.st_size == marks_bytes && marks.st_blocks * 512 == marks.st_size &&
+                        (marks.st_mode & 07777) == 0600,  // a word for each of 1280 blocks
                     "arena.marks is not as it should be");
-    findings.Expect(arena->live_marks().size() == 1280 && arena->stats().marks_bytes == 3 * 4096,
+    findings.Expect(arena->live_marks().size() == 1280 &&
+                        static_cast<off_t>(arena->stats().marks_bytes) == marks_bytes,
                     "not a mark a block");
     executor.RunAll();
     findings.Expect(arena->stats().prefaulted_bytes == 5 * kMiB, "prefault did not finish");
@@ -283,18 +286,19 @@ TEST_CASE("a mount that is too small is an error that names both sizes, and noth
     ArenaOptions options = MountOptions(room, 8 * kMiB);
     ExpectError(
         options, absl::StatusCode::kResourceExhausted,
-        "8 MiB wanted, and 16 KiB for arena.marks, 4 MiB free there; mount it with a larger "
-        "size=",
+        absl::StrCat("8 MiB wanted, and ", RoundUp(16 * kKiB, PageBytes()) / kKiB,
+                     " KiB for arena.marks, 4 MiB free there; mount it with a larger size="),
         findings);
     options.backing = ArenaBacking::kAuto;  // no silent second arena in other memory
     ExpectError(options, absl::StatusCode::kResourceExhausted, "8 MiB wanted", findings);
     findings.Expect(List(room.writable) == std::vector<std::string>{"arena.lock"},
                     "left something");
     options.backing = ArenaBacking::kMount;
+    const uint64_t marks = RoundUp(8 * kKiB, PageBytes());
     options.capacity_bytes = 4 * kMiB;  // would fit without its marks
-    ExpectError(options, absl::StatusCode::kResourceExhausted, "and 8 KiB for arena.marks",
-                findings);
-    options.capacity_bytes = 4 * kMiB - 2 * kBlockBytes;
+    ExpectError(options, absl::StatusCode::kResourceExhausted,
+                absl::StrCat("and ", marks / kKiB, " KiB for arena.marks"), findings);
+    options.capacity_bytes = 4 * kMiB - marks;
     Open(options, findings);
   });
 }
@@ -386,11 +390,16 @@ TEST_CASE("tmpfs with huge=always backs the arena with huge pages") {
     WARN("skipped: shmem_enabled is deny");
     return;
   }
-  InNamespace([](const MountRoom& room, Findings& findings) {
-    if (!room.MountTmpfs("size=32m,mode=0700,huge=always")) return;  // a kernel without them
+  const uint64_t bytes = std::max(16 * kMiB, TransparentHugePageBytes());
+  if (bytes > 64 * kMiB) {
+    WARN("skipped: a huge page has " << bytes / kMiB << " MiB");
+    return;
+  }
+  InNamespace([bytes](const MountRoom& room, Findings& findings) {
+    if (!room.MountTmpfs("size=72m,mode=0700,huge=always")) return;  // a kernel without them
     ManualExecutor executor;
-    ArenaOptions options = MountOptions(room, 16 * kMiB);
-    options.segment_bytes = 16 * kMiB;
+    ArenaOptions options = MountOptions(room, bytes);
+    options.segment_bytes = bytes;
     const auto arena = Open(options, findings, &executor);
     if (arena == nullptr) return;
     executor.RunAll();

@@ -5,6 +5,8 @@
 #include <catch2/catch.hpp>
 
 #include "tests/fakes/manual_executor.h"
+#include "tests/fakes/scoped_page_bytes.h"
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
@@ -32,8 +34,8 @@ class Pages {
   }
   ~Pages() { munmap(memory_.data(), memory_.size()); }
   std::span<std::byte> memory() const { return memory_; }
-  size_t resident() const {
-    std::vector<unsigned char> present(memory_.size() / 4096);
+  size_t resident(uint64_t page = PageBytes()) const {
+    std::vector<unsigned char> present(memory_.size() / page);
     REQUIRE(mincore(memory_.data(), memory_.size(), present.data()) == 0);
     return static_cast<size_t>(
         std::count_if(present.begin(), present.end(), [](unsigned char p) { return p & 1; }));
@@ -100,12 +102,12 @@ TEST_CASE("no prefault runs when it is switched off or there is no executor") {
 }
 
 TEST_CASE("the fallback brings every page without changing a byte") {
-  const Pages fresh(64 * 4096);
+  const Pages fresh(64 * PageBytes());
   CHECK(fresh.resident() == 0);
   TouchPages(fresh.memory());
   CHECK(fresh.resident() == 64);
 
-  const Pages written(4 * 4096);
+  const Pages written(4 * PageBytes());
   for (size_t i = 0; i < written.memory().size(); ++i) {
     written.memory()[i] = static_cast<std::byte>(i * 7);
   }
@@ -115,6 +117,14 @@ TEST_CASE("the fallback brings every page without changing a byte") {
     wrong += written.memory()[i] != static_cast<std::byte>(i * 7);
   }
   CHECK(wrong == 0);
+}
+
+TEST_CASE("the fallback touches a page once, however large pages are") {
+  const uint64_t page = PageBytes();
+  const Pages fresh(64 * page);
+  const ScopedPageBytes larger(16 * page);
+  TouchPages(fresh.memory());
+  CHECK(fresh.resident(page) == 4);
 }
 
 TEST_CASE("memory that the kernel will not give is counted as failed, and kills nobody") {

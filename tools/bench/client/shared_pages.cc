@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "tiers/base/page_bytes.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/kernel_facts.h"
@@ -54,7 +55,7 @@ absl::StatusOr<SharedPages> SharedPages::CreateUntouched(uint64_t bytes,
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("shared pages: size ", bytes));
   }
-  absl::StatusOr<Mapping> mapping = Mapping::Map(fd.get(), bytes, kBlockBytes);
+  absl::StatusOr<Mapping> mapping = Mapping::Map(fd.get(), bytes, PageBytes());
   if (!mapping.ok()) return mapping.status();
   return SharedPages(*std::move(mapping));
 }
