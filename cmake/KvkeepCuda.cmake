@@ -17,7 +17,7 @@ endif()
 if(NOT EXISTS "${KVKEEP_CUDA_INCLUDE_DIR}/cudaTypedefs.h")
   unset(KVKEEP_CUDA_INCLUDE_DIR CACHE) # found once, and gone since
 endif()
-find_path(KVKEEP_CUDA_INCLUDE_DIR cudaTypedefs.h NO_DEFAULT_PATH
+find_path(KVKEEP_CUDA_INCLUDE_DIR cudaTypedefs.h NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH
           HINTS ENV CUDA_HOME
           PATHS /opt/kvkeep-deps/cuda /usr/local/cuda
           PATH_SUFFIXES include

@@ -35,8 +35,10 @@ function(kvkeep_binary NAME)
 endfunction()
 
 # kvkeep_test(NAME [ONE_THREAD] [TIMES] [FIGURES] [PLAIN] SRCS x_test.cc ... DEPS ... [CASES spec] [LABELS ...]
-#             [TIMEOUT s] [PROCESSORS n]): one Catch2 binary, one ctest entry.
+#             [TIMEOUT s] [PROCESSORS n]): one Catch2 binary, one ctest entry. Without the label e2e it
+# has the label unit, and the target unit_tests builds it: these run under emulation too.
 # ONE_THREAD: the test has no second thread, so the thread sanitizer's preset leaves it out.
+add_custom_target(unit_tests)
 function(kvkeep_test NAME)
   cmake_parse_arguments(ARG "ONE_THREAD;TIMES;FIGURES;PLAIN" "CASES;TIMEOUT;PROCESSORS" "SRCS;DEPS;LABELS" ${ARGN})
   if((ARG_ONE_THREAD AND KVKEEP_TSAN) OR (ARG_PLAIN AND KVKEEP_FEWER_TESTS))
@@ -49,8 +51,26 @@ function(kvkeep_test NAME)
       list(APPEND FLAGS ${FLAG})
     endif()
   endforeach()
+  kvkeep_left_out(${NAME} LEFT_OUT)
+  if(NOT "e2e" IN_LIST ARG_LABELS AND NOT LEFT_OUT STREQUAL "~*")
+    add_dependencies(unit_tests ${NAME})
+    list(APPEND ARG_LABELS unit)
+  endif()
   kvkeep_test_entry(${NAME} ${NAME} ${FLAGS} CASES ${ARG_CASES} TIMEOUT ${ARG_TIMEOUT}
                     PROCESSORS ${ARG_PROCESSORS} LABELS ${ARG_LABELS})
+endfunction()
+
+# kvkeep_left_out(PROGRAM RESULT): what to append to a program's cases where its tests are emulated.
+function(kvkeep_left_out PROGRAM RESULT)
+  set(CASES "")
+  if(CMAKE_CROSSCOMPILING)
+    file(STRINGS ${CMAKE_SOURCE_DIR}/tests/aarch64_left_out LINES REGEX "^${PROGRAM} ")
+    foreach(LINE IN LISTS LINES)
+      string(REGEX MATCH "^${PROGRAM} (\"[^\"]*\"|[^ ]+)" LINE "${LINE}")
+      string(APPEND CASES "~${CMAKE_MATCH_1}")
+    endforeach()
+  endif()
+  set(${RESULT} "${CASES}" PARENT_SCOPE)
 endfunction()
 
 # kvkeep_test_program(NAME SRCS ... DEPS ...): the binary alone.
@@ -84,6 +104,8 @@ function(kvkeep_test_entry NAME PROGRAM)
       set(ARG_TIMEOUT 900)
     endif()
   endif()
+  kvkeep_left_out(${PROGRAM} LEFT_OUT)
+  string(APPEND ARG_CASES "${LEFT_OUT}")
   set(ENTRIES ${NAME})
   if(ARG_TIMES AND NOT KVKEEP_SANITIZE)
     list(APPEND ENTRIES ${NAME}_times)
@@ -102,6 +124,23 @@ function(kvkeep_test_entry NAME PROGRAM)
   if(ARG_LABELS)
     set_property(TEST ${ENTRIES} APPEND PROPERTY LABELS ${ARG_LABELS})
   endif()
+endfunction()
+
+# kvkeep_test_large_pages(PROGRAM [CASES spec]): entries PROGRAM_16k and PROGRAM_64k, of a program's
+# cases on a kernel whose pages have that size, as far as a library can be one
+# (tests/fakes/large_pages.cc).
+function(kvkeep_test_large_pages PROGRAM)
+  cmake_parse_arguments(ARG "" "CASES" "" ${ARGN})
+  if(KVKEEP_SANITIZE)
+    return()
+  endif()
+  foreach(KIB 16 64)
+    math(EXPR BYTES "1024 * ${KIB}")
+    kvkeep_test_entry(${PROGRAM}_${KIB}k ${PROGRAM} CASES ${ARG_CASES})
+    set_tests_properties(${PROGRAM}_${KIB}k PROPERTIES ENVIRONMENT
+      "LD_PRELOAD=$<TARGET_FILE:kvkeep_large_pages>;KVKEEP_FAKE_PAGE_BYTES=${BYTES}")
+    add_dependencies(${PROGRAM} kvkeep_large_pages)
+  endforeach()
 endfunction()
 
 # Test cases and the verbs of the CLI are compiled more often than they are run, so they are
@@ -126,23 +165,6 @@ endif()
 # beside each other. The label makes tools/test build nothing meanwhile. kvkeep_run_serially(TEST
 # ...): tests that take all memory or disk, with no other test beside them. Builds meanwhile have
 # the lowest priority, and do not matter.
-# kvkeep_test_large_pages(PROGRAM [CASES spec]): entries PROGRAM_16k and PROGRAM_64k, of a program's
-# cases on a kernel whose pages have that size, as far as a library can be one
-# (tests/fakes/large_pages.cc).
-function(kvkeep_test_large_pages PROGRAM)
-  cmake_parse_arguments(ARG "" "CASES" "" ${ARGN})
-  if(KVKEEP_SANITIZE)
-    return()
-  endif()
-  foreach(KIB 16 64)
-    math(EXPR BYTES "1024 * ${KIB}")
-    kvkeep_test_entry(${PROGRAM}_${KIB}k ${PROGRAM} CASES ${ARG_CASES})
-    set_tests_properties(${PROGRAM}_${KIB}k PROPERTIES ENVIRONMENT
-      "LD_PRELOAD=$<TARGET_FILE:kvkeep_large_pages>;KVKEEP_FAKE_PAGE_BYTES=${BYTES}")
-    add_dependencies(${PROGRAM} kvkeep_large_pages)
-  endforeach()
-endfunction()
-
 function(kvkeep_run_alone)
   kvkeep_run_serially(${ARGN})
   if(NOT KVKEEP_SANITIZE)

@@ -1,7 +1,11 @@
 #include "tiers/base/checksum.h"
 
 #define XXH_STATIC_LINKING_ONLY  // for the size of XXH3_state_t
-#include <xxh_x86dispatch.h>     // the plain build of the library is half as fast
+#ifdef __x86_64__
+#include <xxh_x86dispatch.h>  // the plain build of the library is half as fast
+#else
+#include <xxhash.h>
+#endif
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,9 @@
 #include "tiers/base/crc32c.h"
 
+#ifdef __aarch64__
+#include <sys/auxv.h>
+#endif
+
 #include <array>
 #include <cstring>
 
@@ -34,6 +38,37 @@ __attribute__((target("sse4.2"))) uint32_t Crc32cByInstruction(std::span<const s
   }
   return ~small;
 }
+
+bool HasInstruction() { return __builtin_cpu_supports("sse4.2"); }
+#endif
+
+#ifdef __aarch64__
+// In assembly, as the compilers' names for these instructions differ.
+uint32_t AddWord(uint32_t crc, uint64_t word) {
+  asm(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(word));
+  return crc;
+}
+
+uint32_t AddByte(uint32_t crc, std::byte byte) {
+  asm(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1"
+      : "+r"(crc)
+      : "r"(static_cast<uint32_t>(byte)));
+  return crc;
+}
+
+uint32_t Crc32cByInstruction(std::span<const std::byte> bytes, uint32_t before) {
+  uint32_t crc = ~before;
+  while (bytes.size() >= sizeof(uint64_t)) {
+    uint64_t word;
+    std::memcpy(&word, bytes.data(), sizeof(word));
+    crc = AddWord(crc, word);
+    bytes = bytes.subspan(sizeof(word));
+  }
+  for (const std::byte byte : bytes) crc = AddByte(crc, byte);
+  return ~crc;
+}
+
+bool HasInstruction() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
 #endif
 
 }  // namespace
@@ -48,8 +83,8 @@ uint32_t Crc32cByTables(std::span<const std::byte> bytes, uint32_t before) {
 }
 
 uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t before) {
-#ifdef __x86_64__
-  static const bool has_instruction = __builtin_cpu_supports("sse4.2");
+#if defined(__x86_64__) || defined(__aarch64__)
+  static const bool has_instruction = HasInstruction();
   if (has_instruction) return Crc32cByInstruction(bytes, before);
 #endif
   return Crc32cByTables(bytes, before);

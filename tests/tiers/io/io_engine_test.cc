@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "tests/tiers/io/io_test_util.h"
+#include "tests/tiers/io/rings.h"
 
 namespace kvkeep {
 namespace {
@@ -60,7 +61,11 @@ double CpuSeconds() {
          static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
 }
 
-#define EVERY_ENGINE() GENERATE(IoMode::kUring, IoMode::kThreads)
+std::vector<IoMode> EnginesHere() {
+  return HasRings() ? std::vector{IoMode::kUring, IoMode::kThreads} : std::vector{IoMode::kThreads};
+}
+
+#define EVERY_ENGINE() GENERATE(from_range(EnginesHere()))
 
 }  // namespace
 
