@@ -73,13 +73,13 @@ class MemoryArena final : public Arena {
   absl::StatusOr<int> OpenForClient(size_t) override {
     return open("/dev/null", O_RDONLY | O_CLOEXEC);  // stands for it
   }
-  std::vector<BlockNumber> TakeBrokenBlocks() override { return std::exchange(broken, {}); }
+  std::vector<Extent> TakeBroken() override { return std::exchange(broken, {}); }
   Stats stats() const override {
     return {.capacity_bytes = capacity_bytes(), .survives_restart = !marks_.empty()};
   }
   std::string describe() const override { return "arena=memory"; }
 
-  std::vector<BlockNumber> broken;     // returned by the next TakeBrokenBlocks
+  std::vector<Extent> broken;          // returned by the next TakeBroken
   uint64_t most_at_once = UINT64_MAX;  // blocks, by one TakeMore
 
  private:

@@ -85,7 +85,7 @@ class SegmentedArena final : public Arena {
     return files_->OpenForClient(segment);
   }
 
-  std::vector<BlockNumber> TakeBrokenBlocks() override;
+  std::vector<Extent> TakeBroken() override;
   Stats stats() const override;
   std::string describe() const override;
 
@@ -162,19 +162,18 @@ std::span<uint64_t> SegmentedArena::live_marks() {
   return {reinterpret_cast<uint64_t*>(marks_.memory().data()), capacity_blocks().value()};
 }
 
-std::vector<BlockNumber> SegmentedArena::TakeBrokenBlocks() {
+std::vector<Extent> SegmentedArena::TakeBroken() {
   std::set<std::pair<uint64_t, uint64_t>> pages;  // segment and offset
   for (const MemoryErrorNote& note : errors_.TakeNew()) {
     if (note.file >= segments_.size()) continue;  // of the marks
     KVKEEP_CHECK(note.offset < files_->geometry().bytes_of(note.file));
     pages.emplace(note.file, note.offset / files_->page_bytes() * files_->page_bytes());
   }
-  std::vector<BlockNumber> blocks;
+  std::vector<Extent> runs;
   for (const auto& [segment, offset] : pages) {
-    const Extent run = RunOf(segment, offset, offset + files_->page_bytes());
-    for (uint64_t block = run.first.value(); block < run.end(); ++block) blocks.emplace_back(block);
+    runs.push_back(RunOf(segment, offset, offset + files_->page_bytes()));
   }
-  return blocks;
+  return runs;
 }
 
 Arena::Stats SegmentedArena::stats() const {

@@ -125,9 +125,9 @@ class Arena {
   // A read-only descriptor of the segment for a client; the caller closes it.
   virtual absl::StatusOr<int> OpenForClient(size_t segment) = 0;
 
-  // Returns the blocks of pages in which a memory error was met since the last call, in order; only
-  // the first thousand errors count. One thread at a time.
-  virtual std::vector<BlockNumber> TakeBrokenBlocks() { return {}; }
+  // The pages in which a memory error was met since the last call, as runs of blocks that do not
+  // overlap; only the first thousand errors count. One thread at a time.
+  virtual std::vector<Extent> TakeBroken() { return {}; }
 
   virtual Stats stats() const = 0;
   // Returns one line for the log: the backing and why not the other one, the page kind, whether G2

@@ -405,9 +405,9 @@ ImagePlacement Chunks::PlacementOf(Generation generation, const ExtentList& exte
 }
 
 void Chunks::WithholdBroken() {
-  for (const BlockNumber block : deps_.arena->TakeBrokenBlocks()) {
+  for (const Extent& page : deps_.arena->TakeBroken()) {
     for (const auto& pool : pools) {
-      if (pool->Owns(block)) pool->Withhold(block);
+      if (pool->Owns(page.first)) pool->Withhold(page);
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "tiers/store/g2_pool.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -38,11 +39,12 @@ void G2Pool::Free(const ExtentList& extents) {
   if (broken_.empty()) return allocator_.Free(Relative(extents));
   for (const Extent& extent : extents) {
     uint64_t from = extent.first.value();
-    for (auto at = broken_.lower_bound(from); at != broken_.end() && *at < extent.end(); ++at) {
-      FreeRun(from, *at);
-      from = *at + 1;
-      ++withheld_blocks_;
-    }
+    ForEachBroken(extent, [&](const Extent& page) {
+      const uint64_t first = std::max(page.first.value(), from);
+      FreeRun(from, first);
+      from = std::min(page.end(), extent.end());
+      withheld_blocks_ += from - first;
+    });
     FreeRun(from, extent.end());
   }
 }
@@ -50,9 +52,14 @@ void G2Pool::Free(const ExtentList& extents) {
 void G2Pool::LookAgain(const PackedExtents& resident) {
   if (broken_.empty()) return;
   for (const Extent& extent : resident.list()) {
-    auto at = broken_.lower_bound(extent.first.value());
-    for (; at != broken_.end() && *at < extent.end(); ++at) newly_broken_.emplace_back(*at);
+    ForEachBroken(extent, [this](const Extent& page) { newly_broken_.push_back(page); });
   }
+}
+
+void G2Pool::ForEachBroken(const Extent& in, absl::FunctionRef<void(const Extent&)> page) const {
+  auto at = broken_.upper_bound(in.first.value());
+  if (at != broken_.begin() && std::prev(at)->second.end() > in.first.value()) --at;
+  for (; at != broken_.end() && at->first < in.end(); ++at) page(at->second);
 }
 
 void G2Pool::FreeRun(uint64_t first, uint64_t end) {

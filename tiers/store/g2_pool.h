@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,19 +42,21 @@ class G2Pool {
 
   std::optional<ExtentList> Allocate(BlockCount blocks, std::optional<BlockNumber> near);
   void Free(const ExtentList& extents);
-  // Withdraws a block whose memory is broken: it is never given out again once it is free. The
-  // caller of TakeBroken finds out which chunk has it.
-  void Withhold(BlockNumber block) {
-    if (broken_.insert(block.value()).second) newly_broken_.push_back(block);
+  // Withdraws the blocks of a page whose memory is broken: they are never given out again once they
+  // are free. The caller of TakeBroken finds out which chunks have them. REQUIRES: the page is the
+  // same as, or apart from, each one withdrawn before.
+  void Withhold(const Extent& page) {
+    if (broken_.emplace(page.first.value(), page).second) newly_broken_.push_back(page);
   }
   // Notes blocks without memory. Nobody gets them before AddMemory. REQUIRES: before EndRecovery.
   void AwaitMemory(const Extent& extent);
   void AddMemory(const Extent& extent);
   bool HasMemory(BlockNumber block) const;
   // For an image that has become resident. It may not have been resident when TakeBroken told of
-  // its broken blocks, so they are told again.
+  // its broken pages, so they are told again.
   void LookAgain(const PackedExtents& resident);
-  std::vector<BlockNumber> TakeBroken() { return std::exchange(newly_broken_, {}); }
+  // Each page is told whole, perhaps twice.
+  std::vector<Extent> TakeBroken() { return std::exchange(newly_broken_, {}); }
   uint64_t withheld_blocks() const { return withheld_blocks_; }  // count as used
   void EndRecovery() { allocator_.EndRecovery(); }
   // As ExtentAllocator::Claim; OutOfRange also outside this pool.
@@ -116,12 +117,14 @@ class G2Pool {
  private:
   ExtentList Relative(ExtentList extents) const;
   void FreeRun(uint64_t first, uint64_t end);
+  // Calls `page` for each broken page that the extent touches, in order.
+  void ForEachBroken(const Extent& in, absl::FunctionRef<void(const Extent&)> page) const;
 
   const std::string tenant_;
   const uint64_t first_;
   ExtentAllocator allocator_;  // counts from the pool's start
-  std::set<uint64_t> broken_;  // few, or none
-  std::vector<BlockNumber> newly_broken_;
+  std::map<uint64_t, Extent> broken_;  // pages, by the first block; few, or none
+  std::vector<Extent> newly_broken_;
   uint64_t withheld_blocks_ = 0;
   std::map<uint64_t, uint64_t> to_come_;  // by the first block: the end. One run a segment
   uint64_t to_come_blocks_ = 0;

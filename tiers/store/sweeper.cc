@@ -21,9 +21,13 @@ constexpr uint64_t kBlocksAtOnce = 64 * kMiB / kBlockBytes;
 // How many images ahead the memory of their table entries is fetched.
 constexpr size_t kImagesAhead = 8;
 
-bool LiesOn(const ExtentList& extents, BlockNumber block) {
-  return std::any_of(extents.begin(), extents.end(), [block](const Extent& extent) {
-    return extent.first <= block && block.value() < extent.end();
+// REQUIRES: `pages` are in order, and equal or apart.
+bool LiesOn(const ExtentList& extents, const std::vector<Extent>& pages) {
+  return std::any_of(extents.begin(), extents.end(), [&pages](const Extent& extent) {
+    const auto at = std::partition_point(pages.begin(), pages.end(), [&extent](const Extent& page) {
+      return page.end() <= extent.first.value();
+    });
+    return at != pages.end() && at->first.value() < extent.end();
   });
 }
 
@@ -188,24 +192,30 @@ void Sweeper::ForgetOldest(size_t* next) {
 // verified before it is served, or by the sweep, which finds broken memory.
 void Sweeper::Tick(Section& section) {
   chunks_.WithholdBroken();
-  for (size_t p = 0; p < chunks_.pools.size(); ++p) {
-    for (const BlockNumber block : chunks_.pools[p]->TakeBroken()) {
-      uint64_t moves = 0;
-      do {  // again if a chunk has changed its slot meanwhile: the walk may have missed it
-        moves = chunks_.moves;
-        for (uint32_t i = 0; i < chunks_.table.slot_end(); ++i) {
-          section.YieldIfSpent();
-          chunks_.Count(work::kLook);
-          const Chunk& chunk = chunks_.table.at(ChunkSlot(i));
-          if (!chunk.live || chunk.detached || !chunk.resident()) continue;
-          if (!LiesOn(chunk.g2, block)) continue;
-          ++chunks_.counters.corrupt_chunks;
-          records_.Detach(ChunkSlot(i));
-        }
-      } while (moves != chunks_.moves);
-    }
+  std::vector<Extent> broken;
+  for (const auto& pool : chunks_.pools) {
+    const std::vector<Extent> pages = pool->TakeBroken();
+    broken.insert(broken.end(), pages.begin(), pages.end());
   }
+  std::sort(broken.begin(), broken.end());
+  if (!broken.empty()) ForgetChunksOn(broken, section);
   GoOn();
+}
+
+void Sweeper::ForgetChunksOn(const std::vector<Extent>& broken, Section& section) {
+  uint64_t moves = 0;
+  do {  // again if a chunk has changed its slot meanwhile: the walk may have missed it
+    moves = chunks_.moves;
+    for (uint32_t i = 0; i < chunks_.table.slot_end(); ++i) {
+      section.YieldIfSpent();
+      chunks_.Count(work::kLook);
+      const Chunk& chunk = chunks_.table.at(ChunkSlot(i));
+      if (!chunk.live || chunk.detached || !chunk.resident()) continue;
+      if (!LiesOn(chunk.g2, broken)) continue;
+      ++chunks_.counters.corrupt_chunks;
+      records_.Detach(ChunkSlot(i));
+    }
+  } while (moves != chunks_.moves);
 }
 
 // Returns whether the chunk, which becomes dirty once it is verified, may be verified now. It waits

@@ -56,6 +56,8 @@ class Sweeper {
   void PrefetchHeader(BlockNumber block) const;
   // Makes a chunk of the image. None: it cannot be one.
   std::optional<RecoveredImage> Adopt(const FoundImage& image) STORE_LOCKED;
+  // Forgets the chunks that lie on these pages, in one walk over the table. May yield.
+  void ForgetChunksOn(const std::vector<Extent>& broken, Section& section) STORE_LOCKED;
   bool MayBeWritten(const Chunk& chunk) const STORE_LOCKED;
   void GoOn() STORE_LOCKED;
 

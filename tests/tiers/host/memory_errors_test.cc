@@ -183,12 +183,10 @@ TEST_CASE("an error that the kernel tells of is of its page's blocks, one of the
       findings.Expect(syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGBUS, &told) == 0,
                       "not sent");
     }
-    std::vector<BlockNumber> blocks;
-    for (uint64_t at = BrokenAt(); at < BrokenAt() + PageBytes(); at += kBlockBytes) {
-      blocks.emplace_back(512 + at / kBlockBytes);
-    }
-    findings.Expect(arena->TakeBrokenBlocks() == blocks, "wrong blocks");
-    findings.Expect(arena->TakeBrokenBlocks().empty(), "told twice");
+    const Extent page = {BlockNumber(512 + BrokenAt() / kBlockBytes),
+                         BlockCount(PageBytes() / kBlockBytes)};
+    findings.Expect(arena->TakeBroken() == std::vector{page}, "wrong blocks");
+    findings.Expect(arena->TakeBroken().empty(), "told twice");
     findings.Expect(arena->stats().memory_errors == 2, "not counted");
     findings.Expect(NotesIn(room.writable) == 2, "not noted");
   });

@@ -132,7 +132,7 @@ TEST_CASE("a resident chunk whose memory the kernel gave up on is a miss, its bl
   REQUIRE(s.Put(1) == "stored");
   const uint64_t first = MarkedBlocks(s).at(0);
   REQUIRE(s.Put(2) == "stored");
-  s.world.arena().broken = {BlockNumber(first)};
+  s.world.arena().broken = {{BlockNumber(first), BlockCount(1)}};
   s.Settle();
   CHECK(s.counters().corrupt_chunks == 1);
   CHECK(s.Get(1) == "miss");
@@ -144,6 +144,34 @@ TEST_CASE("a resident chunk whose memory the kernel gave up on is a miss, its bl
   s.store().CheckInvariants();
 }
 
+TEST_CASE("a huge page that breaks costs one walk over the chunks, and all of it is used no more") {
+  WorldOptions options = WarmWorld(/*with_device=*/false);
+  options.hold_work = 8;
+  StoreTester s(options);
+  uint64_t slices = 0;
+  s.world.SetBetweenSlices([&slices] { ++slices; });
+  s.KillAndStart();
+  for (uint64_t i = 0; i < 32; ++i) REQUIRE(s.Put(i) == "stored");  // G2 is full
+  const auto slices_of_breaking = [&](const Extent& page) {
+    s.world.arena().broken = {page};
+    const uint64_t before = slices;
+    s.store().Tick();
+    return slices - before;
+  };
+  const uint64_t of_one_block = slices_of_breaking({BlockNumber(0), BlockCount(1)});
+  CHECK(s.counters().corrupt_chunks == 1);
+  const uint64_t of_many = slices_of_breaking({BlockNumber(16), BlockCount(32)});
+  CHECK(s.counters().corrupt_chunks == 17);
+  CHECK(of_many < of_one_block + 17);  // a slice more for each chunk that goes
+  for (uint64_t key = 100; key < 300; ++key) {
+    s.Put(key);
+    for (uint64_t block = 16; block < 48; ++block) {
+      REQUIRE(s.world.arena().live_marks()[block] == 0);
+    }
+  }
+  s.store().CheckInvariants();
+}
+
 TEST_CASE("memory that breaks under a chunk while it is verified is found when that has ended") {
   StoreTester s(WarmWorld(/*with_device=*/false));
   REQUIRE(s.Put(1) == "stored");
@@ -151,7 +179,7 @@ TEST_CASE("memory that breaks under a chunk while it is verified is found when t
   s.KillAndStart();
   {
     const ChunkReader reader = s.Pin(1);
-    s.world.arena().broken = {BlockNumber(first)};
+    s.world.arena().broken = {{BlockNumber(first), BlockCount(1)}};
     s.store().Tick();  // the chunk is not resident
     CHECK(s.counters().corrupt_chunks == 0);
   }

@@ -37,7 +37,7 @@ TEST_CASE("a pool gives out what has memory, and the rest piece by piece as it c
   REQUIRE((six.has_value() && four.has_value()));
   CHECK((*six)[0] == extent(128, 6));
   CHECK_FALSE(pool.Allocate(BlockCount(1), std::nullopt).has_value());
-  pool.Withhold(BlockNumber(69));  // found broken before it came
+  pool.Withhold(extent(69, 1));  // found broken before it came
   pool.AddMemory(extent(68, 2));
   CHECK(pool.to_come_blocks() == 116);
   CHECK(pool.there_blocks() == 12);
@@ -64,12 +64,15 @@ TEST_CASE("a block that is withheld is given out no more once it is freed") {
               MakeEvictionPolicy("lru", {.max_chunks = 8}), nullptr);
   const auto all = pool.Allocate(BlockCount(64), std::nullopt);
   REQUIRE(all.has_value());
-  for (const uint64_t block : {64, 70, 71, 127}) pool.Withhold(BlockNumber(block));
-  pool.Withhold(BlockNumber(70));
-  CHECK(pool.TakeBroken().size() == 4);
+  const auto page = [](uint64_t first, uint64_t count) {
+    return Extent{BlockNumber(first), BlockCount(count)};
+  };
+  for (const Extent& broken : {page(64, 1), page(70, 2), page(127, 1)}) pool.Withhold(broken);
+  pool.Withhold(page(70, 2));
+  CHECK(pool.TakeBroken().size() == 3);
   CHECK(pool.TakeBroken().empty());
-  pool.LookAgain(ExtentList{{BlockNumber(65), BlockCount(5)}, {BlockNumber(71), BlockCount(2)}});
-  CHECK(pool.TakeBroken() == std::vector{BlockNumber(71)});
+  pool.LookAgain(ExtentList{page(65, 5), page(71, 2)});
+  CHECK(pool.TakeBroken() == std::vector{page(70, 2)});
   CHECK(pool.withheld_blocks() == 0);  // in use still
   pool.Free(*all);
   CHECK(pool.withheld_blocks() == 4);
