@@ -21,7 +21,8 @@ absl::Status CheckNow() {
   if (library == nullptr) return absl::OkStatus();  // gRPC is linked into the program itself
   absl::Status status;
   for (const char* name : kUniqueNames) {
-    void* const object = dlsym(library, name);
+    void* object = dlsym(RTLD_DEFAULT, name);  // what the whole program sees comes first
+    if (object == nullptr) object = dlsym(library, name);
     Dl_info found{};
     if (object == nullptr || dladdr(object, &found) == 0 || found.dli_fbase == ours.dli_fbase)
       continue;

@@ -9,7 +9,8 @@ namespace kvkeep::client {
 // before ours, as by NIXL's Python package. The loader keeps one object in a process for each name
 // that GCC marks as unique, whatever library it comes from, so our gRPC would use the other one's
 // tables, of another layout, and crash. Call it before gRPC is used. The libraries of our wheel
-// have no unique names, and never clash.
+// have no unique names. They clash only with a gRPC of the program itself, or one that was loaded
+// with RTLD_GLOBAL or LD_PRELOAD.
 absl::Status CheckGrpcClash();
 
 }  // namespace kvkeep::client

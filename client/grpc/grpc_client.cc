@@ -33,11 +33,15 @@ void KeepGrpcLoaded() {
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   // The session's end may overtake the answer of one of its calls.
-  if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION &&
-      absl::StartsWith(status.error_message(), "session_token ")) {
-    return absl::UnavailableError(status.error_message());
-  }
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  const absl::Status said(static_cast<absl::StatusCode>(status.error_code()),
+                          status.error_message());
+  return absl::IsFailedPrecondition(said) && IsOfEndedSession(said)
+             ? absl::UnavailableError(said.message())
+             : said;
+}
+
+bool IsOfEndedSession(const absl::Status& status) {
+  return absl::StartsWith(status.message(), "session_token is not of an open session");
 }
 
 InFlightCall::InFlightCall(std::shared_ptr<GrpcClient> grpc_client, SessionPtr session,

@@ -59,6 +59,8 @@ class InFlightCall {
 // Returns a call's status as callers of the library know it. UNAVAILABLE also if the daemon had
 // ended the call's session, as when it stops: the token is this library's, no mistake of theirs.
 absl::Status FromGrpc(const grpc::Status& status);
+// Returns whether a call's status says that the daemon does not know the call's session.
+bool IsOfEndedSession(const absl::Status& status);
 
 // Keeps gRPC from ever shutting down; call it before making a channel. gRPC 1.51 shuts down when
 // its last user in the process goes, and may then wait 10 s for a poller of its own.

@@ -34,8 +34,10 @@ Request KeysRequest(const GrpcClient::Ready& ready, Keys keys, Parts parts) {
 
 // Starts a new session if the daemon no longer knows this one (its half of the stream broke
 // unseen), as every call would fail.
-void CheckSession(GrpcClient& grpc_client, const SessionId& id, const absl::Status& status) {
-  if (absl::IsFailedPrecondition(status)) grpc_client.TearDown(id);
+void CheckSession(GrpcClient& grpc_client, const SessionId& id, const absl::Status& status,
+                  bool of_lease = false) {
+  const bool refused = absl::IsFailedPrecondition(status) && !of_lease;  // the lease may be over
+  if (refused || IsOfEndedSession(status)) grpc_client.TearDown(id);
 }
 
 uint64_t NewRequestId() {
@@ -258,7 +260,7 @@ void GrpcTransport::Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions 
   GetCall::Start(grpc_client_, ready->session, request, parts, std::move(options),
                  [grpc_client = grpc_client_, id = ready->session->id, leased,
                   done = std::move(done)](absl::StatusOr<GetResult> result) mutable {
-                   if (!leased) CheckSession(*grpc_client, *id, result.status());
+                   CheckSession(*grpc_client, *id, result.status(), leased);
                    std::move(done)(std::move(result));
                  });
 }

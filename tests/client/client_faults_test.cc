@@ -86,7 +86,7 @@ TEST_CASE("a lease of the old incarnation is dead, even when its number is in us
 TEST_CASE("a session that the daemon forgot is replaced") {
   ClientFixture f;
   f.daemon.kv.script.forget_sessions = true;
-  CHECK(absl::IsFailedPrecondition(f.client->Lookup(f.ns, {Key("a")}).status()));
+  CHECK(absl::IsUnavailable(f.client->Lookup(f.ns, {Key("a")}).status()));
   f.daemon.kv.script.forget_sessions = false;
   CHECK(Eventually([&] { return f.client->Lookup(f.ns, {Key("a")}).ok(); }));
   CHECK(f.client->GetStats().sessions_torn_down >= 1);

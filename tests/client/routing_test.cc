@@ -93,6 +93,15 @@ TEST_CASE("a refused client takes gRPC and says why; once let in, it takes the l
   CHECK((*client)->Lookup(*ns, {Key("a")})->leading_keys == 1);
 }
 
+TEST_CASE("a client that has no local version in common takes gRPC") {
+  fakes::FakeLocalDaemon local;
+  local.script.other_version = true;
+  fakes::FakeDaemon daemon;
+  auto client = Client::Connect({.endpoint = daemon.endpoint(), .local_socket = local.socket()});
+  REQUIRE(client.ok());
+  CHECK((*client)->path().path == Path::kGrpc);
+}
+
 TEST_CASE("the path can be chosen") {
   fakes::FakeLocalDaemon local;
   fakes::FakeDaemon daemon;

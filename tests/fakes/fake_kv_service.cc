@@ -36,9 +36,7 @@ std::vector<std::string> Unpack(const std::string& keys) {
   return unpacked;
 }
 
-grpc::Status Stale(const char* what) {
-  return {grpc::StatusCode::FAILED_PRECONDITION, absl::StrCat(what, ": unknown")};
-}
+grpc::Status Stale(const char* what) { return {grpc::StatusCode::FAILED_PRECONDITION, what}; }
 
 }  // namespace
 
@@ -69,7 +67,8 @@ void FakeKvService::ClearChunks() {
 
 grpc::Status FakeKvService::CheckSession(const std::string& token,
                                          const std::string& digest) const {
-  if (script.forget_sessions || !sessions_.contains(token)) return Stale("session");
+  const bool is_open = !script.forget_sessions && sessions_.contains(token);
+  if (!is_open) return Stale("session_token is not of an open session");
   if (!digest.empty() && !opened_.contains({token, digest})) return Stale("namespace");
   return grpc::Status::OK;
 }

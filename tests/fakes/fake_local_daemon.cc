@@ -181,6 +181,10 @@ void FakeLocalDaemon::Greet(Connection& connection, const local::Message& messag
                  local::StartReply(Kind::kHello, message.id,
                                    absl::PermissionDeniedError("uid 1 is not in allowed_uids")));
   }
+  if (script.other_version) {
+    return Reply(connection, local::StartReply(Kind::kHello, message.id,
+                                               absl::UnimplementedError("Hello: versions")));
+  }
   local::BodyReader reader(message.body);
   const auto version =
       std::min<uint16_t>(Read<local::Hello>(reader).max_version, script.version.load());

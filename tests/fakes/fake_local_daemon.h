@@ -30,6 +30,7 @@ class FakeLocalDaemon {
   // May be changed at any time.
   struct Script {
     std::atomic<bool> refuse{false};        // Hello: PERMISSION_DENIED
+    std::atomic<bool> other_version{false};  // Hello: UNIMPLEMENTED
     std::atomic<bool> hang_hello{false};    // requests of this kind get no answer
     std::atomic<int> slow_hello_ms{0};      // the delay of the answer
     std::atomic<uint16_t> version{local::kVersion};  // the highest version that it supports

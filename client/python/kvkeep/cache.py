@@ -296,13 +296,26 @@ class AsyncCache(_Work):
 def _connect(endpoint: Optional[str], namespace: str, timeout: float,
              options: Dict[str, Any]) -> Tuple[Client, Namespace]:
     client = Client(endpoint, timeout=timeout, **options)
-    space = client.namespace(namespace, tokens_per_chunk=1)
-    if not client.wait_connected(timeout):
-        why = space.lookup([bytes(32)], timeout=0.1).error  # a call is told the reason
+    try:
+        connected = client.wait_connected(timeout)
+        space = client.namespace(namespace, tokens_per_chunk=1)
+        why = None if connected else _why_away(space)
+    except BaseException:
         client.close()
-        raise errors.make("UNAVAILABLE", f"no daemon answers at {client.endpoint} within "
-                                         f"{timeout:g} s: `kvkeep up` starts one ({why})")
-    return client, space
+        raise
+    if connected:
+        return client, space
+    client.close()
+    raise errors.make("UNAVAILABLE", f"no daemon answers at {client.endpoint} within {timeout:g} "
+                                     f"s: `kvkeep up` starts one ({why})")
+
+
+def _why_away(space: Namespace) -> Optional[errors.KvkeepError]:
+    """Returns what a call is told of a daemon that is away."""
+    try:
+        return space.lookup([bytes(32)], timeout=0.1).error
+    except errors.KvkeepError as error:
+        return error
 
 
 def connect(endpoint: Optional[str] = None, *, namespace: str = "cli", timeout: float = 5.0,
