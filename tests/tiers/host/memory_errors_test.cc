@@ -1,6 +1,8 @@
 // Pages of an arena on a mount that cannot be read any more: the next start takes others. Errors
 // are a file's mapping past the file's end, or real ones where the kernel makes them (root,
 // CONFIG_MEMORY_FAILURE).
+#include "tiers/base/memory_errors.h"
+
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <errno.h>
@@ -17,7 +19,6 @@
 
 #include "tests/tiers/host/child_process.h"
 #include "tests/tiers/host/in_namespace.h"
-#include "tiers/base/memory_errors.h"
 #include "tiers/base/page_bytes.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
