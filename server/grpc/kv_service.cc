@@ -114,8 +114,13 @@ absl::Status KvService::StartLookup(const Context& context, const v1::LookupRequ
                              .client_request_id = request.client_request_id(),
                              .transient = request.transient(),
                              .beyond = beyond};
-  const auto tell = [response, subject, end = std::move(end)](
+  const auto tell = [this, &context, response, subject, end = std::move(end)](
                         const absl::StatusOr<LookupResult>& result) {
+    if (result.ok() && result->is_new_lease && context.IsCancelled()) {
+      // The client's repetition, by which it reclaims the lease, may have been answered already.
+      (void)store_->Release(subject->session, result->lease, 0);
+      return end(absl::CancelledError("the client left"));
+    }
     if (result.ok()) ToResponse(*result, subject->chunks.parts.size(), response);
     end(result.status());
   };

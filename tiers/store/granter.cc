@@ -218,6 +218,7 @@ void Granter::File(Session& session, Grant& grant) {
                                             .keys = grant.keys,
                                             .bytes = grant.bytes,
                                             .paid = grant.request.want_places});
+  result.is_new_lease = true;
   // A caller that is told the places reads there without asking, so its bytes are charged now.
   if (grant.request.want_places) {
     sessions_.table.ChargeBytes(session.tenant(), grant.payload_bytes);

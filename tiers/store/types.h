@@ -118,6 +118,7 @@ struct LookupResult {
   std::vector<uint64_t> g3_parts;
   uint32_t leading_keys = 0;
   LeaseId lease;
+  bool is_new_lease = false;  // not that of an earlier request with the same client_request_id
   uint32_t leased_keys = 0;
   uint64_t leased_bytes = 0;
   std::chrono::nanoseconds promotion_time{0};  // estimate: until the leading keys are all in G2

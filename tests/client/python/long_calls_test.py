@@ -171,11 +171,12 @@ class LongCalls(unittest.TestCase):
 
     def test_one_timeout_is_for_all_of_it(self):
         for ns in self.namespaces():
-            began = time.monotonic()
-            found = ns.lookup([key(k) for k in range(70_000)], lease=True, timeout=0.001)
-            self.assertLess(time.monotonic() - began, 5)
-            self.assertIsInstance(found.error, kvkeep.errors.DeadlineExceeded)
-            self.assertEqual((found.leading_keys, found.lease), (0, None))
+            for _ in range(10):  # the daemon may come to the call and its repetition in any order
+                began = time.monotonic()
+                found = ns.lookup([key(k) for k in range(70_000)], lease=True, timeout=0.001)
+                self.assertLess(time.monotonic() - began, 5)
+                self.assertIsInstance(found.error, kvkeep.errors.DeadlineExceeded)
+                self.assertEqual((found.leading_keys, found.lease), (0, None))
             self.assertEqual(self.leases(), 0)
 
 
