@@ -41,7 +41,9 @@ _NOT_OF_KV_OF_THE_CACHE = frozenset((
 _NOT_IN_KEYS = (
     "encoder_input_features", "encoder_tokens", "lora_task_id", "mrope_position_deltas",
     "mrope_rotary_cos_sin", "multimodal_embedding", "multimodal_hashes", "multimodal_lengths",
-    "multimodal_positions", "multimodal_uuids", "position_ids", "prompt_embedding_table")
+    "multimodal_positions", "multimodal_uuids", "position_ids", "prompt_embedding_table",
+    "py_encoder_input_features", "py_lora_path",
+    "py_multimodal_data")  # images: the fields above are None if TensorRT-LLM could not hash them
 
 
 @dataclasses.dataclass(frozen=True)

@@ -110,7 +110,9 @@ class Recall(WithDaemon):
     def test_requests_whose_kv_depends_on_more_than_tokens_are_left_alone(self):
         engine = self.keep()
         for other in ({"multimodal_positions": [1]}, {"mrope_rotary_cos_sin": object()},
-                      {"prompt_embedding_table": object()}, {"position_ids": [3]}):
+                      {"prompt_embedding_table": object()}, {"position_ids": [3]},
+                      {"py_multimodal_data": {"image": object()}}, {"py_lora_path": "x"},
+                      {"py_encoder_input_features": object()}):
             self.assertEqual(engine.run(PROMPT, **other), 0)
         for name, value in (("lora_task_id", 0), ("multimodal_hashes", [[1]]), ("cache_salt", 5)):
             request = request_of(99, PROMPT)
