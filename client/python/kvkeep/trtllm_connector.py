@@ -163,14 +163,14 @@ def _quiet(instead):
 
 
 class _Request:
-    """A request of the engine's. seed: from seed_of."""
+    """A request of the engine's. seed: from seed_of. theirs: the LlmRequest."""
 
-    def __init__(self, seed, tokens_per_block):
+    def __init__(self, seed, tokens_per_block, theirs):
         self.seed, self._step = seed, tokens_per_block
         self.tokens, self.keys, self.pages = [], [], []
         self.first, self.slots = 0, []  # what was found: its first block, and the slots
         self.saved_up_to = 0  # blocks
-        self.has_saves = False
+        self.has_saves, self.theirs = False, theirs
 
     def extend(self, tokens):
         """Adds tokens, and keys of the blocks that they fill."""
@@ -234,7 +234,7 @@ class KvkeepScheduler(KvCacheConnectorScheduler):
         seed = seed_of(request)
         if seed is None:
             return 0, False
-        state = _Request(seed, self._tokens_per_block)
+        state = _Request(seed, self._tokens_per_block, request)
         state.has_saves = before is not None and before.has_saves
         state.extend(request.get_tokens(0))
         first, rest = divmod(num_computed_tokens, self._tokens_per_block)
@@ -360,15 +360,21 @@ class KvkeepScheduler(KvCacheConnectorScheduler):
             state.slots = []
             meta.loads += loads
         try:
-            self._save(data, state, meta)
+            self._save(data, state, meta, len(loads) * self._tokens_per_block)
         except Exception as mistake:  # pylint: disable=broad-except  # nothing is promised
             self.process.warn("save", mistake)
             state.saved_up_to = float("inf")
 
-    def _save(self, data, state, meta):
-        """Adds the blocks that are filled when this step's forward is over. computed_position does
-        not count what was found, which only makes it earlier."""
-        end = min(data.computed_position + data.num_scheduled_tokens, len(state.tokens))
+    def _save(self, data, state, meta, loaded):
+        """Adds the blocks that this step's forward fills, and none that was full before: without a
+        word TensorRT-LLM puts another sequence's page in the place of a full block's
+        (allow_seq_rebasing), and ours can be anyone's then. loaded: tokens."""
+        position = data.computed_position
+        if loaded and position <= state.first * self._tokens_per_block:
+            # TensorRT-LLM has subtracted what it uses of them.
+            position += min(getattr(state.theirs, "py_num_connector_matched_tokens", 0), loaded)
+        end = min(position + data.num_scheduled_tokens, len(state.tokens))
+        state.saved_up_to = max(state.saved_up_to, position // self._tokens_per_block)
         if state.saved_up_to >= end // self._tokens_per_block:
             return
         for pages in state.blocks(state.saved_up_to, end // self._tokens_per_block):

@@ -35,7 +35,8 @@ class Fuzz(WithDaemon):
         numbers = itertools.count(1000)
         for _ in range(400):
             request = request_of(next(numbers), PROMPT)
-            for name in dice.sample(["cache_salt", "get_tokens", "request_id"], dice.randrange(2)):
+            for name in dice.sample(["cache_salt", "get_tokens", "request_id",
+                                     "py_num_connector_matched_tokens"], dice.randrange(2)):
                 setattr(request, name, dice.choice((
                     None, 5, lambda beam: None, lambda beam: ["a"], lambda beam: [2 ** 70] * 9,
                     lambda: [])))

@@ -189,6 +189,7 @@ class Engine:
         request = request_of(self._last, tokens, salt, **other)
         found, later = self.scheduler.get_num_new_matched_tokens(request, computed)
         assert later is False
+        request.py_num_connector_matched_tokens = found  # V2 uses all of it
         return request, found
 
     def compute(self, tokens, pages, first, end):

@@ -120,7 +120,56 @@ class Recall(WithDaemon):
             self.assertEqual(engine.scheduler.get_num_new_matched_tokens(request, 0), (0, False))
         del request.cache_salt
         self.assertEqual(engine.scheduler.get_num_new_matched_tokens(request, 0), (0, False))
-        self.assertEqual(self.engine().run(PROMPT, multimodal_positions=[]), 10 * BLOCK)
+        self.assertEqual(self.engine().run(PROMPT, multimodal_positions=[], py_multimodal_data={}),
+                         10 * BLOCK)
+
+    def with_4_blocks_found(self, matched):
+        """Returns an engine, a request of PROMPT, pages for it, and its data in the first step, as
+        TensorRT-LLM reports it when it uses `matched` of the 4 blocks. None: it does not say."""
+        engine = self.engine()
+        request, found = engine.begin(PROMPT)
+        self.assertEqual(found, 4 * BLOCK)
+        request.py_num_connector_matched_tokens = matched
+        if matched is None:
+            del request.py_num_connector_matched_tokens
+            matched = found
+        pages = [engine.free.pop() for _ in range(11)]
+        return engine, request, pages, engine.data(request.request_id, PROMPT, pages, 0,
+                                                   len(PROMPT) - matched)
+
+    def test_the_step_that_loads_saves_what_its_forward_fills(self):
+        self.keep(PROMPT[:4 * BLOCK + 1])
+        for matched, scheduled, position, end in (
+                (4 * BLOCK, 6 * BLOCK + 1, 0, 10), (4 * BLOCK, 2 * BLOCK, 0, 6),
+                (4 * BLOCK, 2 * BLOCK, 4 * BLOCK, 6),  # a position without what was found
+                (2 * BLOCK, 3 * BLOCK, 0, 5), (2 * BLOCK, 2 * BLOCK, 0, 4),  # it uses less
+                (10 ** 6, 2 * BLOCK, 0, 6), (None, 6 * BLOCK + 1, 0, 6)):
+            engine, request, pages, data = self.with_4_blocks_found(matched)
+            data.computed_position, data.num_scheduled_tokens = position, scheduled
+            meta = engine.step([data])
+            self.assertEqual(len(meta.loads), 4)
+            of_pages = [list(one) for one in zip(*engine.by_group(pages))]
+            self.assertEqual([list(save[-1]) for save in meta.saves], of_pages[4:end])
+            self.assertEqual([save[1] for save in meta.saves],
+                             engine.scheduler._requests[request.request_id].keys[4:end])
+
+    def test_a_block_is_not_saved_later_than_in_the_step_that_fills_it(self):
+        # By then its page can be another's (allow_seq_rebasing), of which no hook tells.
+        for matched, kept in ((None, 6), (4 * BLOCK, 10)):
+            self.options(name=f"{kept}")
+            self.keep(PROMPT[:4 * BLOCK + 1])
+            engine, request, pages, data = self.with_4_blocks_found(matched)
+            engine.step([data])
+            engine.compute(PROMPT, pages, 4, 10)
+            engine.after_forward()
+            engine.ranks[0].stream.synchronize()
+            for view, right in engine.of_block(engine.ranks[0], OTHER, pages, 8):
+                view[:] = right
+            engine.step(cached=[engine.data(request.request_id, [5], [], len(PROMPT), 1)])
+            engine.after_forward()
+            engine.end(request, pages)
+            engine.drain()
+            self.assertEqual(self.engine().run(PROMPT), kept * BLOCK)  # run compares every byte
 
     def test_fewer_pages_than_were_found(self):
         self.keep()
