@@ -192,6 +192,11 @@ class Breaker:
             self.given_up += 1
             return False
 
+    def pauses(self):
+        """Returns whether calls are skipped now. Not a try, unlike allows."""
+        with self._lock:
+            return self._next is not None and self._clock() < self._next
+
     def heard(self, error):
         """Notes that a call has ended with this error, or None."""
         with self._lock:

@@ -5,7 +5,8 @@ TensorRT-LLM has no way to hear of a load that failed: what the scheduler's half
 found must come. So the scheduler's half counts only what this machine already has: it leases chunks
 that are in the daemon's DRAM, copies them into memory that all ranks share (trtllm_memory.Found),
 compares their checksums, and then counts them. From there on the daemon is not needed. The rest is
-a miss. A daemon that hangs costs lookup_timeout_s at most, every half second.
+a miss. A daemon that hangs costs lookup_timeout_s at most, every half second. One that answers
+lookups and hangs in gets costs load_timeout_s at most, and then nothing for ten times as long.
 
 A block is a chunk, with a part for each tensor-parallel rank. Ranks copy blocks that a forward has
 filled into host memory of their own, in the stream's order, and put them from there. A request that
@@ -39,6 +40,7 @@ from kvkeep.trtllm_memory import (ATTACHED, Attached, Driver, Found, Pages, anon
 logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.5  # between two lookups of a daemon that hangs: each one stops the engine
+_PAUSE = 10  # after a get that timed out, in load_timeout_s: each one stops the engine
 _START_S = 1.0  # how long the engine's start waits for the daemon
 _LOG_S = 10.0  # between two log lines of the same reason
 _CHUNKS_AT_ONCE = 3900  # of a lookup: they fit into one packet of a socket
@@ -223,7 +225,9 @@ class KvkeepScheduler(KvCacheConnectorScheduler):
         self.process = _Process.of(llm_args)
         self.process.identify(llm_args)
         self._tokens_per_block = llm_args.kv_cache_config.tokens_per_block
-        self._requests, self._lookups, self._step = {}, Breaker(_RETRY_S), ATTACHED
+        self._requests, self._step = {}, ATTACHED
+        self._lookups = Breaker(_RETRY_S)
+        self._gets = Breaker(_PAUSE * self.process.options.load_timeout_s)
 
     # ---- TensorRT-LLM's KvCacheConnectorScheduler
 
@@ -298,7 +302,7 @@ class KvkeepScheduler(KvCacheConnectorScheduler):
         namespace = process.namespace(process.arguments)
         room.reclaim()
         keys = keys[:min(len(room.free), _CHUNKS_AT_ONCE // ranks)]
-        if namespace is None or not keys or not self._lookups.allows():
+        if namespace is None or not keys or self._gets.pauses() or not self._lookups.allows():
             return []
         found = namespace.lookup(keys, lease="leading", timeout=process.options.lookup_timeout_s)
         self._lookups.heard(found.error)
@@ -321,7 +325,7 @@ class KvkeepScheduler(KvCacheConnectorScheduler):
                 keys, [Pointer(room.at(slot, part * nbytes), nbytes)
                        for slot in slots for part in range(ranks)],
                 lease=lease, remote_wait=0, timeout=self.process.options.load_timeout_s)
-            self._lookups.heard(got.error)
+            self._gets.heard(got.error)
             whole = [one and size == nbytes for one, size in zip(got.good, got.payload_bytes)]
             good = whole.index(False) // ranks if False in whole else len(whole) // ranks
         finally:

@@ -133,6 +133,14 @@ class BreakerTest(unittest.TestCase):
         self.assertEqual(self.allowed(1), [False])
         self.assertEqual(self.breaker.given_up, 5)
 
+    def test_a_question_whether_it_pauses_is_no_try(self):
+        self.assertFalse(self.breaker.pauses())
+        self.breaker.heard(TOO_SLOW)
+        self.assertTrue(self.breaker.pauses())
+        self.clock.now = 5
+        self.assertFalse(self.breaker.pauses())
+        self.assertEqual(self.allowed(2), [True, False])
+
     def test_an_answer_of_any_kind_lets_all_calls_through(self):
         for answer in (None, AWAY):
             self.breaker.heard(TOO_SLOW)

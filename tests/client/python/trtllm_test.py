@@ -21,6 +21,7 @@ from trtllm_rig import (BLOCK, LAYOUT, PROMPT, THEIRS, VERSION, Engine, Rank, St
 
 from kvkeep import engine_versions, trtllm, trtllm_connector, trtllm_identity  # noqa: E402
 from kvkeep.client import Namespace  # noqa: E402
+from kvkeep.errors import DeadlineExceeded  # noqa: E402
 
 OTHER = [7] + PROMPT[1:]
 
@@ -279,6 +280,30 @@ class Failures(WithDaemon):
                 self.assertEqual(engine.begin([number] + PROMPT)[1], 0)
         self.assertLessEqual(lookups.call_count, 1 + (time.monotonic() - began) / 0.5)
         self.assertGreater(lookups.call_count, 0)
+
+    def test_a_daemon_that_hangs_after_lookups_costs_little_of_the_time(self):
+        self.keep()
+        self.options(load_timeout_s=0.5)
+        engine, calls = self.engine(), []
+
+        def late(namespace, keys, *given, **named):
+            calls.append(named["timeout"])
+            time.sleep(named["timeout"])
+            return types.SimpleNamespace(error=DeadlineExceeded("DEADLINE_EXCEEDED", ""),
+                                         good=[False] * len(keys), payload_bytes=[0] * len(keys))
+
+        began = time.monotonic()
+        with mock.patch.object(Namespace, "get", late):
+            while time.monotonic() < began + 5:
+                self.assertEqual(engine.begin(PROMPT)[1], 0)
+                time.sleep(0.01)
+        self.assertGreater(len(calls), 0)
+        self.assertLessEqual(sum(calls), 0.2 * (time.monotonic() - began))
+        while not engine.begin(PROMPT)[1]:
+            # A request of which nothing is known does not stand in for the get.
+            self.assertEqual(engine.begin(OTHER)[1], 0)
+            self.assertLess(time.monotonic(), began + 30)
+            time.sleep(0.01)
 
     def test_an_engine_that_starts_without_a_daemon_finds_it_later(self):
         self.keep()
