@@ -4,7 +4,8 @@
       connector_module: kvkeep.trtllm
       connector_scheduler_class: KvkeepScheduler
       connector_worker_class: KvkeepWorker
-    kv_cache_config: {enable_block_reuse: true, use_kv_cache_manager_v2: true}
+    kv_cache_config:
+      {enable_block_reuse: true, use_kv_cache_manager_v2: true, host_cache_size: 0}
 
 The environment's KVKEEP_TRTLLM has the options of TrtllmOptions (trtllm_identity.py) as a JSON
 object. No real TensorRT-LLM has run this: it is tested on recorded classes. trtllm_connector.py has

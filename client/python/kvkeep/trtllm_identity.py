@@ -100,7 +100,8 @@ def check_args(llm_args, options):
              "set it to 1, with tensor_parallel_size in its place"),
             ((_of(llm_args, "context_parallel_size") or 1) > 1, "context_parallel_size",
              "set it to 1, with tensor_parallel_size in its place"),
-            (_of(cache, "host_cache_size"), "kv_cache_config.host_cache_size",
+            # None: one of a size that it chooses. Requests may come back from it on other pages.
+            (_of(cache, "host_cache_size") != 0, "kv_cache_config.host_cache_size",
              "set it to 0: the daemon's memory takes its place"),
             (getattr(cache, "disk_cache_size", None), "kv_cache_config.disk_cache_size",
              "unset it: the daemon's NVMe takes its place"),

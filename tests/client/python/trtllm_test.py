@@ -499,6 +499,7 @@ class Start(WithDaemon):
                 ({"pipeline_parallel_size": 2}, "pipeline_parallel_size: set it to 1"),
                 ({"context_parallel_size": 2}, "context_parallel_size: set it to 1"),
                 ({"host_cache_size": 1}, "kv_cache_config.host_cache_size: set it to 0"),
+                ({"host_cache_size": None}, "kv_cache_config.host_cache_size: set it to 0"),
                 ({"speculative_config": object()}, "speculative_config: unset it"),
                 ({"sparse_attention_config": object()}, "sparse_attention_config: unset it"),
                 ({"enable_sleep": True}, "enable_sleep: unset it"),
