@@ -5,9 +5,10 @@
 
 A worker of either version puts and gets all the time, and compares every byte, while the daemon is
 replaced by the other version's on the same state, path of G3 and mounted G2, and then by its own
-again. No chunk is lost, and the worker sees nothing but misses and a daemon that is away. A client
-of each version does every call with a daemon of each, on both paths. Until there is a tag, CI has
-the same tree as both; then --old names the tag's wheel.
+again. No chunk is lost: from before the old one's end the worker only gets, so nothing puts back
+what is missing. It sees nothing but misses and a daemon that is away. A client of each version does
+every call with a daemon of each, on both paths. Until there is a tag, CI has the same tree as both;
+then --old names the tag's wheel, or a built tree of it.
 
 G2 on its mount takes a mount namespace; where that is not permitted, G2 starts cold, and the output
 says so.
@@ -33,6 +34,23 @@ WORKER, CALLS = "--worker", "--calls"
 CHUNKS, NBYTES = 400, 64 << 10
 
 
+def sources_of(build):
+    """Returns the folder of the sources that a build tree is made of."""
+    cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")
+    return pathlib.Path(re.search(r"(?m)^CMAKE_HOME_DIRECTORY:INTERNAL=(.+)$", cache).group(1))
+
+
+def same_in_spite_of(root, old, new):
+    """Returns what is wrong where both versions are one tree, and a tag is there to upgrade from:
+    a tag whose commit is older than, or beside, the one that is checked out. Else None."""
+    told = subprocess.run(["git", "tag", "--list", "v*", "--no-contains", "HEAD"], cwd=root,
+                          capture_output=True, text=True, check=False).stdout.split()
+    if old != new or not told:
+        return None
+    return (f"upgrade_check: {old} is both versions, but there is {told[-1]} to upgrade from: set "
+            "KVKEEP_OLD (cmake -DKVKEEP_OLD=) to its wheel, or to a built tree of it")
+
+
 class Version:
     """The daemon, the tool and the client of a build tree or of a wheel."""
 
@@ -44,7 +62,7 @@ class Version:
             self.daemon, self.package = folder / "kvkeep/bin/kvkeepd", folder
             self.library = folder / "kvkeep/lib/libkvkeep-client.so.1"
         else:
-            self.daemon, self.package = place / "bin/kvkeepd", ROOT / "client/python"
+            self.daemon, self.package = place / "bin/kvkeepd", sources_of(place) / "client/python"
             self.library = place / "lib/libkvkeep-client.so.1"
 
     def python(self, *words, **options):
@@ -67,7 +85,8 @@ def payload(number):
 
 
 def worker(endpoint, path):
-    """Puts and gets until a line comes on stdin. Prints what it saw as JSON."""
+    """Puts and gets; from the first line on stdin it only gets, and the second one ends it. Prints
+    what it stored at the first, and what it saw at the second, as JSON."""
     import kvkeep  # of the version that started this
     import select
     seen = {"stored": [], "hits": 0, "misses": 0, "wrong": 0, "errors": {}, "calls": 0}
@@ -76,8 +95,14 @@ def worker(endpoint, path):
         assert client.wait_connected(30), "no session"
         print(client.path.name, flush=True)
         space = client.namespace("upgrade", tokens_per_chunk=16, bytes_per_part=NBYTES)
-        number = 0
-        while not select.select([sys.stdin], [], [], 0)[0]:
+        number, putting = 0, True
+        while True:
+            if select.select([sys.stdin], [], [], 0)[0]:
+                sys.stdin.readline()  # the next one is sent after the answer to this
+                if not putting:
+                    break
+                putting = False
+                print(json.dumps(seen["stored"]), flush=True)
             number = (number + 1) % CHUNKS
             found = space.get([key(number)], [into])
             if found.good[0]:
@@ -85,10 +110,11 @@ def worker(endpoint, path):
                 seen["wrong"] += into != payload(number)
             else:
                 seen["misses"] += 1
-                put = space.put([(key(number), payload(number))])
-                if put.good[0] and number not in seen["stored"]:
-                    seen["stored"].append(number)
-                found.error = found.error or put.error
+                if putting:
+                    put = space.put([(key(number), payload(number))])
+                    if put.good[0] and number not in seen["stored"]:
+                        seen["stored"].append(number)
+                    found.error = found.error or put.error
             if found.error is not None:
                 code = found.error.code
                 seen["errors"][code] = seen["errors"].get(code, 0) + 1
@@ -169,20 +195,31 @@ class Upgrade(unittest.TestCase):
 
     def kept(self, version, stored):
         """Checks that a client of that version finds all of these chunks, and their bytes."""
-        reader = version.python("--kept", self.node.endpoint, json.dumps(sorted(stored)))
-        self.assertEqual((reader.communicate(timeout=60)[0], reader.returncode), ("kept\n", 0))
+        reader = version.python("--kept", self.node.endpoint, json.dumps(sorted(stored)),
+                                stderr=subprocess.PIPE)
+        said, complained = reader.communicate(timeout=60)
+        self.assertEqual((said, reader.returncode), ("kept\n", 0), f"chunks are lost: {complained}")
 
-    def replaced(self, first, second, path):
-        """Runs a worker of the first version while the daemon becomes the second one's."""
+    def replaced(self, first, second, path, *, stored, between=None):
+        """Runs a worker of the first version while the daemon becomes the second one's. Adds what
+        it stores to `stored`, and checks that all of it is kept. `between` is called while there is
+        no daemon."""
         client = first.python(WORKER, self.node.endpoint, path, stdin=subprocess.PIPE)
+        self.addCleanup(client.__exit__, None, None, None)  # its mapping of G2 ends with it
         self.addCleanup(client.kill)
         self.assertEqual(client.stdout.readline().strip(), path)
         time.sleep(1.5)  # under load
+        client.stdin.write("gets only\n")
+        client.stdin.flush()
+        stored.update(json.loads(client.stdout.readline()))
         self.stop()
+        if between is not None:
+            between()
         self.start(second)
+        self.kept(second, stored)
         recovered = int(re.findall(r"recovered_g2_chunks=(\d+)", self.node.log())[-1])
         if self.mounted:
-            self.assertGreater(recovered, 0, "G2 on its mount starts warm")
+            self.assertEqual(recovered, len(stored), "chunks of G2 on its mount are lost")
         time.sleep(1.5)
         said, _ = client.communicate("end\n", timeout=60)
         seen = json.loads(said)
@@ -194,7 +231,6 @@ class Upgrade(unittest.TestCase):
         self.assertGreater(seen["errors"].get("UNAVAILABLE", 0), 0, "it was never away")
         print(f"    {path}: {seen['calls']} calls, {seen['hits']} hits, {seen['errors']}, "
               f"{recovered} chunks of G2 kept", file=sys.stderr)
-        return seen["stored"]
 
     def test_chunks_stay_and_no_load_fails_on_the_way_up_and_back(self):
         stored = set()
@@ -203,14 +239,39 @@ class Upgrade(unittest.TestCase):
             for path in ("local", "grpc"):
                 self.stop()
                 self.start(first)
-                stored |= set(self.replaced(first, second, path))
-                self.kept(second, stored)
+                self.replaced(first, second, path, stored=stored)
         self.assertEqual(len(stored), CHUNKS)
         self.stop()
         self.node.settings |= {"KVKEEP_G2_ARENA": "memfd", "KVKEEP_G2_ARENA_DIR": "",
                                "KVKEEP_G2_ARENA_READONLY_DIR": ""}
         self.start(self.new)
         self.kept(self.old, stored)  # from G3 alone
+
+    def test_the_check_above_can_fail(self):
+        def lose():
+            for name in ("nvme", "state"):
+                shutil.rmtree(pathlib.Path(self.node.dir, name))
+            if self.mounted:
+                for path in pathlib.Path(self.node.settings["KVKEEP_G2_ARENA_DIR"]).iterdir():
+                    path.unlink()
+
+        self.start(self.old)
+        with self.assertRaisesRegex(AssertionError, "chunks are lost"):
+            self.replaced(self.old, self.new, "local", stored=set(), between=lose)
+
+    def test_one_tree_is_not_both_versions_once_there_is_a_tag(self):
+        self.assertIsNone(same_in_spite_of(ROOT, OLD, NEW), "main() asks this first")
+        with tempfile.TemporaryDirectory() as folder:
+            def git(*words):
+                subprocess.run(["git", "-c", "user.name=tests", "-c", "user.email=tests@kvkeep",
+                                *words], cwd=folder, check=True, capture_output=True)
+            git("init")
+            git("commit", "--allow-empty", "--message", "x")
+            git("tag", "v0.0.1")
+            self.assertIsNone(same_in_spite_of(folder, NEW, NEW), "nothing came before it")
+            git("commit", "--allow-empty", "--message", "y")
+            self.assertIsNone(same_in_spite_of(folder, NEW.parent, NEW))
+            self.assertIn("v0.0.1 to upgrade from", same_in_spite_of(folder, NEW, NEW))
 
     def test_clients_of_each_version_do_every_call_with_each_daemon(self):
         number = 10 * CHUNKS
@@ -271,6 +332,9 @@ def main():
         parser.add_argument(name, type=pathlib.Path, required=True)
     arguments = parser.parse_args()
     ROOT, OLD, NEW = (path.resolve() for path in (arguments.root, arguments.old, arguments.new))
+    wrong = same_in_spite_of(ROOT, OLD, NEW)
+    if wrong:
+        sys.exit(wrong)
     return unittest.main(argv=[sys.argv[0], "-v"])
 
 
