@@ -3,8 +3,9 @@
     write(debs, folder, ...)      pool/, dists/SUITE/ with by-hash/, InRelease and Release.gpg
 
 Indices lie under the names of their digests as well (by-hash), so that a client which reads while a
-new release is copied gets a whole one. A version is never replaced by other bytes. Digests are
-SHA-256 only. The same packages and key make the same files.
+new release is copied gets a whole one. A version is never replaced by other bytes. Each
+architecture in the pool has an index of its own. Digests are SHA-256 only. The same packages and
+key make the same files.
 """
 
 import gzip
@@ -31,9 +32,16 @@ def _pool(debs, folder):
         shutil.copyfile(deb, there)
 
 
-def _stanzas(folder):
-    """Returns the index of all packages in the pool, without the digests that nobody should use."""
-    told = subprocess.run(["dpkg-scanpackages", "--multiversion", "--hash", "sha256", "pool"],
+def _architectures(folder):
+    """Returns the architectures that the pool has packages of."""
+    return {deb.stem.rpartition("_")[2] for deb in (folder / "pool").rglob("*.deb")} - {"all"}
+
+
+def _stanzas(folder, architecture):
+    """Returns the index of an architecture's packages in the pool, and of those for all, without
+    the digests that nobody should use."""
+    told = subprocess.run(["dpkg-scanpackages", "--multiversion", "--hash", "sha256", "--arch",
+                           architecture, "pool"],
                           cwd=folder, check=True, capture_output=True, text=True).stdout
     return told.encode()
 
@@ -49,21 +57,24 @@ def _with_digest(path, data):
 
 
 def write(debs, folder, *, suite, architecture, epoch, signer):
-    """signer: has clear(data) and detached(data), which return armoured signatures' bytes."""
+    """architecture: one that has an index even without packages of it. signer: has clear(data) and
+    detached(data), which return armoured signatures' bytes."""
     _pool([pathlib.Path(deb) for deb in debs], folder)
-    plain = _stanzas(folder)
     top = folder / "dists" / suite
-    binary = top / COMPONENT / f"binary-{architecture}"
-    binary.mkdir(parents=True, exist_ok=True)
+    architectures = sorted({architecture} | _architectures(folder))
     sums = []
-    for name, data in (("Packages", plain), ("Packages.gz", gzip.compress(plain, mtime=0)),
-                       ("Packages.xz", lzma.compress(plain))):
-        digest = _with_digest(binary / name, data)
-        sums.append(f" {digest} {len(data)} {(binary / name).relative_to(top)}")
+    for one in architectures:
+        plain = _stanzas(folder, one)
+        binary = top / COMPONENT / f"binary-{one}"
+        binary.mkdir(parents=True, exist_ok=True)
+        for name, data in (("Packages", plain), ("Packages.gz", gzip.compress(plain, mtime=0)),
+                           ("Packages.xz", lzma.compress(plain))):
+            digest = _with_digest(binary / name, data)
+            sums.append(f" {digest} {len(data)} {(binary / name).relative_to(top)}")
     date = time.strftime("%a, %d %b %Y %H:%M:%S UTC", time.gmtime(epoch))
     release = "\n".join([
         f"Origin: {ORIGIN}", f"Label: {ORIGIN}", f"Suite: {suite}", f"Codename: {suite}",
-        f"Date: {date}", "Acquire-By-Hash: yes", f"Architectures: {architecture}",
+        f"Date: {date}", "Acquire-By-Hash: yes", f"Architectures: {' '.join(architectures)}",
         f"Components: {COMPONENT}", "SHA256:", *sums, ""]).encode()
     (top / "Release").write_bytes(release)
     (top / "InRelease").write_bytes(signer.clear(release))

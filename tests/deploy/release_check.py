@@ -57,7 +57,10 @@ class Refusals(unittest.TestCase):
         if shutil.which("gpg") is None or run("git", "rev-parse", "HEAD", cwd=ROOT).returncode:
             self.skipTest("no gpg, or no git checkout, here")
         self.clone = scratch(self) / "clone"
-        must("git", "clone", "--quiet", "--shared", ROOT, self.clone)
+        # Without the tags: a version may be changed here that is released there.
+        must("git", "clone", "--quiet", "--shared", "--no-tags", ROOT, self.clone)
+        # What a shallow checkout lacks is of no matter here.
+        (self.clone / ".git/shallow").unlink(missing_ok=True)
 
     def refusal(self, *words):
         done = run(self.clone / "tools/release", "--only", "sources", "--output",
@@ -105,13 +108,67 @@ class Refusals(unittest.TestCase):
         self.assertIn("released golden files stay", self.refusal())
         self.assertIn(f"v{version} is another commit", self.refusal())
 
+    def test_released_golden_files_are_not_written_anew(self):
+        must("git", *AUTHOR, "tag", "--annotate", "--message", "x", f"v{self.version()}",
+             cwd=self.clone)
+        for name, *daemon in (("interfaces",), ("stores", BUILD / "bin/kvkeepd"),
+                              ("messages", BUILD / "bin/kvkeepd")):
+            with self.subTest(name):
+                done = run(sys.executable, "-B", self.clone / f"tests/golden/{name}_check.py",
+                           *daemon, "--write")
+                self.assertIn("its golden files stay as they are", done.stderr)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertEqual(must("git", "status", "--porcelain", cwd=self.clone), "")
+
+    def test_a_shallow_repository_is_refused(self):
+        shallow = self.clone.parent / "shallow"
+        must("git", "clone", "--quiet", "--no-tags", "--depth", "1", f"file://{self.clone}", shallow)
+        done = run(shallow / "tools/release", "--only", "sources", "--output",
+                   self.clone.parent / "out")
+        self.assertIn("the repository is shallow", done.stderr)
+
+    def test_a_tree_of_other_sources_or_another_version_is_not_packed(self):
+        build = self.tree()
+        cache = (build / "CMakeCache.txt").read_text()
+        self.assertIn("6 files", must(self.clone / "tools/release", "--check", "--only",
+                                      "sources,chart,sbom", "--build", build))
+        for option in ("--build", "--portable"):
+            part = {"--build": "sbom", "--portable": "wheel"}[option]
+            for change, complaint in (
+                    (lambda text: text.replace(f"={self.clone}\n", "=/else\n"), "is of /else"),
+                    (lambda text: text.replace(f"={self.version()}\n", "=7.7.7\n"),
+                     "is of version 7.7.7"), (lambda text: "", "is not a build tree")):
+                with self.subTest(option, complaint=complaint):
+                    (build / "CMakeCache.txt").write_text(change(cache))
+                    done = run(self.clone / "tools/release", "--only", part, "--output",
+                               self.clone.parent / "out", option, build)
+                    self.assertNotEqual(done.returncode, 0)
+                    self.assertIn(complaint, done.stderr)
+
+    def test_what_gpg_says_is_said(self):
+        key = self.clone.parent / "key"
+        key.write_text("none\n")
+        self.assertIn("no valid OpenPGP data", self.refusal("--key", key))
+
     def test_a_tag_takes_a_key_and_all_parts(self):
         self.assertIn("--tag takes", self.refusal("--tag"))
         self.assertIn("no part nothing", self.refusal("--only", "nothing"))
 
+    def tree(self):
+        """Returns a build tree of the clone with the binaries of BUILD."""
+        build = self.clone.parent / "build"
+        (build / "bin").mkdir(parents=True)
+        (build / "lib").mkdir()
+        for name in ("bin/kvkeepd", "bin/kvkeep", "lib/libkvkeep-client.so.1"):
+            shutil.copy(BUILD / name, build / name)
+        (build / "CMakeCache.txt").write_text(
+            f"CMAKE_PROJECT_VERSION:STATIC={self.version()}\n"
+            f"CMAKE_HOME_DIRECTORY:INTERNAL={self.clone}\n")
+        return build
+
     def test_sources_chart_and_bill_are_the_same_twice(self):
         said = must(self.clone / "tools/release", "--check", "--only", "sources,chart,sbom",
-                    "--build", BUILD)
+                    "--build", self.tree())
         self.assertRegex(said, r"6 files, the same bytes twice: sources, chart, sbom")
 
     def test_the_check_above_can_fail(self):
@@ -135,22 +192,23 @@ class Apt(unittest.TestCase):
         self.repository = self.work / "apt"
         self.write([self.deb("1.0", "first")])
 
-    def deb(self, version, text):
+    def deb(self, version, text, architecture=None):
+        architecture = architecture or self.architecture
         tree = self.work / f"tree-{text}"
         (tree / "DEBIAN").mkdir(parents=True)
         (tree / "text").write_text(text)
         (tree / "DEBIAN/control").write_text(
-            f"Package: kvkeep-try\nVersion: {version}\nArchitecture: {self.architecture}\n"
+            f"Package: kvkeep-try\nVersion: {version}\nArchitecture: {architecture}\n"
             "Maintainer: tests <tests@kvkeep.example>\nDescription: nothing\n")
-        path = self.work / text / f"kvkeep-try_{version}_{self.architecture}.deb"
+        path = self.work / text / f"kvkeep-try_{version}_{architecture}.deb"
         path.parent.mkdir()
         must("dpkg-deb", "--root-owner-group", "--build", tree, path)
         return path
 
-    def write(self, debs, folder=None):
+    def write(self, debs, folder=None, architecture=None):
         self.release.apt_repository.write(
-            debs, folder or self.repository, suite="bookworm", architecture=self.architecture,
-            epoch=1_800_000_000, signer=self.signer)
+            debs, folder or self.repository, suite="bookworm",
+            architecture=architecture or self.architecture, epoch=1_800_000_000, signer=self.signer)
 
     def apt(self, *words):
         """Runs apt with nothing but this repository and its key."""
@@ -178,6 +236,21 @@ class Apt(unittest.TestCase):
         self.assertTrue((self.work / f"client/kvkeep-try_1.1_{self.architecture}.deb").exists())
         done = self.apt("download", "kvkeep-try=1.0")
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_second_architecture_leaves_the_first_as_it_was(self):
+        other = "amd64" if self.architecture == "arm64" else "arm64"
+        self.write([self.deb("1.1", "second", other)], architecture=other)
+        done = self.apt("update")
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        done = self.apt("download", "kvkeep-try")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.work / f"client/kvkeep-try_1.0_{self.architecture}.deb").exists())
+        for name in (self.architecture, other):
+            listed = (self.repository / f"dists/bookworm/main/binary-{name}/Packages").read_text()
+            self.assertEqual([line for line in listed.splitlines() if "Architecture:" in line],
+                             [f"Architecture: {name}"])
+        done = self.apt(f"-oAPT::Architecture={other}", "update")
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
 
     def test_apt_refuses_what_the_key_did_not_sign(self):
         path = self.repository / "dists/bookworm/InRelease"
@@ -257,6 +330,17 @@ class Image(unittest.TestCase):
         check = self.config["Healthcheck"]
         self.assertEqual(check["Test"], ["CMD", "kvkeep", "--timeout", "3s", "ping"])
         self.assertEqual((check["Interval"], check["StartPeriod"]), (10 * 10**9, 600 * 10**9))
+
+    def test_a_path_of_this_machine_is_found_in_a_root(self):
+        traces = release_module(ROOT).traces
+        root, release, work = (pathlib.Path(name) for name in ("/src", "/srv", "/tmp/w0rk"))
+        own = b"/usr/src/linux /src /srv/www /usr/src/tools.h"
+        self.assertEqual(traces(own, root, release, work), [])
+        for trace in ("/src/tools/release", "/src/build/release/x.cc", "/src/tiers/io/a.h",
+                      "/src/deploy/", "/srv/apt", "/tmp/w0rk/key.gpg"):
+            self.assertEqual(traces(own + trace.encode(), root, release, work),
+                             [trace if trace.startswith(("/srv", "/tmp")) else
+                              "/".join(trace.split("/")[:3]) + "/"])
 
     def test_the_same_root_makes_the_same_files(self):
         self.write("image")

@@ -125,12 +125,18 @@ class Interfaces(unittest.TestCase):
             self.assertIn(line, broken(old, [one for one in old if one != line]))
 
 
-def write():
+def unreleased():
+    """Returns the version, whose golden files may be written: git has no tag of it."""
     tag = version()
     tagged = subprocess.run(["git", "rev-parse", "--verify", "--quiet", f"refs/tags/v{tag}"],
                             cwd=ROOT, capture_output=True, check=False)
     if tagged.returncode == 0:
-        sys.exit(f"interfaces_check: v{tag} is released: its golden files stay as they are")
+        sys.exit(f"--write: v{tag} is released: its golden files stay as they are")
+    return tag
+
+
+def write():
+    tag = unreleased()
     for name in layouts.INTERFACES:
         path_of(tag, name).parent.mkdir(exist_ok=True)
         path_of(tag, name).write_text("".join(f"{line}\n" for line in now(name)), encoding="utf-8")

@@ -6,7 +6,7 @@
 tests/golden/TAG/messages.txt has a session of that tag's client: what it sends, and what it gets;
 `..` stands for a byte that is free. It says hello, opens a namespace, registers memory, puts a
 chunk from there, finds it, leases it, and reads its bytes in the arena. Today's daemon must answer
-the same. `--write` makes the file of the version that CMakeLists.txt names.
+the same. `--write` makes the file of the version that CMakeLists.txt names, unless it is released.
 """
 
 import os
@@ -146,7 +146,7 @@ def main():
     global KVKEEPD
     KVKEEPD = sys.argv.pop(1)
     if sys.argv[1:] == ["--write"]:
-        return write(HERE / interfaces_check.version() / "messages.txt")
+        return write(HERE / interfaces_check.unreleased() / "messages.txt")
     return unittest.main(argv=[sys.argv[0], "-v"])
 
 

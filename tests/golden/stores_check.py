@@ -6,8 +6,8 @@
 tests/golden/TAG/STORE.tar.xz is all that a daemon of that tag kept: `plain` has state.dir and a
 path of G3, `encrypted` also the keys, and the directory of a fleet as G4. Today's daemon must serve
 every chunk, with its bytes, from G3 and from G4. `--write` makes the files of the version that
-CMakeLists.txt names, by the daemon given. The unit tests of each format (tests/fakes/stored_page.h)
-hold single structures to their bytes.
+CMakeLists.txt names, by the daemon given, unless it is released. The unit tests of each format
+(tests/fakes/stored_page.h) hold single structures to their bytes.
 """
 
 import lzma
@@ -157,8 +157,9 @@ def main():
     global KVKEEPD
     KVKEEPD = sys.argv.pop(1)
     if sys.argv[1:] == ["--write"]:
+        tag = interfaces_check.unreleased()
         for store in STORES:
-            write(store, HERE / interfaces_check.version() / f"{store}.tar.xz")
+            write(store, HERE / tag / f"{store}.tar.xz")
         return None
     return unittest.main(argv=[sys.argv[0], "-v"])
 
