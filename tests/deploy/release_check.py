@@ -59,8 +59,10 @@ class Refusals(unittest.TestCase):
         self.clone = scratch(self) / "clone"
         # Without the tags: a version may be changed here that is released there.
         must("git", "clone", "--quiet", "--shared", "--no-tags", ROOT, self.clone)
-        # What a shallow checkout lacks is of no matter here.
-        (self.clone / ".git/shallow").unlink(missing_ok=True)
+        if (self.clone / ".git/shallow").exists():  # so is this checkout: a commit without parents
+            whole = must("git", *AUTHOR, "commit-tree", "HEAD^{tree}", "-m", "x", cwd=self.clone)
+            must("git", "reset", "--quiet", "--hard", whole.strip(), cwd=self.clone)
+            (self.clone / ".git/shallow").unlink()
 
     def refusal(self, *words):
         done = run(self.clone / "tools/release", "--only", "sources", "--output",
