@@ -125,7 +125,8 @@ class Refusals(unittest.TestCase):
 
     def test_a_shallow_repository_is_refused(self):
         shallow = self.clone.parent / "shallow"
-        must("git", "clone", "--quiet", "--no-tags", "--depth", "1", f"file://{self.clone}", shallow)
+        must("git", "clone", "--quiet", "--no-tags", "--depth", "1", f"file://{self.clone}",
+             shallow)
         done = run(shallow / "tools/release", "--only", "sources", "--output",
                    self.clone.parent / "out")
         self.assertIn("the repository is shallow", done.stderr)
