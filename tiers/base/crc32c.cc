@@ -22,41 +22,37 @@ constexpr std::array<uint32_t, 256> MakeCrcTable() {
   return table;
 }
 
-#ifdef __x86_64__
-__attribute__((target("sse4.2"))) uint32_t Crc32cByInstruction(std::span<const std::byte> bytes,
-                                                               uint32_t before) {
-  uint64_t crc = ~before;
-  while (bytes.size() >= sizeof(uint64_t)) {
-    uint64_t word;
-    std::memcpy(&word, bytes.data(), sizeof(word));
-    crc = __builtin_ia32_crc32di(crc, word);
-    bytes = bytes.subspan(sizeof(word));
-  }
-  auto small = static_cast<uint32_t>(crc);
-  for (const std::byte byte : bytes) {
-    small = __builtin_ia32_crc32qi(small, static_cast<unsigned char>(byte));
-  }
-  return ~small;
+// The instruction, and whether this processor has it.
+#if defined(__x86_64__)
+#define KVKEEP_HAS_CRC32C_CODE
+#define KVKEEP_CRC32C_TARGET __attribute__((target("sse4.2")))
+KVKEEP_CRC32C_TARGET uint32_t AddWord(uint32_t crc, uint64_t word) {
+  return static_cast<uint32_t>(__builtin_ia32_crc32di(crc, word));
 }
-
+KVKEEP_CRC32C_TARGET uint32_t AddByte(uint32_t crc, std::byte byte) {
+  return __builtin_ia32_crc32qi(crc, static_cast<unsigned char>(byte));
+}
 bool HasInstruction() { return __builtin_cpu_supports("sse4.2"); }
-#endif
-
-#ifdef __aarch64__
+#elif defined(__aarch64__)
+#define KVKEEP_HAS_CRC32C_CODE
+#define KVKEEP_CRC32C_TARGET
 // In assembly, as the compilers' names for these instructions differ.
 uint32_t AddWord(uint32_t crc, uint64_t word) {
   asm(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(word));
   return crc;
 }
-
 uint32_t AddByte(uint32_t crc, std::byte byte) {
   asm(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1"
       : "+r"(crc)
       : "r"(static_cast<uint32_t>(byte)));
   return crc;
 }
+bool HasInstruction() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+#endif
 
-uint32_t Crc32cByInstruction(std::span<const std::byte> bytes, uint32_t before) {
+#ifdef KVKEEP_HAS_CRC32C_CODE
+KVKEEP_CRC32C_TARGET uint32_t Crc32cByInstruction(std::span<const std::byte> bytes,
+                                                  uint32_t before) {
   uint32_t crc = ~before;
   while (bytes.size() >= sizeof(uint64_t)) {
     uint64_t word;
@@ -67,8 +63,6 @@ uint32_t Crc32cByInstruction(std::span<const std::byte> bytes, uint32_t before) 
   for (const std::byte byte : bytes) crc = AddByte(crc, byte);
   return ~crc;
 }
-
-bool HasInstruction() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
 #endif
 
 }  // namespace
@@ -83,7 +77,7 @@ uint32_t Crc32cByTables(std::span<const std::byte> bytes, uint32_t before) {
 }
 
 uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t before) {
-#if defined(__x86_64__) || defined(__aarch64__)
+#ifdef KVKEEP_HAS_CRC32C_CODE
   static const bool has_instruction = HasInstruction();
   if (has_instruction) return Crc32cByInstruction(bytes, before);
 #endif
