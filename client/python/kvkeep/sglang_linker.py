@@ -22,7 +22,6 @@ import dataclasses
 import logging
 import os
 import threading
-import time
 from typing import NamedTuple, Optional
 
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig, PoolName
@@ -35,6 +34,7 @@ from kvkeep import errors, sglang_multimodal, weights
 from kvkeep.engine import Breaker, Options, connect
 from kvkeep.engine_versions import check_engine
 from kvkeep.lease import Lease
+from kvkeep.seldom import SeldomWarnings
 from kvkeep.sglang_changes import OBSERVED
 from kvkeep.sglang_device_pages import DevicePages, Lost
 from kvkeep.sglang_epochs import SHARED, Epochs, own
@@ -47,7 +47,6 @@ logger = logging.getLogger(__name__)
 _START_S = 1.0  # how long the engine's start waits for the daemon
 _RETRY_S = 0.5  # between two lookups of a daemon that hangs: each one stops the scheduler
 _PAGES_AT_ONCE = 16  # in a put: a close waits for one, and its Python delays the scheduler
-_LOG_S = 10.0  # between two log lines of the same reason for misses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +123,7 @@ class KvkeepLinker(UnifiedCacheLinker):
         self._most_pages = int(pool.size // pool.page_size * options.max_pinned_part)
         self._stores = collections.deque()  # (pages, future of their store)
         self._held_pages = 0  # of those
-        self._stopping, self._logged = threading.Event(), {}
+        self._stopping, self._warnings = threading.Event(), SeldomWarnings(logger)
         self._loader, self._storer = (concurrent.futures.ThreadPoolExecutor(1, name)
                                       for name in ("kvkeep-load", "kvkeep-store"))
         self._closed = threading.Event()
@@ -301,10 +300,7 @@ class KvkeepLinker(UnifiedCacheLinker):
         self._stopping.clear()
 
     def _warn(self, what, mistake):
-        now = time.monotonic()
-        if now - self._logged.get(what, float("-inf")) >= _LOG_S:
-            self._logged[what] = now
-            logger.warning("kvkeep: %s: %s", what, mistake)
+        self._warnings.say(what, "kvkeep: %s: %s", what, mistake)
 
 
 def _of_kv(transfers):

@@ -33,6 +33,7 @@ from kvkeep.completions import Completions
 from kvkeep.engine import Breaker, check_chunk_bytes, connect
 from kvkeep.engine_versions import check_engine
 from kvkeep.memory import Pointer
+from kvkeep.seldom import SeldomWarnings
 from kvkeep.trtllm_identity import (check_args, identity_of, next_key, options_of_environment,
                                     ranks_of, seed_of)
 from kvkeep.trtllm_memory import (ATTACHED, Attached, Driver, Found, Pages, anonymous_room)
@@ -42,7 +43,6 @@ logger = logging.getLogger(__name__)
 _RETRY_S = 0.5  # between two lookups of a daemon that hangs: each one stops the engine
 _PAUSE = 10  # after a get that timed out, in load_timeout_s: each one stops the engine
 _START_S = 1.0  # how long the engine's start waits for the daemon
-_LOG_S = 10.0  # between two log lines of the same reason
 _CHUNKS_AT_ONCE = 3900  # of a lookup: they fit into one packet of a socket
 _PUT_BYTES = 64 << 20  # of one put
 
@@ -86,7 +86,7 @@ class _Process:
         self.client = connect(dataclasses.replace(self.options, lookup_timeout_s=_START_S),
                               f"tensorrt_llm rank {mpi_rank()} {os.getpid()}", logger)
         self._opener = concurrent.futures.ThreadPoolExecutor(1, "kvkeep-open")
-        self._namespaces, self._logged = {}, {}
+        self._namespaces, self._warnings = {}, SeldomWarnings(logger)
 
     def identify(self, llm_args):
         """Finds out what this engine's chunks depend on. For the process of a scheduler's half."""
@@ -134,10 +134,7 @@ class _Process:
         return None
 
     def warn(self, what, why):
-        now = time.monotonic()
-        if now - self._logged.get(what, float("-inf")) >= _LOG_S:
-            self._logged[what] = now
-            logger.warning("kvkeep: %s: %s", what, why)
+        self._warnings.say(what, "kvkeep: %s: %s", what, why)
 
     def close(self):
         """Ends the connection. Idempotent."""

@@ -23,13 +23,13 @@ from vllm.logger import init_logger
 from kvkeep import errors, gpu
 from kvkeep.memory import Pointer
 from kvkeep.pages import PagePlanner, PageTensor
+from kvkeep.seldom import SeldomWarnings
 from kvkeep.vllm_transfers import HostTransfers, Transfers
 from kvkeep.vllm_windows import MOST_RUNS, Job, Windows, cut
 
 logger = init_logger(__name__)
 
 _FIRST_S, _AGAIN_S = 2.0, 5.0  # the engine's start waits for the registration, which is repeated
-_LOG_S = 10.0  # between two log lines of the same reason for failed jobs
 
 
 def transfers_of(options, config, kv_caches, shards):
@@ -79,7 +79,7 @@ class DeviceTransfers(Transfers):
         self._device, self._blocks = device, kv_caches.tensors[0].tensor.shape[0]
         storages = [tensor.tensor.untyped_storage() for tensor in kv_caches.tensors]
         self._memory = {storage.data_ptr(): storage.nbytes() for storage in storages}
-        self._logged = {}  # reason: when it was last logged
+        self._warnings = SeldomWarnings(logger)
         self._refusal = None  # of the last registration
         self._planners = self._registering = None
         self._windows = Windows(self._completions, self._call, self._warn, self._over)
@@ -222,10 +222,8 @@ class DeviceTransfers(Transfers):
         return told
 
     def _warn(self, error):
-        why, now = getattr(error, "code", type(error).__name__), time.monotonic()
-        if now - self._logged.get(why, float("-inf")) >= _LOG_S:
-            self._logged[why] = now
-            logger.warning("kvkeep: KV of this GPU: %s", error)
+        why = getattr(error, "code", type(error).__name__)
+        self._warnings.say(why, "kvkeep: KV of this GPU: %s", error)
 
     def shutdown(self):
         try:
