@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "client/grpc/connection.h"
-#include "client/grpc/grpc_clash.h"
 #include "client/grpc/grpc_client.h"
 #include "client/grpc/tls_probe.h"
 
@@ -15,9 +14,8 @@ namespace kvkeep::client {
 AdminClient::AdminClient(const std::string& endpoint, Deadline deadline,
                          const SecurityOptions& security)
     : endpoint_(endpoint), deadline_(deadline), security_(security) {
-  unusable_ = CheckGrpcClash();
+  unusable_ = KeepGrpcLoaded();
   if (!unusable_.ok()) return;
-  KeepGrpcLoaded();
   grpc::ChannelArguments arguments;
   absl::StatusOr<TcpSecurity> tcp = TcpSecurity{grpc::InsecureChannelCredentials(), ""};
   if (!HostOf(endpoint).empty()) {

@@ -15,7 +15,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "client/grpc/grpc_clash.h"
 #include "client/grpc/grpc_client.h"
 #include "tiers/base/send_buffer.h"
 #include "tiers/base/status_macros.h"
@@ -64,8 +63,7 @@ absl::StatusOr<TcpSecurity> SecurityOf(const SecurityOptions& options,
 absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(
     const std::string& endpoint, const SecurityOptions& security,
     std::chrono::milliseconds peer_timeout) {
-  KVKEEP_RETURN_IF_ERROR(CheckGrpcClash());
-  KeepGrpcLoaded();
+  KVKEEP_RETURN_IF_ERROR(KeepGrpcLoaded());
   grpc::ChannelArguments args = Arguments();
   absl::string_view path = endpoint;
   if (!absl::ConsumePrefix(&path, "unix:")) {

@@ -8,7 +8,7 @@ namespace kvkeep::client {
 // Returns FAILED_PRECONDITION, with the other library's path, if a second gRPC for C++ was loaded
 // before ours, as by NIXL's Python package. The loader keeps one object in a process for each name
 // that GCC marks as unique, whatever library it comes from, so our gRPC would use the other one's
-// tables, of another layout, and crash. Call it before gRPC is used. The libraries of our wheel
+// tables, of another layout, and crash. KeepGrpcLoaded calls it. The libraries of our wheel
 // have no unique names. They clash only with a gRPC of the program itself, or one that was loaded
 // with RTLD_GLOBAL or LD_PRELOAD.
 absl::Status CheckGrpcClash();

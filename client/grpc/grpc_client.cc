@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "client/grpc/connection.h"
+#include "client/grpc/grpc_clash.h"
 #include "client/grpc/session_stream.h"
 #include "client/grpc/tls_probe.h"
 #include "client/grpc/unary_call.h"
@@ -25,9 +26,11 @@ constexpr std::chrono::milliseconds kLookEvery{200};
 
 }  // namespace
 
-void KeepGrpcLoaded() {
+absl::Status KeepGrpcLoaded() {
+  KVKEEP_RETURN_IF_ERROR(CheckGrpcClash());
   static const bool once = (grpc_init(), true);
   (void)once;
+  return absl::OkStatus();
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {

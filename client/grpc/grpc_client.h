@@ -63,8 +63,9 @@ absl::Status FromGrpc(const grpc::Status& status);
 bool IsOfEndedSession(const absl::Status& status);
 
 // Keeps gRPC from ever shutting down; call it before making a channel. gRPC 1.51 shuts down when
-// its last user in the process goes, and may then wait 10 s for a poller of its own.
-void KeepGrpcLoaded();
+// its last user in the process goes, and may then wait 10 s for a poller of its own. Not OK: gRPC
+// must not be used (CheckGrpcClash).
+absl::Status KeepGrpcLoaded();
 
 class SessionStream;
 
