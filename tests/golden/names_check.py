@@ -16,6 +16,7 @@ import unittest
 
 import interfaces_check
 import listings
+from interfaces_check import golden, path_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 KVKEEPD = None
@@ -24,14 +25,6 @@ BROKEN = ("users of {tag} rely on it. Keep the old name beside the new one; a re
 NEW = ("{path} does not list this yet. If it is meant: tests/golden/names_check.py KVKEEPD "
        "--write, and commit the file. If {tag} is released, first raise the version in "
        "CMakeLists.txt.")
-
-
-def path_of(tag, name):
-    return HERE / tag / f"{name}.txt"
-
-
-def golden(tag, name):
-    return path_of(tag, name).read_text(encoding="utf-8").splitlines()
 
 
 def required(lines):
