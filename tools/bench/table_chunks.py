@@ -15,6 +15,7 @@ SMALL_CHUNK_IN_G2 = 2 * BLOCK_BYTES  # header page and one block
 LOOKUP_KEYS = 512
 PASS_CALL_BYTES, PASS_PATIENCE_S = 32 * MIB, 120
 SLICE_SECONDS = 0.1  # of hits: some follow while there is something dirty
+HITS_DOUBLINGS = 3  # of the chunks that keep the drive busy
 MIN_G2_BYTES = 192 * MIB
 
 
@@ -189,11 +190,12 @@ class _Hits:
         self.busy = Series("hits of 4 MiB beside write-back", daemon=Usage())
         self.use = Series("use of what is not written", daemon=Usage())  # the lookup
         self.written_gb_per_second = []  # meanwhile
+        self.chunks = None  # that are written; grows where the drive is too fast
 
     def get_while_dirty(self, table, load):
         """Gets until nothing is dirty or the time is up. A slice at whose end nothing was dirty any
         more does not count; where the drive was done before the first one ended, nor does the quiet
-        one."""
+        one. Returns whether a slice counted."""
         slices = Series(self.busy.name, self.busy.about, daemon=self.busy.daemon)
         began, took = time.monotonic(), 0
         before = dirty = load.status()["g2_dirty_bytes"]
@@ -206,14 +208,24 @@ class _Hits:
             dirty, took = now_dirty, time.monotonic() - began
         if not slices.rounds:
             self.quiet.rounds.pop()
-            return
+            return False
         self.busy.rounds.append(slices.total())
         self.written_gb_per_second.append((before - dirty) / took / 1e9)
+        return True
 
     def measure_round(self, table):
-        """A daemon that nothing was offered to yet."""
+        """Measures one round. Where the drive was done too soon, tries again with twice the chunks,
+        HITS_DOUBLINGS times at most; later rounds begin with as many."""
+        if self.chunks is None:
+            self.chunks = table.scale.hits_dirty_chunks
+        most = table.scale.hits_dirty_chunks << HITS_DOUBLINGS
+        while not self.measure_with(table, self.chunks) and self.chunks < most:
+            self.chunks *= 2
+
+    def measure_with(self, table, chunks):
+        """Measures `chunks` chunks on a daemon that nothing was offered to yet. Returns whether a
+        slice counted."""
         scale = table.scale
-        chunks = scale.hits_dirty_chunks
         size = chunks * CHUNK_BYTES
         with table.daemon(round_up(size // 4 * 5, 2 * MIB), 2 * size,
                           admission="second_use") as (_, load):
@@ -225,7 +237,7 @@ class _Hits:
             load.load(0, chunks, CHUNK_BYTES, no_g3=False)
             load.run(self.quiet, scale.seconds)
             load.run(self.use, scale.seconds, max_ops=1)
-            self.get_while_dirty(table, load)
+            return self.get_while_dirty(table, load)
 
 
 def measure_hits(table):
