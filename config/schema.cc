@@ -133,8 +133,8 @@ std::vector<ConfigKey> DefaultTenantLimitKeys() {
       Count("listen.keys_per_second", InLimits(&Config::listen, &Limits::keys_per_second),
             kKeyRates,
             "Chunks that the default tenant's clients may look up, put or get in a second; above "
-            "it calls are refused. Sessions have equal shares, and may use what others leave. 0: "
-            "no limit."),
+            "it calls are refused. Its sessions share this, first come, first served. 0: no "
+            "limit."),
       Size("listen.bytes_per_second", InLimits(&Config::listen, &Limits::bytes_per_second),
            kByteRates,
            "Payload that the default tenant's clients may put and get in a second, by the same "

@@ -289,8 +289,8 @@ typedef struct kvkeep_lookup_request {
   // How long, at most, to search beyond the node for keys after the leading ones, which are then
   // brought into DRAM; 0: no search; at most 10 s.
   uint32_t remote_wait_us;
-  // Time to recompute a missing key: a chunk that would arrive later is not brought. 0: not known;
-  // 60 s, the most: it cannot be computed, so even a single missing chunk is searched for.
+  // Time to recompute a missing key: a chunk that takes over 0.7 of that is not brought. 0: not
+  // known; 60 s, the most: it cannot be computed, so even a single missing chunk is searched for.
   uint32_t recompute_us_per_key;
 } kvkeep_lookup_request;
 
@@ -389,7 +389,7 @@ typedef enum kvkeep_put_status {
   KVKEEP_PUT_UNFINISHED = 0,  // the call ended first; its code says why
   KVKEEP_PUT_STORED = 1,
   KVKEEP_PUT_PRESENT = 2,  // was present already, or another writer won: as good as stored
-  KVKEEP_PUT_REJECTED = 3  // not stored; the call's message says why, for the first such chunk
+  KVKEEP_PUT_REJECTED = 3  // not stored, or not durable: the message says why, for the first one
 } kvkeep_put_status;
 
 typedef struct kvkeep_put_chunk {

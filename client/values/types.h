@@ -74,8 +74,8 @@ struct LookupOptions {
   // How long, at most, to search beyond the node for keys after the leading ones, which are then
   // brought into DRAM. 0: no search; nor if nothing lies beyond the node. At most 10 s.
   std::chrono::microseconds remote_wait{0};
-  // Time to recompute a missing key: a chunk that would arrive later than that is not brought. 0:
-  // not known; at most kNotComputable.
+  // Time to recompute a missing key: a chunk that takes over 0.7 of that is not brought. 0: not
+  // known; at most kNotComputable.
   std::chrono::microseconds recompute_per_key{0};
   Deadline deadline{0};
 };
@@ -135,7 +135,7 @@ struct GetResult {
 enum class PutStatus {
   kStored,
   kPresent,     // was there already, or another writer won: as good as stored
-  kRejected,    // not stored; the message says why
+  kRejected,    // not stored, or not durable: the message says why
   kUnfinished,  // the call ended first; PutResult::error says why
 };
 absl::string_view PutStatusName(PutStatus status);

@@ -3,9 +3,9 @@
 // each to the object that serves it, and ends all of them. Everything that the session holds ends
 // with it.
 //
-//   PeerSession the session: its states, Hello, namespaces, leases PeerKeys requests about keys
-//   PeerMemory memory that puts are read from PeerPuts puts under way PeerGpu memory of GPUs, and
-//   gets to it PeerReplies the messages of all of them to the client
+// PeerSession: the session's states, Hello, namespaces, leases. PeerKeys: requests about keys.
+// PeerMemory: memory that puts are read from. PeerPuts: puts under way. PeerGpu: memory of GPUs,
+// and gets to it. PeerReplies: the messages of all of them to the client.
 //
 // One thread, the loop; the results of other threads' work (copies, stable storage) come back
 // there.

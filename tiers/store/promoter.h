@@ -1,7 +1,8 @@
 // Promoter: brings a chunk of G3 into G2.
 //
-// Takes space in its tenant's pool and has the image read (promotions.h). Owns nothing; the store's
-// lock protects what it changes.
+// Takes space in its tenant's pool and has the image read (promotions.h). If nobody wants the chunk
+// any more while its promotion waits for its turn, the image is read all the same. Owns nothing;
+// the store's lock protects what it changes.
 #pragma once
 
 #include "tiers/store/chunks.h"

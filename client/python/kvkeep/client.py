@@ -285,8 +285,8 @@ class Namespace:
 
         remote_wait: seconds, at most 10, that the daemon may search beyond the node for keys after
         the leading ones. recompute_per_key: seconds to recompute a missing key, 0 if not known: a
-        chunk that would arrive later is not brought. 60, the most: it cannot be computed; otherwise
-        a few missing chunks are not searched for."""
+        chunk that takes over 0.7 of that is not brought. 60, the most: it cannot be computed;
+        otherwise a few missing chunks are not searched for."""
         return self.client.run(calls.lookup(
             self, keys, parts=parts, lease=lease, transient=transient, remote_wait=remote_wait,
             recompute_per_key=recompute_per_key, timeout=timeout))
