@@ -13,8 +13,8 @@
 //
 // Move-only. It does not keep the mapping: when the session and the last lease on the memory are
 // gone, all is unregistered before it is unmapped. Copies run under a lease, so none is under way
-// then. None may be under way either when this is destroyed, which also unregisters all. Does
-// nothing in a child of fork(). The const methods are thread-safe.
+// then. End all copies before destroying this, which also unregisters all. Does nothing in a child
+// of fork(). The const methods are thread-safe.
 #pragma once
 
 #include <absl/status/status.h>

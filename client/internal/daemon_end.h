@@ -1,5 +1,5 @@
-// DaemonEnd: the socket of a session, kept to know when the daemon has closed its end, possibly
-// long after the session and its mappings are gone, which this does not keep.
+// DaemonEnd: the socket of a session, kept to know when the daemon has closed its end. It may
+// outlive the session and its mappings, and keeps neither.
 //
 // Thread-safe.
 //

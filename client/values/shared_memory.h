@@ -112,9 +112,9 @@ class [[nodiscard]] StagingBuffer {
 };
 
 struct RegisterOptions {
-  // The caller writes the memory again as soon as its put has ended and in_use() is false, and
-  // cannot wait for that beyond the put's deadline. A daemon that cannot promise it (see
-  // StagingBuffer::in_use) gets copies, as if the memory were not registered.
+  // The caller writes the memory again once its put has ended and in_use() is false, or at the
+  // put's deadline. A daemon that may store what it reads later (see StagingBuffer::in_use) gets
+  // copies, as if the memory were not registered.
   bool reused = false;
 };
 

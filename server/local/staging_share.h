@@ -1,8 +1,8 @@
 // How much staging memory a session gets: the policy, as a function of numbers.
 //
 // A session begins with little. Once its puts wait for room its client asks for more, by size. It
-// gets at most its part: the limit divided by the number of sessions that have some, itself and one
-// to come. So memory is left for the next session, and the first has no more than others can have.
+// gets at most its part: the limit divided by the sessions that have some, with itself and one to
+// come. So memory is left for the next session, and the first has no more than others can have.
 // Only a session that is alone gets all it names, as an engine that keeps buffers wants; for puts a
 // client names no more than half.
 //
@@ -30,8 +30,8 @@ struct StagingUse {
   uint64_t limit_bytes = 0;
   uint64_t held_bytes = 0;
   uint64_t sessions = 0;  // with some of it
-  // True if tenants share the limit, which also have limits of their own: the sessions of one
-  // tenant make no part of another's smaller.
+  // True if tenants share the limit. They also have limits of their own, so one tenant's sessions
+  // make no part of another's smaller.
   bool tenants = false;
 };
 

@@ -4,10 +4,10 @@
 // A chunk is described by some features of the request that touched it last, which give it a level,
 // and by the bucket of time since: half octaves, from a quarter of a second to a week. For each
 // cell - a level and a bucket - the model counts chunks that were touched in it and chunks that
-// outlived it; the features' weights are a Poisson regression of the touches, so that levels part
-// what comes back from what does not. The index of a cell is that of J. Gittins: the most hits per
-// second of staying that a chunk in it can expect, from now up to the best time to give it up.
-// Ranks order the cells by it, the least worth first.
+// outlived it; the features' weights are a Poisson regression of the touches, so that levels
+// separate what comes back from what does not. The index of a cell is that of J. Gittins: the most
+// hits per second of staying that a chunk in it can expect, from now up to the best time to give it
+// up. Ranks order the cells by it, the least worth first.
 //
 // Weights of chunks are such that a request's chain weighs 1. Some 35 KB. Not thread-safe.
 #pragma once

@@ -15,8 +15,8 @@
 //
 // - A new chunk goes just behind its parent if the parent is recent in the same list. It then has
 //   the parent's age. Otherwise it is the youngest of the list. So the tail of a chain goes first.
-// - A parked chunk is in no list.
-// - A touch of a parked chunk puts it where the policy wants it, still parked.
+// - A parked chunk is in no list until it is touched. A touch puts it where the policy wants it,
+//   still parked.
 // - If such a chunk becomes the oldest, Victim() takes it out again. If there are many of them,
 //   Victim() may return one, and the owner parks it again.
 // - Unpark looks for the place among the other unparked ones from where the last one went. A run

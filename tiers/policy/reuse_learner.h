@@ -2,14 +2,14 @@
 // ("reuse").
 //
 // Two shadow tiers of the tier's size, one under HazardModel, one under ARC, play every request.
-// The leader is the one that would have had more chunks at the heads of chains lately. A chunk that
-// the leader does not hold is to go: what it has given up, and newcomers that it would never have
-// let in (bypass). So the tier is never much worse than under ARC.
+// The leader is the one that would have had more chunks at the heads of chains lately. Chunks that
+// the leader does not hold are to go: those it gave up, and newcomers that it would not have let in
+// (bypass). So the tier is never much worse than under ARC.
 //
-// The shadows' capacity is the number of chunks here when one was evicted; before that, and if
-// fewer are here now, a little more than are here. Both play what requests ask for at once; a chunk
-// that is put without ever having been asked for comes in when it is inserted. The chunks of
-// several hosts (the devices of G3) are one tier; then the shadows are a little smaller, so that
+// The shadows' capacity is the number of chunks here at the last eviction; before the first one, or
+// while fewer are here, it is a little more than are here. Both play what requests ask for at once;
+// a chunk that is put without ever having been asked for comes in when it is inserted. The chunks
+// of several hosts (the devices of G3) are one tier; then the shadows are a little smaller, so that
 // each host has some chunks to give up.
 //
 // Three locks, in this order: the owner's, which protects the policies; `mu_`, which protects the
@@ -35,8 +35,7 @@ namespace kvkeep {
 
 class ReuseLearner final : public ChainLearner {
  public:
-  // What waits at most: to be played, as chains, comings and goings, and as links of these chains;
-  // and to be followed.
+  // The most that wait: events to be played, links of their chains, judgements to be followed.
   static constexpr size_t kMostTold = 1 << 16, kMostLinks = 1 << 17, kMostJudged = 1 << 15;
 
   // A policy, as its learner sees it.

@@ -13,9 +13,9 @@
 // Threads that need thousands of holds each, as those of joining devices, would wake one another
 // after each hold. They take turns of many holds:
 //   LockForTurn  takes the lock and begins a turn once the turn of another thread is over. Like any
-//                thread it may take a free lock before a woken one; else it goes after threads in
-//                line have gone first kMostTurnPassed times. In its turn a thread may unlock and
-//                lock, while threads that wait for a turn sleep
+//                thread it may take a free lock before a woken one; else it goes once threads in
+//                line have gone kMostTurnPassed times. In its turn a thread may unlock and lock,
+//                while threads that wait for a turn sleep
 //   EndTurn      is called by the thread that has the turn, under the lock, before the Unlock that
 //                ends it. Without it every thread that asks for a turn sleeps for ever
 //
@@ -88,7 +88,7 @@ class ABSL_LOCKABLE FairMutex {
   };
   struct Line {
     const uint32_t bit;    // set while a thread is in the line
-    const uint32_t takes;  // the bits that a thread which leaves it finds unset and sets
+    const uint32_t takes;  // the bits that must be unset, and are set, to leave it
     Waiter* first = nullptr;
     Waiter* last = nullptr;
   };

@@ -5,8 +5,8 @@
 // A piece is verified once the header and all bytes of the piece are there. The pieces of a cipher
 // unit of an encrypted image are verified together. A promotion lives until nothing of it is
 // outstanding: no read of a piece, no verification, and not the header. Each call that may change
-// this returns what to do next (Next). The caller that gets the end ends the promotion. No other
-// caller touches it after its own read or verification has ended.
+// this returns what to do next (Next). The caller whose Next has an `end` ends the promotion. No
+// other caller touches it after its own read or verification has ended.
 //
 // Thread-safe by a lock of its own. Reporting a piece takes this lock and not the store's, so an
 // image of many pieces takes the store's lock as often as an image of one. Filler creates, finds

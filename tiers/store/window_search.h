@@ -1,9 +1,9 @@
 // WindowSearch: finds the part of a tier's space that is cheapest to empty, for an image that needs
 // more room than scattered chunks leave in few pieces.
 //
-// The policy's next victims are the seeds. From the granule of each one, a window grows to the
-// side whose chunks were wanted longest ago, until enough blocks in it are free or can be. The
-// window whose chunks were wanted longest ago, weighed by blocks, is the best one. The result is an
+// The policy's next victims are the seeds. From each one's granule a window grows towards the side
+// whose chunks were wanted longest ago, until enough of its blocks are or can be freed. The window
+// whose chunks were wanted longest ago, weighed by blocks, is the best one. The result is an
 // expectation: the state may change before the window is emptied.
 //
 // One call owns it. A step looks at one granule, so the caller can let go of the lock between two
@@ -52,8 +52,8 @@ class WindowSearch {
   // of them have a place. A victim without a place (PlaceOf) does not count.
   static constexpr size_t kMostVictims = 32;
   // A window has at most this many chunks that stay. Each one cuts the window into one more piece,
-  // and an image has at most kMaxExtents pieces. The other half is for cuts that a look does not
-  // count: puts that are not sealed, and the further extents of chunks.
+  // and an image has at most kMaxExtents pieces. This leaves half of them for cuts that a look does
+  // not count: puts that are not sealed, and the further extents of chunks.
   static constexpr uint32_t kMostStaying = kMaxExtents / 2;
 
   static constexpr uint32_t kMostLooked = 64;  // chunks of a granule
