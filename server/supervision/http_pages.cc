@@ -120,7 +120,7 @@ class EpollPages final : public HttpPages {
   }
 
   void Run() {
-    pthread_setname_np(pthread_self(), "kvkeep-http");
+    pthread_setname_np(pthread_self(), "kvkeep-metrics");
     while (!stopping_) {
       loop_->RunOnce(Timeout(), [this](uint64_t key, uint32_t events) { OnEvent(key, events); });
       DropLate();
