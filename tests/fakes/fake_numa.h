@@ -1,5 +1,5 @@
-// FakeNuma: a machine of several NUMA nodes, whose memory is on the last requested node. It may
-// refuse.
+// FakeNuma: a machine of several NUMA nodes, whose memory is on the last requested node. It notes
+// which nodes threads asked to run on. It may refuse either.
 #pragma once
 
 #include <map>
@@ -44,6 +44,17 @@ class FakeNuma final : public Numa {
     }
     return nodes;
   }
+  absl::Status RunOn(int node, int least_cpus) override {
+    MutexLock lock(&mu_);
+    if (least_cpus > cpus_of_node) return absl::FailedPreconditionError("too few CPUs");
+    ++threads_on_[node];
+    return refuses_threads ? absl::PermissionDeniedError("sched_setaffinity") : absl::OkStatus();
+  }
+  // How many threads asked to run on each node, and there were CPUs enough.
+  std::map<int, int> threads_on() const {
+    MutexLock lock(&mu_);
+    return threads_on_;
+  }
   size_t interleaved() const {
     MutexLock lock(&mu_);
     return interleaved_.size();
@@ -54,7 +65,9 @@ class FakeNuma final : public Numa {
     return taken_back_;
   }
 
-  bool has_policy = false, refuses = false;  // before it is used
+  // To be set before it is used.
+  bool has_policy = false, refuses = false, refuses_threads = false;
+  int cpus_of_node = 1024;  // of each
 
  private:
   const std::vector<int> nodes_;
@@ -62,6 +75,7 @@ class FakeNuma final : public Numa {
   std::map<const std::byte*, int> node_of_ ABSL_GUARDED_BY(mu_);
   std::map<const std::byte*, std::vector<int>> interleaved_ ABSL_GUARDED_BY(mu_);
   size_t taken_back_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<int, int> threads_on_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kvkeep

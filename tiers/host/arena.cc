@@ -77,6 +77,10 @@ class SegmentedArena final : public Arena {
     KVKEEP_CHECK(segment < segments_.size());
     return segments_[segment].memory();
   }
+  std::optional<int> NodeOf(BlockNumber block) const override {
+    return placement_->NodeOf(block.value() / segment_blocks().value());
+  }
+  using Arena::NodeOf;
   absl::StatusOr<int> OpenForClient(size_t segment) override {
     if (segment >= segments_.size()) {
       return absl::InvalidArgumentError(

@@ -34,6 +34,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -122,6 +123,13 @@ class Arena {
   // I/O.
   virtual bool SegmentIsWhole(size_t) const { return true; }
   virtual std::span<std::byte> SegmentMemory(size_t segment) = 0;
+  // Returns the NUMA node that the block's memory was asked of, for Executor::PostNear. None if
+  // segments are not spread over nodes.
+  virtual std::optional<int> NodeOf(BlockNumber) const { return std::nullopt; }
+  // The same for a byte of the image that has these extents.
+  std::optional<int> NodeOf(const ExtentList& image, uint64_t offset) const {
+    return NodeOf(BlockNumber(LocateInImage(image, offset, 1).tier_offset / kBlockBytes));
+  }
   // A read-only descriptor of the segment for a client; the caller closes it.
   virtual absl::StatusOr<int> OpenForClient(size_t segment) = 0;
 

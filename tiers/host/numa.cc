@@ -6,6 +6,7 @@
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 #include <linux/mempolicy.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -23,6 +24,31 @@ namespace {
 constexpr int kMostNodes = 1024;  // as the kernel's largest CONFIG_NODES_SHIFT
 constexpr size_t kBitsOfWord = 8 * sizeof(unsigned long);
 using NodeMask = std::array<unsigned long, kMostNodes / kBitsOfWord>;
+
+constexpr int kMostCpus = 8192;  // as the kernel's largest CONFIG_NR_CPUS
+using CpuMask = std::array<cpu_set_t, kMostCpus / CPU_SETSIZE>;
+
+// "0-1,3" as 0, 1, 3. Nothing for what is no such list, or has a number of `end` or above.
+std::vector<int> ParseList(absl::string_view list, int end) {
+  std::vector<int> numbers;
+  for (const absl::string_view part : absl::StrSplit(list, ',', absl::SkipEmpty())) {
+    const std::vector<absl::string_view> ends = absl::StrSplit(part, absl::MaxSplits('-', 1));
+    int first = 0, last = 0;
+    if (!absl::SimpleAtoi(ends.front(), &first) || !absl::SimpleAtoi(ends.back(), &last) ||
+        first < 0 || last < first || last >= end) {
+      return {};
+    }
+    for (int number = first; number <= last; ++number) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+std::string ReadNodeFile(absl::string_view name) {
+  std::string line;
+  std::ifstream file(absl::StrCat("/sys/devices/system/node/", name));
+  std::getline(file, line);
+  return line;
+}
 
 NodeMask MaskOf(const std::vector<int>& nodes) {
   NodeMask mask{};
@@ -42,10 +68,7 @@ class KernelNuma final : public Numa {
     for (std::string line; std::getline(status, line);) {
       absl::string_view rest = line;
       if (!absl::ConsumePrefix(&rest, kName)) continue;
-      std::string with_cpus;
-      std::ifstream has_cpu("/sys/devices/system/node/has_cpu");
-      std::getline(has_cpu, with_cpus);
-      return NodesToUse(rest, with_cpus);
+      return NodesToUse(rest, ReadNodeFile("has_cpu"));
     }
     return {};
   }
@@ -74,6 +97,25 @@ class KernelNuma final : public Numa {
     }
     return nodes;
   }
+  absl::Status RunOn(int node, int least_cpus) override {
+    CpuMask of_process{}, mask{};
+    if (sched_getaffinity(getpid(), sizeof(of_process), of_process.data()) != 0) {
+      return absl::ErrnoToStatus(errno, "sched_getaffinity");
+    }
+    const std::string cpus = ReadNodeFile(absl::StrCat("node", node, "/cpulist"));
+    int count = 0;
+    for (const int cpu : ParseList(cpus, kMostCpus)) {
+      if (!CPU_ISSET_S(cpu, sizeof(of_process), of_process.data())) continue;
+      CPU_SET_S(cpu, sizeof(mask), mask.data());
+      ++count;
+    }
+    if (count < std::max(least_cpus, 1)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the process may use ", count, " CPUs of node ", node, ", of ", least_cpus, " wanted"));
+    }
+    if (sched_setaffinity(0, sizeof(mask), mask.data()) == 0) return absl::OkStatus();
+    return absl::ErrnoToStatus(errno, "sched_setaffinity");
+  }
 
  private:
   static absl::Status Bind(std::span<std::byte> memory, int mode, const std::vector<int>& nodes) {
@@ -94,19 +136,7 @@ Numa& RealNuma() {
   return numa;
 }
 
-std::vector<int> ParseNodeList(absl::string_view list) {
-  std::vector<int> nodes;
-  for (const absl::string_view part : absl::StrSplit(list, ',', absl::SkipEmpty())) {
-    const std::vector<absl::string_view> ends = absl::StrSplit(part, absl::MaxSplits('-', 1));
-    int first = 0, last = 0;
-    if (!absl::SimpleAtoi(ends.front(), &first) || !absl::SimpleAtoi(ends.back(), &last) ||
-        first < 0 || last < first || last >= kMostNodes) {
-      return {};
-    }
-    for (int node = first; node <= last; ++node) nodes.push_back(node);
-  }
-  return nodes;
-}
+std::vector<int> ParseNodeList(absl::string_view list) { return ParseList(list, kMostNodes); }
 
 std::vector<int> NodesToUse(absl::string_view allowed, absl::string_view with_cpus) {
   std::vector<int> nodes = ParseNodeList(absl::StripAsciiWhitespace(allowed));
@@ -152,6 +182,15 @@ void NumaPlacement::Place(size_t segment, std::span<std::byte> memory, bool reus
       break;
   }
   if (!placed.ok()) refused_bytes_ += memory.size();
+}
+
+std::vector<int> NumaPlacement::spread_over() const {
+  return what_ == What::kSpread ? nodes_ : std::vector<int>();
+}
+
+std::optional<int> NumaPlacement::NodeOf(size_t segment) const {
+  if (what_ != What::kSpread || refused_bytes_ > 0) return std::nullopt;
+  return nodes_[segment % nodes_.size()];
 }
 
 std::string NumaPlacement::describe(std::span<std::byte* const> first_pages) const {

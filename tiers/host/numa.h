@@ -1,4 +1,4 @@
-// Numa: the seam to the memory of the machine's NUMA nodes, and where G2's segments go among them.
+// Numa: the seam to the machine's NUMA nodes, and where G2's segments go among them.
 //
 // RealNuma asks the kernel; tests have FakeNuma (tests/fakes). A policy is a preference: a node
 // whose memory is used up never makes G2 fail, its segments take memory of another node.
@@ -32,6 +32,10 @@ class Numa {
   virtual absl::Status AskNothing(std::span<std::byte> memory) = 0;
   // Returns for each of these pages the node where it lies; none: it is not there, or not known.
   virtual std::vector<std::optional<int>> NodesOf(std::span<std::byte* const> pages) const = 0;
+  // Keeps the calling thread, and threads that it starts later, on those CPUs of the node that the
+  // process may use. An error changes nothing: these are fewer than `least_cpus`, or the kernel
+  // refuses.
+  virtual absl::Status RunOn(int node, int least_cpus) = 0;
 };
 
 // Stateless: nobody owns it.
@@ -58,6 +62,12 @@ class NumaPlacement {
   // If the kernel refuses, the memory lies where the kernel puts it.
   void Place(size_t segment, std::span<std::byte> memory, bool reused);
 
+  // Returns the nodes over which whole segments are spread; empty: they are not.
+  std::vector<int> spread_over() const;
+  // Returns the node that the segment is to lie on. None if whole segments are not spread, or the
+  // kernel has refused it for some. Memory of a full node, or kept from an earlier start, may lie
+  // elsewhere.
+  std::optional<int> NodeOf(size_t segment) const;
   uint64_t refused_bytes() const { return refused_bytes_; }
   // Returns what was chosen, why, and how many segments lie on which node by their first pages:
   // "NUMA: segments spread over nodes 0,1 (0: 12, 1: 12)". Empty if there is one node.

@@ -1,6 +1,10 @@
 #include "tiers/host/numa.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <thread>
 
 #include "tests/fakes/fake_numa.h"
 #include "tests/tiers/host/in_namespace.h"
@@ -61,6 +65,28 @@ TEST_CASE("segments go to the nodes in turn; the arena says which lie where") {
   CHECK(NodesOfSegments(numa, *arena) == std::vector<std::optional<int>>{0, 2, 0, 2, 0, 2});
   CHECK(NumaOf(arena) == "NUMA: segments spread over nodes 0,2 (0: 3, 2: 3)");
   CHECK(arena->stats().numa_refused_bytes == 0);
+  const uint64_t blocks = arena->segment_blocks().value();
+  CHECK(arena->NodeOf(BlockNumber(3 * blocks - 1)) == 0);
+  CHECK(arena->NodeOf(BlockNumber(3 * blocks)) == 2);
+  // An image that begins in one segment and goes on in another.
+  const ExtentList image = {{BlockNumber(blocks - 1), BlockCount(1)},
+                            {BlockNumber(5 * blocks), BlockCount(2)}};
+  CHECK(arena->NodeOf(image, kBlockBytes - 1) == 0);
+  CHECK(arena->NodeOf(image, kBlockBytes) == 2);
+}
+
+TEST_CASE("the node of memory is known only where whole segments were spread over nodes") {
+  FakeNuma one({0}), two({0, 1});
+  CHECK(NumaPlacement(&two, NumaChoice::kSpread).spread_over() == Ints{0, 1});
+  CHECK(NumaPlacement(&two, NumaChoice::kAuto).spread_over() == Ints{0, 1});
+  CHECK(NumaPlacement(&one, NumaChoice::kSpread).spread_over().empty());
+  CHECK_FALSE(ArenaOf(&one, NumaChoice::kSpread)->NodeOf(BlockNumber(0)).has_value());
+  for (const NumaChoice choice : {NumaChoice::kOff, NumaChoice::kInterleave}) {
+    CHECK(NumaPlacement(&two, choice).spread_over().empty());
+    CHECK_FALSE(ArenaOf(&two, choice)->NodeOf(BlockNumber(0)).has_value());
+  }
+  two.has_policy = true;
+  CHECK(NumaPlacement(&two, NumaChoice::kAuto).spread_over().empty());
 }
 
 TEST_CASE("pages are interleaved where that is asked for") {
@@ -113,6 +139,7 @@ TEST_CASE("where the kernel refuses, G2 has its memory all the same, and says so
     const auto arena = ArenaOf(&numa, choice);
     arena->SegmentMemory(5)[0] = std::byte{1};
     CHECK(arena->stats().numa_refused_bytes == 11 * kMiB);
+    CHECK_FALSE(arena->NodeOf(BlockNumber(0)).has_value());
     CHECK(NumaOf(arena).find("the kernel refused it for 11 MiB") != std::string::npos);
   }
 }
@@ -142,6 +169,33 @@ TEST_CASE("the kernel's nodes: memory comes from where it is asked for") {
   CHECK(numa.Interleave(arena->SegmentMemory(3), nodes).ok());
   CHECK(numa.AskNothing(arena->SegmentMemory(3)).ok());
   CHECK_FALSE(numa.Prefer(memory, 1023).ok());
+}
+
+TEST_CASE("the kernel's nodes: a thread is kept on those CPUs of one that the process may use") {
+  if (access("/sys/devices/system/node/has_cpu", R_OK) != 0) return;  // a kernel without NUMA
+  cpu_set_t all, one;
+  REQUIRE(sched_getaffinity(0, sizeof(all), &all) == 0);
+  int cpu = 0;
+  while (!CPU_ISSET(cpu, &all)) ++cpu;
+  CPU_ZERO(&one);
+  CPU_SET(cpu, &one);
+  REQUIRE(sched_setaffinity(0, sizeof(one), &one) == 0);  // all that the process may use
+  int kept = 0, wrong = 0, refused = 0;
+  std::thread([&] {
+    for (int node = 0; node < 1024; ++node) {
+      sched_setaffinity(0, sizeof(all), &all);
+      const bool is_kept = RealNuma().RunOn(node, 1).ok();
+      cpu_set_t now;
+      sched_getaffinity(0, sizeof(now), &now);
+      kept += is_kept;
+      wrong += !CPU_EQUAL(&now, is_kept ? &one : &all);
+      refused += absl::IsFailedPrecondition(RealNuma().RunOn(node, 2));  // there is one
+    }
+  }).join();
+  REQUIRE(sched_setaffinity(0, sizeof(all), &all) == 0);
+  CHECK(kept == 1);  // by the node of that CPU
+  CHECK(wrong == 0);
+  CHECK(refused == 1024);
 }
 
 }  // namespace kvkeep
