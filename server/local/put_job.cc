@@ -102,7 +102,7 @@ bool PutJob::Copy(bool on_loop) {
     OnCopied();
   } else if (small) {
     tasks_.PostOnly();
-    RunTasks(PutSource::Wait::kNever);  // the loop must not wait
+    RunTasks(0, PutSource::Wait::kNever);  // the loop must not wait
   } else {
     source_->Fetch(tasks_.pieces());
     PostTasks();
@@ -159,21 +159,28 @@ bool PutJob::IsSmall() {
 }
 
 void PutJob::PostTasks() {
-  for (size_t more = tasks_.Post(); more > 0; --more) {
-    context_->copy_executor->Post(
-        [self = shared_from_this()] { self->RunTasks(PutSource::Wait::kMay); });
+  const PutTasks::Range tasks = tasks_.Post();
+  for (size_t task = tasks.first; task < tasks.end; ++task) {
+    context_->copy_executor->PostNear(NodeOf(task), [self = shared_from_this(), task] {
+      self->RunTasks(task, PutSource::Wait::kMay);
+    });
   }
 }
 
-void PutJob::RunTasks(PutSource::Wait wait) {
+std::optional<int> PutJob::NodeOf(size_t task) {
+  const PutPiece& piece = tasks_.PiecesOf(task).front();
+  return context_->arena->NodeOf(extents(piece.chunk), kHeaderBytes + piece.piece * kPieceBytes);
+}
+
+void PutJob::RunTasks(size_t task, PutSource::Wait wait) {
   const size_t most = source_->tasks_a_run();
-  bool again = true;
-  for (size_t run = 1; again; ++run) {
-    const std::span<const PutPiece> task = tasks_.Take();
-    for (const PutPiece& piece : task) CopyPiece(piece, wait);
-    again = tasks_.End(run < most);
-    if (!again) PostTasks();
-    if (tasks_.NoteDone(task.size())) OnCopied();
+  std::optional<size_t> next = task;
+  for (size_t run = 1; next.has_value(); ++run) {
+    const std::span<const PutPiece> pieces = tasks_.PiecesOf(*next);
+    for (const PutPiece& piece : pieces) CopyPiece(piece, wait);
+    next = tasks_.End(run < most);
+    if (!next.has_value()) PostTasks();
+    if (tasks_.NoteDone(pieces.size())) OnCopied();
   }
 }
 

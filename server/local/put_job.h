@@ -93,7 +93,9 @@ class PutJob : public std::enable_shared_from_this<PutJob>, private PutSource::P
   // Returns whether this round may be copied on the loop.
   bool IsSmall();
   void PostTasks();
-  void RunTasks(PutSource::Wait wait);
+  // Returns the NUMA node of the space that the task fills.
+  std::optional<int> NodeOf(size_t task);
+  void RunTasks(size_t task, PutSource::Wait wait);
   void CopyPiece(const PutPiece& piece, PutSource::Wait wait);
   void FinishChunk(size_t index);
   void OnCopied();

@@ -32,7 +32,7 @@ void PutTasks::Plan(std::vector<PutPiece> pieces, BytesOf bytes_of) {
   }
   starts_.push_back(pieces_.size());
   left_.store(pieces_.size(), std::memory_order_relaxed);
-  ready_ = posted_ = taken_ = running_ = 0;
+  ready_ = posted_ = running_ = 0;
   NoteReadyTasks();
 }
 
@@ -53,12 +53,13 @@ void PutTasks::NoteReadyTasks() {
   }
 }
 
-size_t PutTasks::Post() {
+PutTasks::Range PutTasks::Post() {
   MutexLock lock(&mu_);
+  const size_t first = posted_;
   const size_t more = std::min(ready_ - posted_, most_running_ - running_);
   posted_ += more;
   running_ += more;
-  return more;
+  return {first, posted_};
 }
 
 void PutTasks::PostOnly() {
@@ -67,21 +68,18 @@ void PutTasks::PostOnly() {
   ready_ = posted_ = running_ = 1;
 }
 
-std::span<const PutPiece> PutTasks::Take() {
+std::span<const PutPiece> PutTasks::PiecesOf(size_t task) {
   MutexLock lock(&mu_);
-  KVKEEP_CHECK(taken_ < posted_);
-  const size_t begin = starts_[taken_], end = starts_[++taken_];
+  KVKEEP_CHECK(task < posted_);
+  const size_t begin = starts_[task], end = starts_[task + 1];
   return std::span(pieces_).subspan(begin, end - begin);
 }
 
-bool PutTasks::End(bool goes_on) {
+std::optional<size_t> PutTasks::End(bool goes_on) {
   MutexLock lock(&mu_);
-  if (goes_on && posted_ < ready_) {
-    ++posted_;
-    return true;
-  }
+  if (goes_on && posted_ < ready_) return posted_++;
   --running_;
-  return false;
+  return std::nullopt;
 }
 
 bool PutTasks::NoteDone(size_t pieces) {

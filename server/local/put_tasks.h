@@ -1,9 +1,9 @@
 // PutTasks: cuts the pieces of one put's round into tasks, and says which may run. Small pieces
-// share a task and a large one has its own, so a task is about a piece. Tasks begin in order, each
-// once its pieces are ready. It runs nothing itself: the put posts as many tasks as Post says.
+// share a task and a large one has its own, so a task is about a piece. Tasks are posted in order,
+// each once its pieces are ready. It runs nothing itself: the put posts the tasks that Post says.
 //
-//   Plan -> NoteReady -> Post -> Take -> End -> NoteDone
-//              \__________________________/          Plan again, once all pieces are done
+//   Plan -> NoteReady -> Post -> PiecesOf -> End -> NoteDone
+//              \______________________________/          Plan again, once all pieces are done
 //
 // Thread-safe but for Plan and PostOnly, which come between rounds.
 #pragma once
@@ -11,6 +11,7 @@
 #include <absl/functional/function_ref.h>
 
 #include <atomic>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,15 +35,20 @@ class PutTasks {
 
   // As PutSource::Put::OnReady. Calls that come before a round, or after it, do no harm.
   void NoteReady(size_t pieces);
-  // Returns how many tasks to post now. Each of them must call Take.
-  size_t Post();
-  // Makes the only task ready, as one that was posted. REQUIRES: count() is 1 and it is not posted.
+  // Returns the tasks to post now.
+  struct Range {
+    size_t first = 0, end = 0;
+    size_t size() const { return end - first; }
+  };
+  Range Post();
+  // Makes the only task, 0, ready, as one that was posted. REQUIRES: count() is 1 and it is not
+  // posted.
   void PostOnly();
-  // Returns the pieces of a task that was posted.
-  std::span<const PutPiece> Take();
-  // The task that this thread took has run. Returns true if the thread must take another one, which
-  // `goes_on` allows; else others may be posted in its place.
-  bool End(bool goes_on);
+  // REQUIRES: Post or End returned the task, and it has not ended.
+  std::span<const PutPiece> PiecesOf(size_t task);
+  // A task has run. Returns the task that this thread must run next, which `goes_on` allows; none:
+  // others may be posted in its place.
+  std::optional<size_t> End(bool goes_on);
   // Notes that `pieces` pieces are done. Returns true if they were the round's last.
   bool NoteDone(size_t pieces);
 
@@ -57,9 +63,9 @@ class PutTasks {
   std::vector<size_t> starts_ ABSL_GUARDED_BY(mu_) = {0};  // in pieces_; one more: the end
   size_t pieces_before_ ABSL_GUARDED_BY(mu_) = 0;          // in earlier rounds
   size_t ready_pieces_ ABSL_GUARDED_BY(mu_) = 0;           // of all rounds, the leading ones
-  // Tasks of this round that may be posted, were posted, were taken; posted ones that did not end.
+  // Tasks of this round that may be posted, were posted; posted ones that did not end.
   size_t ready_ ABSL_GUARDED_BY(mu_) = 0, posted_ ABSL_GUARDED_BY(mu_) = 0;
-  size_t taken_ ABSL_GUARDED_BY(mu_) = 0, running_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t running_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace kvkeep

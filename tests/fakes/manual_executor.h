@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 
 #include "tiers/base/executor.h"
 
@@ -11,6 +12,12 @@ namespace kvkeep {
 class ManualExecutor final : public Executor {
  public:
   void Post(Task task) override { tasks_.push_back(std::move(task)); }
+  void PostNear(std::optional<int> node, Task task) override {
+    if (node.has_value()) ++near_[*node];
+    Post(std::move(task));
+  }
+  // Returns how many tasks were posted near each node.
+  const std::map<int, int>& near() const { return near_; }
 
   bool idle() const { return tasks_.empty(); }
   size_t size() const { return tasks_.size(); }
@@ -23,6 +30,7 @@ class ManualExecutor final : public Executor {
 
  private:
   std::deque<Task> tasks_;
+  std::map<int, int> near_;
 };
 
 }  // namespace kvkeep

@@ -1,6 +1,7 @@
 // MemoryArena: an Arena on the heap, with segments of any size, for tests of the store. With
 // `outlives` it has marks, like an arena that the daemon finds again after a restart: a test passes
-// the same object to one store after the other. A part of its memory may be still to come.
+// the same object to one store after the other. A part of its memory may be still to come. Each
+// segment may lie on a NUMA node of its own.
 #pragma once
 
 #include <fcntl.h>
@@ -70,6 +71,11 @@ class MemoryArena final : public Arena {
     return bytes_.span().subspan(
         begin, std::min(segment_.value() * kBlockBytes, bytes_.span().size() - begin));
   }
+  using Arena::NodeOf;
+  std::optional<int> NodeOf(BlockNumber block) const override {
+    if (!has_nodes) return std::nullopt;
+    return static_cast<int>(block.value() / segment_.value());
+  }
   absl::StatusOr<int> OpenForClient(size_t) override {
     return open("/dev/null", O_RDONLY | O_CLOEXEC);  // stands for it
   }
@@ -81,6 +87,7 @@ class MemoryArena final : public Arena {
 
   std::vector<Extent> broken;          // returned by the next TakeBroken
   uint64_t most_at_once = UINT64_MAX;  // blocks, by one TakeMore
+  bool has_nodes = false;              // segment 0 lies on node 0, and so on
 
  private:
   uint64_t BlocksOf(size_t segment) const {

@@ -218,7 +218,8 @@ void Beyond::StartWrite(RemoteWrites::Sent sent) {
   remote_.writes.Begin(chunk.id, bytes);
   chunks_.Later([this, sent, bytes, g2 = chunk.g2, key = keys_[chunk.tenant.value()],
                  placement = remote_.PlacementOf(chunk)] {
-    deps_.copy_executor->Post([this, sent, bytes, g2, key, placement] {
+    deps_.copy_executor->PostNear(deps_.arena->NodeOf(g2, 0), [this, sent, bytes, g2, key,
+                                                               placement] {
       absl::StatusOr<ImageHeader> header = DecodeGuarded(chunks_.HeaderInArena(g2), deps_.mac_key);
       // The memory went bad. No image there is better than a wrong one.
       if (!header.ok()) return OnWritten(sent, bytes, header.status());

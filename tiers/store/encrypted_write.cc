@@ -27,7 +27,7 @@ EncryptedWrite::EncryptedWrite(Job job)
 void EncryptedWrite::Start() {
   if (!has_memory()) return std::move(job_.done)(AlignedPage::NoMemory(), Digest128{});
   for (size_t lane = 1; lane < lanes_.size(); ++lane) {
-    job_.executor->Post([self = shared_from_this(), lane] { self->NextUnit(lane); });
+    job_.executor->PostNear(job_.node, [self = shared_from_this(), lane] { self->NextUnit(lane); });
   }
   NextUnit(0);
 }
@@ -83,7 +83,7 @@ void EncryptedWrite::OnUnitWritten(size_t lane, const absl::Status& status) {
     KVKEEP_CHECK(lanes_[lane].outstanding > 0);
     if (--lanes_[lane].outstanding > 0) return;
   }
-  job_.executor->Post([self = shared_from_this(), lane] { self->NextUnit(lane); });
+  job_.executor->PostNear(job_.node, [self = shared_from_this(), lane] { self->NextUnit(lane); });
 }
 
 void EncryptedWrite::WriteHeader() {

@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -40,6 +41,7 @@ class EncryptedWrite : public std::enable_shared_from_this<EncryptedWrite> {
     ImageRuns source;  // the image in G2
     Device* device = nullptr;
     Executor* executor = nullptr;
+    std::optional<int> node;  // where `source` begins; nearly every image lies on one node
     std::shared_ptr<CipherBuffers> buffers;
     std::function<void()> heard;  // called when the device has ended one of the writes
     // Called once, at the end. Gets the first failure, or OK and the root of the written header.

@@ -206,7 +206,9 @@ void Filler::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> heade
 // outstanding.
 void Filler::GoOn(Promotion& promotion, Promotion::Next next) {
   for (const Promotion::Pieces& pieces : next.verify) {
-    ExecutorFor(promotion).Post([this, &promotion, pieces] {
+    const std::optional<int> node =
+        deps_.arena->NodeOf(promotion.to(), kHeaderBytes + pieces.first * kPieceBytes);
+    ExecutorFor(promotion).PostNear(node, [this, &promotion, pieces] {
       GoOn(promotion, promotion.OnVerified(pieces, verifier_.Verify(promotion, pieces)));
     });
   }

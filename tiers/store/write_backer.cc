@@ -148,11 +148,12 @@ void WriteBacker::StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& pare
   write->to = &tiers_.of(chunk);
   write->parent = parent;
   write->key = keys_[chunk.tenant.value()];
-  chunks_.Later(
-      [this, slot, write, g2 = chunk.g2, placement = tiers_.of(chunk).PlacementOf(chunk)] {
-        deps_.copy_executor->Post(
-            [this, slot, write, g2, placement] { SubmitWrite(slot, write, g2, placement); });
-      });
+  chunks_.Later([this, slot, write, g2 = chunk.g2,
+                 placement = tiers_.of(chunk).PlacementOf(chunk)] {
+    deps_.copy_executor->PostNear(deps_.arena->NodeOf(g2, 0), [this, slot, write, g2, placement] {
+      SubmitWrite(slot, write, g2, placement);
+    });
+  });
 }
 
 void WriteBacker::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
@@ -193,6 +194,7 @@ void WriteBacker::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const Extent
                            uint64_t bytes) { return chunks_.ImageMemory(g2, offset, bytes); },
       .device = &write->to->device->io(),
       .executor = deps_.copy_executor,
+      .node = deps_.arena->NodeOf(g2, 0),
       .buffers = cipher_buffers_,
       .heard = [to = write->to] { to->NoteHeard(); },
       .done =

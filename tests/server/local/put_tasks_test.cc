@@ -16,10 +16,10 @@ void PlanChunks(PutTasks* tasks, uint32_t chunks, uint64_t bytes) {
   tasks->Plan(std::move(pieces), [&](const PutPiece&) { return bytes; });
 }
 
-// Runs one posted task; returns whether it was the last of the round.
-bool RunOne(PutTasks* tasks) {
-  const size_t pieces = tasks->Take().size();
-  CHECK_FALSE(tasks->End(false));
+// Runs a posted task; returns whether it was the last of the round.
+bool Run(PutTasks* tasks, size_t task) {
+  const size_t pieces = tasks->PiecesOf(task).size();
+  CHECK_FALSE(tasks->End(false).has_value());
   return tasks->NoteDone(pieces);
 }
 
@@ -43,56 +43,58 @@ TEST_CASE("put tasks: small pieces share one, up to a whole piece, and large one
   SECTION("none") {
     PlanChunks(&tasks, 0, 1);
     CHECK(tasks.count() == 0);
-    CHECK(tasks.Post() == 0);
+    CHECK(tasks.Post().size() == 0);
   }
 }
 
 TEST_CASE("put tasks: one is posted once its pieces are ready, so many at a time") {
   PutTasks tasks(2);
   PlanChunks(&tasks, 4, kPieceBytes);
-  CHECK(tasks.Post() == 0);
+  CHECK(tasks.Post().size() == 0);
   tasks.NoteReady(1);
-  CHECK(tasks.Post() == 1);
-  CHECK(tasks.Post() == 0);
+  CHECK(tasks.Post().size() == 1);
+  CHECK(tasks.Post().size() == 0);
   tasks.NoteReady(4);
   tasks.NoteReady(2);  // overtaken
-  CHECK(tasks.Post() == 1);
-  CHECK(tasks.Take()[0].chunk == 0);
-  CHECK(tasks.Take()[0].chunk == 1);
-  CHECK(tasks.End(true));  // this thread goes on, in place of the task that ended
-  CHECK(tasks.Post() == 0);
-  CHECK(tasks.Take()[0].chunk == 2);
-  CHECK_FALSE(tasks.End(false));
-  CHECK(tasks.Post() == 1);
+  CHECK(tasks.Post().size() == 1);
+  CHECK(tasks.PiecesOf(1)[0].chunk == 1);  // in any order
+  CHECK(tasks.PiecesOf(0)[0].chunk == 0);
+  CHECK(tasks.End(true) == 2);  // this thread goes on, in place of the task that ended
+  CHECK(tasks.Post().size() == 0);
+  CHECK(tasks.PiecesOf(2)[0].chunk == 2);
+  CHECK_FALSE(tasks.End(false).has_value());
+  const PutTasks::Range last = tasks.Post();
+  CHECK(last.first == 3);
+  CHECK(last.end == 4);
   CHECK_FALSE(tasks.NoteDone(3));
-  CHECK(RunOne(&tasks));
+  CHECK(Run(&tasks, 3));
 }
 
 TEST_CASE("put tasks: rounds are counted on, and news of an earlier one changes nothing") {
   PutTasks tasks(8);
   PlanChunks(&tasks, 2, kPieceBytes);
   tasks.NoteReady(2);
-  CHECK(tasks.Post() == 2);
-  CHECK_FALSE(RunOne(&tasks));
-  CHECK(RunOne(&tasks));
+  CHECK(tasks.Post().size() == 2);
+  CHECK_FALSE(Run(&tasks, 0));
+  CHECK(Run(&tasks, 1));
   PlanChunks(&tasks, 2, kPieceBytes);
   tasks.NoteReady(2);
-  CHECK(tasks.Post() == 0);
+  CHECK(tasks.Post().size() == 0);
   tasks.NoteReady(3);
-  CHECK(tasks.Post() == 1);
+  CHECK(tasks.Post().size() == 1);
   tasks.NoteReady(PutSource::kAllPieces);
-  CHECK(tasks.Post() == 1);
-  CHECK_FALSE(RunOne(&tasks));
-  CHECK(RunOne(&tasks));
+  CHECK(tasks.Post().size() == 1);
+  CHECK_FALSE(Run(&tasks, 0));
+  CHECK(Run(&tasks, 1));
   PlanChunks(&tasks, 1, kPieceBytes);  // the source reported all before
-  CHECK(tasks.Post() == 1);
+  CHECK(tasks.Post().size() == 1);
 }
 
 TEST_CASE("put tasks: what is ready before the round is planned runs in it") {
   PutTasks tasks(8);
   tasks.NoteReady(1);
   PlanChunks(&tasks, 2, kPieceBytes);
-  CHECK(tasks.Post() == 1);
+  CHECK(tasks.Post().size() == 1);
 }
 
 TEST_CASE("put tasks: the only one may run here, ready or not") {
@@ -100,8 +102,8 @@ TEST_CASE("put tasks: the only one may run here, ready or not") {
   PlanChunks(&tasks, 3, 100);
   REQUIRE(tasks.count() == 1);
   tasks.PostOnly();
-  CHECK(tasks.Post() == 0);
-  CHECK(RunOne(&tasks));
+  CHECK(tasks.Post().size() == 0);
+  CHECK(Run(&tasks, 0));
 }
 
 }  // namespace kvkeep

@@ -56,6 +56,19 @@ TEST_CASE("a put gathers the runs of a chunk in their order, over the bounds of 
   CHECK(t.counters.put_bytes == bytes);
 }
 
+TEST_CASE("the tasks of a put are posted near the space that they fill") {
+  PeerTester t;
+  t.world.arena().has_nodes = true;
+  t.Open();
+  auto staging = t.Stage(3 * kMiB);
+  std::vector<TestChunk> chunks;  // two fill the first segment but for a little
+  for (uint64_t name = 0; name < 3; ++name) {
+    chunks.push_back({.name = name, .bytes = 3 * kMiB, .flags = local::kPutNoG3});
+  }
+  CHECK(ReadAnswers(t.Ask(Kind::kPut, t.PutBody(chunks))) == "stored, stored, stored");
+  CHECK(t.world.executor().near() == std::map<int, int>{{0, 6}, {1, 3}});  // a piece each
+}
+
 TEST_CASE("many chunks of one put are answered one by one") {
   PeerTester t;
   t.Open();
