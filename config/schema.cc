@@ -254,7 +254,8 @@ std::vector<ConfigKey> G2Keys() {
       Fraction("g2.dirty_budget", In(&Config::g2, &G2Config::dirty_budget), kShare,
                "Share of g2.capacity that may wait for its write to G3."),
       Count("g2.copy_threads", In(&Config::g2, &G2Config::copy_threads), {0, 64},
-            "Threads that copy, checksum and verify chunks. 0: as many as cores, at most 8."),
+            "Threads that copy, checksum and verify chunks, beside G2's segments. 0: as many as "
+            "cores, at most 8."),
   };
 }
 

@@ -347,7 +347,7 @@ void Daemon::Components::LogServing(const std::string& config_source,
             {"recovery_ms", absl::StrCat(state.start.recovery_ns.load() / 1'000'000)},
             {"recovered_chunks", absl::StrCat(snapshot.counters.recovered_chunks)},
             {"recovered_g2_chunks", absl::StrCat(snapshot.counters.recovered_g2_chunks)},
-            {"arena", storage->arena().describe()},
+            {"arena", storage->describe()},
             {"io", storage->io().describe()},
             {"gpu", gpu->describe()},
             {"kernel", Kernel()},
@@ -438,7 +438,7 @@ std::unique_ptr<AdminService> Daemon::Components::MakeAdmin(Callers* callers) {
       .facts =
           [this] {
             const GpuPath::Stats stats = gpu->stats();
-            return StatusFacts{.arena = storage->arena().describe(),
+            return StatusFacts{.arena = storage->describe(),
                                .io_engine = storage->io().describe(),
                                .gpu = gpu->describe(),
                                .gpu_arena_registered_bytes = stats.pinned_bytes,

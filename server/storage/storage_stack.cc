@@ -98,8 +98,9 @@ absl::Status StorageStack::OpenAll(const StorageOptions& options) {
                           LoadOrCreateStoreIdentity(options.state_dir + "/identity", RealRandom()));
   KVKEEP_RETURN_IF_ERROR(OpenKeys(options));
   KVKEEP_RETURN_IF_ERROR(OpenG4(options));
-  copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads(options.copy_threads));
-  prefault_ = std::make_unique<HeldExecutor>(copy_pool_->background());
+  copy_pool_ = std::make_unique<CopyPool>(CopyThreads(options.copy_threads), options.arena.numa,
+                                          options.arena.numa_choice);
+  prefault_ = std::make_unique<HeldExecutor>(copy_pool_->threads()->background());
   state_->start.step = "opening devices";
   KVKEEP_RETURN_IF_ERROR(OpenDevices(options));
   state_->start.step = "taking memory for G2";
@@ -199,7 +200,7 @@ void StorageStack::ClearG4(absl::AnyInvocable<void(absl::Status) &&> done) {
   }
   // Runs on the copy pool: the object store's threads answer all other requests.
   g4_->BeginEpoch([this, done = std::move(done)](absl::Status status) mutable {
-    copy_pool_->Post([done = std::move(done), status = std::move(status)]() mutable {
+    copy_executor()->Post([done = std::move(done), status = std::move(status)]() mutable {
       std::move(done)(std::move(status));
     });
   });
@@ -300,7 +301,7 @@ bool StorageStack::RegisterSegments() {
                {{"why", std::string(status.message())}});
   });
   if (all && !to_come_ && !std::exchange(said_ready_, true)) {
-    log_->Info("arena ready", {{"arena", arena_->describe()}, {"io", io_.describe()}});
+    log_->Info("arena ready", {{"arena", describe()}, {"io", io_.describe()}});
   }
   return all;
 }
@@ -314,7 +315,7 @@ IoEngineOptions StorageStack::ShareBuffers(const StorageOptions& options) {
                {{"why", std::string(shared.status().message())}});
     return io;
   }
-  io_.Share(*shared, copy_pool_->background());
+  io_.Share(*shared, copy_pool_->threads()->background());
   io.shared = *std::move(shared);
   return io;
 }
@@ -391,8 +392,8 @@ absl::Status StorageStack::OpenStore(const StorageOptions& options) {
   StoreDeps deps{.clock = RealClock(),
                  .random = RealRandom(),
                  .arena = arena_.get(),
-                 .copy_executor = copy_pool_.get(),
-                 .background_executor = copy_pool_->background(),
+                 .copy_executor = copy_executor(),
+                 .background_executor = copy_pool_->threads()->background(),
                  .mac_key = identity_.mac_key,
                  .keys = keys_.get(),
                  .recovered_records = &state_->start.recovered_records,
@@ -419,6 +420,11 @@ absl::Status StorageStack::OpenStore(const StorageOptions& options) {
   return absl::OkStatus();
 }
 
+std::string StorageStack::describe() const {
+  const std::string copies = copy_pool_->describe();
+  return absl::StrCat(arena_->describe(), copies.empty() ? "" : "; ", copies);
+}
+
 StoreSnapshot StorageStack::snapshot() const {
   StoreSnapshot snapshot = store_->snapshot();
   for (size_t i = 0; i < places_.size(); ++i) places_[i]->AddTo(&snapshot.devices[i]);
@@ -426,8 +432,7 @@ StoreSnapshot StorageStack::snapshot() const {
 }
 
 void StorageStack::PassThroughPools() {
-  AwaitTurn(*copy_pool_);
-  AwaitTurn(*copy_pool_->background());
+  copy_pool_->PassThrough();
   if (removal_log_ != nullptr) removal_log_->AwaitWritten();
   for (const auto& place : places_) place->PassThrough();
 }

@@ -15,6 +15,7 @@
 
 #include "server/observe/log.h"
 #include "server/observe/server_state.h"
+#include "server/storage/copy_pool.h"
 #include "server/storage/device_place.h"
 #include "server/storage/held_executor.h"
 #include "server/storage/io_engines.h"
@@ -44,9 +45,11 @@ class StorageStack {
   Store* store() { return store_.get(); }
   Arena& arena() { return *arena_; }
   IoEngines& io() { return io_; }
-  Executor* copy_executor() { return copy_pool_.get(); }
+  Executor* copy_executor() { return copy_pool_->threads(); }
   // Runs probes on the pool's threads (LoopWatch).
-  Executor* copy_probe() { return copy_pool_->urgent(); }
+  Executor* copy_probe() { return copy_pool_->threads()->urgent(); }
+  // Returns one line for the log: the arena, and the copy threads if they are on NUMA nodes.
+  std::string describe() const;
   // Returns the store's snapshot, with the devices that are configured but not there.
   StoreSnapshot snapshot() const;
   // Returns the state of G4; none if nothing lies beyond the node.
@@ -121,7 +124,7 @@ class StorageStack {
   std::unique_ptr<FileRemovalLog> removal_log_;  // null: likewise
   std::unique_ptr<KeyRingFile> key_file_;  // keeps others from changing it; null: no encryption
   std::unique_ptr<KeyRing> keys_;
-  std::unique_ptr<ThreadPool> copy_pool_;
+  std::unique_ptr<CopyPool> copy_pool_;
   std::unique_ptr<HeldExecutor> prefault_;  // in the copy pool, once the store serves
   std::unique_ptr<Arena> arena_;
   IoEngines io_;

@@ -8,6 +8,10 @@
 // have one such limit and order. Memory registered with RegisterBuffer is used as fixed buffers
 // (pinned once). Every fallback is counted, and told once in `describe()`.
 //
+// The thread is kept on no NUMA node. Drives move the bytes themselves, so the node matters only to
+// the microseconds that an operation of up to a MiB costs the thread; and files may lie on drives
+// of several nodes, or come after the thread began.
+//
 // Thread-safe. Devices must be destroyed before their engine; destroying a device waits for its
 // operations, callbacks included (so never do it on an engine's callback thread). An engine that is
 // destroyed first completes waiting operations with Unavailable; nothing may be submitted

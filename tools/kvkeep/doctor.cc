@@ -158,10 +158,12 @@ Finding NumaNodes(const Config& config, const Machine& machine) {
   if (nodes == "0") return finding;
   switch (config.g2.numa) {
     case PlacementChoice::kAuto:
-      absl::StrAppend(&finding.found, "; G2 is spread over them, or lies by the daemon's numactl");
+      absl::StrAppend(
+          &finding.found,
+          "; G2 is spread over them with its copy threads, or lies by the daemon's numactl");
       return finding;
     case PlacementChoice::kSpread:
-      absl::StrAppend(&finding.found, "; G2 is spread over them");
+      absl::StrAppend(&finding.found, "; G2 is spread over them with its copy threads");
       return finding;
     case PlacementChoice::kInterleave:
       absl::StrAppend(&finding.found, "; G2's pages are interleaved over them");
