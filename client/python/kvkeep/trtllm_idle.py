@@ -1,7 +1,6 @@
 """TensorRT-LLM: the connector for unknown versions, which keeps and finds nothing.
 
-It replaces the one of kvkeep.trtllm_connector, and needs nothing of TensorRT-LLM's but the base
-classes.
+It replaces both halves of kvkeep.trtllm, and needs nothing of TensorRT-LLM's but the base classes.
 """
 
 import logging

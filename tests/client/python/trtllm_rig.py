@@ -43,13 +43,13 @@ signatures.installed("tensorrt_llm", VERSION)
 
 from daemon import Daemon  # noqa: E402
 from fake_gpu import FakeGpu  # noqa: E402
-from kvkeep import trtllm_connector, trtllm_memory  # noqa: E402
+from kvkeep import trtllm_memory, trtllm_worker  # noqa: E402
 from kvkeep.trtllm import KvkeepScheduler, KvkeepWorker  # noqa: E402
 
 BLOCK = 4  # tokens
 PROMPT = [random.Random(1).randrange(100_000) for _ in range(10 * BLOCK + 1)]
 GPU = FakeGpu(DRIVER)
-trtllm_connector.Driver = functools.partial(trtllm_memory.Driver, DRIVER)
+trtllm_worker.Driver = functools.partial(trtllm_memory.Driver, DRIVER)
 # Sizes of the regions of each layer group.
 GROUPS = ((8192, 1024), (4096,))
 

@@ -19,7 +19,7 @@ from unittest import mock
 from trtllm_rig import (BLOCK, LAYOUT, PROMPT, THEIRS, VERSION, Engine, Rank, Stream, WithDaemon,
                         arguments, request_of, settings)
 
-from kvkeep import engine_versions, trtllm, trtllm_connector, trtllm_identity  # noqa: E402
+from kvkeep import engine_versions, trtllm, trtllm_identity, trtllm_worker  # noqa: E402
 from kvkeep.client import Namespace  # noqa: E402
 from kvkeep.errors import DeadlineExceeded  # noqa: E402
 
@@ -470,7 +470,7 @@ class Ranks(WithDaemon):
 
     def test_a_rank_that_cannot_read_what_is_found(self):
         engine = self.engine(ranks=2)
-        refused = mock.patch.object(trtllm_connector, "Attached",
+        refused = mock.patch.object(trtllm_worker, "Attached",
                                     mock.Mock(side_effect=PermissionError("/proc")))
         with refused, self.assertLogs("kvkeep", "ERROR") as logged:
             for _ in range(3):
