@@ -100,6 +100,12 @@ class Wheel(unittest.TestCase):
             self.assertRegex(symbols, r"\b(FUNC|OBJECT)\b", path.name)
             self.assertNotRegex(symbols, r"\bUNIQUE\b", path.name)
 
+    def test_it_was_made_by_the_version_that_tools_wheel_names(self):
+        (metadata,) = CONTENT.glob("*.dist-info/WHEEL")
+        version = re.search(r'"setuptools==([\d.]+)"', (ROOT / "tools" / "wheel").read_text())
+        self.assertIsNotNone(version, "tools/wheel takes whatever setuptools is the newest")
+        self.assertIn(f"Generator: setuptools ({version.group(1)})\n", metadata.read_text())
+
     def test_it_is_small(self):
         self.assertLessEqual(WHEEL.stat().st_size, MOST_BYTES)
 
