@@ -32,6 +32,8 @@ ASKED = engine_process.arguments(__doc__)
 FAKE_DRIVER = ASKED.build / "fake-cuda" / "libcuda.so.1"
 DIRECT = {"direct": {}}
 ON_GPU = {**DIRECT, "gpu_driver": FAKE_DRIVER}
+# Stores every chunk, however slow the daemon: by default stores may hold the blocks of 12 chunks.
+KEEPS_ALL = {"direct": {"max_pinned_part": 0.5, "store_timeout_s": 60}}
 # A stopped daemon is stopped for longer than that.
 IMPATIENT = {"direct": {"timeout_s": 0.5, "store_timeout_s": 0.5}}
 CHUNKS = 1000 // vllm_engine.CHUNK_TOKENS  # of a prompt
@@ -40,7 +42,7 @@ LONG_TOKENS = 1900
 
 def engine(model):
     """Makes an engine, in a process of its own. A line is names of prompts, which are asked for at
-    once."""
+    once, or "rest": vLLM's loop goes on as long as it does in a server without requests."""
     options = engine_process.options()
     connector = None
     lookup = {"lookup_timeout_s": options.get("lookup_timeout_s", 10)}  # on a busy machine
@@ -55,6 +57,10 @@ def engine(model):
     params = vllm_engine.sampling(engine_process.ANSWER_TOKENS)
 
     def answer(line):
+        if line == "rest":
+            while llm.llm_engine.engine_core.engine_core.scheduler.has_requests():
+                llm.llm_engine.step()
+            return {}
         begin = time.monotonic()
         outs = llm.generate([{"prompt_token_ids": prompt_named(name)} for name in line.split()],
                             params, use_tqdm=False)
@@ -157,22 +163,28 @@ class VllmEngine(unittest.TestCase):
         cached = self.ask(asked, prompt)[0]
         self.assertEqual(cached >= 800, recalled, cached)
 
+    def wait_stored(self, asked, daemon, chunks):
+        """Waits until that many chunks are in G3. vLLM stores some of them after its answers."""
+        asked.ask("rest", quiet=True)
+        daemon.wait_clean(chunks)
+
     def test_tokens_are_those_of_vllm_without_kvkeep(self):
         self.tokens_are_those_of_vllm_without_kvkeep()
 
     def test_direct_tokens_are_those_of_vllm_without_kvkeep(self):
-        self.tokens_are_those_of_vllm_without_kvkeep(**DIRECT)
+        self.tokens_are_those_of_vllm_without_kvkeep(**KEEPS_ALL)
 
     def test_gpu_tokens_are_those_of_vllm_without_kvkeep(self):
-        self.tokens_are_those_of_vllm_without_kvkeep(**ON_GPU)
+        self.tokens_are_those_of_vllm_without_kvkeep(**{**ON_GPU, **KEEPS_ALL})
 
     def tokens_are_those_of_vllm_without_kvkeep(self, **options):
         self.expect(PROMPTS)
         daemon, heard = self.daemon_and_router()
         first = self.engine(daemon.endpoint, **options)
-        for prompt in PROMPTS:
-            self.check(first, prompt, recalled=False)
-        daemon.wait_clean(len(PROMPTS) * CHUNKS)  # vLLM stores after its answers
+        with daemon.slowed():
+            for prompt in PROMPTS:
+                self.check(first, prompt, recalled=False)
+        self.wait_stored(first, daemon, len(PROMPTS) * CHUNKS)
         self.check_heard(heard, told="direct" in options)
         second = self.engine(daemon.endpoint, **options)  # beside the first
         self.check(second, "p0", recalled=True)
@@ -197,10 +209,11 @@ class VllmEngine(unittest.TestCase):
         self.expect(PROMPTS)
         own, endpoint = self.hears_engines()
         daemon, heard = self.daemon_and_router()
-        first = self.engine(daemon.endpoint, direct={"events": "engine"}, events=endpoint)
+        first = self.engine(daemon.endpoint, events=endpoint,
+                            direct={**KEEPS_ALL["direct"], "events": "engine"})
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
-        daemon.wait_clean(len(PROMPTS) * CHUNKS)
+        self.wait_stored(first, daemon, len(PROMPTS) * CHUNKS)
         self.ask(first, "p0")
         self.check_heard(own, told=True)
         self.check_heard(heard, told=False)
@@ -209,10 +222,10 @@ class VllmEngine(unittest.TestCase):
         while own.blocks():
             self.assertLess(time.monotonic(), deadline)
             self.ask(first, "p0")  # an idle engine reports nothing
-        second = self.engine(daemon.endpoint, direct={"events": "none"})
+        second = self.engine(daemon.endpoint, direct={**KEEPS_ALL["direct"], "events": "none"})
         for prompt in PROMPTS:
             self.check(second, prompt, recalled=False)
-        daemon.wait_clean(len(PROMPTS) * CHUNKS)
+        self.wait_stored(second, daemon, len(PROMPTS) * CHUNKS)
         second.close()
         third, endpoint = self.hears_engines()
         loads = self.engine(daemon.endpoint, direct={"events": "engine"}, events=endpoint)
@@ -238,7 +251,7 @@ class VllmEngine(unittest.TestCase):
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
         parts = 2 if "direct" in options else 1  # otherwise a row is of both ranks
-        daemon.wait_clean(len(PROMPTS) * CHUNKS * parts)
+        self.wait_stored(first, daemon, len(PROMPTS) * CHUNKS * parts)
         self.check_heard(heard, told="direct" in options)  # once, not by each rank
         first.close()
         daemon.restart()
@@ -270,13 +283,13 @@ class VllmEngine(unittest.TestCase):
         two = self.engine(daemon.endpoint, ranks=2, **options)
         for prompt in PROMPTS:
             self.check(two, prompt, recalled=False)
-        daemon.wait_clean(len(PROMPTS) * CHUNKS * 2)
+        self.wait_stored(two, daemon, len(PROMPTS) * CHUNKS * 2)
         self.check_heard(heard, told=True)
         one = self.engine(daemon.endpoint, **options)
         for prompt in PROMPTS:
             self.check(one, prompt, recalled=True)
         self.check(one, "p7", recalled=False)
-        daemon.wait_clean(len(prompts) * CHUNKS * 2)
+        self.wait_stored(one, daemon, len(prompts) * CHUNKS * 2)
         self.check(two, "p7", recalled=True)
 
     def test_prompts_move_to_another_node_through_a_bucket(self):

@@ -6,6 +6,7 @@ The daemon's C++ fixture cannot be in the tests' process: it brings the same gen
 as libkvkeep-client.so, and Protobuf takes each file only once.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 CONFIG = """
@@ -123,6 +125,25 @@ class Daemon:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{chunks} chunks should be beyond the node: {said}")
             time.sleep(0.05)
+
+    @contextlib.contextmanager
+    def slowed(self, stopped_s=0.3):
+        """Lets it run for two milliseconds between stops, as on a busy machine."""
+        over = threading.Event()
+
+        def stop_and_go():
+            while not over.wait(0.002):
+                self.process.send_signal(signal.SIGSTOP)
+                over.wait(stopped_s)
+                self.process.send_signal(signal.SIGCONT)
+
+        slows = threading.Thread(target=stop_and_go)
+        slows.start()
+        try:
+            yield
+        finally:
+            over.set()
+            slows.join()
 
     def clear(self):
         """Makes it forget all chunks."""
