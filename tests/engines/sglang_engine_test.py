@@ -31,7 +31,8 @@ ASKED = engine_process.arguments(__doc__)
 PAGE_TOKENS = 64
 PAGES = 1000 // PAGE_TOKENS  # of a prompt
 BACKEND = {"backend_name": "kvkeep", "module_path": "kvkeep.sglang", "class_name": "KvkeepStorage",
-           "interface_v1": 1, "prefetch_threshold": PAGE_TOKENS}
+           "interface_v1": 1, "prefetch_threshold": PAGE_TOKENS,
+           "kvkeep": {"lookup_timeout_s": 10}}  # on a busy machine
 
 
 def engine(model):
@@ -168,7 +169,8 @@ class SGLangEngine(Engines):
         self.daemon.wait_joined()
         self.wait_sessions()
         self.forget(first)
-        self.check(first, "p1", recalled=True)
+        with self.daemon.slowed(stopped_s=1.5):  # longer than a lookup waits by default
+            self.check(first, "p1", recalled=True)
         first.close()
         second = self.start()
         for prompt in PROMPTS:
