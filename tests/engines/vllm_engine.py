@@ -74,8 +74,13 @@ def serve_arguments(model, port, connector=None, **other):
              **other}
     if connector is not None:
         flags["kv_transfer_config"] = connector
+    return as_flags(flags)
+
+
+def as_flags(arguments):
+    """Returns arguments of vllm.LLM as words of vLLM's command line."""
     line = []
-    for name, value in flags.items():
+    for name, value in arguments.items():
         line.append("--" + name.replace("_", "-"))
         if value is not True:
             line.append(json.dumps(value) if isinstance(value, dict) else str(value))

@@ -99,7 +99,7 @@ class UpTest(unittest.TestCase):
         self.assertTrue(self.up("--config", str(self.config))["started"])
         self.assertEqual(self.kvkeep("down").returncode, 0)
 
-    def test_flags_of_engines_are_those_of_the_readme(self):
+    def test_flags_of_engines_are_those_of_the_pages(self):
         for engine in ("vllm-0.33.0", "sglang-0.5.23", "lmcache-0.5.6"):
             (self.home / "venv/lib/python3.11/site-packages" / f"{engine}.dist-info").mkdir(
                 parents=True)
@@ -107,8 +107,10 @@ class UpTest(unittest.TestCase):
         self.config.write_text(CONFIG.format(self.home))
         hints = self.up("--config", str(self.config))["engines"]
         told = {hint.split()[0]: json.loads(re.search(r"'(\{.*\})'", hint)[1]) for hint in hints}
-        readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
-        shown = [json.loads(text) for text in re.findall(r"'(\{.*?\})'", readme, re.DOTALL)]
+        root = pathlib.Path(__file__).parents[2]
+        pages = "".join((root / name).read_text() for name in ("README.md", "client/README.md"))
+        shown = [json.loads(text)
+                 for text in re.findall(r"--[\w-]+ '(\{.*?\})'", pages, re.DOTALL)]
         told["lmcache"]["adapter_params"]["name"] = "X"
         self.assertEqual(len(told), 3)
         for engine, flags in told.items():
