@@ -23,10 +23,11 @@ enum class Canary {
   kDoubtEndsEarly = 14,      // confirmer.cc: a chunk is in doubt no more once its header was read
   kDeletedRecalled = 15,     // recaller.cc: what was deleted is recalled while it is found
   // In tiers/remote, found by fleets (tests/sim/fleet).
-  kAbsentForEver = 16,       // bucket_source.cc: what was absent once is never asked for again
-  kSizeUnchecked = 17,       // bucket_source.cc: a probe does not compare the object's size
-  kIdentityUnchecked = 18,   // remote_tier.cc, bucket_source.cc: any chunk's image is taken
-  kDeadlineIgnored = 19,     // image_reading.cc: a read waits as long as the bucket does
+  kAbsentForEver = 16,      // bucket_source.cc: what was absent once is never asked for again
+  kSizeUnchecked = 17,      // bucket_source.cc: a probe does not compare the object's size
+  kIdentityUnchecked = 18,  // remote_tier.cc, bucket_source.cc: any chunk's image is taken
+  kDeadlineIgnored = 19,    // image_reading.cc: a read waits as long as the bucket does
+  kPeerBelieved = 20,       // remote_tier.cc, fleet_source.cc: any chunk's image of a peer is taken
 };
 
 #ifdef KVKEEP_CANARIES

@@ -79,6 +79,14 @@ absl::Status BucketSource::PartSink::TellHeader() {
     source_.Count(&BucketSourceCounters::bad_seal);
     return Refuse(absl::DataLossError("the header page beyond the node is not sealed by us"));
   }
+  // What else the page says is for the reader to check. But no object may pass for the plain image
+  // of a peer, which a reader believes for its sender's sake.
+  const absl::StatusOr<ImageHeader> header =
+      DecodeHeader(reading_->request.header, source_.keys_.mac);
+  if (header.ok() && (header->placement.tier != Tier::kG4 || !header->encryption.has_value())) {
+    source_.Count(&BucketSourceCounters::bad_plain);
+    return Refuse(absl::DataLossError("the image beyond the node is not of the form kept there"));
+  }
   told_ = kHeaderBytes;
   reading_->request.header_done(absl::OkStatus());
   return absl::OkStatus();

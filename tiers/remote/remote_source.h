@@ -93,6 +93,12 @@ class RemoteSource {
   // Never waits.
   virtual bool readable() const = 0;
   virtual bool writable() const = 0;
+  // Returns whether images are written and removed there at all: constant. If not, Write, Remove
+  // and Age answer Unavailable.
+  virtual bool keeps() const { return true; }
+  // Returns whether Remove and Age would be answered in good time: as readable(), of the place
+  // where images are kept.
+  virtual bool removable() const { return readable(); }
   // Return whether Find for this namespace, and Age, may ask now by the source's own rates, of
   // which each tenant has a share. Age is for the background and leaves some to Find. A Find that
   // is called all the same learns little. Never waits.

@@ -1,0 +1,361 @@
+#include "tiers/remote/fleet_source.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "tiers/base/canary.h"
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/base/tenant_tag.h"
+
+namespace kvkeep {
+
+struct FleetSource::Finding {
+  std::vector<ChunkId> ids;
+  Wanted wanted;
+  MonotonicTime deadline;
+  std::function<void(Found)> done;
+
+  Mutex mu;
+  size_t left ABSL_GUARDED_BY(mu) = 0;  // peers that have not answered
+  // Below: written under the lock until `left` is 0, constant afterwards.
+  Found found;
+  std::vector<std::vector<Holder>> holders;  // by chunk
+};
+
+struct FleetSource::Reading {
+  Reading(ReadRequest of_request, std::vector<Holder> holders)
+      : request(std::move(of_request)), left(std::move(holders)) {}
+
+  ReadRequest request;
+  std::vector<Holder> left;  // peers to ask, the best one last
+  absl::Status failed;       // why the last one did not serve; OK: none was asked
+
+  uint64_t body_bytes() const {
+    return request.shape.blocks().value() * kBlockBytes - kHeaderBytes;
+  }
+};
+
+FleetSource::FleetSource(const FleetSourceOptions& options, const Uuid& place,
+                         const MacKey& mac_key, const Parts& parts)
+    : options_(options),
+      place_(place),
+      mac_key_(mac_key),
+      shared_(parts.shared),
+      executor_(*parts.executor),
+      clock_(*parts.clock),
+      random_(*parts.random),
+      known_(0, ChunkIdHash{random_.NextU64()}) {
+  KVKEEP_CHECK(shared_ == nullptr || (shared_->place() == place && shared_->mac_key() == mac_key));
+  KVKEEP_CHECK(options.most_peers > 0 && options.remembered_chunks > 0);
+}
+
+FleetSource::~FleetSource() = default;
+
+void FleetSource::SetPeers(Peers peers) {
+  std::vector<MemberPtr> members;
+  for (std::shared_ptr<PeerSource>& peer : peers) {
+    KVKEEP_CHECK(peer != nullptr);
+    members.push_back(std::make_shared<Member>());
+    members.back()->peer = std::move(peer);
+  }
+  MutexLock lock(&mu_);
+  members_.swap(members);
+}
+
+FleetSourceCounters FleetSource::counters() const {
+  MutexLock lock(&mu_);
+  return counters_;
+}
+
+void FleetSource::Count(uint64_t FleetSourceCounters::*counter, uint64_t by) {
+  MutexLock lock(&mu_);
+  counters_.*counter += by;
+}
+
+// ---- what is known of the sources
+
+std::vector<FleetSource::MemberPtr> FleetSource::ReachablePeers() const {
+  std::vector<MemberPtr> members;
+  {
+    MutexLock lock(&mu_);
+    members = members_;
+  }
+  std::erase_if(members, [](const MemberPtr& one) { return !one->peer->reachable(); });
+  return members;
+}
+
+std::vector<FleetSource::MemberPtr> FleetSource::PeersToAsk(const NamespaceDigest& ns) const {
+  const auto& shared = options_.shared_tenants;
+  if (shared.has_value() && !shared->contains(TenantTagOf(ns))) return {};
+  std::vector<MemberPtr> members = ReachablePeers();
+  while (members.size() > options_.most_peers) {
+    members.erase(members.begin() + static_cast<ptrdiff_t>(random_.NextU64() % members.size()));
+  }
+  return members;
+}
+
+bool FleetSource::readable() const {
+  return (shared_ != nullptr && shared_->readable()) || !ReachablePeers().empty();
+}
+
+bool FleetSource::writable() const { return shared_ != nullptr && shared_->writable(); }
+
+bool FleetSource::may_find(const NamespaceDigest& ns) const {
+  return (shared_ != nullptr && shared_->may_find(ns)) || !PeersToAsk(ns).empty();
+}
+
+bool FleetSource::may_ask_age() const { return shared_ != nullptr && shared_->may_ask_age(); }
+
+bool FleetSource::TakeQuestion(const NamespaceDigest& ns) {
+  return shared_ != nullptr && shared_->TakeQuestion(ns);
+}
+
+uint64_t FleetSource::epoch() const { return shared_ == nullptr ? 0 : shared_->epoch(); }
+
+// ---- find
+
+void FleetSource::Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
+                       std::function<void(Found)> done) {
+  KVKEEP_CHECK(!ids.empty());
+  const std::vector<MemberPtr> asked = PeersToAsk(ids.front().ns);
+  const auto finding = std::make_shared<Finding>();
+  finding->found.resize(ids.size());
+  finding->holders.resize(ids.size());
+  finding->ids = std::move(ids);
+  finding->wanted = wanted;
+  finding->deadline = deadline;
+  finding->done = std::move(done);
+  if (asked.empty()) return AskShared(finding, true);
+  {
+    MutexLock lock(&finding->mu);
+    finding->left = asked.size();
+  }
+  {
+    MutexLock lock(&mu_);
+    ++counters_.searches;
+    counters_.questions += asked.size();
+  }
+  const MonotonicTime until = std::min(deadline, clock_.Now() + options_.ask_peers_within);
+  for (const MemberPtr& member : asked) {
+    member->peer->Find(finding->ids, until,
+                       [this, finding, member](const absl::StatusOr<PeerSource::Found>& answer) {
+                         OnAnswer(finding, member, answer);
+                       });
+  }
+}
+
+void FleetSource::OnAnswer(const std::shared_ptr<Finding>& finding, const MemberPtr& member,
+                           const absl::StatusOr<PeerSource::Found>& answer) {
+  const bool usable = answer.ok() && answer->size() == finding->ids.size();
+  if (!usable) {
+    Count(absl::IsDeadlineExceeded(answer.status()) ? &FleetSourceCounters::late_questions
+                                                    : &FleetSourceCounters::failed_questions);
+  }
+  {
+    MutexLock lock(&finding->mu);
+    for (size_t i = 0; usable && i < answer->size(); ++i) {
+      const std::optional<PeerChunk>& chunk = (*answer)[i];
+      if (!chunk.has_value() || !ValidateShape(chunk->shape).ok()) continue;
+      // Two peers that have unlike images of one name: the first one that answered counts.
+      std::optional<ImageShape>& found = finding->found[i];
+      if (found.has_value() && *found != chunk->shape) continue;
+      found = chunk->shape;
+      finding->holders[i].push_back({member, chunk->tier});
+    }
+    KVKEEP_CHECK(finding->left > 0);
+    if (--finding->left > 0) return;
+  }
+  Remember(*finding);
+  AskShared(finding, false);
+}
+
+void FleetSource::Remember(const Finding& finding) {
+  const MonotonicTime now = clock_.Now(), until = now + options_.remember_for;
+  MutexLock lock(&mu_);
+  for (size_t i = 0; i < finding.ids.size(); ++i) {
+    if (finding.holders[i].empty()) continue;
+    ++counters_.found_chunks;
+    known_[finding.ids[i]] = {finding.holders[i], until};
+    ends_.emplace_back(finding.ids[i], until);
+  }
+  while (!ends_.empty() &&
+         (ends_.front().second <= now || ends_.size() > options_.remembered_chunks)) {
+    const auto known = known_.find(ends_.front().first);
+    if (known != known_.end() && known->second.until == ends_.front().second) known_.erase(known);
+    ends_.pop_front();
+  }
+}
+
+// Looks in G4 for the chunks that no peer has.
+void FleetSource::AskShared(const std::shared_ptr<Finding>& finding, bool in_find) {
+  std::vector<ChunkId> missing;
+  std::vector<size_t> at;
+  for (size_t i = 0; i < finding->ids.size(); ++i) {
+    if (finding->found[i].has_value()) continue;
+    missing.push_back(finding->ids[i]);
+    at.push_back(i);
+  }
+  const bool ask = !missing.empty() && shared_ != nullptr && shared_->readable() &&
+                   shared_->may_find(finding->ids.front().ns);
+  if (!ask && !in_find) return finding->done(std::move(finding->found));
+  if (!ask) {
+    executor_.Post([finding] { finding->done(std::move(finding->found)); });
+    return;
+  }
+  shared_->Find(std::move(missing), finding->wanted, finding->deadline,
+                [finding, at = std::move(at)](const Found& found) {
+                  KVKEEP_CHECK(found.size() == at.size());
+                  for (size_t i = 0; i < found.size(); ++i) finding->found[at[i]] = found[i];
+                  finding->done(std::move(finding->found));
+                });
+}
+
+// ---- read
+
+std::vector<FleetSource::Holder> FleetSource::TakeHolders(const ChunkId& id) {
+  std::vector<Holder> holders;
+  {
+    MutexLock lock(&mu_);
+    const auto known = known_.find(id);
+    if (known != known_.end()) {
+      if (known->second.until > clock_.Now()) holders = std::move(known->second.holders);
+      known_.erase(known);
+    }
+  }
+  // Without G4 a peer may have it all the same.
+  if (holders.empty() && shared_ == nullptr) {
+    for (MemberPtr& member : PeersToAsk(id.ns)) holders.push_back({std::move(member), Tier::kG2});
+  }
+  std::erase_if(holders, [](const Holder& one) { return !one.member->peer->reachable(); });
+  std::stable_sort(holders.begin(), holders.end(), [](const Holder& a, const Holder& b) {
+    const auto cost = [](const Holder& one) {
+      return std::pair(one.tier != Tier::kG2, one.member->reading.load());
+    };
+    return cost(a) > cost(b);
+  });
+  return holders;
+}
+
+void FleetSource::Read(ReadRequest request) {
+  KVKEEP_CHECK(ValidateShape(request.shape).ok());
+  std::vector<Holder> holders = TakeHolders(request.id);
+  ReadNext(std::make_shared<Reading>(std::move(request), std::move(holders)));
+}
+
+void FleetSource::ReadNext(const std::shared_ptr<Reading>& reading) {
+  if (!reading->left.empty()) {
+    const MemberPtr member = std::move(reading->left.back().member);
+    reading->left.pop_back();
+    return ReadFrom(reading, member);
+  }
+  if (shared_ != nullptr) {
+    if (!reading->failed.ok()) Count(&FleetSourceCounters::read_elsewhere);
+    return shared_->Read(std::move(reading->request));
+  }
+  // Later, as nobody may have been asked.
+  executor_.Post([reading] {
+    const ReadRequest& request = reading->request;
+    const absl::Status why = absl::UnavailableError(
+        absl::StrCat("no node of the fleet serves the chunk: ",
+                     reading->failed.ok() ? "none is reachable" : reading->failed.message()));
+    request.header_done(why);
+    uint64_t told = kHeaderBytes;
+    for (size_t piece = 0; piece < request.shape.pieces(); ++piece) {
+      const uint64_t end = request.shape.piece_end(piece);
+      request.piece_done(piece, end - told, why);
+      told = end;
+    }
+  });
+}
+
+void FleetSource::ReadFrom(const std::shared_ptr<Reading>& reading, const MemberPtr& member) {
+  Count(&FleetSourceCounters::reads);
+  ++member->reading;
+  struct Attempt {
+    std::atomic<bool> told{false};  // the header page is good, and was told
+    std::atomic<bool> cut{false};
+    std::atomic<uint64_t> left;  // bytes that are not reported
+  };
+  const auto attempt = std::make_shared<Attempt>();
+  attempt->left = reading->body_bytes();
+  const ReadRequest& request = reading->request;
+  member->peer->Read(
+      {.id = request.id,
+       .shape = request.shape,
+       .header = request.header,
+       .memory = request.memory,
+       .header_done =
+           [this, reading, attempt](absl::Status status) {
+             if (status.ok()) {
+               status = CheckHeader(reading->request);
+               if (!status.ok()) Count(&FleetSourceCounters::bad_headers);
+             }
+             if (!status.ok()) return OnPeerFailed(*reading, std::move(status));
+             attempt->told = true;
+             reading->request.header_done(absl::OkStatus());
+           },
+       .piece_done =
+           [this, reading, attempt, member](size_t piece, uint64_t bytes, absl::Status status) {
+             const bool told = attempt->told;
+             if (told) {
+               if (status.ok()) Count(&FleetSourceCounters::read_bytes, bytes);
+               if (!status.ok() && !attempt->cut.exchange(true)) {
+                 Count(&FleetSourceCounters::cut_reads);
+               }
+               reading->request.piece_done(piece, bytes, std::move(status));
+             }
+             const uint64_t left = attempt->left -= bytes;
+             KVKEEP_CHECK(left <= reading->body_bytes());
+             if (left > 0) return;
+             --member->reading;
+             // Not before: until here the peer's answer may write to the memory.
+             if (!told) ReadNext(reading);
+           },
+       .deadline = request.deadline});
+}
+
+void FleetSource::OnPeerFailed(Reading& reading, absl::Status why) {
+  Count(absl::IsResourceExhausted(why) ? &FleetSourceCounters::busy_reads
+        : absl::IsNotFound(why)        ? &FleetSourceCounters::absent_reads
+                                       : &FleetSourceCounters::failed_reads);
+  reading.failed = std::move(why);
+}
+
+absl::Status FleetSource::CheckHeader(const ReadRequest& request) const {
+  KVKEEP_ASSIGN_OR_RETURN(const ImageHeader header, DecodeHeader(request.header, mac_key_));
+  const bool of_it = header.identity.id == request.id || Planted(Canary::kPeerBelieved);
+  if (!of_it || header.placement.tier != Tier::kG2 || header.placement.place != place_ ||
+      header.encryption.has_value()) {
+    return absl::DataLossError("the image of a peer is of another chunk, place or form");
+  }
+  if (header.identity.shape != request.shape) {
+    return absl::UnavailableError("the image of a peer is another one than was found");
+  }
+  return absl::OkStatus();
+}
+
+// ---- what G4 does alone
+
+void FleetSource::Age(const ChunkId& id,
+                      std::function<void(absl::StatusOr<std::chrono::seconds>)> done) {
+  if (shared_ != nullptr) return shared_->Age(id, std::move(done));
+  executor_.Post(
+      [done = std::move(done)] { done(absl::UnavailableError("this fleet shares no storage")); });
+}
+
+void FleetSource::Write(WriteRequest request) {
+  if (shared_ != nullptr) return shared_->Write(std::move(request));
+  executor_.Post([done = std::move(request.done)] {
+    done(absl::UnavailableError("this fleet shares no storage"));
+  });
+}
+
+void FleetSource::Remove(const ChunkId& id, std::function<void(absl::Status)> done) {
+  if (shared_ != nullptr) return shared_->Remove(id, std::move(done));
+  executor_.Post(
+      [done = std::move(done)] { done(absl::UnavailableError("this fleet shares no storage")); });
+}
+
+}  // namespace kvkeep
