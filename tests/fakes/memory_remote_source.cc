@@ -4,6 +4,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep {
 
 MemoryRemoteSource::MemoryRemoteSource(MemoryBucket* bucket, ManualExecutor* executor,
@@ -58,6 +60,7 @@ std::chrono::seconds MemoryRemoteSource::AgeOf(const ChunkId& id) const {
 
 void MemoryRemoteSource::Age(const ChunkId& id,
                              std::function<void(absl::StatusOr<std::chrono::seconds>)> done) {
+  KVKEEP_CHECK(!only_peers);
   ++ages_asked;
   Later([this, id, done = std::move(done)] {
     absl::StatusOr<std::chrono::seconds> age = AgeOf(id);
@@ -114,12 +117,13 @@ void MemoryRemoteSource::Read(ReadRequest request) {
 
 void MemoryRemoteSource::Write(WriteRequest request) {
   const auto shared = std::make_shared<WriteRequest>(std::move(request));
+  KVKEEP_CHECK(!only_peers);
   ++(shared->replace ? replacing_writes : writes);
   Later([this, shared] {
     if (Happens(faults_.write_error)) {
       return Later([shared] { shared->done(absl::UnavailableError("503 SlowDown")); });
     }
-    if (keeps && !shared->replace && bucket_.contains(shared->id)) {
+    if (keeps_existing && !shared->replace && bucket_.contains(shared->id)) {
       return Later([shared] { shared->done(absl::AlreadyExistsError("412")); });
     }
     std::vector<std::byte> image(shared->header.begin(), shared->header.end());
@@ -139,6 +143,7 @@ void MemoryRemoteSource::Write(WriteRequest request) {
 }
 
 void MemoryRemoteSource::Remove(const ChunkId& id, std::function<void(absl::Status)> done) {
+  KVKEEP_CHECK(!only_peers);
   Later([this, id, done = std::move(done)] {
     if (Happens(faults_.remove_error)) {
       return Later([done] { done(absl::UnavailableError("503")); });

@@ -49,13 +49,14 @@ class MemoryRemoteSource final : public RemoteSource {
   void Age(const ChunkId& id,
            std::function<void(absl::StatusOr<std::chrono::seconds>)> done) override;
   void Read(ReadRequest request) override;
-  // Replaces images, like a store without conditions; but see `keeps`.
+  // Replaces images, like a store without conditions; but see `keeps_existing`.
   void Write(WriteRequest request) override;
   void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
   bool readable() const override { return !Happens(faults_.away); }
   bool writable() const override { return !full && !Happens(faults_.away); }
   bool may_find(const NamespaceDigest&) const override { return asks; }
   bool may_ask_age() const override { return asks; }
+  bool keeps() const override { return !only_peers; }
   const Uuid& place() const override { return place_; }
   const MacKey& mac_key() const override { return mac_key_; }
 
@@ -67,7 +68,8 @@ class MemoryRemoteSource final : public RemoteSource {
   }
   bool full = false;   // it takes no writes
   bool asks = true;    // else it refuses more requests
-  bool keeps = false;  // keeps existing images, unless a write must replace them
+  bool keeps_existing = false;  // existing images stay, unless a write must replace them
+  bool only_peers = false;      // nobody may write, remove or ask for an age; set it at the start
   std::optional<Wanted> last_wanted;  // by a search
   uint64_t ages_asked = 0, writes = 0, replacing_writes = 0;
   uint64_t faults_injected() const { return injected_; }

@@ -36,6 +36,23 @@ TEST_CASE("a fleet's seed replays exactly, and its nodes meet in the bucket") {
   CHECK(first.recalled > 0);
 }
 
+TEST_CASE("nodes of a fleet read from each other, with a bucket and without one") {
+  bool with_bucket = false, without = false;
+  for (uint64_t seed = 1; seed <= 40 && !(with_bucket && without); ++seed) {
+    const FleetOptions fleet = RandomFleet(seed, 3, {}, "lru");
+    bool& done = fleet.only_peers ? without : with_bucket;
+    if (!fleet.peers || done) continue;
+    INFO(seed);
+    const SimulationOptions options{.seed = seed, .steps = 1500, .nodes = 3};
+    const SimulationReport first = RunSimulation(options);
+    CHECK(RunSimulation(options).digest == first.digest);
+    CHECK(first.peer_bytes > 0);
+    CHECK((first.written_beyond > 0) == !fleet.only_peers);
+    done = true;
+  }
+  CHECK((with_bucket && without));
+}
+
 TEST_CASE("a bucket that does not answer changes nothing of what a node answers by itself") {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     INFO(seed);

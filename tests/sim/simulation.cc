@@ -372,6 +372,8 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(bad_beyond, other.bad_beyond);
   add(came_from_others, other.came_from_others);
   add(bucket_faults, other.bucket_faults);
+  add(peer_bytes, other.peer_bytes);
+  add(peer_faults, other.peer_faults);
   add(returned, other.returned);
   add(encrypted, other.encrypted);
   add(unauthentic, other.unauthentic);
@@ -391,22 +393,20 @@ std::string SimulationReport::Describe() const {
   return absl::StrCat(
       "operations ", operations, " faults ", injected.faults(), " puts ", puts, " reads ", reads,
       " hits ", hits, " verified ", verified_bytes, " kills ", kills, " cuts ", power_cuts,
-      " after a stop ", stops_in_order,
-      " failed reads ", corrupt, " promotions ", promotions, " evictions ", evictions,
-      " windows emptied ", windows, " durable ",
-      durable, " read after a cut ", durable_read, " looked for ", promises_checked,
-      " interrupted ", interruptions, " revoked ", revoked, " attached or not ", attachments,
-      " joined ", joins, " left ", leaves,
-      " capacities set ", capacities_set, " blocks came ", memory_came,
+      " after a stop ", stops_in_order, " failed reads ", corrupt, " promotions ", promotions,
+      " evictions ", evictions, " windows emptied ", windows, " durable ", durable,
+      " read after a cut ", durable_read, " looked for ", promises_checked, " interrupted ",
+      interruptions, " revoked ", revoked, " attached or not ", attachments, " joined ", joins,
+      " left ", leaves, " capacities set ", capacities_set, " blocks came ", memory_came,
       " tenants changed ", tenant_changes, " recalls ", recalls, " of them came ", recalled,
       " not ", failed_recalls, " written beyond ", written_beyond, " bad there ", bad_beyond,
       " keys from others ", came_from_others, " faults of a bucket ", bucket_faults,
+      " bytes from peers ", peer_bytes, " faults of peers ", peer_faults,
       " chunks found by who was away ", returned, " forgotten but told durable ", forgotten,
       " records back ", revived, " of them believed ", believed, " cleared ", cleared,
-      " gone for a quota ", in_quota,
-      " encrypted ", encrypted, " unauthentic ", unauthentic, " events ", events, " begun anew ",
-      event_restarts, " checked ", events_checked, "; injected: ", injected.Describe(),
-      "; digest ", absl::Hex(digest, absl::kZeroPad16));
+      " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ", unauthentic,
+      " events ", events, " begun anew ", event_restarts, " checked ", events_checked,
+      "; injected: ", injected.Describe(), "; digest ", absl::Hex(digest, absl::kZeroPad16));
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {

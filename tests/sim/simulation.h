@@ -78,6 +78,7 @@ struct SimulationReport {
   uint64_t recalls = 0, recalled = 0, failed_recalls = 0, written_beyond = 0, bad_beyond = 0;
   // In a fleet: keys that lookups were told to be coming from the bucket.
   uint64_t came_from_others = 0, bucket_faults = 0;
+  uint64_t peer_bytes = 0, peer_faults = 0;  // read from other nodes; of these
   // Records that were in doubt, and are not after a restart: called durable.
   uint64_t cleared = 0;
   uint64_t encrypted = 0, unauthentic = 0;  // written; found changed on their device

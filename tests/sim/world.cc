@@ -109,8 +109,9 @@ void World::Start() {
     remote_ = std::make_unique<MemoryRemoteSource>(&bucket_, &executor_, random_.NextU64(),
                                                    options_.remote_faults);
     remote_->TellTime(&clock_, &bucket_times_);
+    remote_->only_peers = !options_.remote_keeps;
     deps.remote = remote_.get();
-    deps.remote_keys = remote_keys_.get();
+    if (options_.remote_keeps) deps.remote_keys = remote_keys_.get();
   }
   if (options_.make_source) {
     source_ = options_.make_source(&executor_, &clock_);

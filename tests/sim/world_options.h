@@ -32,6 +32,7 @@ struct WorldOptions {
   bool late_writes = false;  // otherwise a dead process's land at once
   MemoryIndex::Faults index_faults;
   bool remote = false;  // something lies beyond the node
+  bool remote_keeps = true;  // false: it is peers alone, without keys
   RemoteFaults remote_faults;
   // Instead of that: for each process, what lies beyond the node, and the keys of writes there. The
   // process runs the source's tasks.

@@ -16,7 +16,7 @@ Beyond::Beyond(Chunks* chunks, RemoteTier* remote, const StoreDeps& deps,
       deps_(deps),
       keys_(std::move(keys)),
       cipher_buffers_(std::move(buffers)),
-      writes_(write_bytes_per_second > 0) {}
+      writes_(write_bytes_per_second > 0 && remote->keeps()) {}
 
 // ---- what is offered
 
@@ -80,7 +80,7 @@ void Beyond::OfferToRefresh(ChunkSlot slot) {
 }
 
 void Beyond::SetWriteRate(uint64_t bytes_per_second) {
-  writes_ = bytes_per_second > 0;
+  writes_ = bytes_per_second > 0 && remote_.keeps();
   remote_.write_rate = TokenBucket(bytes_per_second);
 }
 
@@ -122,7 +122,7 @@ bool Beyond::PumpRemovals() {
   const auto in_use = [this](const ChunkId& id) {
     return remote_.writes.IsWriting(id) || remote_.recalling.contains(id);
   };
-  while (remote_.readable()) {
+  while (remote_.removable()) {
     const std::optional<ChunkId> id = remote_.removals.Next(
         in_use, [this](const ChunkId& of) { return remote_.source().TakeQuestion(of.ns); });
     if (!id.has_value()) break;
@@ -138,7 +138,7 @@ bool Beyond::PumpRemovals() {
 
 // Asks for ages. These are fewer than writes, so that new chunks always find room in the queue.
 void Beyond::PumpAges() {
-  while (remote_.ages.MayAsk() && remote_.writes.has_room_for_old() && remote_.readable() &&
+  while (remote_.ages.MayAsk() && remote_.writes.has_room_for_old() && remote_.removable() &&
          remote_.source().may_ask_age()) {
     if (chunks_.Spent()) return PumpLater();
     chunks_.Count(work::kStart);
@@ -284,11 +284,13 @@ void Beyond::OnWritten(RemoteWrites::Sent sent, uint64_t bytes, const absl::Stat
 
 void Beyond::Remove(const ChunkId& id, RemoteRemovals::Why why) {
   chunks_.Count(work::kFind);
+  if (!remote_.keeps()) return remote_.removals.AddGone(id);
   if (remote_.removals.Add(id, why)) remote_.journal.Deleted(id);
   PumpLater();
 }
 
 void Beyond::WhenNoted(bool durable, StatusCallback done) {
+  if (!remote_.keeps()) return chunks_.CallLater(std::move(done), absl::OkStatus());
   remote_.journal.Wait(durable, std::move(done));
   PumpLogged();
 }

@@ -5,6 +5,8 @@
 // there are written anew (remote_ages.h). If a chunk is deleted here, its image is removed there. A
 // log has its name until that is done (remote_removals.h, removal_journal.h).
 //
+// A source that keeps nothing (RemoteSource::keeps) gets none of these calls.
+//
 // Nothing is promised: a write that cannot be done is dropped or offered again, and counted. A
 // deleted chunk does not come back: if it is being written there, or is on its way here, its image
 // is removed once that has ended. recaller.h brings chunks from there.
@@ -42,7 +44,7 @@ class Beyond {
       STORE_LOCKED;
   // Sets the rate of writes. 0: nothing is written.
   void SetWriteRate(uint64_t bytes_per_second) STORE_LOCKED;
-  bool writes() const STORE_LOCKED { return writes_; }  // the rate is not 0
+  bool writes() const STORE_LOCKED { return writes_; }  // whether anything is written
   // For a store that drains. `writes`: chunks that wait are still written, and chunks that could
   // not be written are offered once more. Else no more writes begin. May yield.
   void BeginDrain(Section& section, bool writes) STORE_LOCKED;
@@ -79,7 +81,7 @@ class Beyond {
   const StoreDeps& deps_;
   const std::vector<const DataKey*> keys_;
   const std::shared_ptr<CipherBuffers> cipher_buffers_;
-  bool writes_ STORE_GUARDED;           // the rate is not 0
+  bool writes_ STORE_GUARDED;           // the rate is not 0, and the source keeps images
   bool stopped_ STORE_GUARDED = false;  // nothing more begins
 };
 

@@ -28,7 +28,8 @@ absl::StatusOr<uint64_t> Deletes::Delete(const SessionToken& token, const ChunkS
   const absl::StatusOr<Session*> session = sessions_.table.FindFor(token, chunks, &Grants::write);
   if (!session.ok()) return session.status();
   const size_t names = chunks.keys.size() * chunks.parts.size();
-  if (beyond_ != nullptr && !beyond_->tier.removals.HasRoom(chunks.ns, names)) {
+  if (beyond_ != nullptr && beyond_->tier.keeps() &&
+      !beyond_->tier.removals.HasRoom(chunks.ns, names)) {
     ++beyond_->tier.counters.refused_deletes;
     return absl::ResourceExhaustedError(absl::StrCat(
         "nothing is deleted: of this tenant at most ", beyond_->tier.removals.most_of_tenant(),

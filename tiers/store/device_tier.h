@@ -53,7 +53,7 @@ struct DeviceTier final : LowerTier {
   void Write(ImageWrite write) override;
   absl::Status CheckHeader(const ImageHeader& header,
                            const ExpectedHeader& expected) const override;
-  void NoteBad(const ChunkId&) override {}  // its record goes with the chunk
+  void NoteBad(const ChunkId&, const ImageHeader*) override {}  // its record goes with the chunk
   bool has_records() const override { return true; }
   ImagePlacement PlacementOf(const Chunk& chunk) const override;
   bool readable() const override { return here() && health.readable(); }

@@ -50,17 +50,17 @@ void Filler::AwaitAll(Promotion& promotion, StatusCallback ready) {
   if (known.has_value()) chunks_.CallLater(std::move(ready), *std::move(known));
 }
 
-std::vector<uint64_t> Filler::PieceChecksums(const Promotion* promotion,
-                                             const ExtentList& extents) const {
+std::optional<ImageIdentity> Filler::Identity(const Promotion* promotion,
+                                              const ExtentList& extents) const {
   if (promotion != nullptr) {
-    if (!promotion->failure().status.ok()) return {};
+    if (!promotion->failure().status.ok()) return std::nullopt;
     KVKEEP_CHECK(promotion->header() != nullptr);
-    return promotion->header()->identity.piece_checksums;
+    return promotion->header()->identity;
   }
-  // Resident: the arena's header page is final. A damaged one (DRAM) yields no checksums.
+  // Resident: the arena's header page is final. A damaged one (DRAM) tells nothing.
   absl::StatusOr<ImageHeader> header = DecodeGuarded(chunks_.HeaderInArena(extents), deps_.mac_key);
-  if (!header.ok()) return {};
-  return std::move(header->identity.piece_checksums);
+  if (!header.ok()) return std::nullopt;
+  return std::move(header->identity);
 }
 
 Promotion* Filler::Find(ChunkSlot slot) {
@@ -287,7 +287,7 @@ void Filler::EndFailedPromotion(Promotion& promotion, Promotion::Next end) {
                        !IsAway(failure.status);
   const bool away =
       IsAway(failure.status) || (suspect && host_.IsReadAgain(chunks_.table.at(slot)));
-  if (absl::IsDataLoss(failure.status)) from.NoteBad(chunks_.table.at(slot).id);
+  if (absl::IsDataLoss(failure.status)) from.NoteBad(chunks_.table.at(slot).id, promotion.header());
   EndReading(slot, false);  // `promotion` may be gone from here on
   // kFailed: the bytes are damaged. The chunk and its record are removed; readers keep the space
   // until they unpin it. kAway: the tier is out of reach, or the chunk is a suspect. Nothing is

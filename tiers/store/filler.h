@@ -81,9 +81,10 @@ class Filler final : public Promotions, private ReadSink {
   // other error, mostly Unavailable: the tier failed, or the chunk is later than was promised and
   // may still come.
   void WhenReady(Promotion& promotion, size_t first, size_t count, StatusCallback ready) const;
-  // Returns the checksums of the chunk's pieces; empty: they cannot be read. `promotion`: as Share
-  // returned it.
-  std::vector<uint64_t> PieceChecksums(const Promotion* promotion, const ExtentList& extents) const;
+  // Returns what the chunk's image is; none: a piece or the header page has turned out damaged.
+  // `promotion`: as Share returned it.
+  std::optional<ImageIdentity> Identity(const Promotion* promotion,
+                                        const ExtentList& extents) const;
 
   size_t size() const STORE_LOCKED { return promotions_.size(); }
 

@@ -87,6 +87,12 @@ class G2Pool {
   }
   // Returns whether other tenants may hold `blocks` more blocks of this pool. Half is never lent.
   bool MayLend(uint64_t blocks) const { return lent_blocks + blocks <= limits.leased_blocks / 2; }
+  // Returns whether other nodes may hold `blocks` more blocks: half of what is lent, by default an
+  // eighth of the pool. One chunk of what may be lent always may be theirs.
+  bool MayLendToPeers(uint64_t blocks) const {
+    const bool alone = peer_blocks == 0;
+    return MayLend(blocks) && (alone || peer_blocks + blocks <= limits.leased_blocks / 4);
+  }
   // Returns whether `blocks` more blocks may wait for their write-back. One chunk always may. Else
   // a chunk larger than the budget would never reach G3.
   bool MayBeDirty(uint64_t blocks) const {
@@ -104,7 +110,8 @@ class G2Pool {
   Account chunks;                 // resident ones
   Account evictable_blocks;       // of chunks that could be evicted now
   Account pinned_blocks;          // of chunks with pins, each once
-  Account lent_blocks;            // leased or read by other tenants; each such use counts
+  Account lent_blocks;            // used by other tenants and nodes; each such use counts
+  Account peer_blocks;            // of the lent ones: read by other nodes
   Account borrowed_blocks;        // that this tenant leases from others' pools
   Account dirty_blocks;
   // Chunks that only G2 has and that are not being written; those of them that wait for a write.

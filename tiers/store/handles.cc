@@ -15,10 +15,10 @@ namespace kvkeep {
 ChunkReader::ChunkReader(ChunkReader&& other) noexcept { *this = std::move(other); }
 
 ChunkReader& ChunkReader::operator=(ChunkReader&& other) noexcept {
-  if (reads_ != nullptr) reads_->Unpin(ChunkSlot(slot_), lent_);
+  if (reads_ != nullptr) reads_->Unpin(ChunkSlot(slot_), kind_);
   reads_ = std::exchange(other.reads_, nullptr);
   slot_ = other.slot_;
-  lent_ = other.lent_;
+  kind_ = other.kind_;
   promotion_ = std::move(other.promotion_);
   shape_ = other.shape_;
   extents_ = std::move(other.extents_);
@@ -26,7 +26,7 @@ ChunkReader& ChunkReader::operator=(ChunkReader&& other) noexcept {
 }
 
 ChunkReader::~ChunkReader() {
-  if (reads_ != nullptr) reads_->Unpin(ChunkSlot(slot_), lent_);
+  if (reads_ != nullptr) reads_->Unpin(ChunkSlot(slot_), kind_);
 }
 
 void ChunkReader::WhenReady(size_t first, size_t count,
@@ -44,7 +44,19 @@ std::span<const std::byte> ChunkReader::Payload(uint64_t offset, uint64_t bytes)
 }
 
 std::vector<uint64_t> ChunkReader::PieceChecksums() const {
-  return reads_->filler().PieceChecksums(promotion_.get(), extents_);
+  std::optional<ImageIdentity> identity = Identity();
+  if (!identity.has_value()) return {};
+  return std::move(identity->piece_checksums);
+}
+
+std::optional<ImageIdentity> ChunkReader::Identity() const {
+  return reads_->filler().Identity(promotion_.get(), extents_);
+}
+
+std::span<const std::byte> ChunkReader::Image(uint64_t offset, uint64_t bytes) const {
+  const uint64_t end = shape_.used_bytes();
+  KVKEEP_CHECK(offset >= kHeaderBytes && offset <= end && bytes <= end - offset);
+  return reads_->chunks().ImageMemory(extents_, offset, bytes);
 }
 
 std::string ChunkReader::Metadata() const {

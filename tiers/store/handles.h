@@ -9,6 +9,7 @@
 #include <absl/status/statusor.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,10 +26,11 @@ namespace store_internal {
 class PutCalls;
 class Promotion;
 class Reads;
-class MetadataReads;
 }
 
 enum class ReadOutcome : uint8_t { kHit, kMiss, kBusy };
+// The reader of a chunk: its tenant, another one, or another node of the fleet.
+enum class ReaderKind : uint8_t { kOwner, kOtherTenant, kPeer };
 
 // A pinned chunk: its place does not move and its bytes do not change while this lives. Move-only;
 // unpins when destroyed. One thread at a time.
@@ -53,15 +55,21 @@ class ChunkReader {
   // Returns the checksums of all pieces. Empty: a piece, or the header page in memory, has turned
   // out damaged since; do not serve the chunk. REQUIRES: WhenReady said OK for any piece.
   std::vector<uint64_t> PieceChecksums() const;
+  // Returns the identity of the image, in plain. None: as for PieceChecksums. REQUIRES: WhenReady
+  // said OK for any piece.
+  std::optional<ImageIdentity> Identity() const;
+  // Returns bytes of the image in place, from `offset` on, as far as they lie in one run of memory,
+  // at most `bytes`. REQUIRES: they are behind the header page and before used_bytes() (no checksum
+  // covers bytes from there on); WhenReady said OK for their pieces.
+  std::span<const std::byte> Image(uint64_t offset, uint64_t bytes) const;
   // Returns the metadata tail. REQUIRES: WhenReady said OK for the last piece.
   std::string Metadata() const;
 
  private:
   friend class store_internal::Reads;
-  friend class store_internal::MetadataReads;
   store_internal::Reads* reads_ = nullptr;
   uint32_t slot_ = 0;
-  bool lent_ = false;      // the reader's tenant is not the chunk's
+  ReaderKind kind_ = ReaderKind::kOwner;
   // Brings the chunk's bytes. Null: the chunk was resident when it was pinned, and stays so.
   std::shared_ptr<store_internal::Promotion> promotion_;
   ImageShape shape_;

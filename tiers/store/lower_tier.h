@@ -93,8 +93,9 @@ class LowerTier {
   ExpectedHeader Expect(const Chunk& chunk) const {
     return {chunk.id, chunk.shape, PlacementOf(chunk)};
   }
-  // Notes that the image read for this chunk was damaged, or another chunk's.
-  virtual void NoteBad(const ChunkId& id) = 0;
+  // Notes that the image read for this chunk was damaged, or another chunk's. `header`: of the
+  // image; null: that was bad.
+  virtual void NoteBad(const ChunkId& id, const ImageHeader* header) = 0;
   // Returns whether the store keeps a record of each chunk there. If so, a chunk's extents stay
   // while it is read, and events tell of the chunk.
   virtual bool has_records() const = 0;

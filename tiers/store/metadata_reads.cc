@@ -69,13 +69,7 @@ void MetadataReads::ReadMetadata(const ChunkId& id, Callback done) {
   // read. If G3 has it too, its tail is read there.
   const bool verified = chunk.g2_state != G2State::kUnverified;
   if (chunk.in_g2() && (verified || !tiers_.InG3(chunk))) {
-    chunks_.Pin(slot);
-    auto reader = std::make_shared<ChunkReader>();
-    reader->reads_ = &reads_;
-    reader->slot_ = slot.value();
-    reader->shape_ = chunk.shape;
-    reader->extents_ = chunk.g2;
-    reader->promotion_ = reads_.filler().Share(slot);
+    const auto reader = std::make_shared<ChunkReader>(reads_.Pin(slot, ReaderKind::kOwner));
     return chunks_.Later([reader, done = std::move(done)]() mutable {
       reader->WhenReady(reader->shape().pieces() - 1, 1,
                         [reader, done = std::move(done)](absl::Status status) mutable {

@@ -26,6 +26,8 @@ class ReadQueue {
     SessionToken session;
     bool operator==(const Requester&) const = default;
   };
+  // Stands for all other nodes of the fleet, which have no sessions here. No session gets it.
+  static constexpr SessionToken kPeers{.bytes = {0x70}};
 
   void Push(const Requester& requester, ChunkSlot slot, uint64_t bytes);
   bool empty() const { return tenants_.empty(); }

@@ -18,10 +18,26 @@ Reads::Reads(const Clock* clock, Parts parts)
       served_(*parts.served),
       owners_(*parts.owners) {}
 
-void Reads::Unpin(ChunkSlot slot, bool lent) {
+ChunkReader Reads::Pin(ChunkSlot slot, ReaderKind kind) {
+  chunks_.Pin(slot);
+  const Chunk& chunk = chunks_.table.at(slot);
+  if (kind != ReaderKind::kOwner) chunks_.pool(chunk).lent_blocks.Take(chunk.blocks());
+  if (kind == ReaderKind::kPeer) chunks_.pool(chunk).peer_blocks.Take(chunk.blocks());
+  ChunkReader reader;
+  reader.reads_ = this;
+  reader.slot_ = slot.value();
+  reader.kind_ = kind;
+  reader.promotion_ = filler_.Share(slot);
+  reader.shape_ = chunk.shape;
+  reader.extents_ = chunk.g2;
+  return reader;
+}
+
+void Reads::Unpin(ChunkSlot slot, ReaderKind kind) {
   Section section(&chunks_);
   const Chunk& chunk = chunks_.table.at(slot);
-  if (lent) chunks_.pool(chunk).lent_blocks.Give(chunk.blocks());
+  if (kind != ReaderKind::kOwner) chunks_.pool(chunk).lent_blocks.Give(chunk.blocks());
+  if (kind == ReaderKind::kPeer) chunks_.pool(chunk).peer_blocks.Give(chunk.blocks());
   chunks_.Unpin(slot);
 }
 
@@ -96,16 +112,9 @@ absl::StatusOr<ReadResult> Reads::Read(const SessionToken& token, const ChunkId&
     result.outcome = ReadOutcome::kBusy;
     return result;
   }
-  chunks_.Pin(slot);
+  result.reader = Pin(slot, lent ? ReaderKind::kOtherTenant : ReaderKind::kOwner);
   if (costs_bytes) CountRead(token, tenant, chunks_.table.at(slot), from);
-  if (lent) chunks_.pool(owner).lent_blocks.Take(chunks_.table.at(slot).blocks());
   result.outcome = ReadOutcome::kHit;
-  result.reader.reads_ = this;
-  result.reader.slot_ = slot.value();
-  result.reader.lent_ = lent;
-  result.reader.promotion_ = filler_.Share(slot);
-  result.reader.shape_ = chunks_.table.at(slot).shape;
-  result.reader.extents_ = chunks_.table.at(slot).g2;
   return result;
 }
 

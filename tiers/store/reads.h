@@ -33,8 +33,11 @@ class Reads {
   absl::StatusOr<ReadResult> Read(const SessionToken& token, const ChunkId& id, LeaseId lease,
                                   bool transient);
 
+  // Pins a chunk for a reader. REQUIRES: it has its space in G2 and has not failed.
+  ChunkReader Pin(ChunkSlot slot, ReaderKind kind) STORE_LOCKED;
+
   // ---- for ChunkReader
-  void Unpin(ChunkSlot slot, bool lent);
+  void Unpin(ChunkSlot slot, ReaderKind kind);
   Filler& filler() const { return filler_; }
   Chunks& chunks() const { return chunks_; }
 

@@ -41,6 +41,17 @@ bool RemoteRemovals::Add(const ChunkId& id, Why why) {
   return why != Why::kBad && !noted;
 }
 
+void RemoteRemovals::AddGone(const ChunkId& id) {
+  if (searches_.empty()) return;  // no search that may have found it before
+  const auto [at, added] = names_.try_emplace(id, Name{.deleted = 0, .why = Why::kDeleted});
+  Name& name = at->second;
+  KVKEEP_CHECK(added || name.removed != 0);
+  if (!added) removed_.erase(name.removed);
+  name.deleted = name.removed = ++now_;
+  removed_.emplace(name.removed, id);
+  ForgetRemoved();
+}
+
 void RemoteRemovals::Tend() {
   for (size_t i = 0; i < kMostAtOnce && !failed_.empty(); ++i) {
     const ChunkId id = failed_.begin()->second;

@@ -46,6 +46,8 @@ class RemoteRemovals {
   size_t most_of_tenant() const { return most_of_tenant_; }
   // Returns true if the chunk is deleted, and no removal of it waited before.
   bool Add(const ChunkId& id, Why why);
+  // Notes a deleted chunk that has no image to be removed. REQUIRES: Add is never called.
+  void AddGone(const ChunkId& id);
   // Returns the next name to be sent, which is then under way. `writing` returns whether an image
   // of the name is being written; then it is not sent now. `may_send_unseen` returns whether a name
   // may be sent now although this node did not have the chunk.

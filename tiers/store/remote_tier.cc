@@ -15,6 +15,9 @@ absl::Status AwayIfGone(absl::Status status) {
   return absl::UnavailableError("the image beyond the node is gone");
 }
 
+// Returns whether a peer made the page. Pages of images that are kept beyond the node name G4.
+bool IsOfPeer(const ImageHeader& header) { return header.placement.tier == Tier::kG2; }
+
 }  // namespace
 
 void RemoteTier::Read(ImageRead read) {
@@ -53,23 +56,27 @@ void RemoteTier::Write(ImageWrite write) {
 // Any image under the name will do, so incarnation and generation are not compared.
 absl::Status RemoteTier::CheckHeader(const ImageHeader& header,
                                      const ExpectedHeader& expected) const {
-  const bool of_it = header.identity.id == expected.id || Planted(Canary::kIdentityUnchecked);
-  if (!of_it || header.placement.tier != Tier::kG4 ||
-      header.placement.place != source_.place()) {
+  const bool of_it = header.identity.id == expected.id || Planted(Canary::kIdentityUnchecked) ||
+                     (IsOfPeer(header) && Planted(Canary::kPeerBelieved));
+  const bool of_tier = header.placement.tier == Tier::kG4 || IsOfPeer(header);
+  if (!of_it || !of_tier || header.placement.place != source_.place()) {
     return absl::DataLossError("the image beyond the node is of another chunk or place");
   }
-  // Checksums of plain bytes need no key, so anybody who can write there could make them.
-  if (!header.encryption.has_value()) {
-    return absl::DataLossError("the image beyond the node is not encrypted");
+  // Checksums of plain bytes need no key, so anybody who can write to a bucket could make them. A
+  // peer is known by its certificate, and sends plain images alone.
+  if (header.encryption.has_value() == IsOfPeer(header)) {
+    return absl::DataLossError("the image beyond the node is not encrypted as it should be");
   }
   if (header.identity.shape == expected.shape) return absl::OkStatus();
   // The image may be whole, but it does not fit into the space that was taken for it.
   return absl::UnavailableError("the image beyond the node is another one than was found");
 }
 
-void RemoteTier::NoteBad(const ChunkId& id) {
+// A peer's bad image says nothing of the one that is kept.
+void RemoteTier::NoteBad(const ChunkId& id, const ImageHeader* header) {
   ++counters.bad_images;
-  removals.Add(id, RemoteRemovals::Why::kBad);
+  const bool of_peer = header != nullptr && IsOfPeer(*header);
+  if (keeps() && !of_peer) removals.Add(id, RemoteRemovals::Why::kBad);
 }
 
 ImagePlacement RemoteTier::PlacementOf(const Chunk& chunk) const {

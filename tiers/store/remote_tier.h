@@ -34,10 +34,9 @@ class RemoteTier final : public LowerTier {
   static constexpr uint64_t kPartOfG2 = 4;  // recalls may fill a 4th of a tenant's pool at once
 
   // `options.max_chunks`: the slots of the table.
-  RemoteTier(uint16_t of_number, RemoteSource* source, RemovalLog* log,
-             const StoreOptions& options)
+  RemoteTier(uint16_t of_number, RemoteSource* source, RemovalLog* log, const StoreOptions& options)
       : LowerTier(of_number, source->mac_key(), options.max_remote_reads_in_flight_bytes),
-        unused(options.remote_second_use ? options.max_chunks : 0),
+        unused(options.remote_second_use && source->keeps() ? options.max_chunks : 0),
         ages(options.remote_lifetime),
         write_rate(options.remote_write_bytes_per_second),
         removals(options.tenants.size()),
@@ -50,7 +49,7 @@ class RemoteTier final : public LowerTier {
   void Write(ImageWrite write) override;
   absl::Status CheckHeader(const ImageHeader& header,
                            const ExpectedHeader& expected) const override;
-  void NoteBad(const ChunkId& id) override;
+  void NoteBad(const ChunkId& id, const ImageHeader* header) override;
   bool has_records() const override { return false; }
   ImagePlacement PlacementOf(const Chunk& chunk) const override;
   bool readable() const override { return source_.readable(); }
@@ -60,6 +59,9 @@ class RemoteTier final : public LowerTier {
   uint32_t NoteRuns(const Chunk&) override { return 1; }
 
   RemoteSource& source() const { return source_; }
+  // Returns whether images are written and removed there.
+  bool keeps() const { return source_.keeps(); }
+  bool removable() const { return source_.removable(); }
   // Returns whether nothing is under way, and nothing waits for its time.
   bool at_rest() const {
     return !reads.busy() && !writes.busy() && !writes.anyone_waits() && recalls.all() == 0 &&

@@ -128,7 +128,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(const StoreOptions& options
   if (!valid.ok()) return valid;
   valid = CheckKeys(options, deps.keys);
   if (!valid.ok()) return valid;
-  KVKEEP_CHECK(deps.remote == nullptr || deps.remote_keys != nullptr);
+  KVKEEP_CHECK(deps.remote == nullptr || !deps.remote->keeps() || deps.remote_keys != nullptr);
   auto parts = std::make_unique<StoreParts>(options, deps);
   absl::Status recovered = parts->Recover();
   if (!recovered.ok()) return recovered;
@@ -230,6 +230,10 @@ absl::StatusOr<ReadResult> Store::Read(const SessionToken& session, const ChunkI
                                        LeaseId lease, bool transient) {
   return parts_->reads.Read(session, id, lease, transient);
 }
+PeerSource::Found Store::LookForPeer(std::span<const ChunkId> ids) {
+  return parts_->peer_reads.Look(ids);
+}
+ReadResult Store::ReadForPeer(const ChunkId& id) { return parts_->peer_reads.Read(id); }
 absl::StatusOr<ReserveResult> Store::Reserve(const SessionToken& session,
                                              const PutRequest& request) {
   absl::StatusOr<ReserveResult> reserved = parts_->puts.Reserve(session, request);

@@ -23,6 +23,7 @@
 #include <optional>
 #include <vector>
 
+#include "tiers/remote/peer_source.h"
 #include "tiers/store/events.h"
 #include "tiers/store/handles.h"
 #include "tiers/store/snapshot.h"
@@ -133,13 +134,15 @@ class Store {
   void Recall(const SessionToken& session, const ChunkSet& chunks,
               absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done);
   bool reaches_beyond() const;  // whether something lies beyond the node
-  // Returns whether the source beyond the node has answered all requests. In a drain it stays true.
-  bool beyond_is_quiet() const;
+  bool beyond_is_quiet() const;    // what lies there has answered all; in a drain it stays true
   bool learning_is_quiet() const;  // no task of it is left; wait for this after the drain
   // Pins one chunk for reading. With a lease (not 0) it finds the chunk that the lease holds, even
   // if that was deleted since. FailedPrecondition: the lease is unknown.
   absl::StatusOr<ReadResult> Read(const SessionToken& session, const ChunkId& id, LeaseId lease,
                                   bool transient);
+  // Calls of another node of the fleet, which the caller has checked; no use of a chunk.
+  PeerSource::Found LookForPeer(std::span<const ChunkId> ids);
+  ReadResult ReadForPeer(const ChunkId& id);
 
   absl::StatusOr<ReserveResult> Reserve(const SessionToken& session, const PutRequest& request);
   // Charges the session's tenant for payload that a put sent although its answer was known, and
@@ -155,8 +158,7 @@ class Store {
   // Admin. Returns how many chunks it forgot. No namespace: forgets everything, reuse() included.
   uint64_t Clear(const std::optional<NamespaceDigest>& ns);
   std::vector<NamespaceUse> Namespaces();  // walks all chunks, in slices
-  // Returns how long ago, in bytes, requested chunks were used, by a sample. Takes no store lock.
-  ReuseSnapshot reuse() const;
+  ReuseSnapshot reuse() const;             // takes no store lock
   // Evicts the chunks that the policy would give up next and that can go now. A chunk of G2 that
   // was not written back is lost. NotFound: there is no such tenant.
   absl::StatusOr<EvictResult> Evict(const EvictRequest& request);
@@ -168,8 +170,7 @@ class Store {
   // written beyond the node are still written (snapshot().remote_writes_left). Without it no more
   // of these writes begin; a later call may end them so.
   void BeginDrain(bool write_remote = false);
-  // Syncs every device a last time; `done` gets the first error. After BeginDrain.
-  void SyncAll(StatusCallback done);
+  void SyncAll(StatusCallback done);  // a last time, after BeginDrain; gets the first error
   // Does periodic work (syncs, retries). The owner calls it about ten times a second. Returns
   // whether the store is at rest; then once a second is enough until StoreDeps::wake is called.
   bool Tick();
@@ -189,8 +190,7 @@ class Store {
   // For tests. Returns the longest hold of the lock since the last call, in CPU time; 0 without a
   // work_clock. Resets StoreCounters::lock_worked_ns_max.
   uint64_t TakeLongestHoldNs();
-  // Walks all state; for tests and the simulator. Fails a check when an invariant is broken.
-  void CheckInvariants() const;
+  void CheckInvariants() const;  // for tests; walks all state
 
  private:
   explicit Store(std::unique_ptr<store_internal::StoreParts> parts);

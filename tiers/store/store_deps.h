@@ -50,8 +50,8 @@ struct StoreDeps {
   // encrypted ones are misses. REQUIRES: a key for every tenant.
   const KeyRing* keys = nullptr;
   // The same for images that are written beyond the node and recalled from there: all nodes that
-  // share it have these keys. REQUIRES: it is set if `remote` is. An image that is not encrypted
-  // there is a miss.
+  // share it have these keys. REQUIRES: it is set if `remote` keeps images. An image that is
+  // not encrypted there is a miss, unless it comes from a peer.
   const KeyRing* remote_keys = nullptr;
   Uuid boot_id;
   // Gets the number of records that the recovery has found so far; null: not counted.

@@ -117,6 +117,11 @@ StoreParts::StoreParts(const StoreOptions& with, const StoreDeps& from)
                          .sessions = &sessions,
                          .served = &served,
                          .owners = &owners}),
+      peer_reads({.chunks = &chunks,
+                  .tiers = &disk.tiers,
+                  .promoter = &promoter,
+                  .reads = &reads,
+                  .beyond = beyond.get()}),
       metadata(deps.mac_key, &chunks, &disk.tiers, &reads),
       watches(options, &chunks, &events, &sessions),
       operators(options, {.chunks = &chunks,
@@ -139,7 +144,8 @@ absl::Status StoreParts::Recover() {
   sweeper.Recover();
   {
     Section section(&chunks, Section::Kind::kNotMeasured);  // nobody is served yet
-    if (beyond != nullptr && deps.removal_log != nullptr) {
+    // What the log names stays there until there is a place to remove it from.
+    if (beyond != nullptr && beyond->tier.keeps() && deps.removal_log != nullptr) {
       for (const ChunkId& id : deps.removal_log->Left()) {
         // A chunk of Nobody waits for a start at which its tenant is configured again.
         if (!chunks.HasPool(owners.OwnerOf(id.ns))) continue;

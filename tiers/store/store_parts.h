@@ -25,6 +25,7 @@
 #include "tiers/store/lookups.h"
 #include "tiers/store/metadata_reads.h"
 #include "tiers/store/operator.h"
+#include "tiers/store/peer_reads.h"
 #include "tiers/store/put_calls.h"
 #include "tiers/store/reads.h"
 #include "tiers/store/scrub_reader.h"
@@ -77,6 +78,7 @@ struct StoreParts final : private ChunkHooks {
   PutCalls puts;
   Deletes deletes;
   Reads reads;
+  PeerReads peer_reads;
   MetadataReads metadata;
   Watches watches;
   Operator operators;

@@ -25,6 +25,10 @@ const Removal<FleetOptions> kFleetRemovals[] = {
     {"stranger", [](FleetOptions& f) { f.stranger = false; }},
     {"parts", [](FleetOptions& f) { f.parts = 1; }},
     {"slices", [](FleetOptions& f) { f.world.hold_work = 0; }},
+    {"peers", [](FleetOptions& f) { f.peers = f.only_peers = f.partitions = false; }},
+    {"no_bucket", [](FleetOptions& f) { f.only_peers = false; }},
+    {"partitions", [](FleetOptions& f) { f.partitions = false; }},
+    {"peer_faults", [](FleetOptions& f) { f.peer_faults = {.delay = f.peer_faults.delay}; }},
 };
 
 ObjectFaults RandomFaults(SeededRandom& random) {
@@ -46,6 +50,33 @@ ObjectFaults RandomFaults(SeededRandom& random) {
           .hides_all = up_to(0.02),
           .ignores_if_absent = up_to(1),
           .stuck = up_to(0.05)};
+}
+
+// Draws from numbers of its own, so that fleets without peers stay as they were.
+void DrawPeers(uint64_t seed, FleetOptions& fleet) {
+  SeededRandom random(seed ^ 0x5eed0fbee5);
+  fleet.peers = random.Chance(0.5) && fleet.nodes > 1;
+  if (!fleet.peers) return;
+  fleet.only_peers = random.Chance(0.3);
+  if (fleet.only_peers) fleet.stranger = false;  // it would have nobody to ask
+  fleet.partitions = random.Chance(0.4);
+  fleet.fleet_source.most_peers = random.Between(1, 3);
+  if (random.Chance(0.3)) fleet.fleet_source.remembered_chunks = random.Between(1, 16);
+  fleet.fleet_source.remember_for = std::chrono::milliseconds(random.Between(1, 60'000));
+  fleet.peer_faults.delay = random.Chance(0.5) ? 0.3 : 0;
+  if (random.Chance(0.4)) return;
+  const auto up_to = [&random](double most) {
+    return random.Chance(0.5) ? most * 0.001 * static_cast<double>(random.Below(1001)) : 0.0;
+  };
+  PeerFaults& faults = fleet.peer_faults;
+  faults.lost = up_to(0.2);
+  faults.busy = up_to(0.3);
+  faults.cut = up_to(0.1);
+  faults.flipped = up_to(0.1);
+  faults.hides = up_to(0.2);
+  faults.other_shape = up_to(0.05);
+  faults.other_image = up_to(0.2);
+  faults.other_place = up_to(0.1);
 }
 
 }  // namespace
@@ -90,6 +121,7 @@ FleetOptions RandomFleet(uint64_t seed, size_t nodes, const std::vector<std::str
   source.probes_at_once = random.Between(1, 64);
   source.presence_entries = random.Chance(0.3) ? 16 : 4096;
   source.writes_in_flight = random.Between(1, 64) * 64 * kKiB;
+  DrawPeers(seed, fleet);
   LeaveOut<FleetOptions>(kFleetRemovals, without, fleet);
   return fleet;
 }

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "tests/fakes/memory_object_store.h"
+#include "tests/fakes/store_peer.h"
 #include "tests/sim/world_options.h"
 #include "tiers/remote/bucket_source.h"
+#include "tiers/remote/fleet_source.h"
 
 namespace kvkeep {
 
@@ -32,6 +34,11 @@ struct FleetOptions {
   bool meddlers = false;  // a program without the key changes objects
   bool kills = false, machines_lost = false;
   bool deletes = false;
+  bool peers = false;       // nodes read from each other
+  bool only_peers = false;  // and there is no bucket
+  bool partitions = false;  // for a while a node reaches no other, though it reaches the bucket
+  FleetSourceOptions fleet_source;
+  PeerFaults peer_faults;
 
   // Returns whether every reader of an object finds it unchanged.
   bool objects_are_whole() const {

@@ -34,15 +34,25 @@ FleetSimulator::FleetSimulator(const SimulationOptions& options, FleetOptions::B
         FleetOptions fleet =
             RandomFleet(options.seed, options.nodes, options.without, options.policy);
         fleet.bucket = bucket;
-        if (bucket != FleetOptions::Bucket::kShared) fleet.outages = fleet.meddlers = false;
+        if (bucket != FleetOptions::Bucket::kShared) {
+          fleet.outages = fleet.meddlers = fleet.peers = fleet.only_peers = false;
+        }
         return fleet;
       }()),
       members_(options.nodes),
       random_(options.seed + 1) {
   for (size_t i = 0; i < members_.size(); ++i) {
+    members_[i].fleet = fleet_.stranger && i + 1 == members_.size() ? 1 : 0;
+    doors_.push_back(FleetNode::MakeDoor(i, members_[i].fleet));
+  }
+  for (size_t i = 0; i < members_.size(); ++i) {
     Member& member = members_[i];
-    member.fleet = fleet_.stranger && i + 1 == members_.size() ? 1 : 0;
-    member.node = std::make_unique<FleetNode>(fleet_, i, member.fleet, &bucket_);
+    std::vector<PeerDoor*> peers;
+    for (size_t other = 0; fleet_.peers && other < members_.size(); ++other) {
+      if (other != i && members_[other].fleet == member.fleet) peers.push_back(doors_[other].get());
+    }
+    member.node = std::make_unique<FleetNode>(fleet_, i, member.fleet, &bucket_, doors_[i].get(),
+                                              std::move(peers));
     Connect(member);
   }
 }
@@ -96,6 +106,17 @@ void FleetSimulator::PassTime(std::chrono::milliseconds time) {
   Log(members_[0], absl::StrCat("passed ", time.count(), " ms"));
 }
 
+void FleetSimulator::RunAll(Member& member) {
+  if (!fleet_.peers) return member.node->world().RunAll();
+  const auto idle = [this] {
+    return std::all_of(members_.begin(), members_.end(),
+                       [](const Member& one) { return one.node->world().executor().idle(); });
+  };
+  do {
+    for (Member& one : members_) one.node->world().RunAll();
+  } while (!idle());
+}
+
 void FleetSimulator::CheckAnswered(const Member& member) {
   KVKEEP_CHECK(member.answer_by.empty() || *member.answer_by.begin() > member.node->now());
 }
@@ -119,11 +140,24 @@ void FleetSimulator::CountProcess(const Member& member) {
   const StoreSnapshot snapshot = member.node->store().snapshot();
   if (!snapshot.remote.has_value()) return;
   report_.written_beyond += snapshot.remote->written_chunks;
-  report_.bad_beyond += snapshot.remote->bad_images + member.node->source().counters().removed_bad;
+  report_.bad_beyond += snapshot.remote->bad_images;
+  report_.peer_faults += member.node->peer_faults_injected();
+  if (const FleetSource* const peers = member.node->fleet_source(); peers != nullptr) {
+    report_.peer_bytes += peers->counters().read_bytes;
+  }
+  if (!member.node->has_bucket()) return;
+  report_.bad_beyond += member.node->source().counters().removed_bad;
   report_.bucket_faults += member.node->objects().faults_injected();
 }
 
+void FleetSimulator::DoPartition() {
+  PeerDoor& door = members_[random_.Below(members_.size())].node->door();
+  door.cut_off = !door.cut_off;
+  Log(members_[0], absl::StrCat("partition ", door.cut_off));
+}
+
 void FleetSimulator::DoBucket() {
+  if (fleet_.partitions && random_.Chance(0.3)) return DoPartition();
   if (fleet_.meddlers && random_.Chance(0.5)) return Meddle();
   if (!bucket_.late.empty() && random_.Chance(0.3)) {
     Log(members_[0], "a dead process's put lands");
@@ -147,6 +181,7 @@ void FleetSimulator::EndOutages() {
   for (Member& member : members_) {
     member.node->SetFaults(fleet_.faults);
     member.node->SetReachable(fleet_.bucket != FleetOptions::Bucket::kDead);
+    member.node->door().cut_off = false;
   }
 }
 
@@ -185,7 +220,7 @@ void FleetSimulator::Step() {
 void FleetSimulator::CheckAll() {
   for (Member& member : members_) {
     member.node->store().CheckInvariants();
-    if (fleet_.bucket == FleetOptions::Bucket::kNone) continue;
+    if (!member.node->has_bucket()) continue;
     const BucketSourceCounters counters = member.node->source().counters();
     const uint64_t most = fleet_.source.search.max_questions * counters.searches;
     const uint64_t ages = member.node->store().snapshot().remote->aged_chunks;
@@ -204,7 +239,7 @@ void FleetSimulator::FinishAll() {
   // A few reads in a row may take this long: then everything is answered, whatever the bucket does.
   for (int i = 0; i < 300; ++i) PassTime(kSecond);
   for (Member& member : members_) {
-    member.node->world().RunAll();
+    RunAll(member);
     KVKEEP_CHECK(member.due == 0);
     for (const auto& held : member.readers) CheckReader(*held);
     LetGo(member);
@@ -213,7 +248,9 @@ void FleetSimulator::FinishAll() {
   }
   for (Member& member : members_) {
     member.node->SetFaults({});
+    member.node->SetPeerFaults({});
     member.node->SetReachable(fleet_.bucket != FleetOptions::Bucket::kDead);
+    member.node->door().cut_off = false;
   }
   while (!bucket_.late.empty()) bucket_.LandLate(0);
   SettleAll();
@@ -235,7 +272,7 @@ void FleetSimulator::SettleAll() {
     bool quiet = i >= 20;  // absent objects may be asked for again
     for (Member& member : members_) {
       member.node->Pass(kSecond);
-      member.node->world().RunAll();
+      RunAll(member);
       quiet = quiet && member.node->store().snapshot().dirty_chunks == 0 &&
               member.node->store().beyond_is_quiet();
     }
@@ -250,8 +287,13 @@ void FleetSimulator::RecallAll(Member& member, bool fresh) {
     if (name / kNames / 2 != member.fleet) continue;
     const std::string object = member.node->NameOf(Id(member, name));
     const bool there = bucket_.now.contains(object);
+    const bool at_peer = IsAtPeer(member, name);
     const bool came = RecallOne(member, name);
-    KVKEEP_CHECK(there || !came || !fresh);
+    KVKEEP_CHECK(there || at_peer || !came || !fresh);
+    // Asked again: a peer may have evicted what it was asked for.
+    const bool asks_all = fleet_.fleet_source.most_peers + 1 >= members_.size();
+    const bool must_come = at_peer && asks_all && !came && !RecallOne(member, name);
+    KVKEEP_CHECK(!must_come || !IsAtPeer(member, name));
     report_.recalled += came;
     if (came || !there) continue;
     ++report_.failed_recalls;
@@ -260,6 +302,15 @@ void FleetSimulator::RecallAll(Member& member, bool fresh) {
     // Gone, or put anew.
     KVKEEP_CHECK(!bucket_.now.contains(object) || RecallOne(member, name));
   }
+}
+
+bool FleetSimulator::IsAtPeer(const Member& member, uint64_t name) {
+  if (!fleet_.peers) return false;
+  const std::vector<ChunkId> ids = {Id(member, name)};
+  return std::any_of(members_.begin(), members_.end(), [&](const Member& other) {
+    return &other != &member && other.fleet == member.fleet &&
+           other.node->store().LookForPeer(ids)[0].has_value();
+  });
 }
 
 // With the key before it, which may not be there. If it came, its bytes are right.
@@ -273,12 +324,12 @@ bool FleetSimulator::RecallOne(Member& member, uint64_t name) {
   store.Recall(member.token, {member.ns, keys, parts}, [](const absl::StatusOr<uint64_t>& told) {
     KVKEEP_CHECK(told.ok());
   });
-  member.node->world().RunAll();
+  RunAll(member);
   absl::StatusOr<ReadResult> read = store.Read(member.token, Id(member, name), LeaseId(0), false);
   KVKEEP_CHECK(read.ok());
   if (read->outcome != ReadOutcome::kHit) return false;
   StartRead(member, name, *std::move(read), true);
-  member.node->world().RunAll();
+  RunAll(member);
   KVKEEP_CHECK(member.due == 0);
   CheckReader(*member.readers.back());
   member.readers.clear();

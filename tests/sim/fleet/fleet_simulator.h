@@ -11,6 +11,7 @@
 // - Every call is answered, lookups by their deadline, even if the bucket hangs at the end.
 // - A node that knows its bucket to be silent answers as a node without G4.
 // - If no object is damaged, no node takes one for bad, not even a stranger's.
+// - In the end, with healthy nodes, each node gets every chunk that another one would serve.
 // - In the end, with a healthy bucket, each node finds every object of its fleet, asked for by
 //   its name and by the one before it. An empty machine does, too. What is missing was bad, and
 //   is removed or put anew by then.
@@ -81,6 +82,7 @@ class FleetSimulator {
   void RunSome(Member& member, uint64_t tasks);
   void CountProcess(const Member& member);
   void DoBucket();  // an outage begins or ends
+  void DoPartition();
   void Meddle();
   void CheckReader(const HeldReader& held);
   // Checks that no call waits longer than its limit.
@@ -94,7 +96,11 @@ class FleetSimulator {
   // nothing else.
   void RecallAll(Member& member, bool fresh);
   bool RecallOne(Member& member, uint64_t name);
+  // Returns whether another node of the fleet would serve the chunk.
+  bool IsAtPeer(const Member& member, uint64_t name);
   void Empty(Member& member);
+  // Runs all that is queued for this node. If nodes ask each other: for all of them.
+  void RunAll(Member& member);
 
   ImageShape RandomShape();
   uint64_t Name(const Member& member, uint64_t key, uint32_t part) const {
@@ -114,6 +120,7 @@ class FleetSimulator {
   const SimulationOptions options_;
   const FleetOptions fleet_;
   MemoryObjects bucket_;
+  FleetNode::Doors doors_;  // by member
   std::vector<Member> members_;
   std::map<uint64_t, std::vector<Version>> versions_;  // by name: all that was sealed under it
   SeededRandom random_;

@@ -1,5 +1,6 @@
 // FleetNode: one node of a simulated fleet: a machine (tests/sim/world.h) whose daemon has a real
-// BucketSource as its G4, over a bucket in memory that all nodes share.
+// BucketSource as its G4, over a bucket in memory that all nodes share, or a real FleetSource over
+// that and the other nodes.
 //
 // All nodes' monotonic clocks are equal as long as Pass is called on all of them alike. Not
 // thread-safe.
@@ -9,16 +10,23 @@
 #include <string>
 
 #include "tests/fakes/memory_object_store.h"
+#include "tests/fakes/store_peer.h"
 #include "tests/sim/fleet/fleet_options.h"
 #include "tests/sim/world.h"
 #include "tiers/remote/bucket_source.h"
+#include "tiers/remote/fleet_source.h"
 
 namespace kvkeep {
 
 class FleetNode {
  public:
-  // Starts a process. `bucket` outlives the node. `fleet`: nodes of one number share a key.
-  FleetNode(const FleetOptions& options, size_t number, size_t fleet, MemoryObjects* bucket);
+  // The doors of all nodes, by number. A fleet is a number, too: nodes of one share a key.
+  using Doors = std::vector<std::unique_ptr<PeerDoor>>;
+  static std::unique_ptr<PeerDoor> MakeDoor(size_t number, size_t fleet);
+
+  // Starts a process. `bucket` and `doors` outlive the node. `peers`: the other nodes of its fleet.
+  FleetNode(const FleetOptions& options, size_t number, size_t fleet, MemoryObjects* bucket,
+            PeerDoor* door, std::vector<PeerDoor*> peers);
   ~FleetNode();
 
   // Kills the process with its requests to the bucket (MemoryObjectStore::Abandon), and starts
@@ -36,27 +44,41 @@ class FleetNode {
 
   World& world() { return *world_; }
   Store& store() { return world_->store(); }
-  // REQUIRES: the node has G4.
+  bool has_bucket() const { return source_ != nullptr; }
+  // REQUIRES: it has.
   const BucketSource& source() const { return *source_; }
   const MemoryObjectStore& objects() const { return *objects_; }
+  PeerDoor& door() { return door_; }
+  void SetPeerFaults(const PeerFaults& faults);
+  uint64_t peer_faults_injected() const;
+  // Counters of this process; null: the node asks no others.
+  const FleetSource* fleet_source() const { return fleet_source_; }
   MonotonicTime now() { return world_->clock().Now(); }
   // Returns the name of a chunk's object in this fleet.
   std::string NameOf(const ChunkId& id) const;
 
  private:
   std::unique_ptr<RemoteSource> MakeSource(ManualExecutor* executor, ManualClock* clock);
+  std::unique_ptr<BucketSource> MakeBucketSource(ManualExecutor* executor, ManualClock* clock);
   void Start();
   void Kill();
 
   const FleetOptions options_;
   const size_t fleet_;
   MemoryObjects& bucket_;
+  PeerDoor& door_;
+  const std::vector<PeerDoor*> others_;
   WorldOptions world_options_;
   ObjectFaults faults_;
   bool reachable_ = true;
   SeededRandom random_;
+  PeerFaults peer_faults_;
+  // With peers: what the process has of them, and the bucket's source. They end after it.
+  std::vector<std::shared_ptr<StorePeer>> peers_;
+  std::unique_ptr<BucketSource> behind_peers_;
   std::unique_ptr<World> world_;
-  BucketSource* source_ = nullptr;        // the world's
+  FleetSource* fleet_source_ = nullptr;   // the world's
+  BucketSource* source_ = nullptr;        // the world's, or behind_peers_
   MemoryObjectStore* objects_ = nullptr;  // the source's
 };
 

@@ -32,7 +32,7 @@ class OneImageTier final : public LowerTier {
   absl::Status CheckHeader(const ImageHeader&, const ExpectedHeader&) const override {
     return absl::OkStatus();
   }
-  void NoteBad(const ChunkId&) override { ++bad; }
+  void NoteBad(const ChunkId&, const ImageHeader*) override { ++bad; }
   bool has_records() const override { return false; }
   ImagePlacement PlacementOf(const Chunk&) const override { return {}; }
   bool readable() const override { return true; }
@@ -142,8 +142,8 @@ TEST_CASE("readers of a chunk share one read, and are told once its bytes are ch
   f.Await();
   CHECK(f.told.size() == 3);  // at once
   const std::vector<uint64_t> checksums{Xxh3(f.tier.payload)};
-  CHECK(f.filler.PieceChecksums(f.reader.get(), f.ExtentsOf(slot)) == checksums);
-  CHECK(f.filler.PieceChecksums(nullptr, f.ExtentsOf(slot)) == checksums);
+  CHECK(f.filler.Identity(f.reader.get(), f.ExtentsOf(slot))->piece_checksums == checksums);
+  CHECK(f.filler.Identity(nullptr, f.ExtentsOf(slot))->piece_checksums == checksums);
   f.Unpin(slot);
 }
 
@@ -161,7 +161,7 @@ TEST_CASE("bytes that do not match their checksum reach nobody, and spoil the co
   CHECK(f.StateOf(slot) == "failed");  // its reader keeps the space
   f.Await();
   CHECK(f.told == Heard{"DATA_LOSS", "DATA_LOSS"});
-  CHECK(f.filler.PieceChecksums(f.reader.get(), f.ExtentsOf(slot)).empty());
+  CHECK(!f.filler.Identity(f.reader.get(), f.ExtentsOf(slot)).has_value());
   f.Unpin(slot);
   CHECK(f.StateOf(slot) == "gone");
 }

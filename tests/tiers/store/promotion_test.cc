@@ -17,7 +17,7 @@ class SomeTier final : public LowerTier {
   void Read(ImageRead) override {}
   void Write(ImageWrite) override {}
   absl::Status CheckHeader(const ImageHeader&, const ExpectedHeader&) const override { return {}; }
-  void NoteBad(const ChunkId&) override {}
+  void NoteBad(const ChunkId&, const ImageHeader*) override {}
   bool has_records() const override { return true; }
   ImagePlacement PlacementOf(const Chunk&) const override { return {}; }
   bool readable() const override { return true; }

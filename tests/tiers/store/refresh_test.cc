@@ -23,7 +23,7 @@ struct Aging {
   explicit Aging(const WorldOptions& options = WithExpiry()) : s(options) { Keep(); }
 
   // Acts as a store that knows conditions.
-  void Keep() { s.world.remote().keeps = true; }
+  void Keep() { s.world.remote().keeps_existing = true; }
   void Age(hours by) {
     s.world.clock().Advance(by);
     s.Settle();
