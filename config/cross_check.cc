@@ -162,6 +162,32 @@ void CheckG4(const Config& config, std::vector<Conflict>& conflicts) {
   }
 }
 
+// Checks that a node with peers has what mutual TLS takes.
+void CheckPeers(const Config& config, std::vector<Conflict>& conflicts) {
+  const FleetConfig& fleet = config.fleet;
+  if (fleet.node.empty()) {
+    const auto check = [&](const std::string& key, bool is_set) {
+      if (!is_set) return;
+      AddConflict(conflicts, {key, "fleet.node"},
+                  absl::StrCat(key, ": is of no use without fleet.node; set both"));
+    };
+    check("fleet.peers", !fleet.peers.empty());
+    check("fleet.peers_file", !fleet.peers_file.empty());
+    check("fleet.ca_file", !fleet.ca_file.empty());
+    return;
+  }
+  const auto needs = [&](const std::string& key, const std::string& value) {
+    if (!value.empty()) return;
+    AddConflict(conflicts, {"fleet.node", key}, absl::StrCat("fleet.node: needs ", key));
+  };
+  needs("fleet.name", fleet.name);
+  needs("fleet.key_file", fleet.key_file);
+  needs("fleet.ca_file", fleet.ca_file);
+  needs("listen.tcp", config.listen.tcp_address);
+  needs("tls.cert_file", config.tls.cert_file);
+  needs("tls.client_ca_file", config.tls.client_ca_file);
+}
+
 // The endpoints of one tenant's events, set or not.
 struct EventListener {
   std::string prefix;  // of its keys
@@ -427,6 +453,7 @@ std::vector<Conflict> FindConflicts(const Config& config) {
   CheckAdmission(config.g3, conflicts);
   CheckEncryption(config.encryption, conflicts);
   CheckG4(config, conflicts);
+  CheckPeers(config, conflicts);
   CheckEvents(config, conflicts);
   CheckQueuedBytes(config, conflicts);
   FindAccessConflicts(config, conflicts);

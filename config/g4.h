@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tiers/base/units.h"
+
 namespace kvkeep {
 
 struct G4Config {
@@ -38,6 +40,11 @@ struct FleetConfig {
   std::string name;      // with another one nothing is shared
   std::string key_file;  // the same on each of them
   std::vector<std::string> previous_key_files;  // earlier ones, asked in this order
+  std::string node;                             // this node's name there; empty: it has no peers
+  std::vector<std::string> peers;               // "NAME=HOST:PORT"
+  std::string peers_file;                       // likewise, one a line; empty: none
+  std::string ca_file;                          // of the nodes' certificates
+  uint64_t serve_bytes_per_second = 1 * kGiB;   // to peers; 0: nothing
   bool operator==(const FleetConfig&) const = default;
 };
 

@@ -65,6 +65,11 @@ std::vector<ConfigKey> G4Keys() {
             {1, 1'000'000},
             "Chunks that this node may ask for in a second, under all of its keys together. A "
             "lookup that would ask for more finds less. Each tenant has its share."),
+  };
+}
+
+std::vector<ConfigKey> FleetKeys() {
+  return {
       Text("fleet.name", In(&Config::fleet, &FleetConfig::name), "a name",
            "1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'; \"\" for none", CheckPlainName,
            Empty::kAllowed,
@@ -77,6 +82,20 @@ std::vector<ConfigKey> G4Keys() {
             kMaxPreviousFleetKeys,
             "Former keys of the fleet, asked for in this order after fleet.key_file. Name them "
             "until their objects have expired."),
+      Text("fleet.node", In(&Config::fleet, &FleetConfig::node), "a name",
+           "1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'; \"\" for none", CheckPlainName,
+           Empty::kAllowed,
+           "This node's name in the fleet, a DNS name of tls.cert_file. With it, the node reads "
+           "from its peers, before G4, and serves them on listen.tcp, by mutual TLS."),
+      Peers("fleet.peers", In(&Config::fleet, &FleetConfig::peers),
+            "The other nodes, by their listen.tcp. This node may be among them."),
+      Dir("fleet.peers_file", In(&Config::fleet, &FleetConfig::peers_file), Empty::kAllowed,
+          "More of them, one a line. Read again when it changes."),
+      Dir("fleet.ca_file", In(&Config::fleet, &FleetConfig::ca_file), Empty::kAllowed,
+          "CA certificates of the nodes, PEM. tls.client_ca_file must have them, too."),
+      Size("fleet.serve_bytes_per_second", In(&Config::fleet, &FleetConfig::serve_bytes_per_second),
+           {0, 64 * kGiB},
+           "Bytes served to peers a second; what they ask for beyond it is refused. 0: none."),
   };
 }
 

@@ -8,5 +8,6 @@
 namespace kvkeep::config_internal {
 
 std::vector<ConfigKey> G4Keys();
+std::vector<ConfigKey> FleetKeys();
 
 }  // namespace kvkeep::config_internal

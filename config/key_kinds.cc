@@ -108,6 +108,22 @@ ConfigKey Gpus(std::string path, Place<std::vector<std::string>> place, std::str
   return key;
 }
 
+ConfigKey Peers(std::string path, Place<std::vector<std::string>> place, std::string doc) {
+  ConfigKey key{std::move(path),
+                std::move(doc),
+                absl::StrCat("at most ", kMaxPeers, " of NAME=HOST:PORT"),
+                "a list like [node-b.example=10.0.0.2:9400]",
+                {},
+                {}};
+  key.shape = ConfigShape::kList;
+  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
+    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParsePeers(text));
+    return absl::OkStatus();
+  };
+  key.get = [=](Config& config, size_t entry) { return FormatNames(place(config, entry)); };
+  return key;
+}
+
 ConfigKey Paths(std::string path, Place<std::vector<std::string>> place, size_t most,
                 std::string doc) {
   ConfigKey key{std::move(path),

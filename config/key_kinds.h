@@ -141,6 +141,8 @@ ConfigKey Names(std::string path, Place<std::vector<std::string>> place, bool gr
 ConfigKey Gpus(std::string path, Place<std::vector<std::string>> place, std::string doc);
 ConfigKey Paths(std::string path, Place<std::vector<std::string>> place, size_t most,
                 std::string doc);
+// NAME=HOST:PORT of each.
+ConfigKey Peers(std::string path, Place<std::vector<std::string>> place, std::string doc);
 ConfigKey Bool(std::string path, Place<bool> place, std::string doc);
 ConfigKey Text(std::string path, Place<std::string> place, const char* wanted, const char* limits,
                absl::Status (*check)(absl::string_view), Empty empty, std::string doc);

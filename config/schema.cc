@@ -91,6 +91,9 @@ std::vector<ConfigKey> ListenKeys() {
       Names("listen.readers", InAccess(&Config::listen, &AccessConfig::readers), false,
             "Tenants whose clients may read the default tenant's chunks by naming it. By the local "
             "path they map all of its G2."),
+      Bool("listen.shared", InAccess(&Config::listen, &AccessConfig::shared),
+           "The default tenant's chunks are read from other nodes of the fleet and served to them. "
+           "Each of those nodes can read and replace what is shared."),
       Gpus("listen.gpus", InAccess(&Config::listen, &AccessConfig::gpus),
            "GPUs whose memory the default tenant's workers may register, by UUID; [] for none."),
       Socket("listen.admin", In(&Config::listen, &ListenConfig::admin_path), Empty::kRefused,
@@ -196,6 +199,7 @@ std::vector<ConfigKey> TenantKeys() {
           "As listen.token_file."),
       Names("tenants[].readers", InTenantAccess(&AccessConfig::readers), false,
             "As listen.readers; default is the default tenant."),
+      Bool("tenants[].shared", InTenantAccess(&AccessConfig::shared), "As listen.shared."),
       Gpus("tenants[].gpus", InTenantAccess(&AccessConfig::gpus),
            "As listen.gpus. Memory of these tenants comes as a descriptor only, never as a handle "
            "of CUDA IPC."),
@@ -478,7 +482,7 @@ const std::vector<ConfigSection>& ConfigSections() {
        "AES-256-GCM for chunks written to G3 from now on, with a key for each tenant."},
       {"g4", "G4, object storage that the nodes of a fleet share. Needs fleet."},
       {"remote", "Requests to G4."},
-      {"fleet", "The nodes that share G4."},
+      {"fleet", "The nodes that share G4, or read from each other."},
       {"gpu", "Memory of GPUs."},
       {"limits", "Limits. A call above one is refused with a message that names it."},
       {"metrics", "Prometheus metrics."},
@@ -493,9 +497,9 @@ const std::vector<ConfigSection>& ConfigSections() {
 const std::vector<ConfigKey>& ConfigKeys() {
   static const std::vector<ConfigKey> keys = [] {
     std::vector<ConfigKey> all;
-    for (const auto& part :
-         {ListenKeys(), DefaultTenantLimitKeys(), TlsKeys(), TenantKeys(), TenantLimitKeys(),
-          G2Keys(), G3Keys(), config_internal::G4Keys(), GpuKeys(), LimitKeys(), ServiceKeys()}) {
+    for (const auto& part : {ListenKeys(), DefaultTenantLimitKeys(), TlsKeys(), TenantKeys(),
+                             TenantLimitKeys(), G2Keys(), G3Keys(), config_internal::G4Keys(),
+                             config_internal::FleetKeys(), GpuKeys(), LimitKeys(), ServiceKeys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

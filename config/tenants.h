@@ -23,6 +23,7 @@ struct AccessConfig {
   std::string token_file;                      // empty: none
   std::vector<std::string> readers;            // names of other tenants that may read its chunks
   std::vector<std::string> gpus = {"all"};     // UUIDs of GPUs that its workers may register
+  bool shared = false;                         // with the fleet's other nodes
 
   bool operator==(const AccessConfig&) const = default;
 };

@@ -267,6 +267,10 @@ absl::StatusOr<std::vector<std::string>> ParsePaths(absl::string_view text, size
   return ParseList(text, "paths", "[/etc/kvkeep/key-of-before]", most, CheckPath);
 }
 
+absl::StatusOr<std::vector<std::string>> ParsePeers(absl::string_view text) {
+  return ParseList(text, "peers", "[node-b.example=10.0.0.2:9400]", kMaxPeers, CheckPeer);
+}
+
 absl::StatusOr<std::vector<std::string>> ParseGpus(absl::string_view text) {
   KVKEEP_ASSIGN_OR_RETURN(std::vector<std::string> gpus,
                           ParseList(text, "GPUs", "[GPU-b21c...]", kMaxGpus, CheckGpu));
@@ -405,6 +409,15 @@ absl::Status CheckPlainName(absl::string_view text) {
   const bool letters_ok = IsAlphanumericOr("._-", text);
   if (letters_ok && !text.empty() && text.size() <= 64) return absl::OkStatus();
   return Wrong(text, "is not a name: write 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'");
+}
+
+absl::Status CheckPeer(absl::string_view text) {
+  const size_t equals = text.find('='), colon = text.rfind(':');
+  uint32_t port = 0;
+  const bool well = equals != absl::string_view::npos && colon != absl::string_view::npos &&
+                    equals + 1 < colon && CheckPlainName(text.substr(0, equals)).ok() &&
+                    absl::SimpleAtoi(text.substr(colon + 1), &port) && port >= 1 && port <= 65535;
+  return well ? absl::OkStatus() : Wrong(text, "is not NAME=HOST:PORT");
 }
 
 absl::Status CheckGroupName(absl::string_view text) {

@@ -74,6 +74,10 @@ absl::Status CheckProxy(absl::string_view text);
 absl::Status CheckCommand(absl::string_view text);
 // A region, a fleet: 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'.
 absl::Status CheckPlainName(absl::string_view text);
+// Another node of the fleet: NAME=HOST:PORT.
+absl::Status CheckPeer(absl::string_view text);
+inline constexpr size_t kMaxPeers = 1024;
+absl::StatusOr<std::vector<std::string>> ParsePeers(absl::string_view text);
 // A group's name or number; does not check that the group exists.
 absl::Status CheckGroupName(absl::string_view text);
 

@@ -28,6 +28,7 @@
 #include "server/local_listener.h"
 #include "server/observe/metrics.h"
 #include "server/observe/process_stats.h"
+#include "server/peers.h"
 #include "server/sockets/sockets.h"
 #include "server/storage/storage_stack.h"
 #include "server/supervision/http_pages.h"
@@ -149,7 +150,8 @@ bool MayBeDumped() {
 TcpAccess::Options ToTcpAccessOptions(const DaemonOptions& options) {
   TcpAccess::Options access{.address = options.tcp_address,
                             .tls = options.tls,
-                            .admin_certificate_names = options.admin_certificate_names};
+                            .admin_certificate_names = options.admin_certificate_names,
+                            .fleet_ca_file = options.peers.ca_file};
   for (const TenantListener& tenant : options.tenants) {
     access.tenants.push_back(tenant.credentials);
   }
@@ -216,6 +218,7 @@ struct Daemon::Components {
   std::unique_ptr<TcpAccess> tcp;  // null: no TCP
   std::unique_ptr<Ticker> ticker;  // destroyed after the storage, which wakes it
   std::unique_ptr<StorageStack> storage;
+  std::unique_ptr<Fleet> fleet;  // null: the node has no peers
   std::unique_ptr<GpuPath> gpu;
   std::unique_ptr<Drainer> drainer;
   std::unique_ptr<KvService> kv, tcp_kv;           // tcp_kv: null without TCP
@@ -248,6 +251,7 @@ absl::Status Daemon::Components::Open() {
   KVKEEP_ASSIGN_OR_RETURN(storage, StorageStack::Open(options.storage, &log, &state));
   KVKEEP_ASSIGN_OR_RETURN(gpu, OpenGpuPath(options.gpu, &storage->arena(), RealClock()));
   drainer = std::make_unique<Drainer>(storage->store(), RealClock(), [this] { OnDrainBegins(); });
+  KVKEEP_ASSIGN_OR_RETURN(fleet, OpenFleet(options.peers, storage.get(), tcp.get(), &state, &log));
   state.start.step = "opening sockets";
   KVKEEP_RETURN_IF_ERROR(OpenPages());
   KVKEEP_RETURN_IF_ERROR(OpenListeners());
@@ -270,6 +274,7 @@ absl::Status Daemon::Components::Open() {
 
 bool Daemon::Components::Tick() {
   bool at_rest = storage->Tick();
+  if (fleet != nullptr) fleet->Tick();
   at_rest = gpu->Tick() && at_rest;
   reads.Note(storage->store()->TakeForeignReads());
   drainer->Poll();
@@ -361,6 +366,7 @@ HttpPages::Page Daemon::Components::MetricsPage(bool everything) {
                                .io = storage->io().stats(),
                                .gpu = gpu->stats(),
                                .g4 = storage->g4(),
+                               .fleet = SnapshotOf(fleet.get()),
                                .process = ReadProcessStats(),
                                .state = &state},
                               everything ? MetricsView::kEverything : MetricsView::kTotals),
@@ -420,6 +426,7 @@ absl::Status Daemon::Components::OpenListeners() {
                                                       .admin = admin.get(),
                                                       .tcp_kv = tcp_kv.get(),
                                                       .tcp_admin = tcp_admin.get(),
+                                                      .tcp_peer = ServiceOf(fleet.get()),
                                                       .tls = tcp == nullptr ? nullptr : tcp->tls(),
                                                       .state = &state,
                                                       .log = &log}));
@@ -443,7 +450,8 @@ std::unique_ptr<AdminService> Daemon::Components::MakeAdmin(Callers* callers) {
                                .gpu = gpu->describe(),
                                .gpu_arena_registered_bytes = stats.pinned_bytes,
                                .gpu_arena_refused_bytes = stats.refused_bytes,
-                               .g4 = storage->g4()};
+                               .g4 = storage->g4(),
+                               .fleet = SnapshotOf(fleet.get())};
           },
       .callers = callers,
       .audit = &audit,
@@ -504,6 +512,7 @@ void Daemon::Components::StopServing() {
   if (local != nullptr) local->Stop();
   if (listeners != nullptr) listeners->Close(kCloseGrace);
   if (ticker != nullptr) ticker->Stop();
+  if (fleet != nullptr) fleet->Stop();
   const bool quiet = storage == nullptr || storage->AwaitQuiet(kQuietTimeout);
   if (quiet && (gpu == nullptr || gpu->Stop(kQuietTimeout))) return;
   // Like a kill, an end while writes are under way loses nothing; a wait for ever would.

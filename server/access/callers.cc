@@ -76,21 +76,32 @@ TcpCallers::TcpCallers(const Options& options, std::shared_ptr<Credentials> cred
   }
 }
 
-absl::Status TcpCallers::CheckTransport(const Context& context) const {
-  if (!options_.tls) return absl::OkStatus();
+absl::Status CheckTls(const Callers::Context& context, ClientCertificates* certificates) {
   // gRPC goes on without TLS if it cannot set up a handshake: refuse such a connection.
   const auto types =
       context.auth_context()->FindPropertyValues(GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
   const bool tls = types.size() == 1 && View(types[0]) == GRPC_SSL_TRANSPORT_SECURITY_TYPE;
   if (!tls) return absl::UnauthenticatedError("this connection is not TLS");
-  if (options_.certificates == nullptr) return absl::OkStatus();
+  if (certificates == nullptr) return absl::OkStatus();
   const auto pem = [&](const char* property) {
     const auto values = context.auth_context()->FindPropertyValues(property);
     return values.empty() ? absl::string_view() : View(values[0]);
   };
-  return options_.certificates->Check(pem(GRPC_X509_PEM_CERT_PROPERTY_NAME),
-                                      pem(GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME),
-                                      std::time(nullptr));
+  return certificates->Check(pem(GRPC_X509_PEM_CERT_PROPERTY_NAME),
+                             pem(GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME), std::time(nullptr));
+}
+
+std::vector<std::string> CertificateNames(const Callers::Context& context) {
+  std::vector<std::string> names;
+  const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
+  for (const char* property : {GRPC_PEER_DNS_PROPERTY_NAME, GRPC_PEER_URI_PROPERTY_NAME}) {
+    for (const absl::string_view name : Values(*auth, property)) names.push_back(Comparable(name));
+  }
+  return names;
+}
+
+absl::Status TcpCallers::CheckTransport(const Context& context) const {
+  return options_.tls ? CheckTls(context, options_.certificates.get()) : absl::OkStatus();
 }
 
 absl::StatusOr<Caller> TcpCallers::Identify(const Context& context) const {
@@ -139,12 +150,8 @@ absl::StatusOr<TenantId> TcpCallers::Admit(const Context& context) {
 absl::StatusOr<std::string> TcpCallers::WhoAdmin(const Context& context) {
   absl::Status tls = CheckTransport(context);
   if (!tls.ok()) return tls;
-  const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
-  for (const char* property : {GRPC_PEER_DNS_PROPERTY_NAME, GRPC_PEER_URI_PROPERTY_NAME}) {
-    for (const absl::string_view name : Values(*auth, property)) {
-      if (!options_.tls || !admin_names_.contains(Comparable(name))) continue;
-      return absl::StrCat("certificate ", name);
-    }
+  for (const std::string& name : CertificateNames(context)) {
+    if (options_.tls && admin_names_.contains(name)) return absl::StrCat("certificate ", name);
   }
   return absl::PermissionDeniedError(
       "admin calls: none of the certificate's names is in tls.admin_certificate_names");

@@ -38,6 +38,12 @@ class Callers {
   virtual absl::StatusOr<std::string> WhoAdmin(const Context& context) = 0;
 };
 
+// Returns OK if the call came by TLS and, with `certificates`, if its client certificate still
+// holds. Unauthenticated says what is wrong.
+absl::Status CheckTls(const Callers::Context& context, ClientCertificates* certificates);
+// Returns the DNS and URI names of the call's client certificate, DNS names in lower case.
+std::vector<std::string> CertificateNames(const Callers::Context& context);
+
 // Callers by Unix sockets: the acceptor let them in and noted who they are (ServerState::peers),
 // which holds for as long as they are connected. Any peer that may connect to the admin socket may
 // use it.

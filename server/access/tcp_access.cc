@@ -22,6 +22,11 @@ absl::StatusOr<std::unique_ptr<TcpAccess>> TcpAccess::Open(const Options& option
     KVKEEP_RETURN_IF_ERROR(AllowTls13Only());
     KVKEEP_ASSIGN_OR_RETURN(access->tls_, TlsIdentity::Load(options.tls));
     access->TellIdentity("TLS is on");
+    if (!options.fleet_ca_file.empty()) {
+      TlsFiles fleet = options.tls;
+      fleet.client_ca_file = options.fleet_ca_file;
+      KVKEEP_ASSIGN_OR_RETURN(access->fleet_tls_, TlsIdentity::Load(fleet));
+    }
   }
   KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<Credentials> credentials,
                           LoadCredentials(options.tenants));
@@ -80,6 +85,10 @@ void TcpAccess::Reload() {
     Tell(news.file, news.status);
   }
   if (tls_ == nullptr) return;
+  if (fleet_tls_ != nullptr) {
+    const std::optional<absl::Status> fleets = fleet_tls_->Reload();
+    if (fleets.has_value()) Tell("the fleet's tls", *fleets);
+  }
   const std::optional<absl::Status> changed = tls_->Reload();
   if (!changed.has_value()) return;
   Tell("tls", *changed);

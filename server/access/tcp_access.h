@@ -25,6 +25,7 @@ class TcpAccess {
     TlsFiles tls;                            // cert_file empty: plaintext
     std::vector<TenantCredentials> tenants;  // by TenantId
     std::vector<std::string> admin_certificate_names;
+    std::string fleet_ca_file;  // of other nodes; empty: there are none
   };
   // `state` and `log` are borrowed. InvalidArgument: a file is not as it must be.
   static absl::StatusOr<std::unique_ptr<TcpAccess>> Open(const Options& options, ServerState* state,
@@ -40,6 +41,8 @@ class TcpAccess {
 
   Callers* callers() { return callers_.get(); }
   const std::shared_ptr<TlsIdentity>& tls() const { return tls_; }  // null: plaintext
+  // Returns the same certificate with the CA of the fleet's nodes; null: there are none.
+  const std::shared_ptr<TlsIdentity>& fleet_tls() const { return fleet_tls_; }
 
  private:
   TcpAccess(ServerState* state, const Log* log) : state_(state), log_(log) {}
@@ -50,7 +53,7 @@ class TcpAccess {
 
   ServerState* const state_;
   const Log* const log_;
-  std::shared_ptr<TlsIdentity> tls_;
+  std::shared_ptr<TlsIdentity> tls_, fleet_tls_;
   std::unique_ptr<TcpCallers> callers_;
   Mutex mu_;
   CondVar stop_;

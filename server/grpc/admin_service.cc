@@ -267,6 +267,7 @@ grpc::ServerUnaryReactor* AdminService::Status(Context* context, const v1::Statu
   if (facts.g4.has_value()) {
     FillG4(*facts.g4, snapshot.remote.value_or(RemoteCounters{}), response);
   }
+  if (facts.fleet.has_value()) FillPeers(*facts.fleet, response);
   response->set_incarnation(deps_.store->incarnation().value());
   response->set_arena(facts.arena);
   response->set_io_engine(facts.io_engine);

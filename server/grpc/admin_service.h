@@ -13,6 +13,7 @@
 #include "server/access/callers.h"
 #include "server/life/config_keeper.h"
 #include "server/life/drainer.h"
+#include "server/observe/peer_counters.h"
 #include "server/observe/server_state.h"
 #include "tiers/remote/g4.h"
 #include "tiers/store/store.h"
@@ -27,6 +28,7 @@ struct StatusFacts {
   uint64_t gpu_arena_registered_bytes = 0;  // of the arena, by the GPU's driver
   uint64_t gpu_arena_refused_bytes = 0;
   std::optional<G4Snapshot> g4;  // none: nothing lies beyond the node
+  std::optional<FleetSnapshot> fleet = {};  // none: the node has no peers
 };
 
 class AdminService final : public v1::Admin::CallbackService {

@@ -126,6 +126,7 @@ absl::Status Listeners::StartTcp() {
   tcp_in_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, tcp_credentials_);
   builder.RegisterService(deps_.tcp_kv);
   if (deps_.tcp_admin != nullptr) builder.RegisterService(deps_.tcp_admin);
+  if (deps_.tcp_peer != nullptr) builder.RegisterService(deps_.tcp_peer);
   KVKEEP_ASSIGN_OR_RETURN(tcp_, Start(&builder, options_.tcp_address));
   return absl::OkStatus();
 }

@@ -60,6 +60,7 @@ class Listeners {
     // Services and TLS of the TCP address. No tcp_admin: no admin calls there. No tls: plaintext.
     KvService* tcp_kv = nullptr;
     AdminService* tcp_admin = nullptr;
+    grpc::Service* tcp_peer = nullptr;  // for other nodes of the fleet; null: none
     std::shared_ptr<const TlsIdentity> tls;
     ServerState* state = nullptr;
     const Log* log = nullptr;

@@ -14,9 +14,12 @@
 #include "server/life/arena_owners.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/tenant_tag.h"
 
 namespace kvkeep {
 namespace {
+
+constexpr uint64_t kPartServed = 8;  // peers may pin an 8th of G2 at once
 
 absl::Status In(absl::string_view section, const absl::Status& status) {
   if (status.ok()) return status;
@@ -182,6 +185,15 @@ std::optional<G4Options> ToG4(const Config& config) {
   return g4;
 }
 
+absl::flat_hash_set<uint32_t> ToSharedTenants(const Config& config) {
+  absl::flat_hash_set<uint32_t> tags;
+  if (config.listen.access.shared) tags.insert(TenantTagOf(""));
+  for (const TenantConfig& tenant : config.tenants) {
+    if (tenant.access.shared) tags.insert(TenantTagOf(tenant.name));
+  }
+  return tags;
+}
+
 FleetKeyFiles ToFleetKeyFiles(const Config& config) {
   FleetKeyFiles files{.fleet = config.fleet.key_file, .previous = config.fleet.previous_key_files};
   for (const TenantConfig& tenant : config.tenants) {
@@ -337,6 +349,10 @@ StorageOptions ToStorageOptions(const Config& config,
   options.copy_threads = static_cast<int>(config.g2.copy_threads);
   options.state_dir = config.state.dir;
   options.g4 = ToG4(config);
+  if (!config.fleet.node.empty()) {
+    options.peers.emplace().shared_tenants = ToSharedTenants(config);
+    options.fleet_name = config.fleet.name;
+  }
   options.fleet_keys = ToFleetKeyFiles(config);
   options.master_key_file = config.encryption.master_key_file;
   options.previous_master_key_files = config.encryption.previous_master_key_files;
@@ -381,6 +397,13 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
                  .client_ca_file = config.tls.client_ca_file,
                  .client_crl_file = config.tls.client_crl_file};
   options.admin_certificate_names = config.tls.admin_certificate_names;
+  options.peers = {.node = config.fleet.node,
+                   .peers = config.fleet.peers,
+                   .peers_file = config.fleet.peers_file,
+                   .ca_file = config.fleet.ca_file,
+                   .serve_bytes_per_second = config.fleet.serve_bytes_per_second,
+                   .serve_pinned_bytes = config.g2.capacity_bytes / kPartServed,
+                   .shared_tenants = ToSharedTenants(config)};
   options.metrics_address = config.metrics.listen_address;
   options.metrics_socket = {.path = config.metrics.unix_path,
                             .mode = config.metrics.socket_group.empty() ? 0600u : 0660u,

@@ -2,6 +2,7 @@
 // both.
 #pragma once
 
+#include <absl/container/flat_hash_set.h>
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 #include <absl/strings/string_view.h>
@@ -43,6 +44,16 @@ struct TenantListener {
   TenantCredentials credentials = {};
 };
 
+// The other nodes of the fleet, and what this one serves to them.
+struct PeersOptions {
+  std::string node;                // this one's name; empty: there are no peers
+  std::vector<std::string> peers;  // "NAME=HOST:PORT"
+  std::string peers_file, ca_file;
+  uint64_t serve_bytes_per_second = 0;           // 0: nothing is served
+  uint64_t serve_pinned_bytes = 0;               // of G2, at once
+  absl::flat_hash_set<uint32_t> shared_tenants;  // by TenantTagOf
+};
+
 struct DaemonOptions {
   StorageOptions storage;
   std::vector<TenantListener> tenants = {TenantListener{}};  // by TenantId; 0 is the default one
@@ -60,6 +71,7 @@ struct DaemonOptions {
   std::chrono::milliseconds tcp_connection_age{0};  // 0: any
   TlsFiles tls;                                     // of it; cert_file empty: plaintext
   std::vector<std::string> admin_certificate_names;
+  PeersOptions peers;                    // of it, by TLS
   std::string metrics_address;           // empty: off
   UnixSocketOptions metrics_socket;      // path empty: none
   std::string metrics_token_file;        // empty: no token is known

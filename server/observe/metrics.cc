@@ -325,6 +325,11 @@ void AddEvents(const PublisherCounters& events, Families* out) {
   out->Gauge("zmq_subscribers", "Subscriptions now", events.subscribers);
 }
 
+void AddBeyondNode(const MetricsInput& input, Families* out) {
+  if (input.g4.has_value()) AddG4(*input.g4, input.store.remote.value_or(RemoteCounters{}), out);
+  if (input.fleet.has_value()) AddPeers(*input.fleet, out);
+}
+
 }  // namespace
 
 std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input,
@@ -391,9 +396,7 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   AddIo(input.io, &out);
   AddGpu(input.gpu, &out);
   AddHttp(state.http, &out);
-  if (input.g4.has_value()) {
-    AddG4(*input.g4, input.store.remote.value_or(RemoteCounters{}), &out);
-  }
+  AddBeyondNode(input, &out);
   if (view == MetricsView::kTotals) out.SumUpWithout({"tenant", "model", "namespace", "path"});
   return out.Take();
 }

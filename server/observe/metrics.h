@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "server/gpu/gpu_path.h"
+#include "server/observe/peer_counters.h"
 #include "server/observe/process_stats.h"
 #include "server/observe/server_state.h"
 #include "tiers/host/arena.h"
@@ -27,6 +28,7 @@ struct MetricsInput {
   IoEngine::Stats io;
   GpuPath::Stats gpu;
   std::optional<G4Snapshot> g4;  // none: nothing lies beyond the node, and nothing is shown of it
+  std::optional<FleetSnapshot> fleet;  // none: the node has no peers, likewise
   ProcessStats process;
   const ServerState* state = nullptr;
 };

@@ -9,6 +9,7 @@
 #include "tiers/host/arena.h"
 #include "tiers/io/io_engine.h"
 #include "tiers/nvme/nvme_device.h"
+#include "tiers/remote/fleet_source.h"
 #include "tiers/remote/g4.h"
 #include "tiers/store/types.h"
 
@@ -28,8 +29,11 @@ struct StorageOptions {
   StoreOptions store;
   int copy_threads = 0;  // 0: as many as cores, at most 8
   std::string state_dir;
-  std::optional<G4Options> g4;  // none: nothing lies beyond the node
-  FleetKeyFiles fleet_keys;     // with g4
+  std::optional<G4Options> g4;  // none: the node shares no storage
+  // None: the node has no peers. Which they are: StorageStack::fleet().
+  std::optional<FleetSourceOptions> peers;
+  std::string fleet_name;       // with peers
+  FleetKeyFiles fleet_keys;     // with g4 or peers
   std::string master_key_file;  // encryption at rest; empty: off
   std::vector<std::string> previous_master_key_files;
 };

@@ -15,6 +15,7 @@
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 #include "tiers/host/kernel_facts.h"
+#include "tiers/remote/fleet_keys.h"
 
 namespace kvkeep {
 namespace {
@@ -106,6 +107,7 @@ absl::Status StorageStack::OpenAll(const StorageOptions& options) {
   state_->start.step = "taking memory for G2";
   KVKEEP_RETURN_IF_ERROR(OpenArena(options));
   state_->start.step = "recovering";
+  KVKEEP_RETURN_IF_ERROR(OpenFleet(options));
   return OpenStore(options);
 }
 
@@ -172,6 +174,30 @@ absl::Status StorageStack::OpenG4(const StorageOptions& options) {
   if (const size_t left = removal_log_->Left().size(); left > 0) {
     log_->Info("deleted chunks are still to be removed from G4", {{"chunks", absl::StrCat(left)}});
   }
+  return absl::OkStatus();
+}
+
+absl::Status StorageStack::OpenFleet(const StorageOptions& options) {
+  if (!options.peers.has_value()) return absl::OkStatus();
+  KVKEEP_ASSIGN_OR_RETURN(const Secret key,
+                          ReadFleetKey(options.fleet_keys.fleet, "fleet.key_file"));
+  const FleetKeys keys = FleetKeys::Derive(key, options.fleet_name);
+  fleet_ = std::make_unique<FleetSource>(
+      *options.peers, keys.id, keys.mac,
+      FleetSource::Parts{.shared = g4_ == nullptr ? nullptr : g4_->source(),
+                         .executor = copy_pool_->threads(),
+                         .clock = RealClock(),
+                         .random = RealRandom()});
+  if (g4_ != nullptr) return absl::OkStatus();
+  // Peers send plain images, and nothing is written beyond the node; the store wants keys for what
+  // it would write.
+  std::vector<KeyRing::TenantKey> ring;
+  ring.push_back({"", FleetKeys::DeriveDataKey(key, options.fleet_name, "")});
+  for (const TenantOptions& tenant : options.store.tenants) {
+    if (tenant.name.empty()) continue;  // the default tenant
+    ring.push_back({tenant.name, FleetKeys::DeriveDataKey(key, options.fleet_name, tenant.name)});
+  }
+  fleet_ring_ = KeyRing::Of(std::move(ring));
   return absl::OkStatus();
 }
 
@@ -407,6 +433,10 @@ absl::Status StorageStack::OpenStore(const StorageOptions& options) {
     deps.remote = g4_->source();
     deps.remote_keys = g4_->keys();
     deps.removal_log = removal_log_.get();
+  }
+  if (fleet_ != nullptr) {
+    deps.remote = fleet_.get();
+    if (g4_ == nullptr) deps.remote_keys = fleet_ring_.get();
   }
   deps.devices.resize(places_.size(), {.coming = true});
   const MonotonicTime began = RealClock()->Now();

@@ -54,6 +54,9 @@ class StorageStack {
   StoreSnapshot snapshot() const;
   // Returns the state of G4; none if nothing lies beyond the node.
   std::optional<G4Snapshot> g4() const;
+  // Returns what asks the other nodes of the fleet; null: the node has no peers. It asks nobody
+  // before it is given peers.
+  FleetSource* fleet() { return fleet_.get(); }
   // Hides all that lies in G4 from the fleet: see G4::BeginEpoch. `done` runs on the copy executor.
   void ClearG4(absl::AnyInvocable<void(absl::Status) &&> done);
 
@@ -97,6 +100,7 @@ class StorageStack {
   void WarnOfPart() const;
   // Opens G4, which lies beyond the node. InvalidArgument: it is configured wrongly.
   absl::Status OpenG4(const StorageOptions& options);
+  absl::Status OpenFleet(const StorageOptions& options);
   // Logs changes of G4's state: well, away, misconfigured, full.
   void TellOfG4(const ObjectStoreHealth& health) const;
   void TellOfG4Keys(const absl::Status& renewal) const;
@@ -122,9 +126,11 @@ class StorageStack {
   // points to them), devices before their engines, the arena before the pool that prefaults it.
   std::unique_ptr<G4> g4_;                       // null: nothing lies beyond the node
   std::unique_ptr<FileRemovalLog> removal_log_;  // null: likewise
+  std::unique_ptr<KeyRing> fleet_ring_;          // for the store of a node with peers and no G4
   std::unique_ptr<KeyRingFile> key_file_;  // keeps others from changing it; null: no encryption
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<CopyPool> copy_pool_;
+  std::unique_ptr<FleetSource> fleet_;      // null: the node has no peers
   std::unique_ptr<HeldExecutor> prefault_;  // in the copy pool, once the store serves
   std::unique_ptr<Arena> arena_;
   IoEngines io_;

@@ -35,6 +35,11 @@ const std::map<std::string, std::string>& G4Samples() {
       {"fleet.name", "east"},
       {"fleet.key_file", "/etc/fleet.key"},
       {"fleet.previous_key_files", "[/etc/fleet-1.key]"},
+      {"fleet.node", "a.example"},
+      {"fleet.peers", "[b.example=10.0.0.2:9400]"},
+      {"fleet.peers_file", "/etc/peers"},
+      {"fleet.ca_file", "/etc/fleet-ca.pem"},
+      {"fleet.serve_bytes_per_second", "2GiB"},
   };
   return samples;
 }
@@ -85,6 +90,8 @@ const std::map<std::string, std::string>& TenantSamples() {
       {"tenants[].zmq_replay", "ipc:///run/kvkeep/a-replay.sock"},
       {"listen.readers", "[t]"},
       {"listen.gpus", "[]"},
+      {"listen.shared", "true"},
+      {"tenants[].shared", "true"},
       {"listen.tcp_connection_age", "1h"},
       {"tls.cert_file", "/etc/cert.pem"},
       {"tls.key_file", "/etc/key.pem"},
@@ -182,6 +189,13 @@ const std::vector<std::string>& Companions(const std::string& path) {
   static const std::vector<std::string> fleet = {"fleet.name: f", "fleet.key_file: /etc/key"};
   static const std::vector<std::string> g4 = {"g4.url: http://h:1/bkt", "fleet.name: f",
                                               "fleet.key_file: /etc/key"};
+  static const std::vector<std::string> peers = {
+      "fleet.node: a",     "fleet.name: f",           "fleet.key_file: /etc/key",
+      "fleet.ca_file: /f", "listen.tcp: 127.0.0.1:7", "listen.certificate_names: [x.example]",
+      "tls.cert_file: /c", "tls.key_file: /k",        "tls.client_ca_file: /a"};
+  const bool of_peers = absl::StartsWith(path, "fleet.peers") || path == "fleet.node" ||
+                        path == "fleet.ca_file" || path == "fleet.serve_bytes_per_second";
+  if (of_peers) return peers;
   if (path == "g4.url") return fleet;
   if (path == "fleet.previous_key_files" || path == "tenants[].g4_key_file") return g4;
   if (path == "events.zmq_replay") return zmq;

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "kvkeep/v1/kvkeep.pb.h"
+#include "kvkeep/v1/peer.pb.h"
 
 namespace kvkeep {
 namespace {
@@ -49,22 +50,26 @@ void AddEnum(const EnumDescriptor& type, std::set<std::string>* lines) {
   }
 }
 
-std::set<std::string> ContractLines() {
-  std::set<std::string> lines;
-  const FileDescriptor& file = Contract();
-  for (int i = 0; i < file.message_type_count(); ++i) AddMessage(*file.message_type(i), &lines);
-  for (int i = 0; i < file.enum_type_count(); ++i) AddEnum(*file.enum_type(i), &lines);
+void AddFile(const FileDescriptor& file, std::set<std::string>* lines) {
+  for (int i = 0; i < file.message_type_count(); ++i) AddMessage(*file.message_type(i), lines);
+  for (int i = 0; i < file.enum_type_count(); ++i) AddEnum(*file.enum_type(i), lines);
   for (int i = 0; i < file.service_count(); ++i) {
     const auto& service = *file.service(i);
     for (int m = 0; m < service.method_count(); ++m) {
       const auto& method = *service.method(m);
       const auto stream = [](bool streaming) { return streaming ? "stream " : ""; };
-      lines.insert(absl::StrCat("rpc ", service.full_name(), ".", method.name(), " (",
-                                stream(method.client_streaming()), method.input_type()->full_name(),
-                                ") returns (", stream(method.server_streaming()),
-                                method.output_type()->full_name(), ")"));
+      lines->insert(absl::StrCat(
+          "rpc ", service.full_name(), ".", method.name(), " (", stream(method.client_streaming()),
+          method.input_type()->full_name(), ") returns (", stream(method.server_streaming()),
+          method.output_type()->full_name(), ")"));
     }
   }
+}
+
+std::set<std::string> ContractLines() {
+  std::set<std::string> lines;
+  AddFile(Contract(), &lines);
+  AddFile(*v1::FetchFrame::descriptor()->file(), &lines);  // what nodes say to each other
   return lines;
 }
 

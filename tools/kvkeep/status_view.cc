@@ -73,6 +73,20 @@ std::string G4Text(const v1::G4Status& g4) {
   return text;
 }
 
+// Tells how many peers answer, and names those that do not.
+std::string PeersText(const v1::StatusResponse& status) {
+  int up = 0;
+  std::string down;
+  for (const auto& [name, state] : std::map(status.peers().begin(), status.peers().end())) {
+    if (state == "up") {
+      ++up;
+    } else {
+      absl::StrAppend(&down, "    ", name, ": ", state, "\n");
+    }
+  }
+  return absl::StrCat("peers: ", up, " of ", status.peers_size(), " answer\n", down);
+}
+
 Json TierJson(const v1::TierStatus& tier) {
   return {{"capacity_bytes", tier.capacity_bytes()},
           {"to_come_bytes", tier.to_come_bytes()},
@@ -191,6 +205,7 @@ Json StatusJson(const v1::StatusResponse& status) {
                  {"of", status.scrub().of()}}},
                {"counters", counters}};
   if (status.has_g4()) json["g4"] = G4Json(status.g4());
+  for (const auto& [name, state] : status.peers()) json["peers"][name] = state;
   return json;
 }
 
@@ -271,6 +286,7 @@ std::string StatusText(const v1::StatusResponse& status) {
                     FormatBytes(status.g2().waiting_bytes()), " wait to be written to G3\n");
   }
   if (status.has_g4()) absl::StrAppend(&text, G4Text(status.g4()));
+  if (status.peers_size() > 0) absl::StrAppend(&text, PeersText(status));
   if (status.devices_size() > 0) absl::StrAppend(&text, "\n", DevicesTable(status));
   if (status.tenants_size() > 1) absl::StrAppend(&text, "\n", TenantsTable(status));
   if (status.sessions_size() > 0) absl::StrAppend(&text, "\n", SessionsTable(SessionsOf(status)));

@@ -78,9 +78,10 @@ class FakePeer final : public PeerSource {
 };
 
 // A node that sees `peers` others and, if it is asked to, a bucket.
-class Fleet {
+class SeenFleet {
  public:
-  explicit Fleet(size_t peers, bool with_bucket = true, const FleetSourceOptions& options = {}) {
+  explicit SeenFleet(size_t peers, bool with_bucket = true,
+                     const FleetSourceOptions& options = {}) {
     for (size_t i = 0; i < peers; ++i) {
       this->peers.push_back(std::make_shared<FakePeer>(std::string(1, char('a' + i)), &executor));
     }
@@ -137,7 +138,7 @@ class Fleet {
 };
 
 TEST_CASE("A chunk of a peer is found there and read from there, whole") {
-  Fleet fleet(2);
+  SeenFleet fleet(2);
   const Image image = fleet.Give(*fleet.peers[1], Chunk(1));
   CHECK(fleet.Find({Chunk(1), Chunk(2)}) == RemoteSource::Found{image.shape, std::nullopt});
   CHECK(fleet.Read(image).ok());
@@ -151,7 +152,7 @@ TEST_CASE("A chunk of a peer is found there and read from there, whole") {
 }
 
 TEST_CASE("What no peer has is looked for in G4, and read from there") {
-  Fleet fleet(2);
+  SeenFleet fleet(2);
   const Image at_peer = fleet.Give(*fleet.peers[0], Chunk(1));
   const Image in_bucket = fleet.Keep(Chunk(2), 1'000'000);
   CHECK(fleet.Find({Chunk(1), Chunk(2), Chunk(3)}) ==
@@ -162,7 +163,7 @@ TEST_CASE("What no peer has is looked for in G4, and read from there") {
 }
 
 TEST_CASE("Peers are asked for a few milliseconds, G4 as long as the caller said") {
-  Fleet fleet(1);
+  SeenFleet fleet(1);
   fleet.clock.Advance(std::chrono::seconds(1));
   fleet.source->Find({Chunk(1)}, Wanted::kLeadingRun, std::chrono::seconds(3),
                      [](const RemoteSource::Found&) {});
@@ -176,7 +177,7 @@ TEST_CASE("Peers are asked for a few milliseconds, G4 as long as the caller said
 }
 
 TEST_CASE("A peer that fails, is late or answers for too few keys hides no other's chunks") {
-  Fleet fleet(3);
+  SeenFleet fleet(3);
   const Image image = fleet.Give(*fleet.peers[2], Chunk(1));
   fleet.Give(*fleet.peers[1], Chunk(1));
   fleet.peers[0]->find_error = absl::DeadlineExceededError("late");
@@ -190,7 +191,7 @@ TEST_CASE("A peer that fails, is late or answers for too few keys hides no other
 
 TEST_CASE("A peer with the chunk in DRAM is read before one that has it on NVMe") {
   for (const size_t in_dram : {0u, 1u}) {
-    Fleet fleet(2);
+    SeenFleet fleet(2);
     const Image image = fleet.Give(*fleet.peers[0], Chunk(1));
     fleet.Give(*fleet.peers[1], Chunk(1));
     fleet.peers[1 - in_dram]->tier = Tier::kG3;
@@ -202,7 +203,7 @@ TEST_CASE("A peer with the chunk in DRAM is read before one that has it on NVMe"
 }
 
 TEST_CASE("Reads of many chunks are spread over the peers that have them") {
-  Fleet fleet(2);
+  SeenFleet fleet(2);
   std::vector<ChunkId> ids;
   std::deque<Image> into;
   std::deque<Told> told;
@@ -221,7 +222,7 @@ TEST_CASE("Reads of many chunks are spread over the peers that have them") {
 }
 
 TEST_CASE("If a peer does not serve the image, the next peer does, and G4 at last") {
-  Fleet fleet(2);
+  SeenFleet fleet(2);
   const Image image = fleet.Give(*fleet.peers[0], Chunk(1));
   fleet.Give(*fleet.peers[1], Chunk(1));
   fleet.peers[1]->tier = Tier::kG3;  // asked second
@@ -261,7 +262,7 @@ TEST_CASE("If a peer does not serve the image, the next peer does, and G4 at las
 }
 
 TEST_CASE("A header page that is not this chunk's of this fleet counts as none") {
-  Fleet fleet(1);
+  SeenFleet fleet(1);
   Image image = fleet.Give(*fleet.peers[0], Chunk(1));
   fleet.Find({Chunk(1)});
   MemoryRemoteSource stranger{&fleet.bucket, &fleet.executor, 2, {}};
@@ -289,7 +290,7 @@ TEST_CASE("A header page that is not this chunk's of this fleet counts as none")
 }
 
 TEST_CASE("A read that is cut after its header fails as a whole, and no other source mixes in") {
-  Fleet fleet(2);
+  SeenFleet fleet(2);
   const Image image = fleet.Give(*fleet.peers[0], Chunk(1));
   fleet.Give(*fleet.peers[1], Chunk(1));
   fleet.Keep(Chunk(1));
@@ -305,7 +306,7 @@ TEST_CASE("A read that is cut after its header fails as a whole, and no other so
 TEST_CASE("Peers are not asked for chunks of a tenant that is not shared") {
   const uint32_t own = TenantTagOf(Chunk(1).ns);
   for (const uint32_t shared : {own, own + 1}) {
-    Fleet fleet(1, false, {.shared_tenants = absl::flat_hash_set<uint32_t>{shared}});
+    SeenFleet fleet(1, false, {.shared_tenants = absl::flat_hash_set<uint32_t>{shared}});
     const Image image = fleet.Give(*fleet.peers[0], Chunk(1));
     CHECK(fleet.Find({Chunk(1)})[0].has_value() == (shared == own));
     CHECK(fleet.Read(image).ok() == (shared == own));
@@ -314,7 +315,7 @@ TEST_CASE("Peers are not asked for chunks of a tenant that is not shared") {
 }
 
 TEST_CASE("Without G4 there are peers alone: nothing is kept, and every request is answered") {
-  Fleet fleet(1, false);
+  SeenFleet fleet(1, false);
   CHECK_FALSE(fleet.source->keeps());
   CHECK_FALSE(fleet.source->writable());
   CHECK(fleet.source->readable());
@@ -335,7 +336,7 @@ TEST_CASE("Without G4 there are peers alone: nothing is kept, and every request 
 }
 
 TEST_CASE("What peers have is remembered for a while, and for so many chunks") {
-  Fleet fleet(1, true, {.remembered_chunks = 2});
+  SeenFleet fleet(1, true, {.remembered_chunks = 2});
   const Image kept = fleet.Keep(Chunk(1), 100'000);
   const Image image = fleet.Give(*fleet.peers[0], Chunk(1), 100'000);
   const auto bytes_read = [&] {
@@ -356,7 +357,7 @@ TEST_CASE("What peers have is remembered for a while, and for so many chunks") {
 }
 
 TEST_CASE("A search asks as many peers as it may, and others when those change") {
-  Fleet fleet(8);
+  SeenFleet fleet(8);
   for (int i = 0; i < 100; ++i) fleet.Find({Chunk(1)});
   int asked = 0;
   for (const auto& peer : fleet.peers) {

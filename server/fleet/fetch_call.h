@@ -1,0 +1,44 @@
+// FetchCall: one Fetch of a PeerLink: asks another node for an image, and copies what comes to
+// where the caller wants it. Reports the header page, then each piece as it is complete; if the
+// call fails, all that is left, with the error.
+//
+// Owns itself: it is gone once all is reported.
+#pragma once
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <memory>
+
+#include "server/fleet/peer_link.h"
+
+namespace kvkeep {
+
+class FetchCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  static void Start(std::shared_ptr<PeerLink> link, PeerLink::Begun begun,
+                    RemoteSource::ReadRequest request);
+  // Reports a read that could not begin.
+  static void Refuse(const RemoteSource::ReadRequest& request, const absl::Status& why);
+
+  void OnReadDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+ private:
+  FetchCall(std::shared_ptr<PeerLink> link, PeerLink::Begun begun,
+            RemoteSource::ReadRequest request);
+  absl::Status Take();
+  void TellRest(const absl::Status& why);
+
+  const std::shared_ptr<PeerLink> link_;
+  const PeerLink::Begun begun_;
+  const RemoteSource::ReadRequest request_;
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub_;
+  grpc::ByteBuffer sent_, frame_;
+  uint64_t at_ = 0;       // bytes of the image that came
+  uint64_t told_ = 0;     // bytes that were reported
+  absl::Status refused_;  // why the frames were not taken
+};
+
+}  // namespace kvkeep

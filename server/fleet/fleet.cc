@@ -1,0 +1,145 @@
+#include "server/fleet/fleet.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr std::chrono::seconds kLookEvery{1};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Open(const FleetOptions& options,
+                                                   const Parts& parts) {
+  KVKEEP_ASSIGN_OR_RETURN(Members members, Members::Load(options.members));
+  return std::unique_ptr<Fleet>(new Fleet(options, parts, std::move(members)));
+}
+
+Fleet::Fleet(const FleetOptions& options, const Parts& parts, Members members)
+    : parts_(parts),
+      members_(std::move(members)),
+      callers_(std::make_shared<ClientCertificates>(parts.identity)),
+      service_({.seal = {parts.source->place(), parts.source->mac_key()},
+                .limits = {.bytes_per_second = options.serve_bytes_per_second,
+                           .pinned_bytes = options.serve_pinned_bytes},
+                .shared_tenants = options.shared_tenants},
+               parts.store, parts.state, &callers_) {
+  TakeMembers();
+}
+
+Fleet::~Fleet() { Stop(); }
+
+void Fleet::TakeMembers() {
+  std::vector<std::string> names;
+  FleetSource::Peers peers;
+  std::vector<std::shared_ptr<PeerLink>> ended;
+  {
+    MutexLock lock(&mu_);
+    std::vector<std::shared_ptr<PeerLink>> before = std::move(links_);
+    links_.clear();
+    for (const Member& member : members_.all()) {
+      names.push_back(member.name);
+      const auto same =
+          std::find_if(before.begin(), before.end(), [&](const std::shared_ptr<PeerLink>& link) {
+            return link != nullptr && link->name() == member.name &&
+                   link->address() == member.address;
+          });
+      links_.push_back(same != before.end() ? std::move(*same)
+                                            : std::make_shared<PeerLink>(
+                                                  PeerLinkOptions{.name = member.name,
+                                                                  .address = member.address,
+                                                                  .fleet = parts_.source->place()},
+                                                  PeerLink::Parts{.identity = parts_.identity,
+                                                                  .clock = parts_.clock,
+                                                                  .random = parts_.random,
+                                                                  .executor = parts_.executor}));
+      peers.push_back(links_.back());
+    }
+    for (std::shared_ptr<PeerLink>& link : before) {
+      if (link == nullptr) continue;
+      former_.push_back(link);
+      ended.push_back(std::move(link));
+    }
+  }
+  callers_.SetNames(names);
+  parts_.source->SetPeers(std::move(peers));
+  for (const std::shared_ptr<PeerLink>& link : ended) link->Stop();
+}
+
+void Fleet::Tick() {
+  if (const MonotonicTime now = parts_.clock->Now(); now >= next_look_) {
+    next_look_ = now + kLookEvery;
+    const std::optional<absl::Status> changed = members_.Reload();
+    if (changed.has_value() && changed->ok()) {
+      TakeMembers();
+      parts_.log->Info("the fleet's members were read again",
+                       {{"peers", absl::StrCat(members_.all().size())}});
+    } else if (changed.has_value()) {
+      parts_.log->Error("the fleet's members cannot be read; the previous ones stay",
+                        {{"why", std::string(changed->message())}});
+    }
+  }
+  std::vector<std::shared_ptr<PeerLink>> links;
+  {
+    MutexLock lock(&mu_);
+    std::erase_if(former_, [](const std::shared_ptr<PeerLink>& link) { return !link->busy(); });
+    links = links_;
+  }
+  for (const std::shared_ptr<PeerLink>& link : links) link->Tick();
+  TellOfLinks();
+}
+
+// Logs each change of a link once: that it is up, or why it went down or cannot come up.
+void Fleet::TellOfLinks() {
+  for (const PeerLinkSnapshot& link : snapshot().peers) {
+    if (link.up && told_up_.insert(link.name).second) {
+      told_down_.erase(link.name);
+      parts_.log->Info("a peer answers", {{"peer", link.name}, {"address", link.address}});
+    } else if (!link.up && !link.why.empty() && told_down_.insert(link.name).second) {
+      told_up_.erase(link.name);
+      parts_.log->Warn("a peer does not answer: its chunks are misses",
+                       {{"peer", link.name}, {"address", link.address}, {"why", link.why}});
+    }
+  }
+}
+
+void Fleet::Stop() {
+  std::vector<std::shared_ptr<PeerLink>> all;
+  {
+    MutexLock lock(&mu_);
+    all = links_;
+    all.insert(all.end(), former_.begin(), former_.end());
+  }
+  for (const std::shared_ptr<PeerLink>& link : all) link->Stop();
+  for (const std::shared_ptr<PeerLink>& link : all) {
+    while (link->busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // for answers
+  }
+}
+
+FleetSnapshot Fleet::snapshot() const {
+  FleetSnapshot snapshot;
+  std::vector<std::shared_ptr<PeerLink>> links;
+  {
+    MutexLock lock(&mu_);
+    links = links_;
+  }
+  for (const std::shared_ptr<PeerLink>& link : links) snapshot.peers.push_back(link->snapshot());
+  snapshot.source = parts_.source->counters();
+  const ServedToPeers& served = service_.served();
+  snapshot.served = {.finds = served.finds,
+                     .found_chunks = served.found_chunks,
+                     .fetches = served.fetches,
+                     .fetched_bytes = served.fetched_bytes,
+                     .busy = served.busy,
+                     .absent = served.absent,
+                     .refused = served.refused};
+  return snapshot;
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,77 @@
+// Fleet: this node among the others: the members, a link to each, and the service that answers
+// them. Gives the links to the store's FleetSource, and the members' names to PeerCallers.
+//
+// The owner calls Tick about ten times a second, from one thread; all else is thread-safe.
+#pragma once
+
+#include <absl/container/flat_hash_set.h>
+#include <absl/status/statusor.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/access/peer_callers.h"
+#include "server/access/tls_identity.h"
+#include "server/fleet/members.h"
+#include "server/fleet/peer_link.h"
+#include "server/fleet/peer_service.h"
+#include "server/observe/log.h"
+#include "server/observe/peer_counters.h"
+#include "tiers/remote/fleet_source.h"
+
+namespace kvkeep {
+
+struct FleetOptions {
+  Members::Options members;
+  uint64_t serve_bytes_per_second = 0;           // 0: nothing is served
+  uint64_t serve_pinned_bytes = 0;               // of G2, at once
+  absl::flat_hash_set<uint32_t> shared_tenants;  // by TenantTagOf
+};
+
+class Fleet {
+ public:
+  // Borrowed, but for the identity: this node's certificate with fleet.ca_file as its `client_ca`.
+  struct Parts {
+    std::shared_ptr<TlsIdentity> identity;
+    FleetSource* source;
+    Store* store;
+    ServerState* state;
+    Executor* executor;
+    const Log* log;
+    const Clock* clock;
+    RandomSource* random;
+  };
+  // InvalidArgument: the members are not as they must be.
+  static absl::StatusOr<std::unique_ptr<Fleet>> Open(const FleetOptions& options,
+                                                     const Parts& parts);
+  ~Fleet();
+  Fleet(const Fleet&) = delete;
+  Fleet& operator=(const Fleet&) = delete;
+
+  grpc::Service* service() { return &service_; }
+  void Tick();
+  // Ends all calls to other nodes, and waits until they are answered. Idempotent.
+  void Stop();
+  FleetSnapshot snapshot() const;
+
+ private:
+  Fleet(const FleetOptions& options, const Parts& parts, Members members);
+  // Makes links to new members, and lets those to former ones end.
+  void TakeMembers();
+  void TellOfLinks();
+
+  const Parts parts_;
+  Members members_;             // of Tick
+  MonotonicTime next_look_{0};  // at the members' file
+  PeerCallers callers_;
+  PeerService service_;
+  mutable Mutex mu_;
+  std::vector<std::shared_ptr<PeerLink>> links_ ABSL_GUARDED_BY(mu_);   // by name
+  std::vector<std::shared_ptr<PeerLink>> former_ ABSL_GUARDED_BY(mu_);  // calls may be under way
+  absl::flat_hash_set<std::string> told_up_;  // of Tick: names of links that were up
+  absl::flat_hash_set<std::string> told_down_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,108 @@
+#include "server/fleet/members.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr size_t kMostFileBytes = 256 * 1024;
+constexpr size_t kMostNameBytes = 253;  // of a DNS name
+
+bool IsName(absl::string_view name) {
+  return !name.empty() && name.size() <= kMostNameBytes &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.';
+         });
+}
+
+bool IsAddress(absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  uint32_t port = 0;
+  return colon != absl::string_view::npos && colon > 0 &&
+         absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 && port <= 65535;
+}
+
+}  // namespace
+
+absl::StatusOr<Member> ParseMember(absl::string_view text) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits('=', 1));
+  if (!IsName(parts.first) || !IsAddress(parts.second)) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not NAME=HOST:PORT"));
+  }
+  return Member{absl::AsciiStrToLower(parts.first), std::string(parts.second)};
+}
+
+absl::StatusOr<std::vector<Member>> ParseMembers(absl::string_view text) {
+  std::vector<Member> members;
+  size_t number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
+    if (line.empty()) continue;
+    absl::StatusOr<Member> member = ParseMember(line);
+    if (!member.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("line ", number, ": ", std::string(member.status().message())));
+    }
+    members.push_back(*std::move(member));
+  }
+  return members;
+}
+
+absl::StatusOr<Members> Members::Load(const Options& options) {
+  Members members(options);
+  members.options_.node = absl::AsciiStrToLower(options.node);
+  KVKEEP_ASSIGN_OR_RETURN(members.all_, members.Read());
+  return members;
+}
+
+absl::StatusOr<std::vector<Member>> Members::Read() const {
+  std::vector<Member> members;
+  for (const std::string& peer : options_.peers) {
+    KVKEEP_ASSIGN_OR_RETURN(Member member, ParseMember(peer));
+    members.push_back(std::move(member));
+  }
+  if (!options_.file.empty()) {
+    KVKEEP_ASSIGN_OR_RETURN(const std::string text,
+                            ReadPrivateFile(options_.file, kMostFileBytes, Secrecy::kPublic));
+    absl::StatusOr<std::vector<Member>> more = ParseMembers(text);
+    if (!more.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options_.file, ": ", std::string(more.status().message())));
+    }
+    members.insert(members.end(), more->begin(), more->end());
+  }
+  std::erase_if(members, [this](const Member& one) { return one.name == options_.node; });
+  std::sort(members.begin(), members.end(),
+            [](const Member& a, const Member& b) { return a.name < b.name; });
+  const auto twice =
+      std::adjacent_find(members.begin(), members.end(),
+                         [](const Member& a, const Member& b) { return a.name == b.name; });
+  if (twice != members.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("peers: two nodes are named ", twice->name));
+  }
+  if (members.size() > kMostMembers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("peers: ", members.size(), " nodes; at most ", kMostMembers));
+  }
+  return members;
+}
+
+std::optional<absl::Status> Members::Reload() {
+  if (options_.file.empty() || !changes_.Due()) return std::nullopt;
+  absl::StatusOr<std::vector<Member>> now = Read();
+  if (!now.ok()) return now.status();
+  all_ = *std::move(now);
+  return absl::OkStatus();
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,343 @@
+#include "server/fleet/peer_link.h"
+
+#include <absl/strings/str_cat.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "server/fleet/fetch_call.h"
+#include "server/fleet/peer_wire.h"
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+// Answers of a unary call, kept until it has ended.
+template <typename Request, typename Response>
+struct UnaryCall {
+  Request request;
+  Response response;
+  std::unique_ptr<v1::Peer::Stub> stub;
+};
+
+}  // namespace
+
+PeerLink::PeerLink(const PeerLinkOptions& options, const Parts& parts)
+    : options_(options),
+      parts_(parts),
+      may_read_(options.most_reads),
+      retry_after_(options.retry_first) {
+  KVKEEP_CHECK(options.most_reads > 0);
+  told_.name = options.name;
+  told_.address = options.address;
+}
+
+PeerLink::~PeerLink() {
+  MutexLock lock(&mu_);
+  KVKEEP_CHECK(calls_.empty());
+}
+
+std::shared_ptr<grpc::Channel> PeerLink::MakeChannel() const {
+  const std::shared_ptr<const TlsIdentity::Material> now = parts_.identity->current();
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride(options_.name);
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxFetchFrameBytes + 64 * 1024));
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // The link decides when to connect again; a channel is used for one connection.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(options_.address,
+                                   grpc::SslCredentials({.pem_root_certs = now->client_ca,
+                                                         .pem_private_key = now->key,
+                                                         .pem_cert_chain = now->cert_chain}),
+                                   arguments);
+}
+
+// ---- calls
+
+bool PeerLink::reachable() const {
+  MutexLock lock(&mu_);
+  return state_ == State::kUp;
+}
+
+bool PeerLink::busy() const {
+  MutexLock lock(&mu_);
+  return !calls_.empty() || !waiting_.empty();
+}
+
+std::optional<PeerLink::Begun> PeerLink::BeginCall(MonotonicTime deadline, bool watched) {
+  auto context = std::make_shared<grpc::ClientContext>();
+  const MonotonicTime now = parts_.clock->Now();
+  const auto left = std::clamp<std::chrono::nanoseconds>(
+      deadline - now, std::chrono::nanoseconds(0), std::chrono::hours(1));
+  context->set_deadline(std::chrono::system_clock::now() +
+                        std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
+  MutexLock lock(&mu_);
+  if (state_ != State::kUp) return std::nullopt;
+  const CallNumber number = ++last_call_;
+  calls_[number] = {.context = context, .heard = watched ? now : MonotonicTime(0)};
+  return Begun{number, channel_, std::move(context), deadline};
+}
+
+void PeerLink::NoteHeard(CallNumber number) {
+  const MonotonicTime now = parts_.clock->Now();
+  MutexLock lock(&mu_);
+  const auto call = calls_.find(number);
+  if (call != calls_.end()) call->second.heard = now;
+}
+
+void PeerLink::EndCall(CallNumber number) {
+  MutexLock lock(&mu_);
+  KVKEEP_CHECK(calls_.erase(number) == 1);
+}
+
+void PeerLink::Count(uint64_t PeerLinkSnapshot::*counter, uint64_t by) {
+  MutexLock lock(&mu_);
+  told_.*counter += by;
+}
+
+PeerLinkSnapshot PeerLink::snapshot() const {
+  MutexLock lock(&mu_);
+  PeerLinkSnapshot snapshot = told_;
+  snapshot.up = state_ == State::kUp;
+  if (snapshot.up) snapshot.why.clear();
+  return snapshot;
+}
+
+void PeerLink::NoteOutcome(const std::shared_ptr<grpc::Channel>& channel,
+                           const absl::Status& status) {
+  // A node that drains answers so, too; its Hello tells when it serves again.
+  if (absl::IsUnavailable(status)) GoDown(channel, std::string(status.message()));
+}
+
+void PeerLink::Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+                    std::function<void(absl::StatusOr<Found>)> done) {
+  KVKEEP_CHECK(!ids.empty());
+  std::optional<Begun> begun;
+  if (ids.size() <= kMostChunksAFind) begun = BeginCall(deadline, false);
+  if (!begun.has_value()) {
+    parts_.executor->Post(
+        [done = std::move(done)] { done(absl::UnavailableError("the peer is not reachable")); });
+    return;
+  }
+  Count(&PeerLinkSnapshot::finds);
+  using Finding = UnaryCall<v1::FindRequest, v1::FindResponse>;
+  const auto call = std::make_shared<Finding>();
+  call->request = ToFindRequest(ids);
+  call->stub = v1::Peer::NewStub(begun->channel);
+  call->stub->async()->Find(begun->context.get(), &call->request, &call->response,
+                            [self = shared_from_this(), begun = *begun, call, asked = ids.size(),
+                             done = std::move(done)](const grpc::Status& ended) {
+                              absl::Status status = FromPeer(ended);
+                              absl::StatusOr<Found> found =
+                                  status.ok() ? ParseFindResponse(call->response, asked)
+                                              : absl::StatusOr<Found>(status);
+                              if (!found.ok()) self->Count(&PeerLinkSnapshot::failed_finds);
+                              self->NoteOutcome(begun.channel, status);
+                              done(std::move(found));
+                              self->EndCall(begun.number);
+                            });
+}
+
+void PeerLink::Read(RemoteSource::ReadRequest request) {
+  const MonotonicTime until =
+      std::min(request.deadline, parts_.clock->Now() + options_.read_within);
+  bool up = false;
+  {
+    MutexLock lock(&mu_);
+    up = state_ == State::kUp;
+    waiting_.push_back({std::move(request), until});
+    if (up) ++told_.reads;
+  }
+  if (up) return StartReads();
+  std::deque<Waiting> refused;
+  {
+    MutexLock lock(&mu_);
+    refused = TakeWaiting(true);
+  }
+  Refuse(std::move(refused), "the peer is not reachable");
+}
+
+void PeerLink::StartReads() {
+  while (true) {
+    std::optional<Waiting> next;
+    {
+      MutexLock lock(&mu_);
+      if (state_ != State::kUp || waiting_.empty() || reading_ >= may_read_) return;
+      next = std::move(waiting_.front());
+      waiting_.pop_front();
+      ++reading_;
+    }
+    std::optional<Begun> begun = BeginCall(next->until, true);
+    if (!begun.has_value()) {
+      {
+        MutexLock lock(&mu_);
+        --reading_;
+      }
+      std::deque<Waiting> refused;
+      refused.push_back(*std::move(next));
+      return Refuse(std::move(refused), "the peer is not reachable");
+    }
+    FetchCall::Start(shared_from_this(), *std::move(begun), std::move(next->request));
+  }
+}
+
+bool PeerLink::EndFetch(const Begun& begun, const RemoteSource::ReadRequest& request, bool untold,
+                        const absl::Status& status, uint64_t bytes) {
+  bool again = false;
+  {
+    MutexLock lock(&mu_);
+    KVKEEP_CHECK(reading_ > 0);
+    --reading_;
+    told_.read_bytes += bytes;
+    again = untold && absl::IsResourceExhausted(status) && reading_ > 0 && state_ == State::kUp;
+    if (again) {
+      may_read_ = reading_;
+      waiting_.push_front({request, begun.until});
+    } else if (status.ok()) {
+      may_read_ = std::min(may_read_ + 1, options_.most_reads);
+    } else {
+      ++told_.failed_reads;
+    }
+  }
+  NoteOutcome(begun.channel, status);
+  return again;
+}
+
+std::deque<PeerLink::Waiting> PeerLink::TakeWaiting(bool all) {
+  if (all) return std::exchange(waiting_, {});
+  const MonotonicTime now = parts_.clock->Now();
+  std::deque<Waiting> late;
+  for (Waiting& one : waiting_) {
+    if (one.until <= now) late.push_back(std::move(one));
+  }
+  std::erase_if(waiting_, [now](const Waiting& one) { return one.until <= now; });
+  return late;
+}
+
+// Later, as a read is not answered inside its call.
+void PeerLink::Refuse(std::deque<Waiting> refused, const char* why) {
+  for (Waiting& one : refused) {
+    parts_.executor->Post([request = std::move(one.request), why] {
+      FetchCall::Refuse(request, absl::UnavailableError(why));
+    });
+  }
+}
+
+// ---- up and down
+
+void PeerLink::Tick() {
+  const MonotonicTime now = parts_.clock->Now();
+  std::shared_ptr<grpc::Channel> stalled;
+  bool greet = false;
+  std::deque<Waiting> late;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [number, call] : calls_) {
+      const bool stalls = call.heard > MonotonicTime(0) && now - call.heard > options_.stall;
+      if (stalls && state_ == State::kUp) stalled = channel_;
+    }
+    greet = state_ != State::kStopped && !greets_ && now >= next_hello_;
+    late = TakeWaiting(false);
+  }
+  Refuse(std::move(late), "the peer had no time for the read");
+  if (stalled != nullptr) return GoDown(stalled, "a read got nothing any more");
+  if (greet) Greet();
+}
+
+void PeerLink::Greet() {
+  auto context = std::make_shared<grpc::ClientContext>();
+  context->set_deadline(std::chrono::system_clock::now() + options_.hello_within);
+  context->set_wait_for_ready(true);
+  std::shared_ptr<grpc::Channel> channel;
+  CallNumber number = 0;
+  {
+    MutexLock lock(&mu_);
+    if (state_ == State::kStopped) return;
+    if (state_ != State::kUp) {
+      channel_ = MakeChannel();
+      state_ = State::kGreeting;
+    }
+    channel = channel_;
+    greets_ = true;
+    number = ++last_call_;
+    calls_[number] = {.context = context};
+  }
+  using Greeting = UnaryCall<v1::PeerHelloRequest, v1::PeerHelloResponse>;
+  const auto call = std::make_shared<Greeting>();
+  call->request.set_min_version(kPeerVersionMin);
+  call->request.set_max_version(kPeerVersionMax);
+  call->request.set_fleet(std::string(options_.fleet.view()));
+  call->stub = v1::Peer::NewStub(channel);
+  call->stub->async()->Hello(
+      context.get(), &call->request, &call->response,
+      [self = shared_from_this(), channel, number, call, context](const grpc::Status& ended) {
+        self->OnHello(channel, number, FromPeer(ended), call->response);
+      });
+}
+
+void PeerLink::OnHello(const std::shared_ptr<grpc::Channel>& channel, CallNumber number,
+                       const absl::Status& status, const v1::PeerHelloResponse& response) {
+  absl::Status well = status;
+  if (well.ok() && (response.version() < kPeerVersionMin || response.version() > kPeerVersionMax)) {
+    well = absl::FailedPreconditionError("the peer chose a version that nobody offered");
+  }
+  {
+    MutexLock lock(&mu_);
+    greets_ = false;
+    if (well.ok() && channel == channel_ && state_ != State::kStopped) {
+      state_ = State::kUp;
+      told_.incarnation = response.incarnation();
+      retry_after_ = options_.retry_first;
+      next_hello_ = parts_.clock->Now() + options_.hello_every;
+    }
+  }
+  if (!well.ok()) GoDown(channel, std::string(well.message()));
+  EndCall(number);
+}
+
+void PeerLink::GoDown(const std::shared_ptr<grpc::Channel>& channel, std::string why) {
+  std::vector<std::shared_ptr<grpc::ClientContext>> cancelled;
+  std::shared_ptr<grpc::Channel> closed;
+  std::deque<Waiting> refused;
+  {
+    MutexLock lock(&mu_);
+    // Late news of an earlier connection.
+    if (channel != channel_ || state_ == State::kStopped) return;
+    if (state_ == State::kUp) ++told_.downs;
+    state_ = State::kDown;
+    told_.why = std::move(why);
+    closed = std::move(channel_);
+    // Some jitter, so that a fleet does not greet a node that came back at the same time.
+    const uint64_t most = static_cast<uint64_t>(retry_after_.count());
+    next_hello_ = parts_.clock->Now() +
+                  std::chrono::milliseconds(most / 2 + parts_.random->NextU64() % (most / 2 + 1));
+    retry_after_ = std::min(2 * retry_after_, options_.retry_last);
+    for (const auto& [number, call] : calls_) cancelled.push_back(call.context);
+    refused = TakeWaiting(true);
+  }
+  // Not under the lock: a cancelled call may end inside.
+  for (const auto& context : cancelled) context->TryCancel();
+  Refuse(std::move(refused), "the peer is not reachable any more");
+}
+
+void PeerLink::Stop() {
+  std::vector<std::shared_ptr<grpc::ClientContext>> cancelled;
+  std::shared_ptr<grpc::Channel> closed;
+  std::deque<Waiting> refused;
+  {
+    MutexLock lock(&mu_);
+    state_ = State::kStopped;
+    closed = std::move(channel_);
+    for (const auto& [number, call] : calls_) cancelled.push_back(call.context);
+    refused = TakeWaiting(true);
+  }
+  for (const auto& context : cancelled) context->TryCancel();
+  Refuse(std::move(refused), "the node stops");
+}
+
+}  // namespace kvkeep

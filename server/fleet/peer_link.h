@@ -1,0 +1,135 @@
+// PeerLink: the connection to one other node of the fleet, as a PeerSource over gRPC and mutual
+// TLS. The other node is who its certificate says: one that fleet.ca_file signed for its name.
+//
+// A link is up once the other node has answered Hello, and stays up while it answers the Hello that
+// follows each second. If a call finds the connection gone, a Hello is late, or a read gets nothing
+// for `stall`, the link is down for all of its work at once: calls under way are cancelled, and so
+// answered, and none begins before the next Hello was answered. Hello is tried again after 0.25 s,
+// then after twice as long each time, up to 30 s.
+//
+// At most `most_reads` images are read at a time; further reads wait in line. If the other node
+// says that it serves as much as it may while reads of ours are under way, the read waits for their
+// end, and fewer are read at a time from then on, until reads succeed again.
+//
+// The owner calls Tick about ten times a second, from one thread; all else is thread-safe. Held by
+// shared_ptr: a call keeps its link. Stop, then wait until busy() is false, before the executor
+// goes.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "kvkeep/v1/peer.grpc.pb.h"
+#include "server/access/tls_identity.h"
+#include "server/observe/peer_counters.h"
+#include "tiers/base/clock.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/mutex.h"
+#include "tiers/base/random.h"
+#include "tiers/remote/peer_source.h"
+
+namespace kvkeep {
+
+struct PeerLinkOptions {
+  std::string name;     // of the other node
+  std::string address;  // host:port
+  Uuid fleet;
+  std::chrono::milliseconds hello_every{1'000}, hello_within{3'000};
+  std::chrono::milliseconds stall{3'000}, read_within{30'000};
+  uint32_t most_reads = 8;
+  std::chrono::milliseconds retry_first{250}, retry_last{30'000};
+};
+
+class PeerLink final : public PeerSource, public std::enable_shared_from_this<PeerLink> {
+ public:
+  // Borrowed, but for the identity: this node's certificate, and the CA of the nodes' as its
+  // `client_ca`.
+  struct Parts {
+    std::shared_ptr<const TlsIdentity> identity;
+    const Clock* clock;
+    RandomSource* random;
+    Executor* executor;  // runs the answers of calls that cannot begin
+  };
+  PeerLink(const PeerLinkOptions& options, const Parts& parts);
+  ~PeerLink() override;
+
+  void Tick();
+  // Answers all calls under way soon, and begins none any more.
+  void Stop();
+  bool busy() const;
+  PeerLinkSnapshot snapshot() const;
+
+  const std::string& name() const override { return options_.name; }
+  const std::string& address() const { return options_.address; }
+  bool reachable() const override;
+  void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+            std::function<void(absl::StatusOr<Found>)> done) override;
+  void Read(RemoteSource::ReadRequest request) override;
+
+ private:
+  friend class FetchCall;
+  // A call under way. The context lives as long as the call or this map needs it.
+  struct Call {
+    std::shared_ptr<grpc::ClientContext> context;
+    MonotonicTime heard{0};  // when something came last; 0: a stall does not count
+  };
+  using CallNumber = uint64_t;
+
+  enum class State { kNew, kGreeting, kUp, kDown, kStopped };
+  struct Begun {
+    CallNumber number;
+    std::shared_ptr<grpc::Channel> channel;
+    std::shared_ptr<grpc::ClientContext> context;
+    MonotonicTime until;
+  };
+  // Returns none if the link is not up. `watched`: the call is cancelled if it stalls.
+  std::optional<Begun> BeginCall(MonotonicTime deadline, bool watched);
+  void NoteHeard(CallNumber number);
+  void EndCall(CallNumber number);
+  struct Waiting {
+    RemoteSource::ReadRequest request;
+    MonotonicTime until{0};
+  };
+  // Notes the end of a read that was asked for by `begun`. Returns true if it waits in line again,
+  // as nothing of it was told (`untold`) and the other node was busy with reads of ours.
+  bool EndFetch(const Begun& begun, const RemoteSource::ReadRequest& request, bool untold,
+                const absl::Status& status, uint64_t bytes);
+  // Starts reads that wait, as many as may be under way.
+  void StartReads();
+  // Takes those that wait out of the line: all, or those whose time is up.
+  std::deque<Waiting> TakeWaiting(bool all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Refuse(std::deque<Waiting> refused, const char* why);
+  void Greet();
+  void OnHello(const std::shared_ptr<grpc::Channel>& channel, CallNumber number,
+               const absl::Status& status, const v1::PeerHelloResponse& response);
+  // Notes how a call on this channel ended.
+  void NoteOutcome(const std::shared_ptr<grpc::Channel>& channel, const absl::Status& status);
+  void GoDown(const std::shared_ptr<grpc::Channel>& channel, std::string why);
+  std::shared_ptr<grpc::Channel> MakeChannel() const;
+  void Count(uint64_t PeerLinkSnapshot::*counter, uint64_t by = 1);
+
+  const PeerLinkOptions options_;
+  const Parts parts_;
+
+  mutable Mutex mu_;
+  State state_ ABSL_GUARDED_BY(mu_) = State::kNew;
+  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mu_);  // of kGreeting and kUp
+  std::map<CallNumber, Call> calls_ ABSL_GUARDED_BY(mu_);
+  CallNumber last_call_ ABSL_GUARDED_BY(mu_) = 0;
+  bool greets_ ABSL_GUARDED_BY(mu_) = false;  // a Hello is under way
+  MonotonicTime next_hello_ ABSL_GUARDED_BY(mu_){0};
+  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
+  uint32_t reading_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t may_read_ ABSL_GUARDED_BY(mu_);  // at a time, by the other node's last answers
+  std::chrono::milliseconds retry_after_ ABSL_GUARDED_BY(mu_);
+  PeerLinkSnapshot told_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,109 @@
+#include "server/fleet/peer_service.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "server/grpc/byte_buffer.h"
+#include "server/grpc/convert.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/base/tenant_tag.h"
+
+namespace kvkeep {
+
+PeerService::PeerService(const Options& options, Store* store, ServerState* state,
+                         const PeerCallers* callers)
+    : options_(options),
+      store_(*store),
+      state_(*state),
+      callers_(*callers),
+      budget_(options.limits) {}
+
+absl::Status PeerService::Admit(const Context& context) {
+  const absl::StatusOr<std::string> who = callers_.Who(context);
+  if (!who.ok()) served_.refused.fetch_add(1, std::memory_order_relaxed);
+  KVKEEP_RETURN_IF_ERROR(who.status());
+  if (state_.serving.load() != v1::SERVING_STATE_SERVING) {
+    return absl::UnavailableError("this node starts or drains");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PeerService::AdmitNamespace(const NamespaceDigest& ns) {
+  if (options_.shared_tenants.contains(TenantTagOf(ns))) return absl::OkStatus();
+  served_.refused.fetch_add(1, std::memory_order_relaxed);
+  return absl::PermissionDeniedError("this node shares no chunks of this tenant");
+}
+
+absl::Status PeerService::DoHello(const Context& context, const v1::PeerHelloRequest& request,
+                                  v1::PeerHelloResponse* response) {
+  KVKEEP_RETURN_IF_ERROR(Admit(context));
+  if (request.fleet() != options_.seal.place.view()) {
+    return absl::FailedPreconditionError(
+        "fleet: this node has another fleet.name or fleet.key_file");
+  }
+  const uint32_t version = std::min(request.max_version(), kPeerVersionMax);
+  if (version < std::max(request.min_version(), kPeerVersionMin)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("min_version, max_version: this node knows versions ", kPeerVersionMin, " to ",
+                     kPeerVersionMax));
+  }
+  response->set_version(version);
+  response->set_incarnation(store_.incarnation().value());
+  return absl::OkStatus();
+}
+
+absl::Status PeerService::DoFind(const Context& context, const v1::FindRequest& request,
+                                 v1::FindResponse* response) {
+  KVKEEP_RETURN_IF_ERROR(Admit(context));
+  KVKEEP_ASSIGN_OR_RETURN(const std::vector<ChunkId> ids, ParseFindRequest(request));
+  KVKEEP_RETURN_IF_ERROR(AdmitNamespace(ids.front().ns));
+  served_.finds.fetch_add(1, std::memory_order_relaxed);
+  PeerSource::Found found(ids.size());
+  if (budget_.serves()) found = store_.LookForPeer(ids);
+  const auto there = std::count_if(found.begin(), found.end(),
+                                   [](const auto& chunk) { return chunk.has_value(); });
+  served_.found_chunks.fetch_add(static_cast<uint64_t>(there), std::memory_order_relaxed);
+  ToFindResponse(found, response);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WantedImage> PeerService::ParseFetch(const Context& context,
+                                                    const grpc::ByteBuffer& request) {
+  KVKEEP_RETURN_IF_ERROR(Admit(context));
+  v1::FetchRequest message;
+  if (!ParseByteBuffer(request, &message)) {
+    return absl::InvalidArgumentError("the request cannot be parsed");
+  }
+  KVKEEP_ASSIGN_OR_RETURN(const WantedImage wanted, ParseFetchRequest(message));
+  KVKEEP_RETURN_IF_ERROR(AdmitNamespace(wanted.id.ns));
+  return wanted;
+}
+
+grpc::ServerUnaryReactor* PeerService::Reply(Context* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status, store_.incarnation()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* PeerService::Hello(Context* context, const v1::PeerHelloRequest* request,
+                                             v1::PeerHelloResponse* response) {
+  return Reply(context, DoHello(*context, *request, response));
+}
+
+grpc::ServerUnaryReactor* PeerService::Find(Context* context, const v1::FindRequest* request,
+                                            v1::FindResponse* response) {
+  return Reply(context, DoFind(*context, *request, response));
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerService::Fetch(Context* context,
+                                                               const grpc::ByteBuffer* request) {
+  return FetchStream::Start({.store = &store_,
+                             .state = &state_,
+                             .budget = &budget_,
+                             .served = &served_,
+                             .seal = &options_.seal},
+                            context, ParseFetch(*context, *request));
+}
+
+}  // namespace kvkeep

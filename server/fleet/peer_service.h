@@ -1,0 +1,64 @@
+// PeerService: the gRPC service kvkeep.v1.Peer over a Store: what this node tells and sends to
+// others of its fleet. Only peers may call it (PeerCallers), and only for namespaces of tenants
+// that are shared. What it serves is bounded by a ServeBudget; a refusal is quick, as the asker has
+// other sources.
+//
+// Handlers run on gRPC's callback threads and never wait. Thread-safe.
+#pragma once
+
+#include <absl/container/flat_hash_set.h>
+
+#include "kvkeep/v1/peer.grpc.pb.h"
+#include "server/access/peer_callers.h"
+#include "server/fleet/fetch_stream.h"
+#include "server/fleet/peer_wire.h"
+#include "server/fleet/serve_budget.h"
+
+namespace kvkeep {
+
+namespace peer_service_internal {
+using Peer = v1::Peer;
+using Base = Peer::WithRawCallbackMethod_Fetch<
+    Peer::WithCallbackMethod_Hello<Peer::WithCallbackMethod_Find<Peer::Service>>>;
+}  // namespace peer_service_internal
+
+class PeerService final : public peer_service_internal::Base {
+ public:
+  struct Options {
+    FleetSeal seal;
+    ServeBudget::Limits limits;
+    absl::flat_hash_set<uint32_t> shared_tenants;  // by TenantTagOf
+  };
+  // All are borrowed, and outlive the service and the calls that it serves.
+  PeerService(const Options& options, Store* store, ServerState* state, const PeerCallers* callers);
+
+  const ServedToPeers& served() const { return served_; }
+
+  using Context = grpc::CallbackServerContext;
+  grpc::ServerUnaryReactor* Hello(Context* context, const v1::PeerHelloRequest* request,
+                                  v1::PeerHelloResponse* response) override;
+  grpc::ServerUnaryReactor* Find(Context* context, const v1::FindRequest* request,
+                                 v1::FindResponse* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Fetch(Context* context,
+                                                    const grpc::ByteBuffer* request) override;
+
+ private:
+  absl::Status Admit(const Context& context);
+  // Returns OK if chunks of this namespace are served.
+  absl::Status AdmitNamespace(const NamespaceDigest& ns);
+  absl::Status DoHello(const Context& context, const v1::PeerHelloRequest& request,
+                       v1::PeerHelloResponse* response);
+  absl::Status DoFind(const Context& context, const v1::FindRequest& request,
+                      v1::FindResponse* response);
+  absl::StatusOr<WantedImage> ParseFetch(const Context& context, const grpc::ByteBuffer& request);
+  grpc::ServerUnaryReactor* Reply(Context* context, const absl::Status& status);
+
+  const Options options_;
+  Store& store_;
+  ServerState& state_;
+  const PeerCallers& callers_;
+  ServeBudget budget_;
+  ServedToPeers served_;
+};
+
+}  // namespace kvkeep

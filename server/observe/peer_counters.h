@@ -1,0 +1,45 @@
+// The state of the fleet's other nodes, as status and metrics show it. A node without peers shows
+// none of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kvkeep/v1/kvkeep.pb.h"
+#include "server/observe/metric_families.h"
+#include "tiers/remote/fleet_source.h"
+
+namespace kvkeep {
+
+// The link to one other node. Counts are since the start of the daemon, or of the node's entry in
+// the list.
+struct PeerLinkSnapshot {
+  std::string name, address;
+  bool up = false;
+  std::string why;           // it is not up; empty: it was not tried yet
+  uint64_t incarnation = 0;  // as the last Hello said
+  uint64_t finds = 0, failed_finds = 0, reads = 0, failed_reads = 0;
+  uint64_t read_bytes = 0;  // of images
+  uint64_t downs = 0;       // times that it went down
+};
+
+// What this node served to others.
+struct ServedSnapshot {
+  uint64_t finds = 0, found_chunks = 0;
+  uint64_t fetches = 0, fetched_bytes = 0;
+  uint64_t busy = 0;     // fetches refused: over a limit, or G2 had no space
+  uint64_t absent = 0;   // fetches of chunks that are not there any more
+  uint64_t refused = 0;  // calls of callers that are no peers, or for tenants that are not shared
+};
+
+struct FleetSnapshot {
+  std::vector<PeerLinkSnapshot> peers;
+  FleetSourceCounters source;
+  ServedSnapshot served;
+};
+
+void AddPeers(const FleetSnapshot& fleet, MetricFamilies* out);
+void FillPeers(const FleetSnapshot& fleet, v1::StatusResponse* out);
+
+}  // namespace kvkeep

@@ -1,0 +1,211 @@
+// Nodes of a fleet that read from each other, with real daemons and mutual TLS on loopback.
+#include <absl/strings/str_cat.h>
+#include <grpcpp/create_channel.h>
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "kvkeep/v1/peer.grpc.pb.h"
+#include "tests/e2e/g4_place.h"
+#include "tests/e2e/relay.h"
+#include "tests/fakes/pki.h"
+#include "tiers/base/random.h"
+
+namespace kvkeep::e2e {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr size_t kPeerChunkBytes = 3'000'000;
+
+std::string NameOfNode(size_t i) { return absl::StrCat("node-", i, ".example"); }
+
+// Nodes with one key and one CA. Each knows all, by the addresses that `address` gives.
+struct PeerFleet {
+  explicit PeerFleet(size_t count, const std::string& more = "", bool shared = true)
+      : ca(dir.path(), "fleet-ca"), more(more), shared(shared) {
+    WriteForOwner(dir / "key", FleetKeyOf('1'));
+    for (size_t i = 0; i < count; ++i) {
+      ports.push_back(FreePort());
+      addresses.push_back(absl::StrCat("127.0.0.1:", ports[i]));
+    }
+    for (size_t i = 0; i < count; ++i) sites.push_back(MakeSite(i));
+  }
+  std::unique_ptr<Site> MakeSite(size_t i) {
+    auto site = std::make_unique<Site>(Settings{.g2 = "128MiB",
+                                                .segment_bytes = "16MiB",
+                                                .devices = {{.capacity = "256MiB"}},
+                                                .tcp = absl::StrCat("127.0.0.1:", ports[i]),
+                                                .local = true});
+    const CertificateFiles files =
+        ca.Issue({.name = NameOfNode(i), .alt_names = "DNS:" + NameOfNode(i)});
+    site->settings.access = absl::StrCat(
+        "  certificate_names: [engine.example]\n  shared: ", shared ? "true" : "false", "\n");
+    Configure(*site, i, files);
+    return site;
+  }
+  void Configure(Site& site, size_t i, const CertificateFiles& files) {
+    std::string peers;
+    for (size_t j = 0; j < addresses.size(); ++j) {
+      absl::StrAppend(&peers, j > 0 ? ", " : "", NameOfNode(j), "=", addresses[j]);
+    }
+    site.settings.extra =
+        absl::StrCat("tls: {cert_file: ", files.cert, ", key_file: ", files.key,
+                     ", client_ca_file: ", ca.cert_file(), "}\n",
+                     "fleet: {name: peers, key_file: ", dir / "key", ", node: ", NameOfNode(i),
+                     ", ca_file: ", ca.cert_file(), ", peers: [", peers, "]", more, "}\n");
+  }
+  void Start() {
+    for (const auto& site : sites) site->Start();
+    for (size_t i = 0; i < sites.size(); ++i) AwaitPeers(i);
+    for (const auto& site : sites) engines.push_back(std::make_unique<Engine>(*site));
+  }
+  // Waits until the node has reached all others.
+  void AwaitPeers(size_t i) const {
+    for (size_t j = 0; j < sites.size(); ++j) {
+      const std::string line = absl::StrCat("a peer answers\" peer=", NameOfNode(j));
+      if (j != i && !sites[i]->AwaitLog(line)) FAIL(sites[i]->Log());
+    }
+  }
+
+  ScratchDir dir;
+  TestCa ca;
+  std::string more;  // of the fleet's settings
+  bool shared;
+  std::vector<int> ports;
+  std::vector<std::string> addresses;
+  std::vector<std::unique_ptr<Site>> sites;
+  std::vector<std::unique_ptr<Engine>> engines;
+};
+
+// A call to a node's Peer service with that certificate.
+grpc::Status CallHello(const std::string& address, const std::string& server_name,
+                       const std::string& ca_file, const CertificateFiles& files) {
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride(server_name);
+  const auto channel =
+      grpc::CreateCustomChannel(address,
+                                grpc::SslCredentials({.pem_root_certs = ReadFile(ca_file),
+                                                      .pem_private_key = ReadFile(files.key),
+                                                      .pem_cert_chain = ReadFile(files.cert)}),
+                                arguments);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + seconds(10));
+  v1::PeerHelloRequest request;
+  request.set_max_version(1);
+  v1::PeerHelloResponse response;
+  return v1::Peer::NewStub(channel)->Hello(&context, request, &response);
+}
+
+}  // namespace
+
+TEST_CASE("What one node was given, the others read from it: by DRAM and by NVMe") {
+  PeerFleet fleet(3);
+  fleet.Start();
+  const std::vector<TestChunk> chunks = Chunks(1, 9, kPeerChunkBytes);
+  REQUIRE(fleet.engines[0]->PutAll(chunks));
+  CHECK(RecallLeading(*fleet.engines[1], chunks, seconds(5)) == chunks.size());
+  CHECK(fleet.engines[1]->wrong_bytes == 0);
+
+  // What is left of the first node is on its drive; the second one forgets all.
+  REQUIRE(fleet.sites[0]->AwaitClean());
+  fleet.sites[0]->Stop();
+  fleet.sites[1]->Kill();
+  fleet.sites[0]->Start();
+  REQUIRE(fleet.sites[2]->AwaitLog("a peer does not answer"));
+  Eventually([&] { return RecallLeading(*fleet.engines[2], chunks, seconds(2)) == chunks.size(); },
+             seconds(30));
+  CHECK(RecallLeading(*fleet.engines[2], chunks, seconds(2)) == chunks.size());
+  CHECK(fleet.engines[2]->wrong_bytes == 0);
+}
+
+TEST_CASE("A tenant that is not shared is neither served nor asked for") {
+  PeerFleet fleet(2, "", false);
+  fleet.Start();
+  const std::vector<TestChunk> chunks = Chunks(1, 8, 300'000);
+  REQUIRE(fleet.engines[0]->PutAll(chunks));
+  CHECK(RecallLeading(*fleet.engines[1], chunks, seconds(1)) == 0);
+}
+
+TEST_CASE("A node that serves nothing answers, and has nothing for its peers") {
+  PeerFleet fleet(2, ", serve_bytes_per_second: 0");
+  fleet.Start();
+  const std::vector<TestChunk> chunks = Chunks(1, 8, 300'000);
+  REQUIRE(fleet.engines[0]->PutAll(chunks));
+  CHECK(RecallLeading(*fleet.engines[1], chunks, seconds(1)) == 0);
+}
+
+TEST_CASE("Only a node's certificate opens the service") {
+  PeerFleet fleet(2);
+  fleet.Start();
+  const auto hello = [&](const TestCa& ca, const TestCa::Request& request) {
+    return CallHello(fleet.addresses[0], NameOfNode(0), fleet.ca.cert_file(), ca.Issue(request));
+  };
+  const auto named = [](const std::string& name) {
+    return TestCa::Request{.name = "caller", .alt_names = "DNS:" + name};
+  };
+  // The fleet's id is missing, so even a peer is told so; it came as far as that.
+  CHECK(hello(fleet.ca, named(NameOfNode(1))).error_code() ==
+        grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK(hello(fleet.ca, named("engine.example")).error_code() ==
+        grpc::StatusCode::PERMISSION_DENIED);
+  CHECK(hello(fleet.ca, named(NameOfNode(0))).error_code() == grpc::StatusCode::PERMISSION_DENIED);
+  TestCa::Request expired = named(NameOfNode(1));
+  expired.valid_to_s = -60;
+  CHECK(hello(fleet.ca, expired).error_code() == grpc::StatusCode::UNAVAILABLE);
+  const TestCa stranger(fleet.dir.path(), "stranger-ca");
+  CHECK(hello(stranger, named(NameOfNode(1))).error_code() == grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_CASE("Nodes with another key share nothing, and say why") {
+  PeerFleet fleet(2);
+  WriteForOwner(fleet.dir / "other", FleetKeyOf('2'));
+  std::string& extra = fleet.sites[1]->settings.extra;
+  const std::string key = fleet.dir / "key";
+  extra.replace(extra.find(key), key.size(), fleet.dir / "other");
+  for (const auto& site : fleet.sites) site->Start();
+  for (const auto& site : fleet.sites) {
+    CHECK(site->AwaitLog("this node has another fleet.name or fleet.key_file"));
+  }
+  Engine first(*fleet.sites[0]), second(*fleet.sites[1]);
+  const std::vector<TestChunk> chunks = Chunks(1, 8, 300'000);
+  REQUIRE(first.PutAll(chunks));
+  CHECK(RecallLeading(second, chunks, seconds(1)) == 0);
+}
+
+TEST_CASE("A peer that is killed, hangs or vanishes ends every get in time, with no wrong bytes") {
+  PeerFleet fleet(2);
+  Relay relay(fleet.ports[0]);
+  fleet.addresses[0] = relay.address();
+  fleet.sites[1] = fleet.MakeSite(1);
+  fleet.Start();
+  const std::vector<TestChunk> chunks = Chunks(1, 24, kPeerChunkBytes);
+  REQUIRE(fleet.engines[0]->PutAll(chunks));
+  // Another moment in each run.
+  const auto delay = milliseconds(RealRandom()->NextU64() % 60);
+  INFO("after ms: " << delay.count());
+  const std::string how = GENERATE("killed", "stopped", "vanished");
+  INFO(how);
+  std::thread harm([&] {
+    std::this_thread::sleep_for(delay);  // for some of the reads
+    if (how == "killed") fleet.sites[0]->Kill();
+    if (how == "stopped") fleet.sites[0]->Signal(SIGSTOP);
+    if (how == "vanished") relay.Vanish();
+  });
+  const auto began = std::chrono::steady_clock::now();
+  const size_t hits = RecallLeading(*fleet.engines[1], chunks, seconds(1));
+  const auto took = std::chrono::steady_clock::now() - began;
+  harm.join();
+  CHECK(hits <= chunks.size());
+  INFO("hits: " << hits);
+  CHECK(fleet.engines[1]->wrong_bytes == 0);
+  CHECK(took < seconds(kSanitized ? 60 : 20));
+  // The node goes on: it takes puts, and knows that its peer is away.
+  REQUIRE(fleet.sites[1]->AwaitLog("a peer does not answer", seconds(20)));
+  CHECK(fleet.engines[1]->PutAll(Chunks(1000, 4, kPeerChunkBytes)));
+  CHECK(fleet.engines[1]->Hits(Chunks(1000, 4, kPeerChunkBytes)) == 4);
+  if (how == "stopped") fleet.sites[0]->Signal(SIGCONT);
+}
+
+}  // namespace kvkeep::e2e
