@@ -298,6 +298,26 @@ TEST_CASE("G4 needs the fleet that shares it, and a prefix a bucket") {
   CHECK(ErrorsOf(fleet + "g4: {url: http://h:1/bkt, lifetime: 1h}").empty());
 }
 
+TEST_CASE("a node with peers needs what mutual TLS takes, and peers a node") {
+  const std::string tls =
+      "listen: {tcp: \"127.0.0.1:7\", certificate_names: [x.example]}\n"
+      "tls: {cert_file: /c, key_file: /k, client_ca_file: /a}\n";
+  const std::string whole = "fleet: {name: f, key_file: /k, ca_file: /f, node: a, peers: [b=h:1]}";
+  CHECK(ErrorsOf(tls + whole).empty());
+  for (const char* needed : {"name: f, ", "key_file: /k, ", "ca_file: /f, "}) {
+    std::string without = whole;
+    without.replace(without.find(needed), std::string(needed).size(), "");
+    const std::string key = std::string(needed).substr(0, std::string(needed).find(':'));
+    CHECK_THAT(ErrorsOf(tls + without), Catch::Contains("fleet.node: needs fleet." + key));
+  }
+  CHECK_THAT(ErrorsOf(whole), Catch::Contains("fleet.node: needs listen.tcp") &&
+                                  Catch::Contains("fleet.node: needs tls.client_ca_file"));
+  CHECK_THAT(ErrorsOf("fleet: {peers: [b=h:1]}"),
+             Catch::Contains("fleet.peers: is of no use without fleet.node"));
+  CHECK_THAT(ErrorsOf(tls + "fleet: {peers: [b=h]}"),
+             Catch::Contains("'b=h' is not NAME=HOST:PORT"));
+}
+
 TEST_CASE("keys beside the fleet's are of no use without G4, and three are the most of before") {
   CHECK(ErrorsOf("fleet: {name: f, key_file: /k, previous_key_files: [/j]}") ==
         "kv.yaml:1:52: fleet.previous_key_files: is of no use without g4.url; set both");
