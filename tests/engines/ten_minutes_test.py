@@ -241,7 +241,7 @@ def main():
     with tempfile.TemporaryDirectory() as holder:
         words = ["--root", asked.root.resolve(), "--build", asked.build.resolve()]
         words += ["--wheel", asked.wheel.resolve()] if asked.wheel else []
-        return subprocess.run([*unshare, made.stdout.split()[-1], "-B", __file__, *words,
+        return subprocess.run([*unshare, made.stdout.splitlines()[-1], "-B", __file__, *words,
                                IN_NAMESPACE, holder], check=False).returncode
 
 
