@@ -1,6 +1,8 @@
 // Finds conflicts between the keys for access over TCP (cross_check.h).
+#include <absl/algorithm/container.h>
 #include <absl/container/flat_hash_map.h>
 #include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 #include <absl/strings/string_view.h>
@@ -98,6 +100,14 @@ void CheckCallers(const Config& config, Conflicts& conflicts) {
                                ": clients show no certificate without "
                                "tls.client_ca_file; set it"));
     }
+    const auto any = [](const std::string& name) {
+      return name == "any" || absl::StartsWith(name, "any ");
+    };
+    if (!config.fleet.node.empty() && absl::c_any_of(access.certificate_names, any)) {
+      const std::string key = tenant.prefix + "certificate_names";
+      AddConflict(conflicts, {key, "fleet.node"},
+                  absl::StrCat(key, ": any would make each node of the fleet a client; name them"));
+    }
     if (tokens && listen.tcp_address.empty()) {
       const std::string key = tenant.prefix + "token_file";
       AddConflict(conflicts, {key, "listen.tcp"},
@@ -115,6 +125,8 @@ void CheckCallers(const Config& config, Conflicts& conflicts) {
                 "tls.admin_certificate_names: clients show no certificate without "
                 "tls.client_ca_file; set it");
   }
+  // With peers, nobody else comes in unless a tenant has credentials.
+  somebody = somebody || !config.fleet.node.empty();
   if (somebody || config.tls.cert_file.empty() || listen.tcp_address.empty()) return;
   if (!config.tls.client_ca_file.empty()) {
     AddConflict(conflicts, {"tls.client_ca_file", "listen.certificate_names"},

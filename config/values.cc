@@ -414,9 +414,15 @@ absl::Status CheckPlainName(absl::string_view text) {
 absl::Status CheckPeer(absl::string_view text) {
   const size_t equals = text.find('='), colon = text.rfind(':');
   uint32_t port = 0;
-  const bool well = equals != absl::string_view::npos && colon != absl::string_view::npos &&
-                    equals + 1 < colon && CheckPlainName(text.substr(0, equals)).ok() &&
-                    absl::SimpleAtoi(text.substr(colon + 1), &port) && port >= 1 && port <= 65535;
+  bool well = equals != absl::string_view::npos && colon != absl::string_view::npos &&
+              equals + 1 < colon && CheckPlainName(text.substr(0, equals)).ok() &&
+              absl::SimpleAtoi(text.substr(colon + 1), &port) && port >= 1 && port <= 65535;
+  if (well) {
+    const absl::string_view host = text.substr(equals + 1, colon - equals - 1);
+    const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+    well = brackets ? IsAlphanumericOr(":.%", host.substr(1, host.size() - 2))
+                    : IsAlphanumericOr(".-_", host);
+  }
   return well ? absl::OkStatus() : Wrong(text, "is not NAME=HOST:PORT");
 }
 

@@ -463,8 +463,7 @@ std::unique_ptr<AdminService> Daemon::Components::MakeAdmin(Callers* callers) {
 absl::Status Daemon::Components::TakeOver(const DaemonOptions& now) {
   std::shared_ptr<Credentials> credentials;
   if (tcp != nullptr) {
-    KVKEEP_ASSIGN_OR_RETURN(credentials,
-                            TcpAccess::LoadCredentials(ToTcpAccessOptions(now).tenants));
+    KVKEEP_ASSIGN_OR_RETURN(credentials, TcpAccess::LoadCredentials(ToTcpAccessOptions(now)));
   }
   KVKEEP_RETURN_IF_ERROR(storage->SetLimits(now.storage));
   // From here on nothing fails.

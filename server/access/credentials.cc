@@ -29,8 +29,9 @@ bool IsUri(absl::string_view name) { return absl::StrContains(name, ':'); }
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
-    const std::vector<TenantCredentials>& tenants) {
+    const std::vector<TenantCredentials>& tenants, bool may_be_open) {
   std::unique_ptr<Credentials> all(new Credentials);
+  all->open_ = may_be_open;
   for (uint32_t i = 0; i < tenants.size(); ++i) {
     const TenantCredentials& tenant = tenants[i];
     for (const std::string& entry : tenant.certificate_names) {

@@ -52,11 +52,13 @@ inline constexpr size_t kMinTokenBytes = 16, kMaxTokenBytes = 1024;
 
 class Credentials {
  public:
-  // `tenants`: by TenantId. InvalidArgument: a token file cannot be read, or is not one.
+  // `tenants`: by TenantId. `may_be_open`: false if certificates of others, who are no clients,
+  // reach the address, too. InvalidArgument: a token file cannot be read, or is not one.
   static absl::StatusOr<std::unique_ptr<Credentials>> Load(
-      const std::vector<TenantCredentials>& tenants);
+      const std::vector<TenantCredentials>& tenants, bool may_be_open = true);
 
-  // True if no tenant has any credentials: every client is then the default tenant.
+  // True if no tenant has any credentials, and that is allowed: every client is then the default
+  // tenant.
   bool open() const { return open_; }
   // Unauthenticated says what is missing or wrong, and nothing of other tenants' credentials.
   absl::StatusOr<Caller> Identify(const Presented& presented) const;

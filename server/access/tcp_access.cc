@@ -28,8 +28,7 @@ absl::StatusOr<std::unique_ptr<TcpAccess>> TcpAccess::Open(const Options& option
       KVKEEP_ASSIGN_OR_RETURN(access->fleet_tls_, TlsIdentity::Load(fleet));
     }
   }
-  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<Credentials> credentials,
-                          LoadCredentials(options.tenants));
+  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<Credentials> credentials, LoadCredentials(options));
   const bool loopback = IsLoopbackAddress(options.address);
   if (!tls && !loopback) {
     log->Warn("TCP without TLS: anyone who reaches the port may read, change and delete everything",
@@ -49,9 +48,9 @@ absl::StatusOr<std::unique_ptr<TcpAccess>> TcpAccess::Open(const Options& option
   return access;
 }
 
-absl::StatusOr<std::shared_ptr<Credentials>> TcpAccess::LoadCredentials(
-    const std::vector<TenantCredentials>& tenants) {
-  KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Credentials> loaded, Credentials::Load(tenants));
+absl::StatusOr<std::shared_ptr<Credentials>> TcpAccess::LoadCredentials(const Options& options) {
+  KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Credentials> loaded,
+                          Credentials::Load(options.tenants, options.fleet_ca_file.empty()));
   return std::shared_ptr<Credentials>(std::move(loaded));
 }
 

@@ -35,8 +35,7 @@ class TcpAccess {
   TcpAccess& operator=(const TcpAccess&) = delete;
 
   // A reload has two steps. LoadCredentials may fail, and changes nothing.
-  static absl::StatusOr<std::shared_ptr<Credentials>> LoadCredentials(
-      const std::vector<TenantCredentials>& tenants);
+  static absl::StatusOr<std::shared_ptr<Credentials>> LoadCredentials(const Options& options);
   void SetCredentials(std::shared_ptr<Credentials> credentials);
 
   Callers* callers() { return callers_.get(); }

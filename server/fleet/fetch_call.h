@@ -1,6 +1,5 @@
-// FetchCall: one Fetch of a PeerLink: asks another node for an image, and copies what comes to
-// where the caller wants it. Reports the header page, then each piece as it is complete; if the
-// call fails, all that is left, with the error.
+// FetchCall: one Fetch of a PeerLink: asks another node for an image, and lets an ImageTaker have
+// what comes.
 //
 // Owns itself: it is gone once all is reported.
 #pragma once
@@ -11,6 +10,7 @@
 
 #include <memory>
 
+#include "server/fleet/image_taker.h"
 #include "server/fleet/peer_link.h"
 
 namespace kvkeep {
@@ -28,16 +28,13 @@ class FetchCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::B
  private:
   FetchCall(std::shared_ptr<PeerLink> link, PeerLink::Begun begun,
             RemoteSource::ReadRequest request);
-  absl::Status Take();
-  void TellRest(const absl::Status& why);
 
   const std::shared_ptr<PeerLink> link_;
   const PeerLink::Begun begun_;
   const RemoteSource::ReadRequest request_;
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub_;
   grpc::ByteBuffer sent_, frame_;
-  uint64_t at_ = 0;       // bytes of the image that came
-  uint64_t told_ = 0;     // bytes that were reported
+  ImageTaker image_;
   absl::Status refused_;  // why the frames were not taken
 };
 

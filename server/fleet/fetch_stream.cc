@@ -16,13 +16,14 @@ namespace kvkeep {
 // by slices that gRPC has not sent yet. The last holder unpins it, on any thread.
 struct FetchStream::Pin {
   Pin(ServeBudget::Share of_budget, ChunkReader chunk_reader, ServerState* state)
-      : share(std::move(of_budget)),
-        chunks(&state->counters.pinned_chunks),
+      : chunks(&state->counters.pinned_chunks),
         bytes(&state->counters.pinned_bytes, chunk_reader.shape().payload_bytes),
+        share(std::move(of_budget)),
         reader(std::move(chunk_reader)) {}
-  // Released after the reader: zero means that nothing is pinned.
-  ServeBudget::Share share;
+  // Released after the reader, in this order: once the gauges are zero nothing is pinned, and the
+  // budget may go.
   GaugeHold chunks, bytes;
+  ServeBudget::Share share;
   ChunkReader reader;
 };
 
@@ -61,6 +62,7 @@ absl::Status FetchStream::Begin(const WantedImage& wanted) {
     parts_.served->absent.fetch_add(1, std::memory_order_relaxed);
     return absl::NotFoundError("this node does not have the chunk");
   }
+  share->Charge(parts_.state->times.Now());
   pin_ = std::make_shared<Pin>(*std::move(share), std::move(read.reader), parts_.state);
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@ namespace kvkeep {
 namespace {
 
 constexpr std::chrono::seconds kLookEvery{1};
+constexpr std::chrono::seconds kLineEvery{5};  // of one peer
 
 }  // namespace
 
@@ -95,14 +96,17 @@ void Fleet::Tick() {
   TellOfLinks();
 }
 
-// Logs each change of a link once: that it is up, or why it went down or cannot come up.
+// Logs that a link is up, or why it is not; a link that flaps has a line in kLineEvery.
 void Fleet::TellOfLinks() {
+  const MonotonicTime now = parts_.clock->Now();
   for (const PeerLinkSnapshot& link : snapshot().peers) {
-    if (link.up && told_up_.insert(link.name).second) {
-      told_down_.erase(link.name);
+    Told& told = told_[link.name];
+    const bool news = link.up ? !told.up : !link.why.empty() && (told.up || told.why != link.why);
+    if (!news || now < told.next_line) continue;
+    told = {.up = link.up, .why = link.why, .next_line = now + kLineEvery};
+    if (link.up) {
       parts_.log->Info("a peer answers", {{"peer", link.name}, {"address", link.address}});
-    } else if (!link.up && !link.why.empty() && told_down_.insert(link.name).second) {
-      told_up_.erase(link.name);
+    } else {
       parts_.log->Warn("a peer does not answer: its chunks are misses",
                        {{"peer", link.name}, {"address", link.address}, {"why", link.why}});
     }

@@ -8,6 +8,7 @@
 #include <absl/status/statusor.h>
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -58,7 +59,7 @@ class Fleet {
 
  private:
   Fleet(const FleetOptions& options, const Parts& parts, Members members);
-  // Makes links to new members, and lets those to former ones end.
+  // Makes links to new members, and ends those to former ones: what is read from these fails.
   void TakeMembers();
   void TellOfLinks();
 
@@ -70,8 +71,13 @@ class Fleet {
   mutable Mutex mu_;
   std::vector<std::shared_ptr<PeerLink>> links_ ABSL_GUARDED_BY(mu_);   // by name
   std::vector<std::shared_ptr<PeerLink>> former_ ABSL_GUARDED_BY(mu_);  // calls may be under way
-  absl::flat_hash_set<std::string> told_up_;  // of Tick: names of links that were up
-  absl::flat_hash_set<std::string> told_down_;
+  // What was logged last of a link.
+  struct Told {
+    bool up = false;
+    std::string why;
+    MonotonicTime next_line{0};  // not before
+  };
+  std::map<std::string, Told> told_;  // of Tick, by name
 };
 
 }  // namespace kvkeep

@@ -1,43 +1,26 @@
 #include "server/fleet/members.h"
 
 #include <absl/strings/ascii.h>
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "config/values.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
 namespace {
 
 constexpr size_t kMostFileBytes = 256 * 1024;
-constexpr size_t kMostNameBytes = 253;  // of a DNS name
-
-bool IsName(absl::string_view name) {
-  return !name.empty() && name.size() <= kMostNameBytes &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.';
-         });
-}
-
-bool IsAddress(absl::string_view address) {
-  const size_t colon = address.rfind(':');
-  uint32_t port = 0;
-  return colon != absl::string_view::npos && colon > 0 &&
-         absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 && port <= 65535;
-}
 
 }  // namespace
 
 absl::StatusOr<Member> ParseMember(absl::string_view text) {
+  KVKEEP_RETURN_IF_ERROR(CheckPeer(text));
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(text, absl::MaxSplits('=', 1));
-  if (!IsName(parts.first) || !IsAddress(parts.second)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not NAME=HOST:PORT"));
-  }
   return Member{absl::AsciiStrToLower(parts.first), std::string(parts.second)};
 }
 

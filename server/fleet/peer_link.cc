@@ -1,6 +1,6 @@
 #include "server/fleet/peer_link.h"
 
-#include <absl/strings/str_cat.h>
+#include <absl/strings/escaping.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
@@ -15,6 +15,9 @@
 
 namespace kvkeep {
 namespace {
+
+constexpr size_t kMostReasonBytes = 200;
+constexpr int kHttp2FrameBytes = 4 << 20;  // fewer frames, fewer wake-ups
 
 // Answers of a unary call, kept until it has ended.
 template <typename Request, typename Response>
@@ -46,6 +49,7 @@ std::shared_ptr<grpc::Channel> PeerLink::MakeChannel() const {
   grpc::ChannelArguments arguments;
   arguments.SetSslTargetNameOverride(options_.name);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxFetchFrameBytes + 64 * 1024));
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // The link decides when to connect again; a channel is used for one connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -88,6 +92,7 @@ void PeerLink::NoteHeard(CallNumber number) {
   MutexLock lock(&mu_);
   const auto call = calls_.find(number);
   if (call != calls_.end()) call->second.heard = now;
+  heard_ = now;
 }
 
 void PeerLink::EndCall(CallNumber number) {
@@ -187,24 +192,27 @@ void PeerLink::StartReads() {
 }
 
 bool PeerLink::EndFetch(const Begun& begun, const RemoteSource::ReadRequest& request, bool untold,
-                        const absl::Status& status, uint64_t bytes) {
+                        absl::Status* status, uint64_t bytes) {
   bool again = false;
   {
     MutexLock lock(&mu_);
     KVKEEP_CHECK(reading_ > 0);
     --reading_;
     told_.read_bytes += bytes;
-    again = untold && absl::IsResourceExhausted(status) && reading_ > 0 && state_ == State::kUp;
+    if (!status->ok() && calls_.at(begun.number).given_up) {
+      *status = absl::AbortedError("the peer sent nothing of the image any more");
+    }
+    again = untold && absl::IsResourceExhausted(*status) && reading_ > 0 && state_ == State::kUp;
     if (again) {
       may_read_ = reading_;
       waiting_.push_front({request, begun.until});
-    } else if (status.ok()) {
+    } else if (status->ok()) {
       may_read_ = std::min(may_read_ + 1, options_.most_reads);
     } else {
       ++told_.failed_reads;
     }
   }
-  NoteOutcome(begun.channel, status);
+  NoteOutcome(begun.channel, *status);
   return again;
 }
 
@@ -233,26 +241,33 @@ void PeerLink::Refuse(std::deque<Waiting> refused, const char* why) {
 void PeerLink::Tick() {
   const MonotonicTime now = parts_.clock->Now();
   std::shared_ptr<grpc::Channel> stalled;
+  std::vector<std::shared_ptr<grpc::ClientContext>> given_up;
   bool greet = false;
   std::deque<Waiting> late;
   {
     MutexLock lock(&mu_);
-    for (const auto& [number, call] : calls_) {
+    for (auto& [number, call] : calls_) {
       const bool stalls = call.heard > MonotonicTime(0) && now - call.heard > options_.stall;
-      if (stalls && state_ == State::kUp) stalled = channel_;
+      if (!stalls || state_ != State::kUp || call.given_up) continue;
+      if (now - heard_ > options_.stall) {
+        stalled = channel_;
+      } else {
+        call.given_up = true;
+        given_up.push_back(call.context);
+      }
     }
     greet = state_ != State::kStopped && !greets_ && now >= next_hello_;
     late = TakeWaiting(false);
   }
   Refuse(std::move(late), "the peer had no time for the read");
-  if (stalled != nullptr) return GoDown(stalled, "a read got nothing any more");
+  for (const auto& context : given_up) context->TryCancel();
+  if (stalled != nullptr) return GoDown(stalled, "it sends nothing any more");
   if (greet) Greet();
 }
 
 void PeerLink::Greet() {
   auto context = std::make_shared<grpc::ClientContext>();
   context->set_deadline(std::chrono::system_clock::now() + options_.hello_within);
-  context->set_wait_for_ready(true);
   std::shared_ptr<grpc::Channel> channel;
   CallNumber number = 0;
   {
@@ -292,6 +307,7 @@ void PeerLink::OnHello(const std::shared_ptr<grpc::Channel>& channel, CallNumber
     if (well.ok() && channel == channel_ && state_ != State::kStopped) {
       state_ = State::kUp;
       told_.incarnation = response.incarnation();
+      heard_ = parts_.clock->Now();
       retry_after_ = options_.retry_first;
       next_hello_ = parts_.clock->Now() + options_.hello_every;
     }
@@ -310,7 +326,8 @@ void PeerLink::GoDown(const std::shared_ptr<grpc::Channel>& channel, std::string
     if (channel != channel_ || state_ == State::kStopped) return;
     if (state_ == State::kUp) ++told_.downs;
     state_ = State::kDown;
-    told_.why = std::move(why);
+    // The other node chose these bytes, and people read them on terminals.
+    told_.why = absl::CHexEscape(absl::string_view(why).substr(0, kMostReasonBytes));
     closed = std::move(channel_);
     // Some jitter, so that a fleet does not greet a node that came back at the same time.
     const uint64_t most = static_cast<uint64_t>(retry_after_.count());

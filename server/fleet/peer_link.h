@@ -2,10 +2,11 @@
 // TLS. The other node is who its certificate says: one that fleet.ca_file signed for its name.
 //
 // A link is up once the other node has answered Hello, and stays up while it answers the Hello that
-// follows each second. If a call finds the connection gone, a Hello is late, or a read gets nothing
-// for `stall`, the link is down for all of its work at once: calls under way are cancelled, and so
-// answered, and none begins before the next Hello was answered. Hello is tried again after 0.25 s,
-// then after twice as long each time, up to 30 s.
+// follows each second. If a call finds the connection gone, a Hello is late, or nothing at all
+// comes for `stall` while reads are under way, the link is down for all of its work at once: calls
+// under way are cancelled, and so answered, and none begins before the next Hello was answered.
+// Hello is tried again after 0.25 s, then after twice as long each time, up to 30 s. A read that
+// alone gets nothing for `stall`, as the other node's drive is slow, is given up alone.
 //
 // At most `most_reads` images are read at a time; further reads wait in line. If the other node
 // says that it serves as much as it may while reads of ours are under way, the read waits for their
@@ -79,6 +80,7 @@ class PeerLink final : public PeerSource, public std::enable_shared_from_this<Pe
   struct Call {
     std::shared_ptr<grpc::ClientContext> context;
     MonotonicTime heard{0};  // when something came last; 0: a stall does not count
+    bool given_up = false;
   };
   using CallNumber = uint64_t;
 
@@ -97,10 +99,11 @@ class PeerLink final : public PeerSource, public std::enable_shared_from_this<Pe
     RemoteSource::ReadRequest request;
     MonotonicTime until{0};
   };
-  // Notes the end of a read that was asked for by `begun`. Returns true if it waits in line again,
-  // as nothing of it was told (`untold`) and the other node was busy with reads of ours.
+  // Notes the end of a read that was asked for by `begun`; a read that was given up is Aborted.
+  // Returns true if it waits in line again, as nothing of it was told (`untold`) and the other node
+  // was busy with reads of ours.
   bool EndFetch(const Begun& begun, const RemoteSource::ReadRequest& request, bool untold,
-                const absl::Status& status, uint64_t bytes);
+                absl::Status* status, uint64_t bytes);
   // Starts reads that wait, as many as may be under way.
   void StartReads();
   // Takes those that wait out of the line: all, or those whose time is up.
@@ -125,6 +128,7 @@ class PeerLink final : public PeerSource, public std::enable_shared_from_this<Pe
   CallNumber last_call_ ABSL_GUARDED_BY(mu_) = 0;
   bool greets_ ABSL_GUARDED_BY(mu_) = false;  // a Hello is under way
   MonotonicTime next_hello_ ABSL_GUARDED_BY(mu_){0};
+  MonotonicTime heard_ ABSL_GUARDED_BY(mu_){0};  // when the other node said something last
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   uint32_t reading_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t may_read_ ABSL_GUARDED_BY(mu_);  // at a time, by the other node's last answers

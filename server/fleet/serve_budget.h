@@ -31,6 +31,9 @@ class ServeBudget {
       if (budget_ != nullptr) budget_->End(bytes_);
     }
 
+    // Counts the image against the rate: it is there, and will be sent.
+    void Charge(MonotonicTime now) { budget_->Charge(bytes_, now); }
+
    private:
     friend class ServeBudget;
     Share(ServeBudget* budget, uint64_t bytes) : budget_(budget), bytes_(bytes) {}
@@ -46,7 +49,6 @@ class ServeBudget {
     const bool full = streams_ >= limits_.streams ||
                       (pinned_bytes_ > 0 && pinned_bytes_ + bytes > limits_.pinned_bytes);
     if (limits_.bytes_per_second == 0 || full || rate_.Wait(now).has_value()) return std::nullopt;
-    rate_.Take(bytes);
     ++streams_;
     pinned_bytes_ += bytes;
     return Share(this, bytes);
@@ -54,6 +56,11 @@ class ServeBudget {
   bool serves() const { return limits_.bytes_per_second > 0; }
 
  private:
+  void Charge(uint64_t bytes, MonotonicTime now) {
+    MutexLock lock(&mu_);
+    rate_.saved(now);  // what came meanwhile is saved first
+    rate_.Take(bytes);
+  }
   void End(uint64_t bytes) {
     MutexLock lock(&mu_);
     --streams_;

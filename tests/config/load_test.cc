@@ -304,6 +304,12 @@ TEST_CASE("a node with peers needs what mutual TLS takes, and peers a node") {
       "tls: {cert_file: /c, key_file: /k, client_ca_file: /a}\n";
   const std::string whole = "fleet: {name: f, key_file: /k, ca_file: /f, node: a, peers: [b=h:1]}";
   CHECK(ErrorsOf(tls + whole).empty());
+  std::string nobody = tls, anybody = tls;
+  nobody.replace(nobody.find(", certificate_names: [x.example]"), 32, "");
+  CHECK(ErrorsOf(nobody + whole).empty());
+  anybody.replace(anybody.find("x.example"), 9, "any read");
+  CHECK_THAT(ErrorsOf(anybody + whole),
+             Catch::Contains("any would make each node of the fleet a client"));
   for (const char* needed : {"name: f, ", "key_file: /k, ", "ca_file: /f, "}) {
     std::string without = whole;
     without.replace(without.find(needed), std::string(needed).size(), "");

@@ -87,8 +87,7 @@ std::vector<FleetSource::MemberPtr> FleetSource::ReachablePeers() const {
 }
 
 std::vector<FleetSource::MemberPtr> FleetSource::PeersToAsk(const NamespaceDigest& ns) const {
-  const auto& shared = options_.shared_tenants;
-  if (shared.has_value() && !shared->contains(TenantTagOf(ns))) return {};
+  if (!shares(ns)) return {};
   std::vector<MemberPtr> members = ReachablePeers();
   while (members.size() > options_.most_peers) {
     members.erase(members.begin() + static_cast<ptrdiff_t>(random_.NextU64() % members.size()));
@@ -96,14 +95,25 @@ std::vector<FleetSource::MemberPtr> FleetSource::PeersToAsk(const NamespaceDiges
   return members;
 }
 
+bool FleetSource::reaches_any() const {
+  MutexLock lock(&mu_);
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const MemberPtr& one) { return one->peer->reachable(); });
+}
+
+bool FleetSource::shares(const NamespaceDigest& ns) const {
+  const auto& shared = options_.shared_tenants;
+  return !shared.has_value() || shared->contains(TenantTagOf(ns));
+}
+
 bool FleetSource::readable() const {
-  return (shared_ != nullptr && shared_->readable()) || !ReachablePeers().empty();
+  return (shared_ != nullptr && shared_->readable()) || reaches_any();
 }
 
 bool FleetSource::writable() const { return shared_ != nullptr && shared_->writable(); }
 
 bool FleetSource::may_find(const NamespaceDigest& ns) const {
-  return (shared_ != nullptr && shared_->may_find(ns)) || !PeersToAsk(ns).empty();
+  return (shared_ != nullptr && shared_->may_find(ns)) || (shares(ns) && reaches_any());
 }
 
 bool FleetSource::may_ask_age() const { return shared_ != nullptr && shared_->may_ask_age(); }

@@ -125,6 +125,8 @@ class FleetSource final : public RemoteSource {
   // asks, they take turns by chance.
   std::vector<MemberPtr> PeersToAsk(const NamespaceDigest& ns) const;
   std::vector<MemberPtr> ReachablePeers() const;
+  bool reaches_any() const;
+  bool shares(const NamespaceDigest& ns) const;  // with the fleet
   void OnAnswer(const std::shared_ptr<Finding>& finding, const MemberPtr& member,
                 const absl::StatusOr<PeerSource::Found>& answer);
   void Remember(const Finding& finding);

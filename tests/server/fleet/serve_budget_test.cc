@@ -31,9 +31,14 @@ TEST_CASE("a share that was moved is given back once") {
 
 TEST_CASE("beyond its rate a node refuses, until the debt is paid off") {
   ServeBudget budget({.bytes_per_second = 1'000, .pinned_bytes = 1'000'000});
-  CHECK(budget.Take(3'000, kNow).has_value());  // a second's bytes were saved up
+  budget.Take(3'000, kNow)->Charge(kNow);  // a second's bytes were saved up
   CHECK_FALSE(budget.Take(1, kNow + std::chrono::milliseconds(1'900)).has_value());
   CHECK(budget.Take(1, kNow + std::chrono::milliseconds(2'100)).has_value());
+}
+
+TEST_CASE("what is not sent costs nothing") {
+  ServeBudget budget({.bytes_per_second = 1'000, .pinned_bytes = 1'000'000});
+  for (int i = 0; i < 100; ++i) CHECK(budget.Take(3'000, kNow).has_value());
 }
 
 TEST_CASE("a rate of 0 serves nothing") {
