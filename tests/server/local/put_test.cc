@@ -60,7 +60,7 @@ TEST_CASE("the tasks of a put are posted near the space that they fill") {
   PeerTester t;
   t.world.arena().has_nodes = true;
   t.Open();
-  auto staging = t.Stage(3 * kMiB);
+  t.Stage(3 * kMiB);
   std::vector<TestChunk> chunks;  // two fill the first segment but for a little
   for (uint64_t name = 0; name < 3; ++name) {
     chunks.push_back({.name = name, .bytes = 3 * kMiB, .flags = local::kPutNoG3});
