@@ -92,8 +92,7 @@ class Store {
   // A session may open a namespace of another tenant that has the session's tenant among its
   // readers. There it may read; calls that write are PermissionDenied. Rates and leases are charged
   // to the session's own tenant. Leases and reads of other tenants hold at most half of what the
-  // owner's own leases may. PermissionDenied: it is not a reader, or there is no such tenant; both
-  // get the same answer.
+  // owner's own leases may. PermissionDenied: it is no reader, or there is no such tenant, alike.
   absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& session,
                                                 const NamespaceSpec& spec);
   absl::StatusOr<TenantId> TenantOf(const SessionToken& session) const;
