@@ -2,6 +2,8 @@
 
 #include <absl/strings/str_replace.h>
 
+#include <functional>
+
 namespace kvkeep::config_internal {
 namespace {
 
@@ -13,6 +15,21 @@ std::string YamlString(const std::string& text) {
                      text.front() != ':' && text.find_first_not_of(kPlain) == std::string::npos;
   if (plain) return text;
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
+}
+
+// A list whose items `parse` checks.
+ConfigKey TextList(std::string path, Place<std::vector<std::string>> place, std::string limits,
+                   std::string wanted,
+                   std::function<absl::StatusOr<std::vector<std::string>>(absl::string_view)> parse,
+                   std::string doc) {
+  ConfigKey key{std::move(path), std::move(doc), std::move(limits), std::move(wanted), {}, {}};
+  key.shape = ConfigShape::kList;
+  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
+    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), parse(text));
+    return absl::OkStatus();
+  };
+  key.get = [=](Config& config, size_t entry) { return FormatNames(place(config, entry)); };
+  return key;
 }
 
 }  // namespace
@@ -75,70 +92,32 @@ ConfigKey Numbers(std::string path, Place<std::vector<uint32_t>> place, std::str
 
 ConfigKey Names(std::string path, Place<std::vector<std::string>> place, bool grants,
                 std::string doc) {
-  ConfigKey key{
-      std::move(path),
-      std::move(doc),
+  return TextList(
+      std::move(path), std::move(place),
       absl::StrCat("at most ", kMaxNames, grants ? " names, each with its grant" : " names"),
       grants ? "a list like [engine.example, \"auditor.example read\"]"
              : "a list like [operator.example]",
-      {},
-      {}};
-  key.shape = ConfigShape::kList;
-  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
-    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParseNames(text, grants));
-    return absl::OkStatus();
-  };
-  key.get = [=](Config& config, size_t entry) { return FormatNames(place(config, entry)); };
-  return key;
+      [grants](absl::string_view text) { return ParseNames(text, grants); }, std::move(doc));
 }
 
 ConfigKey Gpus(std::string path, Place<std::vector<std::string>> place, std::string doc) {
-  ConfigKey key{std::move(path),
-                std::move(doc),
-                absl::StrCat("at most ", kMaxGpus, " UUIDs, or all"),
-                "a list of GPUs' UUIDs as nvidia-smi -L shows them, [all] or []",
-                {},
-                {}};
-  key.shape = ConfigShape::kList;
-  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
-    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParseGpus(text));
-    return absl::OkStatus();
-  };
-  key.get = [=](Config& config, size_t entry) { return FormatNames(place(config, entry)); };
-  return key;
+  return TextList(
+      std::move(path), std::move(place), absl::StrCat("at most ", kMaxGpus, " UUIDs, or all"),
+      "a list of GPUs' UUIDs as nvidia-smi -L shows them, [all] or []", ParseGpus, std::move(doc));
 }
 
 ConfigKey Peers(std::string path, Place<std::vector<std::string>> place, std::string doc) {
-  ConfigKey key{std::move(path),
-                std::move(doc),
-                absl::StrCat("at most ", kMaxPeers, " of NAME=HOST:PORT"),
-                "a list like [node-b.example=10.0.0.2:9400]",
-                {},
-                {}};
-  key.shape = ConfigShape::kList;
-  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
-    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParsePeers(text));
-    return absl::OkStatus();
-  };
-  key.get = [=](Config& config, size_t entry) { return FormatNames(place(config, entry)); };
-  return key;
+  return TextList(std::move(path), std::move(place),
+                  absl::StrCat("at most ", kMaxPeers, " of NAME=HOST:PORT"),
+                  "a list like [node-b.example=10.0.0.2:9400]", ParsePeers, std::move(doc));
 }
 
 ConfigKey Paths(std::string path, Place<std::vector<std::string>> place, size_t most,
                 std::string doc) {
-  ConfigKey key{std::move(path),
-                std::move(doc),
-                absl::StrCat("at most ", most, " absolute paths"),
-                "a list like [/etc/kvkeep/key-of-before]",
-                {},
-                {}};
-  key.shape = ConfigShape::kList;
-  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
-    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParsePaths(text, most));
-    return absl::OkStatus();
-  };
-  key.get = [=](Config& config, size_t entry) { return FormatNames(place(config, entry)); };
-  return key;
+  return TextList(
+      std::move(path), std::move(place), absl::StrCat("at most ", most, " absolute paths"),
+      "a list like [/etc/kvkeep/key-of-before]",
+      [most](absl::string_view text) { return ParsePaths(text, most); }, std::move(doc));
 }
 
 ConfigKey Bool(std::string path, Place<bool> place, std::string doc) {
