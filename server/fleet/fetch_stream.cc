@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/grpc/convert.h"
+#include "server/grpc/pinned_slices.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
@@ -167,16 +168,9 @@ absl::Status FetchStream::SendPieces() {
     KVKEEP_ASSIGN_OR_RETURN(head.header, MakeHeader());
   }
   std::vector<grpc::Slice> slices = {grpc::Slice(EncodeFetchFrameHead(head))};
-  for (uint64_t at = begin; at < end;) {
-    const std::span<const std::byte> run = pin_->reader.Image(at, end - at);
-    KVKEEP_CHECK(!run.empty());
-    // gRPC only reads it; its constructor wants a pointer to non-const.
-    slices.emplace_back(
-        const_cast<std::byte*>(run.data()), run.size(),
-        [](void* pin) { delete static_cast<std::shared_ptr<Pin>*>(pin); },
-        new std::shared_ptr<Pin>(pin_));
-    at += run.size();
-  }
+  AppendPinnedSlices(
+      pin_, begin, end,
+      [this](uint64_t offset, uint64_t most) { return pin_->reader.Image(offset, most); }, &slices);
   next_piece_ = end_piece;
   parts_.served->fetched_bytes.fetch_add(head.image_bytes, std::memory_order_relaxed);
   frame_ = grpc::ByteBuffer(slices.data(), slices.size());

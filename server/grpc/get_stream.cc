@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/grpc/byte_buffer.h"
+#include "server/grpc/pinned_slices.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
@@ -283,16 +284,9 @@ void GetStream::SendPieces(Chunk* chunk) {
   header.frame_payload_bytes = count == 0 ? 0 : end - header.offset;
 
   std::vector<grpc::Slice> payload;
-  for (uint64_t at = header.offset; count > 0 && at < end;) {
-    const std::span<const std::byte> run = reader.Payload(at, end - at);
-    KVKEEP_CHECK(!run.empty());
-    // gRPC only reads it; its constructor wants a pointer to non-const.
-    payload.emplace_back(
-        const_cast<std::byte*>(run.data()), run.size(),
-        [](void* pin) { delete static_cast<std::shared_ptr<Pin>*>(pin); },
-        new std::shared_ptr<Pin>(chunk->pin));
-    at += run.size();
-  }
+  AppendPinnedSlices(
+      chunk->pin, header.offset, header.offset + header.frame_payload_bytes,
+      [&reader](uint64_t offset, uint64_t most) { return reader.Payload(offset, most); }, &payload);
   chunk->next_piece += count;
   chunk->begun = true;
   state_->counters.get_bytes.fetch_add(header.frame_payload_bytes, std::memory_order_relaxed);
