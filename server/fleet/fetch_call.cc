@@ -30,10 +30,6 @@ void FetchCall::Start(std::shared_ptr<PeerLink> link, PeerLink::Begun begun,
   call->StartCall();
 }
 
-void FetchCall::Refuse(const RemoteSource::ReadRequest& request, const absl::Status& why) {
-  ImageTaker(&request).TellRest(why);
-}
-
 FetchCall::FetchCall(std::shared_ptr<PeerLink> link, PeerLink::Begun begun,
                      RemoteSource::ReadRequest request)
     : link_(std::move(link)),

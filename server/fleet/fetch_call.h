@@ -19,8 +19,6 @@ class FetchCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::B
  public:
   static void Start(std::shared_ptr<PeerLink> link, PeerLink::Begun begun,
                     RemoteSource::ReadRequest request);
-  // Reports a read that could not begin.
-  static void Refuse(const RemoteSource::ReadRequest& request, const absl::Status& why);
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;

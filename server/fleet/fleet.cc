@@ -39,11 +39,10 @@ Fleet::~Fleet() { Stop(); }
 void Fleet::TakeMembers() {
   std::vector<std::string> names;
   FleetSource::Peers peers;
-  std::vector<std::shared_ptr<PeerLink>> ended;
+  Links ended;
   {
     MutexLock lock(&mu_);
-    std::vector<std::shared_ptr<PeerLink>> before = std::move(links_);
-    links_.clear();
+    Links before = std::exchange(links_, {});
     for (const Member& member : members_.all()) {
       names.push_back(member.name);
       const auto same =
@@ -86,20 +85,25 @@ void Fleet::Tick() {
                         {{"why", std::string(changed->message())}});
     }
   }
-  std::vector<std::shared_ptr<PeerLink>> links;
   {
     MutexLock lock(&mu_);
     std::erase_if(former_, [](const std::shared_ptr<PeerLink>& link) { return !link->busy(); });
-    links = links_;
   }
-  for (const std::shared_ptr<PeerLink>& link : links) link->Tick();
-  TellOfLinks();
+  const Links now_linked = links();
+  for (const std::shared_ptr<PeerLink>& link : now_linked) link->Tick();
+  TellOfLinks(now_linked);
+}
+
+Fleet::Links Fleet::links() const {
+  MutexLock lock(&mu_);
+  return links_;
 }
 
 // Logs that a link is up, or why it is not; a link that flaps has a line in kLineEvery.
-void Fleet::TellOfLinks() {
+void Fleet::TellOfLinks(const Links& links) {
   const MonotonicTime now = parts_.clock->Now();
-  for (const PeerLinkSnapshot& link : snapshot().peers) {
+  for (const std::shared_ptr<PeerLink>& of : links) {
+    const PeerLinkSnapshot link = of->snapshot();
     Told& told = told_[link.name];
     const bool news = link.up ? !told.up : !link.why.empty() && (told.up || told.why != link.why);
     if (!news || now < told.next_line) continue;
@@ -114,7 +118,7 @@ void Fleet::TellOfLinks() {
 }
 
 void Fleet::Stop() {
-  std::vector<std::shared_ptr<PeerLink>> all;
+  Links all;
   {
     MutexLock lock(&mu_);
     all = links_;
@@ -128,12 +132,7 @@ void Fleet::Stop() {
 
 FleetSnapshot Fleet::snapshot() const {
   FleetSnapshot snapshot;
-  std::vector<std::shared_ptr<PeerLink>> links;
-  {
-    MutexLock lock(&mu_);
-    links = links_;
-  }
-  for (const std::shared_ptr<PeerLink>& link : links) snapshot.peers.push_back(link->snapshot());
+  for (const std::shared_ptr<PeerLink>& link : links()) snapshot.peers.push_back(link->snapshot());
   snapshot.source = parts_.source->counters();
   const ServedToPeers& served = service_.served();
   snapshot.served = {.finds = served.finds,

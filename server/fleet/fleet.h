@@ -61,7 +61,9 @@ class Fleet {
   Fleet(const FleetOptions& options, const Parts& parts, Members members);
   // Makes links to new members, and ends those to former ones: what is read from these fails.
   void TakeMembers();
-  void TellOfLinks();
+  using Links = std::vector<std::shared_ptr<PeerLink>>;
+  Links links() const;
+  void TellOfLinks(const Links& links);
 
   const Parts parts_;
   Members members_;             // of Tick
@@ -69,8 +71,8 @@ class Fleet {
   PeerCallers callers_;
   PeerService service_;
   mutable Mutex mu_;
-  std::vector<std::shared_ptr<PeerLink>> links_ ABSL_GUARDED_BY(mu_);   // by name
-  std::vector<std::shared_ptr<PeerLink>> former_ ABSL_GUARDED_BY(mu_);  // calls may be under way
+  Links links_ ABSL_GUARDED_BY(mu_);   // by name
+  Links former_ ABSL_GUARDED_BY(mu_);  // calls may be under way
   // What was logged last of a link.
   struct Told {
     bool up = false;

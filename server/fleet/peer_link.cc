@@ -100,9 +100,9 @@ void PeerLink::EndCall(CallNumber number) {
   KVKEEP_CHECK(calls_.erase(number) == 1);
 }
 
-void PeerLink::Count(uint64_t PeerLinkSnapshot::*counter, uint64_t by) {
+void PeerLink::Count(uint64_t PeerLinkSnapshot::*counter) {
   MutexLock lock(&mu_);
-  told_.*counter += by;
+  ++(told_.*counter);
 }
 
 PeerLinkSnapshot PeerLink::snapshot() const {
@@ -155,16 +155,12 @@ void PeerLink::Read(RemoteSource::ReadRequest request) {
   {
     MutexLock lock(&mu_);
     up = state_ == State::kUp;
-    waiting_.push_back({std::move(request), until});
-    if (up) ++told_.reads;
+    if (up) {
+      ++told_.reads;
+      waiting_.push_back({std::move(request), until});
+    }
   }
-  if (up) return StartReads();
-  std::deque<Waiting> refused;
-  {
-    MutexLock lock(&mu_);
-    refused = TakeWaiting(true);
-  }
-  Refuse(std::move(refused), "the peer is not reachable");
+  up ? StartReads() : Refuse(std::move(request), "the peer is not reachable");
 }
 
 void PeerLink::StartReads() {
@@ -183,9 +179,7 @@ void PeerLink::StartReads() {
         MutexLock lock(&mu_);
         --reading_;
       }
-      std::deque<Waiting> refused;
-      refused.push_back(*std::move(next));
-      return Refuse(std::move(refused), "the peer is not reachable");
+      return Refuse(std::move(next->request), "the peer is not reachable");
     }
     FetchCall::Start(shared_from_this(), *std::move(begun), std::move(next->request));
   }
@@ -216,24 +210,9 @@ bool PeerLink::EndFetch(const Begun& begun, const RemoteSource::ReadRequest& req
   return again;
 }
 
-std::deque<PeerLink::Waiting> PeerLink::TakeWaiting(bool all) {
-  if (all) return std::exchange(waiting_, {});
-  const MonotonicTime now = parts_.clock->Now();
-  std::deque<Waiting> late;
-  for (Waiting& one : waiting_) {
-    if (one.until <= now) late.push_back(std::move(one));
-  }
-  std::erase_if(waiting_, [now](const Waiting& one) { return one.until <= now; });
-  return late;
-}
-
-// Later, as a read is not answered inside its call.
-void PeerLink::Refuse(std::deque<Waiting> refused, const char* why) {
-  for (Waiting& one : refused) {
-    parts_.executor->Post([request = std::move(one.request), why] {
-      FetchCall::Refuse(request, absl::UnavailableError(why));
-    });
-  }
+void PeerLink::Refuse(RemoteSource::ReadRequest request, const char* why) {
+  parts_.executor->Post(
+      [request = std::move(request), why] { request.Fail(absl::UnavailableError(why)); });
 }
 
 // ---- up and down
@@ -243,7 +222,7 @@ void PeerLink::Tick() {
   std::shared_ptr<grpc::Channel> stalled;
   std::vector<std::shared_ptr<grpc::ClientContext>> given_up;
   bool greet = false;
-  std::deque<Waiting> late;
+  std::vector<RemoteSource::ReadRequest> late;
   {
     MutexLock lock(&mu_);
     for (auto& [number, call] : calls_) {
@@ -257,9 +236,12 @@ void PeerLink::Tick() {
       }
     }
     greet = state_ != State::kStopped && !greets_ && now >= next_hello_;
-    late = TakeWaiting(false);
+    for (Waiting& one : waiting_) {
+      if (one.until <= now) late.push_back(std::move(one.request));
+    }
+    std::erase_if(waiting_, [now](const Waiting& one) { return one.until <= now; });
   }
-  Refuse(std::move(late), "the peer had no time for the read");
+  for (auto& request : late) Refuse(std::move(request), "the peer had no time for the read");
   for (const auto& context : given_up) context->TryCancel();
   if (stalled != nullptr) return GoDown(stalled, "it sends nothing any more");
   if (greet) Greet();
@@ -275,7 +257,6 @@ void PeerLink::Greet() {
     if (state_ == State::kStopped) return;
     if (state_ != State::kUp) {
       channel_ = MakeChannel();
-      state_ = State::kGreeting;
     }
     channel = channel_;
     greets_ = true;
@@ -317,9 +298,7 @@ void PeerLink::OnHello(const std::shared_ptr<grpc::Channel>& channel, CallNumber
 }
 
 void PeerLink::GoDown(const std::shared_ptr<grpc::Channel>& channel, std::string why) {
-  std::vector<std::shared_ptr<grpc::ClientContext>> cancelled;
-  std::shared_ptr<grpc::Channel> closed;
-  std::deque<Waiting> refused;
+  Work ended;
   {
     MutexLock lock(&mu_);
     // Late news of an earlier connection.
@@ -328,33 +307,35 @@ void PeerLink::GoDown(const std::shared_ptr<grpc::Channel>& channel, std::string
     state_ = State::kDown;
     // The other node chose these bytes, and people read them on terminals.
     told_.why = absl::CHexEscape(absl::string_view(why).substr(0, kMostReasonBytes));
-    closed = std::move(channel_);
     // Some jitter, so that a fleet does not greet a node that came back at the same time.
     const uint64_t most = static_cast<uint64_t>(retry_after_.count());
     next_hello_ = parts_.clock->Now() +
                   std::chrono::milliseconds(most / 2 + parts_.random->NextU64() % (most / 2 + 1));
     retry_after_ = std::min(2 * retry_after_, options_.retry_last);
-    for (const auto& [number, call] : calls_) cancelled.push_back(call.context);
-    refused = TakeWaiting(true);
+    ended = TakeWork();
   }
-  // Not under the lock: a cancelled call may end inside.
-  for (const auto& context : cancelled) context->TryCancel();
-  Refuse(std::move(refused), "the peer is not reachable any more");
+  End(std::move(ended), "the peer is not reachable any more");
 }
 
 void PeerLink::Stop() {
-  std::vector<std::shared_ptr<grpc::ClientContext>> cancelled;
-  std::shared_ptr<grpc::Channel> closed;
-  std::deque<Waiting> refused;
+  Work ended;
   {
     MutexLock lock(&mu_);
     state_ = State::kStopped;
-    closed = std::move(channel_);
-    for (const auto& [number, call] : calls_) cancelled.push_back(call.context);
-    refused = TakeWaiting(true);
+    ended = TakeWork();
   }
-  for (const auto& context : cancelled) context->TryCancel();
-  Refuse(std::move(refused), "the node stops");
+  End(std::move(ended), "the node stops");
+}
+
+PeerLink::Work PeerLink::TakeWork() {
+  Work work{.channel = std::move(channel_), .waiting = std::exchange(waiting_, {})};
+  for (const auto& [number, call] : calls_) work.calls.push_back(call.context);
+  return work;
+}
+
+void PeerLink::End(Work work, const char* why) {
+  for (const auto& context : work.calls) context->TryCancel();
+  for (Waiting& one : work.waiting) Refuse(std::move(one.request), why);
 }
 
 }  // namespace kvkeep

@@ -26,6 +26,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kvkeep/v1/peer.grpc.pb.h"
 #include "server/access/tls_identity.h"
@@ -84,7 +85,7 @@ class PeerLink final : public PeerSource, public std::enable_shared_from_this<Pe
   };
   using CallNumber = uint64_t;
 
-  enum class State { kNew, kGreeting, kUp, kDown, kStopped };
+  enum class State { kDown, kUp, kStopped };
   struct Begun {
     CallNumber number;
     std::shared_ptr<grpc::Channel> channel;
@@ -106,9 +107,17 @@ class PeerLink final : public PeerSource, public std::enable_shared_from_this<Pe
                 absl::Status* status, uint64_t bytes);
   // Starts reads that wait, as many as may be under way.
   void StartReads();
-  // Takes those that wait out of the line: all, or those whose time is up.
-  std::deque<Waiting> TakeWaiting(bool all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Refuse(std::deque<Waiting> refused, const char* why);
+  // Answers a read later, as none is answered inside its call.
+  void Refuse(RemoteSource::ReadRequest request, const char* why);
+  // All that is under way or waits, taken out of the link under the lock, to be ended without it: a
+  // call that is cancelled may end inside.
+  struct Work {
+    std::shared_ptr<grpc::Channel> channel;
+    std::vector<std::shared_ptr<grpc::ClientContext>> calls;
+    std::deque<Waiting> waiting;
+  };
+  Work TakeWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void End(Work work, const char* why);
   void Greet();
   void OnHello(const std::shared_ptr<grpc::Channel>& channel, CallNumber number,
                const absl::Status& status, const v1::PeerHelloResponse& response);
@@ -116,14 +125,14 @@ class PeerLink final : public PeerSource, public std::enable_shared_from_this<Pe
   void NoteOutcome(const std::shared_ptr<grpc::Channel>& channel, const absl::Status& status);
   void GoDown(const std::shared_ptr<grpc::Channel>& channel, std::string why);
   std::shared_ptr<grpc::Channel> MakeChannel() const;
-  void Count(uint64_t PeerLinkSnapshot::*counter, uint64_t by = 1);
+  void Count(uint64_t PeerLinkSnapshot::*counter);
 
   const PeerLinkOptions options_;
   const Parts parts_;
 
   mutable Mutex mu_;
-  State state_ ABSL_GUARDED_BY(mu_) = State::kNew;
-  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mu_);  // of kGreeting and kUp
+  State state_ ABSL_GUARDED_BY(mu_) = State::kDown;
+  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mu_);  // greeted, or up; null: neither
   std::map<CallNumber, Call> calls_ ABSL_GUARDED_BY(mu_);
   CallNumber last_call_ ABSL_GUARDED_BY(mu_) = 0;
   bool greets_ ABSL_GUARDED_BY(mu_) = false;  // a Hello is under way

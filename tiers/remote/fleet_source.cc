@@ -8,6 +8,7 @@
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/tenant_tag.h"
+#include "tiers/remote/missing_chunks.h"
 
 namespace kvkeep {
 
@@ -76,19 +77,14 @@ void FleetSource::Count(uint64_t FleetSourceCounters::*counter, uint64_t by) {
 
 // ---- what is known of the sources
 
-std::vector<FleetSource::MemberPtr> FleetSource::ReachablePeers() const {
+std::vector<FleetSource::MemberPtr> FleetSource::PeersToAsk(const NamespaceDigest& ns) const {
+  if (!shares(ns)) return {};
   std::vector<MemberPtr> members;
   {
     MutexLock lock(&mu_);
     members = members_;
   }
   std::erase_if(members, [](const MemberPtr& one) { return !one->peer->reachable(); });
-  return members;
-}
-
-std::vector<FleetSource::MemberPtr> FleetSource::PeersToAsk(const NamespaceDigest& ns) const {
-  if (!shares(ns)) return {};
-  std::vector<MemberPtr> members = ReachablePeers();
   while (members.size() > options_.most_peers) {
     members.erase(members.begin() + static_cast<ptrdiff_t>(random_.NextU64() % members.size()));
   }
@@ -200,22 +196,16 @@ void FleetSource::Remember(const Finding& finding) {
 
 // Looks in G4 for the chunks that no peer has.
 void FleetSource::AskShared(const std::shared_ptr<Finding>& finding, bool in_find) {
-  std::vector<ChunkId> missing;
-  std::vector<size_t> at;
-  for (size_t i = 0; i < finding->ids.size(); ++i) {
-    if (finding->found[i].has_value()) continue;
-    missing.push_back(finding->ids[i]);
-    at.push_back(i);
-  }
-  const bool ask = !missing.empty() && shared_ != nullptr && shared_->readable() &&
+  MissingChunks missing = MissingChunks::Of(finding->ids, finding->found);
+  const bool ask = !missing.ids.empty() && shared_ != nullptr && shared_->readable() &&
                    shared_->may_find(finding->ids.front().ns);
   if (!ask && !in_find) return finding->done(std::move(finding->found));
   if (!ask) {
     executor_.Post([finding] { finding->done(std::move(finding->found)); });
     return;
   }
-  shared_->Find(std::move(missing), finding->wanted, finding->deadline,
-                [finding, at = std::move(at)](const Found& found) {
+  shared_->Find(std::move(missing.ids), finding->wanted, finding->deadline,
+                [finding, at = std::move(missing.at)](const Found& found) {
                   KVKEEP_CHECK(found.size() == at.size());
                   for (size_t i = 0; i < found.size(); ++i) finding->found[at[i]] = found[i];
                   finding->done(std::move(finding->found));
@@ -266,17 +256,9 @@ void FleetSource::ReadNext(const std::shared_ptr<Reading>& reading) {
   }
   // Later, as nobody may have been asked.
   executor_.Post([reading] {
-    const ReadRequest& request = reading->request;
-    const absl::Status why = absl::UnavailableError(
+    reading->request.Fail(absl::UnavailableError(
         absl::StrCat("no node of the fleet serves the chunk: ",
-                     reading->failed.ok() ? "none is reachable" : reading->failed.message()));
-    request.header_done(why);
-    uint64_t told = kHeaderBytes;
-    for (size_t piece = 0; piece < request.shape.pieces(); ++piece) {
-      const uint64_t end = request.shape.piece_end(piece);
-      request.piece_done(piece, end - told, why);
-      told = end;
-    }
+                     reading->failed.ok() ? "none is reachable" : reading->failed.message())));
   });
 }
 

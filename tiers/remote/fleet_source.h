@@ -124,7 +124,6 @@ class FleetSource final : public RemoteSource {
   // Returns the peers to ask for chunks of this namespace. If more are reachable than one search
   // asks, they take turns by chance.
   std::vector<MemberPtr> PeersToAsk(const NamespaceDigest& ns) const;
-  std::vector<MemberPtr> ReachablePeers() const;
   bool reaches_any() const;
   bool shares(const NamespaceDigest& ns) const;  // with the fleet
   void OnAnswer(const std::shared_ptr<Finding>& finding, const MemberPtr& member,

@@ -9,6 +9,7 @@
 #include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/tenant_tag.h"
+#include "tiers/remote/missing_chunks.h"
 
 namespace kvkeep {
 namespace {
@@ -105,31 +106,24 @@ void KeyedSource::Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime de
 
 // Asks the next source for the chunks that are not found yet.
 void KeyedSource::Ask(const std::shared_ptr<Finding>& finding) {
-  std::vector<ChunkId> missing;
-  std::vector<size_t> at;
-  for (size_t i = 0; i < finding->ids.size(); ++i) {
-    if (finding->found[i].has_value()) continue;
-    missing.push_back(finding->ids[i]);
-    at.push_back(i);
-  }
+  MissingChunks missing = MissingChunks::Of(finding->ids, finding->found);
   const size_t sources = finding->chain.size() + (finding->earlier ? 1 : 0);
-  if (missing.empty() || finding->asked == sources) {
+  if (missing.ids.empty() || finding->asked == sources) {
     return finding->done(std::move(finding->found));
   }
   const size_t next = finding->asked++ % finding->chain.size();
   if (next > 0) ++previous_searches_;
-  finding->chain[next]->Find(
-      std::move(missing), finding->wanted, finding->deadline,
-      [this, finding, next, at = std::move(at)](const Found& found) {
-        KVKEEP_CHECK(found.size() == at.size());
-        for (size_t i = 0; i < found.size(); ++i) {
-          if (!found[i].has_value()) continue;
-          finding->found[at[i]] = found[i];
-          if (next > 0) ++previous_found_;
-          finding->earlier |= next > 0;
-        }
-        Ask(finding);
-      });
+  finding->chain[next]->Find(std::move(missing.ids), finding->wanted, finding->deadline,
+                             [this, finding, next, at = std::move(missing.at)](const Found& found) {
+                               KVKEEP_CHECK(found.size() == at.size());
+                               for (size_t i = 0; i < found.size(); ++i) {
+                                 if (!found[i].has_value()) continue;
+                                 finding->found[at[i]] = found[i];
+                                 if (next > 0) ++previous_found_;
+                                 finding->earlier |= next > 0;
+                               }
+                               Ask(finding);
+                             });
 }
 
 // ---- read

@@ -54,6 +54,14 @@ class RemoteSource {
     MonotonicTime deadline{MonotonicTime::max()};
     // Told before header_done, if the source knows how long the image has been there. May be null.
     std::function<void(std::chrono::seconds)> age = nullptr;
+
+    // Reports all of a read of which nothing was reported.
+    void Fail(const absl::Status& why) const {
+      header_done(why);
+      for (size_t piece = 0; piece < shape.pieces(); ++piece) {
+        piece_done(piece, shape.piece_end(piece) - shape.piece_begin(piece), why);
+      }
+    }
   };
 
   struct WriteRequest {
