@@ -188,16 +188,6 @@ absl::Status StorageStack::OpenFleet(const StorageOptions& options) {
                          .executor = copy_pool_->threads(),
                          .clock = RealClock(),
                          .random = RealRandom()});
-  if (g4_ != nullptr) return absl::OkStatus();
-  // Peers send plain images, and nothing is written beyond the node; the store wants keys for what
-  // it would write.
-  std::vector<KeyRing::TenantKey> ring;
-  ring.push_back({"", FleetKeys::DeriveDataKey(key, options.fleet_name, "")});
-  for (const TenantOptions& tenant : options.store.tenants) {
-    if (tenant.name.empty()) continue;  // the default tenant
-    ring.push_back({tenant.name, FleetKeys::DeriveDataKey(key, options.fleet_name, tenant.name)});
-  }
-  fleet_ring_ = KeyRing::Of(std::move(ring));
   return absl::OkStatus();
 }
 
@@ -434,10 +424,7 @@ absl::Status StorageStack::OpenStore(const StorageOptions& options) {
     deps.remote_keys = g4_->keys();
     deps.removal_log = removal_log_.get();
   }
-  if (fleet_ != nullptr) {
-    deps.remote = fleet_.get();
-    if (g4_ == nullptr) deps.remote_keys = fleet_ring_.get();
-  }
+  if (fleet_ != nullptr) deps.remote = fleet_.get();
   deps.devices.resize(places_.size(), {.coming = true});
   const MonotonicTime began = RealClock()->Now();
   to_come_ = arena_->stats().to_come_bytes > 0;

@@ -126,7 +126,6 @@ class StorageStack {
   // points to them), devices before their engines, the arena before the pool that prefaults it.
   std::unique_ptr<G4> g4_;                       // null: nothing lies beyond the node
   std::unique_ptr<FileRemovalLog> removal_log_;  // null: likewise
-  std::unique_ptr<KeyRing> fleet_ring_;          // for the store of a node with peers and no G4
   std::unique_ptr<KeyRingFile> key_file_;  // keeps others from changing it; null: no encryption
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<CopyPool> copy_pool_;
