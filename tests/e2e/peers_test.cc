@@ -83,17 +83,20 @@ bool RecallsAll(Engine& engine, const std::vector<TestChunk>& chunks) {
                     seconds(30));
 }
 
-// A call to a node's Peer service with that certificate.
-grpc::Status CallHello(const std::string& address, const std::string& server_name,
-                       const std::string& ca_file, const CertificateFiles& files) {
+// A channel to a node, by mutual TLS with that certificate.
+std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address, const std::string& server_name,
+                                         const std::string& ca_file,
+                                         const CertificateFiles& files) {
   grpc::ChannelArguments arguments;
   arguments.SetSslTargetNameOverride(server_name);
-  const auto channel =
-      grpc::CreateCustomChannel(address,
-                                grpc::SslCredentials({.pem_root_certs = ReadFile(ca_file),
-                                                      .pem_private_key = ReadFile(files.key),
-                                                      .pem_cert_chain = ReadFile(files.cert)}),
-                                arguments);
+  return grpc::CreateCustomChannel(address,
+                                   grpc::SslCredentials({.pem_root_certs = ReadFile(ca_file),
+                                                         .pem_private_key = ReadFile(files.key),
+                                                         .pem_cert_chain = ReadFile(files.cert)}),
+                                   arguments);
+}
+
+grpc::Status CallHello(const std::shared_ptr<grpc::Channel>& channel) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + seconds(10));
   v1::PeerHelloRequest request;
@@ -146,14 +149,7 @@ TEST_CASE("A node's certificate opens no session") {
   fleet.Start();
   const CertificateFiles files =
       fleet.ca.Issue({.name = "as-client", .alt_names = "DNS:" + NameOfNode(1)});
-  grpc::ChannelArguments arguments;
-  arguments.SetSslTargetNameOverride(NameOfNode(0));
-  const auto channel = grpc::CreateCustomChannel(
-      fleet.addresses[0],
-      grpc::SslCredentials({.pem_root_certs = ReadFile(fleet.ca.cert_file()),
-                            .pem_private_key = ReadFile(files.key),
-                            .pem_cert_chain = ReadFile(files.cert)}),
-      arguments);
+  const auto channel = ChannelTo(fleet.addresses[0], NameOfNode(0), fleet.ca.cert_file(), files);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + seconds(10));
   v1::GetServerInfoResponse response;
@@ -173,7 +169,8 @@ TEST_CASE("Only a node's certificate opens the service") {
   PeerFleet fleet(2);
   fleet.Start();
   const auto hello = [&](const TestCa& ca, const TestCa::Request& request) {
-    return CallHello(fleet.addresses[0], NameOfNode(0), fleet.ca.cert_file(), ca.Issue(request));
+    return CallHello(
+        ChannelTo(fleet.addresses[0], NameOfNode(0), fleet.ca.cert_file(), ca.Issue(request)));
   };
   const auto named = [](const std::string& name) {
     return TestCa::Request{.name = "caller", .alt_names = "DNS:" + name};

@@ -56,13 +56,7 @@ struct NearPeer {
     std::memcpy(image.data() + shape.tail_offset(), tail.data(), tail.size());
     s.world.bucket()[s.Id(name)] = std::make_shared<const std::vector<std::byte>>(image);
   }
-  void LoseNode() {
-    s.world.Kill();
-    s.world.LoseArena();
-    s.world.SetAttached(0, false);
-    s.world.Start();
-    s.Connect();
-  }
+  void LoseNode() { s.LoseNode(); }
   std::string Recall(uint64_t name) {
     std::string answer = "waiting";
     Begin(name, &answer);

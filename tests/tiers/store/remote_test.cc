@@ -39,14 +39,7 @@ struct Remote {
     while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
   }
   RemoteCounters counters() { return *s.store().snapshot().remote; }
-  // Both tiers of the node are empty from here on.
-  void LoseNode() {
-    s.world.Kill();
-    s.world.LoseArena();
-    s.world.SetAttached(0, false);
-    s.world.Start();
-    s.Connect();
-  }
+  void LoseNode() { s.LoseNode(); }
 
   StoreTester s;
 };

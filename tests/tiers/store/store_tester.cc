@@ -211,6 +211,14 @@ void StoreTester::KillAndStart() {
   Connect();
 }
 
+void StoreTester::LoseNode() {
+  world.Kill();
+  world.LoseArena();
+  world.SetAttached(0, false);
+  world.Start();
+  Connect();
+}
+
 void StoreTester::PowerCutAndStart() {
   world.PowerCut();
   world.Start();

@@ -71,6 +71,8 @@ class StoreTester {
   // Ends the process in this way and starts another one, with a new session.
   void KillAndStart();
   void PowerCutAndStart();
+  // Ends the process and starts another one, on a node whose both tiers are empty.
+  void LoseNode();
   // Opens a new session of the same namespace.
   void Connect();
 
