@@ -100,7 +100,7 @@ function(kvkeep_test_entry NAME PROGRAM)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
-    if(KVKEEP_SANITIZE) # some three times the work, and more tests than cores
+    if(KVKEEP_SANITIZE OR CMAKE_CROSSCOMPILING) # some three times the work; qemu, ten times
       set(ARG_TIMEOUT 900)
     endif()
   endif()

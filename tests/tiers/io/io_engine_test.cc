@@ -363,22 +363,26 @@ struct FourFiles {
 
 TEST_CASE("files beside each other have one depth, as they are one drive") {
   constexpr uint32_t kDepth = 2, kEach = 50;
-  FourFiles four(EVERY_ENGINE(), kDepth);
+  const IoMode mode = EVERY_ENGINE();
   std::atomic<uint64_t> most = 0;
-  const auto look = [&] { most = std::max<uint64_t>(most, four.engine->stats().in_flight); };
-  for (uint32_t i = 0; i < kEach; ++i) {
-    for (const auto& device : four.devices) {
-      device->Submit(MakeOperation(
-          Kind::kWrite, 0, four.memory.span(),
-          [&, done = four.completions.Expect()](absl::Status status) mutable {
-            look();
-            std::move(done)(std::move(status));
-          }));
+  // On a machine that gives this thread no time meanwhile, it sees none in flight.
+  for (int round = 0; round < 100 && most == 0; ++round) {
+    FourFiles four(mode, kDepth);
+    const auto look = [&] { most = std::max<uint64_t>(most, four.engine->stats().in_flight); };
+    for (uint32_t i = 0; i < kEach; ++i) {
+      for (const auto& device : four.devices) {
+        device->Submit(
+            MakeOperation(Kind::kWrite, 0, four.memory.span(),
+                          [&, done = four.completions.Expect()](absl::Status status) mutable {
+                            look();
+                            std::move(done)(std::move(status));
+                          }));
+      }
     }
+    four.gate.Release();
+    while (four.completions.count() < kEach * 4) look();
+    for (const absl::Status& status : four.completions.Wait(kEach * 4)) CHECK(status.ok());
   }
-  four.gate.Release();
-  while (four.completions.count() < kEach * 4) look();
-  for (const absl::Status& status : four.completions.Wait(kEach * 4)) CHECK(status.ok());
   CHECK(most > 0);
   CHECK(most <= kDepth);
 }
