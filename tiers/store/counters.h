@@ -93,16 +93,6 @@ struct RemoteCounters {
   uint64_t bad_images = 0;  // images that were not whole, or another chunk's
 };
 
-// Counters of what other nodes of the fleet ask this one.
-struct PeerCounters {
-  uint64_t lookups = 0, lookup_chunks = 0, found_chunks = 0;
-  // Chunks that they read, by the tier that had the chunk, and their payload. Busy: as much was
-  // lent as may be, or G2 had no space.
-  uint64_t read_g2_chunks = 0, read_g3_chunks = 0;
-  uint64_t read_g2_bytes = 0, read_g3_bytes = 0;
-  uint64_t read_misses = 0, read_busy = 0;
-};
-
 // Counters of one tenant's chunks.
 struct TenantCounters {
   uint64_t puts_rejected = 0;

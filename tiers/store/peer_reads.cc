@@ -37,10 +37,7 @@ PeerSource::Found PeerReads::Look(std::span<const ChunkId> ids) {
     const std::optional<Tier> tier = TierOf(slot);
     if (!tier.has_value()) continue;
     found[i] = PeerChunk{.shape = chunks_.table.at(slot).shape, .tier = *tier};
-    ++counters_.found_chunks;
   }
-  ++counters_.lookups;
-  counters_.lookup_chunks += ids.size();
   return found;
 }
 
@@ -49,12 +46,8 @@ ReadResult PeerReads::Read(const ChunkId& id) {
   chunks_.PrefetchFind(id);
   Section section(&chunks_);
   chunks_.Count(work::kFind);
-  const auto miss = [&]() STORE_LOCKED {
-    ++counters_.read_misses;
-    return std::move(result);
-  };
-  const auto busy = [&]() STORE_LOCKED {
-    ++counters_.read_busy;
+  const auto miss = [&] { return std::move(result); };
+  const auto busy = [&] {
     result.outcome = ReadOutcome::kBusy;
     return std::move(result);
   };
@@ -76,14 +69,8 @@ ReadResult PeerReads::Read(const ChunkId& id) {
   result.reader = reads_.Pin(slot, ReaderKind::kPeer);
   result.from_g3 = from != Tier::kG2;
   result.outcome = ReadOutcome::kHit;
-  Count(*from, result.reader.shape());
   OfferBeyond(section, slot);
   return result;
-}
-
-void PeerReads::Count(Tier from, const ImageShape& shape) {
-  ++(from == Tier::kG2 ? counters_.read_g2_chunks : counters_.read_g3_chunks);
-  (from == Tier::kG2 ? counters_.read_g2_bytes : counters_.read_g3_bytes) += shape.payload_bytes;
 }
 
 // REQUIRES: the chunk is pinned.

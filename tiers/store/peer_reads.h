@@ -10,7 +10,8 @@
 // A chunk of G3 comes into G2 as for a transient read. All nodes wait in one line (ReadQueue), and
 // the chunks that they hold are a part of what is lent (g2_pool.h).
 //
-// Owns its counters alone. The calls take the store's lock.
+// Owns nothing, and counts nothing: the server counts what it serves. The calls take the store's
+// lock.
 #pragma once
 
 #include <optional>
@@ -42,12 +43,9 @@ class PeerReads {
   PeerSource::Found Look(std::span<const ChunkId> ids);
   ReadResult Read(const ChunkId& id);
 
-  const PeerCounters& counters() const STORE_LOCKED { return counters_; }
-
  private:
   // Returns the tier that a peer could read the chunk from; none: it could not.
   std::optional<Tier> TierOf(ChunkSlot slot) const STORE_LOCKED;
-  void Count(Tier from, const ImageShape& shape) STORE_LOCKED;
   void OfferBeyond(Section& section, ChunkSlot slot) STORE_LOCKED;
 
   Chunks& chunks_;
@@ -55,7 +53,6 @@ class PeerReads {
   Promoter& promoter_;
   Reads& reads_;
   BeyondNode* const beyond_;
-  PeerCounters counters_ STORE_GUARDED;
 };
 
 }  // namespace kvkeep::store_internal

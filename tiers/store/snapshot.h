@@ -109,7 +109,6 @@ struct StoreSnapshot {
   std::vector<DeviceSnapshot> devices;
   std::vector<SessionSnapshot> sessions;
   ScrubSnapshot scrub;
-  PeerCounters peers;
   std::optional<RemoteCounters> remote;  // with a source beyond the node
   // Chunks that are to be written there: they wait, are being written, or could not be written.
   uint64_t remote_writes_left = 0;
