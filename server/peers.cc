@@ -1,24 +1,30 @@
 #include "server/peers.h"
 
+#include "tiers/base/status_macros.h"
+
 namespace kvkeep {
 
 absl::StatusOr<std::unique_ptr<Fleet>> OpenFleet(const PeersOptions& options, StorageStack* storage,
                                                  TcpAccess* tcp, ServerState* state,
                                                  const Log* log) {
   if (storage->fleet() == nullptr) return nullptr;
-  return Fleet::Open(
-      {.members = {.node = options.node, .peers = options.peers, .file = options.peers_file},
-       .serve_bytes_per_second = options.serve_bytes_per_second,
-       .serve_pinned_bytes = options.serve_pinned_bytes,
-       .shared_tenants = options.shared_tenants},
-      {.identity = tcp->fleet_tls(),
-       .source = storage->fleet(),
-       .store = storage->store(),
-       .state = state,
-       .executor = storage->copy_executor(),
-       .log = log,
-       .clock = RealClock(),
-       .random = RealRandom()});
+  KVKEEP_ASSIGN_OR_RETURN(
+      const std::shared_ptr<Members> members,
+      Members::Load({.node = options.node, .peers = options.peers, .file = options.peers_file}));
+  tcp->AddLook([members] { members->Look(); });
+  return std::make_unique<Fleet>(
+      FleetOptions{.serve_bytes_per_second = options.serve_bytes_per_second,
+                   .serve_pinned_bytes = options.serve_pinned_bytes,
+                   .shared_tenants = options.shared_tenants},
+      Fleet::Parts{.members = members,
+                   .identity = tcp->fleet_tls(),
+                   .source = storage->fleet(),
+                   .store = storage->store(),
+                   .state = state,
+                   .executor = storage->copy_executor(),
+                   .log = log,
+                   .clock = RealClock(),
+                   .random = RealRandom()});
 }
 
 grpc::Service* ServiceOf(Fleet* fleet) { return fleet == nullptr ? nullptr : fleet->service(); }

@@ -76,15 +76,14 @@ TcpCallers::TcpCallers(const Options& options, std::shared_ptr<Credentials> cred
   }
 }
 
-absl::Status CheckTls(const Callers::Context& context, ClientCertificates* certificates) {
+absl::Status CheckTls(const grpc::AuthContext& connection, ClientCertificates* certificates) {
   // gRPC goes on without TLS if it cannot set up a handshake: refuse such a connection.
-  const auto types =
-      context.auth_context()->FindPropertyValues(GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
+  const auto types = connection.FindPropertyValues(GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
   const bool tls = types.size() == 1 && View(types[0]) == GRPC_SSL_TRANSPORT_SECURITY_TYPE;
   if (!tls) return absl::UnauthenticatedError("this connection is not TLS");
   if (certificates == nullptr) return absl::OkStatus();
   const auto pem = [&](const char* property) {
-    const auto values = context.auth_context()->FindPropertyValues(property);
+    const auto values = connection.FindPropertyValues(property);
     return values.empty() ? absl::string_view() : View(values[0]);
   };
   return certificates->Check(pem(GRPC_X509_PEM_CERT_PROPERTY_NAME),
@@ -101,7 +100,8 @@ std::vector<std::string> CertificateNames(const Callers::Context& context) {
 }
 
 absl::Status TcpCallers::CheckTransport(const Context& context) const {
-  return options_.tls ? CheckTls(context, options_.certificates.get()) : absl::OkStatus();
+  return options_.tls ? CheckTls(*context.auth_context(), options_.certificates.get())
+                      : absl::OkStatus();
 }
 
 absl::StatusOr<Caller> TcpCallers::Identify(const Context& context) const {

@@ -38,9 +38,9 @@ class Callers {
   virtual absl::StatusOr<std::string> WhoAdmin(const Context& context) = 0;
 };
 
-// Returns OK if the call came by TLS and, with `certificates`, if its client certificate still
-// holds. Unauthenticated says what is wrong.
-absl::Status CheckTls(const Callers::Context& context, ClientCertificates* certificates);
+// Returns OK if the connection of a call is TLS and, with `certificates`, if the certificate of its
+// other end still holds. Unauthenticated says what is wrong.
+absl::Status CheckTls(const grpc::AuthContext& connection, ClientCertificates* certificates);
 // Returns the DNS and URI names of the call's client certificate, DNS names in lower case.
 std::vector<std::string> CertificateNames(const Callers::Context& context);
 

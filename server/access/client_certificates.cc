@@ -80,14 +80,14 @@ absl::Status ClientCertificates::Verify(const Trusted& trusted, absl::string_vie
   if (leaf == nullptr ||
       X509_STORE_CTX_init(context.get(), trusted.store.get(), leaf.get(), untrusted.get()) != 1) {
     ERR_clear_error();
-    return absl::UnauthenticatedError("this connection's client certificate cannot be read");
+    return absl::UnauthenticatedError("this connection's certificate cannot be read");
   }
   X509_STORE_CTX_set_time(context.get(), 0, now);
   if (X509_verify_cert(context.get()) == 1) return absl::OkStatus();
   const int error = X509_STORE_CTX_get_error(context.get());
   ERR_clear_error();
   return absl::UnauthenticatedError(
-      absl::StrCat("this connection's client certificate does not hold any more: ",
+      absl::StrCat("this connection's certificate does not hold any more: ",
                    X509_verify_cert_error_string(error)));
 }
 

@@ -1,6 +1,6 @@
-// ClientCertificates: whether a certificate that a client showed in its handshake still holds: not
-// expired, not revoked, and of a CA that is still wanted. gRPC checks it once, and connections live
-// for days, so every call checks it again.
+// ClientCertificates: whether a certificate that a client, or another node of the fleet, showed in
+// its handshake still holds: not expired, not revoked, and of a CA that is still wanted. gRPC
+// checks it once, and connections live for days, so every call checks it again.
 //
 // Results are remembered for kRememberFor, or until the CA's or the CRL's file changes. With a CRL
 // file, each CA that issued a client's certificate must have a CRL in it that has not expired;

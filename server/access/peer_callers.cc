@@ -14,7 +14,7 @@ void PeerCallers::SetNames(const std::vector<std::string>& names) {
 }
 
 absl::StatusOr<std::string> PeerCallers::Who(const Callers::Context& context) const {
-  KVKEEP_RETURN_IF_ERROR(CheckTls(context, certificates_.get()));
+  KVKEEP_RETURN_IF_ERROR(CheckTls(*context.auth_context(), certificates_.get()));
   const std::vector<std::string> shown = CertificateNames(context);
   MutexLock lock(&mu_);
   for (const std::string& name : shown) {

@@ -20,9 +20,8 @@ absl::Status ForReader(const absl::Status& ended) {
 
 }  // namespace
 
-void FetchCall::Start(std::shared_ptr<PeerLink> link, PeerLink::Begun begun,
-                      RemoteSource::ReadRequest request) {
-  auto* const call = new FetchCall(std::move(link), std::move(begun), std::move(request));
+void FetchCall::Start(std::shared_ptr<PeerLink> link, PeerLink::Begun begun, PeerRead read) {
+  auto* const call = new FetchCall(std::move(link), std::move(begun), std::move(read));
   call->stub_.PrepareBidiStreamingCall(call->begun_.context.get(), kMethod, grpc::StubOptions(),
                                        call);
   call->StartWriteLast(&call->sent_, grpc::WriteOptions());
@@ -30,14 +29,14 @@ void FetchCall::Start(std::shared_ptr<PeerLink> link, PeerLink::Begun begun,
   call->StartCall();
 }
 
-FetchCall::FetchCall(std::shared_ptr<PeerLink> link, PeerLink::Begun begun,
-                     RemoteSource::ReadRequest request)
+FetchCall::FetchCall(std::shared_ptr<PeerLink> link, PeerLink::Begun begun, PeerRead read)
     : link_(std::move(link)),
       begun_(std::move(begun)),
-      request_(std::move(request)),
+      read_(std::move(read)),
       stub_(begun_.channel),
-      sent_(ToByteBuffer(ToFetchRequest(request_.id, request_.shape).SerializeAsString())),
-      image_(&request_) {}
+      sent_(
+          ToByteBuffer(ToFetchRequest(read_.request.id, read_.request.shape).SerializeAsString())),
+      image_(&read_) {}
 
 void FetchCall::OnReadDone(bool ok) {
   if (!ok) return;  // OnDone comes
@@ -52,8 +51,7 @@ void FetchCall::OnDone(const grpc::Status& status) {
   const std::unique_ptr<FetchCall> self(this);
   absl::Status ended = refused_.ok() ? FromPeer(status) : refused_;
   if (ended.ok() && !image_.complete()) ended = absl::DataLossError("the image ended early");
-  const bool again =
-      link_->EndFetch(begun_, request_, image_.untold(), &ended, image_.body_bytes());
+  const bool again = link_->EndFetch(begun_, read_, image_.untold(), &ended, image_.body_bytes());
   if (!again && !ended.ok()) image_.TellRest(ForReader(ended));
   link_->EndCall(begun_.number);
   link_->StartReads();

@@ -17,19 +17,17 @@ namespace kvkeep {
 
 class FetchCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  static void Start(std::shared_ptr<PeerLink> link, PeerLink::Begun begun,
-                    RemoteSource::ReadRequest request);
+  static void Start(std::shared_ptr<PeerLink> link, PeerLink::Begun begun, PeerRead read);
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
 
  private:
-  FetchCall(std::shared_ptr<PeerLink> link, PeerLink::Begun begun,
-            RemoteSource::ReadRequest request);
+  FetchCall(std::shared_ptr<PeerLink> link, PeerLink::Begun begun, PeerRead read);
 
   const std::shared_ptr<PeerLink> link_;
   const PeerLink::Begun begun_;
-  const RemoteSource::ReadRequest request_;
+  const PeerRead read_;
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub_;
   grpc::ByteBuffer sent_, frame_;
   ImageTaker image_;

@@ -63,6 +63,7 @@ absl::Status FetchStream::Begin(const WantedImage& wanted) {
     parts_.served->absent.fetch_add(1, std::memory_order_relaxed);
     return absl::NotFoundError("this node does not have the chunk");
   }
+  if (read.from_g3) parts_.served->from_g3.fetch_add(1, std::memory_order_relaxed);
   share->Charge(parts_.state->times.Now());
   pin_ = std::make_shared<Pin>(*std::move(share), std::move(read.reader), parts_.state);
   return absl::OkStatus();

@@ -32,6 +32,7 @@ struct FleetSeal {
 struct ServedToPeers {
   std::atomic<uint64_t> finds{0}, found_chunks{0};
   std::atomic<uint64_t> fetches{0}, fetched_bytes{0};
+  std::atomic<uint64_t> from_g3{0};  // of images that were sent, those that came from NVMe
   std::atomic<uint64_t> busy{0};     // refused by the budget, or G2 had no space
   std::atomic<uint64_t> absent{0};   // not there any more
   std::atomic<uint64_t> refused{0};  // callers that are no peers, tenants that are not shared

@@ -6,26 +6,18 @@
 #include <thread>
 #include <utility>
 
-#include "tiers/base/status_macros.h"
-
 namespace kvkeep {
 namespace {
 
-constexpr std::chrono::seconds kLookEvery{1};
-constexpr std::chrono::seconds kLineEvery{5};  // of one peer
+constexpr std::chrono::seconds kLineEvery{5};       // of one peer
+constexpr std::chrono::seconds kRefusalEvery{600};  // likewise
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Open(const FleetOptions& options,
-                                                   const Parts& parts) {
-  KVKEEP_ASSIGN_OR_RETURN(Members members, Members::Load(options.members));
-  return std::unique_ptr<Fleet>(new Fleet(options, parts, std::move(members)));
-}
-
-Fleet::Fleet(const FleetOptions& options, const Parts& parts, Members members)
+Fleet::Fleet(const FleetOptions& options, const Parts& parts)
     : parts_(parts),
-      members_(std::move(members)),
-      callers_(std::make_shared<ClientCertificates>(parts.identity)),
+      certificates_(std::make_shared<ClientCertificates>(parts.identity)),
+      callers_(certificates_),
       service_({.seal = {parts.source->place(), parts.source->mac_key()},
                 .limits = {.bytes_per_second = options.serve_bytes_per_second,
                            .pinned_bytes = options.serve_pinned_bytes},
@@ -40,10 +32,11 @@ void Fleet::TakeMembers() {
   std::vector<std::string> names;
   FleetSource::Peers peers;
   Links ended;
+  const std::vector<Member> members = parts_.members->all();
   {
     MutexLock lock(&mu_);
     Links before = std::exchange(links_, {});
-    for (const Member& member : members_.all()) {
+    for (const Member& member : members) {
       names.push_back(member.name);
       const auto same =
           std::find_if(before.begin(), before.end(), [&](const std::shared_ptr<PeerLink>& link) {
@@ -56,6 +49,7 @@ void Fleet::TakeMembers() {
                                                                   .address = member.address,
                                                                   .fleet = parts_.source->place()},
                                                   PeerLink::Parts{.identity = parts_.identity,
+                                                                  .certificates = certificates_,
                                                                   .clock = parts_.clock,
                                                                   .random = parts_.random,
                                                                   .executor = parts_.executor}));
@@ -73,17 +67,14 @@ void Fleet::TakeMembers() {
 }
 
 void Fleet::Tick() {
-  if (const MonotonicTime now = parts_.clock->Now(); now >= next_look_) {
-    next_look_ = now + kLookEvery;
-    const std::optional<absl::Status> changed = members_.Reload();
-    if (changed.has_value() && changed->ok()) {
-      TakeMembers();
-      parts_.log->Info("the fleet's members were read again",
-                       {{"peers", absl::StrCat(members_.all().size())}});
-    } else if (changed.has_value()) {
-      parts_.log->Error("the fleet's members cannot be read; the previous ones stay",
-                        {{"why", std::string(changed->message())}});
-    }
+  const std::optional<absl::Status> changed = parts_.members->TakeNews();
+  if (changed.has_value() && changed->ok()) {
+    TakeMembers();
+    parts_.log->Info("the fleet's members were read again",
+                     {{"peers", absl::StrCat(links().size())}});
+  } else if (changed.has_value()) {
+    parts_.log->Error("the fleet's members cannot be read; the previous ones stay",
+                      {{"why", std::string(changed->message())}});
   }
   {
     MutexLock lock(&mu_);
@@ -104,10 +95,13 @@ void Fleet::TellOfLinks(const Links& links) {
   const MonotonicTime now = parts_.clock->Now();
   for (const std::shared_ptr<PeerLink>& of : links) {
     const PeerLinkSnapshot link = of->snapshot();
+    TellOfRefusals(link);
     Told& told = told_[link.name];
     const bool news = link.up ? !told.up : !link.why.empty() && (told.up || told.why != link.why);
     if (!news || now < told.next_line) continue;
-    told = {.up = link.up, .why = link.why, .next_line = now + kLineEvery};
+    told.up = link.up;
+    told.why = link.why;
+    told.next_line = now + kLineEvery;
     if (link.up) {
       parts_.log->Info("a peer answers", {{"peer", link.name}, {"address", link.address}});
     } else {
@@ -115,6 +109,19 @@ void Fleet::TellOfLinks(const Links& links) {
                        {{"peer", link.name}, {"address", link.address}, {"why", link.why}});
     }
   }
+}
+
+// Two nodes whose lists of shared tenants differ find nothing at each other, and nothing else
+// fails.
+void Fleet::TellOfRefusals(const PeerLinkSnapshot& link) {
+  Told& told = told_[link.name];
+  const MonotonicTime now = parts_.clock->Now();
+  if (link.refusals == told.refusals || now < told.next_refusal) return;
+  told.refusals = link.refusals;
+  told.next_refusal = now + kRefusalEvery;
+  parts_.log->Warn(
+      "a peer refuses calls of this node: are the same tenants shared on both?",
+      {{"peer", link.name}, {"why", link.refusal}, {"refusals", absl::StrCat(link.refusals)}});
 }
 
 void Fleet::Stop() {
@@ -139,6 +146,7 @@ FleetSnapshot Fleet::snapshot() const {
                      .found_chunks = served.found_chunks,
                      .fetches = served.fetches,
                      .fetched_bytes = served.fetched_bytes,
+                     .from_g3 = served.from_g3,
                      .busy = served.busy,
                      .absent = served.absent,
                      .refused = served.refused};

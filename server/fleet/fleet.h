@@ -5,7 +5,6 @@
 #pragma once
 
 #include <absl/container/flat_hash_set.h>
-#include <absl/status/statusor.h>
 
 #include <chrono>
 #include <map>
@@ -25,7 +24,6 @@
 namespace kvkeep {
 
 struct FleetOptions {
-  Members::Options members;
   uint64_t serve_bytes_per_second = 0;           // 0: nothing is served
   uint64_t serve_pinned_bytes = 0;               // of G2, at once
   absl::flat_hash_set<uint32_t> shared_tenants;  // by TenantTagOf
@@ -33,8 +31,10 @@ struct FleetOptions {
 
 class Fleet {
  public:
-  // Borrowed, but for the identity: this node's certificate with fleet.ca_file as its `client_ca`.
+  // Borrowed, but for the members, at which somebody else looks, and the identity: this node's
+  // certificate with fleet.ca_file as its `client_ca`.
   struct Parts {
+    std::shared_ptr<Members> members;
     std::shared_ptr<TlsIdentity> identity;
     FleetSource* source;
     Store* store;
@@ -44,9 +44,7 @@ class Fleet {
     const Clock* clock;
     RandomSource* random;
   };
-  // InvalidArgument: the members are not as they must be.
-  static absl::StatusOr<std::unique_ptr<Fleet>> Open(const FleetOptions& options,
-                                                     const Parts& parts);
+  Fleet(const FleetOptions& options, const Parts& parts);
   ~Fleet();
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
@@ -58,16 +56,15 @@ class Fleet {
   FleetSnapshot snapshot() const;
 
  private:
-  Fleet(const FleetOptions& options, const Parts& parts, Members members);
   // Makes links to new members, and ends those to former ones: what is read from these fails.
   void TakeMembers();
   using Links = std::vector<std::shared_ptr<PeerLink>>;
   Links links() const;
   void TellOfLinks(const Links& links);
+  void TellOfRefusals(const PeerLinkSnapshot& link);
 
   const Parts parts_;
-  Members members_;             // of Tick
-  MonotonicTime next_look_{0};  // at the members' file
+  const std::shared_ptr<ClientCertificates> certificates_;  // of other nodes
   PeerCallers callers_;
   PeerService service_;
   mutable Mutex mu_;
@@ -78,6 +75,8 @@ class Fleet {
     bool up = false;
     std::string why;
     MonotonicTime next_line{0};  // not before
+    uint64_t refusals = 0;
+    MonotonicTime next_refusal{0};
   };
   std::map<std::string, Told> told_;  // of Tick, by name
 };

@@ -5,6 +5,7 @@
 
 #include "server/fleet/peer_wire.h"
 #include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
 
 namespace kvkeep {
 
@@ -29,6 +30,7 @@ absl::Status ImageTaker::Take(std::span<const WireRun> message) {
   }
   if (first) {
     std::memcpy(request_.header.data(), frame->header.data(), kHeaderBytes);
+    KVKEEP_RETURN_IF_ERROR(read_.check_header());
     at_ = told_ = kHeaderBytes;
     request_.header_done(absl::OkStatus());
   }

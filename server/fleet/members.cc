@@ -41,12 +41,17 @@ absl::StatusOr<std::vector<Member>> ParseMembers(absl::string_view text) {
   return members;
 }
 
-absl::StatusOr<Members> Members::Load(const Options& options) {
-  Members members(options);
-  members.options_.node = absl::AsciiStrToLower(options.node);
-  KVKEEP_ASSIGN_OR_RETURN(members.all_, members.Read());
+absl::StatusOr<std::shared_ptr<Members>> Members::Load(const Options& options) {
+  Options lower = options;
+  lower.node = absl::AsciiStrToLower(options.node);
+  const std::shared_ptr<Members> members(new Members(lower));
+  KVKEEP_ASSIGN_OR_RETURN(std::vector<Member> all, members->Read());
+  MutexLock lock(&members->mu_);
+  members->all_ = std::move(all);
   return members;
 }
+
+Members::Members(const Options& options) : options_(options), changes_({options.file}) {}
 
 absl::StatusOr<std::vector<Member>> Members::Read() const {
   std::vector<Member> members;
@@ -80,12 +85,22 @@ absl::StatusOr<std::vector<Member>> Members::Read() const {
   return members;
 }
 
-std::optional<absl::Status> Members::Reload() {
-  if (options_.file.empty() || !changes_.Due()) return std::nullopt;
+std::vector<Member> Members::all() const {
+  MutexLock lock(&mu_);
+  return all_;
+}
+
+void Members::Look() {
+  if (options_.file.empty() || !changes_.Due()) return;
   absl::StatusOr<std::vector<Member>> now = Read();
-  if (!now.ok()) return now.status();
-  all_ = *std::move(now);
-  return absl::OkStatus();
+  MutexLock lock(&mu_);
+  news_ = now.status();
+  if (now.ok()) all_ = *std::move(now);
+}
+
+std::optional<absl::Status> Members::TakeNews() {
+  MutexLock lock(&mu_);
+  return std::exchange(news_, std::nullopt);
 }
 
 }  // namespace kvkeep

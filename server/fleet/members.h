@@ -3,16 +3,20 @@
 // and a wrong address costs misses.
 //
 // A file has a line for each node, "NAME=HOST:PORT"; "#" begins a comment. It is read again when it
-// changes. A file that cannot be used leaves the earlier nodes. For one thread.
+// changes. A file that cannot be used leaves the earlier nodes.
+//
+// Look is for one thread, which may hang with the file system; all else is thread-safe and quick.
 #pragma once
 
 #include <absl/status/statusor.h>
 #include <absl/strings/string_view.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tiers/base/mutex.h"
 #include "tiers/base/private_file.h"
 
 namespace kvkeep {
@@ -39,21 +43,25 @@ class Members {
     std::string file;                // empty: none
   };
   // InvalidArgument: a peer is not as it must be, or two have one name; the file cannot be read.
-  static absl::StatusOr<Members> Load(const Options& options);
+  static absl::StatusOr<std::shared_ptr<Members>> Load(const Options& options);
 
   // By name.
-  const std::vector<Member>& all() const { return all_; }
-  // Reads the file if it changed. Returns none if it did not, and an error if the earlier members
-  // stay. Call about every second.
-  std::optional<absl::Status> Reload();
+  std::vector<Member> all() const;
+  // Reads the file if it changed. Call about every second.
+  void Look();
+  // Returns what the looks since the last call have found: none if the file did not change, an
+  // error if the earlier members stay.
+  std::optional<absl::Status> TakeNews();
 
  private:
-  explicit Members(const Options& options) : options_(options), changes_({options.file}) {}
+  explicit Members(const Options& options);
   absl::StatusOr<std::vector<Member>> Read() const;
 
-  Options options_;
-  FileChanges changes_;
-  std::vector<Member> all_;
+  const Options options_;
+  FileChanges changes_;  // of Look
+  mutable Mutex mu_;
+  std::vector<Member> all_ ABSL_GUARDED_BY(mu_);
+  std::optional<absl::Status> news_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kvkeep

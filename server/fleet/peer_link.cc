@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/access/callers.h"
 #include "server/fleet/fetch_call.h"
 #include "server/fleet/peer_wire.h"
 #include "tiers/base/check.h"
@@ -18,6 +19,11 @@ namespace {
 
 constexpr size_t kMostReasonBytes = 200;
 constexpr int kHttp2FrameBytes = 4 << 20;  // fewer frames, fewer wake-ups
+
+// Returns words of another node in a form that is safe on terminals, cut to kMostReasonBytes.
+std::string Printable(absl::string_view words) {
+  return absl::CHexEscape(words.substr(0, kMostReasonBytes));
+}
 
 // Answers of a unary call, kept until it has ended.
 template <typename Request, typename Response>
@@ -32,6 +38,7 @@ struct UnaryCall {
 PeerLink::PeerLink(const PeerLinkOptions& options, const Parts& parts)
     : options_(options),
       parts_(parts),
+      used_(parts.clock->Now()),
       may_read_(options.most_reads),
       retry_after_(options.retry_first) {
   KVKEEP_CHECK(options.most_reads > 0);
@@ -82,6 +89,7 @@ std::optional<PeerLink::Begun> PeerLink::BeginCall(MonotonicTime deadline, bool 
                         std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
   MutexLock lock(&mu_);
   if (state_ != State::kUp) return std::nullopt;
+  WakeUp(now);
   const CallNumber number = ++last_call_;
   calls_[number] = {.context = context, .heard = watched ? now : MonotonicTime(0)};
   return Begun{number, channel_, std::move(context), deadline};
@@ -109,6 +117,7 @@ PeerLinkSnapshot PeerLink::snapshot() const {
   MutexLock lock(&mu_);
   PeerLinkSnapshot snapshot = told_;
   snapshot.up = state_ == State::kUp;
+  snapshot.waiting = waiting_.size();
   if (snapshot.up) snapshot.why.clear();
   return snapshot;
 }
@@ -117,6 +126,15 @@ void PeerLink::NoteOutcome(const std::shared_ptr<grpc::Channel>& channel,
                            const absl::Status& status) {
   // A node that drains answers so, too; its Hello tells when it serves again.
   if (absl::IsUnavailable(status)) GoDown(channel, std::string(status.message()));
+  if (!absl::IsPermissionDenied(status)) return;
+  MutexLock lock(&mu_);
+  ++told_.refusals;
+  told_.refusal = Printable(status.message());
+}
+
+void PeerLink::WakeUp(MonotonicTime now) {
+  used_ = now;
+  next_hello_ = std::min(next_hello_, now + options_.hello_every);
 }
 
 void PeerLink::Find(std::vector<ChunkId> ids, MonotonicTime deadline,
@@ -148,19 +166,19 @@ void PeerLink::Find(std::vector<ChunkId> ids, MonotonicTime deadline,
                             });
 }
 
-void PeerLink::Read(RemoteSource::ReadRequest request) {
+void PeerLink::Read(PeerRead read) {
   const MonotonicTime until =
-      std::min(request.deadline, parts_.clock->Now() + options_.read_within);
+      std::min(read.request.deadline, parts_.clock->Now() + options_.read_within);
   bool up = false;
   {
     MutexLock lock(&mu_);
     up = state_ == State::kUp;
     if (up) {
       ++told_.reads;
-      waiting_.push_back({std::move(request), until});
+      waiting_.push_back({std::move(read), until});
     }
   }
-  up ? StartReads() : Refuse(std::move(request), "the peer is not reachable");
+  up ? StartReads() : Refuse(std::move(read.request), "the peer is not reachable");
 }
 
 void PeerLink::StartReads() {
@@ -179,14 +197,14 @@ void PeerLink::StartReads() {
         MutexLock lock(&mu_);
         --reading_;
       }
-      return Refuse(std::move(next->request), "the peer is not reachable");
+      return Refuse(std::move(next->read.request), "the peer is not reachable");
     }
-    FetchCall::Start(shared_from_this(), *std::move(begun), std::move(next->request));
+    FetchCall::Start(shared_from_this(), *std::move(begun), std::move(next->read));
   }
 }
 
-bool PeerLink::EndFetch(const Begun& begun, const RemoteSource::ReadRequest& request, bool untold,
-                        absl::Status* status, uint64_t bytes) {
+bool PeerLink::EndFetch(const Begun& begun, const PeerRead& read, bool untold, absl::Status* status,
+                        uint64_t bytes) {
   bool again = false;
   {
     MutexLock lock(&mu_);
@@ -196,10 +214,11 @@ bool PeerLink::EndFetch(const Begun& begun, const RemoteSource::ReadRequest& req
     if (!status->ok() && calls_.at(begun.number).given_up) {
       *status = absl::AbortedError("the peer sent nothing of the image any more");
     }
-    again = untold && absl::IsResourceExhausted(*status) && reading_ > 0 && state_ == State::kUp;
+    again = untold && read.waits_if_busy && absl::IsResourceExhausted(*status) && reading_ > 0 &&
+            state_ == State::kUp;
     if (again) {
       may_read_ = reading_;
-      waiting_.push_front({request, begun.until});
+      waiting_.push_front({read, begun.until});
     } else if (status->ok()) {
       may_read_ = std::min(may_read_ + 1, options_.most_reads);
     } else {
@@ -237,7 +256,7 @@ void PeerLink::Tick() {
     }
     greet = state_ != State::kStopped && !greets_ && now >= next_hello_;
     for (Waiting& one : waiting_) {
-      if (one.until <= now) late.push_back(std::move(one.request));
+      if (one.until <= now) late.push_back(std::move(one.read.request));
     }
     std::erase_if(waiting_, [now](const Waiting& one) { return one.until <= now; });
   }
@@ -272,7 +291,11 @@ void PeerLink::Greet() {
   call->stub->async()->Hello(
       context.get(), &call->request, &call->response,
       [self = shared_from_this(), channel, number, call, context](const grpc::Status& ended) {
-        self->OnHello(channel, number, FromPeer(ended), call->response);
+        absl::Status status = FromPeer(ended);
+        // gRPC checks the certificate in the handshake alone, and knows no CRL.
+        if (status.ok())
+          status = CheckTls(*context->auth_context(), self->parts_.certificates.get());
+        self->OnHello(channel, number, status, call->response);
       });
 }
 
@@ -290,7 +313,8 @@ void PeerLink::OnHello(const std::shared_ptr<grpc::Channel>& channel, CallNumber
       told_.incarnation = response.incarnation();
       heard_ = parts_.clock->Now();
       retry_after_ = options_.retry_first;
-      next_hello_ = parts_.clock->Now() + options_.hello_every;
+      const bool rests = heard_ - used_ > options_.rests_after;
+      next_hello_ = heard_ + (rests ? options_.hello_at_rest : options_.hello_every);
     }
   }
   if (!well.ok()) GoDown(channel, std::string(well.message()));
@@ -305,8 +329,7 @@ void PeerLink::GoDown(const std::shared_ptr<grpc::Channel>& channel, std::string
     if (channel != channel_ || state_ == State::kStopped) return;
     if (state_ == State::kUp) ++told_.downs;
     state_ = State::kDown;
-    // The other node chose these bytes, and people read them on terminals.
-    told_.why = absl::CHexEscape(absl::string_view(why).substr(0, kMostReasonBytes));
+    told_.why = Printable(why);
     // Some jitter, so that a fleet does not greet a node that came back at the same time.
     const uint64_t most = static_cast<uint64_t>(retry_after_.count());
     next_hello_ = parts_.clock->Now() +
@@ -335,7 +358,7 @@ PeerLink::Work PeerLink::TakeWork() {
 
 void PeerLink::End(Work work, const char* why) {
   for (const auto& context : work.calls) context->TryCancel();
-  for (Waiting& one : work.waiting) Refuse(std::move(one.request), why);
+  for (Waiting& one : work.waiting) Refuse(std::move(one.read.request), why);
 }
 
 }  // namespace kvkeep

@@ -2,15 +2,18 @@
 // TLS. The other node is who its certificate says: one that fleet.ca_file signed for its name.
 //
 // A link is up once the other node has answered Hello, and stays up while it answers the Hello that
-// follows each second. If a call finds the connection gone, a Hello is late, or nothing at all
-// comes for `stall` while reads are under way, the link is down for all of its work at once: calls
-// under way are cancelled, and so answered, and none begins before the next Hello was answered.
-// Hello is tried again after 0.25 s, then after twice as long each time, up to 30 s. A read that
-// alone gets nothing for `stall`, as the other node's drive is slow, is given up alone.
+// follows each second, or every 15 seconds if nothing else was asked for a minute. The certificate
+// must still hold then: it has not expired, and no CRL revokes it. If a call finds the connection
+// gone, a Hello is late, or nothing at all comes for `stall` while reads are under way, the link is
+// down for all of its work at once: calls under way are cancelled, and so answered, and none begins
+// before the next Hello was answered. Hello is tried again after 0.25 s, then after twice as long
+// each time, up to 30 s. A read that alone gets nothing for `stall`, as the other node's drive is
+// slow, is given up alone.
 //
 // At most `most_reads` images are read at a time; further reads wait in line. If the other node
-// says that it serves as much as it may while reads of ours are under way, the read waits for their
-// end, and fewer are read at a time from then on, until reads succeed again.
+// says that it serves as much as it may while reads of ours are under way, a read that
+// `waits_if_busy` waits for their end, and fewer are read at a time from then on, until reads
+// succeed again.
 //
 // The owner calls Tick about ten times a second, from one thread; all else is thread-safe. Held by
 // shared_ptr: a call keeps its link. Stop, then wait until busy() is false, before the executor
@@ -29,6 +32,7 @@
 #include <vector>
 
 #include "kvkeep/v1/peer.grpc.pb.h"
+#include "server/access/client_certificates.h"
 #include "server/access/tls_identity.h"
 #include "server/observe/peer_counters.h"
 #include "tiers/base/clock.h"
@@ -44,6 +48,8 @@ struct PeerLinkOptions {
   std::string address;  // host:port
   Uuid fleet;
   std::chrono::milliseconds hello_every{1'000}, hello_within{3'000};
+  // A link rests, with a Hello each `hello_at_rest`, once nothing was asked for `rests_after`.
+  std::chrono::milliseconds rests_after{60'000}, hello_at_rest{15'000};
   std::chrono::milliseconds stall{3'000}, read_within{30'000};
   uint32_t most_reads = 8;
   std::chrono::milliseconds retry_first{250}, retry_last{30'000};
@@ -52,9 +58,10 @@ struct PeerLinkOptions {
 class PeerLink final : public PeerSource, public std::enable_shared_from_this<PeerLink> {
  public:
   // Borrowed, but for the identity: this node's certificate, and the CA of the nodes' as its
-  // `client_ca`.
+  // `client_ca`; and what checks the certificates of nodes.
   struct Parts {
     std::shared_ptr<const TlsIdentity> identity;
+    std::shared_ptr<ClientCertificates> certificates;
     const Clock* clock;
     RandomSource* random;
     Executor* executor;  // runs the answers of calls that cannot begin
@@ -73,7 +80,7 @@ class PeerLink final : public PeerSource, public std::enable_shared_from_this<Pe
   bool reachable() const override;
   void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
             std::function<void(absl::StatusOr<Found>)> done) override;
-  void Read(RemoteSource::ReadRequest request) override;
+  void Read(PeerRead read) override;
 
  private:
   friend class FetchCall;
@@ -97,14 +104,14 @@ class PeerLink final : public PeerSource, public std::enable_shared_from_this<Pe
   void NoteHeard(CallNumber number);
   void EndCall(CallNumber number);
   struct Waiting {
-    RemoteSource::ReadRequest request;
+    PeerRead read;
     MonotonicTime until{0};
   };
   // Notes the end of a read that was asked for by `begun`; a read that was given up is Aborted.
   // Returns true if it waits in line again, as nothing of it was told (`untold`) and the other node
   // was busy with reads of ours.
-  bool EndFetch(const Begun& begun, const RemoteSource::ReadRequest& request, bool untold,
-                absl::Status* status, uint64_t bytes);
+  bool EndFetch(const Begun& begun, const PeerRead& read, bool untold, absl::Status* status,
+                uint64_t bytes);
   // Starts reads that wait, as many as may be under way.
   void StartReads();
   // Answers a read later, as none is answered inside its call.
@@ -121,6 +128,8 @@ class PeerLink final : public PeerSource, public std::enable_shared_from_this<Pe
   void Greet();
   void OnHello(const std::shared_ptr<grpc::Channel>& channel, CallNumber number,
                const absl::Status& status, const v1::PeerHelloResponse& response);
+  // Notes that the link was used, so that it does not rest.
+  void WakeUp(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Notes how a call on this channel ended.
   void NoteOutcome(const std::shared_ptr<grpc::Channel>& channel, const absl::Status& status);
   void GoDown(const std::shared_ptr<grpc::Channel>& channel, std::string why);
@@ -137,6 +146,7 @@ class PeerLink final : public PeerSource, public std::enable_shared_from_this<Pe
   CallNumber last_call_ ABSL_GUARDED_BY(mu_) = 0;
   bool greets_ ABSL_GUARDED_BY(mu_) = false;  // a Hello is under way
   MonotonicTime next_hello_ ABSL_GUARDED_BY(mu_){0};
+  MonotonicTime used_ ABSL_GUARDED_BY(mu_);  // when a call began last; at first, when it was made
   MonotonicTime heard_ ABSL_GUARDED_BY(mu_){0};  // when the other node said something last
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   uint32_t reading_ ABSL_GUARDED_BY(mu_) = 0;

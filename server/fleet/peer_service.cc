@@ -1,7 +1,5 @@
 #include "server/fleet/peer_service.h"
 
-#include <absl/strings/str_cat.h>
-
 #include <algorithm>
 
 #include "server/grpc/byte_buffer.h"
@@ -42,12 +40,7 @@ absl::Status PeerService::DoHello(const Context& context, const v1::PeerHelloReq
     return absl::FailedPreconditionError(
         "fleet: this node has another fleet.name or fleet.key_file");
   }
-  const uint32_t version = std::min(request.max_version(), kPeerVersionMax);
-  if (version < std::max(request.min_version(), kPeerVersionMin)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("min_version, max_version: this node knows versions ", kPeerVersionMin, " to ",
-                     kPeerVersionMax));
-  }
+  KVKEEP_ASSIGN_OR_RETURN(const uint32_t version, ChooseVersion(request));
   response->set_version(version);
   response->set_incarnation(store_.incarnation().value());
   return absl::OkStatus();

@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tiers/base/bytes.h"
@@ -12,6 +13,14 @@ namespace {
 absl::Status Malformed() { return absl::InvalidArgumentError("the frame cannot be parsed"); }
 
 }  // namespace
+
+absl::StatusOr<uint32_t> ChooseVersion(const v1::PeerHelloRequest& hello, uint32_t own_min,
+                                       uint32_t own_max) {
+  const uint32_t version = std::min(hello.max_version(), own_max);
+  if (version >= std::max(hello.min_version(), own_min)) return version;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "min_version, max_version: this node knows versions ", own_min, " to ", own_max));
+}
 
 v1::FindRequest ToFindRequest(const std::vector<ChunkId>& ids) {
   v1::FindRequest request;

@@ -17,6 +17,12 @@ namespace kvkeep {
 
 // Versions of the protocol between nodes that this one knows.
 inline constexpr uint32_t kPeerVersionMin = 1, kPeerVersionMax = 1;
+// Returns the version that a node with these answers a Hello with: the highest that both know.
+// FailedPrecondition: there is none.
+absl::StatusOr<uint32_t> ChooseVersion(const v1::PeerHelloRequest& hello,
+                                       uint32_t own_min = kPeerVersionMin,
+                                       uint32_t own_max = kPeerVersionMax);
+
 inline constexpr size_t kMostChunksAFind = 4096;
 inline constexpr size_t kFetchFramePieces = 2;
 inline constexpr uint64_t kMaxFetchFrameBytes = kFetchFramePieces * kPieceBytes + kBlockBytes;

@@ -1,5 +1,7 @@
 #include "server/observe/peer_counters.h"
 
+#include <absl/strings/str_cat.h>
+
 #include <iterator>
 
 namespace kvkeep {
@@ -52,6 +54,9 @@ const PeerSourceInfo kPeerSource[] = {
     {"peer_cut_reads",
      &FromPeers::cut_reads,
      {"peer_cut_reads_total", "Images of peers that broke off after their header page"}},
+    {"peer_distrusted",
+     &FromPeers::distrusted,
+     {"peer_distrusted_total", "Chunks taken from G4 alone for a while: a peer's image was bad"}},
     {"peer_read_elsewhere",
      &FromPeers::read_elsewhere,
      {"peer_read_elsewhere_total", "Images read from G4 after no peer had served them"}},
@@ -74,6 +79,9 @@ const PeerServedInfo kPeerServed[] = {
     {"peer_served_bytes",
      &ToPeers::fetched_bytes,
      {"peer_served_bytes_total", "Bytes of images sent to peers"}},
+    {"peer_served_from_g3",
+     &ToPeers::from_g3,
+     {"peer_served_from_g3_total", "Images sent to peers that were on NVMe"}},
     {"peer_served_busy",
      &ToPeers::busy,
      {"peer_served_busy_total", "Reads of peers refused: over a limit, or G2 had no space"}},
@@ -101,15 +109,23 @@ void AddPeers(const FleetSnapshot& fleet, MetricFamilies* out) {
     out->Counter("peer_downs_total", "Times that the peer ceased to answer", peer.downs,
                  {{"peer", peer.name}});
   }
+  for (const PeerLinkSnapshot& peer : fleet.peers) {
+    out->Counter("peer_refusals_total", "Calls that the peer did not permit", peer.refusals,
+                 {{"peer", peer.name}});
+  }
+  for (const PeerLinkSnapshot& peer : fleet.peers) {
+    out->Gauge("peer_waiting_reads", "Reads that wait for others of the same peer to end",
+               peer.waiting, {{"peer", peer.name}});
+  }
   for (const PeerSourceInfo& info : kPeerSource) out->Add(info.metric, fleet.source.*info.member);
   for (const PeerServedInfo& info : kPeerServed) out->Add(info.metric, fleet.served.*info.member);
 }
 
 void FillPeers(const FleetSnapshot& fleet, v1::StatusResponse* out) {
   for (const PeerLinkSnapshot& peer : fleet.peers) {
-    (*out->mutable_peers())[peer.name] = peer.up            ? "up"
-                                         : peer.why.empty() ? "not tried yet"
-                                                            : peer.why;
+    std::string& state = (*out->mutable_peers())[peer.name];
+    state = peer.up ? "up" : peer.why.empty() ? "not tried yet" : peer.why;
+    if (peer.up && peer.refusals > 0) absl::StrAppend(&state, "; refuses: ", peer.refusal);
   }
   auto& all = *out->mutable_counters();
   for (const PeerSourceInfo& info : kPeerSource) all[info.name] = fleet.source.*info.member;

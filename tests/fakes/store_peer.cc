@@ -24,6 +24,7 @@ struct StorePeer::Question {
 // A read. Each reports its header page first, then its pieces in order.
 struct StorePeer::Serving {
   RemoteSource::ReadRequest request;
+  std::function<absl::Status()> check_header;
   MonotonicTime deadline;
   ChunkReader reader;  // of the peer's store, while that lives
   bool sent_header = false, over = false;
@@ -122,10 +123,10 @@ void StorePeer::Answer(const std::shared_ptr<Question>& question) {
 
 // ---- read
 
-void StorePeer::Read(RemoteSource::ReadRequest request) {
-  const MonotonicTime until = std::min(request.deadline, clock_.Now() + kReadWithin);
-  const auto serving =
-      std::make_shared<Serving>(Serving{.request = std::move(request), .deadline = until});
+void StorePeer::Read(PeerRead read) {
+  const MonotonicTime until = std::min(read.request.deadline, clock_.Now() + kReadWithin);
+  const auto serving = std::make_shared<Serving>(Serving{
+      .request = std::move(read.request), .check_header = read.check_header, .deadline = until});
   servings_.push_back(serving);
   if (Happens(faults_.lost)) return;
   Later([this, serving] { Begin(serving); });
@@ -165,7 +166,8 @@ void StorePeer::Await(const std::shared_ptr<Serving>& serving) {
 void StorePeer::Send(const std::shared_ptr<Serving>& serving) {
   if (Happens(faults_.cut)) return Fail(serving, Broken());
   if (!serving->sent_header) {
-    const absl::Status sent = SendHeader(*serving);
+    absl::Status sent = SendHeader(*serving);
+    if (sent.ok()) sent = serving->check_header();
     if (!sent.ok()) return Fail(serving, sent);
     serving->sent_header = true;
     serving->request.header_done(absl::OkStatus());

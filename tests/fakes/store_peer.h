@@ -73,7 +73,7 @@ class StorePeer final : public PeerSource {
   bool reachable() const override { return of_.reachable() && !own_.cut_off; }
   void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
             std::function<void(absl::StatusOr<Found>)> done) override;
-  void Read(RemoteSource::ReadRequest request) override;
+  void Read(PeerRead read) override;
 
   // Answers what is due. Called as time passes.
   void Tick();

@@ -14,6 +14,7 @@
 #include "gpu/arena_pinner.h"
 #include "server/gpu/cuda_device.h"
 #include "tests/fakes/cuda/fake_cuda.h"
+#include "tests/fakes/shared_clock.h"
 #include "tests/gpu/exporter.h"
 #include "tests/gpu/pattern.h"
 #include "tiers/base/executor.h"
@@ -21,17 +22,6 @@
 #include "tiers/base/units.h"
 
 namespace kvkeep {
-
-// A ManualClock that threads may read.
-class SharedClock final : public Clock {
- public:
-  MonotonicTime Now() const override { return MonotonicTime(now_.load()); }
-  uint64_t UnixMicros() const override { return 0; }
-  void Advance(MonotonicTime by) { now_ += by.count(); }
-
- private:
-  std::atomic<int64_t> now_{1};
-};
 
 // The result of a callback, given once.
 template <typename T>

@@ -18,11 +18,23 @@ struct FleetSource::Finding {
   MonotonicTime deadline;
   std::function<void(Found)> done;
 
+  // Constant once peers are asked: whether a chunk may be taken from peers.
+  std::vector<bool> trusted;
+
   Mutex mu;
   size_t left ABSL_GUARDED_BY(mu) = 0;  // peers that have not answered
-  // Below: written under the lock until `left` is 0, constant afterwards.
+  bool over ABSL_GUARDED_BY(mu) = false;
+  // Below: written under the lock until it is over, and by one thread afterwards.
   Found found;
   std::vector<std::vector<Holder>> holders;  // by chunk
+
+  // Returns whether each chunk is in a peer's DRAM, where no other answer could be better.
+  bool complete() const {
+    return std::all_of(holders.begin(), holders.end(), [](const std::vector<Holder>& of_chunk) {
+      return std::any_of(of_chunk.begin(), of_chunk.end(),
+                         [](const Holder& one) { return one.tier == Tier::kG2; });
+    });
+  }
 };
 
 struct FleetSource::Reading {
@@ -47,9 +59,11 @@ FleetSource::FleetSource(const FleetSourceOptions& options, const Uuid& place,
       executor_(*parts.executor),
       clock_(*parts.clock),
       random_(*parts.random),
-      known_(0, ChunkIdHash{random_.NextU64()}) {
+      known_(options.remembered_chunks, options.remember_for, random_.NextU64()),
+      distrusted_(options.distrusted_chunks, options.distrust_for, random_.NextU64()) {
   KVKEEP_CHECK(shared_ == nullptr || (shared_->place() == place && shared_->mac_key() == mac_key));
-  KVKEEP_CHECK(options.most_peers > 0 && options.remembered_chunks > 0);
+  KVKEEP_CHECK(options.most_peers > 0 && options.remembered_chunks > 0 &&
+               options.distrusted_chunks > 0);
 }
 
 FleetSource::~FleetSource() = default;
@@ -118,6 +132,12 @@ bool FleetSource::TakeQuestion(const NamespaceDigest& ns) {
   return shared_ != nullptr && shared_->TakeQuestion(ns);
 }
 
+void FleetSource::NoteBad(const ChunkId& id) {
+  MutexLock lock(&mu_);
+  ++counters_.distrusted;
+  distrusted_.Put(id, {}, clock_.Now());
+}
+
 uint64_t FleetSource::epoch() const { return shared_ == nullptr ? 0 : shared_->epoch(); }
 
 // ---- find
@@ -138,12 +158,16 @@ void FleetSource::Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime de
     MutexLock lock(&finding->mu);
     finding->left = asked.size();
   }
+  const MonotonicTime now = clock_.Now();
   {
     MutexLock lock(&mu_);
     ++counters_.searches;
     counters_.questions += asked.size();
+    for (const ChunkId& id : finding->ids) {
+      finding->trusted.push_back(distrusted_.Find(id, now) == nullptr);
+    }
   }
-  const MonotonicTime until = std::min(deadline, clock_.Now() + options_.ask_peers_within);
+  const MonotonicTime until = std::min(deadline, now + options_.ask_peers_within);
   for (const MemberPtr& member : asked) {
     member->peer->Find(finding->ids, until,
                        [this, finding, member](const absl::StatusOr<PeerSource::Found>& answer) {
@@ -159,11 +183,13 @@ void FleetSource::OnAnswer(const std::shared_ptr<Finding>& finding, const Member
     Count(absl::IsDeadlineExceeded(answer.status()) ? &FleetSourceCounters::late_questions
                                                     : &FleetSourceCounters::failed_questions);
   }
+  bool late = false;
   {
     MutexLock lock(&finding->mu);
-    for (size_t i = 0; usable && i < answer->size(); ++i) {
+    late = finding->over;
+    for (size_t i = 0; usable && !late && i < answer->size(); ++i) {
       const std::optional<PeerChunk>& chunk = (*answer)[i];
-      if (!chunk.has_value() || !ValidateShape(chunk->shape).ok()) continue;
+      if (!chunk.has_value() || !finding->trusted[i] || !ValidateShape(chunk->shape).ok()) continue;
       // Two peers that have unlike images of one name: the first one that answered counts.
       std::optional<ImageShape>& found = finding->found[i];
       if (found.has_value() && *found != chunk->shape) continue;
@@ -171,34 +197,50 @@ void FleetSource::OnAnswer(const std::shared_ptr<Finding>& finding, const Member
       finding->holders[i].push_back({member, chunk->tier});
     }
     KVKEEP_CHECK(finding->left > 0);
-    if (--finding->left > 0) return;
+    --finding->left;
+    if (!late) {
+      if (finding->left > 0 && !finding->complete()) return;
+      finding->over = true;
+    }
+  }
+  if (late) {
+    if (usable) OnLateAnswer(*finding, member, *answer);
+    return;
   }
   Remember(*finding);
   AskShared(finding, false);
 }
 
 void FleetSource::Remember(const Finding& finding) {
-  const MonotonicTime now = clock_.Now(), until = now + options_.remember_for;
+  const MonotonicTime now = clock_.Now();
   MutexLock lock(&mu_);
   for (size_t i = 0; i < finding.ids.size(); ++i) {
     if (finding.holders[i].empty()) continue;
     ++counters_.found_chunks;
-    known_[finding.ids[i]] = {finding.holders[i], until};
-    ends_.emplace_back(finding.ids[i], until);
+    known_.Put(finding.ids[i], {*finding.found[i], finding.holders[i]}, now);
   }
-  while (!ends_.empty() &&
-         (ends_.front().second <= now || ends_.size() > options_.remembered_chunks)) {
-    const auto known = known_.find(ends_.front().first);
-    if (known != known_.end() && known->second.until == ends_.front().second) known_.erase(known);
-    ends_.pop_front();
+}
+
+void FleetSource::OnLateAnswer(const Finding& finding, const MemberPtr& member,
+                               const PeerSource::Found& answer) {
+  const MonotonicTime now = clock_.Now();
+  MutexLock lock(&mu_);
+  for (size_t i = 0; i < answer.size(); ++i) {
+    if (!answer[i].has_value()) continue;
+    Known* const known = known_.Find(finding.ids[i], now);
+    if (known == nullptr || known->shape != answer[i]->shape) continue;
+    // Another search may have noted it.
+    const bool there = std::any_of(known->holders.begin(), known->holders.end(),
+                                   [&](const Holder& one) { return one.member == member; });
+    if (!there) known->holders.push_back({member, answer[i]->tier});
   }
 }
 
 // Looks in G4 for the chunks that no peer has.
 void FleetSource::AskShared(const std::shared_ptr<Finding>& finding, bool in_find) {
   MissingChunks missing = MissingChunks::Of(finding->ids, finding->found);
-  const bool ask = !missing.ids.empty() && shared_ != nullptr && shared_->readable() &&
-                   shared_->may_find(finding->ids.front().ns);
+  const bool ask =
+      !missing.ids.empty() && reads_shared() && shared_->may_find(finding->ids.front().ns);
   if (!ask && !in_find) return finding->done(std::move(finding->found));
   if (!ask) {
     executor_.Post([finding] { finding->done(std::move(finding->found)); });
@@ -216,16 +258,16 @@ void FleetSource::AskShared(const std::shared_ptr<Finding>& finding, bool in_fin
 
 std::vector<FleetSource::Holder> FleetSource::TakeHolders(const ChunkId& id) {
   std::vector<Holder> holders;
+  bool distrusted = false;
   {
+    const MonotonicTime now = clock_.Now();
     MutexLock lock(&mu_);
-    const auto known = known_.find(id);
-    if (known != known_.end()) {
-      if (known->second.until > clock_.Now()) holders = std::move(known->second.holders);
-      known_.erase(known);
-    }
+    std::optional<Known> known = known_.Take(id, now);
+    distrusted = distrusted_.Find(id, now) != nullptr;
+    if (known.has_value() && !distrusted) holders = std::move(known->holders);
   }
   // Without G4 a peer may have it all the same.
-  if (holders.empty() && shared_ == nullptr) {
+  if (holders.empty() && shared_ == nullptr && !distrusted) {
     for (MemberPtr& member : PeersToAsk(id.ns)) holders.push_back({std::move(member), Tier::kG2});
   }
   std::erase_if(holders, [](const Holder& one) { return !one.member->peer->reachable(); });
@@ -256,9 +298,10 @@ void FleetSource::ReadNext(const std::shared_ptr<Reading>& reading) {
   }
   // Later, as nobody may have been asked.
   executor_.Post([reading] {
-    reading->request.Fail(absl::UnavailableError(
-        absl::StrCat("no node of the fleet serves the chunk: ",
-                     reading->failed.ok() ? "none is reachable" : reading->failed.message())));
+    reading->request.Fail(absl::UnavailableError(absl::StrCat(
+        "no node of the fleet serves the chunk: ", reading->failed.ok()
+                                                       ? "none is known to have it and is reachable"
+                                                       : reading->failed.message())));
   });
 }
 
@@ -273,45 +316,44 @@ void FleetSource::ReadFrom(const std::shared_ptr<Reading>& reading, const Member
   const auto attempt = std::make_shared<Attempt>();
   attempt->left = reading->body_bytes();
   const ReadRequest& request = reading->request;
-  member->peer->Read(
-      {.id = request.id,
-       .shape = request.shape,
-       .header = request.header,
-       .memory = request.memory,
-       .header_done =
-           [this, reading, attempt](absl::Status status) {
-             if (status.ok()) {
-               status = CheckHeader(reading->request);
-               if (!status.ok()) Count(&FleetSourceCounters::bad_headers);
-             }
-             if (!status.ok()) return OnPeerFailed(*reading, std::move(status));
-             attempt->told = true;
-             reading->request.header_done(absl::OkStatus());
-           },
-       .piece_done =
-           [this, reading, attempt, member](size_t piece, uint64_t bytes, absl::Status status) {
-             const bool told = attempt->told;
-             if (told) {
-               if (status.ok()) Count(&FleetSourceCounters::read_bytes, bytes);
-               if (!status.ok() && !attempt->cut.exchange(true)) {
-                 Count(&FleetSourceCounters::cut_reads);
-               }
-               reading->request.piece_done(piece, bytes, std::move(status));
-             }
-             const uint64_t left = attempt->left -= bytes;
-             KVKEEP_CHECK(left <= reading->body_bytes());
-             if (left > 0) return;
-             --member->reading;
-             // Not before: until here the peer's answer may write to the memory.
-             if (!told) ReadNext(reading);
-           },
-       .deadline = request.deadline});
+  ReadRequest of_peer{
+      .id = request.id, .shape = request.shape, .header = request.header, .memory = request.memory};
+  of_peer.deadline = request.deadline;
+  of_peer.header_done = [this, reading, attempt](absl::Status status) {
+    if (!status.ok()) return OnPeerFailed(*reading, std::move(status));
+    attempt->told = true;
+    reading->request.header_done(absl::OkStatus());
+  };
+  of_peer.piece_done = [this, reading, attempt, member](size_t piece, uint64_t bytes,
+                                                        absl::Status status) {
+    const bool told = attempt->told;
+    if (told) {
+      if (status.ok()) Count(&FleetSourceCounters::read_bytes, bytes);
+      if (!status.ok() && !attempt->cut.exchange(true)) Count(&FleetSourceCounters::cut_reads);
+      reading->request.piece_done(piece, bytes, std::move(status));
+    }
+    const uint64_t left = attempt->left -= bytes;
+    KVKEEP_CHECK(left <= reading->body_bytes());
+    if (left > 0) return;
+    --member->reading;
+    // Not before: until here the peer's answer may write to the memory.
+    if (!told) ReadNext(reading);
+  };
+  member->peer->Read({.request = std::move(of_peer),
+                      .check_header =
+                          [this, reading] {
+                            absl::Status status = CheckHeader(reading->request);
+                            if (!status.ok()) Count(&FleetSourceCounters::bad_headers);
+                            return status;
+                          },
+                      .waits_if_busy = reading->left.empty() && !reads_shared()});
 }
 
 void FleetSource::OnPeerFailed(Reading& reading, absl::Status why) {
   Count(absl::IsResourceExhausted(why) ? &FleetSourceCounters::busy_reads
         : absl::IsNotFound(why)        ? &FleetSourceCounters::absent_reads
                                        : &FleetSourceCounters::failed_reads);
+  if (absl::IsNotFound(why) || absl::IsDataLoss(why)) NoteBad(reading.request.id);
   reading.failed = std::move(why);
 }
 
@@ -323,7 +365,7 @@ absl::Status FleetSource::CheckHeader(const ReadRequest& request) const {
     return absl::DataLossError("the image of a peer is of another chunk, place or form");
   }
   if (header.identity.shape != request.shape) {
-    return absl::UnavailableError("the image of a peer is another one than was found");
+    return absl::DataLossError("the image of a peer is another one than was found");
   }
   return absl::OkStatus();
 }

@@ -2,8 +2,9 @@
 // share (G4). Peers are asked first: their DRAM is nearer than any bucket.
 //
 // Find asks at most `most_peers` reachable peers at the same time and waits `ask_peers_within` for
-// them. The chunks that none of them has, from the first on, are then looked for in G4. A chunk is
-// found if a peer or G4 has it. FleetSource remembers for `remember_for` which peers have a chunk.
+// them, or until each chunk was found in a peer's G2. The chunks that none of them has, from the
+// first on, are then looked for in G4. A chunk is found if a peer or G4 has it. FleetSource
+// remembers for `remember_for` which peers have a chunk.
 //
 // Read takes the image from a peer that is known to have it: one that has it in G2 before one that
 // has it in G3, then the one with the fewest reads of ours under way. If that peer fails before it
@@ -11,7 +12,9 @@
 // fails as a whole: pieces that were told stay, and are of one put.
 //
 // Header pages of peers are checked here (MAC, identity, place, not encrypted), so that a peer with
-// another key or a fault counts as one that does not have the chunk.
+// another key or a fault counts as one that does not have the chunk. A chunk that a peer said it
+// has and did not send, or whose image from a peer was bad, is taken from G4 alone for
+// `distrust_for`: no peer's fault hides the image that G4 has.
 //
 // Writes, removals, ages and epochs are G4's. A deleted chunk is not removed at peers, which have
 // copies of their own.
@@ -20,21 +23,19 @@
 // all requests are answered.
 #pragma once
 
-#include <absl/container/flat_hash_map.h>
 #include <absl/container/flat_hash_set.h>
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "tiers/base/clock.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/random.h"
+#include "tiers/remote/fading_map.h"
 #include "tiers/remote/peer_source.h"
 #include "tiers/remote/remote_source.h"
 
@@ -47,6 +48,8 @@ struct FleetSourceOptions {
   std::chrono::milliseconds ask_peers_within{5};
   std::chrono::milliseconds remember_for{30'000};
   size_t remembered_chunks = 1 << 16;  // the oldest are forgotten first
+  std::chrono::milliseconds distrust_for{60'000};
+  size_t distrusted_chunks = 1 << 14;  // the oldest are trusted again first
 };
 
 struct FleetSourceCounters {
@@ -62,6 +65,7 @@ struct FleetSourceCounters {
   uint64_t failed_reads = 0;    // not served for another reason
   uint64_t bad_headers = 0;     // of those: the header page was not as it must be
   uint64_t cut_reads = 0;       // that failed after the header page was told
+  uint64_t distrusted = 0;      // chunks, each time that a peer's image was absent or bad
   uint64_t read_elsewhere = 0;  // images that G4 was asked for after a peer had not served them
 };
 
@@ -100,6 +104,7 @@ class FleetSource final : public RemoteSource {
   bool may_find(const NamespaceDigest& ns) const override;
   bool may_ask_age() const override;
   bool TakeQuestion(const NamespaceDigest& ns) override;
+  void NoteBad(const ChunkId& id) override;
   const Uuid& place() const override { return place_; }
   const MacKey& mac_key() const override { return mac_key_; }
 
@@ -115,8 +120,8 @@ class FleetSource final : public RemoteSource {
     Tier tier = Tier::kG2;
   };
   struct Known {
+    ImageShape shape;
     std::vector<Holder> holders;
-    MonotonicTime until{0};
   };
   struct Finding;
   struct Reading;
@@ -129,6 +134,9 @@ class FleetSource final : public RemoteSource {
   void OnAnswer(const std::shared_ptr<Finding>& finding, const MemberPtr& member,
                 const absl::StatusOr<PeerSource::Found>& answer);
   void Remember(const Finding& finding);
+  // Notes who else has chunks that were found already.
+  void OnLateAnswer(const Finding& finding, const MemberPtr& member,
+                    const PeerSource::Found& answer);
   // `in_find`: inside the call of Find, where nothing may be answered.
   void AskShared(const std::shared_ptr<Finding>& finding, bool in_find);
   // Returns who may have the chunk, the best one last.
@@ -137,6 +145,7 @@ class FleetSource final : public RemoteSource {
   void ReadFrom(const std::shared_ptr<Reading>& reading, const MemberPtr& member);
   absl::Status CheckHeader(const ReadRequest& request) const;
   void OnPeerFailed(Reading& reading, absl::Status why);
+  bool reads_shared() const { return shared_ != nullptr && shared_->readable(); }
   void Count(uint64_t FleetSourceCounters::*counter, uint64_t by = 1);
 
   const FleetSourceOptions options_;
@@ -150,9 +159,9 @@ class FleetSource final : public RemoteSource {
   mutable Mutex mu_;
   std::vector<MemberPtr> members_ ABSL_GUARDED_BY(mu_);
   FleetSourceCounters counters_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<ChunkId, Known, ChunkIdHash> known_ ABSL_GUARDED_BY(mu_);
-  // When each entry of known_ ends, oldest first. An entry that was made anew is there twice.
-  std::deque<std::pair<ChunkId, MonotonicTime>> ends_ ABSL_GUARDED_BY(mu_);
+  FadingMap<Known> known_ ABSL_GUARDED_BY(mu_);
+  struct Nothing {};
+  FadingMap<Nothing> distrusted_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kvkeep

@@ -31,6 +31,17 @@ struct PeerChunk {
   bool operator==(const PeerChunk&) const = default;
 };
 
+// A read of an image from a peer.
+struct PeerRead {
+  RemoteSource::ReadRequest request;
+  // Says whether the header page, which has come by then, is good. If it is not, the read ends with
+  // that error, and the peer need not send the rest. Called once at most, before header_done.
+  std::function<absl::Status()> check_header;
+  // What to do if the peer serves as much as it may while other reads of ours are under way: wait
+  // for their end, or fail.
+  bool waits_if_busy = false;
+};
+
 class PeerSource {
  public:
   // One for each chunk asked for, in that order. None: the peer cannot read it.
@@ -46,7 +57,7 @@ class PeerSource {
   virtual void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
                     std::function<void(absl::StatusOr<Found>)> done) = 0;
   // As RemoteSource::Read. header_done comes before any piece ends.
-  virtual void Read(RemoteSource::ReadRequest request) = 0;
+  virtual void Read(PeerRead read) = 0;
 };
 
 }  // namespace kvkeep

@@ -115,6 +115,9 @@ class RemoteSource {
   // Takes one of Age's questions for the removal of a chunk of this namespace that may not be
   // there. Returns false if there is none now.
   virtual bool TakeQuestion(const NamespaceDigest&) { return may_ask_age(); }
+  // Tells that the image that was read last under this name, and is not kept by this source, was
+  // damaged. Never waits.
+  virtual void NoteBad(const ChunkId&) {}
   // The place that placements of its images name, and the key of their headers' MAC.
   virtual const Uuid& place() const = 0;
   virtual const MacKey& mac_key() const = 0;

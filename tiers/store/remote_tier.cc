@@ -75,8 +75,8 @@ absl::Status RemoteTier::CheckHeader(const ImageHeader& header,
 // A peer's bad image says nothing of the one that is kept.
 void RemoteTier::NoteBad(const ChunkId& id, const ImageHeader* header) {
   ++counters.bad_images;
-  const bool of_peer = header != nullptr && IsOfPeer(*header);
-  if (keeps() && !of_peer) removals.Add(id, RemoteRemovals::Why::kBad);
+  if (header != nullptr && IsOfPeer(*header)) return source_.NoteBad(id);
+  if (keeps()) removals.Add(id, RemoteRemovals::Why::kBad);
 }
 
 ImagePlacement RemoteTier::PlacementOf(const Chunk& chunk) const {

@@ -68,8 +68,11 @@ class Reader {
   std::array<std::byte, kHeaderBytes> header{};
   std::vector<absl::Status> headers;
   std::map<size_t, uint64_t> good, bad;  // bytes that were told, by piece
-  RemoteSource::ReadRequest request{.id = {}, .shape = {}, .header = header};
-  ImageTaker taker{&request};
+  absl::Status checked;                  // what the reader says to the header page
+  PeerRead read{.request = {.id = {}, .shape = {}, .header = header},
+                .check_header = [this] { return checked; }};
+  RemoteSource::ReadRequest& request = read.request;
+  ImageTaker taker{&read};
 };
 
 constexpr ImageShape kShape{.payload_bytes = 2'600'000, .tail_bytes = 77};
@@ -128,6 +131,20 @@ TEST_CASE("what is not the next bytes of the image is refused, and nothing of it
       CHECK(other.whole());
     }
   }
+}
+
+TEST_CASE("a header page that the reader does not take ends the image, and no byte is written") {
+  Reader reader(kShape);
+  reader.checked = absl::DataLossError("of another chunk");
+  const absl::Status status = reader.Take(FrameOf(reader.sent, 0, 500'000));
+  CHECK(status == reader.checked);
+  CHECK(reader.taker.untold());
+  CHECK(reader.headers.empty());
+  CHECK(std::all_of(reader.memory.begin(), reader.memory.end(),
+                    [](std::byte one) { return one == std::byte{0xee}; }));
+  reader.taker.TellRest(status);
+  CHECK(reader.headers == std::vector<absl::Status>{reader.checked});
+  CHECK(reader.told() == reader.sent.size());
 }
 
 TEST_CASE("a call that fails tells the rest, each byte once") {

@@ -38,10 +38,10 @@ TEST_CASE("a member is a name and an address, of any case and family") {
 }
 
 TEST_CASE("this node is no member of its own, and members are in the order of their names") {
-  const absl::StatusOr<Members> members =
+  const absl::StatusOr<std::shared_ptr<Members>> members =
       Members::Load({.node = "B.example", .peers = {"c=h:3", "b.example=h:2", "a=h:1"}});
   REQUIRE(members.ok());
-  CHECK(members->all() == std::vector<Member>{{"a", "h:1"}, {"c", "h:3"}});
+  CHECK((*members)->all() == std::vector<Member>{{"a", "h:1"}, {"c", "h:3"}});
 }
 
 TEST_CASE("what is wrong with a list is told: a line, a name twice, too many") {
@@ -59,14 +59,15 @@ TEST_CASE("what is wrong with a list is told: a line, a name twice, too many") {
 TEST_CASE("a changed file is read again, and one that is wrong leaves the earlier members") {
   const ScratchDir dir;
   Write(dir / "peers", "a=h:1 # the first\n");
-  absl::StatusOr<Members> members = Members::Load({.node = "n", .file = dir / "peers"});
-  REQUIRE(members.ok());
-  CHECK_FALSE(members->Reload().has_value());
+  const std::shared_ptr<Members> members =
+      Members::Load({.node = "n", .file = dir / "peers"}).value();
+  members->Look();
+  CHECK_FALSE(members->TakeNews().has_value());
   const auto reloaded = [&] {
-    std::optional<absl::Status> status;
-    // A file counts as written once two looks are alike.
-    for (int i = 0; i < 3 && !status.has_value(); ++i) status = members->Reload();
-    return status;
+    for (int i = 0; i < 3; ++i) members->Look();  // a file counts as written once two are alike
+    std::optional<absl::Status> news = members->TakeNews();
+    CHECK_FALSE(members->TakeNews().has_value());
+    return news;
   };
   Write(dir / "peers", "a=h:1\nb=h:2\n");
   CHECK(reloaded() == absl::OkStatus());

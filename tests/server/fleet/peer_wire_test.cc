@@ -43,6 +43,23 @@ TEST_CASE("questions and answers come through as they were") {
   CHECK(wanted->shape == ImageShape{3'000'000, 7});
 }
 
+TEST_CASE("nodes of two versions talk by the highest that both know, or not at all") {
+  const auto chosen = [](uint32_t min, uint32_t max, uint32_t own_min, uint32_t own_max) {
+    v1::PeerHelloRequest hello;
+    hello.set_min_version(min);
+    hello.set_max_version(max);
+    return ChooseVersion(hello, own_min, own_max);
+  };
+  CHECK(chosen(1, 1, 1, 1).value() == 1);
+  CHECK(chosen(1, 2, 2, 3).value() == 2);  // the one that asks is older
+  CHECK(chosen(2, 3, 1, 2).value() == 2);
+  CHECK(chosen(1, 9, 3, 4).value() == 4);
+  CHECK_THAT(std::string(chosen(1, 2, 3, 4).status().message()), Contains("versions 3 to 4"));
+  CHECK(absl::IsFailedPrecondition(chosen(5, 6, 3, 4).status()));
+  CHECK_FALSE(chosen(0, 0, 1, 1).ok());
+  CHECK_FALSE(chosen(3, 2, 1, 9).ok());
+}
+
 TEST_CASE("a question that is not as it must be names the field and the limit") {
   v1::FindRequest request = ToFindRequest(SomeIds(2));
   request.set_namespace_id("short");

@@ -27,7 +27,7 @@ class FakePeer final : public PeerSource {
             std::function<void(absl::StatusOr<Found>)> done) override {
     ++questions;
     last_deadline = deadline;
-    executor_.Post([this, ids = std::move(ids), done = std::move(done)] {
+    Later(late_turns, [this, ids = std::move(ids), done = std::move(done)] {
       if (!find_error.ok()) return done(find_error);
       Found found;
       for (const ChunkId& id : ids) {
@@ -40,9 +40,10 @@ class FakePeer final : public PeerSource {
       done(std::move(found));
     });
   }
-  void Read(RemoteSource::ReadRequest request) override {
+  void Read(PeerRead read) override {
     ++reads;
-    executor_.Post([this, request = std::move(request)] { ReadNow(request); });
+    last_waits_if_busy = read.waits_if_busy;
+    executor_.Post([this, read = std::move(read)] { ReadNow(read); });
   }
 
   std::map<ChunkId, Image> images;
@@ -51,14 +52,27 @@ class FakePeer final : public PeerSource {
   absl::Status find_error, read_error;
   size_t cut_after_pieces = SIZE_MAX;
   int questions = 0, reads = 0;
+  int bodies = 0;  // sent
+  bool last_waits_if_busy = false;
+  int late_turns = 0;  // before a question is answered
   MonotonicTime last_deadline{0};
 
  private:
-  void ReadNow(const RemoteSource::ReadRequest& request) {
+  void Later(int turns, Executor::Task task) {
+    if (turns == 0) return executor_.Post(std::move(task));
+    executor_.Post(
+        [this, turns, task = std::move(task)]() mutable { Later(turns - 1, std::move(task)); });
+  }
+  void ReadNow(const PeerRead& read) {
+    const RemoteSource::ReadRequest& request = read.request;
     const auto image = images.find(request.id);
     absl::Status status = read_error;
     if (status.ok() && image == images.end()) status = absl::NotFoundError("not here");
-    if (status.ok()) std::memcpy(request.header.data(), image->second.bytes.data(), kHeaderBytes);
+    if (status.ok()) {
+      std::memcpy(request.header.data(), image->second.bytes.data(), kHeaderBytes);
+      status = read.check_header();
+      bodies += status.ok();
+    }
     request.header_done(status);
     for (size_t piece = 0; piece < request.shape.pieces(); ++piece) {
       if (status.ok() && piece >= cut_after_pieces) status = absl::UnavailableError("cut");
@@ -287,6 +301,91 @@ TEST_CASE("A header page that is not this chunk's of this fleet counts as none")
   CHECK(absl::IsNotFound(fleet.Read(image)));  // by G4, which has none
   CHECK(fleet.source->counters().bad_headers == 1);
   CHECK(fleet.source->counters().failed_reads == 1);
+  CHECK(fleet.peers[0]->bodies == 0);  // the rest is not sent
+}
+
+TEST_CASE("A chunk that a peer has damaged, or only says it has, is taken from G4 for a while") {
+  SeenFleet fleet(2);
+  const Image at_peer = fleet.Give(*fleet.peers[0], Chunk(1));
+  const Image kept = fleet.Keep(Chunk(1), 2'000'000);
+  REQUIRE(fleet.Find({Chunk(1)}) == RemoteSource::Found{at_peer.shape});
+  SECTION("damaged behind its header page: the store tells") {
+    CHECK(fleet.Read(at_peer).ok());
+    fleet.source->NoteBad(Chunk(1));
+  }
+  SECTION("another header page") {
+    fleet.peers[0]->images.at(Chunk(1)).bytes[100] ^= std::byte{1};
+    CHECK_FALSE(fleet.Read(at_peer).ok());
+  }
+  SECTION("frames that are none") {
+    fleet.peers[0]->read_error = absl::DataLossError("a frame cannot be parsed");
+    CHECK_FALSE(fleet.Read(at_peer).ok());
+  }
+  SECTION("not there when it is read, of a size that G4's has not") {
+    fleet.peers[0]->read_error = absl::NotFoundError("not here");
+    CHECK_FALSE(fleet.Read(at_peer).ok());
+  }
+  CHECK(fleet.source->counters().distrusted == 1);
+  const int reads = fleet.peers[0]->reads;
+  CHECK(fleet.Find({Chunk(1)}) == RemoteSource::Found{kept.shape});
+  CHECK(fleet.Read(kept).ok());
+  CHECK((fleet.into.bytes == kept.bytes));
+  CHECK(fleet.peers[0]->reads == reads);
+  fleet.clock.Advance(std::chrono::seconds(61));
+  CHECK(fleet.Find({Chunk(1)}) == RemoteSource::Found{at_peer.shape});
+}
+
+TEST_CASE("Chunks that are distrusted are bounded, and are not asked for without G4 either") {
+  SeenFleet fleet(1, false, {.distrusted_chunks = 2});
+  const Image image = fleet.Give(*fleet.peers[0], Chunk(1), 100'000);
+  for (uint8_t i = 1; i <= 2; ++i) fleet.source->NoteBad(Chunk(i));
+  CHECK(fleet.Find({Chunk(1)}) == RemoteSource::Found{std::nullopt});
+  CHECK(absl::IsUnavailable(fleet.Read(image)));
+  CHECK(fleet.peers[0]->reads == 0);
+  fleet.source->NoteBad(Chunk(3));
+  CHECK(fleet.Find({Chunk(1)}) == RemoteSource::Found{image.shape});
+}
+
+TEST_CASE("A read waits for a busy peer only if nobody else has the chunk") {
+  SeenFleet with_bucket(1), alone(2, false);
+  for (SeenFleet* const fleet : {&with_bucket, &alone}) {
+    for (const auto& peer : fleet->peers) {
+      fleet->Give(*peer, Chunk(1));
+      peer->read_error = absl::ResourceExhaustedError("busy");
+    }
+    fleet->Find({Chunk(1)});
+    CHECK_FALSE(fleet->Read(fleet->peers[0]->images.at(Chunk(1))).ok());
+  }
+  CHECK_FALSE(with_bucket.peers[0]->last_waits_if_busy);
+  CHECK(alone.peers[0]->last_waits_if_busy != alone.peers[1]->last_waits_if_busy);
+  const Image image = with_bucket.Give(*with_bucket.peers[0], Chunk(2));
+  with_bucket.Find({Chunk(2)});
+  with_bucket.shared.set_faults({.away = 1});
+  CHECK_FALSE(with_bucket.Read(image).ok());
+  CHECK(with_bucket.peers[0]->last_waits_if_busy);
+}
+
+TEST_CASE("A search that has all chunks in DRAM waits for nobody, and a late peer is read, too") {
+  SeenFleet fleet(2);
+  const Image image = fleet.Give(*fleet.peers[0], Chunk(1));
+  fleet.Give(*fleet.peers[1], Chunk(1));
+  fleet.peers[1]->late_turns = 3;
+  std::optional<RemoteSource::Found> found;
+  fleet.source->Find({Chunk(1)}, Wanted::kLeadingRun, MonotonicTime::max(),
+                     [&](RemoteSource::Found is) { found = std::move(is); });
+  while (!found.has_value()) fleet.executor.RunOne();
+  CHECK_FALSE(fleet.executor.idle());  // the late answer is still to come
+  fleet.executor.RunAll();
+  fleet.peers[0]->read_error = absl::UnavailableError("gone");
+  CHECK(fleet.Read(image).ok());
+  CHECK(fleet.peers[1]->reads == 1);
+  SECTION("not where NVMe answered first: DRAM may be elsewhere") {
+    fleet.peers[0]->tier = Tier::kG3;
+    fleet.peers[0]->read_error = absl::OkStatus();
+    fleet.Find({Chunk(1)});
+    CHECK(fleet.Read(image).ok());
+    CHECK(fleet.peers[1]->reads == 2);
+  }
 }
 
 TEST_CASE("A read that is cut after its header fails as a whole, and no other source mixes in") {
