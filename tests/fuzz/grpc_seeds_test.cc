@@ -9,6 +9,10 @@ TEST_CASE("nothing breaks over the seeds of Put and Get frames, and mixtures of 
   CHECK(RunSeedsAndMixtures(kWireTarget, 20'000) > 20'000);
 }
 
+TEST_CASE("nothing breaks over the seeds of what peers send, and mixtures of them") {
+  CHECK(RunSeedsAndMixtures(kPeersTarget, 2'000) > 2'000);
+}
+
 TEST_CASE("nothing breaks over the seeds of gRPC's messages, and mixtures of them") {
   CHECK(RunSeedsAndMixtures(kRequestsTarget, 300) > 300);
 }

@@ -24,6 +24,7 @@ extern const FuzzTarget kMediaTarget;   // files of devices, of the arena's moun
 extern const FuzzTarget kConfigTarget;  // the configuration file
 extern const FuzzTarget kObjectsTarget;  // answers of object storage, and settings of one
 extern const FuzzTarget kWireTarget;    // Put and Get frames, against the generated parser
+extern const FuzzTarget kPeersTarget;   // another node of the fleet
 extern const FuzzTarget kRequestsTarget;  // a client of gRPC: its messages over a store in memory
 
 }  // namespace kvkeep
