@@ -19,18 +19,18 @@ class Users:
         self._talks = load.talks()
         self.prompts, self.said = [], []  # in the order of the answers
 
-    async def play(self, rounds, ask):
+    async def play(self, rounds, ask, qps=None):
         """Each user's next `rounds`, a range. ask(prompt, answer_tokens): a coroutine, of what an
-        engine said. Returns how many seconds it took."""
+        engine said. qps: another pace for these. Returns how many seconds it took."""
         begin = time.monotonic()
-        await asyncio.gather(*(self._play_one(user, rounds, begin, ask)
+        await asyncio.gather(*(self._play_one(user, rounds, begin, qps or self._qps, ask)
                                for user in range(self._load.users)))
         return time.monotonic() - begin
 
-    async def _play_one(self, user, rounds, begin, ask):
+    async def _play_one(self, user, rounds, begin, qps, ask):
         talk = self._talks[user]
         for turn, number in enumerate(rounds):
-            at = begin + (user + turn * self._load.users) / self._qps
+            at = begin + (user + turn * self._load.users) / qps
             await asyncio.sleep(max(at - time.monotonic(), 0))
             prompt = talk.ask()
             said = await ask(prompt, self._load.answer_tokens)
