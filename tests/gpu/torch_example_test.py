@@ -3,9 +3,8 @@
 the CPU in its device memory. A prompt's paged KV goes from one process to another, which has the
 same bytes and computes the same logits.
 
-Needs a Python with torch: $KVKEEP_TORCH_PYTHON, or the one that runs this, or an environment of
-tests/engines/venv, for which it waits while that is being made. Without one, tests that need it are
-skipped with a message: exit 77 if the rest is good.
+Needs a Python with torch (torch_found.py). Without one, tests that need it are skipped with a
+message: exit 77 if the rest is good.
 """
 
 import argparse
@@ -21,36 +20,17 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import gpu_check_torch  # noqa: E402
+import torch_found  # noqa: E402
 
 ASKED = argparse.ArgumentParser()
 ASKED.add_argument("--build", type=pathlib.Path, required=True)
 ASKED, REST = ASKED.parse_known_args()
-INSTALL_LIMIT_S = 240  # while another test makes an environment
 SKIPPED = 77
 EXAMPLE = ROOT / "client" / "python" / "examples" / "torch_paged_kv.py"
 
 
-def made(engine):
-    """Returns the Python of an engine's environment, or None."""
-    asked = subprocess.run(
-        ["timeout", str(INSTALL_LIMIT_S), ROOT / "tests" / "engines" / "venv", "--made", engine],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-    return asked.stdout.strip() if asked.returncode == 0 else None
-
-
-def torch_python():
-    said = os.environ.get("KVKEEP_TORCH_PYTHON")
-    if said:
-        return said  # and if it has none, that is a failure
-    found = (python for source in (lambda: made("transformers"), lambda: sys.executable,
-                                   lambda: made("vllm")) if (python := source()) is not None)
-    return next((python for python in found
-                 if gpu_check_torch.why_not(python, dry_run=True) is None), None)
-
-
-TORCH_PYTHON = torch_python()
-NEEDS_TORCH = unittest.skipIf(TORCH_PYTHON is None, "no Python with torch: name one with "
-                              "KVKEEP_TORCH_PYTHON, or run tests/engines/venv transformers")
+TORCH_PYTHON = torch_found.torch_python()
+NEEDS_TORCH = unittest.skipIf(TORCH_PYTHON is None, torch_found.NONE)
 
 
 def figures(**changed):
