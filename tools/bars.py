@@ -27,19 +27,23 @@ def colors_of(names):
     return {name: COLORS[i % len(COLORS)] for i, name in enumerate(names)}
 
 
-def _panel(title, unit, groups, colors, top_y):
-    out = []
-    height = PANEL - GAP
-    top = max(bar["max"] for _, bars in groups for bar in bars.values()) or 1
-    step = nice_step(top)
-    y_of = lambda value: top_y + height - value / top * height
-    out.append(f'<text x="{LEFT}" y="{top_y - 10}" class="title">{escape(title)}</text>')
-    line = 0.0
+def frame(title, top, top_y, height):
+    """A panel's title, and its lines at round values up to `top`."""
+    out = [f'<text x="{LEFT}" y="{top_y - 10}" class="title">{escape(title)}</text>']
+    line, step = 0.0, nice_step(top)
     while line <= top:
-        y = y_of(line)
+        y = top_y + height - line / top * height
         out.append(f'<line x1="{LEFT}" x2="{WIDTH - 12}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
         out.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" class="axis">{line:g}</text>')
         line += step
+    return out
+
+
+def _panel(title, unit, groups, colors, top_y):
+    height = PANEL - GAP
+    top = max(bar["max"] for _, bars in groups for bar in bars.values()) or 1
+    y_of = lambda value: top_y + height - value / top * height
+    out = frame(title, top, top_y, height)
     group_width = (WIDTH - 12 - LEFT) / len(groups)
     for g, (label, bars) in enumerate(groups):
         width = (group_width - 24) / max(len(colors), 1)
@@ -63,10 +67,9 @@ def _panel(title, unit, groups, colors, top_y):
     return out
 
 
-def picture(names, panels):
-    """names: {name: colour}, for the legend. panels: [(title, unit, groups, {name: colour})], of
-    groups [(label, {name: {median, min, max}})]."""
-    height = TOP + len(panels) * (PANEL + 24)
+def document(names, height, body):
+    """A whole picture. names: {name: colour}, for the legend; body: elements below it, which may
+    begin at TOP and end at `height`."""
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
            'font-family="system-ui, sans-serif" font-size="12">',
            _STYLE, f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>']
@@ -78,6 +81,13 @@ def picture(names, panels):
         out.append(f'<rect x="{x}" y="{y}" width="11" height="11" fill="{color}"/>')
         out.append(f'<text x="{x + 15}" y="{y + 10}">{escape(name)}</text>')
         x += width
+    return "\n".join([*out, *body, "</svg>", ""])
+
+
+def picture(names, panels):
+    """names: as of document. panels: [(title, unit, groups, {name: colour})], of groups [(label,
+    {name: {median, min, max}})]."""
+    body = []
     for i, (title, unit, groups, colors) in enumerate(panels):
-        out += _panel(title, unit, groups, colors, TOP + 10 + i * (PANEL + 24))
-    return "\n".join(out + ["</svg>", ""])
+        body += _panel(title, unit, groups, colors, TOP + 10 + i * (PANEL + 24))
+    return document(names, TOP + len(panels) * (PANEL + 24), body)
