@@ -120,6 +120,10 @@ class Child:
             raise ChildFailed(f"{self.name} is gone {_last_words(self._log)}")
         self._ahead += got
 
+    def answers_within(self, seconds):
+        """Whether there is something to receive: an answer's beginning, or its end."""
+        return bool(self._ahead or select.select([self._process.stdout], [], [], seconds)[0])
+
     def ask(self, what, beyond_s=0, **arguments):
         self.send(what, **arguments)
         return self.receive(beyond_s)
@@ -211,6 +215,11 @@ class Server:
     @property
     def pid(self):
         return self._process.pid
+
+    @property
+    def ended(self):
+        """Whether it is gone, though nobody stopped it."""
+        return self._process.poll() is not None
 
     def stop(self):
         atexit.unregister(self.stop)

@@ -73,6 +73,16 @@ class ChildTest(unittest.TestCase):
             self.child.send("halve", number=number)
         self.assertEqual([self.child.receive()["half"] for _ in range(3)], [1, 2, 50_000])
 
+    def test_whether_it_has_answered_is_known_without_taking_the_answer(self):
+        self.assertFalse(self.child.answers_within(0.05))
+        self.child.send("halve", number=2)
+        self.assertTrue(self.child.answers_within(20))
+        self.child.send("halve", number=4)
+        self.assertEqual([self.child.receive()["half"] for _ in range(2)], [1, 2])
+        self.child.send("end", number=0)
+        self.assertTrue(self.child.answers_within(20))
+        self.assertRaises(ChildFailed, self.child.receive)
+
     def test_its_cpu_time_is_known(self):
         before = cpu_seconds([self.child.pid])
         self.child.ask("spin", number=0)
@@ -142,6 +152,12 @@ class ServerTest(unittest.TestCase):
                              ready.exists)
             self.addCleanup(started.stop)
             os.kill(started.pid, 0)
+            self.assertFalse(started.ended)
+            ended = os.pidfd_open(started.pid)
+            self.addCleanup(os.close, ended)
+            os.kill(started.pid, 9)
+            select.select([ended], [], [], 20)
+            self.assertTrue(started.ended)
 
     def test_a_server_dies_with_its_owner_however_that_ends(self):
         program = ("import processes, sys\n"
