@@ -167,6 +167,10 @@ void FillStatus(const StoreSnapshot& snapshot, const ServerState& state, v1::Sta
   out->mutable_scrub()->set_looked_at(snapshot.scrub.looked_at);
   out->mutable_scrub()->set_of(snapshot.scrub.of);
   out->set_pid(static_cast<uint64_t>(getpid()));
+  if (!snapshot.remote.has_value()) return;
+  for (const RemoteCounterInfo& info : RemoteCounterTable()) {
+    (*out->mutable_counters())[info.name] = (*snapshot.remote).*info.member;
+  }
 }
 
 void FillG4(const G4Snapshot& g4, const RemoteCounters& counters, v1::StatusResponse* out) {
@@ -189,9 +193,6 @@ void FillG4(const G4Snapshot& g4, const RemoteCounters& counters, v1::StatusResp
   to.set_searches(counters.searches);
   to.set_probes(g4.source.probes);
   auto& all = *out->mutable_counters();
-  for (const RemoteCounterInfo& info : RemoteCounterTable()) {
-    all[info.name] = counters.*info.member;
-  }
   for (const SourceCounterInfo& info : SourceCounterTable()) {
     all[info.name] = g4.source.*info.member;
   }

@@ -11,19 +11,19 @@ namespace {
 using R = RemoteCounters;
 
 constexpr RemoteCounterInfo kRemoteCounters[] = {
-    {"g4_searches", &R::searches, {"g4_searches_total", "Searches for chunks in G4"}},
+    {"g4_searches", &R::searches, {"g4_searches_total", "Searches for chunks in G4 and at peers"}},
     {"g4_searched_chunks",
      &R::searched_chunks,
-     {"g4_searched_chunks_total", "Chunks that searches in G4 were for"}},
+     {"g4_searched_chunks_total", "Chunks that searches in G4 and at peers were for"}},
     {"g4_found_chunks",
      &R::found_chunks,
-     {"g4_found_chunks_total", "Chunks that searches found in G4"}},
+     {"g4_found_chunks_total", "Chunks that searches found in G4 or at peers"}},
     {"g4_recalled_chunks",
      &R::recalled_chunks,
-     {"g4_recalled_chunks_total", "Chunks that came from G4, complete and verified"}},
+     {"g4_recalled_chunks_total", "Chunks that came from G4 or a peer, complete and verified"}},
     {"g4_recalled_bytes",
      &R::recalled_bytes,
-     {"g4_recalled_bytes_total", "Payload of the chunks that came from G4"}},
+     {"g4_recalled_bytes_total", "Payload of the chunks that came from G4 or a peer"}},
     {"g4_read_hits",
      &R::read_hits,
      {"g4_read_hits_total", "Chunks handed to readers while on their way from G4"}},
@@ -236,7 +236,13 @@ uint64_t BadObjectsOf(const G4Snapshot& g4, const RemoteCounters& counters) {
   return counters.bad_images + g4.source.removed_bad;
 }
 
-void AddG4(const G4Snapshot& g4, const RemoteCounters& counters, MetricFamilies* out) {
+void AddRemote(const RemoteCounters& counters, MetricFamilies* out) {
+  for (const RemoteCounterInfo& info : RemoteCounterTable()) {
+    out->Add(info.metric, counters.*info.member);
+  }
+}
+
+void AddG4(const G4Snapshot& g4, MetricFamilies* out) {
   using State = ObjectStoreHealth::State;
   for (const State state : {State::kWell, State::kAway, State::kMisconfigured}) {
     out->Gauge("g4_state", "1 for the state that G4 is in", g4.health.state == state,
@@ -256,9 +262,6 @@ void AddG4(const G4Snapshot& g4, const RemoteCounters& counters, MetricFamilies*
                g4.epochs.failed_writes);
   out->Counter("g4_bad_epochs_total", "Epochs read that no node of the fleet wrote",
                g4.epochs.bad_objects);
-  for (const RemoteCounterInfo& info : RemoteCounterTable()) {
-    out->Add(info.metric, counters.*info.member);
-  }
   for (const SourceCounterInfo& info : SourceCounterTable()) {
     out->Add(info.metric, g4.source.*info.member);
   }

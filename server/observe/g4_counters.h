@@ -1,5 +1,5 @@
-// The counters of G4, as status and metrics show them: the store's and the source's. Without G4
-// neither is shown.
+// The counters of what lies beyond the node, as status and metrics show them: the store's, with G4
+// or peers, and G4's own, with G4. Without both none is shown.
 #pragma once
 
 #include <span>
@@ -30,6 +30,7 @@ const char* G4StateName(ObjectStoreHealth::State state);  // "well", "away", "mi
 // Returns the number of objects proven not to be what their names say, each counted once.
 uint64_t BadObjectsOf(const G4Snapshot& g4, const RemoteCounters& counters);
 
-void AddG4(const G4Snapshot& g4, const RemoteCounters& counters, MetricFamilies* out);
+void AddRemote(const RemoteCounters& counters, MetricFamilies* out);
+void AddG4(const G4Snapshot& g4, MetricFamilies* out);
 
 }  // namespace kvkeep

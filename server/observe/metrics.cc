@@ -326,7 +326,8 @@ void AddEvents(const PublisherCounters& events, Families* out) {
 }
 
 void AddBeyondNode(const MetricsInput& input, Families* out) {
-  if (input.g4.has_value()) AddG4(*input.g4, input.store.remote.value_or(RemoteCounters{}), out);
+  if (input.store.remote.has_value()) AddRemote(*input.store.remote, out);
+  if (input.g4.has_value()) AddG4(*input.g4, out);
   if (input.fleet.has_value()) AddPeers(*input.fleet, out);
 }
 

@@ -94,15 +94,21 @@ void Finder::NoteToRead(std::span<const Link> found, LookupState& lookup) {
 
 // Devices read in parallel, so the slowest one determines the time.
 std::chrono::nanoseconds Finder::PromotionTime(const LookupState& lookup) const {
+  const MonotonicTime now = clock_.Now();
   std::chrono::nanoseconds longest{0};
   for (size_t d = 0; d < lookup.to_read.size(); ++d) {
     const LookupState::ToRead& of_device = lookup.to_read[d];
     if (!of_device.coming && of_device.bytes == 0) continue;
     // A chunk that another requester asked for may be the last one of all its chunks.
-    longest = std::max(
-        longest, tiers_.at(d).reads.TimeFor(lookup.requester, of_device.bytes, of_device.others));
+    longest = std::max(longest, tiers_.at(d).reads.TimeFor(lookup.requester, of_device.bytes,
+                                                           of_device.others, now));
   }
   return longest;
+}
+
+// For a read behind all that wait: other requesters may have asked for the chunks.
+std::chrono::nanoseconds Finder::BeyondTime(const LookupState& lookup) const {
+  return beyond_->tier.reads.TimeFor(lookup.requester, 0, true, clock_.Now());
 }
 
 void Finder::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Link> found,

@@ -41,6 +41,8 @@ class Finder {
   // Returns how long it takes until all chunks that were found are in G2. Call it before any of
   // their reads begins.
   std::chrono::nanoseconds PromotionTime(const LookupState& lookup) const STORE_LOCKED;
+  // Returns the time until all that is on its way from beyond the node is here.
+  std::chrono::nanoseconds BeyondTime(const LookupState& lookup) const STORE_LOCKED;
 
  private:
   using Link = EvictionPolicy::ChainLink;

@@ -86,10 +86,7 @@ std::optional<absl::StatusOr<LookupResult>> Lookups::LookupOrSearch(const Sessio
   result.leading_keys = lookup.leading_keys;
   result.promotion_time = promotion_time;
   result.beyond_keys = lookup.reachable_keys - lookup.leading_keys;
-  // For a read behind all that wait: other requesters may have asked for these keys.
-  if (result.beyond_keys > 0) {
-    result.beyond_time = beyond_->tier.reads.TimeFor(lookup.requester, 0, true);
-  }
+  if (result.beyond_keys > 0) result.beyond_time = finder_.BeyondTime(lookup);
   return result;
 }
 

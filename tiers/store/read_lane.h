@@ -48,10 +48,10 @@ class ReadLane {
   // Returns the time until `bytes` more bytes, which the requester would ask for now, are readable.
   // `behind_others`: these bytes, or others that the requester waits for, come after all that wait.
   std::chrono::nanoseconds TimeFor(const ReadQueue::Requester& requester, uint64_t bytes,
-                                   bool behind_others) const {
+                                   bool behind_others, MonotonicTime now) const {
     const uint64_t waiting = queue_.bytes();
     const uint64_t before = behind_others ? waiting : queue_.BytesBefore(requester, bytes);
-    return speed_.TimeFor(bytes, waiting - before);
+    return speed_.TimeFor(bytes, now, waiting - before);
   }
 
  private:

@@ -119,7 +119,7 @@ bool Recaller::IsWorthAsking(const Recalling& recalling) {
 // Returns whether `bytes` bytes come well before the caller could have computed the first `chunks`
 // chunks.
 bool Recaller::IsFaster(const Recalling& recalling, size_t chunks, uint64_t bytes) {
-  const auto wait = remote_.reads.TimeFor(recalling.requester, bytes, false);
+  const auto wait = remote_.reads.TimeFor(recalling.requester, bytes, false, clock_.Now());
   const std::chrono::nanoseconds recompute = recalling.RecomputeTime(chunks);
   if (wait <= recompute / 10 * 7) return true;
   ++remote_.counters.declined_cost;

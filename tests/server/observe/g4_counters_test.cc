@@ -59,6 +59,7 @@ TEST_CASE("with G4 every counter of it is there at zero, under a name of the hou
   const ServerState state("1", &clock);
   MetricsInput input{.g4 = G4Snapshot{.requests = S3StoreCounters{}, .keys = KeyCounters{}},
                      .state = &state};
+  input.store.remote = RemoteCounters{};
   std::set<std::string> names, series;
   for (const prometheus::MetricFamily& family : ToMetricFamilies(input)) {
     if (!absl::StartsWith(family.name, "kvkeep_g4_")) continue;
@@ -181,8 +182,24 @@ TEST_CASE("metrics and status of G4 show its state and the same numbers") {
   CHECK(status.counters().at("g4_failed_epoch_writes") == 12);
   CHECK(status.counters().at("g4_bad_epochs") == 13);
   const size_t others = 8;  // of checks, of earlier keys and of the epoch
-  CHECK(static_cast<size_t>(status.counters_size()) ==
-        RemoteCounterTable().size() + SourceCounterTable().size() + others);
+  CHECK(static_cast<size_t>(status.counters_size()) == SourceCounterTable().size() + others);
+}
+
+TEST_CASE("what came from beyond the node is shown with peers alone, too, and not without both") {
+  const ManualClock clock;
+  const ServerState state("1", &clock);
+  MetricsInput input{.state = &state};
+  CHECK_FALSE(absl::StrContains(MetricsText(input, MetricsView::kEverything), "kvkeep_g4"));
+  input.store.remote = SomeRecalls();
+  const std::string text = MetricsText(input, MetricsView::kEverything);
+  CHECK(absl::StrContains(text, "\nkvkeep_g4_recalled_chunks_total 11\n"));
+  CHECK_FALSE(absl::StrContains(text, "kvkeep_g4_state"));
+  v1::StatusResponse without, with;
+  FillStatus(StoreSnapshot(), state, &without);
+  FillStatus(input.store, state, &with);
+  CHECK(with.counters().at("g4_recalled_chunks") == 11);
+  CHECK(static_cast<size_t>(with.counters_size() - without.counters_size()) ==
+        RemoteCounterTable().size());
 }
 
 }  // namespace kvkeep

@@ -272,6 +272,20 @@ TEST_CASE("what would come later than it is computed is left where it is") {
   CHECK(node.Ask(kNames, LeaseMode::kLeadingRun, std::chrono::seconds(10)).beyond_keys == 8);
 }
 
+TEST_CASE("what was slow once is tried again later, as no read would correct the estimate") {
+  LostNode node;
+  StoreTester& s = node.s;
+  CHECK(node.Ask(Names(1, 2), LeaseMode::kLeadingRun, std::chrono::seconds(10)).beyond_keys == 2);
+  s.world.clock().Advance(std::chrono::seconds(5));
+  s.RunAll();
+  for (int minute = 0; minute < 2; ++minute) {
+    const size_t keys = node.Ask(kNames, LeaseMode::kLeadingRun, milliseconds(1)).beyond_keys;
+    CHECK(keys == (minute == 0 ? 0 : 8));
+    s.world.clock().Advance(std::chrono::minutes(2));
+    s.RunAll();
+  }
+}
+
 TEST_CASE("a search ends with the wait, and what it began when computing it would have") {
   LostNode node;
   const MonotonicTime now = node.s.world.clock().Now();

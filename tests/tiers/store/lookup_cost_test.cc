@@ -32,7 +32,7 @@ std::chrono::nanoseconds CostOf(StoreTester& s, const std::vector<uint64_t>& nam
 
 // Returns the estimate before any read.
 std::chrono::nanoseconds Guess(uint64_t images) {
-  return store_internal::ReadSpeed().TimeFor(images * kImageBytes);
+  return store_internal::ReadSpeed().TimeFor(images * kImageBytes, MonotonicTime(0));
 }
 
 }  // namespace

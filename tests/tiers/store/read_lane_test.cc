@@ -50,12 +50,12 @@ TEST_CASE("what others wait for is before one's own only as far as turns have it
   for (uint32_t slot = 2; slot < 34; ++slot) {
     lane.Ask(Requester(1), ChunkSlot(slot), 64 * kMiB, kStart + kSecond);
   }
-  const auto behind_all = lane.TimeFor(Requester(2), 64 * kMiB, true);
-  const auto in_turn = lane.TimeFor(Requester(2), 64 * kMiB, false);
+  const auto behind_all = lane.TimeFor(Requester(2), 64 * kMiB, true, kStart + kSecond);
+  const auto in_turn = lane.TimeFor(Requester(2), 64 * kMiB, false, kStart + kSecond);
   CHECK(behind_all > std::chrono::milliseconds(2000));
   CHECK(behind_all < std::chrono::milliseconds(2200));
   CHECK(in_turn < behind_all / 4);
-  CHECK(lane.TimeFor(Requester(1), 64 * kMiB, false) == behind_all);
+  CHECK(lane.TimeFor(Requester(1), 64 * kMiB, false, kStart + kSecond) == behind_all);
 }
 
 }  // namespace kvkeep::store_internal
