@@ -79,6 +79,21 @@ void FleetSource::SetPeers(Peers peers) {
   members_.swap(members);
 }
 
+bool FleetSource::NoteHolder(const std::string& peer, std::vector<ChunkId> ids) {
+  Finding told;
+  {
+    MutexLock lock(&mu_);
+    const auto holder = std::find_if(members_.begin(), members_.end(), [&](const MemberPtr& one) {
+      return one->peer->name() == peer;
+    });
+    if (holder == members_.end()) return false;
+    told.holders.assign(ids.size(), {{*holder, Tier::kG2}});
+  }
+  told.ids = std::move(ids);
+  Remember(told);
+  return true;
+}
+
 FleetSourceCounters FleetSource::counters() const {
   MutexLock lock(&mu_);
   return counters_;

@@ -87,6 +87,8 @@ class FleetSource final : public RemoteSource {
 
   // Replaces the peers. Reads from earlier ones go on.
   void SetPeers(Peers peers);
+  // Notes that a peer has these chunks, as it says itself. Returns false if there is no such peer.
+  bool NoteHolder(const std::string& peer, std::vector<ChunkId> ids);
   FleetSourceCounters counters() const;
 
   void Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,

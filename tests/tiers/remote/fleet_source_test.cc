@@ -455,6 +455,17 @@ TEST_CASE("What peers have is remembered for a while, and for so many chunks") {
   CHECK((bytes_read() == kept.bytes));
 }
 
+TEST_CASE("A chunk that a peer says it has is read from there, without a search") {
+  SeenFleet fleet(2);
+  const Image image = fleet.Give(*fleet.peers[1], Chunk(1));
+  CHECK_FALSE(fleet.source->NoteHolder("nobody", {Chunk(1)}));
+  CHECK(fleet.source->NoteHolder("b", {Chunk(1)}));
+  CHECK(fleet.Read(image).ok());
+  CHECK((fleet.into.bytes == image.bytes));
+  CHECK(fleet.peers[0]->questions + fleet.peers[1]->questions == 0);
+  CHECK(fleet.peers[0]->reads == 0);
+}
+
 TEST_CASE("A search asks as many peers as it may, and others when those change") {
   SeenFleet fleet(8);
   for (int i = 0; i < 100; ++i) fleet.Find({Chunk(1)});
