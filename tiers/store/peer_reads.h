@@ -43,9 +43,10 @@ class PeerReads {
   PeerSource::Found Look(std::span<const ChunkId> ids);
   ReadResult Read(const ChunkId& id);
 
- private:
-  // Returns the tier that a peer could read the chunk from; none: it could not.
+  // Returns the tier that a peer could read the chunk from; none: it could not, or kNoSlot.
   std::optional<Tier> TierOf(ChunkSlot slot) const STORE_LOCKED;
+
+ private:
   void OfferBeyond(Section& section, ChunkSlot slot) STORE_LOCKED;
 
   Chunks& chunks_;

@@ -183,7 +183,6 @@ bool Recaller::MayBring(const Recalling& recalling, const ChunkId& id) const {
           remote_.removals.MayBeBelieved(id, recalling.began));
 }
 
-// Returns false if there is no space. May yield.
 bool Recaller::Bring(Section& section, const RecallingPtr& recalling, size_t i,
                      const ImageShape& shape) {
   const ChunkId& id = recalling->ids[i];
@@ -216,7 +215,9 @@ bool Recaller::Bring(Section& section, const RecallingPtr& recalling, size_t i,
     Change chunk(&chunks_, slot);
     chunks_.GiveCopy(*chunk, owner, *std::move(extents), G2State::kReading);
     chunk->recalled = true;
-    chunks_.InsertIntoPolicy(slot, kNoSlot);
+    const bool behind = recalling->in_order && parent != kNoSlot &&
+                        chunks_.table.StillIs(parent, recalling->ids[i - 1]);
+    chunks_.InsertIntoPolicy(slot, behind ? parent : kNoSlot);
   }
   pool.recalling_blocks.Take(blocks);
   ++recalling->left;
@@ -250,7 +251,6 @@ void Recaller::OnBrought(const RecallingPtr& by, uint64_t bytes, const absl::Sta
   End(*by);
 }
 
-// Ends the recall when nothing of it is left.
 void Recaller::End(Recalling& recalling) {
   KVKEEP_CHECK(recalling.left > 0);
   if (--recalling.left > 0) return;

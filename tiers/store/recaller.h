@@ -31,6 +31,7 @@ struct Recalling {
   TenantId owner;  // of the namespace
   RemoteRemovals::Moment began = 0;
   std::vector<ChunkId> ids;
+  bool in_order = false;  // each chunk is to go from G2 before the one that comes before it
   uint64_t left = 1;  // chunks under way, plus one for the call until it has begun all of them
   uint64_t came = 0;  // chunks
   absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done;  // gets `came`; may be null
@@ -91,6 +92,13 @@ class Recaller {
   // Searches for the named chunks, however long it takes. Ends the recall if none was named, or if
   // the source was asked enough for now.
   void Search(const RecallingPtr& recalling) STORE_LOCKED;
+  // Begins to bring the named chunk `i`, which the source has, unless the node has it or it was
+  // deleted. Returns false if there is no space. May yield. REQUIRES: the recall has not ended.
+  bool Bring(Section& section, const RecallingPtr& recalling, size_t i,
+             const ImageShape& shape) STORE_LOCKED;
+  // Ends the recall once all that it has begun to bring has come. Called by Search, or by who calls
+  // Bring.
+  void End(Recalling& recalling) STORE_LOCKED;
 
   // The last byte of a recalled chunk's read has ended.
   void OnReadEnded(const Chunk& chunk) STORE_LOCKED;
@@ -106,10 +114,7 @@ class Recaller {
   void OnFound(RecallingPtr recalling, const RemoteSource::Found& found);
   size_t WantedOf(Recalling& recalling, const RemoteSource::Found& found) STORE_LOCKED;
   bool MayBring(const Recalling& recalling, const ChunkId& id) const STORE_LOCKED;
-  bool Bring(Section& section, const RecallingPtr& recalling, size_t i, const ImageShape& shape)
-      STORE_LOCKED;
   void OnBrought(const RecallingPtr& by, uint64_t bytes, const absl::Status& status);
-  void End(Recalling& recalling) STORE_LOCKED;
   void Promise(ChunkSlot slot, MonotonicTime until) STORE_LOCKED;
   void TellOfLatePromises() STORE_LOCKED;
 

@@ -56,6 +56,7 @@ StoreSnapshot StoreParts::Snapshot() {
     Section section(&chunks);
     SnapshotTiers(snapshot);
     snapshot.counters.learning_skipped = learning.skipped();
+    snapshot.offers = peer_offers.counters();
     SnapshotSessions(section, snapshot, infos);
   }
   for (size_t i = 0; i < infos.size(); ++i) snapshot.sessions[i].info = *infos[i];

@@ -110,6 +110,7 @@ struct StoreSnapshot {
   std::vector<SessionSnapshot> sessions;
   ScrubSnapshot scrub;
   std::optional<RemoteCounters> remote;  // with a source beyond the node
+  OfferCounters offers;                  // of nodes that leave the fleet
   // Chunks that are to be written there: they wait, are being written, or could not be written.
   uint64_t remote_writes_left = 0;
   uint64_t remote_removals_left = 0;  // images that are to be removed there

@@ -234,6 +234,12 @@ PeerSource::Found Store::LookForPeer(std::span<const ChunkId> ids) {
   return parts_->peer_reads.Look(ids);
 }
 ReadResult Store::ReadForPeer(const ChunkId& id) { return parts_->peer_reads.Read(id); }
+void Store::TakeOffer(std::vector<OfferedChunk> chunks, OfferCallback done) {
+  parts_->peer_offers.Take(std::move(chunks), std::move(done));
+}
+HotChunks Store::NameHottest(const TenantTags& tenants, size_t most) {
+  return parts_->peer_offers.NameHottest(tenants, most);
+}
 absl::StatusOr<ReserveResult> Store::Reserve(const SessionToken& session,
                                              const PutRequest& request) {
   absl::StatusOr<ReserveResult> reserved = parts_->puts.Reserve(session, request);

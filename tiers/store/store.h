@@ -23,6 +23,7 @@
 #include <optional>
 #include <vector>
 
+#include "tiers/remote/offered_chunk.h"
 #include "tiers/remote/peer_source.h"
 #include "tiers/store/events.h"
 #include "tiers/store/handles.h"
@@ -48,7 +49,6 @@ class Store {
   // the start stay deleted. `done` gets OK, or why the device did not join; then the store has let
   // go of it, and it may be attached again. FailedPrecondition at once: the place is taken.
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
-
   // An expected device (StoreDeps) could not be opened, so durable puts stop waiting for it.
   void NotComing(size_t device);
   // Returns the state of a device; none: it is away or does not answer. Cheap. If it is kReadOnly
@@ -60,7 +60,6 @@ class Store {
   // drains. The index keeps its records. Chunks deleted before stay deleted when the device joins
   // again, unless the drive has lost the end of the index's log.
   void Detach(size_t device, StatusCallback done);
-
   Incarnation incarnation() const;
   StoreOptions options() const;  // in effect; zeros are replaced by the values that they mean
   // Takes over the options that may change while a store runs: the limits of sessions, leases,
@@ -142,6 +141,8 @@ class Store {
   // Calls of another node of the fleet, which the caller has checked; no use of a chunk.
   PeerSource::Found LookForPeer(std::span<const ChunkId> ids);
   ReadResult ReadForPeer(const ChunkId& id);
+  void TakeOffer(std::vector<OfferedChunk> chunks, OfferCallback done);  // peer_offers.h
+  HotChunks NameHottest(const TenantTags& tenants, size_t most);         // to be offered to others
 
   absl::StatusOr<ReserveResult> Reserve(const SessionToken& session, const PutRequest& request);
   // Charges the session's tenant for payload that a put sent although its answer was known, and

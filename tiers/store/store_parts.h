@@ -25,6 +25,7 @@
 #include "tiers/store/lookups.h"
 #include "tiers/store/metadata_reads.h"
 #include "tiers/store/operator.h"
+#include "tiers/store/peer_offers.h"
 #include "tiers/store/peer_reads.h"
 #include "tiers/store/put_calls.h"
 #include "tiers/store/reads.h"
@@ -79,6 +80,7 @@ struct StoreParts final : private ChunkHooks {
   Deletes deletes;
   Reads reads;
   PeerReads peer_reads;
+  PeerOffers peer_offers;
   MetadataReads metadata;
   Watches watches;
   Operator operators;
