@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tiers/base/bytes.h"
+#include "tiers/base/status_macros.h"
 
 namespace kvkeep {
 namespace {
@@ -34,7 +35,9 @@ v1::FindRequest ToFindRequest(const std::vector<ChunkId>& ids) {
   return request;
 }
 
-absl::StatusOr<std::vector<ChunkId>> ParseFindRequest(const v1::FindRequest& request) {
+// Returns the chunks that a FindRequest or OfferRequest names.
+template <typename Request>
+absl::StatusOr<std::vector<ChunkId>> ParseNamed(const Request& request) {
   if (request.namespace_id().size() != NamespaceDigest::kSize) {
     return absl::InvalidArgumentError("namespace_id: must have 16 bytes");
   }
@@ -57,6 +60,10 @@ absl::StatusOr<std::vector<ChunkId>> ParseFindRequest(const v1::FindRequest& req
     ids[i].part = PartId(request.parts(static_cast<int>(i)));
   }
   return ids;
+}
+
+absl::StatusOr<std::vector<ChunkId>> ParseFindRequest(const v1::FindRequest& request) {
+  return ParseNamed(request);
 }
 
 void ToFindResponse(const PeerSource::Found& found, v1::FindResponse* response) {
@@ -89,6 +96,57 @@ absl::StatusOr<PeerSource::Found> ParseFindResponse(const v1::FindResponse& resp
     found[i] = chunk;
   }
   return found;
+}
+
+v1::OfferRequest ToOfferRequest(const std::vector<OfferedChunk>& chunks) {
+  v1::OfferRequest request;
+  request.set_namespace_id(std::string(chunks.front().id.ns.view()));
+  std::string& keys = *request.mutable_keys();
+  keys.reserve(chunks.size() * ChunkKey::kSize);
+  for (const OfferedChunk& chunk : chunks) {
+    keys.append(chunk.id.key.view().data(), ChunkKey::kSize);
+    request.add_parts(chunk.id.part.value());
+    request.add_payload_bytes(chunk.shape.payload_bytes);
+    request.add_tail_bytes(chunk.shape.tail_bytes);
+  }
+  return request;
+}
+
+absl::StatusOr<std::vector<OfferedChunk>> ParseOfferRequest(const v1::OfferRequest& request) {
+  KVKEEP_ASSIGN_OR_RETURN(const std::vector<ChunkId> ids, ParseNamed(request));
+  if (static_cast<size_t>(request.payload_bytes_size()) != ids.size() ||
+      static_cast<size_t>(request.tail_bytes_size()) != ids.size()) {
+    return absl::InvalidArgumentError(
+        "payload_bytes, tail_bytes: must have one number for each key");
+  }
+  std::vector<OfferedChunk> chunks;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const int at = static_cast<int>(i);
+    chunks.push_back({ids[i], {request.payload_bytes(at), request.tail_bytes(at)}});
+    KVKEEP_RETURN_IF_ERROR(ValidateShape(chunks.back().shape));
+  }
+  return chunks;
+}
+
+void ToOfferResponse(const OfferAnswer& answer, v1::OfferResponse* response) {
+  for (const OfferEnd end : answer.chunks) {
+    response->mutable_ends()->push_back(static_cast<char>(end));
+  }
+  response->set_full(answer.full);
+}
+
+absl::StatusOr<OfferAnswer> ParseOfferResponse(const v1::OfferResponse& response, size_t offered) {
+  if (response.ends().size() != offered) {
+    return absl::InvalidArgumentError("the answer is of another number of chunks");
+  }
+  OfferAnswer answer{.chunks = {}, .full = response.full()};
+  for (const char end : response.ends()) {
+    if (end < 0 || end > static_cast<char>(OfferEnd::kTaken)) {
+      return absl::InvalidArgumentError("ends: must be 0, 1 or 2");
+    }
+    answer.chunks.push_back(static_cast<OfferEnd>(end));
+  }
+  return answer;
 }
 
 v1::FetchRequest ToFetchRequest(const ChunkId& id, const ImageShape& shape) {

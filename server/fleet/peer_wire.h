@@ -11,6 +11,7 @@
 
 #include "kvkeep/v1/peer.pb.h"
 #include "server/grpc/wire.h"
+#include "tiers/remote/offered_chunk.h"
 #include "tiers/remote/peer_source.h"
 
 namespace kvkeep {
@@ -23,7 +24,7 @@ absl::StatusOr<uint32_t> ChooseVersion(const v1::PeerHelloRequest& hello,
                                        uint32_t own_min = kPeerVersionMin,
                                        uint32_t own_max = kPeerVersionMax);
 
-inline constexpr size_t kMostChunksAFind = 4096;
+inline constexpr size_t kMostChunksAFind = 4096;  // and an Offer
 inline constexpr size_t kFetchFramePieces = 2;
 inline constexpr uint64_t kMaxFetchFrameBytes = kFetchFramePieces * kPieceBytes + kBlockBytes;
 
@@ -32,6 +33,11 @@ absl::StatusOr<std::vector<ChunkId>> ParseFindRequest(const v1::FindRequest& req
 void ToFindResponse(const PeerSource::Found& found, v1::FindResponse* response);
 // `asked`: chunks that the question had.
 absl::StatusOr<PeerSource::Found> ParseFindResponse(const v1::FindResponse& response, size_t asked);
+
+v1::OfferRequest ToOfferRequest(const std::vector<OfferedChunk>& chunks);
+absl::StatusOr<std::vector<OfferedChunk>> ParseOfferRequest(const v1::OfferRequest& request);
+void ToOfferResponse(const OfferAnswer& answer, v1::OfferResponse* response);
+absl::StatusOr<OfferAnswer> ParseOfferResponse(const v1::OfferResponse& response, size_t offered);
 
 // An image that another node asks for.
 struct WantedImage {

@@ -78,6 +78,38 @@ TEST_CASE("a question that is not as it must be names the field and the limit") 
   CHECK_FALSE(ParseFetchRequest(ToFetchRequest(SomeIds(1)[0], {UINT32_MAX, 0})).ok());
 }
 
+TEST_CASE("offers and what became of them come through as they were") {
+  std::vector<OfferedChunk> chunks;
+  for (const ChunkId& id : SomeIds(3)) chunks.push_back({id, {3'000'000, 7}});
+  CHECK(ParseOfferRequest(ToOfferRequest(chunks)).value() == chunks);
+  const OfferAnswer answer{{OfferEnd::kTaken, OfferEnd::kRefused, OfferEnd::kHad}, true};
+  v1::OfferResponse response;
+  ToOfferResponse(answer, &response);
+  CHECK(ParseOfferResponse(response, 3).value() == answer);
+  CHECK_FALSE(ParseOfferResponse(response, 2).ok());
+  response.set_ends("\1\2\3");
+  CHECK_FALSE(ParseOfferResponse(response, 3).ok());
+  response.set_ends("\1\2\377");
+  CHECK_FALSE(ParseOfferResponse(response, 3).ok());
+}
+
+TEST_CASE("an offer that is not as it must be is refused") {
+  const std::vector<OfferedChunk> one = {{SomeIds(1)[0], {1, 0}}};
+  v1::OfferRequest request = ToOfferRequest(one);
+  request.set_keys("");
+  CHECK_FALSE(ParseOfferRequest(request).ok());
+  request = ToOfferRequest(one);
+  request.add_tail_bytes(0);
+  CHECK_FALSE(ParseOfferRequest(request).ok());
+  request = ToOfferRequest(one);
+  request.clear_payload_bytes();
+  CHECK_FALSE(ParseOfferRequest(request).ok());
+  CHECK_FALSE(ParseOfferRequest(ToOfferRequest({{SomeIds(1)[0], {0, 0}}})).ok());
+  CHECK_FALSE(ParseOfferRequest(ToOfferRequest({{SomeIds(1)[0], {UINT32_MAX, 0}}})).ok());
+  const std::vector<OfferedChunk> many(kMostChunksAFind + 1, one[0]);
+  CHECK_FALSE(ParseOfferRequest(ToOfferRequest(many)).ok());
+}
+
 TEST_CASE("an answer of another length, tier or size is refused") {
   v1::FindResponse response;
   ToFindResponse({PeerChunk{{1, 0}, Tier::kG2}}, &response);
