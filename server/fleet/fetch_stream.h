@@ -36,6 +36,8 @@ struct ServedToPeers {
   std::atomic<uint64_t> busy{0};     // refused by the budget, or G2 had no space
   std::atomic<uint64_t> absent{0};   // not there any more
   std::atomic<uint64_t> refused{0};  // callers that are no peers, tenants that are not shared
+  // Of nodes that leave; taken ones came, untaken ones are not here.
+  std::atomic<uint64_t> offered_chunks{0}, taken_chunks{0}, untaken_chunks{0};
 };
 
 class FetchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,

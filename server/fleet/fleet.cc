@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::chrono::seconds kLineEvery{5};       // of one peer
 constexpr std::chrono::seconds kRefusalEvery{600};  // likewise
+constexpr size_t kMostNamed = 1 << 18;              // chunks of a hand-over
 
 }  // namespace
 
@@ -22,7 +23,13 @@ Fleet::Fleet(const FleetOptions& options, const Parts& parts)
                 .limits = {.bytes_per_second = options.serve_bytes_per_second,
                            .pinned_bytes = options.serve_pinned_bytes},
                 .shared_tenants = options.shared_tenants},
-               parts.store, parts.state, &callers_) {
+               parts.store, parts.state, &callers_, parts.source),
+      handover_(
+          {.bytes_per_second = options.serve_bytes_per_second},
+          [store = parts.store, tenants = options.shared_tenants] {
+            return store->NameHottest(tenants, kMostNamed);
+          },
+          parts.clock) {
   TakeMembers();
 }
 
@@ -83,6 +90,22 @@ void Fleet::Tick() {
   const Links now_linked = links();
   for (const std::shared_ptr<PeerLink>& link : now_linked) link->Tick();
   TellOfLinks(now_linked);
+  handover_.Tick({now_linked.begin(), now_linked.end()});
+  TellOfHandOver();
+}
+
+void Fleet::BeginHandOver(MonotonicTime deadline) {
+  service_.AnswerInDrain();
+  handover_.Begin(deadline);
+  hands_over_ = true;
+}
+
+// Logs how a hand-over has ended.
+void Fleet::TellOfHandOver() {
+  const HandedOver handed = handover_.state();
+  if (handed.under_way || !hands_over_.exchange(false)) return;
+  parts_.log->Info("chunks were handed to peers",
+                   {{"chunks", absl::StrCat(handed.chunks)}, {"left", absl::StrCat(handed.left)}});
 }
 
 Fleet::Links Fleet::links() const {
@@ -131,10 +154,13 @@ void Fleet::Stop() {
     all = links_;
     all.insert(all.end(), former_.begin(), former_.end());
   }
+  handover_.Stop();
+  TellOfHandOver();
   for (const std::shared_ptr<PeerLink>& link : all) link->Stop();
   for (const std::shared_ptr<PeerLink>& link : all) {
     while (link->busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // for answers
   }
+  while (handover_.busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // likewise
 }
 
 FleetSnapshot Fleet::snapshot() const {
@@ -149,7 +175,13 @@ FleetSnapshot Fleet::snapshot() const {
                      .from_g3 = served.from_g3,
                      .busy = served.busy,
                      .absent = served.absent,
-                     .refused = served.refused};
+                     .refused = served.refused,
+                     .offered_chunks = served.offered_chunks,
+                     .taken_chunks = served.taken_chunks,
+                     .untaken_chunks = served.untaken_chunks};
+  const HandoverCounters handed = handover_.counters();
+  snapshot.handed = {handed.offers, handed.handed_chunks, handed.handed_bytes,
+                     handed.refused_chunks};
   return snapshot;
 }
 

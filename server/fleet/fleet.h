@@ -6,6 +6,7 @@
 
 #include <absl/container/flat_hash_set.h>
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "server/access/peer_callers.h"
 #include "server/access/tls_identity.h"
+#include "server/fleet/handover.h"
 #include "server/fleet/members.h"
 #include "server/fleet/peer_link.h"
 #include "server/fleet/peer_service.h"
@@ -29,7 +31,7 @@ struct FleetOptions {
   absl::flat_hash_set<uint32_t> shared_tenants;  // by TenantTagOf
 };
 
-class Fleet {
+class Fleet final : public HandOver {
  public:
   // Borrowed, but for the members, at which somebody else looks, and the identity: this node's
   // certificate with fleet.ca_file as its `client_ca`.
@@ -51,6 +53,8 @@ class Fleet {
 
   grpc::Service* service() { return &service_; }
   void Tick();
+  void BeginHandOver(MonotonicTime deadline) override;
+  HandedOver handed_over() const override { return handover_.state(); }
   // Ends all calls to other nodes, and waits until they are answered. Idempotent.
   void Stop();
   FleetSnapshot snapshot() const;
@@ -62,11 +66,14 @@ class Fleet {
   Links links() const;
   void TellOfLinks(const Links& links);
   void TellOfRefusals(const PeerLinkSnapshot& link);
+  void TellOfHandOver();
 
   const Parts parts_;
   const std::shared_ptr<ClientCertificates> certificates_;  // of other nodes
   PeerCallers callers_;
   PeerService service_;
+  Handover handover_;
+  std::atomic<bool> hands_over_{false};  // it was begun, and its end was not logged
   mutable Mutex mu_;
   Links links_ ABSL_GUARDED_BY(mu_);   // by name
   Links former_ ABSL_GUARDED_BY(mu_);  // calls may be under way

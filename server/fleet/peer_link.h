@@ -39,6 +39,7 @@
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/random.h"
+#include "tiers/remote/offered_chunk.h"
 #include "tiers/remote/peer_source.h"
 
 namespace kvkeep {
@@ -55,7 +56,9 @@ struct PeerLinkOptions {
   std::chrono::milliseconds retry_first{250}, retry_last{30'000};
 };
 
-class PeerLink final : public PeerSource, public std::enable_shared_from_this<PeerLink> {
+class PeerLink final : public PeerSource,
+                       public OfferTaker,
+                       public std::enable_shared_from_this<PeerLink> {
  public:
   // Borrowed, but for the identity: this node's certificate, and the CA of the nodes' as its
   // `client_ca`; and what checks the certificates of nodes.
@@ -81,6 +84,8 @@ class PeerLink final : public PeerSource, public std::enable_shared_from_this<Pe
   void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
             std::function<void(absl::StatusOr<Found>)> done) override;
   void Read(PeerRead read) override;
+  void Offer(std::vector<OfferedChunk> chunks, MonotonicTime deadline,
+             std::function<void(absl::StatusOr<OfferAnswer>)> done) override;
 
  private:
   friend class FetchCall;

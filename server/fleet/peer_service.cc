@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/fleet/offer_reply.h"
 #include "server/grpc/byte_buffer.h"
 #include "server/grpc/convert.h"
 #include "tiers/base/status_macros.h"
@@ -10,21 +11,22 @@
 namespace kvkeep {
 
 PeerService::PeerService(const Options& options, Store* store, ServerState* state,
-                         const PeerCallers* callers)
+                         const PeerCallers* callers, FleetSource* source)
     : options_(options),
       store_(*store),
       state_(*state),
       callers_(*callers),
+      source_(*source),
       budget_(options.limits) {}
 
 absl::Status PeerService::Admit(const Context& context) {
   const absl::StatusOr<std::string> who = callers_.Who(context);
   if (!who.ok()) served_.refused.fetch_add(1, std::memory_order_relaxed);
   KVKEEP_RETURN_IF_ERROR(who.status());
-  if (state_.serving.load() != v1::SERVING_STATE_SERVING) {
-    return absl::UnavailableError("this node starts or drains");
-  }
-  return absl::OkStatus();
+  const v1::ServingState serving = state_.serving.load();
+  if (serving == v1::SERVING_STATE_SERVING) return absl::OkStatus();
+  if (serving == v1::SERVING_STATE_DRAINING && answers_in_drain_) return absl::OkStatus();
+  return absl::UnavailableError("this node starts or drains");
 }
 
 absl::Status PeerService::AdmitNamespace(const NamespaceDigest& ns) {
@@ -71,6 +73,29 @@ absl::StatusOr<WantedImage> PeerService::ParseFetch(const Context& context,
   KVKEEP_ASSIGN_OR_RETURN(const WantedImage wanted, ParseFetchRequest(message));
   KVKEEP_RETURN_IF_ERROR(AdmitNamespace(wanted.id.ns));
   return wanted;
+}
+
+absl::StatusOr<std::vector<OfferedChunk>> PeerService::ParseOffer(const Context& context,
+                                                                  const v1::OfferRequest& request) {
+  KVKEEP_RETURN_IF_ERROR(Admit(context));
+  KVKEEP_ASSIGN_OR_RETURN(const std::string caller, callers_.Who(context));
+  KVKEEP_ASSIGN_OR_RETURN(std::vector<OfferedChunk> offered, ParseOfferRequest(request));
+  KVKEEP_RETURN_IF_ERROR(AdmitNamespace(offered.front().id.ns));
+  // Not Unavailable, which would say that the node does not answer.
+  if (state_.serving.load() != v1::SERVING_STATE_SERVING) {
+    return absl::FailedPreconditionError("this node drains, too");
+  }
+  std::vector<ChunkId> ids;
+  for (const OfferedChunk& chunk : offered) ids.push_back(chunk.id);
+  if (!source_.NoteHolder(caller, std::move(ids))) {
+    return absl::PermissionDeniedError("this node has no such peer");
+  }
+  return offered;
+}
+
+grpc::ServerUnaryReactor* PeerService::Offer(Context* context, const v1::OfferRequest* request,
+                                             v1::OfferResponse* response) {
+  return OfferReply::Start(&store_, &served_, ParseOffer(*context, *request), response);
 }
 
 grpc::ServerUnaryReactor* PeerService::Reply(Context* context, const absl::Status& status) {

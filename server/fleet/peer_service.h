@@ -1,7 +1,7 @@
 // PeerService: the gRPC service kvkeep.v1.Peer over a Store: what this node tells and sends to
-// others of its fleet. Only peers may call it (PeerCallers), and only for namespaces of tenants
-// that are shared. What it serves is bounded by a ServeBudget; a refusal is quick, as the asker has
-// other sources.
+// others of its fleet, and what it takes of those that leave. Only peers may call it (PeerCallers),
+// and only for namespaces of tenants that are shared. What it serves is bounded by a ServeBudget; a
+// refusal is quick, as the asker has other sources.
 //
 // Handlers run on gRPC's callback threads and never wait. Thread-safe.
 #pragma once
@@ -13,13 +13,14 @@
 #include "server/fleet/fetch_stream.h"
 #include "server/fleet/peer_wire.h"
 #include "server/fleet/serve_budget.h"
+#include "tiers/remote/fleet_source.h"
 
 namespace kvkeep {
 
 namespace peer_service_internal {
 using Peer = v1::Peer;
-using Base = Peer::WithRawCallbackMethod_Fetch<
-    Peer::WithCallbackMethod_Hello<Peer::WithCallbackMethod_Find<Peer::Service>>>;
+using Base = Peer::WithRawCallbackMethod_Fetch<Peer::WithCallbackMethod_Hello<
+    Peer::WithCallbackMethod_Find<Peer::WithCallbackMethod_Offer<Peer::Service>>>>;
 }  // namespace peer_service_internal
 
 class PeerService final : public peer_service_internal::Base {
@@ -30,8 +31,12 @@ class PeerService final : public peer_service_internal::Base {
     absl::flat_hash_set<uint32_t> shared_tenants;  // by TenantTagOf
   };
   // All are borrowed, and outlive the service and the calls that it serves.
-  PeerService(const Options& options, Store* store, ServerState* state, const PeerCallers* callers);
+  // `source` gets the chunks that other nodes offer from them.
+  PeerService(const Options& options, Store* store, ServerState* state, const PeerCallers* callers,
+              FleetSource* source);
 
+  // From here on, other nodes are answered while this one drains, too, but for their offers.
+  void AnswerInDrain() { answers_in_drain_ = true; }
   const ServedToPeers& served() const { return served_; }
 
   using Context = grpc::CallbackServerContext;
@@ -41,6 +46,8 @@ class PeerService final : public peer_service_internal::Base {
                                  v1::FindResponse* response) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Fetch(Context* context,
                                                     const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* Offer(Context* context, const v1::OfferRequest* request,
+                                  v1::OfferResponse* response) override;
 
  private:
   absl::Status Admit(const Context& context);
@@ -51,12 +58,16 @@ class PeerService final : public peer_service_internal::Base {
   absl::Status DoFind(const Context& context, const v1::FindRequest& request,
                       v1::FindResponse* response);
   absl::StatusOr<WantedImage> ParseFetch(const Context& context, const grpc::ByteBuffer& request);
+  absl::StatusOr<std::vector<OfferedChunk>> ParseOffer(const Context& context,
+                                                       const v1::OfferRequest& request);
   grpc::ServerUnaryReactor* Reply(Context* context, const absl::Status& status);
 
   const Options options_;
   Store& store_;
   ServerState& state_;
   const PeerCallers& callers_;
+  FleetSource& source_;
+  std::atomic<bool> answers_in_drain_{false};
   ServeBudget budget_;
   ServedToPeers served_;
 };

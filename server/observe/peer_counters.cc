@@ -92,11 +92,41 @@ const PeerServedInfo kPeerServed[] = {
      &ToPeers::refused,
      {"peer_served_refused_total",
       "Calls of callers that are no peers, or for tenants that are not shared"}},
+    {"peer_served_offered_chunks",
+     &ToPeers::offered_chunks,
+     {"peer_served_offered_chunks_total", "Chunks that peers offered before they were taken away"}},
+    {"peer_served_taken_chunks",
+     &ToPeers::taken_chunks,
+     {"peer_served_taken_chunks_total", "Offered chunks that came from the peer"}},
+    {"peer_served_untaken_chunks",
+     &ToPeers::untaken_chunks,
+     {"peer_served_untaken_chunks_total", "Offered chunks that had no room, or did not come"}},
+};
+
+struct PeerHandedInfo {
+  const char* name;
+  uint64_t HandedSnapshot::*member;
+  MetricInfo metric;
+};
+using Handed = HandedSnapshot;
+const PeerHandedInfo kPeerHanded[] = {
+    {"peer_offers", &Handed::offers, {"peer_offers_total", "Offers to peers in drains"}},
+    {"peer_handed_chunks",
+     &Handed::chunks,
+     {"peer_handed_chunks_total", "Chunks that peers had after an offer"}},
+    {"peer_handed_bytes",
+     &Handed::bytes,
+     {"peer_handed_bytes_total", "Bytes of images that peers took after an offer"}},
+    {"peer_refused_chunks",
+     &Handed::refused_chunks,
+     {"peer_refused_chunks_total", "Offered chunks that a peer did not take"}},
 };
 
 static_assert(std::size(kPeerSource) * sizeof(uint64_t) == sizeof(FleetSourceCounters),
               "a row is missing");
 static_assert(std::size(kPeerServed) * sizeof(uint64_t) == sizeof(ServedSnapshot),
+              "a row is missing");
+static_assert(std::size(kPeerHanded) * sizeof(uint64_t) == sizeof(HandedSnapshot),
               "a row is missing");
 
 }  // namespace
@@ -119,6 +149,7 @@ void AddPeers(const FleetSnapshot& fleet, MetricFamilies* out) {
   }
   for (const PeerSourceInfo& info : kPeerSource) out->Add(info.metric, fleet.source.*info.member);
   for (const PeerServedInfo& info : kPeerServed) out->Add(info.metric, fleet.served.*info.member);
+  for (const PeerHandedInfo& info : kPeerHanded) out->Add(info.metric, fleet.handed.*info.member);
 }
 
 void FillPeers(const FleetSnapshot& fleet, v1::StatusResponse* out) {
@@ -130,6 +161,7 @@ void FillPeers(const FleetSnapshot& fleet, v1::StatusResponse* out) {
   auto& all = *out->mutable_counters();
   for (const PeerSourceInfo& info : kPeerSource) all[info.name] = fleet.source.*info.member;
   for (const PeerServedInfo& info : kPeerServed) all[info.name] = fleet.served.*info.member;
+  for (const PeerHandedInfo& info : kPeerHanded) all[info.name] = fleet.handed.*info.member;
 }
 
 }  // namespace kvkeep

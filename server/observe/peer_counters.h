@@ -35,12 +35,20 @@ struct ServedSnapshot {
   uint64_t busy = 0;     // fetches refused: over a limit, or G2 had no space
   uint64_t absent = 0;   // fetches of chunks that are not there any more
   uint64_t refused = 0;  // calls of callers that are no peers, or for tenants that are not shared
+  // Chunks that nodes which leave offered: all, those that came, and those that are not here.
+  uint64_t offered_chunks = 0, taken_chunks = 0, untaken_chunks = 0;
+};
+
+// What this node gave to others in drains (server/fleet/handover.h).
+struct HandedSnapshot {
+  uint64_t offers = 0, chunks = 0, bytes = 0, refused_chunks = 0;
 };
 
 struct FleetSnapshot {
   std::vector<PeerLinkSnapshot> peers;
   FleetSourceCounters source;
   ServedSnapshot served;
+  HandedSnapshot handed;
 };
 
 void AddPeers(const FleetSnapshot& fleet, MetricFamilies* out);
