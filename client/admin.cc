@@ -59,10 +59,11 @@ absl::StatusOr<v1::ClearResponse> AdminClient::Clear(const NamespaceDigest* ns, 
   return Call(&v1::Admin::Stub::Clear, request, deadline_);
 }
 
-absl::StatusOr<v1::DrainResponse> AdminClient::Drain(Deadline timeout, bool g4) {
+absl::StatusOr<v1::DrainResponse> AdminClient::Drain(Deadline timeout, bool g4, bool to_peers) {
   v1::DrainRequest request;
   request.set_timeout_ms(static_cast<uint64_t>(timeout.count()));
   request.set_g4(g4);
+  request.set_to_peers(to_peers);
   // One second more than the daemon's timeout, so that the daemon reports it.
   return Call(&v1::Admin::Stub::Drain, request,
               std::max(deadline_, timeout + std::chrono::seconds(1)));

@@ -26,8 +26,9 @@ class AdminClient {
   // has in G4; only without a namespace.
   absl::StatusOr<v1::ClearResponse> Clear(const NamespaceDigest* ns, bool g4 = false);
   // Waits for dirty chunks at most `timeout` (zero: as the daemon is configured), which replaces
-  // the usual deadline when it is longer. `g4`: waits as long for writes to G4, too.
-  absl::StatusOr<v1::DrainResponse> Drain(Deadline timeout, bool g4 = false);
+  // the usual deadline when it is longer. `g4`: waits as long for writes to G4, too. `to_peers`:
+  // and for peers, which take the hottest chunks.
+  absl::StatusOr<v1::DrainResponse> Drain(Deadline timeout, bool g4 = false, bool to_peers = false);
   absl::StatusOr<v1::ReloadConfigResponse> ReloadConfig();
   absl::StatusOr<v1::ShowConfigResponse> ShowConfig();
   absl::StatusOr<v1::ListNamespacesResponse> ListNamespaces();

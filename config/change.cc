@@ -49,6 +49,7 @@ constexpr const char* kLive[] = {
     "log.level",
     "log.slow_operation",
     "drain.timeout",
+    "drain.to_peers",
 };
 
 constexpr const char* kRestart[] = {

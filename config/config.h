@@ -129,6 +129,7 @@ struct StateConfig {
 
 struct DrainConfig {
   std::chrono::milliseconds timeout{15'000};
+  bool to_peers = false;
 
   bool operator==(const DrainConfig&) const = default;
 };

@@ -174,6 +174,7 @@ void CheckPeers(const Config& config, std::vector<Conflict>& conflicts) {
     check("fleet.peers", !fleet.peers.empty());
     check("fleet.peers_file", !fleet.peers_file.empty());
     check("fleet.ca_file", !fleet.ca_file.empty());
+    check("drain.to_peers", config.drain.to_peers);
     return;
   }
   const auto needs = [&](const std::string& key, const std::string& value) {

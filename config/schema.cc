@@ -447,6 +447,8 @@ std::vector<ConfigKey> ServiceKeys() {
       Duration("drain.timeout", In(&Config::drain, &DrainConfig::timeout),
                {milliseconds(0), milliseconds(3'600'000)},
                "How long a stop waits for calls and write-backs under way."),
+      Bool("drain.to_peers", In(&Config::drain, &DrainConfig::to_peers),
+           "A stop gives the hottest shared chunks to peers that have room."),
   };
 }
 

@@ -44,7 +44,6 @@
 
 namespace kvkeep {
 namespace {
-
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{100}, kRest{1'000};  // of the periodic work; at rest
@@ -175,6 +174,7 @@ struct Daemon::Components {
               {.pinned = options.pinned, .stall_timeout = options.stall_timeout}),
         config(std::move(started), &state, &log),
         drain_timeout(options.drain_timeout),
+        drain_to_peers(options.drain_to_peers),
         audit(&log, RealClock()),
         reads(&log, RealClock(), NamesOf(options.tenants)),
         socket_callers(&state),
@@ -208,6 +208,7 @@ struct Daemon::Components {
   ServerState state;
   ConfigKeeper config;
   std::atomic<std::chrono::nanoseconds> drain_timeout;
+  std::atomic<bool> drain_to_peers;  // at a stop
   AuditLog audit;
   ReadRecord reads;  // of the ticker
   SocketCallers socket_callers;
@@ -250,8 +251,9 @@ absl::Status Daemon::Components::Open() {
   }
   KVKEEP_ASSIGN_OR_RETURN(storage, StorageStack::Open(options.storage, &log, &state));
   KVKEEP_ASSIGN_OR_RETURN(gpu, OpenGpuPath(options.gpu, &storage->arena(), RealClock()));
-  drainer = std::make_unique<Drainer>(storage->store(), RealClock(), [this] { OnDrainBegins(); });
   KVKEEP_ASSIGN_OR_RETURN(fleet, OpenFleet(options.peers, storage.get(), tcp.get(), &state, &log));
+  drainer = std::make_unique<Drainer>(storage->store(), fleet.get(), RealClock(),
+                                      [this] { OnDrainBegins(); });
   state.start.step = "opening sockets";
   KVKEEP_RETURN_IF_ERROR(OpenPages());
   KVKEEP_RETURN_IF_ERROR(OpenListeners());
@@ -470,6 +472,7 @@ absl::Status Daemon::Components::TakeOver(const DaemonOptions& now) {
   log.SetLogLevel(now.log_level);
   state.times.SetSlow(now.slow_operation);
   drain_timeout.store(now.drain_timeout);
+  drain_to_peers.store(now.drain_to_peers);
   state.pins.SetLimits(now.pinned);
   state.stalls.SetLimit(now.stall_timeout);
   listeners->SetLimits(ToListenerOptions(now));
@@ -570,12 +573,12 @@ int Daemon::RunUntilSignal() {
   // From here on a second signal ends the process at once.
   for (const int stop : {SIGTERM, SIGINT}) signal(stop, [](int) { _exit(kExitFailure); });
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-
   components_->log.Info("stopping", {{"signal", number == SIGINT ? "SIGINT" : "SIGTERM"}});
   components_->manager.Stopping(
       "draining", std::chrono::ceil<std::chrono::seconds>(drain_timeout + 2 * kQuietTimeout));
   auto drained = std::make_shared<std::promise<uint64_t>>();
-  components_->drainer->Start(drain_timeout, false, [drained](Drainer::Left left) {
+  const bool to_peers = components_->drain_to_peers && components_->drainer->has_peers();
+  components_->drainer->Start(drain_timeout, {.to_peers = to_peers}, [drained](Drainer::Left left) {
     drained->set_value(left.dirty_chunks);
   });
   std::future<uint64_t> left = drained->get_future();

@@ -351,9 +351,13 @@ grpc::ServerUnaryReactor* AdminService::Drain(Context* context, const v1::DrainR
           ? deps_.drain_timeout()
           : std::chrono::milliseconds(std::min(request->timeout_ms(), kMaxDrainTimeoutMs));
   Asked asked{.call = "Drain",
-              .what = absl::StrCat("timeout_ms=", ToMillis(timeout), request->g4() ? " g4" : ""),
+              .what = absl::StrCat("timeout_ms=", ToMillis(timeout), request->g4() ? " g4" : "",
+                                   request->to_peers() ? " to_peers" : ""),
               .who = ""};
-  const absl::Status allowed = Begin(*context, &asked);
+  absl::Status allowed = Begin(*context, &asked);
+  if (allowed.ok() && request->to_peers() && !deps_.drainer->has_peers()) {
+    allowed = absl::FailedPreconditionError("to_peers: this node has no fleet.peers");
+  }
   if (!allowed.ok()) {
     reactor->Finish(ToGrpc(allowed, deps_.store->incarnation()));
     return reactor;
@@ -364,9 +368,13 @@ grpc::ServerUnaryReactor* AdminService::Drain(Context* context, const v1::DrainR
     response->set_dirty_chunks_left(left.dirty_chunks);
     if (left.g4_chunks.has_value()) response->set_g4_chunks_left(*left.g4_chunks);
     if (left.g4_removals.has_value()) response->set_g4_removals_left(*left.g4_removals);
+    if (left.to_peers.has_value()) {
+      response->set_handed_chunks(left.to_peers->chunks);
+      response->set_unhanded_chunks(left.to_peers->left);
+    }
     reactor->Finish(grpc::Status::OK);
   };
-  deps_.drainer->Start(timeout, request->g4(), over);
+  deps_.drainer->Start(timeout, {.g4 = request->g4(), .to_peers = request->to_peers()}, over);
   return reactor;
 }
 

@@ -413,6 +413,7 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   options.events = ToPublishers(config);
   options.gpu = ToGpuMode(config.gpu.mode);
   options.drain_timeout = config.drain.timeout;
+  options.drain_to_peers = config.drain.to_peers;
   options.log_format =
       config.log.format == LogFormatChoice::kJson ? LogFormat::kJson : LogFormat::kLogfmt;
   options.log_level = ToLevel(config.log.level);

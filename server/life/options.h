@@ -77,6 +77,7 @@ struct DaemonOptions {
   std::string metrics_token_file;        // empty: no token is known
   std::vector<PublisherOptions> events;  // a tenant each; of those whose chunks are told of
   std::chrono::milliseconds drain_timeout{0};
+  bool drain_to_peers = false;
   LogFormat log_format = LogFormat::kLogfmt;
   spdlog::level::level_enum log_level = spdlog::level::info;
   std::chrono::milliseconds slow_operation{1'000};  // 0: none is slow

@@ -45,8 +45,8 @@ TEST_CASE("what shares memory, sockets or formats with others needs a restart") 
   for (const char* path :
        {"log.level", "tenants[].g3_quota", "listen.keys_per_second", "limits.sessions",
         "g3.scrub_bytes_per_second", "g3.write_budget_bytes_per_second", "g3.endurance_tbw",
-        "g2.capacity", "g3.paths[].capacity", "g3.admission",
-        "g4.write_bytes_per_second", "remote.probes_per_second", "drain.timeout"}) {
+        "g2.capacity", "g3.paths[].capacity", "g3.admission", "g4.write_bytes_per_second",
+        "remote.probes_per_second", "drain.timeout", "drain.to_peers"}) {
     INFO(path);
     CHECK(ChangeOf(path) == ConfigChange::kLive);
   }

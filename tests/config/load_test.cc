@@ -320,6 +320,8 @@ TEST_CASE("a node with peers needs what mutual TLS takes, and peers a node") {
                                   Catch::Contains("fleet.node: needs tls.client_ca_file"));
   CHECK_THAT(ErrorsOf("fleet: {peers: [b=h:1]}"),
              Catch::Contains("fleet.peers: is of no use without fleet.node"));
+  CHECK_THAT(ErrorsOf("drain: {to_peers: true}"),
+             Catch::Contains("drain.to_peers: is of no use without fleet.node"));
   CHECK_THAT(ErrorsOf(tls + "fleet: {peers: [b=h]}"),
              Catch::Contains("'b=h' is not NAME=HOST:PORT"));
 }

@@ -39,6 +39,7 @@ const std::map<std::string, std::string>& G4Samples() {
       {"fleet.peers", "[b.example=10.0.0.2:9400]"},
       {"fleet.peers_file", "/etc/peers"},
       {"fleet.ca_file", "/etc/fleet-ca.pem"},
+      {"drain.to_peers", "true"},
       {"fleet.serve_bytes_per_second", "2GiB"},
   };
   return samples;
@@ -194,7 +195,8 @@ const std::vector<std::string>& Companions(const std::string& path) {
       "fleet.ca_file: /f", "listen.tcp: 127.0.0.1:7", "listen.certificate_names: [x.example]",
       "tls.cert_file: /c", "tls.key_file: /k",        "tls.client_ca_file: /a"};
   const bool of_peers = absl::StartsWith(path, "fleet.peers") || path == "fleet.node" ||
-                        path == "fleet.ca_file" || path == "fleet.serve_bytes_per_second";
+                        path == "fleet.ca_file" || path == "fleet.serve_bytes_per_second" ||
+                        path == "drain.to_peers";
   if (of_peers) return peers;
   if (path == "g4.url") return fleet;
   if (path == "fleet.previous_key_files" || path == "tenants[].g4_key_file") return g4;

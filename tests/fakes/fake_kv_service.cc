@@ -483,6 +483,7 @@ grpc::Status FakeAdminService::Drain(grpc::ServerContext*, const v1::DrainReques
                                      v1::DrainResponse* response) {
   drain_waited_for_g4 = request->g4();
   if (g4_state != v1::G4_STATE_UNSPECIFIED) response->set_g4_chunks_left(g4_left_at_drain);
+  if (request->to_peers() && hand_over_at_drain) hand_over_at_drain(response);
   return grpc::Status::OK;
 }
 

@@ -134,6 +134,8 @@ class FakeAdminService final : public v1::Admin::Service {
   // Chunks left by a drain that waits for G4; whether the last drain waited.
   std::atomic<uint64_t> g4_left_at_drain{0};
   std::atomic<bool> drain_waited_for_g4{false};
+  // Answers a drain to peers; null: it is not known here. Set between calls.
+  std::function<void(v1::DrainResponse*)> hand_over_at_drain;
   std::atomic<uint64_t> directory_bytes{0}, device_capacity{1 << 20};
 
   grpc::Status Status(grpc::ServerContext*, const v1::StatusRequest*,

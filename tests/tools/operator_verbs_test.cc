@@ -81,6 +81,29 @@ TEST_CASE("drain --g4 asks the daemon to wait for G4, and drain alone does not")
   CHECK(daemon.admin.drain_waited_for_g4);
 }
 
+TEST_CASE("drain --to-peers says what peers have, and fails if chunks are left") {
+  fakes::FakeDaemon daemon;
+  const CliResult old = Run(daemon, {"drain", "--to-peers"});
+  CHECK(old.code == kFailed);
+  CHECK(absl::StrContains(old.err, "too old for this kvkeep: it gave peers no chunks"));
+  uint64_t left = 0;
+  daemon.admin.hand_over_at_drain = [&left](v1::DrainResponse* response) {
+    response->set_handed_chunks(12);
+    response->set_unhanded_chunks(left);
+  };
+  const CliResult all = Run(daemon, {"drain", "--to-peers"});
+  CHECK(all.code == kOk);
+  CHECK(all.out == "drained, 0 dirty chunks left, 12 chunks handed to peers, 0 left\n");
+  left = 5;
+  const CliResult some = Run(daemon, {"--json", "drain", "--to-peers"});
+  CHECK(some.code == kFailed);
+  CHECK(absl::StrContains(some.err, "no peer had room for 5 chunks within --timeout"));
+  const Json json = Json::parse(some.out);
+  CHECK(json["handed_chunks"] == 12);
+  CHECK(json["unhanded_chunks"] == 5);
+  CHECK(Run(daemon, {"drain"}).out == "drained, 0 dirty chunks left\n");
+}
+
 TEST_CASE("drain --g4 says what was not written to G4 in time, and why") {
   fakes::FakeDaemon daemon;
   daemon.admin.g4_state = v1::G4_STATE_AWAY;

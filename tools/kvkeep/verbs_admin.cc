@@ -42,9 +42,26 @@ std::string WhyNotInG4(client::AdminClient& admin) {
   return status.ok() && status->has_g4() ? absl::StrCat(" (", G4StateText(status->g4()), ")") : "";
 }
 
-int Drain(const Cli& cli, bool g4) {
+// Says what peers have of the chunks that a drain was to give them. Returns whether they have all.
+bool AddHandedOver(const Cli& cli, const v1::DrainResponse& drained, Json* json,
+                   std::string* text) {
+  if (!drained.has_handed_chunks()) {
+    cli.terminal.err << "kvkeep: the daemon is too old for this kvkeep: it gave peers no chunks\n";
+    return false;
+  }
+  (*json)["handed_chunks"] = drained.handed_chunks();
+  (*json)["unhanded_chunks"] = drained.unhanded_chunks();
+  absl::StrAppend(text, ", ", drained.handed_chunks(), " chunks handed to peers, ",
+                  drained.unhanded_chunks(), " left");
+  if (drained.unhanded_chunks() == 0) return true;
+  cli.terminal.err << "kvkeep: no peer had room for " << drained.unhanded_chunks()
+                   << " chunks within --timeout " << cli.timeout_text << "\n";
+  return false;
+}
+
+int Drain(const Cli& cli, bool g4, bool to_peers) {
   client::AdminClient admin = cli.Admin();
-  const auto drained = admin.Drain(cli.timeout(), g4);
+  const auto drained = admin.Drain(cli.timeout(), g4, to_peers);
   if (!drained.ok()) return cli.Fail(drained.status());
   const uint64_t left = drained->dirty_chunks_left(), left_for_g4 = drained->g4_chunks_left();
   if (left > 0) {
@@ -54,14 +71,16 @@ int Drain(const Cli& cli, bool g4) {
   }
   Json json = {{"dirty_chunks_left", left}};
   std::string text = absl::StrCat("drained, ", left, " dirty chunks left");
-  if (!g4) return cli.Print(json, text + "\n", left == 0 ? kOk : kFailed);
+  bool all = left == 0;
+  if (to_peers) all = AddHandedOver(cli, *drained, &json, &text) && all;
+  if (!g4) return cli.Print(json, text + "\n", all ? kOk : kFailed);
   if (!drained->has_g4_chunks_left()) {
     const auto status = admin.Status();
     const bool too_old = status.ok() && status->has_g4();
     cli.terminal.err << (too_old ? "kvkeep: the daemon is too old for this kvkeep: it did not wait "
                                    "for writes to G4\n"
                                  : "kvkeep: the daemon has no G4\n");
-    return cli.Print(json, text + "\n", left == 0 && !too_old ? kOk : kFailed);
+    return cli.Print(json, text + "\n", all && !too_old ? kOk : kFailed);
   }
   if (left_for_g4 > 0) {
     cli.terminal.err << "kvkeep: " << left_for_g4 << " chunks were not written to G4"
@@ -79,7 +98,7 @@ int Drain(const Cli& cli, bool g4) {
                      << WhyNotInG4(admin) << " within --timeout " << cli.timeout_text
                      << "; the daemon continues with them after its next start\n";
   }
-  const bool all = left == 0 && left_for_g4 == 0 && removals == 0;
+  all = all && left_for_g4 == 0 && removals == 0;
   return cli.Print(json, text + "\n", all ? kOk : kFailed);
 }
 
@@ -105,7 +124,12 @@ void AddAdminVerbs(CLI::App& app, Cli& cli) {
       app.add_subcommand("drain", "write dirty chunks back and stop taking puts (admin socket)");
   drain->add_flag("--g4", *g4,
                   "once puts have ended, also wait for writes to G4, for --timeout at most");
-  drain->callback([&cli, g4] { cli.run = [&cli, g4] { return Drain(cli, *g4); }; });
+  auto to_peers = std::make_shared<bool>(false);
+  drain->add_flag("--to-peers", *to_peers,
+                  "give the hottest shared chunks to peers that have room, for --timeout at most");
+  drain->callback([&cli, g4, to_peers] {
+    cli.run = [&cli, g4, to_peers] { return Drain(cli, *g4, *to_peers); };
+  });
   app.add_subcommand("version", "print the version of this tool")->callback([&cli] {
     cli.run = [&cli] {
       return cli.Print({{"version", KVKEEP_VERSION}},
