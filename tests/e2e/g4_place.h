@@ -29,10 +29,12 @@ inline std::string FleetKeyOf(char digit) { return std::string(32, digit) + std:
 
 // Searches beyond the node, and gets the leased chunks. Returns how many are hits.
 inline size_t RecallLeading(Engine& engine, const std::vector<TestChunk>& chunks,
-                            std::chrono::microseconds wait) {
-  const auto found = engine.client().Lookup(
-      engine.ns(), KeysOf(chunks),
-      {.lease = client::LeaseMode::kLeadingRun, .remote_wait = wait});
+                            std::chrono::microseconds wait,
+                            std::chrono::microseconds recompute_per_key = {}) {
+  const auto found = engine.client().Lookup(engine.ns(), KeysOf(chunks),
+                                            {.lease = client::LeaseMode::kLeadingRun,
+                                             .remote_wait = wait,
+                                             .recompute_per_key = recompute_per_key});
   if (!found.ok()) FAIL(found.status());
   size_t hits = 0;
   for (uint32_t i = 0; i < found->leased_keys; ++i) {
