@@ -18,7 +18,7 @@ Handover::Handover(const Options& options, std::function<HotChunks()> name_hotte
 
 Handover::~Handover() {
   MutexLock lock(&mu_);
-  KVKEEP_CHECK(asked_ == 0);
+  KVKEEP_CHECK(asked_ == 0 && answering_ == 0);
 }
 
 void Handover::Begin(MonotonicTime deadline) {
@@ -64,7 +64,7 @@ void Handover::Stop() {
 
 bool Handover::busy() const {
   MutexLock lock(&mu_);
-  return asked_ > 0;
+  return asked_ > 0 || answering_ > 0;
 }
 
 HandoverCounters Handover::counters() const {
@@ -204,34 +204,43 @@ bool Handover::Take(const OfferAnswer& answer, Batch& batch) {
 
 void Handover::OnAnswer(uint64_t run, const std::shared_ptr<OfferTaker>& node, Batch batch,
                         const absl::StatusOr<OfferAnswer>& answer) {
-  const bool usable = answer.ok() && answer->chunks.size() == batch.chunks.size();
   {
     MutexLock lock(&mu_);
-    --asked_;
-    asked_bytes_ -= batch.bytes;
-    const auto taker = std::find_if(takers_.begin(), takers_.end(),
-                                    [&](const Taker& one) { return one.node == node; });
-    if (taker != takers_.end()) taker->asked = false;
-    if (run != run_ || state_ != State::kGiving) return;
-    const bool some = usable && Take(*answer, batch);
-    if (some) batch.fruitless = 0;
-    if (taker != takers_.end()) {
-      const bool may_ask_again = usable ? !answer->full
-                                        : absl::IsResourceExhausted(answer.status()) ||
-                                              absl::IsUnavailable(answer.status()) ||
-                                              absl::IsDeadlineExceeded(answer.status());
-      taker->fruitless = some ? 0 : taker->fruitless + 1;
-      taker->done |= !may_ask_again || taker->fruitless >= kMostFruitless;
-      if (!some) taker->rests_until = clock_.Now() + options_.rest * taker->fruitless;
-    }
-    batch.with = some && !answer->full ? node : nullptr;
-    // A batch that a full or broken node did not take says nothing against the batch.
-    if (!some && usable && !answer->full) ++batch.fruitless;
-    if (!batch.chunks.empty() && batch.fruitless < kMostFruitless) {
-      batches_.push_front(std::move(batch));
-    }
+    ++answering_;
   }
+  Note(run, node, std::move(batch), answer);
   Pump();
+  MutexLock lock(&mu_);
+  --answering_;
+}
+
+void Handover::Note(uint64_t run, const std::shared_ptr<OfferTaker>& node, Batch batch,
+                    const absl::StatusOr<OfferAnswer>& answer) {
+  const bool usable = answer.ok() && answer->chunks.size() == batch.chunks.size();
+  MutexLock lock(&mu_);
+  --asked_;
+  asked_bytes_ -= batch.bytes;
+  const auto taker = std::find_if(takers_.begin(), takers_.end(),
+                                  [&](const Taker& one) { return one.node == node; });
+  if (taker != takers_.end()) taker->asked = false;
+  if (run != run_ || state_ != State::kGiving) return;
+  const bool some = usable && Take(*answer, batch);
+  if (some) batch.fruitless = 0;
+  if (taker != takers_.end()) {
+    const bool may_ask_again = usable ? !answer->full
+                                      : absl::IsResourceExhausted(answer.status()) ||
+                                            absl::IsUnavailable(answer.status()) ||
+                                            absl::IsDeadlineExceeded(answer.status());
+    taker->fruitless = some ? 0 : taker->fruitless + 1;
+    taker->done |= !may_ask_again || taker->fruitless >= kMostFruitless;
+    if (!some) taker->rests_until = clock_.Now() + options_.rest * taker->fruitless;
+  }
+  batch.with = some && !answer->full ? node : nullptr;
+  // A batch that a full or broken node did not take says nothing against the batch.
+  if (!some && usable && !answer->full) ++batch.fruitless;
+  if (!batch.chunks.empty() && batch.fruitless < kMostFruitless) {
+    batches_.push_front(std::move(batch));
+  }
 }
 
 }  // namespace kvkeep

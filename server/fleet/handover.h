@@ -58,7 +58,7 @@ class Handover {
   HandoverCounters counters() const;
   // Offers nothing any more.
   void Stop();
-  bool busy() const;  // an offer is not answered
+  bool busy() const;  // an offer is not answered, or its answer is being looked at
 
  private:
   struct Batch {
@@ -84,6 +84,8 @@ class Handover {
   bool Takes(const OfferTaker* node) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnAnswer(uint64_t run, const std::shared_ptr<OfferTaker>& node, Batch batch,
                 const absl::StatusOr<OfferAnswer>& answer);
+  void Note(uint64_t run, const std::shared_ptr<OfferTaker>& node, Batch batch,
+            const absl::StatusOr<OfferAnswer>& answer);
   // Counts what was taken, and leaves in the batch what was not. Returns whether anything was.
   bool Take(const OfferAnswer& answer, Batch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -101,6 +103,7 @@ class Handover {
   size_t turn_ ABSL_GUARDED_BY(mu_) = 0;
   size_t asked_ ABSL_GUARDED_BY(mu_) = 0;  // offers of any run that are not answered
   uint64_t asked_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t answering_ ABSL_GUARDED_BY(mu_) = 0;  // calls of OnAnswer that have not returned
   TokenBucket rate_ ABSL_GUARDED_BY(mu_);
   uint64_t handed_ ABSL_GUARDED_BY(mu_) = 0, all_ ABSL_GUARDED_BY(mu_) = 0;  // of this run
   HandoverCounters counters_ ABSL_GUARDED_BY(mu_);

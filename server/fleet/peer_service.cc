@@ -85,9 +85,7 @@ absl::StatusOr<std::vector<OfferedChunk>> PeerService::ParseOffer(const Context&
   if (state_.serving.load() != v1::SERVING_STATE_SERVING) {
     return absl::FailedPreconditionError("this node drains, too");
   }
-  std::vector<ChunkId> ids;
-  for (const OfferedChunk& chunk : offered) ids.push_back(chunk.id);
-  if (!source_.NoteHolder(caller, std::move(ids))) {
+  if (!source_.NoteHolder(caller, offered)) {
     return absl::PermissionDeniedError("this node has no such peer");
   }
   return offered;

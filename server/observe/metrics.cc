@@ -328,7 +328,10 @@ void AddEvents(const PublisherCounters& events, Families* out) {
 void AddBeyondNode(const MetricsInput& input, Families* out) {
   if (input.store.remote.has_value()) AddRemote(*input.store.remote, out);
   if (input.g4.has_value()) AddG4(*input.g4, out);
-  if (input.fleet.has_value()) AddPeers(*input.fleet, out);
+  if (!input.fleet.has_value()) return;
+  AddPeers(*input.fleet, out);
+  out->Counter("peer_displaced_chunks_total", "Chunks that left G2 for those of nodes that leave",
+               input.store.offers.displaced_chunks);
 }
 
 }  // namespace

@@ -79,18 +79,15 @@ void FleetSource::SetPeers(Peers peers) {
   members_.swap(members);
 }
 
-bool FleetSource::NoteHolder(const std::string& peer, std::vector<ChunkId> ids) {
-  Finding told;
-  {
-    MutexLock lock(&mu_);
-    const auto holder = std::find_if(members_.begin(), members_.end(), [&](const MemberPtr& one) {
-      return one->peer->name() == peer;
-    });
-    if (holder == members_.end()) return false;
-    told.holders.assign(ids.size(), {{*holder, Tier::kG2}});
+bool FleetSource::NoteHolder(const std::string& peer, const std::vector<OfferedChunk>& chunks) {
+  const MonotonicTime now = clock_.Now();
+  MutexLock lock(&mu_);
+  const auto holder = std::find_if(members_.begin(), members_.end(),
+                                   [&](const MemberPtr& one) { return one->peer->name() == peer; });
+  if (holder == members_.end()) return false;
+  for (const OfferedChunk& chunk : chunks) {
+    known_.Put(chunk.id, {chunk.shape, {{*holder, Tier::kG2}}}, now);
   }
-  told.ids = std::move(ids);
-  Remember(told);
   return true;
 }
 

@@ -36,6 +36,7 @@
 #include "tiers/base/mutex.h"
 #include "tiers/base/random.h"
 #include "tiers/remote/fading_map.h"
+#include "tiers/remote/offered_chunk.h"
 #include "tiers/remote/peer_source.h"
 #include "tiers/remote/remote_source.h"
 
@@ -88,7 +89,7 @@ class FleetSource final : public RemoteSource {
   // Replaces the peers. Reads from earlier ones go on.
   void SetPeers(Peers peers);
   // Notes that a peer has these chunks, as it says itself. Returns false if there is no such peer.
-  bool NoteHolder(const std::string& peer, std::vector<ChunkId> ids);
+  bool NoteHolder(const std::string& peer, const std::vector<OfferedChunk>& chunks);
   FleetSourceCounters counters() const;
 
   void Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,

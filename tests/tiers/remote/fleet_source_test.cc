@@ -458,8 +458,8 @@ TEST_CASE("What peers have is remembered for a while, and for so many chunks") {
 TEST_CASE("A chunk that a peer says it has is read from there, without a search") {
   SeenFleet fleet(2);
   const Image image = fleet.Give(*fleet.peers[1], Chunk(1));
-  CHECK_FALSE(fleet.source->NoteHolder("nobody", {Chunk(1)}));
-  CHECK(fleet.source->NoteHolder("b", {Chunk(1)}));
+  CHECK_FALSE(fleet.source->NoteHolder("nobody", {{Chunk(1), image.shape}}));
+  CHECK(fleet.source->NoteHolder("b", {{Chunk(1), image.shape}}));
   CHECK(fleet.Read(image).ok());
   CHECK((fleet.into.bytes == image.bytes));
   CHECK(fleet.peers[0]->questions + fleet.peers[1]->questions == 0);
