@@ -101,6 +101,8 @@ class Chunks {
   std::optional<ExtentList> Allocate(Section& section, TenantId tenant, uint64_t blocks,
                                      ChunkSlot parent) STORE_LOCKED;
   Evicted EvictOne(G2Pool& from) STORE_LOCKED;
+  // REQUIRES: the chunk is of the pool and evictable_from_g2().
+  void Evict(G2Pool& from, ChunkSlot slot) STORE_LOCKED;
   void InsertIntoPolicy(ChunkSlot slot, ChunkSlot parent) STORE_LOCKED;
   // Every change of a chunk's G2 state goes through here.
   void SetG2State(Chunk& chunk, G2State to) STORE_LOCKED;
@@ -162,9 +164,8 @@ class Chunks {
   using BeforeYield = absl::FunctionRef<void()>;
 
   // Takes the chunk's copy out of the order of eviction, if it is there.
-  void EraseFromPolicy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
-      STORE_LOCKED;
-  void Evict(G2Pool& from, ChunkSlot slot) STORE_LOCKED;
+  void EraseFromPolicy(Chunk& chunk, ChunkSlot slot,
+                       EvictionPolicy::EraseReason reason) STORE_LOCKED;
   // Evicts the chunks in one part of the pool, so that `blocks` blocks are free there. Returns
   // false if no part can be emptied so far. May yield.
   bool EmptyWindow(Section& section, G2Pool& from, uint64_t blocks, BeforeYield before_yield)

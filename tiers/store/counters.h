@@ -93,8 +93,8 @@ struct RemoteCounters {
   uint64_t bad_images = 0;  // images that were not whole, or another chunk's
 };
 
-// Counters of offers of nodes that leave the fleet: their chunks, those that came, and chunks that left
-// G2 for them.
+// Counters of offers of nodes that leave the fleet: their chunks, those that came, and chunks that
+// left G2 for them.
 struct OfferCounters {
   uint64_t offers = 0, offered_chunks = 0, taken_chunks = 0, displaced_chunks = 0;
 };

@@ -14,6 +14,12 @@ void Tell(Promotion::Callbacks& told, const absl::Status& status) {
   for (StatusCallback& one : told) std::move(one)(status);
 }
 
+// Returns whether a read tells how fast the tier is. What a node that leaves offers comes as fast
+// as that node likes, and would keep engines from asking others.
+bool IsMeasured(const LowerTier& from, const ReadQueue::Requester& requester) {
+  return from.has_records() || requester.session != ReadQueue::kPeers;
+}
+
 }  // namespace
 
 Filler::Filler(Chunks* chunks, const ImageVerifier* verifier, const StoreDeps& deps, Host* host)
@@ -85,7 +91,8 @@ void Filler::Start(LowerTier& from, const ReadQueue::Requester& requester, Chunk
   auto promotion =
       std::make_shared<Promotion>(&from, requester, slot, chunk.shape, chunk.g2, deadline);
   if (requester.session == SessionToken{}) promotion->SetUnhurried();  // the store asks for itself
-  from.reads.Ask(requester, slot, promotion->bytes(), deps_.clock->Now());
+  from.reads.Ask(requester, slot, promotion->bytes(), deps_.clock->Now(),
+                 IsMeasured(from, requester));
   KVKEEP_CHECK(promotions_.emplace(slot, std::move(promotion)).second);
   chunk.g3_reading |= from.has_records();
   if (from.has_records()) ++chunks_.counters.promotions;  // recalls have counters of their own
@@ -241,7 +248,8 @@ LowerTier& Filler::EndReading(ChunkSlot slot, bool good) {
   const auto promotion = promotions_.find(slot);
   KVKEEP_CHECK(promotion != promotions_.end() && !promotion->second->waits());
   LowerTier& from = *promotion->second->from();
-  from.reads.End(promotion->second->bytes(), good, deps_.clock->Now());
+  from.reads.End(promotion->second->bytes(), good, deps_.clock->Now(),
+                 IsMeasured(from, promotion->second->requester()));
   const std::optional<std::chrono::seconds> age = promotion->second->age();
   promotion->second->EndReads();
   promotions_.erase(promotion);

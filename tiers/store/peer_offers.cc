@@ -119,6 +119,7 @@ void PeerOffers::Take(std::vector<OfferedChunk> offered, OfferCallback done) {
       taking->answer.chunks[i] = OfferEnd::kHad;
       continue;
     }
+    if (chunks_.table.Find(one.id) != kNoSlot) continue;  // it is on its way, or going
     const Room room = MakeRoom(section, owner, one.shape.blocks().value());
     taking->answer.full = room == Room::kNone;
     if (room == Room::kNone) break;
@@ -130,8 +131,8 @@ void PeerOffers::Take(std::vector<OfferedChunk> offered, OfferCallback done) {
 PeerOffers::Room PeerOffers::MakeRoom(Section& section, TenantId owner, uint64_t blocks) {
   G2Pool& pool = chunks_.pool(owner);
   if (pool.recalling_blocks + blocks > pool.capacity_blocks() / kFillingPart) return Room::kLater;
-  // Free blocks that lie scattered are no room: an image has few extents.
-  while (pool.free_blocks() < blocks || !pool.Fits(blocks)) {
+  if (chunks_.table.full()) return Room::kNone;
+  while (pool.free_blocks() < blocks) {
     const std::optional<ChunkSlot> victim = pool.policy->Victim();
     if (!victim.has_value()) return Room::kNone;
     const Chunk& chunk = chunks_.table.at(*victim);
@@ -143,11 +144,12 @@ PeerOffers::Room PeerOffers::MakeRoom(Section& section, TenantId owner, uint64_t
     } else {
       displaced_[owner.value()].blocks += chunk.blocks();
       ++counters_.displaced_chunks;
-      KVKEEP_CHECK(chunks_.EvictOne(pool) == Evicted::kOne);
+      chunks_.Evict(pool, *victim);  // not another one, as the policy may name by now
     }
     section.YieldIfSpent();
   }
-  return chunks_.table.full() ? Room::kNone : Room::kFree;
+  // Free blocks that lie scattered are no room, as an image has few extents.
+  return pool.Fits(blocks) && !chunks_.table.full() ? Room::kFree : Room::kNone;
 }
 
 bool PeerOffers::MayDisplace(TenantId owner, const Chunk& chunk) {

@@ -21,9 +21,10 @@ class ReadLane {
  public:
   explicit ReadLane(uint64_t most_in_flight_bytes) : most_in_flight_bytes_(most_in_flight_bytes) {}
 
-  void Ask(const ReadQueue::Requester& requester, ChunkSlot slot, uint64_t bytes,
-           MonotonicTime now) {
-    speed_.OnStart(bytes, now);
+  // `measured`: the read counts for how long reads take. If not, its End may not either.
+  void Ask(const ReadQueue::Requester& requester, ChunkSlot slot, uint64_t bytes, MonotonicTime now,
+           bool measured = true) {
+    if (measured) speed_.OnStart(bytes, now);
     queue_.Push(requester, slot, bytes);
   }
   bool anyone_waits() const { return !queue_.empty(); }
@@ -39,9 +40,9 @@ class ReadLane {
     in_flight_bytes_.Take(bytes);
     queue_.Pop();
   }
-  void End(uint64_t bytes, bool good, MonotonicTime now) {
+  void End(uint64_t bytes, bool good, MonotonicTime now, bool measured = true) {
     in_flight_bytes_.Give(bytes);
-    speed_.OnEnd(bytes, good, now);
+    if (measured) speed_.OnEnd(bytes, good, now);
   }
   bool busy() const { return in_flight_bytes_ > 0; }
 

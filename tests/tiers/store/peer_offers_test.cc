@@ -141,6 +141,26 @@ TEST_CASE("for offers chunks that G3 has too leave G2: a quarter of it in ten mi
   CHECK(o.Count(100, false) == kChunksOfG2);
 }
 
+TEST_CASE("whatever the policy, an offer takes nothing that G2 alone has") {
+  for (const char* policy : {"lru", "arc", "lfu", "reuse"}) {
+    INFO(policy);
+    WorldOptions options = Offered::WithPeers();
+    options.store.g2_policy = policy;
+    Offered o(options);
+    const std::vector<uint64_t> offered = {1, 2, 3, 4, 5, 6, 7, 8};
+    o.LeaveElsewhere(offered);
+    for (size_t i = 0; i < kChunksOfG2; ++i) {
+      REQUIRE(o.s.Put(100 + i, kPayload, {.no_g3 = i % 3 == 0}) == "stored");
+    }
+    o.s.Settle();
+    for (const uint64_t name : offered) {
+      o.s.Lookup({100 + name, 110 + name, 120 + name});
+      o.Offer({name});
+      CHECK(o.Count(100, false) == kChunksOfG2);
+    }
+  }
+}
+
 TEST_CASE("the hottest offered chunk is the last of them to be evicted") {
   Offered o;
   o.Leave({1, 2, 3});

@@ -41,6 +41,16 @@ TEST_CASE("a lower tier has as many bytes in flight as it may, or one image") {
   CHECK_FALSE(lane.anyone_waits());
 }
 
+TEST_CASE("a read that is not measured changes nothing of what reads are said to take") {
+  ReadLane lane(kGiB);
+  const auto guess = lane.TimeFor(Requester(2), kMiB, true, kStart);
+  lane.Ask(Requester(1), ChunkSlot(1), kGiB, kStart, /*measured=*/false);
+  CHECK(lane.TimeFor(Requester(2), kMiB, true, kStart) == guess);
+  lane.Begin(kGiB);
+  lane.End(kGiB, false, kStart + 60 * kSecond, /*measured=*/false);
+  CHECK(lane.TimeFor(Requester(2), kMiB, true, kStart + 60 * kSecond) == guess);
+}
+
 TEST_CASE("what others wait for is before one's own only as far as turns have it") {
   ReadLane lane(kGiB);
   // 1 GiB/s, by the measured time.
