@@ -276,7 +276,7 @@ absl::Status Daemon::Components::Open() {
 
 bool Daemon::Components::Tick() {
   bool at_rest = storage->Tick();
-  if (fleet != nullptr) fleet->Tick();
+  if (fleet != nullptr) at_rest = fleet->Tick() && at_rest;
   at_rest = gpu->Tick() && at_rest;
   reads.Note(storage->store()->TakeForeignReads());
   drainer->Poll();

@@ -11,7 +11,7 @@ absl::StatusOr<std::unique_ptr<Fleet>> OpenFleet(const PeersOptions& options, St
   KVKEEP_ASSIGN_OR_RETURN(
       const std::shared_ptr<Members> members,
       Members::Load({.node = options.node, .peers = options.peers, .file = options.peers_file}));
-  tcp->AddLook([members] { members->Look(); });
+  members->Watch();
   return std::make_unique<Fleet>(
       FleetOptions{.serve_bytes_per_second = options.serve_bytes_per_second,
                    .serve_pinned_bytes = options.serve_pinned_bytes,

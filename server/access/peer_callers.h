@@ -27,6 +27,8 @@ class PeerCallers {
   void SetNames(const std::vector<std::string>& names);
   // Returns the node's name. Unauthenticated or PermissionDenied: the caller is no peer.
   absl::StatusOr<std::string> Who(const Callers::Context& context) const;
+  // Returns OK if the caller may say that it is this node: a certificate may have several names.
+  absl::Status CheckIs(const Callers::Context& context, const std::string& name) const;
 
  private:
   const std::shared_ptr<ClientCertificates> certificates_;

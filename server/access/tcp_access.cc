@@ -70,21 +70,13 @@ TcpAccess::~TcpAccess() {
 void TcpAccess::Watch() {
   pthread_setname_np(pthread_self(), "kvkeep-access");
   while (true) {
-    std::vector<std::function<void()>> looks;
     {
       MutexLock lock(&mu_);
       if (!stopping_) stop_.WaitFor(&mu_, kLookEvery);
       if (stopping_) return;
-      looks = looks_;
     }
     Reload();
-    for (const std::function<void()>& look : looks) look();
   }
-}
-
-void TcpAccess::AddLook(std::function<void()> look) {
-  MutexLock lock(&mu_);
-  looks_.push_back(std::move(look));
 }
 
 void TcpAccess::Reload() {

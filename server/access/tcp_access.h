@@ -7,7 +7,6 @@
 
 #include <absl/status/statusor.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -38,9 +37,6 @@ class TcpAccess {
   // A reload has two steps. LoadCredentials may fail, and changes nothing.
   static absl::StatusOr<std::shared_ptr<Credentials>> LoadCredentials(const Options& options);
   void SetCredentials(std::shared_ptr<Credentials> credentials);
-  // Has the thread call `look` each second from now on, for files that others watch. It may hang
-  // with a file system, and is called until this ends.
-  void AddLook(std::function<void()> look);
 
   Callers* callers() { return callers_.get(); }
   const std::shared_ptr<TlsIdentity>& tls() const { return tls_; }  // null: plaintext
@@ -61,7 +57,6 @@ class TcpAccess {
   Mutex mu_;
   CondVar stop_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::function<void()>> looks_ ABSL_GUARDED_BY(mu_);
   std::thread watcher_;
 };
 

@@ -23,13 +23,14 @@ Fleet::Fleet(const FleetOptions& options, const Parts& parts)
                 .limits = {.bytes_per_second = options.serve_bytes_per_second,
                            .pinned_bytes = options.serve_pinned_bytes},
                 .shared_tenants = options.shared_tenants},
-               parts.store, parts.state, &callers_, parts.source),
+               parts.store, parts.state, &callers_, parts.source,
+               [this](const std::string& node) { Greet(node); }),
       handover_(
           {.bytes_per_second = options.serve_bytes_per_second},
           [store = parts.store, tenants = options.shared_tenants] {
             return store->NameHottest(tenants, kMostNamed);
           },
-          parts.clock) {
+          parts.executor, parts.clock) {
   TakeMembers();
 }
 
@@ -53,6 +54,7 @@ void Fleet::TakeMembers() {
       links_.push_back(same != before.end() ? std::move(*same)
                                             : std::make_shared<PeerLink>(
                                                   PeerLinkOptions{.name = member.name,
+                                                                  .node = parts_.members->node(),
                                                                   .address = member.address,
                                                                   .fleet = parts_.source->place()},
                                                   PeerLink::Parts{.identity = parts_.identity,
@@ -73,7 +75,7 @@ void Fleet::TakeMembers() {
   for (const std::shared_ptr<PeerLink>& link : ended) link->Stop();
 }
 
-void Fleet::Tick() {
+bool Fleet::Tick() {
   const std::optional<absl::Status> changed = parts_.members->TakeNews();
   if (changed.has_value() && changed->ok()) {
     TakeMembers();
@@ -92,12 +94,20 @@ void Fleet::Tick() {
   TellOfLinks(now_linked);
   handover_.Tick({now_linked.begin(), now_linked.end()});
   TellOfHandOver();
+  return !handover_.state().under_way;
 }
 
 void Fleet::BeginHandOver(MonotonicTime deadline) {
-  service_.AnswerInDrain();
+  // A node that came back a moment ago would else be greeted when the hand-over is over.
+  for (const std::shared_ptr<PeerLink>& link : links()) link->GreetSoon();
   handover_.Begin(deadline);
   hands_over_ = true;
+}
+
+void Fleet::Greet(const std::string& name) {
+  for (const std::shared_ptr<PeerLink>& link : links()) {
+    if (link->name() == name) link->GreetSoon();
+  }
 }
 
 // Logs how a hand-over has ended.

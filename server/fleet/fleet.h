@@ -33,8 +33,8 @@ struct FleetOptions {
 
 class Fleet final : public HandOver {
  public:
-  // Borrowed, but for the members, at which somebody else looks, and the identity: this node's
-  // certificate with fleet.ca_file as its `client_ca`.
+  // Borrowed, but for the members and the identity: this node's certificate with fleet.ca_file as
+  // its `client_ca`.
   struct Parts {
     std::shared_ptr<Members> members;
     std::shared_ptr<TlsIdentity> identity;
@@ -52,7 +52,9 @@ class Fleet final : public HandOver {
   Fleet& operator=(const Fleet&) = delete;
 
   grpc::Service* service() { return &service_; }
-  void Tick();
+  // Returns true if nothing is under way that needs the next call soon.
+  bool Tick();
+  void StayOpen() override { service_.AnswerInDrain(); }
   void BeginHandOver(MonotonicTime deadline) override;
   HandedOver handed_over() const override { return handover_.state(); }
   // Ends all calls to other nodes, and waits until they are answered. Idempotent.
@@ -67,6 +69,8 @@ class Fleet final : public HandOver {
   void TellOfLinks(const Links& links);
   void TellOfRefusals(const PeerLinkSnapshot& link);
   void TellOfHandOver();
+  // Greets the node soon if it does not answer.
+  void Greet(const std::string& name);
 
   const Parts parts_;
   const std::shared_ptr<ClientCertificates> certificates_;  // of other nodes

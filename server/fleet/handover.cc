@@ -10,15 +10,16 @@
 namespace kvkeep {
 
 Handover::Handover(const Options& options, std::function<HotChunks()> name_hottest,
-                   const Clock* clock)
+                   Executor* executor, const Clock* clock)
     : options_(options),
       name_hottest_(std::move(name_hottest)),
+      executor_(*executor),
       clock_(*clock),
       rate_(options.bytes_per_second) {}
 
 Handover::~Handover() {
   MutexLock lock(&mu_);
-  KVKEEP_CHECK(asked_ == 0 && answering_ == 0);
+  KVKEEP_CHECK(asked_ == 0 && running_ == 0);
 }
 
 void Handover::Begin(MonotonicTime deadline) {
@@ -26,10 +27,21 @@ void Handover::Begin(MonotonicTime deadline) {
     MutexLock lock(&mu_);
     const bool goes_on = state_ != State::kIdle;
     deadline_ = goes_on ? std::max(deadline_, deadline) : deadline;
+    // A node that drains gets no more chunks: what was handed over is all there is.
     if (goes_on || (run_ > 0 && handed_ == all_)) return;
     state_ = State::kNaming;
     ++run_;
+    ++running_;
   }
+  executor_.Post([this] {
+    Name();
+    Pump();
+    MutexLock lock(&mu_);
+    --running_;
+  });
+}
+
+void Handover::Name() {
   const HotChunks hot = name_hottest_();
   std::deque<Batch> batches;
   if (options_.bytes_per_second > 0) batches = ToBatches(hot.hottest);
@@ -47,7 +59,6 @@ void Handover::Begin(MonotonicTime deadline) {
     }
     state_ = State::kGiving;
   }
-  Pump();
 }
 
 HandedOver Handover::state() const {
@@ -64,7 +75,7 @@ void Handover::Stop() {
 
 bool Handover::busy() const {
   MutexLock lock(&mu_);
-  return asked_ > 0 || answering_ > 0;
+  return asked_ > 0 || running_ > 0;
 }
 
 HandoverCounters Handover::counters() const {
@@ -206,12 +217,12 @@ void Handover::OnAnswer(uint64_t run, const std::shared_ptr<OfferTaker>& node, B
                         const absl::StatusOr<OfferAnswer>& answer) {
   {
     MutexLock lock(&mu_);
-    ++answering_;
+    ++running_;
   }
   Note(run, node, std::move(batch), answer);
   Pump();
   MutexLock lock(&mu_);
-  --answering_;
+  --running_;
 }
 
 void Handover::Note(uint64_t run, const std::shared_ptr<OfferTaker>& node, Batch batch,
@@ -231,8 +242,9 @@ void Handover::Note(uint64_t run, const std::shared_ptr<OfferTaker>& node, Batch
                                       : absl::IsResourceExhausted(answer.status()) ||
                                             absl::IsUnavailable(answer.status()) ||
                                             absl::IsDeadlineExceeded(answer.status());
-    taker->fruitless = some ? 0 : taker->fruitless + 1;
-    taker->done |= !may_ask_again || taker->fruitless >= kMostFruitless;
+    taker->fruitless = some ? 0 : std::min(taker->fruitless + 1, kMostFruitless);
+    // A node that is busy or away may be well soon; the deadline bounds that.
+    taker->done |= !may_ask_again || (usable && taker->fruitless >= kMostFruitless);
     if (!some) taker->rests_until = clock_.Now() + options_.rest * taker->fruitless;
   }
   batch.with = some && !answer->full ? node : nullptr;

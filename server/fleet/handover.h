@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "server/life/hand_over.h"
+#include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/token_bucket.h"
 #include "tiers/remote/offered_chunk.h"
@@ -45,11 +46,13 @@ class Handover {
   static constexpr uint64_t kBatchBytes = 16 << 20;
   static constexpr int kMostFruitless = 16;  // offers to one node, and of one batch, in a row
 
-  // `name_hottest` returns what is to be handed over. `clock` is borrowed.
-  Handover(const Options& options, std::function<HotChunks()> name_hottest, const Clock* clock);
+  // `name_hottest` returns what is to be handed over, which takes a while on a large node;
+  // `executor` runs it. Both pointers are borrowed.
+  Handover(const Options& options, std::function<HotChunks()> name_hottest, Executor* executor,
+           const Clock* clock);
   ~Handover();
 
-  // As HandOver.
+  // As BeginHandOver and handed_over of HandOver.
   void Begin(MonotonicTime deadline);
   HandedOver state() const;
 
@@ -58,7 +61,7 @@ class Handover {
   HandoverCounters counters() const;
   // Offers nothing any more.
   void Stop();
-  bool busy() const;  // an offer is not answered, or its answer is being looked at
+  bool busy() const;  // an offer is not answered, or something runs
 
  private:
   struct Batch {
@@ -76,6 +79,7 @@ class Handover {
   enum class State : uint8_t { kIdle, kNaming, kGiving, kStopped };
 
   static std::deque<Batch> ToBatches(const std::vector<OfferedChunk>& chunks);
+  void Name();
   void Pump();
   bool IsOver(MonotonicTime now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   using Batches = std::deque<Batch>;
@@ -91,6 +95,7 @@ class Handover {
 
   const Options options_;
   const std::function<HotChunks()> name_hottest_;
+  Executor& executor_;
   const Clock& clock_;
 
   mutable Mutex mu_;
@@ -103,7 +108,7 @@ class Handover {
   size_t turn_ ABSL_GUARDED_BY(mu_) = 0;
   size_t asked_ ABSL_GUARDED_BY(mu_) = 0;  // offers of any run that are not answered
   uint64_t asked_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  size_t answering_ ABSL_GUARDED_BY(mu_) = 0;  // calls of OnAnswer that have not returned
+  size_t running_ ABSL_GUARDED_BY(mu_) = 0;  // calls of OnAnswer and Name that have not returned
   TokenBucket rate_ ABSL_GUARDED_BY(mu_);
   uint64_t handed_ ABSL_GUARDED_BY(mu_) = 0, all_ ABSL_GUARDED_BY(mu_) = 0;  // of this run
   HandoverCounters counters_ ABSL_GUARDED_BY(mu_);

@@ -3,8 +3,11 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "config/values.h"
@@ -14,6 +17,7 @@ namespace kvkeep {
 namespace {
 
 constexpr size_t kMostFileBytes = 256 * 1024;
+constexpr std::chrono::seconds kLookEvery{1};
 
 }  // namespace
 
@@ -88,6 +92,29 @@ absl::StatusOr<std::vector<Member>> Members::Read() const {
 std::vector<Member> Members::all() const {
   MutexLock lock(&mu_);
   return all_;
+}
+
+void Members::Watch() {
+  if (options_.file.empty()) return;
+  watcher_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "kvkeep-members");
+    while (WaitForTurn()) Look();
+  });
+}
+
+bool Members::WaitForTurn() {
+  MutexLock lock(&mu_);
+  if (!stopped_) stop_.WaitFor(&mu_, kLookEvery);
+  return !stopped_;
+}
+
+Members::~Members() {
+  {
+    MutexLock lock(&mu_);
+    stopped_ = true;
+  }
+  stop_.NotifyAll();
+  if (watcher_.joinable()) watcher_.join();
 }
 
 void Members::Look() {

@@ -5,7 +5,8 @@
 // A file has a line for each node, "NAME=HOST:PORT"; "#" begins a comment. It is read again when it
 // changes. A file that cannot be used leaves the earlier nodes.
 //
-// Look is for one thread, which may hang with the file system; all else is thread-safe and quick.
+// A thread of its own looks at the file each second once Watch was called, so that a file system
+// that hangs stops nothing but the end of the daemon. Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tiers/base/mutex.h"
@@ -45,9 +47,13 @@ class Members {
   // InvalidArgument: a peer is not as it must be, or two have one name; the file cannot be read.
   static absl::StatusOr<std::shared_ptr<Members>> Load(const Options& options);
 
+  const std::string& node() const { return options_.node; }  // in lower case
   // By name.
   std::vector<Member> all() const;
-  // Reads the file if it changed. Call about every second.
+  ~Members();
+  // Has the file looked at each second. Nothing is watched without a file.
+  void Watch();
+  // Reads the file if it changed. For one thread.
   void Look();
   // Returns what the looks since the last call have found: none if the file did not change, an
   // error if the earlier members stay.
@@ -57,11 +63,17 @@ class Members {
   explicit Members(const Options& options);
   absl::StatusOr<std::vector<Member>> Read() const;
 
+  // Returns false once nobody watches any more.
+  bool WaitForTurn();
+
   const Options options_;
   FileChanges changes_;  // of Look
   mutable Mutex mu_;
+  CondVar stop_;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<Member> all_ ABSL_GUARDED_BY(mu_);
   std::optional<absl::Status> news_ ABSL_GUARDED_BY(mu_);
+  std::thread watcher_;
 };
 
 }  // namespace kvkeep

@@ -8,16 +8,18 @@
 
 namespace kvkeep {
 
-OfferReply* OfferReply::Start(Store* store, ServedToPeers* served,
-                              absl::StatusOr<std::vector<OfferedChunk>> offered,
+OfferReply* OfferReply::Start(Store* store, ServedToPeers* served, absl::StatusOr<Offered> offered,
                               v1::OfferResponse* response) {
   const std::shared_ptr<OfferReply> reply(new OfferReply(store, served, response));
   reply->self_ = reply;
   if (!offered.ok()) {
     reply->End(offered.status());
   } else {
-    store->TakeOffer(*std::move(offered),
-                     [reply](const absl::StatusOr<OfferAnswer>& answer) { reply->End(answer); });
+    // The turn ends with the store's answer, as the chunks may come for longer than the call lasts.
+    const auto turn = std::make_shared<CallerSlots::Share>(std::move(offered->turn));
+    store->TakeOffer(
+        std::move(offered->chunks),
+        [reply, turn](const absl::StatusOr<OfferAnswer>& answer) { reply->End(answer); });
   }
   return reply.get();  // gRPC calls OnDone only after it was handed the reactor
 }

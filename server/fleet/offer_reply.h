@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kvkeep/v1/peer.pb.h"
+#include "server/fleet/caller_slots.h"
 #include "server/fleet/fetch_stream.h"
 #include "tiers/base/mutex.h"
 #include "tiers/remote/offered_chunk.h"
@@ -20,9 +21,13 @@ namespace kvkeep {
 class OfferReply final : public grpc::ServerUnaryReactor,
                          public std::enable_shared_from_this<OfferReply> {
  public:
+  // What a node offers, and its turn.
+  struct Offered {
+    std::vector<OfferedChunk> chunks;
+    CallerSlots::Share turn;
+  };
   // `offered`, or the error that the call ends with. Borrows the rest, until gRPC is done.
-  static OfferReply* Start(Store* store, ServedToPeers* served,
-                           absl::StatusOr<std::vector<OfferedChunk>> offered,
+  static OfferReply* Start(Store* store, ServedToPeers* served, absl::StatusOr<Offered> offered,
                            v1::OfferResponse* response);
 
   void OnCancel() override;

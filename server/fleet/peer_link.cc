@@ -266,6 +266,13 @@ void PeerLink::Tick() {
   if (greet) Greet();
 }
 
+void PeerLink::GreetSoon() {
+  MutexLock lock(&mu_);
+  if (state_ != State::kDown) return;
+  next_hello_ = parts_.clock->Now();
+  retry_after_ = options_.retry_first;
+}
+
 void PeerLink::Greet() {
   auto context = std::make_shared<grpc::ClientContext>();
   context->set_deadline(std::chrono::system_clock::now() + options_.hello_within);

@@ -46,6 +46,7 @@ namespace kvkeep {
 
 struct PeerLinkOptions {
   std::string name;     // of the other node
+  std::string node;     // this one's name
   std::string address;  // host:port
   Uuid fleet;
   std::chrono::milliseconds hello_every{1'000}, hello_within{3'000};
@@ -73,6 +74,8 @@ class PeerLink final : public PeerSource,
   ~PeerLink() override;
 
   void Tick();
+  // Has the next Tick greet a node that does not answer, whenever its turn would be.
+  void GreetSoon();
   // Answers all calls under way soon, and begins none any more.
   void Stop();
   bool busy() const;

@@ -30,6 +30,7 @@ void PeerLink::Offer(std::vector<OfferedChunk> chunks, MonotonicTime deadline,
   }
   const auto call = std::make_shared<OfferMade>();
   call->request = ToOfferRequest(chunks);
+  call->request.set_node(options_.node);
   call->stub = v1::Peer::NewStub(begun->channel);
   call->stub->async()->Offer(
       begun->context.get(), &call->request, &call->response,

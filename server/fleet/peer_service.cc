@@ -1,8 +1,10 @@
 #include "server/fleet/peer_service.h"
 
-#include <algorithm>
+#include <absl/strings/ascii.h>
 
-#include "server/fleet/offer_reply.h"
+#include <algorithm>
+#include <utility>
+
 #include "server/grpc/byte_buffer.h"
 #include "server/grpc/convert.h"
 #include "tiers/base/status_macros.h"
@@ -11,12 +13,14 @@
 namespace kvkeep {
 
 PeerService::PeerService(const Options& options, Store* store, ServerState* state,
-                         const PeerCallers* callers, FleetSource* source)
+                         const PeerCallers* callers, FleetSource* source,
+                         std::function<void(const std::string& node)> unreached)
     : options_(options),
       store_(*store),
       state_(*state),
       callers_(*callers),
       source_(*source),
+      unreached_(std::move(unreached)),
       budget_(options.limits) {}
 
 absl::Status PeerService::Admit(const Context& context) {
@@ -75,20 +79,26 @@ absl::StatusOr<WantedImage> PeerService::ParseFetch(const Context& context,
   return wanted;
 }
 
-absl::StatusOr<std::vector<OfferedChunk>> PeerService::ParseOffer(const Context& context,
-                                                                  const v1::OfferRequest& request) {
+absl::StatusOr<OfferReply::Offered> PeerService::ParseOffer(const Context& context,
+                                                            const v1::OfferRequest& request) {
   KVKEEP_RETURN_IF_ERROR(Admit(context));
-  KVKEEP_ASSIGN_OR_RETURN(const std::string caller, callers_.Who(context));
-  KVKEEP_ASSIGN_OR_RETURN(std::vector<OfferedChunk> offered, ParseOfferRequest(request));
-  KVKEEP_RETURN_IF_ERROR(AdmitNamespace(offered.front().id.ns));
+  const std::string node = absl::AsciiStrToLower(request.node());
+  KVKEEP_RETURN_IF_ERROR(callers_.CheckIs(context, node));
+  KVKEEP_ASSIGN_OR_RETURN(std::vector<OfferedChunk> chunks, ParseOfferRequest(request));
+  KVKEEP_RETURN_IF_ERROR(AdmitNamespace(chunks.front().id.ns));
   // Not Unavailable, which would say that the node does not answer.
   if (state_.serving.load() != v1::SERVING_STATE_SERVING) {
     return absl::FailedPreconditionError("this node drains, too");
   }
-  if (!source_.NoteHolder(caller, offered)) {
-    return absl::PermissionDeniedError("this node has no such peer");
+  std::optional<CallerSlots::Share> turn = offers_.Take(node);
+  if (!turn.has_value()) return absl::ResourceExhaustedError("the node's other offers come first");
+  const absl::Status noted = source_.NoteHolder(node, chunks);
+  if (absl::IsUnavailable(noted)) {
+    unreached_(node);
+    return absl::ResourceExhaustedError(noted.message());
   }
-  return offered;
+  KVKEEP_RETURN_IF_ERROR(noted);
+  return OfferReply::Offered{std::move(chunks), *std::move(turn)};
 }
 
 grpc::ServerUnaryReactor* PeerService::Offer(Context* context, const v1::OfferRequest* request,

@@ -10,7 +10,9 @@
 
 #include "kvkeep/v1/peer.grpc.pb.h"
 #include "server/access/peer_callers.h"
+#include "server/fleet/caller_slots.h"
 #include "server/fleet/fetch_stream.h"
+#include "server/fleet/offer_reply.h"
 #include "server/fleet/peer_wire.h"
 #include "server/fleet/serve_budget.h"
 #include "tiers/remote/fleet_source.h"
@@ -30,10 +32,13 @@ class PeerService final : public peer_service_internal::Base {
     ServeBudget::Limits limits;
     absl::flat_hash_set<uint32_t> shared_tenants;  // by TenantTagOf
   };
+  static constexpr int kMostOffersOfOne = 2;  // node, under way
+
   // All are borrowed, and outlive the service and the calls that it serves.
-  // `source` gets the chunks that other nodes offer from them.
+  // `source` gets the chunks that other nodes offer from them. `unreached` is called for a node
+  // that offers chunks and that this one does not reach.
   PeerService(const Options& options, Store* store, ServerState* state, const PeerCallers* callers,
-              FleetSource* source);
+              FleetSource* source, std::function<void(const std::string& node)> unreached);
 
   // From here on, other nodes are answered while this one drains, too, but for their offers.
   void AnswerInDrain() { answers_in_drain_ = true; }
@@ -58,8 +63,8 @@ class PeerService final : public peer_service_internal::Base {
   absl::Status DoFind(const Context& context, const v1::FindRequest& request,
                       v1::FindResponse* response);
   absl::StatusOr<WantedImage> ParseFetch(const Context& context, const grpc::ByteBuffer& request);
-  absl::StatusOr<std::vector<OfferedChunk>> ParseOffer(const Context& context,
-                                                       const v1::OfferRequest& request);
+  absl::StatusOr<OfferReply::Offered> ParseOffer(const Context& context,
+                                                 const v1::OfferRequest& request);
   grpc::ServerUnaryReactor* Reply(Context* context, const absl::Status& status);
 
   const Options options_;
@@ -67,6 +72,8 @@ class PeerService final : public peer_service_internal::Base {
   ServerState& state_;
   const PeerCallers& callers_;
   FleetSource& source_;
+  const std::function<void(const std::string&)> unreached_;
+  CallerSlots offers_{kMostOffersOfOne};
   std::atomic<bool> answers_in_drain_{false};
   ServeBudget budget_;
   ServedToPeers served_;

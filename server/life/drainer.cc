@@ -15,7 +15,7 @@ void Drainer::Start(std::chrono::nanoseconds timeout, const Wants& wants, Done d
   KVKEEP_CHECK(!wants.to_peers || has_peers());
   const MonotonicTime deadline = clock_->Now() + timeout;
   // First, so that peers find this node answering all the time.
-  if (wants.to_peers) peers_->BeginHandOver(deadline);
+  if (wants.to_peers) peers_->StayOpen();
   absl::AnyInvocable<void()> begin;
   bool wanted = false;
   {
@@ -32,6 +32,7 @@ void Drainer::Start(std::chrono::nanoseconds timeout, const Wants& wants, Done d
     more = wants_g4_ != wanted;
     wanted = wants_g4_;
   }
+  if (wants.to_peers) peers_->BeginHandOver(deadline);  // now that no chunk is put any more
   MutexLock lock(&mu_);
   waiters_.push_back({.deadline = deadline, .wants = wants, .done = std::move(done)});
 }

@@ -19,8 +19,9 @@ struct HandedOver {
 
 class HandOver {
  public:
-  // Begins, or goes on until this time at most. From here on the node answers its peers even while
-  // it drains. Takes a while on a large node.
+  // From here on the node answers its peers even while it drains.
+  virtual void StayOpen() = 0;
+  // Begins, or goes on until this time at most. Returns at once.
   virtual void BeginHandOver(MonotonicTime deadline) = 0;
   virtual HandedOver handed_over() const = 0;
 

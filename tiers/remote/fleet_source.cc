@@ -79,16 +79,30 @@ void FleetSource::SetPeers(Peers peers) {
   members_.swap(members);
 }
 
-bool FleetSource::NoteHolder(const std::string& peer, const std::vector<OfferedChunk>& chunks) {
+absl::Status FleetSource::NoteHolder(const std::string& peer,
+                                     const std::vector<OfferedChunk>& chunks) {
+  MemberPtr holder;
+  {
+    MutexLock lock(&mu_);
+    for (const MemberPtr& one : members_) {
+      if (one->peer->name() == peer) holder = one;
+    }
+  }
+  if (holder == nullptr) return absl::NotFoundError("this node has no such peer");
+  if (!holder->peer->reachable()) {
+    return absl::UnavailableError("this node does not reach the peer");
+  }
   const MonotonicTime now = clock_.Now();
   MutexLock lock(&mu_);
-  const auto holder = std::find_if(members_.begin(), members_.end(),
-                                   [&](const MemberPtr& one) { return one->peer->name() == peer; });
-  if (holder == members_.end()) return false;
   for (const OfferedChunk& chunk : chunks) {
-    known_.Put(chunk.id, {chunk.shape, {{*holder, Tier::kG2}}}, now);
+    Known* const known = known_.Find(chunk.id, now);
+    if (known == nullptr) {
+      known_.Put(chunk.id, {chunk.shape, {{holder, Tier::kG2}}}, now);
+    } else if (known->shape == chunk.shape) {
+      AddHolder(*known, holder, Tier::kG2);
+    }
   }
-  return true;
+  return absl::OkStatus();
 }
 
 FleetSourceCounters FleetSource::counters() const {
@@ -241,11 +255,14 @@ void FleetSource::OnLateAnswer(const Finding& finding, const MemberPtr& member,
     if (!answer[i].has_value()) continue;
     Known* const known = known_.Find(finding.ids[i], now);
     if (known == nullptr || known->shape != answer[i]->shape) continue;
-    // Another search may have noted it.
-    const bool there = std::any_of(known->holders.begin(), known->holders.end(),
-                                   [&](const Holder& one) { return one.member == member; });
-    if (!there) known->holders.push_back({member, answer[i]->tier});
+    AddHolder(*known, member, answer[i]->tier);
   }
+}
+
+void FleetSource::AddHolder(Known& known, const MemberPtr& member, Tier tier) {
+  const bool there = std::any_of(known.holders.begin(), known.holders.end(),
+                                 [&](const Holder& one) { return one.member == member; });
+  if (!there) known.holders.push_back({member, tier});
 }
 
 // Looks in G4 for the chunks that no peer has.
@@ -365,7 +382,9 @@ void FleetSource::OnPeerFailed(Reading& reading, absl::Status why) {
   Count(absl::IsResourceExhausted(why) ? &FleetSourceCounters::busy_reads
         : absl::IsNotFound(why)        ? &FleetSourceCounters::absent_reads
                                        : &FleetSourceCounters::failed_reads);
-  if (absl::IsNotFound(why) || absl::IsDataLoss(why)) NoteBad(reading.request.id);
+  // Without G4 there is nobody else to take a chunk from that has left a peer meanwhile.
+  const bool left = absl::IsNotFound(why) && shared_ != nullptr;
+  if (left || absl::IsDataLoss(why)) NoteBad(reading.request.id);
   reading.failed = std::move(why);
 }
 

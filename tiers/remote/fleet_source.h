@@ -88,8 +88,9 @@ class FleetSource final : public RemoteSource {
 
   // Replaces the peers. Reads from earlier ones go on.
   void SetPeers(Peers peers);
-  // Notes that a peer has these chunks, as it says itself. Returns false if there is no such peer.
-  bool NoteHolder(const std::string& peer, const std::vector<OfferedChunk>& chunks);
+  // Notes that a peer has these chunks, as it says itself, beside others that are known to have
+  // them. NotFound: there is no such peer. Unavailable: it is not reachable, and nothing is noted.
+  absl::Status NoteHolder(const std::string& peer, const std::vector<OfferedChunk>& chunks);
   FleetSourceCounters counters() const;
 
   void Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
@@ -137,6 +138,7 @@ class FleetSource final : public RemoteSource {
   void OnAnswer(const std::shared_ptr<Finding>& finding, const MemberPtr& member,
                 const absl::StatusOr<PeerSource::Found>& answer);
   void Remember(const Finding& finding);
+  static void AddHolder(Known& known, const MemberPtr& member, Tier tier);
   // Notes who else has chunks that were found already.
   void OnLateAnswer(const Finding& finding, const MemberPtr& member,
                     const PeerSource::Found& answer);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tests/fakes/manual_clock.h"
+#include "tests/fakes/manual_executor.h"
 
 namespace kvkeep {
 namespace {
@@ -78,8 +79,12 @@ struct Leaving {
     }
     clock.Advance(seconds(100));
     handover = std::make_unique<Handover>(
-        Handover::Options{.bytes_per_second = rate}, [this] { return hot; }, &clock);
+        Handover::Options{.bytes_per_second = rate}, [this] { return hot; }, &executor, &clock);
     Tick();
+  }
+  void BeginAt(MonotonicTime deadline) {
+    handover->Begin(deadline);
+    executor.RunAll();
   }
   ~Leaving() {
     handover->Stop();
@@ -87,7 +92,7 @@ struct Leaving {
       while (taker->Answer()) continue;
     }
   }
-  void Begin(seconds within = seconds(60)) { handover->Begin(clock.Now() + within); }
+  void Begin(seconds within = seconds(60)) { BeginAt(clock.Now() + within); }
   void Tick() { handover->Tick({takers.begin(), takers.end()}); }
   // Answers all, and passes time, until the hand-over has ended. Returns the time that it took.
   MonotonicTime Run() {
@@ -105,6 +110,7 @@ struct Leaving {
 
   HotChunks hot;
   ManualClock clock;
+  ManualExecutor executor;
   std::vector<std::shared_ptr<FakeTaker>> takers;
   std::unique_ptr<Handover> handover;
 };
@@ -198,8 +204,9 @@ TEST_CASE("nobody is there, or nobody any more: it ends soon") {
 TEST_CASE("a node that drains as soon as it has started waits for the others") {
   Leaving l(1, 10);
   Handover fresh(
-      {.bytes_per_second = 1 << 30}, [&l] { return l.hot; }, &l.clock);
+      {.bytes_per_second = 1 << 30}, [&l] { return l.hot; }, &l.executor, &l.clock);
   fresh.Begin(l.clock.Now() + seconds(60));
+  l.executor.RunAll();
   CHECK(fresh.state().under_way);
   fresh.Tick({l.takers[0]});
   REQUIRE(l.takers[0]->Answer());
@@ -232,12 +239,18 @@ TEST_CASE("a node that takes nothing and does not say why is given up") {
   Leaving l(1, 100);
   l.takers[0]->room = 0;
   l.takers[0]->says_full = false;
-  SECTION("it refuses") {}
-  SECTION("it is always busy") { l.takers[0]->error = absl::ResourceExhaustedError("busy"); }
-  l.Begin();
-  CHECK(l.Run() < seconds(20));
+  SECTION("it refuses") {
+    l.Begin();
+    CHECK(l.Run() < seconds(20));
+    CHECK(l.handover->counters().offers == Handover::kMostFruitless);
+  }
+  SECTION("it is always busy: it may be well soon, so it is asked until the deadline") {
+    l.takers[0]->error = absl::ResourceExhaustedError("busy");
+    l.Begin(seconds(60));
+    CHECK(l.Run() == seconds(60));
+    CHECK(l.handover->counters().offers < 100);
+  }
   CHECK(l.handover->state() == HandedOver{.chunks = 0, .left = 100, .under_way = false});
-  CHECK(l.handover->counters().offers == Handover::kMostFruitless);
 }
 
 TEST_CASE("it keeps to its rate; a node that serves nothing offers nothing") {

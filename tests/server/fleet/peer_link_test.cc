@@ -93,6 +93,8 @@ class LinkedPeer {
             .value());
     options.name = "b.example";
     options.address = peer->address();
+    options.node = "a.example";
+    options.hello_within = seconds(60);  // of real time, on a machine that may be busy
     link = std::make_shared<PeerLink>(
         options, PeerLink::Parts{.identity = identity,
                                  .certificates = std::make_shared<ClientCertificates>(identity),
@@ -112,8 +114,10 @@ class LinkedPeer {
   }
   // Greets the peer and waits for its answer.
   bool ComesUp() {
-    link->Tick();
-    return Soon([&] { return link->reachable(); });
+    return Soon([&] {
+      link->Tick();
+      return link->reachable();
+    });
   }
   std::string WhyDown() {
     link->Tick();
@@ -138,6 +142,17 @@ class LinkedPeer {
                });
     REQUIRE(Soon([&] { return done.load(); }));
     return found;
+  }
+  absl::StatusOr<OfferAnswer> Offer(size_t chunks) {
+    std::atomic<bool> done{false};
+    absl::StatusOr<OfferAnswer> answer;
+    link->Offer(std::vector<OfferedChunk>(chunks, {ChunkId{}, kSmallShape}),
+                clock_.Now() + seconds(60), [&](absl::StatusOr<OfferAnswer> is) {
+                  answer = std::move(is);
+                  done = true;
+                });
+    REQUIRE(Soon([&] { return done.load(); }));
+    return answer;
   }
   void Start(TestRead& read) { link->Read(read.request()); }
   absl::Status Read() {
@@ -315,6 +330,45 @@ TEST_CASE("a read of a busy peer fails at once, or waits for other reads of ours
   CHECK(waits.status().ok());
   CHECK(first.status().ok());
   CHECK(two.peer->fetches() == 4);
+}
+
+TEST_CASE("an offer names this node, and an answer that cannot be used is an error") {
+  LinkedPeer two;
+  REQUIRE(two.ComesUp());
+  ScriptedPeer::Script script;
+  std::string node;
+  script.offer = [&node](const v1::OfferRequest& request, v1::OfferResponse* response) {
+    node = request.node();
+    response->set_ends(std::string("\2\0", 2));
+    return grpc::Status::OK;
+  };
+  two.peer->Set(script);
+  CHECK(two.Offer(2).value().chunks == std::vector{OfferEnd::kTaken, OfferEnd::kRefused});
+  CHECK(node == "a.example");
+  CHECK_FALSE(two.Offer(3).ok());
+  script.offer = [](const v1::OfferRequest&, v1::OfferResponse*) {
+    return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "an older version");
+  };
+  two.peer->Set(script);
+  CHECK(absl::IsUnimplemented(two.Offer(1).status()));
+  CHECK(two.link->reachable());
+  two.link->Stop();
+  CHECK(absl::IsUnavailable(two.Offer(1).status()));
+}
+
+TEST_CASE("a peer that is down is greeted soon where somebody needs it") {
+  LinkedPeer two;
+  ScriptedPeer::Script script;
+  script.hello = [](const v1::PeerHelloRequest&, v1::PeerHelloResponse*) {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "this node starts");
+  };
+  two.peer->Set(script);
+  CHECK_FALSE(two.WhyDown().empty());
+  two.peer->Set({});
+  two.Advance(milliseconds(1));  // not its turn yet
+  CHECK(two.peer->hellos() == 1);
+  two.link->GreetSoon();
+  CHECK(two.ComesUp());
 }
 
 TEST_CASE("a peer that ends takes down all work on its link at once") {

@@ -12,8 +12,8 @@
 
 namespace kvkeep {
 
-using ScriptedBase = v1::Peer::WithRawCallbackMethod_Fetch<
-    v1::Peer::WithCallbackMethod_Hello<v1::Peer::WithCallbackMethod_Find<v1::Peer::Service>>>;
+using ScriptedBase = v1::Peer::WithRawCallbackMethod_Fetch<v1::Peer::WithCallbackMethod_Hello<
+    v1::Peer::WithCallbackMethod_Find<v1::Peer::WithCallbackMethod_Offer<v1::Peer::Service>>>>;
 
 class ScriptedPeer::Service final : public ScriptedBase {
  public:
@@ -37,6 +37,13 @@ class ScriptedPeer::Service final : public ScriptedBase {
     const Script script = Count(nullptr);
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(script.find(*request, response));
+    return reactor;
+  }
+  grpc::ServerUnaryReactor* Offer(Context* context, const v1::OfferRequest* request,
+                                  v1::OfferResponse* response) override {
+    const Script script = Count(nullptr);
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(script.offer(*request, response));
     return reactor;
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Fetch(Context*, const grpc::ByteBuffer*) override {

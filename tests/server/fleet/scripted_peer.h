@@ -30,6 +30,8 @@ class ScriptedPeer {
         };
     std::function<grpc::Status(const v1::FindRequest&, v1::FindResponse*)> find =
         [](const v1::FindRequest&, v1::FindResponse*) { return grpc::Status::OK; };
+    std::function<grpc::Status(const v1::OfferRequest&, v1::OfferResponse*)> offer =
+        [](const v1::OfferRequest&, v1::OfferResponse*) { return grpc::Status::OK; };
     std::function<FetchAnswer()> fetch = [] { return FetchAnswer{}; };
     bool hello_hangs = false;
   };

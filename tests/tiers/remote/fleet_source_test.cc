@@ -458,12 +458,30 @@ TEST_CASE("What peers have is remembered for a while, and for so many chunks") {
 TEST_CASE("A chunk that a peer says it has is read from there, without a search") {
   SeenFleet fleet(2);
   const Image image = fleet.Give(*fleet.peers[1], Chunk(1));
-  CHECK_FALSE(fleet.source->NoteHolder("nobody", {{Chunk(1), image.shape}}));
-  CHECK(fleet.source->NoteHolder("b", {{Chunk(1), image.shape}}));
+  CHECK(absl::IsNotFound(fleet.source->NoteHolder("nobody", {{Chunk(1), image.shape}})));
+  fleet.peers[1]->is_reachable = false;
+  CHECK(absl::IsUnavailable(fleet.source->NoteHolder("b", {{Chunk(1), image.shape}})));
+  fleet.peers[1]->is_reachable = true;
+  CHECK(fleet.source->NoteHolder("b", {{Chunk(1), image.shape}}).ok());
   CHECK(fleet.Read(image).ok());
   CHECK((fleet.into.bytes == image.bytes));
   CHECK(fleet.peers[0]->questions + fleet.peers[1]->questions == 0);
   CHECK(fleet.peers[0]->reads == 0);
+}
+
+TEST_CASE("A peer that says it has a chunk hides nobody who was found to have it") {
+  SeenFleet fleet(2, false);
+  const Image image = fleet.Give(*fleet.peers[0], Chunk(1));
+  fleet.Find({Chunk(1)});
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(fleet.source->NoteHolder("b", {{Chunk(1), image.shape}}).ok());
+    REQUIRE(fleet.source->NoteHolder("b", {{Chunk(1), {1, 0}}}).ok());
+  }
+  CHECK(fleet.Read(image).ok());
+  CHECK((fleet.into.bytes == image.bytes));
+  CHECK(fleet.peers[1]->reads <= 1);
+  // Nor does one that has it no more: without G4 the chunk is asked for again.
+  CHECK(fleet.source->counters().distrusted == 0);
 }
 
 TEST_CASE("A search asks as many peers as it may, and others when those change") {
