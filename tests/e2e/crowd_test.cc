@@ -306,7 +306,8 @@ TEST_CASE("with no descriptor left the daemon waits, serves who is there, and ta
     CHECK(Eventually([&] { return DescriptorsOf(pid, "none").count <= before + 8; }));
     Engine late(site, {.name = "late"});
     CHECK(late.Hits(chunks) == chunks.size());
-    Engine by_tcp(settings.tcp, {.name = "late", .deadline = milliseconds(5'000)});
+    // A busy machine takes more than the usual 5 seconds for a handshake and 8 MiB.
+    Engine by_tcp(settings.tcp, {.name = "late", .deadline = milliseconds(60'000)});
     CHECK(by_tcp.Hits(chunks) == chunks.size());
   }
   INFO(site.Log());
