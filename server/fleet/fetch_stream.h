@@ -36,7 +36,7 @@ struct ServedToPeers {
   std::atomic<uint64_t> busy{0};     // refused by the budget, or G2 had no space
   std::atomic<uint64_t> absent{0};   // not there any more
   std::atomic<uint64_t> refused{0};  // callers that are no peers, tenants that are not shared
-  // Of nodes that leave; taken ones came, untaken ones are not here.
+  // Chunks that leaving nodes offered: all of them, those that came, and those that did not.
   std::atomic<uint64_t> offered_chunks{0}, taken_chunks{0}, untaken_chunks{0};
 };
 
