@@ -7,16 +7,17 @@
 namespace kvkeep {
 namespace {
 
-struct PeerSourceInfo {
+template <typename Counters>
+struct PeerCounterInfo {
   const char* name;  // in Admin.Status
-  uint64_t FleetSourceCounters::*member;
+  uint64_t Counters::*member;
   MetricInfo metric;
 };
 using FromPeers = FleetSourceCounters;
 constexpr char kNotServed[] =
     "Reads that a peer did not serve; busy: it serves as much as it may; absent: it does not have "
     "the chunk any more; failed: it does not answer, or answers wrongly";
-const PeerSourceInfo kPeerSource[] = {
+const PeerCounterInfo<FromPeers> kPeerSource[] = {
     {"peer_searches", &FromPeers::searches, {"peer_searches_total", "Searches that asked peers"}},
     {"peer_questions",
      &FromPeers::questions,
@@ -62,13 +63,8 @@ const PeerSourceInfo kPeerSource[] = {
      {"peer_read_elsewhere_total", "Images read from G4 after no peer had served them"}},
 };
 
-struct PeerServedInfo {
-  const char* name;
-  uint64_t ServedSnapshot::*member;
-  MetricInfo metric;
-};
 using ToPeers = ServedSnapshot;
-const PeerServedInfo kPeerServed[] = {
+const PeerCounterInfo<ToPeers> kPeerServed[] = {
     {"peer_served_finds",
      &ToPeers::finds,
      {"peer_served_finds_total", "Questions of peers that were answered"}},
@@ -103,13 +99,8 @@ const PeerServedInfo kPeerServed[] = {
      {"peer_served_untaken_chunks_total", "Offered chunks that had no room, or did not come"}},
 };
 
-struct PeerHandedInfo {
-  const char* name;
-  uint64_t HandedSnapshot::*member;
-  MetricInfo metric;
-};
 using Handed = HandedSnapshot;
-const PeerHandedInfo kPeerHanded[] = {
+const PeerCounterInfo<Handed> kPeerHanded[] = {
     {"peer_offers", &Handed::offers, {"peer_offers_total", "Offers to peers in drains"}},
     {"peer_handed_chunks",
      &Handed::chunks,
@@ -147,9 +138,9 @@ void AddPeers(const FleetSnapshot& fleet, MetricFamilies* out) {
     out->Gauge("peer_waiting_reads", "Reads that wait for others of the same peer to end",
                peer.waiting, {{"peer", peer.name}});
   }
-  for (const PeerSourceInfo& info : kPeerSource) out->Add(info.metric, fleet.source.*info.member);
-  for (const PeerServedInfo& info : kPeerServed) out->Add(info.metric, fleet.served.*info.member);
-  for (const PeerHandedInfo& info : kPeerHanded) out->Add(info.metric, fleet.handed.*info.member);
+  for (const auto& info : kPeerSource) out->Add(info.metric, fleet.source.*info.member);
+  for (const auto& info : kPeerServed) out->Add(info.metric, fleet.served.*info.member);
+  for (const auto& info : kPeerHanded) out->Add(info.metric, fleet.handed.*info.member);
 }
 
 void FillPeers(const FleetSnapshot& fleet, v1::StatusResponse* out) {
@@ -159,9 +150,9 @@ void FillPeers(const FleetSnapshot& fleet, v1::StatusResponse* out) {
     if (peer.up && peer.refusals > 0) absl::StrAppend(&state, "; refuses: ", peer.refusal);
   }
   auto& all = *out->mutable_counters();
-  for (const PeerSourceInfo& info : kPeerSource) all[info.name] = fleet.source.*info.member;
-  for (const PeerServedInfo& info : kPeerServed) all[info.name] = fleet.served.*info.member;
-  for (const PeerHandedInfo& info : kPeerHanded) all[info.name] = fleet.handed.*info.member;
+  for (const auto& info : kPeerSource) all[info.name] = fleet.source.*info.member;
+  for (const auto& info : kPeerServed) all[info.name] = fleet.served.*info.member;
+  for (const auto& info : kPeerHanded) all[info.name] = fleet.handed.*info.member;
 }
 
 }  // namespace kvkeep
