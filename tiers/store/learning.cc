@@ -8,7 +8,9 @@ namespace {
 // One turn plays kLinks links, in some 30 us. A task gives kTurns turns, so that copies do not wait
 // long for it.
 constexpr size_t kLinks = 64, kTurns = 8;
-constexpr uint64_t kBatch = 16;   // comings and goings that start a task
+// Chains, comings and goings that start a task. To wake a thread takes longer than a lookup. The
+// longest chains of a batch are a quarter of what may wait (ReuseLearner::kMostLinks).
+constexpr uint64_t kBatch = 64;
 constexpr size_t kFollowed = 64;  // judgements between two looks at the clock of the hold
 
 }  // namespace
@@ -31,7 +33,7 @@ void Learning::Tell(Section& section, TenantId tenant, LookupState& lookup) {
     const auto& learners = tier.learners.all();
     if (tenant.value() >= learners.size()) continue;
     TellOne(section, *learners[tenant.value()], lookup);
-    Start(tier);
+    StartIfEnough(tier, *learners[tenant.value()]);
   }
 }
 
@@ -54,10 +56,7 @@ void Learning::TellOne(Section& section, ChainLearner& learner, LookupState& loo
 
 void Learning::AfterPut() {
   for (Tier& tier : tiers_) {
-    const bool enough =
-        std::any_of(tier.learners.all().begin(), tier.learners.all().end(),
-                    [](const auto* learner) { return learner->waiting() >= kBatch; });
-    if (enough) Start(tier);
+    for (const ChainLearner* const learner : tier.learners.all()) StartIfEnough(tier, *learner);
   }
 }
 
@@ -79,6 +78,10 @@ uint64_t Learning::skipped() const {
     for (const ChainLearner* const learner : tier.learners.all()) skipped += learner->skipped();
   }
   return skipped;
+}
+
+void Learning::StartIfEnough(Tier& tier, const ChainLearner& learner) {
+  if (learner.waiting() >= kBatch) Start(tier);
 }
 
 void Learning::Start(Tier& tier) {

@@ -1,9 +1,9 @@
 // Learning: has eviction policies learn from the chains of lookups, without the store's lock.
 //
 // A lookup tells the learners of its tenant, in G2 and in G3 (chain_learner.h), about its chains,
-// which costs a copy. On the background executor, one task for each tier plays the chains, some
-// links at a time. It takes the lock only to have the policies follow the learners' judgements. A
-// chain that comes while too many wait is skipped and counted.
+// which costs a copy. Once some have gathered, and at each Tick, one task for each tier plays them
+// on the background executor, some links at a time. It takes the lock only to have the policies
+// follow the learners' judgements. A chain that comes while too many wait is skipped and counted.
 //
 // It does nothing where no policy learns. Owns the state of each tier's task; each policy owns
 // its learner.
@@ -31,8 +31,7 @@ class Learning {
   // Tells the tenant's learners one chain for each part of the call, as a chunk and its parent are
   // of the same part. REQUIRES: all chunks of the call were looked up. May yield.
   void Tell(Section& section, TenantId tenant, LookupState& lookup) STORE_LOCKED;
-  // Chunks come and go without lookups, too, and learners note it. AfterPut has these notes played
-  // once some have gathered; Tick has all of them played.
+  // Chunks come and go without lookups, too, and learners note it.
   void AfterPut() STORE_LOCKED;
   void Tick() STORE_LOCKED;
   // Returns whether nothing waits to be played or followed.
@@ -53,6 +52,7 @@ class Learning {
   static constexpr size_t kG2 = 0, kG3 = 1, kTiers = 2;
 
   void TellOne(Section& section, ChainLearner& learner, LookupState& lookup) STORE_LOCKED;
+  void StartIfEnough(Tier& tier, const ChainLearner& learner) STORE_LOCKED;
   void Start(Tier& tier) STORE_LOCKED;
   void Post(Tier& tier);
   void Run(Tier& tier);

@@ -69,6 +69,25 @@ TEST_CASE("a lookup takes the lock as often under reuse as under lru, on any num
   CHECK(takes("reuse", 6) == takes("lru", 1));
 }
 
+TEST_CASE("many small lookups post one task of learning, and a tick posts it for few") {
+  StoreTester s(LearningWorld("reuse"));
+  for (const uint64_t name : NamesFrom(0, 8)) REQUIRE(s.Put(name) == "stored");
+  s.Pass(seconds(120));
+  s.Settle();
+  REQUIRE(s.world.executor().idle());
+  const auto tasks_of = [&s](int lookups) {
+    for (int i = 0; i < lookups; ++i) s.Lookup(NamesFrom(0, 8), LeaseMode::kNone);
+    return s.world.executor().size();
+  };
+  CHECK(tasks_of(20) == 0);
+  CHECK_FALSE(s.store().Tick());
+  CHECK(s.world.executor().size() == 2);  // G2's and G3's
+  s.RunAll();
+  CHECK(tasks_of(1'000) == 2);
+  s.RunAll();
+  CHECK(s.counters().learning_skipped == 0);
+}
+
 TEST_CASE("a store does not rest while something waits to be learned") {
   StoreTester s(LearningWorld("reuse"));
   for (const uint64_t name : NamesFrom(0, 8)) REQUIRE(s.Put(name) == "stored");
