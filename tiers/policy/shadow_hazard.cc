@@ -476,12 +476,22 @@ bool ShadowHazard::TrimSome(Playing& playing, Steps& steps) {
   return playing.done == playing.chain.size();
 }
 
+// The first bucket ends after a quarter of a second, so an estimate each few milliseconds would
+// tell little more, and cost as much as all else. Without a clock touches alone decide.
+bool ShadowHazard::EstimateIsDue(MonotonicTime now) const {
+  const uint64_t of_capacity = capacity_ == UINT32_MAX ? 0 : capacity_ / 8;
+  const uint64_t touches = std::max<uint64_t>(kTouchesPerEstimate, of_capacity);
+  const bool long_ago = estimates_ == 0 || now - estimated_at_ >= kBetweenEstimates;
+  return touches_ >= (long_ago ? touches : kTimesTouches * touches);
+}
+
 // A request that began an estimate works on it to its end, unless another request has ended it.
 bool ShadowHazard::EstimateSome(Playing& playing, Steps& steps) {
   if (playing.done == 0) {
-    const uint32_t of_capacity = capacity_ == UINT32_MAX ? 0 : capacity_ / 8;
-    if (touches_ < std::max(kTouchesPerEstimate, of_capacity)) return true;
+    if (!EstimateIsDue(playing.now)) return true;
     touches_ = 0;
+    estimated_at_ = playing.now;
+    ++estimates_;
     model_.BeginEstimate();
   }
   for (; steps > 0; steps -= kEstimate, ++playing.done) {

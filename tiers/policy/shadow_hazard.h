@@ -28,6 +28,9 @@ class ShadowHazard final : public ShadowTier {
  public:
   static constexpr uint32_t kGhosts = 3;
   static constexpr uint32_t kTouchesPerEstimate = 1024;  // or an eighth of the capacity
+  // Sooner than that after an estimate, the next one waits for so many times the touches.
+  static constexpr std::chrono::milliseconds kBetweenEstimates{50};
+  static constexpr uint32_t kTimesTouches = 32;
   static constexpr int kMovesPerRequest = 256;
   static constexpr int kMostGroupsOfRequest = 24;  // by their features
   static constexpr int kVictimSteps = 64;          // groups set aside for one victim
@@ -63,6 +66,7 @@ class ShadowHazard final : public ShadowTier {
   uint32_t numbers() const { return memory_->table.used(); }
   std::optional<Key> KeyOf(uint32_t number) const;
 
+  uint64_t estimates() const { return estimates_; }
   std::string SaveModel() const { return model_.Save(); }
   bool LoadModel(absl::string_view saved);
 
@@ -157,6 +161,7 @@ class ShadowHazard final : public ShadowTier {
   bool AdmitAbsent(Playing& playing, Steps& steps);
   bool TrimSome(Playing& playing, Steps& steps);
   bool EstimateSome(Playing& playing, Steps& steps);
+  bool EstimateIsDue(MonotonicTime now) const;
   using Stage = bool (ShadowHazard::*)(Playing& playing, Steps& steps);
   static constexpr std::array<Stage, 8> kStages = {
       &ShadowHazard::AdvanceSome, &ShadowHazard::MakeRoom,    &ShadowHazard::FindKnown,
@@ -187,7 +192,8 @@ class ShadowHazard final : public ShadowTier {
   uint32_t ghost_count_ = 0, held_count_ = 0;
   Steps set_aside_ = 0;   // groups, ever
   uint32_t touches_ = 0;  // since the last estimate
-  MonotonicTime advanced_{0};
+  uint64_t estimates_ = 0;
+  MonotonicTime advanced_{0}, estimated_at_{0};
   std::vector<uint32_t> records_;  // of the slice
 };
 
