@@ -220,7 +220,7 @@ constexpr StoreCounterInfo kStoreCounters[] = {
      &S::learning_skipped,
      {"learning_skipped_total",
       "Chains, arrivals and departures of chunks that a policy did not learn from, because too "
-      "many waited"}},
+      "many waited or came at once"}},
     {"denied_calls",
      &S::denied_calls,
      {"denied_calls_total", "Calls refused for want of a read or write grant"}},

@@ -11,6 +11,9 @@ constexpr size_t kLinks = 64, kTurns = 8;
 // Chains, comings and goings that start a task. To wake a thread takes longer than a lookup. The
 // longest chains of a batch are a quarter of what may wait (ReuseLearner::kMostLinks).
 constexpr uint64_t kBatch = 64;
+// Links that a tenant's chains in a tier may have between two ticks, 0.1 s apart. To play so many
+// takes a tenth of a CPU. They are 64 requests of the longest chains.
+constexpr uint64_t kLinksPerTick = 1 << 15;
 constexpr size_t kFollowed = 64;  // judgements between two looks at the clock of the hold
 
 }  // namespace
@@ -20,30 +23,41 @@ Learning::Learning(Executor* executor, Chunks* chunks, const DeviceTiers* tiers)
   chunks_.AssertHeld();  // nobody else knows this object yet
   for (const auto& pool : chunks_.pools) {
     ChainLearner* const learner = pool->policy->learner();
-    if (learner != nullptr) tiers_[kG2].learners.Add(learner);
+    if (learner != nullptr) Add(tiers_[kG2], learner);
   }
   if (tiers->empty()) return;
   for (const auto& policy : tiers->at(0).policies) {
-    if (policy->learner() != nullptr) tiers_[kG3].learners.Add(policy->learner());
+    if (policy->learner() != nullptr) Add(tiers_[kG3], policy->learner());
   }
+}
+
+void Learning::Add(Tier& tier, ChainLearner* learner) {
+  tier.learners.Add(learner);
+  tier.told.push_back(0);
 }
 
 void Learning::Tell(Section& section, TenantId tenant, LookupState& lookup) {
   for (Tier& tier : tiers_) {
     const auto& learners = tier.learners.all();
     if (tenant.value() >= learners.size()) continue;
-    TellOne(section, *learners[tenant.value()], lookup);
+    TellOne(section, *learners[tenant.value()], lookup, tier.told[tenant.value()]);
     StartIfEnough(tier, *learners[tenant.value()]);
   }
 }
 
-void Learning::TellOne(Section& section, ChainLearner& learner, LookupState& lookup) {
+void Learning::TellOne(Section& section, ChainLearner& learner, LookupState& lookup,
+                       uint64_t& told) {
   const size_t parts = lookup.chunks.parts.size(), keys = lookup.chunks.keys.size();
   const MonotonicTime now = lookup.told_at;
   for (size_t part = 0; part < parts; ++part) {
     for (size_t begin = 0; begin < keys; begin += ChainLearner::kLongestChain) {
       section.YieldIfSpent();
       const size_t length = std::min(keys - begin, ChainLearner::kLongestChain);
+      if (told + length > kLinksPerTick) {
+        ++skipped_;
+        continue;
+      }
+      told += length;
       const auto chain = std::span(lookup.chain).first(length);
       for (size_t i = 0; i < length; ++i) {
         chain[i] = {.fingerprint = lookup.found[(begin + i) * parts + part].fingerprint};
@@ -62,6 +76,7 @@ void Learning::AfterPut() {
 
 void Learning::Tick() {
   for (Tier& tier : tiers_) {
+    std::fill(tier.told.begin(), tier.told.end(), 0);
     if (tier.learners.anyone_waits()) Start(tier);
   }
 }
@@ -73,7 +88,7 @@ bool Learning::at_rest() const {
 }
 
 uint64_t Learning::skipped() const {
-  uint64_t skipped = 0;
+  uint64_t skipped = skipped_;
   for (const Tier& tier : tiers_) {
     for (const ChainLearner* const learner : tier.learners.all()) skipped += learner->skipped();
   }

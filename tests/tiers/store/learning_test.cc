@@ -88,6 +88,21 @@ TEST_CASE("many small lookups post one task of learning, and a tick posts it for
   CHECK(s.counters().learning_skipped == 0);
 }
 
+TEST_CASE("a tenant that floods lookups has a bounded part of them learned") {
+  StoreTester s(LearningWorld("reuse"));
+  const std::vector<uint64_t> names = NamesFrom(0, 256);
+  for (int tick = 1; tick <= 3; ++tick) {
+    for (int i = 0; i < 256; ++i) {
+      s.Lookup(names, LeaseMode::kNone);
+      s.RunAll();  // however fast it learns
+    }
+    CHECK(s.counters().learning_skipped ==
+          2u * 128 * static_cast<unsigned>(tick));  // G2's and G3's
+    s.store().Tick();
+    s.RunAll();
+  }
+}
+
 TEST_CASE("a store does not rest while something waits to be learned") {
   StoreTester s(LearningWorld("reuse"));
   for (const uint64_t name : NamesFrom(0, 8)) REQUIRE(s.Put(name) == "stored");
