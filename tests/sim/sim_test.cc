@@ -53,6 +53,15 @@ TEST_CASE("nodes of a fleet read from each other, with a bucket and without one"
   CHECK((with_bucket && without));
 }
 
+TEST_CASE("nodes of a fleet take what others offer") {
+  uint64_t seed = 1;
+  while (!RandomFleet(seed, 3, {}, "lru").offers) ++seed;
+  INFO(seed);
+  const SimulationReport report = RunSimulation({.seed = seed, .steps = 2000, .nodes = 3});
+  CHECK(report.taken > 0);
+  CHECK(report.taken < report.offered);
+}
+
 TEST_CASE("a bucket that does not answer changes nothing of what a node answers by itself") {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     INFO(seed);

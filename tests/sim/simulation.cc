@@ -374,6 +374,8 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(bucket_faults, other.bucket_faults);
   add(peer_bytes, other.peer_bytes);
   add(peer_faults, other.peer_faults);
+  add(offered, other.offered);
+  add(taken, other.taken);
   add(returned, other.returned);
   add(encrypted, other.encrypted);
   add(unauthentic, other.unauthentic);
@@ -401,12 +403,13 @@ std::string SimulationReport::Describe() const {
       " tenants changed ", tenant_changes, " recalls ", recalls, " of them came ", recalled,
       " not ", failed_recalls, " written beyond ", written_beyond, " bad there ", bad_beyond,
       " keys from others ", came_from_others, " faults of a bucket ", bucket_faults,
-      " bytes from peers ", peer_bytes, " faults of peers ", peer_faults,
-      " chunks found by who was away ", returned, " forgotten but told durable ", forgotten,
-      " records back ", revived, " of them believed ", believed, " cleared ", cleared,
-      " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ", unauthentic,
-      " events ", events, " begun anew ", event_restarts, " checked ", events_checked,
-      "; injected: ", injected.Describe(), "; digest ", absl::Hex(digest, absl::kZeroPad16));
+      " bytes from peers ", peer_bytes, " faults of peers ", peer_faults, " offered ", offered,
+      " of them taken ", taken, " chunks found by who was away ", returned,
+      " forgotten but told durable ", forgotten, " records back ", revived, " of them believed ",
+      believed, " cleared ", cleared, " gone for a quota ", in_quota, " encrypted ", encrypted,
+      " unauthentic ", unauthentic, " events ", events, " begun anew ", event_restarts, " checked ",
+      events_checked, "; injected: ", injected.Describe(), "; digest ",
+      absl::Hex(digest, absl::kZeroPad16));
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {

@@ -79,6 +79,7 @@ struct SimulationReport {
   // In a fleet: keys that lookups were told to be coming from the bucket.
   uint64_t came_from_others = 0, bucket_faults = 0;
   uint64_t peer_bytes = 0, peer_faults = 0;  // read from other nodes; of these
+  uint64_t offered = 0, taken = 0;           // chunks, by one node to another
   // Records that were in doubt, and are not after a restart: called durable.
   uint64_t cleared = 0;
   uint64_t encrypted = 0, unauthentic = 0;  // written; found changed on their device

@@ -28,6 +28,7 @@ enum class Canary {
   kIdentityUnchecked = 18,  // remote_tier.cc, bucket_source.cc: any chunk's image is taken
   kDeadlineIgnored = 19,    // image_reading.cc: a read waits as long as the bucket does
   kPeerBelieved = 20,       // remote_tier.cc, fleet_source.cc: any chunk's image of a peer is taken
+  kOfferEvicts = 21,        // peer_offers.cc: an offer evicts what G2 alone has
 };
 
 #ifdef KVKEEP_CANARIES

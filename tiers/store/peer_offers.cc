@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "tiers/base/canary.h"
 #include "tiers/base/check.h"
 #include "tiers/base/tenant_tag.h"
 
@@ -139,7 +140,8 @@ PeerOffers::Room PeerOffers::MakeRoom(Section& section, TenantId owner, uint64_t
     if (!chunk.evictable_from_g2()) {
       pool.policy->Park(*victim);
       chunks_.Count(work::kPark);
-    } else if (!tiers_.InG3(chunk) || !MayDisplace(owner, chunk)) {
+    } else if (!Planted(Canary::kOfferEvicts) &&
+               (!tiers_.InG3(chunk) || !MayDisplace(owner, chunk))) {
       return Room::kNone;
     } else {
       displaced_[owner.value()].blocks += chunk.blocks();

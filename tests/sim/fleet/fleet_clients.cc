@@ -6,6 +6,7 @@
 
 #include "tests/sim/fleet/fleet_simulator.h"
 #include "tiers/base/check.h"
+#include "tiers/base/tenant_tag.h"
 
 namespace kvkeep {
 
@@ -262,7 +263,61 @@ void FleetSimulator::DoDelete(Member& member) {
   MixLocal(*deleted);
 }
 
+std::set<uint64_t> FleetSimulator::Served(const Member& member) const {
+  std::vector<ChunkId> ids;
+  std::vector<uint64_t> names;
+  for (uint64_t key = 0; key < kNames; ++key) {
+    for (uint32_t part = 0; part < fleet_.parts; ++part) {
+      names.push_back(Name(member, key, part));
+      ids.push_back(Id(member, names.back()));
+    }
+  }
+  const PeerSource::Found found = member.node->store().LookForPeer(ids);
+  std::set<uint64_t> served;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (found[i].has_value()) served.insert(names[i]);
+  }
+  return served;
+}
+
+// Offers what the node names itself, or a part of it, or what is not there so.
+void FleetSimulator::DoOffer(Member& member) {
+  Member& taker = members_[random_.Below(members_.size())];
+  if (&taker == &member || taker.fleet != member.fleet) return;
+  ++report_.operations;
+  std::vector<OfferedChunk> offered =
+      member.node->store().NameHottest({TenantTagOf(member.ns)}, random_.Between(1, 32)).hottest;
+  for (OfferedChunk& one : offered) {
+    if (random_.Chance(0.05)) one.shape = RandomShape();
+    if (random_.Chance(0.05)) one.id.key = MakeKey(random_.Below(kNames));
+  }
+  Log(member, absl::StrCat("offers ", offered.size()));
+  if (offered.empty()) return;
+  NoteRecalled(taker, 0, kNames);
+  const std::set<uint64_t> before = Served(taker);
+  report_.offered += offered.size();
+  ++taker.due;
+  taker.node->store().TakeOffer(
+      offered, [this, &taker, chunks = offered.size(),
+                process = taker.process](const absl::StatusOr<OfferAnswer>& answer) {
+        KVKEEP_CHECK(process == taker.process && taker.due > 0);
+        --taker.due;
+        CountTaken(answer, chunks);
+      });
+  const std::set<uint64_t> after = Served(taker);
+  KVKEEP_CHECK(std::includes(after.begin(), after.end(), before.begin(), before.end()));
+}
+
+void FleetSimulator::CountTaken(const absl::StatusOr<OfferAnswer>& answer, size_t chunks) {
+  KVKEEP_CHECK(answer.ok() || absl::IsResourceExhausted(answer.status()));
+  if (!answer.ok()) return;
+  KVKEEP_CHECK(answer->chunks.size() == chunks);
+  const auto taken = std::count(answer->chunks.begin(), answer->chunks.end(), OfferEnd::kTaken);
+  report_.taken += static_cast<uint64_t>(taken);
+}
+
 void FleetSimulator::DoRecall(Member& member) {
+  if (fleet_.offers && random_.Chance(0.4)) return DoOffer(member);
   ++report_.operations;
   ++report_.recalls;
   const uint64_t first = random_.Below(kNames);

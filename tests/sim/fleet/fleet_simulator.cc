@@ -35,7 +35,7 @@ FleetSimulator::FleetSimulator(const SimulationOptions& options, FleetOptions::B
             RandomFleet(options.seed, options.nodes, options.without, options.policy);
         fleet.bucket = bucket;
         if (bucket != FleetOptions::Bucket::kShared) {
-          fleet.outages = fleet.meddlers = fleet.peers = fleet.only_peers = false;
+          fleet.outages = fleet.meddlers = fleet.peers = fleet.only_peers = fleet.offers = false;
         }
         return fleet;
       }()),

@@ -10,6 +10,7 @@
 // - What a lease promised of the node's own chunks is a hit, whatever the bucket does.
 // - Every call is answered, lookups by their deadline, even if the bucket hangs at the end.
 // - A node that knows its bucket to be silent answers as a node without G4.
+// - No chunk leaves a node for an offer, and an offer is answered for each chunk.
 // - If no object is damaged, no node takes one for bad, not even a stranger's.
 // - In the end, with healthy nodes, each node gets every chunk that another one would serve.
 // - In the end, with a healthy bucket, each node finds every object of its fleet, asked for by
@@ -77,6 +78,10 @@ class FleetSimulator {
   void DoDropReader(Member& member);
   void DoDelete(Member& member);
   void DoRecall(Member& member);
+  void DoOffer(Member& member);
+  void CountTaken(const absl::StatusOr<OfferAnswer>& answer, size_t chunks);
+  // Returns the member's chunks that it would serve to another node, by name.
+  std::set<uint64_t> Served(const Member& member) const;
   void DoEnd(Member& member);  // of its process, or of its machine
   void PassTime(std::chrono::milliseconds time);
   void RunSome(Member& member, uint64_t tasks);
