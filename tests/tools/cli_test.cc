@@ -242,6 +242,24 @@ TEST_CASE("simulate answers per capacity, and refuses unknown policies and trace
   CHECK(full("1000").json()[0]["hit_ratio"] == Approx(0.2));  // one full chunk a request, of five
   CHECK(full("0").code == kUsage);
   CHECK(Run({"simulate", dir.path("trace"), "--chunks", "1", "--policy", "x"}).code == kUsage);
+  const auto seconds = [&dir](const std::string& model, const std::string& option,
+                              const std::string& value) {
+    return Run({"simulate", dir.path("trace"), "--chunks", "10", "--json", "--objective", "seconds",
+                "--model", model, option, value});
+  };
+  const Json small = seconds("llama-3.1-8b", "--gpu", "h100").json()[0];
+  // By hand: two chunks of 512 tokens at 30,791 tokens a second, and their attention.
+  CHECK(small["prefill_seconds_saved"] == Approx(0.033257 + 0.000556).epsilon(1e-3));
+  CHECK(small["prefill_seconds"] > small["prefill_seconds_saved"]);
+  CHECK(seconds("llama-3.1-405b", "--gpu", "h100").json()[0]["prefill_seconds_saved"] >
+        small["prefill_seconds_saved"]);
+  CHECK(seconds("llama-3.1-8b", "--g3-chunks", "5").json()[0]["prefill_seconds_saved"] ==
+        Approx(small["prefill_seconds_saved"].get<double>()));
+  CHECK(seconds("x", "--gpu", "h100").code == kUsage);
+  CHECK(seconds("llama-3.1-8b", "--hints", "oracle:1").code == kUsage);
+  CHECK_FALSE(Run({"simulate", dir.path("trace"), "--chunks", "10", "--json"})
+                  .json()[0]
+                  .contains("prefill_seconds"));
   const auto hinted = [&](const std::string& hints, const std::string& option,
                           const std::string& value) {
     return Run({"simulate", dir.path("trace"), "--chunks", "10", "--json", "--hints", hints, option,

@@ -199,6 +199,10 @@ TEST_CASE("the models that are known by name have these bytes of KV a token") {
   CHECK(kv("deepseek-r1") == 70'272);
   for (const PlanModel& model : KnownPlanModels().models) CHECK(model.source.size() > 10);
   CHECK(FindPlanGpu("h100")->bf16_tflops == 989);
+  const auto attention = [](const char* name) { return FindPlanModel(name)->attention_operations; };
+  CHECK(attention("llama-3.1-8b") == 4 * 32 * 32 * 128);
+  CHECK(attention("gpt-oss-120b") == 4 * 18 * 64 * 64);
+  CHECK(attention("deepseek-r1") == 61 * 128 * 2 * (192 + 128));
   CHECK(absl::StrContains(FindPlanModel("x").status().message(), "known are llama-3.1-8b, "));
   CHECK(absl::StrContains(FindPlanGpu("x").status().message(), "no GPU \"x\""));
 }

@@ -55,9 +55,13 @@ void InsertAbsent(SimulatedTier& tier, const TraceRequest& request, Gone gone) {
   }
 }
 
-void Count(const TraceRequest& request, uint64_t leading, TraceResult& result) {
+void Count(const TraceRequest& request, uint64_t leading, const PrefillCost& cost,
+           TraceResult& result) {
+  const uint64_t chunks = request.hash_ids.size() + request.partial_chunks;
   ++result.requests;
-  result.chunk_refs += request.hash_ids.size() + request.partial_chunks;
+  result.chunk_refs += chunks;
+  result.prefill_seconds += cost.Of(chunks);
+  result.seconds_saved += cost.Of(leading);
   result.leading_hit_chunks += leading;
   if (result.chunk_refs == 0) return;
   result.hit_ratio =
@@ -88,13 +92,14 @@ absl::StatusOr<SimulatedTier> MakeTier(std::span<const TraceRequest> requests,
 
 // `hints`: null for none.
 TraceResult Play(std::span<const TraceRequest> requests, SimulatedTier& tier,
-                 std::span<SimulatedBucket* const> buckets, SimulatedHints* hints) {
+                 std::span<SimulatedBucket* const> buckets, SimulatedHints* hints,
+                 const PrefillCost& cost) {
   TraceResult result;
   for (const TraceRequest& request : requests) {
     if (hints != nullptr) hints->OnArrival(request);
     uint64_t leading = 0;
     while (leading < request.hash_ids.size() && tier.Contains(request.hash_ids[leading])) ++leading;
-    Count(request, leading, result);
+    Count(request, leading, cost, result);
     TellBuckets(request, buckets, [&tier](uint64_t id) {
       return tier.Contains(id) ? Place::kG2 : Place::kNotOnNode;
     });
@@ -111,6 +116,7 @@ class SimulatedTiers {
   SimulatedTiers(const TiersOptions& options, SimulatedTier g2, SimulatedTier g3,
                  std::unique_ptr<AdmissionPolicy> admission)
       : chunk_bytes_(options.chunk_bytes),
+        cost_(options.cost),
         eager_(options.write_policy == "eager"),
         g2_(std::move(g2)),
         g3_(std::move(g3)),
@@ -123,7 +129,7 @@ class SimulatedTiers {
     while (leading < ids.size() && (g2_.Contains(ids[leading]) || g3_.Contains(ids[leading]))) {
       in_g2 += g2_.Contains(ids[leading++]);
     }
-    Count(request, leading, result_.trace);
+    Count(request, leading, cost_, result_.trace);
     result_.g2_hit_chunks += in_g2;
     TellBuckets(request, buckets_, [this](uint64_t id) {
       return g2_.Contains(id) ? Place::kG2 : g3_.Contains(id) ? Place::kG3 : Place::kNotOnNode;
@@ -150,6 +156,7 @@ class SimulatedTiers {
   }
 
   const uint64_t chunk_bytes_;
+  const PrefillCost cost_;
   const bool eager_;
   SimulatedTier g2_, g3_;
   const std::unique_ptr<AdmissionPolicy> admission_;
@@ -201,9 +208,10 @@ std::vector<std::string> SimulatedPolicyNames() {
 
 absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests,
                                           absl::string_view policy, uint64_t capacity_chunks,
-                                          std::span<SimulatedBucket* const> buckets) {
+                                          std::span<SimulatedBucket* const> buckets,
+                                          const PrefillCost& cost) {
   KVKEEP_ASSIGN_OR_RETURN(SimulatedTier tier, MakeTier(requests, policy, capacity_chunks));
-  return Play(requests, tier, buckets, nullptr);
+  return Play(requests, tier, buckets, nullptr, cost);
 }
 
 absl::StatusOr<HintResult> SimulateHints(std::span<const TraceRequest> requests,
@@ -212,7 +220,7 @@ absl::StatusOr<HintResult> SimulateHints(std::span<const TraceRequest> requests,
   KVKEEP_RETURN_IF_ERROR(Check(options));
   KVKEEP_ASSIGN_OR_RETURN(SimulatedTier tier, MakeTier(requests, policy, capacity_chunks));
   SimulatedHints hints(requests, options, &tier);
-  const TraceResult result = Play(requests, tier, {}, &hints);
+  const TraceResult result = Play(requests, tier, {}, &hints, {});
   return HintResult{result, hints.counters()};
 }
 

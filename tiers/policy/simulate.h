@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tiers/policy/admission_policy.h"
+#include "tiers/policy/prefill_cost.h"
 #include "tiers/policy/simulated_bucket.h"
 #include "tiers/policy/simulated_hints.h"
 #include "tiers/policy/trace.h"
@@ -24,6 +25,8 @@ struct TraceResult {
   uint64_t chunk_refs = 0;          // hash_ids of all requests, and their partial_chunks
   uint64_t leading_hit_chunks = 0;  // of these, in the run of resident chunks at a chain's head
   double hit_ratio = 0;             // leading_hit_chunks / chunk_refs; 0 when there are none
+  double prefill_seconds = 0;       // to compute all of them
+  double seconds_saved = 0;         // of these, by the leading hits: an unbroken prefix
 };
 
 // Each request counts its leading run, tells the policy its whole chain, then inserts absent
@@ -31,10 +34,11 @@ struct TraceResult {
 // request longer than the tier keeps its head. InvalidArgument: `policy` is not in
 // SimulatedPolicyNames(), or `capacity_chunks` is not 1 to kMaxSimulatedChunks.
 inline constexpr uint32_t kMaxSimulatedChunks = uint32_t{1} << 28;
-// `buckets` lie behind the tier, each as if it were alone.
+// `buckets` lie behind the tier, each as if it were alone; `cost` is for the result's seconds.
 absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests,
                                           absl::string_view policy, uint64_t capacity_chunks,
-                                          std::span<SimulatedBucket* const> buckets = {});
+                                          std::span<SimulatedBucket* const> buckets = {},
+                                          const PrefillCost& cost = {});
 
 struct HintResult {
   TraceResult trace;
@@ -58,6 +62,7 @@ struct TiersOptions {
   // which the daemon does not offer: a what-if.
   std::string write_policy = "eager";
   uint64_t chunk_bytes = 1;
+  PrefillCost cost;
   std::vector<SimulatedBucket*> buckets;  // behind both, each as if it were alone
 };
 

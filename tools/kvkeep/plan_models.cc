@@ -47,6 +47,10 @@ absl::StatusOr<PlanModel> ParseModel(const Json& entry) {
   }
   model.kv_bytes_per_token = layers * numbers * element;
   KVKEEP_ASSIGN_OR_RETURN(model.active_parameters, Number(entry, "active_parameters"));
+  KVKEEP_ASSIGN_OR_RETURN(const double attending, Number(entry, "attention_layers", layers));
+  KVKEEP_ASSIGN_OR_RETURN(const double query_heads, Number(entry, "query_heads", 0));
+  KVKEEP_ASSIGN_OR_RETURN(const double head_dim, Number(entry, "head_dim", 0));
+  model.attention_operations = 4 * attending * query_heads * head_dim;
   KVKEEP_ASSIGN_OR_RETURN(model.gpus, Number(entry, "gpus"));
   KVKEEP_ASSIGN_OR_RETURN(model.mfu, Number(entry, "mfu", model.mfu));
   return model;

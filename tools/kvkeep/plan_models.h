@@ -14,6 +14,7 @@ struct PlanModel {
   std::string name, source;
   double kv_bytes_per_token = 0;
   double active_parameters = 0;
+  double attention_operations = 0;  // of a token and one that it reads; 0: not known
   double gpus = 1;   // the least of one deployment
   double mfu = 0.5;  // share of the peak that prefill gets
 };

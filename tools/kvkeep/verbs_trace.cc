@@ -10,9 +10,12 @@
 #include <optional>
 #include <utility>
 
+#include "tiers/base/status_macros.h"
 #include "tiers/policy/simulate.h"
 #include "tiers/policy/trace.h"
 #include "tools/kvkeep/cli.h"
+#include "tools/kvkeep/plan_cost.h"
+#include "tools/kvkeep/plan_models.h"
 #include "tools/kvkeep/replay.h"
 #include "tools/kvkeep/units.h"
 
@@ -139,12 +142,27 @@ struct SimulateArguments {
   uint64_t tokens_per_chunk = 512;
   bool full_chunks = false;
   double prefill_tokens_per_second = 10'000;
+  std::string objective = "hits", model = "llama-3.1-8b", gpu = "h100";
   double terabytes_written = 0, years = 5;
   std::string hints;  // "oracle:RIGHT"; empty: none
   HintOptions hint_options;
   std::string hint_actions = "both";
   double hint_seconds = 300;
 };
+
+// Returns what prefill costs: by the model, or else by --prefill-rate, without attention.
+absl::StatusOr<PrefillCost> CostOf(const SimulateArguments& arguments) {
+  PrefillCost cost{.seconds_per_token = 1 / arguments.prefill_tokens_per_second,
+                   .tokens_per_chunk = arguments.tokens_per_chunk};
+  if (arguments.objective != "seconds") return cost;
+  KVKEEP_ASSIGN_OR_RETURN(const PlanModel model, FindPlanModel(arguments.model));
+  KVKEEP_ASSIGN_OR_RETURN(const PlanGpu gpu, FindPlanGpu(arguments.gpu));
+  cost.seconds_per_token =
+      1 / PrefillTokensPerSecond(model.active_parameters, model.gpus, gpu.bf16_tflops, model.mfu);
+  cost.seconds_per_pair =
+      cost.seconds_per_token * model.attention_operations / (2 * model.active_parameters);
+  return cost;
+}
 
 // Returns RIGHT of "oracle:RIGHT"; none if the text is something else.
 std::optional<double> RightOf(absl::string_view hints) {
@@ -183,8 +201,9 @@ int RunHints(const Cli& cli, const SimulateArguments& arguments,
 
 // Simulates a second tier; one row, or object, for each size of the first.
 int RunTiers(const Cli& cli, const SimulateArguments& arguments,
-             std::span<const TraceRequest> trace) {
+             std::span<const TraceRequest> trace, const PrefillCost& cost) {
   TiersOptions options = arguments.tiers;
+  options.cost = cost;
   options.g2_policy = arguments.policy;
   options.chunk_bytes = ParseChunkSizes(arguments.chunk_bytes)->front();
   if (arguments.terabytes_written > 0) {
@@ -198,9 +217,7 @@ int RunTiers(const Cli& cli, const SimulateArguments& arguments,
     options.g2_chunks = chunks;
     const auto result = SimulateTiers(trace, options);
     if (!result.ok()) return cli.FailUsage(std::string(result.status().message()));
-    const auto tokens =
-        static_cast<double>(result->trace.leading_hit_chunks * arguments.tokens_per_chunk);
-    const double saved = tokens / arguments.prefill_tokens_per_second;
+    const double saved = result->trace.seconds_saved;
     list.push_back(Json::object({{"chunks", chunks},
                                  {"hit_ratio", result->trace.hit_ratio},
                                  {"g2_hit_chunks", result->g2_hit_chunks},
@@ -218,23 +235,35 @@ int RunTiers(const Cli& cli, const SimulateArguments& arguments,
 int RunSimulate(const Cli& cli, const SimulateArguments& arguments) {
   auto trace = ReadTrace(arguments.trace);
   if (!trace.ok()) return FailTrace(cli, trace.status());
+  const auto cost = CostOf(arguments);
+  if (!cost.ok()) return cli.FailUsage(std::string(cost.status().message()));
+  const bool by_seconds = arguments.objective == "seconds";
   if (arguments.full_chunks) KeepFullChunks(*trace, arguments.tokens_per_chunk);
   if (arguments.tiers.g3_chunks > 0) {
     if (!arguments.hints.empty()) return cli.FailUsage("--hints: not with --g3-chunks");
-    return RunTiers(cli, arguments, *trace);
+    return RunTiers(cli, arguments, *trace, *cost);
   }
-  if (!arguments.hints.empty()) return RunHints(cli, arguments, *trace);
+  if (!arguments.hints.empty()) {
+    if (by_seconds) return cli.FailUsage("--hints: not with --objective seconds");
+    return RunHints(cli, arguments, *trace);
+  }
   Json list = Json::array();
   std::vector<std::vector<std::string>> rows = {{"CHUNKS", "HIT RATIO"}};
+  if (by_seconds) rows[0].insert(rows[0].end(), {"PREFILL S", "SAVED S"});
   for (uint64_t chunks : arguments.chunks) {
     if (cli.terminal.progress) {
       cli.terminal.err << "\rsimulate: " << chunks << " chunks" << std::flush;
     }
-    auto result = SimulateTrace(*trace, arguments.policy, chunks);
+    auto result = SimulateTrace(*trace, arguments.policy, chunks, {}, *cost);
     if (cli.terminal.progress) cli.terminal.err << "\r\033[K" << std::flush;
     if (!result.ok()) return cli.FailUsage(std::string(result.status().message()));
     list.push_back(Json::object({{"chunks", chunks}, {"hit_ratio", result->hit_ratio}}));
     rows.push_back({absl::StrCat(chunks), absl::StrFormat("%.4f", result->hit_ratio)});
+    if (!by_seconds) continue;
+    list.back()["prefill_seconds"] = result->prefill_seconds;
+    list.back()["prefill_seconds_saved"] = result->seconds_saved;
+    rows.back().push_back(absl::StrFormat("%.0f", result->prefill_seconds));
+    rows.back().push_back(absl::StrFormat("%.1f", result->seconds_saved));
   }
   return cli.Print(list, FormatTable(rows));
 }
@@ -290,6 +319,16 @@ void AddTiersOptions(CLI::App* verb, SimulateArguments& arguments) {
       ->check(CLI::Range(1.0, 1e9));
 }
 
+// Adds the options of the seconds that hits save.
+void AddObjectiveOptions(CLI::App* verb, SimulateArguments& arguments) {
+  verb->add_option("--objective", arguments.objective,
+                   "hits; or seconds: also what the hits save of prefill, where a chunk costs the "
+                   "more, the deeper it lies")
+      ->check(CLI::IsMember({"hits", "seconds"}));
+  verb->add_option("--model", arguments.model, "for seconds: a model of tools/kvkeep/models.json");
+  verb->add_option("--gpu", arguments.gpu, "for seconds: a GPU of models.json");
+}
+
 // Adds the options of hints.
 void AddHintOptions(CLI::App* verb, SimulateArguments& arguments) {
   verb->add_option("--hints", arguments.hints,
@@ -329,6 +368,7 @@ void AddTraceVerbs(CLI::App& app, Cli& cli) {
       "--full-chunks", arguments->full_chunks,
       "do not store a prompt's partial last chunk, as engines do; it still counts as requested");
   AddTiersOptions(verb, *arguments);
+  AddObjectiveOptions(verb, *arguments);
   AddHintOptions(verb, *arguments);
   verb->callback(
       [&cli, arguments] { cli.run = [&cli, arguments] { return RunSimulate(cli, *arguments); }; });

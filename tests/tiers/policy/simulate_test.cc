@@ -33,6 +33,25 @@ TEST_CASE("only the leading run of a chain counts as hit") {
   CHECK(result->hit_ratio == Approx(4.0 / 12));
 }
 
+TEST_CASE("hits save the seconds of the run at the head, deep chunks more than shallow ones") {
+  const PrefillCost cost{.seconds_per_token = 1, .seconds_per_pair = 0.5, .tokens_per_chunk = 2};
+  CHECK(cost.Of(0) == 0);
+  CHECK(cost.Of(1) == 2 + 3 * 0.5);   // the second token reads two
+  CHECK(cost.Of(3) == 6 + 21 * 0.5);  // of six tokens, the last one reads six
+  TraceRequest partial = Chain({8, 2});
+  partial.partial_chunks = 1;
+  const auto result =
+      SimulateTrace(std::vector{Chain({1, 2, 3}), Chain({1, 2, 3}), Chain({1, 9, 3}), partial},
+                    "lru", 100, {}, cost);
+  REQUIRE(result.ok());
+  CHECK(result->prefill_seconds == 4 * cost.Of(3));
+  CHECK(result->seconds_saved == cost.Of(3) + cost.Of(1));
+  const auto tiers = SimulateTiers(std::vector{Chain({1, 2, 3}), Chain({1, 2, 9})},
+                                   {.g2_chunks = 1, .g3_chunks = 10, .cost = cost});
+  REQUIRE(tiers.ok());
+  CHECK(tiers->trace.seconds_saved == cost.Of(2));
+}
+
 TEST_CASE("the tail of the longest untouched chain goes first") {
   CHECK(Hits({Chain({1, 2}), Chain({3, 4}), Chain({5}), Chain({1, 2})}, 4) == 1);
   CHECK(Hits({Chain({1, 2}), Chain({3, 4}), Chain({5}), Chain({3, 4})}, 4) == 2);
