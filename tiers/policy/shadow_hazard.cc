@@ -25,15 +25,6 @@ float WeightOf(uint32_t chain) { return 1.0f / static_cast<float>(chain); }
 
 }  // namespace
 
-ShadowHazard::Memory::Memory(uint64_t most)
-    : table(static_cast<uint32_t>(most)),
-      record_memory(most * sizeof(Record)),
-      group_memory(most * sizeof(Group)),
-      records(reinterpret_cast<Record*>(record_memory.data())),
-      groups(reinterpret_cast<Group*>(group_memory.data())) {
-  static_assert(sizeof(Record) == 20 && sizeof(Group) == 56);
-}
-
 ShadowHazard::ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with)
     : memory_(shares_memory_with != nullptr
                   ? shares_memory_with->memory_
@@ -199,7 +190,7 @@ void ShadowHazard::UnlinkGhost(uint32_t at) {
 }
 
 void ShadowHazard::AddChild(uint32_t parent) {
-  if (parent != kNone && At(parent).children < kManyChildren) ++At(parent).children;
+  if (parent != kNone && At(parent).children < Memory::kManyChildren) ++At(parent).children;
 }
 
 void ShadowHazard::RemoveChild(uint32_t parent) {
@@ -207,7 +198,7 @@ void ShadowHazard::RemoveChild(uint32_t parent) {
   Record& record = At(parent);
   // The number may belong to another chunk by now, even one of another owner.
   if (record.group == kNone || GroupAt(record.group).owner != owner_) return;
-  if (record.children == 0 || record.children == kManyChildren) return;
+  if (record.children == 0 || record.children == Memory::kManyChildren) return;
   --record.children;
   if (record.children == 0 && record.held) OfferAgain(record.group);
 }
@@ -424,10 +415,10 @@ bool ShadowHazard::Regroup(Playing& playing, Steps& steps) {
     if (record.group != kNone) {
       const Group& group = GroupAt(record.group);
       model_.Touched(group.features, CellOf(group), group.weight);
-      if (record.hits < kMostHits) ++record.hits;
+      if (record.hits < Memory::kMostHits) ++record.hits;
     }
     record.behind =
-        static_cast<uint32_t>(std::min<size_t>(chain.size() - 1 - begin - i, kMostBehind));
+        static_cast<uint32_t>(std::min<size_t>(chain.size() - 1 - begin - i, Memory::kMostBehind));
     RegroupOne(records_[i], HazardModel::Describe(playing.described, record.behind, record.hits),
                playing);
   }
