@@ -251,10 +251,11 @@ std::vector<ConfigKey> G2Keys() {
           "NUMA nodes of G2. spread: each segment on the next node that has memory; interleave: "
           "page by page over all; off: as the kernel places it. auto: spread, unless numactl or "
           "NUMAPolicy= sets a policy."),
-      Choice<std::string>("g2.policy", In(&Config::g2, &G2Config::policy), AsSaid({"reuse", "lru"}),
-                          "Chunk that is evicted from memory next: the one that promises the "
-                          "fewest hits (reuse), or the least recently used (lru). kvkeep simulate "
-                          "compares them on a trace."),
+      Choice<std::string>(
+          "g2.policy", In(&Config::g2, &G2Config::policy), AsSaid({"reuse", "seconds", "lru"}),
+          "Chunk that is evicted from memory next: the one that promises the "
+          "fewest hits (reuse) or to save the least prefill (seconds), or the least "
+          "recently used (lru). kvkeep simulate compares them."),
       Fraction("g2.dirty_budget", In(&Config::g2, &G2Config::dirty_budget), kShare,
                "Share of g2.capacity that may wait for its write to G3."),
       Count("g2.copy_threads", In(&Config::g2, &G2Config::copy_threads), {0, 64},
@@ -274,7 +275,8 @@ std::vector<ConfigKey> G3Keys() {
            "restart."),
       Bool("g3.paths[].required", InG3Path(&G3PathConfig::required),
            "Refuse to start when this path is broken, instead of starting without it."),
-      Choice<std::string>("g3.policy", In(&Config::g3, &G3Config::policy), AsSaid({"reuse", "lru"}),
+      Choice<std::string>("g3.policy", In(&Config::g3, &G3Config::policy),
+                          AsSaid({"reuse", "seconds", "lru"}),
                           "Chunk that is evicted from NVMe next; see g2.policy."),
       Choice<WritePolicyChoice>("g3.write_policy", In(&Config::g3, &G3Config::write_policy),
                                 {{"eager", WritePolicyChoice::kEager}},

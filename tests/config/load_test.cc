@@ -75,7 +75,7 @@ TEST_CASE("a value of the wrong kind is told with its place and what it should b
   CHECK(ErrorsOf("log: {level: verbose}") ==
         "kv.yaml:1:14: log.level: 'verbose' is not one of trace, debug, info, warn, error");
   CHECK(ErrorsOf("g2: {policy: random}") ==
-        "kv.yaml:1:14: g2.policy: 'random' is not one of reuse, lru");
+        "kv.yaml:1:14: g2.policy: 'random' is not one of reuse, seconds, lru");
   CHECK(ErrorsOf("state: {dir: var/lib}") ==
         "kv.yaml:1:14: state.dir: 'var/lib' is not an absolute path");
   CHECK(ErrorsOf("state: {dir: \"\"}") == "kv.yaml:1:14: state.dir: '' is not an absolute path");

@@ -7,7 +7,7 @@ import yaml
 
 BYTES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 COUNTS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
-TABLES, LEARNED = 300, 500  # bytes for each of limits.max_chunks; more, where a policy is reuse
+TABLES, LEARNED = 300, 500  # bytes for each of limits.max_chunks; more, where a policy is not lru
 REST = 1 << 30
 
 
@@ -29,7 +29,7 @@ def needed(binaries, text):
     g2 = quantity({**otherwise["g2"], **said.get("g2", {})}["capacity"], BYTES)
     limits = {**otherwise["limits"], **said.get("limits", {})}
     policies = [{**otherwise[tier], **said.get(tier, {})}["policy"] for tier in ("g2", "g3")]
-    tables = TABLES + (LEARNED if "reuse" in policies else 0)
+    tables = TABLES + (0 if set(policies) == {"lru"} else LEARNED)
     return int(g2 * (1 + 0.002 + share(limits["staging"]))
                + quantity(limits["receive_memory"], BYTES)
                + 2 * quantity(limits["call_memory"], BYTES)

@@ -17,16 +17,18 @@ import two_tiers
 BEGIN, END = "<!-- hints.py: begin -->", "<!-- hints.py: end -->"
 ACTIONS = ["retain", "demote", "both"]
 RIGHT = [1, 0.7, 0.5]
+SHARES = one_tier.SHARES[:3]
 
 
 def table(kvkeep):
     head = [f"{trace}: {share:.0%}".replace("%", " %") for trace in two_tiers.TRACES
-            for share in one_tier.SHARES]
+            for share in SHARES]
     lines = [BEGIN, "| hints | right | " + " | ".join(head) + " |", "|---" * (2 + len(head)) + "|"]
 
     def add(action, right, more):
         cells = [cell for trace in two_tiers.TRACES
-                 for cell in one_tier.ratios(kvkeep, trace, "reuse", ["--full-chunks", *more])]
+                 for cell in one_tier.ratios(kvkeep, trace, "reuse", ["--full-chunks", *more],
+                                             SHARES)]
         lines.append(f"| {action} | {right} | " + " | ".join(cells) + " |")
 
     add("none", "", [])

@@ -20,8 +20,8 @@ POLICIES = ["lru", "arc", "lfu", "reuse", "min"]
 SHARES = [0.01, 0.05, 0.10, 0.25, 0.50]  # of the distinct chunks
 
 
-def ratios(kvkeep, trace, policy, more):
-    chunks = ",".join(str(round(two_tiers.TRACES[trace] * share)) for share in SHARES)
+def ratios(kvkeep, trace, policy, more, shares=tuple(SHARES)):
+    chunks = ",".join(str(round(two_tiers.TRACES[trace] * share)) for share in shares)
     command = [kvkeep, "simulate", str(two_tiers.path_of(trace)), "--json", "--chunks", chunks,
                "--policy", policy, *more]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)

@@ -15,15 +15,17 @@ std::unique_ptr<EvictionPolicy> Make(const PolicyOptions& options) {
   return std::make_unique<Policy>(options);
 }
 
+std::unique_ptr<EvictionPolicy> MakeForSeconds(const PolicyOptions& options) {
+  return std::make_unique<ReusePolicy>(options, Objective::kSeconds);
+}
+
 struct KnownPolicy {
   const char* name;
   Maker make;
 };
 constexpr KnownPolicy kKnownPolicies[] = {
-    {"lru", &Make<LruPolicy>},
-    {"arc", &Make<ArcPolicy>},
-    {"lfu", &Make<LfuPolicy>},
-    {"reuse", &Make<ReusePolicy>},
+    {"lru", &Make<LruPolicy>},     {"arc", &Make<ArcPolicy>},    {"lfu", &Make<LfuPolicy>},
+    {"reuse", &Make<ReusePolicy>}, {"seconds", &MakeForSeconds},
 };
 
 }  // namespace

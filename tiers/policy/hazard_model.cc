@@ -72,6 +72,10 @@ HazardModel::Features HazardModel::Describe(const Chain& chain, uint32_t behind,
           static_cast<uint8_t>(kPlaceAt + place)};
 }
 
+int HazardModel::LevelsBetween(double times) {
+  return static_cast<int>(std::round(std::log(times) / kLevelWidth));
+}
+
 double HazardModel::Score(const Features& features) const {
   double score = 0;
   for (const uint8_t feature : features) score += weights_[feature];

@@ -43,6 +43,9 @@ class HazardModel {
   // chunk never leaves the last bucket.
   static double EndOf(int bucket) { return kEnds[bucket]; }
 
+  // Returns how many levels are between chunks of which one comes back so many times as often.
+  static int LevelsBetween(double times);
+
   HazardModel();
 
   int LevelOf(const Features& features) const;

@@ -35,6 +35,7 @@ struct HazardRecords {
     Links in_cell;                 // among all groups of its cell
     Links in_held;                 // among those of it that hold some, or are set aside
     bool aside;
+    uint8_t worth;   // the level by which its chunks go: higher, where they are worth more
     uint16_t owner;  // of those that share the memory
   };
   struct List {

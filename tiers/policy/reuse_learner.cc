@@ -31,16 +31,21 @@ ReuseLearner::Memory::Memory(uint32_t most, MemoryToucher* toucher)
       here_memory(uint64_t{most} * sizeof(Here), toucher),
       here(reinterpret_cast<Here*>(here_memory.data())) {}
 
-ReuseLearner::ReuseLearner(uint32_t max_chunks, MemoryToucher* toucher,
-                           ReuseLearner* shares_memory_with, bool apart)
-    : apart_(apart),
-      memory_(shares_memory_with == nullptr ? std::make_shared<Memory>(max_chunks, toucher)
-                                            : shares_memory_with->memory_),
+ReuseLearner::ReuseLearner(const Options& options)
+    : apart_(options.apart),
+      objective_(options.objective),
+      memory_(options.shares_memory_with == nullptr
+                  ? std::make_shared<Memory>(options.max_chunks, options.toucher)
+                  : options.shares_memory_with->memory_),
       owner_(memory_->table.NewOwner()),
       mu_(memory_->mu),
       // No page of the shadows is touched ahead: nobody waits for who takes one.
-      hazard_(max_chunks, shares_memory_with == nullptr ? nullptr : &shares_memory_with->hazard_),
-      arc_(max_chunks, shares_memory_with == nullptr ? nullptr : &shares_memory_with->arc_) {
+      hazard_(
+          options.max_chunks,
+          options.shares_memory_with == nullptr ? nullptr : &options.shares_memory_with->hazard_,
+          options.objective),
+      arc_(options.max_chunks,
+           options.shares_memory_with == nullptr ? nullptr : &options.shares_memory_with->arc_) {
   SetCapacity(0, false);
 }
 
@@ -217,7 +222,10 @@ void ReuseLearner::GoOn(Steps& steps) {
   const bool playing = hazard_.Play(play_->hazard, steps) || arc_.Play(play_->arc, steps);
   JudgeChanges();
   if (playing) return;
-  const double ahead = static_cast<double>(play_->arc.leading) - play_->hazard.leading;
+  const auto worth = [this](uint32_t leading) {
+    return leading * WorthOfEach(objective_, leading);
+  };
+  const double ahead = worth(play_->arc.leading) - worth(play_->hazard.leading);
   const auto chunks = static_cast<double>(event.links.size());
   play_.reset();
   EndEvent();

@@ -47,10 +47,14 @@ class ReuseLearner final : public ChainLearner {
     virtual void OnJudged(ChunkSlot slot, bool keep, ChunkSlot parent) = 0;
   };
 
-  // `shares_memory_with`: as PolicyOptions has it. Both share one lock too. `apart`: somebody calls
-  // Work soon after something was told.
-  ReuseLearner(uint32_t max_chunks, MemoryToucher* toucher, ReuseLearner* shares_memory_with,
-               bool apart) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  struct Options {
+    uint32_t max_chunks = 0;
+    MemoryToucher* toucher = nullptr;
+    ReuseLearner* shares_memory_with = nullptr;  // as PolicyOptions has it; shares its lock, too
+    bool apart = false;  // somebody calls Work soon after something was told
+    Objective objective = Objective::kHits;
+  };
+  explicit ReuseLearner(const Options& options) ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
   // ---- ChainLearner
   void Tell(std::span<const EvictionPolicy::ChainLink> chain, MonotonicTime now) override;
@@ -139,6 +143,7 @@ class ReuseLearner final : public ChainLearner {
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const bool apart_;
+  const Objective objective_;
   const std::shared_ptr<Memory> memory_;
   const uint32_t owner_;
   Mutex& mu_;  // memory_->mu
@@ -153,7 +158,7 @@ class ReuseLearner final : public ChainLearner {
   ShadowHazard hazard_ ABSL_GUARDED_BY(mu_);
   ShadowArc arc_ ABSL_GUARDED_BY(mu_);
   uint32_t capacity_ ABSL_GUARDED_BY(mu_) = 0;  // at the last eviction; 0: there was none
-  double arc_lead_ ABSL_GUARDED_BY(mu_) = 0;    // hits that ARC had more lately
+  double arc_lead_ ABSL_GUARDED_BY(mu_) = 0;    // worth of hits that ARC had more lately
   bool arc_leads_ ABSL_GUARDED_BY(mu_) = false;
   uint32_t swept_ ABSL_GUARDED_BY(mu_) = 0, sweep_end_ ABSL_GUARDED_BY(mu_) = 0;  // 0: no sweep
   std::deque<Event> playing_ ABSL_GUARDED_BY(mu_);  // taken from told_

@@ -7,16 +7,18 @@ ReusePolicy* AsReuse(EvictionPolicy* policy) { return static_cast<ReusePolicy*>(
 
 }  // namespace
 
-ReusePolicy::ReusePolicy(const PolicyOptions& options)
+ReusePolicy::ReusePolicy(const PolicyOptions& options, Objective objective)
     : ListPolicy(options, 2, Keeps::kFingerprintsToo),
-      learner_(
-          options.learns_with != nullptr
-              ? AsReuse(options.learns_with)->learner_
-              : std::make_shared<ReuseLearner>(options.max_chunks, toucher(),
-                                               options.shares_memory_with == nullptr
+      learner_(options.learns_with != nullptr
+                   ? AsReuse(options.learns_with)->learner_
+                   : std::make_shared<ReuseLearner>(ReuseLearner::Options{
+                         .max_chunks = options.max_chunks,
+                         .toucher = toucher(),
+                         .shares_memory_with = options.shares_memory_with == nullptr
                                                    ? nullptr
                                                    : AsReuse(options.shares_memory_with)->learner(),
-                                               options.learns_apart)),
+                         .apart = options.learns_apart,
+                         .objective = objective})),
       number_(learner_->AddHost(this)) {}
 
 int ReusePolicy::ListOfTouched(ChunkSlot /*slot*/, Node& node) {

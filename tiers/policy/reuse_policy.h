@@ -20,7 +20,7 @@ namespace kvkeep {
 
 class ReusePolicy final : public ListPolicy, private ReuseLearner::Host {
  public:
-  explicit ReusePolicy(const PolicyOptions& options);
+  explicit ReusePolicy(const PolicyOptions& options, Objective objective = Objective::kHits);
 
   ReuseLearner* learner() override { return learner_.get(); }
 

@@ -25,13 +25,19 @@ float WeightOf(uint32_t chain) { return 1.0f / static_cast<float>(chain); }
 
 }  // namespace
 
-ShadowHazard::ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with)
-    : memory_(shares_memory_with != nullptr
+ShadowHazard::ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with,
+                           Objective objective)
+    : objective_(objective),
+      memory_(shares_memory_with != nullptr
                   ? shares_memory_with->memory_
                   : std::make_shared<Memory>(std::min<uint64_t>(
                         uint64_t{max_chunks} * (kGhosts + 1), UINT32_MAX - 1))) {}
 
 // ---- groups in cells
+
+ShadowHazard::List& ShadowHazard::HeldListOf(const Group& group) {
+  return group.aside ? aside_ : held_cells_[HeldCellOf(group)];
+}
 
 void ShadowHazard::LinkGroup(List& list, uint32_t at, Links Group::*links, uint32_t younger) {
   const uint32_t older = younger == kNone ? list.youngest : (GroupAt(younger).*links).older;
@@ -67,7 +73,7 @@ void ShadowHazard::PlaceGroup(uint32_t at) {
   model_.AddLive(cell, group.weight * group.records);
   if (group.held == 0) return;
   LinkGroup(HeldListOf(group), at, &Group::in_held);
-  MarkHeld(cell);
+  MarkHeld(HeldCellOf(group));
 }
 
 void ShadowHazard::DisplaceGroup(uint32_t at) {
@@ -78,7 +84,7 @@ void ShadowHazard::DisplaceGroup(uint32_t at) {
   model_.AddLive(cell, -double{group.weight} * group.records);
   if (group.held == 0) return;
   UnlinkGroup(HeldListOf(group), at, &Group::in_held);
-  MarkHeld(cell);
+  MarkHeld(HeldCellOf(group));
 }
 
 void ShadowHazard::SetAside(uint32_t at) {
@@ -87,7 +93,7 @@ void ShadowHazard::SetAside(uint32_t at) {
   UnlinkGroup(HeldListOf(group), at, &Group::in_held);
   group.aside = true;
   LinkGroup(aside_, at, &Group::in_held);
-  MarkHeld(CellOf(group));
+  MarkHeld(HeldCellOf(group));
 }
 
 // The group was the oldest of its cell, and becomes that again.
@@ -98,7 +104,7 @@ void ShadowHazard::OfferAgain(uint32_t at) {
   group.aside = false;
   List& list = HeldListOf(group);
   LinkGroup(list, at, &Group::in_held, list.oldest);
-  MarkHeld(CellOf(group));
+  MarkHeld(HeldCellOf(group));
 }
 
 uint32_t ShadowHazard::NewGroup(const HazardModel::Features& features, uint32_t chain,
@@ -111,10 +117,12 @@ uint32_t ShadowHazard::NewGroup(const HazardModel::Features& features, uint32_t 
     at = memory_->groups_used++;  // there are no more groups than records
     memory_->group_memory.Use(uint64_t{memory_->groups_used} * sizeof(Group));
   }
+  const int level = model_.LevelOf(features);
+  const int worth = level + HazardModel::LevelsBetween(WorthOfEach(objective_, chain));
   GroupAt(at) = {.time = now,
                  .features = features,
                  .weight = WeightOf(chain),
-                 .level = static_cast<uint16_t>(model_.LevelOf(features)),
+                 .level = static_cast<uint16_t>(level),
                  .bucket = 0,
                  .records = 0,
                  .held = 0,
@@ -123,6 +131,7 @@ uint32_t ShadowHazard::NewGroup(const HazardModel::Features& features, uint32_t 
                  .in_cell = {},
                  .in_held = {},
                  .aside = false,
+                 .worth = static_cast<uint8_t>(std::min(worth, HazardModel::kLevels - 1)),
                  .owner = owner_};
   PlaceGroup(at);
   return at;
@@ -249,7 +258,7 @@ void ShadowHazard::Hold(uint32_t at, bool deepest) {
     if (deepest) OfferAgain(record.group);
     return;
   }
-  List& list = held_cells_[CellOf(group)];
+  List& list = held_cells_[HeldCellOf(group)];
   uint32_t behind = kNone;
   for (int steps = 0; deepest && steps < kMostGroupsOfRequest; ++steps) {
     const uint32_t next = behind == kNone ? list.youngest : GroupAt(behind).in_held.older;
@@ -257,7 +266,7 @@ void ShadowHazard::Hold(uint32_t at, bool deepest) {
     behind = next;  // of the same request, and so shallower
   }
   LinkGroup(list, record.group, &Group::in_held, behind);
-  MarkHeld(CellOf(group));
+  MarkHeld(HeldCellOf(group));
 }
 
 void ShadowHazard::Release(uint32_t at) {
@@ -278,7 +287,7 @@ void ShadowHazard::Release(uint32_t at) {
   }
   UnlinkGroup(HeldListOf(group), record.group, &Group::in_held);
   group.aside = false;
-  MarkHeld(CellOf(group));
+  MarkHeld(HeldCellOf(group));
 }
 
 void ShadowHazard::ForgetOldestGhost() {

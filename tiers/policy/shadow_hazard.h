@@ -18,6 +18,7 @@
 #include <array>
 #include <memory>
 
+#include "tiers/policy/chain_worth.h"
 #include "tiers/policy/hazard_model.h"
 #include "tiers/policy/hazard_records.h"
 #include "tiers/policy/shadow_tier.h"
@@ -49,7 +50,8 @@ class ShadowHazard final : public ShadowTier {
   static constexpr Steps kStepsPerLink = 10;  // what Play takes for each link of a chain, about
 
   // `shares_memory_with` as PolicyOptions has it.
-  ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with);
+  ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with,
+               Objective objective = Objective::kHits);
 
   // Goes on with the play; returns whether there is more to do. The chain must live until it
   // returns false.
@@ -81,8 +83,9 @@ class ShadowHazard final : public ShadowTier {
   Record& At(uint32_t record) { return memory_->records[record]; }
   Group& GroupAt(uint32_t group) { return memory_->groups[group]; }
   static int CellOf(const Group& group) { return HazardModel::Cell(group.level, group.bucket); }
-  // Returns the list in which the group is, or belongs, by in_held.
-  List& HeldListOf(const Group& group) { return group.aside ? aside_ : held_cells_[CellOf(group)]; }
+  // Returns the cell by whose rank the group goes; the list where it is, or belongs, by in_held.
+  static int HeldCellOf(const Group& group) { return HazardModel::Cell(group.worth, group.bucket); }
+  List& HeldListOf(const Group& group);
 
   // Just behind `younger`, or as the youngest; `links` is in_cell or in_held.
   void LinkGroup(List& list, uint32_t group, Links Group::*links, uint32_t younger = kNone);
@@ -146,6 +149,7 @@ class ShadowHazard final : public ShadowTier {
   uint32_t WorstGroup() const;
   void RankAnew();
 
+  const Objective objective_;
   const std::shared_ptr<Memory> memory_;
   const uint16_t owner_ = ++memory_->owners;
   HazardModel model_;

@@ -18,7 +18,8 @@ namespace {
 
 constexpr double kMarksShare = 0.002;          // of G2: what the arena keeps beside the chunks
 constexpr uint64_t kTableBytesPerChunk = 300;  // tests/bench/store: 229 to 293
-// Where a tier is under reuse: at most 480 of the tier that has the most chunks (reuse_policy.h).
+// Where a tier is under reuse or seconds: at most 480 of the tier that has the most chunks
+// (reuse_policy.h).
 constexpr uint64_t kLearnedBytesPerChunk = 500;
 constexpr uint64_t kTimesCallMemory = 2;   // allocators keep some of what floods took
 constexpr uint64_t kRestBytes = 1 * kGiB;  // code, RocksDB, buffers, connections
@@ -75,7 +76,7 @@ std::optional<std::string> ServiceSetting(const std::string& root, absl::string_
 
 uint64_t MemoryOfDaemon(const Config& config) {
   const auto g2 = static_cast<double>(config.g2.capacity_bytes);
-  const bool learns = config.g2.policy == "reuse" || config.g3.policy == "reuse";
+  const bool learns = config.g2.policy != "lru" || config.g3.policy != "lru";
   const uint64_t chunk_bytes = kTableBytesPerChunk + (learns ? kLearnedBytesPerChunk : 0);
   return static_cast<uint64_t>(g2 * (1 + kMarksShare + config.limits.staging)) +
          config.limits.receive_memory_bytes + kTimesCallMemory * config.limits.call_memory_bytes +

@@ -64,7 +64,7 @@ TEST_CASE("of a chain that came in one request the tail goes first, under any po
 TEST_CASE("a parent outlives its children where chains branch, but under arc") {
   // arc keeps chunks asked for once and chunks asked for again apart, and evicts from either: a
   // child that came once may be left without its parent.
-  for (const std::string name : {"lru", "lfu", "reuse"}) {
+  for (const std::string name : {"lru", "lfu", "reuse", "seconds"}) {
     CAPTURE(name);
     PolicyTester tester(name);
     tester.Put("abc");

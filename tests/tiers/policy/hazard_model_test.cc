@@ -54,6 +54,12 @@ TEST_CASE("the model parts what comes back from what does not, by its features")
   }
 }
 
+TEST_CASE("levels between chunks grow with the logarithm of how much oftener one comes back") {
+  CHECK(HazardModel::LevelsBetween(1) == 0);
+  CHECK(HazardModel::LevelsBetween(1.5) == 1);
+  CHECK(HazardModel::LevelsBetween(1.5 * 1.5) == 2);
+}
+
 TEST_CASE("what is due soon is worth more than what has just come, and nothing once it is past") {
   const HazardModel model = Learned();
   const int back = model.LevelOf(HazardModel::Describe(kContinued, 5, 3));

@@ -47,7 +47,7 @@ TEST_CASE("a policy takes the memory that it promises for a chunk, ghosts and sh
   };
   // Huge pages make it somewhat more than is used.
   for (const Promise& promise :
-       {Promise{"lru", 30}, {"arc", 75}, {"lfu", 40}, {"reuse", 300}}) {
+       {Promise{"lru", 30}, {"arc", 75}, {"lfu", 40}, {"reuse", 300}, {"seconds", 300}}) {
     const double bytes = BytesAChunk(promise.policy);
     INFO(promise.policy << ": " << bytes << " bytes a chunk");
     CHECK(bytes > 8);

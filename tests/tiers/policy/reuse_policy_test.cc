@@ -183,6 +183,27 @@ TEST_CASE("the hazard shadow learns to let through what is asked for once") {
   CHECK(of_hazard > of_arc + of_arc / 5);
 }
 
+TEST_CASE("where seconds count, a long chain outlives a short one of its age") {
+  const auto chain_of = [](uint64_t first, uint64_t length) {
+    std::vector<Key> chain;
+    for (uint64_t i = 0; i < length; ++i) {
+      chain.push_back(FingerprintTable::KeyOf(Fingerprint(first + i), 1));
+    }
+    return chain;
+  };
+  const std::vector<Key> dear = chain_of(0, 300), cheap = chain_of(1'000, 20);
+  for (const Objective objective : {Objective::kHits, Objective::kSeconds}) {
+    ShadowHazard hazard(1'000, nullptr, objective);
+    hazard.Request(dear, std::chrono::seconds(100));
+    hazard.Request(cheap, std::chrono::seconds(101));
+    hazard.Request(chain_of(2'000, 1), std::chrono::seconds(200));
+    // None has come back, so all are alike, but for their length; the oldest would go first.
+    const auto victim = hazard.Victim();
+    REQUIRE(victim.has_value());
+    CHECK(victim->bits == (objective == Objective::kHits ? dear : cheap).back().bits);
+  }
+}
+
 TEST_CASE("reuse gives up a newcomer that its leader would not have let in") {
   PolicyTester tester("reuse");
   tester.Put("abcd");
