@@ -11,8 +11,9 @@ constexpr size_t kLinks = 64, kTurns = 8;
 // Chains, comings and goings that start a task. To wake a thread takes longer than a lookup. The
 // longest chains of a batch are a quarter of what may wait (ReuseLearner::kMostLinks).
 constexpr uint64_t kBatch = 64;
-// Links that a tenant's chains in a tier may have between two ticks, 0.1 s apart. To play so many
-// takes a tenth of a CPU. They are 64 requests of the longest chains.
+// Links between two ticks, 0.1 s apart, after which a tenant's lookups are not told to a tier's
+// learner. To play so many takes a sixth of a CPU. They are 64 requests of the longest chains. A
+// lookup is told as a whole or not at all, so that no part of it is known less than the others.
 constexpr uint64_t kLinksPerTick = 1 << 15;
 constexpr size_t kFollowed = 64;  // judgements between two looks at the clock of the hold
 
@@ -49,15 +50,15 @@ void Learning::TellOne(Section& section, ChainLearner& learner, LookupState& loo
                        uint64_t& told) {
   const size_t parts = lookup.chunks.parts.size(), keys = lookup.chunks.keys.size();
   const MonotonicTime now = lookup.told_at;
+  if (told >= kLinksPerTick) {
+    skipped_ += parts * ((keys + ChainLearner::kLongestChain - 1) / ChainLearner::kLongestChain);
+    return;
+  }
+  told += parts * keys;
   for (size_t part = 0; part < parts; ++part) {
     for (size_t begin = 0; begin < keys; begin += ChainLearner::kLongestChain) {
       section.YieldIfSpent();
       const size_t length = std::min(keys - begin, ChainLearner::kLongestChain);
-      if (told + length > kLinksPerTick) {
-        ++skipped_;
-        continue;
-      }
-      told += length;
       const auto chain = std::span(lookup.chain).first(length);
       for (size_t i = 0; i < length; ++i) {
         chain[i] = {.fingerprint = lookup.found[(begin + i) * parts + part].fingerprint};

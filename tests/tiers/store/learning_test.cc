@@ -58,10 +58,12 @@ TEST_CASE("a lookup takes the lock as often under reuse as under lru, on any num
     s.Settle();
     for (int i = 0; i < 3; ++i) {  // until everything there is judged
       s.Lookup(names, LeaseMode::kNone);
+      s.store().Tick();
       s.RunAll();
     }
     const uint64_t before = s.store().snapshot().lock_hold.count();
     CHECK(s.Lookup(names, LeaseMode::kNone).leading_keys == names.size());
+    s.store().Tick();
     s.RunAll();
     return s.store().snapshot().lock_hold.count() - before;
   };
@@ -101,6 +103,19 @@ TEST_CASE("a tenant that floods lookups has a bounded part of them learned") {
     s.store().Tick();
     s.RunAll();
   }
+}
+
+TEST_CASE("a lookup is learned as a whole, however long it is") {
+  StoreTester s(LearningWorld("reuse"));
+  const std::vector<uint64_t> names = NamesFrom(0, 40'000);
+  s.Lookup(names, LeaseMode::kNone);
+  CHECK(s.counters().learning_skipped == 0);
+  s.Lookup(NamesFrom(0, 1), LeaseMode::kNone);
+  CHECK(s.counters().learning_skipped == 2);  // G2's and G3's
+  s.store().Tick();
+  s.RunAll();
+  s.Lookup(names, LeaseMode::kNone);
+  CHECK(s.counters().learning_skipped == 2);
 }
 
 TEST_CASE("a store does not rest while something waits to be learned") {
