@@ -280,7 +280,7 @@ std::set<uint64_t> FleetSimulator::Served(const Member& member) const {
   return served;
 }
 
-// Offers what the node names itself, or a part of it, or what is not there so.
+// Offers the hottest chunks that the node names, some with another shape or key.
 void FleetSimulator::DoOffer(Member& member) {
   Member& taker = members_[random_.Below(members_.size())];
   if (&taker == &member || taker.fleet != member.fleet) return;
@@ -293,7 +293,11 @@ void FleetSimulator::DoOffer(Member& member) {
   }
   Log(member, absl::StrCat("offers ", offered.size()));
   if (offered.empty()) return;
-  NoteRecalled(taker, 0, kNames);
+  for (const OfferedChunk& one : offered) {
+    for (uint64_t key = 0; key < kNames; ++key) {
+      if (MakeKey(key) == one.id.key) taker.recalled.insert(Name(taker, key, one.id.part.value()));
+    }
+  }
   const std::set<uint64_t> before = Served(taker);
   report_.offered += offered.size();
   ++taker.due;

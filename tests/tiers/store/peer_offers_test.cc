@@ -142,7 +142,7 @@ TEST_CASE("for offers chunks that G3 has too leave G2: a quarter of it in ten mi
 }
 
 TEST_CASE("whatever the policy, an offer takes nothing that G2 alone has") {
-  for (const char* policy : {"lru", "arc", "lfu", "reuse"}) {
+  for (const char* policy : {"lru", "arc", "lfu", "reuse", "seconds"}) {
     INFO(policy);
     WorldOptions options = Offered::WithPeers();
     options.store.g2_policy = policy;
