@@ -99,7 +99,10 @@ function(kvkeep_test_entry NAME PROGRAM)
     return()
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 900) # it ends what hangs; a machine may have work for ten times its CPUs
+    set(ARG_TIMEOUT 900) # ends what hangs, also where ten others wait for each CPU
+    if(KVKEEP_SANITIZE OR CMAKE_CROSSCOMPILING) # some three times the work; qemu, ten times
+      set(ARG_TIMEOUT 2700)
+    endif()
   endif()
   kvkeep_left_out(${PROGRAM} LEFT_OUT)
   string(APPEND ARG_CASES "${LEFT_OUT}")
