@@ -197,7 +197,10 @@ TEST_CASE("the models that are known by name have these bytes of KV a token") {
   CHECK(kv("llama-3.1-405b") == 516'096);
   CHECK(kv("gpt-oss-120b") == 73'728);
   CHECK(kv("deepseek-r1") == 70'272);
-  for (const PlanModel& model : KnownPlanModels().models) CHECK(model.source.size() > 10);
+  for (const PlanModel& model : KnownPlanModels().models) {
+    CHECK(model.source.size() > 10);
+    CHECK(model.attention_operations > 0);
+  }
   CHECK(FindPlanGpu("h100")->bf16_tflops == 989);
   const auto attention = [](const char* name) { return FindPlanModel(name)->attention_operations; };
   CHECK(attention("llama-3.1-8b") == 4 * 32 * 32 * 128);

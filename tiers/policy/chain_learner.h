@@ -1,5 +1,5 @@
 // ChainLearner: what learns from whole chains which chunks a tier should keep, beside the policies
-// that hold their order ("reuse").
+// that hold their order ("reuse", "seconds").
 //
 // One learner serves all policies that divide one tenant's chunks of a tier among them
 // (PolicyOptions::learns_with): G2's one, or those of all devices of G3. It learns by three steps:

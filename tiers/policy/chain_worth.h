@@ -1,8 +1,10 @@
 // What hits are worth: their number ("reuse"), or the seconds of prefill they save ("seconds").
 //
 // The attention of a chunk reads all that is before it (prefill_cost.h). So where the first chunk
-// of a chain costs 1, its n chunks cost 1 + n / c on average. With chunks of 512 tokens, c is 120
-// to 210 for dense models of 8 to 70 billion parameters, and 60 to 140 for mixtures of experts.
+// of a chain costs 1, its n chunks cost 1 + n / c on average. With chunks of 512 tokens, c is 110
+// to 210 for dense models of 8 to 70 billion parameters, and 55 to 140 for mixtures of experts.
+// Smaller chunks have a greater c, which this does not know; and the store tells chains in pieces
+// of 512, each worth what a chain of its length is.
 // kAsDear is above them: long chains are few, so what is known of when they come back is the least
 // sure, and each takes the place of many others.
 #pragma once

@@ -60,7 +60,7 @@ class EvictionPolicy {
   virtual void OnRequest(std::span<const ChainLink> links, MonotonicTime now, Slice slice) = 0;
   // `chunk.slot` entered the tier. A chunk whose parent was touched lately is placed just behind it
   // (older), else it is the youngest: new data is not the first to go, unless transient, or the
-  // policy expects fewer hits of it than of all others ("reuse").
+  // policy expects less of it than of all others ("reuse", "seconds").
   // REQUIRES: the slot is not in the policy.
   virtual void OnInsert(const NewChunk& chunk, MonotonicTime now) = 0;
   // REQUIRES: the slot is in the policy (parked or not).

@@ -225,6 +225,7 @@ void ReuseLearner::GoOn(Steps& steps) {
   const auto worth = [this](uint32_t leading) {
     return leading * WorthOfEach(objective_, leading);
   };
+  // Long chains have more worth than chunks, so they change the leader sooner.
   const double ahead = worth(play_->arc.leading) - worth(play_->hazard.leading);
   const auto chunks = static_cast<double>(event.links.size());
   play_.reset();

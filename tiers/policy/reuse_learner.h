@@ -1,10 +1,10 @@
 // ReuseLearner: learns when chunks come back, and judges which of them a tier should keep
-// ("reuse").
+// ("reuse", and "seconds", which counts what chunks are worth by chain_worth.h).
 //
 // Two shadow tiers of the tier's size, one under HazardModel, one under ARC, play every request.
-// The leader is the one that would have had more chunks at the heads of chains lately. Chunks that
-// the leader does not hold are to go: those it gave up, and newcomers that it would not have let in
-// (bypass). So the tier is never much worse than under ARC.
+// The leader is the one that would have had more chunks, or more worth, at the heads of chains
+// lately. Chunks that the leader does not hold are to go: those it gave up, and newcomers that it
+// would not have let in (bypass). So the tier is never much worse than under ARC.
 //
 // The shadows' capacity is the number of chunks here at the last eviction; before the first one, or
 // while fewer are here, it is a little more than are here. Both play what requests ask for at once;

@@ -4,8 +4,9 @@
 // kGhosts times as many): a chunk that comes back teaches the model even when it is not held. A
 // group is the chunks that one request touched last and that have equal features. So they have one
 // age and one worth. Groups lie in the model's cells, in the order of time, and move from bucket to
-// bucket as time goes by. The victim is the deepest chunk of the oldest group of the cell with the
-// least rank.
+// bucket as time goes by. Under the objective seconds those that hold something lie in the cell of
+// their worth (chain_worth.h), about in the order of time. The victim is the deepest chunk of the
+// oldest group of the cell with the least rank.
 //
 // Leaf first: a chunk without the one before it in its chain is of no use. A group whose deepest
 // chunk has children that are held is set aside when it is next to go, until they have gone by

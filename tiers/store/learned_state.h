@@ -5,8 +5,8 @@
 // version, XXH3-64 of the rest (little-endian), then the policy's own bytes. Every device keeps the
 // values of G2's policies, and a start takes them from the first device that has them. A tenant's
 // policies of G3 learn for all devices, and every device keeps their values, too. If a value cannot
-// be read, is damaged, or is of another version or policy, the policy begins anew: only hits
-// suffer.
+// be read, is damaged or is of another version, the policy begins anew: only hits suffer.
+// "reuse" and "seconds" learn the same.
 //
 // Owned by Disk (disk.h).
 #pragma once

@@ -150,7 +150,7 @@ struct SimulateArguments {
   double hint_seconds = 300;
 };
 
-// Returns what prefill costs: by the model, or else by --prefill-rate, without attention.
+// Returns what prefill costs: by --prefill-rate, without attention, or by the model.
 absl::StatusOr<PrefillCost> CostOf(const SimulateArguments& arguments) {
   PrefillCost cost{.seconds_per_token = 1 / arguments.prefill_tokens_per_second,
                    .tokens_per_chunk = arguments.tokens_per_chunk};
@@ -321,12 +321,15 @@ void AddTiersOptions(CLI::App* verb, SimulateArguments& arguments) {
 
 // Adds the options of the seconds that hits save.
 void AddObjectiveOptions(CLI::App* verb, SimulateArguments& arguments) {
-  verb->add_option("--objective", arguments.objective,
-                   "hits; or seconds: also what the hits save of prefill, where a chunk costs the "
-                   "more, the deeper it lies")
-      ->check(CLI::IsMember({"hits", "seconds"}));
-  verb->add_option("--model", arguments.model, "for seconds: a model of tools/kvkeep/models.json");
-  verb->add_option("--gpu", arguments.gpu, "for seconds: a GPU of models.json");
+  CLI::Option* const objective =
+      verb->add_option("--objective", arguments.objective,
+                       "hits; or seconds: also what the hits save of prefill, where a chunk costs "
+                       "the more, the deeper it lies")
+          ->check(CLI::IsMember({"hits", "seconds"}));
+  objective->excludes("--prefill-rate");
+  verb->add_option("--model", arguments.model, "for seconds: a model of tools/kvkeep/models.json")
+      ->needs(objective);
+  verb->add_option("--gpu", arguments.gpu, "for seconds: a GPU of models.json")->needs(objective);
 }
 
 // Adds the options of hints.

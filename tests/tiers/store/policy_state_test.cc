@@ -71,6 +71,18 @@ TEST_CASE("what was learned and is damaged, cut or of another version begins ane
   CHECK(Saved(s, name) == learned);
 }
 
+TEST_CASE("what reuse has learned serves the policy seconds") {
+  StoreTester reuse(Learning()), seconds(Learning("seconds"));
+  Saved(reuse, "");
+  const std::string name = Name(reuse, "g2");
+  Ask(reuse);
+  const std::string learned = Saved(reuse, name);
+  REQUIRE(Saved(seconds, name) != learned);
+  REQUIRE(seconds.world.index().PutMeta(name, learned).ok());
+  seconds.KillAndStart();
+  CHECK(Saved(seconds, name) == learned);
+}
+
 TEST_CASE("a policy that learns nothing leaves nothing, and what another one left does no harm") {
   StoreTester s(Learning("lru"));
   Ask(s);
