@@ -70,7 +70,11 @@ TEST_CASE("killed at every named point: nothing wrong, and what had to survive i
   const int rounds = static_cast<int>(FromEnvironment("KVKEEP_CRASH_ROUNDS", kRounds));
   std::mt19937_64 random(seed);
   Rig rig(arena.With(SmallSettings()), {.seed = seed});
-  for (int round = 0; round < rounds; ++round) {
+  // Where all is slow, the daemon may be killed before anything had to survive: then later visits.
+  const auto goes_on = [&](int round) {
+    return round < rounds || (round < rounds + 3 && rig.Sum().survived == 0);
+  };
+  for (int round = 0; goes_on(round); ++round) {
     for (const Point& point : kLoadPoints) {
       const uint64_t visit = Visit(round, random);
       INFO("seed " << seed << ", point " << point.name << ":" << visit << ": " << point.where);
@@ -85,7 +89,7 @@ TEST_CASE("killed at every named point: nothing wrong, and what had to survive i
   REQUIRE(rig.Start());
   rig.Finish();
   const Figures sum = rig.Sum();
-  WARN("seed " << seed << " | each of " << std::size(kLoadPoints) << " points " << rounds
+  WARN("seed " << seed << " | each of " << std::size(kLoadPoints) << " points at least " << rounds
                << " times | " << sum.ToString());
   CHECK(sum.survived > 0);
 }
