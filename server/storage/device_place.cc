@@ -18,6 +18,9 @@ namespace {
 // Time until the next attempt to open a device. A device in use or not mounted waits kPause; others
 // wait longer with each failed attempt, since each may read all of the index.
 constexpr std::chrono::seconds kPause{2}, kLongestPause{60};
+// Between the first attempts to open a device in use: an earlier process may be about to end.
+constexpr std::chrono::milliseconds kShortPause{50};
+constexpr uint32_t kShortPauses = 40;
 constexpr std::chrono::seconds kLook{1};  // between looks at a device that is here
 
 template <typename Condition>
@@ -73,10 +76,13 @@ void DevicePlace::Run() {
 }
 
 std::chrono::nanoseconds DevicePlace::Pause() const {
-  const bool soon = error_.has_value() && (error_->failure == OpenFailure::kInUse ||
-                                           absl::IsNotFound(error_->status));
-  if (soon) return kPause;
+  if (IsInUse() && failures_ <= kShortPauses) return kShortPause;
+  if (IsInUse() || (error_.has_value() && absl::IsNotFound(error_->status))) return kPause;
   return std::min<std::chrono::seconds>(kPause * (1 << std::min(failures_, 5u)), kLongestPause);
+}
+
+bool DevicePlace::IsInUse() const {
+  return error_.has_value() && error_->failure == OpenFailure::kInUse;
 }
 
 void DevicePlace::Attempt() {
@@ -277,7 +283,7 @@ bool DevicePlace::AwaitLocks(MonotonicTime deadline) {
   MutexLock lock(&mu_);
   AwaitUntil(changed_, &mu_, deadline, [this] {
     mu_.AssertHeld();
-    return was_locked_ || step_ == Step::kFailed;
+    return was_locked_ || (step_ == Step::kFailed && !IsInUse());
   });
   return was_locked_;
 }

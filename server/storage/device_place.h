@@ -58,7 +58,8 @@ class DevicePlace {
   DevicePlace& operator=(const DevicePlace&) = delete;
 
   // Returns whether this process has the device's locks: then no I/O of an earlier process is under
-  // way there. Waits until that is known, at most until `deadline`.
+  // way there. Waits until that is known, also while the device is in use, at most until
+  // `deadline`.
   bool AwaitLocks(MonotonicTime deadline);
   // Waits until the first attempt to open the device has ended. Returns false if `deadline` came
   // first.
@@ -101,6 +102,7 @@ class DevicePlace {
   void Enter(Step step);
   void LogError() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::chrono::nanoseconds Pause() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsInUse() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const NvmeDeviceOptions options_;
   const Home home_;

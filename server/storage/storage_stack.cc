@@ -28,9 +28,11 @@ constexpr uint64_t kBesideArenaBytes = 256 * kMiB;
 // Work may hop between threads while AwaitQuiet looks at them one after the other (device -> index
 // -> sync is the longest way), so one quiet look proves nothing.
 constexpr int kQuietLooks = 4;
-// How long a start waits for locks of devices, which prove that G2's memory may be kept, and for
-// joins. A start serves within half a second, whatever the devices do.
+// How long a start waits for devices to join. It then serves, whatever they do.
 constexpr std::chrono::milliseconds kPatience{200};
+// How long a start waits for locks of devices, where they prove that the G2 of an earlier process
+// may be kept: a busy machine, or that process's last I/O, may take them longer than a join.
+constexpr std::chrono::milliseconds kLockPatience{2'000};
 constexpr std::chrono::minutes kRequiredPatience{10};
 // How long a start waits for memory that clients of an earlier daemon still map: they unmap it five
 // seconds after its end.
@@ -363,7 +365,8 @@ absl::Status StorageStack::OpenDevices(const StorageOptions& options) {
     io_.Add(std::move(engine));
     places_.push_back(std::make_unique<DevicePlace>(device, home, borrowed, log_));
   }
-  const MonotonicTime deadline = RealClock()->Now() + kPatience;
+  const bool outlives = !options.arena.mount_dir.empty();
+  const MonotonicTime deadline = RealClock()->Now() + (outlives ? kLockPatience : kPatience);
   for (size_t i = 0; i < places_.size(); ++i) {
     const NvmeDeviceOptions& device = options.devices[i];
     if (device.required && !places_[i]->AwaitOpened(RealClock()->Now() + kRequiredPatience)) {

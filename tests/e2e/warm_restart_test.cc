@@ -2,6 +2,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <thread>
 
 #include "tests/e2e/arena_mounts.h"
 #include "tests/e2e/engine.h"
@@ -205,6 +207,27 @@ TEST_CASE("where the store has another identity G2 starts cold, and nothing of i
   REQUIRE(Engine(site).PutAll(chunks));  // none is answered PRESENT
   CHECK(Engine(site).Hits(chunks) == chunks.size());
   CHECK(site.Counter("corrupt_chunks") == 0);
+}
+
+TEST_CASE("a device whose lock is free a second later does not cost G2") {
+  ArenaMounts mounts;
+  if (!mounts.Make("size=80m,mode=0700,huge=never")) return;
+  Site site(mounts.With({.g2 = "64MiB"}));
+  site.Start();
+  const std::vector<TestChunk> chunks = Chunks(1, 20, 100'000);
+  REQUIRE(Engine(site).PutAll(chunks));
+  REQUIRE(site.AwaitKept());
+  site.Kill();
+  UniqueFd last_io(open((site.path("nvme0") + "/superblock").c_str(), O_RDWR | O_CLOEXEC));
+  REQUIRE(flock(last_io.get(), LOCK_EX) == 0);
+  std::thread earlier_process([&last_io] {
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // as long as its I/O takes
+    last_io = UniqueFd();
+  });
+  site.Start();
+  earlier_process.join();
+  CHECK(site.Counter("recovered_g2_chunks") == chunks.size());
+  CHECK(Engine(site).Find(chunks).g2 == chunks.size());
 }
 
 TEST_CASE("with a known device away G2 starts cold, in new files, and says why") {
