@@ -209,15 +209,21 @@ TEST_CASE("where the store has another identity G2 starts cold, and nothing of i
   CHECK(site.Counter("corrupt_chunks") == 0);
 }
 
+// Starts the site, puts chunks, waits until its device has them too, and kills it.
+std::vector<TestChunk> KeepAndKill(Site& site) {
+  site.Start();
+  std::vector<TestChunk> chunks = Chunks(1, 20, 100'000);
+  REQUIRE(Engine(site).PutAll(chunks));
+  REQUIRE(site.AwaitKept());
+  site.Kill();
+  return chunks;
+}
+
 TEST_CASE("a device whose lock is free a second later does not cost G2") {
   ArenaMounts mounts;
   if (!mounts.Make("size=80m,mode=0700,huge=never")) return;
   Site site(mounts.With({.g2 = "64MiB"}));
-  site.Start();
-  const std::vector<TestChunk> chunks = Chunks(1, 20, 100'000);
-  REQUIRE(Engine(site).PutAll(chunks));
-  REQUIRE(site.AwaitKept());
-  site.Kill();
+  const std::vector<TestChunk> chunks = KeepAndKill(site);
   UniqueFd last_io(open((site.path("nvme0") + "/superblock").c_str(), O_RDWR | O_CLOEXEC));
   REQUIRE(flock(last_io.get(), LOCK_EX) == 0);
   std::thread earlier_process([&last_io] {
@@ -234,12 +240,8 @@ TEST_CASE("with a known device away G2 starts cold, in new files, and says why")
   ArenaMounts mounts;
   if (!mounts.Make("size=80m,mode=0700,huge=never")) return;
   Site site(mounts.With({.g2 = "64MiB"}));
-  site.Start();
-  const std::vector<TestChunk> chunks = Chunks(1, 20, 100'000);
-  REQUIRE(Engine(site).PutAll(chunks));
-  REQUIRE(site.AwaitKept());
+  const std::vector<TestChunk> chunks = KeepAndKill(site);
   const std::string device = site.path("nvme0");
-  site.Kill();
   REQUIRE(rename(device.c_str(), (device + ".away").c_str()) == 0);
   struct stat before, after;
   const std::string segment = mounts.writable() + "/segment.000";

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tiers/base/units.h"
+
 namespace kvkeep::store_internal {
 namespace {
 
@@ -51,7 +53,7 @@ void Learning::TellOne(Section& section, ChainLearner& learner, LookupState& loo
   const size_t parts = lookup.chunks.parts.size(), keys = lookup.chunks.keys.size();
   const MonotonicTime now = lookup.told_at;
   if (told >= kLinksPerTick) {
-    skipped_ += parts * ((keys + ChainLearner::kLongestChain - 1) / ChainLearner::kLongestChain);
+    skipped_ += parts * DivideRoundUp(keys, ChainLearner::kLongestChain);
     return;
   }
   told += parts * keys;
