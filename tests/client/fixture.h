@@ -29,7 +29,7 @@ inline PutChunk Chunk(const ChunkKey& key, const std::vector<std::byte>& payload
 
 // Polls, as the daemon and the background send no events.
 template <typename F>
-bool Eventually(F&& condition, int timeout_ms = 5'000) {
+bool Eventually(F&& condition, int timeout_ms = 60'000) {
   for (int i = 0; i < timeout_ms / 2; ++i) {
     if (condition()) return true;
     // The condition is about the daemon or a thread of gRPC.

@@ -108,7 +108,7 @@ class Site {
   // Returns whether that signal has ended it; any other end fails the test.
   bool EndedBySignal(int number);
   std::string Log() const;  // standard error of the last start so far
-  bool AwaitLog(const std::string& text, milliseconds timeout = milliseconds(10'000)) const;
+  bool AwaitLog(const std::string& text, milliseconds timeout = milliseconds(60'000)) const;
 
   v1::StatusResponse Status() const;
   // Returns the status of the tenant of this name; empty if there is none.

@@ -20,6 +20,7 @@ namespace kvkeep::sick {
 namespace {
 
 constexpr client::Deadline kShort{1'000};
+constexpr client::Deadline kWithHung{5'000};  // of a call that may wait for the hanging disk
 constexpr client::Deadline kPatient{10'000};  // of a call that does not wait for the hanging disk
 constexpr milliseconds kPatience{60'000};  // however busy the machine is
 constexpr size_t kWriters = 4;
@@ -71,7 +72,7 @@ class Writers {
 
  private:
   void Write(TwoDisks& disks, size_t writer) {
-    Engine engine(disks.site, {.name = "writer", .deadline = kShort});
+    Engine engine(disks.site, {.name = "writer", .deadline = kWithHung});
     for (uint64_t n = 100'000 * (writer + 1); !stop_; ++n) {
       if (PutDurable(engine, {n, 3'000})) ++stored_;
       std::this_thread::sleep_for(milliseconds(5));  // so that they do not fill the disk

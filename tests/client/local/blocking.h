@@ -35,7 +35,7 @@ inline int64_t Millis(std::chrono::steady_clock::time_point since) {
 
 // Polls, as the daemon and the background send no events.
 template <typename F>
-bool Eventually(F&& condition, int timeout_ms = 10'000) {
+bool Eventually(F&& condition, int timeout_ms = 60'000) {
   for (int i = 0; i < timeout_ms / 2; ++i) {
     if (condition()) return true;
     // Returns whether the condition, which is about another thread, came true.

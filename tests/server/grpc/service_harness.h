@@ -69,10 +69,10 @@ class TestDaemon {
   std::shared_ptr<grpc::Channel> AdminChannel() const {
     return Connect(options_.admin_socket_path);
   }
-  // Waits until `condition` holds for the status, at most ten seconds.
+  // Waits until `condition` holds for the status, at most a minute.
   template <typename F>
   bool Eventually(F condition) const {
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < 3'000; ++i) {
       if (condition(Status())) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for the daemon's work
     }

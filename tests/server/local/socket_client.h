@@ -14,7 +14,7 @@
 
 namespace kvkeep {
 
-// Waits until `condition` holds, at most ten seconds.
+// Waits until `condition` holds, at most a minute.
 bool Eventually(const std::function<bool()>& condition);
 
 class EndpointTester {
